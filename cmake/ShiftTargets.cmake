@@ -1,0 +1,55 @@
+# Helpers shared by the build files of all folders.
+find_package(Threads REQUIRED)
+
+# Warnings and sanitizers for everything we write.
+add_library(shift_options INTERFACE)
+target_compile_options(shift_options INTERFACE
+  -Wall -Wextra -Werror -Wshadow -Wno-unused-parameter -Wno-missing-field-initializers
+  -Wno-address-of-packed-member
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>)
+target_link_libraries(shift_options INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
+set(SHIFT_SANITIZER_RUNTIME "")
+if(SHIFT_SANITIZE)
+  target_compile_options(shift_options INTERFACE
+    -fsanitize=${SHIFT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+  target_link_options(shift_options INTERFACE -fsanitize=${SHIFT_SANITIZE})
+  # Unmodified programs must load the run-time first: the launchers put it into LD_PRELOAD.
+  if(SHIFT_SANITIZE MATCHES address)
+    set(runtime libasan.so)
+  else()
+    set(runtime libtsan.so)
+  endif()
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=${runtime}
+    OUTPUT_VARIABLE SHIFT_SANITIZER_RUNTIME OUTPUT_STRIP_TRAILING_WHITESPACE)
+endif()
+add_compile_definitions(SHIFT_SANITIZER_RUNTIME="${SHIFT_SANITIZER_RUNTIME}")
+
+# shift_library(NAME sources...): a static library of ours, headers found from its own folder.
+function(shift_library name)
+  add_library(${name} STATIC ${ARGN})
+  target_link_libraries(${name} PUBLIC shift_options)
+  target_include_directories(${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
+endfunction()
+
+# shift_guest(TARGET): a shared library that lives in strangers' processes. It brings its C++
+# run-time along, hidden, is never unloaded, and exports only what its version script names.
+function(shift_guest target)
+  target_link_options(${target} PRIVATE
+    -static-libstdc++ -static-libgcc -Wl,-z,now -Wl,-z,nodelete -Wl,--no-undefined
+    -Wl,--exclude-libs,ALL)
+endfunction()
+
+# shift_test(NAME sources... [LIBS libs...]): a GoogleTest program registered with ctest as NAME,
+# label unit.
+function(shift_test name)
+  cmake_parse_arguments(arg "" "" "LIBS" ${ARGN})
+  add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
+  target_link_libraries(${name} PRIVATE shift_options ${arg_LIBS} GTest::gtest GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 120)
+endfunction()
+
+if(BUILD_TESTING OR NOT DEFINED BUILD_TESTING)
+  find_package(GTest REQUIRED)
+endif()

@@ -1,0 +1,96 @@
+// The fabric: what every process of every emulated host shares. One memory-mapped file per fabric
+// holds the NICs with their faults and the table of live processes. Written by `cxemu exec`,
+// `cxemu fault` and by each emulated process at start and exit; read by every engine.
+//
+// All cross-process fields are lock-free atomics; every other field is written once, before the
+// entry's `used` flag is stored with release order.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace cxemu {
+
+inline constexpr uint32_t kFabricMagic = 0x55584343;  // "CCXU"
+inline constexpr uint32_t kFabricVersion = 1;
+inline constexpr int kMaxHosts = 16;
+inline constexpr int kMaxNicsPerHost = 8;
+inline constexpr int kMaxNics = kMaxHosts * kMaxNicsPerHost;
+inline constexpr int kMaxProcesses = 255;  // slot 0 is never used: it would make QPN 0..65535
+
+// Faults that are switched on and off; several may be on at once. See docs in cxemu's README.
+enum FaultBits : uint32_t {
+  kLinkDown = 1u << 0,  // port down: nothing in or out, PORT_ERR / PORT_ACTIVE events
+  kDead = 1u << 1,      // device fatal: no packet, no CQE, no command; contexts open then stay dead
+  kDropData = 1u << 2,  // every request packet through this NIC vanishes, either direction
+  kDropAcks = 1u << 3,  // every response packet (ACK, NAK, READ response) through it vanishes
+};
+
+// One NIC. Owner: the fabric file. `generation` is stored after `faults` at every change.
+struct FabricNic {
+  std::atomic<uint32_t> used;
+  uint32_t host;                     // index in FabricFile::host_name
+  uint32_t index;                    // N of mlx5_N on its host
+  uint32_t ipv4_be;                  // its address inside 127.0.0.0/8, network byte order
+  uint64_t guid;                     // host byte order
+  std::atomic<uint32_t> faults;      // FaultBits
+  std::atomic<uint32_t> kills;       // counts kill commands: a context opened before the last is dead
+  std::atomic<uint32_t> loss_ppm;    // packets lost out of a million, both directions
+  std::atomic<uint32_t> delay_us;    // added to every packet sent
+  std::atomic<uint32_t> generation;  // +1 at every change of the above: engines compare and react
+  std::atomic<uint64_t> tx_packets, rx_packets, dropped_packets, retransmits, qp_errors;
+};
+
+struct FabricProcess {
+  std::atomic<int32_t> pid;  // 0: free
+  uint32_t host;
+};
+
+struct FabricFile {
+  uint32_t magic, version;
+  uint32_t net;  // second byte of every address: 127.<net>.<host + 1>.<nic + 1>
+  std::atomic<uint32_t> host_count;
+  char host_name[kMaxHosts][32];
+  FabricNic nic[kMaxNics];  // host * kMaxNicsPerHost + index
+  FabricProcess process[kMaxProcesses + 1];
+};
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+// A mapped fabric. Movable handle; unmapped at destruction.
+class Fabric {
+ public:
+  // Opens the fabric file at `path`. Returns an empty handle and fills *error on failure.
+  static Fabric open(const std::string& path, std::string* error);
+  // Opens or creates it (used by `cxemu exec`), serialised between processes by a file lock.
+  static Fabric open_or_create(const std::string& path, std::string* error);
+
+  Fabric() = default;
+  Fabric(Fabric&&) noexcept;
+  Fabric& operator=(Fabric&&) noexcept;
+  ~Fabric();
+
+  explicit operator bool() const { return file_ != nullptr; }
+  FabricFile* operator->() const { return file_; }
+
+  FabricNic* nic(int host, int index) const {
+    return &file_->nic[host * kMaxNicsPerHost + index];
+  }
+  // The NIC with this address, or nullptr.
+  FabricNic* nic_by_address(uint32_t ipv4_be) const;
+  // Index of the host, added with `nics` NICs when it is new; -1 when the fabric is full.
+  int host_ensure(const std::string& name, int nics);
+  int host_find(const std::string& name) const;
+  // Takes a process slot (1..kMaxProcesses) for this process, reclaiming those of dead ones.
+  int process_join(int host);
+  void process_leave(int slot);
+
+ private:
+  FabricFile* file_ = nullptr;
+  int fd_ = -1;
+};
+
+}  // namespace cxemu

@@ -1,0 +1,111 @@
+// The NIC model: what a ConnectX does with the rings that the stock libmlx5 writes. One Nic object
+// is one emulated device as one process sees it. No uverbs ABI in here (uverbs/ calls this), no
+// file system and no libc interposition (host/ does that).
+//
+// Threads: every function below is called with the engine's lock held (Engine::lock()), except
+// where it says otherwise. Memory handed over by pointer (rings, doorbell records, MR ranges) is
+// the application's and stays mapped until the object is destroyed.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "fabric/fabric.h"
+
+namespace cxemu {
+
+struct Cq;
+struct Qp;
+
+// Receives what the device tells the host. Implemented by uverbs/ (writes event descriptors into
+// the context's pipes), by fakes in unit tests. Called with the engine's lock held; must not block.
+class EventSink {
+ public:
+  virtual void completion(uint64_t cq_user_handle, int channel_fd) = 0;
+  // element: user_handle of the QP or CQ, or the port number; counted per object by the caller.
+  virtual void async_event(ibv_event_type type, uint64_t element) = 0;
+
+ protected:
+  ~EventSink() = default;
+};
+
+struct CqConfig {
+  void* buffer;           // cqe_count * cqe_size bytes, cqe_size 64 or 128
+  volatile uint32_t* db;  // [0] consumer index, [1] arm (big endian)
+  uint32_t cqe_count;     // power of two
+  uint32_t cqe_size;
+  uint64_t user_handle;
+  int channel_fd;  // read end of the completion channel, -1: none; passed back to EventSink
+  EventSink* sink;
+};
+
+struct QpConfig {
+  ibv_qp_type type;  // this slice: RC only, others refuse with EOPNOTSUPP
+  void* rq_buffer;
+  uint32_t rq_wqe_count, rq_wqe_shift;
+  void* sq_buffer;
+  uint32_t sq_wqe_count;
+  volatile uint32_t* db;  // [0] receive PI, [1] send PI (big endian)
+  uint32_t uidx;          // returned in every CQE
+  uint64_t user_handle;
+  Cq* send_cq;
+  Cq* recv_cq;
+  uint32_t pd;
+  bool sq_sig_all;
+  ibv_qp_cap cap;  // as asked, returned by qp_query
+  EventSink* sink;
+};
+
+// One process's view of one NIC.
+class Nic {
+ public:
+  virtual ~Nic() = default;
+
+  // Errors of all calls: 0 or a positive errno, as the kernel driver would give it; EIO when the
+  // device is dead. Outputs are written on success only.
+  virtual int mr_register(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova,
+                          uint32_t access, uint32_t* lkey_and_rkey) = 0;
+  virtual int mr_deregister(uint32_t key) = 0;
+
+  virtual int cq_create(const CqConfig&, Cq** out) = 0;
+  virtual int cq_destroy(Cq*) = 0;  // EBUSY while a QP uses it
+  virtual uint32_t cq_number(const Cq*) const = 0;
+  virtual uint32_t cq_comp_events(const Cq*) const = 0;   // events raised so far
+  virtual uint32_t cq_async_events(const Cq*) const = 0;
+
+  virtual int qp_create(const QpConfig&, Qp** out) = 0;
+  virtual int qp_destroy(Qp*) = 0;
+  virtual uint32_t qp_number(const Qp*) const = 0;
+  virtual uint32_t qp_async_events(const Qp*) const = 0;
+  // Full state machine and attribute checks of IBA 10.3 / the kernel's ib_modify_qp_is_ok.
+  virtual int qp_modify(Qp*, const ibv_qp_attr&, int attr_mask) = 0;
+  // Fills attr (sq_psn and rq_psn are the live values) and cap/sig in init.
+  virtual int qp_query(const Qp*, ibv_qp_attr*, ibv_qp_init_attr*) const = 0;
+
+  // True once the NIC was killed after this Nic was opened: it will never work again.
+  virtual bool dead() const = 0;
+};
+
+// Owns the process's engine thread, its packet carrier, and all its Nics.
+class Engine {
+ public:
+  // Starts the thread. fabric must outlive the engine; slot from Fabric::process_join.
+  static std::unique_ptr<Engine> start(Fabric& fabric, int slot);
+  virtual ~Engine() = default;  // stops and joins the thread
+
+  virtual std::mutex& lock() = 0;
+  // Opens the NIC for a new context. `port_sink` gets PORT_ERR, PORT_ACTIVE and DEVICE_FATAL.
+  virtual std::unique_ptr<Nic> nic_open(FabricNic*, EventSink* port_sink) = 0;
+
+  // Runs one bounded pass of the engine in the calling thread if nobody else is running it.
+  // Takes the lock itself (try-lock). Returns whether any work was done. Thread-safe. Used by
+  // polling applications' threads, so that two pollers on two cores do not starve the NIC.
+  virtual bool drive() = 0;
+  // Wakes a sleeping engine thread (doorbells are plain memory writes and wake nobody).
+  virtual void wake() = 0;
+};
+
+}  // namespace cxemu
