@@ -1,0 +1,188 @@
+// The contract between the provider and whatever carries it (the front library libibverbs/ here; an
+// upstream provider tree elsewhere). Two halves: `Below`, the stock verbs library as the provider
+// sees it, and `shift::ops`, what the carrier calls on virtual objects. Neither side knows more of
+// the other than this file.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace shift {
+
+// Exported functions of the stock library, with the version each is bound at. Inline verbs need no
+// entry: they go through the pointers in the real context. Do not use an exported ibv_* function of
+// the same name from the provider: inside the front that is the front's own one.
+// query_port is the old entry point, which fills a short struct: real ports are queried through
+// verbs_get_ctx(context)->query_port, and through this one only when that is missing.
+#define SHIFT_BELOW_FUNCTIONS(F)            \
+  F(get_device_list, "IBVERBS_1.1")         \
+  F(free_device_list, "IBVERBS_1.1")        \
+  F(get_device_name, "IBVERBS_1.1")         \
+  F(get_device_guid, "IBVERBS_1.1")         \
+  F(get_device_index, "IBVERBS_1.9")        \
+  F(open_device, "IBVERBS_1.1")             \
+  F(close_device, "IBVERBS_1.1")            \
+  F(import_device, "IBVERBS_1.10")          \
+  F(query_device, "IBVERBS_1.1")            \
+  F(query_port, "IBVERBS_1.1")              \
+  F(query_gid, "IBVERBS_1.1")               \
+  F(query_pkey, "IBVERBS_1.1")              \
+  F(get_pkey_index, "IBVERBS_1.5")          \
+  F(alloc_pd, "IBVERBS_1.1")                \
+  F(dealloc_pd, "IBVERBS_1.1")              \
+  F(import_pd, "IBVERBS_1.10")              \
+  F(unimport_pd, "IBVERBS_1.10")            \
+  F(reg_mr, "IBVERBS_1.1")                  \
+  F(reg_mr_iova, "IBVERBS_1.7")             \
+  F(reg_mr_iova2, "IBVERBS_1.8")            \
+  F(reg_dmabuf_mr, "IBVERBS_1.12")          \
+  F(rereg_mr, "IBVERBS_1.1")                \
+  F(dereg_mr, "IBVERBS_1.1")                \
+  F(import_mr, "IBVERBS_1.10")              \
+  F(unimport_mr, "IBVERBS_1.10")            \
+  F(import_dm, "IBVERBS_1.13")              \
+  F(unimport_dm, "IBVERBS_1.13")            \
+  F(create_comp_channel, "IBVERBS_1.0")     \
+  F(destroy_comp_channel, "IBVERBS_1.0")    \
+  F(create_cq, "IBVERBS_1.1")               \
+  F(resize_cq, "IBVERBS_1.1")               \
+  F(destroy_cq, "IBVERBS_1.1")              \
+  F(get_cq_event, "IBVERBS_1.1")            \
+  F(ack_cq_events, "IBVERBS_1.1")           \
+  F(create_qp, "IBVERBS_1.1")               \
+  F(qp_to_qp_ex, "IBVERBS_1.6")             \
+  F(modify_qp, "IBVERBS_1.1")               \
+  F(query_qp, "IBVERBS_1.1")                \
+  F(destroy_qp, "IBVERBS_1.1")              \
+  F(query_qp_data_in_order, "IBVERBS_1.14") \
+  F(query_ece, "IBVERBS_1.10")              \
+  F(set_ece, "IBVERBS_1.10")                \
+  F(create_srq, "IBVERBS_1.1")              \
+  F(modify_srq, "IBVERBS_1.1")              \
+  F(query_srq, "IBVERBS_1.1")               \
+  F(destroy_srq, "IBVERBS_1.1")             \
+  F(create_ah, "IBVERBS_1.1")               \
+  F(init_ah_from_wc, "IBVERBS_1.1")         \
+  F(create_ah_from_wc, "IBVERBS_1.1")       \
+  F(destroy_ah, "IBVERBS_1.1")              \
+  F(attach_mcast, "IBVERBS_1.1")            \
+  F(detach_mcast, "IBVERBS_1.1")            \
+  F(get_async_event, "IBVERBS_1.1")         \
+  F(ack_async_event, "IBVERBS_1.1")         \
+  F(resolve_eth_l2_from_gid, "IBVERBS_1.1") \
+  F(event_type_str, "IBVERBS_1.1")          \
+  F(wc_status_str, "IBVERBS_1.1")
+
+// A pointer is null when the stock library lacks the function (none is missing from version 44 on).
+struct Below {
+#define SHIFT_BELOW_MEMBER(name, version) decltype(&::ibv_##name) name = nullptr;
+  SHIFT_BELOW_FUNCTIONS(SHIFT_BELOW_MEMBER)
+#undef SHIFT_BELOW_MEMBER
+  decltype(&::_ibv_query_gid_ex) query_gid_ex = nullptr;        // _ibv_query_gid_ex@IBVERBS_1.11
+  decltype(&::_ibv_query_gid_table) query_gid_table = nullptr;  // _ibv_query_gid_table, the same
+};
+
+// Set by ops::init(); the table outlives the process's last verbs call. Defined by the provider.
+extern const Below* below;
+
+// Every function is noexcept and reports as the man page of its verb says: an errno value, NULL
+// with errno, or -1 with errno. They are called with virtual objects only, except where noted; the
+// carrier has looked at owns() before.
+namespace ops {
+
+// Called once per process, before the first device list, never with SHIFT_DISABLE=1. Starts no
+// thread. False: the layer stays out of this process (configuration, or it cannot work here);
+// nothing but owns(), which is always false then, is called afterwards.
+bool init(const Below& below_functions) noexcept;
+
+// Takes over `real`, a list of `count` devices from below->get_device_list(), and returns the list
+// for the application, NULL-terminated, of the same length and order, virtual devices in the places
+// of the protected ones. A virtual device has the name and sysfs paths of its real one, stands at
+// the same address in every list while a list or a context refers to it, and has 512 zero bytes
+// behind its ibv_device (stock providers look there). NULL with errno: `real` is still the
+// caller's.
+ibv_device** device_list_wrap(ibv_device** real, int count) noexcept;
+// Frees what device_list_wrap() returned, and the real list below it.
+void device_list_free(ibv_device** list) noexcept;
+
+// Cheap (compare addresses, look nothing up behind the device), callable with any device or context
+// the program holds, from any thread, before init() and after the last close.
+bool owns(const ibv_device* device) noexcept;
+inline bool owns(const ibv_context* context) noexcept {
+  return owns(context->device);
+}
+
+// The default NIC behind a virtual device or context: for what asks about the NIC only.
+ibv_device* real_device(ibv_device* device) noexcept;
+ibv_context* real_context(ibv_context* context) noexcept;
+
+ibv_context* open_device(ibv_device* device) noexcept;
+int close_device(ibv_context* context) noexcept;
+
+int query_device(ibv_context* context, ibv_device_attr* attr) noexcept;
+// As verbs_context.query_port: fills at most attr_size bytes. The old exported ibv_query_port comes
+// here with the short size.
+int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t attr_size) noexcept;
+int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) noexcept;
+int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry,
+                 uint32_t flags, size_t entry_size) noexcept;
+ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t max_entries,
+                        uint32_t flags, size_t entry_size) noexcept;
+int query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) noexcept;
+int get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) noexcept;
+
+ibv_pd* alloc_pd(ibv_context* context) noexcept;
+int dealloc_pd(ibv_pd* pd) noexcept;
+ibv_pd* import_pd(ibv_context* context, uint32_t handle) noexcept;
+void unimport_pd(ibv_pd* pd) noexcept;
+
+ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, int access) noexcept;
+ibv_mr* reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) noexcept;
+ibv_mr* reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
+                     unsigned access) noexcept;
+ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                      int access) noexcept;
+int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) noexcept;
+int dereg_mr(ibv_mr* mr) noexcept;
+ibv_mr* import_mr(ibv_pd* pd, uint32_t handle) noexcept;
+void unimport_mr(ibv_mr* mr) noexcept;
+ibv_dm* import_dm(ibv_context* context, uint32_t handle) noexcept;
+void unimport_dm(ibv_dm* dm) noexcept;
+
+ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept;
+int destroy_comp_channel(ibv_comp_channel* channel) noexcept;
+ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
+                  int comp_vector) noexcept;
+int resize_cq(ibv_cq* cq, int cqe) noexcept;
+int destroy_cq(ibv_cq* cq) noexcept;
+int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) noexcept;
+void ack_cq_events(ibv_cq* cq, unsigned count) noexcept;
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) noexcept;
+ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) noexcept;
+int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept;
+int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) noexcept;
+int destroy_qp(ibv_qp* qp) noexcept;
+int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, uint32_t flags) noexcept;
+int query_ece(ibv_qp* qp, ibv_ece* ece) noexcept;
+int set_ece(ibv_qp* qp, ibv_ece* ece) noexcept;
+
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) noexcept;
+int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) noexcept;
+int query_srq(ibv_srq* srq, ibv_srq_attr* attr) noexcept;
+int destroy_srq(ibv_srq* srq) noexcept;
+
+// The carrier makes create_ah_from_wc from init_ah_from_wc on the real context and this.
+ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) noexcept;
+int destroy_ah(ibv_ah* ah) noexcept;
+int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) noexcept;
+int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) noexcept;
+
+int get_async_event(ibv_context* context, ibv_async_event* event) noexcept;
+// Events that name a virtual CQ, QP, SRQ or WQ. Port and device events need no acknowledgement.
+void ack_async_event(ibv_async_event* event) noexcept;
+
+}  // namespace ops
+}  // namespace shift
