@@ -1,0 +1,41 @@
+// Configuration: SHIFT_* variables and /etc/shift.conf, the same keys in both, read once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "util/log.h"
+
+namespace shift {
+
+inline constexpr char kConfigFile[] = "/etc/shift.conf";
+
+struct Config {
+  bool disable = false;            // SHIFT_DISABLE: plain stock verbs
+  LogLevel log = LogLevel::kWarn;  // SHIFT_LOG
+  std::string events;              // SHIFT_EVENTS: file for event records; empty = none
+  // SHIFT_PAIRS: which device backs which; empty = neighbours are paired automatically.
+  std::vector<std::pair<std::string, std::string>> pairs;
+  uint16_t port = 9473;  // SHIFT_PORT: rendezvous port of every NIC address
+  // SHIFT_RC_TIMEOUT_MAX: cap of the RC ack timeout exponent on default paths
+  int rc_timeout_max = 11;
+  int fence_ms = 500;         // SHIFT_FENCE_MS
+  int exchange_ms = 3000;     // SHIFT_EXCHANGE_MS
+  int rendezvous_ms = 10000;  // SHIFT_RENDEZVOUS_MS: how long a missing peer is looked for
+};
+
+// Looks a variable up; nullptr when it is not set.
+using ConfigEnv = std::function<const char*(const char* key)>;
+
+// Reads `file` (nullptr: none), then the environment, which wins. A bad value costs one warning
+// and leaves the default (or the file's value). Never throws on bad input.
+Config config_read(const ConfigEnv& env, const char* file);
+
+// The process's configuration, read at the first call (which also sets the log level and opens
+// the event file). In setuid programs neither the environment nor the file is looked at.
+const Config& config();
+
+}  // namespace shift

@@ -1,0 +1,94 @@
+// Diagnostics of a guest: one line per message on stderr, never on stdout, nothing when disabled.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <type_traits>
+
+namespace shift {
+
+enum class LogLevel : int { kError = 0, kWarn = 1, kInfo = 2, kDebug = 3 };
+
+namespace detail {
+// Relaxed: the level only steers verbosity; no data is published through it.
+inline constinit std::atomic<int> log_level{static_cast<int>(LogLevel::kWarn)};
+inline constinit std::atomic<int> event_fd{-1};
+}  // namespace detail
+
+inline bool log_enabled(LogLevel level) noexcept {
+  return static_cast<int>(level) <= detail::log_level.load(std::memory_order_relaxed);
+}
+void log_set_level(LogLevel level) noexcept;
+
+// Formats into a stack buffer (long messages are cut) and issues one write(2). Keeps errno, and
+// never raises SIGPIPE in the program: its stderr may be a pipe that nobody reads any more.
+[[gnu::cold, gnu::format(printf, 2, 3)]] void log_write(LogLevel level, const char* format,
+                                                        ...) noexcept;
+
+// Lets a few lines per second through and counts the rest. Constant-initialised, trivially
+// destroyed: fit for function-local and namespace-scope statics of a library.
+class LogLimit {
+ public:
+  explicit constexpr LogLimit(uint32_t per_second = 1) noexcept : per_second_(per_second) {}
+  // True when a line may be written now; `suppressed` is how many were swallowed before it.
+  bool allow(uint64_t* suppressed = nullptr) noexcept;
+
+ private:
+  const uint32_t per_second_;
+  std::atomic<uint64_t> window_s_{0};
+  std::atomic<uint32_t> in_window_{0};
+  std::atomic<uint64_t> suppressed_{0};
+};
+
+#define SHIFT_LOG_AT(level, ...)                                             \
+  do {                                                                       \
+    if (::shift::log_enabled(level)) ::shift::log_write(level, __VA_ARGS__); \
+  } while (0)
+#define SHIFT_ERROR(...) SHIFT_LOG_AT(::shift::LogLevel::kError, __VA_ARGS__)
+#define SHIFT_WARN(...) SHIFT_LOG_AT(::shift::LogLevel::kWarn, __VA_ARGS__)
+#define SHIFT_INFO(...) SHIFT_LOG_AT(::shift::LogLevel::kInfo, __VA_ARGS__)
+#define SHIFT_DEBUG(...) SHIFT_LOG_AT(::shift::LogLevel::kDebug, __VA_ARGS__)
+// At most one line per second from this place in the code.
+#define SHIFT_WARN_LIMITED(...)                                                 \
+  do {                                                                          \
+    static constinit ::shift::LogLimit shift_limit_;                            \
+    if (::shift::log_enabled(::shift::LogLevel::kWarn) && shift_limit_.allow()) \
+      ::shift::log_write(::shift::LogLevel::kWarn, __VA_ARGS__);                \
+  } while (0)
+
+// One field of an event record: an integer or a string.
+struct EventField {
+  template <typename T>
+  requires std::is_integral_v<T> || std::is_enum_v<T>
+  constexpr EventField(const char* k, T v) noexcept : key(k), number(static_cast<int64_t>(v)) {}
+  constexpr EventField(const char* k, const char* v) noexcept : key(k), text(v), is_text(true) {}
+  constexpr EventField(const char* k, std::string_view v) noexcept
+      : key(k), text(v), is_text(true) {}
+
+  const char* key;
+  int64_t number = 0;
+  std::string_view text{};
+  bool is_text = false;
+};
+
+inline bool events_enabled() noexcept {
+  return detail::event_fd.load(std::memory_order_relaxed) >= 0;
+}
+// Opens (appends to) the file that receives event records; false with errno when it cannot.
+bool events_open(const char* path) noexcept;
+void events_close() noexcept;
+
+// Appends one JSON line {"t_ns":..., "t_wall":..., "pid":..., "event":NAME, fields...} with one
+// write(2), so that several processes may share the file. t_ns is CLOCK_MONOTONIC, t_wall seconds.
+[[gnu::cold]] void event(const char* name, std::initializer_list<EventField> fields) noexcept;
+
+// SHIFT_EVENT("switch", {{"qp", qpn}, {"epoch", epoch}, {"detail", "port error"}}): the fields are
+// not evaluated when nobody records.
+#define SHIFT_EVENT(...)                                        \
+  do {                                                          \
+    if (::shift::events_enabled()) ::shift::event(__VA_ARGS__); \
+  } while (0)
+
+}  // namespace shift

@@ -1,0 +1,164 @@
+// Control messages between the two processes of a protected QP pair. Everything in them comes from
+// a stranger: decoding checks the form only, the meaning is for the receiver's state table.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "wire/names.h"
+
+namespace shift::wire {
+
+inline constexpr uint32_t kMagic = 0x54464853;  // "SHFT" as it lies on the wire
+inline constexpr uint8_t kVersion = 1;
+inline constexpr size_t kHeaderSize = 12;           // magic, version, type, flags, length
+inline constexpr size_t kMessageMax = 1024 * 1024;  // header included
+inline constexpr size_t kKeysMax = 65536;           // keys in one KeyQuery or KeyReply
+
+// In all messages `from` is the sender's default QP and `to` the receiver's.
+
+// First message of a connection, and the question "do you own this QP?" on a channel that exists.
+struct Hello {
+  Instance instance;  // the asking process
+  Instance target;    // the process looked for; zero: whoever owns `want`
+  QpName want;        // the QP looked for
+  QpName from;        // the asker's QP
+  // Start PSNs of the asker's default QP. The owner of `want` holds the same two numbers, crossed.
+  uint32_t from_sq_psn = 0;
+  uint32_t from_rq_psn = 0;
+  uint8_t path = 0;  // 0: found through `want`; n: n-th further path of the channel
+
+  bool operator==(const Hello&) const = default;
+};
+
+enum class HelloStatus : uint8_t { kOk = 0, kNoSuchQp = 1, kRefused = 2 };
+
+struct HelloReply {
+  Instance instance;  // the answering process; zero when nobody owns the QP
+  QpName want;        // both copied from the Hello, to tell answers on a shared channel apart
+  QpName from;
+  HelloStatus status = HelloStatus::kOk;
+  uint8_t reason = 0;  // with kRefused
+
+  bool operator==(const HelloReply&) const = default;
+};
+
+// "These are my default QP's start PSNs, and this is my backup QP." Sent by both ends.
+struct Bind {
+  QpName from, to;
+  uint32_t sq_psn = 0, rq_psn = 0;
+  Gid backup_gid;
+  uint32_t backup_qpn = 0;
+  uint32_t backup_psn = 0;  // start PSN of what the backup QP sends
+  uint8_t backup_mtu = 0;   // enum ibv_mtu
+  uint32_t flags = 0;
+  uint32_t epoch = 0;
+
+  bool operator==(const Bind&) const = default;
+};
+
+struct BindAck {
+  QpName from, to;
+  uint8_t status = 0;  // 0: accepted
+  uint32_t epoch = 0;
+
+  bool operator==(const BindAck&) const = default;
+};
+
+// "I stop using the old path and fence it."
+struct Switch {
+  QpName from, to;
+  uint32_t epoch = 0;
+  uint32_t seq = 0;
+  uint8_t reason = 0;
+
+  bool operator==(const Switch&) const = default;
+};
+
+// "My old path is fenced, this much I consumed, my receives stand on the new path."
+struct Progress {
+  static constexpr uint32_t kHasResponderPsn = 1u << 0;
+
+  QpName from, to;
+  uint32_t epoch = 0;
+  uint32_t seq = 0;
+  uint64_t notifications_received = 0;
+  uint32_t flags = 0;
+  uint32_t responder_psn = 0;  // with kHasResponderPsn: next PSN the old responder expected
+
+  bool operator==(const Progress&) const = default;
+};
+
+struct KeyQuery {
+  QpName from, to;
+  uint32_t epoch = 0;
+  uint32_t query_id = 0;
+  std::vector<uint32_t> rkeys;
+
+  bool operator==(const KeyQuery&) const = default;
+};
+
+struct KeyPair {
+  uint32_t rkey = 0;
+  uint32_t new_rkey = 0;
+  bool found = false;
+
+  bool operator==(const KeyPair&) const = default;
+};
+
+struct KeyReply {
+  QpName from, to;
+  uint32_t query_id = 0;
+  std::vector<KeyPair> keys;
+
+  bool operator==(const KeyReply&) const = default;
+};
+
+enum class RefuseReason : uint8_t {
+  kUnknown = 0,
+  kGone = 1,
+  kInError = 2,
+  kNotProtected = 3,
+  kNoBackup = 4,
+  kFenceFailed = 5,
+  kKeyMissing = 6,
+};
+
+// "This QP cannot be moved." Reasons this side does not know are passed on as they came.
+struct Refuse {
+  QpName from, to;
+  uint32_t epoch = 0;
+  RefuseReason reason = RefuseReason::kUnknown;
+
+  bool operator==(const Refuse&) const = default;
+};
+
+// "My QP was destroyed or reset."
+struct Close {
+  QpName from, to;
+
+  bool operator==(const Close&) const = default;
+};
+
+// The order is the type number on the wire, counted from 1: append only.
+using Message = std::variant<Hello, HelloReply, Bind, BindAck, Switch, Progress, KeyQuery, KeyReply,
+                             Refuse, Close>;
+
+const char* message_name(const Message& message) noexcept;
+
+// Appends header and body to `out`. False (nothing appended) when the message is too large or
+// memory is short.
+[[nodiscard]] bool encode(const Message& message, std::vector<uint8_t>& out) noexcept;
+
+enum class FrameState { kIncomplete, kComplete, kMalformed };
+
+// Looks at the start of a byte stream; with kComplete, `size` is that of the first message.
+FrameState frame_peek(std::span<const uint8_t> bytes, size_t& size) noexcept;
+
+// Decodes exactly one message; refuses anything truncated, trailing, oversized or unknown.
+[[nodiscard]] bool decode(std::span<const uint8_t> frame, Message& out) noexcept;
+
+}  // namespace shift::wire

@@ -1,0 +1,63 @@
+// Names that cross the wire: addresses, queue pairs, processes.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+
+namespace shift::wire {
+
+// A GID as a value type (union ibv_gid has no comparison). Bytes in network order.
+struct Gid {
+  std::array<uint8_t, 16> raw{};
+
+  auto operator<=>(const Gid&) const = default;
+
+  static Gid from_verbs(const union ibv_gid& gid) noexcept {
+    Gid g;
+    std::memcpy(g.raw.data(), gid.raw, g.raw.size());
+    return g;
+  }
+  union ibv_gid to_verbs() const noexcept {
+    union ibv_gid g;
+    std::memcpy(g.raw, raw.data(), raw.size());
+    return g;
+  }
+  // ::ffff:a.b.c.d <-> IPv4 address in network byte order.
+  static Gid from_ipv4(uint32_t ip_be) noexcept {
+    Gid g;
+    g.raw[10] = g.raw[11] = 0xff;
+    std::memcpy(&g.raw[12], &ip_be, sizeof ip_be);
+    return g;
+  }
+  std::optional<uint32_t> ipv4() const noexcept {
+    for (int i = 0; i < 10; i++)
+      if (raw[i] != 0) return std::nullopt;
+    if (raw[10] != 0xff || raw[11] != 0xff) return std::nullopt;
+    uint32_t ip_be;
+    std::memcpy(&ip_be, &raw[12], sizeof ip_be);
+    return ip_be;
+  }
+};
+
+// The name of a default QP, the only kind of QP that control messages are about.
+struct QpName {
+  Gid gid;
+  uint32_t qpn = 0;
+
+  auto operator<=>(const QpName&) const = default;
+};
+
+// One life of one process: random, new after fork. All zeros: nobody in particular.
+struct Instance {
+  std::array<uint8_t, 16> raw{};
+
+  auto operator<=>(const Instance&) const = default;
+  bool is_zero() const noexcept { return *this == Instance{}; }
+};
+
+}  // namespace shift::wire
