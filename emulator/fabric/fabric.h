@@ -32,26 +32,31 @@ enum FaultBits : uint32_t {
 // One NIC. Owner: the fabric file. `generation` is stored after `faults` at every change.
 struct FabricNic {
   std::atomic<uint32_t> used;
-  uint32_t host;                     // index in FabricFile::host_name
-  uint32_t index;                    // N of mlx5_N on its host
-  uint32_t ipv4_be;                  // its address inside 127.0.0.0/8, network byte order
-  uint64_t guid;                     // host byte order
-  std::atomic<uint32_t> faults;      // FaultBits
-  std::atomic<uint32_t> kills;       // counts kill commands: a context opened before the last is dead
-  std::atomic<uint32_t> loss_ppm;    // packets lost out of a million, both directions
-  std::atomic<uint32_t> delay_us;    // added to every packet sent
+  uint32_t host;                   // index in FabricFile::host_name
+  uint32_t index;                  // N of mlx5_N on its host
+  uint32_t ipv4_be;                // its address inside 127.0.0.0/8, network byte order
+  uint64_t guid;                   // host byte order
+  std::atomic<uint32_t> faults;    // FaultBits
+  std::atomic<uint32_t> kills;     // counts kill commands: a context opened before the last is dead
+  std::atomic<uint32_t> loss_ppm;  // packets lost out of a million, both directions
+  std::atomic<uint32_t> delay_us;  // added to every packet sent
   std::atomic<uint32_t> generation;  // +1 at every change of the above: engines compare and react
   std::atomic<uint64_t> tx_packets, rx_packets, dropped_packets, retransmits, qp_errors;
 };
 
 struct FabricProcess {
   std::atomic<int32_t> pid;  // 0: free
-  uint32_t host;
+  std::atomic<uint32_t> host;
 };
 
 struct FabricFile {
   uint32_t magic, version;
   uint32_t net;  // second byte of every address: 127.<net>.<host + 1>.<nic + 1>
+  // +1 after every change of any NIC, and the futex that watchers sleep on (change_wait).
+  std::atomic<uint32_t> change_count;
+  // Where the search for a free process slot starts: slots, and so QP numbers, are reused as late
+  // as possible, because peers of a dead process go on sending to its QPs for a while.
+  std::atomic<uint32_t> next_slot;
   std::atomic<uint32_t> host_count;
   char host_name[kMaxHosts][32];
   FabricNic nic[kMaxNics];  // host * kMaxNicsPerHost + index
@@ -65,7 +70,8 @@ class Fabric {
  public:
   // Opens the fabric file at `path`. Returns an empty handle and fills *error on failure.
   static Fabric open(const std::string& path, std::string* error);
-  // Opens or creates it (used by `cxemu exec`), serialised between processes by a file lock.
+  // Opens or creates it with its folder (used by `cxemu exec`), serialised by a file lock. A new
+  // fabric gets a second address byte that no other fabric of this machine has (fabric/net.h).
   static Fabric open_or_create(const std::string& path, std::string* error);
 
   Fabric() = default;
@@ -76,21 +82,32 @@ class Fabric {
   explicit operator bool() const { return file_ != nullptr; }
   FabricFile* operator->() const { return file_; }
 
-  FabricNic* nic(int host, int index) const {
-    return &file_->nic[host * kMaxNicsPerHost + index];
-  }
+  FabricNic* nic(int host, int index) const { return &file_->nic[host * kMaxNicsPerHost + index]; }
   // The NIC with this address, or nullptr.
   FabricNic* nic_by_address(uint32_t ipv4_be) const;
-  // Index of the host, added with `nics` NICs when it is new; -1 when the fabric is full.
+  // Index of the host, added when it is new, and given NICs until it has `nics` of them; -1 when
+  // the fabric is full. Serialised by the file lock.
   int host_ensure(const std::string& name, int nics);
   int host_find(const std::string& name) const;
+  int host_nics(int host) const;
   // Takes a process slot (1..kMaxProcesses) for this process, reclaiming those of dead ones.
   int process_join(int host);
   void process_leave(int slot);
+  // Processes alive on a host (every host: -1).
+  int process_count(int host) const;
+
+  // Tells everybody that a NIC changed: +1 on its generation, then on change_count.
+  void change_notify(FabricNic*) const;
+  // Sleeps until change_count differs from `seen` or change_wake is called; may also return early.
+  void change_wait(uint32_t seen) const;
+  // Ends every change_wait, so that a watcher thread can look whether it should stop.
+  void change_wake() const;
 
  private:
+  static Fabric map(int fd, const std::string& path, std::string* error);
+
   FabricFile* file_ = nullptr;
-  int fd_ = -1;
+  std::string path_;
 };
 
 }  // namespace cxemu

@@ -1,0 +1,23 @@
+// Where a fabric lives in the file system: ${XDG_RUNTIME_DIR:-/tmp}/cxemu-UID/NAME/.
+//   fabric      the shared file (fabric.h)
+//   sys-HOST/   the sysfs tree that the programs of HOST see
+#pragma once
+
+#include <string>
+
+namespace cxemu {
+
+// A name for fabrics and hosts: 1..24 of [a-z A-Z 0-9 _ -], so that it is safe in paths.
+bool name_valid(const std::string& name);
+
+// The folder of all fabrics of this user, without a slash at the end.
+std::string fabrics_dir();
+std::string fabric_dir(const std::string& fabric);
+std::string fabric_file(const std::string& fabric);
+std::string host_sysfs_dir(const std::string& fabric_folder, const std::string& host);
+
+// Makes a folder that only this user can use, with its parents. One that exists must belong to
+// this user and be closed to others: /tmp is shared, and we map and trust what lies in there.
+bool private_dir_make(const std::string& dir, std::string* error);
+
+}  // namespace cxemu
