@@ -30,12 +30,12 @@ struct Config {
 // Looks a variable up; nullptr when it is not set.
 using ConfigEnv = std::function<const char*(const char* key)>;
 
-// Reads `file` (nullptr: none), then the environment, which wins. A bad value costs one warning
-// and leaves the default (or the file's value). Never throws on bad input.
-Config config_read(const ConfigEnv& env, const char* file);
+// Reads `file` (nullptr: none; one that does not exist is no mistake), then the environment, which
+// wins. Each bad value adds one line to `warnings` and leaves the value as it was.
+Config config_read(const ConfigEnv& env, const char* file, std::vector<std::string>& warnings);
 
 // The process's configuration, read at the first call (which also sets the log level and opens
 // the event file). In setuid programs neither the environment nor the file is looked at.
-const Config& config();
+const Config& config() noexcept;
 
 }  // namespace shift

@@ -1,0 +1,188 @@
+// Parses SHIFT_* variables and /etc/shift.conf through one table of keys.
+#include "util/config.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <new>
+#include <optional>
+#include <string_view>
+
+#include "util/unique_fd.h"
+
+namespace shift {
+namespace {
+
+constexpr size_t kFileMax = 64 * 1024;
+
+std::string_view trim(std::string_view s) {
+  const auto first = s.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return s.substr(first, s.find_last_not_of(" \t\r") - first + 1);
+}
+
+bool parse_bool(std::string_view s, bool& out) {
+  for (auto yes : {"1", "yes", "true", "on"})
+    if (s == yes) return out = true, true;
+  for (auto no : {"", "0", "no", "false", "off"})
+    if (s == no) return out = false, true;
+  return false;
+}
+
+template <typename T>
+bool parse_number(std::string_view s, int min, int max, T& out) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), value);
+  if (error != std::errc() || end != s.data() + s.size() || value < min || value > max)
+    return false;
+  out = static_cast<T>(value);
+  return true;
+}
+
+bool parse_level(std::string_view s, LogLevel& out) {
+  constexpr std::string_view kNames[] = {"error", "warn", "info", "debug"};
+  for (int i = 0; i < 4; i++)
+    if (s == kNames[i]) return out = static_cast<LogLevel>(i), true;
+  return false;
+}
+
+// "mlx5_0=mlx5_1,mlx5_2=mlx5_3"; a device may stand in one pair only, on either side.
+bool parse_pairs(std::string_view s, decltype(Config::pairs)& out) {
+  decltype(Config::pairs) pairs;
+  while (!s.empty()) {
+    const auto comma = s.find(',');
+    const auto item = trim(s.substr(0, comma));
+    s = comma == std::string_view::npos ? std::string_view{} : s.substr(comma + 1);
+    if (item.empty()) continue;
+    const auto equals = item.find('=');
+    if (equals == std::string_view::npos) return false;
+    const auto left = trim(item.substr(0, equals)), right = trim(item.substr(equals + 1));
+    if (left.empty() || right.empty() || left == right || right.find('=') != right.npos)
+      return false;
+    for (const auto& [a, b] : pairs)
+      if (a == left || a == right || b == left || b == right) return false;
+    pairs.emplace_back(left, right);
+  }
+  out = std::move(pairs);
+  return true;
+}
+
+struct Key {
+  const char* name;
+  const char* range;
+  bool (*parse)(std::string_view value, Config& config);
+};
+
+constexpr Key kKeys[] = {
+    {"SHIFT_DISABLE", "0 or 1",
+     [](std::string_view v, Config& c) { return parse_bool(v, c.disable); }},
+    {"SHIFT_LOG", "error, warn, info or debug",
+     [](std::string_view v, Config& c) { return parse_level(v, c.log); }},
+    {"SHIFT_EVENTS", "a file name",
+     [](std::string_view v, Config& c) { return c.events = v, true; }},
+    {"SHIFT_PAIRS", "device=device,... with each device named once",
+     [](std::string_view v, Config& c) { return parse_pairs(v, c.pairs); }},
+    {"SHIFT_PORT", "1..65535",
+     [](std::string_view v, Config& c) { return parse_number(v, 1, 65535, c.port); }},
+    {"SHIFT_RC_TIMEOUT_MAX", "8..31",
+     [](std::string_view v, Config& c) { return parse_number(v, 8, 31, c.rc_timeout_max); }},
+    {"SHIFT_FENCE_MS", "1..60000",
+     [](std::string_view v, Config& c) { return parse_number(v, 1, 60000, c.fence_ms); }},
+    {"SHIFT_EXCHANGE_MS", "1..600000",
+     [](std::string_view v, Config& c) { return parse_number(v, 1, 600000, c.exchange_ms); }},
+    {"SHIFT_RENDEZVOUS_MS", "1..600000",
+     [](std::string_view v, Config& c) { return parse_number(v, 1, 600000, c.rendezvous_ms); }},
+};
+
+const Key* key_find(std::string_view name) {
+  for (const Key& key : kKeys)
+    if (name == key.name) return &key;
+  return nullptr;
+}
+
+void set(const Key& key, std::string_view value, Config& config, std::vector<std::string>& warnings,
+         const std::string& where) {
+  if (key.parse(value, config)) return;
+  warnings.push_back(where + key.name + "=\"" + std::string(value.substr(0, 200)) +
+                     "\" is ignored: it must be " + key.range);
+}
+
+std::optional<std::string> file_read(const char* path) {
+  UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  if (!fd) return std::nullopt;
+  std::string text(kFileMax, '\0');
+  size_t used = 0;
+  while (used < text.size()) {
+    const ssize_t n = ::read(fd.get(), text.data() + used, text.size() - used);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    used += static_cast<size_t>(n);
+  }
+  text.resize(used);
+  return text;
+}
+
+void read_lines(std::string_view text, const char* file, Config& config,
+                std::vector<std::string>& warnings) {
+  for (int number = 1; !text.empty(); number++) {
+    const auto end = text.find('\n');
+    const auto line = trim(text.substr(0, end));
+    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+    if (line.empty() || line[0] == '#') continue;
+    const std::string where = std::string(file) + ":" + std::to_string(number) + ": ";
+    const auto equals = line.find('=');
+    if (equals == std::string_view::npos) {
+      warnings.push_back(where + "not of the form KEY = VALUE");
+      continue;
+    }
+    const auto name = trim(line.substr(0, equals));
+    if (const Key* key = key_find(name))
+      set(*key, trim(line.substr(equals + 1)), config, warnings, where);
+    else
+      warnings.push_back(where + "unknown key " + std::string(name.substr(0, 100)));
+  }
+}
+
+// Fills `config` as far as memory allows.
+void process_config(Config& config) noexcept {
+  const bool trusted = getauxval(AT_SECURE) == 0;
+  std::vector<std::string> warnings;
+  try {
+    if (trusted)
+      config = config_read([](const char* k) { return getenv(k); }, kConfigFile, warnings);
+  } catch (const std::bad_alloc&) {
+    SHIFT_WARN("out of memory while reading the configuration: defaults are used");
+  }
+  log_set_level(config.log);
+  for (const std::string& warning : warnings) SHIFT_WARN("%s", warning.c_str());
+  if (!config.events.empty() && !events_open(config.events.c_str()))
+    SHIFT_WARN("SHIFT_EVENTS: cannot open %s: %m", config.events.c_str());
+}
+
+}  // namespace
+
+Config config_read(const ConfigEnv& env, const char* file, std::vector<std::string>& warnings) {
+  Config config;
+  if (file != nullptr)
+    if (const auto text = file_read(file)) read_lines(*text, file, config, warnings);
+  for (const Key& key : kKeys)
+    if (const char* value = env(key.name)) set(key, trim(value), config, warnings, "");
+  return config;
+}
+
+const Config& config() noexcept {
+  // Never destroyed: our threads may read it after the program's exit handlers ran.
+  alignas(Config) static char storage[sizeof(Config)];
+  static const Config* const instance = [] {
+    auto* made = new (storage) Config;
+    process_config(*made);
+    return made;
+  }();
+  return *instance;
+}
+
+}  // namespace shift

@@ -1,0 +1,98 @@
+// Log lines: formatting, rate limits, the one write.
+#include "util/log.h"
+
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+
+#include "util/guest_write.h"
+
+namespace shift {
+namespace detail {
+
+void guest_write(int fd, const char* data, size_t size) noexcept {
+  const int saved = errno;
+  sigset_t pipe_only, old, pending;
+  sigemptyset(&pipe_only);
+  sigaddset(&pipe_only, SIGPIPE);
+  sigpending(&pending);
+  const bool was_pending = sigismember(&pending, SIGPIPE) == 1;
+  pthread_sigmask(SIG_BLOCK, &pipe_only, &old);
+  const ssize_t n = ::write(fd, data, size);
+  if (n < 0 && errno == EPIPE && !was_pending) {
+    // Ours, directed at this thread: take it away before it can be delivered.
+    const struct timespec now = {0, 0};
+    sigtimedwait(&pipe_only, nullptr, &now);
+  }
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  errno = saved;
+}
+
+void append_format(char* buffer, size_t size, size_t& used, const char* format, ...) noexcept {
+  va_list args;
+  va_start(args, format);
+  const int n = vsnprintf(buffer + used, size - used, format, args);
+  va_end(args);
+  if (n < 0) return;
+  used += static_cast<size_t>(n);
+  if (used > size - 1) used = size - 1;
+}
+
+}  // namespace detail
+
+namespace {
+
+constexpr size_t kLineMax = 1024;
+constexpr const char* kLevelNames[] = {"error", "warn", "info", "debug"};
+
+}  // namespace
+
+void log_set_level(LogLevel level) noexcept {
+  detail::log_level.store(static_cast<int>(level), std::memory_order_relaxed);
+}
+
+void log_write(LogLevel level, const char* format, ...) noexcept {
+  const int saved = errno;
+  char line[kLineMax];
+  size_t used = 0;
+  detail::append_format(line, sizeof line, used, "shift[%d]: %s: ", static_cast<int>(getpid()),
+                        kLevelNames[static_cast<int>(level)]);
+  errno = saved;  // for %m
+  va_list args;
+  va_start(args, format);
+  // One byte stays for the line end.
+  const int n = vsnprintf(line + used, sizeof line - 1 - used, format, args);
+  va_end(args);
+  if (n > 0) {
+    used += static_cast<size_t>(n);
+    if (used > sizeof line - 2) used = sizeof line - 2;
+  }
+  line[used++] = '\n';
+  detail::guest_write(STDERR_FILENO, line, used);
+  errno = saved;
+}
+
+bool LogLimit::allow(uint64_t* suppressed) noexcept {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  // +1: zero means that no line was written yet.
+  const uint64_t second = static_cast<uint64_t>(now.tv_sec) + 1;
+  uint64_t window = window_s_.load(std::memory_order_relaxed);
+  if (window != second &&
+      window_s_.compare_exchange_strong(window, second, std::memory_order_relaxed))
+    in_window_.store(0, std::memory_order_relaxed);
+  // Two threads at the turn of a second may let one line too many through; that is fine.
+  if (in_window_.fetch_add(1, std::memory_order_relaxed) >= per_second_) {
+    suppressed_.fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
+  const uint64_t count = suppressed_.exchange(0, std::memory_order_relaxed);
+  if (suppressed != nullptr) *suppressed = count;
+  return true;
+}
+
+}  // namespace shift

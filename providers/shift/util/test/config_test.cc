@@ -1,0 +1,114 @@
+// Configuration: accepted and refused values, the file, and which of the two wins.
+#include "util/config.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+
+namespace shift {
+namespace {
+
+class ConfigTest : public ::testing::Test {
+ protected:
+  ConfigTest() : path_(::testing::TempDir() + "shift_config_" + std::to_string(getpid())) {}
+  ~ConfigTest() override { unlink(path_.c_str()); }
+
+  Config read(const std::map<std::string, std::string>& env, const char* text = nullptr) {
+    if (text != nullptr) std::ofstream(path_) << text;
+    warnings_.clear();
+    return config_read(
+        [&](const char* key) -> const char* {
+          auto it = env.find(key);
+          return it == env.end() ? nullptr : it->second.c_str();
+        },
+        text != nullptr ? path_.c_str() : nullptr, warnings_);
+  }
+
+  std::string path_;
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(ConfigTest, DefaultsHoldWithoutAnySetting) {
+  const Config c = read({});
+  EXPECT_FALSE(c.disable);
+  EXPECT_EQ(c.log, LogLevel::kWarn);
+  EXPECT_EQ(c.events, "");
+  EXPECT_TRUE(c.pairs.empty());
+  EXPECT_EQ(c.port, 9473);
+  EXPECT_EQ(c.rc_timeout_max, 11);
+  EXPECT_EQ(c.fence_ms, 500);
+  EXPECT_EQ(c.exchange_ms, 3000);
+  EXPECT_EQ(c.rendezvous_ms, 10000);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(ConfigTest, EnvironmentSetsEveryKey) {
+  const Config c = read({{"SHIFT_DISABLE", "1"},
+                         {"SHIFT_LOG", "debug"},
+                         {"SHIFT_EVENTS", "/tmp/e.json"},
+                         {"SHIFT_PAIRS", "mlx5_0=mlx5_1, mlx5_2 = mlx5_3"},
+                         {"SHIFT_PORT", "65535"},
+                         {"SHIFT_RC_TIMEOUT_MAX", "8"},
+                         {"SHIFT_FENCE_MS", "7"},
+                         {"SHIFT_EXCHANGE_MS", "8"},
+                         {"SHIFT_RENDEZVOUS_MS", "9"}});
+  EXPECT_TRUE(warnings_.empty());
+  EXPECT_TRUE(c.disable);
+  EXPECT_EQ(c.log, LogLevel::kDebug);
+  EXPECT_EQ(c.events, "/tmp/e.json");
+  ASSERT_EQ(c.pairs.size(), 2u);
+  EXPECT_EQ(c.pairs[1].first, "mlx5_2");
+  EXPECT_EQ(c.pairs[1].second, "mlx5_3");
+  EXPECT_EQ(c.port, 65535);
+  EXPECT_EQ(c.rc_timeout_max, 8);
+  EXPECT_EQ(c.fence_ms, 7);
+  EXPECT_EQ(c.exchange_ms, 8);
+  EXPECT_EQ(c.rendezvous_ms, 9);
+}
+
+TEST_F(ConfigTest, BadValuesAreNamedOnceAndLeaveTheDefault) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"SHIFT_DISABLE", "maybe"},     {"SHIFT_LOG", "loud"},         {"SHIFT_PORT", "0"},
+      {"SHIFT_PORT", "65536"},        {"SHIFT_PORT", "12x"},         {"SHIFT_PORT", ""},
+      {"SHIFT_PORT", "99999999999"},  {"SHIFT_RC_TIMEOUT_MAX", "7"}, {"SHIFT_FENCE_MS", "-1"},
+      {"SHIFT_RC_TIMEOUT_MAX", "32"}, {"SHIFT_PAIRS", "mlx5_0"},     {"SHIFT_PAIRS", "a=a"},
+      {"SHIFT_PAIRS", "a=b,b=c"},     {"SHIFT_PAIRS", "a=b=c"},
+  };
+  for (const auto& [key, value] : cases) {
+    const Config c = read({{key, value}});
+    ASSERT_EQ(warnings_.size(), 1u) << key << "=" << value;
+    EXPECT_NE(warnings_[0].find(key), std::string::npos);
+    EXPECT_NE(warnings_[0].find("\"" + std::string(value) + "\""), std::string::npos);
+    EXPECT_NE(warnings_[0].find("must be"), std::string::npos);
+    EXPECT_EQ(c.port, 9473);
+    EXPECT_EQ(c.rc_timeout_max, 11);
+    EXPECT_TRUE(c.pairs.empty());
+  }
+}
+
+TEST_F(ConfigTest, FileSetsAndEnvironmentWins) {
+  const Config c = read({{"SHIFT_PORT", "1111"}},
+                        "# comment\n\n  SHIFT_PORT = 2222\r\nSHIFT_FENCE_MS=33\nSHIFT_LOG = info");
+  EXPECT_TRUE(warnings_.empty());
+  EXPECT_EQ(c.port, 1111);
+  EXPECT_EQ(c.fence_ms, 33);
+  EXPECT_EQ(c.log, LogLevel::kInfo);
+}
+
+TEST_F(ConfigTest, BadEnvironmentKeepsTheFilesValue) {
+  const Config c = read({{"SHIFT_PORT", "x"}}, "SHIFT_PORT = 2222\n");
+  EXPECT_EQ(warnings_.size(), 1u);
+  EXPECT_EQ(c.port, 2222);
+}
+
+TEST_F(ConfigTest, FileMistakesNameTheirLine) {
+  read({}, "SHIFT_PORT = 1\nnonsense\nSHIFT_PROT = 5\n");
+  ASSERT_EQ(warnings_.size(), 2u);
+  EXPECT_NE(warnings_[0].find(":2: "), std::string::npos);
+  EXPECT_NE(warnings_[1].find(":3: unknown key SHIFT_PROT"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace shift

@@ -1,0 +1,123 @@
+// Log lines and event records, read back from the descriptors they go to.
+#include "util/log.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <string>
+
+namespace shift {
+namespace {
+
+// Takes the place of stderr for its lifetime.
+class StderrPipe {
+ public:
+  StderrPipe() {
+    EXPECT_EQ(pipe2(ends_, O_CLOEXEC | O_NONBLOCK), 0);
+    saved_ = dup(STDERR_FILENO);
+    dup2(ends_[1], STDERR_FILENO);
+    ::close(ends_[1]);
+  }
+  ~StderrPipe() {
+    dup2(saved_, STDERR_FILENO);
+    ::close(saved_);
+    close_reader();
+  }
+  void close_reader() {
+    if (ends_[0] >= 0) ::close(ends_[0]);
+    ends_[0] = -1;
+  }
+  std::string text() {
+    char buffer[8192];
+    const ssize_t n = read(ends_[0], buffer, sizeof buffer);
+    return n > 0 ? std::string(buffer, static_cast<size_t>(n)) : std::string();
+  }
+
+ private:
+  int ends_[2];
+  int saved_;
+};
+
+TEST(Log, OneLineWithPidAndLevel) {
+  StderrPipe err;
+  SHIFT_WARN("qp %#x lost", 0x12);
+  EXPECT_EQ(err.text(), "shift[" + std::to_string(getpid()) + "]: warn: qp 0x12 lost\n");
+}
+
+TEST(Log, LevelHidesWhatIsBelow) {
+  StderrPipe err;
+  int evaluated = 0;
+  SHIFT_INFO("%d", ++evaluated);
+  EXPECT_EQ(err.text(), "");
+  EXPECT_EQ(evaluated, 0);
+  log_set_level(LogLevel::kInfo);
+  SHIFT_INFO("%d", ++evaluated);
+  log_set_level(LogLevel::kWarn);
+  EXPECT_EQ(evaluated, 1);
+  EXPECT_NE(err.text().find("info: 1\n"), std::string::npos);
+}
+
+TEST(Log, KeepsErrnoAndCutsLongLines) {
+  StderrPipe err;
+  errno = ENOENT;
+  SHIFT_ERROR("%s", std::string(5000, 'x').c_str());
+  EXPECT_EQ(errno, ENOENT);
+  const std::string text = err.text();
+  EXPECT_LE(text.size(), 1024u);
+  EXPECT_EQ(text.back(), '\n');
+}
+
+TEST(Log, ClosedPipeDoesNotKillTheProgram) {
+  StderrPipe err;
+  err.close_reader();
+  errno = 0;
+  SHIFT_WARN("into the void");
+  EXPECT_EQ(errno, 0);
+  sigset_t pending;
+  sigpending(&pending);
+  EXPECT_EQ(sigismember(&pending, SIGPIPE), 0);
+}
+
+TEST(Log, LimitLetsOneThroughAndCountsTheRest) {
+  LogLimit limit(1);
+  int allowed = 0;
+  for (int i = 0; i < 1000; i++) allowed += limit.allow();
+  EXPECT_GE(allowed, 1);
+  EXPECT_LE(allowed, 2);  // the second may turn within the loop
+}
+
+TEST(Event, JsonLineWithEscapes) {
+  const std::string path = ::testing::TempDir() + "shift_events_" + std::to_string(getpid());
+  ASSERT_TRUE(events_open(path.c_str()));
+  errno = EIO;
+  SHIFT_EVENT("switch", {{"qp", 7u}, {"epoch", -1}, {"detail", "a\"b\\c\n"}});
+  SHIFT_EVENT("long", {{"detail", std::string(5000, '"')}, {"after", 1}});
+  EXPECT_EQ(errno, EIO);
+  events_close();
+  SHIFT_EVENT("unseen", {});
+  std::ifstream in(path);
+  std::string first, second, third;
+  std::getline(in, first);
+  std::getline(in, second);
+  EXPECT_FALSE(std::getline(in, third));
+  unlink(path.c_str());
+  EXPECT_EQ(first.rfind("{\"t_ns\":", 0), 0u);
+  EXPECT_NE(
+      first.find("\"event\":\"switch\",\"qp\":7,\"epoch\":-1,\"detail\":\"a\\\"b\\\\c\\u000a\"}"),
+      std::string::npos)
+      << first;
+  EXPECT_EQ(second.substr(second.size() - 2), "\"}");
+}
+
+TEST(Event, UnopenableFileIsReported) {
+  EXPECT_FALSE(events_open("/nonexistent-directory/events"));
+  EXPECT_EQ(errno, ENOENT);
+  EXPECT_FALSE(events_enabled());
+}
+
+}  // namespace
+}  // namespace shift
