@@ -1,0 +1,304 @@
+// Encodes and decodes control messages: explicit little-endian fields, one list of fields per
+// message for both directions, so that the two cannot drift apart.
+#include <new>
+#include <type_traits>
+#include <utility>
+
+#include "wire/messages.h"
+
+namespace shift::wire {
+namespace {
+
+// Smallest encodings of list items, to bound a count by the bytes that are there.
+constexpr size_t kRkeySize = 4;
+constexpr size_t kKeyPairSize = 9;
+
+class Writer {
+ public:
+  explicit Writer(std::vector<uint8_t>& out) : out_(out) {}
+
+  template <typename T>
+  requires std::is_integral_v<T>
+  void number(const T& value) {
+    const auto bits = static_cast<std::make_unsigned_t<T>>(value);
+    for (size_t i = 0; i < sizeof(T); i++) out_.push_back(static_cast<uint8_t>(bits >> (8 * i)));
+  }
+  void flag(const bool& value) { number<uint8_t>(value ? 1 : 0); }
+  void bytes(const std::array<uint8_t, 16>& raw) {
+    out_.insert(out_.end(), raw.begin(), raw.end());
+  }
+  template <typename T, typename Item>
+  void list(const std::vector<T>& items, size_t item_size, Item item) {
+    if (items.size() > kKeysMax) ok_ = false;
+    if (!ok_) return;
+    out_.reserve(out_.size() + 4 + items.size() * item_size);
+    number(static_cast<uint32_t>(items.size()));
+    for (const T& i : items) item(*this, i);
+  }
+  bool ok() const { return ok_; }
+
+ private:
+  std::vector<uint8_t>& out_;
+  bool ok_ = true;
+};
+
+// After the first failure every read yields nothing and ok() stays false.
+class Reader {
+ public:
+  explicit Reader(std::span<const uint8_t> in) : in_(in) {}
+
+  template <typename T>
+  requires std::is_integral_v<T>
+  void number(T& value) {
+    std::make_unsigned_t<T> bits = 0;
+    if (!take(sizeof(T))) return;
+    for (size_t i = 0; i < sizeof(T); i++)
+      bits |= static_cast<std::make_unsigned_t<T>>(
+          static_cast<std::make_unsigned_t<T>>(in_[at_ + i]) << (8 * i));
+    at_ += sizeof(T);
+    value = static_cast<T>(bits);
+  }
+  void flag(bool& value) {
+    uint8_t byte = 0;
+    number(byte);
+    if (byte > 1) ok_ = false;
+    value = byte == 1;
+  }
+  void bytes(std::array<uint8_t, 16>& raw) {
+    if (!take(raw.size())) return;
+    for (size_t i = 0; i < raw.size(); i++) raw[i] = in_[at_ + i];
+    at_ += raw.size();
+  }
+  template <typename T, typename Item>
+  void list(std::vector<T>& items, size_t item_size, Item item) {
+    uint32_t count = 0;
+    number(count);
+    if (count > kKeysMax || (in_.size() - at_) / item_size < count) ok_ = false;
+    if (!ok_) return;
+    items.resize(count);
+    for (T& i : items) item(*this, i);
+  }
+  bool done() const { return ok_ && at_ == in_.size(); }
+
+ private:
+  bool take(size_t n) { return ok_ = ok_ && in_.size() - at_ >= n; }
+
+  const std::span<const uint8_t> in_;
+  size_t at_ = 0;
+  bool ok_ = true;
+};
+
+// Each function names the fields once; M is const when writing.
+template <typename M, typename T>
+concept Is = std::is_same_v<std::remove_const_t<M>, T>;
+
+template <typename IO, Is<QpName> M>
+void fields(IO& io, M& m) {
+  io.bytes(m.gid.raw);
+  io.number(m.qpn);
+}
+
+template <typename IO, typename M>
+void pair(IO& io, M& m) {
+  fields(io, m.from);
+  fields(io, m.to);
+}
+
+template <typename IO, Is<Hello> M>
+void fields(IO& io, M& m) {
+  io.bytes(m.instance.raw);
+  io.bytes(m.target.raw);
+  fields(io, m.want);
+  fields(io, m.from);
+  io.number(m.from_sq_psn);
+  io.number(m.from_rq_psn);
+  io.number(m.path);
+}
+
+// Enumerations travel as one byte.
+template <typename Enum>
+void enumeration(Writer& io, const Enum& value) {
+  io.number(static_cast<uint8_t>(value));
+}
+template <typename Enum>
+void enumeration(Reader& io, Enum& value) {
+  uint8_t byte = 0;
+  io.number(byte);
+  value = static_cast<Enum>(byte);
+}
+
+template <typename IO, Is<HelloReply> M>
+void fields(IO& io, M& m) {
+  io.bytes(m.instance.raw);
+  fields(io, m.want);
+  fields(io, m.from);
+  enumeration(io, m.status);
+  io.number(m.reason);
+}
+
+template <typename IO, Is<Bind> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
+  io.number(m.sq_psn);
+  io.number(m.rq_psn);
+  io.bytes(m.backup_gid.raw);
+  io.number(m.backup_qpn);
+  io.number(m.backup_psn);
+  io.number(m.backup_mtu);
+  io.number(m.flags);
+  io.number(m.epoch);
+}
+
+template <typename IO, Is<BindAck> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
+  io.number(m.status);
+  io.number(m.epoch);
+}
+
+template <typename IO, Is<Switch> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
+  io.number(m.epoch);
+  io.number(m.seq);
+  io.number(m.reason);
+}
+
+template <typename IO, Is<Progress> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
+  io.number(m.epoch);
+  io.number(m.seq);
+  io.number(m.notifications_received);
+  io.number(m.flags);
+  io.number(m.responder_psn);
+}
+
+template <typename IO, Is<KeyQuery> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
+  io.number(m.epoch);
+  io.number(m.query_id);
+  io.list(m.rkeys, kRkeySize, [](IO& i, auto& rkey) { i.number(rkey); });
+}
+
+template <typename IO, Is<KeyReply> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
+  io.number(m.query_id);
+  io.list(m.keys, kKeyPairSize, [](IO& i, auto& key) {
+    i.number(key.rkey);
+    i.number(key.new_rkey);
+    i.flag(key.found);
+  });
+}
+
+template <typename IO, Is<Refuse> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
+  io.number(m.epoch);
+  enumeration(io, m.reason);
+}
+
+template <typename IO, Is<Close> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
+}
+
+void header_put(std::vector<uint8_t>& out, uint8_t type) {
+  Writer io(out);
+  io.number(kMagic);
+  io.number(kVersion);
+  io.number(type);
+  io.number<uint16_t>(0);  // flags
+  io.number<uint32_t>(0);  // length, patched when known
+}
+
+struct Header {
+  uint32_t magic = 0;
+  uint8_t version = 0;
+  uint8_t type = 0;
+  uint16_t flags = 0;
+  uint32_t length = 0;
+};
+
+Header header_get(std::span<const uint8_t> bytes) {
+  Header h;
+  Reader io(bytes.first(kHeaderSize));
+  io.number(h.magic);
+  io.number(h.version);
+  io.number(h.type);
+  io.number(h.flags);
+  io.number(h.length);
+  return h;
+}
+
+template <size_t Index = 0>
+bool body_get(uint8_t type, std::span<const uint8_t> body, Message& out) {
+  if constexpr (Index == std::variant_size_v<Message>) {
+    return false;
+  } else {
+    if (type != Index + 1) return body_get<Index + 1>(type, body, out);
+    std::variant_alternative_t<Index, Message> m;
+    Reader io(body);
+    fields(io, m);
+    if (!io.done()) return false;
+    out = std::move(m);
+    return true;
+  }
+}
+
+}  // namespace
+
+const char* message_name(const Message& message) noexcept {
+  constexpr const char* kNames[] = {"Hello",    "HelloReply", "Bind",     "BindAck", "Switch",
+                                    "Progress", "KeyQuery",   "KeyReply", "Refuse",  "Close"};
+  static_assert(std::size(kNames) == std::variant_size_v<Message>);
+  return message.index() < std::size(kNames) ? kNames[message.index()] : "?";
+}
+
+bool encode(const Message& message, std::vector<uint8_t>& out) noexcept {
+  const size_t start = out.size();
+  try {
+    header_put(out, static_cast<uint8_t>(message.index() + 1));
+    Writer io(out);
+    std::visit([&](const auto& m) { fields(io, m); }, message);
+    const size_t size = out.size() - start;
+    if (io.ok() && size <= kMessageMax) {
+      for (size_t i = 0; i < 4; i++)
+        out[start + kHeaderSize - 4 + i] = static_cast<uint8_t>(size >> (8 * i));
+      return true;
+    }
+  } catch (const std::exception&) {  // bad_alloc, or a valueless variant left by one
+  }
+  out.resize(start);
+  return false;
+}
+
+FrameState frame_peek(std::span<const uint8_t> bytes, size_t& size) noexcept {
+  if (bytes.size() < kHeaderSize) {
+    // Strangers that speak another protocol are known by their first bytes.
+    for (size_t i = 0; i < bytes.size() && i < sizeof kMagic; i++)
+      if (bytes[i] != static_cast<uint8_t>(kMagic >> (8 * i))) return FrameState::kMalformed;
+    return FrameState::kIncomplete;
+  }
+  const Header h = header_get(bytes);
+  if (h.magic != kMagic || h.version != kVersion || h.flags != 0 || h.type == 0 ||
+      h.type > std::variant_size_v<Message> || h.length < kHeaderSize || h.length > kMessageMax)
+    return FrameState::kMalformed;
+  if (bytes.size() < h.length) return FrameState::kIncomplete;
+  size = h.length;
+  return FrameState::kComplete;
+}
+
+bool decode(std::span<const uint8_t> frame, Message& out) noexcept {
+  size_t size = 0;
+  if (frame_peek(frame, size) != FrameState::kComplete || size != frame.size()) return false;
+  try {
+    return body_get(header_get(frame).type, frame.subspan(kHeaderSize), out);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+}  // namespace shift::wire

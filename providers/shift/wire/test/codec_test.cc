@@ -1,0 +1,192 @@
+// Every message survives the round trip; nothing malformed is accepted, nothing at all crashes.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "wire/messages.h"
+
+namespace shift::wire {
+namespace {
+
+QpName name(uint8_t seed) {
+  QpName n;
+  for (size_t i = 0; i < n.gid.raw.size(); i++) n.gid.raw[i] = static_cast<uint8_t>(seed + i);
+  n.qpn = 0x00abcd00u + seed;
+  return n;
+}
+
+Instance instance(uint8_t seed) {
+  Instance i;
+  i.raw.fill(seed);
+  return i;
+}
+
+std::vector<Message> samples() {
+  const QpName a = name(1), b = name(77);
+  return {
+      Hello{instance(9), instance(8), a, b, 0x123456, 0xfedcba, 3},
+      HelloReply{instance(7), a, b, HelloStatus::kRefused, 5},
+      Bind{a, b, 1, 0xffffff, name(33).gid, 0x010203, 4, 5, 0x80000001, 0xfffffffe},
+      BindAck{a, b, 200, 17},
+      Switch{a, b, 0xffffffff, 2, 3},
+      Progress{a, b, 1, 2, 0xfedcba9876543210, Progress::kHasResponderPsn, 0xabcdef},
+      KeyQuery{a, b, 5, 6, {1, 0xffffffff, 3}},
+      KeyReply{a, b, 6, {{1, 2, true}, {3, 0, false}}},
+      Refuse{a, b, 4, static_cast<RefuseReason>(250)},
+      Close{b, a},
+  };
+}
+
+std::vector<uint8_t> encoded(const Message& m) {
+  std::vector<uint8_t> out;
+  EXPECT_TRUE(encode(m, out));
+  return out;
+}
+
+void set_length(std::vector<uint8_t>& frame, uint32_t length) {
+  for (size_t i = 0; i < 4; i++) frame[8 + i] = static_cast<uint8_t>(length >> (8 * i));
+}
+
+TEST(Codec, SamplesCoverEveryType) {
+  const auto all = samples();
+  ASSERT_EQ(all.size(), std::variant_size_v<Message>);
+  for (size_t i = 0; i < all.size(); i++) EXPECT_EQ(all[i].index(), i);
+}
+
+TEST(Codec, RoundTripOfEachMessage) {
+  for (const Message& m : samples()) {
+    Message back;
+    ASSERT_TRUE(decode(encoded(m), back)) << message_name(m);
+    EXPECT_TRUE(back == m) << message_name(m);
+  }
+}
+
+TEST(Codec, WireBytesAreFixed) {
+  // Close: header, then gid and qpn of both ends. A change here breaks running peers.
+  const QpName from{Gid::from_ipv4(0x04030201), 0x00112233}, to{Gid{}, 1};
+  const std::vector<uint8_t> expected = {
+      'S',  'H',  'F',  'T', 1, 10, 0, 0, 52, 0, 0,    0,                            //
+      0,    0,    0,    0,   0, 0,  0, 0, 0,  0, 0xff, 0xff, 1, 2, 3, 4,             //
+      0x33, 0x22, 0x11, 0,                                                           //
+      0,    0,    0,    0,   0, 0,  0, 0, 0,  0, 0,    0,    0, 0, 0, 0, 1, 0, 0, 0  //
+  };
+  EXPECT_EQ(encoded(Close{from, to}), expected);
+}
+
+TEST(Codec, EveryTruncationIsRefused) {
+  for (const Message& m : samples()) {
+    const auto whole = encoded(m);
+    for (size_t n = 0; n < whole.size(); n++) {
+      std::vector<uint8_t> cut(whole.begin(), whole.begin() + static_cast<long>(n));
+      Message out;
+      EXPECT_FALSE(decode(cut, out)) << message_name(m) << " cut at " << n;
+      size_t size = 0;
+      EXPECT_EQ(frame_peek(cut, size), FrameState::kIncomplete);
+      // The same bytes with a header that agrees with them.
+      if (n < kHeaderSize) continue;
+      set_length(cut, static_cast<uint32_t>(n));
+      EXPECT_FALSE(decode(cut, out)) << message_name(m) << " honestly cut at " << n;
+    }
+  }
+}
+
+TEST(Codec, TrailingBytesAreRefused) {
+  for (const Message& m : samples()) {
+    auto longer = encoded(m);
+    longer.push_back(0);
+    Message out;
+    EXPECT_FALSE(decode(longer, out));
+    set_length(longer, static_cast<uint32_t>(longer.size()));
+    EXPECT_FALSE(decode(longer, out)) << message_name(m);
+  }
+}
+
+TEST(Codec, ForeignHeadersAreRefused) {
+  const auto good = encoded(Close{name(1), name(2)});
+  const struct {
+    size_t at;
+    uint8_t value;
+  } cases[] = {{0, 'X'}, {4, 2}, {5, 0}, {5, 11}, {6, 1}, {7, 1}, {11, 1}, {8, 0}};
+  for (const auto& c : cases) {
+    auto bad = good;
+    bad[c.at] = c.value;
+    size_t size = 0;
+    EXPECT_EQ(frame_peek(bad, size), FrameState::kMalformed) << c.at;
+    Message out;
+    EXPECT_FALSE(decode(bad, out)) << c.at;
+  }
+  const std::vector<uint8_t> http = {'G', 'E', 'T'};
+  size_t size = 0;
+  EXPECT_EQ(frame_peek(http, size), FrameState::kMalformed);
+}
+
+TEST(Codec, CountsAreCappedByLimitAndByBytes) {
+  Message out;
+  auto query = encoded(KeyQuery{name(1), name(2), 5, 6, {1, 2, 3}});
+  const size_t count_at = kHeaderSize + 40 + 8;
+  ASSERT_EQ(query[count_at], 3);
+  for (uint32_t count : {2u, 4u, 0xffffffffu, 0x40000001u}) {
+    for (size_t i = 0; i < 4; i++) query[count_at + i] = static_cast<uint8_t>(count >> (8 * i));
+    EXPECT_FALSE(decode(query, out)) << count;
+  }
+  KeyQuery most{name(1), name(2), 5, 6, std::vector<uint32_t>(kKeysMax, 7)};
+  EXPECT_TRUE(decode(encoded(most), out));
+  most.rkeys.push_back(7);
+  std::vector<uint8_t> bytes = {42};
+  EXPECT_FALSE(encode(most, bytes));
+  EXPECT_EQ(bytes.size(), 1u);  // nothing was appended
+  // A sender that ignores the limit: 65537 keys, honest in everything else.
+  auto forged = encoded(KeyQuery{name(1), name(2), 5, 6, std::vector<uint32_t>(kKeysMax, 7)});
+  forged.resize(forged.size() + 4);
+  set_length(forged, static_cast<uint32_t>(forged.size()));
+  forged[count_at] = 1;
+  EXPECT_FALSE(decode(forged, out));
+  KeyReply reply{name(1), name(2), 6, std::vector<KeyPair>(kKeysMax, KeyPair{1, 2, true})};
+  EXPECT_TRUE(decode(encoded(reply), out));
+}
+
+TEST(Codec, FlagBytesAreZeroOrOne) {
+  auto reply = encoded(KeyReply{name(1), name(2), 6, {{1, 2, true}}});
+  reply.back() = 2;
+  Message out;
+  EXPECT_FALSE(decode(reply, out));
+}
+
+TEST(Codec, StreamIsSplitIntoMessages) {
+  std::vector<uint8_t> stream;
+  for (const Message& m : samples()) ASSERT_TRUE(encode(m, stream));
+  std::span<const uint8_t> rest = stream;
+  for (const Message& m : samples()) {
+    size_t size = 0;
+    ASSERT_EQ(frame_peek(rest, size), FrameState::kComplete);
+    Message out;
+    ASSERT_TRUE(decode(rest.first(size), out));
+    EXPECT_TRUE(out == m);
+    rest = rest.subspan(size);
+  }
+  EXPECT_TRUE(rest.empty());
+}
+
+TEST(Codec, FlippedBitsNeverCrashAndWhatPassesIsConsistent) {
+  std::mt19937 random(20240607);
+  const auto all = samples();
+  std::vector<std::vector<uint8_t>> frames;
+  for (const Message& m : all) frames.push_back(encoded(m));
+  size_t accepted = 0;
+  for (int i = 0; i < 100000; i++) {
+    auto frame = frames[random() % frames.size()];
+    for (unsigned flips = 1 + random() % 4; flips > 0; flips--)
+      frame[random() % frame.size()] ^= static_cast<uint8_t>(1u << (random() % 8));
+    Message out;
+    if (!decode(frame, out)) continue;
+    accepted++;
+    // The encoding is canonical: whatever is accepted is what its own encoding says.
+    ASSERT_EQ(encoded(out), frame);
+  }
+  EXPECT_GT(accepted, 1000u);
+  EXPECT_LT(accepted, 100000u);
+}
+
+}  // namespace
+}  // namespace shift::wire
