@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "util/unique_fd.h"
+
 namespace shift::control {
 
 class Reactor {
@@ -67,17 +69,23 @@ class Reactor {
   static void* thread_main(void* self);
   void run();
   void run_tasks();
+  void run_events(const struct epoll_event* events, int count);
   void run_timers();
-  void timer_arm();
-  void wake() noexcept;
+  void timer_arm() noexcept;
+  void close_queue() noexcept;
+  bool tasks_waiting() noexcept;
+  void check_thread() const noexcept;
   bool is_foreign() const noexcept;  // in a fork child
+  template <typename F>
+  void guarded(const F& call) noexcept;
 
   const uint64_t generation_;
-  int epoll_fd_ = -1;
-  int event_fd_ = -1;
-  int timer_fd_ = -1;
-  pthread_t thread_{};
-  std::atomic<bool> running_{false};
+  UniqueFd epoll_fd_;
+  UniqueFd event_fd_;
+  UniqueFd timer_fd_;
+  pthread_t thread_{};              // valid while started_
+  bool started_ = false;            // start() and stop() only
+  std::atomic<pthread_t> self_{0};  // set by the thread; 0 (no thread in glibc) when none runs
   std::atomic<bool> stopping_{false};
 
   std::mutex mutex_;         // guards tasks_ and closed_
