@@ -1,0 +1,58 @@
+// Commands of the uverbs ABI. They arrive through write() or through the INVOKE_WRITE ioctl; both
+// end in one table, which says how long each part of a command must at least be.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "uverbs/context.h"
+
+namespace cxemu {
+
+// The four parts of a command in application memory: what the core defines and what the driver
+// (mlx5) adds, request and answer.
+struct CommandIo {
+  std::span<const uint8_t> core_in, driver_in;
+  std::span<uint8_t> core_out, driver_out;
+};
+
+struct Command {
+  uint32_t number;  // with IB_USER_VERBS_CMD_FLAG_EXTENDED where it is an extended one
+  const char* name;
+  // Minimal lengths; for the non-extended ones the exact core lengths.
+  size_t core_in, core_out, driver_in, driver_out;
+  int (*run)(Context&, const CommandIo&);
+  bool works_when_dead = false;  // destroying succeeds on a dead device
+};
+
+// The tables of the cmd_*.cc files.
+std::span<const Command> device_commands();
+std::span<const Command> memory_commands();
+std::span<const Command> cq_commands();
+std::span<const Command> qp_commands();
+
+// Executes what was written to, or asked by ioctl of, a device file. 0 or an errno.
+// They take the engine's lock.
+int command_write(Context&, const void* data, size_t length);
+int command_ioctl(Context&, unsigned long request, void* argument);
+
+// Reads a request of any length: what is missing is zero, what we do not know must be zero.
+template <typename T>
+[[nodiscard]] bool request_read(std::span<const uint8_t> from, T* to) {
+  *to = T{};
+  memcpy(to, from.data(), std::min(from.size(), sizeof *to));
+  for (size_t i = sizeof *to; i < from.size(); ++i)
+    if (from[i] != 0) return false;
+  return true;
+}
+
+// Answers with as much as the caller has room for.
+template <typename T>
+void answer_write(std::span<uint8_t> to, const T& from) {
+  if (!to.empty()) memcpy(to.data(), &from, std::min(to.size(), sizeof from));
+}
+
+}  // namespace cxemu

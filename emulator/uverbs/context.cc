@@ -1,0 +1,57 @@
+// Contexts: opening, closing, channels.
+#include "uverbs/context.h"
+
+#include <mutex>
+
+namespace cxemu {
+
+std::unique_ptr<Context> Context::open(Engine& engine, Fabric& fabric, FabricNic* fabric_nic,
+                                       ContextObserver* observer) {
+  std::unique_ptr<Context> context(new Context(engine, fabric, fabric_nic, observer));
+  {
+    std::lock_guard lock(engine.lock());
+    context->nic_ = engine.nic_open(fabric_nic, context.get());
+  }
+  if (!context->nic_) return nullptr;
+  return context;
+}
+
+Context::~Context() {
+  std::lock_guard lock(engine_.lock());
+  // Errors do not matter any more: the Nic frees whatever is left.
+  objects_.each<QpObject>([this](QpObject* object) { (void)nic_->qp_destroy(object->qp); });
+  objects_.remove_all(ObjectType::kQp);
+  objects_.each<CqObject>([this](CqObject* object) { (void)nic_->cq_destroy(object->cq); });
+  objects_.remove_all(ObjectType::kCq);
+  objects_.each<MrObject>([this](MrObject* object) { (void)nic_->mr_deregister(object->key); });
+  objects_.remove_all(ObjectType::kMr);
+  objects_.remove_all(ObjectType::kAh);
+  objects_.remove_all(ObjectType::kPd);
+  nic_.reset();
+}
+
+void Context::async_event(ibv_event_type type, uint64_t element) {
+  if (async_) (void)async_event_push(*async_, type, element);
+}
+
+std::shared_ptr<EventPipe> Context::channel_find(int fd) const {
+  const auto it = channels_.find(fd);
+  return it == channels_.end() ? nullptr : it->second;
+}
+
+int Context::channel_create(int* fd) {
+  std::unique_ptr<EventPipe> pipe;
+  if (const int error = EventPipe::create(&pipe, fd)) return error;
+  channels_[*fd] = std::move(pipe);
+  if (observer_ != nullptr) observer_->channel_created(*fd);
+  return 0;
+}
+
+int Context::start(int* async_fd) {
+  std::unique_ptr<EventPipe> pipe;
+  if (const int error = EventPipe::create(&pipe, async_fd)) return error;
+  async_ = std::move(pipe);
+  return 0;
+}
+
+}  // namespace cxemu

@@ -1,0 +1,76 @@
+// One open device file: what the kernel keeps for one /dev/infiniband/uverbsN descriptor.
+//
+// Everything here runs with the engine's lock held, except where it says otherwise.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "fabric/fabric.h"
+#include "nic/nic.h"
+#include "uverbs/event_pipe.h"
+#include "uverbs/objects.h"
+
+namespace cxemu {
+
+// What the owner of the descriptors (host/) wants to know. Called with the engine's lock held.
+class ContextObserver {
+ public:
+  // A descriptor that belongs to the application from now on.
+  virtual void channel_created(int fd) = 0;
+  // libibverbs passes the address of its ibv_cq (extended: ibv_cq_ex) as user handle.
+  virtual void cq_created(uint64_t user_handle, bool extended) = 0;
+  virtual void cq_destroyed(uint64_t user_handle) = 0;
+
+ protected:
+  ~ContextObserver() = default;
+};
+
+class Context final : public EventSink {
+ public:
+  // `nic` must have been opened with this object as its port_sink: see open().
+  // nullptr when the NIC is dead. Takes the engine's lock itself.
+  static std::unique_ptr<Context> open(Engine&, Fabric&, FabricNic*, ContextObserver*);
+  // Destroys all that is left, as the kernel does when the file is closed. Takes the lock itself.
+  ~Context();
+
+  // EventSink: port and device events.
+  void completion(uint64_t, int) override {}
+  void async_event(ibv_event_type type, uint64_t element) override;
+
+  // Channels are descriptors, not handles. The application closed one: no more events into it.
+  void channel_closed(int fd) { channels_.erase(fd); }
+  // nullptr: not a channel of this context.
+  std::shared_ptr<EventPipe> channel_find(int fd) const;
+  int channel_create(int* fd);
+
+  Engine& engine() const { return engine_; }
+  Nic& nic() const { return *nic_; }
+  const FabricNic& fabric_nic() const { return *fabric_nic_; }
+  const Fabric& fabric() const { return fabric_; }
+  ContextObserver* observer() const { return observer_; }
+  HandleTable& objects() { return objects_; }
+
+  // The first command must be get_context, and only the first.
+  bool started() const { return async_ != nullptr; }
+  int start(int* async_fd);
+  const std::shared_ptr<EventPipe>& async() const { return async_; }
+  uint32_t pd_number_next() { return ++pd_last_; }
+
+ private:
+  Context(Engine& engine, Fabric& fabric, FabricNic* nic, ContextObserver* observer)
+      : engine_(engine), fabric_(fabric), fabric_nic_(nic), observer_(observer) {}
+
+  Engine& engine_;
+  Fabric& fabric_;
+  FabricNic* const fabric_nic_;
+  ContextObserver* const observer_;
+  std::unique_ptr<Nic> nic_;
+  std::shared_ptr<EventPipe> async_;
+  std::map<int, std::shared_ptr<EventPipe>> channels_;
+  HandleTable objects_;
+  uint32_t pd_last_ = 0;
+};
+
+}  // namespace cxemu

@@ -1,0 +1,36 @@
+// The pipe behind a completion channel or an asynchronous event file. The application owns the
+// read end as a plain file descriptor: it polls it, makes it non-blocking, closes it when it likes.
+//
+// Not thread-safe: used with the engine's lock held. The application's reads need no lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace cxemu {
+
+class EventPipe {
+ public:
+  // 0 or an errno. *reader_fd is the application's.
+  static int create(std::unique_ptr<EventPipe>* out, int* reader_fd);
+  ~EventPipe();
+  EventPipe(const EventPipe&) = delete;
+  EventPipe& operator=(const EventPipe&) = delete;
+
+  // Adds a record, never blocks. False when the pipe is full: the event is lost.
+  bool push(const void* record, size_t size);
+  // Takes out the unread records of `size` bytes whose first 8 bytes are `key`; returns how many.
+  // Whoever destroys an object reports to the application only the events that it has read:
+  // libibverbs waits until that many are acknowledged.
+  uint32_t purge(size_t size, uint64_t key);
+
+ private:
+  EventPipe() = default;
+
+  // Our own copy of the read end: a pipe without readers would raise SIGPIPE in the application.
+  int reader_ = -1;
+  int writer_ = -1;
+};
+
+}  // namespace cxemu

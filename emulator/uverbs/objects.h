@@ -1,0 +1,114 @@
+// Objects of one context and their handles. Handles mean something inside one context only, as in
+// the kernel. An object that others use cannot be destroyed (EBUSY).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "nic/nic.h"
+#include "uverbs/event_pipe.h"
+
+namespace cxemu {
+
+enum class ObjectType : uint8_t { kPd, kMr, kAh, kCq, kQp };
+
+struct Object {
+  explicit Object(ObjectType t) : type(t) {}
+  virtual ~Object() = default;
+  Object(const Object&) = delete;
+  Object& operator=(const Object&) = delete;
+
+  const ObjectType type;
+  uint32_t users = 0;  // objects that were made with this one and still live
+};
+
+struct PdObject : Object {
+  static constexpr ObjectType kType = ObjectType::kPd;
+  explicit PdObject(uint32_t n) : Object(kType), number(n) {}
+  const uint32_t number;
+};
+
+struct MrObject : Object {
+  static constexpr ObjectType kType = ObjectType::kMr;
+  MrObject(PdObject* p, uint32_t k) : Object(kType), pd(p), key(k) { ++pd->users; }
+  ~MrObject() override { --pd->users; }
+  PdObject* const pd;
+  const uint32_t key;
+};
+
+struct AhObject : Object {
+  static constexpr ObjectType kType = ObjectType::kAh;
+  explicit AhObject(PdObject* p) : Object(kType), pd(p) { ++pd->users; }
+  ~AhObject() override { --pd->users; }
+  PdObject* const pd;
+};
+
+// Completion queues and queue pairs are sinks themselves, so that events are counted per object.
+struct CqObject : Object, EventSink {
+  static constexpr ObjectType kType = ObjectType::kCq;
+  CqObject() : Object(kType) {}
+  void completion(uint64_t cq_user_handle, int channel_fd) override;
+  void async_event(ibv_event_type type, uint64_t element) override;
+
+  Cq* cq = nullptr;
+  uint64_t user_handle = 0;
+  std::shared_ptr<EventPipe> channel;  // stays until the last of its CQs and its own close
+  std::shared_ptr<EventPipe> async;
+  uint32_t completions = 0, async_events = 0;  // events that entered the pipes
+};
+
+struct QpObject : Object, EventSink {
+  static constexpr ObjectType kType = ObjectType::kQp;
+  QpObject(PdObject* p, CqObject* send, CqObject* recv)
+      : Object(kType), pd(p), send_cq(send), recv_cq(recv) {
+    ++pd->users;
+    ++send_cq->users;
+    ++recv_cq->users;
+  }
+  ~QpObject() override {
+    --pd->users;
+    --send_cq->users;
+    --recv_cq->users;
+  }
+  void completion(uint64_t, int) override {}
+  void async_event(ibv_event_type type, uint64_t element) override;
+
+  PdObject* const pd;
+  CqObject* const send_cq;
+  CqObject* const recv_cq;
+  Qp* qp = nullptr;
+  uint64_t user_handle = 0;
+  std::shared_ptr<EventPipe> async;
+  uint32_t async_events = 0;
+};
+
+// Writes an asynchronous event record; false when it was lost.
+bool async_event_push(EventPipe&, ibv_event_type, uint64_t element);
+
+class HandleTable {
+ public:
+  uint32_t add(std::unique_ptr<Object>);
+  void remove(uint32_t handle);
+  // nullptr when there is no such handle or it is of another type.
+  template <typename T>
+  T* find(uint32_t handle) const {
+    if (handle >= objects_.size() || !objects_[handle] || objects_[handle]->type != T::kType)
+      return nullptr;
+    return static_cast<T*>(objects_[handle].get());
+  }
+  template <typename T, typename Visit>
+  void each(const Visit& visit) const {
+    for (const auto& object : objects_)
+      if (object && object->type == T::kType) visit(static_cast<T*>(object.get()));
+  }
+  void remove_all(ObjectType type);
+  size_t size() const { return count_; }
+
+ private:
+  std::vector<std::unique_ptr<Object>> objects_;  // index: handle
+  size_t first_free_ = 0;                         // no free handle below this one
+  size_t count_ = 0;
+};
+
+}  // namespace cxemu
