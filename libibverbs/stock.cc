@@ -1,0 +1,130 @@
+// Finds the stock library and binds everything that leads to it: the function table and the slots
+// of the trampolines.
+#include "stock.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+
+namespace shift::front {
+
+Below stock;
+thread_local int StockCall::depth_ = 0;
+
+}  // namespace shift::front
+
+extern "C" {
+
+extern void* shift_front_slots[];
+
+// The exported variables. Where the stock library was linked so that its own references can be
+// taken over, it uses these; otherwise stock_data_sync() keeps them alike.
+#define SHIFT_FRONT_DATA(name, size)                             \
+  __attribute__((visibility("default"))) extern char name[size]; \
+  char name[size];
+#include "data.inc"
+#undef SHIFT_FRONT_DATA
+}
+
+namespace {
+
+struct Trampoline {
+  const char* name;
+  const char* version;  // null: a private symbol, found whatever its version is
+};
+
+constexpr Trampoline kTrampolines[] = {
+#include "trampolines.inc"
+};
+
+struct Variable {
+  const char* name;
+  char* copy;
+  size_t size;
+  const char* original;
+};
+
+Variable variables[] = {
+#define SHIFT_FRONT_DATA(name, size) {#name, name, size, nullptr},
+#include "data.inc"
+#undef SHIFT_FRONT_DATA
+};
+
+pthread_once_t layer_once = PTHREAD_ONCE_INIT;
+bool layer_on = false;
+
+// There is no error to return from a constructor, and nothing works without the stock library. The
+// dynamic linker ends a program that lacks a library or a symbol in the same manner.
+[[noreturn]] void die(const char* what, const char* detail) noexcept {
+  const char* parts[] = {"libibverbs (SHIFT front): ", what, " ", detail, "\n"};
+  for (const char* part : parts) {
+    if (write(STDERR_FILENO, part, strlen(part)) < 0) break;
+  }
+  abort();
+}
+
+template <typename Function>
+void bind(void* handle, Function& function, const char* name, const char* version) noexcept {
+  function = reinterpret_cast<Function>(dlvsym(handle, name, version));
+}
+
+// Our DT_NEEDED names the stock library by its path, so it is loaded already: only its handle is
+// wanted. The first priority open to us, because plug-ins that a program is linked with call
+// verbs_register_driver from their constructors.
+__attribute__((constructor(101))) void stock_bind() noexcept {
+  void* handle = dlopen(SHIFT_STOCK_LIBIBVERBS, RTLD_LAZY | RTLD_NOLOAD);
+  if (handle == nullptr) die("stock library not loaded:", SHIFT_STOCK_LIBIBVERBS);
+  using shift::front::stock;
+#define SHIFT_BIND(name, version) bind(handle, stock.name, "ibv_" #name, version);
+  SHIFT_BELOW_FUNCTIONS(SHIFT_BIND)
+#undef SHIFT_BIND
+  bind(handle, stock.query_gid_ex, "_ibv_query_gid_ex", "IBVERBS_1.11");
+  bind(handle, stock.query_gid_table, "_ibv_query_gid_table", "IBVERBS_1.11");
+  for (size_t i = 0; i < std::size(kTrampolines); ++i) {
+    const Trampoline& t = kTrampolines[i];
+    void* target = t.version != nullptr ? dlvsym(handle, t.name, t.version) : dlsym(handle, t.name);
+    if (target != nullptr) shift_front_slots[i] = target;
+  }
+  for (Variable& variable : variables) {
+    variable.original = static_cast<const char*>(dlsym(handle, variable.name));
+  }
+  // dlvsym leaves a message behind for symbols that an older stock library lacks; the program's own
+  // dlerror() must not find it.
+  dlerror();
+}
+
+void layer_decide() {
+  const char* disable = getenv("SHIFT_DISABLE");
+  if (disable != nullptr && *disable != '\0' && strcmp(disable, "0") != 0) return;
+  layer_on = shift::ops::init(shift::front::stock);
+}
+
+}  // namespace
+
+// The end of an empty slot: the program called a function that this stock library does not have.
+extern "C" [[noreturn]] __attribute__((visibility("hidden"))) void shift_front_missing(
+    unsigned index) {
+  die("the stock library has no", kTrampolines[index].name);
+}
+
+namespace shift::front {
+
+bool layer_enabled() noexcept {
+  pthread_once(&layer_once, layer_decide);
+  return layer_on;
+}
+
+void stock_data_sync() noexcept {
+  for (const Variable& variable : variables) {
+    const char* original = variable.original;
+    if (original == nullptr || original == variable.copy) continue;
+    // The unused one of the two stays zero.
+    for (size_t i = 0; i < variable.size; ++i) variable.copy[i] |= original[i];
+  }
+}
+
+}  // namespace shift::front
