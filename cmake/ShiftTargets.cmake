@@ -6,6 +6,7 @@ add_library(shift_options INTERFACE)
 target_compile_options(shift_options INTERFACE
   -Wall -Wextra -Werror -Wshadow -Wno-unused-parameter -Wno-missing-field-initializers
   -Wno-address-of-packed-member
+  $<$<COMPILE_LANGUAGE:CXX>:-Wno-invalid-offsetof>
   $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>)
 target_link_libraries(shift_options INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
 set(SHIFT_SANITIZER_RUNTIME "")

@@ -1,0 +1,217 @@
+// Device events of both members, and CQs that the application may not be polling.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "control/coordinator.h"
+#include "group/below.h"
+#include "group/completion.h"
+#include "util/log.h"
+
+namespace shift::control {
+
+using fsm::Event;
+using fsm::State;
+using group::CompletionQueue;
+using group::Context;
+using group::Group;
+using group::kBackup;
+using group::kDefault;
+using std::chrono::milliseconds;
+
+namespace {
+
+void set_nonblocking(int fd) {
+  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+bool is_protected(const Group& group) {
+  switch (group.state) {
+    case State::kUnbound:
+    case State::kFailed:
+    case State::kClosed:
+      return false;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+void Coordinator::context_add(Context* context) {
+  control_.call_and_wait([this, context] {
+    contexts_.push_back(context);
+    for (int member = 0; member < group::kMembers; member++) {
+      set_nonblocking(context->real[member]->async_fd);
+      (void)control_.add_fd(context->real[member]->async_fd, EPOLLIN,
+                            [this, context, member](uint32_t) { async_readable(context, member); });
+      if (context->watch[member] != nullptr) {
+        set_nonblocking(context->watch[member]->fd);
+        (void)control_.add_fd(
+            context->watch[member]->fd, EPOLLIN,
+            [this, context, member](uint32_t) { watch_readable(context, member); });
+      }
+      for (const wire::Gid& gid : context->gids[member]) {
+        if (auto ip = gid.ipv4()) net_->add_address(*ip);
+      }
+    }
+  });
+}
+
+void Coordinator::context_forget(Context* context) {
+  control_.call_and_wait([this, context] {
+    std::erase(contexts_, context);
+    for (int member = 0; member < group::kMembers; member++) {
+      control_.remove_fd(context->real[member]->async_fd);
+      if (context->watch[member] != nullptr) control_.remove_fd(context->watch[member]->fd);
+    }
+  });
+}
+
+void Coordinator::async_readable(Context* context, int member) {
+  ibv_async_event event;
+  while (below->get_async_event(context->real[member], &event) == 0) {
+    below->ack_async_event(&event);
+    SHIFT_DEBUG("%s: event: %s", context->device->real[member]->name,
+                below->event_type_str(event.event_type));
+    SHIFT_EVENT("device_event", {{"device", context->device->real[member]->name},
+                                 {"type", below->event_type_str(event.event_type)}});
+    switch (event.event_type) {
+      case IBV_EVENT_DEVICE_FATAL:
+        member_lost(context, member, true, "device fatal");
+        break;
+      case IBV_EVENT_PORT_ERR:
+        member_lost(context, member, false, "port down");
+        break;
+      default:
+        break;
+    }
+    if (member == kDefault) forward(context, event);
+  }
+}
+
+void Coordinator::member_lost(Context* context, int member, bool for_good, const char* cause) {
+  if (for_good) context->dead[member] = true;
+  int moving = 0;
+  for (auto& [serial, binding] : bindings_) {
+    Group& group = *binding->group;
+    if (group.context != context || !is_protected(group)) continue;
+    if (member == kDefault) {
+      moving += group.state == State::kArmed;
+      feed(*binding, Event::kLocalFault, cause);
+    } else if (for_good) {
+      // A port that is down may come back within the transport's own retries; a dead device not.
+      feed(*binding, Event::kBackupFault, "the backup NIC died");
+    }
+  }
+  if (moving > 0) {
+    SHIFT_WARN("%s: %s: %d QP%s move%s to %s", context->device->real[member]->name, cause, moving,
+               moving == 1 ? "" : "s", moving == 1 ? "s" : "",
+               context->device->real[kBackup]->name);
+  }
+}
+
+// Gives an event of the default NIC to the application, unless it would show a masked fault (C9).
+void Coordinator::forward(Context* context, const ibv_async_event& event) {
+  ibv_async_event out = event;
+  bool about_port = false;
+  switch (event.event_type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED: {
+      std::lock_guard lock(context->mutex);
+      for (Group* group : context->groups) {
+        if (group->real[kDefault] != event.element.qp) continue;
+        out.element.qp = group->handle();
+        // The responder met a request that the peer's application got wrong, or none at all.
+        if (event.event_type == IBV_EVENT_QP_REQ_ERR ||
+            event.event_type == IBV_EVENT_QP_ACCESS_ERR) {
+          fault(group, Event::kAppError, "the application's request was refused");
+        }
+        if (event.event_type == IBV_EVENT_QP_FATAL && is_protected(*group)) return;
+      }
+      break;
+    }
+    case IBV_EVENT_CQ_ERR: {
+      std::lock_guard lock(context->mutex);
+      for (CompletionQueue* cq : context->cqs) {
+        if (cq->real[kDefault] == event.element.cq) out.element.cq = &cq->cq;
+      }
+      break;
+    }
+    case IBV_EVENT_DEVICE_FATAL:
+    case IBV_EVENT_PORT_ERR:
+    case IBV_EVENT_PORT_ACTIVE:
+    case IBV_EVENT_GID_CHANGE:
+      about_port = true;
+      break;
+    default:
+      break;
+  }
+  if (about_port) {
+    const bool masked = std::any_of(bindings_.begin(), bindings_.end(), [&](const auto& entry) {
+      return entry.second->group->context == context && is_protected(*entry.second->group);
+    });
+    if (masked) return;
+  }
+  if (write(context->async_write_fd, &out, sizeof out) < 0) {
+    SHIFT_WARN_LIMITED("%s: the application does not read its events; one is lost",
+                       context->device->dev.name);
+  }
+}
+
+void Coordinator::watch_arm(Binding& binding) {
+  Group& group = *binding.group;
+  for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) {
+    if (cq->channel != nullptr) continue;  // the application's own arming wakes it
+    for (int member = 0; member < group::kMembers; member++) {
+      ibv_cq* real = cq->real[member];
+      // Solicited only: errors count as solicited, ordinary completions wake nobody.
+      if (real != nullptr) real->context->ops.req_notify_cq(real, 1);
+    }
+  }
+}
+
+void Coordinator::watch_readable(Context* context, int member) {
+  ibv_cq* real;
+  void* owner;
+  while (below->get_cq_event(context->watch[member], &real, &owner) == 0) {
+    below->ack_cq_events(real, 1);
+    auto* cq = static_cast<CompletionQueue*>(owner);
+    group::inspect(*cq);
+    if (rearm_.contains(cq)) continue;
+    // Not at once: programs with solicited traffic would wake this thread for each message.
+    rearm_[cq] = control_.timer_start(milliseconds(5), [this, cq] {
+      rearm_.erase(cq);
+      for (ibv_cq* armed : cq->real) {
+        if (armed != nullptr) armed->context->ops.req_notify_cq(armed, 1);
+      }
+      // What came between the event and now raises none: look.
+      group::inspect(*cq);
+    });
+  }
+}
+
+int Coordinator::cq_destroy(CompletionQueue* cq) {
+  int error = 0;
+  auto destroy = [this, cq, &error] {
+    error = below->destroy_cq(cq->real[kDefault]);
+    if (error != 0) return;
+    group::backup_cq_destroy(*cq);
+    auto it = rearm_.find(cq);
+    if (it == rearm_.end()) return;
+    control_.timer_cancel(it->second);
+    rearm_.erase(it);
+  };
+  // In a fork child there is no such thread, and nobody to race with.
+  if (!control_.call_and_wait(destroy)) destroy();
+  return error;
+}
+
+}  // namespace shift::control

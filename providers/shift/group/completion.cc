@@ -1,0 +1,220 @@
+#include "group/completion.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "util/log.h"
+#include "util/planted.h"
+
+namespace shift::group {
+
+FaultSink* fault_sink = nullptr;
+
+bool is_path_error(ibv_wc_status status) {
+  switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_WR_FLUSH_ERR:  // without an error before it: the QP was taken from under us
+    case IBV_WC_FATAL_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR:
+      return true;
+    default:
+      return false;
+  }
+}
+
+namespace {
+
+Group* group_of(Counters* counters) {
+  return counters == nullptr ? nullptr
+                             : reinterpret_cast<Group*>(reinterpret_cast<char*>(counters) -
+                                                        offsetof(Group, counters));
+}
+
+// The opcode of an error completion is not valid, yet send and receive must be told apart for the
+// markers: they carry different tags.
+bool is_marker(Group& group, const ibv_wc& wc, int* queue) {
+  if (wc.wr_id == group.marker_tag) {
+    *queue = 0;
+    return true;
+  }
+  if (wc.wr_id == group.marker_tag + 1) {
+    *queue = 1;
+    return true;
+  }
+  return false;
+}
+
+void translate(Group& group, int member, ibv_wc& wc) {
+  wc.qp_num = group.qpn();
+  if (member == kBackup && wc.src_qp != 0) wc.src_qp = group.remote.qpn;
+}
+
+void take_success(CompletionQueue& cq, Group& group, int member, ibv_wc wc) {
+  const int queue = wc.opcode & IBV_WC_RECV ? 1 : 0;
+  group.counters.done[queue]++;
+  if (member == kBackup) {
+    if (queue == 0 && !group.opcode_of_signaled.empty()) {
+      auto it = group.opcode_of_signaled.find(static_cast<uint32_t>(group.counters.done[0]));
+      if (it != group.opcode_of_signaled.end()) {
+        wc.opcode = it->second;
+        group.opcode_of_signaled.erase(it);
+      }
+    }
+    translate(group, member, wc);
+  }
+  cq.side.push_back(wc);
+}
+
+void take_error(CompletionQueue& cq, Group& group, int member, ibv_wc wc) {
+  int queue = 0;
+  if (group.switching && is_marker(group, wc, &queue)) {
+    group.drained[queue] = true;
+    return;
+  }
+  const bool path_error = is_path_error(wc.status);
+  if (!path_error && !group.switching) {
+    // The application's own error: it sees everything from here on, as with stock.
+    group.accept[member] = Accept::kPass;
+    translate(group, member, wc);
+    cq.side.push_back(wc);
+    fault_sink->fault(&group, fsm::Event::kAppError, "application error completion");
+    return;
+  }
+  if (group.original_error.status == IBV_WC_SUCCESS ||
+      (group.original_error.status == IBV_WC_WR_FLUSH_ERR && wc.status != IBV_WC_WR_FLUSH_ERR)) {
+    group.original_error = wc;
+  }
+  if (group.switching && member == kDefault) {
+    if (!path_error) {
+      fault_sink->fault(&group, fsm::Event::kAppError, "application error found while draining");
+    }
+    return;
+  }
+  fault_sink->fault(&group, member == kDefault ? fsm::Event::kLocalFault : fsm::Event::kBackupFault,
+                    path_error_name(wc.status));
+}
+
+}  // namespace
+
+const char* path_error_name(ibv_wc_status status) {
+  switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+      return "transport retry exceeded";
+    case IBV_WC_WR_FLUSH_ERR:
+      return "flushed";
+    case IBV_WC_FATAL_ERR:
+      return "fatal error";
+    case IBV_WC_RESP_TIMEOUT_ERR:
+      return "response timeout";
+    default:
+      return "error completion";
+  }
+}
+
+void take_completion(CompletionQueue& cq, int member, const ibv_wc& wc) {
+  Group* group = group_of(cq.context->qps[member].find(wc.qp_num));
+  if (group == nullptr) {
+    cq.side.push_back(wc);
+    return;
+  }
+  switch (group->accept[member]) {
+    case Accept::kDrop:
+      return;
+    case Accept::kPass: {
+      ibv_wc copy = wc;
+      if (copy.status == IBV_WC_SUCCESS) return take_success(cq, *group, member, copy);
+      int queue;
+      if (is_marker(*group, copy, &queue)) return;
+      translate(*group, member, copy);
+      cq.side.push_back(copy);
+      return;
+    }
+    case Accept::kGuard:
+      if (wc.status == IBV_WC_SUCCESS) return take_success(cq, *group, member, wc);
+      return take_error(cq, *group, member, wc);
+  }
+}
+
+void collect(CompletionQueue& cq) {
+  ibv_wc batch[16];
+  for (int member = 0; member < kMembers; member++) {
+    if (member == kBackup && !cq.poll_backup) break;
+    ibv_cq* real = cq.real[member];
+    if (real == nullptr) continue;
+    for (;;) {
+      const int got = real->context->ops.poll_cq(real, 16, batch);
+      // Interleaving this order guards: a group's backup completions follow its default's, because
+      // the default's CQ is fenced and drained before the backup gets its first WR.
+      for (int i = 0; i < got; i++) take_completion(cq, member, batch[i]);
+      if (got < 16) break;
+    }
+  }
+}
+
+int take_side(CompletionQueue& cq, int count, ibv_wc* wc) {
+  const int got = std::min<int>(count, static_cast<int>(cq.side.size()));
+  std::copy_n(cq.side.begin(), got, wc);
+  cq.side.erase(cq.side.begin(), cq.side.begin() + got);
+  return got;
+}
+
+void put_side(CompletionQueue& cq, const ibv_wc& wc) {
+  if (SHIFT_PLANT(lose_completion) && wc.status == IBV_WC_SUCCESS) {
+    static bool once = true;
+    if (std::exchange(once, false)) return;
+  }
+  cq.side.push_back(wc);
+  signal_side(cq);
+}
+
+void signal_side(CompletionQueue& cq) {
+  if (cq.channel == nullptr || cq.side.empty() || !cq.armed.exchange(false)) return;
+  std::lock_guard lock(cq.channel->mutex);
+  cq.channel->injected.push_back(&cq);
+  const uint64_t one = 1;
+  if (write(cq.channel->inject_fd, &one, sizeof one) < 0) {
+    SHIFT_WARN_LIMITED("completion channel %d: event not raised", cq.channel->channel.fd);
+  }
+}
+
+int poll_slow(CompletionQueue& cq, int count, ibv_wc* wc) {
+  // Another thread than the biased one: from now on both take the mutex.
+  if (cq.bias.has_owner() && !cq.bias.is_shared()) {
+    revoke(cq.bias, &cq);
+    std::lock_guard lock(cq.mutex);
+    cq.bias.set_shared();
+  }
+  std::lock_guard lock(cq.mutex);
+  if (cq.side.size() < static_cast<size_t>(count)) collect(cq);
+  const int got = take_side(cq, count, wc);
+  if (cq.slow_groups == 0 && cq.side.empty()) cq.bias.adopt(&cq);
+  return got;
+}
+
+int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, int from, int got) {
+  // Locked before the section is left: nobody can poll younger completions in between.
+  std::lock_guard lock(cq.mutex);
+  cq.bias.set_nobody();
+  for (int i = from; i < got; i++) take_completion(cq, kDefault, wc[i]);
+  return from + take_side(cq, count - from, wc + from);
+}
+
+void purge(CompletionQueue& cq, Group* group) {
+  revoke(cq.bias, &cq);
+  std::lock_guard lock(cq.mutex);
+  cq.last_qpn = UINT32_MAX;
+  cq.last_counters = nullptr;
+  std::erase_if(cq.side, [&](const ibv_wc& wc) { return wc.qp_num == group->qpn(); });
+  std::erase(cq.groups, group);
+}
+
+void inspect(CompletionQueue& cq) {
+  revoke(cq.bias, &cq);
+  std::lock_guard lock(cq.mutex);
+  collect(cq);
+  signal_side(cq);
+}
+
+}  // namespace shift::group

@@ -1,0 +1,44 @@
+// Completions while something is wrong, or has been: classification, side queue, slow poll.
+// The healthy path is in ops/poll.h.
+#pragma once
+
+#include "group/objects.h"
+
+namespace shift::group {
+
+// True for errors that a broken path causes; all others are the application's own.
+bool is_path_error(ibv_wc_status status);
+
+// Handles one completion of a member's real CQ: counts it, then delivers it into the side queue,
+// or holds it back. Caller holds cq.mutex; no hot section is running.
+void take_completion(CompletionQueue& cq, int member, const ibv_wc& wc);
+
+// Polls both members' real CQs into the side queue until they are empty. Caller holds cq.mutex.
+void collect(CompletionQueue& cq);
+
+// Moves at most `count` completions out of the side queue. Caller holds cq.mutex.
+int take_side(CompletionQueue& cq, int count, ibv_wc* wc);
+
+// Raises an event of our own if completions wait in the side queue and the application waits for
+// one. Caller holds cq.mutex.
+void signal_side(CompletionQueue& cq);
+
+const char* path_error_name(ibv_wc_status status);
+
+// Adds a completion made by us, with an event if the application waits for one. Caller holds
+// cq.mutex.
+void put_side(CompletionQueue& cq, const ibv_wc& wc);
+
+// ibv_poll_cq when the caller is not the biased thread, or the hot path is barred.
+int poll_slow(CompletionQueue& cq, int count, ibv_wc* wc);
+// The rest of a hot poll that met an error: wc[from..got) are not yet looked at. Called inside the
+// hot section. Returns how many of `count` are filled in.
+int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, int from, int got);
+
+// Forgets a destroyed QP's completions, and hot-path caches of it.
+void purge(CompletionQueue& cq, Group* group);
+
+// Looks at a CQ on behalf of an application that may not be polling: reports held-back errors.
+void inspect(CompletionQueue& cq);
+
+}  // namespace shift::group

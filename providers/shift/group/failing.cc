@@ -1,0 +1,76 @@
+// Giving up (C6): the application gets what it would have seen without the layer.
+#include <cerrno>
+
+#include "group/below.h"
+#include "group/completion.h"
+#include "group/path_switch.h"
+
+namespace shift::group {
+namespace {
+
+ibv_wc error_of(const Group& group, uint64_t wr_id, ibv_wc_status status, uint32_t vendor_error) {
+  ibv_wc wc{};
+  wc.wr_id = wr_id;
+  wc.status = status;
+  wc.vendor_err = vendor_error;
+  wc.qp_num = group.qpn();
+  return wc;
+}
+
+constexpr uint32_t kVendorFlushed = 0xf9;  // what ConnectX gives
+
+void real_to_error(ibv_qp* real) {
+  if (real == nullptr) return;
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  // A dead device refuses; then it writes nothing either.
+  (void)below->modify_qp(real, &attr, IBV_QP_STATE);
+}
+
+}  // namespace
+
+void fail(Group& group) {
+  // Nothing may be written to the application's memory once it has been told (C3, C6).
+  for (ibv_qp* real : group.real) real_to_error(real);
+  std::lock_guard send(group.send.mutex);
+  std::lock_guard recv(group.recv.mutex);
+  CqLock cqs(group);
+  collect(*group.send_cq);
+  if (group.recv_cq != group.send_cq) collect(*group.recv_cq);
+  group.accept = {Accept::kDrop, Accept::kDrop};
+  group.send.route = Route::kError;
+  group.recv.route = Route::kError;
+
+  const SendJournal& journal = group.send.journal;
+  ibv_wc_status status = group.original_error.status;
+  uint32_t vendor_error = group.original_error.vendor_err;
+  if (status == IBV_WC_SUCCESS || status == IBV_WC_WR_FLUSH_ERR) {
+    status = IBV_WC_RETRY_EXC_ERR;  // the fault was noticed before the transport gave up
+    vendor_error = 0x81;
+  }
+  uint64_t position = journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
+  for (; position < journal.head(); position++) {
+    put_side(*group.send_cq, error_of(group, journal.at(position).wr_id, status, vendor_error));
+    status = IBV_WC_WR_FLUSH_ERR;
+    vendor_error = kVendorFlushed;
+  }
+  const RecvJournal& receives = group.recv.journal;
+  for (uint64_t r = notifications_received(group); r < receives.head(); r++) {
+    put_side(*group.recv_cq,
+             error_of(group, receives.wr_id(r), IBV_WC_WR_FLUSH_ERR, kVendorFlushed));
+  }
+}
+
+void flush_send(Group& group, uint64_t position) {
+  std::lock_guard lock(group.send_cq->mutex);
+  put_side(*group.send_cq, error_of(group, group.send.journal.at(position).wr_id,
+                                    IBV_WC_WR_FLUSH_ERR, kVendorFlushed));
+}
+
+void flush_recv(Group& group, uint64_t position) {
+  std::lock_guard lock(group.recv_cq->mutex);
+  put_side(*group.recv_cq, error_of(group, group.recv.journal.wr_id(position), IBV_WC_WR_FLUSH_ERR,
+                                    kVendorFlushed));
+}
+
+}  // namespace shift::group

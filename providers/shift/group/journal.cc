@@ -1,0 +1,129 @@
+#include "group/journal.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace shift::group {
+namespace {
+
+// Operands of an atomic, kept in the extension.
+struct AtomicOperands {
+  uint64_t compare_add, swap;
+  uint32_t rkey;
+};
+
+static_assert(offsetof(ibv_send_wr, opcode) == offsetof(ibv_send_wr, num_sge) + 4);
+static_assert(offsetof(ibv_send_wr, send_flags) == offsetof(ibv_send_wr, num_sge) + 8);
+static_assert(offsetof(ibv_send_wr, imm_data) == offsetof(ibv_send_wr, num_sge) + 12);
+static_assert(offsetof(ibv_send_wr, wr.rdma.rkey) ==
+              offsetof(ibv_send_wr, wr.rdma.remote_addr) + 8);
+static_assert(offsetof(SendEntry, imm_or_rkey) == offsetof(SendEntry, num_sge) + 12);
+static_assert(offsetof(SendEntry, rkey) == offsetof(SendEntry, remote_addr) + 8);
+
+}  // namespace
+
+void SendJournal::init(uint32_t depth, uint32_t max_sge, uint32_t max_inline, bool all_signaled) {
+  depth_ = std::max(depth, 1u);
+  const uint32_t slots = std::bit_ceil(depth_) * 2;
+  mask_ = slots - 1;
+  all_signaled_ = all_signaled ? IBV_SEND_SIGNALED : 0;
+  const size_t sge_bytes = sizeof(ibv_sge) * std::max(max_sge, 1u);
+  stride_ = static_cast<uint32_t>(
+      (std::max({sge_bytes, size_t{max_inline}, sizeof(AtomicOperands)}) + 15) & ~size_t{15});
+  ring_ = std::make_unique<SendEntry[]>(slots);
+  extension_ = std::make_unique<uint8_t[]>(size_t{slots} * stride_);
+}
+
+void SendJournal::append_rare(SendEntry& entry, const ibv_send_wr& wr) {
+  uint8_t* extra = extension(head_);
+  if (wr.send_flags & IBV_SEND_INLINE) {
+    // The application may reuse the buffer as soon as the post returns: keep the bytes.
+    uint32_t length = 0;
+    for (int i = 0; i < wr.num_sge; i++) {
+      const ibv_sge& sge = wr.sg_list[i];
+      if (sge.length > stride_ - length) break;  // the provider beneath has refused such a WR
+      std::memcpy(extra + length, reinterpret_cast<const void*>(sge.addr), sge.length);
+      length += sge.length;
+    }
+    entry.inline_length = length;
+    return;
+  }
+  if (is_atomic(wr.opcode)) {
+    const AtomicOperands operands{wr.wr.atomic.compare_add, wr.wr.atomic.swap, wr.wr.atomic.rkey};
+    std::memcpy(extra, &operands, sizeof operands);
+    entry.rkey = wr.wr.atomic.rkey;
+    if (wr.num_sge > 0) entry.sge = wr.sg_list[0];
+    return;
+  }
+  if (wr.num_sge > 0) {
+    entry.sge = wr.sg_list[0];
+    std::memcpy(extra, wr.sg_list, sizeof(ibv_sge) * static_cast<size_t>(wr.num_sge));
+  }
+}
+
+void SendJournal::keep_atomic(uint32_t pending, uint64_t compare_add, uint64_t swap,
+                              uint32_t rkey) {
+  const AtomicOperands operands{compare_add, swap, rkey};
+  std::memcpy(extension(head_ + pending), &operands, sizeof operands);
+}
+
+uint64_t SendJournal::first_incomplete(uint32_t signaled_done) const {
+  const uint64_t oldest = head_ > mask_ ? head_ - mask_ : 0;
+  for (uint64_t position = head_; position > oldest; position--) {
+    const SendEntry& entry = at(position - 1);
+    if (is_signaled(entry) && static_cast<int32_t>(entry.signaled_total() - signaled_done) <= 0) {
+      return position;
+    }
+  }
+  return oldest;
+}
+
+void SendJournal::rebuild(uint64_t position, ibv_send_wr* wr, ibv_sge* sges) const {
+  const SendEntry& entry = at(position);
+  uint8_t* extra = extension_.get() + (position & mask_) * stride_;
+  *wr = {};
+  wr->wr_id = entry.wr_id;
+  wr->sg_list = sges;
+  wr->opcode = static_cast<ibv_wr_opcode>(entry.opcode);
+  wr->send_flags = entry.send_flags;
+  wr->imm_data = entry.imm_or_rkey;
+  wr->wr.rdma.remote_addr = entry.remote_addr;
+  wr->wr.rdma.rkey = entry.rkey;
+  if (entry.send_flags & IBV_SEND_INLINE) {
+    sges[0] = {reinterpret_cast<uintptr_t>(extra), entry.inline_length, 0};
+    wr->num_sge = entry.inline_length == 0 ? 0 : 1;
+    return;
+  }
+  wr->num_sge = entry.num_sge;
+  if (is_atomic(entry.opcode)) {
+    AtomicOperands operands;
+    std::memcpy(&operands, extra, sizeof operands);
+    wr->wr.atomic.compare_add = operands.compare_add;
+    wr->wr.atomic.swap = operands.swap;
+    wr->wr.atomic.rkey = operands.rkey;
+    sges[0] = entry.sge;
+  } else if (entry.num_sge == 1) {
+    sges[0] = entry.sge;
+  } else if (entry.num_sge > 1) {
+    std::memcpy(sges, extra, sizeof(ibv_sge) * static_cast<size_t>(entry.num_sge));
+  }
+}
+
+void RecvJournal::init(uint32_t depth, uint32_t max_sge) {
+  depth_ = std::max(depth, 1u);
+  const uint32_t slots = std::bit_ceil(depth_) * 2;
+  mask_ = slots - 1;
+  stride_words_ = 2 + 2 * std::max(max_sge, 1u);
+  ring_ = std::make_unique<uint64_t[]>(size_t{slots} * stride_words_);
+}
+
+void RecvJournal::rebuild(uint64_t position, ibv_recv_wr* wr, ibv_sge* sges) const {
+  const uint64_t* entry = ring_.get() + (position & mask_) * stride_words_;
+  wr->wr_id = entry[0];
+  wr->next = nullptr;
+  wr->sg_list = sges;
+  wr->num_sge = static_cast<int>(entry[1]);
+  std::memcpy(sges, &entry[2], sizeof(ibv_sge) * static_cast<size_t>(wr->num_sge));
+}
+
+}  // namespace shift::group

@@ -1,0 +1,148 @@
+// What is posted and not yet completed: enough of every WR to post it again. One ring per send and
+// per receive queue, written on the hot path, read only when the path changes.
+//
+// The ring needs no tail. It has twice the slots of the work queue, and the provider beneath
+// refuses a WR when its own queue is full, so a slot is overwritten only long after its WR was
+// reaped. How far the queue has completed follows from the number of signaled completions seen
+// (send) or of receives consumed (receive).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+namespace shift::group {
+
+// Bit n: does opcode n consume a receive WQE at the peer? (Glossary: notification.)
+inline constexpr uint32_t kNotificationOpcodes = 1u << IBV_WR_RDMA_WRITE_WITH_IMM |
+                                                 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM |
+                                                 1u << IBV_WR_SEND_WITH_INV;
+inline constexpr uint32_t kAtomicOpcodes =
+    1u << IBV_WR_ATOMIC_CMP_AND_SWP | 1u << IBV_WR_ATOMIC_FETCH_AND_ADD;
+
+constexpr bool is_notification(uint32_t opcode) {
+  return kNotificationOpcodes >> opcode & 1;
+}
+constexpr bool is_atomic(uint32_t opcode) {
+  return kAtomicOpcodes >> opcode & 1;
+}
+
+// One cache line. The middle fields lie in the order of ibv_send_wr, so that two 16-byte moves
+// copy them.
+struct alignas(64) SendEntry {
+  uint64_t wr_id;
+  uint64_t totals;  // running counts up to and including this WR: notifications << 32 | signaled
+  int32_t num_sge;
+  uint32_t opcode;
+  uint32_t send_flags;
+  uint32_t imm_or_rkey;
+  uint64_t remote_addr;
+  uint32_t rkey;
+  uint32_t inline_length;  // valid with IBV_SEND_INLINE
+  ibv_sge sge;             // the first one; the others lie in the extension
+
+  uint32_t signaled_total() const { return static_cast<uint32_t>(totals); }
+  uint32_t notification_total() const { return static_cast<uint32_t>(totals >> 32); }
+};
+static_assert(sizeof(SendEntry) == 64);
+
+class SendJournal {
+ public:
+  // depth: max_send_wr. Throws std::bad_alloc.
+  void init(uint32_t depth, uint32_t max_sge, uint32_t max_inline, bool all_signaled);
+
+  // Appends a WR that the provider beneath accepted, or that is parked.
+  [[gnu::always_inline]] void append(const ibv_send_wr& wr) {
+    SendEntry& entry = ring_[head_ & mask_];
+    entry.wr_id = wr.wr_id;
+    copy16(&entry, offsetof(SendEntry, num_sge), &wr, offsetof(ibv_send_wr, num_sge));
+    copy16(&entry, offsetof(SendEntry, remote_addr), &wr, offsetof(ibv_send_wr, wr));
+    const uint32_t rare = static_cast<uint32_t>(wr.num_sge ^ 1) |
+                          (wr.send_flags & IBV_SEND_INLINE) | (kAtomicOpcodes >> wr.opcode & 1);
+    if (rare == 0) [[likely]] {
+      std::memcpy(&entry.sge, wr.sg_list, sizeof entry.sge);
+    } else {
+      append_rare(entry, wr);
+    }
+    count(entry);
+  }
+
+  // For the builder interface: the entry after `pending` uncommitted ones, filled in piecemeal.
+  SendEntry& slot(uint32_t pending) { return ring_[(head_ + pending) & mask_]; }
+  uint8_t* extension(uint64_t position) { return extension_.get() + (position & mask_) * stride_; }
+  [[gnu::always_inline]] void count(SendEntry& entry) {
+    totals_ += uint64_t{kNotificationOpcodes >> entry.opcode & 1} << 32 |
+               ((entry.send_flags | all_signaled_) >> 1 & 1);
+    entry.totals = totals_;
+    ++head_;
+  }
+
+  void keep_atomic(uint32_t pending, uint64_t compare_add, uint64_t swap, uint32_t rkey);
+
+  uint64_t head() const { return head_; }
+  uint32_t depth() const { return depth_; }
+  uint32_t extension_size() const { return stride_; }
+  uint32_t notifications_posted() const { return static_cast<uint32_t>(totals_ >> 32); }
+  const SendEntry& at(uint64_t position) const { return ring_[position & mask_]; }
+  bool is_signaled(const SendEntry& entry) const {
+    return (entry.send_flags | all_signaled_) & IBV_SEND_SIGNALED;
+  }
+
+  // Position of the first WR that is not known to be completed, when `signaled_done` signaled
+  // completions were seen. Linear in the ring; cold.
+  uint64_t first_incomplete(uint32_t signaled_done) const;
+
+  // Fills `wr` and `sges` (room for max_sge) from an entry, keys untouched; `wr->next` is null.
+  void rebuild(uint64_t position, ibv_send_wr* wr, ibv_sge* sges) const;
+
+ private:
+  // Four neighbouring fields, or two, in one move.
+  [[gnu::always_inline]] static void copy16(void* to, size_t to_at, const void* from,
+                                            size_t from_at) {
+    std::memcpy(static_cast<char*>(to) + to_at, static_cast<const char*>(from) + from_at, 16);
+  }
+  [[gnu::cold, gnu::noinline]] void append_rare(SendEntry& entry, const ibv_send_wr& wr);
+
+  std::unique_ptr<SendEntry[]> ring_;
+  uint64_t head_ = 0;
+  uint64_t totals_ = 0;
+  uint32_t mask_ = 0;
+  uint32_t all_signaled_ = 0;  // IBV_SEND_SIGNALED when sq_sig_all
+  uint32_t stride_ = 0;        // bytes of extension per entry
+  uint32_t depth_ = 0;
+  std::unique_ptr<uint8_t[]> extension_;  // further SGEs, inline payload, atomic operands
+};
+
+class RecvJournal {
+ public:
+  void init(uint32_t depth, uint32_t max_sge);
+
+  [[gnu::always_inline]] void append(const ibv_recv_wr& wr) {
+    uint64_t* entry = ring_.get() + (head_ & mask_) * stride_words_;
+    entry[0] = wr.wr_id;
+    entry[1] = static_cast<uint32_t>(wr.num_sge);
+    if (wr.num_sge == 1) [[likely]] {
+      std::memcpy(&entry[2], wr.sg_list, sizeof(ibv_sge));
+    } else {
+      std::memcpy(&entry[2], wr.sg_list, sizeof(ibv_sge) * static_cast<size_t>(wr.num_sge));
+    }
+    ++head_;
+  }
+
+  uint64_t head() const { return head_; }
+  uint32_t depth() const { return depth_; }
+  uint64_t wr_id(uint64_t position) const { return ring_[(position & mask_) * stride_words_]; }
+  void rebuild(uint64_t position, ibv_recv_wr* wr, ibv_sge* sges) const;
+
+ private:
+  std::unique_ptr<uint64_t[]> ring_;  // wr_id, num_sge, sges
+  uint64_t head_ = 0;
+  uint32_t mask_ = 0;
+  uint32_t stride_words_ = 0;
+  uint32_t depth_ = 0;
+};
+
+}  // namespace shift::group

@@ -1,0 +1,256 @@
+// The virtual objects: what the application holds in place of a NIC's own. Each begins with the
+// public verbs struct and knows the real object on each member of the device group.
+//
+// Locks, outermost first: Group::send_mutex, Group::recv_mutex, CompletionQueue::mutex,
+// Context::mutex. Nobody waits for a hot section (quiesce.h) while holding any of them.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "fsm/fsm.h"
+#include "group/journal.h"
+#include "group/qp_table.h"
+#include "group/quiesce.h"
+#include "wire/names.h"
+
+namespace shift::group {
+
+struct Group;
+struct CompletionQueue;
+
+// Members of a device group, by their place in it.
+inline constexpr int kDefault = 0;
+inline constexpr int kBackup = 1;
+inline constexpr int kMembers = 2;
+
+// The member that carries the data is a path of the same number at both ends (until a group has
+// more members): default to default, backup to backup.
+
+struct Device {
+  ibv_device dev;   // handed to the application; names and paths of the default NIC
+  char zeros[512];  // stock providers look behind a device (verbs_device)
+  std::array<ibv_device*, kMembers> real{};  // valid while `list` is held
+};
+
+// One thread-safe, growing map from the default's lkey (= the application's) to the region.
+struct MemoryRegion;
+
+struct CompletionChannel {
+  ibv_comp_channel channel;  // fd is an epoll fd over both members' channels and `inject_fd`
+  std::array<ibv_comp_channel*, kMembers> real{};
+  int inject_fd = -1;  // eventfd: completions made by us wait in a side queue
+  std::mutex mutex;
+  std::deque<CompletionQueue*> injected;
+};
+
+struct ProtectionDomain {
+  ibv_pd pd;
+  std::array<ibv_pd*, kMembers> real{};
+  std::atomic<int> users{0};
+};
+
+struct MemoryRegion {
+  ibv_mr mr;  // lkey and rkey are the default member's
+  std::array<ibv_mr*, kMembers> real{};
+  unsigned access = 0;
+  uint64_t iova = 0;
+  // The backup's registration is made by the worker; guarded by Context::mutex.
+  enum class Backup : uint8_t { kQueued, kRunning, kReady, kFailed } backup = Backup::kQueued;
+};
+
+struct Context {
+  Device* device = nullptr;
+  std::array<ibv_context*, kMembers> real{};
+  std::array<QpTable, kMembers> qps;
+  std::array<std::atomic<bool>, kMembers> dead{};  // DEVICE_FATAL seen, or a call said EIO
+
+  std::mutex mutex;
+  std::condition_variable changed;                      // a background job ended
+  std::unordered_map<uint32_t, MemoryRegion*> regions;  // by the application's lkey
+  std::vector<CompletionQueue*> cqs;
+  std::vector<Group*> groups;
+  std::atomic<int> objects{0};
+  int pending_jobs = 0;  // jobs of the worker that touch this context
+
+  // CQs without a channel of the application's own are attached to these, armed for errors only.
+  std::array<ibv_comp_channel*, kMembers> watch{};
+  int async_write_fd = -1;  // our end of the pipe behind context.async_fd
+
+  // What a healthy NIC answered: while its fault is masked, these are shown (C9).
+  ibv_device_attr_ex device_attr{};
+  std::map<uint8_t, ibv_port_attr> port_attr;
+  // GIDs of each member's port 1 that carry RoCE v2 and an IPv4 address, by value.
+  std::array<std::vector<wire::Gid>, kMembers> gids;
+
+  verbs_context verbs{};  // its ibv_context is the application's handle; last, as the ABI wants
+
+  ibv_context* handle() { return &verbs.context; }
+  static Context* from(ibv_context* context) {
+    return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) - offsetof(Context, verbs) -
+                                      offsetof(verbs_context, context));
+  }
+};
+
+// What becomes of a completion that a member's CQ gives for a group's QP.
+enum class Accept : uint8_t {
+  kPass,   // unprotected, or the application's own doing: as it comes, QPN translated
+  kGuard,  // successes are counted and delivered; a path error is held back and reported
+  kDrop,   // an old epoch's, or synthesised already (C8)
+};
+
+struct CompletionQueue {
+  ibv_cq cq;
+  std::array<ibv_cq*, kMembers> real{};
+  Context* context = nullptr;
+  CompletionChannel* channel = nullptr;
+
+  // Hot: see ops/poll.cc.
+  Bias bias;
+  uint32_t last_qpn = UINT32_MAX;
+  Counters* last_counters = nullptr;
+  Counters unprotected;  // counts for nobody: QPs that are not ours
+
+  std::mutex mutex;
+  std::deque<ibv_wc> side;  // delivered before anything else is polled
+  std::vector<Group*> groups;
+  // Groups that are switching, on the backup or failed: while there are any, no hot path.
+  int slow_groups = 0;
+  bool poll_backup = false;
+  std::atomic<bool> armed{false};  // the application asked for an event that has not come yet
+  bool armed_solicited = false;
+  unsigned events_delivered = 0;  // under cq.mutex, with comp_events_completed
+  std::atomic<int> users{0};
+
+  static CompletionQueue* from(ibv_cq* cq) { return reinterpret_cast<CompletionQueue*>(cq); }
+};
+static_assert(offsetof(CompletionQueue, cq) == 0);
+
+// Where a queue's WRs go.
+enum class Route : uint8_t { kOnDefault, kParked, kOnBackup, kError };
+
+// The send side of a group.
+struct SendQueue {
+  Bias bias;
+  Route route = Route::kOnDefault;  // under mutex
+  SendJournal journal;
+  std::mutex mutex;
+  // Builder interface (ibv_wr_*): the batch being built between wr_start and wr_complete.
+  struct {
+    bool fast = false;
+    uint32_t pending = 0;
+    int error = 0;
+  } build;
+  uint64_t posted_to_default = 0;  // journal position where posting stopped
+  uint64_t posted_to_backup = 0;   // and up to which the backup has been given WRs
+};
+
+struct RecvQueue {
+  Bias bias;
+  Route route = Route::kOnDefault;
+  RecvJournal journal;
+  std::mutex mutex;
+};
+
+// The peer's default rkey -> its backup rkey, as it told us. Under send.mutex.
+struct RemoteKeys {
+  std::unordered_map<uint32_t, uint32_t> known;
+  std::unordered_map<uint32_t, bool> asked;
+};
+
+// All QPs that stand for one application QP.
+struct Group {
+  ibv_qp_ex qp;  // handed to the application
+  std::array<ibv_qp*, kMembers> real{};
+  std::array<ibv_qp_ex*, kMembers> real_ex{};
+  Context* context = nullptr;
+  ProtectionDomain* pd = nullptr;
+  CompletionQueue* send_cq = nullptr;
+  CompletionQueue* recv_cq = nullptr;
+
+  SendQueue send;
+  RecvQueue recv;
+  Counters counters;
+  std::array<Accept, kMembers> accept{Accept::kPass, Accept::kDrop};  // under both CQs' mutexes
+
+  // The first error the old path gave, held back; delivered if the switch fails (C6).
+  ibv_wc original_error{};             // status 0: none yet. Under send_cq->mutex
+  std::atomic<bool> switching{false};  // errors of the old path are stored, not reported
+  std::array<std::atomic<bool>, 2>
+      drained{};            // marker of the send / receive queue seen. Under the CQ's mutex
+  uint64_t marker_tag = 0;  // wr_id of the markers: our own address, nobody else's
+  // Completed WRs of the replay whose completion must not show the stand-in's opcode.
+  std::map<uint32_t, ibv_wc_opcode> opcode_of_signaled;  // under send_cq->mutex
+
+  RemoteKeys remote_keys;
+
+  // What the application asked for, shown by query_qp. Under attr_mutex.
+  std::mutex attr_mutex;
+  ibv_qp_attr attr{};
+  int attr_mask = 0;
+  ibv_qp_cap cap{};
+  bool sq_sig_all = false;
+  wire::QpName local, remote;  // set at RTR; names on the control channel
+
+  uint64_t serial = 0;  // never used twice in a process
+
+  // ---- control thread only
+  fsm::State state = fsm::State::kUnbound;
+  uint32_t epoch = 0;
+  uint32_t sequence = 0;
+  uint64_t peer_received = 0;
+
+  static Group* from(ibv_qp* qp) { return reinterpret_cast<Group*>(qp); }
+  ibv_qp* handle() { return &qp.qp_base; }
+  uint32_t qpn() const { return qp.qp_base.qp_num; }
+};
+static_assert(offsetof(Group, qp) == 0);
+static_assert(offsetof(ibv_qp_ex, qp_base) == 0);
+
+// Both CQs of a group locked, in address order; one when they are the same.
+class CqLock {
+ public:
+  explicit CqLock(Group& group)
+      : first_(std::min(group.send_cq, group.recv_cq)),
+        second_(std::max(group.send_cq, group.recv_cq)) {
+    first_->mutex.lock();
+    if (second_ != first_) second_->mutex.lock();
+  }
+  ~CqLock() {
+    if (second_ != first_) second_->mutex.unlock();
+    first_->mutex.unlock();
+  }
+  CqLock(const CqLock&) = delete;
+  CqLock& operator=(const CqLock&) = delete;
+
+ private:
+  CompletionQueue* first_;
+  CompletionQueue* second_;
+};
+
+// How the data path tells the control thread. Set once by control/ before the first QP exists.
+class FaultSink {
+ public:
+  virtual void fault(Group* group, fsm::Event event, const char* cause) = 0;
+  virtual void keys_wanted(Group* group) = 0;
+
+ protected:
+  ~FaultSink() = default;
+};
+extern FaultSink* fault_sink;
+
+}  // namespace shift::group

@@ -1,0 +1,112 @@
+#include "group/quiesce.h"
+
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <new>
+
+namespace shift::group {
+
+constinit ThreadSlot unregistered_slot;
+constinit thread_local ThreadSlot* tls_slot = &unregistered_slot;
+
+namespace {
+
+// Append-only list: readers walk it without a lock.
+constinit std::atomic<ThreadSlot*> slots{nullptr};
+pthread_key_t slot_key;
+bool membarrier_works = false;
+
+int membarrier(int command) {
+  return static_cast<int>(syscall(SYS_membarrier, command, 0, 0));
+}
+
+void slot_release(void* value) {
+  auto* slot = static_cast<ThreadSlot*>(value);
+  tls_slot = &unregistered_slot;
+  slot->active.store(nullptr, std::memory_order_release);
+  slot->building.store(nullptr, std::memory_order_release);
+  slot->taken.store(false, std::memory_order_release);
+}
+
+// A fork child has one thread: the others' sections will never end there.
+void forget_other_threads() {
+  for (ThreadSlot* s = slots.load(std::memory_order_acquire); s != nullptr; s = s->next) {
+    if (s == tls_slot) continue;
+    s->active.store(nullptr, std::memory_order_relaxed);
+    s->building.store(nullptr, std::memory_order_relaxed);
+    s->taken.store(false, std::memory_order_relaxed);
+  }
+}
+
+bool init_once() {
+  if (pthread_key_create(&slot_key, slot_release) != 0) return false;
+  pthread_atfork(nullptr, nullptr, forget_other_threads);
+  membarrier_works = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
+  return membarrier_works;
+}
+
+}  // namespace
+
+ThreadSlot* thread_slot_get() {
+  if (tls_slot != &unregistered_slot) return tls_slot;
+  static const bool works = init_once();
+  if (!works) return nullptr;
+  ThreadSlot* slot = slots.load(std::memory_order_acquire);
+  for (; slot != nullptr; slot = slot->next) {
+    bool free = false;
+    if (slot->taken.compare_exchange_strong(free, true, std::memory_order_acq_rel)) break;
+  }
+  if (slot == nullptr) {
+    slot = new (std::nothrow) ThreadSlot;
+    if (slot == nullptr) return nullptr;
+    slot->taken.store(true, std::memory_order_relaxed);
+    slot->next = slots.load(std::memory_order_relaxed);
+    while (!slots.compare_exchange_weak(slot->next, slot, std::memory_order_acq_rel)) {
+    }
+  }
+  if (pthread_setspecific(slot_key, slot) != 0) {
+    slot->taken.store(false, std::memory_order_release);
+    return nullptr;
+  }
+  tls_slot = slot;
+  return slot;
+}
+
+void Bias::adopt(const void* queue) {
+  if (shared_) return;
+  ThreadSlot* self = thread_slot_get();
+  if (self == nullptr) return;
+  if (owner_.load(std::memory_order_relaxed) == nullptr) {
+    owner_.store(self, std::memory_order_relaxed);
+  }
+}
+
+void wait_until_left(const void* const* queues, size_t count) {
+  if (!membarrier_works) return;  // nobody was ever biased
+  membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+  for (ThreadSlot* s = slots.load(std::memory_order_acquire); s != nullptr; s = s->next) {
+    if (s == tls_slot) continue;  // our own section cannot be in the way of ourselves
+    for (;;) {
+      const void* active = s->active.load(std::memory_order_acquire);
+      const void* building = s->building.load(std::memory_order_acquire);
+      bool inside = false;
+      if (active != nullptr || building != nullptr) {
+        for (size_t i = 0; i < count; i++) inside |= queues[i] == active || queues[i] == building;
+      }
+      if (!inside) break;
+      sched_yield();
+    }
+  }
+}
+
+void revoke(Bias& bias, const void* queue) {
+  if (!bias.has_owner()) return;
+  bias.set_nobody();
+  wait_until_left(&queue, 1);
+}
+
+}  // namespace shift::group

@@ -1,0 +1,88 @@
+// How the control thread stops a hot path without the hot path paying for a lock.
+//
+// A queue (send, receive, completion) is biased towards one thread. That thread announces in its
+// own slot what it is working on, looks whether it is still the owner, and works:
+//     slot->active = queue;  (compiler barrier)  if (queue.owner != slot) go the slow way;
+// Whoever wants the queue stored owner = kNobody first and then makes every running thread of the
+// process execute a full barrier (membarrier). After that each thread has either seen kNobody, or
+// its `active` is visible and can be waited for. The slow way takes the queue's mutex.
+//
+// Interleaving that breaks without the barrier: owner stores active (still in its store buffer),
+// reads the old owner, works; the revoker reads active == nullptr and starts draining beside it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+
+namespace shift::group {
+
+// One per thread that ever used a virtual object; recycled when the thread ends. Never freed.
+struct alignas(64) ThreadSlot {
+  std::atomic<const void*> active{nullptr};  // written by its thread only (release at the end)
+  // The send queue whose batch this thread is building (ibv_wr_start .. ibv_wr_complete). Apart
+  // from `active`, because a program may poll in between.
+  std::atomic<const void*> building{nullptr};
+  std::atomic<bool> taken{false};
+  ThreadSlot* next = nullptr;
+};
+
+// Threads that have no slot yet share this one; it never owns anything.
+extern constinit ThreadSlot unregistered_slot;
+
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local ThreadSlot* tls_slot;
+
+// The owner of one queue.
+class Bias {
+ public:
+  // True: the calling thread may work without the mutex, and must call leave() afterwards.
+  [[gnu::always_inline]] bool enter(ThreadSlot* self, const void* queue) {
+    self->active.store(queue, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // pairs with membarrier in revoke_all
+    return owner_.load(std::memory_order_relaxed) == self;
+  }
+  [[gnu::always_inline]] static void leave(ThreadSlot* self) {
+    // Release: whoever waits for this sees everything the section wrote.
+    self->active.store(nullptr, std::memory_order_release);
+  }
+
+  // Under the queue's mutex: makes the calling thread the owner, if nobody is and if it can be.
+  // A queue that a second thread uses becomes shared for good: each of its users takes the mutex.
+  [[gnu::cold]] void adopt(const void* queue);
+
+  // The same for the builder interface, whose section spans several calls.
+  bool enter_building(ThreadSlot* self, const void* queue) {
+    if (self->building.load(std::memory_order_relaxed) != nullptr) return false;  // one at a time
+    self->building.store(queue, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (owner_.load(std::memory_order_relaxed) == self) [[likely]]
+      return true;
+    leave_building(self);
+    return false;
+  }
+  static void leave_building(ThreadSlot* self) {
+    self->building.store(nullptr, std::memory_order_release);
+  }
+
+  bool is_shared() const { return shared_; }
+  void set_shared() { shared_ = true; }
+  void set_nobody() { owner_.store(nullptr, std::memory_order_relaxed); }
+  bool has_owner() const { return owner_.load(std::memory_order_relaxed) != nullptr; }
+
+ private:
+  std::atomic<ThreadSlot*> owner_{nullptr};
+  bool shared_ = false;  // under the queue's mutex
+};
+
+// The calling thread's own slot, made if need be; nullptr when memory is short or when this system
+// has no membarrier(2): then no queue is ever biased and every call takes the queue's mutex.
+[[gnu::cold]] ThreadSlot* thread_slot_get();
+
+// After set_nobody() on each of `queues`: returns when no thread works on any of them. The caller
+// must not hold a mutex that a hot section may want (it may be inside one that does).
+[[gnu::cold]] void wait_until_left(const void* const* queues, size_t count);
+
+// A queue's mutex holder stops the owner and waits until it has left; to be called WITHOUT the
+// queue's mutex.
+[[gnu::cold]] void revoke(Bias& bias, const void* queue);
+
+}  // namespace shift::group

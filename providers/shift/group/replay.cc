@@ -1,0 +1,251 @@
+// Re-posting and replaying: the half of a switch that opens the new path.
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+
+#include "group/completion.h"
+#include "group/keys.h"
+#include "group/path_switch.h"
+#include "util/log.h"
+#include "util/planted.h"
+
+namespace shift::group {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kMaxSge = 64;
+
+ibv_wc_opcode completion_opcode(uint32_t opcode) {
+  switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return IBV_WC_RDMA_WRITE;
+    case IBV_WR_RDMA_READ:
+      return IBV_WC_RDMA_READ;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      return IBV_WC_COMP_SWAP;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return IBV_WC_FETCH_ADD;
+    case IBV_WR_LOCAL_INV:
+      return IBV_WC_LOCAL_INV;
+    case IBV_WR_BIND_MW:
+      return IBV_WC_BIND_MW;
+    default:
+      return IBV_WC_SEND;
+  }
+}
+
+bool carries_immediate(uint32_t opcode) {
+  return opcode == IBV_WR_RDMA_WRITE_WITH_IMM || opcode == IBV_WR_SEND_WITH_IMM;
+}
+
+// Needs an rkey of the peer, unless it moves no byte.
+bool has_remote_key(uint32_t opcode) {
+  return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+         opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
+}
+
+uint32_t total_length(const ibv_send_wr& wr) {
+  uint32_t length = 0;
+  for (int i = 0; i < wr.num_sge; i++) length += wr.sg_list[i].length;
+  return length;
+}
+
+ibv_wc success_of(const Group& group, const ibv_send_wr& wr) {
+  ibv_wc wc{};
+  wc.wr_id = wr.wr_id;
+  wc.status = IBV_WC_SUCCESS;
+  wc.opcode = completion_opcode(wr.opcode);
+  wc.byte_len = total_length(wr);
+  wc.qp_num = group.qpn();
+  if (carries_immediate(wr.opcode)) wc.wc_flags = IBV_WC_WITH_IMM;
+  return wc;
+}
+
+int post_on_backup(Group& group, ibv_send_wr& wr) {
+  ibv_qp* real = group.real[kBackup];
+  ibv_send_wr* bad = nullptr;
+  return real->context->ops.post_send(real, &wr, &bad);
+}
+
+// Where the journal stands in the light of the peer's counter.
+struct Plan {
+  uint64_t first = 0;     // first WR without a completion
+  uint64_t executed = 0;  // WRs before this position were executed at the peer
+  uint64_t end = 0;
+};
+
+std::optional<Plan> make_plan(const Group& group, uint64_t peer_received) {
+  const SendJournal& journal = group.send.journal;
+  Plan plan;
+  plan.end = journal.head();
+  plan.first = journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
+  plan.executed = plan.first;
+  const auto peer = static_cast<uint32_t>(peer_received);
+  uint32_t completed = journal.notifications_posted();
+  if (plan.first != plan.end) {
+    const SendEntry& entry = journal.at(plan.first);
+    completed = entry.notification_total() - is_notification(entry.opcode);
+  }
+  // A peer cannot have received less than it acknowledged, nor more than was posted (C11).
+  if (static_cast<int32_t>(peer - completed) < 0 ||
+      static_cast<int32_t>(journal.notifications_posted() - peer) < 0) {
+    return std::nullopt;
+  }
+  if (SHIFT_PLANT(counter_ignored)) return plan;
+  for (uint64_t position = plan.first; position < plan.end; position++) {
+    const SendEntry& entry = journal.at(position);
+    if (!is_notification(entry.opcode)) continue;
+    if (static_cast<int32_t>(entry.notification_total() - peer) > 0) break;
+    plan.executed = position + 1;
+  }
+  if (SHIFT_PLANT(replay_delivered) && plan.executed > plan.first) plan.executed--;
+  return plan;
+}
+
+// C5 and the limits of replay, looked at before anything is done.
+const char* refusal(const Group& group, const Plan& plan) {
+  const SendJournal& journal = group.send.journal;
+  for (uint64_t position = plan.first; position < plan.end; position++) {
+    const uint32_t opcode = journal.at(position).opcode;
+    const bool was_posted = position < group.send.posted_to_default;
+    if (is_atomic(opcode) && was_posted) return "an atomic is in flight and its outcome unproven";
+    if (opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW || opcode == IBV_WR_SEND_WITH_INV ||
+        opcode > IBV_WR_SEND_WITH_INV) {
+      return "a memory window operation cannot be moved to another NIC";
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool repost_receives(Group& group, Clock::time_point deadline) {
+  std::lock_guard lock(group.recv.mutex);
+  {
+    CqLock cqs(group);
+    group.accept[kBackup] = Accept::kGuard;
+    for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) {
+      cq->poll_backup = true;
+      // An application that waits for an event must be woken by the backup's completions too.
+      if (cq->real[kBackup] != nullptr && cq->armed) {
+        ibv_cq* real = cq->real[kBackup];
+        real->context->ops.req_notify_cq(real, cq->armed_solicited);
+      }
+    }
+  }
+  ibv_qp* real = group.real[kBackup];
+  const RecvJournal& journal = group.recv.journal;
+  for (uint64_t position = notifications_received(group); position < journal.head(); position++) {
+    ibv_recv_wr wr, *bad;
+    ibv_sge sges[kMaxSge];
+    journal.rebuild(position, &wr, sges);
+    if (!translate_local(*group.context, sges, wr.num_sge, deadline)) return false;
+    const int error = real->context->ops.post_recv(real, &wr, &bad);
+    if (error != 0) {
+      SHIFT_DEBUG("qp 0x%x: receive on the backup: errno %d", group.qpn(), error);
+      return false;
+    }
+  }
+  group.recv.route = Route::kOnBackup;
+  return true;
+}
+
+std::vector<uint32_t> rkeys_missing(Group& group) {
+  std::lock_guard lock(group.send.mutex);
+  const SendJournal& journal = group.send.journal;
+  std::vector<uint32_t> keys;
+  const uint64_t from =
+      group.send.route == Route::kOnBackup
+          ? group.send.posted_to_backup
+          : journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
+  for (uint64_t position = from; position < journal.head(); position++) {
+    const SendEntry& entry = journal.at(position);
+    if (!has_remote_key(entry.opcode) || group.remote_keys.known.contains(entry.rkey)) continue;
+    if (std::find(keys.begin(), keys.end(), entry.rkey) == keys.end()) keys.push_back(entry.rkey);
+  }
+  return keys;
+}
+
+ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point deadline) {
+  ReplayResult result;
+  std::lock_guard lock(group.send.mutex);
+  const SendJournal& journal = group.send.journal;
+  const auto plan = make_plan(group, peer_received);
+  if (!plan) return {"the peer's counter contradicts what was posted and acknowledged"};
+  result.refusal = refusal(group, *plan);
+  if (result.refusal != nullptr) return result;
+
+  bool read_pending = false;
+  ibv_send_wr wr;
+  ibv_sge sges[kMaxSge];
+  for (uint64_t position = plan->first; position < plan->executed; position++) {
+    journal.rebuild(position, &wr, sges);
+    const bool signaled = journal.is_signaled(journal.at(position));
+    result.completed++;
+    if (wr.opcode == IBV_WR_RDMA_READ) {
+      // Executed, but its data may be lost. Reading again is allowed: without a fence nothing
+      // orders a READ before the effects of what follows it (IBA 10.8.3.3); with one, what follows
+      // would not have been sent.
+      uint32_t new_key = 0;
+      auto it = group.remote_keys.known.find(wr.wr.rdma.rkey);
+      if (it != group.remote_keys.known.end()) new_key = it->second;
+      if (!translate_local(*group.context, sges, wr.num_sge, deadline)) {
+        return {"a local key has no region on the backup"};
+      }
+      wr.wr.rdma.rkey = new_key;
+      if (post_on_backup(group, wr) != 0) return {"the backup refused a READ"};
+      read_pending = true;
+    } else if (signaled && read_pending) {
+      // Must not complete before that READ: an empty WRITE takes its place in the order.
+      const SendEntry& entry = journal.at(position);
+      {
+        std::lock_guard cq(group.send_cq->mutex);
+        group.opcode_of_signaled[entry.signaled_total()] = completion_opcode(entry.opcode);
+      }
+      ibv_send_wr stand_in{};
+      stand_in.wr_id = wr.wr_id;
+      stand_in.opcode = IBV_WR_RDMA_WRITE;
+      stand_in.send_flags = IBV_SEND_SIGNALED;
+      if (post_on_backup(group, stand_in) != 0) return {"the backup refused a stand-in"};
+    } else if (signaled) {
+      std::lock_guard cq(group.send_cq->mutex);
+      group.counters.done[0]++;
+      put_side(*group.send_cq, success_of(group, wr));
+    }
+  }
+  group.send.posted_to_backup = plan->executed;
+  group.send.route = Route::kOnBackup;
+  const int error = pump_backup(group);
+  if (error != 0) return {"the backup refused a replayed request"};
+  result.posted = static_cast<uint32_t>(group.send.posted_to_backup - plan->executed);
+  return result;
+}
+
+int pump_backup(Group& group) {
+  SendQueue& send = group.send;
+  ibv_send_wr wr;
+  ibv_sge sges[kMaxSge];
+  const auto deadline = Clock::now() + std::chrono::milliseconds(500);
+  while (send.posted_to_backup < send.journal.head()) {
+    send.journal.rebuild(send.posted_to_backup, &wr, sges);
+    if (has_remote_key(wr.opcode)) {
+      uint32_t& rkey = is_atomic(wr.opcode) ? wr.wr.atomic.rkey : wr.wr.rdma.rkey;
+      auto it = group.remote_keys.known.find(rkey);
+      if (it == group.remote_keys.known.end()) {
+        fault_sink->keys_wanted(&group);  // goes on when the peer has answered
+        return 0;
+      }
+      if (!SHIFT_PLANT(keys_untranslated)) rkey = it->second;
+    }
+    const bool is_inline = wr.send_flags & IBV_SEND_INLINE;
+    if (!is_inline && !translate_local(*group.context, sges, wr.num_sge, deadline)) return EINVAL;
+    const int error = post_on_backup(group, wr);
+    if (error != 0) return error;
+    send.posted_to_backup++;
+  }
+  return 0;
+}
+
+}  // namespace shift::group

@@ -1,0 +1,240 @@
+// The builder interface, ibv_wr_*: while the default path is healthy each call is forwarded to the
+// real QP's builder and leaves its trace in the journal; otherwise the journal entry alone is made
+// and goes where ibv_post_send would put it.
+#include <cerrno>
+#include <cstring>
+
+#include "ops/entry.h"
+#include "ops/post_slow.h"
+
+namespace shift::ops {
+namespace {
+
+using group::Bias;
+using group::Group;
+using group::kDefault;
+using group::Route;
+using group::SendEntry;
+using group::ThreadSlot;
+
+Group& group_of(ibv_qp_ex* qp) {
+  return *reinterpret_cast<Group*>(qp);
+}
+ibv_qp_ex* real_of(Group& g) {
+  return g.real_ex[kDefault];
+}
+
+void start(ibv_qp_ex* qp) {
+  Group& g = group_of(qp);
+  ThreadSlot* self = group::tls_slot;
+  if (g.send.bias.enter_building(self, &g.send)) [[likely]] {
+    g.send.build.fast = true;
+    g.send.build.pending = 0;
+    g.send.build.error = 0;
+    return real_of(g)->wr_start(real_of(g));
+  }
+  start_slow(g);
+}
+
+// Opens the journal entry of the next WR. Past the journal's room it keeps using the last slot;
+// the batch fails as a whole then.
+SendEntry& open_entry(ibv_qp_ex* qp, ibv_wr_opcode opcode) {
+  Group& g = group_of(qp);
+  auto& build = g.send.build;
+  if (build.pending >= g.send.journal.depth()) [[unlikely]] {
+    build.error = ENOMEM;
+    build.pending--;
+  }
+  SendEntry& entry = g.send.journal.slot(build.pending++);
+  entry.wr_id = qp->wr_id;
+  entry.opcode = opcode;
+  entry.send_flags = qp->wr_flags;
+  entry.num_sge = 0;
+  if (build.fast) [[likely]] {
+    real_of(g)->wr_id = qp->wr_id;
+    real_of(g)->wr_flags = qp->wr_flags;
+  }
+  return entry;
+}
+
+bool fast(ibv_qp_ex* qp) {
+  return group_of(qp).send.build.fast;
+}
+
+void rdma_write(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr) {
+  SendEntry& entry = open_entry(qp, IBV_WR_RDMA_WRITE);
+  entry.rkey = rkey;
+  entry.remote_addr = remote_addr;
+  ibv_qp_ex* real = real_of(group_of(qp));
+  if (fast(qp)) real->wr_rdma_write(real, rkey, remote_addr);
+}
+
+void rdma_write_imm(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, __be32 imm) {
+  SendEntry& entry = open_entry(qp, IBV_WR_RDMA_WRITE_WITH_IMM);
+  entry.rkey = rkey;
+  entry.remote_addr = remote_addr;
+  entry.imm_or_rkey = imm;
+  ibv_qp_ex* real = real_of(group_of(qp));
+  if (fast(qp)) real->wr_rdma_write_imm(real, rkey, remote_addr, imm);
+}
+
+void rdma_read(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr) {
+  SendEntry& entry = open_entry(qp, IBV_WR_RDMA_READ);
+  entry.rkey = rkey;
+  entry.remote_addr = remote_addr;
+  ibv_qp_ex* real = real_of(group_of(qp));
+  if (fast(qp)) real->wr_rdma_read(real, rkey, remote_addr);
+}
+
+void send_plain(ibv_qp_ex* qp) {
+  open_entry(qp, IBV_WR_SEND);
+  ibv_qp_ex* real = real_of(group_of(qp));
+  if (fast(qp)) real->wr_send(real);
+}
+
+void send_imm(ibv_qp_ex* qp, __be32 imm) {
+  open_entry(qp, IBV_WR_SEND_WITH_IMM).imm_or_rkey = imm;
+  ibv_qp_ex* real = real_of(group_of(qp));
+  if (fast(qp)) real->wr_send_imm(real, imm);
+}
+
+void send_inv(ibv_qp_ex* qp, uint32_t rkey) {
+  open_entry(qp, IBV_WR_SEND_WITH_INV).imm_or_rkey = rkey;
+  ibv_qp_ex* real = real_of(group_of(qp));
+  if (fast(qp)) real->wr_send_inv(real, rkey);
+}
+
+void local_inv(ibv_qp_ex* qp, uint32_t rkey) {
+  open_entry(qp, IBV_WR_LOCAL_INV).imm_or_rkey = rkey;
+  ibv_qp_ex* real = real_of(group_of(qp));
+  if (fast(qp)) real->wr_local_inv(real, rkey);
+}
+
+// The journal keeps an atomic's operands in the extension; rebuild() finds them there.
+void keep_atomic(ibv_qp_ex* qp, SendEntry& entry, uint32_t rkey, uint64_t remote_addr,
+                 uint64_t compare_add, uint64_t swap) {
+  Group& g = group_of(qp);
+  entry.rkey = rkey;
+  entry.remote_addr = remote_addr;
+  g.send.journal.keep_atomic(g.send.build.pending - 1, compare_add, swap, rkey);
+}
+
+void atomic_cmp_swp(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, uint64_t compare,
+                    uint64_t swap) {
+  SendEntry& entry = open_entry(qp, IBV_WR_ATOMIC_CMP_AND_SWP);
+  keep_atomic(qp, entry, rkey, remote_addr, compare, swap);
+  ibv_qp_ex* real = real_of(group_of(qp));
+  if (fast(qp)) real->wr_atomic_cmp_swp(real, rkey, remote_addr, compare, swap);
+}
+
+void atomic_fetch_add(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, uint64_t add) {
+  SendEntry& entry = open_entry(qp, IBV_WR_ATOMIC_FETCH_AND_ADD);
+  keep_atomic(qp, entry, rkey, remote_addr, add, 0);
+  ibv_qp_ex* real = real_of(group_of(qp));
+  if (fast(qp)) real->wr_atomic_fetch_add(real, rkey, remote_addr, add);
+}
+
+SendEntry& last_entry(Group& g) {
+  return g.send.journal.slot(g.send.build.pending - 1);
+}
+uint8_t* last_extension(Group& g) {
+  return g.send.journal.extension(g.send.journal.head() + g.send.build.pending - 1);
+}
+
+void set_sge(ibv_qp_ex* qp, uint32_t lkey, uint64_t addr, uint32_t length) {
+  Group& g = group_of(qp);
+  SendEntry& entry = last_entry(g);
+  entry.num_sge = 1;
+  entry.sge = {addr, length, lkey};
+  if (g.send.build.fast) real_of(g)->wr_set_sge(real_of(g), lkey, addr, length);
+}
+
+void set_sge_list(ibv_qp_ex* qp, size_t count, const ibv_sge* list) {
+  Group& g = group_of(qp);
+  SendEntry& entry = last_entry(g);
+  if (count <= g.cap.max_send_sge) {
+    entry.num_sge = static_cast<int32_t>(count);
+    if (count > 0) entry.sge = list[0];
+    std::memcpy(last_extension(g), list, sizeof(ibv_sge) * count);
+  } else {
+    g.send.build.error = ENOMEM;
+  }
+  if (g.send.build.fast) real_of(g)->wr_set_sge_list(real_of(g), count, list);
+}
+
+void keep_inline(Group& g, const ibv_data_buf* buffers, size_t count) {
+  SendEntry& entry = last_entry(g);
+  entry.send_flags |= IBV_SEND_INLINE;
+  entry.inline_length = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (buffers[i].length > g.send.journal.extension_size() - entry.inline_length) {
+      g.send.build.error = ENOMEM;
+      return;
+    }
+    std::memcpy(last_extension(g) + entry.inline_length, buffers[i].addr, buffers[i].length);
+    entry.inline_length += static_cast<uint32_t>(buffers[i].length);
+  }
+}
+
+void set_inline_data(ibv_qp_ex* qp, void* addr, size_t length) {
+  Group& g = group_of(qp);
+  const ibv_data_buf buffer{addr, length};
+  keep_inline(g, &buffer, 1);
+  if (g.send.build.fast) real_of(g)->wr_set_inline_data(real_of(g), addr, length);
+}
+
+void set_inline_data_list(ibv_qp_ex* qp, size_t count, const ibv_data_buf* buffers) {
+  Group& g = group_of(qp);
+  keep_inline(g, buffers, count);
+  if (g.send.build.fast) real_of(g)->wr_set_inline_data_list(real_of(g), count, buffers);
+}
+
+int complete(ibv_qp_ex* qp) {
+  Group& g = group_of(qp);
+  auto& build = g.send.build;
+  if (!build.fast) [[unlikely]]
+    return complete_slow(g);
+  const int error = real_of(g)->wr_complete(real_of(g));
+  if (error == 0) [[likely]] {
+    for (uint32_t i = build.pending; i > 0; i--) g.send.journal.count(g.send.journal.slot(0));
+  }
+  Bias::leave_building(group::tls_slot);
+  return error == 0 ? 0 : post_send_failed(g, error);
+}
+
+void abort_batch(ibv_qp_ex* qp) {
+  Group& g = group_of(qp);
+  if (!g.send.build.fast) {
+    g.send.mutex.unlock();
+    return;
+  }
+  real_of(g)->wr_abort(real_of(g));
+  Bias::leave_building(group::tls_slot);
+}
+
+}  // namespace
+
+void install_builder(Group& g) {
+  ibv_qp_ex& qp = g.qp;
+  const ibv_qp_ex& real = *real_of(g);
+  qp.comp_mask = 0;
+  qp.wr_start = start;
+  qp.wr_complete = complete;
+  qp.wr_abort = abort_batch;
+  // Only what the NIC's QP was created for.
+  if (real.wr_rdma_write != nullptr) qp.wr_rdma_write = rdma_write;
+  if (real.wr_rdma_write_imm != nullptr) qp.wr_rdma_write_imm = rdma_write_imm;
+  if (real.wr_rdma_read != nullptr) qp.wr_rdma_read = rdma_read;
+  if (real.wr_send != nullptr) qp.wr_send = send_plain;
+  if (real.wr_send_imm != nullptr) qp.wr_send_imm = send_imm;
+  if (real.wr_send_inv != nullptr) qp.wr_send_inv = send_inv;
+  if (real.wr_local_inv != nullptr) qp.wr_local_inv = local_inv;
+  if (real.wr_atomic_cmp_swp != nullptr) qp.wr_atomic_cmp_swp = atomic_cmp_swp;
+  if (real.wr_atomic_fetch_add != nullptr) qp.wr_atomic_fetch_add = atomic_fetch_add;
+  qp.wr_set_sge = set_sge;
+  qp.wr_set_sge_list = set_sge_list;
+  qp.wr_set_inline_data = set_inline_data;
+  qp.wr_set_inline_data_list = set_inline_data_list;
+}
+
+}  // namespace shift::ops

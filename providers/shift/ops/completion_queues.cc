@@ -1,0 +1,229 @@
+// Completion channels and completion queues.
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "group/backup.h"
+#include "group/completion.h"
+#include "ops/entry.h"
+
+namespace shift::ops {
+namespace {
+
+using group::CompletionChannel;
+using group::CompletionQueue;
+using group::Context;
+using group::kBackup;
+using group::kDefault;
+using group::kMembers;
+
+void epoll_add(int epoll_fd, int fd, uint64_t tag) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = tag;
+  (void)epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+constexpr uint64_t kInjectTag = kMembers;
+
+// Takes one event of a member's channel, without blocking.
+CompletionQueue* real_event(CompletionChannel* channel, int member) {
+  ibv_cq* real;
+  void* owner;
+  if (below->get_cq_event(channel->real[member], &real, &owner) != 0) return nullptr;
+  below->ack_cq_events(real, 1);
+  return static_cast<CompletionQueue*>(owner);
+}
+
+CompletionQueue* injected_event(CompletionChannel* channel) {
+  std::lock_guard lock(channel->mutex);
+  CompletionQueue* cq = nullptr;
+  if (!channel->injected.empty()) {
+    cq = channel->injected.front();
+    channel->injected.pop_front();
+  }
+  if (channel->injected.empty()) {
+    uint64_t count;
+    while (read(channel->inject_fd, &count, sizeof count) > 0) {
+    }
+  }
+  return cq;
+}
+
+}  // namespace
+
+// The application may poll(2), epoll or set O_NONBLOCK on channel.fd: an epoll descriptor over both
+// members' channels does all of that without a thread in between.
+ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
+  Context* c = Context::from(context);
+  auto channel = std::unique_ptr<CompletionChannel>(new (std::nothrow) CompletionChannel{});
+  if (channel == nullptr) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  channel->channel.context = context;
+  channel->channel.refcnt = 0;
+  channel->channel.fd = epoll_create1(EPOLL_CLOEXEC);
+  channel->inject_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  for (int member = 0; member < kMembers; member++) {
+    channel->real[member] = below->create_comp_channel(c->real[member]);
+  }
+  if (channel->channel.fd < 0 || channel->inject_fd < 0 || channel->real[kDefault] == nullptr) {
+    const int error = errno;
+    (void)destroy_comp_channel(&channel.release()->channel);
+    errno = error;
+    return nullptr;
+  }
+  for (int member = 0; member < kMembers; member++) {
+    if (channel->real[member] == nullptr) continue;
+    const int fd = channel->real[member]->fd;
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    epoll_add(channel->channel.fd, fd, static_cast<uint64_t>(member));
+  }
+  epoll_add(channel->channel.fd, channel->inject_fd, kInjectTag);
+  return &channel.release()->channel;
+}
+
+int destroy_comp_channel(ibv_comp_channel* channel) noexcept {
+  auto* c = virtual_channel(channel);
+  if (channel->refcnt != 0) return EBUSY;
+  for (ibv_comp_channel* real : c->real) {
+    if (real != nullptr) (void)below->destroy_comp_channel(real);
+  }
+  if (c->inject_fd >= 0) close(c->inject_fd);
+  if (channel->fd >= 0) close(channel->fd);
+  delete c;
+  return 0;
+}
+
+int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) noexcept {
+  auto* c = virtual_channel(channel);
+  const bool blocking = !(fcntl(channel->fd, F_GETFL) & O_NONBLOCK);
+  for (;;) {
+    epoll_event ready[1 + kMembers];
+    const int count = epoll_wait(channel->fd, ready, 1, blocking ? -1 : 0);
+    if (count < 0) return -1;
+    if (count == 0) {
+      errno = EAGAIN;
+      return -1;
+    }
+    CompletionQueue* source = ready[0].data.u64 == kInjectTag
+                                  ? injected_event(c)
+                                  : real_event(c, static_cast<int>(ready[0].data.u64));
+    if (source == nullptr) continue;
+    // One event per request: a second source of the same wake-up stays silent. (Injected ones were
+    // counted when they were made.)
+    if (ready[0].data.u64 != kInjectTag && !source->armed.exchange(false)) continue;
+    pthread_mutex_lock(&source->cq.mutex);
+    source->events_delivered++;
+    pthread_mutex_unlock(&source->cq.mutex);
+    *cq = &source->cq;
+    *cq_context = source->cq.cq_context;
+    return 0;
+  }
+}
+
+void ack_cq_events(ibv_cq* cq, unsigned count) noexcept {
+  pthread_mutex_lock(&cq->mutex);
+  cq->comp_events_completed += count;
+  pthread_cond_signal(&cq->cond);
+  pthread_mutex_unlock(&cq->mutex);
+}
+
+ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
+                  int comp_vector) noexcept try {
+  Context* c = Context::from(context);
+  auto cq = std::make_unique<CompletionQueue>();
+  cq->context = c;
+  cq->channel = channel != nullptr ? virtual_channel(channel) : nullptr;
+  ibv_comp_channel* real_channel =
+      cq->channel != nullptr ? cq->channel->real[kDefault] : c->watch[kDefault];
+  // Twice the room: when a QP is fenced, its unsignaled WRs give completions as well.
+  const int max = c->device_attr.orig_attr.max_cqe;
+  const int room = cqe > 0 && cqe <= max / 2 ? cqe * 2 : cqe;
+  cq->real[kDefault] =
+      below->create_cq(c->real[kDefault], room, cq.get(), real_channel, comp_vector);
+  if (cq->real[kDefault] == nullptr) return nullptr;
+  cq->cq = *cq->real[kDefault];
+  cq->cq.context = context;
+  cq->cq.channel = channel;
+  cq->cq.cq_context = cq_context;
+  cq->cq.comp_events_completed = 0;
+  cq->cq.async_events_completed = 0;
+  pthread_mutex_init(&cq->cq.mutex, nullptr);
+  pthread_cond_init(&cq->cq.cond, nullptr);
+  {
+    std::lock_guard lock(c->mutex);
+    c->cqs.push_back(cq.get());
+  }
+  if (channel != nullptr) channel->refcnt++;
+  in_background([raw = cq.get()] { group::backup_cq_create(*raw); });
+  return &cq.release()->cq;
+} catch (const std::bad_alloc&) {
+  errno = ENOMEM;
+  return nullptr;
+}
+
+int destroy_cq(ibv_cq* cq) noexcept {
+  CompletionQueue* q = CompletionQueue::from(cq);
+  if (q->users != 0) return EBUSY;
+  in_background_and_wait([] {});  // the backup's making may still be queued
+  // On the control thread, which alone reads the watch channels: it is not looking at this CQ now,
+  // and finds no event of it afterwards.
+  const int error = coordinator().cq_destroy(q);
+  if (error != 0) return error;
+  if (q->channel != nullptr) {
+    std::lock_guard lock(q->channel->mutex);
+    std::erase(q->channel->injected, q);
+  }
+  // As stock: every event the application got must have been acknowledged.
+  pthread_mutex_lock(&cq->mutex);
+  while (cq->comp_events_completed != q->events_delivered) pthread_cond_wait(&cq->cond, &cq->mutex);
+  pthread_mutex_unlock(&cq->mutex);
+  {
+    std::lock_guard lock(q->context->mutex);
+    std::erase(q->context->cqs, q);
+  }
+  if (cq->channel != nullptr) cq->channel->refcnt--;
+  pthread_mutex_destroy(&cq->mutex);
+  pthread_cond_destroy(&cq->cond);
+  delete q;
+  return 0;
+}
+
+int resize_cq(ibv_cq*, int) noexcept {
+  return EOPNOTSUPP;
+}
+
+int req_notify_cq(ibv_cq* cq, int solicited_only) {
+  CompletionQueue* q = CompletionQueue::from(cq);
+  q->armed_solicited = solicited_only != 0;
+  q->armed.store(true, std::memory_order_relaxed);
+  ibv_cq* real = q->real[kDefault];
+  if (q->poll_backup && q->real[kBackup] != nullptr) [[unlikely]] {
+    ibv_cq* backup = q->real[kBackup];
+    (void)backup->context->ops.req_notify_cq(backup, solicited_only);
+  }
+  return real->context->ops.req_notify_cq(real, solicited_only);
+}
+
+// Extended CQs are the default NIC's own, and so are the QPs that use them: unprotected.
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) {
+  Context* c = Context::from(context);
+  ibv_cq_init_attr_ex attr = *init;
+  if (attr.channel != nullptr) {
+    errno = EOPNOTSUPP;  // its events would have to pass through a virtual channel
+    return nullptr;
+  }
+  if (attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  auto* real = verbs_get_ctx(c->real[kDefault]);
+  return real->create_cq_ex(c->real[kDefault], &attr);
+}
+
+}  // namespace shift::ops

@@ -1,0 +1,226 @@
+// Opening and closing a virtual device, and what is asked about it.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "group/backup.h"
+#include "ops/entry.h"
+#include "util/log.h"
+
+namespace shift::ops {
+namespace {
+
+using group::Context;
+using group::Device;
+using group::kBackup;
+using group::kDefault;
+using group::kMembers;
+
+int real_query_port(ibv_context* real, uint8_t port, ibv_port_attr* attr, size_t size) {
+  return verbs_get_ctx(real)->query_port(real, port, attr, size);
+}
+
+bool is_masking(const Context& context) {
+  std::lock_guard lock(const_cast<Context&>(context).mutex);
+  for (const group::Group* group : context.groups) {
+    if (group->accept[kBackup] == group::Accept::kGuard) return true;
+  }
+  return false;
+}
+
+// verbs_context entries that reach the application through inline functions.
+
+int vctx_query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
+                         ibv_device_attr_ex* attr, size_t size) {
+  Context* c = Context::from(context);
+  auto* real = verbs_get_ctx(c->real[kDefault]);
+  const int error = real->query_device_ex(c->real[kDefault], input, attr, size);
+  if (error == 0 || !c->dead[kDefault]) return error;
+  std::memset(attr, 0, size);
+  std::memcpy(attr, &c->device_attr, std::min(size, sizeof c->device_attr));
+  return 0;
+}
+
+int vctx_query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t size) {
+  return query_port(context, port, attr, size);
+}
+
+ibv_mw* vctx_alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  // A window's keys cannot be moved to another NIC yet.
+  errno = EOPNOTSUPP;
+  return nullptr;
+}
+int vctx_bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) {
+  return EOPNOTSUPP;
+}
+int vctx_dealloc_mw(ibv_mw*) {
+  return EOPNOTSUPP;
+}
+
+int compat_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr* attr) {
+  return query_port(context, port, reinterpret_cast<ibv_port_attr*>(attr),
+                    offsetof(ibv_port_attr, port_cap_flags2));
+}
+
+int vctx_post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  // SRQs are the default NIC's own objects: this entry is never reached through one.
+  *bad = wr;
+  return EOPNOTSUPP;
+}
+
+void fill_tables(Context* c) {
+  verbs_context& v = c->verbs;
+  v.sz = sizeof v;
+  v.query_device_ex = vctx_query_device_ex;
+  v.query_port = vctx_query_port;
+  v.create_qp_ex = create_qp_ex;
+  v.create_cq_ex = create_cq_ex;
+  ibv_context& context = v.context;
+  context.device = &c->device->dev;
+  context.cmd_fd = c->real[kDefault]->cmd_fd;
+  context.num_comp_vectors = c->real[kDefault]->num_comp_vectors;
+  context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+  pthread_mutex_init(&context.mutex, nullptr);
+  ibv_context_ops& ops = context.ops;
+  ops._compat_query_device = query_device;
+  ops._compat_query_port = compat_query_port;
+  ops.alloc_mw = vctx_alloc_mw;
+  ops.bind_mw = vctx_bind_mw;
+  ops.dealloc_mw = vctx_dealloc_mw;
+  ops.poll_cq = poll_cq;
+  ops.req_notify_cq = req_notify_cq;
+  ops.post_send = post_send;
+  ops.post_recv = post_recv;
+  ops.post_srq_recv = vctx_post_srq_recv;
+}
+
+void remember_attributes(Context* c) {
+  auto* real = verbs_get_ctx(c->real[kDefault]);
+  if (real->query_device_ex(c->real[kDefault], nullptr, &c->device_attr, sizeof c->device_attr) !=
+      0) {
+    (void)below->query_device(c->real[kDefault], &c->device_attr.orig_attr);
+  }
+  for (uint8_t port = 1; port <= c->device_attr.orig_attr.phys_port_cnt; port++) {
+    ibv_port_attr attr{};
+    if (real_query_port(c->real[kDefault], port, &attr, sizeof attr) == 0) {
+      c->port_attr[port] = attr;
+    }
+  }
+  for (int member = 0; member < kMembers; member++) {
+    c->gids[static_cast<size_t>(member)] =
+        group::ipv4_gids(c->real[static_cast<size_t>(member)], 1);
+  }
+}
+
+void close_real(Context* c) {
+  for (int member = 0; member < kMembers; member++) {
+    if (c->watch[member] != nullptr) (void)below->destroy_comp_channel(c->watch[member]);
+    if (c->real[member] != nullptr) (void)below->close_device(c->real[member]);
+  }
+}
+
+}  // namespace
+
+ibv_context* open_device(ibv_device* device) noexcept try {
+  auto* d = reinterpret_cast<Device*>(device);
+  auto c = std::make_unique<Context>();
+  c->device = d;
+  for (int member = 0; member < kMembers; member++) {
+    c->real[member] = below->open_device(d->real[member]);
+    if (c->real[member] == nullptr) {
+      if (member == kDefault) return nullptr;
+      // No backup: the application gets the NIC itself, as stock.
+      SHIFT_WARN("%s is not protected: %s cannot be opened (errno %d)", d->dev.name,
+                 d->real[member]->name, errno);
+      return c->real[kDefault];
+    }
+  }
+  int pipe_fds[2] = {-1, -1};
+  if (pipe2(pipe_fds, O_CLOEXEC) != 0 || control::runtime() == nullptr) {
+    close_real(c.get());
+    if (pipe_fds[0] >= 0) close(pipe_fds[0]);
+    if (pipe_fds[1] >= 0) close(pipe_fds[1]);
+    errno = ENOMEM;
+    return nullptr;
+  }
+  fcntl(pipe_fds[1], F_SETFL, O_NONBLOCK);
+  c->async_write_fd = pipe_fds[1];
+  for (int member = 0; member < kMembers; member++) {
+    c->watch[member] = below->create_comp_channel(c->real[member]);
+  }
+  fill_tables(c.get());
+  c->verbs.context.async_fd = pipe_fds[0];
+  remember_attributes(c.get());
+  coordinator().context_add(c.get());
+  return c.release()->handle();
+} catch (const std::bad_alloc&) {
+  errno = ENOMEM;
+  return nullptr;
+}
+
+int close_device(ibv_context* context) noexcept {
+  Context* c = Context::from(context);
+  coordinator().context_forget(c);
+  in_background_and_wait([] {});  // behind every job that touches it
+  close_real(c);
+  close(c->async_write_fd);
+  close(context->async_fd);
+  pthread_mutex_destroy(&context->mutex);
+  delete c;
+  return 0;
+}
+
+int query_device(ibv_context* context, ibv_device_attr* attr) noexcept {
+  Context* c = Context::from(context);
+  const int error = below->query_device(c->real[kDefault], attr);
+  if (error == 0 || !c->dead[kDefault]) return error;
+  *attr = c->device_attr.orig_attr;
+  return 0;
+}
+
+int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t size) noexcept {
+  Context* c = Context::from(context);
+  const int error = real_query_port(c->real[kDefault], port, attr, size);
+  if (!is_masking(*c)) return error;
+  // The traffic flows: show the port as it was (C9).
+  auto it = c->port_attr.find(port);
+  if (it == c->port_attr.end()) return error;
+  if (error != 0) std::memcpy(attr, &it->second, std::min(size, sizeof it->second));
+  attr->state = it->second.state;
+  attr->phys_state = it->second.phys_state;
+  return 0;
+}
+
+int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) noexcept {
+  return below->query_gid(Context::from(context)->real[kDefault], port, index, gid);
+}
+
+int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry,
+                 uint32_t flags, size_t size) noexcept {
+  return below->query_gid_ex(Context::from(context)->real[kDefault], port, index, entry, flags,
+                             size);
+}
+
+ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t max, uint32_t flags,
+                        size_t size) noexcept {
+  return below->query_gid_table(Context::from(context)->real[kDefault], entries, max, flags, size);
+}
+
+int query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) noexcept {
+  return below->query_pkey(Context::from(context)->real[kDefault], port, index, pkey);
+}
+
+int get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) noexcept {
+  return below->get_pkey_index(Context::from(context)->real[kDefault], port, pkey);
+}
+
+int get_async_event(ibv_context* context, ibv_async_event* event) noexcept {
+  const ssize_t got = read(context->async_fd, event, sizeof *event);
+  return got == static_cast<ssize_t>(sizeof *event) ? 0 : -1;
+}
+
+// Acknowledged beneath when they were read there.
+void ack_async_event(ibv_async_event* event) noexcept {}
+
+}  // namespace shift::ops

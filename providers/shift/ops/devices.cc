@@ -1,0 +1,138 @@
+// The device list: which NICs form a group, and the virtual devices that stand in their places.
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <vector>
+
+#include "ops/entry.h"
+#include "ops/glue.h"
+#include "util/config.h"
+#include "util/log.h"
+
+namespace shift {
+
+const Below* below = nullptr;
+
+namespace ops {
+namespace {
+
+using group::Device;
+using group::kBackup;
+using group::kDefault;
+
+// Virtual devices live for ever, at most one per NIC name: an address the program holds stays
+// valid, and the ownership test is a range check.
+constexpr int kMaxDevices = 64;
+alignas(Device) constinit unsigned char device_storage[kMaxDevices * sizeof(Device)] = {};
+constinit std::atomic<int> device_count{0};
+constinit std::mutex devices_mutex;
+
+Device* device_at(int index) {
+  return std::launder(reinterpret_cast<Device*>(device_storage + sizeof(Device) * index));
+}
+
+// What the application holds: the real list goes back to the stock library with it.
+struct List {
+  ibv_device** real;
+  ibv_device** shown() { return reinterpret_cast<ibv_device**>(this + 1); }
+};
+
+// Index of the device that backs `index`, -1: none.
+int partner_of(ibv_device** real, int count, int index) {
+  const auto& pairs = config().pairs;
+  auto find = [&](const std::string& name) {
+    for (int i = 0; i < count; i++) {
+      if (name == real[i]->name) return i;
+    }
+    return -1;
+  };
+  if (!pairs.empty()) {
+    for (const auto& [first, second] : pairs) {
+      if (first == real[index]->name) return find(second);
+      if (second == real[index]->name) return find(first);
+    }
+    return -1;
+  }
+  // Neighbours of the same kind: 0 and 1, 2 and 3 ...
+  std::vector<int> kind;
+  int place = -1;
+  for (int i = 0; i < count; i++) {
+    if (real[i]->node_type != real[index]->node_type ||
+        std::strncmp(real[i]->name, real[index]->name,
+                     std::strcspn(real[index]->name, "0123456789_")) != 0) {
+      continue;
+    }
+    if (i == index) place = static_cast<int>(kind.size());
+    kind.push_back(i);
+  }
+  const int other = place ^ 1;
+  return other < static_cast<int>(kind.size()) ? kind[static_cast<size_t>(other)] : -1;
+}
+
+// Caller holds devices_mutex.
+Device* virtual_device(ibv_device* real, ibv_device* partner) {
+  const int count = device_count.load(std::memory_order_relaxed);
+  Device* device = nullptr;
+  for (int i = 0; i < count; i++) {
+    if (std::strcmp(device_at(i)->dev.name, real->name) == 0) device = device_at(i);
+  }
+  if (device == nullptr) {
+    if (count == kMaxDevices) return nullptr;
+    device = new (device_at(count)) Device{};
+    device->dev = *real;
+    device->dev._ops = {};
+    device_count.store(count + 1, std::memory_order_release);
+  }
+  device->real = {real, partner};
+  return device;
+}
+
+}  // namespace
+
+bool init(const Below& below_functions) noexcept {
+  below = &below_functions;
+  return !config().disable && below->get_device_list != nullptr;
+}
+
+ibv_device** device_list_wrap(ibv_device** real, int count) noexcept try {
+  const size_t bytes = sizeof(List) + sizeof(ibv_device*) * (static_cast<size_t>(count) + 1);
+  auto* list = static_cast<List*>(std::calloc(1, bytes));
+  if (list == nullptr) throw std::bad_alloc();
+  list->real = real;
+  std::lock_guard lock(devices_mutex);
+  for (int i = 0; i < count; i++) {
+    const int partner = partner_of(real, count, i);
+    Device* device = partner < 0 ? nullptr : virtual_device(real[i], real[partner]);
+    list->shown()[i] = device != nullptr ? &device->dev : real[i];
+  }
+  return list->shown();
+} catch (const std::bad_alloc&) {
+  errno = ENOMEM;
+  return nullptr;
+}
+
+void device_list_free(ibv_device** shown) noexcept {
+  auto* list = reinterpret_cast<List*>(shown) - 1;
+  below->free_device_list(list->real);
+  std::free(list);
+}
+
+bool owns(const ibv_device* device) noexcept {
+  const auto* address = reinterpret_cast<const unsigned char*>(device);
+  return address >= device_storage &&
+         address <
+             device_storage +
+                 sizeof(Device) * static_cast<size_t>(device_count.load(std::memory_order_acquire));
+}
+
+ibv_device* real_device(ibv_device* device) noexcept {
+  return reinterpret_cast<Device*>(device)->real[kDefault];
+}
+
+ibv_context* real_context(ibv_context* context) noexcept {
+  return group::Context::from(context)->real[kDefault];
+}
+
+}  // namespace ops
+}  // namespace shift

@@ -1,0 +1,54 @@
+// Shared by the files of ops/: access to virtual objects and to the background threads.
+#pragma once
+
+#include <cerrno>
+#include <new>
+
+#include "control/coordinator.h"
+#include "group/objects.h"
+#include "ops/glue.h"
+
+namespace shift::ops {
+
+inline group::ProtectionDomain* virtual_pd(ibv_pd* pd) {
+  return reinterpret_cast<group::ProtectionDomain*>(pd);
+}
+inline group::MemoryRegion* virtual_mr(ibv_mr* mr) {
+  return reinterpret_cast<group::MemoryRegion*>(mr);
+}
+inline group::CompletionChannel* virtual_channel(ibv_comp_channel* channel) {
+  return reinterpret_cast<group::CompletionChannel*>(channel);
+}
+
+// Runs a task for the backup member; never waits for it.
+template <typename Task>
+void in_background(Task task) {
+  if (auto* runtime = control::runtime()) runtime->worker.call_soon(std::move(task));
+}
+// The same, and waits: for taking a backup object down behind everything that was queued for it.
+template <typename Task>
+void in_background_and_wait(Task task) {
+  if (auto* runtime = control::runtime()) runtime->worker.call_and_wait(task);
+}
+inline control::Coordinator& coordinator() {
+  return *control::runtime()->coordinator;
+}
+
+// Hot entry points, installed into a virtual context's and QP's function tables (post.cc,
+// builder.cc).
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);
+int req_notify_cq(ibv_cq* cq, int solicited_only);
+void install_builder(group::Group& group);
+// Parks or moves on what the application posts while the default path is barred. Caller holds
+// send.mutex; `count` entries were appended to the journal.
+int send_appended(group::Group& group, uint64_t from);
+// errno when the journal has no room for one more (the provider beneath would say ENOMEM).
+bool send_has_room(const group::Group& group, uint32_t pending);
+
+// Extended verbs of a virtual context (context.cc fills the table).
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init);
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init);
+
+}  // namespace shift::ops

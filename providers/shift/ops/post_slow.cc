@@ -1,0 +1,173 @@
+#include "ops/post_slow.h"
+
+#include <cerrno>
+
+#include "group/keys.h"
+#include "group/path_switch.h"
+#include "ops/entry.h"
+#include "util/log.h"
+
+namespace shift::ops {
+
+using group::Group;
+using group::kBackup;
+using group::kDefault;
+using group::Route;
+
+namespace {
+
+// A second thread uses the queue: from now on everybody takes its mutex. Called without it.
+template <typename Queue>
+void share_if_owned(Queue& queue) {
+  if (!queue.bias.has_owner()) return;
+  revoke(queue.bias, &queue);
+  std::lock_guard lock(queue.mutex);
+  queue.bias.set_shared();
+}
+
+}  // namespace
+
+bool send_has_room(const Group& group, uint32_t pending) {
+  const auto& journal = group.send.journal;
+  const uint64_t first = journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
+  return journal.head() + pending - first < journal.depth();
+}
+
+int send_appended(Group& group, uint64_t from) {
+  switch (group.send.route) {
+    case Route::kOnBackup: {
+      const int error = group::pump_backup(group);
+      if (error != 0) {
+        group::fault_sink->fault(&group, fsm::Event::kBackupFault, "the backup refused a request");
+      }
+      break;
+    }
+    case Route::kError:
+      for (uint64_t position = from; position < group.send.journal.head(); position++) {
+        group::flush_send(group, position);
+      }
+      break;
+    case Route::kParked:
+    case Route::kOnDefault:
+      break;
+  }
+  return 0;
+}
+
+int post_send_slow(Group& group, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  share_if_owned(group.send);
+  std::lock_guard lock(group.send.mutex);
+  auto& journal = group.send.journal;
+  if (group.send.route == Route::kOnDefault) {
+    ibv_qp* real = group.real[kDefault];
+    const int error = real->context->ops.post_send(real, wr, bad_wr);
+    const ibv_send_wr* end = error == 0 ? nullptr : *bad_wr;
+    for (; wr != end; wr = wr->next) journal.append(*wr);
+    group.send.bias.adopt(&group.send);
+    return error;
+  }
+  const uint64_t from = journal.head();
+  int error = 0;
+  for (; wr != nullptr; wr = wr->next) {
+    // What the provider beneath would refuse must not get into the journal.
+    if (wr->num_sge < 0 || static_cast<uint32_t>(wr->num_sge) > group.cap.max_send_sge) {
+      error = EINVAL;
+    } else if (group.send.route != Route::kError && !send_has_room(group, 0)) {
+      error = ENOMEM;
+    }
+    if (error != 0) {
+      *bad_wr = wr;
+      break;
+    }
+    journal.append(*wr);
+  }
+  send_appended(group, from);
+  return error;
+}
+
+void start_slow(Group& group) {
+  share_if_owned(group.send);
+  group.send.mutex.lock();
+  group.send.build.fast = false;
+  group.send.build.pending = 0;
+  group.send.build.error = 0;
+  if (group.send.route != Route::kOnDefault) return;
+  group.send.bias.adopt(&group.send);
+  // The next batch may be fast; this one goes through the journal and the classic call.
+}
+
+int complete_slow(Group& group) {
+  std::unique_lock lock(group.send.mutex, std::adopt_lock);
+  auto& build = group.send.build;
+  auto& journal = group.send.journal;
+  if (build.error != 0) return build.error;
+  if (build.pending > 0 && group.send.route != Route::kError &&
+      !send_has_room(group, build.pending - 1)) {
+    return ENOMEM;
+  }
+  const uint64_t from = journal.head();
+  for (uint32_t i = build.pending; i > 0; i--) journal.count(journal.slot(0));
+  if (group.send.route != Route::kOnDefault) return send_appended(group, from);
+  ibv_qp* real = group.real[kDefault];
+  for (uint64_t position = from; position < journal.head(); position++) {
+    ibv_send_wr wr, *bad;
+    ibv_sge sges[64];
+    journal.rebuild(position, &wr, sges);
+    const int error = real->context->ops.post_send(real, &wr, &bad);
+    if (error != 0) return error;
+  }
+  return 0;
+}
+
+int post_send_failed(Group& group, int error) {
+  if (error == EIO || error == ENODEV) {
+    group::fault_sink->fault(&group, fsm::Event::kLocalFault, "the device refused a request");
+  }
+  return error;
+}
+
+int post_recv_slow(Group& group, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  share_if_owned(group.recv);
+  std::lock_guard lock(group.recv.mutex);
+  auto& journal = group.recv.journal;
+  if (group.recv.route == Route::kOnDefault) {
+    ibv_qp* real = group.real[kDefault];
+    const int error = real->context->ops.post_recv(real, wr, bad_wr);
+    const ibv_recv_wr* end = error == 0 ? nullptr : *bad_wr;
+    for (; wr != end; wr = wr->next) journal.append(*wr);
+    group.recv.bias.adopt(&group.recv);
+    return error;
+  }
+  for (; wr != nullptr; wr = wr->next) {
+    int error = 0;
+    const uint64_t outstanding = journal.head() - group.counters.done[1];
+    if (wr->num_sge < 0 || static_cast<uint32_t>(wr->num_sge) > group.cap.max_recv_sge) {
+      error = EINVAL;
+    } else if (group.recv.route != Route::kError && outstanding >= journal.depth()) {
+      error = ENOMEM;
+    } else if (group.recv.route == Route::kOnBackup) {
+      ibv_recv_wr translated = *wr;
+      ibv_sge sges[64];
+      translated.next = nullptr;
+      translated.sg_list = sges;
+      std::copy_n(wr->sg_list, wr->num_sge, sges);
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+      ibv_recv_wr* bad;
+      ibv_qp* real = group.real[kBackup];
+      if (!group::translate_local(*group.context, sges, wr->num_sge, deadline)) {
+        error = EINVAL;
+      } else {
+        error = real->context->ops.post_recv(real, &translated, &bad);
+      }
+    }
+    if (error != 0) {
+      *bad_wr = wr;
+      return error;
+    }
+    journal.append(*wr);
+    if (group.recv.route == Route::kError) group::flush_recv(group, journal.head() - 1);
+  }
+  return 0;
+}
+
+}  // namespace shift::ops

@@ -1,0 +1,344 @@
+// Creating, connecting, querying and destroying QPs.
+#include <algorithm>
+#include <memory>
+
+#include "group/backup.h"
+#include "group/completion.h"
+#include "ops/entry.h"
+#include "util/config.h"
+#include "util/log.h"
+
+namespace shift::ops {
+namespace {
+
+using group::CompletionQueue;
+using group::Context;
+using group::Group;
+using group::kBackup;
+using group::kDefault;
+
+constinit std::atomic<uint64_t> next_serial{1};
+
+bool is_virtual_cq(ibv_cq* cq) {
+  return cq != nullptr && owns(cq->context);
+}
+
+// The real init attributes for a QP on the default member.
+template <typename Init>
+Init on_default(const Init& init) {
+  Init real = init;
+  auto beneath = [](ibv_cq* cq) {
+    return is_virtual_cq(cq) ? CompletionQueue::from(cq)->real[kDefault] : cq;
+  };
+  real.send_cq = beneath(init.send_cq);
+  real.recv_cq = beneath(init.recv_cq);
+  return real;
+}
+
+// Why a QP cannot be protected; nullptr: it can.
+template <typename Init>
+const char* unprotected_because(const Init& init) {
+  if (init.qp_type != IBV_QPT_RC) return "only RC is protected";
+  if (init.srq != nullptr) return "QPs on a shared receive queue are not protected yet";
+  if (!is_virtual_cq(init.send_cq) || !is_virtual_cq(init.recv_cq)) {
+    return "QPs on an extended CQ are not protected yet";
+  }
+  return nullptr;
+}
+
+void tell_unprotected(Context* context, const char* reason) {
+  SHIFT_INFO("a QP on %s behaves as stock: %s", context->device->dev.name, reason);
+}
+
+void copy_public(ibv_qp& qp, const ibv_qp& real) {
+  qp.handle = real.handle;
+  qp.qp_num = real.qp_num;
+  qp.state = real.state;
+  qp.qp_type = real.qp_type;
+  pthread_mutex_init(&qp.mutex, nullptr);
+  pthread_cond_init(&qp.cond, nullptr);
+}
+
+// Takes over a real RC QP as the default member of a new group.
+Group* make_group(ibv_pd* pd, ibv_qp* real, const ibv_qp_cap& cap, ibv_cq* send_cq, ibv_cq* recv_cq,
+                  void* qp_context, bool sq_sig_all) {
+  auto g = std::make_unique<Group>();
+  Context* context = Context::from(pd->context);
+  ibv_qp& qp = g->qp.qp_base;
+  copy_public(qp, *real);
+  qp.context = pd->context;
+  qp.qp_context = qp_context;
+  qp.pd = pd;
+  qp.send_cq = send_cq;
+  qp.recv_cq = recv_cq;
+  g->real[kDefault] = real;
+  g->context = context;
+  g->pd = virtual_pd(pd);
+  g->send_cq = CompletionQueue::from(send_cq);
+  g->recv_cq = CompletionQueue::from(recv_cq);
+  g->cap = cap;
+  g->sq_sig_all = sq_sig_all;
+  g->serial = next_serial++;
+  g->marker_tag = reinterpret_cast<uintptr_t>(g.get());
+  g->send.journal.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, sq_sig_all);
+  g->recv.journal.init(cap.max_recv_wr, cap.max_recv_sge);
+  {
+    std::lock_guard lock(context->mutex);
+    context->groups.push_back(g.get());
+    context->qps[kDefault].insert(real->qp_num, &g->counters);
+  }
+  for (CompletionQueue* cq : {g->send_cq, g->recv_cq}) {
+    cq->users++;
+    std::lock_guard lock(cq->mutex);
+    if (std::find(cq->groups.begin(), cq->groups.end(), g.get()) == cq->groups.end()) {
+      cq->groups.push_back(g.get());
+    }
+  }
+  g->pd->users++;
+  return g.release();
+}
+
+void remember(Group* g, const ibv_qp_attr& attr, int mask) {
+  std::lock_guard lock(g->attr_mutex);
+  ibv_qp_attr& to = g->attr;
+  if (mask & IBV_QP_STATE) to.qp_state = to.cur_qp_state = attr.qp_state;
+  if (mask & IBV_QP_PKEY_INDEX) to.pkey_index = attr.pkey_index;
+  if (mask & IBV_QP_PORT) to.port_num = attr.port_num;
+  if (mask & IBV_QP_ACCESS_FLAGS) to.qp_access_flags = attr.qp_access_flags;
+  if (mask & IBV_QP_AV) to.ah_attr = attr.ah_attr;
+  if (mask & IBV_QP_PATH_MTU) to.path_mtu = attr.path_mtu;
+  if (mask & IBV_QP_DEST_QPN) to.dest_qp_num = attr.dest_qp_num;
+  if (mask & IBV_QP_RQ_PSN) to.rq_psn = attr.rq_psn;
+  if (mask & IBV_QP_SQ_PSN) to.sq_psn = attr.sq_psn;
+  if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) to.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+  if (mask & IBV_QP_MAX_QP_RD_ATOMIC) to.max_rd_atomic = attr.max_rd_atomic;
+  if (mask & IBV_QP_MIN_RNR_TIMER) to.min_rnr_timer = attr.min_rnr_timer;
+  if (mask & IBV_QP_TIMEOUT) to.timeout = attr.timeout;
+  if (mask & IBV_QP_RETRY_CNT) to.retry_cnt = attr.retry_cnt;
+  if (mask & IBV_QP_RNR_RETRY) to.rnr_retry = attr.rnr_retry;
+  g->attr_mask |= mask;
+}
+
+// The peer is known from RTR on. False: this path cannot be protected (no global address).
+bool name_ends(Group* g) {
+  ibv_gid gid;
+  const ibv_ah_attr& av = g->attr.ah_attr;
+  if (!av.is_global || below->query_gid(g->context->real[kDefault], g->attr.port_num,
+                                        av.grh.sgid_index, &gid) != 0) {
+    return false;
+  }
+  g->local = {wire::Gid::from_verbs(gid), g->qpn()};
+  g->remote = {wire::Gid::from_verbs(av.grh.dgid), g->attr.dest_qp_num};
+  return true;
+}
+
+// Giving up early is cheap when there is another path: cap the application's patience.
+uint8_t shortened_timeout(uint8_t asked) {
+  const auto cap = static_cast<uint8_t>(config().rc_timeout_max);
+  return asked == 0 || asked > cap ? cap : asked;
+}
+
+// The application breaks or resets its QP: what the real ones say from now on is the truth.
+void stop_masking(Group* g) {
+  coordinator().group_forget(g);
+  {
+    std::lock_guard send(g->send.mutex);
+    std::lock_guard recv(g->recv.mutex);
+    group::CqLock lock(*g);
+    for (auto& accept : g->accept) {
+      if (accept == group::Accept::kGuard) accept = group::Accept::kPass;
+    }
+  }
+}
+
+// The member that carries the group's data now.
+int current_member(Group* g) {
+  std::lock_guard lock(g->send.mutex);
+  return g->send.route == group::Route::kOnBackup ? kBackup : kDefault;
+}
+
+void leave_cq(CompletionQueue* cq, Group* g, bool was_slow) {
+  group::purge(*cq, g);
+  std::lock_guard lock(cq->mutex);
+  if (was_slow) cq->slow_groups--;
+}
+
+}  // namespace
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) noexcept try {
+  ibv_qp_init_attr real_init = on_default(*init);
+  ibv_qp* real = below->create_qp(virtual_pd(pd)->real[kDefault], &real_init);
+  if (real == nullptr) return nullptr;
+  init->cap = real_init.cap;
+  if (const char* reason = unprotected_because(*init)) {
+    tell_unprotected(Context::from(pd->context), reason);
+    return real;
+  }
+  return make_group(pd, real, real_init.cap, init->send_cq, init->recv_cq, init->qp_context,
+                    init->sq_sig_all)
+      ->handle();
+} catch (const std::bad_alloc&) {
+  errno = ENOMEM;
+  return nullptr;
+}
+
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) try {
+  if (!(init->comp_mask & IBV_QP_INIT_ATTR_PD) || init->pd == nullptr || !owns(init->pd->context)) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  ibv_context* real_context = Context::from(context)->real[kDefault];
+  ibv_qp_init_attr_ex real_init = on_default(*init);
+  real_init.pd = virtual_pd(init->pd)->real[kDefault];
+  ibv_qp* real = verbs_get_ctx(real_context)->create_qp_ex(real_context, &real_init);
+  if (real == nullptr) return nullptr;
+  init->cap = real_init.cap;
+  const char* reason = unprotected_because(*init);
+  constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  if (reason == nullptr && (init->comp_mask & ~kKnown)) reason = "it asks for special features";
+  if (reason != nullptr) {
+    tell_unprotected(Context::from(context), reason);
+    return real;
+  }
+  Group* g = make_group(init->pd, real, real_init.cap, init->send_cq, init->recv_cq,
+                        init->qp_context, init->sq_sig_all);
+  if (init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
+    g->real_ex[kDefault] = below->qp_to_qp_ex(real);
+    if (g->real_ex[kDefault] != nullptr) install_builder(*g);
+  }
+  return g->handle();
+} catch (const std::bad_alloc&) {
+  errno = ENOMEM;
+  return nullptr;
+}
+
+ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) noexcept {
+  Group* g = Group::from(qp);
+  return g->real_ex[kDefault] != nullptr ? &g->qp : nullptr;
+}
+
+int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
+  Group* g = Group::from(qp);
+  const bool to_state = mask & IBV_QP_STATE;
+  if (to_state && (attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET)) {
+    stop_masking(g);
+  }
+  const int member = current_member(g);
+  ibv_qp_attr real = *attr;
+  if ((mask & IBV_QP_TIMEOUT) && member == kDefault)
+    real.timeout = shortened_timeout(attr->timeout);
+  const int error = below->modify_qp(g->real[member], &real, mask);
+  if (error != 0) return error;
+  remember(g, *attr, mask);
+  if (!to_state) return 0;
+  qp->state = attr->qp_state;
+  if (attr->qp_state == IBV_QPS_RTR && (mask & IBV_QP_AV)) {
+    if (name_ends(g)) coordinator().group_add(g);
+  } else if (attr->qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN)) {
+    coordinator().group_sends(g);
+  }
+  return 0;
+}
+
+int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) noexcept {
+  Group* g = Group::from(qp);
+  const int member = current_member(g);
+  const int error = below->query_qp(g->real[member], attr, mask, init);
+  if (error != 0) return error;
+  bool failed;
+  {
+    std::lock_guard lock(g->send.mutex);
+    failed = g->send.route == group::Route::kError;
+    // While it moves, the default QP stands in ERR: not the application's business.
+    if (g->send.route == group::Route::kParked) attr->qp_state = attr->cur_qp_state = qp->state;
+  }
+  if (failed) attr->qp_state = attr->cur_qp_state = IBV_QPS_ERR;
+  qp->state = attr->qp_state;
+  {
+    // What the application set, not what we made of it (C9).
+    std::lock_guard lock(g->attr_mutex);
+    const ibv_qp_attr& asked = g->attr;
+    if (g->attr_mask & IBV_QP_TIMEOUT) attr->timeout = asked.timeout;
+    if (member == kBackup) {
+      attr->dest_qp_num = asked.dest_qp_num;
+      attr->ah_attr = asked.ah_attr;
+      attr->path_mtu = asked.path_mtu;
+      attr->rq_psn = asked.rq_psn;
+      attr->sq_psn = asked.sq_psn;
+    }
+  }
+  attr->cap = g->cap;
+  init->qp_context = qp->qp_context;
+  init->send_cq = qp->send_cq;
+  init->recv_cq = qp->recv_cq;
+  init->srq = nullptr;
+  init->cap = g->cap;
+  return 0;
+}
+
+int destroy_qp(ibv_qp* qp) noexcept {
+  Group* g = Group::from(qp);
+  coordinator().group_forget(g);
+  // Behind the making of the backup, if that is still queued; then nothing refers to the group.
+  in_background_and_wait([g] { group::backup_qp_destroy(*g); });
+  const int error = below->destroy_qp(g->real[kDefault]);
+  if (error != 0 && !g->context->dead[kDefault]) return error;
+  bool was_slow;
+  {
+    std::lock_guard lock(g->send.mutex);
+    was_slow = g->send.route != group::Route::kOnDefault;
+  }
+  {
+    std::lock_guard lock(g->context->mutex);
+    std::erase(g->context->groups, g);
+    g->context->qps[kDefault].erase(g->qpn());
+  }
+  leave_cq(g->send_cq, g, was_slow);
+  if (g->recv_cq != g->send_cq) leave_cq(g->recv_cq, g, was_slow);
+  g->send_cq->users--;
+  g->recv_cq->users--;
+  g->pd->users--;
+  pthread_mutex_destroy(&qp->mutex);
+  pthread_cond_destroy(&qp->cond);
+  delete g;
+  return 0;
+}
+
+int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) noexcept {
+  return 0;
+}
+int query_ece(ibv_qp*, ibv_ece*) noexcept {
+  return EOPNOTSUPP;
+}
+int set_ece(ibv_qp*, ibv_ece*) noexcept {
+  return EOPNOTSUPP;
+}
+
+// Objects that are not protected are the default NIC's own; these calls only find its PD.
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) noexcept {
+  return below->create_srq(virtual_pd(pd)->real[kDefault], init);
+}
+int modify_srq(ibv_srq*, ibv_srq_attr*, int) noexcept {
+  return EOPNOTSUPP;
+}
+int query_srq(ibv_srq*, ibv_srq_attr*) noexcept {
+  return EOPNOTSUPP;
+}
+int destroy_srq(ibv_srq*) noexcept {
+  return EOPNOTSUPP;
+}
+ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) noexcept {
+  return below->create_ah(virtual_pd(pd)->real[kDefault], attr);
+}
+int destroy_ah(ibv_ah*) noexcept {
+  return EOPNOTSUPP;
+}
+// RC QPs have no multicast.
+int attach_mcast(ibv_qp*, const ibv_gid*, uint16_t) noexcept {
+  return EINVAL;
+}
+int detach_mcast(ibv_qp*, const ibv_gid*, uint16_t) noexcept {
+  return EINVAL;
+}
+
+}  // namespace shift::ops
