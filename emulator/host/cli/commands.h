@@ -1,0 +1,23 @@
+// The commands of the cxemu program. Each returns the exit status; a failure throws
+// std::runtime_error with a one-line text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace cxemu {
+
+struct ExecOptions {
+  std::string fabric, host;
+  int nics = 0;  // 0: not said
+  std::vector<std::string> command;
+};
+
+int exec_run(const ExecOptions&);  // returns only when it fails
+int env_run(const ExecOptions&);
+int fault_run(const std::string& fabric, const std::string& target,
+              const std::vector<std::string>& faults);
+int list_run(const std::string& fabric, bool json);
+int clean_run(const std::string& fabric, bool all);
+
+}  // namespace cxemu

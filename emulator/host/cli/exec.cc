@@ -1,0 +1,104 @@
+// `cxemu exec` and `cxemu env`: the environment of a program on an emulated host.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <stdexcept>
+#include <utility>
+
+#include "fabric/fabric.h"
+#include "fabric/paths.h"
+#include "host/cli/commands.h"
+#include "host/sysfs_tree.h"
+
+namespace cxemu {
+namespace {
+
+namespace fs = std::filesystem;
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+constexpr int kNicsDefault = 2;
+constexpr const char* kLibrary = "libcxemu.so";
+
+// Beside the program in a build tree, in the library folder when installed.
+std::string library_path() {
+  const fs::path bin = fs::read_symlink("/proc/self/exe").parent_path();
+  for (const fs::path& folder :
+       {bin / "../lib", bin / "../lib/cxemu", fs::path(CXEMU_LIBRARY_DIR)}) {
+    std::error_code ignored;
+    const fs::path found = fs::canonical(folder / kLibrary, ignored);
+    if (!found.empty()) return found.string();
+  }
+  throw std::runtime_error(std::string(kLibrary) + " not found near " + bin.string());
+}
+
+// Ours in front, after a sanitizer's run-time, which must be first of all; each library once.
+std::string preload_list(const std::string& library) {
+  std::string list = SHIFT_SANITIZER_RUNTIME;
+  if (!list.empty()) list += ":";
+  list += library;
+  const char* inherited = getenv("LD_PRELOAD");
+  std::string rest = inherited != nullptr ? inherited : "";
+  for (size_t at = 0; at < rest.size();) {
+    const size_t end = std::min(rest.find_first_of(": ", at), rest.size());
+    const std::string entry = rest.substr(at, end - at);
+    if (!entry.empty() && entry != library && entry != SHIFT_SANITIZER_RUNTIME) list += ":" + entry;
+    at = end + 1;
+  }
+  return list;
+}
+
+Variables host_environment(const ExecOptions& options) {
+  if (!name_valid(options.fabric))
+    throw std::runtime_error("fabric '" + options.fabric + "': 1 to 24 letters, digits, - and _");
+  if (!name_valid(options.host))
+    throw std::runtime_error("host '" + options.host + "': 1 to 24 letters, digits, - and _");
+  const std::string file = fabric_file(options.fabric);
+  std::string error;
+  Fabric fabric = Fabric::open_or_create(file, &error);
+  if (!fabric) throw std::runtime_error(error);
+  int host = fabric.host_find(options.host);
+  if (host < 0 || options.nics > 0)
+    host = fabric.host_ensure(options.host, options.nics > 0 ? options.nics : kNicsDefault);
+  if (host < 0)
+    throw std::runtime_error("fabric " + options.fabric + " has its " + std::to_string(kMaxHosts) +
+                             " hosts already");
+  const std::string sysfs = host_sysfs_dir(fabric_dir(options.fabric), options.host);
+  sysfs_tree_make(fabric, host, sysfs);
+  return {
+      {"LD_PRELOAD", preload_list(library_path())},
+      {"SYSFS_PATH", sysfs},
+      {"CXEMU_FABRIC", options.fabric},
+      {"CXEMU_FABRIC_FILE", file},
+      {"CXEMU_HOST", options.host},
+  };
+}
+
+}  // namespace
+
+int exec_run(const ExecOptions& options) {
+  for (const auto& [name, value] : host_environment(options))
+    setenv(name.c_str(), value.c_str(), 1);
+  std::vector<char*> arguments;
+  for (const std::string& argument : options.command)
+    arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
+  const int error = errno;
+  fprintf(stderr, "cxemu: %s: %s\n", arguments[0], strerror(error));
+  return error == ENOENT ? 127 : 126;  // as shells do
+}
+
+int env_run(const ExecOptions& options) {
+  for (const auto& [name, value] : host_environment(options)) {
+    std::string quoted;
+    for (const char c : value) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    printf("export %s='%s'\n", name.c_str(), quoted.c_str());
+  }
+  return 0;
+}
+
+}  // namespace cxemu

@@ -1,0 +1,78 @@
+// cxemu: runs programs on emulated hosts, sets faults, shows and removes fabrics.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "host/cli/commands.h"
+
+namespace {
+
+std::string fabric_default() {
+  const char* inherited = getenv("CXEMU_FABRIC");  // set by `cxemu exec` for its command
+  return inherited != nullptr && *inherited != '\0' ? inherited : "default";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Software ConnectX NICs under the stock RDMA libraries", "cxemu");
+  app.require_subcommand(1);
+
+  cxemu::ExecOptions exec_options;
+  std::string fabric = fabric_default();
+  const auto fabric_option = [&fabric](CLI::App* command) {
+    command->add_option("--fabric", fabric, "Name of the fabric")->capture_default_str();
+  };
+  const auto host_options = [&](CLI::App* command) {
+    fabric_option(command);
+    command->add_option("--host", exec_options.host, "Name of the host; made when it is new")
+        ->required();
+    command->add_option("--nics", exec_options.nics, "NICs that the host has at least (default 2)")
+        ->check(CLI::Range(1, 8));
+  };
+
+  CLI::App* exec = app.add_subcommand("exec", "Run a command on an emulated host");
+  host_options(exec);
+  exec->add_option("command", exec_options.command, "Command and its arguments, after --")
+      ->required();
+  exec->positionals_at_end();
+
+  CLI::App* env =
+      app.add_subcommand("env", "Print the environment of an emulated host for a shell");
+  host_options(env);
+
+  CLI::App* fault = app.add_subcommand("fault", "Break or heal a NIC");
+  std::string target;
+  std::vector<std::string> faults;
+  fabric_option(fault);
+  fault->add_option("nic", target, "HOST/DEVICE, for example a/mlx5_0")->required();
+  fault
+      ->add_option("fault", faults,
+                   "link-down, link-up, kill, revive, drop-acks, drop-data, loss=PERCENT, "
+                   "delay=MS, heal")
+      ->required();
+
+  CLI::App* list = app.add_subcommand("list", "Show hosts, NICs, faults and counters");
+  bool json = false;
+  fabric_option(list);
+  list->add_flag("--json", json, "As JSON");
+
+  CLI::App* clean = app.add_subcommand("clean", "Remove a fabric that nobody uses");
+  bool all = false;
+  fabric_option(clean);
+  clean->add_flag("--all", all, "All fabrics of this user that nobody uses");
+
+  CLI11_PARSE(app, argc, argv);
+  try {
+    exec_options.fabric = fabric;
+    if (*exec) return cxemu::exec_run(exec_options);
+    if (*env) return cxemu::env_run(exec_options);
+    if (*fault) return cxemu::fault_run(fabric, target, faults);
+    if (*list) return cxemu::list_run(fabric, json);
+    return cxemu::clean_run(fabric, all);
+  } catch (const std::exception& error) {
+    fprintf(stderr, "cxemu: %s\n", error.what());
+    return 1;
+  }
+}

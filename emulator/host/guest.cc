@@ -1,0 +1,229 @@
+// The guest: start, devices, descriptors, fork.
+#include "host/guest.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "fabric/paths.h"
+#include "host/real.h"
+
+namespace cxemu {
+namespace {
+
+// The device files are /dev/zero underneath: a character device that everybody can open, whose
+// st_rdev sysfs can advertise, and whose shared mapping serves as the device's register page.
+constexpr const char* kBacking = "/dev/zero";
+
+Real<int(const char*, int, ...)> g_open("open");
+Real<int(int)> g_close("close");
+
+Guest* g_guest;  // set once by the constructor, never destroyed
+
+void warn(const std::string& text) {
+  const std::string line = "cxemu: " + text + "\n";
+  if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;
+}
+
+// Whether the descriptor still is what device_open returned: the application may have closed it
+// in ways that we do not see, and the number may serve for another file now.
+bool backing_is(int fd) {
+  struct stat st;
+  return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 5);
+}
+
+}  // namespace
+
+void DeviceFile::channel_created(int channel_fd) {
+  Guest* guest = Guest::get();
+  if (channel_fd >= kFdMax) return;
+  std::lock_guard lock(guest->mutex_);
+  const auto self = guest->devices_.find(fd);
+  if (self == guest->devices_.end()) return;
+  guest->channels_[channel_fd] = self->second;
+  guest->fds_.set(channel_fd, FdKind::kChannel);
+}
+
+void DeviceFile::cq_created(uint64_t user_handle, bool extended) {
+  poll_hook.cq_created(user_handle, extended);
+}
+
+void DeviceFile::cq_destroyed(uint64_t user_handle) {
+  poll_hook.cq_destroyed(user_handle);
+}
+
+Guest::Guest(Fabric fabric, int host, std::string sysfs_root)
+    : fabric_(std::move(fabric)),
+      host_(host),
+      sysfs_root_(std::move(sysfs_root)),
+      tcp_(&fabric_, host, &fds_) {}
+
+Guest* Guest::get() {
+  return g_guest;
+}
+
+void Guest::start() {
+  const char* path = getenv("CXEMU_FABRIC_FILE");
+  const char* host = getenv("CXEMU_HOST");
+  if (path == nullptr || host == nullptr) return;
+  std::string error;
+  Fabric fabric = Fabric::open(path, &error);
+  if (!fabric) return warn(error);
+  const int index = fabric.host_find(host);
+  if (index < 0) return warn(std::string(host) + ": no such host in " + path);
+  const std::string folder(path, strrchr(path, '/') - path);
+  g_guest = new Guest(std::move(fabric), index, host_sysfs_dir(folder, host));
+  pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+bool Guest::device_exists(int index) const {
+  return index >= 0 && index < kMaxNicsPerHost &&
+         fabric_.nic(host_, index)->used.load(std::memory_order_acquire) != 0;
+}
+
+Engine* Guest::engine_ensure() {
+  std::lock_guard lock(mutex_);
+  if (engine_ != nullptr) return engine_;
+  const int slot = fabric_.process_join(host_);
+  if (slot < 0) {
+    errno = EUSERS;
+    return nullptr;
+  }
+  engine_ = Engine::start(fabric_, slot).release();
+  if (engine_ == nullptr) {
+    fabric_.process_leave(slot);
+    errno = ENOMEM;
+    return nullptr;
+  }
+  PollHook::engine_set(engine_);
+  return engine_;
+}
+
+int Guest::device_open(int index, int flags) {
+  Engine* engine = engine_ensure();
+  if (engine == nullptr) return -1;
+  const int fd = g_open(kBacking, O_RDWR | (flags & O_CLOEXEC));
+  if (fd < 0) return -1;
+  auto device = std::make_shared<DeviceFile>();
+  device->fd = fd;
+  if (fd < kFdMax)
+    device->context = Context::open(*engine, fabric_, fabric_.nic(host_, index), device.get());
+  if (!device->context) {
+    g_close(fd);
+    errno = fd < kFdMax ? EIO : EMFILE;
+    return -1;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    devices_[fd] = device;
+    fds_.set(fd, FdKind::kDevice);
+  }
+  watcher_ensure();
+  return fd;
+}
+
+std::shared_ptr<DeviceFile> Guest::device_find(int fd) {
+  std::shared_ptr<DeviceFile> gone;
+  std::lock_guard lock(mutex_);
+  const auto it = devices_.find(fd);
+  if (it == devices_.end()) return {};
+  if (backing_is(fd)) return it->second;
+  gone = std::move(it->second);  // destroyed after the lock: it takes the engine's
+  devices_.erase(it);
+  fds_.set(fd, FdKind::kOther);
+  return {};
+}
+
+void Guest::fd_closing(int fd) {
+  const FdKind kind = fds_.get(fd);
+  if (kind == FdKind::kOther) return;
+  if (kind == FdKind::kSocket) return tcp_.closing(fd);
+  std::shared_ptr<DeviceFile> device;
+  {
+    std::lock_guard lock(mutex_);
+    fds_.set(fd, FdKind::kOther);
+    if (kind == FdKind::kDevice) {
+      if (const auto it = devices_.find(fd); it != devices_.end()) {
+        device = std::move(it->second);
+        devices_.erase(it);
+      }
+    } else if (const auto it = channels_.find(fd); it != channels_.end()) {
+      device = it->second.lock();
+      channels_.erase(it);
+    }
+  }
+  if (kind == FdKind::kChannel && device) {
+    std::lock_guard lock(device->context->engine().lock());
+    device->context->channel_closed(fd);
+  }
+  // A device's last reference goes here, outside of our lock.
+}
+
+void Guest::watch() {
+  for (;;) {
+    const uint32_t seen = fabric_->change_count.load(std::memory_order_acquire);
+    tcp_.refresh();
+    Engine* engine;
+    {
+      std::lock_guard lock(mutex_);
+      engine = engine_;
+    }
+    if (engine != nullptr) engine->wake();
+    fabric_.change_wait(seen);
+  }
+}
+
+void Guest::watcher_ensure() {
+  std::lock_guard lock(mutex_);
+  if (watching_) return;
+  // The application's signal handlers must not run in a thread it does not know of.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const auto body = [](void* guest) -> void* {
+    static_cast<Guest*>(guest)->watch();
+    return nullptr;
+  };
+  watching_ = pthread_create(&thread, nullptr, body, this) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (watching_) pthread_detach(thread);
+}
+
+void Guest::fork_prepare() {
+  g_guest->tcp_.lock().lock();
+  g_guest->mutex_.lock();
+}
+
+void Guest::fork_parent() {
+  g_guest->mutex_.unlock();
+  g_guest->tcp_.lock().unlock();
+}
+
+void Guest::fork_child() {
+  Guest* guest = g_guest;
+  // The devices stay the parent's: their descriptors are dead in here. Nothing is destroyed: that
+  // would need the parent's engine. What the child opens itself gets an engine of its own.
+  for (auto& [fd, device] : guest->devices_) {
+    guest->fds_.set(fd, FdKind::kLost);
+    new std::shared_ptr<DeviceFile>(std::move(device));  // kept for ever on purpose
+  }
+  guest->devices_.clear();
+  for (auto& [fd, device] : guest->channels_) guest->fds_.set(fd, FdKind::kOther);
+  guest->channels_.clear();
+  guest->engine_ = nullptr;
+  guest->watching_ = false;
+  PollHook::engine_set(nullptr);
+  guest->mutex_.unlock();
+  guest->tcp_.lock().unlock();
+}
+
+}  // namespace cxemu

@@ -1,0 +1,77 @@
+// libcxemu.so inside one process: which host it runs on, its engine, its open devices.
+//
+// A guest in strangers' processes: nothing happens before the first device is opened (apart from
+// mapping the fabric), nothing is destroyed at exit, and a child of fork() forgets its devices.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "fabric/fabric.h"
+#include "host/fd_table.h"
+#include "host/poll_hook.h"
+#include "host/tcp_cut.h"
+#include "nic/nic.h"
+#include "uverbs/context.h"
+
+namespace cxemu {
+
+// One open device file.
+struct DeviceFile final : ContextObserver {
+  void channel_created(int fd) override;
+  void cq_created(uint64_t user_handle, bool extended) override;
+  void cq_destroyed(uint64_t user_handle) override;
+
+  int fd = -1;
+  PollHook poll_hook;
+  std::unique_ptr<Context> context;  // destroyed first: it still calls the observer
+};
+
+class Guest {
+ public:
+  // The process's guest, or nullptr when it runs on no emulated host.
+  static Guest* get();
+  // Called once, by the library's constructor.
+  static void start();
+
+  const std::string& sysfs_root() const { return sysfs_root_; }
+  FdTable& fds() { return fds_; }
+  TcpCut& tcp() { return tcp_; }
+
+  bool device_exists(int index) const;
+  // A new descriptor, or -1 with errno. `flags` as for open().
+  int device_open(int index, int flags);
+  // The device behind a descriptor; empty when the descriptor is not one any more.
+  std::shared_ptr<DeviceFile> device_find(int fd);
+  // Before the descriptor is really closed.
+  void fd_closing(int fd);
+  // Starts the thread that reacts to faults, if it does not run.
+  void watcher_ensure();
+
+ private:
+  friend struct DeviceFile;
+
+  Guest(Fabric fabric, int host, std::string sysfs_root);
+  Engine* engine_ensure();
+  void watch();
+  static void fork_prepare();
+  static void fork_parent();
+  static void fork_child();
+
+  Fabric fabric_;
+  const int host_;
+  const std::string sysfs_root_;
+  FdTable fds_;
+  TcpCut tcp_;
+
+  // Guards what follows. Taken with the engine's lock held, never the other way round.
+  std::mutex mutex_;
+  Engine* engine_ = nullptr;  // never destroyed: its thread serves until the process ends
+  bool watching_ = false;
+  std::unordered_map<int, std::shared_ptr<DeviceFile>> devices_;
+  std::unordered_map<int, std::weak_ptr<DeviceFile>> channels_;
+};
+
+}  // namespace cxemu

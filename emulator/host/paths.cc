@@ -1,0 +1,55 @@
+// Path translation. Called on every open() and stat() of the application: no allocation, no lock.
+#include "host/paths.h"
+
+#include <cstdio>
+#include <cstring>
+
+#include "host/guest.h"
+
+namespace cxemu {
+namespace {
+
+constexpr std::string_view kDevicePrefix = "/dev/infiniband/uverbs";
+// Real RDMA devices of the machine, if any, are hidden by the same prefixes.
+constexpr std::string_view kDeviceDir = "/dev/infiniband";
+constexpr std::string_view kSysfsPrefix = "/sys/class/infiniband";
+
+bool inside_device_dir(std::string_view path) {
+  return path.starts_with(kDeviceDir) &&
+         (path.size() == kDeviceDir.size() || path[kDeviceDir.size()] == '/');
+}
+
+}  // namespace
+
+int device_path_index(const Guest& guest, std::string_view path) {
+  if (!path.starts_with(kDevicePrefix) || path.size() != kDevicePrefix.size() + 1) return -1;
+  const int index = path.back() - '0';
+  return guest.device_exists(index) ? index : -1;
+}
+
+TranslatedPath::TranslatedPath(const char* path) : path_(path) {
+  const Guest* guest = Guest::get();
+  if (guest == nullptr || path == nullptr || path[0] != '/') return;
+  // The tree has the class folders at /class and the device nodes at /dev-infiniband.
+  const char* rest;
+  const char* at;
+  if (strncmp(path, kSysfsPrefix.data(), kSysfsPrefix.size()) == 0) {
+    at = "";
+    rest = path + strlen("/sys");
+  } else if (inside_device_dir(path)) {
+    device_ = device_path_index(*guest, path);
+    if (device_ >= 0) {
+      path_ = "/dev/zero";
+      return;
+    }
+    at = "/dev-infiniband";
+    rest = path + kDeviceDir.size();
+  } else {
+    return;
+  }
+  const int length =
+      snprintf(changed_, sizeof changed_, "%s%s%s", guest->sysfs_root().c_str(), at, rest);
+  if (length > 0 && static_cast<size_t>(length) < sizeof changed_) path_ = changed_;
+}
+
+}  // namespace cxemu

@@ -1,0 +1,129 @@
+// Hooks in the operations of libibverbs' objects.
+#include "host/poll_hook.h"
+
+#include <infiniband/verbs.h>
+#include <sched.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <utility>
+
+#include "uverbs/memory_check.h"
+
+namespace cxemu {
+namespace {
+
+std::atomic<Engine*> g_engine;
+
+// Whether it is worth to look at the queue again.
+[[gnu::noinline]] bool engine_drive() {
+  Engine* engine = g_engine.load(std::memory_order_acquire);
+  if (engine == nullptr) return false;
+  const int saved = errno;
+  const bool worked = engine->drive();
+  if (!worked) sched_yield();
+  errno = saved;
+  return true;
+}
+
+using PollCq = int (*)(ibv_cq*, int, ibv_wc*);
+using StartPoll = int (*)(ibv_cq_ex*, ibv_poll_cq_attr*);
+
+// A provider has few different functions. Each gets a hook of its own, which knows its original
+// without any look-up.
+template <typename Function, size_t kCount>
+struct Originals {
+  // The hook's index, or kCount when all are taken.
+  size_t index(Function original) {
+    for (size_t i = 0; i < kCount; ++i) {
+      Function expected = nullptr;
+      if (functions[i].compare_exchange_strong(expected, original) || expected == original)
+        return i;
+    }
+    return kCount;
+  }
+  std::array<std::atomic<Function>, kCount> functions;
+};
+
+Originals<PollCq, 8> g_poll_cq;
+Originals<StartPoll, 64> g_start_poll;
+
+template <size_t kIndex>
+int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
+  const PollCq original = g_poll_cq.functions[kIndex].load(std::memory_order_relaxed);
+  const int found = original(cq, count, wc);
+  if (found != 0 || !engine_drive()) return found;
+  return original(cq, count, wc);
+}
+
+template <size_t kIndex>
+int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
+  const StartPoll original = g_start_poll.functions[kIndex].load(std::memory_order_relaxed);
+  const int result = original(cq, attr);
+  if (result != ENOENT || !engine_drive()) return result;
+  return original(cq, attr);
+}
+
+template <size_t... kIndices>
+constexpr auto poll_hooks(std::index_sequence<kIndices...>) {
+  return std::array<PollCq, sizeof...(kIndices)>{poll_cq<kIndices>...};
+}
+template <size_t... kIndices>
+constexpr auto start_hooks(std::index_sequence<kIndices...>) {
+  return std::array<StartPoll, sizeof...(kIndices)>{start_poll<kIndices>...};
+}
+constexpr auto kPollHooks = poll_hooks(std::make_index_sequence<8>());
+constexpr auto kStartHooks = start_hooks(std::make_index_sequence<64>());
+
+// Puts the hook that fits in place of *function, unless one is there already.
+template <typename Function, size_t kCount>
+void hook_install(Function* function, Originals<Function, kCount>* originals,
+                  const std::array<Function, kCount>& hooks) {
+  const Function current = __atomic_load_n(function, __ATOMIC_ACQUIRE);
+  if (current == nullptr) return;
+  for (const Function hook : hooks)
+    if (current == hook) return;
+  const size_t index = originals->index(current);
+  if (index < kCount) __atomic_store_n(function, hooks[index], __ATOMIC_RELEASE);
+}
+
+enum class Verdict { kReady, kNotYet, kForeign };
+
+// Whether `handle` is the address of a complete ibv_cq of the device file `fd`. It may be anything:
+// only libibverbs makes handles that way.
+Verdict handle_judge(uint64_t handle, int fd) {
+  ibv_cq cq;
+  ibv_context context;
+  if (!memory_read(&cq, handle, sizeof cq)) return Verdict::kForeign;
+  if (cq.context == nullptr) return Verdict::kNotYet;
+  if (!memory_read(&context, reinterpret_cast<uint64_t>(cq.context), sizeof context) ||
+      context.cmd_fd != fd)
+    return Verdict::kForeign;
+  return Verdict::kReady;
+}
+
+}  // namespace
+
+void PollHook::engine_set(Engine* engine) {
+  g_engine.store(engine, std::memory_order_release);
+}
+
+void PollHook::cq_destroyed(uint64_t user_handle) {
+  std::erase_if(pending_, [&](const Pending& p) { return p.user_handle == user_handle; });
+}
+
+void PollHook::settle(int fd) {
+  std::erase_if(pending_, [&](const Pending& p) {
+    const Verdict verdict = handle_judge(p.user_handle, fd);
+    if (verdict == Verdict::kReady) {
+      auto* cq = reinterpret_cast<ibv_cq*>(p.user_handle);
+      hook_install(&cq->context->ops.poll_cq, &g_poll_cq, kPollHooks);
+      if (p.extended)
+        hook_install(&reinterpret_cast<ibv_cq_ex*>(cq)->start_poll, &g_start_poll, kStartHooks);
+    }
+    return verdict != Verdict::kNotYet;
+  });
+}
+
+}  // namespace cxemu

@@ -1,0 +1,184 @@
+// Writing sysfs trees.
+#include "host/sysfs_tree.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "fabric/gid.h"
+#include "uverbs/limits.h"
+
+namespace cxemu {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The backing of device files, see guest.cc: /dev/zero.
+constexpr const char* kDeviceNumber = "1:5";
+
+// A file appears complete or not at all, because programs may read the tree at this moment.
+void file_write(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  fs::path draft = path;
+  draft += ".draft" + std::to_string(getpid());
+  std::ofstream out(draft);
+  out << text << "\n";
+  out.close();
+  if (!out) throw std::system_error(errno, std::generic_category(), draft.string());
+  fs::rename(draft, path);
+}
+
+void link_make(const fs::path& target, const fs::path& link) {
+  fs::create_directories(link.parent_path());
+  if (!fs::is_symlink(link)) fs::create_symlink(target, link);
+}
+
+// Groups of four hex digits, as sysfs shows GIDs and GUIDs.
+std::string hex_groups(const uint8_t* bytes, int count) {
+  std::string text;
+  for (int i = 0; i < count; i += 2) {
+    char group[8];
+    snprintf(group, sizeof group, "%s%02x%02x", i == 0 ? "" : ":", bytes[i], bytes[i + 1]);
+    text += group;
+  }
+  return text;
+}
+
+std::string guid_text(uint64_t guid) {
+  uint8_t bytes[8];
+  for (int i = 0; i < 8; ++i) bytes[i] = static_cast<uint8_t>(guid >> (56 - 8 * i));
+  return hex_groups(bytes, 8);
+}
+
+std::string device_name(const FabricNic& nic) {
+  return "mlx5_" + std::to_string(nic.index);
+}
+
+// Relative to the tree's root. Every NIC sits on a bus of its own.
+fs::path pci_path(const FabricNic& nic) {
+  char text[64];
+  snprintf(text, sizeof text, "devices/pci0000:00/0000:%02x:00.0", 0x10 + nic.index);
+  return text;
+}
+
+fs::path device_path(const FabricNic& nic) {
+  return pci_path(nic) / "infiniband" / device_name(nic);
+}
+
+void pci_write(const FabricNic& nic, const fs::path& pci) {
+  const long cpus = std::max(1l, sysconf(_SC_NPROCESSORS_ONLN));
+  char device[16], modalias[96];
+  snprintf(device, sizeof device, "0x%04x", kPciDeviceId);
+  snprintf(modalias, sizeof modalias, "pci:v000015B3d%08Xsv000015B3sd00000016bc02sc00i00",
+           kPciDeviceId);
+  std::string mask;
+  for (long left = cpus; left > 0; left -= 32) {
+    char word[16];
+    snprintf(word, sizeof word, "%08lx", left >= 32 ? 0xffffffffl : (1l << left) - 1);
+    mask = mask.empty() ? word : std::string(word) + "," + mask;
+  }
+  file_write(pci / "vendor", "0x15b3");
+  file_write(pci / "device", device);
+  file_write(pci / "subsystem_vendor", "0x15b3");
+  file_write(pci / "subsystem_device", "0x0016");
+  file_write(pci / "class", "0x020000");
+  file_write(pci / "modalias", modalias);
+  file_write(pci / "numa_node", "0");
+  file_write(pci / "local_cpus", mask);
+  file_write(pci / "local_cpulist", "0-" + std::to_string(cpus - 1));
+  file_write(pci / "max_link_speed", "16.0 GT/s PCIe");
+  file_write(pci / "max_link_width", "16");
+  (void)nic;
+}
+
+void port_write(const FabricNic& nic, const fs::path& port) {
+  file_write(port / "rate", "100 Gb/sec (4X EDR)");
+  file_write(port / "link_layer", "Ethernet");
+  file_write(port / "lid", "0x0");
+  file_write(port / "lid_mask_count", "0");
+  file_write(port / "sm_lid", "0x0");
+  file_write(port / "sm_sl", "0");
+  file_write(port / "cap_mask", "0x04010000");
+  file_write(port / "pkeys/0", "0xffff");
+  for (int i = 0; i < kGidCount; ++i) {
+    uint8_t gid[16];
+    nic_gid(nic, i, gid);
+    const std::string index = std::to_string(i);
+    file_write(port / "gids" / index, hex_groups(gid, 16));
+    file_write(port / "gid_attrs/types" / index, gid_is_roce_v2(i) ? "RoCE v2" : "IB/RoCE v1");
+    file_write(port / "gid_attrs/ndevs" / index, "lo");
+  }
+}
+
+void nic_write(const FabricNic& nic, const fs::path& root) {
+  const std::string name = device_name(nic);
+  const fs::path device = root / device_path(nic);
+  const std::string uverbs = "uverbs" + std::to_string(nic.index);
+  pci_write(nic, root / pci_path(nic));
+  file_write(device / "node_type", "1: CA");
+  file_write(device / "node_guid", guid_text(nic.guid));
+  file_write(device / "sys_image_guid", guid_text(nic.guid));
+  file_write(device / "node_desc", "cxemu");
+  file_write(device / "fw_ver", "22.41.1000");
+  file_write(device / "hca_type", "MT4125");
+  file_write(device / "hw_rev", "0");
+  file_write(device / "board_id", "MT_0000000359");
+  port_write(nic, device / "ports/1");
+  sysfs_port_update(nic, root.string());
+  link_make("../..", device / "device");
+  link_make(fs::path("../..") / device_path(nic), root / "class/infiniband" / name);
+  const fs::path bus_node = root / pci_path(nic) / "infiniband_verbs" / uverbs;
+  file_write(bus_node / "dev", kDeviceNumber);
+  file_write(bus_node / "ibdev", name);
+  file_write(bus_node / "abi_version", "1");
+  link_make("../..", bus_node / "device");
+  file_write(root / "dev-infiniband" / uverbs, "");
+  // Last: from now on libibverbs lists the device.
+  link_make(fs::path("../..") / pci_path(nic) / "infiniband_verbs" / uverbs,
+            root / "class/infiniband_verbs" / uverbs);
+}
+
+// Several `cxemu exec` of one host may start at the same time.
+class TreeLock {
+ public:
+  explicit TreeLock(const fs::path& root)
+      : fd_(open((root / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+    if (fd_ < 0 || flock(fd_, LOCK_EX) != 0)
+      throw std::system_error(errno, std::generic_category(), root.string());
+  }
+  ~TreeLock() { close(fd_); }
+  TreeLock(const TreeLock&) = delete;
+  TreeLock& operator=(const TreeLock&) = delete;
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+void sysfs_tree_make(const Fabric& fabric, int host, const std::string& root) {
+  fs::create_directories(root);
+  TreeLock lock(root);
+  const fs::path base(root);
+  if (!fs::exists(base / "class/infiniband_verbs/abi_version"))
+    file_write(base / "class/infiniband_verbs/abi_version", "6");
+  for (int i = 0; i < fabric.host_nics(host); ++i)
+    if (!fs::is_symlink(base / "class/infiniband_verbs" / ("uverbs" + std::to_string(i))))
+      nic_write(*fabric.nic(host, i), base);
+}
+
+void sysfs_port_update(const FabricNic& nic, const std::string& root) {
+  const fs::path port = fs::path(root) / device_path(nic) / "ports/1";
+  const bool up = (nic.faults.load(std::memory_order_acquire) & (kLinkDown | kDead)) == 0;
+  file_write(port / "state", up ? "4: ACTIVE" : "1: DOWN");
+  file_write(port / "phys_state", up ? "5: LinkUp" : "3: Disabled");
+}
+
+}  // namespace cxemu

@@ -1,0 +1,156 @@
+// Black holes for sockets of faulted NICs.
+#include "host/tcp_cut.h"
+
+#include <arpa/inet.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "host/real.h"
+
+namespace cxemu {
+namespace {
+
+Real<int(int, const sockaddr*, socklen_t)> g_bind("bind");
+
+constexpr uint32_t kCuttingFaults = kLinkDown | kDead | kDropData | kDropAcks;
+
+// The IPv4 address inside a socket address, also when it is IPv4-mapped; 0 when there is none.
+in_addr_t ipv4_of(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET)
+    return reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr;
+  if (address.ss_family != AF_INET6) return 0;
+  const in6_addr& ip6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  if (!IN6_IS_ADDR_V4MAPPED(&ip6)) return 0;
+  in_addr_t ipv4;
+  memcpy(&ipv4, ip6.s6_addr + 12, sizeof ipv4);
+  return ipv4;
+}
+
+// Whether nobody has chosen the socket's own address yet.
+bool address_unset(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    const auto& ip4 = reinterpret_cast<const sockaddr_in&>(address);
+    return ip4.sin_addr.s_addr == INADDR_ANY && ip4.sin_port == 0;
+  }
+  const auto& ip6 = reinterpret_cast<const sockaddr_in6&>(address);
+  return address.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&ip6.sin6_addr) &&
+         ip6.sin6_port == 0;
+}
+
+// Without a filter to take off, or on a descriptor that is no socket any more, this does nothing.
+void filter_apply(int fd, bool drop) {
+  if (!drop) {
+    const int none = 0;
+    (void)setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof none);
+    return;
+  }
+  sock_filter accept_nothing = {BPF_RET | BPF_K, 0, 0, 0};
+  const sock_fprog program = {1, &accept_nothing};
+  (void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+class ErrnoKept {
+ public:
+  ~ErrnoKept() { errno = saved_; }
+
+ private:
+  const int saved_ = errno;
+};
+
+}  // namespace
+
+FabricNic* TcpCut::nic_of(const sockaddr_storage& address) const {
+  const in_addr_t ipv4 = ipv4_of(address);
+  return ipv4 == 0 ? nullptr : fabric_->nic_by_address(ipv4);
+}
+
+bool TcpCut::faults_of(int fd, const FabricNic* peer, uint32_t* faults) const {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
+  const FabricNic* own = nic_of(address);
+  address = {};
+  length = sizeof address;
+  if (peer == nullptr && getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0)
+    peer = nic_of(address);
+  *faults = 0;
+  for (const FabricNic* nic : {own, peer})
+    if (nic != nullptr) *faults |= nic->faults.load(std::memory_order_acquire);
+  return own != nullptr || peer != nullptr;
+}
+
+bool TcpCut::before_connect(int fd, const sockaddr* peer, socklen_t length) {
+  if (peer == nullptr || length < sizeof(sa_family_t) || length > sizeof(sockaddr_storage) ||
+      (peer->sa_family != AF_INET && peer->sa_family != AF_INET6) || fd < 0 || fd >= kFdMax)
+    return false;
+  ErrnoKept kept;
+  sockaddr_storage address{};
+  memcpy(&address, peer, length);
+  const FabricNic* peer_nic = nic_of(address);
+  if (peer_nic == nullptr) return fds_->get(fd) == FdKind::kSocket;
+  bind_same_rail(fd, address, *peer_nic);
+  std::lock_guard lock(mutex_);
+  track(fd, peer_nic);
+  return true;
+}
+
+void TcpCut::bind_same_rail(int fd, const sockaddr_storage& peer, const FabricNic& peer_nic) const {
+  if (static_cast<int>(peer_nic.host) == host_) return;
+  const FabricNic* own = fabric_->nic(host_, static_cast<int>(peer_nic.index));
+  if (own->used.load(std::memory_order_acquire) == 0) return;
+  sockaddr_storage local{};
+  socklen_t length = sizeof local;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) != 0 || !address_unset(local))
+    return;
+  const int on = 1;
+  setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+  if (peer.ss_family == AF_INET) {
+    reinterpret_cast<sockaddr_in&>(local).sin_addr.s_addr = own->ipv4_be;
+  } else {
+    in6_addr& ip6 = reinterpret_cast<sockaddr_in6&>(local).sin6_addr;
+    ip6.s6_addr[10] = ip6.s6_addr[11] = 0xff;
+    memcpy(ip6.s6_addr + 12, &own->ipv4_be, sizeof own->ipv4_be);
+  }
+  // When it fails, the connection goes out as the system likes.
+  (void)g_bind(fd, reinterpret_cast<const sockaddr*>(&local), length);
+}
+
+bool TcpCut::after_bind_or_accept(int fd) {
+  if (fd < 0 || fd >= kFdMax) return false;
+  ErrnoKept kept;
+  uint32_t faults;
+  if (!faults_of(fd, nullptr, &faults)) return false;
+  std::lock_guard lock(mutex_);
+  track(fd, nullptr);
+  return true;
+}
+
+void TcpCut::closing(int fd) {
+  std::lock_guard lock(mutex_);
+  sockets_.erase(fd);
+  fds_->set(fd, FdKind::kOther);
+}
+
+void TcpCut::refresh() {
+  std::lock_guard lock(mutex_);
+  std::erase_if(sockets_, [this](const auto& entry) {
+    const auto [fd, peer] = entry;
+    uint32_t faults;
+    if (fds_->get(fd) != FdKind::kSocket || !faults_of(fd, peer, &faults)) return true;
+    filter_apply(fd, (faults & kCuttingFaults) != 0);
+    return false;
+  });
+}
+
+void TcpCut::track(int fd, const FabricNic* peer) {
+  fds_->set(fd, FdKind::kSocket);
+  sockets_[fd] = peer;
+  // An accepted socket inherits the filter of the listening one: say in any case what must be.
+  uint32_t faults;
+  if (faults_of(fd, peer, &faults)) filter_apply(fd, (faults & kCuttingFaults) != 0);
+}
+
+}  // namespace cxemu
