@@ -43,6 +43,9 @@ void Coordinator::group_add(Group* group) {
     slot = std::make_unique<Binding>();
     slot->group = group;
     slot->serial = group->serial;
+    // A group's life begins here, again after each reset; from now on feed() alone moves it.
+    group->state = State::kUnbound;
+    group->epoch = 0;
     by_name_[group->local] = slot.get();
     make_backup(*slot);
     // One end looks, the other is found; a QP connected to itself has both roles.

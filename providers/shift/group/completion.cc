@@ -180,13 +180,7 @@ void signal_side(CompletionQueue& cq) {
 }
 
 int poll_slow(CompletionQueue& cq, int count, ibv_wc* wc) {
-  // Another thread than the biased one: from now on both take the mutex.
-  if (cq.bias.has_owner() && !cq.bias.is_shared()) {
-    revoke(cq.bias, &cq);
-    std::lock_guard lock(cq.mutex);
-    cq.bias.set_shared();
-  }
-  std::lock_guard lock(cq.mutex);
+  auto lock = lock_queue(cq, true);
   if (cq.side.size() < static_cast<size_t>(count)) collect(cq);
   const int got = take_side(cq, count, wc);
   if (cq.slow_groups == 0 && cq.side.empty()) cq.bias.adopt(&cq);
@@ -194,7 +188,8 @@ int poll_slow(CompletionQueue& cq, int count, ibv_wc* wc) {
 }
 
 int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, int from, int got) {
-  // Locked before the section is left: nobody can poll younger completions in between.
+  // Locked before the section is left: nobody can poll younger completions in between. (No holder
+  // of this mutex ever waits for a section.) After the unlock the section touches nothing more.
   std::lock_guard lock(cq.mutex);
   cq.bias.set_nobody();
   for (int i = from; i < got; i++) take_completion(cq, kDefault, wc[i]);
@@ -202,8 +197,7 @@ int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, int from, int got) {
 }
 
 void purge(CompletionQueue& cq, Group* group) {
-  revoke(cq.bias, &cq);
-  std::lock_guard lock(cq.mutex);
+  auto lock = lock_queue(cq);
   cq.last_qpn = UINT32_MAX;
   cq.last_counters = nullptr;
   std::erase_if(cq.side, [&](const ibv_wc& wc) { return wc.qp_num == group->qpn(); });
@@ -211,8 +205,7 @@ void purge(CompletionQueue& cq, Group* group) {
 }
 
 void inspect(CompletionQueue& cq) {
-  revoke(cq.bias, &cq);
-  std::lock_guard lock(cq.mutex);
+  auto lock = lock_queue(cq);
   collect(cq);
   signal_side(cq);
 }

@@ -38,6 +38,7 @@ void fail(Group& group) {
   collect(*group.send_cq);
   if (group.recv_cq != group.send_cq) collect(*group.recv_cq);
   group.accept = {Accept::kDrop, Accept::kDrop};
+  group.off_default = false;
   group.send.route = Route::kError;
   group.recv.route = Route::kError;
 

@@ -23,6 +23,7 @@ static_assert(offsetof(SendEntry, rkey) == offsetof(SendEntry, remote_addr) + 8)
 }  // namespace
 
 void SendJournal::init(uint32_t depth, uint32_t max_sge, uint32_t max_inline, bool all_signaled) {
+  head_ = totals_ = 0;
   depth_ = std::max(depth, 1u);
   const uint32_t slots = std::bit_ceil(depth_) * 2;
   mask_ = slots - 1;
@@ -110,6 +111,7 @@ void SendJournal::rebuild(uint64_t position, ibv_send_wr* wr, ibv_sge* sges) con
 }
 
 void RecvJournal::init(uint32_t depth, uint32_t max_sge) {
+  head_ = 0;
   depth_ = std::max(depth, 1u);
   const uint32_t slots = std::bit_ceil(depth_) * 2;
   mask_ = slots - 1;

@@ -1,8 +1,8 @@
 // The virtual objects: what the application holds in place of a NIC's own. Each begins with the
 // public verbs struct and knows the real object on each member of the device group.
 //
-// Locks, outermost first: Group::send_mutex, Group::recv_mutex, CompletionQueue::mutex,
-// Context::mutex. Nobody waits for a hot section (quiesce.h) while holding any of them.
+// Locks, outermost first: SendQueue::mutex, RecvQueue::mutex, CompletionQueue::mutex (two of them
+// in address order), Context::mutex. Nobody waits for a hot section (quiesce.h) while holding any.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -130,9 +130,9 @@ struct CompletionQueue {
   std::vector<Group*> groups;
   // Groups that are switching, on the backup or failed: while there are any, no hot path.
   int slow_groups = 0;
-  bool poll_backup = false;
+  std::atomic<bool> poll_backup{false};
   std::atomic<bool> armed{false};  // the application asked for an event that has not come yet
-  bool armed_solicited = false;
+  std::atomic<bool> armed_solicited{false};
   unsigned events_delivered = 0;  // under cq.mutex, with comp_events_completed
   std::atomic<int> users{0};
 
@@ -188,8 +188,9 @@ struct Group {
   std::array<Accept, kMembers> accept{Accept::kPass, Accept::kDrop};  // under both CQs' mutexes
 
   // The first error the old path gave, held back; delivered if the switch fails (C6).
-  ibv_wc original_error{};             // status 0: none yet. Under send_cq->mutex
-  std::atomic<bool> switching{false};  // errors of the old path are stored, not reported
+  ibv_wc original_error{};               // status 0: none yet. Under send_cq->mutex
+  std::atomic<bool> off_default{false};  // a fault is being masked
+  std::atomic<bool> switching{false};    // errors of the old path are stored, not reported
   std::array<std::atomic<bool>, 2>
       drained{};            // marker of the send / receive queue seen. Under the CQ's mutex
   uint64_t marker_tag = 0;  // wr_id of the markers: our own address, nobody else's

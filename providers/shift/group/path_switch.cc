@@ -59,6 +59,7 @@ bool is_device_gone(int error) {
 void stop_posting(std::span<Group* const> groups) {
   std::vector<const void*> queues;
   for (Group* group : groups) {
+    group->off_default = true;
     {
       std::lock_guard lock(group->send.mutex);
       group->send.route = Route::kParked;  // from here on nobody adopts the bias again

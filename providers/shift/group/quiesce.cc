@@ -77,7 +77,7 @@ ThreadSlot* thread_slot_get() {
 }
 
 void Bias::adopt(const void* queue) {
-  if (shared_) return;
+  if (shared_ || revokers_.load(std::memory_order_acquire) != 0) return;
   ThreadSlot* self = thread_slot_get();
   if (self == nullptr) return;
   if (owner_.load(std::memory_order_relaxed) == nullptr) {
@@ -103,10 +103,11 @@ void wait_until_left(const void* const* queues, size_t count) {
   }
 }
 
-void revoke(Bias& bias, const void* queue) {
-  if (!bias.has_owner()) return;
-  bias.set_nobody();
+void Bias::revoke(const void* queue) {
+  revokers_.fetch_add(1, std::memory_order_acq_rel);
+  set_nobody();
   wait_until_left(&queue, 1);
+  revokers_.fetch_sub(1, std::memory_order_release);
 }
 
 }  // namespace shift::group

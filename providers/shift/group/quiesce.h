@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <mutex>
 
 namespace shift::group {
 
@@ -63,13 +64,22 @@ class Bias {
     self->building.store(nullptr, std::memory_order_release);
   }
 
-  bool is_shared() const { return shared_; }
   void set_shared() { shared_ = true; }
   void set_nobody() { owner_.store(nullptr, std::memory_order_relaxed); }
-  bool has_owner() const { return owner_.load(std::memory_order_relaxed) != nullptr; }
+
+  // Under the queue's mutex: can no hot section be running, nor begin until the mutex is released?
+  bool is_quiet() const {
+    return owner_.load(std::memory_order_relaxed) == nullptr &&
+           revokers_.load(std::memory_order_acquire) == 0;
+  }
+  // Without the mutex: stops the owner and returns when its section has ended. Nobody can become
+  // the owner meanwhile.
+  [[gnu::cold]] void revoke(const void* queue);
 
  private:
   std::atomic<ThreadSlot*> owner_{nullptr};
+  // Threads inside revoke(): the owner is gone already, its last section perhaps not.
+  std::atomic<int> revokers_{0};
   bool shared_ = false;  // under the queue's mutex
 };
 
@@ -81,8 +91,17 @@ class Bias {
 // must not hold a mutex that a hot section may want (it may be inside one that does).
 [[gnu::cold]] void wait_until_left(const void* const* queues, size_t count);
 
-// A queue's mutex holder stops the owner and waits until it has left; to be called WITHOUT the
-// queue's mutex.
-[[gnu::cold]] void revoke(Bias& bias, const void* queue);
+// The queue's mutex, with every hot section over. `share`: the caller competes with the owner for
+// the queue's use, so from now on both take the mutex.
+template <typename Queue>
+[[gnu::cold]] std::unique_lock<std::mutex> lock_queue(Queue& queue, bool share = false) {
+  for (;;) {
+    std::unique_lock lock(queue.mutex);
+    if (queue.bias.is_quiet()) return lock;
+    if (share) queue.bias.set_shared();
+    lock.unlock();
+    queue.bias.revoke(&queue);
+  }
+}
 
 }  // namespace shift::group

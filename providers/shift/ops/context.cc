@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "group/backup.h"
@@ -21,12 +22,10 @@ int real_query_port(ibv_context* real, uint8_t port, ibv_port_attr* attr, size_t
   return verbs_get_ctx(real)->query_port(real, port, attr, size);
 }
 
-bool is_masking(const Context& context) {
-  std::lock_guard lock(const_cast<Context&>(context).mutex);
-  for (const group::Group* group : context.groups) {
-    if (group->accept[kBackup] == group::Accept::kGuard) return true;
-  }
-  return false;
+bool is_masking(Context& context) {
+  std::lock_guard lock(context.mutex);
+  return std::any_of(context.groups.begin(), context.groups.end(),
+                     [](const group::Group* group) { return group->off_default.load(); });
 }
 
 // verbs_context entries that reach the application through inline functions.

@@ -1,5 +1,6 @@
 #include "ops/post_slow.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "group/keys.h"
@@ -13,19 +14,6 @@ using group::Group;
 using group::kBackup;
 using group::kDefault;
 using group::Route;
-
-namespace {
-
-// A second thread uses the queue: from now on everybody takes its mutex. Called without it.
-template <typename Queue>
-void share_if_owned(Queue& queue) {
-  if (!queue.bias.has_owner()) return;
-  revoke(queue.bias, &queue);
-  std::lock_guard lock(queue.mutex);
-  queue.bias.set_shared();
-}
-
-}  // namespace
 
 bool send_has_room(const Group& group, uint32_t pending) {
   const auto& journal = group.send.journal;
@@ -55,8 +43,7 @@ int send_appended(Group& group, uint64_t from) {
 }
 
 int post_send_slow(Group& group, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
-  share_if_owned(group.send);
-  std::lock_guard lock(group.send.mutex);
+  auto lock = lock_queue(group.send, true);
   auto& journal = group.send.journal;
   if (group.send.route == Route::kOnDefault) {
     ibv_qp* real = group.real[kDefault];
@@ -86,8 +73,7 @@ int post_send_slow(Group& group, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
 }
 
 void start_slow(Group& group) {
-  share_if_owned(group.send);
-  group.send.mutex.lock();
+  lock_queue(group.send, true).release();  // until complete_slow() or abort
   group.send.build.fast = false;
   group.send.build.pending = 0;
   group.send.build.error = 0;
@@ -127,8 +113,7 @@ int post_send_failed(Group& group, int error) {
 }
 
 int post_recv_slow(Group& group, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
-  share_if_owned(group.recv);
-  std::lock_guard lock(group.recv.mutex);
+  auto lock = lock_queue(group.recv, true);
   auto& journal = group.recv.journal;
   if (group.recv.route == Route::kOnDefault) {
     ibv_qp* real = group.real[kDefault];

@@ -157,10 +157,50 @@ int current_member(Group* g) {
   return g->send.route == group::Route::kOnBackup ? kBackup : kDefault;
 }
 
+// RESET gives a fresh QP: on the default again, with empty queues and no peer.
+int reset_group(Group* g);
+
 void leave_cq(CompletionQueue* cq, Group* g, bool was_slow) {
   group::purge(*cq, g);
   std::lock_guard lock(cq->mutex);
   if (was_slow) cq->slow_groups--;
+}
+
+int reset_group(Group* g) {
+  in_background_and_wait([g] { group::backup_qp_destroy(*g); });
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  const int error = below->modify_qp(g->real[kDefault], &attr, IBV_QP_STATE);
+  if (error != 0) return error;
+  bool was_slow;
+  {
+    std::lock_guard lock(g->send.mutex);
+    was_slow = g->send.route != group::Route::kOnDefault;
+  }
+  leave_cq(g->send_cq, g, was_slow);
+  if (g->recv_cq != g->send_cq) leave_cq(g->recv_cq, g, was_slow);
+  auto send = lock_queue(g->send);
+  auto recv = lock_queue(g->recv);
+  group::CqLock lock(*g);
+  for (CompletionQueue* cq : {g->send_cq, g->recv_cq}) {
+    if (std::find(cq->groups.begin(), cq->groups.end(), g) == cq->groups.end()) {
+      cq->groups.push_back(g);
+    }
+  }
+  g->send.route = g->recv.route = group::Route::kOnDefault;
+  g->send.journal.init(g->cap.max_send_wr, g->cap.max_send_sge, g->cap.max_inline_data,
+                       g->sq_sig_all);
+  g->recv.journal.init(g->cap.max_recv_wr, g->cap.max_recv_sge);
+  g->counters = {};
+  g->accept = {group::Accept::kPass, group::Accept::kDrop};
+  g->original_error = {};
+  g->opcode_of_signaled.clear();
+  g->remote_keys = {};
+  g->off_default = false;
+  g->attr_mask = 0;
+  g->attr = {};
+  g->qp.qp_base.state = IBV_QPS_RESET;
+  return 0;
 }
 
 }  // namespace
@@ -223,6 +263,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   if (to_state && (attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET)) {
     stop_masking(g);
   }
+  if (to_state && attr->qp_state == IBV_QPS_RESET) return reset_group(g);
   const int member = current_member(g);
   ibv_qp_attr real = *attr;
   if ((mask & IBV_QP_TIMEOUT) && member == kDefault)
