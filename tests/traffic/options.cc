@@ -1,0 +1,90 @@
+// Command line of shift-traffic.
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+#include <map>
+
+#include "report.h"
+
+namespace traffic {
+
+int options_parse(int argc, char** argv, Traffic* t, Local* local) {
+  CLI::App app{
+      "Sends keyed traffic over RC queue pairs and checks every byte, notification and "
+      "completion.\n"
+      "Without HOST this is the server. Exit: 0 right, 1 violation, 2 verbs error, 3 hang, 4 "
+      "usage."};
+  const std::map<std::string, Op> ops{{"write", Op::kWrite}, {"write_imm", Op::kWriteImm},
+                                      {"send", Op::kSend},   {"send_imm", Op::kSendImm},
+                                      {"read", Op::kRead},   {"atomic", Op::kAtomic},
+                                      {"mixed", Op::kMixed}};
+  const std::map<std::string, Api> apis{{"classic", Api::kClassic}, {"wr", Api::kWr}};
+  const std::map<std::string, Credits> credits{{"tcp", Credits::kTcp}, {"verbs", Credits::kVerbs}};
+  app.add_option("host", local->server, "server to connect to");
+  app.add_option("-p,--port", local->port, "TCP port; a server with 0 prints the one it got");
+  app.add_option("-d,--device", local->device, "verbs device, default: the first");
+  app.add_option("-x,--gid-index", local->gid_index, "GID index");
+  app.add_option("--timeout-ms", local->timeout_ms, "bound on the whole run");
+  app.add_option("--stall-ms", local->stall_ms, "bound on time without progress");
+  app.add_option("--json", local->json_path, "write the result here");
+  app.add_option("--timeline", local->timeline_path, "write bytes completed per ms here, as CSV");
+  app.add_flag("--selftest", local->selftest, "plant corruptions, prove that each is reported");
+  app.add_option("--op", t->op)->transform(CLI::CheckedTransformer(ops));
+  app.add_option("-n,--messages", t->messages, "messages per QP and direction");
+  app.add_option("--duration-ms", t->duration_ms, "run this long instead");
+  app.add_option("-s,--size", t->size, "bytes per message");
+  app.add_flag("--random-size", t->random_size, "sizes up to --size");
+  app.add_option("-q,--qps", t->qps, "queue pairs");
+  app.add_option("--depth", t->depth, "messages in flight per QP");
+  app.add_option("--signal-every", t->signal_every, "one signaled WR in so many");
+  app.add_option("--inline", t->inline_max, "post messages up to this size inline");
+  app.add_option("--batch", t->batch, "WRs per post call");
+  app.add_option("--sges", t->sges, "scatter/gather entries per WR");
+  app.add_option("--rate", t->rate, "messages per second and direction");
+  app.add_flag("--events", t->events, "sleep on the completion channel instead of polling");
+  app.add_flag("--bidirectional", t->bidirectional, "both ends send");
+  app.add_flag("--receiver-rtr", t->receiver_rtr, "the server's QPs stay in RTR");
+  app.add_flag("--sig-all", t->sig_all, "sq_sig_all");
+  app.add_flag("--srq", t->srq, "receive from one shared receive queue");
+  app.add_flag("--one-cq", t->one_cq, "one CQ for sends and receives");
+  app.add_option("--api", t->api, "ibv_post_send or ibv_wr_*")
+      ->transform(CLI::CheckedTransformer(apis));
+  app.add_option("--credits", t->credits, "how receivers hand slots back")
+      ->transform(CLI::CheckedTransformer(credits));
+  app.add_option("--seed", t->seed, "of all patterns, sizes and choices");
+  app.add_option("--quiet-ms", t->quiet_ms, "watch for ghost writes this long at the end");
+  app.add_option("--rnr-retry", t->rnr_retry);
+  app.add_option("--qp-timeout", t->qp_timeout);
+  app.add_option("--retry-count", t->retry_count);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? kExitRight : kExitUsage;
+  }
+  if (t->duration_ms != 0) t->messages = 0;
+  if (t->sig_all) t->signal_every = 1;
+  if (std::string problem = traffic_problem(*t); !problem.empty()) {
+    fprintf(stderr, "shift-traffic: %s\n", problem.c_str());
+    return kExitUsage;
+  }
+  return -1;
+}
+
+std::string traffic_problem(const Traffic& t) {
+  if (t.messages == 0 && t.duration_ms == 0) return "--messages or --duration-ms must be given";
+  if (t.messages > 0xffffffffu) return "--messages must fit in an immediate";
+  if (t.depth < 2) return "--depth must be at least 2";
+  // A sender that waits for credit must have a signaled WR among what is in flight.
+  if (t.signal_every < 1 || t.signal_every > t.depth / 2)
+    return "--signal-every must be between 1 and half of --depth";
+  if (t.qps < 1 || t.qps > 1024) return "--qps must be between 1 and 1024";
+  if (t.batch < 1 || t.sges < 1 || t.sges > 8) return "--batch and --sges must be small positives";
+  if (t.size > (64u << 20)) return "--size is too large";
+  bool has_sends = t.op == Op::kSend || t.op == Op::kSendImm || t.op == Op::kMixed;
+  if (has_sends && t.size < kHeaderBytes) return "a SEND carries a header: --size 16 at least";
+  if (t.receiver_rtr && (t.bidirectional || t.credits == Credits::kVerbs))
+    return "a receiver that stays in RTR cannot send";
+  return {};
+}
+
+}  // namespace traffic

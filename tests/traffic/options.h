@@ -1,0 +1,78 @@
+// What one run of shift-traffic does. The client decides the traffic and sends it to the server at
+// the start, so that the two ends can never expect different things.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace traffic {
+
+enum class Op { kWrite, kWriteImm, kSend, kSendImm, kRead, kAtomic, kMixed };
+enum class Api { kClassic, kWr };
+enum class Credits { kTcp, kVerbs };
+
+NLOHMANN_JSON_SERIALIZE_ENUM(Op, {{Op::kWrite, "write"},
+                                  {Op::kWriteImm, "write_imm"},
+                                  {Op::kSend, "send"},
+                                  {Op::kSendImm, "send_imm"},
+                                  {Op::kRead, "read"},
+                                  {Op::kAtomic, "atomic"},
+                                  {Op::kMixed, "mixed"}})
+NLOHMANN_JSON_SERIALIZE_ENUM(Api, {{Api::kClassic, "classic"}, {Api::kWr, "wr"}})
+NLOHMANN_JSON_SERIALIZE_ENUM(Credits, {{Credits::kTcp, "tcp"}, {Credits::kVerbs, "verbs"}})
+
+// The same at both ends.
+struct Traffic {
+  Op op = Op::kMixed;
+  uint64_t messages = 1000;  // per QP and direction; 0: until duration_ms is over
+  uint32_t duration_ms = 0;
+  uint32_t size = 4096;  // bytes, or the largest with random_size
+  bool random_size = false;
+  uint32_t qps = 1;
+  uint32_t depth = 32;        // messages in flight per QP and direction
+  uint32_t signal_every = 1;  // one signaled WR in so many
+  uint32_t inline_max = 0;    // messages up to this size are posted inline
+  uint32_t batch = 1;         // WRs per post call
+  uint32_t sges = 1;
+  uint32_t rate = 0;  // messages per second and direction, 0: as fast as possible
+  bool events = false;
+  bool bidirectional = false;
+  bool receiver_rtr = false;  // the server never leaves RTR
+  bool sig_all = false;       // sq_sig_all instead of the per-WR flag
+  bool srq = false;
+  bool one_cq = false;  // sends and receives share one CQ
+  Api api = Api::kClassic;
+  Credits credits = Credits::kTcp;
+  uint64_t seed = 1;
+  uint32_t quiet_ms = 50;  // how long both ends watch for ghost writes at the end
+  uint32_t rnr_retry = 7;
+  uint32_t qp_timeout = 14;
+  uint32_t retry_count = 7;
+};
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Traffic, op, messages, duration_ms, size, random_size, qps,
+                                   depth, signal_every, inline_max, batch, sges, rate, events,
+                                   bidirectional, receiver_rtr, sig_all, srq, one_cq, api, credits,
+                                   seed, quiet_ms, rnr_retry, qp_timeout, retry_count)
+
+// Of this process only.
+struct Local {
+  std::string server;  // empty: this is the server
+  uint16_t port = 0;
+  std::string device;
+  int gid_index = 3;
+  uint32_t timeout_ms = 60000;  // for the whole run
+  uint32_t stall_ms = 15000;    // without any progress
+  std::string json_path;
+  std::string timeline_path;
+  bool selftest = false;
+};
+
+// Parses the command line. Returns -1 to go on, else the exit code (help, usage error).
+int options_parse(int argc, char** argv, Traffic* traffic, Local* local);
+
+// Empty when the combination makes sense, else why not.
+std::string traffic_problem(const Traffic& traffic);
+
+}  // namespace traffic

@@ -1,0 +1,63 @@
+// The receive WRs of one QP, or of all QPs on one SRQ: each consumed once, in posting order, its
+// buffer untouched before and after its message. A buffer stays poisoned for a full round of
+// further receives before it is posted again.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "report.h"
+#include "transport.h"
+
+namespace traffic {
+
+class ReceiveQueue {
+ public:
+  // `posted_max` receives are kept posted out of twice as many buffers. `poison_seed` keys the
+  // bytes that buffers hold while nobody may write to them.
+  ReceiveQueue(uint32_t post_qp, uint32_t posted_max, uint32_t buffer_size, bool is_shared,
+               uint64_t poison_seed, Transport* transport, Report* report);
+
+  // Posts what is missing. 0 or errno.
+  int refill();
+  // Judges the WR of one receive completion. Empty when it is not one that was waiting.
+  std::span<std::byte> consume(uint64_t wr_id);
+  // The first byte in buffer [from, end) that is not poison any more, or -1.
+  ptrdiff_t touched_from(std::span<const std::byte> buffer, size_t from) const;
+  // Poisons a consumed buffer again after its content was judged.
+  void release(std::span<std::byte> buffer, size_t used);
+  // At the end: every buffer must be intact.
+  void finish();
+
+  uint64_t consumed() const { return consumed_count_; }
+  static bool is_receive_wr_id(uint64_t wr_id) { return wr_id >> 56 == kTag; }
+
+ private:
+  static constexpr uint64_t kTag = 0xec;
+  uint64_t wr_id_of(uint64_t serial) const {
+    return kTag << 56 | uint64_t{post_qp_} << 40 | serial;
+  }
+  std::span<std::byte> buffer_of(uint64_t serial) const {
+    return region_.slot(serial % buffers_, buffer_size_);
+  }
+  uint64_t key_of(const std::byte* buffer) const;
+  void check_intact(uint64_t serial, const char* when);
+
+  const uint32_t post_qp_;
+  const uint32_t posted_max_;
+  const uint32_t buffers_;
+  const uint32_t buffer_size_;
+  const bool is_shared_;
+  const uint64_t poison_seed_;
+  Transport* const transport_;
+  Report* const report_;
+  Region region_;
+  uint64_t posted_count_ = 0;
+  uint64_t consumed_count_ = 0;
+  uint64_t lowest_waiting_ = 0;        // all serials below it are consumed
+  std::set<uint64_t> consumed_above_;  // consumed serials above lowest_waiting_
+};
+
+}  // namespace traffic

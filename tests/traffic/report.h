@@ -1,0 +1,60 @@
+// What one process of the run found. Violations and errors are printed at once, so that they are
+// in the log even when the process is killed later.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace traffic {
+
+enum ExitCode : int {
+  kExitRight = 0,
+  kExitViolation = 1,
+  kExitVerbsError = 2,
+  kExitHang = 3,
+  kExitUsage = 4,
+};
+
+inline constexpr uint32_t kHeaderBytes = 16;  // at the start of every SEND
+
+struct Violation {
+  std::string name;
+  std::string detail;
+};
+
+// Thread-safe: the thread that watches async events reports too.
+class Report {
+ public:
+  explicit Report(bool print = true) : print_(print) {}
+
+  // `name` is one of a fixed set of words, which scripts and the self-test match.
+  void violation(const char* name, std::string detail);
+  // What the application would see as failure. Only the first is kept: the rest are its echo.
+  void error(std::string detail);
+
+  size_t violation_count() const { return violation_count_.load(std::memory_order_relaxed); }
+  bool has_error() const { return has_error_.load(std::memory_order_relaxed); }
+  bool is_clean() const { return violation_count() == 0 && !has_error(); }
+  std::vector<Violation> violations() const;
+  std::string first_error() const;
+  uint64_t first_error_ns() const { return error_ns_; }
+  int exit_code() const;
+
+ private:
+  mutable std::mutex lock_;
+  const bool print_;
+  std::vector<Violation> violations_;  // the first kKeepMax
+  std::string error_;
+  uint64_t error_ns_ = 0;  // CLOCK_MONOTONIC
+  std::atomic<size_t> violation_count_{0};
+  std::atomic<bool> has_error_{false};
+};
+
+uint64_t now_ns();  // CLOCK_MONOTONIC
+
+}  // namespace traffic

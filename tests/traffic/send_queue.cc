@@ -1,0 +1,74 @@
+// Judges send completions. wr_id: tag, QP, serial, and whether it was signaled in the lowest bit.
+#include "send_queue.h"
+
+#include <algorithm>
+
+namespace traffic {
+
+uint64_t SendQueue::wr_id_next(bool is_signaled) {
+  return kTag << 56 | uint64_t{qp_} << 40 | serial_++ << 1 | (is_signaled ? 1 : 0);
+}
+
+void SendQueue::completion_unexpected(const ibv_wc& wc) {
+  uint64_t serial = (wc.wr_id & 0xffffffffffu) >> 1;
+  bool is_ours = is_send_wr_id(wc.wr_id) && (wc.wr_id >> 40 & 0xffff) == qp_ && serial < serial_;
+  const char* name = !is_ours              ? "completion-unknown"
+                     : (wc.wr_id & 1) == 0 ? "completion-unsignaled"
+                                           : "completion-duplicate";
+  report_->violation(name, fmt::format("qp {} wr_id {:#x}", qp_, wc.wr_id));
+}
+
+// After an error every posted WR, also an unsignaled one, is flushed with a completion of its own.
+void SendQueue::completion_failed(const ibv_wc& wc) {
+  has_failed_ = true;
+  report_->error(fmt::format("wc status {} ({}) qp {} wr_id {:#x} vendor {:#x}",
+                             static_cast<int>(wc.status), ibv_wc_status_str(wc.status), qp_,
+                             wc.wr_id, wc.vendor_err));
+  std::erase_if(pending_, [&](const PostedSend& work) { return work.wr_id == wc.wr_id; });
+}
+
+void SendQueue::completion(const ibv_wc& wc, std::vector<PostedSend>* retired) {
+  if (wc.status != IBV_WC_SUCCESS) return completion_failed(wc);
+  if (has_failed_)
+    report_->violation("success-after-error", fmt::format("qp {} wr_id {:#x}", qp_, wc.wr_id));
+  auto found = std::find_if(pending_.begin(), pending_.end(),
+                            [&](const PostedSend& work) { return work.wr_id == wc.wr_id; });
+  bool is_early = std::find(completed_early_.begin(), completed_early_.end(), wc.wr_id) !=
+                  completed_early_.end();
+  if (found == pending_.end() || is_early) return completion_unexpected(wc);
+  if (!found->is_signaled) {
+    report_->violation("completion-unsignaled", fmt::format("qp {} wr_id {:#x}", qp_, wc.wr_id));
+    return;
+  }
+  if (wc.qp_num != qp_num_)
+    report_->violation("completion-qp-num", fmt::format("qp {} wr_id {:#x}: {:#x}, not {:#x}", qp_,
+                                                        wc.wr_id, wc.qp_num, qp_num_));
+  if (wc.opcode != found->opcode)
+    report_->violation("completion-opcode",
+                       fmt::format("qp {} wr_id {:#x}: {}, not {}", qp_, wc.wr_id,
+                                   static_cast<int>(wc.opcode), static_cast<int>(found->opcode)));
+  if (found->fetch_length != 0 && wc.byte_len != found->fetch_length)
+    report_->violation("completion-length",
+                       fmt::format("qp {} wr_id {:#x}: {}, not {}", qp_, wc.wr_id, wc.byte_len,
+                                   found->fetch_length));
+
+  auto first_signaled = std::find_if(pending_.begin(), pending_.end(),
+                                     [](const PostedSend& work) { return work.is_signaled; });
+  if (first_signaled != found) {
+    report_->violation("completion-order", fmt::format("qp {} wr_id {:#x} before {:#x}", qp_,
+                                                       wc.wr_id, first_signaled->wr_id));
+    completed_early_.push_back(wc.wr_id);
+    return;
+  }
+  retired->insert(retired->end(), pending_.begin(), found + 1);
+  pending_.erase(pending_.begin(), found + 1);
+}
+
+void SendQueue::finish() {
+  for (const PostedSend& work : pending_)
+    if (work.is_signaled && std::find(completed_early_.begin(), completed_early_.end(),
+                                      work.wr_id) == completed_early_.end())
+      report_->violation("completion-missing", fmt::format("qp {} wr_id {:#x}", qp_, work.wr_id));
+}
+
+}  // namespace traffic

@@ -1,0 +1,59 @@
+// The judge of one QP's send completions: exactly one per signaled WR, in posting order, with the
+// right wr_id, qp_num, opcode and length; none for unsignaled ones.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "report.h"
+
+namespace traffic {
+
+enum class WorkKind : uint8_t { kMessage, kCredit };
+
+struct PostedSend {
+  uint64_t wr_id;
+  WorkKind kind;
+  bool is_signaled;
+  ibv_wc_opcode opcode;
+  uint32_t fetch_length;  // READ and atomics: byte_len of the completion; else 0, not checked
+  uint64_t number;        // message number, or which credit
+};
+
+class SendQueue {
+ public:
+  SendQueue(uint32_t qp, uint32_t qp_num, uint32_t capacity, Report* report)
+      : qp_(qp), qp_num_(qp_num), capacity_(capacity), report_(report) {}
+
+  uint64_t wr_id_next(bool is_signaled);
+  void posted(const PostedSend& work) { pending_.push_back(work); }
+  uint32_t room() const { return capacity_ - static_cast<uint32_t>(pending_.size()); }
+  size_t pending() const { return pending_.size(); }
+  bool has_failed() const { return has_failed_; }
+
+  // Judges one completion and appends the WRs that it retires, in posting order.
+  void completion(const ibv_wc& wc, std::vector<PostedSend>* retired);
+  // At the end of the run: no signaled WR may be left without a completion.
+  void finish();
+
+  static bool is_send_wr_id(uint64_t wr_id) { return wr_id >> 56 == kTag; }
+
+ private:
+  static constexpr uint64_t kTag = 0x5e;
+  void completion_unexpected(const ibv_wc& wc);
+  void completion_failed(const ibv_wc& wc);
+
+  const uint32_t qp_;
+  const uint32_t qp_num_;
+  const uint32_t capacity_;
+  Report* const report_;
+  uint64_t serial_ = 0;
+  bool has_failed_ = false;  // an error completion was seen: only flushes may follow
+  std::deque<PostedSend> pending_;
+  std::deque<uint64_t> completed_early_;  // wr_ids that overtook an earlier signaled WR
+};
+
+}  // namespace traffic

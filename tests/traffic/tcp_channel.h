@@ -1,0 +1,41 @@
+// The side channel between the two processes: lines over TCP on 127.0.0.1, where no NIC under test
+// is involved.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "transport.h"
+
+namespace traffic {
+
+class TcpChannel : public SideChannel {
+ public:
+  // Waits for one client. Prints "port N" once it listens. nullptr with a message on failure.
+  static std::unique_ptr<TcpChannel> accept_one(uint16_t port, uint32_t timeout_ms,
+                                                std::string* error);
+  // Tries until the server listens.
+  static std::unique_ptr<TcpChannel> connect_to(const std::string& host, uint16_t port,
+                                                uint32_t timeout_ms, std::string* error);
+  ~TcpChannel() override;
+
+  void send_line(std::string_view line) override;
+  std::optional<std::string> receive_line() override;
+  // The other end closed and every line it sent was read.
+  bool is_closed() const override { return is_eof_ && lines_.empty(); }
+  int fd() const { return fd_; }
+  // For set-up only: waits for the next line. Empty at the end of the stream or time.
+  std::string wait_line(uint32_t timeout_ms);
+
+ private:
+  explicit TcpChannel(int fd);
+  void drain();
+
+  const int fd_;
+  bool is_eof_ = false;
+  std::string partial_;
+  std::deque<std::string> lines_;
+};
+
+}  // namespace traffic
