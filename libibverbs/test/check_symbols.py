@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Compares the front's dynamic symbol table with the stock library's.
+
+Allowed differences: further, empty version nodes (a program's needs are checked against the front
+alone), and private symbols without a version (which satisfies a need for any IBVERBS_PRIVATE_<n>).
+"""
+import argparse
+import re
+import subprocess
+import sys
+
+
+def run(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def exported(nm, library):
+    """Name@version, @@version for the default one, of every symbol, and the version nodes."""
+    symbols, nodes = set(), set()
+    for line in run(nm, "-D", "--defined-only", "--with-symbol-versions", library).splitlines():
+        _, kind, name = line.split()
+        (nodes if kind == "A" else symbols).add(name)
+    return symbols, nodes
+
+
+def check_table(front, stock, fail):
+    symbols, nodes = front
+    stock_symbols, stock_nodes = stock
+    wanted = {re.sub(r"@@IBVERBS_PRIVATE_\d+$", "", s) for s in stock_symbols}
+    for name in sorted(wanted - symbols):
+        fail(f"not exported: {name}")
+    for name in sorted(symbols - wanted):
+        fail(f"exported beyond the stock library: {name}")
+    for name in sorted(stock_nodes - nodes):
+        fail(f"version node missing: {name}")
+    for name in sorted(nodes - stock_nodes):
+        if not re.fullmatch(r"IBVERBS_(1\.\d+|PRIVATE_\d+)", name):
+            fail(f"foreign version node: {name}")
+
+
+def check_dynamic(text, needed, fail):
+    if "[libibverbs.so.1]" not in re.search(r"\(SONAME\).*", text)[0]:
+        fail("SONAME is not libibverbs.so.1")
+    libraries = re.findall(r"\(NEEDED\).*\[(.*)\]", text)
+    if needed not in libraries:
+        fail(f"does not need {needed}")
+    for library in libraries:
+        if re.match(r"libstdc\+\+|libgcc_s|libibverbs|libfmt|libspdlog", library):
+            fail(f"needs {library}, which a guest must bring along hidden")
+    flags = " ".join(re.findall(r"\(FLAGS(?:_1)?\)(.*)", text))
+    for flag in ("NOW", "NODELETE"):
+        if flag not in flags:
+            fail(f"flag {flag} missing")
+    if re.search(r"\((RPATH|RUNPATH)\)", text):
+        fail("has a run path")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("nm", "readelf", "front", "stock", "needed"):
+        parser.add_argument("--" + name, required=True)
+    args = parser.parse_args()
+    failures = []
+    check_table(exported(args.nm, args.front), exported(args.nm, args.stock), failures.append)
+    check_dynamic(run(args.readelf, "-dW", args.front), args.needed, failures.append)
+    for failure in failures:
+        print(failure)
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
