@@ -11,9 +11,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
 #include "fabric/fabric.h"
+#include "nic/engine_lock.h"
 
 namespace cxemu {
 
@@ -66,6 +66,7 @@ class Nic {
 
   // Errors of all calls: 0 or a positive errno, as the kernel driver would give it; EIO when the
   // device is dead. Outputs are written on success only.
+  // EINVAL for access bits that make no sense together, EFAULT for memory that is not mapped.
   virtual int mr_register(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova,
                           uint32_t access, uint32_t* lkey_and_rkey) = 0;
   virtual int mr_deregister(uint32_t key) = 0;
@@ -73,7 +74,7 @@ class Nic {
   virtual int cq_create(const CqConfig&, Cq** out) = 0;
   virtual int cq_destroy(Cq*) = 0;  // EBUSY while a QP uses it
   virtual uint32_t cq_number(const Cq*) const = 0;
-  virtual uint32_t cq_comp_events(const Cq*) const = 0;   // events raised so far
+  virtual uint32_t cq_comp_events(const Cq*) const = 0;  // events raised so far
   virtual uint32_t cq_async_events(const Cq*) const = 0;
 
   virtual int qp_create(const QpConfig&, Qp** out) = 0;
@@ -96,8 +97,11 @@ class Engine {
   static std::unique_ptr<Engine> start(Fabric& fabric, int slot);
   virtual ~Engine() = default;  // stops and joins the thread
 
-  virtual std::mutex& lock() = 0;
-  // Opens the NIC for a new context. `port_sink` gets PORT_ERR, PORT_ACTIVE and DEVICE_FATAL.
+  // Use with std::lock_guard; in a forked child it is free and stays usable.
+  virtual EngineLock& lock() = 0;
+  // Opens the NIC for a new context. `port_sink` gets PORT_ERR, PORT_ACTIVE (element 1) and
+  // DEVICE_FATAL. nullptr when the NIC is dead just now (kDead). The Nic must be destroyed with the
+  // lock held, after its QPs and CQs or together with those that are left, and before the Engine.
   virtual std::unique_ptr<Nic> nic_open(FabricNic*, EventSink* port_sink) = 0;
 
   // Runs one bounded pass of the engine in the calling thread if nobody else is running it.
@@ -106,6 +110,9 @@ class Engine {
   virtual bool drive() = 0;
   // Wakes a sleeping engine thread (doorbells are plain memory writes and wake nobody).
   virtual void wake() = 0;
+  // In a child of fork() the engine is gone: nothing moves, every Nic is dead(). Open a new Engine
+  // (with a slot of its own) for contexts opened in the child.
+  virtual bool gone() const = 0;
 };
 
 }  // namespace cxemu

@@ -1,0 +1,50 @@
+// Moves RoCE packets between the processes of a fabric. Carriers know processes and addresses, not
+// queue pairs, faults or what is in a packet.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cxemu {
+
+class FrameSink {
+ public:
+  // One packet that arrived for the NIC `dst_ipv4_be`; `packet` is valid during the call only.
+  virtual void frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* packet,
+                             size_t size) = 0;
+
+ protected:
+  ~FrameSink() = default;
+};
+
+// Keeps order between any two processes and loses nothing while both live: a way that is full is
+// back-pressure. Packets to a process that does not exist vanish.
+class Carrier {
+ public:
+  virtual ~Carrier() = default;
+
+  // Room to write a packet of up to `size` bytes (kMaxPacket at most) for the process `slot`.
+  // nullptr when that way is full: try again in a later pass. Valid until the next call of any
+  // function but commit().
+  virtual uint8_t* reserve(int slot, size_t size) = 0;
+  // Sends what was written at the last reserve(); `size` may be less than was reserved. May be held
+  // back until flush().
+  virtual void commit(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, size_t size) = 0;
+  // Sends everything that was held back. Returns whether anything is still waiting for room.
+  virtual bool flush() = 0;
+
+  struct Received {
+    bool any;      // something happened
+    bool drained;  // nothing is left that had arrived before the call
+  };
+  // Hands over packets that arrived, until none is left or about `max_bytes` were delivered.
+  virtual Received receive(FrameSink& sink, size_t max_bytes) = 0;
+
+  // Becomes readable when receive() has something to do; -1 if there is no such descriptor.
+  virtual int wait_fd() const = 0;
+  // In a forked child: give up all descriptors that are the parent's too, so that the parent's end
+  // is still seen by others.
+  virtual void abandon() = 0;
+};
+
+}  // namespace cxemu

@@ -1,0 +1,112 @@
+// How WQEs end: completions, errors, and the flush of everything that is left in a QP's rings.
+#include <algorithm>
+
+#include "nic/nic_model.h"
+#include "nic/transport.h"
+
+namespace cxemu {
+
+namespace {
+
+// Completes one send WQE of a QP in ERR that the ring still holds. False: none is left.
+bool send_flush_one(Qp& qp, const Transport& transport) {
+  Requester& r = qp.requester;
+  const uint16_t posted = static_cast<uint16_t>(qp.send_producer() - r.ring_consumed);
+  if (posted == 0) return false;
+  SendWqe& wqe = r.tx_wqe;
+  r.tx_wqe_valid = false;
+  const uint32_t walkable = std::min<uint32_t>(posted, qp.config.sq_wqe_count);
+  send_wqe_decode(qp.send_ring(), r.ring_consumed, walkable, &wqe);
+  const SendEntry entry = {.index = r.ring_consumed,
+                           .blocks = wqe.blocks != 0 ? wqe.blocks : posted,
+                           .opcode = wqe.opcode};
+  r.ring_consumed = static_cast<uint16_t>(r.ring_consumed + entry.blocks);
+  send_complete(qp, entry, kSyndromeFlush, transport);
+  return true;
+}
+
+bool recv_flush_one(Qp& qp, const Transport& transport) {
+  Responder& r = qp.responder;
+  if (r.recv_taken) {
+    r.recv_taken = false;
+    recv_complete(qp, {.opcode = kCqeResponderError, .syndrome = kSyndromeFlush}, transport);
+    return true;
+  }
+  const uint16_t posted = static_cast<uint16_t>(qp.recv_producer() - r.ring_next);
+  if (posted == 0) return false;
+  if (posted > qp.config.rq_wqe_count) {  // no doorbell of a sane library
+    r.ring_next = qp.recv_producer();
+    return false;
+  }
+  r.recv.index = r.ring_next++;
+  recv_complete(qp, {.opcode = kCqeResponderError, .syndrome = kSyndromeFlush}, transport);
+  return true;
+}
+
+}  // namespace
+
+void send_complete(Qp& qp, const SendEntry& entry, Syndrome syndrome, const Transport& transport) {
+  const bool error = syndrome != kSyndromeNone;
+  qp.config.send_cq->write({.opcode = error ? kCqeRequesterError : kCqeRequester,
+                            .wqe_opcode = entry.opcode,
+                            .wqe_counter = entry.index,
+                            .qpn = qp.number,
+                            .uidx = qp.config.uidx,
+                            .byte_count = error ? 0 : entry.length,
+                            .syndrome = syndrome},
+                           transport.wall_ns);
+}
+
+void recv_complete(Qp& qp, Cqe cqe, const Transport& transport) {
+  cqe.wqe_counter = qp.responder.recv.index;
+  cqe.qpn = qp.number;
+  cqe.uidx = qp.config.uidx;
+  cqe.remote_qpn = qp.attr.dest_qp_num;
+  qp.config.recv_cq->write(cqe, transport.wall_ns);
+}
+
+void qp_event(Qp& qp, ibv_event_type type) {
+  qp.async_events++;
+  qp.config.sink->async_event(type, qp.config.user_handle);
+}
+
+void qp_stop(Qp& qp) {
+  if (qp.state == IBV_QPS_ERR) return;
+  qp.state = IBV_QPS_ERR;
+  Requester& r = qp.requester;
+  r.entry_first = r.entry_end = r.entry_tx = 0;
+  r.packet_tx = 0;
+  r.reads_outstanding = 0;
+  r.rnr_until_ns = 0;
+  r.error = kSyndromeNone;
+  r.tx_wqe_valid = r.rx_wqe_valid = false;
+  // What was refused is still told, behind the answers that precede it. Otherwise the QP is mute.
+  qp.responder.ack_pending = false;
+  if (!qp.responder.nak_pending) qp.responder.jobs.clear();
+}
+
+void qp_fail(Qp& qp, int event) {
+  if (qp.state == IBV_QPS_ERR) return;
+  qp_stop(qp);
+  qp.nic.fabric().qp_errors.fetch_add(1, std::memory_order_relaxed);
+  if (event != 0) qp_event(qp, static_cast<ibv_event_type>(event));
+}
+
+void qp_fail_send(Qp& qp, Syndrome syndrome, const Transport& transport) {
+  Requester& r = qp.requester;
+  if (r.entry_first != r.entry_end) {
+    const SendEntry& entry = r.entry(r.entry_first);
+    r.ring_consumed = static_cast<uint16_t>(entry.index + entry.blocks);
+    send_complete(qp, entry, syndrome, transport);
+  }
+  qp_fail(qp, 0);
+}
+
+bool qp_flush(Qp& qp, const Transport& transport, uint32_t max) {
+  uint32_t done = 0;
+  while (done < max && send_flush_one(qp, transport)) done++;
+  while (done < max && recv_flush_one(qp, transport)) done++;
+  return done > 0;
+}
+
+}  // namespace cxemu

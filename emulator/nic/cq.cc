@@ -1,0 +1,91 @@
+// Completion queue.
+#include "nic/cq.h"
+
+#include <cstring>
+
+namespace cxemu {
+
+namespace {
+
+constexpr uint32_t kIndexMask = 0xffffff;  // consumer indices in doorbell records have 24 bits
+constexpr uint32_t kArmSolicitedOnly = 1u << 24;
+constexpr uint32_t kArmPoison = 0xffffffff;
+constexpr uint8_t kCqeSolicited = 1u << 1;
+
+// Whether producer index `producer` lies beyond consumer index `consumer`, on 24 bits.
+bool index_beyond(uint32_t producer, uint32_t consumer) {
+  const uint32_t distance = (producer - consumer) & kIndexMask;
+  return distance != 0 && distance <= kIndexMask / 2;
+}
+
+}  // namespace
+
+Cq::Cq(const CqConfig& config, uint32_t number)
+    : config_(config), number_(number), arm_handled_(kArmPoison) {
+  for (uint32_t i = 0; i < config_.cqe_count; i++) {
+    entry(i)->opcode_owner = kCqeInvalid << 4 | 1;
+  }
+  config_.db[1] = kArmPoison;
+}
+
+CqeLayout* Cq::entry(uint32_t index) const {
+  auto* at = static_cast<uint8_t*>(config_.buffer) + size_t{index} * config_.cqe_size;
+  return reinterpret_cast<CqeLayout*>(at + config_.cqe_size - kCqeSize);
+}
+
+bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
+  if (overrun_) return false;
+  const uint32_t consumer = doorbell_load(&config_.db[0]);
+  if (((producer_ - consumer) & kIndexMask) >= config_.cqe_count) {
+    overrun_ = true;
+    async_events_++;
+    config_.sink->async_event(IBV_EVENT_CQ_ERR, config_.user_handle);
+    return false;
+  }
+
+  CqeLayout* at = entry(producer_ & (config_.cqe_count - 1));
+  const bool error = cqe.opcode == kCqeRequesterError || cqe.opcode == kCqeResponderError;
+  const bool solicited = cqe.solicited || error;
+  memset(at, 0, offsetof(CqeLayout, opcode_owner));
+  at->flags_rqpn = htobe32(cqe.remote_qpn);
+  at->srqn_uidx = htobe32(cqe.uidx);
+  at->imm = cqe.imm_be;
+  at->byte_count = htobe32(cqe.byte_count);
+  at->wqe_opcode_qpn = htobe32(uint32_t{cqe.wqe_opcode} << 24 | cqe.qpn);
+  at->wqe_counter = htobe16(cqe.wqe_counter);
+  if (error) {
+    auto* bytes = reinterpret_cast<uint8_t*>(at);
+    bytes[kCqeVendorSyndromeOffset] = vendor_syndrome(cqe.syndrome);
+    bytes[kCqeSyndromeOffset] = cqe.syndrome;
+  } else {
+    at->timestamp = htobe64(timestamp_ns);
+  }
+  const bool owner = (producer_ & config_.cqe_count) != 0;
+  const uint8_t opcode_owner =
+      static_cast<uint8_t>(cqe.opcode << 4 | (cqe.solicited ? kCqeSolicited : 0) | (owner ? 1 : 0));
+  // The poller reads this byte first and takes the rest of the entry as complete.
+  __atomic_store_n(&at->opcode_owner, opcode_owner, __ATOMIC_RELEASE);
+  producer_++;
+  if (solicited) {
+    solicited_producer_ = producer_;
+    solicited_any_ = true;
+  }
+  if (has_channel()) event_check();
+  return true;
+}
+
+bool Cq::event_check() {
+  const uint32_t arm = doorbell_load(&config_.db[1]);
+  if (arm == arm_handled_ || arm == kArmPoison) return false;
+  const uint32_t consumer = arm & kIndexMask;
+  const bool solicited_only = (arm & kArmSolicitedOnly) != 0;
+  if (solicited_only && !solicited_any_) return false;
+  if (!index_beyond(solicited_only ? solicited_producer_ : producer_, consumer)) return false;
+  arm_handled_ = arm;
+  if (!has_channel()) return false;
+  comp_events_++;
+  config_.sink->completion(config_.user_handle, config_.channel_fd);
+  return true;
+}
+
+}  // namespace cxemu

@@ -1,0 +1,254 @@
+// The engine's thread. It runs passes, sleeps when there is nothing to do, and stays out of the way
+// while application threads that poll run the passes themselves.
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <mutex>
+#include <vector>
+
+#include "nic/engine_core.h"
+#include "nic/nic.h"
+#include "nic/unix_carrier.h"
+
+namespace cxemu {
+
+namespace {
+
+constexpr uint64_t kSpinNs = 5'000;           // before the first sleep after some work
+constexpr uint64_t kSleepMinNs = 20'000;      // doorbells are plain memory: somebody has to look
+constexpr uint64_t kSleepMaxNs = 1'000'000;   // also how late a fault of the fabric is noticed
+constexpr uint64_t kSleepOpenNs = 5'000'000;  // NICs are open, but no QP is connected
+constexpr uint64_t kSleepClosedNs = 200'000'000;
+constexpr uint64_t kDrivenNs = 200'000;  // the thread trusts a driving application for so long
+constexpr uint32_t kYieldAfter = 16;     // empty drives in a row
+
+class EngineThread final : public Engine {
+ public:
+  EngineThread(FabricFile& fabric, int slot, std::unique_ptr<UnixCarrier> carrier)
+      : carrier_(std::move(carrier)), core_(fabric, slot, clock_, *carrier_) {}
+  ~EngineThread() override;
+
+  bool start();
+
+  EngineLock& lock() override { return lock_; }
+  std::unique_ptr<Nic> nic_open(FabricNic* nic, EventSink* port_sink) override {
+    return core_.nic_open(nic, port_sink);
+  }
+  bool drive() override;
+  void wake() override;
+  bool gone() const override { return core_.gone(); }
+
+  void child_abandon();
+
+ private:
+  static void* thread_main(void* self);
+  void run();
+  uint64_t pass_and_plan();
+  void sleep(uint64_t duration_ns);
+  void step_aside();
+  bool driven() const {
+    return clock_now() - last_drive_ns_.load(std::memory_order_relaxed) < kDrivenNs;
+  }
+  static uint64_t clock_now() { return MonotonicClock().now_ns(); }
+
+  MonotonicClock clock_;
+  EngineLock lock_;
+  std::unique_ptr<UnixCarrier> carrier_;
+  EngineCore core_;
+  pthread_t thread_ = {};
+  bool started_ = false;
+  int wake_fd_ = -1;
+  std::atomic<bool> stop_{false};
+  // wake() and sleep(): the sleeper sets sleeping_ and then looks at woken_, the waker sets woken_
+  // and then looks at sleeping_; both with sequential consistency, so one sees the other.
+  std::atomic<bool> sleeping_{false};
+  std::atomic<bool> woken_{false};
+  std::atomic<uint64_t> last_drive_ns_{0};
+  uint64_t last_work_ns_ = 0;  // the thread's own
+  static thread_local uint32_t empty_drives_;
+};
+
+thread_local uint32_t EngineThread::empty_drives_ = 0;
+
+// All engines of the process, for the fork handlers. Never destroyed: threads may outlive main().
+struct Registry {
+  std::mutex mutex;
+  std::vector<EngineThread*> engines;
+};
+
+Registry& registry() {
+  static Registry* const instance = new Registry;
+  return *instance;
+}
+
+// Across a fork every lock is held, so that the child finds consistent objects and free locks.
+void fork_prepare() {
+  registry().mutex.lock();
+  for (EngineThread* engine : registry().engines) engine->lock().lock();
+}
+
+void fork_parent() {
+  for (EngineThread* engine : registry().engines) engine->lock().unlock();
+  registry().mutex.unlock();
+}
+
+void fork_child() {
+  for (EngineThread* engine : registry().engines) {
+    engine->child_abandon();
+    engine->lock().unlock();
+  }
+  registry().engines.clear();
+  registry().mutex.unlock();
+}
+
+// The thread must run soon after a packet came, or all timing is the scheduler's. It uses little
+// time, so a real-time priority starves nobody; without the right to one, a better nice value.
+void thread_prioritise() {
+  prctl(PR_SET_NAME, "cxemu");
+  prctl(PR_SET_TIMERSLACK, 1);
+  sched_param param = {.sched_priority = 1};
+  if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &param) == 0) return;
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), -10);
+}
+
+EngineThread::~EngineThread() {
+  {
+    Registry& all = registry();
+    const std::lock_guard guard(all.mutex);
+    std::erase(all.engines, this);
+  }
+  if (started_ && !core_.gone()) {
+    stop_.store(true);
+    wake();
+    pthread_join(thread_, nullptr);
+  }
+  if (wake_fd_ >= 0) close(wake_fd_);
+}
+
+bool EngineThread::start() {
+  wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_fd_ < 0) return false;
+  {
+    Registry& all = registry();
+    const std::lock_guard guard(all.mutex);
+    static bool handlers = false;
+    if (!handlers) handlers = pthread_atfork(fork_prepare, fork_parent, fork_child) == 0;
+    all.engines.push_back(this);
+  }
+  // The host program's signals are not for this thread.
+  sigset_t all_signals, previous;
+  sigfillset(&all_signals);
+  pthread_sigmask(SIG_SETMASK, &all_signals, &previous);
+  started_ = pthread_create(&thread_, nullptr, thread_main, this) == 0;
+  pthread_sigmask(SIG_SETMASK, &previous, nullptr);
+  return started_;
+}
+
+void EngineThread::child_abandon() {
+  core_.abandon();
+  carrier_->abandon();
+  if (wake_fd_ >= 0) syscall(SYS_close, wake_fd_);
+  wake_fd_ = -1;
+}
+
+void* EngineThread::thread_main(void* self) {
+  thread_prioritise();
+  static_cast<EngineThread*>(self)->run();
+  return nullptr;
+}
+
+bool EngineThread::drive() {
+  if (!lock_.try_lock()) return false;
+  const bool any = core_.pass();
+  lock_.unlock();
+  last_drive_ns_.store(clock_now(), std::memory_order_relaxed);
+  if (any) {
+    empty_drives_ = 0;
+  } else if (++empty_drives_ >= kYieldAfter) {
+    // With more pollers than cores, the one that we wait for may be waiting for ours.
+    sched_yield();
+  }
+  return any;
+}
+
+void EngineThread::wake() {
+  woken_.store(true);
+  if (!sleeping_.load()) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = syscall(SYS_write, wake_fd_, &one, sizeof one);
+}
+
+// Runs a pass and says for how long the thread may sleep.
+uint64_t EngineThread::pass_and_plan() {
+  const std::lock_guard guard(lock_);
+  const bool any = core_.pass();
+  const uint64_t now = clock_now();
+  if (any) last_work_ns_ = now;
+  const uint64_t idle_ns = now - last_work_ns_;
+  if (idle_ns < kSpinNs) return 0;
+  if (!core_.any_open()) return kSleepClosedNs;
+  if (!core_.any_watched()) return kSleepOpenNs;
+  return core_.quiet_ns(std::clamp(idle_ns / 8, kSleepMinNs, kSleepMaxNs));
+}
+
+void EngineThread::sleep(uint64_t duration_ns) {
+  sleeping_.store(true);
+  if (!woken_.exchange(false)) {
+    // Packets need not wake this thread while the application receives them itself.
+    const bool packets_too = !driven();
+    pollfd fds[2] = {{wake_fd_, POLLIN, 0}, {carrier_->wait_fd(), POLLIN, 0}};
+    const uint64_t limit = packets_too ? duration_ns : std::max(duration_ns, kDrivenNs);
+    const timespec timeout = {static_cast<time_t>(limit / 1'000'000'000),
+                              static_cast<long>(limit % 1'000'000'000)};
+    ppoll(fds, packets_too ? 2 : 1, &timeout, nullptr);
+    uint64_t count;
+    if ((fds[0].revents & POLLIN) != 0) {
+      [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);
+      last_work_ns_ = clock_now();  // somebody expects something: look closely for a while
+    }
+    woken_.store(false);
+  }
+  sleeping_.store(false);
+}
+
+// A real-time thread that takes the lock again at once would never let anybody else have it.
+void EngineThread::step_aside() {
+  for (int i = 0; i < 100 && lock_.contended(); i++) {
+    const timespec pause = {0, 10'000};
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, nullptr);
+  }
+}
+
+void EngineThread::run() {
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const uint64_t sleep_ns = pass_and_plan();
+    step_aside();
+    if (driven()) {
+      sleep(kDrivenNs);
+    } else if (sleep_ns > 0) {
+      sleep(sleep_ns);
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> Engine::start(Fabric& fabric, int slot) {
+  auto carrier = UnixCarrier::open(fabric->net, slot);
+  if (!carrier) return nullptr;
+  auto engine = std::make_unique<EngineThread>(*fabric.operator->(), slot, std::move(carrier));
+  if (!engine->start()) return nullptr;
+  return engine;
+}
+
+}  // namespace cxemu

@@ -1,0 +1,138 @@
+// One pass of the engine.
+#include "nic/engine_core.h"
+
+#include <algorithm>
+
+namespace cxemu {
+
+namespace {
+
+constexpr uint32_t kIndexCount = 1 << 16;
+
+}  // namespace
+
+EngineCore::EngineCore(FabricFile& fabric, int slot, Clock& clock, Carrier& carrier,
+                       const EngineTuning& tuning)
+    : fabric_(fabric),
+      slot_(slot),
+      clock_(clock),
+      carrier_(carrier),
+      tuning_(tuning),
+      wire_(carrier, static_cast<uint64_t>(slot)),
+      table_(kIndexCount),
+      clock_last_ns_(clock.now_ns()) {}
+
+EngineCore::~EngineCore() = default;
+
+std::unique_ptr<Nic> EngineCore::nic_open(FabricNic* fabric_nic, EventSink* port_sink) {
+  if (gone_ || (fabric_nic->faults.load(std::memory_order_acquire) & kDead) != 0) return nullptr;
+  return std::make_unique<NicModel>(*this, *fabric_nic, port_sink);
+}
+
+void EngineCore::nic_remove(NicModel* nic) {
+  std::erase(nics_, nic);
+}
+
+Qp* EngineCore::qp_add(NicModel& nic, const QpConfig& config) {
+  // Numbers go round: one that was given back is not used again before all others were.
+  for (uint32_t tries = 0; tries < kIndexCount; tries++) {
+    const uint32_t index = next_index_;
+    next_index_ = (next_index_ + 1) % kIndexCount;
+    if (index == 0 || table_[index]) continue;
+    const uint32_t number = static_cast<uint32_t>(slot_) << 16 | index;
+    table_[index] = std::make_unique<Qp>(nic, config, number);
+    qps_.push_back(table_[index].get());
+    return qps_.back();
+  }
+  return nullptr;
+}
+
+void EngineCore::qp_remove(Qp* qp) {
+  std::erase(qps_, qp);
+  table_[qp->number & 0xffff].reset();
+}
+
+void EngineCore::time_advance() {
+  const uint64_t clock_ns = clock_.now_ns();
+  now_ns_ += std::min(clock_ns - clock_last_ns_, tuning_.step_max_ns);
+  clock_last_ns_ = clock_ns;
+}
+
+bool EngineCore::pass() {
+  if (gone_) return false;
+  time_advance();
+  for (NicModel* nic : nics_) nic->fabric_check();
+
+  const Transport transport = {wire_, tuning_.transport, now_ns_, clock_last_ns_};
+  transport_ = &transport;
+  const Carrier::Received received = carrier_.receive(*this, tuning_.receive_bytes);
+  bool any = received.any;
+  // An answer that already arrived must count before its absence does.
+  const size_t count = qps_.size();
+  for (size_t i = 0; i < count; i++) {
+    Qp& qp = *qps_[(start_ + i) % count];
+    if (!qp.nic.dead()) any |= qp_run(qp, transport, received.drained);
+  }
+  if (count > 0) start_ = (start_ + 1) % count;
+  transport_ = nullptr;
+  const bool held = wire_.delayed_send(clock_last_ns_);
+  congested_ = carrier_.flush() || (held && wire_.delayed_due_ns() <= clock_last_ns_);
+
+  for (NicModel* nic : nics_) {
+    if (nic->dead()) continue;
+    for (const auto& cq : nic->cqs()) {
+      if (cq->has_channel()) any |= cq->event_check();
+    }
+  }
+  return any;
+}
+
+bool EngineCore::qp_run(Qp& qp, const Transport& transport, bool timers) {
+  bool any = false;
+  if (!responder_idle(qp)) any |= responder_run(qp, transport, tuning_.qp_send_bytes);
+  if (qp.sends()) {
+    if (timers) any |= requester_timer(qp, transport);
+    any |= requester_run(qp, transport, tuning_.qp_send_bytes);
+  }
+  if (qp.state == IBV_QPS_ERR) any |= qp_flush(qp, transport, tuning_.flush_max);
+  return any;
+}
+
+void EngineCore::frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* data,
+                               size_t size) {
+  Packet packet = {.opcode = RcOpcode::kAcknowledge};
+  if (!packet_decode(data, size, &packet)) return;
+  if (static_cast<int>(packet.dest_qpn >> 16) != slot_) return;
+  Qp* qp = table_[packet.dest_qpn & 0xffff].get();
+  if (qp == nullptr || qp->nic.fabric().ipv4_be != dst_ipv4_be) return;
+  if (qp->nic.dead() || !wire_.admits(qp->nic.fabric(), packet.opcode)) return;
+  // A connection takes packets from its peer's address only.
+  if (qp->remote_ipv4_be != src_ipv4_be) return;
+  if (opcode_is_response(packet.opcode)) {
+    requester_response(*qp, packet, *transport_);
+  } else {
+    responder_request(*qp, packet, *transport_);
+  }
+}
+
+uint64_t EngineCore::quiet_ns(uint64_t limit_ns) const {
+  // Nobody tells when a full way has room again.
+  constexpr uint64_t kCongestedNs = 20'000;
+  if (congested_) limit_ns = std::min(limit_ns, kCongestedNs);
+  uint64_t until = UINT64_MAX;
+  for (const Qp* qp : qps_) {
+    until = std::min(until, requester_deadline_ns(*qp, tuning_.transport));
+  }
+  uint64_t quiet = until == UINT64_MAX ? limit_ns : (until > now_ns_ ? until - now_ns_ : 0);
+  const uint64_t due = wire_.delayed_due_ns();
+  if (due != UINT64_MAX) quiet = std::min(quiet, due > clock_last_ns_ ? due - clock_last_ns_ : 0);
+  return std::min(quiet, limit_ns);
+}
+
+bool EngineCore::any_watched() const {
+  return std::any_of(qps_.begin(), qps_.end(), [](const Qp* qp) {
+    return qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_INIT;
+  });
+}
+
+}  // namespace cxemu

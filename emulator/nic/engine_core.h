@@ -1,0 +1,80 @@
+// The engine without its thread: what one process's NICs do in one pass. Everything runs with the
+// engine's lock held. Time and the carrier are given, so tests run it in virtual time over a wire
+// of their own.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "nic/carrier.h"
+#include "nic/clock.h"
+#include "nic/nic_model.h"
+#include "nic/transport.h"
+#include "nic/wire.h"
+
+namespace cxemu {
+
+struct EngineTuning {
+  TransportTuning transport;
+  // The engine's time moves by at most this per pass: time in which the engine could not run does
+  // not make a retransmission timer expire.
+  uint64_t step_max_ns = 2'000'000;
+  uint32_t qp_send_bytes = 256 << 10;  // per QP and pass
+  uint32_t receive_bytes = 1 << 20;    // per pass
+  uint32_t flush_max = 512;            // WQEs per QP and pass
+};
+
+class EngineCore final : private FrameSink {
+ public:
+  EngineCore(FabricFile& fabric, int slot, Clock& clock, Carrier& carrier,
+             const EngineTuning& tuning = {});
+  ~EngineCore();
+
+  std::unique_ptr<Nic> nic_open(FabricNic* fabric_nic, EventSink* port_sink);
+
+  // Returns whether anything was done.
+  bool pass();
+  // How long nothing will happen by itself (no timer falls due), at most `limit_ns`.
+  uint64_t quiet_ns(uint64_t limit_ns) const;
+  // Some QP is connected or flushing: doorbells may ring at any time.
+  bool any_watched() const;
+  bool any_open() const { return !nics_.empty(); }
+
+  // In a forked child: nothing moves any more.
+  void abandon() { gone_ = true; }
+  bool gone() const { return gone_; }
+
+  // For NicModel.
+  FabricFile& fabric() { return fabric_; }
+  uint64_t now_ns() const { return now_ns_; }
+  void nic_add(NicModel* nic) { nics_.push_back(nic); }
+  void nic_remove(NicModel* nic);
+  // Gives the QP a number of this process; nullptr when all are taken.
+  Qp* qp_add(NicModel& nic, const QpConfig& config);
+  void qp_remove(Qp* qp);
+
+ private:
+  void frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* packet,
+                     size_t size) override;
+  void time_advance();
+  bool qp_run(Qp& qp, const Transport& transport, bool timers);
+
+  FabricFile& fabric_;
+  const int slot_;
+  Clock& clock_;
+  Carrier& carrier_;
+  const EngineTuning tuning_;
+  Wire wire_;
+  std::vector<NicModel*> nics_;
+  std::vector<std::unique_ptr<Qp>> table_;  // by the low 16 bits of the number
+  std::vector<Qp*> qps_;                    // those that exist, in no order
+  uint32_t next_index_ = 1;
+  size_t start_ = 0;  // whose turn it is to be first
+  uint64_t clock_last_ns_;
+  uint64_t now_ns_ = 1'000'000'000;       // never 0, which means "no deadline" elsewhere
+  const Transport* transport_ = nullptr;  // during pass()
+  bool congested_ = false;                // packets wait for room in the carrier
+  bool gone_ = false;
+};
+
+}  // namespace cxemu

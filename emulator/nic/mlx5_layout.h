@@ -1,0 +1,144 @@
+// How a ConnectX lays out its work queue entries and completions in memory: the part of the device
+// interface (public in <infiniband/mlx5dv.h>) that the emulated NIC has to speak. All fields are
+// big endian. Written down here because the NIC model must not depend on a provider's headers.
+#pragma once
+
+#include <endian.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cxemu {
+
+inline constexpr uint32_t kSendBlockSize = 64;     // a send WQE takes whole blocks of this size
+inline constexpr uint32_t kSegmentSize = 16;       // and is made of segments of this size
+inline constexpr uint32_t kListEndKey = 0x100;     // lkey that ends a receive list
+inline constexpr uint32_t kInlineFlag = 1u << 31;  // in a data segment's byte_count
+inline constexpr uint32_t kCqeSize = 64;
+
+enum WqeOpcode : uint8_t {
+  kWqeNop = 0x00,
+  kWqeSendInvalidate = 0x01,
+  kWqeWrite = 0x08,
+  kWqeWriteImm = 0x09,
+  kWqeSend = 0x0a,
+  kWqeSendImm = 0x0b,
+  kWqeRead = 0x10,
+  kWqeCompareSwap = 0x11,
+  kWqeFetchAdd = 0x12,
+};
+
+// fm_ce_se of the control segment.
+inline constexpr uint8_t kCtrlSolicited = 1u << 1;
+inline constexpr uint8_t kCtrlCompletionAlways = 2u << 2;  // low values: on error only
+inline constexpr uint8_t kCtrlFenceShift = 5;              // three bits
+inline constexpr uint8_t kFenceReads = 2;  // this mode and higher wait for READs and atomics
+
+struct CtrlSegment {
+  uint32_t opmod_idx_opcode;
+  uint32_t qpn_ds;  // low 6 bits: length in segments
+  uint8_t signature;
+  uint8_t stream[2];
+  uint8_t fm_ce_se;
+  uint32_t imm;
+};
+
+struct RemoteSegment {
+  uint64_t address;
+  uint32_t rkey;
+  uint32_t reserved;
+};
+
+struct AtomicSegment {
+  uint64_t swap_or_add;
+  uint64_t compare;
+};
+
+struct DataSegment {
+  uint32_t byte_count;  // 0 means 2 GiB
+  uint32_t lkey;
+  uint64_t address;
+};
+
+static_assert(sizeof(CtrlSegment) == kSegmentSize && sizeof(RemoteSegment) == kSegmentSize &&
+              sizeof(AtomicSegment) == kSegmentSize && sizeof(DataSegment) == kSegmentSize);
+
+enum CqeOpcode : uint8_t {
+  kCqeRequester = 0,
+  kCqeRecvWriteImm = 1,
+  kCqeRecvSend = 2,
+  kCqeRecvSendImm = 3,
+  kCqeRequesterError = 13,
+  kCqeResponderError = 14,
+  kCqeInvalid = 15,
+};
+
+enum Syndrome : uint8_t {
+  kSyndromeNone = 0,
+  kSyndromeLocalLength = 0x01,
+  kSyndromeLocalQpOperation = 0x02,
+  kSyndromeLocalProtection = 0x04,
+  kSyndromeFlush = 0x05,
+  kSyndromeBadResponse = 0x10,
+  kSyndromeRemoteInvalidRequest = 0x12,
+  kSyndromeRemoteAccess = 0x13,
+  kSyndromeRemoteOperation = 0x14,
+  kSyndromeRetryExceeded = 0x15,
+  kSyndromeRnrRetryExceeded = 0x16,
+};
+
+// Vendor syndromes seen on ConnectX for the errors above; programs print them.
+inline constexpr uint8_t vendor_syndrome(Syndrome syndrome) {
+  switch (syndrome) {
+    case kSyndromeFlush:
+      return 0xf9;
+    case kSyndromeRetryExceeded:
+      return 0x81;
+    case kSyndromeRnrRetryExceeded:
+      return 0x87;
+    case kSyndromeRemoteAccess:
+      return 0x88;
+    case kSyndromeRemoteInvalidRequest:
+      return 0x89;
+    case kSyndromeRemoteOperation:
+      return 0x8a;
+    case kSyndromeLocalProtection:
+      return 0x51;
+    case kSyndromeLocalQpOperation:
+      return 0x68;
+    case kSyndromeLocalLength:
+      return 0xd6;
+    default:
+      return 0;
+  }
+}
+
+// One 64-byte completion. A CQ with 128-byte entries has it in the second half.
+struct CqeLayout {
+  uint8_t reserved[24];
+  uint32_t flags_rqpn;
+  uint8_t l4_and_vlan[4];
+  uint32_t srqn_uidx;
+  uint32_t imm;
+  uint8_t app[4];
+  uint32_t byte_count;
+  uint64_t timestamp;
+  uint32_t wqe_opcode_qpn;
+  uint16_t wqe_counter;
+  uint8_t signature;
+  uint8_t opcode_owner;
+};
+// An error completion keeps its syndromes where the timestamp's last two bytes are.
+inline constexpr size_t kCqeVendorSyndromeOffset = 54;
+inline constexpr size_t kCqeSyndromeOffset = 55;
+
+static_assert(sizeof(CqeLayout) == kCqeSize);
+static_assert(offsetof(CqeLayout, srqn_uidx) == 32 && offsetof(CqeLayout, timestamp) == 48 &&
+              offsetof(CqeLayout, wqe_counter) == 60);
+
+// Doorbell records are written by the application's threads without any lock.
+inline uint32_t doorbell_load(const volatile uint32_t* record) {
+  return be32toh(__atomic_load_n(record, __ATOMIC_ACQUIRE));
+}
+
+}  // namespace cxemu

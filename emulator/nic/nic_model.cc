@@ -1,0 +1,210 @@
+// One process's view of one NIC.
+#include "nic/nic_model.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "fabric/gid.h"
+#include "nic/engine_core.h"
+#include "nic/transport.h"
+
+namespace cxemu {
+
+namespace {
+
+// Address of the NIC that owns the GID; 0: nobody's.
+uint32_t gid_address(const FabricFile& fabric, const ibv_gid& gid) {
+  for (const FabricNic& nic : fabric.nic) {
+    if (nic.used.load(std::memory_order_acquire) == 0) continue;
+    for (int index = 0; index < kGidCount; index++) {
+      uint8_t own[16];
+      nic_gid(nic, index, own);
+      if (memcmp(own, gid.raw, sizeof own) == 0) return nic.ipv4_be;
+    }
+  }
+  return 0;
+}
+
+template <typename T>
+void take(int mask, int bit, T& to, const T& from) {
+  if ((mask & bit) != 0) to = from;
+}
+
+void attributes_take(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
+  take(mask, IBV_QP_AV, to.ah_attr, from.ah_attr);
+  take(mask, IBV_QP_ACCESS_FLAGS, to.qp_access_flags, from.qp_access_flags);
+  take(mask, IBV_QP_PKEY_INDEX, to.pkey_index, from.pkey_index);
+  take(mask, IBV_QP_PORT, to.port_num, from.port_num);
+  take(mask, IBV_QP_PATH_MTU, to.path_mtu, from.path_mtu);
+  take(mask, IBV_QP_TIMEOUT, to.timeout, from.timeout);
+  take(mask, IBV_QP_RETRY_CNT, to.retry_cnt, from.retry_cnt);
+  take(mask, IBV_QP_RNR_RETRY, to.rnr_retry, from.rnr_retry);
+  take(mask, IBV_QP_MAX_QP_RD_ATOMIC, to.max_rd_atomic, from.max_rd_atomic);
+  take(mask, IBV_QP_MAX_DEST_RD_ATOMIC, to.max_dest_rd_atomic, from.max_dest_rd_atomic);
+  take(mask, IBV_QP_MIN_RNR_TIMER, to.min_rnr_timer, from.min_rnr_timer);
+  take(mask, IBV_QP_DEST_QPN, to.dest_qp_num, from.dest_qp_num);
+}
+
+// RESET forgets everything; the library zeroes the doorbell records too.
+void qp_reset(Qp& qp) {
+  const size_t entries = qp.requester.entries.size();
+  qp.requester = {};
+  qp.requester.entries.resize(entries);
+  qp.responder = {};
+  qp.attr = {};
+  qp.remote_ipv4_be = 0;
+  qp.drained_notify = false;
+  qp.state = IBV_QPS_RESET;
+}
+
+}  // namespace
+
+NicModel::NicModel(EngineCore& core, FabricNic& fabric_nic, EventSink* port_sink)
+    : core_(core),
+      fabric_nic_(fabric_nic),
+      port_sink_(port_sink),
+      kills_at_open_(fabric_nic.kills.load(std::memory_order_acquire)),
+      generation_seen_(fabric_nic.generation.load(std::memory_order_acquire)),
+      link_up_((fabric_nic.faults.load(std::memory_order_acquire) & kLinkDown) == 0) {
+  core_.nic_add(this);
+}
+
+NicModel::~NicModel() {
+  for (Qp* qp : qps_) core_.qp_remove(qp);
+  core_.nic_remove(this);
+}
+
+bool NicModel::dead() const {
+  return core_.gone() || fabric_nic_.kills.load(std::memory_order_relaxed) != kills_at_open_;
+}
+
+void NicModel::fabric_check() {
+  const uint32_t generation = fabric_nic_.generation.load(std::memory_order_acquire);
+  if (generation == generation_seen_ || fatal_told_) return;
+  generation_seen_ = generation;
+  if (dead()) {
+    fatal_told_ = true;
+    port_sink_->async_event(IBV_EVENT_DEVICE_FATAL, 1);
+    return;
+  }
+  const bool up = (fabric_nic_.faults.load(std::memory_order_relaxed) & kLinkDown) == 0;
+  if (up == link_up_) return;
+  link_up_ = up;
+  port_sink_->async_event(up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, 1);
+}
+
+int NicModel::mr_register(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova,
+                          uint32_t access, uint32_t* lkey_and_rkey) {
+  if (dead()) return EIO;
+  return memory_.add(pd, start, length, iova, access, lkey_and_rkey);
+}
+
+int NicModel::mr_deregister(uint32_t key) {
+  const int error = memory_.remove(key);
+  return dead() ? 0 : error;
+}
+
+int NicModel::cq_create(const CqConfig& config, Cq** out) {
+  if (dead()) return EIO;
+  if (!std::has_single_bit(config.cqe_count) || config.cqe_count > 1u << 23 ||
+      (config.cqe_size != 64 && config.cqe_size != 128)) {
+    return EINVAL;
+  }
+  cqs_.push_back(std::make_unique<Cq>(config, next_cq_number_++));
+  *out = cqs_.back().get();
+  return 0;
+}
+
+int NicModel::cq_destroy(Cq* cq) {
+  if (cq->users > 0) return EBUSY;
+  std::erase_if(cqs_, [cq](const auto& own) { return own.get() == cq; });
+  return 0;
+}
+
+int NicModel::qp_create(const QpConfig& config, Qp** out) {
+  if (dead()) return EIO;
+  if (config.type != IBV_QPT_RC) return EOPNOTSUPP;
+  constexpr uint32_t kMaxWqes = 1 << 15;  // ring indices have 16 bits
+  const auto count_ok = [](uint32_t n) {
+    return n <= kMaxWqes && (n == 0 || std::has_single_bit(n));
+  };
+  if (!count_ok(config.sq_wqe_count) || !count_ok(config.rq_wqe_count)) return EINVAL;
+  if (config.rq_wqe_count != 0 && (config.rq_wqe_shift < 4 || config.rq_wqe_shift > 12)) {
+    return EINVAL;
+  }
+  Qp* qp = core_.qp_add(*this, config);
+  if (qp == nullptr) return ENOMEM;
+  // Twice the ring: a WQE takes at least one block, and one more entry stands for a bad doorbell.
+  qp->requester.entries.resize(std::bit_ceil(config.sq_wqe_count + 1));
+  config.send_cq->users++;
+  config.recv_cq->users++;
+  qps_.push_back(qp);
+  *out = qp;
+  return 0;
+}
+
+int NicModel::qp_destroy(Qp* qp) {
+  qp->config.send_cq->users--;
+  qp->config.recv_cq->users--;
+  std::erase(qps_, qp);
+  core_.qp_remove(qp);
+  return 0;
+}
+
+int NicModel::qp_modify(Qp* qp, const ibv_qp_attr& attr, int attr_mask) {
+  if (dead()) return EIO;
+  ibv_qp_state next;
+  const int error = qp_modify_check(*qp, attr, attr_mask, &next);
+  if (error != 0) return error;
+
+  const ibv_qp_state previous = qp->state;
+  attributes_take(qp->attr, attr, attr_mask);
+  if ((attr_mask & IBV_QP_AV) != 0) {
+    // Nobody's address is no error: packets to it vanish, as they would on a real network.
+    qp->remote_ipv4_be = gid_address(core_.fabric(), attr.ah_attr.grh.dgid);
+  }
+  if ((attr_mask & IBV_QP_PATH_MTU) != 0) qp->mtu = 128u << attr.path_mtu;
+  if ((attr_mask & IBV_QP_RQ_PSN) != 0) qp->responder.psn_expected = attr.rq_psn & kPsnMask;
+  if ((attr_mask & IBV_QP_SQ_PSN) != 0) {
+    Requester& requester = qp->requester;
+    requester.psn_una = requester.psn_sent = requester.psn_next = attr.sq_psn & kPsnMask;
+  }
+  switch (next) {
+    case IBV_QPS_RESET:
+      qp_reset(*qp);
+      break;
+    case IBV_QPS_ERR:
+      qp->responder.nak_pending = false;
+      qp_stop(*qp);
+      break;
+    case IBV_QPS_SQD:
+      qp->drained_notify |= previous == IBV_QPS_RTS && attr.en_sqd_async_notify != 0 &&
+                            (attr_mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0;
+      [[fallthrough]];
+    default:
+      qp->state = next;
+  }
+  if (next == IBV_QPS_RTS && previous == IBV_QPS_SQD) qp->drained_notify = false;
+  return 0;
+}
+
+int NicModel::qp_query(const Qp* qp, ibv_qp_attr* attr, ibv_qp_init_attr* init) const {
+  if (dead()) return EIO;
+  *attr = qp->attr;
+  attr->qp_state = attr->cur_qp_state = qp->state;
+  attr->cap = qp->config.cap;
+  attr->sq_psn = qp->requester.psn_sent;
+  attr->rq_psn = qp->responder.psn_expected;
+  attr->path_mig_state = IBV_MIG_MIGRATED;
+  attr->sq_draining =
+      qp->state == IBV_QPS_SQD && qp->requester.entry_first != qp->requester.entry_end;
+  *init = {};
+  init->cap = qp->config.cap;
+  init->qp_type = qp->config.type;
+  init->sq_sig_all = qp->config.sq_sig_all ? 1 : 0;
+  return 0;
+}
+
+}  // namespace cxemu

@@ -1,0 +1,61 @@
+// One process's view of one NIC: the objects it holds, and their checks.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "nic/memory_table.h"
+#include "nic/nic.h"
+#include "nic/qp.h"
+
+namespace cxemu {
+
+class EngineCore;
+
+class NicModel final : public Nic {
+ public:
+  NicModel(EngineCore& core, FabricNic& fabric_nic, EventSink* port_sink);
+  ~NicModel() override;
+
+  int mr_register(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access,
+                  uint32_t* lkey_and_rkey) override;
+  int mr_deregister(uint32_t key) override;
+  int cq_create(const CqConfig&, Cq** out) override;
+  int cq_destroy(Cq*) override;
+  uint32_t cq_number(const Cq* cq) const override { return cq->number(); }
+  uint32_t cq_comp_events(const Cq* cq) const override { return cq->comp_events(); }
+  uint32_t cq_async_events(const Cq* cq) const override { return cq->async_events(); }
+  int qp_create(const QpConfig&, Qp** out) override;
+  int qp_destroy(Qp*) override;
+  uint32_t qp_number(const Qp* qp) const override { return qp->number; }
+  uint32_t qp_async_events(const Qp* qp) const override { return qp->async_events; }
+  int qp_modify(Qp*, const ibv_qp_attr&, int attr_mask) override;
+  int qp_query(const Qp*, ibv_qp_attr*, ibv_qp_init_attr*) const override;
+  bool dead() const override;
+
+  // Compares the fabric's word with what was last seen and tells the port sink.
+  void fabric_check();
+
+  FabricNic& fabric() { return fabric_nic_; }
+  const MemoryTable& memory() const { return memory_; }
+  const std::vector<std::unique_ptr<Cq>>& cqs() const { return cqs_; }
+  EngineCore& core() { return core_; }
+
+ private:
+  EngineCore& core_;
+  FabricNic& fabric_nic_;
+  EventSink* port_sink_;
+  const uint32_t kills_at_open_;
+  uint32_t generation_seen_;
+  bool link_up_;
+  bool fatal_told_ = false;
+  MemoryTable memory_;
+  std::vector<std::unique_ptr<Cq>> cqs_;
+  std::vector<Qp*> qps_;  // owned by the core's table
+  uint32_t next_cq_number_ = 1;
+};
+
+// The state machine of ibv_modify_qp for RC: 0 or EINVAL. Checks only.
+int qp_modify_check(const Qp& qp, const ibv_qp_attr& attr, int mask, ibv_qp_state* next);
+
+}  // namespace cxemu

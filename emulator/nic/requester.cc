@@ -1,0 +1,421 @@
+// The half of the RC transport that sends requests: starts WQEs, cuts messages into packets, takes
+// acknowledgements and responses, and goes back to the first unacknowledged packet when one is
+// missing (go-back-N, IBA 9.7.5 and 9.7.6).
+#include <algorithm>
+
+#include "nic/nic_model.h"
+#include "nic/transport.h"
+
+namespace cxemu {
+
+namespace {
+
+uint32_t packet_count(uint64_t length, uint32_t mtu) {
+  return length == 0 ? 1 : static_cast<uint32_t>((length + mtu - 1) / mtu);
+}
+
+// Whether the request's payload travels in the request packets.
+bool carries_payload(uint8_t opcode) {
+  return opcode == kWqeSend || opcode == kWqeSendImm || opcode == kWqeWrite ||
+         opcode == kWqeWriteImm;
+}
+
+RcOpcode request_opcode(uint8_t wqe_opcode, bool first, bool last) {
+  const bool imm = wqe_opcode == kWqeSendImm || wqe_opcode == kWqeWriteImm;
+  const bool write = wqe_opcode == kWqeWrite || wqe_opcode == kWqeWriteImm;
+  if (first && last) {
+    if (write) return imm ? RcOpcode::kWriteOnlyImm : RcOpcode::kWriteOnly;
+    return imm ? RcOpcode::kSendOnlyImm : RcOpcode::kSendOnly;
+  }
+  if (first) return write ? RcOpcode::kWriteFirst : RcOpcode::kSendFirst;
+  if (!last) return write ? RcOpcode::kWriteMiddle : RcOpcode::kSendMiddle;
+  if (write) return imm ? RcOpcode::kWriteLastImm : RcOpcode::kWriteLast;
+  return imm ? RcOpcode::kSendLastImm : RcOpcode::kSendLast;
+}
+
+void error_set(Qp& qp, Syndrome syndrome) {
+  Requester& r = qp.requester;
+  r.error = syndrome;
+  r.error_entry = r.entry_tx;
+}
+
+// Reports a local error once everything before its WQE is completed.
+bool error_report(Qp& qp, const Transport& transport) {
+  Requester& r = qp.requester;
+  if (r.error == kSyndromeNone || r.entry_first != r.error_entry) return false;
+  qp_fail_send(qp, r.error, transport);
+  return true;
+}
+
+// Decodes the next posted WQE and makes it an entry. False: nothing to start now.
+bool wqe_start(Qp& qp, const Transport& transport) {
+  Requester& r = qp.requester;
+  if (qp.state != IBV_QPS_RTS) return false;  // SQD only finishes what was started
+  const uint16_t producer = qp.send_producer();
+  const uint16_t posted = static_cast<uint16_t>(producer - r.ring_next);
+  if (posted == 0) return false;
+
+  // The whole ring is checked, not just what is new: WQEs that are started still occupy it.
+  const uint16_t occupied = static_cast<uint16_t>(producer - r.ring_consumed);
+  SendWqe& wqe = r.tx_wqe;
+  r.tx_wqe_valid = false;
+  WqeError error = WqeError::kBadLength;
+  if (occupied <= qp.config.sq_wqe_count) {
+    error = send_wqe_decode(qp.send_ring(), r.ring_next, posted, &wqe);
+  } else {
+    wqe = SendWqe{.index = r.ring_next};
+  }
+  if (error == WqeError::kNone && wqe.fence_reads && r.reads_outstanding > 0) return false;
+
+  const bool response = wqe.is_read_or_atomic();
+  const bool none = error != WqeError::kNone || wqe.opcode == kWqeNop;
+  const uint32_t packets = none ? 0 : (wqe.is_atomic() ? 1 : packet_count(wqe.length, qp.mtu));
+  r.entry(r.entry_end) = {.first_psn = r.psn_next,
+                          .packets = packets,
+                          .length = static_cast<uint32_t>(wqe.length),
+                          .index = r.ring_next,
+                          .blocks = wqe.blocks,
+                          .opcode = wqe.opcode,
+                          .signaled = wqe.signaled,
+                          .needs_response = response && !none,
+                          .counted = false};
+  r.tx_wqe_entry = r.entry_end;
+  r.tx_wqe_valid = error == WqeError::kNone;
+  r.entry_end++;
+  r.psn_next = psn_add(r.psn_next, packets);
+  if (error != WqeError::kNone) {
+    // Without a length the rest of the ring cannot be walked: it is given up with this WQE.
+    const uint16_t blocks = wqe.blocks != 0 ? wqe.blocks : posted;
+    r.entry(r.tx_wqe_entry).blocks = blocks;
+    r.ring_next = static_cast<uint16_t>(r.ring_next + blocks);
+    error_set(qp, kSyndromeLocalQpOperation);
+    return false;
+  }
+  r.ring_next = static_cast<uint16_t>(r.ring_next + wqe.blocks);
+  const uint32_t access = response ? IBV_ACCESS_LOCAL_WRITE : 0;
+  if (!parts_check(qp, wqe.part, wqe.part_count, access)) {
+    error_set(qp, kSyndromeLocalProtection);
+    return false;
+  }
+  return true;
+}
+
+bool wqe_load(Qp& qp, uint32_t entry_number, SendWqe* wqe, uint32_t* loaded, bool* valid) {
+  if (*valid && *loaded == entry_number) return true;
+  const SendEntry& entry = qp.requester.entry(entry_number);
+  // It was decoded without error before; the application may not touch it until it completes.
+  if (send_wqe_decode(qp.send_ring(), entry.index, entry.blocks, wqe) != WqeError::kNone ||
+      wqe->opcode != entry.opcode || wqe->length != entry.length) {
+    return false;
+  }
+  *loaded = entry_number;
+  *valid = true;
+  return true;
+}
+
+// psn_una moved: retries start anew, and a cursor that was set back to send again follows.
+void progress(Requester& r, const Transport& transport) {
+  r.retries = r.rnr_retries = 0;
+  r.rewound = false;
+  r.timer_start_ns = transport.now_ns;
+  if (static_cast<int32_t>(r.entry_tx - r.entry_first) < 0) {
+    r.entry_tx = r.entry_first;
+    r.packet_tx = 0;
+  }
+  if (r.entry_tx != r.entry_first || r.entry_first == r.entry_end) return;
+  const int32_t done = psn_diff(r.psn_una, r.entry(r.entry_first).first_psn);
+  r.packet_tx = std::max(r.packet_tx, static_cast<uint32_t>(std::max(done, 0)));
+}
+
+// Completes entries whose packets all lie before `psn`. Stops at one that still needs a response;
+// returns false then, if the acknowledgement covered it.
+bool advance(Qp& qp, uint32_t psn, const Transport& transport) {
+  Requester& r = qp.requester;
+  const uint32_t before = r.psn_una;
+  bool complete = true;
+  while (r.entry_first != r.entry_end) {
+    const SendEntry entry = r.entry(r.entry_first);
+    // An entry without packets completes when it is the oldest and was passed by the sender.
+    if (entry.packets == 0 && r.entry_tx == r.entry_first) break;
+    const uint32_t end = psn_add(entry.first_psn, entry.packets);
+    if (entry.packets > 0 && psn_diff(psn, entry.first_psn) <= 0) break;
+    if (entry.needs_response && psn_diff(r.psn_una, end) < 0) {
+      if (psn_diff(entry.first_psn, r.psn_una) > 0) r.psn_una = entry.first_psn;
+      complete = false;
+      break;
+    }
+    if (psn_diff(psn, end) < 0) {
+      if (psn_diff(psn, r.psn_una) > 0) r.psn_una = psn;
+      break;
+    }
+    if (psn_diff(end, r.psn_una) > 0) r.psn_una = end;
+    if (entry.counted) r.reads_outstanding--;
+    r.entry_first++;
+    r.ring_consumed = static_cast<uint16_t>(entry.index + entry.blocks);
+    if (entry.signaled) send_complete(qp, entry, kSyndromeNone, transport);
+  }
+  if (r.psn_una != before) progress(r, transport);
+  return complete;
+}
+
+// Sends again from the first unacknowledged packet.
+void rewind(Qp& qp) {
+  Requester& r = qp.requester;
+  for (uint32_t n = r.entry_first; n != r.entry_end; n++) r.entry(n).counted = false;
+  r.reads_outstanding = 0;
+  r.entry_tx = r.entry_first;
+  r.packet_tx = 0;
+  if (r.entry_first != r.entry_end) {
+    const int32_t done = psn_diff(r.psn_una, r.entry(r.entry_first).first_psn);
+    r.packet_tx = static_cast<uint32_t>(std::max(done, 0));
+  }
+}
+
+void retry(Qp& qp, const Transport& transport) {
+  Requester& r = qp.requester;
+  if (r.retries >= qp.attr.retry_cnt) {
+    qp_fail_send(qp, kSyndromeRetryExceeded, transport);
+    return;
+  }
+  r.retries++;
+  r.timer_start_ns = transport.now_ns;
+  rewind(qp);
+}
+
+// A response that must exist did not come: ask again, once until there is progress.
+void response_missing(Qp& qp, const Transport& transport) {
+  if (qp.requester.rewound) return;
+  retry(qp, transport);
+  qp.requester.rewound = true;
+}
+
+struct Sent {
+  bool done;
+  uint32_t bytes;
+};
+
+// Sends the packet that packet_tx of entry_tx names.
+Sent packet_send(Qp& qp, const Transport& transport) {
+  Requester& r = qp.requester;
+  SendEntry& entry = r.entry(r.entry_tx);
+  if (!wqe_load(qp, r.entry_tx, &r.tx_wqe, &r.tx_wqe_entry, &r.tx_wqe_valid)) {
+    error_set(qp, kSyndromeLocalQpOperation);
+    return {false, 0};
+  }
+  const SendWqe& wqe = r.tx_wqe;
+  const bool payload = carries_payload(entry.opcode);
+  const uint64_t offset = wqe.is_atomic() ? 0 : uint64_t{r.packet_tx} * qp.mtu;
+  const uint32_t left = static_cast<uint32_t>(entry.length - offset);
+  const uint32_t size = payload ? std::min(left, qp.mtu) : 0;
+  const bool last = !payload || r.packet_tx + 1 == entry.packets;
+
+  Packet packet = {.opcode = RcOpcode::kReadRequest};
+  if (payload) {
+    packet.opcode = request_opcode(entry.opcode, r.packet_tx == 0, last);
+    packet.dma_length = entry.length;
+    packet.remote_address = wqe.remote_address;
+    packet.solicited = wqe.solicited && last;
+  } else if (entry.opcode == kWqeRead) {
+    // Sent again, a READ asks only for what is missing.
+    packet.dma_length = left;
+    packet.remote_address = wqe.remote_address + offset;
+  } else {
+    packet.opcode = entry.opcode == kWqeFetchAdd ? RcOpcode::kFetchAdd : RcOpcode::kCompareSwap;
+    packet.remote_address = wqe.remote_address;
+    packet.swap_or_add = wqe.swap_or_add;
+    packet.compare = wqe.compare;
+  }
+  packet.rkey = wqe.rkey;
+  packet.imm_be = wqe.imm_be;
+  packet.dest_qpn = qp.attr.dest_qp_num;
+  packet.psn = psn_add(entry.first_psn, r.packet_tx);
+  const bool again = psn_diff(packet.psn, r.psn_sent) < 0;
+  packet.ack_request = last || again || packet.psn % transport.tuning.ack_request_packets == 0;
+
+  const size_t pad = pad_size(size);
+  uint8_t* out = transport.wire.reserve(packet.dest_qpn, header_size(packet.opcode) + size + pad);
+  if (out == nullptr) return {false, 0};
+  const size_t headers = headers_encode(packet, size, out);
+  if (!parts_read(qp, wqe.part, wqe.part_count, offset, size, out + headers)) {
+    error_set(qp, kSyndromeLocalProtection);
+    return {false, 0};
+  }
+  std::fill_n(out + headers + size, pad, uint8_t{0});
+  FabricNic& nic = qp.nic.fabric();
+  transport.wire.commit(nic, qp.remote_ipv4_be, packet.opcode, headers + size + pad,
+                        transport.wall_ns);
+  if (again) nic.retransmits.fetch_add(1, std::memory_order_relaxed);
+
+  if (!r.outstanding()) r.timer_start_ns = transport.now_ns;
+  if (entry.needs_response && !entry.counted) {
+    entry.counted = true;
+    r.reads_outstanding++;
+  }
+  const uint32_t end = payload ? psn_add(packet.psn, 1) : psn_add(entry.first_psn, entry.packets);
+  if (psn_diff(end, r.psn_sent) > 0) r.psn_sent = end;
+  if (last) {
+    r.entry_tx++;
+    r.packet_tx = 0;
+  } else {
+    r.packet_tx++;
+  }
+  return {true, static_cast<uint32_t>(headers) + size};
+}
+
+// A packet may go out now: the window, the READ limit and errors allow it.
+bool send_allowed(Qp& qp, const Transport& transport) {
+  Requester& r = qp.requester;
+  if (r.error != kSyndromeNone && r.entry_tx == r.error_entry) return false;
+  const SendEntry& entry = r.entry(r.entry_tx);
+  if (entry.needs_response) {
+    // Half of the numbers must stay free, or old and new could not be told apart (IBA 9.7.5.1.1).
+    const uint32_t span = (entry.first_psn + entry.packets - r.psn_una) & kPsnMask;
+    if (span > kPsnMask / 2 && r.entry_tx != r.entry_first) return false;
+    return r.reads_outstanding < qp.attr.max_rd_atomic;
+  }
+  const uint32_t psn = psn_add(entry.first_psn, r.packet_tx);
+  return psn_diff(psn, r.psn_una) < static_cast<int32_t>(transport.tuning.window_packets);
+}
+
+void read_response(Qp& qp, const Packet& packet, const Transport& transport) {
+  Requester& r = qp.requester;
+  // The READ or atomic this answers: everything before it is acknowledged by the response.
+  advance(qp, packet.psn, transport);
+  if (r.entry_first == r.entry_end) return;
+  const SendEntry& entry = r.entry(r.entry_first);
+  if (!entry.needs_response || packet.psn != r.psn_una) {
+    if (psn_diff(packet.psn, r.psn_una) > 0) response_missing(qp, transport);
+    return;
+  }
+  const bool atomic = packet.opcode == RcOpcode::kAtomicAcknowledge;
+  const uint32_t index = static_cast<uint32_t>(psn_diff(packet.psn, entry.first_psn));
+  const uint64_t offset = uint64_t{index} * qp.mtu;
+  const uint32_t expected =
+      static_cast<uint32_t>(std::min<uint64_t>(entry.length - offset, qp.mtu));
+  if (!wqe_load(qp, r.entry_first, &r.rx_wqe, &r.rx_wqe_entry, &r.rx_wqe_valid) ||
+      atomic != r.rx_wqe.is_atomic() || (!atomic && packet.payload_size != expected)) {
+    qp_fail_send(qp, kSyndromeBadResponse, transport);
+    return;
+  }
+  const auto* data = atomic ? reinterpret_cast<const uint8_t*>(&packet.original) : packet.payload;
+  const uint32_t size = atomic ? sizeof packet.original : expected;
+  if (!parts_write(qp, r.rx_wqe.part, r.rx_wqe.part_count, atomic ? 0 : offset, data, size)) {
+    qp_fail_send(qp, kSyndromeLocalProtection, transport);
+    return;
+  }
+  r.psn_una = psn_add(packet.psn, 1);
+  advance(qp, r.psn_una, transport);
+  progress(r, transport);
+}
+
+void nak_received(Qp& qp, const Packet& packet, const Transport& transport) {
+  Requester& r = qp.requester;
+  const uint8_t type = packet.syndrome & kAethTypeMask;
+  const uint8_t value = packet.syndrome & kAethValueMask;
+  if (type != kAethRnr && type != kAethNak) return;  // reserved: as if it never came
+  if (!advance(qp, packet.psn, transport)) {
+    response_missing(qp, transport);
+    return;
+  }
+  if (r.entry_first == r.entry_end) return;
+  if (type == kAethRnr) {
+    if (qp.attr.rnr_retry != 7 && r.rnr_retries >= qp.attr.rnr_retry) {
+      qp_fail_send(qp, kSyndromeRnrRetryExceeded, transport);
+      return;
+    }
+    r.rnr_retries++;
+    r.rnr_until_ns = transport.now_ns + rnr_timer_ns(value);
+    rewind(qp);
+    return;
+  }
+  switch (value) {
+    case kNakSequence:
+      retry(qp, transport);
+      return;
+    case kNakInvalidRequest:
+      qp_fail_send(qp, kSyndromeRemoteInvalidRequest, transport);
+      return;
+    case kNakRemoteAccess:
+      qp_fail_send(qp, kSyndromeRemoteAccess, transport);
+      return;
+    case kNakRemoteOperation:
+      qp_fail_send(qp, kSyndromeRemoteOperation, transport);
+      return;
+    default:
+      return;  // reserved code: as if it never came
+  }
+}
+
+uint64_t ack_timeout_ns(const Qp& qp, const TransportTuning& tuning) {
+  if (qp.attr.timeout == 0) return UINT64_MAX;
+  return std::max(uint64_t{4096} << qp.attr.timeout, tuning.ack_timeout_min_ns);
+}
+
+}  // namespace
+
+bool requester_run(Qp& qp, const Transport& transport, uint32_t budget_bytes) {
+  Requester& r = qp.requester;
+  if (r.rnr_until_ns != 0) {
+    if (transport.now_ns < r.rnr_until_ns) return false;
+    r.rnr_until_ns = 0;
+    r.timer_start_ns = transport.now_ns;
+  }
+  bool any = false;
+  for (uint32_t bytes = 0; bytes < budget_bytes && qp.sends();) {
+    if (r.entry_tx == r.entry_end && (r.error != kSyndromeNone || !wqe_start(qp, transport))) break;
+    const bool failed = r.error != kSyndromeNone && r.entry_tx == r.error_entry;
+    if (r.entry(r.entry_tx).packets == 0 && !failed) {
+      r.entry_tx++;
+      advance(qp, r.psn_una, transport);
+      any = true;
+      continue;
+    }
+    if (!send_allowed(qp, transport)) break;
+    const Sent sent = packet_send(qp, transport);
+    if (!sent.done) break;
+    bytes += sent.bytes;
+    any = true;
+  }
+  any |= error_report(qp, transport);
+  if (qp.state == IBV_QPS_SQD && qp.drained_notify && r.entry_first == r.entry_end) {
+    qp.drained_notify = false;
+    qp_event(qp, IBV_EVENT_SQ_DRAINED);
+  }
+  return any;
+}
+
+void requester_response(Qp& qp, const Packet& packet, const Transport& transport) {
+  Requester& r = qp.requester;
+  if (!qp.sends()) return;
+  // Only what is outstanding can be answered; anything else is a ghost or a duplicate.
+  if (psn_diff(packet.psn, r.psn_una) < 0 || psn_diff(packet.psn, r.psn_sent) >= 0) return;
+  if (packet.opcode != RcOpcode::kAcknowledge) {
+    read_response(qp, packet, transport);
+  } else if ((packet.syndrome & kAethTypeMask) == 0) {
+    if (!advance(qp, psn_add(packet.psn, 1), transport)) response_missing(qp, transport);
+  } else {
+    nak_received(qp, packet, transport);
+  }
+  if (qp.sends()) error_report(qp, transport);
+}
+
+bool requester_timer(Qp& qp, const Transport& transport) {
+  Requester& r = qp.requester;
+  if (!qp.sends() || !r.outstanding() || r.rnr_until_ns != 0) return false;
+  const uint64_t timeout_ns = ack_timeout_ns(qp, transport.tuning);
+  if (timeout_ns == UINT64_MAX || transport.now_ns - r.timer_start_ns < timeout_ns) return false;
+  r.rewound = false;
+  retry(qp, transport);
+  return true;
+}
+
+uint64_t requester_deadline_ns(const Qp& qp, const TransportTuning& tuning) {
+  const Requester& r = qp.requester;
+  if (!qp.sends()) return UINT64_MAX;
+  if (r.rnr_until_ns != 0) return r.rnr_until_ns;
+  if (!r.outstanding()) return UINT64_MAX;
+  const uint64_t timeout_ns = ack_timeout_ns(qp, tuning);
+  return timeout_ns == UINT64_MAX ? UINT64_MAX : r.timer_start_ns + timeout_ns;
+}
+
+}  // namespace cxemu

@@ -1,0 +1,116 @@
+// The InfiniBand transport headers of reliable connections (IBA volume 1, chapter 9), as RoCEv2
+// carries them behind UDP: encoder and decoder. Knows no carrier and no queue pair. The ICRC is the
+// carrier's business, because it covers the IP and UDP headers too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cxemu {
+
+// BTH opcodes of the RC service.
+enum class RcOpcode : uint8_t {
+  kSendFirst = 0x00,
+  kSendMiddle = 0x01,
+  kSendLast = 0x02,
+  kSendLastImm = 0x03,
+  kSendOnly = 0x04,
+  kSendOnlyImm = 0x05,
+  kWriteFirst = 0x06,
+  kWriteMiddle = 0x07,
+  kWriteLast = 0x08,
+  kWriteLastImm = 0x09,
+  kWriteOnly = 0x0a,
+  kWriteOnlyImm = 0x0b,
+  kReadRequest = 0x0c,
+  kReadResponseFirst = 0x0d,
+  kReadResponseMiddle = 0x0e,
+  kReadResponseLast = 0x0f,
+  kReadResponseOnly = 0x10,
+  kAcknowledge = 0x11,
+  kAtomicAcknowledge = 0x12,
+  kCompareSwap = 0x13,
+  kFetchAdd = 0x14,
+};
+
+inline constexpr size_t kMaxHeader = 12 + 28 + 4;
+inline constexpr uint32_t kMaxMtu = 4096;
+inline constexpr size_t kMaxPacket = kMaxHeader + kMaxMtu + 3;
+
+// AETH syndromes (IBA 9.7.5.2.1 and following).
+inline constexpr uint8_t kAethAck = 0x1f;  // without credit limit
+inline constexpr uint8_t kAethRnr = 0x20;  // | timer code
+inline constexpr uint8_t kAethNak = 0x60;  // | NakCode
+inline constexpr uint8_t kAethTypeMask = 0x60;
+inline constexpr uint8_t kAethValueMask = 0x1f;
+
+enum NakCode : uint8_t {
+  kNakSequence = 0,
+  kNakInvalidRequest = 1,
+  kNakRemoteAccess = 2,
+  kNakRemoteOperation = 3,
+};
+
+struct Packet {
+  // BTH
+  RcOpcode opcode;
+  bool solicited = false;
+  bool ack_request = false;
+  uint32_t dest_qpn = 0;
+  uint32_t psn = 0;
+  // RETH, and address and key of AtomicETH
+  uint64_t remote_address = 0;
+  uint32_t rkey = 0;
+  uint32_t dma_length = 0;
+  // AtomicETH
+  uint64_t swap_or_add = 0, compare = 0;
+  // AETH
+  uint8_t syndrome = 0;
+  uint32_t msn = 0;
+  // AtomicAckETH
+  uint64_t original = 0;
+  // ImmDt, as it stands in memory
+  uint32_t imm_be = 0;
+  // Decoded packets only; points into the decoded buffer.
+  const uint8_t* payload = nullptr;
+  size_t payload_size = 0;
+};
+
+bool opcode_is_known(uint8_t opcode);
+bool opcode_is_response(RcOpcode opcode);
+bool opcode_starts_message(RcOpcode opcode);  // First, Only, READ and atomic requests
+bool opcode_ends_message(RcOpcode opcode);
+bool opcode_is_send(RcOpcode opcode);
+bool opcode_is_write(RcOpcode opcode);
+bool opcode_has_imm(RcOpcode opcode);
+bool opcode_has_reth(RcOpcode opcode);
+bool opcode_has_aeth(RcOpcode opcode);
+bool opcode_has_payload(RcOpcode opcode);
+
+// Bytes of all headers of a packet with this opcode.
+size_t header_size(RcOpcode opcode);
+// Bytes that make a payload a multiple of four.
+inline size_t pad_size(size_t payload_size) {
+  return (0 - payload_size) & 3;
+}
+
+// Writes the headers to `out` (kMaxHeader bytes are enough) and returns their size. The caller puts
+// `payload_size` bytes and pad_size() zero bytes behind them.
+size_t headers_encode(const Packet& packet, size_t payload_size, uint8_t* out);
+// False for anything that is not a well-formed RC packet.
+bool packet_decode(const uint8_t* data, size_t size, Packet* packet);
+
+// Packet sequence numbers have 24 bits and wrap.
+inline constexpr uint32_t kPsnMask = 0xffffff;
+inline uint32_t psn_add(uint32_t psn, uint32_t n) {
+  return (psn + n) & kPsnMask;
+}
+// a - b as a signed distance.
+inline int32_t psn_diff(uint32_t a, uint32_t b) {
+  return static_cast<int32_t>((a - b) << 8) >> 8;
+}
+
+// RNR timer codes (IBA table 45) in nanoseconds.
+uint64_t rnr_timer_ns(uint8_t code);
+
+}  // namespace cxemu

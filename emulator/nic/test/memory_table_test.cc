@@ -1,0 +1,90 @@
+// Registered memory: what is found, what is refused, and that old keys stay dead.
+#include "nic/memory_table.h"
+
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <set>
+#include <vector>
+
+namespace cxemu {
+namespace {
+
+constexpr uint32_t kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
+class MemoryTableTest : public ::testing::Test {
+ protected:
+  uint32_t add(uint64_t length = 100, uint32_t access = kAll) {
+    uint32_t key = 0;
+    EXPECT_EQ(table_.add(1, start(), length, kIova, access, &key), 0);
+    return key;
+  }
+  uint64_t start() const { return reinterpret_cast<uint64_t>(bytes_.data()); }
+
+  static constexpr uint64_t kIova = 0x10000;
+  MemoryTable table_;
+  std::vector<uint8_t> bytes_ = std::vector<uint8_t>(100);
+};
+
+TEST_F(MemoryTableTest, RangeIsExact) {
+  const uint32_t key = add();
+  EXPECT_EQ(table_.find(key, 1, kIova, 100, 0), bytes_.data());
+  EXPECT_EQ(table_.find(key, 1, kIova + 99, 1, 0), bytes_.data() + 99);
+  EXPECT_EQ(table_.find(key, 1, kIova + 99, 2, 0), nullptr);
+  EXPECT_EQ(table_.find(key, 1, kIova - 1, 1, 0), nullptr);
+  EXPECT_EQ(table_.find(key, 1, kIova + 100, 1, 0), nullptr);
+  EXPECT_EQ(table_.find(key, 1, kIova, 101, 0), nullptr);
+  EXPECT_EQ(table_.find(key, 1, UINT64_MAX, 2, 0), nullptr) << "address overflow";
+  EXPECT_EQ(table_.find(key, 1, kIova + 1, UINT64_MAX, 0), nullptr) << "length overflow";
+}
+
+TEST_F(MemoryTableTest, KeyDomainAndRightsMustMatch) {
+  const uint32_t key = add();
+  EXPECT_EQ(table_.find(key, 2, kIova, 1, 0), nullptr);
+  EXPECT_EQ(table_.find(key + 1, 1, kIova, 1, 0), nullptr);
+  EXPECT_EQ(table_.find(0, 1, kIova, 1, 0), nullptr);
+  EXPECT_EQ(table_.find(0xffffffff, 1, kIova, 1, 0), nullptr);
+  EXPECT_EQ(table_.find(key, 1, kIova, 1, IBV_ACCESS_REMOTE_READ), nullptr);
+  EXPECT_NE(table_.find(key, 1, kIova, 1, IBV_ACCESS_REMOTE_WRITE), nullptr);
+}
+
+TEST_F(MemoryTableTest, EmptyAccessIsNeverChecked) {
+  EXPECT_NE(table_.find(0x777700, 9, 0, 0, IBV_ACCESS_REMOTE_WRITE), nullptr);
+}
+
+TEST_F(MemoryTableTest, RemovedKeyIsDead) {
+  const uint32_t key = add();
+  EXPECT_EQ(table_.remove(key), 0);
+  EXPECT_EQ(table_.find(key, 1, kIova, 1, 0), nullptr);
+  EXPECT_EQ(table_.remove(key), EINVAL);
+  EXPECT_EQ(table_.remove(0x100), EINVAL);
+}
+
+TEST_F(MemoryTableTest, KeysAreNotReusedSoonAndNeverEndLists) {
+  std::set<uint32_t> seen;
+  for (int i = 0; i < 10'000; i++) {
+    const uint32_t key = add();
+    EXPECT_NE(key, 0x100u);
+    EXPECT_NE(key, 0u);
+    EXPECT_TRUE(seen.insert(key).second) << key;
+    EXPECT_EQ(table_.remove(key), 0);
+  }
+}
+
+TEST_F(MemoryTableTest, RefusesWhatTheKernelRefuses) {
+  uint32_t key = 0;
+  EXPECT_EQ(table_.add(1, start(), 1, 0, IBV_ACCESS_REMOTE_WRITE, &key), EINVAL);
+  EXPECT_EQ(table_.add(1, start(), 1, 0, IBV_ACCESS_REMOTE_ATOMIC, &key), EINVAL);
+  EXPECT_EQ(table_.add(1, start(), 1, 0, IBV_ACCESS_ON_DEMAND, &key), EOPNOTSUPP);
+  EXPECT_EQ(table_.add(1, UINT64_MAX - 5, 10, 0, 0, &key), EINVAL);
+  EXPECT_EQ(table_.add(1, start(), 10, 0, IBV_ACCESS_RELAXED_ORDERING, &key), 0);
+  void* hole = mmap(nullptr, 1 << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(hole, MAP_FAILED);
+  munmap(hole, 1 << 16);
+  EXPECT_EQ(table_.add(1, reinterpret_cast<uint64_t>(hole), 1 << 16, 0, 0, &key), EFAULT);
+}
+
+}  // namespace
+}  // namespace cxemu

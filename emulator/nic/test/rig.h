@@ -1,0 +1,217 @@
+// What the NIC model's tests share: two or more emulated processes in one, in virtual time, over an
+// in-memory wire that can lose, double and reorder packets by a seed, and an application side that
+// lays out rings and reads completions the way libmlx5 does.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "nic/engine_core.h"
+
+namespace cxemu::test {
+
+class VirtualClock final : public Clock {
+ public:
+  uint64_t now_ns() override { return now_ns_; }
+  void advance(uint64_t ns) { now_ns_ += ns; }
+
+ private:
+  uint64_t now_ns_ = 5'000'000'000;
+};
+
+// Connects the carriers of all processes of a test.
+class MemoryNet {
+ public:
+  struct Frame {
+    uint32_t src, dst;
+    std::vector<uint8_t> packet;
+  };
+  // Decides for one packet: how many copies arrive (0: lost).
+  using Filter = std::function<int(const Packet&)>;
+
+  explicit MemoryNet(uint64_t seed) : random_(seed) {}
+  std::unique_ptr<Carrier> carrier(int slot);
+
+  double loss = 0, duplication = 0, reordering = 0;  // probability per packet
+  Filter filter;                                     // asked first, if set
+  size_t room = 1 << 20;  // packets on the way to one process before back-pressure
+  uint64_t carried = 0;
+
+ private:
+  class Port;
+  void send(int slot, Frame frame);
+  bool chance(double probability);
+
+  std::mt19937_64 random_;
+  std::vector<std::deque<Frame>> queues_{kMaxProcesses + 1};
+};
+
+class Events final : public EventSink {
+ public:
+  void completion(uint64_t cq, int) override { completions.push_back(cq); }
+  void async_event(ibv_event_type type, uint64_t element) override {
+    async.push_back({type, element});
+  }
+
+  struct Async {
+    ibv_event_type type;
+    uint64_t element;
+    bool operator==(const Async&) const = default;
+  };
+  std::vector<uint64_t> completions;
+  std::vector<Async> async;
+};
+
+struct Completion {
+  CqeOpcode opcode;
+  uint8_t syndrome, vendor, wqe_opcode;
+  uint16_t wqe_counter;
+  uint32_t qpn, uidx, byte_count, imm_be;
+  bool operator==(const Completion&) const = default;
+};
+
+// The application's end of a completion queue.
+class TestCq {
+ public:
+  TestCq(Nic& nic, EventSink& sink, uint32_t cqe_count = 4096, int channel = -1,
+         uint32_t cqe_size = 64);
+  std::optional<Completion> poll();
+  std::vector<Completion> drain();
+  void arm(bool solicited_only);
+  // As the library does when it has taken the event.
+  void event_taken() { arm_sn_++; }
+
+  Cq* cq = nullptr;
+  static constexpr uint64_t kUserHandle = 0xc0ffee;
+
+ private:
+  std::vector<uint8_t> buffer_;
+  alignas(8) volatile uint32_t db_[2] = {};
+  uint32_t count_, size_;
+  uint32_t consumer_ = 0;
+  uint32_t arm_sn_ = 0;
+};
+
+struct Sge {
+  const void* address;
+  uint32_t length;
+  uint32_t lkey;
+};
+
+struct SendWr {
+  uint8_t opcode = kWqeSend;
+  std::vector<Sge> sges;
+  bool signaled = true;
+  bool solicited = false;
+  bool fence = false;
+  bool inline_data = false;
+  uint64_t remote_address = 0;
+  uint32_t rkey = 0;
+  uint32_t imm_be = 0;
+  uint64_t swap_or_add = 0, compare = 0;
+};
+
+struct QpOptions {
+  uint32_t sq_blocks = 256;
+  uint32_t rq_wqes = 256;
+  uint32_t pd = 1;
+};
+
+// The application's end of a queue pair.
+class TestQp {
+ public:
+  TestQp(Nic& nic, EventSink& sink, TestCq& send_cq, TestCq& recv_cq,
+         const QpOptions& options = {});
+
+  // Writes the WQE and rings the doorbell; returns the WQE's first block.
+  uint16_t post_send(const SendWr& wr);
+  void post_recv(const std::vector<Sge>& sges);
+  // For malformed entries.
+  uint8_t* block(uint16_t index) { return sq_.data() + (index % options_.sq_blocks) * 64; }
+  void ring_send(uint16_t producer) { db_[1] = htobe32(producer); }
+  void reset_indices();
+
+  int modify(const ibv_qp_attr& to, int mask) { return nic.qp_modify(qp, to, mask); }
+  int to_init(uint32_t access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                IBV_ACCESS_REMOTE_ATOMIC);
+  int to_state(ibv_qp_state state);
+  ibv_qp_attr query() const;
+  uint32_t number() const { return nic.qp_number(qp); }
+  uint16_t producer() const { return sq_next_; }
+
+  Nic& nic;
+  Qp* qp = nullptr;
+  // Used by connect(), may be changed before.
+  ibv_qp_attr attr = {};
+  static constexpr uint64_t kUserHandle = 0xabcd;
+  static constexpr uint32_t kUidx = 0x77;
+
+ private:
+  QpOptions options_;
+  std::vector<uint8_t> sq_, rq_;
+  alignas(8) volatile uint32_t db_[2] = {};
+  uint16_t sq_next_ = 0, rq_next_ = 0;
+};
+
+// One process on one host with its first NIC (and more by nic_open).
+struct Process {
+  Process(FabricFile& fabric, MemoryNet& net, Clock& clock, int slot, FabricNic& nic,
+          const EngineTuning& tuning);
+
+  Events events;
+  std::unique_ptr<Carrier> carrier;
+  EngineCore core;
+  FabricNic& fabric_nic;
+  std::unique_ptr<Nic> nic;
+};
+
+// Memory registered on a NIC.
+struct TestMr {
+  TestMr(Nic& nic, size_t size,
+         uint32_t access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                           IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+         uint32_t pd = 1);
+  std::vector<uint8_t> bytes;
+  uint32_t key = 0;
+  uint64_t address() const { return reinterpret_cast<uint64_t>(bytes.data()); }
+  Sge sge(size_t offset, uint32_t length) const { return {bytes.data() + offset, length, key}; }
+};
+
+// Two processes on two hosts, one NIC each.
+class Rig {
+ public:
+  explicit Rig(uint64_t seed = 1, const EngineTuning& tuning = tuning_default());
+  static EngineTuning tuning_default();
+
+  // Brings both to RTS with what their `attr` members say.
+  void connect(TestQp& a, TestQp& b);
+  // One pass of everybody, then `step_ns` of time.
+  void step(uint64_t step_ns = 1000);
+  // Steps until done() or the limit; whether done() came true.
+  bool run_until(const std::function<bool()>& done, uint64_t limit_ns = 10'000'000'000,
+                 uint64_t step_ns = 1000);
+  void run_for(uint64_t ns, uint64_t step_ns = 1000);
+  void fault_set(FabricNic& nic, uint32_t faults);
+
+  std::unique_ptr<FabricFile> fabric;
+  VirtualClock clock;
+  MemoryNet net;
+  Process a, b;
+};
+
+// A connected pair of QPs with a CQ each.
+struct Pair {
+  explicit Pair(Rig& rig, uint32_t mtu = 1024, const QpOptions& options = {},
+                const std::function<void(TestQp&, TestQp&)>& prepare = {});
+  TestCq a_cq, b_cq;
+  TestQp a, b;
+};
+
+}  // namespace cxemu::test

@@ -1,0 +1,77 @@
+// The reliable-connected transport (IBA volume 1, chapter 9): what its two halves offer to the
+// engine, and what they get from it.
+#pragma once
+
+#include <cstdint>
+
+#include "nic/qp.h"
+#include "nic/roce.h"
+#include "nic/wire.h"
+
+namespace cxemu {
+
+struct TransportTuning {
+  // ConnectX raises short ACK timeouts to a minimum of its own as well. Here it also keeps a peer
+  // that waits for a core from looking dead.
+  uint64_t ack_timeout_min_ns = 4'000'000;
+  // Unacknowledged packets of one QP. A NIC has no such limit, but it need not gather the packets
+  // of megabytes in memory either.
+  uint32_t window_packets = 2048;
+  // A long message asks for an ACK every so many packets.
+  uint32_t ack_request_packets = 32;
+};
+
+// What a pass of the engine hands to every QP.
+struct Transport {
+  Wire& wire;
+  const TransportTuning& tuning;
+  uint64_t now_ns;   // the engine's time, which stands still while the engine cannot run
+  uint64_t wall_ns;  // for timestamps and delays
+};
+
+// Requester.
+
+// Sends up to about `budget_bytes`, starting new WQEs as the doorbell allows. Returns whether
+// anything was done.
+bool requester_run(Qp& qp, const Transport& transport, uint32_t budget_bytes);
+void requester_response(Qp& qp, const Packet& packet, const Transport& transport);
+// Acts when the deadline has passed. To be called only when no packet is waiting to be received.
+bool requester_timer(Qp& qp, const Transport& transport);
+// When requester_timer or requester_run has to be called at the latest; UINT64_MAX: never.
+uint64_t requester_deadline_ns(const Qp& qp, const TransportTuning& tuning);
+
+// Responder.
+
+void responder_request(Qp& qp, const Packet& packet, const Transport& transport);
+// Sends responses and the pending ACK or NAK. Returns whether anything was done.
+bool responder_run(Qp& qp, const Transport& transport, uint32_t budget_bytes);
+bool responder_idle(const Qp& qp);
+
+// Errors.
+
+// Completes the oldest WQE with an error and moves the QP to ERR.
+void qp_fail_send(Qp& qp, Syndrome syndrome, const Transport& transport);
+// Moves to ERR because the application says so.
+void qp_stop(Qp& qp);
+// Moves to ERR for a reason that has no WQE; `event` tells the host (0: nothing).
+void qp_fail(Qp& qp, int event);
+// Completes up to `max` of the WQEs of a QP in ERR, also of those posted later, with flush errors.
+bool qp_flush(Qp& qp, const Transport& transport, uint32_t max);
+void qp_event(Qp& qp, ibv_event_type type);
+
+// Completions.
+void send_complete(Qp& qp, const SendEntry& entry, Syndrome syndrome, const Transport& transport);
+void recv_complete(Qp& qp, Cqe cqe, const Transport& transport);
+
+// Copies between a message and the memory of its parts. False: a part is not accessible.
+bool parts_read(const Qp& qp, const DataPart* parts, uint32_t count, uint64_t offset, uint32_t size,
+                uint8_t* to);
+bool parts_write(const Qp& qp, const DataPart* parts, uint32_t count, uint64_t offset,
+                 const uint8_t* from, uint32_t size);
+// Every part of the WQE is accessible in full.
+bool parts_check(const Qp& qp, const DataPart* parts, uint32_t count, uint32_t access);
+// Stores a packet's bytes in increasing order, the last one visibly after the others: programs
+// wait for it in memory.
+void place(uint8_t* to, const uint8_t* from, size_t size);
+
+}  // namespace cxemu

@@ -1,0 +1,153 @@
+// Decoder of work queue entries.
+#include "nic/wqe.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "nic/mlx5_layout.h"
+
+namespace cxemu {
+
+namespace {
+
+// A segment of the WQE; the ring is a multiple of the segment size, so it never wraps inside one.
+template <typename Segment>
+Segment segment_at(const SendRing& ring, uint64_t offset) {
+  Segment segment;
+  memcpy(&segment, ring.buffer + (offset & (ring.bytes() - 1)), sizeof segment);
+  return segment;
+}
+
+bool opcode_supported(uint8_t opcode) {
+  switch (opcode) {
+    case kWqeNop:
+    case kWqeWrite:
+    case kWqeWriteImm:
+    case kWqeSend:
+    case kWqeSendImm:
+    case kWqeRead:
+    case kWqeCompareSwap:
+    case kWqeFetchAdd:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool opcode_has_remote(uint8_t opcode) {
+  return opcode != kWqeNop && opcode != kWqeSend && opcode != kWqeSendImm;
+}
+
+// Data segments and inline data from `at` to `end`, both offsets in the ring that do not wrap.
+bool parts_decode(const SendRing& ring, uint64_t at, uint64_t end, SendWqe* wqe) {
+  while (at < end) {
+    if (wqe->part_count == kMaxParts) return false;
+    DataPart& part = wqe->part[wqe->part_count++];
+    const auto segment = segment_at<DataSegment>(ring, at);
+    const uint32_t byte_count = be32toh(segment.byte_count);
+    if ((byte_count & kInlineFlag) != 0) {
+      const uint32_t length = byte_count & ~kInlineFlag;
+      const uint64_t step = (uint64_t{length} + 4 + kSegmentSize - 1) & ~uint64_t{kSegmentSize - 1};
+      if (step > end - at) return false;
+      part = {.address = at + 4, .length = length, .lkey = 0, .is_inline = true};
+      at += step;
+    } else {
+      part = {.address = be64toh(segment.address),
+              .length = byte_count != 0 ? byte_count : 1u << 31,
+              .lkey = be32toh(segment.lkey),
+              .is_inline = false};
+      at += kSegmentSize;
+    }
+    wqe->length += part.length;
+  }
+  return wqe->length <= kMaxMessage;
+}
+
+}  // namespace
+
+bool SendWqe::is_atomic() const {
+  return opcode == kWqeCompareSwap || opcode == kWqeFetchAdd;
+}
+
+bool SendWqe::is_read_or_atomic() const {
+  return opcode == kWqeRead || is_atomic();
+}
+
+WqeError send_wqe_decode(const SendRing& ring, uint16_t index, uint32_t posted, SendWqe* wqe) {
+  const uint64_t start = uint64_t{index & (ring.block_count - 1)} * kSendBlockSize;
+  const auto ctrl = segment_at<CtrlSegment>(ring, start);
+  const uint32_t head = be32toh(ctrl.opmod_idx_opcode);
+  const uint32_t segments = be32toh(ctrl.qpn_ds) & 0x3f;
+
+  wqe->opcode = static_cast<uint8_t>(head);
+  wqe->index = index;
+  wqe->blocks = 0;
+  wqe->signaled = (ctrl.fm_ce_se & 0xc) >= kCtrlCompletionAlways;
+  wqe->solicited = (ctrl.fm_ce_se & kCtrlSolicited) != 0;
+  wqe->fence_reads = (ctrl.fm_ce_se >> kCtrlFenceShift) >= kFenceReads;
+  wqe->imm_be = ctrl.imm;
+  wqe->part_count = 0;
+  wqe->length = 0;
+
+  const uint32_t blocks = (segments * kSegmentSize + kSendBlockSize - 1) / kSendBlockSize;
+  if (blocks == 0 || blocks > posted) return WqeError::kBadLength;
+  if (static_cast<uint16_t>(head >> 8) != index) return WqeError::kBadIndex;
+  wqe->blocks = static_cast<uint16_t>(blocks);
+  if (!opcode_supported(wqe->opcode)) return WqeError::kBadOpcode;
+  if (wqe->opcode == kWqeNop) return WqeError::kNone;
+
+  uint64_t at = start + kSegmentSize;
+  const uint64_t end = start + segments * kSegmentSize;
+  if (opcode_has_remote(wqe->opcode)) {
+    if (at >= end) return WqeError::kBadSegments;
+    const auto remote = segment_at<RemoteSegment>(ring, at);
+    wqe->remote_address = be64toh(remote.address);
+    wqe->rkey = be32toh(remote.rkey);
+    at += kSegmentSize;
+  }
+  if (wqe->is_atomic()) {
+    if (at >= end) return WqeError::kBadSegments;
+    const auto atomic = segment_at<AtomicSegment>(ring, at);
+    wqe->swap_or_add = be64toh(atomic.swap_or_add);
+    wqe->compare = be64toh(atomic.compare);
+    at += kSegmentSize;
+  }
+  if (!parts_decode(ring, at, end, wqe)) return WqeError::kBadSegments;
+  if (wqe->is_atomic() && wqe->length != sizeof(uint64_t)) return WqeError::kBadSegments;
+  const std::span parts(wqe->part, wqe->part_count);
+  const auto is_inline = [](const DataPart& part) { return part.is_inline; };
+  if (wqe->is_read_or_atomic() && std::any_of(parts.begin(), parts.end(), is_inline)) {
+    return WqeError::kBadSegments;
+  }
+  return WqeError::kNone;
+}
+
+void ring_copy(const SendRing& ring, uint64_t offset, void* to, uint32_t size) {
+  const uint32_t begin = static_cast<uint32_t>(offset & (ring.bytes() - 1));
+  const uint32_t first = std::min(size, ring.bytes() - begin);
+  memcpy(to, ring.buffer + begin, first);
+  memcpy(static_cast<uint8_t*>(to) + first, ring.buffer, size - first);
+}
+
+void recv_wqe_decode(const RecvRing& ring, uint16_t index, RecvWqe* wqe) {
+  const uint8_t* at = ring.buffer + (size_t{index & (ring.wqe_count - 1)} << ring.wqe_shift);
+  const uint32_t room = std::min<uint32_t>((1u << ring.wqe_shift) / kSegmentSize, kMaxParts);
+  wqe->index = index;
+  wqe->part_count = 0;
+  wqe->length = 0;
+  for (uint32_t i = 0; i < room; i++) {
+    DataSegment segment;
+    memcpy(&segment, at + i * kSegmentSize, sizeof segment);
+    if (be32toh(segment.lkey) == kListEndKey) break;
+    const uint32_t byte_count = be32toh(segment.byte_count);
+    DataPart& part = wqe->part[wqe->part_count++];
+    part = {.address = be64toh(segment.address),
+            .length = byte_count != 0 ? byte_count : 1u << 31,
+            .lkey = be32toh(segment.lkey),
+            .is_inline = false};
+    wqe->length += part.length;
+  }
+}
+
+}  // namespace cxemu

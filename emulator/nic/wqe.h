@@ -1,0 +1,75 @@
+// Decoder of work queue entries. They lie in memory that the application writes, so no length or
+// count in them is trusted: whatever the ring holds, decoding stays inside the ring and the result
+// inside its array.
+#pragma once
+
+#include <cstdint>
+
+namespace cxemu {
+
+// A part of a message in local memory, or of inline data in the send ring.
+struct DataPart {
+  uint64_t address;  // inline: offset in the ring, from where the data may wrap
+  uint32_t length;
+  uint32_t lkey;
+  bool is_inline;
+};
+
+inline constexpr uint32_t kMaxParts = 64;          // a WQE has at most 63 segments
+inline constexpr uint64_t kMaxMessage = 1u << 31;  // IBA 9.4.2
+
+struct SendRing {
+  const uint8_t* buffer;
+  uint32_t block_count;  // power of two
+
+  uint32_t bytes() const { return block_count * 64; }
+};
+
+struct SendWqe {
+  uint8_t opcode;
+  bool signaled, solicited, fence_reads;
+  uint16_t index;   // of the first block, as the ring counts
+  uint16_t blocks;  // length in blocks
+  uint32_t imm_be;
+  uint64_t remote_address;
+  uint32_t rkey;
+  uint64_t swap_or_add, compare;
+  uint32_t part_count;
+  uint64_t length;  // of all parts
+  DataPart part[kMaxParts];
+
+  bool is_read_or_atomic() const;
+  bool is_atomic() const;
+};
+
+enum class WqeError {
+  kNone,
+  kBadLength,    // the length field is 0 or beyond what was posted: the next WQE cannot be found
+  kBadIndex,     // this is not the WQE that was announced; likewise
+  kBadOpcode,    // not supported by this device
+  kBadSegments,  // segments do not fit the WQE, or the message is too long
+};
+
+// Decodes the WQE at block `index`, of which `posted` blocks (at most the ring's) were announced.
+// On error `wqe` still has index, opcode, signaled, and blocks (0 when unknown).
+WqeError send_wqe_decode(const SendRing&, uint16_t index, uint32_t posted, SendWqe* wqe);
+
+// Copies `size` bytes from `offset` of the ring, round its end.
+void ring_copy(const SendRing&, uint64_t offset, void* to, uint32_t size);
+
+struct RecvRing {
+  const uint8_t* buffer;
+  uint32_t wqe_count;  // power of two
+  uint32_t wqe_shift;  // log2 of one WQE's size
+};
+
+struct RecvWqe {
+  uint16_t index;
+  uint32_t part_count;
+  uint64_t length;
+  DataPart part[kMaxParts];
+};
+
+void recv_wqe_decode(const RecvRing&, uint16_t index, RecvWqe* wqe);
+
+}  // namespace cxemu
