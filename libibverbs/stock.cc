@@ -97,9 +97,10 @@ __attribute__((constructor(101))) void stock_bind() noexcept {
   dlerror();
 }
 
+// The provider reads the whole configuration. This one promise holds even if it could not.
 void layer_decide() {
-  const char* disable = getenv("SHIFT_DISABLE");
-  if (disable != nullptr && *disable != '\0' && strcmp(disable, "0") != 0) return;
+  const char* disable = secure_getenv("SHIFT_DISABLE");
+  if (disable != nullptr && strcmp(disable, "1") == 0) return;
   layer_on = shift::ops::init(shift::front::stock);
 }
 

@@ -1,0 +1,142 @@
+// shift-run: runs a command with the layer in front of the system's libibverbs.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "front_dir.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// As a shell reports a command that it cannot run.
+constexpr int kExitUsage = 125;
+constexpr int kExitNotExecutable = 126;
+constexpr int kExitNotFound = 127;
+
+struct Options {
+  std::string log;
+  std::string events;
+  std::string pairs;
+  bool disable = false;
+  std::vector<std::string> command;
+};
+
+[[noreturn]] void fail(int status, const std::string& message) {
+  std::cerr << "shift-run: " << message << '\n';
+  exit(status);
+}
+
+// CLI11 knows nothing of the words it leaves to us.
+class Formatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: shift-run [OPTIONS] [--] CMD [ARGS...]\n";
+  }
+};
+
+std::string check_pairs(const std::string& list) {
+  static const std::regex kList(R"([^=,\s]+=[^=,\s]+(,[^=,\s]+=[^=,\s]+)*)");
+  return std::regex_match(list, kList) ? "" : "expected DEVICE=DEVICE[,DEVICE=DEVICE...]";
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  CLI::App app("Runs CMD with SHIFT between it and the system's RDMA verbs library.", "shift-run");
+  app.formatter(std::make_shared<Formatter>());
+  app.footer("Configuration: SHIFT_* variables and /etc/shift.conf; see shift-run(1).");
+  app.set_version_flag("--version", "shift-run " SHIFT_VERSION);
+  app.add_option("--log", options.log, "Log level (SHIFT_LOG)")
+      ->type_name("LEVEL")
+      ->check(CLI::IsMember({"error", "warn", "info", "debug"}));
+  app.add_option("--events", options.events, "Append event records to FILE (SHIFT_EVENTS)")
+      ->type_name("FILE");
+  app.add_option("--pairs", options.pairs,
+                 "Which device backs which, as mlx5_0=mlx5_1,... (SHIFT_PAIRS)")
+      ->type_name("LIST")
+      ->check(CLI::Validator(check_pairs, "", "pairs"));
+  app.add_flag("--disable", options.disable, "Load the layer, but leave it off (SHIFT_DISABLE)");
+  // The first word that is no option of ours begins the command; the rest is not ours to read.
+  app.prefix_command();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    exit(app.exit(error) == 0 ? 0 : kExitUsage);
+  }
+  options.command = app.remaining();
+  if (!options.command.empty() && options.command.front() == "--") {
+    options.command.erase(options.command.begin());
+  } else if (!options.command.empty() && options.command.front().starts_with('-')) {
+    fail(kExitUsage, options.command.front() + ": unknown option; see shift-run --help");
+  }
+  if (options.command.empty()) fail(kExitUsage, "no command given; see shift-run --help");
+  return options;
+}
+
+void set_variable(const char* name, const std::string& value) {
+  if (!value.empty()) setenv(name, value.c_str(), 1);
+}
+
+// Puts `entry` first in a colon-separated variable.
+void put_first(const char* name, const std::string& entry) {
+  const char* old = getenv(name);
+  const std::string rest = old != nullptr && *old != '\0' ? std::string(":") + old : "";
+  setenv(name, (entry + rest).c_str(), 1);
+}
+
+// The dynamic linker drops LD_LIBRARY_PATH for programs that gain privileges: the command would
+// run, without the layer and without a word.
+void warn_if_privileged(const std::string& command) {
+  if (command.find('/') == std::string::npos) return;
+  struct stat status = {};
+  if (stat(command.c_str(), &status) != 0) return;
+  const bool other_user = (status.st_mode & S_ISUID) != 0 && status.st_uid != geteuid();
+  const bool other_group = (status.st_mode & S_ISGID) != 0 && status.st_gid != getegid();
+  if (other_user || other_group) {
+    std::cerr << "shift-run: warning: " << command
+              << " is set-user-ID or set-group-ID: the layer cannot be loaded into it\n";
+  }
+}
+
+[[noreturn]] void execute(const std::vector<std::string>& command) {
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
+  const int error = errno;
+  fail(error == ENOENT ? kExitNotFound : kExitNotExecutable,
+       command.front() + ": " + (error == ENOENT ? "command not found" : strerror(error)));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options options = parse(argc, argv);
+  const auto candidates = shift::run::front_candidates(fs::read_symlink("/proc/self/exe"));
+  const auto front = shift::run::front_find(candidates);
+  if (!front) {
+    std::string searched;
+    for (const fs::path& dir : candidates) searched += "\n  " + dir.string();
+    fail(kExitUsage, "SHIFT's libibverbs.so.1 is in none of:" + searched);
+  }
+  put_first("LD_LIBRARY_PATH", front->string());
+  const std::string sanitizer = SHIFT_SANITIZER_RUNTIME;
+  if (!sanitizer.empty()) put_first("LD_PRELOAD", sanitizer);
+  set_variable("SHIFT_LOG", options.log);
+  // The command may change its folder before it writes.
+  if (!options.events.empty()) set_variable("SHIFT_EVENTS", fs::absolute(options.events).string());
+  set_variable("SHIFT_PAIRS", options.pairs);
+  if (options.disable) setenv("SHIFT_DISABLE", "1", 1);
+  warn_if_privileged(options.command.front());
+  execute(options.command);
+}

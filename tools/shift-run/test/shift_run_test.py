@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""shift-run: what the command finds in its environment, and what is refused before it runs."""
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SHOW = [sys.executable, "-c", "import json, os, sys; print(json.dumps([dict(os.environ), sys.argv]))"]
+
+
+class Runner:
+    def __init__(self, program):
+        self.program = str(program)
+
+    def run(self, *words, cwd=None, **variables):
+        env = {k: v for k, v in os.environ.items()
+               if not k.startswith(("SHIFT_", "LD_"))} | variables
+        return subprocess.run([self.program, *words], env=env, cwd=cwd, capture_output=True,
+                              text=True, timeout=30)
+
+    def environment(self, *words, **kwargs):
+        result = self.run(*words, **kwargs)
+        assert result.returncode == 0, result
+        assert result.stderr == "", result
+        return json.loads(result.stdout)
+
+
+def command_gets_the_front_first(runner, args):
+    env, _ = runner.environment("--", *SHOW)
+    front_dir = str(args.front.parent.resolve())
+    assert pathlib.Path(env["LD_LIBRARY_PATH"]).resolve() == pathlib.Path(front_dir), env
+    env, _ = runner.environment("--", *SHOW, LD_LIBRARY_PATH="/a:/b", LD_PRELOAD="")
+    assert env["LD_LIBRARY_PATH"].endswith(":/a:/b"), env
+    assert env.get("LD_PRELOAD", "") == args.sanitizer, env
+    assert not [key for key in env if key.startswith("SHIFT_")], env
+
+
+def options_become_variables(runner, args):
+    with tempfile.TemporaryDirectory() as folder:
+        env, _ = runner.environment("--log", "debug", "--events", "e.log", "--pairs",
+                                    "mlx5_0=mlx5_1,a=b", "--disable", "--", *SHOW, cwd=folder,
+                                    SHIFT_LOG="error")
+        assert env["SHIFT_EVENTS"] == os.path.join(os.path.realpath(folder), "e.log"), env
+    assert (env["SHIFT_LOG"], env["SHIFT_PAIRS"], env["SHIFT_DISABLE"]) == (
+        "debug", "mlx5_0=mlx5_1,a=b", "1"), env
+
+
+def command_keeps_its_words(runner, args):
+    words = ["--log", "info", "", "two words", "--", "-x", "--help"]
+    for separator in (["--"], []):
+        _, argv = runner.environment(*separator, *SHOW, *words)
+        assert argv[1:] == words, argv
+
+
+def status_is_the_commands(runner, args):
+    assert runner.run("--", "sh", "-c", "exit 7").returncode == 7
+    killed = runner.run("--", "sh", "-c", "kill -9 $$")
+    assert killed.returncode == -9, killed
+
+
+def mistakes_are_named(runner, args):
+    for words, status, text in [
+            ((), 125, "no command"),
+            (("--",), 125, "no command"),
+            (("--bogus", "true"), 125, "--bogus"),
+            (("--log", "loud", "true"), 125, "loud"),
+            (("--pairs", "mlx5_0", "true"), 125, "DEVICE=DEVICE"),
+            (("--", "no-such-command-here"), 127, "no-such-command-here: command not found"),
+            (("--", "/"), 126, "/: Permission denied")]:
+        result = runner.run(*words)
+        assert result.returncode == status and text in result.stderr, (words, result)
+
+
+def missing_front_is_an_error(runner, args):
+    with tempfile.TemporaryDirectory() as folder:
+        binary = pathlib.Path(folder, "bin", "shift-run")
+        binary.parent.mkdir()
+        shutil.copy(runner.program, binary)
+        copied = Runner(binary)
+        library = pathlib.Path(folder, "lib", "libibverbs.so.1")
+        library.parent.mkdir()
+        library.write_bytes(b"\x7fELF some other libibverbs")
+        result = copied.run("--", "true")
+        if result.returncode == 0:
+            print("left out: a front is installed on this machine")
+            return
+        assert result.returncode == 125 and "libibverbs.so.1" in result.stderr, result
+        shutil.copy(args.front, library)
+        env, _ = copied.environment("--", *SHOW)
+        assert pathlib.Path(env["LD_LIBRARY_PATH"]) == library.parent.resolve(), env
+
+
+def help_and_manual_agree(runner, args):
+    result = runner.run("--help")
+    assert result.returncode == 0, result
+    manual = args.man.read_text().replace("\\", "")
+    options = set(re.findall(r"--[a-z]+", result.stdout))
+    assert {"--log", "--events", "--pairs", "--disable", "--version"} <= options, result.stdout
+    for option in options:
+        assert option in manual, f"{option} is not in the manual page"
+    assert re.fullmatch(r"shift-run \d+\.\d+\.\d+\n", runner.run("--version").stdout)
+
+
+def programs_run_through_the_front(runner, args):
+    for program in ("ibv_devices", "ibv_devinfo"):
+        if shutil.which(program) is None:
+            print("not installed, left out:", program)
+            continue
+        path = shutil.which(program)
+        out = runner.run("--", "ldd", path).stdout
+        assert str(args.front.parent) in out, out
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("shift-run", "front", "man"):
+        parser.add_argument("--" + name, type=pathlib.Path, required=True)
+    parser.add_argument("--sanitizer", default="")
+    args = parser.parse_args()
+    runner = Runner(args.shift_run)
+    for case in (command_gets_the_front_first, options_become_variables, command_keeps_its_words,
+                 status_is_the_commands, mistakes_are_named, missing_front_is_an_error,
+                 help_and_manual_agree, programs_run_through_the_front):
+        case(runner, args)
+        print("ok:", case.__name__)
+
+
+if __name__ == "__main__":
+    main()
