@@ -1,0 +1,369 @@
+// Objects: handles of one context only, EBUSY while used, exact event counts, cleaning up.
+#include "uverbs/objects.h"
+
+#include <gtest/gtest.h>
+#include <rdma/mlx5-abi.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fabric/gid.h"
+#include "uverbs/test/command_builder.h"
+#include "uverbs/test/fake_nic.h"
+
+namespace cxemu {
+namespace {
+
+constexpr size_t kRings = 64 * 1024;
+
+// One context with shorthands for the commands.
+class Device {
+ public:
+  Device(FakeEngine* engine, Fabric* fabric) {
+    context = Context::open(*engine, *fabric, fabric->nic(0, 0), nullptr);
+    ib_uverbs_get_context_resp answer{};
+    mlx5_ib_alloc_ucontext_resp driver;
+    mlx5_ib_alloc_ucontext_req_v2 request{};
+    request.total_num_bfregs = 16;
+    EXPECT_EQ(send().plain(IB_USER_VERBS_CMD_GET_CONTEXT, ib_uverbs_get_context{}, &answer, request,
+                           &driver),
+              0);
+    async_fd = static_cast<int>(answer.async_fd);
+    rings = static_cast<uint8_t*>(
+        mmap(nullptr, kRings, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  }
+  ~Device() {
+    context.reset();
+    munmap(rings, kRings);
+    close(async_fd);
+  }
+  Sender send() { return Sender(context.get()); }
+
+  uint32_t pd() {
+    ib_uverbs_alloc_pd_resp answer{};
+    mlx5_ib_alloc_pd_resp driver;
+    EXPECT_EQ(send().plain(IB_USER_VERBS_CMD_ALLOC_PD, ib_uverbs_alloc_pd{}, &answer, NoDriver{},
+                           &driver),
+              0);
+    return answer.pd_handle;
+  }
+  int pd_free(uint32_t handle) {
+    return send().plain(IB_USER_VERBS_CMD_DEALLOC_PD, ib_uverbs_dealloc_pd{handle});
+  }
+  int mr(uint32_t pd_handle, uint32_t access, uint32_t* handle, uint64_t start, uint64_t length) {
+    ib_uverbs_reg_mr request{};
+    request.start = request.hca_va = start;
+    request.length = length;
+    request.pd_handle = pd_handle;
+    request.access_flags = access;
+    ib_uverbs_reg_mr_resp answer{};
+    const int error = send().plain(IB_USER_VERBS_CMD_REG_MR, request, &answer);
+    *handle = answer.mr_handle;
+    return error;
+  }
+  int mr(uint32_t pd_handle, uint32_t access, uint32_t* handle) {
+    return mr(pd_handle, access, handle, reinterpret_cast<uint64_t>(rings), kRings);
+  }
+  mlx5_ib_create_cq cq_driver() {
+    mlx5_ib_create_cq driver{};
+    driver.buf_addr = reinterpret_cast<uint64_t>(rings);
+    driver.db_addr = reinterpret_cast<uint64_t>(rings + kRings - 64);
+    driver.cqe_size = 64;
+    return driver;
+  }
+  int cq(const ib_uverbs_create_cq& request, const mlx5_ib_create_cq& driver, uint32_t* handle) {
+    ib_uverbs_create_cq_resp answer{};
+    mlx5_ib_create_cq_resp out;
+    const int error = send().plain(IB_USER_VERBS_CMD_CREATE_CQ, request, &answer, driver, &out);
+    *handle = answer.cq_handle;
+    return error;
+  }
+  uint32_t cq(uint64_t user_handle, int channel = -1) {
+    ib_uverbs_create_cq request{};
+    request.user_handle = user_handle;
+    request.cqe = 63;
+    request.comp_channel = channel;
+    uint32_t handle = 0;
+    EXPECT_EQ(cq(request, cq_driver(), &handle), 0);
+    return handle;
+  }
+  int cq_free(uint32_t handle, ib_uverbs_destroy_cq_resp* answer) {
+    ib_uverbs_destroy_cq request{};
+    request.cq_handle = handle;
+    return send().plain(IB_USER_VERBS_CMD_DESTROY_CQ, request, answer);
+  }
+  int channel() {
+    ib_uverbs_create_comp_channel_resp answer{};
+    EXPECT_EQ(send().plain(IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, ib_uverbs_create_comp_channel{},
+                           &answer),
+              0);
+    return static_cast<int>(answer.fd);
+  }
+  ib_uverbs_create_qp qp_request(uint32_t pd_handle, uint32_t cq_handle) {
+    ib_uverbs_create_qp request{};
+    request.user_handle = 0x5150;
+    request.pd_handle = pd_handle;
+    request.send_cq_handle = request.recv_cq_handle = cq_handle;
+    request.max_send_wr = request.max_recv_wr = 16;
+    request.max_send_sge = request.max_recv_sge = 1;
+    request.qp_type = IBV_QPT_RC;
+    return request;
+  }
+  mlx5_ib_create_qp qp_driver() {
+    mlx5_ib_create_qp driver{};
+    driver.buf_addr = reinterpret_cast<uint64_t>(rings);
+    driver.db_addr = reinterpret_cast<uint64_t>(rings + kRings - 64);
+    driver.sq_wqe_count = 64;
+    driver.rq_wqe_count = 16;
+    driver.rq_wqe_shift = 5;
+    return driver;
+  }
+  int qp(const ib_uverbs_create_qp& request, const mlx5_ib_create_qp& driver, uint32_t* handle) {
+    ib_uverbs_create_qp_resp answer{};
+    mlx5_ib_create_qp_resp out;
+    const int error = send().plain(IB_USER_VERBS_CMD_CREATE_QP, request, &answer, driver, &out);
+    *handle = answer.qp_handle;
+    return error;
+  }
+  int qp_free(uint32_t handle, uint32_t* events) {
+    ib_uverbs_destroy_qp request{};
+    request.qp_handle = handle;
+    ib_uverbs_destroy_qp_resp answer{};
+    const int error = send().plain(IB_USER_VERBS_CMD_DESTROY_QP, request, &answer);
+    *events = answer.events_reported;
+    return error;
+  }
+
+  std::unique_ptr<Context> context;
+  int async_fd = -1;
+  uint8_t* rings = nullptr;
+};
+
+class ObjectsTest : public ::testing::Test {
+ protected:
+  TestFabric fabric_;
+  FakeEngine engine_;
+  Device device_{&engine_, &fabric_.fabric};
+};
+
+TEST_F(ObjectsTest, UsedObjectsAreBusy) {
+  const uint32_t pd = device_.pd(), cq = device_.cq(1);
+  uint32_t mr, qp, events;
+  ASSERT_EQ(device_.mr(pd, IBV_ACCESS_LOCAL_WRITE, &mr), 0);
+  ASSERT_EQ(device_.qp(device_.qp_request(pd, cq), device_.qp_driver(), &qp), 0);
+  ib_uverbs_destroy_cq_resp counts;
+  EXPECT_EQ(device_.pd_free(pd), EBUSY);
+  EXPECT_EQ(device_.cq_free(cq, &counts), EBUSY);
+  EXPECT_EQ(device_.qp_free(qp, &events), 0);
+  EXPECT_EQ(device_.pd_free(pd), EBUSY);  // the MR still uses it
+  EXPECT_EQ(device_.send().plain(IB_USER_VERBS_CMD_DEREG_MR, ib_uverbs_dereg_mr{mr}), 0);
+  EXPECT_EQ(device_.cq_free(cq, &counts), 0);
+  EXPECT_EQ(device_.pd_free(pd), 0);
+  EXPECT_EQ(device_.pd_free(pd), EINVAL);
+  EXPECT_TRUE(engine_.log.keys.empty());
+}
+
+TEST_F(ObjectsTest, HandlesMeanNothingInAnotherContext) {
+  Device other(&engine_, &fabric_.fabric);
+  const uint32_t pd = device_.pd(), cq = device_.cq(1);
+  uint32_t handle;
+  EXPECT_EQ(other.mr(pd, 0, &handle), EINVAL);
+  EXPECT_EQ(other.pd_free(pd), EINVAL);
+  EXPECT_EQ(other.qp(other.qp_request(other.pd(), cq), other.qp_driver(), &handle), EINVAL);
+  const int channel = device_.channel();
+  ib_uverbs_create_cq request{};
+  request.cqe = 15;
+  request.comp_channel = channel;
+  EXPECT_EQ(other.cq(request, other.cq_driver(), &handle), EINVAL);
+  close(channel);
+}
+
+TEST_F(ObjectsTest, HandlesOfAnotherTypeAreRefused) {
+  const uint32_t cq = device_.cq(1);
+  EXPECT_EQ(device_.pd_free(cq), EINVAL);
+  EXPECT_EQ(device_.send().plain(IB_USER_VERBS_CMD_DEREG_MR, ib_uverbs_dereg_mr{cq}), EINVAL);
+}
+
+TEST_F(ObjectsTest, RegistrationChecks) {
+  const uint32_t pd = device_.pd();
+  uint32_t mr;
+  const auto at = reinterpret_cast<uint64_t>(device_.rings);
+  EXPECT_EQ(device_.mr(pd, IBV_ACCESS_REMOTE_WRITE, &mr), EINVAL);
+  EXPECT_EQ(device_.mr(pd, IBV_ACCESS_REMOTE_ATOMIC, &mr), EINVAL);
+  EXPECT_EQ(device_.mr(pd, IBV_ACCESS_ON_DEMAND, &mr), EOPNOTSUPP);
+  EXPECT_EQ(device_.mr(pd, 1u << 15, &mr), EINVAL);
+  EXPECT_EQ(device_.mr(pd, IBV_ACCESS_RELAXED_ORDERING, &mr), 0);
+  EXPECT_EQ(device_.mr(pd, 0, &mr, at, 0), EINVAL);
+  EXPECT_EQ(device_.mr(pd, 0, &mr, 0x1000, 4096), EFAULT);
+  EXPECT_EQ(device_.mr(99, 0, &mr), EINVAL);
+  EXPECT_EQ(engine_.log.keys.size(), 1u);
+}
+
+TEST_F(ObjectsTest, QueuePairChecks) {
+  const uint32_t pd = device_.pd(), cq = device_.cq(1);
+  const auto request = device_.qp_request(pd, cq);
+  const auto driver = device_.qp_driver();
+  uint32_t qp;
+  const auto refused = [&](auto change_request, auto change_driver) {
+    auto r = request;
+    auto d = driver;
+    change_request(&r);
+    change_driver(&d);
+    const int error = device_.qp(r, d, &qp);
+    EXPECT_TRUE(engine_.log.qps.empty());
+    return error;
+  };
+  const auto as_is = [](auto*) {};
+  EXPECT_EQ(refused([](auto* r) { r->qp_type = IBV_QPT_UD; }, as_is), EOPNOTSUPP);
+  EXPECT_EQ(refused([](auto* r) { r->qp_type = IBV_QPT_UC; }, as_is), EOPNOTSUPP);
+  EXPECT_EQ(refused([](auto* r) { r->is_srq = 1; }, as_is), EOPNOTSUPP);
+  EXPECT_EQ(refused([](auto* r) { r->pd_handle = 40; }, as_is), EINVAL);
+  EXPECT_EQ(refused([](auto* r) { r->max_send_wr = 65; }, as_is), EINVAL);
+  EXPECT_EQ(refused([](auto* r) { r->max_send_sge = 31; }, as_is), EINVAL);
+  EXPECT_EQ(refused(as_is, [](auto* d) { d->sq_wqe_count = 63; }), EINVAL);
+  EXPECT_EQ(refused(as_is, [](auto* d) { d->sq_wqe_count = 1u << 30; }), EINVAL);
+  EXPECT_EQ(refused(as_is, [](auto* d) { d->rq_wqe_shift = 10; }), EINVAL);
+  EXPECT_EQ(refused(as_is, [](auto* d) { d->rq_wqe_shift = 64; }), EINVAL);
+  EXPECT_EQ(refused(as_is, [](auto* d) { d->buf_addr = 0x1000; }), EFAULT);
+  EXPECT_EQ(refused(as_is, [](auto* d) { d->db_addr = 0x1000; }), EFAULT);
+  EXPECT_EQ(refused(as_is, [](auto* d) { d->flags = MLX5_QP_FLAG_TYPE_DCT; }), EOPNOTSUPP);
+  engine_.log.next_error = ENOMEM;
+  EXPECT_EQ(refused(as_is, as_is), ENOMEM);
+  EXPECT_EQ(device_.qp(request, driver, &qp), 0);
+  const QpConfig& config = (*engine_.log.qps.begin())->config;
+  EXPECT_EQ(config.rq_buffer, device_.rings);
+  EXPECT_EQ(config.sq_buffer, device_.rings + 16 * 32);
+}
+
+TEST_F(ObjectsTest, ModifyPassesWhatWasAsked) {
+  const uint32_t pd = device_.pd(), cq = device_.cq(1);
+  uint32_t qp;
+  ASSERT_EQ(device_.qp(device_.qp_request(pd, cq), device_.qp_driver(), &qp), 0);
+  ib_uverbs_modify_qp request{};
+  request.qp_handle = qp;
+  request.attr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_TIMEOUT;
+  request.qp_state = IBV_QPS_RTR;
+  request.dest_qp_num = 0x20007;
+  request.timeout = 14;
+  request.dest.is_global = 1;
+  request.dest.port_num = 1;
+  request.dest.sgid_index = 3;
+  nic_gid(*fabric_.fabric.nic(1, 0), 3, request.dest.dgid);
+  const auto modify = [&](const ib_uverbs_modify_qp& r) {
+    return device_.send().plain(IB_USER_VERBS_CMD_MODIFY_QP, r);
+  };
+  EXPECT_EQ(modify(request), 0);
+  const Qp* seen = *engine_.log.qps.begin();
+  EXPECT_EQ(seen->attr_mask, int(request.attr_mask));
+  EXPECT_EQ(seen->attr.dest_qp_num, 0x20007u);
+  EXPECT_EQ(seen->attr.ah_attr.grh.sgid_index, 3);
+  EXPECT_EQ(memcmp(seen->attr.ah_attr.grh.dgid.raw, request.dest.dgid, 16), 0);
+  auto bad = request;
+  bad.dest.is_global = 0;
+  EXPECT_EQ(modify(bad), EINVAL);
+  bad = request;
+  bad.dest.sgid_index = kGidCount;
+  EXPECT_EQ(modify(bad), EINVAL);
+  bad = request;
+  bad.attr_mask |= IBV_QP_ALT_PATH;
+  EXPECT_EQ(modify(bad), EOPNOTSUPP);
+  bad = request;
+  bad.qp_handle = 999;
+  EXPECT_EQ(modify(bad), EINVAL);
+
+  ib_uverbs_query_qp query{};
+  query.qp_handle = qp;
+  ib_uverbs_query_qp_resp answer;
+  ASSERT_EQ(device_.send().plain(IB_USER_VERBS_CMD_QUERY_QP, query, &answer), 0);
+  EXPECT_EQ(answer.qp_state, IBV_QPS_RTR);
+  EXPECT_EQ(answer.dest_qp_num, 0x20007u);
+  EXPECT_EQ(answer.dest.sgid_index, 3);
+  EXPECT_EQ(answer.max_send_wr, 16u);
+}
+
+TEST_F(ObjectsTest, DestroyReportsOnlyEventsThatWereRead) {
+  const int channel = device_.channel();
+  const uint32_t cq = device_.cq(11, channel), neighbour = device_.cq(22, channel);
+  for (Cq* each : engine_.log.cqs) {
+    const CqConfig& config = each->config;
+    const int times = config.user_handle == 11 ? 3 : 1;
+    for (int i = 0; i < times; ++i) config.sink->completion(config.user_handle, config.channel_fd);
+    if (config.user_handle == 11) config.sink->async_event(IBV_EVENT_CQ_ERR, 11);
+  }
+  uint64_t key = 0;
+  for (int left = 4, mine = 0; left > 0 && mine == 0; --left) {  // read one event of the first CQ
+    ASSERT_EQ(read(channel, &key, sizeof key), ssize_t(sizeof key));
+    mine = key == 11;
+  }
+  ib_uverbs_destroy_cq_resp counts;
+  ASSERT_EQ(device_.cq_free(cq, &counts), 0);
+  EXPECT_EQ(counts.comp_events_reported, 1u);
+  EXPECT_EQ(counts.async_events_reported, 0u);
+  ASSERT_EQ(device_.cq_free(neighbour, &counts), 0);
+  close(channel);
+}
+
+TEST_F(ObjectsTest, AClosedChannelTakesNoEventsButTheQueueLives) {
+  const int channel = device_.channel();
+  const uint32_t cq = device_.cq(11, channel);
+  close(channel);
+  device_.context->channel_closed(channel);
+  const CqConfig& config = (*engine_.log.cqs.begin())->config;
+  config.sink->completion(11, channel);  // raises no SIGPIPE
+  ib_uverbs_destroy_cq_resp counts;
+  EXPECT_EQ(device_.cq_free(cq, &counts), 0);
+  EXPECT_EQ(counts.comp_events_reported, 0u);
+}
+
+TEST_F(ObjectsTest, PortEventsReachTheAsyncFile) {
+  engine_.port_sink->async_event(IBV_EVENT_PORT_ERR, 1);
+  ib_uverbs_async_event_desc record{};
+  ASSERT_EQ(read(device_.async_fd, &record, sizeof record), ssize_t(sizeof record));
+  EXPECT_EQ(record.event_type, uint32_t{IBV_EVENT_PORT_ERR});
+  EXPECT_EQ(record.element, 1u);
+}
+
+TEST_F(ObjectsTest, ClosingTheContextFreesEverything) {
+  {
+    Device other(&engine_, &fabric_.fabric);
+    const uint32_t pd = other.pd(), cq = other.cq(1);
+    uint32_t mr, qp;
+    ASSERT_EQ(other.mr(pd, 0, &mr), 0);
+    ASSERT_EQ(other.qp(other.qp_request(pd, cq), other.qp_driver(), &qp), 0);
+    EXPECT_EQ(engine_.log.qps.size(), 1u);
+  }
+  EXPECT_TRUE(engine_.log.keys.empty());
+  EXPECT_TRUE(engine_.log.cqs.empty());
+  EXPECT_TRUE(engine_.log.qps.empty());
+}
+
+TEST_F(ObjectsTest, OnADeadDeviceOnlyDestroyingWorks) {
+  const uint32_t pd = device_.pd(), cq = device_.cq(1);
+  uint32_t mr, qp, events;
+  ASSERT_EQ(device_.mr(pd, 0, &mr), 0);
+  ASSERT_EQ(device_.qp(device_.qp_request(pd, cq), device_.qp_driver(), &qp), 0);
+  engine_.log.dead = true;
+  uint32_t more;
+  EXPECT_EQ(device_.mr(pd, 0, &more), EIO);
+  EXPECT_EQ(device_.qp(device_.qp_request(pd, cq), device_.qp_driver(), &more), EIO);
+  EXPECT_EQ(device_.qp_free(qp, &events), 0);
+  ib_uverbs_destroy_cq_resp counts;
+  EXPECT_EQ(device_.cq_free(cq, &counts), 0);
+  EXPECT_EQ(device_.send().plain(IB_USER_VERBS_CMD_DEREG_MR, ib_uverbs_dereg_mr{mr}), 0);
+  EXPECT_EQ(device_.pd_free(pd), 0);
+}
+
+TEST(HandleTableTest, LowestFreeHandleFirst) {
+  HandleTable table;
+  for (uint32_t i = 0; i < 5; ++i) EXPECT_EQ(table.add(std::make_unique<PdObject>(i)), i);
+  table.remove(3);
+  table.remove(1);
+  EXPECT_EQ(table.add(std::make_unique<PdObject>(0)), 1u);
+  EXPECT_EQ(table.add(std::make_unique<PdObject>(0)), 3u);
+  EXPECT_EQ(table.add(std::make_unique<PdObject>(0)), 5u);
+  EXPECT_EQ(table.find<PdObject>(6), nullptr);
+  EXPECT_EQ(table.find<MrObject>(1), nullptr);
+  EXPECT_EQ(table.size(), 6u);
+}
+
+}  // namespace
+}  // namespace cxemu
