@@ -2,8 +2,11 @@
 // Lives on the reactor thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "control/connection.h"
@@ -13,10 +16,28 @@
 
 namespace shift::control {
 
-class PeerNet;
-
 class Channel {
  public:
+  // What a channel tells the network it belongs to.
+  class Host {
+   public:
+    virtual ~Host() = default;
+    virtual const wire::Instance& own_instance() const = 0;
+    // False: the message makes no sense, the connection is closed.
+    virtual bool on_channel_message(Channel& channel, const wire::Message& message) = 0;
+    // A path was dialed: the host lets it join() and tells whom it concerns.
+    virtual bool on_path_up(Channel& channel, UniqueFd fd, uint32_t local_ip_be,
+                            uint32_t remote_ip_be) = 0;
+    // No connection came back during the grace period. The host deletes the channel here.
+    virtual void on_channel_dead(Channel& channel) = 0;
+  };
+
+  Channel(Reactor& reactor, Rendezvous& rendezvous, Host& host, const wire::Instance& peer,
+          std::chrono::milliseconds grace);
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
   const wire::Instance& peer() const noexcept { return peer_; }
   // The channel to this very process (both QPs are ours): no sockets, messages go round the loop.
   bool is_self() const noexcept { return self_; }
@@ -34,30 +55,39 @@ class Channel {
   // Retries every lost path now: a link came back.
   void retry_paths();
 
+  // For the network itself.
+  bool join(UniqueFd fd, uint32_t local_ip_be, uint32_t remote_ip_be);
+  bool seen_at(uint32_t ip_be) const { return seen_at_.count(ip_be) != 0; }
+
  private:
-  friend class PeerNet;
   struct Path {
     uint32_t local_ip_be;
     uint32_t remote_ip_be;
     uint8_t index;
-    Rendezvous::DialId dial = 0;
     int failures = 0;  // since the last success: sets the pause
+    Rendezvous::DialId dial = 0;
     Reactor::TimerId retry = 0;
   };
 
-  Channel(PeerNet& net, const wire::Instance& peer, bool self)
-      : net_(net), peer_(peer), self_(self) {}
-
-  bool connected_over(uint32_t local_ip_be, uint32_t remote_ip_be) const noexcept;
+  bool connected_over(const Path& path) const noexcept;
+  size_t send_to_self(const wire::Message& message);
   void path_dial(Path& path);
   void path_retry_later(Path& path);
+  void on_dialed(Path& path, DialError error, UniqueFd fd, const wire::Instance& peer);
+  void on_closed(Connection& connection, const char* reason);
 
-  PeerNet& net_;
+  Reactor& reactor_;
+  Rendezvous& rendezvous_;
+  Host& host_;
   const wire::Instance peer_;
   const bool self_;
+  const std::chrono::milliseconds grace_;
+  const std::shared_ptr<Channel*> alive_;  // tells queued tasks whether the channel still exists
   std::vector<std::shared_ptr<Connection>> connections_;
   std::vector<std::unique_ptr<Path>> paths_;
-  Reactor::TimerId grace_ = 0;  // runs while there is no connection
+  std::set<uint32_t> seen_at_;        // remote addresses proven by a connection
+  Reactor::TimerId grace_timer_ = 0;  // runs while there is no connection
+  std::vector<uint8_t> encoded_;      // reused by send()
 };
 
 }  // namespace shift::control

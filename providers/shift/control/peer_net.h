@@ -5,19 +5,21 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "control/channel.h"
+#include "control/find.h"
+#include "control/peer.h"
 #include "control/reactor.h"
 #include "control/rendezvous.h"
 #include "wire/messages.h"
 
 namespace shift::control {
 
-// What the owner of the QPs implements. Called on the reactor thread only.
+// What the owner of the QPs implements. Called on the reactor thread only. It may call PeerNet and
+// Channel from inside, but not destroy the PeerNet.
 class Delegate {
  public:
   virtual ~Delegate() = default;
@@ -37,37 +39,18 @@ class Delegate {
   virtual void on_channel_down(Channel* channel) = 0;
 };
 
-enum class FindError : uint8_t {
-  kNone = 0,
-  kUnsupportedGid,  // this rendezvous reaches IPv4-mapped GIDs only
-  kNoShift,         // nobody listens there: the peer runs without SHIFT
-  kNoSuchQp,        // SHIFT is there, but no process owned the QP until the deadline
-  kUnreachable,     // no connection until the deadline
-  kRefused,         // the owner does not want us
-  kStopped,         // the PeerNet ended
-};
-const char* find_error_name(FindError error) noexcept;
-
-struct FindRequest {
-  wire::QpName remote;
-  wire::QpName local;
-  uint32_t local_sq_psn = 0;  // proofs, see wire::Hello
-  uint32_t local_rq_psn = 0;
-  Reactor::Clock::time_point deadline;
-};
-using FindCallback = std::function<void(Channel* channel, FindError error)>;
-
 struct PeerNetOptions {
   uint16_t port = 9473;
   std::chrono::milliseconds grace{3000};  // from the last connection lost to on_channel_down
 };
 
-class PeerNet {
+class PeerNet : private RendezvousHost, private Finder::Host, private Channel::Host {
  public:
   // `reactor` and `delegate` outlive it. Made, used and destroyed on the reactor thread (or while
   // the reactor does not run).
   PeerNet(Reactor& reactor, Delegate& delegate, PeerNetOptions options);
-  ~PeerNet();
+  // Searches still going end with kStopped; channels end without on_channel_down.
+  ~PeerNet() override;
   PeerNet(const PeerNet&) = delete;
   PeerNet& operator=(const PeerNet&) = delete;
 
@@ -80,19 +63,43 @@ class PeerNet {
   // The callback runs exactly once, never from inside this call.
   void find_peer(const FindRequest& request, FindCallback callback);
 
+  // Null when there is none.
   Channel* find_channel(const wire::Instance& peer) noexcept;
+  size_t channel_count() const noexcept { return channels_.size(); }
+  // A link of ours came back: every channel retries its lost paths.
+  void retry_paths();
 
  private:
-  friend class Channel;
-  struct Find;
+  const wire::Instance& own_instance() const override { return instance_; }
+  bool owns_qp(const wire::QpName& name) override { return delegate_.knows_qp(name); }
+
+  bool accepts(const wire::Hello& hello) override { return delegate_.accepts(hello); }
+  void on_inbound(UniqueFd fd, const wire::Hello& hello, uint32_t local_ip_be,
+                  uint32_t remote_ip_be) override;
+
+  Channel* self_channel() override;
+  std::vector<Channel*> channels_at(uint32_t ip_be) override;
+  Channel* join_dialed(UniqueFd fd, const wire::Instance& peer, uint32_t local_ip_be,
+                       uint32_t remote_ip_be) override;
+
+  bool on_channel_message(Channel& channel, const wire::Message& message) override;
+  bool on_path_up(Channel& channel, UniqueFd fd, uint32_t local_ip_be,
+                  uint32_t remote_ip_be) override;
+  void on_channel_dead(Channel& channel) override;
+
+  std::unique_ptr<Channel> channel_make(const wire::Instance& peer);
+  Channel* join(UniqueFd fd, const wire::Instance& peer, uint32_t local_ip_be,
+                uint32_t remote_ip_be);
+  bool on_question(Channel& channel, const wire::Hello& hello);
 
   Reactor& reactor_;
   Delegate& delegate_;
   const PeerNetOptions options_;
-  wire::Instance instance_;
-  std::unique_ptr<Rendezvous> rendezvous_;
+  const wire::Instance instance_;
+  const std::shared_ptr<PeerNet*> alive_;  // tells queued tasks whether the network still exists
+  const std::unique_ptr<Rendezvous> rendezvous_;
   std::map<wire::Instance, std::unique_ptr<Channel>> channels_;
-  std::vector<std::unique_ptr<Find>> finds_;
+  Finder finder_;
 };
 
 }  // namespace shift::control

@@ -1,0 +1,35 @@
+// The question "who owns this QP?" and its possible answers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "control/reactor.h"
+#include "wire/names.h"
+
+namespace shift::control {
+
+class Channel;
+
+enum class FindError : uint8_t {
+  kNone = 0,
+  kUnsupportedGid,  // this rendezvous reaches IPv4-mapped GIDs only
+  kNoShift,         // nobody listens there: the peer runs without SHIFT
+  kNoSuchQp,        // SHIFT is there, but no process owned the QP until the deadline
+  kUnreachable,     // no connection until the deadline
+  kRefused,         // the owner does not want us
+  kStopped,         // the PeerNet ended
+};
+const char* find_error_name(FindError error) noexcept;
+
+struct FindRequest {
+  wire::QpName remote;
+  wire::QpName local;
+  uint32_t local_sq_psn = 0;  // proofs, see wire::Hello
+  uint32_t local_rq_psn = 0;
+  Reactor::Clock::time_point deadline;
+};
+// `channel` is null exactly when there is an error.
+using FindCallback = std::function<void(Channel* channel, FindError error)>;
+
+}  // namespace shift::control
