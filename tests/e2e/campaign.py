@@ -1,0 +1,137 @@
+#!/usr/bin/python3
+"""The failover campaign: many short runs, each with a fault at a random moment, every byte judged.
+
+Each run is made from the seed and its index alone: `--seed S --only I` repeats one.
+"""
+
+import argparse
+import collections
+import json
+import os
+import shutil
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import cells  # noqa: E402
+from emulated import Build  # noqa: E402
+from judge import run_cell  # noqa: E402
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", default="build", help="build directory")
+    parser.add_argument("--front", help="another front library's directory")
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=int, action="append", help="run this index only")
+    parser.add_argument("--kind", action="append", help="run cells of this kind only")
+    parser.add_argument("--op", action="append", help="run cells with this operation only")
+    parser.add_argument("--fault", action="append", help="run cells with this fault only")
+    parser.add_argument("--out", default="out/e2e", help="where logs of failed runs are kept")
+    parser.add_argument("--json", help="write a summary here")
+    parser.add_argument("--keep", action="store_true", help="keep the logs of good runs too")
+    parser.add_argument("--stop", action="store_true", help="stop at the first failure")
+    return parser.parse_args()
+
+
+def chosen(options):
+    picked = cells.plan(options.seed, options.runs)
+    if options.only:
+        picked = [c for c in picked if c.index in options.only]
+    for key in ("kind", "op", "fault"):
+        wanted = getattr(options, key)
+        if wanted:
+            picked = [c for c in picked if getattr(c, key) in wanted]
+    return picked
+
+
+def reproduce(options, cell):
+    front = " --front %s" % options.front if options.front else ""
+    return "%s --build %s%s --runs %d --seed %d --only %d --keep" % (
+        os.path.relpath(__file__), options.build, front, options.runs, options.seed, cell.index)
+
+
+def tell_failure(options, result, directory):
+    print("\nFAILED run %d (%s): %s; exit codes client %s server %s" % (
+        result.cell.index, result.cell.name(), ", ".join(result.problems), *result.codes))
+    for name in ("client", "server"):
+        path = os.path.join(directory, name + ".log")
+        if not os.path.exists(path):
+            continue
+        with open(path, errors="replace") as file:
+            told = [line for line in file
+                    if any(w in line for w in ("VIOLATION", "ERROR", "HANG", "error:", "Sanitizer"))]
+        for line in told[:4]:
+            print("  %s: %s" % (name, line.rstrip()))
+    print("  logs: %s\n  again: %s" % (directory, reproduce(options, result.cell)), flush=True)
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(len(values) * share))] if values else 0.0
+
+
+def table(results):
+    """One line per kind and fault: how many, how many right, what the program felt."""
+    groups = collections.OrderedDict()
+    for r in sorted(results, key=lambda r: (r.cell.kind != "masked", r.cell.kind, r.cell.fault)):
+        groups.setdefault((r.cell.kind, r.cell.fault or "-"), []).append(r)
+    lines = ["%-17s %-10s %5s %5s   %s" % ("kind", "fault", "runs", "right",
+                                           "pause felt by the program, median / worst ms")]
+    for (kind, fault), rs in groups.items():
+        gaps = [r.gap_ms for r in rs if r.ok() and r.codes == (0, 0)]
+        felt = "%8.1f / %.1f" % (percentile(gaps, 0.5), max(gaps)) if gaps else "       -"
+        lines.append("%-17s %-10s %5d %5d   %s" % (kind, fault, len(rs),
+                                                   sum(r.ok() for r in rs), felt))
+    return "\n".join(lines)
+
+
+def summary(options, results, seconds):
+    failed = [r for r in results if not r.ok()]
+    masked = [r for r in results if r.cell.kind == "masked"]
+    covered = {(r.cell.fault, r.cell.op, r.cell.side, r.cell.api) for r in masked}
+    print("\n" + table(results))
+    print("%d runs, %d failed, %d of 96 cells fault x op x side x api covered, seed %d, %.0f s" % (
+        len(results), len(failed), len(covered), options.seed, seconds))
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({"seed": options.seed, "runs": len(results), "failed": len(failed),
+                       "seconds": seconds,
+                       "results": [{"index": r.cell.index, "kind": r.cell.kind,
+                                    "fault": r.cell.fault, "op": r.cell.op, "side": r.cell.side,
+                                    "api": r.cell.api, "problems": r.problems, "codes": r.codes,
+                                    "gap_ms": r.gap_ms, "error_s": r.error_s,
+                                    "switch_us": r.switch_us, "seconds": r.seconds}
+                                   for r in results]}, file, indent=1)
+    return 1 if failed or not results else 0
+
+
+def main():
+    options = parse()
+    build = Build(options.build, options.front)
+    if build.missing():
+        print("not built: %s" % ", ".join(build.missing()))
+        return 4
+    picked = chosen(options)
+    results, begun = [], time.monotonic()
+    for number, cell in enumerate(picked, 1):
+        directory = os.path.join(options.out, "%d-%d" % (options.seed, cell.index))
+        shutil.rmtree(directory, ignore_errors=True)
+        result = run_cell(build, cell, directory)
+        results.append(result)
+        if not result.ok():
+            tell_failure(options, result, directory)
+            if options.stop:
+                break
+        elif not options.keep:
+            shutil.rmtree(directory, ignore_errors=True)
+        if number % 20 == 0 or number == len(picked):
+            print("campaign: %d of %d runs, %d failed, %.0f s" % (
+                number, len(picked), sum(not r.ok() for r in results),
+                time.monotonic() - begun), flush=True)
+    return summary(options, results, time.monotonic() - begun)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

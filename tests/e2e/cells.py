@@ -1,0 +1,114 @@
+"""What a campaign runs: each cell is one run, made from a seed and its index alone."""
+
+import dataclasses
+import random
+
+FAULTS = ["link-down", "kill", "drop-acks", "drop-data"]
+OPS = ["write", "write_imm", "send", "send_imm", "read", "mixed"]
+SIDES = ["a", "b"]
+APIS = ["classic", "wr"]
+
+# Kinds of runs beside the masked fault, and how many of each go into a campaign of 200.
+SPECIALS = {
+    "clean": 4,            # no fault at all
+    "idle_backup": 6,      # the backup NIC fails while nothing uses it
+    "second_fault": 8,     # then the only remaining path fails: the original error, in time
+    "both_nics": 3,        # default and backup of one side fail together
+    "early_fault": 5,      # before the layer had time to arm: masked or an error, never wrong
+    "peer_stock": 4,       # the peer runs without the layer, no fault
+    "peer_stock_fault": 4,  # ... and dies as stock does
+    "disabled": 2,
+    "disabled_fault": 3,
+    "stock_fault": 4,      # contrast: without the layer the same fault is fatal
+    "atomic": 6,           # atomics in flight: masked or an error, never a wrong value
+}
+
+# Seconds within which an error that cannot be masked must reach the program (C6).
+ERROR_BOUND = 8.0
+# No progress for so long is a hang (C7).
+STALL_MS = 7000
+
+
+@dataclasses.dataclass
+class Cell:
+    seed: int
+    index: int
+    kind: str           # "masked" or one of SPECIALS
+    fault: str          # "" without one
+    op: str
+    side: str           # host whose default NIC fails
+    api: str
+    at: float           # share of the traffic after which it fails
+    delay_ms: float     # and then so much later
+    second_fault: str
+    second_side: str
+    options: list       # further options of shift-traffic
+    messages: int       # per QP and direction
+    flows: int          # QPs times directions
+
+    def name(self):
+        return "%s %s %s on %s, %s" % (self.kind, self.fault or "no-fault", self.op, self.side,
+                                       self.api)
+
+
+def make(seed, index, kind, fault, op, side, api):
+    """Draws the rest of a cell."""
+    dice = random.Random("%d/%d" % (seed, index))
+    qps = dice.choice([1, 1, 1, 2, 2, 4, 8])
+    bidirectional = dice.random() < 0.35
+    credits_verbs = dice.random() < 0.2
+    inline = dice.choice([0, 0, 0, 64, 200])
+    depth = dice.choice([8, 32, 32, 64])
+    rate = dice.choice([1500, 3000, 6000])
+    total = int(rate * dice.uniform(0.2, 0.35))
+    options = ["--qps", str(qps), "--depth", str(depth), "--rate", str(rate),
+               "--signal-every", str(dice.choice([1, 1, 2, depth // 4, depth // 2])),
+               "--batch", str(dice.choice([1, 1, 1, 3, 8])),
+               "--sges", str(dice.choice([1, 1, 2, 4])),
+               "--seed", str(dice.randrange(1 << 32))]
+    options += dice.choice([["--size", "64"], ["--size", "4096", "--random-size"],
+                            ["--size", "4096", "--random-size"], ["--size", "16384"],
+                            ["--size", "30000", "--random-size"]])
+    if inline:
+        options += ["--inline", str(inline)]
+    if bidirectional:
+        options.append("--bidirectional")
+    if credits_verbs:
+        options += ["--credits", "verbs"]
+    elif not bidirectional and dice.random() < 0.25:
+        options.append("--receiver-rtr")
+    if dice.random() < 0.3:
+        options.append("--events")
+    if dice.random() < 0.2:
+        options.append("--one-cq")
+    if dice.random() < 0.15:
+        options.append("--sig-all")
+    if dice.random() < 0.15:
+        options += ["--rnr-retry", "0"]
+    return Cell(seed=seed, index=index, kind=kind, fault=fault, op=op, side=side, api=api,
+                at=dice.uniform(0.05, 0.6), delay_ms=dice.uniform(0, 4),
+                second_fault=dice.choice(FAULTS), second_side=dice.choice(SIDES),
+                options=options, messages=max(20, total // qps),
+                flows=qps * (2 if bidirectional else 1))
+
+
+def plan(seed, runs):
+    """`runs` cells: every fault x op x side x api before any of them comes twice."""
+    dice = random.Random(seed)
+    kinds = [kind for kind, weight in SPECIALS.items()
+             for _ in range(max(1, round(weight * runs / 200)))]
+    if runs < 2 * len(SPECIALS):
+        kinds = []
+    matrix = [(f, o, s, a) for f in FAULTS for o in OPS for s in SIDES for a in APIS]
+    drawn = []
+    while len(drawn) < runs - len(kinds):
+        dice.shuffle(matrix)
+        drawn += matrix
+    drawn = drawn[:runs - len(kinds)]
+    cells = [("masked",) + d for d in drawn]
+    for kind in kinds:
+        fault = "" if kind in ("clean", "peer_stock", "disabled") else dice.choice(FAULTS)
+        op = "atomic" if kind == "atomic" else dice.choice(OPS)
+        cells.append((kind, fault, op, dice.choice(SIDES), dice.choice(APIS)))
+    dice.shuffle(cells)
+    return [make(seed, i, *c) for i, c in enumerate(cells)]

@@ -1,0 +1,161 @@
+"""Programs on emulated hosts: starts them, follows their output, breaks NICs, cleans up."""
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+
+
+class Build:
+    """Where the programs under test are."""
+
+    def __init__(self, path, front_dir=None):
+        self.path = os.path.abspath(path)
+        self.cxemu = os.path.join(self.path, "bin", "cxemu")
+        self.shift_run = os.path.join(self.path, "bin", "shift-run")
+        self.traffic = os.path.join(self.path, "test", "shift-traffic")
+        # Another front library than the one shift-run finds: the planted-bug build.
+        self.front_dir = front_dir
+
+    def missing(self):
+        return [p for p in (self.cxemu, self.shift_run, self.traffic) if not os.path.exists(p)]
+
+
+class Program:
+    """One running program; its output goes to a log file and is followed line by line."""
+
+    def __init__(self, argv, log_path, env=None):
+        self.argv = argv
+        self.log_path = log_path
+        self.progress = 0
+        self.port = None
+        self.lines = []
+        self._changed = threading.Condition()
+        self._log = open(log_path, "w", errors="replace")
+        self._log.write("$ " + " ".join(argv) + "\n")
+        self.started = time.monotonic()
+        self.ended = None
+        self.process = subprocess.Popen(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            text=True, errors="replace", env=env, start_new_session=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            with self._changed:
+                if line.startswith("progress "):
+                    self.progress = int(line.split()[1])
+                else:
+                    self._log.write("%.3f " % (time.monotonic() - self.started) + line)
+                    self._log.flush()
+                    self.lines.append(line.rstrip("\n"))
+                    if line.startswith("port "):
+                        self.port = int(line.split()[1])
+                self._changed.notify_all()
+        with self._changed:
+            self.ended = time.monotonic()
+            self._changed.notify_all()
+
+    def wait_for(self, condition, timeout):
+        """True once condition(self) holds; False when the program ended before, or time is over."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while not condition(self):
+                left = deadline - time.monotonic()
+                if left <= 0 or self.ended is not None:
+                    return condition(self)
+                self._changed.wait(min(left, 0.2))
+        return True
+
+    def finish(self, timeout):
+        """Exit code; None when it had to be killed."""
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            code = None
+        self._reader.join(5)
+        self._log.close()
+        return code
+
+    def kill(self):
+        """Ends the program and whatever it started, which is in its session."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+    def text(self):
+        return "\n".join(self.lines)
+
+
+class Fabric:
+    """A fabric of its own, removed at the end."""
+
+    _count = 0
+
+    def __init__(self, build, directory):
+        Fabric._count += 1
+        self.build = build
+        self.directory = directory
+        self.name = "e2e-%d-%d-%04x" % (os.getpid(), Fabric._count, random.getrandbits(16))
+        self.programs = []
+        self.fault_log = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        for program in self.programs:
+            if program.process.poll() is None:
+                program.kill()
+        subprocess.run([self.build.cxemu, "clean", "--fabric", self.name],
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+
+    def start(self, host, name, command, shift=True, env=None):
+        """Runs `command` on `host`; its log is NAME.log, its event records NAME.events."""
+        argv = [self.build.cxemu, "exec", "--fabric", self.name, "--host", host, "--"]
+        settings = dict(os.environ)
+        if shift:
+            argv += [self.build.shift_run]
+            if self.build.front_dir:
+                argv += ["--front", self.build.front_dir]
+            argv += ["--"]
+            settings["SHIFT_EVENTS"] = self.events_path(name)
+            settings.setdefault("SHIFT_LOG", "info")
+        settings.update(env or {})
+        program = Program(argv + command, os.path.join(self.directory, name + ".log"), settings)
+        self.programs.append(program)
+        return program
+
+    def events_path(self, name):
+        return os.path.join(os.path.abspath(self.directory), name + ".events")
+
+    def events(self, name, kind):
+        """Event records of one kind that a program wrote so far, as text lines."""
+        try:
+            with open(self.events_path(name)) as file:
+                return [line for line in file if '"event":"%s"' % kind in line]
+        except FileNotFoundError:
+            return []
+
+    def fault(self, nic, what):
+        """`nic` is like a/mlx5_0. Returns the time of the fault (CLOCK_MONOTONIC, seconds)."""
+        when = time.monotonic()
+        subprocess.run([self.build.cxemu, "fault", "--fabric", self.name, nic, what],
+                       check=True, stdout=subprocess.DEVNULL)
+        self.fault_log.append("%s %s" % (nic, what))
+        return when
+
+
+def wait_until(condition, timeout, step=0.005):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(step)
+    return True

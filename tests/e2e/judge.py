@@ -1,0 +1,155 @@
+"""Runs one cell and judges what came out of it."""
+
+import dataclasses
+import json
+import os
+import time
+
+import cells
+from emulated import Fabric, wait_until
+
+ALWAYS_SHIFT = {"masked", "clean", "idle_backup", "second_fault", "both_nics", "early_fault",
+                "atomic"}
+
+
+@dataclasses.dataclass
+class Result:
+    cell: cells.Cell
+    problems: list = dataclasses.field(default_factory=list)
+    codes: tuple = (None, None)
+    gap_ms: float = 0.0       # longest time without progress at either end
+    error_s: float = 0.0      # fault to the program's first error
+    switch_us: int = 0        # as the layer measured it
+    seconds: float = 0.0
+
+    def ok(self):
+        return not self.problems
+
+
+def expected_qps(cell):
+    return int(cell.options[cell.options.index("--qps") + 1])
+
+
+def armed(fabric, cell):
+    """Every QP is protected at both ends."""
+    qps = expected_qps(cell)
+    return (len(fabric.events("client", "armed")) >= qps and
+            len(fabric.events("server", "armed")) >= qps)
+
+
+def start_pair(fabric, cell):
+    layered = cell.kind in ALWAYS_SHIFT
+    env = {"SHIFT_DISABLE": "1"} if cell.kind.startswith("disabled") else {}
+    client_shift = cell.kind != "stock_fault"
+    server_shift = layered or cell.kind.startswith("disabled")
+    tool = fabric.build.traffic
+    common = ["--stall-ms", str(cells.STALL_MS), "--timeout-ms", "40000"]
+    out = lambda name: ["--json", os.path.join(fabric.directory, name + ".json")]
+    server = fabric.start("b", "server", [tool] + common + out("server"), server_shift, env)
+    if not server.wait_for(lambda p: p.port, 15):
+        return server, None
+    command = [tool] + common + out("client") + [
+        "--op", cell.op, "--api", cell.api, "--messages", str(cell.messages),
+        "--port", str(server.port)] + cell.options + ["127.0.0.1"]
+    return server, fabric.start("a", "client", command, client_shift, env)
+
+
+def inject(fabric, cell, client, result):
+    """Waits for the cell's moment and breaks what it breaks. Time of the last fault, or None."""
+    default = "%s/mlx5_0" % cell.side
+    layered = cell.kind in ALWAYS_SHIFT
+    if layered and cell.kind != "early_fault":
+        if not wait_until(lambda: armed(fabric, cell) or client.ended, 10):
+            result.problems.append("not armed within 10 s")
+            return None
+    if cell.kind == "early_fault":
+        time.sleep(cell.delay_ms / 100)
+        return fabric.fault(default, cell.fault)
+    total = cell.messages * expected_qps(cell)
+    mark = max(1, int(total * cell.at))
+    if not client.wait_for(lambda p: p.progress >= mark, 20):
+        result.problems.append("the traffic did not get to the fault")
+        return None
+    time.sleep(cell.delay_ms / 1000)
+    if client.ended:
+        result.problems.append("the traffic ended before the fault")
+        return None
+    if cell.kind == "idle_backup":
+        return fabric.fault("%s/mlx5_1" % cell.side, cell.fault)
+    when = fabric.fault(default, cell.fault)
+    if cell.kind == "both_nics":
+        return fabric.fault("%s/mlx5_1" % cell.side, cell.second_fault)
+    if cell.kind == "second_fault":
+        def moved():
+            return fabric.events("client", "switched") or fabric.events("server", "switched")
+        if not wait_until(lambda: moved() or client.ended, 10) or client.ended:
+            result.problems.append("no switch before the second fault")
+            return None
+        return fabric.fault("%s/mlx5_1" % cell.second_side, cell.second_fault)
+    return when
+
+
+def load(fabric, name):
+    try:
+        with open(os.path.join(fabric.directory, name + ".json")) as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return {}
+
+
+def judge(fabric, cell, result, fault_time):
+    """Compares what happened with what this kind of cell promises."""
+    codes = result.codes
+    say = result.problems.append
+    if 1 in codes:
+        say("violation")
+    if None in codes or 3 in codes:
+        say("hang")
+    for name, code in zip(("client", "server"), codes):
+        if code is not None and code not in (0, 1, 2, 3):
+            say("%s ended with %d" % (name, code))
+    reports = [load(fabric, "client"), load(fabric, "server")]
+    result.gap_ms = max([r.get("longest_gap_ms", 0.0) for r in reports])
+    errors = [r["error_ns"] / 1e9 for r in reports if r.get("error_ns")]
+    if errors and fault_time:
+        result.error_s = min(errors) - fault_time
+    switched = [json.loads(line) for name in ("client", "server")
+                for line in fabric.events(name, "switched")]
+    result.switch_us = max([s["us"] for s in switched], default=0)
+
+    kind = cell.kind
+    must_pass = kind in ("masked", "clean", "idle_backup", "peer_stock", "disabled")
+    must_fail = kind in ("second_fault", "both_nics", "peer_stock_fault", "disabled_fault",
+                         "stock_fault")
+    if must_pass and codes != (0, 0) and not result.problems:
+        say("an error reached the program")
+    if kind == "masked" and not switched:
+        say("nothing switched: the fault hit no traffic")
+    if kind in ("clean", "idle_backup", "peer_stock") and switched:
+        say("switched without need")
+    if must_fail and codes[0] == 0:
+        say("the program saw no error")
+    if must_fail and result.error_s > cells.ERROR_BOUND:
+        say("the error came only after %.1f s" % result.error_s)
+
+
+def run_cell(build, cell, directory):
+    os.makedirs(directory, exist_ok=True)
+    result = Result(cell)
+    begun = time.monotonic()
+    with Fabric(build, directory) as fabric:
+        server, client = start_pair(fabric, cell)
+        fault_time = None
+        if client is None:
+            result.problems.append("the server did not start")
+        elif cell.fault:
+            fault_time = inject(fabric, cell, client, result)
+        if client is not None:
+            client_code = client.finish(45)
+            result.codes = (client_code, server.finish(15))
+            judge(fabric, cell, result, fault_time)
+    result.seconds = time.monotonic() - begun
+    if result.problems:
+        with open(os.path.join(directory, "cell.json"), "w") as file:
+            json.dump(dataclasses.asdict(result), file, indent=2)
+    return result
