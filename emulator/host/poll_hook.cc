@@ -109,6 +109,10 @@ void PollHook::engine_set(Engine* engine) {
   g_engine.store(engine, std::memory_order_release);
 }
 
+Engine* PollHook::engine_get() {
+  return g_engine.load(std::memory_order_acquire);
+}
+
 void PollHook::cq_destroyed(uint64_t user_handle) {
   std::erase_if(pending_, [&](const Pending& p) { return p.user_handle == user_handle; });
 }

@@ -23,6 +23,7 @@ class PollHook {
 
   // The engine that polling drives. nullptr: polling only polls.
   static void engine_set(Engine*);
+  static Engine* engine_get();
 
  private:
   struct Pending {

@@ -1,0 +1,121 @@
+// Stock programs on emulated hosts, healthy and with a NIC that breaks under them.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "host/test/emulated_test.h"
+
+namespace cxemu {
+namespace {
+
+class ProgramsTest : public EmulatedTest {
+ protected:
+  // Runs a server on host a and its client on host b; both must end well. The client's output.
+  std::string pair(std::vector<std::string> command) {
+    const int port = port_free();
+    command.insert(command.end(), {"-d", "mlx5_0", "-p", std::to_string(port)});
+    Process server(on("a", command));
+    EXPECT_TRUE(wait_until([&] { return port_listening(port); })) << server.output();
+    command.push_back(address(0, 0));
+    std::string output;
+    EXPECT_EQ(run(on("b", command), &output), 0) << output;
+    EXPECT_EQ(server.end_wait(), 0) << server.output();
+    return output;
+  }
+  // The bandwidth column of perftest's result line for messages of this size; 0: no such line.
+  static double bandwidth(const std::string& output, int size) {
+    std::istringstream lines(output);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream fields(line);
+      double first = 0, iterations = 0, peak = 0, average = 0;
+      if (fields >> first >> iterations >> peak >> average && first == size) return average;
+    }
+    return 0;
+  }
+};
+
+TEST_F(ProgramsTest, DevinfoListsBothNics) {
+  std::string output;
+  ASSERT_EQ(run(on("a", {"ibv_devinfo", "-v"}), &output), 0) << output;
+  EXPECT_NE(output.find("mlx5_0"), std::string::npos) << output;
+  EXPECT_NE(output.find("mlx5_1"), std::string::npos) << output;
+  EXPECT_NE(output.find("PORT_ACTIVE"), std::string::npos) << output;
+  EXPECT_NE(output.find("::ffff:" + address(0, 0) + ", RoCE v2"), std::string::npos) << output;
+}
+
+TEST_F(ProgramsTest, PingpongChecksItsBytes) {
+  EXPECT_NE(pair({"ibv_rc_pingpong", "-g", "3", "-n", "200", "-c"}).find("200 iters"),
+            std::string::npos);
+}
+
+TEST_F(ProgramsTest, PingpongWithCompletionEvents) {
+  EXPECT_NE(pair({"ibv_rc_pingpong", "-g", "3", "-n", "100", "-c", "-e"}).find("100 iters"),
+            std::string::npos);
+}
+
+TEST_F(ProgramsTest, WriteBandwidth) {
+  EXPECT_GT(bandwidth(pair({"ib_write_bw", "-x", "3", "-F", "-s", "65536", "-n", "300"}), 65536),
+            0);
+}
+
+TEST_F(ProgramsTest, ReadBandwidth) {
+  EXPECT_GT(bandwidth(pair({"ib_read_bw", "-x", "3", "-F", "-s", "65536", "-n", "300"}), 65536), 0);
+}
+
+TEST_F(ProgramsTest, SendBandwidth) {
+  EXPECT_GT(bandwidth(pair({"ib_send_bw", "-x", "3", "-F", "-s", "4096", "-n", "300"}), 4096), 0);
+}
+
+TEST_F(ProgramsTest, ManyQueuePairs) {
+  EXPECT_GT(
+      bandwidth(pair({"ib_write_bw", "-x", "3", "-F", "-s", "4096", "-q", "16", "-n", "64"}), 4096),
+      0);
+}
+
+TEST_F(ProgramsTest, LinkDownKillsAStockProgramAndHealingHelpsTheNextOne) {
+  const int port = port_free();
+  std::vector<std::string> command = {
+      "ib_write_bw", "-x", "3",  "-F", "-s",     "65536", "-u",
+      "12",          "-D", "60", "-d", "mlx5_0", "-p",    std::to_string(port)};
+  Process server(on("a", command));
+  ASSERT_TRUE(wait_until([&] { return port_listening(port); })) << server.output();
+  command.push_back(address(0, 0));
+  Process client(on("b", command));
+  const auto& received = fabric_.nic(0, 0)->rx_packets;
+  ASSERT_TRUE(wait_until([&] { return received.load() > 1000; })) << client.output();
+  fault("a/mlx5_0", "link-down");
+  EXPECT_NE(client.end_wait(), 0);
+  EXPECT_NE(client.output().find("Failed status 12"), std::string::npos) << client.output();
+  fault("a/mlx5_0", "heal");
+  EXPECT_GT(bandwidth(pair({"ib_write_bw", "-x", "3", "-F", "-s", "4096", "-n", "100"}), 4096), 0);
+}
+
+TEST_F(ProgramsTest, LossIsRetransmitted) {
+  fault("a/mlx5_0", "loss=1");
+  EXPECT_NE(pair({"ibv_rc_pingpong", "-g", "3", "-n", "200", "-c"}).find("200 iters"),
+            std::string::npos);
+  EXPECT_GT(fabric_.nic(0, 0)->dropped_packets.load(), 0u);
+}
+
+TEST(LibraryTest, ExportsOnlyWhatItsMapNames) {
+  std::ifstream map(CXEMU_MAP);
+  std::string text((std::istreambuf_iterator<char>(map)), {});
+  const size_t begin = text.find("global:") + 7, end = text.find("local:");
+  ASSERT_LT(end, text.size());
+  std::set<std::string> wanted, found;
+  for (char& c : text)
+    if (c == ';') c = ' ';
+  std::istringstream names(text.substr(begin, end - begin));
+  for (std::string name; names >> name;) wanted.insert(name);
+  std::string output;
+  ASSERT_EQ(run({"nm", "-D", "--defined-only", "--format=posix", CXEMU_LIBRARY}, &output), 0);
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);)
+    found.insert(line.substr(0, line.find_first_of(" @")));
+  EXPECT_EQ(found, wanted);
+}
+
+}  // namespace
+}  // namespace cxemu

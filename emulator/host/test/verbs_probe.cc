@@ -1,0 +1,93 @@
+// A small verbs program for tests. It opens a device, prints every asynchronous event, and obeys
+// lines on its standard input: "pd", "port", "fork", "close".
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <string>
+
+namespace {
+
+ibv_context* device_open(const char* name) {
+  int count = 0;
+  ibv_device** list = ibv_get_device_list(&count);
+  ibv_context* context = nullptr;
+  for (int i = 0; i < count && context == nullptr; ++i)
+    if (strcmp(ibv_get_device_name(list[i]), name) == 0) context = ibv_open_device(list[i]);
+  ibv_free_device_list(list);
+  return context;
+}
+
+// "ok" or the error's text.
+const char* pd_try(ibv_context* context) {
+  errno = 0;
+  ibv_pd* pd = ibv_alloc_pd(context);
+  if (pd == nullptr) return strerror(errno);
+  const int error = ibv_dealloc_pd(pd);
+  return error == 0 ? "ok" : strerror(error);
+}
+
+void child_run(ibv_context* inherited, const char* name) {
+  const std::string old = pd_try(inherited);
+  ibv_context* own = device_open(name);
+  printf("child: inherited %s, own %s\n", old.c_str(), own == nullptr ? "not opened" : pd_try(own));
+  if (own != nullptr) ibv_close_device(own);
+  fflush(stdout);
+  _exit(0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const char* name = argc > 1 ? argv[1] : "mlx5_0";
+  setvbuf(stdout, nullptr, _IOLBF, 0);
+  ibv_context* context = device_open(name);
+  if (context == nullptr) {
+    printf("open failed: %s\n", strerror(errno));
+    return 1;
+  }
+  fcntl(context->async_fd, F_SETFL, O_NONBLOCK);
+  // Made while the device is well, destroyed when it may be dead.
+  ibv_pd* pd = ibv_alloc_pd(context);
+  ibv_cq* cq = ibv_create_cq(context, 16, nullptr, nullptr, 0);
+  static char memory[4096];
+  ibv_mr* mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+  printf("ready\n");
+  for (std::string line;;) {
+    pollfd wait[2] = {{0, POLLIN, 0}, {context->async_fd, POLLIN, 0}};
+    poll(wait, 2, -1);
+    ibv_async_event event;
+    while (ibv_get_async_event(context, &event) == 0) {
+      printf("event: %s\n", ibv_event_type_str(event.event_type));
+      ibv_ack_async_event(&event);
+    }
+    if (wait[0].revents == 0) continue;
+    char text[64];
+    const ssize_t length = read(0, text, sizeof text);
+    if (length <= 0) return 1;
+    line.assign(text, static_cast<size_t>(length) - 1);
+    if (line == "pd") printf("pd: %s\n", pd_try(context));
+    if (line == "port") {
+      ibv_port_attr port{};
+      const int error = ibv_query_port(context, 1, &port);
+      printf("port: %s\n", error != 0 ? strerror(error) : ibv_port_state_str(port.state));
+    }
+    if (line == "fork") {
+      const pid_t child = fork();
+      if (child == 0) child_run(context, name);
+      waitpid(child, nullptr, 0);
+      printf("parent: %s\n", pd_try(context));
+    }
+    if (line == "close") break;
+  }
+  const int mr_error = ibv_dereg_mr(mr), cq_error = ibv_destroy_cq(cq),
+            pd_error = ibv_dealloc_pd(pd), device_error = ibv_close_device(context);
+  printf("closed: %d %d %d %d\n", mr_error, cq_error, pd_error, device_error);
+  return 0;
+}
