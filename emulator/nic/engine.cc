@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <csignal>
 #include <mutex>
-#include <vector>
 
 #include "nic/engine_core.h"
 #include "nic/nic.h"
@@ -80,35 +79,49 @@ class EngineThread final : public Engine {
 
 thread_local uint32_t EngineThread::empty_drives_ = 0;
 
-// All engines of the process, for the fork handlers. Never destroyed: threads may outlive main().
-struct Registry {
-  std::mutex mutex;
-  std::vector<EngineThread*> engines;
-};
+// All engines of the process, for the fork handlers. No lock: a fork may come while its thread's
+// caller holds locks that a starting engine's caller waits for. An engine must not be destroyed
+// while another thread forks.
+constexpr size_t kEnginesMax = 16;
+std::atomic<EngineThread*> g_engines[kEnginesMax];
+thread_local EngineThread* t_locked[kEnginesMax];  // by this thread's fork
 
-Registry& registry() {
-  static Registry* const instance = new Registry;
-  return *instance;
+bool engine_register(EngineThread* engine) {
+  for (auto& place : g_engines) {
+    EngineThread* expected = nullptr;
+    if (place.compare_exchange_strong(expected, engine)) return true;
+  }
+  return false;
+}
+
+void engine_unregister(EngineThread* engine) {
+  for (auto& place : g_engines) {
+    EngineThread* expected = engine;
+    if (place.compare_exchange_strong(expected, nullptr)) return;
+  }
 }
 
 // Across a fork every lock is held, so that the child finds consistent objects and free locks.
 void fork_prepare() {
-  registry().mutex.lock();
-  for (EngineThread* engine : registry().engines) engine->lock().lock();
+  for (size_t i = 0; i < kEnginesMax; i++) {
+    t_locked[i] = g_engines[i].load();
+    if (t_locked[i] != nullptr) t_locked[i]->lock().lock();
+  }
 }
 
 void fork_parent() {
-  for (EngineThread* engine : registry().engines) engine->lock().unlock();
-  registry().mutex.unlock();
+  for (EngineThread* engine : t_locked) {
+    if (engine != nullptr) engine->lock().unlock();
+  }
 }
 
 void fork_child() {
-  for (EngineThread* engine : registry().engines) {
-    engine->child_abandon();
-    engine->lock().unlock();
+  for (size_t i = 0; i < kEnginesMax; i++) {
+    g_engines[i].store(nullptr);
+    if (t_locked[i] == nullptr) continue;
+    t_locked[i]->child_abandon();
+    t_locked[i]->lock().unlock();
   }
-  registry().engines.clear();
-  registry().mutex.unlock();
 }
 
 // The thread must run soon after a packet came, or all timing is the scheduler's. It uses little
@@ -122,11 +135,7 @@ void thread_prioritise() {
 }
 
 EngineThread::~EngineThread() {
-  {
-    Registry& all = registry();
-    const std::lock_guard guard(all.mutex);
-    std::erase(all.engines, this);
-  }
+  engine_unregister(this);
   if (started_ && !core_.gone()) {
     stop_.store(true);
     wake();
@@ -138,12 +147,10 @@ EngineThread::~EngineThread() {
 bool EngineThread::start() {
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_fd_ < 0) return false;
-  {
-    Registry& all = registry();
-    const std::lock_guard guard(all.mutex);
-    static bool handlers = false;
-    if (!handlers) handlers = pthread_atfork(fork_prepare, fork_parent, fork_child) == 0;
-    all.engines.push_back(this);
+  static const int handlers = pthread_atfork(fork_prepare, fork_parent, fork_child);
+  if (handlers != 0 || !engine_register(this)) {
+    errno = ENOMEM;
+    return false;
   }
   // The host program's signals are not for this thread.
   sigset_t all_signals, previous;
@@ -243,10 +250,10 @@ void EngineThread::run() {
 
 }  // namespace
 
-std::unique_ptr<Engine> Engine::start(Fabric& fabric, int slot) {
-  auto carrier = UnixCarrier::open(fabric->net, slot);
+std::unique_ptr<Engine> Engine::start(FabricFile& fabric, int slot) {
+  auto carrier = UnixCarrier::open(fabric.net, slot);
   if (!carrier) return nullptr;
-  auto engine = std::make_unique<EngineThread>(*fabric.operator->(), slot, std::move(carrier));
+  auto engine = std::make_unique<EngineThread>(fabric, slot, std::move(carrier));
   if (!engine->start()) return nullptr;
   return engine;
 }

@@ -94,7 +94,11 @@ class Nic {
 class Engine {
  public:
   // Starts the thread. fabric must outlive the engine; slot from Fabric::process_join.
-  static std::unique_ptr<Engine> start(Fabric& fabric, int slot);
+  // nullptr and errno on failure.
+  static std::unique_ptr<Engine> start(Fabric& fabric, int slot) {
+    return start(*fabric.operator->(), slot);
+  }
+  static std::unique_ptr<Engine> start(FabricFile& fabric, int slot);
   virtual ~Engine() = default;  // stops and joins the thread
 
   // Use with std::lock_guard; in a forked child it is free and stays usable.

@@ -313,7 +313,8 @@ void nak_received(Qp& qp, const Packet& packet, const Transport& transport) {
   const uint8_t type = packet.syndrome & kAethTypeMask;
   const uint8_t value = packet.syndrome & kAethValueMask;
   if (type != kAethRnr && type != kAethNak) return;  // reserved: as if it never came
-  if (!advance(qp, packet.psn, transport)) {
+  // A READ may be refused in the middle, when everything before came.
+  if (!advance(qp, packet.psn, transport) && r.psn_una != packet.psn) {
     response_missing(qp, transport);
     return;
   }
