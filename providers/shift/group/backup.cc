@@ -195,7 +195,7 @@ void backup_qp_destroy(Group& group) {
   if (real == nullptr) return;
   {
     std::lock_guard lock(group.context->mutex);
-    group.context->qps[kBackup].erase(real->qp_num);
+    group.context->qps[kBackup].erase(real->qp_num, &group.counters);
   }
   if (below->destroy_qp(real) != 0) {
     SHIFT_WARN_LIMITED("qp 0x%x: the backup QP could not be destroyed", group.qpn());

@@ -23,7 +23,8 @@ static_assert(offsetof(SendEntry, rkey) == offsetof(SendEntry, remote_addr) + 8)
 }  // namespace
 
 void SendJournal::init(uint32_t depth, uint32_t max_sge, uint32_t max_inline, bool all_signaled) {
-  head_ = totals_ = 0;
+  head_ = 0;
+  signaled_ = notifications_ = 0;
   depth_ = std::max(depth, 1u);
   const uint32_t slots = std::bit_ceil(depth_) * 2;
   mask_ = slots - 1;
@@ -72,7 +73,7 @@ uint64_t SendJournal::first_incomplete(uint32_t signaled_done) const {
   const uint64_t oldest = head_ > mask_ ? head_ - mask_ : 0;
   for (uint64_t position = head_; position > oldest; position--) {
     const SendEntry& entry = at(position - 1);
-    if (is_signaled(entry) && static_cast<int32_t>(entry.signaled_total() - signaled_done) <= 0) {
+    if (is_signaled(entry) && static_cast<int32_t>(entry.signaled_total - signaled_done) <= 0) {
       return position;
     }
   }

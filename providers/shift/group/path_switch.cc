@@ -50,6 +50,11 @@ void post_markers(Group& group, Markers& markers) {
   }
 }
 
+bool has_sent(Group& group) {
+  std::lock_guard lock(group.attr_mutex);
+  return group.attr_mask & IBV_QP_SQ_PSN;
+}
+
 bool is_device_gone(int error) {
   return error == EIO || error == ENODEV;
 }
@@ -112,7 +117,8 @@ std::vector<bool> fence(std::span<Group* const> groups, Clock::time_point deadli
     shut[i] = error == 0;
     if (is_device_gone(error)) group.context->dead[kDefault].store(true);
     if (error != 0) SHIFT_DEBUG("qp 0x%x: default QP to ERR: errno %d", group.qpn(), error);
-    markers[i].send = group.cap.max_send_wr == 0;
+    // A QP that never reached RTS has sent nothing, and providers refuse the marker.
+    markers[i].send = group.cap.max_send_wr == 0 || !has_sent(group);
     markers[i].recv = group.cap.max_recv_wr == 0;
     group.drained[0] = markers[i].send;
     group.drained[1] = markers[i].recv;
@@ -143,6 +149,12 @@ std::vector<bool> fence(std::span<Group* const> groups, Clock::time_point deadli
 
   for (size_t i = 0; i < groups.size(); i++) {
     Group& group = *groups[i];
+    if (!proven[i]) {
+      SHIFT_INFO("qp 0x%x: fence not proven: ERR %s, send queue %s, receive queue %s", group.qpn(),
+                 shut[i] ? "entered" : "refused",
+                 group.drained[0] ? "drained" : markers[i].send ? "not drained" : "full",
+                 group.drained[1] ? "drained" : markers[i].recv ? "not drained" : "full");
+    }
     CqLock lock(group);
     // Whatever the old path still gives belongs to an old epoch (C8).
     group.accept[kDefault] = Accept::kDrop;

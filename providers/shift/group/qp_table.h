@@ -36,14 +36,20 @@ class QpTable {
     if ((used_ + 1) * 2 > table->mask) table = grow(table);
     put(table, qpn, counters);
   }
-  // The key stays as a tombstone with a null pointer; growing drops it.
-  void erase(uint32_t qpn) {
+  // The key stays as a tombstone with a null pointer; growing drops it. Nothing happens when the
+  // number belongs to another QP by now: the NIC gives it out again before its old owner, already
+  // destroyed there, is taken out here.
+  void erase(uint32_t qpn, const Counters* counters) {
     Table* table = table_.load(std::memory_order_relaxed);
     for (uint32_t i = hash(qpn);; i++) {
       Entry& entry = table->entries[i & table->mask];
       const uint32_t key = entry.key.load(std::memory_order_relaxed);
       if (key == kFree) return;
-      if (key == qpn) return entry.counters.store(nullptr, std::memory_order_release);
+      if (key != qpn) continue;
+      if (entry.counters.load(std::memory_order_relaxed) == counters) {
+        entry.counters.store(nullptr, std::memory_order_release);
+      }
+      return;
     }
   }
 

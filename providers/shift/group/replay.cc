@@ -86,7 +86,7 @@ std::optional<Plan> make_plan(const Group& group, uint64_t peer_received) {
   uint32_t completed = journal.notifications_posted();
   if (plan.first != plan.end) {
     const SendEntry& entry = journal.at(plan.first);
-    completed = entry.notification_total() - is_notification(entry.opcode);
+    completed = entry.notification_total - is_notification(entry.opcode);
   }
   // A peer cannot have received less than it acknowledged, nor more than was posted (C11).
   if (static_cast<int32_t>(peer - completed) < 0 ||
@@ -97,7 +97,7 @@ std::optional<Plan> make_plan(const Group& group, uint64_t peer_received) {
   for (uint64_t position = plan.first; position < plan.end; position++) {
     const SendEntry& entry = journal.at(position);
     if (!is_notification(entry.opcode)) continue;
-    if (static_cast<int32_t>(entry.notification_total() - peer) > 0) break;
+    if (static_cast<int32_t>(entry.notification_total - peer) > 0) break;
     plan.executed = position + 1;
   }
   if (SHIFT_PLANT(replay_delivered) && plan.executed > plan.first) plan.executed--;
@@ -202,7 +202,7 @@ ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point dead
       const SendEntry& entry = journal.at(position);
       {
         std::lock_guard cq(group.send_cq->mutex);
-        group.opcode_of_signaled[entry.signaled_total()] = completion_opcode(entry.opcode);
+        group.opcode_of_signaled[entry.signaled_total] = completion_opcode(entry.opcode);
       }
       ibv_send_wr stand_in{};
       stand_in.wr_id = wr.wr_id;
