@@ -102,3 +102,9 @@ SHIFT_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* 
   ibv_context* real = ops::owns(context) ? ops::real_context(context) : context;
   return stock.resolve_eth_l2_from_gid(real, attr, eth_mac, vid);
 }
+
+SHIFT_EXPORT int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index,
+                                    unsigned* type) {
+  ibv_context* real = ops::owns(context) ? ops::real_context(context) : context;
+  return shift::front::stock_query_gid_type(real, port, index, type);
+}

@@ -13,6 +13,7 @@
 namespace shift::front {
 
 Below stock;
+QueryGidType stock_query_gid_type = nullptr;
 thread_local int StockCall::depth_ = 0;
 
 }  // namespace shift::front
@@ -84,6 +85,8 @@ __attribute__((constructor(101))) void stock_bind() noexcept {
 #undef SHIFT_BIND
   bind(handle, stock.query_gid_ex, "_ibv_query_gid_ex", "IBVERBS_1.11");
   bind(handle, stock.query_gid_table, "_ibv_query_gid_table", "IBVERBS_1.11");
+  shift::front::stock_query_gid_type =
+      reinterpret_cast<shift::front::QueryGidType>(dlsym(handle, "ibv_query_gid_type"));
   for (size_t i = 0; i < std::size(kTrampolines); ++i) {
     const Trampoline& t = kTrampolines[i];
     void* target = t.version != nullptr ? dlvsym(handle, t.name, t.version) : dlsym(handle, t.name);

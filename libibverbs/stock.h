@@ -18,6 +18,10 @@ namespace shift::front {
 // Not const data, but nothing writes it afterwards.
 extern Below stock;
 
+// A private function, so not part of the provider's table: the type is an enum of the GID's kind.
+using QueryGidType = int (*)(ibv_context* context, uint8_t port, unsigned index, unsigned* type);
+extern QueryGidType stock_query_gid_type;
+
 // Some stock functions call public ones, and expect their own structs back. While one of these runs
 // on this thread, the front steps aside.
 class StockCall {

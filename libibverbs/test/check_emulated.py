@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Unmodified programs on emulated NICs through shift-run: they see what they see without it."""
+import argparse
+import os
+import shutil
+import socket
+import subprocess
+import sys
+
+PYVERBS = """
+import pyverbs.device as d
+from pyverbs.pd import PD
+from pyverbs.cq import CQ
+c = d.Context(name="mlx5_0")
+print(sorted(x.name for x in d.get_device_list()), c.query_port(1), c.query_device())
+print([str(c.query_gid_type(1, i)) for i in range(4)], c.query_gid(1, 3))
+with PD(c), CQ(c, 10):
+    pass
+"""
+PROGRAMS = [["ibv_devices"], ["ibv_devinfo"], ["ibv_devinfo", "-v"],
+            ["/usr/bin/python3", "-c", PYVERBS]]
+
+
+class Emulated:
+    def __init__(self, cxemu, shift_run, fabric):
+        self.fabric = fabric
+        self.cxemu = [cxemu, "exec", "--fabric", fabric]
+        self.shift_run = [shift_run, "--"]
+
+    def command(self, host, words, with_layer):
+        return [*self.cxemu, "--host", host, "--", *(self.shift_run if with_layer else []), *words]
+
+    def run(self, host, words, with_layer):
+        return subprocess.run(self.command(host, words, with_layer), capture_output=True, text=True,
+                              timeout=60)
+
+
+def same_output(emulated, words):
+    if shutil.which(words[0]) is None or (
+            "python" in words[0] and emulated.run("a", [words[0], "-c", "import pyverbs"],
+                                                  False).returncode):
+        print("not installed, left out:", words[0])
+        return True
+    stock = emulated.run("a", words, False)
+    layered = emulated.run("a", words, True)
+    same = (stock.returncode, stock.stdout) == (layered.returncode, layered.stdout)
+    same = same and stock.returncode == 0 and "mlx5_1" in stock.stdout
+    print("ok:" if same else "FAIL:", " ".join(words[:2]))
+    if not same:
+        print(f"stock: {stock}\nlayer: {layered}")
+    return same
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def pingpong(emulated, *options):
+    """Both ends through the layer, every byte checked by the program itself (-c)."""
+    port = free_port()
+    words = ["ibv_rc_pingpong", "-d", "mlx5_0", "-g", "3", "-c", "-n", "200", "-p", str(port),
+             *options]
+    if shutil.which(words[0]) is None:
+        print("not installed, left out:", words[0])
+        return True
+    server = subprocess.Popen(emulated.command("a", words, True), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True)
+    # Whether the server listens yet cannot be seen from outside: a client that comes too early is
+    # refused and tries again, for as long as the server lives.
+    while True:
+        client = emulated.run("b", [*words, "127.0.0.1"], True)
+        if "Couldn't connect" not in client.stderr or server.poll() is not None:
+            break
+    if client.returncode != 0:
+        server.kill()
+    out, err = server.communicate(timeout=60)
+    good = client.returncode == 0 and server.returncode == 0 and "200 iters" in client.stdout
+    print("ok:" if good else "FAIL:", "ibv_rc_pingpong", *options)
+    if not good:
+        print(f"client: {client}\nserver: {server.returncode}\n{out}\n{err}")
+    return good
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cxemu", required=True)
+    parser.add_argument("--shift-run", required=True)
+    parser.add_argument("--test", required=True, help="the GoogleTest program for emulated NICs")
+    args = parser.parse_args()
+    emulated = Emulated(args.cxemu, args.shift_run, f"front-{os.getpid()}")
+    try:
+        good = all([same_output(emulated, words) for words in PROGRAMS])
+        good &= all([pingpong(emulated), pingpong(emulated, "-e")])
+        unit = emulated.run("a", [args.test], True)
+        print(unit.stdout, unit.stderr)
+        good &= unit.returncode == 0
+    finally:
+        subprocess.run([args.cxemu, "clean", "--fabric", emulated.fabric], check=True)
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()
