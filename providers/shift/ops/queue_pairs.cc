@@ -332,7 +332,7 @@ int destroy_qp(ibv_qp* qp) noexcept {
   {
     std::lock_guard lock(g->context->mutex);
     std::erase(g->context->groups, g);
-    g->context->qps[kDefault].erase(g->qpn());
+    g->context->qps[kDefault].erase(g->qpn(), &g->counters);
   }
   leave_cq(g->send_cq, g, was_slow);
   if (g->recv_cq != g->send_cq) leave_cq(g->recv_cq, g, was_slow);
