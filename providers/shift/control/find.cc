@@ -103,14 +103,18 @@ void Finder::attempt(const FindPtr& find) {
     return finish(find, host_.self_channel(), FindError::kNone);
   const wire::Hello hello = hello_for(*find);
   for (Channel* channel : host_.channels_at(*remote))
-    if (find->asked.insert(channel->peer()).second && channel->send(hello) != 0)
+    if (find->asked.insert(channel->peer()).second && channel->send(hello) != 0) {
       find->open.insert(channel->peer());
-  if (find->open.empty()) return attempt_dial(find);
-  find->timer = reactor_.timer_start(kAskTimeout, [this, find] {
-    find->timer = 0;
-    find->open.clear();
-    attempt_dial(find);
-  });
+      find->asking = true;
+    }
+  if (!find->asking) return attempt_dial(find);
+  find->timer = reactor_.timer_start(kAskTimeout, [this, find] { asking_end(find); });
+}
+
+void Finder::asking_end(const FindPtr& find) {
+  reactor_.timer_cancel(std::exchange(find->timer, 0));
+  find->asking = false;
+  attempt_dial(find);
 }
 
 void Finder::on_reply(Channel& channel, const wire::HelloReply& reply) {
@@ -124,9 +128,8 @@ void Finder::on_reply(Channel& channel, const wire::HelloReply& reply) {
       finish(find, &channel, FindError::kNone);
     } else if (reply.status == wire::HelloStatus::kRefused) {
       finish(find, nullptr, FindError::kRefused);
-    } else if (find->open.empty()) {
-      reactor_.timer_cancel(std::exchange(find->timer, 0));
-      attempt_dial(find);
+    } else if (find->asking && find->open.empty()) {
+      asking_end(find);
     }
   }
 }
@@ -134,11 +137,9 @@ void Finder::on_reply(Channel& channel, const wire::HelloReply& reply) {
 void Finder::on_channel_down(const wire::Instance& peer) {
   std::vector<FindPtr> concerned;
   for (auto& [names, find] : finds_)
-    if (find->open.erase(peer) != 0 && find->open.empty()) concerned.push_back(find);
-  for (const FindPtr& find : concerned) {
-    reactor_.timer_cancel(std::exchange(find->timer, 0));
-    attempt_dial(find);
-  }
+    if (find->open.erase(peer) != 0 && find->open.empty() && find->asking)
+      concerned.push_back(find);
+  for (const FindPtr& find : concerned) asking_end(find);
 }
 
 void Finder::attempt_dial(const FindPtr& find) {
@@ -187,10 +188,13 @@ void Finder::on_dialed(Route route, const std::weak_ptr<Find>& dialer, DialError
   const bool about_address = error == DialError::kNobody || error == DialError::kUnreachable;
   for (const FindPtr& find : waiting) {
     if (!find->callback) continue;  // ended by the callback of another
-    if (about_address)
+    if (about_address) {
       attempt_failed(find, find_error(error));
-    else
-      attempt(find);  // first over the channel that may be there now
+    } else {
+      // First over the channel that has a fresh connection now.
+      if (channel != nullptr) find->asked.erase(channel->peer());
+      attempt(find);
+    }
   }
 }
 

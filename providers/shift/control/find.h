@@ -57,8 +57,9 @@ class Finder {
     FindRequest request;
     FindCallback callback;
     Route route;
-    std::set<wire::Instance> asked;  // channels asked in this attempt ...
-    std::set<wire::Instance> open;   // ... that have not answered yet
+    std::set<wire::Instance> asked;  // channels asked in this attempt
+    std::set<wire::Instance> open;   // channels that owe an answer; late ones are welcome
+    bool asking = false;             // the attempt waits for answers, before it dials
     bool waiting = false;            // for another search's dial over the same route
     int nobody = 0;                  // dials in a row that nobody listened to
     int attempts = 0;
@@ -70,6 +71,7 @@ class Finder {
 
   wire::Hello hello_for(const Find& find) const;
   void attempt(const FindPtr& find);
+  void asking_end(const FindPtr& find);
   void attempt_dial(const FindPtr& find);
   void on_dialed(Route route, const std::weak_ptr<Find>& dialer, DialError error, UniqueFd fd,
                  const wire::Instance& peer);
