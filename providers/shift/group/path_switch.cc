@@ -68,28 +68,32 @@ void stop_posting(std::span<Group* const> groups) {
     {
       std::lock_guard lock(group->send.mutex);
       group->send.route = Route::kParked;  // from here on nobody adopts the bias again
-      group->send.bias.set_nobody();
+      group->send.bias.revoke_begin();
     }
     {
       std::lock_guard lock(group->recv.mutex);
       group->recv.route = Route::kParked;
-      group->recv.bias.set_nobody();
+      group->recv.bias.revoke_begin();
     }
     queues.push_back(&group->send);
     queues.push_back(&group->recv);
   }
-  for (CompletionQueue* cq : cqs_of(groups)) {
+  const auto cqs = cqs_of(groups);
+  for (CompletionQueue* cq : cqs) {
     std::lock_guard lock(cq->mutex);
     cq->slow_groups +=
         static_cast<int>(std::count_if(groups.begin(), groups.end(), [&](const Group* g) {
           return g->send_cq == cq || g->recv_cq == cq;
         }));
-    cq->bias.set_nobody();
+    cq->bias.revoke_begin();
     queues.push_back(cq);
   }
   // One barrier for the whole batch: a thousand QPs cost what one costs.
   wait_until_left(queues.data(), queues.size());
+  for (CompletionQueue* cq : cqs) cq->bias.revoke_end();
   for (Group* group : groups) {
+    group->send.bias.revoke_end();
+    group->recv.bias.revoke_end();
     std::lock_guard lock(group->send.mutex);
     group->send.posted_to_default = group->send.journal.head();
   }

@@ -104,10 +104,9 @@ void wait_until_left(const void* const* queues, size_t count) {
 }
 
 void Bias::revoke(const void* queue) {
-  revokers_.fetch_add(1, std::memory_order_acq_rel);
-  set_nobody();
+  revoke_begin();
   wait_until_left(&queue, 1);
-  revokers_.fetch_sub(1, std::memory_order_release);
+  revoke_end();
 }
 
 }  // namespace shift::group

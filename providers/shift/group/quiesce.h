@@ -11,6 +11,8 @@
 // reads the old owner, works; the revoker reads active == nullptr and starts draining beside it.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstddef>
 #include <mutex>
@@ -38,7 +40,7 @@ class Bias {
   // True: the calling thread may work without the mutex, and must call leave() afterwards.
   [[gnu::always_inline]] bool enter(ThreadSlot* self, const void* queue) {
     self->active.store(queue, std::memory_order_relaxed);
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // pairs with membarrier in revoke_all
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // pairs with wait_until_left
     return owner_.load(std::memory_order_relaxed) == self;
   }
   [[gnu::always_inline]] static void leave(ThreadSlot* self) {
@@ -65,16 +67,26 @@ class Bias {
   }
 
   void set_shared() { shared_ = true; }
-  void set_nobody() { owner_.store(nullptr, std::memory_order_relaxed); }
+  // Release: whoever sees that there is no owner sees the revoker, too (is_quiet).
+  void set_nobody() { owner_.store(nullptr, std::memory_order_release); }
+  bool has_owner() const { return owner_.load(std::memory_order_relaxed) != nullptr; }
+  bool is_own() const { return owner_.load(std::memory_order_relaxed) == tls_slot; }
 
   // Under the queue's mutex: can no hot section be running, nor begin until the mutex is released?
   bool is_quiet() const {
-    return owner_.load(std::memory_order_relaxed) == nullptr &&
+    return owner_.load(std::memory_order_acquire) == nullptr &&
            revokers_.load(std::memory_order_acquire) == 0;
   }
   // Without the mutex: stops the owner and returns when its section has ended. Nobody can become
   // the owner meanwhile.
   [[gnu::cold]] void revoke(const void* queue);
+  // The same in two halves, for a batch of queues with one wait_until_left() in between. The mutex
+  // may be held at both ends, not while waiting.
+  void revoke_begin() {
+    revokers_.fetch_add(1, std::memory_order_acq_rel);
+    set_nobody();
+  }
+  void revoke_end() { revokers_.fetch_sub(1, std::memory_order_release); }
 
  private:
   std::atomic<ThreadSlot*> owner_{nullptr};
@@ -87,20 +99,26 @@ class Bias {
 // has no membarrier(2): then no queue is ever biased and every call takes the queue's mutex.
 [[gnu::cold]] ThreadSlot* thread_slot_get();
 
-// After set_nobody() on each of `queues`: returns when no thread works on any of them. The caller
+// After revoke_begin() on each of `queues`: returns when no thread works on any of them. The caller
 // must not hold a mutex that a hot section may want (it may be inside one that does).
 [[gnu::cold]] void wait_until_left(const void* const* queues, size_t count);
 
 // The queue's mutex, with every hot section over. `share`: the caller competes with the owner for
-// the queue's use, so from now on both take the mutex.
+// the queue's use, so from now on both take the mutex. (A caller that merely meets a revocation
+// does not: the queue stays its own.)
 template <typename Queue>
 [[gnu::cold]] std::unique_lock<std::mutex> lock_queue(Queue& queue, bool share = false) {
   for (;;) {
     std::unique_lock lock(queue.mutex);
     if (queue.bias.is_quiet()) return lock;
-    if (share) queue.bias.set_shared();
+    const bool has_owner = queue.bias.has_owner();
+    if (share && has_owner && !queue.bias.is_own()) queue.bias.set_shared();
     lock.unlock();
-    queue.bias.revoke(&queue);
+    if (has_owner) {
+      queue.bias.revoke(&queue);
+    } else {
+      sched_yield();  // another thread revokes, and waits for the same section
+    }
   }
 }
 

@@ -1,0 +1,231 @@
+// Nobody works on a queue beside its biased owner, whoever asks and however many.
+#include "group/quiesce.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace shift::group {
+namespace {
+
+struct Queue {
+  std::mutex mutex;
+  Bias bias;
+  uint64_t work = 0;  // not atomic on purpose: a lost increment shows two workers at once
+};
+
+// As the entry points use it: hot if the queue is ours, else through the mutex.
+void use(Queue& queue) {
+  ThreadSlot* self = tls_slot;
+  if (queue.bias.enter(self, &queue)) {
+    queue.work++;
+    return Bias::leave(self);
+  }
+  Bias::leave(self);
+  auto lock = lock_queue(queue, true);
+  queue.work++;
+  queue.bias.adopt(&queue);
+}
+
+bool is_hot(Queue& queue) {
+  const bool hot = queue.bias.enter(tls_slot, &queue);
+  Bias::leave(tls_slot);
+  return hot;
+}
+
+// Gives others every chance to do what they must not.
+void yield_often() {
+  for (int i = 0; i < 2000; i++) std::this_thread::yield();
+}
+
+class Quiesce : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (thread_slot_get() == nullptr) GTEST_SKIP() << "no membarrier(2) here: nothing is biased";
+  }
+};
+
+TEST_F(Quiesce, TheFirstUserBecomesTheOwner) {
+  Queue queue;
+  EXPECT_FALSE(is_hot(queue));
+  use(queue);
+  EXPECT_TRUE(is_hot(queue));
+}
+
+TEST_F(Quiesce, AQueueWithTwoUsersIsSharedForGood) {
+  Queue queue;
+  use(queue);
+  std::thread([&] { use(queue); }).join();
+  use(queue);
+  EXPECT_FALSE(is_hot(queue));
+  EXPECT_EQ(queue.work, 3u);
+}
+
+// The control thread looks into a queue now and then; that must not cost its user the hot path.
+TEST_F(Quiesce, LookingInLeavesTheOwnerItsQueue) {
+  Queue queue;
+  use(queue);
+  std::thread([&] { (void)lock_queue(queue); }).join();
+  EXPECT_FALSE(is_hot(queue));
+  use(queue);
+  EXPECT_TRUE(is_hot(queue));
+}
+
+TEST_F(Quiesce, MeetingARevocationIsNotSharing) {
+  Queue queue;
+  use(queue);
+  queue.bias.revoke_begin();
+  std::atomic<bool> asked{false};
+  bool hot = false;
+  std::thread user([&] {
+    asked = true;
+    use(queue);
+    use(queue);
+    hot = is_hot(queue);
+  });
+  while (!asked) std::this_thread::yield();
+  yield_often();
+  queue.bias.revoke_end();
+  user.join();
+  EXPECT_TRUE(hot);
+}
+
+// Two threads want the queue while its owner is inside. Both must wait: the second one finds no
+// owner any more, but the section has not ended.
+TEST_F(Quiesce, EveryContenderWaitsForTheRunningSection) {
+  Queue queue;
+  use(queue);
+  ASSERT_TRUE(queue.bias.enter(tls_slot, &queue));
+  std::atomic<int> asking{0}, inside{0};
+  std::vector<std::thread> others;
+  for (int i = 0; i < 2; i++) {
+    others.emplace_back([&] {
+      asking++;
+      auto lock = lock_queue(queue, true);
+      inside++;
+    });
+    while (asking != i + 1) std::this_thread::yield();
+    yield_often();
+    EXPECT_EQ(inside, 0);
+  }
+  Bias::leave(tls_slot);
+  for (std::thread& other : others) other.join();
+  EXPECT_EQ(inside, 2);
+}
+
+TEST_F(Quiesce, ABatchUnderConstructionIsASection) {
+  Queue queue, other;
+  use(queue);
+  use(other);
+  ASSERT_TRUE(queue.bias.enter_building(tls_slot, &queue));
+  EXPECT_FALSE(other.bias.enter_building(tls_slot, &other));  // one at a time
+  use(other);                                                 // polling in between is no harm
+  std::atomic<bool> asking{false}, inside{false};
+  std::thread contender([&] {
+    asking = true;
+    auto lock = lock_queue(queue);
+    inside = true;
+  });
+  while (!asking) std::this_thread::yield();
+  yield_often();
+  EXPECT_FALSE(inside);
+  Bias::leave_building(tls_slot);
+  contender.join();
+  EXPECT_FALSE(queue.bias.enter_building(tls_slot, &queue));
+}
+
+TEST_F(Quiesce, NothingIsLostUnderContention) {
+  Queue queue;
+  std::atomic<bool> looking{true};
+  uint64_t expected = 0;
+  std::thread looker([&] {
+    for (int i = 0; i < 100; i++) {
+      auto lock = lock_queue(queue);
+      queue.work++;
+      lock.unlock();
+      std::this_thread::yield();
+    }
+    looking = false;
+  });
+  std::thread user([&] {
+    while (looking) {
+      use(queue);
+      expected++;
+    }
+  });
+  user.join();
+  looker.join();
+  EXPECT_EQ(queue.work, expected + 100);
+  EXPECT_GT(expected, 0u);
+}
+
+// Short races between the first uses of a queue by several threads.
+TEST_F(Quiesce, FirstUsesOfManyThreadsExcludeEachOther) {
+  constexpr int kRounds = 300, kThreads = 3, kTurns = 20;
+  for (int round = 0; round < kRounds; round++) {
+    Queue queue;
+    std::atomic<int> ready{0};
+    std::vector<std::thread> users;
+    for (int t = 0; t < kThreads; t++) {
+      users.emplace_back([&] {
+        ready++;
+        while (ready != kThreads) std::this_thread::yield();
+        for (int i = 0; i < kTurns; i++) use(queue);
+      });
+    }
+    for (std::thread& user : users) user.join();
+    ASSERT_EQ(queue.work, static_cast<uint64_t>(kThreads) * kTurns) << round;
+  }
+}
+
+TEST_F(Quiesce, SlotsOfEndedThreadsAreUsedAgain) {
+  std::set<ThreadSlot*> slots;
+  for (int i = 0; i < 50; i++) {
+    std::thread([&] { slots.insert(thread_slot_get()); }).join();
+  }
+  EXPECT_EQ(slots.size(), 1u);
+  EXPECT_FALSE(slots.contains(thread_slot_get()));
+}
+
+// Whoever inherits an ended thread's slot inherits its queues; still there is one owner only.
+TEST_F(Quiesce, AThreadThatEndsLeavesNoSectionBehind) {
+  Queue queue;
+  std::thread([&] {
+    use(queue);
+    (void)queue.bias.enter(tls_slot, &queue);  // ends inside
+  }).join();
+  auto lock = lock_queue(queue);
+  EXPECT_TRUE(queue.bias.is_quiet());
+}
+
+TEST_F(Quiesce, AForkChildDoesNotWaitForThreadsItDoesNotHave) {
+  Queue queue;
+  std::atomic<bool> inside{false}, leave{false};
+  std::thread owner([&] {
+    use(queue);
+    (void)queue.bias.enter(tls_slot, &queue);
+    inside = true;
+    while (!leave) std::this_thread::yield();
+    Bias::leave(tls_slot);
+  });
+  while (!inside) std::this_thread::yield();
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    (void)lock_queue(queue);
+    use(queue);
+    _exit(is_hot(queue) ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  leave = true;
+  owner.join();
+}
+
+}  // namespace
+}  // namespace shift::group
