@@ -21,7 +21,7 @@ from judge import run_cell  # noqa: E402
 def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", default="build", help="build directory")
-    parser.add_argument("--front", help="another front library's directory")
+    parser.add_argument("--layer", help="a prefix whose bin/shift-run is used instead")
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, action="append", help="run this index only")
@@ -47,9 +47,9 @@ def chosen(options):
 
 
 def reproduce(options, cell):
-    front = " --front %s" % options.front if options.front else ""
+    layer = " --layer %s" % options.layer if options.layer else ""
     return "%s --build %s%s --runs %d --seed %d --only %d --keep" % (
-        os.path.relpath(__file__), options.build, front, options.runs, options.seed, cell.index)
+        os.path.relpath(__file__), options.build, layer, options.runs, options.seed, cell.index)
 
 
 def tell_failure(options, result, directory):
@@ -109,7 +109,7 @@ def summary(options, results, seconds):
 
 def main():
     options = parse()
-    build = Build(options.build, options.front)
+    build = Build(options.build, options.layer)
     if build.missing():
         print("not built: %s" % ", ".join(build.missing()))
         return 4

@@ -1,8 +1,10 @@
 """Programs on emulated hosts: starts them, follows their output, breaks NICs, cleans up."""
 
+import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -11,13 +13,12 @@ import time
 class Build:
     """Where the programs under test are."""
 
-    def __init__(self, path, front_dir=None):
+    def __init__(self, path, layer=None):
+        """`layer`: a prefix with another bin/shift-run, which finds its own front library."""
         self.path = os.path.abspath(path)
         self.cxemu = os.path.join(self.path, "bin", "cxemu")
-        self.shift_run = os.path.join(self.path, "bin", "shift-run")
+        self.shift_run = os.path.join(os.path.abspath(layer or path), "bin", "shift-run")
         self.traffic = os.path.join(self.path, "test", "shift-traffic")
-        # Another front library than the one shift-run finds: the planted-bug build.
-        self.front_dir = front_dir
 
     def missing(self):
         return [p for p in (self.cxemu, self.shift_run, self.traffic) if not os.path.exists(p)]
@@ -121,10 +122,7 @@ class Fabric:
         argv = [self.build.cxemu, "exec", "--fabric", self.name, "--host", host, "--"]
         settings = dict(os.environ)
         if shift:
-            argv += [self.build.shift_run]
-            if self.build.front_dir:
-                argv += ["--front", self.build.front_dir]
-            argv += ["--"]
+            argv += [self.build.shift_run, "--"]
             settings["SHIFT_EVENTS"] = self.events_path(name)
             settings.setdefault("SHIFT_LOG", "info")
         settings.update(env or {})
@@ -152,6 +150,19 @@ class Fabric:
         return when
 
 
+    def sent_packets(self, nic):
+        """How many packets a NIC has sent so far."""
+        text = subprocess.run([self.build.cxemu, "list", "--fabric", self.name, "--json"],
+                              check=True, capture_output=True, text=True).stdout
+        host_name, _, nic_name = nic.partition("/")
+        for host in json.loads(text)["hosts"]:
+            if host["host"] == host_name:
+                for entry in host["nics"]:
+                    if entry["device"] == nic_name:
+                        return entry["tx_packets"]
+        return 0
+
+
 def wait_until(condition, timeout, step=0.005):
     deadline = time.monotonic() + timeout
     while not condition():
@@ -159,3 +170,24 @@ def wait_until(condition, timeout, step=0.005):
             return False
         time.sleep(step)
     return True
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def is_listening(port):
+    """Without connecting: perftest serves its first connection and no other."""
+    wanted = ":%04X" % port
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table) as file:
+                for line in file:
+                    fields = line.split()
+                    if len(fields) > 3 and fields[1].endswith(wanted) and fields[3] == "0A":
+                        return True
+        except FileNotFoundError:
+            pass
+    return False
