@@ -28,8 +28,14 @@ constexpr uint64_t kSleepMinNs = 20'000;      // doorbells are plain memory: som
 constexpr uint64_t kSleepMaxNs = 1'000'000;   // also how late a fault of the fabric is noticed
 constexpr uint64_t kSleepOpenNs = 5'000'000;  // NICs are open, but no QP is connected
 constexpr uint64_t kSleepClosedNs = 200'000'000;
-constexpr uint64_t kDrivenNs = 200'000;  // the thread trusts a driving application for so long
-constexpr uint32_t kYieldAfter = 16;     // empty drives in a row
+constexpr uint64_t kDrivenNs = 100'000;  // the thread trusts a driving application for so long
+// An application that drives and then waits without driving (it spins on memory that a WRITE will
+// change, or computes) is caught by this thread finding work. One that was just not running for a
+// moment is caught too, but not so often in so short a time.
+constexpr uint32_t kCatchesMax = 4;
+constexpr uint64_t kCatchesNs = 4'000'000;
+constexpr uint64_t kMistrustNs = 50'000'000;
+constexpr uint64_t kYieldNs = 30'000;  // a poller that found nothing for so long lets others run
 
 class EngineThread final : public Engine {
  public:
@@ -53,11 +59,10 @@ class EngineThread final : public Engine {
   static void* thread_main(void* self);
   void run();
   uint64_t pass_and_plan();
-  void sleep(uint64_t duration_ns);
+  void application_caught(uint64_t now_ns);
+  void sleep(uint64_t duration_ns, bool packets_too);
   void step_aside();
-  bool driven() const {
-    return clock_now() - last_drive_ns_.load(std::memory_order_relaxed) < kDrivenNs;
-  }
+  bool driven() const;
   static uint64_t clock_now() { return MonotonicClock().now_ns(); }
 
   MonotonicClock clock_;
@@ -73,11 +78,16 @@ class EngineThread final : public Engine {
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> woken_{false};
   std::atomic<uint64_t> last_drive_ns_{0};
-  uint64_t last_work_ns_ = 0;  // the thread's own
-  static thread_local uint32_t empty_drives_;
+  // The thread's own.
+  uint64_t last_work_ns_ = 0;
+  uint64_t mistrust_until_ns_ = 0;
+  uint32_t catches_ = 0;
+  uint64_t catches_start_ns_ = 0;
+  bool trusted_ = false;                         // the last sleep left packets to the application
+  static thread_local uint64_t empty_since_ns_;  // this application thread's drives; 0: not empty
 };
 
-thread_local uint32_t EngineThread::empty_drives_ = 0;
+thread_local uint64_t EngineThread::empty_since_ns_ = 0;
 
 // All engines of the process, for the fork handlers. No lock: a fork may come while its thread's
 // caller holds locks that a starting engine's caller waits for. An engine must not be destroyed
@@ -178,10 +188,13 @@ bool EngineThread::drive() {
   if (!lock_.try_lock()) return false;
   const bool any = core_.pass();
   lock_.unlock();
-  last_drive_ns_.store(clock_now(), std::memory_order_relaxed);
+  const uint64_t now = clock_now();
+  last_drive_ns_.store(now, std::memory_order_relaxed);
   if (any) {
-    empty_drives_ = 0;
-  } else if (++empty_drives_ >= kYieldAfter) {
+    empty_since_ns_ = 0;
+  } else if (empty_since_ns_ == 0) {
+    empty_since_ns_ = now;
+  } else if (now - empty_since_ns_ > kYieldNs) {
     // With more pollers than cores, the one that we wait for may be waiting for ours.
     sched_yield();
   }
@@ -201,6 +214,7 @@ uint64_t EngineThread::pass_and_plan() {
   const bool any = core_.pass();
   const uint64_t now = clock_now();
   if (any) last_work_ns_ = now;
+  if (any && trusted_) application_caught(now);
   const uint64_t idle_ns = now - last_work_ns_;
   if (idle_ns < kSpinNs) return 0;
   if (!core_.any_open()) return kSleepClosedNs;
@@ -208,15 +222,28 @@ uint64_t EngineThread::pass_and_plan() {
   return core_.quiet_ns(std::clamp(idle_ns / 8, kSleepMinNs, kSleepMaxNs));
 }
 
-void EngineThread::sleep(uint64_t duration_ns) {
+void EngineThread::application_caught(uint64_t now_ns) {
+  if (now_ns - catches_start_ns_ > kCatchesNs) {
+    catches_start_ns_ = now_ns;
+    catches_ = 0;
+  }
+  if (++catches_ >= kCatchesMax) mistrust_until_ns_ = now_ns + kMistrustNs;
+}
+
+// Whether the application runs passes often enough to do without this thread.
+bool EngineThread::driven() const {
+  const uint64_t now = clock_now();
+  return now - last_drive_ns_.load(std::memory_order_relaxed) < kDrivenNs &&
+         now >= mistrust_until_ns_;
+}
+
+// `packets_too`: wakes for packets as well.
+void EngineThread::sleep(uint64_t duration_ns, bool packets_too) {
   sleeping_.store(true);
   if (!woken_.exchange(false)) {
-    // Packets need not wake this thread while the application receives them itself.
-    const bool packets_too = !driven();
     pollfd fds[2] = {{wake_fd_, POLLIN, 0}, {carrier_->wait_fd(), POLLIN, 0}};
-    const uint64_t limit = packets_too ? duration_ns : std::max(duration_ns, kDrivenNs);
-    const timespec timeout = {static_cast<time_t>(limit / 1'000'000'000),
-                              static_cast<long>(limit % 1'000'000'000)};
+    const timespec timeout = {static_cast<time_t>(duration_ns / 1'000'000'000),
+                              static_cast<long>(duration_ns % 1'000'000'000)};
     ppoll(fds, packets_too ? 2 : 1, &timeout, nullptr);
     uint64_t count;
     if ((fds[0].revents & POLLIN) != 0) {
@@ -240,10 +267,14 @@ void EngineThread::run() {
   while (!stop_.load(std::memory_order_relaxed)) {
     const uint64_t sleep_ns = pass_and_plan();
     step_aside();
-    if (driven()) {
-      sleep(kDrivenNs);
+    trusted_ = driven();
+    if (trusted_) {
+      // As long as it goes on driving there is nothing to do, not even to look.
+      do {
+        sleep(kDrivenNs, false);
+      } while (!stop_.load(std::memory_order_relaxed) && driven());
     } else if (sleep_ns > 0) {
-      sleep(sleep_ns);
+      sleep(sleep_ns, true);
     }
   }
 }
