@@ -194,6 +194,7 @@ int reset_group(Group* g) {
   g->counters = {};
   g->accept = {group::Accept::kPass, group::Accept::kDrop};
   g->original_error = {};
+  g->fault_reported = {};
   g->opcode_of_signaled.clear();
   g->remote_keys = {};
   g->off_default = false;
