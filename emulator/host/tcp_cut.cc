@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "host/real.h"
 
@@ -40,16 +41,16 @@ bool address_unset(const sockaddr_storage& address) {
          ip6.sin6_port == 0;
 }
 
-// Without a filter to take off, or on a descriptor that is no socket any more, this does nothing.
-void filter_apply(int fd, bool drop) {
-  if (!drop) {
-    const int none = 0;
-    (void)setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof none);
-    return;
-  }
+void filter_attach(int fd) {
   sock_filter accept_nothing = {BPF_RET | BPF_K, 0, 0, 0};
   const sock_fprog program = {1, &accept_nothing};
   (void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+// Also right when there is none.
+void filter_detach(int fd) {
+  const int none = 0;
+  (void)setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof none);
 }
 
 class ErrnoKept {
@@ -93,7 +94,7 @@ bool TcpCut::before_connect(int fd, const sockaddr* peer, socklen_t length) {
   if (peer_nic == nullptr) return fds_->get(fd) == FdKind::kSocket;
   bind_same_rail(fd, address, *peer_nic);
   std::lock_guard lock(mutex_);
-  track(fd, peer_nic);
+  track(fd, {peer_nic, false});
   return true;
 }
 
@@ -124,7 +125,8 @@ bool TcpCut::after_bind_or_accept(int fd) {
   uint32_t faults;
   if (!faults_of(fd, nullptr, &faults)) return false;
   std::lock_guard lock(mutex_);
-  track(fd, nullptr);
+  // An accepted socket inherits the filter of the listening one, if that is cut.
+  track(fd, {nullptr, true});
   return true;
 }
 
@@ -136,21 +138,31 @@ void TcpCut::closing(int fd) {
 
 void TcpCut::refresh() {
   std::lock_guard lock(mutex_);
-  std::erase_if(sockets_, [this](const auto& entry) {
-    const auto [fd, peer] = entry;
-    uint32_t faults;
-    if (fds_->get(fd) != FdKind::kSocket || !faults_of(fd, peer, &faults)) return true;
-    filter_apply(fd, (faults & kCuttingFaults) != 0);
-    return false;
-  });
+  for (auto it = sockets_.begin(); it != sockets_.end();) {
+    const bool stays =
+        fds_->get(it->first) == FdKind::kSocket && filter_update(it->first, &it->second);
+    it = stays ? std::next(it) : sockets_.erase(it);
+  }
 }
 
-void TcpCut::track(int fd, const FabricNic* peer) {
+void TcpCut::track(int fd, Tracked tracked) {
+  if (const auto known = sockets_.find(fd); known != sockets_.end())
+    tracked.cut |= known->second.cut;
+  filter_update(fd, &tracked);
   fds_->set(fd, FdKind::kSocket);
-  sockets_[fd] = peer;
-  // An accepted socket inherits the filter of the listening one: say in any case what must be.
+  sockets_[fd] = tracked;
+}
+
+bool TcpCut::filter_update(int fd, Tracked* tracked) const {
   uint32_t faults;
-  if (faults_of(fd, peer, &faults)) filter_apply(fd, (faults & kCuttingFaults) != 0);
+  if (!faults_of(fd, tracked->peer, &faults)) return false;
+  const bool cut = (faults & kCuttingFaults) != 0;
+  if (cut)
+    filter_attach(fd);
+  else if (tracked->cut)  // else a filter may be the application's own
+    filter_detach(fd);
+  tracked->cut = cut;
+  return true;
 }
 
 }  // namespace cxemu

@@ -39,13 +39,20 @@ class TcpCut {
   // the peer's NIC where it is known already: a socket that is connecting does not tell yet.
   bool faults_of(int fd, const FabricNic* peer, uint32_t* faults) const;
   void bind_same_rail(int fd, const sockaddr_storage& peer, const FabricNic& peer_nic) const;
-  void track(int fd, const FabricNic* peer);
+  // What we know of a socket that belongs to a NIC.
+  struct Tracked {
+    const FabricNic* peer;  // where the application connected it, else nullptr: ask the socket
+    bool cut;               // our filter is, or may be, on it
+  };
+  void track(int fd, Tracked);
+  // Makes the filter as the faults are now. False when the socket belongs to no NIC any more.
+  bool filter_update(int fd, Tracked*) const;
 
   Fabric* const fabric_;
   const int host_;
   FdTable* const fds_;
   std::mutex mutex_;
-  std::unordered_map<int, const FabricNic*> sockets_;  // to the peer's NIC; guarded by mutex_
+  std::unordered_map<int, Tracked> sockets_;  // guarded by mutex_
 };
 
 }  // namespace cxemu

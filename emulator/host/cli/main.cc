@@ -63,7 +63,13 @@ int main(int argc, char** argv) {
   fabric_option(clean);
   clean->add_flag("--all", all, "All fabrics of this user that nobody uses");
 
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    fprintf(stderr, "cxemu: %s; see cxemu --help\n", error.what());
+    return 2;
+  }
   try {
     exec_options.fabric = fabric;
     if (*exec) return cxemu::exec_run(exec_options);

@@ -34,7 +34,7 @@ class TcpTest : public EmulatedTest {
     EXPECT_TRUE(wait_until([&] {
       word = "w" + std::to_string(++sent_) + ";";
       EXPECT_EQ(ask(*client_, "send " + word), "sent");
-      return ask(*server_, "recv 250") == "nothing";
+      return ask(*server_, "recv 1000") == "nothing";
     }));
     return word;
   }
