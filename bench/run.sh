@@ -1,0 +1,10 @@
+#!/bin/sh
+# Prints every measurement, of the build in ../build or in the folder given. Takes some minutes.
+set -eu
+here=$(dirname "$(readlink -f "$0")")
+build=${1:-$here/../build}
+status=0
+"$here/verbs_cost.py" --build "$build" || status=1
+"$here/instructions.py" --build "$build" || status=1
+"$here/switch_time.py" --build "$build" || status=1
+exit $status

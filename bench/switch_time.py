@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""How long a fault goes unnoticed, and how long the switch to the backup takes after that.
+
+Two emulated hosts exchange messages over Q protected QPs (shift-traffic). Then a NIC of host a
+breaks. All times come from the event records of the layer (SHIFT_EVENTS), CLOCK_MONOTONIC."""
+
+import contextlib
+import json
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import time
+
+import environment
+
+NIC = "a/mlx5_0"
+DETECTION_BUDGET = {"link-down": "1 ms", "drop-data": "100 ms", "drop-acks": "100 ms"}
+SWITCH_BUDGET = {1: "0.1 ms", 1000: "10 ms"}
+
+
+class Records:
+    """The event records of one process, read as they are written."""
+
+    def __init__(self, path):
+        self.path, self.offset, self.rest, self.all = path, 0, "", []
+
+    def refresh(self):
+        if self.path.exists():
+            with self.path.open() as file:
+                file.seek(self.offset)
+                text = self.rest + file.read()
+                self.offset = file.tell()
+            *lines, self.rest = text.split("\n")
+            self.all += [json.loads(line) for line in lines]
+        return self.all
+
+    def named(self, *names):
+        return [record for record in self.refresh() if record["event"] in names]
+
+    def qps(self, *names):
+        return {record["qp"] for record in self.named(*names)}
+
+
+def wait_until(what, condition, processes, timeout_s):
+    give_up = time.monotonic() + timeout_s
+    while not condition():
+        for process in processes:
+            if process.poll() is not None:
+                raise environment.Failure(f"{what}: shift-traffic ended with {process.returncode}")
+        if time.monotonic() > give_up:
+            raise environment.Failure(f"{what}: not within {timeout_s} s")
+        time.sleep(0.005)
+
+
+def port(output):
+    """The TCP port that the server prints first."""
+    words = output.read_text().split()
+    return words[1] if words[:1] == ["port"] and len(words) > 1 else None
+
+
+@contextlib.contextmanager
+def traffic(fabric, folder, qps, options):
+    """A server on host b, a client on host a; yields their processes and their records."""
+    records = [Records(folder / "a.jsonl"), Records(folder / "b.jsonl")]
+    program = fabric.program("shift-traffic", "test")
+    # Sleeping ends: pollers would take the processors of a small machine from the layer's thread.
+    words = [program, "--events", "--qps", qps, "--rate", options.rate, "--size", 256, "--depth", 8,
+             "--op", "send", "--duration-ms", 600000, "--timeout-ms", 600000]
+    with contextlib.ExitStack() as stack:
+        def start(host, arguments, events):
+            process = stack.enter_context(subprocess.Popen(
+                fabric.command(host, arguments, True, events),
+                stdout=stack.enter_context((folder / f"{host}.out").open("w")),
+                stderr=stack.enter_context((folder / f"{host}.log").open("w"))))
+            stack.callback(process.kill)
+            return process
+
+        server = start("b", [program, "--port", 0], records[1].path)
+        wait_until("starting", lambda: port(folder / "b.out"), [server], 20)
+        client = start("a", [*words, "localhost", "--port", port(folder / "b.out")],
+                       records[0].path)
+        yield (server, client), records
+
+
+def breaks(fabric, fault):
+    done = subprocess.run([fabric.program("fault-at", "bench"), fabric.name, NIC, fault],
+                          stdout=subprocess.PIPE, check=True, text=True)
+    return int(done.stdout)
+
+
+def first_time(records, condition):
+    times = [record["t_ns"] for side in records for record in side.all if condition(record)]
+    return min(times) if times else None
+
+
+def figures(records, broken_ns):
+    """One run's figures in us."""
+    noticed = first_time(records, lambda r: r["event"] == "state" and r["from"] == "armed")
+    told = first_time(records, lambda r: r["event"] == "device_event" and r["t_ns"] >= broken_ns)
+    switched = [record for side in records for record in side.named("switched")]
+    last = max(record["t_ns"] for record in switched)
+    return {"detection": (noticed - broken_ns) / 1e3,
+            "device_event": (told - broken_ns) / 1e3 if told else None,
+            "fence": statistics.median(record["fence_us"] for record in switched),
+            "switch_qp": statistics.median(record["us"] for record in switched),
+            "switch_all": (last - noticed) / 1e3}
+
+
+def run(fabric, fault, qps, options):
+    with tempfile.TemporaryDirectory() as name:
+        with traffic(fabric, pathlib.Path(name), qps, options) as (processes, records):
+            wait_until("arming", lambda: all(len(side.qps("armed")) >= qps for side in records),
+                       processes, options.arm_s)
+            time.sleep(0.2)  # let the traffic be under way; nothing depends on it
+            broken_ns = breaks(fabric, fault)
+            try:
+                wait_until("switching",
+                           lambda: all(len(side.qps("switched", "failed")) >= qps
+                                       for side in records), processes, options.switch_s)
+            finally:
+                breaks(fabric, "revive" if fault == "kill" else "heal")
+            failed = sum(len(side.qps("failed")) for side in records)
+            if failed:
+                raise environment.Failure(f"{fault}, {qps} QPs: {failed} groups failed")
+            return figures(records, broken_ns)
+
+
+def measure(fabric, fault, qps, options):
+    runs = [run(fabric, fault, qps, options) for _ in range(options.repeat)]
+    row = {"fault": fault, "qps": qps, "runs": runs}
+    for key in runs[0]:
+        known = [one[key] for one in runs if one[key] is not None]
+        row[key] = statistics.median(known) if known else None
+    return row
+
+
+def milliseconds(us):
+    return "-" if us is None else f"{us / 1e3:.2f}"
+
+
+def main():
+    parser = environment.parser(__doc__.splitlines()[0])
+    parser.add_argument("--qps", type=int, nargs="+", default=[1, 10, 100])
+    parser.add_argument("--faults", nargs="+", default=["link-down", "kill", "drop-data"],
+                        help="as for `cxemu fault`, on %s" % NIC)
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each kind")
+    parser.add_argument("--rate", type=int, default=2000, help="messages per second, all QPs")
+    parser.add_argument("--arm-s", type=float, default=60, help="how long arming may take")
+    parser.add_argument("--switch-s", type=float, default=30, help="how long switching may take")
+    options = parser.parse_args()
+    rows, problems = [], []
+    with environment.Fabric(options.build, "switch") as fabric:
+        for fault in options.faults:
+            for qps in options.qps:
+                try:
+                    rows.append(measure(fabric, fault, qps, options))
+                except environment.Failure as problem:
+                    problems.append(f"{fault}, {qps} QPs: {problem}")
+    environment.table(
+        f"Switch time, ms (medians of {options.repeat} runs)",
+        ["fault", "QPs", "device event", "detection", "budget", "fence", "one QP", "all QPs",
+         "budget"],
+        [[row["fault"], str(row["qps"]), milliseconds(row["device_event"]),
+          milliseconds(row["detection"]), DETECTION_BUDGET.get(row["fault"], ""),
+          milliseconds(row["fence"]), milliseconds(row["switch_qp"]),
+          milliseconds(row["switch_all"]), SWITCH_BUDGET.get(row["qps"], "")] for row in rows],
+        ["device event, detection: from the fault; fence, one QP: from a QP's own detection;",
+         "all QPs: from the first detection to the last QP that moved, at either end", *problems])
+    environment.write_json(options.json, {"machine": environment.machine(), "rows": rows,
+                                          "problems": problems})
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    environment.guarded(main)
