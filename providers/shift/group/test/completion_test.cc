@@ -1,0 +1,298 @@
+// What becomes of a completion while something is wrong: counted, delivered, held back or dropped.
+#include "group/completion.h"
+
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "group/test/fake.h"
+
+namespace shift::group {
+namespace {
+
+using Ids = std::vector<uint64_t>;
+
+class Completion : public ::testing::Test {
+ protected:
+  FakeQp& on_default() { return World::fake(group_, kDefault); }
+  FakeQp& on_backup() { return World::fake(group_, kBackup); }
+
+  World world_;
+  CompletionQueue* cq_ = world_.make_cq();
+  Group* group_ = world_.make_group(cq_);
+};
+
+TEST(PathError, IsWhatABrokenPathCausesAndNothingElse) {
+  for (int status = IBV_WC_SUCCESS; status <= IBV_WC_TM_RNDV_INCOMPLETE; status++) {
+    const bool expected = status == IBV_WC_WR_FLUSH_ERR || status == IBV_WC_RETRY_EXC_ERR ||
+                          status == IBV_WC_FATAL_ERR || status == IBV_WC_RESP_TIMEOUT_ERR;
+    EXPECT_EQ(is_path_error(static_cast<ibv_wc_status>(status)), expected) << status;
+  }
+}
+
+TEST_F(Completion, SuccessesAreCountedByKindAndDeliveredInOrder) {
+  for (uint64_t id = 1; id <= 3; id++) post_send(*group_, id, IBV_WR_SEND);
+  post_recv(*group_, 10);
+  on_default().complete_send();
+  on_default().complete_recv();
+  on_default().complete_send();
+  EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1, 10, 2}));
+  EXPECT_EQ(group_->counters.done[0], 2u);
+  EXPECT_EQ(group_->counters.done[1], 1u);
+  EXPECT_TRUE(world_.sink.faults.empty());
+}
+
+TEST_F(Completion, APathErrorIsHeldBackAndReported) {
+  for (uint64_t id = 1; id <= 3; id++) post_send(*group_, id, IBV_WR_SEND);
+  on_default().complete_send();
+  on_default().break_with(IBV_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1}));
+  EXPECT_EQ(group_->counters.done[0], 1u);
+  EXPECT_EQ(group_->original_error.status, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(group_->original_error.vendor_err, 0x42u);
+  ASSERT_FALSE(world_.sink.faults.empty());
+  EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kLocalFault);
+  EXPECT_EQ(world_.sink.faults[0].group, group_);
+}
+
+// The receive queue's flushes may be polled before the error that caused them.
+TEST_F(Completion, AFlushIsNotTheOriginalErrorWhenTheRealOneFollows) {
+  CompletionQueue* recv_cq = world_.make_cq();
+  Group* group = world_.make_group(cq_, recv_cq, {});
+  post_recv(*group, 10);
+  post_send(*group, 1, IBV_WR_SEND);
+  World::fake(group, kDefault).break_with(IBV_WC_RETRY_EXC_ERR);
+  EXPECT_TRUE(poll_all(recv_cq).empty());
+  EXPECT_EQ(group->original_error.status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_TRUE(poll_all(cq_).empty());
+  EXPECT_EQ(group->original_error.status, IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_F(Completion, TheApplicationsOwnErrorPassesWithAllThatFollowsIt) {
+  for (uint64_t id = 1; id <= 3; id++) post_send(*group_, id, IBV_WR_SEND);
+  on_default().break_with(IBV_WC_REM_ACCESS_ERR);
+  const auto completions = poll_all(cq_);
+  EXPECT_EQ(wr_ids(completions), (Ids{1, 2, 3}));
+  EXPECT_EQ(completions[0].status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(completions[1].status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(completions[0].qp_num, group_->qpn());
+  ASSERT_EQ(world_.sink.faults.size(), 1u);
+  EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kAppError);
+}
+
+TEST_F(Completion, WithoutProtectionErrorsPassAsTheyCome) {
+  group_->accept[kDefault] = Accept::kPass;
+  for (uint64_t id = 1; id <= 2; id++) post_send(*group_, id, IBV_WR_SEND);
+  on_default().break_with(IBV_WC_RETRY_EXC_ERR);
+  const auto completions = poll_all(cq_);
+  EXPECT_EQ(wr_ids(completions), (Ids{1, 2}));
+  EXPECT_EQ(completions[0].status, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(completions[0].vendor_err, 0x42u);
+  EXPECT_TRUE(world_.sink.faults.empty());
+}
+
+TEST_F(Completion, ACompletionOfAnUnknownQpIsNotTouched) {
+  ibv_wc wc{};
+  wc.wr_id = 5;
+  wc.status = IBV_WC_RETRY_EXC_ERR;
+  wc.qp_num = 0xabcdef;
+  World::fake(cq_, kDefault).waiting.push_back(wc);
+  const auto completions = poll_all(cq_);
+  ASSERT_EQ(completions.size(), 1u);
+  EXPECT_EQ(completions[0].qp_num, 0xabcdefu);
+  EXPECT_EQ(completions[0].status, IBV_WC_RETRY_EXC_ERR);
+}
+
+// C8
+TEST_F(Completion, CompletionsOfAnOldEpochAreDropped) {
+  post_send(*group_, 1, IBV_WR_SEND);
+  post_send(*group_, 2, IBV_WR_SEND);
+  group_->accept[kDefault] = Accept::kDrop;
+  on_default().complete_send();
+  on_default().break_with(IBV_WC_RETRY_EXC_ERR);
+  EXPECT_TRUE(poll_all(cq_).empty());
+  EXPECT_EQ(group_->counters.done[0], 0u);
+  EXPECT_TRUE(world_.sink.faults.empty());
+}
+
+TEST_F(Completion, MarkersShowThatAQueueIsDrainedAndNobodySeesThem) {
+  group_->switching = true;
+  ibv_wc marker{};
+  marker.status = IBV_WC_WR_FLUSH_ERR;
+  marker.qp_num = group_->qpn();
+  marker.wr_id = group_->marker_tag + 1;
+  World::fake(cq_, kDefault).waiting.push_back(marker);
+  EXPECT_TRUE(poll_all(cq_).empty());
+  EXPECT_FALSE(group_->drained[0]);
+  EXPECT_TRUE(group_->drained[1]);
+  marker.wr_id = group_->marker_tag;
+  World::fake(cq_, kDefault).waiting.push_back(marker);
+  EXPECT_TRUE(poll_all(cq_).empty());
+  EXPECT_TRUE(group_->drained[0]);
+  // One that comes out after the application has taken over.
+  group_->accept[kDefault] = Accept::kPass;
+  World::fake(cq_, kDefault).waiting.push_back(marker);
+  EXPECT_TRUE(poll_all(cq_).empty());
+  EXPECT_TRUE(world_.sink.faults.empty());
+}
+
+TEST_F(Completion, WhileDrainingSuccessesCountAndErrorsAreKeptQuiet) {
+  post_recv(*group_, 10);
+  post_recv(*group_, 11);
+  post_send(*group_, 1, IBV_WR_SEND);
+  group_->switching = true;
+  on_default().complete_recv();
+  on_default().break_with(IBV_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{10}));
+  EXPECT_EQ(group_->counters.done[1], 1u);
+  EXPECT_TRUE(world_.sink.faults.empty());
+}
+
+// C1, C9
+TEST_F(Completion, TheBackupsCompletionsShowTheApplicationsNumbers) {
+  cq_->poll_backup = true;
+  group_->accept[kBackup] = Accept::kGuard;
+  ibv_qp* real = group_->real[kBackup];
+  ibv_recv_wr wr{10, nullptr, nullptr, 0}, *bad;
+  ASSERT_EQ(real->context->ops.post_recv(real, &wr, &bad), 0);
+  ASSERT_TRUE(on_backup().complete_recv(123));
+  const auto completions = poll_all(cq_);
+  ASSERT_EQ(completions.size(), 1u);
+  EXPECT_EQ(completions[0].qp_num, group_->qpn());
+  EXPECT_EQ(completions[0].src_qp, group_->remote.qpn);
+  EXPECT_EQ(completions[0].byte_len, 123u);
+  EXPECT_EQ(group_->counters.done[1], 1u);
+}
+
+TEST_F(Completion, AFaultOfTheBackupIsReportedAsSuch) {
+  cq_->poll_backup = true;
+  group_->accept = {Accept::kDrop, Accept::kGuard};
+  ibv_qp* real = group_->real[kBackup];
+  ibv_send_wr wr{}, *bad;
+  ASSERT_EQ(real->context->ops.post_send(real, &wr, &bad), 0);
+  on_backup().break_with(IBV_WC_RETRY_EXC_ERR);
+  EXPECT_TRUE(poll_all(cq_).empty());
+  ASSERT_FALSE(world_.sink.faults.empty());
+  EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kBackupFault);
+}
+
+TEST_F(Completion, WhatWaitsComesBeforeWhatIsNew) {
+  for (uint64_t id = 1; id <= 6; id++) post_send(*group_, id, IBV_WR_SEND);
+  for (int i = 0; i < 4; i++) on_default().complete_send();
+  ibv_wc wc[2];
+  ASSERT_EQ(poll_slow(*cq_, 2, wc), 2);
+  EXPECT_EQ(wc[1].wr_id, 2u);
+  on_default().complete_send();
+  EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{3, 4, 5}));
+}
+
+TEST_F(Completion, TheHotPathStaysBarredWhileAnythingWaitsOrIsWrong) {
+  if (thread_slot_get() == nullptr) GTEST_SKIP() << "no membarrier(2) here";
+  auto hot = [&] {
+    const bool entered = cq_->bias.enter(tls_slot, cq_);
+    Bias::leave(tls_slot);
+    return entered;
+  };
+  for (uint64_t id = 1; id <= 2; id++) post_send(*group_, id, IBV_WR_SEND);
+  for (int i = 0; i < 2; i++) on_default().complete_send();
+  ibv_wc wc;
+  ASSERT_EQ(poll_slow(*cq_, 1, &wc), 1);
+  EXPECT_FALSE(hot()) << "a completion waits";
+  cq_->slow_groups = 1;
+  ASSERT_EQ(poll_slow(*cq_, 1, &wc), 1);
+  EXPECT_FALSE(hot()) << "a group is off its default path";
+  cq_->slow_groups = 0;
+  ASSERT_EQ(poll_slow(*cq_, 1, &wc), 0);
+  EXPECT_TRUE(hot());
+}
+
+// The hot poll hands over what it has not looked at; completions of other QPs in between stay.
+TEST_F(Completion, AHotPollThatMeetsAnErrorKeepsTheOthersCompletions) {
+  Group* other = world_.make_group(cq_);
+  auto wc_of = [](Group* group, uint64_t id, ibv_wc_status status) {
+    ibv_wc wc{};
+    wc.wr_id = id;
+    wc.status = status;
+    wc.qp_num = group->qpn();
+    return wc;
+  };
+  ibv_wc wc[5] = {wc_of(group_, 1, IBV_WC_SUCCESS), wc_of(group_, 2, IBV_WC_RETRY_EXC_ERR),
+                  wc_of(other, 3, IBV_WC_SUCCESS), wc_of(group_, 4, IBV_WC_WR_FLUSH_ERR),
+                  wc_of(other, 5, IBV_WC_SUCCESS)};
+  ASSERT_EQ(poll_error(*cq_, 5, wc, 1, 5), 3);
+  EXPECT_EQ(wc[0].wr_id, 1u);
+  EXPECT_EQ(wc[1].wr_id, 3u);
+  EXPECT_EQ(wc[2].wr_id, 5u);
+  EXPECT_EQ(other->counters.done[0], 2u);
+  EXPECT_EQ(group_->counters.done[0], 0u);  // the hot loop has counted the first one itself
+}
+
+TEST_F(Completion, PurgingForgetsOneQpOnly) {
+  Group* other = world_.make_group(cq_);
+  post_send(*group_, 1, IBV_WR_SEND);
+  post_send(*other, 2, IBV_WR_SEND);
+  on_default().complete_send();
+  World::fake(other, kDefault).complete_send();
+  cq_->last_qpn = group_->qpn();
+  cq_->last_counters = &group_->counters;
+  inspect(*cq_);
+  purge(*cq_, group_);
+  EXPECT_EQ(cq_->last_counters, nullptr);
+  EXPECT_EQ(cq_->groups, std::vector<Group*>{other});
+  EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{2}));
+}
+
+TEST_F(Completion, ALookFindsWhatNobodyPolled) {
+  post_send(*group_, 1, IBV_WR_SEND);
+  on_default().break_with(IBV_WC_RETRY_EXC_ERR);
+  inspect(*cq_);
+  ASSERT_FALSE(world_.sink.faults.empty());
+  EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kLocalFault);
+}
+
+class WithChannel : public Completion {
+ protected:
+  WithChannel() {
+    channel_.inject_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    cq_->channel = &channel_;
+  }
+  ~WithChannel() override { close(channel_.inject_fd); }
+  uint64_t events() {
+    uint64_t count = 0;
+    return read(channel_.inject_fd, &count, sizeof count) == sizeof count ? count : 0;
+  }
+  CompletionChannel channel_;
+};
+
+TEST_F(WithChannel, OneEventForAnArmedQueue) {
+  ibv_wc wc{};
+  wc.qp_num = group_->qpn();
+  put_side(*cq_, wc);
+  EXPECT_EQ(events(), 0u) << "nobody asked";
+  cq_->armed = true;
+  put_side(*cq_, wc);
+  EXPECT_EQ(events(), 1u);
+  EXPECT_FALSE(cq_->armed);
+  put_side(*cq_, wc);
+  EXPECT_EQ(events(), 0u) << "one per request";
+  EXPECT_EQ(channel_.injected.size(), 1u);
+}
+
+TEST_F(WithChannel, AnEmptyQueueRaisesNone) {
+  cq_->armed = true;
+  signal_side(*cq_);
+  EXPECT_EQ(events(), 0u);
+  EXPECT_TRUE(cq_->armed);
+}
+
+// The control thread took the completion out of the real CQ: the application must still wake up.
+TEST_F(WithChannel, WhatALookCollectsWakesTheApplication) {
+  cq_->armed = true;
+  post_send(*group_, 1, IBV_WR_SEND);
+  on_default().complete_send();
+  inspect(*cq_);
+  EXPECT_EQ(events(), 1u);
+}
+
+}  // namespace
+}  // namespace shift::group

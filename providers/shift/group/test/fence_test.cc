@@ -1,0 +1,171 @@
+// Shutting the old path: posting stops, and everything it did is known before the fence counts.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "group/test/fake.h"
+
+namespace shift::group {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Ids = std::vector<uint64_t>;
+
+class Fence : public ::testing::Test {
+ protected:
+  FakeQp& on_default() { return World::fake(group_, kDefault); }
+  bool run(Clock::time_point deadline = soon()) {
+    stop_posting({{group_}});
+    return fence({{group_}}, deadline)[0];
+  }
+
+  World world_;
+  CompletionQueue* send_cq_ = world_.make_cq();
+  CompletionQueue* recv_cq_ = world_.make_cq();
+  Group* group_ = world_.make_group(send_cq_, recv_cq_, {});
+};
+
+TEST_F(Fence, StoppingParksBothQueuesAndRemembersWhere) {
+  post_send(*group_, 1, IBV_WR_SEND);
+  post_send(*group_, 2, IBV_WR_SEND);
+  stop_posting({{group_}});
+  EXPECT_EQ(group_->send.route, Route::kParked);
+  EXPECT_EQ(group_->recv.route, Route::kParked);
+  EXPECT_EQ(group_->send.posted_to_default, 2u);
+  EXPECT_EQ(send_cq_->slow_groups, 1);
+  EXPECT_EQ(recv_cq_->slow_groups, 1);
+}
+
+TEST_F(Fence, AGroupWithOneCqCountsOnce) {
+  Group* group = world_.make_group(send_cq_);
+  stop_posting({{group}});
+  EXPECT_EQ(send_cq_->slow_groups, 1);
+}
+
+TEST_F(Fence, StoppingWaitsForTheSectionAndKeepsOthersOut) {
+  if (thread_slot_get() == nullptr) GTEST_SKIP() << "no membarrier(2) here";
+  auto adopt = [](auto& queue) {
+    std::lock_guard lock(queue.mutex);
+    queue.bias.adopt(&queue);
+  };
+  adopt(group_->send);
+  ASSERT_TRUE(group_->send.bias.enter(tls_slot, &group_->send));
+  std::atomic<bool> stopped{false}, other_inside{false}, stopping{false}, asking{false};
+  std::thread control([&] {
+    stopping = true;
+    stop_posting({{group_}});
+    stopped = true;
+  });
+  std::thread other([&] {
+    // Only once the owner is gone, so that this thread finds none.
+    for (bool parked = false; !parked; std::this_thread::yield()) {
+      std::lock_guard lock(group_->send.mutex);
+      parked = group_->send.route == Route::kParked;
+    }
+    asking = true;
+    auto lock = lock_queue(group_->send, true);
+    other_inside = true;
+  });
+  while (!stopping || !asking) std::this_thread::yield();
+  for (int i = 0; i < 2000; i++) std::this_thread::yield();
+  EXPECT_FALSE(stopped);
+  EXPECT_FALSE(other_inside) << "a second thread works beside the running section";
+  Bias::leave(tls_slot);
+  control.join();
+  other.join();
+  EXPECT_FALSE(group_->send.bias.enter(tls_slot, &group_->send));
+  Bias::leave(tls_slot);
+}
+
+TEST_F(Fence, DrainsBothQueuesAndCountsWhatSucceeded) {
+  for (uint64_t id = 1; id <= 3; id++) post_send(*group_, id, IBV_WR_SEND);
+  for (uint64_t id = 11; id <= 13; id++) post_recv(*group_, id);
+  on_default().complete_send();
+  on_default().complete_recv();
+  on_default().complete_recv();
+  EXPECT_TRUE(run());
+  EXPECT_TRUE(on_default().in_error());
+  EXPECT_EQ(group_->counters.done[0], 1u);
+  EXPECT_EQ(notifications_received(*group_), 2u);
+  EXPECT_EQ(wr_ids(poll_all(send_cq_)), (Ids{1}));
+  EXPECT_EQ(wr_ids(poll_all(recv_cq_)), (Ids{11, 12}));
+  EXPECT_FALSE(group_->switching);
+}
+
+TEST_F(Fence, MarkersComeBehindEverythingElse) {
+  post_send(*group_, 1, IBV_WR_SEND);
+  post_recv(*group_, 11);
+  ASSERT_TRUE(run());
+  ASSERT_EQ(on_default().sends.size(), 2u);
+  EXPECT_EQ(on_default().sends.back().wr.wr_id, group_->marker_tag);
+  EXPECT_TRUE(on_default().sends.back().wr.send_flags & IBV_SEND_SIGNALED);
+  ASSERT_EQ(on_default().recvs.size(), 2u);
+  EXPECT_EQ(on_default().recvs.back().wr_id, group_->marker_tag + 1);
+}
+
+// C8
+TEST_F(Fence, WhatTheOldPathGivesAfterwardsIsStale) {
+  post_send(*group_, 1, IBV_WR_SEND);
+  ASSERT_TRUE(run());
+  ibv_wc late{};
+  late.wr_id = 1;
+  late.qp_num = group_->qpn();
+  World::fake(send_cq_, kDefault).waiting.push_back(late);
+  EXPECT_TRUE(poll_all(send_cq_).empty());
+  EXPECT_EQ(group_->counters.done[0], 0u);
+}
+
+TEST_F(Fence, WithoutRoomForTheMarkerThereIsNoProof) {
+  on_default().sends_accepted = 0;
+  EXPECT_FALSE(run(Clock::now()));
+}
+
+TEST_F(Fence, ASilentDeviceIsNoProof) {
+  post_send(*group_, 1, IBV_WR_SEND);
+  on_default().flushes = false;
+  EXPECT_FALSE(run(Clock::now()));
+}
+
+TEST_F(Fence, ARefusedTransitionIsNoProof) {
+  on_default().modify_error = EINVAL;
+  EXPECT_FALSE(run(Clock::now()));
+  EXPECT_FALSE(world_.context.dead[kDefault]);
+}
+
+// A dead device cannot give flush completions; what its CQs hold by then is all there will be.
+TEST_F(Fence, ADeadDeviceIsShutAndItsLastCompletionsCount) {
+  for (int error : {EIO, ENODEV}) {
+    World world;
+    CompletionQueue* cq = world.make_cq();
+    Group* group = world.make_group(cq);
+    post_send(*group, 1, IBV_WR_SEND);
+    post_send(*group, 2, IBV_WR_SEND);
+    FakeQp& qp = World::fake(group, kDefault);
+    qp.complete_send();
+    qp.modify_error = error;
+    stop_posting({{group}});
+    EXPECT_TRUE(fence({{group}}, soon())[0]) << error;
+    EXPECT_TRUE(world.context.dead[kDefault]);
+    EXPECT_EQ(wr_ids(poll_all(cq)), (Ids{1}));
+    EXPECT_EQ(qp.sends.size(), 2u) << "no marker for a device that takes none";
+  }
+}
+
+TEST_F(Fence, AQpThatNeverSentNeedsNoSendMarker) {
+  group_->attr_mask = 0;
+  on_default().sends_accepted = 0;  // providers refuse before RTS
+  EXPECT_TRUE(run());
+}
+
+TEST_F(Fence, OneBadQpDoesNotTakeTheBatchAlong) {
+  std::vector<Group*> groups{group_, world_.make_group(send_cq_), world_.make_group(send_cq_)};
+  World::fake(groups[1], kDefault).modify_error = EINVAL;
+  stop_posting(groups);
+  const auto proven = fence(groups, Clock::now() + std::chrono::milliseconds(20));
+  EXPECT_EQ(proven, (std::vector<bool>{true, false, true}));
+  EXPECT_EQ(send_cq_->slow_groups, 3);
+}
+
+}  // namespace
+}  // namespace shift::group
