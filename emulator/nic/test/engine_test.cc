@@ -216,7 +216,8 @@ TEST_F(EngineThreads, ForkedChildHoldsNoSocketOfItsParent) {
     _exit(0);
   }
   b_.reset();
-  EXPECT_NE(Engine::start(*fabric_, 2), nullptr) << "the name is free again";
+  EXPECT_TRUE(eventually([&] { return Engine::start(*fabric_, 2) != nullptr; }))
+      << "the name is not free again";
   close(hold[0]);
   close(hold[1]);
   EXPECT_EQ(waitpid(child, nullptr, 0), child);

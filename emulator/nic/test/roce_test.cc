@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -78,7 +78,7 @@ TEST(Roce, EveryOpcodeAndPadComesBack) {
         EXPECT_EQ(got.imm_be, sent.imm_be);
       }
       ASSERT_EQ(got.payload_size, size);
-      EXPECT_EQ(memcmp(got.payload, payload.data(), size), 0);
+      EXPECT_TRUE(std::equal(payload.begin(), payload.end(), got.payload));
     }
   }
 }
