@@ -55,6 +55,20 @@ TEST_F(ProgramsTest, PingpongWithCompletionEvents) {
             std::string::npos);
 }
 
+TEST_F(ProgramsTest, ExtendedQueuesAndLinkLocalAddresses) {
+  // -t: ibv_create_cq_ex and ibv_start_poll; -N: ibv_create_qp_ex and ibv_wr_*.
+  EXPECT_NE(pair({"ibv_rc_pingpong", "-g", "1", "-n", "100", "-c", "-t", "-N"}).find("100 iters"),
+            std::string::npos);
+}
+
+TEST_F(ProgramsTest, WhatIsNotOfferedIsRefused) {
+  for (const char* program : {"ibv_ud_pingpong", "ibv_uc_pingpong", "ibv_srq_pingpong"}) {
+    std::string output;
+    EXPECT_EQ(run(on("a", {program, "-g", "3"}), &output), 1) << program;
+    EXPECT_NE(output.find("Couldn't create"), std::string::npos) << output;
+  }
+}
+
 TEST_F(ProgramsTest, WriteBandwidth) {
   EXPECT_GT(bandwidth(pair({"ib_write_bw", "-x", "3", "-F", "-s", "65536", "-n", "300"}), 65536),
             0);
