@@ -18,11 +18,13 @@
 
 #include "fabric/net.h"
 #include "fabric/paths.h"
+#include "fabric/reclaim.h"
 
 namespace cxemu {
 namespace {
 
 constexpr const char* kClaimsDir = "/tmp";
+constexpr long kIdleSeconds = 3600;
 
 std::string errno_text(const std::string& what) {
   return what + ": " + strerror(errno);
@@ -115,18 +117,15 @@ Fabric Fabric::open_or_create(const std::string& path, std::string* error) {
   }
   {
     FileLock lock(fd);
-    struct stat st;
-    if (fstat(fd, &st) != 0) {
-      *error = errno_text(path);
-      ::close(fd);
-      return {};
-    }
+    futimens(fd, nullptr);  // in use now: see reclaim.h
     uint32_t magic = 0;
     const bool made = pread(fd, &magic, sizeof magic, 0) == sizeof magic && magic != 0;
     if (!made) {
       // `magic` is stored last: a creator that dies half-way leaves a file that the next one
       // redoes.
-      const uint32_t net = net_claim(kClaimsDir, path, error);
+      uint32_t net = net_claim(kClaimsDir, path, error);
+      if (net == 0 && idle_fabrics_remove(kClaimsDir, kIdleSeconds) > 0)
+        net = net_claim(kClaimsDir, path, error);
       Fabric fabric;
       if (net != 0 && ftruncate(fd, 0) == 0 && ftruncate(fd, sizeof(FabricFile)) == 0)
         fabric = map(fd, path, error);

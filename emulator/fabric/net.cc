@@ -80,12 +80,16 @@ uint32_t net_claim(const std::string& claims_dir, const std::string& fabric_path
   return found;
 }
 
-void net_release(const std::string& claims_dir, uint32_t net, const std::string& fabric_path) {
-  const std::string path = claim_path(claims_dir, net);
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0) return;
-  if (claim_read(fd) == fabric_path) unlink(path.c_str());
+std::string net_claim_owner(const std::string& claims_dir, uint32_t net) {
+  const int fd = open(claim_path(claims_dir, net).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return {};
+  const std::string owner = claim_read(fd);
   close(fd);
+  return owner;
+}
+
+void net_release(const std::string& claims_dir, uint32_t net, const std::string& fabric_path) {
+  if (net_claim_owner(claims_dir, net) == fabric_path) unlink(claim_path(claims_dir, net).c_str());
 }
 
 }  // namespace cxemu

@@ -15,6 +15,7 @@
 #include "fabric/gid.h"
 #include "fabric/net.h"
 #include "fabric/paths.h"
+#include "fabric/reclaim.h"
 
 namespace cxemu {
 namespace {
@@ -129,6 +130,19 @@ TEST_F(FabricTest, ProcessSlotsAreReclaimedFromTheDead) {
   EXPECT_EQ(fabric_.process_count(1), 0);
   fabric_.process_leave(7);
   EXPECT_EQ(fabric_.process_join(0), 7);
+}
+
+TEST_F(FabricTest, OnlyIdleFabricsWithoutProcessesAreRemoved) {
+  create();
+  fabric_.host_ensure("a", 1);
+  std::ofstream(dir_ + "/.cxemu-net-9") << path_;  // claims of this test alone
+  EXPECT_EQ(idle_fabrics_remove(dir_, 60), 0);     // used just now
+  const int slot = fabric_.process_join(0);
+  EXPECT_EQ(idle_fabrics_remove(dir_, 0), 0);  // this process is in it
+  fabric_.process_leave(slot);
+  EXPECT_EQ(idle_fabrics_remove(dir_, 0), 1);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  EXPECT_EQ(idle_fabrics_remove(dir_, 0), 0);
 }
 
 TEST_F(FabricTest, ChangeNotifyEndsTheWait) {
