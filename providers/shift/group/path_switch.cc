@@ -156,8 +156,12 @@ std::vector<bool> fence(std::span<Group* const> groups, Clock::time_point deadli
     if (!proven[i]) {
       SHIFT_INFO("qp 0x%x: fence not proven: ERR %s, send queue %s, receive queue %s", group.qpn(),
                  shut[i] ? "entered" : "refused",
-                 group.drained[0] ? "drained" : markers[i].send ? "not drained" : "full",
-                 group.drained[1] ? "drained" : markers[i].recv ? "not drained" : "full");
+                 group.drained[0]  ? "drained"
+                 : markers[i].send ? "not drained"
+                                   : "full",
+                 group.drained[1]  ? "drained"
+                 : markers[i].recv ? "not drained"
+                                   : "full");
     }
     CqLock lock(group);
     // Whatever the old path still gives belongs to an old epoch (C8).

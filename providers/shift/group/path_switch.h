@@ -29,7 +29,8 @@ inline uint64_t notifications_received(const Group& group) {
 // one could not be posted.
 [[nodiscard]] bool repost_receives(Group& group, std::chrono::steady_clock::time_point deadline);
 
-// What the replay will need: distinct rkeys, in posting order, that are not known yet.
+// What the replay will need: distinct rkeys, in posting order, that are not known yet. The peer's
+// counter must be in group.peer_received.
 std::vector<uint32_t> rkeys_missing(Group& group);
 
 // Nothing of the plan is carried out when `refusal` is set.

@@ -40,16 +40,19 @@ bool carries_immediate(uint32_t opcode) {
   return opcode == IBV_WR_RDMA_WRITE_WITH_IMM || opcode == IBV_WR_SEND_WITH_IMM;
 }
 
-// Needs an rkey of the peer, unless it moves no byte.
-bool has_remote_key(uint32_t opcode) {
-  return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
-         opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
-}
-
 uint32_t total_length(const ibv_send_wr& wr) {
   uint32_t length = 0;
   for (int i = 0; i < wr.num_sge; i++) length += wr.sg_list[i].length;
   return length;
+}
+
+// The key of the peer that a request names; nullptr when it needs none. One that moves no byte may
+// carry any number there (IBA C9-88), and programs do that with WRITE_WITH_IMM.
+uint32_t* remote_key(ibv_send_wr& wr) {
+  if (is_atomic(wr.opcode)) return &wr.wr.atomic.rkey;
+  const bool has_key = wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+                       wr.opcode == IBV_WR_RDMA_READ;
+  return has_key && total_length(wr) > 0 ? &wr.wr.rdma.rkey : nullptr;
 }
 
 ibv_wc success_of(const Group& group, const ibv_send_wr& wr) {
@@ -156,14 +159,22 @@ std::vector<uint32_t> rkeys_missing(Group& group) {
   std::lock_guard lock(group.send.mutex);
   const SendJournal& journal = group.send.journal;
   std::vector<uint32_t> keys;
-  const uint64_t from =
-      group.send.route == Route::kOnBackup
-          ? group.send.posted_to_backup
-          : journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
+  uint64_t from = group.send.posted_to_backup, executed = from;
+  if (group.send.route != Route::kOnBackup) {
+    const auto plan = make_plan(group, group.peer_received);
+    if (!plan) return keys;  // the replay says why
+    from = plan->first;
+    executed = plan->executed;
+  }
   for (uint64_t position = from; position < journal.head(); position++) {
-    const SendEntry& entry = journal.at(position);
-    if (!has_remote_key(entry.opcode) || group.remote_keys.known.contains(entry.rkey)) continue;
-    if (std::find(keys.begin(), keys.end(), entry.rkey) == keys.end()) keys.push_back(entry.rkey);
+    ibv_send_wr wr;
+    ibv_sge sges[kMaxSge];
+    journal.rebuild(position, &wr, sges);
+    // The peer's application may have deregistered what an executed request was allowed to touch.
+    if (position < executed && wr.opcode != IBV_WR_RDMA_READ) continue;
+    const uint32_t* rkey = remote_key(wr);
+    if (rkey == nullptr || group.remote_keys.known.contains(*rkey)) continue;
+    if (std::find(keys.begin(), keys.end(), *rkey) == keys.end()) keys.push_back(*rkey);
   }
   return keys;
 }
@@ -188,13 +199,15 @@ ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point dead
       // Executed, but its data may be lost. Reading again is allowed: without a fence nothing
       // orders a READ before the effects of what follows it (IBA 10.8.3.3); with one, what follows
       // would not have been sent.
-      uint32_t new_key = 0;
-      auto it = group.remote_keys.known.find(wr.wr.rdma.rkey);
-      if (it != group.remote_keys.known.end()) new_key = it->second;
+      if (uint32_t* rkey = remote_key(wr)) {
+        auto it = group.remote_keys.known.find(*rkey);
+        // All were asked for; a reply may have left one out (C11).
+        if (it == group.remote_keys.known.end()) return {"a remote key is not known"};
+        *rkey = it->second;
+      }
       if (!translate_local(*group.context, sges, wr.num_sge, deadline)) {
         return {"a local key has no region on the backup"};
       }
-      wr.wr.rdma.rkey = new_key;
       if (post_on_backup(group, wr) != 0) return {"the backup refused a READ"};
       read_pending = true;
     } else if (signaled && read_pending) {
@@ -230,14 +243,13 @@ int pump_backup(Group& group) {
   const auto deadline = Clock::now() + std::chrono::milliseconds(500);
   while (send.posted_to_backup < send.journal.head()) {
     send.journal.rebuild(send.posted_to_backup, &wr, sges);
-    if (has_remote_key(wr.opcode)) {
-      uint32_t& rkey = is_atomic(wr.opcode) ? wr.wr.atomic.rkey : wr.wr.rdma.rkey;
-      auto it = group.remote_keys.known.find(rkey);
+    if (uint32_t* rkey = remote_key(wr)) {
+      auto it = group.remote_keys.known.find(*rkey);
       if (it == group.remote_keys.known.end()) {
         fault_sink->keys_wanted(&group);  // goes on when the peer has answered
         return 0;
       }
-      if (!SHIFT_PLANT(keys_untranslated)) rkey = it->second;
+      if (!SHIFT_PLANT(keys_untranslated)) *rkey = it->second;
     }
     const bool is_inline = wr.send_flags & IBV_SEND_INLINE;
     if (!is_inline && !translate_local(*group.context, sges, wr.num_sge, deadline)) return EINVAL;

@@ -16,6 +16,18 @@ FakeQp& qp_of(ibv_qp* qp) {
   return World::fake(qp);
 }
 
+ibv_wc_opcode wc_opcode(ibv_wr_opcode opcode) {
+  static const std::map<ibv_wr_opcode, ibv_wc_opcode> kOpcodes{
+      {IBV_WR_SEND, IBV_WC_SEND},
+      {IBV_WR_SEND_WITH_IMM, IBV_WC_SEND},
+      {IBV_WR_RDMA_WRITE, IBV_WC_RDMA_WRITE},
+      {IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WC_RDMA_WRITE},
+      {IBV_WR_RDMA_READ, IBV_WC_RDMA_READ},
+      {IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WC_COMP_SWAP},
+      {IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WC_FETCH_ADD}};
+  return kOpcodes.at(opcode);
+}
+
 int fake_poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
   FakeCq& fake = World::fake(cq);
   int got = 0;
@@ -44,7 +56,9 @@ int fake_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     }
     if (fake.sends_accepted != INT32_MAX) fake.sends_accepted--;
     fake.sends.push_back({*wr, {wr->sg_list, wr->sg_list + wr->num_sge}});
-    fake.pending_sends.emplace_back(wr->wr_id, (wr->send_flags & IBV_SEND_SIGNALED) != 0);
+    fake.pending_sends.push_back({wr->wr_id,
+                                  fake.all_signaled || wr->send_flags & IBV_SEND_SIGNALED,
+                                  wc_opcode(wr->opcode)});
     if (fake.in_error()) fake.flush();
   }
   return 0;
@@ -85,12 +99,12 @@ ibv_wc completion(const FakeQp& qp, uint64_t wr_id, ibv_wc_status status, int op
 
 }  // namespace
 
-bool FakeQp::complete_send(ibv_wc_opcode opcode) {
+bool FakeQp::complete_send() {
   while (!pending_sends.empty()) {
-    const auto [wr_id, signaled] = pending_sends.front();
+    const Pending done = pending_sends.front();
     pending_sends.pop_front();
-    if (!signaled) continue;
-    send_cq->waiting.push_back(completion(*this, wr_id, IBV_WC_SUCCESS, opcode));
+    if (!done.signaled) continue;
+    send_cq->waiting.push_back(completion(*this, done.wr_id, IBV_WC_SUCCESS, done.opcode));
     return true;
   }
   return false;
@@ -110,7 +124,7 @@ void FakeQp::flush() {
   if (!flushes) return;
   for (; !pending_sends.empty(); pending_sends.pop_front()) {
     send_cq->waiting.push_back(
-        completion(*this, pending_sends.front().first, IBV_WC_WR_FLUSH_ERR, 0));
+        completion(*this, pending_sends.front().wr_id, IBV_WC_WR_FLUSH_ERR, 0));
   }
   for (; !pending_recvs.empty(); pending_recvs.pop_front()) {
     recv_cq->waiting.push_back(completion(*this, pending_recvs.front(), IBV_WC_WR_FLUSH_ERR, 0));
@@ -119,7 +133,7 @@ void FakeQp::flush() {
 
 void FakeQp::break_with(ibv_wc_status status) {
   qp.state = IBV_QPS_ERR;
-  ibv_wc wc = completion(*this, pending_sends.front().first, status, 0);
+  ibv_wc wc = completion(*this, pending_sends.front().wr_id, status, 0);
   wc.vendor_err = 0x42;
   pending_sends.pop_front();
   send_cq->waiting.push_back(wc);
@@ -193,6 +207,7 @@ Group* World::make_group(CompletionQueue* send_cq, CompletionQueue* recv_cq,
     fake_qp.qp.context = &real_contexts_[i];
     fake_qp.qp.qp_num = next_qpn_++;
     fake_qp.qp.state = IBV_QPS_RTS;
+    fake_qp.all_signaled = options.all_signaled;
     fake_qp.send_cq = &fake(send_cq, member);
     fake_qp.recv_cq = &fake(recv_cq, member);
     g.real[i] = &fake_qp.qp;

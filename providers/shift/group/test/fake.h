@@ -41,7 +41,13 @@ struct FakeQp {
   FakeCq* recv_cq = nullptr;
   std::vector<PostedSend> sends;  // all ever posted
   std::vector<PostedRecv> recvs;
-  std::deque<std::pair<uint64_t, bool>> pending_sends;  // wr_id, signaled; not completed
+  struct Pending {
+    uint64_t wr_id;
+    bool signaled;
+    ibv_wc_opcode opcode;
+  };
+  std::deque<Pending> pending_sends;  // not completed
+  bool all_signaled = false;
   std::deque<uint64_t> pending_recvs;
   int modify_error = 0;            // what modify_qp answers
   int post_error = 0;              // what posting answers
@@ -50,7 +56,7 @@ struct FakeQp {
 
   bool in_error() const { return qp.state == IBV_QPS_ERR; }
   // Completes the oldest pending send that is signaled, and those before it; false: none.
-  bool complete_send(ibv_wc_opcode opcode = IBV_WC_SEND);
+  bool complete_send();
   bool complete_recv(uint32_t byte_len = 8);
   // Completes the oldest pending send with an error; everything behind it is flushed.
   void break_with(ibv_wc_status status);
