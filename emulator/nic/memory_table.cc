@@ -11,7 +11,6 @@ namespace cxemu {
 
 namespace {
 
-constexpr uint32_t kFirstIndex = 2;  // so that no key is 0, or 0x100, which ends receive lists
 constexpr uint32_t kMaxRegions = 1u << 20;
 constexpr uint32_t kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
@@ -29,7 +28,7 @@ bool range_mapped(uint64_t start, uint64_t length) {
 
 }  // namespace
 
-MemoryTable::MemoryTable() : regions_(kFirstIndex) {}
+MemoryTable::MemoryTable(uint32_t first_index) : first_index_(first_index), regions_(first_index) {}
 
 int MemoryTable::add(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access,
                      uint32_t* key) {
@@ -53,13 +52,13 @@ int MemoryTable::add(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova
   }
   Region& region = regions_[index];
   region = {start, length, iova, pd, access, static_cast<uint8_t>(region.variant + 1), true};
-  *key = index << 8 | region.variant;
+  *key = (first_index_ + index) << 8 | region.variant;
   return 0;
 }
 
 int MemoryTable::remove(uint32_t key) {
-  const uint32_t index = key >> 8;
-  if (index < kFirstIndex || index >= regions_.size()) return EINVAL;
+  const uint32_t index = (key >> 8) - first_index_;  // wraps, and is too large, below the first
+  if (index >= regions_.size()) return EINVAL;
   Region& region = regions_[index];
   if (!region.used || region.variant != (key & 0xff)) return EINVAL;
   region.used = false;
@@ -71,7 +70,7 @@ uint8_t* MemoryTable::find(uint32_t key, uint32_t pd, uint64_t address, uint64_t
                            uint32_t access) const {
   static uint8_t nothing;
   if (length == 0) return &nothing;
-  const uint32_t index = key >> 8;
+  const uint32_t index = (key >> 8) - first_index_;
   if (index >= regions_.size()) return nullptr;
   const Region& region = regions_[index];
   if (!region.used || region.variant != (key & 0xff) || region.pd != pd) return nullptr;

@@ -9,7 +9,9 @@ namespace cxemu {
 
 class MemoryTable {
  public:
-  MemoryTable();
+  // Keys count up from here; different for each NIC, so that no key of one is valid on another by
+  // chance. At least 2: no key is 0, or 0x100, which ends receive lists.
+  explicit MemoryTable(uint32_t first_index = 2);
 
   int add(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access,
           uint32_t* key);
@@ -29,7 +31,8 @@ class MemoryTable {
     bool used;
   };
 
-  std::vector<Region> regions_;  // index: key >> 8
+  const uint32_t first_index_;
+  std::vector<Region> regions_;  // index: (key >> 8) - first_index_
   std::deque<uint32_t> free_;    // oldest first, so that keys return late
 };
 

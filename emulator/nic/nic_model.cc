@@ -47,6 +47,12 @@ void attributes_take(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
   take(mask, IBV_QP_DEST_QPN, to.dest_qp_num, from.dest_qp_num);
 }
 
+// No key of one NIC must be valid on another by chance: programs that mix them up have to fail.
+uint32_t first_key_index(const FabricNic& nic) {
+  constexpr uint32_t kSpan = 1u << 14;  // far more regions than a test has
+  return 2 + kSpan * (nic.host * kMaxNicsPerHost + nic.index);
+}
+
 // RESET forgets everything; the library zeroes the doorbell records too.
 void qp_reset(Qp& qp) {
   const size_t entries = qp.requester.entries.size();
@@ -67,7 +73,8 @@ NicModel::NicModel(EngineCore& core, FabricNic& fabric_nic, EventSink* port_sink
       port_sink_(port_sink),
       kills_at_open_(fabric_nic.kills.load(std::memory_order_acquire)),
       generation_seen_(fabric_nic.generation.load(std::memory_order_acquire)),
-      link_up_((fabric_nic.faults.load(std::memory_order_acquire) & kLinkDown) == 0) {
+      link_up_((fabric_nic.faults.load(std::memory_order_acquire) & kLinkDown) == 0),
+      memory_(first_key_index(fabric_nic)) {
   core_.nic_add(this);
 }
 

@@ -182,6 +182,7 @@ TEST_F(EngineThreads, CommandsGetTheLockUnderLoad) {
     done++;
   }
   EXPECT_EQ(done, 200);
+  wait();  // the last one still moves memory that is about to go
 }
 
 TEST_F(EngineThreads, ForkedChildHasAGoneEngineAndFreeLocks) {

@@ -73,6 +73,20 @@ TEST_F(MemoryTableTest, KeysAreNotReusedSoonAndNeverEndLists) {
   }
 }
 
+TEST_F(MemoryTableTest, TablesWithOtherFirstKeysShareNone) {
+  MemoryTable other(1000);
+  for (int i = 0; i < 100; i++) {
+    const uint32_t key = add();
+    EXPECT_EQ(other.find(key, 1, kIova, 1, 0), nullptr);
+    EXPECT_EQ(other.remove(key), EINVAL);
+    uint32_t other_key = 0;
+    ASSERT_EQ(other.add(1, start(), 100, kIova, kAll, &other_key), 0);
+    EXPECT_GE(other_key, 1000u << 8);
+    EXPECT_EQ(other.find(other_key, 1, kIova, 1, 0), bytes_.data());
+    EXPECT_EQ(table_.find(other_key, 1, kIova, 1, 0), nullptr);
+  }
+}
+
 TEST_F(MemoryTableTest, RefusesWhatTheKernelRefuses) {
   uint32_t key = 0;
   EXPECT_EQ(table_.add(1, start(), 1, 0, IBV_ACCESS_REMOTE_WRITE, &key), EINVAL);
