@@ -11,6 +11,7 @@ APIS = ["classic", "wr"]
 # Kinds of runs beside the masked fault, and how many of each go into a campaign of 200.
 SPECIALS = {
     "clean": 4,            # no fault at all
+    "late_packets": 8,     # LATE: what the old path carries arrives after the traffic moved
     "idle_backup": 6,      # the backup NIC fails while nothing uses it
     "second_fault": 8,     # then the only remaining path fails: the original error, in time
     "both_nics": 3,        # default and backup of one side fail together
@@ -22,6 +23,9 @@ SPECIALS = {
     "stock_fault": 4,      # contrast: without the layer the same fault is fatal
     "atomic": 6,           # atomics in flight: masked or an error, never a wrong value
 }
+
+# A delay beyond all the retries of a protected QP.
+LATE = "delay=120"
 
 # Seconds within which an error that cannot be masked must reach the program (C6).
 ERROR_BOUND = 8.0
@@ -107,7 +111,11 @@ def plan(seed, runs):
     drawn = drawn[:runs - len(kinds)]
     cells = [("masked",) + d for d in drawn]
     for kind in kinds:
-        fault = "" if kind in ("clean", "peer_stock", "disabled") else dice.choice(FAULTS)
+        fault = dice.choice(FAULTS)
+        if kind in ("clean", "peer_stock", "disabled"):
+            fault = ""
+        elif kind == "late_packets":
+            fault = LATE
         op = "atomic" if kind == "atomic" else dice.choice(OPS)
         cells.append((kind, fault, op, dice.choice(SIDES), dice.choice(APIS)))
     dice.shuffle(cells)

@@ -8,7 +8,7 @@ import time
 import cells
 from emulated import Fabric, wait_until
 
-ALWAYS_SHIFT = {"masked", "clean", "idle_backup", "second_fault", "both_nics", "early_fault",
+ALWAYS_SHIFT = {"masked", "late_packets", "clean", "idle_backup", "second_fault", "both_nics", "early_fault",
                 "atomic"}
 
 
@@ -37,9 +37,9 @@ def armed(fabric, cell):
             len(fabric.events("server", "armed")) >= qps)
 
 
-def start_pair(fabric, cell):
+def start_pair(fabric, cell, env):
     layered = cell.kind in ALWAYS_SHIFT
-    env = {"SHIFT_DISABLE": "1"} if cell.kind.startswith("disabled") else {}
+    env = dict(env or {}, SHIFT_DISABLE="1" if cell.kind.startswith("disabled") else "0")
     client_shift = cell.kind != "stock_fault"
     server_shift = layered or cell.kind.startswith("disabled")
     tool = fabric.build.traffic
@@ -118,12 +118,12 @@ def judge(fabric, cell, result, fault_time):
     result.switch_us = max([s["us"] for s in switched], default=0)
 
     kind = cell.kind
-    must_pass = kind in ("masked", "clean", "idle_backup", "peer_stock", "disabled")
+    must_pass = kind in ("masked", "late_packets", "clean", "idle_backup", "peer_stock", "disabled")
     must_fail = kind in ("second_fault", "both_nics", "peer_stock_fault", "disabled_fault",
                          "stock_fault")
     if must_pass and codes != (0, 0) and not result.problems:
         say("an error reached the program")
-    if kind == "masked" and not switched:
+    if kind in ("masked", "late_packets") and not switched:
         say("nothing switched: the fault hit no traffic")
     if kind in ("clean", "idle_backup", "peer_stock") and switched:
         say("switched without need")
@@ -133,12 +133,12 @@ def judge(fabric, cell, result, fault_time):
         say("the error came only after %.1f s" % result.error_s)
 
 
-def run_cell(build, cell, directory):
+def run_cell(build, cell, directory, env=None):
     os.makedirs(directory, exist_ok=True)
     result = Result(cell)
     begun = time.monotonic()
     with Fabric(build, directory) as fabric:
-        server, client = start_pair(fabric, cell)
+        server, client = start_pair(fabric, cell, env)
         fault_time = None
         if client is None:
             result.problems.append("the server did not start")

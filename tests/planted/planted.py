@@ -1,0 +1,82 @@
+#!/usr/bin/python3
+"""Every planted bug must be caught by the campaign's judge, and the same runs without it must pass.
+
+The layer under test here is built with SHIFT_PLANTED_BUGS; SHIFT_PLANT names the bug to switch on.
+"""
+
+import argparse
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
+import cells  # noqa: E402
+from emulated import Build  # noqa: E402
+from judge import run_cell  # noqa: E402
+
+# How a bug shows: wrong data, counts or completions; or an error that should have been masked.
+WRONG = {"violation", "hang"}
+ANY = WRONG | {"an error reached the program"}
+
+# bug: (kind of run, fault, operation, what it must end in)
+PLANTS = {
+    "no_fence": ("late_packets", cells.LATE, "write_imm", WRONG),
+    "counter_ignored": ("masked", "drop-acks", "send_imm", WRONG),
+    "replay_delivered": ("masked", "drop-acks", "write_imm", WRONG),
+    "keys_untranslated": ("masked", "link-down", "mixed", ANY),
+    "lose_completion": ("masked", "drop-acks", "send_imm", WRONG),
+}
+ATTEMPTS = 5
+
+
+def cell_for(bug, attempt):
+    kind, fault, op, _ = PLANTS[bug]
+    cell = cells.make(1000 + attempt, list(PLANTS).index(bug), kind, fault, op, "a", "classic")
+    # Plain and busy: what the bug breaks must be in flight at the fault.
+    cell.options = ["--qps", "2", "--depth", "64", "--rate", "8000", "--size", "2000",
+                    "--random-size", "--signal-every", "4", "--seed", str(attempt)]
+    cell.messages, cell.flows = 1500, 2
+    cell.at = 0.1 + 0.1 * attempt
+    return cell
+
+
+def run(build, bug, attempt, out, planted):
+    directory = os.path.join(out, "%s-%d-%s" % (bug, attempt, "planted" if planted else "healthy"))
+    env = {"SHIFT_PLANT": bug if planted else "none"}
+    result = run_cell(build, cell_for(bug, attempt), directory, env)
+    print("  %s, attempt %d: %s (exit codes %s and %s)" % (
+        "planted" if planted else "healthy", attempt, ", ".join(result.problems) or "right",
+        *result.codes), flush=True)
+    return set(result.problems)
+
+
+def check(build, bug, out):
+    """True when the bug is caught and the healthy twin of the run that caught it passes."""
+    print("%s:" % bug, flush=True)
+    wanted = PLANTS[bug][3]
+    for attempt in range(ATTEMPTS):
+        if run(build, bug, attempt, out, True) & wanted:
+            return not run(build, bug, attempt, out, False)
+    return False
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--layer", default="build/test/planted")
+    parser.add_argument("--out", default="out/planted")
+    parser.add_argument("--only", choices=PLANTS)
+    options = parser.parse_args()
+    build = Build(options.build, options.layer)
+    if build.missing():
+        print("not built: %s" % ", ".join(build.missing()))
+        return 4
+    bugs = [options.only] if options.only else list(PLANTS)
+    missed = [bug for bug in bugs if not check(build, bug, options.out)]
+    print("%d planted bugs, %s" % (len(bugs), "NOT caught: " + ", ".join(missed) if missed
+                                   else "all caught"))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
