@@ -118,8 +118,9 @@ class EngineThreads : public ::testing::Test {
 
   static constexpr uint32_t kSize = 1 << 20;
   std::unique_ptr<FabricFile> fabric_ = fabric_make();
-  std::optional<Station> a_, b_;
+  // The engines go first: they use the memory until then.
   std::optional<TestMr> from_, to_;
+  std::optional<Station> a_, b_;
 };
 
 TEST_F(EngineThreads, DoorbellInMemoryIsEnough) {
