@@ -8,13 +8,13 @@
 #include <cstdlib>
 #include <cstring>
 
-#define SHIFT_PLANT(name)                                                      \
-  ([]() -> bool {                                                              \
-    static const bool planted = [] {                                           \
-      const char* wanted = std::getenv("SHIFT_PLANT");                         \
-      return wanted != nullptr && std::strcmp(wanted, #name) == 0;             \
-    }();                                                                       \
-    return planted;                                                            \
+#define SHIFT_PLANT(name)                                          \
+  ([]() -> bool {                                                  \
+    static const bool planted = [] {                               \
+      const char* wanted = std::getenv("SHIFT_PLANT");             \
+      return wanted != nullptr && std::strcmp(wanted, #name) == 0; \
+    }();                                                           \
+    return planted;                                                \
   }())
 
 #else

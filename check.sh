@@ -1,0 +1,65 @@
+#!/bin/bash
+# Installs what is missing, builds, runs all tests. Options: --tidy also runs clang-tidy,
+# --quick leaves out the sanitizer build.
+set -u -o pipefail
+cd "$(dirname "$0")" || exit
+. tools/packages.sh
+
+tidy=no quick=no
+for argument in "$@"; do
+  case "$argument" in
+    --tidy) tidy=yes ;;
+    --quick) quick=yes ;;
+    *) echo "usage: $0 [--tidy] [--quick]" >&2; exit 4 ;;
+  esac
+done
+
+begin=$SECONDS
+summary=()
+failed=0
+
+# step NAME COMMAND...: runs it, keeps its result for the summary.
+step() {
+  local name="$1" from=$SECONDS result=ok
+  shift
+  echo "== $name ($((SECONDS - begin)) s so far)"
+  "$@" || { result=FAILED; failed=1; }
+  summary+=("$(printf '%-22s %-6s %4d s' "$name" "$result" $((SECONDS - from)))")
+  [ "$result" = ok ]
+}
+
+# All but assembler, which clang-format does not know.
+sources() {
+  find emulator providers libibverbs librdmacm tools tests bench kernel-headers \
+    \( -name '*.cc' -o -name '*.h' -o -name '*.c' \) 2>/dev/null | grep -v /trampoline.h | sort
+}
+
+format() { sources | xargs clang-format --dry-run --Werror; }
+tidy() {
+  sources | grep '\.cc$' | grep -vE '/test/|^tests/' |
+    xargs -n 4 -P 2 clang-tidy --quiet -p build 2>/dev/null
+}
+# tests DIRECTORY ARGUMENTS...: prints each test as it ends; ctest's closing lines follow.
+tests() {
+  local directory="$1"
+  shift
+  (cd "$directory" && ctest --output-on-failure --timeout 1200 "$@")
+}
+
+# shellcheck disable=SC2086
+step packages packages_install $packages_build $packages_run $packages_check || exit 1
+step format format
+step "release build" build_preset release build && step "release tests" tests build
+if [ "$quick" = no ]; then
+  step "asan build" build_preset asan build/asan && step "asan tests" tests build/asan
+fi
+[ "$tidy" = yes ] && step clang-tidy tidy
+
+echo
+echo "== summary, $((SECONDS - begin)) s"
+printf '%s\n' "${summary[@]}"
+if [ $failed -ne 0 ]; then
+  echo "check: FAILED"
+  exit 1
+fi
+echo "check: passed"
