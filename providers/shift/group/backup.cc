@@ -148,11 +148,9 @@ int backup_qp_connect(Group& group, const BackupAddress& own, const BackupAddres
   const int index = gid_index_of(context.real[kBackup], kPort, own.gid);
   if (index < 0) return EADDRNOTAVAIL;
   ibv_qp_attr attr{};
-  bool sending;
   {
     std::lock_guard lock(group.attr_mutex);
     attr = group.attr;
-    sending = group.qp.qp_base.state == IBV_QPS_RTS;
   }
   const uint8_t sl = attr.ah_attr.sl;
   const ibv_global_route route = attr.ah_attr.grh;
@@ -171,14 +169,16 @@ int backup_qp_connect(Group& group, const BackupAddress& own, const BackupAddres
       below->modify_qp(group.real[kBackup], &attr,
                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-  if (error != 0 || !sending) return error;
-  return backup_qp_start_sending(group, own);
+  return error != 0 ? error : backup_qp_start_sending(group, own);
 }
 
 int backup_qp_start_sending(Group& group, const BackupAddress& own) {
   ibv_qp_attr attr{};
   {
     std::lock_guard lock(group.attr_mutex);
+    // Not before the application: its READ depth and retry counts are not known until then, and a
+    // QP that it leaves in RTR stays there.
+    if (!(group.attr_mask & IBV_QP_SQ_PSN)) return 0;
     attr = group.attr;
   }
   if (group.real[kBackup]->state != IBV_QPS_RTR) return 0;
