@@ -74,26 +74,27 @@ void take_error(CompletionQueue& cq, Group& group, int member, ibv_wc wc) {
     return;
   }
   const bool path_error = is_path_error(wc.status);
-  if (!path_error && !group.switching) {
-    // The application's own error: it sees everything from here on, as with stock.
+  if (!path_error && !group.switching && !group.fault_reported[member]) {
+    // The application's own error: it sees everything from here on, as with stock. Not so when a
+    // flush of the same breakdown, polled first, was held back: then fail() gives all of them.
     group.accept[member] = Accept::kPass;
     translate(group, member, wc);
     cq.side.push_back(wc);
     fault_sink->fault(&group, fsm::Event::kAppError, "application error completion");
     return;
   }
-  if (group.original_error.status == IBV_WC_SUCCESS ||
+  const bool first = !std::exchange(group.fault_reported[member], true);
+  if (first ||
       (group.original_error.status == IBV_WC_WR_FLUSH_ERR && wc.status != IBV_WC_WR_FLUSH_ERR)) {
     group.original_error = wc;
   }
-  if (group.switching && member == kDefault) {
-    if (!path_error) {
-      fault_sink->fault(&group, fsm::Event::kAppError, "application error found while draining");
-    }
-    return;
+  if (!path_error) {
+    fault_sink->fault(&group, fsm::Event::kAppError, "application error found while draining");
+  } else if (first && !(group.switching && member == kDefault)) {
+    fault_sink->fault(&group,
+                      member == kDefault ? fsm::Event::kLocalFault : fsm::Event::kBackupFault,
+                      path_error_name(wc.status));
   }
-  fault_sink->fault(&group, member == kDefault ? fsm::Event::kLocalFault : fsm::Event::kBackupFault,
-                    path_error_name(wc.status));
 }
 
 }  // namespace

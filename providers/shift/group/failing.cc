@@ -30,35 +30,60 @@ void real_to_error(ibv_qp* real) {
 }  // namespace
 
 void fail(Group& group) {
+  bool on_default;
+  {
+    std::lock_guard lock(group.send.mutex);
+    on_default = group.send.route == Route::kOnDefault;
+  }
+  // A refusal may come before the fence does.
+  if (on_default) {
+    Group* const self = &group;
+    stop_posting({&self, 1});
+  }
   // Nothing may be written to the application's memory once it has been told (C3, C6).
   for (ibv_qp* real : group.real) real_to_error(real);
   std::lock_guard send(group.send.mutex);
   std::lock_guard recv(group.recv.mutex);
   CqLock cqs(group);
+  group.switching = true;  // errors found now are not news, nor the application's to see
   collect(*group.send_cq);
   if (group.recv_cq != group.send_cq) collect(*group.recv_cq);
-  group.accept = {Accept::kDrop, Accept::kDrop};
-  group.off_default = false;
-  group.send.route = Route::kError;
-  group.recv.route = Route::kError;
+  group.switching = false;
 
   const SendJournal& journal = group.send.journal;
+  const RecvJournal& receives = group.recv.journal;
+  uint64_t position = journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
+  uint64_t receive = notifications_received(group);
   ibv_wc_status status = group.original_error.status;
   uint32_t vendor_error = group.original_error.vendor_err;
   if (status == IBV_WC_SUCCESS || status == IBV_WC_WR_FLUSH_ERR) {
     status = IBV_WC_RETRY_EXC_ERR;  // the fault was noticed before the transport gave up
     vendor_error = 0x81;
   }
-  uint64_t position = journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
+  // After an error of its own the application is given what the NIC gives; only what never got
+  // there is left to be flushed (C1).
+  const bool passes_default = group.accept[kDefault] == Accept::kPass;
+  const bool passes_backup = group.accept[kBackup] == Accept::kPass;
+  if (passes_default || passes_backup) {
+    position = passes_default ? group.send.posted_to_default : group.send.posted_to_backup;
+    receive = passes_default ? group.recv.posted_to_default : receives.head();
+    status = IBV_WC_WR_FLUSH_ERR;
+    vendor_error = kVendorFlushed;
+  } else {
+    group.accept = {Accept::kDrop, Accept::kDrop};
+  }
+  group.off_default = false;
+  group.send.route = Route::kError;
+  group.recv.route = Route::kError;
+
   for (; position < journal.head(); position++) {
     put_side(*group.send_cq, error_of(group, journal.at(position).wr_id, status, vendor_error));
     status = IBV_WC_WR_FLUSH_ERR;
     vendor_error = kVendorFlushed;
   }
-  const RecvJournal& receives = group.recv.journal;
-  for (uint64_t r = notifications_received(group); r < receives.head(); r++) {
+  for (; receive < receives.head(); receive++) {
     put_side(*group.recv_cq,
-             error_of(group, receives.wr_id(r), IBV_WC_WR_FLUSH_ERR, kVendorFlushed));
+             error_of(group, receives.wr_id(receive), IBV_WC_WR_FLUSH_ERR, kVendorFlushed));
   }
 }
 

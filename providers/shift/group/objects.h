@@ -164,6 +164,7 @@ struct RecvQueue {
   Route route = Route::kOnDefault;
   RecvJournal journal;
   std::mutex mutex;
+  uint64_t posted_to_default = 0;  // journal position where posting stopped
 };
 
 // The peer's default rkey -> its backup rkey, as it told us. Under send.mutex.
@@ -188,10 +189,11 @@ struct Group {
   std::array<Accept, kMembers> accept{Accept::kPass, Accept::kDrop};  // under both CQs' mutexes
 
   // The first error the old path gave, held back; delivered if the switch fails (C6).
-  ibv_wc original_error{};                      // status 0: none yet. Under send_cq->mutex
-  std::array<bool, kMembers> fault_reported{};  // under the CQs' mutexes
-  std::atomic<bool> off_default{false};         // a fault is being masked
-  std::atomic<bool> switching{false};           // errors of the old path are stored, not reported
+  ibv_wc original_error{};  // status 0: none yet. Under send_cq->mutex
+  // An error of this path was held back and reported. Under the CQs' mutexes
+  std::array<bool, kMembers> fault_reported{};
+  std::atomic<bool> off_default{false};  // a fault is being masked
+  std::atomic<bool> switching{false};    // errors of the old path are stored, not reported
   std::array<std::atomic<bool>, 2>
       drained{};            // marker of the send / receive queue seen. Under the CQ's mutex
   uint64_t marker_tag = 0;  // wr_id of the markers: our own address, nobody else's

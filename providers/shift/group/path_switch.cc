@@ -90,18 +90,23 @@ void stop_posting(std::span<Group* const> groups) {
   }
   // One barrier for the whole batch: a thousand QPs cost what one costs.
   wait_until_left(queues.data(), queues.size());
-  for (CompletionQueue* cq : cqs) cq->bias.revoke_end();
   for (Group* group : groups) {
-    group->send.bias.revoke_end();
+    // Before the queues are opened to those who park.
+    {
+      std::lock_guard lock(group->send.mutex);
+      group->send.posted_to_default = group->send.journal.head();
+      group->send.bias.revoke_end();
+    }
+    std::lock_guard lock(group->recv.mutex);
+    group->recv.posted_to_default = group->recv.journal.head();
     group->recv.bias.revoke_end();
-    std::lock_guard lock(group->send.mutex);
-    group->send.posted_to_default = group->send.journal.head();
   }
+  for (CompletionQueue* cq : cqs) cq->bias.revoke_end();
 }
 
 std::vector<bool> fence(std::span<Group* const> groups, Clock::time_point deadline) {
   std::vector<bool> proven(groups.size(), false);
-  std::vector<bool> shut(groups.size(), false);
+  std::vector<bool> shut(groups.size(), false), passes(groups.size(), false);
   std::vector<Markers> markers(groups.size());
   const auto cqs = cqs_of(groups);
   if (SHIFT_PLANT(no_fence)) {
@@ -114,7 +119,14 @@ std::vector<bool> fence(std::span<Group* const> groups, Clock::time_point deadli
 
   for (size_t i = 0; i < groups.size(); i++) {
     Group& group = *groups[i];
-    group.switching = true;
+    {
+      CqLock lock(group);
+      // The application has been given an error of its own in the meantime: it has seen what cannot
+      // be taken back, and its completions are not counted.
+      passes[i] = group.accept[kDefault] == Accept::kPass;
+      group.switching = !passes[i];
+    }
+    if (passes[i]) continue;
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_ERR;
     const int error = below->modify_qp(group.real[kDefault], &attr, IBV_QP_STATE);
@@ -144,7 +156,8 @@ std::vector<bool> fence(std::span<Group* const> groups, Clock::time_point deadli
     }
     for (size_t i = 0; i < groups.size(); i++) {
       Group& group = *groups[i];
-      if (!proven[i]) proven[i] = dead[i] || (group.drained[0] && group.drained[1]);
+      if (proven[i] || passes[i]) continue;
+      proven[i] = dead[i] || (group.drained[0] && group.drained[1]);
       open += !proven[i];
     }
     if (open == 0 || Clock::now() >= deadline) break;
@@ -153,6 +166,7 @@ std::vector<bool> fence(std::span<Group* const> groups, Clock::time_point deadli
 
   for (size_t i = 0; i < groups.size(); i++) {
     Group& group = *groups[i];
+    if (passes[i]) continue;
     if (!proven[i]) {
       SHIFT_INFO("qp 0x%x: fence not proven: ERR %s, send queue %s, receive queue %s", group.qpn(),
                  shut[i] ? "entered" : "refused",
