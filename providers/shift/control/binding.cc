@@ -347,9 +347,9 @@ void Coordinator::on_switch(Channel* channel, const wire::Switch& message) {
         return refuse(channel, message.to, message.from, message.epoch,
                       wire::RefuseReason::kNotProtected);
       }
-      return feed(*binding, Event::kPeerSwitchNext, "the peer left the path");
+      return feed_answer(*binding, message.epoch, Event::kPeerSwitchNext, "the peer left the path");
     case EpochIs::kCurrent:
-      return feed(*binding, Event::kPeerSwitchCurrent);
+      return feed_answer(*binding, message.epoch, Event::kPeerSwitchCurrent);
     case EpochIs::kStale:
       return feed(*binding, Event::kPeerMessageStale);
   }
@@ -369,9 +369,10 @@ void Coordinator::on_progress(Channel* channel, const wire::Progress& message) {
   if (awaited) group.peer_received = message.notifications_received;
   switch (is) {
     case EpochIs::kNext:
-      return feed(*binding, Event::kPeerProgressNext, "the peer left the path");
+      return feed_answer(*binding, message.epoch, Event::kPeerProgressNext,
+                         "the peer left the path");
     case EpochIs::kCurrent:
-      return feed(*binding, Event::kPeerProgressCurrent);
+      return feed_answer(*binding, message.epoch, Event::kPeerProgressCurrent);
     case EpochIs::kStale:
       return feed(*binding, Event::kPeerMessageStale);
   }
@@ -442,8 +443,12 @@ void Coordinator::on_refuse(const wire::Refuse& message) {
     // Refused already when binding: the peer does not know the QP (yet).
     return;
   }
-  feed(*binding, current ? Event::kPeerRefused : Event::kPeerMessageStale,
-       "the peer cannot move this QP");
+  // A peer that is gone may be so because all was done: late copies of our own messages draw this
+  // answer, too. It weighs what its Close does.
+  const Event event = !current                                      ? Event::kPeerMessageStale
+                      : message.reason == wire::RefuseReason::kGone ? Event::kPeerClosed
+                                                                    : Event::kPeerRefused;
+  feed(*binding, event, "the peer cannot move this QP");
 }
 
 void Coordinator::on_close(const wire::Close& message) {

@@ -24,12 +24,15 @@ int64_t us_between(Reactor::Clock::time_point from, Reactor::Clock::time_point t
   return duration_cast<microseconds>(to - from).count();
 }
 
-// Unprotected from here on: the application sees what the default path gives.
-void unguard(Group& group) {
+// Unprotected from here on: the application sees what the default path gives. False when an error
+// was held back already: then it cannot see all of it any more.
+bool unguard(Group& group) {
   group::CqLock lock(group);
-  if (group.accept[group::kDefault] == group::Accept::kGuard) {
-    group.accept[group::kDefault] = group::Accept::kPass;
-  }
+  auto& accept = group.accept[group::kDefault];
+  if (accept != group::Accept::kGuard) return true;
+  if (group.fault_reported[group::kDefault]) return false;
+  accept = group::Accept::kPass;
+  return true;
 }
 
 }  // namespace
@@ -95,14 +98,22 @@ void Coordinator::feed(Binding& binding, Event event, const char* cause) {
                             {"cause", binding.cause}});
     }
     if (group.state == State::kArmed &&
-        (cell.next == State::kUnbound || cell.next == State::kClosed)) {
-      unguard(group);
+        (cell.next == State::kUnbound || cell.next == State::kClosed) && !unguard(group)) {
+      // The fault that is on its way here finds no protection any more.
+      group::fail(group);
+      events.push_back(Event::kAppError);
     }
     group.state = cell.next;
     for (Action action : cell.actions) {
       if (action != Action::kNone) run(binding, action, &events);
     }
   }
+}
+
+void Coordinator::feed_answer(Binding& binding, uint32_t epoch, Event event, const char* cause) {
+  binding.answered_epoch = epoch;
+  feed(binding, event, cause);
+  binding.answered_epoch.reset();
 }
 
 void Coordinator::run(Binding& binding, Action action, std::deque<Event>* follow_up) {
@@ -174,7 +185,9 @@ void Coordinator::run(Binding& binding, Action action, std::deque<Event>* follow
       give_up(binding);
       break;
     case Action::kSendRefuse:
-      refuse(binding.channel, group.local, group.remote, group.epoch, binding.refuse_reason);
+      refuse(binding.channel, group.local, group.remote,
+             binding.answered_epoch.value_or(group.epoch),
+             group.state == State::kClosed ? wire::RefuseReason::kGone : binding.refuse_reason);
       break;
     case Action::kSendClose:
       if (binding.channel != nullptr) {

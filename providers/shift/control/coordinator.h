@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -38,6 +39,9 @@ struct Binding {
   Reactor::Clock::time_point detected, fenced, give_up;
   const char* cause = "";
   wire::RefuseReason refuse_reason = wire::RefuseReason::kUnknown;
+  // Epoch of the peer's message that is being handled: a refusal answers that one, which may be
+  // ahead of ours.
+  std::optional<uint32_t> answered_epoch;
   uint32_t query_id = 0;
   bool query_pending = false;
   uint64_t sent_progress = 0;  // what a repeated Progress must say again
@@ -74,6 +78,8 @@ class Coordinator final : public Delegate, public group::FaultSink {
 
   // coordinator.cc: the machine
   void feed(Binding& binding, fsm::Event event, const char* cause = "");
+  // The same for a message of the peer's.
+  void feed_answer(Binding& binding, uint32_t epoch, fsm::Event event, const char* cause = "");
   void run(Binding& binding, fsm::Action action, std::deque<fsm::Event>* follow_up);
   void fences_run();
   void request_keys(Binding& binding, std::deque<fsm::Event>* follow_up);
