@@ -4,6 +4,7 @@
 
 #include "group/backup.h"
 #include "group/completion.h"
+#include "group/path_switch.h"
 #include "ops/entry.h"
 #include "util/config.h"
 #include "util/log.h"
@@ -141,6 +142,13 @@ uint8_t shortened_timeout(uint8_t asked) {
 // The application breaks or resets its QP: what the real ones say from now on is the truth.
 void stop_masking(Group* g) {
   coordinator().group_forget(g);
+  bool parked;
+  {
+    std::lock_guard send(g->send.mutex);
+    parked = g->send.route == group::Route::kParked;
+  }
+  // In the middle of a switch no NIC holds what is posted: nobody else would flush it.
+  if (parked) group::fail(*g);
   {
     std::lock_guard send(g->send.mutex);
     std::lock_guard recv(g->recv.mutex);
