@@ -163,19 +163,26 @@ bool Coordinator::proof_fits(const Binding& binding, const wire::Bind& bind) {
   return !is_sending(group) || bind.rq_psn == sq_psn(group);
 }
 
-Binding* Coordinator::addressee(const wire::QpName& from, const wire::QpName& to) {
+Binding* Coordinator::addressee(Channel* channel, const wire::QpName& from,
+                                const wire::QpName& to) {
   auto it = by_name_.find(to);
   if (it == by_name_.end() || it->second->group->remote != from) return nullptr;
+  // Only the process that proved to own the peer QP speaks for it (C11).
+  if (it->second->channel != nullptr && it->second->channel != channel) return nullptr;
   return it->second;
 }
 
 void Coordinator::on_bind(Channel* channel, const wire::Bind& message) {
-  Binding* binding = addressee(message.from, message.to);
+  Binding* binding = addressee(channel, message.from, message.to);
   if (binding == nullptr) {
     return refuse(channel, message.to, message.from, message.epoch, wire::RefuseReason::kGone);
   }
-  if (binding->group->state != State::kUnbound || message.backup_mtu < IBV_MTU_256 ||
-      message.backup_mtu > IBV_MTU_4096) {
+  if (message.backup_mtu < IBV_MTU_256 || message.backup_mtu > IBV_MTU_4096) return;
+  if (binding->group->state != State::kUnbound) {
+    // The peer lost its connections before we noticed, and binds again.
+    if (binding->group->state == State::kArmed && binding->peer.qpn == message.backup_qpn) {
+      channel->send(wire::BindAck{message.to, message.from, 0, binding->group->epoch});
+    }
     return;
   }
   if (!proof_fits(*binding, message)) {
@@ -234,7 +241,7 @@ void Coordinator::connect_backup(Binding& binding) {
 }
 
 void Coordinator::on_bind_ack(Channel* channel, const wire::BindAck& message) {
-  Binding* binding = addressee(message.from, message.to);
+  Binding* binding = addressee(channel, message.from, message.to);
   if (binding == nullptr || message.status != 0) return;
   binding->peer_connected = true;
   check_bound(*binding);
@@ -308,7 +315,8 @@ void Coordinator::on_channel_down(Channel* channel) {
   for (auto& [serial, binding] : bindings_) {
     if (binding->channel != channel) continue;
     binding->channel = nullptr;
-    binding->peer_known = binding->own_connected = binding->peer_connected = false;
+    // The backup QPs stay connected: an idle connection needs no channel.
+    binding->peer_connected = false;
     feed(*binding, Event::kChannelLost);
   }
 }
@@ -324,9 +332,9 @@ void Coordinator::on_message(Channel* channel, const wire::Message& message) {
     void operator()(const wire::Switch& m) { self.on_switch(channel, m); }
     void operator()(const wire::Progress& m) { self.on_progress(channel, m); }
     void operator()(const wire::KeyQuery& m) { self.on_key_query(channel, m); }
-    void operator()(const wire::KeyReply& m) { self.on_key_reply(m); }
-    void operator()(const wire::Refuse& m) { self.on_refuse(m); }
-    void operator()(const wire::Close& m) { self.on_close(m); }
+    void operator()(const wire::KeyReply& m) { self.on_key_reply(channel, m); }
+    void operator()(const wire::Refuse& m) { self.on_refuse(channel, m); }
+    void operator()(const wire::Close& m) { self.on_close(channel, m); }
   };
   std::visit(Visitor{*this, channel}, message);
 }
@@ -337,7 +345,7 @@ void Coordinator::refuse(Channel* channel, const wire::QpName& from, const wire:
 }
 
 void Coordinator::on_switch(Channel* channel, const wire::Switch& message) {
-  Binding* binding = addressee(message.from, message.to);
+  Binding* binding = addressee(channel, message.from, message.to);
   if (binding == nullptr) {
     return refuse(channel, message.to, message.from, message.epoch, wire::RefuseReason::kGone);
   }
@@ -356,7 +364,7 @@ void Coordinator::on_switch(Channel* channel, const wire::Switch& message) {
 }
 
 void Coordinator::on_progress(Channel* channel, const wire::Progress& message) {
-  Binding* binding = addressee(message.from, message.to);
+  Binding* binding = addressee(channel, message.from, message.to);
   if (binding == nullptr) {
     return refuse(channel, message.to, message.from, message.epoch, wire::RefuseReason::kGone);
   }
@@ -379,7 +387,7 @@ void Coordinator::on_progress(Channel* channel, const wire::Progress& message) {
 }
 
 void Coordinator::on_key_query(Channel* channel, const wire::KeyQuery& message) {
-  Binding* binding = addressee(message.from, message.to);
+  Binding* binding = addressee(channel, message.from, message.to);
   if (binding == nullptr) return;
   // Behind every registration that is still under way on the worker.
   worker_.call_soon([this, serial = binding->serial, message] {
@@ -399,8 +407,8 @@ void Coordinator::on_key_query(Channel* channel, const wire::KeyQuery& message) 
   });
 }
 
-void Coordinator::on_key_reply(const wire::KeyReply& message) {
-  Binding* binding = addressee(message.from, message.to);
+void Coordinator::on_key_reply(Channel* channel, const wire::KeyReply& message) {
+  Binding* binding = addressee(channel, message.from, message.to);
   if (binding == nullptr || !binding->query_pending || message.query_id != binding->query_id) {
     return;
   }
@@ -434,8 +442,8 @@ void Coordinator::on_key_reply(const wire::KeyReply& message) {
   feed(*binding, Event::kKeysReady);
 }
 
-void Coordinator::on_refuse(const wire::Refuse& message) {
-  Binding* binding = addressee(message.from, message.to);
+void Coordinator::on_refuse(Channel* channel, const wire::Refuse& message) {
+  Binding* binding = addressee(channel, message.from, message.to);
   if (binding == nullptr) return;
   const bool current =
       fsm::compare_epoch(message.epoch, binding->group->epoch) == EpochIs::kCurrent;
@@ -451,8 +459,8 @@ void Coordinator::on_refuse(const wire::Refuse& message) {
   feed(*binding, event, "the peer cannot move this QP");
 }
 
-void Coordinator::on_close(const wire::Close& message) {
-  Binding* binding = addressee(message.from, message.to);
+void Coordinator::on_close(Channel* channel, const wire::Close& message) {
+  Binding* binding = addressee(channel, message.from, message.to);
   if (binding == nullptr) return;
   feed(*binding, Event::kPeerClosed, "the peer's application closed its QP");
 }

@@ -96,16 +96,16 @@ class Coordinator final : public Delegate, public group::FaultSink {
   void connect_backup(Binding& binding);
   void check_bound(Binding& binding);
   bool proof_fits(const Binding& binding, const wire::Bind& bind);
-  Binding* addressee(const wire::QpName& from, const wire::QpName& to);
+  Binding* addressee(Channel* channel, const wire::QpName& from, const wire::QpName& to);
 
   void on_bind(Channel* channel, const wire::Bind& message);
   void on_bind_ack(Channel* channel, const wire::BindAck& message);
   void on_switch(Channel* channel, const wire::Switch& message);
   void on_progress(Channel* channel, const wire::Progress& message);
   void on_key_query(Channel* channel, const wire::KeyQuery& message);
-  void on_key_reply(const wire::KeyReply& message);
-  void on_refuse(const wire::Refuse& message);
-  void on_close(const wire::Close& message);
+  void on_key_reply(Channel* channel, const wire::KeyReply& message);
+  void on_refuse(Channel* channel, const wire::Refuse& message);
+  void on_close(Channel* channel, const wire::Close& message);
   void refuse(Channel* channel, const wire::QpName& from, const wire::QpName& to, uint32_t epoch,
               wire::RefuseReason reason);
 

@@ -140,6 +140,10 @@ int backup_qp_create(Group& group, BackupAddress* own) {
   own->gid = gids.front();
   own->qpn = group.real[kBackup]->qp_num;
   own->psn = random_psn();
+  {
+    std::lock_guard lock(group.attr_mutex);
+    group.backup_psn = own->psn;
+  }
   return 0;
 }
 

@@ -208,6 +208,7 @@ struct Group {
   int attr_mask = 0;
   ibv_qp_cap cap{};
   bool sq_sig_all = false;
+  uint32_t backup_psn = 0;     // start PSN of what the backup QP sends
   wire::QpName local, remote;  // set at RTR; names on the control channel
 
   uint64_t serial = 0;  // never used twice in a process

@@ -1,5 +1,6 @@
 // Protection domains and memory regions. The default's keys are the application's; the backup's
 // registration follows in the background.
+#include <atomic>
 #include <memory>
 
 #include "group/backup.h"
@@ -13,6 +14,52 @@ using group::kBackup;
 using group::kDefault;
 using group::MemoryRegion;
 using group::ProtectionDomain;
+
+// A key for a region that the default NIC, being dead, cannot have. It never reaches a NIC: with
+// the default gone every key is translated.
+uint32_t mint_key(Context& context) {
+  static constinit std::atomic<uint32_t> next{0};
+  std::lock_guard lock(context.mutex);
+  for (;;) {
+    const uint32_t key = 0xff000000 | (next++ & 0xffffff);
+    if (!context.regions.contains(key)) return key;
+  }
+}
+
+// The application must not notice that its NIC is gone (C9): the region lives on the backup alone.
+ibv_mr* register_on_backup(ProtectionDomain* pd, void* addr, size_t length, uint64_t iova,
+                           unsigned access) {
+  Context* context = Context::from(pd->pd.context);
+  auto region = std::unique_ptr<MemoryRegion>(new (std::nothrow) MemoryRegion);
+  if (region == nullptr) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  region->mr.context = pd->pd.context;
+  region->mr.pd = &pd->pd;
+  region->mr.addr = addr;
+  region->mr.length = length;
+  region->mr.lkey = region->mr.rkey = mint_key(*context);
+  region->access = access;
+  region->iova = iova;
+  {
+    std::lock_guard lock(context->mutex);
+    context->regions[region->mr.lkey] = region.get();
+  }
+  in_background_and_wait([&] { group::backup_region_register(*region, *pd); });
+  if (region->backup != MemoryRegion::Backup::kReady) {
+    std::lock_guard lock(context->mutex);
+    context->regions.erase(region->mr.lkey);
+    errno = EIO;
+    return nullptr;
+  }
+  pd->users++;
+  return &region.release()->mr;
+}
+
+bool default_is_dead(ProtectionDomain* pd) {
+  return Context::from(pd->pd.context)->dead[kDefault];
+}
 
 ibv_mr* publish(ProtectionDomain* pd, ibv_mr* real, uint64_t iova, unsigned access) {
   auto region = std::unique_ptr<MemoryRegion>(new (std::nothrow) MemoryRegion);
@@ -68,6 +115,10 @@ int dealloc_pd(ibv_pd* pd) noexcept {
 
 ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, int access) noexcept {
   auto* p = virtual_pd(pd);
+  if (default_is_dead(p)) {
+    return register_on_backup(p, addr, length, reinterpret_cast<uintptr_t>(addr),
+                              static_cast<unsigned>(access));
+  }
   ibv_mr* real = below->reg_mr(p->real[kDefault], addr, length, access);
   if (real == nullptr) return nullptr;
   return publish(p, real, reinterpret_cast<uintptr_t>(addr), static_cast<unsigned>(access));
@@ -75,6 +126,9 @@ ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, int access) noexcept {
 
 ibv_mr* reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) noexcept {
   auto* p = virtual_pd(pd);
+  if (default_is_dead(p)) {
+    return register_on_backup(p, addr, length, iova, static_cast<unsigned>(access));
+  }
   ibv_mr* real = below->reg_mr_iova(p->real[kDefault], addr, length, iova, access);
   if (real == nullptr) return nullptr;
   return publish(p, real, iova, static_cast<unsigned>(access));
@@ -83,6 +137,7 @@ ibv_mr* reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int ac
 ibv_mr* reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
                      unsigned access) noexcept {
   auto* p = virtual_pd(pd);
+  if (default_is_dead(p)) return register_on_backup(p, addr, length, iova, access);
   ibv_mr* real = below->reg_mr_iova2(p->real[kDefault], addr, length, iova, access);
   if (real == nullptr) return nullptr;
   return publish(p, real, iova, access);
@@ -92,7 +147,7 @@ int dereg_mr(ibv_mr* mr) noexcept {
   auto* region = virtual_mr(mr);
   Context* context = Context::from(mr->context);
   // A memory window or a live QP may still need the default's: ask it first.
-  const int error = below->dereg_mr(region->real[kDefault]);
+  const int error = region->real[kDefault] == nullptr ? 0 : below->dereg_mr(region->real[kDefault]);
   if (error != 0 && !context->dead[kDefault]) return error;
   {
     std::lock_guard lock(context->mutex);

@@ -1,9 +1,12 @@
 // Creating, connecting, querying and destroying QPs.
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "group/backup.h"
 #include "group/completion.h"
+#include "group/path_switch.h"
 #include "group/path_switch.h"
 #include "ops/entry.h"
 #include "util/config.h"
@@ -159,10 +162,18 @@ void stop_masking(Group* g) {
   }
 }
 
-// The member that carries the group's data now.
+// The member that carries the group's data now. A switch under way is waited for: until it ends the
+// answer is neither. Its own deadline bounds the wait.
 int current_member(Group* g) {
-  std::lock_guard lock(g->send.mutex);
-  return g->send.route == group::Route::kOnBackup ? kBackup : kDefault;
+  for (;;) {
+    {
+      std::lock_guard lock(g->send.mutex);
+      if (g->send.route != group::Route::kParked) {
+        return g->send.route == group::Route::kOnBackup ? kBackup : kDefault;
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
 }
 
 // RESET gives a fresh QP: on the default again, with empty queues and no peer.
@@ -299,8 +310,6 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) no
   {
     std::lock_guard lock(g->send.mutex);
     failed = g->send.route == group::Route::kError;
-    // While it moves, the default QP stands in ERR: not the application's business.
-    if (g->send.route == group::Route::kParked) attr->qp_state = attr->cur_qp_state = qp->state;
   }
   if (failed) attr->qp_state = attr->cur_qp_state = IBV_QPS_ERR;
   qp->state = attr->qp_state;
