@@ -72,6 +72,7 @@ void Coordinator::group_forget(Group* group) {
     feed(*binding, Event::kAppClosed);
     control_.timer_cancel(binding->deadline);
     control_.timer_cancel(binding->look_again);
+    control_.timer_cancel(binding->key_deadline);
     by_name_.erase(group->local);
     bindings_.erase(group->serial);
   });
@@ -304,10 +305,7 @@ void Coordinator::on_connection_up(Channel* channel, bool first) {
       default:
         break;
     }
-    if (binding->query_pending) {
-      binding->query_pending = false;
-      keys_wanted(&group);
-    }
+    if (binding->query_pending) query_keys(*binding);
   }
 }
 
@@ -409,37 +407,44 @@ void Coordinator::on_key_query(Channel* channel, const wire::KeyQuery& message) 
 
 void Coordinator::on_key_reply(Channel* channel, const wire::KeyReply& message) {
   Binding* binding = addressee(channel, message.from, message.to);
-  if (binding == nullptr || !binding->query_pending || message.query_id != binding->query_id) {
-    return;
-  }
-  binding->query_pending = false;
+  if (binding == nullptr || message.query_id != binding->query_id) return;
   Group& group = *binding->group;
-  int error = 0;
-  bool missing = false;
   {
     std::lock_guard lock(group.send.mutex);
     for (const wire::KeyPair& pair : message.keys) {
-      if (pair.found) {
-        group.remote_keys.known[pair.rkey] = pair.new_rkey;
-      } else {
-        missing = true;
-      }
+      if (pair.found) group.remote_keys.known[pair.rkey] = pair.new_rkey;
     }
-    if (!missing && group.state == State::kOnBackup) error = group::pump_backup(group);
   }
-  if (missing || error != 0) {
-    // The key is as unknown there as it would be to the default NIC.
+  if (!binding->query_pending) return;  // asked in advance, nobody waits
+  for (uint32_t rkey : group::rkeys_missing(group)) {
+    const bool denied = std::any_of(message.keys.begin(), message.keys.end(),
+                                    [&](const wire::KeyPair& pair) { return pair.rkey == rkey; });
+    if (denied) return key_denied(*binding);
+  }
+  control_.timer_cancel(std::exchange(binding->key_deadline, 0));
+  binding->query_pending = false;
+  if (group.state != State::kOnBackup) return feed(*binding, Event::kKeysReady);
+  int error;
+  {
+    std::lock_guard lock(group.send.mutex);
+    error = group::pump_backup(group);
+  }
+  if (error != 0) feed(*binding, Event::kReplayRefused, "the backup refused a request");
+}
+
+// The key is as unknown there as it would be to the default NIC: the application's error.
+void Coordinator::key_denied(Binding& binding) {
+  Group& group = *binding.group;
+  {
     std::lock_guard lock(group.send_cq->mutex);
     if (group.original_error.status == IBV_WC_SUCCESS) {
       group.original_error.status = IBV_WC_REM_ACCESS_ERR;
       group.original_error.vendor_err = 0x88;
     }
-    binding->refuse_reason = wire::RefuseReason::kKeyMissing;
   }
-  if (missing || error != 0) {
-    return feed(*binding, Event::kReplayRefused, "the peer does not know a memory key");
-  }
-  feed(*binding, Event::kKeysReady);
+  binding.query_pending = false;
+  binding.refuse_reason = wire::RefuseReason::kKeyMissing;
+  feed(binding, Event::kReplayRefused, "the peer does not know a memory key");
 }
 
 void Coordinator::on_refuse(Channel* channel, const wire::Refuse& message) {

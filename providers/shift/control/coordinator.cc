@@ -62,11 +62,17 @@ void Coordinator::keys_wanted(Group* group) {
   control_.call_soon([this, serial = group->serial] {
     Binding* binding = find(serial);
     if (binding == nullptr || binding->query_pending) return;
-    std::deque<Event> follow_up;
-    request_keys(*binding, &follow_up);
-    for (Event event : follow_up) {
-      if (event != Event::kKeysReady) feed(*binding, event);
-    }
+    query_keys(*binding);
+    if (!binding->query_pending || binding->key_deadline != 0) return;
+    // Nothing waits for ever (C6), though no switch is under way whose deadline would bound it.
+    binding->key_deadline =
+        control_.timer_start(milliseconds(config().exchange_ms), [this, serial] {
+          Binding* late = find(serial);
+          if (late == nullptr) return;
+          late->key_deadline = 0;
+          if (!late->query_pending) return;
+          feed(*late, Event::kReplayRefused, "the peer does not answer for a memory key");
+        });
   });
 }
 
@@ -225,17 +231,24 @@ void Coordinator::fences_run() {
 }
 
 void Coordinator::request_keys(Binding& binding, std::deque<Event>* follow_up) {
-  auto keys = group::rkeys_missing(*binding.group);
-  if (keys.empty()) {
-    follow_up->push_back(Event::kKeysReady);
-    return;
+  if (!query_keys(binding)) follow_up->push_back(Event::kKeysReady);
+}
+
+// Asks for all keys of use, and returns whether any of them is needed now.
+bool Coordinator::query_keys(Binding& binding) {
+  Group& group = *binding.group;
+  const auto missing = group::rkeys_missing(group);
+  auto keys = missing;
+  for (uint32_t recent : group::rkeys_recent(group)) {
+    if (std::find(missing.begin(), missing.end(), recent) == missing.end()) keys.push_back(recent);
   }
-  if (binding.channel == nullptr) return;  // the deadline bounds it
-  binding.query_id = next_query_++;
-  binding.query_pending = true;
-  wire::KeyQuery query{binding.group->local, binding.group->remote, binding.group->epoch,
-                       binding.query_id, std::move(keys)};
-  binding.channel->send(query);
+  binding.query_pending = !missing.empty();
+  if (!keys.empty() && binding.channel != nullptr) {
+    binding.query_id = next_query_++;
+    binding.channel->send(
+        wire::KeyQuery{group.local, group.remote, group.epoch, binding.query_id, std::move(keys)});
+  }
+  return binding.query_pending;
 }
 
 void Coordinator::replay(Binding& binding, std::deque<Event>* follow_up) {

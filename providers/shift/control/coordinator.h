@@ -43,8 +43,9 @@ struct Binding {
   // ahead of ours.
   std::optional<uint32_t> answered_epoch;
   uint32_t query_id = 0;
-  bool query_pending = false;
-  uint64_t sent_progress = 0;  // what a repeated Progress must say again
+  bool query_pending = false;         // something waits for the answer
+  Reactor::TimerId key_deadline = 0;  // for keys wanted after the switch
+  uint64_t sent_progress = 0;         // what a repeated Progress must say again
 };
 
 class Coordinator final : public Delegate, public group::FaultSink {
@@ -83,6 +84,7 @@ class Coordinator final : public Delegate, public group::FaultSink {
   void run(Binding& binding, fsm::Action action, std::deque<fsm::Event>* follow_up);
   void fences_run();
   void request_keys(Binding& binding, std::deque<fsm::Event>* follow_up);
+  bool query_keys(Binding& binding);
   void replay(Binding& binding, std::deque<fsm::Event>* follow_up);
   void give_up(Binding& binding);
   void spread(Binding& origin);
@@ -104,6 +106,7 @@ class Coordinator final : public Delegate, public group::FaultSink {
   void on_progress(Channel* channel, const wire::Progress& message);
   void on_key_query(Channel* channel, const wire::KeyQuery& message);
   void on_key_reply(Channel* channel, const wire::KeyReply& message);
+  void key_denied(Binding& binding);
   void on_refuse(Channel* channel, const wire::Refuse& message);
   void on_close(Channel* channel, const wire::Close& message);
   void refuse(Channel* channel, const wire::QpName& from, const wire::QpName& to, uint32_t epoch,

@@ -32,6 +32,9 @@ inline uint64_t notifications_received(const Group& group) {
 // What the replay will need: distinct rkeys, in posting order, that are not known yet. The peer's
 // counter must be in group.peer_received.
 std::vector<uint32_t> rkeys_missing(Group& group);
+// Further rkeys that the group named lately and is likely to name again: asking for them along with
+// the others spares later requests the wait. Unlike the missing ones they may be unknown by now.
+std::vector<uint32_t> rkeys_recent(Group& group);
 
 // Nothing of the plan is carried out when `refusal` is set.
 struct ReplayResult {

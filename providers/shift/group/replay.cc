@@ -179,6 +179,24 @@ std::vector<uint32_t> rkeys_missing(Group& group) {
   return keys;
 }
 
+std::vector<uint32_t> rkeys_recent(Group& group) {
+  constexpr size_t kEnough = 256;
+  std::lock_guard lock(group.send.mutex);
+  const SendJournal& journal = group.send.journal;
+  std::vector<uint32_t> keys;
+  const uint64_t depth = journal.depth();
+  uint64_t position = journal.head() > depth ? journal.head() - depth : 0;
+  for (; position < journal.head() && keys.size() < kEnough; position++) {
+    ibv_send_wr wr;
+    ibv_sge sges[kMaxSge];
+    journal.rebuild(position, &wr, sges);
+    const uint32_t* rkey = remote_key(wr);
+    if (rkey == nullptr || group.remote_keys.known.contains(*rkey)) continue;
+    if (std::find(keys.begin(), keys.end(), *rkey) == keys.end()) keys.push_back(*rkey);
+  }
+  return keys;
+}
+
 ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point deadline) {
   ReplayResult result;
   std::lock_guard lock(group.send.mutex);
