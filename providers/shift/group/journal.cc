@@ -17,6 +17,12 @@ static_assert(offsetof(ibv_send_wr, send_flags) == offsetof(ibv_send_wr, num_sge
 static_assert(offsetof(ibv_send_wr, imm_data) == offsetof(ibv_send_wr, num_sge) + 12);
 static_assert(offsetof(ibv_send_wr, wr.rdma.rkey) ==
               offsetof(ibv_send_wr, wr.rdma.remote_addr) + 8);
+// append_chain() relies on these opcodes and on no other up to READ.
+static_assert((kNotificationOpcodes & ((2u << IBV_WR_RDMA_READ) - 1)) ==
+              (1u << IBV_WR_RDMA_WRITE_WITH_IMM | 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM));
+static_assert(IBV_WR_SEND == IBV_WR_RDMA_WRITE_WITH_IMM + 1 &&
+              IBV_WR_SEND_WITH_IMM == IBV_WR_RDMA_WRITE_WITH_IMM + 2);
+static_assert((kAtomicOpcodes & ((2u << IBV_WR_RDMA_READ) - 1)) == 0);
 static_assert(offsetof(SendEntry, imm_or_rkey) == offsetof(SendEntry, num_sge) + 12);
 static_assert(offsetof(SendEntry, rkey) == offsetof(SendEntry, remote_addr) + 8);
 
@@ -36,20 +42,42 @@ void SendJournal::init(uint32_t depth, uint32_t max_sge, uint32_t max_inline, bo
   extension_ = std::make_unique<uint8_t[]>(size_t{slots} * stride_);
 }
 
-void SendJournal::append_rare(SendEntry& entry, const ibv_send_wr& wr) {
-  uint8_t* extra = extension(head_);
-  if (wr.send_flags & IBV_SEND_INLINE) {
-    // The application may reuse the buffer as soon as the post returns: keep the bytes.
-    uint32_t length = 0;
-    for (int i = 0; i < wr.num_sge; i++) {
-      const ibv_sge& sge = wr.sg_list[i];
-      if (sge.length > stride_ - length) break;  // the provider beneath has refused such a WR
-      std::memcpy(extra + length, reinterpret_cast<const void*>(sge.addr), sge.length);
-      length += sge.length;
+void SendJournal::append_rest(const ibv_send_wr* wr) {
+  for (; wr != nullptr; wr = wr->next) {
+    if (wr->send_flags & IBV_SEND_INLINE) {
+      append_inline(*wr);
+    } else {
+      append(*wr);
     }
-    entry.inline_length = length;
-    return;
   }
+}
+
+// Small messages are often posted inline; atomics and several SGEs are the rare ones.
+inline void SendJournal::append_inline(const ibv_send_wr& wr) {
+  SendEntry& entry = ring_[head_ & mask_];
+  entry.wr_id = wr.wr_id;
+  copy16(&entry, offsetof(SendEntry, num_sge), &wr, offsetof(ibv_send_wr, num_sge));
+  copy16(&entry, offsetof(SendEntry, remote_addr), &wr, offsetof(ibv_send_wr, wr));
+  keep_inline(entry, wr);
+  count(entry);
+}
+
+// The application may reuse the buffer as soon as the post returns: keep the bytes.
+inline void SendJournal::keep_inline(SendEntry& entry, const ibv_send_wr& wr) {
+  uint8_t* extra = extension(head_);
+  uint32_t length = 0;
+  for (int i = 0; i < wr.num_sge; i++) {
+    const ibv_sge& sge = wr.sg_list[i];
+    if (sge.length > stride_ - length) break;  // the provider beneath has refused such a WR
+    std::memcpy(extra + length, reinterpret_cast<const void*>(sge.addr), sge.length);
+    length += sge.length;
+  }
+  entry.inline_length = length;
+}
+
+void SendJournal::append_rare(SendEntry& entry, const ibv_send_wr& wr) {
+  if (wr.send_flags & IBV_SEND_INLINE) return keep_inline(entry, wr);
+  uint8_t* extra = extension(head_);
   if (is_atomic(wr.opcode)) {
     const AtomicOperands operands{wr.wr.atomic.compare_add, wr.wr.atomic.swap, wr.wr.atomic.rkey};
     std::memcpy(extra, &operands, sizeof operands);
@@ -118,6 +146,10 @@ void RecvJournal::init(uint32_t depth, uint32_t max_sge) {
   mask_ = slots - 1;
   stride_words_ = 2 + 2 * std::max(max_sge, 1u);
   ring_ = std::make_unique<uint64_t[]>(size_t{slots} * stride_words_);
+}
+
+void RecvJournal::append_rest(const ibv_recv_wr* wr) {
+  for (; wr != nullptr; wr = wr->next) append(*wr);
 }
 
 void RecvJournal::rebuild(uint64_t position, ibv_recv_wr* wr, ibv_sge* sges) const {

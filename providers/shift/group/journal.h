@@ -69,6 +69,35 @@ class SendJournal {
     count(entry);
   }
 
+  // The same for a whole accepted chain.
+  [[gnu::always_inline]] void append_chain(const ibv_send_wr* wr) {
+    // In registers for the length of the chain: as far as the compiler knows, the ring may overlap
+    // these members.
+    SendEntry* const ring = ring_.get();
+    const uint32_t mask = mask_, all_signaled = all_signaled_;
+    uint64_t head = head_;
+    uint32_t signaled = signaled_, notifications = notifications_;
+    for (; wr != nullptr; wr = wr->next) {
+      const uint32_t opcode = wr->opcode;
+      if (wr->num_sge != 1 || opcode > IBV_WR_RDMA_READ || (wr->send_flags & IBV_SEND_INLINE))
+          [[unlikely]]
+        break;
+      SendEntry& entry = ring[head & mask];
+      entry.wr_id = wr->wr_id;
+      copy16(&entry, offsetof(SendEntry, num_sge), wr, offsetof(ibv_send_wr, num_sge));
+      copy16(&entry, offsetof(SendEntry, remote_addr), wr, offsetof(ibv_send_wr, wr));
+      std::memcpy(&entry.sge, wr->sg_list, sizeof entry.sge);
+      entry.signaled_total = signaled += (wr->send_flags | all_signaled) >> 1 & 1;
+      entry.notification_total = notifications += opcode - IBV_WR_RDMA_WRITE_WITH_IMM <= 2;
+      ++head;
+    }
+    head_ = head;
+    signaled_ = signaled;
+    notifications_ = notifications;
+    if (wr != nullptr) [[unlikely]]
+      append_rest(wr);
+  }
+
   // For the builder interface: the entry after `pending` uncommitted ones, filled in piecemeal.
   SendEntry& slot(uint32_t pending) { return ring_[(head_ + pending) & mask_]; }
   uint8_t* extension(uint64_t position) { return extension_.get() + (position & mask_) * stride_; }
@@ -108,6 +137,10 @@ class SendJournal {
                                             size_t from_at) {
     std::memcpy(static_cast<char*>(to) + to_at, static_cast<const char*>(from) + from_at, 16);
   }
+  // The rest of a chain from the first WR on that is of a less common shape.
+  [[gnu::noinline]] void append_rest(const ibv_send_wr* wr);
+  void append_inline(const ibv_send_wr& wr);
+  void keep_inline(SendEntry& entry, const ibv_send_wr& wr);
   [[gnu::cold, gnu::noinline]] void append_rare(SendEntry& entry, const ibv_send_wr& wr);
 
   std::unique_ptr<SendEntry[]> ring_;
@@ -124,6 +157,27 @@ class SendJournal {
 class RecvJournal {
  public:
   void init(uint32_t depth, uint32_t max_sge);
+
+  [[gnu::always_inline]] void append_chain(const ibv_recv_wr* wr) {
+    uint64_t* const ring = ring_.get();
+    const uint64_t mask = mask_, stride_words = stride_words_;
+    uint64_t head = head_;
+    if (wr == nullptr) [[unlikely]]
+      return;
+    do {
+      if (wr->num_sge != 1) [[unlikely]] {
+        head_ = head;
+        return append_rest(wr);
+      }
+      uint64_t* entry = ring + (head & mask) * stride_words;
+      entry[0] = wr->wr_id;
+      entry[1] = 1;
+      std::memcpy(&entry[2], wr->sg_list, sizeof(ibv_sge));
+      ++head;
+      wr = wr->next;
+    } while (wr != nullptr);
+    head_ = head;
+  }
 
   [[gnu::always_inline]] void append(const ibv_recv_wr& wr) {
     uint64_t* entry = ring_.get() + (head_ & mask_) * stride_words_;
@@ -143,6 +197,8 @@ class RecvJournal {
   void rebuild(uint64_t position, ibv_recv_wr* wr, ibv_sge* sges) const;
 
  private:
+  [[gnu::cold, gnu::noinline]] void append_rest(const ibv_recv_wr* wr);
+
   std::unique_ptr<uint64_t[]> ring_;  // wr_id, num_sge, sges
   uint64_t head_ = 0;
   uint32_t mask_ = 0;

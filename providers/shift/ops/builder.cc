@@ -178,8 +178,14 @@ void keep_inline(Group& g, const ibv_data_buf* buffers, size_t count) {
 
 void set_inline_data(ibv_qp_ex* qp, void* addr, size_t length) {
   Group& g = group_of(qp);
-  const ibv_data_buf buffer{addr, length};
-  keep_inline(g, &buffer, 1);
+  if (length <= g.send.journal.extension_size()) [[likely]] {
+    SendEntry& entry = last_entry(g);
+    entry.send_flags |= IBV_SEND_INLINE;
+    entry.inline_length = static_cast<uint32_t>(length);
+    std::memcpy(last_extension(g), addr, length);
+  } else {
+    g.send.build.error = ENOMEM;
+  }
   if (g.send.build.fast) real_of(g)->wr_set_inline_data(real_of(g), addr, length);
 }
 

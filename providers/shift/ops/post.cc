@@ -14,6 +14,25 @@ using group::Group;
 using group::kDefault;
 using group::ThreadSlot;
 
+namespace {
+
+// Only the WRs before `bad` were accepted. Leaves the section.
+[[gnu::cold, gnu::noinline]] int post_send_partly(Group& group, const ibv_send_wr* wr,
+                                                  const ibv_send_wr* bad, int error) {
+  for (; wr != bad; wr = wr->next) group.send.journal.append(*wr);
+  Bias::leave(group::tls_slot);
+  return post_send_failed(group, error);
+}
+
+[[gnu::cold, gnu::noinline]] int post_recv_partly(Group& group, const ibv_recv_wr* wr,
+                                                  const ibv_recv_wr* bad, int error) {
+  for (; wr != bad; wr = wr->next) group.recv.journal.append(*wr);
+  Bias::leave(group::tls_slot);
+  return error;
+}
+
+}  // namespace
+
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   Group* g = Group::from(qp);
   ThreadSlot* self = group::tls_slot;
@@ -25,11 +44,10 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   const int error = real->context->ops.post_send(real, wr, bad_wr);
   // Journalled after the call: what is not accepted is not in it. A switch cannot come between,
   // since it waits until this section is left.
-  const ibv_send_wr* end = error == 0 ? nullptr : *bad_wr;
-  for (; wr != end; wr = wr->next) g->send.journal.append(*wr);
-  Bias::leave(self);
   if (error != 0) [[unlikely]]
-    return post_send_failed(*g, error);
+    return post_send_partly(*g, wr, *bad_wr, error);
+  g->send.journal.append_chain(wr);
+  Bias::leave(self);
   return 0;
 }
 
@@ -42,10 +60,11 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   }
   ibv_qp* real = g->real[kDefault];
   const int error = real->context->ops.post_recv(real, wr, bad_wr);
-  const ibv_recv_wr* end = error == 0 ? nullptr : *bad_wr;
-  for (; wr != end; wr = wr->next) g->recv.journal.append(*wr);
+  if (error != 0) [[unlikely]]
+    return post_recv_partly(*g, wr, *bad_wr, error);
+  g->recv.journal.append_chain(wr);
   Bias::leave(self);
-  return error;
+  return 0;
 }
 
 namespace {
@@ -69,14 +88,22 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
   }
   ibv_cq* real = q->real[kDefault];
   int got = real->context->ops.poll_cq(real, count, wc);
-  for (int i = 0; i < got; i++) {
+  for (int i = 0; i < got;) {
+    // Completions come in runs of one QP and direction: counted in a register, since adding to
+    // memory for each of them makes a chain of stores and loads.
     if (wc[i].status != IBV_WC_SUCCESS) [[unlikely]] {
       got = group::poll_error(*q, count, wc, i, got);
       break;
     }
-    Counters* counters =
-        wc[i].qp_num == q->last_qpn ? q->last_counters : find_counters(q, wc[i].qp_num);
-    counters->done[wc[i].opcode >> 7 & 1]++;
+    const uint32_t qpn = wc[i].qp_num;
+    const uint32_t direction = wc[i].opcode & IBV_WC_RECV;
+    const int first = i;
+    do {
+      i++;
+    } while (i < got && wc[i].qp_num == qpn && (wc[i].opcode & IBV_WC_RECV) == direction &&
+             wc[i].status == IBV_WC_SUCCESS);
+    Counters* counters = qpn == q->last_qpn ? q->last_counters : find_counters(q, qpn);
+    counters->done[direction / IBV_WC_RECV] += static_cast<uint64_t>(i - first);
   }
   Bias::leave(self);
   return got;
