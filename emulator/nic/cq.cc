@@ -12,12 +12,6 @@ constexpr uint32_t kArmSolicitedOnly = 1u << 24;
 constexpr uint32_t kArmPoison = 0xffffffff;
 constexpr uint8_t kCqeSolicited = 1u << 1;
 
-// Whether producer index `producer` lies beyond consumer index `consumer`, on 24 bits.
-bool index_beyond(uint32_t producer, uint32_t consumer) {
-  const uint32_t distance = (producer - consumer) & kIndexMask;
-  return distance != 0 && distance <= kIndexMask / 2;
-}
-
 }  // namespace
 
 Cq::Cq(const CqConfig& config, uint32_t number)
@@ -28,22 +22,26 @@ Cq::Cq(const CqConfig& config, uint32_t number)
   config_.db[1] = kArmPoison;
 }
 
-CqeLayout* Cq::entry(uint32_t index) const {
-  auto* at = static_cast<uint8_t*>(config_.buffer) + size_t{index} * config_.cqe_size;
+uint64_t Cq::taken(uint32_t doorbell) const {
+  return producer_ - ((producer_ - doorbell) & kIndexMask);
+}
+
+CqeLayout* Cq::entry(uint64_t index) const {
+  auto* at =
+      static_cast<uint8_t*>(config_.buffer) + (index & (config_.cqe_count - 1)) * config_.cqe_size;
   return reinterpret_cast<CqeLayout*>(at + config_.cqe_size - kCqeSize);
 }
 
 bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
   if (overrun_) return false;
-  const uint32_t consumer = doorbell_load(&config_.db[0]);
-  if (((producer_ - consumer) & kIndexMask) >= config_.cqe_count) {
+  if (producer_ - taken(doorbell_load(&config_.db[0])) >= config_.cqe_count) {
     overrun_ = true;
     async_events_++;
     config_.sink->async_event(IBV_EVENT_CQ_ERR, config_.user_handle);
     return false;
   }
 
-  CqeLayout* at = entry(producer_ & (config_.cqe_count - 1));
+  CqeLayout* at = entry(producer_);
   const bool error = cqe.opcode == kCqeRequesterError || cqe.opcode == kCqeResponderError;
   const bool solicited = cqe.solicited || error;
   memset(at, 0, offsetof(CqeLayout, opcode_owner));
@@ -66,10 +64,7 @@ bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
   // The poller reads this byte first and takes the rest of the entry as complete.
   __atomic_store_n(&at->opcode_owner, opcode_owner, __ATOMIC_RELEASE);
   producer_++;
-  if (solicited) {
-    solicited_producer_ = producer_;
-    solicited_any_ = true;
-  }
+  if (solicited) solicited_producer_ = producer_;
   if (has_channel()) event_check();
   return true;
 }
@@ -77,11 +72,10 @@ bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
 bool Cq::event_check() {
   const uint32_t arm = doorbell_load(&config_.db[1]);
   if (arm == arm_handled_ || arm == kArmPoison) return false;
-  const uint32_t consumer = arm & kIndexMask;
-  const bool solicited_only = (arm & kArmSolicitedOnly) != 0;
-  if (solicited_only && !solicited_any_) return false;
-  if (!index_beyond(solicited_only ? solicited_producer_ : producer_, consumer)) return false;
+  const uint64_t newest = (arm & kArmSolicitedOnly) != 0 ? solicited_producer_ : producer_;
+  if (newest <= taken(arm) || newest <= notified_producer_) return false;
   arm_handled_ = arm;
+  notified_producer_ = producer_;
   if (!has_channel()) return false;
   comp_events_++;
   config_.sink->completion(config_.user_handle, config_.channel_fd);

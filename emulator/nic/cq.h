@@ -42,13 +42,18 @@ struct Cq {
   int users = 0;  // QP ends that complete here
 
  private:
-  CqeLayout* entry(uint32_t index) const;
+  CqeLayout* entry(uint64_t index) const;
+  // How many entries the application took, from the low bits in a doorbell.
+  uint64_t taken(uint32_t doorbell) const;
 
   CqConfig config_;
   uint32_t number_;
-  uint32_t producer_ = 0;
-  uint32_t solicited_producer_ = 0;  // producer index after the last solicited or error entry
-  bool solicited_any_ = false;
+  // Entries written; these counters never wrap. The ring and the doorbells have their low bits.
+  uint64_t producer_ = 0;
+  uint64_t solicited_producer_ = 0;  // after the last solicited or error entry
+  // producer_ at the last event. Entries up to there never raise another one, even when the
+  // application arms before it takes them, as perftest does.
+  uint64_t notified_producer_ = 0;
   uint32_t arm_handled_;  // arm value (host order) that already had its event
   uint32_t comp_events_ = 0;
   uint32_t async_events_ = 0;

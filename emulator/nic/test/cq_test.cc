@@ -117,6 +117,16 @@ TEST_F(CqTest, ArmBehindAnEntryThatCameMeanwhileFiresAtOnce) {
   EXPECT_TRUE(cq_.event_check());
 }
 
+TEST_F(CqTest, ArmBeforeTakingTheEntryRaisesNoSecondEvent) {
+  arm(0, false, 0);
+  ASSERT_TRUE(write());
+  EXPECT_EQ(cq_.comp_events(), 1u);
+  arm(1, false, 0);
+  EXPECT_FALSE(cq_.event_check());
+  ASSERT_TRUE(write());
+  EXPECT_EQ(cq_.comp_events(), 2u);
+}
+
 TEST_F(CqTest, SolicitedArmWaitsForSolicitedOrError) {
   arm(0, true, 0);
   ASSERT_TRUE(write());
@@ -128,6 +138,24 @@ TEST_F(CqTest, SolicitedArmWaitsForSolicitedOrError) {
   EXPECT_FALSE(cq_.event_check()) << "the solicited one was before the arm";
   ASSERT_TRUE(cq_.write({.opcode = kCqeResponderError, .syndrome = kSyndromeFlush}, 0));
   EXPECT_EQ(cq_.comp_events(), 2u);
+}
+
+TEST_F(CqTest, EventAfterLongPollingWithoutAny) {
+  // Beyond the half, and beyond the end, of what a doorbell's 24 bits can tell apart.
+  uint32_t written = 0;
+  for (const uint32_t target : {(1u << 23) + 5, (1u << 24) + 5}) {
+    for (; written < target; written++) {
+      db_[0] = htobe32(written & 0xffffff);
+      ASSERT_TRUE(write());
+    }
+    const uint32_t events = cq_.comp_events();
+    arm(events & 3, true, written & 0xffffff);
+    EXPECT_FALSE(cq_.event_check());
+    arm(events & 3, false, written & 0xffffff);
+    EXPECT_FALSE(cq_.event_check());
+    arm(events & 3, false, (written - 1) & 0xffffff);
+    EXPECT_TRUE(cq_.event_check());
+  }
 }
 
 TEST_F(CqTest, SolicitedArmCanBeWidened) {
