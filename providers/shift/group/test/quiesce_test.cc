@@ -140,9 +140,10 @@ TEST_F(Quiesce, ABatchUnderConstructionIsASection) {
 
 TEST_F(Quiesce, NothingIsLostUnderContention) {
   Queue queue;
-  std::atomic<bool> looking{true};
+  std::atomic<bool> looking{true}, used{false};
   uint64_t expected = 0;
   std::thread looker([&] {
+    while (!used) std::this_thread::yield();
     for (int i = 0; i < 100; i++) {
       auto lock = lock_queue(queue);
       queue.work++;
@@ -155,6 +156,7 @@ TEST_F(Quiesce, NothingIsLostUnderContention) {
     while (looking) {
       use(queue);
       expected++;
+      used = true;
     }
   });
   user.join();
