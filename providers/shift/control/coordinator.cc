@@ -86,9 +86,14 @@ void Coordinator::feed(Binding& binding, Event event, const char* cause) {
     SHIFT_DEBUG("qp 0x%x epoch %u: %s + %s -> %s", group.qpn(), group.epoch,
                 fsm::to_string(group.state), fsm::to_string(next), fsm::to_string(cell.next));
     if (cell.kind == fsm::Kind::kImpossible) {
-      // A bug of ours. Fail this group closed rather than take the program down.
+      // A bug of ours. This group fails closed; the program goes on.
       SHIFT_ERROR("qp 0x%x epoch %u: internal error: %s in state %s (%s)", group.qpn(), group.epoch,
                   fsm::to_string(next), fsm::to_string(group.state), cell.reason);
+      binding.cause = "internal error";
+      group.state = State::kFailed;
+      for (Action action : {Action::kCancelDeadline, Action::kFail, Action::kSendRefuse}) {
+        run(binding, action, &events);
+      }
       continue;
     }
     if (cell.kind == fsm::Kind::kIgnore) continue;
