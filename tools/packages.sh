@@ -35,22 +35,28 @@ packages_install() {
   rm -f "$log"
 }
 
-# build_preset NAME DIRECTORY: configures and builds, with ninja's progress on a terminal.
+# build_preset NAME DIRECTORY [TARGET...]: configures and builds (all without targets).
 build_preset() {
-  local log="$2/build.log"
-  mkdir -p "$2"
-  if ! cmake --preset "$1" >"$log" 2>&1; then
+  local preset="$1" directory="$2" log="$2/build.log"
+  shift 2
+  mkdir -p "$directory"
+  if ! cmake --preset "$preset" >"$log" 2>&1; then
     cat "$log" >&2
     return 1
   fi
   if [ -t 1 ]; then
-    cmake --build "$2"
-  else
-    # Not a terminal: a line now and then, and all of it when something fails.
-    if ! cmake --build "$2" >>"$log" 2>&1; then
-      grep -vE '^\[[0-9]+/[0-9]+\]' "$log" | tail -60 >&2
-      return 1
-    fi
-    grep -E '^\[[0-9]+/[0-9]+\]|no work' "$log" | tail -1
+    cmake --build "$directory" ${1:+--target "$@"} # ninja shows its progress
+    return
   fi
+  # Not a terminal: one line every half a minute, and all of it when something fails.
+  cmake --build "$directory" ${1:+--target "$@"} >>"$log" 2>&1 &
+  local build=$! seconds=0
+  while kill -0 $build 2>/dev/null; do
+    sleep 1
+    seconds=$((seconds + 1))
+    [ $((seconds % 30)) -ne 0 ] || grep -oE '^\[[0-9]+/[0-9]+\]' "$log" | tail -1
+  done
+  wait $build && { tail -1 "$log"; return 0; }
+  grep -vE '^\[[0-9]+/[0-9]+\]' "$log" | tail -60 >&2
+  return 1
 }
