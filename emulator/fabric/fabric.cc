@@ -24,7 +24,7 @@ namespace cxemu {
 namespace {
 
 constexpr const char* kClaimsDir = "/tmp";
-constexpr long kIdleSeconds = 3600;
+constexpr long kIdleSeconds = 60;
 
 std::string errno_text(const std::string& what) {
   return what + ": " + strerror(errno);
