@@ -6,10 +6,9 @@
 namespace shift::group {
 namespace {
 
-// Operands of an atomic, kept in the extension.
+// Operands of an atomic, kept at the end of the extension, behind the SGEs.
 struct AtomicOperands {
   uint64_t compare_add, swap;
-  uint32_t rkey;
 };
 
 static_assert(offsetof(ibv_send_wr, opcode) == offsetof(ibv_send_wr, num_sge) + 4);
@@ -37,7 +36,7 @@ void SendJournal::init(uint32_t depth, uint32_t max_sge, uint32_t max_inline, bo
   all_signaled_ = all_signaled ? IBV_SEND_SIGNALED : 0;
   const size_t sge_bytes = sizeof(ibv_sge) * std::max(max_sge, 1u);
   stride_ = static_cast<uint32_t>(
-      (std::max({sge_bytes, size_t{max_inline}, sizeof(AtomicOperands)}) + 15) & ~size_t{15});
+      (std::max(sge_bytes + sizeof(AtomicOperands), size_t{max_inline}) + 15) & ~size_t{15});
   ring_ = std::make_unique<SendEntry[]>(slots);
   extension_ = std::make_unique<uint8_t[]>(size_t{slots} * stride_);
 }
@@ -77,24 +76,26 @@ inline void SendJournal::keep_inline(SendEntry& entry, const ibv_send_wr& wr) {
 
 void SendJournal::append_rare(SendEntry& entry, const ibv_send_wr& wr) {
   if (wr.send_flags & IBV_SEND_INLINE) return keep_inline(entry, wr);
-  uint8_t* extra = extension(head_);
   if (is_atomic(wr.opcode)) {
-    const AtomicOperands operands{wr.wr.atomic.compare_add, wr.wr.atomic.swap, wr.wr.atomic.rkey};
-    std::memcpy(extra, &operands, sizeof operands);
+    keep_atomic(0, wr.wr.atomic.compare_add, wr.wr.atomic.swap);
     entry.rkey = wr.wr.atomic.rkey;
-    if (wr.num_sge > 0) entry.sge = wr.sg_list[0];
-    return;
   }
   if (wr.num_sge > 0) {
     entry.sge = wr.sg_list[0];
-    std::memcpy(extra, wr.sg_list, sizeof(ibv_sge) * static_cast<size_t>(wr.num_sge));
+    std::memcpy(extension(head_), wr.sg_list, sizeof(ibv_sge) * static_cast<size_t>(wr.num_sge));
   }
 }
 
-void SendJournal::keep_atomic(uint32_t pending, uint64_t compare_add, uint64_t swap,
-                              uint32_t rkey) {
-  const AtomicOperands operands{compare_add, swap, rkey};
-  std::memcpy(extension(head_ + pending), &operands, sizeof operands);
+void SendJournal::keep_atomic(uint32_t pending, uint64_t compare_add, uint64_t swap) {
+  const AtomicOperands operands{compare_add, swap};
+  std::memcpy(extension(head_ + pending) + stride_ - sizeof operands, &operands, sizeof operands);
+}
+
+void SendJournal::take_back(uint64_t position) {
+  const SendEntry& entry = at(position);
+  signaled_ = entry.signaled_total - is_signaled(entry);
+  notifications_ = entry.notification_total - is_notification(entry.opcode);
+  head_ = position;
 }
 
 uint64_t SendJournal::first_incomplete(uint32_t signaled_done) const {
@@ -127,12 +128,12 @@ void SendJournal::rebuild(uint64_t position, ibv_send_wr* wr, ibv_sge* sges) con
   wr->num_sge = entry.num_sge;
   if (is_atomic(entry.opcode)) {
     AtomicOperands operands;
-    std::memcpy(&operands, extra, sizeof operands);
+    std::memcpy(&operands, extra + stride_ - sizeof operands, sizeof operands);
     wr->wr.atomic.compare_add = operands.compare_add;
     wr->wr.atomic.swap = operands.swap;
-    wr->wr.atomic.rkey = operands.rkey;
-    sges[0] = entry.sge;
-  } else if (entry.num_sge == 1) {
+    wr->wr.atomic.rkey = entry.rkey;
+  }
+  if (entry.num_sge == 1) {
     sges[0] = entry.sge;
   } else if (entry.num_sge > 1) {
     std::memcpy(sges, extra, sizeof(ibv_sge) * static_cast<size_t>(entry.num_sge));

@@ -107,7 +107,9 @@ class SendJournal {
     ++head_;
   }
 
-  void keep_atomic(uint32_t pending, uint64_t compare_add, uint64_t swap, uint32_t rkey);
+  void keep_atomic(uint32_t pending, uint64_t compare_add, uint64_t swap);
+  // Forgets the entries from `position` on, which must be there: they were not accepted after all.
+  void take_back(uint64_t position);
 
   // Lets the running counts start elsewhere: tests begin just before the wrap.
   void start_counts_at(uint32_t signaled, uint32_t notifications) {

@@ -48,7 +48,7 @@ SendEntry& open_entry(ibv_qp_ex* qp, ibv_wr_opcode opcode) {
   SendEntry& entry = g.send.journal.slot(build.pending++);
   entry.wr_id = qp->wr_id;
   entry.opcode = opcode;
-  entry.send_flags = qp->wr_flags;
+  entry.send_flags = qp->wr_flags & ~unsigned{IBV_SEND_INLINE};  // the data calls say so
   entry.num_sge = 0;
   if (build.fast) [[likely]] {
     real_of(g)->wr_id = qp->wr_id;
@@ -116,7 +116,7 @@ void keep_atomic(ibv_qp_ex* qp, SendEntry& entry, uint32_t rkey, uint64_t remote
   Group& g = group_of(qp);
   entry.rkey = rkey;
   entry.remote_addr = remote_addr;
-  g.send.journal.keep_atomic(g.send.build.pending - 1, compare_add, swap, rkey);
+  g.send.journal.keep_atomic(g.send.build.pending - 1, compare_add, swap);
 }
 
 void atomic_cmp_swp(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, uint64_t compare,

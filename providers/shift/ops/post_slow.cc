@@ -51,7 +51,7 @@ int post_send_slow(Group& group, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     const ibv_send_wr* end = error == 0 ? nullptr : *bad_wr;
     for (; wr != end; wr = wr->next) journal.append(*wr);
     group.send.bias.adopt(&group.send);
-    return error;
+    return post_send_failed(group, error);
   }
   const uint64_t from = journal.head();
   int error = 0;
@@ -100,7 +100,10 @@ int complete_slow(Group& group) {
     ibv_sge sges[64];
     journal.rebuild(position, &wr, sges);
     const int error = real->context->ops.post_send(real, &wr, &bad);
-    if (error != 0) return error;
+    if (error != 0) {
+      journal.take_back(position);
+      return post_send_failed(group, error);
+    }
   }
   return 0;
 }

@@ -7,7 +7,6 @@
 #include "group/backup.h"
 #include "group/completion.h"
 #include "group/path_switch.h"
-#include "group/path_switch.h"
 #include "ops/entry.h"
 #include "util/config.h"
 #include "util/log.h"

@@ -1,0 +1,339 @@
+// ibv_wr_*: the journal must not know by which interface a request came.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include "group/test/fake.h"
+#include "group/test/random.h"
+#include "ops/entry.h"
+
+namespace shift::ops {
+namespace {
+
+using group::FakeQp;
+using group::Group;
+using group::is_atomic;
+using group::kBackup;
+using group::kDefault;
+using group::kLkey;
+using group::kRkey;
+using group::Random;
+using group::World;
+
+// The real QP's builder: counts calls, accepts or refuses a batch.
+struct FakeBuilder {
+  ibv_qp_ex ex{};  // first
+  int started = 0, completed = 0, aborted = 0, requests = 0, error = 0;
+
+  FakeBuilder() {
+    ex.wr_start = [](ibv_qp_ex* q) { of(q).started++; };
+    ex.wr_complete = [](ibv_qp_ex* q) { return of(q).completed++, of(q).error; };
+    ex.wr_abort = [](ibv_qp_ex* q) { of(q).aborted++; };
+    ex.wr_rdma_write = [](ibv_qp_ex* q, uint32_t, uint64_t) { of(q).requests++; };
+    ex.wr_rdma_write_imm = [](ibv_qp_ex* q, uint32_t, uint64_t, __be32) { of(q).requests++; };
+    ex.wr_rdma_read = [](ibv_qp_ex* q, uint32_t, uint64_t) { of(q).requests++; };
+    ex.wr_send = [](ibv_qp_ex* q) { of(q).requests++; };
+    ex.wr_send_imm = [](ibv_qp_ex* q, __be32) { of(q).requests++; };
+    ex.wr_atomic_cmp_swp = [](ibv_qp_ex* q, uint32_t, uint64_t, uint64_t, uint64_t) {
+      of(q).requests++;
+    };
+    ex.wr_atomic_fetch_add = [](ibv_qp_ex* q, uint32_t, uint64_t, uint64_t) { of(q).requests++; };
+    ex.wr_set_sge = [](ibv_qp_ex*, uint32_t, uint64_t, uint32_t) {};
+    ex.wr_set_sge_list = [](ibv_qp_ex*, size_t, const ibv_sge*) {};
+    ex.wr_set_inline_data = [](ibv_qp_ex*, void*, size_t) {};
+    ex.wr_set_inline_data_list = [](ibv_qp_ex*, size_t, const ibv_data_buf*) {};
+  }
+  static FakeBuilder& of(ibv_qp_ex* q) { return *reinterpret_cast<FakeBuilder*>(q); }
+};
+
+struct Request {
+  ibv_send_wr wr{};
+  std::vector<ibv_sge> sges;
+  std::string inline_data;
+};
+
+Request random_request(Random& random, uint64_t id) {
+  constexpr ibv_wr_opcode kOpcodes[] = {
+      IBV_WR_RDMA_WRITE,    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,           IBV_WR_SEND,
+      IBV_WR_SEND_WITH_IMM, IBV_WR_ATOMIC_CMP_AND_SWP,  IBV_WR_ATOMIC_FETCH_AND_ADD};
+  Request r;
+  r.wr.wr_id = id;
+  r.wr.opcode = kOpcodes[random.below(std::size(kOpcodes))];
+  r.wr.send_flags = random.below(2) * IBV_SEND_SIGNALED | random.below(2) * IBV_SEND_FENCE |
+                    random.below(2) * IBV_SEND_SOLICITED;
+  if (is_atomic(r.wr.opcode)) {
+    const bool swap = r.wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+    r.wr.wr.atomic = {random.number(), random.number(), swap ? random.number() : 0, kRkey};
+    r.sges.push_back({random.number(), 8, kLkey});
+    return r;
+  }
+  if (r.wr.opcode != IBV_WR_SEND && r.wr.opcode != IBV_WR_SEND_WITH_IMM) {
+    r.wr.wr.rdma = {random.number(), kRkey};
+  }
+  if (r.wr.opcode == IBV_WR_SEND_WITH_IMM || r.wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+    r.wr.imm_data = static_cast<uint32_t>(random.number());
+  }
+  if (r.wr.opcode != IBV_WR_RDMA_READ && random.chance(30)) {
+    r.inline_data.assign(random.below(65), static_cast<char>('a' + id % 26));
+  } else {
+    for (uint32_t n = random.below(3); n > 0; n--) {
+      r.sges.push_back({random.number(), random.below(1000), kLkey});
+    }
+  }
+  return r;
+}
+
+void build(ibv_qp_ex* qp, Request& r, Random& random) {
+  qp->wr_id = r.wr.wr_id;
+  // A flag that has no meaning here; the data calls say what is inline.
+  qp->wr_flags = r.wr.send_flags | (random.chance(10) ? unsigned{IBV_SEND_INLINE} : 0u);
+  const auto& rdma = r.wr.wr.rdma;
+  const auto& atomic = r.wr.wr.atomic;
+  switch (r.wr.opcode) {
+    case IBV_WR_RDMA_WRITE:
+      ibv_wr_rdma_write(qp, rdma.rkey, rdma.remote_addr);
+      break;
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      ibv_wr_rdma_write_imm(qp, rdma.rkey, rdma.remote_addr, r.wr.imm_data);
+      break;
+    case IBV_WR_RDMA_READ:
+      ibv_wr_rdma_read(qp, rdma.rkey, rdma.remote_addr);
+      break;
+    case IBV_WR_SEND:
+      ibv_wr_send(qp);
+      break;
+    case IBV_WR_SEND_WITH_IMM:
+      ibv_wr_send_imm(qp, r.wr.imm_data);
+      break;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      ibv_wr_atomic_cmp_swp(qp, atomic.rkey, atomic.remote_addr, atomic.compare_add, atomic.swap);
+      break;
+    default:
+      ibv_wr_atomic_fetch_add(qp, atomic.rkey, atomic.remote_addr, atomic.compare_add);
+      break;
+  }
+  if (!r.inline_data.empty()) {
+    const size_t half = r.inline_data.size() / 2;
+    if (random.chance(50)) {
+      ibv_wr_set_inline_data(qp, r.inline_data.data(), r.inline_data.size());
+    } else {
+      const ibv_data_buf parts[2] = {{r.inline_data.data(), half},
+                                     {r.inline_data.data() + half, r.inline_data.size() - half}};
+      ibv_wr_set_inline_data_list(qp, 2, parts);
+    }
+  } else if (r.sges.size() == 1 && random.chance(50)) {
+    ibv_wr_set_sge(qp, r.sges[0].lkey, r.sges[0].addr, r.sges[0].length);
+  } else if (!r.sges.empty()) {
+    ibv_wr_set_sge_list(qp, r.sges.size(), r.sges.data());
+  }
+}
+
+void expect_journalled(const Group& group, uint64_t position, const Request& r) {
+  ibv_send_wr wr;
+  ibv_sge sges[64];
+  group.send.journal.rebuild(position, &wr, sges);
+  ASSERT_EQ(wr.wr_id, r.wr.wr_id);
+  ASSERT_EQ(wr.opcode, r.wr.opcode);
+  const bool has_imm = wr.opcode == IBV_WR_SEND_WITH_IMM || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  if (has_imm) {
+    ASSERT_EQ(wr.imm_data, r.wr.imm_data);
+  }
+  if (is_atomic(wr.opcode)) {
+    ASSERT_EQ(wr.wr.atomic.remote_addr, r.wr.wr.atomic.remote_addr);
+    ASSERT_EQ(wr.wr.atomic.compare_add, r.wr.wr.atomic.compare_add);
+    ASSERT_EQ(wr.wr.atomic.swap, r.wr.wr.atomic.swap);
+    ASSERT_EQ(wr.wr.atomic.rkey, r.wr.wr.atomic.rkey);
+  } else if (wr.opcode != IBV_WR_SEND && wr.opcode != IBV_WR_SEND_WITH_IMM) {
+    ASSERT_EQ(wr.wr.rdma.remote_addr, r.wr.wr.rdma.remote_addr);
+    ASSERT_EQ(wr.wr.rdma.rkey, r.wr.wr.rdma.rkey);
+  }
+  if (!r.inline_data.empty()) {
+    ASSERT_EQ(wr.send_flags, r.wr.send_flags | IBV_SEND_INLINE);
+    ASSERT_EQ(wr.num_sge, 1);
+    ASSERT_EQ(std::string(reinterpret_cast<char*>(sges[0].addr), sges[0].length), r.inline_data);
+    return;
+  }
+  ASSERT_EQ(wr.send_flags, r.wr.send_flags);
+  ASSERT_EQ(wr.num_sge, static_cast<int>(r.sges.size()));
+  for (size_t i = 0; i < r.sges.size(); i++) {
+    ASSERT_EQ(sges[i].addr, r.sges[i].addr);
+    ASSERT_EQ(sges[i].length, r.sges[i].length);
+    ASSERT_EQ(sges[i].lkey, r.sges[i].lkey);
+  }
+}
+
+class Builder : public ::testing::Test {
+ protected:
+  Builder() {
+    group_->real_ex[kDefault] = &real_.ex;
+    install_builder(*group_);
+    qp_ = &group_->qp;
+  }
+  void make_hot() {
+    std::lock_guard lock(group_->send.mutex);
+    group_->send.bias.adopt(&group_->send);
+  }
+  void leave_default() {
+    Group* const self = group_;
+    group::stop_posting({&self, 1});
+    ASSERT_TRUE(group::fence({&self, 1}, group::soon())[0]);
+  }
+  void simple(uint64_t id) {
+    qp_->wr_id = id;
+    qp_->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_send(qp_);
+    ibv_wr_set_sge(qp_, kLkey, 0x5000, 8);
+  }
+
+  World world_;
+  group::CompletionQueue* cq_ = world_.make_cq();
+  Group* group_ = world_.make_group(cq_);
+  FakeBuilder real_;
+  ibv_qp_ex* qp_ = nullptr;
+};
+
+TEST_F(Builder, TheJournalHoldsWhatWasBuilt) {
+  Random random;
+  for (bool parked : {false, true}) {
+    if (parked) {
+      leave_default();
+    } else {
+      make_hot();
+    }
+    uint64_t id = 0;
+    for (int batch = 0; batch < 200; batch++) {
+      std::vector<Request> requests;
+      ibv_wr_start(qp_);
+      for (uint32_t n = random.below(5); n > 0; n--) {
+        requests.push_back(random_request(random, ++id));
+        build(qp_, requests.back(), random);
+      }
+      const uint64_t before = group_->send.journal.head();
+      ASSERT_EQ(ibv_wr_complete(qp_), 0);
+      ASSERT_EQ(group_->send.journal.head(), before + requests.size());
+      for (size_t i = 0; i < requests.size(); i++) {
+        SCOPED_TRACE(parked ? "parked" : "hot");
+        ASSERT_NO_FATAL_FAILURE(expect_journalled(*group_, before + i, requests[i]));
+      }
+      // All done, for the journal's room.
+      group_->counters.done[0] = group_->send.journal.at(before).signaled_total;
+      group_->send.journal.init(16, 2, 64, false);
+      group_->counters.done[0] = 0;
+    }
+  }
+}
+
+TEST_F(Builder, AHotBatchIsForwarded) {
+  make_hot();
+  ibv_wr_start(qp_);
+  simple(1);
+  simple(2);
+  ASSERT_EQ(ibv_wr_complete(qp_), 0);
+  EXPECT_EQ(real_.started, 1);
+  EXPECT_EQ(real_.completed, 1);
+  EXPECT_EQ(real_.requests, 2);
+}
+
+TEST_F(Builder, ARefusedBatchLeavesNoTrace) {
+  make_hot();
+  real_.error = ENOMEM;
+  ibv_wr_start(qp_);
+  simple(1);
+  EXPECT_EQ(ibv_wr_complete(qp_), ENOMEM);
+  EXPECT_EQ(group_->send.journal.head(), 0u);
+  EXPECT_TRUE(world_.sink.faults.empty());
+}
+
+TEST_F(Builder, AnAbortedBatchLeavesNoTrace) {
+  for (bool hot : {false, true}) {
+    if (hot) make_hot();
+    ibv_wr_start(qp_);
+    simple(1);
+    ibv_wr_abort(qp_);
+    EXPECT_EQ(group_->send.journal.head(), 0u);
+  }
+  EXPECT_EQ(real_.aborted, 1);
+  // Nothing is left locked or announced.
+  auto lock = lock_queue(group_->send);
+  EXPECT_TRUE(lock.owns_lock());
+}
+
+TEST_F(Builder, TheFirstBatchGoesTheClassicWay) {
+  ibv_wr_start(qp_);
+  simple(1);
+  simple(2);
+  ASSERT_EQ(ibv_wr_complete(qp_), 0);
+  EXPECT_EQ(World::fake(group_, kDefault).sends.size(), 2u);
+  EXPECT_EQ(group_->send.journal.head(), 2u);
+  EXPECT_EQ(real_.started, 0);
+}
+
+// What the NIC did not take must not be replayed later.
+TEST_F(Builder, TheClassicWaysRefusalLeavesOnlyWhatWasTaken) {
+  World::fake(group_, kDefault).sends_accepted = 1;
+  ibv_wr_start(qp_);
+  simple(1);
+  simple(2);
+  simple(3);
+  EXPECT_EQ(ibv_wr_complete(qp_), ENOMEM);
+  EXPECT_EQ(group_->send.journal.head(), 1u);
+  EXPECT_EQ(group_->send.journal.at(0).wr_id, 1u);
+  EXPECT_EQ(group_->send.journal.notifications_posted(), 1u);
+  ibv_wr_start(qp_);
+  simple(4);
+  World::fake(group_, kDefault).sends_accepted = 1;
+  World::fake(group_, kDefault).post_error = EIO;
+  EXPECT_EQ(ibv_wr_complete(qp_), group_->send.build.fast ? 0 : EIO);
+}
+
+TEST_F(Builder, AParkedBatchGoesToTheBackupLater) {
+  leave_default();
+  ibv_wr_start(qp_);
+  simple(1);
+  simple(2);
+  ASSERT_EQ(ibv_wr_complete(qp_), 0);
+  EXPECT_EQ(real_.started, 0);
+  ASSERT_TRUE(group::repost_receives(*group_, group::soon()));
+  ASSERT_EQ(group::replay(*group_, 0, group::soon()).refusal, nullptr);
+  EXPECT_EQ(World::fake(group_, kBackup).sends.size(), 2u);
+}
+
+TEST_F(Builder, ABatchLargerThanTheQueueIsRefusedAsAWhole) {
+  leave_default();
+  ibv_wr_start(qp_);
+  for (uint64_t id = 1; id <= 17; id++) simple(id);
+  EXPECT_EQ(ibv_wr_complete(qp_), ENOMEM);
+  EXPECT_EQ(group_->send.journal.head(), 0u);
+  ibv_wr_start(qp_);
+  for (uint64_t id = 1; id <= 16; id++) simple(id);
+  EXPECT_EQ(ibv_wr_complete(qp_), 0);
+  ibv_wr_start(qp_);
+  simple(17);
+  EXPECT_EQ(ibv_wr_complete(qp_), ENOMEM);
+}
+
+TEST_F(Builder, TooMuchInlineDataFailsTheBatch) {
+  leave_default();
+  std::string large(1000, 'x');
+  ibv_wr_start(qp_);
+  qp_->wr_id = 1;
+  qp_->wr_flags = 0;
+  ibv_wr_send(qp_);
+  ibv_wr_set_inline_data(qp_, large.data(), large.size());
+  EXPECT_NE(ibv_wr_complete(qp_), 0);
+  EXPECT_EQ(group_->send.journal.head(), 0u);
+}
+
+TEST_F(Builder, WithoutAPathBatchesAreFlushed) {
+  group::fail(*group_);
+  ibv_wr_start(qp_);
+  simple(1);
+  simple(2);
+  ASSERT_EQ(ibv_wr_complete(qp_), 0);
+  EXPECT_EQ(group::wr_ids(group::poll_all(cq_)), (std::vector<uint64_t>{1, 2}));
+}
+
+}  // namespace
+}  // namespace shift::ops

@@ -1,0 +1,245 @@
+// ibv_post_send, ibv_post_recv and ibv_poll_cq in each state of a group.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "group/test/fake.h"
+#include "ops/entry.h"
+
+namespace shift::ops {
+namespace {
+
+using group::FakeQp;
+using group::Group;
+using group::kBackup;
+using group::kBackupLkey;
+using group::kDefault;
+using group::kLkey;
+using group::Route;
+using group::World;
+using Ids = std::vector<uint64_t>;
+
+// A chain of requests with one element each.
+struct Chain {
+  explicit Chain(const Ids& ids, int num_sge = 1) {
+    sge = {0x5000, 8, kLkey};
+    sends.resize(ids.size());
+    recvs.resize(ids.size());
+    for (size_t i = 0; i < ids.size(); i++) {
+      sends[i] = {};
+      sends[i].wr_id = ids[i];
+      sends[i].sg_list = &sge;
+      sends[i].num_sge = num_sge;
+      sends[i].opcode = IBV_WR_SEND;
+      sends[i].send_flags = IBV_SEND_SIGNALED;
+      sends[i].next = i + 1 < ids.size() ? &sends[i + 1] : nullptr;
+      recvs[i] = {ids[i], i + 1 < ids.size() ? &recvs[i + 1] : nullptr, &sge, num_sge};
+    }
+  }
+  ibv_sge sge;
+  std::vector<ibv_send_wr> sends;
+  std::vector<ibv_recv_wr> recvs;
+};
+
+class Post : public ::testing::Test {
+ protected:
+  FakeQp& on_default() { return World::fake(group_, kDefault); }
+  FakeQp& on_backup() { return World::fake(group_, kBackup); }
+
+  int send(const Ids& ids, int num_sge = 1) {
+    Chain chain(ids, num_sge);
+    bad_send_ = nullptr;
+    const int error = post_send(group_->handle(), chain.sends.data(), &bad_send_);
+    if (bad_send_ != nullptr) bad_id_ = bad_send_->wr_id;
+    return error;
+  }
+  int recv(const Ids& ids, int num_sge = 1) {
+    Chain chain(ids, num_sge);
+    ibv_recv_wr* bad = nullptr;
+    const int error = post_recv(group_->handle(), chain.recvs.data(), &bad);
+    if (bad != nullptr) bad_id_ = bad->wr_id;
+    return error;
+  }
+  void leave_default() {
+    Group* const self = group_;
+    group::stop_posting({&self, 1});
+    ASSERT_TRUE(group::fence({&self, 1}, group::soon())[0]);
+  }
+  void switch_over() {
+    leave_default();
+    ASSERT_TRUE(group::repost_receives(*group_, group::soon()));
+    ASSERT_EQ(group::replay(*group_, group_->peer_received, group::soon()).refusal, nullptr);
+  }
+  Ids journalled() {
+    Ids ids;
+    for (uint64_t p = 0; p < group_->send.journal.head(); p++) {
+      ids.push_back(group_->send.journal.at(p).wr_id);
+    }
+    return ids;
+  }
+  static Ids posted(const FakeQp& qp) {
+    Ids ids;
+    for (const auto& s : qp.sends) ids.push_back(s.wr.wr_id);
+    return ids;
+  }
+  static Ids received(const FakeQp& qp) {
+    Ids ids;
+    for (const auto& r : qp.recvs) ids.push_back(r.wr_id);
+    return ids;
+  }
+
+  World world_;
+  group::CompletionQueue* cq_ = world_.make_cq();
+  Group* group_ = world_.make_group(cq_);
+  ibv_send_wr* bad_send_ = nullptr;
+  uint64_t bad_id_ = 0;
+};
+
+// The first call is slow and makes the thread the owner; the second one is hot.
+TEST_F(Post, GoesToTheDefaultAndIntoTheJournal) {
+  ASSERT_EQ(send({1, 2}), 0);
+  ASSERT_EQ(send({3, 4}), 0);
+  EXPECT_EQ(posted(on_default()), (Ids{1, 2, 3, 4}));
+  EXPECT_EQ(journalled(), (Ids{1, 2, 3, 4}));
+  ASSERT_EQ(recv({11}), 0);
+  ASSERT_EQ(recv({12, 13}), 0);
+  EXPECT_EQ(received(on_default()), (Ids{11, 12, 13}));
+  EXPECT_EQ(group_->recv.journal.head(), 3u);
+}
+
+TEST_F(Post, OnlyWhatTheNicAcceptedIsJournalled) {
+  for (bool hot : {false, true}) {
+    World world;
+    Group* g = world.make_group(world.make_cq());
+    FakeQp& qp = World::fake(g, kDefault);
+    ibv_send_wr* bad = nullptr;
+    if (hot) {
+      Chain first({9});
+      ASSERT_EQ(post_send(g->handle(), first.sends.data(), &bad), 0);
+    }
+    const uint64_t before = g->send.journal.head();
+    qp.sends_accepted = 2;
+    Chain chain({1, 2, 3, 4});
+    EXPECT_EQ(post_send(g->handle(), chain.sends.data(), &bad), ENOMEM);
+    EXPECT_EQ(bad, &chain.sends[2]);
+    EXPECT_EQ(g->send.journal.head(), before + 2);
+    EXPECT_TRUE(world.sink.faults.empty());
+  }
+}
+
+TEST_F(Post, ADeviceThatRefusesIsAFault) {
+  for (bool hot : {false, true}) {
+    World world;
+    Group* g = world.make_group(world.make_cq());
+    ibv_send_wr* bad = nullptr;
+    if (hot) {
+      Chain first({9});
+      ASSERT_EQ(post_send(g->handle(), first.sends.data(), &bad), 0);
+    }
+    World::fake(g, kDefault).post_error = EIO;
+    Chain chain({1});
+    EXPECT_EQ(post_send(g->handle(), chain.sends.data(), &bad), EIO);
+    ASSERT_EQ(world.sink.faults.size(), 1u) << hot;
+    EXPECT_EQ(world.sink.faults[0].event, fsm::Event::kLocalFault);
+  }
+}
+
+TEST_F(Post, CompletionsAreCountedOnTheHotPath) {
+  ASSERT_EQ(send({1, 2, 3}), 0);
+  ASSERT_EQ(recv({11}), 0);
+  ibv_wc wc[8];
+  ASSERT_EQ(poll_cq(&cq_->cq, 8, wc), 0);  // becomes the owner
+  on_default().complete_send();
+  on_default().complete_recv();
+  on_default().complete_send();
+  ASSERT_EQ(poll_cq(&cq_->cq, 8, wc), 3);
+  EXPECT_EQ(group_->counters.done[0], 2u);
+  EXPECT_EQ(group_->counters.done[1], 1u);
+}
+
+TEST_F(Post, AHotPollHoldsAnErrorBack) {
+  ASSERT_EQ(send({1, 2, 3}), 0);
+  ibv_wc wc[8];
+  ASSERT_EQ(poll_cq(&cq_->cq, 8, wc), 0);
+  on_default().complete_send();
+  on_default().break_with(IBV_WC_RETRY_EXC_ERR);
+  ASSERT_EQ(poll_cq(&cq_->cq, 8, wc), 1);
+  EXPECT_EQ(wc[0].wr_id, 1u);
+  EXPECT_EQ(group_->counters.done[0], 1u);
+  ASSERT_EQ(world_.sink.faults.size(), 1u);
+  EXPECT_EQ(poll_cq(&cq_->cq, 8, wc), 0);
+}
+
+TEST_F(Post, WhileThePathChangesRequestsAreParked) {
+  ASSERT_EQ(send({1}), 0);
+  leave_default();
+  ASSERT_EQ(send({2, 3}), 0);
+  ASSERT_EQ(recv({11}), 0);
+  EXPECT_EQ(journalled(), (Ids{1, 2, 3}));
+  EXPECT_EQ(on_default().sends.size(), 2u);  // the first one and the marker
+  EXPECT_TRUE(on_backup().sends.empty());
+  EXPECT_TRUE(on_backup().recvs.empty());
+}
+
+// As the NIC would: no more than the queue's depth, and the caller learns where it ended.
+TEST_F(Post, TheParkingPlaceHasTheQueuesDepth) {
+  leave_default();
+  Ids ids;
+  for (uint64_t id = 1; id <= 16; id++) ids.push_back(id);
+  ASSERT_EQ(send(ids), 0);
+  EXPECT_EQ(send({17}), ENOMEM);
+  EXPECT_EQ(bad_id_, 17u);
+  ASSERT_EQ(recv(ids), 0);
+  EXPECT_EQ(recv({17}), ENOMEM);
+}
+
+TEST_F(Post, WhatTheNicWouldRefuseIsNotParked) {
+  leave_default();
+  EXPECT_EQ(send({1}, 3), EINVAL);
+  EXPECT_EQ(send({1}, -1), EINVAL);
+  EXPECT_EQ(recv({1}, 3), EINVAL);
+  EXPECT_EQ(bad_id_, 1u);
+  EXPECT_EQ(group_->send.journal.head(), 0u);
+  EXPECT_EQ(group_->recv.journal.head(), 0u);
+}
+
+TEST_F(Post, OnTheBackupRequestsFlowWithItsKeys) {
+  switch_over();
+  ASSERT_EQ(send({1, 2}), 0);
+  ASSERT_EQ(recv({11, 12}), 0);
+  EXPECT_EQ(posted(on_backup()), (Ids{1, 2}));
+  EXPECT_EQ(received(on_backup()), (Ids{11, 12}));
+  EXPECT_EQ(on_backup().sends[0].sges.at(0).lkey, kBackupLkey);
+  EXPECT_EQ(on_backup().recvs[0].sges.at(0).lkey, kBackupLkey);
+  while (on_backup().complete_send()) {
+  }
+  while (on_backup().complete_recv()) {
+  }
+  ibv_wc wc[8];
+  ASSERT_EQ(poll_cq(&cq_->cq, 8, wc), 4);
+  for (int i = 0; i < 4; i++) EXPECT_EQ(wc[i].qp_num, group_->qpn());
+}
+
+TEST_F(Post, ABackupThatRefusesIsAFaultOfTheBackup) {
+  switch_over();
+  on_backup().post_error = EIO;
+  EXPECT_EQ(send({1}), 0);  // accepted; it will be completed with an error
+  ASSERT_FALSE(world_.sink.faults.empty());
+  EXPECT_EQ(world_.sink.faults.back().event, fsm::Event::kBackupFault);
+}
+
+TEST_F(Post, AfterTheErrorRequestsAreFlushed) {
+  group::fail(*group_);
+  ASSERT_EQ(send({1, 2}), 0);
+  ASSERT_EQ(recv({11}), 0);
+  ibv_wc wc[8];
+  ASSERT_EQ(poll_cq(&cq_->cq, 8, wc), 3);
+  for (int i = 0; i < 3; i++) EXPECT_EQ(wc[i].status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ((Ids{wc[0].wr_id, wc[1].wr_id, wc[2].wr_id}), (Ids{1, 2, 11}));
+  // However many: nothing is outstanding.
+  for (uint64_t id = 0; id < 100; id++) ASSERT_EQ(send({id}), 0);
+}
+
+}  // namespace
+}  // namespace shift::ops
