@@ -92,6 +92,9 @@ def summary(options, results, seconds):
     masked = [r for r in results if r.cell.kind == "masked"]
     covered = {(r.cell.fault, r.cell.op, r.cell.side, r.cell.api) for r in masked}
     print("\n" + table(results))
+    spurious = sum(r.spurious for r in results)
+    if spurious:
+        print("%d runs switched without a fault (masked; the machine is too busy?)" % spurious)
     print("%d runs, %d failed, %d of 96 cells fault x op x side x api covered, seed %d, %.0f s" % (
         len(results), len(failed), len(covered), options.seed, seconds))
     if options.json:

@@ -12,6 +12,7 @@ APIS = ["classic", "wr"]
 SPECIALS = {
     "clean": 4,            # no fault at all
     "late_packets": 8,     # LATE: what the old path carries arrives after the traffic moved
+    "heal": 8,             # the NIC comes back while the traffic goes on
     "idle_backup": 6,      # the backup NIC fails while nothing uses it
     "second_fault": 8,     # then the only remaining path fails: the original error, in time
     "both_nics": 3,        # default and backup of one side fail together
@@ -42,13 +43,12 @@ class Cell:
     op: str
     side: str           # host whose default NIC fails
     api: str
-    at: float           # share of the traffic after which it fails
+    at: int             # progress of the client (messages) at which it fails
     delay_ms: float     # and then so much later
+    after_ms: float     # how long the traffic goes on when all is settled
     second_fault: str
     second_side: str
     options: list       # further options of shift-traffic
-    messages: int       # per QP and direction
-    flows: int          # QPs times directions
 
     def name(self):
         return "%s %s %s on %s, %s" % (self.kind, self.fault or "no-fault", self.op, self.side,
@@ -64,7 +64,6 @@ def make(seed, index, kind, fault, op, side, api):
     inline = dice.choice([0, 0, 0, 64, 200])
     depth = dice.choice([8, 32, 32, 64])
     rate = dice.choice([1500, 3000, 6000])
-    total = int(rate * dice.uniform(0.2, 0.35))
     options = ["--qps", str(qps), "--depth", str(depth), "--rate", str(rate),
                "--signal-every", str(dice.choice([1, 1, 2, depth // 4, depth // 2])),
                "--batch", str(dice.choice([1, 1, 1, 3, 8])),
@@ -90,10 +89,10 @@ def make(seed, index, kind, fault, op, side, api):
     if dice.random() < 0.15:
         options += ["--rnr-retry", "0"]
     return Cell(seed=seed, index=index, kind=kind, fault=fault, op=op, side=side, api=api,
-                at=dice.uniform(0.05, 0.6), delay_ms=dice.uniform(0, 4),
+                at=int(rate * dice.uniform(0.01, 0.12)), delay_ms=dice.uniform(0, 4),
+                after_ms=dice.uniform(40, 120),
                 second_fault=dice.choice(FAULTS), second_side=dice.choice(SIDES),
-                options=options, messages=max(20, total // qps),
-                flows=qps * (2 if bidirectional else 1))
+                options=options)
 
 
 def plan(seed, runs):

@@ -39,7 +39,7 @@ class Program:
         self.started = time.monotonic()
         self.ended = None
         self.process = subprocess.Popen(
-            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.PIPE,
             text=True, errors="replace", env=env, start_new_session=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -71,6 +71,13 @@ class Program:
                 self._changed.wait(min(left, 0.2))
         return True
 
+    def tell(self, line):
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            pass  # it has ended
+
     def finish(self, timeout):
         """Exit code; None when it had to be killed."""
         try:
@@ -78,6 +85,10 @@ class Program:
         except subprocess.TimeoutExpired:
             self.kill()
             code = None
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass
         self._reader.join(5)
         self._log.close()
         return code

@@ -35,8 +35,7 @@ def cell_for(bug, attempt):
     # Plain and busy: what the bug breaks must be in flight at the fault.
     cell.options = ["--qps", "2", "--depth", "64", "--rate", "8000", "--size", "2000",
                     "--random-size", "--signal-every", "4", "--seed", str(attempt)]
-    cell.messages, cell.flows = 1500, 2
-    cell.at = 0.1 + 0.1 * attempt
+    cell.at = 200 + 100 * attempt
     return cell
 
 

@@ -1,7 +1,9 @@
 // shift-traffic: a plain verbs program that judges whatever verbs library it runs on. It knows
 // nothing of any layer beneath libibverbs.
+#include <poll.h>
 #include <sched.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -92,7 +94,8 @@ void idle(const Traffic& traffic, Peer* peer, VerbsTransport* verbs, TcpChannel*
 int drive(const Traffic& traffic, const Local& local, Peer* peer, VerbsTransport* verbs,
           TcpChannel* side, Timeline* timeline) {
   Watchdog watchdog(local.stall_ms + 3000);
-  uint64_t deadline = now_ns() + local.timeout_ms * 1'000'000ull, progress_at = 0, printed = 0;
+  uint64_t deadline = now_ns() + local.timeout_ms * 1'000'000ull, progress_at = 0, printed = 0,
+           stdin_at = 0;
   bool is_armed = false;
   while (!peer->is_done()) {
     watchdog.beat();
@@ -110,6 +113,11 @@ int drive(const Traffic& traffic, const Local& local, Peer* peer, VerbsTransport
              peer->state_text().c_str());
       fflush(stdout);
       return kExitHang;
+    }
+    if (traffic.until_stop && !local.server.empty() && now >= stdin_at) {
+      pollfd input{STDIN_FILENO, POLLIN, 0};
+      if (poll(&input, 1, 0) == 1) peer->stop();
+      stdin_at = now + kProgressEveryNs;
     }
     if (!worked) idle(traffic, peer, verbs, side, &is_armed);
   }

@@ -32,6 +32,7 @@ int options_parse(int argc, char** argv, Traffic* t, Local* local) {
   app.add_option("--op", t->op)->transform(CLI::CheckedTransformer(ops));
   app.add_option("-n,--messages", t->messages, "messages per QP and direction");
   app.add_option("--duration-ms", t->duration_ms, "run this long instead");
+  app.add_flag("--until-stop", t->until_stop, "run until a line comes on standard input instead");
   app.add_option("-s,--size", t->size, "bytes per message");
   app.add_flag("--random-size", t->random_size, "sizes up to --size");
   app.add_option("-q,--qps", t->qps, "queue pairs");
@@ -61,7 +62,7 @@ int options_parse(int argc, char** argv, Traffic* t, Local* local) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? kExitRight : kExitUsage;
   }
-  if (t->duration_ms != 0) t->messages = 0;
+  if (t->duration_ms != 0 || t->until_stop) t->messages = 0;
   if (t->sig_all) t->signal_every = 1;
   if (std::string problem = traffic_problem(*t); !problem.empty()) {
     fprintf(stderr, "shift-traffic: %s\n", problem.c_str());
@@ -71,7 +72,8 @@ int options_parse(int argc, char** argv, Traffic* t, Local* local) {
 }
 
 std::string traffic_problem(const Traffic& t) {
-  if (t.messages == 0 && t.duration_ms == 0) return "--messages or --duration-ms must be given";
+  if (t.messages == 0 && t.duration_ms == 0 && !t.until_stop)
+    return "--messages, --duration-ms or --until-stop must be given";
   if (t.messages > 0xffffffffu) return "--messages must fit in an immediate";
   if (t.depth < 2) return "--depth must be at least 2";
   // A sender that waits for credit must have a signaled WR among what is in flight.

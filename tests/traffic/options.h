@@ -25,9 +25,10 @@ NLOHMANN_JSON_SERIALIZE_ENUM(Credits, {{Credits::kTcp, "tcp"}, {Credits::kVerbs,
 // The same at both ends.
 struct Traffic {
   Op op = Op::kMixed;
-  uint64_t messages = 1000;  // per QP and direction; 0: until duration_ms is over
+  uint64_t messages = 1000;  // per QP and direction; 0: no limit of number
   uint32_t duration_ms = 0;
-  uint32_t size = 4096;  // bytes, or the largest with random_size
+  bool until_stop = false;  // until the client reads a line or the end of its standard input
+  uint32_t size = 4096;     // bytes, or the largest with random_size
   bool random_size = false;
   uint32_t qps = 1;
   uint32_t depth = 32;        // messages in flight per QP and direction
@@ -51,10 +52,10 @@ struct Traffic {
   uint32_t retry_count = 7;
 };
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Traffic, op, messages, duration_ms, size, random_size, qps,
-                                   depth, signal_every, inline_max, batch, sges, rate, events,
-                                   bidirectional, receiver_rtr, sig_all, srq, one_cq, api, credits,
-                                   seed, quiet_ms, rnr_retry, qp_timeout, retry_count)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Traffic, op, messages, duration_ms, until_stop, size,
+                                   random_size, qps, depth, signal_every, inline_max, batch, sges,
+                                   rate, events, bidirectional, receiver_rtr, sig_all, srq, one_cq,
+                                   api, credits, seed, quiet_ms, rnr_retry, qp_timeout, retry_count)
 
 // Of this process only.
 struct Local {

@@ -109,6 +109,8 @@ void Peer::line_handle(const std::string& line) {
     ++handshakes_;
   } else if (what == "ready") {
     is_ready_ = true;
+  } else if (what == "stop") {
+    is_stopping_ = true;
   } else if (what == "done") {
     is_peer_done_ = true;
   } else if (what == "final") {
@@ -164,8 +166,8 @@ void Peer::phase_advance() {
       break;
     case Phase::kRunning: {
       if (traffic_.duration_ms != 0 && now > started_ns_ + traffic_.duration_ms * 1'000'000ull)
-        for (Channel& channel : channels_)
-          if (channel.sender) channel.sender->stop_soon();
+        is_stopping_ = true;
+      if (is_stopping_) senders_stop();
       bool all = std::all_of(channels_.begin(), channels_.end(), [](const Channel& channel) {
         return (!channel.sender || channel.is_fin_sent) &&
                (!channel.receiver || channel.receiver->is_done());
@@ -203,6 +205,16 @@ void Peer::phase_advance() {
 void Peer::fail() {
   phase_ = Phase::kFailing;
   fail_until_ns_ = now_ns() + linger_ns_;
+}
+
+void Peer::stop() {
+  if (!is_stopping_) side_->send_line("stop 0 0");
+  is_stopping_ = true;
+}
+
+void Peer::senders_stop() {
+  for (Channel& channel : channels_)
+    if (channel.sender) channel.sender->stop_soon();
 }
 
 void Peer::finish() {

@@ -29,6 +29,8 @@ class Peer {
 
   // Called once when all memory checks are done and both ends still hold their queue pairs.
   void on_inspect(std::function<void()> inspect) { inspect_ = std::move(inspect); }
+  // No more messages, at either end, than what is on the way; then the checks of the end.
+  void stop();
   // One bounded pass; whether anything happened.
   bool step();
   bool is_done() const { return phase_ == Phase::kDone; }
@@ -76,6 +78,7 @@ class Peer {
   void phase_advance();
   void stall_check();
   void stall_judge(uint32_t qp, uint64_t consumed_by_peer);
+  void senders_stop();
   void finish();
   void fail();
 
@@ -99,6 +102,7 @@ class Peer {
   uint32_t next_qp_ = 0;  // round robin of sending
   bool is_ready_ = false, is_done_sent_ = false, is_peer_done_ = false, is_peer_final_ = false;
   bool is_where_sent_ = false;
+  bool is_stopping_ = false;
   int peer_abort_code_ = 0;
   uint64_t started_ns_ = 0, next_send_ns_ = 0, quiet_until_ns_ = 0, fail_until_ns_ = 0;
   uint64_t last_progress_ns_ = 0, last_progress_ = 0, longest_gap_ns_ = 0;

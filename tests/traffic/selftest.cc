@@ -160,6 +160,7 @@ std::vector<Traffic> clean_runs() {
     traffic.signal_every = 1;
     traffic.messages = 0;
     traffic.duration_ms = 5;
+    traffic.bidirectional = true;
     runs.push_back(traffic);
   }
   return runs;

@@ -24,8 +24,9 @@ class Sender {
   void credit(uint64_t upto) {
     if (upto > credit_) credit_ = upto;
   }
+  // One more message, which is signaled, so that everything before it completes.
   void stop_soon() {
-    if (next_ + 1 < total_) total_ = next_ + 1;
+    if (total_ == UINT64_MAX) total_ = next_ + 1;
   }
 
   bool may_post() const {
