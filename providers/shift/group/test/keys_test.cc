@@ -1,0 +1,84 @@
+// Which key of the backup stands for which of the application's.
+#include "group/keys.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "group/test/fake.h"
+
+namespace shift::group {
+namespace {
+
+using Backup = MemoryRegion::Backup;
+
+class Keys : public ::testing::Test {
+ protected:
+  bool translate(std::vector<ibv_sge>& sges) {
+    return translate_local(world_.context, sges.data(), static_cast<int>(sges.size()), soon());
+  }
+  World world_;
+};
+
+TEST_F(Keys, LocalKeysAreReplacedInPlace) {
+  world_.make_region(0x30, 0x40);
+  std::vector<ibv_sge> sges{{1, 10, kLkey}, {2, 20, 0x30}, {3, 30, kLkey}};
+  ASSERT_TRUE(translate(sges));
+  EXPECT_EQ(sges[0].lkey, kBackupLkey);
+  EXPECT_EQ(sges[1].lkey, 0x1030u);
+  EXPECT_EQ(sges[2].lkey, kBackupLkey);
+  EXPECT_EQ(sges[1].addr, 2u);
+  EXPECT_EQ(sges[1].length, 20u);
+}
+
+TEST_F(Keys, AnUnknownOrUnregistrableKeyIsMissing) {
+  world_.make_region(0x30, 0x40, Backup::kFailed);
+  for (uint32_t lkey : {0x30u, 0xbadu}) {
+    std::vector<ibv_sge> sges{{1, 10, lkey}};
+    EXPECT_FALSE(translate(sges)) << lkey;
+    uint32_t out;
+    EXPECT_EQ(local_key(world_.context, lkey, &out), KeyState::kMissing);
+  }
+}
+
+TEST_F(Keys, AnEmptyElementNeedsNone) {
+  std::vector<ibv_sge> sges{{0, 0, 0xbad}};
+  EXPECT_TRUE(translate(sges));
+}
+
+TEST_F(Keys, ARegistrationUnderWayIsWaitedForUntilTheDeadline) {
+  MemoryRegion* region = world_.make_region(0x30, 0x40, Backup::kQueued);
+  std::vector<ibv_sge> sges{{1, 10, 0x30}};
+  EXPECT_FALSE(translate_local(world_.context, sges.data(), 1, std::chrono::steady_clock::now()));
+  EXPECT_EQ(sges[0].lkey, 0x30u);
+  std::thread worker([&] {
+    std::lock_guard lock(world_.context.mutex);
+    region->backup = Backup::kReady;
+    world_.context.changed.notify_all();
+  });
+  EXPECT_TRUE(translate(sges));
+  worker.join();
+  EXPECT_EQ(sges[0].lkey, 0x1030u);
+}
+
+// C11: a peer learns the backup key only of what it can name, and only in this QP's domain.
+TEST_F(Keys, ThePeerIsToldByRkeyWithinTheDomain) {
+  uint32_t out = 0;
+  EXPECT_EQ(exported_key(world_.context, &world_.pd, kRkey, &out), KeyState::kReady);
+  EXPECT_EQ(out, kBackupRkey);
+  EXPECT_EQ(exported_key(world_.context, &world_.pd, kLkey, &out), KeyState::kMissing);
+  ProtectionDomain other;
+  EXPECT_EQ(exported_key(world_.context, &other, kRkey, &out), KeyState::kMissing);
+}
+
+TEST_F(Keys, ThePeerLearnsHowARegistrationStands) {
+  world_.make_region(0x30, 0x40, Backup::kRunning);
+  world_.make_region(0x31, 0x41, Backup::kFailed);
+  uint32_t out = 0;
+  EXPECT_EQ(exported_key(world_.context, &world_.pd, 0x40, &out), KeyState::kPending);
+  EXPECT_EQ(exported_key(world_.context, &world_.pd, 0x41, &out), KeyState::kMissing);
+  EXPECT_EQ(out, 0u);
+}
+
+}  // namespace
+}  // namespace shift::group
