@@ -424,12 +424,19 @@ void Coordinator::on_key_reply(Channel* channel, const wire::KeyReply& message) 
   control_.timer_cancel(std::exchange(binding->key_deadline, 0));
   binding->query_pending = false;
   if (group.state != State::kOnBackup) return feed(*binding, Event::kKeysReady);
+  pump(*binding);
+}
+
+// Posts what waited for a key.
+void Coordinator::pump(Binding& binding) {
+  Group& group = *binding.group;
+  if (group.state != State::kOnBackup) return;
   int error;
   {
     std::lock_guard lock(group.send.mutex);
     error = group::pump_backup(group);
   }
-  if (error != 0) feed(*binding, Event::kReplayRefused, "the backup refused a request");
+  if (error != 0) feed(binding, Event::kReplayRefused, "the backup refused a request");
 }
 
 // The key is as unknown there as it would be to the default NIC: the application's error.

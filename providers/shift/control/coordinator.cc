@@ -62,8 +62,10 @@ void Coordinator::keys_wanted(Group* group) {
   control_.call_soon([this, serial = group->serial] {
     Binding* binding = find(serial);
     if (binding == nullptr || binding->query_pending) return;
-    query_keys(*binding);
-    if (!binding->query_pending || binding->key_deadline != 0) return;
+    // An answer that was asked for in advance may have come between the post that missed the key
+    // and this task: nothing is missing then, and no further answer will set the queue going.
+    if (!query_keys(*binding)) return pump(*binding);
+    if (binding->key_deadline != 0) return;
     // Nothing waits for ever (C6), though no switch is under way whose deadline would bound it.
     binding->key_deadline =
         control_.timer_start(milliseconds(config().exchange_ms), [this, serial] {

@@ -85,6 +85,7 @@ class Coordinator final : public Delegate, public group::FaultSink {
   void fences_run();
   void request_keys(Binding& binding, std::deque<fsm::Event>* follow_up);
   bool query_keys(Binding& binding);
+  void pump(Binding& binding);
   void replay(Binding& binding, std::deque<fsm::Event>* follow_up);
   void give_up(Binding& binding);
   void spread(Binding& origin);
