@@ -26,7 +26,7 @@ PLANTS = {
     "keys_untranslated": ("masked", "link-down", "mixed", ANY),
     "lose_completion": ("masked", "drop-acks", "send_imm", WRONG),
 }
-ATTEMPTS = 5
+ATTEMPTS = 8
 
 
 def cell_for(bug, attempt):
