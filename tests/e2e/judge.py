@@ -12,6 +12,8 @@ ALWAYS_SHIFT = {"masked", "late_packets", "heal", "clean", "idle_backup", "secon
                 "both_nics", "early_fault", "atomic"}
 MUST_PASS = {"masked", "late_packets", "heal", "clean", "idle_backup", "peer_stock", "disabled"}
 MUST_FAIL = {"second_fault", "both_nics", "peer_stock_fault", "disabled_fault", "stock_fault"}
+# Nothing protects these QPs.
+ON_STOCK = {"peer_stock_fault", "disabled_fault", "stock_fault"}
 HEALS = {"link-down": "link-up", "kill": "revive"}
 # Seconds for all QPs to move (C7).
 SWITCH_BOUND = 10.0
@@ -136,7 +138,9 @@ def judge(fabric, cell, result, fault_time):
     say = result.problems.append
     if 1 in codes:
         say("violation")
-    if None in codes or 3 in codes:
+    # A dead NIC gives no completions: on the stock stack a program that waits for one hangs.
+    stock_silence = cell.kind in ON_STOCK and cell.fault == "kill"
+    if None in codes or (3 in codes and not stock_silence):
         say("hang")
     for name, code in zip(("client", "server"), codes):
         if code is not None and code not in (0, 1, 2, 3):
@@ -164,6 +168,10 @@ def judge(fabric, cell, result, fault_time):
 
 def run_cell(build, cell, directory, env=None):
     os.makedirs(directory, exist_ok=True)
+    if cell.kind == "idle_backup":
+        # The default stays good here. With the shortened timeout a host that gets no processor for
+        # 70 ms looks dead, and the backup, which is, would be turned to.
+        env = dict(env or {}, SHIFT_RC_TIMEOUT_MAX="16")
     result = Result(cell)
     begun = time.monotonic()
     with Fabric(build, directory) as fabric:
