@@ -46,12 +46,20 @@ tests() {
   (cd "$directory" && ctest --output-on-failure --timeout 1200 "$@")
 }
 
+# Strangers' programs leak, which is not ours to report. Left out: what looks at the shipped library's
+# symbols, at a program's whole environment and error output, or at costs; a sanitizer changes those.
+asan_tests() {
+  local left_out='^(front_symbols|front_programs|shift_run|bench_smoke)$'
+  echo "left out under sanitizers: $left_out"
+  tests build/asan -L unit && ASAN_OPTIONS=detect_leaks=0 tests build/asan -LE unit -E "$left_out"
+}
+
 # shellcheck disable=SC2086
 step packages packages_install $packages_build $packages_run $packages_check || exit 1
 step format format
 step "release build" build_preset release build && step "release tests" tests build
 if [ "$quick" = no ]; then
-  step "asan build" build_preset asan build/asan && step "asan tests" tests build/asan
+  step "asan build" build_preset asan build/asan && step "asan tests" asan_tests
 fi
 [ "$tidy" = yes ] && step clang-tidy tidy
 

@@ -72,6 +72,7 @@ struct ResponseJob {
   uint32_t msn;
   bool atomic;
   uint64_t original;
+  bool again = false;  // answers a repeated request
 };
 
 struct AtomicRecord {

@@ -156,6 +156,14 @@ bool resources_left(const Qp& qp) {
   return qp.responder.jobs.size() < qp.attr.max_dest_rd_atomic;
 }
 
+// For a new request. A requester that sends one has its answers already, perhaps late ones that
+// crossed its repetition: answers to repetitions give way, and are asked for again if need be.
+bool resources_for_new(Qp& qp) {
+  auto& jobs = qp.responder.jobs;
+  while (!resources_left(qp) && !jobs.empty() && jobs.front().again) jobs.pop_front();
+  return resources_left(qp);
+}
+
 uint32_t response_packets(const Qp& qp, uint32_t length) {
   return length == 0 ? 1 : (length + qp.mtu - 1) / qp.mtu;
 }
@@ -191,7 +199,7 @@ void read_execute(Qp& qp, const Packet& packet) {
     request_refuse(qp, kNakRemoteAccess, IBV_EVENT_QP_ACCESS_ERR);
     return;
   }
-  if (!resources_left(qp) || packet.dma_length > kMaxMessage) {
+  if (!resources_for_new(qp) || packet.dma_length > kMaxMessage) {
     request_refuse(qp, kNakInvalidRequest, IBV_EVENT_QP_REQ_ERR);
     return;
   }
@@ -209,7 +217,7 @@ void atomic_execute(Qp& qp, const Packet& packet) {
     request_refuse(qp, kNakRemoteAccess, IBV_EVENT_QP_ACCESS_ERR);
     return;
   }
-  if (!resources_left(qp) || reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) != 0) {
+  if (!resources_for_new(qp) || reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) != 0) {
     request_refuse(qp, kNakInvalidRequest, IBV_EVENT_QP_REQ_ERR);
     return;
   }
@@ -250,7 +258,9 @@ void duplicate_answer(Qp& qp, const Packet& packet) {
   if (atomic) {
     const auto same = [&](const AtomicRecord& record) { return record.psn == packet.psn; };
     const auto found = std::find_if(r.atomics.begin(), r.atomics.end(), same);
-    if (found != r.atomics.end()) atomic_queue(qp, *found);
+    if (found == r.atomics.end()) return;
+    atomic_queue(qp, *found);
+    r.jobs.back().again = true;
     return;
   }
   const uint32_t end = psn_add(packet.psn, response_packets(qp, packet.dma_length));
@@ -261,6 +271,7 @@ void duplicate_answer(Qp& qp, const Packet& packet) {
     return;
   }
   read_queue(qp, packet, r.msn);
+  r.jobs.back().again = true;
 }
 
 // Writes and sends one packet without payload. False: the way is full.

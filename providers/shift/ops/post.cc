@@ -100,8 +100,9 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
     const int first = i;
     do {
       i++;
-    } while (i < got && wc[i].qp_num == qpn && (wc[i].opcode & IBV_WC_RECV) == direction &&
-             wc[i].status == IBV_WC_SUCCESS);
+      // The status first: the opcode of a failed completion is not valid.
+    } while (i < got && wc[i].status == IBV_WC_SUCCESS && wc[i].qp_num == qpn &&
+             (wc[i].opcode & IBV_WC_RECV) == direction);
     Counters* counters = qpn == q->last_qpn ? q->last_counters : find_counters(q, qpn);
     counters->done[direction / IBV_WC_RECV] += static_cast<uint64_t>(i - first);
   }
