@@ -30,8 +30,8 @@ step() {
 
 # All but assembler, which clang-format does not know.
 sources() {
-  find emulator providers libibverbs librdmacm tools tests bench kernel-headers \
-    \( -name '*.cc' -o -name '*.h' -o -name '*.c' \) 2>/dev/null | grep -v /trampoline.h | sort
+  find . -path ./build -prune -o \( -name '*.cc' -o -name '*.h' -o -name '*.c' \) -print |
+    grep -v /trampoline.h | sort
 }
 
 format() { sources | xargs clang-format --dry-run --Werror; }
