@@ -12,20 +12,25 @@
 namespace shift::fsm {
 
 enum class State : uint8_t {
-  // No peer or no backup yet: the application has the stock behaviour. Ended by kBound.
+  // No peer or no second path yet: the application has the stock behaviour. Ended by kBound.
   kUnbound,
-  // Traffic on the default path; both ends hold a connected backup QP. Ended by a fault.
-  kArmed,
-  // Posting stopped; the old QP is in ERR and its completions are being drained.
+  // Traffic on one path, faults are masked. Ended by a fault or by a better path.
+  kActive,
+  // Leader: posting stopped, what is under way completes, so that the way back replays nothing.
+  kDraining,
+  // Follower: the same, because the leader asked.
+  kHeld,
+  // Posting stopped; the path we are committed to is in ERR and its completions are being drained.
   kFencing,
-  // As kFencing; the peer has already sent its progress for this epoch.
-  kFencingPeerReady,
-  // Old path fenced, receives stand on the backup, our progress is sent; the peer's is awaited.
+  // Follower, as kFencing; the leader has already named the target and told its counter.
+  kFencingTargeted,
+  // Fenced and committed to nothing. Leader: looks for a ready path. Follower: waits for the
+  // leader's Progress.
+  kSeeking,
+  // Leader: committed to the target, our Progress is sent; the follower's is awaited.
   kExchanging,
-  // Both ends fenced; the keys that the replay needs are being asked for.
+  // Both ends are fenced and committed to the target; the keys of the replay are being asked for.
   kResuming,
-  // Traffic on the backup path.
-  kOnBackup,
   // The application has been given the original error (C6). Ended by destroy or reset.
   kFailed,
   // The application destroyed, reset or broke the QP itself; nothing of it is masked any more.
@@ -34,47 +39,70 @@ enum class State : uint8_t {
 };
 
 enum class Event : uint8_t {
-  kBound,                // both backup QPs are connected to each other
-  kLocalFault,           // error completion, failing post, port or device event on the default path
-  kAppError,             // an error that is the application's own doing; it is never masked
-  kAppClosed,            // destroy, reset or ERR by the application
-  kPeerSwitchNext,       // the peer left the path of our epoch
-  kPeerSwitchCurrent,    // the peer left the same path as we did: crossing detections
-  kPeerProgressNext,     // the peer's progress overtook its switch message
-  kPeerProgressCurrent,  // the peer is fenced and counted
+  kBound,      // a second path is ready
+  kAppError,   // an error that is the application's own doing; it is never masked
+  kAppClosed,  // destroy, reset or ERR by the application
+
+  kPathFault,       // error completion, failing post, port or device event on the committed path
+  kBetterPath,      // leader: a better path than the current one has been ready for long enough
+  kPathReady,       // leader: there is a path to go on with
+  kTargetUnusable,  // follower: the path that the leader named does not work here
+
+  kDrained,       // nothing of ours is under way (leader: and nothing of the follower's)
+  kDrainTimeout,  // that took too long
+
+  kFenceDone,      // QP in ERR and drained, or its device is dead and its CQs are empty
+  kFenceFailed,    // that could not be proven in time
+  kKeysReady,      // every key of the replay is known
+  kReplayRefused,  // something must not or cannot be replayed (C5, unknown key)
+  kDeadline,       // the way to another path took longer than its bound
+
+  kPeerDrain,            // the leader wants to go back to a better path
+  kPeerDrainCancel,      // and has given it up
+  kPeerSwitchNext,       // the peer is in an epoch ahead of ours: it left the path
+  kPeerSwitchCurrent,    // it left the same path as we did: crossing detections
+  kTargetNext,           // follower: the leader's Progress overtook its Switch
+  kTargetCurrent,        // follower: the leader is fenced, counted, and names the target
+  kPeerProgressCurrent,  // leader: the follower is fenced, counted and committed to our target
   kPeerMessageStale,     // any message of an older epoch, or of one that cannot exist
   kPeerRefused,          // the peer cannot move this QP in the current epoch
   kPeerClosed,           // the peer's application destroyed or reset its QP
   kChannelLost,          // no connection to the peer is left
-  kFenceDone,            // old QP in ERR and drained, or its device is dead and its CQs are empty
-  kFenceFailed,          // that could not be proven in time
-  kKeysReady,            // every key of the replay is known
-  kReplayRefused,        // something must not or cannot be replayed (C5, unknown key)
-  kBackupFault,          // the backup path failed
-  kDeadline,             // the switch took longer than its bound
   kCount,
 };
 
 enum class Action : uint8_t {
   kNone,
-  kEnterEpoch,   // epoch + 1: everything older is stale from here on (C8)
-  kStopPosting,  // park sends and receives in the journal
+  kUnprotect,  // errors of the current path are the application's to see again
+
+  kPark,         // stop posting: sends and receives wait in the journal
+  kUnpark,       // post what was parked on the current path and let the application post there
+  kWatchDrain,   // answers kDrained or kDrainTimeout
+  kLeaveDrain,   // stop watching
+  kSendDrain,    // leader: ask the follower to park and drain
+  kSendDrained,  // follower: drained
+  kSendDrainCancel,
+
+  kEnterEpoch,   // the peer's epoch if it is ahead, else ours + 1; everything older is stale (C8)
   kSendSwitch,   // tell the peer
-  kStartFence,   // default QP to ERR, drain; answers kFenceDone or kFenceFailed
-  kArmDeadline,  // answers kDeadline
+  kStartFence,   // park; committed QP to ERR, drain; answers kFenceDone or kFenceFailed
+  kArmDeadline,  // answers kDeadline; one that runs already goes on
   kCancelDeadline,
-  kKeepProgress,    // remember the peer's counter
-  kRepostReceives,  // receives that were not consumed, on the backup QP
-  kSendProgress,    // our counter; the peer may replay once it has this
-  kRequestKeys,     // answers kKeysReady or kReplayRefused
-  kReplay,          // complete what was executed, post the rest on the backup, then resume posting
-  kFail,            // original error, then flushes, to the application
+  kSeekPath,      // leader: answers kPathReady, now or later; follower: nothing
+  kKeepProgress,  // remember the peer's counter and the target
+  kCommit,  // receives that were not consumed, on the target; answers kTargetUnusable if need be
+  kSendProgress,  // our counter and the target; the peer may replay once it has this
+  kRequestKeys,   // answers kKeysReady or kReplayRefused
+  kReplay,        // complete what was executed, post the rest on the target, then resume posting
+
+  kFail,  // original error, then flushes, to the application
   kSendRefuse,
   kSendClose,
   kRebind,  // look for the peer again in the background
+  kCount,
 };
 
-inline constexpr size_t kMaxActions = 6;
+inline constexpr size_t kMaxActions = 7;
 
 enum class Kind : uint8_t { kEmpty, kTransition, kIgnore, kImpossible };
 
@@ -92,11 +120,14 @@ const char* to_string(State);
 const char* to_string(Event);
 const char* to_string(Action);
 
-// How a message's epoch relates to ours, with wrap-around (RFC 1982 style comparison).
+// How a message's epoch relates to ours, with wrap-around (RFC 1982 style comparison). Ahead is
+// ahead, by however much: an end may have seen two faults while the other heard of none.
 enum class EpochIs : uint8_t { kStale, kCurrent, kNext };
 constexpr EpochIs compare_epoch(uint32_t message, uint32_t own) {
+  // An honest peer is ahead by the faults of one outage. More is a lie, or a copy from long ago.
+  constexpr uint32_t kAheadMax = 1u << 16;
   const uint32_t ahead = message - own;
-  return ahead == 0 ? EpochIs::kCurrent : ahead == 1 ? EpochIs::kNext : EpochIs::kStale;
+  return ahead == 0 ? EpochIs::kCurrent : ahead <= kAheadMax ? EpochIs::kNext : EpochIs::kStale;
 }
 
 }  // namespace shift::fsm
