@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "control/connection.h"
+#include "control/network.h"
 #include "control/reactor.h"
 #include "control/rendezvous.h"
 #include "wire/messages.h"
 
 namespace shift::control {
 
-class Channel {
+class Channel final : public PeerChannel {
  public:
   // What a channel tells the network it belongs to.
   class Host {
@@ -34,24 +35,24 @@ class Channel {
 
   Channel(Reactor& reactor, Rendezvous& rendezvous, Host& host, const wire::Instance& peer,
           std::chrono::milliseconds grace);
-  ~Channel();
+  ~Channel() override;
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
   const wire::Instance& peer() const noexcept { return peer_; }
   // The channel to this very process (both QPs are ours): no sockets, messages go round the loop.
-  bool is_self() const noexcept { return self_; }
+  bool is_self() const noexcept override { return self_; }
   size_t live_connections() const noexcept { return connections_.size(); }
 
   // Queues the message on every live connection and returns on how many. The peer sees duplicates,
   // and order holds per connection only: receivers go by epoch and seq. 0 means nothing was sent;
   // whoever needs an answer repeats from Delegate::on_connection_up or by timer. What is sent in
   // one turn of the reactor leaves in one write.
-  size_t send(const wire::Message& message);
+  size_t send(const wire::Message& message) override;
 
   // Keeps one more connection to the same process open over the given addresses (network byte
   // order), and reopens it with growing pauses when it is lost. Known paths are left alone.
-  void add_path(uint32_t local_ip_be, uint32_t remote_ip_be);
+  void add_path(uint32_t local_ip_be, uint32_t remote_ip_be) override;
   // Retries every lost path now: a link came back.
   void retry_paths();
 

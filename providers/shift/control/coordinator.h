@@ -1,6 +1,9 @@
-// Runs the failure state machine of every group of this process on the control thread: turns
+// Runs the failure state machine of every group of this process on the control loop: turns
 // completions, device events, timers and peers' messages into fsm events, and the table's actions
 // into steps of group/ and messages. feed() is the only place where a state is assigned.
+//
+// coordinator.cc runs the machine, actions.cc the table's actions, connecting.cc makes paths ready,
+// binding.cc finds peers, messages.cc takes in what they say, watch.cc what devices say.
 #pragma once
 
 #include <chrono>
@@ -10,52 +13,102 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
-#include "control/peer_net.h"
-#include "control/reactor.h"
+#include "control/loop.h"
+#include "control/network.h"
+#include "control/path_book.h"
 #include "fsm/fsm.h"
-#include "group/backup.h"
+#include "group/member.h"
 #include "group/objects.h"
+#include "group/path_switch.h"
 
 namespace shift::control {
 
-// What the coordinator knows of one group beside its state. Control thread only.
+using Time = Loop::Clock::time_point;
+
+// What the coordinator knows of one group beside its state. Control loop only.
 struct Binding {
   group::Group* group = nullptr;
   uint64_t serial = 0;
-  Channel* channel = nullptr;
+  bool is_self = false;  // the QP is connected to itself
+  PeerChannel* channel = nullptr;
   bool looking = false;  // find_peer is under way
-  Reactor::TimerId look_again = 0;
+  Loop::TimerId look_again = 0;
+  bool peer_proven = false;    // it has shown that it owns the other QP
+  uint32_t members_heard = 0;  // sequence of the peer's newest Members
+  bool over = false;           // the peer closed, or cannot be moved: no more paths
 
-  // Backup QPs: ours made, the peer's known, ours connected, the peer's connected.
-  group::BackupAddress own, peer;
-  bool own_made = false, peer_known = false, connecting = false, own_connected = false,
-       peer_connected = false;
+  // The QP of one member. It has at most one connection, made by the worker.
+  struct MemberQp {
+    bool made = false;
+    bool busy = false;       // a job of the worker is under way
+    bool connected = false;  // for `generation` of `path`
+    PathName path;
+    uint32_t generation = 0;
+    wire::QpAddress address;           // as told to the peer for that connection
+    std::optional<wire::Offer> later;  // arrived while busy
+  };
+  group::PerMember<MemberQp> qps;
 
-  // The switch under way.
-  Reactor::TimerId deadline = 0;
-  Reactor::Clock::time_point detected, fenced, give_up;
+  // Leader.
+  PathBook book;
+  struct Attempt {
+    enum class Stage : uint8_t { kOffered, kConnecting, kProbing, kAsked } stage = Stage::kOffered;
+    PathName path;
+    uint32_t generation = 0;
+    Loop::TimerId timeout = 0;
+  };
+  std::optional<Attempt> attempt;
+  uint32_t next_generation = 1;
+  Loop::TimerId tend_again = 0, better_again = 0;
+  int drain_failures = 0;
+  // Follower: the probe that the leader asked for.
+  std::optional<wire::Ready> asked;
+  Loop::TimerId probe_poll = 0;
+  Time probe_deadline{};
+
+  // The target of the round, and of the traffic after it.
+  PathName target;
+  uint32_t target_generation = 0;
+  // The peer's Progress that is being handled.
+  std::optional<wire::Progress> heard;
+
+  // The round under way.
+  Loop::TimerId deadline = 0;
+  Time detected, fenced, give_up;
+  bool by_fault = false;         // other groups of the path follow
+  std::optional<PathName> left;  // the path that the first round since left
   const char* cause = "";
   wire::RefuseReason refuse_reason = wire::RefuseReason::kUnknown;
-  // Epoch of the peer's message that is being handled: a refusal answers that one, which may be
-  // ahead of ours.
+  // Epoch of the peer's message that is being handled: a refusal answers that one, and a new round
+  // takes that one.
   std::optional<uint32_t> answered_epoch;
   uint32_t query_id = 0;
-  bool query_pending = false;         // something waits for the answer
-  Reactor::TimerId key_deadline = 0;  // for keys wanted after the switch
-  uint64_t sent_progress = 0;         // what a repeated Progress must say again
+  bool query_pending = false;          // something waits for the answer
+  Loop::TimerId key_deadline = 0;      // for keys wanted after the switch
+  std::optional<wire::Progress> told;  // what a repeated Progress must say again
+
+  // The way back.
+  uint32_t drain_attempt = 0;    // leader: counts; follower: the one asked for last
+  uint32_t drain_cancelled = 0;  // follower: the newest one called off
+  bool own_drained = false, peer_drained = false;
+  Loop::TimerId drain_poll = 0;
+  Time drain_give_up{};
 };
 
 class Coordinator final : public Delegate, public group::FaultSink {
  public:
-  Coordinator(Reactor& control, Reactor& worker);
+  Coordinator(Loop& control, Loop& worker);
   ~Coordinator() override;
+  // Before anything else.
+  void network_set(std::unique_ptr<PeerNetwork> network) { net_ = std::move(network); }
 
   // ---- from any thread, about objects that live at least until the matching *_forget returns
 
-  // A context with a backup was opened: serve its addresses, watch its events.
+  // A context with further members was opened: serve its addresses, watch its events.
   void context_add(group::Context* context);
   void context_forget(group::Context* context);
   // Destroys the CQ's real twins; errno.
@@ -67,79 +120,141 @@ class Coordinator final : public Delegate, public group::FaultSink {
   // The application moves it to ERR or RESET, or destroys it: nothing is masked any more. Waits.
   void group_forget(group::Group* group);
 
-  void fault(group::Group* group, fsm::Event event, const char* cause) override;
+  void fault(group::Group* group, fsm::Event event, int member, const char* cause) override;
   void keys_wanted(group::Group* group) override;
 
- private:
-  // Delegate (control thread)
-  bool knows_qp(const wire::QpName& name) override;
-  void on_message(Channel* channel, const wire::Message& message) override;
-  void on_connection_up(Channel* channel, bool first) override;
-  void on_channel_down(Channel* channel) override;
+  // What a device said (watch.cc reads it from the descriptors; tests and simulations tell).
+  void device_event(group::Context* context, int member, const ibv_async_event& event);
 
-  // coordinator.cc: the machine
+ private:
+  // Delegate
+  bool knows_qp(const wire::QpName& name) override;
+  void on_message(PeerChannel* channel, const wire::Message& message) override;
+  void on_connection_up(PeerChannel* channel, bool first) override;
+  void on_channel_down(PeerChannel* channel) override;
+
+  // coordinator.cc
   void feed(Binding& binding, fsm::Event event, const char* cause = "");
   // The same for a message of the peer's.
   void feed_answer(Binding& binding, uint32_t epoch, fsm::Event event, const char* cause = "");
-  void run(Binding& binding, fsm::Action action, std::deque<fsm::Event>* follow_up);
-  void fences_run();
-  void request_keys(Binding& binding, std::deque<fsm::Event>* follow_up);
-  bool query_keys(Binding& binding);
-  void pump(Binding& binding);
-  void replay(Binding& binding, std::deque<fsm::Event>* follow_up);
-  void give_up(Binding& binding);
-  void spread(Binding& origin);
   Binding* find(uint64_t serial);
+  // A timer about a binding that may be gone when it comes.
+  template <typename Then>
+  Loop::TimerId later(const Binding& binding, std::chrono::nanoseconds pause, Then then) {
+    return control_.timer_start(pause, [this, serial = binding.serial, then] {
+      if (Binding* found = find(serial)) then(*found);
+    });
+  }
+  // Has the worker do `job` for the group and `then(binding, result)` here. A group outlives its
+  // jobs, for destroying it waits for the worker; its binding may not.
+  template <typename Job, typename Then>
+  void at_worker(const Binding& binding, Job job, Then then) {
+    worker_.call_soon([this, serial = binding.serial, group = binding.group, job, then] {
+      const auto result = job(*group);
+      control_.call_soon([this, serial, then, result] {
+        if (Binding* found = find(serial)) then(*found, result);
+      });
+    });
+  }
+  void pump(Binding& binding);
 
-  // binding.cc: peers and backups
+  // actions.cc. False: the rest of the cell's actions are not run; an event tells why.
+  using Events = std::deque<fsm::Event>;
+  bool run(Binding& binding, fsm::Action action, Events* follow_up);
+  void enter_epoch(Binding& binding);
+  void fences_run();
+  void fences_step();
+  void fence_finished(Binding& binding, group::Fence::Result result);
+  void fence_forget(const group::Group* group);
+  bool commit(Binding& binding, Events* follow_up);
+  void request_keys(Binding& binding, Events* follow_up);
+  bool query_keys(Binding& binding);
+  void replay(Binding& binding, Events* follow_up);
+  void give_up(Binding& binding);
+  void unprotect(Binding& binding, Events* follow_up);
+  void spread(Binding& origin);
+  void watch_drain(Binding& binding);
+  void send_switch(Binding& binding);
+  void send_drain(Binding& binding, wire::Drain::Kind kind);
+  void refuse(PeerChannel* channel, const wire::QpName& from, const wire::QpName& to,
+              uint32_t epoch, wire::RefuseReason reason);
+
+  // connecting.cc
+  void members_make(Binding& binding);
+  void channel_widen(Binding& binding, const wire::Gid& own, const wire::Gid& peer);
+  // Leader: goes on with whatever the paths need now.
+  void tend(Binding& binding);
+  void attempt_start(Binding& binding, PathName path);
+  void attempt_accepted(Binding& binding, const wire::Accept& message);
+  void attempt_connected(Binding& binding, uint32_t generation, int error);
+  void attempt_end(Binding& binding, bool ready);
+  void probe_post(Binding& binding, int member);
+  void probe_check(Binding& binding);
+  void binding_guard(Binding& binding);
+  void better_check(Binding& binding);
+  Link& link_of(const Binding& binding, PathName path);
+  void offer_take(Binding& binding, const wire::Offer& offer);
+  void offer_connected(Binding& binding, const wire::Offer& offer, int error);
+  void offer_answer(Binding& binding, const wire::Offer& offer, uint8_t status);
+  void members_up_changed(group::Context* context);
+  uint8_t members_up(const group::Context* context) const;
+
+  // binding.cc
   void look_for_peer(Binding& binding);
   void look_later(Binding& binding, std::chrono::milliseconds pause);
-  void make_backup(Binding& binding);
   void send_bind(Binding& binding);
-  void connect_backup(Binding& binding);
-  void check_bound(Binding& binding);
   bool proof_fits(const Binding& binding, const wire::Bind& bind);
-  Binding* addressee(Channel* channel, const wire::QpName& from, const wire::QpName& to);
+  Binding* addressee(PeerChannel* channel, const wire::QpName& from, const wire::QpName& to);
+  void repeat(Binding& binding);
 
-  void on_bind(Channel* channel, const wire::Bind& message);
-  void on_bind_ack(Channel* channel, const wire::BindAck& message);
-  void on_switch(Channel* channel, const wire::Switch& message);
-  void on_progress(Channel* channel, const wire::Progress& message);
-  void on_key_query(Channel* channel, const wire::KeyQuery& message);
-  void on_key_reply(Channel* channel, const wire::KeyReply& message);
+  // messages.cc
+  friend struct MessageVisitor;
+  void on(PeerChannel* channel, const wire::Bind& message);
+  void on(PeerChannel* channel, const wire::Offer& message);
+  void on(PeerChannel* channel, const wire::Accept& message);
+  void on(PeerChannel* channel, const wire::Ready& message);
+  void on(PeerChannel* channel, const wire::Members& message);
+  void on(PeerChannel* channel, const wire::Drain& message);
+  void on(PeerChannel* channel, const wire::Switch& message);
+  void on(PeerChannel* channel, const wire::Progress& message);
+  void on(PeerChannel* channel, const wire::KeyQuery& message);
+  void on(PeerChannel* channel, const wire::KeyReply& message);
+  void on(PeerChannel* channel, const wire::Refuse& message);
+  void on(PeerChannel* channel, const wire::Close& message);
+  void on(PeerChannel* channel, const wire::Hello&) {}
+  void on(PeerChannel* channel, const wire::HelloReply&) {}
   void key_denied(Binding& binding);
-  void on_refuse(Channel* channel, const wire::Refuse& message);
-  void on_close(Channel* channel, const wire::Close& message);
-  void refuse(Channel* channel, const wire::QpName& from, const wire::QpName& to, uint32_t epoch,
-              wire::RefuseReason reason);
 
   // watch.cc: device events and CQs nobody polls
   void async_readable(group::Context* context, int member);
   void forward(group::Context* context, const ibv_async_event& event);
-  void member_lost(group::Context* context, int member, bool for_good, const char* cause);
+  void member_lost(group::Context* context, int member, const char* cause);
+  void gids_changed(group::Context* context, int member);
   void watch_readable(group::Context* context, int member);
   void watch_arm(Binding& binding);
 
-  Reactor& control_;
-  Reactor& worker_;
-  std::unique_ptr<PeerNet> net_;
+  Loop& control_;
+  Loop& worker_;
+  std::unique_ptr<PeerNetwork> net_;
 
   std::unordered_map<uint64_t, std::unique_ptr<Binding>> bindings_;  // by serial
   std::map<wire::QpName, Binding*> by_name_;                         // by the local QP
   std::vector<group::Context*> contexts_;
+  std::unordered_map<const group::Context*, uint8_t> up_;  // bit per member
+  std::map<std::tuple<const group::Context*, wire::Gid, PathName>, Link> links_;
   std::vector<uint64_t> fences_due_;
   bool fences_scheduled_ = false;
-  std::unordered_map<group::CompletionQueue*, Reactor::TimerId> rearm_;
+  // One batch of groups whose paths are being shut.
+  struct RunningFence {
+    group::Fence fence;
+    std::vector<uint64_t> serials;
+    Time begun;
+  };
+  std::vector<std::unique_ptr<RunningFence>> fences_;
+  bool fences_polling_ = false;
+  std::unordered_map<group::CompletionQueue*, Loop::TimerId> rearm_;
   uint32_t next_query_ = 1;
+  uint32_t members_sequence_ = 0;
 };
-
-// The two threads and their coordinator, started with the first protected context of the process
-// and never ended: the process's exit ends them. Null when they cannot run.
-struct Runtime {
-  Reactor control;
-  Reactor worker;
-  std::unique_ptr<Coordinator> coordinator;
-};
-Runtime* runtime();
 
 }  // namespace shift::control

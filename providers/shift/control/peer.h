@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <functional>
 
-#include "control/reactor.h"
+#include "control/loop.h"
 #include "wire/names.h"
 
 namespace shift::control {
 
-class Channel;
+class PeerChannel;
 
 enum class FindError : uint8_t {
   kNone = 0,
@@ -27,9 +27,9 @@ struct FindRequest {
   wire::QpName local;
   uint32_t local_sq_psn = 0;  // proofs, see wire::Hello
   uint32_t local_rq_psn = 0;
-  Reactor::Clock::time_point deadline;
+  Loop::Clock::time_point deadline;
 };
 // `channel` is null exactly when there is an error.
-using FindCallback = std::function<void(Channel* channel, FindError error)>;
+using FindCallback = std::function<void(PeerChannel* channel, FindError error)>;
 
 }  // namespace shift::control

@@ -11,6 +11,7 @@
 
 #include "control/channel.h"
 #include "control/find.h"
+#include "control/network.h"
 #include "control/peer.h"
 #include "control/reactor.h"
 #include "control/rendezvous.h"
@@ -18,33 +19,17 @@
 
 namespace shift::control {
 
-// What the owner of the QPs implements. Called on the reactor thread only. It may call PeerNet and
-// Channel from inside, but not destroy the PeerNet.
-class Delegate {
- public:
-  virtual ~Delegate() = default;
-
-  // Is this one of our default QPs? Asked by peers, and on behalf of them by other local processes.
-  virtual bool knows_qp(const wire::QpName& name) = 0;
-  // May this asker talk to us (do its PSNs fit, where they are known already)? Called only when
-  // `hello.want` is ours.
-  virtual bool accepts(const wire::Hello& hello) { return true; }
-
-  // Never a Hello or HelloReply. The channel is valid until its on_channel_down returns.
-  virtual void on_message(Channel* channel, const wire::Message& message) = 0;
-  // A connection joined (`first`: the channel is new): repeat whatever was not answered.
-  virtual void on_connection_up(Channel* channel, bool first) {}
-  // Every connection is lost and none came back during the grace period. The channel is deleted
-  // afterwards. This says nothing about the peer's RDMA traffic.
-  virtual void on_channel_down(Channel* channel) = 0;
-};
-
 struct PeerNetOptions {
   uint16_t port = 9473;
   std::chrono::milliseconds grace{3000};  // from the last connection lost to on_channel_down
 };
 
-class PeerNet : private RendezvousHost, private Finder::Host, private Channel::Host {
+// The Delegate may call PeerNet and channels from inside its functions, but not destroy the
+// PeerNet.
+class PeerNet final : public PeerNetwork,
+                      private RendezvousHost,
+                      private Finder::Host,
+                      private Channel::Host {
  public:
   // `reactor` and `delegate` outlive it. Made, used and destroyed on the reactor thread (or while
   // the reactor does not run).
@@ -57,17 +42,17 @@ class PeerNet : private RendezvousHost, private Finder::Host, private Channel::H
   const wire::Instance& instance() const noexcept { return instance_; }
 
   // This NIC address is ours: peers may look for our QPs there. Twice is once.
-  void add_address(uint32_t ip_be);
+  void add_address(uint32_t ip_be) override;
   void remove_address(uint32_t ip_be);
 
   // The callback runs exactly once, never from inside this call.
-  void find_peer(const FindRequest& request, FindCallback callback);
+  void find_peer(const FindRequest& request, FindCallback callback) override;
 
   // Null when there is none.
   Channel* find_channel(const wire::Instance& peer) noexcept;
   size_t channel_count() const noexcept { return channels_.size(); }
   // A link of ours came back: every channel retries its lost paths.
-  void retry_paths();
+  void retry_paths() override;
 
  private:
   const wire::Instance& own_instance() const override { return instance_; }

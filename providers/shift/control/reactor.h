@@ -16,20 +16,16 @@
 #include <utility>
 #include <vector>
 
+#include "control/loop.h"
 #include "util/unique_fd.h"
 
 namespace shift::control {
 
-class Reactor {
+class Reactor final : public Loop {
  public:
-  using Clock = std::chrono::steady_clock;
-  using Task = std::function<void()>;
-  using FdCallback = std::function<void(uint32_t epoll_events)>;
-  using TimerId = uint64_t;  // 0 is never a timer
-
   Reactor();
   // Stops the thread when it runs. In a fork child only forgets.
-  ~Reactor();
+  ~Reactor() override;
   Reactor(const Reactor&) = delete;
   Reactor& operator=(const Reactor&) = delete;
 
@@ -41,24 +37,23 @@ class Reactor {
 
   // Runs `task` on the thread, in the order of the calls. From any thread, also before start().
   // False when it will never run: after stop(), in a fork child.
-  bool call_soon(Task task) noexcept;
+  bool call_soon(Task task) noexcept override;
   // Runs `task` on the thread and waits for it (directly when already there).
-  bool call_and_wait(const Task& task) noexcept;
+  bool call_and_wait(const Task& task) noexcept override;
 
   // The rest only on the thread, or before start().
 
   // The descriptor stays the caller's: remove it here before closing it. Callbacks may add, modify
   // and remove any descriptor, their own included; a removed one is never called again.
-  [[nodiscard]] bool add_fd(int fd, uint32_t epoll_events, FdCallback callback);
+  [[nodiscard]] bool add_fd(int fd, uint32_t epoll_events, FdCallback callback) override;
   bool modify_fd(int fd, uint32_t epoll_events) noexcept;
-  void remove_fd(int fd) noexcept;
+  void remove_fd(int fd) noexcept override;
 
-  TimerId timer_start(Clock::time_point at, Task task);
-  TimerId timer_start(Clock::duration in, Task task) {
-    return timer_start(Clock::now() + in, std::move(task));
-  }
+  Clock::time_point now() const noexcept override { return Clock::now(); }
+  using Loop::timer_start;
+  TimerId timer_start(Clock::time_point at, Task task) override;
   // Harmless with 0, with a timer that has fired, and from inside a timer's own task.
-  void timer_cancel(TimerId id) noexcept;
+  void timer_cancel(TimerId id) noexcept override;
 
  private:
   struct Watch {

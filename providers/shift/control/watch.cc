@@ -1,5 +1,6 @@
 // Device events of both members, and CQs that the application may not be polling.
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,7 +17,6 @@ using fsm::State;
 using group::CompletionQueue;
 using group::Context;
 using group::Group;
-using group::kBackup;
 using group::kDefault;
 using std::chrono::milliseconds;
 
@@ -42,27 +42,35 @@ bool is_protected(const Group& group) {
 void Coordinator::context_add(Context* context) {
   control_.call_and_wait([this, context] {
     contexts_.push_back(context);
-    for (int member = 0; member < group::kMembers; member++) {
+    uint8_t up = 0;
+    for (int m = 0; m < context->members; m++) {
+      const auto member = static_cast<size_t>(m);
+      if (group::member_port_is_up(*context, m)) up |= static_cast<uint8_t>(1u << m);
+      if (context->real[member]->async_fd < 0) continue;  // a simulation's
       set_nonblocking(context->real[member]->async_fd);
       (void)control_.add_fd(context->real[member]->async_fd, EPOLLIN,
-                            [this, context, member](uint32_t) { async_readable(context, member); });
+                            [this, context, m](uint32_t) { async_readable(context, m); });
       if (context->watch[member] != nullptr) {
         set_nonblocking(context->watch[member]->fd);
-        (void)control_.add_fd(
-            context->watch[member]->fd, EPOLLIN,
-            [this, context, member](uint32_t) { watch_readable(context, member); });
+        (void)control_.add_fd(context->watch[member]->fd, EPOLLIN,
+                              [this, context, m](uint32_t) { watch_readable(context, m); });
       }
       for (const wire::Gid& gid : context->gids[member]) {
         if (auto ip = gid.ipv4()) net_->add_address(*ip);
       }
     }
+    up_[context] = up;
   });
 }
 
 void Coordinator::context_forget(Context* context) {
   control_.call_and_wait([this, context] {
     std::erase(contexts_, context);
-    for (int member = 0; member < group::kMembers; member++) {
+    up_.erase(context);
+    std::erase_if(links_,
+                  [context](const auto& entry) { return std::get<0>(entry.first) == context; });
+    for (size_t member = 0; member < static_cast<size_t>(context->members); member++) {
+      if (context->real[member]->async_fd < 0) continue;
       control_.remove_fd(context->real[member]->async_fd);
       if (context->watch[member] != nullptr) control_.remove_fd(context->watch[member]->fd);
     }
@@ -71,45 +79,76 @@ void Coordinator::context_forget(Context* context) {
 
 void Coordinator::async_readable(Context* context, int member) {
   ibv_async_event event;
-  while (below->get_async_event(context->real[member], &event) == 0) {
+  while (below->get_async_event(context->real[static_cast<size_t>(member)], &event) == 0) {
     below->ack_async_event(&event);
-    SHIFT_DEBUG("%s: event: %s", context->device->real[member]->name,
-                below->event_type_str(event.event_type));
-    SHIFT_EVENT("device_event", {{"device", context->device->real[member]->name},
-                                 {"type", below->event_type_str(event.event_type)}});
-    switch (event.event_type) {
-      case IBV_EVENT_DEVICE_FATAL:
-        member_lost(context, member, true, "device fatal");
-        break;
-      case IBV_EVENT_PORT_ERR:
-        member_lost(context, member, false, "port down");
-        break;
-      default:
-        break;
-    }
-    if (member == kDefault) forward(context, event);
+    device_event(context, member, event);
   }
 }
 
-void Coordinator::member_lost(Context* context, int member, bool for_good, const char* cause) {
-  if (for_good) context->dead[member] = true;
+void Coordinator::device_event(Context* context, int member, const ibv_async_event& event) {
+  const char* name = context->device->real[static_cast<size_t>(member)]->name;
+  SHIFT_DEBUG("%s: event: %s", name, below->event_type_str(event.event_type));
+  SHIFT_EVENT("device_event",
+              {{"device", name}, {"type", below->event_type_str(event.event_type)}});
+  const auto bit = static_cast<uint8_t>(1u << member);
+  switch (event.event_type) {
+    case IBV_EVENT_DEVICE_FATAL:
+      context->dead[static_cast<size_t>(member)] = true;
+      member_lost(context, member, "device fatal");
+      break;
+    case IBV_EVENT_PORT_ERR:
+      member_lost(context, member, "port down");
+      break;
+    case IBV_EVENT_PORT_ACTIVE:
+      // A context that saw its device die stays dead, whatever the port does.
+      if (context->dead[static_cast<size_t>(member)] || (up_[context] & bit) != 0) break;
+      up_[context] |= bit;
+      SHIFT_INFO("%s: port up", name);
+      net_->retry_paths();
+      members_up_changed(context);
+      break;
+    case IBV_EVENT_GID_CHANGE:
+      gids_changed(context, member);
+      break;
+    default:
+      break;
+  }
+  if (member == kDefault) forward(context, event);
+}
+
+void Coordinator::member_lost(Context* context, int member, const char* cause) {
+  up_[context] &= static_cast<uint8_t>(~(1u << member));
   int moving = 0;
   for (auto& [serial, binding] : bindings_) {
     Group& group = *binding->group;
-    if (group.context != context || !is_protected(group)) continue;
-    if (member == kDefault) {
-      moving += group.state == State::kArmed;
-      feed(*binding, Event::kLocalFault, cause);
-    } else if (for_good) {
-      // A port that is down may come back within the transport's own retries; a dead device not.
-      feed(*binding, Event::kBackupFault, "the backup NIC died");
-    }
+    if (group.context != context || group.member != member || !is_protected(group)) continue;
+    moving += group.state == State::kActive;
+    feed(*binding, Event::kPathFault, cause);
   }
   if (moving > 0) {
-    SHIFT_WARN("%s: %s: %d QP%s move%s to %s", context->device->real[member]->name, cause, moving,
-               moving == 1 ? "" : "s", moving == 1 ? "s" : "",
-               context->device->real[kBackup]->name);
+    SHIFT_WARN("%s: %s: %d QP%s move%s away",
+               context->device->real[static_cast<size_t>(member)]->name, cause, moving,
+               moving == 1 ? "" : "s", moving == 1 ? "s" : "");
   }
+  members_up_changed(context);
+}
+
+// An address that is gone takes its paths along; one that came back may bring some.
+void Coordinator::gids_changed(Context* context, int member) {
+  ibv_context* real = context->real[static_cast<size_t>(member)];
+  for (auto& [serial, binding] : bindings_) {
+    Group& group = *binding->group;
+    if (group.context != context || group.member != member || !is_protected(group)) continue;
+    const auto& qp = binding->qps[static_cast<size_t>(member)];
+    const wire::Gid& own = qp.connected ? qp.address.gid : group.local.gid;
+    if (group::gid_index_of(real, 1, own) < 0) {
+      feed(*binding, Event::kPathFault, "the NIC's address is gone");
+    }
+  }
+  for (const wire::Gid& gid : group::ipv4_gids(real, 1)) {
+    if (auto ip = gid.ipv4()) net_->add_address(*ip);
+  }
+  members_up_changed(context);
 }
 
 // Gives an event of the default NIC to the application, unless it would show a masked fault (C9).
@@ -132,7 +171,7 @@ void Coordinator::forward(Context* context, const ibv_async_event& event) {
         // The responder met a request that the peer's application got wrong, or none at all.
         if (event.event_type == IBV_EVENT_QP_REQ_ERR ||
             event.event_type == IBV_EVENT_QP_ACCESS_ERR) {
-          fault(group, Event::kAppError, "the application's request was refused");
+          fault(group, Event::kAppError, kDefault, "the application's request was refused");
         }
         if (event.event_type == IBV_EVENT_QP_FATAL && is_protected(*group)) return;
       }
@@ -170,8 +209,7 @@ void Coordinator::watch_arm(Binding& binding) {
   Group& group = *binding.group;
   for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) {
     if (cq->channel != nullptr) continue;  // the application's own arming wakes it
-    for (int member = 0; member < group::kMembers; member++) {
-      ibv_cq* real = cq->real[member];
+    for (ibv_cq* real : cq->real) {
       // Solicited only: errors count as solicited, ordinary completions wake nobody.
       if (real != nullptr) real->context->ops.req_notify_cq(real, 1);
     }
@@ -181,7 +219,7 @@ void Coordinator::watch_arm(Binding& binding) {
 void Coordinator::watch_readable(Context* context, int member) {
   ibv_cq* real;
   void* owner;
-  while (below->get_cq_event(context->watch[member], &real, &owner) == 0) {
+  while (below->get_cq_event(context->watch[static_cast<size_t>(member)], &real, &owner) == 0) {
     below->ack_cq_events(real, 1);
     auto* cq = static_cast<CompletionQueue*>(owner);
     group::inspect(*cq);
@@ -203,7 +241,7 @@ int Coordinator::cq_destroy(CompletionQueue* cq) {
   auto destroy = [this, cq, &error] {
     error = below->destroy_cq(cq->real[kDefault]);
     if (error != 0) return;
-    group::backup_cq_destroy(*cq);
+    group::twin_cqs_destroy(*cq);
     auto it = rearm_.find(cq);
     if (it == rearm_.end()) return;
     control_.timer_cancel(it->second);

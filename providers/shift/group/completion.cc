@@ -32,55 +32,60 @@ Group* group_of(Counters* counters) {
                                                         offsetof(Group, counters));
 }
 
-// The opcode of an error completion is not valid, yet send and receive must be told apart for the
-// markers: they carry different tags.
-bool is_marker(Group& group, const ibv_wc& wc, int* queue) {
-  if (wc.wr_id == group.marker_tag) {
-    *queue = 0;
-    return true;
+// Requests of our own: no completion of theirs is the application's. The opcode of an error
+// completion is not valid, so each kind carries a tag of its own.
+bool take_own(Group& group, int member, const ibv_wc& wc) {
+  const uint64_t kind = wc.wr_id - group.tag;
+  const bool success = wc.status == IBV_WC_SUCCESS;
+  switch (kind) {
+    case kSendMarkerTag:
+      if (group.switching)
+        group.drained[0] = true;
+      else if (group.drain_markers > 0)
+        group.drain_markers--;
+      return true;
+    case kRecvMarkerTag:
+      if (group.switching) group.drained[1] = true;
+      return true;
+    case kProbeTag: {
+      auto& probe = group.probe[static_cast<size_t>(member)];
+      if (probe == Probe::kPosted) probe = success ? Probe::kDone : Probe::kFailed;
+      return true;
+    }
+    default:
+      return false;
   }
-  if (wc.wr_id == group.marker_tag + 1) {
-    *queue = 1;
-    return true;
-  }
-  return false;
 }
 
-void translate(Group& group, int member, ibv_wc& wc) {
+void translate(Group& group, ibv_wc& wc) {
   wc.qp_num = group.qpn();
-  if (member == kBackup && wc.src_qp != 0) wc.src_qp = group.remote.qpn;
+  if (wc.src_qp != 0) wc.src_qp = group.remote.qpn;
 }
 
-void take_success(CompletionQueue& cq, Group& group, int member, ibv_wc wc) {
+void take_success(CompletionQueue& cq, Group& group, ibv_wc wc) {
   const int queue = wc.opcode & IBV_WC_RECV ? 1 : 0;
   group.counters.done[queue]++;
-  if (member == kBackup) {
-    if (queue == 0 && !group.opcode_of_signaled.empty()) {
-      auto it = group.opcode_of_signaled.find(static_cast<uint32_t>(group.counters.done[0]));
-      if (it != group.opcode_of_signaled.end()) {
-        wc.opcode = it->second;
-        group.opcode_of_signaled.erase(it);
-      }
+  if (queue == 0 && !group.opcode_of_signaled.empty()) {
+    auto it = group.opcode_of_signaled.find(static_cast<uint32_t>(group.counters.done[0]));
+    if (it != group.opcode_of_signaled.end()) {
+      wc.opcode = it->second;
+      group.opcode_of_signaled.erase(it);
     }
-    translate(group, member, wc);
   }
+  translate(group, wc);
   cq.side.push_back(wc);
 }
 
-void take_error(CompletionQueue& cq, Group& group, int member, ibv_wc wc) {
-  int queue = 0;
-  if (group.switching && is_marker(group, wc, &queue)) {
-    group.drained[queue] = true;
-    return;
-  }
+void take_error(CompletionQueue& cq, Group& group, int member_number, ibv_wc wc) {
+  const auto member = static_cast<size_t>(member_number);
   const bool path_error = is_path_error(wc.status);
   if (!path_error && !group.switching && !group.fault_reported[member]) {
     // The application's own error: it sees everything from here on, as with stock. Not so when a
     // flush of the same breakdown, polled first, was held back: then fail() gives all of them.
     group.accept[member] = Accept::kPass;
-    translate(group, member, wc);
+    translate(group, wc);
     cq.side.push_back(wc);
-    fault_sink->fault(&group, fsm::Event::kAppError, "application error completion");
+    fault_sink->fault(&group, fsm::Event::kAppError, member_number, "application error completion");
     return;
   }
   const bool first = !std::exchange(group.fault_reported[member], true);
@@ -89,11 +94,10 @@ void take_error(CompletionQueue& cq, Group& group, int member, ibv_wc wc) {
     group.original_error = wc;
   }
   if (!path_error) {
-    fault_sink->fault(&group, fsm::Event::kAppError, "application error found while draining");
-  } else if (first && !(group.switching && member == kDefault)) {
-    fault_sink->fault(&group,
-                      member == kDefault ? fsm::Event::kLocalFault : fsm::Event::kBackupFault,
-                      path_error_name(wc.status));
+    fault_sink->fault(&group, fsm::Event::kAppError, member_number,
+                      "application error found while draining");
+  } else if (first && !group.switching) {
+    fault_sink->fault(&group, fsm::Event::kPathFault, member_number, path_error_name(wc.status));
   }
 }
 
@@ -115,42 +119,48 @@ const char* path_error_name(ibv_wc_status status) {
 }
 
 void take_completion(CompletionQueue& cq, int member, const ibv_wc& wc) {
-  Group* group = group_of(cq.context->qps[member].find(wc.qp_num));
+  const auto m = static_cast<size_t>(member);
+  Group* group = group_of(cq.context->qps[m].find(wc.qp_num));
   if (group == nullptr) {
-    cq.side.push_back(wc);
+    // On the default the application's own unprotected QPs, elsewhere the rest of a destroyed one.
+    if (member == kDefault) cq.side.push_back(wc);
     return;
   }
-  switch (group->accept[member]) {
+  if (take_own(*group, member, wc)) return;
+  switch (group->accept[m]) {
     case Accept::kDrop:
       return;
     case Accept::kPass: {
       ibv_wc copy = wc;
-      if (copy.status == IBV_WC_SUCCESS) return take_success(cq, *group, member, copy);
-      int queue;
-      if (is_marker(*group, copy, &queue)) return;
-      translate(*group, member, copy);
+      if (copy.status == IBV_WC_SUCCESS) return take_success(cq, *group, copy);
+      translate(*group, copy);
       cq.side.push_back(copy);
       return;
     }
     case Accept::kGuard:
-      if (wc.status == IBV_WC_SUCCESS) return take_success(cq, *group, member, wc);
+      if (wc.status == IBV_WC_SUCCESS) return take_success(cq, *group, wc);
       return take_error(cq, *group, member, wc);
   }
 }
 
-void collect(CompletionQueue& cq) {
+void collect_member(CompletionQueue& cq, int member) {
   ibv_wc batch[16];
-  for (int member = 0; member < kMembers; member++) {
-    if (member == kBackup && !cq.poll_backup) break;
-    ibv_cq* real = cq.real[member];
-    if (real == nullptr) continue;
-    for (;;) {
-      const int got = real->context->ops.poll_cq(real, 16, batch);
-      // Interleaving this order guards: a group's backup completions follow its default's, because
-      // the default's CQ is fenced and drained before the backup gets its first WR.
-      for (int i = 0; i < got; i++) take_completion(cq, member, batch[i]);
-      if (got < 16) break;
-    }
+  ibv_cq* real = cq.real[static_cast<size_t>(member)];
+  if (real == nullptr) return;
+  for (;;) {
+    const int got = real->context->ops.poll_cq(real, 16, batch);
+    for (int i = 0; i < got; i++) take_completion(cq, member, batch[i]);
+    if (got < 16) break;
+  }
+}
+
+// The order of the members means nothing: a group's completions come from one path at a time, and
+// that one is drained before the next gets its first request.
+void collect(CompletionQueue& cq) {
+  collect_member(cq, kDefault);
+  if (!cq.poll_all) return;
+  for (int member = kDefault + 1; member < cq.context->members; member++) {
+    collect_member(cq, member);
   }
 }
 

@@ -6,6 +6,9 @@
 
 namespace shift::group {
 
+// Requests of our own carry Group::tag plus one of these.
+inline constexpr uint64_t kSendMarkerTag = 0, kRecvMarkerTag = 1, kProbeTag = 2;
+
 // True for errors that a broken path causes; all others are the application's own.
 bool is_path_error(ibv_wc_status status);
 
@@ -13,8 +16,11 @@ bool is_path_error(ibv_wc_status status);
 // or holds it back. Caller holds cq.mutex; no hot section is running.
 void take_completion(CompletionQueue& cq, int member, const ibv_wc& wc);
 
-// Polls both members' real CQs into the side queue until they are empty. Caller holds cq.mutex.
+// Polls the members' real CQs into the side queue until they are empty. Caller holds cq.mutex, and
+// no hot section is running.
 void collect(CompletionQueue& cq);
+// The same for one further member, beside hot sections: they know the default only.
+void collect_member(CompletionQueue& cq, int member);
 
 // Moves at most `count` completions out of the side queue. Caller holds cq.mutex.
 int take_side(CompletionQueue& cq, int count, ibv_wc* wc);

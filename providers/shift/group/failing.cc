@@ -1,4 +1,5 @@
 // Giving up (C6): the application gets what it would have seen without the layer.
+#include <algorithm>
 #include <cerrno>
 
 #include "group/below.h"
@@ -30,16 +31,9 @@ void real_to_error(ibv_qp* real) {
 }  // namespace
 
 void fail(Group& group) {
-  bool on_default;
-  {
-    std::lock_guard lock(group.send.mutex);
-    on_default = group.send.route == Route::kOnDefault;
-  }
   // A refusal may come before the fence does.
-  if (on_default) {
-    Group* const self = &group;
-    stop_posting({&self, 1});
-  }
+  Group* const self = &group;
+  park({&self, 1});
   // Nothing may be written to the application's memory once it has been told (C3, C6).
   for (ibv_qp* real : group.real) real_to_error(real);
   std::lock_guard send(group.send.mutex);
@@ -52,7 +46,9 @@ void fail(Group& group) {
 
   const SendJournal& journal = group.send.journal;
   const RecvJournal& receives = group.recv.journal;
-  uint64_t position = journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
+  uint64_t position =
+      std::max(journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0])),
+               group.send.drained_to);
   uint64_t receive = notifications_received(group);
   ibv_wc_status status = group.original_error.status;
   uint32_t vendor_error = group.original_error.vendor_err;
@@ -62,15 +58,14 @@ void fail(Group& group) {
   }
   // After an error of its own the application is given what the NIC gives; only what never got
   // there is left to be flushed (C1).
-  const bool passes_default = group.accept[kDefault] == Accept::kPass;
-  const bool passes_backup = group.accept[kBackup] == Accept::kPass;
-  if (passes_default || passes_backup) {
-    position = passes_default ? group.send.posted_to_default : group.send.posted_to_backup;
-    receive = passes_default ? group.recv.posted_to_default : receives.head();
+  const int member = group.member;
+  if (member != kNoMember && group.accept[static_cast<size_t>(member)] == Accept::kPass) {
+    position = group.send.posted;
+    receive = group.recv.posted;
     status = IBV_WC_WR_FLUSH_ERR;
     vendor_error = kVendorFlushed;
   } else {
-    group.accept = {Accept::kDrop, Accept::kDrop};
+    group.accept.fill(Accept::kDrop);
   }
   group.off_default = false;
   group.send.route = Route::kError;

@@ -5,11 +5,15 @@
 namespace shift::group {
 namespace {
 
-KeyState backup_of(const MemoryRegion& region) {
-  switch (region.backup) {
-    case MemoryRegion::Backup::kReady:
+KeyState twin_of(const MemoryRegion& region, size_t member) {
+  if (member == kDefault) {
+    // A region made while the default was dead lives on the others only.
+    return region.real[kDefault] != nullptr ? KeyState::kReady : KeyState::kMissing;
+  }
+  switch (region.twin[member]) {
+    case MemoryRegion::Twin::kReady:
       return KeyState::kReady;
-    case MemoryRegion::Backup::kFailed:
+    case MemoryRegion::Twin::kFailed:
       return KeyState::kMissing;
     default:
       return KeyState::kPending;
@@ -17,29 +21,25 @@ KeyState backup_of(const MemoryRegion& region) {
 }
 
 // Caller holds context.mutex.
-KeyState local_key_locked(Context& context, uint32_t lkey, uint32_t* out) {
+KeyState local_key_locked(Context& context, size_t member, uint32_t lkey, uint32_t* out) {
   auto it = context.regions.find(lkey);
   if (it == context.regions.end()) return KeyState::kMissing;
-  const KeyState state = backup_of(*it->second);
-  if (state == KeyState::kReady) *out = it->second->real[kBackup]->lkey;
+  const KeyState state = twin_of(*it->second, member);
+  if (state == KeyState::kReady) *out = it->second->real[member]->lkey;
   return state;
 }
 
 }  // namespace
 
-KeyState local_key(Context& context, uint32_t lkey, uint32_t* out) {
-  std::lock_guard lock(context.mutex);
-  return local_key_locked(context, lkey, out);
-}
-
-bool translate_local(Context& context, ibv_sge* sges, int count,
+bool translate_local(Context& context, int member, ibv_sge* sges, int count,
                      std::chrono::steady_clock::time_point deadline) {
-  if (SHIFT_PLANT(keys_untranslated)) return true;
+  if (member == kDefault || SHIFT_PLANT(keys_untranslated)) return true;
   std::unique_lock lock(context.mutex);
   for (int i = 0; i < count; i++) {
     if (sges[i].length == 0) continue;
     KeyState state;
-    while ((state = local_key_locked(context, sges[i].lkey, &sges[i].lkey)) == KeyState::kPending) {
+    while ((state = local_key_locked(context, static_cast<size_t>(member), sges[i].lkey,
+                                     &sges[i].lkey)) == KeyState::kPending) {
       if (context.changed.wait_until(lock, deadline) == std::cv_status::timeout) return false;
     }
     if (state == KeyState::kMissing) return false;
@@ -47,13 +47,15 @@ bool translate_local(Context& context, ibv_sge* sges, int count,
   return true;
 }
 
-KeyState exported_key(Context& context, const ProtectionDomain* pd, uint32_t rkey, uint32_t* out) {
+KeyState exported_key(Context& context, int member, const ProtectionDomain* pd, uint32_t rkey,
+                      uint32_t* out) {
   std::lock_guard lock(context.mutex);
   // mlx5 and rxe give a region one number for both keys; do not count on it.
   for (const auto& [lkey, region] : context.regions) {
     if (region->mr.rkey != rkey || region->mr.pd != &pd->pd) continue;
-    const KeyState state = backup_of(*region);
-    if (state == KeyState::kReady) *out = region->real[kBackup]->rkey;
+    const auto m = static_cast<size_t>(member);
+    const KeyState state = twin_of(*region, m);
+    if (state == KeyState::kReady) *out = region->real[m]->rkey;
     return state;
   }
   return KeyState::kMissing;

@@ -33,26 +33,24 @@ namespace shift::group {
 struct Group;
 struct CompletionQueue;
 
-// Members of a device group, by their place in it.
+// Members of a device group, by their place in it: the NIC that the application opened comes first.
 inline constexpr int kDefault = 0;
-inline constexpr int kBackup = 1;
-inline constexpr int kMembers = 2;
+inline constexpr int kMembersMax = 4;
+inline constexpr int kNoMember = -1;
 
-// The member that carries the data is a path of the same number at both ends (until a group has
-// more members): default to default, backup to backup.
+template <typename T>
+using PerMember = std::array<T, kMembersMax>;
 
 struct Device {
-  ibv_device dev;   // handed to the application; names and paths of the default NIC
-  char zeros[512];  // stock providers look behind a device (verbs_device)
-  std::array<ibv_device*, kMembers> real{};  // valid while `list` is held
+  ibv_device dev;                 // handed to the application; names and paths of the default NIC
+  char zeros[512];                // stock providers look behind a device (verbs_device)
+  PerMember<ibv_device*> real{};  // valid while the real list is held
+  int members = 0;
 };
 
-// One thread-safe, growing map from the default's lkey (= the application's) to the region.
-struct MemoryRegion;
-
 struct CompletionChannel {
-  ibv_comp_channel channel;  // fd is an epoll fd over both members' channels and `inject_fd`
-  std::array<ibv_comp_channel*, kMembers> real{};
+  ibv_comp_channel channel;  // fd is an epoll fd over all members' channels and `inject_fd`
+  PerMember<ibv_comp_channel*> real{};
   int inject_fd = -1;  // eventfd: completions made by us wait in a side queue
   std::mutex mutex;
   std::deque<CompletionQueue*> injected;
@@ -60,24 +58,26 @@ struct CompletionChannel {
 
 struct ProtectionDomain {
   ibv_pd pd;
-  std::array<ibv_pd*, kMembers> real{};
+  PerMember<ibv_pd*> real{};
   std::atomic<int> users{0};
 };
 
 struct MemoryRegion {
   ibv_mr mr;  // lkey and rkey are the default member's
-  std::array<ibv_mr*, kMembers> real{};
+  PerMember<ibv_mr*> real{};
   unsigned access = 0;
   uint64_t iova = 0;
-  // The backup's registration is made by the worker; guarded by Context::mutex.
-  enum class Backup : uint8_t { kQueued, kRunning, kReady, kFailed } backup = Backup::kQueued;
+  // The further members' registrations are made by the worker. Under Context::mutex.
+  enum class Twin : uint8_t { kQueued, kRunning, kReady, kFailed };
+  PerMember<Twin> twin{};
 };
 
 struct Context {
   Device* device = nullptr;
-  std::array<ibv_context*, kMembers> real{};
-  std::array<QpTable, kMembers> qps;
-  std::array<std::atomic<bool>, kMembers> dead{};  // DEVICE_FATAL seen, or a call said EIO
+  int members = 0;
+  PerMember<ibv_context*> real{};
+  PerMember<QpTable> qps;
+  PerMember<std::atomic<bool>> dead{};  // DEVICE_FATAL seen, or a call said EIO
 
   std::mutex mutex;
   std::condition_variable changed;                      // a background job ended
@@ -85,17 +85,16 @@ struct Context {
   std::vector<CompletionQueue*> cqs;
   std::vector<Group*> groups;
   std::atomic<int> objects{0};
-  int pending_jobs = 0;  // jobs of the worker that touch this context
 
   // CQs without a channel of the application's own are attached to these, armed for errors only.
-  std::array<ibv_comp_channel*, kMembers> watch{};
+  PerMember<ibv_comp_channel*> watch{};
   int async_write_fd = -1;  // our end of the pipe behind context.async_fd
 
   // What a healthy NIC answered: while its fault is masked, these are shown (C9).
   ibv_device_attr_ex device_attr{};
   std::map<uint8_t, ibv_port_attr> port_attr;
   // GIDs of each member's port 1 that carry RoCE v2 and an IPv4 address, by value.
-  std::array<std::vector<wire::Gid>, kMembers> gids;
+  PerMember<std::vector<wire::Gid>> gids;
 
   verbs_context verbs{};  // its ibv_context is the application's handle; last, as the ABI wants
 
@@ -115,7 +114,7 @@ enum class Accept : uint8_t {
 
 struct CompletionQueue {
   ibv_cq cq;
-  std::array<ibv_cq*, kMembers> real{};
+  PerMember<ibv_cq*> real{};
   Context* context = nullptr;
   CompletionChannel* channel = nullptr;
 
@@ -128,10 +127,10 @@ struct CompletionQueue {
   std::mutex mutex;
   std::deque<ibv_wc> side;  // delivered before anything else is polled
   std::vector<Group*> groups;
-  // Groups that are switching, on the backup or failed: while there are any, no hot path.
+  // Groups that are not on their default path, or failed: while there are any, no hot path.
   int slow_groups = 0;
-  std::atomic<bool> poll_backup{false};
-  std::atomic<bool> armed{false};  // the application asked for an event that has not come yet
+  std::atomic<bool> poll_all{false};  // further members' CQs have completions for the application
+  std::atomic<bool> armed{false};     // the application asked for an event that has not come yet
   std::atomic<bool> armed_solicited{false};
   unsigned events_delivered = 0;  // under cq.mutex, with comp_events_completed
   std::atomic<int> users{0};
@@ -141,7 +140,12 @@ struct CompletionQueue {
 static_assert(offsetof(CompletionQueue, cq) == 0);
 
 // Where a queue's WRs go.
-enum class Route : uint8_t { kOnDefault, kParked, kOnBackup, kError };
+enum class Route : uint8_t {
+  kOnDefault,  // default to default: the hot path
+  kParked,     // into the journal only
+  kOnPath,     // on the committed path, through the journal
+  kError,      // flushed
+};
 
 // The send side of a group.
 struct SendQueue {
@@ -155,8 +159,10 @@ struct SendQueue {
     uint32_t pending = 0;
     int error = 0;
   } build;
-  uint64_t posted_to_default = 0;  // journal position where posting stopped
-  uint64_t posted_to_backup = 0;   // and up to which the backup has been given WRs
+  // Journal position up to which the committed path has been given WRs; valid off kOnDefault.
+  uint64_t posted = 0;
+  // Up to which all are known to be over, though nothing behind them was signaled (a drain).
+  uint64_t drained_to = 0;
 };
 
 struct RecvQueue {
@@ -164,20 +170,22 @@ struct RecvQueue {
   Route route = Route::kOnDefault;
   RecvJournal journal;
   std::mutex mutex;
-  uint64_t posted_to_default = 0;  // journal position where posting stopped
+  uint64_t posted = 0;  // as SendQueue::posted
 };
 
-// The peer's default rkey -> its backup rkey, as it told us. Under send.mutex.
+// The peer's default rkey -> the rkey on each of its members, as it told us. Under send.mutex.
 struct RemoteKeys {
-  std::unordered_map<uint32_t, uint32_t> known;
-  std::unordered_map<uint32_t, bool> asked;
+  PerMember<std::unordered_map<uint32_t, uint32_t>> known;
 };
+
+// The empty WRITE that tries a new connection.
+enum class Probe : uint8_t { kNone, kPosted, kDone, kFailed };
 
 // All QPs that stand for one application QP.
 struct Group {
   ibv_qp_ex qp;  // handed to the application
-  std::array<ibv_qp*, kMembers> real{};
-  std::array<ibv_qp_ex*, kMembers> real_ex{};
+  PerMember<ibv_qp*> real{};
+  ibv_qp_ex* real_ex = nullptr;  // the default's
   Context* context = nullptr;
   ProtectionDomain* pd = nullptr;
   CompletionQueue* send_cq = nullptr;
@@ -186,17 +194,29 @@ struct Group {
   SendQueue send;
   RecvQueue recv;
   Counters counters;
-  std::array<Accept, kMembers> accept{Accept::kPass, Accept::kDrop};  // under both CQs' mutexes
+  PerMember<Accept> accept{Accept::kPass, Accept::kDrop, Accept::kDrop,
+                           Accept::kDrop};  // under both CQs' mutexes
+
+  // The path we are committed to; `member` is kNoMember between fence and choice. Written by the
+  // control thread under both queues' mutexes.
+  std::atomic<int> member{kDefault};
+  int peer_member = kDefault;
+  bool counted_slow = false;  // among its CQs' slow_groups. Under the CQs' mutexes
 
   // The first error the old path gave, held back; delivered if the switch fails (C6).
   ibv_wc original_error{};  // status 0: none yet. Under send_cq->mutex
   // An error of this path was held back and reported. Under the CQs' mutexes
-  std::array<bool, kMembers> fault_reported{};
+  PerMember<bool> fault_reported{};
   std::atomic<bool> off_default{false};  // a fault is being masked
   std::atomic<bool> switching{false};    // errors of the old path are stored, not reported
   std::array<std::atomic<bool>, 2>
-      drained{};            // marker of the send / receive queue seen. Under the CQ's mutex
-  uint64_t marker_tag = 0;  // wr_id of the markers: our own address, nobody else's
+      drained{};  // marker of the send / receive queue seen. Under the CQ's mutex
+  // Markers of ours on their way through a healthy send queue (the way back).
+  std::atomic<int> drain_markers{0};
+  bool drain_marked = false;  // this drain's marker is posted. Under send.mutex
+  PerMember<std::atomic<Probe>> probe{};
+  // wr_ids of our own requests: our address, nobody else's. Send marker, receive marker, probe.
+  uint64_t tag = 0;
   // Completed WRs of the replay whose completion must not show the stand-in's opcode.
   std::map<uint32_t, ibv_wc_opcode> opcode_of_signaled;  // under send_cq->mutex
 
@@ -208,8 +228,9 @@ struct Group {
   int attr_mask = 0;
   ibv_qp_cap cap{};
   bool sq_sig_all = false;
-  uint32_t backup_psn = 0;     // start PSN of what the backup QP sends
-  wire::QpName local, remote;  // set at RTR; names on the control channel
+  PerMember<std::atomic<bool>> can_send{};  // the member's QP has reached RTS
+  PerMember<uint32_t> last_psn{};           // start PSN of the member's last connection
+  wire::QpName local, remote;               // set at RTR; names on the control channel
 
   uint64_t serial = 0;  // never used twice in a process
 
@@ -218,6 +239,7 @@ struct Group {
   uint32_t epoch = 0;
   uint32_t sequence = 0;
   uint64_t peer_received = 0;
+  bool is_leader = false;  // picks the paths: the smaller of the two names
 
   static Group* from(ibv_qp* qp) { return reinterpret_cast<Group*>(qp); }
   ibv_qp* handle() { return &qp.qp_base; }
@@ -250,7 +272,9 @@ class CqLock {
 // How the data path tells the control thread. Set once by control/ before the first QP exists.
 class FaultSink {
  public:
-  virtual void fault(Group* group, fsm::Event event, const char* cause) = 0;
+  // `member`: the one it happened on; what is not committed any more when this is handled is not
+  // news. kNoMember: whichever is.
+  virtual void fault(Group* group, fsm::Event event, int member, const char* cause) = 0;
   virtual void keys_wanted(Group* group) = 0;
 
  protected:

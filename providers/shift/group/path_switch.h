@@ -1,6 +1,6 @@
-// The steps of leaving a path, each for one group or a batch of them. Run on the control thread in
-// the order that fsm/ says; every function is bounded. They know verbs and the virtual objects, and
-// nothing of peers or messages.
+// The steps of leaving a path and going on with another, each for one group or a batch of them. Run
+// on the control thread in the order that fsm/ says; every function is bounded. They know verbs and
+// the virtual objects, and nothing of peers or messages.
 #pragma once
 
 #include <chrono>
@@ -12,22 +12,58 @@
 
 namespace shift::group {
 
-// Bars the hot paths of these groups: from the return on, every post is parked in the journal.
-void stop_posting(std::span<Group* const> groups);
+using Clock = std::chrono::steady_clock;
 
-// Shuts the old path: default QPs to ERR, then drains their CQs until the markers posted behind
-// everything else have come out. Returns per group whether the fence is proven.
-std::vector<bool> fence(std::span<Group* const> groups,
-                        std::chrono::steady_clock::time_point deadline);
+// Bars the hot paths of these groups: from the return on, every post is parked in the journal.
+void park(std::span<Group* const> groups);
+
+// For the way back, off the default path: parks what is sent, while receives go on being posted (a
+// peer that finds none could never drain). Then a marker follows what is under way.
+void park_sends(Group& group);
+// Whether everything that was posted has completed. Tries to post the marker until there is room.
+[[nodiscard]] bool is_drained(Group& group);
+// Posts what was parked on the path we are committed to. Errno of a post that failed.
+[[nodiscard]] int unpark(Group& group);
+
+// Shuts the paths that a batch of groups is committed to: their QPs to ERR, then drains the CQs
+// until the markers posted behind everything else have come out. Groups must be parked.
+class Fence {
+ public:
+  Fence(std::vector<Group*> groups, Clock::time_point deadline);
+
+  // Polls once; true when every group is decided.
+  [[nodiscard]] bool step(Clock::time_point now);
+  // The group is about to be destroyed.
+  void forget(const Group* group);
+
+  enum class Result : uint8_t { kOpen, kProven, kNotProven };
+  struct Entry {
+    Group* group;  // null: forgotten
+    int member;
+    Result result = Result::kOpen;
+    bool shut = false;                              // ERR was accepted
+    bool marked_send = false, marked_recv = false;  // markers posted, or none is needed
+  };
+  const std::vector<Entry>& entries() const { return entries_; }
+
+ private:
+  void begin(Entry& entry);
+  void post_markers(Entry& entry);
+  void end(Entry& entry, Result result);
+
+  std::vector<Entry> entries_;
+  const Clock::time_point deadline_;
+};
 
 // Number of notifications the group has received (valid after the fence).
 inline uint64_t notifications_received(const Group& group) {
   return group.counters.done[1];
 }
 
-// Puts the receives that were not consumed on the backup QP and lets later ones follow. False when
-// one could not be posted.
-[[nodiscard]] bool repost_receives(Group& group, std::chrono::steady_clock::time_point deadline);
+// Commits a fenced group to a path: receives that were not consumed go on the member's QP, and
+// later ones follow.
+enum class Commit : uint8_t { kDone, kKeyMissing, kUnusable };
+[[nodiscard]] Commit commit(Group& group, int member, int peer_member, Clock::time_point deadline);
 
 // What the replay will need: distinct rkeys, in posting order, that are not known yet. The peer's
 // counter must be in group.peer_received.
@@ -36,22 +72,24 @@ std::vector<uint32_t> rkeys_missing(Group& group);
 // the others spares later requests the wait. Unlike the missing ones they may be unknown by now.
 std::vector<uint32_t> rkeys_recent(Group& group);
 
-// Nothing of the plan is carried out when `refusal` is set.
 struct ReplayResult {
-  const char* refusal = nullptr;
-  uint32_t completed = 0;  // proven executed by the peer's counter
-  uint32_t posted = 0;     // posted again
+  const char* refusal = nullptr;  // nothing of the plan was carried out
+  bool path_broken = false;       // a post failed on the way
+  uint32_t completed = 0;         // proven executed by the peer's counter
+  uint32_t posted = 0;            // posted again
 };
-// Completes what the peer's counter proves executed, posts the rest on the backup in order.
-[[nodiscard]] ReplayResult replay(Group& group, uint64_t peer_received,
-                                  std::chrono::steady_clock::time_point deadline);
+// Completes what the peer's counter proves executed, posts the rest on the committed path in order.
+[[nodiscard]] ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point deadline);
 
-// Posts parked WRs on the backup as far as keys are known. Caller holds send.mutex. Returns 0, or
-// the errno of the backup's post.
-int pump_backup(Group& group);
+// Posts parked WRs on the committed path as far as keys are known. Caller holds send.mutex.
+// Returns 0, or the errno of the post.
+int pump(Group& group);
+// Back on the hot path, if the group is on its default path with nothing special under way. Caller
+// holds send.mutex.
+void settle(Group& group);
 
 // Gives up: every WR that is not completed gets an error completion, the first one the original
-// error; later posts are flushed. Both QPs go to ERR, so that nothing is written any more.
+// error; later posts are flushed. All QPs go to ERR, so that nothing is written any more.
 void fail(Group& group);
 
 // Adds flush completions for sends or receives posted after fail(). Caller holds the queue's mutex.

@@ -1,4 +1,4 @@
-// Re-posting and replaying: the half of a switch that opens the new path.
+// Committing and replaying: the half of a round that opens the new path.
 #include <algorithm>
 #include <cerrno>
 #include <optional>
@@ -11,8 +11,6 @@
 
 namespace shift::group {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr int kMaxSge = 64;
 
@@ -66,8 +64,8 @@ ibv_wc success_of(const Group& group, const ibv_send_wr& wr) {
   return wc;
 }
 
-int post_on_backup(Group& group, ibv_send_wr& wr) {
-  ibv_qp* real = group.real[kBackup];
+int post_on_path(Group& group, ibv_send_wr& wr) {
+  ibv_qp* real = group.real[static_cast<size_t>(group.member.load())];
   ibv_send_wr* bad = nullptr;
   return real->context->ops.post_send(real, &wr, &bad);
 }
@@ -83,7 +81,8 @@ std::optional<Plan> make_plan(const Group& group, uint64_t peer_received) {
   const SendJournal& journal = group.send.journal;
   Plan plan;
   plan.end = journal.head();
-  plan.first = journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
+  plan.first = std::max(journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0])),
+                        group.send.drained_to);
   plan.executed = plan.first;
   const auto peer = static_cast<uint32_t>(peer_received);
   uint32_t completed = journal.notifications_posted();
@@ -112,7 +111,7 @@ const char* refusal(const Group& group, const Plan& plan) {
   const SendJournal& journal = group.send.journal;
   for (uint64_t position = plan.first; position < plan.end; position++) {
     const uint32_t opcode = journal.at(position).opcode;
-    const bool was_posted = position < group.send.posted_to_default;
+    const bool was_posted = position < group.send.posted;
     if (is_atomic(opcode) && was_posted) return "an atomic is in flight and its outcome unproven";
     if (opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW || opcode == IBV_WR_SEND_WITH_INV ||
         opcode > IBV_WR_SEND_WITH_INV) {
@@ -124,43 +123,64 @@ const char* refusal(const Group& group, const Plan& plan) {
 
 }  // namespace
 
-bool repost_receives(Group& group, Clock::time_point deadline) {
+Commit commit(Group& group, int member, int peer_member, Clock::time_point deadline) {
+  std::lock_guard send(group.send.mutex);
   std::lock_guard lock(group.recv.mutex);
+  const auto m = static_cast<size_t>(member);
   {
     CqLock cqs(group);
-    group.accept[kBackup] = Accept::kGuard;
+    group.member = member;
+    group.peer_member = peer_member;
+    group.accept[m] = Accept::kGuard;
+    group.fault_reported[m] = false;
     for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) {
-      cq->poll_backup = true;
-      // An application that waits for an event must be woken by the backup's completions too.
-      if (cq->real[kBackup] != nullptr && cq->armed) {
-        ibv_cq* real = cq->real[kBackup];
+      if (member != kDefault) cq->poll_all = true;
+      // An application that waits for an event must be woken by this member's completions too.
+      if (cq->real[m] != nullptr && cq->armed) {
+        ibv_cq* real = cq->real[m];
         real->context->ops.req_notify_cq(real, cq->armed_solicited);
       }
     }
   }
-  ibv_qp* real = group.real[kBackup];
+  ibv_qp* real = group.real[m];
   const RecvJournal& journal = group.recv.journal;
   for (uint64_t position = notifications_received(group); position < journal.head(); position++) {
     ibv_recv_wr wr, *bad;
     ibv_sge sges[kMaxSge];
     journal.rebuild(position, &wr, sges);
-    if (!translate_local(*group.context, sges, wr.num_sge, deadline)) return false;
+    if (!translate_local(*group.context, member, sges, wr.num_sge, deadline)) {
+      return Commit::kKeyMissing;
+    }
     const int error = real->context->ops.post_recv(real, &wr, &bad);
     if (error != 0) {
-      SHIFT_DEBUG("qp 0x%x: receive on the backup: errno %d", group.qpn(), error);
-      return false;
+      SHIFT_DEBUG("qp 0x%x: receive on member %d: errno %d", group.qpn(), member, error);
+      return Commit::kUnusable;
     }
   }
-  group.recv.route = Route::kOnBackup;
-  return true;
+  group.recv.posted = journal.head();
+  group.recv.route = Route::kOnPath;
+  return Commit::kDone;
 }
+
+namespace {
+
+// The rkey to use towards the committed path's peer member; nullopt: not known yet.
+std::optional<uint32_t> translate_remote(const Group& group, uint32_t rkey) {
+  if (group.peer_member == kDefault || SHIFT_PLANT(keys_untranslated)) return rkey;
+  const auto& known = group.remote_keys.known[static_cast<size_t>(group.peer_member)];
+  const auto it = known.find(rkey);
+  if (it == known.end()) return std::nullopt;
+  return it->second;
+}
+
+}  // namespace
 
 std::vector<uint32_t> rkeys_missing(Group& group) {
   std::lock_guard lock(group.send.mutex);
   const SendJournal& journal = group.send.journal;
   std::vector<uint32_t> keys;
-  uint64_t from = group.send.posted_to_backup, executed = from;
-  if (group.send.route != Route::kOnBackup) {
+  uint64_t from = group.send.posted, executed = from;
+  if (group.send.route != Route::kOnPath) {
     const auto plan = make_plan(group, group.peer_received);
     if (!plan) return keys;  // the replay says why
     from = plan->first;
@@ -173,7 +193,7 @@ std::vector<uint32_t> rkeys_missing(Group& group) {
     // The peer's application may have deregistered what an executed request was allowed to touch.
     if (position < executed && wr.opcode != IBV_WR_RDMA_READ) continue;
     const uint32_t* rkey = remote_key(wr);
-    if (rkey == nullptr || group.remote_keys.known.contains(*rkey)) continue;
+    if (rkey == nullptr || translate_remote(group, *rkey)) continue;
     if (std::find(keys.begin(), keys.end(), *rkey) == keys.end()) keys.push_back(*rkey);
   }
   return keys;
@@ -191,42 +211,42 @@ std::vector<uint32_t> rkeys_recent(Group& group) {
     ibv_sge sges[kMaxSge];
     journal.rebuild(position, &wr, sges);
     const uint32_t* rkey = remote_key(wr);
-    if (rkey == nullptr || group.remote_keys.known.contains(*rkey)) continue;
+    if (rkey == nullptr || translate_remote(group, *rkey)) continue;
     if (std::find(keys.begin(), keys.end(), *rkey) == keys.end()) keys.push_back(*rkey);
   }
   return keys;
 }
 
-ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point deadline) {
-  ReplayResult result;
-  std::lock_guard lock(group.send.mutex);
-  const SendJournal& journal = group.send.journal;
-  const auto plan = make_plan(group, peer_received);
-  if (!plan) return {"the peer's counter contradicts what was posted and acknowledged"};
-  result.refusal = refusal(group, *plan);
-  if (result.refusal != nullptr) return result;
+namespace {
 
+// What the peer's counter proves executed: completed, except that a READ is read again.
+struct Executed {
+  const char* refusal = nullptr;
+  bool path_broken = false;
+};
+
+Executed complete_executed(Group& group, const Plan& plan, Clock::time_point deadline) {
+  const SendJournal& journal = group.send.journal;
   bool read_pending = false;
   ibv_send_wr wr;
   ibv_sge sges[kMaxSge];
-  for (uint64_t position = plan->first; position < plan->executed; position++) {
+  for (uint64_t position = plan.first; position < plan.executed; position++) {
     journal.rebuild(position, &wr, sges);
     const bool signaled = journal.is_signaled(journal.at(position));
-    result.completed++;
     if (wr.opcode == IBV_WR_RDMA_READ) {
       // Executed, but its data may be lost. Reading again is allowed: without a fence nothing
       // orders a READ before the effects of what follows it (IBA 10.8.3.3); with one, what follows
       // would not have been sent.
       if (uint32_t* rkey = remote_key(wr)) {
-        auto it = group.remote_keys.known.find(*rkey);
+        const auto translated = translate_remote(group, *rkey);
         // All were asked for; a reply may have left one out (C11).
-        if (it == group.remote_keys.known.end()) return {"a remote key is not known"};
-        *rkey = it->second;
+        if (!translated) return {"a remote key is not known"};
+        *rkey = *translated;
       }
-      if (!translate_local(*group.context, sges, wr.num_sge, deadline)) {
-        return {"a local key has no region on the backup"};
+      if (!translate_local(*group.context, group.member, sges, wr.num_sge, deadline)) {
+        return {"a local key has no region on the other NIC"};
       }
-      if (post_on_backup(group, wr) != 0) return {"the backup refused a READ"};
+      if (post_on_path(group, wr) != 0) return {nullptr, true};
       read_pending = true;
     } else if (signaled && read_pending) {
       // Must not complete before that READ: an empty WRITE takes its place in the order.
@@ -239,41 +259,63 @@ ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point dead
       stand_in.wr_id = wr.wr_id;
       stand_in.opcode = IBV_WR_RDMA_WRITE;
       stand_in.send_flags = IBV_SEND_SIGNALED;
-      if (post_on_backup(group, stand_in) != 0) return {"the backup refused a stand-in"};
+      if (post_on_path(group, stand_in) != 0) return {nullptr, true};
     } else if (signaled) {
       std::lock_guard cq(group.send_cq->mutex);
       group.counters.done[0]++;
       put_side(*group.send_cq, success_of(group, wr));
     }
   }
-  group.send.posted_to_backup = plan->executed;
-  group.send.route = Route::kOnBackup;
-  const int error = pump_backup(group);
-  if (error != 0) return {"the backup refused a replayed request"};
-  result.posted = static_cast<uint32_t>(group.send.posted_to_backup - plan->executed);
+  return {};
+}
+
+}  // namespace
+
+ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point deadline) {
+  ReplayResult result;
+  std::lock_guard lock(group.send.mutex);
+  const auto plan = make_plan(group, peer_received);
+  if (!plan) return {"the peer's counter contradicts what was posted and acknowledged"};
+  result.refusal = refusal(group, *plan);
+  if (result.refusal != nullptr) return result;
+
+  const Executed executed = complete_executed(group, *plan, deadline);
+  result.completed = static_cast<uint32_t>(plan->executed - plan->first);
+  result.refusal = executed.refusal;
+  result.path_broken = executed.path_broken;
+  group.send.posted = plan->executed;
+  if (result.refusal != nullptr) return result;
+  // Everything up to there was given to this path, so what is posted later may go there, too.
+  group.send.route = Route::kOnPath;
+  if (result.path_broken) return result;
+  result.path_broken = pump(group) != 0;
+  result.posted = static_cast<uint32_t>(group.send.posted - plan->executed);
+  if (!result.path_broken) settle(group);
   return result;
 }
 
-int pump_backup(Group& group) {
+int pump(Group& group) {
   SendQueue& send = group.send;
   ibv_send_wr wr;
   ibv_sge sges[kMaxSge];
   const auto deadline = Clock::now() + std::chrono::milliseconds(500);
-  while (send.posted_to_backup < send.journal.head()) {
-    send.journal.rebuild(send.posted_to_backup, &wr, sges);
+  while (send.posted < send.journal.head()) {
+    send.journal.rebuild(send.posted, &wr, sges);
     if (uint32_t* rkey = remote_key(wr)) {
-      auto it = group.remote_keys.known.find(*rkey);
-      if (it == group.remote_keys.known.end()) {
+      const auto translated = translate_remote(group, *rkey);
+      if (!translated) {
         fault_sink->keys_wanted(&group);  // goes on when the peer has answered
         return 0;
       }
-      if (!SHIFT_PLANT(keys_untranslated)) *rkey = it->second;
+      *rkey = *translated;
     }
     const bool is_inline = wr.send_flags & IBV_SEND_INLINE;
-    if (!is_inline && !translate_local(*group.context, sges, wr.num_sge, deadline)) return EINVAL;
-    const int error = post_on_backup(group, wr);
+    if (!is_inline && !translate_local(*group.context, group.member, sges, wr.num_sge, deadline)) {
+      return EINVAL;
+    }
+    const int error = post_on_path(group, wr);
     if (error != 0) return error;
-    send.posted_to_backup++;
+    send.posted++;
   }
   return 0;
 }

@@ -12,7 +12,6 @@ namespace {
 
 using group::Bias;
 using group::Group;
-using group::kDefault;
 using group::Route;
 using group::SendEntry;
 using group::ThreadSlot;
@@ -21,7 +20,7 @@ Group& group_of(ibv_qp_ex* qp) {
   return *reinterpret_cast<Group*>(qp);
 }
 ibv_qp_ex* real_of(Group& g) {
-  return g.real_ex[kDefault];
+  return g.real_ex;
 }
 
 void start(ibv_qp_ex* qp) {

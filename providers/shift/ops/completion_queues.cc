@@ -6,8 +6,8 @@
 
 #include <memory>
 
-#include "group/backup.h"
 #include "group/completion.h"
+#include "group/member.h"
 #include "ops/entry.h"
 
 namespace shift::ops {
@@ -16,9 +16,8 @@ namespace {
 using group::CompletionChannel;
 using group::CompletionQueue;
 using group::Context;
-using group::kBackup;
 using group::kDefault;
-using group::kMembers;
+using group::kMembersMax;
 
 void epoll_add(int epoll_fd, int fd, uint64_t tag) {
   epoll_event event{};
@@ -27,10 +26,10 @@ void epoll_add(int epoll_fd, int fd, uint64_t tag) {
   (void)epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
 }
 
-constexpr uint64_t kInjectTag = kMembers;
+constexpr uint64_t kInjectTag = kMembersMax;
 
 // Takes one event of a member's channel, without blocking.
-CompletionQueue* real_event(CompletionChannel* channel, int member) {
+CompletionQueue* real_event(CompletionChannel* channel, size_t member) {
   ibv_cq* real;
   void* owner;
   if (below->get_cq_event(channel->real[member], &real, &owner) != 0) return nullptr;
@@ -68,7 +67,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
   channel->channel.refcnt = 0;
   channel->channel.fd = epoll_create1(EPOLL_CLOEXEC);
   channel->inject_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  for (int member = 0; member < kMembers; member++) {
+  for (size_t member = 0; member < static_cast<size_t>(c->members); member++) {
     channel->real[member] = below->create_comp_channel(c->real[member]);
   }
   if (channel->channel.fd < 0 || channel->inject_fd < 0 || channel->real[kDefault] == nullptr) {
@@ -77,11 +76,11 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
     errno = error;
     return nullptr;
   }
-  for (int member = 0; member < kMembers; member++) {
+  for (size_t member = 0; member < kMembersMax; member++) {
     if (channel->real[member] == nullptr) continue;
     const int fd = channel->real[member]->fd;
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-    epoll_add(channel->channel.fd, fd, static_cast<uint64_t>(member));
+    epoll_add(channel->channel.fd, fd, member);
   }
   epoll_add(channel->channel.fd, channel->inject_fd, kInjectTag);
   return &channel.release()->channel;
@@ -103,16 +102,15 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) noex
   auto* c = virtual_channel(channel);
   const bool blocking = !(fcntl(channel->fd, F_GETFL) & O_NONBLOCK);
   for (;;) {
-    epoll_event ready[1 + kMembers];
+    epoll_event ready[1];
     const int count = epoll_wait(channel->fd, ready, 1, blocking ? -1 : 0);
     if (count < 0) return -1;
     if (count == 0) {
       errno = EAGAIN;
       return -1;
     }
-    CompletionQueue* source = ready[0].data.u64 == kInjectTag
-                                  ? injected_event(c)
-                                  : real_event(c, static_cast<int>(ready[0].data.u64));
+    CompletionQueue* source =
+        ready[0].data.u64 == kInjectTag ? injected_event(c) : real_event(c, ready[0].data.u64);
     if (source == nullptr) continue;
     // One event per request: a second source of the same wake-up stays silent. (Injected ones were
     // counted when they were made.)
@@ -160,7 +158,7 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
     c->cqs.push_back(cq.get());
   }
   if (channel != nullptr) channel->refcnt++;
-  in_background([raw = cq.get()] { group::backup_cq_create(*raw); });
+  in_background([raw = cq.get()] { group::twin_cqs_create(*raw); });
   return &cq.release()->cq;
 } catch (const std::bad_alloc&) {
   errno = ENOMEM;
@@ -203,9 +201,11 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
   q->armed_solicited = solicited_only != 0;
   q->armed.store(true, std::memory_order_relaxed);
   ibv_cq* real = q->real[kDefault];
-  if (q->poll_backup && q->real[kBackup] != nullptr) [[unlikely]] {
-    ibv_cq* backup = q->real[kBackup];
-    (void)backup->context->ops.req_notify_cq(backup, solicited_only);
+  if (q->poll_all) [[unlikely]] {
+    for (size_t member = kDefault + 1; member < kMembersMax; member++) {
+      ibv_cq* twin = q->real[member];
+      if (twin != nullptr) (void)twin->context->ops.req_notify_cq(twin, solicited_only);
+    }
   }
   return real->context->ops.req_notify_cq(real, solicited_only);
 }

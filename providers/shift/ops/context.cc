@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "group/backup.h"
+#include "group/member.h"
 #include "ops/entry.h"
 #include "util/log.h"
 
@@ -14,9 +14,7 @@ namespace {
 
 using group::Context;
 using group::Device;
-using group::kBackup;
 using group::kDefault;
-using group::kMembers;
 
 int real_query_port(ibv_context* real, uint8_t port, ibv_port_attr* attr, size_t size) {
   return verbs_get_ctx(real)->query_port(real, port, attr, size);
@@ -106,14 +104,13 @@ void remember_attributes(Context* c) {
       c->port_attr[port] = attr;
     }
   }
-  for (int member = 0; member < kMembers; member++) {
-    c->gids[static_cast<size_t>(member)] =
-        group::ipv4_gids(c->real[static_cast<size_t>(member)], 1);
+  for (size_t member = 0; member < static_cast<size_t>(c->members); member++) {
+    c->gids[member] = group::ipv4_gids(c->real[member], 1);
   }
 }
 
 void close_real(Context* c) {
-  for (int member = 0; member < kMembers; member++) {
+  for (size_t member = 0; member < group::kMembersMax; member++) {
     if (c->watch[member] != nullptr) (void)below->destroy_comp_channel(c->watch[member]);
     if (c->real[member] != nullptr) (void)below->close_device(c->real[member]);
   }
@@ -125,16 +122,18 @@ ibv_context* open_device(ibv_device* device) noexcept try {
   auto* d = reinterpret_cast<Device*>(device);
   auto c = std::make_unique<Context>();
   c->device = d;
-  for (int member = 0; member < kMembers; member++) {
-    c->real[member] = below->open_device(d->real[member]);
-    if (c->real[member] == nullptr) {
-      if (member == kDefault) return nullptr;
-      // No backup: the application gets the NIC itself, as stock.
-      SHIFT_WARN("%s is not protected: %s cannot be opened (errno %d)", d->dev.name,
-                 d->real[member]->name, errno);
-      return c->real[kDefault];
+  for (int i = 0; i < d->members; i++) {
+    ibv_context* real = below->open_device(d->real[static_cast<size_t>(i)]);
+    if (real == nullptr && i == kDefault) return nullptr;
+    if (real == nullptr) {
+      SHIFT_WARN("%s: no protection by %s: it cannot be opened (errno %d)", d->dev.name,
+                 d->real[static_cast<size_t>(i)]->name, errno);
+      break;  // members are known by their places
     }
+    c->real[static_cast<size_t>(c->members++)] = real;
   }
+  // Alone: the application gets the NIC itself, as stock.
+  if (c->members == 1) return c->real[kDefault];
   int pipe_fds[2] = {-1, -1};
   if (pipe2(pipe_fds, O_CLOEXEC) != 0 || control::runtime() == nullptr) {
     close_real(c.get());
@@ -145,7 +144,7 @@ ibv_context* open_device(ibv_device* device) noexcept try {
   }
   fcntl(pipe_fds[1], F_SETFL, O_NONBLOCK);
   c->async_write_fd = pipe_fds[1];
-  for (int member = 0; member < kMembers; member++) {
+  for (size_t member = 0; member < static_cast<size_t>(c->members); member++) {
     c->watch[member] = below->create_comp_channel(c->real[member]);
   }
   fill_tables(c.get());

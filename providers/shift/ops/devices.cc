@@ -18,7 +18,6 @@ namespace ops {
 namespace {
 
 using group::Device;
-using group::kBackup;
 using group::kDefault;
 
 // Virtual devices live for ever, at most one per NIC name: an address the program holds stays
@@ -38,21 +37,28 @@ struct List {
   ibv_device** shown() { return reinterpret_cast<ibv_device**>(this + 1); }
 };
 
-// Index of the device that backs `index`, -1: none.
-int partner_of(ibv_device** real, int count, int index) {
-  const auto& pairs = config().pairs;
+// The devices that form a group with `index`, itself first; only itself: none.
+std::vector<int> group_of(ibv_device** real, int count, int index) {
+  std::vector<int> members{index};
+  const auto& groups = config().groups;
   auto find = [&](const std::string& name) {
     for (int i = 0; i < count; i++) {
       if (name == real[i]->name) return i;
     }
     return -1;
   };
-  if (!pairs.empty()) {
-    for (const auto& [first, second] : pairs) {
-      if (first == real[index]->name) return find(second);
-      if (second == real[index]->name) return find(first);
+  if (!groups.empty()) {
+    for (const auto& names : groups) {
+      const auto self = std::ranges::find(names, real[index]->name);
+      if (self == names.end()) continue;
+      // In the configured order, which a member in the middle sees from its own place on.
+      for (size_t i = 1; i < names.size(); i++) {
+        const auto place = (static_cast<size_t>(self - names.begin()) + i) % names.size();
+        const int other = find(names[place]);
+        if (other >= 0 && members.size() < group::kMembersMax) members.push_back(other);
+      }
     }
-    return -1;
+    return members;
   }
   // Neighbours of the same kind: 0 and 1, 2 and 3 ...
   std::vector<int> kind;
@@ -67,11 +73,13 @@ int partner_of(ibv_device** real, int count, int index) {
     kind.push_back(i);
   }
   const int other = place ^ 1;
-  return other < static_cast<int>(kind.size()) ? kind[static_cast<size_t>(other)] : -1;
+  if (other < static_cast<int>(kind.size())) members.push_back(kind[static_cast<size_t>(other)]);
+  return members;
 }
 
 // Caller holds devices_mutex.
-Device* virtual_device(ibv_device* real, ibv_device* partner) {
+Device* virtual_device(ibv_device** list, const std::vector<int>& members) {
+  ibv_device* real = list[members.front()];
   const int count = device_count.load(std::memory_order_relaxed);
   Device* device = nullptr;
   for (int i = 0; i < count; i++) {
@@ -84,7 +92,8 @@ Device* virtual_device(ibv_device* real, ibv_device* partner) {
     device->dev._ops = {};
     device_count.store(count + 1, std::memory_order_release);
   }
-  device->real = {real, partner};
+  device->members = static_cast<int>(members.size());
+  for (size_t i = 0; i < members.size(); i++) device->real[i] = list[members[i]];
   return device;
 }
 
@@ -102,8 +111,8 @@ ibv_device** device_list_wrap(ibv_device** real, int count) noexcept try {
   list->real = real;
   std::lock_guard lock(devices_mutex);
   for (int i = 0; i < count; i++) {
-    const int partner = partner_of(real, count, i);
-    Device* device = partner < 0 ? nullptr : virtual_device(real[i], real[partner]);
+    const auto members = group_of(real, count, i);
+    Device* device = members.size() < 2 ? nullptr : virtual_device(real, members);
     list->shown()[i] = device != nullptr ? &device->dev : real[i];
   }
   return list->shown();

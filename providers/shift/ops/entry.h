@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <new>
 
-#include "control/coordinator.h"
+#include "control/runtime.h"
 #include "group/objects.h"
 #include "ops/glue.h"
 

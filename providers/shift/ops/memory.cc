@@ -1,16 +1,16 @@
-// Protection domains and memory regions. The default's keys are the application's; the backup's
-// registration follows in the background.
+// Protection domains and memory regions. The default's keys are the application's; the further
+// members' registrations follow in the background.
+#include <algorithm>
 #include <atomic>
 #include <memory>
 
-#include "group/backup.h"
+#include "group/member.h"
 #include "ops/entry.h"
 
 namespace shift::ops {
 namespace {
 
 using group::Context;
-using group::kBackup;
 using group::kDefault;
 using group::MemoryRegion;
 using group::ProtectionDomain;
@@ -26,9 +26,9 @@ uint32_t mint_key(Context& context) {
   }
 }
 
-// The application must not notice that its NIC is gone (C9): the region lives on the backup alone.
-ibv_mr* register_on_backup(ProtectionDomain* pd, void* addr, size_t length, uint64_t iova,
-                           unsigned access) {
+// The application must not notice that its NIC is gone (C9): the region lives on the others alone.
+ibv_mr* register_on_twins(ProtectionDomain* pd, void* addr, size_t length, uint64_t iova,
+                          unsigned access) {
   Context* context = Context::from(pd->pd.context);
   auto region = std::unique_ptr<MemoryRegion>(new (std::nothrow) MemoryRegion);
   if (region == nullptr) {
@@ -46,8 +46,8 @@ ibv_mr* register_on_backup(ProtectionDomain* pd, void* addr, size_t length, uint
     std::lock_guard lock(context->mutex);
     context->regions[region->mr.lkey] = region.get();
   }
-  in_background_and_wait([&] { group::backup_region_register(*region, *pd); });
-  if (region->backup != MemoryRegion::Backup::kReady) {
+  in_background_and_wait([&] { group::twin_regions_register(*region, *pd); });
+  if (std::ranges::find(region->twin, MemoryRegion::Twin::kReady) == region->twin.end()) {
     std::lock_guard lock(context->mutex);
     context->regions.erase(region->mr.lkey);
     errno = EIO;
@@ -80,7 +80,7 @@ ibv_mr* publish(ProtectionDomain* pd, ibv_mr* real, uint64_t iova, unsigned acce
     context->regions[region->mr.lkey] = region.get();
   }
   pd->users++;
-  in_background([raw = region.get(), pd] { group::backup_region_register(*raw, *pd); });
+  in_background([raw = region.get(), pd] { group::twin_regions_register(*raw, *pd); });
   return &region.release()->mr;
 }
 
@@ -97,7 +97,11 @@ ibv_pd* alloc_pd(ibv_context* context) noexcept {
   if (pd->real[kDefault] == nullptr) return nullptr;
   pd->pd = *pd->real[kDefault];
   pd->pd.context = context;
-  in_background([raw = pd.get(), c] { raw->real[kBackup] = below->alloc_pd(c->real[kBackup]); });
+  in_background([raw = pd.get(), c] {
+    for (size_t member = kDefault + 1; member < static_cast<size_t>(c->members); member++) {
+      raw->real[member] = below->alloc_pd(c->real[member]);
+    }
+  });
   return &pd.release()->pd;
 }
 
@@ -107,7 +111,9 @@ int dealloc_pd(ibv_pd* pd) noexcept {
   const int error = below->dealloc_pd(p->real[kDefault]);
   if (error != 0) return error;
   in_background_and_wait([p] {
-    if (p->real[kBackup] != nullptr) (void)below->dealloc_pd(p->real[kBackup]);
+    for (size_t member = kDefault + 1; member < p->real.size(); member++) {
+      if (p->real[member] != nullptr) (void)below->dealloc_pd(p->real[member]);
+    }
   });
   delete p;
   return 0;
@@ -116,8 +122,8 @@ int dealloc_pd(ibv_pd* pd) noexcept {
 ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, int access) noexcept {
   auto* p = virtual_pd(pd);
   if (default_is_dead(p)) {
-    return register_on_backup(p, addr, length, reinterpret_cast<uintptr_t>(addr),
-                              static_cast<unsigned>(access));
+    return register_on_twins(p, addr, length, reinterpret_cast<uintptr_t>(addr),
+                             static_cast<unsigned>(access));
   }
   ibv_mr* real = below->reg_mr(p->real[kDefault], addr, length, access);
   if (real == nullptr) return nullptr;
@@ -127,7 +133,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, int access) noexcept {
 ibv_mr* reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) noexcept {
   auto* p = virtual_pd(pd);
   if (default_is_dead(p)) {
-    return register_on_backup(p, addr, length, iova, static_cast<unsigned>(access));
+    return register_on_twins(p, addr, length, iova, static_cast<unsigned>(access));
   }
   ibv_mr* real = below->reg_mr_iova(p->real[kDefault], addr, length, iova, access);
   if (real == nullptr) return nullptr;
@@ -137,7 +143,7 @@ ibv_mr* reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int ac
 ibv_mr* reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
                      unsigned access) noexcept {
   auto* p = virtual_pd(pd);
-  if (default_is_dead(p)) return register_on_backup(p, addr, length, iova, access);
+  if (default_is_dead(p)) return register_on_twins(p, addr, length, iova, access);
   ibv_mr* real = below->reg_mr_iova2(p->real[kDefault], addr, length, iova, access);
   if (real == nullptr) return nullptr;
   return publish(p, real, iova, access);
@@ -154,7 +160,7 @@ int dereg_mr(ibv_mr* mr) noexcept {
     auto it = context->regions.find(mr->lkey);
     if (it != context->regions.end() && it->second == region) context->regions.erase(it);
   }
-  in_background_and_wait([region] { group::backup_region_deregister(*region); });
+  in_background_and_wait([region] { group::twin_regions_deregister(*region); });
   virtual_pd(mr->pd)->users--;
   delete region;
   return 0;

@@ -11,7 +11,6 @@
 namespace shift::ops {
 
 using group::Group;
-using group::kBackup;
 using group::kDefault;
 using group::Route;
 
@@ -23,11 +22,14 @@ bool send_has_room(const Group& group, uint32_t pending) {
 
 int send_appended(Group& group, uint64_t from) {
   switch (group.send.route) {
-    case Route::kOnBackup: {
-      const int error = group::pump_backup(group);
+    case Route::kOnPath: {
+      const int member = group.member;
+      const int error = group::pump(group);
       if (error != 0) {
-        group::fault_sink->fault(&group, fsm::Event::kBackupFault, "the backup refused a request");
+        group::fault_sink->fault(&group, fsm::Event::kPathFault, member,
+                                 "a request could not be posted");
       }
+      group::settle(group);
       break;
     }
     case Route::kError:
@@ -110,7 +112,8 @@ int complete_slow(Group& group) {
 
 int post_send_failed(Group& group, int error) {
   if (error == EIO || error == ENODEV) {
-    group::fault_sink->fault(&group, fsm::Event::kLocalFault, "the device refused a request");
+    group::fault_sink->fault(&group, fsm::Event::kPathFault, kDefault,
+                             "the device refused a request");
   }
   return error;
 }
@@ -133,7 +136,7 @@ int post_recv_slow(Group& group, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
       error = EINVAL;
     } else if (group.recv.route != Route::kError && outstanding >= journal.depth()) {
       error = ENOMEM;
-    } else if (group.recv.route == Route::kOnBackup) {
+    } else if (group.recv.route == Route::kOnPath) {
       ibv_recv_wr translated = *wr;
       ibv_sge sges[64];
       translated.next = nullptr;
@@ -141,11 +144,17 @@ int post_recv_slow(Group& group, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
       std::copy_n(wr->sg_list, wr->num_sge, sges);
       const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
       ibv_recv_wr* bad;
-      ibv_qp* real = group.real[kBackup];
-      if (!group::translate_local(*group.context, sges, wr->num_sge, deadline)) {
+      const int member = group.member;
+      ibv_qp* real = group.real[static_cast<size_t>(member)];
+      if (!group::translate_local(*group.context, member, sges, wr->num_sge, deadline)) {
         error = EINVAL;
       } else {
-        error = real->context->ops.post_recv(real, &translated, &bad);
+        if (real->context->ops.post_recv(real, &translated, &bad) != 0) {
+          // It waits in the journal for the next path; so does what follows.
+          group.recv.route = Route::kParked;
+          group::fault_sink->fault(&group, fsm::Event::kPathFault, member,
+                                   "a receive could not be posted");
+        }
       }
     }
     if (error != 0) {
@@ -153,6 +162,7 @@ int post_recv_slow(Group& group, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
       return error;
     }
     journal.append(*wr);
+    if (group.recv.route == Route::kOnPath) group.recv.posted = journal.head();
     if (group.recv.route == Route::kError) group::flush_recv(group, journal.head() - 1);
   }
   return 0;

@@ -4,8 +4,8 @@
 #include <memory>
 #include <thread>
 
-#include "group/backup.h"
 #include "group/completion.h"
+#include "group/member.h"
 #include "group/path_switch.h"
 #include "ops/entry.h"
 #include "util/config.h"
@@ -17,7 +17,6 @@ namespace {
 using group::CompletionQueue;
 using group::Context;
 using group::Group;
-using group::kBackup;
 using group::kDefault;
 
 constinit std::atomic<uint64_t> next_serial{1};
@@ -82,7 +81,7 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const ibv_qp_cap& cap, ibv_cq* send_
   g->cap = cap;
   g->sq_sig_all = sq_sig_all;
   g->serial = next_serial++;
-  g->marker_tag = reinterpret_cast<uintptr_t>(g.get());
+  g->tag = reinterpret_cast<uintptr_t>(g.get());
   g->send.journal.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, sq_sig_all);
   g->recv.journal.init(cap.max_recv_wr, cap.max_recv_sge);
   {
@@ -135,12 +134,6 @@ bool name_ends(Group* g) {
   return true;
 }
 
-// Giving up early is cheap when there is another path: cap the application's patience.
-uint8_t shortened_timeout(uint8_t asked) {
-  const auto cap = static_cast<uint8_t>(config().rc_timeout_max);
-  return asked == 0 || asked > cap ? cap : asked;
-}
-
 // The application breaks or resets its QP: what the real ones say from now on is the truth.
 void stop_masking(Group* g) {
   coordinator().group_forget(g);
@@ -161,14 +154,15 @@ void stop_masking(Group* g) {
   }
 }
 
-// The member that carries the group's data now. A switch under way is waited for: until it ends the
-// answer is neither. Its own deadline bounds the wait.
-int current_member(Group* g) {
+// The member that carries the group's data now. A round under way is waited for: until it ends the
+// answer is none. Its own deadline bounds the wait.
+size_t current_member(Group* g) {
   for (;;) {
     {
       std::lock_guard lock(g->send.mutex);
-      if (g->send.route != group::Route::kParked) {
-        return g->send.route == group::Route::kOnBackup ? kBackup : kDefault;
+      const int member = g->member;
+      if (g->send.route != group::Route::kParked || member != group::kNoMember) {
+        return static_cast<size_t>(std::max<int>(member, kDefault));
       }
     }
     std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -178,25 +172,22 @@ int current_member(Group* g) {
 // RESET gives a fresh QP: on the default again, with empty queues and no peer.
 int reset_group(Group* g);
 
-void leave_cq(CompletionQueue* cq, Group* g, bool was_slow) {
-  group::purge(*cq, g);
-  std::lock_guard lock(cq->mutex);
-  if (was_slow) cq->slow_groups--;
+void leave_cqs(Group* g) {
+  group::purge(*g->send_cq, g);
+  if (g->recv_cq != g->send_cq) group::purge(*g->recv_cq, g);
+  group::CqLock lock(*g);
+  if (!std::exchange(g->counted_slow, false)) return;
+  g->send_cq->slow_groups--;
+  if (g->recv_cq != g->send_cq) g->recv_cq->slow_groups--;
 }
 
 int reset_group(Group* g) {
-  in_background_and_wait([g] { group::backup_qp_destroy(*g); });
+  in_background_and_wait([g] { group::twin_qps_destroy(*g); });
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RESET;
   const int error = below->modify_qp(g->real[kDefault], &attr, IBV_QP_STATE);
   if (error != 0) return error;
-  bool was_slow;
-  {
-    std::lock_guard lock(g->send.mutex);
-    was_slow = g->send.route != group::Route::kOnDefault;
-  }
-  leave_cq(g->send_cq, g, was_slow);
-  if (g->recv_cq != g->send_cq) leave_cq(g->recv_cq, g, was_slow);
+  leave_cqs(g);
   auto send = lock_queue(g->send);
   auto recv = lock_queue(g->recv);
   group::CqLock lock(*g);
@@ -210,7 +201,13 @@ int reset_group(Group* g) {
                        g->sq_sig_all);
   g->recv.journal.init(g->cap.max_recv_wr, g->cap.max_recv_sge);
   g->counters = {};
-  g->accept = {group::Accept::kPass, group::Accept::kDrop};
+  g->accept.fill(group::Accept::kDrop);
+  g->accept[kDefault] = group::Accept::kPass;
+  g->member = g->peer_member = kDefault;
+  g->send.posted = g->send.drained_to = g->recv.posted = 0;
+  g->drain_markers = 0;
+  g->drain_marked = false;
+  for (auto& flag : g->can_send) flag = false;
   g->original_error = {};
   g->fault_reported = {};
   g->opcode_of_signaled.clear();
@@ -262,8 +259,8 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) try {
   Group* g = make_group(init->pd, real, real_init.cap, init->send_cq, init->recv_cq,
                         init->qp_context, init->sq_sig_all);
   if (init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
-    g->real_ex[kDefault] = below->qp_to_qp_ex(real);
-    if (g->real_ex[kDefault] != nullptr) install_builder(*g);
+    g->real_ex = below->qp_to_qp_ex(real);
+    if (g->real_ex != nullptr) install_builder(*g);
   }
   return g->handle();
 } catch (const std::bad_alloc&) {
@@ -273,7 +270,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) try {
 
 ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) noexcept {
   Group* g = Group::from(qp);
-  return g->real_ex[kDefault] != nullptr ? &g->qp : nullptr;
+  return g->real_ex != nullptr ? &g->qp : nullptr;
 }
 
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
@@ -283,10 +280,9 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
     stop_masking(g);
   }
   if (to_state && attr->qp_state == IBV_QPS_RESET) return reset_group(g);
-  const int member = current_member(g);
+  const size_t member = current_member(g);
   ibv_qp_attr real = *attr;
-  if ((mask & IBV_QP_TIMEOUT) && member == kDefault)
-    real.timeout = shortened_timeout(attr->timeout);
+  if (mask & IBV_QP_TIMEOUT) real.timeout = group::shortened_timeout(attr->timeout);
   const int error = below->modify_qp(g->real[member], &real, mask);
   if (error != 0) return error;
   remember(g, *attr, mask);
@@ -295,6 +291,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   if (attr->qp_state == IBV_QPS_RTR && (mask & IBV_QP_AV)) {
     if (name_ends(g)) coordinator().group_add(g);
   } else if (attr->qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN)) {
+    g->can_send[kDefault] = true;
     coordinator().group_sends(g);
   }
   return 0;
@@ -302,7 +299,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
 
 int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) noexcept {
   Group* g = Group::from(qp);
-  const int member = current_member(g);
+  const size_t member = current_member(g);
   const int error = below->query_qp(g->real[member], attr, mask, init);
   if (error != 0) return error;
   bool failed;
@@ -317,7 +314,7 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) no
     std::lock_guard lock(g->attr_mutex);
     const ibv_qp_attr& asked = g->attr;
     if (g->attr_mask & IBV_QP_TIMEOUT) attr->timeout = asked.timeout;
-    if (member == kBackup) {
+    if (g->off_default) {
       attr->dest_qp_num = asked.dest_qp_num;
       attr->ah_attr = asked.ah_attr;
       attr->path_mtu = asked.path_mtu;
@@ -338,21 +335,15 @@ int destroy_qp(ibv_qp* qp) noexcept {
   Group* g = Group::from(qp);
   coordinator().group_forget(g);
   // Behind the making of the backup, if that is still queued; then nothing refers to the group.
-  in_background_and_wait([g] { group::backup_qp_destroy(*g); });
+  in_background_and_wait([g] { group::twin_qps_destroy(*g); });
   const int error = below->destroy_qp(g->real[kDefault]);
   if (error != 0 && !g->context->dead[kDefault]) return error;
-  bool was_slow;
-  {
-    std::lock_guard lock(g->send.mutex);
-    was_slow = g->send.route != group::Route::kOnDefault;
-  }
   {
     std::lock_guard lock(g->context->mutex);
     std::erase(g->context->groups, g);
     g->context->qps[kDefault].erase(g->qpn(), &g->counters);
   }
-  leave_cq(g->send_cq, g, was_slow);
-  if (g->recv_cq != g->send_cq) leave_cq(g->recv_cq, g, was_slow);
+  leave_cqs(g);
   g->send_cq->users--;
   g->recv_cq->users--;
   g->pd->users--;

@@ -6,10 +6,12 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <new>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "util/unique_fd.h"
@@ -50,24 +52,26 @@ bool parse_level(std::string_view s, LogLevel& out) {
   return false;
 }
 
-// "mlx5_0=mlx5_1,mlx5_2=mlx5_3"; a device may stand in one pair only, on either side.
-bool parse_pairs(std::string_view s, decltype(Config::pairs)& out) {
-  decltype(Config::pairs) pairs;
+// "mlx5_0=mlx5_1,mlx5_2=mlx5_3=mlx5_4"; a device may stand in one group only.
+bool parse_groups(std::string_view s, decltype(Config::groups)& out) {
+  decltype(Config::groups) groups;
+  std::set<std::string, std::less<>> seen;
   while (!s.empty()) {
     const auto comma = s.find(',');
     const auto item = trim(s.substr(0, comma));
     s = comma == std::string_view::npos ? std::string_view{} : s.substr(comma + 1);
     if (item.empty()) continue;
-    const auto equals = item.find('=');
-    if (equals == std::string_view::npos) return false;
-    const auto left = trim(item.substr(0, equals)), right = trim(item.substr(equals + 1));
-    if (left.empty() || right.empty() || left == right || right.find('=') != right.npos)
-      return false;
-    for (const auto& [a, b] : pairs)
-      if (a == left || a == right || b == left || b == right) return false;
-    pairs.emplace_back(left, right);
+    auto& group = groups.emplace_back();
+    for (size_t at = 0; at <= item.size();) {
+      const auto end = std::min(item.find('=', at), item.size());
+      const auto name = trim(item.substr(at, end - at));
+      if (name.empty() || !seen.emplace(name).second) return false;
+      group.emplace_back(name);
+      at = end + 1;
+    }
+    if (group.size() < 2 || group.size() > 4) return false;
   }
-  out = std::move(pairs);
+  out = std::move(groups);
   return true;
 }
 
@@ -84,8 +88,8 @@ constexpr Key kKeys[] = {
      [](std::string_view v, Config& c) { return parse_level(v, c.log); }},
     {"SHIFT_EVENTS", "a file name",
      [](std::string_view v, Config& c) { return c.events = v, true; }},
-    {"SHIFT_PAIRS", "device=device,... with each device named once",
-     [](std::string_view v, Config& c) { return parse_pairs(v, c.pairs); }},
+    {"SHIFT_PAIRS", "device=device[=device...],... with each device named once, four in a group at most",
+     [](std::string_view v, Config& c) { return parse_groups(v, c.groups); }},
     {"SHIFT_PORT", "1..65535",
      [](std::string_view v, Config& c) { return parse_number(v, 1, 65535, c.port); }},
     {"SHIFT_RC_TIMEOUT_MAX", "8..31",
@@ -94,6 +98,10 @@ constexpr Key kKeys[] = {
      [](std::string_view v, Config& c) { return parse_number(v, 1, 60000, c.fence_ms); }},
     {"SHIFT_EXCHANGE_MS", "1..600000",
      [](std::string_view v, Config& c) { return parse_number(v, 1, 600000, c.exchange_ms); }},
+    {"SHIFT_FAILBACK_MS", "-1..3600000",
+     [](std::string_view v, Config& c) { return parse_number(v, -1, 3600000, c.failback_ms); }},
+    {"SHIFT_DRAIN_MS", "1..60000",
+     [](std::string_view v, Config& c) { return parse_number(v, 1, 60000, c.drain_ms); }},
     {"SHIFT_RENDEZVOUS_MS", "1..600000",
      [](std::string_view v, Config& c) { return parse_number(v, 1, 600000, c.rendezvous_ms); }},
 };

@@ -17,13 +17,16 @@ struct Config {
   bool disable = false;            // SHIFT_DISABLE: plain stock verbs
   LogLevel log = LogLevel::kWarn;  // SHIFT_LOG
   std::string events;              // SHIFT_EVENTS: file for event records; empty = none
-  // SHIFT_PAIRS: which device backs which; empty = neighbours are paired automatically.
-  std::vector<std::pair<std::string, std::string>> pairs;
+  // SHIFT_PAIRS: which devices stand in for each other, the nearest first; empty = neighbours are
+  // paired automatically.
+  std::vector<std::vector<std::string>> groups;
   uint16_t port = 9473;  // SHIFT_PORT: rendezvous port of every NIC address
   // SHIFT_RC_TIMEOUT_MAX: cap of the RC ack timeout exponent on default paths
   int rc_timeout_max = 11;
   int fence_ms = 500;         // SHIFT_FENCE_MS
   int exchange_ms = 3000;     // SHIFT_EXCHANGE_MS
+  int failback_ms = 1000;     // SHIFT_FAILBACK_MS: how long a better path must be good; -1: stay
+  int drain_ms = 500;         // SHIFT_DRAIN_MS
   int rendezvous_ms = 10000;  // SHIFT_RENDEZVOUS_MS: how long a missing peer is looked for
 };
 

@@ -141,19 +141,64 @@ void fields(IO& io, M& m) {
   pair(io, m);
   io.number(m.sq_psn);
   io.number(m.rq_psn);
-  io.bytes(m.backup_gid.raw);
-  io.number(m.backup_qpn);
-  io.number(m.backup_psn);
-  io.number(m.backup_mtu);
+  io.number(m.members);
+  io.number(m.members_up);
   io.number(m.flags);
   io.number(m.epoch);
 }
 
-template <typename IO, Is<BindAck> M>
+template <typename IO, Is<PathName> M>
+void fields(IO& io, M& m) {
+  io.number(m.leader);
+  io.number(m.follower);
+}
+
+template <typename IO, Is<QpAddress> M>
+void fields(IO& io, M& m) {
+  io.bytes(m.gid.raw);
+  io.number(m.qpn);
+  io.number(m.psn);
+  io.number(m.mtu);
+}
+
+template <typename IO, Is<Offer> M>
 void fields(IO& io, M& m) {
   pair(io, m);
+  fields(io, m.path);
+  io.number(m.generation);
+  fields(io, m.address);
+}
+
+template <typename IO, Is<Accept> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
+  fields(io, m.path);
+  io.number(m.generation);
   io.number(m.status);
+  fields(io, m.address);
+}
+
+template <typename IO, Is<Ready> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
+  fields(io, m.path);
+  io.number(m.generation);
+  enumeration(io, m.kind);
+}
+
+template <typename IO, Is<Members> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
+  io.number(m.seq);
+  io.number(m.up);
+}
+
+template <typename IO, Is<Drain> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
   io.number(m.epoch);
+  io.number(m.attempt);
+  enumeration(io, m.kind);
 }
 
 template <typename IO, Is<Switch> M>
@@ -172,6 +217,8 @@ void fields(IO& io, M& m) {
   io.number(m.notifications_received);
   io.number(m.flags);
   io.number(m.responder_psn);
+  fields(io, m.target);
+  io.number(m.generation);
 }
 
 template <typename IO, Is<KeyQuery> M>
@@ -179,6 +226,7 @@ void fields(IO& io, M& m) {
   pair(io, m);
   io.number(m.epoch);
   io.number(m.query_id);
+  io.number(m.member);
   io.list(m.rkeys, kRkeySize, [](IO& i, auto& rkey) { i.number(rkey); });
 }
 
@@ -186,6 +234,7 @@ template <typename IO, Is<KeyReply> M>
 void fields(IO& io, M& m) {
   pair(io, m);
   io.number(m.query_id);
+  io.number(m.member);
   io.list(m.keys, kKeyPairSize, [](IO& i, auto& key) {
     i.number(key.rkey);
     i.number(key.new_rkey);
@@ -251,8 +300,9 @@ bool body_get(uint8_t type, std::span<const uint8_t> body, Message& out) {
 }  // namespace
 
 const char* message_name(const Message& message) noexcept {
-  constexpr const char* kNames[] = {"Hello",    "HelloReply", "Bind",     "BindAck", "Switch",
-                                    "Progress", "KeyQuery",   "KeyReply", "Refuse",  "Close"};
+  constexpr const char* kNames[] = {"Hello",    "HelloReply", "Bind",   "Offer",  "Accept",
+                                    "Ready",    "Members",    "Drain",  "Switch", "Progress",
+                                    "KeyQuery", "KeyReply",   "Refuse", "Close"};
   static_assert(std::size(kNames) == std::variant_size_v<Message>);
   return message.index() < std::size(kNames) ? kNames[message.index()] : "?";
 }

@@ -13,7 +13,7 @@
 namespace shift::wire {
 
 inline constexpr uint32_t kMagic = 0x54464853;  // "SHFT" as it lies on the wire
-inline constexpr uint8_t kVersion = 1;
+inline constexpr uint8_t kVersion = 2;
 inline constexpr size_t kHeaderSize = 12;           // magic, version, type, flags, length
 inline constexpr size_t kMessageMax = 1024 * 1024;  // header included
 inline constexpr size_t kKeysMax = 65536;           // keys in one KeyQuery or KeyReply
@@ -46,30 +46,99 @@ struct HelloReply {
   bool operator==(const HelloReply&) const = default;
 };
 
-// "These are my default QP's start PSNs, and this is my backup QP." Sent by both ends.
+// "These are my default QP's start PSNs, and so many NICs I have." Sent by both ends.
 struct Bind {
+  static constexpr uint32_t kHasSqPsn = 1u << 0;  // the sender's QP has reached RTS
+
   QpName from, to;
   uint32_t sq_psn = 0, rq_psn = 0;
-  Gid backup_gid;
-  uint32_t backup_qpn = 0;
-  uint32_t backup_psn = 0;  // start PSN of what the backup QP sends
-  uint8_t backup_mtu = 0;   // enum ibv_mtu
+  uint8_t members = 0;     // of the sender's device group
+  uint8_t members_up = 0;  // bit n: member n works
   uint32_t flags = 0;
   uint32_t epoch = 0;
 
   bool operator==(const Bind&) const = default;
 };
 
-struct BindAck {
-  QpName from, to;
-  uint8_t status = 0;  // 0: accepted
-  uint32_t epoch = 0;
+// A path: a member of the leader's and one of the follower's.
+struct PathName {
+  uint8_t leader = 0, follower = 0;
 
-  bool operator==(const BindAck&) const = default;
+  auto operator<=>(const PathName&) const = default;
+};
+
+// A QP of the group that is ready to be connected.
+struct QpAddress {
+  Gid gid;
+  uint32_t qpn = 0;
+  uint32_t psn = 0;  // start PSN of what it sends
+  uint8_t mtu = 0;   // enum ibv_mtu
+
+  bool operator==(const QpAddress&) const = default;
+};
+
+// "Connect your QP of this path to mine." Leader to follower.
+struct Offer {
+  QpName from, to;
+  PathName path;
+  uint32_t generation = 0;  // of this connection; one more at each Offer of the group
+  QpAddress address;
+
+  bool operator==(const Offer&) const = default;
+};
+
+// "Mine is connected, connect yours." Follower to leader; the answer to an Offer.
+struct Accept {
+  static constexpr uint8_t kAccepted = 0;  // `address` is valid
+  static constexpr uint8_t kRefused = 1, kBusy = 2;
+
+  QpName from, to;
+  PathName path;
+  uint32_t generation = 0;
+  uint8_t status = kAccepted;
+  QpAddress address;
+
+  bool operator==(const Accept&) const = default;
+};
+
+// Leader to follower: "mine is connected; can you send over it?" (kAsk, when the leader's QP only
+// receives), or "this path is ready" (kReady). Follower to leader: the answer to kAsk.
+struct Ready {
+  enum class Kind : uint8_t { kReady = 0, kAsk = 1, kBroken = 2 };
+
+  QpName from, to;
+  PathName path;
+  uint32_t generation = 0;
+  Kind kind = Kind::kReady;
+
+  bool operator==(const Ready&) const = default;
+};
+
+// "Of my NICs these work now."
+struct Members {
+  QpName from, to;
+  uint32_t seq = 0;
+  uint8_t up = 0;
+
+  bool operator==(const Members&) const = default;
+};
+
+// The way back: the leader asks for a drain or calls it off, the follower says that it is done.
+struct Drain {
+  enum class Kind : uint8_t { kAsk = 0, kDone = 1, kCancel = 2 };
+
+  QpName from, to;
+  uint32_t epoch = 0;
+  uint32_t attempt = 0;  // counts the leader's drains
+  Kind kind = Kind::kAsk;
+
+  bool operator==(const Drain&) const = default;
 };
 
 // "I stop using the old path and fence it."
 struct Switch {
+  static constexpr uint8_t kFault = 0, kReturn = 1;  // reasons
+
   QpName from, to;
   uint32_t epoch = 0;
   uint32_t seq = 0;
@@ -78,7 +147,8 @@ struct Switch {
   bool operator==(const Switch&) const = default;
 };
 
-// "My old path is fenced, this much I consumed, my receives stand on the new path."
+// "My old path is fenced, this much I consumed, my receives stand on the target." The leader's
+// names the target, the follower's confirms it.
 struct Progress {
   static constexpr uint32_t kHasResponderPsn = 1u << 0;
 
@@ -88,6 +158,8 @@ struct Progress {
   uint64_t notifications_received = 0;
   uint32_t flags = 0;
   uint32_t responder_psn = 0;  // with kHasResponderPsn: next PSN the old responder expected
+  PathName target;
+  uint32_t generation = 0;  // of the target's connection
 
   bool operator==(const Progress&) const = default;
 };
@@ -96,6 +168,7 @@ struct KeyQuery {
   QpName from, to;
   uint32_t epoch = 0;
   uint32_t query_id = 0;
+  uint8_t member = 0;  // of the asked end, whose keys are wanted
   std::vector<uint32_t> rkeys;
 
   bool operator==(const KeyQuery&) const = default;
@@ -112,6 +185,7 @@ struct KeyPair {
 struct KeyReply {
   QpName from, to;
   uint32_t query_id = 0;
+  uint8_t member = 0;
   std::vector<KeyPair> keys;
 
   bool operator==(const KeyReply&) const = default;
@@ -144,8 +218,8 @@ struct Close {
 };
 
 // The order is the type number on the wire, counted from 1: append only.
-using Message = std::variant<Hello, HelloReply, Bind, BindAck, Switch, Progress, KeyQuery, KeyReply,
-                             Refuse, Close>;
+using Message = std::variant<Hello, HelloReply, Bind, Offer, Accept, Ready, Members, Drain, Switch,
+                             Progress, KeyQuery, KeyReply, Refuse, Close>;
 
 const char* message_name(const Message& message) noexcept;
 

@@ -89,17 +89,17 @@ class Notes : public Delegate {
     hellos_.push_back(hello);
     return accepting_;
   }
-  void on_message(Channel* channel, const wire::Message& message) override {
+  void on_message(PeerChannel* channel, const wire::Message& message) override {
     note([&] { messages_.emplace_back(channel, message); });
   }
-  void on_connection_up(Channel* channel, bool first) override {
+  void on_connection_up(PeerChannel* channel, bool first) override {
     note([&] {
       last_up_ = channel;
       ups_++;
       firsts_ += first;
     });
   }
-  void on_channel_down(Channel*) override {
+  void on_channel_down(PeerChannel*) override {
     note([&] { downs_++; });
   }
 
@@ -115,9 +115,9 @@ class Notes : public Delegate {
   int ups() { return read(ups_); }
   int firsts() { return read(firsts_); }
   int downs() { return read(downs_); }
-  Channel* last_up() { return read(last_up_); }
+  PeerChannel* last_up() { return read(last_up_); }
   std::vector<wire::Hello> hellos() { return read(hellos_); }
-  std::vector<std::pair<Channel*, wire::Message>> messages() { return read(messages_); }
+  std::vector<std::pair<PeerChannel*, wire::Message>> messages() { return read(messages_); }
   size_t count(const wire::Message& wanted) {
     std::lock_guard lock(mutex_);
     size_t n = 0;
@@ -159,13 +159,13 @@ class Notes : public Delegate {
   std::set<wire::QpName> qps_;
   bool accepting_ = true;
   std::vector<wire::Hello> hellos_;
-  std::vector<std::pair<Channel*, wire::Message>> messages_;
-  Channel* last_up_ = nullptr;
+  std::vector<std::pair<PeerChannel*, wire::Message>> messages_;
+  PeerChannel* last_up_ = nullptr;
   int ups_ = 0, firsts_ = 0, downs_ = 0;
 };
 
 struct Found {
-  Channel* channel = nullptr;
+  PeerChannel* channel = nullptr;
   FindError error = FindError::kStopped;
 };
 
@@ -191,7 +191,7 @@ class Node {
     auto promise = std::make_shared<std::promise<Found>>();
     run([&] {
       FindRequest request{remote, local, 11, 22, Reactor::Clock::now() + patience};
-      net->find_peer(request, [promise](Channel* channel, FindError error) {
+      net->find_peer(request, [promise](PeerChannel* channel, FindError error) {
         promise->set_value({channel, error});
       });
     });
@@ -206,14 +206,14 @@ class Node {
     }
     return future.get();
   }
-  size_t send(Channel* channel, const wire::Message& message) {
+  size_t send(PeerChannel* channel, const wire::Message& message) {
     size_t n = 0;
     run([&] { n = channel->send(message); });
     return n;
   }
-  size_t live(Channel* channel) {
+  size_t live(PeerChannel* channel) {
     size_t n = 0;
-    run([&] { n = channel->live_connections(); });
+    run([&] { n = real(channel).live_connections(); });
     return n;
   }
 

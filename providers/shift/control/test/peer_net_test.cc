@@ -32,7 +32,7 @@ class PeerNetTest : public ::testing::Test {
   }
   Found connect() { return a_.find(qp_a_, qp_b_); }
   // Both addresses of a second pair of NICs, and a connection over them.
-  void add_second_path(Channel* channel) {
+  void add_second_path(PeerChannel* channel) {
     b_.serve(ip(12));
     const int before = a_.notes.ups();
     a_.run([&] { channel->add_path(ip(11), ip(12)); });
@@ -47,12 +47,12 @@ class PeerNetTest : public ::testing::Test {
 TEST_F(PeerNetTest, FindsTheOwnerAndTalksBothWays) {
   const Found found = connect();
   ASSERT_EQ(found.error, FindError::kNone);
-  EXPECT_EQ(found.channel->peer(), b_.net->instance());
+  EXPECT_EQ(real(found.channel).peer(), b_.net->instance());
   EXPECT_FALSE(found.channel->is_self());
   EXPECT_EQ(a_.send(found.channel, numbered(1)), 1u);
   ASSERT_TRUE(b_.notes.wait_message(numbered(1)));
-  Channel* back = b_.notes.messages().front().first;
-  EXPECT_EQ(back->peer(), a_.net->instance());
+  PeerChannel* back = b_.notes.messages().front().first;
+  EXPECT_EQ(real(back).peer(), a_.net->instance());
   EXPECT_EQ(b_.send(back, numbered(2)), 1u);
   EXPECT_TRUE(a_.notes.wait_message(numbered(2)));
   EXPECT_EQ(a_.notes.firsts(), 1);
@@ -114,7 +114,7 @@ TEST_F(PeerNetTest, BothQpsInOneProcessTalkWithoutSockets) {
   const Found found = b_.find(qp(ip(2), 0x21), qp_b_);
   ASSERT_EQ(found.error, FindError::kNone);
   EXPECT_TRUE(found.channel->is_self());
-  EXPECT_EQ(found.channel->peer(), b_.net->instance());
+  EXPECT_EQ(real(found.channel).peer(), b_.net->instance());
   EXPECT_EQ(b_.send(found.channel, numbered(5)), 1u);
   ASSERT_TRUE(b_.notes.wait_message(numbered(5)));
   EXPECT_EQ(b_.notes.messages().front().first, found.channel);
@@ -130,7 +130,7 @@ TEST_F(PeerNetTest, ThousandQpsShareOneConnection) {
     for (uint32_t i = 0; i < kQps; i++) {
       FindRequest request{qp(ip(2), 1000 + i), qp(ip(1), i), 1, 2,
                           Reactor::Clock::now() + kPatience};
-      a_.net->find_peer(request, [&](Channel*, FindError error) {
+      a_.net->find_peer(request, [&](PeerChannel*, FindError error) {
         others += error != FindError::kNone;
         if (++found == kQps) done.set_value();
       });

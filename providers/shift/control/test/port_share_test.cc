@@ -67,8 +67,8 @@ TEST(PortShare, OwnerPassesConnectionsToTheProcessThatOwnsTheQp) {
   const Found one = asking.find(asker(), first), two = asking.find(asker(), second);
   ASSERT_EQ(one.error, FindError::kNone);
   ASSERT_EQ(two.error, FindError::kNone);
-  EXPECT_EQ(one.channel->peer(), owner.net->instance());
-  EXPECT_EQ(two.channel->peer(), member.net->instance());
+  EXPECT_EQ(real(one.channel).peer(), owner.net->instance());
+  EXPECT_EQ(real(two.channel).peer(), member.net->instance());
   asking.send(two.channel, numbered(7));
   EXPECT_TRUE(member.notes.wait_message(numbered(7)));
   EXPECT_EQ(owner.notes.messages().size(), 0u);

@@ -27,12 +27,16 @@ std::vector<Message> samples() {
   return {
       Hello{instance(9), instance(8), a, b, 0x123456, 0xfedcba, 3},
       HelloReply{instance(7), a, b, HelloStatus::kRefused, 5},
-      Bind{a, b, 1, 0xffffff, name(33).gid, 0x010203, 4, 5, 0x80000001, 0xfffffffe},
-      BindAck{a, b, 200, 17},
+      Bind{a, b, 1, 0xffffff, 3, 5, 0x80000001, 0xfffffffe},
+      Offer{a, b, {1, 2}, 7, {name(33).gid, 0x010203, 4, 5}},
+      Accept{a, b, {3, 0}, 0xffffffff, 9, {name(34).gid, 0xffffff, 0xfffffe, 3}},
+      Ready{a, b, {1, 1}, 8, Ready::Kind::kBroken},
+      Members{b, a, 6, 0x83},
+      Drain{a, b, 12, 13, Drain::Kind::kCancel},
       Switch{a, b, 0xffffffff, 2, 3},
-      Progress{a, b, 1, 2, 0xfedcba9876543210, Progress::kHasResponderPsn, 0xabcdef},
-      KeyQuery{a, b, 5, 6, {1, 0xffffffff, 3}},
-      KeyReply{a, b, 6, {{1, 2, true}, {3, 0, false}}},
+      Progress{a, b, 1, 2, 0xfedcba9876543210, Progress::kHasResponderPsn, 0xabcdef, {1, 2}, 3},
+      KeyQuery{a, b, 5, 6, 1, {1, 0xffffffff, 3}},
+      KeyReply{a, b, 6, 1, {{1, 2, true}, {3, 0, false}}},
       Refuse{a, b, 4, static_cast<RefuseReason>(250)},
       Close{b, a},
   };
@@ -66,7 +70,7 @@ TEST(Codec, WireBytesAreFixed) {
   // Close: header, then gid and qpn of both ends. A change here breaks running peers.
   const QpName from{Gid::from_ipv4(0x04030201), 0x00112233}, to{Gid{}, 1};
   const std::vector<uint8_t> expected = {
-      'S',  'H',  'F',  'T', 1, 10, 0, 0, 52, 0, 0,    0,                            //
+      'S',  'H',  'F',  'T', 2, 14, 0, 0, 52, 0, 0,    0,                            //
       0,    0,    0,    0,   0, 0,  0, 0, 0,  0, 0xff, 0xff, 1, 2, 3, 4,             //
       0x33, 0x22, 0x11, 0,                                                           //
       0,    0,    0,    0,   0, 0,  0, 0, 0,  0, 0,    0,    0, 0, 0, 0, 1, 0, 0, 0  //
@@ -107,7 +111,7 @@ TEST(Codec, ForeignHeadersAreRefused) {
   const struct {
     size_t at;
     uint8_t value;
-  } cases[] = {{0, 'X'}, {4, 2}, {5, 0}, {5, 11}, {6, 1}, {7, 1}, {11, 1}, {8, 0}};
+  } cases[] = {{0, 'X'}, {4, 1}, {5, 0}, {5, 15}, {6, 1}, {7, 1}, {11, 1}, {8, 0}};
   for (const auto& c : cases) {
     auto bad = good;
     bad[c.at] = c.value;

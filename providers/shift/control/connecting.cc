@@ -1,0 +1,412 @@
+// Making paths ready: Offer, Accept, a probe, Ready. Beside the machine; it is told of what it
+// asked for (kBound, kPathReady) and of what is better than the path it has (kBetterPath).
+#include <algorithm>
+
+#include "control/coordinator.h"
+#include "group/completion.h"
+#include "util/config.h"
+#include "util/log.h"
+
+namespace shift::control {
+
+using fsm::Event;
+using fsm::State;
+using group::Group;
+using group::Probe;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using Stage = Binding::Attempt::Stage;
+
+namespace {
+
+// An attempt that takes longer than this has met a path that swallows messages without an error.
+constexpr milliseconds kAttemptMax{1000};
+constexpr milliseconds kPauseMin{20}, kPauseMax{10'000};
+// While nothing works at all, nobody has time for long pauses.
+constexpr milliseconds kPauseSeeking{100};
+
+// What the worker found out.
+struct Address {
+  int error = 0;
+  wire::QpAddress address;
+};
+
+bool generation_is_newer(uint32_t a, uint32_t b) {
+  return static_cast<int32_t>(a - b) > 0;
+}
+
+}  // namespace
+
+void Coordinator::members_make(Binding& binding) {
+  for (int member = 0; member < binding.group->context->members; member++) {
+    at_worker(
+        binding, [member](Group& g) { return group::member_qp_create(g, member); },
+        [this, member](Binding& b, int error) {
+          if (error != 0) {
+            SHIFT_WARN_LIMITED("qp 0x%x on %s cannot move to %s: no QP there (errno %d)",
+                               b.group->qpn(), b.group->context->device->dev.name,
+                               b.group->context->device->real[static_cast<size_t>(member)]->name,
+                               error);
+            return;
+          }
+          b.qps[static_cast<size_t>(member)].made = true;
+          tend(b);
+        });
+  }
+}
+
+uint8_t Coordinator::members_up(const group::Context* context) const {
+  const auto it = up_.find(context);
+  return it == up_.end() ? 0 : it->second;
+}
+
+Link& Coordinator::link_of(const Binding& binding, PathName path) {
+  return links_[{binding.group->context, binding.group->remote.gid, path}];
+}
+
+// The control channel must not depend on the NIC that may fail.
+void Coordinator::channel_widen(Binding& binding, const wire::Gid& own, const wire::Gid& peer) {
+  const auto local_ip = own.ipv4(), remote_ip = peer.ipv4();
+  if (binding.channel != nullptr && local_ip && remote_ip) {
+    binding.channel->add_path(*local_ip, *remote_ip);
+  }
+}
+
+// ---- the leader
+
+void Coordinator::tend(Binding& binding) {
+  Group& group = *binding.group;
+  const State state = group.state;
+  if (!group.is_leader || binding.over || !binding.peer_proven || binding.channel == nullptr) {
+    return;
+  }
+  if (state != State::kUnbound && state != State::kActive && state != State::kSeeking) return;
+  if (state == State::kActive) better_check(binding);
+  if (binding.attempt || group.state != state) return;
+  const Time now = control_.now();
+  Time again = Time::max();
+  const auto usable_link = [&](PathName path) -> const Link& { return link_of(binding, path); };
+  const auto path = binding.book.next(now, binding.serial, usable_link, &again);
+  if (path) return attempt_start(binding, *path);
+  if (again == Time::max()) return;
+  control_.timer_cancel(binding.tend_again);
+  binding.tend_again = later(binding, again - now, [this](Binding& b) {
+    b.tend_again = 0;
+    tend(b);
+  });
+}
+
+void Coordinator::attempt_start(Binding& binding, PathName path) {
+  Group& group = *binding.group;
+  auto& qp = binding.qps[path.leader];
+  if (!qp.made || qp.busy) return;  // tend() comes again when the worker is done
+  Link& link = link_of(binding, path);
+  link.trying = binding.serial;
+  binding.book.ready_drop(path);
+  binding.attempt.emplace();
+  auto& attempt = *binding.attempt;
+  attempt.path = path;
+  attempt.generation = binding.next_generation++;
+  attempt.timeout = later(binding, kAttemptMax, [this](Binding& b) {
+    b.attempt->timeout = 0;
+    attempt_end(b, false);
+  });
+  qp.connected = false;
+  qp.busy = true;
+  // The address is read by the worker: the GID table may take a while.
+  at_worker(
+      binding,
+      [path](Group& g) {
+        Address result;
+        result.error = group::member_qp_address(g, path.leader, &result.address);
+        return result;
+      },
+      [this, path, generation = attempt.generation](Binding& b, const Address& result) {
+        auto& own = b.qps[path.leader];
+        own.busy = false;
+        if (!b.attempt || b.attempt->generation != generation) return tend(b);
+        if (result.error != 0) return attempt_end(b, false);
+        own.address = result.address;
+        own.path = path;
+        own.generation = generation;
+        if (b.channel != nullptr) {
+          b.channel->send(
+              wire::Offer{b.group->local, b.group->remote, path, generation, own.address});
+        }
+      });
+  SHIFT_DEBUG("qp 0x%x: trying path %u-%u, generation %u", group.qpn(), path.leader, path.follower,
+              attempt.generation);
+}
+
+void Coordinator::attempt_accepted(Binding& binding, const wire::Accept& message) {
+  if (!binding.attempt || binding.attempt->generation != message.generation ||
+      binding.attempt->path != message.path || binding.attempt->stage != Stage::kOffered) {
+    return;
+  }
+  if (message.status == wire::Accept::kBusy) {
+    // It is on its way out of that path, as we are: nothing is wrong with the link.
+    Link& link = link_of(binding, message.path);
+    attempt_end(binding, false);
+    link.failures--;
+    link.not_before = control_.now() + milliseconds(1);
+    return tend(binding);
+  }
+  if (message.status != wire::Accept::kAccepted) return attempt_end(binding, false);
+  channel_widen(binding, binding.qps[message.path.leader].address.gid, message.address.gid);
+  binding.attempt->stage = Stage::kConnecting;
+  auto& qp = binding.qps[message.path.leader];
+  qp.busy = true;
+  at_worker(
+      binding,
+      [member = message.path.leader, own = qp.address, peer = message.address](Group& g) {
+        return group::member_qp_connect(g, member, own, peer);
+      },
+      [this, path = message.path, generation = message.generation](Binding& b, int error) {
+        b.qps[path.leader].busy = false;
+        attempt_connected(b, generation, error);
+        tend(b);
+      });
+}
+
+void Coordinator::attempt_connected(Binding& binding, uint32_t generation, int error) {
+  if (!binding.attempt || binding.attempt->generation != generation) return;
+  Group& group = *binding.group;
+  auto& attempt = *binding.attempt;
+  if (error != 0) {
+    SHIFT_DEBUG("qp 0x%x: path %u-%u cannot be connected: errno %d", group.qpn(),
+                attempt.path.leader, attempt.path.follower, error);
+    return attempt_end(binding, false);
+  }
+  binding.qps[attempt.path.leader].connected = true;
+  if (group.can_send[attempt.path.leader]) {
+    attempt.stage = Stage::kProbing;
+    probe_post(binding, attempt.path.leader);
+    binding.probe_poll = later(binding, {}, [this](Binding& b) { probe_check(b); });
+    return;
+  }
+  // Our application only receives. The follower's may send: then it has the means to try.
+  attempt.stage = Stage::kAsked;
+  if (binding.channel == nullptr) return attempt_end(binding, false);
+  binding.channel->send(wire::Ready{group.local, group.remote, attempt.path, attempt.generation,
+                                    wire::Ready::Kind::kAsk});
+}
+
+void Coordinator::probe_post(Binding& binding, int member) {
+  Group& group = *binding.group;
+  const auto m = static_cast<size_t>(member);
+  ibv_send_wr wr{}, *bad;
+  wr.wr_id = group.tag + group::kProbeTag;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  ibv_qp* real = group.real[m];
+  group.probe[m] = Probe::kPosted;
+  if (real->context->ops.post_send(real, &wr, &bad) != 0) group.probe[m] = Probe::kFailed;
+  binding.probe_deadline = control_.now() + kAttemptMax;
+}
+
+// Polls for the probe's completion, wherever it was asked for.
+void Coordinator::probe_check(Binding& binding) {
+  Group& group = *binding.group;
+  binding.probe_poll = 0;
+  const bool leading = binding.attempt && binding.attempt->stage == Stage::kProbing;
+  if (!leading && !binding.asked) return;
+  const size_t m = leading ? binding.attempt->path.leader : binding.asked->path.follower;
+  {
+    std::lock_guard lock(group.send_cq->mutex);
+    // The default's CQ belongs to the application's polling thread while anything is on it.
+    if (m != group::kDefault) group::collect_member(*group.send_cq, static_cast<int>(m));
+  }
+  if (m == group::kDefault) group::inspect(*group.send_cq);
+  const Probe probe = group.probe[m];
+  if (probe == Probe::kPosted && control_.now() < binding.probe_deadline) {
+    const auto waited = kAttemptMax - (binding.probe_deadline - control_.now());
+    binding.probe_poll =
+        later(binding, waited < milliseconds(1) ? microseconds(20) : microseconds(1000),
+              [this](Binding& b) { probe_check(b); });
+    return;
+  }
+  group.probe[m] = Probe::kNone;
+  if (leading) return attempt_end(binding, probe == Probe::kDone);
+  wire::Ready answer = *binding.asked;
+  binding.asked.reset();
+  std::swap(answer.from, answer.to);
+  answer.kind = probe == Probe::kDone ? wire::Ready::Kind::kReady : wire::Ready::Kind::kBroken;
+  if (binding.channel != nullptr) binding.channel->send(answer);
+}
+
+void Coordinator::attempt_end(Binding& binding, bool ready) {
+  Group& group = *binding.group;
+  const Binding::Attempt attempt = *binding.attempt;
+  binding.attempt.reset();
+  control_.timer_cancel(attempt.timeout);
+  Link& link = link_of(binding, attempt.path);
+  if (link.trying == binding.serial) link.trying = 0;
+  const Time now = control_.now();
+  if (!ready) {
+    binding.qps[attempt.path.leader].connected = false;
+    const auto most = group.state == State::kSeeking ? kPauseSeeking : kPauseMax;
+    link.not_before = now + std::min<std::chrono::nanoseconds>(
+                                kPauseMin * (1 << std::min(link.failures, 10)), most);
+    link.failures++;
+    SHIFT_DEBUG("qp 0x%x: path %u-%u does not work, %d failures", group.qpn(), attempt.path.leader,
+                attempt.path.follower, link.failures);
+    return tend(binding);
+  }
+  const bool was_broken = std::exchange(link.failures, 0) > 0;
+  link.not_before = {};
+  binding.book.ready_add(attempt.path, attempt.generation,
+                         now + milliseconds(std::max(config().failback_ms, 0)));
+  if (binding.channel != nullptr) {
+    binding.channel->send(wire::Ready{group.local, group.remote, attempt.path, attempt.generation,
+                                      wire::Ready::Kind::kReady});
+  }
+  if (group.state == State::kUnbound) {
+    binding_guard(binding);
+    feed(binding, Event::kBound);
+  } else if (group.state == State::kSeeking) {
+    binding.target = attempt.path;
+    binding.target_generation = attempt.generation;
+    feed(binding, Event::kPathReady);
+  }
+  if (was_broken) {
+    // The others waited for the one that tried.
+    for (auto& [serial, other] : bindings_) {
+      if (other.get() != &binding && other->group->context == group.context) tend(*other);
+    }
+  }
+  tend(binding);
+}
+
+// The first path beside the default: from here on errors of the default are held back.
+void Coordinator::binding_guard(Binding& binding) {
+  Group& group = *binding.group;
+  {
+    group::CqLock lock(group);
+    auto& accept = group.accept[group::kDefault];
+    if (accept == group::Accept::kPass) accept = group::Accept::kGuard;
+  }
+  watch_arm(binding);
+  SHIFT_EVENT("armed", {{"qp", group.qpn()},
+                        {"device", group.context->device->dev.name},
+                        {"peer_qp", group.remote.qpn}});
+}
+
+// A better path that has been good for long enough: the way back.
+void Coordinator::better_check(Binding& binding) {
+  PathBook::Ready* better = binding.book.better_ready();
+  if (better == nullptr || config().failback_ms < 0) return;
+  const Time now = control_.now();
+  if (better->since <= now) {
+    binding.target = better->path;
+    binding.target_generation = better->generation;
+    binding.by_fault = false;
+    return feed(binding, Event::kBetterPath, "a better path is back");
+  }
+  control_.timer_cancel(binding.better_again);
+  binding.better_again = later(binding, better->since - now, [this](Binding& b) {
+    b.better_again = 0;
+    tend(b);
+  });
+}
+
+// ---- the follower
+
+void Coordinator::offer_take(Binding& binding, const wire::Offer& offer) {
+  Group& group = *binding.group;
+  const int member = offer.path.follower;
+  if (member >= group.context->members || offer.address.mtu < IBV_MTU_256 ||
+      offer.address.mtu > IBV_MTU_4096) {
+    return;
+  }
+  auto& qp = binding.qps[offer.path.follower];
+  if (binding.is_self) {
+    // One QP plays both parts; the leader's half connects it.
+    return attempt_accepted(
+        binding, {group.local, group.remote, offer.path, offer.generation, 0, offer.address});
+  }
+  if (qp.generation == offer.generation && qp.generation != 0) {
+    if (qp.connected && qp.path == offer.path)
+      offer_answer(binding, offer, wire::Accept::kAccepted);
+    return;  // a copy
+  }
+  if (qp.generation != 0 && !generation_is_newer(offer.generation, qp.generation)) return;
+  if (qp.busy) {
+    qp.later = offer;
+    return;
+  }
+  // The QP that carries the traffic, as far as we know: the leader must be a round ahead.
+  const bool carries = group.member == member;
+  if (carries) return offer_answer(binding, offer, wire::Accept::kBusy);
+  if (!qp.made || binding.over || (members_up(group.context) >> member & 1) == 0) {
+    return offer_answer(binding, offer, wire::Accept::kRefused);
+  }
+  qp.busy = true;
+  qp.connected = false;
+  at_worker(
+      binding,
+      [offer](Group& g) {
+        Address result;
+        result.error = group::member_qp_address(g, offer.path.follower, &result.address);
+        if (result.error == 0) {
+          result.error =
+              group::member_qp_connect(g, offer.path.follower, result.address, offer.address);
+        }
+        return result;
+      },
+      [this, offer](Binding& b, const Address& result) {
+        b.qps[offer.path.follower].address = result.address;
+        offer_connected(b, offer, result.error);
+      });
+}
+
+void Coordinator::offer_connected(Binding& binding, const wire::Offer& offer, int error) {
+  auto& qp = binding.qps[offer.path.follower];
+  qp.busy = false;
+  if (error == 0) {
+    channel_widen(binding, qp.address.gid, offer.address.gid);
+    qp.connected = true;
+    qp.path = offer.path;
+    qp.generation = offer.generation;
+  } else {
+    SHIFT_DEBUG("qp 0x%x: path %u-%u cannot be connected: errno %d", binding.group->qpn(),
+                offer.path.leader, offer.path.follower, error);
+  }
+  if (qp.later) {
+    const wire::Offer next = *std::exchange(qp.later, std::nullopt);
+    if (generation_is_newer(next.generation, offer.generation)) return offer_take(binding, next);
+  }
+  offer_answer(binding, offer, error == 0 ? wire::Accept::kAccepted : wire::Accept::kRefused);
+}
+
+void Coordinator::offer_answer(Binding& binding, const wire::Offer& offer, uint8_t status) {
+  if (binding.channel == nullptr) return;
+  wire::Accept answer{offer.to, offer.from, offer.path, offer.generation, status, {}};
+  if (status == wire::Accept::kAccepted) {
+    answer.address = binding.qps[offer.path.follower].address;
+  }
+  binding.channel->send(answer);
+}
+
+// ---- both
+
+void Coordinator::members_up_changed(group::Context* context) {
+  const uint8_t up = members_up(context);
+  for (auto& [serial, binding] : bindings_) {
+    if (binding->group->context != context) continue;
+    binding->book.own_up_set(up);
+    binding->book.ready_clean();
+    if (binding->channel != nullptr) {
+      binding->channel->send(
+          wire::Members{binding->group->local, binding->group->remote, ++members_sequence_, up});
+    }
+  }
+  // What failed while the link was down deserves another chance at once.
+  for (auto& [key, link] : links_) {
+    if (std::get<0>(key) == context) link.not_before = {};
+  }
+  for (auto& [serial, binding] : bindings_) {
+    if (binding->group->context == context) tend(*binding);
+  }
+}
+
+}  // namespace shift::control

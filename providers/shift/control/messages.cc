@@ -1,0 +1,262 @@
+// What peers say. Everything in it comes from a stranger (C11): a message that does not fit the
+// group's role, epoch or path changes nothing.
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "control/coordinator.h"
+#include "group/keys.h"
+#include "util/log.h"
+
+namespace shift::control {
+
+using fsm::EpochIs;
+using fsm::Event;
+using fsm::State;
+using group::Group;
+
+struct MessageVisitor {
+  Coordinator& self;
+  PeerChannel* channel;
+
+  template <typename Message>
+  void operator()(const Message& message) const {
+    self.on(channel, message);
+  }
+};
+
+void Coordinator::on_message(PeerChannel* channel, const wire::Message& message) {
+  std::visit(MessageVisitor{*this, channel}, message);
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
+  Binding* binding = addressee(channel, message.from, message.to);
+  if (binding == nullptr) {
+    return refuse(channel, message.to, message.from, message.epoch, wire::RefuseReason::kGone);
+  }
+  if (message.members == 0 || message.members > group::kMembersMax || binding->over) return;
+  if (!proof_fits(*binding, message)) {
+    SHIFT_WARN_LIMITED("qp 0x%x: a peer could not prove that it owns qp 0x%x; ignored",
+                       binding->group->qpn(), message.from.qpn);
+    return;
+  }
+  const bool had_channel = std::exchange(binding->channel, channel) != nullptr;
+  const bool was_proven = std::exchange(binding->peer_proven, true);
+  binding->book.peer_members_set(message.members, message.members_up);
+  binding->book.ready_clean();
+  if (!had_channel || (!was_proven && !binding->group->is_leader)) repeat(*binding);
+  tend(*binding);
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Offer& message) {
+  Binding* binding = addressee(channel, message.from, message.to);
+  if (binding == nullptr || !binding->peer_proven) return;
+  if (binding->group->is_leader && !binding->is_self) return;
+  offer_take(*binding, message);
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Accept& message) {
+  Binding* binding = addressee(channel, message.from, message.to);
+  if (binding == nullptr || !binding->group->is_leader) return;
+  if (message.status == wire::Accept::kAccepted &&
+      (message.address.mtu < IBV_MTU_256 || message.address.mtu > IBV_MTU_4096)) {
+    return;
+  }
+  attempt_accepted(*binding, message);
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Ready& message) {
+  Binding* binding = addressee(channel, message.from, message.to);
+  if (binding == nullptr || binding->is_self) return;
+  Group& group = *binding->group;
+  if (group.is_leader) {
+    const bool awaited = binding->attempt &&
+                         binding->attempt->stage == Binding::Attempt::Stage::kAsked &&
+                         binding->attempt->generation == message.generation;
+    if (awaited) attempt_end(*binding, message.kind == wire::Ready::Kind::kReady);
+    return;
+  }
+  if (message.path.follower >= group.context->members) return;
+  const auto& qp = binding->qps[message.path.follower];
+  if (!qp.connected || qp.path != message.path || qp.generation != message.generation) return;
+  if (message.kind == wire::Ready::Kind::kReady) {
+    if (group.state != State::kUnbound || binding->over) return;
+    binding_guard(*binding);
+    return feed(*binding, Event::kBound);
+  }
+  if (message.kind != wire::Ready::Kind::kAsk || binding->asked) return;
+  if (!group.can_send[message.path.follower]) {
+    // Neither end sends: there is nothing to lose on that path, and nothing to try it with.
+    wire::Ready answer{group.local, group.remote, message.path, message.generation,
+                       wire::Ready::Kind::kReady};
+    channel->send(answer);
+    return;
+  }
+  binding->asked = message;
+  probe_post(*binding, message.path.follower);
+  probe_check(*binding);
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Members& message) {
+  Binding* binding = addressee(channel, message.from, message.to);
+  if (binding == nullptr) return;
+  // Messages travel on several connections: an older word must not undo a newer one.
+  if (static_cast<int32_t>(message.seq - binding->members_heard) <= 0) return;
+  binding->members_heard = message.seq;
+  binding->book.peer_up_set(message.up);
+  binding->book.ready_clean();
+  for (auto& [key, link] : links_) {
+    if (std::get<1>(key) == binding->group->remote.gid) link.not_before = {};
+  }
+  tend(*binding);
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Drain& message) {
+  Binding* binding = addressee(channel, message.from, message.to);
+  if (binding == nullptr) return;
+  Group& group = *binding->group;
+  if (message.epoch != group.epoch) return feed(*binding, Event::kPeerMessageStale);
+  if (group.is_leader) {
+    if (message.kind != wire::Drain::Kind::kDone || message.attempt != binding->drain_attempt) {
+      return;
+    }
+    binding->peer_drained = true;  // watch_drain() sees it
+    return;
+  }
+  switch (message.kind) {
+    case wire::Drain::Kind::kAsk:
+      // A copy of one that was called off; or asked for on the best path, where nothing is better.
+      if (static_cast<int32_t>(message.attempt - binding->drain_cancelled) <= 0) return;
+      if (group.member == group::kDefault && group.peer_member == group::kDefault) return;
+      binding->drain_attempt = message.attempt;
+      return feed_answer(*binding, message.epoch, Event::kPeerDrain);
+    case wire::Drain::Kind::kCancel:
+      binding->drain_cancelled = message.attempt;
+      return feed_answer(*binding, message.epoch, Event::kPeerDrainCancel);
+    case wire::Drain::Kind::kDone:
+      return;
+  }
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Switch& message) {
+  Binding* binding = addressee(channel, message.from, message.to);
+  if (binding == nullptr) {
+    return refuse(channel, message.to, message.from, message.epoch, wire::RefuseReason::kGone);
+  }
+  switch (fsm::compare_epoch(message.epoch, binding->group->epoch)) {
+    case EpochIs::kNext:
+      if (message.reason == wire::Switch::kFault) binding->by_fault = true;
+      return feed_answer(*binding, message.epoch, Event::kPeerSwitchNext, "the peer left the path");
+    case EpochIs::kCurrent:
+      return feed_answer(*binding, message.epoch, Event::kPeerSwitchCurrent);
+    case EpochIs::kStale:
+      return feed(*binding, Event::kPeerMessageStale);
+  }
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Progress& message) {
+  Binding* binding = addressee(channel, message.from, message.to);
+  if (binding == nullptr) {
+    return refuse(channel, message.to, message.from, message.epoch, wire::RefuseReason::kGone);
+  }
+  Group& group = *binding->group;
+  const EpochIs is = fsm::compare_epoch(message.epoch, group.epoch);
+  if (is == EpochIs::kStale) return feed(*binding, Event::kPeerMessageStale);
+  Event event;
+  if (group.is_leader) {
+    // The follower's answers ours: same epoch, same target.
+    const bool fits = is == EpochIs::kCurrent && message.target == binding->target &&
+                      message.generation == binding->target_generation;
+    event = fits ? Event::kPeerProgressCurrent : Event::kPeerMessageStale;
+  } else if (message.target.follower >= group.context->members) {
+    event = Event::kPeerMessageStale;
+  } else {
+    event = is == EpochIs::kNext ? Event::kTargetNext : Event::kTargetCurrent;
+  }
+  binding->heard = message;
+  feed_answer(*binding, message.epoch, event, "the peer left the path");
+  binding->heard.reset();
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::KeyQuery& message) {
+  Binding* binding = addressee(channel, message.from, message.to);
+  if (binding == nullptr || message.member >= binding->group->context->members) return;
+  // Behind every registration that is still under way on the worker.
+  at_worker(
+      *binding, [](Group&) { return 0; },
+      [message](Binding& asked, int) {
+        if (asked.channel == nullptr) return;
+        Group& group = *asked.group;
+        wire::KeyReply reply{group.local, group.remote, message.query_id, message.member, {}};
+        for (uint32_t rkey : message.rkeys) {
+          wire::KeyPair pair{rkey, 0, false};
+          pair.found = group::exported_key(*group.context, message.member, group.pd, rkey,
+                                           &pair.new_rkey) == group::KeyState::kReady;
+          reply.keys.push_back(pair);
+        }
+        asked.channel->send(reply);
+      });
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::KeyReply& message) {
+  Binding* binding = addressee(channel, message.from, message.to);
+  if (binding == nullptr || message.query_id != binding->query_id ||
+      message.member >= group::kMembersMax) {
+    return;
+  }
+  Group& group = *binding->group;
+  {
+    std::lock_guard lock(group.send.mutex);
+    for (const wire::KeyPair& pair : message.keys) {
+      if (pair.found) group.remote_keys.known[message.member][pair.rkey] = pair.new_rkey;
+    }
+  }
+  if (!binding->query_pending) return;  // asked in advance, nobody waits
+  for (uint32_t rkey : group::rkeys_missing(group)) {
+    const bool denied = std::ranges::any_of(
+        message.keys, [&](const wire::KeyPair& pair) { return pair.rkey == rkey; });
+    if (denied) return key_denied(*binding);
+  }
+  control_.timer_cancel(std::exchange(binding->key_deadline, 0));
+  binding->query_pending = false;
+  if (group.state == State::kResuming) return feed(*binding, Event::kKeysReady);
+  pump(*binding);
+}
+
+// The key is as unknown there as it would be to the default NIC: the application's error.
+void Coordinator::key_denied(Binding& binding) {
+  Group& group = *binding.group;
+  {
+    std::lock_guard lock(group.send_cq->mutex);
+    if (group.original_error.status == IBV_WC_SUCCESS) {
+      group.original_error.status = IBV_WC_REM_ACCESS_ERR;
+      group.original_error.vendor_err = 0x88;
+    }
+  }
+  binding.query_pending = false;
+  binding.refuse_reason = wire::RefuseReason::kKeyMissing;
+  feed(binding, Event::kReplayRefused, "the peer does not know a memory key");
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Refuse& message) {
+  Binding* binding = addressee(channel, message.from, message.to);
+  if (binding == nullptr) return;
+  // Before the first round nothing was asked that could be refused, but a Bind that came too early.
+  const bool current =
+      message.epoch != 0 &&
+      fsm::compare_epoch(message.epoch, binding->group->epoch) == EpochIs::kCurrent;
+  // A peer that is gone may be so because all was done: late copies of our own messages draw this
+  // answer, too. It weighs what its Close does.
+  const Event event = !current                                      ? Event::kPeerMessageStale
+                      : message.reason == wire::RefuseReason::kGone ? Event::kPeerClosed
+                                                                    : Event::kPeerRefused;
+  feed(*binding, event, "the peer cannot move this QP");
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Close& message) {
+  Binding* binding = addressee(channel, message.from, message.to);
+  if (binding == nullptr) return;
+  feed(*binding, Event::kPeerClosed, "the peer's application closed its QP");
+}
+
+}  // namespace shift::control

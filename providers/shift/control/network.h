@@ -1,0 +1,59 @@
+// What the coordinator needs of the network between processes: to find the process behind a remote
+// QP, and to send it messages. PeerNet does it over TCP, a simulation in memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "control/peer.h"
+#include "wire/messages.h"
+
+namespace shift::control {
+
+// All that connects us with one peer process.
+class PeerChannel {
+ public:
+  virtual ~PeerChannel() = default;
+  // The channel to this very process: both QPs are ours.
+  virtual bool is_self() const noexcept = 0;
+  // Queues the message on every live connection and returns on how many. The peer sees duplicates,
+  // and order holds per connection only: receivers go by epoch and sequence. 0 means nothing was
+  // sent; whoever needs an answer repeats from Delegate::on_connection_up or by timer.
+  virtual size_t send(const wire::Message& message) = 0;
+  // Keeps one more connection to the same process open over the given addresses (network byte
+  // order). Known paths are left alone.
+  virtual void add_path(uint32_t local_ip_be, uint32_t remote_ip_be) = 0;
+};
+
+// What the owner of the QPs implements. Called on the control loop only.
+class Delegate {
+ public:
+  virtual ~Delegate() = default;
+
+  // Is this one of our default QPs? Asked by peers, and on behalf of them by other local processes.
+  virtual bool knows_qp(const wire::QpName& name) = 0;
+  // May this asker talk to us (do its PSNs fit, where they are known already)? Called only when
+  // `hello.want` is ours.
+  virtual bool accepts(const wire::Hello& hello) { return true; }
+
+  // Never a Hello or HelloReply. The channel is valid until its on_channel_down returns.
+  virtual void on_message(PeerChannel* channel, const wire::Message& message) = 0;
+  // A connection joined (`first`: the channel is new): repeat whatever was not answered.
+  virtual void on_connection_up(PeerChannel* channel, bool first) {}
+  // Every connection is lost and none came back during the grace period. The channel is deleted
+  // afterwards. This says nothing about the peer's RDMA traffic.
+  virtual void on_channel_down(PeerChannel* channel) = 0;
+};
+
+class PeerNetwork {
+ public:
+  virtual ~PeerNetwork() = default;
+  // This NIC address is ours: peers may look for our QPs there. Twice is once.
+  virtual void add_address(uint32_t ip_be) = 0;
+  // The callback runs exactly once, never from inside this call.
+  virtual void find_peer(const FindRequest& request, FindCallback callback) = 0;
+  // A link of ours came back: every channel retries its lost paths.
+  virtual void retry_paths() = 0;
+};
+
+}  // namespace shift::control

@@ -1,0 +1,96 @@
+#include "control/path_book.h"
+
+#include <algorithm>
+
+namespace shift::control {
+namespace {
+
+bool share_member(PathName a, PathName b) {
+  return a.leader == b.leader || a.follower == b.follower;
+}
+
+}  // namespace
+
+void PathBook::init(int own_members, bool own_is_self, uint64_t spread) {
+  *this = {};
+  own_members_ = own_members;
+  self_ = own_is_self;
+  spread_ = spread;
+  current_ = PathName{0, 0};
+}
+
+void PathBook::peer_members_set(int members, uint8_t up) {
+  peer_members_ = members;
+  peer_up_ = up;
+}
+
+int PathBook::cost(PathName path) const {
+  constexpr int kCrossRail = 64;
+  if (path.leader != path.follower) return kCrossRail + path.leader * 8 + path.follower;
+  if (path.leader == 0) return 0;
+  const int others = std::max(std::min(own_members_, peer_members_) - 1, 1);
+  return 1 + static_cast<int>((path.leader - 1u + spread_) % static_cast<unsigned>(others));
+}
+
+bool PathBook::works(PathName path) const {
+  return (own_up_ >> path.leader & 1) != 0 && (peer_up_ >> path.follower & 1) != 0;
+}
+
+void PathBook::current_set(std::optional<PathName> path) {
+  current_ = path;
+  if (path) std::erase_if(ready_, [&](const Ready& r) { return share_member(r.path, *path); });
+}
+
+void PathBook::ready_add(PathName path, uint32_t generation, Loop::Clock::time_point since) {
+  std::erase_if(ready_, [&](const Ready& r) { return share_member(r.path, path); });
+  ready_.push_back({path, generation, since});
+}
+
+void PathBook::ready_drop(PathName path) {
+  std::erase_if(ready_, [&](const Ready& r) { return share_member(r.path, path); });
+}
+
+void PathBook::ready_clean() {
+  std::erase_if(ready_, [&](const Ready& r) { return !works(r.path); });
+}
+
+const PathBook::Ready* PathBook::best_ready() const {
+  const auto best =
+      std::ranges::min_element(ready_, {}, [this](const Ready& r) { return cost(r.path); });
+  return best == ready_.end() ? nullptr : &*best;
+}
+
+PathBook::Ready* PathBook::better_ready() {
+  if (!current_) return nullptr;
+  const auto best =
+      std::ranges::min_element(ready_, {}, [this](const Ready& r) { return cost(r.path); });
+  return best == ready_.end() || cost(best->path) >= cost(*current_) ? nullptr : &*best;
+}
+
+std::vector<PathName> PathBook::candidates() const {
+  std::vector<PathName> all;
+  for (int own = 0; own < own_members_; own++) {
+    for (int peer = 0; peer < peer_members_; peer++) {
+      if (self_ && own != peer) continue;
+      all.push_back({static_cast<uint8_t>(own), static_cast<uint8_t>(peer)});
+    }
+  }
+  std::ranges::sort(all, {}, [this](PathName path) { return cost(path); });
+  return all;
+}
+
+bool PathBook::is_wanted(PathName path) const {
+  if (!works(path)) return false;
+  const bool is_ready = std::ranges::any_of(ready_, [&](const Ready& r) { return r.path == path; });
+  if (is_ready) return false;
+  if (!current_) return ready_.empty();  // seeking: one is enough
+  if (share_member(path, *current_)) return false;
+  // One to go to when the current path fails, and whatever is better than that.
+  const bool displaces_better = std::ranges::any_of(ready_, [&](const Ready& r) {
+    return share_member(r.path, path) && cost(r.path) <= cost(path);
+  });
+  if (displaces_better) return false;
+  return ready_.empty() || cost(path) < cost(*current_);
+}
+
+}  // namespace shift::control

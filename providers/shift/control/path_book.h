@@ -1,0 +1,93 @@
+// Which paths a group has ready, which it tries, and which it should try next. Knows no verbs and
+// sends nothing. Kept by the leader of each group; the follower only fills in its members.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "control/loop.h"
+#include "wire/messages.h"
+
+namespace shift::control {
+
+using wire::PathName;
+
+// What is known of the way between two NICs; shared by all groups that could use it. While it is
+// known to fail, one group tries at a time, and the others follow when that one has got through.
+struct Link {
+  int failures = 0;
+  Loop::Clock::time_point not_before{};
+  uint64_t trying = 0;  // serial of the group; 0: none
+};
+
+class PathBook {
+ public:
+  struct Ready {
+    PathName path;
+    uint32_t generation;
+    Loop::Clock::time_point since;  // may be taken for the way back from then on
+  };
+
+  // `spread` moves groups of one NIC to different members when there are several.
+  void init(int own_members, bool own_is_self, uint64_t spread);
+  void peer_members_set(int members, uint8_t up);
+  void own_up_set(uint8_t up) { own_up_ = up; }
+  void peer_up_set(uint8_t up) { peer_up_ = up; }
+
+  // Lower is better; default to default is the best.
+  int cost(PathName path) const;
+  bool works(PathName path) const;
+
+  // The path that carries the group, nullopt while it is between two.
+  void current_set(std::optional<PathName> path);
+  const std::optional<PathName>& current() const { return current_; }
+
+  void ready_add(PathName path, uint32_t generation, Loop::Clock::time_point since);
+  void ready_drop(PathName path);
+  // What the members' state or a new connection has made useless.
+  void ready_clean();
+  const Ready* best_ready() const;
+  // The best ready path that beats the current one, if any.
+  Ready* better_ready();
+  const std::vector<Ready>& all_ready() const { return ready_; }
+
+  // What to try next. `link` gives the Link of a path; with `again` the earliest time when it is
+  // worth to ask again (untouched if never).
+  template <typename LinkOf>
+  std::optional<PathName> next(Loop::Clock::time_point now, uint64_t serial, const LinkOf& link,
+                               Loop::Clock::time_point* again) const;
+
+ private:
+  // Every path, best first.
+  std::vector<PathName> candidates() const;
+  bool is_wanted(PathName path) const;
+
+  int own_members_ = 0, peer_members_ = 0;
+  bool self_ = false;  // a QP connected to itself has the same member at both ends
+  uint64_t spread_ = 0;
+  uint8_t own_up_ = 0, peer_up_ = 0;
+  std::optional<PathName> current_;
+  std::vector<Ready> ready_;
+};
+
+template <typename LinkOf>
+std::optional<PathName> PathBook::next(Loop::Clock::time_point now, uint64_t serial,
+                                       const LinkOf& link_of,
+                                       Loop::Clock::time_point* again) const {
+  for (const PathName path : candidates()) {
+    if (!is_wanted(path)) continue;
+    const Link& link = link_of(path);
+    if (link.not_before > now) {
+      if (*again > link.not_before) *again = link.not_before;
+      continue;
+    }
+    if (link.failures > 0 && link.trying != 0 && link.trying != serial) continue;
+    return path;
+  }
+  return std::nullopt;
+}
+
+}  // namespace shift::control

@@ -1,0 +1,143 @@
+// Proving that the old path will neither move nor report anything any more.
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "group/below.h"
+#include "group/completion.h"
+#include "group/path_switch.h"
+#include "util/log.h"
+#include "util/planted.h"
+
+namespace shift::group {
+
+std::vector<CompletionQueue*> cqs_of(std::span<Group* const> groups);
+
+Fence::Fence(std::vector<Group*> groups, Clock::time_point deadline) : deadline_(deadline) {
+  for (Group* group : groups) {
+    entries_.push_back({.group = group, .member = group->member});
+    begin(entries_.back());
+  }
+}
+
+void Fence::begin(Entry& entry) {
+  Group& group = *entry.group;
+  if (entry.member == kNoMember) {
+    entry.result = Result::kProven;
+    return;
+  }
+  const auto member = static_cast<size_t>(entry.member);
+  {
+    CqLock lock(group);
+    // The application has been given an error of its own in the meantime: it has seen what cannot
+    // be taken back, and its completions are not counted.
+    if (group.accept[member] == Accept::kPass) {
+      entry.result = Result::kNotProven;
+      return;
+    }
+    group.switching = true;
+  }
+  if (SHIFT_PLANT(no_fence)) {
+    for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) {
+      std::lock_guard lock(cq->mutex);
+      collect(*cq);
+    }
+    CqLock lock(group);
+    group.switching = false;
+    group.member = kNoMember;
+    entry.result = Result::kProven;
+    return;
+  }
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  const int error = below->modify_qp(group.real[member], &attr, IBV_QP_STATE);
+  entry.shut = error == 0;
+  if (error == EIO || error == ENODEV) group.context->dead[member].store(true);
+  if (error != 0) SHIFT_DEBUG("qp 0x%x: old path to ERR: errno %d", group.qpn(), error);
+  // A QP that never reached RTS has sent nothing, and providers refuse the marker.
+  entry.marked_send = group.cap.max_send_wr == 0 || !group.can_send[member];
+  entry.marked_recv = group.cap.max_recv_wr == 0;
+  group.drained[0] = entry.marked_send;
+  group.drained[1] = entry.marked_recv;
+}
+
+// Posts the two markers, as far as the queues have room for them.
+void Fence::post_markers(Entry& entry) {
+  Group& group = *entry.group;
+  ibv_qp* real = group.real[static_cast<size_t>(entry.member)];
+  if (!entry.marked_send) {
+    ibv_send_wr wr{}, *bad;
+    wr.wr_id = group.tag + kSendMarkerTag;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    entry.marked_send = real->context->ops.post_send(real, &wr, &bad) == 0;
+  }
+  if (!entry.marked_recv) {
+    ibv_recv_wr wr{}, *bad;
+    wr.wr_id = group.tag + kRecvMarkerTag;
+    entry.marked_recv = real->context->ops.post_recv(real, &wr, &bad) == 0;
+  }
+}
+
+bool Fence::step(Clock::time_point now) {
+  std::vector<Group*> open;
+  std::vector<bool> dead;
+  for (Entry& entry : entries_) {
+    if (entry.group == nullptr || entry.result != Result::kOpen) continue;
+    if (entry.shut) post_markers(entry);
+    open.push_back(entry.group);
+    // Read before the CQs are emptied: a dead device writes no CQE after it reported its death, so
+    // what is collected now is all there will ever be.
+    dead.push_back(entry.group->context->dead[static_cast<size_t>(entry.member)].load());
+  }
+  for (CompletionQueue* cq : cqs_of(open)) {
+    std::lock_guard lock(cq->mutex);
+    collect(*cq);
+    signal_side(*cq);
+  }
+  size_t left = 0, i = 0;
+  for (Entry& entry : entries_) {
+    if (entry.group == nullptr || entry.result != Result::kOpen) continue;
+    const bool drained = entry.group->drained[0] && entry.group->drained[1];
+    if (dead[i++] || drained) {
+      end(entry, Result::kProven);
+    } else if (now >= deadline_) {
+      end(entry, Result::kNotProven);
+    } else {
+      left++;
+    }
+  }
+  return left == 0;
+}
+
+void Fence::end(Entry& entry, Result result) {
+  Group& group = *entry.group;
+  entry.result = result;
+  if (result == Result::kNotProven) {
+    SHIFT_INFO("qp 0x%x: fence not proven: ERR %s, send queue %s, receive queue %s", group.qpn(),
+               entry.shut ? "entered" : "refused",
+               group.drained[0]    ? "drained"
+               : entry.marked_send ? "not drained"
+                                   : "full",
+               group.drained[1]    ? "drained"
+               : entry.marked_recv ? "not drained"
+                                   : "full");
+  }
+  CqLock lock(group);
+  // Whatever the old path still gives belongs to an old epoch (C8).
+  group.accept[static_cast<size_t>(entry.member)] = Accept::kDrop;
+  group.switching = false;
+  group.drain_markers = 0;
+  group.drain_marked = false;
+  group.opcode_of_signaled.clear();
+  if (result == Result::kProven) group.member = kNoMember;
+}
+
+void Fence::forget(const Group* group) {
+  for (Entry& entry : entries_) {
+    if (entry.group == group) entry.group = nullptr;
+  }
+}
+
+}  // namespace shift::group

@@ -1,0 +1,277 @@
+#include "group/member.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <random>
+
+#include "group/below.h"
+#include "util/config.h"
+#include "util/log.h"
+
+namespace shift::group {
+namespace {
+
+constexpr uint8_t kPort = 1;
+
+std::vector<ibv_gid_entry> gid_entries(ibv_context* real) {
+  std::vector<ibv_gid_entry> entries(256);
+  const ssize_t got =
+      below->query_gid_table(real, entries.data(), entries.size(), 0, sizeof(ibv_gid_entry));
+  entries.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  return entries;
+}
+
+// A quarter of the PSN space ahead of the last connection, give or take: whatever of that one is
+// still under way, at most half a space of packets, fits nowhere in the new one.
+uint32_t next_psn(uint32_t last) {
+  std::random_device device;
+  return (last + (1u << 22) + (device() & 0xfffff)) & 0xffffff;
+}
+
+const char* name_of(const Context& context, int member) {
+  return context.device->real[static_cast<size_t>(member)]->name;
+}
+
+int to_state(ibv_qp* real, ibv_qp_state state) {
+  ibv_qp_attr attr{};
+  attr.qp_state = state;
+  return below->modify_qp(real, &attr, IBV_QP_STATE);
+}
+
+int to_init(Group& group, ibv_qp* real) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = kPort;
+  {
+    std::lock_guard lock(group.attr_mutex);
+    attr.qp_access_flags = group.attr.qp_access_flags;
+  }
+  return below->modify_qp(real, &attr,
+                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpAddress& peer) {
+  ibv_context* context = group.context->real[static_cast<size_t>(member)];
+  const int index = gid_index_of(context, kPort, own.gid);
+  if (index < 0) return EADDRNOTAVAIL;
+  ibv_qp_attr attr{};
+  {
+    std::lock_guard lock(group.attr_mutex);
+    attr = group.attr;
+  }
+  const uint8_t sl = attr.ah_attr.sl;
+  const ibv_global_route route = attr.ah_attr.grh;
+  attr.qp_state = IBV_QPS_RTR;
+  attr.path_mtu = std::min(attr.path_mtu, static_cast<ibv_mtu>(peer.mtu));
+  attr.dest_qp_num = peer.qpn;
+  attr.rq_psn = peer.psn;
+  attr.ah_attr = {};
+  attr.ah_attr.is_global = 1;
+  attr.ah_attr.port_num = kPort;
+  attr.ah_attr.sl = sl;
+  attr.ah_attr.grh = route;
+  attr.ah_attr.grh.dgid = peer.gid.to_verbs();
+  attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(index);
+  return below->modify_qp(group.real[static_cast<size_t>(member)], &attr,
+                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+
+void twin_cq_create(CompletionQueue& cq, int member) {
+  Context& context = *cq.context;
+  const auto m = static_cast<size_t>(member);
+  ibv_comp_channel* channel = cq.channel != nullptr ? cq.channel->real[m] : context.watch[m];
+  ibv_cq* real = below->create_cq(context.real[m], cq.real[kDefault]->cqe, &cq, channel, 0);
+  if (real == nullptr) {
+    SHIFT_WARN_LIMITED("%s: no CQ on %s: errno %d; its QPs cannot move there",
+                       context.device->dev.name, name_of(context, member), errno);
+    return;
+  }
+  std::lock_guard lock(cq.mutex);
+  cq.real[m] = real;
+}
+
+void twin_region_register(MemoryRegion& region, ProtectionDomain& pd, int member) {
+  Context& context = *Context::from(pd.pd.context);
+  const auto m = static_cast<size_t>(member);
+  {
+    std::lock_guard lock(context.mutex);
+    region.twin[m] = MemoryRegion::Twin::kRunning;
+  }
+  ibv_mr* real = nullptr;
+  if (pd.real[m] != nullptr) {
+    real = below->reg_mr_iova2(pd.real[m], region.mr.addr, region.mr.length, region.iova,
+                               region.access);
+  }
+  if (real == nullptr) {
+    SHIFT_WARN_LIMITED(
+        "%s: a region of %zu bytes cannot be registered on %s (errno %d): QPs that "
+        "use it cannot move there",
+        context.device->dev.name, region.mr.length, name_of(context, member), errno);
+  }
+  std::lock_guard lock(context.mutex);
+  region.real[m] = real;
+  region.twin[m] = real != nullptr ? MemoryRegion::Twin::kReady : MemoryRegion::Twin::kFailed;
+  context.changed.notify_all();
+}
+
+}  // namespace
+
+std::vector<wire::Gid> ipv4_gids(ibv_context* real, uint8_t port) {
+  std::vector<wire::Gid> gids;
+  for (const ibv_gid_entry& entry : gid_entries(real)) {
+    if (entry.port_num != port || entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
+    const auto gid = wire::Gid::from_verbs(entry.gid);
+    if (gid.ipv4()) gids.push_back(gid);
+  }
+  return gids;
+}
+
+int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid) {
+  for (const ibv_gid_entry& entry : gid_entries(real)) {
+    if (entry.port_num == port && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
+        wire::Gid::from_verbs(entry.gid) == gid) {
+      return static_cast<int>(entry.gid_index);
+    }
+  }
+  return -1;
+}
+
+bool member_port_is_up(const Context& context, int member) {
+  ibv_context* real = context.real[static_cast<size_t>(member)];
+  ibv_port_attr attr{};
+  return !context.dead[static_cast<size_t>(member)] &&
+         verbs_get_ctx(real)->query_port(real, kPort, &attr, sizeof attr) == 0 &&
+         attr.state == IBV_PORT_ACTIVE;
+}
+
+void twin_cqs_create(CompletionQueue& cq) {
+  for (int member = kDefault + 1; member < cq.context->members; member++) {
+    twin_cq_create(cq, member);
+  }
+}
+
+void twin_cqs_destroy(CompletionQueue& cq) {
+  for (size_t member = kDefault + 1; member < kMembersMax; member++) {
+    ibv_cq* real;
+    {
+      std::lock_guard lock(cq.mutex);
+      real = std::exchange(cq.real[member], nullptr);
+    }
+    if (real != nullptr && below->destroy_cq(real) != 0) {
+      SHIFT_WARN_LIMITED("%s: a CQ on %s could not be destroyed", cq.context->device->dev.name,
+                         name_of(*cq.context, static_cast<int>(member)));
+    }
+  }
+}
+
+void twin_regions_register(MemoryRegion& region, ProtectionDomain& pd) {
+  const int members = Context::from(pd.pd.context)->members;
+  for (int member = kDefault + 1; member < members; member++) {
+    twin_region_register(region, pd, member);
+  }
+}
+
+void twin_regions_deregister(MemoryRegion& region) {
+  for (size_t member = kDefault + 1; member < kMembersMax; member++) {
+    ibv_mr* real = std::exchange(region.real[member], nullptr);
+    if (real != nullptr) (void)below->dereg_mr(real);
+  }
+}
+
+int member_qp_create(Group& group, int member) {
+  const auto m = static_cast<size_t>(member);
+  if (group.real[m] != nullptr) return 0;
+  Context& context = *group.context;
+  if (group.send_cq->real[m] == nullptr || group.recv_cq->real[m] == nullptr ||
+      group.pd->real[m] == nullptr) {
+    return ENODEV;
+  }
+  ibv_qp_init_attr init{};
+  init.qp_context = &group;
+  init.send_cq = group.send_cq->real[m];
+  init.recv_cq = group.recv_cq->real[m];
+  init.cap = group.cap;
+  init.qp_type = IBV_QPT_RC;
+  init.sq_sig_all = group.sq_sig_all;
+  ibv_qp* real = below->create_qp(group.pd->real[m], &init);
+  if (real == nullptr) return errno;
+  group.real[m] = real;
+  std::lock_guard lock(context.mutex);
+  context.qps[m].insert(real->qp_num, &group.counters);
+  return 0;
+}
+
+int member_qp_address(Group& group, int member, wire::QpAddress* own) {
+  const auto m = static_cast<size_t>(member);
+  if (group.real[m] == nullptr) return ENODEV;
+  if (member == kDefault) {
+    own->gid = group.local.gid;  // the application chose among the default's
+  } else {
+    const auto gids = ipv4_gids(group.context->real[m], kPort);
+    if (gids.empty()) return EADDRNOTAVAIL;
+    own->gid = gids.front();
+  }
+  own->qpn = group.real[m]->qp_num;
+  std::lock_guard lock(group.attr_mutex);
+  uint32_t last = group.last_psn[m];
+  if (member == kDefault && last == 0) last = group.attr.sq_psn;
+  own->psn = group.last_psn[m] = next_psn(last);
+  own->mtu = static_cast<uint8_t>(group.attr.path_mtu);
+  return 0;
+}
+
+int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
+                      const wire::QpAddress& peer) {
+  ibv_qp* real = group.real[static_cast<size_t>(member)];
+  if (real == nullptr) return ENODEV;
+  group.can_send[static_cast<size_t>(member)] = false;
+  if (int error = to_state(real, IBV_QPS_RESET)) return error;
+  if (int error = to_init(group, real)) return error;
+  if (int error = to_rtr(group, member, own, peer)) return error;
+  return member_qp_start_sending(group, member);
+}
+
+uint8_t shortened_timeout(uint8_t asked) {
+  const auto cap = static_cast<uint8_t>(config().rc_timeout_max);
+  return asked == 0 || asked > cap ? cap : asked;
+}
+
+int member_qp_start_sending(Group& group, int member) {
+  ibv_qp* real = group.real[static_cast<size_t>(member)];
+  if (real == nullptr || real->state != IBV_QPS_RTR) return 0;
+  ibv_qp_attr attr{};
+  {
+    std::lock_guard lock(group.attr_mutex);
+    // Not before the application: its READ depth and retry counts are not known until then, and a
+    // QP that it leaves in RTR stays there.
+    if (!(group.attr_mask & IBV_QP_SQ_PSN)) return 0;
+    attr = group.attr;
+    attr.sq_psn = group.last_psn[static_cast<size_t>(member)];
+  }
+  attr.qp_state = IBV_QPS_RTS;
+  attr.timeout = shortened_timeout(attr.timeout);
+  const int error =
+      below->modify_qp(real, &attr,
+                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                           IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  if (error == 0) group.can_send[static_cast<size_t>(member)] = true;
+  return error;
+}
+
+void twin_qps_destroy(Group& group) {
+  for (size_t member = kDefault + 1; member < kMembersMax; member++) {
+    ibv_qp* real = std::exchange(group.real[member], nullptr);
+    if (real == nullptr) continue;
+    {
+      std::lock_guard lock(group.context->mutex);
+      group.context->qps[member].erase(real->qp_num, &group.counters);
+    }
+    if (below->destroy_qp(real) != 0) {
+      SHIFT_WARN_LIMITED("qp 0x%x: its QP on %s could not be destroyed", group.qpn(),
+                         name_of(*group.context, static_cast<int>(member)));
+    }
+  }
+}
+
+}  // namespace shift::group

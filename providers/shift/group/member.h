@@ -1,0 +1,42 @@
+// The twins of the application's objects on the further members of its device group, and connecting
+// any member's QP to the peer. All of it runs on the worker thread, so that no verb of the
+// application waits for it; the worker's queue is first in, first out, which is what keeps a twin's
+// making, use and end in order.
+#pragma once
+
+#include <cstdint>
+
+#include "group/objects.h"
+#include "wire/messages.h"
+
+namespace shift::group {
+
+void twin_cqs_create(CompletionQueue& cq);
+void twin_cqs_destroy(CompletionQueue& cq);
+void twin_regions_register(MemoryRegion& region, ProtectionDomain& pd);
+void twin_regions_deregister(MemoryRegion& region);
+
+// Creates the member's QP unless there is one. Errno on failure.
+[[nodiscard]] int member_qp_create(Group& group, int member);
+// Where the peer can reach the member's QP, with a start PSN far from its last one (C8).
+[[nodiscard]] int member_qp_address(Group& group, int member, wire::QpAddress* own);
+// RESET -> INIT -> RTR towards the peer's QP, and on to RTS if the application's QP is there.
+[[nodiscard]] int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
+                                    const wire::QpAddress& peer);
+// RTR -> RTS for a connected QP, once the application's has got there.
+[[nodiscard]] int member_qp_start_sending(Group& group, int member);
+// Giving up early is cheap when there is another path: caps the patience the application asked for.
+uint8_t shortened_timeout(uint8_t asked);
+// Destroys the QPs of all members but the default.
+void twin_qps_destroy(Group& group);
+
+// The index of a GID by its value (indices change when an address flaps), -1 when it is gone.
+int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid);
+
+// Whether the member's port carries traffic now.
+bool member_port_is_up(const Context& context, int member);
+
+// GIDs of a real context's port that can carry RoCE v2 over IPv4, by value.
+std::vector<wire::Gid> ipv4_gids(ibv_context* real, uint8_t port);
+
+}  // namespace shift::group
