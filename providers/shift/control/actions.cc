@@ -316,6 +316,7 @@ void Coordinator::replay(Binding& binding, Events* follow_up) {
   }
   const Time now = control_.now();
   binding.book.current_set(binding.target);
+  binding.active_since = now;
   binding.drain_failures = 0;
   binding.by_fault = false;
   {
@@ -385,8 +386,8 @@ void Coordinator::spread(Binding& origin) {
     if (other.get() == &origin || other->group->state != State::kActive) continue;
     if (other->channel != origin.channel || other->group->context != origin.group->context ||
         other->group->remote.gid != origin.group->remote.gid || !origin.left ||
-        other->book.current() != origin.left) {
-      continue;
+        other->book.current() != origin.left || other->active_since > origin.detected) {
+      continue;  // not on that connection of the path, or not any more
     }
     fault(other->group, Event::kPathFault, group::kNoMember, "another QP of the same path failed");
   }

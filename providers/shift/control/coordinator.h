@@ -81,6 +81,7 @@ struct Binding {
   Time detected, fenced, give_up;
   bool by_fault = false;         // other groups of the path follow
   std::optional<PathName> left;  // the path that the first round since left
+  Time active_since{};
   const char* cause = "";
   wire::RefuseReason refuse_reason = wire::RefuseReason::kUnknown;
   // Epoch of the peer's message that is being handled: a refusal answers that one, and a new round

@@ -154,15 +154,15 @@ void stop_masking(Group* g) {
   }
 }
 
-// The member that carries the group's data now. A round under way is waited for: until it ends the
-// answer is none. Its own deadline bounds the wait.
+// The member that carries the group's data now. A fence under way is waited for: the QP that is
+// being shut is none that the application should see. The round's deadline bounds the wait.
 size_t current_member(Group* g) {
   for (;;) {
     {
-      std::lock_guard lock(g->send.mutex);
-      const int member = g->member;
-      if (g->send.route != group::Route::kParked || member != group::kNoMember) {
-        return static_cast<size_t>(std::max<int>(member, kDefault));
+      std::lock_guard lock(g->recv.mutex);
+      // Receives are parked from the beginning of a fence until the next path is chosen.
+      if (g->recv.route != group::Route::kParked) {
+        return static_cast<size_t>(std::max<int>(g->member, kDefault));
       }
     }
     std::this_thread::sleep_for(std::chrono::microseconds(100));
