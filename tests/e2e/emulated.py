@@ -115,6 +115,7 @@ class Fabric:
         self.build = build
         self.directory = directory
         self.name = "e2e-%d-%d-%04x" % (os.getpid(), Fabric._count, random.getrandbits(16))
+        self.nics = 2  # per host
         self.programs = []
         self.fault_log = []
 
@@ -130,7 +131,8 @@ class Fabric:
 
     def start(self, host, name, command, shift=True, env=None):
         """Runs `command` on `host`; its log is NAME.log, its event records NAME.events."""
-        argv = [self.build.cxemu, "exec", "--fabric", self.name, "--host", host, "--"]
+        argv = [self.build.cxemu, "exec", "--fabric", self.name, "--host", host,
+                "--nics", str(self.nics), "--"]
         settings = dict(os.environ)
         if shift:
             argv += [self.build.shift_run, "--"]

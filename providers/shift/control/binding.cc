@@ -75,10 +75,29 @@ void Coordinator::send_bind(Binding& binding) {
     bind.sq_psn = psns.sq;
     bind.flags |= wire::Bind::kHasSqPsn;
   }
-  bind.members = static_cast<uint8_t>(group.context->members);
+  bind.members.push_back(group.local.gid);
+  for (size_t m = 1; m < static_cast<size_t>(group.context->members); m++) {
+    const auto& gids = group.context->gids[m];
+    bind.members.push_back(gids.empty() ? wire::Gid{} : gids.front());
+  }
   bind.members_up = members_up(group.context);
   bind.epoch = group.epoch;
   binding.channel->send(bind);
+}
+
+// The control channel must not depend on the NICs that may fail: one connection for each pair.
+void Coordinator::channel_widen(Binding& binding, const wire::Bind& bind) {
+  if (!binding.group->is_leader) return;  // one end dials
+  Group& group = *binding.group;
+  for (size_t m = 0; m < static_cast<size_t>(group.context->members); m++) {
+    const auto& gids = group.context->gids[m];
+    const auto own =
+        m == 0 ? group.local.gid.ipv4() : (gids.empty() ? std::nullopt : gids.front().ipv4());
+    for (const wire::Gid& gid : bind.members) {
+      const auto peer = gid.ipv4();
+      if (own && peer) binding.channel->add_path(*own, *peer);
+    }
+  }
 }
 
 // Both QPNs are in the names; the start PSNs are what only the two ends know (C11).

@@ -64,14 +64,6 @@ Link& Coordinator::link_of(const Binding& binding, PathName path) {
   return links_[{binding.group->context, binding.group->remote.gid, path}];
 }
 
-// The control channel must not depend on the NIC that may fail.
-void Coordinator::channel_widen(Binding& binding, const wire::Gid& own, const wire::Gid& peer) {
-  const auto local_ip = own.ipv4(), remote_ip = peer.ipv4();
-  if (binding.channel != nullptr && local_ip && remote_ip) {
-    binding.channel->add_path(*local_ip, *remote_ip);
-  }
-}
-
 // ---- the leader
 
 void Coordinator::tend(Binding& binding) {
@@ -152,7 +144,6 @@ void Coordinator::attempt_accepted(Binding& binding, const wire::Accept& message
     return tend(binding);
   }
   if (message.status != wire::Accept::kAccepted) return attempt_end(binding, false);
-  channel_widen(binding, binding.qps[message.path.leader].address.gid, message.address.gid);
   binding.attempt->stage = Stage::kConnecting;
   auto& qp = binding.qps[message.path.leader];
   qp.busy = true;
@@ -363,7 +354,6 @@ void Coordinator::offer_connected(Binding& binding, const wire::Offer& offer, in
   auto& qp = binding.qps[offer.path.follower];
   qp.busy = false;
   if (error == 0) {
-    channel_widen(binding, qp.address.gid, offer.address.gid);
     qp.connected = true;
     qp.path = offer.path;
     qp.generation = offer.generation;

@@ -182,7 +182,6 @@ class Coordinator final : public Delegate, public group::FaultSink {
 
   // connecting.cc
   void members_make(Binding& binding);
-  void channel_widen(Binding& binding, const wire::Gid& own, const wire::Gid& peer);
   // Leader: goes on with whatever the paths need now.
   void tend(Binding& binding);
   void attempt_start(Binding& binding, PathName path);
@@ -204,6 +203,7 @@ class Coordinator final : public Delegate, public group::FaultSink {
   void look_for_peer(Binding& binding);
   void look_later(Binding& binding, std::chrono::milliseconds pause);
   void send_bind(Binding& binding);
+  void channel_widen(Binding& binding, const wire::Bind& bind);
   bool proof_fits(const Binding& binding, const wire::Bind& bind);
   Binding* addressee(PeerChannel* channel, const wire::QpName& from, const wire::QpName& to);
   void repeat(Binding& binding);

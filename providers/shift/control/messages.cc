@@ -34,7 +34,8 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
   if (binding == nullptr) {
     return refuse(channel, message.to, message.from, message.epoch, wire::RefuseReason::kGone);
   }
-  if (message.members == 0 || message.members > group::kMembersMax || binding->over) return;
+  const size_t members = message.members.size();
+  if (members == 0 || members > group::kMembersMax || binding->over) return;
   if (!proof_fits(*binding, message)) {
     SHIFT_WARN_LIMITED("qp 0x%x: a peer could not prove that it owns qp 0x%x; ignored",
                        binding->group->qpn(), message.from.qpn);
@@ -42,7 +43,8 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
   }
   const bool had_channel = std::exchange(binding->channel, channel) != nullptr;
   const bool was_proven = std::exchange(binding->peer_proven, true);
-  binding->book.peer_members_set(message.members, message.members_up);
+  binding->book.peer_members_set(static_cast<int>(members), message.members_up);
+  channel_widen(*binding, message);
   binding->book.ready_clean();
   if (!had_channel || (!was_proven && !binding->group->is_leader)) repeat(*binding);
   tend(*binding);

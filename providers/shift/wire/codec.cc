@@ -10,6 +10,7 @@ namespace shift::wire {
 namespace {
 
 // Smallest encodings of list items, to bound a count by the bytes that are there.
+constexpr size_t kGidSize = 16;
 constexpr size_t kRkeySize = 4;
 constexpr size_t kKeyPairSize = 9;
 
@@ -141,8 +142,8 @@ void fields(IO& io, M& m) {
   pair(io, m);
   io.number(m.sq_psn);
   io.number(m.rq_psn);
-  io.number(m.members);
   io.number(m.members_up);
+  io.list(m.members, kGidSize, [](IO& i, auto& gid) { i.bytes(gid.raw); });
   io.number(m.flags);
   io.number(m.epoch);
 }

@@ -46,14 +46,14 @@ struct HelloReply {
   bool operator==(const HelloReply&) const = default;
 };
 
-// "These are my default QP's start PSNs, and so many NICs I have." Sent by both ends.
+// "These are my default QP's start PSNs, and these are my NICs." Sent by both ends.
 struct Bind {
   static constexpr uint32_t kHasSqPsn = 1u << 0;  // the sender's QP has reached RTS
 
   QpName from, to;
   uint32_t sq_psn = 0, rq_psn = 0;
-  uint8_t members = 0;     // of the sender's device group
-  uint8_t members_up = 0;  // bit n: member n works
+  uint8_t members_up = 0;    // bit n: member n works
+  std::vector<Gid> members;  // of the sender's device group
   uint32_t flags = 0;
   uint32_t epoch = 0;
 

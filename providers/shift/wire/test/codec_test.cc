@@ -27,7 +27,7 @@ std::vector<Message> samples() {
   return {
       Hello{instance(9), instance(8), a, b, 0x123456, 0xfedcba, 3},
       HelloReply{instance(7), a, b, HelloStatus::kRefused, 5},
-      Bind{a, b, 1, 0xffffff, 3, 5, 0x80000001, 0xfffffffe},
+      Bind{a, b, 1, 0xffffff, 5, {name(9).gid, name(10).gid}, 0x80000001, 0xfffffffe},
       Offer{a, b, {1, 2}, 7, {name(33).gid, 0x010203, 4, 5}},
       Accept{a, b, {3, 0}, 0xffffffff, 9, {name(34).gid, 0xffffff, 0xfffffe, 3}},
       Ready{a, b, {1, 1}, 8, Ready::Kind::kBroken},
