@@ -21,6 +21,7 @@ from emulated import Build, Fabric, wait_until  # noqa: E402
 FAULTS = ["link-down", "link-down", "drop-acks", "drop-data", "drop-data", "flap"]
 HOSTS = ["a", "b"]
 STALL_MS = 12000
+NOT_ARMED = "not protected before the storm"
 # A refuge stays good for this long before the next one takes over, and both are good for so long.
 REFUGE_S, OVERLAP_S = 1.8, 1.2
 
@@ -150,8 +151,9 @@ def run(build, storm, directory):
         qps = int(storm.options[1])
         armed = lambda: (len(fabric.events("client", "armed")) >= qps and
                          len(fabric.events("server", "armed")) >= qps)
-        if not wait_until(lambda: armed() or client.ended, 15):
-            problems.append("not armed within 15 s")
+        if not wait_until(lambda: armed() or client.ended, 15) or client.ended:
+            client.tell("stop")
+            return [NOT_ARMED], (client.finish(60), server.finish(20)), 0
         blow(fabric, storm, client)
         progress = client.progress
         # Everything is good again: it must go on.
@@ -192,7 +194,12 @@ def main():
         if options.kind and storm.kind != options.kind:
             continue
         directory = os.path.join(options.out, "%d-%d" % (options.seed, index))
-        problems, codes, rounds = run(build, storm, directory)
+        for _ in range(3):
+            problems, codes, rounds = run(build, storm, directory)
+            # On a machine that gives a host no processor for a tenth of a second a QP breaks before
+            # it is protected, as it would with the stock library.
+            if problems != [NOT_ARMED]:
+                break
         count += 1
         rounds_total += rounds
         finished += codes == (0, 0)

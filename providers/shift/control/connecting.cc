@@ -268,13 +268,16 @@ void Coordinator::attempt_end(Binding& binding, bool ready) {
   tend(binding);
 }
 
-// The first path beside the default: from here on errors of the default are held back.
+// The first path beside the default: from here on errors of the default are held back. Not when the
+// application has seen one already, which is on its way here as an event.
 void Coordinator::binding_guard(Binding& binding) {
   Group& group = *binding.group;
   {
     group::CqLock lock(group);
     auto& accept = group.accept[group::kDefault];
-    if (accept == group::Accept::kPass) accept = group::Accept::kGuard;
+    if (accept == group::Accept::kPass && !group.fault_reported[group::kDefault]) {
+      accept = group::Accept::kGuard;
+    }
   }
   watch_arm(binding);
   SHIFT_EVENT("armed", {{"qp", group.qpn()},

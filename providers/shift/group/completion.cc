@@ -135,6 +135,10 @@ void take_completion(CompletionQueue& cq, int member, const ibv_wc& wc) {
       if (copy.status == IBV_WC_SUCCESS) return take_success(cq, *group, copy);
       translate(*group, copy);
       cq.side.push_back(copy);
+      // The application knows that this QP is broken: nothing can be masked from now on.
+      if (!std::exchange(group->fault_reported[m], true)) {
+        fault_sink->fault(group, fsm::Event::kAppError, member, "an error while unprotected");
+      }
       return;
     }
     case Accept::kGuard:
