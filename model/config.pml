@@ -90,5 +90,8 @@
 #endif
 
 /* How long the follower stays parked once it has said Drained: until the leader cannot begin a round
-   on the strength of that any more. */
-#define DRAIN_MAY_END(e) ((e) == 0 || !answered || st[0] != S_draining)
+   on the strength of that any more, or has, and its Switch tells. So the follower's watch must
+   outlast the leader's. */
+#define DRAIN_MAY_END(e) \
+  ((e) == 0 || !answered || !RECONNECT || \
+   (st[0] != S_draining && epoch[0] == epoch[1]))

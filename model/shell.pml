@@ -196,6 +196,8 @@ inline feed() {
   do
   :: ev != E_none ->
     table_step(st[me], ev);
+    SAY("%d: S%d + E%d -> S%d, epoch %d\n", me, st[me], ev,
+        (t_kind == K_transition -> t_next : st[me]), epoch[me]);
     assert(impossible_cell || t_kind != K_impossible);
     ev = E_none;
     if

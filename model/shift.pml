@@ -52,21 +52,31 @@ hidden int live[EVENTS];
        number == attempt && watch[me] && !peer_drained -> \
      ev = E_none; peer_drained = true
 
-/* A path's connection, by the leader. A QP serves one path at a time, and an end that is committed
-   to a path does not let go of its QP for an offer: what it moved would be lost with it. */
+/* A path's connection, by the leader. A QP serves one path at a time, so an offer takes its two QPs
+   from other paths. Neither end lets go of the QP that it is committed with: what that moved would
+   be lost. Nor does the leader take the follower's from its own path, which is the follower's
+   target, or from a spare that works. */
 #define CAN_OFFER(p) \
   (me == 0 && shake[p] == 0 && GOOD(p) && channel[0] && channel[1] && !over[0] && !over[1] && \
-   !USES_MEMBER_OF(0, p) && !USES_MEMBER_OF(1, p))
+   !SHARES(at[0], p) && !USES_MEMBER_OF(1, p) && SPARES(0, p) && SPARES(1, p) && SPARES(2, p))
+#ifdef CROSS
+#define SPARES(q, p) ((q) == (p) || !SHARES(q, p) || shake[q] == 0 || !GOOD(q))
+#else
+#define SPARES(q, p) true
+#endif
 inline offer(p) {
+  SAY("0: path %d, generation %d, is accepted\n", p, generation[p] + 1);
 #ifdef CROSS
   k = 0;
   do
   :: k < PATHS ->
     if
-    :: k != p && MEMBER(0, k) == MEMBER(0, p) ->
-      rts[X(0, k)] = false; joined[k] = false; shake[k] = 0
-    :: k != p && MEMBER(1, k) == MEMBER(1, p) ->
-      rts[X(1, k)] = false; joined[k] = false; expects[X(1, k)] = 0; sent[X(1, k)] = 0
+    :: k != p && SHARES(k, p) -> joined[k] = false; shake[k] = 0
+    :: else -> skip
+    fi;
+    if
+    :: k != p && MEMBER(0, k) == MEMBER(0, p) -> rts[X(0, k)] = false
+    :: k != p && MEMBER(1, k) == MEMBER(1, p) -> rts[X(1, k)] = false
     :: else -> skip
     fi;
     k++
@@ -84,6 +94,7 @@ inline offer(p) {
   shake[p] = 1
 }
 inline connected(p) {
+  SAY("0: path %d, generation %d, is ready\n", p, generation[p]);
   rts[X(0, p)] = true;
   joined[p] = true;
   shake[p] = 2
@@ -101,6 +112,7 @@ inline connected(p) {
 
 /* Repeats what may have been lost with the old connections (Coordinator::on_connection_up). */
 inline reconnect() {
+  SAY("%d: the channel is back\n", me);
   channel[me] = true;
   if
   :: st[me] == S_fencing || st[me] == S_fencing_targeted || st[me] == S_seeking ->
@@ -157,7 +169,8 @@ end_of_run:
 
        /* Its own steps. */
        :: fence[me] == 1 && at[me] != NO_PATH ->
-         ev = E_none; parked[me] = true; rts[X(me, at[me])] = false; fence[me] = 2
+         ev = E_none; parked[me] = true; rts[X(me, at[me])] = false; fence[me] = 2;
+         SAY("%d: the QP on path %d is in ERR\n", me, at[me])
        :: fence[me] == 2 || (fence[me] == 1 && at[me] == NO_PATH) ->
          ev = E_fence_done; d_step { fence_done() }
        :: fence[me] == 2 && unproven > 0 -> unproven--; fence[me] = 0; ev = E_fence_failed

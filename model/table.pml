@@ -202,7 +202,7 @@ inline table_step(s, e) {
     :: e == E_peer_message_stale -> ignored() /* held + peer-message-stale */
     :: e == E_peer_refused -> go2(S_failed, A_leave_drain, A_fail) /* held + peer-refused */
     :: e == E_peer_closed -> go3(S_unbound, A_leave_drain, A_unpark, A_unprotect) /* held + peer-closed */
-    :: e == E_channel_lost -> go3(S_active, A_leave_drain, A_unpark, A_rebind) /* held + channel-lost */
+    :: e == E_channel_lost -> go1(S_held, A_rebind) /* held + channel-lost */
     fi
   :: s == S_fencing ->
     if

@@ -51,6 +51,7 @@ byte acked[2];
 #define DEAD(e, p) dead[X(e, MEMBER(e, p))]
 #define GOOD(p) (up[p] && !DEAD(0, p) && !DEAD(1, p))
 #define USES_MEMBER_OF(e, p) (at[e] != NO_PATH && MEMBER(e, at[e]) == MEMBER(e, p))
+#define SHARES(q, p) ((q) != NO_PATH && (MEMBER(0, q) == MEMBER(0, p) || MEMBER(1, q) == MEMBER(1, p)))
 
 /* ---- the shell's state (Binding and Group in the code) */
 byte st[2];
@@ -118,8 +119,12 @@ bool C1, C2, C3, C4, C5, C6, C7, C11, impossible_cell, livelock, receives_stand,
 
 /* ---- the data path */
 
+/* For trails; trail.sh puts names in. */
+#define SAY printf
+
 /* A request of end e completes with success. */
 inline complete(e) {
+  SAY("%d: request %d completes\n", e, done[e]);
   assert(C1 || told[e] == done[e]);
   assert(C4 || done[e] < ran[e]);
   done[e]++;
@@ -130,6 +135,7 @@ inline complete(e) {
 #define CAN_POST(e) (!parked[e] && !over[e] && at[e] != NO_PATH && rts[X(e, at[e])] && \
                      !DEAD(e, at[e]) && posted[e] < N(e))
 inline post(e) {
+  SAY("%d: posts request %d on path %d\n", e, posted[e], at[e]);
   posted[e]++;
   if
   :: joined[at[e]] -> sent[X(PEER(e), at[e])] = posted[e]
@@ -144,6 +150,7 @@ inline post(e) {
 #define CAN_ARRIVE(r, p) (rts[X(r, p)] && !DEAD(r, p) && expects[X(r, p)] < sent[X(r, p)])
 inline arrive(r, p, s) {
   k = expects[X(r, p)];
+  SAY("%d: request %d arrives on path %d\n", r, k, p);
   assert(receives_stand || (at[r] == p && stands[r]));
   if
   :: IS_NOTIFICATION(s, k) ->
