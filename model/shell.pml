@@ -36,6 +36,7 @@ inline shut() {
 /* What the peer said in epochs that are over for us changes nothing (C8), so it need not be told
    apart any longer. */
 inline forget_stale() {
+#ifndef KEEP_STALE
   k = 0;
   do
   :: k < epoch[me] ->
@@ -47,11 +48,12 @@ inline forget_stale() {
     k++
   :: else -> k = 0; break
   od;
-#ifndef KEEP_STALE
   net_switch[o] = (net_switch[o] >> epoch[me]) << epoch[me];
   net_progress[o] = (net_progress[o] >> epoch[me]) << epoch[me];
   net_refuse[o] = (net_refuse[o] >> epoch[me]) << epoch[me];
   net_gone[o] = (net_gone[o] >> epoch[me]) << epoch[me]
+#else
+  skip
 #endif
 }
 

@@ -196,6 +196,10 @@ end_of_run:
        MESSAGES(3)
        MESSAGES(4)
        MESSAGES(5)
+#if EPOCHS > 6
+       MESSAGES(6)
+       MESSAGES(7)
+#endif
 #if DRAINS > 0
        DRAINS_OF(1)
 #endif
@@ -239,16 +243,24 @@ end_of_run:
        :: dead[X(1, 1)] = true
        fi
      }
-  :: losses > 0 && channel[0] && channel[1] -> d_step {
+  /* Either end may notice, or find new connections before the last one is known to be gone. */
+  :: losses > 0 && channel[0] && channel[1] -> atomic {
        losses--;
-       channel[0] = false; channel[1] = false;
-       lost[0] = true; lost[1] = true;
-       net_switch[0] = 0; net_switch[1] = 0;
-       net_progress[0] = 0; net_progress[1] = 0;
-       net_refuse[0] = 0; net_refuse[1] = 0;
-       net_gone[0] = 0; net_gone[1] = 0;
-       net_close[0] = false; net_close[1] = false;
-       net_drain = 0; net_cancel = 0; net_drained = 0
+       if
+       :: lost[0] = true; lost[1] = true
+       :: lost[0] = true
+       :: lost[1] = true
+       :: true
+       fi;
+       d_step {
+         channel[0] = false; channel[1] = false;
+         net_switch[0] = 0; net_switch[1] = 0;
+         net_progress[0] = 0; net_progress[1] = 0;
+         net_refuse[0] = 0; net_refuse[1] = 0;
+         net_gone[0] = 0; net_gone[1] = 0;
+         net_close[0] = false; net_close[1] = false;
+         net_drain = 0; net_cancel = 0; net_drained = 0
+       }
      }
   od
 }
@@ -295,6 +307,7 @@ init {
       channel[e] = true;
       target[e] = NO_PATH
     }
+    receives_stand = LENIENT;
     s = 0; e = 0; p = 0
   }
   atomic { run end(0); run end(1); run faults(); run judge() }
