@@ -13,7 +13,8 @@ namespace {
 using shift::fsm_gen::render;
 
 constexpr char kUsage[] =
-    "usage: fsm-gen markdown|mermaid|dot|json   print the state machine\n"
+    "usage: fsm-gen markdown|mermaid|dot|json|promela   print the state machine\n"
+    "       fsm-gen --promela FILE              write it for the model checker\n"
     "       fsm-gen --check FILE                fail when FILE's generated parts are out of date\n"
     "       fsm-gen --update FILE               rewrite them\n"
     "Generated parts stand between <!-- fsm-gen: FORM --> and <!-- fsm-gen: end -->.\n";
@@ -77,11 +78,20 @@ int keep_up_to_date(const char* path, bool update) {
   return file.flush() ? 0 : 1;
 }
 
+int write_promela(const char* path) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << render("promela");
+  if (file.flush()) return 0;
+  std::fprintf(stderr, "fsm-gen: cannot write %s\n", path);
+  return 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc == 3 && std::strcmp(argv[1], "--check") == 0) return keep_up_to_date(argv[2], false);
   if (argc == 3 && std::strcmp(argv[1], "--update") == 0) return keep_up_to_date(argv[2], true);
+  if (argc == 3 && std::strcmp(argv[1], "--promela") == 0) return write_promela(argv[2]);
   const std::string text = argc == 2 ? render(argv[1]) : "";
   if (text.empty()) {
     std::fputs(kUsage, stderr);

@@ -169,6 +169,7 @@ std::string render(std::string_view form) {
   if (form == "mermaid") return render_mermaid();
   if (form == "dot") return render_dot();
   if (form == "json") return render_json();
+  if (form == "promela") return render_promela();
   return {};
 }
 

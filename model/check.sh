@@ -1,0 +1,76 @@
+#!/bin/bash
+# Checks the protocol's model in several bounded configurations, each of them exhaustively.
+# Usage: check.sh [--large] [NAME...]
+set -u -o pipefail
+model="$(cd "$(dirname "$0")" && pwd)"
+# shellcheck source-path=SCRIPTDIR
+. "$model/run.sh"
+
+# name, [cycles,] budgets. config.pml says what they mean.
+configurations() {
+  cat <<'EOF'
+cuts            -DCUTS=2 -DHEALS=2
+cut-and-scare   -DCUTS=1 -DSCARES=1
+scares          -DSCARES=2 -DN_B=2 -DNOTIFY_B=2
+three-scares    -DSCARES=3 -DEPOCHS=8 -DN_A=1 -DNOTIFY_A=1
+no-spare        -DSPARE=0 -DCUTS=1 -DHEALS=1 -DSCARES=1
+channel         -DSCARES=1 -DLOSSES=2
+channel-gone    -DCUTS=1 -DSCARES=1 -DLOSSES=1 -DRECONNECT=0 -DN_B=0
+deaths          -DDEATHS=2
+atomic          -DCUTS=1 -DSCARES=1 -DATOMIC_A=1
+way-back        -DFIRST_PATH=1 -DDRAINS=2 -DLOSSES=1 -DATOMIC_A=1 -DN_B=2 -DNOTIFY_B=1 -DATOMIC_B=2
+way-back-fault  -DFIRST_PATH=1 -DDRAINS=1 -DCUTS=1 -DHEALS=1 -DSCARES=1 -DN_A=1 -DNOTIFY_A=1
+early-deadline  -DSCARES=1 -DCUTS=1 -DEARLY_DEADLINE=1 -DN_B=0
+closing         -DCLOSES=1 -DSCARES=1 -DCUTS=1 -DN_B=0
+app-error       -DAPP_ERRORS=1 -DSCARES=1
+refusals        -DUNPROVEN=1 -DKEYLESS=1 -DSCARES=1 -DLOSSES=1 -DN_B=0
+binding         -DBIND=1 -DCUTS=1 -DN_B=1
+cross-rail      -DCROSS -DCUTS=1 -DHEALS=1 -DSCARES=1 -DN_A=1 -DNOTIFY_A=1
+copies          -DKEEP_STALE -DSCARES=2 -DN_A=1 -DNOTIFY_A=1
+ends            cycles -DCUTS=1 -DHEALS=1 -DSCARES=1
+ends-way-back   cycles -DFIRST_PATH=1 -DDRAINS=1 -DLOSSES=1
+EOF
+  [ "$large" = yes ] || return 0
+  cat <<'EOF'
+large-faults    -DCUTS=2 -DHEALS=2 -DSCARES=1 -DEPOCHS=8
+large-channel   -DCUTS=1 -DHEALS=1 -DSCARES=1 -DLOSSES=1
+large-scares    -DSCARES=3 -DEPOCHS=8 -DN_A=3 -DNOTIFY_A=2 -DN_B=2 -DNOTIFY_B=2
+large-members   -DPATHS=3 -DCUTS=3 -DHEALS=1 -DEPOCHS=8
+large-cross     -DCROSS -DDEATHS=2 -DSCARES=1 -DEPOCHS=8
+large-way-back  -DFIRST_PATH=1 -DDRAINS=2 -DCUTS=1 -DHEALS=1 -DSCARES=1 -DLOSSES=1
+large-closing   -DCLOSES=2 -DCUTS=1 -DSCARES=1 -DLOSSES=1
+large-atomic    -DSCARES=2 -DCUTS=1 -DN_A=3 -DNOTIFY_A=4 -DATOMIC_A=2
+EOF
+}
+
+large=no names=()
+for argument in "$@"; do
+  case "$argument" in
+    --large) large=yes ;;
+    -*) echo "usage: $0 [--large] [NAME...]" >&2; exit 4 ;;
+    *) names+=("$argument") large=yes ;;
+  esac
+done
+if spin_missing; then exit 77; fi
+[ "$large" = yes ] && export SPIN_HASH=24
+
+work="$(mktemp -d)"
+trap 'rm -rf --one-file-system "$work"' EXIT
+failed=0 begin=$SECONDS
+printf '%-16s %10s %6s %5s  %s\n' configuration states MiB s result
+while read -r name defines; do
+  [ ${#names[@]} -eq 0 ] || [[ " ${names[*]} " == *" $name "* ]] || continue
+  from=$SECONDS how=safety
+  case "$defines" in cycles*) how=cycles defines="${defines#cycles}" ;; esac
+  spin_run "$model" "$work/$name" "$defines" "$how"
+  verdict="$(spin_verdict "$work/$name")"
+  read -r states megabytes <<<"$(spin_size "$work/$name")"
+  printf '%-16s %10d %6d %5d  %s\n' "$name" "$states" "$megabytes" $((SECONDS - from)) "${verdict:-holds}"
+  if [ -n "$verdict" ]; then
+    failed=1
+    [ "$how" = cycles ] || "$model/trail.sh" "$work/$name" $defines
+  fi
+  rm -rf --one-file-system "${work:?}/$name"
+done < <(configurations)
+echo "model: $((SECONDS - begin)) s, $([ $failed = 0 ] && echo passed || echo FAILED)"
+exit $failed

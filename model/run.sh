@@ -1,0 +1,49 @@
+# One run of the checker, for check.sh and mutations.sh, which source this.
+
+# Spin, a compiler and little else; prints what is missing.
+spin_missing() {
+  local tool
+  for tool in spin gcc; do
+    command -v "$tool" >/dev/null || { echo "model: $tool is not installed"; return 0; }
+  done
+  return 1
+}
+
+# spin_run MODEL-DIRECTORY WORK-DIRECTORY "DEFINES" [cycles]: checks all states and leaves the
+# checker's output in WORK-DIRECTORY/out. With `cycles` it looks for runs that never end instead of
+# for broken assertions and stuck ends.
+spin_run() {
+  local model="$1" work="$2" defines="$3" how="${4:-safety}" compile option
+  case "$how" in
+    cycles) compile=-DNP option=-l ;;
+    *) compile=-DSAFETY option= ;;
+  esac
+  mkdir -p "$work"
+  # shellcheck disable=SC2086
+  (
+    cd "$work" || exit
+    spin $defines -a "$model/shift.pml" >spin.out 2>&1 || { cat spin.out; exit 2; }
+    # A few processes that share everything: partial-order reduction finds nothing to leave out.
+    gcc -O1 -w $compile -DNOFAIR -DNOREDUCE -DCOLLAPSE -DMEMLIM=4000 -o pan pan.c || exit 2
+    nice -n 10 ./pan $option -n -m1000000 -w"${SPIN_HASH:-20}" >out 2>&1
+  )
+}
+
+# The broken rule, or why the run proves nothing; empty when all is well.
+spin_verdict() {
+  local out="$1/out"
+  if grep -q '^pan:1: assertion violated' "$out"; then
+    grep -m 1 -oE 'assertion violated \(*[A-Za-z_0-9]+' "$out" | sed 's/.*(//'
+  elif grep -q '^pan:1: non-progress cycle' "$out"; then
+    echo "endless run"
+  elif grep -q '^pan:1:' "$out"; then
+    grep -m 1 '^pan:1:' "$out"
+  elif ! grep -q 'errors: 0' "$out" || grep -qE 'max search depth too small|out of memory|memory limit' "$out"; then
+    echo "incomplete: $(tail -n 1 "$out")"
+  fi
+}
+
+# "STATES MEGABYTES"
+spin_size() {
+  awk '/states, stored/ { s = $1 } /total actual memory/ { m = $1 } END { printf "%d %d", s, m }' "$1/out"
+}
