@@ -42,6 +42,7 @@ struct FabricNic {
   std::atomic<uint32_t> delay_us;  // added to every packet sent
   std::atomic<uint32_t> generation;  // +1 at every change of the above: engines compare and react
   std::atomic<uint64_t> tx_packets, rx_packets, dropped_packets, retransmits, qp_errors;
+  std::atomic<uint64_t> icrc_errors;  // packets that arrived damaged
 };
 
 struct FabricProcess {

@@ -10,8 +10,9 @@ namespace cxemu {
 class FrameSink {
  public:
   // One packet that arrived for the NIC `dst_ipv4_be`; `packet` is valid during the call only.
+  // `corrupt`: its ICRC does not fit, so nothing in it can be believed.
   virtual void frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* packet,
-                             size_t size) = 0;
+                             size_t size, bool corrupt) = 0;
 
  protected:
   ~FrameSink() = default;
@@ -28,8 +29,8 @@ class Carrier {
   // function but commit().
   virtual uint8_t* reserve(int slot, size_t size) = 0;
   // Sends what was written at the last reserve(); `size` may be less than was reserved. May be held
-  // back until flush().
-  virtual void commit(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, size_t size) = 0;
+  // back until flush(). `corrupt`: with an ICRC that does not fit.
+  virtual void commit(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, size_t size, bool corrupt) = 0;
   // Sends everything that was held back. Returns whether anything is still waiting for room.
   virtual bool flush() = 0;
 

@@ -98,8 +98,22 @@ bool EngineCore::qp_run(Qp& qp, const Transport& transport, bool timers) {
   return any;
 }
 
+// Nothing tells whose it was, only the NIC can count it.
+void EngineCore::corrupt_arrived(uint32_t dst_ipv4_be) {
+  for (NicModel* nic : nics_) {
+    FabricNic& fabric_nic = nic->fabric();
+    if (fabric_nic.ipv4_be != dst_ipv4_be) continue;
+    const uint32_t faults = fabric_nic.faults.load(std::memory_order_relaxed);
+    if ((faults & (kLinkDown | kDead)) == 0) {
+      fabric_nic.icrc_errors.fetch_add(1, std::memory_order_relaxed);
+    }
+    return;
+  }
+}
+
 void EngineCore::frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* data,
-                               size_t size) {
+                               size_t size, bool corrupt) {
+  if (corrupt) return corrupt_arrived(dst_ipv4_be);
   Packet packet = {.opcode = RcOpcode::kAcknowledge};
   if (!packet_decode(data, size, &packet)) return;
   if (static_cast<int>(packet.dest_qpn >> 16) != slot_) return;

@@ -54,8 +54,9 @@ class EngineCore final : private FrameSink {
   void qp_remove(Qp* qp);
 
  private:
-  void frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* packet,
-                     size_t size) override;
+  void frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* packet, size_t size,
+                     bool corrupt) override;
+  void corrupt_arrived(uint32_t dst_ipv4_be);
   void time_advance();
   bool qp_run(Qp& qp, const Transport& transport, bool timers);
 

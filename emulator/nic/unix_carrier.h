@@ -18,7 +18,7 @@ class UnixCarrier final : public Carrier {
   ~UnixCarrier() override;
 
   uint8_t* reserve(int slot, size_t size) override;
-  void commit(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, size_t size) override;
+  void commit(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, size_t size, bool corrupt) override;
   bool flush() override;
   Received receive(FrameSink& sink, size_t max_bytes) override;
   int wait_fd() const override { return epoll_fd_; }

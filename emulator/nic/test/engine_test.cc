@@ -228,8 +228,9 @@ TEST_F(EngineThreads, ForkedChildHoldsNoSocketOfItsParent) {
 // ---- The carrier alone.
 
 struct Collect final : FrameSink {
-  void frame_arrived(uint32_t src, uint32_t dst, const uint8_t* packet, size_t size) override {
-    frames.push_back({src, dst, {packet, packet + size}});
+  void frame_arrived(uint32_t src, uint32_t dst, const uint8_t* packet, size_t size,
+                     bool corrupt) override {
+    frames.push_back({src, dst, {packet, packet + size}, corrupt});
   }
   std::vector<MemoryNet::Frame> frames;
 };
@@ -249,7 +250,7 @@ TEST(UnixCarrierTest, FramesComeWholeAndInOrder) {
       if (out == nullptr) break;
       memset(out, static_cast<int>(sent), size);
       memcpy(out, &sent, sizeof sent);
-      x->commit(sent, ~sent, size);
+      x->commit(sent, ~sent, size, sent % 3 == 0);
       sent++;
     }
     x->flush();
@@ -260,6 +261,7 @@ TEST(UnixCarrierTest, FramesComeWholeAndInOrder) {
     const auto& frame = collect.frames[i];
     ASSERT_EQ(frame.src, i);
     ASSERT_EQ(frame.dst, ~i);
+    ASSERT_EQ(frame.corrupt, i % 3 == 0);
     ASSERT_EQ(frame.packet.size(), 4 + i % 4000 / 4 * 4);
     ASSERT_EQ(memcmp(frame.packet.data(), &i, sizeof i), 0);
     if (frame.packet.size() > 4) {
@@ -272,7 +274,7 @@ TEST(UnixCarrierTest, NobodyThereIsNoError) {
   const auto x = UnixCarrier::open(net_number(), 1);
   for (const int slot : {7, 0, -3, 4000}) {
     ASSERT_NE(x->reserve(slot, 100), nullptr);
-    x->commit(1, 2, 100);
+    x->commit(1, 2, 100, false);
     EXPECT_FALSE(x->flush());
   }
 }
@@ -283,13 +285,13 @@ TEST(UnixCarrierTest, PeerThatCameLaterIsFound) {
   Collect collect;
   for (int i = 0; i < 3; i++) {
     x->reserve(2, 8);
-    x->commit(1, 2, 8);
+    x->commit(1, 2, 8, false);
     x->flush();
   }
   y = UnixCarrier::open(net_number(), 2);
   EXPECT_TRUE(eventually([&] {
     x->reserve(2, 8);
-    x->commit(1, 2, 8);
+    x->commit(1, 2, 8, false);
     x->flush();
     y->receive(collect, 1 << 16);
     return !collect.frames.empty();
@@ -297,13 +299,13 @@ TEST(UnixCarrierTest, PeerThatCameLaterIsFound) {
   // And again after it died and came back.
   y.reset();
   x->reserve(2, 8);
-  x->commit(1, 2, 8);
+  x->commit(1, 2, 8, false);
   x->flush();
   y = UnixCarrier::open(net_number(), 2);
   collect.frames.clear();
   EXPECT_TRUE(eventually([&] {
     x->reserve(2, 8);
-    x->commit(1, 2, 8);
+    x->commit(1, 2, 8, false);
     x->flush();
     y->receive(collect, 1 << 16);
     return !collect.frames.empty();

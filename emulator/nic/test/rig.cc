@@ -21,8 +21,9 @@ class MemoryNet::Port final : public Carrier {
     buffer_.resize(size);
     return buffer_.data();
   }
-  void commit(uint32_t src, uint32_t dst, size_t size) override {
-    net_.send(reserved_, {src, dst, {buffer_.begin(), buffer_.begin() + static_cast<long>(size)}});
+  void commit(uint32_t src, uint32_t dst, size_t size, bool corrupt) override {
+    net_.send(reserved_,
+              {src, dst, {buffer_.begin(), buffer_.begin() + static_cast<long>(size)}, corrupt});
   }
   bool flush() override { return false; }
   Received receive(FrameSink& sink, size_t max_bytes) override {
@@ -35,7 +36,8 @@ class MemoryNet::Port final : public Carrier {
       queue.pop_front();
       bytes += frame.packet.size();
       any = true;
-      sink.frame_arrived(frame.src, frame.dst, frame.packet.data(), frame.packet.size());
+      sink.frame_arrived(frame.src, frame.dst, frame.packet.data(), frame.packet.size(),
+                         frame.corrupt);
     }
     return {any, bytes < max_bytes};
   }
@@ -62,6 +64,7 @@ void MemoryNet::send(int slot, Frame frame) {
   Packet packet = {.opcode = RcOpcode::kAcknowledge};
   ASSERT_TRUE(packet_decode(frame.packet.data(), frame.packet.size(), &packet));
   int copies = filter ? filter(packet) : 1;
+  frame.corrupt |= damage && damage(packet);
   if (chance(loss)) copies = 0;
   if (copies > 0 && chance(duplication)) copies++;
   std::deque<Frame>& queue = queues_[static_cast<size_t>(slot)];

@@ -32,6 +32,7 @@ class MemoryNet {
   struct Frame {
     uint32_t src, dst;
     std::vector<uint8_t> packet;
+    bool corrupt = false;
   };
   // Decides for one packet: how many copies arrive (0: lost).
   using Filter = std::function<int(const Packet&)>;
@@ -41,6 +42,7 @@ class MemoryNet {
 
   double loss = 0, duplication = 0, reordering = 0;  // probability per packet
   Filter filter;                                     // asked first, if set
+  std::function<bool(const Packet&)> damage;         // whether the packet's ICRC breaks, if set
   size_t room = 1 << 20;  // packets on the way to one process before back-pressure
   uint64_t carried = 0;
 
