@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "nic/nic_model.h"
+#include "nic/planted.h"
 #include "nic/transport.h"
 
 namespace cxemu {
@@ -21,7 +22,9 @@ bool send_flush_one(Qp& qp, const Transport& transport) {
                            .blocks = wqe.blocks != 0 ? wqe.blocks : posted,
                            .opcode = wqe.opcode};
   r.ring_consumed = static_cast<uint16_t>(r.ring_consumed + entry.blocks);
-  send_complete(qp, entry, kSyndromeFlush, transport);
+  if (wqe.signaled || !CXEMU_PLANT(unsignaled_flushed_silently)) {
+    send_complete(qp, entry, kSyndromeFlush, transport);
+  }
   return true;
 }
 
@@ -29,6 +32,7 @@ bool recv_flush_one(Qp& qp, const Transport& transport) {
   Responder& r = qp.responder;
   if (r.recv_taken) {
     r.recv_taken = false;
+    if (CXEMU_PLANT(taken_receive_forgotten)) return true;
     recv_complete(qp, {.opcode = kCqeResponderError, .syndrome = kSyndromeFlush}, transport);
     return true;
   }
@@ -82,14 +86,15 @@ void qp_stop(Qp& qp) {
   r.tx_wqe_valid = r.rx_wqe_valid = false;
   // What was refused is still told, behind the answers that precede it. Otherwise the QP is mute.
   qp.responder.ack_pending = false;
-  if (!qp.responder.nak_pending) qp.responder.jobs.clear();
+  if (!qp.responder.nak_pending || CXEMU_PLANT(refusal_forgets_answers)) qp.responder.jobs.clear();
 }
 
 void qp_fail(Qp& qp, int event) {
   if (qp.state == IBV_QPS_ERR) return;
   qp_stop(qp);
   qp.nic.fabric().qp_errors.fetch_add(1, std::memory_order_relaxed);
-  if (event != 0) qp_event(qp, static_cast<ibv_event_type>(event));
+  if (event != 0 && !CXEMU_PLANT(refusal_without_event))
+    qp_event(qp, static_cast<ibv_event_type>(event));
 }
 
 void qp_fail_send(Qp& qp, Syndrome syndrome, const Transport& transport) {

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "nic/planted.h"
+
 namespace cxemu {
 
 namespace {
@@ -34,7 +36,8 @@ CqeLayout* Cq::entry(uint64_t index) const {
 
 bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
   if (overrun_) return false;
-  if (producer_ - taken(doorbell_load(&config_.db[0])) >= config_.cqe_count) {
+  if (producer_ - taken(doorbell_load(&config_.db[0])) >= config_.cqe_count &&
+      !CXEMU_PLANT(full_queue_overwritten)) {
     overrun_ = true;
     async_events_++;
     config_.sink->async_event(IBV_EVENT_CQ_ERR, config_.user_handle);
@@ -43,7 +46,7 @@ bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
 
   CqeLayout* at = entry(producer_);
   const bool error = cqe.opcode == kCqeRequesterError || cqe.opcode == kCqeResponderError;
-  const bool solicited = cqe.solicited || error;
+  const bool solicited = cqe.solicited || (error && !CXEMU_PLANT(error_not_solicited));
   memset(at, 0, offsetof(CqeLayout, opcode_owner));
   at->flags_rqpn = htobe32(cqe.remote_qpn);
   at->srqn_uidx = htobe32(cqe.uidx);
@@ -58,7 +61,7 @@ bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
   } else {
     at->timestamp = htobe64(timestamp_ns);
   }
-  const bool owner = (producer_ & config_.cqe_count) != 0;
+  const bool owner = (producer_ & config_.cqe_count) != 0 && !CXEMU_PLANT(owner_bit_stuck);
   const uint8_t opcode_owner =
       static_cast<uint8_t>(cqe.opcode << 4 | (cqe.solicited ? kCqeSolicited : 0) | (owner ? 1 : 0));
   // The poller reads this byte first and takes the rest of the entry as complete.
@@ -71,9 +74,11 @@ bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
 
 bool Cq::event_check() {
   const uint32_t arm = doorbell_load(&config_.db[1]);
-  if (arm == arm_handled_ || arm == kArmPoison) return false;
-  const uint64_t newest = (arm & kArmSolicitedOnly) != 0 ? solicited_producer_ : producer_;
-  if (newest <= taken(arm) || newest <= notified_producer_) return false;
+  if ((arm == arm_handled_ && !CXEMU_PLANT(arm_never_spent)) || arm == kArmPoison) return false;
+  const bool solicited_only = (arm & kArmSolicitedOnly) != 0 && !CXEMU_PLANT(solicited_arm_widened);
+  const uint64_t newest = solicited_only ? solicited_producer_ : producer_;
+  const uint64_t notified = CXEMU_PLANT(arm_never_spent) ? 0 : notified_producer_;
+  if (newest <= taken(arm) || newest <= notified) return false;
   arm_handled_ = arm;
   notified_producer_ = producer_;
   if (!has_channel()) return false;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "nic/planted.h"
+
 namespace cxemu {
 
 namespace {
@@ -118,10 +120,11 @@ void EngineCore::frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const
   if (!packet_decode(data, size, &packet)) return;
   if (static_cast<int>(packet.dest_qpn >> 16) != slot_) return;
   Qp* qp = table_[packet.dest_qpn & 0xffff].get();
-  if (qp == nullptr || qp->nic.fabric().ipv4_be != dst_ipv4_be) return;
+  if (qp == nullptr) return;
+  if (qp->nic.fabric().ipv4_be != dst_ipv4_be && !CXEMU_PLANT(other_port_accepted)) return;
   if (qp->nic.dead() || !wire_.admits(qp->nic.fabric(), packet.opcode)) return;
   // A connection takes packets from its peer's address only.
-  if (qp->remote_ipv4_be != src_ipv4_be) return;
+  if (qp->remote_ipv4_be != src_ipv4_be && !CXEMU_PLANT(stranger_accepted)) return;
   if (opcode_is_response(packet.opcode)) {
     requester_response(*qp, packet, *transport_);
   } else {

@@ -8,6 +8,7 @@
 
 #include "fabric/gid.h"
 #include "nic/engine_core.h"
+#include "nic/planted.h"
 #include "nic/transport.h"
 
 namespace cxemu {
@@ -58,7 +59,7 @@ void qp_reset(Qp& qp) {
   const size_t entries = qp.requester.entries.size();
   qp.requester = {};
   qp.requester.entries.resize(entries);
-  qp.responder = {};
+  if (!CXEMU_PLANT(reset_keeps_responder)) qp.responder = {};
   qp.attr = {};
   qp.remote_ipv4_be = 0;
   qp.drained_notify = false;
@@ -184,7 +185,7 @@ int NicModel::qp_modify(Qp* qp, const ibv_qp_attr& attr, int attr_mask) {
       break;
     case IBV_QPS_ERR:
       qp->responder.nak_pending = false;
-      qp_stop(*qp);
+      if (!CXEMU_PLANT(modify_to_err_forgotten)) qp_stop(*qp);
       break;
     case IBV_QPS_SQD:
       qp->drained_notify |= previous == IBV_QPS_RTS && attr.en_sqd_async_notify != 0 &&

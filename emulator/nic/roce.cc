@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "nic/planted.h"
+
 namespace cxemu {
 
 namespace {
@@ -171,7 +173,7 @@ bool packet_decode(const uint8_t* data, size_t size, Packet* packet) {
   const auto opcode = static_cast<RcOpcode>(data[0]);
   const size_t headers = header_size(opcode);
   if (size < headers || size % 4 != 0 || size - headers > kMaxMtu) return false;
-  if ((data[1] & 0x0f) != 0) return false;  // header version
+  if ((data[1] & 0x0f) != 0 && !CXEMU_PLANT(header_version_unchecked)) return false;
   const size_t pad = data[1] >> 4 & 3;
   const size_t behind = size - headers;
   if (pad > behind || (!has(opcode, kPayload) && behind != 0)) return false;
@@ -202,7 +204,7 @@ bool packet_decode(const uint8_t* data, size_t size, Packet* packet) {
   if (has(opcode, kAtomicAck)) packet->original = reader.u64();
   if (has(opcode, kImm)) packet->imm_be = reader.raw32();
   packet->payload = data + headers;
-  packet->payload_size = behind - pad;
+  packet->payload_size = CXEMU_PLANT(pad_is_payload) ? behind : behind - pad;
   return true;
 }
 

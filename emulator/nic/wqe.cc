@@ -6,6 +6,7 @@
 #include <span>
 
 #include "nic/mlx5_layout.h"
+#include "nic/planted.h"
 
 namespace cxemu {
 
@@ -53,15 +54,16 @@ bool parts_decode(const SendRing& ring, uint64_t at, uint64_t end, SendWqe* wqe)
       part = {.address = at + 4, .length = length, .lkey = 0, .is_inline = true};
       at += step;
     } else {
+      const uint32_t zero_means = CXEMU_PLANT(zero_count_is_nothing) ? 0 : 1u << 31;
       part = {.address = be64toh(segment.address),
-              .length = byte_count != 0 ? byte_count : 1u << 31,
+              .length = byte_count != 0 ? byte_count : zero_means,
               .lkey = be32toh(segment.lkey),
               .is_inline = false};
       at += kSegmentSize;
     }
     wqe->length += part.length;
   }
-  return wqe->length <= kMaxMessage;
+  return wqe->length <= kMaxMessage || CXEMU_PLANT(long_wqe_accepted);
 }
 
 }  // namespace
@@ -92,7 +94,9 @@ WqeError send_wqe_decode(const SendRing& ring, uint16_t index, uint32_t posted, 
 
   const uint32_t blocks = (segments * kSegmentSize + kSendBlockSize - 1) / kSendBlockSize;
   if (blocks == 0 || blocks > posted) return WqeError::kBadLength;
-  if (static_cast<uint16_t>(head >> 8) != index) return WqeError::kBadIndex;
+  if (static_cast<uint16_t>(head >> 8) != index && !CXEMU_PLANT(wqe_index_unchecked)) {
+    return WqeError::kBadIndex;
+  }
   wqe->blocks = static_cast<uint16_t>(blocks);
   if (!opcode_supported(wqe->opcode)) return WqeError::kBadOpcode;
   if (wqe->opcode == kWqeNop) return WqeError::kNone;

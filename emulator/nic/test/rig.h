@@ -39,6 +39,10 @@ class MemoryNet {
 
   explicit MemoryNet(uint64_t seed) : random_(seed) {}
   std::unique_ptr<Carrier> carrier(int slot);
+  // Delivers a packet that no carrier sent, unfiltered.
+  void inject(int slot, Frame frame) {
+    queues_[static_cast<size_t>(slot)].push_back(std::move(frame));
+  }
 
   double loss = 0, duplication = 0, reordering = 0;  // probability per packet
   Filter filter;                                     // asked first, if set
