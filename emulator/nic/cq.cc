@@ -36,7 +36,8 @@ CqeLayout* Cq::entry(uint64_t index) const {
 
 bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
   if (overrun_) return false;
-  if (producer_ - taken(doorbell_load(&config_.db[0])) >= config_.cqe_count &&
+  if (!config_.ignore_overrun &&
+      producer_ - taken(doorbell_load(&config_.db[0])) >= config_.cqe_count &&
       !CXEMU_PLANT(full_queue_overwritten)) {
     overrun_ = true;
     async_events_++;
@@ -61,14 +62,40 @@ bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
   } else {
     at->timestamp = htobe64(timestamp_ns);
   }
-  const bool owner = (producer_ & config_.cqe_count) != 0 && !CXEMU_PLANT(owner_bit_stuck);
-  const uint8_t opcode_owner =
-      static_cast<uint8_t>(cqe.opcode << 4 | (cqe.solicited ? kCqeSolicited : 0) | (owner ? 1 : 0));
+  const uint8_t owner = CXEMU_PLANT(owner_bit_stuck) ? 0 : owner_bit(producer_);
+  const auto opcode_owner =
+      static_cast<uint8_t>(cqe.opcode << 4 | (cqe.solicited ? kCqeSolicited : 0) | owner);
   // The poller reads this byte first and takes the rest of the entry as complete.
   __atomic_store_n(&at->opcode_owner, opcode_owner, __ATOMIC_RELEASE);
   producer_++;
   if (solicited) solicited_producer_ = producer_;
   if (has_channel()) event_check();
+  return true;
+}
+
+bool Cq::resize(void* buffer, uint32_t cqe_count, uint32_t cqe_size) {
+  const uint64_t first = taken(doorbell_load(&config_.db[0]));
+  const uint64_t left = producer_ - first;
+  // One place of each ring belongs to the entry that ends the old one.
+  if (overrun_ || left >= config_.cqe_count || left >= cqe_count) return false;
+
+  CqeLayout* last = entry(producer_);
+  memset(last, 0, offsetof(CqeLayout, opcode_owner));
+  const auto opcode_owner = static_cast<uint8_t>(kCqeResize << 4 | owner_bit(producer_));
+  __atomic_store_n(&last->opcode_owner, opcode_owner, __ATOMIC_RELEASE);
+
+  // The application counts that entry, and moves those it has not taken one place on. Nothing new
+  // came by it: it must neither raise an event nor hide one that is due.
+  if (left == 0) {
+    notified_producer_ = producer_ + 1;
+  } else if (notified_producer_ > first) {
+    notified_producer_++;
+  }
+  if (solicited_producer_ > first) solicited_producer_++;
+  producer_++;
+  config_.buffer = buffer;
+  config_.cqe_count = cqe_count;
+  config_.cqe_size = cqe_size;
   return true;
 }
 

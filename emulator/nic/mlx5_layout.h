@@ -26,6 +26,7 @@ enum WqeOpcode : uint8_t {
   kWqeRead = 0x10,
   kWqeCompareSwap = 0x11,
   kWqeFetchAdd = 0x12,
+  kWqeUmr = 0x25,  // changes a memory key
 };
 
 // fm_ce_se of the control segment.
@@ -54,6 +55,50 @@ struct AtomicSegment {
   uint64_t compare;
 };
 
+// What a WQE that changes a memory key says about how.
+struct UmrControlSegment {
+  uint8_t flags;
+  uint8_t reserved0[3];
+  uint16_t translation_octowords;
+  uint16_t translation_offset;
+  uint64_t mask;  // of the fields that change
+  uint8_t reserved1[32];
+};
+
+inline constexpr uint8_t kUmrInline = 1u << 7;     // the translation is in the WQE
+inline constexpr uint8_t kUmrCheckFree = 1u << 5;  // the key must be free
+inline constexpr uint8_t kUmrCheckQpn = 1u << 3;   // the key must be this queue pair's
+
+inline constexpr uint64_t kUmrMaskLength = 1u << 0;
+inline constexpr uint64_t kUmrMaskStart = 1u << 6;
+inline constexpr uint64_t kUmrMaskKey = 1u << 13;
+inline constexpr uint64_t kUmrMaskQpn = 1u << 14;
+inline constexpr uint64_t kUmrMaskLocalWrite = 1u << 18;
+inline constexpr uint64_t kUmrMaskRemoteRead = 1u << 19;
+inline constexpr uint64_t kUmrMaskRemoteWrite = 1u << 20;
+inline constexpr uint64_t kUmrMaskAtomic = 1u << 21;
+inline constexpr uint64_t kUmrMaskFree = 1u << 29;
+
+struct KeySegment {
+  uint8_t free;
+  uint8_t reserved0;
+  uint8_t access;
+  uint8_t reserved1;
+  uint32_t qpn_variant;
+  uint32_t reserved2[2];
+  uint64_t start;
+  uint64_t length;
+  uint32_t reserved3[8];
+};
+
+inline constexpr uint8_t kKeyFree = 1u << 6;
+inline constexpr uint8_t kKeyAtomic = 1u << 6;
+inline constexpr uint8_t kKeyRemoteWrite = 1u << 5;
+inline constexpr uint8_t kKeyRemoteRead = 1u << 4;
+inline constexpr uint8_t kKeyLocalWrite = 1u << 3;
+
+static_assert(sizeof(UmrControlSegment) == 48 && sizeof(KeySegment) == 64);
+
 struct DataSegment {
   uint32_t byte_count;  // 0 means 2 GiB
   uint32_t lkey;
@@ -68,6 +113,8 @@ enum CqeOpcode : uint8_t {
   kCqeRecvWriteImm = 1,
   kCqeRecvSend = 2,
   kCqeRecvSendImm = 3,
+  kCqeRecvSendInvalidate = 4,
+  kCqeResize = 5,
   kCqeRequesterError = 13,
   kCqeResponderError = 14,
   kCqeInvalid = 15,
@@ -79,6 +126,7 @@ enum Syndrome : uint8_t {
   kSyndromeLocalQpOperation = 0x02,
   kSyndromeLocalProtection = 0x04,
   kSyndromeFlush = 0x05,
+  kSyndromeWindowBind = 0x06,
   kSyndromeBadResponse = 0x10,
   kSyndromeRemoteInvalidRequest = 0x12,
   kSyndromeRemoteAccess = 0x13,

@@ -14,6 +14,7 @@
 
 #include "fabric/fabric.h"
 #include "nic/engine_lock.h"
+#include "nic/memory_table.h"
 
 namespace cxemu {
 
@@ -37,6 +38,7 @@ struct CqConfig {
   volatile uint32_t* db;  // [0] consumer index, [1] arm (big endian)
   uint32_t cqe_count;     // power of two
   uint32_t cqe_size;
+  bool ignore_overrun = false;  // the application sees to it that nothing is overwritten
   uint64_t user_handle;
   int channel_fd;  // read end of the completion channel, -1: none; passed back to EventSink
   EventSink* sink;
@@ -69,10 +71,17 @@ class Nic {
   // EINVAL for access bits that make no sense together, EFAULT for memory that is not mapped.
   virtual int mr_register(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova,
                           uint32_t access, uint32_t* lkey_and_rkey) = 0;
-  virtual int mr_deregister(uint32_t key) = 0;
+  virtual int mr_deregister(uint32_t key) = 0;  // EBUSY while windows are bound to it
+  virtual int mr_reregister(uint32_t key, const RegionChange&, uint32_t* new_key) = 0;
+  // A memory window that is not bound. Work requests bind it, which changes the key's low byte.
+  virtual int mw_allocate(uint32_t pd, bool type2, uint32_t* rkey) = 0;
+  virtual int mw_deallocate(uint32_t rkey) = 0;  // bound or not; the low byte does not matter
 
   virtual int cq_create(const CqConfig&, Cq** out) = 0;
   virtual int cq_destroy(Cq*) = 0;  // EBUSY while a QP uses it
+  // Continues in another ring. What is left in the old one is the application's to copy: a last
+  // entry there says where it ends. EINVAL when the new ring could not hold it.
+  virtual int cq_resize(Cq*, void* buffer, uint32_t cqe_count, uint32_t cqe_size) = 0;
   virtual uint32_t cq_number(const Cq*) const = 0;
   virtual uint32_t cq_comp_events(const Cq*) const = 0;  // events raised so far
   virtual uint32_t cq_async_events(const Cq*) const = 0;

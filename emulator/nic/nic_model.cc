@@ -54,6 +54,11 @@ uint32_t first_key_index(const FabricNic& nic) {
   return 2 + kSpan * (nic.host * kMaxNicsPerHost + nic.index);
 }
 
+bool cq_shape_ok(uint32_t cqe_count, uint32_t cqe_size) {
+  return std::has_single_bit(cqe_count) && cqe_count <= 1u << 23 &&
+         (cqe_size == 64 || cqe_size == 128);
+}
+
 // RESET forgets everything; the library zeroes the doorbell records too.
 void qp_reset(Qp& qp) {
   const size_t entries = qp.requester.entries.size();
@@ -114,15 +119,31 @@ int NicModel::mr_deregister(uint32_t key) {
   return dead() ? 0 : error;
 }
 
+int NicModel::mr_reregister(uint32_t key, const RegionChange& change, uint32_t* new_key) {
+  return dead() ? EIO : memory_.change(key, change, new_key);
+}
+
+int NicModel::mw_allocate(uint32_t pd, bool type2, uint32_t* rkey) {
+  return dead() ? EIO : memory_.window_add(pd, type2, rkey);
+}
+
+int NicModel::mw_deallocate(uint32_t rkey) {
+  const int error = memory_.window_remove(rkey);
+  return dead() ? 0 : error;
+}
+
 int NicModel::cq_create(const CqConfig& config, Cq** out) {
   if (dead()) return EIO;
-  if (!std::has_single_bit(config.cqe_count) || config.cqe_count > 1u << 23 ||
-      (config.cqe_size != 64 && config.cqe_size != 128)) {
-    return EINVAL;
-  }
+  if (!cq_shape_ok(config.cqe_count, config.cqe_size)) return EINVAL;
   cqs_.push_back(std::make_unique<Cq>(config, next_cq_number_++));
   *out = cqs_.back().get();
   return 0;
+}
+
+int NicModel::cq_resize(Cq* cq, void* buffer, uint32_t cqe_count, uint32_t cqe_size) {
+  if (dead()) return EIO;
+  if (!cq_shape_ok(cqe_count, cqe_size)) return EINVAL;
+  return cq->resize(buffer, cqe_count, cqe_size) ? 0 : EINVAL;
 }
 
 int NicModel::cq_destroy(Cq* cq) {

@@ -20,7 +20,11 @@ class NicModel final : public Nic {
   int mr_register(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access,
                   uint32_t* lkey_and_rkey) override;
   int mr_deregister(uint32_t key) override;
+  int mr_reregister(uint32_t key, const RegionChange&, uint32_t* new_key) override;
+  int mw_allocate(uint32_t pd, bool type2, uint32_t* rkey) override;
+  int mw_deallocate(uint32_t rkey) override;
   int cq_create(const CqConfig&, Cq** out) override;
+  int cq_resize(Cq*, void* buffer, uint32_t cqe_count, uint32_t cqe_size) override;
   int cq_destroy(Cq*) override;
   uint32_t cq_number(const Cq* cq) const override { return cq->number(); }
   uint32_t cq_comp_events(const Cq* cq) const override { return cq->comp_events(); }
@@ -37,7 +41,7 @@ class NicModel final : public Nic {
   void fabric_check();
 
   FabricNic& fabric() { return fabric_nic_; }
-  const MemoryTable& memory() const { return memory_; }
+  MemoryTable& memory() { return memory_; }
   const std::vector<std::unique_ptr<Cq>>& cqs() const { return cqs_; }
   EngineCore& core() { return core_; }
 

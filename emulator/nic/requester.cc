@@ -19,14 +19,16 @@ uint32_t packet_count(uint64_t length, uint32_t mtu) {
 // Whether the request's payload travels in the request packets.
 bool carries_payload(uint8_t opcode) {
   return opcode == kWqeSend || opcode == kWqeSendImm || opcode == kWqeWrite ||
-         opcode == kWqeWriteImm;
+         opcode == kWqeWriteImm || opcode == kWqeSendInvalidate;
 }
 
 RcOpcode request_opcode(uint8_t wqe_opcode, bool first, bool last) {
   const bool imm = wqe_opcode == kWqeSendImm || wqe_opcode == kWqeWriteImm;
+  const bool invalidate = wqe_opcode == kWqeSendInvalidate;
   const bool write = wqe_opcode == kWqeWrite || wqe_opcode == kWqeWriteImm;
   if (first && last) {
     if (write) return imm ? RcOpcode::kWriteOnlyImm : RcOpcode::kWriteOnly;
+    if (invalidate) return RcOpcode::kSendOnlyInvalidate;
     return imm ? RcOpcode::kSendOnlyImm : RcOpcode::kSendOnly;
   }
   if (first && !CXEMU_PLANT(long_message_without_first)) {
@@ -34,6 +36,7 @@ RcOpcode request_opcode(uint8_t wqe_opcode, bool first, bool last) {
   }
   if (!last) return write ? RcOpcode::kWriteMiddle : RcOpcode::kSendMiddle;
   if (write) return imm ? RcOpcode::kWriteLastImm : RcOpcode::kWriteLast;
+  if (invalidate) return RcOpcode::kSendLastInvalidate;
   return imm ? RcOpcode::kSendLastImm : RcOpcode::kSendLast;
 }
 
@@ -75,7 +78,7 @@ bool wqe_start(Qp& qp, const Transport& transport) {
   if (error == WqeError::kNone && fenced && r.reads_outstanding > 0) return false;
 
   const bool response = wqe.is_read_or_atomic();
-  const bool none = error != WqeError::kNone || wqe.opcode == kWqeNop;
+  const bool none = error != WqeError::kNone || wqe.is_local();
   const bool one = wqe.is_atomic() || (response && CXEMU_PLANT(read_takes_one_psn));
   const uint32_t packets = none ? 0 : (one ? 1 : packet_count(wqe.length, qp.mtu));
   r.entry(r.entry_end) = {.first_psn = r.psn_next,
@@ -100,6 +103,11 @@ bool wqe_start(Qp& qp, const Transport& transport) {
     return false;
   }
   r.ring_next = static_cast<uint16_t>(r.ring_next + wqe.blocks);
+  // Once, whatever is sent again later: entries that were started are never started anew.
+  if (wqe.opcode == kWqeUmr && !window_update(qp, wqe)) {
+    error_set(qp, kSyndromeWindowBind);
+    return false;
+  }
   const uint32_t access = response ? IBV_ACCESS_LOCAL_WRITE : 0;
   if (!parts_check(qp, wqe.part, wqe.part_count, access) && !CXEMU_PLANT(local_rights_late)) {
     error_set(qp, kSyndromeLocalProtection);

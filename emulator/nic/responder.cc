@@ -57,7 +57,7 @@ bool recv_take(Qp& qp) {
 uint8_t* remote_find(const Qp& qp, uint32_t rkey, uint64_t address, uint64_t length,
                      uint32_t access) {
   if ((qp.attr.qp_access_flags & access) == 0 && !CXEMU_PLANT(qp_access_unchecked)) return nullptr;
-  return qp.nic.memory().find(rkey, qp.config.pd, address, length, access);
+  return qp.nic.memory().find_remote(rkey, qp.config.pd, qp.number, address, length, access);
 }
 
 void message_done(Qp& qp) {
@@ -92,6 +92,11 @@ bool sequence_ok(const Qp& qp, RcOpcode opcode) {
   return message == (opcode_is_send(opcode) ? Message::kSend : Message::kWrite);
 }
 
+CqeOpcode recv_opcode(RcOpcode opcode) {
+  if (opcode_has_invalidate(opcode)) return kCqeRecvSendInvalidate;
+  return opcode_has_imm(opcode) ? kCqeRecvSendImm : kCqeRecvSend;
+}
+
 void send_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   Responder& r = qp.responder;
   if (!recv_take(qp)) return;
@@ -111,10 +116,16 @@ void send_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   r.received += size;
   const bool last = opcode_ends_message(packet.opcode);
   if (last) {
+    // The data is delivered, but the receiver must not take the window for closed: its receive
+    // ends in an error (IBA 9.9.3, class J).
+    if (opcode_has_invalidate(packet.opcode) &&
+        !qp.nic.memory().window_invalidate(qp.config.pd, qp.number, be32toh(packet.imm_be))) {
+      recv_fail(qp, kSyndromeRemoteInvalidRequest, kNakRemoteAccess, transport);
+      return;
+    }
     r.recv_taken = false;
-    const bool imm = opcode_has_imm(packet.opcode);
     recv_complete(qp,
-                  {.opcode = imm ? kCqeRecvSendImm : kCqeRecvSend,
+                  {.opcode = recv_opcode(packet.opcode),
                    .byte_count = r.received,
                    .imm_be = packet.imm_be,
                    .solicited = packet.solicited && !CXEMU_PLANT(solicited_lost)},

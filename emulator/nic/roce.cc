@@ -14,11 +14,11 @@ namespace {
 constexpr size_t kBthSize = 12;
 constexpr size_t kRethSize = 16;
 constexpr size_t kAethSize = 4;
-constexpr size_t kImmSize = 4;
+constexpr size_t kImmSize = 4;  // and of the extended header that names a key to invalidate
 constexpr size_t kAtomicEthSize = 28;
 constexpr size_t kAtomicAckSize = 8;
 constexpr uint16_t kDefaultPkey = 0xffff;
-constexpr uint8_t kLastOpcode = 0x14;
+constexpr uint8_t kLastOpcode = 0x17;
 
 enum Parts : uint16_t {
   kReth = 1 << 0,
@@ -32,6 +32,7 @@ enum Parts : uint16_t {
   kSend = 1 << 8,
   kWrite = 1 << 9,
   kResponse = 1 << 10,
+  kInvalidate = 1 << 11,
 };
 
 constexpr uint16_t kParts[kLastOpcode + 1] = {
@@ -56,6 +57,9 @@ constexpr uint16_t kParts[kLastOpcode + 1] = {
     kResponse | kStarts | kEnds | kAeth | kAtomicAck,
     kStarts | kEnds | kAtomicEth,  // compare and swap
     kStarts | kEnds | kAtomicEth,  // fetch and add
+    0,                             // reserved
+    kSend | kPayload | kEnds | kInvalidate,
+    kSend | kPayload | kStarts | kEnds | kInvalidate,
 };
 
 bool has(RcOpcode opcode, uint16_t part) {
@@ -104,7 +108,7 @@ class Reader {
 }  // namespace
 
 bool opcode_is_known(uint8_t opcode) {
-  return opcode <= kLastOpcode;
+  return opcode <= kLastOpcode && kParts[opcode] != 0;
 }
 bool opcode_is_response(RcOpcode opcode) {
   return has(opcode, kResponse);
@@ -124,6 +128,9 @@ bool opcode_is_write(RcOpcode opcode) {
 bool opcode_has_imm(RcOpcode opcode) {
   return has(opcode, kImm);
 }
+bool opcode_has_invalidate(RcOpcode opcode) {
+  return has(opcode, kInvalidate);
+}
 bool opcode_has_reth(RcOpcode opcode) {
   return has(opcode, kReth);
 }
@@ -136,7 +143,8 @@ bool opcode_has_payload(RcOpcode opcode) {
 
 size_t header_size(RcOpcode opcode) {
   return kBthSize + (has(opcode, kReth) ? kRethSize : 0) + (has(opcode, kAeth) ? kAethSize : 0) +
-         (has(opcode, kImm) ? kImmSize : 0) + (has(opcode, kAtomicEth) ? kAtomicEthSize : 0) +
+         (has(opcode, kImm | kInvalidate) ? kImmSize : 0) +
+         (has(opcode, kAtomicEth) ? kAtomicEthSize : 0) +
          (has(opcode, kAtomicAck) ? kAtomicAckSize : 0);
 }
 
@@ -164,7 +172,7 @@ size_t headers_encode(const Packet& packet, size_t payload_size, uint8_t* out) {
     writer.u32(uint32_t{packet.syndrome} << 24 | (packet.msn & 0xffffff));
   }
   if (has(packet.opcode, kAtomicAck)) writer.u64(packet.original);
-  if (has(packet.opcode, kImm)) writer.raw32(packet.imm_be);
+  if (has(packet.opcode, kImm | kInvalidate)) writer.raw32(packet.imm_be);
   return static_cast<size_t>(writer.at() - out);
 }
 
@@ -202,7 +210,7 @@ bool packet_decode(const uint8_t* data, size_t size, Packet* packet) {
     packet->msn = aeth & 0xffffff;
   }
   if (has(opcode, kAtomicAck)) packet->original = reader.u64();
-  if (has(opcode, kImm)) packet->imm_be = reader.raw32();
+  if (has(opcode, kImm | kInvalidate)) packet->imm_be = reader.raw32();
   packet->payload = data + headers;
   packet->payload_size = CXEMU_PLANT(pad_is_payload) ? behind : behind - pad;
   return true;

@@ -31,6 +31,8 @@ enum class RcOpcode : uint8_t {
   kAtomicAcknowledge = 0x12,
   kCompareSwap = 0x13,
   kFetchAdd = 0x14,
+  kSendLastInvalidate = 0x16,
+  kSendOnlyInvalidate = 0x17,
 };
 
 inline constexpr size_t kMaxHeader = 12 + 28 + 4;
@@ -69,7 +71,7 @@ struct Packet {
   uint32_t msn = 0;
   // AtomicAckETH
   uint64_t original = 0;
-  // ImmDt, as it stands in memory
+  // ImmDt, or the key of IETH, as it stands in memory
   uint32_t imm_be = 0;
   // Decoded packets only; points into the decoded buffer.
   const uint8_t* payload = nullptr;
@@ -83,6 +85,7 @@ bool opcode_ends_message(RcOpcode opcode);
 bool opcode_is_send(RcOpcode opcode);
 bool opcode_is_write(RcOpcode opcode);
 bool opcode_has_imm(RcOpcode opcode);
+bool opcode_has_invalidate(RcOpcode opcode);
 bool opcode_has_reth(RcOpcode opcode);
 bool opcode_has_aeth(RcOpcode opcode);
 bool opcode_has_payload(RcOpcode opcode);

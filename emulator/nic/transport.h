@@ -63,6 +63,9 @@ void qp_event(Qp& qp, ibv_event_type type);
 void send_complete(Qp& qp, const SendEntry& entry, Syndrome syndrome, const Transport& transport);
 void recv_complete(Qp& qp, Cqe cqe, const Transport& transport);
 
+// Binds a memory window or ends its binding. False: the request is not allowed.
+bool window_update(Qp& qp, const SendWqe& wqe);
+
 // Copies between a message and the memory of its parts. False: a part is not accessible.
 bool parts_read(const Qp& qp, const DataPart* parts, uint32_t count, uint64_t offset, uint32_t size,
                 uint8_t* to);

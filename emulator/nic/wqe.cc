@@ -1,6 +1,8 @@
 // Decoder of work queue entries.
 #include "nic/wqe.h"
 
+#include <infiniband/verbs.h>
+
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -26,10 +28,12 @@ bool opcode_supported(uint8_t opcode) {
     case kWqeWrite:
     case kWqeWriteImm:
     case kWqeSend:
+    case kWqeSendInvalidate:
     case kWqeSendImm:
     case kWqeRead:
     case kWqeCompareSwap:
     case kWqeFetchAdd:
+    case kWqeUmr:
       return true;
     default:
       return false;
@@ -37,7 +41,8 @@ bool opcode_supported(uint8_t opcode) {
 }
 
 bool opcode_has_remote(uint8_t opcode) {
-  return opcode != kWqeNop && opcode != kWqeSend && opcode != kWqeSendImm;
+  return opcode != kWqeNop && opcode != kWqeUmr && opcode != kWqeSend && opcode != kWqeSendImm &&
+         opcode != kWqeSendInvalidate;
 }
 
 // Data segments and inline data from `at` to `end`, both offsets in the ring that do not wrap.
@@ -66,10 +71,58 @@ bool parts_decode(const SendRing& ring, uint64_t at, uint64_t end, SendWqe* wqe)
   return wqe->length <= kMaxMessage || CXEMU_PLANT(long_wqe_accepted);
 }
 
+uint32_t window_access(uint8_t flags) {
+  constexpr struct {
+    uint8_t flag;
+    uint32_t access;
+  } kRights[] = {{kKeyLocalWrite, IBV_ACCESS_LOCAL_WRITE},
+                 {kKeyRemoteWrite, IBV_ACCESS_REMOTE_WRITE},
+                 {kKeyRemoteRead, IBV_ACCESS_REMOTE_READ},
+                 {kKeyAtomic, IBV_ACCESS_REMOTE_ATOMIC}};
+  uint32_t access = 0;
+  for (const auto& right : kRights) {
+    if ((flags & right.flag) != 0) access |= right.access;
+  }
+  return access;
+}
+
+// Windows are the only keys that work requests change here: anything that is not a bind or an
+// invalidation as the library writes it is refused. The WQE begins with the block at `start`.
+bool window_decode(const SendRing& ring, uint64_t start, uint32_t segments, WindowUpdate* window) {
+  constexpr uint64_t kMaskBoth = kUmrMaskFree | kUmrMaskKey;
+  constexpr uint64_t kMaskBind = kMaskBoth | kUmrMaskLength | kUmrMaskStart | kUmrMaskLocalWrite |
+                                 kUmrMaskRemoteRead | kUmrMaskRemoteWrite | kUmrMaskAtomic;
+  constexpr size_t kKeyAt = kSegmentSize + sizeof(UmrControlSegment);
+  constexpr size_t kTranslationAt = kKeyAt + sizeof(KeySegment);
+  if (segments * kSegmentSize < kTranslationAt) return false;
+  const auto control = segment_at<UmrControlSegment>(ring, start + kSegmentSize);
+  const auto key = segment_at<KeySegment>(ring, start + kKeyAt);
+  const uint64_t mask = be64toh(control.mask) & ~kUmrMaskQpn;
+  *window = {};
+  window->type2 = (be64toh(control.mask) & kUmrMaskQpn) != 0;
+  window->variant = static_cast<uint8_t>(be32toh(key.qpn_variant));
+  if ((key.free & kKeyFree) != 0) return mask == kMaskBoth;
+
+  window->bind = true;
+  if (mask != kMaskBind || (control.flags & kUmrInline) == 0) return false;
+  if (segments * kSegmentSize < kTranslationAt + sizeof(DataSegment)) return false;
+  const auto translation = segment_at<DataSegment>(ring, start + kTranslationAt);
+  window->region_key = be32toh(translation.lkey);
+  window->address = be64toh(translation.address);
+  window->length = be64toh(key.length);
+  window->iova = be64toh(key.start);
+  window->access = window_access(key.access);
+  return window->length != 0 && be32toh(translation.byte_count) == window->length;
+}
+
 }  // namespace
 
 bool SendWqe::is_atomic() const {
   return opcode == kWqeCompareSwap || opcode == kWqeFetchAdd;
+}
+
+bool SendWqe::is_local() const {
+  return opcode == kWqeNop || opcode == kWqeUmr;
 }
 
 bool SendWqe::is_read_or_atomic() const {
@@ -100,6 +153,10 @@ WqeError send_wqe_decode(const SendRing& ring, uint16_t index, uint32_t posted, 
   wqe->blocks = static_cast<uint16_t>(blocks);
   if (!opcode_supported(wqe->opcode)) return WqeError::kBadOpcode;
   if (wqe->opcode == kWqeNop) return WqeError::kNone;
+  if (wqe->opcode == kWqeUmr) {
+    return window_decode(ring, start, segments, &wqe->window) ? WqeError::kNone
+                                                              : WqeError::kBadSegments;
+  }
 
   uint64_t at = start + kSegmentSize;
   const uint64_t end = start + segments * kSegmentSize;

@@ -25,21 +25,34 @@ struct SendRing {
   uint32_t bytes() const { return block_count * 64; }
 };
 
+// What a WQE does to a memory window: binds it, or ends its binding.
+struct WindowUpdate {
+  bool bind;
+  bool type2;
+  uint8_t variant;  // of the key afterwards
+  uint32_t region_key;
+  uint64_t address, length;  // in the region
+  uint64_t iova;             // of the window
+  uint32_t access;           // ibv_access_flags
+};
+
 struct SendWqe {
   uint8_t opcode;
   bool signaled, solicited, fence_reads;
   uint16_t index;   // of the first block, as the ring counts
   uint16_t blocks;  // length in blocks
-  uint32_t imm_be;
+  uint32_t imm_be;  // or the key that a SEND invalidates there, or that changes here
   uint64_t remote_address;
   uint32_t rkey;
   uint64_t swap_or_add, compare;
+  WindowUpdate window;
   uint32_t part_count;
   uint64_t length;  // of all parts
   DataPart part[kMaxParts];
 
   bool is_read_or_atomic() const;
   bool is_atomic() const;
+  bool is_local() const;  // nothing is sent for it
 };
 
 enum class WqeError {

@@ -67,12 +67,14 @@ ib_uverbs_query_device_resp device_attributes(const FabricNic& nic) {
   answer.max_qp_wr = kQueueEntriesMax;
   answer.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR |
                             IBV_DEVICE_CHANGE_PHY_PORT | IBV_DEVICE_PORT_ACTIVE_EVENT |
-                            IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
+                            IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+                            IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   answer.max_sge = kSgeMax;
   answer.max_sge_rd = kSgeMax;
   answer.max_cq = kObjectsMax;
   answer.max_cqe = kCqeMax;
   answer.max_mr = kObjectsMax;
+  answer.max_mw = kObjectsMax;
   answer.max_pd = kObjectsMax;
   answer.max_qp_rd_atom = kReadAtomicMax;
   answer.max_res_rd_atom = kReadAtomicMax * kObjectsMax;

@@ -23,6 +23,9 @@ Context::~Context() {
   objects_.remove_all(ObjectType::kQp);
   objects_.each<CqObject>([this](CqObject* object) { (void)nic_->cq_destroy(object->cq); });
   objects_.remove_all(ObjectType::kCq);
+  // Windows first: a region that one is bound to stays.
+  objects_.each<MwObject>([this](MwObject* object) { (void)nic_->mw_deallocate(object->key); });
+  objects_.remove_all(ObjectType::kMw);
   objects_.each<MrObject>([this](MrObject* object) { (void)nic_->mr_deregister(object->key); });
   objects_.remove_all(ObjectType::kMr);
   objects_.remove_all(ObjectType::kAh);

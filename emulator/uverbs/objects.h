@@ -11,7 +11,7 @@
 
 namespace cxemu {
 
-enum class ObjectType : uint8_t { kPd, kMr, kAh, kCq, kQp };
+enum class ObjectType : uint8_t { kPd, kMr, kMw, kAh, kCq, kQp };
 
 struct Object {
   explicit Object(ObjectType t) : type(t) {}
@@ -31,10 +31,28 @@ struct PdObject : Object {
 
 struct MrObject : Object {
   static constexpr ObjectType kType = ObjectType::kMr;
-  MrObject(PdObject* p, uint32_t k) : Object(kType), pd(p), key(k) { ++pd->users; }
+  MrObject(PdObject* p, uint32_t k, uint64_t s, uint64_t l, uint32_t a)
+      : Object(kType), pd(p), key(k), start(s), length(l), access(a) {
+    ++pd->users;
+  }
   ~MrObject() override { --pd->users; }
+  void pd_change(PdObject* to) {
+    --pd->users;
+    pd = to;
+    ++pd->users;
+  }
+  PdObject* pd;
+  uint32_t key;
+  uint64_t start, length;
+  uint32_t access;
+};
+
+struct MwObject : Object {
+  static constexpr ObjectType kType = ObjectType::kMw;
+  MwObject(PdObject* p, uint32_t k) : Object(kType), pd(p), key(k) { ++pd->users; }
+  ~MwObject() override { --pd->users; }
   PdObject* const pd;
-  const uint32_t key;
+  const uint32_t key;  // as allocated; binding changes the low byte
 };
 
 struct AhObject : Object {
@@ -52,6 +70,7 @@ struct CqObject : Object, EventSink {
   void async_event(ibv_event_type type, uint64_t element) override;
 
   Cq* cq = nullptr;
+  uint32_t cqe_size = 0;
   uint64_t user_handle = 0;
   std::shared_ptr<EventPipe> channel;  // stays until the last of its CQs and its own close
   std::shared_ptr<EventPipe> async;

@@ -124,6 +124,17 @@ struct SendWr {
   uint64_t swap_or_add = 0, compare = 0;
 };
 
+// A bind of a memory window, or with length 0 the end of its binding.
+struct WindowWr {
+  bool type2 = true;
+  uint32_t window_key = 0;
+  uint8_t variant = 0;
+  uint32_t region_key = 0;
+  uint64_t address = 0, length = 0;
+  uint64_t iova = 0;
+  uint8_t rights = 0;  // as in a KeySegment
+};
+
 struct QpOptions {
   uint32_t sq_blocks = 256;
   uint32_t rq_wqes = 256;
@@ -138,6 +149,7 @@ class TestQp {
 
   // Writes the WQE and rings the doorbell; returns the WQE's first block.
   uint16_t post_send(const SendWr& wr);
+  uint16_t post_window(const WindowWr& wr);
   void post_recv(const std::vector<Sge>& sges);
   // For malformed entries.
   uint8_t* block(uint16_t index) { return sq_.data() + (index % options_.sq_blocks) * 64; }
@@ -160,6 +172,9 @@ class TestQp {
   static constexpr uint32_t kUidx = 0x77;
 
  private:
+  // Writes a WQE whose first segment is filled in here.
+  uint16_t post(const std::vector<uint8_t>& segments, CtrlSegment ctrl, uint8_t opcode);
+
   QpOptions options_;
   std::vector<uint8_t> sq_, rq_;
   alignas(8) volatile uint32_t db_[2] = {};

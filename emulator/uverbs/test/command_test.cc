@@ -117,11 +117,11 @@ TEST_F(CommandTest, UnknownCommandsAreNotSupported) {
   ASSERT_EQ(start(), 0);
   std::vector<uint8_t> bytes(256);
   for (const uint32_t number :
-       {uint32_t{IB_USER_VERBS_CMD_REREG_MR}, uint32_t{IB_USER_VERBS_CMD_ALLOC_MW},
-        uint32_t{IB_USER_VERBS_CMD_RESIZE_CQ}, uint32_t{IB_USER_VERBS_CMD_CREATE_SRQ},
-        uint32_t{IB_USER_VERBS_CMD_OPEN_XRCD}, uint32_t{IB_USER_VERBS_CMD_ATTACH_MCAST}, 200u,
+       {uint32_t{IB_USER_VERBS_CMD_CREATE_SRQ}, uint32_t{IB_USER_VERBS_CMD_OPEN_XRCD},
+        uint32_t{IB_USER_VERBS_CMD_ATTACH_MCAST}, 200u,
         IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_CREATE_FLOW,
-        IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_CREATE_WQ}) {
+        IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_CREATE_WQ,
+        IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_MODIFY_CQ}) {
     ib_uverbs_cmd_hdr header{number, static_cast<uint16_t>(bytes.size() / 4), 0};
     memcpy(bytes.data(), &header, sizeof header);
     EXPECT_EQ(command_write(*context_, bytes.data(), bytes.size()), EOPNOTSUPP) << number;

@@ -24,7 +24,8 @@ struct Qp {
 class FakeNic final : public Nic {
  public:
   struct Log {
-    std::set<uint32_t> keys;
+    std::set<uint32_t> keys, windows;
+    RegionChange change;
     std::set<Cq*> cqs;
     std::set<Qp*> qps;
     bool dead = false;
@@ -39,10 +40,30 @@ class FakeNic final : public Nic {
     return 0;
   }
   int mr_deregister(uint32_t key) override { return log_->keys.erase(key) == 1 ? 0 : EINVAL; }
+  int mr_reregister(uint32_t key, const RegionChange& change, uint32_t* new_key) override {
+    if (const int error = take_error()) return error;
+    if (!log_->keys.contains(key)) return EINVAL;
+    log_->change = change;
+    *new_key = key;
+    return 0;
+  }
+  int mw_allocate(uint32_t, bool type2, uint32_t* key) override {
+    if (const int error = take_error()) return error;
+    *key = ++last_key_ << 8 | (type2 ? 2 : 1);
+    log_->windows.insert(*key);
+    return 0;
+  }
+  int mw_deallocate(uint32_t key) override { return log_->windows.erase(key) == 1 ? 0 : EINVAL; }
   int cq_create(const CqConfig& config, Cq** out) override {
     if (const int error = take_error()) return error;
     *out = new Cq{config};
     log_->cqs.insert(*out);
+    return 0;
+  }
+  int cq_resize(Cq* cq, void* buffer, uint32_t cqe_count, uint32_t) override {
+    if (const int error = take_error()) return error;
+    cq->config.buffer = buffer;
+    cq->config.cqe_count = cqe_count;
     return 0;
   }
   int cq_destroy(Cq* cq) override {
