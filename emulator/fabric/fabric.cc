@@ -104,7 +104,7 @@ Fabric Fabric::open(const std::string& path, std::string* error) {
   return fabric;
 }
 
-Fabric Fabric::open_or_create(const std::string& path, std::string* error) {
+Fabric Fabric::open_or_create(const std::string& path, FabricWire wire, std::string* error) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos || !private_dir_make(path.substr(0, slash), error)) {
     if (error->empty()) *error = path + ": not a full path";
@@ -135,6 +135,7 @@ Fabric Fabric::open_or_create(const std::string& path, std::string* error) {
         return {};
       }
       fabric->net = net;
+      fabric->wire = wire;
       fabric->version = kFabricVersion;
       std::atomic_thread_fence(std::memory_order_release);
       fabric->magic = kFabricMagic;

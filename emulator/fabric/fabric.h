@@ -45,14 +45,25 @@ struct FabricNic {
   std::atomic<uint64_t> icrc_errors;  // packets that arrived damaged
 };
 
-struct FabricProcess {
+// What carries packets between the processes of a fabric.
+enum FabricWire : uint32_t {
+  kWireUnix = 0,  // sockets of the local machine: fast
+  kWireUdp = 1,   // RoCEv2, UDP port 4791 of the NICs' addresses
+};
+
+struct alignas(64) FabricProcess {
   std::atomic<int32_t> pid;  // 0: free
   std::atomic<uint32_t> host;
+  // UDP wire only, in units of packet_cost(): what was sent to it and what of that it received, and
+  // how far apart the two may be; 0: not known.
+  std::atomic<uint32_t> wire_room;
+  std::atomic<uint64_t> wire_sent, wire_taken;
 };
 
 struct FabricFile {
   uint32_t magic, version;
-  uint32_t net;  // second byte of every address: 127.<net>.<host + 1>.<nic + 1>
+  uint32_t net;   // second byte of every address: 127.<net>.<host + 1>.<nic + 1>
+  uint32_t wire;  // FabricWire
   // +1 after every change of any NIC, and the futex that watchers sleep on (change_wait).
   std::atomic<uint32_t> change_count;
   // Where the search for a free process slot starts: slots, and so QP numbers, are reused as late
@@ -73,7 +84,11 @@ class Fabric {
   static Fabric open(const std::string& path, std::string* error);
   // Opens or creates it with its folder (used by `cxemu exec`), serialised by a file lock. A new
   // fabric gets a second address byte that no other fabric of this machine has (fabric/net.h).
-  static Fabric open_or_create(const std::string& path, std::string* error);
+  static Fabric open_or_create(const std::string& path, std::string* error) {
+    return open_or_create(path, kWireUnix, error);
+  }
+  // `wire` is for a new one.
+  static Fabric open_or_create(const std::string& path, FabricWire wire, std::string* error);
 
   Fabric() = default;
   Fabric(Fabric&&) noexcept;

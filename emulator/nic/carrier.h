@@ -18,11 +18,17 @@ class FrameSink {
   ~FrameSink() = default;
 };
 
-// Keeps order between any two processes and loses nothing while both live: a way that is full is
-// back-pressure. Packets to a process that does not exist vanish.
+// Keeps order between any two processes. A way that is full is back-pressure, so that nothing is
+// lost while both processes live; but the UDP carrier may lose packets all the same, as any
+// Ethernet. Packets to a process that does not exist vanish.
 class Carrier {
  public:
   virtual ~Carrier() = default;
+
+  // The process begins, or ends, to use a NIC; calls nest. Packets go out from, and come in for,
+  // NICs in use only.
+  virtual void address_open(uint32_t ipv4_be) = 0;
+  virtual void address_close(uint32_t ipv4_be) = 0;
 
   // Room to write a packet of up to `size` bytes (kMaxPacket at most) for the process `slot`.
   // nullptr when that way is full: try again in a later pass. Valid until the next call of any

@@ -16,6 +16,7 @@
 
 #include "nic/engine_core.h"
 #include "nic/nic.h"
+#include "nic/udp_carrier.h"
 #include "nic/unix_carrier.h"
 
 namespace cxemu {
@@ -38,7 +39,7 @@ constexpr uint64_t kYieldNs = 30'000;  // a poller that found nothing for so lon
 
 class EngineThread final : public Engine {
  public:
-  EngineThread(FabricFile& fabric, int slot, std::unique_ptr<UnixCarrier> carrier)
+  EngineThread(FabricFile& fabric, int slot, std::unique_ptr<Carrier> carrier)
       : carrier_(std::move(carrier)), core_(fabric, slot, clock_, *carrier_) {}
   ~EngineThread() override;
 
@@ -66,7 +67,7 @@ class EngineThread final : public Engine {
 
   MonotonicClock clock_;
   EngineLock lock_;
-  std::unique_ptr<UnixCarrier> carrier_;
+  std::unique_ptr<Carrier> carrier_;
   EngineCore core_;
   pthread_t thread_ = {};
   bool started_ = false;
@@ -293,10 +294,15 @@ void EngineThread::run() {
   }
 }
 
+std::unique_ptr<Carrier> carrier_open(FabricFile& fabric, int slot) {
+  if (fabric.wire == kWireUdp) return UdpCarrier::open(fabric, slot);
+  return UnixCarrier::open(fabric.net, slot);
+}
+
 }  // namespace
 
 std::unique_ptr<Engine> Engine::start(FabricFile& fabric, int slot) {
-  auto carrier = UnixCarrier::open(fabric.net, slot);
+  auto carrier = carrier_open(fabric, slot);
   if (!carrier) return nullptr;
   auto engine = std::make_unique<EngineThread>(fabric, slot, std::move(carrier));
   if (!engine->start()) return nullptr;

@@ -31,8 +31,14 @@ std::unique_ptr<Nic> EngineCore::nic_open(FabricNic* fabric_nic, EventSink* port
   return std::make_unique<NicModel>(*this, *fabric_nic, port_sink);
 }
 
+void EngineCore::nic_add(NicModel* nic) {
+  nics_.push_back(nic);
+  carrier_.address_open(nic->fabric().ipv4_be);
+}
+
 void EngineCore::nic_remove(NicModel* nic) {
   std::erase(nics_, nic);
+  carrier_.address_close(nic->fabric().ipv4_be);
 }
 
 Qp* EngineCore::qp_add(NicModel& nic, const QpConfig& config) {

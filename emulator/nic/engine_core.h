@@ -47,7 +47,7 @@ class EngineCore final : private FrameSink {
   // For NicModel.
   FabricFile& fabric() { return fabric_; }
   uint64_t now_ns() const { return now_ns_; }
-  void nic_add(NicModel* nic) { nics_.push_back(nic); }
+  void nic_add(NicModel* nic);
   void nic_remove(NicModel* nic);
   // Gives the QP a number of this process; nullptr when all are taken.
   Qp* qp_add(NicModel& nic, const QpConfig& config);

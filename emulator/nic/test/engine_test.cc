@@ -1,5 +1,6 @@
-// The engine's thread and the unix carrier, for real: engines of several "processes" in one, over
-// sockets. Nothing here depends on how long anything takes, but for a deadline that means failure.
+// The engine's thread over each carrier, and the unix carrier, for real: engines of several
+// "processes" in one, over sockets. Nothing here depends on how long anything takes, but for a
+// deadline that means failure.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -32,12 +33,14 @@ uint32_t net_number() {
   return 1'000'000u + static_cast<uint32_t>(getpid());
 }
 
-std::unique_ptr<FabricFile> fabric_make() {
+std::unique_ptr<FabricFile> fabric_make(FabricWire wire) {
   auto fabric = std::make_unique<FabricFile>();
   fabric->net = net_number();
+  fabric->wire = wire;
   for (uint32_t host = 0; host < 2; host++) {
     FabricNic& nic = fabric->nic[host * kMaxNicsPerHost];
-    nic.ipv4_be = htobe32(127u << 24 | 77 << 16 | (host + 1) << 8 | 1);
+    // No fabric has these, and no test at the same time: ports are global, too.
+    nic.ipv4_be = htobe32(127u << 24 | (251 + host) << 16 | (getpid() & 0xffff));
     nic.used = 1;
   }
   return fabric;
@@ -85,7 +88,7 @@ struct Station {
   std::optional<TestQp> qp;
 };
 
-class EngineThreads : public ::testing::Test {
+class EngineThreads : public ::testing::TestWithParam<FabricWire> {
  protected:
   EngineThreads() {
     a_.emplace(*fabric_, 1, fabric_->nic[0]);
@@ -117,13 +120,13 @@ class EngineThreads : public ::testing::Test {
   }
 
   static constexpr uint32_t kSize = 1 << 20;
-  std::unique_ptr<FabricFile> fabric_ = fabric_make();
+  std::unique_ptr<FabricFile> fabric_ = fabric_make(GetParam());
   // The engines go first: they use the memory until then.
   std::optional<TestMr> from_, to_;
   std::optional<Station> a_, b_;
 };
 
-TEST_F(EngineThreads, DoorbellInMemoryIsEnough) {
+TEST_P(EngineThreads, DoorbellInMemoryIsEnough) {
   for (int i = 0; i < 20; i++) {
     std::fill(to_->bytes.begin(), to_->bytes.end(), uint8_t{0});
     a_->qp->post_send(write());
@@ -132,7 +135,7 @@ TEST_F(EngineThreads, DoorbellInMemoryIsEnough) {
   }
 }
 
-TEST_F(EngineThreads, DrivingApplicationsGetTheSame) {
+TEST_P(EngineThreads, DrivingApplicationsGetTheSame) {
   for (int i = 0; i < 20; i++) {
     std::fill(to_->bytes.begin(), to_->bytes.end(), uint8_t{0});
     a_->qp->post_send(write());
@@ -147,7 +150,7 @@ TEST_F(EngineThreads, DrivingApplicationsGetTheSame) {
   }
 }
 
-TEST_F(EngineThreads, DrivenEngineGoesOnWhenTheApplicationStopsDriving) {
+TEST_P(EngineThreads, DrivenEngineGoesOnWhenTheApplicationStopsDriving) {
   for (int i = 0; i < 50; i++) {
     for (int k = 0; k < 100; k++) a_->engine->drive();
     a_->qp->post_send(write());
@@ -156,13 +159,13 @@ TEST_F(EngineThreads, DrivenEngineGoesOnWhenTheApplicationStopsDriving) {
 }
 
 // A peer whose process is gone: its packets vanish, and the timer tells.
-TEST_F(EngineThreads, DeadPeerEndsInRetryExceeded) {
+TEST_P(EngineThreads, DeadPeerEndsInRetryExceeded) {
   b_.reset();
   a_->qp->post_send(write());
   EXPECT_EQ(wait().syndrome, kSyndromeRetryExceeded);
 }
 
-TEST_F(EngineThreads, FaultIsToldWithoutAnyTraffic) {
+TEST_P(EngineThreads, FaultIsToldWithoutAnyTraffic) {
   fabric_->nic[0].faults = kLinkDown;
   fabric_->nic[0].generation++;
   a_->engine->wake();
@@ -173,7 +176,7 @@ TEST_F(EngineThreads, FaultIsToldWithoutAnyTraffic) {
   EXPECT_EQ(a_->events.async[0].type, IBV_EVENT_PORT_ERR);
 }
 
-TEST_F(EngineThreads, CommandsGetTheLockUnderLoad) {
+TEST_P(EngineThreads, CommandsGetTheLockUnderLoad) {
   // Keeps the engine's thread busy all the time.
   a_->qp->post_send(write());
   int done = 0;
@@ -186,7 +189,7 @@ TEST_F(EngineThreads, CommandsGetTheLockUnderLoad) {
   wait();  // the last one still moves memory that is about to go
 }
 
-TEST_F(EngineThreads, ForkedChildHasAGoneEngineAndFreeLocks) {
+TEST_P(EngineThreads, ForkedChildHasAGoneEngineAndFreeLocks) {
   a_->qp->post_send(write());
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -206,7 +209,7 @@ TEST_F(EngineThreads, ForkedChildHasAGoneEngineAndFreeLocks) {
 }
 
 // A child that lives on must not keep the sockets of a dead parent alive.
-TEST_F(EngineThreads, ForkedChildHoldsNoSocketOfItsParent) {
+TEST_P(EngineThreads, ForkedChildHoldsNoSocketOfItsParent) {
   int hold[2];
   ASSERT_EQ(pipe(hold), 0);
   const pid_t child = fork();
@@ -224,6 +227,9 @@ TEST_F(EngineThreads, ForkedChildHoldsNoSocketOfItsParent) {
   close(hold[1]);
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
+
+INSTANTIATE_TEST_SUITE_P(Wires, EngineThreads, ::testing::Values(kWireUnix, kWireUdp),
+                         [](const auto& wire) { return wire.param == kWireUdp ? "Udp" : "Unix"; });
 
 // ---- The carrier alone.
 

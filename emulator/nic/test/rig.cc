@@ -15,6 +15,8 @@ class MemoryNet::Port final : public Carrier {
  public:
   Port(MemoryNet& net, int slot) : net_(net), slot_(slot) {}
 
+  void address_open(uint32_t) override {}
+  void address_close(uint32_t) override {}
   uint8_t* reserve(int slot, size_t size) override {
     reserved_ = slot;
     if (slot > 0 && net_.queues_[static_cast<size_t>(slot)].size() >= net_.room) return nullptr;
