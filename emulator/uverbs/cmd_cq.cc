@@ -24,7 +24,7 @@ struct CqRequest {
   uint64_t user_handle;
   uint32_t cqe, comp_vector;
   int32_t comp_channel;
-  bool extended, ignore_overrun;
+  bool ignore_overrun;
 };
 
 int driver_read(std::span<const uint8_t> from, mlx5_ib_create_cq* driver) {
@@ -68,8 +68,7 @@ int cq_create(Context& context, const CqRequest& request, std::span<const uint8_
   answer_write(driver_out, mlx5_ib_create_cq_resp{.cqn = context.nic().cq_number(object->cq)});
   answer->cqe = count - 1;
   answer->cq_handle = context.objects().add(std::move(object));
-  if (context.observer() != nullptr)
-    context.observer()->cq_created(request.user_handle, request.extended);
+  if (context.observer() != nullptr) context.observer()->cq_created(request.user_handle);
   return 0;
 }
 
@@ -77,10 +76,10 @@ int create_cq(Context& context, const CommandIo& io) {
   ib_uverbs_create_cq request;
   if (!request_read(io.core_in, &request)) return EOPNOTSUPP;
   ib_uverbs_create_cq_resp answer{};
-  if (const int error = cq_create(context,
-                                  {request.user_handle, request.cqe, request.comp_vector,
-                                   request.comp_channel, false, false},
-                                  io.driver_in, io.driver_out, &answer))
+  if (const int error = cq_create(
+          context,
+          {request.user_handle, request.cqe, request.comp_vector, request.comp_channel, false},
+          io.driver_in, io.driver_out, &answer))
     return error;
   answer_write(io.core_out, answer);
   return 0;
@@ -97,7 +96,7 @@ int create_cq_ex(Context& context, const CommandIo& io) {
   if (const int error =
           cq_create(context,
                     {request.user_handle, request.cqe, request.comp_vector, request.comp_channel,
-                     true, (request.flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN) != 0},
+                     (request.flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN) != 0},
                     io.driver_in, io.driver_out, &answer.base))
     return error;
   answer.response_length = sizeof answer;

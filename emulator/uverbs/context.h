@@ -19,8 +19,8 @@ class ContextObserver {
  public:
   // A descriptor that belongs to the application from now on.
   virtual void channel_created(int fd) = 0;
-  // libibverbs passes the address of its ibv_cq (extended: ibv_cq_ex) as user handle.
-  virtual void cq_created(uint64_t user_handle, bool extended) = 0;
+  // libibverbs passes the address of its ibv_cq or ibv_cq_ex as user handle.
+  virtual void cq_created(uint64_t user_handle) = 0;
   virtual void cq_destroyed(uint64_t user_handle) = 0;
 
  protected:
