@@ -35,6 +35,9 @@ constexpr uint64_t kDrivenNs = 100'000;  // the thread trusts a driving applicat
 constexpr uint32_t kCatchesMax = 4;
 constexpr uint64_t kCatchesNs = 4'000'000;
 constexpr uint64_t kMistrustNs = 50'000'000;
+// At the end of the process: without any progress, and at most.
+constexpr uint64_t kFinishQuietNs = 20'000'000;
+constexpr uint64_t kFinishMaxNs = 200'000'000;
 constexpr uint64_t kYieldNs = 30'000;  // a poller that found nothing for so long lets others run
 
 class EngineThread final : public Engine {
@@ -51,6 +54,7 @@ class EngineThread final : public Engine {
   }
   bool drive() override;
   void wake() override;
+  bool finish() override;
   bool gone() const override { return core_.gone(); }
 
   void child_abandon();
@@ -69,6 +73,7 @@ class EngineThread final : public Engine {
   EngineLock lock_;
   std::unique_ptr<Carrier> carrier_;
   EngineCore core_;
+  const pid_t pid_ = getpid();
   pthread_t thread_ = {};
   bool started_ = false;
   int wake_fd_ = -1;
@@ -219,6 +224,26 @@ void EngineThread::wake() {
   if (!sleeping_.load()) return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = syscall(SYS_write, wake_fd_, &one, sizeof one);
+}
+
+bool EngineThread::finish() {
+  // A child of vfork() runs in its parent's memory, but its end is not its parent's.
+  if (getpid() != pid_) return false;
+  const uint64_t begin = clock_now();
+  uint64_t moved = begin;
+  for (uint64_t now = begin; now - moved < kFinishQuietNs && now - begin < kFinishMaxNs;
+       now = clock_now()) {
+    // Whoever holds the lock may be gone for good, if it is this thread that ends the process.
+    if (lock_.try_lock()) {
+      const bool any = core_.pass();
+      const bool settled = core_.settled() || core_.gone();
+      lock_.unlock();
+      if (settled) return true;
+      if (any) moved = now;
+    }
+    sched_yield();
+  }
+  return false;
 }
 
 // Runs a pass and says for how long the thread may sleep.

@@ -152,6 +152,16 @@ uint64_t EngineCore::quiet_ns(uint64_t limit_ns) const {
   return std::min(quiet, limit_ns);
 }
 
+bool EngineCore::settled() const {
+  const auto idle = [](const Qp* qp) {
+    if (qp->nic.dead()) return true;
+    if (!responder_idle(*qp)) return false;
+    return !qp->sends() ||
+           (!qp->requester.outstanding() && qp->send_producer() == qp->requester.ring_next);
+  };
+  return !congested_ && std::all_of(qps_.begin(), qps_.end(), idle);
+}
+
 bool EngineCore::any_watched() const {
   return std::any_of(qps_.begin(), qps_.end(), [](const Qp* qp) {
     return qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_INIT;

@@ -38,6 +38,8 @@ class EngineCore final : private FrameSink {
   uint64_t quiet_ns(uint64_t limit_ns) const;
   // Some QP is connected or flushing: doorbells may ring at any time.
   bool any_watched() const;
+  // Nothing is posted, unanswered or unacknowledged, on any QP of a NIC that lives.
+  bool settled() const;
   bool any_open() const { return !nics_.empty(); }
 
   // In a forked child: nothing moves any more.

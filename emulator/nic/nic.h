@@ -123,6 +123,10 @@ class Engine {
   virtual bool drive() = 0;
   // Wakes a sleeping engine thread (doorbells are plain memory writes and wake nobody).
   virtual void wake() = 0;
+  // When the process is about to end: works until what was posted is answered and what came is
+  // acknowledged, or until that gets nowhere for a while. A NIC does so while the kernel is still
+  // busy taking the process apart. Returns whether nothing is left. Thread-safe.
+  virtual bool finish() = 0;
   // In a child of fork() the engine is gone: nothing moves, every Nic is dead(). Open a new Engine
   // (with a slot of its own) for contexts opened in the child.
   virtual bool gone() const = 0;

@@ -165,6 +165,18 @@ TEST_P(EngineThreads, DeadPeerEndsInRetryExceeded) {
   EXPECT_EQ(wait().syndrome, kSyndromeRetryExceeded);
 }
 
+// What a process does right before it ends must not be lost with its engine.
+TEST_P(EngineThreads, FinishReturnsWhenNothingIsLeftToDo) {
+  for (int i = 0; i < 20; i++) {
+    std::fill(to_->bytes.begin(), to_->bytes.end(), uint8_t{0});
+    a_->qp->post_send(write());
+    // It gives up when the peer does not get a core for long.
+    ASSERT_TRUE(eventually([&] { return a_->engine->finish(); }));
+    ASSERT_EQ(to_->bytes, from_->bytes);
+    ASSERT_TRUE(a_->cq->poll().has_value());
+  }
+}
+
 TEST_P(EngineThreads, FaultIsToldWithoutAnyTraffic) {
   fabric_->nic[0].faults = kLinkDown;
   fabric_->nic[0].generation++;

@@ -119,6 +119,7 @@ class FakeEngine final : public Engine {
   bool drive() override { return false; }
   void wake() override {}
   bool gone() const override { return false; }
+  bool finish() override { return true; }
 
   FakeNic::Log log;
   EventSink* port_sink = nullptr;
