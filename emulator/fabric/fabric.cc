@@ -145,15 +145,15 @@ Fabric Fabric::open_or_create(const std::string& path, FabricWire wire, std::str
   return open(path, error);
 }
 
-FabricNic* Fabric::nic_by_address(uint32_t ipv4_be) const {
+FabricNic* nic_by_address(FabricFile& fabric, uint32_t ipv4_be) {
   // The address says which NIC it would be: 127.NET.HOST+1.NIC+1.
   const uint32_t address = ntohl(ipv4_be);
   const uint32_t host = (address >> 8 & 0xff) - 1;
   const uint32_t index = (address & 0xff) - 1;
-  if (address >> 16 != (127u << 8 | file_->net) || host >= kMaxHosts || index >= kMaxNicsPerHost)
+  if (address >> 16 != (127u << 8 | fabric.net) || host >= kMaxHosts || index >= kMaxNicsPerHost)
     return nullptr;
-  FabricNic* found = nic(static_cast<int>(host), static_cast<int>(index));
-  return found->used.load(std::memory_order_acquire) != 0 ? found : nullptr;
+  FabricNic& found = fabric.nic[host * kMaxNicsPerHost + index];
+  return found.used.load(std::memory_order_acquire) != 0 ? &found : nullptr;
 }
 
 int Fabric::host_find(const std::string& name) const {

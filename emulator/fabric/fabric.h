@@ -15,7 +15,7 @@
 namespace cxemu {
 
 inline constexpr uint32_t kFabricMagic = 0x55584343;  // "CCXU"
-inline constexpr uint32_t kFabricVersion = 1;
+inline constexpr uint32_t kFabricVersion = 2;
 inline constexpr int kMaxHosts = 16;
 inline constexpr int kMaxNicsPerHost = 8;
 inline constexpr int kMaxNics = kMaxHosts * kMaxNicsPerHost;
@@ -43,6 +43,9 @@ struct FabricNic {
   std::atomic<uint32_t> generation;  // +1 at every change of the above: engines compare and react
   std::atomic<uint64_t> tx_packets, rx_packets, dropped_packets, retransmits, qp_errors;
   std::atomic<uint64_t> icrc_errors;  // packets that arrived damaged
+  // Of UD and UC, whose senders are not told: datagrams with another Q_Key than the queue pair's,
+  // and messages for which no receive was posted.
+  std::atomic<uint64_t> qkey_violations, out_of_buffer;
 };
 
 // What carries packets between the processes of a fabric.
@@ -77,6 +80,9 @@ struct FabricFile {
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
+// The NIC with this address, or nullptr.
+FabricNic* nic_by_address(FabricFile&, uint32_t ipv4_be);
+
 // A mapped fabric. Movable handle; unmapped at destruction.
 class Fabric {
  public:
@@ -99,8 +105,9 @@ class Fabric {
   FabricFile* operator->() const { return file_; }
 
   FabricNic* nic(int host, int index) const { return &file_->nic[host * kMaxNicsPerHost + index]; }
-  // The NIC with this address, or nullptr.
-  FabricNic* nic_by_address(uint32_t ipv4_be) const;
+  FabricNic* nic_by_address(uint32_t ipv4_be) const {
+    return cxemu::nic_by_address(*file_, ipv4_be);
+  }
   // Index of the host, added when it is new, and given NICs until it has `nics` of them; -1 when
   // the fabric is full. Serialised by the file lock.
   int host_ensure(const std::string& name, int nics);

@@ -19,6 +19,7 @@ struct Cqe {
   uint32_t imm_be = 0;
   uint32_t remote_qpn = 0;
   bool solicited = false;
+  bool grh = false;
   Syndrome syndrome = kSyndromeNone;
 };
 

@@ -97,6 +97,11 @@ bool EngineCore::pass() {
 
 bool EngineCore::qp_run(Qp& qp, const Transport& transport, bool timers) {
   bool any = false;
+  if (!qp.reliable()) {
+    if (qp.sends()) any |= unreliable_run(qp, transport, tuning_.qp_send_bytes);
+    if (qp.in_error()) any |= qp_flush(qp, transport, tuning_.flush_max);
+    return any;
+  }
   if (!responder_idle(qp)) any |= responder_run(qp, transport, tuning_.qp_send_bytes);
   if (qp.sends()) {
     if (timers) any |= requester_timer(qp, transport);
@@ -122,19 +127,30 @@ void EngineCore::corrupt_arrived(uint32_t dst_ipv4_be) {
 void EngineCore::frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* data,
                                size_t size, bool corrupt) {
   if (corrupt) return corrupt_arrived(dst_ipv4_be);
-  Packet packet = {.opcode = RcOpcode::kAcknowledge};
+  Packet packet = {.opcode = Operation::kAcknowledge};
   if (!packet_decode(data, size, &packet)) return;
   if (static_cast<int>(packet.dest_qpn >> 16) != slot_) return;
   Qp* qp = table_[packet.dest_qpn & 0xffff].get();
   if (qp == nullptr) return;
   if (qp->nic.fabric().ipv4_be != dst_ipv4_be && !CXEMU_PLANT(other_port_accepted)) return;
   if (qp->nic.dead() || !wire_.admits(qp->nic.fabric(), packet.opcode)) return;
+  packet_dispatch(*qp, packet, src_ipv4_be);
+}
+
+void EngineCore::packet_dispatch(Qp& qp, const Packet& packet, uint32_t src_ipv4_be) {
+  if (qp.service != packet.service) return;
+  if (qp.service == Service::kUd) {
+    ud_datagram(qp, packet, src_ipv4_be, *transport_);
+    return;
+  }
   // A connection takes packets from its peer's address only.
-  if (qp->remote_ipv4_be != src_ipv4_be && !CXEMU_PLANT(stranger_accepted)) return;
-  if (opcode_is_response(packet.opcode)) {
-    requester_response(*qp, packet, *transport_);
-  } else {
-    responder_request(*qp, packet, *transport_);
+  if (qp.remote_ipv4_be != src_ipv4_be && !CXEMU_PLANT(stranger_accepted)) return;
+  if (qp.service == Service::kUc) {
+    uc_request(qp, packet, *transport_);
+  } else if (opcode_is_response(packet.opcode)) {
+    requester_response(qp, packet, *transport_);
+  } else if (qp.config.type != IBV_QPT_XRC_SEND) {
+    responder_request(qp, packet, *transport_);
   }
 }
 

@@ -59,6 +59,7 @@ class EngineCore final : private FrameSink {
   void frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* packet, size_t size,
                      bool corrupt) override;
   void corrupt_arrived(uint32_t dst_ipv4_be);
+  void packet_dispatch(Qp& qp, const Packet& packet, uint32_t src_ipv4_be);
   void time_advance();
   bool qp_run(Qp& qp, const Transport& transport, bool timers);
 

@@ -44,6 +44,30 @@ struct CtrlSegment {
   uint32_t imm;
 };
 
+// Of UD: it follows the control segment.
+struct AddressVector {
+  uint32_t qkey;
+  uint32_t reserved0;
+  uint32_t dqp;  // with kAddressVectorExtended: all of this structure is there
+  uint8_t stat_rate_sl;
+  uint8_t fl_mlid;
+  uint16_t rlid;
+  uint8_t reserved1[4];
+  uint8_t rmac[6];
+  uint8_t tclass;
+  uint8_t hop_limit;
+  uint32_t grh_gid_fl;  // bits 20-27: index in the sender's GID table
+  uint8_t rgid[16];
+};
+inline constexpr uint32_t kAddressVectorExtended = 1u << 31;
+inline constexpr uint32_t kQkeyOfQp = 1u << 31;  // in a WQE's Q_Key: take the QP's instead
+
+// Of XRC: it follows the control segment.
+struct XrcSegment {
+  uint32_t srqn;
+  uint32_t reserved[3];
+};
+
 struct RemoteSegment {
   uint64_t address;
   uint32_t rkey;
@@ -106,7 +130,17 @@ struct DataSegment {
 };
 
 static_assert(sizeof(CtrlSegment) == kSegmentSize && sizeof(RemoteSegment) == kSegmentSize &&
-              sizeof(AtomicSegment) == kSegmentSize && sizeof(DataSegment) == kSegmentSize);
+              sizeof(AtomicSegment) == kSegmentSize && sizeof(DataSegment) == kSegmentSize &&
+              sizeof(XrcSegment) == kSegmentSize);
+static_assert(sizeof(CtrlSegment) + sizeof(AddressVector) == kSendBlockSize);
+
+// An entry of a shared receive queue begins with this; data segments follow.
+struct SrqNextSegment {
+  uint8_t reserved0[2];
+  uint16_t next_wqe_index;
+  uint8_t reserved1[12];
+};
+static_assert(sizeof(SrqNextSegment) == kSegmentSize);
 
 enum CqeOpcode : uint8_t {
   kCqeRequester = 0,
@@ -176,6 +210,7 @@ struct CqeLayout {
   uint8_t signature;
   uint8_t opcode_owner;
 };
+inline constexpr uint32_t kCqeGrh = 1u << 28;  // in flags_rqpn: a GRH lies before the data
 // An error completion keeps its syndromes where the timestamp's last two bytes are.
 inline constexpr size_t kCqeVendorSyndromeOffset = 54;
 inline constexpr size_t kCqeSyndromeOffset = 55;

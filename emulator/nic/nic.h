@@ -20,13 +20,15 @@ namespace cxemu {
 
 struct Cq;
 struct Qp;
+struct Srq;
 
 // Receives what the device tells the host. Implemented by uverbs/ (writes event descriptors into
 // the context's pipes), by fakes in unit tests. Called with the engine's lock held; must not block.
 class EventSink {
  public:
   virtual void completion(uint64_t cq_user_handle, int channel_fd) = 0;
-  // element: user_handle of the QP or CQ, or the port number; counted per object by the caller.
+  // element: user_handle of the QP, CQ or SRQ, or the port number; counted per object by the
+  // caller.
   virtual void async_event(ibv_event_type type, uint64_t element) = 0;
 
  protected:
@@ -44,8 +46,22 @@ struct CqConfig {
   EventSink* sink;
 };
 
+struct SrqConfig {
+  void* buffer;           // wqe_count << wqe_shift bytes
+  volatile uint32_t* db;  // counts posted entries (big endian)
+  uint32_t wqe_count;     // power of two, at most 2^15
+  uint32_t wqe_shift;     // at least 5: a link and one data segment
+  uint64_t user_handle;
+  uint32_t pd;
+  EventSink* sink;
+  // Of an XRC queue: where it completes, and the domain that it belongs to. Else nullptr and 0.
+  Cq* cq;
+  uint32_t uidx;
+  uint32_t xrcd;
+};
+
 struct QpConfig {
-  ibv_qp_type type;  // this slice: RC only, others refuse with EOPNOTSUPP
+  ibv_qp_type type;  // RC, UC, UD, XRC_SEND, XRC_RECV; others refuse with EOPNOTSUPP
   void* rq_buffer;
   uint32_t rq_wqe_count, rq_wqe_shift;
   void* sq_buffer;
@@ -53,12 +69,14 @@ struct QpConfig {
   volatile uint32_t* db;  // [0] receive PI, [1] send PI (big endian)
   uint32_t uidx;          // returned in every CQE
   uint64_t user_handle;
-  Cq* send_cq;
-  Cq* recv_cq;
+  Cq* send_cq;  // nullptr: XRC_RECV
+  Cq* recv_cq;  // nullptr: XRC_SEND and XRC_RECV
   uint32_t pd;
   bool sq_sig_all;
   ibv_qp_cap cap;  // as asked, returned by qp_query
   EventSink* sink;
+  Srq* srq = nullptr;  // where receives come from instead of a ring of its own
+  uint32_t xrcd = 0;   // XRC_RECV: its domain
 };
 
 // One process's view of one NIC.
@@ -85,6 +103,14 @@ class Nic {
   virtual uint32_t cq_number(const Cq*) const = 0;
   virtual uint32_t cq_comp_events(const Cq*) const = 0;  // events raised so far
   virtual uint32_t cq_async_events(const Cq*) const = 0;
+
+  virtual int srq_create(const SrqConfig&, Srq** out) = 0;
+  virtual int srq_destroy(Srq*) = 0;  // EBUSY while a QP uses it
+  virtual uint32_t srq_number(const Srq*) const = 0;
+  // The only attribute that can be changed; also raises the event when the limit is reached
+  // already.
+  virtual int srq_limit_set(Srq*, uint32_t limit) = 0;
+  virtual int srq_limit_get(const Srq*, uint32_t* limit) const = 0;
 
   virtual int qp_create(const QpConfig&, Qp** out) = 0;
   virtual int qp_destroy(Qp*) = 0;

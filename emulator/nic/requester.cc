@@ -1,9 +1,10 @@
-// The half of the RC transport that sends requests: starts WQEs, cuts messages into packets, takes
-// acknowledgements and responses, and goes back to the first unacknowledged packet when one is
-// missing (go-back-N, IBA 9.7.5 and 9.7.6).
+// The half of the reliable transport (RC, XRC) that sends requests: starts WQEs, cuts messages into
+// packets, takes acknowledgements and responses, and goes back to the first unacknowledged packet
+// when one is missing (go-back-N, IBA 9.7.5 and 9.7.6).
 #include <algorithm>
 
 #include "nic/nic_model.h"
+#include "nic/outbound.h"
 #include "nic/planted.h"
 #include "nic/transport.h"
 
@@ -11,33 +12,10 @@ namespace cxemu {
 
 namespace {
 
-uint32_t packet_count(uint64_t length, uint32_t mtu) {
-  if (CXEMU_PLANT(empty_last_packet)) return static_cast<uint32_t>(length / mtu + 1);
-  return length == 0 ? 1 : static_cast<uint32_t>((length + mtu - 1) / mtu);
-}
-
 // Whether the request's payload travels in the request packets.
 bool carries_payload(uint8_t opcode) {
   return opcode == kWqeSend || opcode == kWqeSendImm || opcode == kWqeWrite ||
          opcode == kWqeWriteImm || opcode == kWqeSendInvalidate;
-}
-
-RcOpcode request_opcode(uint8_t wqe_opcode, bool first, bool last) {
-  const bool imm = wqe_opcode == kWqeSendImm || wqe_opcode == kWqeWriteImm;
-  const bool invalidate = wqe_opcode == kWqeSendInvalidate;
-  const bool write = wqe_opcode == kWqeWrite || wqe_opcode == kWqeWriteImm;
-  if (first && last) {
-    if (write) return imm ? RcOpcode::kWriteOnlyImm : RcOpcode::kWriteOnly;
-    if (invalidate) return RcOpcode::kSendOnlyInvalidate;
-    return imm ? RcOpcode::kSendOnlyImm : RcOpcode::kSendOnly;
-  }
-  if (first && !CXEMU_PLANT(long_message_without_first)) {
-    return write ? RcOpcode::kWriteFirst : RcOpcode::kSendFirst;
-  }
-  if (!last) return write ? RcOpcode::kWriteMiddle : RcOpcode::kSendMiddle;
-  if (write) return imm ? RcOpcode::kWriteLastImm : RcOpcode::kWriteLast;
-  if (invalidate) return RcOpcode::kSendLastInvalidate;
-  return imm ? RcOpcode::kSendLastImm : RcOpcode::kSendLast;
 }
 
 void error_set(Qp& qp, Syndrome syndrome) {
@@ -230,7 +208,7 @@ Sent packet_send(Qp& qp, const Transport& transport) {
   const uint32_t size = payload ? std::min(left, qp.mtu) : 0;
   const bool last = !payload || r.packet_tx + 1 == entry.packets;
 
-  Packet packet = {.opcode = RcOpcode::kReadRequest};
+  Packet packet = {.opcode = Operation::kReadRequest, .service = qp.service};
   if (payload) {
     packet.opcode = request_opcode(entry.opcode, r.packet_tx == 0, last);
     packet.dma_length = entry.length;
@@ -241,7 +219,7 @@ Sent packet_send(Qp& qp, const Transport& transport) {
     packet.dma_length = left;
     packet.remote_address = wqe.remote_address + (CXEMU_PLANT(read_again_from_start) ? 0 : offset);
   } else {
-    packet.opcode = entry.opcode == kWqeFetchAdd ? RcOpcode::kFetchAdd : RcOpcode::kCompareSwap;
+    packet.opcode = entry.opcode == kWqeFetchAdd ? Operation::kFetchAdd : Operation::kCompareSwap;
     packet.remote_address = wqe.remote_address;
     packet.swap_or_add = wqe.swap_or_add;
     packet.compare = wqe.compare;
@@ -249,13 +227,15 @@ Sent packet_send(Qp& qp, const Transport& transport) {
   packet.rkey = wqe.rkey;
   packet.imm_be = wqe.imm_be;
   packet.dest_qpn = qp.attr.dest_qp_num;
+  packet.srqn = wqe.srqn;
   packet.psn = psn_add(entry.first_psn, r.packet_tx);
   const bool again = psn_diff(packet.psn, r.psn_sent) < 0;
   packet.ack_request = last || again || packet.psn % transport.tuning.ack_request_packets == 0;
   if (CXEMU_PLANT(no_ack_request)) packet.ack_request = false;
 
   const size_t pad = pad_size(size);
-  uint8_t* out = transport.wire.reserve(packet.dest_qpn, header_size(packet.opcode) + size + pad);
+  uint8_t* out = transport.wire.reserve(packet.dest_qpn,
+                                        header_size(packet.opcode, packet.service) + size + pad);
   if (out == nullptr) return {false, 0};
   const size_t headers = headers_encode(packet, size, out);
   if (!parts_read(qp, wqe.part, wqe.part_count, offset, size, out + headers)) {
@@ -312,7 +292,7 @@ void read_response(Qp& qp, const Packet& packet, const Transport& transport) {
     if (psn_diff(packet.psn, r.psn_una) > 0) repeat_once(qp, transport);
     return;
   }
-  const bool atomic = packet.opcode == RcOpcode::kAtomicAcknowledge;
+  const bool atomic = packet.opcode == Operation::kAtomicAcknowledge;
   const uint32_t index = static_cast<uint32_t>(psn_diff(packet.psn, entry.first_psn));
   const uint64_t offset = uint64_t{index} * qp.mtu;
   const uint32_t expected =
@@ -328,7 +308,8 @@ void read_response(Qp& qp, const Packet& packet, const Transport& transport) {
   }
   const auto* data = atomic ? reinterpret_cast<const uint8_t*>(&packet.original) : packet.payload;
   const uint32_t size = atomic ? sizeof packet.original : expected;
-  if (!parts_write(qp, r.rx_wqe.part, r.rx_wqe.part_count, atomic ? 0 : offset, data, size)) {
+  if (!parts_write(qp, qp.config.pd, r.rx_wqe.part, r.rx_wqe.part_count, atomic ? 0 : offset, data,
+                   size)) {
     qp_fail_send(qp, kSyndromeLocalProtection, transport);
     return;
   }
@@ -429,7 +410,7 @@ void requester_response(Qp& qp, const Packet& packet, const Transport& transport
   // Only what is outstanding can be answered; anything else is a ghost or a duplicate.
   if (psn_diff(packet.psn, r.psn_una) < 0) return;
   if (psn_diff(packet.psn, r.psn_sent) >= 0 && !CXEMU_PLANT(ghost_accepted)) return;
-  if (packet.opcode != RcOpcode::kAcknowledge) {
+  if (packet.opcode != Operation::kAcknowledge) {
     read_response(qp, packet, transport);
   } else if ((packet.syndrome & kAethTypeMask) == 0) {
     if (!advance(qp, psn_add(packet.psn, 1), transport) && !CXEMU_PLANT(missing_response_waits)) {

@@ -1,7 +1,8 @@
-// The half of the RC transport that executes requests: checks them, places data, consumes receives,
-// answers READs and atomics, acknowledges (IBA 9.7.4, 9.7.5.1.3 and 9.9.3).
+// The half of the reliable transport (RC, XRC) that executes requests: checks them, places data,
+// consumes receives, answers READs and atomics, acknowledges (IBA 9.7.4, 9.7.5.1.3 and 9.9.3).
 #include <algorithm>
 
+#include "nic/inbound.h"
 #include "nic/nic_model.h"
 #include "nic/planted.h"
 #include "nic/transport.h"
@@ -40,24 +41,11 @@ void recv_fail(Qp& qp, Syndrome syndrome, NakCode code, const Transport& transpo
 }
 
 // Takes the next receive. False: none is posted, and the requester was told (RNR NAK).
-bool recv_take(Qp& qp) {
-  Responder& r = qp.responder;
-  if (r.recv_taken) return true;
-  const uint16_t posted = static_cast<uint16_t>(qp.recv_producer() - r.ring_next);
-  if (posted == 0 || posted > qp.config.rq_wqe_count) {
-    const uint8_t timer = CXEMU_PLANT(rnr_timer_wrong) ? 5 : qp.attr.min_rnr_timer;
-    request_ask_again(qp, static_cast<uint8_t>(kAethRnr | timer));
-    return false;
-  }
-  recv_wqe_decode(qp.recv_ring(), r.ring_next++, &r.recv);
-  r.recv_taken = true;
-  return true;
-}
-
-uint8_t* remote_find(const Qp& qp, uint32_t rkey, uint64_t address, uint64_t length,
-                     uint32_t access) {
-  if ((qp.attr.qp_access_flags & access) == 0 && !CXEMU_PLANT(qp_access_unchecked)) return nullptr;
-  return qp.nic.memory().find_remote(rkey, qp.config.pd, qp.number, address, length, access);
+bool recv_demand(Qp& qp) {
+  if (recv_take(qp)) return true;
+  const uint8_t timer = CXEMU_PLANT(rnr_timer_wrong) ? 5 : qp.attr.min_rnr_timer;
+  request_ask_again(qp, static_cast<uint8_t>(kAethRnr | timer));
+  return false;
 }
 
 void message_done(Qp& qp) {
@@ -75,16 +63,8 @@ void packet_done(Qp& qp, const Packet& packet, uint32_t psns) {
   if (packet.ack_request && !CXEMU_PLANT(ack_request_ignored)) r.ack_pending = true;
 }
 
-// Lengths that a packet of a SEND or WRITE may have (IBA 9.7.4.1.4).
-bool payload_length_ok(const Qp& qp, const Packet& packet) {
-  if (CXEMU_PLANT(packet_length_unchecked)) return true;
-  if (!opcode_ends_message(packet.opcode)) return packet.payload_size == qp.mtu;
-  if (!opcode_starts_message(packet.opcode) && packet.payload_size == 0) return false;
-  return packet.payload_size <= qp.mtu;
-}
-
 // The opcode continues, or starts, what the packets before it began (IBA 9.7.4.1.2).
-bool sequence_ok(const Qp& qp, RcOpcode opcode) {
+bool sequence_ok(const Qp& qp, Operation opcode) {
   using Message = Responder::Message;
   if (CXEMU_PLANT(opcode_sequence_unchecked)) return true;
   const Message message = qp.responder.message;
@@ -92,21 +72,21 @@ bool sequence_ok(const Qp& qp, RcOpcode opcode) {
   return message == (opcode_is_send(opcode) ? Message::kSend : Message::kWrite);
 }
 
-CqeOpcode recv_opcode(RcOpcode opcode) {
+CqeOpcode recv_opcode(Operation opcode) {
   if (opcode_has_invalidate(opcode)) return kCqeRecvSendInvalidate;
   return opcode_has_imm(opcode) ? kCqeRecvSendImm : kCqeRecvSend;
 }
 
 void send_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   Responder& r = qp.responder;
-  if (!recv_take(qp)) return;
+  if (!recv_demand(qp)) return;
   const auto size = static_cast<uint32_t>(packet.payload_size);
   const uint64_t room = std::min(r.recv.length, kMaxMessage);
   if (uint64_t{r.received} + size > room && !CXEMU_PLANT(receive_overflow_unchecked)) {
     recv_fail(qp, kSyndromeLocalLength, kNakInvalidRequest, transport);
     return;
   }
-  if (!parts_write(qp, r.recv.part, r.recv.part_count, r.received, packet.payload, size)) {
+  if (!recv_write(qp, r.received, packet.payload, size)) {
     recv_fail(qp, kSyndromeLocalProtection,
               CXEMU_PLANT(responder_fault_as_access) ? kNakRemoteAccess : kNakRemoteOperation,
               transport);
@@ -119,7 +99,7 @@ void send_execute(Qp& qp, const Packet& packet, const Transport& transport) {
     // The data is delivered, but the receiver must not take the window for closed: its receive
     // ends in an error (IBA 9.9.3, class J).
     if (opcode_has_invalidate(packet.opcode) &&
-        !qp.nic.memory().window_invalidate(qp.config.pd, qp.number, be32toh(packet.imm_be))) {
+        !qp.nic.memory().window_invalidate(request_pd(qp), qp.number, be32toh(packet.imm_be))) {
       recv_fail(qp, kSyndromeRemoteInvalidRequest, kNakRemoteAccess, transport);
       return;
     }
@@ -162,7 +142,7 @@ void write_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   }
   const bool imm = opcode_has_imm(packet.opcode);
   const bool needs_receive = imm || (CXEMU_PLANT(write_takes_receive) && last);
-  if ((needs_receive || CXEMU_PLANT(write_imm_takes_receive_early)) && !recv_take(qp)) return;
+  if ((needs_receive || CXEMU_PLANT(write_imm_takes_receive_early)) && !recv_demand(qp)) return;
   place(remote_find(qp, rkey, address + r.received, size, IBV_ACCESS_REMOTE_WRITE), packet.payload,
         size);
   r.message = Responder::Message::kWrite;
@@ -207,6 +187,7 @@ void read_queue(Qp& qp, const Packet& packet, uint32_t msn) {
                                .address = packet.remote_address,
                                .rkey = packet.rkey,
                                .length = packet.dma_length,
+                               .pd = request_pd(qp),
                                .msn = msn,
                                .atomic = false,
                                .original = 0});
@@ -219,6 +200,7 @@ void atomic_queue(Qp& qp, const AtomicRecord& record) {
                                .address = 0,
                                .rkey = 0,
                                .length = 0,
+                               .pd = 0,
                                .msn = record.msn,
                                .atomic = true,
                                .original = record.original});
@@ -258,7 +240,7 @@ void atomic_execute(Qp& qp, const Packet& packet) {
   }
   auto* word = reinterpret_cast<uint64_t*>(at);
   uint64_t original = packet.compare;
-  if (packet.opcode == RcOpcode::kFetchAdd) {
+  if (packet.opcode == Operation::kFetchAdd) {
     original = __atomic_fetch_add(word, packet.swap_or_add, __ATOMIC_SEQ_CST);
   } else {
     __atomic_compare_exchange_n(word, &original, packet.swap_or_add, false, __ATOMIC_SEQ_CST,
@@ -278,8 +260,8 @@ void atomic_execute(Qp& qp, const Packet& packet) {
 void duplicate_answer(Qp& qp, const Packet& packet) {
   Responder& r = qp.responder;
   const bool atomic =
-      packet.opcode == RcOpcode::kFetchAdd || packet.opcode == RcOpcode::kCompareSwap;
-  if (packet.opcode != RcOpcode::kReadRequest && !atomic) {
+      packet.opcode == Operation::kFetchAdd || packet.opcode == Operation::kCompareSwap;
+  if (packet.opcode != Operation::kReadRequest && !atomic) {
     r.ack_pending = !CXEMU_PLANT(duplicate_not_acknowledged);
     return;
   }
@@ -314,26 +296,27 @@ void duplicate_answer(Qp& qp, const Packet& packet) {
 }
 
 // A planted bug takes this duplicate for a new request.
-bool duplicate_planted(RcOpcode opcode) {
+bool duplicate_planted(Operation opcode) {
   return (CXEMU_PLANT(duplicate_send_executed) && opcode_is_send(opcode)) ||
          (CXEMU_PLANT(duplicate_write_executed) && opcode_is_write(opcode)) ||
          (CXEMU_PLANT(duplicate_atomic_executed) &&
-          (opcode == RcOpcode::kFetchAdd || opcode == RcOpcode::kCompareSwap));
+          (opcode == Operation::kFetchAdd || opcode == Operation::kCompareSwap));
 }
 
 // Writes and sends one packet without payload. False: the way is full.
 bool plain_send(Qp& qp, const Packet& packet, const Transport& transport) {
-  uint8_t* out = transport.wire.reserve(packet.dest_qpn, header_size(packet.opcode));
+  uint8_t* out =
+      transport.wire.reserve(packet.dest_qpn, header_size(packet.opcode, packet.service));
   if (out == nullptr) return false;
   const size_t size = headers_encode(packet, 0, out);
   transport.wire.commit(qp.nic.fabric(), qp.remote_ipv4_be, packet.opcode, size, transport.wall_ns);
   return true;
 }
 
-RcOpcode read_response_opcode(uint32_t index, uint32_t packets) {
-  if (packets == 1 || CXEMU_PLANT(every_response_only)) return RcOpcode::kReadResponseOnly;
-  if (index == 0) return RcOpcode::kReadResponseFirst;
-  return index + 1 == packets ? RcOpcode::kReadResponseLast : RcOpcode::kReadResponseMiddle;
+Operation read_response_opcode(uint32_t index, uint32_t packets) {
+  if (packets == 1 || CXEMU_PLANT(every_response_only)) return Operation::kReadResponseOnly;
+  if (index == 0) return Operation::kReadResponseFirst;
+  return index + 1 == packets ? Operation::kReadResponseLast : Operation::kReadResponseMiddle;
 }
 
 struct Sent {
@@ -342,8 +325,9 @@ struct Sent {
 };
 
 Sent response_send(Qp& qp, ResponseJob& job, const Transport& transport) {
-  Packet packet = {.opcode = job.atomic ? RcOpcode::kAtomicAcknowledge
-                                        : read_response_opcode(job.sent, job.packets)};
+  Packet packet = {.opcode = job.atomic ? Operation::kAtomicAcknowledge
+                                        : read_response_opcode(job.sent, job.packets),
+                   .service = qp.service};
   packet.dest_qpn = qp.attr.dest_qp_num;
   packet.psn = psn_add(job.first_psn, job.sent);
   packet.syndrome = kAethAck;
@@ -355,7 +339,7 @@ Sent response_send(Qp& qp, ResponseJob& job, const Transport& transport) {
   const auto size = static_cast<uint32_t>(std::min<uint64_t>(job.length - offset, qp.mtu));
   // Looked up for each packet: the region may be gone since the request came.
   const uint8_t* from =
-      remote_find(qp, job.rkey, job.address + offset, size, IBV_ACCESS_REMOTE_READ);
+      remote_find_in(qp, job.pd, job.rkey, job.address + offset, size, IBV_ACCESS_REMOTE_READ);
   if (from == nullptr) {
     Responder& r = qp.responder;
     r.jobs.clear();
@@ -366,7 +350,8 @@ Sent response_send(Qp& qp, ResponseJob& job, const Transport& transport) {
     return {false, 0};
   }
   const size_t pad = pad_size(size);
-  uint8_t* out = transport.wire.reserve(packet.dest_qpn, header_size(packet.opcode) + size + pad);
+  uint8_t* out = transport.wire.reserve(packet.dest_qpn,
+                                        header_size(packet.opcode, packet.service) + size + pad);
   if (out == nullptr) return {false, 0};
   const size_t headers = headers_encode(packet, size, out);
   std::copy_n(from, size, out + headers);
@@ -381,6 +366,8 @@ Sent response_send(Qp& qp, ResponseJob& job, const Transport& transport) {
 void responder_request(Qp& qp, const Packet& packet, const Transport& transport) {
   if (!qp.receives() && !CXEMU_PLANT(err_still_receives)) return;
   Responder& r = qp.responder;
+  const bool xrc = qp.service == Service::kXrc;
+  if (xrc) r.request_srq = qp.nic.srq_find(packet.srqn, qp.config.xrcd);
   const int32_t distance = psn_diff(packet.psn, r.psn_expected);
   if (distance > 0 && !CXEMU_PLANT(gap_ignored)) {
     if (!r.nak_sent || CXEMU_PLANT(nak_repeated)) request_ask_again(qp, kAethNak | kNakSequence);
@@ -390,14 +377,14 @@ void responder_request(Qp& qp, const Packet& packet, const Transport& transport)
     duplicate_answer(qp, packet);
     return;
   }
-  if (!sequence_ok(qp, packet.opcode) ||
+  if ((xrc && r.request_srq == nullptr) || !sequence_ok(qp, packet.opcode) ||
       (opcode_has_payload(packet.opcode) && !payload_length_ok(qp, packet))) {
     request_refuse(qp, kNakInvalidRequest, IBV_EVENT_QP_REQ_ERR);
   } else if (opcode_is_send(packet.opcode)) {
     send_execute(qp, packet, transport);
   } else if (opcode_is_write(packet.opcode)) {
     write_execute(qp, packet, transport);
-  } else if (packet.opcode == RcOpcode::kReadRequest) {
+  } else if (packet.opcode == Operation::kReadRequest) {
     read_execute(qp, packet);
   } else {
     atomic_execute(qp, packet);
@@ -418,7 +405,7 @@ bool responder_run(Qp& qp, const Transport& transport, uint32_t budget_bytes) {
   if (!r.jobs.empty() && !CXEMU_PLANT(ack_overtakes_answers)) return any;
   if (!r.ack_pending && !r.nak_pending) return any;
   // A NAK acknowledges what lies before it, so one packet says everything.
-  Packet packet = {.opcode = RcOpcode::kAcknowledge};
+  Packet packet = {.opcode = Operation::kAcknowledge, .service = qp.service};
   packet.dest_qpn = qp.attr.dest_qp_num;
   packet.msn = r.msn;
   const uint32_t newest = psn_add(r.psn_expected, kPsnMask - CXEMU_PLANT(ack_not_of_newest));

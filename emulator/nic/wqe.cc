@@ -15,6 +15,7 @@ namespace cxemu {
 namespace {
 
 // A segment of the WQE; the ring is a multiple of the segment size, so it never wraps inside one.
+// The address vector takes three, and fills up the first block.
 template <typename Segment>
 Segment segment_at(const SendRing& ring, uint64_t offset) {
   Segment segment;
@@ -22,22 +23,46 @@ Segment segment_at(const SendRing& ring, uint64_t offset) {
   return segment;
 }
 
-bool opcode_supported(uint8_t opcode) {
+bool opcode_supported(uint8_t opcode, Service service) {
   switch (opcode) {
     case kWqeNop:
+    case kWqeSend:
+    case kWqeSendImm:
+      return true;
     case kWqeWrite:
     case kWqeWriteImm:
-    case kWqeSend:
-    case kWqeSendInvalidate:
-    case kWqeSendImm:
+      return service != Service::kUd;
     case kWqeRead:
     case kWqeCompareSwap:
     case kWqeFetchAdd:
+    case kWqeSendInvalidate:
+      return service == Service::kRc || service == Service::kXrc;
     case kWqeUmr:
-      return true;
+      return service != Service::kUd;
     default:
       return false;
   }
+}
+
+// The segment by which the service says where the message goes, between control segment and
+// operation. A RoCE address vector is always an extended one.
+bool service_decode(const SendRing& ring, uint64_t* at, uint64_t end, SendWqe* wqe) {
+  if (ring.service == Service::kUd) {
+    if (end - *at < sizeof(AddressVector)) return false;
+    const auto vector = segment_at<AddressVector>(ring, *at);
+    const uint32_t qpn = be32toh(vector.dqp);
+    if ((qpn & kAddressVectorExtended) == 0) return false;
+    wqe->datagram.qkey = be32toh(vector.qkey);
+    wqe->datagram.qpn = qpn & 0xffffff;
+    wqe->datagram.sgid_index = static_cast<uint8_t>(be32toh(vector.grh_gid_fl) >> 20);
+    memcpy(wqe->datagram.gid, vector.rgid, sizeof vector.rgid);
+    *at += sizeof(AddressVector);
+  } else if (ring.service == Service::kXrc) {
+    if (*at >= end) return false;
+    wqe->srqn = be32toh(segment_at<XrcSegment>(ring, *at).srqn) & 0xffffff;
+    *at += sizeof(XrcSegment);
+  }
+  return true;
 }
 
 bool opcode_has_remote(uint8_t opcode) {
@@ -151,7 +176,7 @@ WqeError send_wqe_decode(const SendRing& ring, uint16_t index, uint32_t posted, 
     return WqeError::kBadIndex;
   }
   wqe->blocks = static_cast<uint16_t>(blocks);
-  if (!opcode_supported(wqe->opcode)) return WqeError::kBadOpcode;
+  if (!opcode_supported(wqe->opcode, ring.service)) return WqeError::kBadOpcode;
   if (wqe->opcode == kWqeNop) return WqeError::kNone;
   if (wqe->opcode == kWqeUmr) {
     return window_decode(ring, start, segments, &wqe->window) ? WqeError::kNone
@@ -160,6 +185,7 @@ WqeError send_wqe_decode(const SendRing& ring, uint16_t index, uint32_t posted, 
 
   uint64_t at = start + kSegmentSize;
   const uint64_t end = start + segments * kSegmentSize;
+  if (!service_decode(ring, &at, end, wqe)) return WqeError::kBadSegments;
   if (opcode_has_remote(wqe->opcode)) {
     if (at >= end) return WqeError::kBadSegments;
     const auto remote = segment_at<RemoteSegment>(ring, at);
@@ -191,10 +217,8 @@ void ring_copy(const SendRing& ring, uint64_t offset, void* to, uint32_t size) {
   memcpy(static_cast<uint8_t*>(to) + first, ring.buffer, size - first);
 }
 
-void recv_wqe_decode(const RecvRing& ring, uint16_t index, RecvWqe* wqe) {
-  const uint8_t* at = ring.buffer + (size_t{index & (ring.wqe_count - 1)} << ring.wqe_shift);
-  const uint32_t room = std::min<uint32_t>((1u << ring.wqe_shift) / kSegmentSize, kMaxParts);
-  wqe->index = index;
+void recv_parts_decode(const uint8_t* at, uint32_t room, RecvWqe* wqe) {
+  room = std::min(room, kMaxParts);
   wqe->part_count = 0;
   wqe->length = 0;
   for (uint32_t i = 0; i < room; i++) {
@@ -209,6 +233,12 @@ void recv_wqe_decode(const RecvRing& ring, uint16_t index, RecvWqe* wqe) {
             .is_inline = false};
     wqe->length += part.length;
   }
+}
+
+void recv_wqe_decode(const RecvRing& ring, uint16_t index, RecvWqe* wqe) {
+  const uint8_t* at = ring.buffer + (size_t{index & (ring.wqe_count - 1)} << ring.wqe_shift);
+  wqe->index = index;
+  recv_parts_decode(at, (1u << ring.wqe_shift) / kSegmentSize, wqe);
 }
 
 }  // namespace cxemu

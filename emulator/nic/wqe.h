@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "nic/roce.h"
+
 namespace cxemu {
 
 // A part of a message in local memory, or of inline data in the send ring.
@@ -21,6 +23,7 @@ inline constexpr uint64_t kMaxMessage = 1u << 31;  // IBA 9.4.2
 struct SendRing {
   const uint8_t* buffer;
   uint32_t block_count;  // power of two
+  Service service = Service::kRc;
 
   uint32_t bytes() const { return block_count * 64; }
 };
@@ -36,6 +39,13 @@ struct WindowUpdate {
   uint32_t access;           // ibv_access_flags
 };
 
+// Where a datagram goes: the address vector of a UD WQE.
+struct DatagramAddress {
+  uint32_t qkey, qpn;
+  uint8_t sgid_index;
+  uint8_t gid[16];
+};
+
 struct SendWqe {
   uint8_t opcode;
   bool signaled, solicited, fence_reads;
@@ -46,6 +56,8 @@ struct SendWqe {
   uint32_t rkey;
   uint64_t swap_or_add, compare;
   WindowUpdate window;
+  DatagramAddress datagram;  // UD
+  uint32_t srqn;             // XRC
   uint32_t part_count;
   uint64_t length;  // of all parts
   DataPart part[kMaxParts];
@@ -59,7 +71,7 @@ enum class WqeError {
   kNone,
   kBadLength,    // the length field is 0 or beyond what was posted: the next WQE cannot be found
   kBadIndex,     // this is not the WQE that was announced; likewise
-  kBadOpcode,    // not supported by this device
+  kBadOpcode,    // not supported by this device, or not by the service
   kBadSegments,  // segments do not fit the WQE, or the message is too long
 };
 
@@ -83,6 +95,8 @@ struct RecvWqe {
   DataPart part[kMaxParts];
 };
 
+// The data segments of a receive, at most `room` of them.
+void recv_parts_decode(const uint8_t* at, uint32_t room, RecvWqe* wqe);
 void recv_wqe_decode(const RecvRing&, uint16_t index, RecvWqe* wqe);
 
 }  // namespace cxemu

@@ -15,6 +15,10 @@ namespace cxemu {
 struct Cq {
   CqConfig config;
 };
+struct Srq {
+  SrqConfig config;
+  uint32_t limit = 0;
+};
 struct Qp {
   QpConfig config;
   ibv_qp_attr attr{};
@@ -27,6 +31,7 @@ class FakeNic final : public Nic {
     std::set<uint32_t> keys, windows;
     RegionChange change;
     std::set<Cq*> cqs;
+    std::set<Srq*> srqs;
     std::set<Qp*> qps;
     bool dead = false;
     int next_error = 0;  // what the next call that makes something returns
@@ -74,6 +79,27 @@ class FakeNic final : public Nic {
   uint32_t cq_number(const Cq*) const override { return 77; }
   uint32_t cq_comp_events(const Cq*) const override { return 0; }
   uint32_t cq_async_events(const Cq*) const override { return 0; }
+  int srq_create(const SrqConfig& config, Srq** out) override {
+    if (const int error = take_error()) return error;
+    *out = new Srq{config};
+    log_->srqs.insert(*out);
+    return 0;
+  }
+  int srq_destroy(Srq* srq) override {
+    if (log_->srqs.erase(srq) != 1) return EINVAL;
+    delete srq;
+    return 0;
+  }
+  uint32_t srq_number(const Srq*) const override { return 99; }
+  int srq_limit_set(Srq* srq, uint32_t limit) override {
+    if (const int error = take_error()) return error;
+    srq->limit = limit;
+    return 0;
+  }
+  int srq_limit_get(const Srq* srq, uint32_t* limit) const override {
+    *limit = srq->limit;
+    return 0;
+  }
   int qp_create(const QpConfig& config, Qp** out) override {
     if (const int error = take_error()) return error;
     *out = new Qp{config};

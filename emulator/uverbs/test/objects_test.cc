@@ -86,9 +86,10 @@ TEST_F(ObjectsTest, QueuePairChecks) {
     return error;
   };
   const auto as_is = [](auto*) {};
-  EXPECT_EQ(refused([](auto* r) { r->qp_type = IBV_QPT_UD; }, as_is), EOPNOTSUPP);
-  EXPECT_EQ(refused([](auto* r) { r->qp_type = IBV_QPT_UC; }, as_is), EOPNOTSUPP);
-  EXPECT_EQ(refused([](auto* r) { r->is_srq = 1; }, as_is), EOPNOTSUPP);
+  EXPECT_EQ(refused([](auto* r) { r->qp_type = IBV_QPT_RAW_PACKET; }, as_is), EOPNOTSUPP);
+  EXPECT_EQ(refused([](auto* r) { r->qp_type = IBV_QPT_DRIVER; }, as_is), EOPNOTSUPP);
+  EXPECT_EQ(refused([](auto* r) { r->is_srq = 1; }, as_is), EINVAL);
+  EXPECT_EQ(refused([](auto* r) { r->qp_type = IBV_QPT_XRC_RECV; }, as_is), EINVAL);
   EXPECT_EQ(refused([](auto* r) { r->pd_handle = 40; }, as_is), EINVAL);
   EXPECT_EQ(refused([](auto* r) { r->max_send_wr = 65; }, as_is), EINVAL);
   EXPECT_EQ(refused([](auto* r) { r->max_send_sge = 31; }, as_is), EINVAL);
