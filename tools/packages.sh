@@ -2,7 +2,7 @@
 # Debian packages that the scripts need; sourced by quickstart.sh and check.sh.
 
 packages_build="g++ cmake ninja-build python3 libibverbs-dev ibverbs-providers libgtest-dev
-  libcli11-dev nlohmann-json3-dev libfmt-dev"
+  libcli11-dev nlohmann-json3-dev libfmt-dev zlib1g-dev"
 packages_run="ibverbs-utils perftest python3-matplotlib"
 packages_check="clang-format clang-tidy"
 

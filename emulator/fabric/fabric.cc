@@ -104,7 +104,7 @@ Fabric Fabric::open(const std::string& path, std::string* error) {
   return fabric;
 }
 
-Fabric Fabric::open_or_create(const std::string& path, std::string* error) {
+Fabric Fabric::open_or_create(const std::string& path, FabricWire wire, std::string* error) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos || !private_dir_make(path.substr(0, slash), error)) {
     if (error->empty()) *error = path + ": not a full path";
@@ -135,6 +135,7 @@ Fabric Fabric::open_or_create(const std::string& path, std::string* error) {
         return {};
       }
       fabric->net = net;
+      fabric->wire = wire;
       fabric->version = kFabricVersion;
       std::atomic_thread_fence(std::memory_order_release);
       fabric->magic = kFabricMagic;
@@ -144,15 +145,15 @@ Fabric Fabric::open_or_create(const std::string& path, std::string* error) {
   return open(path, error);
 }
 
-FabricNic* Fabric::nic_by_address(uint32_t ipv4_be) const {
+FabricNic* nic_by_address(FabricFile& fabric, uint32_t ipv4_be) {
   // The address says which NIC it would be: 127.NET.HOST+1.NIC+1.
   const uint32_t address = ntohl(ipv4_be);
   const uint32_t host = (address >> 8 & 0xff) - 1;
   const uint32_t index = (address & 0xff) - 1;
-  if (address >> 16 != (127u << 8 | file_->net) || host >= kMaxHosts || index >= kMaxNicsPerHost)
+  if (address >> 16 != (127u << 8 | fabric.net) || host >= kMaxHosts || index >= kMaxNicsPerHost)
     return nullptr;
-  FabricNic* found = nic(static_cast<int>(host), static_cast<int>(index));
-  return found->used.load(std::memory_order_acquire) != 0 ? found : nullptr;
+  FabricNic& found = fabric.nic[host * kMaxNicsPerHost + index];
+  return found.used.load(std::memory_order_acquire) != 0 ? &found : nullptr;
 }
 
 int Fabric::host_find(const std::string& name) const {

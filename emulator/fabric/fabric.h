@@ -15,7 +15,7 @@
 namespace cxemu {
 
 inline constexpr uint32_t kFabricMagic = 0x55584343;  // "CCXU"
-inline constexpr uint32_t kFabricVersion = 1;
+inline constexpr uint32_t kFabricVersion = 2;
 inline constexpr int kMaxHosts = 16;
 inline constexpr int kMaxNicsPerHost = 8;
 inline constexpr int kMaxNics = kMaxHosts * kMaxNicsPerHost;
@@ -42,16 +42,31 @@ struct FabricNic {
   std::atomic<uint32_t> delay_us;  // added to every packet sent
   std::atomic<uint32_t> generation;  // +1 at every change of the above: engines compare and react
   std::atomic<uint64_t> tx_packets, rx_packets, dropped_packets, retransmits, qp_errors;
+  std::atomic<uint64_t> icrc_errors;  // packets that arrived damaged
+  // Of UD and UC, whose senders are not told: datagrams with another Q_Key than the queue pair's,
+  // and messages for which no receive was posted.
+  std::atomic<uint64_t> qkey_violations, out_of_buffer;
 };
 
-struct FabricProcess {
+// What carries packets between the processes of a fabric.
+enum FabricWire : uint32_t {
+  kWireUnix = 0,  // sockets of the local machine: fast
+  kWireUdp = 1,   // RoCEv2, UDP port 4791 of the NICs' addresses
+};
+
+struct alignas(64) FabricProcess {
   std::atomic<int32_t> pid;  // 0: free
   std::atomic<uint32_t> host;
+  // UDP wire only, in units of packet_cost(): what was sent to it and what of that it received, and
+  // how far apart the two may be; 0: not known.
+  std::atomic<uint32_t> wire_room;
+  std::atomic<uint64_t> wire_sent, wire_taken;
 };
 
 struct FabricFile {
   uint32_t magic, version;
-  uint32_t net;  // second byte of every address: 127.<net>.<host + 1>.<nic + 1>
+  uint32_t net;   // second byte of every address: 127.<net>.<host + 1>.<nic + 1>
+  uint32_t wire;  // FabricWire
   // +1 after every change of any NIC, and the futex that watchers sleep on (change_wait).
   std::atomic<uint32_t> change_count;
   // Where the search for a free process slot starts: slots, and so QP numbers, are reused as late
@@ -65,6 +80,9 @@ struct FabricFile {
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
+// The NIC with this address, or nullptr.
+FabricNic* nic_by_address(FabricFile&, uint32_t ipv4_be);
+
 // A mapped fabric. Movable handle; unmapped at destruction.
 class Fabric {
  public:
@@ -72,7 +90,11 @@ class Fabric {
   static Fabric open(const std::string& path, std::string* error);
   // Opens or creates it with its folder (used by `cxemu exec`), serialised by a file lock. A new
   // fabric gets a second address byte that no other fabric of this machine has (fabric/net.h).
-  static Fabric open_or_create(const std::string& path, std::string* error);
+  static Fabric open_or_create(const std::string& path, std::string* error) {
+    return open_or_create(path, kWireUnix, error);
+  }
+  // `wire` is for a new one.
+  static Fabric open_or_create(const std::string& path, FabricWire wire, std::string* error);
 
   Fabric() = default;
   Fabric(Fabric&&) noexcept;
@@ -83,8 +105,9 @@ class Fabric {
   FabricFile* operator->() const { return file_; }
 
   FabricNic* nic(int host, int index) const { return &file_->nic[host * kMaxNicsPerHost + index]; }
-  // The NIC with this address, or nullptr.
-  FabricNic* nic_by_address(uint32_t ipv4_be) const;
+  FabricNic* nic_by_address(uint32_t ipv4_be) const {
+    return cxemu::nic_by_address(*file_, ipv4_be);
+  }
   // Index of the host, added when it is new, and given NICs until it has `nics` of them; -1 when
   // the fabric is full. Serialised by the file lock.
   int host_ensure(const std::string& name, int nics);

@@ -37,8 +37,8 @@ bool gid_is_roce_v2(int index) {
   return (index & 1) != 0;
 }
 
-FabricNic* nic_by_gid(const Fabric& fabric, const uint8_t gid[16]) {
-  for (FabricNic& nic : fabric.operator->()->nic) {
+FabricNic* nic_by_gid(FabricFile& fabric, const uint8_t gid[16]) {
+  for (FabricNic& nic : fabric.nic) {
     if (nic.used.load(std::memory_order_acquire) == 0) continue;
     for (int index = 0; index < kGidCount; index += 2) {
       uint8_t own[16];

@@ -52,8 +52,8 @@ void DeviceFile::channel_created(int channel_fd) {
   guest->fds_.set(channel_fd, FdKind::kChannel);
 }
 
-void DeviceFile::cq_created(uint64_t user_handle, bool extended) {
-  poll_hook.cq_created(user_handle, extended);
+void DeviceFile::cq_created(uint64_t user_handle) {
+  poll_hook.cq_created(user_handle);
 }
 
 void DeviceFile::cq_destroyed(uint64_t user_handle) {

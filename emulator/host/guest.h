@@ -21,7 +21,7 @@ namespace cxemu {
 // One open device file.
 struct DeviceFile final : ContextObserver {
   void channel_created(int fd) override;
-  void cq_created(uint64_t user_handle, bool extended) override;
+  void cq_created(uint64_t user_handle) override;
   void cq_destroyed(uint64_t user_handle) override;
 
   int fd = -1;

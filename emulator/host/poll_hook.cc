@@ -1,6 +1,7 @@
 // Hooks in the operations of libibverbs' objects.
 #include "host/poll_hook.h"
 
+#include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <sched.h>
 
@@ -88,6 +89,37 @@ void hook_install(Function* function, Originals<Function, kCount>* originals,
   if (index < kCount) __atomic_store_n(function, hooks[index], __ATOMIC_RELEASE);
 }
 
+// Whether two functions are in the same library. Takes no lock, unlike dladdr: a library that is
+// being loaded may issue commands.
+bool library_same(void* one, void* other) {
+#if __GLIBC_PREREQ(2, 35)
+  dl_find_object first, second;
+  return _dl_find_object(one, &first) == 0 && _dl_find_object(other, &second) == 0 &&
+         first.dlfo_map_start == second.dlfo_map_start;
+#else
+  return false;
+#endif
+}
+
+// The command does not tell whether its queue is an extended one: libibverbs asks for both in the
+// same way when no flag needs more. libmlx5 makes all of them large enough for that, with a null
+// start_poll in the others; of a provider that does not, anything may follow.
+bool is_extended(uint64_t handle, PollCq poll_original) {
+  ibv_cq_ex cq;
+  return memory_read(&cq, handle, sizeof cq) && cq.start_poll != nullptr &&
+         library_same(reinterpret_cast<void*>(cq.start_poll),
+                      reinterpret_cast<void*>(poll_original));
+}
+
+// What a function was before a hook took its place.
+template <typename Function, size_t kCount>
+Function original_of(Function current, const Originals<Function, kCount>& originals,
+                     const std::array<Function, kCount>& hooks) {
+  for (size_t i = 0; i < kCount; ++i)
+    if (current == hooks[i]) return originals.functions[i].load(std::memory_order_relaxed);
+  return current;
+}
+
 enum class Verdict { kReady, kNotYet, kForeign };
 
 // Whether `handle` is the address of a complete ibv_cq of the device file `fd`. It may be anything:
@@ -114,17 +146,18 @@ Engine* PollHook::engine_get() {
 }
 
 void PollHook::cq_destroyed(uint64_t user_handle) {
-  std::erase_if(pending_, [&](const Pending& p) { return p.user_handle == user_handle; });
+  std::erase(pending_, user_handle);
 }
 
 void PollHook::settle(int fd) {
-  std::erase_if(pending_, [&](const Pending& p) {
-    const Verdict verdict = handle_judge(p.user_handle, fd);
+  std::erase_if(pending_, [&](uint64_t handle) {
+    const Verdict verdict = handle_judge(handle, fd);
     if (verdict == Verdict::kReady) {
-      auto* cq = reinterpret_cast<ibv_cq*>(p.user_handle);
-      hook_install(&cq->context->ops.poll_cq, &g_poll_cq, kPollHooks);
-      if (p.extended)
+      auto* cq = reinterpret_cast<ibv_cq*>(handle);
+      PollCq* poll = &cq->context->ops.poll_cq;
+      if (is_extended(handle, original_of(*poll, g_poll_cq, kPollHooks)))
         hook_install(&reinterpret_cast<ibv_cq_ex*>(cq)->start_poll, &g_start_poll, kStartHooks);
+      hook_install(poll, &g_poll_cq, kPollHooks);
     }
     return verdict != Verdict::kNotYet;
   });

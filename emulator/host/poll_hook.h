@@ -14,9 +14,7 @@ namespace cxemu {
 
 class PollHook {
  public:
-  void cq_created(uint64_t user_handle, bool extended) {
-    pending_.push_back({user_handle, extended});
-  }
+  void cq_created(uint64_t user_handle) { pending_.push_back(user_handle); }
   void cq_destroyed(uint64_t user_handle);
   // Before each command of the device file `fd`: hooks the queues that are complete by now.
   void settle(int fd);
@@ -26,11 +24,7 @@ class PollHook {
   static Engine* engine_get();
 
  private:
-  struct Pending {
-    uint64_t user_handle;
-    bool extended;
-  };
-  std::vector<Pending> pending_;
+  std::vector<uint64_t> pending_;  // user handles
 };
 
 }  // namespace cxemu

@@ -10,26 +10,33 @@ namespace cxemu {
 class FrameSink {
  public:
   // One packet that arrived for the NIC `dst_ipv4_be`; `packet` is valid during the call only.
+  // `corrupt`: its ICRC does not fit, so nothing in it can be believed.
   virtual void frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* packet,
-                             size_t size) = 0;
+                             size_t size, bool corrupt) = 0;
 
  protected:
   ~FrameSink() = default;
 };
 
-// Keeps order between any two processes and loses nothing while both live: a way that is full is
-// back-pressure. Packets to a process that does not exist vanish.
+// Keeps order between any two processes. A way that is full is back-pressure, so that nothing is
+// lost while both processes live; but the UDP carrier may lose packets all the same, as any
+// Ethernet. Packets to a process that does not exist vanish.
 class Carrier {
  public:
   virtual ~Carrier() = default;
+
+  // The process begins, or ends, to use a NIC; calls nest. Packets go out from, and come in for,
+  // NICs in use only.
+  virtual void address_open(uint32_t ipv4_be) = 0;
+  virtual void address_close(uint32_t ipv4_be) = 0;
 
   // Room to write a packet of up to `size` bytes (kMaxPacket at most) for the process `slot`.
   // nullptr when that way is full: try again in a later pass. Valid until the next call of any
   // function but commit().
   virtual uint8_t* reserve(int slot, size_t size) = 0;
   // Sends what was written at the last reserve(); `size` may be less than was reserved. May be held
-  // back until flush().
-  virtual void commit(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, size_t size) = 0;
+  // back until flush(). `corrupt`: with an ICRC that does not fit.
+  virtual void commit(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, size_t size, bool corrupt) = 0;
   // Sends everything that was held back. Returns whether anything is still waiting for room.
   virtual bool flush() = 0;
 

@@ -2,13 +2,44 @@
 #include <algorithm>
 
 #include "nic/nic_model.h"
+#include "nic/planted.h"
 #include "nic/transport.h"
 
 namespace cxemu {
 
 namespace {
 
-// Completes one send WQE of a QP in ERR that the ring still holds. False: none is left.
+// A queue pair in ERR took its last entry of a shared queue, and all that it took are completed.
+bool last_wqe_tell(Qp& qp) {
+  if (qp.last_wqe_told) return false;
+  qp.last_wqe_told = true;
+  qp_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+  return true;
+}
+
+bool recv_flush_one(Qp& qp, const Transport& transport) {
+  Responder& r = qp.responder;
+  if (r.recv_taken) {
+    r.recv_taken = false;
+    if (CXEMU_PLANT(taken_receive_forgotten)) return true;
+    recv_complete(qp, {.opcode = kCqeResponderError, .syndrome = kSyndromeFlush}, transport);
+    return true;
+  }
+  if (qp.config.srq != nullptr) return last_wqe_tell(qp);
+  const uint16_t posted = static_cast<uint16_t>(qp.recv_producer() - r.ring_next);
+  if (posted == 0) return false;
+  if (posted > qp.config.rq_wqe_count) {  // no doorbell of a sane library
+    r.ring_next = qp.recv_producer();
+    return false;
+  }
+  r.recv.index = r.ring_next++;
+  r.recv_srq = nullptr;
+  recv_complete(qp, {.opcode = kCqeResponderError, .syndrome = kSyndromeFlush}, transport);
+  return true;
+}
+
+}  // namespace
+
 bool send_flush_one(Qp& qp, const Transport& transport) {
   Requester& r = qp.requester;
   const uint16_t posted = static_cast<uint16_t>(qp.send_producer() - r.ring_consumed);
@@ -21,29 +52,11 @@ bool send_flush_one(Qp& qp, const Transport& transport) {
                            .blocks = wqe.blocks != 0 ? wqe.blocks : posted,
                            .opcode = wqe.opcode};
   r.ring_consumed = static_cast<uint16_t>(r.ring_consumed + entry.blocks);
-  send_complete(qp, entry, kSyndromeFlush, transport);
+  if (wqe.signaled || !CXEMU_PLANT(unsignaled_flushed_silently)) {
+    send_complete(qp, entry, kSyndromeFlush, transport);
+  }
   return true;
 }
-
-bool recv_flush_one(Qp& qp, const Transport& transport) {
-  Responder& r = qp.responder;
-  if (r.recv_taken) {
-    r.recv_taken = false;
-    recv_complete(qp, {.opcode = kCqeResponderError, .syndrome = kSyndromeFlush}, transport);
-    return true;
-  }
-  const uint16_t posted = static_cast<uint16_t>(qp.recv_producer() - r.ring_next);
-  if (posted == 0) return false;
-  if (posted > qp.config.rq_wqe_count) {  // no doorbell of a sane library
-    r.ring_next = qp.recv_producer();
-    return false;
-  }
-  r.recv.index = r.ring_next++;
-  recv_complete(qp, {.opcode = kCqeResponderError, .syndrome = kSyndromeFlush}, transport);
-  return true;
-}
-
-}  // namespace
 
 void send_complete(Qp& qp, const SendEntry& entry, Syndrome syndrome, const Transport& transport) {
   const bool error = syndrome != kSyndromeNone;
@@ -58,11 +71,13 @@ void send_complete(Qp& qp, const SendEntry& entry, Syndrome syndrome, const Tran
 }
 
 void recv_complete(Qp& qp, Cqe cqe, const Transport& transport) {
+  const Srq* srq = qp.responder.recv_srq;
+  const bool xrc = srq != nullptr && srq->is_xrc();
   cqe.wqe_counter = qp.responder.recv.index;
   cqe.qpn = qp.number;
-  cqe.uidx = qp.config.uidx;
-  cqe.remote_qpn = qp.attr.dest_qp_num;
-  qp.config.recv_cq->write(cqe, transport.wall_ns);
+  cqe.uidx = xrc ? srq->config.uidx : qp.config.uidx;
+  if (qp.service != Service::kUd) cqe.remote_qpn = qp.attr.dest_qp_num;
+  (xrc ? srq->config.cq : qp.config.recv_cq)->write(cqe, transport.wall_ns);
 }
 
 void qp_event(Qp& qp, ibv_event_type type) {
@@ -82,14 +97,15 @@ void qp_stop(Qp& qp) {
   r.tx_wqe_valid = r.rx_wqe_valid = false;
   // What was refused is still told, behind the answers that precede it. Otherwise the QP is mute.
   qp.responder.ack_pending = false;
-  if (!qp.responder.nak_pending) qp.responder.jobs.clear();
+  if (!qp.responder.nak_pending || CXEMU_PLANT(refusal_forgets_answers)) qp.responder.jobs.clear();
 }
 
 void qp_fail(Qp& qp, int event) {
   if (qp.state == IBV_QPS_ERR) return;
   qp_stop(qp);
   qp.nic.fabric().qp_errors.fetch_add(1, std::memory_order_relaxed);
-  if (event != 0) qp_event(qp, static_cast<ibv_event_type>(event));
+  if (event != 0 && !CXEMU_PLANT(refusal_without_event))
+    qp_event(qp, static_cast<ibv_event_type>(event));
 }
 
 void qp_fail_send(Qp& qp, Syndrome syndrome, const Transport& transport) {
@@ -105,6 +121,7 @@ void qp_fail_send(Qp& qp, Syndrome syndrome, const Transport& transport) {
 bool qp_flush(Qp& qp, const Transport& transport, uint32_t max) {
   uint32_t done = 0;
   while (done < max && send_flush_one(qp, transport)) done++;
+  if (qp.state == IBV_QPS_SQE) return done > 0;
   while (done < max && recv_flush_one(qp, transport)) done++;
   return done > 0;
 }

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "nic/planted.h"
+
 namespace cxemu {
 
 namespace {
@@ -34,7 +36,9 @@ CqeLayout* Cq::entry(uint64_t index) const {
 
 bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
   if (overrun_) return false;
-  if (producer_ - taken(doorbell_load(&config_.db[0])) >= config_.cqe_count) {
+  if (!config_.ignore_overrun &&
+      producer_ - taken(doorbell_load(&config_.db[0])) >= config_.cqe_count &&
+      !CXEMU_PLANT(full_queue_overwritten)) {
     overrun_ = true;
     async_events_++;
     config_.sink->async_event(IBV_EVENT_CQ_ERR, config_.user_handle);
@@ -43,9 +47,9 @@ bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
 
   CqeLayout* at = entry(producer_);
   const bool error = cqe.opcode == kCqeRequesterError || cqe.opcode == kCqeResponderError;
-  const bool solicited = cqe.solicited || error;
+  const bool solicited = cqe.solicited || (error && !CXEMU_PLANT(error_not_solicited));
   memset(at, 0, offsetof(CqeLayout, opcode_owner));
-  at->flags_rqpn = htobe32(cqe.remote_qpn);
+  at->flags_rqpn = htobe32((cqe.grh ? kCqeGrh : 0) | cqe.remote_qpn);
   at->srqn_uidx = htobe32(cqe.uidx);
   at->imm = cqe.imm_be;
   at->byte_count = htobe32(cqe.byte_count);
@@ -58,9 +62,9 @@ bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
   } else {
     at->timestamp = htobe64(timestamp_ns);
   }
-  const bool owner = (producer_ & config_.cqe_count) != 0;
-  const uint8_t opcode_owner =
-      static_cast<uint8_t>(cqe.opcode << 4 | (cqe.solicited ? kCqeSolicited : 0) | (owner ? 1 : 0));
+  const uint8_t owner = CXEMU_PLANT(owner_bit_stuck) ? 0 : owner_bit(producer_);
+  const auto opcode_owner =
+      static_cast<uint8_t>(cqe.opcode << 4 | (cqe.solicited ? kCqeSolicited : 0) | owner);
   // The poller reads this byte first and takes the rest of the entry as complete.
   __atomic_store_n(&at->opcode_owner, opcode_owner, __ATOMIC_RELEASE);
   producer_++;
@@ -69,11 +73,39 @@ bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
   return true;
 }
 
+bool Cq::resize(void* buffer, uint32_t cqe_count, uint32_t cqe_size) {
+  const uint64_t first = taken(doorbell_load(&config_.db[0]));
+  const uint64_t left = producer_ - first;
+  // One place of each ring belongs to the entry that ends the old one.
+  if (overrun_ || left >= config_.cqe_count || left >= cqe_count) return false;
+
+  CqeLayout* last = entry(producer_);
+  memset(last, 0, offsetof(CqeLayout, opcode_owner));
+  const auto opcode_owner = static_cast<uint8_t>(kCqeResize << 4 | owner_bit(producer_));
+  __atomic_store_n(&last->opcode_owner, opcode_owner, __ATOMIC_RELEASE);
+
+  // The application counts that entry, and moves those it has not taken one place on. Nothing new
+  // came by it: it must neither raise an event nor hide one that is due.
+  if (left == 0) {
+    notified_producer_ = producer_ + 1;
+  } else if (notified_producer_ > first) {
+    notified_producer_++;
+  }
+  if (solicited_producer_ > first) solicited_producer_++;
+  producer_++;
+  config_.buffer = buffer;
+  config_.cqe_count = cqe_count;
+  config_.cqe_size = cqe_size;
+  return true;
+}
+
 bool Cq::event_check() {
   const uint32_t arm = doorbell_load(&config_.db[1]);
-  if (arm == arm_handled_ || arm == kArmPoison) return false;
-  const uint64_t newest = (arm & kArmSolicitedOnly) != 0 ? solicited_producer_ : producer_;
-  if (newest <= taken(arm) || newest <= notified_producer_) return false;
+  if ((arm == arm_handled_ && !CXEMU_PLANT(arm_never_spent)) || arm == kArmPoison) return false;
+  const bool solicited_only = (arm & kArmSolicitedOnly) != 0 && !CXEMU_PLANT(solicited_arm_widened);
+  const uint64_t newest = solicited_only ? solicited_producer_ : producer_;
+  const uint64_t notified = CXEMU_PLANT(arm_never_spent) ? 0 : notified_producer_;
+  if (newest <= taken(arm) || newest <= notified) return false;
   arm_handled_ = arm;
   notified_producer_ = producer_;
   if (!has_channel()) return false;

@@ -19,6 +19,7 @@ struct Cqe {
   uint32_t imm_be = 0;
   uint32_t remote_qpn = 0;
   bool solicited = false;
+  bool grh = false;
   Syndrome syndrome = kSyndromeNone;
 };
 
@@ -31,6 +32,9 @@ struct Cq {
   // Writes one entry. False when the queue is full: CQ_ERR was raised, and the queue takes nothing
   // any more.
   bool write(const Cqe& cqe, uint64_t timestamp_ns);
+  // Moves to another ring. False: that could not hold what the application has not taken yet, or
+  // the queue takes nothing any more.
+  bool resize(void* buffer, uint32_t cqe_count, uint32_t cqe_size);
   // Raises the event that the application armed, if its condition holds. Returns whether it did.
   bool event_check();
 
@@ -43,6 +47,7 @@ struct Cq {
 
  private:
   CqeLayout* entry(uint64_t index) const;
+  uint8_t owner_bit(uint64_t index) const { return (index & config_.cqe_count) != 0 ? 1 : 0; }
   // How many entries the application took, from the low bits in a doorbell.
   uint64_t taken(uint32_t doorbell) const;
 

@@ -16,6 +16,7 @@
 
 #include "nic/engine_core.h"
 #include "nic/nic.h"
+#include "nic/udp_carrier.h"
 #include "nic/unix_carrier.h"
 
 namespace cxemu {
@@ -34,11 +35,14 @@ constexpr uint64_t kDrivenNs = 100'000;  // the thread trusts a driving applicat
 constexpr uint32_t kCatchesMax = 4;
 constexpr uint64_t kCatchesNs = 4'000'000;
 constexpr uint64_t kMistrustNs = 50'000'000;
+// At the end of the process: without any progress, and at most.
+constexpr uint64_t kFinishQuietNs = 20'000'000;
+constexpr uint64_t kFinishMaxNs = 200'000'000;
 constexpr uint64_t kYieldNs = 30'000;  // a poller that found nothing for so long lets others run
 
 class EngineThread final : public Engine {
  public:
-  EngineThread(FabricFile& fabric, int slot, std::unique_ptr<UnixCarrier> carrier)
+  EngineThread(FabricFile& fabric, int slot, std::unique_ptr<Carrier> carrier)
       : carrier_(std::move(carrier)), core_(fabric, slot, clock_, *carrier_) {}
   ~EngineThread() override;
 
@@ -50,6 +54,7 @@ class EngineThread final : public Engine {
   }
   bool drive() override;
   void wake() override;
+  bool finish() override;
   bool gone() const override { return core_.gone(); }
 
   void child_abandon();
@@ -66,8 +71,9 @@ class EngineThread final : public Engine {
 
   MonotonicClock clock_;
   EngineLock lock_;
-  std::unique_ptr<UnixCarrier> carrier_;
+  std::unique_ptr<Carrier> carrier_;
   EngineCore core_;
+  const pid_t pid_ = getpid();
   pthread_t thread_ = {};
   bool started_ = false;
   int wake_fd_ = -1;
@@ -220,6 +226,26 @@ void EngineThread::wake() {
   [[maybe_unused]] const ssize_t written = syscall(SYS_write, wake_fd_, &one, sizeof one);
 }
 
+bool EngineThread::finish() {
+  // A child of vfork() runs in its parent's memory, but its end is not its parent's.
+  if (getpid() != pid_) return false;
+  const uint64_t begin = clock_now();
+  uint64_t moved = begin;
+  for (uint64_t now = begin; now - moved < kFinishQuietNs && now - begin < kFinishMaxNs;
+       now = clock_now()) {
+    // Whoever holds the lock may be gone for good, if it is this thread that ends the process.
+    if (lock_.try_lock()) {
+      const bool any = core_.pass();
+      const bool settled = core_.settled() || core_.gone();
+      lock_.unlock();
+      if (settled) return true;
+      if (any) moved = now;
+    }
+    sched_yield();
+  }
+  return false;
+}
+
 // Runs a pass and says for how long the thread may sleep.
 uint64_t EngineThread::pass_and_plan() {
   const std::lock_guard guard(lock_);
@@ -293,10 +319,15 @@ void EngineThread::run() {
   }
 }
 
+std::unique_ptr<Carrier> carrier_open(FabricFile& fabric, int slot) {
+  if (fabric.wire == kWireUdp) return UdpCarrier::open(fabric, slot);
+  return UnixCarrier::open(fabric.net, slot);
+}
+
 }  // namespace
 
 std::unique_ptr<Engine> Engine::start(FabricFile& fabric, int slot) {
-  auto carrier = UnixCarrier::open(fabric.net, slot);
+  auto carrier = carrier_open(fabric, slot);
   if (!carrier) return nullptr;
   auto engine = std::make_unique<EngineThread>(fabric, slot, std::move(carrier));
   if (!engine->start()) return nullptr;

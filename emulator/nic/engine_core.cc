@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "nic/planted.h"
+
 namespace cxemu {
 
 namespace {
@@ -29,8 +31,14 @@ std::unique_ptr<Nic> EngineCore::nic_open(FabricNic* fabric_nic, EventSink* port
   return std::make_unique<NicModel>(*this, *fabric_nic, port_sink);
 }
 
+void EngineCore::nic_add(NicModel* nic) {
+  nics_.push_back(nic);
+  carrier_.address_open(nic->fabric().ipv4_be);
+}
+
 void EngineCore::nic_remove(NicModel* nic) {
   std::erase(nics_, nic);
+  carrier_.address_close(nic->fabric().ipv4_be);
 }
 
 Qp* EngineCore::qp_add(NicModel& nic, const QpConfig& config) {
@@ -89,6 +97,11 @@ bool EngineCore::pass() {
 
 bool EngineCore::qp_run(Qp& qp, const Transport& transport, bool timers) {
   bool any = false;
+  if (!qp.reliable()) {
+    if (qp.sends()) any |= unreliable_run(qp, transport, tuning_.qp_send_bytes);
+    if (qp.in_error()) any |= qp_flush(qp, transport, tuning_.flush_max);
+    return any;
+  }
   if (!responder_idle(qp)) any |= responder_run(qp, transport, tuning_.qp_send_bytes);
   if (qp.sends()) {
     if (timers) any |= requester_timer(qp, transport);
@@ -98,20 +111,46 @@ bool EngineCore::qp_run(Qp& qp, const Transport& transport, bool timers) {
   return any;
 }
 
+// Nothing tells whose it was, only the NIC can count it.
+void EngineCore::corrupt_arrived(uint32_t dst_ipv4_be) {
+  for (NicModel* nic : nics_) {
+    FabricNic& fabric_nic = nic->fabric();
+    if (fabric_nic.ipv4_be != dst_ipv4_be) continue;
+    const uint32_t faults = fabric_nic.faults.load(std::memory_order_relaxed);
+    if ((faults & (kLinkDown | kDead)) == 0) {
+      fabric_nic.icrc_errors.fetch_add(1, std::memory_order_relaxed);
+    }
+    return;
+  }
+}
+
 void EngineCore::frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* data,
-                               size_t size) {
-  Packet packet = {.opcode = RcOpcode::kAcknowledge};
+                               size_t size, bool corrupt) {
+  if (corrupt) return corrupt_arrived(dst_ipv4_be);
+  Packet packet = {.opcode = Operation::kAcknowledge};
   if (!packet_decode(data, size, &packet)) return;
   if (static_cast<int>(packet.dest_qpn >> 16) != slot_) return;
   Qp* qp = table_[packet.dest_qpn & 0xffff].get();
-  if (qp == nullptr || qp->nic.fabric().ipv4_be != dst_ipv4_be) return;
+  if (qp == nullptr) return;
+  if (qp->nic.fabric().ipv4_be != dst_ipv4_be && !CXEMU_PLANT(other_port_accepted)) return;
   if (qp->nic.dead() || !wire_.admits(qp->nic.fabric(), packet.opcode)) return;
+  packet_dispatch(*qp, packet, src_ipv4_be);
+}
+
+void EngineCore::packet_dispatch(Qp& qp, const Packet& packet, uint32_t src_ipv4_be) {
+  if (qp.service != packet.service) return;
+  if (qp.service == Service::kUd) {
+    ud_datagram(qp, packet, src_ipv4_be, *transport_);
+    return;
+  }
   // A connection takes packets from its peer's address only.
-  if (qp->remote_ipv4_be != src_ipv4_be) return;
-  if (opcode_is_response(packet.opcode)) {
-    requester_response(*qp, packet, *transport_);
-  } else {
-    responder_request(*qp, packet, *transport_);
+  if (qp.remote_ipv4_be != src_ipv4_be && !CXEMU_PLANT(stranger_accepted)) return;
+  if (qp.service == Service::kUc) {
+    uc_request(qp, packet, *transport_);
+  } else if (opcode_is_response(packet.opcode)) {
+    requester_response(qp, packet, *transport_);
+  } else if (qp.config.type != IBV_QPT_XRC_SEND) {
+    responder_request(qp, packet, *transport_);
   }
 }
 
@@ -127,6 +166,16 @@ uint64_t EngineCore::quiet_ns(uint64_t limit_ns) const {
   const uint64_t due = wire_.delayed_due_ns();
   if (due != UINT64_MAX) quiet = std::min(quiet, due > clock_last_ns_ ? due - clock_last_ns_ : 0);
   return std::min(quiet, limit_ns);
+}
+
+bool EngineCore::settled() const {
+  const auto idle = [](const Qp* qp) {
+    if (qp->nic.dead()) return true;
+    if (!responder_idle(*qp)) return false;
+    return !qp->sends() ||
+           (!qp->requester.outstanding() && qp->send_producer() == qp->requester.ring_next);
+  };
+  return !congested_ && std::all_of(qps_.begin(), qps_.end(), idle);
 }
 
 bool EngineCore::any_watched() const {

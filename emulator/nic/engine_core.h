@@ -38,6 +38,8 @@ class EngineCore final : private FrameSink {
   uint64_t quiet_ns(uint64_t limit_ns) const;
   // Some QP is connected or flushing: doorbells may ring at any time.
   bool any_watched() const;
+  // Nothing is posted, unanswered or unacknowledged, on any QP of a NIC that lives.
+  bool settled() const;
   bool any_open() const { return !nics_.empty(); }
 
   // In a forked child: nothing moves any more.
@@ -47,15 +49,17 @@ class EngineCore final : private FrameSink {
   // For NicModel.
   FabricFile& fabric() { return fabric_; }
   uint64_t now_ns() const { return now_ns_; }
-  void nic_add(NicModel* nic) { nics_.push_back(nic); }
+  void nic_add(NicModel* nic);
   void nic_remove(NicModel* nic);
   // Gives the QP a number of this process; nullptr when all are taken.
   Qp* qp_add(NicModel& nic, const QpConfig& config);
   void qp_remove(Qp* qp);
 
  private:
-  void frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* packet,
-                     size_t size) override;
+  void frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* packet, size_t size,
+                     bool corrupt) override;
+  void corrupt_arrived(uint32_t dst_ipv4_be);
+  void packet_dispatch(Qp& qp, const Packet& packet, uint32_t src_ipv4_be);
   void time_advance();
   bool qp_run(Qp& qp, const Transport& transport, bool timers);
 

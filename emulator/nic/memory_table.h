@@ -1,4 +1,4 @@
-// The registered memory of one NIC: keys, ranges, rights.
+// The memory keys of one NIC: registered regions and memory windows, with their ranges and rights.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,24 @@
 #include <vector>
 
 namespace cxemu {
+
+// What a re-registration changes; the rest stays.
+struct RegionChange {
+  bool translation = false, pd = false, access = false;
+  uint64_t start = 0, length = 0, iova = 0;
+  uint32_t new_pd = 0, new_access = 0;
+};
+
+// A bind request, as the queue pair `qpn` of `pd` posts it.
+struct WindowBind {
+  uint32_t window_key;  // names the window; its low byte is ignored
+  uint8_t variant;      // low byte of the key from now on
+  bool type2;           // valid through this queue pair only, and only while it is free
+  uint32_t region_key;
+  uint64_t address, length;  // in the region, as its key addresses it
+  uint64_t iova;             // what the peer calls that address
+  uint32_t access;
+};
 
 class MemoryTable {
  public:
@@ -15,25 +33,59 @@ class MemoryTable {
 
   int add(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access,
           uint32_t* key);
+  // EBUSY while windows are bound to the region.
   int remove(uint32_t key);
+  // Like the kernel's driver: the key stays, unless the region grows beyond what was set aside for
+  // its translation. The other errors are those of add(), and nothing has changed then.
+  int change(uint32_t key, const RegionChange& change, uint32_t* new_key);
 
-  // The memory behind `length` bytes at `address` of `key`, if that key belongs to `pd`, covers all
-  // of it and grants every bit of `access` (ibv_access_flags); nullptr otherwise. A length of 0 is
-  // never checked (IBA 9.7.4.1.5) and returns an address that must not be used.
+  int window_add(uint32_t pd, bool type2, uint32_t* key);
+  // The low byte of `key` is ignored: the owner need not know the last one that was bound.
+  int window_remove(uint32_t key);
+  // False: refused, nothing has changed.
+  bool window_bind(uint32_t pd, uint32_t qpn, const WindowBind& bind);
+  // Ends a binding of type 1, which needs no key.
+  bool window_unbind(uint32_t pd, uint32_t window_key, uint8_t variant);
+  // Ends a binding of type 2, for a work request or a message that came through `qpn`.
+  bool window_invalidate(uint32_t pd, uint32_t qpn, uint32_t key);
+
+  // The memory behind `length` bytes at `address` of the region `key`, if that belongs to `pd`,
+  // covers all of it and grants every bit of `access` (ibv_access_flags); nullptr otherwise. A
+  // length of 0 is never checked (IBA 9.7.4.1.5) and returns an address that must not be used.
   uint8_t* find(uint32_t key, uint32_t pd, uint64_t address, uint64_t length,
                 uint32_t access) const;
+  // The same for a peer's access through `qpn`, which may use windows too.
+  uint8_t* find_remote(uint32_t key, uint32_t pd, uint32_t qpn, uint64_t address, uint64_t length,
+                       uint32_t access) const;
 
  private:
-  struct Region {
+  enum class State : uint8_t { kFree, kRegion, kWindow, kBoundWindow };
+
+  // A region or a window. `start` of a bound window is its own in host memory: what it lies in
+  // cannot go away meanwhile.
+  struct Entry {
     uint64_t start, length, iova;
     uint32_t pd, access;
-    uint8_t variant;  // low byte of the key: +1 at each reuse, so that old keys stay invalid
-    bool used;
+    uint32_t qpn;      // type 2 windows: who may use it
+    uint32_t windows;  // regions: bound to it; bound windows: index of the region
+    uint32_t pages;    // regions: room for the translation
+    uint8_t variant;   // low byte of the key: +1 at each reuse, so that old keys stay invalid
+    State state;
+    bool type2;
   };
 
+  Entry* entry(uint32_t key);
+  Entry* window(uint32_t key, uint32_t pd);
+  int entry_take(uint32_t* index);
+  void entry_free(Entry& entry);
+  uint32_t key_of(const Entry& entry) const;
+  void unbind(Entry& window, uint8_t variant);
+  static uint8_t* resolve(const Entry& entry, uint32_t pd, uint64_t address, uint64_t length,
+                          uint32_t access);
+
   const uint32_t first_index_;
-  std::vector<Region> regions_;  // index: (key >> 8) - first_index_
-  std::deque<uint32_t> free_;    // oldest first, so that keys return late
+  std::vector<Entry> entries_;  // index: (key >> 8) - first_index_
+  std::deque<uint32_t> free_;   // oldest first, so that keys return late
 };
 
 }  // namespace cxemu

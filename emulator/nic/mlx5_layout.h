@@ -26,6 +26,7 @@ enum WqeOpcode : uint8_t {
   kWqeRead = 0x10,
   kWqeCompareSwap = 0x11,
   kWqeFetchAdd = 0x12,
+  kWqeUmr = 0x25,  // changes a memory key
 };
 
 // fm_ce_se of the control segment.
@@ -43,6 +44,30 @@ struct CtrlSegment {
   uint32_t imm;
 };
 
+// Of UD: it follows the control segment.
+struct AddressVector {
+  uint32_t qkey;
+  uint32_t reserved0;
+  uint32_t dqp;  // with kAddressVectorExtended: all of this structure is there
+  uint8_t stat_rate_sl;
+  uint8_t fl_mlid;
+  uint16_t rlid;
+  uint8_t reserved1[4];
+  uint8_t rmac[6];
+  uint8_t tclass;
+  uint8_t hop_limit;
+  uint32_t grh_gid_fl;  // bits 20-27: index in the sender's GID table
+  uint8_t rgid[16];
+};
+inline constexpr uint32_t kAddressVectorExtended = 1u << 31;
+inline constexpr uint32_t kQkeyOfQp = 1u << 31;  // in a WQE's Q_Key: take the QP's instead
+
+// Of XRC: it follows the control segment.
+struct XrcSegment {
+  uint32_t srqn;
+  uint32_t reserved[3];
+};
+
 struct RemoteSegment {
   uint64_t address;
   uint32_t rkey;
@@ -54,6 +79,50 @@ struct AtomicSegment {
   uint64_t compare;
 };
 
+// What a WQE that changes a memory key says about how.
+struct UmrControlSegment {
+  uint8_t flags;
+  uint8_t reserved0[3];
+  uint16_t translation_octowords;
+  uint16_t translation_offset;
+  uint64_t mask;  // of the fields that change
+  uint8_t reserved1[32];
+};
+
+inline constexpr uint8_t kUmrInline = 1u << 7;     // the translation is in the WQE
+inline constexpr uint8_t kUmrCheckFree = 1u << 5;  // the key must be free
+inline constexpr uint8_t kUmrCheckQpn = 1u << 3;   // the key must be this queue pair's
+
+inline constexpr uint64_t kUmrMaskLength = 1u << 0;
+inline constexpr uint64_t kUmrMaskStart = 1u << 6;
+inline constexpr uint64_t kUmrMaskKey = 1u << 13;
+inline constexpr uint64_t kUmrMaskQpn = 1u << 14;
+inline constexpr uint64_t kUmrMaskLocalWrite = 1u << 18;
+inline constexpr uint64_t kUmrMaskRemoteRead = 1u << 19;
+inline constexpr uint64_t kUmrMaskRemoteWrite = 1u << 20;
+inline constexpr uint64_t kUmrMaskAtomic = 1u << 21;
+inline constexpr uint64_t kUmrMaskFree = 1u << 29;
+
+struct KeySegment {
+  uint8_t free;
+  uint8_t reserved0;
+  uint8_t access;
+  uint8_t reserved1;
+  uint32_t qpn_variant;
+  uint32_t reserved2[2];
+  uint64_t start;
+  uint64_t length;
+  uint32_t reserved3[8];
+};
+
+inline constexpr uint8_t kKeyFree = 1u << 6;
+inline constexpr uint8_t kKeyAtomic = 1u << 6;
+inline constexpr uint8_t kKeyRemoteWrite = 1u << 5;
+inline constexpr uint8_t kKeyRemoteRead = 1u << 4;
+inline constexpr uint8_t kKeyLocalWrite = 1u << 3;
+
+static_assert(sizeof(UmrControlSegment) == 48 && sizeof(KeySegment) == 64);
+
 struct DataSegment {
   uint32_t byte_count;  // 0 means 2 GiB
   uint32_t lkey;
@@ -61,13 +130,25 @@ struct DataSegment {
 };
 
 static_assert(sizeof(CtrlSegment) == kSegmentSize && sizeof(RemoteSegment) == kSegmentSize &&
-              sizeof(AtomicSegment) == kSegmentSize && sizeof(DataSegment) == kSegmentSize);
+              sizeof(AtomicSegment) == kSegmentSize && sizeof(DataSegment) == kSegmentSize &&
+              sizeof(XrcSegment) == kSegmentSize);
+static_assert(sizeof(CtrlSegment) + sizeof(AddressVector) == kSendBlockSize);
+
+// An entry of a shared receive queue begins with this; data segments follow.
+struct SrqNextSegment {
+  uint8_t reserved0[2];
+  uint16_t next_wqe_index;
+  uint8_t reserved1[12];
+};
+static_assert(sizeof(SrqNextSegment) == kSegmentSize);
 
 enum CqeOpcode : uint8_t {
   kCqeRequester = 0,
   kCqeRecvWriteImm = 1,
   kCqeRecvSend = 2,
   kCqeRecvSendImm = 3,
+  kCqeRecvSendInvalidate = 4,
+  kCqeResize = 5,
   kCqeRequesterError = 13,
   kCqeResponderError = 14,
   kCqeInvalid = 15,
@@ -79,6 +160,7 @@ enum Syndrome : uint8_t {
   kSyndromeLocalQpOperation = 0x02,
   kSyndromeLocalProtection = 0x04,
   kSyndromeFlush = 0x05,
+  kSyndromeWindowBind = 0x06,
   kSyndromeBadResponse = 0x10,
   kSyndromeRemoteInvalidRequest = 0x12,
   kSyndromeRemoteAccess = 0x13,
@@ -128,6 +210,7 @@ struct CqeLayout {
   uint8_t signature;
   uint8_t opcode_owner;
 };
+inline constexpr uint32_t kCqeGrh = 1u << 28;  // in flags_rqpn: a GRH lies before the data
 // An error completion keeps its syndromes where the timestamp's last two bytes are.
 inline constexpr size_t kCqeVendorSyndromeOffset = 54;
 inline constexpr size_t kCqeSyndromeOffset = 55;

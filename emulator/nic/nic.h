@@ -14,18 +14,21 @@
 
 #include "fabric/fabric.h"
 #include "nic/engine_lock.h"
+#include "nic/memory_table.h"
 
 namespace cxemu {
 
 struct Cq;
 struct Qp;
+struct Srq;
 
 // Receives what the device tells the host. Implemented by uverbs/ (writes event descriptors into
 // the context's pipes), by fakes in unit tests. Called with the engine's lock held; must not block.
 class EventSink {
  public:
   virtual void completion(uint64_t cq_user_handle, int channel_fd) = 0;
-  // element: user_handle of the QP or CQ, or the port number; counted per object by the caller.
+  // element: user_handle of the QP, CQ or SRQ, or the port number; counted per object by the
+  // caller.
   virtual void async_event(ibv_event_type type, uint64_t element) = 0;
 
  protected:
@@ -37,13 +40,28 @@ struct CqConfig {
   volatile uint32_t* db;  // [0] consumer index, [1] arm (big endian)
   uint32_t cqe_count;     // power of two
   uint32_t cqe_size;
+  bool ignore_overrun = false;  // the application sees to it that nothing is overwritten
   uint64_t user_handle;
   int channel_fd;  // read end of the completion channel, -1: none; passed back to EventSink
   EventSink* sink;
 };
 
+struct SrqConfig {
+  void* buffer;           // wqe_count << wqe_shift bytes
+  volatile uint32_t* db;  // counts posted entries (big endian)
+  uint32_t wqe_count;     // power of two, at most 2^15
+  uint32_t wqe_shift;     // at least 5: a link and one data segment
+  uint64_t user_handle;
+  uint32_t pd;
+  EventSink* sink;
+  // Of an XRC queue: where it completes, and the domain that it belongs to. Else nullptr and 0.
+  Cq* cq;
+  uint32_t uidx;
+  uint32_t xrcd;
+};
+
 struct QpConfig {
-  ibv_qp_type type;  // this slice: RC only, others refuse with EOPNOTSUPP
+  ibv_qp_type type;  // RC, UC, UD, XRC_SEND, XRC_RECV; others refuse with EOPNOTSUPP
   void* rq_buffer;
   uint32_t rq_wqe_count, rq_wqe_shift;
   void* sq_buffer;
@@ -51,12 +69,14 @@ struct QpConfig {
   volatile uint32_t* db;  // [0] receive PI, [1] send PI (big endian)
   uint32_t uidx;          // returned in every CQE
   uint64_t user_handle;
-  Cq* send_cq;
-  Cq* recv_cq;
+  Cq* send_cq;  // nullptr: XRC_RECV
+  Cq* recv_cq;  // nullptr: XRC_SEND and XRC_RECV
   uint32_t pd;
   bool sq_sig_all;
   ibv_qp_cap cap;  // as asked, returned by qp_query
   EventSink* sink;
+  Srq* srq = nullptr;  // where receives come from instead of a ring of its own
+  uint32_t xrcd = 0;   // XRC_RECV: its domain
 };
 
 // One process's view of one NIC.
@@ -69,13 +89,28 @@ class Nic {
   // EINVAL for access bits that make no sense together, EFAULT for memory that is not mapped.
   virtual int mr_register(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova,
                           uint32_t access, uint32_t* lkey_and_rkey) = 0;
-  virtual int mr_deregister(uint32_t key) = 0;
+  virtual int mr_deregister(uint32_t key) = 0;  // EBUSY while windows are bound to it
+  virtual int mr_reregister(uint32_t key, const RegionChange&, uint32_t* new_key) = 0;
+  // A memory window that is not bound. Work requests bind it, which changes the key's low byte.
+  virtual int mw_allocate(uint32_t pd, bool type2, uint32_t* rkey) = 0;
+  virtual int mw_deallocate(uint32_t rkey) = 0;  // bound or not; the low byte does not matter
 
   virtual int cq_create(const CqConfig&, Cq** out) = 0;
   virtual int cq_destroy(Cq*) = 0;  // EBUSY while a QP uses it
+  // Continues in another ring. What is left in the old one is the application's to copy: a last
+  // entry there says where it ends. EINVAL when the new ring could not hold it.
+  virtual int cq_resize(Cq*, void* buffer, uint32_t cqe_count, uint32_t cqe_size) = 0;
   virtual uint32_t cq_number(const Cq*) const = 0;
   virtual uint32_t cq_comp_events(const Cq*) const = 0;  // events raised so far
   virtual uint32_t cq_async_events(const Cq*) const = 0;
+
+  virtual int srq_create(const SrqConfig&, Srq** out) = 0;
+  virtual int srq_destroy(Srq*) = 0;  // EBUSY while a QP uses it
+  virtual uint32_t srq_number(const Srq*) const = 0;
+  // The only attribute that can be changed; also raises the event when the limit is reached
+  // already.
+  virtual int srq_limit_set(Srq*, uint32_t limit) = 0;
+  virtual int srq_limit_get(const Srq*, uint32_t* limit) const = 0;
 
   virtual int qp_create(const QpConfig&, Qp** out) = 0;
   virtual int qp_destroy(Qp*) = 0;
@@ -114,6 +149,10 @@ class Engine {
   virtual bool drive() = 0;
   // Wakes a sleeping engine thread (doorbells are plain memory writes and wake nobody).
   virtual void wake() = 0;
+  // When the process is about to end: works until what was posted is answered and what came is
+  // acknowledged, or until that gets nowhere for a while. A NIC does so while the kernel is still
+  // busy taking the process apart. Returns whether nothing is left. Thread-safe.
+  virtual bool finish() = 0;
   // In a child of fork() the engine is gone: nothing moves, every Nic is dead(). Open a new Engine
   // (with a slot of its own) for contexts opened in the child.
   virtual bool gone() const = 0;

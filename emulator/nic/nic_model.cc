@@ -8,6 +8,7 @@
 
 #include "fabric/gid.h"
 #include "nic/engine_core.h"
+#include "nic/planted.h"
 #include "nic/transport.h"
 
 namespace cxemu {
@@ -15,16 +16,9 @@ namespace cxemu {
 namespace {
 
 // Address of the NIC that owns the GID; 0: nobody's.
-uint32_t gid_address(const FabricFile& fabric, const ibv_gid& gid) {
-  for (const FabricNic& nic : fabric.nic) {
-    if (nic.used.load(std::memory_order_acquire) == 0) continue;
-    for (int index = 0; index < kGidCount; index++) {
-      uint8_t own[16];
-      nic_gid(nic, index, own);
-      if (memcmp(own, gid.raw, sizeof own) == 0) return nic.ipv4_be;
-    }
-  }
-  return 0;
+uint32_t gid_address(FabricFile& fabric, const ibv_gid& gid) {
+  const FabricNic* nic = nic_by_gid(fabric, gid.raw);
+  return nic != nullptr ? nic->ipv4_be : 0;
 }
 
 template <typename T>
@@ -37,6 +31,7 @@ void attributes_take(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
   take(mask, IBV_QP_ACCESS_FLAGS, to.qp_access_flags, from.qp_access_flags);
   take(mask, IBV_QP_PKEY_INDEX, to.pkey_index, from.pkey_index);
   take(mask, IBV_QP_PORT, to.port_num, from.port_num);
+  take(mask, IBV_QP_QKEY, to.qkey, from.qkey);
   take(mask, IBV_QP_PATH_MTU, to.path_mtu, from.path_mtu);
   take(mask, IBV_QP_TIMEOUT, to.timeout, from.timeout);
   take(mask, IBV_QP_RETRY_CNT, to.retry_cnt, from.retry_cnt);
@@ -53,15 +48,34 @@ uint32_t first_key_index(const FabricNic& nic) {
   return 2 + kSpan * (nic.host * kMaxNicsPerHost + nic.index);
 }
 
+bool cq_shape_ok(uint32_t cqe_count, uint32_t cqe_size) {
+  return std::has_single_bit(cqe_count) && cqe_count <= 1u << 23 &&
+         (cqe_size == 64 || cqe_size == 128);
+}
+
+constexpr uint32_t kMaxWqes = 1 << 15;  // ring indices have 16 bits
+
+bool type_supported(ibv_qp_type type) {
+  return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD ||
+         type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
+}
+
+void users_add(const QpConfig& config, int change) {
+  if (config.send_cq != nullptr) config.send_cq->users += change;
+  if (config.recv_cq != nullptr) config.recv_cq->users += change;
+  if (config.srq != nullptr) config.srq->users += change;
+}
+
 // RESET forgets everything; the library zeroes the doorbell records too.
 void qp_reset(Qp& qp) {
   const size_t entries = qp.requester.entries.size();
   qp.requester = {};
   qp.requester.entries.resize(entries);
-  qp.responder = {};
+  if (!CXEMU_PLANT(reset_keeps_responder)) qp.responder = {};
   qp.attr = {};
   qp.remote_ipv4_be = 0;
-  qp.drained_notify = false;
+  qp.drained_notify = qp.last_wqe_told = false;
+  qp.destination = {};
   qp.state = IBV_QPS_RESET;
 }
 
@@ -113,15 +127,31 @@ int NicModel::mr_deregister(uint32_t key) {
   return dead() ? 0 : error;
 }
 
+int NicModel::mr_reregister(uint32_t key, const RegionChange& change, uint32_t* new_key) {
+  return dead() ? EIO : memory_.change(key, change, new_key);
+}
+
+int NicModel::mw_allocate(uint32_t pd, bool type2, uint32_t* rkey) {
+  return dead() ? EIO : memory_.window_add(pd, type2, rkey);
+}
+
+int NicModel::mw_deallocate(uint32_t rkey) {
+  const int error = memory_.window_remove(rkey);
+  return dead() ? 0 : error;
+}
+
 int NicModel::cq_create(const CqConfig& config, Cq** out) {
   if (dead()) return EIO;
-  if (!std::has_single_bit(config.cqe_count) || config.cqe_count > 1u << 23 ||
-      (config.cqe_size != 64 && config.cqe_size != 128)) {
-    return EINVAL;
-  }
+  if (!cq_shape_ok(config.cqe_count, config.cqe_size)) return EINVAL;
   cqs_.push_back(std::make_unique<Cq>(config, next_cq_number_++));
   *out = cqs_.back().get();
   return 0;
+}
+
+int NicModel::cq_resize(Cq* cq, void* buffer, uint32_t cqe_count, uint32_t cqe_size) {
+  if (dead()) return EIO;
+  if (!cq_shape_ok(cqe_count, cqe_size)) return EINVAL;
+  return cq->resize(buffer, cqe_count, cqe_size) ? 0 : EINVAL;
 }
 
 int NicModel::cq_destroy(Cq* cq) {
@@ -130,10 +160,55 @@ int NicModel::cq_destroy(Cq* cq) {
   return 0;
 }
 
+int NicModel::srq_create(const SrqConfig& config, Srq** out) {
+  if (dead()) return EIO;
+  if (!std::has_single_bit(config.wqe_count) || config.wqe_count > kMaxWqes) return EINVAL;
+  if (config.wqe_shift < 5 || config.wqe_shift > 12) return EINVAL;
+  srqs_.push_back(std::make_unique<Srq>(config, next_srq_number_++));
+  if (config.cq != nullptr) config.cq->users++;
+  *out = srqs_.back().get();
+  return 0;
+}
+
+int NicModel::srq_destroy(Srq* srq) {
+  if (srq->users > 0) return EBUSY;
+  // XRC queue pairs use it without belonging to it.
+  for (Qp* qp : qps_) {
+    Responder& r = qp->responder;
+    if (r.request_srq == srq) r.request_srq = nullptr;
+    if (r.recv_srq != srq) continue;
+    r.recv_srq = nullptr;
+    r.recv_taken = false;
+  }
+  if (srq->config.cq != nullptr) srq->config.cq->users--;
+  std::erase_if(srqs_, [srq](const auto& own) { return own.get() == srq; });
+  return 0;
+}
+
+int NicModel::srq_limit_set(Srq* srq, uint32_t limit) {
+  if (dead()) return EIO;
+  if (limit >= srq->config.wqe_count) return EINVAL;
+  srq->limit_arm(limit);
+  return 0;
+}
+
+int NicModel::srq_limit_get(const Srq* srq, uint32_t* limit) const {
+  if (dead()) return EIO;
+  *limit = srq->limit();
+  return 0;
+}
+
+Srq* NicModel::srq_find(uint32_t number, uint32_t xrcd) const {
+  const auto same = [=](const auto& srq) {
+    return srq->number == number && srq->is_xrc() && srq->config.xrcd == xrcd;
+  };
+  const auto found = std::find_if(srqs_.begin(), srqs_.end(), same);
+  return found == srqs_.end() ? nullptr : found->get();
+}
+
 int NicModel::qp_create(const QpConfig& config, Qp** out) {
   if (dead()) return EIO;
-  if (config.type != IBV_QPT_RC) return EOPNOTSUPP;
-  constexpr uint32_t kMaxWqes = 1 << 15;  // ring indices have 16 bits
+  if (!type_supported(config.type)) return EOPNOTSUPP;
   const auto count_ok = [](uint32_t n) {
     return n <= kMaxWqes && (n == 0 || std::has_single_bit(n));
   };
@@ -141,20 +216,19 @@ int NicModel::qp_create(const QpConfig& config, Qp** out) {
   if (config.rq_wqe_count != 0 && (config.rq_wqe_shift < 4 || config.rq_wqe_shift > 12)) {
     return EINVAL;
   }
+  if (config.rq_wqe_count != 0 && config.srq != nullptr) return EINVAL;
   Qp* qp = core_.qp_add(*this, config);
   if (qp == nullptr) return ENOMEM;
   // Twice the ring: a WQE takes at least one block, and one more entry stands for a bad doorbell.
-  qp->requester.entries.resize(std::bit_ceil(config.sq_wqe_count + 1));
-  config.send_cq->users++;
-  config.recv_cq->users++;
+  if (qp->reliable()) qp->requester.entries.resize(std::bit_ceil(config.sq_wqe_count + 1));
+  users_add(config, 1);
   qps_.push_back(qp);
   *out = qp;
   return 0;
 }
 
 int NicModel::qp_destroy(Qp* qp) {
-  qp->config.send_cq->users--;
-  qp->config.recv_cq->users--;
+  users_add(qp->config, -1);
   std::erase(qps_, qp);
   core_.qp_remove(qp);
   return 0;
@@ -173,6 +247,7 @@ int NicModel::qp_modify(Qp* qp, const ibv_qp_attr& attr, int attr_mask) {
     qp->remote_ipv4_be = gid_address(core_.fabric(), attr.ah_attr.grh.dgid);
   }
   if ((attr_mask & IBV_QP_PATH_MTU) != 0) qp->mtu = 128u << attr.path_mtu;
+  if (qp->service == Service::kUd) qp->mtu = kMaxMtu;  // the port's
   if ((attr_mask & IBV_QP_RQ_PSN) != 0) qp->responder.psn_expected = attr.rq_psn & kPsnMask;
   if ((attr_mask & IBV_QP_SQ_PSN) != 0) {
     Requester& requester = qp->requester;
@@ -184,7 +259,7 @@ int NicModel::qp_modify(Qp* qp, const ibv_qp_attr& attr, int attr_mask) {
       break;
     case IBV_QPS_ERR:
       qp->responder.nak_pending = false;
-      qp_stop(*qp);
+      if (!CXEMU_PLANT(modify_to_err_forgotten)) qp_stop(*qp);
       break;
     case IBV_QPS_SQD:
       qp->drained_notify |= previous == IBV_QPS_RTS && attr.en_sqd_async_notify != 0 &&
@@ -194,6 +269,10 @@ int NicModel::qp_modify(Qp* qp, const ibv_qp_attr& attr, int attr_mask) {
       qp->state = next;
   }
   if (next == IBV_QPS_RTS && previous == IBV_QPS_SQD) qp->drained_notify = false;
+  if (next == IBV_QPS_RTS && previous == IBV_QPS_SQE) {
+    qp->requester.flush_left = true;
+    qp->requester.flush_end = qp->send_producer();
+  }
   return 0;
 }
 
@@ -205,8 +284,10 @@ int NicModel::qp_query(const Qp* qp, ibv_qp_attr* attr, ibv_qp_init_attr* init) 
   attr->sq_psn = qp->requester.psn_sent;
   attr->rq_psn = qp->responder.psn_expected;
   attr->path_mig_state = IBV_MIG_MIGRATED;
-  attr->sq_draining =
-      qp->state == IBV_QPS_SQD && qp->requester.entry_first != qp->requester.entry_end;
+  const Requester& requester = qp->requester;
+  const bool sending =
+      qp->reliable() ? requester.entry_first != requester.entry_end : requester.tx_wqe_valid;
+  attr->sq_draining = qp->state == IBV_QPS_SQD && sending;
   *init = {};
   init->cap = qp->config.cap;
   init->qp_type = qp->config.type;

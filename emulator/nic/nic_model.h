@@ -20,11 +20,20 @@ class NicModel final : public Nic {
   int mr_register(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access,
                   uint32_t* lkey_and_rkey) override;
   int mr_deregister(uint32_t key) override;
+  int mr_reregister(uint32_t key, const RegionChange&, uint32_t* new_key) override;
+  int mw_allocate(uint32_t pd, bool type2, uint32_t* rkey) override;
+  int mw_deallocate(uint32_t rkey) override;
   int cq_create(const CqConfig&, Cq** out) override;
+  int cq_resize(Cq*, void* buffer, uint32_t cqe_count, uint32_t cqe_size) override;
   int cq_destroy(Cq*) override;
   uint32_t cq_number(const Cq* cq) const override { return cq->number(); }
   uint32_t cq_comp_events(const Cq* cq) const override { return cq->comp_events(); }
   uint32_t cq_async_events(const Cq* cq) const override { return cq->async_events(); }
+  int srq_create(const SrqConfig&, Srq** out) override;
+  int srq_destroy(Srq*) override;
+  uint32_t srq_number(const Srq* srq) const override { return srq->number; }
+  int srq_limit_set(Srq*, uint32_t limit) override;
+  int srq_limit_get(const Srq*, uint32_t* limit) const override;
   int qp_create(const QpConfig&, Qp** out) override;
   int qp_destroy(Qp*) override;
   uint32_t qp_number(const Qp* qp) const override { return qp->number; }
@@ -37,9 +46,11 @@ class NicModel final : public Nic {
   void fabric_check();
 
   FabricNic& fabric() { return fabric_nic_; }
-  const MemoryTable& memory() const { return memory_; }
+  MemoryTable& memory() { return memory_; }
   const std::vector<std::unique_ptr<Cq>>& cqs() const { return cqs_; }
   EngineCore& core() { return core_; }
+  // The XRC queue with this number in this domain, or nullptr.
+  Srq* srq_find(uint32_t number, uint32_t xrcd) const;
 
  private:
   EngineCore& core_;
@@ -51,11 +62,13 @@ class NicModel final : public Nic {
   bool fatal_told_ = false;
   MemoryTable memory_;
   std::vector<std::unique_ptr<Cq>> cqs_;
+  std::vector<std::unique_ptr<Srq>> srqs_;
   std::vector<Qp*> qps_;  // owned by the core's table
   uint32_t next_cq_number_ = 1;
+  uint32_t next_srq_number_ = 1;
 };
 
-// The state machine of ibv_modify_qp for RC: 0 or EINVAL. Checks only.
+// The state machine of ibv_modify_qp: 0 or EINVAL. Checks only.
 int qp_modify_check(const Qp& qp, const ibv_qp_attr& attr, int mask, ibv_qp_state* next);
 
 }  // namespace cxemu

@@ -47,13 +47,12 @@ bool parts_read(const Qp& qp, const DataPart* parts, uint32_t count, uint64_t of
       });
 }
 
-bool parts_write(const Qp& qp, const DataPart* parts, uint32_t count, uint64_t offset,
+bool parts_write(const Qp& qp, uint32_t pd, const DataPart* parts, uint32_t count, uint64_t offset,
                  const uint8_t* from, uint32_t size) {
   const MemoryTable& memory = qp.nic.memory();
   return pieces_for_each(
       parts, count, offset, size, [&](const DataPart& part, uint64_t at, uint32_t length) {
-        uint8_t* to =
-            memory.find(part.lkey, qp.config.pd, part.address + at, length, IBV_ACCESS_LOCAL_WRITE);
+        uint8_t* to = memory.find(part.lkey, pd, part.address + at, length, IBV_ACCESS_LOCAL_WRITE);
         if (to == nullptr) return false;
         place(to, from, length);
         from += length;

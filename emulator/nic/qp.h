@@ -1,5 +1,6 @@
-// State of one reliable-connected queue pair. Plain data: requester.cc and responder.cc are the two
-// halves of the transport, qp_modify.cc the state machine of the verbs.
+// State of one queue pair. Plain data: requester.cc and responder.cc are the two halves of the
+// reliable transport (RC, XRC), unreliable.cc with uc.cc and ud.cc the others, qp_modify.cc the
+// state machine of the verbs.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -11,6 +12,7 @@
 #include "nic/cq.h"
 #include "nic/nic.h"
 #include "nic/roce.h"
+#include "nic/srq.h"
 #include "nic/wqe.h"
 
 namespace cxemu {
@@ -29,7 +31,10 @@ struct SendEntry {
   bool counted;         // among Requester::reads_outstanding
 };
 
-// The half that sends requests. Entries are numbered by counters that wrap at 2^32; entry n lies at
+// The half that sends requests. The services without acknowledgements have no entries: the WQE that
+// they send is tx_wqe, and it is done when its last packet is on its way.
+//
+// Entries are numbered by counters that wrap at 2^32; entry n lies at
 // entries[n % size].
 struct Requester {
   std::vector<SendEntry> entries;
@@ -59,6 +64,10 @@ struct Requester {
   uint32_t tx_wqe_entry = 0, rx_wqe_entry = 0;
   bool tx_wqe_valid = false, rx_wqe_valid = false;
 
+  // UC and UD: WQEs up to the block flush_end were posted before the QP left SQE.
+  bool flush_left = false;
+  uint16_t flush_end = 0;
+
   SendEntry& entry(uint32_t n) { return entries[n & (entries.size() - 1)]; }
   bool outstanding() const { return psn_una != psn_sent; }
 };
@@ -69,6 +78,7 @@ struct ResponseJob {
   uint32_t packets, sent;
   uint64_t address;
   uint32_t rkey, length;
+  uint32_t pd;
   uint32_t msn;
   bool atomic;
   uint64_t original;
@@ -95,6 +105,10 @@ struct Responder {
   uint32_t received = 0;  // bytes of the message so far
   bool recv_taken = false;
   RecvWqe recv;
+  Srq* recv_srq = nullptr;  // where `recv` came from; nullptr: the QP's own ring
+
+  // XRC: the queue that the request being executed names, which stands for memory rights as well.
+  Srq* request_srq = nullptr;
 
   // Set by a NAK or RNR NAK: packets beyond psn_expected are dropped without another one.
   bool nak_sent = false;
@@ -107,25 +121,50 @@ struct Responder {
   std::deque<AtomicRecord> atomics;  // results kept for duplicates
 };
 
+inline Service service_of(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_UC:
+      return Service::kUc;
+    case IBV_QPT_UD:
+      return Service::kUd;
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_XRC_RECV:
+      return Service::kXrc;
+    default:
+      return Service::kRc;
+  }
+}
+
+// The last destination of a UD queue pair, so that it is not looked up for each datagram.
+struct Destination {
+  bool known = false;
+  uint32_t change_count = 0;  // of the fabric, at the look-up
+  uint8_t gid[16] = {};
+  uint32_t ipv4_be = 0;
+};
+
 struct Qp {
  public:
   Qp(NicModel& owner, const QpConfig& as_created, uint32_t own_number)
-      : nic(owner), config(as_created), number(own_number) {}
+      : nic(owner), config(as_created), number(own_number), service(service_of(as_created.type)) {}
 
   NicModel& nic;
   const QpConfig config;
   const uint32_t number;
+  const Service service;
   ibv_qp_state state = IBV_QPS_RESET;
   ibv_qp_attr attr = {};  // as modified; the live fields are in the two halves
   uint32_t remote_ipv4_be = 0;
   uint32_t mtu = 0;  // bytes
   uint32_t async_events = 0;
   bool drained_notify = false;  // SQ_DRAINED was asked for and is not raised yet
+  bool last_wqe_told = false;   // LAST_WQE_REACHED was raised
+  Destination destination;
   Requester requester;
   Responder responder;
 
   SendRing send_ring() const {
-    return {static_cast<const uint8_t*>(config.sq_buffer), config.sq_wqe_count};
+    return {static_cast<const uint8_t*>(config.sq_buffer), config.sq_wqe_count, service};
   }
   RecvRing recv_ring() const {
     return {static_cast<const uint8_t*>(config.rq_buffer), config.rq_wqe_count,
@@ -137,9 +176,13 @@ struct Qp {
   uint16_t recv_producer() const {
     return config.rq_wqe_count != 0 ? static_cast<uint16_t>(doorbell_load(&config.db[0])) : 0;
   }
+  bool reliable() const { return service == Service::kRc || service == Service::kXrc; }
+  // After an error of their send queue UC and UD go on receiving (SQE).
   bool receives() const {
-    return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
+    return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
+           state == IBV_QPS_SQE;
   }
+  bool in_error() const { return state == IBV_QPS_ERR || state == IBV_QPS_SQE; }
   bool sends() const { return state == IBV_QPS_RTS || state == IBV_QPS_SQD; }
 };
 

@@ -1,36 +1,21 @@
-// The half of the RC transport that sends requests: starts WQEs, cuts messages into packets, takes
-// acknowledgements and responses, and goes back to the first unacknowledged packet when one is
-// missing (go-back-N, IBA 9.7.5 and 9.7.6).
+// The half of the reliable transport (RC, XRC) that sends requests: starts WQEs, cuts messages into
+// packets, takes acknowledgements and responses, and goes back to the first unacknowledged packet
+// when one is missing (go-back-N, IBA 9.7.5 and 9.7.6).
 #include <algorithm>
 
 #include "nic/nic_model.h"
+#include "nic/outbound.h"
+#include "nic/planted.h"
 #include "nic/transport.h"
 
 namespace cxemu {
 
 namespace {
 
-uint32_t packet_count(uint64_t length, uint32_t mtu) {
-  return length == 0 ? 1 : static_cast<uint32_t>((length + mtu - 1) / mtu);
-}
-
 // Whether the request's payload travels in the request packets.
 bool carries_payload(uint8_t opcode) {
   return opcode == kWqeSend || opcode == kWqeSendImm || opcode == kWqeWrite ||
-         opcode == kWqeWriteImm;
-}
-
-RcOpcode request_opcode(uint8_t wqe_opcode, bool first, bool last) {
-  const bool imm = wqe_opcode == kWqeSendImm || wqe_opcode == kWqeWriteImm;
-  const bool write = wqe_opcode == kWqeWrite || wqe_opcode == kWqeWriteImm;
-  if (first && last) {
-    if (write) return imm ? RcOpcode::kWriteOnlyImm : RcOpcode::kWriteOnly;
-    return imm ? RcOpcode::kSendOnlyImm : RcOpcode::kSendOnly;
-  }
-  if (first) return write ? RcOpcode::kWriteFirst : RcOpcode::kSendFirst;
-  if (!last) return write ? RcOpcode::kWriteMiddle : RcOpcode::kSendMiddle;
-  if (write) return imm ? RcOpcode::kWriteLastImm : RcOpcode::kWriteLast;
-  return imm ? RcOpcode::kSendLastImm : RcOpcode::kSendLast;
+         opcode == kWqeWriteImm || opcode == kWqeSendInvalidate;
 }
 
 void error_set(Qp& qp, Syndrome syndrome) {
@@ -42,7 +27,8 @@ void error_set(Qp& qp, Syndrome syndrome) {
 // Reports a local error once everything before its WQE is completed.
 bool error_report(Qp& qp, const Transport& transport) {
   Requester& r = qp.requester;
-  if (r.error == kSyndromeNone || r.entry_first != r.error_entry) return false;
+  if (r.error == kSyndromeNone) return false;
+  if (r.entry_first != r.error_entry && !CXEMU_PLANT(local_error_overtakes)) return false;
   qp_fail_send(qp, r.error, transport);
   return true;
 }
@@ -50,7 +36,8 @@ bool error_report(Qp& qp, const Transport& transport) {
 // Decodes the next posted WQE and makes it an entry. False: nothing to start now.
 bool wqe_start(Qp& qp, const Transport& transport) {
   Requester& r = qp.requester;
-  if (qp.state != IBV_QPS_RTS) return false;  // SQD only finishes what was started
+  // SQD only finishes what was started.
+  if (qp.state != IBV_QPS_RTS && !CXEMU_PLANT(sqd_starts_new)) return false;
   const uint16_t producer = qp.send_producer();
   const uint16_t posted = static_cast<uint16_t>(producer - r.ring_next);
   if (posted == 0) return false;
@@ -60,16 +47,18 @@ bool wqe_start(Qp& qp, const Transport& transport) {
   SendWqe& wqe = r.tx_wqe;
   r.tx_wqe_valid = false;
   WqeError error = WqeError::kBadLength;
-  if (occupied <= qp.config.sq_wqe_count) {
+  if (occupied <= qp.config.sq_wqe_count || CXEMU_PLANT(doorbell_unchecked)) {
     error = send_wqe_decode(qp.send_ring(), r.ring_next, posted, &wqe);
   } else {
     wqe = SendWqe{.index = r.ring_next};
   }
-  if (error == WqeError::kNone && wqe.fence_reads && r.reads_outstanding > 0) return false;
+  const bool fenced = wqe.fence_reads && !CXEMU_PLANT(fence_ignored);
+  if (error == WqeError::kNone && fenced && r.reads_outstanding > 0) return false;
 
   const bool response = wqe.is_read_or_atomic();
-  const bool none = error != WqeError::kNone || wqe.opcode == kWqeNop;
-  const uint32_t packets = none ? 0 : (wqe.is_atomic() ? 1 : packet_count(wqe.length, qp.mtu));
+  const bool none = error != WqeError::kNone || wqe.is_local();
+  const bool one = wqe.is_atomic() || (response && CXEMU_PLANT(read_takes_one_psn));
+  const uint32_t packets = none ? 0 : (one ? 1 : packet_count(wqe.length, qp.mtu));
   r.entry(r.entry_end) = {.first_psn = r.psn_next,
                           .packets = packets,
                           .length = static_cast<uint32_t>(wqe.length),
@@ -92,8 +81,13 @@ bool wqe_start(Qp& qp, const Transport& transport) {
     return false;
   }
   r.ring_next = static_cast<uint16_t>(r.ring_next + wqe.blocks);
+  // Once, whatever is sent again later: entries that were started are never started anew.
+  if (wqe.opcode == kWqeUmr && !window_update(qp, wqe)) {
+    error_set(qp, kSyndromeWindowBind);
+    return false;
+  }
   const uint32_t access = response ? IBV_ACCESS_LOCAL_WRITE : 0;
-  if (!parts_check(qp, wqe.part, wqe.part_count, access)) {
+  if (!parts_check(qp, wqe.part, wqe.part_count, access) && !CXEMU_PLANT(local_rights_late)) {
     error_set(qp, kSyndromeLocalProtection);
     return false;
   }
@@ -115,9 +109,9 @@ bool wqe_load(Qp& qp, uint32_t entry_number, SendWqe* wqe, uint32_t* loaded, boo
 
 // psn_una moved: retries start anew, and a cursor that was set back to send again follows.
 void progress(Requester& r, const Transport& transport) {
-  r.retries = r.rnr_retries = 0;
+  if (!CXEMU_PLANT(retries_never_restored)) r.retries = r.rnr_retries = 0;
   r.rewound = false;
-  r.timer_start_ns = transport.now_ns;
+  if (!CXEMU_PLANT(timer_not_restarted)) r.timer_start_ns = transport.now_ns;
   if (static_cast<int32_t>(r.entry_tx - r.entry_first) < 0) {
     r.entry_tx = r.entry_first;
     r.packet_tx = 0;
@@ -139,20 +133,24 @@ bool advance(Qp& qp, uint32_t psn, const Transport& transport) {
     if (entry.packets == 0 && r.entry_tx == r.entry_first) break;
     const uint32_t end = psn_add(entry.first_psn, entry.packets);
     if (entry.packets > 0 && psn_diff(psn, entry.first_psn) <= 0) break;
-    if (entry.needs_response && psn_diff(r.psn_una, end) < 0) {
+    if (CXEMU_PLANT(psn_compared_flat) && psn < entry.first_psn) break;
+    if (entry.needs_response && psn_diff(r.psn_una, end) < 0 && !CXEMU_PLANT(ack_completes_read)) {
       if (psn_diff(entry.first_psn, r.psn_una) > 0) r.psn_una = entry.first_psn;
       complete = false;
       break;
     }
     if (psn_diff(psn, end) < 0) {
-      if (psn_diff(psn, r.psn_una) > 0) r.psn_una = psn;
+      if (psn_diff(psn, r.psn_una) > 0 && !CXEMU_PLANT(partial_ack_ignored)) r.psn_una = psn;
       break;
     }
     if (psn_diff(end, r.psn_una) > 0) r.psn_una = end;
     if (entry.counted) r.reads_outstanding--;
     r.entry_first++;
     r.ring_consumed = static_cast<uint16_t>(entry.index + entry.blocks);
-    if (entry.signaled) send_complete(qp, entry, kSyndromeNone, transport);
+    if (entry.signaled || CXEMU_PLANT(unsignaled_completes)) {
+      send_complete(qp, entry, kSyndromeNone, transport);
+    }
+    if (CXEMU_PLANT(ack_completes_one)) break;
   }
   if (r.psn_una != before) progress(r, transport);
   return complete;
@@ -167,13 +165,13 @@ void rewind(Qp& qp) {
   r.packet_tx = 0;
   if (r.entry_first != r.entry_end) {
     const int32_t done = psn_diff(r.psn_una, r.entry(r.entry_first).first_psn);
-    r.packet_tx = static_cast<uint32_t>(std::max(done, 0));
+    r.packet_tx = CXEMU_PLANT(goes_back_to_first) ? 0 : static_cast<uint32_t>(std::max(done, 0));
   }
 }
 
 void retry(Qp& qp, const Transport& transport) {
   Requester& r = qp.requester;
-  if (r.retries >= qp.attr.retry_cnt) {
+  if (r.retries >= qp.attr.retry_cnt + CXEMU_PLANT(retry_one_more)) {
     qp_fail_send(qp, kSyndromeRetryExceeded, transport);
     return;
   }
@@ -182,9 +180,10 @@ void retry(Qp& qp, const Transport& transport) {
   rewind(qp);
 }
 
-// A response that must exist did not come: ask again, once until there is progress.
-void response_missing(Qp& qp, const Transport& transport) {
-  if (qp.requester.rewound) return;
+// A packet or its response was lost: send again, once until there is progress or the timer ends. A
+// second sign of the same loss, such as a doubled NAK, must not use up another retry.
+void repeat_once(Qp& qp, const Transport& transport) {
+  if (qp.requester.rewound && !CXEMU_PLANT(doubled_nak_counts)) return;
   retry(qp, transport);
   qp.requester.rewound = true;
 }
@@ -209,18 +208,18 @@ Sent packet_send(Qp& qp, const Transport& transport) {
   const uint32_t size = payload ? std::min(left, qp.mtu) : 0;
   const bool last = !payload || r.packet_tx + 1 == entry.packets;
 
-  Packet packet = {.opcode = RcOpcode::kReadRequest};
+  Packet packet = {.opcode = Operation::kReadRequest, .service = qp.service};
   if (payload) {
     packet.opcode = request_opcode(entry.opcode, r.packet_tx == 0, last);
     packet.dma_length = entry.length;
     packet.remote_address = wqe.remote_address;
-    packet.solicited = wqe.solicited && last;
+    packet.solicited = wqe.solicited && (last || CXEMU_PLANT(solicited_in_every_packet));
   } else if (entry.opcode == kWqeRead) {
     // Sent again, a READ asks only for what is missing.
     packet.dma_length = left;
-    packet.remote_address = wqe.remote_address + offset;
+    packet.remote_address = wqe.remote_address + (CXEMU_PLANT(read_again_from_start) ? 0 : offset);
   } else {
-    packet.opcode = entry.opcode == kWqeFetchAdd ? RcOpcode::kFetchAdd : RcOpcode::kCompareSwap;
+    packet.opcode = entry.opcode == kWqeFetchAdd ? Operation::kFetchAdd : Operation::kCompareSwap;
     packet.remote_address = wqe.remote_address;
     packet.swap_or_add = wqe.swap_or_add;
     packet.compare = wqe.compare;
@@ -228,12 +227,15 @@ Sent packet_send(Qp& qp, const Transport& transport) {
   packet.rkey = wqe.rkey;
   packet.imm_be = wqe.imm_be;
   packet.dest_qpn = qp.attr.dest_qp_num;
+  packet.srqn = wqe.srqn;
   packet.psn = psn_add(entry.first_psn, r.packet_tx);
   const bool again = psn_diff(packet.psn, r.psn_sent) < 0;
   packet.ack_request = last || again || packet.psn % transport.tuning.ack_request_packets == 0;
+  if (CXEMU_PLANT(no_ack_request)) packet.ack_request = false;
 
   const size_t pad = pad_size(size);
-  uint8_t* out = transport.wire.reserve(packet.dest_qpn, header_size(packet.opcode) + size + pad);
+  uint8_t* out = transport.wire.reserve(packet.dest_qpn,
+                                        header_size(packet.opcode, packet.service) + size + pad);
   if (out == nullptr) return {false, 0};
   const size_t headers = headers_encode(packet, size, out);
   if (!parts_read(qp, wqe.part, wqe.part_count, offset, size, out + headers)) {
@@ -259,6 +261,7 @@ Sent packet_send(Qp& qp, const Transport& transport) {
   } else {
     r.packet_tx++;
   }
+  if (CXEMU_PLANT(complete_when_sent) && last && payload) advance(qp, end, transport);
   return {true, static_cast<uint32_t>(headers) + size};
 }
 
@@ -270,8 +273,9 @@ bool send_allowed(Qp& qp, const Transport& transport) {
   if (entry.needs_response) {
     // Half of the numbers must stay free, or old and new could not be told apart (IBA 9.7.5.1.1).
     const uint32_t span = (entry.first_psn + entry.packets - r.psn_una) & kPsnMask;
-    if (span > kPsnMask / 2 && r.entry_tx != r.entry_first) return false;
-    return r.reads_outstanding < qp.attr.max_rd_atomic;
+    const bool too_far = span > kPsnMask / 2 && !CXEMU_PLANT(psn_space_overrun);
+    if (too_far && r.entry_tx != r.entry_first) return false;
+    return r.reads_outstanding < qp.attr.max_rd_atomic || CXEMU_PLANT(reads_unlimited);
   }
   const uint32_t psn = psn_add(entry.first_psn, r.packet_tx);
   return psn_diff(psn, r.psn_una) < static_cast<int32_t>(transport.tuning.window_packets);
@@ -280,26 +284,32 @@ bool send_allowed(Qp& qp, const Transport& transport) {
 void read_response(Qp& qp, const Packet& packet, const Transport& transport) {
   Requester& r = qp.requester;
   // The READ or atomic this answers: everything before it is acknowledged by the response.
-  advance(qp, packet.psn, transport);
+  if (!CXEMU_PLANT(response_acknowledges_nothing)) advance(qp, packet.psn, transport);
   if (r.entry_first == r.entry_end) return;
   const SendEntry& entry = r.entry(r.entry_first);
-  if (!entry.needs_response || packet.psn != r.psn_una) {
-    if (psn_diff(packet.psn, r.psn_una) > 0) response_missing(qp, transport);
+  const bool next = packet.psn == r.psn_una || CXEMU_PLANT(response_gap_ignored);
+  if (!entry.needs_response || !next) {
+    if (psn_diff(packet.psn, r.psn_una) > 0) repeat_once(qp, transport);
     return;
   }
-  const bool atomic = packet.opcode == RcOpcode::kAtomicAcknowledge;
+  const bool atomic = packet.opcode == Operation::kAtomicAcknowledge;
   const uint32_t index = static_cast<uint32_t>(psn_diff(packet.psn, entry.first_psn));
   const uint64_t offset = uint64_t{index} * qp.mtu;
   const uint32_t expected =
       static_cast<uint32_t>(std::min<uint64_t>(entry.length - offset, qp.mtu));
+  const bool size_ok = packet.payload_size == expected || CXEMU_PLANT(response_length_unchecked);
+  const bool end_ok = opcode_ends_message(packet.opcode) == (index + 1 == entry.packets) ||
+                      CXEMU_PLANT(response_end_unchecked);
   if (!wqe_load(qp, r.entry_first, &r.rx_wqe, &r.rx_wqe_entry, &r.rx_wqe_valid) ||
-      atomic != r.rx_wqe.is_atomic() || (!atomic && packet.payload_size != expected)) {
+      (atomic != r.rx_wqe.is_atomic() && !CXEMU_PLANT(response_kind_unchecked)) ||
+      (!atomic && !(size_ok && end_ok))) {
     qp_fail_send(qp, kSyndromeBadResponse, transport);
     return;
   }
   const auto* data = atomic ? reinterpret_cast<const uint8_t*>(&packet.original) : packet.payload;
   const uint32_t size = atomic ? sizeof packet.original : expected;
-  if (!parts_write(qp, r.rx_wqe.part, r.rx_wqe.part_count, atomic ? 0 : offset, data, size)) {
+  if (!parts_write(qp, qp.config.pd, r.rx_wqe.part, r.rx_wqe.part_count, atomic ? 0 : offset, data,
+                   size)) {
     qp_fail_send(qp, kSyndromeLocalProtection, transport);
     return;
   }
@@ -313,43 +323,52 @@ void nak_received(Qp& qp, const Packet& packet, const Transport& transport) {
   const uint8_t type = packet.syndrome & kAethTypeMask;
   const uint8_t value = packet.syndrome & kAethValueMask;
   if (type != kAethRnr && type != kAethNak) return;  // reserved: as if it never came
+  const uint32_t before = r.psn_una;
   // A READ may be refused in the middle, when everything before came.
-  if (!advance(qp, packet.psn, transport) && r.psn_una != packet.psn) {
-    response_missing(qp, transport);
+  if (!CXEMU_PLANT(nak_acknowledges_nothing) && !advance(qp, packet.psn, transport) &&
+      r.psn_una != packet.psn) {
+    repeat_once(qp, transport);
     return;
   }
   if (r.entry_first == r.entry_end) return;
   if (type == kAethRnr) {
-    if (qp.attr.rnr_retry != 7 && r.rnr_retries >= qp.attr.rnr_retry) {
+    // Already waiting because of this packet: the request or its NAK came twice.
+    if (r.rnr_until_ns != 0 && r.psn_una == before && !CXEMU_PLANT(doubled_rnr_counts)) return;
+    const bool for_ever = qp.attr.rnr_retry == 7 && !CXEMU_PLANT(rnr_retry_seven_ends);
+    if (!for_ever && r.rnr_retries >= qp.attr.rnr_retry + CXEMU_PLANT(rnr_retry_one_more)) {
       qp_fail_send(qp, kSyndromeRnrRetryExceeded, transport);
       return;
     }
     r.rnr_retries++;
-    r.rnr_until_ns = transport.now_ns + rnr_timer_ns(value);
+    r.rnr_until_ns = transport.now_ns + rnr_timer_ns(CXEMU_PLANT(rnr_wait_ignored) ? 1 : value);
     rewind(qp);
     return;
   }
   switch (value) {
     case kNakSequence:
-      retry(qp, transport);
+      repeat_once(qp, transport);
       return;
     case kNakInvalidRequest:
       qp_fail_send(qp, kSyndromeRemoteInvalidRequest, transport);
       return;
     case kNakRemoteAccess:
-      qp_fail_send(qp, kSyndromeRemoteAccess, transport);
+      qp_fail_send(
+          qp, CXEMU_PLANT(nak_code_mixed_up) ? kSyndromeRemoteOperation : kSyndromeRemoteAccess,
+          transport);
       return;
     case kNakRemoteOperation:
       qp_fail_send(qp, kSyndromeRemoteOperation, transport);
       return;
-    default:
-      return;  // reserved code: as if it never came
+    default:  // reserved code: as if it never came
+      if (CXEMU_PLANT(reserved_nak_taken)) retry(qp, transport);
+      return;
   }
 }
 
 uint64_t ack_timeout_ns(const Qp& qp, const TransportTuning& tuning) {
-  if (qp.attr.timeout == 0) return UINT64_MAX;
-  return std::max(uint64_t{4096} << qp.attr.timeout, tuning.ack_timeout_min_ns);
+  if (qp.attr.timeout == 0 && !CXEMU_PLANT(timeout_zero_ends)) return UINT64_MAX;
+  const uint64_t unit_ns = CXEMU_PLANT(timeout_doubled) ? 8192 : 4096;
+  return std::max(unit_ns << qp.attr.timeout, tuning.ack_timeout_min_ns);
 }
 
 }  // namespace
@@ -380,7 +399,7 @@ bool requester_run(Qp& qp, const Transport& transport, uint32_t budget_bytes) {
   any |= error_report(qp, transport);
   if (qp.state == IBV_QPS_SQD && qp.drained_notify && r.entry_first == r.entry_end) {
     qp.drained_notify = false;
-    qp_event(qp, IBV_EVENT_SQ_DRAINED);
+    if (!CXEMU_PLANT(drained_not_told)) qp_event(qp, IBV_EVENT_SQ_DRAINED);
   }
   return any;
 }
@@ -389,11 +408,14 @@ void requester_response(Qp& qp, const Packet& packet, const Transport& transport
   Requester& r = qp.requester;
   if (!qp.sends()) return;
   // Only what is outstanding can be answered; anything else is a ghost or a duplicate.
-  if (psn_diff(packet.psn, r.psn_una) < 0 || psn_diff(packet.psn, r.psn_sent) >= 0) return;
-  if (packet.opcode != RcOpcode::kAcknowledge) {
+  if (psn_diff(packet.psn, r.psn_una) < 0) return;
+  if (psn_diff(packet.psn, r.psn_sent) >= 0 && !CXEMU_PLANT(ghost_accepted)) return;
+  if (packet.opcode != Operation::kAcknowledge) {
     read_response(qp, packet, transport);
   } else if ((packet.syndrome & kAethTypeMask) == 0) {
-    if (!advance(qp, psn_add(packet.psn, 1), transport)) response_missing(qp, transport);
+    if (!advance(qp, psn_add(packet.psn, 1), transport) && !CXEMU_PLANT(missing_response_waits)) {
+      repeat_once(qp, transport);
+    }
   } else {
     nak_received(qp, packet, transport);
   }

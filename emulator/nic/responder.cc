@@ -1,30 +1,37 @@
-// The half of the RC transport that executes requests: checks them, places data, consumes receives,
-// answers READs and atomics, acknowledges (IBA 9.7.4, 9.7.5.1.3 and 9.9.3).
+// The half of the reliable transport (RC, XRC) that executes requests: checks them, places data,
+// consumes receives, answers READs and atomics, acknowledges (IBA 9.7.4, 9.7.5.1.3 and 9.9.3).
 #include <algorithm>
 
+#include "nic/inbound.h"
 #include "nic/nic_model.h"
+#include "nic/planted.h"
 #include "nic/transport.h"
 
 namespace cxemu {
 
 namespace {
 
-// A fatal NAK: it is sent after the answers that precede it, then the QP is dead.
-void request_refuse(Qp& qp, NakCode code, int event) {
+// A fatal NAK for the request at `psn`: it is sent after the answers that precede it, then the QP
+// is dead.
+void request_refuse_at(Qp& qp, uint32_t psn, NakCode code, int event) {
   Responder& r = qp.responder;
-  r.nak_pending = true;
+  r.nak_pending = !CXEMU_PLANT(refusal_not_told);
   r.nak_syndrome = static_cast<uint8_t>(kAethNak | code);
-  r.nak_psn = r.psn_expected;
+  r.nak_psn = psn;
   qp_fail(qp, event);
+}
+
+void request_refuse(Qp& qp, NakCode code, int event) {
+  request_refuse_at(qp, qp.responder.psn_expected, code, event);
 }
 
 // Asks for the packet again: nothing beyond it is executed, nor refused once more, until it comes.
 void request_ask_again(Qp& qp, uint8_t syndrome) {
   Responder& r = qp.responder;
-  r.nak_sent = true;
+  r.nak_sent = syndrome == (kAethNak | kNakSequence) || !CXEMU_PLANT(nak_after_rnr);
   r.nak_pending = true;
   r.nak_syndrome = syndrome;
-  r.nak_psn = r.psn_expected;
+  r.nak_psn = psn_add(r.psn_expected, CXEMU_PLANT(nak_names_next));
 }
 
 void recv_fail(Qp& qp, Syndrome syndrome, NakCode code, const Transport& transport) {
@@ -34,77 +41,74 @@ void recv_fail(Qp& qp, Syndrome syndrome, NakCode code, const Transport& transpo
 }
 
 // Takes the next receive. False: none is posted, and the requester was told (RNR NAK).
-bool recv_take(Qp& qp) {
-  Responder& r = qp.responder;
-  if (r.recv_taken) return true;
-  const uint16_t posted = static_cast<uint16_t>(qp.recv_producer() - r.ring_next);
-  if (posted == 0 || posted > qp.config.rq_wqe_count) {
-    request_ask_again(qp, static_cast<uint8_t>(kAethRnr | qp.attr.min_rnr_timer));
-    return false;
-  }
-  recv_wqe_decode(qp.recv_ring(), r.ring_next++, &r.recv);
-  r.recv_taken = true;
-  return true;
-}
-
-uint8_t* remote_find(const Qp& qp, uint32_t rkey, uint64_t address, uint64_t length,
-                     uint32_t access) {
-  if ((qp.attr.qp_access_flags & access) == 0) return nullptr;
-  return qp.nic.memory().find(rkey, qp.config.pd, address, length, access);
+bool recv_demand(Qp& qp) {
+  if (recv_take(qp)) return true;
+  const uint8_t timer = CXEMU_PLANT(rnr_timer_wrong) ? 5 : qp.attr.min_rnr_timer;
+  request_ask_again(qp, static_cast<uint8_t>(kAethRnr | timer));
+  return false;
 }
 
 void message_done(Qp& qp) {
   Responder& r = qp.responder;
   r.message = Responder::Message::kNone;
   r.received = 0;
-  r.msn = psn_add(r.msn, 1);
+  if (!CXEMU_PLANT(msn_stands_still)) r.msn = psn_add(r.msn, 1);
 }
 
 void packet_done(Qp& qp, const Packet& packet, uint32_t psns) {
   Responder& r = qp.responder;
   r.psn_expected = psn_add(r.psn_expected, psns);
-  r.nak_sent = r.nak_pending = false;
-  if (packet.ack_request) r.ack_pending = true;
-}
-
-// Lengths that a packet of a SEND or WRITE may have (IBA 9.7.4.1.4).
-bool payload_length_ok(const Qp& qp, const Packet& packet) {
-  if (!opcode_ends_message(packet.opcode)) return packet.payload_size == qp.mtu;
-  if (!opcode_starts_message(packet.opcode) && packet.payload_size == 0) return false;
-  return packet.payload_size <= qp.mtu;
+  r.nak_sent = r.nak_sent && CXEMU_PLANT(nak_once_for_ever);
+  r.nak_pending = false;
+  if (packet.ack_request && !CXEMU_PLANT(ack_request_ignored)) r.ack_pending = true;
 }
 
 // The opcode continues, or starts, what the packets before it began (IBA 9.7.4.1.2).
-bool sequence_ok(const Qp& qp, RcOpcode opcode) {
+bool sequence_ok(const Qp& qp, Operation opcode) {
   using Message = Responder::Message;
+  if (CXEMU_PLANT(opcode_sequence_unchecked)) return true;
   const Message message = qp.responder.message;
   if (opcode_starts_message(opcode)) return message == Message::kNone;
   return message == (opcode_is_send(opcode) ? Message::kSend : Message::kWrite);
 }
 
+CqeOpcode recv_opcode(Operation opcode) {
+  if (opcode_has_invalidate(opcode)) return kCqeRecvSendInvalidate;
+  return opcode_has_imm(opcode) ? kCqeRecvSendImm : kCqeRecvSend;
+}
+
 void send_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   Responder& r = qp.responder;
-  if (!recv_take(qp)) return;
+  if (!recv_demand(qp)) return;
   const auto size = static_cast<uint32_t>(packet.payload_size);
-  if (uint64_t{r.received} + size > r.recv.length) {
+  const uint64_t room = std::min(r.recv.length, kMaxMessage);
+  if (uint64_t{r.received} + size > room && !CXEMU_PLANT(receive_overflow_unchecked)) {
     recv_fail(qp, kSyndromeLocalLength, kNakInvalidRequest, transport);
     return;
   }
-  if (!parts_write(qp, r.recv.part, r.recv.part_count, r.received, packet.payload, size)) {
-    recv_fail(qp, kSyndromeLocalProtection, kNakRemoteOperation, transport);
+  if (!recv_write(qp, r.received, packet.payload, size)) {
+    recv_fail(qp, kSyndromeLocalProtection,
+              CXEMU_PLANT(responder_fault_as_access) ? kNakRemoteAccess : kNakRemoteOperation,
+              transport);
     return;
   }
   r.message = Responder::Message::kSend;
   r.received += size;
   const bool last = opcode_ends_message(packet.opcode);
   if (last) {
+    // The data is delivered, but the receiver must not take the window for closed: its receive
+    // ends in an error (IBA 9.9.3, class J).
+    if (opcode_has_invalidate(packet.opcode) &&
+        !qp.nic.memory().window_invalidate(request_pd(qp), qp.number, be32toh(packet.imm_be))) {
+      recv_fail(qp, kSyndromeRemoteInvalidRequest, kNakRemoteAccess, transport);
+      return;
+    }
     r.recv_taken = false;
-    const bool imm = opcode_has_imm(packet.opcode);
     recv_complete(qp,
-                  {.opcode = imm ? kCqeRecvSendImm : kCqeRecvSend,
+                  {.opcode = recv_opcode(packet.opcode),
                    .byte_count = r.received,
                    .imm_be = packet.imm_be,
-                   .solicited = packet.solicited},
+                   .solicited = packet.solicited && !CXEMU_PLANT(solicited_lost)},
                   transport);
     message_done(qp);
   }
@@ -119,18 +123,26 @@ void write_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   const uint64_t address = first ? packet.remote_address : r.write_address;
   const uint32_t rkey = first ? packet.rkey : r.write_rkey;
   const uint32_t length = first ? packet.dma_length : r.write_length;
+  if (length > kMaxMessage && !CXEMU_PLANT(long_write_accepted)) {
+    request_refuse(qp, kNakInvalidRequest, IBV_EVENT_QP_REQ_ERR);
+    return;
+  }
   // The first packet answers for the whole message, so that none of it is placed if it must fail.
-  if (remote_find(qp, rkey, address, length, IBV_ACCESS_REMOTE_WRITE) == nullptr) {
+  const bool piecemeal = CXEMU_PLANT(write_checked_by_packet);
+  if (remote_find(qp, rkey, piecemeal ? address + r.received : address, piecemeal ? size : length,
+                  IBV_ACCESS_REMOTE_WRITE) == nullptr) {
     request_refuse(qp, kNakRemoteAccess, IBV_EVENT_QP_ACCESS_ERR);
     return;
   }
   const uint64_t received = uint64_t{r.received} + size;
-  if (last ? received != length : received >= length) {
+  const bool length_ok = last ? received == length : received < length;
+  if (!length_ok && !CXEMU_PLANT(message_length_unchecked)) {
     request_refuse(qp, kNakInvalidRequest, IBV_EVENT_QP_REQ_ERR);
     return;
   }
   const bool imm = opcode_has_imm(packet.opcode);
-  if (imm && !recv_take(qp)) return;
+  const bool needs_receive = imm || (CXEMU_PLANT(write_takes_receive) && last);
+  if ((needs_receive || CXEMU_PLANT(write_imm_takes_receive_early)) && !recv_demand(qp)) return;
   place(remote_find(qp, rkey, address + r.received, size, IBV_ACCESS_REMOTE_WRITE), packet.payload,
         size);
   r.message = Responder::Message::kWrite;
@@ -153,7 +165,7 @@ void write_execute(Qp& qp, const Packet& packet, const Transport& transport) {
 
 // READs and atomics in progress never exceed what was agreed (IBA 9.7.4.1.3).
 bool resources_left(const Qp& qp) {
-  return qp.responder.jobs.size() < qp.attr.max_dest_rd_atomic;
+  return qp.responder.jobs.size() < qp.attr.max_dest_rd_atomic || CXEMU_PLANT(resources_unlimited);
 }
 
 // For a new request. A requester that sends one has its answers already, perhaps late ones that
@@ -175,6 +187,7 @@ void read_queue(Qp& qp, const Packet& packet, uint32_t msn) {
                                .address = packet.remote_address,
                                .rkey = packet.rkey,
                                .length = packet.dma_length,
+                               .pd = request_pd(qp),
                                .msn = msn,
                                .atomic = false,
                                .original = 0});
@@ -187,6 +200,7 @@ void atomic_queue(Qp& qp, const AtomicRecord& record) {
                                .address = 0,
                                .rkey = 0,
                                .length = 0,
+                               .pd = 0,
                                .msn = record.msn,
                                .atomic = true,
                                .original = record.original});
@@ -199,13 +213,15 @@ void read_execute(Qp& qp, const Packet& packet) {
     request_refuse(qp, kNakRemoteAccess, IBV_EVENT_QP_ACCESS_ERR);
     return;
   }
-  if (!resources_for_new(qp) || packet.dma_length > kMaxMessage) {
+  const bool length_ok = packet.dma_length <= kMaxMessage || CXEMU_PLANT(long_read_accepted);
+  if (!resources_for_new(qp) || !length_ok) {
     request_refuse(qp, kNakInvalidRequest, IBV_EVENT_QP_REQ_ERR);
     return;
   }
   message_done(qp);
   read_queue(qp, packet, r.msn);
-  packet_done(qp, packet, response_packets(qp, packet.dma_length));
+  packet_done(qp, packet,
+              CXEMU_PLANT(read_counts_one_psn) ? 1 : response_packets(qp, packet.dma_length));
   r.ack_pending = false;  // the response acknowledges it, and everything before it
 }
 
@@ -217,13 +233,14 @@ void atomic_execute(Qp& qp, const Packet& packet) {
     request_refuse(qp, kNakRemoteAccess, IBV_EVENT_QP_ACCESS_ERR);
     return;
   }
-  if (!resources_for_new(qp) || reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) != 0) {
+  const bool aligned = reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) == 0;
+  if (!resources_for_new(qp) || (!aligned && !CXEMU_PLANT(atomic_alignment_unchecked))) {
     request_refuse(qp, kNakInvalidRequest, IBV_EVENT_QP_REQ_ERR);
     return;
   }
   auto* word = reinterpret_cast<uint64_t*>(at);
   uint64_t original = packet.compare;
-  if (packet.opcode == RcOpcode::kFetchAdd) {
+  if (packet.opcode == Operation::kFetchAdd) {
     original = __atomic_fetch_add(word, packet.swap_or_add, __ATOMIC_SEQ_CST);
   } else {
     __atomic_compare_exchange_n(word, &original, packet.swap_or_add, false, __ATOMIC_SEQ_CST,
@@ -231,7 +248,8 @@ void atomic_execute(Qp& qp, const Packet& packet) {
   }
   message_done(qp);
   r.atomics.push_back({packet.psn, r.msn, original});
-  if (r.atomics.size() > qp.attr.max_dest_rd_atomic) r.atomics.pop_front();
+  const size_t kept = CXEMU_PLANT(atomic_results_few) ? 1 : qp.attr.max_dest_rd_atomic;
+  if (r.atomics.size() > kept) r.atomics.pop_front();
   atomic_queue(qp, r.atomics.back());
   packet_done(qp, packet, 1);
   r.ack_pending = false;
@@ -242,11 +260,12 @@ void atomic_execute(Qp& qp, const Packet& packet) {
 void duplicate_answer(Qp& qp, const Packet& packet) {
   Responder& r = qp.responder;
   const bool atomic =
-      packet.opcode == RcOpcode::kFetchAdd || packet.opcode == RcOpcode::kCompareSwap;
-  if (packet.opcode != RcOpcode::kReadRequest && !atomic) {
-    r.ack_pending = true;
+      packet.opcode == Operation::kFetchAdd || packet.opcode == Operation::kCompareSwap;
+  if (packet.opcode != Operation::kReadRequest && !atomic) {
+    r.ack_pending = !CXEMU_PLANT(duplicate_not_acknowledged);
     return;
   }
+  if (CXEMU_PLANT(duplicate_read_dropped) && !atomic) return;
   // The requester went back to this packet and will ask for all that follows again.
   while (!r.jobs.empty() && psn_diff(r.jobs.back().first_psn, packet.psn) >= 0) r.jobs.pop_back();
   if (!r.jobs.empty()) {
@@ -257,8 +276,9 @@ void duplicate_answer(Qp& qp, const Packet& packet) {
   if (!resources_left(qp)) return;
   if (atomic) {
     const auto same = [&](const AtomicRecord& record) { return record.psn == packet.psn; };
-    const auto found = std::find_if(r.atomics.begin(), r.atomics.end(), same);
-    if (found == r.atomics.end()) return;
+    // The newest first: an old one may have had the same number, one round of all numbers ago.
+    const auto found = std::find_if(r.atomics.rbegin(), r.atomics.rend(), same);
+    if (found == r.atomics.rend()) return;
     atomic_queue(qp, *found);
     r.jobs.back().again = true;
     return;
@@ -267,26 +287,36 @@ void duplicate_answer(Qp& qp, const Packet& packet) {
   if (psn_diff(end, r.psn_expected) > 0) return;  // not a part of what was asked before
   if (remote_find(qp, packet.rkey, packet.remote_address, packet.dma_length,
                   IBV_ACCESS_REMOTE_READ) == nullptr) {
-    request_refuse(qp, kNakRemoteAccess, IBV_EVENT_QP_ACCESS_ERR);
+    const uint32_t psn = CXEMU_PLANT(duplicate_refused_at_expected) ? r.psn_expected : packet.psn;
+    request_refuse_at(qp, psn, kNakRemoteAccess, IBV_EVENT_QP_ACCESS_ERR);
     return;
   }
   read_queue(qp, packet, r.msn);
   r.jobs.back().again = true;
 }
 
+// A planted bug takes this duplicate for a new request.
+bool duplicate_planted(Operation opcode) {
+  return (CXEMU_PLANT(duplicate_send_executed) && opcode_is_send(opcode)) ||
+         (CXEMU_PLANT(duplicate_write_executed) && opcode_is_write(opcode)) ||
+         (CXEMU_PLANT(duplicate_atomic_executed) &&
+          (opcode == Operation::kFetchAdd || opcode == Operation::kCompareSwap));
+}
+
 // Writes and sends one packet without payload. False: the way is full.
 bool plain_send(Qp& qp, const Packet& packet, const Transport& transport) {
-  uint8_t* out = transport.wire.reserve(packet.dest_qpn, header_size(packet.opcode));
+  uint8_t* out =
+      transport.wire.reserve(packet.dest_qpn, header_size(packet.opcode, packet.service));
   if (out == nullptr) return false;
   const size_t size = headers_encode(packet, 0, out);
   transport.wire.commit(qp.nic.fabric(), qp.remote_ipv4_be, packet.opcode, size, transport.wall_ns);
   return true;
 }
 
-RcOpcode read_response_opcode(uint32_t index, uint32_t packets) {
-  if (packets == 1) return RcOpcode::kReadResponseOnly;
-  if (index == 0) return RcOpcode::kReadResponseFirst;
-  return index + 1 == packets ? RcOpcode::kReadResponseLast : RcOpcode::kReadResponseMiddle;
+Operation read_response_opcode(uint32_t index, uint32_t packets) {
+  if (packets == 1 || CXEMU_PLANT(every_response_only)) return Operation::kReadResponseOnly;
+  if (index == 0) return Operation::kReadResponseFirst;
+  return index + 1 == packets ? Operation::kReadResponseLast : Operation::kReadResponseMiddle;
 }
 
 struct Sent {
@@ -295,8 +325,9 @@ struct Sent {
 };
 
 Sent response_send(Qp& qp, ResponseJob& job, const Transport& transport) {
-  Packet packet = {.opcode = job.atomic ? RcOpcode::kAtomicAcknowledge
-                                        : read_response_opcode(job.sent, job.packets)};
+  Packet packet = {.opcode = job.atomic ? Operation::kAtomicAcknowledge
+                                        : read_response_opcode(job.sent, job.packets),
+                   .service = qp.service};
   packet.dest_qpn = qp.attr.dest_qp_num;
   packet.psn = psn_add(job.first_psn, job.sent);
   packet.syndrome = kAethAck;
@@ -308,18 +339,19 @@ Sent response_send(Qp& qp, ResponseJob& job, const Transport& transport) {
   const auto size = static_cast<uint32_t>(std::min<uint64_t>(job.length - offset, qp.mtu));
   // Looked up for each packet: the region may be gone since the request came.
   const uint8_t* from =
-      remote_find(qp, job.rkey, job.address + offset, size, IBV_ACCESS_REMOTE_READ);
+      remote_find_in(qp, job.pd, job.rkey, job.address + offset, size, IBV_ACCESS_REMOTE_READ);
   if (from == nullptr) {
     Responder& r = qp.responder;
     r.jobs.clear();
     r.nak_pending = true;
     r.nak_syndrome = kAethNak | kNakRemoteAccess;
-    r.nak_psn = packet.psn;
+    r.nak_psn = CXEMU_PLANT(late_refusal_at_expected) ? r.psn_expected : packet.psn;
     qp_fail(qp, IBV_EVENT_QP_ACCESS_ERR);
     return {false, 0};
   }
   const size_t pad = pad_size(size);
-  uint8_t* out = transport.wire.reserve(packet.dest_qpn, header_size(packet.opcode) + size + pad);
+  uint8_t* out = transport.wire.reserve(packet.dest_qpn,
+                                        header_size(packet.opcode, packet.service) + size + pad);
   if (out == nullptr) return {false, 0};
   const size_t headers = headers_encode(packet, size, out);
   std::copy_n(from, size, out + headers);
@@ -332,25 +364,27 @@ Sent response_send(Qp& qp, ResponseJob& job, const Transport& transport) {
 }  // namespace
 
 void responder_request(Qp& qp, const Packet& packet, const Transport& transport) {
-  if (!qp.receives()) return;
+  if (!qp.receives() && !CXEMU_PLANT(err_still_receives)) return;
   Responder& r = qp.responder;
+  const bool xrc = qp.service == Service::kXrc;
+  if (xrc) r.request_srq = qp.nic.srq_find(packet.srqn, qp.config.xrcd);
   const int32_t distance = psn_diff(packet.psn, r.psn_expected);
-  if (distance > 0) {
-    if (!r.nak_sent) request_ask_again(qp, kAethNak | kNakSequence);
+  if (distance > 0 && !CXEMU_PLANT(gap_ignored)) {
+    if (!r.nak_sent || CXEMU_PLANT(nak_repeated)) request_ask_again(qp, kAethNak | kNakSequence);
     return;
   }
-  if (distance < 0) {
+  if (distance < 0 && !duplicate_planted(packet.opcode)) {
     duplicate_answer(qp, packet);
     return;
   }
-  if (!sequence_ok(qp, packet.opcode) ||
+  if ((xrc && r.request_srq == nullptr) || !sequence_ok(qp, packet.opcode) ||
       (opcode_has_payload(packet.opcode) && !payload_length_ok(qp, packet))) {
     request_refuse(qp, kNakInvalidRequest, IBV_EVENT_QP_REQ_ERR);
   } else if (opcode_is_send(packet.opcode)) {
     send_execute(qp, packet, transport);
   } else if (opcode_is_write(packet.opcode)) {
     write_execute(qp, packet, transport);
-  } else if (packet.opcode == RcOpcode::kReadRequest) {
+  } else if (packet.opcode == Operation::kReadRequest) {
     read_execute(qp, packet);
   } else {
     atomic_execute(qp, packet);
@@ -368,12 +402,14 @@ bool responder_run(Qp& qp, const Transport& transport, uint32_t budget_bytes) {
     any = true;
     if (++job.sent == job.packets) r.jobs.pop_front();
   }
-  if (!r.jobs.empty() || (!r.ack_pending && !r.nak_pending)) return any;
+  if (!r.jobs.empty() && !CXEMU_PLANT(ack_overtakes_answers)) return any;
+  if (!r.ack_pending && !r.nak_pending) return any;
   // A NAK acknowledges what lies before it, so one packet says everything.
-  Packet packet = {.opcode = RcOpcode::kAcknowledge};
+  Packet packet = {.opcode = Operation::kAcknowledge, .service = qp.service};
   packet.dest_qpn = qp.attr.dest_qp_num;
   packet.msn = r.msn;
-  packet.psn = r.nak_pending ? r.nak_psn : psn_add(r.psn_expected, kPsnMask);
+  const uint32_t newest = psn_add(r.psn_expected, kPsnMask - CXEMU_PLANT(ack_not_of_newest));
+  packet.psn = r.nak_pending ? r.nak_psn : newest;
   packet.syndrome = r.nak_pending ? r.nak_syndrome : kAethAck;
   if (!plain_send(qp, packet, transport)) return any;
   r.ack_pending = r.nak_pending = false;

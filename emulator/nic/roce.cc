@@ -1,9 +1,11 @@
-// RC transport headers.
+// Transport headers.
 #include "nic/roce.h"
 
 #include <endian.h>
 
 #include <cstring>
+
+#include "nic/planted.h"
 
 namespace cxemu {
 
@@ -12,11 +14,15 @@ namespace {
 constexpr size_t kBthSize = 12;
 constexpr size_t kRethSize = 16;
 constexpr size_t kAethSize = 4;
-constexpr size_t kImmSize = 4;
+constexpr size_t kImmSize = 4;  // and of the extended header that names a key to invalidate
 constexpr size_t kAtomicEthSize = 28;
 constexpr size_t kAtomicAckSize = 8;
 constexpr uint16_t kDefaultPkey = 0xffff;
-constexpr uint8_t kLastOpcode = 0x14;
+constexpr size_t kDethSize = 8;
+constexpr size_t kXrcEthSize = 4;
+constexpr uint8_t kLastOpcode = 0x17;
+constexpr int kServiceShift = 5;
+constexpr uint8_t kOperationMask = 0x1f;
 
 enum Parts : uint16_t {
   kReth = 1 << 0,
@@ -30,6 +36,7 @@ enum Parts : uint16_t {
   kSend = 1 << 8,
   kWrite = 1 << 9,
   kResponse = 1 << 10,
+  kInvalidate = 1 << 11,
 };
 
 constexpr uint16_t kParts[kLastOpcode + 1] = {
@@ -54,10 +61,36 @@ constexpr uint16_t kParts[kLastOpcode + 1] = {
     kResponse | kStarts | kEnds | kAeth | kAtomicAck,
     kStarts | kEnds | kAtomicEth,  // compare and swap
     kStarts | kEnds | kAtomicEth,  // fetch and add
+    0,                             // reserved
+    kSend | kPayload | kEnds | kInvalidate,
+    kSend | kPayload | kStarts | kEnds | kInvalidate,
 };
 
-bool has(RcOpcode opcode, uint16_t part) {
-  return (kParts[static_cast<uint8_t>(opcode)] & part) != 0;
+bool has(Operation operation, uint16_t part) {
+  return (kParts[static_cast<uint8_t>(operation)] & part) != 0;
+}
+
+// One bit for each operation that a service has.
+constexpr uint32_t operations_up_to(Operation last) {
+  return (2u << static_cast<uint8_t>(last)) - 1;
+}
+constexpr uint32_t operation_bit(Operation operation) {
+  return 1u << static_cast<uint8_t>(operation);
+}
+constexpr uint32_t kReliable = operations_up_to(Operation::kFetchAdd) |
+                               operation_bit(Operation::kSendLastInvalidate) |
+                               operation_bit(Operation::kSendOnlyInvalidate);
+constexpr uint32_t kOperations[8] = {
+    kReliable, operations_up_to(Operation::kWriteOnlyImm),
+    0,         operation_bit(Operation::kSendOnly) | operation_bit(Operation::kSendOnlyImm),
+    0,         kReliable,
+    0,         0,
+};
+
+// The header that the service puts before those of the operation.
+size_t service_header_size(Operation operation, Service service) {
+  if (service == Service::kUd) return kDethSize;
+  return service == Service::kXrc && !has(operation, kResponse) ? kXrcEthSize : 0;
 }
 
 class Writer {
@@ -102,51 +135,63 @@ class Reader {
 }  // namespace
 
 bool opcode_is_known(uint8_t opcode) {
-  return opcode <= kLastOpcode;
+  return (kOperations[opcode >> kServiceShift] >> (opcode & kOperationMask) & 1) != 0;
 }
-bool opcode_is_response(RcOpcode opcode) {
-  return has(opcode, kResponse);
+bool opcode_is_response(Operation operation) {
+  return has(operation, kResponse);
 }
-bool opcode_starts_message(RcOpcode opcode) {
-  return has(opcode, kStarts);
+bool opcode_starts_message(Operation operation) {
+  return has(operation, kStarts);
 }
-bool opcode_ends_message(RcOpcode opcode) {
-  return has(opcode, kEnds);
+bool opcode_ends_message(Operation operation) {
+  return has(operation, kEnds);
 }
-bool opcode_is_send(RcOpcode opcode) {
-  return has(opcode, kSend);
+bool opcode_is_send(Operation operation) {
+  return has(operation, kSend);
 }
-bool opcode_is_write(RcOpcode opcode) {
-  return has(opcode, kWrite);
+bool opcode_is_write(Operation operation) {
+  return has(operation, kWrite);
 }
-bool opcode_has_imm(RcOpcode opcode) {
-  return has(opcode, kImm);
+bool opcode_has_imm(Operation operation) {
+  return has(operation, kImm);
 }
-bool opcode_has_reth(RcOpcode opcode) {
-  return has(opcode, kReth);
+bool opcode_has_invalidate(Operation operation) {
+  return has(operation, kInvalidate);
 }
-bool opcode_has_aeth(RcOpcode opcode) {
-  return has(opcode, kAeth);
+bool opcode_has_reth(Operation operation) {
+  return has(operation, kReth);
 }
-bool opcode_has_payload(RcOpcode opcode) {
-  return has(opcode, kPayload);
+bool opcode_has_aeth(Operation operation) {
+  return has(operation, kAeth);
+}
+bool opcode_has_payload(Operation operation) {
+  return has(operation, kPayload);
 }
 
-size_t header_size(RcOpcode opcode) {
-  return kBthSize + (has(opcode, kReth) ? kRethSize : 0) + (has(opcode, kAeth) ? kAethSize : 0) +
-         (has(opcode, kImm) ? kImmSize : 0) + (has(opcode, kAtomicEth) ? kAtomicEthSize : 0) +
-         (has(opcode, kAtomicAck) ? kAtomicAckSize : 0);
+size_t header_size(Operation operation, Service service) {
+  return kBthSize + service_header_size(operation, service) +
+         (has(operation, kReth) ? kRethSize : 0) + (has(operation, kAeth) ? kAethSize : 0) +
+         (has(operation, kImm | kInvalidate) ? kImmSize : 0) +
+         (has(operation, kAtomicEth) ? kAtomicEthSize : 0) +
+         (has(operation, kAtomicAck) ? kAtomicAckSize : 0);
 }
 
 size_t headers_encode(const Packet& packet, size_t payload_size, uint8_t* out) {
   Writer writer(out);
-  writer.u8(static_cast<uint8_t>(packet.opcode));
+  writer.u8(static_cast<uint8_t>(static_cast<uint8_t>(packet.service) << kServiceShift |
+                                 static_cast<uint8_t>(packet.opcode)));
   // Solicited event, no migration request (bit 6 says "migrated"), pad count, header version 0.
   writer.u8(
       static_cast<uint8_t>((packet.solicited ? 0x80 : 0) | 0x40 | pad_size(payload_size) << 4));
   writer.u16(kDefaultPkey);
   writer.u32(packet.dest_qpn & 0xffffff);
   writer.u32((packet.ack_request ? 1u << 31 : 0) | (packet.psn & kPsnMask));
+  if (packet.service == Service::kUd) {
+    writer.u32(packet.qkey);
+    writer.u32(uint32_t{packet.network} << 24 | (packet.src_qpn & 0xffffff));
+  } else if (service_header_size(packet.opcode, packet.service) != 0) {
+    writer.u32(packet.srqn & 0xffffff);
+  }
   if (has(packet.opcode, kReth)) {
     writer.u64(packet.remote_address);
     writer.u32(packet.rkey);
@@ -162,27 +207,36 @@ size_t headers_encode(const Packet& packet, size_t payload_size, uint8_t* out) {
     writer.u32(uint32_t{packet.syndrome} << 24 | (packet.msn & 0xffffff));
   }
   if (has(packet.opcode, kAtomicAck)) writer.u64(packet.original);
-  if (has(packet.opcode, kImm)) writer.raw32(packet.imm_be);
+  if (has(packet.opcode, kImm | kInvalidate)) writer.raw32(packet.imm_be);
   return static_cast<size_t>(writer.at() - out);
 }
 
 bool packet_decode(const uint8_t* data, size_t size, Packet* packet) {
   if (size < kBthSize || !opcode_is_known(data[0])) return false;
-  const auto opcode = static_cast<RcOpcode>(data[0]);
-  const size_t headers = header_size(opcode);
+  const auto opcode = static_cast<Operation>(data[0] & kOperationMask);
+  const auto service = static_cast<Service>(data[0] >> kServiceShift);
+  const size_t headers = header_size(opcode, service);
   if (size < headers || size % 4 != 0 || size - headers > kMaxMtu) return false;
-  if ((data[1] & 0x0f) != 0) return false;  // header version
+  if ((data[1] & 0x0f) != 0 && !CXEMU_PLANT(header_version_unchecked)) return false;
   const size_t pad = data[1] >> 4 & 3;
   const size_t behind = size - headers;
   if (pad > behind || (!has(opcode, kPayload) && behind != 0)) return false;
 
-  *packet = Packet{.opcode = opcode};
+  *packet = Packet{.opcode = opcode, .service = service};
   packet->solicited = (data[1] & 0x80) != 0;
   Reader reader(data + 4);
   packet->dest_qpn = reader.u32() & 0xffffff;
   const uint32_t last = reader.u32();
   packet->ack_request = last >> 31 != 0;
   packet->psn = last & kPsnMask;
+  if (service == Service::kUd) {
+    packet->qkey = reader.u32();
+    const uint32_t source = reader.u32();
+    packet->network = static_cast<uint8_t>(source >> 24);
+    packet->src_qpn = source & 0xffffff;
+  } else if (service_header_size(opcode, service) != 0) {
+    packet->srqn = reader.u32() & 0xffffff;
+  }
   if (has(opcode, kReth)) {
     packet->remote_address = reader.u64();
     packet->rkey = reader.u32();
@@ -200,9 +254,9 @@ bool packet_decode(const uint8_t* data, size_t size, Packet* packet) {
     packet->msn = aeth & 0xffffff;
   }
   if (has(opcode, kAtomicAck)) packet->original = reader.u64();
-  if (has(opcode, kImm)) packet->imm_be = reader.raw32();
+  if (has(opcode, kImm | kInvalidate)) packet->imm_be = reader.raw32();
   packet->payload = data + headers;
-  packet->payload_size = behind - pad;
+  packet->payload_size = CXEMU_PLANT(pad_is_payload) ? behind : behind - pad;
   return true;
 }
 

@@ -1,6 +1,6 @@
-// The InfiniBand transport headers of reliable connections (IBA volume 1, chapter 9), as RoCEv2
-// carries them behind UDP: encoder and decoder. Knows no carrier and no queue pair. The ICRC is the
-// carrier's business, because it covers the IP and UDP headers too.
+// The InfiniBand transport headers (IBA volume 1, chapter 9 and annex A14), as RoCEv2 carries them
+// behind UDP: encoder and decoder. Knows no carrier and no queue pair. The ICRC is the carrier's
+// business, because it covers the IP and UDP headers too.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,15 @@
 
 namespace cxemu {
 
-// BTH opcodes of the RC service.
-enum class RcOpcode : uint8_t {
+// A BTH opcode is a service, in the upper three bits, and an operation.
+enum class Service : uint8_t {
+  kRc = 0,   // reliable connection
+  kUc = 1,   // unreliable connection
+  kUd = 3,   // unreliable datagram
+  kXrc = 5,  // extended reliable connection
+};
+
+enum class Operation : uint8_t {
   kSendFirst = 0x00,
   kSendMiddle = 0x01,
   kSendLast = 0x02,
@@ -31,7 +38,10 @@ enum class RcOpcode : uint8_t {
   kAtomicAcknowledge = 0x12,
   kCompareSwap = 0x13,
   kFetchAdd = 0x14,
+  kSendLastInvalidate = 0x16,
+  kSendOnlyInvalidate = 0x17,
 };
+using RcOpcode = Operation;
 
 inline constexpr size_t kMaxHeader = 12 + 28 + 4;
 inline constexpr uint32_t kMaxMtu = 4096;
@@ -53,7 +63,8 @@ enum NakCode : uint8_t {
 
 struct Packet {
   // BTH
-  RcOpcode opcode;
+  Operation opcode;
+  Service service = Service::kRc;
   bool solicited = false;
   bool ack_request = false;
   uint32_t dest_qpn = 0;
@@ -64,31 +75,41 @@ struct Packet {
   uint32_t dma_length = 0;
   // AtomicETH
   uint64_t swap_or_add = 0, compare = 0;
+  // DETH (UD)
+  uint32_t qkey = 0;
+  uint32_t src_qpn = 0;
+  // Its reserved byte. In the emulator every packet travels over IPv4; a sender that used another
+  // entry of its GID table than RoCE v2 over IPv4 says so here. See ud.cc.
+  uint8_t network = 0;
+  // XRCETH: the shared receive queue that a request of the XRC service is for
+  uint32_t srqn = 0;
   // AETH
   uint8_t syndrome = 0;
   uint32_t msn = 0;
   // AtomicAckETH
   uint64_t original = 0;
-  // ImmDt, as it stands in memory
+  // ImmDt, or the key of IETH, as it stands in memory
   uint32_t imm_be = 0;
   // Decoded packets only; points into the decoded buffer.
   const uint8_t* payload = nullptr;
   size_t payload_size = 0;
 };
 
+// Whether the service has the operation.
 bool opcode_is_known(uint8_t opcode);
-bool opcode_is_response(RcOpcode opcode);
-bool opcode_starts_message(RcOpcode opcode);  // First, Only, READ and atomic requests
-bool opcode_ends_message(RcOpcode opcode);
-bool opcode_is_send(RcOpcode opcode);
-bool opcode_is_write(RcOpcode opcode);
-bool opcode_has_imm(RcOpcode opcode);
-bool opcode_has_reth(RcOpcode opcode);
-bool opcode_has_aeth(RcOpcode opcode);
-bool opcode_has_payload(RcOpcode opcode);
+bool opcode_is_response(Operation);
+bool opcode_starts_message(Operation);  // First, Only, READ and atomic requests
+bool opcode_ends_message(Operation);
+bool opcode_is_send(Operation);
+bool opcode_is_write(Operation);
+bool opcode_has_imm(Operation);
+bool opcode_has_invalidate(Operation);
+bool opcode_has_reth(Operation);
+bool opcode_has_aeth(Operation);
+bool opcode_has_payload(Operation);
 
-// Bytes of all headers of a packet with this opcode.
-size_t header_size(RcOpcode opcode);
+// Bytes of all headers of a packet.
+size_t header_size(Operation, Service = Service::kRc);
 // Bytes that make a payload a multiple of four.
 inline size_t pad_size(size_t payload_size) {
   return (0 - payload_size) & 3;
@@ -97,7 +118,7 @@ inline size_t pad_size(size_t payload_size) {
 // Writes the headers to `out` (kMaxHeader bytes are enough) and returns their size. The caller puts
 // `payload_size` bytes and pad_size() zero bytes behind them.
 size_t headers_encode(const Packet& packet, size_t payload_size, uint8_t* out);
-// False for anything that is not a well-formed RC packet.
+// False for anything that is not a well-formed packet of a service above.
 bool packet_decode(const uint8_t* data, size_t size, Packet* packet);
 
 // Packet sequence numbers have 24 bits and wrap.

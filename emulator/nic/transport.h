@@ -1,5 +1,5 @@
-// The reliable-connected transport (IBA volume 1, chapter 9): what its two halves offer to the
-// engine, and what they get from it.
+// The transport (IBA volume 1, chapter 9): what its parts offer to the engine and to each other,
+// and what they get from it.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct Transport {
   uint64_t wall_ns;  // for timestamps and delays
 };
 
-// Requester.
+// Requester of the reliable services.
 
 // Sends up to about `budget_bytes`, starting new WQEs as the doorbell allows. Returns whether
 // anything was done.
@@ -40,33 +40,46 @@ bool requester_timer(Qp& qp, const Transport& transport);
 // When requester_timer or requester_run has to be called at the latest; UINT64_MAX: never.
 uint64_t requester_deadline_ns(const Qp& qp, const TransportTuning& tuning);
 
-// Responder.
+// Responder of the reliable services.
 
 void responder_request(Qp& qp, const Packet& packet, const Transport& transport);
 // Sends responses and the pending ACK or NAK. Returns whether anything was done.
 bool responder_run(Qp& qp, const Transport& transport, uint32_t budget_bytes);
 bool responder_idle(const Qp& qp);
 
+// The services without acknowledgements: requester, and what executes a packet that arrived.
+
+bool unreliable_run(Qp& qp, const Transport& transport, uint32_t budget_bytes);
+void uc_request(Qp& qp, const Packet& packet, const Transport& transport);
+void ud_datagram(Qp& qp, const Packet& packet, uint32_t src_ipv4_be, const Transport& transport);
+
 // Errors.
 
-// Completes the oldest WQE with an error and moves the QP to ERR.
+// Completes the oldest WQE of a reliable QP with an error and moves the QP to ERR.
 void qp_fail_send(Qp& qp, Syndrome syndrome, const Transport& transport);
 // Moves to ERR because the application says so.
 void qp_stop(Qp& qp);
 // Moves to ERR for a reason that has no WQE; `event` tells the host (0: nothing).
 void qp_fail(Qp& qp, int event);
 // Completes up to `max` of the WQEs of a QP in ERR, also of those posted later, with flush errors.
+// In SQE only the send queue's. Entries of a shared receive queue are not the QP's.
 bool qp_flush(Qp& qp, const Transport& transport, uint32_t max);
 void qp_event(Qp& qp, ibv_event_type type);
+
+// Completes one send WQE that the ring still holds with a flush error. False: none is left.
+bool send_flush_one(Qp& qp, const Transport& transport);
 
 // Completions.
 void send_complete(Qp& qp, const SendEntry& entry, Syndrome syndrome, const Transport& transport);
 void recv_complete(Qp& qp, Cqe cqe, const Transport& transport);
 
+// Binds a memory window or ends its binding. False: the request is not allowed.
+bool window_update(Qp& qp, const SendWqe& wqe);
+
 // Copies between a message and the memory of its parts. False: a part is not accessible.
 bool parts_read(const Qp& qp, const DataPart* parts, uint32_t count, uint64_t offset, uint32_t size,
                 uint8_t* to);
-bool parts_write(const Qp& qp, const DataPart* parts, uint32_t count, uint64_t offset,
+bool parts_write(const Qp& qp, uint32_t pd, const DataPart* parts, uint32_t count, uint64_t offset,
                  const uint8_t* from, uint32_t size);
 // Every part of the WQE is accessible in full.
 bool parts_check(const Qp& qp, const DataPart* parts, uint32_t count, uint32_t access);

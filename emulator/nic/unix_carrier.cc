@@ -21,9 +21,12 @@ namespace cxemu {
 namespace {
 
 struct FrameHeader {
-  uint32_t size;  // of the packet behind it
+  uint32_t size_flags;  // of the packet behind it, and kCorrupt
   uint32_t src_ipv4_be, dst_ipv4_be;
 };
+
+// Stands for an ICRC that does not fit: this carrier's packets have none.
+constexpr uint32_t kCorrupt = 1u << 31;
 
 constexpr size_t kDatagram = 64 << 10;
 static_assert(kDatagram > 2 * (kMaxPacket + sizeof(FrameHeader)));
@@ -62,10 +65,11 @@ void datagram_deliver(const uint8_t* data, size_t size, FrameSink& sink) {
   while (size - at >= sizeof(FrameHeader)) {
     FrameHeader header;
     memcpy(&header, data + at, sizeof header);
-    if (header.size > size - at - sizeof header) return;
+    const uint32_t packet_size = header.size_flags & ~kCorrupt;
+    if (packet_size > size - at - sizeof header) return;
     sink.frame_arrived(header.src_ipv4_be, header.dst_ipv4_be, data + at + sizeof header,
-                       header.size);
-    at = std::min(size, at + frame_size(header.size));
+                       packet_size, (header.size_flags & kCorrupt) != 0);
+    at = std::min(size, at + frame_size(packet_size));
   }
 }
 
@@ -161,10 +165,11 @@ uint8_t* UnixCarrier::reserve(int slot, size_t size) {
   return peer.buffer.get() + peer.used + sizeof(FrameHeader);
 }
 
-void UnixCarrier::commit(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, size_t size) {
+void UnixCarrier::commit(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, size_t size, bool corrupt) {
   if (reserved_slot_ < 0) return;
   Peer& peer = peers_[static_cast<size_t>(reserved_slot_)];
-  const FrameHeader header = {static_cast<uint32_t>(size), src_ipv4_be, dst_ipv4_be};
+  const FrameHeader header = {static_cast<uint32_t>(size) | (corrupt ? kCorrupt : 0), src_ipv4_be,
+                              dst_ipv4_be};
   memcpy(peer.buffer.get() + peer.used, &header, sizeof header);
   peer.used += static_cast<uint32_t>(frame_size(size));
   if (!peer.waiting) {

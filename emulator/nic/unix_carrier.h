@@ -17,8 +17,11 @@ class UnixCarrier final : public Carrier {
   static std::unique_ptr<UnixCarrier> open(uint32_t net, int slot);
   ~UnixCarrier() override;
 
+  // Every process has one socket for all NICs.
+  void address_open(uint32_t) override {}
+  void address_close(uint32_t) override {}
   uint8_t* reserve(int slot, size_t size) override;
-  void commit(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, size_t size) override;
+  void commit(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, size_t size, bool corrupt) override;
   bool flush() override;
   Received receive(FrameSink& sink, size_t max_bytes) override;
   int wait_fd() const override { return epoll_fd_; }

@@ -21,7 +21,7 @@ void Wire::commit(FabricNic& nic, uint32_t dst_ipv4_be, RcOpcode opcode, size_t 
   // Behind packets that are still held, also when the delay was just switched off: a wire keeps
   // order.
   if (held == nullptr || (delay_us == 0 && held->empty())) {
-    carrier_.commit(nic.ipv4_be, dst_ipv4_be, size);
+    carrier_.commit(nic.ipv4_be, dst_ipv4_be, size, false);
     return;
   }
   held->push_back({now_ns + uint64_t{delay_us} * 1000, reserved_slot_, dst_ipv4_be,
@@ -45,7 +45,7 @@ bool Wire::delayed_send(uint64_t now_ns) {
       uint8_t* to = carrier_.reserve(first.slot, first.packet.size());
       if (to == nullptr) break;
       memcpy(to, first.packet.data(), first.packet.size());
-      carrier_.commit(held.nic->ipv4_be, first.dst_ipv4_be, first.packet.size());
+      carrier_.commit(held.nic->ipv4_be, first.dst_ipv4_be, first.packet.size(), false);
       held.packets.pop_front();
     }
     any |= !held.packets.empty();

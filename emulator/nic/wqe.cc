@@ -1,17 +1,21 @@
 // Decoder of work queue entries.
 #include "nic/wqe.h"
 
+#include <infiniband/verbs.h>
+
 #include <algorithm>
 #include <cstring>
 #include <span>
 
 #include "nic/mlx5_layout.h"
+#include "nic/planted.h"
 
 namespace cxemu {
 
 namespace {
 
 // A segment of the WQE; the ring is a multiple of the segment size, so it never wraps inside one.
+// The address vector takes three, and fills up the first block.
 template <typename Segment>
 Segment segment_at(const SendRing& ring, uint64_t offset) {
   Segment segment;
@@ -19,24 +23,51 @@ Segment segment_at(const SendRing& ring, uint64_t offset) {
   return segment;
 }
 
-bool opcode_supported(uint8_t opcode) {
+bool opcode_supported(uint8_t opcode, Service service) {
   switch (opcode) {
     case kWqeNop:
-    case kWqeWrite:
-    case kWqeWriteImm:
     case kWqeSend:
     case kWqeSendImm:
+      return true;
+    case kWqeWrite:
+    case kWqeWriteImm:
+      return service != Service::kUd;
     case kWqeRead:
     case kWqeCompareSwap:
     case kWqeFetchAdd:
-      return true;
+    case kWqeSendInvalidate:
+      return service == Service::kRc || service == Service::kXrc;
+    case kWqeUmr:
+      return service != Service::kUd;
     default:
       return false;
   }
 }
 
+// The segment by which the service says where the message goes, between control segment and
+// operation. A RoCE address vector is always an extended one.
+bool service_decode(const SendRing& ring, uint64_t* at, uint64_t end, SendWqe* wqe) {
+  if (ring.service == Service::kUd) {
+    if (end - *at < sizeof(AddressVector)) return false;
+    const auto vector = segment_at<AddressVector>(ring, *at);
+    const uint32_t qpn = be32toh(vector.dqp);
+    if ((qpn & kAddressVectorExtended) == 0) return false;
+    wqe->datagram.qkey = be32toh(vector.qkey);
+    wqe->datagram.qpn = qpn & 0xffffff;
+    wqe->datagram.sgid_index = static_cast<uint8_t>(be32toh(vector.grh_gid_fl) >> 20);
+    memcpy(wqe->datagram.gid, vector.rgid, sizeof vector.rgid);
+    *at += sizeof(AddressVector);
+  } else if (ring.service == Service::kXrc) {
+    if (*at >= end) return false;
+    wqe->srqn = be32toh(segment_at<XrcSegment>(ring, *at).srqn) & 0xffffff;
+    *at += sizeof(XrcSegment);
+  }
+  return true;
+}
+
 bool opcode_has_remote(uint8_t opcode) {
-  return opcode != kWqeNop && opcode != kWqeSend && opcode != kWqeSendImm;
+  return opcode != kWqeNop && opcode != kWqeUmr && opcode != kWqeSend && opcode != kWqeSendImm &&
+         opcode != kWqeSendInvalidate;
 }
 
 // Data segments and inline data from `at` to `end`, both offsets in the ring that do not wrap.
@@ -53,21 +84,70 @@ bool parts_decode(const SendRing& ring, uint64_t at, uint64_t end, SendWqe* wqe)
       part = {.address = at + 4, .length = length, .lkey = 0, .is_inline = true};
       at += step;
     } else {
+      const uint32_t zero_means = CXEMU_PLANT(zero_count_is_nothing) ? 0 : 1u << 31;
       part = {.address = be64toh(segment.address),
-              .length = byte_count != 0 ? byte_count : 1u << 31,
+              .length = byte_count != 0 ? byte_count : zero_means,
               .lkey = be32toh(segment.lkey),
               .is_inline = false};
       at += kSegmentSize;
     }
     wqe->length += part.length;
   }
-  return wqe->length <= kMaxMessage;
+  return wqe->length <= kMaxMessage || CXEMU_PLANT(long_wqe_accepted);
+}
+
+uint32_t window_access(uint8_t flags) {
+  constexpr struct {
+    uint8_t flag;
+    uint32_t access;
+  } kRights[] = {{kKeyLocalWrite, IBV_ACCESS_LOCAL_WRITE},
+                 {kKeyRemoteWrite, IBV_ACCESS_REMOTE_WRITE},
+                 {kKeyRemoteRead, IBV_ACCESS_REMOTE_READ},
+                 {kKeyAtomic, IBV_ACCESS_REMOTE_ATOMIC}};
+  uint32_t access = 0;
+  for (const auto& right : kRights) {
+    if ((flags & right.flag) != 0) access |= right.access;
+  }
+  return access;
+}
+
+// Windows are the only keys that work requests change here: anything that is not a bind or an
+// invalidation as the library writes it is refused. The WQE begins with the block at `start`.
+bool window_decode(const SendRing& ring, uint64_t start, uint32_t segments, WindowUpdate* window) {
+  constexpr uint64_t kMaskBoth = kUmrMaskFree | kUmrMaskKey;
+  constexpr uint64_t kMaskBind = kMaskBoth | kUmrMaskLength | kUmrMaskStart | kUmrMaskLocalWrite |
+                                 kUmrMaskRemoteRead | kUmrMaskRemoteWrite | kUmrMaskAtomic;
+  constexpr size_t kKeyAt = kSegmentSize + sizeof(UmrControlSegment);
+  constexpr size_t kTranslationAt = kKeyAt + sizeof(KeySegment);
+  if (segments * kSegmentSize < kTranslationAt) return false;
+  const auto control = segment_at<UmrControlSegment>(ring, start + kSegmentSize);
+  const auto key = segment_at<KeySegment>(ring, start + kKeyAt);
+  const uint64_t mask = be64toh(control.mask) & ~kUmrMaskQpn;
+  *window = {};
+  window->type2 = (be64toh(control.mask) & kUmrMaskQpn) != 0;
+  window->variant = static_cast<uint8_t>(be32toh(key.qpn_variant));
+  if ((key.free & kKeyFree) != 0) return mask == kMaskBoth;
+
+  window->bind = true;
+  if (mask != kMaskBind || (control.flags & kUmrInline) == 0) return false;
+  if (segments * kSegmentSize < kTranslationAt + sizeof(DataSegment)) return false;
+  const auto translation = segment_at<DataSegment>(ring, start + kTranslationAt);
+  window->region_key = be32toh(translation.lkey);
+  window->address = be64toh(translation.address);
+  window->length = be64toh(key.length);
+  window->iova = be64toh(key.start);
+  window->access = window_access(key.access);
+  return window->length != 0 && be32toh(translation.byte_count) == window->length;
 }
 
 }  // namespace
 
 bool SendWqe::is_atomic() const {
   return opcode == kWqeCompareSwap || opcode == kWqeFetchAdd;
+}
+
+bool SendWqe::is_local() const {
+  return opcode == kWqeNop || opcode == kWqeUmr;
 }
 
 bool SendWqe::is_read_or_atomic() const {
@@ -92,13 +172,20 @@ WqeError send_wqe_decode(const SendRing& ring, uint16_t index, uint32_t posted, 
 
   const uint32_t blocks = (segments * kSegmentSize + kSendBlockSize - 1) / kSendBlockSize;
   if (blocks == 0 || blocks > posted) return WqeError::kBadLength;
-  if (static_cast<uint16_t>(head >> 8) != index) return WqeError::kBadIndex;
+  if (static_cast<uint16_t>(head >> 8) != index && !CXEMU_PLANT(wqe_index_unchecked)) {
+    return WqeError::kBadIndex;
+  }
   wqe->blocks = static_cast<uint16_t>(blocks);
-  if (!opcode_supported(wqe->opcode)) return WqeError::kBadOpcode;
+  if (!opcode_supported(wqe->opcode, ring.service)) return WqeError::kBadOpcode;
   if (wqe->opcode == kWqeNop) return WqeError::kNone;
+  if (wqe->opcode == kWqeUmr) {
+    return window_decode(ring, start, segments, &wqe->window) ? WqeError::kNone
+                                                              : WqeError::kBadSegments;
+  }
 
   uint64_t at = start + kSegmentSize;
   const uint64_t end = start + segments * kSegmentSize;
+  if (!service_decode(ring, &at, end, wqe)) return WqeError::kBadSegments;
   if (opcode_has_remote(wqe->opcode)) {
     if (at >= end) return WqeError::kBadSegments;
     const auto remote = segment_at<RemoteSegment>(ring, at);
@@ -130,10 +217,8 @@ void ring_copy(const SendRing& ring, uint64_t offset, void* to, uint32_t size) {
   memcpy(static_cast<uint8_t*>(to) + first, ring.buffer, size - first);
 }
 
-void recv_wqe_decode(const RecvRing& ring, uint16_t index, RecvWqe* wqe) {
-  const uint8_t* at = ring.buffer + (size_t{index & (ring.wqe_count - 1)} << ring.wqe_shift);
-  const uint32_t room = std::min<uint32_t>((1u << ring.wqe_shift) / kSegmentSize, kMaxParts);
-  wqe->index = index;
+void recv_parts_decode(const uint8_t* at, uint32_t room, RecvWqe* wqe) {
+  room = std::min(room, kMaxParts);
   wqe->part_count = 0;
   wqe->length = 0;
   for (uint32_t i = 0; i < room; i++) {
@@ -148,6 +233,12 @@ void recv_wqe_decode(const RecvRing& ring, uint16_t index, RecvWqe* wqe) {
             .is_inline = false};
     wqe->length += part.length;
   }
+}
+
+void recv_wqe_decode(const RecvRing& ring, uint16_t index, RecvWqe* wqe) {
+  const uint8_t* at = ring.buffer + (size_t{index & (ring.wqe_count - 1)} << ring.wqe_shift);
+  wqe->index = index;
+  recv_parts_decode(at, (1u << ring.wqe_shift) / kSegmentSize, wqe);
 }
 
 }  // namespace cxemu

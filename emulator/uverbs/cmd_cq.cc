@@ -24,7 +24,7 @@ struct CqRequest {
   uint64_t user_handle;
   uint32_t cqe, comp_vector;
   int32_t comp_channel;
-  bool extended;
+  bool ignore_overrun;
 };
 
 int driver_read(std::span<const uint8_t> from, mlx5_ib_create_cq* driver) {
@@ -51,6 +51,7 @@ int cq_create(Context& context, const CqRequest& request, std::span<const uint8_
     return error;
   if (const int error = memory_check(driver.db_addr, 8, true)) return error;
 
+  object->cqe_size = driver.cqe_size;
   object->user_handle = request.user_handle;
   object->async = context.async();
   const CqConfig config{
@@ -58,6 +59,7 @@ int cq_create(Context& context, const CqRequest& request, std::span<const uint8_
       .db = reinterpret_cast<volatile uint32_t*>(driver.db_addr),
       .cqe_count = count,
       .cqe_size = driver.cqe_size,
+      .ignore_overrun = request.ignore_overrun,
       .user_handle = request.user_handle,
       .channel_fd = request.comp_channel,
       .sink = object.get(),
@@ -66,8 +68,7 @@ int cq_create(Context& context, const CqRequest& request, std::span<const uint8_
   answer_write(driver_out, mlx5_ib_create_cq_resp{.cqn = context.nic().cq_number(object->cq)});
   answer->cqe = count - 1;
   answer->cq_handle = context.objects().add(std::move(object));
-  if (context.observer() != nullptr)
-    context.observer()->cq_created(request.user_handle, request.extended);
+  if (context.observer() != nullptr) context.observer()->cq_created(request.user_handle);
   return 0;
 }
 
@@ -88,15 +89,39 @@ int create_cq_ex(Context& context, const CommandIo& io) {
   ib_uverbs_ex_create_cq request;
   if (!request_read(io.core_in, &request)) return EOPNOTSUPP;
   if (request.comp_mask != 0 || request.reserved != 0) return EINVAL;
-  // Ignoring overruns would mean to overwrite completions: not offered.
-  if (request.flags & ~uint32_t{IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION}) return EOPNOTSUPP;
+  if (request.flags &
+      ~uint32_t{IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION | IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN})
+    return EOPNOTSUPP;
   ib_uverbs_ex_create_cq_resp answer{};
-  if (const int error = cq_create(
-          context,
-          {request.user_handle, request.cqe, request.comp_vector, request.comp_channel, true},
-          io.driver_in, io.driver_out, &answer.base))
+  if (const int error =
+          cq_create(context,
+                    {request.user_handle, request.cqe, request.comp_vector, request.comp_channel,
+                     (request.flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN) != 0},
+                    io.driver_in, io.driver_out, &answer.base))
     return error;
   answer.response_length = sizeof answer;
+  answer_write(io.core_out, answer);
+  return 0;
+}
+
+int resize_cq(Context& context, const CommandIo& io) {
+  ib_uverbs_resize_cq request;
+  mlx5_ib_resize_cq driver;
+  if (!request_read(io.core_in, &request) || !request_read(io.driver_in, &driver))
+    return EOPNOTSUPP;
+  const auto* object = context.objects().find<CqObject>(request.cq_handle);
+  if (object == nullptr || request.cqe == 0 || request.cqe > kCqeMax) return EINVAL;
+  // The size of an entry stays: the library would copy the old ones wrongly otherwise.
+  if (driver.cqe_size != object->cqe_size || driver.buf_addr % 64 != 0) return EINVAL;
+  if (driver.reserved0 != 0 || driver.reserved1 != 0) return EINVAL;
+  const uint32_t count = std::bit_ceil(request.cqe + 1);
+  if (const int error = memory_check(driver.buf_addr, uint64_t{count} * driver.cqe_size, true))
+    return error;
+  if (const int error = context.nic().cq_resize(
+          object->cq, reinterpret_cast<void*>(driver.buf_addr), count, driver.cqe_size))
+    return error;
+  ib_uverbs_resize_cq_resp answer{};
+  answer.cqe = count - 1;
   answer_write(io.core_out, answer);
   return 0;
 }
@@ -133,6 +158,8 @@ constexpr Command kCommands[] = {
     {IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_CREATE_CQ, "create_cq_ex",
      sizeof(ib_uverbs_ex_create_cq), sizeof(ib_uverbs_ex_create_cq_resp),
      offsetof(mlx5_ib_create_cq, cqe_comp_en), sizeof(uint32_t), create_cq_ex},
+    {IB_USER_VERBS_CMD_RESIZE_CQ, "resize_cq", sizeof(ib_uverbs_resize_cq),
+     sizeof(ib_uverbs_resize_cq_resp), sizeof(mlx5_ib_resize_cq), 0, resize_cq},
     {IB_USER_VERBS_CMD_DESTROY_CQ, "destroy_cq", sizeof(ib_uverbs_destroy_cq),
      sizeof(ib_uverbs_destroy_cq_resp), 0, 0, destroy_cq, true},
 };

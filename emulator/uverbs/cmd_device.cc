@@ -43,6 +43,7 @@ int get_context(Context& context, const CommandIo& io) {
   driver.max_rq_desc_sz = kRecvDescriptorMax;
   driver.max_send_wqebb = kQueueEntriesMax;
   driver.max_recv_wr = kQueueEntriesMax;
+  driver.max_srq_recv_wr = kSrqEntriesMax;
   driver.num_ports = 1;
   driver.response_length = sizeof driver;
   driver.cqe_version = 1;
@@ -67,18 +68,23 @@ ib_uverbs_query_device_resp device_attributes(const FabricNic& nic) {
   answer.max_qp_wr = kQueueEntriesMax;
   answer.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR |
                             IBV_DEVICE_CHANGE_PHY_PORT | IBV_DEVICE_PORT_ACTIVE_EVENT |
-                            IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
+                            IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+                            IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC;
   answer.max_sge = kSgeMax;
   answer.max_sge_rd = kSgeMax;
   answer.max_cq = kObjectsMax;
   answer.max_cqe = kCqeMax;
   answer.max_mr = kObjectsMax;
+  answer.max_mw = kObjectsMax;
   answer.max_pd = kObjectsMax;
   answer.max_qp_rd_atom = kReadAtomicMax;
   answer.max_res_rd_atom = kReadAtomicMax * kObjectsMax;
   answer.max_qp_init_rd_atom = kReadAtomicMax;
   answer.atomic_cap = IBV_ATOMIC_HCA;
   answer.max_ah = kObjectsMax;
+  answer.max_srq = kObjectsMax;
+  answer.max_srq_wr = kSrqEntriesMax - 1;
+  answer.max_srq_sge = kSrqSgeMax;
   answer.max_pkeys = 1;
   answer.local_ca_ack_delay = 16;
   answer.phys_port_cnt = 1;
@@ -114,6 +120,8 @@ int query_port(Context& context, const CommandIo& io) {
   ib_uverbs_query_port_resp answer{};
   answer.port_cap_flags = IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS;
   answer.max_msg_sz = 1u << 30;
+  answer.qkey_viol_cntr =
+      static_cast<uint32_t>(context.fabric_nic().qkey_violations.load(std::memory_order_relaxed));
   answer.gid_tbl_len = kGidCount;
   answer.pkey_tbl_len = 1;
   answer.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;

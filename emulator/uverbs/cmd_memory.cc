@@ -1,4 +1,4 @@
-// Protection domains, memory regions, address handles.
+// Protection domains, memory regions and windows, address handles.
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kOptionalAccess = IB_UVERBS_ACCESS_OPTIONAL_RANGE;
 constexpr uint32_t kAccessKnown = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-                                  IBV_ACCESS_HUGETLB;
+                                  IBV_ACCESS_HUGETLB | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED;
 constexpr uint32_t kAccessWrites =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
@@ -47,8 +47,7 @@ int dealloc_pd(Context& context, const CommandIo& io) {
 
 int access_check(uint32_t access) {
   const uint32_t required = access & ~kOptionalAccess;
-  if (required & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED))
-    return EOPNOTSUPP;
+  if (required & IBV_ACCESS_ON_DEMAND) return EOPNOTSUPP;
   if (required & ~kAccessKnown) return EINVAL;
   if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
       !(access & IBV_ACCESS_LOCAL_WRITE))
@@ -56,10 +55,15 @@ int access_check(uint32_t access) {
   return 0;
 }
 
+// Pages are translated one by one, so an address and its name must lie alike in theirs.
+bool offsets_match(uint64_t start, uint64_t iova) {
+  return ((start ^ iova) & 0xfff) == 0;
+}
+
 int reg_mr(Context& context, const CommandIo& io) {
   ib_uverbs_reg_mr request;
   if (!request_read(io.core_in, &request)) return EOPNOTSUPP;
-  if (((request.start ^ request.hca_va) & 0xfff) != 0) return EINVAL;
+  if (!offsets_match(request.start, request.hca_va)) return EINVAL;
   if (const int error = access_check(request.access_flags)) return error;
   auto* pd = context.objects().find<PdObject>(request.pd_handle);
   if (pd == nullptr) return EINVAL;
@@ -72,7 +76,52 @@ int reg_mr(Context& context, const CommandIo& io) {
                                     request.access_flags, &answer.lkey))
     return error;
   answer.rkey = answer.lkey;
-  answer.mr_handle = context.objects().add(std::make_unique<MrObject>(pd, answer.lkey));
+  answer.mr_handle = context.objects().add(std::make_unique<MrObject>(
+      pd, answer.lkey, request.start, request.length, request.access_flags));
+  answer_write(io.core_out, answer);
+  return 0;
+}
+
+// What the request says where it says something, and what the region has elsewhere.
+int change_read(const ib_uverbs_rereg_mr& request, const MrObject& mr, PdObject* new_pd,
+                RegionChange* change) {
+  change->translation = (request.flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  change->pd = (request.flags & IBV_REREG_MR_CHANGE_PD) != 0;
+  change->access = (request.flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
+  if (change->translation && !offsets_match(request.start, request.hca_va)) return EINVAL;
+  change->new_access = change->access ? request.access_flags : mr.access;
+  if (const int error = access_check(change->new_access)) return error;
+  if (change->pd && new_pd == nullptr) return EINVAL;
+  if (change->pd) change->new_pd = new_pd->number;
+  change->start = change->translation ? request.start : mr.start;
+  change->length = change->translation ? request.length : mr.length;
+  change->iova = request.hca_va;
+  // Pages that were pinned for reading must be pinned anew when they are to be written.
+  const bool writable = (change->new_access & kAccessWrites) != 0;
+  if (!change->translation && !change->access) return 0;
+  return memory_check(change->start, change->length, writable);
+}
+
+int rereg_mr(Context& context, const CommandIo& io) {
+  constexpr uint32_t kFlagsKnown =
+      IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+  ib_uverbs_rereg_mr request;
+  if (!request_read(io.core_in, &request)) return EOPNOTSUPP;
+  if (request.flags == 0) return EINVAL;
+  if ((request.flags & ~kFlagsKnown) != 0) return EOPNOTSUPP;
+  auto* mr = context.objects().find<MrObject>(request.mr_handle);
+  if (mr == nullptr) return EINVAL;
+  auto* pd = context.objects().find<PdObject>(request.pd_handle);
+  RegionChange change;
+  if (const int error = change_read(request, *mr, pd, &change)) return error;
+  ib_uverbs_rereg_mr_resp answer{};
+  if (const int error = context.nic().mr_reregister(mr->key, change, &answer.lkey)) return error;
+  answer.rkey = answer.lkey;
+  mr->key = answer.lkey;
+  mr->start = change.start;
+  mr->length = change.length;
+  mr->access = change.new_access;
+  if (change.pd) mr->pd_change(pd);
   answer_write(io.core_out, answer);
   return 0;
 }
@@ -85,6 +134,36 @@ int dereg_mr(Context& context, const CommandIo& io) {
   const int error = context.nic().mr_deregister(mr->key);
   if (error != 0 && !context.nic().dead()) return error;
   context.objects().remove(request.mr_handle);
+  return 0;
+}
+
+int alloc_mw(Context& context, const CommandIo& io) {
+  ib_uverbs_alloc_mw request;
+  if (!request_read(io.core_in, &request)) return EOPNOTSUPP;
+  auto* pd = context.objects().find<PdObject>(request.pd_handle);
+  if (pd == nullptr) return EINVAL;
+  if (request.mw_type != IBV_MW_TYPE_1 && request.mw_type != IBV_MW_TYPE_2) return EINVAL;
+  mlx5_ib_alloc_mw driver;
+  if (!request_read(io.driver_in, &driver) || driver.comp_mask != 0 || driver.reserved1 != 0 ||
+      driver.reserved2 != 0)
+    return EOPNOTSUPP;
+  ib_uverbs_alloc_mw_resp answer{};
+  if (const int error =
+          context.nic().mw_allocate(pd->number, request.mw_type == IBV_MW_TYPE_2, &answer.rkey))
+    return error;
+  answer.mw_handle = context.objects().add(std::make_unique<MwObject>(pd, answer.rkey));
+  answer_write(io.core_out, answer);
+  return 0;
+}
+
+int dealloc_mw(Context& context, const CommandIo& io) {
+  ib_uverbs_dealloc_mw request;
+  if (!request_read(io.core_in, &request)) return EOPNOTSUPP;
+  const auto* mw = context.objects().find<MwObject>(request.mw_handle);
+  if (mw == nullptr) return EINVAL;
+  const int error = context.nic().mw_deallocate(mw->key);
+  if (error != 0 && !context.nic().dead()) return error;
+  context.objects().remove(request.mw_handle);
   return 0;
 }
 
@@ -120,6 +199,12 @@ constexpr Command kCommands[] = {
      true},
     {IB_USER_VERBS_CMD_REG_MR, "reg_mr", sizeof(ib_uverbs_reg_mr), sizeof(ib_uverbs_reg_mr_resp), 0,
      0, reg_mr},
+    {IB_USER_VERBS_CMD_REREG_MR, "rereg_mr", sizeof(ib_uverbs_rereg_mr),
+     sizeof(ib_uverbs_rereg_mr_resp), 0, 0, rereg_mr},
+    {IB_USER_VERBS_CMD_ALLOC_MW, "alloc_mw", sizeof(ib_uverbs_alloc_mw),
+     sizeof(ib_uverbs_alloc_mw_resp), 0, 0, alloc_mw},
+    {IB_USER_VERBS_CMD_DEALLOC_MW, "dealloc_mw", sizeof(ib_uverbs_dealloc_mw), 0, 0, 0, dealloc_mw,
+     true},
     {IB_USER_VERBS_CMD_DEREG_MR, "dereg_mr", sizeof(ib_uverbs_dereg_mr), 0, 0, 0, dereg_mr, true},
     {IB_USER_VERBS_CMD_CREATE_AH, "create_ah", sizeof(ib_uverbs_create_ah),
      sizeof(ib_uverbs_create_ah_resp), 0, 0, create_ah},

@@ -17,7 +17,7 @@ namespace {
 // They permit the device to put small data into completions, and do not demand it.
 constexpr uint32_t kFlagsKnown = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE;
 
-// The attributes of RC on RoCE. Alternate paths and rate limits are not offered.
+// The attributes of all services on RoCE. Alternate paths and rate limits are not offered.
 constexpr uint32_t kAttributesKnown =
     IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_ACCESS_FLAGS |
     IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_TIMEOUT |
@@ -47,6 +47,35 @@ int capabilities_check(const ibv_qp_cap& cap, const mlx5_ib_create_qp& driver) {
   return 0;
 }
 
+// What the queue pair is made of. Extended reliable connections have one end each: XRC_SEND no
+// receive queue, XRC_RECV nothing but a domain, whose handle comes in the place of the PD's.
+int parts_find(const HandleTable& objects, const ib_uverbs_create_qp& request, QpParts* parts) {
+  if (request.qp_type == IBV_QPT_XRC_RECV) {
+    parts->xrcd = objects.find<XrcdObject>(request.pd_handle);
+    return parts->xrcd != nullptr ? 0 : EINVAL;
+  }
+  parts->pd = objects.find<PdObject>(request.pd_handle);
+  parts->send_cq = objects.find<CqObject>(request.send_cq_handle);
+  if (parts->pd == nullptr || parts->send_cq == nullptr) return EINVAL;
+  if (request.qp_type == IBV_QPT_XRC_SEND) return request.is_srq == 0 ? 0 : EINVAL;
+  parts->recv_cq = objects.find<CqObject>(request.recv_cq_handle);
+  if (parts->recv_cq == nullptr) return EINVAL;
+  if (request.is_srq == 0) return 0;
+  parts->srq = objects.find<SrqObject>(request.srq_handle);
+  return parts->srq != nullptr && parts->srq->xrcd == nullptr ? 0 : EINVAL;
+}
+
+bool type_known(uint8_t type) {
+  return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD ||
+         type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
+}
+
+// Queues that this type of queue pair does not have hold nothing, whatever was asked for.
+void absent_queues_clear(const QpParts& parts, ibv_qp_cap* cap) {
+  if (!parts.own_receives()) cap->max_recv_wr = cap->max_recv_sge = 0;
+  if (parts.send_cq == nullptr) cap->max_send_wr = cap->max_send_sge = cap->max_inline_data = 0;
+}
+
 int rings_check(const mlx5_ib_create_qp& driver) {
   const uint64_t bytes = (uint64_t{driver.rq_wqe_count} << driver.rq_wqe_shift) +
                          uint64_t{driver.sq_wqe_count} * kSendBlock;
@@ -58,10 +87,15 @@ int rings_check(const mlx5_ib_create_qp& driver) {
 QpConfig config_make(const ib_uverbs_create_qp& request, const mlx5_ib_create_qp& driver,
                      QpObject* object) {
   auto* buffer = reinterpret_cast<uint8_t*>(driver.buf_addr);
+  const QpParts& parts = object->parts;
+  ibv_qp_cap cap = {request.max_send_wr, request.max_recv_wr, request.max_send_sge,
+                    request.max_recv_sge, request.max_inline_data};
+  absent_queues_clear(parts, &cap);
   return {
       .type = static_cast<ibv_qp_type>(request.qp_type),
       .rq_buffer = buffer,
-      .rq_wqe_count = driver.rq_wqe_count,
+      // The library may lay out a ring that the queue pair does not use.
+      .rq_wqe_count = parts.own_receives() ? driver.rq_wqe_count : 0,
       .rq_wqe_shift = driver.rq_wqe_shift,
       // The receive ring comes first in the buffer.
       .sq_buffer = buffer + (size_t{driver.rq_wqe_count} << driver.rq_wqe_shift),
@@ -69,31 +103,31 @@ QpConfig config_make(const ib_uverbs_create_qp& request, const mlx5_ib_create_qp
       .db = reinterpret_cast<volatile uint32_t*>(driver.db_addr),
       .uidx = driver.uidx,
       .user_handle = request.user_handle,
-      .send_cq = object->send_cq->cq,
-      .recv_cq = object->recv_cq->cq,
-      .pd = object->pd->number,
+      .send_cq = parts.send_cq != nullptr ? parts.send_cq->cq : nullptr,
+      .recv_cq = parts.recv_cq != nullptr ? parts.recv_cq->cq : nullptr,
+      .pd = parts.pd != nullptr ? parts.pd->number : 0,
       .sq_sig_all = request.sq_sig_all != 0,
-      .cap = {request.max_send_wr, request.max_recv_wr, request.max_send_sge, request.max_recv_sge,
-              request.max_inline_data},
+      .cap = cap,
       .sink = object,
+      .srq = parts.srq != nullptr ? parts.srq->srq : nullptr,
+      .xrcd = parts.xrcd != nullptr ? parts.xrcd->number : 0,
   };
 }
 
 int qp_create(Context& context, const ib_uverbs_create_qp& request, const CommandIo& io,
               ib_uverbs_create_qp_resp* answer) {
-  if (request.qp_type != IBV_QPT_RC || request.is_srq != 0) return EOPNOTSUPP;
+  if (!type_known(request.qp_type)) return EOPNOTSUPP;
   mlx5_ib_create_qp driver;
   if (!request_read(io.driver_in, &driver)) return EOPNOTSUPP;
-  auto* pd = context.objects().find<PdObject>(request.pd_handle);
-  auto* send_cq = context.objects().find<CqObject>(request.send_cq_handle);
-  auto* recv_cq = context.objects().find<CqObject>(request.recv_cq_handle);
-  if (pd == nullptr || send_cq == nullptr || recv_cq == nullptr) return EINVAL;
+  QpParts parts;
+  if (const int error = parts_find(context.objects(), request, &parts)) return error;
   if (const int error = driver_check(driver)) return error;
 
-  auto object = std::make_unique<QpObject>(pd, send_cq, recv_cq);
+  auto object = std::make_unique<QpObject>(parts);
   const QpConfig config = config_make(request, driver, object.get());
   if (const int error = capabilities_check(config.cap, driver)) return error;
   if (const int error = rings_check(driver)) return error;
+  object->qp_type = request.qp_type;
   object->user_handle = request.user_handle;
   object->async = context.async();
   if (const int error = context.nic().qp_create(config, &object->qp)) return error;
@@ -221,11 +255,21 @@ int address_check(const ib_uverbs_qp_dest& address) {
   return 0;
 }
 
+// Programs treat both ends of extended reliable connections like whole ones; the kernel forgives
+// them the attributes of the end that is not there.
+uint32_t attributes_of_end(uint8_t type, uint32_t mask) {
+  if (type == IBV_QPT_XRC_SEND)
+    return mask & ~uint32_t{IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER};
+  if (type == IBV_QPT_XRC_RECV)
+    return mask & ~uint32_t{IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY};
+  return mask;
+}
+
 int qp_modify(Context& context, const ib_uverbs_modify_qp& request) {
-  const uint32_t mask = request.attr_mask;
-  if (mask & ~kAttributesKnown) return EOPNOTSUPP;
+  if (request.attr_mask & ~kAttributesKnown) return EOPNOTSUPP;
   const auto* object = context.objects().find<QpObject>(request.qp_handle);
   if (object == nullptr) return EINVAL;
+  const uint32_t mask = attributes_of_end(object->qp_type, request.attr_mask);
   if ((mask & IBV_QP_PORT) && request.port_num != 1) return EINVAL;
   if (mask & IBV_QP_AV)
     if (const int error = address_check(request.dest)) return error;

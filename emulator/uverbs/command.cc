@@ -15,7 +15,8 @@ namespace {
 constexpr uint32_t kExtended = IB_USER_VERBS_CMD_FLAG_EXTENDED;
 
 const Command* command_find(uint32_t number) {
-  for (const auto table : {device_commands(), memory_commands(), cq_commands(), qp_commands()})
+  for (const auto table : {device_commands(), memory_commands(), cq_commands(), srq_commands(),
+                           xrc_commands(), qp_commands()})
     for (const Command& command : table)
       if (command.number == number) return &command;
   return nullptr;

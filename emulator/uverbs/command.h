@@ -32,6 +32,8 @@ struct Command {
 std::span<const Command> device_commands();
 std::span<const Command> memory_commands();
 std::span<const Command> cq_commands();
+std::span<const Command> srq_commands();
+std::span<const Command> xrc_commands();
 std::span<const Command> qp_commands();
 
 // Executes what was written to, or asked by ioctl of, a device file. 0 or an errno.

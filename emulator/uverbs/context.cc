@@ -21,11 +21,17 @@ Context::~Context() {
   // Errors do not matter any more: the Nic frees whatever is left.
   objects_.each<QpObject>([this](QpObject* object) { (void)nic_->qp_destroy(object->qp); });
   objects_.remove_all(ObjectType::kQp);
+  objects_.each<SrqObject>([this](SrqObject* object) { (void)nic_->srq_destroy(object->srq); });
+  objects_.remove_all(ObjectType::kSrq);
   objects_.each<CqObject>([this](CqObject* object) { (void)nic_->cq_destroy(object->cq); });
   objects_.remove_all(ObjectType::kCq);
+  // Windows first: a region that one is bound to stays.
+  objects_.each<MwObject>([this](MwObject* object) { (void)nic_->mw_deallocate(object->key); });
+  objects_.remove_all(ObjectType::kMw);
   objects_.each<MrObject>([this](MrObject* object) { (void)nic_->mr_deregister(object->key); });
   objects_.remove_all(ObjectType::kMr);
   objects_.remove_all(ObjectType::kAh);
+  objects_.remove_all(ObjectType::kXrcd);
   objects_.remove_all(ObjectType::kPd);
   nic_.reset();
 }

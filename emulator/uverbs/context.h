@@ -19,8 +19,8 @@ class ContextObserver {
  public:
   // A descriptor that belongs to the application from now on.
   virtual void channel_created(int fd) = 0;
-  // libibverbs passes the address of its ibv_cq (extended: ibv_cq_ex) as user handle.
-  virtual void cq_created(uint64_t user_handle, bool extended) = 0;
+  // libibverbs passes the address of its ibv_cq or ibv_cq_ex as user handle.
+  virtual void cq_created(uint64_t user_handle) = 0;
   virtual void cq_destroyed(uint64_t user_handle) = 0;
 
  protected:
@@ -57,6 +57,7 @@ class Context final : public EventSink {
   int start(int* async_fd);
   const std::shared_ptr<EventPipe>& async() const { return async_; }
   uint32_t pd_number_next() { return ++pd_last_; }
+  uint32_t xrcd_number_next() { return ++xrcd_last_; }
 
  private:
   Context(Engine& engine, Fabric& fabric, FabricNic* nic, ContextObserver* observer)
@@ -70,7 +71,7 @@ class Context final : public EventSink {
   std::shared_ptr<EventPipe> async_;
   std::map<int, std::shared_ptr<EventPipe>> channels_;
   HandleTable objects_;
-  uint32_t pd_last_ = 0;
+  uint32_t pd_last_ = 0, xrcd_last_ = 0;
 };
 
 }  // namespace cxemu

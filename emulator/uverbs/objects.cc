@@ -24,6 +24,10 @@ void CqObject::async_event(ibv_event_type event_type, uint64_t element) {
   if (async_event_push(*async, event_type, element)) ++async_events;
 }
 
+void SrqObject::async_event(ibv_event_type event_type, uint64_t element) {
+  if (async_event_push(*async, event_type, element)) ++async_events;
+}
+
 void QpObject::async_event(ibv_event_type event_type, uint64_t element) {
   if (async_event_push(*async, event_type, element)) ++async_events;
 }

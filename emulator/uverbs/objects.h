@@ -11,7 +11,7 @@
 
 namespace cxemu {
 
-enum class ObjectType : uint8_t { kPd, kMr, kAh, kCq, kQp };
+enum class ObjectType : uint8_t { kPd, kMr, kMw, kAh, kXrcd, kCq, kSrq, kQp };
 
 struct Object {
   explicit Object(ObjectType t) : type(t) {}
@@ -31,10 +31,28 @@ struct PdObject : Object {
 
 struct MrObject : Object {
   static constexpr ObjectType kType = ObjectType::kMr;
-  MrObject(PdObject* p, uint32_t k) : Object(kType), pd(p), key(k) { ++pd->users; }
+  MrObject(PdObject* p, uint32_t k, uint64_t s, uint64_t l, uint32_t a)
+      : Object(kType), pd(p), key(k), start(s), length(l), access(a) {
+    ++pd->users;
+  }
   ~MrObject() override { --pd->users; }
+  void pd_change(PdObject* to) {
+    --pd->users;
+    pd = to;
+    ++pd->users;
+  }
+  PdObject* pd;
+  uint32_t key;
+  uint64_t start, length;
+  uint32_t access;
+};
+
+struct MwObject : Object {
+  static constexpr ObjectType kType = ObjectType::kMw;
+  MwObject(PdObject* p, uint32_t k) : Object(kType), pd(p), key(k) { ++pd->users; }
+  ~MwObject() override { --pd->users; }
   PdObject* const pd;
-  const uint32_t key;
+  const uint32_t key;  // as allocated; binding changes the low byte
 };
 
 struct AhObject : Object {
@@ -44,7 +62,27 @@ struct AhObject : Object {
   PdObject* const pd;
 };
 
-// Completion queues and queue pairs are sinks themselves, so that events are counted per object.
+// A file that names XRC domains, while one is open under its name (cmd_xrc.cc).
+struct XrcdFile {
+  XrcdFile(uint64_t d, uint64_t i, int fd) : device(d), inode(i), claim_fd(fd) {}
+  ~XrcdFile();
+  XrcdFile(const XrcdFile&) = delete;
+  XrcdFile& operator=(const XrcdFile&) = delete;
+  const uint64_t device, inode;
+  const int claim_fd;
+};
+
+// Connects extended reliable connections with the receive queues that they may name.
+struct XrcdObject : Object {
+  static constexpr ObjectType kType = ObjectType::kXrcd;
+  XrcdObject(uint32_t n, std::shared_ptr<XrcdFile> f)
+      : Object(kType), number(n), file(std::move(f)) {}
+  const uint32_t number;  // of the domain: the same for all that were opened by one file
+  const std::shared_ptr<XrcdFile> file;
+};
+
+// Completion queues, receive queues and queue pairs are sinks themselves, so that events are
+// counted per object.
 struct CqObject : Object, EventSink {
   static constexpr ObjectType kType = ObjectType::kCq;
   CqObject() : Object(kType) {}
@@ -52,31 +90,65 @@ struct CqObject : Object, EventSink {
   void async_event(ibv_event_type type, uint64_t element) override;
 
   Cq* cq = nullptr;
+  uint32_t cqe_size = 0;
   uint64_t user_handle = 0;
   std::shared_ptr<EventPipe> channel;  // stays until the last of its CQs and its own close
   std::shared_ptr<EventPipe> async;
   uint32_t completions = 0, async_events = 0;  // events that entered the pipes
 };
 
-struct QpObject : Object, EventSink {
-  static constexpr ObjectType kType = ObjectType::kQp;
-  QpObject(PdObject* p, CqObject* send, CqObject* recv)
-      : Object(kType), pd(p), send_cq(send), recv_cq(recv) {
+struct SrqObject : Object, EventSink {
+  static constexpr ObjectType kType = ObjectType::kSrq;
+  SrqObject(PdObject* p, CqObject* c, XrcdObject* x) : Object(kType), pd(p), cq(c), xrcd(x) {
     ++pd->users;
-    ++send_cq->users;
-    ++recv_cq->users;
+    if (cq != nullptr) ++cq->users;
+    if (xrcd != nullptr) ++xrcd->users;
   }
-  ~QpObject() override {
+  ~SrqObject() override {
     --pd->users;
-    --send_cq->users;
-    --recv_cq->users;
+    if (cq != nullptr) --cq->users;
+    if (xrcd != nullptr) --xrcd->users;
   }
   void completion(uint64_t, int) override {}
   void async_event(ibv_event_type type, uint64_t element) override;
 
   PdObject* const pd;
-  CqObject* const send_cq;
-  CqObject* const recv_cq;
+  CqObject* const cq;  // these two only of an XRC queue
+  XrcdObject* const xrcd;
+  Srq* srq = nullptr;
+  uint32_t max_wr = 0, max_sge = 0;
+  uint64_t user_handle = 0;
+  std::shared_ptr<EventPipe> async;
+  uint32_t async_events = 0;
+};
+
+// What a queue pair is made of; which of them there are depends on its type.
+struct QpParts {
+  PdObject* pd = nullptr;
+  CqObject* send_cq = nullptr;
+  CqObject* recv_cq = nullptr;
+  SrqObject* srq = nullptr;
+  XrcdObject* xrcd = nullptr;
+
+  bool own_receives() const { return recv_cq != nullptr && srq == nullptr; }
+  void users_add(uint32_t change) const {
+    if (pd != nullptr) pd->users += change;
+    if (send_cq != nullptr) send_cq->users += change;
+    if (recv_cq != nullptr) recv_cq->users += change;
+    if (srq != nullptr) srq->users += change;
+    if (xrcd != nullptr) xrcd->users += change;
+  }
+};
+
+struct QpObject : Object, EventSink {
+  static constexpr ObjectType kType = ObjectType::kQp;
+  explicit QpObject(const QpParts& made_of) : Object(kType), parts(made_of) { parts.users_add(1); }
+  ~QpObject() override { parts.users_add(-1u); }
+  void completion(uint64_t, int) override {}
+  void async_event(ibv_event_type type, uint64_t element) override;
+
+  const QpParts parts;
+  uint8_t qp_type = 0;
   Qp* qp = nullptr;
   uint64_t user_handle = 0;
   std::shared_ptr<EventPipe> async;

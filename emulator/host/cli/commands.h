@@ -9,7 +9,8 @@ namespace cxemu {
 
 struct ExecOptions {
   std::string fabric, host;
-  int nics = 0;  // 0: not said
+  int nics = 0;      // 0: not said
+  std::string wire;  // unix, udp, or empty: not said
   std::vector<std::string> command;
 };
 

@@ -51,6 +51,19 @@ std::string preload_list(const std::string& library) {
   return list;
 }
 
+FabricWire wire_parse(const std::string& name) {
+  if (name == "unix") return kWireUnix;
+  if (name == "udp") return kWireUdp;
+  throw std::runtime_error("wire '" + name + "': unix or udp");
+}
+
+// That of a fabric that would be made now.
+FabricWire wire_wanted(const ExecOptions& options) {
+  if (!options.wire.empty()) return wire_parse(options.wire);
+  const char* inherited = getenv("CXEMU_WIRE");
+  return inherited != nullptr && *inherited != '\0' ? wire_parse(inherited) : kWireUnix;
+}
+
 Variables host_environment(const ExecOptions& options) {
   if (!name_valid(options.fabric))
     throw std::runtime_error("fabric '" + options.fabric + "': 1 to 24 letters, digits, - and _");
@@ -58,8 +71,12 @@ Variables host_environment(const ExecOptions& options) {
     throw std::runtime_error("host '" + options.host + "': 1 to 24 letters, digits, - and _");
   const std::string file = fabric_file(options.fabric);
   std::string error;
-  Fabric fabric = Fabric::open_or_create(file, &error);
+  Fabric fabric = Fabric::open_or_create(file, wire_wanted(options), &error);
   if (!fabric) throw std::runtime_error(error);
+  if (!options.wire.empty() && fabric->wire != wire_parse(options.wire))
+    throw std::runtime_error("fabric " + options.fabric +
+                             " exists with another wire; 'cxemu clean " + "--fabric " +
+                             options.fabric + "' removes it");
   int host = fabric.host_find(options.host);
   if (host < 0 || options.nics > 0)
     host = fabric.host_ensure(options.host, options.nics > 0 ? options.nics : kNicsDefault);

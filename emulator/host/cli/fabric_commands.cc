@@ -48,7 +48,8 @@ nlohmann::json nic_json(const FabricNic& nic) {
           {"rx_packets", nic.rx_packets.load()},
           {"dropped_packets", nic.dropped_packets.load()},
           {"retransmits", nic.retransmits.load()},
-          {"qp_errors", nic.qp_errors.load()}};
+          {"qp_errors", nic.qp_errors.load()},
+          {"icrc_errors", nic.icrc_errors.load()}};
 }
 
 nlohmann::json fabric_json(const std::string& name, const Fabric& fabric) {

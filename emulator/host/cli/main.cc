@@ -30,6 +30,8 @@ int main(int argc, char** argv) {
         ->required();
     command->add_option("--nics", exec_options.nics, "NICs that the host has at least (default 2)")
         ->check(CLI::Range(1, 8));
+    command->add_option("--wire", exec_options.wire,
+                        "What carries the packets of a new fabric: unix (default) or udp");
   };
 
   CLI::App* exec = app.add_subcommand("exec", "Run a command on an emulated host");

@@ -24,6 +24,18 @@ TEST_F(EventsTest, LinkDownAndUp) {
   EXPECT_EQ(probe.end_wait(), 0);
 }
 
+// Without this a program that polls extended queues has to wait for the engine's thread, which its
+// own polling keeps from running.
+TEST_F(EventsTest, PollingExtendedQueuesDrivesTheNic) {
+  Process probe(on("a", {VERBS_PROBE, "mlx5_0"}));
+  ASSERT_FALSE(probe.line_wait("ready").empty()) << probe.output();
+  probe.send_line("hooks");
+  EXPECT_EQ(probe.line_wait("start_poll:"), "start_poll: ours");
+  EXPECT_EQ(probe.line_wait("start_poll:"), "start_poll: ours");
+  probe.send_line("close");
+  EXPECT_EQ(probe.end_wait(), 0);
+}
+
 TEST_F(EventsTest, AFaultOfOneNicIsNoneOfItsNeighbour) {
   Process probe(on("a", {VERBS_PROBE, "mlx5_1"}));
   ASSERT_FALSE(probe.line_wait("ready").empty()) << probe.output();

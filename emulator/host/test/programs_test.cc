@@ -61,11 +61,45 @@ TEST_F(ProgramsTest, ExtendedQueuesAndLinkLocalAddresses) {
             std::string::npos);
 }
 
-TEST_F(ProgramsTest, WhatIsNotOfferedIsRefused) {
-  for (const char* program : {"ibv_ud_pingpong", "ibv_uc_pingpong", "ibv_srq_pingpong"}) {
-    std::string output;
-    EXPECT_EQ(run(on("a", {program, "-g", "3"}), &output), 1) << program;
-    EXPECT_NE(output.find("Couldn't create"), std::string::npos) << output;
+TEST_F(ProgramsTest, PingpongsOfTheOtherServices) {
+  const std::vector<std::string> rest = {"-g", "3", "-n", "200", "-c"};
+  for (const std::vector<std::string>& program : {std::vector<std::string>{"ibv_uc_pingpong"},
+                                                  {"ibv_ud_pingpong"},
+                                                  {"ibv_ud_pingpong", "-e"},
+                                                  {"ibv_srq_pingpong", "-q", "4"},
+                                                  {"ibv_srq_pingpong", "-q", "4", "-e"}}) {
+    std::vector<std::string> command = program;
+    command.insert(command.end(), rest.begin(), rest.end());
+    const std::string output = pair(command);
+    EXPECT_NE(output.find("200 iters"), std::string::npos) << program[0] << ": " << output;
+  }
+}
+
+TEST_F(ProgramsTest, DatagramsBetweenLinkLocalAddresses) {
+  for (const char* index : {"0", "1"}) {
+    const std::string output = pair({"ibv_ud_pingpong", "-g", index, "-n", "100", "-c"});
+    EXPECT_NE(output.find("100 iters"), std::string::npos) << output;
+  }
+}
+
+TEST_F(ProgramsTest, ExtendedReliableConnections) {
+  EXPECT_NE(pair({"ibv_xsrq_pingpong", "-g", "3", "-n", "200"}).find("success"), std::string::npos);
+  EXPECT_GT(bandwidth(pair({"ib_send_bw", "-c", "XRC", "-x", "3", "-F", "-s", "4096", "-n", "200"}),
+                      4096),
+            0);
+}
+
+TEST_F(ProgramsTest, BandwidthOfTheOtherServices) {
+  for (const std::vector<std::string>& program :
+       {std::vector<std::string>{"ib_send_bw", "-c", "UD"},
+        {"ib_send_bw", "-c", "UC"},
+        {"ib_write_bw", "-c", "UC"},
+        {"ib_send_bw", "-c", "UD", "--use-srq"},
+        {"ib_send_bw", "--use-srq", "-q", "2"}}) {
+    std::vector<std::string> command = program;
+    command.insert(command.end(), {"-x", "3", "-F", "-s", "4096", "-n", "300"});
+    const std::string output = pair(command);
+    EXPECT_GT(bandwidth(output, 4096), 0) << output;
   }
 }
 

@@ -1,5 +1,6 @@
 // A small verbs program for tests. It opens a device, prints every asynchronous event, and obeys
-// lines on its standard input: "pd", "port", "fork", "close".
+// lines on its standard input: "pd", "port", "hooks", "fork",
+// "close".
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -31,6 +32,22 @@ const char* pd_try(ibv_context* context) {
   if (pd == nullptr) return strerror(errno);
   const int error = ibv_dealloc_pd(pd);
   return error == 0 ? "ok" : strerror(error);
+}
+
+// Which ways to poll lead through the emulator once the next command was issued.
+void hooks_show(ibv_context* context) {
+  ibv_cq_init_attr_ex plain{};
+  plain.cqe = 16;
+  plain.wc_flags = IBV_WC_STANDARD_FLAGS;
+  ibv_cq_init_attr_ex timed = plain;
+  timed.wc_flags |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+  for (ibv_cq_init_attr_ex* attributes : {&plain, &timed}) {
+    ibv_cq_ex* cq = ibv_create_cq_ex(context, attributes);
+    const auto before = cq->start_poll;
+    pd_try(context);
+    printf("start_poll: %s\n", cq->start_poll != before ? "ours" : "original");
+    ibv_destroy_cq(ibv_cq_ex_to_cq(cq));
+  }
 }
 
 void child_run(ibv_context* inherited, const char* name) {
@@ -78,6 +95,7 @@ int main(int argc, char** argv) {
       const int error = ibv_query_port(context, 1, &port);
       printf("port: %s\n", error != 0 ? strerror(error) : ibv_port_state_str(port.state));
     }
+    if (line == "hooks") hooks_show(context);
     if (line == "fork") {
       const pid_t child = fork();
       if (child == 0) child_run(context, name);

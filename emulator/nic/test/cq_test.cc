@@ -165,5 +165,81 @@ TEST_F(CqTest, SolicitedArmCanBeWidened) {
   EXPECT_TRUE(cq_.event_check());
 }
 
+class ResizeTest : public CqTest {
+ protected:
+  bool resize(uint32_t count) {
+    next_.assign(size_t{count} * 64, 0);
+    return cq_.resize(next_.data(), count, 64);
+  }
+  std::vector<uint8_t> next_;
+};
+
+TEST_F(ResizeTest, OldRingEndsInAMarkAndTheNewOneGoesOnBehindIt) {
+  for (uint32_t i = 0; i < 9; i++) {  // into the second round
+    db_[0] = htobe32(i);
+    ASSERT_TRUE(write());
+  }
+  db_[0] = htobe32(7);  // two are left
+  ASSERT_TRUE(resize(4));
+  EXPECT_EQ(buffer_[9 % kCount * 64 + 63], kCqeResize << 4 | 1) << "owned like its place";
+  // The application moves what is left to places 8 and 9, so the next is 10, in the third round.
+  ASSERT_TRUE(cq_.write({.opcode = kCqeRecvSend, .byte_count = 77}, 0));
+  const auto* cqe = reinterpret_cast<const CqeLayout*>(next_.data() + 10 % 4 * 64);
+  EXPECT_EQ(cqe->opcode_owner, kCqeRecvSend << 4 | 0);
+  EXPECT_EQ(be32toh(cqe->byte_count), 77u);
+}
+
+TEST_F(ResizeTest, RefusesARingThatIsTooSmall) {
+  for (uint32_t i = 0; i < 4; i++) ASSERT_TRUE(write());
+  EXPECT_FALSE(resize(4)) << "four entries and the mark";
+  ASSERT_TRUE(write());
+  EXPECT_EQ(buffer_[4 * 64 + 63], kCqeRecvSend << 4) << "went on in the old ring";
+  EXPECT_TRUE(resize(16));
+}
+
+TEST_F(ResizeTest, RefusesWhenThereIsNoPlaceForTheMark) {
+  for (uint32_t i = 0; i < kCount; i++) ASSERT_TRUE(write());
+  EXPECT_FALSE(resize(64));
+}
+
+TEST_F(ResizeTest, NewRingHoldsAllItPromises) {
+  ASSERT_TRUE(write());
+  ASSERT_TRUE(resize(16));
+  for (uint32_t i = 0; i < 14; i++) ASSERT_TRUE(write());  // 15 with the one that was copied
+  EXPECT_TRUE(events_.async.empty());
+}
+
+TEST_F(ResizeTest, MarkRaisesNoEvent) {
+  arm(0, false, 0);
+  ASSERT_TRUE(resize(16));
+  EXPECT_FALSE(cq_.event_check());
+  ASSERT_TRUE(write());
+  EXPECT_EQ(events_.completions.size(), 1u) << "but what comes then does";
+}
+
+TEST_F(ResizeTest, EventOfWhatWasLeftIsNotLost) {
+  ASSERT_TRUE(write(true));
+  ASSERT_TRUE(resize(16));
+  arm(1, true, 1);  // the application counted the mark
+  EXPECT_TRUE(cq_.event_check());
+}
+
+TEST_F(ResizeTest, WhatHadItsEventHasNoOther) {
+  arm(0, false, 0);
+  ASSERT_TRUE(write());
+  EXPECT_EQ(events_.completions.size(), 1u);
+  ASSERT_TRUE(resize(16));
+  arm(1, false, 1);
+  EXPECT_FALSE(cq_.event_check());
+}
+
+TEST_F(CqTest, OverrunCanBeIgnored) {
+  CqConfig permissive = config(64);
+  permissive.ignore_overrun = true;
+  Cq cq(permissive, 4);
+  for (uint32_t i = 0; i < 3 * kCount; i++) ASSERT_TRUE(cq.write({.opcode = kCqeRecvSend}, 0));
+  EXPECT_TRUE(events_.async.empty());
+}
+
 }  // namespace
 }  // namespace cxemu::test

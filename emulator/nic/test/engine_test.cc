@@ -1,5 +1,6 @@
-// The engine's thread and the unix carrier, for real: engines of several "processes" in one, over
-// sockets. Nothing here depends on how long anything takes, but for a deadline that means failure.
+// The engine's thread over each carrier, and the unix carrier, for real: engines of several
+// "processes" in one, over sockets. Nothing here depends on how long anything takes, but for a
+// deadline that means failure.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -32,12 +33,14 @@ uint32_t net_number() {
   return 1'000'000u + static_cast<uint32_t>(getpid());
 }
 
-std::unique_ptr<FabricFile> fabric_make() {
+std::unique_ptr<FabricFile> fabric_make(FabricWire wire) {
   auto fabric = std::make_unique<FabricFile>();
   fabric->net = net_number();
+  fabric->wire = wire;
   for (uint32_t host = 0; host < 2; host++) {
     FabricNic& nic = fabric->nic[host * kMaxNicsPerHost];
-    nic.ipv4_be = htobe32(127u << 24 | 77 << 16 | (host + 1) << 8 | 1);
+    // No fabric has these, and no test at the same time: ports are global, too.
+    nic.ipv4_be = htobe32(127u << 24 | (251 + host) << 16 | (getpid() & 0xffff));
     nic.used = 1;
   }
   return fabric;
@@ -85,7 +88,7 @@ struct Station {
   std::optional<TestQp> qp;
 };
 
-class EngineThreads : public ::testing::Test {
+class EngineThreads : public ::testing::TestWithParam<FabricWire> {
  protected:
   EngineThreads() {
     a_.emplace(*fabric_, 1, fabric_->nic[0]);
@@ -117,13 +120,13 @@ class EngineThreads : public ::testing::Test {
   }
 
   static constexpr uint32_t kSize = 1 << 20;
-  std::unique_ptr<FabricFile> fabric_ = fabric_make();
+  std::unique_ptr<FabricFile> fabric_ = fabric_make(GetParam());
   // The engines go first: they use the memory until then.
   std::optional<TestMr> from_, to_;
   std::optional<Station> a_, b_;
 };
 
-TEST_F(EngineThreads, DoorbellInMemoryIsEnough) {
+TEST_P(EngineThreads, DoorbellInMemoryIsEnough) {
   for (int i = 0; i < 20; i++) {
     std::fill(to_->bytes.begin(), to_->bytes.end(), uint8_t{0});
     a_->qp->post_send(write());
@@ -132,7 +135,7 @@ TEST_F(EngineThreads, DoorbellInMemoryIsEnough) {
   }
 }
 
-TEST_F(EngineThreads, DrivingApplicationsGetTheSame) {
+TEST_P(EngineThreads, DrivingApplicationsGetTheSame) {
   for (int i = 0; i < 20; i++) {
     std::fill(to_->bytes.begin(), to_->bytes.end(), uint8_t{0});
     a_->qp->post_send(write());
@@ -147,7 +150,7 @@ TEST_F(EngineThreads, DrivingApplicationsGetTheSame) {
   }
 }
 
-TEST_F(EngineThreads, DrivenEngineGoesOnWhenTheApplicationStopsDriving) {
+TEST_P(EngineThreads, DrivenEngineGoesOnWhenTheApplicationStopsDriving) {
   for (int i = 0; i < 50; i++) {
     for (int k = 0; k < 100; k++) a_->engine->drive();
     a_->qp->post_send(write());
@@ -156,13 +159,25 @@ TEST_F(EngineThreads, DrivenEngineGoesOnWhenTheApplicationStopsDriving) {
 }
 
 // A peer whose process is gone: its packets vanish, and the timer tells.
-TEST_F(EngineThreads, DeadPeerEndsInRetryExceeded) {
+TEST_P(EngineThreads, DeadPeerEndsInRetryExceeded) {
   b_.reset();
   a_->qp->post_send(write());
   EXPECT_EQ(wait().syndrome, kSyndromeRetryExceeded);
 }
 
-TEST_F(EngineThreads, FaultIsToldWithoutAnyTraffic) {
+// What a process does right before it ends must not be lost with its engine.
+TEST_P(EngineThreads, FinishReturnsWhenNothingIsLeftToDo) {
+  for (int i = 0; i < 20; i++) {
+    std::fill(to_->bytes.begin(), to_->bytes.end(), uint8_t{0});
+    a_->qp->post_send(write());
+    // It gives up when the peer does not get a core for long.
+    ASSERT_TRUE(eventually([&] { return a_->engine->finish(); }));
+    ASSERT_EQ(to_->bytes, from_->bytes);
+    ASSERT_TRUE(a_->cq->poll().has_value());
+  }
+}
+
+TEST_P(EngineThreads, FaultIsToldWithoutAnyTraffic) {
   fabric_->nic[0].faults = kLinkDown;
   fabric_->nic[0].generation++;
   a_->engine->wake();
@@ -173,7 +188,7 @@ TEST_F(EngineThreads, FaultIsToldWithoutAnyTraffic) {
   EXPECT_EQ(a_->events.async[0].type, IBV_EVENT_PORT_ERR);
 }
 
-TEST_F(EngineThreads, CommandsGetTheLockUnderLoad) {
+TEST_P(EngineThreads, CommandsGetTheLockUnderLoad) {
   // Keeps the engine's thread busy all the time.
   a_->qp->post_send(write());
   int done = 0;
@@ -186,7 +201,7 @@ TEST_F(EngineThreads, CommandsGetTheLockUnderLoad) {
   wait();  // the last one still moves memory that is about to go
 }
 
-TEST_F(EngineThreads, ForkedChildHasAGoneEngineAndFreeLocks) {
+TEST_P(EngineThreads, ForkedChildHasAGoneEngineAndFreeLocks) {
   a_->qp->post_send(write());
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -206,7 +221,7 @@ TEST_F(EngineThreads, ForkedChildHasAGoneEngineAndFreeLocks) {
 }
 
 // A child that lives on must not keep the sockets of a dead parent alive.
-TEST_F(EngineThreads, ForkedChildHoldsNoSocketOfItsParent) {
+TEST_P(EngineThreads, ForkedChildHoldsNoSocketOfItsParent) {
   int hold[2];
   ASSERT_EQ(pipe(hold), 0);
   const pid_t child = fork();
@@ -225,11 +240,15 @@ TEST_F(EngineThreads, ForkedChildHoldsNoSocketOfItsParent) {
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
+INSTANTIATE_TEST_SUITE_P(Wires, EngineThreads, ::testing::Values(kWireUnix, kWireUdp),
+                         [](const auto& wire) { return wire.param == kWireUdp ? "Udp" : "Unix"; });
+
 // ---- The carrier alone.
 
 struct Collect final : FrameSink {
-  void frame_arrived(uint32_t src, uint32_t dst, const uint8_t* packet, size_t size) override {
-    frames.push_back({src, dst, {packet, packet + size}});
+  void frame_arrived(uint32_t src, uint32_t dst, const uint8_t* packet, size_t size,
+                     bool corrupt) override {
+    frames.push_back({src, dst, {packet, packet + size}, corrupt});
   }
   std::vector<MemoryNet::Frame> frames;
 };
@@ -249,7 +268,7 @@ TEST(UnixCarrierTest, FramesComeWholeAndInOrder) {
       if (out == nullptr) break;
       memset(out, static_cast<int>(sent), size);
       memcpy(out, &sent, sizeof sent);
-      x->commit(sent, ~sent, size);
+      x->commit(sent, ~sent, size, sent % 3 == 0);
       sent++;
     }
     x->flush();
@@ -260,6 +279,7 @@ TEST(UnixCarrierTest, FramesComeWholeAndInOrder) {
     const auto& frame = collect.frames[i];
     ASSERT_EQ(frame.src, i);
     ASSERT_EQ(frame.dst, ~i);
+    ASSERT_EQ(frame.corrupt, i % 3 == 0);
     ASSERT_EQ(frame.packet.size(), 4 + i % 4000 / 4 * 4);
     ASSERT_EQ(memcmp(frame.packet.data(), &i, sizeof i), 0);
     if (frame.packet.size() > 4) {
@@ -272,7 +292,7 @@ TEST(UnixCarrierTest, NobodyThereIsNoError) {
   const auto x = UnixCarrier::open(net_number(), 1);
   for (const int slot : {7, 0, -3, 4000}) {
     ASSERT_NE(x->reserve(slot, 100), nullptr);
-    x->commit(1, 2, 100);
+    x->commit(1, 2, 100, false);
     EXPECT_FALSE(x->flush());
   }
 }
@@ -283,13 +303,13 @@ TEST(UnixCarrierTest, PeerThatCameLaterIsFound) {
   Collect collect;
   for (int i = 0; i < 3; i++) {
     x->reserve(2, 8);
-    x->commit(1, 2, 8);
+    x->commit(1, 2, 8, false);
     x->flush();
   }
   y = UnixCarrier::open(net_number(), 2);
   EXPECT_TRUE(eventually([&] {
     x->reserve(2, 8);
-    x->commit(1, 2, 8);
+    x->commit(1, 2, 8, false);
     x->flush();
     y->receive(collect, 1 << 16);
     return !collect.frames.empty();
@@ -297,13 +317,13 @@ TEST(UnixCarrierTest, PeerThatCameLaterIsFound) {
   // And again after it died and came back.
   y.reset();
   x->reserve(2, 8);
-  x->commit(1, 2, 8);
+  x->commit(1, 2, 8, false);
   x->flush();
   y = UnixCarrier::open(net_number(), 2);
   collect.frames.clear();
   EXPECT_TRUE(eventually([&] {
     x->reserve(2, 8);
-    x->commit(1, 2, 8);
+    x->commit(1, 2, 8, false);
     x->flush();
     y->receive(collect, 1 << 16);
     return !collect.frames.empty();

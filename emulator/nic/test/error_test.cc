@@ -160,7 +160,7 @@ TEST_F(Errors, ReadIntoReadOnlyMemory) {
 
 TEST_F(Errors, UnsupportedOpcode) {
   SendWr bad = write();
-  bad.opcode = 0x25;
+  bad.opcode = 0x26;
   expect_error_and_flush(bad, kSyndromeLocalQpOperation, 0x68);
 }
 

@@ -100,5 +100,55 @@ TEST_F(MemoryTableTest, RefusesWhatTheKernelRefuses) {
   EXPECT_EQ(table_.add(1, reinterpret_cast<uint64_t>(hole), 1 << 16, 0, 0, &key), EFAULT);
 }
 
+TEST_F(MemoryTableTest, ChangesKeepTheKeyAndWhatTheyDoNotName) {
+  const uint32_t key = add();
+  uint32_t now = 0;
+  ASSERT_EQ(table_.change(key, {.pd = true, .new_pd = 7}, &now), 0);
+  EXPECT_EQ(now, key);
+  EXPECT_EQ(table_.find(key, 1, kIova, 1, 0), nullptr);
+  EXPECT_EQ(table_.find(key, 7, kIova, 100, kAll), bytes_.data());
+  ASSERT_EQ(table_.change(key, {.access = true, .new_access = IBV_ACCESS_REMOTE_READ}, &now), 0);
+  EXPECT_EQ(now, key);
+  EXPECT_EQ(table_.find(key, 7, kIova, 1, IBV_ACCESS_LOCAL_WRITE), nullptr);
+  EXPECT_NE(table_.find(key, 7, kIova, 1, IBV_ACCESS_REMOTE_READ), nullptr);
+  ASSERT_EQ(table_.change(
+                key, {.translation = true, .start = start() + 50, .length = 50, .iova = 9}, &now),
+            0);
+  EXPECT_EQ(now, key);
+  EXPECT_EQ(table_.find(key, 7, kIova, 1, 0), nullptr);
+  EXPECT_EQ(table_.find(key, 7, 9, 50, 0), bytes_.data() + 50);
+}
+
+TEST_F(MemoryTableTest, GrowingBeyondTheTranslationGivesANewKey) {
+  std::vector<uint8_t> large(40 * 4096);
+  const uint64_t page = (reinterpret_cast<uint64_t>(large.data()) + 4095) & ~uint64_t{4095};
+  uint32_t key = 0, now = 0;
+  ASSERT_EQ(table_.add(1, page, 5 * 4096, page, kAll, &key), 0);
+  const RegionChange fits = {.translation = true, .start = page, .length = 8 * 4096, .iova = page};
+  ASSERT_EQ(table_.change(key, fits, &now), 0);
+  EXPECT_EQ(now, key);
+  const RegionChange grows = {.translation = true, .start = page, .length = 9 * 4096, .iova = page};
+  ASSERT_EQ(table_.change(key, grows, &now), 0);
+  EXPECT_NE(now, key);
+  EXPECT_EQ(table_.find(key, 1, page, 1, 0), nullptr);
+  EXPECT_NE(table_.find(now, 1, page, 9 * 4096, kAll), nullptr);
+  EXPECT_EQ(table_.remove(now), 0);
+}
+
+TEST_F(MemoryTableTest, RefusedChangesChangeNothing) {
+  const uint32_t key = add();
+  uint32_t now = 0;
+  EXPECT_EQ(table_.change(key + 1, {.pd = true, .new_pd = 7}, &now), EINVAL);
+  EXPECT_EQ(
+      table_.change(
+          key, {.pd = true, .access = true, .new_pd = 7, .new_access = IBV_ACCESS_REMOTE_WRITE},
+          &now),
+      EINVAL);
+  EXPECT_EQ(
+      table_.change(key, {.translation = true, .pd = true, .start = UINT64_MAX, .length = 9}, &now),
+      EINVAL);
+  EXPECT_EQ(table_.find(key, 1, kIova, 100, kAll), bytes_.data());
+}
+
 }  // namespace
 }  // namespace cxemu

@@ -231,8 +231,10 @@ TEST(NicObjects, BadRingsAreRefused) {
   config.rq_wqe_shift = 2;
   EXPECT_EQ(rig.a.nic->qp_create(config, &qp), EINVAL);
   config.rq_wqe_shift = 6;
-  config.type = IBV_QPT_UD;
-  EXPECT_EQ(rig.a.nic->qp_create(config, &qp), EOPNOTSUPP);
+  for (const ibv_qp_type type : {IBV_QPT_RAW_PACKET, IBV_QPT_DRIVER}) {
+    config.type = type;
+    EXPECT_EQ(rig.a.nic->qp_create(config, &qp), EOPNOTSUPP) << type;
+  }
 }
 
 }  // namespace

@@ -15,17 +15,21 @@ class MemoryNet::Port final : public Carrier {
  public:
   Port(MemoryNet& net, int slot) : net_(net), slot_(slot) {}
 
+  void address_open(uint32_t) override {}
+  void address_close(uint32_t) override {}
   uint8_t* reserve(int slot, size_t size) override {
     reserved_ = slot;
     if (slot > 0 && net_.queues_[static_cast<size_t>(slot)].size() >= net_.room) return nullptr;
     buffer_.resize(size);
     return buffer_.data();
   }
-  void commit(uint32_t src, uint32_t dst, size_t size) override {
-    net_.send(reserved_, {src, dst, {buffer_.begin(), buffer_.begin() + static_cast<long>(size)}});
+  void commit(uint32_t src, uint32_t dst, size_t size, bool corrupt) override {
+    net_.send(reserved_,
+              {src, dst, {buffer_.begin(), buffer_.begin() + static_cast<long>(size)}, corrupt});
   }
   bool flush() override { return false; }
   Received receive(FrameSink& sink, size_t max_bytes) override {
+    net_.delayed_release(static_cast<size_t>(slot_));
     std::deque<Frame>& queue = net_.queues_[static_cast<size_t>(slot_)];
     size_t bytes = 0;
     bool any = false;
@@ -35,7 +39,10 @@ class MemoryNet::Port final : public Carrier {
       queue.pop_front();
       bytes += frame.packet.size();
       any = true;
-      sink.frame_arrived(frame.src, frame.dst, frame.packet.data(), frame.packet.size());
+      net_.delivered++;
+      net_.corrupted += frame.corrupt ? 1 : 0;
+      sink.frame_arrived(frame.src, frame.dst, frame.packet.data(), frame.packet.size(),
+                         frame.corrupt);
     }
     return {any, bytes < max_bytes};
   }
@@ -62,13 +69,39 @@ void MemoryNet::send(int slot, Frame frame) {
   Packet packet = {.opcode = RcOpcode::kAcknowledge};
   ASSERT_TRUE(packet_decode(frame.packet.data(), frame.packet.size(), &packet));
   int copies = filter ? filter(packet) : 1;
+  frame.corrupt |= (damage && damage(packet)) || chance(corruption);
   if (chance(loss)) copies = 0;
   if (copies > 0 && chance(duplication)) copies++;
   std::deque<Frame>& queue = queues_[static_cast<size_t>(slot)];
   for (int i = 0; i < copies; i++) {
+    if (chance(delaying)) {
+      const auto to = static_cast<size_t>(slot);
+      delayed_[to].push_back({calls_[to] + 1 + random_() % 64, frame});
+      continue;
+    }
     const size_t back = chance(reordering) ? std::min<size_t>(queue.size(), random_() % 8) : 0;
     queue.insert(queue.end() - static_cast<long>(back), frame);
   }
+}
+
+void MemoryNet::delayed_release(size_t slot) {
+  const uint64_t now = ++calls_[slot];
+  std::vector<Delayed>& waiting = delayed_[slot];
+  for (size_t i = 0; i < waiting.size();) {
+    if (waiting[i].due > now) {
+      i++;
+      continue;
+    }
+    queues_[slot].push_back(std::move(waiting[i].frame));
+    waiting.erase(waiting.begin() + static_cast<long>(i));
+  }
+}
+
+size_t MemoryNet::in_flight() const {
+  size_t count = 0;
+  for (const auto& queue : queues_) count += queue.size();
+  for (const auto& waiting : delayed_) count += waiting.size();
+  return count;
 }
 
 // ---- TestCq
@@ -153,55 +186,91 @@ TestQp::TestQp(Nic& own_nic, EventSink& sink, TestCq& send_cq, TestCq& recv_cq,
   attr.rnr_retry = 7;
 }
 
-uint16_t TestQp::post_send(const SendWr& wr) {
+uint16_t TestQp::post(const std::vector<uint8_t>& segments, CtrlSegment ctrl, uint8_t opcode) {
   const uint16_t first = sq_next_;
-  const uint32_t ring = options_.sq_blocks * 64;
-  uint32_t at = (first % options_.sq_blocks) * 64;
-  const uint32_t start = at;
-  uint32_t length = 0;
-  const auto put = [&](const void* data, uint32_t size) {
-    for (uint32_t i = 0; i < size; i++) {
-      sq_[(at + i) % ring] = static_cast<const uint8_t*>(data)[i];
-    }
-    at += size;
-    length += size;
-  };
-  CtrlSegment ctrl = {};
-  put(&ctrl, sizeof ctrl);
-  if (wr.opcode != kWqeSend && wr.opcode != kWqeSendImm && wr.opcode != kWqeNop) {
+  const auto length = static_cast<uint32_t>(sizeof ctrl + segments.size());
+  ctrl.opmod_idx_opcode = htobe32(uint32_t{first} << 8 | opcode);
+  ctrl.qpn_ds = htobe32(number() << 8 | length / 16);
+  std::vector<uint8_t> wqe(length);
+  memcpy(wqe.data(), &ctrl, sizeof ctrl);
+  std::copy(segments.begin(), segments.end(), wqe.begin() + sizeof ctrl);
+  for (uint32_t i = 0; i < length; i++) {
+    sq_[((first % options_.sq_blocks) * 64 + i) % sq_.size()] = wqe[i];
+  }
+  sq_next_ = static_cast<uint16_t>(first + (length + 63) / 64);
+  ring_send(sq_next_);
+  return first;
+}
+
+namespace {
+void append(std::vector<uint8_t>* to, const void* data, size_t size) {
+  const auto* bytes = static_cast<const uint8_t*>(data);
+  to->insert(to->end(), bytes, bytes + size);
+}
+}  // namespace
+
+uint16_t TestQp::post_send(const SendWr& wr) {
+  std::vector<uint8_t> segments;
+  if (wr.opcode != kWqeSend && wr.opcode != kWqeSendImm && wr.opcode != kWqeSendInvalidate &&
+      wr.opcode != kWqeNop) {
     const RemoteSegment remote = {htobe64(wr.remote_address), htobe32(wr.rkey), 0};
-    put(&remote, sizeof remote);
+    append(&segments, &remote, sizeof remote);
   }
   if (wr.opcode == kWqeCompareSwap || wr.opcode == kWqeFetchAdd) {
     const AtomicSegment atomic = {htobe64(wr.swap_or_add), htobe64(wr.compare)};
-    put(&atomic, sizeof atomic);
+    append(&segments, &atomic, sizeof atomic);
   }
   if (wr.inline_data) {
     uint32_t total = 0;
     for (const Sge& sge : wr.sges) total += sge.length;
     const uint32_t head = htobe32(total | 1u << 31);
-    put(&head, sizeof head);
-    for (const Sge& sge : wr.sges) put(sge.address, sge.length);
-    while (length % 16 != 0) put("", 1);
+    append(&segments, &head, sizeof head);
+    for (const Sge& sge : wr.sges) append(&segments, sge.address, sge.length);
+    segments.resize((segments.size() + 15) & ~size_t{15});
   } else {
     for (const Sge& sge : wr.sges) {
       if (sge.length == 0) continue;  // as the library does
       const DataSegment data = {htobe32(sge.length), htobe32(sge.lkey),
                                 htobe64(reinterpret_cast<uint64_t>(sge.address))};
-      put(&data, sizeof data);
+      append(&segments, &data, sizeof data);
     }
   }
-  ctrl.opmod_idx_opcode = htobe32(uint32_t{first} << 8 | wr.opcode);
-  ctrl.qpn_ds = htobe32(number() << 8 | length / 16);
+  CtrlSegment ctrl = {};
   ctrl.fm_ce_se = static_cast<uint8_t>((wr.signaled ? 2 << 2 : 0) | (wr.solicited ? 2 : 0) |
                                        (wr.fence ? 4 << 5 : 0));
   ctrl.imm = wr.imm_be;
-  at = start;
-  put(&ctrl, sizeof ctrl);
-  length -= sizeof ctrl;
-  sq_next_ = static_cast<uint16_t>(first + (length + 63) / 64);
-  ring_send(sq_next_);
-  return first;
+  return post(segments, ctrl, wr.opcode);
+}
+
+uint16_t TestQp::post_window(const WindowWr& wr) {
+  uint64_t mask = kUmrMaskFree | kUmrMaskKey | (wr.type2 ? kUmrMaskQpn : 0);
+  UmrControlSegment control = {};
+  control.flags = kUmrInline;
+  KeySegment key = {};
+  key.qpn_variant = htobe32((wr.type2 ? number() << 8 : 0xffffff00) | wr.variant);
+  if (wr.length != 0) {
+    mask |= kUmrMaskLength | kUmrMaskStart | kUmrMaskLocalWrite | kUmrMaskRemoteRead |
+            kUmrMaskRemoteWrite | kUmrMaskAtomic;
+    key.access = wr.rights;
+    key.start = htobe64(wr.iova);
+    key.length = htobe64(wr.length);
+  } else {
+    key.free = kKeyFree;
+  }
+  control.mask = htobe64(mask);
+  std::vector<uint8_t> segments;
+  append(&segments, &control, sizeof control);
+  append(&segments, &key, sizeof key);
+  if (wr.length != 0) {
+    const DataSegment translation = {htobe32(static_cast<uint32_t>(wr.length)),
+                                     htobe32(wr.region_key), htobe64(wr.address)};
+    append(&segments, &translation, sizeof translation);
+    segments.resize(segments.size() + 64 - sizeof translation);
+  }
+  CtrlSegment ctrl = {};
+  ctrl.fm_ce_se = 2 << 2;
+  ctrl.imm = htobe32(wr.window_key);
+  return post(segments, ctrl, kWqeUmr);
 }
 
 void TestQp::post_recv(const std::vector<Sge>& sges) {

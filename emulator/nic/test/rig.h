@@ -32,25 +32,42 @@ class MemoryNet {
   struct Frame {
     uint32_t src, dst;
     std::vector<uint8_t> packet;
+    bool corrupt = false;
   };
   // Decides for one packet: how many copies arrive (0: lost).
   using Filter = std::function<int(const Packet&)>;
 
   explicit MemoryNet(uint64_t seed) : random_(seed) {}
   std::unique_ptr<Carrier> carrier(int slot);
+  // Delivers a packet that no carrier sent, unfiltered.
+  void inject(int slot, Frame frame) {
+    queues_[static_cast<size_t>(slot)].push_back(std::move(frame));
+  }
 
   double loss = 0, duplication = 0, reordering = 0;  // probability per packet
+  double delaying = 0, corruption = 0;               // likewise; delayed packets come much later
   Filter filter;                                     // asked first, if set
+  std::function<bool(const Packet&)> damage;         // whether the packet's ICRC breaks, if set
   size_t room = 1 << 20;  // packets on the way to one process before back-pressure
-  uint64_t carried = 0;
+  uint64_t carried = 0, delivered = 0, corrupted = 0;  // the last: of those delivered
+  // Packets under way to anybody.
+  size_t in_flight() const;
 
  private:
   class Port;
   void send(int slot, Frame frame);
   bool chance(double probability);
+  // Lets the delayed packets go whose time has come; time is counted in calls.
+  void delayed_release(size_t slot);
 
+  struct Delayed {
+    uint64_t due;
+    Frame frame;
+  };
   std::mt19937_64 random_;
   std::vector<std::deque<Frame>> queues_{kMaxProcesses + 1};
+  std::vector<std::vector<Delayed>> delayed_{kMaxProcesses + 1};
+  std::vector<uint64_t> calls_ = std::vector<uint64_t>(kMaxProcesses + 1);
 };
 
 class Events final : public EventSink {
@@ -118,6 +135,17 @@ struct SendWr {
   uint64_t swap_or_add = 0, compare = 0;
 };
 
+// A bind of a memory window, or with length 0 the end of its binding.
+struct WindowWr {
+  bool type2 = true;
+  uint32_t window_key = 0;
+  uint8_t variant = 0;
+  uint32_t region_key = 0;
+  uint64_t address = 0, length = 0;
+  uint64_t iova = 0;
+  uint8_t rights = 0;  // as in a KeySegment
+};
+
 struct QpOptions {
   uint32_t sq_blocks = 256;
   uint32_t rq_wqes = 256;
@@ -132,6 +160,7 @@ class TestQp {
 
   // Writes the WQE and rings the doorbell; returns the WQE's first block.
   uint16_t post_send(const SendWr& wr);
+  uint16_t post_window(const WindowWr& wr);
   void post_recv(const std::vector<Sge>& sges);
   // For malformed entries.
   uint8_t* block(uint16_t index) { return sq_.data() + (index % options_.sq_blocks) * 64; }
@@ -154,6 +183,9 @@ class TestQp {
   static constexpr uint32_t kUidx = 0x77;
 
  private:
+  // Writes a WQE whose first segment is filled in here.
+  uint16_t post(const std::vector<uint8_t>& segments, CtrlSegment ctrl, uint8_t opcode);
+
   QpOptions options_;
   std::vector<uint8_t> sq_, rq_;
   alignas(8) volatile uint32_t db_[2] = {};

@@ -30,6 +30,25 @@ class Timing : public ::testing::Test {
   Rig rig_;
 };
 
+// What the end of a process waits for.
+TEST_F(Timing, SettledMeansPostedSentAndAnswered) {
+  Pair pair(rig_);
+  TestMr from(*rig_.a.nic, 5000), to(*rig_.b.nic, 5000);
+  EXPECT_TRUE(rig_.a.core.settled());
+  pair.b.post_recv({to.sge(0, 5000)});
+  EXPECT_TRUE(rig_.b.core.settled());  // a receive is not work: it may never be used
+  rig_.fault_set(rig_.b.fabric_nic, kDropData);
+  pair.a.post_send(send(from, 5000));
+  EXPECT_FALSE(rig_.a.core.settled());
+  rig_.run_for(100'000);
+  EXPECT_FALSE(rig_.a.core.settled());  // sent, and lost
+  rig_.fault_set(rig_.b.fabric_nic, 0);
+  ASSERT_TRUE(rig_.run_until([&] { return rig_.a.core.settled(); }));
+  EXPECT_TRUE(pair.a_cq.poll().has_value());
+  EXPECT_TRUE(pair.b_cq.poll().has_value());
+  EXPECT_TRUE(rig_.b.core.settled());
+}
+
 TEST_F(Timing, RetryExceededTakesAllRetries) {
   for (const uint8_t retries : {0, 1, 7}) {
     for (const uint8_t timeout : {5, 8, 12}) {

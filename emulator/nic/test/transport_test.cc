@@ -216,6 +216,27 @@ TEST(Transport, AtomicRunsOnceWhenItsAnswerIsLost) {
   EXPECT_EQ(results[2], 10u);
 }
 
+// Packets that were damaged on the way are worth nothing, but they are counted.
+TEST(Transport, DamagedPacketsAreDroppedCountedAndSentAgain) {
+  Rig rig;
+  Pair pair(rig);
+  TestMr from(*rig.a.nic, 8192), to(*rig.b.nic, 8192);
+  std::fill(from.bytes.begin(), from.bytes.end(), uint8_t{9});
+  uint32_t requests = 0, answers = 0;
+  rig.net.damage = [&](const Packet& packet) {
+    return opcode_is_response(packet.opcode) ? answers++ == 0 : requests++ == 3;
+  };
+  pair.a.post_send({.opcode = kWqeWrite,
+                    .sges = {from.sge(0, 8192)},
+                    .remote_address = to.address(),
+                    .rkey = to.key});
+  ASSERT_EQ(completions(rig, pair.a_cq, 1).size(), 1u);
+  EXPECT_EQ(to.bytes, from.bytes);
+  EXPECT_EQ(rig.a.fabric_nic.icrc_errors, 1u);
+  EXPECT_EQ(rig.b.fabric_nic.icrc_errors, 1u);
+  EXPECT_GT(rig.a.fabric_nic.retransmits, 0u);
+}
+
 TEST(Transport, UnsignaledCompletesSilentlyAndNopInItsTurn) {
   Rig rig;
   Pair pair(rig);
@@ -398,7 +419,7 @@ TEST(Transport, PacketsOfStrangersChangeNothing) {
     uint8_t* out = carrier->reserve(2, kMaxPacket);
     const size_t size = headers_encode(packet, 4, out);
     memset(out + size, 0x55, 4);
-    carrier->commit(src, dst, size + 4);
+    carrier->commit(src, dst, size + 4, false);
     rig.run_for(10'000);
   };
   const uint32_t own = rig.b.fabric_nic.ipv4_be, peer = rig.a.fabric_nic.ipv4_be;

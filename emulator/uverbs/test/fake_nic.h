@@ -15,6 +15,10 @@ namespace cxemu {
 struct Cq {
   CqConfig config;
 };
+struct Srq {
+  SrqConfig config;
+  uint32_t limit = 0;
+};
 struct Qp {
   QpConfig config;
   ibv_qp_attr attr{};
@@ -24,8 +28,10 @@ struct Qp {
 class FakeNic final : public Nic {
  public:
   struct Log {
-    std::set<uint32_t> keys;
+    std::set<uint32_t> keys, windows;
+    RegionChange change;
     std::set<Cq*> cqs;
+    std::set<Srq*> srqs;
     std::set<Qp*> qps;
     bool dead = false;
     int next_error = 0;  // what the next call that makes something returns
@@ -39,10 +45,30 @@ class FakeNic final : public Nic {
     return 0;
   }
   int mr_deregister(uint32_t key) override { return log_->keys.erase(key) == 1 ? 0 : EINVAL; }
+  int mr_reregister(uint32_t key, const RegionChange& change, uint32_t* new_key) override {
+    if (const int error = take_error()) return error;
+    if (!log_->keys.contains(key)) return EINVAL;
+    log_->change = change;
+    *new_key = key;
+    return 0;
+  }
+  int mw_allocate(uint32_t, bool type2, uint32_t* key) override {
+    if (const int error = take_error()) return error;
+    *key = ++last_key_ << 8 | (type2 ? 2 : 1);
+    log_->windows.insert(*key);
+    return 0;
+  }
+  int mw_deallocate(uint32_t key) override { return log_->windows.erase(key) == 1 ? 0 : EINVAL; }
   int cq_create(const CqConfig& config, Cq** out) override {
     if (const int error = take_error()) return error;
     *out = new Cq{config};
     log_->cqs.insert(*out);
+    return 0;
+  }
+  int cq_resize(Cq* cq, void* buffer, uint32_t cqe_count, uint32_t) override {
+    if (const int error = take_error()) return error;
+    cq->config.buffer = buffer;
+    cq->config.cqe_count = cqe_count;
     return 0;
   }
   int cq_destroy(Cq* cq) override {
@@ -53,6 +79,27 @@ class FakeNic final : public Nic {
   uint32_t cq_number(const Cq*) const override { return 77; }
   uint32_t cq_comp_events(const Cq*) const override { return 0; }
   uint32_t cq_async_events(const Cq*) const override { return 0; }
+  int srq_create(const SrqConfig& config, Srq** out) override {
+    if (const int error = take_error()) return error;
+    *out = new Srq{config};
+    log_->srqs.insert(*out);
+    return 0;
+  }
+  int srq_destroy(Srq* srq) override {
+    if (log_->srqs.erase(srq) != 1) return EINVAL;
+    delete srq;
+    return 0;
+  }
+  uint32_t srq_number(const Srq*) const override { return 99; }
+  int srq_limit_set(Srq* srq, uint32_t limit) override {
+    if (const int error = take_error()) return error;
+    srq->limit = limit;
+    return 0;
+  }
+  int srq_limit_get(const Srq* srq, uint32_t* limit) const override {
+    *limit = srq->limit;
+    return 0;
+  }
   int qp_create(const QpConfig& config, Qp** out) override {
     if (const int error = take_error()) return error;
     *out = new Qp{config};
@@ -98,6 +145,7 @@ class FakeEngine final : public Engine {
   bool drive() override { return false; }
   void wake() override {}
   bool gone() const override { return false; }
+  bool finish() override { return true; }
 
   FakeNic::Log log;
   EventSink* port_sink = nullptr;

@@ -1,0 +1,102 @@
+// Packets into the spool.
+#include "nic/capture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "fabric/gid.h"
+#include "nic/encapsulation.h"
+#include "nic/roce.h"
+
+namespace cxemu {
+
+namespace {
+
+constexpr size_t kBuffer = 256 << 10;
+constexpr size_t kRecordMax = sizeof(CaptureRecord) + kEncapsulation + kMaxPacket;
+constexpr size_t kBthSize = 12;
+
+// The hardware address that belongs to an address of a fabric (nic_mac needs no more of a NIC).
+void mac_of(uint32_t ipv4_be, uint8_t mac[6]) {
+  FabricNic nic = {};
+  nic.ipv4_be = ipv4_be;
+  nic_mac(nic, mac);
+}
+
+}  // namespace
+
+void Capture::abandon() {
+  // Straight to the kernel, as an interposed close() may find its state locked after a fork.
+  if (fd_ >= 0) syscall(SYS_close, fd_);
+  fd_ = -1;
+  session_ = 0;
+  used_ = buffered_ = 0;
+}
+
+bool Capture::spool_open(uint32_t session) {
+  abandon();
+  session_ = session;
+  if (!buffer_) buffer_ = std::make_unique_for_overwrite<uint8_t[]>(kBuffer);
+  fd_ = static_cast<int>(syscall(SYS_openat, AT_FDCWD, fabric_.capture_path,
+                                 O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW));
+  return fd_ >= 0;
+}
+
+void Capture::add(const FabricNic& nic, CaptureDirection direction, uint32_t src_ipv4_be,
+                  uint32_t dst_ipv4_be, const uint8_t* packet, size_t size, bool corrupt) {
+  if (size < kBthSize || size > kMaxPacket) return;
+  if (used_ == 0) own_.capturing.store(1);
+  const uint32_t session = nic.capture.load();
+  if (session != session_ && session != 0) {
+    flush();
+    own_.capturing.store(1);
+    spool_open(session);
+  }
+  if (session == 0 || fd_ < 0) {
+    if (session != 0) fabric_.capture_lost.fetch_add(1, std::memory_order_relaxed);
+    if (used_ == 0) own_.capturing.store(0);
+    return;
+  }
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  const Flow flow = {src_ipv4_be, dst_ipv4_be,
+                     flow_port(flow_index(src_ipv4_be, dst_ipv4_be, packet))};
+  uint8_t src_mac[6], dst_mac[6];
+  mac_of(src_ipv4_be, src_mac);
+  mac_of(dst_ipv4_be, dst_mac);
+  uint8_t* at = buffer_.get() + used_;
+  const CaptureRecord record = {.magic = kCaptureMagic,
+                                .frame_size = static_cast<uint32_t>(size + kEncapsulation),
+                                .time_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 +
+                                           static_cast<uint64_t>(now.tv_nsec),
+                                .nic = nic.host * kMaxNicsPerHost + nic.index,
+                                .direction = direction,
+                                .reserved = 0};
+  memcpy(at, &record, sizeof record);
+  frame_encode(flow, src_mac, dst_mac, packet, size, corrupt, at + sizeof record);
+  used_ += sizeof record + record.frame_size;
+  buffered_++;
+  if (used_ + kRecordMax > kBuffer) write_out();
+}
+
+// One write per batch: appended as a whole, so that those of several processes do not mix.
+void Capture::write_out() {
+  const int32_t owner = fabric_.capture_pid.load(std::memory_order_relaxed);
+  if (owner != 0 && kill(owner, 0) != 0 && errno == ESRCH) capture_forget(fabric_);
+  if (syscall(SYS_write, fd_, buffer_.get(), used_) != static_cast<long>(used_)) {
+    // The disk is full, probably. Half a batch ends the spool: nothing behind it could be read.
+    fabric_.capture_lost.fetch_add(buffered_, std::memory_order_relaxed);
+    capture_forget(fabric_);
+  }
+  used_ = buffered_ = 0;
+  own_.capturing.store(0);
+}
+
+}  // namespace cxemu

@@ -1,0 +1,43 @@
+// Shared receive queue.
+#include "nic/srq.h"
+
+#include <cstring>
+
+#include "nic/mlx5_layout.h"
+
+namespace cxemu {
+
+uint32_t Srq::posted() const {
+  const auto count = static_cast<uint16_t>(doorbell_load(config.db) - taken_);
+  return count <= config.wqe_count ? count : 0;  // more is no doorbell of a sane library
+}
+
+bool Srq::take(RecvWqe* wqe) {
+  if (posted() == 0) return false;
+  const auto* entry = static_cast<const uint8_t*>(config.buffer) +
+                      (size_t{next_ & (config.wqe_count - 1)} << config.wqe_shift);
+  // The list goes on in the entry itself. Read before the entry completes: then it is the
+  // application's, which links it behind the last free one.
+  SrqNextSegment head;
+  memcpy(&head, entry, sizeof head);
+  wqe->index = next_;
+  recv_parts_decode(entry + kSegmentSize, (1u << config.wqe_shift) / kSegmentSize - 1, wqe);
+  next_ = static_cast<uint16_t>(be16toh(head.next_wqe_index) & (config.wqe_count - 1));
+  taken_++;
+  limit_check();
+  return true;
+}
+
+void Srq::limit_arm(uint32_t limit) {
+  limit_ = limit;
+  limit_check();
+}
+
+void Srq::limit_check() {
+  if (limit_ == 0 || posted() >= limit_) return;
+  limit_ = 0;
+  async_events_++;
+  config.sink->async_event(IBV_EVENT_SRQ_LIMIT_REACHED, config.user_handle);
+}
+
+}  // namespace cxemu

@@ -1,0 +1,58 @@
+// One end of a connection played by the test, packet by packet: it says what arrives at the NIC
+// under test, and sees each packet that this NIC sends. So a rule can be checked where two healthy
+// ends would never come.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rig.h"
+
+namespace cxemu::test {
+
+// A packet with its payload.
+struct Seen : Packet {
+  explicit Seen(const Packet& packet)
+      : Packet(packet), data(packet.payload, packet.payload + packet.payload_size) {
+    payload = nullptr;  // it pointed into the frame
+  }
+  std::vector<uint8_t> data;
+
+  bool is_nak(NakCode code) const {
+    return opcode == RcOpcode::kAcknowledge && syndrome == (kAethNak | code);
+  }
+  bool is_rnr() const {
+    return opcode == RcOpcode::kAcknowledge && (syndrome & kAethTypeMask) == kAethRnr;
+  }
+  bool is_ack() const {
+    return opcode == RcOpcode::kAcknowledge && (syndrome & kAethTypeMask) == 0;
+  }
+};
+
+class ScriptedPeer {
+ public:
+  // Plays the process `self` towards `qp`, which belongs to `other`. From now on nothing that
+  // `other` sends reaches anybody else.
+  ScriptedPeer(Rig& rig, Process& self, Process& other, TestQp& qp);
+  ~ScriptedPeer() { rig_.net.filter = nullptr; }
+
+  // Puts the packet into the NIC's way; dest_qpn is filled in. It arrives at the next pass().
+  void send(Packet packet, const std::vector<uint8_t>& payload = {});
+  // One pass of the engine under test after `ns` of time; what it sent.
+  std::vector<Seen> pass(uint64_t ns = 1000);
+  // Sends and passes.
+  std::vector<Seen> ask(const Packet& packet, const std::vector<uint8_t>& payload = {}) {
+    send(packet, payload);
+    return pass();
+  }
+
+ private:
+  Rig& rig_;
+  Process& self_;
+  Process& other_;
+  TestQp& qp_;
+  const int slot_;
+  std::vector<Seen> seen_;
+};
+
+}  // namespace cxemu::test

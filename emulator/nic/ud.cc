@@ -1,0 +1,115 @@
+// Unreliable datagrams: single packets to any queue pair that has the same Q_Key. The network
+// header they came with is stored before their data (IBA 9.8.4 and 11.4.1.2, RoCEv2: annex
+// A17.4.5).
+#include <algorithm>
+#include <cstring>
+
+#include "fabric/gid.h"
+#include "nic/engine_core.h"
+#include "nic/grh.h"
+#include "nic/inbound.h"
+#include "nic/outbound.h"
+#include "nic/unreliable.h"
+
+namespace cxemu {
+
+namespace {
+
+// Packet::network of entry `gid_index` of the GID table: 0 stands for what real networks carry.
+uint8_t network_of(int gid_index) {
+  return gid_index == kGidRoceV2Ipv4 ? 0 : static_cast<uint8_t>(gid_index + 1);
+}
+
+int gid_index_of(uint8_t network) {
+  return network == 0 || network > kGidCount ? kGidRoceV2Ipv4 : network - 1;
+}
+
+// Nobody's address is no error: the datagram vanishes.
+uint32_t destination_find(Qp& qp, const uint8_t gid[16]) {
+  FabricFile& fabric = qp.nic.core().fabric();
+  const uint32_t changes = fabric.change_count.load(std::memory_order_acquire);
+  Destination& last = qp.destination;
+  if (!last.known || last.change_count != changes || memcmp(last.gid, gid, sizeof last.gid) != 0) {
+    const FabricNic* nic = nic_by_gid(fabric, gid);
+    last = {.known = true, .change_count = changes, .ipv4_be = nic != nullptr ? nic->ipv4_be : 0};
+    memcpy(last.gid, gid, sizeof last.gid);
+  }
+  return last.ipv4_be;
+}
+
+void recv_fail(Qp& qp, Syndrome syndrome, const Transport& transport) {
+  qp.responder.recv_taken = false;
+  recv_complete(qp, {.opcode = kCqeResponderError, .syndrome = syndrome}, transport);
+  qp_fail(qp, 0);
+}
+
+SentPacket failed(Syndrome syndrome) {
+  return {.sent = false, .last = false, .bytes = 0, .error = syndrome};
+}
+
+}  // namespace
+
+SentPacket ud_packet_send(Qp& qp, const Transport& transport) {
+  const SendWqe& wqe = qp.requester.tx_wqe;
+  if (wqe.length > qp.mtu) return failed(kSyndromeLocalLength);
+  if (wqe.datagram.sgid_index >= kGidCount) return failed(kSyndromeLocalQpOperation);
+  const auto size = static_cast<uint32_t>(wqe.length);
+  Packet packet = {.opcode = request_opcode(wqe.opcode, true, true), .service = Service::kUd};
+  packet.solicited = wqe.solicited;
+  packet.dest_qpn = wqe.datagram.qpn;
+  packet.psn = qp.requester.psn_next;
+  packet.qkey = (wqe.datagram.qkey & kQkeyOfQp) != 0 ? qp.attr.qkey : wqe.datagram.qkey;
+  packet.src_qpn = qp.number;
+  packet.network = network_of(wqe.datagram.sgid_index);
+  packet.imm_be = wqe.imm_be;
+  const size_t pad = pad_size(size);
+  uint8_t* out = transport.wire.reserve(packet.dest_qpn,
+                                        header_size(packet.opcode, packet.service) + size + pad);
+  if (out == nullptr) return {.sent = false, .last = false, .bytes = 0};
+  const size_t headers = headers_encode(packet, size, out);
+  if (!parts_read(qp, wqe.part, wqe.part_count, 0, size, out + headers)) {
+    return failed(kSyndromeLocalProtection);
+  }
+  std::fill_n(out + headers + size, pad, uint8_t{0});
+  transport.wire.commit(qp.nic.fabric(), destination_find(qp, wqe.datagram.gid), packet.opcode,
+                        headers + size + pad, transport.wall_ns);
+  return {.sent = true, .last = true, .bytes = static_cast<uint32_t>(headers) + size};
+}
+
+void ud_datagram(Qp& qp, const Packet& packet, uint32_t src_ipv4_be, const Transport& transport) {
+  if (!qp.receives()) return;
+  FabricNic& own = qp.nic.fabric();
+  const FabricNic* from = nic_by_address(qp.nic.core().fabric(), src_ipv4_be);
+  if (from == nullptr) return;
+  if (packet.qkey != qp.attr.qkey) {
+    own.qkey_violations.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  if (!recv_take(qp)) {
+    own.out_of_buffer.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  const auto size = static_cast<uint32_t>(packet.payload_size);
+  if (kGrhSize + size > qp.responder.recv.length) {
+    recv_fail(qp, kSyndromeLocalLength, transport);
+    return;
+  }
+  uint8_t grh[kGrhSize];
+  grh_write(*from, own, gid_index_of(packet.network),
+            header_size(packet.opcode, packet.service) + size + pad_size(size), grh);
+  if (!recv_write(qp, 0, grh, kGrhSize) || !recv_write(qp, kGrhSize, packet.payload, size)) {
+    recv_fail(qp, kSyndromeLocalProtection, transport);
+    return;
+  }
+  qp.responder.recv_taken = false;
+  recv_complete(qp,
+                {.opcode = opcode_has_imm(packet.opcode) ? kCqeRecvSendImm : kCqeRecvSend,
+                 .byte_count = static_cast<uint32_t>(kGrhSize) + size,
+                 .imm_be = packet.imm_be,
+                 .remote_qpn = packet.src_qpn,
+                 .solicited = packet.solicited,
+                 .grh = true},
+                transport);
+}
+
+}  // namespace cxemu
