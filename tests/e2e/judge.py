@@ -62,9 +62,14 @@ def start_pair(fabric, cell, env):
     return server, fabric.start("a", "client", command, client_shift, env)
 
 
-def switched(fabric, cell):
+def comes_back(cell):
+    """A context that saw its device die stays without it."""
+    return cell.kind == "heal" and cell.fault != "kill"
+
+
+def switched(fabric, cell, times=1):
     """Every QP has moved at both ends; only QPs with traffic notice a silent loss, and all have."""
-    qps = expected_qps(cell)
+    qps = expected_qps(cell) * times
     return (len(fabric.events("client", "switched")) >= qps and
             len(fabric.events("server", "switched")) >= qps)
 
@@ -100,6 +105,8 @@ def inject(fabric, cell, client, result):
     if cell.kind == "heal":
         wait_until(lambda: switched(fabric, cell) or client.ended, SWITCH_BOUND)
         fabric.fault(default, HEALS.get(cell.fault, "heal"))
+        if comes_back(cell):
+            wait_until(lambda: switched(fabric, cell, 2) or client.ended, SWITCH_BOUND)
     if cell.kind == "second_fault":
         if not wait_until(lambda: switched(fabric, cell) or client.ended, SWITCH_BOUND):
             result.problems.append("no switch before the second fault")
@@ -160,6 +167,8 @@ def judge(fabric, cell, result, fault_time):
         say("an error reached the program")
     if kind in ("masked", "late_packets", "heal") and codes == (0, 0) and not switched(fabric, cell):
         say("not every QP switched")
+    if comes_back(cell) and codes == (0, 0) and not switched(fabric, cell, 2):
+        say("not every QP came back to its default NIC")
     if kind in MUST_FAIL and codes[0] == 0:
         say("the program saw no error")
     if kind in MUST_FAIL and result.error_s > cells.ERROR_BOUND:
@@ -172,6 +181,8 @@ def run_cell(build, cell, directory, env=None):
         # The default stays good here. With the shortened timeout a host that gets no processor for
         # 70 ms looks dead, and the backup, which is, would be turned to.
         env = dict(env or {}, SHIFT_RC_TIMEOUT_MAX="16")
+    if cell.kind == "heal":
+        env = dict(env or {}, SHIFT_FAILBACK_MS="200")
     result = Result(cell)
     begun = time.monotonic()
     with Fabric(build, directory) as fabric:

@@ -8,7 +8,7 @@ import time
 
 from emulated import Fabric, wait_until
 
-RUN_MS = 4000
+RUN_MS = 5000
 DOWN_S, UP_S = 1.2, 2.4  # after the traffic began
 BUCKET_MS = 20
 
@@ -94,6 +94,8 @@ def record(build, directory):
         recording.switch_us = max([s["us"] for s in switched], default=0)
         if not switched and not recording.problem:
             recording.problem = "nothing switched"
+        elif not recording.came_back:
+            recording.problem = "the traffic did not come back to its default NIC"
     read_samples(csv, begun, recording)
     with open(os.path.join(directory, "client.json")) as file:
         recording.gap_ms = json.load(file)["longest_gap_ms"]

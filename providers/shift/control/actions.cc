@@ -212,7 +212,11 @@ void Coordinator::fences_step() {
     for (size_t k = 0; k < done->serials.size(); k++) {
       Binding* binding = find(done->serials[k]);
       const auto& entry = done->fence.entries()[k];
-      if (binding != nullptr && entry.group != nullptr) fence_finished(*binding, entry.result);
+      if (binding == nullptr || entry.group == nullptr) continue;
+      if (entry.member != group::kNoMember) {
+        binding->qps[static_cast<size_t>(entry.member)].connected = false;
+      }
+      fence_finished(*binding, entry.result);
     }
   }
   if (fences_.empty() || fences_polling_) return;
