@@ -1,5 +1,6 @@
 // What the actions of the table do.
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "control/coordinator.h"
@@ -50,7 +51,9 @@ bool Coordinator::run(Binding& binding, Action action, Events* follow_up) {
       group::park_sends(group);
       break;
     case Action::kUnpark:
-      if (group::unpark(group) != 0) follow_up->push_back(Event::kPathFault);
+      if (const int error = group::unpark(group); error != 0) {
+        follow_up->push_back(error == ENOKEY ? Event::kReplayRefused : Event::kPathFault);
+      }
       break;
     case Action::kWatchDrain:
       binding.own_drained = binding.peer_drained = false;

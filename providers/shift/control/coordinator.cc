@@ -1,6 +1,8 @@
 // The machine: events in, states and actions out.
 #include "control/coordinator.h"
 
+#include <cerrno>
+
 #include "util/config.h"
 #include "util/log.h"
 
@@ -65,7 +67,10 @@ void Coordinator::pump(Binding& binding) {
     error = group::pump(group);
     group::settle(group);
   }
-  if (error != 0) feed(binding, Event::kPathFault, "a request could not be posted");
+  if (error != 0) {
+    feed(binding, error == ENOKEY ? Event::kReplayRefused : Event::kPathFault,
+         "a request could not be posted");
+  }
 }
 
 void Coordinator::feed(Binding& binding, Event event, const char* cause) {

@@ -22,7 +22,7 @@ void park(std::span<Group* const> groups);
 void park_sends(Group& group);
 // Whether everything that was posted has completed. Tries to post the marker until there is room.
 [[nodiscard]] bool is_drained(Group& group);
-// Posts what was parked on the path we are committed to. Errno of a post that failed.
+// Posts what was parked on the path we are committed to. As pump().
 [[nodiscard]] int unpark(Group& group);
 
 // Shuts the paths that a batch of groups is committed to: their QPs to ERR, then drains the CQs
@@ -73,7 +73,7 @@ std::vector<uint32_t> rkeys_missing(Group& group);
 std::vector<uint32_t> rkeys_recent(Group& group);
 
 struct ReplayResult {
-  const char* refusal = nullptr;  // nothing of the plan was carried out
+  const char* refusal = nullptr;  // it must not or cannot be replayed, on any path
   bool path_broken = false;       // a post failed on the way
   uint32_t completed = 0;         // proven executed by the peer's counter
   uint32_t posted = 0;            // posted again
@@ -81,8 +81,8 @@ struct ReplayResult {
 // Completes what the peer's counter proves executed, posts the rest on the committed path in order.
 [[nodiscard]] ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point deadline);
 
-// Posts parked WRs on the committed path as far as keys are known. Caller holds send.mutex.
-// Returns 0, or the errno of the post.
+// Posts parked WRs on the committed path as far as keys are known. Caller holds send.mutex. Returns
+// 0, the errno of the post, or ENOKEY: a request names memory that is not registered there.
 int pump(Group& group);
 // Back on the hot path, if the group is on its default path with nothing special under way. Caller
 // holds send.mutex.

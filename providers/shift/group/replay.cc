@@ -13,6 +13,7 @@ namespace shift::group {
 namespace {
 
 constexpr int kMaxSge = 64;
+constexpr const char* kNoLocalKey = "a local key has no region on the other NIC";
 
 ibv_wc_opcode completion_opcode(uint32_t opcode) {
   switch (opcode) {
@@ -244,7 +245,7 @@ Executed complete_executed(Group& group, const Plan& plan, Clock::time_point dea
         *rkey = *translated;
       }
       if (!translate_local(*group.context, group.member, sges, wr.num_sge, deadline)) {
-        return {"a local key has no region on the other NIC"};
+        return {kNoLocalKey};
       }
       if (post_on_path(group, wr) != 0) return {nullptr, true};
       read_pending = true;
@@ -288,9 +289,12 @@ ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point dead
   // Everything up to there was given to this path, so what is posted later may go there, too.
   group.send.route = Route::kOnPath;
   if (result.path_broken) return result;
-  result.path_broken = pump(group) != 0;
+  const int error = pump(group);
   result.posted = static_cast<uint32_t>(group.send.posted - plan->executed);
-  if (!result.path_broken) settle(group);
+  // No other path would have the key, either.
+  if (error == ENOKEY) result.refusal = kNoLocalKey;
+  result.path_broken = error != 0 && error != ENOKEY;
+  if (error == 0) settle(group);
   return result;
 }
 
@@ -311,7 +315,7 @@ int pump(Group& group) {
     }
     const bool is_inline = wr.send_flags & IBV_SEND_INLINE;
     if (!is_inline && !translate_local(*group.context, group.member, sges, wr.num_sge, deadline)) {
-      return EINVAL;
+      return ENOKEY;
     }
     const int error = post_on_path(group, wr);
     if (error != 0) return error;

@@ -26,8 +26,10 @@ int send_appended(Group& group, uint64_t from) {
       const int member = group.member;
       const int error = group::pump(group);
       if (error != 0) {
-        group::fault_sink->fault(&group, fsm::Event::kPathFault, member,
-                                 "a request could not be posted");
+        // What names no registered memory would go round all paths for ever.
+        group::fault_sink->fault(
+            &group, error == ENOKEY ? fsm::Event::kReplayRefused : fsm::Event::kPathFault, member,
+            "a request could not be posted");
       }
       group::settle(group);
       break;

@@ -51,7 +51,7 @@ TEST_F(Completion, APathErrorIsHeldBackAndReported) {
   EXPECT_EQ(group_->original_error.status, IBV_WC_RETRY_EXC_ERR);
   EXPECT_EQ(group_->original_error.vendor_err, 0x42u);
   ASSERT_EQ(world_.sink.faults.size(), 1u) << "once, however many requests it flushes";
-  EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kLocalFault);
+  EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kPathFault);
   EXPECT_EQ(world_.sink.faults[0].group, group_);
 }
 
@@ -120,12 +120,12 @@ TEST_F(Completion, MarkersShowThatAQueueIsDrainedAndNobodySeesThem) {
   ibv_wc marker{};
   marker.status = IBV_WC_WR_FLUSH_ERR;
   marker.qp_num = group_->qpn();
-  marker.wr_id = group_->marker_tag + 1;
+  marker.wr_id = group_->tag + 1;
   World::fake(cq_, kDefault).waiting.push_back(marker);
   EXPECT_TRUE(poll_all(cq_).empty());
   EXPECT_FALSE(group_->drained[0]);
   EXPECT_TRUE(group_->drained[1]);
-  marker.wr_id = group_->marker_tag;
+  marker.wr_id = group_->tag;
   World::fake(cq_, kDefault).waiting.push_back(marker);
   EXPECT_TRUE(poll_all(cq_).empty());
   EXPECT_TRUE(group_->drained[0]);
@@ -150,7 +150,7 @@ TEST_F(Completion, WhileDrainingSuccessesCountAndErrorsAreKeptQuiet) {
 
 // C1, C9
 TEST_F(Completion, TheBackupsCompletionsShowTheApplicationsNumbers) {
-  cq_->poll_backup = true;
+  cq_->poll_all = true;
   group_->accept[kBackup] = Accept::kGuard;
   ibv_qp* real = group_->real[kBackup];
   ibv_recv_wr wr{10, nullptr, nullptr, 0}, *bad;
@@ -164,16 +164,17 @@ TEST_F(Completion, TheBackupsCompletionsShowTheApplicationsNumbers) {
   EXPECT_EQ(group_->counters.done[1], 1u);
 }
 
-TEST_F(Completion, AFaultOfTheBackupIsReportedAsSuch) {
-  cq_->poll_backup = true;
-  group_->accept = {Accept::kDrop, Accept::kGuard};
+TEST_F(Completion, AFaultNamesTheMemberItHappenedOn) {
+  cq_->poll_all = true;
+  group_->accept = {Accept::kDrop, Accept::kGuard, Accept::kDrop, Accept::kDrop};
   ibv_qp* real = group_->real[kBackup];
   ibv_send_wr wr{}, *bad;
   ASSERT_EQ(real->context->ops.post_send(real, &wr, &bad), 0);
   on_backup().break_with(IBV_WC_RETRY_EXC_ERR);
   EXPECT_TRUE(poll_all(cq_).empty());
   ASSERT_FALSE(world_.sink.faults.empty());
-  EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kBackupFault);
+  EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kPathFault);
+  EXPECT_EQ(world_.sink.faults[0].member, kBackup);
 }
 
 TEST_F(Completion, WhatWaitsComesBeforeWhatIsNew) {
@@ -247,7 +248,7 @@ TEST_F(Completion, ALookFindsWhatNobodyPolled) {
   on_default().break_with(IBV_WC_RETRY_EXC_ERR);
   inspect(*cq_);
   ASSERT_FALSE(world_.sink.faults.empty());
-  EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kLocalFault);
+  EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kPathFault);
 }
 
 class WithChannel : public Completion {

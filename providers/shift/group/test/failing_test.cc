@@ -12,10 +12,7 @@ class Failing : public ::testing::Test {
  protected:
   FakeQp& on_default() { return World::fake(group_, kDefault); }
   FakeQp& on_backup() { return World::fake(group_, kBackup); }
-  void leave_default() {
-    stop_posting({{group_}});
-    (void)fence({{group_}}, soon());
-  }
+  void leave_default() { ASSERT_TRUE(fence({group_}, soon())[0]); }
 
   World world_;
   CompletionQueue* cq_ = world_.make_cq();
@@ -65,7 +62,7 @@ TEST_F(Failing, WhatSucceededBeforeIsDeliveredFirst) {
 // Nothing may be written to the application's memory once it has been told.
 TEST_F(Failing, BothPathsAreShut) {
   leave_default();
-  ASSERT_TRUE(repost_receives(*group_, soon()));
+  ASSERT_EQ(commit(*group_, kBackup, kBackup, soon()), Commit::kDone);
   fail(*group_);
   EXPECT_TRUE(on_default().in_error());
   EXPECT_TRUE(on_backup().in_error());
@@ -85,7 +82,7 @@ TEST_F(Failing, AfterTheReplayOnlyWhatIsIncompleteFails) {
   for (uint64_t id = 1; id <= 4; id++) post_send(*group_, id, IBV_WR_SEND);
   on_default().complete_send();
   leave_default();
-  ASSERT_TRUE(repost_receives(*group_, soon()));
+  ASSERT_EQ(commit(*group_, kBackup, kBackup, soon()), Commit::kDone);
   ASSERT_EQ(replay(*group_, 2, soon()).refusal, nullptr);
   on_backup().complete_send();
   on_backup().break_with(IBV_WC_RETRY_EXC_ERR);
@@ -131,9 +128,9 @@ TEST_F(Failing, WhatTheApplicationHasSeenPassIsNotGivenAgain) {
   ibv_wc wc[2];
   ASSERT_EQ(poll_slow(*cq_, 2, wc), 2);
   EXPECT_EQ(wc[0].status, IBV_WC_REM_ACCESS_ERR);
-  stop_posting({{group_}});
+  park({{group_}});
   park_send(*group_, 4, IBV_WR_SEND);
-  EXPECT_FALSE(fence({{group_}}, soon())[0]);
+  EXPECT_FALSE(fence({group_}, soon())[0]);
   fail(*group_);
   EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{3, 11, 12, 4}));
 }
@@ -160,7 +157,7 @@ TEST_F(Failing, OnTheBackupTheApplicationsOwnErrorPassesThough) {
   on_default().break_with(IBV_WC_RETRY_EXC_ERR);
   EXPECT_TRUE(poll_all(cq_).empty());
   leave_default();
-  ASSERT_TRUE(repost_receives(*group_, soon()));
+  ASSERT_EQ(commit(*group_, kBackup, kBackup, soon()), Commit::kDone);
   ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
   on_backup().break_with(IBV_WC_REM_INV_REQ_ERR);
   const auto completions = poll_all(cq_);

@@ -1,12 +1,10 @@
-// A NIC of two members without hardware, for tests of the virtual objects: CQs give the completions
-// a test puts into them, QPs remember what is posted, and the stock library is a table of fakes.
+// A host whose device group has three members, without hardware, for tests of the virtual objects.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 
 #include <deque>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,74 +13,35 @@
 #include "group/completion.h"
 #include "group/objects.h"
 #include "group/path_switch.h"
+#include "group/test/fake_nic.h"
 
 namespace shift::group {
 
-struct FakeCq {
-  ibv_cq cq{};  // first: the fake entry points get a pointer to it
-  std::deque<ibv_wc> waiting;
-  int notify_requests = 0;
-  int last_notify_solicited = -1;
-};
-
-// A posted request with copies of all it points to.
-struct PostedSend {
-  ibv_send_wr wr;
-  std::vector<ibv_sge> sges;
-};
-struct PostedRecv {
-  uint64_t wr_id;
-  std::vector<ibv_sge> sges;
-};
-
-struct FakeQp {
-  ibv_qp qp{};
-  FakeCq* send_cq = nullptr;
-  FakeCq* recv_cq = nullptr;
-  std::vector<PostedSend> sends;  // all ever posted
-  std::vector<PostedRecv> recvs;
-  struct Pending {
-    uint64_t wr_id;
-    bool signaled;
-    ibv_wc_opcode opcode;
-  };
-  std::deque<Pending> pending_sends;  // not completed
-  bool all_signaled = false;
-  std::deque<uint64_t> pending_recvs;
-  int modify_error = 0;            // what modify_qp answers
-  int post_error = 0;              // what posting answers
-  int sends_accepted = INT32_MAX;  // then posting answers ENOMEM
-  bool flushes = true;             // in ERR: a dead device gives no completions
-
-  bool in_error() const { return qp.state == IBV_QPS_ERR; }
-  // Completes the oldest pending send that is signaled, and those before it; false: none.
-  bool complete_send();
-  bool complete_recv(uint32_t byte_len = 8);
-  // Completes the oldest pending send with an error; everything behind it is flushed.
-  void break_with(ibv_wc_status status);
-  void flush();
-};
+// The members beside kDefault.
+inline constexpr int kBackup = 1, kThird = 2;
 
 // Records what the data path tells the control thread.
 struct FakeSink final : FaultSink {
   struct Fault {
     Group* group;
     fsm::Event event;
+    int member;
     std::string cause;
   };
   std::vector<Fault> faults;
   int keys_wanted_calls = 0;
 
-  void fault(Group* group, fsm::Event event, const char* cause) override {
-    faults.push_back({group, event, cause});
+  void fault(Group* group, fsm::Event event, int member, const char* cause) override {
+    faults.push_back({group, event, member, cause});
   }
   void keys_wanted(Group*) override { keys_wanted_calls++; }
 };
 
-// One context with both members, one PD, and whatever CQs and groups the test makes.
+// One context with all members, one PD, and whatever CQs and groups the test makes.
 class World {
  public:
-  World();
+  // `net`: the second byte of the NICs' addresses, 127.<net>.<member>.1.
+  explicit World(uint8_t net = 0, int members = 3);
   ~World();
 
   CompletionQueue* make_cq();
@@ -91,19 +50,24 @@ class World {
     uint32_t max_sge = 2;
     uint32_t max_inline = 64;
     bool all_signaled = false;
-    bool guarded = true;  // as when armed
+    bool guarded = true;  // as when a second path is ready
+    bool twins = true;    // the further members' QPs exist and are connected
   };
   Group* make_group(CompletionQueue* send_cq, CompletionQueue* recv_cq, const Options& options);
   Group* make_group(CompletionQueue* cq) { return make_group(cq, cq, Options{}); }
 
-  // A region whose backup registration has ended this way.
+  // A region whose registrations on the further members have ended this way.
   MemoryRegion* make_region(uint32_t lkey, uint32_t rkey,
-                            MemoryRegion::Backup backup = MemoryRegion::Backup::kReady);
+                            MemoryRegion::Twin twin = MemoryRegion::Twin::kReady);
 
-  static FakeCq& fake(ibv_cq* cq) { return *reinterpret_cast<FakeCq*>(cq); }
-  static FakeQp& fake(ibv_qp* qp) { return *reinterpret_cast<FakeQp*>(qp); }
-  static FakeCq& fake(CompletionQueue* cq, int member) { return fake(cq->real[member]); }
-  static FakeQp& fake(Group* group, int member) { return fake(group->real[member]); }
+  static FakeQp& fake(ibv_qp* qp) { return FakeQp::of(qp); }
+  static FakeCq& fake(CompletionQueue* cq, int member) {
+    return FakeCq::of(cq->real[static_cast<size_t>(member)]);
+  }
+  static FakeQp& fake(Group* group, int member) {
+    return FakeQp::of(group->real[static_cast<size_t>(member)]);
+  }
+  FakeNic& nic(int member) { return nics_[static_cast<size_t>(member)]; }
 
   Context context;
   ProtectionDomain pd;
@@ -111,15 +75,10 @@ class World {
 
  private:
   Device device_{};
-  std::array<ibv_device, kMembers> real_devices_{};
-  std::array<ibv_context, kMembers> real_contexts_{};
+  std::deque<FakeNic> nics_;  // addresses stay
   std::vector<std::unique_ptr<CompletionQueue>> cqs_;
-  std::vector<std::unique_ptr<FakeCq>> fake_cqs_;
   std::vector<std::unique_ptr<Group>> groups_;
-  std::vector<std::unique_ptr<FakeQp>> fake_qps_;
   std::vector<std::unique_ptr<MemoryRegion>> regions_;
-  std::vector<std::unique_ptr<ibv_mr>> fake_mrs_;
-  uint32_t next_qpn_ = 0x100;
 };
 
 // What an application does, straight through the default path as the hot path would.
@@ -127,16 +86,33 @@ void post_send(Group& group, const ibv_send_wr& wr);
 void post_recv(Group& group, uint64_t wr_id, uint32_t lkey = 0x10);
 // One SGE of 8 bytes with lkey 0x10, and rkey 0x20 where one is needed.
 void post_send(Group& group, uint64_t wr_id, ibv_wr_opcode opcode, bool signaled = true);
-// The same while the path is parked or on the backup: into the journal only.
+// The same while the queue is parked: into the journal only.
 void park_send(Group& group, uint64_t wr_id, ibv_wr_opcode opcode, bool signaled = true);
+// The same off the default, where the journal is pumped.
+void path_send(Group& group, uint64_t wr_id, ibv_wr_opcode opcode, bool signaled = true);
+
+// Parks the groups and shuts the paths they are committed to; which of them are proven.
+std::vector<bool> fence(std::vector<Group*> groups, Clock::time_point deadline);
+// The first half of a round, up to where the peer is told: fence, then commit.
+void leave_for(Group& group, int member, int peer_member);
 
 // Everything poll_slow() gives.
 std::vector<ibv_wc> poll_all(CompletionQueue* cq);
 std::vector<uint64_t> wr_ids(const std::vector<ibv_wc>& completions);
+// What was posted on a QP, in order, without requests of our own.
+std::vector<uint64_t> posted_ids(const FakeQp& qp, const Group& group);
 
+// The keys of a region on a member, as the test NICs number them.
+inline constexpr uint32_t lkey_on(int member, uint32_t lkey) {
+  return lkey + 0x1000u * static_cast<uint32_t>(member);
+}
+inline constexpr uint32_t rkey_on(int member, uint32_t rkey) {
+  return rkey + 0x2000u * static_cast<uint32_t>(member);
+}
 inline constexpr uint32_t kLkey = 0x10, kRkey = 0x20;
-inline constexpr uint32_t kBackupLkey = 0x1010, kBackupRkey = 0x2020;  // of the same region
+inline constexpr uint32_t kBackupLkey = lkey_on(kBackup, kLkey);
+inline constexpr uint32_t kBackupRkey = rkey_on(kBackup, kRkey);
 
-std::chrono::steady_clock::time_point soon();
+Clock::time_point soon();
 
 }  // namespace shift::group

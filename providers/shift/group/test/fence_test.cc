@@ -9,16 +9,12 @@
 namespace shift::group {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Ids = std::vector<uint64_t>;
 
-class Fence : public ::testing::Test {
+class Fencing : public ::testing::Test {
  protected:
   FakeQp& on_default() { return World::fake(group_, kDefault); }
-  bool run(Clock::time_point deadline = soon()) {
-    stop_posting({{group_}});
-    return fence({{group_}}, deadline)[0];
-  }
+  bool run(Clock::time_point deadline = soon()) { return fence({group_}, deadline)[0]; }
 
   World world_;
   CompletionQueue* send_cq_ = world_.make_cq();
@@ -26,24 +22,24 @@ class Fence : public ::testing::Test {
   Group* group_ = world_.make_group(send_cq_, recv_cq_, {});
 };
 
-TEST_F(Fence, StoppingParksBothQueuesAndRemembersWhere) {
+TEST_F(Fencing, ParkingStopsBothQueuesAndRemembersWhere) {
   post_send(*group_, 1, IBV_WR_SEND);
   post_send(*group_, 2, IBV_WR_SEND);
-  stop_posting({{group_}});
+  park({{group_}});
   EXPECT_EQ(group_->send.route, Route::kParked);
   EXPECT_EQ(group_->recv.route, Route::kParked);
-  EXPECT_EQ(group_->send.posted_to_default, 2u);
+  EXPECT_EQ(group_->send.posted, 2u);
   EXPECT_EQ(send_cq_->slow_groups, 1);
   EXPECT_EQ(recv_cq_->slow_groups, 1);
 }
 
-TEST_F(Fence, AGroupWithOneCqCountsOnce) {
+TEST_F(Fencing, AGroupWithOneCqCountsOnce) {
   Group* group = world_.make_group(send_cq_);
-  stop_posting({{group}});
+  park({{group}});
   EXPECT_EQ(send_cq_->slow_groups, 1);
 }
 
-TEST_F(Fence, StoppingWaitsForTheSectionAndKeepsOthersOut) {
+TEST_F(Fencing, ParkingWaitsForTheSectionAndKeepsOthersOut) {
   if (thread_slot_get() == nullptr) GTEST_SKIP() << "no membarrier(2) here";
   auto adopt = [](auto& queue) {
     std::lock_guard lock(queue.mutex);
@@ -54,7 +50,7 @@ TEST_F(Fence, StoppingWaitsForTheSectionAndKeepsOthersOut) {
   std::atomic<bool> stopped{false}, other_inside{false}, stopping{false}, asking{false};
   std::thread control([&] {
     stopping = true;
-    stop_posting({{group_}});
+    park({{group_}});
     stopped = true;
   });
   std::thread other([&] {
@@ -78,7 +74,7 @@ TEST_F(Fence, StoppingWaitsForTheSectionAndKeepsOthersOut) {
   Bias::leave(tls_slot);
 }
 
-TEST_F(Fence, DrainsBothQueuesAndCountsWhatSucceeded) {
+TEST_F(Fencing, DrainsBothQueuesAndCountsWhatSucceeded) {
   for (uint64_t id = 1; id <= 3; id++) post_send(*group_, id, IBV_WR_SEND);
   for (uint64_t id = 11; id <= 13; id++) post_recv(*group_, id);
   on_default().complete_send();
@@ -93,19 +89,19 @@ TEST_F(Fence, DrainsBothQueuesAndCountsWhatSucceeded) {
   EXPECT_FALSE(group_->switching);
 }
 
-TEST_F(Fence, MarkersComeBehindEverythingElse) {
+TEST_F(Fencing, MarkersComeBehindEverythingElse) {
   post_send(*group_, 1, IBV_WR_SEND);
   post_recv(*group_, 11);
   ASSERT_TRUE(run());
   ASSERT_EQ(on_default().sends.size(), 2u);
-  EXPECT_EQ(on_default().sends.back().wr.wr_id, group_->marker_tag);
+  EXPECT_EQ(on_default().sends.back().wr.wr_id, group_->tag);
   EXPECT_TRUE(on_default().sends.back().wr.send_flags & IBV_SEND_SIGNALED);
   ASSERT_EQ(on_default().recvs.size(), 2u);
-  EXPECT_EQ(on_default().recvs.back().wr_id, group_->marker_tag + 1);
+  EXPECT_EQ(on_default().recvs.back().wr_id, group_->tag + 1);
 }
 
 // C8
-TEST_F(Fence, WhatTheOldPathGivesAfterwardsIsStale) {
+TEST_F(Fencing, WhatTheOldPathGivesAfterwardsIsStale) {
   post_send(*group_, 1, IBV_WR_SEND);
   ASSERT_TRUE(run());
   ibv_wc late{};
@@ -116,25 +112,25 @@ TEST_F(Fence, WhatTheOldPathGivesAfterwardsIsStale) {
   EXPECT_EQ(group_->counters.done[0], 0u);
 }
 
-TEST_F(Fence, WithoutRoomForTheMarkerThereIsNoProof) {
+TEST_F(Fencing, WithoutRoomForTheMarkerThereIsNoProof) {
   on_default().sends_accepted = 0;
   EXPECT_FALSE(run(Clock::now()));
 }
 
-TEST_F(Fence, ASilentDeviceIsNoProof) {
+TEST_F(Fencing, ASilentDeviceIsNoProof) {
   post_send(*group_, 1, IBV_WR_SEND);
   on_default().flushes = false;
   EXPECT_FALSE(run(Clock::now()));
 }
 
-TEST_F(Fence, ARefusedTransitionIsNoProof) {
+TEST_F(Fencing, ARefusedTransitionIsNoProof) {
   on_default().modify_error = EINVAL;
   EXPECT_FALSE(run(Clock::now()));
   EXPECT_FALSE(world_.context.dead[kDefault]);
 }
 
 // A dead device cannot give flush completions; what its CQs hold by then is all there will be.
-TEST_F(Fence, ADeadDeviceIsShutAndItsLastCompletionsCount) {
+TEST_F(Fencing, ADeadDeviceIsShutAndItsLastCompletionsCount) {
   for (int error : {EIO, ENODEV}) {
     World world;
     CompletionQueue* cq = world.make_cq();
@@ -144,24 +140,22 @@ TEST_F(Fence, ADeadDeviceIsShutAndItsLastCompletionsCount) {
     FakeQp& qp = World::fake(group, kDefault);
     qp.complete_send();
     qp.modify_error = error;
-    stop_posting({{group}});
-    EXPECT_TRUE(fence({{group}}, soon())[0]) << error;
+    EXPECT_TRUE(fence({group}, soon())[0]) << error;
     EXPECT_TRUE(world.context.dead[kDefault]);
     EXPECT_EQ(wr_ids(poll_all(cq)), (Ids{1}));
     EXPECT_EQ(qp.sends.size(), 2u) << "no marker for a device that takes none";
   }
 }
 
-TEST_F(Fence, AQpThatNeverSentNeedsNoSendMarker) {
-  group_->attr_mask = 0;
+TEST_F(Fencing, AQpThatNeverSentNeedsNoSendMarker) {
+  group_->can_send[kDefault] = false;
   on_default().sends_accepted = 0;  // providers refuse before RTS
   EXPECT_TRUE(run());
 }
 
-TEST_F(Fence, OneBadQpDoesNotTakeTheBatchAlong) {
+TEST_F(Fencing, OneBadQpDoesNotTakeTheBatchAlong) {
   std::vector<Group*> groups{group_, world_.make_group(send_cq_), world_.make_group(send_cq_)};
   World::fake(groups[1], kDefault).modify_error = EINVAL;
-  stop_posting(groups);
   const auto proven = fence(groups, Clock::now() + std::chrono::milliseconds(20));
   EXPECT_EQ(proven, (std::vector<bool>{true, false, true}));
   EXPECT_EQ(send_cq_->slow_groups, 3);

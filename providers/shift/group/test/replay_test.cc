@@ -15,12 +15,6 @@ namespace {
 
 using Ids = std::vector<uint64_t>;
 
-Ids posted_ids(const FakeQp& qp) {
-  Ids ids;
-  for (const PostedSend& send : qp.sends) ids.push_back(send.wr.wr_id);
-  return ids;
-}
-
 class Replay : public ::testing::Test {
  protected:
   FakeQp& on_default() { return World::fake(group_, kDefault); }
@@ -28,10 +22,9 @@ class Replay : public ::testing::Test {
 
   // Everything up to the replay, as the control thread does it.
   void leave_default() {
-    stop_posting({{group_}});
-    ASSERT_TRUE(fence({{group_}}, soon())[0]);
-    ASSERT_TRUE(repost_receives(*group_, soon()));
-    if (knows_keys_) group_->remote_keys.known[kRkey] = kBackupRkey;
+    ASSERT_TRUE(fence({group_}, soon())[0]);
+    ASSERT_EQ(commit(*group_, kBackup, kBackup, soon()), Commit::kDone);
+    if (knows_keys_) group_->remote_keys.known[kBackup][kRkey] = kBackupRkey;
   }
   ReplayResult replay_with(uint64_t peer_received) {
     return replay(*group_, peer_received, soon());
@@ -58,7 +51,7 @@ TEST_F(Replay, WhatThePeerHasIsCompletedAndTheRestPostedAgain) {
   EXPECT_EQ(result.completed, 2u);
   EXPECT_EQ(result.posted, 2u);
   EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1, 2, 3}));
-  EXPECT_EQ(posted_ids(on_backup()), (Ids{4, 5}));
+  EXPECT_EQ(posted_ids(on_backup(), *group_), (Ids{4, 5}));
   EXPECT_EQ(finish(), (Ids{4, 5}));
   EXPECT_EQ(group_->counters.done[0], 5u);
 }
@@ -89,7 +82,7 @@ TEST_F(Replay, SilentRequestsBeforeAnExecutedNotificationDoNotRunAgain) {
   post_send(*group_, 4, IBV_WR_SEND);
   leave_default();
   ASSERT_EQ(replay_with(1).refusal, nullptr);
-  EXPECT_EQ(posted_ids(on_backup()), (Ids{3, 4}));
+  EXPECT_EQ(posted_ids(on_backup(), *group_), (Ids{3, 4}));
   EXPECT_EQ(finish(), (Ids{4}));
 }
 
@@ -173,9 +166,8 @@ TEST_F(Replay, AnAtomicInFlightIsNotRepeated) {
       Group* group = world.make_group(cq);
       post_send(*group, 1, opcode);
       post_send(*group, 2, IBV_WR_SEND);
-      stop_posting({{group}});
-      ASSERT_TRUE(fence({{group}}, soon())[0]);
-      group->remote_keys.known[kRkey] = kBackupRkey;
+      ASSERT_TRUE(fence({group}, soon())[0]);
+      group->remote_keys.known[kBackup][kRkey] = kBackupRkey;
       EXPECT_NE(replay(*group, executed ? 1 : 0, soon()).refusal, nullptr);
       EXPECT_TRUE(World::fake(group, kBackup).sends.empty());
       EXPECT_TRUE(poll_all(cq).empty());
@@ -189,7 +181,7 @@ TEST_F(Replay, ACompletedAtomicIsNoObstacle) {
   on_default().complete_send();
   leave_default();
   EXPECT_EQ(replay_with(0).refusal, nullptr);
-  EXPECT_EQ(posted_ids(on_backup()), (Ids{2}));
+  EXPECT_EQ(posted_ids(on_backup(), *group_), (Ids{2}));
 }
 
 TEST_F(Replay, MemoryWindowRequestsAreRefused) {
@@ -197,8 +189,7 @@ TEST_F(Replay, MemoryWindowRequestsAreRefused) {
     World world;
     Group* group = world.make_group(world.make_cq());
     park_send(*group, 1, opcode);
-    stop_posting({{group}});
-    ASSERT_TRUE(fence({{group}}, soon())[0]);
+    ASSERT_TRUE(fence({group}, soon())[0]);
     EXPECT_NE(replay(*group, 0, soon()).refusal, nullptr) << opcode;
   }
 }
@@ -214,9 +205,9 @@ TEST_F(Replay, ACounterOutOfRangeChangesNothing) {
       group->send.journal.start_counts_at(0, start);
       for (uint64_t id = 1; id <= 5; id++) post_send(*group, id, IBV_WR_SEND);
       for (int i = 0; i < 3; i++) World::fake(group, kDefault).complete_send();
-      stop_posting({{group}});
-      ASSERT_TRUE(fence({{group}}, soon())[0]);
+      ASSERT_TRUE(fence({group}, soon())[0]);
       ASSERT_EQ(poll_all(cq).size(), 3u);
+      ASSERT_EQ(commit(*group, kBackup, kBackup, soon()), Commit::kDone);
       const bool possible = told >= 3 && told <= 5;
       const auto result = replay(*group, uint64_t{start} + static_cast<uint64_t>(told), soon());
       EXPECT_EQ(result.refusal == nullptr, possible) << start << " + " << told;
@@ -249,7 +240,7 @@ TEST_F(Replay, MissingRemoteKeysAreListedOnceInOrder) {
   post_with(5, IBV_WR_RDMA_WRITE_WITH_IMM, 98, 0);  // moves no byte: any number will do
   leave_default();
   EXPECT_EQ(rkeys_missing(*group_), (std::vector<uint32_t>{7, 5}));
-  group_->remote_keys.known[7] = 70;
+  group_->remote_keys.known[kBackup][7] = 70;
   EXPECT_EQ(rkeys_missing(*group_), (std::vector<uint32_t>{5}));
 }
 
@@ -294,13 +285,13 @@ TEST_F(Replay, WhatWaitsForAKeyGoesOnWhenItIsKnown) {
   park_send(*group_, 2, IBV_WR_RDMA_WRITE);
   park_send(*group_, 3, IBV_WR_SEND);
   ASSERT_EQ(replay_with(0).refusal, nullptr);
-  EXPECT_EQ(posted_ids(on_backup()), (Ids{1}));
+  EXPECT_EQ(posted_ids(on_backup(), *group_), (Ids{1}));
   EXPECT_EQ(world_.sink.keys_wanted_calls, 1);
   EXPECT_EQ(rkeys_missing(*group_), (std::vector<uint32_t>{kRkey}));
-  group_->remote_keys.known[kRkey] = kBackupRkey;
+  group_->remote_keys.known[kBackup][kRkey] = kBackupRkey;
   {
     std::lock_guard lock(group_->send.mutex);
-    EXPECT_EQ(pump_backup(*group_), 0);
+    EXPECT_EQ(pump(*group_), 0);
   }
   EXPECT_EQ(finish(), (Ids{1, 2, 3}));
 }
@@ -332,7 +323,7 @@ TEST_F(Replay, AnEmptyElementNeedsNoLocalKey) {
 }
 
 TEST_F(Replay, ARegistrationUnderWayIsWaitedFor) {
-  MemoryRegion* region = world_.make_region(0x30, 0x40, MemoryRegion::Backup::kRunning);
+  MemoryRegion* region = world_.make_region(0x30, 0x40, MemoryRegion::Twin::kRunning);
   ibv_sge sge{0x5000, 8, 0x30};
   ibv_send_wr wr{};
   wr.wr_id = 1;
@@ -344,7 +335,7 @@ TEST_F(Replay, ARegistrationUnderWayIsWaitedFor) {
   leave_default();
   std::thread worker([&] {
     std::lock_guard lock(world_.context.mutex);
-    region->backup = MemoryRegion::Backup::kReady;
+    region->twin[kBackup] = MemoryRegion::Twin::kReady;
     world_.context.changed.notify_all();
   });
   EXPECT_EQ(replay_with(0).refusal, nullptr);
@@ -352,11 +343,13 @@ TEST_F(Replay, ARegistrationUnderWayIsWaitedFor) {
   EXPECT_EQ(finish(), (Ids{1}));
 }
 
-TEST_F(Replay, ARefusingBackupIsRefusal) {
+TEST_F(Replay, APathThatRefusesIsBroken) {
   post_send(*group_, 1, IBV_WR_SEND);
   leave_default();
   on_backup().post_error = EIO;
-  EXPECT_NE(replay_with(0).refusal, nullptr);
+  const auto result = replay_with(0);
+  EXPECT_EQ(result.refusal, nullptr) << "another path may take it";
+  EXPECT_TRUE(result.path_broken);
 }
 
 // ---- receives
@@ -372,7 +365,7 @@ TEST_F(Replay, ReceivesThatWereNotConsumedMoveInOrder) {
     EXPECT_EQ(recv.sges.at(0).lkey, kBackupLkey);
   }
   EXPECT_EQ(moved, (Ids{3, 4, 5}));
-  EXPECT_EQ(group_->recv.route, Route::kOnBackup);
+  EXPECT_EQ(group_->recv.route, Route::kOnPath);
   while (on_backup().complete_recv()) {
   }
   EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1, 2, 3, 4, 5}));
@@ -381,9 +374,8 @@ TEST_F(Replay, ReceivesThatWereNotConsumedMoveInOrder) {
 
 TEST_F(Replay, AReceiveWithoutAKeyStopsTheMove) {
   post_recv(*group_, 1, 0xbad);
-  stop_posting({{group_}});
-  ASSERT_TRUE(fence({{group_}}, soon())[0]);
-  EXPECT_FALSE(repost_receives(*group_, soon()));
+  ASSERT_TRUE(fence({group_}, soon())[0]);
+  EXPECT_EQ(commit(*group_, kBackup, kBackup, soon()), Commit::kKeyMissing);
 }
 
 TEST_F(Replay, AWaitingApplicationIsWokenByTheBackupToo) {
@@ -439,13 +431,12 @@ void check_once(Random& random) {
     old_qp.break_with(IBV_WC_RETRY_EXC_ERR);
     if (random.chance(50)) take();
   }
-  stop_posting({{group}});
-  ASSERT_TRUE(fence({{group}}, soon())[0]);
-  group->remote_keys.known[kRkey] = kBackupRkey;
+  ASSERT_TRUE(fence({group}, soon())[0]);
+  group->remote_keys.known[kBackup][kRkey] = kBackupRkey;
   for (uint32_t n = random.below(20); n > 0; n--) {
     add([](Group& g, uint64_t id, ibv_wr_opcode o, bool s) { park_send(g, id, o, s); });
   }
-  ASSERT_TRUE(repost_receives(*group, soon()));
+  ASSERT_EQ(commit(*group, kBackup, kBackup, soon()), Commit::kDone);
 
   uint32_t received = start;
   size_t last_proven = 0;  // behind the last executed notification

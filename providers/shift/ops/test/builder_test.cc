@@ -167,7 +167,7 @@ void expect_journalled(const Group& group, uint64_t position, const Request& r) 
 class Builder : public ::testing::Test {
  protected:
   Builder() {
-    group_->real_ex[kDefault] = &real_.ex;
+    group_->real_ex = &real_.ex;
     install_builder(*group_);
     qp_ = &group_->qp;
   }
@@ -175,11 +175,7 @@ class Builder : public ::testing::Test {
     std::lock_guard lock(group_->send.mutex);
     group_->send.bias.adopt(&group_->send);
   }
-  void leave_default() {
-    Group* const self = group_;
-    group::stop_posting({&self, 1});
-    ASSERT_TRUE(group::fence({&self, 1}, group::soon())[0]);
-  }
+  void leave_default() { ASSERT_TRUE(group::fence({group_}, group::soon())[0]); }
   void simple(uint64_t id) {
     qp_->wr_id = id;
     qp_->wr_flags = IBV_SEND_SIGNALED;
@@ -295,7 +291,8 @@ TEST_F(Builder, AParkedBatchGoesToTheBackupLater) {
   simple(2);
   ASSERT_EQ(ibv_wr_complete(qp_), 0);
   EXPECT_EQ(real_.started, 0);
-  ASSERT_TRUE(group::repost_receives(*group_, group::soon()));
+  ASSERT_EQ(group::commit(*group_, group::kBackup, group::kBackup, group::soon()),
+            group::Commit::kDone);
   ASSERT_EQ(group::replay(*group_, 0, group::soon()).refusal, nullptr);
   EXPECT_EQ(World::fake(group_, kBackup).sends.size(), 2u);
 }

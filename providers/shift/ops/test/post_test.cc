@@ -61,14 +61,11 @@ class Post : public ::testing::Test {
     if (bad != nullptr) bad_id_ = bad->wr_id;
     return error;
   }
-  void leave_default() {
-    Group* const self = group_;
-    group::stop_posting({&self, 1});
-    ASSERT_TRUE(group::fence({&self, 1}, group::soon())[0]);
-  }
+  void leave_default() { ASSERT_TRUE(group::fence({group_}, group::soon())[0]); }
   void switch_over() {
     leave_default();
-    ASSERT_TRUE(group::repost_receives(*group_, group::soon()));
+    ASSERT_EQ(group::commit(*group_, group::kBackup, group::kBackup, group::soon()),
+              group::Commit::kDone);
     ASSERT_EQ(group::replay(*group_, group_->peer_received, group::soon()).refusal, nullptr);
   }
   Ids journalled() {
@@ -141,7 +138,7 @@ TEST_F(Post, ADeviceThatRefusesIsAFault) {
     Chain chain({1});
     EXPECT_EQ(post_send(g->handle(), chain.sends.data(), &bad), EIO);
     ASSERT_EQ(world.sink.faults.size(), 1u) << hot;
-    EXPECT_EQ(world.sink.faults[0].event, fsm::Event::kLocalFault);
+    EXPECT_EQ(world.sink.faults[0].event, fsm::Event::kPathFault);
   }
 }
 
@@ -221,12 +218,24 @@ TEST_F(Post, OnTheBackupRequestsFlowWithItsKeys) {
   for (int i = 0; i < 4; i++) EXPECT_EQ(wc[i].qp_num, group_->qpn());
 }
 
-TEST_F(Post, ABackupThatRefusesIsAFaultOfTheBackup) {
+TEST_F(Post, AFurtherMemberThatRefusesIsAFaultOfThatMember) {
   switch_over();
   on_backup().post_error = EIO;
   EXPECT_EQ(send({1}), 0);  // accepted; it will be completed with an error
   ASSERT_FALSE(world_.sink.faults.empty());
-  EXPECT_EQ(world_.sink.faults.back().event, fsm::Event::kBackupFault);
+  EXPECT_EQ(world_.sink.faults.back().event, fsm::Event::kPathFault);
+  EXPECT_EQ(world_.sink.faults.back().member, kBackup);
+}
+
+// C6: the request would be refused on every further path, too.
+TEST_F(Post, OffTheDefaultUnregisteredMemoryIsNoFaultOfThePath) {
+  switch_over();
+  world_.make_region(0x30, 0x40, group::MemoryRegion::Twin::kFailed);
+  Chain chain({1});
+  chain.sge.lkey = 0x30;
+  EXPECT_EQ(post_send(group_->handle(), chain.sends.data(), &bad_send_), 0);
+  ASSERT_FALSE(world_.sink.faults.empty());
+  EXPECT_EQ(world_.sink.faults.back().event, fsm::Event::kReplayRefused);
 }
 
 TEST_F(Post, AfterTheErrorRequestsAreFlushed) {

@@ -35,11 +35,13 @@ TEST_F(ConfigTest, DefaultsHoldWithoutAnySetting) {
   EXPECT_FALSE(c.disable);
   EXPECT_EQ(c.log, LogLevel::kWarn);
   EXPECT_EQ(c.events, "");
-  EXPECT_TRUE(c.pairs.empty());
+  EXPECT_TRUE(c.groups.empty());
   EXPECT_EQ(c.port, 9473);
   EXPECT_EQ(c.rc_timeout_max, 11);
   EXPECT_EQ(c.fence_ms, 500);
   EXPECT_EQ(c.exchange_ms, 3000);
+  EXPECT_EQ(c.failback_ms, 1000);
+  EXPECT_EQ(c.drain_ms, 500);
   EXPECT_EQ(c.rendezvous_ms, 10000);
   EXPECT_TRUE(warnings_.empty());
 }
@@ -48,23 +50,26 @@ TEST_F(ConfigTest, EnvironmentSetsEveryKey) {
   const Config c = read({{"SHIFT_DISABLE", "1"},
                          {"SHIFT_LOG", "debug"},
                          {"SHIFT_EVENTS", "/tmp/e.json"},
-                         {"SHIFT_PAIRS", "mlx5_0=mlx5_1, mlx5_2 = mlx5_3"},
+                         {"SHIFT_PAIRS", "mlx5_0=mlx5_1, mlx5_2 = mlx5_3= mlx5_4"},
                          {"SHIFT_PORT", "65535"},
                          {"SHIFT_RC_TIMEOUT_MAX", "8"},
                          {"SHIFT_FENCE_MS", "7"},
                          {"SHIFT_EXCHANGE_MS", "8"},
+                         {"SHIFT_FAILBACK_MS", "-1"},
+                         {"SHIFT_DRAIN_MS", "10"},
                          {"SHIFT_RENDEZVOUS_MS", "9"}});
   EXPECT_TRUE(warnings_.empty());
   EXPECT_TRUE(c.disable);
   EXPECT_EQ(c.log, LogLevel::kDebug);
   EXPECT_EQ(c.events, "/tmp/e.json");
-  ASSERT_EQ(c.pairs.size(), 2u);
-  EXPECT_EQ(c.pairs[1].first, "mlx5_2");
-  EXPECT_EQ(c.pairs[1].second, "mlx5_3");
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(c.groups, (std::vector<Names>{{"mlx5_0", "mlx5_1"}, {"mlx5_2", "mlx5_3", "mlx5_4"}}));
   EXPECT_EQ(c.port, 65535);
   EXPECT_EQ(c.rc_timeout_max, 8);
   EXPECT_EQ(c.fence_ms, 7);
   EXPECT_EQ(c.exchange_ms, 8);
+  EXPECT_EQ(c.failback_ms, -1);
+  EXPECT_EQ(c.drain_ms, 10);
   EXPECT_EQ(c.rendezvous_ms, 9);
 }
 
@@ -74,7 +79,9 @@ TEST_F(ConfigTest, BadValuesAreNamedOnceAndLeaveTheDefault) {
       {"SHIFT_PORT", "65536"},        {"SHIFT_PORT", "12x"},         {"SHIFT_PORT", ""},
       {"SHIFT_PORT", "99999999999"},  {"SHIFT_RC_TIMEOUT_MAX", "7"}, {"SHIFT_FENCE_MS", "-1"},
       {"SHIFT_RC_TIMEOUT_MAX", "32"}, {"SHIFT_PAIRS", "mlx5_0"},     {"SHIFT_PAIRS", "a=a"},
-      {"SHIFT_PAIRS", "a=b,b=c"},     {"SHIFT_PAIRS", "a=b=c"},
+      {"SHIFT_PAIRS", "a=b,b=c"},     {"SHIFT_PAIRS", "a=b=a"},      {"SHIFT_PAIRS", "a=b="},
+      {"SHIFT_PAIRS", "=a"},          {"SHIFT_PAIRS", "a=b=c=d=e"},  {"SHIFT_FAILBACK_MS", "-2"},
+      {"SHIFT_DRAIN_MS", "0"},        {"SHIFT_DRAIN_MS", "60001"},
   };
   for (const auto& [key, value] : cases) {
     const Config c = read({{key, value}});
@@ -84,8 +91,14 @@ TEST_F(ConfigTest, BadValuesAreNamedOnceAndLeaveTheDefault) {
     EXPECT_NE(warnings_[0].find("must be"), std::string::npos);
     EXPECT_EQ(c.port, 9473);
     EXPECT_EQ(c.rc_timeout_max, 11);
-    EXPECT_TRUE(c.pairs.empty());
+    EXPECT_TRUE(c.groups.empty());
   }
+}
+
+TEST_F(ConfigTest, AGroupHasTwoToFourDevices) {
+  EXPECT_EQ(read({{"SHIFT_PAIRS", "a=b=c=d"}}).groups.at(0).size(), 4u);
+  EXPECT_EQ(read({{"SHIFT_PAIRS", ",a=b,,"}}).groups.size(), 1u);
+  EXPECT_TRUE(warnings_.empty());
 }
 
 TEST_F(ConfigTest, FileSetsAndEnvironmentWins) {

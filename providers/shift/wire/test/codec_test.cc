@@ -127,31 +127,31 @@ TEST(Codec, ForeignHeadersAreRefused) {
 
 TEST(Codec, CountsAreCappedByLimitAndByBytes) {
   Message out;
-  auto query = encoded(KeyQuery{name(1), name(2), 5, 6, {1, 2, 3}});
-  const size_t count_at = kHeaderSize + 40 + 8;
+  auto query = encoded(KeyQuery{name(1), name(2), 5, 6, 1, {1, 2, 3}});
+  const size_t count_at = kHeaderSize + 40 + 8 + 1;
   ASSERT_EQ(query[count_at], 3);
   for (uint32_t count : {2u, 4u, 0xffffffffu, 0x40000001u}) {
     for (size_t i = 0; i < 4; i++) query[count_at + i] = static_cast<uint8_t>(count >> (8 * i));
     EXPECT_FALSE(decode(query, out)) << count;
   }
-  KeyQuery most{name(1), name(2), 5, 6, std::vector<uint32_t>(kKeysMax, 7)};
+  KeyQuery most{name(1), name(2), 5, 6, 1, std::vector<uint32_t>(kKeysMax, 7)};
   EXPECT_TRUE(decode(encoded(most), out));
   most.rkeys.push_back(7);
   std::vector<uint8_t> bytes = {42};
   EXPECT_FALSE(encode(most, bytes));
   EXPECT_EQ(bytes.size(), 1u);  // nothing was appended
   // A sender that ignores the limit: 65537 keys, honest in everything else.
-  auto forged = encoded(KeyQuery{name(1), name(2), 5, 6, std::vector<uint32_t>(kKeysMax, 7)});
+  auto forged = encoded(KeyQuery{name(1), name(2), 5, 6, 1, std::vector<uint32_t>(kKeysMax, 7)});
   forged.resize(forged.size() + 4);
   set_length(forged, static_cast<uint32_t>(forged.size()));
   forged[count_at] = 1;
   EXPECT_FALSE(decode(forged, out));
-  KeyReply reply{name(1), name(2), 6, std::vector<KeyPair>(kKeysMax, KeyPair{1, 2, true})};
+  KeyReply reply{name(1), name(2), 6, 1, std::vector<KeyPair>(kKeysMax, KeyPair{1, 2, true})};
   EXPECT_TRUE(decode(encoded(reply), out));
 }
 
 TEST(Codec, FlagBytesAreZeroOrOne) {
-  auto reply = encoded(KeyReply{name(1), name(2), 6, {{1, 2, true}}});
+  auto reply = encoded(KeyReply{name(1), name(2), 6, 1, {{1, 2, true}}});
   reply.back() = 2;
   Message out;
   EXPECT_FALSE(decode(reply, out));

@@ -1,0 +1,247 @@
+#include "group/test/fake_nic.h"
+
+#include <cerrno>
+#include <cstring>
+
+namespace shift {
+
+const Below* below = nullptr;
+
+namespace group {
+namespace {
+
+ibv_wc_opcode wc_opcode(ibv_wr_opcode opcode) {
+  static const std::map<ibv_wr_opcode, ibv_wc_opcode> kOpcodes{
+      {IBV_WR_SEND, IBV_WC_SEND},
+      {IBV_WR_SEND_WITH_IMM, IBV_WC_SEND},
+      {IBV_WR_RDMA_WRITE, IBV_WC_RDMA_WRITE},
+      {IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WC_RDMA_WRITE},
+      {IBV_WR_RDMA_READ, IBV_WC_RDMA_READ},
+      {IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WC_COMP_SWAP},
+      {IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WC_FETCH_ADD}};
+  return kOpcodes.at(opcode);
+}
+
+int fake_poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
+  FakeCq& fake = FakeCq::of(cq);
+  int got = 0;
+  while (got < count && !fake.waiting.empty()) {
+    wc[got++] = fake.waiting.front();
+    fake.waiting.pop_front();
+  }
+  return got;
+}
+
+int fake_req_notify_cq(ibv_cq* cq, int solicited_only) {
+  FakeCq& fake = FakeCq::of(cq);
+  fake.notify_requests++;
+  fake.last_notify_solicited = solicited_only;
+  return 0;
+}
+
+int fake_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  FakeQp& fake = FakeQp::of(qp);
+  for (; wr != nullptr; wr = wr->next) {
+    int error = fake.post_error;
+    if (error == 0 && fake.sends_accepted == 0) error = ENOMEM;
+    if (error != 0) {
+      *bad_wr = wr;
+      return error;
+    }
+    if (fake.sends_accepted != INT_MAX) fake.sends_accepted--;
+    fake.sends.push_back({*wr, {wr->sg_list, wr->sg_list + wr->num_sge}});
+    fake.pending_sends.push_back({wr->wr_id,
+                                  fake.all_signaled || wr->send_flags & IBV_SEND_SIGNALED,
+                                  wc_opcode(wr->opcode), fake.sends.size() - 1});
+    if (fake.in_error()) fake.flush();
+  }
+  return 0;
+}
+
+int fake_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  FakeQp& fake = FakeQp::of(qp);
+  for (; wr != nullptr; wr = wr->next) {
+    if (fake.post_error != 0) {
+      *bad_wr = wr;
+      return fake.post_error;
+    }
+    fake.recvs.push_back({wr->wr_id, {wr->sg_list, wr->sg_list + wr->num_sge}});
+    fake.pending_recvs.push_back(wr->wr_id);
+    if (fake.in_error()) fake.flush();
+  }
+  return 0;
+}
+
+int fake_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+  FakeQp& fake = FakeQp::of(qp);
+  if (fake.modify_error != 0) return fake.modify_error;
+  if (mask & IBV_QP_AV) fake.attr.ah_attr = attr->ah_attr;
+  if (mask & IBV_QP_DEST_QPN) fake.attr.dest_qp_num = attr->dest_qp_num;
+  if (mask & IBV_QP_SQ_PSN) fake.attr.sq_psn = attr->sq_psn;
+  if (mask & IBV_QP_RQ_PSN) fake.attr.rq_psn = attr->rq_psn;
+  if (mask & IBV_QP_PATH_MTU) fake.attr.path_mtu = attr->path_mtu;
+  if (mask & IBV_QP_TIMEOUT) fake.attr.timeout = attr->timeout;
+  if (mask & IBV_QP_STATE) {
+    qp->state = attr->qp_state;
+    fake.walk.push_back(attr->qp_state);
+  }
+  if (qp->state == IBV_QPS_RESET) {
+    fake.pending_sends.clear();
+    fake.pending_recvs.clear();
+    // As real NICs: what the QP has left in its CQs is gone.
+    for (FakeCq* cq : {fake.send_cq, fake.recv_cq}) {
+      std::erase_if(cq->waiting, [&](const ibv_wc& wc) { return wc.qp_num == qp->qp_num; });
+    }
+  }
+  if (fake.in_error()) fake.flush();
+  return 0;
+}
+
+ibv_cq* fake_create_cq(ibv_context* context, int cqe, void* owner, ibv_comp_channel*, int) {
+  FakeCq& made = FakeNic::of(context).cq_make(cqe);
+  made.cq.cq_context = owner;
+  return &made.cq;
+}
+
+int fake_destroy_cq(ibv_cq*) {
+  return 0;
+}
+
+ibv_qp* fake_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
+  FakeQp& made =
+      FakeNic::of(pd->context).qp_make(init->send_cq, init->recv_cq, init->sq_sig_all != 0);
+  made.qp.state = IBV_QPS_RESET;
+  return &made.qp;
+}
+
+int fake_destroy_qp(ibv_qp* qp) {
+  return FakeNic::of(qp->context).qps.erase(qp->qp_num) == 1 ? 0 : EINVAL;
+}
+
+ssize_t fake_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t most, uint32_t,
+                             size_t) {
+  const FakeNic& nic = FakeNic::of(context);
+  if (most == 0 || nic.gid == wire::Gid{}) return 0;
+  entries[0] = {};
+  entries[0].gid = nic.gid.to_verbs();
+  entries[0].gid_index = 3;
+  entries[0].port_num = 1;
+  entries[0].gid_type = IBV_GID_TYPE_ROCE_V2;
+  return 1;
+}
+
+int fake_query_port(ibv_context* context, uint8_t, ibv_port_attr* attr, size_t) {
+  attr->state = FakeNic::of(context).port_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+  return 0;
+}
+
+const char* fake_event_type_str(ibv_event_type) {
+  return "event";
+}
+
+ibv_wc completion(const FakeQp& qp, uint64_t wr_id, ibv_wc_status status, int opcode) {
+  ibv_wc wc{};
+  wc.wr_id = wr_id;
+  wc.status = status;
+  // As real NICs: the opcode of an error completion means nothing.
+  wc.opcode = status == IBV_WC_SUCCESS ? static_cast<ibv_wc_opcode>(opcode)
+                                       : static_cast<ibv_wc_opcode>(0x55);
+  wc.qp_num = qp.qp.qp_num;
+  return wc;
+}
+
+}  // namespace
+
+bool FakeQp::complete_send() {
+  while (!pending_sends.empty()) {
+    const Pending done = pending_sends.front();
+    pending_sends.pop_front();
+    if (!done.signaled) continue;
+    send_cq->waiting.push_back(completion(*this, done.wr_id, IBV_WC_SUCCESS, done.opcode));
+    return true;
+  }
+  return false;
+}
+
+bool FakeQp::complete_recv(uint32_t byte_len) {
+  if (pending_recvs.empty()) return false;
+  ibv_wc wc = completion(*this, pending_recvs.front(), IBV_WC_SUCCESS, IBV_WC_RECV);
+  wc.byte_len = byte_len;
+  wc.src_qp = 0x9999;  // the peer's real QP on this path
+  pending_recvs.pop_front();
+  recv_cq->waiting.push_back(wc);
+  return true;
+}
+
+void FakeQp::flush() {
+  if (!flushes) return;
+  for (; !pending_sends.empty(); pending_sends.pop_front()) {
+    send_cq->waiting.push_back(
+        completion(*this, pending_sends.front().wr_id, IBV_WC_WR_FLUSH_ERR, 0));
+  }
+  for (; !pending_recvs.empty(); pending_recvs.pop_front()) {
+    recv_cq->waiting.push_back(completion(*this, pending_recvs.front(), IBV_WC_WR_FLUSH_ERR, 0));
+  }
+}
+
+void FakeQp::break_with(ibv_wc_status status) {
+  qp.state = IBV_QPS_ERR;
+  ibv_wc wc = completion(*this, pending_sends.front().wr_id, status, 0);
+  wc.vendor_err = 0x42;
+  pending_sends.pop_front();
+  send_cq->waiting.push_back(wc);
+  flush();
+}
+
+FakeNic::FakeNic(const char* name, uint32_t ip_be) : gid(wire::Gid::from_ipv4(ip_be)) {
+  std::strcpy(device.name, name);
+  verbs.sz = sizeof verbs;
+  verbs.query_port = fake_query_port;
+  ibv_context& c = verbs.context;
+  c.abi_compat = __VERBS_ABI_IS_EXTENDED;
+  c.device = &device;
+  c.async_fd = -1;
+  c.ops.poll_cq = fake_poll_cq;
+  c.ops.req_notify_cq = fake_req_notify_cq;
+  c.ops.post_send = fake_post_send;
+  c.ops.post_recv = fake_post_recv;
+  pd.context = &c;
+}
+
+FakeCq& FakeNic::cq_make(int cqe) {
+  FakeCq& made = cqs.emplace_back();
+  made.cq.context = context();
+  made.cq.cqe = cqe;
+  return made;
+}
+
+FakeQp& FakeNic::qp_make(ibv_cq* send_cq, ibv_cq* recv_cq, bool all_signaled) {
+  static uint32_t next_qpn = 0x100;  // no two NICs of a test give the same number
+  auto made = std::make_unique<FakeQp>();
+  made->qp.context = context();
+  made->qp.qp_num = next_qpn++;
+  made->all_signaled = all_signaled;
+  made->send_cq = &FakeCq::of(send_cq);
+  made->recv_cq = &FakeCq::of(recv_cq);
+  auto& slot = qps[made->qp.qp_num];
+  slot = std::move(made);
+  return *slot;
+}
+
+const Below* fake_below() {
+  static const Below table = [] {
+    Below t;
+    t.modify_qp = fake_modify_qp;
+    t.create_qp = fake_create_qp;
+    t.destroy_qp = fake_destroy_qp;
+    t.create_cq = fake_create_cq;
+    t.destroy_cq = fake_destroy_cq;
+    t.query_gid_table = fake_query_gid_table;
+    t.event_type_str = fake_event_type_str;
+    return t;
+  }();
+  return &table;
+}
+
+}  // namespace group
+}  // namespace shift

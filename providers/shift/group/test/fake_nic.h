@@ -1,0 +1,99 @@
+// NICs without hardware beneath the virtual objects: CQs give the completions a test puts into
+// them, QPs remember what is posted, and the stock library is a table of fakes.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <climits>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "group/below.h"
+#include "wire/names.h"
+
+namespace shift::group {
+
+struct FakeNic;
+
+struct FakeCq {
+  ibv_cq cq{};  // first: the fake entry points get a pointer to it
+  std::deque<ibv_wc> waiting;
+  int notify_requests = 0;
+  int last_notify_solicited = -1;
+
+  static FakeCq& of(ibv_cq* cq) { return *reinterpret_cast<FakeCq*>(cq); }
+};
+
+// A posted request with copies of all it points to.
+struct PostedSend {
+  ibv_send_wr wr;
+  std::vector<ibv_sge> sges;
+};
+struct PostedRecv {
+  uint64_t wr_id;
+  std::vector<ibv_sge> sges;
+};
+
+struct FakeQp {
+  ibv_qp qp{};
+  FakeCq* send_cq = nullptr;
+  FakeCq* recv_cq = nullptr;
+  std::vector<PostedSend> sends;  // all ever posted
+  std::vector<PostedRecv> recvs;
+  struct Pending {
+    uint64_t wr_id;
+    bool signaled;
+    ibv_wc_opcode opcode;
+    size_t index;  // in `sends`
+  };
+  std::deque<Pending> pending_sends;  // not completed
+  bool all_signaled = false;
+  std::deque<uint64_t> pending_recvs;
+  int modify_error = 0;            // what modify_qp answers
+  int post_error = 0;              // what posting answers
+  int sends_accepted = INT_MAX;    // then posting answers ENOMEM
+  bool flushes = true;             // in ERR: a dead device gives no completions
+  ibv_qp_attr attr{};              // as modify_qp has set it
+  std::vector<ibv_qp_state> walk;  // the states it was brought to
+
+  static FakeQp& of(ibv_qp* qp) { return *reinterpret_cast<FakeQp*>(qp); }
+  bool in_error() const { return qp.state == IBV_QPS_ERR; }
+  // Completes the oldest pending send that is signaled, and those before it; false: none.
+  bool complete_send();
+  bool complete_recv(uint32_t byte_len = 8);
+  // Completes the oldest pending send with an error; everything behind it is flushed.
+  void break_with(ibv_wc_status status);
+  void flush();
+};
+
+// One NIC of a host: what stands behind a real context.
+struct FakeNic {
+  verbs_context verbs{};
+  ibv_device device{};
+  ibv_pd pd{};
+  wire::Gid gid;
+  bool port_up = true;
+  std::map<uint32_t, std::unique_ptr<FakeQp>> qps;  // by number
+  std::deque<FakeCq> cqs;                           // addresses stay
+  std::deque<ibv_mr> mrs;
+
+  FakeNic(const char* name, uint32_t ip_be);
+  FakeNic(const FakeNic&) = delete;
+  FakeNic& operator=(const FakeNic&) = delete;
+
+  ibv_context* context() { return &verbs.context; }
+  FakeCq& cq_make(int cqe);
+  FakeQp& qp_make(ibv_cq* send_cq, ibv_cq* recv_cq, bool all_signaled);
+
+  static FakeNic& of(ibv_context* context) {
+    return *reinterpret_cast<FakeNic*>(verbs_get_ctx(context));
+  }
+};
+
+// The stock library.
+const Below* fake_below();
+
+}  // namespace shift::group
