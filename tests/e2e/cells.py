@@ -14,7 +14,7 @@ SPECIALS = {
     "late_packets": 8,     # LATE: what the old path carries arrives after the traffic moved
     "heal": 8,             # the NIC comes back while the traffic goes on
     "idle_backup": 6,      # the backup NIC fails while nothing uses it
-    "second_fault": 8,     # then the only remaining path fails: the original error, in time
+    "second_fault": 8,     # then the backup NIC of either side: across rails, or the error in time
     "both_nics": 3,        # default and backup of one side fail together
     "early_fault": 5,      # before the layer had time to arm: masked or an error, never wrong
     "peer_stock": 4,       # the peer runs without the layer, no fault
