@@ -147,7 +147,6 @@ inline send_refuse() {
 }
 
 inline send_drain() {
-  attempt++;
   attempt_epoch[attempt] = epoch[me];
   peer_drained = false;
   send_attempt(net_drain, attempt)

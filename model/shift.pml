@@ -31,8 +31,23 @@ hidden int live[EVENTS];
   (channel[me] && ((set[o] >> (ep)) & 1) && LIVE(me, event) && !HAS_REFUSED(me, ep))
 #define TAKE(ep, event) ev = event; from_epoch = ep; by_message = true
 
+/* What is ignored may be gone, with its copies. That matters for what comes too early; after an
+   ignored message of our own epoch nothing waits, which DROP_ALL makes sure of. */
+#ifdef DROP_ALL
+#define EARLY(ep) true
+#else
+#define EARLY(ep) ((ep) > epoch[me])
+#endif
+#define PASSES(set, ep, event) \
+  (channel[me] && ((set[o] >> (ep)) & 1) && EARLY(ep) && !LIVE(me, event))
+#define DROP(set, ep) set[o] = set[o] & ~(1 << (ep)); ev = E_none
+
 /* Everything of one epoch. */
 #define MESSAGES(ep) \
+  :: PASSES(net_switch, ep, SWITCH_EVENT(ep)) -> DROP(net_switch, ep) \
+  :: PASSES(net_progress, ep, PROGRESS_EVENT(ep)) -> DROP(net_progress, ep) \
+  :: PASSES(net_refuse, ep, REFUSE_EVENT(ep)) -> DROP(net_refuse, ep) \
+  :: PASSES(net_gone, ep, GONE_EVENT(ep)) -> DROP(net_gone, ep) \
   :: ARRIVES(net_switch, ep, SWITCH_EVENT(ep)) -> TAKE(ep, SWITCH_EVENT(ep)) \
   :: ARRIVES(net_progress, ep, PROGRESS_EVENT(ep)) -> TAKE(ep, PROGRESS_EVENT(ep)) \
   :: ARRIVES(net_refuse, ep, REFUSE_EVENT(ep)) -> ev = REFUSE_EVENT(ep) \
@@ -84,6 +99,7 @@ inline offer(p) {
   od;
 #endif
   generation[p]++;
+  assert(livelock || generation[p] < 2 * EPOCHS);
   rts[X(0, p)] = false;
   rts[X(1, p)] = true;
   joined[p] = false;
@@ -184,7 +200,7 @@ end_of_run:
 
        /* The way back. */
        :: me == 0 && attempt < DRAINS && LIVE(me, E_better_path) &&
-            (BETTER(0) || BETTER(1) || BETTER(PATHS - 1)) -> ev = E_better_path
+            (BETTER(0) || BETTER(1) || BETTER(PATHS - 1)) -> attempt++; ev = E_better_path
        :: watch[me] && posted[me] == done[me] &&
             (me == 0 -> peer_drained : !answered && channel[me]) -> ev = E_drained
        :: watch[me] && DRAIN_MAY_END(me) -> ev = E_drain_timeout
