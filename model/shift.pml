@@ -133,9 +133,14 @@ inline reconnect() {
   if
   :: st[me] == S_fencing || st[me] == S_fencing_targeted || st[me] == S_seeking ->
     send(net_switch[me])
-  :: epoch[me] > 0 && (st[me] == S_exchanging || st[me] == S_resuming || st[me] == S_active ||
-                       st[me] == S_draining || st[me] == S_held) ->
+  :: st[me] == S_held && answered -> send_attempt(net_drained, seen_attempt)
+  :: epoch[me] > 0 && (st[me] == S_exchanging || st[me] == S_resuming || st[me] == S_active) ->
     send(net_progress[me])
+  :: else -> skip
+  fi;
+  /* The follower of a drain stays parked while the channel is down. */
+  if
+  :: me == 0 && st[me] == S_active && attempt > 0 -> send_attempt(net_cancel, attempt)
   :: else -> skip
   fi
 }
@@ -191,7 +196,9 @@ end_of_run:
          ev = E_fence_done; d_step { fence_done() }
        :: fence[me] == 2 && unproven > 0 -> unproven--; fence[me] = 0; ev = E_fence_failed
        :: keys[me] -> keys[me] = false; ev = E_keys_ready
-       :: keys[me] && keyless > 0 -> keyless--; keys[me] = false; ev = E_replay_refused
+       :: keyless > 0 && at[me] != NO_PATH && LIVE(me, E_replay_refused) ->
+         keyless--; keys[me] = false; ev = E_replay_refused
+       :: keyless > 0 && !no_region[me] -> keyless--; no_region[me] = true; ev = E_none
        OFFERS(0)
        OFFERS(1)
 #if PATHS > 2

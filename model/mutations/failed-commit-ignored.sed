@@ -2,4 +2,4 @@
 # caught: receives_stand
 # with: -DDEATHS=1 -DCUTS=1
 # file: shell.pml
-/E_target_unusable/,/stop = true/s/stop = true/skip/
+/follow_up = E_target_unusable/,/stop = true/s/stop = true/skip/

@@ -2,4 +2,4 @@
 # caught: livelock
 # with: -DSCARES=2
 # file: shell.pml
-s/rts\[X\(me, k\)\] && target_generation.* \&\& !DEAD\(me, k\)/true/
+s/!no_region\[me\] \&\& rts\[X\(me, k\)\] && target_generation.* \&\& !DEAD\(me, k\)/true/
