@@ -82,7 +82,7 @@
 /* Nothing but an atomic under way, an error of the application's own or a budget below can excuse
    a failure while a path is good (C7). */
 #ifndef MAY_FAIL
-#define MAY_FAIL (DEATHS || CLOSES || APP_ERRORS || UNPROVEN || KEYLESS || EARLY_DEADLINE || \
+#define MAY_FAIL (CLOSES || APP_ERRORS || UNPROVEN || KEYLESS || EARLY_DEADLINE || \
                   !RECONNECT || BIND || ((ATOMIC_A || ATOMIC_B) && (CUTS || SCARES)))
 #endif
 /* Without a fault of a path no request runs twice. */

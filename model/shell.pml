@@ -67,7 +67,8 @@ inline enter_epoch() {
 inline commit() {
   k = target[me];
   if
-  :: rts[X(me, k)] && target_generation[me] == generation[k] && !DEAD(me, k) ->
+  :: no_region[me] -> follow_up = E_replay_refused; stop = true
+  :: !no_region[me] && rts[X(me, k)] && target_generation[me] == generation[k] && !DEAD(me, k) ->
     at[me] = k;
     stands[me] = true;
     next_recv[me] = count[me]
@@ -147,7 +148,6 @@ inline send_refuse() {
 }
 
 inline send_drain() {
-  attempt++;
   attempt_epoch[attempt] = epoch[me];
   peer_drained = false;
   send_attempt(net_drain, attempt)

@@ -31,8 +31,23 @@ hidden int live[EVENTS];
   (channel[me] && ((set[o] >> (ep)) & 1) && LIVE(me, event) && !HAS_REFUSED(me, ep))
 #define TAKE(ep, event) ev = event; from_epoch = ep; by_message = true
 
+/* What is ignored may be gone, with its copies. That matters for what comes too early; after an
+   ignored message of our own epoch nothing waits, which DROP_ALL makes sure of. */
+#ifdef DROP_ALL
+#define EARLY(ep) true
+#else
+#define EARLY(ep) ((ep) > epoch[me])
+#endif
+#define PASSES(set, ep, event) \
+  (channel[me] && ((set[o] >> (ep)) & 1) && EARLY(ep) && !LIVE(me, event))
+#define DROP(set, ep) set[o] = set[o] & ~(1 << (ep)); ev = E_none
+
 /* Everything of one epoch. */
 #define MESSAGES(ep) \
+  :: PASSES(net_switch, ep, SWITCH_EVENT(ep)) -> DROP(net_switch, ep) \
+  :: PASSES(net_progress, ep, PROGRESS_EVENT(ep)) -> DROP(net_progress, ep) \
+  :: PASSES(net_refuse, ep, REFUSE_EVENT(ep)) -> DROP(net_refuse, ep) \
+  :: PASSES(net_gone, ep, GONE_EVENT(ep)) -> DROP(net_gone, ep) \
   :: ARRIVES(net_switch, ep, SWITCH_EVENT(ep)) -> TAKE(ep, SWITCH_EVENT(ep)) \
   :: ARRIVES(net_progress, ep, PROGRESS_EVENT(ep)) -> TAKE(ep, PROGRESS_EVENT(ep)) \
   :: ARRIVES(net_refuse, ep, REFUSE_EVENT(ep)) -> ev = REFUSE_EVENT(ep) \
@@ -84,6 +99,7 @@ inline offer(p) {
   od;
 #endif
   generation[p]++;
+  assert(livelock || generation[p] < 2 * EPOCHS);
   rts[X(0, p)] = false;
   rts[X(1, p)] = true;
   joined[p] = false;
@@ -117,9 +133,14 @@ inline reconnect() {
   if
   :: st[me] == S_fencing || st[me] == S_fencing_targeted || st[me] == S_seeking ->
     send(net_switch[me])
-  :: epoch[me] > 0 && (st[me] == S_exchanging || st[me] == S_resuming || st[me] == S_active ||
-                       st[me] == S_draining || st[me] == S_held) ->
+  :: st[me] == S_held && answered -> send_attempt(net_drained, seen_attempt)
+  :: epoch[me] > 0 && (st[me] == S_exchanging || st[me] == S_resuming || st[me] == S_active) ->
     send(net_progress[me])
+  :: else -> skip
+  fi;
+  /* The follower of a drain stays parked while the channel is down. */
+  if
+  :: me == 0 && st[me] == S_active && attempt > 0 -> send_attempt(net_cancel, attempt)
   :: else -> skip
   fi
 }
@@ -175,7 +196,9 @@ end_of_run:
          ev = E_fence_done; d_step { fence_done() }
        :: fence[me] == 2 && unproven > 0 -> unproven--; fence[me] = 0; ev = E_fence_failed
        :: keys[me] -> keys[me] = false; ev = E_keys_ready
-       :: keys[me] && keyless > 0 -> keyless--; keys[me] = false; ev = E_replay_refused
+       :: keyless > 0 && at[me] != NO_PATH && LIVE(me, E_replay_refused) ->
+         keyless--; keys[me] = false; ev = E_replay_refused
+       :: keyless > 0 && !no_region[me] -> keyless--; no_region[me] = true; ev = E_none
        OFFERS(0)
        OFFERS(1)
 #if PATHS > 2
@@ -184,7 +207,7 @@ end_of_run:
 
        /* The way back. */
        :: me == 0 && attempt < DRAINS && LIVE(me, E_better_path) &&
-            (BETTER(0) || BETTER(1) || BETTER(PATHS - 1)) -> ev = E_better_path
+            (BETTER(0) || BETTER(1) || BETTER(PATHS - 1)) -> attempt++; ev = E_better_path
        :: watch[me] && posted[me] == done[me] &&
             (me == 0 -> peer_drained : !answered && channel[me]) -> ev = E_drained
        :: watch[me] && DRAIN_MAY_END(me) -> ev = E_drain_timeout

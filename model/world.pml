@@ -70,6 +70,8 @@ byte peer_count[2]; /* the peer's, of the round under way */
 byte target[2];
 byte target_generation[2];
 
+bool no_region[2];  /* a receive's memory is not registered on the other NICs */
+
 /* ---- control channel. A message that was sent may arrive at any time, in any order and any number
    of times (two connections, and C11), until the channel is lost: so a set is enough. One bit per
    epoch that a message may carry; by the end that sent it. */

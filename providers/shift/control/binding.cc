@@ -138,6 +138,11 @@ void Coordinator::repeat(Binding& binding) {
       send_switch(binding);
       break;
     case State::kActive:
+      // The follower of a drain stays parked while the channel is down.
+      if (group.is_leader && binding.drain_attempt != 0) {
+        send_drain(binding, wire::Drain::Kind::kCancel);
+      }
+      [[fallthrough]];
     case State::kExchanging:
     case State::kResuming:
       if (binding.told) channel->send(*binding.told);

@@ -133,6 +133,9 @@ void Coordinator::on(PeerChannel* channel, const wire::Drain& message) {
       binding->drain_attempt = message.attempt;
       return feed_answer(*binding, message.epoch, Event::kPeerDrain);
     case wire::Drain::Kind::kCancel:
+      // A late copy of an older one must not unpark us: the leader may begin the round on the
+      // strength of the Drained that the newest attempt has drawn.
+      if (static_cast<int32_t>(message.attempt - binding->drain_attempt) < 0) return;
       binding->drain_cancelled = message.attempt;
       return feed_answer(*binding, message.epoch, Event::kPeerDrainCancel);
     case wire::Drain::Kind::kDone:

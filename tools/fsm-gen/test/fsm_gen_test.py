@@ -1,4 +1,4 @@
-"""The document shows the state machine as it is, and fsm-gen would notice if it did not."""
+"""The document and the model show the state machine as it is; fsm-gen would notice if not."""
 import json
 import pathlib
 import subprocess
@@ -6,7 +6,7 @@ import sys
 import tempfile
 import unittest
 
-FSM_GEN, DOCUMENT = sys.argv[1], sys.argv[2]
+FSM_GEN, DOCUMENT, MODEL_TABLE = sys.argv[1:4]
 
 
 def fsm_gen(*args):
@@ -20,13 +20,21 @@ class FsmGen(unittest.TestCase):
 
     def test_change_is_noticed_and_mended(self):
         original = pathlib.Path(DOCUMENT).read_text()
-        self.assertIn("| local-fault | fencing |", original)
+        self.assertIn("| path-fault | fencing |", original)
         with tempfile.TemporaryDirectory() as folder:
             copy = pathlib.Path(folder, "copy.md")
-            copy.write_text(original.replace("| local-fault | fencing |", "| local-fault | armed |"))
+            copy.write_text(original.replace("| path-fault | fencing |", "| path-fault | active |"))
             self.assertEqual(fsm_gen("--check", str(copy)).returncode, 1)
             self.assertEqual(fsm_gen("--update", str(copy)).returncode, 0)
             self.assertEqual(copy.read_text(), original)
+
+    def test_model_is_up_to_date(self):
+        with tempfile.TemporaryDirectory() as folder:
+            fresh = pathlib.Path(folder, "table.pml")
+            self.assertEqual(fsm_gen("--promela", str(fresh)).returncode, 0)
+            self.assertEqual(pathlib.Path(MODEL_TABLE).read_text(), fresh.read_text(),
+                             "run: fsm-gen --promela model/table.pml")
+            self.assertEqual(fsm_gen("--promela", str(fresh / "no")).returncode, 1)
 
     def test_document_without_markers_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -48,8 +56,8 @@ class FsmGen(unittest.TestCase):
             self.assertIn(cell["kind"], ("transition", "ignore", "impossible"))
 
     def test_other_forms(self):
-        self.assertIn('"armed" -> "fencing"', fsm_gen("dot").stdout)
-        self.assertIn("armed --> fencing: local-fault", fsm_gen("mermaid").stdout)
+        self.assertIn('"active" -> "fencing"', fsm_gen("dot").stdout)
+        self.assertIn("active --> fencing: path-fault", fsm_gen("mermaid").stdout)
         self.assertEqual(fsm_gen("poem").returncode, 2)
         self.assertEqual(fsm_gen().returncode, 2)
 
