@@ -29,6 +29,7 @@ class MemoryNet::Port final : public Carrier {
   }
   bool flush() override { return false; }
   Received receive(FrameSink& sink, size_t max_bytes) override {
+    net_.delayed_release(static_cast<size_t>(slot_));
     std::deque<Frame>& queue = net_.queues_[static_cast<size_t>(slot_)];
     size_t bytes = 0;
     bool any = false;
@@ -38,6 +39,8 @@ class MemoryNet::Port final : public Carrier {
       queue.pop_front();
       bytes += frame.packet.size();
       any = true;
+      net_.delivered++;
+      net_.corrupted += frame.corrupt ? 1 : 0;
       sink.frame_arrived(frame.src, frame.dst, frame.packet.data(), frame.packet.size(),
                          frame.corrupt);
     }
@@ -66,14 +69,39 @@ void MemoryNet::send(int slot, Frame frame) {
   Packet packet = {.opcode = RcOpcode::kAcknowledge};
   ASSERT_TRUE(packet_decode(frame.packet.data(), frame.packet.size(), &packet));
   int copies = filter ? filter(packet) : 1;
-  frame.corrupt |= damage && damage(packet);
+  frame.corrupt |= (damage && damage(packet)) || chance(corruption);
   if (chance(loss)) copies = 0;
   if (copies > 0 && chance(duplication)) copies++;
   std::deque<Frame>& queue = queues_[static_cast<size_t>(slot)];
   for (int i = 0; i < copies; i++) {
+    if (chance(delaying)) {
+      const auto to = static_cast<size_t>(slot);
+      delayed_[to].push_back({calls_[to] + 1 + random_() % 64, frame});
+      continue;
+    }
     const size_t back = chance(reordering) ? std::min<size_t>(queue.size(), random_() % 8) : 0;
     queue.insert(queue.end() - static_cast<long>(back), frame);
   }
+}
+
+void MemoryNet::delayed_release(size_t slot) {
+  const uint64_t now = ++calls_[slot];
+  std::vector<Delayed>& waiting = delayed_[slot];
+  for (size_t i = 0; i < waiting.size();) {
+    if (waiting[i].due > now) {
+      i++;
+      continue;
+    }
+    queues_[slot].push_back(std::move(waiting[i].frame));
+    waiting.erase(waiting.begin() + static_cast<long>(i));
+  }
+}
+
+size_t MemoryNet::in_flight() const {
+  size_t count = 0;
+  for (const auto& queue : queues_) count += queue.size();
+  for (const auto& waiting : delayed_) count += waiting.size();
+  return count;
 }
 
 // ---- TestCq

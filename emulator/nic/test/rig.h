@@ -45,18 +45,29 @@ class MemoryNet {
   }
 
   double loss = 0, duplication = 0, reordering = 0;  // probability per packet
+  double delaying = 0, corruption = 0;               // likewise; delayed packets come much later
   Filter filter;                                     // asked first, if set
   std::function<bool(const Packet&)> damage;         // whether the packet's ICRC breaks, if set
   size_t room = 1 << 20;  // packets on the way to one process before back-pressure
-  uint64_t carried = 0;
+  uint64_t carried = 0, delivered = 0, corrupted = 0;  // the last: of those delivered
+  // Packets under way to anybody.
+  size_t in_flight() const;
 
  private:
   class Port;
   void send(int slot, Frame frame);
   bool chance(double probability);
+  // Lets the delayed packets go whose time has come; time is counted in calls.
+  void delayed_release(size_t slot);
 
+  struct Delayed {
+    uint64_t due;
+    Frame frame;
+  };
   std::mt19937_64 random_;
   std::vector<std::deque<Frame>> queues_{kMaxProcesses + 1};
+  std::vector<std::vector<Delayed>> delayed_{kMaxProcesses + 1};
+  std::vector<uint64_t> calls_ = std::vector<uint64_t>(kMaxProcesses + 1);
 };
 
 class Events final : public EventSink {

@@ -1,0 +1,27 @@
+// A handful of campaigns. Many more: cxemu_nic_campaign --seeds N.
+#include "campaign.h"
+
+#include <gtest/gtest.h>
+
+namespace cxemu::test {
+namespace {
+
+class Campaign : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(Campaign, NothingFails) {
+  const CampaignReport report = campaign_run({.seed = GetParam()});
+  EXPECT_EQ(report.problem, "") << "seed " << GetParam();
+  EXPECT_GE(report.messages, 10'000u);
+  EXPECT_GT(report.retransmits, 100u) << "the wire was not bad enough to show anything";
+}
+
+TEST_P(Campaign, WhatFailsFailsRight) {
+  const CampaignReport report = campaign_run({.seed = GetParam(), .may_fail = true});
+  EXPECT_EQ(report.problem, "") << "seed " << GetParam();
+  EXPECT_GT(report.failures, 10u) << "too little failed to show anything";
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, Campaign, ::testing::Range<uint64_t>(1, 4));
+
+}  // namespace
+}  // namespace cxemu::test
