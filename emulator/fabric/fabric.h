@@ -40,6 +40,7 @@ struct FabricNic {
   std::atomic<uint32_t> kills;     // counts kill commands: a context opened before the last is dead
   std::atomic<uint32_t> loss_ppm;  // packets lost out of a million, both directions
   std::atomic<uint32_t> delay_us;  // added to every packet sent
+  std::atomic<uint32_t> capture;   // the capture_session that wants its packets; 0: none
   std::atomic<uint32_t> generation;  // +1 at every change of the above: engines compare and react
   std::atomic<uint64_t> tx_packets, rx_packets, dropped_packets, retransmits, qp_errors;
   std::atomic<uint64_t> icrc_errors;  // packets that arrived damaged
@@ -61,6 +62,7 @@ struct alignas(64) FabricProcess {
   // how far apart the two may be; 0: not known.
   std::atomic<uint32_t> wire_room;
   std::atomic<uint64_t> wire_sent, wire_taken;
+  std::atomic<uint32_t> capturing;  // see fabric/capture.h
 };
 
 struct FabricFile {
@@ -73,6 +75,12 @@ struct FabricFile {
   // as possible, because peers of a dead process go on sending to its QPs for a while.
   std::atomic<uint32_t> next_slot;
   std::atomic<uint32_t> host_count;
+  // The running packet capture, see fabric/capture.h. `capture_path` is written before the NICs'
+  // words.
+  std::atomic<int32_t> capture_pid;
+  std::atomic<uint32_t> capture_session;
+  std::atomic<uint64_t> capture_lost;  // packets that could not be written
+  char capture_path[512];
   char host_name[kMaxHosts][32];
   FabricNic nic[kMaxNics];  // host * kMaxNicsPerHost + index
   FabricProcess process[kMaxProcesses + 1];

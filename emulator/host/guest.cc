@@ -1,11 +1,8 @@
 // The guest: start, devices, descriptors, fork.
 #include "host/guest.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,11 +16,6 @@
 namespace cxemu {
 namespace {
 
-// The device files are /dev/zero underneath: a character device that everybody can open, whose
-// st_rdev sysfs can advertise, and whose shared mapping serves as the device's register page.
-constexpr const char* kBacking = "/dev/zero";
-
-Real<int(const char*, int, ...)> g_open("open");
 Real<int(int)> g_close("close");
 
 Guest* g_guest;  // set once by the constructor, never destroyed
@@ -33,22 +25,13 @@ void warn(const std::string& text) {
   if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;
 }
 
-// Whether the descriptor still is what device_open returned: the application may have closed it
-// in ways that we do not see, and the number may serve for another file now.
-bool backing_is(int fd) {
-  struct stat st;
-  return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 5);
-}
-
 }  // namespace
 
 void DeviceFile::channel_created(int channel_fd) {
   Guest* guest = Guest::get();
   if (channel_fd >= kFdMax) return;
   std::lock_guard lock(guest->mutex_);
-  const auto self = guest->devices_.find(fd);
-  if (self == guest->devices_.end()) return;
-  guest->channels_[channel_fd] = self->second;
+  guest->channels_[channel_fd] = weak_from_this();
   guest->fds_.set(channel_fd, FdKind::kChannel);
 }
 
@@ -110,12 +93,15 @@ Engine* Guest::engine_ensure() {
 int Guest::device_open(int index, int flags) {
   Engine* engine = engine_ensure();
   if (engine == nullptr) return -1;
-  const int fd = g_open(kBacking, O_RDWR | (flags & O_CLOEXEC));
-  if (fd < 0) return -1;
   auto device = std::make_shared<DeviceFile>();
+  int fd = -1;
+  device->area = DeviceArea::create(flags, &fd);
+  if (!device->area) return -1;
   device->fd = fd;
+  device->index = index;
   if (fd < kFdMax)
-    device->context = Context::open(*engine, fabric_, fabric_.nic(host_, index), device.get());
+    device->context = Context::open(*engine, fabric_, fabric_.nic(host_, index), device.get(),
+                                    device->area->base());
   if (!device->context) {
     g_close(fd);
     errno = fd < kFdMax ? EIO : EMFILE;
@@ -135,11 +121,20 @@ std::shared_ptr<DeviceFile> Guest::device_find(int fd) {
   std::lock_guard lock(mutex_);
   const auto it = devices_.find(fd);
   if (it == devices_.end()) return {};
-  if (backing_is(fd)) return it->second;
+  if (it->second->area->is_behind(fd)) return it->second;
   gone = std::move(it->second);  // destroyed after the lock: it takes the engine's
   devices_.erase(it);
   fds_.set(fd, FdKind::kOther);
   return {};
+}
+
+void Guest::device_duplicated(int fd, int copy) {
+  if (copy >= kFdMax) return;
+  std::lock_guard lock(mutex_);
+  const auto it = devices_.find(fd);
+  if (it == devices_.end()) return;
+  devices_[copy] = it->second;
+  fds_.set(copy, fds_.get(fd));
 }
 
 void Guest::fd_closing(int fd) {
@@ -150,7 +145,7 @@ void Guest::fd_closing(int fd) {
   {
     std::lock_guard lock(mutex_);
     fds_.set(fd, FdKind::kOther);
-    if (kind == FdKind::kDevice) {
+    if (kind == FdKind::kDevice || kind == FdKind::kLost) {
       if (const auto it = devices_.find(fd); it != devices_.end()) {
         device = std::move(it->second);
         devices_.erase(it);
@@ -210,13 +205,13 @@ void Guest::fork_parent() {
 
 void Guest::fork_child() {
   Guest* guest = g_guest;
-  // The devices stay the parent's: their descriptors are dead in here. Nothing is destroyed: that
+  // The devices stay the parent's: little can be done with them in here. Nothing is destroyed: that
   // would need the parent's engine. What the child opens itself gets an engine of its own.
   for (auto& [fd, device] : guest->devices_) {
     guest->fds_.set(fd, FdKind::kLost);
-    new std::shared_ptr<DeviceFile>(std::move(device));  // kept for ever on purpose
+    device->context->orphan();
+    new std::shared_ptr<DeviceFile>(device);  // kept for ever on purpose
   }
-  guest->devices_.clear();
   for (auto& [fd, device] : guest->channels_) guest->fds_.set(fd, FdKind::kOther);
   guest->channels_.clear();
   guest->engine_ = nullptr;

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "fabric/fabric.h"
+#include "host/device_area.h"
 #include "host/fd_table.h"
 #include "host/poll_hook.h"
 #include "host/tcp_cut.h"
@@ -19,12 +20,14 @@
 namespace cxemu {
 
 // One open device file.
-struct DeviceFile final : ContextObserver {
+struct DeviceFile final : ContextObserver, std::enable_shared_from_this<DeviceFile> {
   void channel_created(int fd) override;
   void cq_created(uint64_t user_handle) override;
   void cq_destroyed(uint64_t user_handle) override;
 
-  int fd = -1;
+  int fd = -1;     // as opened; there may be duplicates
+  int index = -1;  // of the NIC
+  std::unique_ptr<DeviceArea> area;
   PollHook poll_hook;
   std::unique_ptr<Context> context;  // destroyed first: it still calls the observer
 };
@@ -43,8 +46,11 @@ class Guest {
   bool device_exists(int index) const;
   // A new descriptor, or -1 with errno. `flags` as for open().
   int device_open(int index, int flags);
-  // The device behind a descriptor; empty when the descriptor is not one any more.
+  // The device behind a descriptor, in a child of fork() also the parent's; empty when the
+  // descriptor is not one any more.
   std::shared_ptr<DeviceFile> device_find(int fd);
+  // `copy` is the same file now.
+  void device_duplicated(int fd, int copy);
   // Before the descriptor is really closed.
   void fd_closing(int fd);
   // Starts the thread that reacts to faults, if it does not run.

@@ -48,7 +48,7 @@ int device_command(int fd, bool* device_gone, const Run& run) {
   const std::shared_ptr<DeviceFile> device = Guest::get()->device_find(fd);
   *device_gone = device == nullptr;
   if (*device_gone) return 0;
-  settle(*device);
+  if (!device->context->orphaned()) settle(*device);
   return run(*device->context);
 }
 
@@ -66,9 +66,7 @@ int socket_accepted(int fd) {
 }  // namespace
 
 CXEMU_EXPORT(ssize_t, write, (int fd, const void* data, size_t length)) {
-  const FdKind kind = kind_of(fd);
-  if (kind == FdKind::kLost) return fail(EIO);
-  if (kind == FdKind::kDevice) {
+  if (const FdKind kind = kind_of(fd); kind == FdKind::kDevice || kind == FdKind::kLost) {
     const int saved = errno;
     bool gone;
     const int error = device_command(fd, &gone, [&](cxemu::Context& context) {
@@ -86,9 +84,7 @@ CXEMU_EXPORT(int, ioctl, (int fd, unsigned long request, ...)) {
   va_start(arguments, request);
   void* argument = va_arg(arguments, void*);
   va_end(arguments);
-  const FdKind kind = kind_of(fd);
-  if (kind == FdKind::kLost) return fail(EIO);
-  if (kind == FdKind::kDevice) {
+  if (const FdKind kind = kind_of(fd); kind == FdKind::kDevice || kind == FdKind::kLost) {
     const int saved = errno;
     bool gone;
     const int error = device_command(fd, &gone, [&](cxemu::Context& context) {

@@ -13,15 +13,13 @@
 #include <system_error>
 
 #include "fabric/gid.h"
+#include "host/device_number.h"
 #include "uverbs/limits.h"
 
 namespace cxemu {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The backing of device files, see guest.cc: /dev/zero.
-constexpr const char* kDeviceNumber = "1:5";
 
 // A file appears complete or not at all, because programs may read the tree at this moment.
 void file_write(const fs::path& path, const std::string& text) {
@@ -135,7 +133,8 @@ void nic_write(const FabricNic& nic, const fs::path& root) {
   link_make("../..", device / "device");
   link_make(fs::path("../..") / device_path(nic), root / "class/infiniband" / name);
   const fs::path bus_node = root / pci_path(nic) / "infiniband_verbs" / uverbs;
-  file_write(bus_node / "dev", kDeviceNumber);
+  const dev_t number = device_number(static_cast<int>(nic.index));
+  file_write(bus_node / "dev", std::to_string(major(number)) + ":" + std::to_string(minor(number)));
   file_write(bus_node / "ibdev", name);
   file_write(bus_node / "abi_version", "1");
   link_make("../..", bus_node / "device");

@@ -7,7 +7,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -30,6 +29,12 @@ void mac_of(uint32_t ipv4_be, uint8_t mac[6]) {
   nic_mac(nic, mac);
 }
 
+uint64_t realtime_ns() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
 }  // namespace
 
 void Capture::abandon() {
@@ -40,45 +45,38 @@ void Capture::abandon() {
   used_ = buffered_ = 0;
 }
 
-bool Capture::spool_open(uint32_t session) {
+void Capture::spool_open(uint32_t session) {
   abandon();
   session_ = session;
   if (!buffer_) buffer_ = std::make_unique_for_overwrite<uint8_t[]>(kBuffer);
   fd_ = static_cast<int>(syscall(SYS_openat, AT_FDCWD, fabric_.capture_path,
                                  O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW));
-  return fd_ >= 0;
 }
 
 void Capture::add(const FabricNic& nic, CaptureDirection direction, uint32_t src_ipv4_be,
                   uint32_t dst_ipv4_be, const uint8_t* packet, size_t size, bool corrupt) {
   if (size < kBthSize || size > kMaxPacket) return;
-  if (used_ == 0) own_.capturing.store(1);
+  if (used_ > 0 && nic.capture.load() != session_) write_out();
+  own_.capturing.store(1);
   const uint32_t session = nic.capture.load();
-  if (session != session_ && session != 0) {
-    flush();
-    own_.capturing.store(1);
-    spool_open(session);
-  }
+  if (session != 0 && session != session_) spool_open(session);
   if (session == 0 || fd_ < 0) {
     if (session != 0) fabric_.capture_lost.fetch_add(1, std::memory_order_relaxed);
     if (used_ == 0) own_.capturing.store(0);
     return;
   }
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
   const Flow flow = {src_ipv4_be, dst_ipv4_be,
                      flow_port(flow_index(src_ipv4_be, dst_ipv4_be, packet))};
   uint8_t src_mac[6], dst_mac[6];
   mac_of(src_ipv4_be, src_mac);
   mac_of(dst_ipv4_be, dst_mac);
-  uint8_t* at = buffer_.get() + used_;
   const CaptureRecord record = {.magic = kCaptureMagic,
                                 .frame_size = static_cast<uint32_t>(size + kEncapsulation),
-                                .time_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 +
-                                           static_cast<uint64_t>(now.tv_nsec),
+                                .time_ns = realtime_ns(),
                                 .nic = nic.host * kMaxNicsPerHost + nic.index,
                                 .direction = direction,
                                 .reserved = 0};
+  uint8_t* at = buffer_.get() + used_;
   memcpy(at, &record, sizeof record);
   frame_encode(flow, src_mac, dst_mac, packet, size, corrupt, at + sizeof record);
   used_ += sizeof record + record.frame_size;

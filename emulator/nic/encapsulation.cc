@@ -6,6 +6,8 @@
 
 #include <cstring>
 
+#include "nic/planted.h"
+
 namespace cxemu {
 
 namespace {
@@ -85,7 +87,7 @@ uint32_t icrc_behind(const uint8_t headers[kIpv4Header + kUdpHeader], const uint
   masked.headers.tos = masked.headers.ttl = 0xff;
   masked.headers.checksum_be = masked.headers.udp_checksum_be = 0xffff;
   memcpy(masked.bth, packet, kBthSize);
-  masked.bth[kBthReserved] = 0xff;
+  if (!CXEMU_PLANT(icrc_covers_congestion_marks)) masked.bth[kBthReserved] = 0xff;
   const uLong front = crc32(0, reinterpret_cast<const Bytef*>(&masked), sizeof masked);
   return htole32(
       static_cast<uint32_t>(crc32(front, packet + kBthSize, static_cast<uInt>(size - kBthSize))));

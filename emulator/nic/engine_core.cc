@@ -20,7 +20,8 @@ EngineCore::EngineCore(FabricFile& fabric, int slot, Clock& clock, Carrier& carr
       clock_(clock),
       carrier_(carrier),
       tuning_(tuning),
-      wire_(carrier, static_cast<uint64_t>(slot)),
+      capture_(fabric, slot),
+      wire_(carrier, capture_, static_cast<uint64_t>(slot)),
       table_(kIndexCount),
       clock_last_ns_(clock.now_ns()) {}
 
@@ -84,6 +85,7 @@ bool EngineCore::pass() {
   if (count > 0) start_ = (start_ + 1) % count;
   transport_ = nullptr;
   const bool held = wire_.delayed_send(clock_last_ns_);
+  capture_.flush();
   congested_ = carrier_.flush() || (held && wire_.delayed_due_ns() <= clock_last_ns_);
 
   for (NicModel* nic : nics_) {
@@ -112,13 +114,15 @@ bool EngineCore::qp_run(Qp& qp, const Transport& transport, bool timers) {
 }
 
 // Nothing tells whose it was, only the NIC can count it.
-void EngineCore::corrupt_arrived(uint32_t dst_ipv4_be) {
+void EngineCore::corrupt_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* packet,
+                                 size_t size) {
   for (NicModel* nic : nics_) {
     FabricNic& fabric_nic = nic->fabric();
     if (fabric_nic.ipv4_be != dst_ipv4_be) continue;
     const uint32_t faults = fabric_nic.faults.load(std::memory_order_relaxed);
     if ((faults & (kLinkDown | kDead)) == 0) {
       fabric_nic.icrc_errors.fetch_add(1, std::memory_order_relaxed);
+      capture_.received(fabric_nic, src_ipv4_be, packet, size, true);
     }
     return;
   }
@@ -126,7 +130,8 @@ void EngineCore::corrupt_arrived(uint32_t dst_ipv4_be) {
 
 void EngineCore::frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* data,
                                size_t size, bool corrupt) {
-  if (corrupt) return corrupt_arrived(dst_ipv4_be);
+  if (corrupt && !CXEMU_PLANT(damaged_accepted))
+    return corrupt_arrived(src_ipv4_be, dst_ipv4_be, data, size);
   Packet packet = {.opcode = Operation::kAcknowledge};
   if (!packet_decode(data, size, &packet)) return;
   if (static_cast<int>(packet.dest_qpn >> 16) != slot_) return;
@@ -134,6 +139,7 @@ void EngineCore::frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const
   if (qp == nullptr) return;
   if (qp->nic.fabric().ipv4_be != dst_ipv4_be && !CXEMU_PLANT(other_port_accepted)) return;
   if (qp->nic.dead() || !wire_.admits(qp->nic.fabric(), packet.opcode)) return;
+  capture_.received(qp->nic.fabric(), src_ipv4_be, data, size, false);
   packet_dispatch(*qp, packet, src_ipv4_be);
 }
 

@@ -43,7 +43,10 @@ class EngineCore final : private FrameSink {
   bool any_open() const { return !nics_.empty(); }
 
   // In a forked child: nothing moves any more.
-  void abandon() { gone_ = true; }
+  void abandon() {
+    gone_ = true;
+    capture_.abandon();
+  }
   bool gone() const { return gone_; }
 
   // For NicModel.
@@ -58,7 +61,8 @@ class EngineCore final : private FrameSink {
  private:
   void frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* packet, size_t size,
                      bool corrupt) override;
-  void corrupt_arrived(uint32_t dst_ipv4_be);
+  void corrupt_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* packet,
+                       size_t size);
   void packet_dispatch(Qp& qp, const Packet& packet, uint32_t src_ipv4_be);
   void time_advance();
   bool qp_run(Qp& qp, const Transport& transport, bool timers);
@@ -68,6 +72,7 @@ class EngineCore final : private FrameSink {
   Clock& clock_;
   Carrier& carrier_;
   const EngineTuning tuning_;
+  Capture capture_;
   Wire wire_;
   std::vector<NicModel*> nics_;
   std::vector<std::unique_ptr<Qp>> table_;  // by the low 16 bits of the number

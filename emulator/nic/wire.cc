@@ -21,6 +21,7 @@ void Wire::commit(FabricNic& nic, uint32_t dst_ipv4_be, RcOpcode opcode, size_t 
   // Behind packets that are still held, also when the delay was just switched off: a wire keeps
   // order.
   if (held == nullptr || (delay_us == 0 && held->empty())) {
+    capture_.sent(nic, dst_ipv4_be, reserved_, size, false);
     carrier_.commit(nic.ipv4_be, dst_ipv4_be, size, false);
     return;
   }
@@ -45,6 +46,7 @@ bool Wire::delayed_send(uint64_t now_ns) {
       uint8_t* to = carrier_.reserve(first.slot, first.packet.size());
       if (to == nullptr) break;
       memcpy(to, first.packet.data(), first.packet.size());
+      capture_.sent(*held.nic, first.dst_ipv4_be, to, first.packet.size(), false);
       carrier_.commit(held.nic->ipv4_be, first.dst_ipv4_be, first.packet.size(), false);
       held.packets.pop_front();
     }

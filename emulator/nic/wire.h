@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fabric/fabric.h"
+#include "nic/capture.h"
 #include "nic/carrier.h"
 #include "nic/roce.h"
 
@@ -14,7 +15,8 @@ namespace cxemu {
 
 class Wire {
  public:
-  Wire(Carrier& carrier, uint64_t seed) : carrier_(carrier), random_(seed * 2 + 1) {}
+  Wire(Carrier& carrier, Capture& capture, uint64_t seed)
+      : carrier_(carrier), capture_(capture), random_(seed * 2 + 1) {}
 
   // Room for a packet to the process that owns `dst_qpn`; nullptr: the way is full.
   uint8_t* reserve(uint32_t dst_qpn, size_t size);
@@ -46,6 +48,7 @@ class Wire {
   uint32_t random_ppm();
 
   Carrier& carrier_;
+  Capture& capture_;
   uint64_t random_;
   int reserved_slot_ = 0;
   uint8_t* reserved_ = nullptr;

@@ -30,7 +30,9 @@ struct CqRequest {
 int driver_read(std::span<const uint8_t> from, mlx5_ib_create_cq* driver) {
   if (!request_read(from, driver)) return EOPNOTSUPP;
   if (driver->cqe_size != 64 && driver->cqe_size != 128) return EINVAL;
-  if (driver->cqe_comp_en != 0 || driver->flags != 0) return EOPNOTSUPP;
+  // Which register page arms the queue does not matter: the doorbell record says it all.
+  if (driver->cqe_comp_en != 0) return EOPNOTSUPP;
+  if (driver->flags & ~MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX) return EOPNOTSUPP;
   if (driver->buf_addr % 64 != 0 || driver->db_addr % 8 != 0) return EINVAL;
   return 0;
 }

@@ -32,26 +32,8 @@ int get_context(Context& context, const CommandIo& io) {
   answer.num_comp_vectors = kCompVectors;
   answer_write(io.core_out, answer);
 
-  mlx5_ib_alloc_ucontext_resp driver{};
-  driver.qp_tab_size = 1u << 18;
-  driver.bf_reg_size = 512;
-  // Two registers make one page of UAR, so one mapping at offset 0. The device file is /dev/zero
-  // underneath, whose shared mapping is as long as itself: a higher offset would raise SIGBUS.
-  driver.tot_bfregs = 2;
-  driver.cache_line_size = 64;
-  driver.max_sq_desc_sz = kSendDescriptorMax;
-  driver.max_rq_desc_sz = kRecvDescriptorMax;
-  driver.max_send_wqebb = kQueueEntriesMax;
-  driver.max_recv_wr = kQueueEntriesMax;
-  driver.max_srq_recv_wr = kSrqEntriesMax;
-  driver.num_ports = 1;
-  driver.response_length = sizeof driver;
-  driver.cqe_version = 1;
-  driver.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;
-  driver.eth_min_inline = MLX5_USER_INLINE_MODE_NONE;
-  driver.log_uar_size = 12;
-  driver.num_uars_per_page = 1;
-  answer_write(io.driver_out, driver);
+  const bool own_registers = (request.lib_caps & MLX5_LIB_CAP_DYN_UAR) != 0;
+  answer_write(io.driver_out, context_attributes(own_registers));
   return 0;
 }
 
@@ -105,6 +87,7 @@ int query_device_ex(Context& context, const CommandIo& io) {
   answer.response_length = static_cast<uint32_t>(std::min(io.core_out.size(), sizeof answer));
   answer.timestamp_mask = UINT64_MAX;
   answer.hca_core_clock = 1000000;  // kHz: completions carry nanoseconds
+  answer.max_dm_size = kDeviceMemorySize;
   answer_write(io.core_out, answer);
   mlx5_ib_query_device_resp driver{};
   driver.response_length = static_cast<uint32_t>(std::min(io.driver_out.size(), sizeof driver));
@@ -140,15 +123,38 @@ constexpr Command kCommands[] = {
      sizeof(ib_uverbs_get_context_resp), sizeof(mlx5_ib_alloc_ucontext_req),
      offsetof(mlx5_ib_alloc_ucontext_resp, response_length), get_context},
     {IB_USER_VERBS_CMD_QUERY_DEVICE, "query_device", sizeof(ib_uverbs_query_device),
-     sizeof(ib_uverbs_query_device_resp), 0, 0, query_device},
+     sizeof(ib_uverbs_query_device_resp), 0, 0, query_device, false, true},
     {IB_USER_VERBS_CMD_QUERY_PORT, "query_port", sizeof(ib_uverbs_query_port),
-     sizeof(ib_uverbs_query_port_resp), 0, 0, query_port},
+     sizeof(ib_uverbs_query_port_resp), 0, 0, query_port, false, true},
     {IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_QUERY_DEVICE, "query_device_ex",
      sizeof(ib_uverbs_ex_query_device), offsetof(ib_uverbs_ex_query_device_resp, odp_caps), 0, 0,
-     query_device_ex},
+     query_device_ex, false, true},
 };
 
 }  // namespace
+
+mlx5_ib_alloc_ucontext_resp context_attributes(bool own_registers) {
+  mlx5_ib_alloc_ucontext_resp driver{};
+  driver.qp_tab_size = 1u << 18;
+  driver.bf_reg_size = 512;
+  // Two registers make one page, which is found at offset 0.
+  driver.tot_bfregs = own_registers ? 0 : 2;
+  driver.cache_line_size = 64;
+  driver.max_sq_desc_sz = kSendDescriptorMax;
+  driver.max_rq_desc_sz = kRecvDescriptorMax;
+  driver.max_send_wqebb = kQueueEntriesMax;
+  driver.max_recv_wr = kQueueEntriesMax;
+  driver.max_srq_recv_wr = kSrqEntriesMax;
+  driver.num_ports = 1;
+  driver.response_length = sizeof driver;
+  driver.cqe_version = 1;
+  driver.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;
+  driver.eth_min_inline = MLX5_USER_INLINE_MODE_NONE;
+  driver.clock_info_versions = 1u << MLX5_IB_CLOCK_INFO_V1;
+  driver.log_uar_size = 12;
+  driver.num_uars_per_page = 1;
+  return driver;
+}
 
 std::span<const Command> device_commands() {
   return kCommands;

@@ -77,7 +77,7 @@ int reg_mr(Context& context, const CommandIo& io) {
     return error;
   answer.rkey = answer.lkey;
   answer.mr_handle = context.objects().add(std::make_unique<MrObject>(
-      pd, answer.lkey, request.start, request.length, request.access_flags));
+      pd, answer.lkey, request.start, request.length, request.hca_va, request.access_flags));
   answer_write(io.core_out, answer);
   return 0;
 }
@@ -110,7 +110,7 @@ int rereg_mr(Context& context, const CommandIo& io) {
   if (request.flags == 0) return EINVAL;
   if ((request.flags & ~kFlagsKnown) != 0) return EOPNOTSUPP;
   auto* mr = context.objects().find<MrObject>(request.mr_handle);
-  if (mr == nullptr) return EINVAL;
+  if (mr == nullptr || mr->memory != nullptr) return EINVAL;
   auto* pd = context.objects().find<PdObject>(request.pd_handle);
   RegionChange change;
   if (const int error = change_read(request, *mr, pd, &change)) return error;
@@ -120,6 +120,7 @@ int rereg_mr(Context& context, const CommandIo& io) {
   mr->key = answer.lkey;
   mr->start = change.start;
   mr->length = change.length;
+  if (change.translation) mr->iova = change.iova;
   mr->access = change.new_access;
   if (change.pd) mr->pd_change(pd);
   answer_write(io.core_out, answer);

@@ -14,8 +14,10 @@
 namespace cxemu {
 namespace {
 
-// They permit the device to put small data into completions, and do not demand it.
-constexpr uint32_t kFlagsKnown = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE;
+// They permit the device to put small data into completions, and do not demand it. Which register
+// page rings the doorbell does not matter either.
+constexpr uint32_t kFlagsKnown =
+    MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_UAR_PAGE_INDEX;
 
 // The attributes of all services on RoCE. Alternate paths and rate limits are not offered.
 constexpr uint32_t kAttributesKnown =
@@ -124,8 +126,10 @@ int qp_create(Context& context, const ib_uverbs_create_qp& request, const Comman
   if (const int error = driver_check(driver)) return error;
 
   auto object = std::make_unique<QpObject>(parts);
-  const QpConfig config = config_make(request, driver, object.get());
+  QpConfig config = config_make(request, driver, object.get());
   if (const int error = capabilities_check(config.cap, driver)) return error;
+  // As many receives as the ring holds can be posted, and programs rely on being told.
+  config.cap.max_recv_wr = config.rq_wqe_count;
   if (const int error = rings_check(driver)) return error;
   object->qp_type = request.qp_type;
   object->user_handle = request.user_handle;

@@ -40,7 +40,7 @@ SrqConfig config_make(const ib_uverbs_create_xsrq& request, const mlx5_ib_create
 int request_check(const ib_uverbs_create_xsrq& request, const mlx5_ib_create_srq& driver) {
   if (driver.flags != 0) return EOPNOTSUPP;  // signed entries
   if (driver.reserved0 != 0 || driver.reserved1 != 0) return EINVAL;
-  if (request.max_wr == 0 || request.max_wr >= kSrqEntriesMax) return EINVAL;
+  if (request.max_wr >= kSrqEntriesMax) return EINVAL;
   if (request.max_sge > kSrqSgeMax) return EINVAL;
   if (driver.buf_addr % 64 != 0 || driver.db_addr % 4 != 0) return EINVAL;
   return 0;

@@ -9,26 +9,21 @@
 #include <cerrno>
 #include <mutex>
 
+#include "uverbs/ioctl.h"
+
 namespace cxemu {
 namespace {
 
 constexpr uint32_t kExtended = IB_USER_VERBS_CMD_FLAG_EXTENDED;
 
-const Command* command_find(uint32_t number) {
-  for (const auto table : {device_commands(), memory_commands(), cq_commands(), srq_commands(),
-                           xrc_commands(), qp_commands()})
-    for (const Command& command : table)
-      if (command.number == number) return &command;
-  return nullptr;
-}
-
 int command_run(Context& context, const Command& command, const CommandIo& io) {
   if (io.driver_in.size() < command.driver_in) return EINVAL;
   if (io.driver_out.size() < command.driver_out) return ENOSPC;
   std::lock_guard lock(context.engine().lock());
+  if (context.orphaned() && !command.works_in_child) return EIO;
   const bool is_get_context = command.number == IB_USER_VERBS_CMD_GET_CONTEXT;
   if (context.started() == is_get_context) return EINVAL;
-  if (context.nic().dead() && !command.works_when_dead) return EIO;
+  if (!context.orphaned() && context.nic().dead() && !command.works_when_dead) return EIO;
   return command.run(context, io);
 }
 
@@ -115,6 +110,14 @@ int invoke_write(Context& context, std::span<const ib_uverbs_attr> attributes) {
 
 }  // namespace
 
+const Command* command_find(uint32_t number) {
+  for (const auto table : {device_commands(), memory_commands(), cq_commands(), srq_commands(),
+                           xrc_commands(), qp_commands()})
+    for (const Command& command : table)
+      if (command.number == number) return &command;
+  return nullptr;
+}
+
 int command_write(Context& context, const void* data, size_t length) {
   ib_uverbs_cmd_hdr header;
   if (length < sizeof header) return EINVAL;
@@ -129,14 +132,14 @@ int command_write(Context& context, const void* data, size_t length) {
 
 int command_ioctl(Context& context, unsigned long request, void* argument) {
   if (request != RDMA_VERBS_IOCTL) return ENOTTY;
-  const auto* header = static_cast<const ib_uverbs_ioctl_hdr*>(argument);
+  auto* header = static_cast<ib_uverbs_ioctl_hdr*>(argument);
   if (header == nullptr) return EFAULT;
   if (header->length != sizeof *header + header->num_attrs * sizeof header->attrs[0]) return EINVAL;
   if (header->reserved1 != 0 || header->reserved2 != 0) return EPROTONOSUPPORT;
-  // Every other method: libibverbs then sends the same command by INVOKE_WRITE.
-  if (header->object_id != UVERBS_OBJECT_DEVICE || header->method_id != UVERBS_METHOD_INVOKE_WRITE)
-    return EPROTONOSUPPORT;
-  return invoke_write(context, {header->attrs, header->num_attrs});
+  const std::span<ib_uverbs_attr> attributes(header->attrs, header->num_attrs);
+  if (header->object_id == UVERBS_OBJECT_DEVICE && header->method_id == UVERBS_METHOD_INVOKE_WRITE)
+    return invoke_write(context, attributes);
+  return method_run(context, *header, attributes);
 }
 
 }  // namespace cxemu

@@ -2,6 +2,8 @@
 // end in one table, which says how long each part of a command must at least be.
 #pragma once
 
+#include <rdma/mlx5-abi.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +28,12 @@ struct Command {
   size_t core_in, core_out, driver_in, driver_out;
   int (*run)(Context&, const CommandIo&);
   bool works_when_dead = false;  // destroying succeeds on a dead device
+  bool works_in_child = false;   // of fork(), on the parent's device: needs no NIC
 };
+
+// What the driver says about a context. `own_registers`: the application asks for register pages
+// itself, one by one; otherwise it finds one.
+mlx5_ib_alloc_ucontext_resp context_attributes(bool own_registers);
 
 // The tables of the cmd_*.cc files.
 std::span<const Command> device_commands();
@@ -36,9 +43,13 @@ std::span<const Command> srq_commands();
 std::span<const Command> xrc_commands();
 std::span<const Command> qp_commands();
 
+// nullptr: there is no such command.
+const Command* command_find(uint32_t number);
+
 // Executes what was written to, or asked by ioctl of, a device file. 0 or an errno.
 // They take the engine's lock.
 int command_write(Context&, const void* data, size_t length);
+// A context that is orphaned() answers few ioctls and nothing else.
 int command_ioctl(Context&, unsigned long request, void* argument);
 
 // Reads a request of any length: what is missing is zero, what we do not know must be zero.

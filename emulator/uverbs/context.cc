@@ -1,13 +1,14 @@
 // Contexts: opening, closing, channels.
 #include "uverbs/context.h"
 
+#include <algorithm>
 #include <mutex>
 
 namespace cxemu {
 
 std::unique_ptr<Context> Context::open(Engine& engine, Fabric& fabric, FabricNic* fabric_nic,
-                                       ContextObserver* observer) {
-  std::unique_ptr<Context> context(new Context(engine, fabric, fabric_nic, observer));
+                                       ContextObserver* observer, uint8_t* pages) {
+  std::unique_ptr<Context> context(new Context(engine, fabric, fabric_nic, observer, pages));
   {
     std::lock_guard lock(engine.lock());
     context->nic_ = engine.nic_open(fabric_nic, context.get());
@@ -30,6 +31,8 @@ Context::~Context() {
   objects_.remove_all(ObjectType::kMw);
   objects_.each<MrObject>([this](MrObject* object) { (void)nic_->mr_deregister(object->key); });
   objects_.remove_all(ObjectType::kMr);
+  objects_.remove_all(ObjectType::kDm);
+  objects_.remove_all(ObjectType::kUar);
   objects_.remove_all(ObjectType::kAh);
   objects_.remove_all(ObjectType::kXrcd);
   objects_.remove_all(ObjectType::kPd);
@@ -38,6 +41,7 @@ Context::~Context() {
 
 void Context::async_event(ibv_event_type type, uint64_t element) {
   if (async_) (void)async_event_push(*async_, type, element);
+  for (const auto& [fd, pipe] : more_async_) (void)async_event_push(*pipe, type, element);
 }
 
 std::shared_ptr<EventPipe> Context::channel_find(int fd) const {
@@ -57,7 +61,37 @@ int Context::start(int* async_fd) {
   std::unique_ptr<EventPipe> pipe;
   if (const int error = EventPipe::create(&pipe, async_fd)) return error;
   async_ = std::move(pipe);
+  async_fd_ = *async_fd;
+  // The clocks run alike from now on, so saying once how they lie is enough.
+  pages_.clock_update();
   return 0;
+}
+
+int Context::async_add(int* async_fd) {
+  std::unique_ptr<EventPipe> pipe;
+  if (const int error = EventPipe::create(&pipe, async_fd)) return error;
+  more_async_[*async_fd] = std::move(pipe);
+  return 0;
+}
+
+Context::AsyncChoice::AsyncChoice(Context& context, int async_fd)
+    : context_(context), usual_(context.async_), first_(async_fd == context.async_fd_) {
+  const auto chosen = context.more_async_.find(async_fd);
+  known_ = chosen != context.more_async_.end();
+  if (known_) context.async_ = chosen->second;
+}
+
+bool Context::register_page_take(uint32_t* index) {
+  const auto free = std::find(register_pages_.begin(), register_pages_.end(), false);
+  *index = static_cast<uint32_t>(free - register_pages_.begin());
+  if (*index == kRegisterPagesMax) return false;
+  if (free == register_pages_.end()) register_pages_.push_back(false);
+  register_pages_[*index] = true;
+  return true;
+}
+
+UarObject::~UarObject() {
+  context->register_page_free(index);
 }
 
 }  // namespace cxemu

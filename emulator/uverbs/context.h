@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "fabric/fabric.h"
 #include "nic/nic.h"
+#include "uverbs/device_pages.h"
 #include "uverbs/event_pipe.h"
 #include "uverbs/objects.h"
 
@@ -31,7 +33,9 @@ class Context final : public EventSink {
  public:
   // `nic` must have been opened with this object as its port_sink: see open().
   // nullptr when the NIC is dead. Takes the engine's lock itself.
-  static std::unique_ptr<Context> open(Engine&, Fabric&, FabricNic*, ContextObserver*);
+  // `pages`: what the file's mapping shows, kDevicePagesSize bytes; must outlive the context.
+  static std::unique_ptr<Context> open(Engine&, Fabric&, FabricNic*, ContextObserver*,
+                                       uint8_t* pages);
   // Destroys all that is left, as the kernel does when the file is closed. Takes the lock itself.
   ~Context();
 
@@ -58,20 +62,50 @@ class Context final : public EventSink {
   const std::shared_ptr<EventPipe>& async() const { return async_; }
   uint32_t pd_number_next() { return ++pd_last_; }
   uint32_t xrcd_number_next() { return ++xrcd_last_; }
+  // Another file that gets the port's events, and those of objects that are created for it.
+  int async_add(int* async_fd);
+  // While it lives, async() is the file with this descriptor.
+  class AsyncChoice {
+   public:
+    AsyncChoice(Context&, int async_fd);
+    ~AsyncChoice() { context_.async_ = std::move(usual_); }
+    AsyncChoice(const AsyncChoice&) = delete;
+    AsyncChoice& operator=(const AsyncChoice&) = delete;
+    bool is_first() const { return first_; }
+    bool is_known() const { return known_; }
+
+   private:
+    Context& context_;
+    std::shared_ptr<EventPipe> usual_;
+    bool first_, known_;
+  };
+
+  const DevicePages& pages() const { return pages_; }
+  bool register_page_take(uint32_t* index);
+  void register_page_free(uint32_t index) { register_pages_[index] = false; }
+
+  // In a child of fork(): the NIC stays the parent's, only what needs none still works.
+  void orphan() { orphaned_ = true; }
+  bool orphaned() const { return orphaned_; }
 
  private:
-  Context(Engine& engine, Fabric& fabric, FabricNic* nic, ContextObserver* observer)
-      : engine_(engine), fabric_(fabric), fabric_nic_(nic), observer_(observer) {}
+  Context(Engine& engine, Fabric& fabric, FabricNic* nic, ContextObserver* observer, uint8_t* pages)
+      : engine_(engine), fabric_(fabric), fabric_nic_(nic), observer_(observer), pages_(pages) {}
 
   Engine& engine_;
   Fabric& fabric_;
   FabricNic* const fabric_nic_;
   ContextObserver* const observer_;
+  const DevicePages pages_;
   std::unique_ptr<Nic> nic_;
   std::shared_ptr<EventPipe> async_;
+  int async_fd_ = -1;                                     // the first one
+  std::map<int, std::shared_ptr<EventPipe>> more_async_;  // by descriptor
   std::map<int, std::shared_ptr<EventPipe>> channels_;
   HandleTable objects_;
   uint32_t pd_last_ = 0, xrcd_last_ = 0;
+  std::vector<bool> register_pages_;
+  bool orphaned_ = false;
 };
 
 }  // namespace cxemu

@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "nic/nic.h"
+#include "uverbs/device_pages.h"
 #include "uverbs/event_pipe.h"
 
 namespace cxemu {
 
-enum class ObjectType : uint8_t { kPd, kMr, kMw, kAh, kXrcd, kCq, kSrq, kQp };
+enum class ObjectType : uint8_t { kPd, kMr, kMw, kDm, kUar, kAh, kXrcd, kCq, kSrq, kQp };
 
 struct Object {
   explicit Object(ObjectType t) : type(t) {}
@@ -29,13 +30,30 @@ struct PdObject : Object {
   const uint32_t number;
 };
 
+// A part of the device's own memory.
+struct DmObject : Object {
+  static constexpr ObjectType kType = ObjectType::kDm;
+  DmObject(const DevicePages* p, size_t o, size_t l)
+      : Object(kType), pages(p), offset(o), length(l) {}
+  ~DmObject() override { pages->allocations().free(offset, length); }
+  const DevicePages* const pages;
+  const size_t offset, length;
+};
+
 struct MrObject : Object {
   static constexpr ObjectType kType = ObjectType::kMr;
-  MrObject(PdObject* p, uint32_t k, uint64_t s, uint64_t l, uint32_t a)
-      : Object(kType), pd(p), key(k), start(s), length(l), access(a) {
+  MrObject(PdObject* p, uint32_t k, uint64_t s, uint64_t l, uint64_t i, uint32_t a)
+      : Object(kType), pd(p), key(k), start(s), length(l), iova(i), access(a) {
     ++pd->users;
   }
-  ~MrObject() override { --pd->users; }
+  ~MrObject() override {
+    --pd->users;
+    if (memory != nullptr) --memory->users;
+  }
+  void memory_set(DmObject* dm) {
+    memory = dm;
+    ++dm->users;
+  }
   void pd_change(PdObject* to) {
     --pd->users;
     pd = to;
@@ -43,8 +61,9 @@ struct MrObject : Object {
   }
   PdObject* pd;
   uint32_t key;
-  uint64_t start, length;
+  uint64_t start, length, iova;
   uint32_t access;
+  DmObject* memory = nullptr;  // what it lies in, if not in the application's memory
 };
 
 struct MwObject : Object {
@@ -53,6 +72,16 @@ struct MwObject : Object {
   ~MwObject() override { --pd->users; }
   PdObject* const pd;
   const uint32_t key;  // as allocated; binding changes the low byte
+};
+
+// A register page that the application asked for.
+class Context;
+struct UarObject : Object {
+  static constexpr ObjectType kType = ObjectType::kUar;
+  UarObject(Context* c, uint32_t i) : Object(kType), context(c), index(i) {}
+  ~UarObject() override;
+  Context* const context;
+  const uint32_t index;
 };
 
 struct AhObject : Object {

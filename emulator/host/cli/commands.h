@@ -18,6 +18,13 @@ int exec_run(const ExecOptions&);  // returns only when it fails
 int env_run(const ExecOptions&);
 int fault_run(const std::string& fabric, const std::string& target,
               const std::vector<std::string>& faults);
+struct CaptureOptions {
+  std::string fabric, out;
+  std::vector<std::string> nics;     // HOST/DEVICE; empty: all
+  std::vector<std::string> command;  // empty: until SIGINT or SIGTERM
+};
+
+int capture_run(const CaptureOptions&);
 int list_run(const std::string& fabric, bool json);
 int clean_run(const std::string& fabric, bool all);
 

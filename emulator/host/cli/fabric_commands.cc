@@ -11,6 +11,7 @@
 #include "fabric/net.h"
 #include "fabric/paths.h"
 #include "host/cli/commands.h"
+#include "host/cli/targets.h"
 #include "host/sysfs_tree.h"
 
 namespace cxemu {
@@ -18,25 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Fabric fabric_open(const std::string& name) {
-  if (!name_valid(name))
-    throw std::runtime_error("fabric '" + name + "': 1 to 24 letters, digits, - and _");
-  if (!fs::exists(fabric_file(name)))
-    throw std::runtime_error("no fabric '" + name + "': 'cxemu exec' makes it");
-  std::string error;
-  Fabric fabric = Fabric::open(fabric_file(name), &error);
-  if (!fabric) throw std::runtime_error(error);
-  return fabric;
-}
-
 std::string address_text(const FabricNic& nic) {
   char text[INET_ADDRSTRLEN];
   inet_ntop(AF_INET, &nic.ipv4_be, text, sizeof text);
   return text;
-}
-
-std::string device_name(const FabricNic& nic) {
-  return "mlx5_" + std::to_string(nic.index);
 }
 
 nlohmann::json nic_json(const FabricNic& nic) {
@@ -65,19 +51,6 @@ nlohmann::json fabric_json(const std::string& name, const Fabric& fabric) {
   return {{"fabric", name},
           {"network", "127." + std::to_string(fabric->net) + ".0.0/16"},
           {"hosts", hosts}};
-}
-
-// HOST/mlx5_N
-FabricNic* target_find(const Fabric& fabric, const std::string& target, int* host) {
-  const size_t slash = target.find('/');
-  const std::string host_name = target.substr(0, slash);
-  const std::string device = slash == std::string::npos ? "" : target.substr(slash + 1);
-  *host = fabric.host_find(host_name);
-  if (*host < 0) throw std::runtime_error("no host '" + host_name + "' in the fabric");
-  for (int i = 0; i < fabric.host_nics(*host); ++i)
-    if (FabricNic* nic = fabric.nic(*host, i); device == device_name(*nic)) return nic;
-  throw std::runtime_error("'" + target + "': host " + host_name + " has mlx5_0 to mlx5_" +
-                           std::to_string(fabric.host_nics(*host) - 1));
 }
 
 void fabric_remove(const std::string& name) {

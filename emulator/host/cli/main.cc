@@ -55,6 +55,16 @@ int main(int argc, char** argv) {
                    "delay=MS, heal")
       ->required();
 
+  CLI::App* capture = app.add_subcommand("capture", "Record the packets of NICs");
+  cxemu::CaptureOptions capture_options;
+  fabric_option(capture);
+  capture->add_option("--out", capture_options.out, "The pcapng file to write")->required();
+  capture->add_option("--nic", capture_options.nics, "HOST/DEVICE (default: all), repeatable")
+      ->allow_extra_args(false);
+  capture->add_option("command", capture_options.command,
+                      "Captures while it runs, after --; without: until SIGINT or SIGTERM");
+  capture->positionals_at_end();
+
   CLI::App* list = app.add_subcommand("list", "Show hosts, NICs, faults and counters");
   bool json = false;
   fabric_option(list);
@@ -73,10 +83,11 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    exec_options.fabric = fabric;
+    exec_options.fabric = capture_options.fabric = fabric;
     if (*exec) return cxemu::exec_run(exec_options);
     if (*env) return cxemu::env_run(exec_options);
     if (*fault) return cxemu::fault_run(fabric, target, faults);
+    if (*capture) return cxemu::capture_run(capture_options);
     if (*list) return cxemu::list_run(fabric, json);
     return cxemu::clean_run(fabric, all);
   } catch (const std::exception& error) {

@@ -36,6 +36,16 @@ TEST_F(EventsTest, PollingExtendedQueuesDrivesTheNic) {
   EXPECT_EQ(probe.end_wait(), 0);
 }
 
+TEST_F(EventsTest, DevicesCanBeImportedThroughADuplicate) {
+  Process probe(on("a", {VERBS_PROBE, "mlx5_1"}));
+  ASSERT_FALSE(probe.line_wait("ready").empty()) << probe.output();
+  probe.send_line("import");
+  EXPECT_EQ(probe.line_wait("import:"), "import: pd ok, cq ok, closed 0, the first one ok");
+  probe.send_line("close");
+  EXPECT_EQ(probe.line_wait("closed:"), "closed: 0 0 0 0") << probe.output();
+  EXPECT_EQ(probe.end_wait(), 0);
+}
+
 TEST_F(EventsTest, AFaultOfOneNicIsNoneOfItsNeighbour) {
   Process probe(on("a", {VERBS_PROBE, "mlx5_1"}));
   ASSERT_FALSE(probe.line_wait("ready").empty()) << probe.output();
@@ -76,7 +86,8 @@ TEST_F(EventsTest, AForkedChildHasItsOwnDevices) {
   Process probe(on("a", {VERBS_PROBE, "mlx5_0"}));
   ASSERT_FALSE(probe.line_wait("ready").empty()) << probe.output();
   probe.send_line("fork");
-  EXPECT_EQ(probe.line_wait("child:"), "child: inherited Input/output error, own ok");
+  EXPECT_EQ(probe.line_wait("child:"),
+            "child: inherited Input/output error, device memory ok, own ok");
   EXPECT_EQ(probe.line_wait("parent:"), "parent: ok");
   probe.send_line("close");
   EXPECT_EQ(probe.line_wait("closed:"), "closed: 0 0 0 0");

@@ -53,6 +53,10 @@ void Process::send_line(const std::string& line) {
   if (write(in_, text.data(), text.size()) < 0) output_ += "(input closed)\n";
 }
 
+void Process::signal_send(int number) {
+  if (pid_ > 0) kill(pid_, number);
+}
+
 bool Process::read_some(Clock::time_point deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   pollfd wait{out_, POLLIN, 0};

@@ -20,6 +20,7 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   void send_line(const std::string& line);
+  void signal_send(int number);
   // Waits for a line that contains `text`; empty when the program ends or the time is up.
   std::string line_wait(const std::string& text, std::chrono::milliseconds patience = kPatience);
   // Waits for the end. The exit status, 128 + signal, or -1 when the time is up.

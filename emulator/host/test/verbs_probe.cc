@@ -1,6 +1,5 @@
 // A small verbs program for tests. It opens a device, prints every asynchronous event, and obeys
-// lines on its standard input: "pd", "port", "hooks", "fork",
-// "close".
+// lines on its standard input: "pd", "port", "hooks", "fork", "import", "close".
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -50,10 +49,40 @@ void hooks_show(ibv_context* context) {
   }
 }
 
+// The same device through a duplicate of its descriptor, which sees what the other one made.
+void import_run(ibv_context* context, ibv_pd* pd) {
+  ibv_context* imported = ibv_import_device(dup(context->cmd_fd));
+  if (imported == nullptr) {
+    printf("import: %s\n", strerror(errno));
+    return;
+  }
+  ibv_pd* same = ibv_import_pd(imported, pd->handle);
+  ibv_cq* cq = ibv_create_cq(imported, 16, nullptr, nullptr, 0);
+  printf("import: pd %s, cq %s, ", same != nullptr ? "ok" : strerror(errno),
+         cq != nullptr ? "ok" : strerror(errno));
+  if (cq != nullptr) ibv_destroy_cq(cq);
+  if (same != nullptr) ibv_unimport_pd(same);
+  const int closed = ibv_close_device(imported);
+  printf("closed %d, the first one %s\n", closed, pd_try(context));
+}
+
+// Memory of the device, written in one mapping of it and read in another.
+const char* device_memory_try(ibv_context* context) {
+  ibv_alloc_dm_attr attributes{};
+  attributes.length = 100;
+  ibv_dm* dm = ibv_alloc_dm(context, &attributes);
+  if (dm == nullptr) return strerror(errno);
+  char out[] = "1234567", in[sizeof out] = {};
+  const bool same = ibv_memcpy_to_dm(dm, 8, out, sizeof out) == 0 &&
+                    ibv_memcpy_from_dm(in, dm, 8, sizeof in) == 0 && strcmp(in, out) == 0;
+  return ibv_free_dm(dm) == 0 && same ? "ok" : "wrong";
+}
+
 void child_run(ibv_context* inherited, const char* name) {
   const std::string old = pd_try(inherited);
   ibv_context* own = device_open(name);
-  printf("child: inherited %s, own %s\n", old.c_str(), own == nullptr ? "not opened" : pd_try(own));
+  printf("child: inherited %s, device memory %s, own %s\n", old.c_str(),
+         device_memory_try(inherited), own == nullptr ? "not opened" : pd_try(own));
   if (own != nullptr) ibv_close_device(own);
   fflush(stdout);
   _exit(0);
@@ -96,6 +125,7 @@ int main(int argc, char** argv) {
       printf("port: %s\n", error != 0 ? strerror(error) : ibv_port_state_str(port.state));
     }
     if (line == "hooks") hooks_show(context);
+    if (line == "import") import_run(context, pd);
     if (line == "fork") {
       const pid_t child = fork();
       if (child == 0) child_run(context, name);

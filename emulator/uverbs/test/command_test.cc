@@ -15,7 +15,8 @@ namespace {
 class CommandTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    context_ = Context::open(engine_, fabric_.fabric, fabric_.fabric.nic(0, 0), nullptr);
+    context_ =
+        Context::open(engine_, fabric_.fabric, fabric_.fabric.nic(0, 0), nullptr, pages_.data());
     ASSERT_NE(context_, nullptr);
   }
   void TearDown() override {
@@ -39,6 +40,7 @@ class CommandTest : public ::testing::Test {
   }
   TestFabric fabric_;
   FakeEngine engine_;
+  TestPages pages_;
   std::unique_ptr<Context> context_;
   int async_fd_ = -1;
 };
@@ -233,7 +235,9 @@ TEST_F(CommandTest, PortStateFollowsTheFault) {
 
 TEST_F(CommandTest, ADeadNicCannotBeOpened) {
   fabric_.fabric.nic(0, 1)->faults = kDead;
-  EXPECT_EQ(Context::open(engine_, fabric_.fabric, fabric_.fabric.nic(0, 1), nullptr), nullptr);
+  EXPECT_EQ(
+      Context::open(engine_, fabric_.fabric, fabric_.fabric.nic(0, 1), nullptr, pages_.data()),
+      nullptr);
 }
 
 }  // namespace

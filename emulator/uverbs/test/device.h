@@ -16,7 +16,7 @@ inline constexpr size_t kRings = 64 * 1024;
 class Device {
  public:
   Device(FakeEngine* engine, Fabric* fabric) {
-    context = Context::open(*engine, *fabric, fabric->nic(0, 0), nullptr);
+    context = Context::open(*engine, *fabric, fabric->nic(0, 0), nullptr, pages.data());
     ib_uverbs_get_context_resp answer{};
     mlx5_ib_alloc_ucontext_resp driver;
     mlx5_ib_alloc_ucontext_req_v2 request{};
@@ -130,6 +130,7 @@ class Device {
     return error;
   }
 
+  TestPages pages;
   std::unique_ptr<Context> context;
   int async_fd = -1;
   uint8_t* rings = nullptr;

@@ -1,6 +1,8 @@
 // A NIC and an engine that do nothing but remember what they were asked for.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cerrno>
 #include <filesystem>
 #include <set>
@@ -8,6 +10,7 @@
 #include "fabric/fabric.h"
 #include "fabric/net.h"
 #include "nic/nic.h"
+#include "uverbs/device_pages.h"
 
 namespace cxemu {
 
@@ -152,6 +155,19 @@ class FakeEngine final : public Engine {
 
  private:
   EngineLock lock_;
+};
+
+// What a device file's mapping shows.
+class TestPages {
+ public:
+  TestPages()
+      : base_(static_cast<uint8_t*>(mmap(nullptr, kDevicePagesSize, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {}
+  ~TestPages() { munmap(base_, kDevicePagesSize); }
+  uint8_t* data() const { return base_; }
+
+ private:
+  uint8_t* const base_;
 };
 
 // A fabric with host "a" (two NICs) and host "b" (one).
