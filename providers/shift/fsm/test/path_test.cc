@@ -1,5 +1,5 @@
-// Properties of whole runs of one machine: every sequence of events of any length, by walking the
-// product of the table and a small monitor until nothing new is found.
+// Properties of whole runs of one machine, in either role: every sequence of events of any length,
+// by walking the product of the table and a small monitor until nothing new is found.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -11,104 +11,153 @@
 namespace shift::fsm {
 namespace {
 
+enum class Role : uint8_t { kLeader, kFollower };
+// What kCommit answers.
+enum class Commit : uint8_t { kDone, kUnusable, kKeyMissing, kCount };
+
 // What has happened so far, as far as the properties ask.
 struct Monitor {
-  State state = State::kArmed;
-  bool fencing = false;  // kStartFence has not been answered
-  bool fenced = false;
-  bool progress_kept = false;
-  bool receives_moved = false;
-  bool progress_sent = false;
-  bool keys_asked = false;
-  bool keys_ready = false;
-  bool deadline_armed = false;
-  uint8_t epochs = 0, replays = 0, fails = 0;  // saturate at 2
+  Role role = Role::kLeader;
+  State state = State::kUnbound;
+  bool committed = true;  // to a path
+  bool fencing = false;   // kStartFence has not been answered
+  bool posting = true;    // the application's requests reach the NIC
+  bool watching = false;  // a drain
+  bool deadline = false;
+  bool over = false;  // no further path will be made
+  // Of this epoch.
+  bool kept = false, told = false, keys_asked = false, keys_ready = false;
+  uint8_t fails = 0;  // saturates at 2
 
   auto operator<=>(const Monitor&) const = default;
 };
 
-void count(uint8_t& counter) {
-  if (counter < 2) counter++;
-}
-
-// Can the shell feed this event now? Only for events that answer an action; all others come from
-// outside and may come at any time.
+// Can the shell feed this event now? What answers an action comes only after it; what comes from
+// outside may come at any time.
 bool can_happen(const Monitor& m, Event event) {
   switch (event) {
     case Event::kBound:
-      return m.state == State::kUnbound;
+      return m.state == State::kUnbound && !m.over;
+    case Event::kBetterPath:
+      return m.role == Role::kLeader && m.state == State::kActive;
+    case Event::kPathReady:
+      return m.role == Role::kLeader && m.state == State::kSeeking;
+    case Event::kTargetUnusable:
+      return false;  // see apply()
+    case Event::kDrained:
+    case Event::kDrainTimeout:
+      return m.watching;
     case Event::kFenceDone:
     case Event::kFenceFailed:
-      // A batch leaves groups out that are no longer waiting for it.
-      return m.fencing && (m.state == State::kFencing || m.state == State::kFencingPeerReady);
+      return m.fencing && is_fencing(m.state);
     case Event::kKeysReady:
-      return m.keys_asked;
-    case Event::kReplayRefused:
-      return m.receives_moved;  // by the receives, the keys or the replay itself
+      return m.keys_asked && m.state == State::kResuming;
+    case Event::kDeadline:
+      return m.deadline;
+    case Event::kPeerDrain:
+    case Event::kPeerDrainCancel:
+    case Event::kTargetNext:
+    case Event::kTargetCurrent:
+      return m.role == Role::kFollower;
+    case Event::kPeerProgressCurrent:
+      return m.role == Role::kLeader;
     default:
       return true;
   }
 }
 
+// Runs one action. False: the rest of the cell is not run.
+bool run(Monitor& m, Action action, Commit commit, std::string* broken) {
+  const auto demand = [&](bool holds, const char* rule) {
+    if (!holds) *broken = rule;
+  };
+  switch (action) {
+    case Action::kPark:
+      m.posting = false;
+      break;
+    case Action::kUnpark:
+      demand(m.committed && !m.fencing, "unparked onto a path that is being left");
+      m.posting = true;
+      break;
+    case Action::kWatchDrain:
+      demand(!m.posting, "a drain that never ends: the application still posts");
+      m.watching = true;
+      break;
+    case Action::kLeaveDrain:
+      demand(m.watching, "leaves a drain that is not watched");
+      m.watching = false;
+      break;
+    case Action::kEnterEpoch:
+      m.kept = m.told = m.keys_asked = m.keys_ready = false;
+      break;
+    case Action::kStartFence:
+      demand(!m.fencing, "two fences at once");
+      m.fencing = true;
+      m.posting = false;
+      break;
+    case Action::kArmDeadline:
+      m.deadline = true;
+      break;
+    case Action::kCancelDeadline:
+      demand(m.deadline, "cancels a deadline that does not run");
+      m.deadline = false;
+      break;
+    case Action::kKeepProgress:
+      demand(!m.kept, "a second counter of one epoch replaces the first");
+      m.kept = true;
+      break;
+    case Action::kCommit:
+      demand(!m.committed && !m.fencing,
+             "committed to a second path before the first is shut (C3)");
+      // An unusable target may be found so before or after receives were put on it.
+      if (commit != Commit::kDone) return false;
+      m.committed = true;
+      break;
+    case Action::kSendProgress:
+      demand(m.committed, "the peer may replay before receives stand (C2)");
+      demand(m.role == Role::kLeader || m.kept, "the follower answers what it has not heard");
+      m.told = true;
+      break;
+    case Action::kRequestKeys:
+      m.keys_asked = true;
+      break;
+    case Action::kReplay:
+      demand(m.committed && !m.fencing, "replayed onto nothing");
+      demand(m.kept, "replayed without the peer's counter of this epoch (C2, C8)");
+      demand(m.told, "the peer was never told our counter");
+      demand(m.keys_ready, "replayed without keys");
+      demand(m.fails == 0, "replayed after the application got its error");
+      m.posting = true;
+      break;
+    case Action::kFail:
+      if (m.fails < 2) m.fails++;
+      m.over = true;
+      break;
+    case Action::kUnprotect:
+      m.over = true;
+      break;
+    default:
+      break;
+  }
+  return true;
+}
+
 // The monitor after the event; a broken rule in *broken.
-Monitor apply(Monitor m, Event event, std::string* broken) {
+Monitor apply(Monitor m, Event event, Commit commit, std::string* broken) {
   const Cell& cell = step(m.state, event);
   if (cell.kind == Kind::kImpossible) *broken = "a cell called impossible is reached";
-  if (event == Event::kFenceDone) m.fencing = false, m.fenced = true;
-  if (event == Event::kFenceFailed) m.fencing = false;
-  if (event == Event::kKeysReady && m.keys_asked) m.keys_ready = true;
-  if (event == Event::kDeadline) m.deadline_armed = false;
-  for (Action action : actions_of(cell)) {
-    switch (action) {
-      case Action::kEnterEpoch:
-        count(m.epochs);
-        break;
-      case Action::kStartFence:
-        if (m.fencing || m.fenced) *broken = "fenced twice";
-        m.fencing = true;
-        break;
-      case Action::kKeepProgress:
-        if (m.progress_kept) *broken = "a second counter replaces the first";
-        m.progress_kept = true;
-        break;
-      case Action::kRepostReceives:
-        if (!m.fenced) *broken = "receives moved before the fence";
-        if (m.receives_moved) *broken = "receives moved twice (C2)";
-        m.receives_moved = true;
-        break;
-      case Action::kSendProgress:
-        if (!m.receives_moved) *broken = "the peer may replay before receives stand";
-        m.progress_sent = true;
-        break;
-      case Action::kRequestKeys:
-        m.keys_asked = true;
-        break;
-      case Action::kReplay:
-        count(m.replays);
-        if (m.replays > 1) *broken = "replayed twice (C2)";
-        if (m.fails > 0) *broken = "replayed after the application got its error";
-        if (!m.fenced) *broken = "replayed before our fence (C3)";
-        if (!m.progress_kept) *broken = "replayed without the peer's counter (C2)";
-        if (!m.keys_ready) *broken = "replayed without keys";
-        if (!m.progress_sent) *broken = "the peer was never told our counter";
-        break;
-      case Action::kFail:
-        count(m.fails);
-        if (m.fails > 1) *broken = "failed twice";
-        break;
-      case Action::kArmDeadline:
-        if (m.deadline_armed) *broken = "two deadlines";
-        m.deadline_armed = true;
-        break;
-      case Action::kCancelDeadline:
-        if (!m.deadline_armed) *broken = "cancels a deadline that does not run";
-        m.deadline_armed = false;
-        break;
-      default:
-        break;
-    }
-  }
+  if (event == Event::kFenceDone || event == Event::kFenceFailed) m.fencing = false;
+  if (event == Event::kFenceDone) m.committed = false;
+  if (event == Event::kKeysReady) m.keys_ready = true;
+  if (event == Event::kDeadline) m.deadline = false;
+  if (event == Event::kAppClosed) m.fencing = false, m.over = true;  // forgotten
   m.state = cell.next;
+  for (Action action : actions_of(cell)) {
+    if (run(m, action, commit, broken)) continue;
+    return apply(m, commit == Commit::kUnusable ? Event::kTargetUnusable : Event::kReplayRefused,
+                 commit, broken);
+  }
+  if (is_over(m.state)) m.fencing = false;
   return m;
 }
 
@@ -116,68 +165,104 @@ struct Origin {
   Monitor before;
   Event event;
 };
+using Seen = std::map<Monitor, std::optional<Origin>>;
 
-std::string path_to(const std::map<Monitor, std::optional<Origin>>& seen, Monitor m) {
+std::string path_to(const Seen& seen, Monitor m) {
   std::string path;
   for (auto origin = seen.at(m); origin; origin = seen.at(origin->before)) {
     path = std::string(to_string(origin->event)) + " " + path;
   }
-  return path;
+  return (m.role == Role::kLeader ? "leader: " : "follower: ") + path;
 }
 
-std::map<Monitor, std::optional<Origin>> explore() {
-  std::map<Monitor, std::optional<Origin>> seen{{Monitor{}, std::nullopt}};
-  std::deque<Monitor> queue{Monitor{}};
+Seen explore() {
+  Seen seen;
+  std::deque<Monitor> queue;
+  for (Role role : {Role::kLeader, Role::kFollower}) {
+    Monitor first;
+    first.role = role;
+    seen.emplace(first, std::nullopt);
+    queue.push_back(first);
+  }
   while (!queue.empty()) {
     const Monitor m = queue.front();
     queue.pop_front();
     for (Event event : all_events()) {
       if (!can_happen(m, event)) continue;
-      std::string broken;
-      const Monitor next = apply(m, event, &broken);
-      EXPECT_EQ(broken, "") << "armed, then: " << path_to(seen, m) << to_string(event);
-      if (seen.emplace(next, Origin{m, event}).second) queue.push_back(next);
+      for (size_t c = 0; c < static_cast<size_t>(Commit::kCount); c++) {
+        const bool commits = has(step(m.state, event), Action::kCommit);
+        if (c > 0 && !commits) break;
+        std::string broken;
+        const Monitor next = apply(m, event, static_cast<Commit>(c), &broken);
+        EXPECT_EQ(broken, "") << path_to(seen, m) << to_string(event);
+        if (seen.emplace(next, Origin{m, event}).second) queue.push_back(next);
+      }
     }
   }
   return seen;
 }
 
+// What the states' comments promise.
 TEST(Paths, NoSequenceOfEventsBreaksARule) {
-  const auto seen = explore();
-  EXPECT_GT(seen.size(), 20u);
+  const Seen seen = explore();
+  EXPECT_GT(seen.size(), 50u);
   for (const auto& [m, origin] : seen) {
     const std::string where = path_to(seen, m);
-    const bool switching = m.state == State::kFencing || m.state == State::kFencingPeerReady ||
-                           m.state == State::kExchanging || m.state == State::kResuming;
     // C6: what waits is bounded, and nothing else has a timer.
-    EXPECT_EQ(m.deadline_armed, switching) << where;
-    // What the states' comments promise.
-    EXPECT_EQ(m.state == State::kOnBackup || m.fails + m.replays > 0 || m.state == State::kClosed,
-              m.state == State::kOnBackup || m.state == State::kFailed || m.state == State::kClosed)
+    EXPECT_EQ(m.deadline, is_leaving(m.state)) << where;
+    EXPECT_EQ(m.watching, is_parked(m.state)) << where;
+    EXPECT_EQ(m.fencing, is_fencing(m.state)) << where;
+    EXPECT_EQ(m.fails, m.state == State::kFailed || (m.state == State::kClosed && m.fails > 0))
         << where;
-    if (m.state == State::kOnBackup) {
-      EXPECT_EQ(m.replays, 1) << where;
-    }
-    if (m.state == State::kFailed) {
-      EXPECT_EQ(m.fails, 1) << where;
-    }
-    if (m.state == State::kFencing) {
-      EXPECT_FALSE(m.progress_kept) << where;
-    }
-    if (m.state == State::kFencingPeerReady || m.state == State::kResuming) {
-      EXPECT_TRUE(m.progress_kept) << where;
-    }
-    if (m.state == State::kExchanging) {
-      EXPECT_TRUE(m.fenced && m.progress_sent && !m.progress_kept) << where;
+    switch (m.state) {
+      case State::kUnbound:
+      case State::kActive:
+        EXPECT_TRUE(m.posting && m.committed) << where;
+        break;
+      case State::kDraining:
+      case State::kHeld:
+        EXPECT_TRUE(!m.posting && m.committed) << where;
+        EXPECT_EQ(m.role, m.state == State::kHeld ? Role::kFollower : Role::kLeader) << where;
+        break;
+      case State::kFencing:
+        EXPECT_TRUE(!m.posting && !m.kept && !m.told) << where;
+        break;
+      case State::kFencingTargeted:
+        EXPECT_TRUE(!m.posting && m.kept && !m.told && m.role == Role::kFollower) << where;
+        break;
+      case State::kSeeking:
+        EXPECT_TRUE(!m.posting && !m.committed && !m.kept && !m.told) << where;
+        break;
+      case State::kExchanging:
+        EXPECT_TRUE(!m.posting && m.committed && m.told && !m.kept) << where;
+        EXPECT_EQ(m.role, Role::kLeader) << where;
+        break;
+      case State::kResuming:
+        EXPECT_TRUE(!m.posting && m.committed && m.told && m.kept && m.keys_asked) << where;
+        break;
+      default:
+        break;
     }
   }
 }
 
 // The walk above proves nothing if it does not get anywhere.
-TEST(Paths, TheWalkReachesEveryOutcome) {
+TEST(Paths, TheWalkReachesEveryState) {
   std::set<State> reached;
   for (const auto& [m, origin] : explore()) reached.insert(m.state);
   EXPECT_EQ(reached.size(), static_cast<size_t>(State::kCount));
+}
+
+// C7: whatever state a fault of the path meets, the next round begins at once or is under way.
+TEST(Paths, AFaultAtAnyMomentIsTheNextRound) {
+  for (State state : all_states()) {
+    const Cell& cell = step(state, Event::kPathFault);
+    if (state == State::kUnbound || is_over(state)) {
+      EXPECT_EQ(cell.kind, Kind::kIgnore) << to_string(state);
+    } else {
+      EXPECT_TRUE(is_fencing(cell.next) || cell.next == State::kSeeking) << to_string(state);
+    }
+  }
 }
 
 }  // namespace

