@@ -2,6 +2,7 @@
 // std::runtime_error with a one-line text.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ struct ExecOptions {
 int exec_run(const ExecOptions&);  // returns only when it fails
 int env_run(const ExecOptions&);
 int fault_run(const std::string& fabric, const std::string& target,
-              const std::vector<std::string>& faults);
+              const std::vector<std::string>& faults, uint32_t seed);
+
 struct CaptureOptions {
   std::string fabric, out;
   std::vector<std::string> nics;     // HOST/DEVICE; empty: all

@@ -50,10 +50,14 @@ int main(int argc, char** argv) {
   fabric_option(fault);
   fault->add_option("nic", target, "HOST/DEVICE, for example a/mlx5_0")->required();
   fault
-      ->add_option("fault", faults,
-                   "link-down, link-up, kill, revive, drop-acks, drop-data, loss=PERCENT, "
-                   "delay=MS, heal")
+      ->add_option(
+          "fault", faults,
+          "link-down, link-up, kill, revive, drop-data, drop-acks, loss=PERCENT, delay=MS, "
+          "reorder, duplicate, corrupt, flap=DOWN_MS/UP_MS, gid-change, gid-restore, heal; "
+          "see cxemu(1) for what may follow")
       ->required();
+  uint32_t seed = 1;
+  fault->add_option("--seed", seed, "Of the dice of loss and other percentages (default 1)");
 
   CLI::App* capture = app.add_subcommand("capture", "Record the packets of NICs");
   cxemu::CaptureOptions capture_options;
@@ -86,7 +90,7 @@ int main(int argc, char** argv) {
     exec_options.fabric = capture_options.fabric = fabric;
     if (*exec) return cxemu::exec_run(exec_options);
     if (*env) return cxemu::env_run(exec_options);
-    if (*fault) return cxemu::fault_run(fabric, target, faults);
+    if (*fault) return cxemu::fault_run(fabric, target, faults, seed);
     if (*capture) return cxemu::capture_run(capture_options);
     if (*list) return cxemu::list_run(fabric, json);
     return cxemu::clean_run(fabric, all);
