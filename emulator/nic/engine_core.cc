@@ -50,6 +50,11 @@ void EngineCore::nic_add(NicModel* nic) {
   carrier_.address_open(nic->fabric().ipv4_be);
 }
 
+void EngineCore::address_change(uint32_t before_be, uint32_t after_be) {
+  if (before_be != 0) carrier_.address_close(before_be);
+  if (after_be != 0) carrier_.address_open(after_be);
+}
+
 void EngineCore::nic_remove(NicModel* nic) {
   std::erase(nics_, nic);
   carrier_.address_close(nic->fabric().ipv4_be);

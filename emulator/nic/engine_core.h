@@ -55,6 +55,8 @@ class EngineCore final : private FrameSink {
   uint64_t wall_ns() const { return clock_last_ns_; }
   void nic_add(NicModel* nic);
   void nic_remove(NicModel* nic);
+  // A NIC in use has another address besides its own now; 0: none.
+  void address_change(uint32_t before_be, uint32_t after_be);
   // Gives the QP a number of this process; nullptr when all are taken.
   Qp* qp_add(NicModel& nic, const QpConfig& config);
   void qp_remove(Qp* qp);

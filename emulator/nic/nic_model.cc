@@ -85,10 +85,12 @@ NicModel::NicModel(EngineCore& core, FabricNic& fabric_nic, EventSink* port_sink
       link_up_((faults_now(fabric_nic, core.wall_ns()) & kLinkDown) == 0),
       memory_(first_key_index(fabric_nic)) {
   core_.nic_add(this);
+  address_follow();
 }
 
 NicModel::~NicModel() {
   for (Qp* qp : qps_) core_.qp_remove(qp);
+  core_.address_change(second_address_be_, 0);
   core_.nic_remove(this);
 }
 
@@ -110,8 +112,17 @@ void NicModel::fabric_check(uint64_t now_ns) {
   }
   link_check(same, now_ns);
   const uint32_t gids = fabric_nic_.gids.load(std::memory_order_acquire);
-  if (gids != gids_seen_) port_event(IBV_EVENT_GID_CHANGE);
+  if (gids == gids_seen_) return;
   gids_seen_ = gids;
+  address_follow();
+  port_event(IBV_EVENT_GID_CHANGE);
+}
+
+void NicModel::address_follow() {
+  uint32_t now_be = gid_ipv4_be(fabric_nic_, gid_index_now(fabric_nic_, kGidRoceV2Ipv4));
+  if (now_be == fabric_nic_.ipv4_be) now_be = 0;
+  if (now_be != second_address_be_) core_.address_change(second_address_be_, now_be);
+  second_address_be_ = now_be;
 }
 
 void NicModel::link_check(bool same_schedule, uint64_t now_ns) {

@@ -54,6 +54,7 @@ class NicModel final : public Nic {
 
  private:
   void port_event(ibv_event_type type) { port_sink_->async_event(type, 1); }
+  void address_follow();
   void link_check(bool same_schedule, uint64_t now_ns);
 
   EngineCore& core_;
@@ -63,6 +64,7 @@ class NicModel final : public Nic {
   uint32_t generation_seen_;
   uint32_t gids_seen_;
   uint64_t flap_edges_seen_ = 0;
+  uint32_t second_address_be_ = 0;  // after a change of GIDs; 0: none
   bool link_up_;
   bool fatal_told_ = false;
   MemoryTable memory_;

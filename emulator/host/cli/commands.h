@@ -15,6 +15,9 @@ struct ExecOptions {
   std::vector<std::string> command;
 };
 
+// The library that exec preloads. Throws when it is not found.
+std::string library_path();
+
 int exec_run(const ExecOptions&);  // returns only when it fails
 int env_run(const ExecOptions&);
 int fault_run(const std::string& fabric, const std::string& target,
@@ -28,6 +31,10 @@ struct CaptureOptions {
 
 int capture_run(const CaptureOptions&);
 int list_run(const std::string& fabric, bool json);
+int script_run(const std::string& fabric, const std::string& path, uint32_t seed, bool json);
+int events_run(const std::string& fabric, bool follow, bool json);
+// `program`: also say whether this one can run emulated; may be empty.
+int doctor_run(const std::string& program, bool json);
 int clean_run(const std::string& fabric, bool all);
 
 }  // namespace cxemu

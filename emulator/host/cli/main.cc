@@ -74,6 +74,27 @@ int main(int argc, char** argv) {
   fabric_option(list);
   list->add_flag("--json", json, "As JSON");
 
+  CLI::App* script = app.add_subcommand("script", "Set faults by the clock");
+  std::string script_file;
+  fabric_option(script);
+  script
+      ->add_option("file", script_file,
+                   "Lines TIME[+PERIODxCOUNT] HOST/DEVICE FAULT...; - is stdin")
+      ->required();
+  script->add_option("--seed", seed, "Of the dice of loss and other percentages (default 1)");
+  script->add_flag("--json", json, "Events as JSON, one a line");
+
+  CLI::App* events = app.add_subcommand("events", "Show what happened to the NICs");
+  bool follow = false;
+  fabric_option(events);
+  events->add_flag("--follow,-f", follow, "Go on with what happens from now on");
+  events->add_flag("--json", json, "As JSON, one a line");
+
+  CLI::App* doctor = app.add_subcommand("doctor", "Say what would not work on this machine");
+  std::string program;
+  doctor->add_option("program", program, "Whether this program can run emulated, too");
+  doctor->add_flag("--json", json, "As JSON");
+
   CLI::App* clean = app.add_subcommand("clean", "Remove a fabric that nobody uses");
   bool all = false;
   fabric_option(clean);
@@ -93,6 +114,9 @@ int main(int argc, char** argv) {
     if (*fault) return cxemu::fault_run(fabric, target, faults, seed);
     if (*capture) return cxemu::capture_run(capture_options);
     if (*list) return cxemu::list_run(fabric, json);
+    if (*script) return cxemu::script_run(fabric, script_file, seed, json);
+    if (*events) return cxemu::events_run(fabric, follow, json);
+    if (*doctor) return cxemu::doctor_run(program, json);
     return cxemu::clean_run(fabric, all);
   } catch (const std::exception& error) {
     fprintf(stderr, "cxemu: %s\n", error.what());
