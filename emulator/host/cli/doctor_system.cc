@@ -55,7 +55,7 @@ Finding device_file_check() {
   if (fd >= 0) close(fd);
   if (good) return {name, Health::kOk, "/dev/zero can be opened and mapped", ""};
   return {name, Health::kFail, "/dev/zero is not the device that it should be",
-          "device files are /dev/zero underneath: give the container a normal /dev"};
+          "device files are found as /dev/zero: give the container a normal /dev"};
 }
 
 Finding state_dir_check() {
@@ -83,10 +83,10 @@ Finding state_dir_check() {
 Finding memory_file_check() {
   const int fd = memfd_create("cxemu-doctor", MFD_CLOEXEC);
   if (fd < 0)
-    return {"memfd", Health::kWarn, std::string("memfd_create: ") + strerror(errno),
-            "counters, port state and GIDs cannot be read in /sys"};
+    return {"memfd", Health::kFail, std::string("memfd_create: ") + strerror(errno),
+            "open devices and changing sysfs files are memory files: allow the system call"};
   close(fd);
-  return {"memfd", Health::kOk, "live sysfs files work", ""};
+  return {"memfd", Health::kOk, "memory files can be made", ""};
 }
 
 Finding processors_check() {
