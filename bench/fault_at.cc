@@ -10,7 +10,6 @@
 #include "fabric/fabric.h"
 #include "fabric/fault.h"
 #include "fabric/paths.h"
-#include "host/sysfs_tree.h"
 
 namespace {
 
@@ -39,11 +38,10 @@ int main(int argc, char** argv) {
   const int nic = atoi(target.c_str() + end_of_host + 6);
   if (host < 0 || nic < 0 || nic >= fabric.host_nics(host)) fail(target + ": no such NIC");
   cxemu::FaultCommand command;
-  if (!cxemu::fault_parse(argv[3], &command, &error)) fail(error);
+  if (!cxemu::fault_parse(*fabric, argv[3], &command, &error)) fail(error);
   const int64_t when = now_ns();
-  cxemu::fault_apply(fabric, fabric.nic(host, nic), command);
-  cxemu::sysfs_port_update(*fabric.nic(host, nic),
-                           cxemu::host_sysfs_dir(cxemu::fabric_dir(name), fabric->host_name[host]));
+  if (!cxemu::fault_apply(*fabric, *fabric.nic(host, nic), command, cxemu::monotonic_ns(), &error))
+    fail(error);
   printf("%" PRId64 "\n", when);
   return 0;
 }

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,6 +17,7 @@
 #include <cstring>
 #include <utility>
 
+#include "fabric/gid.h"
 #include "fabric/net.h"
 #include "fabric/paths.h"
 #include "fabric/reclaim.h"
@@ -146,12 +148,13 @@ Fabric Fabric::open_or_create(const std::string& path, FabricWire wire, std::str
 }
 
 FabricNic* nic_by_address(FabricFile& fabric, uint32_t ipv4_be) {
-  // The address says which NIC it would be: 127.NET.HOST+1.NIC+1.
+  // The address says which NIC it would be: 127.NET.HOST+1.NIC+1, or further on by a multiple of
+  // kMaxNicsPerHost.
   const uint32_t address = ntohl(ipv4_be);
   const uint32_t host = (address >> 8 & 0xff) - 1;
-  const uint32_t index = (address & 0xff) - 1;
-  if (address >> 16 != (127u << 8 | fabric.net) || host >= kMaxHosts || index >= kMaxNicsPerHost)
-    return nullptr;
+  const uint32_t index = ((address & 0xff) - 1) % kMaxNicsPerHost;
+  if ((address & 0xff) == 0 || (address & 0xff) > kMaxNicsPerHost * kGidAddresses) return nullptr;
+  if (address >> 16 != (127u << 8 | fabric.net) || host >= kMaxHosts) return nullptr;
   FabricNic& found = fabric.nic[host * kMaxNicsPerHost + index];
   return found.used.load(std::memory_order_acquire) != 0 ? &found : nullptr;
 }
@@ -227,18 +230,12 @@ int Fabric::process_count(int host) const {
   return count;
 }
 
-void Fabric::change_notify(FabricNic* changed) const {
-  changed->generation.fetch_add(1, std::memory_order_acq_rel);
-  change_wake();
-}
-
-void Fabric::change_wait(uint32_t seen) const {
-  syscall(SYS_futex, &file_->change_count, FUTEX_WAIT, seen, nullptr, nullptr, 0);
-}
-
-void Fabric::change_wake() const {
-  file_->change_count.fetch_add(1, std::memory_order_acq_rel);
-  syscall(SYS_futex, &file_->change_count, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+void Fabric::change_wait(uint32_t seen, uint64_t until_ns) const {
+  const timespec until = {static_cast<time_t>(until_ns / 1'000'000'000),
+                          static_cast<long>(until_ns % 1'000'000'000)};
+  // The bitset form takes a point in time, on CLOCK_MONOTONIC.
+  syscall(SYS_futex, &file_->change_count, FUTEX_WAIT_BITSET, seen,
+          until_ns == UINT64_MAX ? nullptr : &until, nullptr, FUTEX_BITSET_MATCH_ANY);
 }
 
 }  // namespace cxemu

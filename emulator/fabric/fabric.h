@@ -12,6 +12,12 @@
 #include <memory>
 #include <string>
 
+#include "fabric/counters.h"
+#include "fabric/event_log.h"
+#include "fabric/flap.h"
+#include "fabric/qp_directory.h"
+#include "fabric/rule.h"
+
 namespace cxemu {
 
 inline constexpr uint32_t kFabricMagic = 0x55584343;  // "CCXU"
@@ -21,32 +27,34 @@ inline constexpr int kMaxNicsPerHost = 8;
 inline constexpr int kMaxNics = kMaxHosts * kMaxNicsPerHost;
 inline constexpr int kMaxProcesses = 255;  // slot 0 is never used: it would make QPN 0..65535
 
-// Faults that are switched on and off; several may be on at once. See docs in cxemu's README.
+// Faults that are switched on and off; several may be on at once. See docs in cxemu's README. Zero
+// is a NIC that nobody touched: all that a healthy packet, work request or completion looks at.
 enum FaultBits : uint32_t {
   kLinkDown = 1u << 0,  // port down: nothing in or out, PORT_ERR / PORT_ACTIVE events
   kDead = 1u << 1,      // device fatal: no packet, no CQE, no command; contexts open then stay dead
   kDropData = 1u << 2,  // every request packet through this NIC vanishes, either direction
   kDropAcks = 1u << 3,  // every response packet (ACK, NAK, READ response) through it vanishes
+  kRules = 1u << 4,     // the rule table may hold something
+  kFlap = 1u << 5,      // `flap` is valid
+  // `gids` was changed. Stays even when it is as at first again: queue pairs may use an entry that
+  // is empty now.
+  kGidMoved = 1u << 6,
 };
 
 // One NIC. Owner: the fabric file. `generation` is stored after `faults` at every change.
-struct FabricNic {
+struct FabricNic : PortCounters {
   std::atomic<uint32_t> used;
-  uint32_t host;                   // index in FabricFile::host_name
-  uint32_t index;                  // N of mlx5_N on its host
-  uint32_t ipv4_be;                // its address inside 127.0.0.0/8, network byte order
-  uint64_t guid;                   // host byte order
-  std::atomic<uint32_t> faults;    // FaultBits
-  std::atomic<uint32_t> kills;     // counts kill commands: a context opened before the last is dead
-  std::atomic<uint32_t> loss_ppm;  // packets lost out of a million, both directions
-  std::atomic<uint32_t> delay_us;  // added to every packet sent
-  std::atomic<uint32_t> capture;   // the capture_session that wants its packets; 0: none
+  uint32_t host;                 // index in FabricFile::host_name
+  uint32_t index;                // N of mlx5_N on its host
+  uint32_t ipv4_be;              // its address inside 127.0.0.0/8, network byte order
+  uint64_t guid;                 // host byte order
+  std::atomic<uint32_t> faults;  // FaultBits; kLinkDown has a second source, see faults_now
+  std::atomic<uint32_t> kills;   // counts kill commands: a context opened before the last is dead
+  std::atomic<uint32_t> gids;    // where the GIDs are that follow its IPv4 address: see gid.h
+  std::atomic<uint32_t> capture;  // the capture_session that wants its packets; 0: none
   std::atomic<uint32_t> generation;  // +1 at every change of the above: engines compare and react
-  std::atomic<uint64_t> tx_packets, rx_packets, dropped_packets, retransmits, qp_errors;
-  std::atomic<uint64_t> icrc_errors;  // packets that arrived damaged
-  // Of UD and UC, whose senders are not told: datagrams with another Q_Key than the queue pair's,
-  // and messages for which no receive was posted.
-  std::atomic<uint64_t> qkey_violations, out_of_buffer;
+  FlapSchedule flap;
+  std::array<FaultRule, kMaxRules> rules;
 };
 
 // What carries packets between the processes of a fabric.
@@ -84,11 +92,23 @@ struct FabricFile {
   char host_name[kMaxHosts][32];
   FabricNic nic[kMaxNics];  // host * kMaxNicsPerHost + index
   FabricProcess process[kMaxProcesses + 1];
+  FabricQp qp[kMaxListedQps];
+  EventRing events;
 };
+
+// Index in FabricFile::nic.
+uint16_t nic_number(const FabricFile&, const FabricNic&);
+// "HOST/mlx5_N", and the NIC of that name; nullptr and a one-line *error when there is none.
+std::string nic_name(const FabricFile&, const FabricNic&);
+FabricNic* nic_by_name(FabricFile&, const std::string& name, std::string* error);
+// Tells everybody that a NIC changed: +1 on its generation, then on change_count.
+void nic_changed(FabricFile&, FabricNic&);
+// Ends every Fabric::change_wait.
+void fabric_wake(FabricFile&);
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// The NIC with this address, or nullptr.
+// The NIC with this address, also with one it has after GID changes (gid.h); or nullptr.
 FabricNic* nic_by_address(FabricFile&, uint32_t ipv4_be);
 
 // A mapped fabric. Movable handle; unmapped at destruction.
@@ -111,6 +131,7 @@ class Fabric {
 
   explicit operator bool() const { return file_ != nullptr; }
   FabricFile* operator->() const { return file_; }
+  FabricFile& operator*() const { return *file_; }
 
   FabricNic* nic(int host, int index) const { return &file_->nic[host * kMaxNicsPerHost + index]; }
   FabricNic* nic_by_address(uint32_t ipv4_be) const {
@@ -127,12 +148,9 @@ class Fabric {
   // Processes alive on a host (every host: -1).
   int process_count(int host) const;
 
-  // Tells everybody that a NIC changed: +1 on its generation, then on change_count.
-  void change_notify(FabricNic*) const;
-  // Sleeps until change_count differs from `seen` or change_wake is called; may also return early.
-  void change_wait(uint32_t seen) const;
-  // Ends every change_wait, so that a watcher thread can look whether it should stop.
-  void change_wake() const;
+  // Sleeps until change_count differs from `seen` or `until_ns`
+  // (CLOCK_MONOTONIC; UINT64_MAX: no limit) has passed; may also return early.
+  void change_wait(uint32_t seen, uint64_t until_ns = UINT64_MAX) const;
 
  private:
   static Fabric map(int fd, const std::string& path, std::string* error);

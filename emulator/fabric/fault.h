@@ -1,32 +1,68 @@
-// Faults of a NIC: the words that `cxemu fault` understands, and what they change.
+// Faults of a NIC: the words that `cxemu fault` and scripts understand, and what they change.
+//
+//   FAULT[@TICK=N] [MODIFIER...]
+//
+// A fault is a switch of the NIC (link-down, drop-acks ...), or a rule about packets (loss=1,
+// reorder ...). With modifiers, drop-data and drop-acks are rules too. With @TICK=N a switch is put
+// off until the NIC's N-th packet, work request or completion.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "fabric/fabric.h"
 
 namespace cxemu {
 
 struct FaultCommand {
-  enum class Kind {
+  enum class Kind : uint16_t {
     kLinkDown,
     kLinkUp,
     kKill,
     kRevive,
     kDropData,
     kDropAcks,
+    kGidChange,
+    kGidRestore,
+    kHeal,
+    kFlap,
+    // Rules about packets from here on.
     kLoss,
     kDelay,
-    kHeal,
-  } kind;
-  uint32_t value = 0;  // kLoss: packets out of a million; kDelay: microseconds
+    kReorder,
+    kDuplicate,
+    kCorrupt,
+  } kind = Kind::kHeal;
+  // Of a million packets, or kDelay: microseconds, or kGidChange: a GidChange.
+  uint32_t value = 0;
+  struct {
+    uint32_t down_us = 0, up_us = 0, times = 0;
+  } flap;
+  bool triggered = false;  // `rule` says when
+  bool selective = false;  // a modifier was given
+  RuleSpec rule;           // which packets, which event
+  std::string text;        // as written
 };
 
-// "link-down", "loss=0.5" (percent: 0.5% of the packets), "delay=2.5" (milliseconds) ...
-// Returns false and fills *error for anything else.
-bool fault_parse(const std::string& text, FaultCommand* out, std::string* error);
-void fault_apply(const Fabric&, FabricNic*, const FaultCommand&);
-// "ok" or the active faults, separated by commas, in the words of fault_parse.
-std::string fault_describe(const FabricNic&);
+// Reads faults with their modifiers. Everything is checked that can be without changing anything;
+// false and a one-line *error otherwise. Peers must exist in the fabric.
+bool faults_parse(FabricFile&, const std::vector<std::string>& words, uint32_t seed,
+                  std::vector<FaultCommand>* out, std::string* error);
+// The same for one fault, its words separated by spaces.
+bool fault_parse(FabricFile&, const std::string& text, FaultCommand* out, std::string* error);
+
+// `now_ns`: CLOCK_MONOTONIC. False and *error: the NIC's rule table is full.
+bool fault_apply(FabricFile&, FabricNic&, const FaultCommand&, uint64_t now_ns, std::string* error);
+// Switches the NIC, as a rule with FaultEffect::kSwitch says that came to its event.
+void fault_switch(FabricFile&, FabricNic&, const RuleSpec&, uint64_t now_ns);
+// Ends a rule that affected its last event, if nobody else did.
+void rule_finish(FabricFile&, FabricNic&, FaultRule&, const RuleCopy&);
+
+// "ok" or the active faults, separated by commas, in the words of faults_parse.
+std::string fault_describe(const FabricFile&, const FabricNic&, uint64_t now_ns);
+std::string rule_describe(const FabricFile&, const RuleSpec&);
+// Whether rules of `nic` take all that it says to, or hears from, the peer: TCP is cut as well
+// then.
+bool rules_cut_peer(const FabricNic& nic, uint32_t peer_ipv4_be);
 
 }  // namespace cxemu

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -67,9 +68,10 @@ void Guest::start() {
   pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
-bool Guest::device_exists(int index) const {
-  return index >= 0 && index < kMaxNicsPerHost &&
-         fabric_.nic(host_, index)->used.load(std::memory_order_acquire) != 0;
+const FabricNic* Guest::nic(int index) const {
+  if (index < 0 || index >= kMaxNicsPerHost) return nullptr;
+  const FabricNic* found = fabric_.nic(host_, index);
+  return found->used.load(std::memory_order_acquire) != 0 ? found : nullptr;
 }
 
 Engine* Guest::engine_ensure() {
@@ -172,8 +174,18 @@ void Guest::watch() {
       engine = engine_;
     }
     if (engine != nullptr) engine->wake();
-    fabric_.change_wait(seen);
+    fabric_.change_wait(seen, flaps_next_ns());
   }
+}
+
+// When a flapping link of any NIC changes next: TCP follows it.
+uint64_t Guest::flaps_next_ns() const {
+  const uint64_t now_ns = monotonic_ns();
+  uint64_t next_ns = UINT64_MAX;
+  for (const FabricNic& nic : fabric_->nic)
+    if (nic.used.load(std::memory_order_acquire) != 0)
+      next_ns = std::min(next_ns, flap_next_ns(nic, now_ns));
+  return next_ns;
 }
 
 void Guest::watcher_ensure() {

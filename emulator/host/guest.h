@@ -43,7 +43,9 @@ class Guest {
   FdTable& fds() { return fds_; }
   TcpCut& tcp() { return tcp_; }
 
-  bool device_exists(int index) const;
+  // nullptr: the host has no such NIC.
+  const FabricNic* nic(int index) const;
+  bool device_exists(int index) const { return nic(index) != nullptr; }
   // A new descriptor, or -1 with errno. `flags` as for open().
   int device_open(int index, int flags);
   // The device behind a descriptor, in a child of fork() also the parent's; empty when the
@@ -62,6 +64,7 @@ class Guest {
   Guest(Fabric fabric, int host, std::string sysfs_root);
   Engine* engine_ensure();
   void watch();
+  uint64_t flaps_next_ns() const;
   static void fork_prepare();
   static void fork_parent();
   static void fork_child();

@@ -7,9 +7,11 @@
 
 #include <cerrno>
 #include <cstdarg>
+#include <cstring>
 
 #include "host/guest.h"
 #include "host/interpose.h"
+#include "host/live_files.h"
 #include "host/paths.h"
 #include "host/real.h"
 
@@ -25,15 +27,23 @@ using OpenAtFunction = int(int, const char*, int, ...);
 Real<OpenFunction> g_open("open");
 Real<OpenAtFunction> g_openat("openat");
 
+// What is not a file on disk: a device, or a live file of sysfs.
+int special_open(const TranslatedPath& path, int flags) {
+  const Guest* guest = Guest::get();
+  if (guest == nullptr || path.get() == nullptr) return cxemu::kNotLive;
+  if (path.device() >= 0) return Guest::get()->device_open(path.device(), flags);
+  return cxemu::live_file_open(*guest, path.get(), flags);
+}
+
 int open_any(const char* path, int flags, mode_t mode) {
   const TranslatedPath translated(path);
-  if (translated.device() >= 0) return Guest::get()->device_open(translated.device(), flags);
+  if (const int fd = special_open(translated, flags); fd != cxemu::kNotLive) return fd;
   return g_open(translated.get(), flags, mode);
 }
 
 int openat_any(int dir, const char* path, int flags, mode_t mode) {
   const TranslatedPath translated(path);
-  if (translated.device() >= 0) return Guest::get()->device_open(translated.device(), flags);
+  if (const int fd = special_open(translated, flags); fd != cxemu::kNotLive) return fd;
   return g_openat(dir, translated.get(), flags, mode);
 }
 
@@ -126,8 +136,28 @@ CXEMU_FORWARD(ssize_t, readlinkat, (int dir, const char* path, char* out, size_t
 CXEMU_FORWARD(char*, __realpath_chk, (const char* path, char* out, size_t room), translated.get(),
               out, room)
 CXEMU_FORWARD(char*, canonicalize_file_name, (const char* path), translated.get())
-CXEMU_FORWARD(FILE*, fopen, (const char* path, const char* mode), translated.get(), mode)
-CXEMU_FORWARD(FILE*, fopen64, (const char* path, const char* mode), translated.get(), mode)
+
+static Real<FILE*(const char*, const char*)> g_real_fopen("fopen"), g_real_fopen64("fopen64");
+
+static FILE* fopen_any(Real<FILE*(const char*, const char*)>& real, const char* path,
+                       const char* mode) {
+  const TranslatedPath translated(path);
+  // 'r' without '+' reads only; devices are not opened this way.
+  if (translated.device() < 0 && mode[0] == 'r' && strchr(mode, '+') == nullptr) {
+    const int flags = strchr(mode, 'e') != nullptr ? O_CLOEXEC : 0;
+    const int fd = special_open(translated, flags);
+    if (fd != cxemu::kNotLive) return fd < 0 ? nullptr : fdopen(fd, mode);
+  }
+  return real(translated.get(), mode);
+}
+
+CXEMU_EXPORT(FILE*, fopen, (const char* path, const char* mode)) {
+  return fopen_any(g_real_fopen, path, mode);
+}
+CXEMU_EXPORT(FILE*, fopen64, (const char* path, const char* mode)) {
+  return fopen_any(g_real_fopen64, path, mode);
+}
+
 CXEMU_FORWARD(DIR*, opendir, (const char* path), translated.get())
 CXEMU_FORWARD(int, scandir,
               (const char* path, struct dirent*** out, int (*filter)(const struct dirent*),

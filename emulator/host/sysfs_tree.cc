@@ -1,7 +1,6 @@
 // Writing sysfs trees.
 #include "host/sysfs_tree.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -12,8 +11,9 @@
 #include <fstream>
 #include <system_error>
 
-#include "fabric/gid.h"
+#include "fabric/flap.h"
 #include "host/device_number.h"
+#include "host/port_files.h"
 #include "uverbs/limits.h"
 
 namespace cxemu {
@@ -36,17 +36,6 @@ void file_write(const fs::path& path, const std::string& text) {
 void link_make(const fs::path& target, const fs::path& link) {
   fs::create_directories(link.parent_path());
   if (!fs::is_symlink(link)) fs::create_symlink(target, link);
-}
-
-// Groups of four hex digits, as sysfs shows GIDs and GUIDs.
-std::string hex_groups(const uint8_t* bytes, int count) {
-  std::string text;
-  for (int i = 0; i < count; i += 2) {
-    char group[8];
-    snprintf(group, sizeof group, "%s%02x%02x", i == 0 ? "" : ":", bytes[i], bytes[i + 1]);
-    text += group;
-  }
-  return text;
 }
 
 std::string guid_text(uint64_t guid) {
@@ -105,13 +94,11 @@ void port_write(const FabricNic& nic, const fs::path& port) {
   file_write(port / "sm_sl", "0");
   file_write(port / "cap_mask", "0x04010000");
   file_write(port / "pkeys/0", "0xffff");
-  for (int i = 0; i < kGidCount; ++i) {
-    uint8_t gid[16];
-    nic_gid(nic, i, gid);
-    const std::string index = std::to_string(i);
-    file_write(port / "gids" / index, hex_groups(gid, 16));
-    file_write(port / "gid_attrs/types" / index, gid_is_roce_v2(i) ? "RoCE v2" : "IB/RoCE v1");
-    file_write(port / "gid_attrs/ndevs" / index, "lo");
+  for (const std::string& path : port_files()) {
+    std::string text;
+    port_file_text(nic, path, monotonic_ns(), &text);
+    if (!text.empty()) text.pop_back();
+    file_write(port / path, text);
   }
 }
 
@@ -129,7 +116,6 @@ void nic_write(const FabricNic& nic, const fs::path& root) {
   file_write(device / "hw_rev", "0");
   file_write(device / "board_id", "MT_0000000359");
   port_write(nic, device / "ports/1");
-  sysfs_port_update(nic, root.string());
   link_make("../..", device / "device");
   link_make(fs::path("../..") / device_path(nic), root / "class/infiniband" / name);
   const fs::path bus_node = root / pci_path(nic) / "infiniband_verbs" / uverbs;
@@ -171,13 +157,6 @@ void sysfs_tree_make(const Fabric& fabric, int host, const std::string& root) {
   for (int i = 0; i < fabric.host_nics(host); ++i)
     if (!fs::is_symlink(base / "class/infiniband_verbs" / ("uverbs" + std::to_string(i))))
       nic_write(*fabric.nic(host, i), base);
-}
-
-void sysfs_port_update(const FabricNic& nic, const std::string& root) {
-  const fs::path port = fs::path(root) / device_path(nic) / "ports/1";
-  const bool up = (nic.faults.load(std::memory_order_acquire) & (kLinkDown | kDead)) == 0;
-  file_write(port / "state", up ? "4: ACTIVE" : "1: DOWN");
-  file_write(port / "phys_state", up ? "5: LinkUp" : "3: Disabled");
 }
 
 }  // namespace cxemu

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "fabric/fault.h"
 #include "host/real.h"
 
 namespace cxemu {
@@ -79,7 +80,10 @@ bool TcpCut::faults_of(int fd, const FabricNic* peer, uint32_t* faults) const {
     peer = nic_of(address);
   *faults = 0;
   for (const FabricNic* nic : {own, peer})
-    if (nic != nullptr) *faults |= nic->faults.load(std::memory_order_acquire);
+    if (nic != nullptr) *faults |= faults_now(*nic);
+  if (own != nullptr && peer != nullptr &&
+      (rules_cut_peer(*own, peer->ipv4_be) || rules_cut_peer(*peer, own->ipv4_be)))
+    *faults |= kDropData;
   return own != nullptr || peer != nullptr;
 }
 

@@ -3,6 +3,7 @@
 
 #include "nic/nic_model.h"
 #include "nic/planted.h"
+#include "nic/qp_publish.h"
 #include "nic/transport.h"
 
 namespace cxemu {
@@ -38,6 +39,19 @@ bool recv_flush_one(Qp& qp, const Transport& transport) {
   return true;
 }
 
+void error_count(Qp& qp, Syndrome syndrome, HwCounter any, HwCounter flush) {
+  FabricNic& nic = qp.nic.fabric();
+  nic.add(any);
+  if (syndrome == kSyndromeFlush) nic.add(flush);
+  if (syndrome == kSyndromeLocalLength) nic.add(HwCounter::kRespLocalLengthError);
+}
+
+// A fault may be waiting for the n-th completion, and may kill the NIC before it is written.
+bool completion_allowed(const Qp& qp, const Transport& transport) {
+  return transport.wire.event(qp.nic.fabric(), FaultTick::kCqe, qp.number, qp.remote_ipv4_be,
+                              transport.wall_ns);
+}
+
 }  // namespace
 
 bool send_flush_one(Qp& qp, const Transport& transport) {
@@ -60,6 +74,8 @@ bool send_flush_one(Qp& qp, const Transport& transport) {
 
 void send_complete(Qp& qp, const SendEntry& entry, Syndrome syndrome, const Transport& transport) {
   const bool error = syndrome != kSyndromeNone;
+  if (error) error_count(qp, syndrome, HwCounter::kReqCqeError, HwCounter::kReqCqeFlushError);
+  if (!completion_allowed(qp, transport)) return;
   qp.config.send_cq->write({.opcode = error ? kCqeRequesterError : kCqeRequester,
                             .wqe_opcode = entry.opcode,
                             .wqe_counter = entry.index,
@@ -71,6 +87,9 @@ void send_complete(Qp& qp, const SendEntry& entry, Syndrome syndrome, const Tran
 }
 
 void recv_complete(Qp& qp, Cqe cqe, const Transport& transport) {
+  if (cqe.syndrome != kSyndromeNone)
+    error_count(qp, cqe.syndrome, HwCounter::kRespCqeError, HwCounter::kRespCqeFlushError);
+  if (!completion_allowed(qp, transport)) return;
   const Srq* srq = qp.responder.recv_srq;
   const bool xrc = srq != nullptr && srq->is_xrc();
   cqe.wqe_counter = qp.responder.recv.index;
@@ -100,10 +119,11 @@ void qp_stop(Qp& qp) {
   if (!qp.responder.nak_pending || CXEMU_PLANT(refusal_forgets_answers)) qp.responder.jobs.clear();
 }
 
-void qp_fail(Qp& qp, int event) {
+void qp_fail(Qp& qp, int event, Syndrome syndrome) {
   if (qp.state == IBV_QPS_ERR) return;
   qp_stop(qp);
   qp.nic.fabric().qp_errors.fetch_add(1, std::memory_order_relaxed);
+  qp_error_publish(qp, syndrome, event);
   if (event != 0 && !CXEMU_PLANT(refusal_without_event))
     qp_event(qp, static_cast<ibv_event_type>(event));
 }
@@ -115,7 +135,7 @@ void qp_fail_send(Qp& qp, Syndrome syndrome, const Transport& transport) {
     r.ring_consumed = static_cast<uint16_t>(entry.index + entry.blocks);
     send_complete(qp, entry, syndrome, transport);
   }
-  qp_fail(qp, 0);
+  qp_fail(qp, 0, syndrome);
 }
 
 bool qp_flush(Qp& qp, const Transport& transport, uint32_t max) {

@@ -3,13 +3,26 @@
 
 #include <algorithm>
 
+#include "fabric/gid.h"
 #include "nic/planted.h"
+#include "nic/qp_publish.h"
 
 namespace cxemu {
 
 namespace {
 
 constexpr uint32_t kIndexCount = 1 << 16;
+constexpr uint64_t kPublishNs = 100'000'000;
+
+// Whether the NIC has this address for the QP: a connection is reached through its own entry of the
+// table.
+bool addressed(const Qp& qp, const Packet& packet, uint32_t dst_ipv4_be) {
+  const FabricNic& nic = qp.nic.fabric();
+  if ((nic.faults.load(std::memory_order_relaxed) & kGidMoved) == 0) [[likely]]
+    return dst_ipv4_be == nic.ipv4_be;
+  if (qp.service == Service::kUd) return ud_addressed(qp, packet, dst_ipv4_be);
+  return dst_ipv4_be == gid_ipv4_be(nic, qp.attr.ah_attr.grh.sgid_index);
+}
 
 }  // namespace
 
@@ -21,7 +34,7 @@ EngineCore::EngineCore(FabricFile& fabric, int slot, Clock& clock, Carrier& carr
       carrier_(carrier),
       tuning_(tuning),
       capture_(fabric, slot),
-      wire_(carrier, capture_, static_cast<uint64_t>(slot)),
+      wire_(fabric, carrier, capture_),
       table_(kIndexCount),
       clock_last_ns_(clock.now_ns()) {}
 
@@ -37,6 +50,11 @@ void EngineCore::nic_add(NicModel* nic) {
   carrier_.address_open(nic->fabric().ipv4_be);
 }
 
+void EngineCore::address_change(uint32_t before_be, uint32_t after_be) {
+  if (before_be != 0) carrier_.address_close(before_be);
+  if (after_be != 0) carrier_.address_open(after_be);
+}
+
 void EngineCore::nic_remove(NicModel* nic) {
   std::erase(nics_, nic);
   carrier_.address_close(nic->fabric().ipv4_be);
@@ -50,13 +68,20 @@ Qp* EngineCore::qp_add(NicModel& nic, const QpConfig& config) {
     if (index == 0 || table_[index]) continue;
     const uint32_t number = static_cast<uint32_t>(slot_) << 16 | index;
     table_[index] = std::make_unique<Qp>(nic, config, number);
-    qps_.push_back(table_[index].get());
-    return qps_.back();
+    Qp* qp = table_[index].get();
+    qp->entry = qp_entry_take(fabric_, number);
+    if (qp->entry != nullptr) {
+      qp->entry->nic.store(nic_number(fabric_, nic.fabric()), std::memory_order_relaxed);
+      qp->entry->type.store(config.type, std::memory_order_relaxed);
+    }
+    qps_.push_back(qp);
+    return qp;
   }
   return nullptr;
 }
 
 void EngineCore::qp_remove(Qp* qp) {
+  if (!gone_) qp_entry_release(qp->entry);  // a forked child has none
   std::erase(qps_, qp);
   table_[qp->number & 0xffff].reset();
 }
@@ -70,12 +95,12 @@ void EngineCore::time_advance() {
 bool EngineCore::pass() {
   if (gone_) return false;
   time_advance();
-  for (NicModel* nic : nics_) nic->fabric_check();
+  for (NicModel* nic : nics_) nic->fabric_check(clock_last_ns_);
 
   const Transport transport = {wire_, tuning_.transport, now_ns_, clock_last_ns_};
   transport_ = &transport;
   const Carrier::Received received = carrier_.receive(*this, tuning_.receive_bytes);
-  bool any = received.any;
+  bool any = received.any | held_deliver();
   // An answer that already arrived must count before its absence does.
   const size_t count = qps_.size();
   for (size_t i = 0; i < count; i++) {
@@ -85,6 +110,8 @@ bool EngineCore::pass() {
   if (count > 0) start_ = (start_ + 1) % count;
   transport_ = nullptr;
   const bool held = wire_.delayed_send(clock_last_ns_);
+  wire_.counters_flush();
+  if (clock_last_ns_ - published_ns_ >= kPublishNs) qps_publish();
   capture_.flush();
   congested_ = carrier_.flush() || (held && wire_.delayed_due_ns() <= clock_last_ns_);
 
@@ -99,6 +126,7 @@ bool EngineCore::pass() {
 
 bool EngineCore::qp_run(Qp& qp, const Transport& transport, bool timers) {
   bool any = false;
+  wire_.source_set(qp.number, qp.attr.ah_attr.grh.sgid_index);
   if (!qp.reliable()) {
     if (qp.sends()) any |= unreliable_run(qp, transport, tuning_.qp_send_bytes);
     if (qp.in_error()) any |= qp_flush(qp, transport, tuning_.flush_max);
@@ -118,9 +146,8 @@ void EngineCore::corrupt_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, con
                                  size_t size) {
   for (NicModel* nic : nics_) {
     FabricNic& fabric_nic = nic->fabric();
-    if (fabric_nic.ipv4_be != dst_ipv4_be) continue;
-    const uint32_t faults = fabric_nic.faults.load(std::memory_order_relaxed);
-    if ((faults & (kLinkDown | kDead)) == 0) {
+    if (fabric_nic.ipv4_be != address_original_be(dst_ipv4_be)) continue;
+    if ((faults_now(fabric_nic, clock_last_ns_) & (kLinkDown | kDead)) == 0) {
       fabric_nic.icrc_errors.fetch_add(1, std::memory_order_relaxed);
       capture_.received(fabric_nic, src_ipv4_be, packet, size, true);
     }
@@ -134,17 +161,26 @@ void EngineCore::frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const
     return corrupt_arrived(src_ipv4_be, dst_ipv4_be, data, size);
   Packet packet = {.opcode = Operation::kAcknowledge};
   if (!packet_decode(data, size, &packet)) return;
-  if (static_cast<int>(packet.dest_qpn >> 16) != slot_) return;
-  Qp* qp = table_[packet.dest_qpn & 0xffff].get();
+  Qp* qp = qp_of(packet, dst_ipv4_be);
   if (qp == nullptr) return;
-  if (qp->nic.fabric().ipv4_be != dst_ipv4_be && !CXEMU_PLANT(other_port_accepted)) return;
-  if (qp->nic.dead() || !wire_.admits(qp->nic.fabric(), packet.opcode)) return;
+  const Wire::Arrival arrival = {src_ipv4_be, dst_ipv4_be, data, size};
+  if (!wire_.admits(qp->nic.fabric(), packet, arrival, clock_last_ns_)) return;
   capture_.received(qp->nic.fabric(), src_ipv4_be, data, size, false);
   packet_dispatch(*qp, packet, src_ipv4_be);
 }
 
+Qp* EngineCore::qp_of(const Packet& packet, uint32_t dst_ipv4_be) {
+  if (static_cast<int>(packet.dest_qpn >> 16) != slot_) return nullptr;
+  Qp* qp = table_[packet.dest_qpn & 0xffff].get();
+  return qp != nullptr &&
+                 (addressed(*qp, packet, dst_ipv4_be) || CXEMU_PLANT(other_port_accepted)) &&
+                 !qp->nic.dead()
+             ? qp
+             : nullptr;
+}
+
 void EngineCore::packet_dispatch(Qp& qp, const Packet& packet, uint32_t src_ipv4_be) {
-  if (qp.service != packet.service) return;
+  if (qp.nic.dead() || qp.service != packet.service) return;
   if (qp.service == Service::kUd) {
     ud_datagram(qp, packet, src_ipv4_be, *transport_);
     return;
@@ -158,6 +194,26 @@ void EngineCore::packet_dispatch(Qp& qp, const Packet& packet, uint32_t src_ipv4
   } else if (qp.config.type != IBV_QPT_XRC_SEND) {
     responder_request(qp, packet, *transport_);
   }
+}
+
+// Packets that a fault held back on their way in.
+bool EngineCore::held_deliver() {
+  const std::vector<Wire::Held> due = wire_.arrivals_take(clock_last_ns_);
+  for (const Wire::Held& held : due) {
+    Packet packet = {.opcode = Operation::kAcknowledge};
+    if (!packet_decode(held.packet.data(), held.packet.size(), &packet)) continue;
+    Qp* qp = qp_of(packet, held.dst_ipv4_be);
+    if (qp == nullptr) continue;
+    capture_.received(qp->nic.fabric(), held.src_ipv4_be, held.packet.data(), held.packet.size(),
+                      false);
+    packet_dispatch(*qp, packet, held.src_ipv4_be);
+  }
+  return !due.empty();
+}
+
+void EngineCore::qps_publish() {
+  published_ns_ = clock_last_ns_;
+  for (const Qp* qp : qps_) qp_publish(*qp);
 }
 
 uint64_t EngineCore::quiet_ns(uint64_t limit_ns) const {

@@ -52,8 +52,11 @@ class EngineCore final : private FrameSink {
   // For NicModel.
   FabricFile& fabric() { return fabric_; }
   uint64_t now_ns() const { return now_ns_; }
+  uint64_t wall_ns() const { return clock_last_ns_; }
   void nic_add(NicModel* nic);
   void nic_remove(NicModel* nic);
+  // A NIC in use has another address besides its own now; 0: none.
+  void address_change(uint32_t before_be, uint32_t after_be);
   // Gives the QP a number of this process; nullptr when all are taken.
   Qp* qp_add(NicModel& nic, const QpConfig& config);
   void qp_remove(Qp* qp);
@@ -63,7 +66,12 @@ class EngineCore final : private FrameSink {
                      bool corrupt) override;
   void corrupt_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* packet,
                        size_t size);
+  // A packet that the faults of its NIC let in.
   void packet_dispatch(Qp& qp, const Packet& packet, uint32_t src_ipv4_be);
+  // The QP that a packet is for; nullptr: nobody here.
+  Qp* qp_of(const Packet& packet, uint32_t dst_ipv4_be);
+  bool held_deliver();
+  void qps_publish();
   void time_advance();
   bool qp_run(Qp& qp, const Transport& transport, bool timers);
 
@@ -80,6 +88,7 @@ class EngineCore final : private FrameSink {
   uint32_t next_index_ = 1;
   size_t start_ = 0;  // whose turn it is to be first
   uint64_t clock_last_ns_;
+  uint64_t published_ns_ = 0;
   uint64_t now_ns_ = 1'000'000'000;       // never 0, which means "no deadline" elsewhere
   const Transport* transport_ = nullptr;  // during pass()
   bool congested_ = false;                // packets wait for room in the carrier

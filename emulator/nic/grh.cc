@@ -37,27 +37,29 @@ void ipv4_write(const FabricNic& from, const FabricNic& to, size_t transport_siz
   store16(out + 6, kDontFragment);
   out[8] = kHopLimit;
   out[9] = kProtocolUdp;
-  memcpy(out + 12, &from.ipv4_be, 4);
-  memcpy(out + 16, &to.ipv4_be, 4);
+  const uint32_t from_be = gid_ipv4_be(from, gid_index_now(from, kGidRoceV2Ipv4));
+  const uint32_t to_be = gid_ipv4_be(to, gid_index_now(to, kGidRoceV2Ipv4));
+  memcpy(out + 12, &from_be, 4);
+  memcpy(out + 16, &to_be, 4);
   store16(out + 10, ipv4_checksum(out));
 }
 
 }  // namespace
 
-void grh_write(const FabricNic& from, const FabricNic& to, int gid_index, size_t transport_size,
+void grh_write(const FabricNic& from, const FabricNic& to, int kind, size_t transport_size,
                uint8_t out[kGrhSize]) {
   memset(out, 0, kGrhSize);
-  if (gid_index == kGidRoceV2Ipv4) {
+  if (kind == kGidRoceV2Ipv4) {
     ipv4_write(from, to, transport_size, out + kGrhSize - kIpv4Size);
     return;
   }
-  const bool v2 = gid_is_roce_v2(gid_index);
+  const bool v2 = gid_is_roce_v2(kind);
   out[0] = 0x60;
   store16(out + 4, transport_size + kIcrc + (v2 ? kUdpHeader : 0));
   out[6] = v2 ? kProtocolUdp : kProtocolRoceV1;
   out[7] = kHopLimit;
-  nic_gid(from, gid_index, out + 8);
-  nic_gid(to, gid_index, out + 24);
+  nic_gid(from, gid_index_now(from, kind), out + 8);
+  nic_gid(to, gid_index_now(to, kind), out + 24);
 }
 
 }  // namespace cxemu

@@ -4,22 +4,16 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cstring>
 
 #include "fabric/gid.h"
 #include "nic/engine_core.h"
 #include "nic/planted.h"
+#include "nic/qp_publish.h"
 #include "nic/transport.h"
 
 namespace cxemu {
 
 namespace {
-
-// Address of the NIC that owns the GID; 0: nobody's.
-uint32_t gid_address(FabricFile& fabric, const ibv_gid& gid) {
-  const FabricNic* nic = nic_by_gid(fabric, gid.raw);
-  return nic != nullptr ? nic->ipv4_be : 0;
-}
 
 template <typename T>
 void take(int mask, int bit, T& to, const T& from) {
@@ -87,13 +81,16 @@ NicModel::NicModel(EngineCore& core, FabricNic& fabric_nic, EventSink* port_sink
       port_sink_(port_sink),
       kills_at_open_(fabric_nic.kills.load(std::memory_order_acquire)),
       generation_seen_(fabric_nic.generation.load(std::memory_order_acquire)),
-      link_up_((fabric_nic.faults.load(std::memory_order_acquire) & kLinkDown) == 0),
+      gids_seen_(fabric_nic.gids.load(std::memory_order_acquire)),
+      link_up_((faults_now(fabric_nic, core.wall_ns()) & kLinkDown) == 0),
       memory_(first_key_index(fabric_nic)) {
   core_.nic_add(this);
+  address_follow();
 }
 
 NicModel::~NicModel() {
   for (Qp* qp : qps_) core_.qp_remove(qp);
+  core_.address_change(second_address_be_, 0);
   core_.nic_remove(this);
 }
 
@@ -101,19 +98,49 @@ bool NicModel::dead() const {
   return core_.gone() || fabric_nic_.kills.load(std::memory_order_relaxed) != kills_at_open_;
 }
 
-void NicModel::fabric_check() {
+void NicModel::fabric_check(uint64_t now_ns) {
   const uint32_t generation = fabric_nic_.generation.load(std::memory_order_acquire);
-  if (generation == generation_seen_ || fatal_told_) return;
+  const bool same = generation == generation_seen_;
+  // A flapping link changes without anybody's doing.
+  const bool flaps = (fabric_nic_.faults.load(std::memory_order_relaxed) & kFlap) != 0;
+  if ((same && !flaps) || fatal_told_) return;
   generation_seen_ = generation;
   if (dead()) {
     fatal_told_ = true;
-    port_sink_->async_event(IBV_EVENT_DEVICE_FATAL, 1);
+    port_event(IBV_EVENT_DEVICE_FATAL);
     return;
   }
-  const bool up = (fabric_nic_.faults.load(std::memory_order_relaxed) & kLinkDown) == 0;
+  link_check(same, now_ns);
+  const uint32_t gids = fabric_nic_.gids.load(std::memory_order_acquire);
+  if (gids == gids_seen_) return;
+  gids_seen_ = gids;
+  address_follow();
+  port_event(IBV_EVENT_GID_CHANGE);
+}
+
+void NicModel::address_follow() {
+  uint32_t now_be = gid_ipv4_be(fabric_nic_, gid_index_now(fabric_nic_, kGidRoceV2Ipv4));
+  if (now_be == fabric_nic_.ipv4_be) now_be = 0;
+  if (now_be != second_address_be_) core_.address_change(second_address_be_, now_be);
+  second_address_be_ = now_be;
+}
+
+void NicModel::link_check(bool same_schedule, uint64_t now_ns) {
+  flap_settle(core_.fabric(), fabric_nic_, now_ns);
+  const bool up = (faults_now(fabric_nic_, now_ns) & kLinkDown) == 0;
+  const uint64_t edges = flap_edges(fabric_nic_, now_ns);
+  const auto event_of = [](bool is_up) {
+    return is_up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
+  };
+  // The other way and back since the last look.
+  if (same_schedule && up == link_up_ && edges != flap_edges_seen_) {
+    port_event(event_of(!up));
+    port_event(event_of(up));
+  }
+  flap_edges_seen_ = edges;
   if (up == link_up_) return;
   link_up_ = up;
-  port_sink_->async_event(up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, 1);
+  port_event(event_of(up));
 }
 
 int NicModel::mr_register(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova,
@@ -244,7 +271,7 @@ int NicModel::qp_modify(Qp* qp, const ibv_qp_attr& attr, int attr_mask) {
   attributes_take(qp->attr, attr, attr_mask);
   if ((attr_mask & IBV_QP_AV) != 0) {
     // Nobody's address is no error: packets to it vanish, as they would on a real network.
-    qp->remote_ipv4_be = gid_address(core_.fabric(), attr.ah_attr.grh.dgid);
+    qp->remote_ipv4_be = gid_find_ipv4_be(core_.fabric(), attr.ah_attr.grh.dgid.raw);
   }
   if ((attr_mask & IBV_QP_PATH_MTU) != 0) qp->mtu = 128u << attr.path_mtu;
   if (qp->service == Service::kUd) qp->mtu = kMaxMtu;  // the port's
@@ -273,6 +300,7 @@ int NicModel::qp_modify(Qp* qp, const ibv_qp_attr& attr, int attr_mask) {
     qp->requester.flush_left = true;
     qp->requester.flush_end = qp->send_producer();
   }
+  qp_publish(*qp);
   return 0;
 }
 

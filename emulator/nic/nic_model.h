@@ -43,7 +43,7 @@ class NicModel final : public Nic {
   bool dead() const override;
 
   // Compares the fabric's word with what was last seen and tells the port sink.
-  void fabric_check();
+  void fabric_check(uint64_t now_ns);
 
   FabricNic& fabric() { return fabric_nic_; }
   MemoryTable& memory() { return memory_; }
@@ -53,11 +53,18 @@ class NicModel final : public Nic {
   Srq* srq_find(uint32_t number, uint32_t xrcd) const;
 
  private:
+  void port_event(ibv_event_type type) { port_sink_->async_event(type, 1); }
+  void address_follow();
+  void link_check(bool same_schedule, uint64_t now_ns);
+
   EngineCore& core_;
   FabricNic& fabric_nic_;
   EventSink* port_sink_;
   const uint32_t kills_at_open_;
   uint32_t generation_seen_;
+  uint32_t gids_seen_;
+  uint64_t flap_edges_seen_ = 0;
+  uint32_t second_address_be_ = 0;  // after a change of GIDs; 0: none
   bool link_up_;
   bool fatal_told_ = false;
   MemoryTable memory_;

@@ -157,6 +157,7 @@ struct Qp {
   uint32_t remote_ipv4_be = 0;
   uint32_t mtu = 0;  // bytes
   uint32_t async_events = 0;
+  FabricQp* entry = nullptr;    // in the fabric's table; nullptr: that is full
   bool drained_notify = false;  // SQ_DRAINED was asked for and is not raised yet
   bool last_wqe_told = false;   // LAST_WQE_REACHED was raised
   Destination destination;

@@ -54,6 +54,10 @@ bool wqe_start(Qp& qp, const Transport& transport) {
   }
   const bool fenced = wqe.fence_reads && !CXEMU_PLANT(fence_ignored);
   if (error == WqeError::kNone && fenced && r.reads_outstanding > 0) return false;
+  if (!transport.wire.event(qp.nic.fabric(), FaultTick::kWqe, qp.number, qp.remote_ipv4_be,
+                            transport.wall_ns)) {
+    return false;  // a fault was waiting for this one, and killed the NIC
+  }
 
   const bool response = wqe.is_read_or_atomic();
   const bool none = error != WqeError::kNone || wqe.is_local();
@@ -188,6 +192,12 @@ void repeat_once(Qp& qp, const Transport& transport) {
   qp.requester.rewound = true;
 }
 
+// The peer tells, without meaning to, that a response is lost.
+void response_missing(Qp& qp, const Transport& transport) {
+  if (!qp.requester.rewound) qp.nic.fabric().add(HwCounter::kImpliedNakSeqErr);
+  repeat_once(qp, transport);
+}
+
 struct Sent {
   bool done;
   uint32_t bytes;
@@ -289,7 +299,7 @@ void read_response(Qp& qp, const Packet& packet, const Transport& transport) {
   const SendEntry& entry = r.entry(r.entry_first);
   const bool next = packet.psn == r.psn_una || CXEMU_PLANT(response_gap_ignored);
   if (!entry.needs_response || !next) {
-    if (psn_diff(packet.psn, r.psn_una) > 0) repeat_once(qp, transport);
+    if (psn_diff(packet.psn, r.psn_una) > 0) response_missing(qp, transport);
     return;
   }
   const bool atomic = packet.opcode == Operation::kAtomicAcknowledge;
@@ -327,11 +337,13 @@ void nak_received(Qp& qp, const Packet& packet, const Transport& transport) {
   // A READ may be refused in the middle, when everything before came.
   if (!CXEMU_PLANT(nak_acknowledges_nothing) && !advance(qp, packet.psn, transport) &&
       r.psn_una != packet.psn) {
-    repeat_once(qp, transport);
+    response_missing(qp, transport);
     return;
   }
   if (r.entry_first == r.entry_end) return;
+  FabricNic& nic = qp.nic.fabric();
   if (type == kAethRnr) {
+    nic.add(HwCounter::kRnrNakRetryErr);
     // Already waiting because of this packet: the request or its NAK came twice.
     if (r.rnr_until_ns != 0 && r.psn_una == before && !CXEMU_PLANT(doubled_rnr_counts)) return;
     const bool for_ever = qp.attr.rnr_retry == 7 && !CXEMU_PLANT(rnr_retry_seven_ends);
@@ -346,12 +358,15 @@ void nak_received(Qp& qp, const Packet& packet, const Transport& transport) {
   }
   switch (value) {
     case kNakSequence:
+      nic.add(HwCounter::kPacketSeqErr);
       repeat_once(qp, transport);
       return;
     case kNakInvalidRequest:
+      nic.add(HwCounter::kReqRemoteInvalidRequest);
       qp_fail_send(qp, kSyndromeRemoteInvalidRequest, transport);
       return;
     case kNakRemoteAccess:
+      nic.add(HwCounter::kReqRemoteAccessErrors);
       qp_fail_send(
           qp, CXEMU_PLANT(nak_code_mixed_up) ? kSyndromeRemoteOperation : kSyndromeRemoteAccess,
           transport);
@@ -414,7 +429,7 @@ void requester_response(Qp& qp, const Packet& packet, const Transport& transport
     read_response(qp, packet, transport);
   } else if ((packet.syndrome & kAethTypeMask) == 0) {
     if (!advance(qp, psn_add(packet.psn, 1), transport) && !CXEMU_PLANT(missing_response_waits)) {
-      repeat_once(qp, transport);
+      response_missing(qp, transport);
     }
   } else {
     nak_received(qp, packet, transport);
@@ -428,6 +443,7 @@ bool requester_timer(Qp& qp, const Transport& transport) {
   const uint64_t timeout_ns = ack_timeout_ns(qp, transport.tuning);
   if (timeout_ns == UINT64_MAX || transport.now_ns - r.timer_start_ns < timeout_ns) return false;
   r.rewound = false;
+  qp.nic.fabric().add(HwCounter::kLocalAckTimeoutErr);
   retry(qp, transport);
   return true;
 }

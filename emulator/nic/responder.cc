@@ -13,16 +13,18 @@ namespace {
 
 // A fatal NAK for the request at `psn`: it is sent after the answers that precede it, then the QP
 // is dead.
-void request_refuse_at(Qp& qp, uint32_t psn, NakCode code, int event) {
+void request_refuse_at(Qp& qp, uint32_t psn, NakCode code, int event,
+                       Syndrome syndrome = kSyndromeNone) {
+  if (code == kNakRemoteAccess) qp.nic.fabric().add(HwCounter::kRespRemoteAccessErrors);
   Responder& r = qp.responder;
   r.nak_pending = !CXEMU_PLANT(refusal_not_told);
   r.nak_syndrome = static_cast<uint8_t>(kAethNak | code);
   r.nak_psn = psn;
-  qp_fail(qp, event);
+  qp_fail(qp, event, syndrome);
 }
 
-void request_refuse(Qp& qp, NakCode code, int event) {
-  request_refuse_at(qp, qp.responder.psn_expected, code, event);
+void request_refuse(Qp& qp, NakCode code, int event, Syndrome syndrome = kSyndromeNone) {
+  request_refuse_at(qp, qp.responder.psn_expected, code, event, syndrome);
 }
 
 // Asks for the packet again: nothing beyond it is executed, nor refused once more, until it comes.
@@ -37,12 +39,13 @@ void request_ask_again(Qp& qp, uint8_t syndrome) {
 void recv_fail(Qp& qp, Syndrome syndrome, NakCode code, const Transport& transport) {
   qp.responder.recv_taken = false;
   recv_complete(qp, {.opcode = kCqeResponderError, .syndrome = syndrome}, transport);
-  request_refuse(qp, code, 0);
+  request_refuse(qp, code, 0, syndrome);
 }
 
 // Takes the next receive. False: none is posted, and the requester was told (RNR NAK).
 bool recv_demand(Qp& qp) {
   if (recv_take(qp)) return true;
+  qp.nic.fabric().add(HwCounter::kOutOfBuffer);
   const uint8_t timer = CXEMU_PLANT(rnr_timer_wrong) ? 5 : qp.attr.min_rnr_timer;
   request_ask_again(qp, static_cast<uint8_t>(kAethRnr | timer));
   return false;
@@ -370,10 +373,12 @@ void responder_request(Qp& qp, const Packet& packet, const Transport& transport)
   if (xrc) r.request_srq = qp.nic.srq_find(packet.srqn, qp.config.xrcd);
   const int32_t distance = psn_diff(packet.psn, r.psn_expected);
   if (distance > 0 && !CXEMU_PLANT(gap_ignored)) {
+    qp.nic.fabric().add(HwCounter::kOutOfSequence);
     if (!r.nak_sent || CXEMU_PLANT(nak_repeated)) request_ask_again(qp, kAethNak | kNakSequence);
     return;
   }
   if (distance < 0 && !duplicate_planted(packet.opcode)) {
+    qp.nic.fabric().add(HwCounter::kDuplicateRequest);
     duplicate_answer(qp, packet);
     return;
   }

@@ -51,6 +51,8 @@ bool responder_idle(const Qp& qp);
 
 bool unreliable_run(Qp& qp, const Transport& transport, uint32_t budget_bytes);
 void uc_request(Qp& qp, const Packet& packet, const Transport& transport);
+// Whether a datagram to this address is for the QP's NIC, through the kind of address it names.
+bool ud_addressed(const Qp& qp, const Packet& packet, uint32_t dst_ipv4_be);
 void ud_datagram(Qp& qp, const Packet& packet, uint32_t src_ipv4_be, const Transport& transport);
 
 // Errors.
@@ -59,8 +61,9 @@ void ud_datagram(Qp& qp, const Packet& packet, uint32_t src_ipv4_be, const Trans
 void qp_fail_send(Qp& qp, Syndrome syndrome, const Transport& transport);
 // Moves to ERR because the application says so.
 void qp_stop(Qp& qp);
-// Moves to ERR for a reason that has no WQE; `event` tells the host (0: nothing).
-void qp_fail(Qp& qp, int event);
+// Moves to ERR for a reason that has no WQE; `event` tells the host (0: nothing). `syndrome` is of
+// the completion that tells, if there is one: for the records.
+void qp_fail(Qp& qp, int event, Syndrome syndrome = kSyndromeNone);
 // Completes up to `max` of the WQEs of a QP in ERR, also of those posted later, with flush errors.
 // In SQE only the send queue's. Entries of a shared receive queue are not the QP's.
 bool qp_flush(Qp& qp, const Transport& transport, uint32_t max);

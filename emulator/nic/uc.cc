@@ -24,13 +24,13 @@ void message_drop(Responder& r) {
 void recv_fail(Qp& qp, Syndrome syndrome, const Transport& transport) {
   qp.responder.recv_taken = false;
   recv_complete(qp, {.opcode = kCqeResponderError, .syndrome = syndrome}, transport);
-  qp_fail(qp, 0);
+  qp_fail(qp, 0, syndrome);
 }
 
 void send_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   Responder& r = qp.responder;
   if (!recv_take(qp)) {
-    qp.nic.fabric().out_of_buffer.fetch_add(1, std::memory_order_relaxed);
+    qp.nic.fabric().add(HwCounter::kOutOfBuffer);
     message_drop(r);
     return;
   }
@@ -76,7 +76,7 @@ void write_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   }
   const bool imm = opcode_has_imm(packet.opcode);
   if (imm && !recv_take(qp)) {
-    qp.nic.fabric().out_of_buffer.fetch_add(1, std::memory_order_relaxed);
+    qp.nic.fabric().add(HwCounter::kOutOfBuffer);
     message_drop(r);
     return;
   }

@@ -15,13 +15,14 @@ namespace cxemu {
 
 namespace {
 
-// Packet::network of entry `gid_index` of the GID table: 0 stands for what real networks carry.
-uint8_t network_of(int gid_index) {
-  return gid_index == kGidRoceV2Ipv4 ? 0 : static_cast<uint8_t>(gid_index + 1);
+// Packet::network of a kind of entry of the GID table (gid.h): 0 stands for what real networks
+// carry.
+uint8_t network_of(int kind) {
+  return kind == kGidRoceV2Ipv4 ? 0 : static_cast<uint8_t>(kind + 1);
 }
 
-int gid_index_of(uint8_t network) {
-  return network == 0 || network > kGidCount ? kGidRoceV2Ipv4 : network - 1;
+int kind_of(uint8_t network) {
+  return network == 0 || network > kGidRoceV2Ipv4 ? kGidRoceV2Ipv4 : network - 1;
 }
 
 // Nobody's address is no error: the datagram vanishes.
@@ -30,8 +31,7 @@ uint32_t destination_find(Qp& qp, const uint8_t gid[16]) {
   const uint32_t changes = fabric.change_count.load(std::memory_order_acquire);
   Destination& last = qp.destination;
   if (!last.known || last.change_count != changes || memcmp(last.gid, gid, sizeof last.gid) != 0) {
-    const FabricNic* nic = nic_by_gid(fabric, gid);
-    last = {.known = true, .change_count = changes, .ipv4_be = nic != nullptr ? nic->ipv4_be : 0};
+    last = {.known = true, .change_count = changes, .ipv4_be = gid_find_ipv4_be(fabric, gid)};
     memcpy(last.gid, gid, sizeof last.gid);
   }
   return last.ipv4_be;
@@ -40,7 +40,7 @@ uint32_t destination_find(Qp& qp, const uint8_t gid[16]) {
 void recv_fail(Qp& qp, Syndrome syndrome, const Transport& transport) {
   qp.responder.recv_taken = false;
   recv_complete(qp, {.opcode = kCqeResponderError, .syndrome = syndrome}, transport);
-  qp_fail(qp, 0);
+  qp_fail(qp, 0, syndrome);
 }
 
 SentPacket failed(Syndrome syndrome) {
@@ -48,6 +48,11 @@ SentPacket failed(Syndrome syndrome) {
 }
 
 }  // namespace
+
+bool ud_addressed(const Qp& qp, const Packet& packet, uint32_t dst_ipv4_be) {
+  const FabricNic& nic = qp.nic.fabric();
+  return dst_ipv4_be == gid_ipv4_be(nic, gid_index_now(nic, kind_of(packet.network)));
+}
 
 SentPacket ud_packet_send(Qp& qp, const Transport& transport) {
   const SendWqe& wqe = qp.requester.tx_wqe;
@@ -60,7 +65,7 @@ SentPacket ud_packet_send(Qp& qp, const Transport& transport) {
   packet.psn = qp.requester.psn_next;
   packet.qkey = (wqe.datagram.qkey & kQkeyOfQp) != 0 ? qp.attr.qkey : wqe.datagram.qkey;
   packet.src_qpn = qp.number;
-  packet.network = network_of(wqe.datagram.sgid_index);
+  packet.network = network_of(gid_kind(wqe.datagram.sgid_index));
   packet.imm_be = wqe.imm_be;
   const size_t pad = pad_size(size);
   uint8_t* out = transport.wire.reserve(packet.dest_qpn,
@@ -71,6 +76,7 @@ SentPacket ud_packet_send(Qp& qp, const Transport& transport) {
     return failed(kSyndromeLocalProtection);
   }
   std::fill_n(out + headers + size, pad, uint8_t{0});
+  transport.wire.source_set(qp.number, wqe.datagram.sgid_index);
   transport.wire.commit(qp.nic.fabric(), destination_find(qp, wqe.datagram.gid), packet.opcode,
                         headers + size + pad, transport.wall_ns);
   return {.sent = true, .last = true, .bytes = static_cast<uint32_t>(headers) + size};
@@ -86,7 +92,7 @@ void ud_datagram(Qp& qp, const Packet& packet, uint32_t src_ipv4_be, const Trans
     return;
   }
   if (!recv_take(qp)) {
-    own.out_of_buffer.fetch_add(1, std::memory_order_relaxed);
+    own.add(HwCounter::kOutOfBuffer);
     return;
   }
   const auto size = static_cast<uint32_t>(packet.payload_size);
@@ -95,7 +101,7 @@ void ud_datagram(Qp& qp, const Packet& packet, uint32_t src_ipv4_be, const Trans
     return;
   }
   uint8_t grh[kGrhSize];
-  grh_write(*from, own, gid_index_of(packet.network),
+  grh_write(*from, own, kind_of(packet.network),
             header_size(packet.opcode, packet.service) + size + pad_size(size), grh);
   if (!recv_write(qp, 0, grh, kGrhSize) || !recv_write(qp, kGrhSize, packet.payload, size)) {
     recv_fail(qp, kSyndromeLocalProtection, transport);

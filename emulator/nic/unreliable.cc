@@ -3,6 +3,7 @@
 #include "nic/unreliable.h"
 
 #include "nic/nic_model.h"
+#include "nic/qp_publish.h"
 
 namespace cxemu {
 
@@ -32,6 +33,7 @@ void wqe_fail(Qp& qp, Syndrome syndrome, const Transport& transport) {
   wqe_done(qp, syndrome, transport);
   qp.state = IBV_QPS_SQE;
   qp.nic.fabric().qp_errors.fetch_add(1, std::memory_order_relaxed);
+  qp_error_publish(qp, syndrome, 0);
 }
 
 // Decodes the next posted WQE. False: there is none, or none that can be sent.
@@ -40,6 +42,10 @@ bool wqe_start(Qp& qp, const Transport& transport) {
   if (qp.state != IBV_QPS_RTS) return false;  // SQD only finishes what was started
   const uint16_t posted = static_cast<uint16_t>(qp.send_producer() - r.ring_next);
   if (posted == 0) return false;
+  if (!transport.wire.event(qp.nic.fabric(), FaultTick::kWqe, qp.number, qp.remote_ipv4_be,
+                            transport.wall_ns)) {
+    return false;  // a fault was waiting for this one, and killed the NIC
+  }
   SendWqe& wqe = r.tx_wqe;
   WqeError error = WqeError::kBadLength;
   if (posted <= qp.config.sq_wqe_count) {

@@ -4,87 +4,243 @@
 #include <algorithm>
 #include <cstring>
 
+#include "fabric/flap.h"
+#include "fabric/gid.h"
+
 namespace cxemu {
 
-uint8_t* Wire::reserve(uint32_t dst_qpn, size_t size) {
-  reserved_slot_ = static_cast<int>(dst_qpn >> 16);
-  reserved_ = carrier_.reserve(reserved_slot_, size);
-  return reserved_;
+namespace {
+
+// A packet out of order changes places with the next one. If none follows it goes on alone.
+constexpr uint64_t kDisplacedNs = 1'000'000;
+constexpr size_t kBthSize = 12;
+
+uint8_t ops_of(Operation opcode, const uint8_t* packet) {
+  if (opcode_is_send(opcode)) return kOpSend;
+  if (opcode_is_write(opcode)) return kOpWrite;
+  switch (opcode) {
+    case Operation::kReadRequest:
+      return kOpReadRequest;
+    case Operation::kCompareSwap:
+    case Operation::kFetchAdd:
+      return kOpAtomicRequest;
+    case Operation::kAtomicAcknowledge:
+      return kOpAtomicResponse;
+    case Operation::kAcknowledge:
+      return (packet[kBthSize] & kAethTypeMask) == 0 ? kOpAck : kOpNak;
+    default:
+      return kOpReadResponse;
+  }
 }
 
-void Wire::commit(FabricNic& nic, uint32_t dst_ipv4_be, RcOpcode opcode, size_t size,
-                  uint64_t now_ns) {
-  nic.tx_packets.fetch_add(1, std::memory_order_relaxed);
-  if (lost(nic, opcode)) return;
-  const uint32_t delay_us = nic.delay_us.load(std::memory_order_relaxed);
-  std::deque<Delayed>* held = held_by(nic, delay_us != 0);
-  // Behind packets that are still held, also when the delay was just switched off: a wire keeps
-  // order.
-  if (held == nullptr || (delay_us == 0 && held->empty())) {
-    capture_.sent(nic, dst_ipv4_be, reserved_, size, false);
-    carrier_.commit(nic.ipv4_be, dst_ipv4_be, size, false);
+bool lost(uint32_t faults, Operation opcode) {
+  const uint32_t fatal = kLinkDown | kDead | (opcode_is_response(opcode) ? kDropAcks : kDropData);
+  return (faults & fatal) != 0;
+}
+
+// A wire keeps order: what comes later is due later, also when the delay was made shorter.
+uint64_t due_ns(const std::deque<Wire::Held>& packets, uint64_t now_ns, uint32_t delay_us) {
+  const uint64_t due = now_ns + uint64_t{delay_us} * 1000;
+  return packets.empty() ? due : std::max(due, packets.back().due_ns);
+}
+
+}  // namespace
+
+void Wire::commit_faulted(FabricNic& nic, uint32_t dst_ipv4_be, Operation opcode, size_t size,
+                          uint64_t now_ns) {
+  Verdict verdict;
+  if ((nic.faults.load(std::memory_order_acquire) & kRules) != 0) {
+    verdict = rules_.judge(nic,
+                           {.tick = FaultTick::kPacket,
+                            .direction = kDirectionOut,
+                            .op = ops_of(opcode, reserved_),
+                            .peer_ipv4_be = address_original_be(dst_ipv4_be),
+                            .qpn = source_qpn_},
+                           now_ns);
+  }
+  const uint32_t faults = faults_now(nic, now_ns);  // after the rules: they may have switched it
+  const uint32_t src = (faults & kGidMoved) != 0 ? gid_ipv4_be(nic, source_gid_) : nic.ipv4_be;
+  if (verdict.drop || src == 0 || lost(faults, opcode)) {
+    nic.dropped_packets.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  held->push_back({now_ns + uint64_t{delay_us} * 1000, reserved_slot_, dst_ipv4_be,
-                   std::vector<uint8_t>(reserved_, reserved_ + size)});
+  Queue& queue = queue_of(leaving_, nic);
+  const bool wait = verdict.delay_us != 0 || !queue.packets.empty();
+  if (!wait && !verdict.reorder && !verdict.duplicate && queue.displaced.empty()) {
+    capture_.sent(nic, dst_ipv4_be, reserved_, size, verdict.corrupt);
+    carrier_.commit(src, dst_ipv4_be, size, verdict.corrupt);
+    return;
+  }
+  Held held = {due_ns(queue.packets, now_ns, verdict.delay_us),
+               reserved_slot_,
+               src,
+               dst_ipv4_be,
+               verdict.corrupt,
+               verdict.duplicate,
+               verdict.reorder,
+               std::vector<uint8_t>(reserved_, reserved_ + size)};
+  const auto same_way = [&](const Held& other) { return other.slot == held.slot; };
+  if (wait) {
+    queue.packets.push_back(std::move(held));
+  } else if (verdict.reorder &&
+             std::none_of(queue.displaced.begin(), queue.displaced.end(), same_way)) {
+    held.due_ns = now_ns + kDisplacedNs;
+    queue.displaced.push_back(std::move(held));
+  } else {
+    capture_.sent(nic, dst_ipv4_be, reserved_, size, verdict.corrupt);
+    carrier_.commit(src, dst_ipv4_be, size, verdict.corrupt);
+    if (verdict.duplicate) send(nic, held);
+    displaced_send(queue, held.slot);
+  }
+  held_count();
 }
 
-std::deque<Wire::Delayed>* Wire::held_by(FabricNic& nic, bool create) {
-  for (Held& held : held_) {
-    if (held.nic == &nic) return &held.packets;
-  }
-  if (!create) return nullptr;
-  held_.push_back({&nic, {}});
-  return &held_.back().packets;
+bool Wire::send(const FabricNic& nic, const Held& held) {
+  uint8_t* to = carrier_.reserve(held.slot, held.packet.size());
+  if (to == nullptr) return false;
+  memcpy(to, held.packet.data(), held.packet.size());
+  capture_.sent(nic, held.dst_ipv4_be, to, held.packet.size(), held.corrupt);
+  carrier_.commit(held.src_ipv4_be, held.dst_ipv4_be, held.packet.size(), held.corrupt);
+  return true;
+}
+
+void Wire::displaced_send(Queue& queue, int slot) {
+  std::erase_if(queue.displaced,
+                [&](const Held& held) { return held.slot == slot && send(*queue.nic, held); });
 }
 
 bool Wire::delayed_send(uint64_t now_ns) {
-  bool any = false;
-  for (Held& held : held_) {
-    while (!held.packets.empty() && held.packets.front().due_ns <= now_ns) {
-      const Delayed& first = held.packets.front();
-      uint8_t* to = carrier_.reserve(first.slot, first.packet.size());
-      if (to == nullptr) break;
-      memcpy(to, first.packet.data(), first.packet.size());
-      capture_.sent(*held.nic, first.dst_ipv4_be, to, first.packet.size(), false);
-      carrier_.commit(held.nic->ipv4_be, first.dst_ipv4_be, first.packet.size(), false);
-      held.packets.pop_front();
+  if (held_ == 0) return false;
+  for (Queue& queue : leaving_) {
+    while (!queue.packets.empty() && queue.packets.front().due_ns <= now_ns) {
+      Held& first = queue.packets.front();
+      const auto same_way = [&](const Held& other) { return other.slot == first.slot; };
+      if (first.reorder && std::none_of(queue.displaced.begin(), queue.displaced.end(), same_way)) {
+        first.due_ns = now_ns + kDisplacedNs;
+        queue.displaced.push_back(std::move(first));
+      } else {
+        if (!send(*queue.nic, first)) break;
+        if (first.duplicate) send(*queue.nic, first);
+        displaced_send(queue, first.slot);
+      }
+      queue.packets.pop_front();
     }
-    any |= !held.packets.empty();
+    std::erase_if(queue.displaced, [&](const Held& held) {
+      return held.due_ns <= now_ns && send(*queue.nic, held);
+    });
   }
-  return any;
+  held_count();
+  return held_ != 0;
+}
+
+bool Wire::admits_faulted(FabricNic& nic, const Packet& packet, const Arrival& arrival,
+                          uint64_t now_ns) {
+  Verdict verdict;
+  if ((nic.faults.load(std::memory_order_acquire) & kRules) != 0) {
+    verdict = rules_.judge(nic,
+                           {.tick = FaultTick::kPacket,
+                            .direction = kDirectionIn,
+                            .op = ops_of(packet.opcode, arrival.data),
+                            .peer_ipv4_be = address_original_be(arrival.src_ipv4_be),
+                            .qpn = packet.dest_qpn},
+                           now_ns);
+  }
+  if (verdict.drop || lost(faults_now(nic, now_ns), packet.opcode)) {
+    nic.dropped_packets.fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
+  if (verdict.corrupt) {
+    nic.icrc_errors.fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
+  tally_.received(nic, packet.opcode, arrival.size);
+  Queue& queue = queue_of(arriving_, nic);
+  const bool wait = verdict.delay_us != 0 || !queue.packets.empty();
+  const bool displace = !wait && verdict.reorder && queue.displaced.empty();
+  if (wait || verdict.duplicate || displace) {
+    Held held = {due_ns(queue.packets, now_ns, verdict.delay_us),
+                 0,
+                 arrival.src_ipv4_be,
+                 arrival.dst_ipv4_be,
+                 false,
+                 false,
+                 false,
+                 std::vector<uint8_t>(arrival.data, arrival.data + arrival.size)};
+    if (displace) {
+      held.due_ns = now_ns + kDisplacedNs;
+      queue.displaced.push_back(std::move(held));
+    } else {
+      if (wait && verdict.duplicate) queue.packets.push_back(held);
+      queue.packets.push_back(std::move(held));
+    }
+  }
+  // A displaced one comes right behind this one.
+  if (!displace) {
+    for (Held& held : queue.displaced) held.due_ns = now_ns;
+  }
+  held_count();
+  return !wait && !displace;
+}
+
+std::vector<Wire::Held> Wire::arrivals_take(uint64_t now_ns) {
+  std::vector<Held> due;
+  if (held_arrivals_ == 0) return due;
+  for (Queue& queue : arriving_) {
+    while (!queue.packets.empty() && queue.packets.front().due_ns <= now_ns) {
+      due.push_back(std::move(queue.packets.front()));
+      queue.packets.pop_front();
+    }
+    std::erase_if(queue.displaced, [&](Held& held) {
+      if (held.due_ns > now_ns) return false;
+      due.push_back(std::move(held));
+      return true;
+    });
+  }
+  held_count();
+  return due;
+}
+
+bool Wire::event_faulted(FabricNic& nic, FaultTick tick, uint32_t qpn, uint32_t peer_ipv4_be,
+                         uint64_t now_ns) {
+  if ((nic.faults.load(std::memory_order_acquire) & kRules) != 0) {
+    rules_.judge(nic,
+                 {.tick = tick,
+                  .direction = 0,
+                  .op = 0,
+                  .peer_ipv4_be = address_original_be(peer_ipv4_be),
+                  .qpn = qpn},
+                 now_ns);
+  }
+  return (nic.faults.load(std::memory_order_acquire) & kDead) == 0;
+}
+
+Wire::Queue& Wire::queue_of(std::vector<Queue>& queues, FabricNic& nic) {
+  for (Queue& queue : queues) {
+    if (queue.nic == &nic) return queue;
+  }
+  queues.push_back({&nic, {}, {}});
+  return queues.back();
+}
+
+void Wire::held_count() {
+  const auto count = [](const std::vector<Queue>& queues) {
+    size_t sum = 0;
+    for (const Queue& queue : queues) sum += queue.packets.size() + queue.displaced.size();
+    return static_cast<uint32_t>(sum);
+  };
+  held_ = count(leaving_);
+  held_arrivals_ = count(arriving_);
 }
 
 uint64_t Wire::delayed_due_ns() const {
   uint64_t due_ns = UINT64_MAX;
-  for (const Held& held : held_) {
-    if (!held.packets.empty()) due_ns = std::min(due_ns, held.packets.front().due_ns);
+  for (const auto* queues : {&leaving_, &arriving_}) {
+    for (const Queue& queue : *queues) {
+      if (!queue.packets.empty()) due_ns = std::min(due_ns, queue.packets.front().due_ns);
+      for (const Held& held : queue.displaced) due_ns = std::min(due_ns, held.due_ns);
+    }
   }
   return due_ns;
-}
-
-bool Wire::admits(FabricNic& nic, RcOpcode opcode) {
-  if (lost(nic, opcode)) return false;
-  nic.rx_packets.fetch_add(1, std::memory_order_relaxed);
-  return true;
-}
-
-bool Wire::lost(FabricNic& nic, RcOpcode opcode) {
-  const uint32_t faults = nic.faults.load(std::memory_order_relaxed);
-  const uint32_t loss_ppm = nic.loss_ppm.load(std::memory_order_relaxed);
-  if (faults == 0 && loss_ppm == 0) return false;
-  const uint32_t fatal = kLinkDown | kDead | (opcode_is_response(opcode) ? kDropAcks : kDropData);
-  if ((faults & fatal) == 0 && (loss_ppm == 0 || random_ppm() >= loss_ppm)) return false;
-  nic.dropped_packets.fetch_add(1, std::memory_order_relaxed);
-  return true;
-}
-
-// xorshift64*: seeded, so that a run with loss can be repeated.
-uint32_t Wire::random_ppm() {
-  random_ ^= random_ >> 12;
-  random_ ^= random_ << 25;
-  random_ ^= random_ >> 27;
-  return static_cast<uint32_t>((random_ * 0x2545f4914f6cdd1dull >> 32) % 1'000'000);
 }
 
 }  // namespace cxemu

@@ -9,50 +9,114 @@
 #include "fabric/fabric.h"
 #include "nic/capture.h"
 #include "nic/carrier.h"
+#include "nic/port_tally.h"
 #include "nic/roce.h"
+#include "nic/rule_book.h"
 
 namespace cxemu {
 
 class Wire {
  public:
-  Wire(Carrier& carrier, Capture& capture, uint64_t seed)
-      : carrier_(carrier), capture_(capture), random_(seed * 2 + 1) {}
+  Wire(FabricFile& fabric, Carrier& carrier, Capture& capture)
+      : carrier_(carrier), capture_(capture), rules_(fabric) {}
 
+  // ---- Sending.
+
+  // Whose packets are sent from now on: the queue pair, and the entry of the GID table that is
+  // their source.
+  void source_set(uint32_t qpn, int gid_index) {
+    source_qpn_ = qpn;
+    source_gid_ = gid_index;
+  }
   // Room for a packet to the process that owns `dst_qpn`; nullptr: the way is full.
-  uint8_t* reserve(uint32_t dst_qpn, size_t size);
-  // Sends the packet written at the last reserve(), unless a fault of `nic` eats it.
-  void commit(FabricNic& nic, uint32_t dst_ipv4_be, RcOpcode opcode, size_t size, uint64_t now_ns);
-  // Sends delayed packets whose time has come. Returns whether any is still held.
+  uint8_t* reserve(uint32_t dst_qpn, size_t size) {
+    reserved_slot_ = static_cast<int>(dst_qpn >> 16);
+    reserved_ = carrier_.reserve(reserved_slot_, size);
+    return reserved_;
+  }
+  // Sends the packet written at the last reserve(), as the faults of `nic` allow.
+  void commit(FabricNic& nic, uint32_t dst_ipv4_be, Operation opcode, size_t size,
+              uint64_t now_ns) {
+    tally_.sent(nic, size);
+    if ((nic.faults.load(std::memory_order_relaxed) | held_) == 0) [[likely]] {
+      capture_.sent(nic, dst_ipv4_be, reserved_, size, false);
+      carrier_.commit(nic.ipv4_be, dst_ipv4_be, size, false);
+      return;
+    }
+    commit_faulted(nic, dst_ipv4_be, opcode, size, now_ns);
+  }
+  // Sends held packets whose time has come. Returns whether any is still held.
   bool delayed_send(uint64_t now_ns);
-  // When the next one is due; UINT64_MAX: none is held.
-  uint64_t delayed_due_ns() const;
 
-  // Whether `nic` lets this packet in.
-  bool admits(FabricNic& nic, RcOpcode opcode);
+  // ---- Receiving.
 
- private:
-  struct Delayed {
+  struct Arrival {
+    uint32_t src_ipv4_be, dst_ipv4_be;
+    const uint8_t* data;
+    size_t size;
+  };
+  // Whether `nic` lets this packet in now. If not, it is lost, or comes out of arrivals_take()
+  // later.
+  bool admits(FabricNic& nic, const Packet& packet, const Arrival& arrival, uint64_t now_ns) {
+    if ((nic.faults.load(std::memory_order_relaxed) | held_arrivals_) == 0) [[likely]] {
+      tally_.received(nic, packet.opcode, arrival.size);
+      return true;
+    }
+    return admits_faulted(nic, packet, arrival, now_ns);
+  }
+  // A packet that is, or was, held on its way out or in.
+  struct Held {
     uint64_t due_ns;
-    int slot;
-    uint32_t dst_ipv4_be;
+    int slot;  // where it goes; arrivals: unused
+    uint32_t src_ipv4_be, dst_ipv4_be;
+    bool corrupt, duplicate, reorder;
     std::vector<uint8_t> packet;
   };
+  // Packets that are let in now, after all, in their order.
+  std::vector<Held> arrivals_take(uint64_t now_ns);
+
+  // ---- Other events.
+
+  // A work request is about to be started, or a completion to be written. False: the NIC is dead.
+  bool event(FabricNic& nic, FaultTick tick, uint32_t qpn, uint32_t peer_ipv4_be, uint64_t now_ns) {
+    const uint32_t faults = nic.faults.load(std::memory_order_relaxed);
+    return faults == 0 || event_faulted(nic, tick, qpn, peer_ipv4_be, now_ns);
+  }
+
+  // When the next held packet is due; UINT64_MAX: none is held.
+  uint64_t delayed_due_ns() const;
+  void counters_flush() { tally_.flush(); }
+
+ private:
   // The packets that one slow NIC holds; another NIC's do not wait behind them.
-  struct Held {
+  struct Queue {
     FabricNic* nic;
-    std::deque<Delayed> packets;
+    std::deque<Held> packets;     // in the order in which they go on
+    std::vector<Held> displaced;  // go on after the next one of their way, or when they are due
   };
 
-  std::deque<Delayed>* held_by(FabricNic& nic, bool create);
-  bool lost(FabricNic& nic, RcOpcode opcode);
-  uint32_t random_ppm();
+  void commit_faulted(FabricNic& nic, uint32_t dst_ipv4_be, Operation opcode, size_t size,
+                      uint64_t now_ns);
+  bool admits_faulted(FabricNic& nic, const Packet& packet, const Arrival& arrival,
+                      uint64_t now_ns);
+  bool event_faulted(FabricNic& nic, FaultTick tick, uint32_t qpn, uint32_t peer_ipv4_be,
+                     uint64_t now_ns);
+  bool send(const FabricNic& nic, const Held& held);
+  // What goes on after a packet to this process.
+  void displaced_send(Queue& queue, int slot);
+  static Queue& queue_of(std::vector<Queue>& queues, FabricNic& nic);
+  void held_count();
 
   Carrier& carrier_;
   Capture& capture_;
-  uint64_t random_;
+  RuleBook rules_;
+  PortTally tally_;
+  uint32_t source_qpn_ = 0;
+  int source_gid_ = 0;
   int reserved_slot_ = 0;
   uint8_t* reserved_ = nullptr;
-  std::vector<Held> held_;
+  std::vector<Queue> leaving_, arriving_;
+  uint32_t held_ = 0, held_arrivals_ = 0;  // packets in these
 };
 
 }  // namespace cxemu

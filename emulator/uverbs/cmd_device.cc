@@ -99,7 +99,7 @@ int query_port(Context& context, const CommandIo& io) {
   ib_uverbs_query_port request;
   if (!request_read(io.core_in, &request)) return EOPNOTSUPP;
   if (request.port_num != 1) return EINVAL;
-  const bool up = (context.fabric_nic().faults.load(std::memory_order_acquire) & kLinkDown) == 0;
+  const bool up = (faults_now(context.fabric_nic()) & kLinkDown) == 0;
   ib_uverbs_query_port_resp answer{};
   answer.port_cap_flags = IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS;
   answer.max_msg_sz = 1u << 30;

@@ -173,7 +173,8 @@ int create_ah(Context& context, const CommandIo& io) {
   if (!request_read(io.core_in, &request)) return EOPNOTSUPP;
   auto* pd = context.objects().find<PdObject>(request.pd_handle);
   if (pd == nullptr || request.attr.port_num != 1 || request.attr.is_global == 0 ||
-      request.attr.grh.sgid_index >= kGidCount)
+      request.attr.grh.sgid_index >= kGidCount ||
+      gid_is_empty(context.fabric_nic(), request.attr.grh.sgid_index))
     return EINVAL;
   const FabricNic* peer = nic_by_gid(context.fabric(), request.attr.grh.dgid);
   if (peer == nullptr) return EHOSTUNREACH;  // nobody answers the neighbour discovery

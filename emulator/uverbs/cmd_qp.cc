@@ -252,9 +252,10 @@ int query_qp(Context& context, const CommandIo& io) {
   return 0;
 }
 
-int address_check(const ib_uverbs_qp_dest& address) {
+int address_check(const FabricNic& nic, const ib_uverbs_qp_dest& address) {
   // RoCE has no local identifiers: the address must be global, and from our own table.
-  if (address.is_global == 0 || address.port_num != 1 || address.sgid_index >= kGidCount)
+  if (address.is_global == 0 || address.port_num != 1 || address.sgid_index >= kGidCount ||
+      gid_is_empty(nic, address.sgid_index))
     return EINVAL;
   return 0;
 }
@@ -276,7 +277,7 @@ int qp_modify(Context& context, const ib_uverbs_modify_qp& request) {
   const uint32_t mask = attributes_of_end(object->qp_type, request.attr_mask);
   if ((mask & IBV_QP_PORT) && request.port_num != 1) return EINVAL;
   if (mask & IBV_QP_AV)
-    if (const int error = address_check(request.dest)) return error;
+    if (const int error = address_check(context.fabric_nic(), request.dest)) return error;
   ibv_qp_attr attr{};
   attr.qp_state = static_cast<ibv_qp_state>(request.qp_state);
   attr.cur_qp_state = static_cast<ibv_qp_state>(request.cur_qp_state);

@@ -14,7 +14,7 @@
 
 #include "host/cli/capture_file.h"
 #include "host/cli/commands.h"
-#include "host/cli/targets.h"
+#include "host/cli/target.h"
 
 namespace cxemu {
 namespace {
@@ -96,8 +96,7 @@ void signal_wait(const sigset_t& signals) {
 int capture_run(const CaptureOptions& options) {
   const Fabric fabric = fabric_open(options.fabric);
   std::vector<FabricNic*> nics;
-  int host;
-  for (const std::string& name : options.nics) nics.push_back(target_find(fabric, name, &host));
+  for (const std::string& name : options.nics) nics.push_back(&target_find(fabric, name));
 
   sigset_t signals;
   sigemptyset(&signals);

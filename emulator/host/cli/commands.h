@@ -2,6 +2,7 @@
 // std::runtime_error with a one-line text.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,14 @@ struct ExecOptions {
   std::vector<std::string> command;
 };
 
+// The library that exec preloads. Throws when it is not found.
+std::string library_path();
+
 int exec_run(const ExecOptions&);  // returns only when it fails
 int env_run(const ExecOptions&);
 int fault_run(const std::string& fabric, const std::string& target,
-              const std::vector<std::string>& faults);
+              const std::vector<std::string>& faults, uint32_t seed);
+
 struct CaptureOptions {
   std::string fabric, out;
   std::vector<std::string> nics;     // HOST/DEVICE; empty: all
@@ -26,6 +31,10 @@ struct CaptureOptions {
 
 int capture_run(const CaptureOptions&);
 int list_run(const std::string& fabric, bool json);
+int script_run(const std::string& fabric, const std::string& path, uint32_t seed, bool json);
+int events_run(const std::string& fabric, bool follow, bool json);
+// `program`: also say whether this one can run emulated; may be empty.
+int doctor_run(const std::string& program, bool json);
 int clean_run(const std::string& fabric, bool all);
 
 }  // namespace cxemu

@@ -15,25 +15,25 @@
 #include "host/sysfs_tree.h"
 
 namespace cxemu {
+
+// Beside the program in a build tree, in the library folder when installed.
+std::string library_path() {
+  const std::filesystem::path bin = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  for (const std::filesystem::path& folder :
+       {bin / "../lib", bin / "../lib/cxemu", std::filesystem::path(CXEMU_LIBRARY_DIR)}) {
+    std::error_code ignored;
+    const std::filesystem::path found = std::filesystem::canonical(folder / "libcxemu.so", ignored);
+    if (!found.empty()) return found.string();
+  }
+  throw std::runtime_error("libcxemu.so not found near " + bin.string());
+}
+
 namespace {
 
 namespace fs = std::filesystem;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
 constexpr int kNicsDefault = 2;
-constexpr const char* kLibrary = "libcxemu.so";
-
-// Beside the program in a build tree, in the library folder when installed.
-std::string library_path() {
-  const fs::path bin = fs::read_symlink("/proc/self/exe").parent_path();
-  for (const fs::path& folder :
-       {bin / "../lib", bin / "../lib/cxemu", fs::path(CXEMU_LIBRARY_DIR)}) {
-    std::error_code ignored;
-    const fs::path found = fs::canonical(folder / kLibrary, ignored);
-    if (!found.empty()) return found.string();
-  }
-  throw std::runtime_error(std::string(kLibrary) + " not found near " + bin.string());
-}
 
 // Ours in front, after a sanitizer's run-time, which must be first of all; each library once.
 std::string preload_list(const std::string& library) {

@@ -50,10 +50,14 @@ int main(int argc, char** argv) {
   fabric_option(fault);
   fault->add_option("nic", target, "HOST/DEVICE, for example a/mlx5_0")->required();
   fault
-      ->add_option("fault", faults,
-                   "link-down, link-up, kill, revive, drop-acks, drop-data, loss=PERCENT, "
-                   "delay=MS, heal")
+      ->add_option(
+          "fault", faults,
+          "link-down, link-up, kill, revive, drop-data, drop-acks, loss=PERCENT, delay=MS, "
+          "reorder, duplicate, corrupt, flap=DOWN_MS/UP_MS, gid-change, gid-restore, heal; "
+          "see cxemu(1) for what may follow")
       ->required();
+  uint32_t seed = 1;
+  fault->add_option("--seed", seed, "Of the dice of loss and other percentages (default 1)");
 
   CLI::App* capture = app.add_subcommand("capture", "Record the packets of NICs");
   cxemu::CaptureOptions capture_options;
@@ -69,6 +73,27 @@ int main(int argc, char** argv) {
   bool json = false;
   fabric_option(list);
   list->add_flag("--json", json, "As JSON");
+
+  CLI::App* script = app.add_subcommand("script", "Set faults by the clock");
+  std::string script_file;
+  fabric_option(script);
+  script
+      ->add_option("file", script_file,
+                   "Lines TIME[+PERIODxCOUNT] HOST/DEVICE FAULT...; - is stdin")
+      ->required();
+  script->add_option("--seed", seed, "Of the dice of loss and other percentages (default 1)");
+  script->add_flag("--json", json, "Events as JSON, one a line");
+
+  CLI::App* events = app.add_subcommand("events", "Show what happened to the NICs");
+  bool follow = false;
+  fabric_option(events);
+  events->add_flag("--follow,-f", follow, "Go on with what happens from now on");
+  events->add_flag("--json", json, "As JSON, one a line");
+
+  CLI::App* doctor = app.add_subcommand("doctor", "Say what would not work on this machine");
+  std::string program;
+  doctor->add_option("program", program, "Whether this program can run emulated, too");
+  doctor->add_flag("--json", json, "As JSON");
 
   CLI::App* clean = app.add_subcommand("clean", "Remove a fabric that nobody uses");
   bool all = false;
@@ -86,9 +111,12 @@ int main(int argc, char** argv) {
     exec_options.fabric = capture_options.fabric = fabric;
     if (*exec) return cxemu::exec_run(exec_options);
     if (*env) return cxemu::env_run(exec_options);
-    if (*fault) return cxemu::fault_run(fabric, target, faults);
+    if (*fault) return cxemu::fault_run(fabric, target, faults, seed);
     if (*capture) return cxemu::capture_run(capture_options);
     if (*list) return cxemu::list_run(fabric, json);
+    if (*script) return cxemu::script_run(fabric, script_file, seed, json);
+    if (*events) return cxemu::events_run(fabric, follow, json);
+    if (*doctor) return cxemu::doctor_run(program, json);
     return cxemu::clean_run(fabric, all);
   } catch (const std::exception& error) {
     fprintf(stderr, "cxemu: %s\n", error.what());

@@ -337,9 +337,11 @@ std::unique_ptr<FabricFile> fabric_make() {
   for (uint32_t host = 0; host < 2; host++) {
     FabricNic& nic = fabric->nic[host * kMaxNicsPerHost];
     nic.host = host;
+    fabric->host_name[host][0] = static_cast<char>('a' + host);
     nic.ipv4_be = htobe32(127u << 24 | 99 << 16 | (host + 1) << 8 | 1);
     nic.used = 1;
   }
+  fabric->host_count = 2;
   return fabric;
 }
 
@@ -366,7 +368,8 @@ void Rig::connect(TestQp& first, TestQp& second) {
     attr.rq_psn = other.attr.sq_psn;
     attr.ah_attr.is_global = 1;
     attr.ah_attr.port_num = 1;
-    nic_gid(remote, 3, attr.ah_attr.grh.dgid.raw);
+    attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(own.gid_index);
+    nic_gid(remote, other.gid_index, attr.ah_attr.grh.dgid.raw);
     ASSERT_EQ(
         own.modify(attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
@@ -405,6 +408,13 @@ void Rig::fault_set(FabricNic& nic, uint32_t faults) {
   if ((faults & kDead) != 0) nic.kills++;
   nic.faults = faults;
   nic.generation++;
+}
+
+void Rig::fault(FabricNic& nic, const std::string& text) {
+  FaultCommand command;
+  std::string error;
+  ASSERT_TRUE(fault_parse(*fabric, text, &command, &error)) << error;
+  ASSERT_TRUE(fault_apply(*fabric, nic, command, clock.now_ns(), &error)) << error;
 }
 
 Pair::Pair(Rig& rig, uint32_t mtu, const QpOptions& options,

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "fabric/fault.h"
 #include "nic/engine_core.h"
 
 namespace cxemu::test {
@@ -179,6 +180,7 @@ class TestQp {
   Qp* qp = nullptr;
   // Used by connect(), may be changed before.
   ibv_qp_attr attr = {};
+  int gid_index = 3;
   static constexpr uint64_t kUserHandle = 0xabcd;
   static constexpr uint32_t kUidx = 0x77;
 
@@ -231,6 +233,8 @@ class Rig {
                  uint64_t step_ns = 1000);
   void run_for(uint64_t ns, uint64_t step_ns = 1000);
   void fault_set(FabricNic& nic, uint32_t faults);
+  // In the words of `cxemu fault`. The hosts are "a" and "b".
+  void fault(FabricNic& nic, const std::string& text);
 
   std::unique_ptr<FabricFile> fabric;
   VirtualClock clock;

@@ -292,7 +292,7 @@ TEST_F(Timing, DeadNicDoesNothingAnyMoreAndStaysDead) {
 
 TEST_F(Timing, DelayHoldsEveryPacketAndKeepsOrder) {
   Pair pair(rig_, 256, {}, [&](TestQp& a, TestQp&) { a.attr.timeout = 14; });
-  rig_.a.fabric_nic.delay_us = 300;
+  rig_.fault(rig_.a.fabric_nic, "delay=0.3");
   TestMr local(*rig_.a.nic, 4096), remote(*rig_.b.nic, 4096);
   std::fill(local.bytes.begin(), local.bytes.end(), uint8_t{9});
   pair.a.post_send({.opcode = kWqeWrite,
@@ -301,7 +301,7 @@ TEST_F(Timing, DelayHoldsEveryPacketAndKeepsOrder) {
                     .rkey = remote.key});
   rig_.run_for(290'000);
   EXPECT_EQ(remote.bytes[0], 0);
-  rig_.a.fabric_nic.delay_us = 0;
+  rig_.fault(rig_.a.fabric_nic, "delay=0");
   Completion completion = {};
   const uint64_t took = elapsed(pair, &completion);
   EXPECT_GE(took, 10'000u);
@@ -312,7 +312,7 @@ TEST_F(Timing, DelayHoldsEveryPacketAndKeepsOrder) {
 
 TEST_F(Timing, LossIsAsFrequentAsAsked) {
   Pair pair(rig_, 256, {}, [&](TestQp& a, TestQp&) { a.attr.timeout = 6; });
-  rig_.a.fabric_nic.loss_ppm = 100'000;
+  rig_.fault(rig_.a.fabric_nic, "loss=10");
   TestMr local(*rig_.a.nic, 1 << 16), remote(*rig_.b.nic, 1 << 16);
   for (int i = 0; i < 40; i++) {
     pair.a.post_send({.opcode = kWqeWrite,

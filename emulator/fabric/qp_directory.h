@@ -1,0 +1,28 @@
+// The queue pairs of all processes, for people to look at: `cxemu list`. Each process writes its
+// own entries, at every change of state and, for the packet numbers, now and then.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace cxemu {
+
+struct FabricFile;
+
+inline constexpr uint32_t kMaxListedQps = 4096;
+
+struct FabricQp {
+  std::atomic<int32_t> pid;   // owner; 0: free
+  std::atomic<uint32_t> nic;  // index in FabricFile::nic
+  std::atomic<uint32_t> number;
+  std::atomic<uint32_t> type, state;  // ibv_qp_type, ibv_qp_state
+  std::atomic<uint32_t> peer_number, peer_ipv4_be;
+  std::atomic<uint32_t> sq_psn, rq_psn;
+  std::atomic<uint32_t> syndrome;  // why it went to ERR by itself; 0: it did not
+};
+
+// An entry for this process; nullptr when the table is full: the QP is not listed then.
+FabricQp* qp_entry_take(FabricFile&, uint32_t number);
+void qp_entry_release(FabricQp*);
+
+}  // namespace cxemu

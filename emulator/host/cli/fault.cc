@@ -1,0 +1,33 @@
+// `cxemu fault`.
+#include "fabric/fault.h"
+
+#include <cstdio>
+#include <stdexcept>
+
+#include "host/cli/commands.h"
+#include "host/cli/target.h"
+
+namespace cxemu {
+
+bool fault_is_random(const FaultCommand& fault) {
+  return fault.kind >= FaultCommand::Kind::kLoss && fault.rule.effect != FaultEffect::kDelay &&
+         fault.rule.chance_ppm != 0 && fault.rule.chance_ppm != 1'000'000;
+}
+
+int fault_run(const std::string& fabric_name, const std::string& target,
+              const std::vector<std::string>& words, uint32_t seed) {
+  const Fabric fabric = fabric_open(fabric_name);
+  FabricNic& nic = target_find(fabric, target);
+  std::vector<FaultCommand> faults;
+  std::string error;
+  // All are good, or none is applied.
+  if (!faults_parse(*fabric, words, seed, &faults, &error)) throw std::runtime_error(error);
+  for (const FaultCommand& fault : faults) {
+    if (!fault_apply(*fabric, nic, fault, monotonic_ns(), &error)) throw std::runtime_error(error);
+    if (fault_is_random(fault))
+      printf("%s: %s, seed %u\n", target.c_str(), fault.text.c_str(), fault.rule.seed);
+  }
+  return 0;
+}
+
+}  // namespace cxemu
