@@ -83,6 +83,7 @@ void take_error(CompletionQueue& cq, Group& group, int member_number, ibv_wc wc)
     // The application's own error: it sees everything from here on, as with stock. Not so when a
     // flush of the same breakdown, polled first, was held back: then fail() gives all of them.
     group.accept[member] = Accept::kPass;
+    group.fault_reported[member] = true;  // the flushes that follow are no news
     translate(group, wc);
     cq.side.push_back(wc);
     fault_sink->fault(&group, fsm::Event::kAppError, member_number, "application error completion");

@@ -24,6 +24,11 @@
 
 namespace shift::control::test {
 
+// What a PeerNet gives out is its own kind of channel.
+inline Channel& real(PeerChannel* channel) {
+  return *static_cast<Channel*>(channel);
+}
+
 using namespace std::chrono_literals;
 
 // How long a test waits for what must happen: long, since it costs nothing when it does happen.

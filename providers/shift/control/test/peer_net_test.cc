@@ -195,7 +195,7 @@ TEST_F(PeerNetTest, BlackHoleOnOnePathDoesNotHoldUpTheOther) {
   EXPECT_EQ(a_.send(found.channel, numbered(1)), 2u);
   EXPECT_TRUE(b_.notes.wait_message(numbered(1)));
   // Its queue is bounded: in the end it is given up, the good path carries every byte.
-  wire::KeyQuery big{{}, {}, 0, 0, std::vector<uint32_t>(wire::kKeysMax, 7)};
+  wire::KeyQuery big{{}, {}, 0, 0, 0, std::vector<uint32_t>(wire::kKeysMax, 7)};
   // 16 MiB: more than our queue and the kernel's hold together, sent before TCP itself gives up.
   uint32_t sent = 0;
   const auto given_up = [&] { return a_.live(found.channel) < 2 || a_.notes.ups() >= 3; };

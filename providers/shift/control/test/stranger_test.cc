@@ -101,7 +101,7 @@ TEST_F(StrangerTest, FirstMessageMustBeAHello) {
   EXPECT_TRUE(nobody.closed());
   // A valid message, too long to be the first: hung up on before it is read.
   Stranger talker(here_);
-  talker.say(wire::KeyQuery{ours_, ours_, 0, 0, std::vector<uint32_t>(200, 1)});
+  talker.say(wire::KeyQuery{ours_, ours_, 0, 0, 0, std::vector<uint32_t>(200, 1)});
   EXPECT_TRUE(talker.closed());
   EXPECT_TRUE(works());
 }

@@ -88,7 +88,9 @@ TEST_F(Completion, WithoutProtectionErrorsPassAsTheyCome) {
   EXPECT_EQ(wr_ids(completions), (Ids{1, 2}));
   EXPECT_EQ(completions[0].status, IBV_WC_RETRY_EXC_ERR);
   EXPECT_EQ(completions[0].vendor_err, 0x42u);
-  EXPECT_TRUE(world_.sink.faults.empty());
+  // It knows now that the QP is broken: nothing can be masked from here on.
+  ASSERT_EQ(world_.sink.faults.size(), 1u);
+  EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kAppError);
 }
 
 TEST_F(Completion, ACompletionOfAnUnknownQpIsNotTouched) {

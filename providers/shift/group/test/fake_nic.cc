@@ -75,6 +75,7 @@ int fake_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
 int fake_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   FakeQp& fake = FakeQp::of(qp);
   if (fake.modify_error != 0) return fake.modify_error;
+  if (FakeNic::of(qp->context).refuses && (mask & IBV_QP_AV)) return EINVAL;
   if (mask & IBV_QP_AV) fake.attr.ah_attr = attr->ah_attr;
   if (mask & IBV_QP_DEST_QPN) fake.attr.dest_qp_num = attr->dest_qp_num;
   if (mask & IBV_QP_SQ_PSN) fake.attr.sq_psn = attr->sq_psn;

@@ -76,6 +76,7 @@ struct FakeNic {
   ibv_pd pd{};
   wire::Gid gid;
   bool port_up = true;
+  bool refuses = false;                             // connecting a QP
   std::map<uint32_t, std::unique_ptr<FakeQp>> qps;  // by number
   std::deque<FakeCq> cqs;                           // addresses stay
   std::deque<ibv_mr> mrs;

@@ -1,0 +1,182 @@
+// Which path is tried next, which one is taken.
+#include "control/path_book.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace shift::control {
+namespace {
+
+using Time = Loop::Clock::time_point;
+using Paths = std::vector<PathName>;
+using std::chrono::milliseconds;
+
+constexpr PathName kBest{0, 0}, kOne{1, 1}, kTwo{2, 2};
+
+class Book : public ::testing::Test {
+ protected:
+  void start(int own, int peer, uint64_t spread = 0, bool is_self = false) {
+    book_.init(own, is_self, spread);
+    book_.peer_members_set(peer, 0xff);
+    book_.own_up_set(0xff);
+  }
+  std::optional<PathName> next(uint64_t serial = 1) {
+    again_ = Time::max();
+    return book_.next(
+        now_, serial, [this](PathName path) -> const Link& { return links_[path]; }, &again_);
+  }
+  // Every attempt fails at once and is not repeated.
+  Paths order() {
+    Paths all;
+    while (const auto path = next()) {
+      all.push_back(*path);
+      links_[*path].not_before = Time::max();
+    }
+    links_.clear();
+    return all;
+  }
+  void ready(PathName path, uint32_t generation = 1) { book_.ready_add(path, generation, now_); }
+
+  PathBook book_;
+  std::map<PathName, Link> links_;
+  Time now_{std::chrono::seconds(1000)};
+  Time again_;
+};
+
+TEST_F(Book, OnTheDefaultASpareWithoutItsMembersIsWanted) {
+  start(2, 2);
+  EXPECT_EQ(book_.current(), kBest);
+  EXPECT_EQ(order(), (Paths{kOne}));
+  ready(kOne);
+  EXPECT_EQ(next(), std::nullopt) << "one is enough";
+  EXPECT_EQ(again_, Time::max());
+}
+
+TEST_F(Book, OneNicMeansNoOtherPath) {
+  start(1, 4);
+  EXPECT_EQ(next(), std::nullopt);
+  start(4, 1);
+  EXPECT_EQ(next(), std::nullopt);
+}
+
+TEST_F(Book, SeekingTriesEveryPathTheBestFirst) {
+  start(2, 2);
+  book_.current_set(std::nullopt);
+  EXPECT_EQ(order(), (Paths{kBest, kOne, {0, 1}, {1, 0}}));
+  ready({0, 1});
+  EXPECT_EQ(next(), std::nullopt);
+}
+
+TEST_F(Book, PathsOfMembersThatAreDownAreNotTried) {
+  start(3, 3);
+  book_.current_set(std::nullopt);
+  book_.own_up_set(0b110);
+  book_.peer_up_set(0b011);
+  EXPECT_EQ(order(), (Paths{kOne, {1, 0}, {2, 0}, {2, 1}}));
+  book_.peer_up_set(0);
+  EXPECT_EQ(next(), std::nullopt);
+}
+
+// Half of the groups of a NIC go one way, half the other; all agree about the default.
+TEST_F(Book, SpreadMovesGroupsToDifferentMembers) {
+  for (uint64_t spread = 0; spread < 4; spread++) {
+    start(3, 3, spread);
+    EXPECT_EQ(book_.cost(kBest), 0);
+    EXPECT_EQ(order().at(0), spread % 2 == 0 ? kOne : kTwo) << spread;
+    for (PathName cross : {PathName{0, 1}, {1, 0}, {2, 1}}) {
+      EXPECT_GT(book_.cost(cross), book_.cost(kOne));
+      EXPECT_GT(book_.cost(cross), book_.cost(kTwo));
+    }
+  }
+}
+
+TEST_F(Book, AQpConnectedToItselfStaysOnOneMember) {
+  start(3, 3, 0, true);
+  book_.current_set(std::nullopt);
+  EXPECT_EQ(order(), (Paths{kBest, kOne, kTwo}));
+}
+
+// Off the default, the way back is looked for for ever, beside a spare.
+TEST_F(Book, OffTheDefaultBetterPathsAreWantedBesideTheSpare) {
+  start(3, 3);
+  book_.current_set(kOne);
+  EXPECT_EQ(order().at(0), kBest);
+  ready(kTwo);
+  EXPECT_EQ(order(), (Paths{kBest})) << "worse than the current one: only as a spare";
+  EXPECT_EQ(book_.better_ready(), nullptr);
+  ready(kBest, 7);
+  ASSERT_NE(book_.better_ready(), nullptr);
+  EXPECT_EQ(book_.better_ready()->path, kBest);
+  EXPECT_EQ(book_.better_ready()->generation, 7u);
+  EXPECT_EQ(next(), std::nullopt);
+}
+
+TEST_F(Book, AcrossRailsAnyStraightPathIsBetter) {
+  start(2, 2);
+  book_.current_set(PathName{0, 1});
+  // Both members are taken: only the other cross path could stand beside it.
+  EXPECT_EQ(order(), (Paths{{1, 0}}));
+  book_.current_set(PathName{1, 0});
+  ready({0, 1});
+  EXPECT_NE(book_.best_ready(), nullptr);
+}
+
+TEST_F(Book, AMemberHasOneConnection) {
+  start(3, 3);
+  ready(kOne);
+  ready(kTwo);
+  ready({1, 2}, 3);
+  ASSERT_EQ(book_.all_ready().size(), 1u);
+  EXPECT_EQ(book_.all_ready()[0].path, (PathName{1, 2}));
+}
+
+TEST_F(Book, ThePathThatCarriesIsNotReadyAnyMore) {
+  start(3, 3);
+  ready(kOne);
+  ready(kTwo);
+  book_.current_set(kOne);
+  ASSERT_EQ(book_.all_ready().size(), 1u);
+  EXPECT_EQ(book_.best_ready()->path, kTwo);
+}
+
+TEST_F(Book, WhatGoesDownIsNotReady) {
+  start(3, 3);
+  ready(kOne);
+  book_.ready_clean();
+  EXPECT_EQ(book_.all_ready().size(), 1u);
+  book_.peer_up_set(0b101);
+  book_.ready_clean();
+  EXPECT_EQ(book_.best_ready(), nullptr);
+}
+
+TEST_F(Book, TheBestOfTheReadyIsTaken) {
+  start(4, 4);
+  ready({3, 2});
+  ready(kOne);
+  EXPECT_EQ(book_.best_ready()->path, kOne);
+  book_.ready_drop(kOne);
+  EXPECT_EQ(book_.best_ready()->path, (PathName{3, 2}));
+}
+
+TEST_F(Book, ALinkThatFailedRestsAndSaysForHowLong) {
+  start(2, 2);
+  links_[kOne] = {1, now_ + milliseconds(20), 0};
+  EXPECT_EQ(next(), std::nullopt);
+  EXPECT_EQ(again_, now_ + milliseconds(20));
+  now_ += milliseconds(20);
+  EXPECT_EQ(next(), kOne);
+}
+
+// Thousands of groups must not all try a link that is known to fail.
+TEST_F(Book, OneGroupTriesALinkThatFailed) {
+  start(2, 2);
+  links_[kOne] = {1, {}, 77};
+  EXPECT_EQ(next(5), std::nullopt);
+  EXPECT_EQ(next(77), kOne);
+  links_[kOne].failures = 0;
+  EXPECT_EQ(next(5), kOne) << "one that works is open to all";
+}
+
+}  // namespace
+}  // namespace shift::control

@@ -1,0 +1,328 @@
+// Rounds after the first one: any path to any other, the way back, and a drain before it.
+#include <gtest/gtest.h>
+
+#include "group/test/fake.h"
+
+namespace shift::group {
+namespace {
+
+using Ids = std::vector<uint64_t>;
+
+class Round : public ::testing::Test {
+ protected:
+  FakeQp& on(int member) { return World::fake(group_, member); }
+  Ids posted(int member) { return posted_ids(on(member), *group_); }
+  Ids received_on(int member) {
+    Ids ids;
+    for (const PostedRecv& recv : on(member).recvs) {
+      if (recv.wr_id - group_->tag > kProbeTag) ids.push_back(recv.wr_id);
+    }
+    return ids;
+  }
+  // One whole round, as the control thread does it.
+  void go(int member, int peer_member, uint64_t peer_received) {
+    leave_for(*group_, member, peer_member);
+    const auto result = replay(*group_, peer_received, soon());
+    ASSERT_EQ(result.refusal, nullptr) << result.refusal;
+    ASSERT_FALSE(result.path_broken);
+  }
+  Ids finish(int member) {
+    while (on(member).complete_send()) {
+    }
+    return wr_ids(poll_all(cq_));
+  }
+  // The application's request while the route is kOnPath or hot.
+  void send(uint64_t id, bool signaled = true) {
+    if (group_->send.route == Route::kOnDefault) {
+      post_send(*group_, id, IBV_WR_SEND, signaled);
+    } else {
+      path_send(*group_, id, IBV_WR_SEND, signaled);
+    }
+  }
+
+  World world_;
+  CompletionQueue* cq_ = world_.make_cq();
+  Group* group_ = world_.make_group(cq_);
+};
+
+TEST_F(Round, ASecondFaultGoesOnFromThePathOfTheFirst) {
+  for (uint64_t id = 1; id <= 4; id++) send(id);
+  for (uint64_t id = 11; id <= 14; id++) post_recv(*group_, id);
+  on(kDefault).complete_send();
+  on(kDefault).complete_recv();
+  go(kBackup, kBackup, 2);
+  EXPECT_EQ(posted(kBackup), (Ids{3, 4}));
+  send(5);
+  on(kBackup).complete_send();
+  on(kBackup).complete_recv();
+  go(kThird, kThird, 4);
+  EXPECT_EQ(posted(kThird), (Ids{5}));
+  EXPECT_EQ(received_on(kThird), (Ids{13, 14}));
+  EXPECT_TRUE(on(kBackup).in_error());
+  while (on(kThird).complete_recv()) {
+  }
+  EXPECT_EQ(finish(kThird), (Ids{1, 11, 2, 3, 12, 4, 13, 14, 5}));
+  EXPECT_EQ(cq_->slow_groups, 1) << "counted once, however many rounds";
+}
+
+TEST_F(Round, AFaultBetweenCommitAndReplayLosesNothing) {
+  for (uint64_t id = 1; id <= 3; id++) send(id);
+  post_recv(*group_, 11);
+  leave_for(*group_, kBackup, kBackup);
+  go(kThird, kThird, 1);
+  EXPECT_TRUE(posted(kBackup).empty());
+  EXPECT_EQ(posted(kThird), (Ids{2, 3}));
+  EXPECT_EQ(received_on(kThird), (Ids{11}));
+  EXPECT_EQ(finish(kThird), (Ids{1, 2, 3}));
+}
+
+TEST_F(Round, AGroupCommittedToNothingIsFencedAlready) {
+  ASSERT_TRUE(fence({group_}, soon())[0]);
+  EXPECT_EQ(group_->member, kNoMember);
+  const size_t before = on(kDefault).sends.size();
+  EXPECT_TRUE(fence({group_}, Clock::now())[0]);
+  EXPECT_EQ(on(kDefault).sends.size(), before) << "no second marker";
+}
+
+// Every pair of members needs the rkeys of its own far end, and the lkeys of its own near end.
+TEST_F(Round, KeysGoWithBothEndsOfThePath) {
+  for (int own : {kDefault, kBackup, kThird}) {
+    for (int peer : {kDefault, kBackup, kThird}) {
+      World world;
+      CompletionQueue* cq = world.make_cq();
+      Group* group = world.make_group(cq);
+      post_send(*group, 1, IBV_WR_RDMA_WRITE);
+      post_recv(*group, 11);
+      leave_for(*group, kThird, kThird);  // from another one, so that the default is a target, too
+      for (int m : {kBackup, kThird}) {
+        group->remote_keys.known[static_cast<size_t>(m)][kRkey] =
+            0x7000u + static_cast<uint32_t>(m);
+      }
+      ASSERT_TRUE(fence({group}, soon())[0]);
+      ibv_qp_attr reset{};
+      ASSERT_EQ(below->modify_qp(group->real[static_cast<size_t>(own)], &reset, IBV_QP_STATE), 0);
+      ASSERT_EQ(commit(*group, own, peer, soon()), Commit::kDone);
+      EXPECT_TRUE(rkeys_missing(*group).empty());
+      ASSERT_EQ(replay(*group, 0, soon()).refusal, nullptr);
+      const FakeQp& qp = World::fake(group, own);
+      EXPECT_EQ(qp.sends.back().sges.at(0).lkey, lkey_on(own, kLkey)) << own << "-" << peer;
+      EXPECT_EQ(qp.recvs.back().sges.at(0).lkey, lkey_on(own, kLkey)) << own << "-" << peer;
+      EXPECT_EQ(qp.sends.back().wr.wr.rdma.rkey,
+                peer == kDefault ? kRkey : 0x7000u + static_cast<uint32_t>(peer))
+          << own << "-" << peer;
+    }
+  }
+}
+
+TEST_F(Round, AKeyOfOneMemberIsNotAnswerForAnother) {
+  post_send(*group_, 1, IBV_WR_RDMA_WRITE);
+  group_->remote_keys.known[kBackup][kRkey] = 0x7001;
+  leave_for(*group_, kBackup, kThird);
+  EXPECT_EQ(rkeys_missing(*group_), (std::vector<uint32_t>{kRkey}));
+}
+
+// ---- the way back
+
+class WayBack : public Round {
+ protected:
+  WayBack() {
+    go(kBackup, kBackup, 0);
+    ibv_qp_attr reset{};
+    (void)below->modify_qp(group_->real[kDefault], &reset, IBV_QP_STATE);
+    on(kDefault).qp.state = IBV_QPS_RTS;  // connected anew
+  }
+  bool drained() { return is_drained(*group_); }
+};
+
+TEST_F(WayBack, OnTheDefaultTheGroupSettlesToTheHotPath) {
+  EXPECT_EQ(group_->send.route, Route::kOnPath);
+  go(kDefault, kDefault, 0);
+  EXPECT_EQ(group_->send.route, Route::kOnDefault);
+  EXPECT_EQ(group_->recv.route, Route::kOnDefault);
+  EXPECT_FALSE(group_->off_default);
+  EXPECT_EQ(cq_->slow_groups, 0);
+  // And leaves it again like the first time.
+  send(1);
+  on(kBackup).qp.state = IBV_QPS_RTS;
+  go(kBackup, kBackup, 0);
+  EXPECT_EQ(posted(kBackup), (Ids{1}));
+  EXPECT_EQ(cq_->slow_groups, 1);
+}
+
+TEST_F(WayBack, AcrossRailsIsNotTheHotPath) {
+  go(kDefault, kBackup, 0);
+  EXPECT_EQ(group_->send.route, Route::kOnPath);
+  EXPECT_EQ(cq_->slow_groups, 1);
+}
+
+// A stand-in's completion must be looked at: the hot path would show the wrong opcode.
+TEST_F(WayBack, NotHotBeforeTheStandInsAreDone) {
+  path_send(*group_, 1, IBV_WR_RDMA_READ);
+  group_->remote_keys.known[kBackup][kRkey] = kBackupRkey;
+  path_send(*group_, 2, IBV_WR_SEND);
+  ASSERT_EQ(posted(kBackup).size(), 2u);
+  go(kDefault, kDefault, 1);
+  EXPECT_EQ(group_->send.route, Route::kOnPath);
+  while (on(kDefault).complete_send()) {
+  }
+  const auto completions = poll_all(cq_);
+  ASSERT_EQ(wr_ids(completions), (Ids{1, 2}));
+  EXPECT_EQ(completions[1].opcode, IBV_WC_SEND);
+  std::lock_guard lock(group_->send.mutex);
+  settle(*group_);
+  EXPECT_EQ(group_->send.route, Route::kOnDefault);
+}
+
+TEST_F(WayBack, ADrainParksSendsAndLetsReceivesFlow) {
+  send(1);
+  park_sends(*group_);
+  EXPECT_EQ(group_->send.route, Route::kParked);
+  EXPECT_EQ(group_->recv.route, Route::kOnPath);
+  EXPECT_FALSE(drained());
+  on(kBackup).complete_send();
+  // The marker that was posted meanwhile has to come out, too.
+  on(kBackup).complete_send();
+  EXPECT_TRUE(drained());
+  EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1})) << "no marker is shown";
+}
+
+TEST_F(WayBack, AnIdleGroupIsDrainedAtOnce) {
+  park_sends(*group_);
+  EXPECT_TRUE(drained());
+  EXPECT_TRUE(posted(kBackup).empty());
+}
+
+// What nobody signaled is over when the marker behind it completes; it must not run again (C2).
+TEST_F(WayBack, AnUnsignaledTailIsNotReplayed) {
+  send(1);
+  send(2, false);
+  send(3, false);
+  on(kBackup).complete_send();
+  park_sends(*group_);
+  EXPECT_FALSE(drained());
+  EXPECT_FALSE(drained());
+  EXPECT_EQ(on(kBackup).sends.size(), 4u) << "one marker";
+  ASSERT_TRUE(on(kBackup).complete_send());
+  EXPECT_TRUE(drained());
+  EXPECT_EQ(group_->send.drained_to, 3u);
+  go(kDefault, kDefault, 3);
+  EXPECT_TRUE(posted(kDefault).empty());
+  EXPECT_EQ(finish(kDefault), (Ids{1}));
+}
+
+// The same when the peer's counter proves nothing, for nothing notified it.
+TEST_F(WayBack, SilentRequestsThatDrainedDoNotRunTwice) {
+  group_->remote_keys.known[kBackup][kRkey] = kBackupRkey;
+  path_send(*group_, 1, IBV_WR_RDMA_WRITE, false);
+  path_send(*group_, 2, IBV_WR_ATOMIC_FETCH_AND_ADD, false);
+  park_sends(*group_);
+  EXPECT_FALSE(drained());
+  ASSERT_TRUE(on(kBackup).complete_send());
+  EXPECT_TRUE(drained());
+  go(kDefault, kDefault, 0);
+  EXPECT_TRUE(posted(kDefault).empty());
+}
+
+TEST_F(WayBack, AMarkerWithoutRoomComesLater) {
+  send(1, false);
+  on(kBackup).sends_accepted = 0;
+  park_sends(*group_);
+  EXPECT_FALSE(drained());
+  EXPECT_EQ(group_->drain_markers, 0);
+  on(kBackup).sends_accepted = INT_MAX;
+  EXPECT_FALSE(drained());
+  EXPECT_EQ(group_->drain_markers, 1);
+}
+
+TEST_F(WayBack, ACancelledDrainPostsWhatWaited) {
+  send(1);
+  park_sends(*group_);
+  park_send(*group_, 2, IBV_WR_SEND);
+  EXPECT_FALSE(drained());
+  EXPECT_EQ(posted(kBackup), (Ids{1}));
+  EXPECT_EQ(unpark(*group_), 0);
+  EXPECT_EQ(posted(kBackup), (Ids{1, 2}));
+  EXPECT_EQ(finish(kBackup), (Ids{1, 2}));
+  // The next drain needs a marker of its own.
+  send(3, false);
+  park_sends(*group_);
+  EXPECT_FALSE(drained());
+  ASSERT_TRUE(on(kBackup).complete_send());
+  EXPECT_TRUE(drained());
+}
+
+TEST_F(WayBack, AFaultDuringTheDrainReplaysWhatIsNotOver) {
+  send(1);
+  send(2, false);
+  park_sends(*group_);
+  park_send(*group_, 3, IBV_WR_SEND);
+  EXPECT_FALSE(drained());
+  on(kBackup).break_with(IBV_WC_RETRY_EXC_ERR);
+  go(kThird, kThird, 1);
+  EXPECT_EQ(posted(kThird), (Ids{2, 3}));
+  EXPECT_EQ(finish(kThird), (Ids{1, 3}));
+}
+
+// ---- fences of single groups in a batch
+
+TEST_F(Round, AGroupForgottenDuringItsFenceIsNotTouched) {
+  Group* other = world_.make_group(cq_);
+  on(kDefault).flushes = false;
+  World::fake(other, kDefault).flushes = false;
+  park({{group_, other}});
+  Fence shut({group_, other}, soon());
+  EXPECT_FALSE(shut.step(Clock::now()));
+  shut.forget(group_);
+  group_->switching = false;
+  on(kDefault).flushes = true;
+  on(kDefault).flush();
+  World::fake(other, kDefault).flushes = true;
+  World::fake(other, kDefault).flush();
+  EXPECT_TRUE(shut.step(Clock::now()));
+  EXPECT_EQ(shut.entries()[0].group, nullptr);
+  EXPECT_EQ(group_->member, kDefault);
+  EXPECT_EQ(other->member, kNoMember);
+}
+
+// A device may die while its QP is being drained.
+TEST_F(Round, ADeathDuringTheFenceProvesIt) {
+  post_send(*group_, 1, IBV_WR_SEND);
+  on(kDefault).flushes = false;
+  park({{group_}});
+  Fence shut({group_}, soon());
+  EXPECT_FALSE(shut.step(Clock::now()));
+  world_.context.dead[kDefault] = true;
+  EXPECT_TRUE(shut.step(Clock::now()));
+  EXPECT_EQ(shut.entries()[0].result, Fence::Result::kProven);
+}
+
+// A device that died matters to who is on it only.
+TEST_F(Round, AnotherMembersDeathProvesNothing) {
+  post_send(*group_, 1, IBV_WR_SEND);
+  on(kDefault).flushes = false;
+  world_.context.dead[kBackup] = true;
+  EXPECT_FALSE(fence({group_}, Clock::now())[0]);
+}
+
+// ---- the probe of a new connection
+
+TEST_F(Round, AProbesCompletionIsNobodyElses) {
+  cq_->poll_all = true;
+  ibv_wc wc{};
+  wc.wr_id = group_->tag + kProbeTag;
+  wc.qp_num = group_->real[kThird]->qp_num;
+  for (const auto& [status, expected] :
+       {std::pair{IBV_WC_SUCCESS, Probe::kDone}, {IBV_WC_RETRY_EXC_ERR, Probe::kFailed}}) {
+    group_->probe[kThird] = Probe::kPosted;
+    wc.status = status;
+    World::fake(cq_, kThird).waiting.push_back(wc);
+    EXPECT_TRUE(poll_all(cq_).empty());
+    EXPECT_EQ(group_->probe[kThird], expected);
+    EXPECT_EQ(group_->probe[kBackup], Probe::kNone);
+  }
+  EXPECT_TRUE(world_.sink.faults.empty());
+  EXPECT_EQ(group_->counters.done[0], 0u);
+}
+
+}  // namespace
+}  // namespace shift::group

@@ -1,0 +1,88 @@
+// What lies between fake NICs: carries out what their QPs hold, in virtual time. A QP talks to the
+// one it is connected to, if that is connected back with the same PSNs and both ports are up; if
+// not, its oldest request fails after the transport's retries.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "sim/virtual_loop.h"
+#include "group/test/fake.h"
+
+namespace shift::control {
+
+class FakeFabric {
+ public:
+  static constexpr std::chrono::microseconds kTurn{20};
+  static constexpr std::chrono::milliseconds kRetries{30};
+
+  explicit FakeFabric(VirtualTime& time) : time_(time) { turn(); }
+  void world_add(group::World& world) { worlds_.push_back(&world); }
+  // Sees every notification when it is executed: the sender's QP, the request, the receive.
+  std::function<void(const group::FakeQp& from, uint64_t wr_id, const group::FakeQp& to)> executed;
+
+ private:
+  using Qp = group::FakeQp;
+  using Nic = group::FakeNic;
+
+  void turn() {
+    for (group::World* world : worlds_) {
+      for (int m = 0; m < world->context.members; m++) {
+        for (auto& [qpn, qp] : world->nic(m).qps) move(*qp);
+      }
+    }
+    time_.in(kTurn, [this] { turn(); });
+  }
+
+  Qp* peer_of(const Qp& qp) {
+    if (!Nic::of(qp.qp.context).port_up) return nullptr;
+    const auto gid = wire::Gid::from_verbs(qp.attr.ah_attr.grh.dgid);
+    for (group::World* world : worlds_) {
+      for (int m = 0; m < world->context.members; m++) {
+        Nic& nic = world->nic(m);
+        const auto it = nic.qps.find(qp.attr.dest_qp_num);
+        if (nic.gid != gid || !nic.port_up || it == nic.qps.end()) continue;
+        Qp& peer = *it->second;
+        const bool answers = peer.qp.state == IBV_QPS_RTR || peer.qp.state == IBV_QPS_RTS;
+        const bool fits =
+            peer.attr.dest_qp_num == qp.qp.qp_num && peer.attr.rq_psn == qp.attr.sq_psn &&
+            wire::Gid::from_verbs(peer.attr.ah_attr.grh.dgid) == Nic::of(qp.qp.context).gid;
+        return answers && fits ? &peer : nullptr;
+      }
+    }
+    return nullptr;
+  }
+
+  // One request of each QP a turn.
+  void move(Qp& qp) {
+    if (qp.qp.state != IBV_QPS_RTS || qp.pending_sends.empty()) {
+      stuck_.erase(&qp);
+      return;
+    }
+    Qp* peer = peer_of(qp);
+    if (peer == nullptr) {
+      const auto [it, first] = stuck_.emplace(&qp, time_.now());
+      if (!first && time_.now() - it->second > kRetries) qp.break_with(IBV_WC_RETRY_EXC_ERR);
+      return;
+    }
+    stuck_.erase(&qp);
+    const Qp::Pending next = qp.pending_sends.front();
+    if (group::is_notification(qp.sends[next.index].wr.opcode)) {
+      if (!peer->complete_recv()) return;  // receiver not ready: again, for ever
+      if (executed) executed(qp, next.wr_id, *peer);
+    }
+    if (next.signaled) {
+      (void)qp.complete_send();
+    } else {
+      qp.pending_sends.pop_front();
+    }
+  }
+
+  VirtualTime& time_;
+  std::vector<group::World*> worlds_;
+  std::map<const Qp*, Loop::Clock::time_point> stuck_;
+};
+
+}  // namespace shift::control

@@ -1,0 +1,204 @@
+// Two coordinators in virtual time: rounds from the first fault to the way back.
+#include <gtest/gtest.h>
+
+#include <variant>
+
+#include "sim/two_hosts.h"
+
+namespace shift::control {
+namespace {
+
+using fsm::State;
+using group::kBackup;
+using group::kDefault;
+using group::kThird;
+using group::Route;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class Rounds : public TwoHosts {
+ protected:
+  Rounds() { run(milliseconds(100)); }
+};
+
+TEST_F(Rounds, BothEndsAreBoundAndASpareIsReady) {
+  EXPECT_NE(a_.group->is_leader, b_.group->is_leader);
+  expect_on(kDefault, 0);
+  EXPECT_EQ(a_.group->accept[kDefault], group::Accept::kGuard);
+  EXPECT_EQ(b_.group->accept[kDefault], group::Accept::kGuard);
+  traffic(20);
+  run(milliseconds(5));
+  expect_all_done();
+  EXPECT_EQ(a_.group->send.route, Route::kOnDefault);
+}
+
+TEST_F(Rounds, APortEventOfEitherEndMovesBoth) {
+  for (SimHost* host : {&leader(), &follower()}) {
+    traffic(10);
+    send(a_, 3);
+    send(b_, 3);
+    receive(a_, 3);
+    receive(b_, 3);
+    host->port(host->group->member, false);
+    run(milliseconds(5));
+    traffic(10);
+    run(milliseconds(10));
+    expect_all_done();
+  }
+  EXPECT_NE(a_.group->member, kDefault);
+  expect_on(a_.group->member, 2);
+}
+
+TEST_F(Rounds, ASilentFaultIsNoticedByWhoSends) {
+  traffic(10);
+  follower().port(kDefault, false, false);
+  receive(leader(), 2);
+  send(follower(), 2);
+  run(milliseconds(60));
+  EXPECT_EQ(a_.group->epoch, 1u);
+  run(milliseconds(20));
+  traffic(5);
+  run(milliseconds(5));
+  expect_all_done();
+  EXPECT_NE(a_.group->member, kDefault);
+}
+
+TEST_F(Rounds, CrossingDetectionsConverge) {
+  traffic(10);
+  a_.port(kDefault, false);
+  b_.port(kDefault, false);
+  traffic(10);
+  run(milliseconds(5));
+  expect_all_done();
+  EXPECT_EQ(a_.group->epoch, 1u);
+  EXPECT_EQ(b_.group->epoch, 1u);
+  EXPECT_EQ(a_.group->state, State::kActive);
+}
+
+TEST_F(Rounds, AFaultDuringTheRoundIsTheNextRound) {
+  traffic(10);
+  receive(b_, 4);
+  send(a_, 4);
+  leader().port(kDefault, false);
+  // The leader's Progress names the spare; now that one is gone, too.
+  network_.copies = [this, once = true](const wire::Message& message) mutable {
+    const auto* progress = std::get_if<wire::Progress>(&message);
+    if (progress != nullptr && std::exchange(once, false)) {
+      time_.in({}, [this, target = progress->target] {
+        follower().port(target.follower, false);
+        leader().port(target.leader, false);
+      });
+    }
+    return 1;
+  };
+  run(milliseconds(200));
+  traffic(5);
+  run(milliseconds(5));
+  expect_all_done();
+  EXPECT_EQ(a_.group->epoch, 2u);
+  expect_on(a_.group->member, 2);
+}
+
+TEST_F(Rounds, TheDefaultIsTakenAgainWhenItIsBack) {
+  traffic(10);
+  a_.port(kDefault, false);
+  traffic(10);
+  run(milliseconds(5));
+  EXPECT_NE(a_.group->member, kDefault);
+  a_.port(kDefault, true);
+  run(milliseconds(500));
+  EXPECT_NE(a_.group->member, kDefault) << "it has to be good for a while";
+  traffic(5);
+  run(seconds(1));
+  traffic(5);
+  run(milliseconds(5));
+  expect_all_done();
+  expect_on(kDefault, 2);
+  for (SimHost* host : {&a_, &b_}) {
+    EXPECT_EQ(host->group->send.route, Route::kOnDefault);
+    EXPECT_EQ(host->cq->slow_groups, 0);
+  }
+}
+
+// A receiver that posts nothing lets no drain end: the group stays, and loses nothing.
+TEST_F(Rounds, ADrainThatTakesTooLongIsCalledOff) {
+  a_.port(kDefault, false);
+  run(milliseconds(5));
+  send(a_, 2);
+  a_.port(kDefault, true);
+  run(seconds(2));
+  EXPECT_NE(a_.group->member, kDefault);
+  EXPECT_EQ(a_.group->epoch, 1u);
+  receive(b_, 2);
+  run(seconds(60));
+  expect_all_done();
+  expect_on(kDefault, 2);
+}
+
+// What was lost with a connection is said again on the next one.
+TEST_F(Rounds, WhatIsLostIsRepeated) {
+  traffic(10);
+  network_.cut();
+  a_.port(kDefault, false);
+  receive(b_, 3);
+  send(a_, 3);
+  run(milliseconds(300));
+  EXPECT_NE(a_.group->state, State::kActive);
+  network_.restore();
+  run(milliseconds(50));
+  traffic(5);
+  run(milliseconds(5));
+  expect_all_done();
+  EXPECT_EQ(a_.group->epoch, b_.group->epoch);
+}
+
+// C8, C11: every message twice, the copies late.
+TEST_F(Rounds, CopiesChangeNothing) {
+  network_.copies = [](const wire::Message&) { return 2; };
+  network_.delay = [turn = 0]() mutable { return std::chrono::microseconds(turn++ % 2 == 0 ? 20 : 1700); };
+  for (SimHost* host : {&leader(), &follower()}) {
+    traffic(10);
+    host->port(host->group->member, false);
+    traffic(30);
+    run(milliseconds(20));
+    expect_all_done();
+    EXPECT_EQ(a_.group->state, State::kActive);
+    EXPECT_EQ(b_.group->state, State::kActive);
+  }
+  EXPECT_EQ(a_.group->epoch, 2u);
+  EXPECT_EQ(b_.group->epoch, 2u);
+}
+
+// A path whose offer is refused is not the end: the next one is tried.
+TEST_F(Rounds, ARefusedOfferLeadsToAnotherPath) {
+  // The spare is lost, and what would be the next one cannot be connected there.
+  follower().world.nic(kBackup).refuses = true;
+  leader().port(kThird, false);
+  leader().port(kDefault, false);
+  follower().port(kDefault, false);
+  leader().port(kThird, true);
+  receive(b_, 2);
+  send(a_, 2);
+  run(milliseconds(500));
+  traffic(5);
+  run(milliseconds(5));
+  expect_all_done();
+  EXPECT_EQ(a_.group->state, State::kActive);
+  EXPECT_EQ(follower().group->member, kThird);
+}
+
+// C6: no path at all. The original error, within the patience, at both ends.
+TEST_F(Rounds, WithoutAnyPathBothEndsFailInTime) {
+  receive(b_, 2);
+  send(a_, 2);
+  for (int m = 0; m < 3; m++) a_.port(m, false);
+  run(seconds(4));
+  for (SimHost* host : {&a_, &b_}) {
+    EXPECT_EQ(host->group->state, State::kFailed) << fsm::to_string(host->group->state);
+  }
+  ASSERT_GE(a_.errors.size(), 1u);
+  EXPECT_EQ(a_.errors.front().status, IBV_WC_RETRY_EXC_ERR);
+}
+
+}  // namespace
+}  // namespace shift::control

@@ -1,0 +1,182 @@
+// Two hosts of three NICs each, one connected QP pair, two coordinators: everything but the NICs,
+// the network and the time is the product.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "control/coordinator.h"
+#include "sim/fake_fabric.h"
+#include "sim/memory_network.h"
+#include "sim/virtual_loop.h"
+#include "group/test/fake.h"
+#include "ops/entry.h"
+
+namespace shift::control {
+
+// There is one sink in a process, and there are two hosts in this one.
+struct SinkOfHosts final : group::FaultSink {
+  std::map<const group::Context*, group::FaultSink*> sinks;
+  void fault(group::Group* group, fsm::Event event, int member, const char* cause) override {
+    sinks.at(group->context)->fault(group, event, member, cause);
+  }
+  void keys_wanted(group::Group* group) override { sinks.at(group->context)->keys_wanted(group); }
+};
+
+struct SimHost {
+  SimHost(VirtualTime& time, MemoryNetwork& network, FakeFabric& fabric, SinkOfHosts& sinks,
+          uint8_t net)
+      : world(net), loop(time), coordinator(loop, loop) {
+    coordinator.network_set(network.host_add(coordinator));
+    sinks.sinks[&world.context] = &coordinator;
+    fabric.world_add(world);
+    group::World::Options options;
+    options.guarded = options.twins = false;
+    options.depth = 64;
+    cq = world.make_cq();
+    group = world.make_group(cq, cq, options);
+    coordinator.context_add(&world.context);
+  }
+  group::FakeQp& qp(int member) { return group::World::fake(group, member); }
+  // The application connects its QP, and the provider tells the coordinator.
+  void connect(const SimHost& peer, uint32_t sq_psn, uint32_t rq_psn) {
+    group->remote = peer.group->local;
+    group->attr.sq_psn = sq_psn;
+    group->attr.rq_psn = rq_psn;
+    auto& attr = qp(group::kDefault).attr;
+    attr.dest_qp_num = peer.group->qpn();
+    attr.ah_attr.grh.dgid = peer.group->local.gid.to_verbs();
+    attr.sq_psn = sq_psn;
+    attr.rq_psn = rq_psn;
+  }
+  void port(int member, bool up, bool tell = true) {
+    world.nic(member).port_up = up;
+    if (!tell) return;
+    ibv_async_event event{};
+    event.event_type = up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
+    event.element.port_num = 1;
+    coordinator.device_event(&world.context, member, event);
+  }
+
+  group::World world;
+  VirtualLoop loop;
+  Coordinator coordinator;
+  group::CompletionQueue* cq;
+  group::Group* group;
+  // The application: posts numbered SENDs, as many receives, and remembers what completes.
+  uint64_t sent = 0, receives = 0;
+  std::vector<uint64_t> sends_done, receives_done;
+  std::vector<ibv_wc> errors;
+};
+
+class TwoHosts : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kReceiveTag = 1u << 20;
+
+  TwoHosts() {
+    group::fault_sink = &sinks_;
+    a_.connect(b_, 1000, 2000);
+    b_.connect(a_, 2000, 1000);
+    a_.coordinator.group_add(a_.group);
+    b_.coordinator.group_add(b_.group);
+    fabric_.executed = [this](const group::FakeQp& from, uint64_t wr_id, const group::FakeQp&) {
+      executed_[from.qp.context].push_back(wr_id);
+    };
+  }
+  ~TwoHosts() override {
+    for (SimHost* host : {&a_, &b_}) {
+      host->coordinator.group_forget(host->group);
+      host->coordinator.context_forget(&host->world.context);
+    }
+    time_.drop_all();
+    group::fault_sink = nullptr;
+  }
+
+  SimHost& leader() { return a_.group->is_leader ? a_ : b_; }
+  SimHost& follower() { return a_.group->is_leader ? b_ : a_; }
+
+  void send(SimHost& host, int count = 1) {
+    for (; count > 0; count--) {
+      ibv_sge sge{0x5000, 8, group::kLkey};
+      ibv_send_wr wr{}, *bad;
+      wr.wr_id = ++host.sent;
+      wr.sg_list = &sge;
+      wr.num_sge = 1;
+      wr.opcode = IBV_WR_SEND;
+      wr.send_flags = IBV_SEND_SIGNALED;
+      ASSERT_EQ(ops::post_send(host.group->handle(), &wr, &bad), 0);
+    }
+  }
+  void receive(SimHost& host, int count = 1) {
+    for (; count > 0; count--) {
+      ibv_sge sge{0x6000, 8, group::kLkey};
+      ibv_recv_wr wr{kReceiveTag + ++host.receives, nullptr, &sge, 1}, *bad;
+      ASSERT_EQ(ops::post_recv(host.group->handle(), &wr, &bad), 0);
+    }
+  }
+  void poll(SimHost& host) {
+    ibv_wc wc[16];
+    for (int got; (got = ops::poll_cq(&host.cq->cq, 16, wc)) > 0;) {
+      for (int i = 0; i < got; i++) {
+        if (wc[i].status != IBV_WC_SUCCESS) {
+          host.errors.push_back(wc[i]);
+        } else if (wc[i].wr_id > kReceiveTag) {
+          host.receives_done.push_back(wc[i].wr_id - kReceiveTag);
+        } else {
+          host.sends_done.push_back(wc[i].wr_id);
+        }
+      }
+    }
+  }
+  // Both applications poll all the time.
+  void run(std::chrono::microseconds span) {
+    constexpr std::chrono::microseconds kPoll{50};
+    for (; span.count() > 0; span -= kPoll) {
+      time_.run_for(kPoll);
+      poll(a_);
+      poll(b_);
+    }
+  }
+  // A message in each direction every so often.
+  void traffic(int messages) {
+    for (; messages > 0; messages--) {
+      receive(a_);
+      receive(b_);
+      send(a_);
+      send(b_);
+      run(std::chrono::microseconds(200));
+    }
+  }
+  // C1, C2: everything completed once and in order, and nothing else.
+  void expect_all_done() {
+    for (SimHost* host : {&a_, &b_}) {
+      const SimHost& peer = host == &a_ ? b_ : a_;
+      EXPECT_TRUE(host->errors.empty()) << host->errors.front().status;
+      ASSERT_EQ(host->sends_done.size(), host->sent);
+      ASSERT_EQ(host->receives_done.size(), peer.sent);
+      for (size_t i = 0; i < host->sent; i++) ASSERT_EQ(host->sends_done[i], i + 1);
+      for (size_t i = 0; i < peer.sent; i++) ASSERT_EQ(host->receives_done[i], i + 1);
+    }
+  }
+  void expect_on(int member, int times) {
+    for (SimHost* host : {&a_, &b_}) {
+      EXPECT_EQ(host->group->state, fsm::State::kActive) << fsm::to_string(host->group->state);
+      EXPECT_EQ(host->group->member, member);
+      EXPECT_EQ(host->group->peer_member, member);
+      EXPECT_EQ(host->group->epoch, static_cast<uint32_t>(times));
+    }
+  }
+
+  VirtualTime time_;
+  MemoryNetwork network_{time_};
+  FakeFabric fabric_{time_};
+  SinkOfHosts sinks_;
+  SimHost a_{time_, network_, fabric_, sinks_, 1};
+  SimHost b_{time_, network_, fabric_, sinks_, 2};
+  std::map<const ibv_context*, std::vector<uint64_t>> executed_;  // by the sending NIC
+};
+
+}  // namespace shift::control
