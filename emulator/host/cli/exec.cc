@@ -28,13 +28,6 @@ std::string library_path() {
   throw std::runtime_error("libcxemu.so not found near " + bin.string());
 }
 
-namespace {
-
-namespace fs = std::filesystem;
-using Variables = std::vector<std::pair<std::string, std::string>>;
-
-constexpr int kNicsDefault = 2;
-
 // Ours in front, after a sanitizer's run-time, which must be first of all; each library once.
 std::string preload_list(const std::string& library) {
   std::string list = SHIFT_SANITIZER_RUNTIME;
@@ -50,6 +43,13 @@ std::string preload_list(const std::string& library) {
   }
   return list;
 }
+
+namespace {
+
+namespace fs = std::filesystem;
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+constexpr int kNicsDefault = 2;
 
 FabricWire wire_parse(const std::string& name) {
   if (name == "unix") return kWireUnix;
