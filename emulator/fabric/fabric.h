@@ -44,13 +44,13 @@ enum FaultBits : uint32_t {
 // One NIC. Owner: the fabric file. `generation` is stored after `faults` at every change.
 struct FabricNic : PortCounters {
   std::atomic<uint32_t> used;
-  uint32_t host;                 // index in FabricFile::host_name
-  uint32_t index;                // N of mlx5_N on its host
-  uint32_t ipv4_be;              // its address inside 127.0.0.0/8, network byte order
-  uint64_t guid;                 // host byte order
-  std::atomic<uint32_t> faults;  // FaultBits; kLinkDown has a second source, see faults_now
-  std::atomic<uint32_t> kills;   // counts kill commands: a context opened before the last is dead
-  std::atomic<uint32_t> gids;    // where the GIDs are that follow its IPv4 address: see gid.h
+  uint32_t host;                  // index in FabricFile::host_name
+  uint32_t index;                 // N of mlx5_N on its host
+  uint32_t ipv4_be;               // its address inside 127.0.0.0/8, network byte order
+  uint64_t guid;                  // host byte order
+  std::atomic<uint32_t> faults;   // FaultBits; kLinkDown has a second source, see faults_now
+  std::atomic<uint32_t> kills;    // counts kill commands: a context opened before the last is dead
+  std::atomic<uint32_t> gids;     // where the GIDs are that follow its IPv4 address: see gid.h
   std::atomic<uint32_t> capture;  // the capture_session that wants its packets; 0: none
   std::atomic<uint32_t> generation;  // +1 at every change of the above: engines compare and react
   FlapSchedule flap;

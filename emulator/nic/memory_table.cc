@@ -11,6 +11,11 @@
 
 #include "nic/planted.h"
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
 namespace cxemu {
 
 namespace {
@@ -19,7 +24,7 @@ constexpr uint32_t kMaxEntries = 1u << 20;
 constexpr uint32_t kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                                   IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB |
-                                  IBV_ACCESS_OPTIONAL_RANGE;
+                                  IBV_ACCESS_ON_DEMAND | IBV_ACCESS_OPTIONAL_RANGE;
 
 // The kernel would fail to pin memory that is not there.
 bool range_mapped(uint64_t start, uint64_t length) {
@@ -33,12 +38,12 @@ bool range_mapped(uint64_t start, uint64_t length) {
 int access_check(uint32_t access) {
   constexpr uint32_t kNeedsLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   if ((access & kNeedsLocalWrite) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
-  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return EOPNOTSUPP;
   return (access & ~kKnownAccess) != 0 ? EINVAL : 0;
 }
 
-int range_check(uint64_t start, uint64_t length, uint64_t iova) {
+int range_check(uint64_t start, uint64_t length, uint64_t iova, uint32_t access) {
   if (start + length < start || iova + length < iova) return EINVAL;
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
   return range_mapped(start, length) ? 0 : EFAULT;
 }
 
@@ -46,6 +51,36 @@ uint32_t page_count(uint64_t start, uint64_t length) {
   constexpr uint64_t kPage = 4096;
   const uint64_t pages = (start % kPage + length + kPage - 1) / kPage;
   return static_cast<uint32_t>(std::min<uint64_t>(pages, UINT32_MAX));
+}
+
+// Linux 5.14 and later; elsewhere only the mapping itself is looked at, not its permissions.
+bool populate_supported() {
+  static const bool supported = [] {
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    int probe = 0;
+    const uintptr_t at = reinterpret_cast<uintptr_t>(&probe) & ~(page - 1);
+    return madvise(reinterpret_cast<void*>(at), page, MADV_POPULATE_READ) == 0;
+  }();
+  return supported;
+}
+
+// Real devices ask the kernel for a page when they need it; so does this one, packet by packet.
+[[gnu::cold, gnu::noinline]] bool pages_fault_in(const uint8_t* from, uint64_t length,
+                                                 uint32_t access) {
+  constexpr uint32_t kWrites =
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  constexpr uint64_t kFaultMax = 64 << 10;
+  if (length > kFaultMax) return true;
+  const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const auto at = reinterpret_cast<uint64_t>(from);
+  const uint64_t begin = at & ~(page - 1);
+  const uint64_t size = (at + length - begin + page - 1) & ~(page - 1);
+  if (!populate_supported()) return range_mapped(begin, size);
+  const int advice = (access & kWrites) != 0 ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  while (madvise(reinterpret_cast<void*>(begin), size, advice) != 0) {
+    if (errno != EINTR && errno != EAGAIN) return false;
+  }
+  return true;
 }
 
 uint8_t g_nothing;  // what accesses of no bytes get
@@ -92,7 +127,7 @@ uint32_t MemoryTable::key_of(const Entry& entry) const {
 int MemoryTable::add(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access,
                      uint32_t* key) {
   if (const int error = access_check(access)) return error;
-  if (const int error = range_check(start, length, iova)) return error;
+  if (const int error = range_check(start, length, iova, access)) return error;
   uint32_t index;
   if (const int error = entry_take(&index)) return error;
   Entry& region = entries_[index];
@@ -106,7 +141,8 @@ int MemoryTable::add(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova
             .pages = page_count(start, length),
             .variant = static_cast<uint8_t>(region.variant + 1),
             .state = State::kRegion,
-            .type2 = false};
+            .type2 = false,
+            .on_demand = (access & IBV_ACCESS_ON_DEMAND) != 0};
   *key = key_of(region);
   return 0;
 }
@@ -127,10 +163,13 @@ int MemoryTable::change(uint32_t key, const RegionChange& change, uint32_t* new_
   if (change.access) {
     if (const int error = access_check(change.new_access)) return error;
     next.access = change.new_access;
+    next.on_demand = (change.new_access & IBV_ACCESS_ON_DEMAND) != 0;
   }
   if (change.pd) next.pd = change.new_pd;
   if (change.translation) {
-    if (const int error = range_check(change.start, change.length, change.iova)) return error;
+    if (const int error = range_check(change.start, change.length, change.iova, next.access)) {
+      return error;
+    }
     next.start = change.start;
     next.length = change.length;
     next.iova = change.iova;
@@ -195,6 +234,7 @@ bool MemoryTable::window_bind(uint32_t pd, uint32_t qpn, const WindowBind& bind)
   to->iova = bind.iova;
   to->access = bind.access;
   to->qpn = qpn;
+  to->on_demand = region->on_demand;
   to->windows = static_cast<uint32_t>(region - entries_.data());
   to->state = State::kBoundWindow;
   region->windows++;
@@ -231,7 +271,10 @@ uint8_t* MemoryTable::resolve(const Entry& entry, uint32_t pd, uint64_t address,
   if (address < entry.iova || length > entry.length) return nullptr;
   const uint64_t offset = address - entry.iova;
   if (offset > entry.length - length && !CXEMU_PLANT(region_end_unchecked)) return nullptr;
-  return reinterpret_cast<uint8_t*>(entry.start + offset);
+  auto* found = reinterpret_cast<uint8_t*>(entry.start + offset);
+  if (entry.on_demand && !pages_fault_in(found, length, access)) [[unlikely]]
+    return nullptr;
+  return found;
 }
 
 uint8_t* MemoryTable::find(uint32_t key, uint32_t pd, uint64_t address, uint64_t length,

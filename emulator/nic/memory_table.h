@@ -52,6 +52,8 @@ class MemoryTable {
   // The memory behind `length` bytes at `address` of the region `key`, if that belongs to `pd`,
   // covers all of it and grants every bit of `access` (ibv_access_flags); nullptr otherwise. A
   // length of 0 is never checked (IBA 9.7.4.1.5) and returns an address that must not be used.
+  // In regions with paging on demand, pages of what a packet holds at most are made present, and
+  // nullptr says also that they cannot be. Larger ranges are only compared.
   uint8_t* find(uint32_t key, uint32_t pd, uint64_t address, uint64_t length,
                 uint32_t access) const;
   // The same for a peer's access through `qpn`, which may use windows too.
@@ -72,6 +74,7 @@ class MemoryTable {
     uint8_t variant;   // low byte of the key: +1 at each reuse, so that old keys stay invalid
     State state;
     bool type2;
+    bool on_demand;  // pages may be missing until they are used
   };
 
   Entry* entry(uint32_t key);

@@ -19,8 +19,9 @@ namespace {
 
 constexpr size_t kBthSize = 12;
 constexpr uint64_t kTakeNs = 2'000'000;  // between attempts to take a port over
-// A receiver that took nothing for so long will not, or packets were lost on the way to it.
-constexpr uint64_t kPauseMaxNs = 10'000'000;
+// A receiver that took nothing for so long will not, or packets were lost on the way to it. One
+// that waits for a core looks the same; the more it is sent then, the more it loses.
+constexpr uint64_t kPauseMaxNs = 100'000'000;
 
 uint64_t now_ns() {
   return MonotonicClock().now_ns();
@@ -121,6 +122,14 @@ void UdpCarrier::port_take(Port& port) {
   epoll_event event = {.events = EPOLLIN, .data = {.u32 = port.ipv4_be}};
   if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, port.receive_fd, &event) != 0) {
     udp_close(port.receive_fd);
+    return;
+  }
+  // What the port's last owner left unread is lost: nobody waits for its being received.
+  const uint32_t host = fabric_.process[slot_].host.load(std::memory_order_relaxed);
+  for (FabricProcess& process : fabric_.process) {
+    if (process.host.load(std::memory_order_relaxed) != host) continue;
+    process.wire_taken.store(process.wire_sent.load(std::memory_order_relaxed),
+                             std::memory_order_relaxed);
   }
 }
 

@@ -88,6 +88,13 @@ int query_device_ex(Context& context, const CommandIo& io) {
   answer.timestamp_mask = UINT64_MAX;
   answer.hca_core_clock = 1000000;  // kHz: completions carry nanoseconds
   answer.max_dm_size = kDeviceMemorySize;
+  constexpr uint32_t kOdpRequests =
+      IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+  answer.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+  answer.odp_caps.per_transport_caps.rc_odp_caps =
+      kOdpRequests | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+  answer.odp_caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND;
+  answer.xrc_odp_caps = kOdpRequests | IBV_ODP_SUPPORT_SRQ_RECV;
   answer_write(io.core_out, answer);
   mlx5_ib_query_device_resp driver{};
   driver.response_length = static_cast<uint32_t>(std::min(io.driver_out.size(), sizeof driver));

@@ -16,7 +16,8 @@ namespace {
 constexpr uint32_t kOptionalAccess = IB_UVERBS_ACCESS_OPTIONAL_RANGE;
 constexpr uint32_t kAccessKnown = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-                                  IBV_ACCESS_HUGETLB | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED;
+                                  IBV_ACCESS_HUGETLB | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
+                                  IBV_ACCESS_ON_DEMAND;
 constexpr uint32_t kAccessWrites =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
@@ -47,7 +48,6 @@ int dealloc_pd(Context& context, const CommandIo& io) {
 
 int access_check(uint32_t access) {
   const uint32_t required = access & ~kOptionalAccess;
-  if (required & IBV_ACCESS_ON_DEMAND) return EOPNOTSUPP;
   if (required & ~kAccessKnown) return EINVAL;
   if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
       !(access & IBV_ACCESS_LOCAL_WRITE))
@@ -60,6 +60,13 @@ bool offsets_match(uint64_t start, uint64_t iova) {
   return ((start ^ iova) & 0xfff) == 0;
 }
 
+// Memory that is not pinned need not be there yet; with start 0 and the greatest length a region is
+// all of the address space.
+int pages_check(uint64_t start, uint64_t length, uint32_t access) {
+  if (access & IBV_ACCESS_ON_DEMAND) return length != 0 ? 0 : EINVAL;
+  return memory_check(start, length, (access & kAccessWrites) != 0);
+}
+
 int reg_mr(Context& context, const CommandIo& io) {
   ib_uverbs_reg_mr request;
   if (!request_read(io.core_in, &request)) return EOPNOTSUPP;
@@ -67,8 +74,7 @@ int reg_mr(Context& context, const CommandIo& io) {
   if (const int error = access_check(request.access_flags)) return error;
   auto* pd = context.objects().find<PdObject>(request.pd_handle);
   if (pd == nullptr) return EINVAL;
-  if (const int error =
-          memory_check(request.start, request.length, (request.access_flags & kAccessWrites) != 0))
+  if (const int error = pages_check(request.start, request.length, request.access_flags))
     return error;
   ib_uverbs_reg_mr_resp answer{};
   if (const int error =
@@ -97,9 +103,8 @@ int change_read(const ib_uverbs_rereg_mr& request, const MrObject& mr, PdObject*
   change->length = change->translation ? request.length : mr.length;
   change->iova = request.hca_va;
   // Pages that were pinned for reading must be pinned anew when they are to be written.
-  const bool writable = (change->new_access & kAccessWrites) != 0;
   if (!change->translation && !change->access) return 0;
-  return memory_check(change->start, change->length, writable);
+  return pages_check(change->start, change->length, change->new_access);
 }
 
 int rereg_mr(Context& context, const CommandIo& io) {

@@ -1,5 +1,6 @@
 // Queue pairs. The state machine itself is the NIC's; here the ABI is turned into ibv_qp_attr.
 #include <infiniband/verbs.h>
+#include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
 
@@ -161,7 +162,11 @@ int create_qp(Context& context, const CommandIo& io) {
 int create_qp_ex(Context& context, const CommandIo& io) {
   ib_uverbs_ex_create_qp request;
   if (!request_read(io.core_in, &request)) return EOPNOTSUPP;
-  if (request.comp_mask != 0 || request.create_flags != 0 || request.source_qpn != 0)
+  // There is no multicast, so none comes back to its sender.
+  const uint32_t flags_allowed =
+      request.qp_type == IBV_QPT_UD ? uint32_t{IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK} : 0;
+  if (request.comp_mask != 0 || (request.create_flags & ~flags_allowed) != 0 ||
+      request.source_qpn != 0)
     return EOPNOTSUPP;
   ib_uverbs_create_qp plain{};
   plain.user_handle = request.user_handle;

@@ -38,7 +38,7 @@ void Attributes::write_bytes(uint16_t id, const void* from, size_t size) const {
 namespace {
 
 const Method* method_find(uint16_t object, uint16_t method) {
-  for (const auto table : {context_methods(), create_methods(), device_memory_methods()})
+  for (const auto table : {context_methods(), create_methods(), memory_methods()})
     for (const Method& one : table)
       if (one.object == object && one.method == method) return &one;
   return nullptr;

@@ -67,7 +67,7 @@ struct Method {
 
 std::span<const Method> context_methods();
 std::span<const Method> create_methods();
-std::span<const Method> device_memory_methods();
+std::span<const Method> memory_methods();
 
 // The call that `header` describes. 0 or an errno.
 int method_run(Context&, const ib_uverbs_ioctl_hdr& header, std::span<ib_uverbs_attr>);

@@ -1,6 +1,9 @@
-// Methods for the memory of the device, which programs use through a mapping and through regions.
+// Methods for memory: the device's own, which programs use through a mapping and through regions,
+// and advice on regions with paging on demand.
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_verbs.h>
 
@@ -8,6 +11,7 @@
 #include <cerrno>
 
 #include "uverbs/ioctl.h"
+#include "uverbs/memory_check.h"
 
 namespace cxemu {
 namespace {
@@ -85,6 +89,62 @@ int dm_mr_reg(Context& context, const Attributes& attributes) {
   return 0;
 }
 
+const MrObject* region_find(Context& context, uint32_t lkey) {
+  const MrObject* found = nullptr;
+  context.objects().each<MrObject>([&](const MrObject* mr) {
+    if (mr->key == lkey) found = mr;
+  });
+  return found;
+}
+
+// 0 or an errno, like the kernel's driver.
+int advice_check(const MrObject* mr, const PdObject* pd, const ib_uverbs_sge& range, bool writes) {
+  if (mr == nullptr || (mr->access & IBV_ACCESS_ON_DEMAND) == 0) return ENOENT;
+  if (mr->pd != pd || (writes && (mr->access & IBV_ACCESS_LOCAL_WRITE) == 0)) return EPERM;
+  const bool inside = range.addr >= mr->iova && range.length <= mr->length &&
+                      range.addr - mr->iova <= mr->length - range.length;
+  return inside ? 0 : EFAULT;
+}
+
+struct Advice {
+  const PdObject* pd;
+  bool writes, faults, waits;
+};
+
+int range_advise(Context& context, const Advice& advice, const ib_uverbs_sge& range) {
+  const MrObject* mr = region_find(context, range.lkey);
+  if (const int error = advice_check(mr, advice.pd, range, advice.writes)) return error;
+  if (!advice.faults || range.length == 0) return 0;
+  const uint64_t start = mr->start + (range.addr - mr->iova);
+  const int error = memory_check(start, range.length, advice.writes);
+  // Who does not wait for the pages does not learn that they cannot be had.
+  return advice.waits ? error : 0;
+}
+
+int mr_advise(Context& context, const Attributes& attributes) {
+  uint64_t what;
+  uint32_t flags;
+  const auto* pd = attributes.object<PdObject>(context, UVERBS_ATTR_ADVISE_MR_PD_HANDLE);
+  if (pd == nullptr || !attributes.read(UVERBS_ATTR_ADVISE_MR_ADVICE, &what) ||
+      !attributes.read(UVERBS_ATTR_ADVISE_MR_FLAGS, &flags))
+    return EINVAL;
+  if (flags & ~uint32_t{IB_UVERBS_ADVISE_MR_FLAG_FLUSH}) return EINVAL;
+  const Advice advice{.pd = pd,
+                      .writes = what == IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+                      .faults = what != IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
+                      .waits = (flags & IB_UVERBS_ADVISE_MR_FLAG_FLUSH) != 0};
+  if (!advice.writes && advice.faults && what != IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH)
+    return EOPNOTSUPP;
+  const std::span<const uint8_t> list = attributes.input(UVERBS_ATTR_ADVISE_MR_SGE_LIST);
+  if (list.empty() || list.size() % sizeof(ib_uverbs_sge) != 0) return EINVAL;
+  for (size_t at = 0; at < list.size(); at += sizeof(ib_uverbs_sge)) {
+    ib_uverbs_sge range;
+    memcpy(&range, list.data() + at, sizeof range);
+    if (const int error = range_advise(context, advice, range)) return error;
+  }
+  return 0;
+}
+
 constexpr uint16_t kAlloc[] = {
     UVERBS_ATTR_ALLOC_DM_HANDLE,           UVERBS_ATTR_ALLOC_DM_LENGTH,
     UVERBS_ATTR_ALLOC_DM_ALIGNMENT,        MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET,
@@ -99,16 +159,20 @@ constexpr uint16_t kRegister[] = {
     UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS, UVERBS_ATTR_REG_DM_MR_DM_HANDLE,
     UVERBS_ATTR_REG_DM_MR_RESP_LKEY,    UVERBS_ATTR_REG_DM_MR_RESP_RKEY};
 
+constexpr uint16_t kAdvise[] = {UVERBS_ATTR_ADVISE_MR_PD_HANDLE, UVERBS_ATTR_ADVISE_MR_ADVICE,
+                                UVERBS_ATTR_ADVISE_MR_FLAGS, UVERBS_ATTR_ADVISE_MR_SGE_LIST};
+
 constexpr Method kMethods[] = {
     {UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC, kAlloc, 5, dm_alloc, false, true},
     {UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, kFree, 1, dm_free, true, true},
     {UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_QUERY, kQuery, 4, dm_query, false, true},
     {UVERBS_OBJECT_MR, UVERBS_METHOD_DM_MR_REG, kRegister, 8, dm_mr_reg},
+    {UVERBS_OBJECT_MR, UVERBS_METHOD_ADVISE_MR, kAdvise, 4, mr_advise},
 };
 
 }  // namespace
 
-std::span<const Method> device_memory_methods() {
+std::span<const Method> memory_methods() {
   return kMethods;
 }
 

@@ -8,8 +8,8 @@
 #include <map>
 #include <vector>
 
-#include "sim/virtual_loop.h"
 #include "group/test/fake.h"
+#include "sim/virtual_loop.h"
 
 namespace shift::control {
 

@@ -155,7 +155,9 @@ TEST_F(Rounds, WhatIsLostIsRepeated) {
 // C8, C11: every message twice, the copies late.
 TEST_F(Rounds, CopiesChangeNothing) {
   network_.copies = [](const wire::Message&) { return 2; };
-  network_.delay = [turn = 0]() mutable { return std::chrono::microseconds(turn++ % 2 == 0 ? 20 : 1700); };
+  network_.delay = [turn = 0]() mutable {
+    return std::chrono::microseconds(turn++ % 2 == 0 ? 20 : 1700);
+  };
   for (SimHost* host : {&leader(), &follower()}) {
     traffic(10);
     host->port(host->group->member, false);

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "control/coordinator.h"
+#include "group/test/fake.h"
+#include "ops/entry.h"
 #include "sim/fake_fabric.h"
 #include "sim/memory_network.h"
 #include "sim/virtual_loop.h"
-#include "group/test/fake.h"
-#include "ops/entry.h"
 
 namespace shift::control {
 

@@ -17,6 +17,8 @@ struct ExecOptions {
 
 // The library that exec preloads. Throws when it is not found.
 std::string library_path();
+// LD_PRELOAD with it: the inherited one is kept behind.
+std::string preload_list(const std::string& library);
 
 int exec_run(const ExecOptions&);  // returns only when it fails
 int env_run(const ExecOptions&);

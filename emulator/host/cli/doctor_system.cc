@@ -33,8 +33,8 @@ Finding preload_check() {
     return {name, Health::kFail, error.what(), "install cxemu with its library"};
   }
   int status;
-  const std::string maps =
-      command_output("LD_PRELOAD='" + library + "' cat /proc/self/maps 2>/dev/null", &status);
+  const std::string maps = command_output(
+      "LD_PRELOAD='" + preload_list(library) + "' cat /proc/self/maps 2>/dev/null", &status);
   if (status == 0 && maps.find(library) != std::string::npos)
     return {name, Health::kOk, library, ""};
   return {name, Health::kFail, "LD_PRELOAD of " + library + " is not honoured",

@@ -1,4 +1,6 @@
 // `cxemu exec` and `cxemu env`: the environment of a program on an emulated host.
+#include <arpa/inet.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -28,13 +30,6 @@ std::string library_path() {
   throw std::runtime_error("libcxemu.so not found near " + bin.string());
 }
 
-namespace {
-
-namespace fs = std::filesystem;
-using Variables = std::vector<std::pair<std::string, std::string>>;
-
-constexpr int kNicsDefault = 2;
-
 // Ours in front, after a sanitizer's run-time, which must be first of all; each library once.
 std::string preload_list(const std::string& library) {
   std::string list = SHIFT_SANITIZER_RUNTIME;
@@ -51,6 +46,13 @@ std::string preload_list(const std::string& library) {
   return list;
 }
 
+namespace {
+
+namespace fs = std::filesystem;
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+constexpr int kNicsDefault = 2;
+
 FabricWire wire_parse(const std::string& name) {
   if (name == "unix") return kWireUnix;
   if (name == "udp") return kWireUdp;
@@ -62,6 +64,34 @@ FabricWire wire_wanted(const ExecOptions& options) {
   if (!options.wire.empty()) return wire_parse(options.wire);
   const char* inherited = getenv("CXEMU_WIRE");
   return inherited != nullptr && *inherited != '\0' ? wire_parse(inherited) : kWireUnix;
+}
+
+bool udp_port_free(uint32_t ipv4_be, uint16_t port) {
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_in own = {};
+  own.sin_family = AF_INET;
+  own.sin_addr.s_addr = ipv4_be;
+  own.sin_port = htons(port);
+  const bool taken = fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof own) != 0 &&
+                     errno == EADDRINUSE;
+  if (fd >= 0) close(fd);
+  return !taken;
+}
+
+// Somebody who receives RoCE for all addresses of the machine, as the kernel's own does, leaves the
+// NICs none of it, and programs would wait for each other for ever. Processes of the host have the
+// ports rightly.
+void udp_ports_check(const Fabric& fabric, int host) {
+  constexpr uint16_t kRocePort = 4791;
+  for (int i = 0; i < fabric.host_nics(host); ++i) {
+    const uint32_t address = fabric.nic(host, i)->ipv4_be;
+    if (udp_port_free(address, kRocePort) || fabric.process_count(host) > 0) continue;
+    if (udp_port_free(address, kRocePort)) continue;  // its process has just ended
+    char text[INET_ADDRSTRLEN];
+    inet_ntop(AF_INET, &address, text, sizeof text);
+    throw std::runtime_error(std::string("UDP port 4791 of ") + text +
+                             " is taken, perhaps by the kernel's RoCE; the udp wire needs it");
+  }
 }
 
 Variables host_environment(const ExecOptions& options) {
@@ -83,6 +113,7 @@ Variables host_environment(const ExecOptions& options) {
   if (host < 0)
     throw std::runtime_error("fabric " + options.fabric + " has its " + std::to_string(kMaxHosts) +
                              " hosts already");
+  if (fabric->wire == kWireUdp) udp_ports_check(fabric, host);
   const std::string sysfs = host_sysfs_dir(fabric_dir(options.fabric), options.host);
   sysfs_tree_make(fabric, host, sysfs);
   return {

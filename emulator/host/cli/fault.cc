@@ -2,6 +2,7 @@
 #include "fabric/fault.h"
 
 #include <cstdio>
+#include <sstream>
 #include <stdexcept>
 
 #include "host/cli/commands.h"
@@ -9,19 +10,34 @@
 
 namespace cxemu {
 
+namespace {
+
 bool fault_is_random(const FaultCommand& fault) {
   return fault.kind >= FaultCommand::Kind::kLoss && fault.rule.effect != FaultEffect::kDelay &&
          fault.rule.chance_ppm != 0 && fault.rule.chance_ppm != 1'000'000;
 }
 
+// A fault with its modifiers may also be one argument, in quotes.
+std::vector<std::string> words_split(const std::vector<std::string>& arguments) {
+  std::vector<std::string> words;
+  for (const std::string& argument : arguments) {
+    std::istringstream stream(argument);
+    for (std::string word; stream >> word;) words.push_back(word);
+  }
+  return words;
+}
+
+}  // namespace
+
 int fault_run(const std::string& fabric_name, const std::string& target,
-              const std::vector<std::string>& words, uint32_t seed) {
+              const std::vector<std::string>& arguments, uint32_t seed) {
   const Fabric fabric = fabric_open(fabric_name);
   FabricNic& nic = target_find(fabric, target);
   std::vector<FaultCommand> faults;
   std::string error;
   // All are good, or none is applied.
-  if (!faults_parse(*fabric, words, seed, &faults, &error)) throw std::runtime_error(error);
+  if (!faults_parse(*fabric, words_split(arguments), seed, &faults, &error))
+    throw std::runtime_error(error);
   for (const FaultCommand& fault : faults) {
     if (!fault_apply(*fabric, nic, fault, monotonic_ns(), &error)) throw std::runtime_error(error);
     if (fault_is_random(fault))

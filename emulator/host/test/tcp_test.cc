@@ -76,7 +76,8 @@ TEST_P(TcpFaultTest, BlackHoleAndBack) {
 INSTANTIATE_TEST_SUITE_P(Faults, TcpFaultTest,
                          ::testing::Values("a/mlx5_0 link-down", "b/mlx5_0 link-down",
                                            "a/mlx5_0 kill", "a/mlx5_0 drop-data",
-                                           "b/mlx5_0 drop-acks"));
+                                           "b/mlx5_0 drop-acks",
+                                           "a/mlx5_0 drop-data peer=b/mlx5_0"));
 
 TEST_F(TcpTest, NewConnectionsHangUntilHealed) {
   server_->send_line("listen " + address(0, 0));
@@ -97,6 +98,16 @@ TEST_F(TcpTest, AListenerOnAllAddressesIsCutPerNic) {
   connect_start(1);  // the other rail works meanwhile
   EXPECT_EQ(ask(*client_, "state 30000"), "connected");
   EXPECT_EQ(ask(*client_, "local"), "local " + address(1, 1));
+}
+
+TEST_F(TcpTest, AFlapAndAnotherPeersCutAreOverWithoutACommand) {
+  connect(0);
+  fault("a/mlx5_0", "drop-data peer=b/mlx5_1");
+  EXPECT_EQ(ask(*client_, "send on"), "sent");
+  EXPECT_EQ(ask(*server_, "recv 30000"), "received on");
+  fault("a/mlx5_0", "flap=4000/1000x1");
+  const std::string lost = send_until_lost();
+  EXPECT_EQ(ask(*server_, "recv 30000"), "received " + lost);
 }
 
 TEST_F(TcpTest, TheOtherNicGoesOn) {

@@ -54,6 +54,7 @@ struct Station {
     nic = engine->nic_open(&fabric_nic, &events);
     cq.emplace(*nic, events);
     qp.emplace(*nic, events, *cq, *cq);
+    qp->attr.timeout = 14;  // half a second in all: the peer may wait for a core for long
   }
   ~Station() {
     if (!engine) return;

@@ -91,7 +91,6 @@ TEST_F(MemoryTableTest, RefusesWhatTheKernelRefuses) {
   uint32_t key = 0;
   EXPECT_EQ(table_.add(1, start(), 1, 0, IBV_ACCESS_REMOTE_WRITE, &key), EINVAL);
   EXPECT_EQ(table_.add(1, start(), 1, 0, IBV_ACCESS_REMOTE_ATOMIC, &key), EINVAL);
-  EXPECT_EQ(table_.add(1, start(), 1, 0, IBV_ACCESS_ON_DEMAND, &key), EOPNOTSUPP);
   EXPECT_EQ(table_.add(1, UINT64_MAX - 5, 10, 0, 0, &key), EINVAL);
   EXPECT_EQ(table_.add(1, start(), 10, 0, IBV_ACCESS_RELAXED_ORDERING, &key), 0);
   void* hole = mmap(nullptr, 1 << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -148,6 +147,55 @@ TEST_F(MemoryTableTest, RefusedChangesChangeNothing) {
       table_.change(key, {.translation = true, .pd = true, .start = UINT64_MAX, .length = 9}, &now),
       EINVAL);
   EXPECT_EQ(table_.find(key, 1, kIova, 100, kAll), bytes_.data());
+}
+
+class OnDemandTest : public ::testing::Test {
+ protected:
+  OnDemandTest() {
+    bytes_ = static_cast<uint8_t*>(
+        mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    madvise(bytes_, kSize, MADV_NOHUGEPAGE);  // what is present is to be seen page by page
+  }
+  ~OnDemandTest() override { munmap(bytes_, kSize); }
+  bool present(size_t page) const {
+    unsigned char there = 0;
+    EXPECT_EQ(mincore(bytes_ + page * kPage, kPage, &there), 0);
+    return (there & 1) != 0;
+  }
+  uint64_t start() const { return reinterpret_cast<uint64_t>(bytes_); }
+
+  static constexpr size_t kPage = 4096, kSize = 64 * kPage;
+  MemoryTable table_;
+  uint8_t* bytes_;
+};
+
+TEST_F(OnDemandTest, PagesComeWhenTheyAreUsed) {
+  uint32_t key = 0;
+  ASSERT_EQ(table_.add(1, start(), kSize, 0, kAll | IBV_ACCESS_ON_DEMAND, &key), 0);
+  EXPECT_FALSE(present(2));
+  EXPECT_EQ(table_.find(key, 1, 0, kSize, 0), bytes_);
+  EXPECT_FALSE(present(2)) << "too large to be one packet's";
+  EXPECT_EQ(table_.find(key, 1, 3 * kPage - 1, 2, IBV_ACCESS_LOCAL_WRITE), bytes_ + 3 * kPage - 1);
+  EXPECT_TRUE(present(2));
+  EXPECT_TRUE(present(3));
+  EXPECT_FALSE(present(4));
+}
+
+TEST_F(OnDemandTest, WhatIsNotMappedIsRefusedAndComesBackWithItsMapping) {
+  uint32_t key = 0;
+  ASSERT_EQ(table_.add(1, start(), kSize, 0, kAll | IBV_ACCESS_ON_DEMAND, &key), 0);
+  ASSERT_EQ(mprotect(bytes_ + kPage, kPage, PROT_NONE), 0);
+  EXPECT_EQ(table_.find(key, 1, kPage, 8, IBV_ACCESS_LOCAL_WRITE), nullptr);
+  ASSERT_EQ(mprotect(bytes_ + kPage, kPage, PROT_READ), 0);
+  EXPECT_EQ(table_.find_remote(key, 1, 0, kPage, 8, IBV_ACCESS_REMOTE_WRITE), nullptr);
+  EXPECT_NE(table_.find(key, 1, kPage, 8, 0), nullptr);
+}
+
+TEST_F(OnDemandTest, ARegionCanBeTheWholeAddressSpace) {
+  uint32_t key = 0;
+  ASSERT_EQ(table_.add(1, 0, UINT64_MAX, 0, kAll | IBV_ACCESS_ON_DEMAND, &key), 0);
+  EXPECT_EQ(table_.find(key, 1, start() + 5, 100, IBV_ACCESS_LOCAL_WRITE), bytes_ + 5);
+  EXPECT_EQ(table_.find(key, 1, 0, 100, 0), nullptr);
 }
 
 }  // namespace

@@ -263,6 +263,31 @@ TEST_F(IoctlTest, QueuesOfAnImportHaveTheirOwnEvents) {
   close(own);
 }
 
+TEST_F(IoctlTest, AdviceIsCheckedLikeByTheDriver) {
+  uint32_t pinned, paged;
+  ASSERT_EQ(device_.mr(pd_, IBV_ACCESS_LOCAL_WRITE, &pinned), 0);
+  ASSERT_EQ(device_.mr(pd_, IBV_ACCESS_ON_DEMAND, &paged), 0);
+  const uint32_t other_pd = device_.pd();
+  const auto at = reinterpret_cast<uint64_t>(device_.rings);
+  const auto advise = [&](uint32_t mr, uint64_t address, uint32_t advice, uint32_t pd) {
+    ib_uverbs_sge range{address, 4096, device_.context->objects().find<MrObject>(mr)->key};
+    return Call(UVERBS_OBJECT_MR, UVERBS_METHOD_ADVISE_MR)
+        .object(UVERBS_ATTR_ADVISE_MR_PD_HANDLE, pd)
+        .in(UVERBS_ATTR_ADVISE_MR_ADVICE, uint64_t{advice})
+        .in(UVERBS_ATTR_ADVISE_MR_FLAGS, uint32_t{IB_UVERBS_ADVISE_MR_FLAG_FLUSH})
+        .out(UVERBS_ATTR_ADVISE_MR_SGE_LIST, &range)
+        .run(*device_.context);
+  };
+  constexpr uint32_t kRead = IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH;
+  EXPECT_EQ(advise(paged, at, kRead, pd_), 0);
+  EXPECT_EQ(advise(paged, at, IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, pd_), 0);
+  EXPECT_EQ(advise(paged, at, 77, pd_), EOPNOTSUPP);
+  EXPECT_EQ(advise(pinned, at, kRead, pd_), ENOENT);
+  EXPECT_EQ(advise(paged, at, kRead, other_pd), EPERM);
+  EXPECT_EQ(advise(paged, at, IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE, pd_), EPERM);
+  EXPECT_EQ(advise(paged, at + kRings, kRead, pd_), EFAULT);
+}
+
 TEST_F(IoctlTest, ClockPageTurnsCompletionTimesIntoTheTimeOfDay) {
   const auto* info =
       reinterpret_cast<const mlx5_ib_clock_info*>(device_.context->pages().page(kPageClockInfo));

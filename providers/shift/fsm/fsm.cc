@@ -227,7 +227,8 @@ constexpr Row kRows[] = {
     stay({S::kUnbound, S::kActive}, E::kChannelLost, A::kRebind),
     go(S::kDraining, E::kChannelLost, S::kActive, A::kLeaveDrain, A::kUnpark, A::kRebind),
     // The leader may have begun the round on the strength of our Drained. Anything posted now would
-    // be under way when its Switch comes; an atomic among it would be lost. The watch ends the wait.
+    // be under way when its Switch comes; an atomic among it would be lost. The watch ends the
+    // wait.
     stay(S::kHeld, E::kChannelLost, A::kRebind),
     ignore(kLeaving, E::kChannelLost, kBounded),
     ignore(kOver, E::kChannelLost, kOverReason),

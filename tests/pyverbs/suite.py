@@ -1,0 +1,265 @@
+#!/usr/bin/python3
+"""rdma-core's own test suite (pyverbs) on an emulated NIC, unmodified.
+
+Every test must pass, or be skipped by the suite itself for a reason that skips.json knows. The exit
+status tells: 0 all good, 1 something failed or the table does not fit, 3 the suite is not installed,
+4 used wrongly.
+
+The suite runs in one process, as its own runner does it. When that process dies or one of its tests
+hangs, the test is an error, and another process goes on behind it.
+"""
+
+import argparse
+import collections
+import fnmatch
+import glob
+import gzip
+import json
+import os
+import random
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PYTHON = "/usr/bin/python3"  # the distribution's, which has the distribution's pyverbs
+SUITE = "/usr/share/doc/rdma-core/tests"
+TEST_SECONDS = 60
+
+
+# ---- The process that runs tests.
+
+
+def run_suite(options):
+    """Runs the tests behind those in `options.done` and reports each as a line of JSON."""
+    import importlib.machinery
+    import unittest
+    report = os.fdopen(options.report, "w", buffering=1)
+    os.set_inheritable(report.fileno(), False)
+    sys.path.insert(0, os.path.join(options.suite, "tests"))
+    sys.argv = ["tests", "--dev", options.device, "--gid", str(options.gid)]
+    tests = importlib.machinery.SourceFileLoader(
+        "tests", os.path.join(options.suite, "tests", "__init__.py")).load_module()
+    tests.parser.parse_args()
+
+    class Reporter(unittest.TestResult):
+        def say(self, test, outcome, text=""):
+            print(json.dumps({"test": test.id(), "outcome": outcome, "text": str(text)[-4000:]}),
+                  file=report)
+
+        def startTest(self, test):
+            super().startTest(test)
+            random.seed("%d %s" % (options.seed, test.id()))
+            self.failed = False
+            self.say(test, "started")
+
+        def addSuccess(self, test):
+            self.say(test, "passed")
+
+        def addError(self, test, err):
+            self.say(test, "error", self._exc_info_to_string(err, test))
+
+        def addFailure(self, test, err):
+            self.say(test, "failed", self._exc_info_to_string(err, test))
+
+        def addSubTest(self, test, subtest, err):
+            if err is not None:
+                self.say(test, "failed", self._exc_info_to_string(err, test))
+
+        def addSkip(self, test, reason):
+            self.say(test, "skipped", reason)
+
+    def flatten(suite):
+        for one in suite:
+            yield from flatten(one) if isinstance(one, unittest.TestSuite) else [one]
+
+    with open(options.done) as file:
+        done = set(file.read().split("\n"))
+    everything = flatten(unittest.TestLoader().loadTestsFromModule(tests))
+    wanted = [test for test in everything if test.id() not in done and
+              (not options.only or any(word in test.id() for word in options.only))]
+    unittest.TestSuite(wanted).run(Reporter())
+    report.write('{"test": "", "outcome": "end"}\n')
+
+
+# ---- The process that watches.
+
+
+class Runner:
+    """Collects {test: [outcome, text, seconds]}."""
+
+    def __init__(self, options, suite):
+        self.options, self.suite = options, suite
+        self.outcomes = collections.OrderedDict()
+        self.fabric = "pyverbs-%d" % os.getpid()
+        self.cxemu = os.path.join(options.build, "bin", "cxemu")
+
+    def run(self):
+        try:
+            while not self.run_process():
+                pass
+        finally:
+            subprocess.run([self.cxemu, "clean", "--fabric", self.fabric], check=False,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return self.outcomes
+
+    def run_process(self):
+        """One process, until all is done (True) or it has to be replaced."""
+        done = os.path.join(self.suite, "done")
+        with open(done, "w") as file:
+            file.write("\n".join(self.outcomes))
+        reader, writer = os.pipe()
+        argv = [self.cxemu, "exec", "--fabric", self.fabric, "--host", "a", "--", PYTHON,
+                os.path.abspath(__file__), "--suite", self.suite, "--report", str(writer),
+                "--done", done, "--device", self.options.device, "--gid", str(self.options.gid),
+                "--seed", str(self.options.seed)]
+        for word in self.options.only:
+            argv += ["--only", word]
+        log = os.path.join(self.suite, "log")
+        with open(log, "w") as output:
+            process = subprocess.Popen(argv, pass_fds=[writer], stdin=subprocess.DEVNULL,
+                                       stdout=output, stderr=output, start_new_session=True)
+        os.close(writer)
+        try:
+            return self.follow(process, reader, log)
+        finally:
+            os.close(reader)
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+
+    def follow(self, process, reader, log):
+        running, started, buffer = None, time.monotonic(), b""
+        while True:
+            left = started + TEST_SECONDS - time.monotonic()
+            ready = left > 0 and select.select([reader], [], [], left)[0]
+            data = os.read(reader, 65536) if ready else b""
+            if not data:
+                problem = "hangs" if not ready else "died with status %s" % process.wait()
+                with open(log, errors="replace") as file:
+                    problem += "\n" + file.read()[-2000:]
+                if running is None:  # not even loaded: nothing to go on with
+                    raise SystemExit("the suite %s" % problem)
+                self.outcomes[running] = ["error", problem, time.monotonic() - started]
+                return False
+            buffer += data
+            *lines, buffer = buffer.split(b"\n")
+            for line in lines:
+                event = json.loads(line)
+                if event["outcome"] == "end":
+                    return True
+                now = time.monotonic()
+                if event["outcome"] == "started":
+                    running, started = event["test"], now
+                    continue
+                old = self.outcomes.get(event["test"])
+                if old is None or old[0] in ("passed", "skipped"):
+                    self.outcomes[event["test"]] = [event["outcome"], event["text"], now - started]
+                started = now
+
+
+# ---- The table of skips.
+
+
+def judge(outcomes, table, complete):
+    """Problems as lines; adds to every skip why it is right."""
+    problems, used = [], set()
+    for test, outcome in outcomes.items():
+        if outcome[0] in ("failed", "error"):
+            last = outcome[1].strip().split("\n")[-1]
+            problems.append("%s %s: %s" % (test, outcome[0], last[:200]))
+        if outcome[0] != "skipped":
+            continue
+        known = [number for number, entry in enumerate(table)
+                 if any(fnmatch.fnmatchcase(test, "tests." + pattern) for pattern in entry["tests"])
+                 and re.search(entry["says"], outcome[1])]
+        if len(known) != 1:
+            problems.append("%s skipped, and %s of the table explains it: %s" % (
+                test, "more than one entry" if known else "no entry", outcome[1]))
+            continue
+        used.add(known[0])
+        outcome.append(table[known[0]]["why"])
+    for number, entry in enumerate(table):
+        if complete and number not in used and not entry.get("machine"):
+            problems.append("nothing is skipped any more by the entry %r" % entry["why"])
+    return problems
+
+
+def unpack(suite, directory):
+    shutil.copytree(suite, os.path.join(directory, "tests"))
+    for packed in glob.glob(os.path.join(directory, "tests", "*.gz")):
+        with gzip.open(packed) as source, open(packed[:-3], "wb") as target:
+            shutil.copyfileobj(source, target)
+        os.remove(packed)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", default="build", help="where cxemu was built")
+    parser.add_argument("--only", action="append", default=[],
+                        help="only tests whose name contains this")
+    parser.add_argument("--device", default="mlx5_0")
+    parser.add_argument("--gid", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1, help="of what the suite chooses at random")
+    parser.add_argument("--json", help="write the results to this file")
+    parser.add_argument("--verbose", action="store_true", help="all of what failed tests said")
+    parser.add_argument("--suite", default=SUITE, help=argparse.SUPPRESS)
+    parser.add_argument("--report", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--done", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def show(outcomes, problems, options):
+    for test, outcome in outcomes.items():
+        why = ": " + outcome[3] if len(outcome) > 3 else ""
+        print("%-8s %6.2f s  %s%s" % (outcome[0], outcome[2], test[len("tests."):], why))
+        if options.verbose and outcome[0] in ("failed", "error"):
+            print(outcome[1])
+    counts = collections.Counter(outcome[0] for outcome in outcomes.values())
+    for problem in problems:
+        print("PROBLEM: " + problem)
+    print("%d tests: %d passed, %d failed, %d errors, %d skipped; %d problems" % (
+        len(outcomes), counts["passed"], counts["failed"], counts["error"], counts["skipped"],
+        len(problems)))
+    if options.json:
+        os.makedirs(os.path.dirname(os.path.abspath(options.json)), exist_ok=True)
+        with open(options.json, "w") as file:
+            json.dump({"tests": {test: {"outcome": o[0], "text": o[1], "seconds": round(o[2], 3),
+                                        "why": o[3] if len(o) > 3 else ""}
+                                 for test, o in outcomes.items()},
+                       "problems": problems}, file, indent=1)
+
+
+def main():
+    options = parse()
+    if options.report is not None:
+        run_suite(options)
+        return 0
+    installed = subprocess.run([PYTHON, "-c", "import pyverbs.device"], capture_output=True)
+    if installed.returncode != 0 or not os.path.isdir(options.suite):
+        print("skipped: needs the packages python3-pyverbs and rdma-core (with documentation)")
+        return 3
+    if not os.path.exists(os.path.join(options.build, "bin", "cxemu")):
+        print("no cxemu in " + options.build, file=sys.stderr)
+        return 4
+    with open(os.path.join(HERE, "skips.json")) as file:
+        table = json.load(file)
+    with tempfile.TemporaryDirectory(prefix="pyverbs-") as directory:
+        unpack(options.suite, directory)
+        outcomes = Runner(options, directory).run()
+    problems = judge(outcomes, table, not options.only)
+    if not any(outcome[0] == "passed" for outcome in outcomes.values()):
+        problems.append("nothing passed")
+    show(outcomes, problems, options)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
