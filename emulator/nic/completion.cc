@@ -12,7 +12,7 @@ namespace {
 
 // A queue pair in ERR took its last entry of a shared queue, and all that it took are completed.
 bool last_wqe_tell(Qp& qp) {
-  if (qp.last_wqe_told) return false;
+  if (qp.last_wqe_told || CXEMU_PLANT(last_wqe_not_told)) return false;
   qp.last_wqe_told = true;
   qp_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
   return true;
@@ -91,7 +91,7 @@ void recv_complete(Qp& qp, Cqe cqe, const Transport& transport) {
     error_count(qp, cqe.syndrome, HwCounter::kRespCqeError, HwCounter::kRespCqeFlushError);
   if (!completion_allowed(qp, transport)) return;
   const Srq* srq = qp.responder.recv_srq;
-  const bool xrc = srq != nullptr && srq->is_xrc();
+  const bool xrc = srq != nullptr && srq->is_xrc() && !CXEMU_PLANT(xrc_completes_at_qp);
   cqe.wqe_counter = qp.responder.recv.index;
   cqe.qpn = qp.number;
   cqe.uidx = xrc ? srq->config.uidx : qp.config.uidx;

@@ -31,7 +31,8 @@ bool recv_take(Qp& qp) {
 
 bool recv_write(const Qp& qp, uint64_t offset, const uint8_t* from, uint32_t size) {
   const Responder& r = qp.responder;
-  const uint32_t pd = r.recv_srq != nullptr ? r.recv_srq->config.pd : qp.config.pd;
+  const bool shared = r.recv_srq != nullptr && !CXEMU_PLANT(srq_domain_of_qp);
+  const uint32_t pd = shared ? r.recv_srq->config.pd : qp.config.pd;
   return parts_write(qp, pd, r.recv.part, r.recv.part_count, offset, from, size);
 }
 

@@ -227,7 +227,8 @@ int NicModel::srq_limit_get(const Srq* srq, uint32_t* limit) const {
 
 Srq* NicModel::srq_find(uint32_t number, uint32_t xrcd) const {
   const auto same = [=](const auto& srq) {
-    return srq->number == number && srq->is_xrc() && srq->config.xrcd == xrcd;
+    return srq->number == number && srq->is_xrc() &&
+           (srq->config.xrcd == xrcd || CXEMU_PLANT(xrc_domain_unchecked));
   };
   const auto found = std::find_if(srqs_.begin(), srqs_.end(), same);
   return found == srqs_.end() ? nullptr : found->get();

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "nic/mlx5_layout.h"
+#include "nic/planted.h"
 
 namespace cxemu {
 
@@ -22,7 +23,9 @@ bool Srq::take(RecvWqe* wqe) {
   memcpy(&head, entry, sizeof head);
   wqe->index = next_;
   recv_parts_decode(entry + kSegmentSize, (1u << config.wqe_shift) / kSegmentSize - 1, wqe);
-  next_ = static_cast<uint16_t>(be16toh(head.next_wqe_index) & (config.wqe_count - 1));
+  const uint16_t link = CXEMU_PLANT(srq_list_sorted) ? static_cast<uint16_t>(next_ + 1)
+                                                     : be16toh(head.next_wqe_index);
+  next_ = static_cast<uint16_t>(link & (config.wqe_count - 1));
   taken_++;
   limit_check();
   return true;
@@ -34,8 +37,8 @@ void Srq::limit_arm(uint32_t limit) {
 }
 
 void Srq::limit_check() {
-  if (limit_ == 0 || posted() >= limit_) return;
-  limit_ = 0;
+  if (limit_ == 0 || posted() >= limit_ + CXEMU_PLANT(srq_limit_early)) return;
+  if (!CXEMU_PLANT(srq_limit_stays)) limit_ = 0;
   async_events_++;
   config.sink->async_event(IBV_EVENT_SRQ_LIMIT_REACHED, config.user_handle);
 }

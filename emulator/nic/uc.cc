@@ -6,6 +6,7 @@
 #include "nic/inbound.h"
 #include "nic/nic_model.h"
 #include "nic/outbound.h"
+#include "nic/planted.h"
 #include "nic/unreliable.h"
 
 namespace cxemu {
@@ -18,6 +19,7 @@ using Message = Responder::Message;
 void message_drop(Responder& r) {
   r.message = Message::kNone;
   r.received = 0;
+  if (CXEMU_PLANT(uc_loss_spends_receive)) r.recv_taken = false;
 }
 
 // The receive cannot hold the message: unlike a lost packet this is an error of the application.
@@ -133,12 +135,13 @@ void uc_request(Qp& qp, const Packet& packet, const Transport& transport) {
   if (!qp.receives()) return;
   Responder& r = qp.responder;
   const bool starts = opcode_starts_message(packet.opcode);
-  const bool gap = packet.psn != r.psn_expected;
+  const bool gap = packet.psn != r.psn_expected && !CXEMU_PLANT(uc_gap_ignored);
   r.psn_expected = psn_add(packet.psn, 1);
   // Any first packet begins anew, whatever its number; after a gap nothing else counts.
   if (gap || starts) message_drop(r);
   const Message continues = opcode_is_send(packet.opcode) ? Message::kSend : Message::kWrite;
-  if ((!starts && r.message != continues) || !payload_length_ok(qp, packet)) {
+  const bool follows = starts || r.message == continues || CXEMU_PLANT(uc_sequence_unchecked);
+  if (!follows || !payload_length_ok(qp, packet)) {
     message_drop(r);
     return;
   }

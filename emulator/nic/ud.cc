@@ -9,6 +9,7 @@
 #include "nic/grh.h"
 #include "nic/inbound.h"
 #include "nic/outbound.h"
+#include "nic/planted.h"
 #include "nic/unreliable.h"
 
 namespace cxemu {
@@ -56,14 +57,15 @@ bool ud_addressed(const Qp& qp, const Packet& packet, uint32_t dst_ipv4_be) {
 
 SentPacket ud_packet_send(Qp& qp, const Transport& transport) {
   const SendWqe& wqe = qp.requester.tx_wqe;
-  if (wqe.length > qp.mtu) return failed(kSyndromeLocalLength);
+  if (wqe.length > qp.mtu && !CXEMU_PLANT(datagram_cut)) return failed(kSyndromeLocalLength);
   if (wqe.datagram.sgid_index >= kGidCount) return failed(kSyndromeLocalQpOperation);
-  const auto size = static_cast<uint32_t>(wqe.length);
+  const auto size = static_cast<uint32_t>(std::min<uint64_t>(wqe.length, qp.mtu));
   Packet packet = {.opcode = request_opcode(wqe.opcode, true, true), .service = Service::kUd};
   packet.solicited = wqe.solicited;
   packet.dest_qpn = wqe.datagram.qpn;
   packet.psn = qp.requester.psn_next;
-  packet.qkey = (wqe.datagram.qkey & kQkeyOfQp) != 0 ? qp.attr.qkey : wqe.datagram.qkey;
+  const bool own_qkey = (wqe.datagram.qkey & kQkeyOfQp) != 0 && !CXEMU_PLANT(qkey_high_bit_sent);
+  packet.qkey = own_qkey ? qp.attr.qkey : wqe.datagram.qkey;
   packet.src_qpn = qp.number;
   packet.network = network_of(gid_kind(wqe.datagram.sgid_index));
   packet.imm_be = wqe.imm_be;
@@ -87,7 +89,7 @@ void ud_datagram(Qp& qp, const Packet& packet, uint32_t src_ipv4_be, const Trans
   FabricNic& own = qp.nic.fabric();
   const FabricNic* from = nic_by_address(qp.nic.core().fabric(), src_ipv4_be);
   if (from == nullptr) return;
-  if (packet.qkey != qp.attr.qkey) {
+  if (packet.qkey != qp.attr.qkey && !CXEMU_PLANT(qkey_unchecked)) {
     own.qkey_violations.fetch_add(1, std::memory_order_relaxed);
     return;
   }
@@ -110,7 +112,7 @@ void ud_datagram(Qp& qp, const Packet& packet, uint32_t src_ipv4_be, const Trans
   qp.responder.recv_taken = false;
   recv_complete(qp,
                 {.opcode = opcode_has_imm(packet.opcode) ? kCqeRecvSendImm : kCqeRecvSend,
-                 .byte_count = static_cast<uint32_t>(kGrhSize) + size,
+                 .byte_count = (CXEMU_PLANT(header_not_counted) ? 0 : uint32_t{kGrhSize}) + size,
                  .imm_be = packet.imm_be,
                  .remote_qpn = packet.src_qpn,
                  .solicited = packet.solicited,

@@ -3,6 +3,7 @@
 #include "nic/unreliable.h"
 
 #include "nic/nic_model.h"
+#include "nic/planted.h"
 #include "nic/qp_publish.h"
 
 namespace cxemu {
@@ -31,7 +32,7 @@ void wqe_done(Qp& qp, Syndrome syndrome, const Transport& transport) {
 
 void wqe_fail(Qp& qp, Syndrome syndrome, const Transport& transport) {
   wqe_done(qp, syndrome, transport);
-  qp.state = IBV_QPS_SQE;
+  qp.state = CXEMU_PLANT(sqe_is_err) ? IBV_QPS_ERR : IBV_QPS_SQE;
   qp.nic.fabric().qp_errors.fetch_add(1, std::memory_order_relaxed);
   qp_error_publish(qp, syndrome, 0);
 }
@@ -75,7 +76,9 @@ bool wqe_start(Qp& qp, const Transport& transport) {
 bool leftovers_flush(Qp& qp, const Transport& transport) {
   Requester& r = qp.requester;
   bool any = false;
-  while (r.ring_consumed != r.flush_end && send_flush_one(qp, transport)) any = true;
+  while (r.ring_consumed != r.flush_end && !CXEMU_PLANT(sqe_leftovers_run) &&
+         send_flush_one(qp, transport))
+    any = true;
   r.flush_left = false;
   r.ring_next = r.ring_consumed;
   return any;

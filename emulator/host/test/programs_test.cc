@@ -89,6 +89,12 @@ TEST_F(ProgramsTest, ExtendedReliableConnections) {
             0);
 }
 
+TEST_F(ProgramsTest, DatagramsAreAnsweredAndReceivesShared) {
+  std::string output;
+  EXPECT_EQ(run(on("a", {SERVICES_PROBE}), &output), 0);
+  EXPECT_EQ(output, "ok\n");
+}
+
 TEST_F(ProgramsTest, BandwidthOfTheOtherServices) {
   for (const std::vector<std::string>& program :
        {std::vector<std::string>{"ib_send_bw", "-c", "UD"},

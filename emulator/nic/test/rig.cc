@@ -136,7 +136,9 @@ std::optional<Completion> TestCq::poll() {
                     .qpn = be32toh(cqe.wqe_opcode_qpn) & 0xffffff,
                     .uidx = be32toh(cqe.srqn_uidx),
                     .byte_count = be32toh(cqe.byte_count),
-                    .imm_be = cqe.imm};
+                    .imm_be = cqe.imm,
+                    .remote_qpn = be32toh(cqe.flags_rqpn) & 0xffffff,
+                    .grh = (be32toh(cqe.flags_rqpn) >> 28 & 3) != 0};
 }
 
 std::vector<Completion> TestCq::drain() {
@@ -161,21 +163,26 @@ TestQp::TestQp(Nic& own_nic, EventSink& sink, TestCq& send_cq, TestCq& recv_cq,
       options_(options),
       sq_(size_t{options.sq_blocks} * 64),
       rq_(size_t{options.rq_wqes} << kRecvShift) {
-  const QpConfig config = {.type = IBV_QPT_RC,
+  const bool sends = options.type != IBV_QPT_XRC_RECV;
+  const bool receives = sends && options.type != IBV_QPT_XRC_SEND;
+  const bool own_ring = receives && options.srq == nullptr;
+  const QpConfig config = {.type = options.type,
                            .rq_buffer = rq_.data(),
-                           .rq_wqe_count = options.rq_wqes,
+                           .rq_wqe_count = own_ring ? options.rq_wqes : 0,
                            .rq_wqe_shift = kRecvShift,
                            .sq_buffer = sq_.data(),
-                           .sq_wqe_count = options.sq_blocks,
+                           .sq_wqe_count = sends ? options.sq_blocks : 0,
                            .db = db_,
                            .uidx = kUidx,
                            .user_handle = kUserHandle,
-                           .send_cq = send_cq.cq,
-                           .recv_cq = recv_cq.cq,
-                           .pd = options.pd,
+                           .send_cq = sends ? send_cq.cq : nullptr,
+                           .recv_cq = receives ? recv_cq.cq : nullptr,
+                           .pd = sends ? options.pd : 0,
                            .sq_sig_all = false,
                            .cap = {},
-                           .sink = &sink};
+                           .sink = &sink,
+                           .srq = options.srq,
+                           .xrcd = options.xrcd};
   EXPECT_EQ(nic.qp_create(config, &qp), 0);
   attr.path_mtu = IBV_MTU_1024;
   attr.sq_psn = 0xfffff0;  // wraps soon
@@ -209,8 +216,25 @@ void append(std::vector<uint8_t>* to, const void* data, size_t size) {
 }
 }  // namespace
 
+std::vector<uint8_t> TestQp::service_segment(const SendWr& wr) const {
+  std::vector<uint8_t> segment;
+  if (options_.type == IBV_QPT_UD) {
+    AddressVector vector = {};
+    vector.qkey = htobe32(wr.qkey);
+    vector.dqp = htobe32(1u << 31 | wr.dest_qpn);
+    vector.grh_gid_fl = htobe32(static_cast<uint32_t>(wr.sgid_index) << 20 | 0xabcde);
+    memcpy(vector.rgid, wr.gid.raw, sizeof vector.rgid);
+    append(&segment, &vector, sizeof vector);
+  } else if (options_.type == IBV_QPT_XRC_SEND) {
+    const XrcSegment xrc = {htobe32(wr.srqn), {}};
+    append(&segment, &xrc, sizeof xrc);
+  }
+  return segment;
+}
+
 uint16_t TestQp::post_send(const SendWr& wr) {
   std::vector<uint8_t> segments;
+  if (wr.opcode != kWqeNop) segments = service_segment(wr);
   if (wr.opcode != kWqeSend && wr.opcode != kWqeSendImm && wr.opcode != kWqeSendInvalidate &&
       wr.opcode != kWqeNop) {
     const RemoteSegment remote = {htobe64(wr.remote_address), htobe32(wr.rkey), 0};
@@ -295,6 +319,57 @@ void TestQp::reset_indices() {
   db_[1] = 0;
 }
 
+// ---- TestSrq
+
+TestSrq::TestSrq(Nic& own_nic, EventSink& sink, const SrqOptions& options)
+    : nic_(own_nic),
+      buffer_(size_t{options.wqe_count} << kRecvShift),
+      tail_(static_cast<uint16_t>(options.wqe_count - 1)) {
+  for (uint16_t i = 0; i < tail_; i++) link(i, static_cast<uint16_t>(i + 1));
+  const SrqConfig config = {.buffer = buffer_.data(),
+                            .db = &db_,
+                            .wqe_count = options.wqe_count,
+                            .wqe_shift = kRecvShift,
+                            .user_handle = kUserHandle,
+                            .pd = options.pd,
+                            .sink = &sink,
+                            .cq = options.cq,
+                            .uidx = kUidx,
+                            .xrcd = options.xrcd};
+  EXPECT_EQ(nic_.srq_create(config, &srq), 0);
+}
+
+void TestSrq::link(uint16_t index, uint16_t next) {
+  SrqNextSegment segment = {};
+  segment.next_wqe_index = htobe16(next);
+  memcpy(entry(index), &segment, sizeof segment);
+}
+
+uint16_t TestSrq::post(const std::vector<Sge>& sges) {
+  const uint16_t index = head_;
+  EXPECT_NE(head_, tail_) << "full";
+  uint8_t* at = entry(index);
+  SrqNextSegment segment;
+  memcpy(&segment, at, sizeof segment);
+  head_ = be16toh(segment.next_wqe_index);
+  for (const Sge& sge : sges) {
+    const DataSegment data = {htobe32(sge.length), htobe32(sge.lkey),
+                              htobe64(reinterpret_cast<uint64_t>(sge.address))};
+    memcpy(at += sizeof data, &data, sizeof data);
+  }
+  const DataSegment end = {0, htobe32(kListEndKey), 0};
+  if (sges.size() < 3) memcpy(at + sizeof end, &end, sizeof end);
+  ring(++counter_);
+  return index;
+}
+
+void TestSrq::free(uint16_t index) {
+  link(tail_, index);
+  tail_ = index;
+}
+
+// ---- TestQp, states
+
 int TestQp::to_init(uint32_t access) {
   ibv_qp_attr init = {};
   init.qp_state = IBV_QPS_INIT;
@@ -359,6 +434,32 @@ Rig::Rig(uint64_t seed, const EngineTuning& tuning)
       a(*fabric, net, clock, 1, fabric->nic[0], tuning),
       b(*fabric, net, clock, 2, fabric->nic[kMaxNicsPerHost], tuning) {}
 
+namespace {
+
+struct Masks {
+  int rtr, rts;
+};
+
+Masks masks_of(ibv_qp_type type) {
+  constexpr int kRtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+  constexpr int kResponds = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  constexpr int kRts = IBV_QP_STATE | IBV_QP_SQ_PSN;
+  constexpr int kRequests =
+      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+  switch (type) {
+    case IBV_QPT_UC:
+      return {kRtr, kRts};
+    case IBV_QPT_XRC_SEND:
+      return {kRtr, kRts | kRequests};
+    case IBV_QPT_XRC_RECV:
+      return {kRtr | kResponds, kRts | IBV_QP_TIMEOUT};
+    default:
+      return {kRtr | kResponds, kRts | kRequests};
+  }
+}
+
+}  // namespace
+
 void Rig::connect(TestQp& first, TestQp& second) {
   const auto bring_up = [&](TestQp& own, TestQp& other, const FabricNic& remote) {
     ASSERT_EQ(own.to_init(), 0);
@@ -370,20 +471,28 @@ void Rig::connect(TestQp& first, TestQp& second) {
     attr.ah_attr.port_num = 1;
     attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(own.gid_index);
     nic_gid(remote, other.gid_index, attr.ah_attr.grh.dgid.raw);
-    ASSERT_EQ(
-        own.modify(attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-        0);
+    const Masks masks = masks_of(own.type());
+    ASSERT_EQ(own.modify(attr, masks.rtr), 0);
     attr.qp_state = IBV_QPS_RTS;
-    ASSERT_EQ(own.modify(attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                   IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
-              0);
+    ASSERT_EQ(own.modify(attr, masks.rts), 0);
   };
   const auto fabric_of = [&](TestQp& qp) -> const FabricNic& {
     return &qp.nic == a.nic.get() ? a.fabric_nic : b.fabric_nic;
   };
   bring_up(first, second, fabric_of(second));
   bring_up(second, first, fabric_of(first));
+}
+
+void Rig::start_datagrams(TestQp& qp, uint32_t qkey) {
+  ibv_qp_attr attr = qp.attr;
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  attr.qkey = qkey;
+  ASSERT_EQ(qp.modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY), 0);
+  attr.qp_state = IBV_QPS_RTR;
+  ASSERT_EQ(qp.modify(attr, IBV_QP_STATE), 0);
+  attr.qp_state = IBV_QPS_RTS;
+  ASSERT_EQ(qp.modify(attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
 }
 
 void Rig::step(uint64_t step_ns) {

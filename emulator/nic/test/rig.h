@@ -92,6 +92,8 @@ struct Completion {
   uint8_t syndrome, vendor, wqe_opcode;
   uint16_t wqe_counter;
   uint32_t qpn, uidx, byte_count, imm_be;
+  uint32_t remote_qpn;
+  bool grh;
   bool operator==(const Completion&) const = default;
 };
 
@@ -134,6 +136,12 @@ struct SendWr {
   uint32_t rkey = 0;
   uint32_t imm_be = 0;
   uint64_t swap_or_add = 0, compare = 0;
+  // UD
+  uint32_t dest_qpn = 0, qkey = 0;
+  ibv_gid gid = {};
+  int sgid_index = 3;
+  // XRC
+  uint32_t srqn = 0;
 };
 
 // A bind of a memory window, or with length 0 the end of its binding.
@@ -151,6 +159,42 @@ struct QpOptions {
   uint32_t sq_blocks = 256;
   uint32_t rq_wqes = 256;
   uint32_t pd = 1;
+  ibv_qp_type type = IBV_QPT_RC;
+  Srq* srq = nullptr;
+  uint32_t xrcd = 0;
+};
+
+struct SrqOptions {
+  uint32_t wqe_count = 8;
+  uint32_t pd = 1;
+  Cq* cq = nullptr;  // XRC
+  uint32_t xrcd = 0;
+};
+
+// The application's end of a shared receive queue.
+class TestSrq {
+ public:
+  TestSrq(Nic& nic, EventSink& sink, const SrqOptions& options = {});
+  // Fills the next free entry, rings the doorbell, and returns the entry's index.
+  uint16_t post(const std::vector<Sge>& sges);
+  // A completion gave it back: it goes behind the last free one.
+  void free(uint16_t index);
+  // For malformed links.
+  void link(uint16_t index, uint16_t next);
+  void ring(uint16_t counter) { db_ = htobe32(counter); }
+  uint32_t number() const { return nic_.srq_number(srq); }
+
+  Srq* srq = nullptr;
+  static constexpr uint64_t kUserHandle = 0x5e0;
+  static constexpr uint32_t kUidx = 0x99;
+
+ private:
+  uint8_t* entry(uint16_t index) { return buffer_.data() + size_t{index} * 64; }
+
+  Nic& nic_;
+  std::vector<uint8_t> buffer_;
+  alignas(8) volatile uint32_t db_ = 0;
+  uint16_t head_ = 0, tail_, counter_ = 0;
 };
 
 // The application's end of a queue pair.
@@ -175,6 +219,7 @@ class TestQp {
   ibv_qp_attr query() const;
   uint32_t number() const { return nic.qp_number(qp); }
   uint16_t producer() const { return sq_next_; }
+  ibv_qp_type type() const { return options_.type; }
 
   Nic& nic;
   Qp* qp = nullptr;
@@ -185,6 +230,8 @@ class TestQp {
   static constexpr uint32_t kUidx = 0x77;
 
  private:
+  // The segment by which the service says where the message goes.
+  std::vector<uint8_t> service_segment(const SendWr& wr) const;
   // Writes a WQE whose first segment is filled in here.
   uint16_t post(const std::vector<uint8_t>& segments, CtrlSegment ctrl, uint8_t opcode);
 
@@ -226,6 +273,8 @@ class Rig {
 
   // Brings both to RTS with what their `attr` members say.
   void connect(TestQp& a, TestQp& b);
+  // Brings a UD queue pair to RTS.
+  static void start_datagrams(TestQp& qp, uint32_t qkey);
   // One pass of everybody, then `step_ns` of time.
   void step(uint64_t step_ns = 1000);
   // Steps until done() or the limit; whether done() came true.
