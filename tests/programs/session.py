@@ -84,15 +84,15 @@ class Session:
         return self.hosts()[host][device]["address"]
 
     def counters(self):
-        """Sums over all NICs, and the packets that each host sent."""
+        """Sums over all NICs, and the packets that each host moved."""
         total = dict.fromkeys(COUNTERS, 0)
-        sent = {}
+        moved = {}
         for host, nics in self.hosts().items():
-            sent[host] = sum(nic["tx_packets"] for nic in nics.values())
+            moved[host] = sum(nic["tx_packets"] + nic["rx_packets"] for nic in nics.values())
             for nic in nics.values():
                 for counter in COUNTERS:
                     total[counter] += nic.get(counter, 0)
-        total["sent"] = sent
+        total["moved"] = moved
         return total
 
     def ended_well(self, program, name, seconds):
@@ -138,7 +138,7 @@ class Session:
 
     def judge_counters(self):
         counters = self.counters()
-        silent = [host for host, sent in counters["sent"].items() if sent == 0]
+        silent = [host for host, moved in counters["moved"].items() if moved == 0]
         if counters["tx_packets"] < self.case.packets or (self.case.packets and silent):
             raise Failure("only %d packets, none from %s" %
                           (counters["tx_packets"], ", ".join(silent) or "nobody"))
