@@ -68,7 +68,7 @@ def io_demo(transport, short=False):
         server = session.serve(["io_demo", "-p", port], port, settings)
         # -q: both sides verify every byte.
         client = session.start("b", "client", ["io_demo", "-p", port, "-i", 100, "-q",
-                                               session.address("a")], settings)
+                                               "127.0.0.1"], settings)
         text = session.ended_well(client, "the client", session.case.seconds)
         complaints(text, server.text())
         expect(text, r"Client exit with status 'OK'", "the client's verdict")

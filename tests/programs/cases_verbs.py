@@ -101,11 +101,8 @@ def pingpong(kind, *options, n=500, short=False):
         if "-g" not in options:
             argv += ["-g", 3]
         client, server = session.pair(argv, argv, port)
-        total = n * (int(options[options.index("-q") + 1]) if "-q" in options else 1)
-        if kind == "srq" and "-q" not in options:
-            total = n * 16
         for who, text in (("client", client), ("server", server)):
-            expect(text, r"^%d iters in " % total, "the %s's count" % who)
+            expect(text, r"^%d iters in " % n, "the %s's count" % who)
             if "invalid data" in text:
                 raise Failure("invalid data at the " + who)
     return Case(" ".join([program] + options), "pingpong", body, [program], short=short)
@@ -119,7 +116,9 @@ def xsrq_pingpong(clients, *options, short=False):
         argv = [program, "-d", "mlx5_0", "-p", port, "-g", 3, "-n", 40] + list(options)
         server = session.serve(argv + ["-c", clients], port)
         address = session.address("a")
-        started = [session.start("b", "client%d" % i, argv + [address]) for i in range(clients)]
+        # A host each: an XRC domain is one process's here, and the program's is a file that all share.
+        started = [session.start("bcdefgh"[i], "client%d" % i, argv + [address])
+                   for i in range(clients)]
         for number, client in enumerate(started):
             session.ended_well(client, "client %d" % number, session.case.seconds)
         session.ended_well(server, "the server", 20)
