@@ -1,16 +1,18 @@
 #!/bin/bash
 # Installs what is missing, builds, runs all tests. Options: --tidy also runs clang-tidy,
-# --quick leaves out the sanitizer build.
+# --quick leaves out the sanitizer build, --programs adds all unmodified programs to the usual few:
+# MPI, PyTorch and others, which are large to install.
 set -u -o pipefail
 cd "$(dirname "$0")" || exit
 . tools/packages.sh
 
-tidy=no quick=no
+tidy=no quick=no programs=no
 for argument in "$@"; do
   case "$argument" in
     --tidy) tidy=yes ;;
     --quick) quick=yes ;;
-    *) echo "usage: $0 [--tidy] [--quick]" >&2; exit 4 ;;
+    --programs) programs=yes ;;
+    *) echo "usage: $0 [--tidy] [--quick] [--programs]" >&2; exit 4 ;;
   esac
 done
 
@@ -50,18 +52,24 @@ tests() {
 # symbols, at a program's whole environment and error output, or at costs; a sanitizer changes those.
 # The model has nothing of ours to instrument.
 asan_tests() {
-  local left_out='^(front_symbols|front_programs|shift_run|bench_smoke|model_.*)$'
+  local left_out='^(front_symbols|front_programs|shift_run|bench_smoke|model_.*|programs.*|pyverbs)$'
   echo "left out under sanitizers: $left_out"
   tests build/asan -L unit && ASAN_OPTIONS=detect_leaks=0 tests build/asan -LE unit -E "$left_out"
 }
 
 # shellcheck disable=SC2086
 step packages packages_install $packages_build $packages_run $packages_check || exit 1
+if [ "$programs" = yes ]; then
+  # shellcheck disable=SC2086
+  step "more packages" packages_install $packages_programs
+fi
 step format format
 step "release build" build_preset release build && step "release tests" tests build
 if [ "$quick" = no ]; then
   step "asan build" build_preset asan build/asan && step "asan tests" asan_tests
 fi
+[ "$programs" = yes ] && step "all programs" /usr/bin/python3 tests/programs/programs.py \
+  --build build --all --complete --out build/out/all-programs --json build/out/all-programs.json
 [ "$tidy" = yes ] && step clang-tidy tidy
 
 echo

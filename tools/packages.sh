@@ -4,7 +4,8 @@
 packages_build="g++ cmake ninja-build python3 libibverbs-dev ibverbs-providers libgtest-dev
   libcli11-dev nlohmann-json3-dev libfmt-dev zlib1g-dev"
 packages_run="ibverbs-utils perftest python3-matplotlib"
-packages_check="clang-format clang-tidy python3-pyverbs rdma-core spin tshark tcpdump"
+packages_check="clang-format clang-tidy python3-pyverbs rdma-core spin tshark tcpdump ucx-utils libgloo-dev"
+packages_programs="$packages_check openmpi-bin libopenmpi-dev python3-torch"
 
 # packages_install NAME...: installs what is missing, and says so.
 packages_install() {

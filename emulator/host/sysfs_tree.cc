@@ -82,6 +82,8 @@ void pci_write(const FabricNic& nic, const fs::path& pci) {
   file_write(pci / "local_cpulist", "0-" + std::to_string(cpus - 1));
   file_write(pci / "max_link_speed", "16.0 GT/s PCIe");
   file_write(pci / "max_link_width", "16");
+  file_write(pci / "current_link_speed", "16.0 GT/s PCIe");
+  file_write(pci / "current_link_width", "16");
   (void)nic;
 }
 

@@ -49,7 +49,8 @@ bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
   const bool error = cqe.opcode == kCqeRequesterError || cqe.opcode == kCqeResponderError;
   const bool solicited = cqe.solicited || (error && !CXEMU_PLANT(error_not_solicited));
   memset(at, 0, offsetof(CqeLayout, opcode_owner));
-  at->flags_rqpn = htobe32((cqe.grh ? kCqeGrh : 0) | cqe.remote_qpn);
+  at->flags_rqpn =
+      htobe32((cqe.grh ? kCqeGrh : 0) | uint32_t{cqe.packet} << kCqePacketShift | cqe.remote_qpn);
   at->srqn_uidx = htobe32(cqe.uidx);
   at->imm = cqe.imm_be;
   at->byte_count = htobe32(cqe.byte_count);

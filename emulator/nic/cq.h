@@ -20,6 +20,7 @@ struct Cqe {
   uint32_t remote_qpn = 0;
   bool solicited = false;
   bool grh = false;
+  CqePacket packet = kCqePacketRoceV1;  // with grh
   Syndrome syndrome = kSyndromeNone;
 };
 

@@ -211,6 +211,14 @@ struct CqeLayout {
   uint8_t opcode_owner;
 };
 inline constexpr uint32_t kCqeGrh = 1u << 28;  // in flags_rqpn: a GRH lies before the data
+// Also in flags_rqpn, where InfiniBand has the service level: what kind of header that GRH is. UCX
+// reads it, from the CQE or as ibv_wc::sl, before it looks for the address in there.
+inline constexpr int kCqePacketShift = 24;
+enum CqePacket : uint8_t {
+  kCqePacketRoceV1 = 0x0,
+  kCqePacketRoceV2Ipv6 = 0x9,
+  kCqePacketRoceV2Ipv4 = 0xa,
+};
 // An error completion keeps its syndromes where the timestamp's last two bytes are.
 inline constexpr size_t kCqeVendorSyndromeOffset = 54;
 inline constexpr size_t kCqeSyndromeOffset = 55;

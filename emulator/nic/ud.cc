@@ -22,6 +22,11 @@ uint8_t network_of(int kind) {
   return kind == kGidRoceV2Ipv4 ? 0 : static_cast<uint8_t>(kind + 1);
 }
 
+CqePacket packet_kind(int gid_kind) {
+  if (gid_kind == kGidRoceV2Ipv4) return kCqePacketRoceV2Ipv4;
+  return gid_is_roce_v2(gid_kind) ? kCqePacketRoceV2Ipv6 : kCqePacketRoceV1;
+}
+
 int kind_of(uint8_t network) {
   return network == 0 || network > kGidRoceV2Ipv4 ? kGidRoceV2Ipv4 : network - 1;
 }
@@ -116,7 +121,8 @@ void ud_datagram(Qp& qp, const Packet& packet, uint32_t src_ipv4_be, const Trans
                  .imm_be = packet.imm_be,
                  .remote_qpn = packet.src_qpn,
                  .solicited = packet.solicited,
-                 .grh = true},
+                 .grh = true,
+                 .packet = packet_kind(kind_of(packet.network))},
                 transport);
 }
 

@@ -67,6 +67,14 @@ TEST_F(CqTest, OwnerBitTurnsWithEveryRound) {
   }
 }
 
+TEST_F(CqTest, DatagramsTellWhatTheirHeaderIs) {
+  ASSERT_TRUE(cq_.write(
+      {.opcode = kCqeRecvSend, .remote_qpn = 0x54321, .grh = true, .packet = kCqePacketRoceV2Ipv4},
+      0));
+  const auto* cqe = reinterpret_cast<const CqeLayout*>(buffer_.data());
+  EXPECT_EQ(be32toh(cqe->flags_rqpn), 0x1a054321u);
+}
+
 TEST_F(WideCqTest, EntryIsTheSecondHalf) {
   ASSERT_TRUE(write());
   EXPECT_EQ(buffer_[127] >> 4, kCqeRecvSend);

@@ -1,0 +1,108 @@
+"""Jobs of several processes: Open MPI over UCX, Gloo, PyTorch RPC. Each verifies its own data."""
+
+import os
+import subprocess
+
+from session import HERE, Case, Failure, expect, free_port
+
+MPI_HEADER = "/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h"
+GLOO_HEADER = "/usr/include/gloo/transport/ibverbs/device.h"
+TORCH = "/usr/lib/python3/dist-packages/torch/__init__.py"
+PYTHON = "/usr/bin/python3"  # the distribution's, which has the distribution's torch
+
+
+def compiled(session, compiler, source, *libraries):
+    """Builds a program of ours once per build folder; rebuilt when its source is newer."""
+    source = os.path.join(HERE, source)
+    folder = os.path.join(session.build.path, "programs")
+    program = os.path.join(folder, os.path.splitext(os.path.basename(source))[0])
+    if os.path.exists(program) and os.path.getmtime(program) > os.path.getmtime(source):
+        return program
+    os.makedirs(folder, exist_ok=True)
+    draft = "%s.%d" % (program, os.getpid())
+    done = subprocess.run([compiler, "-O2", "-g", "-Wall", "-Wextra", "-o", draft, source] +
+                          list(libraries), capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Failure("%s does not compile: %s" % (os.path.basename(source), done.stderr[:300]))
+    os.rename(draft, program)
+    return program
+
+
+def mpi_settings(transport):
+    return {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_plm": "isolated",  # no remote shell: the hosts are emulated, the machine is one
+        "OMPI_MCA_pml": "ucx", "OMPI_MCA_osc": "ucx", "OMPI_MCA_btl": "self",
+        "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        # Only the NIC: the ranks share a machine, whose shared memory would be found otherwise.
+        "UCX_TLS": "self," + transport, "UCX_NET_DEVICES": "mlx5_0:1",
+        "UCX_WARN_UNUSED_ENV_VARS": "n",
+    }
+
+
+def mpi_start(session, transport, hosts, rounds, limit, what):
+    program = compiled(session, "mpicc", "mpi_check.c")
+    argv = ["mpirun"]
+    for number, host in enumerate(hosts):
+        argv += [":"] if number else []
+        argv += ["-np", "1"] + session.on_host(
+            host, [program, str(session.seed), str(rounds), str(limit), what])
+    return session.start_outside("mpirun", argv, mpi_settings(transport))
+
+
+def mpi_judge(session, program, ranks):
+    text = session.ended_well(program, "mpirun", session.case.seconds)
+    expect(text, r"^mpi_check ok: %d ranks, [1-9]\d* checks$" % ranks, "the verdict")
+
+
+def mpi(transport, hosts, rounds=3, limit=1 << 20, what="all", short=False, seconds=90):
+    def body(session):
+        mpi_judge(session, mpi_start(session, transport, hosts, rounds, limit, what), len(hosts))
+    name = "Open MPI %d ranks on %d hosts, %s, %s, up to %d KiB" % (
+        len(hosts), len(set(hosts)), transport, what, limit >> 10)
+    return Case(name, "mpi", body, ["mpirun", "mpicc", MPI_HEADER], short=short, seconds=seconds,
+                packets=1000)
+
+
+def gloo(algorithm, ranks, count, rounds, short=False):
+    def body(session):
+        program = compiled(session, "g++", "gloo_check.cc", "-std=c++17", "-lgloo", "-libverbs",
+                           "-lpthread")
+        store = os.path.join(session.directory, "store")
+        os.makedirs(store)
+        started = []
+        for rank in range(ranks):
+            argv = [program, rank, ranks, store, algorithm, count, rounds, session.seed]
+            started.append(session.start("ab"[rank % 2], "rank%d" % rank, argv))
+        for rank, one in enumerate(started):
+            text = session.ended_well(one, "rank %d" % rank, session.case.seconds)
+            expect(text, r"^gloo_check ok: %d rounds$" % rounds, "rank %d" % rank)
+    return Case("Gloo %s, %d ranks" % (algorithm, ranks), "gloo", body, ["g++", GLOO_HEADER],
+                short=short)
+
+
+def torch_rpc(elements, calls, seconds=150):
+    def body(session):
+        port = str(free_port())
+        script = os.path.join(HERE, "rpc_check.py")
+        argv = [PYTHON, script]
+        last = [port, str(elements), str(calls), str(session.seed)]
+        worker = session.start("a", "worker", argv + ["1"] + last)
+        caller = session.start("b", "caller", argv + ["0"] + last)
+        text = session.ended_well(caller, "the caller", session.case.seconds)
+        expect(text, r"^rpc_check ok: %d calls$" % calls, "the verdict")
+        session.ended_well(worker, "the worker", 30)
+    return Case("PyTorch RPC over TensorPipe ibv, %d elements" % elements, "torch", body,
+                [PYTHON, TORCH], seconds=seconds)
+
+
+def job_cases():
+    return [
+        mpi("rc_v", "ab", short=True), mpi("rc_x", "ab"), mpi("ud_v", "ab"), mpi("ud_x", "ab"),
+        mpi("rc_v", "abab", short=True), mpi("rc_x", "abab"), mpi("ud_v", "abab"),
+        mpi("rc_v", "abcd"), mpi("rc_x", "ab", limit=8 << 20, rounds=2),
+        gloo("ring", 2, 65536, 5, short=True), gloo("ring_chunked", 2, 262144, 5),
+        gloo("halving_doubling", 2, 65536, 5), gloo("bcube", 2, 65536, 5), gloo("ring", 4, 65536, 5),
+        gloo("halving_doubling", 4, 262144, 5),
+        torch_rpc(64, 50), torch_rpc(262144, 20),
+    ]

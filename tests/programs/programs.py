@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Unmodified programs of the distribution on emulated hosts, without SHIFT: all must do all their work.
+
+Each runs on a fabric of its own, between two hosts or more. Judged are exit codes, full counts, what
+the programs verify themselves, and the NICs' counters. The exit status tells: 0 all good, 1 something
+failed, 3 nothing ran, 4 used wrongly.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import figures  # noqa: E402
+from cases_jobs import job_cases  # noqa: E402
+from cases_load import load_cases  # noqa: E402
+from cases_ucx import ucx_cases  # noqa: E402
+from cases_verbs import device_cases, perftest_cases, pingpong_cases  # noqa: E402
+from emulated import Build  # noqa: E402
+from session import Case, run_case  # noqa: E402
+
+
+def all_cases():
+    cases = (device_cases() + pingpong_cases() + perftest_cases() + ucx_cases() + job_cases() +
+             load_cases())
+    names = [case.name for case in cases]
+    assert len(set(names)) == len(names), "a name is there twice"
+    return cases
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--build", default="build", help="where cxemu was built")
+    parser.add_argument("--list", action="store_true", help="name the cases and end")
+    parser.add_argument("--all", action="store_true", help="all cases; by default the short set")
+    parser.add_argument("--only", action="append", default=[],
+                        help="only cases whose name or group contains this (of all)")
+    parser.add_argument("--complete", action="store_true",
+                        help="a program that is not installed is a failure, not a skip")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--repeat", type=int, default=1, help="how often, with seeds that go up")
+    parser.add_argument("--out", default="out/programs", help="for logs of what failed")
+    parser.add_argument("--json", help="write the results to this file")
+    parser.add_argument("--figures", action="store_true", help="measure speed instead of testing")
+    parser.add_argument("--selftest", action="store_true", help="show that broken NICs are noticed")
+    return parser.parse_args()
+
+
+def chosen(options):
+    cases = all_cases()
+    if options.only:
+        return [case for case in cases
+                if any(word in case.name or word == case.group for word in options.only)]
+    return [case for case in cases if case.short or options.all]
+
+
+def cell(outcome):
+    counters = outcome["counters"]
+    if not counters:
+        return ""
+    return "%d packets, %d sent again" % (counters["tx_packets"], counters["retransmits"])
+
+
+def run_all(build, options):
+    outcomes = []
+    print("%-62s %-8s %7s  details" % ("program", "result", "seconds"))
+    for number in range(options.repeat):
+        for case in chosen(options):
+            missing = case.missing()
+            if missing and not options.complete:
+                outcome = {"name": case.name, "group": case.group, "problem": "", "seconds": 0.0,
+                           "counters": {}, "skipped": "not installed: " + ", ".join(missing)}
+                print("%-62s %-8s %7s  %s" % (case.name, "skipped", "", outcome["skipped"]))
+                outcomes.append(outcome)
+                continue
+            directory = os.path.join(options.out, "%d" % len(outcomes))
+            outcome = run_case(build, case, directory, options.seed + number)
+            outcomes.append(outcome)
+            if outcome["problem"]:
+                details = "%s; seed %d, logs: %s" % (outcome["problem"], outcome["seed"], directory)
+            else:
+                details = cell(outcome)
+                shutil.rmtree(directory, ignore_errors=True)
+            print("%-62s %-8s %7.1f  %s" % (case.name, "FAILED" if outcome["problem"] else "ok",
+                                            outcome["seconds"], details), flush=True)
+    return outcomes
+
+
+def selftest(build, options):
+    """A case on a fabric with a fault must not pass."""
+    found = []
+
+    def broken(fault, body, expected):
+        def with_fault(session):
+            session.ended_well(session.start("a", "make_a", ["true"]), "true", 10)
+            session.ended_well(session.start("b", "make_b", ["true"]), "true", 10)
+            session.fabric.fault("a/mlx5_0", fault)
+            body(session)
+        outcome = run_case(build, Case("selftest " + fault, "selftest", with_fault, seconds=8),
+                           os.path.join(options.out, "selftest"), 1)
+        caught = expected in outcome["problem"]
+        print("%-20s %s (%s)" % (fault, "noticed" if caught else "NOT NOTICED", outcome["problem"]))
+        found.append(caught)
+
+    pingpong = next(case for case in pingpong_cases() if case.name == "ibv_rc_pingpong -c")
+    broken("drop-data", pingpong.body, "neither end")
+    broken("kill", pingpong.body, "server does not listen")
+    broken("drop-acks", pingpong.body, "neither end")
+    return 0 if all(found) else 1
+
+
+def main():
+    options = parse()
+    if options.list:
+        for case in chosen(options) if options.only else all_cases():
+            print("%-9s %-6s %s" % (case.group, "short" if case.short else "", case.name))
+        return 0
+    build = Build(options.build)
+    if not os.path.exists(build.cxemu):
+        print("not built: " + build.cxemu)
+        return 4
+    if options.selftest:
+        return selftest(build, options)
+    if options.figures:
+        return figures.measure(build, options)
+    began = time.monotonic()
+    outcomes = run_all(build, options)
+    failed = sum(1 for outcome in outcomes if outcome["problem"])
+    skipped = sum(1 for outcome in outcomes if outcome.get("skipped"))
+    if options.json:
+        os.makedirs(os.path.dirname(os.path.abspath(options.json)), exist_ok=True)
+        with open(options.json, "w") as file:
+            json.dump(outcomes, file, indent=1)
+    print("%d passed, %d failed, %d skipped; %.0f s" %
+          (len(outcomes) - failed - skipped, failed, skipped, time.monotonic() - began))
+    if len(outcomes) == skipped:
+        return 3
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""One run of a program on emulated hosts: starts it, waits for it, and holds it to what was said."""
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
+from emulated import Fabric, Program, free_port, is_listening, wait_until  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SERVER_SECONDS = 20   # to listen, and to end after its client
+COUNTERS = ("tx_packets", "retransmits", "qp_errors", "dropped_packets")
+
+
+class Failure(Exception):
+    """What was wrong, in one line."""
+
+
+class Case:
+    """`body(session)` raises Failure. `needs`: programs, or files, without which it cannot run.
+
+    `quiet`: nothing is broken, so no queue pair may fail. `packets`: at least so many must have crossed the emulated wire, so that a program
+    that found another way, or did nothing, does not pass.
+    """
+
+    def __init__(self, name, group, body, needs=(), short=False, seconds=60, quiet=True, packets=10):
+        self.name, self.group, self.body = name, group, body
+        self.needs, self.short, self.seconds = tuple(needs), short, seconds
+        self.quiet, self.packets = quiet, packets
+
+    def missing(self):
+        return [need for need in self.needs
+                if not (os.path.exists(need) if need.startswith("/") else shutil.which(need))]
+
+
+class Session:
+    """What a case's body works with: a fabric of its own, a folder of its own, seeded dice."""
+
+    def __init__(self, build, case, directory, seed):
+        self.build, self.case = build, case
+        self.directory = os.path.abspath(directory)
+        self.dice = random.Random("%s %d" % (case.name, seed))
+        self.seed = seed
+        self.fabric = None
+        self.before = {}
+
+    def __enter__(self):
+        shutil.rmtree(self.directory, ignore_errors=True)
+        os.makedirs(self.directory)
+        self.fabric = Fabric(self.build, self.directory)
+        return self
+
+    def __exit__(self, *problem):
+        self.fabric.__exit__(*problem)
+
+    def start(self, host, name, argv, env=None):
+        return self.fabric.start(host, name, [str(a) for a in argv], shift=False, env=env)
+
+    def start_outside(self, name, argv, env=None):
+        """A program of the machine itself, such as a launcher that starts emulated ones."""
+        settings = dict(os.environ)
+        settings.update(env or {})
+        program = Program([str(a) for a in argv], os.path.join(self.directory, name + ".log"),
+                          settings)
+        self.fabric.programs.append(program)
+        return program
+
+    def on_host(self, host, argv):
+        """The command line that runs `argv` on an emulated host."""
+        return [self.build.cxemu, "exec", "--fabric", self.fabric.name, "--host", host, "--"] + argv
+
+    def hosts(self):
+        text = subprocess.run([self.build.cxemu, "list", "--fabric", self.fabric.name, "--json"],
+                              check=True, capture_output=True, text=True).stdout
+        return {host["host"]: {nic["device"]: nic for nic in host["nics"]}
+                for host in json.loads(text)["hosts"]}
+
+    def address(self, host, device="mlx5_0"):
+        return self.hosts()[host][device]["address"]
+
+    def counters(self):
+        """Sums over all NICs, and the packets that each host moved."""
+        total = dict.fromkeys(COUNTERS, 0)
+        moved = {}
+        for host, nics in self.hosts().items():
+            moved[host] = sum(nic["tx_packets"] + nic["rx_packets"] for nic in nics.values())
+            for nic in nics.values():
+                for counter in COUNTERS:
+                    total[counter] += nic.get(counter, 0)
+        total["moved"] = moved
+        return total
+
+    def ended_well(self, program, name, seconds):
+        code = program.finish(seconds)
+        if code is None:
+            raise Failure("%s did not end within %d s" % (name, seconds))
+        if code != 0:
+            raise Failure("%s ended with %d: %s" % (name, code, last_words(program)))
+        return program.text()
+
+    def serve(self, argv, port, env=None, host="a"):
+        """Starts a server; returns once it listens."""
+        server = self.start(host, "server", argv, env)
+        wait_until(lambda: is_listening(port) or server.ended, SERVER_SECONDS)
+        if server.ended or not is_listening(port):
+            server.kill()
+            raise Failure("the server does not listen: " + last_words(server))
+        return server
+
+    def pair(self, server, client, port, env=None):
+        """Both ends of a program; both must end with 0. Their outputs, client first.
+
+        `client`: a command line that still lacks the server's address, or a function of it.
+        """
+        passive = self.serve(server, port, env)
+        address = self.address("a")
+        argv = client(address) if callable(client) else client + [address]
+        active = self.start("b", "client", argv, env)
+        # An end that failed leaves the other one waiting.
+        wait_until(lambda: active.ended or (passive.ended and passive.process.poll() not in (0, None)),
+                   self.case.seconds, step=0.02)
+        if not active.ended and not passive.ended:
+            raise Failure("neither end has ended within %d s" % self.case.seconds)
+        try:
+            return (self.ended_well(active, "the client", SERVER_SECONDS),
+                    self.ended_well(passive, "the server", SERVER_SECONDS))
+        except Failure as failure:
+            code = passive.process.poll()
+            if code not in (0, None):
+                raise Failure("%s; the server ended with %d: %s" %
+                              (failure, code, last_words(passive))) from None
+            raise
+
+    def judge_counters(self):
+        counters = self.counters()
+        silent = [host for host, moved in counters["moved"].items() if moved == 0]
+        if counters["tx_packets"] < self.case.packets or (self.case.packets and silent):
+            raise Failure("only %d packets, none from %s" %
+                          (counters["tx_packets"], ", ".join(silent) or "nobody"))
+        if self.case.quiet:
+            if counters["qp_errors"] != 0:
+                raise Failure("%d queue pairs failed on a healthy fabric" % counters["qp_errors"])
+        return counters
+
+
+def last_words(program):
+    """Its last lines, of those that tell of trouble if there are any."""
+    lines = [re.sub(r"^\[[0-9.]+\] \[\S+ +:\d+\] +", "", line) for line in program.lines if line.strip()]
+    told = [line for line in lines if re.search(r"rror|fail|ailed|[Cc]ouldn|nable|abort", line)]
+    return " / ".join((told or lines)[-2:])[:240] or "(no output)"
+
+
+def expect(text, pattern, what):
+    """The match of a line that must be there."""
+    match = re.search(pattern, text, re.M)
+    if not match:
+        raise Failure("%s: no line like %r" % (what, pattern))
+    return match
+
+
+def run_case(build, case, directory, seed):
+    """A dictionary for the table and the JSON file; 'problem' is empty when all was well."""
+    began = time.monotonic()
+    outcome = {"name": case.name, "group": case.group, "seed": seed, "problem": "", "counters": {}}
+    with Session(build, case, directory, seed) as session:
+        try:
+            case.body(session)
+            outcome["counters"] = session.judge_counters()
+        except Failure as failure:
+            outcome["problem"] = str(failure)
+        except (OSError, subprocess.SubprocessError, KeyError) as error:
+            outcome["problem"] = "%s: %s" % (type(error).__name__, error)
+    outcome["seconds"] = round(time.monotonic() - began, 2)
+    return outcome
+
+
+__all__ = ["Case", "Failure", "HERE", "Session", "expect", "free_port", "run_case", "wait_until"]
