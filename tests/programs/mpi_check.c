@@ -1,6 +1,7 @@
 /* MPI traffic whose every byte is checked by its receiver.
  * Usage: mpi_check SEED ROUNDS MAX_BYTES all|messages|collectives|windows
- * Rank 0 ends with "mpi_check ok: R ranks, N checks"; any rank that finds something else ends the job. */
+ * Rank 0 ends with "mpi_check ok: R ranks, N checks"; any rank that finds something else ends the
+ * job. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,11 +20,11 @@ static uint8_t byte_wanted(int from, int to, uint64_t at) {
   return (uint8_t)(x >> (8 * (at % 8)));
 }
 
-static void fill(uint8_t *data, uint64_t size, int from, int to) {
+static void fill(uint8_t* data, uint64_t size, int from, int to) {
   for (uint64_t i = 0; i < size; i++) data[i] = byte_wanted(from, to, i);
 }
 
-static void fail(const char *what, uint64_t at, uint64_t got, uint64_t want) {
+static void fail(const char* what, uint64_t at, uint64_t got, uint64_t want) {
   printf("mpi_check FAILED: rank %d, step %llu, %s: at %llu %llx instead of %llx\n", rank,
          (unsigned long long)step, what, (unsigned long long)at, (unsigned long long)got,
          (unsigned long long)want);
@@ -31,19 +32,19 @@ static void fail(const char *what, uint64_t at, uint64_t got, uint64_t want) {
   MPI_Abort(MPI_COMM_WORLD, 3);
 }
 
-static void check(const char *what, const uint8_t *data, uint64_t size, int from, int to) {
+static void check(const char* what, const uint8_t* data, uint64_t size, int from, int to) {
   for (uint64_t i = 0; i < size; i++)
     if (data[i] != byte_wanted(from, to, i)) fail(what, i, data[i], byte_wanted(from, to, i));
   checks++;
 }
 
-static void check_number(const char *what, uint64_t at, uint64_t got, uint64_t want) {
+static void check_number(const char* what, uint64_t at, uint64_t got, uint64_t want) {
   if (got != want) fail(what, at, got, want);
   checks++;
 }
 
-static uint8_t *room(uint64_t size) {
-  uint8_t *data = malloc(size + 1);
+static uint8_t* room(uint64_t size) {
+  uint8_t* data = malloc(size + 1);
   if (data == NULL) MPI_Abort(MPI_COMM_WORLD, 4);
   return data;
 }
@@ -73,7 +74,7 @@ static void ring(uint64_t size) {
 static void burst(uint64_t size, int count) {
   const int all = count * ranks;
   uint8_t *out = room(size * (uint64_t)all), *in = room(size * (uint64_t)all);
-  MPI_Request *requests = malloc(sizeof(MPI_Request) * (size_t)all * 2);
+  MPI_Request* requests = malloc(sizeof(MPI_Request) * (size_t)all * 2);
   step++;
   for (int i = 0; i < all; i++) {
     fill(out + size * (uint64_t)i, size, rank, i);
@@ -94,7 +95,7 @@ static void burst(uint64_t size, int count) {
 }
 
 static void reduce_all(uint64_t count) {
-  int64_t *numbers = malloc(count * sizeof *numbers);
+  int64_t* numbers = malloc(count * sizeof *numbers);
   step++;
   for (uint64_t i = 0; i < count; i++) numbers[i] = (int64_t)(i * 7 + step) * (rank + 1);
   MPI_Allreduce(MPI_IN_PLACE, numbers, (int)count, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
@@ -123,7 +124,7 @@ static void exchange_all(uint64_t size) {
 /* One-sided: put to the right, get from the left, counters on rank 0. */
 static void windows(uint64_t size) {
   uint8_t *memory, *got = room(size);
-  uint64_t *counters;
+  uint64_t* counters;
   MPI_Win data_window, counter_window;
   const int right = (rank + 1) % ranks, left = (rank + ranks - 1) % ranks;
   step++;
@@ -133,7 +134,7 @@ static void windows(uint64_t size) {
   memset(memory, 0, 2 * size);
   counters[0] = 0;
   counters[1] = UINT64_MAX;
-  uint8_t *out = room(size);
+  uint8_t* out = room(size);
   fill(out, size, rank, right);
   MPI_Win_fence(0, data_window);
   MPI_Put(out, (int)size, MPI_BYTE, right, 0, (int)size, MPI_BYTE, data_window);
@@ -175,11 +176,11 @@ static void windows(uint64_t size) {
   MPI_Win_free(&counter_window);
 }
 
-static int wanted(const char *asked, const char *part) {
+static int wanted(const char* asked, const char* part) {
   return strcmp(asked, "all") == 0 || strcmp(asked, part) == 0;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
