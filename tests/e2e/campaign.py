@@ -95,6 +95,9 @@ def summary(options, results, seconds):
     spurious = sum(r.spurious for r in results)
     if spurious:
         print("%d runs switched without a fault (masked; the machine is too busy?)" % spurious)
+    repeated = sum(r.repeated for r in results)
+    if repeated:
+        print("%d runs were repeated: they broke before they were protected (too busy?)" % repeated)
     print("%d runs, %d failed, %d of 96 cells fault x op x side x api covered, seed %d, %.0f s" % (
         len(results), len(failed), len(covered), options.seed, seconds))
     if options.json:

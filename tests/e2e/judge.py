@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import time
 
 import cells
@@ -28,6 +29,8 @@ class Result:
     error_s: float = 0.0      # fault to the program's first error
     switch_us: int = 0        # as the layer measured it
     seconds: float = 0.0
+    repeated: int = 0         # times that it had to be run again
+    unprotected: bool = False  # broke before it was protected
     spurious: bool = False    # switched without a fault: masked, but the machine is too busy
 
     def ok(self):
@@ -104,6 +107,7 @@ def inject(fabric, cell, client, result):
         return fabric.fault(default, cell.fault)
     problem = reach_fault(fabric, cell, client)
     if problem:
+        result.unprotected = cell.kind in ALWAYS_SHIFT and not armed(fabric, cell)
         # A starved engine alone can exceed the retries, and an atomic is never repeated.
         if cell.kind != "atomic":
             result.problems.append(problem)
@@ -189,6 +193,18 @@ def judge(fabric, cell, result, fault_time):
 
 
 def run_cell(build, cell, directory, env=None):
+    """Runs a cell; again when its QPs broke before they were protected. That happens on a machine
+    that gives a host no processor for 70 ms, and is nothing that the layer promises to mask."""
+    for attempt in range(3):
+        shutil.rmtree(directory, ignore_errors=True)  # event records are appended to
+        result = run_once(build, cell, directory, env)
+        result.repeated = attempt
+        if not result.unprotected or 1 in result.codes:
+            break
+    return result
+
+
+def run_once(build, cell, directory, env):
     os.makedirs(directory, exist_ok=True)
     if cell.kind == "idle_backup":
         # The default stays good here. With the shortened timeout a host that gets no processor for

@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import random
+import shutil
 import sys
 import time
 
@@ -195,6 +196,7 @@ def main():
             continue
         directory = os.path.join(options.out, "%d-%d" % (options.seed, index))
         for _ in range(3):
+            shutil.rmtree(directory, ignore_errors=True)  # event records are appended to
             problems, codes, rounds = run(build, storm, directory)
             # On a machine that gives a host no processor for a tenth of a second a QP breaks before
             # it is protected, as it would with the stock library.
