@@ -14,7 +14,7 @@ if(SHIFT_SANITIZE)
   target_compile_options(shift_options INTERFACE
     -fsanitize=${SHIFT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined
     # g++ 12 sees ghosts in the standard library's <regex> when it instruments it.
-    -Wno-maybe-uninitialized)
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_link_options(shift_options INTERFACE -fsanitize=${SHIFT_SANITIZE})
   # Unmodified programs must load the run-time first: the launchers put it into LD_PRELOAD.
   if(SHIFT_SANITIZE MATCHES address)
@@ -24,6 +24,9 @@ if(SHIFT_SANITIZE)
   endif()
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=${runtime}
     OUTPUT_VARIABLE SHIFT_SANITIZER_RUNTIME OUTPUT_STRIP_TRAILING_WHITESPACE)
+endif()
+if(SHIFT_FUZZ)  # all code tells the fuzzer where it was; only the fuzzers bring its main()
+  target_compile_options(shift_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 add_compile_definitions(SHIFT_SANITIZER_RUNTIME="${SHIFT_SANITIZER_RUNTIME}")
 

@@ -280,6 +280,9 @@ int qp_modify(Context& context, const ib_uverbs_modify_qp& request) {
   const auto* object = context.objects().find<QpObject>(request.qp_handle);
   if (object == nullptr) return EINVAL;
   const uint32_t mask = attributes_of_end(object->qp_type, request.attr_mask);
+  if ((mask & IBV_QP_STATE) && request.qp_state > IBV_QPS_ERR) return EINVAL;
+  if ((mask & IBV_QP_CUR_STATE) && request.cur_qp_state > IBV_QPS_ERR) return EINVAL;
+  if ((mask & IBV_QP_PATH_MTU) && request.path_mtu > IBV_MTU_4096) return EINVAL;
   if ((mask & IBV_QP_PORT) && request.port_num != 1) return EINVAL;
   if (mask & IBV_QP_AV)
     if (const int error = address_check(context.fabric_nic(), request.dest)) return error;

@@ -10,15 +10,23 @@
 #include <mutex>
 
 #include "uverbs/ioctl.h"
+#include "uverbs/memory_check.h"
 
 namespace cxemu {
 namespace {
 
 constexpr uint32_t kExtended = IB_USER_VERBS_CMD_FLAG_EXTENDED;
 
+// The application names the memory; the kernel refuses what it cannot read from, or write to.
+bool usable(std::span<const uint8_t> memory, bool writable) {
+  return memory.empty() ||
+         memory_check(reinterpret_cast<uint64_t>(memory.data()), memory.size(), writable) == 0;
+}
+
 int command_run(Context& context, const Command& command, const CommandIo& io) {
   if (io.driver_in.size() < command.driver_in) return EINVAL;
   if (io.driver_out.size() < command.driver_out) return ENOSPC;
+  if (!usable(io.core_out, true) || !usable(io.driver_out, true)) return EFAULT;
   std::lock_guard lock(context.engine().lock());
   if (context.orphaned() && !command.works_in_child) return EIO;
   const bool is_get_context = command.number == IB_USER_VERBS_CMD_GET_CONTEXT;
@@ -105,6 +113,7 @@ int invoke_write(Context& context, std::span<const ib_uverbs_attr> attributes) {
   const Command* command = command_find(static_cast<uint32_t>(number->data));
   if (command == nullptr || number->data >> 32 != 0) return EOPNOTSUPP;
   if (io.core_in.size() < command->core_in || io.core_out.size() < command->core_out) return ENOSPC;
+  if (!usable(io.core_in, false) || !usable(io.driver_in, false)) return EFAULT;
   return command_run(context, *command, io);
 }
 

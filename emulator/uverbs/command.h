@@ -56,7 +56,7 @@ int command_ioctl(Context&, unsigned long request, void* argument);
 template <typename T>
 [[nodiscard]] bool request_read(std::span<const uint8_t> from, T* to) {
   *to = T{};
-  memcpy(to, from.data(), std::min(from.size(), sizeof *to));
+  if (!from.empty()) memcpy(to, from.data(), std::min(from.size(), sizeof *to));
   for (size_t i = sizeof *to; i < from.size(); ++i)
     if (from[i] != 0) return false;
   return true;

@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <mutex>
 
+#include "uverbs/memory_check.h"
+
 namespace cxemu {
 
 ib_uverbs_attr* Attributes::find(uint16_t id) const {
@@ -17,6 +19,7 @@ std::span<const uint8_t> Attributes::input(uint16_t id) const {
   const ib_uverbs_attr* attribute = find(id);
   if (attribute == nullptr) return {};
   const bool inside = attribute->len <= sizeof attribute->data;
+  if (!inside && !usable(attribute->data, attribute->len, false)) return {};
   return {inside ? reinterpret_cast<const uint8_t*>(&attribute->data)
                  : reinterpret_cast<const uint8_t*>(attribute->data),
           attribute->len};
@@ -24,15 +27,23 @@ std::span<const uint8_t> Attributes::input(uint16_t id) const {
 
 std::span<uint8_t> Attributes::output(uint16_t id) const {
   const ib_uverbs_attr* attribute = find(id);
-  if (attribute == nullptr) return {};
+  if (attribute == nullptr || !usable(attribute->data, attribute->len, true)) return {};
   return {reinterpret_cast<uint8_t*>(attribute->data), attribute->len};
 }
 
 void Attributes::write_bytes(uint16_t id, const void* from, size_t size) const {
   ib_uverbs_attr* attribute = find(id);
-  if (attribute == nullptr) return;
-  memcpy(reinterpret_cast<void*>(attribute->data), from, std::min<size_t>(size, attribute->len));
+  if (attribute == nullptr || attribute->len == 0) return;
+  const size_t length = std::min<size_t>(size, attribute->len);
+  if (!usable(attribute->data, length, true)) return;
+  memcpy(reinterpret_cast<void*>(attribute->data), from, length);
   attribute->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
+}
+
+bool Attributes::usable(uint64_t address, size_t length, bool writable) const {
+  const bool right = length == 0 || memory_check(address, length, writable) == 0;
+  faulted_ |= !right;
+  return right;
 }
 
 namespace {
@@ -67,7 +78,8 @@ int method_run(Context& context, const ib_uverbs_ioctl_hdr& header, std::span<ib
   if (context.orphaned() && !method->works_in_child) return EIO;
   if (!context.started()) return EINVAL;
   if (!context.orphaned() && context.nic().dead() && !method->works_when_dead) return EIO;
-  return method->run(context, attributes);
+  const int error = method->run(context, attributes);
+  return attributes.faulted() ? EFAULT : error;
 }
 
 }  // namespace cxemu

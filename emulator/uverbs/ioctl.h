@@ -19,6 +19,8 @@ class Attributes {
 
   ib_uverbs_attr* find(uint16_t id) const;
   bool has(uint16_t id) const { return find(id) != nullptr; }
+  // An attribute named memory that cannot be used.
+  bool faulted() const { return faulted_; }
   // The bytes of an input: small ones travel inside the attribute.
   std::span<const uint8_t> input(uint16_t id) const;
   // Where an answer belongs that is the driver's; empty when nobody asked.
@@ -52,8 +54,10 @@ class Attributes {
 
  private:
   void write_bytes(uint16_t id, const void* from, size_t size) const;
+  bool usable(uint64_t address, size_t length, bool writable) const;
 
   std::span<ib_uverbs_attr> attributes_;
+  mutable bool faulted_ = false;
 };
 
 struct Method {
