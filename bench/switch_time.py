@@ -96,7 +96,7 @@ def first_time(records, condition):
 
 def figures(records, broken_ns):
     """One run's figures in us."""
-    noticed = first_time(records, lambda r: r["event"] == "state" and r["from"] == "armed")
+    noticed = first_time(records, lambda r: r["event"] == "state" and r["from"] == "active")
     told = first_time(records, lambda r: r["event"] == "device_event" and r["t_ns"] >= broken_ns)
     switched = [record for side in records for record in side.named("switched")]
     last = max(record["t_ns"] for record in switched)
