@@ -29,6 +29,7 @@ ALLOWED = {
     "emulator/nic": ["emulator/fabric"],
     "emulator/uverbs": ["emulator/fabric", "emulator/nic"],
     "emulator/host": ["emulator/fabric", "emulator/nic", "emulator/uverbs"],
+    "emulator/fuzz": ["emulator/fabric", "emulator/nic", "emulator/uverbs"],
     "tests/traffic": [],
     "tests": None,
     "bench": None,

@@ -44,7 +44,9 @@ int to_init(Group& group, ibv_qp* real) {
   attr.port_num = kPort;
   {
     std::lock_guard lock(group.attr_mutex);
-    attr.qp_access_flags = group.attr.qp_access_flags;
+    // Our own empty WRITEs must be let in: probes, drain markers, stand-ins. They name no memory,
+    // and regions keep the rights that the application gave them.
+    attr.qp_access_flags = group.attr.qp_access_flags | IBV_ACCESS_REMOTE_WRITE;
   }
   return below->modify_qp(real, &attr,
                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
