@@ -319,7 +319,7 @@ TEST_F(FaultRules, QueuePairsAndTheirErrorsCanBeSeen) {
   EXPECT_EQ(event.kind, EventKind::kQpError);
   EXPECT_EQ(event.qpn, pair.a.number());
   EXPECT_EQ(event.syndrome, static_cast<uint32_t>(kSyndromeRetryExceeded));
-  EXPECT_EQ(rig_.a.nic->qp_destroy(pair.a.qp), 0);
+  EXPECT_EQ(pair.a.destroy(), 0);
   EXPECT_EQ(entry->pid, 0);
 }
 

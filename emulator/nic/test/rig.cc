@@ -544,4 +544,10 @@ Pair::Pair(Rig& rig, uint32_t mtu, const QpOptions& options,
   rig.connect(a, b);
 }
 
+Pair::~Pair() {
+  for (TestQp* qp : {&a, &b}) {
+    if (qp->qp != nullptr) qp->destroy();
+  }
+}
+
 }  // namespace cxemu::test

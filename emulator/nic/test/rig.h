@@ -11,6 +11,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fabric/fault.h"
@@ -216,6 +217,7 @@ class TestQp {
   int to_init(uint32_t access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                 IBV_ACCESS_REMOTE_ATOMIC);
   int to_state(ibv_qp_state state);
+  int destroy() { return nic.qp_destroy(std::exchange(qp, nullptr)); }
   ibv_qp_attr query() const;
   uint32_t number() const { return nic.qp_number(qp); }
   uint16_t producer() const { return sq_next_; }
@@ -291,10 +293,13 @@ class Rig {
   Process a, b;
 };
 
-// A connected pair of QPs with a CQ each.
+// A connected pair of QPs with a CQ each. The NIC outlives it and must not look at its rings again.
 struct Pair {
   explicit Pair(Rig& rig, uint32_t mtu = 1024, const QpOptions& options = {},
                 const std::function<void(TestQp&, TestQp&)>& prepare = {});
+  ~Pair();
+  Pair(const Pair&) = delete;
+  Pair& operator=(const Pair&) = delete;
   TestCq a_cq, b_cq;
   TestQp a, b;
 };

@@ -286,7 +286,7 @@ TEST_F(Timing, DeadNicDoesNothingAnyMoreAndStaysDead) {
   const auto again = rig_.a.core.nic_open(&rig_.a.fabric_nic, &rig_.a.events);
   ASSERT_NE(again, nullptr);
   EXPECT_FALSE(again->dead());
-  EXPECT_EQ(rig_.a.nic->qp_destroy(pair.a.qp), 0) << "destroying always works";
+  EXPECT_EQ(pair.a.destroy(), 0) << "destroying always works";
   EXPECT_EQ(rig_.a.nic->cq_destroy(pair.a_cq.cq), 0);
 }
 

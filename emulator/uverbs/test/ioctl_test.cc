@@ -7,6 +7,8 @@
 #include <rdma/mlx5_user_ioctl_verbs.h>
 #include <time.h>
 
+#include <algorithm>
+
 #include "uverbs/test/device.h"
 
 namespace cxemu {
@@ -46,9 +48,9 @@ class Call {
     header->object_id = object_;
     header->method_id = method_;
     header->num_attrs = static_cast<uint16_t>(attributes_.size());
-    memcpy(header->attrs, attributes_.data(), attributes_.size() * sizeof attributes_[0]);
+    std::copy(attributes_.begin(), attributes_.end(), header->attrs);
     const int error = command_ioctl(context, RDMA_VERBS_IOCTL, header);
-    memcpy(attributes_.data(), header->attrs, attributes_.size() * sizeof attributes_[0]);
+    std::copy_n(header->attrs, attributes_.size(), attributes_.begin());
     return error;
   }
   uint32_t result(uint16_t id) const {
