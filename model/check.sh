@@ -25,7 +25,8 @@ early-deadline  -DSCARES=1 -DCUTS=1 -DEARLY_DEADLINE=1 -DN_B=0
 closing         -DCLOSES=1 -DSCARES=1 -DCUTS=1 -DN_B=0
 app-error       -DAPP_ERRORS=1 -DSCARES=1
 refusals        -DUNPROVEN=1 -DKEYLESS=1 -DSCARES=1 -DLOSSES=1 -DN_B=0
-binding         -DBIND=1 -DCUTS=1 -DN_B=1
+early-fault     -DBIND=1 -DCUTS=1 -DHEALS=1 -DSCARES=1 -DN_B=1
+no-peer         -DBIND=2 -DCUTS=1 -DN_B=1
 cross-rail      -DCROSS -DCUTS=1 -DHEALS=1 -DSCARES=1 -DN_A=1 -DNOTIFY_A=1
 copies          -DKEEP_STALE -DDROP_ALL -DSCARES=2 -DN_A=1 -DNOTIFY_A=1 -DN_B=0
 ends            cycles -DCUTS=1 -DHEALS=1 -DSCARES=1

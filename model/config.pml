@@ -38,7 +38,7 @@
 #define SPARE 1 /* a spare is ready from the start */
 #endif
 #ifndef BIND
-#define BIND 0 /* 1: protection begins at some moment of its own at each end */
+#define BIND 0 /* 1: the ends have not met yet; 2: and one may give the search up */
 #endif
 
 /* Budgets. */
@@ -83,7 +83,7 @@
    a failure while a path is good (C7). */
 #ifndef MAY_FAIL
 #define MAY_FAIL (CLOSES || APP_ERRORS || UNPROVEN || KEYLESS || EARLY_DEADLINE || \
-                  !RECONNECT || BIND || ((ATOMIC_A || ATOMIC_B) && (CUTS || SCARES)))
+                  !RECONNECT || BIND == 2 || ((ATOMIC_A || ATOMIC_B) && (CUTS || SCARES)))
 #endif
 /* Without a fault of a path no request runs twice. */
 #define NEVER_TWICE (CUTS + SCARES + DEATHS == 0)

@@ -155,7 +155,7 @@ inline send_drain() {
 
 inline do_action(a) {
   if
-  :: a == A_unprotect -> skip /* the state says it */
+  :: a == A_protect || a == A_unprotect -> skip /* the state says it */
   :: a == A_park -> parked[me] = true
   :: a == A_unpark -> parked[me] = false
   :: a == A_watch_drain -> watch[me] = true

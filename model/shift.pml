@@ -131,6 +131,10 @@ inline reconnect() {
   SAY("%d: the channel is back\n", me);
   channel[me] = true;
   if
+  :: !met[me] -> met[me] = true; ev = E_bound
+  :: else -> skip
+  fi;
+  if
   :: st[me] == S_fencing || st[me] == S_fencing_targeted || st[me] == S_seeking ->
     send(net_switch[me])
   :: st[me] == S_held && answered -> send_attempt(net_drained, seen_attempt)
@@ -231,13 +235,13 @@ end_of_run:
 #endif
        :: channel[me] && net_close[o] && LIVE(me, E_peer_closed) -> ev = E_peer_closed
        :: lost[me] -> lost[me] = false; ev = E_channel_lost
-       :: RECONNECT && !channel[me] && !lost[me] -> ev = E_none; d_step { reconnect() }
+       :: RECONNECT && !channel[me] && !lost[me] && !(IS_OVER(o) && !met[me]) -> ev = E_none; d_step { reconnect() }
 
        /* The application. */
        :: closes > 0 && LIVE(me, E_app_closed) -> closes--; ev = E_app_closed
        :: app_errors > 0 && at[me] != NO_PATH && LIVE(me, E_app_error) ->
          app_errors--; ev = E_app_error
-       :: BIND && st[me] == S_unbound && !over[me] && !net_close[o] -> ev = E_bound
+       :: BIND == 2 && !met[me] && LIVE(me, E_no_peer) -> ev = E_no_peer
 
        :: EARLY_DEADLINE && deadline[me] -> deadline[me] = false; ev = E_deadline
        :: timeout && deadline[me] -> last_resort(); deadline[me] = false; ev = E_deadline
@@ -315,7 +319,7 @@ init {
     for (p : 0 .. PATHS - 1) {
       up[p] = true;
       if
-      :: p == FIRST_PATH || (SPARE && p == 1 - FIRST_PATH) ->
+      :: p == FIRST_PATH || (SPARE && !BIND && p == 1 - FIRST_PATH) ->
         rts[X(0, p)] = true;
         rts[X(1, p)] = true;
         joined[p] = true;
@@ -324,10 +328,11 @@ init {
       fi
     }
     for (e : 0 .. 1) {
-      st[e] = (BIND -> S_unbound : S_active);
+      st[e] = S_active;
+      met[e] = !BIND;
       at[e] = FIRST_PATH;
       stands[e] = true;
-      channel[e] = true;
+      channel[e] = !BIND;
       target[e] = NO_PATH
     }
     receives_stand = LENIENT;

@@ -15,57 +15,59 @@
 #define STATES 11
 
 #define E_bound 0
-#define E_app_error 1
-#define E_app_closed 2
-#define E_path_fault 3
-#define E_better_path 4
-#define E_path_ready 5
-#define E_target_unusable 6
-#define E_drained 7
-#define E_drain_timeout 8
-#define E_fence_done 9
-#define E_fence_failed 10
-#define E_keys_ready 11
-#define E_replay_refused 12
-#define E_deadline 13
-#define E_peer_drain 14
-#define E_peer_drain_cancel 15
-#define E_peer_switch_next 16
-#define E_peer_switch_current 17
-#define E_target_next 18
-#define E_target_current 19
-#define E_peer_progress_current 20
-#define E_peer_message_stale 21
-#define E_peer_refused 22
-#define E_peer_closed 23
-#define E_channel_lost 24
-#define EVENTS 25
+#define E_no_peer 1
+#define E_app_error 2
+#define E_app_closed 3
+#define E_path_fault 4
+#define E_better_path 5
+#define E_path_ready 6
+#define E_target_unusable 7
+#define E_drained 8
+#define E_drain_timeout 9
+#define E_fence_done 10
+#define E_fence_failed 11
+#define E_keys_ready 12
+#define E_replay_refused 13
+#define E_deadline 14
+#define E_peer_drain 15
+#define E_peer_drain_cancel 16
+#define E_peer_switch_next 17
+#define E_peer_switch_current 18
+#define E_target_next 19
+#define E_target_current 20
+#define E_peer_progress_current 21
+#define E_peer_message_stale 22
+#define E_peer_refused 23
+#define E_peer_closed 24
+#define E_channel_lost 25
+#define EVENTS 26
 
 #define A_none 0
-#define A_unprotect 1
-#define A_park 2
-#define A_unpark 3
-#define A_watch_drain 4
-#define A_leave_drain 5
-#define A_send_drain 6
-#define A_send_drained 7
-#define A_send_drain_cancel 8
-#define A_enter_epoch 9
-#define A_send_switch 10
-#define A_start_fence 11
-#define A_arm_deadline 12
-#define A_cancel_deadline 13
-#define A_seek_path 14
-#define A_keep_progress 15
-#define A_commit 16
-#define A_send_progress 17
-#define A_request_keys 18
-#define A_replay 19
-#define A_fail 20
-#define A_send_refuse 21
-#define A_send_close 22
-#define A_rebind 23
-#define ACTIONS 24
+#define A_protect 1
+#define A_unprotect 2
+#define A_park 3
+#define A_unpark 4
+#define A_watch_drain 5
+#define A_leave_drain 6
+#define A_send_drain 7
+#define A_send_drained 8
+#define A_send_drain_cancel 9
+#define A_enter_epoch 10
+#define A_send_switch 11
+#define A_start_fence 12
+#define A_arm_deadline 13
+#define A_cancel_deadline 14
+#define A_seek_path 15
+#define A_keep_progress 16
+#define A_commit 17
+#define A_send_progress 18
+#define A_request_keys 19
+#define A_replay 20
+#define A_fail 21
+#define A_send_refuse 22
+#define A_send_close 23
+#define A_rebind 24
+#define ACTIONS 25
 
 #define E_none EVENTS
 #define ACTIONS_MAX 7
@@ -94,7 +96,8 @@ inline table_step(s, e) {
   if
   :: s == S_unbound ->
     if
-    :: e == E_bound -> go0(S_active) /* unbound + bound */
+    :: e == E_bound -> go1(S_active, A_protect) /* unbound + bound */
+    :: e == E_no_peer -> ignored() /* unbound + no-peer */
     :: e == E_app_error -> go0(S_closed) /* unbound + app-error */
     :: e == E_app_closed -> go1(S_closed, A_send_close) /* unbound + app-closed */
     :: e == E_path_fault -> ignored() /* unbound + path-fault */
@@ -118,11 +121,12 @@ inline table_step(s, e) {
     :: e == E_peer_message_stale -> ignored() /* unbound + peer-message-stale */
     :: e == E_peer_refused -> ignored() /* unbound + peer-refused */
     :: e == E_peer_closed -> ignored() /* unbound + peer-closed */
-    :: e == E_channel_lost -> go1(S_unbound, A_rebind) /* unbound + channel-lost */
+    :: e == E_channel_lost -> ignored() /* unbound + channel-lost */
     fi
   :: s == S_active ->
     if
     :: e == E_bound -> ignored() /* active + bound */
+    :: e == E_no_peer -> go1(S_unbound, A_unprotect) /* active + no-peer */
     :: e == E_app_error -> go1(S_closed, A_send_close) /* active + app-error */
     :: e == E_app_closed -> go1(S_closed, A_send_close) /* active + app-closed */
     :: e == E_path_fault -> go4(S_fencing, A_enter_epoch, A_send_switch, A_arm_deadline, A_start_fence) /* active + path-fault */
@@ -151,6 +155,7 @@ inline table_step(s, e) {
   :: s == S_draining ->
     if
     :: e == E_bound -> ignored() /* draining + bound */
+    :: e == E_no_peer -> impossible() /* draining + no-peer */
     :: e == E_app_error -> go3(S_failed, A_leave_drain, A_fail, A_send_refuse) /* draining + app-error */
     :: e == E_app_closed -> go2(S_closed, A_leave_drain, A_send_close) /* draining + app-closed */
     :: e == E_path_fault -> go5(S_fencing, A_leave_drain, A_enter_epoch, A_send_switch, A_arm_deadline, A_start_fence) /* draining + path-fault */
@@ -179,6 +184,7 @@ inline table_step(s, e) {
   :: s == S_held ->
     if
     :: e == E_bound -> ignored() /* held + bound */
+    :: e == E_no_peer -> impossible() /* held + no-peer */
     :: e == E_app_error -> go3(S_failed, A_leave_drain, A_fail, A_send_refuse) /* held + app-error */
     :: e == E_app_closed -> go2(S_closed, A_leave_drain, A_send_close) /* held + app-closed */
     :: e == E_path_fault -> go5(S_fencing, A_leave_drain, A_enter_epoch, A_send_switch, A_arm_deadline, A_start_fence) /* held + path-fault */
@@ -207,6 +213,7 @@ inline table_step(s, e) {
   :: s == S_fencing ->
     if
     :: e == E_bound -> ignored() /* fencing + bound */
+    :: e == E_no_peer -> go3(S_failed, A_cancel_deadline, A_fail, A_send_refuse) /* fencing + no-peer */
     :: e == E_app_error -> go3(S_failed, A_cancel_deadline, A_fail, A_send_refuse) /* fencing + app-error */
     :: e == E_app_closed -> go2(S_closed, A_cancel_deadline, A_send_close) /* fencing + app-closed */
     :: e == E_path_fault -> ignored() /* fencing + path-fault */
@@ -230,11 +237,12 @@ inline table_step(s, e) {
     :: e == E_peer_message_stale -> ignored() /* fencing + peer-message-stale */
     :: e == E_peer_refused -> go2(S_failed, A_cancel_deadline, A_fail) /* fencing + peer-refused */
     :: e == E_peer_closed -> go2(S_failed, A_cancel_deadline, A_fail) /* fencing + peer-closed */
-    :: e == E_channel_lost -> ignored() /* fencing + channel-lost */
+    :: e == E_channel_lost -> go1(S_fencing, A_rebind) /* fencing + channel-lost */
     fi
   :: s == S_fencing_targeted ->
     if
     :: e == E_bound -> ignored() /* fencing-targeted + bound */
+    :: e == E_no_peer -> impossible() /* fencing-targeted + no-peer */
     :: e == E_app_error -> go3(S_failed, A_cancel_deadline, A_fail, A_send_refuse) /* fencing-targeted + app-error */
     :: e == E_app_closed -> go2(S_closed, A_cancel_deadline, A_send_close) /* fencing-targeted + app-closed */
     :: e == E_path_fault -> ignored() /* fencing-targeted + path-fault */
@@ -258,17 +266,18 @@ inline table_step(s, e) {
     :: e == E_peer_message_stale -> ignored() /* fencing-targeted + peer-message-stale */
     :: e == E_peer_refused -> go2(S_failed, A_cancel_deadline, A_fail) /* fencing-targeted + peer-refused */
     :: e == E_peer_closed -> go2(S_failed, A_cancel_deadline, A_fail) /* fencing-targeted + peer-closed */
-    :: e == E_channel_lost -> ignored() /* fencing-targeted + channel-lost */
+    :: e == E_channel_lost -> go1(S_fencing_targeted, A_rebind) /* fencing-targeted + channel-lost */
     fi
   :: s == S_seeking ->
     if
     :: e == E_bound -> ignored() /* seeking + bound */
+    :: e == E_no_peer -> go3(S_failed, A_cancel_deadline, A_fail, A_send_refuse) /* seeking + no-peer */
     :: e == E_app_error -> ignored() /* seeking + app-error */
     :: e == E_app_closed -> go2(S_closed, A_cancel_deadline, A_send_close) /* seeking + app-closed */
     :: e == E_path_fault -> ignored() /* seeking + path-fault */
     :: e == E_better_path -> ignored() /* seeking + better-path */
     :: e == E_path_ready -> go2(S_exchanging, A_commit, A_send_progress) /* seeking + path-ready */
-    :: e == E_target_unusable -> go2(S_seeking, A_enter_epoch, A_send_switch) /* seeking + target-unusable */
+    :: e == E_target_unusable -> impossible() /* seeking + target-unusable */
     :: e == E_drained -> ignored() /* seeking + drained */
     :: e == E_drain_timeout -> ignored() /* seeking + drain-timeout */
     :: e == E_fence_done -> impossible() /* seeking + fence-done */
@@ -286,11 +295,12 @@ inline table_step(s, e) {
     :: e == E_peer_message_stale -> ignored() /* seeking + peer-message-stale */
     :: e == E_peer_refused -> go2(S_failed, A_cancel_deadline, A_fail) /* seeking + peer-refused */
     :: e == E_peer_closed -> go2(S_failed, A_cancel_deadline, A_fail) /* seeking + peer-closed */
-    :: e == E_channel_lost -> ignored() /* seeking + channel-lost */
+    :: e == E_channel_lost -> go1(S_seeking, A_rebind) /* seeking + channel-lost */
     fi
   :: s == S_exchanging ->
     if
     :: e == E_bound -> ignored() /* exchanging + bound */
+    :: e == E_no_peer -> impossible() /* exchanging + no-peer */
     :: e == E_app_error -> go3(S_failed, A_cancel_deadline, A_fail, A_send_refuse) /* exchanging + app-error */
     :: e == E_app_closed -> go2(S_closed, A_cancel_deadline, A_send_close) /* exchanging + app-closed */
     :: e == E_path_fault -> go4(S_fencing, A_enter_epoch, A_send_switch, A_arm_deadline, A_start_fence) /* exchanging + path-fault */
@@ -314,11 +324,12 @@ inline table_step(s, e) {
     :: e == E_peer_message_stale -> ignored() /* exchanging + peer-message-stale */
     :: e == E_peer_refused -> go2(S_failed, A_cancel_deadline, A_fail) /* exchanging + peer-refused */
     :: e == E_peer_closed -> go2(S_failed, A_cancel_deadline, A_fail) /* exchanging + peer-closed */
-    :: e == E_channel_lost -> ignored() /* exchanging + channel-lost */
+    :: e == E_channel_lost -> go1(S_exchanging, A_rebind) /* exchanging + channel-lost */
     fi
   :: s == S_resuming ->
     if
     :: e == E_bound -> ignored() /* resuming + bound */
+    :: e == E_no_peer -> impossible() /* resuming + no-peer */
     :: e == E_app_error -> go3(S_failed, A_cancel_deadline, A_fail, A_send_refuse) /* resuming + app-error */
     :: e == E_app_closed -> go2(S_closed, A_cancel_deadline, A_send_close) /* resuming + app-closed */
     :: e == E_path_fault -> go4(S_fencing, A_enter_epoch, A_send_switch, A_arm_deadline, A_start_fence) /* resuming + path-fault */
@@ -342,11 +353,12 @@ inline table_step(s, e) {
     :: e == E_peer_message_stale -> ignored() /* resuming + peer-message-stale */
     :: e == E_peer_refused -> go2(S_failed, A_cancel_deadline, A_fail) /* resuming + peer-refused */
     :: e == E_peer_closed -> go2(S_failed, A_cancel_deadline, A_fail) /* resuming + peer-closed */
-    :: e == E_channel_lost -> ignored() /* resuming + channel-lost */
+    :: e == E_channel_lost -> go1(S_resuming, A_rebind) /* resuming + channel-lost */
     fi
   :: s == S_failed ->
     if
     :: e == E_bound -> ignored() /* failed + bound */
+    :: e == E_no_peer -> ignored() /* failed + no-peer */
     :: e == E_app_error -> ignored() /* failed + app-error */
     :: e == E_app_closed -> go1(S_closed, A_send_close) /* failed + app-closed */
     :: e == E_path_fault -> ignored() /* failed + path-fault */
@@ -375,6 +387,7 @@ inline table_step(s, e) {
   :: s == S_closed ->
     if
     :: e == E_bound -> ignored() /* closed + bound */
+    :: e == E_no_peer -> ignored() /* closed + no-peer */
     :: e == E_app_error -> ignored() /* closed + app-error */
     :: e == E_app_closed -> ignored() /* closed + app-closed */
     :: e == E_path_fault -> ignored() /* closed + path-fault */

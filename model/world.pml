@@ -88,6 +88,7 @@ byte told_path[EPOCHS + 1];
 byte told_generation[EPOCHS + 1];
 bool channel[2];    /* this end has a connection */
 bool lost[2];       /* and has not heard yet that it is gone */
+bool met[2];        /* the ends have found each other, ever */
 
 /* ---- the way back */
 byte attempt;             /* the leader's newest drain */

@@ -16,7 +16,7 @@ SPECIALS = {
     "idle_backup": 6,      # the backup NIC fails while nothing uses it
     "second_fault": 8,     # then the backup NIC of either side: across rails, or the error in time
     "both_nics": 3,        # default and backup of one side fail together
-    "early_fault": 5,      # before the layer had time to arm: masked or an error, never wrong
+    "early_fault": 5,      # before a second path is ready: masked if the ends have met
     "peer_stock": 4,       # the peer runs without the layer, no fault
     "peer_stock_fault": 4,  # ... and dies as stock does
     "disabled": 2,

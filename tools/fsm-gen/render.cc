@@ -121,7 +121,7 @@ std::string render_mermaid() {
   for (State state : all<State>()) {
     out += "  state \"" + std::string(to_string(state)) + "\" as " + identifier(state) + "\n";
   }
-  out += "  [*] --> unbound\n";
+  out += "  [*] --> active\n";
   for (const auto& [ends, events] : edges()) {
     out += "  " + identifier(ends.first) + " --> " + identifier(ends.second) + ": " +
            events_text(events, ", ") + "\n";

@@ -44,6 +44,9 @@ bool Coordinator::run(Binding& binding, Action action, Events* follow_up) {
     case Action::kNone:
     case Action::kCount:
       break;
+    case Action::kProtect:
+      group::errors_hold(group, group.member);
+      break;
     case Action::kUnprotect:
       unprotect(binding, follow_up);
       break;
@@ -353,7 +356,7 @@ void Coordinator::give_up(Binding& binding) {
   Group& group = *binding.group;
   group::fail(group);
   binding.over = true;
-  if (binding.attempt) attempt_end(binding, false);
+  if (binding.attempt) attempt_end(binding, Binding::Attempt::Outcome::kUndecided);
   SHIFT_ERROR("qp 0x%x on %s: %s: the application gets the original error", group.qpn(),
               group.context->device->dev.name, binding.cause);
   SHIFT_EVENT("failed", {{"qp", group.qpn()}, {"epoch", group.epoch}, {"cause", binding.cause}});
@@ -368,19 +371,11 @@ void Coordinator::give_up(Binding& binding) {
 // Unprotected from here on: the application sees what the path gives.
 void Coordinator::unprotect(Binding& binding, Events* follow_up) {
   Group& group = *binding.group;
-  binding.over = true;
-  if (group.member == group::kNoMember) return;
-  const auto member = static_cast<size_t>(group.member.load());
-  bool too_late = false;
-  {
-    group::CqLock lock(group);
-    auto& accept = group.accept[member];
-    // An error that was held back already is on its way here: it finds no protection any more, and
-    // the application cannot see all of it by itself.
-    too_late = accept == group::Accept::kGuard && group.fault_reported[member];
-    if (!too_late && accept == group::Accept::kGuard) accept = group::Accept::kPass;
-  }
-  if (!too_late) return;
+  // A peer that was never found may still come.
+  binding.over = binding.peer_proven;
+  if (group::errors_pass(group, group.member)) return;
+  // An error that was held back already is on its way here: it finds no protection any more, and
+  // the application cannot see all of it by itself.
   group::fail(group);
   follow_up->push_back(Event::kAppError);
 }

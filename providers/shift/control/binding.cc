@@ -39,19 +39,32 @@ void Coordinator::look_for_peer(Binding& binding) {
     if (found == nullptr) return;
     found->looking = false;
     if (channel == nullptr) {
-      if (found->group->state != State::kUnbound) return look_later(*found, milliseconds(1000));
-      static bool told = false;  // one line per process says enough (C10)
-      if (!std::exchange(told, true)) {
-        SHIFT_WARN("qp 0x%x on %s is not protected: peer qp 0x%x: %s", found->group->qpn(),
-                   found->group->context->device->dev.name, found->group->remote.qpn,
-                   find_error_name(error));
-      }
-      SHIFT_EVENT("unprotected", {{"qp", found->group->qpn()}, {"cause", find_error_name(error)}});
-      return;
+      if (found->peer_proven) return look_later(*found, milliseconds(1000));
+      return peer_missing(*found, find_error_name(error));
     }
     found->channel = channel;
     repeat(*found);
   });
+}
+
+void Coordinator::peer_missing(Binding& binding, const char* cause) {
+  if (binding.peer_proven || binding.over) return;
+  const Group& group = *binding.group;
+  static bool told = false;  // one line per process says enough (C10)
+  if (!std::exchange(told, true)) {
+    SHIFT_WARN("qp 0x%x on %s is not protected: peer qp 0x%x: %s", group.qpn(),
+               group.context->device->dev.name, group.remote.qpn, cause);
+  }
+  SHIFT_EVENT("unprotected", {{"qp", group.qpn()}, {"cause", cause}});
+  feed(binding, Event::kNoPeer, cause);
+}
+
+void Coordinator::peer_found(Binding& binding) {
+  binding.peer_proven = true;
+  control_.timer_cancel(std::exchange(binding.no_peer, 0));
+  const Group& group = *binding.group;
+  SHIFT_EVENT("bound", {{"qp", group.qpn()}, {"peer_qp", group.remote.qpn}});
+  feed(binding, Event::kBound);
 }
 
 void Coordinator::look_later(Binding& binding, milliseconds pause) {
@@ -116,6 +129,12 @@ Binding* Coordinator::addressee(PeerChannel* channel, const wire::QpName& from,
   return it->second;
 }
 
+Binding* Coordinator::proven_addressee(PeerChannel* channel, const wire::QpName& from,
+                                       const wire::QpName& to) {
+  Binding* binding = addressee(channel, from, to);
+  return binding != nullptr && binding->peer_proven ? binding : nullptr;
+}
+
 // Whatever was sent on a connection that is gone now may be lost. Copies are rows of the table.
 void Coordinator::repeat(Binding& binding) {
   Group& group = *binding.group;
@@ -164,7 +183,7 @@ void Coordinator::on_channel_down(PeerChannel* channel) {
     if (binding->channel != channel) continue;
     // Connected QPs stay connected: an idle connection needs no channel.
     binding->channel = nullptr;
-    if (binding->attempt) attempt_end(*binding, false);
+    if (binding->attempt) attempt_end(*binding, Binding::Attempt::Outcome::kUndecided);
     feed(*binding, Event::kChannelLost);
   }
 }

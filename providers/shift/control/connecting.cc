@@ -1,5 +1,5 @@
 // Making paths ready: Offer, Accept, a probe, Ready. Beside the machine; it is told of what it
-// asked for (kBound, kPathReady) and of what is better than the path it has (kBetterPath).
+// asked for (kPathReady) and of what is better than the path it has (kBetterPath).
 #include <algorithm>
 
 #include "control/coordinator.h"
@@ -16,6 +16,7 @@ using group::Probe;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Stage = Binding::Attempt::Stage;
+using Outcome = Binding::Attempt::Outcome;
 
 namespace {
 
@@ -30,6 +31,10 @@ struct Address {
   int error = 0;
   wire::QpAddress address;
 };
+
+Outcome outcome_of(bool ready) {
+  return ready ? Outcome::kReady : Outcome::kBroken;
+}
 
 bool generation_is_newer(uint32_t a, uint32_t b) {
   return static_cast<int32_t>(a - b) > 0;
@@ -72,7 +77,7 @@ void Coordinator::tend(Binding& binding) {
   if (!group.is_leader || binding.over || !binding.peer_proven || binding.channel == nullptr) {
     return;
   }
-  if (state != State::kUnbound && state != State::kActive && state != State::kSeeking) return;
+  if (state != State::kActive && state != State::kSeeking) return;
   if (state == State::kActive) better_check(binding);
   if (binding.attempt || group.state != state) return;
   const Time now = control_.now();
@@ -101,7 +106,7 @@ void Coordinator::attempt_start(Binding& binding, PathName path) {
   attempt.generation = binding.next_generation++;
   attempt.timeout = later(binding, kAttemptMax, [this](Binding& b) {
     b.attempt->timeout = 0;
-    attempt_end(b, false);
+    attempt_end(b, Outcome::kBroken);
   });
   qp.connected = false;
   qp.busy = true;
@@ -117,7 +122,7 @@ void Coordinator::attempt_start(Binding& binding, PathName path) {
         auto& own = b.qps[path.leader];
         own.busy = false;
         if (!b.attempt || b.attempt->generation != generation) return tend(b);
-        if (result.error != 0) return attempt_end(b, false);
+        if (result.error != 0) return attempt_end(b, Outcome::kBroken);
         own.address = result.address;
         own.path = path;
         own.generation = generation;
@@ -137,13 +142,9 @@ void Coordinator::attempt_accepted(Binding& binding, const wire::Accept& message
   }
   if (message.status == wire::Accept::kBusy) {
     // It is on its way out of that path, as we are: nothing is wrong with the link.
-    Link& link = link_of(binding, message.path);
-    attempt_end(binding, false);
-    link.failures--;
-    link.not_before = control_.now() + milliseconds(1);
-    return tend(binding);
+    return attempt_end(binding, Outcome::kUndecided);
   }
-  if (message.status != wire::Accept::kAccepted) return attempt_end(binding, false);
+  if (message.status != wire::Accept::kAccepted) return attempt_end(binding, Outcome::kBroken);
   binding.attempt->stage = Stage::kConnecting;
   auto& qp = binding.qps[message.path.leader];
   qp.busy = true;
@@ -166,7 +167,7 @@ void Coordinator::attempt_connected(Binding& binding, uint32_t generation, int e
   if (error != 0) {
     SHIFT_DEBUG("qp 0x%x: path %u-%u cannot be connected: errno %d", group.qpn(),
                 attempt.path.leader, attempt.path.follower, error);
-    return attempt_end(binding, false);
+    return attempt_end(binding, Outcome::kBroken);
   }
   binding.qps[attempt.path.leader].connected = true;
   if (group.can_send[attempt.path.leader]) {
@@ -177,7 +178,7 @@ void Coordinator::attempt_connected(Binding& binding, uint32_t generation, int e
   }
   // Our application only receives. The follower's may send: then it has the means to try.
   attempt.stage = Stage::kAsked;
-  if (binding.channel == nullptr) return attempt_end(binding, false);
+  if (binding.channel == nullptr) return attempt_end(binding, Outcome::kBroken);
   binding.channel->send(wire::Ready{group.local, group.remote, attempt.path, attempt.generation,
                                     wire::Ready::Kind::kAsk});
 }
@@ -217,7 +218,7 @@ void Coordinator::probe_check(Binding& binding) {
     return;
   }
   group.probe[m] = Probe::kNone;
-  if (leading) return attempt_end(binding, probe == Probe::kDone);
+  if (leading) return attempt_end(binding, outcome_of(probe == Probe::kDone));
   wire::Ready answer = *binding.asked;
   binding.asked.reset();
   std::swap(answer.from, answer.to);
@@ -225,7 +226,7 @@ void Coordinator::probe_check(Binding& binding) {
   if (binding.channel != nullptr) binding.channel->send(answer);
 }
 
-void Coordinator::attempt_end(Binding& binding, bool ready) {
+void Coordinator::attempt_end(Binding& binding, Outcome outcome) {
   Group& group = *binding.group;
   const Binding::Attempt attempt = *binding.attempt;
   binding.attempt.reset();
@@ -233,14 +234,18 @@ void Coordinator::attempt_end(Binding& binding, bool ready) {
   Link& link = link_of(binding, attempt.path);
   if (link.trying == binding.serial) link.trying = 0;
   const Time now = control_.now();
-  if (!ready) {
-    binding.qps[attempt.path.leader].connected = false;
+  if (outcome == Outcome::kUndecided) {
+    link.not_before = now + milliseconds(1);
+  } else if (outcome == Outcome::kBroken) {
     const auto most = group.state == State::kSeeking ? kPauseSeeking : kPauseMax;
     link.not_before = now + std::min<std::chrono::nanoseconds>(
                                 kPauseMin * (1 << std::min(link.failures, 10)), most);
     link.failures++;
     SHIFT_DEBUG("qp 0x%x: path %u-%u does not work, %d failures", group.qpn(), attempt.path.leader,
                 attempt.path.follower, link.failures);
+  }
+  if (outcome != Outcome::kReady) {
+    binding.qps[attempt.path.leader].connected = false;
     return tend(binding);
   }
   const bool was_broken = std::exchange(link.failures, 0) > 0;
@@ -251,10 +256,8 @@ void Coordinator::attempt_end(Binding& binding, bool ready) {
     binding.channel->send(wire::Ready{group.local, group.remote, attempt.path, attempt.generation,
                                       wire::Ready::Kind::kReady});
   }
-  if (group.state == State::kUnbound) {
-    binding_guard(binding);
-    feed(binding, Event::kBound);
-  } else if (group.state == State::kSeeking) {
+  spare_ready(binding);
+  if (group.state == State::kSeeking) {
     binding.target = attempt.path;
     binding.target_generation = attempt.generation;
     feed(binding, Event::kPathReady);
@@ -268,18 +271,11 @@ void Coordinator::attempt_end(Binding& binding, bool ready) {
   tend(binding);
 }
 
-// The first path beside the default: from here on errors of the default are held back. Not when the
-// application has seen one already, which is on its way here as an event.
-void Coordinator::binding_guard(Binding& binding) {
-  Group& group = *binding.group;
-  {
-    group::CqLock lock(group);
-    auto& accept = group.accept[group::kDefault];
-    if (accept == group::Accept::kPass && !group.fault_reported[group::kDefault]) {
-      accept = group::Accept::kGuard;
-    }
-  }
-  watch_arm(binding);
+// The first path beside the default: a fault will not have to wait for one.
+void Coordinator::spare_ready(Binding& binding) {
+  if (std::exchange(binding.armed, true)) return;
+  const Group& group = *binding.group;
+  watch_arm(binding);  // the other members' CQs are there by now
   SHIFT_EVENT("armed", {{"qp", group.qpn()},
                         {"device", group.context->device->dev.name},
                         {"peer_qp", group.remote.qpn}});

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 
+#include "group/completion.h"
 #include "util/config.h"
 #include "util/log.h"
 
@@ -31,10 +32,7 @@ void Coordinator::fault(Group* group, Event event, int member, const char* cause
     Binding* binding = find(serial);
     if (binding == nullptr) return;
     // What happened on a path that is left already is not news.
-    if (member != group::kNoMember && member != binding->group->member &&
-        binding->group->state != State::kUnbound) {
-      return;
-    }
+    if (member != group::kNoMember && member != binding->group->member) return;
     feed(*binding, event, cause);
   });
 }
@@ -122,6 +120,8 @@ void Coordinator::feed_answer(Binding& binding, uint32_t epoch, Event event, con
 }
 
 void Coordinator::group_add(Group* group) {
+  // At once: who the peer is takes a while to find out, and a fault may come first.
+  group::errors_hold(*group, group::kDefault);
   control_.call_soon([this, group] {
     auto& slot = bindings_[group->serial];
     slot = std::make_unique<Binding>();
@@ -130,15 +130,20 @@ void Coordinator::group_add(Group* group) {
     binding.serial = group->serial;
     binding.is_self = group->local == group->remote;
     // A group's life begins here, again after each reset; from now on feed() alone moves it.
-    group->state = State::kUnbound;
+    group->state = State::kActive;
     group->epoch = 0;
     group->is_leader = group->local <= group->remote;
     by_name_[group->local] = slot.get();
     binding.book.init(group->context->members, binding.is_self, group->serial);
     binding.book.own_up_set(members_up(group->context));
     members_make(binding);
+    watch_arm(binding);
     // One end looks, the other is found.
-    if (group->is_leader) look_for_peer(binding);
+    if (group->is_leader) return look_for_peer(binding);
+    binding.no_peer = later(binding, milliseconds(config().rendezvous_ms), [this](Binding& b) {
+      b.no_peer = 0;
+      peer_missing(b, "nobody has asked for this QP");
+    });
   });
 }
 
@@ -150,7 +155,7 @@ void Coordinator::group_sends(Group* group) {
         *binding,
         [](Group& g) {
           int error = 0;
-          for (int member = group::kDefault + 1; member < g.context->members; member++) {
+          for (int member = 0; member < g.context->members; member++) {
             if (const int e = group::member_qp_start_sending(g, member)) error = e;
           }
           return error;
@@ -169,10 +174,10 @@ void Coordinator::group_forget(Group* group) {
     if (binding == nullptr) return;
     feed(*binding, Event::kAppClosed);
     binding->over = true;
-    if (binding->attempt) attempt_end(*binding, false);
+    if (binding->attempt) attempt_end(*binding, Binding::Attempt::Outcome::kUndecided);
     for (Loop::TimerId timer :
-         {binding->deadline, binding->look_again, binding->key_deadline, binding->tend_again,
-          binding->better_again, binding->probe_poll, binding->drain_poll}) {
+         {binding->deadline, binding->look_again, binding->no_peer, binding->key_deadline,
+          binding->tend_again, binding->better_again, binding->probe_poll, binding->drain_poll}) {
       control_.timer_cancel(timer);
     }
     for (auto& [key, link] : links_) {

@@ -38,6 +38,8 @@ struct Binding {
   bool looking = false;  // find_peer is under way
   Loop::TimerId look_again = 0;
   bool peer_proven = false;    // it has shown that it owns the other QP
+  bool armed = false;          // a second path has been ready
+  Loop::TimerId no_peer = 0;   // follower: nobody has looked for it
   uint32_t members_heard = 0;  // sequence of the peer's newest Members
   bool over = false;           // the peer closed, or cannot be moved: no more paths
 
@@ -57,6 +59,9 @@ struct Binding {
   PathBook book;
   struct Attempt {
     enum class Stage : uint8_t { kOffered, kConnecting, kProbing, kAsked } stage = Stage::kOffered;
+    // kUndecided: the follower cannot let go of the QP yet, or somebody went away. That says
+    // nothing about the path.
+    enum class Outcome : uint8_t { kReady, kBroken, kUndecided };
     PathName path;
     uint32_t generation = 0;
     Loop::TimerId timeout = 0;
@@ -187,10 +192,10 @@ class Coordinator final : public Delegate, public group::FaultSink {
   void attempt_start(Binding& binding, PathName path);
   void attempt_accepted(Binding& binding, const wire::Accept& message);
   void attempt_connected(Binding& binding, uint32_t generation, int error);
-  void attempt_end(Binding& binding, bool ready);
+  void attempt_end(Binding& binding, Binding::Attempt::Outcome outcome);
   void probe_post(Binding& binding, int member);
   void probe_check(Binding& binding);
-  void binding_guard(Binding& binding);
+  void spare_ready(Binding& binding);
   void better_check(Binding& binding);
   Link& link_of(const Binding& binding, PathName path);
   void offer_take(Binding& binding, const wire::Offer& offer);
@@ -201,11 +206,14 @@ class Coordinator final : public Delegate, public group::FaultSink {
 
   // binding.cc
   void look_for_peer(Binding& binding);
+  void peer_missing(Binding& binding, const char* cause);
+  void peer_found(Binding& binding);
   void look_later(Binding& binding, std::chrono::milliseconds pause);
   void send_bind(Binding& binding);
   void channel_widen(Binding& binding, const wire::Bind& bind);
   bool proof_fits(const Binding& binding, const wire::Bind& bind);
   Binding* addressee(PeerChannel* channel, const wire::QpName& from, const wire::QpName& to);
+  Binding* proven_addressee(PeerChannel* channel, const wire::QpName& from, const wire::QpName& to);
   void repeat(Binding& binding);
 
   // messages.cc

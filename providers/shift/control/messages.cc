@@ -42,23 +42,24 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
     return;
   }
   const bool had_channel = std::exchange(binding->channel, channel) != nullptr;
-  const bool was_proven = std::exchange(binding->peer_proven, true);
+  const bool was_proven = binding->peer_proven;
   binding->book.peer_members_set(static_cast<int>(members), message.members_up);
   channel_widen(*binding, message);
   binding->book.ready_clean();
   if (!had_channel || (!was_proven && !binding->group->is_leader)) repeat(*binding);
+  if (!was_proven) peer_found(*binding);
   tend(*binding);
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::Offer& message) {
-  Binding* binding = addressee(channel, message.from, message.to);
-  if (binding == nullptr || !binding->peer_proven) return;
+  Binding* binding = proven_addressee(channel, message.from, message.to);
+  if (binding == nullptr) return;
   if (binding->group->is_leader && !binding->is_self) return;
   offer_take(*binding, message);
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::Accept& message) {
-  Binding* binding = addressee(channel, message.from, message.to);
+  Binding* binding = proven_addressee(channel, message.from, message.to);
   if (binding == nullptr || !binding->group->is_leader) return;
   if (message.status == wire::Accept::kAccepted &&
       (message.address.mtu < IBV_MTU_256 || message.address.mtu > IBV_MTU_4096)) {
@@ -68,24 +69,22 @@ void Coordinator::on(PeerChannel* channel, const wire::Accept& message) {
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::Ready& message) {
-  Binding* binding = addressee(channel, message.from, message.to);
+  Binding* binding = proven_addressee(channel, message.from, message.to);
   if (binding == nullptr || binding->is_self) return;
   Group& group = *binding->group;
   if (group.is_leader) {
     const bool awaited = binding->attempt &&
                          binding->attempt->stage == Binding::Attempt::Stage::kAsked &&
                          binding->attempt->generation == message.generation;
-    if (awaited) attempt_end(*binding, message.kind == wire::Ready::Kind::kReady);
+    using Outcome = Binding::Attempt::Outcome;
+    const bool ready = message.kind == wire::Ready::Kind::kReady;
+    if (awaited) attempt_end(*binding, ready ? Outcome::kReady : Outcome::kBroken);
     return;
   }
   if (message.path.follower >= group.context->members) return;
   const auto& qp = binding->qps[message.path.follower];
   if (!qp.connected || qp.path != message.path || qp.generation != message.generation) return;
-  if (message.kind == wire::Ready::Kind::kReady) {
-    if (group.state != State::kUnbound || binding->over) return;
-    binding_guard(*binding);
-    return feed(*binding, Event::kBound);
-  }
+  if (message.kind == wire::Ready::Kind::kReady) return spare_ready(*binding);
   if (message.kind != wire::Ready::Kind::kAsk || binding->asked) return;
   if (!group.can_send[message.path.follower]) {
     // Neither end sends: there is nothing to lose on that path, and nothing to try it with.
@@ -100,7 +99,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Ready& message) {
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::Members& message) {
-  Binding* binding = addressee(channel, message.from, message.to);
+  Binding* binding = proven_addressee(channel, message.from, message.to);
   if (binding == nullptr) return;
   // Messages travel on several connections: an older word must not undo a newer one.
   if (static_cast<int32_t>(message.seq - binding->members_heard) <= 0) return;
@@ -114,7 +113,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Members& message) {
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::Drain& message) {
-  Binding* binding = addressee(channel, message.from, message.to);
+  Binding* binding = proven_addressee(channel, message.from, message.to);
   if (binding == nullptr) return;
   Group& group = *binding->group;
   if (message.epoch != group.epoch) return feed(*binding, Event::kPeerMessageStale);
@@ -148,6 +147,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Switch& message) {
   if (binding == nullptr) {
     return refuse(channel, message.to, message.from, message.epoch, wire::RefuseReason::kGone);
   }
+  if (!binding->peer_proven) return;
   switch (fsm::compare_epoch(message.epoch, binding->group->epoch)) {
     case EpochIs::kNext:
       if (message.reason == wire::Switch::kFault) binding->by_fault = true;
@@ -164,6 +164,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Progress& message) {
   if (binding == nullptr) {
     return refuse(channel, message.to, message.from, message.epoch, wire::RefuseReason::kGone);
   }
+  if (!binding->peer_proven) return;
   Group& group = *binding->group;
   const EpochIs is = fsm::compare_epoch(message.epoch, group.epoch);
   if (is == EpochIs::kStale) return feed(*binding, Event::kPeerMessageStale);
@@ -184,7 +185,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Progress& message) {
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::KeyQuery& message) {
-  Binding* binding = addressee(channel, message.from, message.to);
+  Binding* binding = proven_addressee(channel, message.from, message.to);
   if (binding == nullptr || message.member >= binding->group->context->members) return;
   // Behind every registration that is still under way on the worker.
   at_worker(
@@ -204,7 +205,7 @@ void Coordinator::on(PeerChannel* channel, const wire::KeyQuery& message) {
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::KeyReply& message) {
-  Binding* binding = addressee(channel, message.from, message.to);
+  Binding* binding = proven_addressee(channel, message.from, message.to);
   if (binding == nullptr || message.query_id != binding->query_id ||
       message.member >= group::kMembersMax) {
     return;
@@ -244,7 +245,7 @@ void Coordinator::key_denied(Binding& binding) {
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::Refuse& message) {
-  Binding* binding = addressee(channel, message.from, message.to);
+  Binding* binding = proven_addressee(channel, message.from, message.to);
   if (binding == nullptr) return;
   // Before the first round nothing was asked that could be refused, but a Bind that came too early.
   const bool current =
@@ -259,7 +260,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Refuse& message) {
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::Close& message) {
-  Binding* binding = addressee(channel, message.from, message.to);
+  Binding* binding = proven_addressee(channel, message.from, message.to);
   if (binding == nullptr) return;
   feed(*binding, Event::kPeerClosed, "the peer's application closed its QP");
 }

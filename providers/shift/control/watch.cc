@@ -121,9 +121,13 @@ void Coordinator::member_lost(Context* context, int member, const char* cause) {
   int moving = 0;
   for (auto& [serial, binding] : bindings_) {
     Group& group = *binding->group;
-    if (group.context != context || group.member != member || !is_protected(group)) continue;
-    moving += group.state == State::kActive;
-    feed(*binding, Event::kPathFault, cause);
+    if (group.context != context || !is_protected(group)) continue;
+    if (group.member == member) {
+      moving += group.state == State::kActive;
+      feed(*binding, Event::kPathFault, cause);
+    } else if (group.state == State::kFencingTargeted && binding->target.follower == member) {
+      feed(*binding, Event::kTargetUnusable, cause);
+    }
   }
   if (moving > 0) {
     SHIFT_WARN("%s: %s: %d QP%s move%s away",

@@ -63,7 +63,6 @@ constexpr const char* kUnprotected = "unprotected: the application has the stock
 constexpr const char* kCopy = "messages travel on every connection; this is a copy";
 constexpr const char* kLate = "it belongs to something that has ended";
 constexpr const char* kRole = "the other role's event";
-constexpr const char* kBounded = "the deadline bounds the wait; a connection may come back";
 constexpr const char* kFenceOnce = "no fence is under way";
 
 constexpr Row kRows[] = {
@@ -82,9 +81,16 @@ constexpr Row kRows[] = {
     ignore(S::kClosed, E::kAppClosed, kOverReason),
 
     // ---- paths
-    go(S::kUnbound, E::kBound, S::kActive),
+    go(S::kUnbound, E::kBound, S::kActive, A::kProtect),
     ignore({S::kActive, kParked, kLeaving}, E::kBound, "protected already"),
     ignore(kOver, E::kBound, kOverReason),
+
+    go(S::kActive, E::kNoPeer, S::kUnbound, A::kUnprotect),
+    go({S::kFencing, S::kSeeking}, E::kNoPeer, S::kFailed, A::kCancelDeadline, A::kFail,
+       A::kSendRefuse),
+    ignore(S::kUnbound, E::kNoPeer, kUnprotected),
+    never({kParked, S::kFencingTargeted, kCommitted}, E::kNoPeer, "a peer's word led here"),
+    ignore(kOver, E::kNoPeer, kOverReason),
 
     ignore(S::kUnbound, E::kPathFault, kUnprotected),
     go({S::kActive, kCommitted}, E::kPathFault, S::kFencing, A::kEnterEpoch, A::kSendSwitch,
@@ -108,8 +114,7 @@ constexpr Row kRows[] = {
     go(kCommitted, E::kTargetUnusable, S::kFencing, A::kEnterEpoch, A::kSendSwitch, A::kArmDeadline,
        A::kStartFence),
     go(S::kFencingTargeted, E::kTargetUnusable, S::kFencing, A::kEnterEpoch, A::kSendSwitch),
-    stay(S::kSeeking, E::kTargetUnusable, A::kEnterEpoch, A::kSendSwitch),
-    never({S::kUnbound, S::kActive, kParked, S::kFencing}, E::kTargetUnusable,
+    never({S::kUnbound, S::kActive, kParked, S::kFencing, S::kSeeking}, E::kTargetUnusable,
           "no target was named"),
     ignore(kOver, E::kTargetUnusable, kOverReason),
 
@@ -224,13 +229,15 @@ constexpr Row kRows[] = {
     ignore(kOver, E::kPeerClosed, kOverReason),
 
     // Not evidence of a dead peer: traffic goes on while the peer is looked for again.
-    stay({S::kUnbound, S::kActive}, E::kChannelLost, A::kRebind),
+    ignore(S::kUnbound, E::kChannelLost, kUnprotected),
+    stay(S::kActive, E::kChannelLost, A::kRebind),
     go(S::kDraining, E::kChannelLost, S::kActive, A::kLeaveDrain, A::kUnpark, A::kRebind),
     // The leader may have begun the round on the strength of our Drained. Anything posted now would
     // be under way when its Switch comes; an atomic among it would be lost. The watch ends the
     // wait.
     stay(S::kHeld, E::kChannelLost, A::kRebind),
-    ignore(kLeaving, E::kChannelLost, kBounded),
+    // What was said may be lost; a new connection says it again. The deadline bounds the wait.
+    stay(kLeaving, E::kChannelLost, A::kRebind),
     ignore(kOver, E::kChannelLost, kOverReason),
 };
 
@@ -267,6 +274,7 @@ constexpr const char* kStateNames[] = {"unbound",  "active",           "draining
                                        "fencing",  "fencing-targeted", "seeking",  "exchanging",
                                        "resuming", "failed",           "closed"};
 constexpr const char* kEventNames[] = {"bound",
+                                       "no-peer",
                                        "app-error",
                                        "app-closed",
                                        "path-fault",
@@ -291,14 +299,12 @@ constexpr const char* kEventNames[] = {"bound",
                                        "peer-refused",
                                        "peer-closed",
                                        "channel-lost"};
-constexpr const char* kActionNames[] = {"none",          "unprotect",       "park",
-                                        "unpark",        "watch-drain",     "leave-drain",
-                                        "send-drain",    "send-drained",    "send-drain-cancel",
-                                        "enter-epoch",   "send-switch",     "start-fence",
-                                        "arm-deadline",  "cancel-deadline", "seek-path",
-                                        "keep-progress", "commit",          "send-progress",
-                                        "request-keys",  "replay",          "fail",
-                                        "send-refuse",   "send-close",      "rebind"};
+constexpr const char* kActionNames[] = {
+    "none",        "protect",       "unprotect",   "park",          "unpark",
+    "watch-drain", "leave-drain",   "send-drain",  "send-drained",  "send-drain-cancel",
+    "enter-epoch", "send-switch",   "start-fence", "arm-deadline",  "cancel-deadline",
+    "seek-path",   "keep-progress", "commit",      "send-progress", "request-keys",
+    "replay",      "fail",          "send-refuse", "send-close",    "rebind"};
 static_assert(std::size(kStateNames) == kStates);
 static_assert(std::size(kEventNames) == kEvents);
 static_assert(std::size(kActionNames) == static_cast<size_t>(A::kCount));

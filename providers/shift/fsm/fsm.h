@@ -12,9 +12,11 @@
 namespace shift::fsm {
 
 enum class State : uint8_t {
-  // No peer or no second path yet: the application has the stock behaviour. Ended by kBound.
+  // No peer that speaks for the other QP: the application has the stock behaviour (C10). Ended by
+  // kBound.
   kUnbound,
-  // Traffic on one path, faults are masked. Ended by a fault or by a better path.
+  // Traffic on one path, faults are masked; also while the peer is still being looked for. A QP
+  // begins here, at RTR. Ended by a fault, by a better path, or because there is no peer.
   kActive,
   // Leader: posting stopped, what is under way completes, so that the way back replays nothing.
   kDraining,
@@ -39,14 +41,15 @@ enum class State : uint8_t {
 };
 
 enum class Event : uint8_t {
-  kBound,      // a second path is ready
+  kBound,      // a peer has proven that it owns the other QP
+  kNoPeer,     // the search for one has found none
   kAppError,   // an error that is the application's own doing; it is never masked
   kAppClosed,  // destroy, reset or ERR by the application
 
   kPathFault,       // error completion, failing post, port or device event on the committed path
   kBetterPath,      // leader: a better path than the current one has been ready for long enough
   kPathReady,       // leader: there is a path to go on with
-  kTargetUnusable,  // follower: the path that the leader named does not work here
+  kTargetUnusable,  // the target does not work here
 
   kDrained,       // nothing of ours is under way (leader: and nothing of the follower's)
   kDrainTimeout,  // that took too long
@@ -73,7 +76,8 @@ enum class Event : uint8_t {
 
 enum class Action : uint8_t {
   kNone,
-  kUnprotect,  // errors of the current path are the application's to see again
+  kProtect,    // errors of the current path are held back from here on
+  kUnprotect,  // they are the application's to see again
 
   kPark,         // stop posting: sends and receives wait in the journal
   kUnpark,       // post what was parked on the current path and let the application post there

@@ -212,6 +212,22 @@ int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, int from, int got) {
   return from + take_side(cq, count - from, wc + from);
 }
 
+bool errors_hold(Group& group, int member) {
+  const auto m = static_cast<size_t>(member);
+  CqLock lock(group);
+  if (group.accept[m] == Accept::kPass && group.fault_reported[m]) return false;
+  if (group.accept[m] == Accept::kPass) group.accept[m] = Accept::kGuard;
+  return true;
+}
+
+bool errors_pass(Group& group, int member) {
+  const auto m = static_cast<size_t>(member);
+  CqLock lock(group);
+  if (group.accept[m] == Accept::kGuard && group.fault_reported[m]) return false;
+  if (group.accept[m] == Accept::kGuard) group.accept[m] = Accept::kPass;
+  return true;
+}
+
 void purge(CompletionQueue& cq, Group* group) {
   auto lock = lock_queue(cq);
   cq.last_qpn = UINT32_MAX;

@@ -41,6 +41,11 @@ int poll_slow(CompletionQueue& cq, int count, ibv_wc* wc);
 // hot section. Returns how many of `count` are filled in.
 int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, int from, int got);
 
+// From here on the member's errors are held back and reported. False: the application has seen one.
+bool errors_hold(Group& group, int member);
+// From here on the application sees them again. False: it cannot, for one was held back already.
+[[nodiscard]] bool errors_pass(Group& group, int member);
+
 // Forgets a destroyed QP's completions, and hot-path caches of it.
 void purge(CompletionQueue& cq, Group* group);
 

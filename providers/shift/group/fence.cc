@@ -1,6 +1,4 @@
 // Proving that the old path will neither move nor report anything any more.
-#include <sched.h>
-
 #include <algorithm>
 #include <cerrno>
 
@@ -11,8 +9,6 @@
 #include "util/planted.h"
 
 namespace shift::group {
-
-std::vector<CompletionQueue*> cqs_of(std::span<Group* const> groups);
 
 Fence::Fence(std::vector<Group*> groups, Clock::time_point deadline) : deadline_(deadline) {
   for (Group* group : groups) {

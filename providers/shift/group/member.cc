@@ -216,9 +216,8 @@ int member_qp_address(Group& group, int member, wire::QpAddress* own) {
   }
   own->qpn = group.real[m]->qp_num;
   std::lock_guard lock(group.attr_mutex);
-  uint32_t last = group.last_psn[m];
-  if (member == kDefault && last == 0) last = group.attr.sq_psn;
-  own->psn = group.last_psn[m] = next_psn(last);
+  own->psn = next_psn(group.last_psn[m].value_or(member == kDefault ? group.attr.sq_psn : 0));
+  group.last_psn[m] = own->psn;
   own->mtu = static_cast<uint8_t>(group.attr.path_mtu);
   return 0;
 }
@@ -227,38 +226,12 @@ int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
                       const wire::QpAddress& peer) {
   ibv_qp* real = group.real[static_cast<size_t>(member)];
   if (real == nullptr) return ENODEV;
+  std::lock_guard lock(group.modify_mutex);
   group.can_send[static_cast<size_t>(member)] = false;
   if (int error = to_state(real, IBV_QPS_RESET)) return error;
   if (int error = to_init(group, real)) return error;
   if (int error = to_rtr(group, member, own, peer)) return error;
-  return member_qp_start_sending(group, member);
-}
-
-uint8_t shortened_timeout(uint8_t asked) {
-  const auto cap = static_cast<uint8_t>(config().rc_timeout_max);
-  return asked == 0 || asked > cap ? cap : asked;
-}
-
-int member_qp_start_sending(Group& group, int member) {
-  ibv_qp* real = group.real[static_cast<size_t>(member)];
-  if (real == nullptr || real->state != IBV_QPS_RTR) return 0;
-  ibv_qp_attr attr{};
-  {
-    std::lock_guard lock(group.attr_mutex);
-    // Not before the application: its READ depth and retry counts are not known until then, and a
-    // QP that it leaves in RTR stays there.
-    if (!(group.attr_mask & IBV_QP_SQ_PSN)) return 0;
-    attr = group.attr;
-    attr.sq_psn = group.last_psn[static_cast<size_t>(member)];
-  }
-  attr.qp_state = IBV_QPS_RTS;
-  attr.timeout = shortened_timeout(attr.timeout);
-  const int error =
-      below->modify_qp(real, &attr,
-                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                           IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-  if (error == 0) group.can_send[static_cast<size_t>(member)] = true;
-  return error;
+  return start_sending(group, member);
 }
 
 void twin_qps_destroy(Group& group) {

@@ -25,8 +25,12 @@ void twin_regions_deregister(MemoryRegion& region);
                                     const wire::QpAddress& peer);
 // RTR -> RTS for a connected QP, once the application's has got there.
 [[nodiscard]] int member_qp_start_sending(Group& group, int member);
-// Giving up early is cheap when there is another path: caps the patience the application asked for.
-uint8_t shortened_timeout(uint8_t asked);
+// The same; the caller holds modify_mutex.
+[[nodiscard]] int start_sending(Group& group, int member);
+// ibv_modify_qp by the application, but to RESET, on the member that carries its data: what it
+// asked for is remembered for the others. On the application's thread; all else here is the
+// worker's.
+[[nodiscard]] int application_modify(Group& group, int member, const ibv_qp_attr& attr, int mask);
 // Destroys the QPs of all members but the default.
 void twin_qps_destroy(Group& group);
 

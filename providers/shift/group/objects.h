@@ -2,7 +2,8 @@
 // public verbs struct and knows the real object on each member of the device group.
 //
 // Locks, outermost first: SendQueue::mutex, RecvQueue::mutex, CompletionQueue::mutex (two of them
-// in address order), Context::mutex. Nobody waits for a hot section (quiesce.h) while holding any.
+// in address order), Context::mutex. Before them all Group::modify_mutex. Nobody waits for a hot
+// section (quiesce.h) while holding any.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -17,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -208,6 +210,7 @@ struct Group {
   // An error of this path was held back and reported. Under the CQs' mutexes
   PerMember<bool> fault_reported{};
   std::atomic<bool> off_default{false};  // a fault is being masked
+  std::atomic<uint32_t> departures{0};   // how often a path was left
   std::atomic<bool> switching{false};    // errors of the old path are stored, not reported
   std::array<std::atomic<bool>, 2>
       drained{};  // marker of the send / receive queue seen. Under the CQ's mutex
@@ -222,6 +225,9 @@ struct Group {
 
   RemoteKeys remote_keys;
 
+  // One change of a member QP's state at a time, towards RTS, by the application or for a path. The
+  // way to ERR asks nobody.
+  std::mutex modify_mutex;
   // What the application asked for, shown by query_qp. Under attr_mutex.
   std::mutex attr_mutex;
   ibv_qp_attr attr{};
@@ -229,13 +235,15 @@ struct Group {
   ibv_qp_cap cap{};
   bool sq_sig_all = false;
   PerMember<std::atomic<bool>> can_send{};  // the member's QP has reached RTS
-  PerMember<uint32_t> last_psn{};           // start PSN of the member's last connection
-  wire::QpName local, remote;               // set at RTR; names on the control channel
+  // Start PSN of the connection that we made last of the member's QP; none: it is the application's
+  // own, or there is none. Under attr_mutex.
+  PerMember<std::optional<uint32_t>> last_psn{};
+  wire::QpName local, remote;  // set at RTR; names on the control channel
 
   uint64_t serial = 0;  // never used twice in a process
 
   // ---- control thread only
-  fsm::State state = fsm::State::kUnbound;
+  fsm::State state = fsm::State::kActive;
   uint32_t epoch = 0;
   uint32_t sequence = 0;
   uint64_t peer_received = 0;

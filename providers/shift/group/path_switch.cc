@@ -37,6 +37,7 @@ void park(std::span<Group* const> groups) {
   std::vector<Group*> hot;
   for (Group* group : groups) {
     group->off_default = true;
+    group->departures++;
     std::lock_guard send(group->send.mutex);
     std::lock_guard recv(group->recv.mutex);
     // From here on nobody adopts the bias again.

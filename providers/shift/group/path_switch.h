@@ -17,6 +17,9 @@ using Clock = std::chrono::steady_clock;
 // Bars the hot paths of these groups: from the return on, every post is parked in the journal.
 void park(std::span<Group* const> groups);
 
+// The queues that the groups' completions come to, each once; null groups have none.
+std::vector<CompletionQueue*> cqs_of(std::span<Group* const> groups);
+
 // For the way back, off the default path: parks what is sent, while receives go on being posted (a
 // peer that finds none could never drain). Then a marker follows what is under way.
 void park_sends(Group& group);

@@ -100,27 +100,6 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const ibv_qp_cap& cap, ibv_cq* send_
   return g.release();
 }
 
-void remember(Group* g, const ibv_qp_attr& attr, int mask) {
-  std::lock_guard lock(g->attr_mutex);
-  ibv_qp_attr& to = g->attr;
-  if (mask & IBV_QP_STATE) to.qp_state = to.cur_qp_state = attr.qp_state;
-  if (mask & IBV_QP_PKEY_INDEX) to.pkey_index = attr.pkey_index;
-  if (mask & IBV_QP_PORT) to.port_num = attr.port_num;
-  if (mask & IBV_QP_ACCESS_FLAGS) to.qp_access_flags = attr.qp_access_flags;
-  if (mask & IBV_QP_AV) to.ah_attr = attr.ah_attr;
-  if (mask & IBV_QP_PATH_MTU) to.path_mtu = attr.path_mtu;
-  if (mask & IBV_QP_DEST_QPN) to.dest_qp_num = attr.dest_qp_num;
-  if (mask & IBV_QP_RQ_PSN) to.rq_psn = attr.rq_psn;
-  if (mask & IBV_QP_SQ_PSN) to.sq_psn = attr.sq_psn;
-  if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) to.max_dest_rd_atomic = attr.max_dest_rd_atomic;
-  if (mask & IBV_QP_MAX_QP_RD_ATOMIC) to.max_rd_atomic = attr.max_rd_atomic;
-  if (mask & IBV_QP_MIN_RNR_TIMER) to.min_rnr_timer = attr.min_rnr_timer;
-  if (mask & IBV_QP_TIMEOUT) to.timeout = attr.timeout;
-  if (mask & IBV_QP_RETRY_CNT) to.retry_cnt = attr.retry_cnt;
-  if (mask & IBV_QP_RNR_RETRY) to.rnr_retry = attr.rnr_retry;
-  g->attr_mask |= mask;
-}
-
 // The peer is known from RTR on. False: this path cannot be protected (no global address).
 bool name_ends(Group* g) {
   ibv_gid gid;
@@ -208,6 +187,7 @@ int reset_group(Group* g) {
   g->drain_markers = 0;
   g->drain_marked = false;
   for (auto& flag : g->can_send) flag = false;
+  g->last_psn = {};
   g->original_error = {};
   g->fault_reported = {};
   g->opcode_of_signaled.clear();
@@ -280,18 +260,19 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
     stop_masking(g);
   }
   if (to_state && attr->qp_state == IBV_QPS_RESET) return reset_group(g);
-  const size_t member = current_member(g);
-  ibv_qp_attr real = *attr;
-  if (mask & IBV_QP_TIMEOUT) real.timeout = group::shortened_timeout(attr->timeout);
-  const int error = below->modify_qp(g->real[member], &real, mask);
-  if (error != 0) return error;
-  remember(g, *attr, mask);
+  for (;;) {
+    const uint32_t departures = g->departures;
+    const size_t member = current_member(g);
+    const int error = group::application_modify(*g, static_cast<int>(member), *attr, mask);
+    if (error == 0) break;
+    // A QP that was left meanwhile is in ERR, and refuses what its successor takes.
+    if (g->departures == departures) return error;
+  }
   if (!to_state) return 0;
   qp->state = attr->qp_state;
   if (attr->qp_state == IBV_QPS_RTR && (mask & IBV_QP_AV)) {
     if (name_ends(g)) coordinator().group_add(g);
   } else if (attr->qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN)) {
-    g->can_send[kDefault] = true;
     coordinator().group_sends(g);
   }
   return 0;

@@ -18,7 +18,8 @@ enum class Commit : uint8_t { kDone, kUnusable, kKeyMissing, kCount };
 // What has happened so far, as far as the properties ask.
 struct Monitor {
   Role role = Role::kLeader;
-  State state = State::kUnbound;
+  State state = State::kActive;
+  bool met = false;       // the peer has proven itself
   bool committed = true;  // to a path
   bool fencing = false;   // kStartFence has not been answered
   bool posting = true;    // the application's requests reach the NIC
@@ -35,13 +36,15 @@ struct Monitor {
 // Can the shell feed this event now? What answers an action comes only after it; what comes from
 // outside may come at any time.
 bool can_happen(const Monitor& m, Event event) {
+  if (event >= Event::kPeerDrain && !m.met) return false;  // C11: nobody has proven itself
   switch (event) {
     case Event::kBound:
-      return m.state == State::kUnbound && !m.over;
+    case Event::kNoPeer:
+      return !m.met && !m.over;
     case Event::kBetterPath:
-      return m.role == Role::kLeader && m.state == State::kActive;
+      return m.role == Role::kLeader && m.state == State::kActive && m.met;
     case Event::kPathReady:
-      return m.role == Role::kLeader && m.state == State::kSeeking;
+      return m.role == Role::kLeader && m.state == State::kSeeking && m.met;
     case Event::kTargetUnusable:
       return false;  // see apply()
     case Event::kDrained:
@@ -134,7 +137,7 @@ bool run(Monitor& m, Action action, Commit commit, std::string* broken) {
       m.over = true;
       break;
     case Action::kUnprotect:
-      m.over = true;
+      m.over = m.met;
       break;
     default:
       break;
@@ -146,6 +149,7 @@ bool run(Monitor& m, Action action, Commit commit, std::string* broken) {
 Monitor apply(Monitor m, Event event, Commit commit, std::string* broken) {
   const Cell& cell = step(m.state, event);
   if (cell.kind == Kind::kImpossible) *broken = "a cell called impossible is reached";
+  if (event == Event::kBound) m.met = true;
   if (event == Event::kFenceDone || event == Event::kFenceFailed) m.fencing = false;
   if (event == Event::kFenceDone) m.committed = false;
   if (event == Event::kKeysReady) m.keys_ready = true;

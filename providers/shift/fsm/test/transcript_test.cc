@@ -38,7 +38,7 @@ std::string answer(State& state, Event event) {
 std::string play(const std::string& script) {
   std::istringstream lines(script);
   std::string out, line;
-  State state = State::kUnbound;
+  State state = State::kActive;
   while (std::getline(lines, line)) {
     if (line.starts_with("  ")) continue;
     out += line + "\n";

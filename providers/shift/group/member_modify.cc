@@ -1,0 +1,89 @@
+// Changes of state that the application asks for, on whichever member carries its data.
+#include "group/below.h"
+#include "group/member.h"
+#include "util/config.h"
+
+namespace shift::group {
+namespace {
+
+void remember(Group& group, const ibv_qp_attr& attr, int mask) {
+  std::lock_guard lock(group.attr_mutex);
+  ibv_qp_attr& to = group.attr;
+  if (mask & IBV_QP_STATE) to.qp_state = to.cur_qp_state = attr.qp_state;
+  if (mask & IBV_QP_PKEY_INDEX) to.pkey_index = attr.pkey_index;
+  if (mask & IBV_QP_PORT) to.port_num = attr.port_num;
+  if (mask & IBV_QP_ACCESS_FLAGS) to.qp_access_flags = attr.qp_access_flags;
+  if (mask & IBV_QP_AV) to.ah_attr = attr.ah_attr;
+  if (mask & IBV_QP_PATH_MTU) to.path_mtu = attr.path_mtu;
+  if (mask & IBV_QP_DEST_QPN) to.dest_qp_num = attr.dest_qp_num;
+  if (mask & IBV_QP_RQ_PSN) to.rq_psn = attr.rq_psn;
+  if (mask & IBV_QP_SQ_PSN) to.sq_psn = attr.sq_psn;
+  if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) to.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+  if (mask & IBV_QP_MAX_QP_RD_ATOMIC) to.max_rd_atomic = attr.max_rd_atomic;
+  if (mask & IBV_QP_MIN_RNR_TIMER) to.min_rnr_timer = attr.min_rnr_timer;
+  if (mask & IBV_QP_TIMEOUT) to.timeout = attr.timeout;
+  if (mask & IBV_QP_RETRY_CNT) to.retry_cnt = attr.retry_cnt;
+  if (mask & IBV_QP_RNR_RETRY) to.rnr_retry = attr.rnr_retry;
+  group.attr_mask |= mask;
+}
+
+// Giving up early is cheap when there is another path: caps the patience the application asked for.
+uint8_t shortened_timeout(uint8_t asked) {
+  const auto cap = static_cast<uint8_t>(config().rc_timeout_max);
+  return asked == 0 || asked > cap ? cap : asked;
+}
+
+}  // namespace
+
+int start_sending(Group& group, int member) {
+  ibv_qp* real = group.real[static_cast<size_t>(member)];
+  if (real == nullptr || real->state != IBV_QPS_RTR) return 0;
+  ibv_qp_attr attr{};
+  {
+    std::lock_guard lock(group.attr_mutex);
+    const auto psn = group.last_psn[static_cast<size_t>(member)];
+    // Not before the application: its READ depth and retry counts are not known until then, and a
+    // QP that it leaves in RTR stays there.
+    if (!psn || !(group.attr_mask & IBV_QP_SQ_PSN)) return 0;
+    attr = group.attr;
+    attr.sq_psn = *psn;
+  }
+  attr.qp_state = IBV_QPS_RTS;
+  attr.timeout = shortened_timeout(attr.timeout);
+  const int error =
+      below->modify_qp(real, &attr,
+                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                           IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  if (error == 0) group.can_send[static_cast<size_t>(member)] = true;
+  return error;
+}
+
+int member_qp_start_sending(Group& group, int member) {
+  std::lock_guard lock(group.modify_mutex);
+  return start_sending(group, member);
+}
+
+int application_modify(Group& group, int member, const ibv_qp_attr& attr, int mask) {
+  const auto m = static_cast<size_t>(member);
+  std::lock_guard lock(group.modify_mutex);
+  const bool to_rts =
+      (mask & IBV_QP_STATE) && attr.qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN);
+  bool ours;
+  {
+    std::lock_guard attr_lock(group.attr_mutex);
+    ours = group.last_psn[m].has_value();
+  }
+  if (to_rts && ours) {
+    // A path was changed before the application got here. Its connection has a PSN of its own.
+    remember(group, attr, mask);
+    return start_sending(group, member);
+  }
+  ibv_qp_attr real = attr;
+  if (mask & IBV_QP_TIMEOUT) real.timeout = shortened_timeout(attr.timeout);
+  if (int error = below->modify_qp(group.real[m], &real, mask)) return error;
+  remember(group, attr, mask);
+  if (to_rts) group.can_send[m] = true;
+  return 0;
+}
+
+}  // namespace shift::group
