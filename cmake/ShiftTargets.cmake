@@ -53,7 +53,7 @@ function(shift_test name)
   target_link_libraries(${name} PRIVATE shift_options ${arg_LIBS} GTest::gtest GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 120)
+  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 600)
 endfunction()
 
 if(BUILD_TESTING OR NOT DEFINED BUILD_TESTING)
