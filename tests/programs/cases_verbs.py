@@ -47,7 +47,8 @@ def perftest_all_sizes(tool):
         sizes = [int(m) for m in re.findall(r"^ *(\d+) +20 +[0-9.]+ ", text, re.M)]
         if sizes != [2 ** power for power in range(1, 24)]:
             raise Failure("not all sizes: %s" % sizes)
-    return Case(tool + " -a", "perftest", body, [tool])
+    # Between sizes a latency test spins on the clock with nothing posted, seconds on a busy machine.
+    return Case(tool + " -a", "perftest", body, [tool], seconds=180)
 
 
 def perftest_cases():
