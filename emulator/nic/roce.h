@@ -41,7 +41,6 @@ enum class Operation : uint8_t {
   kSendLastInvalidate = 0x16,
   kSendOnlyInvalidate = 0x17,
 };
-using RcOpcode = Operation;
 
 inline constexpr size_t kMaxHeader = 12 + 28 + 4;
 inline constexpr uint32_t kMaxMtu = 4096;

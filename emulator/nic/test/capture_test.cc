@@ -22,7 +22,7 @@ struct Captured {
 
   std::vector<uint8_t> datagram() const { return {frame.begin() + 14, frame.end()}; }
   Packet packet() const {
-    Packet decoded = {.opcode = RcOpcode::kAcknowledge};
+    Packet decoded = {.opcode = Operation::kAcknowledge};
     EXPECT_TRUE(packet_decode(frame.data() + 42, frame.size() - 46, &decoded));
     return decoded;
   }
@@ -85,17 +85,17 @@ TEST_F(CaptureTest, BothEndsSeeEveryPacketAsOnAnEthernet) {
   end();
   const auto all = captured();
   ASSERT_EQ(all.size(), 6u);
-  const auto count = [&](uint32_t nic, CaptureDirection direction, RcOpcode opcode) {
+  const auto count = [&](uint32_t nic, CaptureDirection direction, Operation opcode) {
     return std::count_if(all.begin(), all.end(), [&](const Captured& one) {
       return one.nic == nic && one.direction == direction && one.packet().opcode == opcode;
     });
   };
-  for (const RcOpcode opcode : {RcOpcode::kWriteFirst, RcOpcode::kWriteLast}) {
+  for (const Operation opcode : {Operation::kWriteFirst, Operation::kWriteLast}) {
     EXPECT_EQ(count(kNicA, CaptureDirection::kSent, opcode), 1);
     EXPECT_EQ(count(kNicB, CaptureDirection::kReceived, opcode), 1);
   }
-  EXPECT_EQ(count(kNicB, CaptureDirection::kSent, RcOpcode::kAcknowledge), 1);
-  EXPECT_EQ(count(kNicA, CaptureDirection::kReceived, RcOpcode::kAcknowledge), 1);
+  EXPECT_EQ(count(kNicB, CaptureDirection::kSent, Operation::kAcknowledge), 1);
+  EXPECT_EQ(count(kNicA, CaptureDirection::kReceived, Operation::kAcknowledge), 1);
   for (const Captured& one : all) {
     EXPECT_TRUE(icrc_valid(one.datagram()));
     const bool request = !opcode_is_response(one.packet().opcode);

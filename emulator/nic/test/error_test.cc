@@ -269,7 +269,7 @@ TEST_F(Errors, HalfReceivedMessageIsFlushedFirst) {
   pair_->b.post_recv({target.sge(0, 8192)});
   pair_->b.post_recv({target.sge(0, 8192)});
   rig_.net.filter = [](const Packet& packet) {
-    return packet.opcode == RcOpcode::kSendMiddle ? 0 : 1;
+    return packet.opcode == Operation::kSendMiddle ? 0 : 1;
   };
   SendWr send = write(8192);
   send.opcode = kWqeSend;

@@ -32,13 +32,13 @@ class RequesterRules : public ::testing::Test {
     wr.opcode = kWqeFetchAdd;
     return wr;
   }
-  Packet response(RcOpcode opcode, uint32_t n) const {
+  Packet response(Operation opcode, uint32_t n) const {
     Packet packet = {.opcode = opcode};
     packet.psn = psn(n);
     packet.syndrome = kAethAck;
     return packet;
   }
-  Packet ack(uint32_t n) const { return response(RcOpcode::kAcknowledge, n); }
+  Packet ack(uint32_t n) const { return response(Operation::kAcknowledge, n); }
   Packet nak(NakCode code, uint32_t n) const {
     Packet packet = ack(n);
     packet.syndrome = static_cast<uint8_t>(kAethNak | code);
@@ -88,10 +88,10 @@ class RequesterRules : public ::testing::Test {
 TEST_F(RequesterRules, MessageIsCutAtTheMtu) {
   struct Case {
     uint32_t length;
-    std::vector<RcOpcode> opcodes;
+    std::vector<Operation> opcodes;
   };
-  const RcOpcode first = RcOpcode::kWriteFirst, middle = RcOpcode::kWriteMiddle,
-                 last = RcOpcode::kWriteLast, only = RcOpcode::kWriteOnly;
+  const Operation first = Operation::kWriteFirst, middle = Operation::kWriteMiddle,
+                  last = Operation::kWriteLast, only = Operation::kWriteOnly;
   const Case cases[] = {{0, {only}},
                         {1, {only}},
                         {kMtu - 1, {only}},
@@ -130,9 +130,9 @@ TEST_F(RequesterRules, ImmediateAndSolicitedGoWithTheLastPacket) {
   pair_.a.post_send(send);
   const auto seen = peer_.pass();
   ASSERT_EQ(seen.size(), 3u);
-  EXPECT_EQ(seen[0].opcode, RcOpcode::kSendFirst);
-  EXPECT_EQ(seen[1].opcode, RcOpcode::kSendMiddle);
-  EXPECT_EQ(seen[2].opcode, RcOpcode::kSendLastImm);
+  EXPECT_EQ(seen[0].opcode, Operation::kSendFirst);
+  EXPECT_EQ(seen[1].opcode, Operation::kSendMiddle);
+  EXPECT_EQ(seen[2].opcode, Operation::kSendLastImm);
   EXPECT_EQ(seen[2].imm_be, 77u);
   EXPECT_FALSE(seen[0].solicited || seen[1].solicited);
   EXPECT_TRUE(seen[2].solicited);
@@ -314,7 +314,7 @@ TEST_F(RequesterRules, ResponseAcknowledgesWhatIsBeforeIt) {
   pair_.a.post_send(write(4));
   pair_.a.post_send(read(4));
   peer_.pass();
-  peer_.ask(response(RcOpcode::kReadResponseOnly, 1), data(4, 0x11));
+  peer_.ask(response(Operation::kReadResponseOnly, 1), data(4, 0x11));
   EXPECT_EQ(completed(), (List{0, 1}));
   EXPECT_EQ(local_.bytes[3], 0x11);
 }
@@ -330,17 +330,17 @@ TEST_F(RequesterRules, AckBehindAMissingResponseAsksForItAtOnce) {
 TEST_F(RequesterRules, ResponseBehindAGapIsNotTaken) {
   pair_.a.post_send(read(3 * kMtu));
   peer_.pass();
-  peer_.ask(response(RcOpcode::kReadResponseFirst, 0), data(kMtu, 1));
-  const auto again = peer_.ask(response(RcOpcode::kReadResponseLast, 2), data(kMtu, 3));
+  peer_.ask(response(Operation::kReadResponseFirst, 0), data(kMtu, 1));
+  const auto again = peer_.ask(response(Operation::kReadResponseLast, 2), data(kMtu, 3));
   ASSERT_EQ(again.size(), 1u);
-  EXPECT_EQ(again[0].opcode, RcOpcode::kReadRequest);
+  EXPECT_EQ(again[0].opcode, Operation::kReadRequest);
   EXPECT_EQ(again[0].psn, psn(1)) << "from the gap on";
   EXPECT_EQ(again[0].remote_address, 0x10000u + kMtu);
   EXPECT_EQ(again[0].dma_length, 2 * kMtu);
   EXPECT_EQ(local_.bytes[2 * kMtu], 0);
   EXPECT_EQ(completed(), List{});
-  peer_.ask(response(RcOpcode::kReadResponseFirst, 1), data(kMtu, 2));
-  peer_.ask(response(RcOpcode::kReadResponseLast, 2), data(kMtu, 3));
+  peer_.ask(response(Operation::kReadResponseFirst, 1), data(kMtu, 2));
+  peer_.ask(response(Operation::kReadResponseLast, 2), data(kMtu, 3));
   EXPECT_EQ(completed(), List{0});
   EXPECT_EQ(local_.bytes[2 * kMtu], 3);
 }
@@ -348,19 +348,19 @@ TEST_F(RequesterRules, ResponseBehindAGapIsNotTaken) {
 TEST_F(RequesterRules, LateResponseChangesNothing) {
   pair_.a.post_send(read(4));
   peer_.pass();
-  peer_.ask(response(RcOpcode::kReadResponseOnly, 0), data(4, 1));
+  peer_.ask(response(Operation::kReadResponseOnly, 0), data(4, 1));
   EXPECT_EQ(completed(), List{0});
   local_.bytes[0] = 0x77;  // the application's again
   pair_.a.post_send(write(4));
   peer_.pass();
-  peer_.ask(response(RcOpcode::kReadResponseOnly, 0), data(4, 1));
+  peer_.ask(response(Operation::kReadResponseOnly, 0), data(4, 1));
   EXPECT_EQ(local_.bytes[0], 0x77);
 }
 
 TEST_F(RequesterRules, ResponseOfTheWrongLengthIsAnError) {
   pair_.a.post_send(read(kMtu / 2));
   peer_.pass();
-  peer_.ask(response(RcOpcode::kReadResponseOnly, 0), data(kMtu / 2 + 4, 1));
+  peer_.ask(response(Operation::kReadResponseOnly, 0), data(kMtu / 2 + 4, 1));
   EXPECT_EQ(error(), kSyndromeBadResponse);
   EXPECT_EQ(local_.bytes[0], 0);
 }
@@ -368,28 +368,28 @@ TEST_F(RequesterRules, ResponseOfTheWrongLengthIsAnError) {
 TEST_F(RequesterRules, ResponseMustEndWhereTheMessageEnds) {
   pair_.a.post_send(read(2 * kMtu));
   peer_.pass();
-  peer_.ask(response(RcOpcode::kReadResponseOnly, 0), data(kMtu, 1));
+  peer_.ask(response(Operation::kReadResponseOnly, 0), data(kMtu, 1));
   EXPECT_EQ(error(), kSyndromeBadResponse);
 }
 
 TEST_F(RequesterRules, ResponseOfTheWrongKindIsAnError) {
   pair_.a.post_send(read(8));
   peer_.pass();
-  peer_.ask(response(RcOpcode::kAtomicAcknowledge, 0));
+  peer_.ask(response(Operation::kAtomicAcknowledge, 0));
   EXPECT_EQ(error(), kSyndromeBadResponse);
 }
 
 TEST_F(RequesterRules, ReadResponseIsNoAnswerToAnAtomic) {
   pair_.a.post_send(add());
   peer_.pass();
-  peer_.ask(response(RcOpcode::kReadResponseOnly, 0), data(8, 1));
+  peer_.ask(response(Operation::kReadResponseOnly, 0), data(8, 1));
   EXPECT_EQ(error(), kSyndromeBadResponse);
 }
 
 TEST_F(RequesterRules, AtomicAnswerIsTheOldValue) {
   pair_.a.post_send(add());
   peer_.pass();
-  Packet answer = response(RcOpcode::kAtomicAcknowledge, 0);
+  Packet answer = response(Operation::kAtomicAcknowledge, 0);
   answer.original = 0x1122334455667788;
   peer_.ask(answer);
   EXPECT_EQ(completed(), List{0});

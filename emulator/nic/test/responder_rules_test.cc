@@ -22,7 +22,7 @@ class ResponderRules : public ::testing::Test {
 
   uint32_t psn(uint32_t n) const { return psn_add(pair_.a.attr.sq_psn, n); }
   // The n-th packet after the connection was made.
-  Packet packet(RcOpcode opcode, uint32_t n) const {
+  Packet packet(Operation opcode, uint32_t n) const {
     Packet one = {.opcode = opcode};
     one.psn = psn(n);
     one.ack_request = true;
@@ -30,18 +30,18 @@ class ResponderRules : public ::testing::Test {
     one.rkey = memory_.key;
     return one;
   }
-  Packet write(RcOpcode opcode, uint32_t n, uint32_t length) const {
+  Packet write(Operation opcode, uint32_t n, uint32_t length) const {
     Packet one = packet(opcode, n);
     one.dma_length = length;
     return one;
   }
   Packet read(uint32_t n, uint32_t length, uint64_t offset = 0) const {
-    Packet one = write(RcOpcode::kReadRequest, n, length);
+    Packet one = write(Operation::kReadRequest, n, length);
     one.remote_address += offset;
     return one;
   }
   Packet add(uint32_t n, uint64_t value) const {
-    Packet one = packet(RcOpcode::kFetchAdd, n);
+    Packet one = packet(Operation::kFetchAdd, n);
     one.swap_or_add = value;
     return one;
   }
@@ -92,30 +92,30 @@ class ResponderRules : public ::testing::Test {
 
 TEST_F(ResponderRules, AckNamesTheNewestAndCoversSeveral) {
   for (uint32_t i = 0; i < 3; i++) {
-    peer_.send(write(RcOpcode::kWriteOnly, i, 1), data(1, 1));
+    peer_.send(write(Operation::kWriteOnly, i, 1), data(1, 1));
   }
   const auto seen = peer_.pass();
   expect_one_ack(seen, 2);
 }
 
 TEST_F(ResponderRules, AckComesWhenItIsAskedFor) {
-  Packet quiet = write(RcOpcode::kWriteOnly, 0, 1);
+  Packet quiet = write(Operation::kWriteOnly, 0, 1);
   quiet.ack_request = false;
   peer_.ask(quiet, data(1, 1));
-  expect_one_ack(peer_.ask(write(RcOpcode::kWriteOnly, 1, 1), data(1, 1)), 1);
+  expect_one_ack(peer_.ask(write(Operation::kWriteOnly, 1, 1), data(1, 1)), 1);
 }
 
 TEST_F(ResponderRules, MsnCountsMessages) {
   pair_.b.post_recv({target_.sge(0, 100)});
-  auto seen = peer_.ask(write(RcOpcode::kWriteOnly, 0, 4), data(4, 1));
+  auto seen = peer_.ask(write(Operation::kWriteOnly, 0, 4), data(4, 1));
   ASSERT_EQ(seen.size(), 1u);
   EXPECT_EQ(seen[0].msn, 1u);
-  seen = peer_.ask(write(RcOpcode::kWriteFirst, 1, kMtu + 1), data(kMtu, 1));
+  seen = peer_.ask(write(Operation::kWriteFirst, 1, kMtu + 1), data(kMtu, 1));
   ASSERT_EQ(seen.size(), 1u);
   EXPECT_EQ(seen[0].msn, 1u) << "the message is not complete";
-  seen = peer_.ask(write(RcOpcode::kWriteLast, 2, 0), data(1, 1));
+  seen = peer_.ask(write(Operation::kWriteLast, 2, 0), data(1, 1));
   EXPECT_EQ(seen.at(0).msn, 2u);
-  seen = peer_.ask(packet(RcOpcode::kSendOnly, 3), data(4, 1));
+  seen = peer_.ask(packet(Operation::kSendOnly, 3), data(4, 1));
   EXPECT_EQ(seen.at(0).msn, 3u);
   seen = peer_.ask(read(4, 4));
   EXPECT_EQ(seen.at(0).msn, 4u);
@@ -125,18 +125,18 @@ TEST_F(ResponderRules, MsnCountsMessages) {
 
 TEST_F(ResponderRules, GapIsToldOnceUntilThereIsProgress) {
   const auto before = memory_.bytes;
-  auto seen = peer_.ask(write(RcOpcode::kWriteOnly, 1, 1), data(1, 0xaa));
+  auto seen = peer_.ask(write(Operation::kWriteOnly, 1, 1), data(1, 0xaa));
   ASSERT_EQ(seen.size(), 1u);
   EXPECT_TRUE(seen[0].is_nak(kNakSequence));
   EXPECT_EQ(seen[0].psn, psn(0)) << "what is missing, not what came";
-  EXPECT_TRUE(peer_.ask(write(RcOpcode::kWriteOnly, 2, 1), data(1, 0xaa)).empty());
-  EXPECT_TRUE(peer_.ask(write(RcOpcode::kWriteOnly, 1, 1), data(1, 0xaa)).empty());
+  EXPECT_TRUE(peer_.ask(write(Operation::kWriteOnly, 2, 1), data(1, 0xaa)).empty());
+  EXPECT_TRUE(peer_.ask(write(Operation::kWriteOnly, 1, 1), data(1, 0xaa)).empty());
   EXPECT_EQ(memory_.bytes, before) << "nothing behind the gap is executed";
   expect_executed(0);
 
-  expect_one_ack(peer_.ask(write(RcOpcode::kWriteOnly, 0, 1), data(1, 0xbb)), 0);
+  expect_one_ack(peer_.ask(write(Operation::kWriteOnly, 0, 1), data(1, 0xbb)), 0);
   EXPECT_EQ(memory_.bytes[0], 0xbb);
-  seen = peer_.ask(write(RcOpcode::kWriteOnly, 3, 1), data(1, 0xcc));
+  seen = peer_.ask(write(Operation::kWriteOnly, 3, 1), data(1, 0xcc));
   ASSERT_EQ(seen.size(), 1u) << "another gap is told again";
   EXPECT_TRUE(seen[0].is_nak(kNakSequence));
   EXPECT_EQ(seen[0].psn, psn(1));
@@ -144,12 +144,12 @@ TEST_F(ResponderRules, GapIsToldOnceUntilThereIsProgress) {
 
 TEST_F(ResponderRules, NumbersWrap) {
   for (uint32_t i = 0; i < 40; i++) {
-    expect_one_ack(peer_.ask(write(RcOpcode::kWriteOnly, i, 1), data(1, 1)), i);
+    expect_one_ack(peer_.ask(write(Operation::kWriteOnly, i, 1), data(1, 1)), i);
   }
   EXPECT_LT(psn(39), psn(0)) << "they did wrap";
   // From the other side of the wrap: still a duplicate, still a gap.
-  expect_one_ack(peer_.ask(write(RcOpcode::kWriteOnly, 2, 1), data(1, 9)), 39);
-  const auto seen = peer_.ask(write(RcOpcode::kWriteOnly, 41, 1), data(1, 9));
+  expect_one_ack(peer_.ask(write(Operation::kWriteOnly, 2, 1), data(1, 9)), 39);
+  const auto seen = peer_.ask(write(Operation::kWriteOnly, 41, 1), data(1, 9));
   ASSERT_EQ(seen.size(), 1u);
   EXPECT_TRUE(seen[0].is_nak(kNakSequence));
 }
@@ -158,8 +158,8 @@ TEST_F(ResponderRules, NumbersWrap) {
 
 TEST_F(ResponderRules, DuplicateSendIsOnlyAcknowledged) {
   for (uint32_t i = 0; i < 3; i++) pair_.b.post_recv({target_.sge(i * 100, 100)});
-  for (uint32_t i = 0; i < 2; i++) peer_.ask(packet(RcOpcode::kSendOnly, i), data(10, 1));
-  expect_one_ack(peer_.ask(packet(RcOpcode::kSendOnly, 0), data(10, 2)), 1);
+  for (uint32_t i = 0; i < 2; i++) peer_.ask(packet(Operation::kSendOnly, i), data(10, 1));
+  expect_one_ack(peer_.ask(packet(Operation::kSendOnly, 0), data(10, 2)), 1);
   expect_executed(2);
   EXPECT_EQ(target_.bytes[0], 1);
   EXPECT_EQ(target_.bytes[200], 0) << "no receive was used";
@@ -168,10 +168,10 @@ TEST_F(ResponderRules, DuplicateSendIsOnlyAcknowledged) {
 
 TEST_F(ResponderRules, DuplicateWriteIsOnlyAcknowledged) {
   for (uint32_t i = 0; i < 2; i++) {
-    peer_.ask(write(RcOpcode::kWriteOnly, i, 10), data(10, 1));
+    peer_.ask(write(Operation::kWriteOnly, i, 10), data(10, 1));
   }
   memory_.bytes[0] = 0x77;  // the application's own
-  expect_one_ack(peer_.ask(write(RcOpcode::kWriteOnly, 0, 10), data(10, 1)), 1);
+  expect_one_ack(peer_.ask(write(Operation::kWriteOnly, 0, 10), data(10, 1)), 1);
   expect_executed(2);
   EXPECT_EQ(memory_.bytes[0], 0x77);
 }
@@ -183,10 +183,10 @@ TEST_F(ResponderRules, DuplicateReadIsReadAgain) {
   // Only the second half is asked for again.
   const auto seen = peer_.ask(read(2, 2 * kMtu, 2 * kMtu));
   ASSERT_EQ(seen.size(), 2u);
-  EXPECT_EQ(seen[0].opcode, RcOpcode::kReadResponseFirst);
+  EXPECT_EQ(seen[0].opcode, Operation::kReadResponseFirst);
   EXPECT_EQ(seen[0].psn, psn(2));
   EXPECT_EQ(seen[0].data.at(0), 0x5a) << "what is there now";
-  EXPECT_EQ(seen[1].opcode, RcOpcode::kReadResponseLast);
+  EXPECT_EQ(seen[1].opcode, Operation::kReadResponseLast);
   EXPECT_EQ(seen[1].psn, psn(3));
   expect_executed(4);
 }
@@ -199,7 +199,7 @@ TEST_F(ResponderRules, DuplicateReadBeyondWhatWasAskedIsIgnored) {
 
 TEST_F(ResponderRules, DuplicateReadOfMemoryThatIsGoneIsRefused) {
   peer_.ask(read(0, 4));
-  peer_.ask(write(RcOpcode::kWriteOnly, 1, 0));
+  peer_.ask(write(Operation::kWriteOnly, 1, 0));
   ASSERT_EQ(rig_.b.nic->mr_deregister(memory_.key), 0);
   expect_access_error(peer_.ask(read(0, 4)), 0);
 }
@@ -212,7 +212,7 @@ TEST_F(ResponderRules, DuplicateAtomicsGetTheirFirstResults) {
   for (uint32_t i = 0; i < 4; i++) {
     const auto seen = peer_.ask(add(i, 1));
     ASSERT_EQ(seen.size(), 1u);
-    EXPECT_EQ(seen[0].opcode, RcOpcode::kAtomicAcknowledge);
+    EXPECT_EQ(seen[0].opcode, Operation::kAtomicAcknowledge);
     EXPECT_EQ(seen[0].psn, psn(i));
     EXPECT_EQ(seen[0].original, 100u + i);
   }
@@ -223,28 +223,28 @@ TEST_F(ResponderRules, DuplicateAtomicsGetTheirFirstResults) {
 // ---- Receiver not ready
 
 TEST_F(ResponderRules, ReceiverNotReadyIsToldAndWhatFollowsIsDropped) {
-  auto seen = peer_.ask(packet(RcOpcode::kSendOnly, 0), data(10, 1));
+  auto seen = peer_.ask(packet(Operation::kSendOnly, 0), data(10, 1));
   ASSERT_EQ(seen.size(), 1u);
   EXPECT_TRUE(seen[0].is_rnr());
   EXPECT_EQ(seen[0].syndrome & kAethValueMask, pair_.b.attr.min_rnr_timer);
   EXPECT_EQ(seen[0].psn, psn(0));
   pair_.b.post_recv({target_.sge(0, 100)});
-  EXPECT_TRUE(peer_.ask(packet(RcOpcode::kSendOnly, 1), data(10, 2)).empty())
+  EXPECT_TRUE(peer_.ask(packet(Operation::kSendOnly, 1), data(10, 2)).empty())
       << "its sender waits and comes again";
   EXPECT_EQ(target_.bytes[0], 0);
-  expect_one_ack(peer_.ask(packet(RcOpcode::kSendOnly, 0), data(10, 1)), 0);
+  expect_one_ack(peer_.ask(packet(Operation::kSendOnly, 0), data(10, 1)), 0);
   EXPECT_EQ(target_.bytes[0], 1);
   EXPECT_EQ(pair_.b.query().qp_state, IBV_QPS_RTS);
 }
 
 TEST_F(ResponderRules, WriteTakesNoReceive) {
-  expect_one_ack(peer_.ask(write(RcOpcode::kWriteOnly, 0, 10), data(10, 1)), 0);
+  expect_one_ack(peer_.ask(write(Operation::kWriteOnly, 0, 10), data(10, 1)), 0);
   EXPECT_TRUE(pair_.b_cq.drain().empty());
 }
 
 TEST_F(ResponderRules, WriteWithImmediateTakesItsReceiveAtTheEnd) {
-  peer_.send(write(RcOpcode::kWriteFirst, 0, 2 * kMtu), data(kMtu, 1));
-  Packet last = write(RcOpcode::kWriteLastImm, 1, 0);
+  peer_.send(write(Operation::kWriteFirst, 0, 2 * kMtu), data(kMtu, 1));
+  Packet last = write(Operation::kWriteLastImm, 1, 0);
   last.imm_be = 0x01020304;
   auto seen = peer_.ask(last, data(kMtu, 2));
   ASSERT_EQ(seen.size(), 1u);
@@ -265,47 +265,47 @@ TEST_F(ResponderRules, WriteWithImmediateTakesItsReceiveAtTheEnd) {
 // ---- Form of requests
 
 TEST_F(ResponderRules, MessageMustNotBeginInTheMiddle) {
-  expect_invalid(peer_.ask(packet(RcOpcode::kSendMiddle, 0), data(kMtu, 1)), 0);
+  expect_invalid(peer_.ask(packet(Operation::kSendMiddle, 0), data(kMtu, 1)), 0);
 }
 TEST_F(ResponderRules, MessageMustNotBeginWithItsLast) {
-  expect_invalid(peer_.ask(packet(RcOpcode::kWriteLast, 0), data(4, 1)), 0);
+  expect_invalid(peer_.ask(packet(Operation::kWriteLast, 0), data(4, 1)), 0);
 }
 TEST_F(ResponderRules, MessageMustNotBeginInsideAnother) {
   pair_.b.post_recv({target_.sge(0, 8 * kMtu)});
-  peer_.ask(packet(RcOpcode::kSendFirst, 0), data(kMtu, 1));
-  expect_invalid(peer_.ask(packet(RcOpcode::kSendOnly, 1), data(4, 1)), 1);
+  peer_.ask(packet(Operation::kSendFirst, 0), data(kMtu, 1));
+  expect_invalid(peer_.ask(packet(Operation::kSendOnly, 1), data(4, 1)), 1);
 }
 TEST_F(ResponderRules, ReadMustNotComeInsideAMessage) {
-  peer_.ask(write(RcOpcode::kWriteFirst, 0, 4 * kMtu), data(kMtu, 1));
+  peer_.ask(write(Operation::kWriteFirst, 0, 4 * kMtu), data(kMtu, 1));
   expect_invalid(peer_.ask(read(1, 4)), 1);
 }
 TEST_F(ResponderRules, MessageMustNotChangeItsKind) {
-  peer_.ask(write(RcOpcode::kWriteFirst, 0, 4 * kMtu), data(kMtu, 1));
-  expect_invalid(peer_.ask(packet(RcOpcode::kSendMiddle, 1), data(kMtu, 1)), 1);
+  peer_.ask(write(Operation::kWriteFirst, 0, 4 * kMtu), data(kMtu, 1));
+  expect_invalid(peer_.ask(packet(Operation::kSendMiddle, 1), data(kMtu, 1)), 1);
 }
 
 TEST_F(ResponderRules, FirstPacketMustBeFull) {
-  expect_invalid(peer_.ask(write(RcOpcode::kWriteFirst, 0, 2 * kMtu), data(kMtu - 4, 1)), 0);
+  expect_invalid(peer_.ask(write(Operation::kWriteFirst, 0, 2 * kMtu), data(kMtu - 4, 1)), 0);
 }
 TEST_F(ResponderRules, MiddlePacketMustNotExceedTheMtu) {
-  peer_.ask(write(RcOpcode::kWriteFirst, 0, 4 * kMtu), data(kMtu, 1));
-  expect_invalid(peer_.ask(write(RcOpcode::kWriteMiddle, 1, 0), data(kMtu + 4, 1)), 1);
+  peer_.ask(write(Operation::kWriteFirst, 0, 4 * kMtu), data(kMtu, 1));
+  expect_invalid(peer_.ask(write(Operation::kWriteMiddle, 1, 0), data(kMtu + 4, 1)), 1);
 }
 TEST_F(ResponderRules, LastPacketMustNotBeEmpty) {
   pair_.b.post_recv({target_.sge(0, 8 * kMtu)});
-  peer_.ask(packet(RcOpcode::kSendFirst, 0), data(kMtu, 1));
-  expect_invalid(peer_.ask(packet(RcOpcode::kSendLast, 1)), 1);
+  peer_.ask(packet(Operation::kSendFirst, 0), data(kMtu, 1));
+  expect_invalid(peer_.ask(packet(Operation::kSendLast, 1)), 1);
 }
 TEST_F(ResponderRules, OnlyPacketMustNotExceedTheMtu) {
-  expect_invalid(peer_.ask(write(RcOpcode::kWriteOnly, 0, kMtu + 4), data(kMtu + 4, 1)), 0);
+  expect_invalid(peer_.ask(write(Operation::kWriteOnly, 0, kMtu + 4), data(kMtu + 4, 1)), 0);
 }
 
 TEST_F(ResponderRules, WriteMustNotBeLongerThanItSaid) {
-  peer_.ask(write(RcOpcode::kWriteFirst, 0, kMtu + 4), data(kMtu, 1));
-  expect_invalid(peer_.ask(write(RcOpcode::kWriteLast, 1, 0), data(8, 1)), 1);
+  peer_.ask(write(Operation::kWriteFirst, 0, kMtu + 4), data(kMtu, 1));
+  expect_invalid(peer_.ask(write(Operation::kWriteLast, 1, 0), data(8, 1)), 1);
 }
 TEST_F(ResponderRules, WriteMustNotBeShorterThanItSaid) {
-  expect_invalid(peer_.ask(write(RcOpcode::kWriteOnly, 0, 8), data(4, 1)), 0);
+  expect_invalid(peer_.ask(write(Operation::kWriteOnly, 0, 8), data(4, 1)), 0);
 }
 
 // A region of more than 2 GiB that nobody touches.
@@ -334,14 +334,14 @@ class LargeRegion {
 
 TEST_F(ResponderRules, WriteOfTwoGigabytesIsTheLongest) {
   const LargeRegion region(*rig_.b.nic);
-  Packet first = write(RcOpcode::kWriteFirst, 0, 1u << 31);
+  Packet first = write(Operation::kWriteFirst, 0, 1u << 31);
   first.remote_address = region.address();
   first.rkey = region.key;
   expect_one_ack(peer_.ask(first, data(kMtu, 1)), 0);
 }
 TEST_F(ResponderRules, LongerWriteIsRefused) {
   const LargeRegion region(*rig_.b.nic);
-  Packet first = write(RcOpcode::kWriteFirst, 0, (1u << 31) + 1);
+  Packet first = write(Operation::kWriteFirst, 0, (1u << 31) + 1);
   first.remote_address = region.address();
   first.rkey = region.key;
   expect_invalid(peer_.ask(first, data(kMtu, 1)), 0);
@@ -358,21 +358,21 @@ TEST_F(ResponderRules, LongerReadIsRefused) {
 
 TEST_F(ResponderRules, NothingIsWrittenUnlessAllOfItMay) {
   const auto before = memory_.bytes;
-  Packet first = write(RcOpcode::kWriteFirst, 0, 2 * kMtu);
+  Packet first = write(Operation::kWriteFirst, 0, 2 * kMtu);
   first.remote_address += 15 * kMtu;  // its first packet would fit
   expect_access_error(peer_.ask(first, data(kMtu, 0xaa)), 0);
   EXPECT_EQ(memory_.bytes, before);
 }
 
 TEST_F(ResponderRules, EmptyRequestsNeedNoKey) {
-  Packet empty = write(RcOpcode::kWriteOnly, 0, 0);
+  Packet empty = write(Operation::kWriteOnly, 0, 0);
   empty.rkey = 0x12345678;
   expect_one_ack(peer_.ask(empty), 0);
   empty = read(1, 0);
   empty.rkey = 0x12345678;
   const auto seen = peer_.ask(empty);
   ASSERT_EQ(seen.size(), 1u);
-  EXPECT_EQ(seen[0].opcode, RcOpcode::kReadResponseOnly);
+  EXPECT_EQ(seen[0].opcode, Operation::kReadResponseOnly);
   EXPECT_TRUE(seen[0].data.empty());
 }
 
@@ -381,8 +381,8 @@ TEST_F(ResponderRules, EmptyRequestsNeedNoKey) {
 TEST_F(ResponderRules, ReadResponsesAreCutAndNumbered) {
   const auto seen = peer_.ask(read(0, 2 * kMtu + 5));
   ASSERT_EQ(seen.size(), 3u);
-  constexpr RcOpcode kOpcodes[] = {RcOpcode::kReadResponseFirst, RcOpcode::kReadResponseMiddle,
-                                   RcOpcode::kReadResponseLast};
+  constexpr Operation kOpcodes[] = {Operation::kReadResponseFirst, Operation::kReadResponseMiddle,
+                                    Operation::kReadResponseLast};
   std::vector<uint8_t> got;
   for (uint32_t i = 0; i < 3; i++) {
     EXPECT_EQ(seen[i].opcode, kOpcodes[i]);
@@ -394,7 +394,7 @@ TEST_F(ResponderRules, ReadResponsesAreCutAndNumbered) {
   expect_executed(3);
   const auto full = peer_.ask(read(3, kMtu));
   ASSERT_EQ(full.size(), 1u) << "no empty packet behind a full one";
-  EXPECT_EQ(full[0].opcode, RcOpcode::kReadResponseOnly);
+  EXPECT_EQ(full[0].opcode, Operation::kReadResponseOnly);
 }
 
 // The engine may send only a few packets in a pass.
@@ -417,22 +417,22 @@ class SlowResponderRules : public ResponderRules {
 
 TEST_F(SlowResponderRules, AckWaitsForTheAnswersBeforeIt) {
   peer_.send(read(0, 4 * kMtu));
-  peer_.send(write(RcOpcode::kWriteOnly, 4, 4), data(4, 1));
+  peer_.send(write(Operation::kWriteOnly, 4, 4), data(4, 1));
   const auto seen = passes(10);
   ASSERT_EQ(seen.size(), 5u);
   for (uint32_t i = 0; i < 5; i++) EXPECT_EQ(seen[i].psn, psn(i));
-  EXPECT_EQ(seen[3].opcode, RcOpcode::kReadResponseLast);
+  EXPECT_EQ(seen[3].opcode, Operation::kReadResponseLast);
   EXPECT_TRUE(seen[4].is_ack());
 }
 
 TEST_F(SlowResponderRules, RefusalWaitsForTheAnswersBeforeIt) {
   peer_.send(read(0, 4 * kMtu));
-  Packet bad = write(RcOpcode::kWriteOnly, 4, 4);
+  Packet bad = write(Operation::kWriteOnly, 4, 4);
   bad.rkey ^= 1;
   peer_.send(bad, data(4, 1));
   const auto seen = passes(10);
   ASSERT_EQ(seen.size(), 5u);
-  EXPECT_EQ(seen[3].opcode, RcOpcode::kReadResponseLast);
+  EXPECT_EQ(seen[3].opcode, Operation::kReadResponseLast);
   EXPECT_TRUE(seen[4].is_nak(kNakRemoteAccess));
   EXPECT_EQ(seen[4].psn, psn(4));
 }
@@ -442,15 +442,15 @@ TEST_F(SlowResponderRules, RefusalWaitsForTheAnswersBeforeIt) {
 TEST_F(ResponderRules, QpInErrIsMute) {
   pair_.b.post_recv({target_.sge(0, 100)});
   ASSERT_EQ(pair_.b.to_state(IBV_QPS_ERR), 0);
-  EXPECT_TRUE(peer_.ask(write(RcOpcode::kWriteOnly, 0, 10), data(10, 0xee)).empty());
+  EXPECT_TRUE(peer_.ask(write(Operation::kWriteOnly, 0, 10), data(10, 0xee)).empty());
   EXPECT_NE(memory_.bytes[0], 0xee);
 }
 
 TEST_F(ResponderRules, ResetForgetsTheConnection) {
   for (uint32_t i = 0; i < 3; i++) pair_.b.post_recv({target_.sge(i * kMtu, kMtu)});
-  peer_.ask(packet(RcOpcode::kSendOnly, 0), data(10, 1));
-  peer_.ask(packet(RcOpcode::kSendFirst, 1), data(kMtu, 1));  // and no more of it
-  (void)peer_.ask(packet(RcOpcode::kSendOnly, 9), data(10, 1));
+  peer_.ask(packet(Operation::kSendOnly, 0), data(10, 1));
+  peer_.ask(packet(Operation::kSendFirst, 1), data(kMtu, 1));  // and no more of it
+  (void)peer_.ask(packet(Operation::kSendOnly, 9), data(10, 1));
   for (TestQp* qp : {&pair_.a, &pair_.b}) {
     ASSERT_EQ(qp->to_state(IBV_QPS_RESET), 0);
     qp->reset_indices();
@@ -458,7 +458,7 @@ TEST_F(ResponderRules, ResetForgetsTheConnection) {
   (void)pair_.b_cq.drain();
   rig_.connect(pair_.a, pair_.b);
   pair_.b.post_recv({target_.sge(0, kMtu)});
-  const auto seen = peer_.ask(packet(RcOpcode::kSendOnly, 0), data(10, 5));
+  const auto seen = peer_.ask(packet(Operation::kSendOnly, 0), data(10, 5));
   expect_one_ack(seen, 0);
   EXPECT_EQ(seen.at(0).msn, 1u);
   const auto got = pair_.b_cq.poll();
@@ -478,7 +478,7 @@ TEST_F(ResponderRules, SolicitedMessageRaisesTheEventThatWaitsForIt) {
   ScriptedPeer peer(rig_, rig_.a, rig_.b, b);
   for (uint32_t i = 0; i < 2; i++) b.post_recv({target_.sge(i * 100, 100)});
   cq.arm(true);
-  Packet one = packet(RcOpcode::kSendOnly, 0);
+  Packet one = packet(Operation::kSendOnly, 0);
   peer.ask(one, data(4, 1));
   EXPECT_TRUE(rig_.b.events.completions.empty());
   one.psn = psn(1);

@@ -66,7 +66,7 @@ bool MemoryNet::chance(double probability) {
 
 void MemoryNet::send(int slot, Frame frame) {
   carried++;
-  Packet packet = {.opcode = RcOpcode::kAcknowledge};
+  Packet packet = {.opcode = Operation::kAcknowledge};
   ASSERT_TRUE(packet_decode(frame.packet.data(), frame.packet.size(), &packet));
   int copies = filter ? filter(packet) : 1;
   frame.corrupt |= (damage && damage(packet)) || chance(corruption);

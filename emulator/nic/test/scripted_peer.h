@@ -19,13 +19,13 @@ struct Seen : Packet {
   std::vector<uint8_t> data;
 
   bool is_nak(NakCode code) const {
-    return opcode == RcOpcode::kAcknowledge && syndrome == (kAethNak | code);
+    return opcode == Operation::kAcknowledge && syndrome == (kAethNak | code);
   }
   bool is_rnr() const {
-    return opcode == RcOpcode::kAcknowledge && (syndrome & kAethTypeMask) == kAethRnr;
+    return opcode == Operation::kAcknowledge && (syndrome & kAethTypeMask) == kAethRnr;
   }
   bool is_ack() const {
-    return opcode == RcOpcode::kAcknowledge && (syndrome & kAethTypeMask) == 0;
+    return opcode == Operation::kAcknowledge && (syndrome & kAethTypeMask) == 0;
   }
 };
 

@@ -198,7 +198,7 @@ TEST(Transport, AtomicRunsOnceWhenItsAnswerIsLost) {
   TestMr local(*rig.a.nic, 64), remote(*rig.b.nic, 64);
   int answers = 0;
   rig.net.filter = [&](const Packet& packet) {
-    return packet.opcode == RcOpcode::kAtomicAcknowledge && answers++ < 2 ? 0 : 1;
+    return packet.opcode == Operation::kAtomicAcknowledge && answers++ < 2 ? 0 : 1;
   };
   for (uint32_t i = 0; i < 3; i++) {
     pair.a.post_send({.opcode = kWqeFetchAdd,
@@ -260,7 +260,7 @@ TEST(Transport, FencedSendWaitsForReads) {
   Rig rig;
   Pair pair(rig);
   TestMr local(*rig.a.nic, 8192), remote(*rig.b.nic, 8192);
-  std::vector<RcOpcode> order;
+  std::vector<Operation> order;
   rig.net.filter = [&](const Packet& packet) {
     order.push_back(packet.opcode);
     return 1;
@@ -276,10 +276,10 @@ TEST(Transport, FencedSendWaitsForReads) {
                     .remote_address = remote.address() + 4096,
                     .rkey = remote.key});
   ASSERT_EQ(completions(rig, pair.a_cq, 1).size(), 1u);
-  const auto at = [&](RcOpcode opcode) {
+  const auto at = [&](Operation opcode) {
     return std::find(order.begin(), order.end(), opcode) - order.begin();
   };
-  EXPECT_GT(at(RcOpcode::kWriteOnly), at(RcOpcode::kReadResponseLast));
+  EXPECT_GT(at(Operation::kWriteOnly), at(Operation::kReadResponseLast));
 }
 
 TEST(Transport, ReadsOutstandingAreLimited) {
@@ -291,8 +291,8 @@ TEST(Transport, ReadsOutstandingAreLimited) {
   TestMr local(*rig.a.nic, 1 << 16), remote(*rig.b.nic, 1 << 16);
   int open = 0, most = 0;
   rig.net.filter = [&](const Packet& packet) {
-    if (packet.opcode == RcOpcode::kReadRequest) most = std::max(most, ++open);
-    if (packet.opcode == RcOpcode::kReadResponseLast) open--;
+    if (packet.opcode == Operation::kReadRequest) most = std::max(most, ++open);
+    if (packet.opcode == Operation::kReadResponseLast) open--;
     return 1;
   };
   for (uint32_t i = 0; i < 8; i++) {
@@ -332,7 +332,7 @@ TEST(Transport, ReadGoesOnWhereItBrokeOff) {
   std::vector<Packet> requests;
   int responses = 0;
   rig.net.filter = [&](const Packet& packet) {
-    if (packet.opcode == RcOpcode::kReadRequest) requests.push_back(packet);
+    if (packet.opcode == Operation::kReadRequest) requests.push_back(packet);
     const auto response = opcode_is_response(packet.opcode);
     return response && ++responses == 5 ? 0 : 1;
   };
@@ -410,7 +410,7 @@ TEST(Transport, PacketsOfStrangersChangeNothing) {
   TestMr to(*rig.b.nic, 100);
   const auto carrier = rig.net.carrier(3);
   const auto inject = [&](uint32_t src, uint32_t dst) {
-    Packet packet = {.opcode = RcOpcode::kWriteOnly};
+    Packet packet = {.opcode = Operation::kWriteOnly};
     packet.dest_qpn = pair.b.number();
     packet.psn = pair.a.attr.sq_psn;
     packet.remote_address = to.address();

@@ -50,7 +50,7 @@ class UdpCarriers : public ::testing::Test {
   }
   // A SEND to the slot's first queue pair with `number` as its data; its size grows with it.
   static std::vector<uint8_t> packet(int slot, uint32_t number) {
-    Packet header = {.opcode = RcOpcode::kSendOnly};
+    Packet header = {.opcode = Operation::kSendOnly};
     header.dest_qpn = static_cast<uint32_t>(slot) << 16 | 1;
     const size_t size = 4 + number % 1024 * 4;
     std::vector<uint8_t> bytes(kMaxPacket, static_cast<uint8_t>(number));

@@ -127,7 +127,7 @@ TEST_F(Windows, BindIsExecutedOnceWhateverIsSentAgain) {
   // The first SEND is lost, so b sends it again after the bind behind it was executed.
   int lost = 0;
   rig_.net.filter = [&](const Packet& packet) {
-    return packet.opcode == RcOpcode::kSendOnly && lost++ == 0 ? 0 : 1;
+    return packet.opcode == Operation::kSendOnly && lost++ == 0 ? 0 : 1;
   };
   TestMr sink(*rig_.a.nic, 64);
   pair_.a.post_recv({sink.sge(0, 64)});
