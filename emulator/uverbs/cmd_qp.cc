@@ -79,9 +79,14 @@ void absent_queues_clear(const QpParts& parts, ibv_qp_cap* cap) {
   if (parts.send_cq == nullptr) cap->max_send_wr = cap->max_send_sge = cap->max_inline_data = 0;
 }
 
+// Of the receive ring, which comes first in the buffer. Without one the shift means nothing, and
+// nobody has looked at it.
+uint64_t receive_ring_bytes(const mlx5_ib_create_qp& driver) {
+  return driver.rq_wqe_count == 0 ? 0 : uint64_t{driver.rq_wqe_count} << driver.rq_wqe_shift;
+}
+
 int rings_check(const mlx5_ib_create_qp& driver) {
-  const uint64_t bytes = (uint64_t{driver.rq_wqe_count} << driver.rq_wqe_shift) +
-                         uint64_t{driver.sq_wqe_count} * kSendBlock;
+  const uint64_t bytes = receive_ring_bytes(driver) + uint64_t{driver.sq_wqe_count} * kSendBlock;
   if (bytes != 0)
     if (const int error = memory_check(driver.buf_addr, bytes, true)) return error;
   return memory_check(driver.db_addr, 8, true);
@@ -100,8 +105,7 @@ QpConfig config_make(const ib_uverbs_create_qp& request, const mlx5_ib_create_qp
       // The library may lay out a ring that the queue pair does not use.
       .rq_wqe_count = parts.own_receives() ? driver.rq_wqe_count : 0,
       .rq_wqe_shift = driver.rq_wqe_shift,
-      // The receive ring comes first in the buffer.
-      .sq_buffer = buffer + (size_t{driver.rq_wqe_count} << driver.rq_wqe_shift),
+      .sq_buffer = buffer + receive_ring_bytes(driver),
       .sq_wqe_count = driver.sq_wqe_count,
       .db = reinterpret_cast<volatile uint32_t*>(driver.db_addr),
       .uidx = driver.uidx,

@@ -109,6 +109,18 @@ TEST_F(ObjectsTest, QueuePairChecks) {
   EXPECT_EQ(config.sq_buffer, device_.rings + 16 * 32);
 }
 
+// The width of what is not there means nothing, however large.
+TEST_F(ObjectsTest, AQueuePairWithoutReceiveRingHasNoUseForItsShift) {
+  auto request = device_.qp_request(device_.pd(), device_.cq(1));
+  request.max_recv_wr = 0;
+  auto driver = device_.qp_driver();
+  driver.rq_wqe_count = 0;
+  driver.rq_wqe_shift = 9'306'117;
+  uint32_t qp;
+  ASSERT_EQ(device_.qp(request, driver, &qp), 0);
+  EXPECT_EQ((*engine_.log.qps.begin())->config.sq_buffer, device_.rings);
+}
+
 TEST_F(ObjectsTest, ModifyPassesWhatWasAsked) {
   const uint32_t pd = device_.pd(), cq = device_.cq(1);
   uint32_t qp;
