@@ -5,8 +5,10 @@
 //   state MS              prints "connected", or "pending" when it is not within MS milliseconds
 //   send WORD, recv MS    prints what came, "nothing" or the error
 //   local                 prints the connection's own address
+//   interfaces ADDRESS    prints the interfaces that have it
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -87,6 +89,24 @@ void local_show() {
   printf("local %s\n", inet_ntop(AF_INET, &address.sin_addr, text, sizeof text));
 }
 
+void interfaces_show(const std::string& text) {
+  in_addr wanted{};
+  inet_pton(AF_INET, text.c_str(), &wanted);
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) {
+    printf("error %s\n", strerror(errno));
+    return;
+  }
+  std::string found = "on";
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+    const auto* address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
+    if (address->sin_addr.s_addr == wanted.s_addr) found += std::string(" ") + one->ifa_name;
+  }
+  freeifaddrs(all);
+  printf("%s\n", found.c_str());
+}
+
 }  // namespace
 
 int main() {
@@ -109,6 +129,7 @@ int main() {
                          : strerror(errno));
     if (verb == "recv" && std::cin >> number) receive(number);
     if (verb == "local") local_show();
+    if (verb == "interfaces" && std::cin >> word) interfaces_show(word);
   }
   return 0;
 }

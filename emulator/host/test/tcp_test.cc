@@ -118,5 +118,21 @@ TEST_F(TcpTest, TheOtherNicGoesOn) {
   EXPECT_EQ(ask(*server_, "recv 30000"), "received on");
 }
 
+// Programs look for the interface that a connection goes through.
+TEST_F(TcpTest, TheHostsOwnAddressesAreOnTheLoopbackInterface) {
+  for (const int rail : {0, 1}) {
+    EXPECT_EQ(ask(*client_, "interfaces " + address(1, rail)), "on lo");
+    EXPECT_EQ(ask(*client_, "interfaces " + address(0, rail)), "on") << "another host's";
+  }
+  EXPECT_EQ(ask(*client_, "interfaces 127.0.0.1"), "on lo") << "as the system says";
+  const std::string before = address(1, 0);
+  fault("b/mlx5_0", "gid-change");
+  const std::string after = before.substr(0, before.rfind('.')) + ".9";
+  EXPECT_EQ(ask(*client_, "interfaces " + after), "on lo");
+  EXPECT_EQ(ask(*client_, "interfaces " + before), "on lo") << "TCP works through both";
+  fault("b/mlx5_0", "gid-change=index");
+  EXPECT_EQ(ask(*client_, "interfaces " + after), "on lo");
+}
+
 }  // namespace
 }  // namespace cxemu
