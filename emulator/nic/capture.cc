@@ -22,10 +22,10 @@ constexpr size_t kBuffer = 256 << 10;
 constexpr size_t kRecordMax = sizeof(CaptureRecord) + kEncapsulation + kMaxPacket;
 constexpr size_t kBthSize = 12;
 
-// The hardware address that belongs to an address of a fabric (nic_mac needs no more of a NIC).
+// The hardware address of the NIC that has an address of a fabric (nic_mac needs no more of a NIC).
 void mac_of(uint32_t ipv4_be, uint8_t mac[6]) {
   FabricNic nic = {};
-  nic.ipv4_be = ipv4_be;
+  nic.ipv4_be = address_original_be(ipv4_be);
   nic_mac(nic, mac);
 }
 

@@ -21,17 +21,12 @@ class Capture {
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  void sent(const FabricNic& nic, uint32_t dst_ipv4_be, const uint8_t* packet, size_t size,
-            bool corrupt) {
-    if (!wanted(nic)) [[likely]]
+  // A packet that a NIC sent or received, with the addresses that it travels with.
+  void record(const FabricNic& nic, CaptureDirection direction, uint32_t src_ipv4_be,
+              uint32_t dst_ipv4_be, const uint8_t* packet, size_t size, bool corrupt) {
+    if (nic.capture.load(std::memory_order_relaxed) == 0) [[likely]]
       return;
-    add(nic, CaptureDirection::kSent, nic.ipv4_be, dst_ipv4_be, packet, size, corrupt);
-  }
-  void received(const FabricNic& nic, uint32_t src_ipv4_be, const uint8_t* packet, size_t size,
-                bool corrupt) {
-    if (!wanted(nic)) [[likely]]
-      return;
-    add(nic, CaptureDirection::kReceived, src_ipv4_be, nic.ipv4_be, packet, size, corrupt);
+    add(nic, direction, src_ipv4_be, dst_ipv4_be, packet, size, corrupt);
   }
   // Brings everything into the spool; at the end of every pass.
   void flush() {
@@ -41,9 +36,6 @@ class Capture {
   void abandon();
 
  private:
-  static bool wanted(const FabricNic& nic) {
-    return nic.capture.load(std::memory_order_relaxed) != 0;
-  }
   [[gnu::cold, gnu::noinline]] void add(const FabricNic& nic, CaptureDirection direction,
                                         uint32_t src_ipv4_be, uint32_t dst_ipv4_be,
                                         const uint8_t* packet, size_t size, bool corrupt);

@@ -149,7 +149,8 @@ void EngineCore::corrupt_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, con
     if (fabric_nic.ipv4_be != address_original_be(dst_ipv4_be)) continue;
     if ((faults_now(fabric_nic, clock_last_ns_) & (kLinkDown | kDead)) == 0) {
       fabric_nic.icrc_errors.fetch_add(1, std::memory_order_relaxed);
-      capture_.received(fabric_nic, src_ipv4_be, packet, size, true);
+      capture_.record(fabric_nic, CaptureDirection::kReceived, src_ipv4_be, dst_ipv4_be, packet,
+                      size, true);
     }
     return;
   }
@@ -165,7 +166,8 @@ void EngineCore::frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const
   if (qp == nullptr) return;
   const Wire::Arrival arrival = {src_ipv4_be, dst_ipv4_be, data, size};
   if (!wire_.admits(qp->nic.fabric(), packet, arrival, clock_last_ns_)) return;
-  capture_.received(qp->nic.fabric(), src_ipv4_be, data, size, false);
+  capture_.record(qp->nic.fabric(), CaptureDirection::kReceived, src_ipv4_be, dst_ipv4_be, data,
+                  size, false);
   packet_dispatch(*qp, packet, src_ipv4_be);
 }
 
@@ -205,8 +207,8 @@ bool EngineCore::held_deliver() {
     if (!packet_decode(held.packet.data(), held.packet.size(), &packet)) continue;
     Qp* qp = qp_of(packet, held.dst_ipv4_be);
     if (qp == nullptr) continue;
-    capture_.received(qp->nic.fabric(), held.src_ipv4_be, held.packet.data(), held.packet.size(),
-                      false);
+    capture_.record(qp->nic.fabric(), CaptureDirection::kReceived, held.src_ipv4_be,
+                    held.dst_ipv4_be, held.packet.data(), held.packet.size(), false);
     packet_dispatch(*qp, packet, held.src_ipv4_be);
   }
   return !due.empty();

@@ -67,8 +67,7 @@ void Wire::commit_faulted(FabricNic& nic, uint32_t dst_ipv4_be, Operation opcode
   Queue& queue = queue_of(leaving_, nic);
   const bool wait = verdict.delay_us != 0 || !queue.packets.empty();
   if (!wait && !verdict.reorder && !verdict.duplicate && queue.displaced.empty()) {
-    capture_.sent(nic, dst_ipv4_be, reserved_, size, verdict.corrupt);
-    carrier_.commit(src, dst_ipv4_be, size, verdict.corrupt);
+    transmit(nic, src, dst_ipv4_be, reserved_, size, verdict.corrupt);
     return;
   }
   Held held = {due_ns(queue.packets, now_ns, verdict.delay_us),
@@ -87,8 +86,7 @@ void Wire::commit_faulted(FabricNic& nic, uint32_t dst_ipv4_be, Operation opcode
     held.due_ns = now_ns + kDisplacedNs;
     queue.displaced.push_back(std::move(held));
   } else {
-    capture_.sent(nic, dst_ipv4_be, reserved_, size, verdict.corrupt);
-    carrier_.commit(src, dst_ipv4_be, size, verdict.corrupt);
+    transmit(nic, src, dst_ipv4_be, reserved_, size, verdict.corrupt);
     if (verdict.duplicate) send(nic, held);
     displaced_send(queue, held.slot);
   }
@@ -99,8 +97,7 @@ bool Wire::send(const FabricNic& nic, const Held& held) {
   uint8_t* to = carrier_.reserve(held.slot, held.packet.size());
   if (to == nullptr) return false;
   memcpy(to, held.packet.data(), held.packet.size());
-  capture_.sent(nic, held.dst_ipv4_be, to, held.packet.size(), held.corrupt);
-  carrier_.commit(held.src_ipv4_be, held.dst_ipv4_be, held.packet.size(), held.corrupt);
+  transmit(nic, held.src_ipv4_be, held.dst_ipv4_be, to, held.packet.size(), held.corrupt);
   return true;
 }
 

@@ -39,8 +39,7 @@ class Wire {
               uint64_t now_ns) {
     tally_.sent(nic, size);
     if ((nic.faults.load(std::memory_order_relaxed) | held_) == 0) [[likely]] {
-      capture_.sent(nic, dst_ipv4_be, reserved_, size, false);
-      carrier_.commit(nic.ipv4_be, dst_ipv4_be, size, false);
+      transmit(nic, nic.ipv4_be, dst_ipv4_be, reserved_, size, false);
       return;
     }
     commit_faulted(nic, dst_ipv4_be, opcode, size, now_ns);
@@ -101,6 +100,11 @@ class Wire {
                       uint64_t now_ns);
   bool event_faulted(FabricNic& nic, FaultTick tick, uint32_t qpn, uint32_t peer_ipv4_be,
                      uint64_t now_ns);
+  void transmit(const FabricNic& nic, uint32_t src_ipv4_be, uint32_t dst_ipv4_be,
+                const uint8_t* packet, size_t size, bool corrupt) {
+    capture_.record(nic, CaptureDirection::kSent, src_ipv4_be, dst_ipv4_be, packet, size, corrupt);
+    carrier_.commit(src_ipv4_be, dst_ipv4_be, size, corrupt);
+  }
   bool send(const FabricNic& nic, const Held& held);
   // What goes on after a packet to this process.
   void displaced_send(Queue& queue, int slot);

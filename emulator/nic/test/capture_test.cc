@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "fabric/gid.h"
 #include "icrc_judge.h"
 #include "rig.h"
 
@@ -63,12 +64,13 @@ class CaptureTest : public ::testing::Test {
     return all;
   }
   // A WRITE of two packets, and its completion.
-  void write_run(uint32_t length = 2000) {
-    pair_.a.post_send({.opcode = kWqeWrite,
-                       .sges = {from_.sge(0, length)},
-                       .remote_address = to_.address(),
-                       .rkey = to_.key});
-    ASSERT_TRUE(rig_.run_until([&] { return pair_.a_cq.poll().has_value(); }));
+  void write_run(uint32_t length = 2000) { write_run_on(pair_, length); }
+  void write_run_on(Pair& pair, uint32_t length) {
+    pair.a.post_send({.opcode = kWqeWrite,
+                      .sges = {from_.sge(0, length)},
+                      .remote_address = to_.address(),
+                      .rkey = to_.key});
+    ASSERT_TRUE(rig_.run_until([&] { return pair.a_cq.poll().has_value(); }));
   }
 
   static constexpr uint32_t kNicA = 0, kNicB = kMaxNicsPerHost;
@@ -104,6 +106,28 @@ TEST_F(CaptureTest, BothEndsSeeEveryPacketAsOnAnEthernet) {
   }
   // Sent and received it is the same packet.
   EXPECT_EQ(all[0].frame, all[2].frame);
+}
+
+// The wire's addresses, not those that the NICs were made with; the hardware stays what it is.
+TEST_F(CaptureTest, FramesHaveTheAddressesOfAChangedGidTable) {
+  rig_.fault(rig_.b.fabric_nic, "gid-change");
+  rig_.run_for(10'000);
+  Pair fresh(rig_);
+  begin({&rig_.a.fabric_nic, &rig_.b.fabric_nic});
+  write_run_on(fresh, 2000);
+  end();
+  const auto all = captured();
+  ASSERT_EQ(all.size(), 6u);
+  const uint32_t now_be = gid_ipv4_be(rig_.b.fabric_nic, kGidRoceV2Ipv4);
+  ASSERT_NE(now_be, rig_.b.fabric_nic.ipv4_be);
+  uint8_t mac[6];
+  nic_mac(rig_.b.fabric_nic, mac);
+  for (const Captured& one : all) {
+    EXPECT_TRUE(icrc_valid(one.datagram()));
+    const bool request = !opcode_is_response(one.packet().opcode);
+    EXPECT_EQ(memcmp(one.frame.data() + (request ? 30 : 26), &now_be, 4), 0);
+    EXPECT_EQ(memcmp(one.frame.data() + (request ? 0 : 6), mac, 6), 0);
+  }
 }
 
 TEST_F(CaptureTest, OneNicAlone) {
