@@ -136,7 +136,7 @@ bool advance(Qp& qp, uint32_t psn, const Transport& transport) {
     // An entry without packets completes when it is the oldest and was passed by the sender.
     if (entry.packets == 0 && r.entry_tx == r.entry_first) break;
     const uint32_t end = psn_add(entry.first_psn, entry.packets);
-    if (entry.packets > 0 && psn_diff(psn, entry.first_psn) <= 0) break;
+    if (entry.packets > 0 && !psn_passed(psn, entry.first_psn)) break;
     if (CXEMU_PLANT(psn_compared_flat) && psn < entry.first_psn) break;
     if (entry.needs_response && psn_diff(r.psn_una, end) < 0 && !CXEMU_PLANT(ack_completes_read)) {
       if (psn_diff(entry.first_psn, r.psn_una) > 0) r.psn_una = entry.first_psn;
@@ -264,7 +264,7 @@ Sent packet_send(Qp& qp, const Transport& transport) {
     r.reads_outstanding++;
   }
   const uint32_t end = payload ? psn_add(packet.psn, 1) : psn_add(entry.first_psn, entry.packets);
-  if (psn_diff(end, r.psn_sent) > 0) r.psn_sent = end;
+  if (psn_ahead(end, r.psn_una) > psn_ahead(r.psn_sent, r.psn_una)) r.psn_sent = end;
   if (last) {
     r.entry_tx++;
     r.packet_tx = 0;
@@ -282,13 +282,14 @@ bool send_allowed(Qp& qp, const Transport& transport) {
   const SendEntry& entry = r.entry(r.entry_tx);
   if (entry.needs_response) {
     // Half of the numbers must stay free, or old and new could not be told apart (IBA 9.7.5.1.1).
-    const uint32_t span = (entry.first_psn + entry.packets - r.psn_una) & kPsnMask;
-    const bool too_far = span > kPsnMask / 2 && !CXEMU_PLANT(psn_space_overrun);
+    // The longest message in the smallest packets takes the other half, so it always goes alone.
+    const uint32_t span = psn_ahead(entry.first_psn, r.psn_una) + entry.packets;
+    const bool too_far = span > kPsnHalf && !CXEMU_PLANT(psn_space_overrun);
     if (too_far && r.entry_tx != r.entry_first) return false;
     return r.reads_outstanding < qp.attr.max_rd_atomic || CXEMU_PLANT(reads_unlimited);
   }
   const uint32_t psn = psn_add(entry.first_psn, r.packet_tx);
-  return psn_diff(psn, r.psn_una) < static_cast<int32_t>(transport.tuning.window_packets);
+  return psn_ahead(psn, r.psn_una) < transport.tuning.window_packets;
 }
 
 void read_response(Qp& qp, const Packet& packet, const Transport& transport) {

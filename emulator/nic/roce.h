@@ -125,9 +125,19 @@ inline constexpr uint32_t kPsnMask = 0xffffff;
 inline uint32_t psn_add(uint32_t psn, uint32_t n) {
   return (psn + n) & kPsnMask;
 }
-// a - b as a signed distance.
+// a - b as a signed distance, from -kPsnHalf to kPsnHalf - 1.
 inline int32_t psn_diff(uint32_t a, uint32_t b) {
   return static_cast<int32_t>((a - b) << 8) >> 8;
+}
+// How far `a` lies ahead of `b`, which must not lie ahead of it. 2 GiB in packets of 256 bytes are
+// exactly kPsnHalf, which psn_diff() would take for a distance backwards.
+inline constexpr uint32_t kPsnHalf = 1u << 23;
+inline uint32_t psn_ahead(uint32_t a, uint32_t b) {
+  return (a - b) & kPsnMask;
+}
+// Whether `a` lies ahead of `b`, by kPsnHalf at most.
+inline bool psn_passed(uint32_t a, uint32_t b) {
+  return psn_ahead(a, b) != 0 && psn_ahead(a, b) <= kPsnHalf;
 }
 
 // RNR timer codes (IBA table 45) in nanoseconds.
