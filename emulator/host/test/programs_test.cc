@@ -153,6 +153,35 @@ TEST_F(ProgramsTest, LossIsRetransmitted) {
   EXPECT_GT(fabric_.nic(0, 0)->dropped_packets.load(), 0u);
 }
 
+// Whatever carries the packets, it must follow the addresses, also in a process that opened the NIC
+// before: on the UDP wire that one has the port, and hands packets on.
+TEST_F(ProgramsTest, NewConnectionsUseTheAddressesOfAChangedGidTable) {
+  Process holder(on("a", {VERBS_PROBE, "mlx5_0"}));
+  ASSERT_FALSE(holder.line_wait("ready").empty()) << holder.output();
+  const std::string before = "::ffff:" + address(0, 0);
+  const std::string after = before.substr(0, before.rfind('.')) + ".9";
+  const auto works = [&](const char* program, const char* index, const std::string& gid) {
+    const std::string output = pair({program, "-g", index, "-n", "100", "-c"});
+    EXPECT_NE(output.find("100 iters"), std::string::npos) << program << ": " << output;
+    EXPECT_NE(output.find("GID " + gid), std::string::npos) << output;
+  };
+  const auto everywhere = [&](const char* change) {
+    for (const char* nic : {"a/mlx5_0", "b/mlx5_0"}) fault(nic, change);
+    EXPECT_EQ(holder.line_wait("event:"), "event: GID table change");
+  };
+  everywhere("gid-change");
+  works("ibv_rc_pingpong", "3", after);
+  works("ibv_uc_pingpong", "3", after);
+  works("ibv_ud_pingpong", "3", after);
+  works("ibv_rc_pingpong", "1", "fe80::");
+  everywhere("gid-change=index");
+  works("ibv_rc_pingpong", "5", after);
+  works("ibv_ud_pingpong", "5", after);
+  everywhere("gid-restore");
+  works("ibv_rc_pingpong", "3", before);
+  EXPECT_EQ(fabric_.nic(0, 0)->dropped_packets.load(), 0u);
+}
+
 TEST(LibraryTest, ExportsOnlyWhatItsMapNames) {
   std::ifstream map(CXEMU_MAP);
   std::string text((std::istreambuf_iterator<char>(map)), {});
