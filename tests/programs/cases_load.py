@@ -8,7 +8,7 @@ import os
 
 from cases_jobs import MPI_HEADER, mpi_judge, mpi_start
 from cases_verbs import perftest_body
-from session import Case
+from session import Case, Failure
 
 LOOP = ["/bin/sh", "-c", "while :; do :; done"]
 
@@ -21,6 +21,9 @@ def loaded(case_body):
         finally:
             for loop in loops:
                 loop.kill()
+        timeouts = session.counters()["local_ack_timeout_err"]
+        if timeouts != 0:
+            raise Failure("%d time-outs, although nothing was lost" % timeouts)
     return body
 
 

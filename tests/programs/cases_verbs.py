@@ -78,12 +78,14 @@ def perftest_cases():
     for atomic in ("CMP_AND_SWAP", "FETCH_AND_ADD"):
         cases += [bw("atomic", "-A", atomic, short=atomic == "CMP_AND_SWAP"),
                   lat("atomic", "-A", atomic), bw("atomic", "-A", atomic, "-q", 4),
-                  lat("atomic", "-A", atomic, "-e")]
+                  lat("atomic", "-A", atomic, "-e"), bw("atomic", "-A", atomic, "-e")]
     cases += [
         bw("write", "-c", "UC"), bw("write", "-c", "UC", "-q", 4, size=4096), bw("send", "-c", "UC"),
-        bw("send", "-c", "UC", "-e"), lat("write", "-c", "UC"), lat("send", "-c", "UC", short=True),
+        bw("send", "-c", "UC", "-e"), bw("send", "-c", "UC", "-q", 4, size=4096),
+        lat("send", "-c", "UC", "-e"), lat("write", "-c", "UC"), lat("send", "-c", "UC", short=True),
         bw("send", "-c", "UD", size=1024, short=True), bw("send", "-c", "UD", "-b", size=2048),
         bw("send", "-c", "UD", "-e", size=4096), bw("send", "-c", "UD", "-q", 4, size=1024),
+        bw("send", "-c", "UD", "--use-srq", size=1024), lat("send", "-c", "UD", "--use-srq"),
         lat("send", "-c", "UD", short=True), lat("send", "-c", "UD", "-e"),
         lat("send", "-c", "UD", "-x", 1, size=2048), lat("send", "-c", "UD", "-I", 64, size=64),
         bw("send", "-c", "XRC"), lat("send", "-c", "XRC"), bw("write", "-c", "XRC"),

@@ -15,6 +15,7 @@ from emulated import Fabric, Program, free_port, is_listening, wait_until  # noq
 HERE = os.path.dirname(os.path.abspath(__file__))
 SERVER_SECONDS = 20   # to listen, and to end after its client
 COUNTERS = ("tx_packets", "retransmits", "qp_errors", "dropped_packets")
+HW_COUNTERS = ("local_ack_timeout_err",)
 
 
 class Failure(Exception):
@@ -85,13 +86,15 @@ class Session:
 
     def counters(self):
         """Sums over all NICs, and the packets that each host moved."""
-        total = dict.fromkeys(COUNTERS, 0)
+        total = dict.fromkeys(COUNTERS + HW_COUNTERS, 0)
         moved = {}
         for host, nics in self.hosts().items():
             moved[host] = sum(nic["tx_packets"] + nic["rx_packets"] for nic in nics.values())
             for nic in nics.values():
                 for counter in COUNTERS:
                     total[counter] += nic.get(counter, 0)
+                for counter in HW_COUNTERS:
+                    total[counter] += nic["hw_counters"][counter]
         total["moved"] = moved
         return total
 
