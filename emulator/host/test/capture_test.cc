@@ -212,8 +212,8 @@ class LiveCaptureTest : public CaptureFileTest {};
 TEST_P(LiveCaptureTest, LoopbackShowsTheSame) {
   if (!installed("tcpdump")) GTEST_SKIP() << "tcpdump is not installed: the wire is not looked at";
   const std::string network = "127." + std::to_string(fabric_->net) + ".0.0/16";
-  Process tcpdump({"tcpdump", "-i", "lo", "-U", "--immediate-mode", "-Z", "root", "-w", file_,
-                   "udp port 4791 and net " + network});
+  Process tcpdump({"tcpdump", "-i", "lo", "-U", "-B", "32768", "--immediate-mode", "-Z", "root",
+                   "-w", file_, "udp port 4791 and net " + network});
   if (tcpdump.line_wait("listening on").empty())
     GTEST_SKIP() << "no permission to capture on lo: the wire is not looked at: "
                  << tcpdump.output();

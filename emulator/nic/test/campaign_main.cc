@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "campaign.h"
+#include "courier.h"
 
 namespace {
 
@@ -46,6 +47,15 @@ int main(int count, char** arguments) {
           seed, mode, report.rounds, report.messages, report.bytes >> 20, report.packets,
           report.retransmits, report.failures,
           report.problem.empty() ? "right" : report.problem.c_str());
+      fflush(stdout);
+      wrong += report.problem.empty() ? 0 : 1;
+    }
+    for (const auto service : cxemu::test::kCourierServices) {
+      if (may_fail > 0) break;
+      const auto report = cxemu::test::courier_run(service, seed, static_cast<uint32_t>(messages));
+      printf("seed %lu, %s: %lu messages, %lu received, %lu packets spoiled: %s\n", seed,
+             cxemu::test::courier_name(service), report.sent, report.received, report.spoiled,
+             report.problem.empty() ? "right" : report.problem.c_str());
       fflush(stdout);
       wrong += report.problem.empty() ? 0 : 1;
     }
