@@ -98,6 +98,12 @@ uint32_t icrc_compute(const Flow& flow, const uint8_t* packet, size_t size) {
   return icrc_behind(reinterpret_cast<const uint8_t*>(&headers), packet, size);
 }
 
+void ipv4_header_write(const Flow& flow, size_t size, uint8_t out[kIpv4Header]) {
+  Ipv4Udp headers = headers_make(flow, size);
+  headers.checksum_be = ipv4_checksum(headers);
+  memcpy(out, &headers, kIpv4Header);
+}
+
 size_t frame_encode(const Flow& flow, const uint8_t src_mac[6], const uint8_t dst_mac[6],
                     const uint8_t* packet, size_t size, bool corrupt, uint8_t* out) {
   memcpy(out, dst_mac, 6);

@@ -40,6 +40,8 @@ inline uint32_t icrc_spoil(uint32_t icrc) {
   return ~icrc;
 }
 
+// Writes the IPv4 header in front of a packet of this size.
+void ipv4_header_write(const Flow& flow, size_t size, uint8_t out[kIpv4Header]);
 // Writes the whole Ethernet frame to `out`, kEncapsulation + size bytes, and returns its size.
 size_t frame_encode(const Flow& flow, const uint8_t src_mac[6], const uint8_t dst_mac[6],
                     const uint8_t* packet, size_t size, bool corrupt, uint8_t* out);
