@@ -119,6 +119,13 @@ bool Coordinator::run(Binding& binding, Action action, Events* follow_up) {
     case Action::kKeepProgress:
       if (!binding.heard) break;
       group.peer_received = binding.heard->notifications_received;
+      group.peer_responder.reset();
+      for (const wire::ResponderPsn& responder : binding.heard->responders) {
+        if (responder.path == binding.sent_path &&
+            responder.generation == binding.sent_generation) {
+          group.peer_responder = responder.psn;
+        }
+      }
       if (group.is_leader) break;
       binding.target = binding.heard->target;
       binding.target_generation = binding.heard->generation;
@@ -135,6 +142,7 @@ bool Coordinator::run(Binding& binding, Action action, Events* follow_up) {
       progress.notifications_received = binding.told->notifications_received;
       progress.target = binding.target;
       progress.generation = binding.target_generation;
+      progress.responders.assign(binding.responders.begin(), binding.responders.end());
       binding.told = progress;
       if (binding.channel != nullptr) binding.channel->send(progress);
       break;
@@ -220,7 +228,12 @@ void Coordinator::fences_step() {
       const auto& entry = done->fence.entries()[k];
       if (binding == nullptr || entry.group == nullptr) continue;
       if (entry.member != group::kNoMember) {
-        binding->qps[static_cast<size_t>(entry.member)].connected = false;
+        auto& qp = binding->qps[static_cast<size_t>(entry.member)];
+        qp.connected = false;
+        if (entry.responder) {
+          binding->responders.push_back({qp.path, qp.generation, *entry.responder});
+          if (binding->responders.size() > Binding::kRespondersMax) binding->responders.pop_front();
+        }
       }
       fence_finished(*binding, entry.result);
     }
@@ -314,6 +327,8 @@ bool Coordinator::query_keys(Binding& binding) {
 void Coordinator::replay(Binding& binding, Events* follow_up) {
   Group& group = *binding.group;
   const auto result = group::replay(group, group.peer_received, binding.give_up);
+  binding.sent_path = binding.target;
+  binding.sent_generation = binding.target_generation;
   if (result.refusal != nullptr) {
     binding.cause = result.refusal;
     binding.refuse_reason = wire::RefuseReason::kInError;
@@ -336,7 +351,7 @@ void Coordinator::replay(Binding& binding, Events* follow_up) {
   watch_arm(binding);
   SHIFT_INFO(
       "qp 0x%x goes on over %s after %lld us (%s; fence %lld us): %u completed by the "
-      "peer's counter, %u posted again",
+      "peer's word, %u posted again",
       group.qpn(), name_of(group, group.member),
       static_cast<long long>(us_between(binding.detected, now)), binding.cause,
       static_cast<long long>(us_between(binding.detected, binding.fenced)), result.completed,

@@ -88,6 +88,7 @@ void Coordinator::send_bind(Binding& binding) {
     bind.sq_psn = psns.sq;
     bind.flags |= wire::Bind::kHasSqPsn;
   }
+  if (group.exact) bind.flags |= wire::Bind::kAsksResponder;
   bind.members.push_back(group.local.gid);
   for (size_t m = 1; m < static_cast<size_t>(group.context->members); m++) {
     const auto& gids = group.context->gids[m];

@@ -192,7 +192,11 @@ void Coordinator::probe_post(Binding& binding, int member) {
   wr.send_flags = IBV_SEND_SIGNALED;
   ibv_qp* real = group.real[m];
   group.probe[m] = Probe::kPosted;
-  if (real->context->ops.post_send(real, &wr, &bad) != 0) group.probe[m] = Probe::kFailed;
+  if (real->context->ops.post_send(real, &wr, &bad) == 0) {
+    group.own_packets[m]++;
+  } else {
+    group.probe[m] = Probe::kFailed;
+  }
   binding.probe_deadline = control_.now() + kAttemptMax;
 }
 

@@ -78,6 +78,13 @@ struct Binding {
   // The target of the round, and of the traffic after it.
   PathName target;
   uint32_t target_generation = 0;
+  // The connection that our requests were posted on last; at first the application's own.
+  PathName sent_path;
+  uint32_t sent_generation = 0;
+  // How far our responder got on connections that are fenced, for a peer that asks. Few: one that
+  // never got a Progress of ours since needs an old one.
+  std::deque<wire::ResponderPsn> responders;
+  static constexpr size_t kRespondersMax = 8;
   // The peer's Progress that is being handled.
   std::optional<wire::Progress> heard;
 

@@ -41,6 +41,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
                        binding->group->qpn(), message.from.qpn);
     return;
   }
+  binding->group->asks_responder = (message.flags & wire::Bind::kAsksResponder) != 0;
   const bool had_channel = std::exchange(binding->channel, channel) != nullptr;
   const bool was_proven = binding->peer_proven;
   binding->book.peer_members_set(static_cast<int>(members), message.members_up);

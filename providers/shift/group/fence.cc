@@ -76,6 +76,21 @@ void Fence::post_markers(Entry& entry) {
   }
 }
 
+namespace {
+
+// Final now: the QP answers nothing any more. Devices report the live number in ERR, too.
+std::optional<uint32_t> responder_of(ibv_qp* real) {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  if (below->query_qp(real, &attr, IBV_QP_STATE | IBV_QP_RQ_PSN, &init) != 0 ||
+      attr.qp_state != IBV_QPS_ERR) {
+    return std::nullopt;
+  }
+  return attr.rq_psn & kPsnMask;
+}
+
+}  // namespace
+
 bool Fence::step(Clock::time_point now) {
   std::vector<Group*> open;
   std::vector<bool> dead;
@@ -120,9 +135,14 @@ void Fence::end(Entry& entry, Result result) {
                : entry.marked_recv ? "not drained"
                                    : "full");
   }
+  const auto member = static_cast<size_t>(entry.member);
+  if (result == Result::kProven && entry.shut && group.asks_responder &&
+      !group.context->dead[member]) {
+    entry.responder = responder_of(group.real[member]);
+  }
   CqLock lock(group);
   // Whatever the old path still gives belongs to an old epoch (C8).
-  group.accept[static_cast<size_t>(entry.member)] = Accept::kDrop;
+  group.accept[member] = Accept::kDrop;
   group.switching = false;
   group.drain_markers = 0;
   group.drain_marked = false;

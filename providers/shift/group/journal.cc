@@ -30,6 +30,7 @@ static_assert(offsetof(SendEntry, rkey) == offsetof(SendEntry, remote_addr) + 8)
 void SendJournal::init(uint32_t depth, uint32_t max_sge, uint32_t max_inline, bool all_signaled) {
   head_ = 0;
   signaled_ = notifications_ = 0;
+  mtu_ = packets_ = 0;
   depth_ = std::max(depth, 1u);
   const uint32_t slots = std::bit_ceil(depth_) * 2;
   mask_ = slots - 1;
@@ -91,7 +92,33 @@ void SendJournal::keep_atomic(uint32_t pending, uint64_t compare_add, uint64_t s
   std::memcpy(extension(head_ + pending) + stride_ - sizeof operands, &operands, sizeof operands);
 }
 
+uint32_t SendJournal::packets_at(uint64_t position) const {
+  const SendEntry& entry = at(position);
+  if (is_atomic(entry.opcode)) return 1;
+  if (entry.opcode == IBV_WR_LOCAL_INV || entry.opcode == IBV_WR_BIND_MW) return 0;
+  uint64_t length = 0;
+  if (entry.send_flags & IBV_SEND_INLINE) {
+    length = entry.inline_length;
+  } else if (entry.num_sge == 1) {
+    length = entry.sge.length;
+  } else {
+    const uint8_t* extra = extension_.get() + (position & mask_) * stride_;
+    for (int32_t i = 0; i < entry.num_sge; i++) {
+      ibv_sge sge;
+      std::memcpy(&sge, extra + sizeof sge * static_cast<size_t>(i), sizeof sge);
+      length += sge.length;
+    }
+  }
+  // A READ takes as many numbers as its response has packets (IBA 9.7.3.1).
+  return static_cast<uint32_t>(std::max<uint64_t>(1, (length + mtu_ - 1) / mtu_));
+}
+
+void SendJournal::add_chain(const ibv_send_wr* wr) {
+  for (; wr != nullptr; wr = wr->next) add(*wr);
+}
+
 void SendJournal::take_back(uint64_t position) {
+  for (uint64_t i = position; mtu_ != 0 && i < head_; i++) packets_ -= packets_at(i);
   const SendEntry& entry = at(position);
   signaled_ = entry.signaled_total - is_signaled(entry);
   notifications_ = entry.notification_total - is_notification(entry.opcode);

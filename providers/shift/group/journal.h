@@ -16,6 +16,9 @@
 
 namespace shift::group {
 
+// What no WR exceeds; for arrays that rebuild() fills.
+inline constexpr int kMaxSge = 64;
+
 // Bit n: does opcode n consume a receive WQE at the peer? (Glossary: notification.)
 inline constexpr uint32_t kNotificationOpcodes = 1u << IBV_WR_RDMA_WRITE_WITH_IMM |
                                                  1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM |
@@ -107,6 +110,25 @@ class SendJournal {
     ++head_;
   }
 
+  // ---- the mode exact: how many packets each WR takes on a connection
+
+  // From here on the packets of what add() and add_chain() append are counted. `mtu` in bytes.
+  void count_packets(uint32_t mtu) { mtu_ = mtu; }
+  uint32_t mtu() const { return mtu_; }  // 0: nothing is counted
+  // All counted so far, modulo 2^32 (a PSN is the low 24 bits of such a number).
+  uint32_t packets() const { return packets_; }
+  uint32_t packets_at(uint64_t position) const;
+  // As append() and append_chain(); for every place that does not know the mode.
+  void add(const ibv_send_wr& wr) {
+    append(wr);
+    add_packets();
+  }
+  void add_chain(const ibv_send_wr* wr);
+  // Behind count(), likewise.
+  void add_packets() {
+    if (mtu_ != 0) packets_ += packets_at(head_ - 1);
+  }
+
   void keep_atomic(uint32_t pending, uint64_t compare_add, uint64_t swap);
   // Forgets the entries from `position` on, which must be there: they were not accepted after all.
   void take_back(uint64_t position);
@@ -153,6 +175,8 @@ class SendJournal {
   uint32_t all_signaled_ = 0;  // IBV_SEND_SIGNALED when sq_sig_all
   uint32_t stride_ = 0;        // bytes of extension per entry
   uint32_t depth_ = 0;
+  uint32_t mtu_ = 0;
+  uint32_t packets_ = 0;
   std::unique_ptr<uint8_t[]> extension_;  // further SGEs, inline payload, atomic operands
 };
 

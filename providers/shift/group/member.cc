@@ -28,6 +28,10 @@ uint32_t next_psn(uint32_t last) {
   return (last + (1u << 22) + (device() & 0xfffff)) & 0xffffff;
 }
 
+uint32_t mtu_bytes(ibv_mtu mtu) {
+  return 128u << mtu;
+}
+
 const char* name_of(const Context& context, int member) {
   return context.device->real[static_cast<size_t>(member)]->name;
 }
@@ -65,6 +69,10 @@ int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpA
   const ibv_global_route route = attr.ah_attr.grh;
   attr.qp_state = IBV_QPS_RTR;
   attr.path_mtu = std::min(attr.path_mtu, static_cast<ibv_mtu>(peer.mtu));
+  {
+    std::lock_guard lock(group.attr_mutex);
+    group.path_mtu[static_cast<size_t>(member)] = mtu_bytes(attr.path_mtu);
+  }
   attr.dest_qp_num = peer.qpn;
   attr.rq_psn = peer.psn;
   attr.ah_attr = {};
@@ -228,10 +236,22 @@ int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
   if (real == nullptr) return ENODEV;
   std::lock_guard lock(group.modify_mutex);
   group.can_send[static_cast<size_t>(member)] = false;
+  group.own_packets[static_cast<size_t>(member)] = 0;
   if (int error = to_state(real, IBV_QPS_RESET)) return error;
   if (int error = to_init(group, real)) return error;
   if (int error = to_rtr(group, member, own, peer)) return error;
   return start_sending(group, member);
+}
+
+void count_packets(Group& group) {
+  SendQueue& send = group.send;
+  std::lock_guard lock(group.attr_mutex);
+  if (!group.exact || send.journal.head() != 0) return;  // too late: nothing is known any more
+  send.journal.count_packets(mtu_bytes(group.attr.path_mtu));
+  const uint32_t psn = group.attr.sq_psn & kPsnMask;
+  // Not if the traffic has moved before it began; then the next round knows.
+  const bool is_original = !group.last_psn[kDefault] && group.member == kDefault;
+  send.sent = {.known = is_original, .begin = psn, .psn = psn};
 }
 
 void twin_qps_destroy(Group& group) {

@@ -31,6 +31,8 @@ void twin_regions_deregister(MemoryRegion& region);
 // asked for is remembered for the others. On the application's thread; all else here is the
 // worker's.
 [[nodiscard]] int application_modify(Group& group, int member, const ibv_qp_attr& attr, int mask);
+// The mode exact: the application has connected its QP and will send. Nothing is posted yet.
+void count_packets(Group& group);
 // Destroys the QPs of all members but the default.
 void twin_qps_destroy(Group& group);
 

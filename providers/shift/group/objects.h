@@ -26,6 +26,7 @@
 
 #include "fsm/fsm.h"
 #include "group/journal.h"
+#include "group/packets.h"
 #include "group/qp_table.h"
 #include "group/quiesce.h"
 #include "wire/names.h"
@@ -165,6 +166,10 @@ struct SendQueue {
   uint64_t posted = 0;
   // Up to which all are known to be over, though nothing behind them was signaled (a drain).
   uint64_t drained_to = 0;
+  // The mode exact: packets of the connection that the posted WRs were given to, and what is proven
+  // executed for good, on whichever connection.
+  SentPackets sent;
+  Executed executed;
 };
 
 struct RecvQueue {
@@ -218,6 +223,9 @@ struct Group {
   std::atomic<int> drain_markers{0};
   bool drain_marked = false;  // this drain's marker is posted. Under send.mutex
   PerMember<std::atomic<Probe>> probe{};
+  // Requests of our own that the member's connection was given before the application's; each is
+  // one packet. Set back when it is connected.
+  PerMember<std::atomic<uint32_t>> own_packets{};
   // wr_ids of our own requests: our address, nobody else's. Send marker, receive marker, probe.
   uint64_t tag = 0;
   // Completed WRs of the replay whose completion must not show the stand-in's opcode.
@@ -238,16 +246,21 @@ struct Group {
   // Start PSN of the connection that we made last of the member's QP; none: it is the application's
   // own, or there is none. Under attr_mutex.
   PerMember<std::optional<uint32_t>> last_psn{};
-  wire::QpName local, remote;  // set at RTR; names on the control channel
+  PerMember<uint32_t> path_mtu{};  // of the connection that we made last, in bytes
+  wire::QpName local, remote;      // set at RTR; names on the control channel
 
   uint64_t serial = 0;  // never used twice in a process
+  bool exact = false;   // SHIFT_MODE
 
   // ---- control thread only
   fsm::State state = fsm::State::kActive;
   uint32_t epoch = 0;
   uint32_t sequence = 0;
   uint64_t peer_received = 0;
-  bool is_leader = false;  // picks the paths: the smaller of the two names
+  // PSN that the peer's responder expected next on the connection our requests were posted on.
+  std::optional<uint32_t> peer_responder;
+  bool asks_responder = true;  // the peer wants to know ours, or has not said yet
+  bool is_leader = false;      // picks the paths: the smaller of the two names
 
   static Group* from(ibv_qp* qp) { return reinterpret_cast<Group*>(qp); }
   ibv_qp* handle() { return &qp.qp_base; }

@@ -114,7 +114,12 @@ bool is_drained(Group& group) {
   ibv_qp* real = committed_qp(group);
   group.drain_markers++;
   group.drain_marked = real->context->ops.post_send(real, &wr, &bad) == 0;
-  if (!group.drain_marked) group.drain_markers--;  // no room: again when something has completed
+  if (!group.drain_marked) {
+    group.drain_markers--;  // no room: again when something has completed
+  } else if (group.exact) {
+    const auto done = static_cast<uint32_t>(group.counters.done[0]);
+    group.send.sent.marker_add(group.send.posted, group.send.journal.first_incomplete(done));
+  }
   return false;
 }
 

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -46,6 +47,8 @@ class Fence {
     Result result = Result::kOpen;
     bool shut = false;                              // ERR was accepted
     bool marked_send = false, marked_recv = false;  // markers posted, or none is needed
+    // The next PSN that our responder expected, if the peer asks and the NIC still answers.
+    std::optional<uint32_t> responder{};
   };
   const std::vector<Entry>& entries() const { return entries_; }
 
@@ -69,7 +72,7 @@ enum class Commit : uint8_t { kDone, kKeyMissing, kUnusable };
 [[nodiscard]] Commit commit(Group& group, int member, int peer_member, Clock::time_point deadline);
 
 // What the replay will need: distinct rkeys, in posting order, that are not known yet. The peer's
-// counter must be in group.peer_received.
+// word must be in group.peer_received and peer_responder.
 std::vector<uint32_t> rkeys_missing(Group& group);
 // Further rkeys that the group named lately and is likely to name again: asking for them along with
 // the others spares later requests the wait. Unlike the missing ones they may be unknown by now.
@@ -78,10 +81,11 @@ std::vector<uint32_t> rkeys_recent(Group& group);
 struct ReplayResult {
   const char* refusal = nullptr;  // it must not or cannot be replayed, on any path
   bool path_broken = false;       // a post failed on the way
-  uint32_t completed = 0;         // proven executed by the peer's counter
+  uint32_t completed = 0;         // proven executed by the peer's word
   uint32_t posted = 0;            // posted again
 };
-// Completes what the peer's counter proves executed, posts the rest on the committed path in order.
+// Completes what the peer's word proves executed, posts the rest on the committed path in order.
+// In the mode exact, group.peer_responder is a part of that word.
 [[nodiscard]] ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point deadline);
 
 // Posts parked WRs on the committed path as far as keys are known. Caller holds send.mutex. Returns

@@ -1,18 +1,19 @@
 // Committing and replaying: the half of a round that opens the new path.
 #include <algorithm>
 #include <cerrno>
+#include <mutex>
 #include <optional>
 
 #include "group/completion.h"
 #include "group/keys.h"
 #include "group/path_switch.h"
+#include "group/plan.h"
 #include "util/log.h"
 #include "util/planted.h"
 
 namespace shift::group {
 namespace {
 
-constexpr int kMaxSge = 64;
 constexpr const char* kNoLocalKey = "a local key has no region on the other NIC";
 
 ibv_wc_opcode completion_opcode(uint32_t opcode) {
@@ -69,57 +70,6 @@ int post_on_path(Group& group, ibv_send_wr& wr) {
   ibv_qp* real = group.real[static_cast<size_t>(group.member.load())];
   ibv_send_wr* bad = nullptr;
   return real->context->ops.post_send(real, &wr, &bad);
-}
-
-// Where the journal stands in the light of the peer's counter.
-struct Plan {
-  uint64_t first = 0;     // first WR without a completion
-  uint64_t executed = 0;  // WRs before this position were executed at the peer
-  uint64_t end = 0;
-};
-
-std::optional<Plan> make_plan(const Group& group, uint64_t peer_received) {
-  const SendJournal& journal = group.send.journal;
-  Plan plan;
-  plan.end = journal.head();
-  plan.first = std::max(journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0])),
-                        group.send.drained_to);
-  plan.executed = plan.first;
-  const auto peer = static_cast<uint32_t>(peer_received);
-  uint32_t completed = journal.notifications_posted();
-  if (plan.first != plan.end) {
-    const SendEntry& entry = journal.at(plan.first);
-    completed = entry.notification_total - is_notification(entry.opcode);
-  }
-  // A peer cannot have received less than it acknowledged, nor more than was posted (C11).
-  if (static_cast<int32_t>(peer - completed) < 0 ||
-      static_cast<int32_t>(journal.notifications_posted() - peer) < 0) {
-    return std::nullopt;
-  }
-  if (SHIFT_PLANT(counter_ignored)) return plan;
-  for (uint64_t position = plan.first; position < plan.end; position++) {
-    const SendEntry& entry = journal.at(position);
-    if (!is_notification(entry.opcode)) continue;
-    if (static_cast<int32_t>(entry.notification_total - peer) > 0) break;
-    plan.executed = position + 1;
-  }
-  if (SHIFT_PLANT(replay_delivered) && plan.executed > plan.first) plan.executed--;
-  return plan;
-}
-
-// C5 and the limits of replay, looked at before anything is done.
-const char* refusal(const Group& group, const Plan& plan) {
-  const SendJournal& journal = group.send.journal;
-  for (uint64_t position = plan.first; position < plan.end; position++) {
-    const uint32_t opcode = journal.at(position).opcode;
-    const bool was_posted = position < group.send.posted;
-    if (is_atomic(opcode) && was_posted) return "an atomic is in flight and its outcome unproven";
-    if (opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW || opcode == IBV_WR_SEND_WITH_INV ||
-        opcode > IBV_WR_SEND_WITH_INV) {
-      return "a memory window operation cannot be moved to another NIC";
-    }
-  }
-  return nullptr;
 }
 
 }  // namespace
@@ -182,10 +132,10 @@ std::vector<uint32_t> rkeys_missing(Group& group) {
   std::vector<uint32_t> keys;
   uint64_t from = group.send.posted, executed = from;
   if (group.send.route != Route::kOnPath) {
-    const auto plan = make_plan(group, group.peer_received);
-    if (!plan) return keys;  // the replay says why
-    from = plan->first;
-    executed = plan->executed;
+    const Plan plan = make_plan(group);
+    if (plan.refusal != nullptr) return keys;  // the replay says it, too
+    from = plan.first;
+    executed = plan.executed.position;
   }
   for (uint64_t position = from; position < journal.head(); position++) {
     ibv_send_wr wr;
@@ -220,18 +170,20 @@ std::vector<uint32_t> rkeys_recent(Group& group) {
 
 namespace {
 
-// What the peer's counter proves executed: completed, except that a READ is read again.
-struct Executed {
+// What is proven executed: completed, except that a READ is read again.
+struct Completed {
   const char* refusal = nullptr;
   bool path_broken = false;
+  uint32_t packets = 0;  // given to the path meanwhile
 };
 
-Executed complete_executed(Group& group, const Plan& plan, Clock::time_point deadline) {
+Completed complete_executed(Group& group, const Plan& plan, Clock::time_point deadline) {
   const SendJournal& journal = group.send.journal;
+  Completed result;
   bool read_pending = false;
   ibv_send_wr wr;
   ibv_sge sges[kMaxSge];
-  for (uint64_t position = plan.first; position < plan.executed; position++) {
+  for (uint64_t position = plan.first; position < plan.executed.position; position++) {
     journal.rebuild(position, &wr, sges);
     const bool signaled = journal.is_signaled(journal.at(position));
     if (wr.opcode == IBV_WR_RDMA_READ) {
@@ -241,13 +193,19 @@ Executed complete_executed(Group& group, const Plan& plan, Clock::time_point dea
       if (uint32_t* rkey = remote_key(wr)) {
         const auto translated = translate_remote(group, *rkey);
         // All were asked for; a reply may have left one out (C11).
-        if (!translated) return {"a remote key is not known"};
+        if (!translated) {
+          result.refusal = "a remote key is not known";
+          return result;
+        }
         *rkey = *translated;
       }
       if (!translate_local(*group.context, group.member, sges, wr.num_sge, deadline)) {
-        return {kNoLocalKey};
+        result.refusal = kNoLocalKey;
+        return result;
       }
-      if (post_on_path(group, wr) != 0) return {nullptr, true};
+      result.path_broken = post_on_path(group, wr) != 0;
+      if (result.path_broken) return result;
+      if (journal.mtu() != 0) result.packets += journal.packets_at(position);
       read_pending = true;
     } else if (signaled && read_pending) {
       // Must not complete before that READ: an empty WRITE takes its place in the order.
@@ -260,37 +218,95 @@ Executed complete_executed(Group& group, const Plan& plan, Clock::time_point dea
       stand_in.wr_id = wr.wr_id;
       stand_in.opcode = IBV_WR_RDMA_WRITE;
       stand_in.send_flags = IBV_SEND_SIGNALED;
-      if (post_on_path(group, stand_in) != 0) return {nullptr, true};
+      result.path_broken = post_on_path(group, stand_in) != 0;
+      if (result.path_broken) return result;
+      result.packets++;
     } else if (signaled) {
       std::lock_guard cq(group.send_cq->mutex);
       group.counters.done[0]++;
       put_side(*group.send_cq, success_of(group, wr));
     }
   }
-  return {};
+  return result;
+}
+
+// The mode exact, before the group fails: what is proven executed was a success (C4). Ends where a
+// result is missing.
+void complete_proven(Group& group, const Plan& plan) {
+  const SendJournal& journal = group.send.journal;
+  ibv_send_wr wr;
+  ibv_sge sges[kMaxSge];
+  uint64_t position = plan.first;
+  for (; position < plan.executed.position; position++) {
+    const SendEntry& entry = journal.at(position);
+    if (entry.opcode == IBV_WR_RDMA_READ || is_atomic(entry.opcode)) break;
+    if (!journal.is_signaled(entry)) continue;
+    journal.rebuild(position, &wr, sges);
+    std::lock_guard cq(group.send_cq->mutex);
+    group.counters.done[0]++;
+    put_side(*group.send_cq, success_of(group, wr));
+  }
+  group.send.drained_to = std::max(group.send.drained_to, position);
+}
+
+// What the committed path is given from `executed` on, and the packet numbers that will have.
+void begin_packets(Group& group, const Executed& executed, uint32_t own_packets) {
+  SendQueue& send = group.send;
+  const auto member = static_cast<size_t>(group.member.load());
+  std::lock_guard lock(group.attr_mutex);
+  send.executed = executed;
+  send.sent = {};
+  // With another packet size the counts of the journal would not fit.
+  send.sent.known = send.journal.mtu() != 0 && send.journal.mtu() == group.path_mtu[member] &&
+                    group.last_psn[member].has_value();
+  send.sent.begin = group.last_psn[member].value_or(0);
+  send.sent.from = executed.position;
+  send.sent.skipped = executed.packets;
+  send.sent.psn = send.sent.begin + group.own_packets[member] + own_packets;
+  send.sent.total = send.journal.packets();
+  for (uint64_t i = executed.position; send.sent.known && i < send.journal.head(); i++) {
+    send.sent.total -= send.journal.packets_at(i);
+  }
+}
+
+// Leaves out the first bytes of a WRITE.
+void skip_bytes(ibv_send_wr& wr, uint64_t bytes) {
+  wr.wr.rdma.remote_addr += bytes;
+  while (wr.num_sge > 0 && bytes >= wr.sg_list[0].length) {
+    bytes -= wr.sg_list[0].length;
+    wr.sg_list++;
+    wr.num_sge--;
+  }
+  if (wr.num_sge == 0) return;
+  wr.sg_list[0].addr += bytes;
+  wr.sg_list[0].length -= static_cast<uint32_t>(bytes);
 }
 
 }  // namespace
 
 ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point deadline) {
   ReplayResult result;
+  group.peer_received = peer_received;
   std::lock_guard lock(group.send.mutex);
-  const auto plan = make_plan(group, peer_received);
-  if (!plan) return {"the peer's counter contradicts what was posted and acknowledged"};
-  result.refusal = refusal(group, *plan);
-  if (result.refusal != nullptr) return result;
+  const Plan plan = make_plan(group);
+  result.refusal = plan.refusal;
+  if (result.refusal != nullptr) {
+    if (group.exact) complete_proven(group, plan);
+    return result;
+  }
 
-  const Executed executed = complete_executed(group, *plan, deadline);
-  result.completed = static_cast<uint32_t>(plan->executed - plan->first);
-  result.refusal = executed.refusal;
-  result.path_broken = executed.path_broken;
-  group.send.posted = plan->executed;
+  const Completed completed = complete_executed(group, plan, deadline);
+  result.completed = static_cast<uint32_t>(plan.executed.position - plan.first);
+  result.refusal = completed.refusal;
+  result.path_broken = completed.path_broken;
+  group.send.posted = plan.executed.position;
   if (result.refusal != nullptr) return result;
+  if (group.exact) begin_packets(group, plan.executed, completed.packets);
   // Everything up to there was given to this path, so what is posted later may go there, too.
   group.send.route = Route::kOnPath;
   if (result.path_broken) return result;
   const int error = pump(group);
-  result.posted = static_cast<uint32_t>(group.send.posted - plan->executed);
+  result.posted = static_cast<uint32_t>(group.send.posted - plan.executed.position);
   // No other path would have the key, either.
   if (error == ENOKEY) result.refusal = kNoLocalKey;
   result.path_broken = error != 0 && error != ENOKEY;
@@ -316,6 +332,9 @@ int pump(Group& group) {
     const bool is_inline = wr.send_flags & IBV_SEND_INLINE;
     if (!is_inline && !translate_local(*group.context, group.member, sges, wr.num_sge, deadline)) {
       return ENOKEY;
+    }
+    if (send.posted == send.executed.position && send.executed.packets != 0) {
+      skip_bytes(wr, uint64_t{send.executed.packets} * send.journal.mtu());
     }
     const int error = post_on_path(group, wr);
     if (error != 0) return error;

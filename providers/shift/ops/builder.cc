@@ -194,6 +194,8 @@ void set_inline_data_list(ibv_qp_ex* qp, size_t count, const ibv_data_buf* buffe
   if (g.send.build.fast) real_of(g)->wr_set_inline_data_list(real_of(g), count, buffers);
 }
 
+// `exact`: as ops/post.cc.
+template <bool exact>
 int complete(ibv_qp_ex* qp) {
   Group& g = group_of(qp);
   auto& build = g.send.build;
@@ -201,7 +203,10 @@ int complete(ibv_qp_ex* qp) {
     return complete_slow(g);
   const int error = real_of(g)->wr_complete(real_of(g));
   if (error == 0) [[likely]] {
-    for (uint32_t i = build.pending; i > 0; i--) g.send.journal.count(g.send.journal.slot(0));
+    for (uint32_t i = build.pending; i > 0; i--) {
+      g.send.journal.count(g.send.journal.slot(0));
+      if constexpr (exact) g.send.journal.add_packets();
+    }
   }
   Bias::leave_building(group::tls_slot);
   return error == 0 ? 0 : post_send_failed(g, error);
@@ -224,7 +229,7 @@ void install_builder(Group& g) {
   const ibv_qp_ex& real = *real_of(g);
   qp.comp_mask = 0;
   qp.wr_start = start;
-  qp.wr_complete = complete;
+  qp.wr_complete = g.exact ? complete<true> : complete<false>;
   qp.wr_abort = abort_batch;
   // Only what the NIC's QP was created for.
   if (real.wr_rdma_write != nullptr) qp.wr_rdma_write = rdma_write;

@@ -7,6 +7,7 @@
 
 #include "group/member.h"
 #include "ops/entry.h"
+#include "util/config.h"
 #include "util/log.h"
 
 namespace shift::ops {
@@ -87,7 +88,7 @@ void fill_tables(Context* c) {
   ops.dealloc_mw = vctx_dealloc_mw;
   ops.poll_cq = poll_cq;
   ops.req_notify_cq = req_notify_cq;
-  ops.post_send = post_send;
+  ops.post_send = config().mode == Mode::kExact ? post_send_exact : post_send;
   ops.post_recv = post_recv;
   ops.post_srq_recv = vctx_post_srq_recv;
 }

@@ -37,6 +37,7 @@ inline control::Coordinator& coordinator() {
 // Hot entry points, installed into a virtual context's and QP's function tables (post.cc,
 // builder.cc).
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
+int post_send_exact(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);  // in the mode exact
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);
 int req_notify_cq(ibv_cq* cq, int solicited_only);

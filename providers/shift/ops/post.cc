@@ -19,7 +19,7 @@ namespace {
 // Only the WRs before `bad` were accepted. Leaves the section.
 [[gnu::cold, gnu::noinline]] int post_send_partly(Group& group, const ibv_send_wr* wr,
                                                   const ibv_send_wr* bad, int error) {
-  for (; wr != bad; wr = wr->next) group.send.journal.append(*wr);
+  for (; wr != bad; wr = wr->next) group.send.journal.add(*wr);
   Bias::leave(group::tls_slot);
   return post_send_failed(group, error);
 }
@@ -31,9 +31,9 @@ namespace {
   return error;
 }
 
-}  // namespace
-
-int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+// `exact`: the mode, known when the context is opened, so that the others pay nothing for it.
+template <bool exact>
+[[gnu::always_inline]] inline int post_send_in(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   Group* g = Group::from(qp);
   ThreadSlot* self = group::tls_slot;
   if (!g->send.bias.enter(self, &g->send)) [[unlikely]] {
@@ -46,9 +46,23 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   // since it waits until this section is left.
   if (error != 0) [[unlikely]]
     return post_send_partly(*g, wr, *bad_wr, error);
-  g->send.journal.append_chain(wr);
+  if constexpr (exact) {
+    g->send.journal.add_chain(wr);
+  } else {
+    g->send.journal.append_chain(wr);
+  }
   Bias::leave(self);
   return 0;
+}
+
+}  // namespace
+
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  return post_send_in<false>(qp, wr, bad_wr);
+}
+
+int post_send_exact(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  return post_send_in<true>(qp, wr, bad_wr);
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {

@@ -53,7 +53,7 @@ int post_send_slow(Group& group, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     ibv_qp* real = group.real[kDefault];
     const int error = real->context->ops.post_send(real, wr, bad_wr);
     const ibv_send_wr* end = error == 0 ? nullptr : *bad_wr;
-    for (; wr != end; wr = wr->next) journal.append(*wr);
+    for (; wr != end; wr = wr->next) journal.add(*wr);
     group.send.bias.adopt(&group.send);
     return post_send_failed(group, error);
   }
@@ -70,7 +70,7 @@ int post_send_slow(Group& group, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
       *bad_wr = wr;
       break;
     }
-    journal.append(*wr);
+    journal.add(*wr);
   }
   send_appended(group, from);
   return error;
@@ -96,7 +96,10 @@ int complete_slow(Group& group) {
     return ENOMEM;
   }
   const uint64_t from = journal.head();
-  for (uint32_t i = build.pending; i > 0; i--) journal.count(journal.slot(0));
+  for (uint32_t i = build.pending; i > 0; i--) {
+    journal.count(journal.slot(0));
+    journal.add_packets();
+  }
   if (group.send.route != Route::kOnDefault) return send_appended(group, from);
   ibv_qp* real = group.real[kDefault];
   for (uint64_t position = from; position < journal.head(); position++) {

@@ -80,6 +80,7 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const ibv_qp_cap& cap, ibv_cq* send_
   g->recv_cq = CompletionQueue::from(recv_cq);
   g->cap = cap;
   g->sq_sig_all = sq_sig_all;
+  g->exact = config().mode == Mode::kExact;
   g->serial = next_serial++;
   g->tag = reinterpret_cast<uintptr_t>(g.get());
   g->send.journal.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, sq_sig_all);
@@ -184,6 +185,8 @@ int reset_group(Group* g) {
   g->accept[kDefault] = group::Accept::kPass;
   g->member = g->peer_member = kDefault;
   g->send.posted = g->send.drained_to = g->recv.posted = 0;
+  g->send.sent = {};
+  g->send.executed = {};
   g->drain_markers = 0;
   g->drain_marked = false;
   for (auto& flag : g->can_send) flag = false;
@@ -273,6 +276,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   if (attr->qp_state == IBV_QPS_RTR && (mask & IBV_QP_AV)) {
     if (name_ends(g)) coordinator().group_add(g);
   } else if (attr->qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN)) {
+    group::count_packets(*g);
     coordinator().group_sends(g);
   }
   return 0;

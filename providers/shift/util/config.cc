@@ -52,6 +52,12 @@ bool parse_level(std::string_view s, LogLevel& out) {
   return false;
 }
 
+// Whoever asks for a mode wants more than the default: when in doubt, fail closed.
+bool parse_mode(std::string_view s, Mode& out) {
+  out = s == "relaxed" ? Mode::kRelaxed : Mode::kExact;
+  return s == "relaxed" || s == "exact";
+}
+
 // "mlx5_0=mlx5_1,mlx5_2=mlx5_3=mlx5_4"; a device may stand in one group only.
 bool parse_groups(std::string_view s, decltype(Config::groups)& out) {
   decltype(Config::groups) groups;
@@ -86,6 +92,8 @@ constexpr Key kKeys[] = {
      [](std::string_view v, Config& c) { return parse_bool(v, c.disable); }},
     {"SHIFT_LOG", "error, warn, info or debug",
      [](std::string_view v, Config& c) { return parse_level(v, c.log); }},
+    {"SHIFT_MODE", "relaxed or exact, and exact is used",
+     [](std::string_view v, Config& c) { return parse_mode(v, c.mode); }},
     {"SHIFT_EVENTS", "a file name",
      [](std::string_view v, Config& c) { return c.events = v, true; }},
     {"SHIFT_PAIRS",

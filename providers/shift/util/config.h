@@ -13,9 +13,16 @@ namespace shift {
 
 inline constexpr char kConfigFile[] = "/etc/shift.conf";
 
+// What a fault may cost (docs/trilemma.md).
+enum class Mode : uint8_t {
+  kRelaxed,  // a WRITE that no notification covers may run twice
+  kExact,    // nothing runs twice; what cannot be proven gets the original error
+};
+
 struct Config {
   bool disable = false;            // SHIFT_DISABLE: plain stock verbs
   LogLevel log = LogLevel::kWarn;  // SHIFT_LOG
+  Mode mode = Mode::kRelaxed;      // SHIFT_MODE; one that is not known means kExact
   std::string events;              // SHIFT_EVENTS: file for event records; empty = none
   // SHIFT_PAIRS: which devices stand in for each other, the nearest first; empty = neighbours are
   // paired automatically.
@@ -34,7 +41,8 @@ struct Config {
 using ConfigEnv = std::function<const char*(const char* key)>;
 
 // Reads `file` (nullptr: none; one that does not exist is no mistake), then the environment, which
-// wins. Each bad value adds one line to `warnings` and leaves the value as it was.
+// wins. Each bad value adds one line to `warnings` and leaves the value as it was; a bad mode is
+// taken for the strictest.
 Config config_read(const ConfigEnv& env, const char* file, std::vector<std::string>& warnings);
 
 // The process's configuration, read at the first call (which also sets the log level and opens

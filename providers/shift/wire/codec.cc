@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kGidSize = 16;
 constexpr size_t kRkeySize = 4;
 constexpr size_t kKeyPairSize = 9;
+constexpr size_t kResponderSize = 10;
 
 class Writer {
  public:
@@ -216,10 +217,13 @@ void fields(IO& io, M& m) {
   io.number(m.epoch);
   io.number(m.seq);
   io.number(m.notifications_received);
-  io.number(m.flags);
-  io.number(m.responder_psn);
   fields(io, m.target);
   io.number(m.generation);
+  io.list(m.responders, kResponderSize, [](IO& i, auto& responder) {
+    fields(i, responder.path);
+    i.number(responder.generation);
+    i.number(responder.psn);
+  });
 }
 
 template <typename IO, Is<KeyQuery> M>

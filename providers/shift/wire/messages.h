@@ -13,7 +13,7 @@
 namespace shift::wire {
 
 inline constexpr uint32_t kMagic = 0x54464853;  // "SHFT" as it lies on the wire
-inline constexpr uint8_t kVersion = 2;
+inline constexpr uint8_t kVersion = 3;
 inline constexpr size_t kHeaderSize = 12;           // magic, version, type, flags, length
 inline constexpr size_t kMessageMax = 1024 * 1024;  // header included
 inline constexpr size_t kKeysMax = 65536;           // keys in one KeyQuery or KeyReply
@@ -49,6 +49,8 @@ struct HelloReply {
 // "These are my default QP's start PSNs, and these are my NICs." Sent by both ends.
 struct Bind {
   static constexpr uint32_t kHasSqPsn = 1u << 0;  // the sender's QP has reached RTS
+  // Its mode is exact: it wants to know how far our responders got.
+  static constexpr uint32_t kAsksResponder = 1u << 1;
 
   QpName from, to;
   uint32_t sq_psn = 0, rq_psn = 0;
@@ -147,19 +149,27 @@ struct Switch {
   bool operator==(const Switch&) const = default;
 };
 
+// How far the responder of a fenced connection got: the next PSN it expected.
+struct ResponderPsn {
+  PathName path;
+  uint32_t generation = 0;  // 0: the connection that the application made
+  uint32_t psn = 0;
+
+  bool operator==(const ResponderPsn&) const = default;
+};
+
 // "My old path is fenced, this much I consumed, my receives stand on the target." The leader's
 // names the target, the follower's confirms it.
 struct Progress {
-  static constexpr uint32_t kHasResponderPsn = 1u << 0;
-
   QpName from, to;
   uint32_t epoch = 0;
   uint32_t seq = 0;
   uint64_t notifications_received = 0;
-  uint32_t flags = 0;
-  uint32_t responder_psn = 0;  // with kHasResponderPsn: next PSN the old responder expected
   PathName target;
   uint32_t generation = 0;  // of the target's connection
+  // To a peer that asks: of the connections fenced last. Several, because the peer may not have
+  // sent on the newest.
+  std::vector<ResponderPsn> responders;
 
   bool operator==(const Progress&) const = default;
 };

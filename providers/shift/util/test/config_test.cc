@@ -34,6 +34,7 @@ TEST_F(ConfigTest, DefaultsHoldWithoutAnySetting) {
   const Config c = read({});
   EXPECT_FALSE(c.disable);
   EXPECT_EQ(c.log, LogLevel::kWarn);
+  EXPECT_EQ(c.mode, Mode::kRelaxed);
   EXPECT_EQ(c.events, "");
   EXPECT_TRUE(c.groups.empty());
   EXPECT_EQ(c.port, 9473);
@@ -49,6 +50,7 @@ TEST_F(ConfigTest, DefaultsHoldWithoutAnySetting) {
 TEST_F(ConfigTest, EnvironmentSetsEveryKey) {
   const Config c = read({{"SHIFT_DISABLE", "1"},
                          {"SHIFT_LOG", "debug"},
+                         {"SHIFT_MODE", "exact"},
                          {"SHIFT_EVENTS", "/tmp/e.json"},
                          {"SHIFT_PAIRS", "mlx5_0=mlx5_1, mlx5_2 = mlx5_3= mlx5_4"},
                          {"SHIFT_PORT", "65535"},
@@ -61,6 +63,7 @@ TEST_F(ConfigTest, EnvironmentSetsEveryKey) {
   EXPECT_TRUE(warnings_.empty());
   EXPECT_TRUE(c.disable);
   EXPECT_EQ(c.log, LogLevel::kDebug);
+  EXPECT_EQ(c.mode, Mode::kExact);
   EXPECT_EQ(c.events, "/tmp/e.json");
   using Names = std::vector<std::string>;
   EXPECT_EQ(c.groups, (std::vector<Names>{{"mlx5_0", "mlx5_1"}, {"mlx5_2", "mlx5_3", "mlx5_4"}}));
@@ -93,6 +96,17 @@ TEST_F(ConfigTest, BadValuesAreNamedOnceAndLeaveTheDefault) {
     EXPECT_EQ(c.rc_timeout_max, 11);
     EXPECT_TRUE(c.groups.empty());
   }
+}
+
+// Someone who asks for exactness and mistypes it must not get less.
+TEST_F(ConfigTest, AnUnknownModeIsTheStrictest) {
+  for (const char* value : {"exakt", "", "Relaxed", "1"}) {
+    EXPECT_EQ(read({{"SHIFT_MODE", value}}, "SHIFT_MODE = relaxed").mode, Mode::kExact) << value;
+    ASSERT_EQ(warnings_.size(), 1u);
+    EXPECT_NE(warnings_[0].find("must be relaxed or exact"), std::string::npos);
+  }
+  EXPECT_EQ(read({{"SHIFT_MODE", "relaxed"}}, "SHIFT_MODE = exact").mode, Mode::kRelaxed);
+  EXPECT_TRUE(warnings_.empty());
 }
 
 TEST_F(ConfigTest, AGroupHasTwoToFourDevices) {

@@ -34,7 +34,7 @@ std::vector<Message> samples() {
       Members{b, a, 6, 0x83},
       Drain{a, b, 12, 13, Drain::Kind::kCancel},
       Switch{a, b, 0xffffffff, 2, 3},
-      Progress{a, b, 1, 2, 0xfedcba9876543210, Progress::kHasResponderPsn, 0xabcdef, {1, 2}, 3},
+      Progress{a, b, 1, 2, 0xfedcba9876543210, {1, 2}, 3, {{{0, 1}, 2, 0xabcdef}, {{1, 1}, 3, 0}}},
       KeyQuery{a, b, 5, 6, 1, {1, 0xffffffff, 3}},
       KeyReply{a, b, 6, 1, {{1, 2, true}, {3, 0, false}}},
       Refuse{a, b, 4, static_cast<RefuseReason>(250)},
@@ -70,7 +70,7 @@ TEST(Codec, WireBytesAreFixed) {
   // Close: header, then gid and qpn of both ends. A change here breaks running peers.
   const QpName from{Gid::from_ipv4(0x04030201), 0x00112233}, to{Gid{}, 1};
   const std::vector<uint8_t> expected = {
-      'S',  'H',  'F',  'T', 2, 14, 0, 0, 52, 0, 0,    0,                            //
+      'S',  'H',  'F',  'T', 3, 14, 0, 0, 52, 0, 0,    0,                            //
       0,    0,    0,    0,   0, 0,  0, 0, 0,  0, 0xff, 0xff, 1, 2, 3, 4,             //
       0x33, 0x22, 0x11, 0,                                                           //
       0,    0,    0,    0,   0, 0,  0, 0, 0,  0, 0,    0,    0, 0, 0, 0, 1, 0, 0, 0  //
@@ -111,7 +111,7 @@ TEST(Codec, ForeignHeadersAreRefused) {
   const struct {
     size_t at;
     uint8_t value;
-  } cases[] = {{0, 'X'}, {4, 1}, {5, 0}, {5, 15}, {6, 1}, {7, 1}, {11, 1}, {8, 0}};
+  } cases[] = {{0, 'X'}, {4, 2}, {5, 0}, {5, 15}, {6, 1}, {7, 1}, {11, 1}, {8, 0}};
   for (const auto& c : cases) {
     auto bad = good;
     bad[c.at] = c.value;

@@ -1,0 +1,66 @@
+#include "group/packets.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "util/planted.h"
+
+namespace shift::group {
+namespace {
+
+// Half of all numbers: with more under way, "before" and "after" cannot be told apart.
+constexpr uint64_t kWindowMax = 1u << 23;
+
+bool continues_in_the_middle(uint32_t opcode) {
+  return opcode == IBV_WR_RDMA_WRITE;
+}
+
+}  // namespace
+
+void SentPackets::marker_add(uint64_t position, uint64_t first) {
+  psn += static_cast<uint32_t>(std::erase_if(markers, [first](uint64_t m) { return m <= first; }));
+  markers.push_back(position);
+}
+
+std::optional<Executed> executed_before(const SendJournal& journal, const SentPackets& sent,
+                                        uint64_t first, uint64_t posted, uint32_t psn) {
+  if (!sent.known || posted < sent.from || journal.mtu() == 0) return std::nullopt;
+  const uint64_t start = std::max(first, sent.from);
+  const auto markers_at = [&](uint64_t position) {
+    return static_cast<uint32_t>(std::ranges::count(sent.markers, position));
+  };
+  const auto packets_here = [&](uint64_t position) {
+    return journal.packets_at(position) - (position == sent.from ? sent.skipped : 0);
+  };
+
+  // Where `start` begins: counted from the newest WR back, since the older ones are forgotten.
+  uint32_t total = journal.packets();
+  for (uint64_t i = journal.head(); i > start; i--) total -= journal.packets_at(i - 1);
+  uint32_t begins = sent.psn + (total - sent.total);
+  if (start > sent.from) begins -= sent.skipped;
+  for (uint64_t m : sent.markers) begins += m <= start;
+  // Nothing before that can be what an honest peer expects: what has completed was executed.
+  const uint32_t lowest = start == sent.from ? sent.begin : begins - markers_at(start);
+
+  const uint64_t reached = (psn - lowest) & kPsnMask;
+  uint64_t at = (begins - lowest) & kPsnMask;
+  Executed executed{start, start == sent.from ? sent.skipped : 0};
+  bool is_over = false;
+  for (uint64_t i = start; i < posted; i++) {
+    if (i > start) at += markers_at(i);
+    const uint64_t end = at + packets_here(i);
+    if (end >= kWindowMax && !SHIFT_PLANT(psn_window_unchecked)) return std::nullopt;
+    if (!is_over && reached >= end) {
+      executed = {i + 1, 0};
+    } else if (!std::exchange(is_over, true) && reached > at &&
+               continues_in_the_middle(journal.at(i).opcode)) {
+      executed.packets += static_cast<uint32_t>(reached - at);
+    }
+    at = end;
+  }
+  if (posted > start) at += markers_at(posted);
+  if (reached > at) return std::nullopt;
+  return executed;
+}
+
+}  // namespace shift::group

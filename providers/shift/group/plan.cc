@@ -1,0 +1,130 @@
+#include "group/plan.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "util/planted.h"
+
+namespace shift::group {
+namespace {
+
+// The last notification that the peer counted, and all WRs before it: RC executes in order.
+// nullopt: the counter cannot be.
+std::optional<uint64_t> executed_by_count(const SendJournal& journal, const Plan& plan,
+                                          uint32_t peer) {
+  uint32_t completed = journal.notifications_posted();
+  if (plan.first != plan.end) {
+    const SendEntry& entry = journal.at(plan.first);
+    completed = entry.notification_total - is_notification(entry.opcode);
+  }
+  // A peer cannot have received less than it acknowledged, nor more than was posted (C11).
+  if (static_cast<int32_t>(peer - completed) < 0 ||
+      static_cast<int32_t>(journal.notifications_posted() - peer) < 0) {
+    return std::nullopt;
+  }
+  uint64_t executed = plan.first;
+  if (SHIFT_PLANT(counter_ignored)) return executed;
+  for (uint64_t position = plan.first; position < plan.end; position++) {
+    const SendEntry& entry = journal.at(position);
+    if (!is_notification(entry.opcode)) continue;
+    if (static_cast<int32_t>(entry.notification_total - peer) > 0) break;
+    executed = position + 1;
+  }
+  if (SHIFT_PLANT(replay_delivered) && executed > plan.first) executed--;
+  return executed;
+}
+
+// Notifications before that position, as the peer counts them.
+uint32_t notifications_before(const SendJournal& journal, uint64_t position) {
+  if (position == journal.head()) return journal.notifications_posted();
+  const SendEntry& entry = journal.at(position);
+  return entry.notification_total - is_notification(entry.opcode);
+}
+
+bool moves_bytes(const SendJournal& journal, uint64_t position) {
+  ibv_send_wr wr;
+  ibv_sge sges[kMaxSge];
+  journal.rebuild(position, &wr, sges);
+  return std::any_of(sges, sges + wr.num_sge, [](const ibv_sge& sge) { return sge.length != 0; });
+}
+
+// The mode exact: what was posted and is not known to be executed must be known not to be.
+const char* refine(const Group& group, Plan& plan) {
+  const SendJournal& journal = group.send.journal;
+  const uint64_t posted = std::min(group.send.posted, plan.end);
+  // Whatever a path was known to have executed stays so.
+  if (!SHIFT_PLANT(executed_forgotten)) {
+    plan.executed = std::max(plan.executed, group.send.executed);
+  }
+  if (plan.first >= posted) return nullptr;  // nothing was under way
+  const bool known = group.peer_responder && group.send.sent.known;
+  if (!known && !SHIFT_PLANT(unknown_is_unexecuted)) {
+    for (uint64_t position = plan.executed.position; position < posted; position++) {
+      const uint32_t opcode = journal.at(position).opcode;
+      // Behind a notification that was not counted, too: a NIC that died may have executed it and
+      // not said so.
+      if (is_atomic(opcode)) return "nothing proves whether an atomic was executed";
+      if (opcode == IBV_WR_RDMA_WRITE && moves_bytes(journal, position)) {
+        return "nothing proves whether a WRITE was executed";
+      }
+    }
+    return nullptr;
+  }
+  if (!known) return nullptr;
+  const auto executed =
+      executed_before(journal, group.send.sent, plan.first, posted, *group.peer_responder);
+  const Executed doubtful{plan.first, 0};
+  if (!executed) {
+    plan.executed = doubtful;
+    return "the peer's packet number contradicts what was posted and acknowledged";
+  }
+  if (notifications_before(journal, executed->position) !=
+          static_cast<uint32_t>(group.peer_received) &&
+      !SHIFT_PLANT(count_not_compared)) {
+    plan.executed = doubtful;
+    return "the peer's counter and its packet number contradict each other";
+  }
+  plan.executed = *executed;
+  return nullptr;
+}
+
+// C5 and the limits of replay, looked at before anything is done.
+const char* refusal(const Group& group, const Plan& plan) {
+  const SendJournal& journal = group.send.journal;
+  for (uint64_t position = plan.first; position < plan.end; position++) {
+    const uint32_t opcode = journal.at(position).opcode;
+    if (is_atomic(opcode) && position < group.send.posted) {
+      if (!group.exact) return "an atomic is in flight and its outcome unproven";
+      if (position < plan.executed.position && !SHIFT_PLANT(atomic_result_made_up)) {
+        return "an atomic was executed, and its result is lost";
+      }
+    }
+    if (opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW || opcode == IBV_WR_SEND_WITH_INV ||
+        opcode > IBV_WR_SEND_WITH_INV) {
+      return "a memory window operation cannot be moved to another NIC";
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Plan make_plan(const Group& group) {
+  const SendJournal& journal = group.send.journal;
+  Plan plan;
+  plan.end = journal.head();
+  plan.first = std::max(journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0])),
+                        group.send.drained_to);
+  plan.executed.position = plan.first;
+  const auto counted = executed_by_count(journal, plan, static_cast<uint32_t>(group.peer_received));
+  if (!counted) {
+    plan.refusal = "the peer's counter contradicts what was posted and acknowledged";
+    return plan;
+  }
+  plan.executed.position = *counted;
+  if (group.exact) plan.refusal = refine(group, plan);
+  if (plan.refusal == nullptr) plan.refusal = refusal(group, plan);
+  return plan;
+}
+
+}  // namespace shift::group

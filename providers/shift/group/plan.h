@@ -1,0 +1,22 @@
+// What the peer's word proves about the journal: which WRs were executed, and which may run again.
+#pragma once
+
+#include <cstdint>
+
+#include "group/objects.h"
+
+namespace shift::group {
+
+struct Plan {
+  uint64_t first = 0;  // first WR without a completion
+  uint64_t end = 0;
+  // The peer has executed all before that position, and packets of the WRITE there (mode exact).
+  Executed executed;
+  // Why the group cannot go on; then only what was executed may be completed.
+  const char* refusal = nullptr;
+};
+
+// From group.peer_received and, in the mode exact, group.peer_responder. Caller holds send.mutex.
+Plan make_plan(const Group& group);
+
+}  // namespace shift::group
