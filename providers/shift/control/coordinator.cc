@@ -96,6 +96,7 @@ void Coordinator::feed(Binding& binding, Event event, const char* cause) {
     if (cause[0] != '\0' && (group.state == State::kActive || cell.next == State::kFailed)) {
       binding.cause = cause;
     }
+    cause = "";  // what follows from it has its own
     if (next == Event::kPathFault) binding.by_fault = true;
     if (cell.next != group.state) {
       SHIFT_EVENT("state", {{"qp", group.qpn()},

@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t kWindowMax = 1u << 23;
 
 bool continues_in_the_middle(uint32_t opcode) {
-  return opcode == IBV_WR_RDMA_WRITE;
+  return !SHIFT_PLANT(tail_runs_whole) && opcode == IBV_WR_RDMA_WRITE;
 }
 
 }  // namespace
@@ -27,6 +27,7 @@ std::optional<Executed> executed_before(const SendJournal& journal, const SentPa
   if (!sent.known || posted < sent.from || journal.mtu() == 0) return std::nullopt;
   const uint64_t start = std::max(first, sent.from);
   const auto markers_at = [&](uint64_t position) {
+    if (SHIFT_PLANT(markers_forgotten)) return 0u;
     return static_cast<uint32_t>(std::ranges::count(sent.markers, position));
   };
   const auto packets_here = [&](uint64_t position) {

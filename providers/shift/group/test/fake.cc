@@ -135,7 +135,7 @@ void post_send(Group& group, const ibv_send_wr& wr) {
   ibv_qp* real = group.real[kDefault];
   ibv_send_wr copy = wr, *bad;
   ASSERT_EQ(real->context->ops.post_send(real, &copy, &bad), 0);
-  group.send.journal.append(wr);
+  group.send.journal.add(wr);
 }
 
 void post_send(Group& group, uint64_t wr_id, ibv_wr_opcode opcode, bool signaled) {
@@ -143,13 +143,13 @@ void post_send(Group& group, uint64_t wr_id, ibv_wr_opcode opcode, bool signaled
 }
 
 void park_send(Group& group, uint64_t wr_id, ibv_wr_opcode opcode, bool signaled) {
-  group.send.journal.append(SimpleSend(wr_id, opcode, signaled).wr);
+  group.send.journal.add(SimpleSend(wr_id, opcode, signaled).wr);
 }
 
 void path_send(Group& group, uint64_t wr_id, ibv_wr_opcode opcode, bool signaled) {
   std::lock_guard lock(group.send.mutex);
   ASSERT_EQ(group.send.route, Route::kOnPath);
-  group.send.journal.append(SimpleSend(wr_id, opcode, signaled).wr);
+  group.send.journal.add(SimpleSend(wr_id, opcode, signaled).wr);
   ASSERT_EQ(pump(group), 0);
 }
 

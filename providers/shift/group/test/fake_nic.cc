@@ -98,6 +98,15 @@ int fake_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   return 0;
 }
 
+int fake_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr*) {
+  const FakeQp& fake = FakeQp::of(qp);
+  if (fake.query_error != 0) return fake.query_error;
+  *attr = fake.attr;
+  attr->qp_state = qp->state;
+  attr->rq_psn = fake.expected_psn;
+  return 0;
+}
+
 ibv_cq* fake_create_cq(ibv_context* context, int cqe, void* owner, ibv_comp_channel*, int) {
   FakeCq& made = FakeNic::of(context).cq_make(cqe);
   made.cq.cq_context = owner;
@@ -233,6 +242,7 @@ const Below* fake_below() {
   static const Below table = [] {
     Below t;
     t.modify_qp = fake_modify_qp;
+    t.query_qp = fake_query_qp;
     t.create_qp = fake_create_qp;
     t.destroy_qp = fake_destroy_qp;
     t.create_cq = fake_create_cq;

@@ -55,6 +55,8 @@ struct FakeQp {
   int modify_error = 0;            // what modify_qp answers
   int post_error = 0;              // what posting answers
   int sends_accepted = INT_MAX;    // then posting answers ENOMEM
+  int query_error = 0;             // what query_qp answers
+  uint32_t expected_psn = 0;       // of its responder
   bool flushes = true;             // in ERR: a dead device gives no completions
   ibv_qp_attr attr{};              // as modify_qp has set it
   std::vector<ibv_qp_state> walk;  // the states it was brought to
