@@ -351,11 +351,11 @@ void Coordinator::replay(Binding& binding, Events* follow_up) {
   watch_arm(binding);
   SHIFT_INFO(
       "qp 0x%x goes on over %s after %lld us (%s; fence %lld us): %u completed by the "
-      "peer's word, %u posted again",
+      "peer's word, %u posted again (without %u packets)",
       group.qpn(), name_of(group, group.member),
       static_cast<long long>(us_between(binding.detected, now)), binding.cause,
       static_cast<long long>(us_between(binding.detected, binding.fenced)), result.completed,
-      result.posted);
+      result.posted, result.skipped);
   SHIFT_EVENT("switched", {{"qp", group.qpn()},
                            {"epoch", group.epoch},
                            {"member", name_of(group, group.member)},
@@ -364,6 +364,7 @@ void Coordinator::replay(Binding& binding, Events* follow_up) {
                            {"fence_us", us_between(binding.detected, binding.fenced)},
                            {"completed", result.completed},
                            {"replayed", result.posted},
+                           {"skipped_packets", result.skipped},
                            {"cause", binding.cause}});
 }
 

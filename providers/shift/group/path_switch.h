@@ -83,6 +83,7 @@ struct ReplayResult {
   bool path_broken = false;       // a post failed on the way
   uint32_t completed = 0;         // proven executed by the peer's word
   uint32_t posted = 0;            // posted again
+  uint32_t skipped = 0;           // packets left out at the beginning of the first of these
 };
 // Completes what the peer's word proves executed, posts the rest on the committed path in order.
 // In the mode exact, group.peer_responder is a part of that word.

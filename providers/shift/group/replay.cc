@@ -297,6 +297,7 @@ ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point dead
 
   const Completed completed = complete_executed(group, plan, deadline);
   result.completed = static_cast<uint32_t>(plan.executed.position - plan.first);
+  result.skipped = plan.executed.packets;
   result.refusal = completed.refusal;
   result.path_broken = completed.path_broken;
   group.send.posted = plan.executed.position;
