@@ -157,7 +157,7 @@ class Fabric:
     def fault(self, nic, what):
         """`nic` is like a/mlx5_0. Returns the time of the fault (CLOCK_MONOTONIC, seconds)."""
         when = time.monotonic()
-        subprocess.run([self.build.cxemu, "fault", "--fabric", self.name, nic, what],
+        subprocess.run([self.build.cxemu, "fault", "--fabric", self.name, nic] + what.split(),
                        check=True, stdout=subprocess.DEVNULL)
         self.fault_log.append("%s %s" % (nic, what))
         return when

@@ -40,7 +40,8 @@ struct SendRequest {
   uint32_t lkey;
   uint64_t remote;
   uint32_t rkey;
-  uint64_t add;  // FETCH_ADD
+  uint64_t add;   // FETCH_ADD; CMP_SWAP: what it compares with
+  uint64_t swap;  // CMP_SWAP
 };
 
 struct ReceiveRequest {

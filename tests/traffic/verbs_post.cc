@@ -57,10 +57,12 @@ int VerbsTransport::post_classic(uint32_t qp, std::span<const SendRequest> reque
     wr.opcode = request.opcode;
     wr.send_flags = flags_of(request);
     if (has_imm(request.opcode)) wr.imm_data = htonl(request.imm);
-    if (request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+    if (request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
+        request.opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
       wr.wr.atomic.remote_addr = request.remote;
       wr.wr.atomic.rkey = request.rkey;
       wr.wr.atomic.compare_add = request.add;
+      wr.wr.atomic.swap = request.swap;
     } else {
       wr.wr.rdma.remote_addr = request.remote;
       wr.wr.rdma.rkey = request.rkey;

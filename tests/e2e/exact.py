@@ -1,0 +1,126 @@
+#!/usr/bin/python3
+"""The mode exact: nothing runs twice, and what cannot be proven gets an error.
+
+shift-once counts how often each WRITE and each atomic was executed. In the mode relaxed it must see
+a WRITE run twice: else it proves nothing about the other mode.
+"""
+
+import argparse
+import dataclasses
+import os
+import shutil
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from emulated import Build, Fabric, wait_until  # noqa: E402
+
+RIGHT, WRONG, ERROR = 0, 1, 2
+BOUND = 8.0  # seconds until everything has moved or the program has its error (C6, C7)
+
+
+@dataclasses.dataclass
+class Case:
+    mode: str
+    op: str
+    fault: str
+    side: str      # host whose default NIC fails; b is the one that is written to
+    allowed: tuple  # exit codes of the client
+    why: str = ""
+
+    def name(self):
+        return "%s %s %s on %s" % (self.mode, self.op, self.fault, self.side)
+
+
+def cases():
+    for fault in ("link-down", "drop-acks", "drop-data", "drop-data after=6"):
+        for side in "ab":
+            yield Case("exact", "write", fault, side, (RIGHT,))
+    yield Case("exact", "write", "kill", "a", (RIGHT,))
+    yield Case("exact", "write", "kill", "b", (RIGHT, ERROR), "the dead NIC says nothing")
+    for side in "ab":
+        yield Case("exact", "atomic", "drop-data", side, (RIGHT,))
+        for fault in ("link-down", "drop-acks", "kill"):
+            yield Case("exact", "atomic", fault, side, (RIGHT, ERROR), "a result may be lost")
+    yield Case("relaxed", "write", "drop-acks", "a", (WRONG,), "the checker sees what relaxed allows")
+
+
+def moved(fabric):
+    return all(fabric.events(name, "switched") for name in ("client", "server"))
+
+
+def run(build, case, directory):
+    """Exit codes of client and server, what went wrong, whether a WRITE went on in its middle."""
+    shutil.rmtree(directory, ignore_errors=True)
+    os.makedirs(directory)
+    env = {"SHIFT_MODE": case.mode}
+    with Fabric(build, directory) as fabric:
+        tool = os.path.join(build.path, "test", "shift-once")
+        server = fabric.start("b", "server", [tool, "--until-stop", "--timeout-ms", "30000"], True, env)
+        if not server.wait_for(lambda p: p.port, 15):
+            return None, None, "the server did not start", False
+        client = fabric.start("a", "client", [
+            tool, "--until-stop", "--op", case.op, "--depth", "16", "--size", "16384",
+            "--rate", "3000", "--quiet-ms", "100", "--stall-ms", "7000",
+            "--port", str(server.port), "127.0.0.1"], True, env)
+        problem = ""
+        armed = lambda: all(fabric.events(n, "armed") for n in ("client", "server"))
+        if not wait_until(lambda: armed() or client.ended, 10) or client.ended:
+            problem = "not armed"
+        elif not client.wait_for(lambda p: p.progress >= 100, 10):
+            problem = "no progress"
+        else:
+            fabric.fault("%s/mlx5_0" % case.side, case.fault)
+            if case.fault == "drop-acks":
+                # Before anything runs again: no later message may cover up what is written then.
+                time.sleep(0.015)
+                client.tell("stop")
+            if not wait_until(lambda: moved(fabric) or client.ended, BOUND):
+                problem = "neither moved nor failed in time"
+            before = client.progress
+            client.wait_for(lambda p: p.progress > before, 2)
+        client.tell("stop")
+        codes = client.finish(20), server.finish(10)
+        skipped = any('"skipped_packets":0' not in line for line in fabric.events("client", "switched"))
+        return codes + (problem, skipped)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--out", default="out/exact")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", help="a part of a case's name")
+    options = parser.parse_args()
+    build = Build(options.build)
+    failed = runs = proven = continued = 0
+    begun = time.monotonic()
+    for turn in range(options.rounds):
+        for number, case in enumerate(cases()):
+            if options.only and options.only not in case.name():
+                continue
+            directory = os.path.join(options.out, "%d-%d" % (turn, number))
+            for _ in range(3):
+                client, server, problem, skipped = run(build, case, directory)
+                # A machine that gives no processor for 70 ms; nothing is promised until then.
+                if problem != "not armed":
+                    break
+            runs += 1
+            proven += client == RIGHT
+            continued += skipped
+            # Both ends must agree that nothing ran twice, whatever else happened.
+            right = not problem and client in case.allowed and (
+                case.mode == "relaxed" or server not in (WRONG, None, 3))
+            failed += not right
+            print("%-6s %-38s client %s server %s %s" % (
+                "right" if right else "FAILED", case.name(), client, server, problem or case.why),
+                flush=True)
+            if right:
+                shutil.rmtree(directory)
+    print("%d runs, %d failed, %d without an error, %d went on in the middle of a WRITE, %.0f s" % (
+        runs, failed, proven, continued, time.monotonic() - begun))
+    return 1 if failed or not runs else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
