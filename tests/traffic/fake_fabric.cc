@@ -175,15 +175,15 @@ void FakeFabric::deliver(FakeEnd* from, uint32_t qp, const SendRequest& request)
     if (request.length != 0 && hit(Spoil::kReadFlip))
       request.local[request.length / 2] ^= std::byte{1};
     if (request.length != 0 && hit(Spoil::kGhostLocal))
-      ghost_ = {request.local, {remote, remote + request.length}, 3};
+      ghost_ = {request.local, {remote, remote + request.length}, 3 + ghost_later_};
     return;
   }
   if (!is_send(request.opcode)) {
     std::memcpy(remote, request.local, request.length);
     if (request.length != 0 && hit(Spoil::kFlipByte)) remote[request.length - 1] ^= std::byte{0x80};
-    if (hit(Spoil::kStrayByte)) remote[request.length] ^= std::byte{1};
+    if (remote != nullptr && hit(Spoil::kStrayByte)) remote[request.length] ^= std::byte{1};
     if (request.length != 0 && hit(Spoil::kGhostTarget))
-      ghost_ = {remote, {remote, remote + request.length}, 6};
+      ghost_ = {remote, {remote, remote + request.length}, 6 + ghost_later_};
   }
   if (!is_notifying(request.opcode)) return;
   if (hit(Spoil::kNotificationLost)) return;
@@ -208,7 +208,7 @@ void FakeFabric::notify(FakeEnd* to, uint32_t qp, const SendRequest& request) {
   if (is_send(request.opcode)) {
     std::memcpy(receive.local, request.local, request.length);
     if (hit(Spoil::kGhostReceive))
-      ghost_ = {receive.local, {receive.local, receive.local + request.length}, 6};
+      ghost_ = {receive.local, {receive.local, receive.local + request.length}, 6 + ghost_later_};
   }
   ibv_wc wc{};
   wc.wr_id = receive.wr_id;

@@ -53,6 +53,8 @@ class FakeFabric {
   ~FakeFabric();
   Transport* transport(int end);
   SideChannel* side(int end);
+  // So many polls later than usual does a ghost strike.
+  void ghost_later(uint32_t polls) { ghost_later_ = polls; }
   bool was_spoiled() const { return was_spoiled_; }
 
  private:
@@ -81,6 +83,7 @@ class FakeFabric {
     uint32_t delay;  // polls until it strikes
   };
   std::optional<Ghost> ghost_;
+  uint32_t ghost_later_ = 0;
   std::unique_ptr<FakeEnd> ends_[2];
 };
 

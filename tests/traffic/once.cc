@@ -11,7 +11,7 @@
 #include <cstring>
 #include <memory>
 
-#include "setup.h"
+#include "session.h"
 
 namespace traffic {
 namespace {
@@ -261,15 +261,21 @@ class Once {
 
 int run(Traffic traffic, const Local& local) {
   Report report;
+  nlohmann::json told = traffic;
   std::string problem;
-  auto side = side_open(local, &traffic, &problem);
-  if (!side) {
+  auto side = session_open(local, &told, &problem);
+  if (side) {
+    traffic = told.get<Traffic>();
+    problem = traffic_problem(traffic);
+  }
+  if (!problem.empty()) {
     fprintf(stderr, "shift-once: %s\n", problem.c_str());
     return kExitUsage;
   }
   if (traffic.op != Op::kWrite && traffic.op != Op::kAtomic) return kExitUsage;
   auto verbs = std::make_unique<VerbsTransport>(traffic, local, !local.server.empty(), &report);
-  if (!verbs->open() || !connect_all(traffic, verbs.get(), side.get(), &report)) {
+  if (!verbs->open() ||
+      !connect_all(traffic.qps, never_loopback, verbs.get(), side.get(), &report)) {
     return kExitVerbsError;
   }
   Once once(traffic, local, verbs.get(), side.get(), &report);

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <map>
 
+#include "local_options.h"
 #include "report.h"
 
 namespace traffic {
@@ -20,15 +21,7 @@ int options_parse(int argc, char** argv, Traffic* t, Local* local) {
                                       {"mixed", Op::kMixed}};
   const std::map<std::string, Api> apis{{"classic", Api::kClassic}, {"wr", Api::kWr}};
   const std::map<std::string, Credits> credits{{"tcp", Credits::kTcp}, {"verbs", Credits::kVerbs}};
-  app.add_option("host", local->server, "server to connect to");
-  app.add_option("-p,--port", local->port, "TCP port; a server with 0 prints the one it got");
-  app.add_option("-d,--device", local->device, "verbs device, default: the first");
-  app.add_option("-x,--gid-index", local->gid_index, "GID index");
-  app.add_option("--timeout-ms", local->timeout_ms, "bound on the whole run");
-  app.add_option("--stall-ms", local->stall_ms, "bound on time without progress");
-  app.add_option("--json", local->json_path, "write the result here");
-  app.add_option("--timeline", local->timeline_path, "write bytes completed per ms here, as CSV");
-  app.add_flag("--selftest", local->selftest, "plant corruptions, prove that each is reported");
+  local_options_add(&app, local);
   app.add_option("--op", t->op)->transform(CLI::CheckedTransformer(ops));
   app.add_option("-n,--messages", t->messages, "messages per QP and direction");
   app.add_option("--duration-ms", t->duration_ms, "run this long instead");

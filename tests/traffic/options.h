@@ -50,6 +50,7 @@ struct Traffic {
   uint32_t rnr_retry = 7;
   uint32_t qp_timeout = 14;
   uint32_t retry_count = 7;
+  bool psn_zero = false;  // all start PSNs 0, as NCCL has them; not told to the server
 };
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Traffic, op, messages, duration_ms, until_stop, size,
@@ -68,6 +69,7 @@ struct Local {
   std::string json_path;
   std::string timeline_path;
   bool selftest = false;
+  bool does_outlive = false;  // when the other process is gone, go on until every QP says so
 };
 
 // Parses the command line. Returns -1 to go on, else the exit code (help, usage error).

@@ -16,9 +16,11 @@ Peer::Peer(const Traffic& traffic, bool is_client, PeerTimes times, Transport* t
       is_client_(is_client),
       stall_ns_(uint64_t{times.stall_ms} * 1'000'000),
       linger_ns_(uint64_t{times.linger_ms} * 1'000'000),
+      does_outlive_(times.does_outlive),
       transport_(transport),
       side_(side),
-      report_(report) {
+      report_(report),
+      farewell_(transport, report) {
   channels_make();
   for (auto& queue : receive_queues_)
     if (int error = queue->refill(); error != 0) report_->error(fmt::format("post_recv {}", error));
@@ -72,6 +74,11 @@ bool Peer::step() {
     return worked;
   }
   if (!is_passive_) worked |= completions_handle();
+  if (phase_ == Phase::kOrphaned) {
+    farewell_.step();
+    if (farewell_.is_over()) phase_ = Phase::kDone;
+    return true;
+  }
   if (phase_ == Phase::kRunning) {
     credit_words_read();
     worked |= sends_post();
@@ -90,8 +97,14 @@ bool Peer::lines_handle() {
     worked = true;
   }
   if (side_->is_closed() && phase_ != Phase::kDone && !is_peer_final_) {
-    if (peer_abort_code_ == 0) report_->error("the other end is gone");
-    phase_ = Phase::kDone;
+    if (peer_abort_code_ != 0) {
+      phase_ = Phase::kDone;
+    } else if (!does_outlive_ || phase_ == Phase::kHandshake) {
+      report_->error("the other end is gone");
+      phase_ = Phase::kDone;
+    } else if (phase_ != Phase::kOrphaned) {
+      orphan();
+    }
   }
   return worked;
 }
@@ -157,7 +170,7 @@ void Peer::fences_send() {
 
 void Peer::phase_advance() {
   uint64_t now = now_ns();
-  if (phase_ != Phase::kFailing && phase_ != Phase::kDone && !report_->is_clean()) fail();
+  if (phase_ < Phase::kFailing && !report_->is_clean()) fail();
   switch (phase_) {
     case Phase::kHandshake:
       if (!is_ready_ || handshakes_ < traffic_.qps) break;
@@ -197,6 +210,7 @@ void Peer::phase_advance() {
       side_->send_line(fmt::format("abort {} 0", report_->exit_code()));
       phase_ = Phase::kDone;
       break;
+    case Phase::kOrphaned:
     case Phase::kDone:
       break;
   }
@@ -205,6 +219,14 @@ void Peer::phase_advance() {
 void Peer::fail() {
   phase_ = Phase::kFailing;
   fail_until_ns_ = now_ns() + linger_ns_;
+}
+
+// The other process is gone: each QP must say so, as with the stock library, and soon.
+void Peer::orphan() {
+  phase_ = Phase::kOrphaned;
+  is_passive_ = false;
+  last_progress_ns_ = now_ns();
+  for (uint32_t qp = 0; qp < channels_.size(); ++qp) farewell_.add(qp, channels_[qp].queue.get());
 }
 
 void Peer::stop() {

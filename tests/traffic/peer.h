@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "driven.h"
+#include "farewell.h"
 #include "receive_queue.h"
 #include "receiver.h"
 #include "report.h"
@@ -20,35 +21,29 @@ namespace traffic {
 struct PeerTimes {
   uint32_t stall_ms = 15000;  // without progress: give up
   uint32_t linger_ms = 300;   // after a finding: see its echo before the end
+  bool does_outlive = false;  // wait for the error of every QP when the other process is gone
 };
 
-class Peer {
+class Peer : public Driven {
  public:
   Peer(const Traffic& traffic, bool is_client, PeerTimes times, Transport* transport,
        SideChannel* side, Report* report);
 
-  // Called once when all memory checks are done and both ends still hold their queue pairs.
-  void on_inspect(std::function<void()> inspect) { inspect_ = std::move(inspect); }
-  // No more messages, at either end, than what is on the way; then the checks of the end.
-  void stop();
-  // One bounded pass; whether anything happened.
-  bool step();
-  bool is_done() const { return phase_ == Phase::kDone; }
-  bool is_stalled() const;
-  int exit_code() const;
-
-  // Whether this end gets completions at all; if not it only needs to watch the side channel.
-  bool is_passive() const { return is_passive_; }
-  // Nothing can happen before this time unless the other end or the NIC speaks; 0: unknown.
-  uint64_t idle_until_ns() const;
-  uint64_t progress() const;  // messages completed here as sender plus consumed here as receiver
-  uint64_t bytes_completed() const;
-  bool is_everything_flushed() const;
-  uint64_t longest_gap_ns() const { return longest_gap_ns_; }
-  std::string state_text() const;
+  void stop() override;
+  bool step() override;
+  bool is_done() const override { return phase_ == Phase::kDone; }
+  bool is_stalled() const override;
+  int exit_code() const override;
+  bool is_passive() const override { return is_passive_; }
+  uint64_t idle_until_ns() const override;
+  uint64_t progress() const override;
+  uint64_t bytes_completed() const override;
+  bool is_everything_flushed() const override;
+  uint64_t longest_gap_ns() const override { return longest_gap_ns_; }
+  std::string state_text() const override;
 
  private:
-  enum class Phase { kHandshake, kRunning, kQuiet, kFinal, kFailing, kDone };
+  enum class Phase { kHandshake, kRunning, kQuiet, kFinal, kFailing, kOrphaned, kDone };
   struct Channel {  // one QP
     std::unique_ptr<SendQueue> queue;
     std::unique_ptr<Sender> sender;      // null when this end does not send
@@ -81,15 +76,16 @@ class Peer {
   void senders_stop();
   void finish();
   void fail();
+  void orphan();
 
   const Traffic traffic_;
   const bool is_client_;
   const uint64_t stall_ns_;
   const uint64_t linger_ns_;
+  const bool does_outlive_;
   Transport* const transport_;
   SideChannel* const side_;
   Report* const report_;
-  std::function<void()> inspect_;
   bool is_passive_ = false;
 
   Phase phase_ = Phase::kHandshake;
@@ -98,6 +94,7 @@ class Peer {
   std::unordered_map<uint32_t, uint32_t> qp_of_number_;
   Region control_;
   std::vector<PostedSend> retired_;
+  Farewell farewell_;
   uint32_t handshakes_ = 0;
   uint32_t next_qp_ = 0;  // round robin of sending
   bool is_ready_ = false, is_done_sent_ = false, is_peer_done_ = false, is_peer_final_ = false;

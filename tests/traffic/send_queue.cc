@@ -9,6 +9,21 @@ uint64_t SendQueue::wr_id_next(bool is_signaled) {
   return kTag << 56 | uint64_t{qp_} << 40 | serial_++ << 1 | (is_signaled ? 1 : 0);
 }
 
+bool SendQueue::has_pending(WorkKind kind) const {
+  return std::any_of(pending_.begin(), pending_.end(),
+                     [kind](const PostedSend& work) { return work.kind == kind; });
+}
+
+bool SendQueue::has_signaled_pending() const {
+  return std::any_of(pending_.begin(), pending_.end(),
+                     [](const PostedSend& work) { return work.is_signaled; });
+}
+
+void SendQueue::take_back() {
+  pending_.pop_back();
+  has_failed_ = true;
+}
+
 void SendQueue::completion_unexpected(const ibv_wc& wc) {
   uint64_t serial = (wc.wr_id & 0xffffffffffu) >> 1;
   bool is_ours = is_send_wr_id(wc.wr_id) && (wc.wr_id >> 40 & 0xffff) == qp_ && serial < serial_;

@@ -12,7 +12,7 @@
 
 namespace traffic {
 
-enum class WorkKind : uint8_t { kMessage, kCredit };
+enum class WorkKind : uint8_t { kMessage, kCredit, kFarewell };
 
 struct PostedSend {
   uint64_t wr_id;
@@ -33,6 +33,10 @@ class SendQueue {
   uint32_t room() const { return capacity_ - static_cast<uint32_t>(pending_.size()); }
   size_t pending() const { return pending_.size(); }
   bool has_failed() const { return has_failed_; }
+  bool has_pending(WorkKind kind) const;
+  bool has_signaled_pending() const;
+  // The post of the last one was refused. The QP counts as failed.
+  void take_back();
 
   // Judges one completion and appends the WRs that it retires, in posting order.
   void completion(const ibv_wc& wc, std::vector<PostedSend>* retired);

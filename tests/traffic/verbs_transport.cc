@@ -96,7 +96,7 @@ bool VerbsTransport::qp_make(uint32_t qp) {
   uint64_t dice = pattern_key(traffic_.seed, Domain::kChoice, is_client_ ? 2 : 3, qp, 0);
   // A quarter of the start PSNs is just below the wrap.
   uint32_t psn = static_cast<uint32_t>(dice & 0xffffff);
-  psns_.push_back(dice >> 62 == 0 ? 0xffffff - (psn & 0xff) : psn);
+  psns_.push_back(traffic_.psn_zero ? 0 : dice >> 62 == 0 ? 0xffffff - (psn & 0xff) : psn);
   return qp_to_init(made);
 }
 

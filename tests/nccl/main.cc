@@ -1,0 +1,46 @@
+// shift-nccl: a plain verbs program with the traffic of NCCL's net_ib transport, which judges
+// whatever verbs library it runs on. It knows nothing of any layer beneath libibverbs.
+#include <cstdio>
+#include <memory>
+
+#include "engine.h"
+#include "pattern_options.h"
+#include "pattern_selftest.h"
+#include "session.h"
+
+namespace traffic::nccl {
+namespace {
+
+int run(Options options, const Local& local) {
+  nlohmann::json told = options;
+  std::string problem;
+  auto side = session_open(local, &told, &problem);
+  if (side) {
+    options = told.get<Options>();
+    problem = options_problem(options);
+  }
+  if (!problem.empty()) {
+    fprintf(stderr, "shift-nccl: %s\n", problem.c_str());
+    return kExitUsage;
+  }
+  Session session{
+      .program = "shift-nccl", .verbs = verbs_traffic(options), .told = told, .local = local};
+  session.is_loopback = [&](uint32_t qp) { return is_flush_qp(options, qp); };
+  session.make = [&](Transport* transport, SideChannel* channel, Report* report) {
+    return std::make_unique<Engine>(
+        options, session.is_client(),
+        Times{.stall_ms = local.stall_ms, .does_outlive = local.does_outlive}, transport, channel,
+        report);
+  };
+  return session_run(session, side.get());
+}
+
+}  // namespace
+}  // namespace traffic::nccl
+
+int main(int argc, char** argv) {
+  traffic::nccl::Options options;
+  traffic::Local local;
+  if (int code = traffic::nccl::options_parse(argc, argv, &options, &local); code >= 0) return code;
+  return local.selftest ? traffic::nccl::selftest() : traffic::nccl::run(options, local);
+}

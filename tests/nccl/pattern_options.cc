@@ -1,0 +1,78 @@
+// Command line of shift-nccl.
+#include "pattern_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "local_options.h"
+#include "report.h"
+
+namespace traffic::nccl {
+
+int options_parse(int argc, char** argv, Options* o, Local* local) {
+  CLI::App app{
+      "Moves data as NCCL's net_ib transport does and checks every byte, notification and "
+      "completion.\n"
+      "Without HOST this is the server. Exit: 0 right, 1 violation, 2 verbs error, 3 hang, 4 "
+      "usage."};
+  local_options_add(&app, local);
+  app.add_option("-c,--connections", o->connections,
+                 "connections, each of one sender and receiver");
+  app.add_flag("--bidirectional", o->bidirectional, "every other connection runs the other way");
+  app.add_option("-q,--qps", o->qps, "queue pairs per connection");
+  app.add_flag("--split", o->split, "each message over all queue pairs");
+  app.add_option("--group", o->group, "up to so many receives under one notification");
+  app.add_option("--depth", o->depth, "groups in flight per connection");
+  app.add_option("-s,--size", o->size, "bytes per message");
+  app.add_flag("--random-size", o->random_size, "sizes up to --size");
+  app.add_option("--separate-from", o->separate_from,
+                 "from this size on, notify with an empty WRITE of its own (0: never)");
+  app.add_flag("--cts-inline", o->cts_inline, "post clear-to-send entries inline");
+  app.add_flag("--flush,!--no-flush", o->flush, "read back one byte before data is taken");
+  app.add_option("-n,--messages", o->messages, "groups per connection");
+  app.add_option("--duration-ms", o->duration_ms, "run this long instead");
+  app.add_flag("--until-stop", o->until_stop, "run until a line comes on standard input instead");
+  app.add_option("--rate", o->rate, "groups per second and end");
+  app.add_option("--seed", o->seed, "of all patterns, sizes and choices");
+  app.add_option("--quiet-ms", o->quiet_ms, "watch for ghost writes this long at the end");
+  app.add_option("--qp-timeout", o->qp_timeout);
+  app.add_option("--retry-count", o->retry_count);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? kExitRight : kExitUsage;
+  }
+  if (o->duration_ms != 0 || o->until_stop) o->messages = 0;
+  if (std::string problem = options_problem(*o); !problem.empty()) {
+    fprintf(stderr, "shift-nccl: %s\n", problem.c_str());
+    return kExitUsage;
+  }
+  return -1;
+}
+
+std::string options_problem(const Options& o) {
+  if (o.messages == 0 && o.duration_ms == 0 && !o.until_stop)
+    return "--messages, --duration-ms or --until-stop must be given";
+  if (o.qps < 1 || o.qps > 128) return "--qps must be between 1 and 128";
+  if (o.connections < 1 || o.connections > 64) return "--connections must be between 1 and 64";
+  if (o.group < 1 || o.group > kGroupMax) return "--group must be between 1 and 8";
+  if (o.depth < 1 || o.depth > 32) return "--depth must be between 1 and 32";
+  if (o.size > (16u << 20)) return "--size is too large";
+  return {};
+}
+
+Traffic verbs_traffic(const Options& o) {
+  Traffic traffic;
+  traffic.qps = o.connections * (o.qps + 1);
+  traffic.depth = 2 * kRing - 32;  // the transport adds as much
+  traffic.one_cq = true;
+  traffic.inline_max = kInlineMax;
+  traffic.until_stop = o.until_stop;
+  traffic.duration_ms = o.duration_ms;
+  traffic.seed = o.seed;
+  traffic.psn_zero = true;
+  traffic.qp_timeout = o.qp_timeout;
+  traffic.retry_count = o.retry_count;
+  return traffic;
+}
+
+}  // namespace traffic::nccl

@@ -1,0 +1,201 @@
+// Each planted corruption must be reported under one of the names given here; the same traffic
+// without it must report nothing.
+#include "pattern_selftest.h"
+
+#include <cstdio>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine.h"
+#include "fake_fabric.h"
+
+namespace traffic::nccl {
+namespace {
+
+struct Outcome {
+  std::set<std::string> names;
+  bool has_error = false;
+  bool was_spoiled = false;
+  bool is_finished = false;
+};
+
+Outcome run_pair(const Options& options, Spoil spoil, uint64_t spoil_at) {
+  constexpr Times kTimes{.stall_ms = 100, .linger_ms = 1};
+  Report reports[2] = {Report(false), Report(false)};
+  FakeFabric fabric(verbs_traffic(options).qps, false, spoil, spoil_at);
+  Engine client(options, true, kTimes, fabric.transport(0), fabric.side(0), &reports[0]);
+  Engine server(options, false, kTimes, fabric.transport(1), fabric.side(1), &reports[1]);
+  // Completions wait in line; a ghost that strikes before they are polled harms nobody.
+  fabric.ghost_later(24 * (options.split ? options.qps : 1));
+  while (!(client.is_done() && server.is_done())) {
+    client.step();
+    server.step();
+    if (client.is_stalled() || server.is_stalled()) break;
+  }
+  Outcome outcome;
+  outcome.is_finished = client.is_done() && server.is_done();
+  outcome.was_spoiled = fabric.was_spoiled();
+  if (!outcome.is_finished) outcome.names.insert("hang");
+  for (const Report& report : reports) {
+    outcome.has_error |= report.has_error();
+    for (const Violation& violation : report.violations()) outcome.names.insert(violation.name);
+  }
+  return outcome;
+}
+
+Options base(uint32_t qps, bool split) {
+  Options options;
+  options.messages = 400;
+  options.size = 1500;
+  options.random_size = true;
+  options.qps = qps;
+  options.split = split;
+  options.depth = 32;
+  options.separate_from = 1000;
+  options.quiet_ms = 1;
+  return options;
+}
+
+Options group_of_four() {
+  Options options = base(1, false);
+  options.group = 4;
+  return options;
+}
+
+std::string joined(const std::set<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+  return text.empty() ? "nothing" : text;
+}
+
+struct Case {
+  Spoil spoil;
+  std::vector<std::string> any_of;  // one of these must be reported
+};
+
+// What hits a WRITE may hit a clear-to-send entry as well as data or sizes.
+const std::vector<Case>& cases() {
+  static const std::vector<Case> kCases = {
+      {Spoil::kFlipByte, {"payload-mismatch", "sizes-mismatch", "cts-mismatch", "hang"}},
+      {Spoil::kStrayByte, {"stray-write", "payload-mismatch", "cts-mismatch", "hang"}},
+      {Spoil::kWriteLost, {"payload-mismatch", "hang"}},
+      {Spoil::kNotificationLost, {"notification-order", "hang"}},
+      {Spoil::kNotificationTwice, {"notification-duplicate"}},
+      {Spoil::kNotificationsSwapped, {"notification-order"}},
+      {Spoil::kImmWrong,
+       {"notification-unexpected", "notification-order", "notification-duplicate"}},
+      {Spoil::kReceiveLength, {"receive-length"}},
+      {Spoil::kReceiveOpcode, {"receive-opcode"}},
+      {Spoil::kReceiveWrong, {"receive-order"}},
+      {Spoil::kCompletionLost, {"completion-order", "hang"}},
+      {Spoil::kCompletionTwice, {"completion-duplicate"}},
+      {Spoil::kCompletionsSwapped, {"completion-order"}},
+      {Spoil::kCompletionUnsignaled, {"completion-unsignaled"}},
+      {Spoil::kCompletionForeign, {"completion-unknown"}},
+      {Spoil::kCompletionQpNum, {"completion-qp-num", "completion-unknown"}},
+      {Spoil::kCompletionOpcode, {"completion-opcode"}},
+      {Spoil::kReadLength, {"completion-length"}},
+      {Spoil::kReadFlip, {"read-mismatch"}},
+      {Spoil::kGhostLocal, {"ghost-write", "read-mismatch"}},
+      {Spoil::kGhostTarget, {"ghost-write", "stray-write", "payload-mismatch"}},
+  };
+  return kCases;
+}
+
+bool is_ghost(Spoil spoil) {
+  return spoil == Spoil::kGhostTarget || spoil == Spoil::kGhostLocal;
+}
+
+// A late WRITE of a clear-to-send entry says the same once more; a late WRITE or READ may come
+// while nobody has looked yet; behind the entries of a small group lie those of an older one; and
+// the byte behind one part belongs to the next, which overwrites it.
+bool is_harmless(const Options& options, Spoil spoil, const Outcome& outcome) {
+  bool may_be =
+      is_ghost(spoil) || (spoil == Spoil::kStrayByte && (options.group > 1 || options.split));
+  return may_be && outcome.was_spoiled && outcome.is_finished && outcome.names.empty() &&
+         !outcome.has_error;
+}
+
+int check_case(const Options& options, const Case& test) {
+  int missed = 0, caught = 0;
+  for (uint64_t at : {3u, 61u, 104u, 300u, 20u, 150u, 200u, 250u}) {
+    if (at == 20 && !is_ghost(test.spoil)) break;
+    Outcome outcome = run_pair(options, test.spoil, at);
+    bool is_caught = false;
+    for (const std::string& name : test.any_of) is_caught |= outcome.names.contains(name);
+    if (outcome.was_spoiled && is_caught) {
+      ++caught;
+    } else if (!is_harmless(options, test.spoil, outcome)) {
+      ++missed;
+      printf("MISSED %s with %u QPs%s at %llu: %s, reported %s\n", spoil_name(test.spoil),
+             options.qps, options.split ? ", split," : "", static_cast<unsigned long long>(at),
+             outcome.was_spoiled ? "planted" : "never planted", joined(outcome.names).c_str());
+    }
+  }
+  if (caught == 0) printf("MISSED %s with %u QPs always\n", spoil_name(test.spoil), options.qps);
+  return missed + (caught == 0 ? 1 : 0);
+}
+
+bool check_clean(const Options& options) {
+  Outcome outcome = run_pair(options, Spoil::kNothing, 0);
+  if (outcome.is_finished && !outcome.has_error && outcome.names.empty()) return true;
+  printf("FALSE ALARM in %s: %s%s, reported %s\n", nlohmann::json(options).dump().c_str(),
+         outcome.is_finished ? "finished" : "stuck", outcome.has_error ? " with error" : "",
+         joined(outcome.names).c_str());
+  return false;
+}
+
+std::vector<Options> kinds() {
+  return {base(1, false),  base(4, false), base(4, true),
+          base(16, false), base(16, true), group_of_four()};
+}
+
+std::vector<Options> clean_runs() {
+  std::vector<Options> runs = kinds();
+  Options options = base(2, true);
+  options.connections = 3;
+  options.bidirectional = options.cts_inline = true;
+  runs.push_back(options);
+  options = group_of_four();
+  options.group = kGroupMax;
+  options.flush = false;
+  options.qps = 3;
+  options.split = true;
+  runs.push_back(options);
+  options = base(1, false);
+  options.size = 0;
+  options.depth = 1;
+  runs.push_back(options);
+  options = base(4, false);
+  options.messages = 0;
+  options.duration_ms = 5;
+  runs.push_back(options);
+  return runs;
+}
+
+}  // namespace
+
+int selftest() {
+  int checked = 0, failed = 0;
+  for (const Options& options : clean_runs()) {
+    ++checked;
+    failed += check_clean(options) ? 0 : 1;
+  }
+  for (const Options& options : kinds()) {
+    for (const Case& test : cases()) {
+      ++checked;
+      failed += check_case(options, test);
+    }
+  }
+  Outcome outcome = run_pair(base(4, true), Spoil::kError, 10);
+  ++checked;
+  if (!outcome.has_error || !outcome.names.empty()) {
+    printf("MISSED error completion: reported %s\n", joined(outcome.names).c_str());
+    ++failed;
+  }
+  printf("selftest: %d runs, %d failed\n", checked, failed);
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace traffic::nccl

@@ -1,0 +1,34 @@
+// What a program notices when the process at the other end is gone and it goes on sending: an
+// error on every QP, and a completion for everything it has posted there.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "send_queue.h"
+#include "transport.h"
+
+namespace traffic {
+
+class Farewell {
+ public:
+  Farewell(Transport* transport, Report* report) : transport_(transport), report_(report) {}
+
+  void add(uint32_t qp, SendQueue* queue) { queues_.push_back({qp, queue}); }
+  // Posts an empty WRITE on every QP that works, and another one each time it succeeds: the other
+  // process may be gone before its QPs are.
+  void step();
+  // Every QP has failed and has given back all that was posted.
+  bool is_over() const;
+
+ private:
+  struct Entry {
+    uint32_t qp;
+    SendQueue* queue;
+  };
+  Transport* const transport_;
+  Report* const report_;
+  std::vector<Entry> queues_;
+};
+
+}  // namespace traffic

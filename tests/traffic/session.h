@@ -1,0 +1,45 @@
+// What every traffic program does around its traffic: the two processes meet, connect their QPs,
+// run the main loop, and write what came of it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "driven.h"
+#include "options.h"
+#include "report.h"
+#include "tcp_channel.h"
+#include "verbs_transport.h"
+
+namespace traffic {
+
+// The client sends `told`, what the traffic is; the server receives it. nullptr with a message.
+std::unique_ptr<TcpChannel> session_open(const Local& local, nlohmann::json* told,
+                                         std::string* error);
+
+inline bool never_loopback(uint32_t) {
+  return false;
+}
+
+// Exchanges addresses and connects all QPs; those that are loopback are connected to themselves.
+// False when something failed; the report has it.
+bool connect_all(uint32_t qps, const std::function<bool(uint32_t)>& is_loopback,
+                 VerbsTransport* verbs, TcpChannel* side, Report* report);
+
+struct Session {
+  const char* program;
+  Traffic verbs;        // what the transport and the main loop have to know
+  nlohmann::json told;  // for the result file
+  Local local;
+  std::function<bool(uint32_t)> is_loopback = never_loopback;
+  std::function<std::unique_ptr<Driven>(Transport*, SideChannel*, Report*)> make;
+
+  bool is_client() const { return !local.server.empty(); }
+};
+
+// The whole run; the exit code.
+int session_run(const Session& session, TcpChannel* side);
+
+}  // namespace traffic
