@@ -19,9 +19,11 @@ class Build:
         self.cxemu = os.path.join(self.path, "bin", "cxemu")
         self.shift_run = os.path.join(os.path.abspath(layer or path), "bin", "shift-run")
         self.traffic = os.path.join(self.path, "test", "shift-traffic")
+        self.nccl = os.path.join(self.path, "test", "shift-nccl")
 
     def missing(self):
-        return [p for p in (self.cxemu, self.shift_run, self.traffic) if not os.path.exists(p)]
+        wanted = (self.cxemu, self.shift_run, self.traffic, self.nccl)
+        return [p for p in wanted if not os.path.exists(p)]
 
 
 class Program:
@@ -101,6 +103,10 @@ class Program:
             pass
         self.process.wait()
 
+    def slay(self):
+        """Ends the program as a crash would, and nothing else; `finish` gives its code later."""
+        os.kill(self.process.pid, signal.SIGKILL)
+
     def text(self):
         return "\n".join(self.lines)
 
@@ -165,6 +171,10 @@ class Fabric:
 
     def sent_packets(self, nic):
         """How many packets a NIC has sent so far."""
+        return self.counters(nic).get("tx_packets", 0)
+
+    def counters(self, nic):
+        """What a NIC has counted so far."""
         text = subprocess.run([self.build.cxemu, "list", "--fabric", self.name, "--json"],
                               check=True, capture_output=True, text=True).stdout
         host_name, _, nic_name = nic.partition("/")
@@ -172,8 +182,8 @@ class Fabric:
             if host["host"] == host_name:
                 for entry in host["nics"]:
                     if entry["device"] == nic_name:
-                        return entry["tx_packets"]
-        return 0
+                        return entry
+        return {}
 
 
 def wait_until(condition, timeout, step=0.005):

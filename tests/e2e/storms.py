@@ -3,7 +3,9 @@
 
 Two kinds of weather. `sheltered`: at every moment some pair of NICs has been good for a while, so
 the program must finish. `wild`: anything goes, also the loss of all paths; the program finishes or
-gets an error in time. Neither may ever show a wrong byte, a lost or double completion, or a hang.
+gets an error in time. In some storms one of the two processes is killed; the other one must get the
+error that the stock library gives, in time, on every QP. Never may there be a wrong byte, a lost or
+double completion, or a hang. The traffic is the checker's or that of NCCL's net_ib transport.
 Each run is made from the seed and its index alone: `--seed S --only I` repeats one.
 """
 
@@ -11,221 +13,217 @@ import argparse
 import dataclasses
 import json
 import os
-import random
+import re
 import shutil
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from emulated import Build, Fabric, wait_until  # noqa: E402
+import weather  # noqa: E402
 
-FAULTS = ["link-down", "link-down", "drop-acks", "drop-data", "drop-data", "flap"]
-HOSTS = ["a", "b"]
 STALL_MS = 12000
+# A survivor has its errors within the stall bound; starting and ending take time, too.
+DEATH_BOUND_S = STALL_MS / 1000 + 3
 NOT_ARMED = "not protected before the storm"
-# A refuge stays good for this long before the next one takes over, and both are good for so long.
-REFUGE_S, OVERLAP_S = 1.8, 1.2
+# Retry exceeded, or a flush that was polled before it.
+STOCK_ERROR = re.compile(r"wc status (12|5) |^post_")
+TRAFFICS = ["checker", "nccl"]
 
 
 @dataclasses.dataclass
-class Storm:
-    seed: int
-    index: int
-    kind: str
-    nics: int
-    op: str
-    api: str
-    options: list
-    script: list  # (seconds since the last one, "host/device", fault)
-
-    def name(self):
-        return "%s %s, %d NICs, %d events" % (self.kind, self.op, self.nics, len(self.script))
+class Outcome:
+    problems: list
+    codes: tuple = (None, None)
+    rounds: int = 0
+    was_killed: bool = False
+    survivor_s: float = 0.0
 
 
-def nic(host, index):
-    return "%s/mlx5_%d" % (host, index)
-
-
-def sheltered_script(dice, nics, phases):
-    """A refuge per phase; all other NICs break and heal as they like."""
-    script, broken = [], set()
-
-    def heal(name, pause):
-        if name in broken:
-            broken.discard(name)
-            script.append((pause, name, "heal"))
-
-    refuge = {nic("a", 0), nic("b", 0)}
-    for _ in range(phases):
-        left = REFUGE_S
-        while left > 0:
-            pause = dice.uniform(0.02, 0.7)
-            left -= pause
-            name = nic(dice.choice(HOSTS), dice.randrange(nics))
-            if name in refuge:
-                script.append((pause, "", ""))
-            elif name in broken:
-                heal(name, pause)
-            else:
-                broken.add(name)
-                script.append((pause, name, dice.choice(FAULTS)))
-        # Across rails, too: the next refuge is any pair.
-        following = {nic(host, dice.randrange(nics)) for host in HOSTS}
-        for name in following:
-            heal(name, 0.0)
-        script.append((OVERLAP_S, "", ""))
-        refuge = following
-    for name in sorted(broken):
-        script.append((0.05, name, "heal"))
-    return script
-
-
-def wild_script(dice, nics, events):
-    script = []
-    for _ in range(events):
-        name = nic(dice.choice(HOSTS), dice.randrange(nics))
-        fault = dice.choice(FAULTS + ["heal", "heal", "heal", "heal", "heal", "kill"])
-        # Often close together: during a failover, or during the way back.
-        pause = dice.choice([dice.uniform(0, 0.01), dice.uniform(0, 0.2), dice.uniform(0.2, 1.5)])
-        script.append((pause, name, fault))
-    for host in HOSTS:
-        for index in range(nics):
-            script.append((0.05, nic(host, index), "heal"))
-    return script
-
-
-def make(seed, index):
-    dice = random.Random("storm %d/%d" % (seed, index))
-    kind = dice.choice(["sheltered", "wild"])
-    nics = dice.choice([2, 2, 2, 3])
-    qps = dice.choice([1, 1, 2, 4])
-    options = ["--qps", str(qps), "--depth", str(dice.choice([8, 32, 64])),
-               "--rate", str(dice.choice([300, 1500, 3000])),
-               "--signal-every", str(dice.choice([1, 1, 2, 4])),
-               "--size", str(dice.choice([64, 4096, 16384])), "--random-size",
-               "--seed", str(dice.randrange(1 << 32))]
-    for chance, option in ((0.4, "--bidirectional"), (0.3, "--events"), (0.2, "--sig-all"),
-                           (0.2, "--one-cq")):
-        if dice.random() < chance:
-            options.append(option)
-    script = (sheltered_script(dice, nics, dice.choice([1, 2, 3])) if kind == "sheltered" else
-              wild_script(dice, nics, dice.choice([4, 8, 12])))
-    op = dice.choice(["write", "write_imm", "send", "send_imm", "read", "mixed"])
-    return Storm(seed, index, kind, nics, op, dice.choice(["classic", "wr"]), options, script)
-
-
-def blow(fabric, storm, client):
-    """Runs the script; a flap is three short losses of the link."""
+def blow(fabric, storm, programs):
+    """Runs the script; a flap is three short losses of the link. Whether a program was killed."""
     for pause, name, fault in storm.script:
-        if client.ended:
-            return
+        if any(program.ended for program in programs.values()):
+            return False
         time.sleep(pause)
-        if not name:
-            continue
+        if fault == weather.DEATH:
+            programs[name].slay()
+            return True
         if fault == "flap":
             for _ in range(3):
                 fabric.fault(name, "link-down")
                 time.sleep(0.02)
                 fabric.fault(name, "link-up")
                 time.sleep(0.03)
-        elif fault == "heal":
-            fabric.fault(name, "heal")
-        else:
+        elif name:
             fabric.fault(name, fault)
+    return False
 
 
-def run(build, storm, directory):
+def start_pair(fabric, storm, env):
+    program = fabric.build.traffic if storm.traffic == "checker" else fabric.build.nccl
+    common = [program, "--stall-ms", str(STALL_MS), "--timeout-ms", "120000", "--outlive"]
+    out = lambda name: ["--json", os.path.join(fabric.directory, name + ".json")]
+    server = fabric.start("b", "server", common + out("server"), True, env)
+    if not server.wait_for(lambda p: p.port, 15):
+        return server, None
+    client = fabric.start("a", "client", common + out("client") + [
+        "--until-stop", "--port", str(server.port)] + storm.options + ["127.0.0.1"], True, env)
+    return server, client
+
+
+def is_armed(fabric, storm):
+    return all(len(fabric.events(name, "armed")) >= storm.qps for name in ("client", "server"))
+
+
+def end_quietly(client, server):
+    """Everything is good again: it must go on, and then end."""
+    progress = client.progress
+    client.wait_for(lambda p: p.progress > progress, 12)
+    client.tell("stop")
+    return client.finish(60), server.finish(20)
+
+
+def end_of_survivor(storm, client, server, outcome):
+    begun = time.monotonic()
+    programs = {"client": client, "server": server}
+    programs.pop(storm.victim).finish(20)
+    (survivor,) = programs.values()
+    survivor.finish(DEATH_BOUND_S + 5)
+    outcome.survivor_s = time.monotonic() - begun
+    return client.process.returncode, server.process.returncode
+
+
+def first_error(fabric, name):
+    try:
+        with open(os.path.join(fabric.directory, name + ".json")) as file:
+            return json.load(file)["error"]
+    except (OSError, ValueError, KeyError):
+        return ""
+
+
+def judge(fabric, storm, outcome):
+    codes = dict(zip(("client", "server"), outcome.codes))
+    if outcome.was_killed:
+        code = codes.pop(storm.victim)
+        if code != -9:
+            outcome.problems.append("the victim ended with %s" % code)
+        (name,) = codes
+        error = first_error(fabric, name)
+        if codes[name] == 0:
+            outcome.problems.append("the survivor got no error")
+        elif codes[name] == 2 and not STOCK_ERROR.search(error):
+            outcome.problems.append("the survivor's error is not the original one: %s" % error)
+        if outcome.survivor_s > DEATH_BOUND_S:
+            outcome.problems.append("the survivor ended only after %.1f s" % outcome.survivor_s)
+    if 1 in codes.values():
+        outcome.problems.append("violation")
+    if any(code in (None, 3, -9) for code in codes.values()):
+        outcome.problems.append("hang")
+    if (storm.kind == "sheltered" and not outcome.was_killed and not outcome.problems and
+            outcome.codes != (0, 0)):
+        outcome.problems.append("an error reached the program")
+    if any(code not in (0, 1, 2, 3, -9, None) for code in codes.values()):
+        outcome.problems.append("ended with %s" % (outcome.codes,))
+
+
+def run_once(build, storm, directory, more_env):
     os.makedirs(directory, exist_ok=True)
-    problems, codes = [], (None, None)
+    outcome = Outcome([])
     env = {"SHIFT_FAILBACK_MS": "200", "SHIFT_LOG": os.environ.get("SHIFT_LOG", "info")}
+    env.update(more_env)
+    if storm.nics > 2:
+        env["SHIFT_PAIRS"] = "=".join("mlx5_%d" % i for i in range(storm.nics))
     with Fabric(build, directory) as fabric:
         fabric.nics = storm.nics
-        common = [build.traffic, "--stall-ms", str(STALL_MS), "--timeout-ms", "120000"]
-        if storm.nics > 2:
-            env["SHIFT_PAIRS"] = "=".join("mlx5_%d" % i for i in range(storm.nics))
-        server = fabric.start("b", "server", common, True, env)
-        if not server.wait_for(lambda p: p.port, 15):
-            return ["the server did not start"], codes, 0
-        client = fabric.start("a", "client", common + [
-            "--op", storm.op, "--api", storm.api, "--until-stop", "--port", str(server.port)] +
-            storm.options + ["127.0.0.1"], True, env)
-        qps = int(storm.options[1])
-        armed = lambda: (len(fabric.events("client", "armed")) >= qps and
-                         len(fabric.events("server", "armed")) >= qps)
-        if not wait_until(lambda: armed() or client.ended, 15) or client.ended:
+        server, client = start_pair(fabric, storm, env)
+        if client is None:
+            return Outcome(["the server did not start"])
+        wait_until(lambda: is_armed(fabric, storm) or client.ended, 20)
+        if client.ended or not is_armed(fabric, storm):
             client.tell("stop")
-            return [NOT_ARMED], (client.finish(60), server.finish(20)), 0
-        blow(fabric, storm, client)
-        progress = client.progress
-        # Everything is good again: it must go on.
-        client.wait_for(lambda p: p.progress > progress, 12)
-        client.tell("stop")
-        codes = (client.finish(60), server.finish(20))
-        rounds = len(fabric.events("client", "switched")) + len(fabric.events("server", "switched"))
-    if 1 in codes:
-        problems.append("violation")
-    if None in codes or 3 in codes:
-        problems.append("hang")
-    if storm.kind == "sheltered" and codes != (0, 0) and not problems:
-        problems.append("an error reached the program")
-    if any(code not in (0, 1, 2, 3, None) for code in codes):
-        problems.append("ended with %s" % (codes,))
-    return problems, codes, rounds
+            return Outcome([NOT_ARMED], (client.finish(60), server.finish(20)))
+        outcome.was_killed = blow(fabric, storm, {"client": client, "server": server})
+        outcome.codes = (end_of_survivor(storm, client, server, outcome) if outcome.was_killed else
+                         end_quietly(client, server))
+        outcome.rounds = sum(len(fabric.events(name, "switched")) for name in ("client", "server"))
+        judge(fabric, storm, outcome)
+    return outcome
 
 
-def main():
+def run_storm(build, storm, directory, env=None):
+    for _ in range(3):
+        shutil.rmtree(directory, ignore_errors=True)  # event records are appended to
+        outcome = run_once(build, storm, directory, env or {})
+        # On a machine that gives a host no processor for a tenth of a second a QP breaks before it
+        # is protected, as it would with the stock library.
+        if outcome.problems != [NOT_ARMED]:
+            break
+    return outcome
+
+
+def parse():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build", help="build directory")
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--layer", help="a prefix whose bin/shift-run is used instead")
+    parser.add_argument("--traffic", choices=TRAFFICS, action="append", help="default: both")
+    parser.add_argument("--runs", type=int, default=20, help="of each traffic")
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("SHIFT_TEST_SEED", "1")))
     parser.add_argument("--only", type=int, action="append", help="run this index only")
     parser.add_argument("--kind", choices=["sheltered", "wild"], help="run storms of this kind only")
+    parser.add_argument("--deaths", action="store_true", help="run storms with a death only")
     parser.add_argument("--out", default="out/storms", help="where logs of failed runs are kept")
     parser.add_argument("--json", help="write a summary here")
     parser.add_argument("--keep", action="store_true", help="keep the logs of good runs too")
-    options = parser.parse_args()
-    build = Build(options.build)
+    return parser.parse_args()
+
+
+def chosen(options):
+    for traffic in options.traffic or TRAFFICS:
+        for index in options.only or range(options.runs):
+            storm = weather.make(options.seed, index, traffic)
+            if (options.kind in (None, storm.kind)) and (storm.victim or not options.deaths):
+                yield storm
+
+
+def tell(options, storm, outcome, directory):
+    word = "right" if not outcome.problems else "FAILED: " + ", ".join(outcome.problems)
+    late = ", survivor ended after %.1f s" % outcome.survivor_s if outcome.was_killed else ""
+    print("storm %d (%s): %d rounds, exit codes %s and %s%s: %s" % (
+        storm.index, storm.name(), outcome.rounds, *outcome.codes, late, word), flush=True)
+    if outcome.problems:
+        with open(os.path.join(directory, "storm.json"), "w") as file:
+            json.dump(dataclasses.asdict(storm), file, indent=2)
+        print("  again: %s --build %s --traffic %s --seed %d --only %d --keep" % (
+            os.path.relpath(__file__), options.build, storm.traffic, options.seed, storm.index),
+              flush=True)
+    elif not options.keep:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def main():
+    options = parse()
+    build = Build(options.build, options.layer)
     if build.missing():
         print("not built: %s" % ", ".join(build.missing()), file=sys.stderr)
         return 4
-    begun, failed, finished, rounds_total, count = time.monotonic(), 0, 0, 0, 0
-    for index in options.only or range(options.runs):
-        storm = make(options.seed, index)
-        if options.kind and storm.kind != options.kind:
-            continue
-        directory = os.path.join(options.out, "%d-%d" % (options.seed, index))
-        for _ in range(3):
-            shutil.rmtree(directory, ignore_errors=True)  # event records are appended to
-            problems, codes, rounds = run(build, storm, directory)
-            # On a machine that gives a host no processor for a tenth of a second a QP breaks before
-            # it is protected, as it would with the stock library.
-            if problems != [NOT_ARMED]:
-                break
-        count += 1
-        rounds_total += rounds
-        finished += codes == (0, 0)
-        word = "right" if not problems else "FAILED: " + ", ".join(problems)
-        print("storm %d (%s): %d rounds, exit codes %s and %s: %s" % (
-            index, storm.name(), rounds, *codes, word), flush=True)
-        if problems:
-            failed += 1
-            with open(os.path.join(directory, "storm.json"), "w") as file:
-                json.dump(dataclasses.asdict(storm), file, indent=2)
-            print("  again: %s --build %s --seed %d --only %d --keep" % (
-                os.path.relpath(__file__), options.build, options.seed, index), flush=True)
-        elif not options.keep:
-            for name in os.listdir(directory):
-                os.unlink(os.path.join(directory, name))
-            os.rmdir(directory)
-    print("%d storms, %d finished, %d ended with an error, %d failed, %d rounds, seed %d, %.0f s" % (
-        count, finished, count - finished, failed, rounds_total, options.seed,
-        time.monotonic() - begun))
+    begun, outcomes = time.monotonic(), []
+    for storm in chosen(options):
+        directory = os.path.join(options.out, "%s-%d-%d" % (storm.traffic, storm.seed, storm.index))
+        outcome = run_storm(build, storm, directory)
+        outcomes.append(outcome)
+        tell(options, storm, outcome, directory)
+    figures = {"storms": len(outcomes), "finished": sum(o.codes == (0, 0) for o in outcomes),
+               "killed": sum(o.was_killed for o in outcomes),
+               "failed": sum(bool(o.problems) for o in outcomes),
+               "rounds": sum(o.rounds for o in outcomes), "seed": options.seed}
+    print("%(storms)d storms, %(finished)d finished, %(killed)d with a death, %(failed)d failed, "
+          "%(rounds)d rounds, seed %(seed)d" % figures + ", %.0f s" % (time.monotonic() - begun))
     if options.json:
         with open(options.json, "w") as file:
-            json.dump({"storms": count, "finished": finished, "failed": failed,
-                       "rounds": rounds_total, "seed": options.seed}, file)
-    return 1 if failed else 0
+            json.dump(figures, file)
+    return 1 if figures["failed"] or not outcomes else 0
 
 
 if __name__ == "__main__":

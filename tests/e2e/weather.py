@@ -1,0 +1,139 @@
+"""What a storm consists of: faults, when they come, and the traffic under them.
+
+A storm is made from its seed and index alone.
+"""
+
+import dataclasses
+import random
+
+FAULTS = ["link-down", "link-down", "drop-acks", "drop-data", "drop-data", "flap"]
+HOSTS = ["a", "b"]
+# A refuge stays good for this long before the next one takes over, and both are good for so long.
+REFUGE_S, OVERLAP_S = 1.8, 1.2
+DEATH = "death"
+
+
+@dataclasses.dataclass
+class Storm:
+    seed: int
+    index: int
+    traffic: str
+    kind: str
+    nics: int
+    qps: int       # to be protected at each end
+    options: list
+    script: list   # (seconds since the last one, "host/device" or program, fault)
+    victim: str    # program that dies, or ""
+
+    def name(self):
+        more = ", death of the %s" % self.victim if self.victim else ""
+        return "%s %s %s, %d NICs, %d events%s" % (
+            self.kind, self.traffic, self.shape(), self.nics, len(self.script), more)
+
+    def shape(self):
+        option = "--op" if self.traffic == "checker" else "--qps"
+        return "%s %s" % (option[2:], self.options[self.options.index(option) + 1])
+
+
+def nic(host, index):
+    return "%s/mlx5_%d" % (host, index)
+
+
+def sheltered_script(dice, nics, phases):
+    """A refuge per phase; all other NICs break and heal as they like."""
+    script, broken = [], set()
+
+    def heal(name, pause):
+        if name in broken:
+            broken.discard(name)
+            script.append((pause, name, "heal"))
+
+    refuge = {nic("a", 0), nic("b", 0)}
+    for _ in range(phases):
+        left = REFUGE_S
+        while left > 0:
+            pause = dice.uniform(0.02, 0.7)
+            left -= pause
+            name = nic(dice.choice(HOSTS), dice.randrange(nics))
+            if name in refuge:
+                script.append((pause, "", ""))
+            elif name in broken:
+                heal(name, pause)
+            else:
+                broken.add(name)
+                script.append((pause, name, dice.choice(FAULTS)))
+        # Across rails, too: the next refuge is any pair.
+        following = {nic(host, dice.randrange(nics)) for host in HOSTS}
+        for name in following:
+            heal(name, 0.0)
+        script.append((OVERLAP_S, "", ""))
+        refuge = following
+    for name in sorted(broken):
+        script.append((0.05, name, "heal"))
+    return script
+
+
+def wild_script(dice, nics, events):
+    script = []
+    for _ in range(events):
+        name = nic(dice.choice(HOSTS), dice.randrange(nics))
+        fault = dice.choice(FAULTS + ["heal", "heal", "heal", "heal", "heal", "kill"])
+        # Often close together: during a failover, or during the way back.
+        pause = dice.choice([dice.uniform(0, 0.01), dice.uniform(0, 0.2), dice.uniform(0.2, 1.5)])
+        script.append((pause, name, fault))
+    for host in HOSTS:
+        for index in range(nics):
+            script.append((0.05, nic(host, index), "heal"))
+    return script
+
+
+def with_death(dice, script, victim):
+    """Cuts the script off at some event; soon after it, often in the failover, the victim dies."""
+    script = script[:dice.randrange(len(script) + 1)]
+    pause = dice.choice([dice.uniform(0, 0.02), dice.uniform(0, 0.15), dice.uniform(0.1, 1.0)])
+    return script + [(pause, victim, DEATH)]
+
+
+def checker_options(dice):
+    qps = dice.choice([1, 1, 2, 4])
+    options = ["--op", dice.choice(["write", "write_imm", "send", "send_imm", "read", "mixed"]),
+               "--api", dice.choice(["classic", "wr"]),
+               "--qps", str(qps), "--depth", str(dice.choice([8, 32, 64])),
+               "--rate", str(dice.choice([300, 1500, 3000])),
+               "--signal-every", str(dice.choice([1, 1, 2, 4])),
+               "--size", str(dice.choice([64, 4096, 16384])), "--random-size",
+               "--seed", str(dice.randrange(1 << 32))]
+    for chance, option in ((0.4, "--bidirectional"), (0.3, "--events"), (0.2, "--sig-all"),
+                           (0.2, "--one-cq")):
+        if dice.random() < chance:
+            options.append(option)
+    return qps, options
+
+
+def nccl_options(dice):
+    qps, connections = dice.choice([1, 4, 16]), dice.choice([1, 1, 2])
+    options = ["--qps", str(qps), "--connections", str(connections),
+               "--depth", str(dice.choice([4, 8, 32])), "--rate", str(dice.choice([200, 1000])),
+               "--group", str(dice.choice([1, 1, 4, 8])),
+               "--size", str(dice.choice([2000, 8192, 32768])), "--random-size",
+               "--separate-from", str(dice.choice([0, 1000])),
+               "--qp-timeout", str(dice.choice([18, 20])),
+               "--seed", str(dice.randrange(1 << 32))]
+    for chance, option in ((0.5, "--split"), (0.3, "--cts-inline"), (0.2, "--no-flush"),
+                           (0.7, "--bidirectional")):
+        if dice.random() < chance:
+            options.append(option)
+    return connections * (qps + 1), options
+
+
+def make(seed, index, traffic):
+    dice = random.Random("storm %s %d/%d" % (traffic, seed, index))
+    kind = dice.choice(["sheltered", "wild"])
+    nics = dice.choice([2, 2, 2, 3])
+    qps, options = checker_options(dice) if traffic == "checker" else nccl_options(dice)
+    script = (sheltered_script(dice, nics, dice.choice([1, 2, 3])) if kind == "sheltered" else
+              wild_script(dice, nics, dice.choice([4, 8, 12])))
+    victim = dice.choice(["client", "server"]) if dice.random() < 0.2 else ""
+    if victim:
+        script = with_death(dice, script, victim)
+    return Storm(seed, index, traffic, kind, nics, qps, options, script, victim)
