@@ -39,10 +39,14 @@ bool take_own(Group& group, int member, const ibv_wc& wc) {
   const bool success = wc.status == IBV_WC_SUCCESS;
   switch (kind) {
     case kSendMarkerTag:
-      if (group.switching)
-        group.drained[0] = true;
-      else if (group.drain_markers > 0)
+      // Markers come out in order: those of a drain, called off perhaps, before the fence's.
+      if (group.drain_markers > 0) {
+        // A flushed one proves nothing about what is before it, which failed or never ran.
+        if (!success) group.drain_marked = false;
         group.drain_markers--;
+      } else if (group.switching) {
+        group.drained[0] = true;
+      }
       return true;
     case kRecvMarkerTag:
       if (group.switching) group.drained[1] = true;

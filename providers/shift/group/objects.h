@@ -221,7 +221,9 @@ struct Group {
       drained{};  // marker of the send / receive queue seen. Under the CQ's mutex
   // Markers of ours on their way through a healthy send queue (the way back).
   std::atomic<int> drain_markers{0};
-  bool drain_marked = false;  // this drain's marker is posted. Under send.mutex
+  // This drain's marker is posted, and was not flushed. Set under send.mutex, taken back under it
+  // or under the CQ's mutex.
+  std::atomic<bool> drain_marked{false};
   PerMember<std::atomic<Probe>> probe{};
   // Requests of our own that the member's connection was given before the application's; each is
   // one packet. Set back when it is connected.

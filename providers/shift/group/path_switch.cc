@@ -99,23 +99,26 @@ bool is_drained(Group& group) {
         group.send.journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
     // All that was posted has completed by signaled completions. (A READ's stand-ins are such.)
     if (first >= group.send.posted && group.drain_markers == 0) return true;
+    // What nobody signals is known to be over only when something behind it completes. Both are
+    // read while no marker can be polled: a flushed one takes drain_marked back.
+    if (group.drain_marked && group.drain_markers == 0) {
+      group.send.drained_to = group.send.posted;
+      return true;
+    }
   }
   if (!group.can_send[static_cast<size_t>(member)]) return true;
-  // What nobody signals is known to be over only when something behind it completes.
-  if (group.drain_marked) {
-    if (group.drain_markers != 0) return false;
-    group.send.drained_to = group.send.posted;
-    return true;
-  }
+  if (group.drain_marked) return false;
   ibv_send_wr wr{}, *bad;
   wr.wr_id = group.tag + kSendMarkerTag;
   wr.opcode = IBV_WR_RDMA_WRITE;
   wr.send_flags = IBV_SEND_SIGNALED;
   ibv_qp* real = committed_qp(group);
+  // Before it is posted: its completion may be polled at once.
   group.drain_markers++;
-  group.drain_marked = real->context->ops.post_send(real, &wr, &bad) == 0;
-  if (!group.drain_marked) {
-    group.drain_markers--;  // no room: again when something has completed
+  group.drain_marked = true;
+  if (real->context->ops.post_send(real, &wr, &bad) != 0) {
+    group.drain_marked = false;  // no room: again when something has completed
+    group.drain_markers--;
   } else if (group.exact) {
     const auto done = static_cast<uint32_t>(group.counters.done[0]);
     group.send.sent.marker_add(group.send.posted, group.send.journal.first_incomplete(done));

@@ -263,6 +263,56 @@ TEST_F(WayBack, AFaultDuringTheDrainReplaysWhatIsNotOver) {
   EXPECT_EQ(finish(kThird), (Ids{1, 3}));
 }
 
+// A marker that is flushed says that what is before it failed, which is the opposite of over.
+TEST_F(WayBack, AFlushedMarkerIsNoDrain) {
+  send(1);
+  send(2, false);
+  park_sends(*group_);
+  park_send(*group_, 3, IBV_WR_SEND);
+  EXPECT_FALSE(drained());
+  on(kBackup).break_with(IBV_WC_RETRY_EXC_ERR);
+  EXPECT_FALSE(drained()) << "looked at before the fault is handled";
+  EXPECT_FALSE(drained());
+  EXPECT_EQ(group_->send.drained_to, 0u);
+  go(kThird, kThird, 1);
+  EXPECT_EQ(posted(kThird), (Ids{2, 3}));
+  EXPECT_EQ(finish(kThird), (Ids{1, 3}));
+}
+
+TEST_F(WayBack, WhatFailedDuringTheDrainGetsItsError) {
+  send(1);
+  park_sends(*group_);
+  EXPECT_FALSE(drained());
+  on(kBackup).break_with(IBV_WC_RETRY_EXC_ERR);
+  EXPECT_FALSE(drained());
+  fail(*group_);
+  const auto completions = poll_all(cq_);
+  ASSERT_EQ(wr_ids(completions), (Ids{1}));
+  EXPECT_EQ(completions[0].status, IBV_WC_RETRY_EXC_ERR);
+}
+
+// The marker of a drain that was called off is older than what was posted since.
+TEST_F(WayBack, ADrainsMarkerIsNotTheFences) {
+  send(1);
+  park_sends(*group_);
+  EXPECT_FALSE(drained());
+  ASSERT_EQ(unpark(*group_), 0);
+  send(2);
+  park({{group_}});
+  on(kBackup).flushes = false;  // they come one by one
+  Fence shut({group_}, soon());
+  on(kBackup).complete_recv();
+  group_->drained[1] = true;
+  ibv_wc marker{};
+  marker.wr_id = group_->tag;
+  marker.qp_num = on(kBackup).qp.qp_num;
+  marker.status = IBV_WC_WR_FLUSH_ERR;
+  World::fake(cq_, kBackup).waiting.push_back(marker);
+  EXPECT_FALSE(shut.step(Clock::now())) << "request 2 may still have completed";
+  World::fake(cq_, kBackup).waiting.push_back(marker);
+  EXPECT_TRUE(shut.step(Clock::now()));
+}
+
 // ---- fences of single groups in a batch
 
 TEST_F(Round, AGroupForgottenDuringItsFenceIsNotTouched) {
