@@ -41,12 +41,14 @@ bool take_own(Group& group, int member, const ibv_wc& wc) {
     case kSendMarkerTag:
       // Markers come out in order: those of a drain, called off perhaps, before the fence's.
       if (group.drain_markers > 0) {
-        // A flushed one proves nothing about what is before it, which failed or never ran.
-        if (!success) group.drain_marked = false;
         group.drain_markers--;
-      } else if (group.switching) {
-        group.drained[0] = true;
+        if (success) return true;
+        // A flushed one proves nothing about what is before it, which failed or never ran. Nothing
+        // else may be there to tell that the path broke.
+        group.drain_marked = false;
+        return group.switching || group.accept[static_cast<size_t>(member)] != Accept::kGuard;
       }
+      if (group.switching) group.drained[0] = true;
       return true;
     case kRecvMarkerTag:
       if (group.switching) group.drained[1] = true;

@@ -315,6 +315,18 @@ ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point dead
   return result;
 }
 
+namespace {
+
+// The application has seen an error of this path: its QP only flushes any more, whatever the key,
+// and nobody will be asked for one (C6).
+bool is_given_up(Group& group) {
+  const auto member = static_cast<size_t>(group.member.load());
+  CqLock lock(group);
+  return group.accept[member] == Accept::kPass && group.fault_reported[member];
+}
+
+}  // namespace
+
 int pump(Group& group) {
   SendQueue& send = group.send;
   ibv_send_wr wr;
@@ -324,11 +336,12 @@ int pump(Group& group) {
     send.journal.rebuild(send.posted, &wr, sges);
     if (uint32_t* rkey = remote_key(wr)) {
       const auto translated = translate_remote(group, *rkey);
-      if (!translated) {
+      if (translated) {
+        *rkey = *translated;
+      } else if (!is_given_up(group)) {
         fault_sink->keys_wanted(&group);  // goes on when the peer has answered
         return 0;
       }
-      *rkey = *translated;
     }
     const bool is_inline = wr.send_flags & IBV_SEND_INLINE;
     if (!is_inline && !translate_local(*group.context, group.member, sges, wr.num_sge, deadline)) {

@@ -85,6 +85,10 @@ int fake_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   if (mask & IBV_QP_STATE) {
     qp->state = attr->qp_state;
     fake.walk.push_back(attr->qp_state);
+    if (attr->qp_state == IBV_QPS_ERR) {
+      fake.sends_at_error = fake.sends.size();
+      fake.recvs_at_error = fake.recvs.size();
+    }
   }
   if (qp->state == IBV_QPS_RESET) {
     fake.pending_sends.clear();

@@ -60,6 +60,8 @@ struct FakeQp {
   bool flushes = true;             // in ERR: a dead device gives no completions
   ibv_qp_attr attr{};              // as modify_qp has set it
   std::vector<ibv_qp_state> walk;  // the states it was brought to
+  // How much had been posted when it was last brought to ERR.
+  size_t sends_at_error = 0, recvs_at_error = 0;
 
   static FakeQp& of(ibv_qp* qp) { return *reinterpret_cast<FakeQp*>(qp); }
   bool in_error() const { return qp.state == IBV_QPS_ERR; }

@@ -223,6 +223,44 @@ TEST_F(WayBack, SilentRequestsThatDrainedDoNotRunTwice) {
   EXPECT_TRUE(posted(kDefault).empty());
 }
 
+// A marker that is flushed proves nothing about what is before it.
+TEST_F(WayBack, AFlushedMarkerDoesNotEndTheDrain) {
+  send(1, false);
+  park_sends(*group_);
+  EXPECT_FALSE(drained());
+  on(kBackup).break_with(IBV_WC_RETRY_EXC_ERR);
+  EXPECT_FALSE(drained());
+  EXPECT_EQ(group_->send.drained_to, 0u);
+  go(kDefault, kDefault, 0);
+  EXPECT_EQ(posted(kDefault), (Ids{1}));
+}
+
+// Nothing else may be there to tell that the path broke.
+TEST_F(WayBack, AFlushedMarkerIsAFaultOfThePath) {
+  group_->remote_keys.known[kBackup][kRkey] = kBackupRkey;
+  path_send(*group_, 1, IBV_WR_RDMA_WRITE, false);
+  park_sends(*group_);
+  EXPECT_FALSE(drained());
+  on(kBackup).pending_sends.pop_front();  // executed
+  on(kBackup).break_with(IBV_WC_RETRY_EXC_ERR);
+  EXPECT_FALSE(drained());
+  ASSERT_EQ(world_.sink.faults.size(), 1u);
+  EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kPathFault);
+  EXPECT_TRUE(poll_all(cq_).empty());
+}
+
+// An application that has seen an error of its path gets flushes; no key is waited for (C6).
+TEST_F(WayBack, WhatComesAfterAnErrorOfTheApplicationsWaitsForNoKey) {
+  path_send(*group_, 1, IBV_WR_RDMA_WRITE);
+  EXPECT_TRUE(posted(kBackup).empty());
+  EXPECT_EQ(world_.sink.keys_wanted_calls, 1);
+  group_->accept[kBackup] = Accept::kPass;
+  group_->fault_reported[kBackup] = true;
+  path_send(*group_, 2, IBV_WR_RDMA_WRITE);
+  EXPECT_EQ(posted(kBackup), (Ids{1, 2}));
+  EXPECT_EQ(world_.sink.keys_wanted_calls, 1);
+}
+
 TEST_F(WayBack, AMarkerWithoutRoomComesLater) {
   send(1, false);
   on(kBackup).sends_accepted = 0;
