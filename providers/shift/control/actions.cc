@@ -279,6 +279,8 @@ bool Coordinator::commit(Binding& binding, Events* follow_up) {
   const bool usable = member < group.context->members && qp.connected && !qp.busy &&
                       qp.generation == binding.target_generation && qp.path == binding.target &&
                       (members_up(group.context) >> member & 1) != 0;
+  // Used up, or of no use: the next round must not choose it again.
+  binding.book.ready_drop(binding.target);
   if (!usable) {
     follow_up->push_back(Event::kTargetUnusable);
     return false;
@@ -287,7 +289,6 @@ bool Coordinator::commit(Binding& binding, Events* follow_up) {
   binding.told->notifications_received = group::notifications_received(group);
   const auto result =
       group::commit(group, member, peer_member(group, binding.target), binding.give_up);
-  binding.book.ready_drop(binding.target);
   switch (result) {
     case group::Commit::kDone:
       return true;

@@ -141,6 +141,8 @@ void Coordinator::repeat(Binding& binding) {
   Group& group = *binding.group;
   PeerChannel* channel = binding.channel;
   send_bind(binding);
+  channel->send(
+      wire::Members{group.local, group.remote, ++members_sequence_, members_up(group.context)});
   for (const auto& ready : binding.book.all_ready()) {
     channel->send(wire::Ready{group.local, group.remote, ready.path, ready.generation,
                               wire::Ready::Kind::kReady});

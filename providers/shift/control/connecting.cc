@@ -233,6 +233,8 @@ void Coordinator::probe_check(Binding& binding) {
 void Coordinator::attempt_end(Binding& binding, Outcome outcome) {
   Group& group = *binding.group;
   const Binding::Attempt attempt = *binding.attempt;
+  // A NIC of it went down after the probe had passed.
+  if (outcome == Outcome::kReady && !binding.book.works(attempt.path)) outcome = Outcome::kBroken;
   binding.attempt.reset();
   control_.timer_cancel(attempt.timeout);
   Link& link = link_of(binding, attempt.path);

@@ -50,6 +50,8 @@ void Coordinator::keys_wanted(Group* group) {
         later(*binding, milliseconds(config().exchange_ms), [this](Binding& late) {
           late.key_deadline = 0;
           if (!late.query_pending) return;
+          // The application broke the QP meanwhile: what waited is flushed.
+          if (late.group->state == State::kClosed) return pump(late);
           feed(late, Event::kReplayRefused, "the peer does not answer for a memory key");
         });
   });
@@ -82,6 +84,10 @@ void Coordinator::feed(Binding& binding, Event event, const char* cause) {
                 fsm::to_string(group.state), fsm::to_string(next), fsm::to_string(cell.next));
     if (cell.kind == fsm::Kind::kImpossible) {
       // A bug of ours. This group fails closed; the program goes on.
+      SHIFT_EVENT("bug", {{"qp", group.qpn()},
+                          {"from", fsm::to_string(group.state)},
+                          {"on", fsm::to_string(next)},
+                          {"cause", cell.reason}});
       SHIFT_ERROR("qp 0x%x epoch %u: internal error: %s in state %s (%s)", group.qpn(), group.epoch,
                   fsm::to_string(next), fsm::to_string(group.state), cell.reason);
       binding.cause = "internal error";
@@ -98,14 +104,12 @@ void Coordinator::feed(Binding& binding, Event event, const char* cause) {
     }
     cause = "";  // what follows from it has its own
     if (next == Event::kPathFault) binding.by_fault = true;
-    if (cell.next != group.state) {
-      SHIFT_EVENT("state", {{"qp", group.qpn()},
-                            {"epoch", group.epoch},
-                            {"from", fsm::to_string(group.state)},
-                            {"to", fsm::to_string(cell.next)},
-                            {"on", fsm::to_string(next)},
-                            {"cause", binding.cause}});
-    }
+    SHIFT_EVENT(cell.next != group.state ? "state" : "stay", {{"qp", group.qpn()},
+                                                              {"epoch", group.epoch},
+                                                              {"from", fsm::to_string(group.state)},
+                                                              {"to", fsm::to_string(cell.next)},
+                                                              {"on", fsm::to_string(next)},
+                                                              {"cause", binding.cause}});
     group.state = cell.next;
     for (Action action : cell.actions) {
       if (!run(binding, action, &events)) break;

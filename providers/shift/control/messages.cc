@@ -44,7 +44,10 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
   binding->group->asks_responder = (message.flags & wire::Bind::kAsksResponder) != 0;
   const bool had_channel = std::exchange(binding->channel, channel) != nullptr;
   const bool was_proven = binding->peer_proven;
-  binding->book.peer_members_set(static_cast<int>(members), message.members_up);
+  // Bind has no number: a late copy must not undo a newer Members, which follows each Bind.
+  if (!was_proven) {
+    binding->book.peer_members_set(static_cast<int>(members), message.members_up);
+  }
   channel_widen(*binding, message);
   binding->book.ready_clean();
   if (!had_channel || (!was_proven && !binding->group->is_leader)) repeat(*binding);
