@@ -2,8 +2,8 @@
 // and a test decides what is lost, delayed or doubled.
 #pragma once
 
-#include <gtest/gtest.h>
-
+#include <algorithm>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -18,11 +18,16 @@ namespace shift::control {
 
 class MemoryNetwork {
  public:
+  using Duration = Loop::Clock::duration;
+
   // How often a message arrives: 0 is lost, 2 a copy.
   std::function<int(const wire::Message& message)> copies = [](const wire::Message&) { return 1; };
   // How long each copy takes.
-  std::function<Loop::Clock::duration()> delay = [] { return std::chrono::microseconds(30); };
+  std::function<Duration()> delay = [] { return std::chrono::microseconds(30); };
+  // Called before and after a message is handed over.
+  std::function<void(const Delegate&to, const wire::Message&message)> before, after;
   size_t delivered = 0;
+  bool in_order = false;  // but for copies
 
   explicit MemoryNetwork(VirtualTime& time) : time_(time) {}
   MemoryNetwork(const MemoryNetwork&) = delete;
@@ -34,16 +39,46 @@ class MemoryNetwork {
     return std::make_unique<Host>(*this, delegate);
   }
   // No message passes from here on; sending says so.
-  void cut() { connected_ = false; }
+  void cut() {
+    connected_ = false;
+    losses_++;
+  }
   // Both ends learn that a connection joined.
   void restore() {
     connected_ = true;
-    for (auto& channel : channels_) channel->owner.on_connection_up(channel.get(), false);
-  }
-  // Every channel ends, as after the grace period.
-  void lose_channels() {
     for (auto& channel : channels_) {
-      if (std::exchange(channel->alive, false)) channel->owner.on_channel_down(channel.get());
+      if (channel->alive) channel->owner.on_connection_up(channel.get(), false);
+    }
+  }
+  bool is_cut() const { return !connected_; }
+  // Every channel ends, as after the grace period; one end notices so much later than the other.
+  void lose_channels(const Delegate* first = nullptr, Duration gap = {}) {
+    losses_++;
+    for (auto& channel : channels_) {
+      if (!channel->alive) continue;
+      channel->broken = true;
+      if (first == nullptr || &channel->owner == first) {
+        end(*channel);
+      } else {
+        time_.in(gap, [this, lost = channel.get()] {
+          if (lost->alive) end(*lost);
+        });
+      }
+    }
+  }
+  // The process is gone; its peers notice after a while.
+  void host_remove(const Delegate& gone, Duration grace) {
+    losses_++;
+    std::erase(hosts_, &gone);
+    for (auto& channel : channels_) {
+      if (&channel->owner == &gone) {
+        channel->alive = false;
+      } else if (&channel->other->owner == &gone) {
+        channel->broken = true;
+        time_.in(grace, [this, lost = channel.get()] {
+          if (lost->alive) end(*lost);
+        });
+      }
     }
   }
 
@@ -52,27 +87,38 @@ class MemoryNetwork {
     Channel(MemoryNetwork& n, Delegate& d) : net(n), owner(d) {}
     bool is_self() const noexcept override { return other == this; }
     size_t send(const wire::Message& message) override {
-      if (!net.connected_ || !alive) return 0;
-      std::vector<uint8_t> bytes;
-      EXPECT_TRUE(encode(message, bytes));
-      for (int i = net.copies(message); i > 0; i--) {
-        net.time_.in(net.delay(), [this, bytes] { deliver(bytes); });
+      if (!net.connected_ || !alive || broken) return 0;
+      auto bytes = std::make_shared<std::vector<uint8_t>>();
+      if (!encode(message, *bytes)) std::abort();
+      const int copies = net.copies(message);
+      for (int i = 0; i < copies; i++) {
+        auto due = net.time_.now() + net.delay();
+        // A connection keeps the order; copies come over others, whenever they like.
+        if (i == 0 && net.in_order) due = last_due = std::max(due, last_due);
+        net.time_.at(due, [this, bytes, losses = net.losses_] {
+          if (losses == net.losses_) deliver(*bytes);
+        });
       }
       return 1;
     }
     void add_path(uint32_t, uint32_t) override {}
     void deliver(const std::vector<uint8_t>& bytes) {
       wire::Message message;
-      ASSERT_TRUE(decode(bytes, message));
-      if (!net.connected_ || !other->alive) return;
+      if (!decode(bytes, message)) std::abort();
+      if (!other->alive) return;
       net.delivered++;
+      if (net.before) net.before(other->owner, message);
+      if (!net.connected_ || !other->alive || other->broken) return;  // a fault just before it
       other->owner.on_message(other, message);
+      if (net.after) net.after(other->owner, message);
     }
 
     MemoryNetwork& net;
     Delegate& owner;
     Channel* other = nullptr;
+    Loop::Clock::time_point last_due{};
     bool alive = true;
+    bool broken = false;  // nothing passes any more, but this end has not noticed
   };
 
   struct Host final : PeerNetwork {
@@ -87,8 +133,17 @@ class MemoryNetwork {
     Delegate& owner;
   };
 
+  static void end(Channel& channel) {
+    channel.alive = false;
+    channel.owner.on_channel_down(&channel);
+  }
   void find(Delegate& asker, const FindRequest& request, const FindCallback& callback) {
-    if (!connected_) return callback(nullptr, FindError::kUnreachable);
+    if (!connected_) {
+      if (time_.now() >= request.deadline) return callback(nullptr, FindError::kUnreachable);
+      time_.in(std::chrono::milliseconds(20),
+               [this, &asker, request, callback] { find(asker, request, callback); });
+      return;
+    }
     for (Delegate* host : hosts_) {
       if (!host->knows_qp(request.remote)) continue;
       return callback(channel_between(asker, *host), FindError::kNone);
@@ -97,7 +152,8 @@ class MemoryNetwork {
   }
   Channel* channel_between(Delegate& asker, Delegate& found) {
     for (auto& channel : channels_) {
-      if (channel->alive && &channel->owner == &asker && &channel->other->owner == &found) {
+      if (channel->alive && !channel->broken && &channel->owner == &asker &&
+          &channel->other->owner == &found) {
         return channel.get();
       }
     }
@@ -111,6 +167,7 @@ class MemoryNetwork {
 
   VirtualTime& time_;
   bool connected_ = true;
+  uint64_t losses_ = 0;  // what was sent before one does not arrive after it
   std::vector<Delegate*> hosts_;
   std::deque<std::unique_ptr<Channel>> channels_;
 };

@@ -189,6 +189,56 @@ TEST_F(Rounds, ARefusedOfferLeadsToAnotherPath) {
   EXPECT_EQ(follower().group->member, kThird);
 }
 
+// The leader's own NIC, too: what it knows to be down is not what it goes on with.
+TEST_F(Rounds, APathWhoseNicGoesDownWhileItIsTriedIsNotChosen) {
+  leader().port(kBackup, false);
+  leader().port(kThird, false);
+  leader().port(kDefault, false);
+  run(milliseconds(5));
+  network_.copies = [this, once = true](const wire::Message& message) mutable {
+    const auto* accept = std::get_if<wire::Accept>(&message);
+    if (accept != nullptr && std::exchange(once, false)) {
+      time_.in(std::chrono::microseconds(35), [this, member = accept->path.leader] {
+        leader().device_says(member, IBV_EVENT_PORT_ERR);
+      });
+    }
+    return 1;
+  };
+  leader().port(kBackup, true);
+  run(milliseconds(100));
+  EXPECT_EQ(a_.group->epoch, 1u);
+  EXPECT_EQ(leader().group->state, State::kSeeking);
+  leader().port(kThird, true);
+  traffic(5);
+  run(milliseconds(100));
+  expect_all_done();
+  expect_on(kThird, 1);
+}
+
+// C11: the peer's NICs are what its newest word says, in whatever order the words come.
+TEST_F(Rounds, ALateCopyOfBindChangesNothing) {
+  traffic(5);
+  follower().port(kDefault, false);
+  run(milliseconds(5));
+  bool second = false;
+  network_.copies = [&second](const wire::Message& message) {
+    return std::holds_alternative<wire::Bind>(message) ? 2 : (second = false, 1);
+  };
+  network_.delay = [&second]() -> Loop::Clock::duration {
+    return std::exchange(second, !second) ? milliseconds(20) : milliseconds(1);
+  };
+  network_.cut();
+  network_.restore();
+  network_.copies = [](const wire::Message&) { return 1; };
+  network_.delay = [] { return std::chrono::microseconds(30); };
+  run(milliseconds(2));
+  follower().port(kDefault, true);
+  traffic(5);
+  run(seconds(5));
+  expect_all_done();
+  expect_on(kDefault, 2);
+}
+
 // C6: no path at all. The original error, within the patience, at both ends.
 TEST_F(Rounds, WithoutAnyPathBothEndsFailInTime) {
   receive(b_, 2);

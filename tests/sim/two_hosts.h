@@ -5,67 +5,21 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <memory>
 #include <vector>
 
-#include "control/coordinator.h"
-#include "group/test/fake.h"
 #include "ops/entry.h"
 #include "sim/fake_fabric.h"
-#include "sim/memory_network.h"
-#include "sim/virtual_loop.h"
+#include "sim/host.h"
 
 namespace shift::control {
 
-// There is one sink in a process, and there are two hosts in this one.
-struct SinkOfHosts final : group::FaultSink {
-  std::map<const group::Context*, group::FaultSink*> sinks;
-  void fault(group::Group* group, fsm::Event event, int member, const char* cause) override {
-    sinks.at(group->context)->fault(group, event, member, cause);
-  }
-  void keys_wanted(group::Group* group) override { sinks.at(group->context)->keys_wanted(group); }
-};
-
-struct SimHost {
+struct SimHost : Host {
   SimHost(VirtualTime& time, MemoryNetwork& network, FakeFabric& fabric, SinkOfHosts& sinks,
           uint8_t net)
-      : world(net), loop(time), coordinator(loop, loop) {
-    coordinator.network_set(network.host_add(coordinator));
-    sinks.sinks[&world.context] = &coordinator;
+      : Host(time, network, sinks, net) {
     fabric.world_add(world);
-    group::World::Options options;
-    options.guarded = options.twins = false;
-    options.depth = 64;
-    cq = world.make_cq();
-    group = world.make_group(cq, cq, options);
-    coordinator.context_add(&world.context);
-  }
-  group::FakeQp& qp(int member) { return group::World::fake(group, member); }
-  // The application connects its QP, and the provider tells the coordinator.
-  void connect(const SimHost& peer, uint32_t sq_psn, uint32_t rq_psn) {
-    group->remote = peer.group->local;
-    group->attr.sq_psn = sq_psn;
-    group->attr.rq_psn = rq_psn;
-    auto& attr = qp(group::kDefault).attr;
-    attr.dest_qp_num = peer.group->qpn();
-    attr.ah_attr.grh.dgid = peer.group->local.gid.to_verbs();
-    attr.sq_psn = sq_psn;
-    attr.rq_psn = rq_psn;
-  }
-  void port(int member, bool up, bool tell = true) {
-    world.nic(member).port_up = up;
-    if (!tell) return;
-    ibv_async_event event{};
-    event.event_type = up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
-    event.element.port_num = 1;
-    coordinator.device_event(&world.context, member, event);
   }
 
-  group::World world;
-  VirtualLoop loop;
-  Coordinator coordinator;
-  group::CompletionQueue* cq;
-  group::Group* group;
   // The application: posts numbered SENDs, as many receives, and remembers what completes.
   uint64_t sent = 0, receives = 0;
   std::vector<uint64_t> sends_done, receives_done;
@@ -87,10 +41,7 @@ class TwoHosts : public ::testing::Test {
     };
   }
   ~TwoHosts() override {
-    for (SimHost* host : {&a_, &b_}) {
-      host->coordinator.group_forget(host->group);
-      host->coordinator.context_forget(&host->world.context);
-    }
+    for (SimHost* host : {&a_, &b_}) host->forget();
     time_.drop_all();
     group::fault_sink = nullptr;
   }

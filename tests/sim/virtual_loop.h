@@ -2,11 +2,11 @@
 // itself.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <map>
-#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "control/loop.h"
 
@@ -18,42 +18,87 @@ class VirtualTime {
 
   Clock::time_point now() const { return now_; }
   Loop::TimerId at(Clock::time_point when, Loop::Task task) {
-    const Loop::TimerId id = next_++;
-    const Clock::time_point due = std::max(when, now_);
-    queue_.emplace(std::pair{due, id}, std::move(task));
-    due_[id] = due;
+    uint32_t slot;
+    if (free_.empty()) {
+      slot = static_cast<uint32_t>(slots_.size());
+      slots_.emplace_back();
+    } else {
+      slot = free_.back();
+      free_.pop_back();
+    }
+    const Loop::TimerId id = (next_++ << kSlotBits) | slot;
+    slots_[slot] = {id, std::move(task)};
+    heap_.push_back({std::max(when, now_), id});
+    std::push_heap(heap_.begin(), heap_.end(), later);
     return id;
   }
   Loop::TimerId in(Clock::duration pause, Loop::Task task) {
     return at(now_ + pause, std::move(task));
   }
   void cancel(Loop::TimerId id) {
-    const auto it = due_.find(id);
-    if (it == due_.end()) return;
-    queue_.erase({it->second, id});
-    due_.erase(it);
+    const auto slot = static_cast<size_t>(id & kSlotMask);
+    if (id != 0 && slot < slots_.size() && slots_[slot].id == id) release(slot);
   }
-  // Runs what is due until `span` has passed, in order of time, then of the calls.
+  // When the next task is due; max() when there is none.
+  Clock::time_point next() {
+    while (!heap_.empty() && slots_[heap_.front().id & kSlotMask].id != heap_.front().id) pop();
+    return heap_.empty() ? Clock::time_point::max() : heap_.front().due;
+  }
+  // Runs the next task, in order of time, then of the calls. False: there is none.
+  bool step() {
+    const auto due = next();
+    if (due == Clock::time_point::max()) return false;
+    const size_t slot = heap_.front().id & kSlotMask;
+    pop();
+    now_ = due;
+    const Loop::Task task = std::move(slots_[slot].task);
+    release(slot);
+    task();
+    return true;
+  }
+  // Runs what is due until `span` has passed.
   void run_for(Clock::duration span) {
     const Clock::time_point end = now_ + span;
-    while (!queue_.empty() && queue_.begin()->first.first <= end) {
-      auto node = queue_.extract(queue_.begin());
-      now_ = node.key().first;
-      due_.erase(node.key().second);
-      node.mapped()();
-    }
+    while (next() <= end) step();
     now_ = end;
   }
+  // Lets time pass in which nothing is due.
+  void advance_to(Clock::time_point when) { now_ = std::max(now_, when); }
   void drop_all() {
-    queue_.clear();
-    due_.clear();
+    heap_.clear();
+    free_.clear();
+    slots_.clear();
   }
 
  private:
+  static constexpr int kSlotBits = 20;
+  static constexpr uint64_t kSlotMask = (1u << kSlotBits) - 1;
+  struct Due {
+    Clock::time_point due;
+    Loop::TimerId id;  // grows with each call; its low bits name the slot
+  };
+  struct Slot {
+    Loop::TimerId id = 0;  // 0: free; a cancelled one's place in the heap is found to be stale
+    Loop::Task task;
+  };
+  static bool later(const Due& a, const Due& b) {
+    return a.due != b.due ? a.due > b.due : a.id > b.id;
+  }
+  void pop() {
+    std::pop_heap(heap_.begin(), heap_.end(), later);
+    heap_.pop_back();
+  }
+  void release(size_t slot) {
+    slots_[slot].id = 0;
+    slots_[slot].task = nullptr;
+    free_.push_back(static_cast<uint32_t>(slot));
+  }
+
   Clock::time_point now_{std::chrono::seconds(1000)};
   Loop::TimerId next_ = 1;  // 0 is never a timer
-  std::map<std::pair<Clock::time_point, Loop::TimerId>, Loop::Task> queue_;
-  std::unordered_map<Loop::TimerId, Clock::time_point> due_;
+  std::vector<Due> heap_;
+  std::vector<Slot> slots_;
+  std::vector<uint32_t> free_;
 };
 
 // One loop of one host. There are no descriptors in a simulation.

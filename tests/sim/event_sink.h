@@ -1,0 +1,15 @@
+// Event records of the layer, handed to the simulation instead of being written to a file.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+
+#include "util/log.h"
+
+namespace shift::sim {
+
+using EventSink = std::function<void(const char* name, std::initializer_list<EventField> fields)>;
+// Empty: records are not made.
+void event_sink_set(EventSink sink);
+
+}  // namespace shift::sim

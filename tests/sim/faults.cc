@@ -1,0 +1,176 @@
+// When the faults of a schedule come, and what they do.
+#include <utility>
+
+#include "sim/simulation.h"
+
+namespace shift::sim {
+
+using group::kDefault;
+using std::chrono::seconds;
+
+namespace {
+
+constexpr char kNames[] = "ab";
+// A step of the protocol that does not come is not waited for longer than this.
+constexpr milliseconds kPatience{20};
+constexpr seconds kDrainPatience{3};
+
+}  // namespace
+
+void Simulation::fault_arm() {
+  if (next_fault_ >= schedule_.faults.size()) return;
+  const Fault& fault = schedule_.faults[next_fault_];
+  left_ = fault.count;
+  draining_ = false;
+  armed_ = true;
+  const Duration patience =
+      fault.when == When::kDrain ? Duration(kDrainPatience) : Duration(kPatience);
+  time_.in(patience, [this, number = next_fault_] {
+    if (next_fault_ == number) fault_fire();
+  });
+}
+
+// A step of this kind was made.
+void Simulation::count(When when) {
+  if (!armed_) return;
+  const Fault& fault = schedule_.faults[next_fault_];
+  const bool counts =
+      fault.when == When::kDrain ? draining_ && when == When::kSteps : fault.when == when;
+  if (!counts) return;
+  if (left_ > 0) {
+    left_--;
+    return;
+  }
+  // Not from inside the layer: a record is made in the middle of one of its steps.
+  if (when == When::kTransition) {
+    armed_ = false;
+    time_.in({}, [this, number = next_fault_] {
+      if (next_fault_ == number) fault_fire();
+    });
+    return;
+  }
+  fault_fire();
+}
+
+void Simulation::fault_fire() {
+  armed_ = false;
+  const Fault& fault = schedule_.faults[next_fault_];
+  if (!gone_[static_cast<size_t>(fault.host)]) fault_start(fault);
+  fabric_.look();
+  next_fault_++;
+  fault_arm();
+}
+
+int Simulation::member_of(const Fault& fault) {
+  const group::Group& group = *hosts_[static_cast<size_t>(fault.host)]->group;
+  const int members = group.context->members;
+  if (fault.member >= 0) return fault.member;
+  const int current = group.member == group::kNoMember ? members - 1 : group.member.load();
+  return fault.member == Fault::kCurrent ? current : (current + 1) % members;
+}
+
+void Simulation::lasts(const Fault& fault, std::function<void()> end) {
+  if (fault.lasts.count() != 0) time_.in(fault.lasts, std::move(end));
+}
+
+void Simulation::port_restore(int host, int member) {
+  const auto h = static_cast<size_t>(host);
+  const auto m = static_cast<size_t>(member);
+  if (dead_[h][m] || gone_[h] || lost_host_ == host) return;
+  if (hosts_[h]->world.nic(member).port_up && !told_down_[h][m]) return;
+  say("%c/%d works again", kNames[h], member);
+  hosts_[h]->port(member, true, std::exchange(told_down_[h][m], false));
+}
+
+void Simulation::total_loss(int host) {
+  auto& lost = *hosts_[static_cast<size_t>(host)];
+  lost_host_ = host;
+  for (int m = 0; m < lost.world.context.members; m++) {
+    lost.port(m, false);
+  }
+}
+
+void Simulation::fault_start(const Fault& fault) {
+  const auto h = static_cast<size_t>(fault.host);
+  control::Host& host = *hosts_[h];
+  const int member = member_of(fault);
+  const auto m = static_cast<size_t>(member);
+  group::FakeNic& nic = host.world.nic(member);
+  say("FAULT %s: %c/%d", to_string(fault).c_str(), kNames[h], member);
+  switch (fault.what) {
+    case What::kPortDown:
+    case What::kScare:
+      if (dead_[h][m]) break;
+      told_down_[h][m] = true;
+      if (fault.what == What::kPortDown) nic.port_up = false;
+      host.device_says(member, IBV_EVENT_PORT_ERR);
+      lasts(fault, [this, fault, member] { port_restore(fault.host, member); });
+      break;
+    case What::kPortSilent:
+      nic.port_up = false;
+      lasts(fault, [this, fault, member] { port_restore(fault.host, member); });
+      break;
+    case What::kBlock: {
+      const int from = fault.flag ? 1 - fault.host : fault.host;
+      const int peer =
+          fault.member == Fault::kCurrent ? host.group->peer_member : fault.peer_member;
+      const int a = fault.flag ? peer : member, b = fault.flag ? member : peer;
+      fabric_.block(from, a, b, true);
+      lasts(fault, [this, from, a, b] { fabric_.block(from, a, b, false); });
+      break;
+    }
+    case What::kSlow:
+      slow_ = milliseconds(6);
+      lasts(fault, [this] { slow_ = {}; });
+      break;
+    case What::kCut:
+      network_.cut();
+      lasts(fault, [this] {
+        if (network_.is_cut()) network_.restore();
+      });
+      break;
+    case What::kReconnect:
+      network_.cut();
+      network_.restore();
+      break;
+    case What::kChannelLost:
+      network_.lose_channels(&host.coordinator, fault.lasts);
+      break;
+    case What::kRefuse:
+      nic.refuses = true;
+      lasts(fault, [&nic] { nic.refuses = false; });
+      break;
+    case What::kDeviceDeath:
+      dead_[h][m] = true;
+      nic.port_up = false;
+      for (auto& [qpn, qp] : nic.qps) {
+        qp->flushes = false;
+        qp->modify_error = EIO;
+      }
+      host.device_says(member, IBV_EVENT_DEVICE_FATAL);
+      break;
+    case What::kFenceFails:
+      for (auto& [qpn, qp] : nic.qps) qp->modify_error = EINVAL;
+      break;
+    case What::kProcessDeath:
+      gone_[h] = true;
+      judge_.host_gone(fault.host);
+      fabric_.host_kill(fault.host);
+      network_.host_remove(host.coordinator, milliseconds(1 + fault.count));
+      host.forget();
+      break;
+    case What::kClose:
+      gone_[h] = true;
+      judge_.host_gone(fault.host);
+      fabric_.host_kill(fault.host);
+      host.forget();
+      break;
+    case What::kTotalLoss:
+      total_loss(fault.host);
+      break;
+    case What::kCount:
+      break;
+  }
+}
+
+}  // namespace shift::sim

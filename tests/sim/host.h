@@ -1,0 +1,70 @@
+// One host of a simulation: fake NICs, one QP, and the product's coordinator above them.
+#pragma once
+
+#include <map>
+
+#include "control/coordinator.h"
+#include "group/test/fake.h"
+#include "sim/memory_network.h"
+#include "sim/virtual_loop.h"
+
+namespace shift::control {
+
+// There is one sink in a process, and there are two hosts in this one.
+struct SinkOfHosts final : group::FaultSink {
+  std::map<const group::Context*, group::FaultSink*> sinks;
+  void fault(group::Group* group, fsm::Event event, int member, const char* cause) override {
+    sinks.at(group->context)->fault(group, event, member, cause);
+  }
+  void keys_wanted(group::Group* group) override { sinks.at(group->context)->keys_wanted(group); }
+};
+
+struct Host {
+  Host(VirtualTime& time, MemoryNetwork& network, SinkOfHosts& sinks, uint8_t net, int members = 3)
+      : world(net, members), loop(time), coordinator(loop, loop) {
+    coordinator.network_set(network.host_add(coordinator));
+    sinks.sinks[&world.context] = &coordinator;
+    group::World::Options options;
+    options.guarded = options.twins = false;
+    options.depth = 64;
+    cq = world.make_cq();
+    group = world.make_group(cq, cq, options);
+    group->serial = net;  // whatever ran before in this process
+    coordinator.context_add(&world.context);
+  }
+  group::FakeQp& qp(int member) { return group::World::fake(group, member); }
+  // The application connects its QP, and the provider tells the coordinator.
+  void connect(const Host& peer, uint32_t sq_psn, uint32_t rq_psn) {
+    group->remote = peer.group->local;
+    group->attr.sq_psn = sq_psn;
+    group->attr.rq_psn = rq_psn;
+    auto& attr = qp(group::kDefault).attr;
+    attr.dest_qp_num = peer.group->qpn();
+    attr.ah_attr.grh.dgid = peer.group->local.gid.to_verbs();
+    attr.sq_psn = sq_psn;
+    attr.rq_psn = rq_psn;
+  }
+  void device_says(int member, ibv_event_type type) {
+    ibv_async_event event{};
+    event.event_type = type;
+    event.element.port_num = 1;
+    coordinator.device_event(&world.context, member, event);
+  }
+  void port(int member, bool up, bool tell = true) {
+    world.nic(member).port_up = up;
+    if (tell) device_says(member, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+  }
+  // What the application does when it is done with the QP, or the end of its process.
+  void forget() {
+    coordinator.group_forget(group);
+    coordinator.context_forget(&world.context);
+  }
+
+  group::World world;
+  VirtualLoop loop;
+  Coordinator coordinator;
+  group::CompletionQueue* cq;
+  group::Group* group;
+};
+
+}  // namespace shift::control

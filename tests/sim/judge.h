@@ -1,0 +1,85 @@
+// Two applications and what they were promised: each posts numbered requests into the layer, and
+// the judge, who also sees what the NICs execute, compares every completion and every write with
+// docs/protocol.md. Shares no knowledge with the layer beyond the verbs.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "sim/host.h"
+#include "sim/rc_fabric.h"
+#include "sim/schedule.h"
+
+namespace shift::sim {
+
+class Judge final : public Observer {
+ public:
+  explicit Judge(VirtualTime& time) : time_(time) {}
+  void host_set(int host, control::Host& given) { at(host).host = &given; }
+
+  void send(int host, const AppPlan::Send& plan);
+  void receive(int host);
+  void poll(int host);
+  // Is there anything to poll? (The application would be woken, or looks all the time.)
+  bool has_completions(int host) const;
+  // Its process is gone, or has destroyed its QP: nothing is promised to it any more.
+  void host_gone(int host) { at(host).gone = true; }
+
+  bool is_broken() const { return !verdict_.empty(); }
+  const std::string& verdict() const { return verdict_; }
+  void fail(std::string what);
+
+  // Everything posted has completed well.
+  bool is_done(int host) const;
+  // Its sends have ended one way or the other.
+  bool is_over(int host) const;
+  bool has_failed(int host) const { return at(host).first_error != 0; }
+  size_t sends_posted(int host) const { return at(host).sends.size(); }
+  size_t receives_posted(int host) const { return at(host).receives; }
+  size_t notifications_posted(int host) const { return at(host).notifications.size(); }
+
+  // Observer
+  void fault_seen(const char* rule, const Packet* packet, int host, int member) override;
+  void executed(const Packet& packet, const group::PostedRecv* receive) override;
+  uint64_t memory_read(int host, uint64_t address) override;
+  void read_done(const Packet& packet, uint64_t data) override;
+
+ private:
+  struct Sent {
+    ibv_wr_opcode opcode;
+    bool signaled;
+    uint8_t slot;
+    bool executed = false;
+    bool data_came = false;
+    bool too_late = false;  // posted when the QP had failed: flushed, as on any QP in ERR
+  };
+  struct App {
+    control::Host* host = nullptr;
+    bool gone = false;
+    std::vector<Sent> sends;              // request n at n - 1
+    std::vector<uint32_t> notifications;  // the n-th one's number
+    size_t next_done = 0;                 // the next signaled request to complete, from 0
+    uint32_t ran = 0;                     // requests up to this one were executed
+    uint32_t notified = 0;                // notifications executed
+    size_t receives = 0, received = 0;
+    uint32_t seen = 0;  // the peer's request whose notification was polled last
+    uint64_t first_error = 0, last_error = 0;
+    bool receives_failed = false;
+    std::array<uint32_t, 4> memory{};      // the request that wrote it last
+    std::vector<uint32_t> receive_memory;  // the same of each receive's buffer
+  };
+
+  App& at(int host) { return apps_[static_cast<size_t>(host)]; }
+  const App& at(int host) const { return apps_[static_cast<size_t>(host)]; }
+  void take(int host, const ibv_wc& wc);
+  void take_error(int host, const ibv_wc& wc);
+  void take_send(int host, const ibv_wc& wc);
+  void take_receive(int host, const ibv_wc& wc);
+
+  VirtualTime& time_;
+  std::array<App, 2> apps_;
+  std::string verdict_;
+};
+
+}  // namespace shift::sim

@@ -1,0 +1,114 @@
+// What lies between fake NICs: carries out what their QPs hold the way RC connections do, packet by
+// packet in virtual time. A request is executed when its packet arrives and completes when the
+// acknowledgement does; packets are late, lost, or repeated by the sender's NIC, and what arrives
+// after its sender has left still counts, until the receiving QP is in ERR or connected anew.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+
+#include "group/test/fake.h"
+#include "sim/virtual_loop.h"
+
+namespace shift::sim {
+
+using control::VirtualTime;
+using Duration = control::Loop::Clock::duration;
+
+// A packet: one request of a connection, by value.
+struct Packet {
+  int host, member;  // that sent it
+  uint32_t source, destination;
+  wire::Gid from, to;
+  uint32_t psn, index;  // the connection, and the request's place in it
+  ibv_send_wr wr;
+  ibv_sge sge;
+};
+
+// Who sees what the fabric does: the judge.
+class Observer {
+ public:
+  virtual void fault_seen(const char* rule, const Packet* packet, int host, int member) = 0;
+  // A request takes effect at host 1 - packet.host; with the receive that it takes.
+  virtual void executed(const Packet& packet, const group::PostedRecv* receive) = 0;
+  // The data of a READ, and its arrival at the host that asked.
+  virtual uint64_t memory_read(int host, uint64_t address) = 0;
+  virtual void read_done(const Packet& packet, uint64_t data) = 0;
+
+ protected:
+  ~Observer() = default;
+};
+
+class RcFabric {
+ public:
+  static constexpr std::chrono::milliseconds kRepeat{4};  // unacknowledged: sent again
+  static constexpr int kRepeats = 4;                      // then the QP breaks
+  static constexpr std::chrono::milliseconds kNotReady{2};
+
+  // How long a packet or its answer is on its way.
+  std::function<Duration()> delay = [] { return std::chrono::microseconds(5); };
+
+  RcFabric(VirtualTime& time, Observer& observer) : time_(time), observer_(observer) {}
+  void world_set(int host, group::World& world) { worlds_[static_cast<size_t>(host)] = &world; }
+
+  // What goes from a member of `host` to a member of the other host is lost, silently.
+  void block(int host, int from, int to, bool blocked);
+  // Whether packets of both directions pass between member `a` of host 0 and `b` of host 1.
+  bool carries(int a, int b) const;
+  // The process is gone, and its QPs with it.
+  void host_kill(int host) { dead_[static_cast<size_t>(host)] = true; }
+
+  // Looks at what has been posted and connected since the last call. After every step.
+  void look();
+
+ private:
+  using Qp = group::FakeQp;
+
+  // Beside each QP.
+  struct End {
+    size_t walked = 0;            // states seen
+    uint32_t connection = 0;      // counts resets: what was scheduled for an older one is void
+    uint32_t base = 0, next = 0;  // of the requester: the first unacknowledged, the first unsent
+    uint64_t answered = 0;        // READs among the unacknowledged whose data came, by index % 64
+    int repeats = 0;
+    VirtualTime::Clock::time_point progress{};
+    bool timer = false;
+    uint32_t expected = 0;  // of the responder
+    size_t sends_seen = 0, receives_seen = 0;
+    bool fenced = false;
+  };
+
+  group::FakeNic& nic(int host, int member) const {
+    return worlds_[static_cast<size_t>(host)]->nic(member);
+  }
+  End& end(int host, int member) {
+    return ends_[static_cast<size_t>(host)][static_cast<size_t>(member)];
+  }
+  Qp* qp(int host, int member) const;
+  void look_at(int host, int member, Qp& qp);
+  void check_posted(int host, int member, Qp& qp, End& end);
+  void transmit(int host, int member, Qp& qp, End& end, uint32_t index);
+  void timer_arm(int host, int member, End& end);
+  void timer_fired(int host, int member, uint32_t connection);
+  void arrive(const Packet& packet, uint32_t connection);
+  bool execute(const Packet& packet, int member, Qp& qp, uint64_t* data);
+  enum class Answer : uint8_t { kAck, kNotReady };
+  void answer(const Packet& packet, int from, uint32_t connection, Answer kind, uint64_t data);
+  void answered(const Packet& packet, uint32_t connection, Answer kind, uint64_t data);
+  void complete(Qp& qp, End& end, uint32_t upto);
+  int member_of(int host, const wire::Gid& gid) const;
+  bool blocked(int host, int from, int to) const {
+    return blocked_[static_cast<size_t>(host)][static_cast<size_t>(from)][static_cast<size_t>(to)];
+  }
+
+  VirtualTime& time_;
+  Observer& observer_;
+  std::array<group::World*, 2> worlds_{};
+  std::array<bool, 2> dead_{};
+  std::array<group::PerMember<End>, 2> ends_{};
+  std::array<group::PerMember<group::PerMember<bool>>, 2> blocked_{};
+};
+
+}  // namespace shift::sim

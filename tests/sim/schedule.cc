@@ -1,0 +1,219 @@
+#include "sim/schedule.h"
+
+#include <algorithm>
+
+#include "group/journal.h"
+
+namespace shift::sim {
+namespace {
+
+constexpr const char* kWhatNames[] = {"port-down", "port-silent",  "scare",       "block",
+                                      "slow",      "cut",          "reconnect",   "channel-lost",
+                                      "refuse",    "device-death", "fence-fails", "process-death",
+                                      "close",     "total-loss"};
+static_assert(std::size(kWhatNames) == static_cast<size_t>(What::kCount));
+constexpr const char* kWhenNames[] = {"steps", "before-message", "after-message", "transition",
+                                      "drain"};
+static_assert(std::size(kWhenNames) == static_cast<size_t>(When::kCount));
+
+// Most at once, some while a round is under way, a few much later.
+microseconds moment(Dice& dice) {
+  switch (dice.below(6)) {
+    case 0:
+    case 1:
+    case 2:
+      return microseconds(0);
+    case 3:
+      return microseconds(dice.below(200));
+    case 4:
+      return microseconds(dice.below(30'000));
+    default:
+      return microseconds(dice.below(1'500'000));
+  }
+}
+
+ibv_wr_opcode opcode(Dice& dice, bool atomics) {
+  switch (dice.below(atomics ? 9 : 8)) {
+    case 0:
+    case 1:
+    case 2:
+      return IBV_WR_RDMA_WRITE;
+    case 3:
+    case 4:
+      return IBV_WR_SEND;
+    case 5:
+      return IBV_WR_SEND_WITH_IMM;
+    case 6:
+      return IBV_WR_RDMA_WRITE_WITH_IMM;
+    case 7:
+      return IBV_WR_RDMA_READ;
+    default:
+      return IBV_WR_ATOMIC_FETCH_AND_ADD;
+  }
+}
+
+void plan_traffic(Dice& dice, Schedule& s, bool atomics) {
+  for (AppPlan& app : s.apps) {
+    app.members = 2 + static_cast<int>(dice.chance(40) ? 1 + dice.below(2) : 0);
+    app.poll_after =
+        microseconds(dice.chance(60) ? 1 : 1 + dice.below(dice.chance(50) ? 200 : 20'000));
+    const uint32_t signal_every = dice.chance(70) ? 1 : dice.below(4);  // 0: never
+    uint32_t posted = 0;
+    for (uint32_t count = dice.below(7); count > 0; count--) {
+      posted++;
+      const bool signaled = signal_every != 0 && posted % signal_every == 0;
+      app.sends.push_back(
+          {opcode(dice, atomics), signaled, static_cast<uint8_t>(dice.below(3)), moment(dice)});
+    }
+    std::ranges::stable_sort(app.sends, {}, &AppPlan::Send::when);
+  }
+  for (size_t h = 0; h < 2; h++) {
+    const auto& sends = s.apps[1 - h].sends;
+    const auto count = std::ranges::count_if(
+        sends, [](const AppPlan::Send& send) { return group::is_notification(send.opcode); });
+    const uint32_t way = dice.below(4);
+    for (int64_t i = 0; i < count; i++) {
+      s.apps[h].receives.push_back(way < 2           ? microseconds(0)
+                                   : way == 2        ? moment(dice)
+                                   : dice.chance(50) ? AppPlan::kLate
+                                                     : microseconds(0));
+    }
+    std::ranges::stable_sort(s.apps[h].receives, [](microseconds a, microseconds b) {
+      // The late ones come last.
+      return (a == AppPlan::kLate ? microseconds::max() : a) <
+             (b == AppPlan::kLate ? microseconds::max() : b);
+    });
+  }
+}
+
+What common_fault(Dice& dice) {
+  static constexpr What kCommon[] = {
+      What::kPortDown, What::kPortDown,  What::kPortDown,  What::kPortSilent,  What::kPortSilent,
+      What::kScare,    What::kScare,     What::kBlock,     What::kBlock,       What::kSlow,
+      What::kCut,      What::kReconnect, What::kReconnect, What::kChannelLost, What::kRefuse};
+  return kCommon[dice.below(std::size(kCommon))];
+}
+
+Fault fault(Dice& dice, const Schedule& s, bool first) {
+  Fault f;
+  f.what = common_fault(dice);
+  f.host = static_cast<int>(dice.below(2));
+  const auto members = static_cast<uint32_t>(s.apps[static_cast<size_t>(f.host)].members);
+  const auto theirs = static_cast<uint32_t>(s.apps[static_cast<size_t>(1 - f.host)].members);
+  const uint32_t which = dice.below(10);
+  f.member = which < 6   ? Fault::kCurrent
+             : which < 8 ? Fault::kOther
+                         : static_cast<int>(dice.below(members));
+  f.peer_member = static_cast<int>(dice.below(theirs));
+  f.flag = dice.chance(50);
+  switch (dice.below(8)) {
+    case 0:
+    case 1:
+      f.when = When::kSteps;
+      f.count = dice.below(dice.chance(60) ? 20 : 200);
+      break;
+    case 2:
+    case 3:
+      f.when = dice.chance(50) ? When::kBeforeMessage : When::kAfterMessage;
+      f.count = dice.below(8);
+      break;
+    case 4:
+    case 5:
+    case 6:
+      f.when = first ? When::kSteps : When::kTransition;
+      f.count = dice.below(first ? 40 : 7);
+      break;
+    default:
+      f.when = first ? When::kSteps : When::kDrain;
+      f.count = dice.below(first ? 5 : 30);
+      break;
+  }
+  // None of them for long: a round has its deadline, and failing for want of a path is right.
+  f.lasts = microseconds(dice.chance(50) ? 1 + dice.below(2'000) : 1 + dice.below(150'000));
+  return f;
+}
+
+// What ends a connection for good, or may.
+void add_end(Dice& dice, Schedule& s) {
+  static constexpr What kEnds[] = {What::kDeviceDeath,  What::kDeviceDeath, What::kFenceFails,
+                                   What::kProcessDeath, What::kClose,       What::kTotalLoss,
+                                   What::kTotalLoss};
+  Fault f = fault(dice, s, s.faults.empty());
+  f.what = kEnds[dice.below(std::size(kEnds))];
+  f.lasts = {};
+  switch (f.what) {
+    case What::kDeviceDeath:
+      if (s.outcome == Outcome::kComplete) s.outcome = Outcome::kMoved;
+      break;
+    case What::kTotalLoss:
+      s.outcome = Outcome::kFails;
+      break;
+    default:
+      s.outcome = Outcome::kEither;
+      break;
+  }
+  s.faults.push_back(f);
+}
+
+}  // namespace
+
+const char* to_string(What what) {
+  return kWhatNames[static_cast<size_t>(what)];
+}
+const char* to_string(When when) {
+  return kWhenNames[static_cast<size_t>(when)];
+}
+
+Schedule schedule_make(uint64_t seed) {
+  Dice dice(seed * 0x2545f4914f6cdd1d + 0x1234567);
+  Schedule s;
+  s.seed = seed;
+  const bool atomics = dice.chance(8);
+  plan_traffic(dice, s, atomics);
+  if (atomics) s.outcome = Outcome::kEither;  // its outcome may be beyond proof (C5)
+  s.early = dice.chance(10);
+  s.copies_percent = dice.chance(50) ? 0 : dice.chance(50) ? 10 : 50;
+  s.message_max = microseconds(dice.chance(70) ? 40 : dice.chance(70) ? 500 : 3'000);
+  const uint32_t count = 1 + dice.below(4);
+  for (uint32_t i = 0; i < count; i++) s.faults.push_back(fault(dice, s, i == 0));
+  if (dice.chance(20)) {
+    s.faults.pop_back();
+    add_end(dice, s);
+  }
+  s.heal_after = microseconds(dice.below(dice.chance(70) ? 300 : 100'000));
+  return s;
+}
+
+std::string to_string(const Fault& f) {
+  std::string text = to_string(f.what);
+  text += f.host == 0 ? " at a" : " at b";
+  text += f.member == Fault::kCurrent ? ", current member"
+          : f.member == Fault::kOther ? ", another member"
+                                      : ", member " + std::to_string(f.member);
+  if (f.lasts.count() != 0) text += ", for " + std::to_string(f.lasts.count()) + " us";
+  return text + " (" + to_string(f.when) + " " + std::to_string(f.count) + ")";
+}
+
+std::string to_string(const Schedule& s) {
+  static constexpr const char* kOutcomes[] = {"complete", "moved", "either", "fails"};
+  std::string text = "seed " + std::to_string(s.seed) + ", outcome " +
+                     kOutcomes[static_cast<size_t>(s.outcome)] + ", " +
+                     std::to_string(s.copies_percent) + "% copies" + (s.early ? ", early" : "");
+  for (size_t h = 0; h < 2; h++) {
+    const AppPlan& app = s.apps[h];
+    text += std::string("\n  ") + (h == 0 ? "a" : "b") + ": " + std::to_string(app.members) +
+            " NICs, polls after " + std::to_string(app.poll_after.count()) + " us; sends";
+    for (const auto& send : app.sends) {
+      text += " " + std::to_string(send.opcode) + (send.signaled ? "s" : "") + "@" +
+              std::to_string(send.when.count());
+    }
+    text += "; receives at";
+    for (const auto when : app.receives) {
+      text += when == AppPlan::kLate ? " late" : " " + std::to_string(when.count());
+    }
+  }
+  for (const Fault& f : s.faults) text += "\n  " + to_string(f);
+  return text;
+}
+
+}  // namespace shift::sim

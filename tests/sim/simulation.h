@@ -1,0 +1,96 @@
+// One run of the simulation: a schedule, carried out on the product's core under virtual time.
+#pragma once
+
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/host.h"
+#include "sim/judge.h"
+#include "sim/rc_fabric.h"
+#include "sim/schedule.h"
+#include "util/log.h"
+
+namespace shift::sim {
+
+// One row of the failure machine's table that was used, as the layer's event record tells it.
+struct Transition {
+  int host;
+  uint32_t epoch;
+  const char* from;
+  const char* to;
+  const char* on;
+};
+
+class Simulation {
+ public:
+  // `out`: where each step is told; null: nowhere.
+  Simulation(const Schedule& schedule, std::FILE* out);
+  ~Simulation();
+  Simulation(const Simulation&) = delete;
+  Simulation& operator=(const Simulation&) = delete;
+
+  // The broken rule; empty when all held.
+  const std::string& run();
+  uint32_t rounds() const { return hosts_[0]->group->epoch; }
+  uint64_t steps() const { return steps_; }
+  const std::vector<Transition>& transitions() const { return transitions_; }
+
+ private:
+  using Time = VirtualTime::Clock::time_point;
+
+  bool step();
+  void settle();
+  // Until the condition holds; false when it does not in time.
+  template <typename Condition>
+  bool run_until(Condition condition, Duration limit);
+  void run_for(Duration span);
+
+  void traffic_plan();
+  void heal();
+  void finish();
+  bool is_converged() const;
+  void check_converged();
+  void check_ended(Outcome outcome);
+
+  // faults.cc
+  void fault_arm();
+  void count(When when);
+  void fault_fire();
+  void fault_start(const Fault& fault);
+  int member_of(const Fault& fault);
+  void lasts(const Fault& fault, std::function<void()> end);
+  void port_restore(int host, int member);
+  void total_loss(int host);
+
+  void on_record(const char* name, std::initializer_list<EventField> fields);
+  void on_message(const control::Delegate& to, const wire::Message& message, bool before);
+  int host_of(const control::Delegate& delegate) const;
+  [[gnu::format(printf, 2, 3)]] void say(const char* format, ...);
+
+  const Schedule schedule_;
+  std::FILE* const out_;
+  Dice dice_;
+  VirtualTime time_;
+  control::MemoryNetwork network_{time_};
+  control::SinkOfHosts sinks_;
+  Judge judge_{time_};
+  RcFabric fabric_{time_, judge_};
+  std::array<std::unique_ptr<control::Host>, 2> hosts_;
+  std::array<bool, 2> polling_{}, gone_{};
+  std::array<group::PerMember<bool>, 2> told_down_{}, dead_{};
+  std::array<size_t, 2> late_receives_{};
+
+  size_t next_fault_ = 0;
+  uint32_t left_ = 0;  // of the next fault's count
+  bool armed_ = false, draining_ = false, healed_ = false;
+  Duration slow_{};
+  uint64_t steps_ = 0;
+  int armed_ends_ = 0;  // bit per host: a second path is ready
+  int lost_host_ = -1;  // has no path any more
+  std::vector<Transition> transitions_;
+};
+
+}  // namespace shift::sim
