@@ -325,6 +325,18 @@ bool Coordinator::query_keys(Binding& binding) {
   return binding.query_pending;
 }
 
+namespace {
+
+// It has just failed: to try it at once would keep hundreds of QPs busy with what does not work.
+// One of them finds out later.
+void left_rests(Link& link, Loop::Clock::time_point now) {
+  constexpr milliseconds kRest{100};
+  link.failures = std::max(link.failures, 1);
+  link.not_before = std::max(link.not_before, now + kRest);
+}
+
+}  // namespace
+
 void Coordinator::replay(Binding& binding, Events* follow_up) {
   Group& group = *binding.group;
   const auto result = group::replay(group, group.peer_received, binding.give_up);
@@ -341,6 +353,9 @@ void Coordinator::replay(Binding& binding, Events* follow_up) {
     return;
   }
   const Time now = control_.now();
+  if (binding.by_fault && binding.left && *binding.left != binding.target) {
+    left_rests(link_of(binding, *binding.left), now);
+  }
   binding.book.current_set(binding.target);
   binding.active_since = now;
   binding.drain_failures = 0;

@@ -252,7 +252,8 @@ void Coordinator::attempt_end(Binding& binding, Outcome outcome) {
   }
   if (outcome != Outcome::kReady) {
     binding.qps[attempt.path.leader].connected = false;
-    return tend(binding);
+    tend(binding);
+    return tend_others(binding);
   }
   const bool was_broken = std::exchange(link.failures, 0) > 0;
   link.not_before = {};
@@ -268,13 +269,15 @@ void Coordinator::attempt_end(Binding& binding, Outcome outcome) {
     binding.target_generation = attempt.generation;
     feed(binding, Event::kPathReady);
   }
-  if (was_broken) {
-    // The others waited for the one that tried.
-    for (auto& [serial, other] : bindings_) {
-      if (other.get() != &binding && other->group->context == group.context) tend(*other);
-    }
-  }
+  if (was_broken) tend_others(binding);
   tend(binding);
+}
+
+// The other groups of a link that was broken have waited for the one that tried it.
+void Coordinator::tend_others(const Binding& binding) {
+  for (auto& [serial, other] : bindings_) {
+    if (other.get() != &binding && other->group->context == binding.group->context) tend(*other);
+  }
 }
 
 // The first path beside the default: a fault will not have to wait for one.

@@ -196,6 +196,7 @@ class Coordinator final : public Delegate, public group::FaultSink {
   void members_make(Binding& binding);
   // Leader: goes on with whatever the paths need now.
   void tend(Binding& binding);
+  void tend_others(const Binding& binding);
   void attempt_start(Binding& binding, PathName path);
   void attempt_accepted(Binding& binding, const wire::Accept& message);
   void attempt_connected(Binding& binding, uint32_t generation, int error);

@@ -54,8 +54,8 @@ class PathBook {
   Ready* better_ready();
   const std::vector<Ready>& all_ready() const { return ready_; }
 
-  // What to try next. `link` gives the Link of a path; with `again` the earliest time when it is
-  // worth to ask again (untouched if never).
+  // What to try next: the best of those that have failed least often. `link` gives the Link of a
+  // path; with `again` the earliest time when it is worth to ask again (untouched if never).
   template <typename LinkOf>
   std::optional<PathName> next(Loop::Clock::time_point now, uint64_t serial, const LinkOf& link,
                                Loop::Clock::time_point* again) const;
@@ -77,6 +77,8 @@ template <typename LinkOf>
 std::optional<PathName> PathBook::next(Loop::Clock::time_point now, uint64_t serial,
                                        const LinkOf& link_of,
                                        Loop::Clock::time_point* again) const {
+  std::optional<PathName> best;
+  int failures = 0;
   for (const PathName path : candidates()) {
     if (!is_wanted(path)) continue;
     const Link& link = link_of(path);
@@ -85,9 +87,12 @@ std::optional<PathName> PathBook::next(Loop::Clock::time_point now, uint64_t ser
       continue;
     }
     if (link.failures > 0 && link.trying != 0 && link.trying != serial) continue;
-    return path;
+    // Two paths whose attempts outlast their rests must not keep the others from being tried.
+    if (best && link.failures >= failures) continue;
+    best = path;
+    failures = link.failures;
   }
-  return std::nullopt;
+  return best;
 }
 
 }  // namespace shift::control

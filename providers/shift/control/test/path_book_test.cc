@@ -168,6 +168,20 @@ TEST_F(Book, ALinkThatFailedRestsAndSaysForHowLong) {
   EXPECT_EQ(next(), kOne);
 }
 
+// An attempt may take longer than the others rest: they must not take turns before the third.
+TEST_F(Book, WhatFailedLessOftenComesFirst) {
+  start(2, 2);
+  book_.current_set(std::nullopt);
+  Paths tried;
+  for (int i = 0; i < 5; i++) {
+    const auto path = next();
+    ASSERT_TRUE(path);
+    tried.push_back(*path);
+    links_[*path].failures++;
+  }
+  EXPECT_EQ(tried, (Paths{kBest, kOne, {0, 1}, {1, 0}, kBest}));
+}
+
 // Thousands of groups must not all try a link that is known to fail.
 TEST_F(Book, OneGroupTriesALinkThatFailed) {
   start(2, 2);
