@@ -14,7 +14,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cells  # noqa: E402
-from emulated import Build  # noqa: E402
+from emulated import Build, run_all  # noqa: E402
 from judge import run_cell  # noqa: E402
 
 
@@ -23,6 +23,7 @@ def parse():
     parser.add_argument("--build", default="build", help="build directory")
     parser.add_argument("--layer", help="a prefix whose bin/shift-run is used instead")
     parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, action="append", help="run this index only")
     parser.add_argument("--kind", action="append", help="run cells of this kind only")
@@ -121,21 +122,21 @@ def main():
         return 4
     picked = chosen(options)
     results, begun = [], time.monotonic()
-    for number, cell in enumerate(picked, 1):
-        directory = os.path.join(options.out, "%d-%d" % (options.seed, cell.index))
-        shutil.rmtree(directory, ignore_errors=True)
-        result = run_cell(build, cell, directory)
+    place = lambda cell: os.path.join(options.out, "%d-%d" % (options.seed, cell.index))
+
+    def tell(cell, result):
         results.append(result)
         if not result.ok():
-            tell_failure(options, result, directory)
-            if options.stop:
-                break
+            tell_failure(options, result, place(cell))
         elif not options.keep:
-            shutil.rmtree(directory, ignore_errors=True)
-        if number % 20 == 0 or number == len(picked):
+            shutil.rmtree(place(cell), ignore_errors=True)
+        if len(results) % 20 == 0 or len(results) == len(picked):
             print("campaign: %d of %d runs, %d failed, %.0f s" % (
-                number, len(picked), sum(not r.ok() for r in results),
+                len(results), len(picked), sum(not r.ok() for r in results),
                 time.monotonic() - begun), flush=True)
+        return result.ok() or not options.stop
+
+    run_all(options.jobs, picked, lambda cell: run_cell(build, cell, place(cell)), tell)
     return summary(options, results, time.monotonic() - begun)
 
 

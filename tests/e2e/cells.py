@@ -25,8 +25,10 @@ SPECIALS = {
     "atomic": 6,           # atomics in flight: masked or an error, never a wrong value
 }
 
-# A delay beyond all the retries of a protected QP.
-LATE = "delay=120"
+# A delay beyond all the retries of a protected QP, which take 70 to 120 ms, but below the pause after
+# which the path that was left is tried again (100 ms later): then its QP is not the old one any more.
+LATE_MS = 150
+LATE = "delay=%d" % LATE_MS
 
 # Seconds within which an error that cannot be masked must reach the program (C6).
 ERROR_BOUND = 8.0

@@ -1,5 +1,7 @@
 """Programs on emulated hosts: starts them, follows their output, breaks NICs, cleans up."""
 
+import concurrent.futures
+import itertools
 import json
 import os
 import random
@@ -114,13 +116,12 @@ class Program:
 class Fabric:
     """A fabric of its own, removed at the end."""
 
-    _count = 0
+    _count = itertools.count(1)
 
     def __init__(self, build, directory):
-        Fabric._count += 1
         self.build = build
         self.directory = directory
-        self.name = "e2e-%d-%d-%04x" % (os.getpid(), Fabric._count, random.getrandbits(16))
+        self.name = "e2e-%d-%d-%04x" % (os.getpid(), next(Fabric._count), random.getrandbits(16))
         self.nics = 2  # per host
         self.programs = []
         self.fault_log = []
@@ -184,6 +185,18 @@ class Fabric:
                     if entry["device"] == nic_name:
                         return entry
         return {}
+
+
+def run_all(jobs, items, run, tell):
+    """run(item) for all, `jobs` at a time, for each run is a fabric of its own and mostly waits.
+    tell(item, result) sees the results one by one, as they come; when it returns False, no more
+    are begun."""
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        pending = {pool.submit(run, item): item for item in items}
+        for future in concurrent.futures.as_completed(pending):
+            if tell(pending[future], future.result()) is False:
+                pool.shutdown(cancel_futures=True)
+                return
 
 
 def wait_until(condition, timeout, step=0.005):

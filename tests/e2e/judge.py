@@ -145,7 +145,8 @@ def settle(fabric, cell, client):
         client.wait_for(lambda p: p.progress >= cell.at, 10)
     progress = client.progress
     client.wait_for(lambda p: p.progress > progress, 2)
-    wait_until(lambda: client.ended, cell.after_ms / 1000)
+    late = cells.LATE_MS if cell.kind == "late_packets" else 0
+    wait_until(lambda: client.ended, (cell.after_ms + late) / 1000)
     client.tell("stop")
 
 

@@ -19,7 +19,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from emulated import Build, Fabric, wait_until  # noqa: E402
+from emulated import Build, Fabric, run_all, wait_until  # noqa: E402
 import weather  # noqa: E402
 
 STALL_MS = 12000
@@ -169,6 +169,7 @@ def parse():
     parser.add_argument("--layer", help="a prefix whose bin/shift-run is used instead")
     parser.add_argument("--traffic", choices=TRAFFICS, action="append", help="default: both")
     parser.add_argument("--runs", type=int, default=20, help="of each traffic")
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SHIFT_TEST_SEED", "1")))
     parser.add_argument("--only", type=int, action="append", help="run this index only")
     parser.add_argument("--kind", choices=["sheltered", "wild"], help="run storms of this kind only")
@@ -209,11 +210,14 @@ def main():
         print("not built: %s" % ", ".join(build.missing()), file=sys.stderr)
         return 4
     begun, outcomes = time.monotonic(), []
-    for storm in chosen(options):
-        directory = os.path.join(options.out, "%s-%d-%d" % (storm.traffic, storm.seed, storm.index))
-        outcome = run_storm(build, storm, directory)
+    place = lambda storm: os.path.join(
+        options.out, "%s-%d-%d" % (storm.traffic, storm.seed, storm.index))
+
+    def note(storm, outcome):
         outcomes.append(outcome)
-        tell(options, storm, outcome, directory)
+        tell(options, storm, outcome, place(storm))
+
+    run_all(options.jobs, list(chosen(options)), lambda s: run_storm(build, s, place(s)), note)
     figures = {"storms": len(outcomes), "finished": sum(o.codes == (0, 0) for o in outcomes),
                "killed": sum(o.was_killed for o in outcomes),
                "failed": sum(bool(o.problems) for o in outcomes),
