@@ -41,11 +41,12 @@ tidy() {
   sources | grep '\.cc$' | grep -vE '/test/|^tests/' |
     xargs -n 4 -P 2 clang-tidy --quiet -p build 2>/dev/null
 }
-# tests DIRECTORY ARGUMENTS...: prints each test as it ends; ctest's closing lines follow.
+# tests DIRECTORY ARGUMENTS...: prints each test as it ends; ctest's closing lines follow. What needs the
+# machine for itself says so to ctest.
 tests() {
   local directory="$1"
   shift
-  (cd "$directory" && ctest --output-on-failure --timeout 1200 "$@")
+  (cd "$directory" && ctest -j 2 --output-on-failure --timeout 1200 "$@")
 }
 
 # Strangers' programs leak, which is not ours to report. Left out: what looks at the shipped library's

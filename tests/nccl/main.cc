@@ -5,6 +5,7 @@
 
 #include "engine.h"
 #include "pattern_options.h"
+#include "pattern_options_json.h"
 #include "pattern_selftest.h"
 #include "session.h"
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "options.h"
@@ -36,11 +35,6 @@ struct Options {
   uint32_t qp_timeout = 20;
   uint32_t retry_count = 7;
 };
-
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Options, connections, bidirectional, qps, split, group, depth,
-                                   size, random_size, separate_from, cts_inline, flush, messages,
-                                   duration_ms, until_stop, rate, seed, quiet_ms, qp_timeout,
-                                   retry_count)
 
 // Parses the command line. Returns -1 to go on, else the exit code (help, usage error).
 int options_parse(int argc, char** argv, Options* options, Local* local);

@@ -9,6 +9,7 @@
 
 #include "engine.h"
 #include "fake_fabric.h"
+#include "pattern_options_json.h"
 
 namespace traffic::nccl {
 namespace {

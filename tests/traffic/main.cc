@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "options.h"
+#include "options_json.h"
 #include "peer.h"
 #include "selftest.h"
 #include "session.h"

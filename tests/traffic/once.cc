@@ -11,6 +11,7 @@
 #include <cstring>
 #include <memory>
 
+#include "options_json.h"
 #include "session.h"
 
 namespace traffic {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 
 namespace traffic {
@@ -11,16 +10,6 @@ namespace traffic {
 enum class Op { kWrite, kWriteImm, kSend, kSendImm, kRead, kAtomic, kMixed };
 enum class Api { kClassic, kWr };
 enum class Credits { kTcp, kVerbs };
-
-NLOHMANN_JSON_SERIALIZE_ENUM(Op, {{Op::kWrite, "write"},
-                                  {Op::kWriteImm, "write_imm"},
-                                  {Op::kSend, "send"},
-                                  {Op::kSendImm, "send_imm"},
-                                  {Op::kRead, "read"},
-                                  {Op::kAtomic, "atomic"},
-                                  {Op::kMixed, "mixed"}})
-NLOHMANN_JSON_SERIALIZE_ENUM(Api, {{Api::kClassic, "classic"}, {Api::kWr, "wr"}})
-NLOHMANN_JSON_SERIALIZE_ENUM(Credits, {{Credits::kTcp, "tcp"}, {Credits::kVerbs, "verbs"}})
 
 // The same at both ends.
 struct Traffic {
@@ -52,11 +41,6 @@ struct Traffic {
   uint32_t retry_count = 7;
   bool psn_zero = false;  // all start PSNs 0, as NCCL has them; not told to the server
 };
-
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Traffic, op, messages, duration_ms, until_stop, size,
-                                   random_size, qps, depth, signal_every, inline_max, batch, sges,
-                                   rate, events, bidirectional, receiver_rtr, sig_all, srq, one_cq,
-                                   api, credits, seed, quiet_ms, rnr_retry, qp_timeout, retry_count)
 
 // Of this process only.
 struct Local {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fake_fabric.h"
+#include "options_json.h"
 #include "peer.h"
 
 namespace traffic {

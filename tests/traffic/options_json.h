@@ -1,0 +1,26 @@
+// How one process tells the other what the traffic is. Apart from options.h: few need it, and it is
+// dear to compile.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "options.h"
+
+namespace traffic {
+
+NLOHMANN_JSON_SERIALIZE_ENUM(Op, {{Op::kWrite, "write"},
+                                  {Op::kWriteImm, "write_imm"},
+                                  {Op::kSend, "send"},
+                                  {Op::kSendImm, "send_imm"},
+                                  {Op::kRead, "read"},
+                                  {Op::kAtomic, "atomic"},
+                                  {Op::kMixed, "mixed"}})
+NLOHMANN_JSON_SERIALIZE_ENUM(Api, {{Api::kClassic, "classic"}, {Api::kWr, "wr"}})
+NLOHMANN_JSON_SERIALIZE_ENUM(Credits, {{Credits::kTcp, "tcp"}, {Credits::kVerbs, "verbs"}})
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Traffic, op, messages, duration_ms, until_stop, size,
+                                   random_size, qps, depth, signal_every, inline_max, batch, sges,
+                                   rate, events, bidirectional, receiver_rtr, sig_all, srq, one_cq,
+                                   api, credits, seed, quiet_ms, rnr_retry, qp_timeout, retry_count)
+
+}  // namespace traffic
