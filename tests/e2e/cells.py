@@ -13,6 +13,7 @@ SPECIALS = {
     "clean": 4,            # no fault at all
     "late_packets": 8,     # LATE: what the old path carries arrives after the traffic moved
     "heal": 8,             # the NIC comes back while the traffic goes on
+    "heal_quiet": 4,       # ... of a sender that is idle, or to whom nothing is signaled meanwhile
     "idle_backup": 6,      # the backup NIC fails while nothing uses it
     "second_fault": 8,     # then the backup NIC of either side: across rails, or the error in time
     "both_nics": 3,        # default and backup of one side fail together
@@ -34,6 +35,11 @@ LATE = "delay=%d" % LATE_MS
 ERROR_BOUND = 8.0
 # No progress for so long is a hang (C7).
 STALL_MS = 7000
+
+
+# Senders that the layer hears nothing from between the fault and the way back.
+QUIET = [{"--rate": "1", "--signal-every": "1", "--batch": "1"},
+         {"--rate": "20", "--signal-every": "32", "--depth": "64", "--batch": "1"}]
 
 
 @dataclasses.dataclass
@@ -90,8 +96,14 @@ def make(seed, index, kind, fault, op, side, api):
         options.append("--sig-all")
     if dice.random() < 0.15:
         options += ["--rnr-retry", "0"]
+    at = int(rate * dice.uniform(0.01, 0.12))
+    if kind == "heal_quiet":
+        options = [o for o in options if o not in ("--sig-all", "--receiver-rtr")]
+        for name, value in dice.choice(QUIET).items():
+            options[options.index(name) + 1] = value
+        at = 1
     return Cell(seed=seed, index=index, kind=kind, fault=fault, op=op, side=side, api=api,
-                at=int(rate * dice.uniform(0.01, 0.12)), delay_ms=dice.uniform(0, 4),
+                at=at, delay_ms=dice.uniform(0, 4),
                 after_ms=dice.uniform(40, 120),
                 second_fault=dice.choice(FAULTS), second_side=dice.choice(SIDES),
                 options=options)
@@ -117,6 +129,8 @@ def plan(seed, runs):
             fault = ""
         elif kind == "late_packets":
             fault = LATE
+        elif kind == "heal_quiet":
+            fault = "link-down"  # who is idle does not notice a silent one, and loses nothing
         op = "atomic" if kind == "atomic" else dice.choice(OPS)
         cells.append((kind, fault, op, dice.choice(SIDES), dice.choice(APIS)))
     dice.shuffle(cells)
