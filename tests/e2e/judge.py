@@ -116,6 +116,7 @@ def inject(fabric, cell, client, result):
     default, backup = "%s/mlx5_0" % cell.side, "%s/mlx5_1" % cell.side
     if cell.kind == "early_fault":
         time.sleep(cell.delay_ms / 100)
+        wait_until(lambda: fabric.counters(default) or client.ended, 10)  # a busy machine takes its time
         result.met = all_have(fabric, cell, "bound")
         return fabric.fault(default, cell.fault)
     problem = reach_fault(fabric, cell, client)
