@@ -24,7 +24,7 @@ spin_run() {
     cd "$work" || exit
     spin $defines -a "$model/shift.pml" >spin.out 2>&1 || { cat spin.out; exit 2; }
     # A few processes that share everything: partial-order reduction finds nothing to leave out.
-    gcc -O1 -w $compile -DNOFAIR -DNOREDUCE -DCOLLAPSE -DMEMLIM=4000 -o pan pan.c || exit 2
+    gcc "${SPIN_OPTIMISE:--O1}" -w $compile -DNOFAIR -DNOREDUCE -DCOLLAPSE -DMEMLIM=4000 -o pan pan.c || exit 2
     nice -n 10 ./pan $option -n -m1000000 -w"${SPIN_HASH:-20}" >out 2>&1
   )
 }

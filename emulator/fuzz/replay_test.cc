@@ -19,7 +19,7 @@ using Target = void (*)(std::span<const uint8_t>);
 size_t replay(const char* name, Target target) {
   size_t count = 0;
   for (const auto& file :
-       std::filesystem::directory_iterator(std::string(CXEMU_FUZZ_CORPUS) + "/" + name)) {
+       std::filesystem::directory_iterator(std::filesystem::path(CXEMU_FUZZ_CORPUS) / name)) {
     std::ifstream stream(file.path(), std::ios::binary);
     const Bytes bytes{std::istreambuf_iterator<char>(stream), {}};
     SCOPED_TRACE(file.path().string());
