@@ -2,9 +2,10 @@
 # Debian packages that the scripts need; sourced by quickstart.sh and check.sh.
 
 packages_build="g++ cmake ninja-build python3 libibverbs-dev ibverbs-providers libgtest-dev
-  libcli11-dev nlohmann-json3-dev libfmt-dev zlib1g-dev"
+  libcli11-dev nlohmann-json3-dev libfmt-dev zlib1g-dev
+  libnl-3-dev"
 packages_run="ibverbs-utils perftest python3-matplotlib"
-packages_check="clang-format clang-tidy python3-pyverbs rdma-core spin tshark tcpdump ucx-utils libgloo-dev"
+packages_check="clang-format clang-tidy python3-pyverbs rdma-core spin tshark tcpdump iproute2 ucx-utils libgloo-dev"
 packages_programs="$packages_check openmpi-bin libopenmpi-dev python3-torch"
 packages_fuzz="clang libclang-rt-14-dev"
 

@@ -13,7 +13,7 @@ namespace shift::control {
 // There is one sink in a process, and there are two hosts in this one.
 struct SinkOfHosts final : group::FaultSink {
   std::map<const group::Context*, group::FaultSink*> sinks;
-  void fault(group::Group* group, fsm::Event event, int member, const char* cause) override {
+  void fault(group::Group* group, fsm::Event event, int member, group::Cause cause) override {
     sinks.at(group->context)->fault(group, event, member, cause);
   }
   void keys_wanted(group::Group* group) override { sinks.at(group->context)->keys_wanted(group); }

@@ -24,6 +24,11 @@ int64_t us_between(Time from, Time to) {
   return duration_cast<microseconds>(to - from).count();
 }
 
+// As in the event records: CLOCK_MONOTONIC, which steady_clock is.
+int64_t ns_of(Time time) {
+  return std::chrono::nanoseconds(time.time_since_epoch()).count();
+}
+
 const char* name_of(const Group& group, int member) {
   return group.context->device->real[static_cast<size_t>(member)]->name;
 }
@@ -366,16 +371,21 @@ void Coordinator::replay(Binding& binding, Events* follow_up) {
   }
   watch_arm(binding);
   SHIFT_INFO(
-      "qp 0x%x goes on over %s after %lld us (%s; fence %lld us): %u completed by the "
-      "peer's word, %u posted again (without %u packets)",
+      "qp 0x%x goes on over %s after %lld us (%s, %s; noticed in %lld us; fence %lld us): %u "
+      "completed by the peer's word, %u posted again (without %u packets)",
       group.qpn(), name_of(group, group.member),
-      static_cast<long long>(us_between(binding.detected, now)), binding.cause,
+      static_cast<long long>(us_between(binding.detected, now)), to_string(binding.detector),
+      binding.cause, static_cast<long long>(us_between(binding.evidence, binding.detected)),
       static_cast<long long>(us_between(binding.detected, binding.fenced)), result.completed,
       result.posted, result.skipped);
   SHIFT_EVENT("switched", {{"qp", group.qpn()},
                            {"epoch", group.epoch},
                            {"member", name_of(group, group.member)},
                            {"peer_member", group.peer_member},
+                           {"detector", to_string(binding.detector)},
+                           {"evidence_ns", ns_of(binding.evidence)},
+                           {"end_ns", ns_of(now)},
+                           {"notice_us", us_between(binding.evidence, binding.detected)},
                            {"us", us_between(binding.detected, now)},
                            {"fence_us", us_between(binding.detected, binding.fenced)},
                            {"completed", result.completed},
@@ -391,7 +401,10 @@ void Coordinator::give_up(Binding& binding) {
   if (binding.attempt) attempt_end(binding, Binding::Attempt::Outcome::kUndecided);
   SHIFT_ERROR("qp 0x%x on %s: %s: the application gets the original error", group.qpn(),
               group.context->device->dev.name, binding.cause);
-  SHIFT_EVENT("failed", {{"qp", group.qpn()}, {"epoch", group.epoch}, {"cause", binding.cause}});
+  SHIFT_EVENT("failed", {{"qp", group.qpn()},
+                         {"epoch", group.epoch},
+                         {"detector", to_string(binding.detector)},
+                         {"cause", binding.cause}});
   if (group.context->dead[group::kDefault]) {
     ibv_async_event event{};
     event.event_type = IBV_EVENT_DEVICE_FATAL;
@@ -423,7 +436,8 @@ void Coordinator::spread(Binding& origin) {
         other->book.current() != origin.left || other->active_since > origin.detected) {
       continue;  // not on that connection of the path, or not any more
     }
-    fault(other->group, Event::kPathFault, group::kNoMember, "another QP of the same path failed");
+    fault(other->group, Event::kPathFault, group::kNoMember,
+          {"another QP of the same path failed", group::Detector::kNeighbour});
   }
 }
 

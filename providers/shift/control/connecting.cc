@@ -61,8 +61,10 @@ void Coordinator::members_make(Binding& binding) {
 }
 
 uint8_t Coordinator::members_up(const group::Context* context) const {
-  const auto it = up_.find(context);
-  return it == up_.end() ? 0 : it->second;
+  const auto up = up_.find(context), linkless = linkless_.find(context);
+  if (up == up_.end()) return 0;
+  return linkless == linkless_.end() ? up->second
+                                     : static_cast<uint8_t>(up->second & ~linkless->second);
 }
 
 Link& Coordinator::link_of(const Binding& binding, PathName path) {
@@ -299,7 +301,7 @@ void Coordinator::better_check(Binding& binding) {
     binding.target = better->path;
     binding.target_generation = better->generation;
     binding.by_fault = false;
-    return feed(binding, Event::kBetterPath, "a better path is back");
+    return feed(binding, Event::kBetterPath, {"a better path is back", group::Detector::kProbe});
   }
   control_.timer_cancel(binding.better_again);
   binding.better_again = later(binding, better->since - now, [this](Binding& b) {

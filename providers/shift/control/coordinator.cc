@@ -15,6 +15,15 @@ using fsm::State;
 using group::Group;
 using std::chrono::milliseconds;
 
+namespace {
+
+// The states from which a path is left; all others are on the way between two.
+bool carries_traffic(State state) {
+  return state == State::kActive || state == State::kDraining || state == State::kHeld;
+}
+
+}  // namespace
+
 Coordinator::Coordinator(Loop& control, Loop& worker) : control_(control), worker_(worker) {
   group::fault_sink = this;
 }
@@ -26,14 +35,14 @@ Binding* Coordinator::find(uint64_t serial) {
   return it == bindings_.end() ? nullptr : it->second.get();
 }
 
-void Coordinator::fault(Group* group, Event event, int member, const char* cause) {
+void Coordinator::fault(Group* group, Event event, int member, group::Cause cause) {
   // Only the number travels: the group may be destroyed before the task runs.
-  control_.call_soon([this, serial = group->serial, event, member, cause] {
+  control_.call_soon([this, serial = group->serial, event, member, cause, seen = control_.now()] {
     Binding* binding = find(serial);
     if (binding == nullptr) return;
     // What happened on a path that is left already is not news.
     if (member != group::kNoMember && member != binding->group->member) return;
-    feed(*binding, event, cause);
+    feed(*binding, event, cause, seen);
   });
 }
 
@@ -69,11 +78,11 @@ void Coordinator::pump(Binding& binding) {
   }
   if (error != 0) {
     feed(binding, error == ENOKEY ? Event::kReplayRefused : Event::kPathFault,
-         "a request could not be posted");
+         {"a request could not be posted", group::Detector::kPost});
   }
 }
 
-void Coordinator::feed(Binding& binding, Event event, const char* cause) {
+void Coordinator::feed(Binding& binding, Event event, group::Cause cause, Time seen) {
   Group& group = *binding.group;
   Events events{event};
   while (!events.empty()) {
@@ -99,10 +108,18 @@ void Coordinator::feed(Binding& binding, Event event, const char* cause) {
       continue;
     }
     if (cell.kind == fsm::Kind::kIgnore) continue;
-    if (cause[0] != '\0' && (group.state == State::kActive || cell.next == State::kFailed)) {
-      binding.cause = cause;
+    // A post of our own (unpark) that failed.
+    if (next == Event::kPathFault && cause.text[0] == '\0') {
+      cause = {"a request could not be posted", group::Detector::kPost};
     }
-    cause = "";  // what follows from it has its own
+    const bool leaves = carries_traffic(group.state) && cell.next != group.state;
+    if (cause.text[0] != '\0' && (leaves || cell.next == State::kFailed))
+      binding.cause = cause.text;
+    if (leaves && cause.detector != group::Detector::kNone) {
+      binding.detector = cause.detector;
+      binding.evidence = seen == Time{} ? control_.now() : seen;
+    }
+    cause = {};  // what follows from it has its own
     if (next == Event::kPathFault) binding.by_fault = true;
     SHIFT_EVENT(cell.next != group.state ? "state" : "stay", {{"qp", group.qpn()},
                                                               {"epoch", group.epoch},
@@ -118,7 +135,7 @@ void Coordinator::feed(Binding& binding, Event event, const char* cause) {
   tend(binding);
 }
 
-void Coordinator::feed_answer(Binding& binding, uint32_t epoch, Event event, const char* cause) {
+void Coordinator::feed_answer(Binding& binding, uint32_t epoch, Event event, group::Cause cause) {
   binding.answered_epoch = epoch;
   feed(binding, event, cause);
   binding.answered_epoch.reset();

@@ -12,11 +12,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
 
+#include "control/link_watch.h"
 #include "control/loop.h"
 #include "control/network.h"
 #include "control/path_book.h"
@@ -95,6 +97,9 @@ struct Binding {
   std::optional<PathName> left;  // the path that the first round since left
   Time active_since{};
   const char* cause = "";
+  // What told first that the path must be left, and when.
+  group::Detector detector = group::Detector::kNone;
+  Time evidence{};
   wire::RefuseReason refuse_reason = wire::RefuseReason::kUnknown;
   // Epoch of the peer's message that is being handled: a refusal answers that one, and a new round
   // takes that one.
@@ -112,12 +117,14 @@ struct Binding {
   Time drain_give_up{};
 };
 
-class Coordinator final : public Delegate, public group::FaultSink {
+class Coordinator final : public Delegate, public LinkSink, public group::FaultSink {
  public:
   Coordinator(Loop& control, Loop& worker);
   ~Coordinator() override;
   // Before anything else.
   void network_set(std::unique_ptr<PeerNetwork> network) { net_ = std::move(network); }
+  // Without it the members' network devices are not looked at.
+  void links_set(std::unique_ptr<HostLinks> links) { links_host_ = std::move(links); }
 
   // ---- from any thread, about objects that live at least until the matching *_forget returns
 
@@ -133,8 +140,12 @@ class Coordinator final : public Delegate, public group::FaultSink {
   // The application moves it to ERR or RESET, or destroys it: nothing is masked any more. Waits.
   void group_forget(group::Group* group);
 
-  void fault(group::Group* group, fsm::Event event, int member, const char* cause) override;
+  void fault(group::Group* group, fsm::Event event, int member, group::Cause cause) override;
   void keys_wanted(group::Group* group) override;
+
+  // What the kernel says of network devices.
+  void link_state(int ifindex, bool up) override;
+  void address_changed(int ifindex) override;
 
   // What a device said (watch.cc reads it from the descriptors; tests and simulations tell).
   void device_event(group::Context* context, int member, const ibv_async_event& event);
@@ -147,9 +158,10 @@ class Coordinator final : public Delegate, public group::FaultSink {
   void on_channel_down(PeerChannel* channel) override;
 
   // coordinator.cc
-  void feed(Binding& binding, fsm::Event event, const char* cause = "");
+  // `seen`: when the cause showed itself, if that was not just now.
+  void feed(Binding& binding, fsm::Event event, group::Cause cause = {}, Time seen = {});
   // The same for a message of the peer's.
-  void feed_answer(Binding& binding, uint32_t epoch, fsm::Event event, const char* cause = "");
+  void feed_answer(Binding& binding, uint32_t epoch, fsm::Event event, group::Cause cause = {});
   Binding* find(uint64_t serial);
   // A timer about a binding that may be gone when it comes.
   template <typename Then>
@@ -245,19 +257,35 @@ class Coordinator final : public Delegate, public group::FaultSink {
   // watch.cc: device events and CQs nobody polls
   void async_readable(group::Context* context, int member);
   void forward(group::Context* context, const ibv_async_event& event);
-  void member_lost(group::Context* context, int member, const char* cause);
-  void gids_changed(group::Context* context, int member);
+  void member_lost(group::Context* context, int member, group::Cause cause);
+  void member_back(group::Context* context, int member);
   void watch_readable(group::Context* context, int member);
   void watch_arm(Binding& binding);
+
+  // links.cc: addresses and network devices
+  std::vector<wire::Gid> addresses_read(group::Context* context, int member);
+  bool is_on(const group::Context* context, int member, int ifindex) const;
+  void gids_changed(group::Context* context, int member);
+  bool has_carrier(const group::Context* context, int member) const;
+  void carrier_set(group::Context* context, int member);
+  void carrier_changed(group::Context* context, int member, int ifindex);
+  void spare_lost(Binding& binding, int member);
+  void leave_address(group::Context* context, int member, const wire::Gid& gid, group::Cause cause);
 
   Loop& control_;
   Loop& worker_;
   std::unique_ptr<PeerNetwork> net_;
+  std::unique_ptr<HostLinks> links_host_;
 
   std::unordered_map<uint64_t, std::unique_ptr<Binding>> bindings_;  // by serial
   std::map<wire::QpName, Binding*> by_name_;                         // by the local QP
   std::vector<group::Context*> contexts_;
-  std::unordered_map<const group::Context*, uint8_t> up_;  // bit per member
+  // Bits per member: the port is up; none of its network devices has a carrier.
+  std::unordered_map<const group::Context*, uint8_t> up_, linkless_;
+  // The members' addresses. A network device that is not known, or not ours, has the number 0.
+  std::unordered_map<const group::Context*, group::PerMember<std::vector<group::PortAddress>>>
+      addresses_;
+  std::set<int> carrierless_;  // network devices, by number
   std::map<std::tuple<const group::Context*, wire::Gid, PathName>, Link> links_;
   std::vector<uint64_t> fences_due_;
   bool fences_scheduled_ = false;

@@ -13,6 +13,7 @@ namespace shift::control {
 using fsm::EpochIs;
 using fsm::Event;
 using fsm::State;
+using group::Detector;
 using group::Group;
 
 struct MessageVisitor {
@@ -82,8 +83,14 @@ void Coordinator::on(PeerChannel* channel, const wire::Ready& message) {
                          binding->attempt->generation == message.generation;
     using Outcome = Binding::Attempt::Outcome;
     const bool ready = message.kind == wire::Ready::Kind::kReady;
-    if (awaited) attempt_end(*binding, ready ? Outcome::kReady : Outcome::kBroken);
-    return;
+    if (awaited) return attempt_end(*binding, ready ? Outcome::kReady : Outcome::kBroken);
+    // One that was ready has lost what it needs over there.
+    const bool known = std::ranges::any_of(binding->book.all_ready(), [&](const auto& known_ready) {
+      return known_ready.path == message.path && known_ready.generation == message.generation;
+    });
+    if (message.kind != wire::Ready::Kind::kBroken || !known) return;
+    binding->book.ready_drop(message.path);
+    return tend(*binding);
   }
   if (message.path.follower >= group.context->members) return;
   const auto& qp = binding->qps[message.path.follower];
@@ -155,7 +162,8 @@ void Coordinator::on(PeerChannel* channel, const wire::Switch& message) {
   switch (fsm::compare_epoch(message.epoch, binding->group->epoch)) {
     case EpochIs::kNext:
       if (message.reason == wire::Switch::kFault) binding->by_fault = true;
-      return feed_answer(*binding, message.epoch, Event::kPeerSwitchNext, "the peer left the path");
+      return feed_answer(*binding, message.epoch, Event::kPeerSwitchNext,
+                         {"the peer left the path", Detector::kPeer});
     case EpochIs::kCurrent:
       return feed_answer(*binding, message.epoch, Event::kPeerSwitchCurrent);
     case EpochIs::kStale:
@@ -184,7 +192,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Progress& message) {
     event = is == EpochIs::kNext ? Event::kTargetNext : Event::kTargetCurrent;
   }
   binding->heard = message;
-  feed_answer(*binding, message.epoch, event, "the peer left the path");
+  feed_answer(*binding, message.epoch, event, {"the peer left the path", Detector::kPeer});
   binding->heard.reset();
 }
 

@@ -2,8 +2,10 @@
 
 #include <new>
 
+#include "control/link_watch.h"
 #include "control/peer_net.h"
 #include "util/config.h"
+#include "util/log.h"
 
 namespace shift::control {
 
@@ -17,6 +19,13 @@ Runtime* runtime() {
       PeerNetOptions options;
       options.port = config().port;
       coordinator->network_set(std::make_unique<PeerNet>(made->control, *coordinator, options));
+      auto links = std::make_unique<LinkWatch>(made->control, *coordinator);
+      if (const char* problem = links->start()) {
+        // Faults show by other signs, only later in some cases.
+        SHIFT_WARN("the state of network devices is not watched: %s", problem);
+      } else {
+        coordinator->links_set(std::move(links));
+      }
       made->coordinator = std::move(coordinator);
     });
     return made->coordinator != nullptr ? made : nullptr;

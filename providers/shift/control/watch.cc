@@ -16,6 +16,7 @@ using fsm::Event;
 using fsm::State;
 using group::CompletionQueue;
 using group::Context;
+using group::Detector;
 using group::Group;
 using group::kDefault;
 using std::chrono::milliseconds;
@@ -55,11 +56,12 @@ void Coordinator::context_add(Context* context) {
         (void)control_.add_fd(context->watch[member]->fd, EPOLLIN,
                               [this, context, m](uint32_t) { watch_readable(context, m); });
       }
-      for (const wire::Gid& gid : context->gids[member]) {
-        if (auto ip = gid.ipv4()) net_->add_address(*ip);
-      }
     }
     up_[context] = up;
+    for (int m = 0; m < context->members; m++) {
+      (void)addresses_read(context, m);
+      carrier_set(context, m);
+    }
   });
 }
 
@@ -67,6 +69,8 @@ void Coordinator::context_forget(Context* context) {
   control_.call_and_wait([this, context] {
     std::erase(contexts_, context);
     up_.erase(context);
+    linkless_.erase(context);
+    addresses_.erase(context);
     std::erase_if(links_,
                   [context](const auto& entry) { return std::get<0>(entry.first) == context; });
     for (size_t member = 0; member < static_cast<size_t>(context->members); member++) {
@@ -94,18 +98,18 @@ void Coordinator::device_event(Context* context, int member, const ibv_async_eve
   switch (event.event_type) {
     case IBV_EVENT_DEVICE_FATAL:
       context->dead[static_cast<size_t>(member)] = true;
-      member_lost(context, member, "device fatal");
+      up_[context] &= static_cast<uint8_t>(~bit);
+      member_lost(context, member, {"device fatal", Detector::kDevice});
       break;
     case IBV_EVENT_PORT_ERR:
-      member_lost(context, member, "port down");
+      up_[context] &= static_cast<uint8_t>(~bit);
+      member_lost(context, member, {"port down", Detector::kPort});
       break;
     case IBV_EVENT_PORT_ACTIVE:
       // A context that saw its device die stays dead, whatever the port does.
       if (context->dead[static_cast<size_t>(member)] || (up_[context] & bit) != 0) break;
       up_[context] |= bit;
-      SHIFT_INFO("%s: port up", name);
-      net_->retry_paths();
-      members_up_changed(context);
+      if ((members_up(context) & bit) != 0) member_back(context, member);
       break;
     case IBV_EVENT_GID_CHANGE:
       gids_changed(context, member);
@@ -116,8 +120,13 @@ void Coordinator::device_event(Context* context, int member, const ibv_async_eve
   if (member == kDefault) forward(context, event);
 }
 
-void Coordinator::member_lost(Context* context, int member, const char* cause) {
-  up_[context] &= static_cast<uint8_t>(~(1u << member));
+void Coordinator::member_back(Context* context, int member) {
+  SHIFT_INFO("%s: port up", context->device->real[static_cast<size_t>(member)]->name);
+  net_->retry_paths();
+  members_up_changed(context);
+}
+
+void Coordinator::member_lost(Context* context, int member, group::Cause cause) {
   int moving = 0;
   for (auto& [serial, binding] : bindings_) {
     Group& group = *binding->group;
@@ -131,26 +140,8 @@ void Coordinator::member_lost(Context* context, int member, const char* cause) {
   }
   if (moving > 0) {
     SHIFT_WARN("%s: %s: %d QP%s move%s away",
-               context->device->real[static_cast<size_t>(member)]->name, cause, moving,
+               context->device->real[static_cast<size_t>(member)]->name, cause.text, moving,
                moving == 1 ? "" : "s", moving == 1 ? "s" : "");
-  }
-  members_up_changed(context);
-}
-
-// An address that is gone takes its paths along; one that came back may bring some.
-void Coordinator::gids_changed(Context* context, int member) {
-  ibv_context* real = context->real[static_cast<size_t>(member)];
-  for (auto& [serial, binding] : bindings_) {
-    Group& group = *binding->group;
-    if (group.context != context || group.member != member || !is_protected(group)) continue;
-    const auto& qp = binding->qps[static_cast<size_t>(member)];
-    const wire::Gid& own = qp.connected ? qp.address.gid : group.local.gid;
-    if (group::gid_index_of(real, 1, own) < 0) {
-      feed(*binding, Event::kPathFault, "the NIC's address is gone");
-    }
-  }
-  for (const wire::Gid& gid : group::ipv4_gids(real, 1)) {
-    if (auto ip = gid.ipv4()) net_->add_address(*ip);
   }
   members_up_changed(context);
 }

@@ -104,7 +104,8 @@ void take_error(CompletionQueue& cq, Group& group, int member_number, ibv_wc wc)
     fault_sink->fault(&group, fsm::Event::kAppError, member_number,
                       "application error found while draining");
   } else if (first && !group.switching) {
-    fault_sink->fault(&group, fsm::Event::kPathFault, member_number, path_error_name(wc.status));
+    fault_sink->fault(&group, fsm::Event::kPathFault, member_number,
+                      {path_error_name(wc.status), Detector::kCompletion});
   }
 }
 

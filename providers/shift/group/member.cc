@@ -127,13 +127,19 @@ void twin_region_register(MemoryRegion& region, ProtectionDomain& pd, int member
 
 }  // namespace
 
-std::vector<wire::Gid> ipv4_gids(ibv_context* real, uint8_t port) {
-  std::vector<wire::Gid> gids;
+std::vector<PortAddress> port_addresses(ibv_context* real, uint8_t port) {
+  std::vector<PortAddress> addresses;
   for (const ibv_gid_entry& entry : gid_entries(real)) {
     if (entry.port_num != port || entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
     const auto gid = wire::Gid::from_verbs(entry.gid);
-    if (gid.ipv4()) gids.push_back(gid);
+    if (gid.ipv4()) addresses.push_back({gid, entry.gid_index, static_cast<int>(entry.ndev_ifindex)});
   }
+  return addresses;
+}
+
+std::vector<wire::Gid> ipv4_gids(ibv_context* real, uint8_t port) {
+  std::vector<wire::Gid> gids;
+  for (const PortAddress& address : port_addresses(real, port)) gids.push_back(address.gid);
   return gids;
 }
 

@@ -42,6 +42,16 @@ int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid);
 // Whether the member's port carries traffic now.
 bool member_port_is_up(const Context& context, int member);
 
+// An address of a port, its place in the GID table, and the network device that holds it (0: not
+// known).
+struct PortAddress {
+  wire::Gid gid;
+  uint32_t index;
+  int ifindex;
+};
+// Those that can carry RoCE v2 over IPv4.
+std::vector<PortAddress> port_addresses(ibv_context* real, uint8_t port);
+
 // GIDs of a real context's port that can carry RoCE v2 over IPv4, by value.
 std::vector<wire::Gid> ipv4_gids(ibv_context* real, uint8_t port);
 

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "fsm/fsm.h"
+#include "group/cause.h"
 #include "group/journal.h"
 #include "group/packets.h"
 #include "group/qp_table.h"
@@ -297,7 +298,7 @@ class FaultSink {
  public:
   // `member`: the one it happened on; what is not committed any more when this is handled is not
   // news. kNoMember: whichever is.
-  virtual void fault(Group* group, fsm::Event event, int member, const char* cause) = 0;
+  virtual void fault(Group* group, fsm::Event event, int member, Cause cause) = 0;
   virtual void keys_wanted(Group* group) = 0;
 
  protected:

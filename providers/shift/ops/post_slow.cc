@@ -29,7 +29,7 @@ int send_appended(Group& group, uint64_t from) {
         // What names no registered memory would go round all paths for ever.
         group::fault_sink->fault(
             &group, error == ENOKEY ? fsm::Event::kReplayRefused : fsm::Event::kPathFault, member,
-            "a request could not be posted");
+            {"a request could not be posted", group::Detector::kPost});
       }
       group::settle(group);
       break;
@@ -118,7 +118,7 @@ int complete_slow(Group& group) {
 int post_send_failed(Group& group, int error) {
   if (error == EIO || error == ENODEV) {
     group::fault_sink->fault(&group, fsm::Event::kPathFault, kDefault,
-                             "the device refused a request");
+                             {"the device refused a request", group::Detector::kPost});
   }
   return error;
 }
@@ -158,7 +158,7 @@ int post_recv_slow(Group& group, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
           // It waits in the journal for the next path; so does what follows.
           group.recv.route = Route::kParked;
           group::fault_sink->fault(&group, fsm::Event::kPathFault, member,
-                                   "a receive could not be posted");
+                                   {"a receive could not be posted", group::Detector::kPost});
         }
       }
     }

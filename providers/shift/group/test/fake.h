@@ -31,8 +31,8 @@ struct FakeSink final : FaultSink {
   std::vector<Fault> faults;
   int keys_wanted_calls = 0;
 
-  void fault(Group* group, fsm::Event event, int member, const char* cause) override {
-    faults.push_back({group, event, member, cause});
+  void fault(Group* group, fsm::Event event, int member, Cause cause) override {
+    faults.push_back({group, event, member, cause.text});
   }
   void keys_wanted(Group*) override { keys_wanted_calls++; }
 };

@@ -138,7 +138,8 @@ ssize_t fake_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_
   if (most == 0 || nic.gid == wire::Gid{}) return 0;
   entries[0] = {};
   entries[0].gid = nic.gid.to_verbs();
-  entries[0].gid_index = 3;
+  entries[0].gid_index = nic.gid_index;
+  entries[0].ndev_ifindex = nic.ifindex;
   entries[0].port_num = 1;
   entries[0].gid_type = IBV_GID_TYPE_ROCE_V2;
   return 1;

@@ -79,6 +79,8 @@ struct FakeNic {
   ibv_device device{};
   ibv_pd pd{};
   wire::Gid gid;
+  uint32_t gid_index = 3;
+  uint32_t ifindex = 0;  // of the network device that holds the address
   bool port_up = true;
   bool refuses = false;                             // connecting a QP
   std::map<uint32_t, std::unique_ptr<FakeQp>> qps;  // by number

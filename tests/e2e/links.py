@@ -1,0 +1,151 @@
+#!/usr/bin/python3
+"""The network devices beneath the NICs: a carrier that is lost moves the traffic, and one that is
+back brings it home. In a network namespace of its own, where each emulated NIC's address is on one
+end of a veth pair; the NICs themselves keep working, so that nothing but netlink can tell.
+
+Exit code 77, with the reason, where no network namespace can be made.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from emulated import Build, Fabric, wait_until  # noqa: E402
+
+INSIDE = "--in-namespace"
+BOUND = 10.0  # seconds
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, stdout=subprocess.DEVNULL)
+
+
+def devices_make(fabric):
+    """A veth pair for each NIC: `a0` has the address of a/mlx5_0, `a0p` is the cable's other end."""
+    ip("link", "set", "lo", "up")
+    for host in "ab":
+        subprocess.run([fabric.build.cxemu, "exec", "--fabric", fabric.name, "--host", host, "--",
+                        "true"], check=True)
+    text = subprocess.run([fabric.build.cxemu, "list", "--fabric", fabric.name, "--json"],
+                          check=True, capture_output=True, text=True).stdout
+    for host in json.loads(text)["hosts"]:
+        for index, nic in enumerate(host["nics"]):
+            name = "%s%d" % (host["host"], index)
+            ip("link", "add", name, "type", "veth", "peer", "name", name + "p")
+            ip("address", "add", nic["address"] + "/32", "dev", name)
+            ip("link", "set", name, "up")
+            ip("link", "set", name + "p", "up")
+
+
+class Traffic:
+    """A client on host a, a server on host b, and what their layers did."""
+
+    NAMES = ("client", "server")
+
+    def __init__(self, fabric):
+        self.fabric = fabric
+        words = [fabric.build.traffic, "--qps", "2", "--rate", "2000", "--size", "512",
+                 "--timeout-ms", "60000", "--events"]
+        env = {"SHIFT_FAILBACK_MS": "200"}
+        self.server = fabric.start("b", "server", [fabric.build.traffic, "--port", "0",
+                                                   "--timeout-ms", "60000"], True, env)
+        if not self.server.wait_for(lambda p: p.port, 15):
+            raise SystemExit("the server did not start")
+        self.client = fabric.start("a", "client", words + [
+            "--op", "mixed", "--until-stop", "--bidirectional", "localhost", "--port",
+            str(self.server.port)], True, env)
+        self.wait("armed", lambda: all(len(fabric.events(n, "armed")) >= 2 for n in self.NAMES))
+
+    def wait(self, what, condition):
+        if not wait_until(lambda: condition() or self.client.ended, BOUND) or self.client.ended:
+            raise SystemExit("FAILED: %s: not within %g s\n%s" % (what, BOUND, self.client.text()))
+
+    def switched(self, name):
+        return [json.loads(line) for line in self.fabric.events(name, "switched")]
+
+    def moved(self, what, times, detectors):
+        """Waits for the times-th switch of each QP; who noticed, at either end."""
+        self.wait(what, lambda: all(len(self.switched(n)) >= 2 * times for n in self.NAMES))
+        for name, allowed in zip(self.NAMES, detectors):
+            seen = {r["detector"] for r in self.switched(name)[2 * (times - 1):]}
+            if not seen <= allowed or len(self.switched(name)) != 2 * times:
+                raise SystemExit("FAILED: %s: %s was told by %s, in %d switches" % (
+                    what, name, sorted(seen), len(self.switched(name))))
+        last = self.switched("client")[-1]
+        print("right  %s: to %s, %s" % (what, last["member"], last["detector"]), flush=True)
+        before = self.client.progress
+        self.wait("progress", lambda: self.client.progress > before)
+
+    def end(self):
+        self.client.tell("stop")
+        codes = self.client.finish(20), self.server.finish(20)
+        if codes != (0, 0):
+            raise SystemExit("FAILED: the checker ended with %s" % (codes,))
+
+
+def run(fabric):
+    devices_make(fabric)
+    traffic = Traffic(fabric)
+    near, neighbours, back = {"link-state", "neighbour"}, {"peer", "neighbour"}, {"probe", "peer"}
+
+    ip("link", "set", "a0p", "down")
+    traffic.moved("no carrier", 1, (near, neighbours))
+    ip("link", "set", "a0p", "up")
+    traffic.moved("the carrier is back", 2, (back, back))
+    ip("link", "set", "b0", "down")
+    traffic.moved("device down at the peer", 3, (neighbours, near))
+    # What the port says as well is no second fault, whichever comes first.
+    fabric.fault("b/mlx5_0", "link-down")
+    fabric.fault("b/mlx5_0", "link-up")
+    ip("link", "set", "b0", "up")
+    traffic.moved("device up at the peer", 4, (back, back))
+    # The address leaves the host, but not yet the NIC's GID table: nothing is wrong with the path.
+    address = fabric.counters("a/mlx5_0")["address"]
+    ip("address", "del", address + "/32", "dev", "a0")
+    ip("address", "add", address + "/32", "dev", "a0")
+    # Nor does the state of a device matter that has none of our addresses.
+    ip("address", "del", address + "/32", "dev", "a0")
+    before = traffic.client.progress
+    traffic.wait("progress", lambda: traffic.client.progress > before + 1000)
+    ip("link", "set", "a0", "down")
+    before = traffic.client.progress
+    traffic.wait("progress", lambda: traffic.client.progress > before + 1000)
+    traffic.moved("addresses and devices of others", 4, (back, back))
+    traffic.end()
+
+
+def namespace_words():
+    """The words before a command that give it a network namespace; empty: none can be made."""
+    for words in (["unshare", "--net"], ["unshare", "--map-root-user", "--net"]):
+        probe = words + ["sh", "-c", "ip link add x0 type veth peer name x1"]
+        if shutil.which(words[0]) and shutil.which("ip") and subprocess.run(
+                probe, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            return words
+    return []
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--out", default="out/links")
+    parser.add_argument(INSIDE, action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not options.in_namespace:
+        words = namespace_words()
+        if not words:
+            print("SKIPPED: no network namespace with veth devices can be made here")
+            return 77
+        return subprocess.run(words + [sys.executable] + sys.argv + [INSIDE], check=False).returncode
+    shutil.rmtree(options.out, ignore_errors=True)
+    os.makedirs(options.out)
+    with Fabric(Build(options.build), options.out) as fabric:
+        run(fabric)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,261 @@
+// Network devices and addresses of the NICs, and what is recorded of each switch.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/event_sink.h"
+#include "sim/two_hosts.h"
+
+namespace shift::control {
+namespace {
+
+using group::kBackup;
+using group::kDefault;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Every device of every host is numbered 100 + member, and has the NIC's address.
+class FakeLinks final : public HostLinks {
+ public:
+  explicit FakeLinks(const bool& foreign) : foreign_(foreign) {}
+  bool has_address(int, uint32_t) override { return !foreign_; }
+
+ private:
+  const bool& foreign_;
+};
+
+int ifindex_of(int member) {
+  return 100 + member;
+}
+
+class Links : public TwoHosts {
+ protected:
+  Links() {
+    sim::event_sink_set([this](const char* name, std::initializer_list<EventField> fields) {
+      if (std::string_view(name) != "switched") return;
+      auto& record = switched_.emplace_back();
+      for (const EventField& field : fields) {
+        record[field.key] = field.is_text ? std::string(field.text) : std::to_string(field.number);
+      }
+    });
+    for (SimHost* host : {&a_, &b_}) {
+      host->coordinator.links_set(std::make_unique<FakeLinks>(foreign_));
+      for (int member = 0; member < 3; member++) {
+        host->world.nic(member).ifindex = static_cast<uint32_t>(ifindex_of(member));
+        host->device_says(member, IBV_EVENT_GID_CHANGE);
+      }
+    }
+    run(milliseconds(100));
+  }
+  ~Links() override { sim::event_sink_set({}); }
+
+  void carrier(SimHost& host, int member, bool up) {
+    host.coordinator.link_state(ifindex_of(member), up);
+  }
+  int64_t number(const std::map<std::string, std::string>& record, const char* key) {
+    return std::stoll(record.at(key));
+  }
+
+  bool foreign_ = false;
+  std::vector<std::map<std::string, std::string>> switched_;
+};
+
+TEST_F(Links, ALostCarrierMovesBothEndsAndItsReturnBringsThemBack) {
+  for (SimHost* host : {&leader(), &follower()}) {
+    const uint32_t epoch = a_.group->epoch;
+    traffic(5);
+    carrier(*host, kDefault, false);
+    traffic(5);
+    EXPECT_EQ(a_.group->epoch, epoch + 1);
+    run(seconds(5));
+    EXPECT_NE(a_.group->member, kDefault);
+    carrier(*host, kDefault, true);
+    run(seconds(3));
+    EXPECT_EQ(a_.group->member, kDefault);
+  }
+  run(milliseconds(10));
+  expect_all_done();
+}
+
+TEST_F(Links, WhatThePortEventHasToldIsNoNews) {
+  a_.port(kDefault, false);
+  run(milliseconds(20));
+  ASSERT_EQ(a_.group->epoch, 1u);
+  carrier(a_, kDefault, false);
+  run(milliseconds(20));
+  EXPECT_EQ(a_.group->epoch, 1u);
+  // Both must be good again.
+  a_.port(kDefault, true);
+  run(seconds(5));
+  EXPECT_NE(a_.group->member, kDefault);
+  carrier(a_, kDefault, true);
+  run(seconds(3));
+  expect_on(kDefault, 2);
+}
+
+TEST_F(Links, AFlappingCarrierIsGoneBackToWhenItHasBeenGoodForLongEnough) {
+  for (int i = 0; i < 20; i++) {
+    carrier(b_, kDefault, false);
+    run(milliseconds(200));
+    carrier(b_, kDefault, true);
+    run(milliseconds(400));
+    EXPECT_EQ(a_.group->epoch, 1u);
+  }
+  run(seconds(2));
+  expect_on(kDefault, 2);
+}
+
+TEST_F(Links, ADeviceOfAnotherNamespaceIsNotOurs) {
+  foreign_ = true;
+  a_.device_says(kDefault, IBV_EVENT_GID_CHANGE);
+  carrier(a_, kDefault, false);
+  run(milliseconds(100));
+  expect_on(kDefault, 0);
+  // Nor is one that holds none of our addresses.
+  foreign_ = false;
+  a_.device_says(kDefault, IBV_EVENT_GID_CHANGE);
+  carrier(a_, kDefault, true);
+  a_.coordinator.link_state(7, false);
+  run(milliseconds(100));
+  expect_on(kDefault, 0);
+}
+
+TEST_F(Links, ANicWithoutCarrierIsNotChosen) {
+  carrier(a_, kBackup, false);
+  run(milliseconds(100));
+  a_.port(kDefault, false);
+  run(milliseconds(20));
+  expect_on(group::kThird, 1);
+}
+
+TEST_F(Links, AnAddressThatIsGoneTakesItsPathAlong) {
+  const wire::Gid gid = std::exchange(b_.world.nic(kDefault).gid, wire::Gid{});
+  // The kernel tells of the address before its GID table has changed, and after.
+  b_.coordinator.address_changed(ifindex_of(kDefault));
+  run(milliseconds(20));
+  EXPECT_EQ(a_.group->epoch, 1u);
+  b_.world.nic(kDefault).gid = gid;
+  b_.device_says(kDefault, IBV_EVENT_GID_CHANGE);
+  run(seconds(3));
+  expect_on(kDefault, 2);
+}
+
+TEST_F(Links, AnAddressThatMovesWithinTheTableBreaksWhatNamedItsPlace) {
+  b_.world.nic(kDefault).gid_index = 5;
+  b_.device_says(kDefault, IBV_EVENT_GID_CHANGE);
+  run(milliseconds(20));
+  EXPECT_EQ(a_.group->epoch, 1u);
+  run(seconds(3));
+  expect_on(kDefault, 2);
+}
+
+TEST_F(Links, ATableThatFollowsTheAddressLateIsReadAgain) {
+  b_.coordinator.address_changed(ifindex_of(kDefault));
+  b_.world.nic(kDefault).gid = {};
+  run(milliseconds(5));
+  EXPECT_EQ(a_.group->epoch, 0u);
+  run(milliseconds(20));
+  EXPECT_EQ(a_.group->epoch, 1u);
+}
+
+TEST_F(Links, ASpareWhoseAddressChangesIsConnectedAnew) {
+  const int spare = a_.qp(kBackup).qp.state == IBV_QPS_RTS ? kBackup : group::kThird;
+  for (SimHost* host : {&leader(), &follower()}) {
+    const size_t steps = leader().qp(spare).walk.size();
+    wire::Gid& gid = host->world.nic(spare).gid;
+    const wire::Gid old = gid;
+    gid = wire::Gid::from_ipv4(*old.ipv4() ^ 0x01000000u);
+    host->device_says(spare, IBV_EVENT_GID_CHANGE);
+    run(milliseconds(50));
+    EXPECT_GT(leader().qp(spare).walk.size(), steps);
+    EXPECT_EQ(leader().qp(spare).qp.state, IBV_QPS_RTS);
+    const auto& route = (host == &leader() ? follower() : leader()).qp(spare).attr.ah_attr.grh;
+    EXPECT_EQ(wire::Gid::from_verbs(route.dgid), gid);
+  }
+  a_.port(kDefault, false);
+  run(milliseconds(20));
+  expect_on(spare, 1);
+}
+
+TEST_F(Links, TheRecordOfASwitchTellsWhoNoticedAndWhen) {
+  carrier(a_, kDefault, false);
+  const auto broken = time_.now();
+  run(milliseconds(20));
+  ASSERT_EQ(switched_.size(), 2u);
+  for (const auto& record : switched_) {
+    const bool peer = record.at("detector") == "peer";
+    EXPECT_TRUE(peer || record.at("detector") == "link-state") << record.at("detector");
+    const auto evidence = std::chrono::nanoseconds(number(record, "evidence_ns"));
+    if (!peer) {
+      EXPECT_EQ(evidence, broken.time_since_epoch());
+    }
+    const auto end = std::chrono::nanoseconds(number(record, "end_ns"));
+    EXPECT_GE(end, evidence);
+    EXPECT_EQ(number(record, "notice_us") + number(record, "us"), (end - evidence).count() / 1000);
+  }
+  EXPECT_NE(switched_[0].at("detector"), switched_[1].at("detector"));
+}
+
+TEST_F(Links, EveryDetectorHasItsNameInTheRecord) {
+  struct Case {
+    const char* detector;
+    std::function<void()> breaks;
+    std::function<void()> heals;
+  };
+  const wire::Gid gid = a_.world.nic(kDefault).gid;
+  const Case cases[] = {
+      {"port-event", [&] { a_.port(kDefault, false); }, [&] { a_.port(kDefault, true); }},
+      {"completion",
+       [&] {
+         follower().port(kDefault, false, false);
+         receive(leader());
+         send(follower());
+       },
+       [&] { follower().port(kDefault, true, false); }},
+      {"post",
+       [&] {
+         a_.qp(kDefault).post_error = EIO;
+         ibv_send_wr wr{}, *bad;
+         wr.opcode = IBV_WR_RDMA_WRITE;
+         EXPECT_EQ(ops::post_send(a_.group->handle(), &wr, &bad), EIO);
+         a_.qp(kDefault).post_error = 0;
+       },
+       [] {}},
+      {"address",
+       [&] {
+         a_.world.nic(kDefault).gid = {};
+         a_.device_says(kDefault, IBV_EVENT_GID_CHANGE);
+       },
+       [&] {
+         a_.world.nic(kDefault).gid = gid;
+         a_.device_says(kDefault, IBV_EVENT_GID_CHANGE);
+       }},
+      // Last: a device that died is not used again.
+      {"device-event", [&] { a_.device_says(kDefault, IBV_EVENT_DEVICE_FATAL); }, [] {}},
+  };
+  for (const Case& each : cases) {
+    switched_.clear();
+    each.breaks();
+    run(milliseconds(300));
+    ASSERT_EQ(switched_.size(), 2u) << each.detector;
+    const auto named = [&](const char* detector) {
+      return std::ranges::count_if(
+          switched_, [&](const auto& record) { return record.at("detector") == detector; });
+    };
+    EXPECT_EQ(named(each.detector), 1)
+        << switched_[0].at("detector") << " and " << switched_[1].at("detector");
+    EXPECT_EQ(named("peer"), 1);
+    switched_.clear();
+    each.heals();
+    run(seconds(15));
+    if (std::string_view(each.detector) == "device-event") break;
+    ASSERT_EQ(switched_.size(), 2u) << each.detector;
+    EXPECT_EQ(named("probe"), 1);
+  }
+}
+
+}  // namespace
+}  // namespace shift::control
