@@ -94,7 +94,7 @@ bool Coordinator::run(Binding& binding, Action action, Events* follow_up) {
       send_switch(binding);
       break;
     case Action::kStartFence:
-      fences_due_.push_back(binding.serial);
+      fences_due_.insert(binding.serial);
       if (!std::exchange(fences_scheduled_, true)) {
         // After everything that is known by now: one batch for all QPs that go together.
         control_.call_soon([this] { fences_run(); });
@@ -207,7 +207,6 @@ void Coordinator::fences_run() {
     if (binding == nullptr) continue;
     const State state = binding->group->state;
     if (state != State::kFencing && state != State::kFencingTargeted) continue;
-    if (std::ranges::find(groups, binding->group) != groups.end()) continue;
     serials.push_back(serial);
     groups.push_back(binding->group);
   }
@@ -428,11 +427,15 @@ void Coordinator::unprotect(Binding& binding, Events* follow_up) {
 // The peer agrees that this path is broken: take the other QPs of the same NIC pair along now
 // instead of waiting for each one's own retry time.
 void Coordinator::spread(Binding& origin) {
-  if (!origin.by_fault) return;
+  if (!origin.by_fault || !origin.left) return;
+  // Once for all that left it together.
+  Link& link = link_of(origin, *origin.left);
+  if (link.spread >= origin.detected) return;
+  link.spread = control_.now();
   for (auto& [serial, other] : bindings_) {
     if (other.get() == &origin || other->group->state != State::kActive) continue;
     if (other->channel != origin.channel || other->group->context != origin.group->context ||
-        other->group->remote.gid != origin.group->remote.gid || !origin.left ||
+        other->group->remote.gid != origin.group->remote.gid ||
         other->book.current() != origin.left || other->active_since > origin.detected) {
       continue;  // not on that connection of the path, or not any more
     }

@@ -22,6 +22,8 @@ namespace {
 
 // An attempt that takes longer than this has met a path that swallows messages without an error.
 constexpr milliseconds kAttemptMax{1000};
+// At a time, of all groups: more would only wait for each other, in the workers of both ends.
+constexpr int kAttemptsMax = 32;
 constexpr milliseconds kPauseMin{20}, kPauseMax{10'000};
 // While nothing works at all, nobody has time for long pauses.
 constexpr milliseconds kPauseSeeking{100};
@@ -34,6 +36,13 @@ struct Address {
 
 Outcome outcome_of(bool ready) {
   return ready ? Outcome::kReady : Outcome::kBroken;
+}
+
+// All zeros when there is none: connecting will find no such address.
+wire::Gid own_gid(const Group& group, int member) {
+  if (member == group::kDefault) return group.local.gid;  // the application chose among them
+  const auto& gids = group.context->gids[static_cast<size_t>(member)];
+  return gids.empty() ? wire::Gid{} : gids.front();
 }
 
 bool generation_is_newer(uint32_t a, uint32_t b) {
@@ -86,12 +95,48 @@ void Coordinator::tend(Binding& binding) {
   Time again = Time::max();
   const auto usable_link = [&](PathName path) -> const Link& { return link_of(binding, path); };
   const auto path = binding.book.next(now, binding.serial, usable_link, &again);
-  if (path) return attempt_start(binding, *path);
+  if (path) {
+    if (attempt_may_start(binding)) attempt_start(binding, *path);
+    return;
+  }
   if (again == Time::max()) return;
   control_.timer_cancel(binding.tend_again);
   binding.tend_again = later(binding, again - now, [this](Binding& b) {
     b.tend_again = 0;
     tend(b);
+  });
+}
+
+bool Coordinator::attempt_may_start(Binding& binding) {
+  if (attempts_ < kAttemptsMax) return true;
+  if (binding.group->state == State::kSeeking) {
+    // Before those that have a path, also if it waited as one of them.
+    if (std::exchange(binding.waits_for_turn, true)) std::erase(attempts_waiting_, binding.serial);
+    attempts_waiting_.push_front(binding.serial);
+  } else if (!std::exchange(binding.waits_for_turn, true)) {
+    attempts_waiting_.push_back(binding.serial);
+  }
+  return false;
+}
+
+void Coordinator::attempts_next() {
+  // Each at most once: who cannot use its turn, and wants another, comes after the others.
+  for (size_t left = attempts_waiting_.size(); left > 0 && attempts_ < kAttemptsMax; left--) {
+    Binding* binding = find(attempts_waiting_.front());
+    attempts_waiting_.pop_front();
+    if (binding == nullptr) continue;
+    binding->waits_for_turn = false;
+    tend(*binding);
+  }
+}
+
+// The peer has to answer. How long our own worker takes says nothing about the path.
+void Coordinator::attempt_watch(Binding& binding, Outcome if_silent) {
+  auto& attempt = *binding.attempt;
+  control_.timer_cancel(attempt.timeout);
+  attempt.timeout = later(binding, 2 * kAttemptMax, [this, if_silent](Binding& b) {
+    b.attempt->timeout = 0;
+    attempt_end(b, if_silent);
   });
 }
 
@@ -103,21 +148,17 @@ void Coordinator::attempt_start(Binding& binding, PathName path) {
   link.trying = binding.serial;
   binding.book.ready_drop(path);
   binding.attempt.emplace();
+  attempts_++;
   auto& attempt = *binding.attempt;
   attempt.path = path;
   attempt.generation = binding.next_generation++;
-  attempt.timeout = later(binding, kAttemptMax, [this](Binding& b) {
-    b.attempt->timeout = 0;
-    attempt_end(b, Outcome::kBroken);
-  });
   qp.connected = false;
   qp.busy = true;
-  // The address is read by the worker: the GID table may take a while.
   at_worker(
       binding,
-      [path](Group& g) {
+      [path, gid = own_gid(group, path.leader)](Group& g) {
         Address result;
-        result.error = group::member_qp_address(g, path.leader, &result.address);
+        result.error = group::member_qp_address(g, path.leader, gid, &result.address);
         return result;
       },
       [this, path, generation = attempt.generation](Binding& b, const Address& result) {
@@ -128,6 +169,8 @@ void Coordinator::attempt_start(Binding& binding, PathName path) {
         own.address = result.address;
         own.path = path;
         own.generation = generation;
+        // A peer that is only slow must not bring the link into disrepute with all groups.
+        attempt_watch(b, Outcome::kUndecided);
         if (b.channel != nullptr) {
           b.channel->send(
               wire::Offer{b.group->local, b.group->remote, path, generation, own.address});
@@ -148,6 +191,7 @@ void Coordinator::attempt_accepted(Binding& binding, const wire::Accept& message
   }
   if (message.status != wire::Accept::kAccepted) return attempt_end(binding, Outcome::kBroken);
   binding.attempt->stage = Stage::kConnecting;
+  control_.timer_cancel(std::exchange(binding.attempt->timeout, 0));
   auto& qp = binding.qps[message.path.leader];
   qp.busy = true;
   at_worker(
@@ -181,6 +225,7 @@ void Coordinator::attempt_connected(Binding& binding, uint32_t generation, int e
   // Our application only receives. The follower's may send: then it has the means to try.
   attempt.stage = Stage::kAsked;
   if (binding.channel == nullptr) return attempt_end(binding, Outcome::kBroken);
+  attempt_watch(binding, Outcome::kBroken);
   binding.channel->send(wire::Ready{group.local, group.remote, attempt.path, attempt.generation,
                                     wire::Ready::Kind::kAsk});
 }
@@ -238,7 +283,10 @@ void Coordinator::attempt_end(Binding& binding, Outcome outcome) {
   // A NIC of it went down after the probe had passed.
   if (outcome == Outcome::kReady && !binding.book.works(attempt.path)) outcome = Outcome::kBroken;
   binding.attempt.reset();
+  attempts_--;
   control_.timer_cancel(attempt.timeout);
+  // Not at once: whoever ends this one may be about to forget the group.
+  if (!attempts_waiting_.empty()) control_.call_soon([this] { attempts_next(); });
   Link& link = link_of(binding, attempt.path);
   if (link.trying == binding.serial) link.trying = 0;
   const Time now = control_.now();
@@ -345,9 +393,9 @@ void Coordinator::offer_take(Binding& binding, const wire::Offer& offer) {
   qp.connected = false;
   at_worker(
       binding,
-      [offer](Group& g) {
+      [offer, gid = own_gid(group, offer.path.follower)](Group& g) {
         Address result;
-        result.error = group::member_qp_address(g, offer.path.follower, &result.address);
+        result.error = group::member_qp_address(g, offer.path.follower, gid, &result.address);
         if (result.error == 0) {
           result.error =
               group::member_qp_connect(g, offer.path.follower, result.address, offer.address);

@@ -69,6 +69,7 @@ struct Binding {
     Loop::TimerId timeout = 0;
   };
   std::optional<Attempt> attempt;
+  bool waits_for_turn = false;  // among attempts_waiting_
   uint32_t next_generation = 1;
   Loop::TimerId tend_again = 0, better_again = 0;
   int drain_failures = 0;
@@ -209,7 +210,10 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   // Leader: goes on with whatever the paths need now.
   void tend(Binding& binding);
   void tend_others(const Binding& binding);
+  bool attempt_may_start(Binding& binding);
   void attempt_start(Binding& binding, PathName path);
+  void attempt_watch(Binding& binding, Binding::Attempt::Outcome if_silent);
+  void attempts_next();
   void attempt_accepted(Binding& binding, const wire::Accept& message);
   void attempt_connected(Binding& binding, uint32_t generation, int error);
   void attempt_end(Binding& binding, Binding::Attempt::Outcome outcome);
@@ -287,7 +291,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
       addresses_;
   std::set<int> carrierless_;  // network devices, by number
   std::map<std::tuple<const group::Context*, wire::Gid, PathName>, Link> links_;
-  std::vector<uint64_t> fences_due_;
+  std::set<uint64_t> fences_due_;  // serials
   bool fences_scheduled_ = false;
   // One batch of groups whose paths are being shut.
   struct RunningFence {
@@ -298,6 +302,9 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   std::vector<std::unique_ptr<RunningFence>> fences_;
   bool fences_polling_ = false;
   std::unordered_map<group::CompletionQueue*, Loop::TimerId> rearm_;
+  // Attempts under way, of all groups, and whose turn is next: who has no path, then the others.
+  int attempts_ = 0;
+  std::deque<uint64_t> attempts_waiting_;  // serials
   uint32_t next_query_ = 1;
   uint32_t members_sequence_ = 0;
 };

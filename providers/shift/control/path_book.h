@@ -20,7 +20,8 @@ using wire::PathName;
 struct Link {
   int failures = 0;
   Loop::Clock::time_point not_before{};
-  uint64_t trying = 0;  // serial of the group; 0: none
+  uint64_t trying = 0;               // serial of the group; 0: none
+  Loop::Clock::time_point spread{};  // when all groups on it were told last that it is broken
 };
 
 class PathBook {

@@ -58,8 +58,10 @@ int to_init(Group& group, ibv_qp* real) {
 
 int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpAddress& peer) {
   ibv_context* context = group.context->real[static_cast<size_t>(member)];
-  const int index = gid_index_of(context, kPort, own.gid);
+  uint32_t& known_index = group.context->gid_index[static_cast<size_t>(member)];
+  const int index = gid_index_of(context, kPort, own.gid, known_index);
   if (index < 0) return EADDRNOTAVAIL;
+  known_index = static_cast<uint32_t>(index);
   ibv_qp_attr attr{};
   {
     std::lock_guard lock(group.attr_mutex);
@@ -132,18 +134,19 @@ std::vector<PortAddress> port_addresses(ibv_context* real, uint8_t port) {
   for (const ibv_gid_entry& entry : gid_entries(real)) {
     if (entry.port_num != port || entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
     const auto gid = wire::Gid::from_verbs(entry.gid);
-    if (gid.ipv4()) addresses.push_back({gid, entry.gid_index, static_cast<int>(entry.ndev_ifindex)});
+    if (gid.ipv4())
+      addresses.push_back({gid, entry.gid_index, static_cast<int>(entry.ndev_ifindex)});
   }
   return addresses;
 }
 
-std::vector<wire::Gid> ipv4_gids(ibv_context* real, uint8_t port) {
-  std::vector<wire::Gid> gids;
-  for (const PortAddress& address : port_addresses(real, port)) gids.push_back(address.gid);
-  return gids;
-}
-
-int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid) {
+int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t likely) {
+  // The whole table takes a while to read, which thousands of QPs would each do.
+  ibv_gid_entry there{};
+  if (below->query_gid_ex(real, port, likely, &there, 0, sizeof there) == 0 &&
+      there.gid_type == IBV_GID_TYPE_ROCE_V2 && wire::Gid::from_verbs(there.gid) == gid) {
+    return static_cast<int>(likely);
+  }
   for (const ibv_gid_entry& entry : gid_entries(real)) {
     if (entry.port_num == port && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
         wire::Gid::from_verbs(entry.gid) == gid) {
@@ -218,16 +221,10 @@ int member_qp_create(Group& group, int member) {
   return 0;
 }
 
-int member_qp_address(Group& group, int member, wire::QpAddress* own) {
+int member_qp_address(Group& group, int member, const wire::Gid& gid, wire::QpAddress* own) {
   const auto m = static_cast<size_t>(member);
   if (group.real[m] == nullptr) return ENODEV;
-  if (member == kDefault) {
-    own->gid = group.local.gid;  // the application chose among the default's
-  } else {
-    const auto gids = ipv4_gids(group.context->real[m], kPort);
-    if (gids.empty()) return EADDRNOTAVAIL;
-    own->gid = gids.front();
-  }
+  own->gid = gid;
   own->qpn = group.real[m]->qp_num;
   std::lock_guard lock(group.attr_mutex);
   own->psn = next_psn(group.last_psn[m].value_or(member == kDefault ? group.attr.sq_psn : 0));

@@ -19,7 +19,8 @@ void twin_regions_deregister(MemoryRegion& region);
 // Creates the member's QP unless there is one. Errno on failure.
 [[nodiscard]] int member_qp_create(Group& group, int member);
 // Where the peer can reach the member's QP, with a start PSN far from its last one (C8).
-[[nodiscard]] int member_qp_address(Group& group, int member, wire::QpAddress* own);
+[[nodiscard]] int member_qp_address(Group& group, int member, const wire::Gid& gid,
+                                    wire::QpAddress* own);
 // RESET -> INIT -> RTR towards the peer's QP, and on to RTS if the application's QP is there.
 [[nodiscard]] int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
                                     const wire::QpAddress& peer);
@@ -37,7 +38,8 @@ void count_packets(Group& group);
 void twin_qps_destroy(Group& group);
 
 // The index of a GID by its value (indices change when an address flaps), -1 when it is gone.
-int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid);
+// `likely` is looked at first.
+int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t likely);
 
 // Whether the member's port carries traffic now.
 bool member_port_is_up(const Context& context, int member);
@@ -51,8 +53,5 @@ struct PortAddress {
 };
 // Those that can carry RoCE v2 over IPv4.
 std::vector<PortAddress> port_addresses(ibv_context* real, uint8_t port);
-
-// GIDs of a real context's port that can carry RoCE v2 over IPv4, by value.
-std::vector<wire::Gid> ipv4_gids(ibv_context* real, uint8_t port);
 
 }  // namespace shift::group

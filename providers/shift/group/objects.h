@@ -98,7 +98,8 @@ struct Context {
   ibv_device_attr_ex device_attr{};
   std::map<uint8_t, ibv_port_attr> port_attr;
   // GIDs of each member's port 1 that carry RoCE v2 and an IPv4 address, by value.
-  PerMember<std::vector<wire::Gid>> gids;
+  PerMember<std::vector<wire::Gid>> gids;  // control thread only
+  PerMember<uint32_t> gid_index{};         // where an own address was found last; worker only
 
   verbs_context verbs{};  // its ibv_context is the application's handle; last, as the ABI wants
 

@@ -105,9 +105,6 @@ void remember_attributes(Context* c) {
       c->port_attr[port] = attr;
     }
   }
-  for (size_t member = 0; member < static_cast<size_t>(c->members); member++) {
-    c->gids[member] = group::ipv4_gids(c->real[member], 1);
-  }
 }
 
 void close_real(Context* c) {

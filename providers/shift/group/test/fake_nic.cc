@@ -145,6 +145,13 @@ ssize_t fake_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_
   return 1;
 }
 
+int fake_query_gid_ex(ibv_context* context, uint32_t, uint32_t index, ibv_gid_entry* entry,
+                      uint32_t, size_t) {
+  const FakeNic& nic = FakeNic::of(context);
+  if (nic.gid == wire::Gid{} || index != nic.gid_index) return ENODATA;
+  return fake_query_gid_table(context, entry, 1, 0, 0) == 1 ? 0 : EIO;
+}
+
 int fake_query_port(ibv_context* context, uint8_t, ibv_port_attr* attr, size_t) {
   attr->state = FakeNic::of(context).port_up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   return 0;
@@ -253,6 +260,7 @@ const Below* fake_below() {
     t.create_cq = fake_create_cq;
     t.destroy_cq = fake_destroy_cq;
     t.query_gid_table = fake_query_gid_table;
+    t.query_gid_ex = fake_query_gid_ex;
     t.event_type_str = fake_event_type_str;
     return t;
   }();
