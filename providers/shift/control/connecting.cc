@@ -134,8 +134,12 @@ void Coordinator::attempts_next() {
 void Coordinator::attempt_watch(Binding& binding, Outcome if_silent) {
   auto& attempt = *binding.attempt;
   control_.timer_cancel(attempt.timeout);
-  attempt.timeout = later(binding, 2 * kAttemptMax, [this, if_silent](Binding& b) {
+  const auto most = binding.group->state == State::kSeeking ? kAttemptMax : 2 * kAttemptMax;
+  attempt.timeout = later(binding, most, [this, if_silent](Binding& b) {
     b.attempt->timeout = 0;
+    // Meanwhile another path gets its turn.
+    Link& link = link_of(b, b.attempt->path);
+    link.not_before = std::max(link.not_before, control_.now() + kPauseSeeking);
     attempt_end(b, if_silent);
   });
 }
@@ -291,7 +295,7 @@ void Coordinator::attempt_end(Binding& binding, Outcome outcome) {
   if (link.trying == binding.serial) link.trying = 0;
   const Time now = control_.now();
   if (outcome == Outcome::kUndecided) {
-    link.not_before = now + milliseconds(1);
+    link.not_before = std::max(link.not_before, now + milliseconds(1));
   } else if (outcome == Outcome::kBroken) {
     const auto most = group.state == State::kSeeking ? kPauseSeeking : kPauseMax;
     link.not_before = now + std::min<std::chrono::nanoseconds>(
