@@ -1,6 +1,7 @@
 // Two coordinators in virtual time: rounds from the first fault to the way back.
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <variant>
 
 #include "sim/two_hosts.h"
@@ -237,6 +238,22 @@ TEST_F(Rounds, ALateCopyOfBindChangesNothing) {
   run(seconds(5));
   expect_all_done();
   expect_on(kDefault, 2);
+}
+
+// C6: who gave up while there was no channel says so on the next one.
+TEST_F(Rounds, NobodyWaitsForAPeerThatFailedUnheard) {
+  traffic(5);
+  follower().qp(kDefault).modify_error = EINVAL;  // no fence
+  leader().port(kDefault, false);
+  run(milliseconds(100));
+  network_.cut();
+  network_.lose_channels();
+  run(milliseconds(600));
+  EXPECT_EQ(follower().group->state, State::kFailed);
+  EXPECT_EQ(leader().group->state, State::kExchanging);
+  network_.restore();
+  run(seconds(1));
+  EXPECT_EQ(leader().group->state, State::kFailed);
 }
 
 // C6: no path at all. The original error, within the patience, at both ends.

@@ -36,10 +36,15 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
     return refuse(channel, message.to, message.from, message.epoch, wire::RefuseReason::kGone);
   }
   const size_t members = message.members.size();
-  if (members == 0 || members > group::kMembersMax || binding->over) return;
+  if (members == 0 || members > group::kMembersMax) return;
   if (!proof_fits(*binding, message)) {
     SHIFT_WARN_LIMITED("qp 0x%x: a peer could not prove that it owns qp 0x%x; ignored",
                        binding->group->qpn(), message.from.qpn);
+    return;
+  }
+  if (binding->over) {
+    // It may have ended while nobody could be told. What the peer says again now is answered.
+    binding->channel = channel;
     return;
   }
   binding->group->asks_responder = (message.flags & wire::Bind::kAsksResponder) != 0;
