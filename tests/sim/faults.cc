@@ -15,6 +15,10 @@ constexpr char kNames[] = "ab";
 constexpr milliseconds kPatience{20};
 constexpr seconds kDrainPatience{3};
 
+bool breaks_channel(What what) {
+  return what == What::kCut || what == What::kReconnect || what == What::kChannelLost;
+}
+
 }  // namespace
 
 void Simulation::fault_arm() {
@@ -97,6 +101,13 @@ void Simulation::fault_start(const Fault& fault) {
   const auto m = static_cast<size_t>(member);
   group::FakeNic& nic = host.world.nic(member);
   say("FAULT %s: %c/%d", to_string(fault).c_str(), kNames[h], member);
+  const auto until =
+      fault.lasts.count() == 0 ? VirtualTime::Clock::time_point::max() : time_.now() + fault.lasts;
+  if (breaks_channel(fault.what)) {
+    rounds_judge_.channel_disturbed(until);
+  } else {
+    rounds_judge_.disturbed(until);
+  }
   switch (fault.what) {
     case What::kPortDown:
     case What::kScare:
@@ -145,12 +156,16 @@ void Simulation::fault_start(const Fault& fault) {
       nic.port_up = false;
       for (auto& [qpn, qp] : nic.qps) {
         qp->flushes = false;
-        qp->modify_error = EIO;
+        qp->modify_error = qp->query_error = EIO;
       }
       host.device_says(member, IBV_EVENT_DEVICE_FATAL);
       break;
     case What::kFenceFails:
+      judge_.host_unfenced(fault.host);
       for (auto& [qpn, qp] : nic.qps) qp->modify_error = EINVAL;
+      break;
+    case What::kMute:
+      for (auto& [qpn, qp] : nic.qps) qp->query_error = EINVAL;
       break;
     case What::kProcessDeath:
       gone_[h] = true;

@@ -13,8 +13,14 @@ using group::is_notification;
 
 constexpr uint64_t kReceiveTag = 1u << 20;
 constexpr uint64_t kOwnRequests = 1u << 21;  // above: the layer's, named by addresses
-constexpr uint64_t kSource = 0x10000, kTarget = 0x20000, kBuffer = 0x30000;
-constexpr uint32_t kLength = 8;
+constexpr uint64_t kBuffer = 0x10000, kCounter = 0x20000;
+
+constexpr uint64_t source_of(uint64_t number) {
+  return 0x1000000 + number * 0x10000;
+}
+constexpr uint64_t slot_address(uint8_t slot) {
+  return 0x100000 + slot * uint64_t{0x10000};
+}
 
 bool is_write(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -54,11 +60,11 @@ void Judge::fault_seen(const char* rule, const Packet* packet, int host, int mem
 
 void Judge::send(int host, const AppPlan::Send& plan) {
   App& app = at(host);
-  app.sends.push_back({plan.opcode, plan.signaled, plan.slot});
+  app.sends.push_back({plan.opcode, plan.signaled, plan.slot, plan.length, path_faults_});
   app.sends.back().too_late = app.host->group->send.route == group::Route::kError;
   const uint64_t number = app.sends.size();
   if (is_notification(plan.opcode)) app.notifications.push_back(static_cast<uint32_t>(number));
-  ibv_sge sge{kSource + number, kLength, group::kLkey};
+  ibv_sge sge{source_of(number), plan.length, group::kLkey};
   ibv_send_wr wr{}, *bad;
   wr.wr_id = number;
   wr.sg_list = &sge;
@@ -68,11 +74,12 @@ void Judge::send(int host, const AppPlan::Send& plan) {
   wr.imm_data = static_cast<uint32_t>(number);
   if (is_atomic(plan.opcode)) {
     wr.imm_data = 0;
-    wr.wr.atomic = {kTarget + plan.slot, 1, 2, group::kRkey};
+    wr.wr.atomic = {kCounter, 1, 2, group::kRkey};
   } else if (plan.opcode != IBV_WR_SEND && plan.opcode != IBV_WR_SEND_WITH_IMM) {
-    wr.wr.rdma = {kTarget + plan.slot, group::kRkey};
+    wr.wr.rdma = {slot_address(plan.slot), group::kRkey};
   }
-  if (ops::post_send(app.host->group->handle(), &wr, &bad) != 0) {
+  const auto post = app.host->group->exact ? ops::post_send_exact : ops::post_send;
+  if (post(app.host->group->handle(), &wr, &bad) != 0) {
     fail("C9: " + name_of(host, number) + " is refused");
   }
 }
@@ -81,7 +88,7 @@ void Judge::receive(int host) {
   App& app = at(host);
   const uint64_t number = ++app.receives;
   app.receive_memory.resize(number);
-  ibv_sge sge{kBuffer + number, kLength, group::kLkey};
+  ibv_sge sge{kBuffer + number, AppPlan::kLengthMax, group::kLkey};
   ibv_recv_wr wr{kReceiveTag + number, nullptr, &sge, 1}, *bad;
   if (ops::post_recv(app.host->group->handle(), &wr, &bad) != 0) {
     fail("C9: receive " + std::to_string(number) + " is refused");
@@ -108,49 +115,99 @@ void Judge::poll(int host) {
 
 // ---- what the NICs do
 
-void Judge::executed(const Packet& packet, const group::PostedRecv* receive) {
-  if (packet.wr.wr_id > kOwnRequests || packet.wr.num_sge == 0) return;  // writes nothing
+uint64_t Judge::executed(const Packet& packet, const group::PostedRecv* receive) {
+  if (packet.wr.wr_id > kOwnRequests || packet.wr.num_sge == 0) return 0;  // writes nothing
   App& from = at(packet.host);
   App& to = at(1 - packet.host);
-  const uint64_t number = packet.wr.wr_id;
+  const auto number = static_cast<uint32_t>(packet.wr.wr_id);
   const std::string who = name_of(packet.host, number);
-  if (number == 0 || number > from.sends.size()) return fail("C2: " + who + " was never posted");
+  const auto broken = [&](const std::string& rule) {
+    fail(rule);
+    return uint64_t{0};
+  };
+  if (number == 0 || number > from.sends.size()) return broken("C2: " + who + " was never posted");
   Sent& sent = from.sends[number - 1];
-  if (sent.opcode != packet.wr.opcode || packet.sge.addr != kSource + number) {
-    return fail("C2: " + who + " is not what was posted");
+  // The rest of a WRITE may run without its beginning.
+  const uint64_t skipped = packet.sge.addr - source_of(number);
+  const bool fits = sent.opcode == packet.wr.opcode && skipped < sent.length &&
+                    skipped + packet.sge.length == sent.length && skipped % kMtu == 0 &&
+                    (skipped == 0 || sent.opcode == IBV_WR_RDMA_WRITE);
+  if (!fits) return broken("C2: " + who + " is not what was posted");
+  const uint32_t block = static_cast<uint32_t>(skipped / kMtu) + packet.part;
+  if (number > from.ran + 1 || block > sent.blocks_run) {
+    return broken("C2: " + who + " is executed before what comes before it");
   }
-  if (number > from.ran + 1) return fail("C2: " + who + " is executed before the one before it");
   if (to.seen > number && sent.opcode != IBV_WR_RDMA_READ) {
-    return fail("C3: " + who + " is executed after the receiver saw request " +
-                std::to_string(to.seen));
+    return broken("C3: " + who + " is executed after the receiver saw request " +
+                  std::to_string(to.seen));
   }
-  if (to.first_error != 0 || to.receives_failed) {
-    if (!to.gone) return fail("C6: " + who + " is executed after the receiver was given an error");
+  if ((to.first_error != 0 || to.receives_failed) && !to.gone && !to.unfenced) {
+    return broken("C6: " + who + " is executed after the receiver was given an error");
   }
-  if (receive != nullptr) {
-    if (from.notified >= from.notifications.size() || from.notifications[from.notified] != number) {
-      return fail("C2: " + who + " notifies out of its turn");
-    }
-    from.notified++;
-    if (receive->wr_id != kReceiveTag + from.notified) {
-      return fail("C2: " + who + " takes the receive " +
-                  std::to_string(receive->wr_id - kReceiveTag));
-    }
-    to.receive_memory[from.notified - 1] = static_cast<uint32_t>(number);
+  if (sent.opcode == IBV_WR_RDMA_WRITE && from.host->group->exact && block < sent.blocks_run) {
+    return broken("exact: " + who + " is executed twice");
   }
-  if (is_atomic(sent.opcode) && sent.executed) return fail("C5: " + who + " is executed twice");
-  if (is_write(sent.opcode)) to.memory[sent.slot] = static_cast<uint32_t>(number);
-  sent.executed = true;
-  from.ran = std::max(from.ran, static_cast<uint32_t>(number));
+  if (block < sent.blocks_run && sent.path_faults == path_faults_) {
+    return broken("C5: " + who + " is executed twice without a fault of its path");
+  }
+  if (is_atomic(sent.opcode) && sent.executed) return broken("C5: " + who + " is executed twice");
+  sent.blocks_run = std::max(sent.blocks_run, block + 1);
+  if (is_write(sent.opcode)) write(packet, number, block);
+  if (receive != nullptr) notify(packet, number, *receive);
+  if (is_atomic(sent.opcode)) sent.found = to.counter++;
+  if (packet.is_last()) {
+    sent.executed = true;
+    from.ran = std::max(from.ran, number);
+  }
+  if (sent.opcode == IBV_WR_RDMA_READ) return read_again(packet);
+  return sent.found;
 }
 
-uint64_t Judge::memory_read(int host, uint64_t address) {
-  return at(host).memory[(address - kTarget) % 4];
+void Judge::write(const Packet& packet, uint32_t number, uint32_t block) {
+  const Sent& sent = at(packet.host).sends[number - 1];
+  const uint64_t begin = packet.wr.wr.rdma.remote_addr + uint64_t{packet.part} * kMtu;
+  if (begin != slot_address(sent.slot) + uint64_t{block} * kMtu) {
+    fail("C2: " + name_of(packet.host, number) + " writes elsewhere");
+  }
+  at(1 - packet.host).memory[sent.slot][block] = number;
 }
 
-void Judge::read_done(const Packet& packet, uint64_t) {
-  if (packet.wr.wr_id <= at(packet.host).sends.size() && packet.wr.wr_id != 0) {
-    at(packet.host).sends[packet.wr.wr_id - 1].data_came = true;
+void Judge::notify(const Packet& packet, uint32_t number, const group::PostedRecv& receive) {
+  App& from = at(packet.host);
+  const std::string who = name_of(packet.host, number);
+  if (from.notified >= from.notifications.size() || from.notifications[from.notified] != number) {
+    return fail("C2: " + who + " notifies out of its turn");
+  }
+  from.notified++;
+  if (receive.wr_id != kReceiveTag + from.notified) {
+    return fail("C2: " + who + " takes the receive " + std::to_string(receive.wr_id - kReceiveTag));
+  }
+  at(1 - packet.host).receive_memory[from.notified - 1] = number;
+}
+
+uint64_t Judge::read_again(const Packet& packet) {
+  const Sent& sent = at(packet.host).sends[packet.wr.wr_id - 1];
+  return at(1 - packet.host).memory[sent.slot][0];
+}
+
+void Judge::data_came(const Packet& packet, uint64_t data) {
+  App& app = at(packet.host);
+  const uint64_t number = packet.wr.wr_id;
+  if (number == 0 || number > app.sends.size()) return;
+  Sent& sent = app.sends[number - 1];
+  sent.data_came = true;
+  if (is_atomic(sent.opcode)) {
+    if (data != sent.found) fail("C5: " + name_of(packet.host, number) + " gets a wrong value");
+    return;
+  }
+  uint64_t written = 0;
+  for (uint64_t i = 1; i < number; i++) {
+    const Sent& before = app.sends[i - 1];
+    if (is_write(before.opcode) && before.slot == sent.slot) written = i;
+  }
+  if (data < written) {
+    fail("C4: " + name_of(packet.host, number) + " reads what was there before request " +
+         std::to_string(written));
   }
 }
 
@@ -226,19 +283,36 @@ void Judge::take_receive(int host, const ibv_wc& wc) {
   const bool fits =
       wc.opcode ==
           (sent.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV) &&
-      wc.byte_len == kLength &&
+      wc.byte_len == sent.length &&
       (!with_imm || (wc.imm_data == request && (wc.wc_flags & IBV_WC_WITH_IMM) != 0));
   if (!fits) fail("C1: receive " + std::to_string(number) + " tells of another request");
   if (app.receive_memory[number - 1] != request)
     fail("C2: a receive's buffer holds another request");
   for (uint32_t i = 1; i < request; i++) {
-    const Sent& before = peer.sends[i - 1];
-    if (is_write(before.opcode) && app.memory[before.slot] < i) {
+    if (!is_in_memory(app, peer.sends[i - 1], i)) {
       fail("C2: " + name_of(1 - host, i) + " is not in memory when request " +
            std::to_string(request) + " is seen");
     }
   }
   app.seen = request;
+}
+
+// It, or what was written over it.
+bool Judge::is_in_memory(const App& app, const Sent& sent, uint32_t number) const {
+  if (!is_write(sent.opcode)) return true;
+  for (uint32_t block = 0; block * kMtu < sent.length; block++) {
+    if (app.memory[sent.slot][block] < number) return false;
+  }
+  return true;
+}
+
+bool Judge::has_atomic_open(int host) const {
+  const App& app = at(host);
+  if (app.first_error == 0) return false;
+  return std::any_of(app.sends.begin() + static_cast<std::ptrdiff_t>(app.first_error - 1),
+                     app.sends.end(), [this](const Sent& sent) {
+                       return is_atomic(sent.opcode) && sent.path_faults != path_faults_;
+                     });
 }
 
 bool Judge::is_done(int host) const {

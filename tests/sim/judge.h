@@ -26,6 +26,9 @@ class Judge final : public Observer {
   // Its process is gone, or has destroyed its QP: nothing is promised to it any more.
   void host_gone(int host) { at(host).gone = true; }
 
+  // No NIC of it can be kept from placing data.
+  void host_unfenced(int host) { at(host).unfenced = true; }
+
   bool is_broken() const { return !verdict_.empty(); }
   const std::string& verdict() const { return verdict_; }
   void fail(std::string what);
@@ -34,29 +37,37 @@ class Judge final : public Observer {
   bool is_done(int host) const;
   // Its sends have ended one way or the other.
   bool is_over(int host) const;
-  bool has_failed(int host) const { return at(host).first_error != 0; }
+  // An end has taken its path for broken: what was posted before may run again.
+  void path_fault_noted() { path_faults_++; }
+  // An atomic did not end well, and its path broke.
+  bool has_atomic_open(int host) const;
   size_t sends_posted(int host) const { return at(host).sends.size(); }
   size_t receives_posted(int host) const { return at(host).receives; }
   size_t notifications_posted(int host) const { return at(host).notifications.size(); }
 
   // Observer
   void fault_seen(const char* rule, const Packet* packet, int host, int member) override;
-  void executed(const Packet& packet, const group::PostedRecv* receive) override;
-  uint64_t memory_read(int host, uint64_t address) override;
-  void read_done(const Packet& packet, uint64_t data) override;
+  uint64_t executed(const Packet& packet, const group::PostedRecv* receive) override;
+  uint64_t read_again(const Packet& packet) override;
+  void data_came(const Packet& packet, uint64_t data) override;
 
  private:
+  static constexpr uint32_t kBlocks = AppPlan::kLengthMax / kMtu + 1;
   struct Sent {
     ibv_wr_opcode opcode;
     bool signaled;
     uint8_t slot;
+    uint32_t length;
+    uint64_t path_faults;     // when it was posted
+    uint32_t blocks_run = 0;  // of kMtu bytes, each at least once
     bool executed = false;
     bool data_came = false;
+    uint64_t found = 0;     // by an atomic
     bool too_late = false;  // posted when the QP had failed: flushed, as on any QP in ERR
   };
   struct App {
     control::Host* host = nullptr;
-    bool gone = false;
+    bool gone = false, unfenced = false;
     std::vector<Sent> sends;              // request n at n - 1
     std::vector<uint32_t> notifications;  // the n-th one's number
     size_t next_done = 0;                 // the next signaled request to complete, from 0
@@ -66,12 +77,17 @@ class Judge final : public Observer {
     uint32_t seen = 0;  // the peer's request whose notification was polled last
     uint64_t first_error = 0, last_error = 0;
     bool receives_failed = false;
-    std::array<uint32_t, 4> memory{};      // the request that wrote it last
+    // The request that wrote each block last.
+    std::array<std::array<uint32_t, kBlocks>, AppPlan::kSlots> memory{};
+    uint64_t counter = 0;                  // for atomics
     std::vector<uint32_t> receive_memory;  // the same of each receive's buffer
   };
 
   App& at(int host) { return apps_[static_cast<size_t>(host)]; }
   const App& at(int host) const { return apps_[static_cast<size_t>(host)]; }
+  void write(const Packet& packet, uint32_t number, uint32_t block);
+  void notify(const Packet& packet, uint32_t number, const group::PostedRecv& receive);
+  bool is_in_memory(const App& app, const Sent& sent, uint32_t number) const;
   void take(int host, const ibv_wc& wc);
   void take_error(int host, const ibv_wc& wc);
   void take_send(int host, const ibv_wc& wc);
@@ -79,6 +95,7 @@ class Judge final : public Observer {
 
   VirtualTime& time_;
   std::array<App, 2> apps_;
+  uint64_t path_faults_ = 0;
   std::string verdict_;
 };
 

@@ -24,6 +24,8 @@ class MemoryNetwork {
   std::function<int(const wire::Message& message)> copies = [](const wire::Message&) { return 1; };
   // How long each copy takes.
   std::function<Duration()> delay = [] { return std::chrono::microseconds(30); };
+  // The same of what arrives again, over another connection.
+  std::function<Duration()> copy_delay = [this] { return delay(); };
   // Called before and after a message is handed over.
   std::function<void(const Delegate&to, const wire::Message&message)> before, after;
   size_t delivered = 0;
@@ -92,7 +94,7 @@ class MemoryNetwork {
       if (!encode(message, *bytes)) std::abort();
       const int copies = net.copies(message);
       for (int i = 0; i < copies; i++) {
-        auto due = net.time_.now() + net.delay();
+        auto due = net.time_.now() + (i == 0 ? net.delay() : net.copy_delay());
         // A connection keeps the order; copies come over others, whenever they like.
         if (i == 0 && net.in_order) due = last_due = std::max(due, last_due);
         net.time_.at(due, [this, bytes, losses = net.losses_] {

@@ -1,5 +1,5 @@
 // What lies between fake NICs: carries out what their QPs hold the way RC connections do, packet by
-// packet in virtual time. A request is executed when its packet arrives and completes when the
+// packet in virtual time. A request is executed when its last packet arrives and completes when the
 // acknowledgement does; packets are late, lost, or repeated by the sender's NIC, and what arrives
 // after its sender has left still counts, until the receiving QP is in ERR or connected anew.
 #pragma once
@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 
 #include "group/test/fake.h"
 #include "sim/virtual_loop.h"
@@ -17,25 +18,33 @@ namespace shift::sim {
 using control::VirtualTime;
 using Duration = control::Loop::Clock::duration;
 
-// A packet: one request of a connection, by value.
+inline constexpr uint32_t kMtu = 1024;  // of all connections
+
+// One packet of a request, by value. A READ has one, which takes as many numbers as its answer.
 struct Packet {
   int host, member;  // that sent it
   uint32_t source, destination;
   wire::Gid from, to;
-  uint32_t psn, index;  // the connection, and the request's place in it
+  uint32_t psn, index;  // of the connection's first packet; this one's place behind it
+  uint32_t numbers;     // that it takes
+  uint32_t part, parts;
   ibv_send_wr wr;
-  ibv_sge sge;
+  ibv_sge sge;  // the whole request's
+
+  bool is_last() const { return part + 1 == parts; }
 };
 
 // Who sees what the fabric does: the judge.
 class Observer {
  public:
   virtual void fault_seen(const char* rule, const Packet* packet, int host, int member) = 0;
-  // A request takes effect at host 1 - packet.host; with the receive that it takes.
-  virtual void executed(const Packet& packet, const group::PostedRecv* receive) = 0;
-  // The data of a READ, and its arrival at the host that asked.
-  virtual uint64_t memory_read(int host, uint64_t address) = 0;
-  virtual void read_done(const Packet& packet, uint64_t data) = 0;
+  // A packet takes effect at host 1 - packet.host; the last one of a notification with the receive
+  // that it takes. Returns what a READ or an atomic finds.
+  virtual uint64_t executed(const Packet& packet, const group::PostedRecv* receive) = 0;
+  // What a READ finds that is answered once more.
+  virtual uint64_t read_again(const Packet& packet) = 0;
+  // The data of a READ or an atomic arrives at the host that asked.
+  virtual void data_came(const Packet& packet, uint64_t data) = 0;
 
  protected:
   ~Observer() = default;
@@ -66,16 +75,20 @@ class RcFabric {
  private:
   using Qp = group::FakeQp;
 
-  // Beside each QP.
+  // Beside each QP. Packets are counted from the connection's first one.
   struct End {
-    size_t walked = 0;            // states seen
-    uint32_t connection = 0;      // counts resets: what was scheduled for an older one is void
-    uint32_t base = 0, next = 0;  // of the requester: the first unacknowledged, the first unsent
-    uint64_t answered = 0;        // READs among the unacknowledged whose data came, by index % 64
+    size_t walked = 0;        // states seen
+    uint32_t connection = 0;  // counts resets: what was scheduled for an older one is void
+    // Of the requester: where the oldest pending request begins, the first packet that is not
+    // acknowledged, the first that is not sent.
+    uint32_t base = 0, acked = 0, next = 0;
+    uint64_t answered = 0;  // READs and atomics among the pending whose data came, by index % 64
     int repeats = 0;
     VirtualTime::Clock::time_point progress{};
     bool timer = false;
-    uint32_t expected = 0;  // of the responder
+    // Of the responder: the next one, and what the atomics found, for those who ask again.
+    uint32_t expected = 0;
+    std::map<uint32_t, uint64_t> found;
     size_t sends_seen = 0, receives_seen = 0;
     bool fenced = false;
   };
@@ -87,21 +100,27 @@ class RcFabric {
     return ends_[static_cast<size_t>(host)][static_cast<size_t>(member)];
   }
   Qp* qp(int host, int member) const;
-  void look_at(int host, int member, Qp& qp);
-  void check_posted(int host, int member, Qp& qp, End& end);
-  void transmit(int host, int member, Qp& qp, End& end, uint32_t index);
-  void timer_arm(int host, int member, End& end);
-  void timer_fired(int host, int member, uint32_t connection);
-  void arrive(const Packet& packet, uint32_t connection);
-  bool execute(const Packet& packet, int member, Qp& qp, uint64_t* data);
-  enum class Answer : uint8_t { kAck, kNotReady };
-  void answer(const Packet& packet, int from, uint32_t connection, Answer kind, uint64_t data);
-  void answered(const Packet& packet, uint32_t connection, Answer kind, uint64_t data);
-  void complete(Qp& qp, End& end, uint32_t upto);
   int member_of(int host, const wire::Gid& gid) const;
   bool blocked(int host, int from, int to) const {
     return blocked_[static_cast<size_t>(host)][static_cast<size_t>(from)][static_cast<size_t>(to)];
   }
+  void look_at(int host, int member, Qp& qp);
+  void check_posted(int host, int member, Qp& qp, End& end);
+
+  // rc_requester.cc
+  void send_more(int host, int member, Qp& qp, End& end);
+  void transmit(int host, int member, Qp& qp, End& end, Packet packet);
+  void timer_arm(int host, int member, End& end);
+  void timer_fired(int host, int member, uint32_t connection);
+  enum class Answer : uint8_t { kAck, kNotReady };
+  void answered(const Packet& packet, uint32_t connection, Answer kind, uint64_t data);
+  void complete(Qp& qp, End& end);
+
+  // rc_responder.cc
+  void arrive(const Packet& packet, uint32_t connection);
+  bool execute(const Packet& packet, int member, Qp& qp, End& end, uint64_t* data);
+  const group::PostedRecv* receive_take(const Packet& packet, Qp& qp);
+  void answer(const Packet& packet, int from, uint32_t connection, Answer kind, uint64_t data);
 
   VirtualTime& time_;
   Observer& observer_;

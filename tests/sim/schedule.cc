@@ -1,16 +1,17 @@
 #include "sim/schedule.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "group/journal.h"
 
 namespace shift::sim {
 namespace {
 
-constexpr const char* kWhatNames[] = {"port-down", "port-silent",  "scare",       "block",
-                                      "slow",      "cut",          "reconnect",   "channel-lost",
-                                      "refuse",    "device-death", "fence-fails", "process-death",
-                                      "close",     "total-loss"};
+constexpr const char* kWhatNames[] = {
+    "port-down",   "port-silent", "scare",         "block",  "slow",
+    "cut",         "reconnect",   "channel-lost",  "refuse", "device-death",
+    "fence-fails", "mute",        "process-death", "close",  "total-loss"};
 static_assert(std::size(kWhatNames) == static_cast<size_t>(What::kCount));
 constexpr const char* kWhenNames[] = {"steps", "before-message", "after-message", "transition",
                                       "drain"};
@@ -52,38 +53,58 @@ ibv_wr_opcode opcode(Dice& dice, bool atomics) {
   }
 }
 
+// Most fit into one packet; a READ's answer may take two.
+uint32_t length(Dice& dice, ibv_wr_opcode opcode) {
+  if (group::is_atomic(opcode) || dice.chance(60)) return 8;
+  return 1 + dice.below(opcode == IBV_WR_RDMA_READ ? 2'000 : AppPlan::kLengthMax);
+}
+
+// In time, what has no time of its own last.
+template <typename Plans, typename When>
+void sort_by_time(Plans& plans, When when) {
+  std::ranges::stable_sort(plans, {}, [when](const auto& plan) {
+    const microseconds time = std::invoke(when, plan);
+    return time < microseconds(0) ? microseconds::max() : time;
+  });
+}
+
+void plan_sends(Dice& dice, AppPlan& app, bool atomics, bool way_back) {
+  const uint32_t signal_every = dice.chance(70) ? 1 : dice.below(4);  // 0: never
+  uint32_t posted = 0;
+  for (uint32_t count = dice.below(7); count > 0; count--) {
+    posted++;
+    const bool signaled = signal_every != 0 && posted % signal_every == 0;
+    const ibv_wr_opcode code = opcode(dice, atomics);
+    const bool later = way_back && dice.chance(60);
+    app.sends.push_back({code, signaled, static_cast<uint8_t>(dice.below(AppPlan::kSlots)),
+                         length(dice, code), later ? AppPlan::kWayBack : moment(dice)});
+  }
+  sort_by_time(app.sends, &AppPlan::Send::when);
+}
+
+void plan_receives(Dice& dice, AppPlan& app, const AppPlan& peer, bool way_back) {
+  const auto count = std::ranges::count_if(
+      peer.sends, [](const AppPlan::Send& send) { return group::is_notification(send.opcode); });
+  const uint32_t way = dice.below(4);
+  for (int64_t i = 0; i < count; i++) {
+    app.receives.push_back(way < 2           ? microseconds(0)
+                           : way == 2        ? moment(dice)
+                           : way_back        ? AppPlan::kWayBack
+                           : dice.chance(50) ? AppPlan::kLate
+                                             : microseconds(0));
+  }
+  sort_by_time(app.receives, std::identity());
+}
+
 void plan_traffic(Dice& dice, Schedule& s, bool atomics) {
+  const bool way_back = dice.chance(30);
   for (AppPlan& app : s.apps) {
     app.members = 2 + static_cast<int>(dice.chance(40) ? 1 + dice.below(2) : 0);
     app.poll_after =
         microseconds(dice.chance(60) ? 1 : 1 + dice.below(dice.chance(50) ? 200 : 20'000));
-    const uint32_t signal_every = dice.chance(70) ? 1 : dice.below(4);  // 0: never
-    uint32_t posted = 0;
-    for (uint32_t count = dice.below(7); count > 0; count--) {
-      posted++;
-      const bool signaled = signal_every != 0 && posted % signal_every == 0;
-      app.sends.push_back(
-          {opcode(dice, atomics), signaled, static_cast<uint8_t>(dice.below(3)), moment(dice)});
-    }
-    std::ranges::stable_sort(app.sends, {}, &AppPlan::Send::when);
+    plan_sends(dice, app, atomics, way_back);
   }
-  for (size_t h = 0; h < 2; h++) {
-    const auto& sends = s.apps[1 - h].sends;
-    const auto count = std::ranges::count_if(
-        sends, [](const AppPlan::Send& send) { return group::is_notification(send.opcode); });
-    const uint32_t way = dice.below(4);
-    for (int64_t i = 0; i < count; i++) {
-      s.apps[h].receives.push_back(way < 2           ? microseconds(0)
-                                   : way == 2        ? moment(dice)
-                                   : dice.chance(50) ? AppPlan::kLate
-                                                     : microseconds(0));
-    }
-    std::ranges::stable_sort(s.apps[h].receives, [](microseconds a, microseconds b) {
-      // The late ones come last.
-      return (a == AppPlan::kLate ? microseconds::max() : a) <
-             (b == AppPlan::kLate ? microseconds::max() : b);
-    });
-  }
+  for (size_t h = 0; h < 2; h++) plan_receives(dice, s.apps[h], s.apps[1 - h], way_back);
 }
 
 What common_fault(Dice& dice) {
@@ -133,6 +154,10 @@ Fault fault(Dice& dice, const Schedule& s, bool first) {
   return f;
 }
 
+bool is_exact(const Schedule& s) {
+  return s.apps[0].exact || s.apps[1].exact;
+}
+
 // What ends a connection for good, or may.
 void add_end(Dice& dice, Schedule& s) {
   static constexpr What kEnds[] = {What::kDeviceDeath,  What::kDeviceDeath, What::kFenceFails,
@@ -140,10 +165,13 @@ void add_end(Dice& dice, Schedule& s) {
                                    What::kTotalLoss};
   Fault f = fault(dice, s, s.faults.empty());
   f.what = kEnds[dice.below(std::size(kEnds))];
+  if (is_exact(s) && dice.chance(25)) f.what = What::kMute;
   f.lasts = {};
   switch (f.what) {
     case What::kDeviceDeath:
-      if (s.outcome == Outcome::kComplete) s.outcome = Outcome::kMoved;
+      s.default_dies = true;
+      // In the mode exact nothing proves what a dead NIC has executed.
+      if (is_exact(s)) s.outcome = Outcome::kEither;
       break;
     case What::kTotalLoss:
       s.outcome = Outcome::kFails;
@@ -168,12 +196,20 @@ Schedule schedule_make(uint64_t seed) {
   Dice dice(seed * 0x2545f4914f6cdd1d + 0x1234567);
   Schedule s;
   s.seed = seed;
-  const bool atomics = dice.chance(8);
+  const uint32_t mode = dice.below(20);
+  s.apps[0].exact = mode < 6;
+  s.apps[1].exact = mode >= 2 && mode < 8;
+  for (AppPlan& app : s.apps) {
+    app.first_psn = dice.chance(25) ? 0xffffff - dice.below(12) : dice.below(1u << 24);
+  }
+  const bool atomics = dice.chance(mode < 8 ? 30 : 8);
   plan_traffic(dice, s, atomics);
-  if (atomics) s.outcome = Outcome::kEither;  // its outcome may be beyond proof (C5)
+  if (atomics) s.outcome = Outcome::kUnproven;  // beyond proof, perhaps (C5)
   s.early = dice.chance(10);
   s.copies_percent = dice.chance(50) ? 0 : dice.chance(50) ? 10 : 50;
   s.message_max = microseconds(dice.chance(70) ? 40 : dice.chance(70) ? 500 : 3'000);
+  s.copy_max =
+      dice.chance(60) ? s.message_max : microseconds(dice.chance(50) ? 1'500'000 : 8'000'000);
   const uint32_t count = 1 + dice.below(4);
   for (uint32_t i = 0; i < count; i++) s.faults.push_back(fault(dice, s, i == 0));
   if (dice.chance(20)) {
@@ -195,22 +231,26 @@ std::string to_string(const Fault& f) {
 }
 
 std::string to_string(const Schedule& s) {
-  static constexpr const char* kOutcomes[] = {"complete", "moved", "either", "fails"};
+  static constexpr const char* kOutcomes[] = {"complete", "unproven", "either", "fails"};
   std::string text = "seed " + std::to_string(s.seed) + ", outcome " +
                      kOutcomes[static_cast<size_t>(s.outcome)] + ", " +
                      std::to_string(s.copies_percent) + "% copies" + (s.early ? ", early" : "");
   for (size_t h = 0; h < 2; h++) {
     const AppPlan& app = s.apps[h];
+    const auto moment_text = [](microseconds when) {
+      return when == AppPlan::kLate      ? std::string("late")
+             : when == AppPlan::kWayBack ? std::string("way-back")
+                                         : std::to_string(when.count());
+    };
     text += std::string("\n  ") + (h == 0 ? "a" : "b") + ": " + std::to_string(app.members) +
-            " NICs, polls after " + std::to_string(app.poll_after.count()) + " us; sends";
+            " NICs, " + (app.exact ? "exact, " : "") + "polls after " +
+            std::to_string(app.poll_after.count()) + " us; sends";
     for (const auto& send : app.sends) {
-      text += " " + std::to_string(send.opcode) + (send.signaled ? "s" : "") + "@" +
-              std::to_string(send.when.count());
+      text += " " + std::to_string(send.opcode) + (send.signaled ? "s" : "") + "*" +
+              std::to_string(send.length) + "@" + moment_text(send.when);
     }
     text += "; receives at";
-    for (const auto when : app.receives) {
-      text += when == AppPlan::kLate ? " late" : " " + std::to_string(when.count());
-    }
+    for (const auto when : app.receives) text += " " + moment_text(when);
   }
   for (const Fault& f : s.faults) text += "\n  " + to_string(f);
   return text;

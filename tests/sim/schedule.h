@@ -37,12 +37,17 @@ struct AppPlan {
     ibv_wr_opcode opcode;
     bool signaled;
     uint8_t slot;  // where it writes or reads in the peer's memory
+    uint32_t length;
     microseconds when;
   };
+  static constexpr uint32_t kSlots = 3, kLengthMax = 2600;
   int members = 2;
+  bool exact = false;      // SHIFT_MODE
+  uint32_t first_psn = 0;  // of its application's connection
   std::vector<Send> sends;
-  // When the receives for the peer's notifications are posted; kLate: not before the network heals.
-  static constexpr microseconds kLate{-1};
+  // When the receives for the peer's notifications are posted. kLate: not before the network heals.
+  // kWayBack, of sends too: about when a better path is gone back to.
+  static constexpr microseconds kLate{-1}, kWayBack{-2};
   std::vector<microseconds> receives;
   microseconds poll_after{0};  // how late it looks at its completions
 };
@@ -59,6 +64,7 @@ enum class What : uint8_t {
   kRefuse,        // a NIC refuses to connect QPs
   kDeviceDeath,   // without flushes, for good
   kFenceFails,    // a QP cannot be brought to ERR
+  kMute,          // a NIC does not tell how far its responders got
   kProcessDeath,  // of one end
   kClose,         // the application destroys its QP
   kTotalLoss,     // every port of one host, for good
@@ -86,7 +92,7 @@ struct Fault {
 // What the end of a run must be.
 enum class Outcome : uint8_t {
   kComplete,  // everything done, on the default path, same epoch
-  kMoved,     // the same, but a default NIC is gone
+  kUnproven,  // done, or failed because an atomic was under way
   kEither,    // done or failed with the original error, each end for itself
   kFails,     // both ends fail
 };
@@ -97,8 +103,10 @@ struct Schedule {
   bool early = false;            // faults do not wait until the two ends have found each other
   uint32_t copies_percent = 0;   // of the messages arrive twice
   microseconds message_max{30};  // and each takes up to this
+  microseconds copy_max{30};     // but a copy this long
   std::vector<Fault> faults;
   microseconds heal_after{0};  // behind the last fault
+  bool default_dies = false;   // then there is no way back
   Outcome outcome = Outcome::kComplete;
 };
 

@@ -10,19 +10,11 @@
 #include "sim/host.h"
 #include "sim/judge.h"
 #include "sim/rc_fabric.h"
+#include "sim/rounds_judge.h"
 #include "sim/schedule.h"
 #include "util/log.h"
 
 namespace shift::sim {
-
-// One row of the failure machine's table that was used, as the layer's event record tells it.
-struct Transition {
-  int host;
-  uint32_t epoch;
-  const char* from;
-  const char* to;
-  const char* on;
-};
 
 class Simulation {
  public:
@@ -48,12 +40,19 @@ class Simulation {
   bool run_until(Condition condition, Duration limit);
   void run_for(Duration span);
 
+  // traffic.cc
   void traffic_plan();
+  void traffic_post(int host, const AppPlan::Send* send);
+  void traffic_way_back();
+  void traffic_rest();
+
   void heal();
   void finish();
   bool is_converged() const;
   void check_converged();
   void check_ended(Outcome outcome);
+  bool has_failed() const;
+  void check_excused();
 
   // faults.cc
   void fault_arm();
@@ -78,10 +77,13 @@ class Simulation {
   control::SinkOfHosts sinks_;
   Judge judge_{time_};
   RcFabric fabric_{time_, judge_};
+  RoundsJudge rounds_judge_;
   std::array<std::unique_ptr<control::Host>, 2> hosts_;
   std::array<bool, 2> polling_{}, gone_{};
   std::array<group::PerMember<bool>, 2> told_down_{}, dead_{};
   std::array<size_t, 2> late_receives_{};
+  // What waits for the way back; null: a receive.
+  std::array<std::vector<const AppPlan::Send*>, 2> waiting_;
 
   size_t next_fault_ = 0;
   uint32_t left_ = 0;  // of the next fault's count

@@ -1,0 +1,56 @@
+#include "sim/rounds_judge.h"
+
+#include <algorithm>
+
+namespace shift::sim {
+
+void RoundsJudge::disturbed(Time until) {
+  calm_ = false;
+  disturbed_ = std::max(disturbed_, until);
+}
+
+void RoundsJudge::healed(Time now) {
+  disturbed_ = std::min(disturbed_, now);
+}
+
+std::string RoundsJudge::take(const Transition& t, Time now) {
+  const auto host = static_cast<size_t>(t.host);
+  std::string broken;
+  const End& peer = ends_[1 - host];
+  if (t.on == "better-path") {
+    by_fault_ = false;
+    calm_ = now > disturbed_ + kAftermath;
+  }
+  if (t.on == "path-fault") {
+    if (calm_) broken = "C7: a path is taken for broken, and nothing has happened to any";
+    by_fault_ = true;
+  }
+  // It is the leader that finds the peer anew; not one that has failed.
+  const bool peer_could_say_so = now > std::max(peer.since, channel_bad_) + kAnswer &&
+                                 (t.host == leader_ || channel_bad_ == Time{});
+  if (t.on == "deadline" && peer.state == "failed" && peer_could_say_so) {
+    broken = "C6: an end waits for a peer that has given up";
+  }
+  if (broken.empty()) broken = drain_take(t, now);
+  End& own = ends_[host];
+  if (own.state == "draining" && t.to != "draining") own.left_draining = now;
+  if (own.state != t.to) own.since = now;
+  own.state = t.to;
+  return broken;
+}
+
+std::string RoundsJudge::drain_take(const Transition& t, Time now) {
+  const End& peer = ends_[1 - static_cast<size_t>(t.host)];
+  if (t.on == "peer-drain" && peer.state != "draining" && now > peer.left_draining + kMessage) {
+    return "C8: an end parks for a drain that is over";
+  }
+  if (t.on == "peer-drain-cancel" && peer.state == "draining" && now > peer.since + kMessage) {
+    return "C8: an end is unparked in the middle of a drain";
+  }
+  if (t.host == leader_ && t.on == "drained" && peer.state == "active") {
+    return "C8: an end counts for drained that is not";
+  }
+  return {};
+}
+
+}  // namespace shift::sim
