@@ -1,0 +1,145 @@
+#!/usr/bin/python3
+"""Plants each bug of mutations/ into a copy of one of the layer's sources, links the simulation with
+it and demands that a schedule breaks a rule. A simulation that misses one proves nothing about the
+rule that it breaks.
+
+Each file is a sed script that changes one line, and says in its head:
+  bug     what is wrong
+  shows   the rule that it was seen to break first
+  within  how many schedules that may take, counted from the first
+  file    what it changes, below providers/shift/
+  model, campaign, unit: the same bug there (tests/planted/table.py makes a table of these)
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import difflib
+import glob
+import json
+import os
+import random
+import re
+import shlex
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LAYER = os.path.normpath(os.path.join(HERE, "..", "..", "providers", "shift"))
+
+Bug = collections.namedtuple("Bug", "name script within file")
+Found = collections.namedtuple("Found", "schedules rule problem")
+
+
+def bugs_read(names):
+    bugs = []
+    for script in sorted(glob.glob(os.path.join(HERE, "mutations", "*.sed"))):
+        name = os.path.basename(script)[:-4]
+        with open(script, encoding="utf-8") as file:
+            head = dict(re.findall(r"^# (\w+): (.*)$", file.read(), re.M))
+        bugs.append(Bug(name, script, int(head["within"]), head["file"]))
+    unknown = set(names) - {bug.name for bug in bugs}
+    if unknown:
+        sys.exit("no such bug: " + ", ".join(sorted(unknown)))
+    return [bug for bug in bugs if not names or bug.name in names]
+
+
+def compile_commands(build):
+    """The command that compiles each source of the layer as it is shipped."""
+    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
+        return {os.path.realpath(entry["file"]): entry for entry in json.load(file)
+                if "SHIFT_PLANTED_BUGS" not in entry["command"]}
+
+
+def plant(bug, source, copy):
+    """Writes the changed copy; an answer is what is wrong with the script."""
+    changed = subprocess.run(["sed", "-E", "-f", bug.script, source], check=True,
+                             capture_output=True, text=True).stdout
+    with open(source, encoding="utf-8") as file:
+        healthy = file.read().splitlines()
+    lines = [line for line in difflib.ndiff(healthy, changed.splitlines()) if line[0] == "-"]
+    if len(lines) != 1:
+        return "changes %d lines instead of one" % len(lines)
+    with open(copy, "w", encoding="utf-8") as file:
+        file.write(changed)
+    return None
+
+
+def link(entry, build, copy, directory, objects):
+    """Compiles the copy and links it before its healthy twin in the archives."""
+    command = shlex.split(entry["command"])
+    command = [part for part in command if part not in ("-Werror",) and not part.startswith("-g")]
+    changed = os.path.join(directory, "changed.o")
+    command[command.index("-o") + 1] = changed
+    command[command.index("-c") + 1] = copy
+    program = os.path.join(directory, "shift-sim")
+    for step in (command, [command[0], "-o", program, changed, *objects, "-ldl", "-pthread"]):
+        done = subprocess.run(step, cwd=build, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            return None, "does not build:\n" + done.stderr
+    return program, None
+
+
+def look(bug, options, commands, objects):
+    directory = os.path.join(options.out, bug.name)
+    os.makedirs(directory, exist_ok=True)
+    source = os.path.realpath(os.path.join(LAYER, bug.file))
+    copy = os.path.join(directory, os.path.basename(source))
+    problem = plant(bug, source, copy)
+    if problem is None:
+        program, problem = link(commands[source], options.build, copy, directory, objects)
+    if problem is not None:
+        return Found(0, "", problem)
+    count = options.count or bug.within
+    run = subprocess.run([program, "--count", str(count), "--most", "1"], capture_output=True,
+                         text=True, check=False)
+    os.remove(program)
+    if run.returncode == 0:
+        return Found(count, "", None)
+    broken = re.search(r"^seed (\d+): (.*)$", run.stdout, re.M)
+    if broken is None:
+        return Found(0, "", "the program dies: %d %s" % (run.returncode, run.stderr[-300:]))
+    return Found(int(broken.group(1)), broken.group(2), None)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--objects", default="build/tests/sim/objects.txt",
+                        help="what shift-sim is linked from, one a line")
+    parser.add_argument("--out", default="build/out/sim-mutations")
+    parser.add_argument("--count", type=int, help="schedules for each, whatever its file says")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--few", type=int, default=0, help="so many of them, drawn by "
+                        "SHIFT_TEST_SEED, unless SHIFT_SIM_MUTATIONS=all")
+    parser.add_argument("name", nargs="*")
+    options = parser.parse_args()
+    options.build = os.path.abspath(options.build)
+    options.out = os.path.abspath(options.out)
+    with open(options.objects, encoding="utf-8") as file:
+        objects = file.read().split()
+    commands = compile_commands(options.build)
+    bugs = bugs_read(options.name)
+    if options.few and os.environ.get("SHIFT_SIM_MUTATIONS") != "all":
+        seed = int(os.environ.get("SHIFT_TEST_SEED") or random.randrange(1 << 30))
+        print("drawn by SHIFT_TEST_SEED=%d" % seed)
+        bugs = random.Random(seed).sample(bugs, min(options.few, len(bugs)))
+    begin, missed = time.monotonic(), []
+    print("%-26s %8s %8s  %s" % ("bug", "caught", "within", "rule"))
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for bug, found in zip(bugs, pool.map(
+                lambda bug: look(bug, options, commands, objects), bugs)):
+            if not found.rule:
+                missed.append(bug.name)
+            verdict = found.problem or found.rule or "MISSED"
+            print("%-26s %8d %8d  %s" % (bug.name, found.schedules, bug.within, verdict), flush=True)
+    print("%d planted bugs, %.0f s: %s" % (len(bugs), time.monotonic() - begin,
+                                          "NOT caught: " + ", ".join(missed) if missed
+                                          else "all caught"))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,6 @@
+# bug: an atomic of unknown outcome is posted again
+# shows: C5
+# within: 500
+# file: group/plan.cc
+# model: atomic-replayed
+s/if \(!group.exact\) return .*;//

@@ -1,0 +1,5 @@
+# bug: exact: the probe's packet is not counted
+# shows: C7
+# within: 2000
+# file: control/connecting.cc
+/group.own_packets\[m\]\+\+;/d

@@ -1,0 +1,6 @@
+# bug: exact: what nothing proves runs again
+# shows: exact
+# within: 5000
+# file: group/plan.cc
+# unit: unknown_is_unexecuted
+s/SHIFT_PLANT\(unknown_is_unexecuted\)/true/

@@ -1,0 +1,6 @@
+# bug: requests carry the default NIC's local keys on other paths
+# shows: keys
+# within: 500
+# file: group/keys.cc
+# campaign: keys_untranslated
+s/SHIFT_PLANT\(keys_untranslated\)/true/

@@ -1,0 +1,5 @@
+# bug: a drain's marker counts for the fence's
+# shows: C7
+# within: 500
+# file: group/completion.cc
+s/if \(group.drain_markers > 0\) \{/if (false) {/

@@ -1,0 +1,6 @@
+# bug: a Switch of an old epoch begins a round
+# shows: livelock
+# within: 500
+# file: control/messages.cc
+# model: stale-accepted
+s/switch \(fsm::compare_epoch\(message.epoch, binding->group->epoch\)\)/switch (message.epoch == binding->group->epoch ? EpochIs::kCurrent : EpochIs::kNext)/
