@@ -93,9 +93,22 @@
 #define LENIENT 0
 #endif
 
-/* This many epochs are a livelock (6 or 8). */
+/* This many epochs are a livelock (6, 8 or, for traces, 16). */
 #ifndef EPOCHS
 #define EPOCHS 6
+#endif
+#if EPOCHS > 8
+#define EPOCH_SET int
+#else
+#define EPOCH_SET byte
+#endif
+
+/* What a trace adds (trace.pml): each event that does something is compared with the record, and
+   where the record knows what this model leaves open, it decides. */
+#ifndef RECORDED
+#define RECORDED(event)
+#define NEXT_IS(event) false
+#define END_PROVIDED
 #endif
 
 /* How long the follower stays parked once it has said Drained: until the leader cannot begin a round

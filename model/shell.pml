@@ -67,8 +67,9 @@ inline enter_epoch() {
 inline commit() {
   k = target[me];
   if
-  :: no_region[me] -> follow_up = E_replay_refused; stop = true
-  :: !no_region[me] && rts[X(me, k)] && target_generation[me] == generation[k] && !DEAD(me, k) ->
+  :: no_region[me] || NEXT_IS(E_replay_refused) -> follow_up = E_replay_refused; stop = true
+  :: !no_region[me] && rts[X(me, k)] && target_generation[me] == generation[k] && !DEAD(me, k) &&
+     !NEXT_IS(E_target_unusable) ->
     at[me] = k;
     stands[me] = true;
     next_recv[me] = count[me]
@@ -113,7 +114,7 @@ inline keep_progress() {
 
 inline replay() {
   if
-  :: UNPROVABLE(me) -> follow_up = E_replay_refused
+  :: UNPROVABLE(me) || NEXT_IS(E_replay_refused) -> follow_up = E_replay_refused
   :: else ->
     assert(C11 || (NOTIFICATIONS(me, done[me]) <= peer_count[me] &&
                    peer_count[me] <= NOTIFICATIONS(me, posted[me])));
@@ -201,6 +202,7 @@ inline feed() {
     SAY("%d: S%d + E%d -> S%d, epoch %d\n", me, st[me], ev,
         (t_kind == K_transition -> t_next : st[me]), epoch[me]);
     assert(impossible_cell || t_kind != K_impossible);
+    RECORDED(ev)
     ev = E_none;
     if
     :: t_kind == K_transition ->

@@ -2,6 +2,9 @@
    of the failure state machine, over paths and a control channel that fail. README.md says what is
    checked and how. */
 #include "config.pml"
+#ifndef JUDGE
+#define JUDGE run judge()
+#endif
 #include "table.pml"
 #include "world.pml"
 #include "shell.pml"
@@ -13,8 +16,10 @@ hidden int live[EVENTS];
 
 #define IS_OVER(e) (st[e] == S_failed || st[e] == S_closed)
 /* It answers everything with a refusal, and has given this one. */
+#ifndef HAS_REFUSED
 #define HAS_REFUSED(e, ep) ((IS_OVER(e) || st[e] == S_unbound) && \
                             (((net_refuse[e] | net_gone[e]) >> (ep)) & 1))
+#endif
 
 /* The event of a message by its epoch. */
 #define BY_EPOCH(ep, next, current) \
@@ -170,7 +175,7 @@ inline last_resort() {
   assert(C6 || !IS_OVER(o) || !channel[0] || !channel[1])
 }
 
-proctype end(byte me) {
+proctype end(byte me) END_PROVIDED {
   byte o = PEER(me);
 end_of_run:
   do
@@ -190,7 +195,8 @@ end_of_run:
        :: scares > 0 && at[me] != NO_PATH && LIVE(me, E_path_fault) -> scares--; ev = E_path_fault
        :: st[me] == S_unbound && !over[me] && TROUBLE(me) && posted[me] > done[me] ->
          ev = E_none; d_step { shut() } /* the stock behaviour */
-       :: st[me] == S_fencing_targeted && !GOOD(target[me]) -> ev = E_target_unusable
+       :: st[me] == S_fencing_targeted && (!GOOD(target[me]) || NEXT_IS(E_target_unusable)) ->
+         ev = E_target_unusable
 
        /* Its own steps. */
        :: fence[me] == 1 && at[me] != NO_PATH ->
@@ -227,11 +233,27 @@ end_of_run:
        MESSAGES(6)
        MESSAGES(7)
 #endif
+#if EPOCHS > 8
+       MESSAGES(8)
+       MESSAGES(9)
+       MESSAGES(10)
+       MESSAGES(11)
+       MESSAGES(12)
+       MESSAGES(13)
+       MESSAGES(14)
+       MESSAGES(15)
+#endif
 #if DRAINS > 0
        DRAINS_OF(1)
 #endif
 #if DRAINS > 1
        DRAINS_OF(2)
+#endif
+#if DRAINS > 2
+       DRAINS_OF(3)
+       DRAINS_OF(4)
+       DRAINS_OF(5)
+       DRAINS_OF(6)
 #endif
        :: channel[me] && net_close[o] && LIVE(me, E_peer_closed) -> ev = E_peer_closed
        :: lost[me] -> lost[me] = false; ev = E_channel_lost
@@ -338,5 +360,5 @@ init {
     receives_stand = LENIENT;
     s = 0; e = 0; p = 0
   }
-  atomic { run end(0); run end(1); run faults(); run judge() }
+  atomic { run end(0); run end(1); run faults(); JUDGE }
 }

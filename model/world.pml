@@ -75,10 +75,10 @@ bool no_region[2];  /* a receive's memory is not registered on the other NICs */
 /* ---- control channel. A message that was sent may arrive at any time, in any order and any number
    of times (two connections, and C11), until the channel is lost: so a set is enough. One bit per
    epoch that a message may carry; by the end that sent it. */
-byte net_switch[2];
-byte net_progress[2];
-byte net_refuse[2];
-byte net_gone[2];   /* Refuse by one who is closed */
+EPOCH_SET net_switch[2];
+EPOCH_SET net_progress[2];
+EPOCH_SET net_refuse[2];
+EPOCH_SET net_gone[2];   /* Refuse by one who is closed */
 bool net_close[2];
 byte net_drain;     /* one bit per attempt; by the leader */
 byte net_cancel;

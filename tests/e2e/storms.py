@@ -176,6 +176,7 @@ def parse():
     parser.add_argument("--deaths", action="store_true", help="run storms with a death only")
     parser.add_argument("--out", default="out/storms", help="where logs of failed runs are kept")
     parser.add_argument("--json", help="write a summary here")
+    parser.add_argument("--keep-records", action="store_true", help="keep their event records")
     parser.add_argument("--keep", action="store_true", help="keep the logs of good runs too")
     return parser.parse_args()
 
@@ -199,6 +200,10 @@ def tell(options, storm, outcome, directory):
         print("  again: %s --build %s --traffic %s --seed %d --only %d --keep" % (
             os.path.relpath(__file__), options.build, storm.traffic, options.seed, storm.index),
               flush=True)
+    elif options.keep_records:
+        for entry in os.scandir(directory):
+            if entry.is_file() and not entry.name.endswith(".events"):
+                os.remove(entry.path)
     elif not options.keep:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -29,5 +29,14 @@ void event_sink_set(EventSink given) {
   sink() = std::move(given);
 }
 
+std::string event_text(int64_t t_ns, const char* name, std::initializer_list<EventField> fields) {
+  std::string text = "{\"t_ns\":" + std::to_string(t_ns) + ",\"event\":\"" + name + "\"";
+  for (const EventField& field : fields) {
+    text += std::string(",\"") + field.key + "\":";
+    text += field.is_text ? "\"" + std::string(field.text) + "\"" : std::to_string(field.number);
+  }
+  return text + "}\n";
+}
+
 }  // namespace sim
 }  // namespace shift

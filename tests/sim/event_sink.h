@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <string>
 
 #include "util/log.h"
 
@@ -11,5 +12,8 @@ namespace shift::sim {
 using EventSink = std::function<void(const char* name, std::initializer_list<EventField> fields)>;
 // Empty: records are not made.
 void event_sink_set(EventSink sink);
+
+// The line that the layer would have written.
+std::string event_text(int64_t t_ns, const char* name, std::initializer_list<EventField> fields);
 
 }  // namespace shift::sim

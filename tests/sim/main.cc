@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kUsage[] =
     R"(usage: shift-sim [--first N] [--count N] [--jobs N] [--most N]
-       shift-sim --seed N [--trace]
+       shift-sim --seed N [--trace] [--record PREFIX]
 
 Two hosts in virtual time: the failure logic of the layer itself on modelled NICs and a modelled
 network, with faults at any step. Each schedule follows from its seed. Checked in each are the
@@ -30,6 +30,7 @@ clauses C1 to C9 of docs/protocol.md; the exit status is 0 when all held. Progre
   --most N    stop after so many broken ones (default 5)
   --seed N    run this one only
   --trace     print each of its steps: time, host, message or fault, change of state
+  --record P  write the event records of its ends to P-a.events and P-b.events
 )";
 
 // Half a minute of one core.
@@ -44,6 +45,7 @@ struct Options {
   unsigned jobs = 1, most = 5;
   std::optional<uint64_t> seed;
   bool trace = false;
+  std::string record;
 };
 
 uint64_t number(const char* text) {
@@ -59,10 +61,10 @@ uint64_t number(const char* text) {
 Options options_of(int argc, char** argv) {
   Options options;
   if (const char* count = std::getenv("SHIFT_SIM_SCHEDULES")) options.count = number(count);
-  static const option kLong[] = {{"first", 1, nullptr, 'f'}, {"count", 1, nullptr, 'c'},
-                                 {"jobs", 1, nullptr, 'j'},  {"most", 1, nullptr, 'm'},
-                                 {"seed", 1, nullptr, 's'},  {"trace", 0, nullptr, 't'},
-                                 {"help", 0, nullptr, 'h'},  {}};
+  static const option kLong[] = {
+      {"first", 1, nullptr, 'f'},  {"count", 1, nullptr, 'c'}, {"jobs", 1, nullptr, 'j'},
+      {"most", 1, nullptr, 'm'},   {"seed", 1, nullptr, 's'},  {"trace", 0, nullptr, 't'},
+      {"record", 1, nullptr, 'r'}, {"help", 0, nullptr, 'h'},  {}};
   for (int key; (key = getopt_long(argc, argv, "h", kLong, nullptr)) != -1;) {
     switch (key) {
       case 'f':
@@ -82,6 +84,9 @@ Options options_of(int argc, char** argv) {
         break;
       case 't':
         options.trace = true;
+        break;
+      case 'r':
+        options.record = optarg;
         break;
       case 'h':
         std::fputs(kUsage, stdout);
@@ -103,9 +108,23 @@ void settings_fix() {
   setenv("SHIFT_RENDEZVOUS_MS", "10000", 1);
 }
 
-int run_one(uint64_t seed, bool trace) {
+std::FILE* open_record(const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) {
+    std::perror(path.c_str());
+    std::exit(4);
+  }
+  return file;
+}
+
+int run_one(const Options& options) {
+  const uint64_t seed = *options.seed;
   const Schedule schedule = schedule_make(seed);
-  Simulation simulation(schedule, trace ? stdout : nullptr);
+  Simulation simulation(schedule, options.trace ? stdout : nullptr);
+  if (!options.record.empty()) {
+    simulation.record_to(
+        {open_record(options.record + "-a.events"), open_record(options.record + "-b.events")});
+  }
   const std::string& broken = simulation.run();
   std::printf("seed %llu: %s; %llu steps, %u rounds\n", static_cast<unsigned long long>(seed),
               broken.empty() ? "all rules held" : broken.c_str(),
@@ -115,7 +134,7 @@ int run_one(uint64_t seed, bool trace) {
 
 int run(const Options& options) {
   settings_fix();
-  if (options.seed) return run_one(*options.seed, options.trace);
+  if (options.seed) return run_one(options);
   const auto from = std::chrono::steady_clock::now();
   const Totals totals = run_all({options.first, options.count, options.jobs, options.most});
   const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();

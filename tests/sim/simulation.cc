@@ -278,6 +278,14 @@ void Simulation::on_record(const char* name, std::initializer_list<EventField> f
     }
     return nullptr;
   };
+  if (const EventField* qp = field("qp"); qp != nullptr) {
+    const bool first = qp->number == hosts_[0]->group->qpn();
+    if (std::FILE* file = files_[first ? 0 : 1]; file != nullptr) {
+      const auto now =
+          std::chrono::duration_cast<std::chrono::nanoseconds>(time_.now().time_since_epoch());
+      std::fputs(event_text(now.count(), name, fields).c_str(), file);
+    }
+  }
   if (std::strcmp(name, "bug") == 0)
     judge_.fail("impossible: " + std::string(field("cause")->text));
   if (std::strcmp(name, "armed") == 0) {
@@ -289,7 +297,6 @@ void Simulation::on_record(const char* name, std::initializer_list<EventField> f
   const Transition t{h, static_cast<uint32_t>(field("epoch")->number),
                      std::string(field("from")->text), std::string(field("to")->text),
                      std::string(field("on")->text)};
-  transitions_.push_back(t);
   if (out_)
     say("%c: %s -> %s on %s, epoch %u", kNames[h], t.from.c_str(), t.to.c_str(), t.on.c_str(),
         t.epoch);

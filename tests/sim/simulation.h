@@ -24,11 +24,13 @@ class Simulation {
   Simulation(const Simulation&) = delete;
   Simulation& operator=(const Simulation&) = delete;
 
+  // Both ends' event records go there, as the layer writes them.
+  void record_to(std::array<std::FILE*, 2> files) { files_ = files; }
+
   // The broken rule; empty when all held.
   const std::string& run();
   uint32_t rounds() const { return hosts_[0]->group->epoch; }
   uint64_t steps() const { return steps_; }
-  const std::vector<Transition>& transitions() const { return transitions_; }
 
  private:
   using Time = VirtualTime::Clock::time_point;
@@ -92,7 +94,7 @@ class Simulation {
   uint64_t steps_ = 0;
   int armed_ends_ = 0;  // bit per host: a second path is ready
   int lost_host_ = -1;  // has no path any more
-  std::vector<Transition> transitions_;
+  std::array<std::FILE*, 2> files_{};
 };
 
 }  // namespace shift::sim
