@@ -7,4 +7,5 @@ status=0
 "$here/verbs_cost.py" --build "$build" || status=1
 "$here/instructions.py" --build "$build" || status=1
 "$here/switch_time.py" --build "$build" || status=1
+"$here/detection_time.py" --build "$build" || status=1
 exit $status

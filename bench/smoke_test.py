@@ -11,6 +11,9 @@ import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "tests" / "e2e"))
+import links  # noqa: E402
+
 BUILD = None
 
 RINGS = {"post_send", "ibv_wr_*", "post_recv", "poll_cq", "start_poll"}
@@ -59,6 +62,18 @@ class Smoke(unittest.TestCase):
         for key in ("detection", "fence", "switch_qp", "switch_all"):
             self.assertGreater(row[key], 0, key)
         self.assertIn("link-down", text)
+
+    def test_detection_time(self):
+        text, result = output("detection_time.py", "--only", "port-event", "link-state", "--repeat",
+                              "1")
+        rows = {row["detector"]: row for row in result["rows"]}
+        wanted = {"port-event", "link-state"} if links.namespace_words() else {"port-event"}
+        self.assertEqual(set(rows), wanted)
+        for detector, row in rows.items():
+            self.assertIn(detector, text)
+            # Who noticed first is chance where both ends do; nobody at all would be a failure.
+            self.assertIsNotNone(row["first_sign"], detector)
+            self.assertGreater(row["first_sign"], 0)
 
 
 if __name__ == "__main__":

@@ -65,8 +65,9 @@ def traffic(fabric, folder, qps, options):
     records = [Records(folder / "a.jsonl"), Records(folder / "b.jsonl")]
     program = fabric.program("shift-traffic", "test")
     # Sleeping ends: pollers would take the processors of a small machine from the layer's thread.
+    # Connecting a thousand QPs takes a while on a busy machine.
     words = [program, "--events", "--qps", qps, "--rate", options.rate, "--size", 256, "--depth", 8,
-             "--op", "send", "--duration-ms", 600000, "--timeout-ms", 600000]
+             "--op", "send", "--duration-ms", 600000, "--timeout-ms", 600000, "--stall-ms", 60000]
     with contextlib.ExitStack() as stack:
         def start(host, arguments, events):
             process = stack.enter_context(subprocess.Popen(
@@ -141,7 +142,7 @@ def milliseconds(us):
 
 def main():
     parser = environment.parser(__doc__.splitlines()[0])
-    parser.add_argument("--qps", type=int, nargs="+", default=[1, 10, 100])
+    parser.add_argument("--qps", type=int, nargs="+", default=[1, 100, 1000])
     parser.add_argument("--faults", nargs="+", default=["link-down", "kill", "drop-data"],
                         help="as for `cxemu fault`, on %s" % NIC)
     parser.add_argument("--repeat", type=int, default=3, help="runs of each kind")

@@ -24,13 +24,13 @@ def ip(*words):
     subprocess.run(["ip", *words], check=True, stdout=subprocess.DEVNULL)
 
 
-def devices_make(fabric):
+def devices_make(cxemu, fabric):
     """A veth pair for each NIC: `a0` has the address of a/mlx5_0, `a0p` is the cable's other end."""
     ip("link", "set", "lo", "up")
     for host in "ab":
-        subprocess.run([fabric.build.cxemu, "exec", "--fabric", fabric.name, "--host", host, "--",
+        subprocess.run([cxemu, "exec", "--fabric", fabric, "--host", host, "--",
                         "true"], check=True)
-    text = subprocess.run([fabric.build.cxemu, "list", "--fabric", fabric.name, "--json"],
+    text = subprocess.run([cxemu, "list", "--fabric", fabric, "--json"],
                           check=True, capture_output=True, text=True).stdout
     for host in json.loads(text)["hosts"]:
         for index, nic in enumerate(host["nics"]):
@@ -39,6 +39,11 @@ def devices_make(fabric):
             ip("address", "add", nic["address"] + "/32", "dev", name)
             ip("link", "set", name, "up")
             ip("link", "set", name + "p", "up")
+
+
+def devices_remove():
+    for name in ("a0", "a1", "b0", "b1"):
+        subprocess.run(["ip", "link", "delete", name], stderr=subprocess.DEVNULL, check=False)
 
 
 class Traffic:
@@ -109,7 +114,7 @@ class Traffic:
 
 
 def run(fabric):
-    devices_make(fabric)
+    devices_make(fabric.build.cxemu, fabric.name)
     traffic = Traffic(fabric)
     ip("link", "set", "a0p", "down")
     traffic.moved("no carrier", "mlx5_1", "client", "link-state")
