@@ -102,11 +102,14 @@ def make(seed, index, kind, fault, op, side, api):
         for name, value in dice.choice(QUIET).items():
             options[options.index(name) + 1] = value
         at = 1
-    return Cell(seed=seed, index=index, kind=kind, fault=fault, op=op, side=side, api=api,
+    cell = Cell(seed=seed, index=index, kind=kind, fault=fault, op=op, side=side, api=api,
                 at=at, delay_ms=dice.uniform(0, 4),
                 after_ms=dice.uniform(40, 120),
                 second_fault=dice.choice(FAULTS), second_side=dice.choice(SIDES),
                 options=options)
+    # Drawn last: what an older seed gave, it gives still.
+    options += dice.choice([[], [], ["--cqs", "extended"], ["--cqs", "stamped"]])
+    return cell
 
 
 def plan(seed, runs):

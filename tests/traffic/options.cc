@@ -20,6 +20,8 @@ int options_parse(int argc, char** argv, Traffic* t, Local* local) {
                                       {"read", Op::kRead},   {"atomic", Op::kAtomic},
                                       {"mixed", Op::kMixed}};
   const std::map<std::string, Api> apis{{"classic", Api::kClassic}, {"wr", Api::kWr}};
+  const std::map<std::string, Cqs> cqs{
+      {"classic", Cqs::kClassic}, {"extended", Cqs::kExtended}, {"stamped", Cqs::kStamped}};
   const std::map<std::string, Credits> credits{{"tcp", Credits::kTcp}, {"verbs", Credits::kVerbs}};
   local_options_add(&app, local);
   app.add_option("--op", t->op)->transform(CLI::CheckedTransformer(ops));
@@ -43,6 +45,8 @@ int options_parse(int argc, char** argv, Traffic* t, Local* local) {
   app.add_flag("--one-cq", t->one_cq, "one CQ for sends and receives");
   app.add_option("--api", t->api, "ibv_post_send or ibv_wr_*")
       ->transform(CLI::CheckedTransformer(apis));
+  app.add_option("--cqs", t->cqs, "ibv_poll_cq, ibv_start_poll, or the latter with timestamps")
+      ->transform(CLI::CheckedTransformer(cqs));
   app.add_option("--credits", t->credits, "how receivers hand slots back")
       ->transform(CLI::CheckedTransformer(credits));
   app.add_option("--seed", t->seed, "of all patterns, sizes and choices");

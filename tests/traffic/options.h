@@ -9,6 +9,7 @@ namespace traffic {
 
 enum class Op { kWrite, kWriteImm, kSend, kSendImm, kRead, kAtomic, kMixed };
 enum class Api { kClassic, kWr };
+enum class Cqs { kClassic, kExtended, kStamped };
 enum class Credits { kTcp, kVerbs };
 
 // The same at both ends.
@@ -33,6 +34,7 @@ struct Traffic {
   bool srq = false;
   bool one_cq = false;  // sends and receives share one CQ
   Api api = Api::kClassic;
+  Cqs cqs = Cqs::kClassic;
   Credits credits = Credits::kTcp;
   uint64_t seed = 1;
   uint32_t quiet_ms = 50;  // how long both ends watch for ghost writes at the end

@@ -55,9 +55,20 @@ bool VerbsTransport::cqs_make() {
     if (channel_ == nullptr) return fail("ibv_create_comp_channel");
   }
   int size = static_cast<int>((traffic_.depth + kExtraWrs) * traffic_.qps * 2);
-  cqs_[0] = ibv_create_cq(context_, size, nullptr, channel_, 0);
-  cqs_[1] = traffic_.one_cq ? cqs_[0] : ibv_create_cq(context_, size, nullptr, channel_, 0);
+  cqs_[0] = cq_make(size);
+  cqs_[1] = traffic_.one_cq ? cqs_[0] : cq_make(size);
   return cqs_[0] != nullptr && cqs_[1] != nullptr ? true : fail("ibv_create_cq");
+}
+
+ibv_cq* VerbsTransport::cq_make(int size) {
+  if (traffic_.cqs == Cqs::kClassic) return ibv_create_cq(context_, size, nullptr, channel_, 0);
+  ibv_cq_init_attr_ex init{};
+  init.cqe = static_cast<uint32_t>(size);
+  init.channel = channel_;
+  init.wc_flags = IBV_WC_STANDARD_FLAGS;
+  if (traffic_.cqs == Cqs::kStamped) init.wc_flags |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+  ibv_cq_ex* cq = ibv_create_cq_ex(context_, &init);
+  return cq != nullptr ? ibv_cq_ex_to_cq(cq) : nullptr;
 }
 
 ibv_qp* VerbsTransport::qp_create(ibv_qp_init_attr* init) {
@@ -171,11 +182,42 @@ int VerbsTransport::poll(std::span<ibv_wc> out) {
   int total = 0;
   for (int i = 0; i < (traffic_.one_cq ? 1 : 2); ++i) {
     int room = static_cast<int>(out.size()) - total;
-    int count = room > 0 ? ibv_poll_cq(cqs_[i], room, out.data() + total) : 0;
+    if (room <= 0) break;
+    int count = traffic_.cqs == Cqs::kClassic
+                    ? ibv_poll_cq(cqs_[i], room, out.data() + total)
+                    : poll_extended(reinterpret_cast<ibv_cq_ex*>(cqs_[i]),
+                                    out.subspan(static_cast<size_t>(total)));
     if (count < 0) return count;
     total += count;
   }
   return total;
+}
+
+int VerbsTransport::poll_extended(ibv_cq_ex* cq, std::span<ibv_wc> out) {
+  ibv_poll_cq_attr attr{};
+  if (int error = ibv_start_poll(cq, &attr)) return error == ENOENT ? 0 : -error;
+  size_t got = 0;
+  int error = 0;
+  while (got < out.size() && error == 0) {
+    ibv_wc& wc = out[got++];
+    wc = {};
+    wc.wr_id = cq->wr_id;
+    wc.status = cq->status;
+    wc.qp_num = ibv_wc_read_qp_num(cq);
+    wc.vendor_err = ibv_wc_read_vendor_err(cq);
+    if (wc.status == IBV_WC_SUCCESS) {
+      wc.opcode = ibv_wc_read_opcode(cq);
+      wc.byte_len = ibv_wc_read_byte_len(cq);
+      wc.imm_data = ibv_wc_read_imm_data(cq);
+      wc.src_qp = ibv_wc_read_src_qp(cq);
+      wc.wc_flags = ibv_wc_read_wc_flags(cq);
+      if (traffic_.cqs == Cqs::kStamped && ibv_wc_read_completion_ts(cq) == 0)
+        report_->violation("no-timestamp", "a completion has none");
+    }
+    if (got < out.size()) error = ibv_next_poll(cq);
+  }
+  ibv_end_poll(cq);
+  return error == 0 || error == ENOENT ? static_cast<int>(got) : -error;
 }
 
 void VerbsTransport::wait_events(int side_fd, uint32_t timeout_ms) {

@@ -49,6 +49,8 @@ class VerbsTransport : public Transport {
  private:
   bool fail(const char* what);
   bool cqs_make();
+  ibv_cq* cq_make(int size);
+  int poll_extended(ibv_cq_ex* cq, std::span<ibv_wc> out);
   bool qp_make(uint32_t qp);
   ibv_qp* qp_create(ibv_qp_init_attr* init);
   bool qp_to_init(ibv_qp* qp);

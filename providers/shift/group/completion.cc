@@ -1,16 +1,21 @@
 #include "group/completion.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "group/extended.h"
 #include "util/log.h"
 #include "util/planted.h"
 
 namespace shift::group {
 
 FaultSink* fault_sink = nullptr;
+
+CompletionQueue::CompletionQueue() = default;
+CompletionQueue::~CompletionQueue() = default;
 
 bool is_path_error(ibv_wc_status status) {
   switch (status) {
@@ -68,7 +73,7 @@ void translate(Group& group, ibv_wc& wc) {
   if (wc.src_qp != 0) wc.src_qp = group.remote.qpn;
 }
 
-void take_success(CompletionQueue& cq, Group& group, ibv_wc wc) {
+void take_success(CompletionQueue& cq, Group& group, Completion wc) {
   const int queue = wc.opcode & IBV_WC_RECV ? 1 : 0;
   group.counters.done[queue]++;
   if (queue == 0 && !group.opcode_of_signaled.empty()) {
@@ -82,7 +87,7 @@ void take_success(CompletionQueue& cq, Group& group, ibv_wc wc) {
   cq.side.push_back(wc);
 }
 
-void take_error(CompletionQueue& cq, Group& group, int member_number, ibv_wc wc) {
+void take_error(CompletionQueue& cq, Group& group, int member_number, Completion wc) {
   const auto member = static_cast<size_t>(member_number);
   const bool path_error = is_path_error(wc.status);
   if (!path_error && !group.switching && !group.fault_reported[member]) {
@@ -126,7 +131,7 @@ const char* path_error_name(ibv_wc_status status) {
   }
 }
 
-void take_completion(CompletionQueue& cq, int member, const ibv_wc& wc) {
+void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
   const auto m = static_cast<size_t>(member);
   Group* group = group_of(cq.context->qps[m].find(wc.qp_num));
   if (group == nullptr) {
@@ -139,7 +144,7 @@ void take_completion(CompletionQueue& cq, int member, const ibv_wc& wc) {
     case Accept::kDrop:
       return;
     case Accept::kPass: {
-      ibv_wc copy = wc;
+      Completion copy = wc;
       if (copy.status == IBV_WC_SUCCESS) return take_success(cq, *group, copy);
       translate(*group, copy);
       cq.side.push_back(copy);
@@ -159,9 +164,14 @@ void collect_member(CompletionQueue& cq, int member) {
   ibv_wc batch[16];
   ibv_cq* real = cq.real[static_cast<size_t>(member)];
   if (real == nullptr) return;
+  const bool by_device = member == kDefault && cq.extended != nullptr && cq.extended->needs_device;
+  WcExtra extra[16];
   for (;;) {
-    const int got = real->context->ops.poll_cq(real, 16, batch);
-    for (int i = 0; i < got; i++) take_completion(cq, member, batch[i]);
+    const int got = by_device ? cq.extended->harvest(16, batch, extra)
+                              : real->context->ops.poll_cq(real, 16, batch);
+    for (int i = 0; i < got; i++) {
+      take_completion(cq, member, {batch[i], by_device ? extra[i] : extra_now(cq)});
+    }
     if (got < 16) break;
   }
 }
@@ -176,9 +186,13 @@ void collect(CompletionQueue& cq) {
   }
 }
 
-int take_side(CompletionQueue& cq, int count, ibv_wc* wc) {
+int take_side(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra) {
   const int got = std::min<int>(count, static_cast<int>(cq.side.size()));
-  std::copy_n(cq.side.begin(), got, wc);
+  for (int i = 0; i < got; i++) {
+    const Completion& from = cq.side[static_cast<size_t>(i)];
+    wc[i] = from;
+    if (extra != nullptr) extra[i] = from.extra;
+  }
   cq.side.erase(cq.side.begin(), cq.side.begin() + got);
   return got;
 }
@@ -188,7 +202,7 @@ void put_side(CompletionQueue& cq, const ibv_wc& wc) {
     static bool once = true;
     if (std::exchange(once, false)) return;
   }
-  cq.side.push_back(wc);
+  cq.side.emplace_back(wc, extra_now(cq));
   signal_side(cq);
 }
 
@@ -202,21 +216,33 @@ void signal_side(CompletionQueue& cq) {
   }
 }
 
+std::unique_lock<std::mutex> lock_poll(CompletionQueue& cq, bool share) {
+  for (;;) {
+    auto lock = lock_queue(cq, share);
+    if (cq.extended == nullptr || cq.extended->may_poll()) return lock;
+    lock.unlock();
+    sched_yield();
+  }
+}
+
 int poll_slow(CompletionQueue& cq, int count, ibv_wc* wc) {
-  auto lock = lock_queue(cq, true);
+  auto lock = lock_poll(cq, true);
+  if (cq.extended != nullptr) cq.extended->put_back();
   if (cq.side.size() < static_cast<size_t>(count)) collect(cq);
   const int got = take_side(cq, count, wc);
   if (cq.slow_groups == 0 && cq.side.empty()) cq.bias.adopt(&cq);
   return got;
 }
 
-int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, int from, int got) {
+int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra, int from, int got) {
   // Locked before the section is left: nobody can poll younger completions in between. (No holder
   // of this mutex ever waits for a section.) After the unlock the section touches nothing more.
   std::lock_guard lock(cq.mutex);
   cq.bias.set_nobody();
-  for (int i = from; i < got; i++) take_completion(cq, kDefault, wc[i]);
-  return from + take_side(cq, count - from, wc + from);
+  for (int i = from; i < got; i++) {
+    take_completion(cq, kDefault, {wc[i], extra != nullptr ? extra[i] : WcExtra{}});
+  }
+  return from + take_side(cq, count - from, wc + from, extra != nullptr ? extra + from : nullptr);
 }
 
 bool errors_hold(Group& group, int member) {
@@ -236,9 +262,10 @@ bool errors_pass(Group& group, int member) {
 }
 
 void purge(CompletionQueue& cq, Group* group) {
-  auto lock = lock_queue(cq);
+  auto lock = lock_poll(cq);
   cq.last_qpn = UINT32_MAX;
   cq.last_counters = nullptr;
+  if (cq.extended != nullptr) cq.extended->forget(group->qpn());
   std::erase_if(cq.side, [&](const ibv_wc& wc) { return wc.qp_num == group->qpn(); });
   std::erase(cq.groups, group);
 }

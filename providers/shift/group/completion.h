@@ -14,7 +14,7 @@ bool is_path_error(ibv_wc_status status);
 
 // Handles one completion of a member's real CQ: counts it, then delivers it into the side queue,
 // or holds it back. Caller holds cq.mutex; no hot section is running.
-void take_completion(CompletionQueue& cq, int member, const ibv_wc& wc);
+void take_completion(CompletionQueue& cq, int member, const Completion& wc);
 
 // Polls the members' real CQs into the side queue until they are empty. Caller holds cq.mutex, and
 // no hot section is running.
@@ -22,8 +22,9 @@ void collect(CompletionQueue& cq);
 // The same for one further member, beside hot sections: they know the default only.
 void collect_member(CompletionQueue& cq, int member);
 
-// Moves at most `count` completions out of the side queue. Caller holds cq.mutex.
-int take_side(CompletionQueue& cq, int count, ibv_wc* wc);
+// Moves at most `count` completions out of the side queue; `extra` may be null. Caller holds
+// cq.mutex.
+int take_side(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra = nullptr);
 
 // Raises an event of our own if completions wait in the side queue and the application waits for
 // one. Caller holds cq.mutex.
@@ -38,8 +39,12 @@ void put_side(CompletionQueue& cq, const ibv_wc& wc);
 // ibv_poll_cq when the caller is not the biased thread, or the hot path is barred.
 int poll_slow(CompletionQueue& cq, int count, ibv_wc* wc);
 // The rest of a hot poll that met an error: wc[from..got) are not yet looked at. Called inside the
-// hot section. Returns how many of `count` are filled in.
-int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, int from, int got);
+// hot section. Returns how many of `count` are filled in. `extra` may be null.
+int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra, int from, int got);
+
+// The CQ's mutex, with every hot section over and no other thread in the middle of an extended
+// poll. As lock_queue().
+[[gnu::cold]] std::unique_lock<std::mutex> lock_poll(CompletionQueue& cq, bool share = false);
 
 // From here on the member's errors are held back and reported. False: the application has seen one.
 bool errors_hold(Group& group, int member);

@@ -117,20 +117,42 @@ enum class Accept : uint8_t {
   kDrop,   // an old epoch's, or synthesised already (C8)
 };
 
+// What an extended CQ can tell about a completion beside an ibv_wc.
+struct WcExtra {
+  uint64_t device_time = 0;   // in ticks of the default NIC's clock
+  uint64_t wallclock_ns = 0;  // of CLOCK_REALTIME
+  ibv_wc_tm_info tm{};
+  uint32_t flow_tag = 0;
+  uint16_t cvlan = 0;
+};
+
+struct Completion : ibv_wc {
+  Completion(const ibv_wc& wc, const WcExtra& more) : ibv_wc(wc), extra(more) {}
+  WcExtra extra;
+};
+
+struct ExtendedPoll;  // group/extended.h
+
 struct CompletionQueue {
-  ibv_cq cq;
+  CompletionQueue();
+  ~CompletionQueue();
+  union {
+    ibv_cq cq{};
+    ibv_cq_ex cq_ex;  // begins as the other one
+  };
   PerMember<ibv_cq*> real{};
   Context* context = nullptr;
   CompletionChannel* channel = nullptr;
 
-  // Hot: see ops/poll.cc.
+  // Hot: see ops/poll.h.
   Bias bias;
   uint32_t last_qpn = UINT32_MAX;
   Counters* last_counters = nullptr;
   Counters unprotected;  // counts for nobody: QPs that are not ours
 
   std::mutex mutex;
-  std::deque<ibv_wc> side;  // delivered before anything else is polled
+  std::deque<Completion> side;             // delivered before anything else is polled
+  std::unique_ptr<ExtendedPoll> extended;  // of those that ibv_create_cq_ex made
   std::vector<Group*> groups;
   // Groups that are not on their default path, or failed: while there are any, no hot path.
   int slow_groups = 0;
@@ -141,8 +163,11 @@ struct CompletionQueue {
   std::atomic<int> users{0};
 
   static CompletionQueue* from(ibv_cq* cq) { return reinterpret_cast<CompletionQueue*>(cq); }
+  static CompletionQueue* from(ibv_cq_ex* cq) { return reinterpret_cast<CompletionQueue*>(cq); }
 };
-static_assert(offsetof(CompletionQueue, cq) == 0);
+static_assert(offsetof(CompletionQueue, cq) == 0 && offsetof(CompletionQueue, cq_ex) == 0);
+static_assert(offsetof(ibv_cq_ex, async_events_completed) ==
+              offsetof(ibv_cq, async_events_completed));
 
 // Where a queue's WRs go.
 enum class Route : uint8_t {

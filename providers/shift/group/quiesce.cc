@@ -76,12 +76,12 @@ ThreadSlot* thread_slot_get() {
   return slot;
 }
 
-void Bias::adopt(const void* queue) {
+void Bias::adopt(const void* queue, Manner manner) {
   if (shared_ || revokers_.load(std::memory_order_acquire) != 0) return;
   ThreadSlot* self = thread_slot_get();
   if (self == nullptr) return;
   if (owner_.load(std::memory_order_relaxed) == nullptr) {
-    owner_.store(self, std::memory_order_relaxed);
+    owner_.store(tagged(self, manner), std::memory_order_relaxed);
   }
 }
 

@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 
 namespace shift::group {
@@ -34,14 +35,19 @@ extern constinit ThreadSlot unregistered_slot;
 
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local ThreadSlot* tls_slot;
 
+// How the owner of a completion queue polls it. The two ways are never hot at once: each would have
+// to look for what the other left behind.
+enum class Manner : uintptr_t { kClassic = 0, kExtended = 1 };
+
 // The owner of one queue.
 class Bias {
  public:
   // True: the calling thread may work without the mutex, and must call leave() afterwards.
+  template <Manner manner = Manner::kClassic>
   [[gnu::always_inline]] bool enter(ThreadSlot* self, const void* queue) {
     self->active.store(queue, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);  // pairs with wait_until_left
-    return owner_.load(std::memory_order_relaxed) == self;
+    return owner_.load(std::memory_order_relaxed) == tagged(self, manner);
   }
   [[gnu::always_inline]] static void leave(ThreadSlot* self) {
     // Release: whoever waits for this sees everything the section wrote.
@@ -50,7 +56,7 @@ class Bias {
 
   // Under the queue's mutex: makes the calling thread the owner, if nobody is and if it can be.
   // A queue that a second thread uses becomes shared for good: each of its users takes the mutex.
-  [[gnu::cold]] void adopt(const void* queue);
+  [[gnu::cold]] void adopt(const void* queue, Manner manner = Manner::kClassic);
 
   // The same for the builder interface, whose section spans several calls.
   bool enter_building(ThreadSlot* self, const void* queue) {
@@ -70,7 +76,10 @@ class Bias {
   // Release: whoever sees that there is no owner sees the revoker, too (is_quiet).
   void set_nobody() { owner_.store(nullptr, std::memory_order_release); }
   bool has_owner() const { return owner_.load(std::memory_order_relaxed) != nullptr; }
-  bool is_own() const { return owner_.load(std::memory_order_relaxed) == tls_slot; }
+  bool is_own() const {
+    ThreadSlot* const owner = owner_.load(std::memory_order_relaxed);
+    return owner == tls_slot || owner == tagged(tls_slot, Manner::kExtended);
+  }
 
   // Under the queue's mutex: can no hot section be running, nor begin until the mutex is released?
   bool is_quiet() const {
@@ -89,7 +98,13 @@ class Bias {
   void revoke_end() { revokers_.fetch_sub(1, std::memory_order_release); }
 
  private:
-  std::atomic<ThreadSlot*> owner_{nullptr};
+  // A slot is a cache line: the low bits of its address are free.
+  static ThreadSlot* tagged(ThreadSlot* slot, Manner manner) {
+    return reinterpret_cast<ThreadSlot*>(reinterpret_cast<uintptr_t>(slot) |
+                                         static_cast<uintptr_t>(manner));
+  }
+
+  std::atomic<ThreadSlot*> owner_{nullptr};  // tagged
   // Threads inside revoke(): the owner is gone already, its last section perhaps not.
   std::atomic<int> revokers_{0};
   bool shared_ = false;  // under the queue's mutex

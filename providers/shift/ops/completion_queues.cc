@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "group/completion.h"
+#include "group/extended.h"
 #include "group/member.h"
 #include "ops/entry.h"
 
@@ -131,22 +132,22 @@ void ack_cq_events(ibv_cq* cq, unsigned count) noexcept {
   pthread_mutex_unlock(&cq->mutex);
 }
 
-ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
-                  int comp_vector) noexcept try {
-  Context* c = Context::from(context);
-  auto cq = std::make_unique<CompletionQueue>();
-  cq->context = c;
-  cq->channel = channel != nullptr ? virtual_channel(channel) : nullptr;
-  ibv_comp_channel* real_channel =
-      cq->channel != nullptr ? cq->channel->real[kDefault] : c->watch[kDefault];
+int room_for(const Context& context, int cqe) {
   // Twice the room: when a QP is fenced, its unsignaled WRs give completions as well.
-  const int max = c->device_attr.orig_attr.max_cqe;
-  const int room = cqe > 0 && cqe <= max / 2 ? cqe * 2 : cqe;
-  cq->real[kDefault] =
-      below->create_cq(c->real[kDefault], room, cq.get(), real_channel, comp_vector);
-  if (cq->real[kDefault] == nullptr) return nullptr;
+  const int max = context.device_attr.orig_attr.max_cqe;
+  return cqe > 0 && cqe <= max / 2 ? cqe * 2 : cqe;
+}
+
+ibv_comp_channel* channel_beneath(Context& context, ibv_comp_channel* channel) {
+  return channel != nullptr ? virtual_channel(channel)->real[kDefault] : context.watch[kDefault];
+}
+
+CompletionQueue* publish_cq(std::unique_ptr<CompletionQueue> cq, Context& context,
+                            ibv_comp_channel* channel, void* cq_context) {
+  cq->context = &context;
+  cq->channel = channel != nullptr ? virtual_channel(channel) : nullptr;
   cq->cq = *cq->real[kDefault];
-  cq->cq.context = context;
+  cq->cq.context = context.handle();
   cq->cq.channel = channel;
   cq->cq.cq_context = cq_context;
   cq->cq.comp_events_completed = 0;
@@ -154,12 +155,22 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
   pthread_mutex_init(&cq->cq.mutex, nullptr);
   pthread_cond_init(&cq->cq.cond, nullptr);
   {
-    std::lock_guard lock(c->mutex);
-    c->cqs.push_back(cq.get());
+    std::lock_guard lock(context.mutex);
+    context.cqs.push_back(cq.get());
   }
   if (channel != nullptr) channel->refcnt++;
   in_background([raw = cq.get()] { group::twin_cqs_create(*raw); });
-  return &cq.release()->cq;
+  return cq.release();
+}
+
+ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
+                  int comp_vector) noexcept try {
+  Context* c = Context::from(context);
+  auto cq = std::make_unique<CompletionQueue>();
+  cq->real[kDefault] = below->create_cq(c->real[kDefault], room_for(*c, cqe), cq.get(),
+                                        channel_beneath(*c, channel), comp_vector);
+  if (cq->real[kDefault] == nullptr) return nullptr;
+  return &publish_cq(std::move(cq), *c, channel, cq_context)->cq;
 } catch (const std::bad_alloc&) {
   errno = ENOMEM;
   return nullptr;
@@ -196,10 +207,23 @@ int resize_cq(ibv_cq*, int) noexcept {
   return EOPNOTSUPP;
 }
 
+namespace {
+
+// Completions that a program left in an extended poll's batch were, to the NIC, polled. Those of
+// another thread's batch are that one's to go on with.
+void wake_for_leftovers(CompletionQueue& cq) {
+  const bool may_be_left =
+      cq.bias.is_own() ? cq.extended->next < cq.extended->count : !cq.bias.has_owner();
+  if (may_be_left) group::extended_wake(cq);
+}
+
+}  // namespace
+
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
   CompletionQueue* q = CompletionQueue::from(cq);
   q->armed_solicited = solicited_only != 0;
   q->armed.store(true, std::memory_order_relaxed);
+  if (q->extended != nullptr) wake_for_leftovers(*q);
   ibv_cq* real = q->real[kDefault];
   if (q->poll_all) [[unlikely]] {
     for (size_t member = kDefault + 1; member < kMembersMax; member++) {
@@ -208,22 +232,6 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
     }
   }
   return real->context->ops.req_notify_cq(real, solicited_only);
-}
-
-// Extended CQs are the default NIC's own, and so are the QPs that use them: unprotected.
-ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) {
-  Context* c = Context::from(context);
-  ibv_cq_init_attr_ex attr = *init;
-  if (attr.channel != nullptr) {
-    errno = EOPNOTSUPP;  // its events would have to pass through a virtual channel
-    return nullptr;
-  }
-  if (attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
-    errno = EOPNOTSUPP;
-    return nullptr;
-  }
-  auto* real = verbs_get_ctx(c->real[kDefault]);
-  return real->create_cq_ex(c->real[kDefault], &attr);
 }
 
 }  // namespace shift::ops

@@ -67,6 +67,13 @@ int vctx_post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   return EOPNOTSUPP;
 }
 
+// The clock that completion timestamps are taken from.
+int vctx_query_rt_values(ibv_context* context, ibv_values_ex* values) {
+  ibv_context* real = Context::from(context)->real[kDefault];
+  const auto query = verbs_get_ctx_op(real, query_rt_values);
+  return query != nullptr ? query->query_rt_values(real, values) : EOPNOTSUPP;
+}
+
 void fill_tables(Context* c) {
   verbs_context& v = c->verbs;
   v.sz = sizeof v;
@@ -74,6 +81,7 @@ void fill_tables(Context* c) {
   v.query_port = vctx_query_port;
   v.create_qp_ex = create_qp_ex;
   v.create_cq_ex = create_cq_ex;
+  v.query_rt_values = vctx_query_rt_values;
   ibv_context& context = v.context;
   context.device = &c->device->dev;
   context.cmd_fd = c->real[kDefault]->cmd_fd;

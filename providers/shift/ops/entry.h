@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cerrno>
+#include <memory>
 #include <new>
 
 #include "control/runtime.h"
@@ -41,12 +42,26 @@ int post_send_exact(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);  // in t
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);
 int req_notify_cq(ibv_cq* cq, int solicited_only);
+int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr);
+int next_poll(ibv_cq_ex* cq);
+void end_poll(ibv_cq_ex* cq);
+// Fills in the functions that read a completion's fields (extended_cqs.cc).
+void install_readers(ibv_cq_ex& cq, uint64_t wc_flags);
 void install_builder(group::Group& group);
 // Parks or moves on what the application posts while the default path is barred. Caller holds
 // send.mutex; `count` entries were appended to the journal.
 int send_appended(group::Group& group, uint64_t from);
 // errno when the journal has no room for one more (the provider beneath would say ENOMEM).
 bool send_has_room(const group::Group& group, uint32_t pending);
+
+// For what makes completion queues. The number of entries to ask for beneath, and the channel
+// there.
+int room_for(const group::Context& context, int cqe);
+ibv_comp_channel* channel_beneath(group::Context& context, ibv_comp_channel* channel);
+// Completes the virtual object over `cq->real[kDefault]`, whose cq_context it is.
+group::CompletionQueue* publish_cq(std::unique_ptr<group::CompletionQueue> cq,
+                                   group::Context& context, ibv_comp_channel* channel,
+                                   void* cq_context);
 
 // Extended verbs of a virtual context (context.cc fills the table).
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init);

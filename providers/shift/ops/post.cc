@@ -1,15 +1,12 @@
-// The hot path: ibv_post_send, ibv_post_recv, ibv_poll_cq. Everything cold lives in post_slow.cc
-// and group/completion.cc. What a healthy call pays: its thread's slot (one store, one compare),
-// the journal entry (post) or the counter (poll), and the call beneath that it makes anyway.
-#include "group/completion.h"
+// The hot path: ibv_post_send and ibv_post_recv. Everything cold lives in post_slow.cc. What a
+// healthy call pays: its thread's slot (one store, one compare), the journal entry, and the call
+// beneath that it makes anyway.
 #include "ops/entry.h"
 #include "ops/post_slow.h"
 
 namespace shift::ops {
 
 using group::Bias;
-using group::CompletionQueue;
-using group::Counters;
 using group::Group;
 using group::kDefault;
 using group::ThreadSlot;
@@ -80,49 +77,5 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   Bias::leave(self);
   return 0;
 }
-
-namespace {
-
-// The counters for a completion's QP; `unprotected` for QPs that are not ours.
-[[gnu::noinline]] Counters* find_counters(CompletionQueue* q, uint32_t qpn) {
-  Counters* counters = q->context->qps[kDefault].find(qpn);
-  q->last_qpn = qpn;
-  q->last_counters = counters != nullptr ? counters : &q->unprotected;
-  return q->last_counters;
-}
-
-}  // namespace
-
-int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
-  CompletionQueue* q = CompletionQueue::from(cq);
-  ThreadSlot* self = group::tls_slot;
-  if (!q->bias.enter(self, q)) [[unlikely]] {
-    Bias::leave(self);
-    return group::poll_slow(*q, count, wc);
-  }
-  ibv_cq* real = q->real[kDefault];
-  int got = real->context->ops.poll_cq(real, count, wc);
-  for (int i = 0; i < got;) {
-    // Completions come in runs of one QP and direction: counted in a register, since adding to
-    // memory for each of them makes a chain of stores and loads.
-    if (wc[i].status != IBV_WC_SUCCESS) [[unlikely]] {
-      got = group::poll_error(*q, count, wc, i, got);
-      break;
-    }
-    const uint32_t qpn = wc[i].qp_num;
-    const uint32_t direction = wc[i].opcode & IBV_WC_RECV;
-    const int first = i;
-    do {
-      i++;
-      // The status first: the opcode of a failed completion is not valid.
-    } while (i < got && wc[i].status == IBV_WC_SUCCESS && wc[i].qp_num == qpn &&
-             (wc[i].opcode & IBV_WC_RECV) == direction);
-    Counters* counters = qpn == q->last_qpn ? q->last_counters : find_counters(q, qpn);
-    counters->done[direction / IBV_WC_RECV] += static_cast<uint64_t>(i - first);
-  }
-  Bias::leave(self);
-  return got;
-}
-static_assert(IBV_WC_RECV == 1 << 7);
 
 }  // namespace shift::ops

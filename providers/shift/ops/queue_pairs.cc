@@ -43,7 +43,7 @@ const char* unprotected_because(const Init& init) {
   if (init.qp_type != IBV_QPT_RC) return "only RC is protected";
   if (init.srq != nullptr) return "QPs on a shared receive queue are not protected yet";
   if (!is_virtual_cq(init.send_cq) || !is_virtual_cq(init.recv_cq)) {
-    return "QPs on an extended CQ are not protected yet";
+    return "it needs a send and a receive CQ";
   }
   return nullptr;
 }

@@ -222,7 +222,7 @@ TEST_F(Completion, AHotPollThatMeetsAnErrorKeepsTheOthersCompletions) {
   ibv_wc wc[5] = {wc_of(group_, 1, IBV_WC_SUCCESS), wc_of(group_, 2, IBV_WC_RETRY_EXC_ERR),
                   wc_of(other, 3, IBV_WC_SUCCESS), wc_of(group_, 4, IBV_WC_WR_FLUSH_ERR),
                   wc_of(other, 5, IBV_WC_SUCCESS)};
-  ASSERT_EQ(poll_error(*cq_, 5, wc, 1, 5), 3);
+  ASSERT_EQ(poll_error(*cq_, 5, wc, nullptr, 1, 5), 3);
   EXPECT_EQ(wc[0].wr_id, 1u);
   EXPECT_EQ(wc[1].wr_id, 3u);
   EXPECT_EQ(wc[2].wr_id, 5u);

@@ -1,0 +1,121 @@
+// Making extended completion queues, and reading the fields of the completion that is looked at.
+#include <memory>
+
+#include "group/extended.h"
+#include "ops/entry.h"
+
+namespace shift::ops {
+namespace {
+
+using group::CompletionQueue;
+using group::Context;
+using group::ExtendedPoll;
+using group::kDefault;
+using group::WcExtra;
+
+const ibv_wc& current(ibv_cq_ex* cq) {
+  const ExtendedPoll& poll = *CompletionQueue::from(cq)->extended;
+  return poll.batch[poll.next - 1];
+}
+const WcExtra& current_extra(ibv_cq_ex* cq) {
+  const ExtendedPoll& poll = *CompletionQueue::from(cq)->extended;
+  return poll.batch_extra[poll.next - 1];
+}
+
+// What the default NIC's clock shows now; estimates go on from there.
+void clock_read(ExtendedPoll& poll, Context& context) {
+  poll.clock_khz = context.device_attr.hca_core_clock;
+  ibv_values_ex values{};
+  values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+  ibv_context* real = context.real[kDefault];
+  const auto* verbs = verbs_get_ctx_op(real, query_rt_values);
+  timespec host{};
+  clock_gettime(CLOCK_MONOTONIC, &host);
+  if (verbs == nullptr || verbs->query_rt_values(real, &values) != 0) return;
+  const auto ns = [](const timespec& t) {
+    return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
+  };
+  poll.clock_base = ns(values.raw_clock);
+  poll.host_base_ns = ns(host);
+}
+
+}  // namespace
+
+void install_readers(ibv_cq_ex& cq, uint64_t wc_flags) {
+  cq.start_poll = start_poll;
+  cq.next_poll = next_poll;
+  cq.end_poll = end_poll;
+  cq.read_opcode = [](ibv_cq_ex* c) { return current(c).opcode; };
+  cq.read_vendor_err = [](ibv_cq_ex* c) { return current(c).vendor_err; };
+  cq.read_wc_flags = [](ibv_cq_ex* c) { return current(c).wc_flags; };
+  // Only what was asked for, as stock.
+  if (wc_flags & IBV_WC_EX_WITH_BYTE_LEN) {
+    cq.read_byte_len = [](ibv_cq_ex* c) { return current(c).byte_len; };
+  }
+  if (wc_flags & IBV_WC_EX_WITH_IMM) {
+    cq.read_imm_data = [](ibv_cq_ex* c) { return current(c).imm_data; };
+  }
+  if (wc_flags & IBV_WC_EX_WITH_QP_NUM) {
+    cq.read_qp_num = [](ibv_cq_ex* c) { return current(c).qp_num; };
+  }
+  if (wc_flags & IBV_WC_EX_WITH_SRC_QP) {
+    cq.read_src_qp = [](ibv_cq_ex* c) { return current(c).src_qp; };
+  }
+  if (wc_flags & IBV_WC_EX_WITH_SLID) {
+    cq.read_slid = [](ibv_cq_ex* c) { return uint32_t{current(c).slid}; };
+  }
+  if (wc_flags & IBV_WC_EX_WITH_SL) {
+    cq.read_sl = [](ibv_cq_ex* c) { return current(c).sl; };
+  }
+  if (wc_flags & IBV_WC_EX_WITH_DLID_PATH_BITS) {
+    cq.read_dlid_path_bits = [](ibv_cq_ex* c) { return current(c).dlid_path_bits; };
+  }
+  if (wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) {
+    cq.read_completion_ts = [](ibv_cq_ex* c) { return current_extra(c).device_time; };
+  }
+  if (wc_flags & IBV_WC_EX_WITH_CVLAN) {
+    cq.read_cvlan = [](ibv_cq_ex* c) { return current_extra(c).cvlan; };
+  }
+  if (wc_flags & IBV_WC_EX_WITH_FLOW_TAG) {
+    cq.read_flow_tag = [](ibv_cq_ex* c) { return current_extra(c).flow_tag; };
+  }
+  if (wc_flags & IBV_WC_EX_WITH_TM_INFO) {
+    cq.read_tm_info = [](ibv_cq_ex* c, ibv_wc_tm_info* info) { *info = current_extra(c).tm; };
+  }
+  if (wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) {
+    cq.read_completion_wallclock_ns = [](ibv_cq_ex* c) { return current_extra(c).wallclock_ns; };
+  }
+}
+
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) try {
+  Context* c = Context::from(context);
+  // A parent domain brings allocators of the program's own, which the further members' CQs, made
+  // in the background, must not call.
+  if (init->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  auto cq = std::make_unique<CompletionQueue>();
+  cq->extended = std::make_unique<ExtendedPoll>(*cq);
+  ExtendedPoll& poll = *cq->extended;
+  poll.needs_device = (init->wc_flags & ~uint64_t{IBV_WC_STANDARD_FLAGS}) != 0;
+  ibv_cq_init_attr_ex attr = *init;
+  attr.cqe = static_cast<uint32_t>(room_for(*c, static_cast<int>(init->cqe)));
+  attr.cq_context = cq.get();
+  attr.channel = channel_beneath(*c, init->channel);
+  // The layer itself reads these of every completion that it takes by the extended calls.
+  attr.wc_flags |= IBV_WC_STANDARD_FLAGS;
+  ibv_context* real = c->real[kDefault];
+  poll.real = verbs_get_ctx(real)->create_cq_ex(real, &attr);
+  if (poll.real == nullptr) return nullptr;
+  poll.read_flags = static_cast<uint32_t>(init->wc_flags);
+  if (poll.needs_device) clock_read(poll, *c);
+  cq->real[kDefault] = ibv_cq_ex_to_cq(poll.real);
+  install_readers(cq->cq_ex, init->wc_flags);
+  return &publish_cq(std::move(cq), *c, init->channel, init->cq_context)->cq_ex;
+} catch (const std::bad_alloc&) {
+  errno = ENOMEM;
+  return nullptr;
+}
+
+}  // namespace shift::ops

@@ -1,0 +1,108 @@
+// The hot path: ibv_poll_cq, ibv_start_poll, ibv_next_poll and ibv_end_poll. Everything cold lives
+// in group/completion.cc and group/extended.cc.
+#include "ops/poll.h"
+
+#include "group/extended.h"
+#include "ops/entry.h"
+
+namespace shift::ops {
+
+using group::Bias;
+using group::CompletionQueue;
+using group::Counters;
+using group::ExtendedPoll;
+using group::kDefault;
+using group::Manner;
+using group::ThreadSlot;
+
+Counters* find_counters(CompletionQueue* q, uint32_t qpn) {
+  Counters* counters = q->context->qps[kDefault].find(qpn);
+  q->last_qpn = qpn;
+  q->last_counters = counters != nullptr ? counters : &q->unprotected;
+  return q->last_counters;
+}
+
+int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
+  CompletionQueue* q = CompletionQueue::from(cq);
+  ThreadSlot* self = group::tls_slot;
+  if (!q->bias.enter(self, q)) [[unlikely]] {
+    Bias::leave(self);
+    return group::poll_slow(*q, count, wc);
+  }
+  ibv_cq* real = q->real[kDefault];
+  int got = real->context->ops.poll_cq(real, count, wc);
+  got = count_polled(q, count, wc, nullptr, got);
+  Bias::leave(self);
+  return got;
+}
+
+namespace {
+
+constexpr int kBatch = ExtendedPoll::kBatch;
+
+int show_next(CompletionQueue* q, ExtendedPoll& poll) {
+  const ibv_wc& wc = poll.batch[poll.next++];
+  q->cq_ex.status = wc.status;
+  q->cq_ex.wr_id = wc.wr_id;
+  return 0;
+}
+
+// Polls the default into the batch. Inside the hot section.
+void fill(CompletionQueue* q, ExtendedPoll& poll) {
+  ibv_wc* wc = poll.batch.data();
+  int got;
+  if (!poll.needs_device) [[likely]] {
+    ibv_cq* real = q->real[kDefault];
+    got = real->context->ops.poll_cq(real, kBatch, wc);
+    got = count_polled(q, kBatch, wc, nullptr, got);
+  } else {
+    got = poll.harvest(kBatch, wc, poll.batch_extra.data());
+    got = count_polled(q, kBatch, wc, poll.batch_extra.data(), got);
+  }
+  poll.next = 0;
+  poll.count = got > 0 ? static_cast<uint32_t>(got) : 0;
+}
+
+}  // namespace
+
+int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
+  CompletionQueue* q = CompletionQueue::from(cq);
+  if (attr->comp_mask != 0) [[unlikely]]
+    return EINVAL;
+  ExtendedPoll& poll = *q->extended;
+  ThreadSlot* self = group::tls_slot;
+  if (!q->bias.enter<Manner::kExtended>(self, q) ||
+      poll.open.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
+    Bias::leave(self);
+    return group::extended_fill_slow(*q, true) ? show_next(q, poll) : ENOENT;
+  }
+  if (poll.next == poll.count) fill(q, poll);
+  if (poll.next == poll.count) {
+    Bias::leave(self);
+    return ENOENT;
+  }
+  poll.open.store(ExtendedPoll::thread_mark(), std::memory_order_relaxed);
+  Bias::leave(self);
+  return show_next(q, poll);
+}
+
+int next_poll(ibv_cq_ex* cq) {
+  CompletionQueue* q = CompletionQueue::from(cq);
+  ExtendedPoll& poll = *q->extended;
+  if (poll.next < poll.count) [[likely]]
+    return show_next(q, poll);
+  ThreadSlot* self = group::tls_slot;
+  if (!q->bias.enter<Manner::kExtended>(self, q)) [[unlikely]] {
+    Bias::leave(self);
+    return group::extended_fill_slow(*q, false) ? show_next(q, poll) : ENOENT;
+  }
+  fill(q, poll);
+  Bias::leave(self);
+  return poll.count != 0 ? show_next(q, poll) : ENOENT;
+}
+
+void end_poll(ibv_cq_ex* cq) {
+  CompletionQueue::from(cq)->extended->open.store(nullptr, std::memory_order_release);
+}
+
+}  // namespace shift::ops
