@@ -33,12 +33,24 @@ std::vector<CompletionQueue*> cqs_of(std::span<Group* const> groups) {
   return cqs;
 }
 
-void park(std::span<Group* const> groups) {
-  std::vector<Group*> hot;
+namespace {
+
+// Parks those whose send queues nobody is building a batch on the slow way, and returns the others.
+// Such a batch keeps the mutex, and its thread may want another of these queues before it ends the
+// batch: it must not find that one barred by us, who would be waiting for the mutex.
+std::vector<Group*> park_some(std::span<Group* const> groups) {
+  std::vector<Group*> hot, later;
   for (Group* group : groups) {
+    std::unique_lock send(group->send.mutex, std::try_to_lock);
+    if (!send.owns_lock()) {
+      if (!hot.empty() || group != groups.back()) {
+        later.push_back(group);
+        continue;
+      }
+      send.lock();  // nothing is barred yet
+    }
     group->off_default = true;
     group->departures++;
-    std::lock_guard send(group->send.mutex);
     std::lock_guard recv(group->recv.mutex);
     // From here on nobody adopts the bias again.
     const bool was_hot = group->send.route == Route::kOnDefault;
@@ -49,7 +61,7 @@ void park(std::span<Group* const> groups) {
     group->send.bias.revoke_begin();
     group->recv.bias.revoke_begin();
   }
-  if (hot.empty()) return;
+  if (hot.empty()) return later;
   std::vector<const void*> queues;
   for (Group* group : hot) {
     queues.push_back(&group->send);
@@ -62,24 +74,36 @@ void park(std::span<Group* const> groups) {
     cq->bias.revoke_begin();
     queues.push_back(cq);
   }
+  const size_t first_cq = 2 * hot.size();
   // One barrier for the whole batch: a thousand QPs cost what one costs.
-  wait_until_left(queues.data(), queues.size());
-  for (Group* group : hot) {
-    // Before the queues are opened to those who park.
-    {
-      std::lock_guard lock(group->send.mutex);
-      group->send.posted = group->send.journal.head();
-      group->send.bias.revoke_end();
+  wait_until_left(queues.data(), queues.size(), [&](size_t i) {
+    // Where it stopped, before it is opened to those who park.
+    if (i >= first_cq) {
+      cqs[i - first_cq]->bias.revoke_end();
+    } else if (i % 2 == 0) {
+      SendQueue& send = hot[i / 2]->send;
+      std::lock_guard lock(send.mutex);
+      send.posted = send.journal.head();
+      send.bias.revoke_end();
+    } else {
+      RecvQueue& recv = hot[i / 2]->recv;
+      std::lock_guard lock(recv.mutex);
+      recv.posted = recv.journal.head();
+      recv.bias.revoke_end();
     }
-    std::lock_guard lock(group->recv.mutex);
-    group->recv.posted = group->recv.journal.head();
-    group->recv.bias.revoke_end();
-  }
-  for (CompletionQueue* cq : cqs) cq->bias.revoke_end();
+  });
   for (Group* group : hot) {
     CqLock lock(*group);
     group->counted_slow = true;
   }
+  return later;
+}
+
+}  // namespace
+
+void park(std::span<Group* const> groups) {
+  std::vector<Group*> rest(groups.begin(), groups.end());
+  while (!rest.empty()) rest = park_some(rest);
 }
 
 void park_sends(Group& group) {

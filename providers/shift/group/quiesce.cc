@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <new>
+#include <numeric>
+#include <vector>
 
 namespace shift::group {
 
@@ -85,27 +87,42 @@ void Bias::adopt(const void* queue, Manner manner) {
   }
 }
 
-void wait_until_left(const void* const* queues, size_t count) {
-  if (!membarrier_works) return;  // nobody was ever biased
-  membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+namespace {
+
+bool is_worked_on(const void* queue) {
   for (ThreadSlot* s = slots.load(std::memory_order_acquire); s != nullptr; s = s->next) {
     if (s == tls_slot) continue;  // our own section cannot be in the way of ourselves
-    for (;;) {
-      const void* active = s->active.load(std::memory_order_acquire);
-      const void* building = s->building.load(std::memory_order_acquire);
-      bool inside = false;
-      if (active != nullptr || building != nullptr) {
-        for (size_t i = 0; i < count; i++) inside |= queues[i] == active || queues[i] == building;
-      }
-      if (!inside) break;
-      sched_yield();
+    if (s->active.load(std::memory_order_acquire) == queue ||
+        s->building.load(std::memory_order_acquire) == queue) {
+      return true;
     }
+  }
+  return false;
+}
+
+}  // namespace
+
+void wait_until_left(const void* const* queues, size_t count,
+                     const std::function<void(size_t)>& left) {
+  // Without it nobody was ever biased.
+  if (membarrier_works) membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+  std::vector<size_t> rest(count);
+  std::iota(rest.begin(), rest.end(), size_t{0});
+  for (;;) {
+    std::erase_if(rest, [&](size_t i) {
+      if (is_worked_on(queues[i])) return false;
+      left(i);
+      return true;
+    });
+    if (rest.empty()) return;
+    sched_yield();
   }
 }
 
 void Bias::revoke(const void* queue) {
   revoke_begin();
-  wait_until_left(&queue, 1);
+  if (membarrier_works) membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+  while (is_worked_on(queue)) sched_yield();
   revoke_end();
 }
 

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 
 namespace shift::group {
@@ -116,7 +117,12 @@ class Bias {
 
 // After revoke_begin() on each of `queues`: returns when no thread works on any of them. The caller
 // must not hold a mutex that a hot section may want (it may be inside one that does).
-[[gnu::cold]] void wait_until_left(const void* const* queues, size_t count);
+//
+// `left` is called with the number of each queue as soon as nobody works on it, and should open it
+// again (revoke_end). A thread that is building a batch on one of the queues may want another one
+// before it ends the batch; it would wait there for us, and we for it.
+[[gnu::cold]] void wait_until_left(const void* const* queues, size_t count,
+                                   const std::function<void(size_t)>& left);
 
 // The queue's mutex, with every hot section over. `share`: the caller competes with the owner for
 // the queue's use, so from now on both take the mutex. (A caller that merely meets a revocation

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <thread>
 
 #include "group/test/fake.h"
 #include "group/test/random.h"
@@ -330,6 +331,60 @@ TEST_F(Builder, WithoutAPathBatchesAreFlushed) {
   simple(2);
   ASSERT_EQ(ibv_wr_complete(qp_), 0);
   EXPECT_EQ(group::wr_ids(group::poll_all(cq_)), (std::vector<uint64_t>{1, 2}));
+}
+
+// The application goes on between the start and the end of a batch on `own`, while both groups
+// are about to leave their path.
+void batch_beside_a_round(Group* own, Group* other, bool hot) {
+  group::CompletionQueue* cq = own->send_cq;
+  ibv_qp_ex* qp = &own->qp;
+  ibv_wc wc[4];
+  if (hot) {
+    std::lock_guard lock(own->send.mutex);
+    own->send.bias.adopt(&own->send);
+  }
+  ibv_sge sge{0x5000, 8, kLkey};
+  ibv_send_wr wr{}, *bad;
+  wr.wr_id = 5;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_SEND;
+  ASSERT_EQ(post_send(other->handle(), &wr, &bad), 0);  // owned from here on
+  ASSERT_EQ(poll_cq(&cq->cq, 4, wc), 0);
+  ibv_wr_start(qp);
+  ASSERT_EQ(own->send.build.fast, hot);
+  std::thread control([&] {
+    Group* const both[] = {own, other};
+    group::park(both);
+  });
+  while (other->send.bias.has_owner()) std::this_thread::yield();
+  wr.wr_id = 6;
+  EXPECT_EQ(post_send(other->handle(), &wr, &bad), 0);
+  EXPECT_EQ(poll_cq(&cq->cq, 4, wc), 0);
+  qp->wr_id = 7;
+  ibv_wr_send(qp);
+  ibv_wr_set_sge(qp, kLkey, 0x5000, 8);
+  EXPECT_EQ(ibv_wr_complete(qp), 0);
+  control.join();
+  // The round begins behind the batch, and before what was posted meanwhile.
+  EXPECT_EQ(own->send.posted, 1u);
+  EXPECT_EQ(own->send.journal.at(0).wr_id, 7u);
+  EXPECT_EQ(other->send.posted, 1u);
+  EXPECT_EQ(other->send.journal.head(), 2u);
+}
+
+// A round begins while a batch is open: it waits for that one, and nobody for the round.
+TEST_F(Builder, TheOtherQueuesStayOpenWhileABatchIs) {
+  for (bool hot : {true, false}) {
+    SCOPED_TRACE(hot ? "hot" : "slow");
+    World world;
+    group::CompletionQueue* cq = world.make_cq();
+    Group* own = world.make_group(cq);
+    FakeBuilder real;
+    own->real_ex = &real.ex;
+    install_builder(*own);
+    batch_beside_a_round(own, world.make_group(cq), hot);
+  }
 }
 
 }  // namespace
