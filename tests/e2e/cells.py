@@ -109,6 +109,9 @@ def make(seed, index, kind, fault, op, side, api):
                 options=options)
     # Drawn last: what an older seed gave, it gives still.
     options += dice.choice([[], [], ["--cqs", "extended"], ["--cqs", "stamped"]])
+    # Messages may meet an empty shared queue while the receives follow.
+    if dice.random() < 0.2 and "--rnr-retry" not in options:
+        options.append("--srq")
     return cell
 
 

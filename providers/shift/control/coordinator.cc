@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "group/completion.h"
+#include "group/shared_queue.h"
 #include "util/config.h"
 #include "util/log.h"
 
@@ -44,6 +45,11 @@ void Coordinator::fault(Group* group, Event event, int member, group::Cause caus
     if (member != group::kNoMember && member != binding->group->member) return;
     feed(*binding, event, cause, seen);
   });
+}
+
+// The queue's end waits for the worker, behind this.
+void Coordinator::receives_wanted(group::SharedQueue* queue) {
+  worker_.call_soon([queue] { queue->recall_some(); });
 }
 
 void Coordinator::keys_wanted(Group* group) {

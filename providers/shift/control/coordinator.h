@@ -143,6 +143,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
 
   void fault(group::Group* group, fsm::Event event, int member, group::Cause cause) override;
   void keys_wanted(group::Group* group) override;
+  void receives_wanted(group::SharedQueue* queue) override;
 
   // What the kernel says of network devices.
   void link_state(int ifindex, bool up) override;
@@ -261,6 +262,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   // watch.cc: device events and CQs nobody polls
   void async_readable(group::Context* context, int member);
   void forward(group::Context* context, const ibv_async_event& event);
+  void shared_queue_low(group::Context* context, int member, const ibv_async_event& event);
   void member_lost(group::Context* context, int member, group::Cause cause);
   void member_back(group::Context* context, int member);
   void watch_readable(group::Context* context, int member);

@@ -8,6 +8,7 @@
 #include "control/coordinator.h"
 #include "group/below.h"
 #include "group/completion.h"
+#include "group/shared_queue.h"
 #include "util/log.h"
 
 namespace shift::control {
@@ -25,6 +26,42 @@ namespace {
 
 void set_nonblocking(int fd) {
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+Group* group_of(Context* context, int member, const ibv_qp* real) {
+  std::lock_guard lock(context->mutex);
+  for (Group* group : context->groups) {
+    if (group->real[static_cast<size_t>(member)] == real) return group;
+  }
+  return nullptr;
+}
+
+bool names_qp(ibv_event_type type) {
+  switch (type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_own(Context* context, const ibv_async_event& event) {
+  if (!names_qp(event.event_type)) return false;
+  std::lock_guard lock(context->mutex);
+  return std::ranges::find(context->own_qps, event.element.qp) != context->own_qps.end();
+}
+
+// The event is about a QP that is the application's own on the default NIC.
+bool is_unprotected(Context* context, int member, const ibv_async_event& event) {
+  return member == kDefault && names_qp(event.event_type) && !is_own(context, event) &&
+         group_of(context, member, event.element.qp) == nullptr;
 }
 
 bool is_protected(const Group& group) {
@@ -84,7 +121,8 @@ void Coordinator::context_forget(Context* context) {
 void Coordinator::async_readable(Context* context, int member) {
   ibv_async_event event;
   while (below->get_async_event(context->real[static_cast<size_t>(member)], &event) == 0) {
-    below->ack_async_event(&event);
+    // What names an object beneath that the application holds itself, it acknowledges there.
+    if (!is_unprotected(context, member, event)) below->ack_async_event(&event);
     device_event(context, member, event);
   }
 }
@@ -94,6 +132,7 @@ void Coordinator::device_event(Context* context, int member, const ibv_async_eve
   SHIFT_DEBUG("%s: event: %s", name, below->event_type_str(event.event_type));
   SHIFT_EVENT("device_event",
               {{"device", name}, {"type", below->event_type_str(event.event_type)}});
+  if (is_own(context, event)) return;
   const auto bit = static_cast<uint8_t>(1u << member);
   switch (event.event_type) {
     case IBV_EVENT_DEVICE_FATAL:
@@ -114,10 +153,32 @@ void Coordinator::device_event(Context* context, int member, const ibv_async_eve
     case IBV_EVENT_GID_CHANGE:
       gids_changed(context, member);
       break;
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      if (Group* group = group_of(context, member, event.element.qp)) {
+        group::receives_last_taken(*group, member);
+      }
+      break;
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      return shared_queue_low(context, member, event);
     default:
       break;
   }
   if (member == kDefault) forward(context, event);
+}
+
+// Once per arming, from whichever member runs low first.
+void Coordinator::shared_queue_low(Context* context, int member, const ibv_async_event& event) {
+  ibv_async_event out = event;
+  bool is_asked = false;
+  {
+    std::lock_guard lock(context->mutex);
+    for (group::SharedQueue* queue : context->srqs) {
+      if (queue->member[static_cast<size_t>(member)].real != event.element.srq) continue;
+      out.element.srq = &queue->srq;
+      is_asked = queue->limit_armed.exchange(false);
+    }
+  }
+  if (is_asked) forward(context, out);
 }
 
 void Coordinator::member_back(Context* context, int member) {
@@ -169,6 +230,7 @@ void Coordinator::forward(Context* context, const ibv_async_event& event) {
           fault(group, Event::kAppError, kDefault, "the application's request was refused");
         }
         if (event.event_type == IBV_EVENT_QP_FATAL && is_protected(*group)) return;
+        if (event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED && is_protected(*group)) return;
       }
       break;
     }
@@ -176,6 +238,13 @@ void Coordinator::forward(Context* context, const ibv_async_event& event) {
       std::lock_guard lock(context->mutex);
       for (CompletionQueue* cq : context->cqs) {
         if (cq->real[kDefault] == event.element.cq) out.element.cq = &cq->cq;
+      }
+      break;
+    }
+    case IBV_EVENT_SRQ_ERR: {
+      std::lock_guard lock(context->mutex);
+      for (group::SharedQueue* queue : context->srqs) {
+        if (queue->member[kDefault].real == event.element.srq) out.element.srq = &queue->srq;
       }
       break;
     }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "group/extended.h"
+#include "group/shared_queue.h"
 #include "util/log.h"
 #include "util/planted.h"
 
@@ -131,6 +132,12 @@ const char* path_error_name(ibv_wc_status status) {
   }
 }
 
+namespace {
+
+void take_accepted(CompletionQueue& cq, Group& group, int member, const Completion& wc);
+
+}  // namespace
+
 void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
   const auto m = static_cast<size_t>(member);
   Group* group = group_of(cq.context->qps[m].find(wc.qp_num));
@@ -140,25 +147,48 @@ void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
     return;
   }
   if (take_own(*group, member, wc)) return;
-  switch (group->accept[m]) {
+  ReceiveSlot* slot = group->srq != nullptr ? group->srq->find(wc.wr_id) : nullptr;
+  if (slot != nullptr) {
+    const bool is_held_back = wc.status != IBV_WC_SUCCESS && group->accept[m] == Accept::kGuard &&
+                              is_path_error(wc.status);
+    if (group->accept[m] == Accept::kDrop || is_held_back) {
+      // Taken by a path that broke, and not delivered: it serves the next message.
+      group->srq->give_back(slot);
+      if (!is_held_back) return;
+    } else {
+      Completion shown = wc;
+      shown.wr_id = group->srq->consume(slot);
+      return take_accepted(cq, *group, member, shown);
+    }
+  }
+  take_accepted(cq, *group, member, wc);
+}
+
+namespace {
+
+void take_accepted(CompletionQueue& cq, Group& group, int member, const Completion& wc) {
+  const auto m = static_cast<size_t>(member);
+  switch (group.accept[m]) {
     case Accept::kDrop:
       return;
     case Accept::kPass: {
       Completion copy = wc;
-      if (copy.status == IBV_WC_SUCCESS) return take_success(cq, *group, copy);
-      translate(*group, copy);
+      if (copy.status == IBV_WC_SUCCESS) return take_success(cq, group, copy);
+      translate(group, copy);
       cq.side.push_back(copy);
       // The application knows that this QP is broken: nothing can be masked from now on.
-      if (!std::exchange(group->fault_reported[m], true)) {
-        fault_sink->fault(group, fsm::Event::kAppError, member, "an error while unprotected");
+      if (!std::exchange(group.fault_reported[m], true)) {
+        fault_sink->fault(&group, fsm::Event::kAppError, member, "an error while unprotected");
       }
       return;
     }
     case Accept::kGuard:
-      if (wc.status == IBV_WC_SUCCESS) return take_success(cq, *group, wc);
-      return take_error(cq, *group, member, wc);
+      if (wc.status == IBV_WC_SUCCESS) return take_success(cq, group, wc);
+      return take_error(cq, group, member, wc);
   }
 }
+
+}  // namespace
 
 void collect_member(CompletionQueue& cq, int member) {
   ibv_wc batch[16];

@@ -5,6 +5,7 @@
 #include "group/below.h"
 #include "group/completion.h"
 #include "group/path_switch.h"
+#include "group/shared_queue.h"
 
 namespace shift::group {
 namespace {
@@ -43,6 +44,13 @@ void fail(Group& group) {
   collect(*group.send_cq);
   if (group.recv_cq != group.send_cq) collect(*group.recv_cq);
   group.switching = false;
+
+  // Else when the device says that the QP takes no more.
+  const int consumes = group.srq_member;
+  if (consumes != kNoMember && (group.last_taken[static_cast<size_t>(consumes)] ||
+                                group.context->dead[static_cast<size_t>(consumes)])) {
+    receives_leave(group);
+  }
 
   const SendJournal& journal = group.send.journal;
   const RecvJournal& receives = group.recv.journal;

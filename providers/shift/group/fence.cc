@@ -5,6 +5,7 @@
 #include "group/below.h"
 #include "group/completion.h"
 #include "group/path_switch.h"
+#include "group/shared_queue.h"
 #include "util/log.h"
 #include "util/planted.h"
 
@@ -93,14 +94,18 @@ std::optional<uint32_t> responder_of(ibv_qp* real) {
 
 bool Fence::step(Clock::time_point now) {
   std::vector<Group*> open;
-  std::vector<bool> dead;
+  std::vector<bool> dead, taken;
   for (Entry& entry : entries_) {
     if (entry.group == nullptr || entry.result != Result::kOpen) continue;
     if (entry.shut) post_markers(entry);
     open.push_back(entry.group);
     // Read before the CQs are emptied: a dead device writes no CQE after it reported its death, so
     // what is collected now is all there will ever be.
-    dead.push_back(entry.group->context->dead[static_cast<size_t>(entry.member)].load());
+    const auto member = static_cast<size_t>(entry.member);
+    dead.push_back(entry.group->context->dead[member].load());
+    // On a shared receive queue the device's word stands for a marker: the completions of all that
+    // was taken are written before it.
+    taken.push_back(entry.group->srq == nullptr || entry.group->last_taken[member]);
   }
   for (CompletionQueue* cq : cqs_of(open)) {
     std::lock_guard lock(cq->mutex);
@@ -110,7 +115,7 @@ bool Fence::step(Clock::time_point now) {
   size_t left = 0, i = 0;
   for (Entry& entry : entries_) {
     if (entry.group == nullptr || entry.result != Result::kOpen) continue;
-    const bool drained = entry.group->drained[0] && entry.group->drained[1];
+    const bool drained = entry.group->drained[0] && entry.group->drained[1] && taken[i];
     if (dead[i++] || drained) {
       end(entry, Result::kProven);
     } else if (now >= deadline_) {
@@ -140,14 +145,17 @@ void Fence::end(Entry& entry, Result result) {
       !group.context->dead[member]) {
     entry.responder = responder_of(group.real[member]);
   }
-  CqLock lock(group);
-  // Whatever the old path still gives belongs to an old epoch (C8).
-  group.accept[member] = Accept::kDrop;
-  group.switching = false;
-  group.drain_markers = 0;
-  group.drain_marked = false;
-  group.opcode_of_signaled.clear();
-  if (result == Result::kProven) group.member = kNoMember;
+  {
+    CqLock lock(group);
+    // Whatever the old path still gives belongs to an old epoch (C8).
+    group.accept[member] = Accept::kDrop;
+    group.switching = false;
+    group.drain_markers = 0;
+    group.drain_marked = false;
+    group.opcode_of_signaled.clear();
+    if (result == Result::kProven) group.member = kNoMember;
+  }
+  if (result == Result::kProven) receives_leave(group);
 }
 
 void Fence::forget(const Group* group) {

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "group/below.h"
+#include "group/shared_queue.h"
 #include "util/config.h"
 #include "util/log.h"
 
@@ -211,6 +212,10 @@ int member_qp_create(Group& group, int member) {
   init.send_cq = group.send_cq->real[m];
   init.recv_cq = group.recv_cq->real[m];
   init.cap = group.cap;
+  if (group.srq != nullptr) {
+    init.srq = group.srq->member[m].real;
+    if (init.srq == nullptr) return ENODEV;
+  }
   init.qp_type = IBV_QPT_RC;
   init.sq_sig_all = group.sq_sig_all;
   ibv_qp* real = below->create_qp(group.pd->real[m], &init);
@@ -237,7 +242,10 @@ int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
                       const wire::QpAddress& peer) {
   ibv_qp* real = group.real[static_cast<size_t>(member)];
   if (real == nullptr) return ENODEV;
+  // What lies on the member's shared receive queue from earlier must not be written into.
+  if (group.srq != nullptr && !group.srq->cleanse(member)) return EAGAIN;
   std::lock_guard lock(group.modify_mutex);
+  group.last_taken[static_cast<size_t>(member)] = false;
   group.can_send[static_cast<size_t>(member)] = false;
   group.own_packets[static_cast<size_t>(member)] = 0;
   if (int error = to_state(real, IBV_QPS_RESET)) return error;

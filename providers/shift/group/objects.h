@@ -2,8 +2,8 @@
 // public verbs struct and knows the real object on each member of the device group.
 //
 // Locks, outermost first: SendQueue::mutex, RecvQueue::mutex, CompletionQueue::mutex (two of them
-// in address order), Context::mutex. Before them all Group::modify_mutex. Nobody waits for a hot
-// section (quiesce.h) while holding any.
+// in address order), SharedQueue::mutex, Context::mutex. Before them all Group::modify_mutex.
+// Nobody waits for a hot section (quiesce.h) while holding any.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -36,6 +36,7 @@ namespace shift::group {
 
 struct Group;
 struct CompletionQueue;
+struct SharedQueue;
 
 // Members of a device group, by their place in it: the NIC that the application opened comes first.
 inline constexpr int kDefault = 0;
@@ -88,6 +89,8 @@ struct Context {
   std::unordered_map<uint32_t, MemoryRegion*> regions;  // by the application's lkey
   std::vector<CompletionQueue*> cqs;
   std::vector<Group*> groups;
+  std::vector<SharedQueue*> srqs;
+  std::vector<const ibv_qp*> own_qps;  // that stand for nothing of the application's
   std::atomic<int> objects{0};
 
   // CQs without a channel of the application's own are attached to these, armed for errors only.
@@ -262,6 +265,10 @@ struct Group {
 
   RemoteKeys remote_keys;
 
+  SharedQueue* srq = nullptr;                 // receives come from it; else from a queue of our own
+  std::atomic<int> srq_member{kNoMember};     // on which the group can consume its receives
+  PerMember<std::atomic<bool>> last_taken{};  // LAST_WQE_REACHED since the member's connection
+
   // One change of a member QP's state at a time, towards RTS, by the application or for a path. The
   // way to ERR asks nobody.
   std::mutex modify_mutex;
@@ -326,6 +333,8 @@ class FaultSink {
   // news. kNoMember: whichever is.
   virtual void fault(Group* group, fsm::Event event, int member, Cause cause) = 0;
   virtual void keys_wanted(Group* group) = 0;
+  // The worker shall call the queue's recall_some().
+  virtual void receives_wanted(SharedQueue*) {}
 
  protected:
   ~FaultSink() = default;

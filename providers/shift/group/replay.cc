@@ -8,6 +8,7 @@
 #include "group/keys.h"
 #include "group/path_switch.h"
 #include "group/plan.h"
+#include "group/shared_queue.h"
 #include "util/log.h"
 #include "util/planted.h"
 
@@ -92,6 +93,15 @@ Commit commit(Group& group, int member, int peer_member, Clock::time_point deadl
         real->context->ops.req_notify_cq(real, cq->armed_solicited);
       }
     }
+  }
+  group.last_taken[m] = false;
+  switch (receives_join(group, member)) {
+    case SharedQueue::Join::kDone:
+      break;
+    case SharedQueue::Join::kUnusable:
+      return Commit::kUnusable;
+    case SharedQueue::Join::kKeyMissing:
+      return Commit::kKeyMissing;
   }
   ibv_qp* real = group.real[m];
   const RecvJournal& journal = group.recv.journal;

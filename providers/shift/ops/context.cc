@@ -61,12 +61,6 @@ int compat_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr*
                     offsetof(ibv_port_attr, port_cap_flags2));
 }
 
-int vctx_post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
-  // SRQs are the default NIC's own objects: this entry is never reached through one.
-  *bad = wr;
-  return EOPNOTSUPP;
-}
-
 // The clock that completion timestamps are taken from.
 int vctx_query_rt_values(ibv_context* context, ibv_values_ex* values) {
   ibv_context* real = Context::from(context)->real[kDefault];
@@ -98,7 +92,7 @@ void fill_tables(Context* c) {
   ops.req_notify_cq = req_notify_cq;
   ops.post_send = config().mode == Mode::kExact ? post_send_exact : post_send;
   ops.post_recv = post_recv;
-  ops.post_srq_recv = vctx_post_srq_recv;
+  ops.post_srq_recv = post_srq_recv;
 }
 
 void remember_attributes(Context* c) {

@@ -7,6 +7,7 @@
 #include "group/completion.h"
 #include "group/member.h"
 #include "group/path_switch.h"
+#include "group/shared_queue.h"
 #include "ops/entry.h"
 #include "util/config.h"
 #include "util/log.h"
@@ -18,6 +19,7 @@ using group::CompletionQueue;
 using group::Context;
 using group::Group;
 using group::kDefault;
+using group::SharedQueue;
 
 constinit std::atomic<uint64_t> next_serial{1};
 
@@ -34,6 +36,7 @@ Init on_default(const Init& init) {
   };
   real.send_cq = beneath(init.send_cq);
   real.recv_cq = beneath(init.recv_cq);
+  if (init.srq != nullptr) real.srq = SharedQueue::from(init.srq)->member[kDefault].real;
   return real;
 }
 
@@ -41,11 +44,19 @@ Init on_default(const Init& init) {
 template <typename Init>
 const char* unprotected_because(const Init& init) {
   if (init.qp_type != IBV_QPT_RC) return "only RC is protected";
-  if (init.srq != nullptr) return "QPs on a shared receive queue are not protected yet";
   if (!is_virtual_cq(init.send_cq) || !is_virtual_cq(init.recv_cq)) {
     return "it needs a send and a receive CQ";
   }
   return nullptr;
+}
+
+// The completions of such a QP would tell receives of the shared queue by numbers of ours.
+template <typename Init>
+bool refuses_shared(const Init& init, const char* reason) {
+  if (reason == nullptr || init.srq == nullptr) return false;
+  SHIFT_WARN_LIMITED("a QP on a shared receive queue is refused: %s", reason);
+  errno = EOPNOTSUPP;
+  return true;
 }
 
 void tell_unprotected(Context* context, const char* reason) {
@@ -62,28 +73,30 @@ void copy_public(ibv_qp& qp, const ibv_qp& real) {
 }
 
 // Takes over a real RC QP as the default member of a new group.
-Group* make_group(ibv_pd* pd, ibv_qp* real, const ibv_qp_cap& cap, ibv_cq* send_cq, ibv_cq* recv_cq,
-                  void* qp_context, bool sq_sig_all) {
+template <typename Init>
+Group* make_group(ibv_pd* pd, ibv_qp* real, const Init& init) {
+  const ibv_qp_cap& cap = init.cap;
   auto g = std::make_unique<Group>();
   Context* context = Context::from(pd->context);
   ibv_qp& qp = g->qp.qp_base;
   copy_public(qp, *real);
   qp.context = pd->context;
-  qp.qp_context = qp_context;
+  qp.qp_context = init.qp_context;
   qp.pd = pd;
-  qp.send_cq = send_cq;
-  qp.recv_cq = recv_cq;
+  qp.send_cq = init.send_cq;
+  qp.recv_cq = init.recv_cq;
+  qp.srq = init.srq;
   g->real[kDefault] = real;
   g->context = context;
   g->pd = virtual_pd(pd);
-  g->send_cq = CompletionQueue::from(send_cq);
-  g->recv_cq = CompletionQueue::from(recv_cq);
+  g->send_cq = CompletionQueue::from(init.send_cq);
+  g->recv_cq = CompletionQueue::from(init.recv_cq);
   g->cap = cap;
-  g->sq_sig_all = sq_sig_all;
+  g->sq_sig_all = init.sq_sig_all != 0;
   g->exact = config().mode == Mode::kExact;
   g->serial = next_serial++;
   g->tag = reinterpret_cast<uintptr_t>(g.get());
-  g->send.journal.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, sq_sig_all);
+  g->send.journal.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, g->sq_sig_all);
   g->recv.journal.init(cap.max_recv_wr, cap.max_recv_sge);
   {
     std::lock_guard lock(context->mutex);
@@ -98,6 +111,13 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const ibv_qp_cap& cap, ibv_cq* send_
     }
   }
   g->pd->users++;
+  if (init.srq != nullptr) {
+    g->srq = SharedQueue::from(init.srq);
+    g->srq->users++;
+    // Its receives' numbers have to be replaced: never on the hot path.
+    auto lock = lock_queue(*g->recv_cq);
+    g->recv_cq->slow_groups++;
+  }
   return g.release();
 }
 
@@ -149,6 +169,15 @@ size_t current_member(Group* g) {
   }
 }
 
+// Before the application connects its QP. Receives of the shared queue that moved away while the
+// default NIC was broken may still lie there. False: they do, and it still is.
+bool join_default(Group* g) {
+  if (g->srq == nullptr || g->srq_member != group::kNoMember) return true;
+  bool is_clean = false;
+  in_background_and_wait([&] { is_clean = g->srq->cleanse(kDefault); });
+  return is_clean && group::receives_join(*g, kDefault) == SharedQueue::Join::kDone;
+}
+
 // RESET gives a fresh QP: on the default again, with empty queues and no peer.
 int reset_group(Group* g);
 
@@ -167,6 +196,8 @@ int reset_group(Group* g) {
   attr.qp_state = IBV_QPS_RESET;
   const int error = below->modify_qp(g->real[kDefault], &attr, IBV_QP_STATE);
   if (error != 0) return error;
+  group::receives_leave(*g);
+  for (auto& flag : g->last_taken) flag = false;
   leave_cqs(g);
   auto send = lock_queue(g->send);
   auto recv = lock_queue(g->recv);
@@ -205,17 +236,17 @@ int reset_group(Group* g) {
 }  // namespace
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) noexcept try {
+  const char* reason = unprotected_because(*init);
+  if (refuses_shared(*init, reason)) return nullptr;
   ibv_qp_init_attr real_init = on_default(*init);
   ibv_qp* real = below->create_qp(virtual_pd(pd)->real[kDefault], &real_init);
   if (real == nullptr) return nullptr;
   init->cap = real_init.cap;
-  if (const char* reason = unprotected_because(*init)) {
+  if (reason != nullptr) {
     tell_unprotected(Context::from(pd->context), reason);
     return real;
   }
-  return make_group(pd, real, real_init.cap, init->send_cq, init->recv_cq, init->qp_context,
-                    init->sq_sig_all)
-      ->handle();
+  return make_group(pd, real, *init)->handle();
 } catch (const std::bad_alloc&) {
   errno = ENOMEM;
   return nullptr;
@@ -226,21 +257,21 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) try {
     errno = EINVAL;
     return nullptr;
   }
+  const char* reason = unprotected_because(*init);
+  constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  if (reason == nullptr && (init->comp_mask & ~kKnown)) reason = "it asks for special features";
+  if (refuses_shared(*init, reason)) return nullptr;
   ibv_context* real_context = Context::from(context)->real[kDefault];
   ibv_qp_init_attr_ex real_init = on_default(*init);
   real_init.pd = virtual_pd(init->pd)->real[kDefault];
   ibv_qp* real = verbs_get_ctx(real_context)->create_qp_ex(real_context, &real_init);
   if (real == nullptr) return nullptr;
   init->cap = real_init.cap;
-  const char* reason = unprotected_because(*init);
-  constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  if (reason == nullptr && (init->comp_mask & ~kKnown)) reason = "it asks for special features";
   if (reason != nullptr) {
     tell_unprotected(Context::from(context), reason);
     return real;
   }
-  Group* g = make_group(init->pd, real, real_init.cap, init->send_cq, init->recv_cq,
-                        init->qp_context, init->sq_sig_all);
+  Group* g = make_group(init->pd, real, *init);
   if (init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
     g->real_ex = below->qp_to_qp_ex(real);
     if (g->real_ex != nullptr) install_builder(*g);
@@ -263,6 +294,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
     stop_masking(g);
   }
   if (to_state && attr->qp_state == IBV_QPS_RESET) return reset_group(g);
+  if (to_state && attr->qp_state == IBV_QPS_RTR && !join_default(g)) return EAGAIN;
   for (;;) {
     const uint32_t departures = g->departures;
     const size_t member = current_member(g);
@@ -311,7 +343,7 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) no
   init->qp_context = qp->qp_context;
   init->send_cq = qp->send_cq;
   init->recv_cq = qp->recv_cq;
-  init->srq = nullptr;
+  init->srq = qp->srq;
   init->cap = g->cap;
   return 0;
 }
@@ -329,6 +361,12 @@ int destroy_qp(ibv_qp* qp) noexcept {
     g->context->qps[kDefault].erase(g->qpn(), &g->counters);
   }
   leave_cqs(g);
+  if (g->srq != nullptr) {
+    group::receives_leave(*g);
+    g->srq->users--;
+    std::lock_guard lock(g->recv_cq->mutex);
+    g->recv_cq->slow_groups--;
+  }
   g->send_cq->users--;
   g->recv_cq->users--;
   g->pd->users--;
@@ -348,19 +386,7 @@ int set_ece(ibv_qp*, ibv_ece*) noexcept {
   return EOPNOTSUPP;
 }
 
-// Objects that are not protected are the default NIC's own; these calls only find its PD.
-ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) noexcept {
-  return below->create_srq(virtual_pd(pd)->real[kDefault], init);
-}
-int modify_srq(ibv_srq*, ibv_srq_attr*, int) noexcept {
-  return EOPNOTSUPP;
-}
-int query_srq(ibv_srq*, ibv_srq_attr*) noexcept {
-  return EOPNOTSUPP;
-}
-int destroy_srq(ibv_srq*) noexcept {
-  return EOPNOTSUPP;
-}
+// Address handles are the default NIC's own; this call only finds its PD.
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) noexcept {
   return below->create_ah(virtual_pd(pd)->real[kDefault], attr);
 }

@@ -53,6 +53,17 @@ CompletionQueue* World::make_cq() {
   return cqs_.back().get();
 }
 
+SharedQueue* World::make_srq(uint32_t max_wr, uint32_t max_sge) {
+  auto srq = std::make_unique<SharedQueue>(context, max_wr, max_sge);
+  srq->srq.context = context.handle();
+  srq->pd = &pd;
+  for (size_t member = 0; member < nics_.size(); member++) {
+    srq->member[member].real = &nics_[member].srq_make().srq;
+  }
+  srqs_.push_back(std::move(srq));
+  return srqs_.back().get();
+}
+
 Group* World::make_group(CompletionQueue* send_cq, CompletionQueue* recv_cq,
                          const Options& options) {
   static uint64_t next_serial = 1;
@@ -73,6 +84,7 @@ Group* World::make_group(CompletionQueue* send_cq, CompletionQueue* recv_cq,
   for (size_t i = 0; i < (options.twins ? nics_.size() : 1); i++) {
     FakeQp& made = nics_[i].qp_make(send_cq->real[i], recv_cq->real[i], options.all_signaled);
     made.qp.state = IBV_QPS_RTS;
+    if (options.srq != nullptr) made.srq = &FakeSrq::of(options.srq->member[i].real);
     g.real[i] = &made.qp;
     g.can_send[i] = true;
     context.qps[i].insert(made.qp.qp_num, &g.counters);
@@ -86,6 +98,12 @@ Group* World::make_group(CompletionQueue* send_cq, CompletionQueue* recv_cq,
   if (options.guarded) g.accept[kDefault] = Accept::kGuard;
   for (CompletionQueue* cq : {send_cq, recv_cq}) {
     if (cq->groups.empty() || cq->groups.back() != &g) cq->groups.push_back(&g);
+  }
+  if (options.srq != nullptr) {
+    g.srq = options.srq;
+    g.cap.max_recv_wr = 0;
+    EXPECT_EQ(receives_join(g, kDefault), SharedQueue::Join::kDone);
+    recv_cq->slow_groups++;
   }
   context.groups.push_back(&g);
   groups_.push_back(std::move(group));

@@ -13,6 +13,7 @@
 #include "group/completion.h"
 #include "group/objects.h"
 #include "group/path_switch.h"
+#include "group/shared_queue.h"
 #include "group/test/fake_nic.h"
 
 namespace shift::group {
@@ -30,11 +31,13 @@ struct FakeSink final : FaultSink {
   };
   std::vector<Fault> faults;
   int keys_wanted_calls = 0;
+  int receives_wanted_calls = 0;
 
   void fault(Group* group, fsm::Event event, int member, Cause cause) override {
     faults.push_back({group, event, member, cause.text});
   }
   void keys_wanted(Group*) override { keys_wanted_calls++; }
+  void receives_wanted(SharedQueue*) override { receives_wanted_calls++; }
 };
 
 // One context with all members, one PD, and whatever CQs and groups the test makes.
@@ -45,6 +48,7 @@ class World {
   ~World();
 
   CompletionQueue* make_cq();
+  SharedQueue* make_srq(uint32_t max_wr, uint32_t max_sge = 2);
   struct Options {
     uint32_t depth = 16;
     uint32_t max_sge = 2;
@@ -52,6 +56,7 @@ class World {
     bool all_signaled = false;
     bool guarded = true;  // as when a second path is ready
     bool twins = true;    // the further members' QPs exist and are connected
+    SharedQueue* srq = nullptr;
   };
   Group* make_group(CompletionQueue* send_cq, CompletionQueue* recv_cq, const Options& options);
   Group* make_group(CompletionQueue* cq) { return make_group(cq, cq, Options{}); }
@@ -77,6 +82,7 @@ class World {
   Device device_{};
   std::deque<FakeNic> nics_;  // addresses stay
   std::vector<std::unique_ptr<CompletionQueue>> cqs_;
+  std::vector<std::unique_ptr<SharedQueue>> srqs_;
   std::vector<std::unique_ptr<Group>> groups_;
   std::vector<std::unique_ptr<MemoryRegion>> regions_;
 };

@@ -39,6 +39,36 @@ int fake_req_notify_cq(ibv_cq* cq, int solicited_only) {
   return 0;
 }
 
+ibv_wc completion(const FakeQp& qp, uint64_t wr_id, ibv_wc_status status, int opcode) {
+  ibv_wc wc{};
+  wc.wr_id = wr_id;
+  wc.status = status;
+  // As real NICs: the opcode of an error completion means nothing.
+  wc.opcode = status == IBV_WC_SUCCESS ? static_cast<ibv_wc_opcode>(opcode)
+                                       : static_cast<ibv_wc_opcode>(0x55);
+  wc.qp_num = qp.qp.qp_num;
+  return wc;
+}
+
+// A message to a QP of the same NIC that receives from a shared queue.
+void loop_back(FakeQp& from) {
+  FakeNic& nic = FakeNic::of(from.qp.context);
+  const auto peer = nic.qps.find(from.attr.dest_qp_num);
+  if (!nic.loops || peer == nic.qps.end() || peer->second->srq == nullptr) return;
+  if (peer->second->complete_recv(0)) {
+    from.complete_send();
+  } else if (!from.in_error()) {
+    from.break_with(IBV_WC_RNR_RETRY_EXC_ERR);
+  }
+}
+
+int fake_post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  for (; wr != nullptr; wr = wr->next) {
+    FakeSrq::of(srq).waiting.push_back({wr->wr_id, {wr->sg_list, wr->sg_list + wr->num_sge}});
+  }
+  return 0;
+}
+
 int fake_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   FakeQp& fake = FakeQp::of(qp);
   for (; wr != nullptr; wr = wr->next) {
@@ -54,6 +84,7 @@ int fake_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
                                   fake.all_signaled || wr->send_flags & IBV_SEND_SIGNALED,
                                   wc_opcode(wr->opcode), fake.sends.size() - 1});
     if (fake.in_error()) fake.flush();
+    loop_back(fake);
   }
   return 0;
 }
@@ -125,6 +156,7 @@ ibv_qp* fake_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
   FakeQp& made =
       FakeNic::of(pd->context).qp_make(init->send_cq, init->recv_cq, init->sq_sig_all != 0);
   made.qp.state = IBV_QPS_RESET;
+  if (init->srq != nullptr) made.srq = &FakeSrq::of(init->srq);
   return &made.qp;
 }
 
@@ -161,15 +193,9 @@ const char* fake_event_type_str(ibv_event_type) {
   return "event";
 }
 
-ibv_wc completion(const FakeQp& qp, uint64_t wr_id, ibv_wc_status status, int opcode) {
-  ibv_wc wc{};
-  wc.wr_id = wr_id;
-  wc.status = status;
-  // As real NICs: the opcode of an error completion means nothing.
-  wc.opcode = status == IBV_WC_SUCCESS ? static_cast<ibv_wc_opcode>(opcode)
-                                       : static_cast<ibv_wc_opcode>(0x55);
-  wc.qp_num = qp.qp.qp_num;
-  return wc;
+int fake_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int) {
+  FakeSrq::of(srq).limit = attr->srq_limit;
+  return 0;
 }
 
 }  // namespace
@@ -185,7 +211,17 @@ bool FakeQp::complete_send() {
   return false;
 }
 
+void FakeQp::take_half() {
+  half_taken = srq->waiting.front().wr_id;
+  srq->waiting.pop_front();
+}
+
 bool FakeQp::complete_recv(uint32_t byte_len) {
+  if (srq != nullptr) {
+    if (in_error() || srq->waiting.empty()) return false;
+    pending_recvs.push_back(srq->waiting.front().wr_id);
+    srq->waiting.pop_front();
+  }
   if (pending_recvs.empty()) return false;
   ibv_wc wc = completion(*this, pending_recvs.front(), IBV_WC_SUCCESS, IBV_WC_RECV);
   wc.byte_len = byte_len;
@@ -201,6 +237,8 @@ void FakeQp::flush() {
     send_cq->waiting.push_back(
         completion(*this, pending_sends.front().wr_id, IBV_WC_WR_FLUSH_ERR, 0));
   }
+  if (half_taken) pending_recvs.push_back(*half_taken);
+  half_taken.reset();
   for (; !pending_recvs.empty(); pending_recvs.pop_front()) {
     recv_cq->waiting.push_back(completion(*this, pending_recvs.front(), IBV_WC_WR_FLUSH_ERR, 0));
   }
@@ -227,6 +265,7 @@ FakeNic::FakeNic(const char* name, uint32_t ip_be) : gid(wire::Gid::from_ipv4(ip
   c.ops.req_notify_cq = fake_req_notify_cq;
   c.ops.post_send = fake_post_send;
   c.ops.post_recv = fake_post_recv;
+  c.ops.post_srq_recv = fake_post_srq_recv;
   pd.context = &c;
 }
 
@@ -234,6 +273,12 @@ FakeCq& FakeNic::cq_make(int cqe) {
   FakeCq& made = cqs.emplace_back();
   made.cq.context = context();
   made.cq.cqe = cqe;
+  return made;
+}
+
+FakeSrq& FakeNic::srq_make() {
+  FakeSrq& made = srqs.emplace_back();
+  made.srq.context = context();
   return made;
 }
 
@@ -259,6 +304,7 @@ const Below* fake_below() {
     t.destroy_qp = fake_destroy_qp;
     t.create_cq = fake_create_cq;
     t.destroy_cq = fake_destroy_cq;
+    t.modify_srq = fake_modify_srq;
     t.query_gid_table = fake_query_gid_table;
     t.query_gid_ex = fake_query_gid_ex;
     t.event_type_str = fake_event_type_str;

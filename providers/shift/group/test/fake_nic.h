@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "group/below.h"
@@ -37,8 +38,19 @@ struct PostedRecv {
   std::vector<ibv_sge> sges;
 };
 
+// Entries are taken in the order of posting.
+struct FakeSrq {
+  ibv_srq srq{};  // first
+  std::deque<PostedRecv> waiting;
+  uint32_t limit = 0;
+
+  static FakeSrq& of(ibv_srq* srq) { return *reinterpret_cast<FakeSrq*>(srq); }
+};
+
 struct FakeQp {
   ibv_qp qp{};
+  FakeSrq* srq = nullptr;              // receives come from there
+  std::optional<uint64_t> half_taken;  // the receive of a message that did not end
   FakeCq* send_cq = nullptr;
   FakeCq* recv_cq = nullptr;
   std::vector<PostedSend> sends;  // all ever posted
@@ -68,6 +80,8 @@ struct FakeQp {
   // Completes the oldest pending send that is signaled, and those before it; false: none.
   bool complete_send();
   bool complete_recv(uint32_t byte_len = 8);
+  // The first packet of a message takes a receive from the shared queue.
+  void take_half();
   // Completes the oldest pending send with an error; everything behind it is flushed.
   void break_with(ibv_wc_status status);
   void flush();
@@ -83,9 +97,11 @@ struct FakeNic {
   uint32_t ifindex = 0;  // of the network device that holds the address
   bool port_up = true;
   bool refuses = false;                             // connecting a QP
+  bool loops = true;                                // what it sends to itself arrives
   std::map<uint32_t, std::unique_ptr<FakeQp>> qps;  // by number
   std::deque<FakeCq> cqs;                           // addresses stay
   std::deque<ibv_mr> mrs;
+  std::deque<FakeSrq> srqs;
 
   FakeNic(const char* name, uint32_t ip_be);
   FakeNic(const FakeNic&) = delete;
@@ -93,6 +109,7 @@ struct FakeNic {
 
   ibv_context* context() { return &verbs.context; }
   FakeCq& cq_make(int cqe);
+  FakeSrq& srq_make();
   FakeQp& qp_make(ibv_cq* send_cq, ibv_cq* recv_cq, bool all_signaled);
 
   static FakeNic& of(ibv_context* context) {

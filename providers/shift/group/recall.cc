@@ -1,0 +1,257 @@
+// Taking receives out of a shared queue that has no way of giving them back: two QPs of our own on
+// that NIC, the second one on the SRQ, the first one sending it empty messages.
+#include <sched.h>
+
+#include <cerrno>
+
+#include "group/below.h"
+#include "group/member.h"
+#include "group/shared_queue.h"
+#include "util/log.h"
+
+namespace shift::group {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr uint8_t kPort = 1;
+constexpr uint32_t kWindow = 64;
+// Beyond it something is wrong with the NIC; the path is tried again later.
+constexpr milliseconds kPatience{300};
+constexpr milliseconds kCleansePause{100};
+
+void to_state(ibv_qp* qp, ibv_qp_state state) {
+  ibv_qp_attr attr{};
+  attr.qp_state = state;
+  (void)below->modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
+bool connect_to(ibv_qp* qp, const ibv_qp* peer, const wire::Gid& gid, int gid_index) {
+  to_state(qp, IBV_QPS_RESET);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = kPort;
+  if (below->modify_qp(qp, &attr,
+                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0) {
+    return false;
+  }
+  attr = {};
+  attr.qp_state = IBV_QPS_RTR;
+  attr.path_mtu = IBV_MTU_1024;
+  attr.dest_qp_num = peer->qp_num;
+  attr.min_rnr_timer = 1;
+  attr.ah_attr.is_global = 1;
+  attr.ah_attr.port_num = kPort;
+  attr.ah_attr.grh.dgid = gid.to_verbs();
+  attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(gid_index);
+  attr.ah_attr.grh.hop_limit = 64;
+  if (below->modify_qp(qp, &attr,
+                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                           IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0) {
+    return false;
+  }
+  attr = {};
+  attr.qp_state = IBV_QPS_RTS;
+  attr.timeout = 11;
+  attr.retry_cnt = 3;
+  attr.rnr_retry = 1;
+  return below->modify_qp(qp, &attr,
+                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                              IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0;
+}
+
+}  // namespace
+
+Recall::~Recall() {
+  {
+    std::lock_guard lock(queue.context.mutex);
+    std::erase_if(queue.context.own_qps,
+                  [this](const ibv_qp* qp) { return qp == sender_ || qp == receiver_; });
+  }
+  if (receiver_ != nullptr) (void)below->destroy_qp(receiver_);
+  if (sender_ != nullptr) (void)below->destroy_qp(sender_);
+  if (cq_ != nullptr) (void)below->destroy_cq(cq_);
+}
+
+bool Recall::make() {
+  const auto m = static_cast<size_t>(member);
+  ibv_context* context = queue.context.real[m];
+  if (cq_ == nullptr) cq_ = below->create_cq(context, 4 * kWindow, nullptr, nullptr, 0);
+  if (cq_ == nullptr) return false;
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq_;
+  init.cap.max_send_wr = kWindow;
+  init.cap.max_send_sge = 1;
+  init.qp_type = IBV_QPT_RC;
+  init.sq_sig_all = 1;
+  ibv_pd* pd = queue.pd->real[m];
+  for (ibv_qp** qp : {&sender_, &receiver_}) {
+    if (qp == &receiver_) init.srq = queue.member[m].real;
+    if (*qp != nullptr) continue;
+    *qp = below->create_qp(pd, &init);
+    if (*qp == nullptr) return false;
+    std::lock_guard lock(queue.context.mutex);
+    queue.context.own_qps.push_back(*qp);
+  }
+  return true;
+}
+
+bool Recall::connect() {
+  ibv_context* context = queue.context.real[static_cast<size_t>(member)];
+  const auto addresses = port_addresses(context, kPort);
+  if (addresses.empty() || !make()) return false;
+  const PortAddress& own = addresses.front();
+  sent_ = acknowledged_ = taken_ = 0;
+  connected_ = connect_to(sender_, receiver_, own.gid, static_cast<int>(own.index)) &&
+               connect_to(receiver_, sender_, own.gid, static_cast<int>(own.index));
+  return connected_;
+}
+
+bool Recall::poll() {
+  ibv_wc wc[16];
+  bool is_good = true;
+  int got;
+  while ((got = cq_->context->ops.poll_cq(cq_, 16, wc)) > 0) {
+    for (int i = 0; i < got; i++) {
+      if (ReceiveSlot* slot = queue.find(wc[i].wr_id)) {
+        queue.give_back(slot);
+        taken_++;
+        continue;
+      }
+      acknowledged_++;
+      if (wc[i].status == IBV_WC_SUCCESS) continue;
+      is_good = false;
+      // The first error is the cause, flushes follow.
+      if (wc[i].status == IBV_WC_RNR_RETRY_EXC_ERR) found_empty_ = true;
+    }
+  }
+  return is_good;
+}
+
+// Both QPs take nothing more, and what they took is given back. RESET, later, would drop it.
+void Recall::shut() {
+  connected_ = false;
+  to_state(sender_, IBV_QPS_ERR);
+  to_state(receiver_, IBV_QPS_ERR);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (acknowledged_ != sent_ && std::chrono::steady_clock::now() < deadline) {
+    (void)poll();
+    sched_yield();
+  }
+  (void)poll();
+}
+
+bool Recall::take(uint32_t count) {
+  found_empty_ = false;
+  if (!connected_ && !connect()) return false;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const uint32_t end = sent_ + count;
+  bool is_good = true;
+  while (is_good && (sent_ != end || acknowledged_ != sent_ || taken_ != sent_)) {
+    while (sent_ != end && sent_ - acknowledged_ < kWindow && sent_ - taken_ < kWindow) {
+      ibv_send_wr wr{}, *bad;
+      wr.opcode = IBV_WR_SEND;
+      wr.send_flags = IBV_SEND_SIGNALED;
+      if (sender_->context->ops.post_send(sender_, &wr, &bad) != 0) break;
+      sent_++;
+    }
+    is_good = poll() && std::chrono::steady_clock::now() < deadline;
+    if (is_good) sched_yield();
+  }
+  if (!is_good) shut();
+  return found_empty_;
+}
+
+void SharedQueue::recall_some() {
+  int from = kNoMember;
+  uint32_t count = 0;
+  {
+    std::lock_guard lock(mutex);
+    recall_asked = false;
+    (void)post_waiting();
+    const int dry = emptiest();
+    if (dry == kNoMember) return;
+    for (int m = 0; m < context.members; m++) {
+      const Member& one = member[static_cast<size_t>(m)];
+      if (one.groups == 0 || m == dry || context.dead[static_cast<size_t>(m)]) continue;
+      const uint32_t have = member[static_cast<size_t>(dry)].posted;
+      if (one.posted <= have || (one.posted - have) / 2 <= count) continue;
+      from = m;
+      count = (one.posted - have) / 2;
+    }
+  }
+  if (from == kNoMember) return;
+  auto& tool = recall[static_cast<size_t>(from)];
+  if (tool == nullptr) tool = std::make_unique<Recall>(*this, from);
+  (void)tool->take(count);
+  std::lock_guard lock(mutex);
+  (void)post_waiting();
+  SHIFT_DEBUG("%s: %u shared receives asked back from member %d", context.device->dev.name, count,
+              from);
+}
+
+bool SharedQueue::cleanse(int member_number) {
+  const auto m = static_cast<size_t>(member_number);
+  uint32_t count = 0;
+  {
+    std::lock_guard lock(mutex);
+    count = member[m].stale;
+    if (count == 0) return true;
+    if (context.dead[m]) return false;
+  }
+  // Each group on this queue asks for it; a NIC that has just failed at it is not tried again soon.
+  const auto now = std::chrono::steady_clock::now();
+  if (now < cleanse_not_before[m] || !member_port_is_up(context, member_number)) return false;
+  auto& tool = recall[m];
+  if (tool == nullptr) tool = std::make_unique<Recall>(*this, member_number);
+  const bool is_empty = tool->take(count);
+  std::lock_guard lock(mutex);
+  if (!is_empty && member[m].stale != 0) {
+    cleanse_not_before[m] = std::chrono::steady_clock::now() + kCleansePause;
+  }
+  if (!is_empty) return member[m].stale == 0;
+  // There were fewer: completions were lost with an earlier connection of ours.
+  for (uint32_t i = 0; i < slot_count && member[m].stale > 0; i++) {
+    ReceiveSlot& slot = slots[i];
+    if (slot.state != ReceiveSlot::State::kStale || slot.member != m) continue;
+    slot.state = ReceiveSlot::State::kFree;
+    free.push_back(&slot);
+    member[m].stale--;
+  }
+  return member[m].stale == 0;
+}
+
+void SharedQueue::recall_destroy() {
+  for (auto& tool : recall) tool.reset();
+}
+
+void twin_srqs_create(SharedQueue& queue) {
+  for (size_t m = kDefault + 1; m < static_cast<size_t>(queue.context.members); m++) {
+    ibv_srq_init_attr init{};
+    init.attr.max_wr = queue.max_wr;
+    init.attr.max_sge = queue.max_sge;
+    ibv_srq* real =
+        queue.pd->real[m] != nullptr ? below->create_srq(queue.pd->real[m], &init) : nullptr;
+    if (real == nullptr) {
+      SHIFT_WARN_LIMITED("%s: no shared receive queue on %s (errno %d): its QPs cannot move there",
+                         queue.context.device->dev.name, queue.context.device->real[m]->name,
+                         errno);
+      continue;
+    }
+    std::lock_guard lock(queue.mutex);
+    queue.member[m].real = real;
+  }
+}
+
+void twin_srqs_destroy(SharedQueue& queue) {
+  queue.recall_destroy();
+  for (size_t m = kDefault + 1; m < kMembersMax; m++) {
+    ibv_srq* real = std::exchange(queue.member[m].real, nullptr);
+    if (real != nullptr && below->destroy_srq(real) != 0) {
+      SHIFT_WARN_LIMITED("%s: a shared receive queue could not be destroyed",
+                         queue.context.device->dev.name);
+    }
+  }
+}
+
+}  // namespace shift::group

@@ -1,0 +1,312 @@
+#include "group/shared_queue.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "group/below.h"
+#include "group/completion.h"
+#include "group/keys.h"
+#include "util/log.h"
+
+namespace shift::group {
+namespace {
+
+using State = ReceiveSlot::State;
+
+constexpr int kChain = 16;
+
+}  // namespace
+
+SharedQueue::SharedQueue(Context& owner, uint32_t most, uint32_t most_sge)
+    : context(owner), max_wr(std::max(most, 1u)), max_sge(std::max(most_sge, 1u)) {
+  // Each member may hold as many stale ones as the application has outstanding.
+  slot_count = max_wr * static_cast<uint32_t>(owner.members + 1);
+  slots = std::make_unique<ReceiveSlot[]>(slot_count);
+  sges = std::make_unique<ibv_sge[]>(size_t{slot_count} * max_sge);
+  free.reserve(slot_count);
+  for (uint32_t i = slot_count; i > 0; i--) free.push_back(&slots[i - 1]);
+}
+
+SharedQueue::~SharedQueue() = default;
+
+bool SharedQueue::is_usable(int member_number) const {
+  const auto m = static_cast<size_t>(member_number);
+  return member[m].real != nullptr && member[m].stale == 0 && !context.dead[m];
+}
+
+// Where the next receive goes: the member in use that has the fewest, and the default while nobody
+// is connected. kNoMember: it has to wait.
+int SharedQueue::emptiest() const {
+  if (members_used == 0) return is_usable(kDefault) ? kDefault : kNoMember;
+  int found = kNoMember;
+  for (int m = 0; m < context.members; m++) {
+    const Member& one = member[static_cast<size_t>(m)];
+    if (one.groups == 0 || !is_usable(m)) continue;
+    if (found == kNoMember || one.posted < member[static_cast<size_t>(found)].posted) found = m;
+  }
+  return found;
+}
+
+// Gives waiting slots, at most kChain, to the member's SRQ. 0, ENOKEY or the errno of the call;
+// those that were not taken are still waiting.
+int SharedQueue::post_to(int member_number, ReceiveSlot* const* list, int count) {
+  Member& to = member[static_cast<size_t>(member_number)];
+  ibv_recv_wr wrs[kChain];
+  ibv_sge translated[kChain][kMaxSge];
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+  for (int i = 0; i < count; i++) {
+    ReceiveSlot* slot = list[i];
+    ibv_sge* own = &sges[static_cast<size_t>(slot - slots.get()) * max_sge];
+    if (member_number != kDefault) {
+      std::copy_n(own, slot->num_sge, translated[i]);
+      own = translated[i];
+      if (!translate_local(context, member_number, own, slot->num_sge, deadline)) return ENOKEY;
+    }
+    wrs[i] = {reinterpret_cast<uintptr_t>(slot), i + 1 < count ? &wrs[i + 1] : nullptr, own,
+              slot->num_sge};
+  }
+  ibv_recv_wr* bad = nullptr;
+  const int error = to.real->context->ops.post_srq_recv(to.real, wrs, &bad);
+  const int taken = error == 0 ? count : static_cast<int>(bad - wrs);
+  for (int i = 0; i < taken; i++) {
+    list[i]->state = State::kPosted;
+    list[i]->member = static_cast<uint8_t>(member_number);
+    to.posted++;
+  }
+  return error;
+}
+
+// False: a receive's region is not registered where it has to go.
+bool SharedQueue::post_waiting() {
+  while (!waiting.empty()) {
+    const int to = emptiest();
+    if (to == kNoMember) return true;
+    ReceiveSlot* list[kChain];
+    const int most = members_used > 1 ? 1 : kChain;
+    const int count = std::min<int>(most, static_cast<int>(waiting.size()));
+    std::copy_n(waiting.begin(), count, list);
+    const int error = post_to(to, list, count);
+    while (!waiting.empty() && waiting.front()->state == State::kPosted) waiting.pop_front();
+    if (error == ENOKEY) return false;
+    if (error != 0) {
+      SHIFT_WARN_LIMITED("%s: member %d: a shared receive cannot be posted: errno %d",
+                         context.device->dev.name, to, error);
+      return true;
+    }
+  }
+  return true;
+}
+
+int SharedQueue::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  std::lock_guard lock(mutex);
+  while (wr != nullptr) {
+    ReceiveSlot* list[kChain];
+    ibv_recv_wr* first = wr;
+    int count = 0, error = 0;
+    for (; wr != nullptr && count < kChain; wr = wr->next, count++) {
+      if (wr->num_sge < 0 || static_cast<uint32_t>(wr->num_sge) > max_sge) error = EINVAL;
+      if (live == max_wr || free.empty()) error = ENOMEM;
+      if (error != 0) break;
+      ReceiveSlot* slot = free.back();
+      free.pop_back();
+      *slot = {.state = State::kWaiting,
+               .num_sge = wr->num_sge,
+               .wr_id = wr->wr_id,
+               .order = next_order++};
+      std::copy_n(wr->sg_list, wr->num_sge,
+                  &sges[static_cast<size_t>(slot - slots.get()) * max_sge]);
+      list[count] = slot;
+      live++;
+    }
+    const bool only_default = waiting.empty() && emptiest() == kDefault &&
+                              members_used == (member[kDefault].groups != 0 ? 1 : 0);
+    if (only_default && count > 0) {
+      const int refused = post_to(kDefault, list, count);
+      for (int i = count; refused != 0 && i > 0 && list[i - 1]->state == State::kWaiting; i--) {
+        list[i - 1]->state = State::kFree;
+        free.push_back(list[i - 1]);
+        live--;
+        count--;
+      }
+      if (refused != 0) {
+        for (; count > 0; count--) first = first->next;
+        *bad = first;
+        return refused;
+      }
+    } else {
+      waiting.insert(waiting.end(), list, list + count);
+      (void)post_waiting();
+      ask_if_dry();
+    }
+    if (error != 0) {
+      *bad = wr;
+      return error;
+    }
+  }
+  return 0;
+}
+
+ReceiveSlot* SharedQueue::find(uint64_t wr_id) const {
+  const auto begin = reinterpret_cast<uintptr_t>(slots.get());
+  if (wr_id < begin || wr_id >= begin + slot_count * sizeof(ReceiveSlot)) return nullptr;
+  return &slots[(wr_id - begin) / sizeof(ReceiveSlot)];
+}
+
+uint64_t SharedQueue::consume(ReceiveSlot* slot) {
+  std::lock_guard lock(mutex);
+  Member& at = member[slot->member];
+  const bool is_live = slot->state == State::kPosted;
+  if (is_live) {
+    at.posted--;
+    live--;
+  } else {
+    at.stale--;
+    SHIFT_ERROR("%s: a receive was consumed on a path that had been left",
+                context.device->dev.name);
+  }
+  slot->state = State::kFree;
+  free.push_back(slot);
+  if (members_used > 1) ask_if_dry();
+  return slot->wr_id;
+}
+
+// Caller holds mutex.
+void SharedQueue::wait_again(ReceiveSlot* slot) {
+  slot->state = State::kWaiting;
+  const auto at = std::ranges::upper_bound(waiting, slot->order, {}, &ReceiveSlot::order);
+  waiting.insert(at, slot);
+}
+
+void SharedQueue::give_back(ReceiveSlot* slot) {
+  std::lock_guard lock(mutex);
+  Member& at = member[slot->member];
+  if (slot->state == State::kStale) {
+    at.stale--;
+    slot->state = State::kFree;
+    free.push_back(slot);
+    return;
+  }
+  at.posted--;
+  wait_again(slot);
+  // Its own SRQ takes it at once. Elsewhere its keys may have to be waited for: not here.
+  if (emptiest() == kDefault) {
+    (void)post_waiting();
+  } else {
+    ask_if_dry();
+  }
+}
+
+// What nobody can consume there any more goes to those that are in use. Caller holds mutex.
+void SharedQueue::abandon_unused() {
+  if (members_used == 0) return;
+  for (int m = 0; m < context.members; m++) {
+    const Member& one = member[static_cast<size_t>(m)];
+    if (one.groups == 0 && one.posted != 0) abandon(m);
+  }
+}
+
+void SharedQueue::abandon(int member_number) {
+  Member& from = member[static_cast<size_t>(member_number)];
+  // A dead NIC's SRQ is never used again: the places there are free at once.
+  const bool is_dead = context.dead[static_cast<size_t>(member_number)];
+  for (uint32_t i = 0; i < slot_count && from.posted > 0; i++) {
+    ReceiveSlot& slot = slots[i];
+    if (slot.state != State::kPosted || slot.member != member_number) continue;
+    ReceiveSlot* moved = &slot;
+    if (!is_dead) {
+      moved = free.back();
+      free.pop_back();
+      *moved = slot;
+      std::copy_n(&sges[size_t{i} * max_sge], slot.num_sge,
+                  &sges[static_cast<size_t>(moved - slots.get()) * max_sge]);
+      slot.state = State::kStale;
+      from.stale++;
+    }
+    from.posted--;
+    moved->state = State::kWaiting;
+    waiting.push_back(moved);
+  }
+  std::ranges::sort(waiting, {}, &ReceiveSlot::order);
+}
+
+// Has the worker look when a member in use runs dry. Caller holds mutex.
+void SharedQueue::ask_if_dry() {
+  if (recall_asked) return;
+  const int dry = emptiest();
+  if (dry == kNoMember) return;
+  bool others_have = !waiting.empty();
+  for (const Member& one : member) {
+    others_have |= one.posted / 4 > member[static_cast<size_t>(dry)].posted ||
+                   (one.posted > 1 && member[static_cast<size_t>(dry)].posted == 0);
+  }
+  if (!others_have) return;
+  recall_asked = true;
+  fault_sink->receives_wanted(this);
+}
+
+SharedQueue::Join SharedQueue::join(int member_number) {
+  std::lock_guard lock(mutex);
+  if (!is_usable(member_number)) return Join::kUnusable;
+  Member& to = member[static_cast<size_t>(member_number)];
+  if (to.groups++ == 0) members_used++;
+  abandon_unused();
+  if (!post_waiting()) {
+    if (--to.groups == 0) members_used--;
+    return Join::kKeyMissing;
+  }
+  if (limit_armed && limit != 0) {
+    ibv_srq_attr attr{.srq_limit = limit};
+    (void)below->modify_srq(to.real, &attr, IBV_SRQ_LIMIT);
+  }
+  if (members_used > 1) ask_if_dry();
+  return Join::kDone;
+}
+
+void SharedQueue::leave(int member_number) {
+  std::lock_guard lock(mutex);
+  if (--member[static_cast<size_t>(member_number)].groups != 0) return;
+  members_used--;
+  abandon_unused();
+  (void)post_waiting();
+}
+
+int SharedQueue::limit_set(uint32_t value) {
+  std::lock_guard lock(mutex);
+  ibv_srq_attr attr{.srq_limit = value};
+  limit_armed = value != 0;
+  limit = value;
+  int error = 0;
+  for (int m = 0; m < context.members; m++) {
+    Member& one = member[static_cast<size_t>(m)];
+    const bool is_used = one.groups != 0 || (members_used == 0 && m == kDefault);
+    if (!is_used || one.real == nullptr) continue;
+    const int refused = below->modify_srq(one.real, &attr, IBV_SRQ_LIMIT);
+    if (m == kDefault && !context.dead[kDefault]) error = refused;
+  }
+  if (error != 0) limit_armed = false;
+  return error;
+}
+
+SharedQueue::Join receives_join(Group& group, int member) {
+  if (group.srq == nullptr || group.srq_member == member) return SharedQueue::Join::kDone;
+  const auto result = group.srq->join(member);
+  if (result == SharedQueue::Join::kDone) group.srq_member = member;
+  return result;
+}
+
+void receives_leave(Group& group) {
+  if (group.srq == nullptr) return;
+  const int member = group.srq_member.exchange(kNoMember);
+  if (member != kNoMember) group.srq->leave(member);
+}
+
+void receives_last_taken(Group& group, int member) {
+  group.last_taken[static_cast<size_t>(member)] = true;
+  // Who failed without a fence, or was shut by the application, has waited for this.
+  const bool is_over = group.state == fsm::State::kFailed || group.state == fsm::State::kClosed;
+  if (group.srq_member != member || !is_over) return;
+  inspect(*group.recv_cq);
+  receives_leave(group);
+}
+
+}  // namespace shift::group

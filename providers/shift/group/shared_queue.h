@@ -1,0 +1,148 @@
+// Shared receive queues: one pool of receives over an SRQ on each member (decision 11).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "group/objects.h"
+
+namespace shift::group {
+
+// One receive that the application has posted, or what is left of one on a member's SRQ. Its
+// address is the wr_id that the NIC sees.
+struct ReceiveSlot {
+  enum class State : uint8_t {
+    kFree,
+    kWaiting,  // in SharedQueue::waiting
+    kPosted,   // on the member's SRQ
+    kStale,    // the same, but it stands for nothing
+  };
+  State state = State::kFree;
+  uint8_t member = 0;
+  int32_t num_sge = 0;
+  uint64_t wr_id = 0;
+  uint64_t order = 0;  // of posting
+};
+
+struct Recall;
+
+struct SharedQueue {
+  // max_wr, max_sge: what the default's SRQ has. Throws std::bad_alloc.
+  SharedQueue(Context& owner, uint32_t max_wr, uint32_t max_sge);
+  ~SharedQueue();
+
+  ibv_srq srq{};  // handed to the application
+  Context& context;
+  ProtectionDomain* pd = nullptr;
+  const uint32_t max_wr, max_sge;
+  std::atomic<int> users{0};  // groups
+  // The application waits for IBV_EVENT_SRQ_LIMIT_REACHED.
+  std::atomic<bool> limit_armed{false};
+
+  // ---- inside CompletionQueue::mutex, outside Context::mutex
+  std::mutex mutex;
+  struct Member {
+    ibv_srq* real = nullptr;
+    uint32_t posted = 0, stale = 0;  // slots
+    int groups = 0;                  // that can consume here
+  };
+  PerMember<Member> member;
+  std::unique_ptr<ReceiveSlot[]> slots;
+  std::unique_ptr<ibv_sge[]> sges;  // max_sge for each slot
+  uint32_t slot_count = 0;
+  std::vector<ReceiveSlot*> free;
+  std::deque<ReceiveSlot*> waiting;  // the oldest first
+  uint32_t live = 0;                 // waiting or posted: what the application has outstanding
+  uint64_t next_order = 0;
+  uint32_t limit = 0;
+  int members_used = 0;  // with groups
+  bool recall_asked = false;
+
+  // Worker only.
+  PerMember<std::unique_ptr<Recall>> recall;
+  PerMember<std::chrono::steady_clock::time_point> cleanse_not_before{};
+
+  static SharedQueue* from(ibv_srq* handle) { return reinterpret_cast<SharedQueue*>(handle); }
+
+  // ibv_post_srq_recv: 0, or errno with `bad`.
+  int post(ibv_recv_wr* wr, ibv_recv_wr** bad);
+
+  // The slot whose completion this is; nullptr: it is no receive of this queue.
+  ReceiveSlot* find(uint64_t wr_id) const;
+  // The application gets the completion; returns its wr_id.
+  uint64_t consume(ReceiveSlot* slot);
+  // It does not: the receive was taken by a path that broke, or recalled.
+  void give_back(ReceiveSlot* slot);
+
+  // A group can consume on the member from here on. kUnusable: there are stale receives, or no
+  // SRQ; kKeyMissing: a receive's region is not registered there.
+  enum class Join : uint8_t { kDone, kUnusable, kKeyMissing };
+  [[nodiscard]] Join join(int member_number);
+  // No more.
+  void leave(int member_number);
+
+  // Worker: brings receives back from members that have many for those that have none.
+  void recall_some();
+  // Worker: takes all stale receives out of a member's SRQ. False: not done.
+  [[nodiscard]] bool cleanse(int member_number);
+  // Worker, at the end.
+  void recall_destroy();
+
+  // Asks for an event when fewer are left; errno.
+  int limit_set(uint32_t value);
+
+ private:
+  bool is_usable(int member_number) const;
+  int emptiest() const;
+  int post_to(int member_number, ReceiveSlot* const* list, int count);
+  bool post_waiting();
+  void wait_again(ReceiveSlot* slot);
+  void abandon_unused();
+  void abandon(int member_number);
+  void ask_if_dry();
+};
+
+// The group's part in its shared queue, if it has one. Before the application's or our connection
+// of the member's QP is used:
+[[nodiscard]] SharedQueue::Join receives_join(Group& group, int member);
+// when nothing can be consumed any more by the QP that it is committed with:
+void receives_leave(Group& group);
+// The device says that a QP in the error state has taken its last receive.
+void receives_last_taken(Group& group, int member);
+
+void twin_srqs_create(SharedQueue& queue);
+void twin_srqs_destroy(SharedQueue& queue);
+
+// Takes receives out of a member's SRQ by sending it empty messages. The worker's.
+struct Recall {
+  Recall(SharedQueue& owner, int member_number) : queue(owner), member(member_number) {}
+  ~Recall();
+
+  // Takes `count` of them, or all there are; each is given back to the queue. True when the queue
+  // is known to be empty.
+  bool take(uint32_t count);
+
+ private:
+  bool make();
+  bool connect();
+  bool poll();  // false: the connection is broken
+  void shut();
+
+  SharedQueue& queue;
+  const int member;
+  ibv_cq* cq_ = nullptr;
+  ibv_qp* sender_ = nullptr;
+  ibv_qp* receiver_ = nullptr;  // on the SRQ
+  bool connected_ = false;
+  bool found_empty_ = false;
+  uint32_t sent_ = 0, acknowledged_ = 0, taken_ = 0;
+};
+static_assert(offsetof(SharedQueue, srq) == 0);
+
+}  // namespace shift::group

@@ -1,0 +1,326 @@
+// Shared receive queues: which member has which receive, and that each is consumed once.
+#include "group/shared_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "group/member.h"
+#include "group/test/fake.h"
+#include "group/test/random.h"
+
+namespace shift::group {
+namespace {
+
+using Ids = std::vector<uint64_t>;
+using Join = SharedQueue::Join;
+
+class Shared : public ::testing::Test {
+ protected:
+  Group* group_make() {
+    World::Options options;
+    options.srq = srq_;
+    return world_.make_group(cq_, cq_, options);
+  }
+  int post(const Ids& ids, int num_sge = 1) {
+    ibv_sge sge[3] = {{0x6000, 8, kLkey}, {0x7000, 8, kLkey}, {0x8000, 8, kLkey}};
+    std::vector<ibv_recv_wr> wrs;
+    for (uint64_t id : ids) wrs.push_back({id, nullptr, sge, num_sge});
+    for (size_t i = 0; i + 1 < wrs.size(); i++) wrs[i].next = &wrs[i + 1];
+    ibv_recv_wr* bad = nullptr;
+    const int error = srq_->post(wrs.data(), &bad);
+    bad_id_ = bad != nullptr ? bad->wr_id : 0;
+    return error;
+  }
+  // The application's numbers of what lies on a member, in order.
+  Ids on(int member) {
+    Ids ids;
+    for (const PostedRecv& one : real(member).waiting) ids.push_back(srq_->find(one.wr_id)->wr_id);
+    return ids;
+  }
+  FakeSrq& real(int member) { return FakeSrq::of(srq_->member[static_cast<size_t>(member)].real); }
+  // The message that the group's QP on its member gets takes a receive.
+  void receive(Group* group) { ASSERT_TRUE(World::fake(group, group->member).complete_recv()); }
+  void last_taken(Group* group) { receives_last_taken(*group, group->member); }
+  bool leave(std::vector<Group*> groups) {
+    for (Group* group : groups) last_taken(group);
+    return std::ranges::all_of(fence(groups, soon()), [](bool proven) { return proven; });
+  }
+  Commit go(Group* group, int member) { return commit(*group, member, member, soon()); }
+
+  World world_;
+  CompletionQueue* cq_ = world_.make_cq();
+  SharedQueue* srq_ = world_.make_srq(8);
+  Group* a_ = group_make();
+  Group* b_ = group_make();
+  uint64_t bad_id_ = 0;
+};
+
+TEST_F(Shared, ReceivesGoToTheDefaultAndComeBackByTheirNumbers) {
+  ASSERT_EQ(post({7, 8, 7}), 0);
+  EXPECT_EQ(on(kDefault), (Ids{7, 8, 7}));
+  EXPECT_EQ(real(kDefault).waiting[0].sges.at(0).lkey, kLkey);
+  receive(a_);
+  receive(b_);
+  receive(a_);
+  const auto got = poll_all(cq_);
+  EXPECT_EQ(wr_ids(got), (Ids{7, 8, 7}));
+  EXPECT_EQ(got[1].qp_num, b_->qpn());
+  EXPECT_EQ(a_->counters.done[1], 2u);
+  EXPECT_EQ(srq_->live, 0u);
+}
+
+TEST_F(Shared, RefusesWhatTheNicWould) {
+  EXPECT_EQ(post({1, 2}, 3), EINVAL);
+  EXPECT_EQ(bad_id_, 1u);
+  EXPECT_EQ(post({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}), ENOMEM);
+  EXPECT_EQ(bad_id_, 9u);
+  EXPECT_EQ(on(kDefault).size(), 8u);
+  receive(a_);
+  EXPECT_EQ(post({9}), ENOMEM);  // until the completion is polled
+  EXPECT_EQ(poll_all(cq_).size(), 1u);
+  EXPECT_EQ(post({9}), 0);
+}
+
+TEST_F(Shared, WhenAllHaveLeftTheReceivesFollowInOrder) {
+  ASSERT_EQ(post({1, 2, 3, 4, 5}), 0);
+  receive(a_);
+  ASSERT_TRUE(leave({a_, b_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  EXPECT_EQ(on(kBackup), (Ids{2, 3, 4, 5}));
+  EXPECT_EQ(real(kBackup).waiting[0].sges.at(0).lkey, kBackupLkey);
+  ASSERT_EQ(go(b_, kBackup), Commit::kDone);
+  ASSERT_EQ(post({6}), 0);
+  for (Group* group : {b_, a_, b_, b_, a_}) receive(group);
+  EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(srq_->member[kDefault].stale, 4u);
+}
+
+TEST_F(Shared, TheLastOneToLeaveBringsTheReceives) {
+  ASSERT_EQ(post({1, 2, 3}), 0);
+  ASSERT_TRUE(leave({a_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  EXPECT_EQ(on(kBackup), (Ids{}));
+  EXPECT_EQ(on(kDefault), (Ids{1, 2, 3}));
+  ASSERT_TRUE(leave({b_}));
+  EXPECT_EQ(on(kBackup), (Ids{1, 2, 3}));
+}
+
+// C2: without the device's word a completion may still come.
+TEST_F(Shared, NothingIsProvenBeforeTheLastReceiveWasTaken) {
+  ASSERT_EQ(post({1, 2}), 0);
+  EXPECT_FALSE(fence({a_}, Clock::now())[0]);
+  EXPECT_EQ(srq_->member[kDefault].groups, 2);
+}
+
+TEST_F(Shared, AReceiveThatWasHalfTakenServesAgain) {
+  ASSERT_EQ(post({1, 2, 3}), 0);
+  World::fake(a_, kDefault).take_half();
+  ASSERT_TRUE(leave({a_, b_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  EXPECT_EQ(on(kBackup), (Ids{1, 2, 3}));
+  EXPECT_TRUE(poll_all(cq_).empty());
+  EXPECT_EQ(a_->counters.done[1], 0u);
+}
+
+TEST_F(Shared, AReceiveThatTheApplicationGotWrongIsConsumed) {
+  ASSERT_EQ(post({1, 2}), 0);
+  FakeQp& qp = World::fake(a_, kDefault);
+  ibv_wc wc{};
+  wc.wr_id = real(kDefault).waiting.front().wr_id;
+  wc.status = IBV_WC_LOC_LEN_ERR;
+  wc.qp_num = qp.qp.qp_num;
+  real(kDefault).waiting.pop_front();
+  World::fake(cq_, kDefault).waiting.push_back(wc);
+  const auto got = poll_all(cq_);
+  ASSERT_EQ(wr_ids(got), (Ids{1}));
+  EXPECT_EQ(got[0].status, IBV_WC_LOC_LEN_ERR);
+  EXPECT_EQ(srq_->live, 1u);
+}
+
+// C7: the others keep the NIC, and half of what lies there comes over by empty messages.
+TEST_F(Shared, WhenSomeLeaveReceivesAreRecalled) {
+  ASSERT_EQ(post({1, 2, 3, 4, 5, 6}), 0);
+  ASSERT_TRUE(leave({a_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  EXPECT_EQ(world_.sink.receives_wanted_calls, 1);
+  srq_->recall_some();
+  EXPECT_EQ(on(kBackup), (Ids{1, 2, 3}));
+  EXPECT_EQ(on(kDefault), (Ids{4, 5, 6}));
+  EXPECT_EQ(srq_->member[kDefault].stale, 0u);
+  receive(a_);
+  receive(b_);
+  EXPECT_EQ(srq_->live, 6u);
+  auto ids = wr_ids(poll_all(cq_));
+  std::ranges::sort(ids);
+  EXPECT_EQ(ids, (Ids{1, 4}));
+  EXPECT_EQ(b_->counters.done[1], 1u);
+}
+
+TEST_F(Shared, NewReceivesGoWhereThereAreFewest) {
+  ASSERT_EQ(post({1, 2}), 0);
+  ASSERT_TRUE(leave({a_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  ASSERT_EQ(post({3, 4, 5, 6}), 0);
+  EXPECT_EQ(on(kBackup), (Ids{3, 4, 6}));
+  EXPECT_EQ(on(kDefault), (Ids{1, 2, 5}));
+}
+
+TEST_F(Shared, AMemberThatRunsDryAsksAgain) {
+  ASSERT_EQ(post({1, 2, 3, 4, 5, 6, 7, 8}), 0);
+  ASSERT_TRUE(leave({a_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  // Whatever is asked for meanwhile.
+  for (int calls = 0; calls < world_.sink.receives_wanted_calls; calls++) srq_->recall_some();
+  const int before = world_.sink.receives_wanted_calls;
+  for (int i = 0; i < 4; i++) receive(a_);
+  EXPECT_EQ(poll_all(cq_).size(), 4u);
+  EXPECT_EQ(world_.sink.receives_wanted_calls, before + 1);
+  srq_->recall_some();
+  EXPECT_EQ(on(kBackup).size(), 2u);
+  EXPECT_EQ(on(kDefault).size(), 2u);
+}
+
+// C2: a NIC must not write into what the application has back.
+TEST_F(Shared, StaleReceivesAreTakenOutBeforeTheWayBack) {
+  ASSERT_EQ(post({1, 2, 3, 4}), 0);
+  ASSERT_TRUE(leave({a_, b_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  ASSERT_EQ(go(b_, kBackup), Commit::kDone);
+  receive(a_);
+  ASSERT_EQ(wr_ids(poll_all(cq_)), (Ids{1}));
+  ASSERT_TRUE(leave({a_, b_}));
+  EXPECT_EQ(go(a_, kDefault), Commit::kUnusable);
+  EXPECT_TRUE(srq_->cleanse(kDefault));
+  EXPECT_TRUE(real(kDefault).waiting.empty());
+  World::fake(a_, kDefault).qp.state = IBV_QPS_RTS;  // connected again
+  ASSERT_EQ(go(a_, kDefault), Commit::kDone);
+  EXPECT_EQ(on(kDefault), (Ids{2, 3, 4}));
+  EXPECT_EQ(srq_->member[kBackup].stale, 3u);
+  receive(a_);
+  EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{2}));
+}
+
+TEST_F(Shared, AMemberThatCannotBeCleansedIsNotConnected) {
+  ASSERT_EQ(post({1, 2}), 0);
+  ASSERT_TRUE(leave({a_, b_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  world_.nic(kDefault).refuses = true;
+  EXPECT_FALSE(srq_->cleanse(kDefault));
+  EXPECT_EQ(member_qp_connect(*a_, kDefault, {}, {}), EAGAIN);
+  EXPECT_EQ(srq_->member[kDefault].stale, 2u);
+}
+
+// A completion of ours can be lost with our connection: then there are fewer than we think.
+TEST_F(Shared, CleansingEndsWhenTheQueueIsFoundEmpty) {
+  ASSERT_EQ(post({1, 2, 3}), 0);
+  ASSERT_TRUE(leave({a_, b_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  real(kDefault).waiting.pop_back();
+  EXPECT_TRUE(srq_->cleanse(kDefault));
+  EXPECT_EQ(srq_->member[kDefault].stale, 0u);
+  EXPECT_EQ(srq_->free.size() + srq_->live, srq_->slot_count);
+}
+
+TEST_F(Shared, ADeadNicsReceivesMoveAtOnce) {
+  ASSERT_EQ(post({1, 2, 3}), 0);
+  world_.context.dead[kDefault] = true;
+  ASSERT_TRUE(fence({a_}, soon())[0]);
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  ASSERT_TRUE(fence({b_}, soon())[0]);
+  EXPECT_EQ(on(kBackup), (Ids{1, 2, 3}));
+  EXPECT_EQ(srq_->member[kDefault].stale, 0u);
+  EXPECT_FALSE(srq_->cleanse(kDefault) && receives_join(*b_, kDefault) == Join::kDone);
+}
+
+// Its QP may still complete a receive until the device has said that it does not.
+TEST_F(Shared, AFailedGroupLeavesWithItsLastReceive) {
+  ASSERT_EQ(post({1, 2}), 0);
+  ASSERT_TRUE(leave({b_}));
+  ASSERT_EQ(go(b_, kBackup), Commit::kDone);
+  fail(*a_);
+  a_->state = fsm::State::kFailed;
+  EXPECT_EQ(on(kBackup), (Ids{}));
+  receives_last_taken(*a_, kDefault);
+  EXPECT_EQ(on(kBackup), (Ids{1, 2}));
+}
+
+TEST_F(Shared, AMissingKeyFailsTheCommit) {
+  world_.make_region(0x30, 0x40, MemoryRegion::Twin::kFailed);
+  ibv_sge sge{0x6000, 8, 0x30};
+  ibv_recv_wr wr{1, nullptr, &sge, 1}, *bad;
+  ASSERT_EQ(srq_->post(&wr, &bad), 0);
+  ASSERT_TRUE(leave({a_, b_}));
+  EXPECT_EQ(go(a_, kBackup), Commit::kKeyMissing);
+}
+
+TEST_F(Shared, TheLimitMovesAlong) {
+  ASSERT_EQ(post({1, 2, 3}), 0);
+  ASSERT_EQ(srq_->limit_set(2), 0);
+  EXPECT_EQ(real(kDefault).limit, 2u);
+  EXPECT_EQ(real(kBackup).limit, 0u);
+  ASSERT_TRUE(leave({a_, b_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  EXPECT_EQ(real(kBackup).limit, 2u);
+}
+
+// Any groups on any members, in any order: each receive is consumed once, and none is lost.
+TEST_F(Shared, EachReceiveIsConsumedOnceThroughAnyMoves) {
+  Random random;
+  std::vector<Group*> groups{a_, b_, group_make()};
+  std::vector<int> delivered(1, 1);
+  auto drain = [&] {
+    for (const ibv_wc& wc : poll_all(cq_)) {
+      ASSERT_LT(wc.wr_id, delivered.size());
+      delivered[wc.wr_id]++;
+    }
+  };
+  auto move = [&](Group* group) {
+    if (random.below(2) == 0 && !World::fake(group, group->member).srq->waiting.empty()) {
+      World::fake(group, group->member).take_half();
+    }
+    ASSERT_TRUE(leave({group}));
+    const int to = static_cast<int>(random.below(3));
+    ASSERT_TRUE(srq_->cleanse(to));
+    FakeQp& qp = World::fake(group, to);
+    qp.qp.state = IBV_QPS_RTS;
+    ASSERT_EQ(go(group, to), Commit::kDone);
+  };
+  for (int step = 0; step < 3000; step++) {
+    Group* group = groups[random.below(3)];
+    switch (random.below(6)) {
+      case 0:
+        ASSERT_NO_FATAL_FAILURE(move(group));
+        break;
+      case 1:
+        if (post({delivered.size()}) == 0) delivered.push_back(0);
+        break;
+      case 2:
+        if (world_.sink.receives_wanted_calls > 0) srq_->recall_some();
+        break;
+      case 3:
+        drain();
+        break;
+      default:
+        (void)World::fake(group, group->member).complete_recv();
+        break;
+    }
+    uint32_t posted = 0;
+    for (int m = 0; m < 3; m++) posted += srq_->member[static_cast<size_t>(m)].posted;
+    ASSERT_EQ(posted + srq_->waiting.size(), srq_->live);
+    ASSERT_LE(srq_->live, 8u);
+  }
+  // All that is left can be had by any group that is alone.
+  ASSERT_TRUE(leave(groups));
+  ASSERT_TRUE(srq_->cleanse(kThird));
+  World::fake(a_, kThird).qp.state = IBV_QPS_RTS;
+  ASSERT_EQ(go(a_, kThird), Commit::kDone);
+  while (World::fake(a_, kThird).complete_recv()) {
+  }
+  drain();
+  for (size_t id = 1; id < delivered.size(); id++) ASSERT_EQ(delivered[id], 1) << id;
+}
+
+}  // namespace
+}  // namespace shift::group

@@ -1,0 +1,85 @@
+// Shared receive queues.
+#include <memory>
+
+#include "group/shared_queue.h"
+#include "ops/entry.h"
+
+namespace shift::ops {
+
+using group::Context;
+using group::kDefault;
+using group::SharedQueue;
+
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) noexcept try {
+  Context* c = Context::from(pd->context);
+  ibv_srq* real = below->create_srq(virtual_pd(pd)->real[kDefault], init);
+  if (real == nullptr) return nullptr;
+  ibv_srq_attr attr{};
+  if (below->query_srq(real, &attr) != 0) attr = init->attr;
+  std::unique_ptr<SharedQueue> queue;
+  try {
+    queue = std::make_unique<SharedQueue>(*c, attr.max_wr, attr.max_sge);
+    std::lock_guard lock(c->mutex);
+    c->srqs.push_back(queue.get());
+  } catch (const std::bad_alloc&) {
+    (void)below->destroy_srq(real);
+    throw;
+  }
+  queue->srq.context = pd->context;
+  queue->srq.srq_context = init->srq_context;
+  queue->srq.pd = pd;
+  queue->srq.handle = real->handle;
+  pthread_mutex_init(&queue->srq.mutex, nullptr);
+  pthread_cond_init(&queue->srq.cond, nullptr);
+  queue->pd = virtual_pd(pd);
+  queue->pd->users++;
+  queue->member[kDefault].real = real;
+  in_background([raw = queue.get()] { group::twin_srqs_create(*raw); });
+  return &queue.release()->srq;
+} catch (const std::bad_alloc&) {
+  errno = ENOMEM;
+  return nullptr;
+}
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  return SharedQueue::from(srq)->post(wr, bad_wr);
+}
+
+// As the providers beneath: the size stays.
+int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) noexcept {
+  SharedQueue* queue = SharedQueue::from(srq);
+  if (mask & ~IBV_SRQ_LIMIT) return EINVAL;
+  if (attr->srq_limit >= queue->max_wr) return EINVAL;
+  return queue->limit_set(attr->srq_limit);
+}
+
+int query_srq(ibv_srq* srq, ibv_srq_attr* attr) noexcept {
+  SharedQueue* queue = SharedQueue::from(srq);
+  *attr = {};
+  attr->max_wr = queue->max_wr;
+  attr->max_sge = queue->max_sge;
+  attr->srq_limit = queue->limit_armed ? queue->limit : 0;
+  return 0;
+}
+
+int destroy_srq(ibv_srq* srq) noexcept {
+  SharedQueue* queue = SharedQueue::from(srq);
+  Context& context = queue->context;
+  if (queue->users != 0) return EBUSY;
+  // Our own QPs stand on it. Behind the making of the twins, if that is still queued.
+  in_background_and_wait([queue] { queue->recall_destroy(); });
+  const int error = below->destroy_srq(queue->member[kDefault].real);
+  if (error != 0 && !context.dead[kDefault]) return error;
+  in_background_and_wait([queue] { group::twin_srqs_destroy(*queue); });
+  {
+    std::lock_guard lock(context.mutex);
+    std::erase(context.srqs, queue);
+  }
+  queue->pd->users--;
+  pthread_mutex_destroy(&srq->mutex);
+  pthread_cond_destroy(&srq->cond);
+  delete queue;
+  return 0;
+}
+
+}  // namespace shift::ops
