@@ -1,9 +1,8 @@
 // The hot path: ibv_poll_cq, ibv_start_poll, ibv_next_poll and ibv_end_poll. Everything cold lives
 // in group/completion.cc and group/extended.cc.
-#include "ops/poll.h"
-
 #include "group/extended.h"
 #include "ops/entry.h"
+#include "ops/poll_hot.h"
 
 namespace shift::ops {
 
