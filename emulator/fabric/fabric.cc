@@ -207,6 +207,7 @@ int Fabric::process_join(int host) {
     int32_t owner = entry.pid.load(std::memory_order_acquire);
     if (owner != 0 && process_alive(owner)) continue;
     if (!entry.pid.compare_exchange_strong(owner, self, std::memory_order_acq_rel)) continue;
+    entry.passed_ns.store(0, std::memory_order_relaxed);
     entry.host.store(static_cast<uint32_t>(host), std::memory_order_release);
     file_->next_slot.store(slot % kMaxProcesses, std::memory_order_relaxed);
     return static_cast<int>(slot);

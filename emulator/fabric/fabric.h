@@ -21,7 +21,7 @@
 namespace cxemu {
 
 inline constexpr uint32_t kFabricMagic = 0x55584343;  // "CCXU"
-inline constexpr uint32_t kFabricVersion = 2;
+inline constexpr uint32_t kFabricVersion = 3;
 inline constexpr int kMaxHosts = 16;
 inline constexpr int kMaxNicsPerHost = 8;
 inline constexpr int kMaxNics = kMaxHosts * kMaxNicsPerHost;
@@ -71,6 +71,8 @@ struct alignas(64) FabricProcess {
   std::atomic<uint32_t> wire_room;
   std::atomic<uint64_t> wire_sent, wire_taken;
   std::atomic<uint32_t> capturing;  // see fabric/capture.h
+  // When its engine last ran, CLOCK_MONOTONIC; 0: it has nothing to do. See nic/neighbours.h.
+  std::atomic<uint64_t> passed_ns;
 };
 
 struct FabricFile {

@@ -15,6 +15,7 @@
 #include <mutex>
 
 #include "nic/engine_core.h"
+#include "nic/neighbours.h"
 #include "nic/nic.h"
 #include "nic/udp_carrier.h"
 #include "nic/unix_carrier.h"
@@ -43,7 +44,9 @@ constexpr uint64_t kYieldNs = 30'000;  // a poller that found nothing for so lon
 class EngineThread final : public Engine {
  public:
   EngineThread(FabricFile& fabric, int slot, std::unique_ptr<Carrier> carrier)
-      : carrier_(std::move(carrier)), core_(fabric, slot, clock_, *carrier_) {}
+      : carrier_(std::move(carrier)),
+        core_(fabric, slot, clock_, *carrier_),
+        neighbours_(fabric, slot) {}
   ~EngineThread() override;
 
   bool start();
@@ -62,6 +65,8 @@ class EngineThread final : public Engine {
  private:
   static void* thread_main(void* self);
   void run();
+  // With the lock held.
+  bool pass(uint64_t now_ns);
   uint64_t pass_and_plan();
   void application_caught(uint64_t now_ns);
   void sleep(uint64_t duration_ns, bool packets_too);
@@ -73,6 +78,7 @@ class EngineThread final : public Engine {
   EngineLock lock_;
   std::unique_ptr<Carrier> carrier_;
   EngineCore core_;
+  Neighbours neighbours_;
   const pid_t pid_ = getpid();
   pthread_t thread_ = {};
   bool started_ = false;
@@ -202,11 +208,17 @@ void* EngineThread::thread_main(void* self) {
   return nullptr;
 }
 
+bool EngineThread::pass(uint64_t now_ns) {
+  neighbours_.stamp(now_ns, true);
+  core_.time_hold(neighbours_.any_starved(now_ns));
+  return core_.pass();
+}
+
 bool EngineThread::drive() {
   if (!lock_.try_lock()) return false;
-  const bool any = core_.pass();
-  lock_.unlock();
   const uint64_t now = clock_now();
+  const bool any = pass(now);
+  lock_.unlock();
   last_drive_ns_.store(now, std::memory_order_relaxed);
   if (any) {
     empty_since_ns_ = 0;
@@ -249,14 +261,16 @@ bool EngineThread::finish() {
 // Runs a pass and says for how long the thread may sleep.
 uint64_t EngineThread::pass_and_plan() {
   const std::lock_guard guard(lock_);
-  const bool any = core_.pass();
   const uint64_t now = clock_now();
+  const bool any = pass(now);
   if (any) last_work_ns_ = now;
   if (any && trusted_) application_caught(now);
   const uint64_t idle_ns = now - last_work_ns_;
   if (idle_ns < kSpinNs) return 0;
-  if (!core_.any_open()) return kSleepClosedNs;
-  if (!core_.any_watched()) return kSleepOpenNs;
+  if (!core_.any_watched()) {
+    neighbours_.stamp(now, false);
+    return core_.any_open() ? kSleepOpenNs : kSleepClosedNs;
+  }
   return core_.quiet_ns(std::clamp(idle_ns / 8, kSleepMinNs, kSleepMaxNs));
 }
 

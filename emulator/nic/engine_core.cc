@@ -88,7 +88,7 @@ void EngineCore::qp_remove(Qp* qp) {
 
 void EngineCore::time_advance() {
   const uint64_t clock_ns = clock_.now_ns();
-  now_ns_ += std::min(clock_ns - clock_last_ns_, tuning_.step_max_ns);
+  if (!held_) now_ns_ += std::min(clock_ns - clock_last_ns_, tuning_.step_max_ns);
   clock_last_ns_ = clock_ns;
 }
 

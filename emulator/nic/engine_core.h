@@ -34,6 +34,8 @@ class EngineCore final : private FrameSink {
 
   // Returns whether anything was done.
   bool pass();
+  // While held, the passes take no time: no timer advances.
+  void time_hold(bool held) { held_ = held; }
   // How long nothing will happen by itself (no timer falls due), at most `limit_ns`.
   uint64_t quiet_ns(uint64_t limit_ns) const;
   // Some QP is connected or flushing: doorbells may ring at any time.
@@ -93,6 +95,7 @@ class EngineCore final : private FrameSink {
   const Transport* transport_ = nullptr;  // during pass()
   bool congested_ = false;                // packets wait for room in the carrier
   bool gone_ = false;
+  bool held_ = false;
 };
 
 }  // namespace cxemu

@@ -105,9 +105,8 @@ def reach_fault(fabric, cell, client):
 def check_default_used(fabric, client, result):
     """After the way back the client's traffic is on its default NIC again."""
     before = fabric.sent_packets("a/mlx5_0")
-    progress = client.progress
-    client.wait_for(lambda p: p.progress > progress, 4)
-    if fabric.sent_packets("a/mlx5_0") <= before and not client.ended:
+    used = lambda: fabric.sent_packets("a/mlx5_0") > before
+    if not wait_until(lambda: used() or client.ended, 4, step=0.02):
         result.problems.append("the default NIC is not used after the way back")
 
 

@@ -1,0 +1,43 @@
+#include "nic/neighbours.h"
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+namespace cxemu {
+namespace {
+
+constexpr uint64_t kLookNs = 1'000'000;
+
+// A process that was killed but not yet waited for has a number, and does not come back.
+bool can_run(int32_t pid) {
+  char path[32], line[512];
+  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path, "re"), fclose);
+  if (!file || fgets(line, sizeof line, file.get()) == nullptr) return false;
+  // The name, in parentheses, may contain anything.
+  const char* name_end = strrchr(line, ')');
+  return name_end != nullptr && name_end[1] == ' ' && strchr("ZXx", name_end[2]) == nullptr;
+}
+
+}  // namespace
+
+bool Neighbours::is_starved(const FabricProcess& process, uint64_t now_ns) const {
+  const uint64_t passed_ns = process.passed_ns.load(std::memory_order_relaxed);
+  // Stamped after `now_ns` was read: it runs.
+  if (passed_ns == 0 || now_ns < passed_ns + kLateNs) return false;
+  const int32_t pid = process.pid.load(std::memory_order_relaxed);
+  return now_ns - passed_ns < kExcusedNs && pid != 0 && can_run(pid);
+}
+
+bool Neighbours::any_starved(uint64_t now_ns) {
+  if (now_ns - looked_ns_ < kLookNs) return starved_;
+  looked_ns_ = now_ns;
+  starved_ = false;
+  for (int slot = 1; slot <= kMaxProcesses && !starved_; slot++) {
+    starved_ = slot != slot_ && is_starved(fabric_.process[slot], now_ns);
+  }
+  return starved_;
+}
+
+}  // namespace cxemu
