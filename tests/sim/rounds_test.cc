@@ -240,6 +240,49 @@ TEST_F(Rounds, ALateCopyOfBindChangesNothing) {
   expect_on(kDefault, 2);
 }
 
+// A leader that only receives asks the other end to try a path. A copy of that may come when the
+// path is in use: a probe on it would be a completion that the application never asked for (C2).
+TEST_F(Rounds, ALateCopyOfAskTriesNothing) {
+  leader().group->attr_mask &= ~IBV_QP_SQ_PSN;  // stays in RTR
+  for (auto& can : leader().group->can_send) can = false;
+  const auto traffic_to_leader = [this](int messages) {
+    for (; messages > 0; messages--) {
+      receive(leader());
+      send(follower());
+      run(std::chrono::microseconds(200));
+    }
+  };
+  int asked = 0, copy = 0;
+  network_.copies = [&](const wire::Message& message) {
+    const auto* ready = std::get_if<wire::Ready>(&message);
+    const bool is_ask = ready != nullptr && ready->kind == wire::Ready::Kind::kAsk;
+    asked += is_ask;
+    return copy = is_ask ? 2 : 1;
+  };
+  network_.delay = [&]() -> Loop::Clock::duration {
+    return copy-- == 2 ? milliseconds(1500) : std::chrono::microseconds(30);
+  };
+  // The application polls before the layer looks for what a probe has become.
+  network_.after = [&](const Delegate&, const wire::Message& message) {
+    if (!std::holds_alternative<wire::Ready>(message)) return;
+    for (int us = 1; us < 20; us++) {
+      time_.in(std::chrono::microseconds(us), [this] { poll(follower()); });
+    }
+  };
+  traffic_to_leader(5);
+  follower().port(kDefault, false);
+  traffic_to_leader(5);
+  follower().port(kDefault, true);
+  for (int i = 0; i < 30; i++) {
+    run(milliseconds(100));
+    traffic_to_leader(1);
+  }
+  network_.after = nullptr;
+  EXPECT_GE(asked, 2);
+  expect_all_done();
+  expect_on(kDefault, 2);
+}
+
 // C6: who gave up while there was no channel says so on the next one.
 TEST_F(Rounds, NobodyWaitsForAPeerThatFailedUnheard) {
   traffic(5);

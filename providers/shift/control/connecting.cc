@@ -278,6 +278,8 @@ void Coordinator::probe_check(Binding& binding) {
   binding.asked.reset();
   std::swap(answer.from, answer.to);
   answer.kind = probe == Probe::kDone ? wire::Ready::Kind::kReady : wire::Ready::Kind::kBroken;
+  binding.qps[m].tried = answer.generation;
+  binding.qps[m].answer = answer.kind;
   if (binding.channel != nullptr) binding.channel->send(answer);
 }
 

@@ -52,6 +52,8 @@ struct Binding {
     bool connected = false;  // for `generation` of `path`
     PathName path;
     uint32_t generation = 0;
+    uint32_t tried = 0;  // the generation that the leader has asked about, and what we answered
+    wire::Ready::Kind answer{};
     wire::QpAddress address;           // as told to the peer for that connection
     std::optional<wire::Offer> later;  // arrived while busy
   };

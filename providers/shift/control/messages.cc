@@ -109,6 +109,12 @@ void Coordinator::on(PeerChannel* channel, const wire::Ready& message) {
     channel->send(answer);
     return;
   }
+  if (qp.tried == message.generation) {
+    // A late copy: the path may be in use by now, and a probe on it would be the application's.
+    channel->send(
+        wire::Ready{group.local, group.remote, message.path, message.generation, qp.answer});
+    return;
+  }
   binding->asked = message;
   probe_post(*binding, message.path.follower);
   probe_check(*binding);
