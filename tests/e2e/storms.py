@@ -104,6 +104,8 @@ def first_error(fabric, name):
 
 def judge(fabric, storm, outcome):
     codes = dict(zip(("client", "server"), outcome.codes))
+    if outcome.was_killed and codes[storm.victim] in (0, 1, 2, 3):
+        outcome.was_killed = False  # it ended by itself at the moment when it was to be killed
     if outcome.was_killed:
         code = codes.pop(storm.victim)
         if code != -9:
