@@ -23,8 +23,9 @@ class Build:
         self.traffic = os.path.join(self.path, "test", "shift-traffic")
         self.nccl = os.path.join(self.path, "test", "shift-nccl")
 
-    def missing(self):
-        wanted = (self.cxemu, self.shift_run, self.traffic, self.nccl)
+    def missing(self, *more):
+        """What is not built of what all tests need, and of `more`."""
+        wanted = (self.cxemu, self.shift_run, self.traffic) + more
         return [p for p in wanted if not os.path.exists(p)]
 
 

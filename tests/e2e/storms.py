@@ -213,8 +213,8 @@ def tell(options, storm, outcome, directory):
 def main():
     options = parse()
     build = Build(options.build, options.layer)
-    if build.missing():
-        print("not built: %s" % ", ".join(build.missing()), file=sys.stderr)
+    if missing := build.missing(build.nccl):
+        print("not built: %s" % ", ".join(missing), file=sys.stderr)
         return 4
     begun, outcomes = time.monotonic(), []
     place = lambda storm: os.path.join(
