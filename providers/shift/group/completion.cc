@@ -143,7 +143,10 @@ void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
   Group* group = group_of(cq.context->qps[m].find(wc.qp_num));
   if (group == nullptr) {
     // On the default the application's own unprotected QPs, elsewhere the rest of a destroyed one.
-    if (member == kDefault) cq.side.push_back(wc);
+    if (member != kDefault) return;
+    Completion shown = wc;
+    shown.wr_id = consume_unprotected(*cq.context, wc.wr_id).value_or(wc.wr_id);
+    cq.side.push_back(shown);
     return;
   }
   if (take_own(*group, member, wc)) return;

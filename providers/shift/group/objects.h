@@ -140,14 +140,14 @@ struct CompletionQueue {
   CompletionQueue();
   ~CompletionQueue();
   union {
-    ibv_cq cq{};
-    ibv_cq_ex cq_ex;  // begins as the other one
+    ibv_cq cq;
+    ibv_cq_ex cq_ex{};  // begins as the other one; the larger, so that all of it is empty
   };
   PerMember<ibv_cq*> real{};
   Context* context = nullptr;
   CompletionChannel* channel = nullptr;
 
-  // Hot: see ops/poll.h.
+  // Hot: see ops/poll.cc.
   Bias bias;
   uint32_t last_qpn = UINT32_MAX;
   Counters* last_counters = nullptr;

@@ -29,6 +29,17 @@ SharedQueue::SharedQueue(Context& owner, uint32_t most, uint32_t most_sge)
 
 SharedQueue::~SharedQueue() = default;
 
+bool SharedQueue::claim(bool is_protected) {
+  std::lock_guard lock(mutex);
+  if (is_protected ? is_stock : users != 0) return false;
+  if (is_protected) {
+    users++;
+  } else {
+    is_stock = true;
+  }
+  return true;
+}
+
 bool SharedQueue::is_usable(int member_number) const {
   const auto m = static_cast<size_t>(member_number);
   return member[m].real != nullptr && member[m].stale == 0 && !context.dead[m];
@@ -298,6 +309,20 @@ void receives_leave(Group& group) {
   if (group.srq == nullptr) return;
   const int member = group.srq_member.exchange(kNoMember);
   if (member != kNoMember) group.srq->leave(member);
+}
+
+std::optional<uint64_t> consume_unprotected(Context& context, uint64_t wr_id) {
+  SharedQueue* queue = nullptr;
+  ReceiveSlot* slot = nullptr;
+  {
+    std::lock_guard lock(context.mutex);
+    for (SharedQueue* candidate : context.srqs) {
+      if (ReceiveSlot* found = candidate->find(wr_id)) queue = candidate, slot = found;
+    }
+  }
+  // It stays: nobody destroys a queue while completions of its QPs are taken.
+  if (slot == nullptr) return std::nullopt;
+  return queue->consume(slot);
 }
 
 void receives_last_taken(Group& group, int member) {

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "group/objects.h"
@@ -41,7 +42,7 @@ struct SharedQueue {
   Context& context;
   ProtectionDomain* pd = nullptr;
   const uint32_t max_wr, max_sge;
-  std::atomic<int> users{0};  // groups
+  std::atomic<int> users{0};  // groups. Goes up under mutex
   // The application waits for IBV_EVENT_SRQ_LIMIT_REACHED.
   std::atomic<bool> limit_armed{false};
 
@@ -63,12 +64,17 @@ struct SharedQueue {
   uint32_t limit = 0;
   int members_used = 0;  // with groups
   bool recall_asked = false;
+  bool is_stock = false;  // serves QPs that are not protected, and none that are (C10)
 
   // Worker only.
   PerMember<std::unique_ptr<Recall>> recall;
   PerMember<std::chrono::steady_clock::time_point> cleanse_not_before{};
 
   static SharedQueue* from(ibv_srq* handle) { return reinterpret_cast<SharedQueue*>(handle); }
+
+  // A QP is about to be made on it; a protected one counts among its users from here on. A queue
+  // serves the one kind or the other: false if it is not this one.
+  [[nodiscard]] bool claim(bool is_protected);
 
   // ibv_post_srq_recv: 0, or errno with `bad`.
   int post(ibv_recv_wr* wr, ibv_recv_wr** bad);
@@ -115,6 +121,10 @@ struct SharedQueue {
 void receives_leave(Group& group);
 // The device says that a QP in the error state has taken its last receive.
 void receives_last_taken(Group& group, int member);
+
+// A completion of a QP that is not protected: the application's number, if it tells of a receive of
+// a shared queue.
+std::optional<uint64_t> consume_unprotected(Context& context, uint64_t wr_id);
 
 void twin_srqs_create(SharedQueue& queue);
 void twin_srqs_destroy(SharedQueue& queue);

@@ -50,13 +50,36 @@ const char* unprotected_because(const Init& init) {
   return nullptr;
 }
 
-// The completions of such a QP would tell receives of the shared queue by numbers of ours.
+// A shared receive queue serves protected QPs or others (C10). `reason`: as above, and what comes
+// of it. False, with errno: it serves the other kind, and the QP cannot be made.
 template <typename Init>
-bool refuses_shared(const Init& init, const char* reason) {
-  if (reason == nullptr || init.srq == nullptr) return false;
-  SHIFT_WARN_LIMITED("a QP on a shared receive queue is refused: %s", reason);
-  errno = EOPNOTSUPP;
+bool claim_shared(const Init& init, const char** reason) {
+  if (init.srq == nullptr) return true;
+  SharedQueue* queue = SharedQueue::from(init.srq);
+  if (*reason == nullptr && !queue->claim(true)) {
+    *reason = "its shared receive queue serves QPs that are not protected";
+  }
+  if (*reason == nullptr) return true;
+  if (!queue->claim(false)) {
+    SHIFT_WARN_LIMITED("a QP is refused (%s): its shared receive queue serves protected ones",
+                       *reason);
+    errno = EOPNOTSUPP;
+    return false;
+  }
+  // The receives' numbers have to be replaced: never on the hot path. For as long as the CQ lives,
+  // since nobody tells us when such a QP is destroyed.
+  if (is_virtual_cq(init.recv_cq)) {
+    CompletionQueue* cq = CompletionQueue::from(init.recv_cq);
+    auto lock = lock_queue(*cq);
+    cq->slow_groups++;
+  }
   return true;
+}
+
+// The claim of a protected QP that was not made after all.
+template <typename Init>
+void unclaim_shared(const Init& init, const char* reason) {
+  if (init.srq != nullptr && reason == nullptr) SharedQueue::from(init.srq)->users--;
 }
 
 void tell_unprotected(Context* context, const char* reason) {
@@ -112,8 +135,7 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const Init& init) {
   }
   g->pd->users++;
   if (init.srq != nullptr) {
-    g->srq = SharedQueue::from(init.srq);
-    g->srq->users++;
+    g->srq = SharedQueue::from(init.srq);  // claimed
     // Its receives' numbers have to be replaced: never on the hot path.
     auto lock = lock_queue(*g->recv_cq);
     g->recv_cq->slow_groups++;
@@ -237,10 +259,13 @@ int reset_group(Group* g) {
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) noexcept try {
   const char* reason = unprotected_because(*init);
-  if (refuses_shared(*init, reason)) return nullptr;
+  if (!claim_shared(*init, &reason)) return nullptr;
   ibv_qp_init_attr real_init = on_default(*init);
   ibv_qp* real = below->create_qp(virtual_pd(pd)->real[kDefault], &real_init);
-  if (real == nullptr) return nullptr;
+  if (real == nullptr) {
+    unclaim_shared(*init, reason);
+    return nullptr;
+  }
   init->cap = real_init.cap;
   if (reason != nullptr) {
     tell_unprotected(Context::from(pd->context), reason);
@@ -260,12 +285,15 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) try {
   const char* reason = unprotected_because(*init);
   constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   if (reason == nullptr && (init->comp_mask & ~kKnown)) reason = "it asks for special features";
-  if (refuses_shared(*init, reason)) return nullptr;
+  if (!claim_shared(*init, &reason)) return nullptr;
   ibv_context* real_context = Context::from(context)->real[kDefault];
   ibv_qp_init_attr_ex real_init = on_default(*init);
   real_init.pd = virtual_pd(init->pd)->real[kDefault];
   ibv_qp* real = verbs_get_ctx(real_context)->create_qp_ex(real_context, &real_init);
-  if (real == nullptr) return nullptr;
+  if (real == nullptr) {
+    unclaim_shared(*init, reason);
+    return nullptr;
+  }
   init->cap = real_init.cap;
   if (reason != nullptr) {
     tell_unprotected(Context::from(context), reason);

@@ -60,6 +60,7 @@ SharedQueue* World::make_srq(uint32_t max_wr, uint32_t max_sge) {
   for (size_t member = 0; member < nics_.size(); member++) {
     srq->member[member].real = &nics_[member].srq_make().srq;
   }
+  context.srqs.push_back(srq.get());
   srqs_.push_back(std::move(srq));
   return srqs_.back().get();
 }

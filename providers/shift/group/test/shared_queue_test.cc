@@ -57,6 +57,36 @@ class Shared : public ::testing::Test {
   uint64_t bad_id_ = 0;
 };
 
+// C10: a queue of QPs of other types; they are nobody's groups.
+TEST(SharedStock, ReceivesOfUnprotectedQpsComeBackByTheirNumbers) {
+  World world;
+  CompletionQueue* cq = world.make_cq();
+  SharedQueue* srq = world.make_srq(8);
+  ASSERT_TRUE(srq->claim(false));
+  EXPECT_TRUE(srq->claim(false)) << "a second one";
+  EXPECT_FALSE(srq->claim(true)) << "a protected one comes too late";
+  ibv_sge sge{0x6000, 8, kLkey};
+  ibv_recv_wr wr{77, nullptr, &sge, 1}, *bad;
+  ASSERT_EQ(srq->post(&wr, &bad), 0);
+  FakeSrq& real = FakeSrq::of(srq->member[kDefault].real);
+  ASSERT_EQ(real.waiting.size(), 1u);
+  ibv_wc wc{};
+  wc.wr_id = real.waiting.front().wr_id;
+  wc.opcode = IBV_WC_RECV;
+  wc.qp_num = 0xdddd;
+  World::fake(cq, kDefault).waiting.push_back(wc);
+  wc.wr_id = 5;  // and one of a queue of its own
+  World::fake(cq, kDefault).waiting.push_back(wc);
+  EXPECT_EQ(wr_ids(poll_all(cq)), (Ids{77, 5}));
+  EXPECT_EQ(srq->live, 0u);
+}
+
+TEST_F(Shared, AQueueOfProtectedQpsServesNoOthers) {
+  EXPECT_TRUE(srq_->claim(true));
+  EXPECT_FALSE(srq_->claim(false));
+  srq_->users--;
+}
+
 TEST_F(Shared, ReceivesGoToTheDefaultAndComeBackByTheirNumbers) {
   ASSERT_EQ(post({7, 8, 7}), 0);
   EXPECT_EQ(on(kDefault), (Ids{7, 8, 7}));
