@@ -64,6 +64,7 @@ Simulation::Simulation(const Schedule& schedule, std::FILE* out)
   }
   group::fault_sink = &sinks_;
   for (size_t h = 0; h < 2; h++) {
+    hosts_[h]->world.context.psn_draws = dice_.next();
     hosts_[h]->group->exact = schedule_.apps[h].exact;
     hosts_[h]->connect(*hosts_[1 - h], schedule_.apps[h].first_psn,
                        schedule_.apps[1 - h].first_psn);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <random>
 
 #include "group/below.h"
 #include "group/shared_queue.h"
@@ -22,11 +21,19 @@ std::vector<ibv_gid_entry> gid_entries(ibv_context* real) {
   return entries;
 }
 
+// SplitMix64: any seed is a good one, and the state is a counter, which threads can share.
+uint64_t draw(Context& context) {
+  constexpr uint64_t kStep = 0x9e3779b97f4a7c15;
+  uint64_t z = context.psn_draws.fetch_add(kStep, std::memory_order_relaxed) + kStep;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+  z = (z ^ z >> 27) * 0x94d049bb133111eb;
+  return z ^ z >> 31;
+}
+
 // A quarter of the PSN space ahead of the last connection, give or take: whatever of that one is
 // still under way, at most half a space of packets, fits nowhere in the new one.
-uint32_t next_psn(uint32_t last) {
-  std::random_device device;
-  return (last + (1u << 22) + (device() & 0xfffff)) & 0xffffff;
+uint32_t next_psn(Context& context, uint32_t last) {
+  return (last + (1u << 22) + static_cast<uint32_t>(draw(context) & 0xfffff)) & 0xffffff;
 }
 
 uint32_t mtu_bytes(ibv_mtu mtu) {
@@ -232,7 +239,8 @@ int member_qp_address(Group& group, int member, const wire::Gid& gid, wire::QpAd
   own->gid = gid;
   own->qpn = group.real[m]->qp_num;
   std::lock_guard lock(group.attr_mutex);
-  own->psn = next_psn(group.last_psn[m].value_or(member == kDefault ? group.attr.sq_psn : 0));
+  own->psn = next_psn(*group.context,
+                      group.last_psn[m].value_or(member == kDefault ? group.attr.sq_psn : 0));
   group.last_psn[m] = own->psn;
   own->mtu = static_cast<uint8_t>(group.attr.path_mtu);
   return 0;

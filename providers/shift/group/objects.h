@@ -103,6 +103,8 @@ struct Context {
   // GIDs of each member's port 1 that carry RoCE v2 and an IPv4 address, by value.
   PerMember<std::vector<wire::Gid>> gids;  // control thread only
   PerMember<uint32_t> gid_index{};         // where an own address was found last; worker only
+  // Start PSNs of our connections are drawn from it. Seeded at random when the device is opened.
+  std::atomic<uint64_t> psn_draws{0};
 
   verbs_context verbs{};  // its ibv_context is the application's handle; last, as the ABI wants
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <random>
 
 #include "group/member.h"
 #include "ops/entry.h"
@@ -109,6 +110,12 @@ void remember_attributes(Context* c) {
   }
 }
 
+// Processes that follow one another with the same QP numbers should not draw the same PSNs.
+uint64_t psn_seed() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
 void close_real(Context* c) {
   for (size_t member = 0; member < group::kMembersMax; member++) {
     if (c->watch[member] != nullptr) (void)below->destroy_comp_channel(c->watch[member]);
@@ -147,6 +154,7 @@ ibv_context* open_device(ibv_device* device) noexcept try {
   for (size_t member = 0; member < static_cast<size_t>(c->members); member++) {
     c->watch[member] = below->create_comp_channel(c->real[member]);
   }
+  c->psn_draws = psn_seed();
   fill_tables(c.get());
   c->verbs.context.async_fd = pipe_fds[0];
   remember_attributes(c.get());
