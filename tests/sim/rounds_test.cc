@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "sim/two_hosts.h"
+#include "util/config.h"
 
 namespace shift::control {
 namespace {
@@ -281,6 +282,46 @@ TEST_F(Rounds, ALateCopyOfAskTriesNothing) {
   EXPECT_GE(asked, 2);
   expect_all_done();
   expect_on(kDefault, 2);
+}
+
+// The keys of a path that is left in the same moment are asked for no more: the answer would be one
+// about the NIC that has just been left, and say nothing of those that the next path needs.
+TEST_F(Rounds, KeysOfAPathThatIsLeftAreNotWaitedFor) {
+  // While the next path is being tried: then it is ready before the answer comes.
+  network_.copies = [this, once = true](const wire::Message& message) mutable {
+    const auto* accept = std::get_if<wire::Accept>(&message);
+    if (accept != nullptr && std::exchange(once, false)) {
+      time_.in(std::chrono::microseconds(25), [this] {
+        leader().port(leader().group->member, false);
+        write(leader());
+      });
+    }
+    return 1;
+  };
+  leader().port(kDefault, false);
+  run(milliseconds(100));
+  EXPECT_EQ(leader().sends_done, (std::vector<uint64_t>{1}));
+  expect_on(kBackup, 2);
+}
+
+// The bound of a key that is missing is the path's; the next round's keys have the round's.
+TEST_F(Rounds, ABoundOfAnOldPathsKeyEndsNoRound) {
+  leader().port(kDefault, false);
+  run(milliseconds(100));
+  network_.copies = [](const wire::Message& message) {
+    return std::holds_alternative<wire::KeyReply>(message) ? 0 : 1;
+  };
+  write(leader());
+  run(milliseconds(config().exchange_ms) - milliseconds(20));
+  leader().port(leader().group->member, false);
+  run(milliseconds(100));
+  EXPECT_EQ(leader().group->state, State::kResuming);
+  network_.copies = [](const wire::Message&) { return 1; };
+  network_.cut();
+  network_.restore();
+  run(milliseconds(100));
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->state, State::kActive);
+  EXPECT_EQ(leader().sends_done, (std::vector<uint64_t>{1}));
 }
 
 // C6: who gave up while there was no channel says so on the next one.

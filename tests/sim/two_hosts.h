@@ -61,6 +61,18 @@ class TwoHosts : public ::testing::Test {
       ASSERT_EQ(ops::post_send(host.group->handle(), &wr, &bad), 0);
     }
   }
+  // Into memory of the peer: with a key.
+  void write(SimHost& host) {
+    ibv_sge sge{0x5000, 8, group::kLkey};
+    ibv_send_wr wr{}, *bad;
+    wr.wr_id = ++host.sent;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.rdma = {0x7000, group::kRkey};
+    ASSERT_EQ(ops::post_send(host.group->handle(), &wr, &bad), 0);
+  }
   void receive(SimHost& host, int count = 1) {
     for (; count > 0; count--) {
       ibv_sge sge{0x6000, 8, group::kLkey};

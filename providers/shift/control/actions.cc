@@ -187,6 +187,7 @@ void Coordinator::enter_epoch(Binding& binding) {
       fsm::compare_epoch(*binding.answered_epoch, group.epoch) == fsm::EpochIs::kNext;
   group.epoch = peer_is_ahead ? *binding.answered_epoch : group.epoch + 1;
   binding.query_pending = false;
+  control_.timer_cancel(std::exchange(binding.key_deadline, 0));  // the round has its own
   binding.told.reset();
   // A target that a further round leaves has not worked.
   if (group.is_leader && (group.member != group::kNoMember) && !binding.book.current()) {

@@ -18,9 +18,13 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// The states from which a path is left; all others are on the way between two.
+// The states from which a path is left.
 bool carries_traffic(State state) {
   return state == State::kActive || state == State::kDraining || state == State::kHeld;
+}
+
+bool is_between_paths(State state) {
+  return state >= State::kFencing && state <= State::kResuming;
 }
 
 }  // namespace
@@ -56,6 +60,8 @@ void Coordinator::keys_wanted(Group* group) {
   control_.call_soon([this, serial = group->serial] {
     Binding* binding = find(serial);
     if (binding == nullptr || binding->query_pending) return;
+    // A round that has begun since leaves the path of these keys, and asks for those of the next.
+    if (is_between_paths(binding->group->state)) return;
     // An answer that was asked for in advance may have come between the post that missed the key
     // and this task: nothing is missing then, and no further answer will set the queue going.
     if (!query_keys(*binding)) return pump(*binding);
