@@ -4,6 +4,8 @@
 #include <cstring>
 #include <memory>
 
+#include "nic/planted.h"
+
 namespace cxemu {
 namespace {
 
@@ -27,7 +29,9 @@ bool Neighbours::is_starved(const FabricProcess& process, uint64_t now_ns) const
   // Stamped after `now_ns` was read: it runs.
   if (passed_ns == 0 || now_ns < passed_ns + kLateNs) return false;
   const int32_t pid = process.pid.load(std::memory_order_relaxed);
-  return now_ns - passed_ns < kExcusedNs && pid != 0 && can_run(pid);
+  if (CXEMU_PLANT(starved_not_waited_for)) return false;
+  if (now_ns - passed_ns >= kExcusedNs && !CXEMU_PLANT(starved_waited_for_ever)) return false;
+  return pid != 0 && (can_run(pid) || CXEMU_PLANT(dead_waited_for));
 }
 
 bool Neighbours::any_starved(uint64_t now_ns) {
