@@ -1,7 +1,9 @@
 // Paths of fabrics. Names are checked before they become part of one.
 #include "fabric/paths.h"
 
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +27,17 @@ bool dir_is_private(const std::string& dir, std::string* error) {
   return true;
 }
 
+// A fabric is a mapped file that is written all the time, and a few hundred small files that come
+// and go with it: on a disk, most of the work is the disk's. Judged by its size, not by what is
+// free, because all commands must come to the same answer; containers often have 64 MiB.
+bool is_roomy_memory(const char* dir) {
+  constexpr uint64_t kRoomy = 1ull << 30;
+  struct statfs fs;
+  if (statfs(dir, &fs) != 0 || access(dir, W_OK | X_OK) != 0) return false;
+  return fs.f_type == TMPFS_MAGIC &&
+         uint64_t{fs.f_blocks} * static_cast<uint64_t>(fs.f_bsize) >= kRoomy;
+}
+
 }  // namespace
 
 bool name_valid(const std::string& name) {
@@ -36,7 +49,7 @@ bool name_valid(const std::string& name) {
 
 std::string fabrics_dir() {
   const char* base = getenv("XDG_RUNTIME_DIR");
-  if (base == nullptr || base[0] != '/') base = "/tmp";
+  if (base == nullptr || base[0] != '/') base = is_roomy_memory("/dev/shm") ? "/dev/shm" : "/tmp";
   return std::string(base) + "/cxemu-" + std::to_string(geteuid());
 }
 

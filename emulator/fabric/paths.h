@@ -1,4 +1,5 @@
-// Where a fabric lives in the file system: ${XDG_RUNTIME_DIR:-/tmp}/cxemu-UID/NAME/.
+// Where a fabric lives in the file system: BASE/cxemu-UID/NAME/, where BASE is $XDG_RUNTIME_DIR,
+// else /dev/shm if that is memory of 1 GiB or more, else /tmp.
 //   fabric      the shared file (fabric.h)
 //   sys-HOST/   the sysfs tree that the programs of HOST see
 #pragma once
@@ -17,7 +18,8 @@ std::string fabric_file(const std::string& fabric);
 std::string host_sysfs_dir(const std::string& fabric_folder, const std::string& host);
 
 // Makes a folder that only this user can use, with its parents. One that exists must belong to
-// this user and be closed to others: /tmp is shared, and we map and trust what lies in there.
+// this user and be closed to others: /tmp and /dev/shm are shared, and we map and trust what lies
+// in there.
 bool private_dir_make(const std::string& dir, std::string* error);
 
 }  // namespace cxemu

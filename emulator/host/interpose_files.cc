@@ -158,7 +158,6 @@ CXEMU_EXPORT(FILE*, fopen64, (const char* path, const char* mode)) {
   return fopen_any(g_real_fopen64, path, mode);
 }
 
-CXEMU_FORWARD(DIR*, opendir, (const char* path), translated.get())
 CXEMU_FORWARD(int, scandir,
               (const char* path, struct dirent*** out, int (*filter)(const struct dirent*),
                int (*compare)(const struct dirent**, const struct dirent**)),

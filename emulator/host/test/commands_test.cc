@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -89,6 +90,29 @@ TEST_F(CommandsTest, ListShowsProcessesAndQueuePairs) {
   std::string text;
   EXPECT_EQ(run(cxemu({"list"}), &text), 0);
   EXPECT_NE(text.find("RTS"), std::string::npos) << text;
+}
+
+// Whatever the file system's own order is, which differs between disks and memory.
+TEST_F(CommandsTest, DevicesAreListedInTheOrderOfTheirNumbers) {
+  std::string wanted;
+  for (int nic = 0; nic < 8; nic++) wanted += "mlx5_" + std::to_string(nic) + " ";
+  for (const char* place : {"/dev/shm", "/var/tmp"}) {
+    std::string dir = std::string(place) + "/cxemu-order-XXXXXX";
+    ASSERT_NE(mkdtemp(dir.data()), nullptr);
+    const std::vector<std::string> here = {"env", "XDG_RUNTIME_DIR=" + dir, CXEMU_PROGRAM};
+    const auto in_place = [&](std::vector<std::string> more) {
+      more.insert(more.begin(), here.begin(), here.end());
+      return more;
+    };
+    std::string listed, cleaned;
+    EXPECT_EQ(run(in_place({"exec", "--fabric", "order", "--host", "a", "--nics", "8", "--", "sh",
+                            "-c", "ibv_devices | awk '/mlx5/ {printf \"%s \", $1}'"}),
+                  &listed),
+              0);
+    EXPECT_EQ(listed, wanted) << place;
+    EXPECT_EQ(run(in_place({"clean", "--fabric", "order"}), &cleaned), 0) << cleaned;
+    std::filesystem::remove_all(dir);
+  }
 }
 
 TEST_F(CommandsTest, CountersOfThePortFollowTraffic) {

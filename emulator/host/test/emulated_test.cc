@@ -11,7 +11,8 @@
 namespace cxemu {
 
 void EmulatedTest::SetUp() {
-  std::string dir = ::testing::TempDir() + "cxemu-e2e-XXXXXX";
+  unsetenv("XDG_RUNTIME_DIR");  // beside the fabrics of others, on the same kind of file system
+  std::string dir = std::filesystem::path(fabrics_dir()).parent_path() / "cxemu-e2e-XXXXXX";
   ASSERT_NE(mkdtemp(dir.data()), nullptr);
   dir_ = dir;
   setenv("XDG_RUNTIME_DIR", dir_.c_str(), 1);
