@@ -45,7 +45,7 @@ SHIFT_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* even
 namespace {
 
 // The context of the object an event names; null for events of a port or device.
-const ibv_context* event_context(const ibv_async_event& event) {
+ibv_context* event_context(const ibv_async_event& event) {
   switch (event.event_type) {
     case IBV_EVENT_CQ_ERR:
       return event.element.cq->context;
@@ -79,7 +79,7 @@ const ibv_context* event_context(const ibv_async_event& event) {
 }  // namespace
 
 SHIFT_EXPORT void ibv_ack_async_event(ibv_async_event* event) {
-  const ibv_context* context = event_context(*event);
-  context != nullptr&& ops::owns(context) ? ops::ack_async_event(event)
+  ibv_context* context = event_context(*event);
+  context != nullptr&& ops::owns(context) ? ops::ack_async_event(context, event)
                                           : stock.ack_async_event(event);
 }

@@ -256,10 +256,10 @@ int detach_mcast(ibv_qp* qp, const ibv_gid*, uint16_t) noexcept {
   return note(qp->context, k_detach_mcast);
 }
 
-int get_async_event(ibv_context* context, ibv_async_event*) noexcept {
+int get_async_event(ibv_context* context, ibv_async_event*) {
   return note(context, k_get_async_event);
 }
-void ack_async_event(ibv_async_event* event) noexcept {
+void ack_async_event(ibv_context*, ibv_async_event* event) noexcept {
   note(event->element.cq->context, k_ack_async_event);
 }
 

@@ -409,7 +409,7 @@ void Coordinator::give_up(Binding& binding) {
     ibv_async_event event{};
     event.event_type = IBV_EVENT_DEVICE_FATAL;
     event.element.port_num = 1;
-    forward(group.context, event);
+    forward(group.context, event, false);
   }
 }
 

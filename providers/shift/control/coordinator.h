@@ -152,7 +152,9 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void address_changed(int ifindex) override;
 
   // What a device said (watch.cc reads it from the descriptors; tests and simulations tell).
-  void device_event(group::Context* context, int member, const ibv_async_event& event);
+  // `is_unprotected`: about a QP that is the application's own on the default NIC.
+  void device_event(group::Context* context, int member, const ibv_async_event& event,
+                    bool is_unprotected = false);
 
  private:
   // Delegate
@@ -263,7 +265,8 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
 
   // watch.cc: device events and CQs nobody polls
   void async_readable(group::Context* context, int member);
-  void forward(group::Context* context, const ibv_async_event& event);
+  void forward(group::Context* context, const ibv_async_event& event, bool is_unprotected);
+  bool name_for_application(group::Context* context, ibv_async_event* event);
   void shared_queue_low(group::Context* context, int member, const ibv_async_event& event);
   void member_lost(group::Context* context, int member, group::Cause cause);
   void member_back(group::Context* context, int member);

@@ -122,12 +122,14 @@ void Coordinator::async_readable(Context* context, int member) {
   ibv_async_event event;
   while (below->get_async_event(context->real[static_cast<size_t>(member)], &event) == 0) {
     // What names an object beneath that the application holds itself, it acknowledges there.
-    if (!is_unprotected(context, member, event)) below->ack_async_event(&event);
-    device_event(context, member, event);
+    const bool unprotected = is_unprotected(context, member, event);
+    if (!unprotected) below->ack_async_event(&event);
+    device_event(context, member, event, unprotected);
   }
 }
 
-void Coordinator::device_event(Context* context, int member, const ibv_async_event& event) {
+void Coordinator::device_event(Context* context, int member, const ibv_async_event& event,
+                               bool is_unprotected) {
   const char* name = context->device->real[static_cast<size_t>(member)]->name;
   SHIFT_DEBUG("%s: event: %s", name, below->event_type_str(event.event_type));
   SHIFT_EVENT("device_event",
@@ -163,22 +165,23 @@ void Coordinator::device_event(Context* context, int member, const ibv_async_eve
     default:
       break;
   }
-  if (member == kDefault) forward(context, event);
+  if (member == kDefault) forward(context, event, is_unprotected);
 }
 
 // Once per arming, from whichever member runs low first.
 void Coordinator::shared_queue_low(Context* context, int member, const ibv_async_event& event) {
-  ibv_async_event out = event;
-  bool is_asked = false;
-  {
-    std::lock_guard lock(context->mutex);
-    for (group::SharedQueue* queue : context->srqs) {
-      if (queue->member[static_cast<size_t>(member)].real != event.element.srq) continue;
-      out.element.srq = &queue->srq;
-      is_asked = queue->limit_armed.exchange(false);
+  std::lock_guard lock(context->mutex);
+  for (group::SharedQueue* queue : context->srqs) {
+    if (queue->member[static_cast<size_t>(member)].real != event.element.srq) continue;
+    if (!queue->limit_armed.exchange(false)) return;
+    ibv_async_event out = event;
+    out.element.srq = &queue->srq;
+    if (!context->events.raise(out, true)) {
+      SHIFT_WARN_LIMITED("%s: the application does not read its events; one is lost",
+                         context->device->dev.name);
     }
+    return;
   }
-  if (is_asked) forward(context, out);
 }
 
 void Coordinator::member_back(Context* context, int member) {
@@ -207,63 +210,66 @@ void Coordinator::member_lost(Context* context, int member, group::Cause cause) 
   members_up_changed(context);
 }
 
-// Gives an event of the default NIC to the application, unless it would show a masked fault (C9).
-void Coordinator::forward(Context* context, const ibv_async_event& event) {
-  ibv_async_event out = event;
-  bool about_port = false;
-  switch (event.event_type) {
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED: {
-      std::lock_guard lock(context->mutex);
-      for (Group* group : context->groups) {
-        if (group->real[kDefault] != event.element.qp) continue;
-        out.element.qp = group->handle();
-        // The responder met a request that the peer's application got wrong, or none at all.
-        if (event.event_type == IBV_EVENT_QP_REQ_ERR ||
-            event.event_type == IBV_EVENT_QP_ACCESS_ERR) {
-          fault(group, Event::kAppError, kDefault, "the application's request was refused");
-        }
-        if (event.event_type == IBV_EVENT_QP_FATAL && is_protected(*group)) return;
-        if (event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED && is_protected(*group)) return;
+// Puts the application's object in the place of the default's. False: the application knows nothing
+// of this one, or may not hear of it (C9). Under the context's mutex.
+bool Coordinator::name_for_application(Context* context, ibv_async_event* event) {
+  if (names_qp(event->event_type)) {
+    for (Group* group : context->groups) {
+      if (group->real[kDefault] != event->element.qp) continue;
+      event->element.qp = group->handle();
+      // The responder met a request that the peer's application got wrong, or none at all.
+      if (event->event_type == IBV_EVENT_QP_REQ_ERR ||
+          event->event_type == IBV_EVENT_QP_ACCESS_ERR) {
+        fault(group, Event::kAppError, kDefault, "the application's request was refused");
       }
-      break;
+      return !is_protected(*group) || (event->event_type != IBV_EVENT_QP_FATAL &&
+                                       event->event_type != IBV_EVENT_QP_LAST_WQE_REACHED);
     }
-    case IBV_EVENT_CQ_ERR: {
-      std::lock_guard lock(context->mutex);
+    return false;
+  }
+  switch (event->event_type) {
+    case IBV_EVENT_CQ_ERR:
       for (CompletionQueue* cq : context->cqs) {
-        if (cq->real[kDefault] == event.element.cq) out.element.cq = &cq->cq;
+        if (cq->real[kDefault] != event->element.cq) continue;
+        event->element.cq = &cq->cq;
+        return true;
       }
-      break;
-    }
-    case IBV_EVENT_SRQ_ERR: {
-      std::lock_guard lock(context->mutex);
+      return false;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
       for (group::SharedQueue* queue : context->srqs) {
-        if (queue->member[kDefault].real == event.element.srq) out.element.srq = &queue->srq;
+        if (queue->member[kDefault].real != event->element.srq) continue;
+        event->element.srq = &queue->srq;
+        return true;
       }
-      break;
-    }
+      return false;
+    default:
+      return true;
+  }
+}
+
+// Gives an event of the default NIC to the application, unless it would show a masked fault (C9).
+void Coordinator::forward(Context* context, const ibv_async_event& event, bool is_unprotected) {
+  ibv_async_event out = event;
+  switch (event.event_type) {
     case IBV_EVENT_DEVICE_FATAL:
     case IBV_EVENT_PORT_ERR:
     case IBV_EVENT_PORT_ACTIVE:
     case IBV_EVENT_GID_CHANGE:
-      about_port = true;
+      if (std::any_of(bindings_.begin(), bindings_.end(), [&](const auto& entry) {
+            return entry.second->group->context == context && is_protected(*entry.second->group);
+          })) {
+        return;
+      }
       break;
     default:
       break;
   }
-  if (about_port) {
-    const bool masked = std::any_of(bindings_.begin(), bindings_.end(), [&](const auto& entry) {
-      return entry.second->group->context == context && is_protected(*entry.second->group);
-    });
-    if (masked) return;
-  }
-  if (write(context->async_write_fd, &out, sizeof out) < 0) {
+  // Held until the event waits: whoever destroys the object takes it off the lists first, and the
+  // events after that.
+  std::lock_guard lock(context->mutex);
+  if (!is_unprotected && !name_for_application(context, &out)) return;
+  if (!context->events.raise(out, !is_unprotected)) {
     SHIFT_WARN_LIMITED("%s: the application does not read its events; one is lost",
                        context->device->dev.name);
   }

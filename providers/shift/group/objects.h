@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "fsm/fsm.h"
+#include "group/async_events.h"
 #include "group/cause.h"
 #include "group/journal.h"
 #include "group/packets.h"
@@ -95,7 +96,7 @@ struct Context {
 
   // CQs without a channel of the application's own are attached to these, armed for errors only.
   PerMember<ibv_comp_channel*> watch{};
-  int async_write_fd = -1;  // our end of the pipe behind context.async_fd
+  AsyncEvents events;  // behind context.async_fd
 
   // What a healthy NIC answered: while its fault is masked, these are shown (C9).
   ibv_device_attr_ex device_attr{};

@@ -196,6 +196,7 @@ int destroy_cq(ibv_cq* cq) noexcept {
     std::lock_guard lock(q->context->mutex);
     std::erase(q->context->cqs, q);
   }
+  q->context->events.forget(cq);
   if (cq->channel != nullptr) cq->channel->refcnt--;
   pthread_mutex_destroy(&cq->mutex);
   pthread_cond_destroy(&cq->cond);

@@ -1,6 +1,4 @@
 // Opening and closing a virtual device, and what is asked about it.
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -141,22 +139,17 @@ ibv_context* open_device(ibv_device* device) noexcept try {
   }
   // Alone: the application gets the NIC itself, as stock.
   if (c->members == 1) return c->real[kDefault];
-  int pipe_fds[2] = {-1, -1};
-  if (pipe2(pipe_fds, O_CLOEXEC) != 0 || control::runtime() == nullptr) {
+  if (!c->events.open() || control::runtime() == nullptr) {
     close_real(c.get());
-    if (pipe_fds[0] >= 0) close(pipe_fds[0]);
-    if (pipe_fds[1] >= 0) close(pipe_fds[1]);
     errno = ENOMEM;
     return nullptr;
   }
-  fcntl(pipe_fds[1], F_SETFL, O_NONBLOCK);
-  c->async_write_fd = pipe_fds[1];
   for (size_t member = 0; member < static_cast<size_t>(c->members); member++) {
     c->watch[member] = below->create_comp_channel(c->real[member]);
   }
   c->psn_draws = psn_seed();
   fill_tables(c.get());
-  c->verbs.context.async_fd = pipe_fds[0];
+  c->verbs.context.async_fd = c->events.fd();
   remember_attributes(c.get());
   coordinator().context_add(c.get());
   return c.release()->handle();
@@ -170,8 +163,6 @@ int close_device(ibv_context* context) noexcept {
   coordinator().context_forget(c);
   in_background_and_wait([] {});  // behind every job that touches it
   close_real(c);
-  close(c->async_write_fd);
-  close(context->async_fd);
   pthread_mutex_destroy(&context->mutex);
   delete c;
   return 0;
@@ -221,12 +212,13 @@ int get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) noexcept {
   return below->get_pkey_index(Context::from(context)->real[kDefault], port, pkey);
 }
 
-int get_async_event(ibv_context* context, ibv_async_event* event) noexcept {
-  const ssize_t got = read(context->async_fd, event, sizeof *event);
-  return got == static_cast<ssize_t>(sizeof *event) ? 0 : -1;
+int get_async_event(ibv_context* context, ibv_async_event* event) {
+  return Context::from(context)->events.get(event);
 }
 
-// Acknowledged beneath when they were read there.
-void ack_async_event(ibv_async_event* event) noexcept {}
+// Beneath they were acknowledged when they were read.
+void ack_async_event(ibv_context* context, ibv_async_event* event) noexcept {
+  Context::from(context)->events.acknowledge(*event);
+}
 
 }  // namespace shift::ops

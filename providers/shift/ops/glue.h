@@ -103,9 +103,10 @@ int destroy_ah(ibv_ah* ah) noexcept;
 int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) noexcept;
 int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) noexcept;
 
-int get_async_event(ibv_context* context, ibv_async_event* event) noexcept;
+// A thread may be cancelled in this one: unwound, so no noexcept.
+int get_async_event(ibv_context* context, ibv_async_event* event);
 // Events that name a virtual CQ, QP, SRQ or WQ. Port and device events need no acknowledgement.
-void ack_async_event(ibv_async_event* event) noexcept;
+void ack_async_event(ibv_context* context, ibv_async_event* event) noexcept;
 
 }  // namespace ops
 }  // namespace shift

@@ -388,6 +388,7 @@ int destroy_qp(ibv_qp* qp) noexcept {
     std::erase(g->context->groups, g);
     g->context->qps[kDefault].erase(g->qpn(), &g->counters);
   }
+  g->context->events.forget(qp);
   leave_cqs(g);
   if (g->srq != nullptr) {
     group::receives_leave(*g);

@@ -75,6 +75,7 @@ int destroy_srq(ibv_srq* srq) noexcept {
     std::lock_guard lock(context.mutex);
     std::erase(context.srqs, queue);
   }
+  context.events.forget(srq);
   queue->pd->users--;
   pthread_mutex_destroy(&srq->mutex);
   pthread_cond_destroy(&srq->cond);

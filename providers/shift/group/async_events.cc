@@ -1,0 +1,109 @@
+#include "group/async_events.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+namespace shift::group {
+
+const void* event_object(const ibv_async_event& event) {
+  switch (event.event_type) {
+    case IBV_EVENT_CQ_ERR:
+      return event.element.cq;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return event.element.qp;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      return event.element.srq;
+    case IBV_EVENT_WQ_FATAL:
+      return event.element.wq;
+    default:
+      return nullptr;
+  }
+}
+
+AsyncEvents::~AsyncEvents() {
+  if (fd_ >= 0) close(fd_);
+}
+
+bool AsyncEvents::open() {
+  // Blocking, as the application expects of a context's descriptor: it may set O_NONBLOCK. We never
+  // read it empty, nor write it full.
+  fd_ = eventfd(0, EFD_CLOEXEC);
+  return fd_ >= 0;
+}
+
+void AsyncEvents::waits_changed() {
+  if (told_ == !waiting_.empty()) return;
+  uint64_t value = 1;
+  const ssize_t moved = told_ ? read(fd_, &value, sizeof value) : write(fd_, &value, sizeof value);
+  if (moved == static_cast<ssize_t>(sizeof value)) told_ = !told_;
+}
+
+bool AsyncEvents::raise(const ibv_async_event& event, bool is_ours) try {
+  std::lock_guard lock(mutex_);
+  if (waiting_.size() >= kWaitingMax) return false;
+  waiting_.push_back({event, is_ours});
+  waits_changed();
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+int AsyncEvents::get(ibv_async_event* event) try {
+  for (;;) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!waiting_.empty()) {
+        const Waiting next = waiting_.front();
+        const void* object = event_object(next.event);
+        if (object != nullptr && next.is_ours) given_.push_back(object);
+        waiting_.pop_front();
+        waits_changed();
+        *event = next.event;
+        return 0;
+      }
+    }
+    if (fcntl(fd_, F_GETFL) & O_NONBLOCK) {
+      errno = EAGAIN;
+      return -1;
+    }
+    pollfd ready{fd_, POLLIN, 0};
+    if (poll(&ready, 1, -1) < 0) return -1;
+  }
+} catch (const std::bad_alloc&) {
+  errno = ENOMEM;
+  return -1;
+}
+
+void AsyncEvents::acknowledge(const ibv_async_event& event) {
+  const void* object = event_object(event);
+  if (object == nullptr) return;
+  std::lock_guard lock(mutex_);
+  const auto at = std::ranges::find(given_, object);
+  if (at == given_.end()) return;
+  given_.erase(at);
+  acknowledged_.notify_all();
+}
+
+void AsyncEvents::forget(const void* object) {
+  std::unique_lock lock(mutex_);
+  std::erase_if(waiting_,
+                [object](const Waiting& one) { return event_object(one.event) == object; });
+  waits_changed();
+  acknowledged_.wait(lock, [&] { return std::ranges::find(given_, object) == given_.end(); });
+}
+
+}  // namespace shift::group
