@@ -71,6 +71,8 @@ if [ "$quick" = no ]; then
 fi
 [ "$programs" = yes ] && step "all programs" /usr/bin/python3 tests/programs/programs.py \
   --build build --all --complete --out build/out/all-programs --json build/out/all-programs.json
+[ "$programs" = yes ] && step "client matrix" /usr/bin/python3 tests/clients/clients.py --build build \
+  --all --complete --jobs 2 --out build/out/all-clients --json build/out/all-clients.json
 [ "$tidy" = yes ] && step clang-tidy tidy
 
 echo

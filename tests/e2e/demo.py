@@ -14,10 +14,17 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cells  # noqa: E402
-import clients  # noqa: E402
 import timeline  # noqa: E402
 from emulated import Build  # noqa: E402
 from judge import run_cell  # noqa: E402
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "clients"))
+import failover  # noqa: E402
+from clients import verdict  # noqa: E402
+from rows import ROWS  # noqa: E402
+
+SHOWN = ["ib_write_bw -s 65536", "ib_send_bw -s 65536", "ib_read_bw -s 32768", "ibv_rc_pingpong -c",
+         "ibv_rc_pingpong -c -e -N"]
 
 
 class Demo:
@@ -38,25 +45,22 @@ class Demo:
         if problem:
             self.failures.append("%s, %s: %s" % (name, what, problem))
 
+    def program(self, name, column):
+        row = next(row for row in ROWS if row.name == name)
+        outcome = failover.run_cell(self.build, row, column, self.directory(), 1)
+        good, says = verdict(outcome, column)
+        self.tell(name, "%s %s/mlx5_0" % (column.fault, column.side), "" if good else says, says)
+
     def contrast(self):
         print("\n1. Without the layer: the stock stack, the NIC's link goes down in mid-run")
-        for client in (clients.CLIENTS[0], clients.CLIENTS[3]):
-            o = clients.run_client(self.build, client, "link-down", "a/mlx5_0", 0.1,
-                                   self.directory(), shift=False)
-            self.tell(client.name, "link-down a/mlx5_0", o.problem,
-                      "dies, exit status %s" % o.codes[0])
+        for name in (SHOWN[0], SHOWN[3]):
+            self.program(name, failover.Column("link-down", "b", layer=False))
 
     def programs(self):
         print("\n2. The same unmodified programs under shift-run")
-        shares = (0.1, 0.2, 0.15, 0.3)
-        for client in clients.CLIENTS:
+        for name in SHOWN:
             for number, fault in enumerate(cells.FAULTS):
-                nic = "ab"[number % 2] + "/mlx5_0"
-                o = clients.run_client(self.build, client, fault, nic, shares[number],
-                                       self.directory())
-                self.tell(client.name, "%s %s" % (fault, nic), o.problem,
-                          "complete: %d of %d, switched in %.1f ms" % (client.count, client.count,
-                                                                      o.switch_ms))
+                self.program(name, failover.Column(fault, "ab"[number % 2]))
 
     def bytes_checked(self):
         print("\n3. Every byte, notification and completion checked (shift-traffic)")

@@ -32,7 +32,9 @@ class Build:
 class Program:
     """One running program; its output goes to a log file and is followed line by line."""
 
-    def __init__(self, argv, log_path, env=None):
+    def __init__(self, argv, log_path, env=None, apart=False):
+        """`apart`: what goes to stderr cannot fall into the middle of a line of stdout; it comes
+        behind it, when the program has ended."""
         self.argv = argv
         self.log_path = log_path
         self.progress = 0
@@ -43,9 +45,13 @@ class Program:
         self._log.write("$ " + " ".join(argv) + "\n")
         self.started = time.monotonic()
         self.ended = None
+        self._apart = log_path + ".stderr" if apart else None
+        errors = open(self._apart, "w") if apart else subprocess.STDOUT
         self.process = subprocess.Popen(
-            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.PIPE,
+            argv, stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.PIPE,
             text=True, errors="replace", env=env, start_new_session=True)
+        if apart:
+            errors.close()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -95,6 +101,10 @@ class Program:
         except OSError:
             pass
         self._reader.join(5)
+        if self._apart:
+            with open(self._apart, errors="replace") as file:
+                self.lines += file.read().split("\n")
+            self._apart = None
         self._log.close()
         return code
 
@@ -137,7 +147,7 @@ class Fabric:
         subprocess.run([self.build.cxemu, "clean", "--fabric", self.name],
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
-    def start(self, host, name, command, shift=True, env=None):
+    def start(self, host, name, command, shift=True, env=None, apart=False):
         """Runs `command` on `host`; its log is NAME.log, its event records NAME.events."""
         argv = [self.build.cxemu, "exec", "--fabric", self.name, "--host", host,
                 "--nics", str(self.nics), "--"]
@@ -147,7 +157,8 @@ class Fabric:
             settings["SHIFT_EVENTS"] = self.events_path(name)
             settings.setdefault("SHIFT_LOG", "info")
         settings.update(env or {})
-        program = Program(argv + command, os.path.join(self.directory, name + ".log"), settings)
+        program = Program(argv + command, os.path.join(self.directory, name + ".log"), settings,
+                          apart)
         self.programs.append(program)
         return program
 

@@ -58,7 +58,7 @@ def ucp(transports_allowed, test, *options, n=500, short=False):
                 perftest_body(arguments, n, env), ["ucx_perftest"], short=short)
 
 
-def io_demo(transport, short=False):
+def io_demo(transport, exchanges=100, short=False):
     env = {"UCX_TLS": transport + ",tcp", "UCX_SOCKADDR_TLS_PRIORITY": "tcp",
            "UCX_NET_DEVICES": DEVICE + ",lo"}
 
@@ -67,7 +67,7 @@ def io_demo(transport, short=False):
         settings = dict(LOUD, **env)
         server = session.serve(["io_demo", "-p", port], port, settings)
         # -q: both sides verify every byte.
-        client = session.start("b", "client", ["io_demo", "-p", port, "-i", 100, "-q",
+        client = session.start("b", "client", ["io_demo", "-p", port, "-i", exchanges, "-q",
                                                "127.0.0.1"], settings)
         text = session.ended_well(client, "the client", session.case.seconds)
         complaints(text, server.text())

@@ -166,11 +166,11 @@ def expect(text, pattern, what):
     return match
 
 
-def run_case(build, case, directory, seed):
+def run_case(build, case, directory, seed, make=Session):
     """A dictionary for the table and the JSON file; 'problem' is empty when all was well."""
     began = time.monotonic()
     outcome = {"name": case.name, "group": case.group, "seed": seed, "problem": "", "counters": {}}
-    with Session(build, case, directory, seed) as session:
+    with make(build, case, directory, seed) as session:
         try:
             case.body(session)
             outcome["counters"] = session.judge_counters()

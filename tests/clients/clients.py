@@ -1,0 +1,226 @@
+#!/usr/bin/python3
+"""The client matrix: unmodified programs of the distribution under SHIFT while a NIC breaks.
+
+Rows are programs, columns are faults of the default NIC of either side. Every program must do all its
+work, verify what it verifies, and complain of nothing. Contrast runs show that the same judge refuses
+the stock stack under the same faults. By default a few cells are drawn; --all runs the whole matrix,
+--healthy all programs of tests/programs without a fault.
+
+The exit status tells: 0 all good, 1 something failed, 3 nothing ran, 4 used wrongly.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
+sys.path.insert(0, os.path.join(HERE, "..", "programs"))
+import cells  # noqa: E402
+import emulated  # noqa: E402
+import programs  # noqa: E402
+from failover import MISSED, SECONDS, Column, run_cell  # noqa: E402
+from rows import OTHER_TYPES, ROWS, Row  # noqa: E402
+
+COLUMNS = [Column(fault, side) for fault in cells.FAULTS for side in cells.SIDES]
+HEALTHY = Column("", "a")
+DRAWN = 12  # cells of an ordinary check
+ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--all", action="store_true", help="the whole matrix (SHIFT_CLIENTS=all)")
+    parser.add_argument("--healthy", action="store_true",
+                        help="all programs of tests/programs with the layer, without a fault")
+    parser.add_argument("--only", action="append", default=[],
+                        help="only programs whose name contains this, with all faults")
+    parser.add_argument("--fault", action="append", default=[], help="only these faults")
+    parser.add_argument("--no-contrast", action="store_true", help="leave the stock stack out")
+    parser.add_argument("--complete", action="store_true",
+                        help="a program that is not installed is a failure, not a skip")
+    parser.add_argument("--jobs", type=int, default=1, help="cells side by side")
+    parser.add_argument("--repeat", type=int, default=1, help="how often, with seeds that go up")
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("SHIFT_TEST_SEED", "1")))
+    parser.add_argument("--out", default="out/clients", help="for logs of what failed")
+    parser.add_argument("--json", help="write the results to this file")
+    parser.add_argument("--markdown", help="write the table to this file")
+    return parser.parse_args()
+
+
+def contrast(column):
+    return Column(column.fault, column.side, layer=False)
+
+
+def drawn(seed):
+    """A few cheap cells in which every program and, in pairs, every fault and side come up."""
+    dice = random.Random(seed)
+    rows = [row for row in ROWS if row.check]
+    dice.shuffle(rows)
+    columns = COLUMNS + dice.sample(COLUMNS, len(COLUMNS))
+    dice.shuffle(columns)
+    picked = list(zip(rows, columns))[:DRAWN]
+    picked.append((dice.choice(rows[:4]), HEALTHY))
+    picked += [(row, HEALTHY) for row in dice.sample([r for r in OTHER_TYPES if r.check], 1)]
+    # One whose death is quick to see.
+    picked.append((next(row for row in ROWS if row.name == "ibv_rc_pingpong -c"),
+                   contrast(dice.choice([c for c in COLUMNS if c.fault == "link-down"]))))
+    return picked
+
+
+def healthy_rows():
+    """tests/programs has further cases; what a row needs is in the case itself."""
+    def kept(case):
+        return lambda scale: case
+    for case in programs.all_cases():
+        if case.group in ("perftest", "pingpong", "ucx", "gloo", "mpi", "torch"):
+            yield Row(case.name, kept(case), case.packets), HEALTHY
+
+
+def wanted(options):
+    if options.healthy:
+        cells_wanted = list(healthy_rows())
+    elif options.all or options.only or options.fault:
+        cells_wanted = [(row, column) for row in ROWS for column in COLUMNS]
+        if not options.no_contrast:
+            cells_wanted += [(row, contrast(column)) for row in ROWS for column in COLUMNS[:2]]
+        cells_wanted += [(row, HEALTHY) for row in ROWS + OTHER_TYPES]
+    else:
+        cells_wanted = drawn(options.seed)
+    return [(row, column) for row, column in cells_wanted
+            if (not options.only or any(word in row.name for word in options.only)) and
+            (not options.fault or column.fault in options.fault)]
+
+
+def verdict(outcome, column):
+    """(good, what to print)"""
+    problem, counters = outcome["problem"], outcome["counters"]
+    if not column.layer:
+        if problem and problem != MISSED:
+            return True, "dies, as it should: " + problem
+        return False, "the judge passed the stock stack under a fault: " + (problem or "no problem")
+    if problem:
+        return False, problem
+    if not column.fault:
+        return True, "complete, as on the stock library"
+    return True, "complete; %d packets, switched in %.1f ms, %d posted again, %d packets" % (
+        counters["before"], counters["switch_us"] / 1000, counters["replayed"], counters["behind"])
+
+
+class Run:
+    def __init__(self, build, options):
+        self.build, self.options = build, options
+        self.outcomes = []
+
+    def cell(self, item):
+        number, seed, (row, column) = item
+        missing = row.case(1, SECONDS).missing()
+        if missing and not self.options.complete:
+            return {"row": row.name, "column": column.title(), "problem": "", "counters": {},
+                    "seconds": 0, "skipped": "not installed: " + ", ".join(missing), "good": True}
+        directory = os.path.join(self.options.out, str(number))
+        outcome = run_cell(self.build, row, column, directory, seed)
+        outcome["good"], outcome["says"] = verdict(outcome, column)
+        if outcome["good"]:
+            shutil.rmtree(directory, ignore_errors=True)
+        else:
+            outcome["logs"] = directory
+        return outcome
+
+    def tell(self, item, outcome):
+        self.outcomes.append(outcome)
+        result = "skipped" if outcome.get("skipped") else "ok" if outcome["good"] else "FAILED"
+        text = outcome.get("skipped") or outcome["says"]
+        if not outcome["good"]:
+            text += "; seed %d, logs: %s" % (outcome["seed"], outcome["logs"])
+        print("%-52s %-18s %-7s %5.1f  %s" % (outcome["row"][:52], outcome["column"], result,
+                                              outcome["seconds"], text), flush=True)
+
+    def all(self, chosen):
+        items = [(len(chosen) * turn + number, self.options.seed + turn, item)
+                 for turn in range(self.options.repeat) for number, item in enumerate(chosen)]
+        emulated.run_all(self.options.jobs, items, self.cell, self.tell)
+
+
+def markdown(outcomes, command):
+    """One line a program, one column a fault; the longest switch of all runs of a cell."""
+    found = {}
+    for outcome in outcomes:
+        found.setdefault((outcome["row"], outcome["column"]), []).append(outcome)
+
+    def cell(row, column):
+        runs = found.get((row.name, column.title()), [])
+        if not runs or any(run.get("skipped") for run in runs):
+            return "-"
+        if not all(run["good"] for run in runs):
+            return "**fails**"
+        if not column.fault:
+            return "ok"
+        if not column.layer:
+            return "dies"
+        return "%.0f ms" % (max(run["counters"]["switch_us"] for run in runs) / 1000)
+    columns = COLUMNS + [contrast(COLUMNS[0]), contrast(COLUMNS[1])]
+    lines = ["# Unmodified programs through a failover", "",
+             "Written by `%s`." % command, "",
+             "Every program of Debian 12 below runs between two emulated hosts under `shift-run`; in mid-run",
+             "the default NIC of the server's host (a) or of the client's (b) breaks. A time means: all work",
+             "was done, what the program verifies was right, it complained of nothing, and its queue pairs",
+             "moved behind the fault and had work left then. It is the longest time that a queue pair of the",
+             "run took to move, once it knew, on a machine with %d cores for everything. The last columns" %
+             os.cpu_count(),
+             "are the same programs, judged in the same way, without SHIFT. A star marks those that compare",
+             "every byte themselves.", "",
+             "| program | %s |" % " | ".join(column.title() for column in columns),
+             "| --- |" + " --- |" * len(columns)]
+    for row in ROWS:
+        if any((row.name, column.title()) in found for column in columns):
+            lines.append("| `%s`%s | %s |" % (row.name, " *" if row.verifies else "",
+                                              " | ".join(cell(row, column) for column in columns)))
+    others = [row for row in OTHER_TYPES if (row.name, HEALTHY.title()) in found]
+    if others:
+        lines += ["", "Not protected, and complete as on the stock library (C10): " + ", ".join(
+            "`%s`" % row.name for row in others if cell(row, HEALTHY) == "ok") + "."]
+    return "\n".join(lines) + "\n"
+
+
+def write(path, text):
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def main():
+    options = parse()
+    options.all = options.all or os.environ.get("SHIFT_CLIENTS") == "all"
+    build = emulated.Build(options.build)
+    if build.missing():
+        print("not built: %s" % ", ".join(build.missing()))
+        return 4
+    begun = time.monotonic()
+    chosen = wanted(options)
+    print("%-52s %-18s %-7s %5s  (seed %d)" % ("program", "fault, side", "result", "s", options.seed))
+    run = Run(build, options)
+    run.all(chosen)
+    failed = sum(1 for outcome in run.outcomes if not outcome["good"])
+    skipped = sum(1 for outcome in run.outcomes if outcome.get("skipped"))
+    if options.json:
+        write(options.json, json.dumps(run.outcomes, indent=1))
+    if options.markdown:
+        command = " ".join(["tests/clients/clients.py"] + sys.argv[1:])
+        write(options.markdown, markdown(run.outcomes, command))
+    print("%d runs, %d failed, %d skipped; %.0f s" % (len(run.outcomes), failed, skipped,
+                                                      time.monotonic() - begun))
+    if len(run.outcomes) == skipped:
+        return 3
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

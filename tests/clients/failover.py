@@ -1,0 +1,176 @@
+"""One cell of the client matrix: a program between two hosts, a NIC that breaks in mid-run, the verdict.
+
+Mid-run is proven, not hoped for: the fault falls once every queue pair has found its peer and a share
+of the packets is sent; each process must tell of a switch behind the fault; and behind that the
+backup NICs must have moved a share of the packets, too.
+"""
+
+import dataclasses
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "programs"))
+from session import Failure, Session, run_case  # noqa: E402
+
+MISSED = "the traffic ended before the fault"
+# Of the packets: how many before the fault at least and at most, how many behind the switch.
+SHARES = (0.05, 0.4)
+SHARE_BEHIND = 0.2
+ATTEMPTS = 4
+SECONDS = 60
+STOCK_SECONDS = 8  # what does not die hangs
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    fault: str  # '' is none
+    side: str   # 'a' is the server's host, 'b' the client's
+    layer: bool = True
+    plant: str = ""  # a bug, in a layer that has them
+
+    def title(self):
+        text = "%s %s" % (self.fault, self.side) if self.fault else "healthy"
+        return text + ("" if self.layer else ", stock") + (", " + self.plant if self.plant else "")
+
+
+class LayeredSession(Session):
+    """A session whose programs run with the layer, and whose fabric has a fault."""
+
+    def __init__(self, build, case, directory, seed, row, column):
+        super().__init__(build, case, directory, seed)
+        self.row, self.column = row, column
+        self.share = random.Random("%s %s %d" % (row.name, column.title(), seed)).uniform(*SHARES)
+        self.fault_ns = 0
+        self.fault_packets = 0
+        self._names = []
+        self._over = threading.Event()
+        self._injector = threading.Thread(target=self._inject, daemon=True)
+
+    def __enter__(self):
+        super().__enter__()
+        if self.column.fault:
+            self._injector.start()
+        return self
+
+    def __exit__(self, *problem):
+        self.stop()
+        super().__exit__(*problem)
+
+    def stop(self):
+        self._over.set()
+        if self._injector.is_alive():
+            self._injector.join()
+
+    def address(self, host, device="mlx5_0"):
+        return "127.0.0.1"  # what programs say beside their queue pairs does not go through a NIC that breaks
+
+    def start(self, host, name, argv, env=None):
+        self._names.append(name)
+        env = dict(env or {}, SHIFT_PLANT=self.column.plant or "none")
+        return self.fabric.start(host, name, [str(a) for a in argv], shift=self.column.layer,
+                                 env=env, apart=True)
+
+    def on_host(self, host, argv):
+        name = "launched%d" % len(self._names)
+        self._names.append(name)
+        if self.column.layer:
+            argv = [self.build.shift_run, "--events", self.fabric.events_path(name), "--log", "info",
+                    "--"] + argv
+        return super().on_host(host, argv)
+
+    def events(self, kind):
+        return [json.loads(line) for name in list(self._names)
+                for line in self.fabric.events(name, kind)]
+
+    def packets(self, number):
+        """Sent by all NICs of one number."""
+        try:
+            hosts = self.hosts()
+        except (subprocess.CalledProcessError, ValueError, KeyError):
+            return 0  # not there yet
+        return sum(nic["tx_packets"] for nics in hosts.values() for device, nic in nics.items()
+                   if device == "mlx5_%d" % number)
+
+    def _bound(self):
+        """Every queue pair of two processes or more has found its peer."""
+        found = {}
+        for event in self.events("bound"):
+            found.setdefault(event["pid"], set()).add(event["qp"])
+        return sum(1 for qps in found.values() if len(qps) >= self.row.qps) >= 2
+
+    def _inject(self):
+        wanted = self.case.packets * self.share
+        while not self._over.wait(0.01):
+            if self.column.layer and not self._bound():
+                continue
+            if self.packets(0) < wanted:
+                continue
+            self.fault_packets = self.packets(0)
+            begun = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+            self.fabric.fault(self.column.side + "/mlx5_0", self.column.fault)
+            self.fault_ns = begun
+            return
+
+    def outlived(self):
+        """Some process had no queue pair left when the fault fell."""
+        left = {event["pid"]: set() for event in self.events("bound")}
+        for event in self.events("bound") + self.events("state"):
+            if event["t_ns"] > self.fault_ns:
+                continue
+            if event["event"] == "bound":
+                left[event["pid"]].add(event["qp"])
+            elif event["to"] == "closed" and event["pid"] in left:
+                left[event["pid"]].discard(event["qp"])
+        return len([qps for qps in left.values() if qps]) < 2
+
+    def judge_counters(self):
+        """Called when the program itself has nothing to complain of."""
+        self.stop()
+        counters = super().judge_counters()
+        if not self.column.fault:
+            return counters
+        if not self.fault_ns:
+            raise Failure(MISSED)
+        if not self.column.layer:
+            # Whoever is complete under a dead NIC had sent its last packet before.
+            raise Failure(MISSED)
+        moves = self.events("switched")
+        if any(move["t_ns"] < self.fault_ns for move in moves):
+            raise Failure("a queue pair had switched before the fault")
+        behind = self.packets(1)
+        if len({move["pid"] for move in moves}) < 2 or behind < SHARE_BEHIND * self.case.packets:
+            raise Failure(MISSED)
+        counters["switch_us"] = max(move["us"] for move in moves)
+        counters["moves"] = len(moves)
+        counters["replayed"] = sum(move["replayed"] for move in moves)
+        counters["behind"] = behind
+        counters["before"] = self.fault_packets
+        return counters
+
+
+def run_cell(build, row, column, directory, seed):
+    """run_case's outcome. A run that proves nothing is done again: with more work, if there was too
+    little for this machine."""
+    scale, last = 1, None
+    for attempt in range(ATTEMPTS):
+        case = row.case(scale, SECONDS if column.layer else STOCK_SECONDS)
+
+        def session(build, case, directory, seed):
+            nonlocal last
+            last = LayeredSession(build, case, directory, seed, row, column)
+            return last
+        outcome = run_case(build, case, directory, seed + 1000 * attempt, session)
+        if last.fault_ns and column.layer and last.outlived():
+            outcome["problem"] = MISSED
+        if outcome["problem"] == MISSED:
+            scale *= 3
+        elif outcome["problem"] != "a queue pair had switched before the fault":
+            break
+    outcome.update(row=row.name, column=column.title(), scale=scale, attempts=attempt + 1)
+    return outcome

@@ -1,0 +1,112 @@
+"""The rows of the client matrix: unmodified programs with enough to do for a fault in mid-run.
+
+Command lines and judges are those of tests/programs; here are the counts. `packets` is what crosses
+the wire at least, by which the moment of the fault and the work behind it are measured.
+"""
+
+import dataclasses
+import os
+import sys
+from typing import Callable
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "programs"))
+from cases_jobs import gloo, mpi, torch_rpc  # noqa: E402
+from cases_ucx import io_demo, ucp, uct  # noqa: E402
+from cases_verbs import perftest, pingpong  # noqa: E402
+from session import Case  # noqa: E402
+
+MTU = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    name: str
+    make: Callable[[int], Case]  # the program with so many times the work
+    packets: int
+    qps: int = 1         # per process: as many must have found their peers when the fault falls
+    check: bool = False  # cheap and typical: the subset of every check is drawn from these
+    verifies: bool = False  # the program itself compares every byte
+
+    def case(self, scale, seconds):
+        case = self.make(scale)
+        case.packets, case.seconds, case.quiet = self.packets * scale, seconds, False
+        return case
+
+
+def perf(tool, *options, n, size, check=False):
+    """Bandwidth counts messages; latency exchanges, of two packets and two acknowledgements at most."""
+    options = [str(option) for option in options]
+    qps = int(options[options.index("-q") + 1]) if "-q" in options else 1
+    packets = n * max(1, size // MTU)
+    if tool.endswith("_bw"):
+        packets *= qps * (2 if "-b" in options else 1)
+    else:
+        packets *= 2 if "read" in tool else 4
+    shown = [tool] + options + ([] if "atomic" in tool else ["-s %d" % size])
+    return Row(" ".join(shown), lambda scale: perftest(tool, *options, n=n * scale, size=size),
+               packets, qps, check)
+
+
+# 4 KiB each way, by packets of 1 KiB.
+def pong(kind, *options, n, qps=1, check=False):
+    return Row(" ".join(["ibv_%s_pingpong" % kind] + [str(option) for option in options]),
+               lambda scale: pingpong(kind, *options, n=n * scale), 10 * n, qps, check, "-c" in options)
+
+
+def benchmark(make, transport, test, *options, n, packets, check=False):
+    case = make(transport, test, *options, n=n)
+    return Row(case.name, lambda scale: make(transport, test, *options, n=n * scale), packets, 1, check)
+
+
+ROWS = [
+    perf("ib_write_bw", n=15000, size=65536, check=True),
+    perf("ib_write_bw", "-q", 4, "-b", n=2500, size=65536, check=True),
+    perf("ib_write_bw", "-l", 16, n=80000, size=4096, check=True),
+    perf("ib_write_bw", n=200000, size=64),
+    perf("ib_write_lat", n=4000, size=64, check=True),
+    perf("ib_send_bw", n=15000, size=65536, check=True),
+    perf("ib_send_bw", "-e", n=10000, size=65536, check=True),
+    perf("ib_send_bw", "--use-srq", "-q", 2, n=20000, size=4096, check=True),
+    perf("ib_send_lat", n=4000, size=64),
+    perf("ib_read_bw", n=20000, size=32768, check=True),
+    perf("ib_read_lat", "-e", n=4000, size=64),
+    pong("rc", "-c", n=3000, check=True),
+    pong("rc", "-c", "-e", "-N", n=2500, check=True),
+    pong("rc", "-c", "-t", n=2500),
+    pong("srq", "-c", "-q", 4, n=1500, qps=4, check=True),
+    pong("srq", "-c", "-e", "-q", 4, n=1000, qps=4),
+    benchmark(uct, "rc_verbs", "put_lat", "-s", 8, n=10000, packets=40000, check=True),
+    benchmark(uct, "rc_verbs", "am_lat", "-s", 8, n=10000, packets=40000, check=True),
+    benchmark(uct, "rc_verbs", "am_bw", "-s", 8, n=100000, packets=100000),
+    benchmark(uct, "rc_verbs", "put_bw", "-s", 65536, "-D", "zcopy", n=10000, packets=160000),
+    benchmark(uct, "rc_verbs", "get", "-s", 65536, "-D", "zcopy", n=4000, packets=64000),
+    benchmark(ucp, "rc_v", "tag_bw", "-s", 1 << 20, n=500, packets=100000),
+    benchmark(ucp, "rc_v", "stream_bw", "-s", 65536, n=5000, packets=80000),
+    Row("io_demo -q", lambda scale: io_demo("rc_v", exchanges=20000 * scale), 90000, check=True,
+        verifies=True),
+    Row("Gloo allreduce ring", lambda scale: gloo("ring", 2, 65536, 40 * scale), 40000, check=True,
+        verifies=True),
+    Row("Gloo allreduce halving_doubling", lambda scale: gloo("halving_doubling", 2, 65536, 40 * scale),
+        40000, verifies=True),
+    Row("PyTorch RPC (TensorPipe ibv)", lambda scale: torch_rpc(16384, 300 * scale), 30000,
+        verifies=True),
+    Row("Open MPI over UCX, 2 ranks", lambda scale: mpi("rc_v", "ab", rounds=6 * scale), 20000,
+        verifies=True),
+    Row("Open MPI over UCX, messages, 4 ranks",
+        lambda scale: mpi("rc_v", "abab", rounds=4 * scale, what="messages"), 15000, verifies=True),
+]
+
+# Not protected: they work as on the stock library (C10).
+OTHER_TYPES = [
+    Row("ib_send_bw -c UD", lambda scale: perftest("ib_send_bw", "-c", "UD", n=2000, size=1024), 2000,
+        check=True),
+    Row("ib_send_bw -c UD --use-srq",
+        lambda scale: perftest("ib_send_bw", "-c", "UD", "--use-srq", n=2000, size=1024), 2000,
+        check=True),
+    Row("ib_write_bw -c UC", lambda scale: perftest("ib_write_bw", "-c", "UC", n=2000, size=1024), 2000,
+        check=True),
+    Row("ib_send_bw -c XRC", lambda scale: perftest("ib_send_bw", "-c", "XRC", n=2000, size=1024), 2000),
+    Row("ibv_uc_pingpong -c", lambda scale: pingpong("uc", "-c", n=500), 1000),
+    Row("ibv_ud_pingpong -c", lambda scale: pingpong("ud", "-c", n=500), 1000),
+]
