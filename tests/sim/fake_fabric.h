@@ -22,6 +22,9 @@ class FakeFabric {
   void world_add(group::World& world) { worlds_.push_back(&world); }
   // Sees every notification when it is executed: the sender's QP, the request, the receive.
   std::function<void(const group::FakeQp& from, uint64_t wr_id, const group::FakeQp& to)> executed;
+  // Whether the network carries what one NIC sends to another.
+  std::function<bool(const group::FakeNic& from, const group::FakeNic& to)> carries =
+      [](const group::FakeNic&, const group::FakeNic&) { return true; };
 
  private:
   using Qp = group::FakeQp;
@@ -44,6 +47,7 @@ class FakeFabric {
         Nic& nic = world->nic(m);
         const auto it = nic.qps.find(qp.attr.dest_qp_num);
         if (nic.gid != gid || !nic.port_up || it == nic.qps.end()) continue;
+        if (!carries(Nic::of(qp.qp.context), nic)) return nullptr;
         Qp& peer = *it->second;
         const bool answers = peer.qp.state == IBV_QPS_RTR || peer.qp.state == IBV_QPS_RTS;
         const bool fits =

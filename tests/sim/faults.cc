@@ -130,6 +130,17 @@ void Simulation::fault_start(const Fault& fault) {
       lasts(fault, [this, from, a, b] { fabric_.block(from, a, b, false); });
       break;
     }
+    case What::kRails: {
+      const auto block = [this, fault](bool blocked) {
+        for (int rail = 0; rail < static_cast<int>(group::kMembersMax); rail++) {
+          fabric_.block(fault.host, rail, rail, blocked);
+          if (fault.flag) fabric_.block(1 - fault.host, rail, rail, blocked);
+        }
+      };
+      block(true);
+      lasts(fault, [block] { block(false); });
+      break;
+    }
     case What::kSlow:
       slow_ = milliseconds(6);
       lasts(fault, [this] { slow_ = {}; });

@@ -122,6 +122,112 @@ TEST_F(Rounds, TheDefaultIsTakenAgainWhenItIsBack) {
   }
 }
 
+class AcrossRails : public Rounds {
+ protected:
+  // One path is left.
+  void only(int of_leader, int of_follower) {
+    for (int m = 0; m < 3; m++) {
+      leader().port(m, m == of_leader);
+      follower().port(m, m == of_follower);
+    }
+  }
+  void expect_path(int of_leader, int of_follower) {
+    EXPECT_EQ(leader().group->state, State::kActive) << fsm::to_string(leader().group->state);
+    expect_on_path(of_leader, of_follower);
+  }
+  void expect_on_path(int of_leader, int of_follower) {
+    EXPECT_EQ(leader().group->member, of_leader);
+    EXPECT_EQ(leader().group->peer_member, of_follower);
+    EXPECT_EQ(follower().group->member, of_follower);
+    EXPECT_EQ(follower().group->peer_member, of_leader);
+  }
+  // A message now and then, for so long.
+  void traffic_for(std::chrono::milliseconds span) {
+    for (; span > milliseconds(0); span -= milliseconds(10)) {
+      traffic(1);
+      run(milliseconds(10));
+    }
+  }
+};
+
+// The default path has a NIC in common with the one that is in use: it can be tried only after that
+// has been given up.
+TEST_F(AcrossRails, TheDefaultIsTakenAgain) {
+  traffic(5);
+  only(0, 1);
+  traffic_for(milliseconds(300));
+  expect_path(0, 1);
+  const uint32_t rounds = a_.group->epoch;
+  follower().port(kDefault, true);
+  traffic_for(milliseconds(config().failback_ms - 100));
+  expect_path(0, 1);
+  EXPECT_EQ(a_.group->epoch, rounds) << "it has to be good for a while";
+  traffic_for(milliseconds(300));
+  run(milliseconds(5));
+  expect_all_done();
+  expect_on(kDefault, static_cast<int>(rounds) + 1);
+  EXPECT_EQ(a_.group->send.route, Route::kOnDefault);
+}
+
+// Nobody knows that it does not work: it is tried later and later, the traffic goes on where it
+// was, and when it is good again, it is found without any word of it.
+TEST_F(AcrossRails, ABetterPathThatDoesNotWorkIsTriedMoreAndMoreSeldom) {
+  traffic(5);
+  fabric_.carries = [this](const group::FakeNic& from, const group::FakeNic& to) {
+    const auto is_pair = [&](const group::FakeNic& one, const group::FakeNic& other) {
+      return (&from == &one && &to == &other) || (&from == &other && &to == &one);
+    };
+    return !is_pair(a_.world.nic(0), b_.world.nic(0)) && !is_pair(a_.world.nic(1), b_.world.nic(1));
+  };
+  only(0, 1);
+  traffic_for(milliseconds(300));
+  for (SimHost* host : {&a_, &b_}) {
+    for (int m = 0; m < 2; m++) host->port(m, true);
+  }
+  const uint32_t begun = a_.group->epoch;
+  traffic_for(seconds(5));
+  EXPECT_NE(a_.group->member, b_.group->member);
+  const uint32_t soon = a_.group->epoch;
+  EXPECT_GE(soon - begun, 2u);
+  EXPECT_LE(soon - begun, 8u);
+  run(seconds(20));
+  const uint32_t late = a_.group->epoch;
+  EXPECT_GE(late - soon, 2u);
+  EXPECT_LE(late - soon, 8u) << "in four times the time";
+  fabric_.carries = [](const group::FakeNic&, const group::FakeNic&) { return true; };
+  run(seconds(30));
+  traffic(5);
+  run(milliseconds(5));
+  expect_all_done();
+  expect_path(kDefault, kDefault);
+}
+
+// Whatever better path was hoped for: when the current one breaks, the one that is ready is taken.
+TEST_F(AcrossRails, AFaultMeanwhileIsLeftForThePathThatIsReady) {
+  traffic(5);
+  fabric_.carries = [this](const group::FakeNic& from, const group::FakeNic& to) {
+    const group::FakeNic& nic = leader().world.nic(0);
+    const group::FakeNic& other = follower().world.nic(0);
+    return !(&from == &nic && &to == &other) && !(&from == &other && &to == &nic);
+  };
+  only(0, 1);
+  run(milliseconds(300));
+  leader().port(1, true);
+  follower().port(0, true);
+  run(milliseconds(500));
+  send(leader());  // no receive: the drain lasts
+  run(milliseconds(600));
+  EXPECT_EQ(leader().group->state, State::kDraining);
+  expect_on_path(0, 1);
+  leader().port(0, false);
+  run(milliseconds(2));
+  expect_path(1, 0);
+  receive(follower());
+  traffic(5);
+  run(milliseconds(5));
+  expect_all_done();
+}
+
 // A receiver that posts nothing lets no drain end: the group stays, and loses nothing.
 TEST_F(Rounds, ADrainThatTakesTooLongIsCalledOff) {
   a_.port(kDefault, false);

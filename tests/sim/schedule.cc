@@ -9,9 +9,9 @@ namespace shift::sim {
 namespace {
 
 constexpr const char* kWhatNames[] = {
-    "port-down",   "port-silent", "scare",         "block",  "slow",
-    "cut",         "reconnect",   "channel-lost",  "refuse", "device-death",
-    "fence-fails", "mute",        "process-death", "close",  "total-loss"};
+    "port-down", "port-silent",   "scare",        "block",     "rails",        "slow",
+    "cut",       "reconnect",     "channel-lost", "refuse",    "device-death", "fence-fails",
+    "mute",      "process-death", "close",        "total-loss"};
 static_assert(std::size(kWhatNames) == static_cast<size_t>(What::kCount));
 constexpr const char* kWhenNames[] = {"steps", "before-message", "after-message", "transition",
                                       "drain"};
@@ -183,6 +183,15 @@ void add_end(Dice& dice, Schedule& s) {
   s.faults.push_back(f);
 }
 
+// Long enough for ways back in vain.
+void lose_rails(Dice& dice, Schedule& s) {
+  Fault& f = s.faults[dice.below(static_cast<uint32_t>(s.faults.size()))];
+  if (f.lasts.count() == 0) return;  // an end
+  f.what = What::kRails;
+  f.lasts = milliseconds(1'000 + dice.below(5'000));
+  s.heal_after += milliseconds(dice.below(7'000));
+}
+
 }  // namespace
 
 const char* to_string(What what) {
@@ -217,6 +226,7 @@ Schedule schedule_make(uint64_t seed) {
     add_end(dice, s);
   }
   s.heal_after = microseconds(dice.below(dice.chance(70) ? 300 : 100'000));
+  if (dice.chance(4)) lose_rails(dice, s);
   return s;
 }
 

@@ -57,6 +57,7 @@ enum class What : uint8_t {
   kPortSilent,    // nobody says anything
   kScare,         // the device says so and carries on
   kBlock,         // one direction of a path is lost in the network
+  kRails,         // every path between equal members is lost: what is left goes across
   kSlow,          // packets are late
   kCut,           // the control channel carries nothing
   kReconnect,     // it breaks and is there again; what was under way is lost

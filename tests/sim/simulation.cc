@@ -161,8 +161,7 @@ void Simulation::heal() {
 bool Simulation::is_converged() const {
   for (int h = 0; h < 2; h++) {
     const group::Group& group = *hosts_[static_cast<size_t>(h)]->group;
-    // Off a cross-rail path that shares a NIC with the default one there is no way back yet.
-    const bool home = group.member == kDefault || group.peer_member == kDefault;
+    const bool home = group.member == kDefault && group.peer_member == kDefault;
     if (group.state != State::kActive || !judge_.is_done(h)) return false;
     if (!schedule_.default_dies && !home) return false;
     if (judge_.receives_posted(h) < judge_.notifications_posted(1 - h)) return false;

@@ -59,6 +59,7 @@ bool Coordinator::run(Binding& binding, Action action, Events* follow_up) {
       group::park_sends(group);
       break;
     case Action::kUnpark:
+      trade_end(binding);
       if (const int error = group::unpark(group); error != 0) {
         follow_up->push_back(error == ENOKEY ? Event::kReplayRefused : Event::kPathFault);
       }
@@ -79,14 +80,15 @@ bool Coordinator::run(Binding& binding, Action action, Events* follow_up) {
     case Action::kSendDrained:
       send_drain(binding, wire::Drain::Kind::kDone);
       break;
-    case Action::kSendDrainCancel:
+    case Action::kSendDrainCancel: {
       send_drain(binding, wire::Drain::Kind::kCancel);
-      if (PathBook::Ready* better = binding.book.better_ready()) {
-        // Not at once again: whoever does not drain now has a reason that lasts.
-        const int shift = std::min(binding.drain_failures++, 8);
-        better->since = control_.now() + milliseconds(100) * (1 << shift);
-      }
+      // Not at once again: whoever does not drain now has a reason that lasts.
+      const int shift = std::min(binding.drain_failures++, 8);
+      const Time again = control_.now() + milliseconds(100) * (1 << shift);
+      binding.trade.not_before = again;
+      if (PathBook::Ready* better = binding.book.better_ready()) better->since = again;
       break;
+    }
     case Action::kEnterEpoch:
       enter_epoch(binding);
       break;
@@ -115,7 +117,11 @@ bool Coordinator::run(Binding& binding, Action action, Events* follow_up) {
       control_.timer_cancel(std::exchange(binding.deadline, 0));
       break;
     case Action::kSeekPath:
-      if (const auto* ready = binding.book.best_ready(); group.is_leader && ready != nullptr) {
+      // What is ready is not what the path was given up for.
+      if (binding.trade.wanted) {
+        trade_seek(binding);
+      } else if (const auto* ready = binding.book.best_ready();
+                 group.is_leader && ready != nullptr) {
         binding.target = ready->path;
         binding.target_generation = ready->generation;
         follow_up->push_back(Event::kPathReady);
@@ -197,6 +203,9 @@ void Coordinator::enter_epoch(Binding& binding) {
   }
   if (binding.book.current()) binding.left = binding.book.current();
   binding.book.current_set(std::nullopt);
+  binding.trade.candidate.reset();
+  // Now any path is better than the one that is broken.
+  if (binding.by_fault) trade_end(binding);
 }
 
 void Coordinator::fences_run() {
@@ -398,6 +407,7 @@ void Coordinator::give_up(Binding& binding) {
   Group& group = *binding.group;
   group::fail(group);
   binding.over = true;
+  trade_end(binding);
   if (binding.attempt) attempt_end(binding, Binding::Attempt::Outcome::kUndecided);
   SHIFT_ERROR("qp 0x%x on %s: %s: the application gets the original error", group.qpn(),
               group.context->device->dev.name, binding.cause);

@@ -89,12 +89,22 @@ void Coordinator::tend(Binding& binding) {
     return;
   }
   if (state != State::kActive && state != State::kSeeking) return;
+  if (binding.trade.wanted && !binding.book.works(*binding.trade.wanted)) trade_end(binding);
   if (state == State::kActive) better_check(binding);
   if (binding.attempt || group.state != state) return;
+  if (state == State::kSeeking && !binding.trade.wanted) {
+    // Kept while a better one was tried.
+    if (const auto* ready = binding.book.best_ready()) return path_take(binding, *ready);
+  }
   const Time now = control_.now();
   Time again = Time::max();
   const auto usable_link = [&](PathName path) -> const Link& { return link_of(binding, path); };
-  const auto path = binding.book.next(now, binding.serial, usable_link, &again);
+  auto path = state == State::kSeeking ? binding.trade.wanted : std::nullopt;
+  if (!path) path = binding.book.next(now, binding.serial, usable_link, &again);
+  if (path && link_of(binding, *path).not_before > now) {
+    again = link_of(binding, *path).not_before;  // of the wanted one: the peer was busy
+    path.reset();
+  }
   if (path) {
     if (attempt_may_start(binding)) attempt_start(binding, *path);
     return;
@@ -296,6 +306,7 @@ void Coordinator::attempt_end(Binding& binding, Outcome outcome) {
   Link& link = link_of(binding, attempt.path);
   if (link.trying == binding.serial) link.trying = 0;
   const Time now = control_.now();
+  const bool is_wanted = attempt.path == binding.trade.wanted;
   if (outcome == Outcome::kUndecided) {
     link.not_before = std::max(link.not_before, now + milliseconds(1));
   } else if (outcome == Outcome::kBroken) {
@@ -308,11 +319,12 @@ void Coordinator::attempt_end(Binding& binding, Outcome outcome) {
   }
   if (outcome != Outcome::kReady) {
     binding.qps[attempt.path.leader].connected = false;
+    if (is_wanted && outcome == Outcome::kBroken) trade_end(binding);
     tend(binding);
     return tend_others(binding);
   }
   const bool was_broken = std::exchange(link.failures, 0) > 0;
-  link.not_before = {};
+  link.not_before = link.trade_not_before = {};
   binding.book.ready_add(attempt.path, attempt.generation,
                          now + milliseconds(std::max(config().failback_ms, 0)));
   if (binding.channel != nullptr) {
@@ -321,12 +333,18 @@ void Coordinator::attempt_end(Binding& binding, Outcome outcome) {
   }
   spare_ready(binding);
   if (group.state == State::kSeeking) {
-    binding.target = attempt.path;
-    binding.target_generation = attempt.generation;
-    feed(binding, Event::kPathReady);
+    trade_end(binding);
+    path_take(binding, {attempt.path, attempt.generation, {}});
   }
   if (was_broken) tend_others(binding);
   tend(binding);
+}
+
+// Who seeks goes on with it.
+void Coordinator::path_take(Binding& binding, const PathBook::Ready& ready) {
+  binding.target = ready.path;
+  binding.target_generation = ready.generation;
+  feed(binding, Event::kPathReady);
 }
 
 // The other groups of a link that was broken have waited for the one that tried it.
@@ -344,24 +362,6 @@ void Coordinator::spare_ready(Binding& binding) {
   SHIFT_EVENT("armed", {{"qp", group.qpn()},
                         {"device", group.context->device->dev.name},
                         {"peer_qp", group.remote.qpn}});
-}
-
-// A better path that has been good for long enough: the way back.
-void Coordinator::better_check(Binding& binding) {
-  PathBook::Ready* better = binding.book.better_ready();
-  if (better == nullptr || config().failback_ms < 0) return;
-  const Time now = control_.now();
-  if (better->since <= now) {
-    binding.target = better->path;
-    binding.target_generation = better->generation;
-    binding.by_fault = false;
-    return feed(binding, Event::kBetterPath, {"a better path is back", group::Detector::kProbe});
-  }
-  control_.timer_cancel(binding.better_again);
-  binding.better_again = later(binding, better->since - now, [this](Binding& b) {
-    b.better_again = 0;
-    tend(b);
-  });
 }
 
 // ---- the follower

@@ -209,9 +209,9 @@ void Coordinator::group_forget(Group* group) {
     feed(*binding, Event::kAppClosed);
     binding->over = true;
     if (binding->attempt) attempt_end(*binding, Binding::Attempt::Outcome::kUndecided);
-    for (Loop::TimerId timer :
-         {binding->deadline, binding->look_again, binding->no_peer, binding->key_deadline,
-          binding->tend_again, binding->better_again, binding->probe_poll, binding->drain_poll}) {
+    for (Loop::TimerId timer : {binding->deadline, binding->look_again, binding->no_peer,
+                                binding->key_deadline, binding->tend_again, binding->better_again,
+                                binding->trade.end, binding->probe_poll, binding->drain_poll}) {
       control_.timer_cancel(timer);
     }
     for (auto& [key, link] : links_) {

@@ -3,7 +3,8 @@
 // into steps of group/ and messages. feed() is the only place where a state is assigned.
 //
 // coordinator.cc runs the machine, actions.cc the table's actions, connecting.cc makes paths ready,
-// binding.cc finds peers, messages.cc takes in what they say, watch.cc what devices say.
+// way_back.cc goes back to better ones, binding.cc finds peers, messages.cc takes in what they say,
+// watch.cc what devices say.
 #pragma once
 
 #include <chrono>
@@ -75,6 +76,14 @@ struct Binding {
   uint32_t next_generation = 1;
   Loop::TimerId tend_again = 0, better_again = 0;
   int drain_failures = 0;
+  // The current path given up for a better one that cannot be tried beside it (way_back.cc).
+  struct Trade {
+    std::optional<PathName> candidate;  // which, if it comes to that
+    Time since{};                       // it has been the candidate
+    Time not_before{};                  // because the last drain was called off
+    std::optional<PathName> wanted;     // the round for it is under way
+    Loop::TimerId end = 0;              // then any other path will do
+  } trade;
   // Follower: the probe that the leader asked for.
   std::optional<wire::Ready> asked;
   Loop::TimerId probe_poll = 0;
@@ -224,14 +233,21 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void attempt_end(Binding& binding, Binding::Attempt::Outcome outcome);
   void probe_post(Binding& binding, int member);
   void probe_check(Binding& binding);
+  void path_take(Binding& binding, const PathBook::Ready& ready);
   void spare_ready(Binding& binding);
-  void better_check(Binding& binding);
   Link& link_of(const Binding& binding, PathName path);
   void offer_take(Binding& binding, const wire::Offer& offer);
   void offer_connected(Binding& binding, const wire::Offer& offer, int error);
   void offer_answer(Binding& binding, const wire::Offer& offer, uint8_t status);
   void members_up_changed(group::Context* context);
   uint8_t members_up(const group::Context* context) const;
+
+  // way_back.cc
+  void better_check(Binding& binding);
+  void trade_check(Binding& binding);
+  void trade_begin(Binding& binding, PathName path);
+  void trade_seek(Binding& binding);
+  void trade_end(Binding& binding);
 
   // binding.cc
   void look_for_peer(Binding& binding);

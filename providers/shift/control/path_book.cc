@@ -93,4 +93,10 @@ bool PathBook::is_wanted(PathName path) const {
   return ready_.empty() || cost(path) < cost(*current_);
 }
 
+bool PathBook::is_better_blocked(PathName path) const {
+  const bool is_straight = path.leader == path.follower;
+  return current_ && is_straight && works(path) && share_member(path, *current_) &&
+         cost(path) < cost(*current_);
+}
+
 }  // namespace shift::control

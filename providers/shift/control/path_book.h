@@ -22,6 +22,10 @@ struct Link {
   Loop::Clock::time_point not_before{};
   uint64_t trying = 0;               // serial of the group; 0: none
   Loop::Clock::time_point spread{};  // when all groups on it were told last that it is broken
+  // Paths that were given up to try this one, while nobody knew that it works: how often, when
+  // last, and when it may be done again.
+  int trades = 0;
+  Loop::Clock::time_point traded{}, trade_not_before{};
 };
 
 class PathBook {
@@ -60,11 +64,17 @@ class PathBook {
   template <typename LinkOf>
   std::optional<PathName> next(Loop::Clock::time_point now, uint64_t serial, const LinkOf& link,
                                Loop::Clock::time_point* again) const;
+  // Of the straight paths that beat the current one and have a NIC in common with it, the best of
+  // those that have failed least often. A QP has one connection, so that such a path can be tried
+  // only after the current one has been given up.
+  template <typename LinkOf>
+  std::optional<PathName> better_blocked(const LinkOf& link) const;
 
  private:
   // Every path, best first.
   std::vector<PathName> candidates() const;
   bool is_wanted(PathName path) const;
+  bool is_better_blocked(PathName path) const;
 
   int own_members_ = 0, peer_members_ = 0;
   bool self_ = false;  // a QP connected to itself has the same member at both ends
@@ -92,6 +102,16 @@ std::optional<PathName> PathBook::next(Loop::Clock::time_point now, uint64_t ser
     if (best && link.failures >= failures) continue;
     best = path;
     failures = link.failures;
+  }
+  return best;
+}
+
+template <typename LinkOf>
+std::optional<PathName> PathBook::better_blocked(const LinkOf& link_of) const {
+  std::optional<PathName> best;
+  for (const PathName path : candidates()) {
+    if (!is_better_blocked(path)) continue;
+    if (!best || link_of(path).failures < link_of(*best).failures) best = path;
   }
   return best;
 }

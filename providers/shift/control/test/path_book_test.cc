@@ -26,6 +26,9 @@ class Book : public ::testing::Test {
     return book_.next(
         now_, serial, [this](PathName path) -> const Link& { return links_[path]; }, &again_);
   }
+  std::optional<PathName> blocked() {
+    return book_.better_blocked([this](PathName path) -> const Link& { return links_[path]; });
+  }
   // Every attempt fails at once and is not repeated.
   Paths order() {
     Paths all;
@@ -120,6 +123,40 @@ TEST_F(Book, AcrossRailsAnyStraightPathIsBetter) {
   book_.current_set(PathName{1, 0});
   ready({0, 1});
   EXPECT_NE(book_.best_ready(), nullptr);
+}
+
+TEST_F(Book, AStraightPathIsBlockedByAPathAcrossRails) {
+  start(3, 3);
+  EXPECT_EQ(blocked(), std::nullopt);
+  book_.current_set(kTwo);
+  EXPECT_EQ(blocked(), std::nullopt) << "they have no NIC in common and are tried beside it";
+  book_.current_set(PathName{0, 1});
+  EXPECT_EQ(blocked(), kBest);
+  book_.own_up_set(0b110);
+  EXPECT_EQ(blocked(), kOne);
+  book_.peer_up_set(0b101);
+  EXPECT_EQ(blocked(), std::nullopt) << "2-2 has no NIC in common with it";
+  book_.current_set(PathName{2, 1});
+  EXPECT_EQ(blocked(), kTwo);
+  book_.current_set(std::nullopt);
+  EXPECT_EQ(blocked(), std::nullopt);
+}
+
+TEST_F(Book, AcrossRailsNothingIsGivenUpForAnotherPathAcross) {
+  start(3, 3);
+  book_.current_set(PathName{2, 0});
+  book_.own_up_set(0b110);
+  book_.peer_up_set(0b001);
+  EXPECT_EQ(blocked(), std::nullopt) << "1-0 is better by little";
+}
+
+TEST_F(Book, OfTheBlockedWhatFailedLessOftenComesFirst) {
+  start(2, 2);
+  book_.current_set(PathName{0, 1});
+  links_[kBest].failures = 1;
+  EXPECT_EQ(blocked(), kOne);
+  links_[kOne].failures = 1;
+  EXPECT_EQ(blocked(), kBest);
 }
 
 TEST_F(Book, AMemberHasOneConnection) {

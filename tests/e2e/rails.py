@@ -1,0 +1,70 @@
+#!/usr/bin/python3
+"""Paths across rails, from the default NIC of one host to another one of the other, and the way back
+from there: the default path has a NIC in common with such a path, so that it can be tried only after
+that has been given up. Also in vain, while the peer's default NIC is silently broken: then the
+traffic goes on where it was, and still comes home when that NIC is good again.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from emulated import Build, Fabric  # noqa: E402
+from links import Traffic  # noqa: E402
+
+IN_VAIN = "a better path may be back"
+BROKEN = {"told": "link-down", "silent": "drop-data"}
+
+
+class Rails(Traffic):
+    def members(self):
+        """The client's and the server's, or None while their QPs are between two."""
+        newest = [{record["qp"]: record["member"] for record in self.switched(name)}
+                  for name in self.NAMES]
+        on = [set(members.values()) for members in newest]
+        there = all(len(members) == 2 for members in newest) and all(len(m) == 1 for m in on)
+        return tuple(m.pop() for m in on) if there else None
+
+    def comes_to(self, what, client, server):
+        self.wait(what, lambda: self.members() == (client, server))
+        print("right  %s: %s to %s" % (what, client, server), flush=True)
+        self.goes_on(50)
+
+    def tried(self):
+        return sum(record["cause"] == IN_VAIN for name in self.NAMES for record in self.switched(name))
+
+
+def run(fabric):
+    traffic = Rails(fabric)
+    for kind, fault in BROKEN.items():
+        # What is left is the pair that is made of neither.
+        fabric.fault("a/mlx5_1", "link-down")
+        fabric.fault("b/mlx5_0", fault)
+        traffic.comes_to("across, %s" % kind, "mlx5_0", "mlx5_1")
+        if kind == "silent":
+            before = traffic.tried()
+            traffic.wait("tries in vain", lambda: traffic.tried() >= before + 2)
+            traffic.comes_to("in vain", "mlx5_0", "mlx5_1")
+        fabric.fault("b/mlx5_0", "heal")
+        traffic.comes_to("home, %s" % kind, "mlx5_0", "mlx5_0")
+        fabric.fault("a/mlx5_1", "heal")
+        traffic.goes_on(50)
+    traffic.end()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--out", default="out/rails")
+    options = parser.parse_args()
+    shutil.rmtree(options.out, ignore_errors=True)
+    os.makedirs(options.out)
+    with Fabric(Build(options.build), options.out) as fabric:
+        run(fabric)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
