@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "group/extended.h"
+#include "group/member.h"
 #include "group/shared_queue.h"
 #include "util/log.h"
 #include "util/planted.h"
@@ -36,6 +37,14 @@ Group* group_of(Counters* counters) {
   return counters == nullptr ? nullptr
                              : reinterpret_cast<Group*>(reinterpret_cast<char*>(counters) -
                                                         offsetof(Group, counters));
+}
+
+// A local operation error is what some NICs (rxe) give when their link or address is gone; others
+// when they find a request malformed. That one would fail again, on any NIC whose port is up.
+bool is_local_fault(const Group& group, int member, const ibv_wc& wc) {
+  if (wc.status != IBV_WC_LOC_QP_OP_ERR) return false;
+  const Group::LocalError now{wc.wr_id, group.counters.done[0]};
+  return group.local_error != now || !member_port_is_up(*group.context, member);
 }
 
 // Requests of our own: no completion of theirs is the application's. The opcode of an error
@@ -90,7 +99,9 @@ void take_success(CompletionQueue& cq, Group& group, Completion wc) {
 
 void take_error(CompletionQueue& cq, Group& group, int member_number, Completion wc) {
   const auto member = static_cast<size_t>(member_number);
-  const bool path_error = is_path_error(wc.status);
+  const bool local_fault = is_local_fault(group, member_number, wc);
+  const bool path_error = local_fault || is_path_error(wc.status);
+  if (local_fault) group.local_error = {wc.wr_id, group.counters.done[0]};
   if (!path_error && !group.switching && !group.fault_reported[member]) {
     // The application's own error: it sees everything from here on, as with stock. Not so when a
     // flush of the same breakdown, polled first, was held back: then fail() gives all of them.
@@ -127,6 +138,8 @@ const char* path_error_name(ibv_wc_status status) {
       return "fatal error";
     case IBV_WC_RESP_TIMEOUT_ERR:
       return "response timeout";
+    case IBV_WC_LOC_QP_OP_ERR:
+      return "local operation error";
     default:
       return "error completion";
   }

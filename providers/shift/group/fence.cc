@@ -10,6 +10,12 @@
 #include "util/planted.h"
 
 namespace shift::group {
+namespace {
+
+// Well behind what a NIC needs for its flushes.
+constexpr std::chrono::milliseconds kUrgePause{2};
+
+}  // namespace
 
 Fence::Fence(std::vector<Group*> groups, Clock::time_point deadline) : deadline_(deadline) {
   for (Group* group : groups) {
@@ -77,6 +83,19 @@ void Fence::post_markers(Entry& entry) {
   }
 }
 
+// Some NICs (rxe) flush when a QP enters ERR, and overlook receives that are posted to it later.
+// Entering ERR once more makes them look.
+void Fence::urge(Entry& entry, Clock::time_point now) {
+  if (!entry.marked_send || !entry.marked_recv) return;
+  if (entry.urge_at == Clock::time_point::min()) entry.urge_at = now + kUrgePause;
+  if (now < entry.urge_at) return;
+  entry.urge_at = now + kUrgePause;
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  // Refused by a device that has died meanwhile, which is found out elsewhere.
+  (void)below->modify_qp(entry.group->real[static_cast<size_t>(entry.member)], &attr, IBV_QP_STATE);
+}
+
 namespace {
 
 // Final now: the QP answers nothing any more. Devices report the live number in ERR, too.
@@ -97,7 +116,10 @@ bool Fence::step(Clock::time_point now) {
   std::vector<bool> dead, taken;
   for (Entry& entry : entries_) {
     if (entry.group == nullptr || entry.result != Result::kOpen) continue;
-    if (entry.shut) post_markers(entry);
+    if (entry.shut) {
+      post_markers(entry);
+      urge(entry, now);
+    }
     open.push_back(entry.group);
     // Read before the CQs are emptied: a dead device writes no CQE after it reported its death, so
     // what is collected now is all there will ever be.

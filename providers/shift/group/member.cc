@@ -164,6 +164,17 @@ int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t
   return -1;
 }
 
+std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t index) {
+  std::lock_guard lock(context.mutex);
+  for (Group* group : context.groups) {
+    std::lock_guard attr_lock(group->attr_mutex);
+    const bool is_here = (group->attr_mask & IBV_QP_AV) && group->attr.port_num == port &&
+                         group->attr.ah_attr.grh.sgid_index == index;
+    if (is_here && group->local.gid != wire::Gid{}) return group->local.gid;
+  }
+  return std::nullopt;
+}
+
 bool member_port_is_up(const Context& context, int member) {
   ibv_context* real = context.real[static_cast<size_t>(member)];
   ibv_port_attr attr{};

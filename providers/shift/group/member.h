@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "group/objects.h"
 #include "wire/messages.h"
@@ -40,6 +41,9 @@ void twin_qps_destroy(Group& group);
 // The index of a GID by its value (indices change when an address flaps), -1 when it is gone.
 // `likely` is looked at first.
 int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t likely);
+
+// The address at that place of the default NIC's GID table, as a QP of the application has used it.
+std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t index);
 
 // Whether the member's port carries traffic now.
 bool member_port_is_up(const Context& context, int member);

@@ -1,4 +1,6 @@
 // Changes of state that the application asks for, on whichever member carries its data.
+#include <algorithm>
+
 #include "group/below.h"
 #include "group/member.h"
 #include "util/config.h"
@@ -33,6 +35,10 @@ uint8_t shortened_timeout(uint8_t asked) {
   return asked == 0 || asked > cap ? cap : asked;
 }
 
+// Some NICs (rxe) take the largest count, 7, for "without end": no error would ever tell of a
+// fault.
+constexpr uint8_t kRetriesMax = 6;
+
 }  // namespace
 
 int start_sending(Group& group, int member) {
@@ -50,6 +56,7 @@ int start_sending(Group& group, int member) {
   }
   attr.qp_state = IBV_QPS_RTS;
   attr.timeout = shortened_timeout(attr.timeout);
+  attr.retry_cnt = std::min(attr.retry_cnt, kRetriesMax);
   const int error =
       below->modify_qp(real, &attr,
                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
@@ -80,6 +87,7 @@ int application_modify(Group& group, int member, const ibv_qp_attr& attr, int ma
   }
   ibv_qp_attr real = attr;
   if (mask & IBV_QP_TIMEOUT) real.timeout = shortened_timeout(attr.timeout);
+  if (mask & IBV_QP_RETRY_CNT) real.retry_cnt = std::min(attr.retry_cnt, kRetriesMax);
   if (int error = below->modify_qp(group.real[m], &real, mask)) return error;
   remember(group, attr, mask);
   if (to_rts) group.can_send[m] = true;

@@ -247,6 +247,14 @@ struct Group {
   ibv_wc original_error{};  // status 0: none yet. Under send_cq->mutex
   // An error of this path was held back and reported. Under the CQs' mutexes
   PerMember<bool> fault_reported{};
+  // The request that a NIC failed to send last, without blaming the path, and how many requests had
+  // completed then. Under send_cq->mutex
+  struct LocalError {
+    uint64_t wr_id;
+    uint64_t done;
+    bool operator==(const LocalError&) const = default;
+  };
+  std::optional<LocalError> local_error;
   std::atomic<bool> off_default{false};  // a fault is being masked
   std::atomic<uint32_t> departures{0};   // how often a path was left
   std::atomic<bool> switching{false};    // errors of the old path are stored, not reported

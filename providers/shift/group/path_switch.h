@@ -45,8 +45,9 @@ class Fence {
     Group* group;  // null: forgotten
     int member;
     Result result = Result::kOpen;
-    bool shut = false;                              // ERR was accepted
-    bool marked_send = false, marked_recv = false;  // markers posted, or none is needed
+    bool shut = false;                                     // ERR was accepted
+    bool marked_send = false, marked_recv = false;         // markers posted, or none is needed
+    Clock::time_point urge_at = Clock::time_point::min();  // when ERR is asked for again
     // The next PSN that our responder expected, if the peer asks and the NIC still answers.
     std::optional<uint32_t> responder{};
   };
@@ -55,6 +56,7 @@ class Fence {
  private:
   void begin(Entry& entry);
   void post_markers(Entry& entry);
+  void urge(Entry& entry, Clock::time_point now);
   void end(Entry& entry, Result result);
 
   std::vector<Entry> entries_;

@@ -190,7 +190,14 @@ int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t s
 }
 
 int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) noexcept {
-  return below->query_gid(Context::from(context)->real[kDefault], port, index, gid);
+  Context* c = Context::from(context);
+  const int error = below->query_gid(c->real[kDefault], port, index, gid);
+  if (error == 0 && wire::Gid::from_verbs(*gid) != wire::Gid{}) return 0;
+  // It may come back, and stand elsewhere then: who uses it sees no change (C9).
+  const auto used = group::gid_in_use(*c, port, static_cast<uint32_t>(index));
+  if (!used) return error;
+  *gid = used->to_verbs();
+  return 0;
 }
 
 int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry,

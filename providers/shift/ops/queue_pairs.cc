@@ -151,6 +151,7 @@ bool name_ends(Group* g) {
                                         av.grh.sgid_index, &gid) != 0) {
     return false;
   }
+  std::lock_guard lock(g->attr_mutex);  // others look for users of an address
   g->local = {wire::Gid::from_verbs(gid), g->qpn()};
   g->remote = {wire::Gid::from_verbs(av.grh.dgid), g->attr.dest_qp_num};
   return true;
@@ -246,6 +247,7 @@ int reset_group(Group* g) {
   g->last_psn = {};
   g->original_error = {};
   g->fault_reported = {};
+  g->local_error = {};
   g->opcode_of_signaled.clear();
   g->remote_keys = {};
   g->off_default = false;
@@ -359,6 +361,7 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) no
     std::lock_guard lock(g->attr_mutex);
     const ibv_qp_attr& asked = g->attr;
     if (g->attr_mask & IBV_QP_TIMEOUT) attr->timeout = asked.timeout;
+    if (g->attr_mask & IBV_QP_RETRY_CNT) attr->retry_cnt = asked.retry_cnt;
     if (g->off_default) {
       attr->dest_qp_num = asked.dest_qp_num;
       attr->ah_attr = asked.ah_attr;

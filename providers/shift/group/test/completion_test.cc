@@ -55,6 +55,49 @@ TEST_F(Completion, APathErrorIsHeldBackAndReported) {
   EXPECT_EQ(world_.sink.faults[0].group, group_);
 }
 
+// rxe's word for a link or an address that is gone.
+TEST_F(Completion, ALocalOperationErrorIsTheNicsUntilItIsRepeated) {
+  for (uint64_t id = 1; id <= 2; id++) post_send(*group_, id, IBV_WR_SEND);
+  on_default().break_with(IBV_WC_LOC_QP_OP_ERR);
+  EXPECT_TRUE(poll_all(cq_).empty());
+  ASSERT_EQ(world_.sink.faults.size(), 1u);
+  EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kPathFault);
+
+  leave_for(*group_, kBackup, kBackup);
+  ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
+  // The same request on a NIC with nothing wrong: the application's own error.
+  on_backup().break_with(IBV_WC_LOC_QP_OP_ERR);
+  const auto completions = poll_all(cq_);
+  ASSERT_EQ(wr_ids(completions), (Ids{1, 2}));
+  EXPECT_EQ(completions[0].status, IBV_WC_LOC_QP_OP_ERR);
+  ASSERT_EQ(world_.sink.faults.size(), 2u);
+  EXPECT_EQ(world_.sink.faults[1].event, fsm::Event::kAppError);
+}
+
+TEST_F(Completion, ALocalOperationErrorOnADeadPortIsNeverTheApplications) {
+  post_send(*group_, 1, IBV_WR_SEND);
+  on_default().break_with(IBV_WC_LOC_QP_OP_ERR);
+  EXPECT_TRUE(poll_all(cq_).empty());
+  leave_for(*group_, kBackup, kBackup);
+  ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
+  world_.nic(kBackup).port_up = false;
+  on_backup().break_with(IBV_WC_LOC_QP_OP_ERR);
+  EXPECT_TRUE(poll_all(cq_).empty());
+  ASSERT_EQ(world_.sink.faults.size(), 2u);
+  EXPECT_EQ(world_.sink.faults[1].event, fsm::Event::kPathFault);
+}
+
+TEST_F(Completion, ALocalOperationErrorOfALaterRequestIsAnotherFault) {
+  for (uint64_t id = 1; id <= 2; id++) post_send(*group_, id, IBV_WR_SEND);
+  on_default().break_with(IBV_WC_LOC_QP_OP_ERR);
+  leave_for(*group_, kBackup, kBackup);
+  ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
+  ASSERT_TRUE(on_backup().complete_send());
+  on_backup().break_with(IBV_WC_LOC_QP_OP_ERR);
+  EXPECT_EQ(wr_ids(poll_all(cq_)), Ids{1});
+  EXPECT_EQ(world_.sink.faults.back().event, fsm::Event::kPathFault);
+}
+
 // The receive queue's flushes may be polled before the error that caused them.
 TEST_F(Completion, AFlushIsNotTheOriginalErrorWhenTheRealOneFollows) {
   CompletionQueue* recv_cq = world_.make_cq();

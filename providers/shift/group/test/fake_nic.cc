@@ -98,7 +98,7 @@ int fake_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     }
     fake.recvs.push_back({wr->wr_id, {wr->sg_list, wr->sg_list + wr->num_sge}});
     fake.pending_recvs.push_back(wr->wr_id);
-    if (fake.in_error()) fake.flush();
+    if (fake.in_error() && !fake.overlooks) fake.flush();
   }
   return 0;
 }
@@ -113,6 +113,7 @@ int fake_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   if (mask & IBV_QP_RQ_PSN) fake.attr.rq_psn = attr->rq_psn;
   if (mask & IBV_QP_PATH_MTU) fake.attr.path_mtu = attr->path_mtu;
   if (mask & IBV_QP_TIMEOUT) fake.attr.timeout = attr->timeout;
+  if (mask & IBV_QP_RETRY_CNT) fake.attr.retry_cnt = attr->retry_cnt;
   if (mask & IBV_QP_STATE) {
     qp->state = attr->qp_state;
     fake.walk.push_back(attr->qp_state);

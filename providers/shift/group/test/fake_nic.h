@@ -70,6 +70,7 @@ struct FakeQp {
   int query_error = 0;             // what query_qp answers
   uint32_t expected_psn = 0;       // of its responder
   bool flushes = true;             // in ERR: a dead device gives no completions
+  bool overlooks = false;          // receives posted in ERR, until ERR is entered again
   ibv_qp_attr attr{};              // as modify_qp has set it
   std::vector<ibv_qp_state> walk;  // the states it was brought to
   // How much had been posted when it was last brought to ERR.

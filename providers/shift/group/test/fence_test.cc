@@ -123,6 +123,19 @@ TEST_F(Fencing, ASilentDeviceIsNoProof) {
   EXPECT_FALSE(run(Clock::now()));
 }
 
+TEST_F(Fencing, AnOverlookedMarkerIsAskedForAgain) {
+  post_recv(*group_, 11);
+  on_default().overlooks = true;
+  EXPECT_TRUE(run());
+  EXPECT_EQ(on_default().walk, (std::vector{IBV_QPS_ERR, IBV_QPS_ERR}));
+}
+
+TEST_F(Fencing, ANicThatFlushesIsNotUrged) {
+  post_recv(*group_, 11);
+  EXPECT_TRUE(run());
+  EXPECT_EQ(on_default().walk, std::vector{IBV_QPS_ERR});
+}
+
 TEST_F(Fencing, ARefusedTransitionIsNoProof) {
   on_default().modify_error = EINVAL;
   EXPECT_FALSE(run(Clock::now()));
