@@ -6,6 +6,7 @@ namespace traffic {
 void local_options_add(CLI::App* app, Local* local) {
   app->add_option("host", local->server, "server to connect to");
   app->add_option("-p,--port", local->port, "TCP port; a server with 0 prints the one it got");
+  app->add_option("--listen", local->listen, "own address of a server, default: 127.0.0.1");
   app->add_option("-d,--device", local->device, "verbs device, default: the first");
   app->add_option("-x,--gid-index", local->gid_index, "GID index");
   app->add_option("--timeout-ms", local->timeout_ms, "bound on the whole run");

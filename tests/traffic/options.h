@@ -47,6 +47,7 @@ struct Traffic {
 // Of this process only.
 struct Local {
   std::string server;  // empty: this is the server
+  std::string listen = "127.0.0.1";
   uint16_t port = 0;
   std::string device;
   int gid_index = 3;

@@ -117,7 +117,7 @@ std::unique_ptr<TcpChannel> session_open(const Local& local, nlohmann::json* tol
     if (side) side->send_line(told->dump());
     return side;
   }
-  auto side = TcpChannel::accept_one(local.port, kSetupMs, error);
+  auto side = TcpChannel::accept_one(local.listen, local.port, kSetupMs, error);
   if (!side) return nullptr;
   *told = nlohmann::json::parse(side->wait_line(kSetupMs), nullptr, false);
   if (!told->is_discarded()) return side;

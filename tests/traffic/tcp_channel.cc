@@ -31,20 +31,21 @@ TcpChannel::~TcpChannel() {
   close(fd_);
 }
 
-std::unique_ptr<TcpChannel> TcpChannel::accept_one(uint16_t port, uint32_t timeout_ms,
-                                                   std::string* error) {
+std::unique_ptr<TcpChannel> TcpChannel::accept_one(const std::string& own_address, uint16_t port,
+                                                   uint32_t timeout_ms, std::string* error) {
   int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   int one = 1;
   setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
   int fd = -1;
-  if (bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
-      listen(listener, 1) != 0 ||
-      getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+  if (inet_pton(AF_INET, own_address.c_str(), &address.sin_addr) != 1) {
+    *error = fmt::format("{} is no IPv4 address", own_address);
+  } else if (bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+             listen(listener, 1) != 0 ||
+             getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     *error = fmt::format("port {}: {}", port, strerror(errno));
   } else {
     printf("port %d\n", ntohs(address.sin_port));

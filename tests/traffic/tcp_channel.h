@@ -1,5 +1,5 @@
-// The side channel between the two processes: lines over TCP on 127.0.0.1, where no NIC under test
-// is involved.
+// The side channel between the two processes: lines over TCP, on 127.0.0.1 or a network of its own,
+// where no NIC under test is involved.
 #pragma once
 
 #include <deque>
@@ -13,8 +13,8 @@ namespace traffic {
 class TcpChannel : public SideChannel {
  public:
   // Waits for one client. Prints "port N" once it listens. nullptr with a message on failure.
-  static std::unique_ptr<TcpChannel> accept_one(uint16_t port, uint32_t timeout_ms,
-                                                std::string* error);
+  static std::unique_ptr<TcpChannel> accept_one(const std::string& own_address, uint16_t port,
+                                                uint32_t timeout_ms, std::string* error);
   // Tries until the server listens.
   static std::unique_ptr<TcpChannel> connect_to(const std::string& host, uint16_t port,
                                                 uint32_t timeout_ms, std::string* error);
