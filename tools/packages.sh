@@ -7,6 +7,7 @@ packages_build="g++ cmake ninja-build python3 libibverbs-dev ibverbs-providers l
 packages_run="ibverbs-utils perftest python3-matplotlib"
 packages_check="clang-format clang-tidy python3-pyverbs rdma-core spin tshark tcpdump iproute2 ucx-utils libgloo-dev"
 packages_programs="$packages_check openmpi-bin libopenmpi-dev python3-torch"
+packages_vm="qemu-system-x86 busybox-static iproute2 ibverbs-utils ibverbs-providers perftest"
 packages_fuzz="clang libclang-rt-14-dev"
 
 # packages_install NAME...: installs what is missing, and says so.

@@ -1,0 +1,37 @@
+#!/bin/sh
+# First program of a test machine. Its root becomes the host's root file system, read-only over 9p,
+# with a tmpfs above it that takes what is written. Kernel modules are loaded here, in the order of
+# /modules/order, so that nothing has to be looked up later.
+/bin/busybox --install -s /bin
+export PATH=/bin
+mkdir -p /proc /sys /dev /host /upper /newroot
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev
+while read -r module; do
+  insmod "/modules/$module" || echo "init: $module is not loaded"
+done </modules/order
+
+nine=trans=virtio,version=9p2000.L,msize=262144
+mount -t 9p -o "$nine,ro,cache=loose" host /host || echo "init: no host root"
+mount -t tmpfs -o size=50% upper /upper
+mkdir /upper/data /upper/work
+# Redirects and metadata copies would be kept in attributes that 9p does not have.
+mount -t overlay -o \
+  lowerdir=/host,upperdir=/upper/data,workdir=/upper/work,redirect_dir=off,metacopy=off \
+  root /newroot || echo "init: no root"
+# Not the host's own temporary files; and the one folder that both sides write to.
+for folder in tmp run; do mount -t tmpfs "$folder" "/newroot/$folder"; done
+mkdir -p /newroot/run/shared
+mount -t 9p -o "$nine,rw,cache=none" shared /newroot/run/shared || echo "init: nothing shared"
+for folder in proc sys dev; do mount --move "/$folder" "/newroot/$folder"; done
+mkdir -p /newroot/dev/shm /newroot/dev/pts
+mount -t tmpfs shm /newroot/dev/shm
+mount -t devpts pts /newroot/dev/pts
+
+for word in $(cat /newroot/proc/cmdline); do
+  case $word in
+    agent=*) agent=${word#agent=} ;;
+  esac
+done
+exec switch_root /newroot /usr/bin/python3 -ISE "$agent"

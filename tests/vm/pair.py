@@ -1,0 +1,196 @@
+"""Two test machines, a and b, joined by two rails and a control network, and what can break them.
+
+NIC names: rail0, rail1 (with the verbs devices rxe0, rxe1) and control. What the programs under test
+say to each other beside verbs goes over the control network, which is never broken.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+import time
+
+from image import HERE
+from machine import BOOT_MAX, Machine
+
+NUMBERS = {"a": 1, "b": 2}
+NETWORKS = {"rail0": "192.0.2", "rail1": "198.51.100", "control": "203.0.113"}
+MTU = 4500  # larger packets, fewer of them: the processors are emulated
+# Emulated processors take their time: patience of a protected QP, and of the two ends for each other.
+PATIENCE = {"SHIFT_RC_TIMEOUT_MAX": "14", "SHIFT_EXCHANGE_MS": "10000", "SHIFT_FENCE_MS": "5000"}
+
+
+def address(nic, host):
+    return "%s.%d" % (NETWORKS[nic], NUMBERS[host])
+
+
+def other(host):
+    return "b" if host == "a" else "a"
+
+
+def drop_filters(what):
+    """tc filters for the receiving side. An acknowledgement is an AETH packet of a reliable
+    connection (opcodes 0x11, 0x0d to 0x10 carry READ answers); it comes first behind UDP."""
+    roce = ["protocol", "ip", "u32", "match", "ip", "dport", "4791", "0xffff"]
+    if what == "acks":
+        roce += ["match", "u8", "0x11", "0xff", "at", "28"]
+    return roce + ["action", "drop"]
+
+
+class Pair:
+    def __init__(self, build, image, directory):
+        self.build = os.path.abspath(build)
+        self.directory = directory
+        # Names of sockets are short.
+        self.scratch = tempfile.mkdtemp(prefix="shift-vm-")
+        self.machines = {}
+        self.unbound = {}
+        self.image = image
+
+    def __enter__(self):
+        begun = time.monotonic()
+        try:
+            for host, number in NUMBERS.items():
+                rails = [tuple(os.path.join(self.scratch, "%s%d" % (end, i))
+                               for end in (host, other(host))) for i in range(len(NETWORKS))]
+                self.machines[host] = Machine(host, number, self.image, self.scratch, rails)
+            for machine in self.machines.values():
+                machine.wait_up()
+            ups = [self.machines[host].start("host_up", [
+                "%s/guest/host_up.sh" % HERE, str(number), str(MTU)])
+                for host, number in NUMBERS.items()]
+            for up in ups:
+                if up.finish(BOOT_MAX) != 0:
+                    raise RuntimeError("the NICs of %s: %s" % (up.machine.name, up.text()))
+        except BaseException:
+            self.__exit__()
+            raise
+        self.boot_seconds = time.monotonic() - begun
+        return self
+
+    def __exit__(self, *unused):
+        for machine in self.machines.values():
+            machine.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        os.makedirs(self.directory)
+        for host, machine in self.machines.items():
+            shutil.copy(machine.console, os.path.join(self.directory, host + ".console"))
+            for name in os.listdir(machine.shared):
+                shutil.move(os.path.join(machine.shared, name),
+                            os.path.join(self.directory, "%s-%s" % (host, name)))
+        shutil.rmtree(self.scratch)
+
+    # ---- programs
+
+    def sh(self, host, script, timeout=30, check=True):
+        return self.machines[host].run(["bash", "-c", script], timeout, check)
+
+    def start(self, host, name, argv, shift=True, env=None):
+        """`shift`: with the layer, its events in NAME.events."""
+        settings = dict(env or {})
+        if shift:
+            argv = [os.path.join(self.build, "bin", "shift-run"), "--"] + argv
+            settings = {**PATIENCE, "SHIFT_LOG": "info",
+                        "SHIFT_EVENTS": "/run/shared/%s.events" % name, **settings}
+        return self.machines[host].start(name, argv, settings)
+
+    def events(self, host, name, kind):
+        """Event records of one kind that a program wrote so far, as text lines."""
+        try:
+            with open(os.path.join(self.machines[host].shared, name + ".events")) as file:
+                return [line for line in file if '"event":"%s"' % kind in line]
+        except FileNotFoundError:
+            return []
+
+    def listens(self, host, port):
+        """Without connecting: perftest serves its first connection and no other."""
+        tables = self.sh(host, "cat /proc/net/tcp /proc/net/tcp6")
+        return re.search(r":%04X [0-9A-F]+:0000 0A" % port, tables) is not None
+
+    @staticmethod
+    def until(condition, timeout):
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def counter(self, host, nic, what="tx_bytes"):
+        return int(self.sh(host, "cat /sys/class/net/%s/statistics/%s" % (nic, what)))
+
+    def gid_index(self, host, rail=0):
+        """Where the address of rxe0 or rxe1 stands now; a place changes when the address returns."""
+        wanted = "ffff:" + ":".join("%02x%02x" % pair for pair in zip(
+            *[iter(int(part) for part in address("rail%d" % rail, host).split("."))] * 2))
+        table = self.sh(host, "cd /sys/class/infiniband/rxe%d/ports/1/gids && grep -H . *" % rail)
+        return re.search(r"^(\d+):.*%s$" % wanted, table, re.M).group(1)
+
+    # ---- faults
+
+    def fault(self, host, nic, what):
+        getattr(self, "_" + what.replace("-", "_"))(host, nic)
+
+    def _link_down(self, host, nic):
+        self.sh(host, "ip link set %s down" % nic)
+
+    def _link_up(self, host, nic):
+        self.sh(host, "ip link set %s up" % nic)
+
+    def _carrier_off(self, host, nic):
+        self._set_link(host, nic, False)
+
+    def _carrier_on(self, host, nic):
+        self._set_link(host, nic, True)
+
+    def _set_link(self, host, nic, up):
+        name = "nic%d" % list(NETWORKS).index(nic)
+        self.machines[host].monitor.run("set_link", name=name, up=up)
+
+    def _drop_data(self, host, nic):
+        self._drop(host, nic, "data")
+
+    def _drop_acks(self, host, nic):
+        self._drop(host, nic, "acks")
+
+    def _drop(self, host, nic, what):
+        """What comes in at the NIC is lost."""
+        self.sh(host, "tc qdisc add dev %s ingress && tc filter add dev %s parent ffff: %s" % (
+            nic, nic, " ".join(drop_filters(what))))
+
+    def _pass_all(self, host, nic):
+        self.sh(host, "tc qdisc del dev %s ingress" % nic)
+
+    def _address_off(self, host, nic):
+        self.sh(host, "ip address del %s/24 dev %s" % (address(nic, host), nic))
+
+    def _address_on(self, host, nic):
+        self.sh(host, "ip address add %s/24 dev %s" % (address(nic, host), nic))
+
+    def _unbind(self, host, nic):
+        """The NIC's driver lets go of it; its verbs device goes with it. The kernel waits with the
+        rest of it until all programs have closed that device."""
+        device = os.path.basename(self.sh(
+            host, "readlink /sys/class/net/%s/device" % nic).strip())
+        unbinding = self.machines[host].start("unbind-%s-%d" % (nic, len(self.unbound)), [
+            "bash", "-c", "echo %s > /sys/bus/virtio/drivers/virtio_net/unbind" % device])
+        self.unbound[host, nic] = device, unbinding
+
+    def _bind(self, host, nic):
+        """The NIC is there again, and the administrator sets it up as before."""
+        index = list(NETWORKS).index(nic)
+        device, unbinding = self.unbound.pop((host, nic))
+        if unbinding.finish(60) != 0:
+            raise RuntimeError("%s on %s is not let go: %s" % (nic, host, unbinding.text()))
+        self.sh(host, "echo %s > /sys/bus/virtio/drivers/virtio_net/bind" % device)
+        self.sh(host, (
+            "for d in /sys/class/net/*; do"
+            "  [ $(<$d/address) = 52:54:00:00:0%d:0%d ] && ip link set ${d##*/} name %s; done;"
+            "ip link set %s mtu %d up; ip address add %s/24 dev %s;"
+            "rdma link show rxe%d/1 >/dev/null 2>&1 || rdma link add rxe%d type rxe netdev %s;"
+            "%s/guest/nodes.sh") % (index, NUMBERS[host], nic, nic, MTU, address(nic, host), nic,
+                                    index, index, nic, HERE))
+
+
+HEALS = {"link-down": "link-up", "carrier-off": "carrier-on", "drop-data": "pass-all",
+         "drop-acks": "pass-all", "address-off": "address-on", "unbind": "bind"}
