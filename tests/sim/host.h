@@ -44,6 +44,12 @@ struct Host {
     attr.sq_psn = sq_psn;
     attr.rq_psn = rq_psn;
   }
+  // The application never brings its QP to RTS: it only receives.
+  void stay_in_rtr() {
+    group->attr_mask &= ~IBV_QP_SQ_PSN;
+    for (auto& can : group->can_send) can = false;
+    qp(group::kDefault).qp.state = IBV_QPS_RTR;
+  }
   void device_says(int member, ibv_event_type type) {
     ibv_async_event event{};
     event.event_type = type;

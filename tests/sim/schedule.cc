@@ -104,6 +104,14 @@ void plan_traffic(Dice& dice, Schedule& s, bool atomics) {
         microseconds(dice.chance(60) ? 1 : 1 + dice.below(dice.chance(50) ? 200 : 20'000));
     plan_sends(dice, app, atomics, way_back);
   }
+  if (dice.chance(8)) {
+    const uint32_t which = dice.below(9);  // one of them, or both
+    for (size_t h = 0; h < 2; h++) {
+      if (which < 8 && which % 2 != h) continue;
+      s.apps[h].only_receives = true;
+      s.apps[h].sends.clear();
+    }
+  }
   for (size_t h = 0; h < 2; h++) plan_receives(dice, s.apps[h], s.apps[1 - h], way_back);
 }
 
@@ -174,7 +182,9 @@ void add_end(Dice& dice, Schedule& s) {
       if (is_exact(s)) s.outcome = Outcome::kEither;
       break;
     case What::kTotalLoss:
-      s.outcome = Outcome::kFails;
+      // Nobody learns of it where nobody sends.
+      s.outcome =
+          s.apps[0].only_receives && s.apps[1].only_receives ? Outcome::kEither : Outcome::kFails;
       break;
     default:
       s.outcome = Outcome::kEither;
@@ -253,8 +263,8 @@ std::string to_string(const Schedule& s) {
                                          : std::to_string(when.count());
     };
     text += std::string("\n  ") + (h == 0 ? "a" : "b") + ": " + std::to_string(app.members) +
-            " NICs, " + (app.exact ? "exact, " : "") + "polls after " +
-            std::to_string(app.poll_after.count()) + " us; sends";
+            " NICs, " + (app.exact ? "exact, " : "") + (app.only_receives ? "in RTR, " : "") +
+            "polls after " + std::to_string(app.poll_after.count()) + " us; sends";
     for (const auto& send : app.sends) {
       text += " " + std::to_string(send.opcode) + (send.signaled ? "s" : "") + "*" +
               std::to_string(send.length) + "@" + moment_text(send.when);

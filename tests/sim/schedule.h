@@ -42,8 +42,9 @@ struct AppPlan {
   };
   static constexpr uint32_t kSlots = 3, kLengthMax = 2600;
   int members = 2;
-  bool exact = false;      // SHIFT_MODE
-  uint32_t first_psn = 0;  // of its application's connection
+  bool exact = false;          // SHIFT_MODE
+  bool only_receives = false;  // its QP stays in RTR
+  uint32_t first_psn = 0;      // of its application's connection
   std::vector<Send> sends;
   // When the receives for the peer's notifications are posted. kLate: not before the network heals.
   // kWayBack, of sends too: about when a better path is gone back to.

@@ -69,6 +69,7 @@ Simulation::Simulation(const Schedule& schedule, std::FILE* out)
     hosts_[h]->connect(*hosts_[1 - h], schedule_.apps[h].first_psn,
                        schedule_.apps[1 - h].first_psn);
     group::count_packets(*hosts_[h]->group);
+    if (schedule_.apps[h].only_receives) hosts_[h]->stay_in_rtr();
   }
 }
 
@@ -186,8 +187,11 @@ void Simulation::check_converged() {
     return tell("C7: the two ends do not converge");
   }
   // What they have converged to carries traffic.
-  for (int h = 0; h < 2; h++) judge_.receive(h);
-  for (int h = 0; h < 2; h++) judge_.send(h, {IBV_WR_SEND, true, 0, 8, {}});
+  for (int h = 0; h < 2; h++) {
+    if (schedule_.apps[static_cast<size_t>(h)].only_receives) continue;
+    judge_.receive(1 - h);
+    judge_.send(h, {IBV_WR_SEND, true, 0, 8, {}});
+  }
   const auto done = [this] { return judge_.is_done(0) && judge_.is_done(1); };
   if (!run_until(done, seconds(1))) tell("C7: nothing passes at the end");
 }
@@ -196,7 +200,10 @@ void Simulation::check_converged() {
 void Simulation::check_ended(Outcome outcome) {
   if (outcome == Outcome::kFails) {
     // Something to lose at either end, so that each of them learns.
-    for (int h = 0; h < 2; h++) judge_.send(h, {IBV_WR_RDMA_WRITE, true, 0, 8, {}});
+    for (int h = 0; h < 2; h++) {
+      if (schedule_.apps[static_cast<size_t>(h)].only_receives) continue;
+      judge_.send(h, {IBV_WR_RDMA_WRITE, true, 0, 8, {}});
+    }
   }
   const auto is_over = [this] {
     for (int h = 0; h < 2; h++) {

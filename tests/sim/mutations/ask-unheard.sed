@@ -1,0 +1,5 @@
+# bug: the follower does not try the path for a leader that only receives
+# shows: C7
+# within: 2000
+# file: control/messages.cc
+s/message.kind != wire::Ready::Kind::kAsk \|\| binding->asked/true/
