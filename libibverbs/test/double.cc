@@ -197,7 +197,7 @@ int resize_cq(ibv_cq* cq, int) noexcept {
 int destroy_cq(ibv_cq* cq) noexcept {
   return note(cq->context, k_destroy_cq);
 }
-int get_cq_event(ibv_comp_channel* channel, ibv_cq**, void**) noexcept {
+int get_cq_event(ibv_comp_channel* channel, ibv_cq**, void**) {
   return note(channel->context, k_get_cq_event);
 }
 void ack_cq_events(ibv_cq* cq, unsigned) noexcept {

@@ -54,6 +54,7 @@ bool take_own(Group& group, int member, const ibv_wc& wc) {
   const bool success = wc.status == IBV_WC_SUCCESS;
   switch (kind) {
     case kSendMarkerTag:
+      group.send_cq->had_fault = true;
       // Markers come out in order: those of a drain, called off perhaps, before the fence's.
       if (group.drain_markers > 0) {
         group.drain_markers--;
@@ -66,6 +67,7 @@ bool take_own(Group& group, int member, const ibv_wc& wc) {
       if (group.switching) group.drained[0] = true;
       return true;
     case kRecvMarkerTag:
+      group.recv_cq->had_fault = true;
       if (group.switching) group.drained[1] = true;
       return true;
     case kProbeTag: {
@@ -112,6 +114,7 @@ void take_error(CompletionQueue& cq, Group& group, int member_number, Completion
     fault_sink->fault(&group, fsm::Event::kAppError, member_number, "application error completion");
     return;
   }
+  cq.had_fault = true;
   const bool first = !std::exchange(group.fault_reported[member], true);
   if (first ||
       (group.original_error.status == IBV_WC_WR_FLUSH_ERR && wc.status != IBV_WC_WR_FLUSH_ERR)) {
@@ -240,6 +243,7 @@ int take_side(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra) {
     if (extra != nullptr) extra[i] = from.extra;
   }
   cq.side.erase(cq.side.begin(), cq.side.begin() + got);
+  count_shown(cq, got);
   return got;
 }
 
@@ -249,7 +253,24 @@ void put_side(CompletionQueue& cq, const ibv_wc& wc) {
     if (std::exchange(once, false)) return;
   }
   cq.side.emplace_back(wc, extra_now(cq));
+  cq.had_fault = true;
   signal_side(cq);
+}
+
+void put_first(CompletionQueue& cq, const ibv_wc& wc) {
+  std::lock_guard lock(cq.mutex);
+  cq.bias.set_nobody();
+  cq.side.emplace_front(wc, WcExtra{});
+}
+
+bool has_completion(CompletionQueue& cq) {
+  auto lock = lock_queue(cq);
+  if (cq.extended != nullptr) {
+    if (!cq.extended->may_poll()) return true;  // that thread knows more
+    cq.extended->put_back();
+  }
+  if (cq.side.empty()) collect(cq);
+  return !cq.side.empty();
 }
 
 void signal_side(CompletionQueue& cq) {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -60,6 +61,12 @@ struct CompletionChannel {
   int inject_fd = -1;  // eventfd: completions made by us wait in a side queue
   std::mutex mutex;
   std::deque<CompletionQueue*> injected;
+  // Queues whose event was kept back: the application is told at the latest by then.
+  struct Owed {
+    CompletionQueue* cq;
+    std::chrono::steady_clock::time_point at;
+  };
+  std::deque<Owed> owed;
 };
 
 struct ProtectionDomain {
@@ -155,6 +162,11 @@ struct CompletionQueue {
   uint32_t last_qpn = UINT32_MAX;
   Counters* last_counters = nullptr;
   Counters unprotected;  // counts for nobody: QPs that are not ours
+  // Moves when the application is given completions; one thread at a time writes it. What it was at
+  // the last arming.
+  std::atomic<uint64_t> shown{0}, shown_at_arming{0};
+  // A fault was masked here: events may stand for nothing that the application has not seen.
+  std::atomic<bool> had_fault{false};
 
   std::mutex mutex;
   std::deque<Completion> side;             // delivered before anything else is polled

@@ -4,6 +4,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <memory>
 
 #include "group/completion.h"
@@ -28,6 +30,11 @@ void epoll_add(int epoll_fd, int fd, uint64_t tag) {
 }
 
 constexpr uint64_t kInjectTag = kMembersMax;
+
+using Clock = std::chrono::steady_clock;
+// A program that looks whether the channel is readable, and then waits in ibv_get_cq_event, may
+// have other descriptors to serve.
+constexpr std::chrono::seconds kOwedAtMost{2};
 
 // Takes one event of a member's channel, without blocking.
 CompletionQueue* real_event(CompletionChannel* channel, size_t member) {
@@ -99,29 +106,108 @@ int destroy_comp_channel(ibv_comp_channel* channel) noexcept {
   return 0;
 }
 
-int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) noexcept {
+namespace {
+
+// A program that gets an event may poll once and take for granted that it finds something (C9).
+bool is_due(CompletionQueue* cq) {
+  if (has_completion(cq)) return true;
+  // What it was woken for it may have found already, as with stock. Not so once a fault was masked
+  // here (which looking may just have shown): the event stands for what we held back, or comes
+  // behind one of ours for the same completions.
+  return !cq->had_fault.load(std::memory_order_relaxed) &&
+         cq->shown.load(std::memory_order_relaxed) !=
+             cq->shown_at_arming.load(std::memory_order_relaxed);
+}
+
+// On the further members, once traffic was there.
+void arm_twins(CompletionQueue* q, int solicited_only) {
+  if (q->poll_all) [[unlikely]] {
+    for (size_t member = kDefault + 1; member < kMembersMax; member++) {
+      ibv_cq* twin = q->real[member];
+      if (twin != nullptr) (void)twin->context->ops.req_notify_cq(twin, solicited_only);
+    }
+  }
+}
+
+// True: the event is for the application. Else a masked fault raised it, by completions that were
+// held back: the application goes on waiting.
+bool take_event(CompletionChannel* channel, CompletionQueue* cq) {
+  if (!cq->armed) return false;  // one event per request
+  if (!is_due(cq)) {
+    ibv_cq* real = cq->real[kDefault];
+    arm_twins(cq, cq->armed_solicited);
+    (void)real->context->ops.req_notify_cq(real, cq->armed_solicited);
+    // What came before the arming raises none.
+    if (!is_due(cq)) {
+      std::lock_guard lock(channel->mutex);
+      if (std::ranges::find(channel->owed, cq, &CompletionChannel::Owed::cq) ==
+          channel->owed.end()) {
+        channel->owed.push_back({cq, Clock::now() + kOwedAtMost});
+      }
+      return false;
+    }
+  }
+  return cq->armed.exchange(false);
+}
+
+// How long to wait for an event: for ever, unless one was kept back.
+int patience_ms(CompletionChannel* channel) {
+  std::lock_guard lock(channel->mutex);
+  if (channel->owed.empty()) return -1;
+  const auto left = channel->owed.front().at - Clock::now();
+  return std::max(0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
+}
+
+CompletionQueue* owed_event(CompletionChannel* channel) {
+  std::lock_guard lock(channel->mutex);
+  while (!channel->owed.empty() && channel->owed.front().at <= Clock::now()) {
+    CompletionQueue* cq = channel->owed.front().cq;
+    channel->owed.pop_front();
+    if (cq->armed.exchange(false)) return cq;
+  }
+  return nullptr;
+}
+
+int give_event(CompletionChannel* channel, CompletionQueue* source, ibv_cq** cq,
+               void** cq_context) {
+  {
+    std::lock_guard lock(channel->mutex);
+    std::erase_if(channel->owed, [source](const auto& one) { return one.cq == source; });
+  }
+  pthread_mutex_lock(&source->cq.mutex);
+  source->events_delivered++;
+  pthread_mutex_unlock(&source->cq.mutex);
+  *cq = &source->cq;
+  *cq_context = source->cq.cq_context;
+  return 0;
+}
+
+}  // namespace
+
+int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   auto* c = virtual_channel(channel);
   const bool blocking = !(fcntl(channel->fd, F_GETFL) & O_NONBLOCK);
   for (;;) {
     epoll_event ready[1];
-    const int count = epoll_wait(channel->fd, ready, 1, blocking ? -1 : 0);
+    const int count = epoll_wait(channel->fd, ready, 1, blocking ? patience_ms(c) : 0);
     if (count < 0) return -1;
     if (count == 0) {
+      if (CompletionQueue* source = owed_event(c)) return give_event(c, source, cq, cq_context);
+      if (blocking) continue;
       errno = EAGAIN;
       return -1;
     }
-    CompletionQueue* source =
-        ready[0].data.u64 == kInjectTag ? injected_event(c) : real_event(c, ready[0].data.u64);
+    const bool is_injected = ready[0].data.u64 == kInjectTag;
+    CompletionQueue* source = is_injected ? injected_event(c) : real_event(c, ready[0].data.u64);
     if (source == nullptr) continue;
-    // One event per request: a second source of the same wake-up stays silent. (Injected ones were
-    // counted when they were made.)
-    if (ready[0].data.u64 != kInjectTag && !source->armed.exchange(false)) continue;
-    pthread_mutex_lock(&source->cq.mutex);
-    source->events_delivered++;
-    pthread_mutex_unlock(&source->cq.mutex);
-    *cq = &source->cq;
-    *cq_context = source->cq.cq_context;
-    return 0;
+    // (Injected ones were counted when they were made.)
+    if (is_injected) return give_event(c, source, cq, cq_context);
+    if (blocking && !take_event(c, source)) continue;
+    // Programs that do not wait look first whether the channel is readable, and some take it for a
+    // failure then to get nothing. They all poll until the queue is empty, so too many events harm
+    // nobody.
+    if (!blocking) source->armed = false;
+    return give_event(c, source, cq, cq_context);
   }
 }
 
@@ -187,6 +273,7 @@ int destroy_cq(ibv_cq* cq) noexcept {
   if (q->channel != nullptr) {
     std::lock_guard lock(q->channel->mutex);
     std::erase(q->channel->injected, q);
+    std::erase_if(q->channel->owed, [q](const auto& one) { return one.cq == q; });
   }
   // As stock: every event the application got must have been acknowledged.
   pthread_mutex_lock(&cq->mutex);
@@ -223,15 +310,11 @@ void wake_for_leftovers(CompletionQueue& cq) {
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
   CompletionQueue* q = CompletionQueue::from(cq);
   q->armed_solicited = solicited_only != 0;
+  q->shown_at_arming.store(q->shown.load(std::memory_order_relaxed), std::memory_order_relaxed);
   q->armed.store(true, std::memory_order_relaxed);
   if (q->extended != nullptr) wake_for_leftovers(*q);
   ibv_cq* real = q->real[kDefault];
-  if (q->poll_all) [[unlikely]] {
-    for (size_t member = kDefault + 1; member < kMembersMax; member++) {
-      ibv_cq* twin = q->real[member];
-      if (twin != nullptr) (void)twin->context->ops.req_notify_cq(twin, solicited_only);
-    }
-  }
+  arm_twins(q, solicited_only);
   return real->context->ops.req_notify_cq(real, solicited_only);
 }
 

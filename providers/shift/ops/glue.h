@@ -80,7 +80,8 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
                   int comp_vector) noexcept;
 int resize_cq(ibv_cq* cq, int cqe) noexcept;
 int destroy_cq(ibv_cq* cq) noexcept;
-int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) noexcept;
+// As get_async_event: a thread may be cancelled in it.
+int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);
 void ack_cq_events(ibv_cq* cq, unsigned count) noexcept;
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) noexcept;

@@ -31,8 +31,26 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
   ibv_cq* real = q->real[kDefault];
   int got = real->context->ops.poll_cq(real, count, wc);
   got = count_polled(q, count, wc, nullptr, got);
+  group::count_shown(*q, got);
   Bias::leave(self);
   return got;
+}
+
+bool has_completion(CompletionQueue* q) {
+  ThreadSlot* self = group::tls_slot;
+  int raw = 0, got = 0;
+  if (q->bias.enter(self, q)) [[likely]] {
+    ibv_cq* real = q->real[kDefault];
+    ibv_wc wc[2];  // one is polled; the compiler cannot see that no second is looked at
+    raw = real->context->ops.poll_cq(real, 1, wc);
+    got = count_polled(q, 1, wc, nullptr, raw);
+    if (got > 0) group::put_first(*q, wc[0]);
+    Bias::leave(self);
+    if (got > 0 || raw == 0) return got > 0;
+  } else {
+    Bias::leave(self);
+  }
+  return group::has_completion(*q);
 }
 
 namespace {
@@ -60,6 +78,7 @@ void fill(CompletionQueue* q, ExtendedPoll& poll) {
   }
   poll.next = 0;
   poll.count = got > 0 ? static_cast<uint32_t>(got) : 0;
+  group::count_shown(*q, got);
 }
 
 }  // namespace

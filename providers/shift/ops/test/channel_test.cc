@@ -1,0 +1,233 @@
+// Completion channels: an event of the application's means a completion of the application's.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+
+#include "group/below.h"
+#include "group/test/fake.h"
+#include "ops/entry.h"
+
+namespace shift::ops {
+namespace {
+
+using group::CompletionChannel;
+using group::CompletionQueue;
+using group::FakeQp;
+using group::Group;
+using group::kDefault;
+using group::World;
+
+// One completion queue that the default NIC raises events of, as many as the eventfd counts.
+CompletionQueue* raised = nullptr;
+
+int fake_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** owner) {
+  uint64_t one;
+  if (read(channel->fd, &one, sizeof one) != sizeof one) return -1;
+  *cq = raised->real[kDefault];
+  *owner = raised;
+  return 0;
+}
+
+class ChannelTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    struct sigaction ignore {};
+    ignore.sa_handler = [](int) {};
+    sigaction(SIGUSR1, &ignore, nullptr);
+    table_ = *group::fake_below();
+    table_.get_cq_event = fake_get_cq_event;
+    table_.ack_cq_events = [](ibv_cq*, unsigned) {};
+    before_ = below;
+    below = &table_;
+    cq_ = raised = world_.make_cq();
+    real_.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+    channel_.real[kDefault] = &real_;
+    channel_.inject_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    channel_.channel.context = world_.context.handle();
+    channel_.channel.fd = epoll_create1(EPOLL_CLOEXEC);
+    add(real_.fd, kDefault);
+    add(channel_.inject_fd, group::kMembersMax);
+    cq_->channel = &channel_;
+    cq_->cq.channel = &channel_.channel;
+    group_ = world_.make_group(cq_);
+  }
+  void TearDown() override {
+    below = before_;
+    for (int fd : {real_.fd, channel_.inject_fd, channel_.channel.fd}) close(fd);
+  }
+  void add(int fd, uint64_t tag) {
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = tag}};
+    ASSERT_EQ(epoll_ctl(channel_.channel.fd, EPOLL_CTL_ADD, fd, &event), 0);
+  }
+  FakeQp& nic() { return World::fake(group_, kDefault); }
+  void raise() {
+    const uint64_t one = 1;
+    ASSERT_EQ(write(real_.fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  }
+  void arm() { ASSERT_EQ(req_notify_cq(&cq_->cq, 0), 0); }
+  // Waits for an event. False: none came, and the test ends the wait as a signal does.
+  bool event() {
+    ibv_cq* cq = nullptr;
+    void* context = nullptr;
+    itimerspec soon{};
+    soon.it_value.tv_nsec = 50'000'000;
+    soon.it_interval.tv_nsec = 50'000'000;
+    timer_t timer{};
+    sigevent tick{};
+    tick.sigev_notify = SIGEV_SIGNAL;
+    tick.sigev_signo = SIGUSR1;
+    EXPECT_EQ(timer_create(CLOCK_MONOTONIC, &tick, &timer), 0);
+    EXPECT_EQ(timer_settime(timer, 0, &soon, nullptr), 0);
+    const int result = get_cq_event(&channel_.channel, &cq, &context);
+    const int error = errno;
+    timer_delete(timer);
+    if (result != 0) {
+      EXPECT_TRUE(error == EINTR || error == EAGAIN) << error;
+      return false;
+    }
+    EXPECT_EQ(cq, &cq_->cq);
+    return true;
+  }
+  void nonblocking() { fcntl(channel_.channel.fd, F_SETFL, O_NONBLOCK); }
+  // What the application's single poll finds.
+  int poll() {
+    ibv_wc wc[4];
+    return poll_cq(&cq_->cq, 4, wc);
+  }
+  void send(uint64_t id) { group::post_send(*group_, id, IBV_WR_SEND); }
+
+  Below table_;
+  const Below* before_ = nullptr;
+  World world_;
+  ibv_comp_channel real_{};
+  CompletionChannel channel_{};
+  CompletionQueue* cq_ = nullptr;
+  Group* group_ = nullptr;
+};
+
+TEST_F(ChannelTest, ACompletionIsTold) {
+  for (int turn = 0; turn < 3; turn++) {  // hot from the second on
+    arm();
+    send(1);
+    EXPECT_FALSE(event());
+    ASSERT_TRUE(nic().complete_send());
+    raise();
+    EXPECT_TRUE(event());
+    EXPECT_EQ(poll(), 1);
+    EXPECT_EQ(poll(), 0);
+  }
+}
+
+TEST_F(ChannelTest, AHeldBackErrorWakesNobodyAndIsReported) {
+  EXPECT_EQ(poll(), 0);
+  arm();
+  send(1);
+  auto& fake = World::fake(cq_, kDefault);
+  const int armings = fake.notify_requests;
+  nic().break_with(IBV_WC_RETRY_EXC_ERR);
+  raise();
+  EXPECT_FALSE(event());
+  ASSERT_EQ(world_.sink.faults.size(), 1u);
+  // The event took the arming with it.
+  EXPECT_EQ(fake.notify_requests, armings + 1);
+  EXPECT_TRUE(cq_->armed);
+  EXPECT_EQ(poll(), 0);
+}
+
+TEST_F(ChannelTest, TheFirstErrorComesAfterCompletionsOfTheSameArming) {
+  arm();
+  send(1);
+  ASSERT_TRUE(nic().complete_send());
+  raise();
+  EXPECT_TRUE(event());
+  arm();  // before polling, as programs do
+  EXPECT_EQ(poll(), 1);
+  send(2);
+  nic().break_with(IBV_WC_RETRY_EXC_ERR);
+  raise();
+  EXPECT_FALSE(event());
+}
+
+TEST_F(ChannelTest, WhoNeverWaitsIsToldOfEach) {
+  nonblocking();
+  EXPECT_FALSE(event());
+  arm();
+  send(1);
+  nic().break_with(IBV_WC_RETRY_EXC_ERR);
+  raise();
+  EXPECT_TRUE(event());
+  EXPECT_EQ(poll(), 0);
+  EXPECT_EQ(world_.sink.faults.size(), 1u);
+}
+
+TEST_F(ChannelTest, ASuccessBehindTheErrorIsTold) {
+  EXPECT_EQ(poll(), 0);
+  arm();
+  group::post_recv(*group_, 7);
+  send(1);
+  ASSERT_TRUE(nic().complete_recv());
+  nic().break_with(IBV_WC_RETRY_EXC_ERR);
+  raise();
+  EXPECT_TRUE(event());
+  EXPECT_EQ(poll(), 1);
+}
+
+TEST_F(ChannelTest, WhatWasPolledBeforeIsToldAsByStock) {
+  EXPECT_EQ(poll(), 0);
+  arm();
+  send(1);
+  ASSERT_TRUE(nic().complete_send());
+  raise();
+  EXPECT_EQ(poll(), 1);
+  EXPECT_TRUE(event());
+  EXPECT_EQ(poll(), 0);
+}
+
+TEST_F(ChannelTest, TheNicsOwnEventBehindOursIsNoNews) {
+  EXPECT_EQ(poll(), 0);
+  arm();
+  group::post_recv(*group_, 7);
+  send(1);
+  ASSERT_TRUE(nic().complete_recv());
+  nic().break_with(IBV_WC_RETRY_EXC_ERR);
+  group::inspect(*cq_);
+  EXPECT_TRUE(event());  // ours
+  arm();
+  EXPECT_EQ(poll(), 1);
+  raise();
+  EXPECT_FALSE(event());
+}
+
+TEST_F(ChannelTest, WhatIsKeptBackIsToldInTheEnd) {
+  arm();
+  send(1);
+  nic().break_with(IBV_WC_RETRY_EXC_ERR);
+  raise();
+  EXPECT_FALSE(event());
+  ASSERT_EQ(channel_.owed.size(), 1u);
+  channel_.owed.front().at = {};  // the time is over
+  EXPECT_TRUE(event());
+  EXPECT_FALSE(event());
+  EXPECT_TRUE(channel_.owed.empty());
+}
+
+TEST_F(ChannelTest, OneEventForEachArming) {
+  arm();
+  send(1);
+  send(2);
+  ASSERT_TRUE(nic().complete_send());
+  raise();
+  ASSERT_TRUE(nic().complete_send());
+  raise();
+  EXPECT_TRUE(event());
+  EXPECT_FALSE(event());
+}
+
+}  // namespace
+}  // namespace shift::ops
