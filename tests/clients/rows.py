@@ -85,10 +85,10 @@ ROWS = [
     benchmark(ucp, "rc_v", "stream_bw", "-s", 65536, n=5000, packets=80000),
     Row("io_demo -q", lambda scale: io_demo("rc_v", exchanges=20000 * scale), 90000, check=True,
         verifies=True),
-    Row("Gloo allreduce ring", lambda scale: gloo("ring", 2, 65536, 40 * scale), 40000, check=True,
+    # Not halving_doubling: it waits for no send, so while acknowledgements are missing it posts more
+    # than it allows itself, whatever is beneath.
+    Row("Gloo allreduce ring", lambda scale: gloo("ring", 2, 65536, 40 * scale, meet=True), 40000, check=True,
         verifies=True),
-    Row("Gloo allreduce halving_doubling", lambda scale: gloo("halving_doubling", 2, 65536, 40 * scale),
-        40000, verifies=True),
     Row("PyTorch RPC (TensorPipe ibv)", lambda scale: torch_rpc(16384, 300 * scale), 30000,
         verifies=True),
     Row("Open MPI over UCX, 2 ranks", lambda scale: mpi("rc_v", "ab", rounds=6 * scale), 20000,

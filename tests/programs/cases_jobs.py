@@ -64,7 +64,7 @@ def mpi(transport, hosts, rounds=3, limit=1 << 20, what="all", short=False, seco
                 packets=1000)
 
 
-def gloo(algorithm, ranks, count, rounds, short=False):
+def gloo(algorithm, ranks, count, rounds, short=False, meet=False):
     def body(session):
         program = compiled(session, "g++", "gloo_check.cc", "-std=c++17", "-lgloo", "-libverbs",
                            "-lpthread")
@@ -72,7 +72,7 @@ def gloo(algorithm, ranks, count, rounds, short=False):
         os.makedirs(store)
         started = []
         for rank in range(ranks):
-            argv = [program, rank, ranks, store, algorithm, count, rounds, session.seed]
+            argv = [program, rank, ranks, store, algorithm, count, rounds, session.seed] + ["meet"] * meet
             started.append(session.start("ab"[rank % 2], "rank%d" % rank, argv))
         for rank, one in enumerate(started):
             text = session.ended_well(one, "rank %d" % rank, session.case.seconds)

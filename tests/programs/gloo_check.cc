@@ -1,6 +1,7 @@
 // Gloo's allreduce on its ibverbs transport, every element checked.
-// Usage: gloo_check RANK RANKS STORE_FOLDER ALGORITHM COUNT ROUNDS SEED
+// Usage: gloo_check RANK RANKS STORE_FOLDER ALGORITHM COUNT ROUNDS SEED [meet]
 // ALGORITHM: ring, ring_chunked, halving_doubling, bcube.
+// meet: no rank ends before all have everything. Otherwise the last messages are only posted then.
 #include <gloo/allreduce_bcube.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/allreduce_ring.h>
@@ -47,7 +48,15 @@ double element(int rank, int round, int index, unsigned seed) {
          (rank + 1);
 }
 
-bool run(int rank, int ranks, const char* const* arguments) {
+// By the file store, not by the NICs.
+void meet(gloo::rendezvous::FileStore& store, int rank, int ranks) {
+  std::vector<std::string> keys;
+  for (int i = 0; i < ranks; i++) keys.push_back("over" + std::to_string(i));
+  store.set(keys[static_cast<size_t>(rank)], {'y'});
+  store.wait(keys, std::chrono::seconds(30));
+}
+
+bool run(int rank, int ranks, const char* const* arguments, bool meets) {
   const std::string store_folder = arguments[0], name = arguments[1];
   const int count = atoi(arguments[2]), rounds = atoi(arguments[3]);
   const auto seed = static_cast<unsigned>(atoi(arguments[4]));
@@ -78,6 +87,7 @@ bool run(int rank, int ranks, const char* const* arguments) {
     }
   }
   barrier.run();
+  if (meets) meet(store, rank, ranks);
   printf("gloo_check ok: %d rounds\n", rounds);
   fflush(stdout);
   // Without destructors: this release of the library aborts in one when a send's completion was not
@@ -89,9 +99,10 @@ bool run(int rank, int ranks, const char* const* arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 8) return 2;
+  setvbuf(stdout, nullptr, _IOLBF, 0);  // a destructor may abort
+  if (argc != 8 && argc != 9) return 2;
   try {
-    return run(atoi(argv[1]), atoi(argv[2]), argv + 3) ? 0 : 3;
+    return run(atoi(argv[1]), atoi(argv[2]), argv + 3, argc == 9) ? 0 : 3;
   } catch (const std::exception& error) {
     printf("gloo_check FAILED: %s\n", error.what());
     return 4;
