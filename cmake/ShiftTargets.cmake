@@ -7,7 +7,8 @@ target_compile_options(shift_options INTERFACE
   -Wall -Wextra -Werror -Wshadow -Wno-unused-parameter -Wno-missing-field-initializers
   -Wno-address-of-packed-member
   $<$<COMPILE_LANGUAGE:CXX>:-Wno-invalid-offsetof>
-  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>
+  $<$<BOOL:$<TARGET_PROPERTY:SHIFT_UNIT_TESTS>>:-O0>)
 target_link_libraries(shift_options INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
 set(SHIFT_SANITIZER_RUNTIME "")
 if(SHIFT_SANITIZE)
@@ -52,18 +53,34 @@ function(shift_only_tests target)
   set_target_properties(${target} PROPERTIES SHIFT_ONLY_TESTS ON)
 endfunction()
 
+# shift_unit_tests(TARGET): the same for sources full of GoogleTest's macros; they are not optimised, either.
+function(shift_unit_tests target)
+  shift_only_tests(${target})
+  set_target_properties(${target} PROPERTIES SHIFT_UNIT_TESTS ON)
+endfunction()
+
+# shift_cold(SOURCE...): sources of the current folder whose speed is of no interest: command lines and the
+# like. Most of their compilation would go into optimising and instrumenting templates of others.
+function(shift_cold)
+  if(SHIFT_SANITIZE MATCHES undefined)
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "-O0;-fno-sanitize=undefined")
+  else()
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1)
+  endif()
+endfunction()
+
 # shift_test(NAME sources... [LIBS libs...]): a GoogleTest program registered with ctest as NAME,
 # label unit.
 function(shift_test name)
   cmake_parse_arguments(arg "" "" "LIBS" ${ARGN})
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE shift_options ${arg_LIBS} GTest::gtest GTest::gtest_main)
-  shift_only_tests(${name})
+  shift_unit_tests(${name})
   if(NOT TARGET shift_test_headers)
     file(WRITE ${CMAKE_BINARY_DIR}/test_headers.cc "int main() {}\n")
     add_executable(shift_test_headers ${CMAKE_BINARY_DIR}/test_headers.cc)
     target_link_libraries(shift_test_headers PRIVATE shift_options GTest::gtest)
-    shift_only_tests(shift_test_headers)
+    shift_unit_tests(shift_test_headers)
     target_precompile_headers(shift_test_headers PRIVATE <gtest/gtest.h>)
   endif()
   target_precompile_headers(${name} REUSE_FROM shift_test_headers)
