@@ -19,7 +19,7 @@ def perftest_body(tool, iterations, size, options, queue_pairs):
             argv += ["-x", 3]
         argv += options
         text, _ = session.pair(argv, argv, port)
-        line = expect(text, r"^ *%d +(\d+) +([0-9.]+) +([0-9.]+) " % size, "the result").groups()
+        line = expect(text, r"^ *%d +(\d+) +([0-9.]+) +([0-9.]+)\s" % size, "the result").groups()
         if int(line[0]) != counted:
             raise Failure("%s iterations instead of %d" % (line[0], counted))
         # Of many iterations the peak is not measured.
