@@ -83,7 +83,7 @@ ROWS = [
     benchmark(uct, "rc_verbs", "get", "-s", 65536, "-D", "zcopy", n=4000, packets=64000),
     benchmark(ucp, "rc_v", "tag_bw", "-s", 1 << 20, n=500, packets=100000),
     benchmark(ucp, "rc_v", "stream_bw", "-s", 65536, n=5000, packets=80000),
-    Row("io_demo -q", lambda scale: io_demo("rc_v", exchanges=20000 * scale), 90000, check=True,
+    Row("io_demo -q", lambda scale: io_demo("rc_v", exchanges=8000 * scale), 36000, check=True,
         verifies=True),
     # Not halving_doubling: it waits for no send, so while acknowledgements are missing it posts more
     # than it allows itself, whatever is beneath.
