@@ -60,7 +60,7 @@ void Simulation::fault_fire() {
   armed_ = false;
   const Fault& fault = schedule_.faults[next_fault_];
   if (!gone_[static_cast<size_t>(fault.host)]) fault_start(fault);
-  fabric_.look();
+  for (Pair& pair : pairs_) pair.fabric.look();
   next_fault_++;
   fault_arm();
 }
@@ -94,6 +94,18 @@ void Simulation::total_loss(int host) {
   }
 }
 
+void Simulation::nic_blocked(int host, int from, int to, bool blocked) {
+  for (Pair& pair : pairs_) pair.fabric.block(host, from, to, blocked);
+}
+
+void Simulation::host_gone(int host) {
+  gone_[static_cast<size_t>(host)] = true;
+  for (Pair& pair : pairs_) {
+    pair.judge.host_gone(host);
+    pair.fabric.host_kill(host);
+  }
+}
+
 void Simulation::fault_start(const Fault& fault) {
   const auto h = static_cast<size_t>(fault.host);
   control::Host& host = *hosts_[h];
@@ -104,9 +116,9 @@ void Simulation::fault_start(const Fault& fault) {
   const auto until =
       fault.lasts.count() == 0 ? VirtualTime::Clock::time_point::max() : time_.now() + fault.lasts;
   if (breaks_channel(fault.what)) {
-    rounds_judge_.channel_disturbed(until);
+    for (Pair& pair : pairs_) pair.rounds.channel_disturbed(until);
   } else {
-    rounds_judge_.disturbed(until);
+    for (Pair& pair : pairs_) pair.rounds.disturbed(until);
   }
   switch (fault.what) {
     case What::kPortDown:
@@ -126,15 +138,15 @@ void Simulation::fault_start(const Fault& fault) {
       const int peer =
           fault.member == Fault::kCurrent ? host.group->peer_member : fault.peer_member;
       const int a = fault.flag ? peer : member, b = fault.flag ? member : peer;
-      fabric_.block(from, a, b, true);
-      lasts(fault, [this, from, a, b] { fabric_.block(from, a, b, false); });
+      nic_blocked(from, a, b, true);
+      lasts(fault, [this, from, a, b] { nic_blocked(from, a, b, false); });
       break;
     }
     case What::kRails: {
       const auto block = [this, fault](bool blocked) {
         for (int rail = 0; rail < static_cast<int>(group::kMembersMax); rail++) {
-          fabric_.block(fault.host, rail, rail, blocked);
-          if (fault.flag) fabric_.block(1 - fault.host, rail, rail, blocked);
+          nic_blocked(fault.host, rail, rail, blocked);
+          if (fault.flag) nic_blocked(1 - fault.host, rail, rail, blocked);
         }
       };
       block(true);
@@ -172,23 +184,19 @@ void Simulation::fault_start(const Fault& fault) {
       host.device_says(member, IBV_EVENT_DEVICE_FATAL);
       break;
     case What::kFenceFails:
-      judge_.host_unfenced(fault.host);
+      for (Pair& pair : pairs_) pair.judge.host_unfenced(fault.host);
       for (auto& [qpn, qp] : nic.qps) qp->modify_error = EINVAL;
       break;
     case What::kMute:
       for (auto& [qpn, qp] : nic.qps) qp->query_error = EINVAL;
       break;
     case What::kProcessDeath:
-      gone_[h] = true;
-      judge_.host_gone(fault.host);
-      fabric_.host_kill(fault.host);
+      host_gone(fault.host);
       network_.host_remove(host.coordinator, milliseconds(1 + fault.count));
       host.forget();
       break;
     case What::kClose:
-      gone_[h] = true;
-      judge_.host_gone(fault.host);
-      fabric_.host_kill(fault.host);
+      host_gone(fault.host);
       host.forget();
       break;
     case What::kTotalLoss:

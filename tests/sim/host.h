@@ -1,7 +1,8 @@
-// One host of a simulation: fake NICs, one QP, and the product's coordinator above them.
+// One host of a simulation: fake NICs, a QP or more, and the product's coordinator above them.
 #pragma once
 
 #include <map>
+#include <vector>
 
 #include "control/coordinator.h"
 #include "group/test/fake.h"
@@ -20,35 +21,41 @@ struct SinkOfHosts final : group::FaultSink {
 };
 
 struct Host {
-  Host(VirtualTime& time, MemoryNetwork& network, SinkOfHosts& sinks, uint8_t net, int members = 3)
+  Host(VirtualTime& time, MemoryNetwork& network, SinkOfHosts& sinks, uint8_t net, int members = 3,
+       int pairs = 1, bool one_cq = true)
       : world(net, members), loop(time), coordinator(loop, loop) {
     coordinator.network_set(network.host_add(coordinator));
     sinks.sinks[&world.context] = &coordinator;
     group::World::Options options;
     options.guarded = options.twins = false;
     options.depth = 64;
-    cq = world.make_cq();
-    group = world.make_group(cq, cq, options);
-    group->serial = net;  // whatever ran before in this process
+    for (int pair = 0; pair < pairs; pair++) {
+      cqs.push_back(pair > 0 && one_cq ? cqs.front() : world.make_cq());
+      groups.push_back(world.make_group(cqs.back(), cqs.back(), options));
+      groups.back()->serial = net + 16u * static_cast<unsigned>(pair);  // whatever ran before
+    }
+    cq = cqs.front();
+    group = groups.front();
     coordinator.context_add(&world.context);
   }
   group::FakeQp& qp(int member) { return group::World::fake(group, member); }
   // The application connects its QP, and the provider tells the coordinator.
-  void connect(const Host& peer, uint32_t sq_psn, uint32_t rq_psn) {
-    group->remote = peer.group->local;
-    group->attr.sq_psn = sq_psn;
-    group->attr.rq_psn = rq_psn;
-    auto& attr = qp(group::kDefault).attr;
-    attr.dest_qp_num = peer.group->qpn();
-    attr.ah_attr.grh.dgid = peer.group->local.gid.to_verbs();
+  void connect(const Host& peer, uint32_t sq_psn, uint32_t rq_psn, size_t pair = 0) {
+    const group::Group& other = *peer.groups[pair];
+    groups[pair]->remote = other.local;
+    groups[pair]->attr.sq_psn = sq_psn;
+    groups[pair]->attr.rq_psn = rq_psn;
+    auto& attr = group::World::fake(groups[pair], group::kDefault).attr;
+    attr.dest_qp_num = other.qpn();
+    attr.ah_attr.grh.dgid = other.local.gid.to_verbs();
     attr.sq_psn = sq_psn;
     attr.rq_psn = rq_psn;
   }
   // The application never brings its QP to RTS: it only receives.
-  void stay_in_rtr() {
-    group->attr_mask &= ~IBV_QP_SQ_PSN;
-    for (auto& can : group->can_send) can = false;
-    qp(group::kDefault).qp.state = IBV_QPS_RTR;
+  void stay_in_rtr(group::Group* only_receives) {
+    only_receives->attr_mask &= ~IBV_QP_SQ_PSN;
+    for (auto& can : only_receives->can_send) can = false;
+    group::World::fake(only_receives, group::kDefault).qp.state = IBV_QPS_RTR;
   }
   void device_says(int member, ibv_event_type type) {
     ibv_async_event event{};
@@ -62,13 +69,17 @@ struct Host {
   }
   // What the application does when it is done with the QP, or the end of its process.
   void forget() {
-    coordinator.group_forget(group);
+    for (group::Group* made : groups) coordinator.group_forget(made);
     coordinator.context_forget(&world.context);
   }
 
   group::World world;
   VirtualLoop loop;
   Coordinator coordinator;
+  // One for each QP, which may be the same; one for each peer QP. The first ones by their own
+  // names.
+  std::vector<group::CompletionQueue*> cqs;
+  std::vector<group::Group*> groups;
   group::CompletionQueue* cq;
   group::Group* group;
 };

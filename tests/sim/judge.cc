@@ -13,14 +13,7 @@ using group::is_notification;
 
 constexpr uint64_t kReceiveTag = 1u << 20;
 constexpr uint64_t kOwnRequests = 1u << 21;  // above: the layer's, named by addresses
-constexpr uint64_t kBuffer = 0x10000, kCounter = 0x20000;
-
-constexpr uint64_t source_of(uint64_t number) {
-  return 0x1000000 + number * 0x10000;
-}
-constexpr uint64_t slot_address(uint8_t slot) {
-  return 0x100000 + slot * uint64_t{0x10000};
-}
+constexpr uint64_t kCounter = 0x20000;
 
 bool is_write(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -61,7 +54,7 @@ void Judge::fault_seen(const char* rule, const Packet* packet, int host, int mem
 void Judge::send(int host, const AppPlan::Send& plan) {
   App& app = at(host);
   app.sends.push_back({plan.opcode, plan.signaled, plan.slot, plan.length, path_faults_});
-  app.sends.back().too_late = app.host->group->send.route == group::Route::kError;
+  app.sends.back().too_late = app.group->send.route == group::Route::kError;
   const uint64_t number = app.sends.size();
   if (is_notification(plan.opcode)) app.notifications.push_back(static_cast<uint32_t>(number));
   ibv_sge sge{source_of(number), plan.length, group::kLkey};
@@ -78,8 +71,8 @@ void Judge::send(int host, const AppPlan::Send& plan) {
   } else if (plan.opcode != IBV_WR_SEND && plan.opcode != IBV_WR_SEND_WITH_IMM) {
     wr.wr.rdma = {slot_address(plan.slot), group::kRkey};
   }
-  const auto post = app.host->group->exact ? ops::post_send_exact : ops::post_send;
-  if (post(app.host->group->handle(), &wr, &bad) != 0) {
+  const auto post = app.group->exact ? ops::post_send_exact : ops::post_send;
+  if (post(app.group->handle(), &wr, &bad) != 0) {
     fail("C9: " + name_of(host, number) + " is refused");
   }
 }
@@ -88,9 +81,9 @@ void Judge::receive(int host) {
   App& app = at(host);
   const uint64_t number = ++app.receives;
   app.receive_memory.resize(number);
-  ibv_sge sge{kBuffer + number, AppPlan::kLengthMax, group::kLkey};
+  ibv_sge sge{buffer_of(number), AppPlan::kLengthMax, group::kLkey};
   ibv_recv_wr wr{kReceiveTag + number, nullptr, &sge, 1}, *bad;
-  if (ops::post_recv(app.host->group->handle(), &wr, &bad) != 0) {
+  if (ops::post_recv(app.group->handle(), &wr, &bad) != 0) {
     fail("C9: receive " + std::to_string(number) + " is refused");
   }
 }
@@ -98,19 +91,12 @@ void Judge::receive(int host) {
 bool Judge::has_completions(int host) const {
   const App& app = at(host);
   if (app.gone) return false;
-  const group::CompletionQueue& cq = *app.host->cq;
+  const group::CompletionQueue& cq = *app.group->send_cq;
   if (!cq.side.empty() || !group::FakeCq::of(cq.real[group::kDefault]).waiting.empty()) return true;
   if (!cq.poll_all || cq.slow_groups == 0) return false;  // nobody looks there
   return std::ranges::any_of(cq.real, [](ibv_cq* real) {
     return real != nullptr && !group::FakeCq::of(real).waiting.empty();
   });
-}
-
-void Judge::poll(int host) {
-  ibv_wc wc[8];
-  for (int got; !at(host).gone && (got = ops::poll_cq(&at(host).host->cq->cq, 8, wc)) > 0;) {
-    for (int i = 0; i < got; i++) take(host, wc[i]);
-  }
 }
 
 // ---- what the NICs do
@@ -144,7 +130,7 @@ uint64_t Judge::executed(const Packet& packet, const group::PostedRecv* receive)
   if ((to.first_error != 0 || to.receives_failed) && !to.gone && !to.unfenced) {
     return broken("C6: " + who + " is executed after the receiver was given an error");
   }
-  if (sent.opcode == IBV_WR_RDMA_WRITE && from.host->group->exact && block < sent.blocks_run) {
+  if (sent.opcode == IBV_WR_RDMA_WRITE && from.group->exact && block < sent.blocks_run) {
     return broken("exact: " + who + " is executed twice");
   }
   if (block < sent.blocks_run && sent.path_faults == path_faults_) {
@@ -182,6 +168,9 @@ void Judge::notify(const Packet& packet, uint32_t number, const group::PostedRec
   if (receive.wr_id != kReceiveTag + from.notified) {
     return fail("C2: " + who + " takes the receive " + std::to_string(receive.wr_id - kReceiveTag));
   }
+  if (receive.sges.front().addr != buffer_of(from.notified)) {
+    return fail("C2: " + who + " goes to the buffer of another receive");
+  }
   at(1 - packet.host).receive_memory[from.notified - 1] = number;
 }
 
@@ -215,7 +204,8 @@ void Judge::data_came(const Packet& packet, uint64_t data) {
 
 void Judge::take(int host, const ibv_wc& wc) {
   App& app = at(host);
-  if (wc.qp_num != app.host->group->qpn()) fail("C9: a completion of another QP");
+  if (app.gone) return;
+  if (wc.qp_num != app.group->qpn()) fail("C9: a completion of another QP");
   if (wc.status != IBV_WC_SUCCESS) return take_error(host, wc);
   if (wc.wr_id > kReceiveTag) return take_receive(host, wc);
   take_send(host, wc);

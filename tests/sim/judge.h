@@ -15,12 +15,14 @@ namespace shift::sim {
 
 class Judge final : public Observer {
  public:
-  explicit Judge(VirtualTime& time) : time_(time) {}
-  void host_set(int host, control::Host& given) { at(host).host = &given; }
+  // `number`: of the pair of QPs that it judges, which tells its memory from that of the others.
+  Judge(VirtualTime& time, uint64_t number) : time_(time), memory_base_(number << 40) {}
+  void group_set(int host, group::Group& group) { at(host).group = &group; }
 
   void send(int host, const AppPlan::Send& plan);
   void receive(int host);
-  void poll(int host);
+  // A completion that it has polled.
+  void take(int host, const ibv_wc& wc);
   // Is there anything to poll? (The application would be woken, or looks all the time.)
   bool has_completions(int host) const;
   // Its process is gone, or has destroyed its QP: nothing is promised to it any more.
@@ -66,7 +68,7 @@ class Judge final : public Observer {
     bool too_late = false;  // posted when the QP had failed: flushed, as on any QP in ERR
   };
   struct App {
-    control::Host* host = nullptr;
+    group::Group* group = nullptr;
     bool gone = false, unfenced = false;
     std::vector<Sent> sends;              // request n at n - 1
     std::vector<uint32_t> notifications;  // the n-th one's number
@@ -88,12 +90,18 @@ class Judge final : public Observer {
   void write(const Packet& packet, uint32_t number, uint32_t block);
   void notify(const Packet& packet, uint32_t number, const group::PostedRecv& receive);
   bool is_in_memory(const App& app, const Sent& sent, uint32_t number) const;
-  void take(int host, const ibv_wc& wc);
   void take_error(int host, const ibv_wc& wc);
   void take_send(int host, const ibv_wc& wc);
   void take_receive(int host, const ibv_wc& wc);
 
+  uint64_t source_of(uint64_t number) const { return memory_base_ + 0x1000000 + number * 0x10000; }
+  uint64_t slot_address(uint8_t slot) const {
+    return memory_base_ + 0x100000 + slot * uint64_t{0x10000};
+  }
+  uint64_t buffer_of(uint64_t receive) const { return memory_base_ + 0x10000 + receive; }
+
   VirtualTime& time_;
+  const uint64_t memory_base_;
   std::array<App, 2> apps_;
   uint64_t path_faults_ = 0;
   std::string verdict_;

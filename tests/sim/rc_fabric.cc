@@ -18,11 +18,6 @@ bool RcFabric::carries(int a, int b) const {
   return nic(0, a).port_up && nic(1, b).port_up && !blocked(0, a, b) && !blocked(1, b, a);
 }
 
-RcFabric::Qp* RcFabric::qp(int host, int member) const {
-  const auto& qps = nic(host, member).qps;
-  return qps.empty() ? nullptr : qps.begin()->second.get();
-}
-
 int RcFabric::member_of(int host, const wire::Gid& gid) const {
   for (int m = 0; m < worlds_[static_cast<size_t>(host)]->context.members; m++) {
     if (nic(host, m).gid == gid) return m;
@@ -62,7 +57,7 @@ void RcFabric::look_at(int host, int member, Qp& qp) {
 
 // What the layer gives to a NIC: never anything on a path it has left, always that NIC's keys.
 void RcFabric::check_posted(int host, int member, Qp& qp, End& e) {
-  const uint64_t tag = worlds_[static_cast<size_t>(host)]->context.groups.front()->tag;
+  const uint64_t tag = groups_[static_cast<size_t>(host)]->tag;
   const auto is_own = [&](uint64_t wr_id) { return wr_id - tag <= group::kProbeTag; };
   const auto fits = [&](const std::vector<ibv_sge>& sges) {
     return std::ranges::all_of(

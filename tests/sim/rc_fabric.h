@@ -1,7 +1,8 @@
-// What lies between fake NICs: carries out what their QPs hold the way RC connections do, packet by
-// packet in virtual time. A request is executed when its last packet arrives and completes when the
-// acknowledgement does; packets are late, lost, or repeated by the sender's NIC, and what arrives
-// after its sender has left still counts, until the receiving QP is in ERR or connected anew.
+// What lies between fake NICs: carries out what the QPs of one pair of groups hold the way RC
+// connections do, packet by packet in virtual time. A request is executed when its last packet
+// arrives and completes when the acknowledgement does; packets are late, lost, or repeated by the
+// sender's NIC, and what arrives after its sender has left still counts, until the receiving QP is
+// in ERR or connected anew.
 #pragma once
 
 #include <array>
@@ -60,7 +61,10 @@ class RcFabric {
   std::function<Duration()> delay = [] { return std::chrono::microseconds(5); };
 
   RcFabric(VirtualTime& time, Observer& observer) : time_(time), observer_(observer) {}
-  void world_set(int host, group::World& world) { worlds_[static_cast<size_t>(host)] = &world; }
+  void end_set(int host, group::World& world, group::Group& group) {
+    worlds_[static_cast<size_t>(host)] = &world;
+    groups_[static_cast<size_t>(host)] = &group;
+  }
 
   // What goes from a member of `host` to a member of the other host is lost, silently.
   void block(int host, int from, int to, bool blocked);
@@ -99,7 +103,11 @@ class RcFabric {
   End& end(int host, int member) {
     return ends_[static_cast<size_t>(host)][static_cast<size_t>(member)];
   }
-  Qp* qp(int host, int member) const;
+  // Null until it is made.
+  Qp* qp(int host, int member) const {
+    ibv_qp* real = groups_[static_cast<size_t>(host)]->real[static_cast<size_t>(member)];
+    return real == nullptr ? nullptr : &Qp::of(real);
+  }
   int member_of(int host, const wire::Gid& gid) const;
   bool blocked(int host, int from, int to) const {
     return blocked_[static_cast<size_t>(host)][static_cast<size_t>(from)][static_cast<size_t>(to)];
@@ -125,6 +133,7 @@ class RcFabric {
   VirtualTime& time_;
   Observer& observer_;
   std::array<group::World*, 2> worlds_{};
+  std::array<group::Group*, 2> groups_{};
   std::array<bool, 2> dead_{};
   std::array<group::PerMember<End>, 2> ends_{};
   std::array<group::PerMember<group::PerMember<bool>>, 2> blocked_{};

@@ -18,8 +18,9 @@ std::string RoundsJudge::take(const Transition& t, Time now) {
   std::string broken;
   const End& peer = ends_[1 - host];
   if (t.on == "better-path") {
-    by_fault_ = false;
-    calm_ = now > disturbed_ + kAftermath;
+    // Unless the other end has met a fault that is not heard of here yet.
+    if (peer.state == "active") by_fault_ = false;
+    calm_ = now - kAftermath > disturbed_;  // which may be for ever
   }
   if (t.on == "path-fault") {
     if (calm_) broken = "C7: a path is taken for broken, and nothing has happened to any";

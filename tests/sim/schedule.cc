@@ -96,6 +96,19 @@ void plan_receives(Dice& dice, AppPlan& app, const AppPlan& peer, bool way_back)
   sort_by_time(app.receives, std::identity());
 }
 
+void plan_more(Dice& dice, Schedule& s, bool atomics) {
+  s.one_cq = dice.chance(50);
+  for (uint32_t count = 1 + dice.below(2); count > 0; count--) {
+    auto& apps = s.more.emplace_back();
+    for (size_t h = 0; h < 2; h++) {
+      apps[h].exact = s.apps[h].exact;
+      apps[h].first_psn = dice.below(1u << 24);
+      plan_sends(dice, apps[h], atomics, false);
+    }
+    for (size_t h = 0; h < 2; h++) plan_receives(dice, apps[h], apps[1 - h], false);
+  }
+}
+
 void plan_traffic(Dice& dice, Schedule& s, bool atomics) {
   const bool way_back = dice.chance(30);
   for (AppPlan& app : s.apps) {
@@ -224,6 +237,7 @@ Schedule schedule_make(uint64_t seed) {
   const bool atomics = dice.chance(mode < 8 ? 30 : 8);
   plan_traffic(dice, s, atomics);
   if (atomics) s.outcome = Outcome::kUnproven;  // beyond proof, perhaps (C5)
+  if (dice.chance(6)) plan_more(dice, s, atomics);
   s.early = dice.chance(10);
   s.copies_percent = dice.chance(50) ? 0 : dice.chance(50) ? 10 : 50;
   s.message_max = microseconds(dice.chance(70) ? 40 : dice.chance(70) ? 500 : 3'000);
@@ -255,8 +269,13 @@ std::string to_string(const Schedule& s) {
   std::string text = "seed " + std::to_string(s.seed) + ", outcome " +
                      kOutcomes[static_cast<size_t>(s.outcome)] + ", " +
                      std::to_string(s.copies_percent) + "% copies" + (s.early ? ", early" : "");
-  for (size_t h = 0; h < 2; h++) {
-    const AppPlan& app = s.apps[h];
+  if (!s.more.empty()) {
+    text += ", " + std::to_string(s.more.size() + 1) + " QPs on " +
+            (s.one_cq ? "one CQ" : "CQs of their own");
+  }
+  for (size_t i = 0; i < 2 * (1 + s.more.size()); i++) {
+    const size_t h = i % 2;
+    const AppPlan& app = i < 2 ? s.apps[h] : s.more[i / 2 - 1][h];
     const auto moment_text = [](microseconds when) {
       return when == AppPlan::kLate      ? std::string("late")
              : when == AppPlan::kWayBack ? std::string("way-back")

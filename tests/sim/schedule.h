@@ -102,6 +102,10 @@ enum class Outcome : uint8_t {
 struct Schedule {
   uint64_t seed = 0;
   std::array<AppPlan, 2> apps;
+  // What runs beside it over QPs of its own between the same two contexts; of these plans only the
+  // traffic counts. All on one CQ, or each on its own.
+  std::vector<std::array<AppPlan, 2>> more;
+  bool one_cq = true;
   bool early = false;            // faults do not wait until the two ends have found each other
   uint32_t copies_percent = 0;   // of the messages arrive twice
   microseconds message_max{30};  // and each takes up to this

@@ -4,6 +4,7 @@
 #include <cstdarg>
 #include <cstring>
 
+#include "ops/entry.h"
 #include "sim/event_sink.h"
 #include "sim/message_text.h"
 #include "util/config.h"
@@ -52,24 +53,62 @@ Simulation::Simulation(const Schedule& schedule, std::FILE* out)
   };
   network_.before = [this](const Delegate& to, const wire::Message& m) { on_message(to, m, true); };
   network_.after = [this](const Delegate& to, const wire::Message& m) { on_message(to, m, false); };
-  fabric_.delay = [this]() -> Duration {
+  for (size_t h = 0; h < 2; h++) {
+    hosts_[h] = std::make_unique<Host>(
+        time_, network_, sinks_, static_cast<uint8_t>(h + 1), schedule_.apps[h].members,
+        static_cast<int>(1 + schedule_.more.size()), schedule_.one_cq);
+  }
+  group::fault_sink = &sinks_;
+  for (auto& host : hosts_) host->world.context.psn_draws = dice_.next();
+  pair_add(0, schedule_.apps);
+  for (size_t i = 0; i < schedule_.more.size(); i++) pair_add(1 + i, schedule_.more[i]);
+}
+
+void Simulation::pair_add(size_t number, const std::array<AppPlan, 2>& plans) {
+  Pair& pair = pairs_.emplace_back(time_, number, plans);
+  pair.fabric.delay = [this]() -> Duration {
     if (slow_ == Duration{}) return microseconds(2 + dice_.below(4));
     return microseconds(2 + dice_.below(static_cast<uint32_t>(slow_ / microseconds(1))));
   };
   for (size_t h = 0; h < 2; h++) {
-    hosts_[h] = std::make_unique<Host>(time_, network_, sinks_, static_cast<uint8_t>(h + 1),
-                                       schedule_.apps[h].members);
-    fabric_.world_set(static_cast<int>(h), hosts_[h]->world);
-    judge_.host_set(static_cast<int>(h), *hosts_[h]);
+    group::Group& group = *hosts_[h]->groups[number];
+    pair.groups[h] = &group;
+    pair.fabric.end_set(static_cast<int>(h), hosts_[h]->world, group);
+    pair.judge.group_set(static_cast<int>(h), group);
+    group.exact = plans[h].exact;
+    hosts_[h]->connect(*hosts_[1 - h], plans[h].first_psn, plans[1 - h].first_psn, number);
+    group::count_packets(group);
+    if (plans[h].only_receives) hosts_[h]->stay_in_rtr(&group);
   }
-  group::fault_sink = &sinks_;
-  for (size_t h = 0; h < 2; h++) {
-    hosts_[h]->world.context.psn_draws = dice_.next();
-    hosts_[h]->group->exact = schedule_.apps[h].exact;
-    hosts_[h]->connect(*hosts_[1 - h], schedule_.apps[h].first_psn,
-                       schedule_.apps[1 - h].first_psn);
-    group::count_packets(*hosts_[h]->group);
-    if (schedule_.apps[h].only_receives) hosts_[h]->stay_in_rtr();
+  pair.rounds.leader_set(pair.groups[0]->local < pair.groups[1]->local ? 0 : 1);
+}
+
+std::pair<Simulation::Pair*, int> Simulation::pair_of(uint64_t qpn) {
+  for (Pair& pair : pairs_) {
+    for (int h = 0; h < 2; h++) {
+      if (pair.groups[static_cast<size_t>(h)]->qpn() == qpn) return {&pair, h};
+    }
+  }
+  return {nullptr, 0};
+}
+
+bool Simulation::is_broken() const {
+  return std::ranges::any_of(pairs_, [](const Pair& pair) { return pair.judge.is_broken(); });
+}
+
+void Simulation::poll(int host) {
+  const auto h = static_cast<size_t>(host);
+  group::CompletionQueue* last = nullptr;
+  for (group::CompletionQueue* cq : hosts_[h]->cqs) {
+    if (cq == std::exchange(last, cq)) continue;
+    ibv_wc wc[8];
+    for (int got; !gone_[h] && (got = ops::poll_cq(&cq->cq, 8, wc)) > 0;) {
+      for (int i = 0; i < got; i++) {
+        const auto [pair, of] = pair_of(wc[i].qp_num);
+        if (pair == nullptr || of != host) return fail("C9: a completion of another QP");
+        pair->judge.take(host, wc[i]);
+      }
+    }
   }
 }
 
@@ -85,10 +124,14 @@ Simulation::~Simulation() {
 
 const std::string& Simulation::run() {
   if (out_) std::fprintf(out_, "%s\n", to_string(schedule_).c_str());
-  for (auto& host : hosts_) host->coordinator.group_add(host->group);
-  rounds_judge_.leader_set(hosts_[0]->group->local < hosts_[1]->group->local ? 0 : 1);
-  if (!schedule_.early && !run_until([this] { return armed_ends_ == 3; }, kBindLimit)) {
-    judge_.fail("C7: the two ends do not find each other");
+  for (auto& host : hosts_) {
+    for (group::Group* group : host->groups) host->coordinator.group_add(group);
+  }
+  const auto is_armed = [this] {
+    return std::ranges::all_of(pairs_, [](const Pair& pair) { return pair.armed_ends == 3; });
+  };
+  if (!schedule_.early && !run_until(is_armed, kBindLimit)) {
+    fail("C7: the two ends do not find each other");
   }
   traffic_plan();
   fault_arm();
@@ -96,27 +139,31 @@ const std::string& Simulation::run() {
   run_for(schedule_.heal_after);
   heal();
   finish();
-  return judge_.verdict();
+  for (const Pair& pair : pairs_) {
+    if (pair.judge.is_broken()) return pair.judge.verdict();
+  }
+  return pairs_.front().judge.verdict();
 }
 
 bool Simulation::step() {
-  if (judge_.is_broken() || !time_.step()) return false;
-  if (++steps_ > kStepsMax) judge_.fail("livelock: steps without an end");
+  if (is_broken() || !time_.step()) return false;
+  if (++steps_ > kStepsMax) fail("livelock: steps without an end");
   settle();
   count(When::kSteps);
-  return !judge_.is_broken();
+  return !is_broken();
 }
 
 // What the step has made possible, before the next one.
 void Simulation::settle() {
-  fabric_.look();
+  for (Pair& pair : pairs_) pair.fabric.look();
   for (int h = 0; h < 2; h++) {
     const auto i = static_cast<size_t>(h);
-    if (polling_[i] || !judge_.has_completions(h)) continue;
+    const auto has_some = [h](const Pair& pair) { return pair.judge.has_completions(h); };
+    if (polling_[i] || std::ranges::none_of(pairs_, has_some)) continue;
     polling_[i] = true;
     time_.in(schedule_.apps[i].poll_after, [this, h, i] {
       polling_[i] = false;
-      judge_.poll(h);
+      poll(h);
     });
   }
 }
@@ -126,7 +173,7 @@ bool Simulation::run_until(Condition condition, Duration limit) {
   settle();  // what was done from outside since the last step
   const Time end = time_.now() + limit;
   while (!condition()) {
-    if (judge_.is_broken()) return false;
+    if (is_broken()) return false;
     if (time_.next() > end) {
       time_.advance_to(end);
       return false;
@@ -141,9 +188,9 @@ void Simulation::run_for(Duration span) {
 }
 
 void Simulation::heal() {
-  if (judge_.is_broken()) return;
+  if (is_broken()) return;
   say("all heals");
-  rounds_judge_.healed(time_.now());
+  for (Pair& pair : pairs_) pair.rounds.healed(time_.now());
   healed_ = true;
   slow_ = {};
   for (int h = 0; h < 2; h++) {
@@ -151,104 +198,130 @@ void Simulation::heal() {
     for (int m = 0; m < hosts_[i]->world.context.members; m++) {
       port_restore(h, m);
       hosts_[i]->world.nic(m).refuses = false;
-      for (int n = 0; n < hosts_[1 - i]->world.context.members; n++) fabric_.block(h, m, n, false);
+      for (int n = 0; n < hosts_[1 - i]->world.context.members; n++) nic_blocked(h, m, n, false);
     }
-    for (; late_receives_[i] > 0; late_receives_[i]--) traffic_post(h, nullptr);
+    for (Pair& pair : pairs_) {
+      for (; pair.late_receives[i] > 0; pair.late_receives[i]--) traffic_post(pair, h, nullptr);
+    }
   }
   time_.in(kWayBackPatience, [this] { traffic_rest(); });
   if (network_.is_cut()) network_.restore();
 }
 
 bool Simulation::is_converged() const {
+  return std::ranges::all_of(pairs_, [this](const Pair& pair) { return is_converged(pair); });
+}
+
+bool Simulation::is_converged(const Pair& pair) const {
+  const Judge& judge = pair.judge;
   for (int h = 0; h < 2; h++) {
-    const group::Group& group = *hosts_[static_cast<size_t>(h)]->group;
+    const group::Group& group = *pair.groups[static_cast<size_t>(h)];
     const bool home = group.member == kDefault && group.peer_member == kDefault;
-    if (group.state != State::kActive || !judge_.is_done(h)) return false;
+    if (group.state != State::kActive || !judge.is_done(h)) return false;
     if (!schedule_.default_dies && !home) return false;
-    if (judge_.receives_posted(h) < judge_.notifications_posted(1 - h)) return false;
-    if (schedule_.apps[static_cast<size_t>(h)].sends.size() > judge_.sends_posted(h)) return false;
+    if (judge.receives_posted(h) < judge.notifications_posted(1 - h)) return false;
+    if (pair.plans[static_cast<size_t>(h)].sends.size() > judge.sends_posted(h)) return false;
   }
-  return hosts_[0]->group->epoch == hosts_[1]->group->epoch;
+  return pair.groups[0]->epoch == pair.groups[1]->epoch;
 }
 
 void Simulation::check_converged() {
   const auto tell = [this](const char* rule) {
     std::string text = rule;
-    for (int h = 0; h < 2; h++) {
-      const group::Group& group = *hosts_[static_cast<size_t>(h)]->group;
-      text += std::string(h == 0 ? ": a " : ", b ") + fsm::to_string(group.state) + " in epoch " +
-              std::to_string(group.epoch) + " on member " + std::to_string(group.member) +
-              (judge_.is_done(h) ? "" : ", not done") +
-              (group.send.route == group::Route::kOnDefault ? "" : ", not on the hot path");
+    for (const Pair& pair : pairs_) {
+      for (int h = 0; h < 2; h++) {
+        const group::Group& group = *pair.groups[static_cast<size_t>(h)];
+        text += std::string(h == 0 ? ": a " : ", b ") + fsm::to_string(group.state) + " in epoch " +
+                std::to_string(group.epoch) + " on member " + std::to_string(group.member) +
+                (pair.judge.is_done(h) ? "" : ", not done") +
+                (group.send.route == group::Route::kOnDefault ? "" : ", not on the hot path");
+      }
     }
-    judge_.fail(text);
+    fail(text);
   };
   if (!run_until([this] { return is_converged(); }, kConvergence)) {
     return tell("C7: the two ends do not converge");
   }
   // What they have converged to carries traffic.
-  for (int h = 0; h < 2; h++) {
-    if (schedule_.apps[static_cast<size_t>(h)].only_receives) continue;
-    judge_.receive(1 - h);
-    judge_.send(h, {IBV_WR_SEND, true, 0, 8, {}});
+  for (Pair& pair : pairs_) {
+    for (int h = 0; h < 2; h++) {
+      if (pair.plans[static_cast<size_t>(h)].only_receives) continue;
+      pair.judge.receive(1 - h);
+      pair.judge.send(h, {IBV_WR_SEND, true, 0, 8, {}});
+    }
   }
-  const auto done = [this] { return judge_.is_done(0) && judge_.is_done(1); };
+  const auto done = [this] {
+    return std::ranges::all_of(
+        pairs_, [](const Pair& pair) { return pair.judge.is_done(0) && pair.judge.is_done(1); });
+  };
   if (!run_until(done, seconds(1))) tell("C7: nothing passes at the end");
+}
+
+bool Simulation::is_over(const Pair& pair) const {
+  for (int h = 0; h < 2; h++) {
+    const auto i = static_cast<size_t>(h);
+    const bool all_posted = pair.plans[i].sends.size() <= pair.judge.sends_posted(h);
+    if (!gone_[i] && (!all_posted || !pair.judge.is_over(h))) return false;
+  }
+  return true;
 }
 
 // Whatever the faults were, nothing waits for ever (C6).
 void Simulation::check_ended(Outcome outcome) {
-  if (outcome == Outcome::kFails) {
-    // Something to lose at either end, so that each of them learns.
-    for (int h = 0; h < 2; h++) {
-      if (schedule_.apps[static_cast<size_t>(h)].only_receives) continue;
-      judge_.send(h, {IBV_WR_RDMA_WRITE, true, 0, 8, {}});
-    }
-  }
-  const auto is_over = [this] {
-    for (int h = 0; h < 2; h++) {
-      const auto i = static_cast<size_t>(h);
-      const bool all_posted = schedule_.apps[i].sends.size() <= judge_.sends_posted(h);
-      if (!gone_[i] && (!all_posted || !judge_.is_over(h))) return false;
-    }
-    return true;
-  };
   Duration bound = kFailBound;
-  for (const AppPlan& app : schedule_.apps) {
-    if (app.sends.empty()) continue;
-    bound += std::max<Duration>(app.sends.back().when, kWayBackPatience) + 2 * app.poll_after;
+  for (Pair& pair : pairs_) {
+    for (int h = 0; h < 2; h++) {
+      const AppPlan& plan = pair.plans[static_cast<size_t>(h)];
+      // Something to lose at either end, so that each of them learns.
+      if (outcome == Outcome::kFails && !plan.only_receives) {
+        pair.judge.send(h, {IBV_WR_RDMA_WRITE, true, 0, 8, {}});
+      }
+      if (plan.sends.empty()) continue;
+      bound += std::max<Duration>(plan.sends.back().when, kWayBackPatience) +
+               2 * schedule_.apps[static_cast<size_t>(h)].poll_after;
+    }
   }
-  if (!run_until(is_over, bound)) {
-    return judge_.fail(std::string("C6: requests are neither done nor failed: a is ") +
-                       fsm::to_string(hosts_[0]->group->state) + ", b is " +
-                       fsm::to_string(hosts_[1]->group->state));
-  }
-  run_for(milliseconds(50));
-  for (int h = 0; h < 2; h++) {
-    const State state = hosts_[static_cast<size_t>(h)]->group->state;
-    if (outcome == Outcome::kFails && state != State::kFailed) {
-      judge_.fail(std::string("C6: without any path ") + kNames[h] + " is " +
-                  fsm::to_string(state));
+  const auto all_over = [this] {
+    return std::ranges::all_of(pairs_, [this](const Pair& pair) { return is_over(pair); });
+  };
+  const bool ended = run_until(all_over, bound);
+  if (ended) run_for(milliseconds(50));
+  for (Pair& pair : pairs_) {
+    if (!ended && !is_over(pair)) {
+      return pair.judge.fail(std::string("C6: requests are neither done nor failed: a is ") +
+                             fsm::to_string(pair.groups[0]->state) + ", b is " +
+                             fsm::to_string(pair.groups[1]->state));
+    }
+    for (int h = 0; h < 2; h++) {
+      const State state = pair.groups[static_cast<size_t>(h)]->state;
+      if (outcome == Outcome::kFails && state != State::kFailed) {
+        pair.judge.fail(std::string("C6: without any path ") + kNames[h] + " is " +
+                        fsm::to_string(state));
+      }
     }
   }
 }
 
 bool Simulation::has_failed() const {
-  return std::ranges::any_of(hosts_,
-                             [](const auto& host) { return host->group->state == State::kFailed; });
+  return std::ranges::any_of(pairs_, [](const Pair& pair) {
+    return std::ranges::any_of(
+        pair.groups, [](const group::Group* group) { return group->state == State::kFailed; });
+  });
 }
 
 // With a path left, nothing but an atomic is a reason to fail.
 void Simulation::check_excused() {
-  if (judge_.has_atomic_open(0) || judge_.has_atomic_open(1)) return;
-  for (int h = 0; h < 2; h++) {
-    if (hosts_[static_cast<size_t>(h)]->group->state == State::kFailed)
-      judge_.fail(std::string("C7: ") + kNames[h] + " fails for nothing");
+  for (Pair& pair : pairs_) {
+    if (pair.judge.has_atomic_open(0) || pair.judge.has_atomic_open(1)) continue;
+    for (int h = 0; h < 2; h++) {
+      if (pair.groups[static_cast<size_t>(h)]->state == State::kFailed)
+        pair.judge.fail(std::string("C7: ") + kNames[h] + " fails for nothing");
+    }
   }
 }
 
 void Simulation::finish() {
-  if (judge_.is_broken()) return;
+  if (is_broken()) return;
   switch (schedule_.outcome) {
     case Outcome::kComplete:
       return check_converged();
@@ -285,33 +358,35 @@ void Simulation::on_record(const char* name, std::initializer_list<EventField> f
     }
     return nullptr;
   };
-  if (const EventField* qp = field("qp"); qp != nullptr) {
-    const bool first = qp->number == hosts_[0]->group->qpn();
-    if (std::FILE* file = files_[first ? 0 : 1]; file != nullptr) {
+  const EventField* qp = field("qp");
+  const auto [pair, h] = qp != nullptr ? pair_of(qp->number) : std::pair<Pair*, int>{nullptr, 0};
+  if (pair == &pairs_.front()) {
+    if (std::FILE* file = files_[static_cast<size_t>(h)]; file != nullptr) {
       const auto now =
           std::chrono::duration_cast<std::chrono::nanoseconds>(time_.now().time_since_epoch());
       std::fputs(event_text(now.count(), name, fields).c_str(), file);
     }
   }
-  if (std::strcmp(name, "bug") == 0)
-    judge_.fail("impossible: " + std::string(field("cause")->text));
-  if (std::strcmp(name, "armed") == 0) {
-    armed_ends_ |= field("qp")->number == hosts_[0]->group->qpn() ? 1 : 2;
-  }
+  if (std::strcmp(name, "bug") == 0) fail("impossible: " + std::string(field("cause")->text));
+  if (pair == nullptr) return;
+  if (std::strcmp(name, "armed") == 0) pair->armed_ends |= h == 0 ? 1 : 2;
   const bool moves = std::strcmp(name, "state") == 0;
   if (!moves && std::strcmp(name, "stay") != 0) return;
-  const int h = field("qp")->number == hosts_[0]->group->qpn() ? 0 : 1;
   const Transition t{h, static_cast<uint32_t>(field("epoch")->number),
                      std::string(field("from")->text), std::string(field("to")->text),
                      std::string(field("on")->text)};
-  if (out_)
-    say("%c: %s -> %s on %s, epoch %u", kNames[h], t.from.c_str(), t.to.c_str(), t.on.c_str(),
-        t.epoch);
-  if (const std::string broken = rounds_judge_.take(t, time_.now()); !broken.empty()) {
-    judge_.fail(broken);
+  if (out_) {
+    const std::string which = pairs_.size() == 1 ? "" : std::to_string(pair->number);
+    say("%c%s: %s -> %s on %s, epoch %u", kNames[h], which.c_str(), t.from.c_str(), t.to.c_str(),
+        t.on.c_str(), t.epoch);
+  }
+  if (const std::string broken = pair->rounds.take(t, time_.now()); !broken.empty()) fail(broken);
+  // Who leaves a path for a fault takes its neighbours along, however long that took to agree on.
+  for (Pair& other : pairs_) {
+    if (&other != pair && pair->rounds.by_fault()) other.rounds.disturbed(time_.now());
   }
   // What was posted up to the end of the fence may run again; unless that is the way back's.
-  if (t.on == "fence-done" && rounds_judge_.by_fault()) judge_.path_fault_noted();
+  if (t.on == "fence-done" && pair->rounds.by_fault()) pair->judge.path_fault_noted();
   if (t.to == "draining") draining_ = true;
   if (moves) count(When::kTransition);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdio>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -42,9 +43,36 @@ class Simulation {
   bool run_until(Condition condition, Duration limit);
   void run_for(Duration span);
 
+  // A QP of each host that are connected to each other, what they are used for, and its judges.
+  struct Pair {
+    Pair(VirtualTime& time, uint64_t pair_number, const std::array<AppPlan, 2>& planned)
+        : number(pair_number), plans(planned), judge(time, number), fabric(time, judge) {}
+    const uint64_t number;
+    const std::array<AppPlan, 2>& plans;
+    Judge judge;
+    RcFabric fabric;
+    RoundsJudge rounds;
+    std::array<group::Group*, 2> groups{};
+    std::array<size_t, 2> late_receives{};
+    // What waits for the way back; null: a receive.
+    std::array<std::vector<const AppPlan::Send*>, 2> waiting;
+    int armed_ends = 0;  // bit per host: a second path is ready
+  };
+  void pair_add(size_t number, const std::array<AppPlan, 2>& plans);
+  // Of the QP with this number, and its host.
+  std::pair<Pair*, int> pair_of(uint64_t qpn);
+  bool is_broken() const;
+  void fail(std::string what) { pairs_.front().judge.fail(std::move(what)); }
+  void poll(int host);
+  bool is_converged(const Pair& pair) const;
+  bool is_over(const Pair& pair) const;
+  void host_gone(int host);
+  void nic_blocked(int host, int from, int to, bool blocked);
+
   // traffic.cc
   void traffic_plan();
-  void traffic_post(int host, const AppPlan::Send* send);
+  void traffic_plan(Pair& pair, int host);
+  void traffic_post(Pair& pair, int host, const AppPlan::Send* send);
   void traffic_way_back();
   void traffic_rest();
 
@@ -77,22 +105,16 @@ class Simulation {
   VirtualTime time_;
   control::MemoryNetwork network_{time_};
   control::SinkOfHosts sinks_;
-  Judge judge_{time_};
-  RcFabric fabric_{time_, judge_};
-  RoundsJudge rounds_judge_;
   std::array<std::unique_ptr<control::Host>, 2> hosts_;
+  std::deque<Pair> pairs_;
   std::array<bool, 2> polling_{}, gone_{};
   std::array<group::PerMember<bool>, 2> told_down_{}, dead_{};
-  std::array<size_t, 2> late_receives_{};
-  // What waits for the way back; null: a receive.
-  std::array<std::vector<const AppPlan::Send*>, 2> waiting_;
 
   size_t next_fault_ = 0;
   uint32_t left_ = 0;  // of the next fault's count
   bool armed_ = false, draining_ = false, healed_ = false;
   Duration slow_{};
   uint64_t steps_ = 0;
-  int armed_ends_ = 0;  // bit per host: a second path is ready
   int lost_host_ = -1;  // has no path any more
   std::array<std::FILE*, 2> files_{};
 };

@@ -7,29 +7,33 @@
 namespace shift::sim {
 
 void Simulation::traffic_plan() {
-  for (int h = 0; h < 2; h++) {
-    const auto i = static_cast<size_t>(h);
-    const auto plan = [&](microseconds when, const AppPlan::Send* send) {
-      if (when == AppPlan::kLate) {
-        late_receives_[i]++;
-      } else if (when == AppPlan::kWayBack) {
-        waiting_[i].push_back(send);
-      } else if (when.count() == 0 && send == nullptr) {
-        traffic_post(h, send);
-      } else {
-        time_.in(when, [this, h, send] { traffic_post(h, send); });
-      }
-    };
-    for (const auto when : schedule_.apps[i].receives) plan(when, nullptr);
-    for (const auto& send : schedule_.apps[i].sends) plan(send.when, &send);
+  for (Pair& pair : pairs_) {
+    for (int h = 0; h < 2; h++) traffic_plan(pair, h);
   }
 }
 
+void Simulation::traffic_plan(Pair& pair, int host) {
+  const auto h = static_cast<size_t>(host);
+  const auto plan = [&](microseconds when, const AppPlan::Send* send) {
+    if (when == AppPlan::kLate) {
+      pair.late_receives[h]++;
+    } else if (when == AppPlan::kWayBack) {
+      pair.waiting[h].push_back(send);
+    } else if (when.count() == 0 && send == nullptr) {
+      traffic_post(pair, host, send);
+    } else {
+      time_.in(when, [this, &pair, host, send] { traffic_post(pair, host, send); });
+    }
+  };
+  for (const auto when : pair.plans[h].receives) plan(when, nullptr);
+  for (const auto& send : pair.plans[h].sends) plan(send.when, &send);
+}
+
 // Null: a receive.
-void Simulation::traffic_post(int host, const AppPlan::Send* send) {
+void Simulation::traffic_post(Pair& pair, int host, const AppPlan::Send* send) {
   if (gone_[static_cast<size_t>(host)]) return;
-  if (send == nullptr) return judge_.receive(host);
-  judge_.send(host, *send);
+  if (send == nullptr) return pair.judge.receive(host);
+  pair.judge.send(host, *send);
 }
 
 // A path is ready. If it is a better one it will be gone back to when it has been so for long
@@ -38,14 +42,15 @@ void Simulation::traffic_post(int host, const AppPlan::Send* send) {
 void Simulation::traffic_way_back() {
   constexpr milliseconds kFailback{1000};
   for (int h = 0; h < 2; h++) {
-    auto& waiting = waiting_[static_cast<size_t>(h)];
+    Pair& pair = pairs_.front();
+    auto& waiting = pair.waiting[static_cast<size_t>(h)];
     std::erase_if(waiting, [&](const AppPlan::Send* send) {
       if (dice_.chance(30)) return false;  // for another
       const uint32_t way = dice_.below(4);
       const microseconds offset(way < 2    ? static_cast<int>(dice_.below(600)) - 300
                                 : way == 2 ? static_cast<int>(dice_.below(5'000))
                                            : static_cast<int>(dice_.below(600'000)));
-      time_.in(kFailback + offset, [this, h, send] { traffic_post(h, send); });
+      time_.in(kFailback + offset, [this, &pair, h, send] { traffic_post(pair, h, send); });
       return true;
     });
   }
@@ -54,8 +59,9 @@ void Simulation::traffic_way_back() {
 // There was none.
 void Simulation::traffic_rest() {
   for (int h = 0; h < 2; h++) {
-    for (const auto* send : std::exchange(waiting_[static_cast<size_t>(h)], {})) {
-      traffic_post(h, send);
+    Pair& pair = pairs_.front();
+    for (const auto* send : std::exchange(pair.waiting[static_cast<size_t>(h)], {})) {
+      traffic_post(pair, h, send);
     }
   }
 }
