@@ -54,7 +54,7 @@ bool take_own(Group& group, int member, const ibv_wc& wc) {
   const bool success = wc.status == IBV_WC_SUCCESS;
   switch (kind) {
     case kSendMarkerTag:
-      group.send_cq->had_fault = true;
+      doubt_events(*group.send_cq);
       // Markers come out in order: those of a drain, called off perhaps, before the fence's.
       if (group.drain_markers > 0) {
         group.drain_markers--;
@@ -67,11 +67,12 @@ bool take_own(Group& group, int member, const ibv_wc& wc) {
       if (group.switching) group.drained[0] = true;
       return true;
     case kRecvMarkerTag:
-      group.recv_cq->had_fault = true;
+      doubt_events(*group.recv_cq);
       if (group.switching) group.drained[1] = true;
       return true;
     case kProbeTag: {
       auto& probe = group.probe[static_cast<size_t>(member)];
+      doubt_events(*group.send_cq);
       if (probe == Probe::kPosted) probe = success ? Probe::kDone : Probe::kFailed;
       return true;
     }
@@ -114,7 +115,7 @@ void take_error(CompletionQueue& cq, Group& group, int member_number, Completion
     fault_sink->fault(&group, fsm::Event::kAppError, member_number, "application error completion");
     return;
   }
-  cq.had_fault = true;
+  doubt_events(cq);
   const bool first = !std::exchange(group.fault_reported[member], true);
   if (first ||
       (group.original_error.status == IBV_WC_WR_FLUSH_ERR && wc.status != IBV_WC_WR_FLUSH_ERR)) {
@@ -243,7 +244,6 @@ int take_side(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra) {
     if (extra != nullptr) extra[i] = from.extra;
   }
   cq.side.erase(cq.side.begin(), cq.side.begin() + got);
-  count_shown(cq, got);
   return got;
 }
 
@@ -253,8 +253,15 @@ void put_side(CompletionQueue& cq, const ibv_wc& wc) {
     if (std::exchange(once, false)) return;
   }
   cq.side.emplace_back(wc, extra_now(cq));
-  cq.had_fault = true;
+  doubt_events(cq);
   signal_side(cq);
+}
+
+void doubt_events(CompletionQueue& cq) {
+  // Events come at once; a program may be late to ask for them.
+  constexpr std::chrono::milliseconds kDoubt{500};
+  if (cq.channel == nullptr) return;
+  cq.doubtful_until.store(std::chrono::steady_clock::now() + kDoubt, std::memory_order_relaxed);
 }
 
 void put_first(CompletionQueue& cq, const ibv_wc& wc) {

@@ -40,14 +40,10 @@ void put_side(CompletionQueue& cq, const ibv_wc& wc);
 // From a hot section: a completion that was polled and is not to be shown yet comes first in the
 // next poll.
 [[gnu::cold]] void put_first(CompletionQueue& cq, const ibv_wc& wc);
+// The NIC may have raised events for completions that are not the application's, or not news.
+[[gnu::cold]] void doubt_events(CompletionQueue& cq);
 // Would a poll find something? Whatever a masked fault left in the queue is taken out.
 [[gnu::cold]] bool has_completion(CompletionQueue& cq);
-
-// The application is given completions of this queue.
-[[gnu::always_inline]] inline void count_shown(CompletionQueue& cq, int count) {
-  cq.shown.store(cq.shown.load(std::memory_order_relaxed) + static_cast<uint64_t>(count),
-                 std::memory_order_relaxed);
-}
 
 // ibv_poll_cq when the caller is not the biased thread, or the hot path is barred.
 int poll_slow(CompletionQueue& cq, int count, ibv_wc* wc);

@@ -162,11 +162,8 @@ struct CompletionQueue {
   uint32_t last_qpn = UINT32_MAX;
   Counters* last_counters = nullptr;
   Counters unprotected;  // counts for nobody: QPs that are not ours
-  // Moves when the application is given completions; one thread at a time writes it. What it was at
-  // the last arming.
-  std::atomic<uint64_t> shown{0}, shown_at_arming{0};
-  // A fault was masked here: events may stand for nothing that the application has not seen.
-  std::atomic<bool> had_fault{false};
+  // Completions of ours, or of a masked fault, were here: until then an event may stand for them.
+  std::atomic<std::chrono::steady_clock::time_point> doubtful_until{};
 
   std::mutex mutex;
   std::deque<Completion> side;             // delivered before anything else is polled

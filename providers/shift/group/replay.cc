@@ -86,7 +86,8 @@ Commit commit(Group& group, int member, int peer_member, Clock::time_point deadl
     group.accept[m] = Accept::kGuard;
     group.fault_reported[m] = false;
     for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) {
-      if (member != kDefault) cq->poll_all = cq->had_fault = true;
+      doubt_events(*cq);
+      if (member != kDefault) cq->poll_all = true;
       // An application that waits for an event must be woken by this member's completions too.
       if (cq->real[m] != nullptr && cq->armed) {
         ibv_cq* real = cq->real[m];

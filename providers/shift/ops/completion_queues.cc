@@ -33,8 +33,8 @@ constexpr uint64_t kInjectTag = kMembersMax;
 
 using Clock = std::chrono::steady_clock;
 // A program that looks whether the channel is readable, and then waits in ibv_get_cq_event, may
-// have other descriptors to serve.
-constexpr std::chrono::seconds kOwedAtMost{2};
+// have other work to do, without which nothing completes. Longer than most switches take.
+constexpr std::chrono::milliseconds kOwedAtMost{250};
 
 // Takes one event of a member's channel, without blocking.
 CompletionQueue* real_event(CompletionChannel* channel, size_t member) {
@@ -110,13 +110,11 @@ namespace {
 
 // A program that gets an event may poll once and take for granted that it finds something (C9).
 bool is_due(CompletionQueue* cq) {
-  if (has_completion(cq)) return true;
-  // What it was woken for it may have found already, as with stock. Not so once a fault was masked
-  // here (which looking may just have shown): the event stands for what we held back, or comes
-  // behind one of ours for the same completions.
-  return !cq->had_fault.load(std::memory_order_relaxed) &&
-         cq->shown.load(std::memory_order_relaxed) !=
-             cq->shown_at_arming.load(std::memory_order_relaxed);
+  // What it was woken for it may have found already, as with stock. Not so when completions of ours
+  // or of a masked fault were here a moment ago (which looking may just have shown): the event
+  // stands for them, or comes behind one of ours, or of another NIC's, for what the application has
+  // seen.
+  return has_completion(cq) || Clock::now() >= cq->doubtful_until.load(std::memory_order_relaxed);
 }
 
 // On the further members, once traffic was there.
@@ -310,7 +308,6 @@ void wake_for_leftovers(CompletionQueue& cq) {
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
   CompletionQueue* q = CompletionQueue::from(cq);
   q->armed_solicited = solicited_only != 0;
-  q->shown_at_arming.store(q->shown.load(std::memory_order_relaxed), std::memory_order_relaxed);
   q->armed.store(true, std::memory_order_relaxed);
   if (q->extended != nullptr) wake_for_leftovers(*q);
   ibv_cq* real = q->real[kDefault];

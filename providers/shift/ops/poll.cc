@@ -31,7 +31,6 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
   ibv_cq* real = q->real[kDefault];
   int got = real->context->ops.poll_cq(real, count, wc);
   got = count_polled(q, count, wc, nullptr, got);
-  group::count_shown(*q, got);
   Bias::leave(self);
   return got;
 }
@@ -78,7 +77,6 @@ void fill(CompletionQueue* q, ExtendedPoll& poll) {
   }
   poll.next = 0;
   poll.count = got > 0 ? static_cast<uint32_t>(got) : 0;
-  group::count_shown(*q, got);
 }
 
 }  // namespace

@@ -189,6 +189,33 @@ TEST_F(ChannelTest, WhatWasPolledBeforeIsToldAsByStock) {
   EXPECT_EQ(poll(), 0);
 }
 
+// As with stock, where a program that found the completions itself gets an event for the arming
+// before.
+TEST_F(ChannelTest, WithoutAFaultEveryEventIsTold) {
+  arm();
+  send(1);
+  ASSERT_TRUE(nic().complete_send());
+  EXPECT_EQ(poll(), 1);
+  arm();
+  EXPECT_EQ(poll(), 0);
+  raise();  // the first arming's
+  EXPECT_TRUE(event());
+}
+
+TEST_F(ChannelTest, DoubtHasAnEnd) {
+  EXPECT_EQ(poll(), 0);
+  arm();
+  send(1);
+  nic().break_with(IBV_WC_RETRY_EXC_ERR);
+  raise();
+  EXPECT_FALSE(event());
+  raise();
+  EXPECT_FALSE(event());
+  cq_->doubtful_until.store({});  // the time is over
+  raise();
+  EXPECT_TRUE(event());
+}
+
 TEST_F(ChannelTest, TheNicsOwnEventBehindOursIsNoNews) {
   EXPECT_EQ(poll(), 0);
   arm();
