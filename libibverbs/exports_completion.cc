@@ -1,5 +1,6 @@
 // Exported verbs on completion channels and queues, and on asynchronous events.
 #include "stock.h"
+#include "util/event_names.h"
 
 using shift::front::stock;
 namespace ops = shift::ops;
@@ -46,32 +47,17 @@ namespace {
 
 // The context of the object an event names; null for events of a port or device.
 ibv_context* event_context(const ibv_async_event& event) {
-  switch (event.event_type) {
-    case IBV_EVENT_CQ_ERR:
+  switch (shift::event_names(event.event_type)) {
+    case shift::EventNames::kCq:
       return event.element.cq->context;
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
+    case shift::EventNames::kQp:
       return event.element.qp->context;
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
+    case shift::EventNames::kSrq:
       return event.element.srq->context;
-    case IBV_EVENT_WQ_FATAL:
+    case shift::EventNames::kWq:
       return event.element.wq->context;
-    case IBV_EVENT_DEVICE_FATAL:
-    case IBV_EVENT_PORT_ACTIVE:
-    case IBV_EVENT_PORT_ERR:
-    case IBV_EVENT_LID_CHANGE:
-    case IBV_EVENT_PKEY_CHANGE:
-    case IBV_EVENT_SM_CHANGE:
-    case IBV_EVENT_CLIENT_REREGISTER:
-    case IBV_EVENT_GID_CHANGE:
-      return nullptr;
+    case shift::EventNames::kPort:
+      break;
   }
   return nullptr;
 }

@@ -9,6 +9,7 @@
 #include "group/below.h"
 #include "group/completion.h"
 #include "group/shared_queue.h"
+#include "util/event_names.h"
 #include "util/log.h"
 
 namespace shift::control {
@@ -37,19 +38,7 @@ Group* group_of(Context* context, int member, const ibv_qp* real) {
 }
 
 bool names_qp(ibv_event_type type) {
-  switch (type) {
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-      return true;
-    default:
-      return false;
-  }
+  return event_names(type) == EventNames::kQp;
 }
 
 bool is_own(Context* context, const ibv_async_event& event) {

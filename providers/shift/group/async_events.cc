@@ -9,29 +9,24 @@
 #include <cerrno>
 #include <new>
 
+#include "util/event_names.h"
+
 namespace shift::group {
 
 const void* event_object(const ibv_async_event& event) {
-  switch (event.event_type) {
-    case IBV_EVENT_CQ_ERR:
+  switch (event_names(event.event_type)) {
+    case EventNames::kCq:
       return event.element.cq;
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_PATH_MIG:
-    case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
+    case EventNames::kQp:
       return event.element.qp;
-    case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
+    case EventNames::kSrq:
       return event.element.srq;
-    case IBV_EVENT_WQ_FATAL:
+    case EventNames::kWq:
       return event.element.wq;
-    default:
-      return nullptr;
+    case EventNames::kPort:
+      break;
   }
+  return nullptr;
 }
 
 AsyncEvents::~AsyncEvents() {
