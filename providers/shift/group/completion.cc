@@ -261,7 +261,7 @@ void doubt_events(CompletionQueue& cq) {
   // Events come at once; a program may be late to ask for them.
   constexpr std::chrono::milliseconds kDoubt{500};
   if (cq.channel == nullptr) return;
-  cq.doubtful_until.store(std::chrono::steady_clock::now() + kDoubt, std::memory_order_relaxed);
+  cq.doubtful_until.store(event_clock() + kDoubt, std::memory_order_relaxed);
 }
 
 void put_first(CompletionQueue& cq, const ibv_wc& wc) {

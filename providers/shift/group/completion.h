@@ -40,6 +40,8 @@ void put_side(CompletionQueue& cq, const ibv_wc& wc);
 // From a hot section: a completion that was polled and is not to be shown yet comes first in the
 // next poll.
 [[gnu::cold]] void put_first(CompletionQueue& cq, const ibv_wc& wc);
+// The clock by which events are kept back; tests stop it.
+inline std::chrono::steady_clock::time_point (*event_clock)() = &std::chrono::steady_clock::now;
 // The NIC may have raised events for completions that are not the application's, or not news.
 [[gnu::cold]] void doubt_events(CompletionQueue& cq);
 // Would a poll find something? Whatever a masked fault left in the queue is taken out.

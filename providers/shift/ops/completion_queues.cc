@@ -31,7 +31,6 @@ void epoll_add(int epoll_fd, int fd, uint64_t tag) {
 
 constexpr uint64_t kInjectTag = kMembersMax;
 
-using Clock = std::chrono::steady_clock;
 // A program that looks whether the channel is readable, and then waits in ibv_get_cq_event, may
 // have other work to do, without which nothing completes. Longer than most switches take.
 constexpr std::chrono::milliseconds kOwedAtMost{250};
@@ -114,7 +113,8 @@ bool is_due(CompletionQueue* cq) {
   // or of a masked fault were here a moment ago (which looking may just have shown): the event
   // stands for them, or comes behind one of ours, or of another NIC's, for what the application has
   // seen.
-  return has_completion(cq) || Clock::now() >= cq->doubtful_until.load(std::memory_order_relaxed);
+  return has_completion(cq) ||
+         group::event_clock() >= cq->doubtful_until.load(std::memory_order_relaxed);
 }
 
 // On the further members, once traffic was there.
@@ -140,7 +140,7 @@ bool take_event(CompletionChannel* channel, CompletionQueue* cq) {
       std::lock_guard lock(channel->mutex);
       if (std::ranges::find(channel->owed, cq, &CompletionChannel::Owed::cq) ==
           channel->owed.end()) {
-        channel->owed.push_back({cq, Clock::now() + kOwedAtMost});
+        channel->owed.push_back({cq, group::event_clock() + kOwedAtMost});
       }
       return false;
     }
@@ -152,13 +152,13 @@ bool take_event(CompletionChannel* channel, CompletionQueue* cq) {
 int patience_ms(CompletionChannel* channel) {
   std::lock_guard lock(channel->mutex);
   if (channel->owed.empty()) return -1;
-  const auto left = channel->owed.front().at - Clock::now();
+  const auto left = channel->owed.front().at - group::event_clock();
   return std::max(0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
 }
 
 CompletionQueue* owed_event(CompletionChannel* channel) {
   std::lock_guard lock(channel->mutex);
-  while (!channel->owed.empty() && channel->owed.front().at <= Clock::now()) {
+  while (!channel->owed.empty() && channel->owed.front().at <= group::event_clock()) {
     CompletionQueue* cq = channel->owed.front().cq;
     channel->owed.pop_front();
     if (cq->armed.exchange(false)) return cq;

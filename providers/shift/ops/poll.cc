@@ -36,6 +36,8 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
 }
 
 bool has_completion(CompletionQueue* q) {
+  // An ibv_wc does not hold all that the fields of an extended completion are read from.
+  if (q->extended != nullptr) return group::has_completion(*q);
   ThreadSlot* self = group::tls_slot;
   int raw = 0, got = 0;
   if (q->bias.enter(self, q)) [[likely]] {

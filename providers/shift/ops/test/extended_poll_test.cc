@@ -110,6 +110,22 @@ class ExtendedPollTest : public ::testing::TestWithParam<bool> {
   ibv_cq_ex* ex_ = nullptr;
 };
 
+// Whether an event is for the application is found out by looking: the fields must survive that,
+// also while the classic way is the hot one.
+TEST_P(ExtendedPollTest, LookingTakesNothingAway) {
+  ibv_wc wc[1];
+  EXPECT_EQ(poll_cq(&cq_->cq, 1, wc), 0);
+  send(1, 1);
+  complete(1);
+  EXPECT_TRUE(has_completion(cq_));
+  ASSERT_EQ(start(), 0);
+  EXPECT_EQ(ex_->wr_id, 1u);
+  if (GetParam()) {
+    EXPECT_EQ(ibv_wc_read_completion_ts(ex_), kClockBegin + 10);
+  }
+  ibv_end_poll(ex_);
+}
+
 TEST_P(ExtendedPollTest, NothingIsThere) {
   EXPECT_EQ(start(), ENOENT);
   EXPECT_EQ(start(), ENOENT);  // hot by now
