@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -197,6 +198,15 @@ class Fabric:
                     if entry["device"] == nic_name:
                         return entry
         return {}
+
+
+def run_on_fabric(options, run):
+    """run(fabric) on a fabric of its own, with its logs in an empty options.out. For a main()."""
+    shutil.rmtree(options.out, ignore_errors=True)
+    os.makedirs(options.out)
+    with Fabric(Build(options.build), options.out) as fabric:
+        run(fabric)
+    return 0
 
 
 def run_all(jobs, items, run, tell):

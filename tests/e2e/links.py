@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from emulated import Build, Fabric, wait_until  # noqa: E402
+from emulated import run_on_fabric, wait_until  # noqa: E402
 
 INSIDE = "--in-namespace"
 BOUND = 10.0  # seconds
@@ -159,11 +159,7 @@ def main():
             print("SKIPPED: no network namespace with veth devices can be made here")
             return 77
         return subprocess.run(words + [sys.executable] + sys.argv + [INSIDE], check=False).returncode
-    shutil.rmtree(options.out, ignore_errors=True)
-    os.makedirs(options.out)
-    with Fabric(Build(options.build), options.out) as fabric:
-        run(fabric)
-    return 0
+    return run_on_fabric(options, run)
 
 
 if __name__ == "__main__":

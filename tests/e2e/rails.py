@@ -7,11 +7,10 @@ traffic goes on where it was, and still comes home when that NIC is good again.
 
 import argparse
 import os
-import shutil
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from emulated import Build, Fabric  # noqa: E402
+from emulated import run_on_fabric  # noqa: E402
 from links import Traffic  # noqa: E402
 
 IN_VAIN = "a better path may be back"
@@ -59,11 +58,7 @@ def main():
     parser.add_argument("--build", default="build")
     parser.add_argument("--out", default="out/rails")
     options = parser.parse_args()
-    shutil.rmtree(options.out, ignore_errors=True)
-    os.makedirs(options.out)
-    with Fabric(Build(options.build), options.out) as fabric:
-        run(fabric)
-    return 0
+    return run_on_fabric(options, run)
 
 
 if __name__ == "__main__":

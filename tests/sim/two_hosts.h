@@ -49,30 +49,22 @@ class TwoHosts : public ::testing::Test {
   SimHost& leader() { return a_.group->is_leader ? a_ : b_; }
   SimHost& follower() { return a_.group->is_leader ? b_ : a_; }
 
-  void send(SimHost& host, int count = 1) {
-    for (; count > 0; count--) {
-      ibv_sge sge{0x5000, 8, group::kLkey};
-      ibv_send_wr wr{}, *bad;
-      wr.wr_id = ++host.sent;
-      wr.sg_list = &sge;
-      wr.num_sge = 1;
-      wr.opcode = IBV_WR_SEND;
-      wr.send_flags = IBV_SEND_SIGNALED;
-      ASSERT_EQ(ops::post_send(host.group->handle(), &wr, &bad), 0);
-    }
-  }
-  // Into memory of the peer: with a key.
-  void write(SimHost& host) {
+  void post(SimHost& host, ibv_wr_opcode opcode) {
     ibv_sge sge{0x5000, 8, group::kLkey};
     ibv_send_wr wr{}, *bad;
     wr.wr_id = ++host.sent;
     wr.sg_list = &sge;
     wr.num_sge = 1;
-    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.opcode = opcode;
     wr.send_flags = IBV_SEND_SIGNALED;
-    wr.wr.rdma = {0x7000, group::kRkey};
+    if (opcode == IBV_WR_RDMA_WRITE) wr.wr.rdma = {0x7000, group::kRkey};
     ASSERT_EQ(ops::post_send(host.group->handle(), &wr, &bad), 0);
   }
+  void send(SimHost& host, int count = 1) {
+    for (; count > 0; count--) post(host, IBV_WR_SEND);
+  }
+  // Into memory of the peer: with a key.
+  void write(SimHost& host) { post(host, IBV_WR_RDMA_WRITE); }
   void receive(SimHost& host, int count = 1) {
     for (; count > 0; count--) {
       ibv_sge sge{0x6000, 8, group::kLkey};
