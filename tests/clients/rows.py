@@ -85,8 +85,8 @@ ROWS = [
     benchmark(ucp, "rc_v", "stream_bw", "-s", 65536, n=5000, packets=80000),
     Row("io_demo -q", lambda scale: io_demo("rc_v", exchanges=8000 * scale), 36000, check=True,
         verifies=True),
-    # Not halving_doubling: it waits for no send, so while acknowledgements are missing it posts more
-    # than it allows itself, whatever is beneath.
+    # Not halving_doubling: it failed in each run with drop-acks, and nobody has found out why. (It waits
+    # for no send, and may post more than it allows itself while acknowledgements are missing.)
     Row("Gloo allreduce ring", lambda scale: gloo("ring", 2, 65536, 40 * scale, meet=True), 40000, check=True,
         verifies=True),
     Row("Open MPI over UCX, 2 ranks", lambda scale: mpi("rc_v", "ab", rounds=6 * scale), 20000,

@@ -97,6 +97,7 @@ TEST_F(CommandsTest, DevicesAreListedInTheOrderOfTheirNumbers) {
   std::string wanted;
   for (int nic = 0; nic < 8; nic++) wanted += "mlx5_" + std::to_string(nic) + " ";
   for (const char* place : {"/dev/shm", "/var/tmp"}) {
+    if (access(place, W_OK) != 0) continue;
     std::string dir = std::string(place) + "/cxemu-order-XXXXXX";
     ASSERT_NE(mkdtemp(dir.data()), nullptr);
     const std::vector<std::string> here = {"env", "XDG_RUNTIME_DIR=" + dir, CXEMU_PROGRAM};
