@@ -100,7 +100,7 @@ def selftest(build, options):
             session.ended_well(session.start("b", "make_b", ["true"]), "true", 10)
             session.fabric.fault("a/mlx5_0", fault)
             body(session)
-        outcome = run_case(build, Case("selftest " + fault, "selftest", with_fault, seconds=8),
+        outcome = run_case(build, Case("selftest " + fault, "selftest", with_fault, seconds=4),
                            os.path.join(options.out, "selftest"), 1)
         caught = expected in outcome["problem"]
         print("%-28s %s (%s)" % (fault, "noticed" if caught else "NOT NOTICED", outcome["problem"]))
