@@ -10,6 +10,12 @@ namespace {
 struct AtomicOperands {
   uint64_t compare_add, swap;
 };
+// Of a request to bind a window, in the same place. The rest lies in fields that it has no use for.
+struct BindOperands {
+  ibv_mw* mw;
+  ibv_mr* mr;
+};
+static_assert(sizeof(BindOperands) == sizeof(AtomicOperands));
 
 static_assert(offsetof(ibv_send_wr, opcode) == offsetof(ibv_send_wr, num_sge) + 4);
 static_assert(offsetof(ibv_send_wr, send_flags) == offsetof(ibv_send_wr, num_sge) + 8);
@@ -76,6 +82,9 @@ inline void SendJournal::keep_inline(SendEntry& entry, const ibv_send_wr& wr) {
 }
 
 void SendJournal::append_rare(SendEntry& entry, const ibv_send_wr& wr) {
+  if (wr.opcode == IBV_WR_BIND_MW) {
+    return keep_bind(0, wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
+  }
   if (wr.send_flags & IBV_SEND_INLINE) return keep_inline(entry, wr);
   if (is_atomic(wr.opcode)) {
     keep_atomic(0, wr.wr.atomic.compare_add, wr.wr.atomic.swap);
@@ -90,6 +99,18 @@ void SendJournal::append_rare(SendEntry& entry, const ibv_send_wr& wr) {
 void SendJournal::keep_atomic(uint32_t pending, uint64_t compare_add, uint64_t swap) {
   const AtomicOperands operands{compare_add, swap};
   std::memcpy(extension(head_ + pending) + stride_ - sizeof operands, &operands, sizeof operands);
+}
+
+void SendJournal::keep_bind(uint32_t pending, ibv_mw* mw, uint32_t rkey,
+                            const ibv_mw_bind_info& info) {
+  SendEntry& entry = slot(pending);
+  const BindOperands operands{mw, info.mr};
+  std::memcpy(extension(head_ + pending) + stride_ - sizeof operands, &operands, sizeof operands);
+  entry.num_sge = 0;
+  entry.rkey = rkey;
+  entry.remote_addr = info.addr;
+  entry.sge.addr = info.length;
+  entry.sge.length = info.mw_access_flags;
 }
 
 uint32_t SendJournal::packets_at(uint64_t position) const {
@@ -159,6 +180,13 @@ void SendJournal::rebuild(uint64_t position, ibv_send_wr* wr, ibv_sge* sges) con
     wr->wr.atomic.compare_add = operands.compare_add;
     wr->wr.atomic.swap = operands.swap;
     wr->wr.atomic.rkey = entry.rkey;
+  }
+  if (entry.opcode == IBV_WR_BIND_MW) {
+    BindOperands operands;
+    std::memcpy(&operands, extra + stride_ - sizeof operands, sizeof operands);
+    wr->bind_mw.mw = operands.mw;
+    wr->bind_mw.rkey = entry.rkey;
+    wr->bind_mw.bind_info = {operands.mr, entry.remote_addr, entry.sge.addr, entry.sge.length};
   }
   if (entry.num_sge == 1) {
     sges[0] = entry.sge;

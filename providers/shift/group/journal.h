@@ -32,6 +32,10 @@ constexpr bool is_notification(uint32_t opcode) {
 constexpr bool is_atomic(uint32_t opcode) {
   return kAtomicOpcodes >> opcode & 1;
 }
+// Memory windows are objects of one NIC: these name one here, the last one at the peer.
+constexpr bool is_window_request(uint32_t opcode) {
+  return opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW || opcode == IBV_WR_SEND_WITH_INV;
+}
 
 // One cache line. The middle fields lie in the order of ibv_send_wr, so that two 16-byte moves
 // copy them.
@@ -62,8 +66,9 @@ class SendJournal {
     entry.wr_id = wr.wr_id;
     copy16(&entry, offsetof(SendEntry, num_sge), &wr, offsetof(ibv_send_wr, num_sge));
     copy16(&entry, offsetof(SendEntry, remote_addr), &wr, offsetof(ibv_send_wr, wr));
+    constexpr uint32_t kRareOpcodes = kAtomicOpcodes | 1u << IBV_WR_BIND_MW;
     const uint32_t rare = static_cast<uint32_t>(wr.num_sge ^ 1) |
-                          (wr.send_flags & IBV_SEND_INLINE) | (kAtomicOpcodes >> wr.opcode & 1);
+                          (wr.send_flags & IBV_SEND_INLINE) | (kRareOpcodes >> wr.opcode & 1);
     if (rare == 0) [[likely]] {
       std::memcpy(&entry.sge, wr.sg_list, sizeof entry.sge);
     } else {
@@ -130,6 +135,8 @@ class SendJournal {
   }
 
   void keep_atomic(uint32_t pending, uint64_t compare_add, uint64_t swap);
+  // The window and its region are named by their addresses: the application's until it completes.
+  void keep_bind(uint32_t pending, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info& info);
   // Forgets the entries from `position` on, which must be there: they were not accepted after all.
   void take_back(uint64_t position);
 

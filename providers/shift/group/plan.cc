@@ -99,15 +99,22 @@ const char* refusal(const Group& group, const Plan& plan) {
         return "an atomic was executed, and its result is lost";
       }
     }
-    if (opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW || opcode == IBV_WR_SEND_WITH_INV ||
-        opcode > IBV_WR_SEND_WITH_INV) {
+    // Of what was posted nobody knows whether the window has changed.
+    if (is_window_request(opcode) &&
+        (position < group.send.posted || names_other_nic(group, opcode))) {
       return "a memory window operation cannot be moved to another NIC";
     }
+    if (opcode > IBV_WR_SEND_WITH_INV) return "a special request cannot be moved to another NIC";
   }
   return nullptr;
 }
 
 }  // namespace
+
+bool names_other_nic(const Group& group, uint32_t opcode) {
+  if (!is_window_request(opcode)) return false;
+  return (opcode == IBV_WR_SEND_WITH_INV ? group.peer_member : group.member.load()) != kDefault;
+}
 
 Plan make_plan(const Group& group) {
   const SendJournal& journal = group.send.journal;

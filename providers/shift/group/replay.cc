@@ -345,6 +345,7 @@ int pump(Group& group) {
   const auto deadline = Clock::now() + std::chrono::milliseconds(500);
   while (send.posted < send.journal.head()) {
     send.journal.rebuild(send.posted, &wr, sges);
+    if (names_other_nic(group, wr.opcode)) return ENOKEY;
     if (uint32_t* rkey = remote_key(wr)) {
       const auto translated = translate_remote(group, *rkey);
       if (translated) {

@@ -90,6 +90,40 @@ TEST(SendJournal, RebuildsEveryOpcodeWithAnyNumberOfElements) {
   }
 }
 
+// The element count means nothing to such a request, and programs leave anything there.
+TEST(SendJournal, ABoundWindowComesOutAgain) {
+  for (int num_sge : {0, 1, 3}) {
+    for (bool in_chain : {false, true}) {
+      SendJournal journal;
+      journal.init(4, 1, 0, false);
+      ibv_mw mw{};
+      ibv_mr mr{};
+      ibv_send_wr wr{};
+      wr.wr_id = 7;
+      wr.opcode = IBV_WR_BIND_MW;
+      wr.send_flags = IBV_SEND_SIGNALED;
+      wr.num_sge = num_sge;
+      wr.bind_mw.mw = &mw;
+      wr.bind_mw.rkey = 0x12345;
+      wr.bind_mw.bind_info = {&mr, 0x123456789abc, 0x100000001, IBV_ACCESS_REMOTE_WRITE};
+      in_chain ? journal.append_chain(&wr) : journal.append(wr);
+      ibv_send_wr again;
+      ibv_sge sges[1];
+      journal.rebuild(0, &again, sges);
+      EXPECT_EQ(again.wr_id, 7u);
+      EXPECT_EQ(again.opcode, IBV_WR_BIND_MW);
+      EXPECT_EQ(again.num_sge, 0);
+      EXPECT_TRUE(journal.is_signaled(journal.at(0)));
+      EXPECT_EQ(again.bind_mw.mw, &mw);
+      EXPECT_EQ(again.bind_mw.rkey, 0x12345u);
+      EXPECT_EQ(again.bind_mw.bind_info.mr, &mr);
+      EXPECT_EQ(again.bind_mw.bind_info.addr, 0x123456789abcu);
+      EXPECT_EQ(again.bind_mw.bind_info.length, 0x100000001u);
+      EXPECT_EQ(again.bind_mw.bind_info.mw_access_flags, unsigned{IBV_ACCESS_REMOTE_WRITE});
+    }
+  }
+}
+
 // The application may overwrite an inline buffer as soon as the post has returned.
 TEST(SendJournal, InlinePayloadIsCopied) {
   SendJournal journal;

@@ -184,13 +184,50 @@ TEST_F(Replay, ACompletedAtomicIsNoObstacle) {
   EXPECT_EQ(posted_ids(on_backup(), *group_), (Ids{2}));
 }
 
-TEST_F(Replay, MemoryWindowRequestsAreRefused) {
-  for (ibv_wr_opcode opcode : {IBV_WR_LOCAL_INV, IBV_WR_SEND_WITH_INV}) {
+constexpr ibv_wr_opcode kWindowRequests[] = {IBV_WR_LOCAL_INV, IBV_WR_BIND_MW,
+                                             IBV_WR_SEND_WITH_INV};
+
+// Whether it was executed cannot be known, and a window cannot be asked.
+TEST_F(Replay, WindowRequestsInFlightAreRefused) {
+  for (ibv_wr_opcode opcode : kWindowRequests) {
+    for (int target : {kDefault, kBackup}) {
+      World world;
+      Group* group = world.make_group(world.make_cq());
+      post_send(*group, 1, opcode);
+      leave_for(*group, target, target);
+      EXPECT_NE(replay(*group, 0, soon()).refusal, nullptr) << opcode;
+      EXPECT_TRUE(posted_ids(World::fake(group, kBackup), *group).empty());
+    }
+  }
+}
+
+TEST_F(Replay, ParkedWindowRequestsRunWhereTheWindowIs) {
+  for (ibv_wr_opcode opcode : kWindowRequests) {
+    for (int member : {kDefault, kBackup}) {
+      for (int peer_member : {kDefault, kBackup}) {
+        SCOPED_TRACE(std::to_string(opcode) + std::to_string(member) + std::to_string(peer_member));
+        World world;
+        Group* group = world.make_group(world.make_cq());
+        leave_for(*group, member, peer_member);
+        park_send(*group, 1, opcode);
+        const bool is_there = (opcode == IBV_WR_SEND_WITH_INV ? peer_member : member) == kDefault;
+        EXPECT_EQ(replay(*group, 0, soon()).refusal == nullptr, is_there);
+        EXPECT_EQ(posted_ids(World::fake(group, member), *group), is_there ? Ids{1} : Ids{});
+      }
+    }
+  }
+}
+
+TEST_F(Replay, OffTheDefaultWindowRequestsAreRefused) {
+  for (ibv_wr_opcode opcode : kWindowRequests) {
     World world;
     Group* group = world.make_group(world.make_cq());
+    leave_for(*group, kBackup, kBackup);
+    ASSERT_EQ(replay(*group, 0, soon()).refusal, nullptr);
     park_send(*group, 1, opcode);
-    ASSERT_TRUE(fence({group}, soon())[0]);
-    EXPECT_NE(replay(*group, 0, soon()).refusal, nullptr) << opcode;
+    std::lock_guard lock(group->send.mutex);
+    EXPECT_EQ(pump(*group), ENOKEY) << opcode;
+    EXPECT_TRUE(posted_ids(World::fake(group, kBackup), *group).empty());
   }
 }
 
