@@ -52,7 +52,8 @@ KeyState exported_key(Context& context, int member, const ProtectionDomain* pd, 
   std::lock_guard lock(context.mutex);
   // mlx5 and rxe give a region one number for both keys; do not count on it.
   for (const auto& [lkey, region] : context.regions) {
-    if (region->mr.rkey != rkey || region->mr.pd != &pd->pd) continue;
+    if (region->mr.rkey != rkey) continue;
+    if (&ProtectionDomain::from(region->mr.pd)->domain() != &pd->domain()) continue;
     const auto m = static_cast<size_t>(member);
     const KeyState state = twin_of(*region, m);
     if (state == KeyState::kReady) *out = region->real[m]->rkey;

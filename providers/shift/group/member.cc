@@ -111,6 +111,26 @@ void twin_cq_create(CompletionQueue& cq, int member) {
   cq.real[m] = real;
 }
 
+ibv_mr* region_make(const MemoryRegion& region, ibv_pd* real) {
+  switch (region.kind) {
+    case MemoryRegion::Kind::kMemory:
+      return below->reg_mr_iova2(real, region.mr.addr, region.mr.length, region.iova,
+                                 region.access);
+    case MemoryRegion::Kind::kDmabuf:
+      return below->reg_dmabuf_mr(real, region.offset, region.mr.length, region.iova,
+                                  region.fd.get(), static_cast<int>(region.access));
+    case MemoryRegion::Kind::kNull:
+      if (const auto* verbs = verbs_get_ctx_op(real->context, alloc_null_mr)) {
+        return verbs->alloc_null_mr(real);
+      }
+      break;
+    case MemoryRegion::Kind::kOnDefault:
+      break;
+  }
+  errno = EOPNOTSUPP;
+  return nullptr;
+}
+
 void twin_region_register(MemoryRegion& region, ProtectionDomain& pd, int member) {
   Context& context = *Context::from(pd.pd.context);
   const auto m = static_cast<size_t>(member);
@@ -119,10 +139,8 @@ void twin_region_register(MemoryRegion& region, ProtectionDomain& pd, int member
     region.twin[m] = MemoryRegion::Twin::kRunning;
   }
   ibv_mr* real = nullptr;
-  if (pd.real[m] != nullptr) {
-    real = below->reg_mr_iova2(pd.real[m], region.mr.addr, region.mr.length, region.iova,
-                               region.access);
-  }
+  errno = ENODEV;
+  if (pd.real[m] != nullptr) real = region_make(region, pd.real[m]);
   if (real == nullptr) {
     SHIFT_WARN_LIMITED(
         "%s: a region of %zu bytes cannot be registered on %s (errno %d): QPs that "

@@ -32,6 +32,7 @@
 #include "group/packets.h"
 #include "group/qp_table.h"
 #include "group/quiesce.h"
+#include "util/unique_fd.h"
 #include "wire/names.h"
 
 namespace shift::group {
@@ -73,13 +74,38 @@ struct ProtectionDomain {
   ibv_pd pd;
   PerMember<ibv_pd*> real{};
   std::atomic<int> users{0};
-};
+  // Of a parent domain: what it was made of. On the further members the two are one.
+  ProtectionDomain* base = nullptr;
+  // The application's, for objects on the default; called with its handle, and by its threads.
+  ibv_parent_domain_init_attr allocators{};
+  struct Released {
+    void* memory;
+    uint64_t resource_type;
+  };
+  std::mutex mutex;
+  std::vector<Released> released;  // by a thread of ours; under mutex
 
+  const ProtectionDomain& domain() const { return base != nullptr ? *base : *this; }
+  static ProtectionDomain* from(ibv_pd* pd) { return reinterpret_cast<ProtectionDomain*>(pd); }
+};
+static_assert(offsetof(ProtectionDomain, pd) == 0);
+
+// The application's handle is the default NIC's own object, which names the virtual context and PD
+// for as long as the stock library does not look at it (ops/memory.cc): providers keep things
+// behind a region that they want to see when it is named in a request (IBV_WR_BIND_MW).
 struct MemoryRegion {
-  ibv_mr mr;  // lkey and rkey are the default member's
+  ibv_mr mr;  // what the application is shown; lkey and rkey are the default member's
   PerMember<ibv_mr*> real{};
+  // How it is registered on the further members.
+  enum class Kind : uint8_t { kMemory, kDmabuf, kNull, kOnDefault };  // the last: it is not
+  Kind kind = Kind::kMemory;
+  UniqueFd fd;  // kDmabuf: our own
+  uint64_t offset = 0;
   unsigned access = 0;
   uint64_t iova = 0;
+
+  // The handle. Where the default NIC has no region, being dead, it is our own.
+  ibv_mr* shown() { return real[kDefault] != nullptr ? real[kDefault] : &mr; }
   // The further members' registrations are made by the worker. Under Context::mutex.
   enum class Twin : uint8_t { kQueued, kRunning, kReady, kFailed };
   PerMember<Twin> twin{};
@@ -95,6 +121,7 @@ struct Context {
   std::mutex mutex;
   std::condition_variable changed;                      // a background job ended
   std::unordered_map<uint32_t, MemoryRegion*> regions;  // by the application's lkey
+  std::unordered_map<const ibv_mr*, MemoryRegion*> region_handles;
   std::vector<CompletionQueue*> cqs;
   std::vector<Group*> groups;
   std::vector<SharedQueue*> srqs;
@@ -107,7 +134,9 @@ struct Context {
 
   // What a healthy NIC answered: while its fault is masked, these are shown (C9).
   ibv_device_attr_ex device_attr{};
+  ibv_device_attr_ex common_attr{};  // what all members can do, as they said when they were opened
   std::map<uint8_t, ibv_port_attr> port_attr;
+  std::map<uint8_t, ibv_port_attr> port_limits;  // what all members that were up can do
   // GIDs of each member's port 1 that carry RoCE v2 and an IPv4 address, by value.
   PerMember<std::vector<wire::Gid>> gids;  // control thread only
   PerMember<uint32_t> gid_index{};         // where an own address was found last; worker only
@@ -156,6 +185,7 @@ struct CompletionQueue {
   PerMember<ibv_cq*> real{};
   Context* context = nullptr;
   CompletionChannel* channel = nullptr;
+  ProtectionDomain* domain = nullptr;  // of those made with a parent domain
 
   // Hot: see ops/poll.cc.
   Bias bias;
@@ -176,6 +206,7 @@ struct CompletionQueue {
   std::atomic<bool> armed_solicited{false};
   unsigned events_delivered = 0;  // under cq.mutex, with comp_events_completed
   std::atomic<int> users{0};
+  bool doubled = false;  // made with twice the entries that were asked for
 
   static CompletionQueue* from(ibv_cq* cq) { return reinterpret_cast<CompletionQueue*>(cq); }
   static CompletionQueue* from(ibv_cq_ex* cq) { return reinterpret_cast<CompletionQueue*>(cq); }

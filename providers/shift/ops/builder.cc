@@ -109,6 +109,14 @@ void local_inv(ibv_qp_ex* qp, uint32_t rkey) {
   if (fast(qp)) real->wr_local_inv(real, rkey);
 }
 
+void bind_mw_in_batch(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info* info) {
+  open_entry(qp, IBV_WR_BIND_MW);
+  Group& g = group_of(qp);
+  g.send.journal.keep_bind(g.send.build.pending - 1, mw, rkey, *info);
+  ibv_qp_ex* real = real_of(g);
+  if (fast(qp)) real->wr_bind_mw(real, mw, rkey, info);
+}
+
 // The journal keeps an atomic's operands in the extension; rebuild() finds them there.
 void keep_atomic(ibv_qp_ex* qp, SendEntry& entry, uint32_t rkey, uint64_t remote_addr,
                  uint64_t compare_add, uint64_t swap) {
@@ -239,6 +247,7 @@ void install_builder(Group& g) {
   if (real.wr_send_imm != nullptr) qp.wr_send_imm = send_imm;
   if (real.wr_send_inv != nullptr) qp.wr_send_inv = send_inv;
   if (real.wr_local_inv != nullptr) qp.wr_local_inv = local_inv;
+  if (real.wr_bind_mw != nullptr) qp.wr_bind_mw = bind_mw_in_batch;
   if (real.wr_atomic_cmp_swp != nullptr) qp.wr_atomic_cmp_swp = atomic_cmp_swp;
   if (real.wr_atomic_fetch_add != nullptr) qp.wr_atomic_fetch_add = atomic_fetch_add;
   qp.wr_set_sge = set_sge;

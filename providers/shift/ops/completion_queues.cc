@@ -222,6 +222,11 @@ int room_for(const Context& context, int cqe) {
   return cqe > 0 && cqe <= max / 2 ? cqe * 2 : cqe;
 }
 
+int shown_cqe(const CompletionQueue& cq) {
+  const int real = cq.real[kDefault]->cqe;
+  return cq.doubled ? real / 2 : real;
+}
+
 ibv_comp_channel* channel_beneath(Context& context, ibv_comp_channel* channel) {
   return channel != nullptr ? virtual_channel(channel)->real[kDefault] : context.watch[kDefault];
 }
@@ -232,6 +237,7 @@ CompletionQueue* publish_cq(std::unique_ptr<CompletionQueue> cq, Context& contex
   cq->channel = channel != nullptr ? virtual_channel(channel) : nullptr;
   cq->cq = *cq->real[kDefault];
   cq->cq.context = context.handle();
+  cq->cq.cqe = shown_cqe(*cq);
   cq->cq.channel = channel;
   cq->cq.cq_context = cq_context;
   cq->cq.comp_events_completed = 0;
@@ -251,7 +257,9 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
                   int comp_vector) noexcept try {
   Context* c = Context::from(context);
   auto cq = std::make_unique<CompletionQueue>();
-  cq->real[kDefault] = below->create_cq(c->real[kDefault], room_for(*c, cqe), cq.get(),
+  const int room = room_for(*c, cqe);
+  cq->doubled = room != cqe;
+  cq->real[kDefault] = below->create_cq(c->real[kDefault], room, cq.get(),
                                         channel_beneath(*c, channel), comp_vector);
   if (cq->real[kDefault] == nullptr) return nullptr;
   return &publish_cq(std::move(cq), *c, channel, cq_context)->cq;
@@ -268,6 +276,10 @@ int destroy_cq(ibv_cq* cq) noexcept {
   // and finds no event of it afterwards.
   const int error = coordinator().cq_destroy(q);
   if (error != 0) return error;
+  if (q->domain != nullptr) {
+    give_back_released(*q->domain);
+    q->domain->users--;
+  }
   if (q->channel != nullptr) {
     std::lock_guard lock(q->channel->mutex);
     std::erase(q->channel->injected, q);
@@ -287,10 +299,6 @@ int destroy_cq(ibv_cq* cq) noexcept {
   pthread_cond_destroy(&cq->cond);
   delete q;
   return 0;
-}
-
-int resize_cq(ibv_cq*, int) noexcept {
-  return EOPNOTSUPP;
 }
 
 namespace {

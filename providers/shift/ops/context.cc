@@ -5,6 +5,7 @@
 #include <random>
 
 #include "group/member.h"
+#include "ops/capabilities.h"
 #include "ops/entry.h"
 #include "util/config.h"
 #include "util/log.h"
@@ -33,26 +34,21 @@ int vctx_query_device_ex(ibv_context* context, const ibv_query_device_ex_input* 
   Context* c = Context::from(context);
   auto* real = verbs_get_ctx(c->real[kDefault]);
   const int error = real->query_device_ex(c->real[kDefault], input, attr, size);
-  if (error == 0 || !c->dead[kDefault]) return error;
-  std::memset(attr, 0, size);
-  std::memcpy(attr, &c->device_attr, std::min(size, sizeof c->device_attr));
+  if (error != 0 && !c->dead[kDefault]) return error;
+  ibv_device_attr_ex ours = c->device_attr;
+  const size_t known = std::min(size, sizeof ours);
+  if (error != 0) {
+    std::memset(attr, 0, size);
+  } else {
+    std::memcpy(&ours, attr, known);
+  }
+  limit_to(ours, c->common_attr);
+  std::memcpy(attr, &ours, known);
   return 0;
 }
 
 int vctx_query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t size) {
   return query_port(context, port, attr, size);
-}
-
-ibv_mw* vctx_alloc_mw(ibv_pd* pd, ibv_mw_type type) {
-  // A window's keys cannot be moved to another NIC yet.
-  errno = EOPNOTSUPP;
-  return nullptr;
-}
-int vctx_bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) {
-  return EOPNOTSUPP;
-}
-int vctx_dealloc_mw(ibv_mw*) {
-  return EOPNOTSUPP;
 }
 
 int compat_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr* attr) {
@@ -75,6 +71,13 @@ void fill_tables(Context* c) {
   v.create_qp_ex = create_qp_ex;
   v.create_cq_ex = create_cq_ex;
   v.query_rt_values = vctx_query_rt_values;
+  v.modify_cq = modify_cq;
+  v.alloc_parent_domain = alloc_parent_domain;
+  v.reg_dm_mr = reg_dm_mr;
+  v.alloc_null_mr = alloc_null_mr;
+  v.advise_mr = advise_mr;
+  v.modify_qp_rate_limit = modify_qp_rate_limit;
+  install_stock_objects(v);
   ibv_context& context = v.context;
   context.device = &c->device->dev;
   context.cmd_fd = c->real[kDefault]->cmd_fd;
@@ -84,9 +87,9 @@ void fill_tables(Context* c) {
   ibv_context_ops& ops = context.ops;
   ops._compat_query_device = query_device;
   ops._compat_query_port = compat_query_port;
-  ops.alloc_mw = vctx_alloc_mw;
-  ops.bind_mw = vctx_bind_mw;
-  ops.dealloc_mw = vctx_dealloc_mw;
+  ops.alloc_mw = alloc_mw;
+  ops.bind_mw = bind_mw;
+  ops.dealloc_mw = dealloc_mw;
   ops.poll_cq = poll_cq;
   ops.req_notify_cq = req_notify_cq;
   ops.post_send = config().mode == Mode::kExact ? post_send_exact : post_send;
@@ -94,17 +97,36 @@ void fill_tables(Context* c) {
   ops.post_srq_recv = post_srq_recv;
 }
 
+ibv_device_attr_ex attributes_of(ibv_context* real) {
+  ibv_device_attr_ex attr{};
+  if (verbs_get_ctx(real)->query_device_ex(real, nullptr, &attr, sizeof attr) != 0) {
+    attr = {};
+    (void)below->query_device(real, &attr.orig_attr);
+  }
+  return attr;
+}
+
+// Ports are compared by their numbers. What a port that is down says of its MTU means nothing.
+void remember_port(Context* c, uint8_t port) {
+  ibv_port_attr attr{};
+  if (real_query_port(c->real[kDefault], port, &attr, sizeof attr) != 0) return;
+  c->port_attr[port] = c->port_limits[port] = attr;
+  for (size_t member = kDefault + 1; member < static_cast<size_t>(c->members); member++) {
+    ibv_port_attr other{};
+    if (real_query_port(c->real[member], port, &other, sizeof other) == 0 &&
+        other.state == IBV_PORT_ACTIVE) {
+      limit_to(c->port_limits[port], other);
+    }
+  }
+}
+
 void remember_attributes(Context* c) {
-  auto* real = verbs_get_ctx(c->real[kDefault]);
-  if (real->query_device_ex(c->real[kDefault], nullptr, &c->device_attr, sizeof c->device_attr) !=
-      0) {
-    (void)below->query_device(c->real[kDefault], &c->device_attr.orig_attr);
+  c->device_attr = c->common_attr = attributes_of(c->real[kDefault]);
+  for (size_t member = kDefault + 1; member < static_cast<size_t>(c->members); member++) {
+    limit_to(c->common_attr, attributes_of(c->real[member]));
   }
   for (uint8_t port = 1; port <= c->device_attr.orig_attr.phys_port_cnt; port++) {
-    ibv_port_attr attr{};
-    if (real_query_port(c->real[kDefault], port, &attr, sizeof attr) == 0) {
-      c->port_attr[port] = attr;
-    }
+    remember_port(c, port);
   }
 }
 
@@ -171,19 +193,25 @@ int close_device(ibv_context* context) noexcept {
 int query_device(ibv_context* context, ibv_device_attr* attr) noexcept {
   Context* c = Context::from(context);
   const int error = below->query_device(c->real[kDefault], attr);
-  if (error == 0 || !c->dead[kDefault]) return error;
-  *attr = c->device_attr.orig_attr;
+  if (error != 0 && !c->dead[kDefault]) return error;
+  if (error != 0) *attr = c->device_attr.orig_attr;
+  limit_to(*attr, c->common_attr.orig_attr);
   return 0;
 }
 
 int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t size) noexcept {
   Context* c = Context::from(context);
   const int error = real_query_port(c->real[kDefault], port, attr, size);
+  const auto limits = c->port_limits.find(port);
+  if (error == 0 && limits != c->port_limits.end()) limit_to(*attr, limits->second);
   if (!is_masking(*c)) return error;
   // The traffic flows: show the port as it was (C9).
   auto it = c->port_attr.find(port);
   if (it == c->port_attr.end()) return error;
-  if (error != 0) std::memcpy(attr, &it->second, std::min(size, sizeof it->second));
+  if (error != 0) {
+    std::memcpy(attr, &it->second, std::min(size, sizeof it->second));
+    limit_to(*attr, limits->second);
+  }
   attr->state = it->second.state;
   attr->phys_state = it->second.phys_state;
   return 0;

@@ -10,11 +10,7 @@
 #include "util/config.h"
 #include "util/log.h"
 
-namespace shift {
-
-const Below* below = nullptr;
-
-namespace ops {
+namespace shift::ops {
 namespace {
 
 using group::Device;
@@ -143,5 +139,4 @@ ibv_context* real_context(ibv_context* context) noexcept {
   return group::Context::from(context)->real[kDefault];
 }
 
-}  // namespace ops
-}  // namespace shift
+}  // namespace shift::ops

@@ -14,9 +14,6 @@ namespace shift::ops {
 inline group::ProtectionDomain* virtual_pd(ibv_pd* pd) {
   return reinterpret_cast<group::ProtectionDomain*>(pd);
 }
-inline group::MemoryRegion* virtual_mr(ibv_mr* mr) {
-  return reinterpret_cast<group::MemoryRegion*>(mr);
-}
 inline group::CompletionChannel* virtual_channel(ibv_comp_channel* channel) {
   return reinterpret_cast<group::CompletionChannel*>(channel);
 }
@@ -67,8 +64,27 @@ group::CompletionQueue* publish_cq(std::unique_ptr<group::CompletionQueue> cq,
                                    group::Context& context, ibv_comp_channel* channel,
                                    void* cq_context);
 
-// Extended verbs of a virtual context (context.cc fills the table).
+// The number of entries that the application is shown.
+int shown_cqe(const group::CompletionQueue& cq);
+
+// Extended verbs of a virtual context, and classic ones that reach it through its table (context.cc
+// fills it).
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init);
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init);
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) noexcept;
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* init) noexcept;
+// What objects on the domain have let go of goes to its allocator.
+void give_back_released(group::ProtectionDomain& pd);
+ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned access) noexcept;
+ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept;
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sges,
+              uint32_t count) noexcept;
+int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr* attr) noexcept;
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept;
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept;
+int bind_window(group::Group& group, ibv_mw* mw, ibv_mw_bind* bind);  // on a protected QP
+int dealloc_mw(ibv_mw* mw) noexcept;
+// Those that make objects which the layer does not protect (stock_objects.cc).
+void install_stock_objects(verbs_context& verbs);
 
 }  // namespace shift::ops

@@ -89,18 +89,17 @@ void install_readers(ibv_cq_ex& cq, uint64_t wc_flags) {
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) try {
   Context* c = Context::from(context);
-  // A parent domain brings allocators of the program's own, which the further members' CQs, made
-  // in the background, must not call.
-  if (init->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
-    errno = EOPNOTSUPP;
-    return nullptr;
-  }
   auto cq = std::make_unique<CompletionQueue>();
   cq->extended = std::make_unique<ExtendedPoll>(*cq);
   ExtendedPoll& poll = *cq->extended;
   poll.needs_device = (init->wc_flags & ~uint64_t{IBV_WC_STANDARD_FLAGS}) != 0;
   ibv_cq_init_attr_ex attr = *init;
   attr.cqe = static_cast<uint32_t>(room_for(*c, static_cast<int>(init->cqe)));
+  cq->doubled = attr.cqe != init->cqe;
+  if ((init->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) && init->parent_domain != nullptr) {
+    cq->domain = virtual_pd(init->parent_domain);
+    attr.parent_domain = cq->domain->real[kDefault];
+  }
   attr.cq_context = cq.get();
   attr.channel = channel_beneath(*c, init->channel);
   // The layer itself reads these of every completion that it takes by the extended calls.
@@ -108,6 +107,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) try {
   ibv_context* real = c->real[kDefault];
   poll.real = verbs_get_ctx(real)->create_cq_ex(real, &attr);
   if (poll.real == nullptr) return nullptr;
+  if (cq->domain != nullptr) cq->domain->users++;
   poll.read_flags = static_cast<uint32_t>(init->wc_flags);
   if (poll.needs_device) clock_read(poll, *c);
   cq->real[kDefault] = ibv_cq_ex_to_cq(poll.real);

@@ -1,11 +1,14 @@
-// Protection domains and memory regions. The default's keys are the application's; the further
-// members' registrations follow in the background.
+// Memory regions. The default's keys are the application's; the further members' registrations
+// follow in the background.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <atomic>
 #include <memory>
 
 #include "group/member.h"
 #include "ops/entry.h"
+#include "util/log.h"
 
 namespace shift::ops {
 namespace {
@@ -14,6 +17,28 @@ using group::Context;
 using group::kDefault;
 using group::MemoryRegion;
 using group::ProtectionDomain;
+using Kind = MemoryRegion::Kind;
+
+// The default NIC's own object as the stock library made it, while that looks at it.
+class Unveiled {
+ public:
+  explicit Unveiled(MemoryRegion& region) : real_(region.real[kDefault]) {
+    shown_context_ = real_->context;
+    shown_pd_ = real_->pd;
+    real_->context = Context::from(shown_context_)->real[kDefault];
+    real_->pd = virtual_pd(shown_pd_)->real[kDefault];
+  }
+  // Not if the stock library has freed it.
+  void veil(ibv_pd* pd = nullptr) {
+    real_->context = shown_context_;
+    real_->pd = pd != nullptr ? pd : shown_pd_;
+  }
+
+ private:
+  ibv_mr* real_;
+  ibv_context* shown_context_;
+  ibv_pd* shown_pd_;
+};
 
 // A key for a region that the default NIC, being dead, cannot have. It never reaches a NIC: with
 // the default gone every key is translated.
@@ -26,168 +51,305 @@ uint32_t mint_key(Context& context) {
   }
 }
 
+// Some numbers stand for several regions (those of null regions, and imported ones): the first
+// keeps it.
+void enlist(Context& context, MemoryRegion& region) {
+  std::lock_guard lock(context.mutex);
+  context.region_handles.emplace(region.shown(), &region);
+  try {
+    context.regions.try_emplace(region.mr.lkey, &region);
+  } catch (const std::bad_alloc&) {
+    context.region_handles.erase(region.shown());
+    throw;
+  }
+}
+
+void strike(Context& context, MemoryRegion& region) {
+  std::lock_guard lock(context.mutex);
+  context.region_handles.erase(region.shown());
+  auto it = context.regions.find(region.mr.lkey);
+  if (it != context.regions.end() && it->second == &region) context.regions.erase(it);
+}
+
+MemoryRegion* region_of(ibv_mr* mr) {
+  Context* context = Context::from(mr->context);
+  std::lock_guard lock(context->mutex);
+  const auto it = context->region_handles.find(mr);
+  return it != context->region_handles.end() ? it->second : nullptr;
+}
+
 // The application must not notice that its NIC is gone (C9): the region lives on the others alone.
-ibv_mr* register_on_twins(ProtectionDomain* pd, void* addr, size_t length, uint64_t iova,
-                          unsigned access) {
-  Context* context = Context::from(pd->pd.context);
-  auto region = std::unique_ptr<MemoryRegion>(new (std::nothrow) MemoryRegion);
-  if (region == nullptr) {
-    errno = ENOMEM;
-    return nullptr;
-  }
-  region->mr.context = pd->pd.context;
-  region->mr.pd = &pd->pd;
-  region->mr.addr = addr;
-  region->mr.length = length;
-  region->mr.lkey = region->mr.rkey = mint_key(*context);
-  region->access = access;
-  region->iova = iova;
-  {
-    std::lock_guard lock(context->mutex);
-    context->regions[region->mr.lkey] = region.get();
-  }
-  in_background_and_wait([&] { group::twin_regions_register(*region, *pd); });
+ibv_mr* register_on_twins(std::unique_ptr<MemoryRegion> region, ProtectionDomain& pd) {
+  Context& context = *Context::from(pd.pd.context);
+  region->mr.lkey = region->mr.rkey = mint_key(context);
+  enlist(context, *region);
+  in_background_and_wait([&] { group::twin_regions_register(*region, pd); });
   if (std::ranges::find(region->twin, MemoryRegion::Twin::kReady) == region->twin.end()) {
-    std::lock_guard lock(context->mutex);
-    context->regions.erase(region->mr.lkey);
+    strike(context, *region);
     errno = EIO;
     return nullptr;
   }
-  pd->users++;
+  pd.users++;
   return &region.release()->mr;
 }
 
-bool default_is_dead(ProtectionDomain* pd) {
-  return Context::from(pd->pd.context)->dead[kDefault];
+// What a group may do with a region that faults its pages in, all members must be able to do.
+bool all_can(const Context& context, unsigned access) {
+  if (!(access & IBV_ACCESS_ON_DEMAND)) return true;
+  if (context.common_attr.odp_caps.general_caps & IBV_ODP_SUPPORT) return true;
+  SHIFT_WARN_LIMITED("%s: a region with paging on demand is refused: a NIC of the group cannot",
+                     context.device->dev.name);
+  return false;
 }
 
-ibv_mr* publish(ProtectionDomain* pd, ibv_mr* real, uint64_t iova, unsigned access) {
-  auto region = std::unique_ptr<MemoryRegion>(new (std::nothrow) MemoryRegion);
-  if (region == nullptr) {
-    (void)below->dereg_mr(real);
-    errno = ENOMEM;
+// `on_default` registers what `region` describes with the default's PD.
+template <typename Register>
+ibv_mr* add_region(std::unique_ptr<MemoryRegion> region, ibv_pd* pd, Register on_default) {
+  ProtectionDomain& p = *virtual_pd(pd);
+  Context& context = *Context::from(pd->context);
+  if (!all_can(context, region->access)) {
+    errno = EOPNOTSUPP;
     return nullptr;
   }
+  region->mr.context = pd->context;
+  region->mr.pd = pd;
+  if (context.dead[kDefault]) return register_on_twins(std::move(region), p);
+  ibv_mr* real = on_default(p.real[kDefault]);
+  if (real == nullptr) return nullptr;
   region->mr = *real;
-  region->mr.context = pd->pd.context;
-  region->mr.pd = &pd->pd;
+  region->mr.context = pd->context;
+  region->mr.pd = pd;
   region->real[kDefault] = real;
-  region->access = access;
-  region->iova = iova;
-  Context* context = Context::from(pd->pd.context);
-  {
-    std::lock_guard lock(context->mutex);
-    context->regions[region->mr.lkey] = region.get();
+  try {
+    enlist(context, *region);
+  } catch (const std::bad_alloc&) {
+    (void)below->dereg_mr(real);
+    throw;
   }
-  pd->users++;
-  in_background([raw = region.get(), pd] { group::twin_regions_register(*raw, *pd); });
-  return &region.release()->mr;
+  real->context = pd->context;
+  real->pd = pd;
+  p.users++;
+  in_background([raw = region.get(), &p] { group::twin_regions_register(*raw, p); });
+  return region.release()->shown();
+}
+
+std::unique_ptr<MemoryRegion> describe(Kind kind, void* addr, size_t length, uint64_t iova,
+                                       unsigned access) {
+  auto region = std::make_unique<MemoryRegion>();
+  region->mr = {};
+  region->kind = kind;
+  region->mr.addr = addr;
+  region->mr.length = length;
+  region->iova = iova;
+  region->access = access;
+  return region;
+}
+
+std::unique_ptr<MemoryRegion> describe_memory(void* addr, size_t length, uint64_t iova,
+                                              unsigned access) {
+  return describe(Kind::kMemory, addr, length, iova, access);
+}
+
+ibv_mr* no_memory() {
+  errno = ENOMEM;
+  return nullptr;
 }
 
 }  // namespace
 
-ibv_pd* alloc_pd(ibv_context* context) noexcept {
-  Context* c = Context::from(context);
-  auto pd = std::unique_ptr<ProtectionDomain>(new (std::nothrow) ProtectionDomain);
-  if (pd == nullptr) {
-    errno = ENOMEM;
+ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, int access) noexcept try {
+  return add_region(describe_memory(addr, length, reinterpret_cast<uintptr_t>(addr),
+                                    static_cast<unsigned>(access)),
+                    pd, [=](ibv_pd* real) { return below->reg_mr(real, addr, length, access); });
+} catch (const std::bad_alloc&) {
+  return no_memory();
+}
+
+ibv_mr* reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) noexcept try {
+  return add_region(
+      describe_memory(addr, length, iova, static_cast<unsigned>(access)), pd,
+      [=](ibv_pd* real) { return below->reg_mr_iova(real, addr, length, iova, access); });
+} catch (const std::bad_alloc&) {
+  return no_memory();
+}
+
+ibv_mr* reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) noexcept
+    try {
+  return add_region(describe_memory(addr, length, iova, access), pd, [=](ibv_pd* real) {
+    return below->reg_mr_iova2(real, addr, length, iova, access);
+  });
+} catch (const std::bad_alloc&) {
+  return no_memory();
+}
+
+ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+                      int access) noexcept try {
+  auto region = describe(Kind::kDmabuf, nullptr, length, iova, static_cast<unsigned>(access));
+  // The application may close its own before the further members have registered theirs.
+  region->fd = UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  if (!region->fd) return nullptr;
+  region->offset = offset;
+  return add_region(std::move(region), pd, [=](ibv_pd* real) {
+    return below->reg_dmabuf_mr(real, offset, length, iova, fd, access);
+  });
+} catch (const std::bad_alloc&) {
+  return no_memory();
+}
+
+ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned access) noexcept
+    try {
+  // Memory of the device: no other NIC reaches it.
+  return add_region(describe(Kind::kOnDefault, nullptr, length, 0, access), pd,
+                    [=](ibv_pd* real) -> ibv_mr* {
+                      if (const auto* verbs = verbs_get_ctx_op(real->context, reg_dm_mr)) {
+                        return verbs->reg_dm_mr(real, dm, offset, length, access);
+                      }
+                      errno = EOPNOTSUPP;
+                      return nullptr;
+                    });
+} catch (const std::bad_alloc&) {
+  return no_memory();
+}
+
+ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept try {
+  return add_region(describe(Kind::kNull, nullptr, 0, 0, 0), pd, [](ibv_pd* real) -> ibv_mr* {
+    if (const auto* verbs = verbs_get_ctx_op(real->context, alloc_null_mr)) {
+      return verbs->alloc_null_mr(real);
+    }
+    errno = EOPNOTSUPP;
     return nullptr;
-  }
-  pd->real[kDefault] = below->alloc_pd(c->real[kDefault]);
-  if (pd->real[kDefault] == nullptr) return nullptr;
-  pd->pd = *pd->real[kDefault];
-  pd->pd.context = context;
-  in_background([raw = pd.get(), c] {
-    for (size_t member = kDefault + 1; member < static_cast<size_t>(c->members); member++) {
-      raw->real[member] = below->alloc_pd(c->real[member]);
-    }
   });
-  return &pd.release()->pd;
+} catch (const std::bad_alloc&) {
+  return no_memory();
 }
 
-int dealloc_pd(ibv_pd* pd) noexcept {
-  auto* p = virtual_pd(pd);
-  if (p->users != 0) return EBUSY;
-  const int error = below->dealloc_pd(p->real[kDefault]);
-  if (error != 0) return error;
-  in_background_and_wait([p] {
-    for (size_t member = kDefault + 1; member < p->real.size(); member++) {
-      if (p->real[member] != nullptr) (void)below->dealloc_pd(p->real[member]);
-    }
-  });
-  delete p;
-  return 0;
+// Its address is not known here, so it stays on the one NIC.
+ibv_mr* import_mr(ibv_pd* pd, uint32_t handle) noexcept try {
+  return add_region(describe(Kind::kOnDefault, nullptr, 0, 0, 0), pd,
+                    [=](ibv_pd* real) { return below->import_mr(real, handle); });
+} catch (const std::bad_alloc&) {
+  return no_memory();
 }
 
-ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, int access) noexcept {
-  auto* p = virtual_pd(pd);
-  if (default_is_dead(p)) {
-    return register_on_twins(p, addr, length, reinterpret_cast<uintptr_t>(addr),
-                             static_cast<unsigned>(access));
-  }
-  ibv_mr* real = below->reg_mr(p->real[kDefault], addr, length, access);
-  if (real == nullptr) return nullptr;
-  return publish(p, real, reinterpret_cast<uintptr_t>(addr), static_cast<unsigned>(access));
+namespace {
+
+void forget_region(MemoryRegion* region) {
+  in_background_and_wait([region] { group::twin_regions_deregister(*region); });
+  virtual_pd(region->mr.pd)->users--;
+  delete region;
 }
 
-ibv_mr* reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) noexcept {
-  auto* p = virtual_pd(pd);
-  if (default_is_dead(p)) {
-    return register_on_twins(p, addr, length, iova, static_cast<unsigned>(access));
-  }
-  ibv_mr* real = below->reg_mr_iova(p->real[kDefault], addr, length, iova, access);
-  if (real == nullptr) return nullptr;
-  return publish(p, real, iova, static_cast<unsigned>(access));
-}
-
-ibv_mr* reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
-                     unsigned access) noexcept {
-  auto* p = virtual_pd(pd);
-  if (default_is_dead(p)) return register_on_twins(p, addr, length, iova, access);
-  ibv_mr* real = below->reg_mr_iova2(p->real[kDefault], addr, length, iova, access);
-  if (real == nullptr) return nullptr;
-  return publish(p, real, iova, access);
-}
+}  // namespace
 
 int dereg_mr(ibv_mr* mr) noexcept {
-  auto* region = virtual_mr(mr);
-  Context* context = Context::from(mr->context);
-  // A memory window or a live QP may still need the default's: ask it first.
-  const int error = region->real[kDefault] == nullptr ? 0 : below->dereg_mr(region->real[kDefault]);
-  if (error != 0 && !context->dead[kDefault]) return error;
-  {
-    std::lock_guard lock(context->mutex);
-    auto it = context->regions.find(mr->lkey);
-    if (it != context->regions.end() && it->second == region) context->regions.erase(it);
+  MemoryRegion* region = region_of(mr);
+  if (region == nullptr) return EINVAL;
+  Context& context = *Context::from(mr->context);
+  // Off the lists first: when the default's is gone, its address and key may be another's at once.
+  strike(context, *region);
+  // A memory window or a live QP may still need the default's: ask it before the others.
+  if (region->real[kDefault] != nullptr) {
+    Unveiled unveiled(*region);
+    const int error = below->dereg_mr(mr);
+    if (error != 0 && !context.dead[kDefault]) {
+      unveiled.veil();
+      try {
+        enlist(context, *region);
+      } catch (const std::bad_alloc&) {
+        return ENOMEM;
+      }
+      return error;
+    }
   }
-  in_background_and_wait([region] { group::twin_regions_deregister(*region); });
-  virtual_pd(mr->pd)->users--;
-  delete region;
+  forget_region(region);
   return 0;
 }
 
-// What a group of NICs cannot do yet is refused, never half done.
-ibv_mr* reg_dmabuf_mr(ibv_pd*, uint64_t, size_t, uint64_t, int, int) noexcept {
-  errno = EOPNOTSUPP;
-  return nullptr;
+void unimport_mr(ibv_mr* mr) noexcept {
+  MemoryRegion* region = region_of(mr);
+  if (region == nullptr) return;
+  strike(*Context::from(mr->context), *region);
+  const Unveiled unveiled(*region);
+  below->unimport_mr(mr);
+  forget_region(region);
 }
-int rereg_mr(ibv_mr*, int, ibv_pd*, void*, size_t, int) noexcept {
-  return EOPNOTSUPP;
+
+namespace {
+
+// The further members' are made anew, which nobody uses meanwhile: keys are waited for.
+void renew_twins(MemoryRegion& region, const ibv_mr& as, unsigned access, uint64_t iova) {
+  {
+    std::lock_guard lock(Context::from(region.mr.context)->mutex);
+    region.twin.fill(MemoryRegion::Twin::kQueued);
+  }
+  in_background_and_wait([&] {
+    group::twin_regions_deregister(region);
+    region.mr = as;
+    region.access = access;
+    region.iova = iova;
+  });
+  in_background([&region] { group::twin_regions_register(region, *virtual_pd(region.mr.pd)); });
 }
-ibv_pd* import_pd(ibv_context*, uint32_t) noexcept {
-  errno = EOPNOTSUPP;
-  return nullptr;
+
+}  // namespace
+
+int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) noexcept
+    try {
+  MemoryRegion* region = region_of(mr);
+  if (region == nullptr) {
+    errno = EINVAL;
+    return IBV_REREG_MR_ERR_INPUT;
+  }
+  Context& context = *Context::from(mr->context);
+  const bool has_pd = flags & IBV_REREG_MR_CHANGE_PD;
+  if (has_pd && pd == nullptr) {
+    errno = EINVAL;
+    return IBV_REREG_MR_ERR_INPUT;
+  }
+  ibv_pd* new_pd = has_pd ? pd : region->mr.pd;
+  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) && !all_can(context, static_cast<unsigned>(access))) {
+    errno = EOPNOTSUPP;
+    return IBV_REREG_MR_ERR_INPUT;
+  }
+  if (!context.dead[kDefault] && region->real[kDefault] != nullptr) {
+    ibv_pd* real_pd = has_pd ? virtual_pd(pd)->real[kDefault] : nullptr;
+    strike(context, *region);
+    Unveiled unveiled(*region);
+    const int error = below->rereg_mr(mr, flags, real_pd, addr, length, access);
+    const int reason = errno;
+    unveiled.veil(error == 0 ? new_pd : nullptr);
+    region->mr.lkey = mr->lkey;
+    region->mr.rkey = mr->rkey;
+    enlist(context, *region);
+    errno = reason;
+    if (error != 0) return error;
+  }
+  ibv_mr as = region->mr;
+  as.pd = new_pd;
+  uint64_t iova = region->iova;
+  if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+    as.addr = addr;
+    as.length = length;
+    iova = reinterpret_cast<uintptr_t>(addr);
+  }
+  const bool has_access = flags & IBV_REREG_MR_CHANGE_ACCESS;
+  if (new_pd != region->mr.pd) {
+    virtual_pd(region->mr.pd)->users--;
+    virtual_pd(new_pd)->users++;
+  }
+  renew_twins(*region, as, has_access ? static_cast<unsigned>(access) : region->access, iova);
+  return 0;
+} catch (const std::bad_alloc&) {
+  errno = ENOMEM;
+  return IBV_REREG_MR_ERR_CMD;
 }
-void unimport_pd(ibv_pd*) noexcept {}
-ibv_mr* import_mr(ibv_pd*, uint32_t) noexcept {
-  errno = EOPNOTSUPP;
-  return nullptr;
+
+// Of the default's pages; the others fault in theirs when they are used.
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sges,
+              uint32_t count) noexcept {
+  ibv_pd* real = virtual_pd(pd)->real[kDefault];
+  const auto* verbs = verbs_get_ctx_op(real->context, advise_mr);
+  return verbs != nullptr ? verbs->advise_mr(real, advice, flags, sges, count) : EOPNOTSUPP;
 }
-void unimport_mr(ibv_mr*) noexcept {}
-ibv_dm* import_dm(ibv_context*, uint32_t) noexcept {
-  errno = EOPNOTSUPP;
-  return nullptr;
-}
-void unimport_dm(ibv_dm*) noexcept {}
 
 }  // namespace shift::ops

@@ -27,6 +27,11 @@ bool is_virtual_cq(ibv_cq* cq) {
   return cq != nullptr && owns(cq->context);
 }
 
+// nullptr: there is none, or one that the layer does not protect.
+SharedQueue* shared_queue_of(ibv_srq* srq) {
+  return srq != nullptr && owns(srq->context) ? SharedQueue::from(srq) : nullptr;
+}
+
 // The real init attributes for a QP on the default member.
 template <typename Init>
 Init on_default(const Init& init) {
@@ -36,7 +41,7 @@ Init on_default(const Init& init) {
   };
   real.send_cq = beneath(init.send_cq);
   real.recv_cq = beneath(init.recv_cq);
-  if (init.srq != nullptr) real.srq = SharedQueue::from(init.srq)->member[kDefault].real;
+  if (SharedQueue* queue = shared_queue_of(init.srq)) real.srq = queue->member[kDefault].real;
   return real;
 }
 
@@ -47,6 +52,9 @@ const char* unprotected_because(const Init& init) {
   if (!is_virtual_cq(init.send_cq) || !is_virtual_cq(init.recv_cq)) {
     return "it needs a send and a receive CQ";
   }
+  if (init.srq != nullptr && shared_queue_of(init.srq) == nullptr) {
+    return "its shared receive queue is of another kind";
+  }
   return nullptr;
 }
 
@@ -54,8 +62,8 @@ const char* unprotected_because(const Init& init) {
 // of it. False, with errno: it serves the other kind, and the QP cannot be made.
 template <typename Init>
 bool claim_shared(const Init& init, const char** reason) {
-  if (init.srq == nullptr) return true;
-  SharedQueue* queue = SharedQueue::from(init.srq);
+  SharedQueue* queue = shared_queue_of(init.srq);
+  if (queue == nullptr) return true;
   if (*reason == nullptr && !queue->claim(true)) {
     *reason = "its shared receive queue serves QPs that are not protected";
   }
@@ -79,7 +87,7 @@ bool claim_shared(const Init& init, const char** reason) {
 // The claim of a protected QP that was not made after all.
 template <typename Init>
 void unclaim_shared(const Init& init, const char* reason) {
-  if (init.srq != nullptr && reason == nullptr) SharedQueue::from(init.srq)->users--;
+  if (init.srq != nullptr && reason == nullptr) shared_queue_of(init.srq)->users--;
 }
 
 void tell_unprotected(Context* context, const char* reason) {
@@ -280,17 +288,20 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) noexcept try {
 }
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) try {
-  if (!(init->comp_mask & IBV_QP_INIT_ATTR_PD) || init->pd == nullptr || !owns(init->pd->context)) {
+  // An XRC receiver belongs to an XRC domain instead.
+  const bool has_pd = init->comp_mask & IBV_QP_INIT_ATTR_PD;
+  if (has_pd && (init->pd == nullptr || !owns(init->pd->context))) {
     errno = EINVAL;
     return nullptr;
   }
   const char* reason = unprotected_because(*init);
+  if (reason == nullptr && !has_pd) reason = "it belongs to no protection domain";
   constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   if (reason == nullptr && (init->comp_mask & ~kKnown)) reason = "it asks for special features";
   if (!claim_shared(*init, &reason)) return nullptr;
   ibv_context* real_context = Context::from(context)->real[kDefault];
   ibv_qp_init_attr_ex real_init = on_default(*init);
-  real_init.pd = virtual_pd(init->pd)->real[kDefault];
+  if (has_pd) real_init.pd = virtual_pd(init->pd)->real[kDefault];
   ibv_qp* real = verbs_get_ctx(real_context)->create_qp_ex(real_context, &real_init);
   if (real == nullptr) {
     unclaim_shared(*init, reason);
@@ -411,10 +422,21 @@ int destroy_qp(ibv_qp* qp) noexcept {
 int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) noexcept {
   return 0;
 }
-int query_ece(ibv_qp*, ibv_ece*) noexcept {
-  return EOPNOTSUPP;
+// What the two NICs agree on beyond the standard holds for the application's own connection; those
+// that we make have none of it. The mode exact counts packets by the standard's rules.
+int query_ece(ibv_qp* qp, ibv_ece* ece) noexcept {
+  Group* g = Group::from(qp);
+  return g->exact ? EOPNOTSUPP : below->query_ece(g->real[kDefault], ece);
 }
-int set_ece(ibv_qp*, ibv_ece*) noexcept {
+int set_ece(ibv_qp* qp, ibv_ece* ece) noexcept {
+  Group* g = Group::from(qp);
+  return g->exact ? EOPNOTSUPP : below->set_ece(g->real[kDefault], ece);
+}
+
+// A rate is kept by one NIC, and would be lost on the way to another.
+int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr*) noexcept {
+  SHIFT_WARN_LIMITED("qp 0x%x: rate limits are not supported on a group of NICs",
+                     Group::from(qp)->qpn());
   return EOPNOTSUPP;
 }
 

@@ -71,6 +71,18 @@ TEST_F(Keys, ThePeerIsToldByRkeyWithinTheDomain) {
   EXPECT_EQ(exported_key(world_.context, kBackup, &other, kRkey, &out), KeyState::kMissing);
 }
 
+TEST_F(Keys, AParentDomainIsTheDomainItWasMadeOf) {
+  ProtectionDomain parent;
+  parent.base = &world_.pd;
+  uint32_t out = 0;
+  EXPECT_EQ(exported_key(world_.context, kBackup, &parent, kRkey, &out), KeyState::kReady);
+  MemoryRegion* region = world_.make_region(0x30, 0x40);
+  region->mr.pd = &parent.pd;
+  EXPECT_EQ(exported_key(world_.context, kBackup, &world_.pd, 0x40, &out), KeyState::kReady);
+  ProtectionDomain other;
+  EXPECT_EQ(exported_key(world_.context, kBackup, &other, 0x40, &out), KeyState::kMissing);
+}
+
 TEST_F(Keys, ThePeerLearnsHowARegistrationStands) {
   world_.make_region(0x30, 0x40, Twin::kRunning);
   world_.make_region(0x31, 0x41, Twin::kFailed);

@@ -41,6 +41,9 @@ struct FakeBuilder {
       of(q).requests++;
     };
     ex.wr_atomic_fetch_add = [](ibv_qp_ex* q, uint32_t, uint64_t, uint64_t) { of(q).requests++; };
+    ex.wr_bind_mw = [](ibv_qp_ex* q, ibv_mw*, uint32_t, const ibv_mw_bind_info*) {
+      of(q).requests++;
+    };
     ex.wr_set_sge = [](ibv_qp_ex*, uint32_t, uint64_t, uint32_t) {};
     ex.wr_set_sge_list = [](ibv_qp_ex*, size_t, const ibv_sge*) {};
     ex.wr_set_inline_data = [](ibv_qp_ex*, void*, size_t) {};
@@ -265,6 +268,32 @@ TEST_F(Builder, TheFirstBatchGoesTheClassicWay) {
   EXPECT_EQ(World::fake(group_, kDefault).sends.size(), 2u);
   EXPECT_EQ(group_->send.journal.head(), 2u);
   EXPECT_EQ(real_.started, 0);
+}
+
+TEST_F(Builder, AWindowIsBoundByEachWay) {
+  for (bool hot : {false, true}) {
+    SCOPED_TRACE(hot ? "hot" : "classic");
+    if (hot) make_hot();
+    ibv_mw mw{};
+    ibv_mr mr{};
+    const ibv_mw_bind_info info{&mr, 0x5000, 64, IBV_ACCESS_REMOTE_WRITE};
+    ibv_wr_start(qp_);
+    qp_->wr_id = 1;
+    qp_->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_bind_mw(qp_, &mw, 0x99, &info);
+    const uint64_t position = group_->send.journal.head();
+    ASSERT_EQ(ibv_wr_complete(qp_), 0);
+    EXPECT_EQ(real_.requests, hot ? 1 : 0);
+    ibv_send_wr wr;
+    ibv_sge sges[2];
+    group_->send.journal.rebuild(position, &wr, sges);
+    if (!hot) wr = World::fake(group_, kDefault).sends.back().wr;
+    EXPECT_EQ(wr.opcode, IBV_WR_BIND_MW);
+    EXPECT_EQ(wr.bind_mw.mw, &mw);
+    EXPECT_EQ(wr.bind_mw.rkey, 0x99u);
+    EXPECT_EQ(wr.bind_mw.bind_info.mr, &mr);
+    EXPECT_EQ(wr.bind_mw.bind_info.length, 64u);
+  }
 }
 
 // What the NIC did not take must not be replayed later.

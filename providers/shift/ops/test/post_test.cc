@@ -238,6 +238,30 @@ TEST_F(Post, OffTheDefaultUnregisteredMemoryIsNoFaultOfThePath) {
   EXPECT_EQ(world_.sink.faults.back().event, fsm::Event::kReplayRefused);
 }
 
+// The NIC makes a request of it, which will complete like any other.
+TEST_F(Post, ABoundWindowIsInTheJournal) {
+  world_.nic(kDefault).verbs.context.ops.bind_mw = [](ibv_qp*, ibv_mw* mw, ibv_mw_bind*) {
+    mw->rkey++;
+    return 0;
+  };
+  ibv_mw mw{};
+  mw.rkey = 0x70;
+  ibv_mr mr{};
+  ibv_mw_bind bind{};
+  bind.wr_id = 2;
+  bind.send_flags = IBV_SEND_SIGNALED;
+  bind.bind_info = {&mr, 0x5000, 8, IBV_ACCESS_REMOTE_WRITE};
+  ASSERT_EQ(send({1}), 0);
+  ASSERT_EQ(bind_window(*group_, &mw, &bind), 0);
+  EXPECT_EQ(mw.rkey, 0x71u);
+  EXPECT_EQ(journalled(), (Ids{1, 2}));
+  EXPECT_TRUE(group_->send.journal.is_signaled(group_->send.journal.at(1)));
+  leave_default();
+  EXPECT_EQ(bind_window(*group_, &mw, &bind), EOPNOTSUPP);
+  EXPECT_EQ(mw.rkey, 0x71u);
+  EXPECT_EQ(journalled(), (Ids{1, 2}));
+}
+
 TEST_F(Post, AfterTheErrorRequestsAreFlushed) {
   group::fail(*group_);
   ASSERT_EQ(send({1, 2}), 0);

@@ -1,0 +1,69 @@
+// What a program changes about a completion queue that it has: its size, and how often it is told.
+#include <algorithm>
+
+#include "group/completion.h"
+#include "ops/entry.h"
+#include "util/log.h"
+
+namespace shift::ops {
+namespace {
+
+using group::CompletionQueue;
+using group::Context;
+using group::kDefault;
+
+const char* member_name(const Context& context, size_t member) {
+  return context.device->real[member]->name;
+}
+
+// On each further member's CQ, when those have been made.
+template <typename Change>
+void change_twins(CompletionQueue* q, const char* what, Change change) {
+  in_background([q, what, change] {
+    for (size_t member = kDefault + 1; member < q->real.size(); member++) {
+      std::lock_guard lock(q->mutex);
+      if (q->real[member] == nullptr) continue;
+      if (const int error = change(q->real[member])) {
+        SHIFT_WARN_LIMITED("%s: a CQ on %s keeps its %s: errno %d", q->context->device->dev.name,
+                           member_name(*q->context, member), what, error);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+int resize_cq(ibv_cq* cq, int cqe) noexcept {
+  CompletionQueue* q = CompletionQueue::from(cq);
+  const int room = room_for(*q->context, cqe);
+  {
+    // A provider whose CQ serves one thread has no lock of its own against our background threads.
+    auto lock = lock_poll(*q);
+    ibv_cq* real = q->real[kDefault];
+    // More completions than the program asks room for are its error, although there is room.
+    if (cqe < cq->cqe && room != cqe) {
+      if (const int error = below->resize_cq(real, cqe)) return error;
+    }
+    if (const int error = below->resize_cq(real, room)) return error;
+    q->doubled = room != cqe;
+    cq->cqe = shown_cqe(*q);
+  }
+  change_twins(q, "size", [room](ibv_cq* twin) { return below->resize_cq(twin, room); });
+  return 0;
+}
+
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) noexcept {
+  CompletionQueue* q = CompletionQueue::from(cq);
+  ibv_cq* real = q->real[kDefault];
+  const auto* verbs = verbs_get_ctx_op(real->context, modify_cq);
+  if (verbs == nullptr) return EOPNOTSUPP;
+  if (const int error = verbs->modify_cq(real, attr)) return error;
+  change_twins(q, "moderation", [copy = *attr](ibv_cq* twin) {
+    ibv_modify_cq_attr wanted = copy;
+    const auto* twin_verbs = verbs_get_ctx_op(twin->context, modify_cq);
+    return twin_verbs != nullptr ? twin_verbs->modify_cq(twin, &wanted) : EOPNOTSUPP;
+  });
+  return 0;
+}
+
+}  // namespace shift::ops

@@ -1,0 +1,152 @@
+// Protection domains, parent domains and thread domains.
+#include <memory>
+
+#include "ops/entry.h"
+
+namespace shift::ops {
+namespace {
+
+using group::Context;
+using group::kDefault;
+using group::ProtectionDomain;
+
+// The allocators of a parent domain are told the application's handle and context.
+void* allocate(ibv_pd*, void* domain, size_t size, size_t alignment, uint64_t resource_type) {
+  auto* p = static_cast<ProtectionDomain*>(domain);
+  return p->allocators.alloc(&p->pd, p->allocators.pd_context, size, alignment, resource_type);
+}
+void release(ibv_pd*, void* domain, void* memory, uint64_t resource_type) {
+  auto* p = static_cast<ProtectionDomain*>(domain);
+  // An interpreter's allocator, for one, cannot be called by any thread.
+  if (control::runtime()->control.in_thread()) {
+    try {
+      std::lock_guard lock(p->mutex);
+      p->released.push_back({memory, resource_type});
+    } catch (const std::bad_alloc&) {  // then it is lost
+    }
+    return;
+  }
+  p->allocators.free(&p->pd, p->allocators.pd_context, memory, resource_type);
+}
+
+// Completes the virtual object over `real`; takes it over.
+void publish(ProtectionDomain& pd, ibv_context* context, ibv_pd* real) {
+  pd.real[kDefault] = real;
+  pd.pd = *real;
+  pd.pd.context = context;
+}
+
+void twins_dealloc(ProtectionDomain& pd) {
+  for (size_t member = kDefault + 1; member < pd.real.size(); member++) {
+    if (pd.real[member] != nullptr) (void)below->dealloc_pd(pd.real[member]);
+  }
+}
+
+}  // namespace
+
+ibv_pd* alloc_pd(ibv_context* context) noexcept {
+  Context* c = Context::from(context);
+  auto pd = std::unique_ptr<ProtectionDomain>(new (std::nothrow) ProtectionDomain);
+  if (pd == nullptr) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  ibv_pd* real = below->alloc_pd(c->real[kDefault]);
+  if (real == nullptr) return nullptr;
+  publish(*pd, context, real);
+  in_background([raw = pd.get(), c] {
+    for (size_t member = kDefault + 1; member < static_cast<size_t>(c->members); member++) {
+      raw->real[member] = below->alloc_pd(c->real[member]);
+    }
+  });
+  return &pd.release()->pd;
+}
+
+int dealloc_pd(ibv_pd* pd) noexcept {
+  auto* p = virtual_pd(pd);
+  if (p->users != 0) return EBUSY;
+  const int error = below->dealloc_pd(p->real[kDefault]);
+  if (error != 0) return error;
+  in_background_and_wait([p] {
+    if (p->base == nullptr) twins_dealloc(*p);
+  });
+  if (p->base != nullptr) p->base->users--;
+  delete p;
+  return 0;
+}
+
+// The further members know the domain that it was made of and nothing else: what a parent domain
+// adds (allocators, one thread's use) matters to the process's own memory, which on those the
+// worker alone works on.
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* init) noexcept {
+  ibv_context* real_context = Context::from(context)->real[kDefault];
+  const auto* verbs = verbs_get_ctx_op(real_context, alloc_parent_domain);
+  if (verbs == nullptr || init->pd == nullptr) {
+    errno = verbs == nullptr ? EOPNOTSUPP : EINVAL;
+    return nullptr;
+  }
+  auto pd = std::unique_ptr<ProtectionDomain>(new (std::nothrow) ProtectionDomain);
+  if (pd == nullptr) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  auto* base = virtual_pd(init->pd);
+  ibv_parent_domain_init_attr attr = *init;
+  attr.pd = base->real[kDefault];
+  pd->allocators = *init;
+  if (!(init->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT)) {
+    pd->allocators.pd_context = nullptr;
+  }
+  if (init->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) {
+    attr.comp_mask |= IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+    attr.pd_context = pd.get();
+    if (init->alloc != nullptr) attr.alloc = allocate;
+    if (init->free != nullptr) attr.free = release;
+  }
+  ibv_pd* real = verbs->alloc_parent_domain(real_context, &attr);
+  if (real == nullptr) return nullptr;
+  publish(*pd, context, real);
+  pd->base = base->base != nullptr ? base->base : base;
+  pd->base->users++;
+  // Behind the making of the base's.
+  in_background([raw = pd.get()] {
+    for (size_t member = kDefault + 1; member < raw->real.size(); member++) {
+      raw->real[member] = raw->base->real[member];
+    }
+  });
+  return &pd.release()->pd;
+}
+
+// A domain that some process knows by its number belongs to one NIC: what is made of it has no
+// twins, and stays there.
+ibv_pd* import_pd(ibv_context* context, uint32_t handle) noexcept {
+  auto pd = std::unique_ptr<ProtectionDomain>(new (std::nothrow) ProtectionDomain);
+  if (pd == nullptr) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  ibv_pd* real = below->import_pd(Context::from(context)->real[kDefault], handle);
+  if (real == nullptr) return nullptr;
+  publish(*pd, context, real);
+  return &pd.release()->pd;
+}
+
+void give_back_released(ProtectionDomain& pd) {
+  std::vector<ProtectionDomain::Released> released;
+  {
+    std::lock_guard lock(pd.mutex);
+    released.swap(pd.released);
+  }
+  for (const auto& one : released) {
+    pd.allocators.free(&pd.pd, pd.allocators.pd_context, one.memory, one.resource_type);
+  }
+}
+
+void unimport_pd(ibv_pd* pd) noexcept {
+  auto* p = virtual_pd(pd);
+  below->unimport_pd(p->real[kDefault]);
+  in_background_and_wait([] {});
+  delete p;
+}
+
+}  // namespace shift::ops

@@ -1,0 +1,108 @@
+// Objects that the layer does not protect: they are the default NIC's own, and the application
+// holds those. What is done with one goes past the layer; only making one comes here, because the
+// objects that it is made of may be virtual.
+#include "group/shared_queue.h"
+#include "ops/entry.h"
+
+namespace shift::ops {
+namespace {
+
+using group::CompletionQueue;
+using group::Context;
+using group::kDefault;
+using group::SharedQueue;
+
+// The default's own function for one of its extended verbs; null: it has none.
+template <typename Function>
+Function real_verb(ibv_context* context, Function verbs_context::*verb) {
+  verbs_context* real = verbs_get_ctx(Context::from(context)->real[kDefault]);
+  if (real == nullptr) return nullptr;
+  // The table grows towards lower addresses: an older stock library's begins later.
+  const auto offset =
+      static_cast<size_t>(reinterpret_cast<char*>(&(real->*verb)) - reinterpret_cast<char*>(real));
+  return real->sz < sizeof *real - offset ? nullptr : real->*verb;
+}
+
+// Makes an object of which all parts are real.
+template <auto verb, typename Object, typename Init>
+Object* make(ibv_context* context, Init* init) noexcept {
+  const auto function = real_verb(context, verb);
+  if (function == nullptr) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  return function(Context::from(context)->real[kDefault], init);
+}
+
+ibv_cq* cq_beneath(ibv_cq* cq) {
+  return cq != nullptr && owns(cq->context) ? CompletionQueue::from(cq)->real[kDefault] : cq;
+}
+ibv_pd* pd_beneath(ibv_pd* pd) {
+  return pd != nullptr && owns(pd->context) ? virtual_pd(pd)->real[kDefault] : pd;
+}
+
+ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* init) noexcept {
+  ibv_wq_init_attr real = *init;
+  real.pd = pd_beneath(init->pd);
+  real.cq = cq_beneath(init->cq);
+  ibv_wq* wq = make<&verbs_context::create_wq, ibv_wq>(context, &real);
+  init->max_wr = real.max_wr;
+  init->max_sge = real.max_sge;
+  return wq;
+}
+
+// XRC and tag matching: QPs that are not protected receive from them.
+ibv_srq* create_stock_srq(ibv_context* context, ibv_srq_init_attr_ex* init) noexcept {
+  ibv_srq_init_attr_ex real = *init;
+  if (init->comp_mask & IBV_SRQ_INIT_ATTR_PD) real.pd = pd_beneath(init->pd);
+  if (init->comp_mask & (IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM)) {
+    real.cq = cq_beneath(init->cq);
+  }
+  ibv_srq* srq = make<&verbs_context::create_srq_ex, ibv_srq>(context, &real);
+  init->attr = real.attr;
+  return srq;
+}
+
+ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* init) noexcept {
+  const bool is_basic =
+      !(init->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) || init->srq_type == IBV_SRQT_BASIC;
+  constexpr uint32_t kOfBasic = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+  if (!is_basic || (init->comp_mask & ~kOfBasic)) return create_stock_srq(context, init);
+  if (!(init->comp_mask & IBV_SRQ_INIT_ATTR_PD) || init->pd == nullptr) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  // Its first members are those of the short struct.
+  return create_srq(init->pd, reinterpret_cast<ibv_srq_init_attr*>(init));
+}
+static_assert(offsetof(ibv_srq_init_attr_ex, attr) == offsetof(ibv_srq_init_attr, attr));
+
+int get_srq_num(ibv_srq* srq, uint32_t* number) noexcept {
+  ibv_srq* real = SharedQueue::from(srq)->member[kDefault].real;
+  const auto* verbs = verbs_get_ctx_op(real->context, get_srq_num);
+  return verbs != nullptr ? verbs->get_srq_num(real, number) : EOPNOTSUPP;
+}
+
+}  // namespace
+
+void install_stock_objects(verbs_context& v) {
+  v.open_xrcd = make<&verbs_context::open_xrcd, ibv_xrcd, ibv_xrcd_init_attr>;
+  v.open_qp = make<&verbs_context::open_qp, ibv_qp, ibv_qp_open_attr>;
+  v.create_srq_ex = create_srq_ex;
+  v.get_srq_num = get_srq_num;
+  v.create_wq = create_wq;
+  v.create_rwq_ind_table =
+      make<&verbs_context::create_rwq_ind_table, ibv_rwq_ind_table, ibv_rwq_ind_table_init_attr>;
+  v.create_counters = make<&verbs_context::create_counters, ibv_counters, ibv_counters_init_attr>;
+  v.create_flow_action_esp =
+      make<&verbs_context::create_flow_action_esp, ibv_flow_action, ibv_flow_action_esp_attr>;
+  v.alloc_dm = make<&verbs_context::alloc_dm, ibv_dm, ibv_alloc_dm_attr>;
+  v.alloc_td = make<&verbs_context::alloc_td, ibv_td, ibv_td_init_attr>;
+}
+
+ibv_dm* import_dm(ibv_context* context, uint32_t handle) noexcept {
+  return below->import_dm(Context::from(context)->real[kDefault], handle);
+}
+void unimport_dm(ibv_dm*) noexcept {}  // none is virtual
+
+}  // namespace shift::ops

@@ -1,0 +1,73 @@
+// Memory windows. They live on the default NIC: while the default path is in use they work as
+// stock; a request that names one is refused elsewhere (group/plan.cc), and so is the peer's that
+// uses one (its key is none of a region). As a region's, the application's handle is the NIC's own
+// object.
+#include "group/objects.h"
+#include "ops/entry.h"
+#include "ops/post_slow.h"
+#include "util/log.h"
+
+namespace shift::ops {
+
+using group::Context;
+using group::Group;
+using group::kDefault;
+using group::Route;
+
+int bind_window(Group& g, ibv_mw* mw, ibv_mw_bind* bind) {
+  auto lock = lock_queue(g.send, true);
+  if (g.send.route != Route::kOnDefault) {
+    SHIFT_WARN_LIMITED("qp 0x%x: a memory window cannot be bound: traffic is not on %s", g.qpn(),
+                       g.context->device->dev.name);
+    return EOPNOTSUPP;
+  }
+  ibv_qp* real = g.real[kDefault];
+  // The provider makes a request of it, which completes like any other.
+  ibv_send_wr wr{};
+  wr.wr_id = bind->wr_id;
+  wr.opcode = IBV_WR_BIND_MW;
+  wr.send_flags = bind->send_flags;
+  wr.bind_mw.mw = mw;
+  wr.bind_mw.bind_info = bind->bind_info;
+  const int error = real->context->ops.bind_mw(real, mw, bind);
+  wr.bind_mw.rkey = mw->rkey;
+  if (error == 0) g.send.journal.add(wr);
+  g.send.bias.adopt(&g.send);
+  return post_send_failed(g, error);
+}
+
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
+  ibv_pd* real = virtual_pd(pd)->real[kDefault];
+  if (real->context->ops.alloc_mw == nullptr) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  ibv_mw* mw = real->context->ops.alloc_mw(real, type);
+  if (mw == nullptr) return nullptr;
+  mw->context = pd->context;
+  mw->pd = pd;
+  virtual_pd(pd)->users++;
+  return mw;
+}
+
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept {
+  if (owns(qp->context)) return bind_window(*Group::from(qp), mw, bind);
+  return qp->context->ops.bind_mw(qp, mw, bind);
+}
+
+int dealloc_mw(ibv_mw* mw) noexcept {
+  ibv_context* context = mw->context;
+  ibv_pd* pd = mw->pd;
+  mw->context = Context::from(context)->real[kDefault];
+  mw->pd = virtual_pd(pd)->real[kDefault];
+  const int error = mw->context->ops.dealloc_mw(mw);
+  if (error != 0) {
+    mw->context = context;
+    mw->pd = pd;
+    return error;
+  }
+  virtual_pd(pd)->users--;
+  return 0;
+}
+
+}  // namespace shift::ops
