@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """rdma-core's own test suite (pyverbs) on an emulated NIC, unmodified.
 
-Every test must pass, or be skipped by the suite itself for a reason that skips.json knows. The exit
-status tells: 0 all good, 1 something failed or the table does not fit, 3 the suite is not installed,
-4 used wrongly.
+Every test must pass, or be skipped by the suite itself for a reason that skips.json knows. With
+--layer the device is SHIFT's virtual one over a group of NICs, and every test must end as it does
+without the layer, but for what differences.json explains. The exit status tells: 0 all good, 1
+something failed or the table does not fit, 3 the suite is not installed, 4 used wrongly.
 
 The suite runs in one process, as its own runner does it. When that process dies or one of its tests
 hangs, the test is an error, and another process goes on behind it.
@@ -93,8 +94,8 @@ def run_suite(options):
 class Runner:
     """Collects {test: [outcome, text, seconds]}."""
 
-    def __init__(self, options, suite):
-        self.options, self.suite = options, suite
+    def __init__(self, options, suite, layer):
+        self.options, self.suite, self.layer = options, suite, layer
         self.outcomes = collections.OrderedDict()
         self.fabric = "pyverbs-%d" % os.getpid()
         self.cxemu = os.path.join(options.build, "bin", "cxemu")
@@ -114,10 +115,12 @@ class Runner:
         with open(done, "w") as file:
             file.write("\n".join(self.outcomes))
         reader, writer = os.pipe()
-        argv = [self.cxemu, "exec", "--fabric", self.fabric, "--host", "a", "--", PYTHON,
-                os.path.abspath(__file__), "--suite", self.suite, "--report", str(writer),
-                "--done", done, "--device", self.options.device, "--gid", str(self.options.gid),
-                "--seed", str(self.options.seed)]
+        argv = [self.cxemu, "exec", "--fabric", self.fabric, "--host", "a", "--"]
+        if self.layer:
+            argv += [os.path.join(self.options.build, "bin", "shift-run"), "--"]
+        argv += [PYTHON, os.path.abspath(__file__), "--suite", self.suite, "--report", str(writer),
+                 "--done", done, "--device", self.options.device, "--gid", str(self.options.gid),
+                 "--seed", str(self.options.seed)]
         for word in self.options.only:
             argv += ["--only", word]
         log = os.path.join(self.suite, "log")
@@ -165,31 +168,63 @@ class Runner:
                 started = now
 
 
-# ---- The table of skips.
+# ---- The tables.
+
+
+def entries_for(test, outcome, table):
+    """The numbers of the entries that explain why the test ended like that."""
+    return [number for number, entry in enumerate(table)
+            if any(fnmatch.fnmatchcase(test, "tests." + pattern) for pattern in entry["tests"])
+            and entry.get("outcome", "skipped") == outcome[0]
+            and re.search(entry["says"], outcome[1])]
+
+
+def explain(test, outcome, table, used):
+    """None, having added to the outcome why it is right; or the problem."""
+    known = entries_for(test, outcome, table)
+    if len(known) == 1:
+        used.add(known[0])
+        outcome.append(table[known[0]]["why"])
+        return None
+    last = outcome[1].strip().split("\n")[-1][:200]
+    return "%s %s, and %s of the table explains it: %s" % (
+        test, outcome[0], "more than one entry" if known else "no entry", last)
+
+
+def unused(table, used):
+    return ["nothing is explained any more by the entry %r" % entry["why"]
+            for number, entry in enumerate(table)
+            if number not in used and not entry.get("machine")]
 
 
 def judge(outcomes, table, complete):
     """Problems as lines; adds to every skip why it is right."""
     problems, used = [], set()
     for test, outcome in outcomes.items():
-        if outcome[0] in ("failed", "error"):
-            last = outcome[1].strip().split("\n")[-1]
-            problems.append("%s %s: %s" % (test, outcome[0], last[:200]))
-        if outcome[0] != "skipped":
-            continue
-        known = [number for number, entry in enumerate(table)
-                 if any(fnmatch.fnmatchcase(test, "tests." + pattern) for pattern in entry["tests"])
-                 and re.search(entry["says"], outcome[1])]
-        if len(known) != 1:
-            problems.append("%s skipped, and %s of the table explains it: %s" % (
-                test, "more than one entry" if known else "no entry", outcome[1]))
-            continue
-        used.add(known[0])
-        outcome.append(table[known[0]]["why"])
-    for number, entry in enumerate(table):
-        if complete and number not in used and not entry.get("machine"):
-            problems.append("nothing is skipped any more by the entry %r" % entry["why"])
-    return problems
+        if outcome[0] != "passed":
+            problems.append(explain(test, outcome, table, used))
+    return [problem for problem in problems if problem] + (unused(table, used) if complete else [])
+
+
+def compare(bare, outcomes, table, complete):
+    """The same for what ended in another way than on the bare NIC."""
+    problems, used = [], set()
+    for test in sorted(bare.keys() | outcomes.keys()):
+        if test not in bare or test not in outcomes:
+            problems.append("%s ran only %s the layer" % (test, "without" if test in bare else "with"))
+        elif bare[test] != outcomes[test][0]:
+            problems.append(explain(test, outcomes[test], table, used))
+    return [problem for problem in problems if problem] + (unused(table, used) if complete else [])
+
+
+def bare_outcomes(options, directory):
+    """{test: outcome} without the layer, from a run before this one if there is one."""
+    if options.bare and os.path.exists(options.bare):
+        with open(options.bare) as file:
+            tests = {test: one["outcome"] for test, one in json.load(file)["tests"].items()}
+        return {test: outcome for test, outcome in tests.items()
+                if not options.only or any(word in test for word in options.only)}
+    return {test: one[0] for test, one in Runner(options, directory, False).run().items()}
 
 
 def unpack(suite, directory):
@@ -207,6 +242,8 @@ def parse():
                         help="only tests whose name contains this")
     parser.add_argument("--device", default="mlx5_0")
     parser.add_argument("--gid", type=int, default=3)
+    parser.add_argument("--layer", action="store_true", help="on the virtual device, and compare")
+    parser.add_argument("--bare", help="with --layer: what --json wrote about the bare device")
     parser.add_argument("--seed", type=int, default=1, help="of what the suite chooses at random")
     parser.add_argument("--json", help="write the results to this file")
     parser.add_argument("--verbose", action="store_true", help="all of what failed tests said")
@@ -249,12 +286,16 @@ def main():
     if not os.path.exists(os.path.join(options.build, "bin", "cxemu")):
         print("no cxemu in " + options.build, file=sys.stderr)
         return 4
-    with open(os.path.join(HERE, "skips.json")) as file:
+    with open(os.path.join(HERE, "differences.json" if options.layer else "skips.json")) as file:
         table = json.load(file)
     with tempfile.TemporaryDirectory(prefix="pyverbs-") as directory:
         unpack(options.suite, directory)
-        outcomes = Runner(options, directory).run()
-    problems = judge(outcomes, table, not options.only)
+        bare = bare_outcomes(options, directory) if options.layer else None
+        outcomes = Runner(options, directory, options.layer).run()
+    if options.layer:
+        problems = compare(bare, outcomes, table, not options.only)
+    else:
+        problems = judge(outcomes, table, not options.only)
     if not any(outcome[0] == "passed" for outcome in outcomes.values()):
         problems.append("nothing passed")
     show(outcomes, problems, options)
