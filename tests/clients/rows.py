@@ -83,10 +83,11 @@ ROWS = [
     benchmark(uct, "rc_verbs", "get", "-s", 65536, "-D", "zcopy", n=4000, packets=64000),
     benchmark(ucp, "rc_v", "tag_bw", "-s", 1 << 20, n=500, packets=100000),
     benchmark(ucp, "rc_v", "stream_bw", "-s", 65536, n=5000, packets=80000),
-    Row("io_demo -q", lambda scale: io_demo("rc_v", exchanges=8000 * scale), 36000, check=True,
+    # A request, data and an answer each; of acknowledgements a busy machine sends few.
+    Row("io_demo -q", lambda scale: io_demo("rc_v", exchanges=8000 * scale), 24000, check=True,
         verifies=True),
-    # Not halving_doubling: it failed in each run with drop-acks, and nobody has found out why. (It waits
-    # for no send, and may post more than it allows itself while acknowledgements are missing.)
+    # Not halving_doubling: it waits for no send, so it overruns its own send queue of 8 requests (ENOMEM)
+    # as soon as acknowledgements are missing while messages arrive, on the stock library too.
     Row("Gloo allreduce ring", lambda scale: gloo("ring", 2, 65536, 40 * scale, meet=True), 40000, check=True,
         verifies=True),
     Row("Open MPI over UCX, 2 ranks", lambda scale: mpi("rc_v", "ab", rounds=6 * scale), 20000,

@@ -72,7 +72,8 @@ bool run(int rank, int ranks, const char* const* arguments, bool meets) {
   context->connectFullMesh(store, device);
 
   std::vector<double> numbers(static_cast<size_t>(count));
-  const auto reduce = algorithm_make(name, context, Buffers{numbers.data()}, count);
+  // Not destroyed, as below: an exception's own words would be lost.
+  auto* const reduce = algorithm_make(name, context, Buffers{numbers.data()}, count).release();
   gloo::BarrierAllToOne barrier(context);
   for (int round = 0; round < rounds; round++) {
     for (int i = 0; i < count; i++) numbers[static_cast<size_t>(i)] = element(rank, round, i, seed);
