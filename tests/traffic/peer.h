@@ -74,6 +74,7 @@ class Peer : public Driven {
   void stall_check();
   void stall_judge(uint32_t qp, uint64_t consumed_by_peer);
   void senders_stop();
+  bool is_owed_completions() const;  // of signaled requests
   void finish();
   void fail();
   void orphan();
