@@ -25,6 +25,16 @@ SHIFT_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
   return ops::owns(qp->context) ? ops::destroy_qp(qp) : stock.destroy_qp(qp);
 }
 
+// Of ours, for the front of librdmacm: nothing that happens to this QP's path is to be seen.
+SHIFT_EXPORT bool shift_qp_is_protected(ibv_qp* qp) {
+  return ops::owns(qp->context) && ops::is_protected(qp);
+}
+
+// Of ours, for the same: see ops/glue.h.
+SHIFT_EXPORT void shift_on_peer_gone(void (*call)(ibv_qp* qp)) {
+  ops::on_peer_gone(call);
+}
+
 SHIFT_EXPORT int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, uint32_t flags) {
   return ops::owns(qp->context) ? ops::query_qp_data_in_order(qp, opcode, flags)
                                 : stock.query_qp_data_in_order(qp, opcode, flags);

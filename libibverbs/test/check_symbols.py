@@ -10,6 +10,10 @@ import subprocess
 import sys
 
 
+# For the front of librdmacm.
+OWN = {"shift_qp_is_protected", "shift_on_peer_gone"}
+
+
 def run(*command):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -29,7 +33,7 @@ def check_table(front, stock, fail):
     wanted = {re.sub(r"@@IBVERBS_PRIVATE_\d+$", "", s) for s in stock_symbols}
     for name in sorted(wanted - symbols):
         fail(f"not exported: {name}")
-    for name in sorted(symbols - wanted):
+    for name in sorted(symbols - wanted - OWN):
         fail(f"exported beyond the stock library: {name}")
     for name in sorted(stock_nodes - nodes):
         fail(f"version node missing: {name}")

@@ -220,6 +220,10 @@ int query_qp(ibv_qp* qp, ibv_qp_attr*, int, ibv_qp_init_attr*) noexcept {
 int destroy_qp(ibv_qp* qp) noexcept {
   return note(qp->context, k_destroy_qp);
 }
+bool is_protected(ibv_qp*) noexcept {
+  return false;
+}
+void on_peer_gone(void (*)(ibv_qp*)) noexcept {}
 int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode, uint32_t) noexcept {
   return note(qp->context, k_query_qp_data_in_order);
 }

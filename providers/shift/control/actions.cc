@@ -5,6 +5,7 @@
 
 #include "control/coordinator.h"
 #include "group/completion.h"
+#include "group/peer_gone.h"
 #include "util/config.h"
 #include "util/log.h"
 
@@ -428,6 +429,10 @@ void Coordinator::unprotect(Binding& binding, Events* follow_up) {
   Group& group = *binding.group;
   // A peer that was never found may still come.
   binding.over = binding.peer_proven;
+  if (const auto tell = group::peer_gone.load();
+      tell != nullptr && binding.over && group.departures != 0) {
+    tell(group.handle());
+  }
   if (group::errors_pass(group, group.member)) return;
   // An error that was held back already is on its way here: it finds no protection any more, and
   // the application cannot see all of it by itself.

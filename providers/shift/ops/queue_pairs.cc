@@ -7,6 +7,7 @@
 #include "group/completion.h"
 #include "group/member.h"
 #include "group/path_switch.h"
+#include "group/peer_gone.h"
 #include "group/shared_queue.h"
 #include "ops/entry.h"
 #include "util/config.h"
@@ -417,6 +418,19 @@ int destroy_qp(ibv_qp* qp) noexcept {
   pthread_cond_destroy(&qp->cond);
   delete g;
   return 0;
+}
+
+bool is_protected(ibv_qp* qp) noexcept {
+  Group* g = Group::from(qp);
+  std::lock_guard send(g->send.mutex);
+  if (g->send.route == group::Route::kError) return false;
+  if (g->off_default) return true;
+  group::CqLock lock(*g);
+  return std::ranges::find(g->accept, group::Accept::kGuard) != g->accept.end();
+}
+
+void on_peer_gone(void (*call)(ibv_qp*)) noexcept {
+  group::peer_gone = call;
 }
 
 int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) noexcept {

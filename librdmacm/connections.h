@@ -1,0 +1,65 @@
+// What the front of librdmacm knows of established connections.
+#pragma once
+
+#include <rdma/rdma_cma.h>
+
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace shift::cm {
+
+class Connections {
+ public:
+  Connections() = default;
+  Connections(const Connections&) = delete;
+  Connections& operator=(const Connections&) = delete;
+
+  // The program is given an event of the stock library's. An id that is made anew at an old one's
+  // address is told of something else first.
+  void told(const rdma_cm_event& event);
+  void forget(const rdma_cm_id* id);
+  bool is_established(const rdma_cm_id* id) const;
+
+  // The peer has closed this QP; nobody can say so through the kernel. Any thread.
+  void peer_gone(const ibv_qp* qp);
+  // The program was told that, and need not hear it again.
+  bool is_told_gone(const rdma_cm_id* id) const;
+
+  // An event of our own for the channel; nullptr: there is none.
+  rdma_cm_event* take(const rdma_event_channel* channel);
+  // False: the event is not ours.
+  bool acknowledge(rdma_cm_event* event);
+
+  bool is_waited_for(const rdma_event_channel* channel) const;
+
+  // While it lives, its descriptor becomes readable when take() may find something.
+  class Waiter {
+   public:
+    Waiter(Connections& connections, const rdma_event_channel* channel);
+    ~Waiter();
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+    int fd() const { return fd_; }  // -1: none could be made
+    void clear() const;
+
+   private:
+    Connections& connections_;
+    std::unordered_multimap<const rdma_event_channel*, int>::iterator place_;
+    int fd_;
+  };
+
+ private:
+  struct Connection {
+    const rdma_event_channel* channel;
+    const ibv_qp* qp;  // never looked into: its owner may have destroyed it
+    enum { kGood, kGone, kTold } state = kGood;
+  };
+
+  mutable std::mutex mutex_;
+  std::unordered_map<const rdma_cm_id*, Connection> known_;
+  std::unordered_multimap<const rdma_event_channel*, int> waiters_;
+  std::unordered_set<rdma_cm_event*> own_;  // taken, and not acknowledged yet
+};
+
+}  // namespace shift::cm

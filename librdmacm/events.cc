@@ -1,0 +1,134 @@
+// The front of librdmacm: what a program is told of its connections while faults are masked. All
+// other functions are the stock library's own, which the dynamic linker finds behind this one.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+
+#include <cerrno>
+#include <mutex>
+#include <new>
+
+#include "connections.h"
+
+#define SHIFT_EXPORT extern "C" __attribute__((visibility("default")))
+
+// From the front of libibverbs (libibverbs/exports_queue.cc). Not there: a program without it.
+extern "C" __attribute__((weak)) bool shift_qp_is_protected(ibv_qp* qp);
+extern "C" __attribute__((weak)) void shift_on_peer_gone(void (*call)(ibv_qp* qp));
+
+namespace {
+
+using shift::cm::Connections;
+
+struct Stock {
+  int (*get_event)(rdma_event_channel*, rdma_cm_event**) = nullptr;
+  int (*ack_event)(rdma_cm_event*) = nullptr;
+  int (*destroy_id)(rdma_cm_id*) = nullptr;
+  void (*destroy_ep)(rdma_cm_id*) = nullptr;
+};
+constinit Stock stock;
+
+template <typename Function>
+void bind(void* handle, Function& function, const char* name) {
+  function = reinterpret_cast<Function>(dlvsym(handle, name, "RDMACM_1.0"));
+}
+
+// Named by its path in our DT_NEEDED, so it is loaded already.
+__attribute__((constructor)) void stock_bind() noexcept {
+  void* handle = dlopen(SHIFT_STOCK_LIBRDMACM, RTLD_LAZY | RTLD_NOLOAD);
+  if (handle == nullptr) return;
+  bind(handle, stock.get_event, "rdma_get_cm_event");
+  bind(handle, stock.ack_event, "rdma_ack_cm_event");
+  bind(handle, stock.destroy_id, "rdma_destroy_id");
+  bind(handle, stock.destroy_ep, "rdma_destroy_ep");
+}
+
+// Never destroyed: threads may wait for events while the process ends.
+Connections& connections() {
+  static auto* const all = new Connections;
+  return *all;
+}
+
+void peer_gone(ibv_qp* qp) {
+  connections().peer_gone(qp);
+}
+
+// Linux calls the peer of a connection unreachable when the neighbour table does not know it any
+// more, and takes a connection for lost with its device. The data goes over another NIC.
+bool is_hidden(const rdma_cm_event& event) {
+  const rdma_cm_id* id = event.id;
+  switch (event.event) {
+    case RDMA_CM_EVENT_UNREACHABLE:
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      return id != nullptr && shift_qp_is_protected != nullptr &&
+             connections().is_established(id) && id->qp != nullptr && shift_qp_is_protected(id->qp);
+    case RDMA_CM_EVENT_DISCONNECTED:
+      return connections().is_told_gone(id);
+    default:
+      return false;
+  }
+}
+
+// A program that made its channel non-blocking comes back by itself.
+bool blocks(const rdma_event_channel* channel) {
+  const int flags = fcntl(channel->fd, F_GETFL);
+  return flags >= 0 && (flags & O_NONBLOCK) == 0;
+}
+
+// Waits until the kernel or we have an event. Ours, or nullptr.
+rdma_cm_event* await(rdma_event_channel* channel) {
+  if (!connections().is_waited_for(channel)) return nullptr;
+  if (!blocks(channel)) return connections().take(channel);
+  const Connections::Waiter waiter(connections(), channel);
+  for (;;) {
+    if (rdma_cm_event* own = connections().take(channel)) return own;
+    pollfd fds[] = {{channel->fd, POLLIN, 0}, {waiter.fd(), POLLIN, 0}};
+    if (poll(fds, 2, -1) > 0 && fds[0].revents != 0) return nullptr;
+    waiter.clear();
+    // Behind a signal the stock library waits on, too, unless the handler asks for something else.
+  }
+}
+
+void told(const rdma_cm_event& event) try {
+  if (event.event == RDMA_CM_EVENT_ESTABLISHED && shift_on_peer_gone != nullptr) {
+    shift_on_peer_gone(peer_gone);
+  }
+  connections().told(event);
+} catch (const std::bad_alloc&) {
+  // The program has its event; nothing that concerns this connection will be hidden.
+}
+
+}  // namespace
+
+SHIFT_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) try {
+  for (;;) {
+    if (rdma_cm_event* own = await(channel)) {
+      *event = own;
+      return 0;
+    }
+    const int error = stock.get_event(channel, event);
+    if (error != 0) return error;
+    if (!is_hidden(**event)) break;
+    stock.ack_event(*event);
+  }
+  told(**event);
+  return 0;
+} catch (const std::bad_alloc&) {  // and nothing else: the thread may be cancelled in here
+  errno = ENOMEM;
+  return -1;
+}
+
+SHIFT_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
+  return event != nullptr && connections().acknowledge(event) ? 0 : stock.ack_event(event);
+}
+
+SHIFT_EXPORT int rdma_destroy_id(rdma_cm_id* id) {
+  connections().forget(id);
+  return stock.destroy_id(id);
+}
+
+SHIFT_EXPORT void rdma_destroy_ep(rdma_cm_id* id) {
+  connections().forget(id);
+  stock.destroy_ep(id);
+}

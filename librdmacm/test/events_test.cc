@@ -1,0 +1,191 @@
+// What a program is told of its connections, and what it is not.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <rdma/rdma_cma.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <thread>
+#include <vector>
+
+extern "C" {
+extern rdma_cm_event* fake_events;
+extern int fake_left;
+extern int fake_acknowledged;
+__attribute__((visibility("default"))) bool shift_qp_is_protected(ibv_qp* qp);
+__attribute__((visibility("default"))) void shift_on_peer_gone(void (*call)(ibv_qp*));
+}
+
+namespace {
+
+ibv_qp protected_qp{};
+void (*peer_gone)(ibv_qp*) = nullptr;  // what the front of librdmacm wants to be called
+
+// The channel can be read while the kernel has an event.
+struct EventsTest : ::testing::Test {
+  ibv_qp other_qp{};
+  rdma_event_channel channel{eventfd(0, EFD_NONBLOCK)};
+  rdma_cm_id id{};
+  std::vector<rdma_cm_event> events;
+  std::vector<rdma_cm_event_type> seen;
+
+  EventsTest() { id.channel = &channel; }
+  ~EventsTest() override {
+    rdma_destroy_id(&id);
+    close(channel.fd);
+  }
+
+  void add(rdma_cm_event_type type, rdma_cm_id* of, int status = 0) {
+    rdma_cm_event event{};
+    event.id = of;
+    event.event = type;
+    event.status = status;
+    events.push_back(event);
+  }
+  // What the program sees of all of it.
+  void run() {
+    fake_events = events.data();
+    fake_left = static_cast<int>(events.size());
+    fake_acknowledged = 0;
+    rdma_cm_event* event = nullptr;
+    while (rdma_get_cm_event(&channel, &event) == 0) seen.push_back(event->event);
+    EXPECT_EQ(errno, EAGAIN);
+    EXPECT_EQ(fake_left, 0);
+    EXPECT_EQ(seen.size() + static_cast<size_t>(fake_acknowledged), events.size());
+  }
+};
+
+TEST_F(EventsTest, established_and_protected_is_not_called_unreachable) {
+  id.qp = &protected_qp;
+  add(RDMA_CM_EVENT_ESTABLISHED, &id);
+  add(RDMA_CM_EVENT_UNREACHABLE, &id, -ETIMEDOUT);
+  add(RDMA_CM_EVENT_UNREACHABLE, &id, -ETIMEDOUT);
+  add(RDMA_CM_EVENT_DISCONNECTED, &id);
+  run();
+  EXPECT_EQ(seen, (std::vector{RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_DISCONNECTED}));
+  EXPECT_EQ(fake_acknowledged, 2);
+}
+
+TEST_F(EventsTest, what_is_not_protected_is_told) {
+  id.qp = &other_qp;
+  add(RDMA_CM_EVENT_ESTABLISHED, &id);
+  add(RDMA_CM_EVENT_UNREACHABLE, &id, -ETIMEDOUT);
+  run();
+  EXPECT_EQ(seen.size(), 2u);
+}
+
+TEST_F(EventsTest, an_attempt_that_fails_is_told) {
+  id.qp = &protected_qp;
+  add(RDMA_CM_EVENT_ROUTE_RESOLVED, &id);
+  add(RDMA_CM_EVENT_UNREACHABLE, &id, -ETIMEDOUT);
+  run();
+  EXPECT_EQ(seen.size(), 2u);
+}
+
+TEST_F(EventsTest, an_id_at_the_address_of_an_old_one_begins_anew) {
+  id.qp = &protected_qp;
+  add(RDMA_CM_EVENT_ESTABLISHED, &id);
+  add(RDMA_CM_EVENT_CONNECT_REQUEST, &id);
+  add(RDMA_CM_EVENT_UNREACHABLE, &id, -ETIMEDOUT);
+  run();
+  EXPECT_EQ(seen.size(), 3u);
+}
+
+TEST_F(EventsTest, an_id_without_a_queue_pair_is_told_everything) {
+  add(RDMA_CM_EVENT_ESTABLISHED, &id);
+  add(RDMA_CM_EVENT_UNREACHABLE, &id, -ETIMEDOUT);
+  run();
+  EXPECT_EQ(seen.size(), 2u);
+}
+
+struct GoneTest : EventsTest {
+  GoneTest() {
+    id.qp = &protected_qp;
+    add(RDMA_CM_EVENT_ESTABLISHED, &id);
+    run();
+    events.clear();
+    seen.clear();
+  }
+  // The next event, which has to be ours.
+  void expect_disconnected() {
+    rdma_cm_event* event = nullptr;
+    ASSERT_EQ(rdma_get_cm_event(&channel, &event), 0);
+    EXPECT_EQ(event->event, RDMA_CM_EVENT_DISCONNECTED);
+    EXPECT_EQ(event->id, &id);
+    EXPECT_EQ(event->status, 0);
+    fake_acknowledged = 0;
+    EXPECT_EQ(rdma_ack_cm_event(event), 0);
+    EXPECT_EQ(fake_acknowledged, 0) << "the stock library knows nothing of it";
+  }
+};
+
+TEST_F(GoneTest, a_peer_that_closed_is_told_once_whoever_says_so) {
+  peer_gone(&protected_qp);
+  expect_disconnected();
+  peer_gone(&protected_qp);
+  add(RDMA_CM_EVENT_DISCONNECTED, &id);
+  add(RDMA_CM_EVENT_TIMEWAIT_EXIT, &id);
+  run();
+  EXPECT_EQ(seen, (std::vector{RDMA_CM_EVENT_TIMEWAIT_EXIT}));
+}
+
+TEST_F(GoneTest, what_the_kernel_told_first_is_not_told_again) {
+  add(RDMA_CM_EVENT_DISCONNECTED, &id);
+  run();
+  peer_gone(&protected_qp);
+  rdma_cm_event* event = nullptr;
+  EXPECT_EQ(rdma_get_cm_event(&channel, &event), -1);
+}
+
+TEST_F(GoneTest, an_id_that_is_destroyed_is_told_of_no_more) {
+  peer_gone(&protected_qp);
+  rdma_destroy_id(&id);
+  rdma_cm_event* event = nullptr;
+  EXPECT_EQ(rdma_get_cm_event(&channel, &event), -1);
+}
+
+TEST_F(GoneTest, another_channel_hears_nothing_of_it) {
+  rdma_event_channel other{eventfd(0, EFD_NONBLOCK)};
+  peer_gone(&protected_qp);
+  rdma_cm_event* event = nullptr;
+  EXPECT_EQ(rdma_get_cm_event(&other, &event), -1);
+  expect_disconnected();
+  close(other.fd);
+}
+
+TEST_F(GoneTest, a_thread_that_waits_is_woken) {
+  fcntl(channel.fd, F_SETFL, 0);
+  std::thread teller([] { peer_gone(&protected_qp); });
+  expect_disconnected();
+  teller.join();
+}
+
+TEST_F(GoneTest, a_thread_that_waits_gets_the_kernels_events_too) {
+  fcntl(channel.fd, F_SETFL, 0);
+  add(RDMA_CM_EVENT_DISCONNECTED, &id);
+  fake_events = events.data();
+  fake_left = 1;
+  std::thread teller([this] {
+    const uint64_t one = 1;
+    ASSERT_EQ(write(channel.fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  });
+  rdma_cm_event* event = nullptr;
+  ASSERT_EQ(rdma_get_cm_event(&channel, &event), 0);
+  EXPECT_EQ(event, events.data());
+  teller.join();
+}
+
+TEST(FrontTest, other_functions_are_the_stock_librarys) {
+  EXPECT_EQ(rdma_listen(nullptr, 4711), 4711);
+}
+
+}  // namespace
+
+bool shift_qp_is_protected(ibv_qp* qp) {
+  return qp == &protected_qp;
+}
+
+void shift_on_peer_gone(void (*call)(ibv_qp*)) {
+  peer_gone = call;
+}

@@ -1,0 +1,42 @@
+// A stock librdmacm whose events the test chooses.
+#include <errno.h>
+#include <rdma/rdma_cma.h>
+#include <stddef.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT struct rdma_cm_event* fake_events;  // the next one; its number is in fake_left
+EXPORT int fake_left;
+EXPORT int fake_acknowledged;
+
+EXPORT int rdma_get_cm_event(struct rdma_event_channel* channel, struct rdma_cm_event** event) {
+  (void)channel;
+  if (fake_left == 0) {
+    errno = EAGAIN;
+    return -1;
+  }
+  fake_left--;
+  *event = fake_events++;
+  return 0;
+}
+
+EXPORT int rdma_ack_cm_event(struct rdma_cm_event* event) {
+  (void)event;
+  fake_acknowledged++;
+  return 0;
+}
+
+EXPORT int rdma_destroy_id(struct rdma_cm_id* id) {
+  (void)id;
+  return 0;
+}
+
+EXPORT void rdma_destroy_ep(struct rdma_cm_id* id) {
+  (void)id;
+}
+
+// Not the front's: it is found here.
+EXPORT int rdma_listen(struct rdma_cm_id* id, int backlog) {
+  (void)id;
+  return backlog;
+}
