@@ -1,13 +1,14 @@
 # shellcheck shell=bash disable=SC2034
 # Debian packages that the scripts need; sourced by quickstart.sh and check.sh.
 
-packages_build="g++ cmake ninja-build python3 libibverbs-dev ibverbs-providers libgtest-dev
+packages_build="g++ cmake ninja-build python3 libibverbs-dev librdmacm-dev ibverbs-providers libgtest-dev
   libcli11-dev nlohmann-json3-dev libfmt-dev zlib1g-dev
   libnl-3-dev"
 packages_run="ibverbs-utils perftest python3-matplotlib"
 packages_check="clang-format clang-tidy python3-pyverbs rdma-core spin tshark tcpdump iproute2 ucx-utils libgloo-dev"
 packages_programs="$packages_check openmpi-bin libopenmpi-dev python3-torch"
-packages_vm="qemu-system-x86 busybox-static iproute2 ibverbs-utils ibverbs-providers perftest"
+packages_vm="qemu-system-x86 busybox-static iproute2 ibverbs-utils ibverbs-providers perftest
+  rdmacm-utils libfabric-bin fio python3-pyverbs rdma-core"
 packages_fuzz="clang libclang-rt-14-dev"
 
 # packages_install NAME...: installs what is missing, and says so.

@@ -6,24 +6,34 @@ import re
 
 from pair import address
 
-# argv(pair, host): the command there, the client's without the server's address.
-# pattern: what a complete count prints. endless: runs until it is told to stop, and judges itself.
-Client = collections.namedtuple("Client", "name argv pattern endless")
+# argv(pair, host): the whole command there. pattern: what a complete count prints, at `ends`.
+# endless: runs until it is told to stop, and judges itself. nic: whose address the client is given.
+Client = collections.namedtuple("Client", "name argv pattern ends endless nic env")
 PORT = "7471"
+# What programs say when they see what they should not.
+COMPLAINTS = ("invalid data", "data mismatch", "data verification failed", "cma event", "cma detected")
+
+
+def server_of(host, nic):
+    """The address that a client is given as its last word; nothing for a server."""
+    return [address(nic, "b")] if host == "a" else []
 
 
 def perftest(tool, count, size, *more):
     def argv(pair, host):
         return [tool, "-d", "rxe0", "-x", pair.gid_index(host), "-F", "-n", str(count), "-s",
-                str(size), "-p", PORT, *more]
-    return Client(" ".join([tool, *more]), argv, r"^ *%d +%d +[0-9.]" % (size, count), False)
+                str(size), "-p", PORT, *more, *server_of(host, "control")]
+    # Of some of these tools only the client prints a result.
+    return Client(" ".join([tool, *more]), argv, r"^ *%d +%d +[0-9.]" % (size, count), "a", False,
+                  "control", {})
 
 
 def pingpong(count, *more):
     def argv(pair, host):
         return ["ibv_rc_pingpong", "-d", "rxe0", "-g", pair.gid_index(host), "-n", str(count),
-                "-p", PORT, *more]
-    return Client(" ".join(["ibv_rc_pingpong", *more]), argv, r"^%d iters in " % count, False)
+                "-p", PORT, *more, *server_of(host, "control")]
+    return Client(" ".join(["ibv_rc_pingpong", *more]), argv, r"^%d iters in " % count, "ab", False,
+                  "control", {})
 
 
 def traffic(op, *more):
@@ -32,11 +42,64 @@ def traffic(op, *more):
                    pair.gid_index(host), "--port", PORT, "--stall-ms", "60000",
                    "--timeout-ms", "600000"]
         if host == "b":
-            command += ["--listen", address("control", "b")]
-        else:
-            command += ["--op", op, "--events", "--until-stop", "--size", "4096", "--depth", "16", *more]
-        return command
-    return Client(" ".join(["shift-traffic", op, *more]), argv, r"", True)
+            return command + ["--listen", address("control", "b")]
+        return command + ["--op", op, "--events", "--until-stop", "--size", "4096", "--depth", "16",
+                          *more, *server_of(host, "control")]
+    return Client(" ".join(["shift-traffic", op, *more]), argv, r"", "", True, "control", {})
+
+
+# ---- Programs that find each other by rdma_cm: everything they say goes over rail0's address.
+
+
+def managed(name, server, client, pattern, ends="a", env=None):
+    def argv(pair, host):
+        return list(server) if host == "b" else [*client, *server_of(host, "rail0")]
+    return Client(name, argv, pattern, ends, False, "rail0", env or {})
+
+
+def rping(count, size):
+    """Compares what it sent with what came back (-V), and ends with a status of its own."""
+    common = ["rping", "-V", "-C", str(count), "-S", str(size), "-p", PORT]
+    return managed("rping -V", [*common, "-s", "-a", address("rail0", "b")],
+                   [*common, "-c", "-a"], r"")
+
+
+def ucmatose(count, size):
+    common = ["ucmatose", "-C", str(count), "-S", str(size), "-p", PORT]
+    return managed("ucmatose", [*common, "-b", address("rail0", "b")], [*common, "-s"],
+                   r"^return status 0", "ab")
+
+
+def rsocket_stream(tool, count, size, env=None):
+    """Of the rsocket programs; both ends compare what they get."""
+    common = [tool, "-T", "v", "-C", "1", "-I", str(count), "-S", str(size), "-p", PORT]
+    return managed(tool + " -T v", [*common, "-b", address("rail0", "b")], [*common, "-s"],
+                   r"^custom +", "ab", env)
+
+
+def rdma_client():
+    """One message each way: over before anything could break."""
+    return managed("rdma_client", ["rdma_server", "-s", address("rail0", "b"), "-p", PORT],
+                   ["rdma_client", "-p", PORT, "-s"], r"^rdma_(client|server): end 0", "ab")
+
+
+def fi_pingpong(count, size):
+    common = ["fi_pingpong", "-p", "verbs", "-e", "msg", "-d", "rxe0", "-c", "-I", str(count),
+              "-S", str(size)]
+    return managed("fi_pingpong -c", [*common, "-B", PORT], [*common, "-P", PORT],
+                   r"^\S+ +\S+ +=\S+ +\S+ +[0-9.]+s ", "ab")
+
+
+def fio(verb, megabytes):
+    common = ["fio", "--name=" + verb, "--ioengine=rdma", "--thread", "--bs=64k",
+              "--size=%dm" % megabytes, "--port=" + PORT, "--iodepth=8"]
+
+    def argv(pair, host):
+        if host == "b":
+            return [*common, "--rw=read"]
+        return [*common, "--rw=write", "--verb=" + verb,
+                "--hostname=" + address("rail0", "b")]
+    return Client("fio " + verb, argv, r"err= 0", "ab", False, "rail0", {})
 
 
 class Session:
@@ -44,21 +107,28 @@ class Session:
 
     _count = 0
 
-    def __init__(self, pair, client, shift=True, env=None):
-        """`shift`: True, False, or the host that alone has the layer."""
+    def __init__(self, pair, client, shift=True, env=None, off=""):
+        """`shift`: True, False, or the host that alone has the layer. `off`: the host on which the
+        layer is loaded and told to do nothing."""
         Session._count += 1
         self.pair, self.client = pair, client
         self.name = "%02d-%s" % (Session._count, re.sub(r"[^a-z_]+", "-", client.name).strip("-"))
         self.programs = {}
         for host in "ba":
-            argv = client.argv(pair, host)
-            if host == "a":
-                argv.append(address("control", "b"))
-            layered = shift in (True, host)
-            self.programs[host] = pair.start(host, self.name, argv, layered, env)
-            if host == "b" and not pair.until(
-                    lambda: pair.listens("b", int(PORT)) or self.ended(), 60):
-                raise RuntimeError("%s: the server does not listen" % self.name)
+            settings = {**client.env, **(env or {})}
+            if host == off:
+                settings["SHIFT_DISABLE"] = "1"
+            self.programs[host] = pair.start(host, self.name, client.argv(pair, host),
+                                             shift in (True, host) or host == off, settings)
+            if host == "b" and not pair.until(lambda: self._listens() or self.ended(), 60):
+                raise RuntimeError("%s: the server does not listen: %s" % (
+                    self.name, pair.managed_listeners("b")))
+
+    def _listens(self):
+        if self.pair.listens("b", int(PORT)):
+            return True
+        return self.client.nic == "rail0" and \
+            re.search(r"LISTEN.*:%s\b" % PORT, self.pair.managed_listeners("b")) is not None
 
     def ended(self):
         return any(program.ended is not None for program in self.programs.values())
@@ -74,19 +144,30 @@ class Session:
         return self.pair.until(lambda: self.count(kind) >= count or self.ended(), timeout) and \
             self.count(kind) >= count
 
-    def finish(self, timeout=240):
+    def moved_bytes(self):
+        return sum(self.pair.counter(host, "rail0") for host in "ab")
+
+    def wait_bytes(self, count, timeout=60):
+        """Until so many more have gone over rail0, in both directions."""
+        begun = self.moved_bytes()
+        self.pair.until(lambda: self.moved_bytes() > begun + count or self.ended(), timeout)
+
+    def codes(self, timeout, server_timeout=30):
+        """Exit codes of client and server; None: it had to be killed."""
+        return [self.programs["a"].finish(timeout), self.programs["b"].finish(server_timeout)]
+
+    def finish(self, timeout=120):
         """What is wrong with the result; nothing: ''."""
         if self.client.endless:
             self.programs["a"].tell("stop")
         # A server that waits for ever when its client is gone is ended soon.
-        codes = [self.programs["a"].finish(timeout), self.programs["b"].finish(30)]
+        codes = self.codes(timeout)
         if codes != [0, 0]:
             return "exit codes client %s, server %s" % tuple(codes)
-        texts = [self.programs[host].text() for host in "ab"]
-        # Of some perftest tools only the client prints a result.
-        judged = texts if self.client.name.startswith("ibv") else texts[:1]
-        if not all(re.search(self.client.pattern, text, re.M) for text in judged):
+        texts = {host: self.programs[host].text() for host in "ab"}
+        if not all(re.search(self.client.pattern, texts[host], re.M) for host in self.client.ends):
             return "the count is not complete"
-        if "invalid data" in "".join(texts):
-            return "invalid data"
+        for complaint in COMPLAINTS:
+            if complaint in texts["a"] + texts["b"]:
+                return complaint
         return ""

@@ -107,6 +107,10 @@ class Pair:
         tables = self.sh(host, "cat /proc/net/tcp /proc/net/tcp6")
         return re.search(r":%04X [0-9A-F]+:0000 0A" % port, tables) is not None
 
+    def managed_listeners(self, host):
+        """What rdma_cm listens on there."""
+        return self.sh(host, "rdma resource show cm_id", check=False)
+
     @staticmethod
     def until(condition, timeout):
         deadline = time.monotonic() + timeout

@@ -6,6 +6,7 @@ Exit code 77, with the reason, where no test machine can be had.
 """
 
 import argparse
+import collections
 import contextlib
 import os
 import sys
@@ -14,126 +15,121 @@ import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import image  # noqa: E402
-from clients import Session, perftest, pingpong, traffic  # noqa: E402
-from pair import HEALS, Pair  # noqa: E402
+import pyverbs_case  # noqa: E402
+import table  # noqa: E402
+from cases import (FAULTS, LASTING, dies_as_on_stock, dies_on_stock, disabled_in_mid_life,  # noqa: E402
+                   healthy, journey, survives)
+from clients import (fi_pingpong, fio, perftest, pingpong, rdma_client, rping,  # noqa: E402
+                     rsocket_stream, traffic, ucmatose)
+from pair import Pair  # noqa: E402
 
-FAULTS = ["link-down", "drop-data", "drop-acks", "carrier-off", "address-off", "unbind"]
-# A process that saw a NIC's driver go does not come back to that NIC.
-LASTING = {"unbind"}
-SHORT_CLIENT = pingpong(300, "-c", "-e")
-CLIENTS = [pingpong(3000, "-c", "-e"), perftest("ib_write_bw", 4000, 65536),
-           perftest("ib_send_bw", 3000, 65536, "-e"), perftest("ib_read_bw", 6000, 32768, "-e")]
-MISSED = "the traffic ended before the fault"
+# act(pair, cells) -> what is wrong. row and columns: where the table has what it notes in `cells`.
+Case = collections.namedtuple("Case", "name act row columns", defaults=("", ()))
 
-
-def healthy(pair, shift):
-    """A program to its end, nothing broken."""
-    session = Session(pair, SHORT_CLIENT, shift)
-    problem = session.finish()
-    if not problem and shift is True and session.count("armed") == 0:
-        problem = "no second path was ready"
-    return problem
-
-
-def dies_on_stock(pair):
-    """The contrast: a fault that ends a program without the layer, or leaves it waiting for ever."""
-    session = Session(pair, CLIENTS[0], False)
-    sent = pair.counter("a", "rail0")
-    pair.until(lambda: pair.counter("a", "rail0") > sent + 100000 or session.ended(), 60)
-    pair.fault("a", "rail0", "carrier-off")
-    code = session.programs["a"].finish(10)
-    session.programs["b"].finish(1)
-    pair.fault("a", "rail0", "carrier-on")
-    return "the client survives" if code == 0 else ""
+MIXED = traffic("mixed", "--bidirectional")
+# The kernel's driver takes the largest retry count, 7, for "without end".
+MORTAL = traffic("mixed", "--bidirectional", "--retry-count", "3")
+SHORT = pingpong(300, "-c", "-e")
+VERBS = [pingpong(3000, "-c", "-e"), perftest("ib_write_bw", 3000, 65536),
+         perftest("ib_send_bw", 2500, 65536, "-e"), perftest("ib_read_bw", 5000, 32768, "-e")]
+RPING = rping(600, 32768)
+# It watches memory that plain WRITEs change, which are repeated after a fault unless the mode is exact.
+RIOSTREAM = rsocket_stream("riostream", 600, 16384, {"SHIFT_MODE": "exact"})
+MANAGED = [RPING, rsocket_stream("rstream", 800, 65536), RIOSTREAM, ucmatose(800, 65536),
+           fi_pingpong(1500, 16384), fio("write", 96)]
+ONE_WAY = VERBS[1:] + MANAGED[-1:]
 
 
-def survives(pair, client, host, fault):
-    """A program of the distribution, a fault in the middle of it."""
-    session = Session(pair, client)
-    if not session.wait_count("armed", 1):
-        return "no second path: %s" % (session.finish(1) or MISSED)
-    sent = pair.counter("a", "rail0") + pair.counter("b", "rail0")
-    pair.until(lambda: pair.counter("a", "rail0") + pair.counter("b", "rail0") > sent + 100000 or
-               session.ended(), 60)
-    pair.fault(host, "rail0", fault)
-    moved = session.wait_count("switched", 1)
-    # Before the program ends: the kernel must not find packets of a QP that is gone (README).
-    if fault not in LASTING:
-        pair.fault(host, "rail0", HEALS[fault])
-    problem = session.finish()
-    if fault in LASTING:
-        pair.fault(host, "rail0", HEALS[fault])
-    return problem or ("" if moved else MISSED)
+def through(client, fault, host):
+    return Case("%s, %s on %s" % (client.name, fault, host),
+                lambda pair, cells: survives(pair, cells, client, host, fault),
+                client.name, ((fault, host),))
 
 
-def journey(pair, client, steps, env=None):
-    """Our checker through all these faults, one after the other, and back each time. What it sends is
-    judged byte by byte, and so is that it sees nothing of the faults."""
-    session = Session(pair, client, True, env)
-    moves = 0
-    if not session.wait_count("armed", 1):
-        return "no second path: %s" % session.finish(10)
-    for host, fault in steps:
-        begun = time.monotonic()
-        pair.fault(host, "rail0", fault)
-        moves += 1
-        if not session.wait_count("switched", moves):
-            return "%s on %s: not switched: %s" % (fault, host, session.finish(10))
-        print("    %-12s on %s: away after %.1f s" % (fault, host, time.monotonic() - begun), end="")
-        if fault in LASTING:
-            print(flush=True)
-            problem = session.finish()
-            pair.fault(host, "rail0", HEALS[fault])
-            return problem
-        pair.fault(host, "rail0", HEALS[fault])
-        moves += 1
-        if not session.wait_count("switched", moves):
-            return "%s on %s: not back: %s" % (fault, host, session.finish(10))
-        print(", back after %.1f s" % (time.monotonic() - begun), flush=True)
-    return session.finish()
+def to_the_end(client, fault, host):
+    """The kernel's connection manager cannot reach the other host, and must not be missed."""
+    return Case("%s, %s on %s to the end" % (client.name, fault, host),
+                lambda pair, cells: survives(pair, [], client, host, fault, False))
+
+
+def trip(name, steps, env=None, row=""):
+    return Case(name, lambda pair, cells: journey(pair, cells, MIXED, steps, env), row,
+                tuple((fault, host) for host, fault in steps))
+
+
+def smoke_set():
+    """What a check of everything can afford."""
+    return [trip("mixed traffic, two faults", [("a", "link-down"), ("b", "drop-data")]),
+            through(RPING, "link-down", "a")]
 
 
 def short_set():
-    there_and_back = [(host, fault) for fault in FAULTS if fault not in LASTING for host in "ab"]
-    yield "stock, healthy", lambda pair: healthy(pair, False)
-    yield "layer, healthy", lambda pair: healthy(pair, True)
-    yield "layer on a only, healthy", lambda pair: healthy(pair, "a")
-    yield "stock, carrier-off on a: dies", dies_on_stock
-    yield "mixed traffic there and back", lambda pair: journey(
-        pair, traffic("mixed", "--bidirectional"), there_and_back)
-    # Only a NIC that tells its responder's packet number can pass: none of the requests runs twice.
-    yield "mixed traffic in the mode exact", lambda pair: journey(
-        pair, traffic("mixed", "--bidirectional"),
-        [("a", "link-down"), ("b", "drop-acks"), ("b", "carrier-off"), ("a", "drop-data")],
-        {"SHIFT_MODE": "exact"})
+    return [
+        Case("stock, healthy", lambda pair, cells: healthy(pair, SHORT, False)),
+        Case("layer, healthy", lambda pair, cells: healthy(pair, SHORT, True)),
+        Case("layer on a only, healthy", lambda pair, cells: healthy(pair, SHORT, "a")),
+        Case("stock, carrier-off on a: dies", lambda pair, cells: dies_on_stock(pair, VERBS[0])),
+        trip("mixed traffic there and back", [
+            (host, fault) for fault in FAULTS if fault not in LASTING for host in "ab"],
+            row=MIXED.name),
+        # Only a NIC that tells its responder's packet number can pass: no request runs twice.
+        trip("mixed traffic in the mode exact", [("a", "link-down"), ("b", "drop-acks"),
+                                                 ("b", "carrier-off"), ("a", "drop-data")],
+             {"SHIFT_MODE": "exact"}),
+        through(RPING, "link-down", "a"), through(RPING, "drop-data", "b"),
+        through(MANAGED[1], "link-down", "b"), through(MANAGED[1], "drop-data", "a"),
+        through(RIOSTREAM, "link-down", "a"),
+        to_the_end(RPING, "carrier-off", "a"), to_the_end(RPING, "drop-data", "b"),
+        Case("rdma_client, healthy",
+             lambda pair, cells: healthy(pair, rdma_client(), False) or
+             healthy(pair, rdma_client(), "b")),
+        Case("layer on b only, a loses its address: as on stock",
+             lambda pair, cells: dies_as_on_stock(pair, MORTAL, "a", "address-off", "b")),
+        Case("layer off on b, which loses its carrier: as on stock",
+             lambda pair, cells: dies_as_on_stock(pair, MORTAL, "b", "carrier-off", "a", "b")),
+        Case("a server with the layer, clients with it and without",
+             lambda pair, cells: disabled_in_mid_life(pair, RPING)),
+    ]
 
 
 def whole_set():
-    yield "mixed traffic, unbind on b", lambda pair: journey(
-        pair, traffic("mixed", "--bidirectional"), [("b", "unbind")])
-    for client in CLIENTS:
+    cases = [trip("mixed traffic, unbind on %s" % host, [(host, "unbind")], row=MIXED.name)
+             for host in "ab"]
+    for client in VERBS + MANAGED:
         for fault in FAULTS:
             # One-way programs send no acknowledgements to their server.
-            for host in "ab" if client is CLIENTS[0] or fault != "drop-acks" else "a":
-                yield ("%s, %s on %s" % (client.name, fault, host),
-                       lambda pair, c=client, h=host, f=fault: survives(pair, c, h, f))
+            for host in "a" if fault == "drop-acks" and client in ONE_WAY else "ab":
+                cases.append(through(client, fault, host))
+    cases.append(Case("pyverbs on the layer as on the bare device", pyverbs_case.same_passes))
+    known = {case.name for case in short_set()}
+    return short_set() + [case for case in cases if case.name not in known]
+
+
+SETS = {"1": short_set, "smoke": smoke_set, "all": whole_set}
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build")
     parser.add_argument("--out", help="logs; below the build otherwise")
-    parser.add_argument("--all", action="store_true", help="each program through each fault")
-    parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--if-asked", action="store_true", help="skip unless SHIFT_VM=1")
+    parser.add_argument("--all", action="store_const", dest="set", const="all", default="1",
+                        help="each program through each fault on either host (SHIFT_VM=all)")
+    parser.add_argument("--smoke", action="store_const", dest="set", const="smoke",
+                        help="a minute's worth (SHIFT_VM=smoke)")
+    parser.add_argument("--only", action="append", default=[],
+                        help="cases of all whose name contains this")
+    parser.add_argument("--markdown", help="write the table to this file")
+    parser.add_argument("--if-asked", action="store_true",
+                        help="skip unless SHIFT_VM tells a set: 1, smoke or all")
     return parser.parse_args()
 
 
-def run(pair, name, case):
-    print("%s ..." % name, flush=True)
+def run(pair, case, cells):
+    print("%s ..." % case.name, flush=True)
     begun = time.monotonic()
     try:
-        problem = case(pair)
+        problem = case.act(pair, cells)
     except Exception:  # the next case may still tell something
         problem = traceback.format_exc()
     for machine in pair.machines.values():
@@ -141,14 +137,24 @@ def run(pair, name, case):
             problem = "machine %s died: %s" % (machine.name, machine.said())
     print("  %s (%.0f s)" % ("FAILED: " + problem if problem else "ok",
                              time.monotonic() - begun), flush=True)
-    return not problem
+    return problem
+
+
+def chosen(options):
+    if options.if_asked:
+        options.set = os.environ["SHIFT_VM"]
+    if options.only:
+        return [case for case in smoke_set()[:1] + whole_set()
+                if any(word in case.name for word in options.only)]
+    return SETS[options.set]()
 
 
 def main():
     options = parse()
-    if options.if_asked and os.environ.get("SHIFT_VM") != "1":
+    if options.if_asked and os.environ.get("SHIFT_VM") not in SETS:
         print("skipped: two emulated machines need minutes of processor time; SHIFT_VM=1 runs them")
         return 77
+    cases = chosen(options)
     out = os.path.abspath(options.out or os.path.join(options.build, "out", "vm"))
     begun = time.monotonic()
     try:
@@ -156,24 +162,27 @@ def main():
     except image.Missing as reason:
         print("skipped: %s" % reason)
         return 77
-    cases = list(short_set()) + (list(whole_set()) if options.all else [])
-    cases = [(name, case) for name, case in cases if options.only in name]
-    failed = []
+    book = table.Book(" ".join(["tests/vm/vm.py"] + sys.argv[1:]))
     with contextlib.ExitStack() as machines:
         pair = None
-        for number, (name, case) in enumerate(cases, 1):
+        for number, case in enumerate(cases, 1):
             if pair is None:
                 pair = machines.enter_context(
                     Pair(options.build, booted, os.path.join(out, "from-case-%d" % number)))
+                book.kernel = pair.sh("a", "uname -r").strip()
                 print("both machines are up after %.0f s" % pair.boot_seconds, flush=True)
-            if not run(pair, name, case):
-                failed.append(name)
+            cells = []
+            problem = run(pair, case, cells)
+            book.add(case, problem, cells)
+            if problem:
                 # What it left behind is nobody else's business.
                 machines.close()
                 pair = None
+            if options.markdown:
+                book.write(options.markdown)  # a run that is broken off leaves what it saw
     print("%d cases, %d failed, %.0f s; logs: %s" % (
-        len(cases), len(failed), time.monotonic() - begun, out))
-    return 1 if failed or not cases else 0
+        len(cases), len(book.failed), time.monotonic() - begun, out))
+    return 1 if book.failed or not cases else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,165 @@
+"""What a case does with a pair of machines, and what it notes for the table.
+
+A case returns what is wrong, or '' when nothing is.
+"""
+
+import collections
+import time
+
+from clients import PORT, Session
+from pair import HEALS
+
+FAULTS = ["link-down", "drop-data", "drop-acks", "carrier-off", "address-off", "unbind"]
+# A process that saw a NIC's driver go does not come back to that NIC.
+LASTING = {"unbind"}
+MISSED = "the traffic ended before the fault"
+# Codes of shift-traffic: a verbs call failed, as the application may have to expect.
+VERBS_ERROR = 2
+
+# One fault of one program: seconds until both ends had left, and until both were back (None: not
+# waited for, or the program ended before).
+Cell = collections.namedtuple("Cell", "row fault host away back")
+
+
+def healthy(pair, client, shift):
+    """A program to its end, nothing broken."""
+    session = Session(pair, client, shift)
+    problem = session.finish()
+    if not problem and shift is True and session.count("bound") == 0:
+        problem = "the ends did not find each other"
+    return problem
+
+
+def dies_on_stock(pair, client):
+    """The contrast: a fault that ends a program without the layer, or leaves it waiting for ever."""
+    session = Session(pair, client, False)
+    session.wait_bytes(100000)
+    pair.fault("a", "rail0", "carrier-off")
+    code = session.codes(10, 1)[0]
+    pair.fault("a", "rail0", "carrier-on")
+    return "the client survives" if code == 0 else ""
+
+
+def survives(pair, cells, client, host, fault, is_undone=True):
+    """A program of the distribution, a fault in the middle of it. Not undone: until it has ended."""
+    lasts = fault in LASTING or not is_undone
+    session = Session(pair, client)
+    if not session.wait_count("armed", 1):
+        return "no second path: %s" % (session.finish(1) or MISSED)
+    session.wait_bytes(100000)
+    begun = time.monotonic()
+    pair.fault(host, "rail0", fault)
+    away = time.monotonic() - begun if session.wait_count("switched", 1) else None
+    back = None
+    # Before the program ends: the kernel must not find packets of a QP that is gone (README).
+    if not lasts:
+        pair.fault(host, "rail0", HEALS[fault])
+        if session.wait_count("switched", 2):
+            back = time.monotonic() - begun
+    problem = session.finish()
+    if lasts:
+        pair.fault(host, "rail0", HEALS[fault])
+    if not problem and away is None:
+        problem = MISSED
+    if not problem:
+        cells.append(Cell(client.name, fault, host, away, back))
+    return problem
+
+
+def journey(pair, cells, client, steps, env=None):
+    """Our checker through all these faults, one after the other, and back each time. What it sends is
+    judged byte by byte, and so is that it sees nothing of the faults."""
+    session = Session(pair, client, True, env)
+    moves = 0
+    if not session.wait_count("armed", 1):
+        return "no second path: %s" % session.finish(10)
+    noted = []
+    for host, fault in steps:
+        begun = time.monotonic()
+        pair.fault(host, "rail0", fault)
+        moves += 1
+        if not session.wait_count("switched", moves):
+            return "%s on %s: not switched: %s" % (fault, host, session.finish(10))
+        away, back = time.monotonic() - begun, None
+        if fault not in LASTING:
+            pair.fault(host, "rail0", HEALS[fault])
+            moves += 1
+            if not session.wait_count("switched", moves):
+                return "%s on %s: not back: %s" % (fault, host, session.finish(10))
+            back = time.monotonic() - begun
+        noted.append(Cell(client.name, fault, host, away, back))
+        print("    %-12s on %s: away after %.1f s%s" % (
+            fault, host, away, "" if back is None else ", back after %.1f s" % back), flush=True)
+    problem = session.finish()
+    for host, fault in steps:
+        if fault in LASTING:
+            pair.fault(host, "rail0", HEALS[fault])
+    if not problem:
+        cells.extend(noted)
+    return problem
+
+
+# ---- Hosts with the layer beside hosts without (C10).
+
+
+def dies_as_on_stock(pair, client, host, fault, shift, off=""):
+    """With the layer at one end only, a fault ends our checker at both ends with an error, as it does
+    without: no wrong byte, no success, and nobody hangs."""
+    ends = {}
+    for name, how in (("stock", {"shift": False}), ("one end", {"shift": shift, "off": off})):
+        session = Session(pair, client, **how)
+        session.wait_bytes(100000)
+        pair.fault(host, "rail0", fault)
+        codes = session.codes(40, 40)
+        pair.fault(host, "rail0", HEALS[fault])
+        ends[name] = codes
+        if codes != [VERBS_ERROR, VERBS_ERROR]:
+            return "%s: exit codes client %s, server %s" % (name, *codes)
+        if name == "one end" and any(session.events(end, "bound") for end in "ab"):
+            return "an end without the layer was found"
+    return ""
+
+
+def disabled_in_mid_life(pair, rping):
+    """One server process with the layer lives on while clients come with it and without: each is
+    protected, or treated as on stock, on its own."""
+    argv = rping.argv(pair, "b")
+    server = pair.start("b", "persistent", [argv[0], "-P", *argv[1:]])
+
+    def found():
+        return len(pair.events("b", "persistent", "bound"))
+
+    def client(name, off):
+        return pair.start("a", name, rping.argv(pair, "a"), True,
+                          {"SHIFT_DISABLE": "1"} if off else {})
+
+    def run(name, off, fault):
+        """Exit code of a client behind whose first bytes host a loses rail0's address, or not."""
+        one = client(name, off)
+        begun = pair.counter("a", "rail0")
+        pair.until(lambda: (off or pair.events("a", name, "armed")) and
+                   pair.counter("a", "rail0") > begun + 100000 or one.ended is not None, 60)
+        if fault:
+            pair.fault("a", "rail0", "address-off")
+            pair.until(lambda: pair.events("a", name, "switched") or one.ended is not None, 40)
+            pair.fault("a", "rail0", "address-on")
+        return one.finish(90)
+
+    try:
+        if not pair.until(lambda: ":" + PORT in pair.managed_listeners("b"), 60):
+            return "the server does not listen"
+        steps = [("first", False, False, True, 1), ("off", True, True, False, 1),
+                 ("last", False, True, True, 2)]
+        for name, off, fault, lives, bound in steps:
+            code = run(name, off, fault)
+            if code is None:
+                return "the client %s hangs" % name
+            if (code == 0) != lives:
+                return "the client %s ends with %d" % (name, code)
+            if found() != bound:
+                return "the server has found %d clients behind %s" % (found(), name)
+            if server.ended is not None:
+                return "the server ended behind %s" % name
+        return ""
+    finally:
+        server.finish(0)
