@@ -134,28 +134,27 @@ def disabled_in_mid_life(pair, rping):
                           {"SHIFT_DISABLE": "1"} if off else {})
 
     def run(name, off, fault):
-        """Exit code of a client behind whose first bytes host a loses rail0's address, or not."""
+        """Exit code of a client behind whose first bytes host a loses its carrier, or not."""
         one = client(name, off)
-        begun = pair.counter("a", "rail0")
-        pair.until(lambda: (off or pair.events("a", name, "armed")) and
-                   pair.counter("a", "rail0") > begun + 100000 or one.ended is not None, 60)
         if fault:
-            pair.fault("a", "rail0", "address-off")
-            pair.until(lambda: pair.events("a", name, "switched") or one.ended is not None, 40)
-            pair.fault("a", "rail0", "address-on")
+            begun = pair.counter("a", "rail0")
+            pair.until(lambda: pair.events("a", name, "armed") and
+                       pair.counter("a", "rail0") > begun + 100000 or one.ended is not None, 60)
+            pair.fault("a", "rail0", fault)
+            moved = pair.until(lambda: pair.events("a", name, "switched"), 60)
+            pair.fault("a", "rail0", HEALS[fault])
+            if not moved:
+                return MISSED
         return one.finish(90)
 
     try:
         if not pair.until(lambda: ":" + PORT in pair.managed_listeners("b"), 60):
             return "the server does not listen"
-        steps = [("first", False, False, True, 1), ("off", True, True, False, 1),
-                 ("last", False, True, True, 2)]
-        for name, off, fault, lives, bound in steps:
+        for name, off, fault, bound in (("first", False, "", 1), ("off", True, "", 1),
+                                        ("last", False, "carrier-off", 2)):
             code = run(name, off, fault)
-            if code is None:
-                return "the client %s hangs" % name
-            if (code == 0) != lives:
-                return "the client %s ends with %d" % (name, code)
+            if code != 0:
+                return "the client %s: %s" % (name, "hangs" if code is None else code)
             if found() != bound:
                 return "the server has found %d clients behind %s" % (found(), name)
             if server.ended is not None:
