@@ -77,7 +77,7 @@ def short_set():
                                                  ("b", "carrier-off"), ("a", "drop-data")],
              {"SHIFT_MODE": "exact"}),
         through(RPING, "link-down", "a"), through(RPING, "drop-data", "b"),
-        through(MANAGED[1], "link-down", "b"), through(MANAGED[1], "drop-data", "a"),
+        through(MANAGED[1], "link-down", "b"),
         through(RIOSTREAM, "link-down", "a"),
         to_the_end(RPING, "carrier-off", "a"), to_the_end(RPING, "drop-data", "b"),
         Case("rdma_client, healthy",
