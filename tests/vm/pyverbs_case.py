@@ -105,6 +105,10 @@ def same_passes(pair, unused_cells):
                  if test not in lost and test in bare.passed()]
     for test in sorted(set(KNOWN) & set(lost)):
         print("    %s: %s" % (test, KNOWN[test]), flush=True)
+    # What fails on the bare device may fail here, but not end the process.
+    broken = ("dies", "hangs")
+    problems += ["%s %s" % (test, outcome) for test, outcome in layered.outcomes.items()
+                 if outcome in broken and bare.outcomes.get(test) not in ("passed", *broken)]
     if not bare.passed():
         problems.append("nothing passed on the bare device")
     return "; ".join(problems)

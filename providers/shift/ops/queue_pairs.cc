@@ -299,6 +299,12 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) try {
   if (reason == nullptr && !has_pd) reason = "it belongs to no protection domain";
   constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   if (reason == nullptr && (init->comp_mask & ~kKnown)) reason = "it asks for special features";
+  // The builder has no function for the others: a program that asked for one would call null.
+  constexpr uint64_t kBuilt = 2 * IBV_QP_EX_WITH_SEND_WITH_INV - 1;
+  if (reason == nullptr && (init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
+      (init->send_ops_flags & ~kBuilt)) {
+    reason = "it asks for requests that are not protected";
+  }
   if (!claim_shared(*init, &reason)) return nullptr;
   ibv_context* real_context = Context::from(context)->real[kDefault];
   ibv_qp_init_attr_ex real_init = on_default(*init);
