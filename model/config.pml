@@ -113,7 +113,12 @@
 
 /* How long the follower stays parked once it has said Drained: until the leader cannot begin a round
    on the strength of that any more, or has, and its Switch tells. So the follower's watch must
-   outlast the leader's. */
+   outlast the leader's. LATE_SWITCH: a network that is down for long keeps the Switch from coming in
+   time. By then the leader's side is shut, and only an atomic would be lost by what is posted. */
+#ifndef LATE_SWITCH
+#define LATE_SWITCH 0
+#endif
 #define DRAIN_MAY_END(e) \
   ((e) == 0 || !answered || !RECONNECT || \
-   (st[0] != S_draining && epoch[0] == epoch[1]))
+   (st[0] != S_draining && epoch[0] == epoch[1]) || \
+   (LATE_SWITCH && st[0] != S_draining && st[0] != S_fencing && st[0] != S_fencing_targeted))

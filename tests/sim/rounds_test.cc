@@ -347,6 +347,31 @@ TEST_F(Rounds, ALateCopyOfBindChangesNothing) {
   expect_on(kDefault, 2);
 }
 
+// What one end's acknowledgements do not come through on is of no use to the other: it would be gone
+// back to, and left, for ever.
+TEST_F(Rounds, APathThatOnlyTheLeaderCanSendOnIsNotGoneBackTo) {
+  traffic(5);
+  const group::FakeNic& sender = follower().world.nic(kDefault);
+  fabric_.carries = [&](const group::FakeNic& from, const group::FakeNic&) {
+    return &from != &sender;
+  };
+  traffic(5);
+  run(milliseconds(200));
+  for (int i = 0; i < 50; i++) {
+    run(milliseconds(100));
+    traffic(1);
+  }
+  expect_on(kThird, 1);
+  fabric_.carries = [](const group::FakeNic&, const group::FakeNic&) { return true; };
+  // The pauses between tries had grown.
+  for (int i = 0; i < 120; i++) {
+    run(milliseconds(100));
+    traffic(1);
+  }
+  expect_all_done();
+  expect_on(kDefault, 2);
+}
+
 // A leader that only receives asks the other end to try a path. A copy of that may come when the
 // path is in use: a probe on it would be a completion that the application never asked for (C2).
 TEST_F(Rounds, ALateCopyOfAskTriesNothing) {

@@ -34,19 +34,11 @@ struct Address {
   wire::QpAddress address;
 };
 
-Outcome outcome_of(bool ready) {
-  return ready ? Outcome::kReady : Outcome::kBroken;
-}
-
 // All zeros when there is none: connecting will find no such address.
 wire::Gid own_gid(const Group& group, int member) {
   if (member == group::kDefault) return group.local.gid;  // the application chose among them
   const auto& gids = group.context->gids[static_cast<size_t>(member)];
   return gids.empty() ? wire::Gid{} : gids.front();
-}
-
-bool generation_is_newer(uint32_t a, uint32_t b) {
-  return static_cast<int32_t>(a - b) > 0;
 }
 
 }  // namespace
@@ -236,7 +228,15 @@ void Coordinator::attempt_connected(Binding& binding, uint32_t generation, int e
     binding.probe_poll = later(binding, {}, [this](Binding& b) { probe_check(b); });
     return;
   }
-  // Our application only receives. The follower's may send: then it has the means to try.
+  probe_ask(binding);  // our application only receives
+}
+
+// The peer sends its own data on that path, too, if its application sends any.
+void Coordinator::probe_ask(Binding& binding) {
+  Group& group = *binding.group;
+  auto& attempt = *binding.attempt;
+  // One QP plays both parts: it has just tried.
+  if (binding.is_self) return attempt_end(binding, Outcome::kReady);
   attempt.stage = Stage::kAsked;
   if (binding.channel == nullptr) return attempt_end(binding, Outcome::kBroken);
   attempt_watch(binding, Outcome::kBroken);
@@ -283,7 +283,9 @@ void Coordinator::probe_check(Binding& binding) {
     return;
   }
   group.probe[m] = Probe::kNone;
-  if (leading) return attempt_end(binding, outcome_of(probe == Probe::kDone));
+  if (leading) {
+    return probe == Probe::kDone ? probe_ask(binding) : attempt_end(binding, Outcome::kBroken);
+  }
   wire::Ready answer = *binding.asked;
   binding.asked.reset();
   std::swap(answer.from, answer.to);

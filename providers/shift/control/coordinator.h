@@ -32,6 +32,11 @@ namespace shift::control {
 
 using Time = Loop::Clock::time_point;
 
+// Of two connections of one QP, with wrap-around.
+inline bool generation_is_newer(uint32_t a, uint32_t b) {
+  return static_cast<int32_t>(a - b) > 0;
+}
+
 // What the coordinator knows of one group beside its state. Control loop only.
 struct Binding {
   group::Group* group = nullptr;
@@ -233,6 +238,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void attempt_end(Binding& binding, Binding::Attempt::Outcome outcome);
   void probe_post(Binding& binding, int member);
   void probe_check(Binding& binding);
+  void probe_ask(Binding& binding);
   void path_take(Binding& binding, const PathBook::Ready& ready);
   void spare_ready(Binding& binding);
   Link& link_of(const Binding& binding, PathName path);

@@ -101,7 +101,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Ready& message) {
   const auto& qp = binding->qps[message.path.follower];
   if (!qp.connected || qp.path != message.path || qp.generation != message.generation) return;
   if (message.kind == wire::Ready::Kind::kReady) return spare_ready(*binding);
-  if (message.kind != wire::Ready::Kind::kAsk || binding->asked) return;
+  if (message.kind != wire::Ready::Kind::kAsk) return;
   if (!group.can_send[message.path.follower]) {
     // Neither end sends: there is nothing to lose on that path, and nothing to try it with.
     wire::Ready answer{group.local, group.remote, message.path, message.generation,
@@ -114,6 +114,12 @@ void Coordinator::on(PeerChannel* channel, const wire::Ready& message) {
     channel->send(
         wire::Ready{group.local, group.remote, message.path, message.generation, qp.answer});
     return;
+  }
+  if (binding->asked) {
+    // The leader has given that one up; but copies overtake.
+    if (!generation_is_newer(message.generation, binding->asked->generation)) return;
+    group.probe[binding->asked->path.follower] = group::Probe::kNone;
+    control_.timer_cancel(std::exchange(binding->probe_poll, 0));
   }
   binding->asked = message;
   probe_post(*binding, message.path.follower);
