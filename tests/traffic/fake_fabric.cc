@@ -56,6 +56,8 @@ const char* spoil_name(Spoil spoil) {
                                        "read-length",
                                        "read-flip",
                                        "atomic-twice",
+                                       "error-overtakes",
+                                       "error-twice",
                                        "error"};
   static_assert(std::size(kNames) == static_cast<size_t>(Spoil::kCount));
   return kNames[static_cast<size_t>(spoil)];
@@ -236,13 +238,16 @@ void FakeFabric::complete(FakeEnd* from, uint32_t qp, const SendRequest& request
   wc.qp_num = kFirstQpNumber + qp + (hit(Spoil::kCompletionQpNum) ? 1 : 0);
   bool is_fetch = wc.opcode == IBV_WC_RDMA_READ || wc.opcode == IBV_WC_FETCH_ADD;
   wc.byte_len = is_fetch ? request.length + (hit(Spoil::kReadLength) ? 4 : 0) : 0;
-  if (hit(Spoil::kError)) wc.status = IBV_WC_RETRY_EXC_ERR;
-  if (!held_completion_ && hit(Spoil::kCompletionsSwapped)) {
+  const bool is_overtaking =
+      spoil_ == Spoil::kErrorOvertakes && held_completion_ && held_completion_->qp_num == wc.qp_num;
+  const bool is_twice = hit(Spoil::kErrorTwice);
+  if (is_overtaking || is_twice || hit(Spoil::kError)) wc.status = IBV_WC_RETRY_EXC_ERR;
+  if (!held_completion_ && (hit(Spoil::kCompletionsSwapped) || hit(Spoil::kErrorOvertakes))) {
     held_completion_ = wc;
     return;
   }
   from->completions_.push_back(wc);
-  if (hit(Spoil::kCompletionTwice)) from->completions_.push_back(wc);
+  if (is_twice || hit(Spoil::kCompletionTwice)) from->completions_.push_back(wc);
   if (held_completion_ && held_completion_->qp_num == wc.qp_num) {
     from->completions_.push_back(*held_completion_);
     held_completion_.reset();

@@ -39,6 +39,8 @@ enum class Spoil {
   kReadLength,
   kReadFlip,
   kAtomicTwice,
+  kErrorOvertakes,  // an error comes before the completion of an earlier WR
+  kErrorTwice,
   kError,  // an error completion: no violation, but an error
   kCount,
 };

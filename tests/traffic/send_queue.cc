@@ -33,13 +33,23 @@ void SendQueue::completion_unexpected(const ibv_wc& wc) {
   report_->violation(name, fmt::format("qp {} wr_id {:#x}", qp_, wc.wr_id));
 }
 
-// After an error every posted WR, also an unsignaled one, is flushed with a completion of its own.
+// From the one that failed on, every posted WR, also an unsignaled one, has a completion of its
+// own. Those before it were executed: unsignaled ones say nothing of it.
 void SendQueue::completion_failed(const ibv_wc& wc) {
   has_failed_ = true;
   report_->error(fmt::format("wc status {} ({}) qp {} wr_id {:#x} vendor {:#x}",
                              static_cast<int>(wc.status), ibv_wc_status_str(wc.status), qp_,
                              wc.wr_id, wc.vendor_err));
-  std::erase_if(pending_, [&](const PostedSend& work) { return work.wr_id == wc.wr_id; });
+  const auto found = std::ranges::find(pending_, wc.wr_id, &PostedSend::wr_id);
+  if (found == pending_.end()) return completion_unexpected(wc);
+  const auto passed = std::find_if(pending_.begin(), found, [&](const PostedSend& work) {
+    return work.is_signaled &&
+           std::ranges::find(completed_early_, work.wr_id) == completed_early_.end();
+  });
+  if (passed != found)
+    report_->violation("completion-order", fmt::format("qp {} error of wr_id {:#x} before {:#x}",
+                                                       qp_, wc.wr_id, passed->wr_id));
+  pending_.erase(pending_.begin(), found + 1);
 }
 
 void SendQueue::completion(const ibv_wc& wc, std::vector<PostedSend>* retired) {
