@@ -56,6 +56,16 @@ void Coordinator::receives_wanted(group::SharedQueue* queue) {
   worker_.call_soon([queue] { queue->recall_some(); });
 }
 
+void Coordinator::receives_stuck(group::SharedQueue* queue, int member) {
+  control_.call_soon([this, queue, member] {
+    for (auto& [serial, binding] : bindings_) {
+      if (binding->group->srq != queue || binding->group->srq_member != member) continue;
+      fault(binding->group, Event::kPathFault, member,
+            {"shared receives cannot be brought back", group::Detector::kNeighbour});
+    }
+  });
+}
+
 void Coordinator::keys_wanted(Group* group) {
   control_.call_soon([this, serial = group->serial] {
     Binding* binding = find(serial);

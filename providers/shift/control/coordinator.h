@@ -160,6 +160,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void fault(group::Group* group, fsm::Event event, int member, group::Cause cause) override;
   void keys_wanted(group::Group* group) override;
   void receives_wanted(group::SharedQueue* queue) override;
+  void receives_stuck(group::SharedQueue* queue, int member) override;
 
   // What the kernel says of network devices.
   void link_state(int ifindex, bool up) override;

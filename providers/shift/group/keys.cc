@@ -1,5 +1,6 @@
 #include "group/keys.h"
 
+#include "util/config.h"
 #include "util/planted.h"
 
 namespace shift::group {
@@ -45,6 +46,10 @@ bool translate_local(Context& context, int member, ibv_sge* sges, int count,
     if (state == KeyState::kMissing) return false;
   }
   return true;
+}
+
+std::chrono::steady_clock::time_point registration_deadline() {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(config().exchange_ms);
 }
 
 KeyState exported_key(Context& context, int member, const ProtectionDomain* pd, uint32_t rkey,

@@ -15,6 +15,10 @@ enum class KeyState : uint8_t { kReady, kPending, kMissing };
 [[nodiscard]] bool translate_local(Context& context, int member, ibv_sge* sges, int count,
                                    std::chrono::steady_clock::time_point deadline);
 
+// When a registration under way is given up: the bound of everything else that traffic waits for
+// (C6).
+std::chrono::steady_clock::time_point registration_deadline();
+
 // The region of this protection domain that a peer names by its default rkey, for its KeyQuery.
 KeyState exported_key(Context& context, int member, const ProtectionDomain* pd, uint32_t rkey,
                       uint32_t* out);

@@ -386,6 +386,8 @@ class FaultSink {
   virtual void keys_wanted(Group* group) = 0;
   // The worker shall call the queue's recall_some().
   virtual void receives_wanted(SharedQueue*) {}
+  // Nor can that bring any back from `member`, which does not work. From the worker.
+  virtual void receives_stuck(SharedQueue*, int /*member*/) {}
 
  protected:
   ~FaultSink() = default;

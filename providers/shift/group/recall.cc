@@ -2,6 +2,7 @@
 // that NIC, the second one on the SRQ, the first one sending it empty messages.
 #include <sched.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "group/below.h"
@@ -18,7 +19,9 @@ constexpr uint8_t kPort = 1;
 constexpr uint32_t kWindow = 64;
 // Beyond it something is wrong with the NIC; the path is tried again later.
 constexpr milliseconds kPatience{300};
+// Meanwhile the worker does nothing else, and registrations wait for it.
 constexpr milliseconds kCleansePause{100};
+constexpr int kCleanseDoublings = 5;
 
 void to_state(ibv_qp* qp, ibv_qp_state state) {
   ibv_qp_attr attr{};
@@ -123,6 +126,9 @@ bool Recall::poll() {
       is_good = false;
       // The first error is the cause, flushes follow.
       if (wc[i].status == IBV_WC_RNR_RETRY_EXC_ERR) found_empty_ = true;
+      if (wc[i].status != IBV_WC_RNR_RETRY_EXC_ERR && wc[i].status != IBV_WC_WR_FLUSH_ERR) {
+        found_broken_ = true;
+      }
     }
   }
   return is_good;
@@ -141,9 +147,9 @@ void Recall::shut() {
   (void)poll();
 }
 
-bool Recall::take(uint32_t count) {
-  found_empty_ = false;
-  if (!connected_ && !connect()) return false;
+Recall::Taken Recall::take(uint32_t count) {
+  found_empty_ = found_broken_ = false;
+  if (!connected_ && !connect()) return Taken::kBroken;
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   const uint32_t end = sent_ + count;
   bool is_good = true;
@@ -158,8 +164,9 @@ bool Recall::take(uint32_t count) {
     is_good = poll() && std::chrono::steady_clock::now() < deadline;
     if (is_good) sched_yield();
   }
-  if (!is_good) shut();
-  return found_empty_;
+  if (is_good) return Taken::kAll;
+  shut();
+  return found_empty_ ? Taken::kEmpty : found_broken_ ? Taken::kBroken : Taken::kLate;
 }
 
 void SharedQueue::recall_some() {
@@ -183,9 +190,13 @@ void SharedQueue::recall_some() {
   if (from == kNoMember) return;
   auto& tool = recall[static_cast<size_t>(from)];
   if (tool == nullptr) tool = std::make_unique<Recall>(*this, from);
-  (void)tool->take(count);
+  const Recall::Taken taken = tool->take(count);
   std::lock_guard lock(mutex);
   (void)post_waiting();
+  // Those that can still consume there may be idle, and would notice nothing: without them the
+  // receives are free to go.
+  if (taken == Recall::Taken::kBroken) fault_sink->receives_stuck(this, from);
+  if (taken == Recall::Taken::kLate) ask_if_dry();
   SHIFT_DEBUG("%s: %u shared receives asked back from member %d", context.device->dev.name, count,
               from);
 }
@@ -204,10 +215,13 @@ bool SharedQueue::cleanse(int member_number) {
   if (now < cleanse_not_before[m] || !member_port_is_up(context, member_number)) return false;
   auto& tool = recall[m];
   if (tool == nullptr) tool = std::make_unique<Recall>(*this, member_number);
-  const bool is_empty = tool->take(count);
+  const bool is_empty = tool->take(count) == Recall::Taken::kEmpty;
   std::lock_guard lock(mutex);
   if (!is_empty && member[m].stale != 0) {
-    cleanse_not_before[m] = std::chrono::steady_clock::now() + kCleansePause;
+    const int doublings = std::min(cleanse_failures[m]++, kCleanseDoublings);
+    cleanse_not_before[m] = std::chrono::steady_clock::now() + kCleansePause * (1 << doublings);
+  } else {
+    cleanse_failures[m] = 0;
   }
   if (!is_empty) return member[m].stale == 0;
   // There were fewer: completions were lost with an earlier connection of ours.

@@ -342,7 +342,7 @@ int pump(Group& group) {
   SendQueue& send = group.send;
   ibv_send_wr wr;
   ibv_sge sges[kMaxSge];
-  const auto deadline = Clock::now() + std::chrono::milliseconds(500);
+  const auto deadline = registration_deadline();
   while (send.posted < send.journal.head()) {
     send.journal.rebuild(send.posted, &wr, sges);
     if (names_other_nic(group, wr.opcode)) return ENOKEY;

@@ -64,7 +64,7 @@ int SharedQueue::post_to(int member_number, ReceiveSlot* const* list, int count)
   Member& to = member[static_cast<size_t>(member_number)];
   ibv_recv_wr wrs[kChain];
   ibv_sge translated[kChain][kMaxSge];
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+  const auto deadline = registration_deadline();
   for (int i = 0; i < count; i++) {
     ReceiveSlot* slot = list[i];
     ibv_sge* own = &sges[static_cast<size_t>(slot - slots.get()) * max_sge];

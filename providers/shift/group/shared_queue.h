@@ -69,6 +69,7 @@ struct SharedQueue {
   // Worker only.
   PerMember<std::unique_ptr<Recall>> recall;
   PerMember<std::chrono::steady_clock::time_point> cleanse_not_before{};
+  PerMember<int> cleanse_failures{};
 
   static SharedQueue* from(ibv_srq* handle) { return reinterpret_cast<SharedQueue*>(handle); }
 
@@ -134,9 +135,11 @@ struct Recall {
   Recall(SharedQueue& owner, int member_number) : queue(owner), member(member_number) {}
   ~Recall();
 
-  // Takes `count` of them, or all there are; each is given back to the queue. True when the queue
-  // is known to be empty.
-  bool take(uint32_t count);
+  // kEmpty: there were fewer. kLate: not all could be taken in time. kBroken: this NIC does not
+  // even carry messages to itself.
+  enum class Taken : uint8_t { kAll, kEmpty, kLate, kBroken };
+  // Takes `count` of them; each is given back to the queue.
+  Taken take(uint32_t count);
 
  private:
   bool make();
@@ -150,7 +153,7 @@ struct Recall {
   ibv_qp* sender_ = nullptr;
   ibv_qp* receiver_ = nullptr;  // on the SRQ
   bool connected_ = false;
-  bool found_empty_ = false;
+  bool found_empty_ = false, found_broken_ = false;
   uint32_t sent_ = 0, acknowledged_ = 0, taken_ = 0;
 };
 static_assert(offsetof(SharedQueue, srq) == 0);

@@ -147,7 +147,7 @@ int post_recv_slow(Group& group, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
       translated.next = nullptr;
       translated.sg_list = sges;
       std::copy_n(wr->sg_list, wr->num_sge, sges);
-      const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+      const auto deadline = group::registration_deadline();
       ibv_recv_wr* bad;
       const int member = group.member;
       ibv_qp* real = group.real[static_cast<size_t>(member)];

@@ -57,10 +57,12 @@ ibv_wc completion(const FakeQp& qp, uint64_t wr_id, ibv_wc_status status, int op
 void loop_back(FakeQp& from) {
   FakeNic& nic = FakeNic::of(from.qp.context);
   const auto peer = nic.qps.find(from.attr.dest_qp_num);
-  if (!nic.loops || peer == nic.qps.end() || peer->second->srq == nullptr) return;
-  if (peer->second->complete_recv(0)) {
+  if (peer == nic.qps.end() || peer->second->srq == nullptr || from.in_error()) return;
+  if (!nic.loops) {
+    from.break_with(IBV_WC_RETRY_EXC_ERR);
+  } else if (peer->second->complete_recv(0)) {
     from.complete_send();
-  } else if (!from.in_error()) {
+  } else {
     from.break_with(IBV_WC_RNR_RETRY_EXC_ERR);
   }
 }

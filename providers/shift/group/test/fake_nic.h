@@ -97,8 +97,8 @@ struct FakeNic {
   uint32_t gid_index = 3;
   uint32_t ifindex = 0;  // of the network device that holds the address
   bool port_up = true;
-  bool refuses = false;                             // connecting a QP
-  bool loops = true;                                // what it sends to itself arrives
+  bool refuses = false;  // connecting a QP
+  bool loops = true;     // what it sends to itself arrives, else the QP breaks
   std::map<uint32_t, std::unique_ptr<FakeQp>> qps;  // by number
   std::deque<FakeCq> cqs;                           // addresses stay
   std::deque<ibv_mr> mrs;

@@ -188,6 +188,21 @@ TEST_F(Shared, WhenSomeLeaveReceivesAreRecalled) {
   EXPECT_EQ(b_->counters.done[1], 1u);
 }
 
+// C7: an idle queue pair does not notice that its NIC is broken. The receives there are not left
+// with it.
+TEST_F(Shared, WhatCannotBeRecalledIsSaid) {
+  ASSERT_EQ(post({1, 2, 3, 4}), 0);
+  ASSERT_TRUE(leave({a_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  world_.nic(kDefault).loops = false;
+  srq_->recall_some();
+  EXPECT_EQ(world_.sink.stuck, std::vector<int>{kDefault});
+  EXPECT_TRUE(on(kBackup).empty());
+  ASSERT_TRUE(leave({b_}));
+  ASSERT_EQ(go(b_, kBackup), Commit::kDone);
+  EXPECT_EQ(on(kBackup), (Ids{1, 2, 3, 4}));
+}
+
 TEST_F(Shared, NewReceivesGoWhereThereAreFewest) {
   ASSERT_EQ(post({1, 2}), 0);
   ASSERT_TRUE(leave({a_}));
