@@ -201,12 +201,12 @@ class Fabric:
 
 
 def run_on_fabric(options, run):
-    """run(fabric) on a fabric of its own, with its logs in an empty options.out. For a main()."""
+    """run(fabric) on a fabric of its own, with its logs in an empty options.out. For a main(): the exit
+    status, 0 where run() returns none."""
     shutil.rmtree(options.out, ignore_errors=True)
     os.makedirs(options.out)
     with Fabric(Build(options.build), options.out) as fabric:
-        run(fabric)
-    return 0
+        return run(fabric) or 0
 
 
 def run_all(jobs, items, run, tell):

@@ -1,0 +1,81 @@
+#!/usr/bin/python3
+"""Objects made, used and destroyed by many threads at both ends, while NICs break and heal.
+
+shift-life judges what it sees; a sanitizer judges the layer. `--seconds 600` with a build of the preset
+tsan is the long run.
+"""
+
+import argparse
+import os
+import random
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
+from emulated import run_on_fabric, free_port  # noqa: E402
+
+# No kill: on a NIC that is dead nothing new can be made, as on the stock library.
+FAULTS = ["link-down", "link-down", "drop-acks", "drop-data"]
+HEALS = {"link-down": "link-up"}
+NICS = ["%s/mlx5_%d" % (host, number) for host in "ab" for number in range(2)]
+# Behind the time in which new objects are made: the last ones, slowly under a sanitizer.
+ENDING = 120
+
+
+def weather(fabric, dice, client):
+    """Mostly one NIC at a time, sometimes two."""
+    count = 0
+    while client.process.poll() is None:
+        broken = {nic: dice.choice(FAULTS) for nic in dice.sample(NICS, dice.choice([1, 1, 1, 2]))}
+        for nic, fault in broken.items():
+            fabric.fault(nic, fault)
+            count += 1
+        client.wait_for(lambda program: False, dice.uniform(0.02, 0.6))
+        for nic, fault in broken.items():
+            fabric.fault(nic, HEALS.get(fault, "heal"))
+        client.wait_for(lambda program: False, dice.uniform(0.05, 1.5))
+    return count
+
+
+def run(fabric, options):
+    program = os.path.join(fabric.build.path, "test", "shift-life")
+    port = str(free_port())
+    common = [program, "--seed", str(options.seed), "--threads", str(options.threads), "--port", port]
+    env = {"SHIFT_LOG": "error",
+           "TSAN_OPTIONS": "suppressions=" + os.path.join(HERE, "tsan.supp")}
+    server = fabric.start("b", "server", common, env=env)
+    client = fabric.start("a", "client", common + ["--seconds", str(options.seconds), "127.0.0.1"], env=env)
+    began = time.monotonic()
+    client.wait_for(lambda program: False, 0.5)
+    faults = weather(fabric, random.Random(options.seed), client)
+    codes = (client.finish(options.seconds + ENDING), server.finish(ENDING))
+    moves = sum(len(fabric.events(name, "switched")) for name in ("client", "server"))
+    for name, one in (("client", client), ("server", server)):
+        print("%s: %s" % (name, "; ".join(line for line in one.lines if "sets," in line or
+                                           line.startswith("problem"))))
+    print("%d faults, %d switches, %.0f s, seed %d" %
+          (faults, moves, time.monotonic() - began, options.seed))
+    if codes != (0, 0):
+        print("FAILED: exit codes %s and %s" % codes)
+        return 1
+    if moves == 0:
+        print("FAILED: nothing has moved")
+        return 1
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--out", default="out/life")
+    parser.add_argument("--seconds", type=int, default=6)
+    parser.add_argument("--threads", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("SHIFT_TEST_SEED", "1")))
+    options = parser.parse_args()
+    return run_on_fabric(options, lambda fabric: run(fabric, options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+// The objects of one thread: a queue pair or more, on objects of their own or on ones that all
+// threads share, in the shape that the dice say.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plan.h"
+
+namespace life {
+
+// What all threads share.
+struct Shared {
+  ibv_context* context = nullptr;
+  ibv_pd* pd = nullptr;
+};
+
+struct Address {
+  uint32_t qpn = 0, psn = 0, rkey = 0;
+  uint64_t memory = 0;
+  ibv_gid gid{};
+
+  std::string to_text() const;
+  static bool parse(const std::string& text, Address* out);
+};
+
+class Objects {
+ public:
+  Objects(const Plan& plan, const Shared& shared, Dice dice, int gid_index)
+      : plan_(plan), shared_(shared), dice_(dice), gid_index_(gid_index) {}
+  ~Objects();
+  Objects(const Objects&) = delete;
+  Objects& operator=(const Objects&) = delete;
+
+  // Each of these: false when something that must work did not; problem() says what.
+  bool make();
+  bool connect(uint32_t qp, const Address& peer);
+  bool rewind();  // RESET, and to INIT again, with other PSNs
+  bool post_receives(uint32_t count);
+  bool post_send(uint32_t qp, uint32_t number, const Address& peer);
+  // In a legal order drawn by the dice. What is still in use must refuse to go, and be none the
+  // worse.
+  bool destroy();
+
+  // Completions, at most `out.size()`; -1 on failure. Waits a little for an event, where there is a
+  // channel.
+  int poll(std::span<ibv_wc> out);
+  Address address(uint32_t qp) const;
+  uint32_t qp_index(uint32_t qp_num) const;
+  std::byte* out_slot(uint32_t qp, uint32_t number);
+  std::byte* in_slot(uint32_t qp, uint32_t number);
+  bool has_shared_receives() const { return srq_ != nullptr; }
+  const std::string& problem() const { return problem_; }
+
+ private:
+  bool fail(const std::string& what, int error);
+  bool cq_make();
+  bool qp_make();
+  bool to_init(ibv_qp* qp);
+  bool refuses(int result, const char* what);
+  bool gone(int result, const char* what);
+
+  const Plan& plan_;
+  const Shared& shared_;
+  Dice dice_;
+  const int gid_index_;
+  std::string problem_;
+  ibv_context* context_ = nullptr;
+  ibv_pd* pd_ = nullptr;
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* cq_ = nullptr;
+  bool is_extended_ = false;
+  uint32_t events_ = 0;
+  ibv_srq* srq_ = nullptr;
+  std::vector<ibv_qp*> qps_;
+  std::vector<uint32_t> psns_;
+  std::vector<std::byte> out_, in_;
+  ibv_mr *out_mr_ = nullptr, *in_mr_ = nullptr;
+};
+
+}  // namespace life
