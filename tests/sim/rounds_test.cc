@@ -347,8 +347,8 @@ TEST_F(Rounds, ALateCopyOfBindChangesNothing) {
   expect_on(kDefault, 2);
 }
 
-// What one end's acknowledgements do not come through on is of no use to the other: it would be gone
-// back to, and left, for ever.
+// What one end's acknowledgements do not come through on is of no use to the other: it would be
+// gone back to, and left, for ever.
 TEST_F(Rounds, APathThatOnlyTheLeaderCanSendOnIsNotGoneBackTo) {
   traffic(5);
   const group::FakeNic& sender = follower().world.nic(kDefault);

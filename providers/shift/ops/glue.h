@@ -92,8 +92,8 @@ int destroy_qp(ibv_qp* qp) noexcept;
 // Faults of its path are masked, as far as is known: it has not failed, nor was it found to have no
 // peer.
 bool is_protected(ibv_qp* qp) noexcept;
-// `call` is told, on a thread of ours, of each QP that has left a path and whose peer has closed its
-// own.
+// `call` is told, on a thread of ours, of each QP that has left a path and whose peer has closed
+// its own.
 void on_peer_gone(void (*call)(ibv_qp* qp)) noexcept;
 int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, uint32_t flags) noexcept;
 int query_ece(ibv_qp* qp, ibv_ece* ece) noexcept;
