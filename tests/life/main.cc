@@ -112,6 +112,7 @@ class Worker {
       if (turn > 0 && !objects.rewind()) return complain(objects.problem());
       if (!meet()) return;
       traffic(turn);
+      if (plan.is_shut && problem_.empty()) shut();
       // All is quiet at both ends before anything is reused; or one of them just goes.
       if (plan.end != End::kBoth || !problem_.empty() || !barrier("quiet")) break;
     }
@@ -135,17 +136,31 @@ class Worker {
   }
 
   struct Progress {
-    uint32_t posted = 0, sent = 0, received = 0, errors = 0;
-    bool failed = false;
+    uint32_t posted = 0, sent = 0, received = 0, send_errors = 0, receive_errors = 0;
+    bool has_failed() const { return send_errors + receive_errors != 0; }
   };
 
   // A QP that failed gives back every request. On one that did not, nothing more may come once the
   // partner has failed or left.
   bool is_over(const Progress& p) const {
-    if (!p.failed)
-      return partner_failed_ || (p.sent == plan_->messages && p.received == plan_->messages);
-    if (objects_->has_shared_receives()) return p.sent + p.errors == p.posted;
-    return p.sent + p.received + p.errors == p.posted + plan_->messages;
+    if (p.has_failed()) return is_flushed(p);
+    return partner_failed_ || (p.sent == plan_->messages && p.received == plan_->messages);
+  }
+  bool is_flushed(const Progress& p) const {
+    return p.sent + p.send_errors == p.posted &&
+           (objects_->has_shared_receives() || p.received + p.receive_errors == plan_->messages);
+  }
+
+  // C1 once more: what is outstanding comes back.
+  void shut() {
+    if (!objects_->shut()) return complain(objects_->problem());
+    const uint64_t begun = now_ns();
+    for (bool moved; problem_.empty() && !std::ranges::all_of(progress_, [&](const Progress& p) {
+                       return is_flushed(p);
+                     });) {
+      if (!poll(&moved)) return;
+      if (now_ns() - begun > kStallNs) complain("not all is flushed: " + state_text());
+    }
   }
 
   void traffic(int turn) {
@@ -169,19 +184,20 @@ class Worker {
         }
       }
       // Each tells the other, so that neither waits for what will not come.
-      const bool failed = partner_failed_ || std::ranges::any_of(progress_, &Progress::failed);
+      const bool failed = partner_failed_ || std::ranges::any_of(progress_, &Progress::has_failed);
       if (failed && !std::exchange(said, true)) say("failed");
       if (goes_early && progress_.front().sent >= enough) return say("leaves");
       if (std::ranges::all_of(progress_, [&](const Progress& p) { return is_over(p); })) break;
       if (!moved) std::this_thread::yield();
       if (now_ns() - last > kStallNs) return complain("nothing moves: " + state_text());
     }
-    totals_->failed += static_cast<uint64_t>(std::ranges::count_if(progress_, &Progress::failed));
+    totals_->failed +=
+        static_cast<uint64_t>(std::ranges::count_if(progress_, &Progress::has_failed));
   }
 
   bool send_some(uint32_t qp) {
     Progress& p = progress_[qp];
-    if (p.failed || partner_failed_ || p.posted == plan_->messages) return false;
+    if (p.has_failed() || partner_failed_ || p.posted == plan_->messages) return false;
     if (now_ns() - begun_ns_ < plan_->lasts_ms * 1'000'000ull * p.posted / plan_->messages)
       return false;
     traffic::pattern_fill(key(is_client_, qp, p.posted),
@@ -208,22 +224,22 @@ class Worker {
     if (qp == plan_->qps) return complain("a completion of nobody's QP"), false;
     Progress& p = progress_[qp];
     if (wc.status != IBV_WC_SUCCESS) {
-      p.failed = true;
       if (wc.status != IBV_WC_WR_FLUSH_ERR && wc.status != IBV_WC_RETRY_EXC_ERR) {
         return complain(std::string("a completion says ") + ibv_wc_status_str(wc.status)), false;
       }
-      p.errors++;
+      (wc.wr_id & Objects::kReceive ? p.receive_errors : p.send_errors)++;
       return true;
     }
     if (wc.opcode & IBV_WC_RECV) return arrived(qp, p, wc);
-    if (p.failed) return complain("a success behind an error"), false;
+    if (p.send_errors != 0) return complain("a success behind an error"), false;
     if (wc.wr_id != p.sent) return complain("sends complete in another order"), false;
     p.sent++;
     return true;
   }
 
   bool arrived(uint32_t qp, Progress& p, const ibv_wc& wc) {
-    const uint32_t number = wc.imm_data;
+    const uint32_t number = wc.imm_data, place = static_cast<uint32_t>(wc.wr_id);
+    if (p.receive_errors != 0) return complain("a message behind a flushed receive"), false;
     if (number != p.received)
       return complain("message " + std::to_string(number) + " instead of " +
                       std::to_string(p.received)),
@@ -231,10 +247,9 @@ class Worker {
     p.received++;
     totals_->messages++;
     // Into the place that the sender named, or into that of the receive, whose number is its own.
-    const std::byte* at =
-        plan_->is_immediate ? objects_->in_slot(qp, number)
-                            : objects_->in_slot(static_cast<uint32_t>(wc.wr_id) / plan_->messages,
-                                                static_cast<uint32_t>(wc.wr_id) % plan_->messages);
+    const std::byte* at = plan_->is_immediate
+                              ? objects_->in_slot(qp, number)
+                              : objects_->in_slot(place / plan_->messages, place % plan_->messages);
     if (!plan_->is_immediate && wc.byte_len != plan_->size)
       return complain("a wrong length"), false;
     const auto wrong = traffic::pattern_mismatch(key(!is_client_, qp, number), {at, plan_->size});
@@ -252,9 +267,9 @@ class Worker {
   std::string state_text() const {
     std::string text;
     for (const Progress& p : progress_) {
-      char one[96];
-      snprintf(one, sizeof one, "[%u of %u posted, %u sent, %u received, %u errors] ", p.posted,
-               plan_->messages, p.sent, p.received, p.errors);
+      char one[128];
+      snprintf(one, sizeof one, "[%u of %u posted, %u sent, %u received, %u and %u errors] ",
+               p.posted, plan_->messages, p.sent, p.received, p.send_errors, p.receive_errors);
       text += one;
     }
     return text;

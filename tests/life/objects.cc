@@ -153,6 +153,16 @@ bool Objects::connect(uint32_t qp, const Address& peer) {
   return error == 0 || fail("to RTS", error);
 }
 
+bool Objects::shut() {
+  for (ibv_qp* qp : qps_) {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_ERR;
+    const int error = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+    if (error != 0) return fail("to ERR", error);
+  }
+  return true;
+}
+
 bool Objects::rewind() {
   for (uint32_t i = 0; i < plan_.qps; i++) {
     ibv_qp_attr attr{};
@@ -170,7 +180,7 @@ bool Objects::post_receives(uint32_t count) {
     for (uint32_t number = 0; number < count; number++) {
       ibv_sge sge{reinterpret_cast<uintptr_t>(in_slot(qp, number)), plan_.size, in_mr_->lkey};
       ibv_recv_wr wr{}, *bad = nullptr;
-      wr.wr_id = qp * count + number;
+      wr.wr_id = kReceive | (qp * count + number);
       wr.sg_list = &sge;
       wr.num_sge = 1;
       const int error =

@@ -30,6 +30,8 @@ struct Address {
 
 class Objects {
  public:
+  static constexpr uint64_t kReceive = 1ull << 32;  // in the wr_id of receives
+
   Objects(const Plan& plan, const Shared& shared, Dice dice, int gid_index)
       : plan_(plan), shared_(shared), dice_(dice), gid_index_(gid_index) {}
   ~Objects();
@@ -39,6 +41,7 @@ class Objects {
   // Each of these: false when something that must work did not; problem() says what.
   bool make();
   bool connect(uint32_t qp, const Address& peer);
+  bool shut();    // to ERR: everything comes back flushed
   bool rewind();  // RESET, and to INIT again, with other PSNs
   bool post_receives(uint32_t count);
   bool post_send(uint32_t qp, uint32_t number, const Address& peer);

@@ -30,6 +30,7 @@ struct Plan {
     const uint32_t early = dice.below(10);
     end = early == 0 ? End::kServerEarly : early == 1 ? End::kClientEarly : End::kBoth;
     is_rewound = dice.chance(15);
+    is_shut = dice.chance(30);
     // Some live for long enough to be protected, and to be moved.
     lasts_ms = dice.chance(40) ? 300 + dice.below(1500) : 0;
   }
@@ -40,6 +41,7 @@ struct Plan {
   bool is_immediate;  // WRITE with immediate data, else SEND
   End end;            // whether one end destroys everything in the middle of the traffic
   uint32_t lasts_ms;  // at least: the sends of a queue pair are spread over this time
+  bool is_shut;       // to ERR, and everything comes back flushed
   bool is_rewound;    // the QPs are reset and connected once more
 };
 
