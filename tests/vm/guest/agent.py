@@ -14,6 +14,7 @@ import selectors
 import signal
 
 PORT = "/dev/vport0p1"
+SHARED = "/run/shared"
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C",
                "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -106,5 +107,8 @@ class Agent:
 
 
 if __name__ == "__main__":
-    resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    for limit in (resource.RLIMIT_MEMLOCK, resource.RLIMIT_CORE):
+        resource.setrlimit(limit, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    with open("/proc/sys/kernel/core_pattern", "w") as pattern:
+        pattern.write(os.path.join(SHARED, "core.%h.%e.%p"))
     Agent().run()
