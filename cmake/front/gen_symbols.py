@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Generates the symbol map of the front library from the stock library it stands in front of.
+"""Generates the symbol map of a front library from the stock library it stands in front of.
 
 Writes into OUT:
   front.map         version script: every public symbol at its stock version
   trampolines.S     tail jumps for the functions that are not written by hand
-  trampolines.inc   {name, version} of each trampoline, in slot order
+  trampolines.inc   {name, version, lead} of each trampoline, in slot order; some have no lead
+  leads.inc         declarations of the leads: functions that name what a slot leads to
   data.inc          definitions of the stock library's exported variables, and a table of them
 
 Symbols that symbols.txt does not know (a newer stock library has some) are passed through with a
@@ -18,15 +19,22 @@ import subprocess
 import sys
 
 # A program's version needs are checked against the first object with the wanted SONAME, the front,
-# alone. So it must have every node a program or plug-in of any release may ask for. 1.2 to 1.4
-# never existed.
-PUBLIC_NODES = ["IBVERBS_1.0", "IBVERBS_1.1"] + [f"IBVERBS_1.{i}" for i in range(5, 41)]
-PRIVATE_NODES = [f"IBVERBS_PRIVATE_{i}" for i in range(14, 131)]
+# alone. So it must have every node a program or plug-in of any release may ask for.
+Family = collections.namedtuple("Family", "nodes private_prefix private_nodes known_symbol")
+FAMILIES = {
+    # 1.2 to 1.4 never existed.
+    "ibverbs": Family(["IBVERBS_1.0", "IBVERBS_1.1"] + [f"IBVERBS_1.{i}" for i in range(5, 41)],
+                      "IBVERBS_PRIVATE_", [f"IBVERBS_PRIVATE_{i}" for i in range(14, 131)],
+                      "ibv_open_device"),
+    "mlx5": Family(sorted([f"MLX5_1.{i}" for i in range(0, 51)] + ["MLX5_1.25.1"],
+                          key=lambda node: [int(n) for n in node[5:].split(".")]),
+                   "MLX5_PRIVATE_", [], "mlx5dv_init_obj"),
+}
 
 Symbol = collections.namedtuple("Symbol", "name version is_default is_data size")
 
 
-def read_stock(nm, stock):
+def read_stock(nm, stock, family):
     """The stock library's exported symbols, version nodes left out."""
     out = subprocess.run(
         [nm, "-D", "-S", "--defined-only", "--with-symbol-versions", stock],
@@ -39,48 +47,49 @@ def read_stock(nm, stock):
             continue
         match = re.fullmatch(r"([^@]+)(@@?)(.+)", versioned)
         if not match:
-            sys.exit(f"{stock}: symbol {versioned} has no version; is this a stock libibverbs?")
+            sys.exit(f"{stock}: symbol {versioned} has no version; is this the stock library?")
         size = int(fields[1], 16) if len(fields) == 4 else 0
         symbols.append(Symbol(match[1], match[3], match[2] == "@@", kind in "BDR", size))
-    if not any(s.name == "ibv_open_device" for s in symbols):
-        sys.exit(f"{stock}: no ibv_open_device; is this a stock libibverbs?")
+    if not any(s.name == family.known_symbol for s in symbols):
+        sys.exit(f"{stock}: no {family.known_symbol}; is this the stock library?")
     return sorted(symbols)
 
 
 def read_lists(path):
-    """symbols.txt: the functions written by hand, and those passed through knowingly."""
-    lists = {"wrap": set(), "pass": set()}
+    """symbols.txt: the functions written by hand, those whose trampoline leads to a function of ours,
+    and those passed through knowingly."""
+    lists = {"wrap": set(), "lead": set(), "pass": set()}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         fields = line.split("#")[0].split()
         if not fields:
             continue
         if len(fields) != 2 or fields[0] not in lists:
-            sys.exit(f"{path}:{number}: expected 'wrap NAME' or 'pass NAME'")
+            sys.exit(f"{path}:{number}: expected 'wrap NAME', 'lead NAME' or 'pass NAME'")
         lists[fields[0]].add(fields[1])
-    return lists["wrap"], lists["pass"]
+    return lists
 
 
-def classify(symbols, wrapped, passed):
+def classify(symbols, lists, family):
     """Splits the stock symbols into hand-written ones, trampolines and variables."""
     written, trampolines, data = [], [], []
     for s in symbols:
-        private = s.version.startswith("IBVERBS_PRIVATE_")
-        if not private and s.version not in PUBLIC_NODES:
+        private = is_private(s, family)
+        if not private and s.version not in family.nodes:
             sys.exit(f"{s.name}: version {s.version} is beyond the nodes known to gen_symbols.py")
         if s.is_data:
             data.append(s)
-        elif s.name in wrapped and s.is_default:
+        elif s.name in lists["wrap"] and s.is_default:
             written.append(s)
         else:
             trampolines.append(s)
-            if s.is_default and not private and s.name not in passed:
+            if s.is_default and not private and s.name not in lists["pass"] | lists["lead"]:
                 print(f"gen_symbols: warning: {s.name}@{s.version} is unknown to the front; "
                       "passed through", file=sys.stderr)
     return written, trampolines, data
 
 
-def is_private(symbol):
-    return symbol.version.startswith("IBVERBS_PRIVATE_")
+def is_private(symbol, family):
+    return symbol.version.startswith(family.private_prefix)
 
 
 def alias(symbol):
@@ -88,7 +97,7 @@ def alias(symbol):
     return f"shift_tramp_{symbol.name}_{symbol.version.replace('.', '_')}"
 
 
-def version_script(written, wrapped):
+def version_script(written, wrapped, family):
     # Trampolines carry their version themselves (.symver); a name listed in two nodes would bind the
     # hand-written function to the older one.
     names = collections.defaultdict(set)
@@ -98,7 +107,7 @@ def version_script(written, wrapped):
     # it. C++ templates instantiated in our objects have default visibility, being in namespace std.
     absent = sorted(wrapped - {s.name for s in written})
     out, previous = [], ""
-    for node in PUBLIC_NODES:
+    for node in family.nodes:
         out.append(f"{node} {{")
         if names[node]:
             out.append("  global:")
@@ -110,14 +119,14 @@ def version_script(written, wrapped):
         previous = node
     # Private symbols get no version at all: that satisfies a need for any IBVERBS_PRIVATE_<n>, so
     # plug-ins and librdmacm of every release bind.
-    out += [f"{node} {{ }};" for node in PRIVATE_NODES]
+    out += [f"{node} {{ }};" for node in family.private_nodes]
     return "\n".join(out) + "\n"
 
 
-def assembly(trampolines):
+def assembly(trampolines, family):
     out = ['#include "trampoline.h"']
     for index, s in enumerate(trampolines):
-        if is_private(s):
+        if is_private(s, family):
             out.append(f"SHIFT_TRAMPOLINE {s.name}, {index}")
         else:
             out.append(f"SHIFT_TRAMPOLINE {alias(s)}, {index}")
@@ -127,12 +136,22 @@ def assembly(trampolines):
     return "\n".join(out) + "\n"
 
 
-def table(trampolines):
+def lead_name(symbol):
+    """Of what leads to a function of ours; an old version has one of its own."""
+    return f"lead_{symbol.name}" if symbol.is_default else "lead_" + alias(symbol)[len("shift_tramp_"):]
+
+
+def table(trampolines, lead, family):
     lines = []
     for s in trampolines:
-        version = "nullptr" if is_private(s) else f'"{s.version}"'
-        lines.append(f'{{"{s.name}", {version}}},')
+        version = "nullptr" if is_private(s, family) else f'"{s.version}"'
+        ours = f", &{lead_name(s)}" if s.name in lead else ""
+        lines.append(f'{{"{s.name}", {version}{ours}}},')
     return "\n".join(lines) + "\n"
+
+
+def lead_declarations(trampolines, lead):
+    return "".join(f"Lead {lead_name(s)}() noexcept;\n" for s in trampolines if s.name in lead)
 
 
 def data_table(data):
@@ -145,17 +164,20 @@ def data_table(data):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nm", default="nm")
-    parser.add_argument("--stock", required=True, help="the stock libibverbs.so.1")
+    parser.add_argument("--family", choices=sorted(FAMILIES), required=True)
+    parser.add_argument("--stock", required=True, help="the stock library")
     parser.add_argument("--symbols", type=pathlib.Path, required=True, help="symbols.txt")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="output folder")
     args = parser.parse_args()
 
-    wrapped, passed = read_lists(args.symbols)
-    written, trampolines, data = classify(read_stock(args.nm, args.stock), wrapped, passed)
+    family = FAMILIES[args.family]
+    lists = read_lists(args.symbols)
+    written, trampolines, data = classify(read_stock(args.nm, args.stock, family), lists, family)
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "front.map").write_text(version_script(written, wrapped))
-    (args.out / "trampolines.S").write_text(assembly(trampolines))
-    (args.out / "trampolines.inc").write_text(table(trampolines))
+    (args.out / "front.map").write_text(version_script(written, lists["wrap"], family))
+    (args.out / "trampolines.S").write_text(assembly(trampolines, family))
+    (args.out / "trampolines.inc").write_text(table(trampolines, lists["lead"], family))
+    (args.out / "leads.inc").write_text(lead_declarations(trampolines, lists["lead"]))
     (args.out / "data.inc").write_text(data_table(data))
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the front's dynamic symbol table with the stock library's.
+"""Compares a front's dynamic symbol table with the stock library's.
 
 Allowed differences: further, empty version nodes (a program's needs are checked against the front
 alone), and private symbols without a version (which satisfies a need for any IBVERBS_PRIVATE_<n>).
@@ -10,8 +10,12 @@ import subprocess
 import sys
 
 
-# For the front of librdmacm.
-OWN = {"shift_qp_is_protected", "shift_on_peer_gone"}
+# Family: the version nodes it may have, and what it exports beyond the stock library.
+FAMILIES = {
+    "ibverbs": (r"IBVERBS_(1\.\d+|PRIVATE_\d+)",
+                {"shift_qp_is_protected", "shift_on_peer_gone", "shift_beneath"}),
+    "mlx5": (r"MLX5_1(\.\d+)+", set()),
+}
 
 
 def run(*command):
@@ -27,29 +31,30 @@ def exported(nm, library):
     return symbols, nodes
 
 
-def check_table(front, stock, fail):
+def check_table(front, stock, family, fail):
+    node, own = FAMILIES[family]
     symbols, nodes = front
     stock_symbols, stock_nodes = stock
     wanted = {re.sub(r"@@IBVERBS_PRIVATE_\d+$", "", s) for s in stock_symbols}
     for name in sorted(wanted - symbols):
         fail(f"not exported: {name}")
-    for name in sorted(symbols - wanted - OWN):
+    for name in sorted(symbols - wanted - own):
         fail(f"exported beyond the stock library: {name}")
     for name in sorted(stock_nodes - nodes):
         fail(f"version node missing: {name}")
     for name in sorted(nodes - stock_nodes):
-        if not re.fullmatch(r"IBVERBS_(1\.\d+|PRIVATE_\d+)", name):
+        if not re.fullmatch(node, name):
             fail(f"foreign version node: {name}")
 
 
-def check_dynamic(text, needed, fail):
-    if "[libibverbs.so.1]" not in re.search(r"\(SONAME\).*", text)[0]:
-        fail("SONAME is not libibverbs.so.1")
+def check_dynamic(text, needed, soname, fail):
+    if f"[{soname}]" not in re.search(r"\(SONAME\).*", text)[0]:
+        fail(f"SONAME is not {soname}")
     libraries = re.findall(r"\(NEEDED\).*\[(.*)\]", text)
     if needed not in libraries:
         fail(f"does not need {needed}")
     for library in libraries:
-        if re.match(r"libstdc\+\+|libgcc_s|libibverbs|libfmt|libspdlog", library):
+        if library == soname or re.match(r"libstdc\+\+|libgcc_s|libmlx5|libfmt|libspdlog", library):
             fail(f"needs {library}, which a guest must bring along hidden")
     flags = " ".join(re.findall(r"\(FLAGS(?:_1)?\)(.*)", text))
     for flag in ("NOW", "NODELETE"):
@@ -61,12 +66,15 @@ def check_dynamic(text, needed, fail):
 
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--family", choices=sorted(FAMILIES), required=True)
     for name in ("nm", "readelf", "front", "stock", "needed"):
         parser.add_argument("--" + name, required=True)
     args = parser.parse_args()
     failures = []
-    check_table(exported(args.nm, args.front), exported(args.nm, args.stock), failures.append)
-    check_dynamic(run(args.readelf, "-dW", args.front), args.needed, failures.append)
+    check_table(exported(args.nm, args.front), exported(args.nm, args.stock), args.family,
+                failures.append)
+    check_dynamic(run(args.readelf, "-dW", args.front), args.needed,
+                  f"lib{args.family}.so.1", failures.append)
     for failure in failures:
         print(failure)
     sys.exit(1 if failures else 0)

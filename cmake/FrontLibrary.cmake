@@ -1,0 +1,60 @@
+# Front libraries: shared libraries that stand before a stock one of the same SONAME.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+include(GNUInstallDirs)
+set(SHIFT_FRONT_TOOLS ${CMAKE_CURRENT_LIST_DIR}/front)
+
+# shift_find_stock(RESULT FILE): where the distribution keeps FILE; empty: nowhere.
+function(shift_find_stock result file)
+  set(found "")
+  foreach(dir /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} /usr/lib64 /usr/lib)
+    if(NOT found AND EXISTS ${dir}/${file})
+      set(found ${dir}/${file})
+    endif()
+  endforeach()
+  set(${result} "${found}" PARENT_SCOPE)
+endfunction()
+
+# shift_front_symbols(TARGET OUT FAMILY STOCK SYMBOLS): makes in OUT what gen_symbols.py says, from the symbols
+# of STOCK and the list SYMBOLS.
+function(shift_front_symbols target out family stock symbols)
+  set(made front.map trampolines.S trampolines.inc leads.inc data.inc)
+  list(TRANSFORM made PREPEND ${out}/)
+  add_custom_command(OUTPUT ${made}
+    COMMAND Python3::Interpreter ${SHIFT_FRONT_TOOLS}/gen_symbols.py --family ${family} --nm ${CMAKE_NM}
+      --stock ${stock} --symbols ${symbols} --out ${out}
+    DEPENDS ${SHIFT_FRONT_TOOLS}/gen_symbols.py ${symbols} ${stock}
+    VERBATIM)
+  add_custom_target(${target} DEPENDS ${made})
+endfunction()
+
+# shift_front(TARGET NAME OUTPUT_DIR STOCK MAP sources...): lib<NAME>.so.1 in OUTPUT_DIR, before STOCK, exporting
+# what the version script MAP names.
+function(shift_front target name output_dir stock map)
+  # The path of the stock library goes into DT_NEEDED. An entry with a slash is not matched against the
+  # SONAMEs of loaded objects, so this is how two objects of one SONAME meet in a process. It comes from
+  # an empty library whose only purpose is its SONAME: what is linked with it needs that path.
+  set(stub ${target}_stub)
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${stub}.c "")
+  add_library(${stub} SHARED ${CMAKE_CURRENT_BINARY_DIR}/${stub}.c)
+  set_target_properties(${stub} PROPERTIES NO_SONAME ON
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+  target_link_options(${stub} PRIVATE -nostdlib -Wl,-soname,${stock})
+
+  add_library(${target} SHARED ${ARGN})
+  add_dependencies(${target} ${stub})
+  set_target_properties(${target} PROPERTIES
+    OUTPUT_NAME ${name} VERSION 1 SOVERSION 1 SKIP_BUILD_RPATH ON
+    LIBRARY_OUTPUT_DIRECTORY ${output_dir}
+    LINK_DEPENDS "${map};$<TARGET_FILE:${stub}>")
+  target_link_libraries(${target} PRIVATE shift_options)
+  target_link_options(${target} PRIVATE
+    -Wl,--version-script=${map}
+    -Wl,--no-as-needed $<TARGET_FILE:${stub}> -Wl,--as-needed)
+  shift_guest(${target})
+endfunction()
+
+# shift_front_install(TARGET): out of the default search path: shift-run or a package's ld.so.conf entry leads
+# there. With the name link, because some programs open libibverbs.so first.
+function(shift_front_install target)
+  install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/shift)
+endfunction()
