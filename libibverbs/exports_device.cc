@@ -1,6 +1,7 @@
 // Exported verbs on devices and contexts. Here real devices become virtual ones.
 #include <cerrno>
 
+#include "direct_verbs.h"
 #include "stock.h"
 
 using shift::front::layer_enabled;
@@ -11,6 +12,7 @@ namespace ops = shift::ops;
 SHIFT_EXPORT ibv_device** ibv_get_device_list(int* count) {
   if (StockCall::running() || !layer_enabled()) return stock.get_device_list(count);
   if (count != nullptr) *count = 0;
+  shift::front::direct_verbs_load();
   int real_count = 0;
   ibv_device** real = stock.get_device_list(&real_count);
   shift::front::stock_data_sync();

@@ -220,6 +220,32 @@ int query_qp(ibv_qp* qp, ibv_qp_attr*, int, ibv_qp_init_attr*) noexcept {
 int destroy_qp(ibv_qp* qp) noexcept {
   return note(qp->context, k_destroy_qp);
 }
+// Poisoned, too: nobody may do more with them than hand them on.
+ibv_pd* real_pd(ibv_pd*) noexcept {
+  return reinterpret_cast<ibv_pd*>(kPoison);
+}
+ibv_cq* real_cq(ibv_cq*) noexcept {
+  return reinterpret_cast<ibv_cq*>(kPoison);
+}
+ibv_srq* real_srq(ibv_srq*) noexcept {
+  return reinterpret_cast<ibv_srq*>(kPoison);
+}
+ibv_qp* real_qp(ibv_qp*) noexcept {
+  return reinterpret_cast<ibv_qp*>(kPoison);
+}
+DirectVerbs direct_verbs() noexcept {
+  return DirectVerbs::kRefuse;
+}
+void warn(const char*) noexcept {}
+bool let_go(ibv_qp*) noexcept {
+  return false;
+}
+bool let_go(ibv_srq*) noexcept {
+  return false;
+}
+ibv_qp* create_unprotected_qp(ibv_context*, ibv_qp_init_attr_ex*, MakeQp, void*) noexcept {
+  return nullptr;
+}
 bool is_protected(ibv_qp*) noexcept {
   return false;
 }

@@ -338,6 +338,9 @@ struct Group {
 
   uint64_t serial = 0;  // never used twice in a process
   bool exact = false;   // SHIFT_MODE
+  // Its owner works past the layer, and wants no protection. Set before it is connected, or behind
+  // Coordinator::group_forget().
+  std::atomic<bool> let_go{false};
 
   // ---- control thread only
   fsm::State state = fsm::State::kActive;

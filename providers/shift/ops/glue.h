@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "group/below.h"
+#include "util/beneath.h"
 
 namespace shift {
 
@@ -40,6 +41,18 @@ inline bool owns(const ibv_context* context) noexcept {
 // The default NIC behind a virtual device or context: for what asks about the NIC only.
 ibv_device* real_device(ibv_device* device) noexcept;
 ibv_context* real_context(ibv_context* context) noexcept;
+// The same for virtual objects. Whoever looks into them may not work on them, unless the layer lets
+// go.
+ibv_pd* real_pd(ibv_pd* pd) noexcept;
+ibv_cq* real_cq(ibv_cq* cq) noexcept;
+ibv_srq* real_srq(ibv_srq* srq) noexcept;
+ibv_qp* real_qp(ibv_qp* qp) noexcept;
+// SHIFT_DIRECT_VERBS, and the log.
+DirectVerbs direct_verbs() noexcept;
+void warn(const char* line) noexcept;
+// Nothing of the object is protected any more, nor will be. False: it cannot be let go of.
+bool let_go(ibv_qp* qp) noexcept;
+bool let_go(ibv_srq* srq) noexcept;
 
 ibv_context* open_device(ibv_device* device) noexcept;
 int close_device(ibv_context* context) noexcept;
@@ -85,6 +98,9 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);
 void ack_cq_events(ibv_cq* cq, unsigned count) noexcept;
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) noexcept;
+// One that is not protected, made by `make` of the NIC's own objects.
+ibv_qp* create_unprotected_qp(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp make,
+                              void* argument) noexcept;
 ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) noexcept;
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept;
 int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) noexcept;

@@ -288,14 +288,18 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) noexcept try {
   return nullptr;
 }
 
-ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) try {
+namespace {
+
+// `make`: by what other means than the verb, and then it is not protected.
+ibv_qp* create_extended(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp make,
+                        void* argument) {
   // An XRC receiver belongs to an XRC domain instead.
   const bool has_pd = init->comp_mask & IBV_QP_INIT_ATTR_PD;
   if (has_pd && (init->pd == nullptr || !owns(init->pd->context))) {
     errno = EINVAL;
     return nullptr;
   }
-  const char* reason = unprotected_because(*init);
+  const char* reason = make != nullptr ? "it is made by direct verbs" : unprotected_because(*init);
   if (reason == nullptr && !has_pd) reason = "it belongs to no protection domain";
   constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   if (reason == nullptr && (init->comp_mask & ~kKnown)) reason = "it asks for special features";
@@ -309,7 +313,9 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) try {
   ibv_context* real_context = Context::from(context)->real[kDefault];
   ibv_qp_init_attr_ex real_init = on_default(*init);
   if (has_pd) real_init.pd = virtual_pd(init->pd)->real[kDefault];
-  ibv_qp* real = verbs_get_ctx(real_context)->create_qp_ex(real_context, &real_init);
+  ibv_qp* real = make != nullptr
+                     ? make(real_context, &real_init, argument)
+                     : verbs_get_ctx(real_context)->create_qp_ex(real_context, &real_init);
   if (real == nullptr) {
     unclaim_shared(*init, reason);
     return nullptr;
@@ -325,6 +331,20 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) try {
     if (g->real_ex != nullptr) install_builder(*g);
   }
   return g->handle();
+}
+
+}  // namespace
+
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) try {
+  return create_extended(context, init, nullptr, nullptr);
+} catch (const std::bad_alloc&) {
+  errno = ENOMEM;
+  return nullptr;
+}
+
+ibv_qp* create_unprotected_qp(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp make,
+                              void* argument) noexcept try {
+  return create_extended(context, init, make, argument);
 } catch (const std::bad_alloc&) {
   errno = ENOMEM;
   return nullptr;
@@ -354,7 +374,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   if (!to_state) return 0;
   qp->state = attr->qp_state;
   if (attr->qp_state == IBV_QPS_RTR && (mask & IBV_QP_AV)) {
-    if (name_ends(g)) coordinator().group_add(g);
+    if (!g->let_go && name_ends(g)) coordinator().group_add(g);
   } else if (attr->qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN)) {
     group::count_packets(*g);
     coordinator().group_sends(g);
@@ -433,6 +453,23 @@ bool is_protected(ibv_qp* qp) noexcept {
   if (g->off_default) return true;
   group::CqLock lock(*g);
   return std::ranges::find(g->accept, group::Accept::kGuard) != g->accept.end();
+}
+
+ibv_qp* real_qp(ibv_qp* qp) noexcept {
+  return Group::from(qp)->real[kDefault];
+}
+
+bool let_go(ibv_qp* qp) noexcept {
+  Group* g = Group::from(qp);
+  if (g->let_go) return true;
+  auto on_default = [g] {
+    std::lock_guard send(g->send.mutex);
+    return g->send.route == group::Route::kOnDefault && !g->off_default;
+  };
+  if (!on_default()) return false;
+  stop_masking(g);
+  g->let_go = on_default();  // it may have been leaving
+  return g->let_go;
 }
 
 void on_peer_gone(void (*call)(ibv_qp*)) noexcept {

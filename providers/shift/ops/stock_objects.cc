@@ -3,6 +3,8 @@
 // objects that it is made of may be virtual.
 #include "group/shared_queue.h"
 #include "ops/entry.h"
+#include "util/config.h"
+#include "util/log.h"
 
 namespace shift::ops {
 namespace {
@@ -98,6 +100,25 @@ void install_stock_objects(verbs_context& v) {
       make<&verbs_context::create_flow_action_esp, ibv_flow_action, ibv_flow_action_esp_attr>;
   v.alloc_dm = make<&verbs_context::alloc_dm, ibv_dm, ibv_alloc_dm_attr>;
   v.alloc_td = make<&verbs_context::alloc_td, ibv_td, ibv_td_init_attr>;
+}
+
+ibv_pd* real_pd(ibv_pd* pd) noexcept {
+  return virtual_pd(pd)->real[kDefault];
+}
+ibv_cq* real_cq(ibv_cq* cq) noexcept {
+  return CompletionQueue::from(cq)->real[kDefault];
+}
+ibv_srq* real_srq(ibv_srq* srq) noexcept {
+  return SharedQueue::from(srq)->member[kDefault].real;
+}
+DirectVerbs direct_verbs() noexcept {
+  return config().direct_verbs;
+}
+void warn(const char* line) noexcept {
+  SHIFT_WARN("%s", line);
+}
+bool let_go(ibv_srq* srq) noexcept {
+  return SharedQueue::from(srq)->claim(false);
 }
 
 ibv_dm* import_dm(ibv_context* context, uint32_t handle) noexcept {

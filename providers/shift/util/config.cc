@@ -58,6 +58,13 @@ bool parse_mode(std::string_view s, Mode& out) {
   return s == "relaxed" || s == "exact";
 }
 
+bool parse_direct_verbs(std::string_view s, DirectVerbs& out) {
+  if (s == "refuse") return out = DirectVerbs::kRefuse, true;
+  if (s == "answer") return out = DirectVerbs::kAnswer, true;
+  if (s == "unprotected") return out = DirectVerbs::kUnprotected, true;
+  return false;
+}
+
 // "mlx5_0=mlx5_1,mlx5_2=mlx5_3=mlx5_4"; a device may stand in one group only.
 bool parse_groups(std::string_view s, decltype(Config::groups)& out) {
   decltype(Config::groups) groups;
@@ -94,6 +101,8 @@ constexpr Key kKeys[] = {
      [](std::string_view v, Config& c) { return parse_level(v, c.log); }},
     {"SHIFT_MODE", "relaxed or exact, and exact is used",
      [](std::string_view v, Config& c) { return parse_mode(v, c.mode); }},
+    {"SHIFT_DIRECT_VERBS", "refuse, answer or unprotected",
+     [](std::string_view v, Config& c) { return parse_direct_verbs(v, c.direct_verbs); }},
     {"SHIFT_EVENTS", "a file name",
      [](std::string_view v, Config& c) { return c.events = v, true; }},
     {"SHIFT_PAIRS",

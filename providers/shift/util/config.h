@@ -19,11 +19,19 @@ enum class Mode : uint8_t {
   kExact,    // nothing runs twice; what cannot be proven gets the original error
 };
 
+// SHIFT_DIRECT_VERBS: what a program may do with a provider's direct verbs on virtual devices.
+enum class DirectVerbs : uint8_t {
+  kRefuse,       // they are said not to be there; questions are answered all the same
+  kAnswer,       // they are said to be there; what would go past the layer is refused
+  kUnprotected,  // everything, and what is made by them is not protected
+};
+
 struct Config {
   bool disable = false;            // SHIFT_DISABLE: plain stock verbs
   LogLevel log = LogLevel::kWarn;  // SHIFT_LOG
   Mode mode = Mode::kRelaxed;      // SHIFT_MODE; one that is not known means kExact
-  std::string events;              // SHIFT_EVENTS: file for event records; empty = none
+  DirectVerbs direct_verbs = DirectVerbs::kRefuse;  // SHIFT_DIRECT_VERBS
+  std::string events;  // SHIFT_EVENTS: file for event records; empty = none
   // SHIFT_PAIRS: which devices stand in for each other, the nearest first; empty = neighbours are
   // paired automatically.
   std::vector<std::vector<std::string>> groups;

@@ -109,6 +109,15 @@ TEST_F(ConfigTest, AnUnknownModeIsTheStrictest) {
   EXPECT_TRUE(warnings_.empty());
 }
 
+TEST_F(ConfigTest, DirectVerbsAreRefusedUnlessAsked) {
+  EXPECT_EQ(read({}).direct_verbs, DirectVerbs::kRefuse);
+  EXPECT_EQ(read({{"SHIFT_DIRECT_VERBS", "answer"}}).direct_verbs, DirectVerbs::kAnswer);
+  EXPECT_EQ(read({}, "SHIFT_DIRECT_VERBS = unprotected").direct_verbs, DirectVerbs::kUnprotected);
+  EXPECT_TRUE(warnings_.empty());
+  EXPECT_EQ(read({{"SHIFT_DIRECT_VERBS", "1"}}).direct_verbs, DirectVerbs::kRefuse);
+  EXPECT_EQ(warnings_.size(), 1u);
+}
+
 TEST_F(ConfigTest, AGroupHasTwoToFourDevices) {
   EXPECT_EQ(read({{"SHIFT_PAIRS", "a=b=c=d"}}).groups.at(0).size(), 4u);
   EXPECT_EQ(read({{"SHIFT_PAIRS", ",a=b,,"}}).groups.size(), 1u);

@@ -1,0 +1,86 @@
+// What the front of libmlx5 asks of virtual objects (util/beneath.h), and its loading.
+#include "direct_verbs.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdio>
+#include <cstring>
+
+#include "stock.h"
+#include "util/beneath.h"
+
+namespace {
+
+namespace ops = shift::ops;
+
+template <auto find, typename Object>
+Object* beneath(Object* object) noexcept {
+  return ops::owns(object->context) ? find(object) : object;
+}
+
+ibv_device* device(ibv_device* device) noexcept {
+  return ops::owns(device) ? ops::real_device(device) : device;
+}
+
+ibv_context* context(ibv_context* context) noexcept {
+  return ops::owns(context) ? ops::real_context(context) : context;
+}
+
+ibv_device** own_list(ibv_device** list, int count) noexcept {
+  if (!shift::front::layer_enabled()) return list;
+  ibv_device** own = ops::device_list_wrap(list, count);
+  if (own == nullptr) shift::front::stock.free_device_list(list);
+  return own;
+}
+
+constexpr shift::Beneath kBeneath = {
+    .device = device,
+    .context = context,
+    .pd = beneath<ops::real_pd, ibv_pd>,
+    .cq = beneath<ops::real_cq, ibv_cq>,
+    .srq = beneath<ops::real_srq, ibv_srq>,
+    .qp = beneath<ops::real_qp, ibv_qp>,
+    .mode = ops::direct_verbs,
+    .warn = ops::warn,
+    .give_up_qp = ops::let_go,
+    .give_up_srq = ops::let_go,
+    .make_qp = ops::create_unprotected_qp,
+    .own_list = own_list,
+};
+
+// It lies beside us, or nowhere.
+void load() noexcept {
+  Dl_info self;
+  if (dladdr(reinterpret_cast<void*>(&load), &self) == 0) return;
+  const char* slash = strrchr(self.dli_fname, '/');
+  char path[PATH_MAX];
+  if (slash == nullptr ||
+      snprintf(path, sizeof path, "%.*s/libmlx5.so.1", static_cast<int>(slash - self.dli_fname),
+               self.dli_fname) >= static_cast<int>(sizeof path)) {
+    return;
+  }
+  if (access(path, R_OK) != 0) return;
+  if (dlopen(path, RTLD_NOW | RTLD_LOCAL) == nullptr) {
+    const char* why = dlerror();
+    ops::warn(why != nullptr ? why : path);
+  }
+}
+
+pthread_once_t load_once = PTHREAD_ONCE_INIT;
+
+}  // namespace
+
+namespace shift::front {
+
+void direct_verbs_load() noexcept {
+  pthread_once(&load_once, load);
+}
+
+}  // namespace shift::front
+
+SHIFT_EXPORT const shift::Beneath* shift_beneath() {
+  return &kBeneath;
+}

@@ -1,0 +1,116 @@
+// Devices and contexts, and all that only asks about them or makes what belongs to one NIC.
+#include "direct.h"
+#include "newer.h"
+
+namespace shift::mlx5 {
+namespace {
+
+struct IsSupported {
+  static inline bool (*stock)(ibv_device*) = nullptr;
+  // What a program chooses its data path by. Where it would be refused later, it has to be told
+  // here.
+  static bool call(ibv_device* device) {
+    if (!is_virtual(device)) return stock(device);
+    const bool is = stock(real(device));
+    if (!is || mode() != DirectVerbs::kRefuse) return is;
+    static std::atomic<bool> told{false};
+    if (!told.exchange(true)) {
+      beneath()->warn(
+          "mlx5 direct verbs would go past SHIFT: programs are told that there are none and use "
+          "plain "
+          "verbs (SHIFT_DIRECT_VERBS=unprotected: use them, without protection)");
+    }
+    return false;
+  }
+};
+
+struct OpenDevice {
+  static inline ibv_context* (*stock)(ibv_device*, mlx5dv_context_attr*) = nullptr;
+  static ibv_context* call(ibv_device* device, mlx5dv_context_attr* attr) {
+    if (!is_virtual(device)) return stock(device, attr);
+    ibv_context* own = stock(real(device), attr);
+    if (own == nullptr) return nullptr;
+    if (mode() == DirectVerbs::kUnprotected) {
+      tell_unprotected("mlx5dv_open_device");
+      return own;
+    }
+    // The NIC can do what is asked. A context opened without asking can, too.
+    ibv_close_device(own);
+    return ibv_open_device(device);
+  }
+};
+
+struct GetVfioDeviceList {
+  static inline ibv_device** (*stock)(mlx5dv_vfio_context_attr*) = nullptr;
+  static ibv_device** call(mlx5dv_vfio_context_attr* attr) {
+    ibv_device** list = stock(attr);
+    const Beneath* b = beneath();
+    if (list == nullptr || b == nullptr) return list;
+    return b->own_list(list, 1);
+  }
+};
+
+// Virtual devices are the kernel driver's; the stock functions would not look.
+struct VfioGetEventsFd {
+  static inline int (*stock)(ibv_context*) = nullptr;
+  static int call(ibv_context* context) {
+    if (!is_virtual(context)) return stock(context);
+    errno = EOPNOTSUPP;
+    return -1;
+  }
+};
+struct VfioProcessEvents {
+  static inline int (*stock)(ibv_context*) = nullptr;
+  static int call(ibv_context* context) {
+    return is_virtual(context) ? EOPNOTSUPP : stock(context);
+  }
+};
+
+}  // namespace
+
+SHIFT_LEAD(mlx5dv_is_supported, IsSupported)
+SHIFT_LEAD(mlx5dv_open_device, OpenDevice)
+SHIFT_LEAD(mlx5dv_get_vfio_device_list, GetVfioDeviceList)
+SHIFT_LEAD(mlx5dv_vfio_get_events_fd, VfioGetEventsFd)
+SHIFT_LEAD(mlx5dv_vfio_process_events, VfioProcessEvents)
+
+SHIFT_ASKS(mlx5dv_query_device)
+SHIFT_ASKS(_mlx5dv_query_port)
+SHIFT_ASKS(mlx5dv_get_clock_info)
+SHIFT_ASKS(mlx5dv_get_data_direct_sysfs_path)
+SHIFT_ASKS(mlx5dv_set_context_attr)
+
+SHIFT_ASKS(mlx5dv_alloc_dm)
+SHIFT_ASKS(mlx5dv_alloc_var)
+SHIFT_ASKS(mlx5dv_var_import)
+SHIFT_ASKS(mlx5dv_pp_alloc)
+SHIFT_ASKS(mlx5dv_reserved_qpn_alloc)
+SHIFT_ASKS(mlx5dv_reserved_qpn_dealloc)
+SHIFT_ASKS(mlx5dv_sched_leaf_create)
+SHIFT_ASKS(mlx5dv_sched_node_create)
+
+SHIFT_ASKS(mlx5dv_crypto_login)
+SHIFT_ASKS(mlx5dv_crypto_login_create)
+SHIFT_ASKS(mlx5dv_crypto_login_query_state)
+SHIFT_ASKS(mlx5dv_crypto_logout)
+
+SHIFT_ASKS(mlx5dv_create_flow_action_esp)
+SHIFT_ASKS(mlx5dv_create_flow_action_modify_header)
+SHIFT_ASKS(mlx5dv_create_flow_action_packet_reformat)
+SHIFT_ASKS(mlx5dv_create_flow_matcher)
+SHIFT_ASKS(mlx5dv_create_steering_anchor)
+SHIFT_ASKS(mlx5dv_dr_domain_create)
+
+SHIFT_ASKS(mlx5dv_devx_alloc_msi_vector)
+SHIFT_ASKS(mlx5dv_devx_alloc_uar)
+SHIFT_ASKS(mlx5dv_devx_create_cmd_comp)
+SHIFT_ASKS(mlx5dv_devx_create_eq)
+SHIFT_ASKS(mlx5dv_devx_create_event_channel)
+SHIFT_ASKS(mlx5dv_devx_general_cmd)
+SHIFT_ASKS(mlx5dv_devx_query_eqn)
+SHIFT_ASKS(mlx5dv_devx_umem_reg)
+SHIFT_ASKS(mlx5dv_devx_umem_reg_ex)
+SHIFT_ASKS(mlx5dv_devx_umem_import)
+SHIFT_ASKS(mlx5dv_devx_obj_import)
+
+}  // namespace shift::mlx5

@@ -1,0 +1,132 @@
+// How calls of direct verbs come to us: each exported symbol is a jump through a slot. The slots of
+// those that take objects of verbs lead to a function of ours, which finds the NIC's own objects
+// first.
+#pragma once
+
+#include <infiniband/mlx5dv.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <type_traits>
+
+#include "util/beneath.h"
+
+namespace shift::mlx5 {
+
+// In between: our function, and where it finds the stock library's.
+struct Lead {
+  void* ours;
+  void** stock;
+};
+
+// What is beneath virtual objects; nothing is virtual where the program runs without the layer.
+const Beneath* beneath() noexcept;
+
+template <auto Beneath::*find, typename Object>
+Object* find_beneath(Object* object) noexcept {
+  const Beneath* b = beneath();
+  return b != nullptr && object != nullptr ? (b->*find)(object) : object;
+}
+inline ibv_device* real(ibv_device* o) noexcept {
+  return find_beneath<&Beneath::device>(o);
+}
+inline ibv_context* real(ibv_context* o) noexcept {
+  return find_beneath<&Beneath::context>(o);
+}
+inline ibv_pd* real(ibv_pd* o) noexcept {
+  return find_beneath<&Beneath::pd>(o);
+}
+inline ibv_cq* real(ibv_cq* o) noexcept {
+  return find_beneath<&Beneath::cq>(o);
+}
+inline ibv_srq* real(ibv_srq* o) noexcept {
+  return find_beneath<&Beneath::srq>(o);
+}
+inline ibv_qp* real(ibv_qp* o) noexcept {
+  return find_beneath<&Beneath::qp>(o);
+}
+
+template <typename Object>
+bool is_virtual(Object* object) noexcept {
+  return real(object) != object;
+}
+
+inline DirectVerbs mode() noexcept {
+  const Beneath* b = beneath();
+  return b != nullptr ? b->mode() : DirectVerbs::kUnprotected;
+}
+
+// One line for each function that was refused, and one for all that are allowed to go past the
+// layer.
+void tell_refused(const char* function, std::atomic<bool>& told) noexcept;
+void tell_unprotected(const char* function) noexcept;
+
+// May `function` go past the layer with this virtual object? Told, and EOPNOTSUPP for the caller,
+// if not.
+template <typename Object>
+bool may_pass(Object* object, const char* function, std::atomic<bool>& told) noexcept {
+  bool may = mode() == DirectVerbs::kUnprotected;
+  if constexpr (std::is_same_v<Object, ibv_qp>) may = may && beneath()->give_up_qp(object);
+  if constexpr (std::is_same_v<Object, ibv_srq>) may = may && beneath()->give_up_srq(object);
+  may ? tell_unprotected(function) : tell_refused(function, told);
+  return may;
+}
+
+// EOPNOTSUPP as the function's type wants it: an error number, or null with errno.
+template <typename Result>
+Result refusal() noexcept {
+  if constexpr (std::is_pointer_v<Result>) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  } else {
+    return EOPNOTSUPP;
+  }
+}
+
+// The name of a function as a template argument.
+template <size_t size>
+struct Name {
+  constexpr Name(const char (&from)[size]) { std::copy_n(from, size, text); }  // NOLINT
+  char text[size];
+};
+
+// A function whose first argument may be virtual, and which asks, or makes what belongs to one NIC
+// anyway.
+template <auto* function>
+struct Asks;
+template <typename Result, typename Object, typename... More, Result (*function)(Object*, More...)>
+struct Asks<function> {
+  static inline Result (*stock)(Object*, More...) = nullptr;
+  static Result call(Object* object, More... more) { return stock(real(object), more...); }
+};
+
+// A function that would go past the layer if its first argument is virtual.
+template <auto* function, Name name>
+struct Bypasses;
+template <typename Result, typename Object, typename... More, Name name,
+          Result (*function)(Object*, More...)>
+struct Bypasses<function, name> {
+  static inline Result (*stock)(Object*, More...) = nullptr;
+  static inline std::atomic<bool> told{false};
+  static Result call(Object* object, More... more) {
+    if (is_virtual(object) && !may_pass(object, name.text, told)) return refusal<Result>();
+    return stock(real(object), more...);
+  }
+};
+
+template <typename Between>
+Lead lead_through() noexcept {
+  return {reinterpret_cast<void*>(&Between::call), reinterpret_cast<void**>(&Between::stock)};
+}
+
+// Defines the lead that the table of symbols looks for (leads.inc).
+#define SHIFT_LEAD(name, ...)           \
+  Lead lead_##name() noexcept {         \
+    return lead_through<__VA_ARGS__>(); \
+  }
+#define SHIFT_ASKS(name) SHIFT_LEAD(name, Asks<&::name>)
+#define SHIFT_BYPASSES(name) SHIFT_LEAD(name, Bypasses<&::name, #name>)
+
+}  // namespace shift::mlx5
