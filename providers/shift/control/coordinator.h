@@ -284,6 +284,8 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void on(PeerChannel* channel, const wire::Close& message);
   void on(PeerChannel* channel, const wire::Hello&) {}
   void on(PeerChannel* channel, const wire::HelloReply&) {}
+  void on(PeerChannel* channel, const wire::GidQuery&) {}
+  void on(PeerChannel* channel, const wire::GidAnswer&) {}
   void key_denied(Binding& binding);
 
   // watch.cc: device events and CQs nobody polls

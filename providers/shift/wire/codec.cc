@@ -259,6 +259,19 @@ void fields(IO& io, M& m) {
   pair(io, m);
 }
 
+template <typename IO, Is<GidQuery> M>
+void fields(IO& io, M& m) {
+  io.number(m.nonce);
+  io.bytes(m.gid.raw);
+}
+
+template <typename IO, Is<GidAnswer> M>
+void fields(IO& io, M& m) {
+  io.number(m.nonce);
+  io.bytes(m.gid.raw);
+  io.bytes(m.address.raw);
+}
+
 void header_put(std::vector<uint8_t>& out, uint8_t type) {
   Writer io(out);
   io.number(kMagic);
@@ -305,9 +318,9 @@ bool body_get(uint8_t type, std::span<const uint8_t> body, Message& out) {
 }  // namespace
 
 const char* message_name(const Message& message) noexcept {
-  constexpr const char* kNames[] = {"Hello",    "HelloReply", "Bind",   "Offer",  "Accept",
-                                    "Ready",    "Members",    "Drain",  "Switch", "Progress",
-                                    "KeyQuery", "KeyReply",   "Refuse", "Close"};
+  constexpr const char* kNames[] = {
+      "Hello",  "HelloReply", "Bind",     "Offer",    "Accept", "Ready", "Members",  "Drain",
+      "Switch", "Progress",   "KeyQuery", "KeyReply", "Refuse", "Close", "GidQuery", "GidAnswer"};
   static_assert(std::size(kNames) == std::variant_size_v<Message>);
   return message.index() < std::size(kNames) ? kNames[message.index()] : "?";
 }

@@ -227,9 +227,26 @@ struct Close {
   bool operator==(const Close&) const = default;
 };
 
+// "Who has this GID?" To everybody in a subnet, in a datagram of its own; the answer comes back the
+// same way. Never on a connection.
+struct GidQuery {
+  uint64_t nonce = 0;  // random, and repeated in the answer
+  Gid gid;
+
+  bool operator==(const GidQuery&) const = default;
+};
+
+struct GidAnswer {
+  uint64_t nonce = 0;
+  Gid gid;      // both copied from the question
+  Gid address;  // the IPv4 address, as a GID, at which the holder's processes can be reached
+
+  bool operator==(const GidAnswer&) const = default;
+};
+
 // The order is the type number on the wire, counted from 1: append only.
 using Message = std::variant<Hello, HelloReply, Bind, Offer, Accept, Ready, Members, Drain, Switch,
-                             Progress, KeyQuery, KeyReply, Refuse, Close>;
+                             Progress, KeyQuery, KeyReply, Refuse, Close, GidQuery, GidAnswer>;
 
 const char* message_name(const Message& message) noexcept;
 

@@ -39,6 +39,8 @@ std::vector<Message> samples() {
       KeyReply{a, b, 6, 1, {{1, 2, true}, {3, 0, false}}},
       Refuse{a, b, 4, static_cast<RefuseReason>(250)},
       Close{b, a},
+      GidQuery{0xfedcba9876543210, name(40).gid},
+      GidAnswer{0x0123456789abcdef, name(41).gid, Gid::from_ipv4(0x04030201)},
   };
 }
 
@@ -111,7 +113,7 @@ TEST(Codec, ForeignHeadersAreRefused) {
   const struct {
     size_t at;
     uint8_t value;
-  } cases[] = {{0, 'X'}, {4, 2}, {5, 0}, {5, 15}, {6, 1}, {7, 1}, {11, 1}, {8, 0}};
+  } cases[] = {{0, 'X'}, {4, 2}, {5, 0}, {5, 17}, {6, 1}, {7, 1}, {11, 1}, {8, 0}};
   for (const auto& c : cases) {
     auto bad = good;
     bad[c.at] = c.value;
