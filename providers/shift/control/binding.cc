@@ -1,5 +1,6 @@
 // Finding the process behind a remote QP, and what is said again when a connection comes back.
 #include "control/coordinator.h"
+#include "control/socket.h"
 #include "util/config.h"
 #include "util/log.h"
 
@@ -11,6 +12,12 @@ using group::Group;
 using std::chrono::milliseconds;
 
 namespace {
+
+// What helps where a GID holds no IPv4 address.
+constexpr char kHowToReach[] =
+    " (SHIFT at the peer? UDP to its port must pass as broadcast; or choose a GID index with an "
+    "IPv4 "
+    "address)";
 
 struct Psns {
   bool sends;
@@ -34,6 +41,7 @@ void Coordinator::look_for_peer(Binding& binding) {
   request.local_sq_psn = psns.sq;
   request.local_rq_psn = psns.rq;
   request.deadline = control_.now() + milliseconds(config().rendezvous_ms);
+  request.local_ip_be = address_of(*binding.group).ipv4().value_or(0);
   net_->find_peer(request, [this, serial = binding.serial](PeerChannel* channel, FindError error) {
     Binding* found = find(serial);
     if (found == nullptr) return;
@@ -52,8 +60,11 @@ void Coordinator::peer_missing(Binding& binding, const char* cause) {
   const Group& group = *binding.group;
   static bool told = false;  // one line per process says enough (C10)
   if (!std::exchange(told, true)) {
-    SHIFT_WARN("qp 0x%x on %s is not protected: peer qp 0x%x: %s", group.qpn(),
-               group.context->device->dev.name, group.remote.qpn, cause);
+    const bool has_address = group.remote.gid.ipv4().has_value();
+    SHIFT_WARN("qp 0x%x on %s is not protected: peer qp 0x%x%s%s: %s%s", group.qpn(),
+               group.context->device->dev.name, group.remote.qpn, has_address ? "" : " at ",
+               has_address ? "" : GidText(group.remote.gid).c_str(), cause,
+               has_address ? "" : kHowToReach);
   }
   SHIFT_EVENT("unprotected", {{"qp", group.qpn()}, {"cause", cause}});
   feed(binding, Event::kNoPeer, cause);
@@ -89,7 +100,7 @@ void Coordinator::send_bind(Binding& binding) {
     bind.flags |= wire::Bind::kHasSqPsn;
   }
   if (group.exact) bind.flags |= wire::Bind::kAsksResponder;
-  bind.members.push_back(group.local.gid);
+  bind.members.push_back(address_of(group));
   for (size_t m = 1; m < static_cast<size_t>(group.context->members); m++) {
     const auto& gids = group.context->gids[m];
     bind.members.push_back(gids.empty() ? wire::Gid{} : gids.front());
@@ -106,7 +117,7 @@ void Coordinator::channel_widen(Binding& binding, const wire::Bind& bind) {
   for (size_t m = 0; m < static_cast<size_t>(group.context->members); m++) {
     const auto& gids = group.context->gids[m];
     const auto own =
-        m == 0 ? group.local.gid.ipv4() : (gids.empty() ? std::nullopt : gids.front().ipv4());
+        m == 0 ? address_of(group).ipv4() : (gids.empty() ? std::nullopt : gids.front().ipv4());
     for (const wire::Gid& gid : bind.members) {
       const auto peer = gid.ipv4();
       if (own && peer) binding.channel->add_path(*own, *peer);

@@ -121,12 +121,12 @@ void Channel::path_dial(Path& path) {
   hello.instance = host_.own_instance();
   hello.target = peer_;
   hello.path = path.index;
-  path.dial = rendezvous_.dial(
-      wire::Gid::from_ipv4(path.local_ip_be), wire::Gid::from_ipv4(path.remote_ip_be), hello,
-      [this, &path](DialError error, UniqueFd fd, const wire::Instance& peer) {
-        path.dial = 0;
-        on_dialed(path, error, std::move(fd), peer);
-      });
+  path.dial =
+      rendezvous_.dial(path.local_ip_be, path.remote_ip_be, hello,
+                       [this, &path](DialError error, UniqueFd fd, const wire::Instance& peer) {
+                         path.dial = 0;
+                         on_dialed(path, error, std::move(fd), peer);
+                       });
 }
 
 void Channel::on_dialed(Path& path, DialError error, UniqueFd fd, const wire::Instance& peer) {

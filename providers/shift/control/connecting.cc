@@ -35,8 +35,11 @@ struct Address {
 };
 
 // All zeros when there is none: connecting will find no such address.
-wire::Gid own_gid(const Group& group, int member) {
-  if (member == group::kDefault) return group.local.gid;  // the application chose among them
+wire::Gid own_gid(const Group& group, PathName path, int member) {
+  // The application chose among them. One without an IPv4 address fits those of its kind only, and
+  // the other NICs' have one.
+  const bool is_original = path == PathName{group::kDefault, group::kDefault};
+  if (member == group::kDefault && (is_original || group.local.gid.ipv4())) return group.local.gid;
   const auto& gids = group.context->gids[static_cast<size_t>(member)];
   return gids.empty() ? wire::Gid{} : gids.front();
 }
@@ -162,7 +165,7 @@ void Coordinator::attempt_start(Binding& binding, PathName path) {
   qp.busy = true;
   at_worker(
       binding,
-      [path, gid = own_gid(group, path.leader)](Group& g) {
+      [path, gid = own_gid(group, path, path.leader)](Group& g) {
         Address result;
         result.error = group::member_qp_address(g, path.leader, gid, &result.address);
         return result;
@@ -401,7 +404,7 @@ void Coordinator::offer_take(Binding& binding, const wire::Offer& offer) {
   qp.connected = false;
   at_worker(
       binding,
-      [offer, gid = own_gid(group, offer.path.follower)](Group& g) {
+      [offer, gid = own_gid(group, offer.path, offer.path.follower)](Group& g) {
         Address result;
         result.error = group::member_qp_address(g, offer.path.follower, gid, &result.address);
         if (result.error == 0) {

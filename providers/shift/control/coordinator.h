@@ -300,6 +300,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
 
   // links.cc: addresses and network devices
   std::vector<wire::Gid> addresses_read(group::Context* context, int member);
+  wire::Gid address_of(const group::Group& group) const;
   bool is_on(const group::Context* context, int member, int ifindex) const;
   void gids_changed(group::Context* context, int member);
   bool has_carrier(const group::Context* context, int member) const;
@@ -321,6 +322,8 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   // The members' addresses. A network device that is not known, or not ours, has the number 0.
   std::unordered_map<const group::Context*, group::PerMember<std::vector<group::PortAddress>>>
       addresses_;
+  // Their GIDs that hold no address, and one that each belongs to.
+  std::unordered_map<const group::Context*, group::PerMember<std::vector<group::PortName>>> names_;
   std::set<int> carrierless_;  // network devices, by number
   std::map<std::tuple<const group::Context*, wire::Gid, PathName>, Link> links_;
   std::set<uint64_t> fences_due_;  // serials

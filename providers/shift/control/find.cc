@@ -24,8 +24,6 @@ FindError find_error(DialError error) {
   switch (error) {
     case DialError::kNone:
       return FindError::kNone;
-    case DialError::kUnsupportedGid:
-      return FindError::kUnsupportedGid;
     case DialError::kNobody:
       return FindError::kNoShift;
     case DialError::kNoSuchQp:
@@ -45,7 +43,9 @@ const char* find_error_name(FindError error) noexcept {
     case FindError::kNone:
       return "found";
     case FindError::kUnsupportedGid:
-      return "the GID holds no IPv4 address";
+      return "the port of its GID has no IPv4 address";
+    case FindError::kNoAnswer:
+      return "nobody on the link answers for the peer's GID";
     case FindError::kNoShift:
       return "no SHIFT at the peer";
     case FindError::kNoSuchQp:
@@ -95,12 +95,16 @@ wire::Hello Finder::hello_for(const Find& find) const {
 }
 
 void Finder::attempt(const FindPtr& find) {
-  const auto local = find->request.local.gid.ipv4(), remote = find->request.remote.gid.ipv4();
-  if (!local || !remote) return finish(find, nullptr, FindError::kUnsupportedGid);
-  find->route = {*local, *remote};
+  const FindRequest& request = find->request;
+  const uint32_t local =
+      request.local_ip_be != 0 ? request.local_ip_be : request.local.gid.ipv4().value_or(0);
+  if (local == 0) return finish(find, nullptr, FindError::kUnsupportedGid);
   // Both QPs in one process: there is nobody to look for.
-  if (host_.owns_qp(find->request.remote))
-    return finish(find, host_.self_channel(), FindError::kNone);
+  if (host_.owns_qp(request.remote)) return finish(find, host_.self_channel(), FindError::kNone);
+  auto remote = request.remote.gid.ipv4();
+  if (!remote) remote = rendezvous_.gid_address(local, request.remote.gid);
+  if (!remote) return ask_link(find, local);
+  find->route = {local, *remote};
   const wire::Hello hello = hello_for(*find);
   for (Channel* channel : host_.channels_at(*remote))
     if (find->asked.insert(channel->peer()).second && channel->send(hello) != 0) {
@@ -109,6 +113,17 @@ void Finder::attempt(const FindPtr& find) {
     }
   if (!find->asking) return attempt_dial(find);
   find->timer = reactor_.timer_start(kAskTimeout, [this, find] { asking_end(find); });
+}
+
+// The peer's GID holds no address: somebody on the link may know it.
+void Finder::ask_link(const FindPtr& find, uint32_t local_ip_be) {
+  rendezvous_.gid_ask(local_ip_be, find->request.remote.gid,
+                      [this, weak = std::weak_ptr(find)](bool answered) {
+                        const FindPtr asker = weak.lock();
+                        if (!asker || !asker->callback) return;
+                        if (answered) return attempt(asker);
+                        attempt_failed(asker, FindError::kNoAnswer);
+                      });
 }
 
 void Finder::asking_end(const FindPtr& find) {
@@ -149,12 +164,11 @@ void Finder::attempt_dial(const FindPtr& find) {
     return;
   }
   // Kept for those who wait, also when this search ends before its dial.
-  dials_[route] =
-      rendezvous_.dial(find->request.local.gid, find->request.remote.gid, hello_for(*find),
-                       [this, route, weak = std::weak_ptr(find)](DialError error, UniqueFd fd,
-                                                                 const wire::Instance& peer) {
-                         on_dialed(route, weak, error, std::move(fd), peer);
-                       });
+  dials_[route] = rendezvous_.dial(route.first, route.second, hello_for(*find),
+                                   [this, route, weak = std::weak_ptr(find)](
+                                       DialError error, UniqueFd fd, const wire::Instance& peer) {
+                                     on_dialed(route, weak, error, std::move(fd), peer);
+                                   });
 }
 
 std::vector<Finder::FindPtr> Finder::take_waiting(Route route) {
@@ -179,7 +193,7 @@ void Finder::on_dialed(Route route, const std::weak_ptr<Find>& dialer, DialError
   if (const FindPtr find = dialer.lock()) {
     if (channel != nullptr)
       finish(find, channel, FindError::kNone);
-    else if (error == DialError::kRefused || error == DialError::kUnsupportedGid)
+    else if (error == DialError::kRefused)
       finish(find, nullptr, find_error(error));
     else
       attempt_failed(find, find_error(error));
@@ -202,8 +216,14 @@ void Finder::attempt_failed(const FindPtr& find, FindError error) {
   if (!find->callback) return;
   find->last = error;
   find->asked.clear();
-  find->nobody = error == FindError::kNoShift ? find->nobody + 1 : 0;
+  const bool is_nobody = error == FindError::kNoShift || error == FindError::kNoAnswer;
+  find->nobody = is_nobody ? find->nobody + 1 : 0;
   if (find->nobody >= kNobodyMax) return finish(find, nullptr, error);
+  if (!find->request.remote.gid.ipv4() && error != FindError::kNoAnswer) {
+    // Who is at the address that was answered may only not have got that far with its QP.
+    const bool may_come = error == FindError::kNoSuchQp && find->attempts % 4 != 3;
+    if (!may_come) rendezvous_.gid_doubt(find->route.first, find->request.remote.gid);
+  }
   const auto pause = std::min(kPauseMin * (1 << std::min(find->attempts++, 10)), kPauseMax);
   find->timer = reactor_.timer_start(pause, [this, find] {
     find->timer = 0;

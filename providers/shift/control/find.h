@@ -71,6 +71,7 @@ class Finder {
 
   wire::Hello hello_for(const Find& find) const;
   void attempt(const FindPtr& find);
+  void ask_link(const FindPtr& find, uint32_t local_ip_be);
   void asking_end(const FindPtr& find);
   void attempt_dial(const FindPtr& find);
   void on_dialed(Route route, const std::weak_ptr<Find>& dialer, DialError error, UniqueFd fd,

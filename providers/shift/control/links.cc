@@ -26,10 +26,17 @@ std::vector<wire::Gid> Coordinator::addresses_read(Context* context, int member)
   auto& known = addresses_[context][m];
   const auto before = std::exchange(known, group::port_addresses(context->real[m], 1));
   context->gids[m].clear();
+  const auto& names = names_[context][m] = group::port_names(context->real[m], 1);
   for (group::PortAddress& address : known) {
     context->gids[m].push_back(address.gid);
     const auto ip = address.gid.ipv4();
-    if (ip) net_->add_address(*ip);
+    if (ip) {
+      net_->add_address(*ip);
+      std::vector<wire::Gid> gids;
+      for (const group::PortName& name : names)
+        if (name.address == address.gid) gids.push_back(name.gid);
+      net_->name_address(*ip, std::move(gids));
+    }
     // The number of a device may be that of another one in our network namespace.
     const bool ours = ip && links_host_ && links_host_->has_address(address.ifindex, *ip);
     if (!ours) address.ifindex = 0;
@@ -39,9 +46,21 @@ std::vector<wire::Gid> Coordinator::addresses_read(Context* context, int member)
     const bool stays = std::ranges::any_of(known, [&](const group::PortAddress& now) {
       return now.gid == old.gid && now.index == old.index;
     });
-    if (!stays) gone.push_back(old.gid);
+    if (stays) continue;
+    gone.push_back(old.gid);
+    if (!std::ranges::count(context->gids[m], old.gid)) net_->name_address(*old.gid.ipv4(), {});
   }
   return gone;
+}
+
+// The address by which the application's GID is reached over IP; all zeros when there is none.
+wire::Gid Coordinator::address_of(const Group& group) const {
+  if (group.local.gid.ipv4()) return group.local.gid;
+  const auto found = names_.find(group.context);
+  if (found == names_.end()) return {};
+  for (const group::PortName& name : found->second[group::kDefault])
+    if (name.gid == group.local.gid) return name.address;
+  return {};
 }
 
 bool Coordinator::is_on(const Context* context, int member, int ifindex) const {
@@ -102,6 +121,9 @@ void Coordinator::carrier_changed(Context* context, int member, int ifindex) {
   for (const group::PortAddress& address : addresses) {
     if (address.ifindex != ifindex) continue;
     leave_address(context, member, address.gid, {"no carrier", Detector::kLink});
+    for (const group::PortName& name : names_[context][static_cast<size_t>(member)])
+      if (name.address == address.gid)
+        leave_address(context, member, name.gid, {"no carrier", Detector::kLink});
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "control/peer.h"
 #include "wire/messages.h"
@@ -50,6 +51,9 @@ class PeerNetwork {
   virtual ~PeerNetwork() = default;
   // This NIC address is ours: peers may look for our QPs there. Twice is once.
   virtual void add_address(uint32_t ip_be) = 0;
+  // GIDs that hold no address themselves, of the port that has this one: peers may look for our QPs
+  // by them. They take the place of those named before.
+  virtual void name_address(uint32_t /*ip_be*/, std::vector<wire::Gid> /*gids*/) {}
   // The callback runs exactly once, never from inside this call.
   virtual void find_peer(const FindRequest& request, FindCallback callback) = 0;
   // A link of ours came back: every channel retries its lost paths.

@@ -13,7 +13,8 @@ class PeerChannel;
 
 enum class FindError : uint8_t {
   kNone = 0,
-  kUnsupportedGid,  // this rendezvous reaches IPv4-mapped GIDs only
+  kUnsupportedGid,  // the port of our GID has no IPv4 address to look from
+  kNoAnswer,        // nobody on the link answers for the peer's GID
   kNoShift,         // nobody listens there: the peer runs without SHIFT
   kNoSuchQp,        // SHIFT is there, but no process owned the QP until the deadline
   kUnreachable,     // no connection until the deadline
@@ -28,6 +29,8 @@ struct FindRequest {
   uint32_t local_sq_psn = 0;  // proofs, see wire::Hello
   uint32_t local_rq_psn = 0;
   Loop::Clock::time_point deadline;
+  // Our address on the link of the local GID; 0: the one in the GID itself.
+  uint32_t local_ip_be = 0;
 };
 // `channel` is null exactly when there is an error.
 using FindCallback = std::function<void(PeerChannel* channel, FindError error)>;

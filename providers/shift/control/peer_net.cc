@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -51,6 +52,15 @@ PeerNet::~PeerNet() {
 
 void PeerNet::add_address(uint32_t ip_be) {
   rendezvous_->serve_address(ip_be);
+}
+
+void PeerNet::name_address(uint32_t ip_be, std::vector<wire::Gid> gids) {
+  gids_[ip_be] = std::move(gids);
+}
+
+bool PeerNet::has_gid(uint32_t ip_be, const wire::Gid& gid) {
+  const auto found = gids_.find(ip_be);
+  return found != gids_.end() && std::ranges::find(found->second, gid) != found->second.end();
 }
 
 void PeerNet::remove_address(uint32_t ip_be) {

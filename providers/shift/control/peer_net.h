@@ -43,6 +43,7 @@ class PeerNet final : public PeerNetwork,
 
   // This NIC address is ours: peers may look for our QPs there. Twice is once.
   void add_address(uint32_t ip_be) override;
+  void name_address(uint32_t ip_be, std::vector<wire::Gid> gids) override;
   void remove_address(uint32_t ip_be);
 
   // The callback runs exactly once, never from inside this call.
@@ -59,6 +60,7 @@ class PeerNet final : public PeerNetwork,
   bool owns_qp(const wire::QpName& name) override { return delegate_.knows_qp(name); }
 
   bool accepts(const wire::Hello& hello) override { return delegate_.accepts(hello); }
+  bool has_gid(uint32_t ip_be, const wire::Gid& gid) override;
   void on_inbound(UniqueFd fd, const wire::Hello& hello, uint32_t local_ip_be,
                   uint32_t remote_ip_be) override;
 
@@ -84,6 +86,7 @@ class PeerNet final : public PeerNetwork,
   const std::shared_ptr<PeerNet*> alive_;  // tells queued tasks whether the network still exists
   const std::unique_ptr<Rendezvous> rendezvous_;
   std::map<wire::Instance, std::unique_ptr<Channel>> channels_;
+  std::map<uint32_t, std::vector<wire::Gid>> gids_;  // by the address they belong to
   Finder finder_;
 };
 

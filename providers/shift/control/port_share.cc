@@ -23,6 +23,10 @@ PortShare::~PortShare() {
   reactor_.timer_cancel(retry_);
 }
 
+void PortShare::refresh() {
+  if (owner_) answerer_.start();
+}
+
 void PortShare::seek() {
   retry_ = 0;
   member_.reset();
@@ -37,7 +41,10 @@ bool PortShare::try_own() {
   UniqueFd local = local_listen(ip_be_, port_);
   if (!local) return false;
   owner_ = std::make_unique<PortOwner>(reactor_, host_, ip_be_, port_, std::move(local));
-  if (owner_->start()) return true;
+  if (owner_->start()) {
+    answerer_.start();
+    return true;
+  }
   owner_.reset();
   return false;
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "control/gid_answerer.h"
 #include "control/port_member.h"
 #include "control/port_owner.h"
 #include "control/reactor.h"
@@ -16,12 +17,18 @@ namespace shift::control {
 class PortShare {
  public:
   PortShare(Reactor& reactor, RendezvousHost& host, uint32_t ip_be, uint16_t port)
-      : reactor_(reactor), host_(host), ip_be_(ip_be), port_(port) {}
+      : reactor_(reactor),
+        host_(host),
+        ip_be_(ip_be),
+        port_(port),
+        answerer_(reactor, host, ip_be, port) {}
   ~PortShare();
   PortShare(const PortShare&) = delete;
   PortShare& operator=(const PortShare&) = delete;
 
   void start() { seek(); }
+  // The address may have come back, or be in another subnet.
+  void refresh();
 
  private:
   void seek();
@@ -33,6 +40,7 @@ class PortShare {
   RendezvousHost& host_;
   const uint32_t ip_be_;
   const uint16_t port_;
+  GidAnswerer answerer_;              // the owner's
   std::unique_ptr<PortOwner> owner_;  // at most one of these two
   std::unique_ptr<PortMember> member_;
   std::chrono::milliseconds pause_{0};  // before the next attempt

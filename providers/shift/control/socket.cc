@@ -21,6 +21,7 @@ constexpr unsigned kUserTimeoutMs = 5000;
 constexpr int kKeepIdleS = 5;
 constexpr int kKeepIntervalS = 2;
 constexpr int kKeepProbes = 3;
+constexpr size_t kDatagramMax = 128;  // the longest that is sent has 52 bytes
 
 struct sockaddr_in ipv4(uint32_t ip_be, uint16_t port) {
   struct sockaddr_in a = {};
@@ -65,6 +66,10 @@ IpText::IpText(uint32_t ip_be) noexcept {
   unsigned char b[4];
   std::memcpy(b, &ip_be, sizeof b);
   snprintf(text, sizeof text, "%u.%u.%u.%u", b[0], b[1], b[2], b[3]);
+}
+
+GidText::GidText(const wire::Gid& gid) noexcept {
+  if (inet_ntop(AF_INET6, gid.raw.data(), text, sizeof text) == nullptr) text[0] = '\0';
 }
 
 UniqueFd tcp_listen(uint32_t ip_be, uint16_t port) {
@@ -128,6 +133,48 @@ bool tcp_addresses(int fd, uint32_t& local_ip_be, uint32_t& remote_ip_be) {
   local_ip_be = local.sin_addr.s_addr;
   remote_ip_be = remote.sin_addr.s_addr;
   return true;
+}
+
+UniqueFd udp_hear_all(uint32_t broadcast_be, uint16_t port) {
+  UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return fd;
+  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  set_option(fd.get(), IPPROTO_IP, IP_FREEBIND, 1);  // as tcp_listen()
+  const auto address = ipv4(broadcast_be, port);
+  if (::bind(fd.get(), generic(address), sizeof address) != 0) fd.reset();
+  return fd;
+}
+
+UniqueFd udp_speak_to_all(uint32_t local_ip_be) {
+  UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return fd;
+  set_option(fd.get(), SOL_SOCKET, SO_BROADCAST, 1);
+  const auto local = ipv4(local_ip_be, 0);
+  if (::bind(fd.get(), generic(local), sizeof local) != 0) fd.reset();
+  return fd;
+}
+
+bool udp_send(int fd, const wire::Message& message, const UdpPeer& to) {
+  std::vector<uint8_t> bytes;
+  const auto address = ipv4(to.ip_be, to.port);
+  return wire::encode(message, bytes) &&
+         ::sendto(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT, generic(address),
+                  sizeof address) == static_cast<ssize_t>(bytes.size());
+}
+
+UdpResult udp_receive(int fd, wire::Message& message, UdpPeer& from) {
+  uint8_t bytes[kDatagramMax];
+  struct sockaddr_in address = {};
+  socklen_t size = sizeof address;
+  const ssize_t n = ::recvfrom(fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_TRUNC,
+                               reinterpret_cast<struct sockaddr*>(&address), &size);
+  // An error of an earlier datagram of ours (a port that nobody has) is none of these.
+  if (n < 0) return errno == ECONNREFUSED ? UdpResult::kMalformed : UdpResult::kNothing;
+  from = {address.sin_addr.s_addr, ntohs(address.sin_port)};
+  // MSG_TRUNC: what the datagram had, of which we took no more than fits.
+  if (static_cast<size_t>(n) > sizeof bytes) return UdpResult::kMalformed;
+  return wire::decode({bytes, static_cast<size_t>(n)}, message) ? UdpResult::kMessage
+                                                                : UdpResult::kMalformed;
 }
 
 UniqueFd local_listen(uint32_t ip_be, uint16_t port) {

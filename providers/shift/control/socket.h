@@ -7,6 +7,7 @@
 #include <span>
 
 #include "util/unique_fd.h"
+#include "wire/messages.h"
 
 namespace shift::control {
 
@@ -15,6 +16,13 @@ struct IpText {
   explicit IpText(uint32_t ip_be) noexcept;
   const char* c_str() const noexcept { return text; }
   char text[16];
+};
+
+// "fe80::1" for log lines.
+struct GidText {
+  explicit GidText(const wire::Gid& gid) noexcept;
+  const char* c_str() const noexcept { return text; }
+  char text[46];
 };
 
 // All return an empty UniqueFd with errno set when they fail.
@@ -30,6 +38,20 @@ void tcp_tune(int fd);
 int socket_error(int fd);
 // The addresses of a connected TCP socket.
 bool tcp_addresses(int fd, uint32_t& local_ip_be, uint32_t& remote_ip_be);
+
+// Datagrams to everybody in a subnet, one message in each.
+struct UdpPeer {
+  uint32_t ip_be = 0;
+  uint16_t port = 0;
+};
+// Hears what is sent to the broadcast address. Any number of sockets, of all processes, may.
+UniqueFd udp_hear_all(uint32_t broadcast_be, uint16_t port);
+// Sends from the local address, any port, also to a broadcast address; hears answers to that port.
+UniqueFd udp_speak_to_all(uint32_t local_ip_be);
+bool udp_send(int fd, const wire::Message& message, const UdpPeer& to);
+enum class UdpResult : uint8_t { kNothing, kMalformed, kMessage };
+// kNothing: none is waiting.
+UdpResult udp_receive(int fd, wire::Message& message, UdpPeer& from);
 
 // Sockets in the abstract namespace (no file to clean up), named for a rendezvous port.
 UniqueFd local_listen(uint32_t ip_be, uint16_t port);

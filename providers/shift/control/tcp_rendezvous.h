@@ -1,10 +1,12 @@
-// Rendezvous at the IP address that a RoCE GID holds, on one well-known port per address.
+// Rendezvous at the IPv4 address that a RoCE GID holds, or that belongs to it on the link, on one
+// well-known port per address.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
 
+#include "control/gid_resolver.h"
 #include "control/handshake.h"
 #include "control/port_share.h"
 #include "control/reactor.h"
@@ -15,11 +17,14 @@ namespace shift::control {
 class TcpRendezvous : public Rendezvous {
  public:
   TcpRendezvous(Reactor& reactor, RendezvousHost& host, uint16_t port)
-      : reactor_(reactor), host_(host), port_(port) {}
+      : reactor_(reactor), host_(host), port_(port), resolver_(reactor, port) {}
 
   void serve_address(uint32_t ip_be) override;
   void leave_address(uint32_t ip_be) override;
-  DialId dial(const wire::Gid& local, const wire::Gid& remote, const wire::Hello& hello,
+  std::optional<uint32_t> gid_address(uint32_t local_ip_be, const wire::Gid& gid) override;
+  void gid_ask(uint32_t local_ip_be, const wire::Gid& gid, AskCallback callback) override;
+  void gid_doubt(uint32_t local_ip_be, const wire::Gid& gid) override;
+  DialId dial(uint32_t local_ip_be, uint32_t remote_ip_be, const wire::Hello& hello,
               DialCallback callback) override;
   void dial_cancel(DialId id) override;
 
@@ -27,6 +32,7 @@ class TcpRendezvous : public Rendezvous {
   Reactor& reactor_;
   RendezvousHost& host_;
   const uint16_t port_;
+  GidResolver resolver_;
   std::map<uint32_t, std::unique_ptr<PortShare>> shares_;  // by address
   std::map<DialId, std::unique_ptr<TcpDial>> dials_;
   DialId next_dial_ = 1;

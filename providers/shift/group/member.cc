@@ -12,6 +12,7 @@ namespace shift::group {
 namespace {
 
 constexpr uint8_t kPort = 1;
+constexpr uint8_t kHopLimit = 64;
 
 std::vector<ibv_gid_entry> gid_entries(ibv_context* real) {
   std::vector<ibv_gid_entry> entries(256);
@@ -67,14 +68,20 @@ int to_init(Group& group, ibv_qp* real) {
 int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpAddress& peer) {
   ibv_context* context = group.context->real[static_cast<size_t>(member)];
   uint32_t& known_index = group.context->gid_index[static_cast<size_t>(member)];
-  const int index = gid_index_of(context, kPort, own.gid, known_index);
-  if (index < 0) return EADDRNOTAVAIL;
-  known_index = static_cast<uint32_t>(index);
   ibv_qp_attr attr{};
+  uint32_t type = IBV_GID_TYPE_ROCE_V2;
+  // The application's own path is made again as it made it: the peer's end is, too.
+  bool is_original;
   {
     std::lock_guard lock(group.attr_mutex);
     attr = group.attr;
+    is_original = member == kDefault && own.gid == group.local.gid && peer.gid == group.remote.gid;
+    if (is_original) type = group.gid_type;
   }
+  const uint32_t likely = is_original ? attr.ah_attr.grh.sgid_index : known_index;
+  const int index = gid_index_of(context, kPort, own.gid, type, likely);
+  if (index < 0) return EADDRNOTAVAIL;
+  if (!is_original) known_index = static_cast<uint32_t>(index);
   const uint8_t sl = attr.ah_attr.sl;
   const ibv_global_route route = attr.ah_attr.grh;
   attr.qp_state = IBV_QPS_RTR;
@@ -92,6 +99,9 @@ int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpA
   attr.ah_attr.grh = route;
   attr.ah_attr.grh.dgid = peer.gid.to_verbs();
   attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(index);
+  // What is enough on the link need not be between addresses that may be routed.
+  if (!is_original && !group.local.gid.ipv4())
+    attr.ah_attr.grh.hop_limit = std::max(route.hop_limit, kHopLimit);
   return below->modify_qp(group.real[static_cast<size_t>(member)], &attr,
                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                               IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
@@ -166,15 +176,43 @@ std::vector<PortAddress> port_addresses(ibv_context* real, uint8_t port) {
   return addresses;
 }
 
-int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t likely) {
+std::vector<PortName> port_names(ibv_context* real, uint8_t port) {
+  const auto entries = gid_entries(real);
+  const auto addresses = port_addresses(real, port);
+  std::vector<PortName> names;
+  for (const ibv_gid_entry& entry : entries) {
+    const auto gid = wire::Gid::from_verbs(entry.gid);
+    const bool is_roce =
+        entry.gid_type == IBV_GID_TYPE_ROCE_V1 || entry.gid_type == IBV_GID_TYPE_ROCE_V2;
+    if (entry.port_num != port || !is_roce || gid.ipv4() || gid == wire::Gid{}) continue;
+    for (const PortAddress& address : addresses) {
+      if (address.ifindex != static_cast<int>(entry.ndev_ifindex)) continue;
+      // Most are there twice, for either version of RoCE.
+      const bool known = std::ranges::any_of(names, [&](const PortName& name) {
+        return name.gid == gid && name.address == address.gid;
+      });
+      if (!known) names.push_back({gid, address.gid});
+    }
+  }
+  return names;
+}
+
+uint32_t gid_type_of(ibv_context* real, uint8_t port, uint32_t index) {
+  ibv_gid_entry entry{};
+  const int error = below->query_gid_ex(real, port, index, &entry, 0, sizeof entry);
+  return error == 0 ? entry.gid_type : uint32_t{IBV_GID_TYPE_ROCE_V2};
+}
+
+int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t type,
+                 uint32_t likely) {
   // The whole table takes a while to read, which thousands of QPs would each do.
   ibv_gid_entry there{};
   if (below->query_gid_ex(real, port, likely, &there, 0, sizeof there) == 0 &&
-      there.gid_type == IBV_GID_TYPE_ROCE_V2 && wire::Gid::from_verbs(there.gid) == gid) {
+      there.gid_type == type && wire::Gid::from_verbs(there.gid) == gid) {
     return static_cast<int>(likely);
   }
   for (const ibv_gid_entry& entry : gid_entries(real)) {
-    if (entry.port_num == port && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
+    if (entry.port_num == port && entry.gid_type == type &&
         wire::Gid::from_verbs(entry.gid) == gid) {
       return static_cast<int>(entry.gid_index);
     }

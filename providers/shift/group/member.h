@@ -38,9 +38,12 @@ void count_packets(Group& group);
 // Destroys the QPs of all members but the default.
 void twin_qps_destroy(Group& group);
 
-// The index of a GID by its value (indices change when an address flaps), -1 when it is gone.
-// `likely` is looked at first.
-int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t likely);
+// The index of a GID by its value and type (indices change when an address flaps), -1 when it is
+// gone. `likely` is looked at first.
+int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t type,
+                 uint32_t likely);
+// How the NIC encapsulates what is sent from that place of its GID table.
+uint32_t gid_type_of(ibv_context* real, uint8_t port, uint32_t index);
 
 // The address at that place of the default NIC's GID table, as a QP of the application has used it.
 std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t index);
@@ -57,5 +60,13 @@ struct PortAddress {
 };
 // Those that can carry RoCE v2 over IPv4.
 std::vector<PortAddress> port_addresses(ibv_context* real, uint8_t port);
+
+// A GID of a port that holds no IPv4 address (link-local ones, other IPv6), and one that does and
+// is of the same network device.
+struct PortName {
+  wire::Gid gid;
+  wire::Gid address;
+};
+std::vector<PortName> port_names(ibv_context* real, uint8_t port);
 
 }  // namespace shift::group

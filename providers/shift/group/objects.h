@@ -333,8 +333,9 @@ struct Group {
   // Start PSN of the connection that we made last of the member's QP; none: it is the application's
   // own, or there is none. Under attr_mutex.
   PerMember<std::optional<uint32_t>> last_psn{};
-  PerMember<uint32_t> path_mtu{};  // of the connection that we made last, in bytes
-  wire::QpName local, remote;      // set at RTR; names on the control channel
+  PerMember<uint32_t> path_mtu{};            // of the connection that we made last, in bytes
+  wire::QpName local, remote;                // set at RTR; names on the control channel
+  uint32_t gid_type = IBV_GID_TYPE_ROCE_V2;  // of the GID in `local`, as the application chose it
 
   uint64_t serial = 0;  // never used twice in a process
   bool exact = false;   // SHIFT_MODE

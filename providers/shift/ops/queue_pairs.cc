@@ -160,7 +160,10 @@ bool name_ends(Group* g) {
                                         av.grh.sgid_index, &gid) != 0) {
     return false;
   }
+  const uint32_t type =
+      group::gid_type_of(g->context->real[kDefault], g->attr.port_num, av.grh.sgid_index);
   std::lock_guard lock(g->attr_mutex);  // others look for users of an address
+  g->gid_type = type;
   g->local = {wire::Gid::from_verbs(gid), g->qpn()};
   g->remote = {wire::Gid::from_verbs(av.grh.dgid), g->attr.dest_qp_num};
   return true;

@@ -106,8 +106,9 @@ TEST_F(PeerNetTest, QpThatAppearsLaterIsFound) {
 TEST_F(PeerNetTest, GidsWithoutAnAddressAreDeclined) {
   wire::QpName ib = qp_b_;
   ib.gid.raw[0] = 0xfe;
-  EXPECT_EQ(a_.find(qp_a_, ib).error, FindError::kUnsupportedGid);
+  // From no address at all; nobody has it.
   EXPECT_EQ(a_.find(ib, qp_b_).error, FindError::kUnsupportedGid);
+  EXPECT_EQ(a_.find(qp_a_, ib).error, FindError::kNoAnswer);
 }
 
 TEST_F(PeerNetTest, BothQpsInOneProcessTalkWithoutSockets) {
