@@ -32,6 +32,7 @@
 #include "group/packets.h"
 #include "group/qp_table.h"
 #include "group/quiesce.h"
+#include "util/published.h"
 #include "util/unique_fd.h"
 #include "wire/names.h"
 
@@ -182,7 +183,7 @@ struct CompletionQueue {
     ibv_cq cq;
     ibv_cq_ex cq_ex{};  // begins as the other one; the larger, so that all of it is empty
   };
-  PerMember<ibv_cq*> real{};
+  PerMember<Published<ibv_cq>> real{};  // the worker makes those of the further members
   Context* context = nullptr;
   CompletionChannel* channel = nullptr;
   ProtectionDomain* domain = nullptr;  // of those made with a parent domain
@@ -263,9 +264,9 @@ enum class Probe : uint8_t { kNone, kPosted, kDone, kFailed };
 
 // All QPs that stand for one application QP.
 struct Group {
-  ibv_qp_ex qp;  // handed to the application
-  PerMember<ibv_qp*> real{};
-  ibv_qp_ex* real_ex = nullptr;  // the default's
+  ibv_qp_ex qp;                         // handed to the application
+  PerMember<Published<ibv_qp>> real{};  // the worker makes those of the further members
+  ibv_qp_ex* real_ex = nullptr;         // the default's
   Context* context = nullptr;
   ProtectionDomain* pd = nullptr;
   CompletionQueue* send_cq = nullptr;

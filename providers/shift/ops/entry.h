@@ -12,7 +12,15 @@
 namespace shift::ops {
 
 inline group::ProtectionDomain* virtual_pd(ibv_pd* pd) {
-  return reinterpret_cast<group::ProtectionDomain*>(pd);
+  return group::ProtectionDomain::from(pd);
+}
+inline bool is_virtual_cq(ibv_cq* cq) {
+  return cq != nullptr && owns(cq->context);
+}
+// The default's, for objects that are made there.
+inline ibv_cq* cq_beneath(ibv_cq* cq) {
+  if (!is_virtual_cq(cq)) return cq;
+  return group::CompletionQueue::from(cq)->real[group::kDefault];
 }
 inline group::CompletionChannel* virtual_channel(ibv_comp_channel* channel) {
   return reinterpret_cast<group::CompletionChannel*>(channel);

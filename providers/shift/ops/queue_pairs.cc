@@ -24,10 +24,6 @@ using group::SharedQueue;
 
 constinit std::atomic<uint64_t> next_serial{1};
 
-bool is_virtual_cq(ibv_cq* cq) {
-  return cq != nullptr && owns(cq->context);
-}
-
 // nullptr: there is none, or one that the layer does not protect.
 SharedQueue* shared_queue_of(ibv_srq* srq) {
   return srq != nullptr && owns(srq->context) ? SharedQueue::from(srq) : nullptr;
@@ -37,11 +33,8 @@ SharedQueue* shared_queue_of(ibv_srq* srq) {
 template <typename Init>
 Init on_default(const Init& init) {
   Init real = init;
-  auto beneath = [](ibv_cq* cq) {
-    return is_virtual_cq(cq) ? CompletionQueue::from(cq)->real[kDefault] : cq;
-  };
-  real.send_cq = beneath(init.send_cq);
-  real.recv_cq = beneath(init.recv_cq);
+  real.send_cq = cq_beneath(init.send_cq);
+  real.recv_cq = cq_beneath(init.recv_cq);
   if (SharedQueue* queue = shared_queue_of(init.srq)) real.srq = queue->member[kDefault].real;
   return real;
 }

@@ -36,9 +36,6 @@ Object* make(ibv_context* context, Init* init) noexcept {
   return function(Context::from(context)->real[kDefault], init);
 }
 
-ibv_cq* cq_beneath(ibv_cq* cq) {
-  return cq != nullptr && owns(cq->context) ? CompletionQueue::from(cq)->real[kDefault] : cq;
-}
 ibv_pd* pd_beneath(ibv_pd* pd) {
   return pd != nullptr && owns(pd->context) ? virtual_pd(pd)->real[kDefault] : pd;
 }

@@ -1,0 +1,26 @@
+// A pointer that one thread sets, when what it points to is whole, and that others follow
+// meanwhile.
+#pragma once
+
+#include <atomic>
+
+namespace shift {
+
+template <typename T>
+class Published {
+ public:
+  Published(T* object = nullptr) : object_(object) {}
+  Published(const Published& other) : object_(static_cast<T*>(other)) {}
+  Published& operator=(const Published& other) { return *this = static_cast<T*>(other); }
+  Published& operator=(T* object) {
+    object_.store(object, std::memory_order_release);
+    return *this;
+  }
+  operator T*() const { return object_.load(std::memory_order_acquire); }
+  T* operator->() const { return *this; }
+
+ private:
+  std::atomic<T*> object_;
+};
+
+}  // namespace shift
