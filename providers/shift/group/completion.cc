@@ -88,7 +88,7 @@ void translate(Group& group, ibv_wc& wc) {
 
 void take_success(CompletionQueue& cq, Group& group, Completion wc) {
   const int queue = wc.opcode & IBV_WC_RECV ? 1 : 0;
-  group.counters.done[queue]++;
+  ++group.counters.done[queue];
   if (queue == 0 && !group.opcode_of_signaled.empty()) {
     auto it = group.opcode_of_signaled.find(static_cast<uint32_t>(group.counters.done[0]));
     if (it != group.opcode_of_signaled.end()) {

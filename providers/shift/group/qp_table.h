@@ -8,12 +8,15 @@
 #include <memory>
 #include <vector>
 
+#include "util/tally.h"
+
 namespace shift::group {
 
 // Completions seen, by kind: [0] signaled sends, [1] receives. Written by whoever polls the queue
-// (the biased thread or the holder of the CQ's mutex), read after that one has been stopped.
+// (the biased thread or the holder of the CQ's mutex). Exact for a reader that has stopped that
+// one, otherwise a lower bound.
 struct Counters {
-  uint64_t done[2] = {0, 0};
+  Tally done[2];
 };
 
 class QpTable {

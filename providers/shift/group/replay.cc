@@ -234,7 +234,7 @@ Completed complete_executed(Group& group, const Plan& plan, Clock::time_point de
       result.packets++;
     } else if (signaled) {
       std::lock_guard cq(group.send_cq->mutex);
-      group.counters.done[0]++;
+      ++group.counters.done[0];
       put_side(*group.send_cq, success_of(group, wr));
     }
   }
@@ -254,7 +254,7 @@ void complete_proven(Group& group, const Plan& plan) {
     if (!journal.is_signaled(entry)) continue;
     journal.rebuild(position, &wr, sges);
     std::lock_guard cq(group.send_cq->mutex);
-    group.counters.done[0]++;
+    ++group.counters.done[0];
     put_side(*group.send_cq, success_of(group, wr));
   }
   group.send.drained_to = std::max(group.send.drained_to, position);
