@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "nic/dma_access.h"
 #include "nic/nic_model.h"
 #include "nic/transport.h"
 
@@ -40,6 +41,7 @@ bool parts_read(const Qp& qp, const DataPart* parts, uint32_t count, uint64_t of
         } else {
           const uint8_t* from = memory.find(part.lkey, qp.config.pd, part.address + at, length, 0);
           if (from == nullptr) return false;
+          const DmaAccess dma;
           memcpy(to, from, length);
         }
         to += length;
@@ -70,6 +72,7 @@ bool parts_check(const Qp& qp, const DataPart* parts, uint32_t count, uint32_t a
 
 void place(uint8_t* to, const uint8_t* from, size_t size) {
   if (size == 0) return;
+  const DmaAccess dma;
   memcpy(to, from, size - 1);
   __atomic_store_n(to + size - 1, from[size - 1], __ATOMIC_RELEASE);
 }
