@@ -205,7 +205,8 @@ def run_on_fabric(options, run):
     status, 0 where run() returns none."""
     shutil.rmtree(options.out, ignore_errors=True)
     os.makedirs(options.out)
-    with Fabric(Build(options.build), options.out) as fabric:
+    build = Build(options.build, getattr(options, "layer", None))
+    with Fabric(build, options.out) as fabric:
         return run(fabric) or 0
 
 

@@ -38,12 +38,13 @@ def weather(fabric, dice, client):
     return count
 
 
-def run(fabric, options):
+def run(fabric, options, problems=None):
+    """`problems` takes what the programs complained of."""
     program = os.path.join(fabric.build.path, "test", "shift-life")
     port = str(free_port())
     common = [program, "--seed", str(options.seed), "--threads", str(options.threads), "--port", port]
     env = {"SHIFT_LOG": "error",
-           "TSAN_OPTIONS": "suppressions=" + os.path.join(HERE, "tsan.supp")}
+           "TSAN_OPTIONS": "suppressions=" + os.path.join(HERE, "tsan.supp"), **options.env}
     server = fabric.start("b", "server", common, env=env)
     client = fabric.start("a", "client", common + ["--seconds", str(options.seconds), "127.0.0.1"], env=env)
     began = time.monotonic()
@@ -51,6 +52,9 @@ def run(fabric, options):
     faults = weather(fabric, random.Random(options.seed), client)
     codes = (client.finish(options.seconds + ENDING), server.finish(ENDING))
     moves = sum(len(fabric.events(name, "switched")) for name in ("client", "server"))
+    if problems is not None:
+        problems += [line for one in (client, server) for line in one.lines
+                     if line.startswith("problem")]
     for name, one in (("client", client), ("server", server)):
         print("%s: %s" % (name, "; ".join(line for line in one.lines if "sets," in line or
                                            line.startswith("problem"))))
@@ -73,6 +77,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=6)
     parser.add_argument("--threads", type=int, default=6)
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SHIFT_TEST_SEED", "1")))
+    parser.set_defaults(env={})
     options = parser.parse_args()
     return run_on_fabric(options, lambda fabric: run(fabric, options))
 

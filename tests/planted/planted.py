@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Every planted bug must be caught by the campaign's judge, and the same runs without it must pass.
+"""Every planted bug must be caught by the campaign's judge or by that of the stress of object life,
+and the same runs without it must pass.
 
 The layer under test here is built with SHIFT_PLANTED_BUGS; SHIFT_PLANT names the bug to switch on.
 """
@@ -10,8 +11,10 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
+sys.path.insert(0, os.path.join(HERE, "..", "life"))
 import cells  # noqa: E402
-from emulated import Build  # noqa: E402
+import life  # noqa: E402
+from emulated import Build, run_on_fabric  # noqa: E402
 from judge import run_cell  # noqa: E402
 
 # How a bug shows: wrong data, counts or completions; or an error that should have been masked.
@@ -25,6 +28,11 @@ PLANTS = {
     "replay_delivered": ("masked", "drop-acks", "write_imm", WRONG),
     "keys_untranslated": ("masked", "link-down", "mixed", ANY),
     "lose_completion": ("masked", "drop-acks", "send_imm", WRONG),
+}
+# bug: (whose judge, what it must say)
+LIFE_PLANTS = {
+    "busy_forgotten": ("life", "a channel in use: it went"),
+    "replay_delivered": ("life", "instead of"),
 }
 ATTEMPTS = 8
 
@@ -59,21 +67,42 @@ def check(build, bug, out):
     return False
 
 
+def run_life(options, bug, attempt, planted):
+    """What the judge of object life complained of; [] when the run was right."""
+    name = "life-%s-%d-%s" % (bug, attempt, "planted" if planted else "healthy")
+    one = argparse.Namespace(build=options.build, layer=options.layer, seconds=4, threads=6,
+                             seed=attempt, out=os.path.join(options.out, name),
+                             env={"SHIFT_PLANT": bug if planted else "none"})
+    problems = []
+    code = run_on_fabric(one, lambda fabric: life.run(fabric, one, problems))
+    return problems or ["exit code %d" % code] if code != 0 else []
+
+
+def check_life(options, bug):
+    print("life, %s:" % bug, flush=True)
+    wanted = LIFE_PLANTS[bug][1]
+    for attempt in range(1, ATTEMPTS + 1):
+        if any(wanted in problem for problem in run_life(options, bug, attempt, True)):
+            return not run_life(options, bug, attempt, False)
+    return False
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", default="build")
     parser.add_argument("--layer", default="build/test/planted")
     parser.add_argument("--out", default="out/planted")
-    parser.add_argument("--only", choices=PLANTS)
+    parser.add_argument("--only", choices=sorted(PLANTS.keys() | LIFE_PLANTS.keys()))
     options = parser.parse_args()
     build = Build(options.build, options.layer)
     if build.missing():
         print("not built: %s" % ", ".join(build.missing()))
         return 4
-    bugs = [options.only] if options.only else list(PLANTS)
-    missed = [bug for bug in bugs if not check(build, bug, options.out)]
-    print("%d planted bugs, %s" % (len(bugs), "NOT caught: " + ", ".join(missed) if missed
-                                   else "all caught"))
+    chosen = {options.only} if options.only else PLANTS.keys() | LIFE_PLANTS.keys()
+    missed = [bug for bug in PLANTS if bug in chosen and not check(build, bug, options.out)]
+    missed += ["life: " + bug for bug in LIFE_PLANTS
+               if bug in chosen and not check_life(options, bug)]
+    print("NOT caught: " + ", ".join(missed) if missed else "all planted bugs caught")
     return 1 if missed else 0
 
 
