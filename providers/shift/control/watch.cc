@@ -145,11 +145,14 @@ void Coordinator::device_event(Context* context, int member, const ibv_async_eve
     case IBV_EVENT_GID_CHANGE:
       gids_changed(context, member);
       break;
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
+    case IBV_EVENT_QP_LAST_WQE_REACHED: {
+      // The application may be destroying it.
+      std::lock_guard in_hand(context->event_mutex);
       if (Group* group = group_of(context, member, event.element.qp)) {
         group::receives_last_taken(*group, member);
       }
       break;
+    }
     case IBV_EVENT_SRQ_LIMIT_REACHED:
       return shared_queue_low(context, member, event);
     default:

@@ -165,21 +165,15 @@ bool name_ends(Group* g) {
 // The application breaks or resets its QP: what the real ones say from now on is the truth.
 void stop_masking(Group* g) {
   coordinator().group_forget(g);
+  in_background_and_wait([] {});  // what was begun for it
   bool parked;
   {
     std::lock_guard send(g->send.mutex);
     parked = g->send.route == group::Route::kParked;
   }
-  // In the middle of a switch no NIC holds what is posted: nobody else would flush it.
-  if (parked) group::fail(*g);
-  {
-    std::lock_guard send(g->send.mutex);
-    std::lock_guard recv(g->recv.mutex);
-    group::CqLock lock(*g);
-    for (auto& accept : g->accept) {
-      if (accept == group::Accept::kGuard) accept = group::Accept::kPass;
-    }
-  }
+  // In the middle of a switch no NIC holds what is posted; and where an error was held back, the
+  // NIC has given a part of it already. Nobody else would flush that.
+  if (parked || !group::errors_pass(*g, g->member)) group::fail(*g);
 }
 
 // The member that carries the group's data now. A fence under way is waited for: the QP that is
@@ -421,7 +415,7 @@ int destroy_qp(ibv_qp* qp) noexcept {
   const int error = below->destroy_qp(g->real[kDefault]);
   if (error != 0 && !g->context->dead[kDefault]) return error;
   {
-    std::lock_guard lock(g->context->mutex);
+    std::scoped_lock lock(g->context->event_mutex, g->context->mutex);
     std::erase(g->context->groups, g);
     g->context->qps[kDefault].erase(g->qpn(), &g->counters);
   }
