@@ -53,7 +53,7 @@ tests() {
 # environment and error output; a sanitizer changes those. The model, and strangers' programs, whose leaks are
 # not ours to report, have nothing new of ours to instrument.
 asan_tests() {
-  local left_out='front_symbols|front_programs|shift_run|cxemu_e2e_udp_test|model_.*|programs.*|pyverbs.*|clients|vm'
+  local left_out='(mlx5_)?front_symbols|front_programs|shift_run|cxemu_e2e_udp_test|model_.*|programs.*|pyverbs.*|clients|vm'
   left_out="^($left_out)\$"
   echo "left out under sanitizers: $left_out"
   tests build/asan -L unit -E "$left_out" && ASAN_OPTIONS=detect_leaks=0 tests build/asan -LE unit -E "$left_out"
