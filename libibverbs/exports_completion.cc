@@ -66,6 +66,8 @@ ibv_context* event_context(const ibv_async_event& event) {
 
 SHIFT_EXPORT void ibv_ack_async_event(ibv_async_event* event) {
   ibv_context* context = event_context(*event);
-  context != nullptr&& ops::owns(context) ? ops::ack_async_event(context, event)
-                                          : stock.ack_async_event(event);
+  if (context == nullptr) return stock.ack_async_event(event);
+  ibv_context* virtual_context = ops::owns(context) ? context : ops::context_above(context);
+  virtual_context != nullptr ? ops::ack_async_event(virtual_context, event)
+                             : stock.ack_async_event(event);
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -202,6 +203,20 @@ TEST_F(Objects, xrc_shares_a_domain_and_a_queue_with_rc) {
   EXPECT_EQ(found[4].qp_num, a->qp_num);
   EXPECT_EQ(std::string(buffer_.data() + 1024, 1024), std::string(1024, 'x'));
 
+  // Its events come through the virtual context: fewer are posted than wanted.
+  ibv_srq_attr limit{};
+  limit.srq_limit = 4;
+  ASSERT_EQ(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT), 0);
+  ibv_async_event event;
+  ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
+  EXPECT_EQ(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+  EXPECT_EQ(event.element.srq, srq);
+  ibv_ack_async_event(&event);
+  // Another is never read, and nobody waits for that.
+  ASSERT_EQ(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT), 0);
+  pollfd waits{context_->async_fd, POLLIN, 0};
+  EXPECT_EQ(::poll(&waits, 1, -1), 1);
+
   ibv_qp_open_attr again{};
   again.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
   again.qp_num = receiver->qp_num;
@@ -217,6 +232,42 @@ TEST_F(Objects, xrc_shares_a_domain_and_a_queue_with_rc) {
   for (ibv_qp* qp : {a, b, sender, receiver}) EXPECT_EQ(ibv_destroy_qp(qp), 0);
   EXPECT_EQ(ibv_destroy_srq(srq), 0);
   EXPECT_EQ(ibv_close_xrcd(xrcd), 0);
+}
+
+// An event that the program does not read is no reason for the object to stay.
+TEST_F(Objects, an_unprotected_queue_pair_goes_with_its_events) {
+  ibv_srq_init_attr shared{};
+  shared.attr = {8, 1, 0};
+  ibv_srq* srq = ibv_create_srq(pd_, &shared);
+  ASSERT_NE(srq, nullptr) << strerror(errno);
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq_;
+  init.srq = srq;
+  init.cap.max_send_wr = init.cap.max_send_sge = 1;
+  init.qp_type = IBV_QPT_UD;
+  for (const bool reads : {true, false}) {
+    ibv_qp* qp = ibv_create_qp(pd_, &init);
+    ASSERT_NE(qp, nullptr) << strerror(errno);
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    ASSERT_EQ(
+        ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY), 0);
+    attr.qp_state = IBV_QPS_ERR;
+    ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
+    pollfd waits{context_->async_fd, POLLIN, 0};
+    ASSERT_EQ(::poll(&waits, 1, -1), 1);
+    if (reads) {
+      ibv_async_event event;
+      ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
+      EXPECT_EQ(event.event_type, IBV_EVENT_QP_LAST_WQE_REACHED);
+      EXPECT_EQ(event.element.qp, qp);
+      ibv_ack_async_event(&event);
+    }
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    EXPECT_EQ(::poll(&waits, 1, 0), 0);
+  }
+  EXPECT_EQ(ibv_destroy_srq(srq), 0);
 }
 
 struct Allocations {

@@ -47,10 +47,17 @@ bool is_own(Context* context, const ibv_async_event& event) {
   return std::ranges::find(context->own_qps, event.element.qp) != context->own_qps.end();
 }
 
-// The event is about a QP that is the application's own on the default NIC.
+// The event is about a QP or an SRQ that is the application's own on the default NIC.
 bool is_unprotected(Context* context, int member, const ibv_async_event& event) {
-  return member == kDefault && names_qp(event.event_type) && !is_own(context, event) &&
-         group_of(context, member, event.element.qp) == nullptr;
+  if (member != kDefault) return false;
+  if (names_qp(event.event_type)) {
+    return !is_own(context, event) && group_of(context, member, event.element.qp) == nullptr;
+  }
+  if (event_names(event.event_type) != EventNames::kSrq) return false;
+  std::lock_guard lock(context->mutex);
+  return std::ranges::none_of(context->srqs, [&](const group::SharedQueue* queue) {
+    return queue->member[kDefault].real == event.element.srq;
+  });
 }
 
 bool is_protected(const Group& group) {
@@ -111,9 +118,10 @@ void Coordinator::context_forget(Context* context) {
 void Coordinator::async_readable(Context* context, int member) {
   ibv_async_event event;
   while (below->get_async_event(context->real[static_cast<size_t>(member)], &event) == 0) {
-    // What names an object beneath that the application holds itself, it acknowledges there.
     const bool unprotected = is_unprotected(context, member, event);
-    if (!unprotected) below->ack_async_event(&event);
+    // At once, also where the application holds the object beneath itself: it may never read the
+    // event, and who destroys the object would wait for ever.
+    below->ack_async_event(&event);
     device_event(context, member, event, unprotected);
   }
 }
@@ -154,7 +162,8 @@ void Coordinator::device_event(Context* context, int member, const ibv_async_eve
       break;
     }
     case IBV_EVENT_SRQ_LIMIT_REACHED:
-      return shared_queue_low(context, member, event);
+      if (!is_unprotected) return shared_queue_low(context, member, event);
+      break;
     default:
       break;
   }
@@ -262,7 +271,7 @@ void Coordinator::forward(Context* context, const ibv_async_event& event, bool i
   // events after that.
   std::lock_guard lock(context->mutex);
   if (!is_unprotected && !name_for_application(context, &out)) return;
-  if (!context->events.raise(out, !is_unprotected)) {
+  if (!context->events.raise(out, true)) {
     SHIFT_WARN_LIMITED("%s: the application does not read its events; one is lost",
                        context->device->dev.name);
   }

@@ -173,6 +173,7 @@ ibv_context* open_device(ibv_device* device) noexcept try {
   fill_tables(c.get());
   c->verbs.context.async_fd = c->events.fd();
   remember_attributes(c.get());
+  context_is_open(c.get());
   coordinator().context_add(c.get());
   return c.release()->handle();
 } catch (const std::bad_alloc&) {
@@ -183,6 +184,7 @@ ibv_context* open_device(ibv_device* device) noexcept try {
 int close_device(ibv_context* context) noexcept {
   Context* c = Context::from(context);
   coordinator().context_forget(c);
+  context_is_closed(c);
   in_background_and_wait([] {});  // behind every job that touches it
   close_real(c);
   pthread_mutex_destroy(&context->mutex);

@@ -92,6 +92,9 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept;
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept;
 int bind_window(group::Group& group, ibv_mw* mw, ibv_mw_bind* bind);  // on a protected QP
 int dealloc_mw(ibv_mw* mw) noexcept;
+// Between these context_above() finds the context.
+void context_is_open(group::Context* context);
+void context_is_closed(group::Context* context);
 // Those that make objects which the layer does not protect (stock_objects.cc).
 void install_stock_objects(verbs_context& verbs);
 

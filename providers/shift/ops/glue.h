@@ -126,6 +126,13 @@ int destroy_ah(ibv_ah* ah) noexcept;
 int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) noexcept;
 int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) noexcept;
 
+// The virtual context whose default NIC's own this is; nullptr: none's. Objects that are not
+// protected have such a context, but their events come through the virtual one.
+ibv_context* context_above(const ibv_context* real) noexcept;
+// Such an object is about to be destroyed, or was: its events are dropped, and the call waits until
+// the application has acknowledged those it was given.
+void forget_events(ibv_context* context, const void* object) noexcept;
+
 // A thread may be cancelled in this one: unwound, so no noexcept.
 int get_async_event(ibv_context* context, ibv_async_event* event);
 // Events that name a virtual CQ, QP, SRQ or WQ. Port and device events need no acknowledgement.

@@ -1,6 +1,10 @@
 // Objects that the layer does not protect: they are the default NIC's own, and the application
 // holds those. What is done with one goes past the layer; only making one comes here, because the
 // objects that it is made of may be virtual.
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
 #include "group/shared_queue.h"
 #include "ops/entry.h"
 #include "util/config.h"
@@ -38,6 +42,16 @@ Object* make(ibv_context* context, Init* init) noexcept {
 
 ibv_pd* pd_beneath(ibv_pd* pd) {
   return pd != nullptr && owns(pd->context) ? virtual_pd(pd)->real[kDefault] : pd;
+}
+
+// Never destroyed: programs close their devices in exit handlers, too.
+struct OpenContexts {
+  std::mutex mutex;
+  std::vector<Context*> all;
+};
+OpenContexts& open_contexts() {
+  static auto* const contexts = new OpenContexts;
+  return *contexts;
 }
 
 ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* init) noexcept {
@@ -97,6 +111,27 @@ void install_stock_objects(verbs_context& v) {
       make<&verbs_context::create_flow_action_esp, ibv_flow_action, ibv_flow_action_esp_attr>;
   v.alloc_dm = make<&verbs_context::alloc_dm, ibv_dm, ibv_alloc_dm_attr>;
   v.alloc_td = make<&verbs_context::alloc_td, ibv_td, ibv_td_init_attr>;
+}
+
+void context_is_open(Context* context) {
+  std::lock_guard lock(open_contexts().mutex);
+  open_contexts().all.push_back(context);
+}
+void context_is_closed(Context* context) {
+  std::lock_guard lock(open_contexts().mutex);
+  std::erase(open_contexts().all, context);
+}
+
+ibv_context* context_above(const ibv_context* real) noexcept {
+  std::lock_guard lock(open_contexts().mutex);
+  for (Context* context : open_contexts().all) {
+    if (context->real[kDefault] == real) return context->handle();
+  }
+  return nullptr;
+}
+
+void forget_events(ibv_context* context, const void* object) noexcept {
+  Context::from(context)->events.forget(object);
 }
 
 ibv_pd* real_pd(ibv_pd* pd) noexcept {
