@@ -114,6 +114,8 @@ def make(seed, index, kind, fault, op, side, api):
     # Messages may meet an empty shared queue while the receives follow.
     if dice.random() < 0.2 and "--rnr-retry" not in options:
         options.append("--srq")
+    # Link-local GIDs, of either version of RoCE, by which nobody finds the peer without asking.
+    options += dice.choice([[]] * 8 + [["--gid-index", "0"], ["--gid-index", "1"]])
     return cell
 
 

@@ -70,7 +70,10 @@ def start_pair(fabric, cell, env):
     stall_ms = 3 * cells.STALL_MS if cell.kind == "heal_quiet" else cells.STALL_MS
     common = ["--stall-ms", str(stall_ms), "--timeout-ms", "40000"]
     out = lambda name: ["--json", os.path.join(fabric.directory, name + ".json")]
-    server = fabric.start("b", "server", [tool] + common + out("server"), server_shift, env)
+    place = cell.options.index("--gid-index") if "--gid-index" in cell.options else len(cell.options)
+    server = fabric.start("b", "server",
+                          [tool] + common + cell.options[place:place + 2] + out("server"),
+                          server_shift, env)
     if not server.wait_for(lambda p: p.port, 15):
         return server, None
     command = [tool] + common + out("client") + [

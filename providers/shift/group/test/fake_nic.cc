@@ -1,5 +1,6 @@
 #include "group/test/fake_nic.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -170,24 +171,41 @@ int fake_destroy_qp(ibv_qp* qp) {
   return FakeNic::of(qp->context).qps.erase(qp->qp_num) == 1 ? 0 : EINVAL;
 }
 
+ibv_gid_entry gid_entry(const FakeNic& nic, const wire::Gid& gid, uint32_t index, uint32_t type) {
+  ibv_gid_entry entry{};
+  entry.gid = gid.to_verbs();
+  entry.gid_index = index;
+  entry.ndev_ifindex = nic.ifindex;
+  entry.port_num = 1;
+  entry.gid_type = type;
+  return entry;
+}
+
 ssize_t fake_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t most, uint32_t,
                              size_t) {
   const FakeNic& nic = FakeNic::of(context);
-  if (most == 0 || nic.gid == wire::Gid{}) return 0;
-  entries[0] = {};
-  entries[0].gid = nic.gid.to_verbs();
-  entries[0].gid_index = nic.gid_index;
-  entries[0].ndev_ifindex = nic.ifindex;
-  entries[0].port_num = 1;
-  entries[0].gid_type = IBV_GID_TYPE_ROCE_V2;
-  return 1;
+  std::vector<ibv_gid_entry> table;
+  if (nic.link_local != wire::Gid{}) {
+    table.push_back(gid_entry(nic, nic.link_local, 0, IBV_GID_TYPE_ROCE_V1));
+    table.push_back(gid_entry(nic, nic.link_local, 1, IBV_GID_TYPE_ROCE_V2));
+  }
+  if (nic.gid != wire::Gid{})
+    table.push_back(gid_entry(nic, nic.gid, nic.gid_index, IBV_GID_TYPE_ROCE_V2));
+  const size_t count = std::min(most, table.size());
+  std::copy_n(table.begin(), count, entries);
+  return static_cast<ssize_t>(count);
 }
 
 int fake_query_gid_ex(ibv_context* context, uint32_t, uint32_t index, ibv_gid_entry* entry,
                       uint32_t, size_t) {
-  const FakeNic& nic = FakeNic::of(context);
-  if (nic.gid == wire::Gid{} || index != nic.gid_index) return ENODATA;
-  return fake_query_gid_table(context, entry, 1, 0, 0) == 1 ? 0 : EIO;
+  ibv_gid_entry table[4];
+  const ssize_t count = fake_query_gid_table(context, table, std::size(table), 0, 0);
+  for (ssize_t i = 0; i < count; i++) {
+    if (table[i].gid_index != index) continue;
+    *entry = table[i];
+    return 0;
+  }
+  return ENODATA;
 }
 
 int fake_query_port(ibv_context* context, uint8_t, ibv_port_attr* attr, size_t) {

@@ -95,6 +95,7 @@ struct FakeNic {
   ibv_pd pd{};
   wire::Gid gid;
   uint32_t gid_index = 3;
+  wire::Gid link_local;  // at 0 and 1, for RoCE v1 and v2; zero: not there
   uint32_t ifindex = 0;  // of the network device that holds the address
   bool port_up = true;
   bool refuses = false;  // connecting a QP

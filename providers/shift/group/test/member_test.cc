@@ -57,6 +57,90 @@ TEST_F(Address, StartPsnsFollowFromTheContextsSeed) {
   EXPECT_GT(first.size(), 60u) << "different seeds, different numbers";
 }
 
+// A group whose application has connected it between link-local GIDs, at index 0.
+class LinkLocal : public ::testing::Test {
+ protected:
+  LinkLocal() {
+    world_.nic(kDefault).link_local = link_local(1);
+    group_->local.gid = link_local(1);
+    group_->remote.gid = link_local(2);
+    group_->gid_type = IBV_GID_TYPE_ROCE_V1;
+    group_->attr.path_mtu = IBV_MTU_4096;
+    group_->attr.ah_attr.grh.sgid_index = 0;
+    group_->attr.ah_attr.grh.hop_limit = 1;
+    group_->attr.ah_attr.grh.traffic_class = 106;
+  }
+  static wire::Gid link_local(uint8_t n) {
+    wire::Gid gid;
+    gid.raw[0] = 0xfe;
+    gid.raw[1] = 0x80;
+    gid.raw[15] = n;
+    return gid;
+  }
+  const ibv_qp_attr& connect(int member, const wire::Gid& own, const wire::Gid& peer) {
+    wire::QpAddress here, there{peer, 0x77, 1, IBV_MTU_1024};
+    EXPECT_EQ(member_qp_address(*group_, member, own, &here), 0);
+    EXPECT_EQ(member_qp_connect(*group_, member, here, there), 0);
+    return World::fake(group_, member).attr;
+  }
+
+  World world_;
+  Group* group_ = world_.make_group(world_.make_cq());
+};
+
+TEST_F(LinkLocal, OwnPathIsMadeAgainAsTheApplicationMadeIt) {
+  const ibv_qp_attr& attr = connect(kDefault, link_local(1), link_local(2));
+  EXPECT_EQ(attr.ah_attr.is_global, 1);
+  EXPECT_EQ(attr.ah_attr.grh.sgid_index, 0) << "RoCE v1, like the peer's end";
+  EXPECT_EQ(attr.ah_attr.grh.hop_limit, 1);
+  EXPECT_EQ(wire::Gid::from_verbs(attr.ah_attr.grh.dgid), link_local(2));
+  EXPECT_EQ(attr.ah_attr.grh.traffic_class, 106);
+}
+
+TEST_F(LinkLocal, OwnPathOfRoceV2StaysSo) {
+  group_->gid_type = IBV_GID_TYPE_ROCE_V2;
+  group_->attr.ah_attr.grh.sgid_index = 1;
+  EXPECT_EQ(connect(kDefault, link_local(1), link_local(2)).ah_attr.grh.sgid_index, 1);
+}
+
+TEST_F(LinkLocal, OtherPathsAreOfIpv4Addresses) {
+  const wire::Gid peer = wire::Gid::from_ipv4(0x04030201);
+  for (int member : {kDefault, kBackup}) {
+    const ibv_qp_attr& attr = connect(member, world_.nic(member).gid, peer);
+    EXPECT_EQ(attr.ah_attr.grh.sgid_index, world_.nic(member).gid_index);
+    EXPECT_EQ(attr.ah_attr.grh.hop_limit, 64) << "they may be routed";
+    EXPECT_EQ(attr.ah_attr.grh.traffic_class, 106);
+    EXPECT_EQ(attr.path_mtu, IBV_MTU_1024) << "the smaller of both ends'";
+  }
+}
+
+// Between IPv4 addresses the application knows how far they are.
+TEST_F(LinkLocal, HopLimitBetweenAddressesIsTheApplications) {
+  group_->local.gid = world_.nic(kDefault).gid;
+  const ibv_qp_attr& attr =
+      connect(kBackup, world_.nic(kBackup).gid, wire::Gid::from_ipv4(0x04030201));
+  EXPECT_EQ(attr.ah_attr.grh.hop_limit, 1);
+}
+
+TEST_F(LinkLocal, NamesBelongToAddressesOfTheirDevice) {
+  const auto names = port_names(world_.nic(kDefault).context(), 1);
+  ASSERT_EQ(names.size(), 1u) << "once, though it is there for both versions of RoCE";
+  EXPECT_EQ(names[0].gid, link_local(1));
+  EXPECT_EQ(names[0].address, world_.nic(kDefault).gid);
+  EXPECT_TRUE(port_names(world_.nic(kBackup).context(), 1).empty());
+  EXPECT_EQ(port_addresses(world_.nic(kDefault).context(), 1).size(), 1u);
+}
+
+TEST_F(LinkLocal, TypeIsThatOfThePlace) {
+  ibv_context* nic = world_.nic(kDefault).context();
+  EXPECT_EQ(gid_type_of(nic, 1, 0), uint32_t{IBV_GID_TYPE_ROCE_V1});
+  EXPECT_EQ(gid_type_of(nic, 1, 1), uint32_t{IBV_GID_TYPE_ROCE_V2});
+  // Found by value and type, wherever the last one was.
+  EXPECT_EQ(gid_index_of(nic, 1, link_local(1), IBV_GID_TYPE_ROCE_V1, 3), 0);
+  EXPECT_EQ(gid_index_of(nic, 1, link_local(1), IBV_GID_TYPE_ROCE_V2, 0), 1);
+  EXPECT_EQ(gid_index_of(nic, 1, world_.nic(kDefault).gid, IBV_GID_TYPE_ROCE_V1, 3), -1);
+}
+
 // What the further members' NICs were asked to register.
 struct Registered {
   ibv_pd* pd;
