@@ -254,7 +254,14 @@ void Simulation::check_converged() {
     return std::ranges::all_of(
         pairs_, [](const Pair& pair) { return pair.judge.is_done(0) && pair.judge.is_done(1); });
   };
-  if (!run_until(done, seconds(1))) tell("C7: nothing passes at the end");
+  // Only now may an end find out that the answer to an atomic was lost.
+  const auto fails_lawfully = [this] {
+    return schedule_.outcome == Outcome::kUnproven && has_failed();
+  };
+  if (!run_until([&] { return done() || fails_lawfully(); }, seconds(1))) {
+    return tell("C7: nothing passes at the end");
+  }
+  if (fails_lawfully()) check_failed();
 }
 
 bool Simulation::is_over(const Pair& pair) const {
@@ -320,6 +327,11 @@ void Simulation::check_excused() {
   }
 }
 
+void Simulation::check_failed() {
+  check_ended(schedule_.outcome);
+  check_excused();
+}
+
 void Simulation::finish() {
   if (is_broken()) return;
   switch (schedule_.outcome) {
@@ -328,9 +340,7 @@ void Simulation::finish() {
     case Outcome::kUnproven:
       // An atomic that nobody signals may be doubtful long after it was executed.
       run_until([this] { return is_converged() || has_failed(); }, kConvergence);
-      if (!has_failed()) return check_converged();
-      check_ended(schedule_.outcome);
-      return check_excused();
+      return has_failed() ? check_failed() : check_converged();
     case Outcome::kEither:
     case Outcome::kFails:
       return check_ended(schedule_.outcome);

@@ -83,6 +83,7 @@ class Simulation {
   void check_ended(Outcome outcome);
   bool has_failed() const;
   void check_excused();
+  void check_failed();
 
   // faults.cc
   void fault_arm();
