@@ -1,0 +1,231 @@
+// Making QPs: protected ones, and those that are the default NIC's own.
+#include <algorithm>
+#include <memory>
+
+#include "group/shared_queue.h"
+#include "ops/entry.h"
+#include "util/config.h"
+#include "util/log.h"
+
+namespace shift::ops {
+namespace {
+
+using group::CompletionQueue;
+using group::Context;
+using group::Group;
+using group::kDefault;
+using group::SharedQueue;
+
+constinit std::atomic<uint64_t> next_serial{1};
+
+// nullptr: there is none, or one that the layer does not protect.
+SharedQueue* shared_queue_of(ibv_srq* srq) {
+  return srq != nullptr && owns(srq->context) ? SharedQueue::from(srq) : nullptr;
+}
+
+// The real init attributes for a QP on the default member.
+template <typename Init>
+Init on_default(const Init& init) {
+  Init real = init;
+  real.send_cq = cq_beneath(init.send_cq);
+  real.recv_cq = cq_beneath(init.recv_cq);
+  if (SharedQueue* queue = shared_queue_of(init.srq)) real.srq = queue->member[kDefault].real;
+  return real;
+}
+
+// Why a QP cannot be protected; nullptr: it can.
+template <typename Init>
+const char* unprotected_because(const Init& init) {
+  if (init.qp_type != IBV_QPT_RC) return "only RC is protected";
+  if (!is_virtual_cq(init.send_cq) || !is_virtual_cq(init.recv_cq)) {
+    return "it needs a send and a receive CQ";
+  }
+  if (init.srq != nullptr && shared_queue_of(init.srq) == nullptr) {
+    return "its shared receive queue is of another kind";
+  }
+  return nullptr;
+}
+
+// A shared receive queue serves protected QPs or others (C10). `reason`: as above, and what comes
+// of it. False, with errno: it serves the other kind, and the QP cannot be made.
+template <typename Init>
+bool claim_shared(const Init& init, const char** reason) {
+  SharedQueue* queue = shared_queue_of(init.srq);
+  if (queue == nullptr) return true;
+  if (*reason == nullptr && !queue->claim(true)) {
+    *reason = "its shared receive queue serves QPs that are not protected";
+  }
+  if (*reason == nullptr) return true;
+  if (!queue->claim(false)) {
+    SHIFT_WARN_LIMITED("a QP is refused (%s): its shared receive queue serves protected ones",
+                       *reason);
+    errno = EOPNOTSUPP;
+    return false;
+  }
+  // The receives' numbers have to be replaced: never on the hot path. For as long as the CQ lives,
+  // since nobody tells us when such a QP is destroyed.
+  if (is_virtual_cq(init.recv_cq)) {
+    CompletionQueue* cq = CompletionQueue::from(init.recv_cq);
+    auto lock = lock_queue(*cq);
+    cq->slow_groups++;
+  }
+  return true;
+}
+
+// The claim of a protected QP that was not made after all.
+template <typename Init>
+void unclaim_shared(const Init& init, const char* reason) {
+  if (init.srq != nullptr && reason == nullptr) shared_queue_of(init.srq)->users--;
+}
+
+void tell_unprotected(Context* context, const char* reason) {
+  SHIFT_INFO("a QP on %s behaves as stock: %s", context->device->dev.name, reason);
+}
+
+void copy_public(ibv_qp& qp, const ibv_qp& real) {
+  qp.handle = real.handle;
+  qp.qp_num = real.qp_num;
+  qp.state = real.state;
+  qp.qp_type = real.qp_type;
+  pthread_mutex_init(&qp.mutex, nullptr);
+  pthread_cond_init(&qp.cond, nullptr);
+}
+
+// Takes over a real RC QP as the default member of a new group.
+template <typename Init>
+Group* make_group(ibv_pd* pd, ibv_qp* real, const Init& init) {
+  const ibv_qp_cap& cap = init.cap;
+  auto g = std::make_unique<Group>();
+  Context* context = Context::from(pd->context);
+  ibv_qp& qp = g->qp.qp_base;
+  copy_public(qp, *real);
+  qp.context = pd->context;
+  qp.qp_context = init.qp_context;
+  qp.pd = pd;
+  qp.send_cq = init.send_cq;
+  qp.recv_cq = init.recv_cq;
+  qp.srq = init.srq;
+  g->real[kDefault] = real;
+  g->context = context;
+  g->pd = virtual_pd(pd);
+  g->send_cq = CompletionQueue::from(init.send_cq);
+  g->recv_cq = CompletionQueue::from(init.recv_cq);
+  g->cap = cap;
+  g->sq_sig_all = init.sq_sig_all != 0;
+  g->exact = config().mode == Mode::kExact;
+  g->serial = next_serial++;
+  g->tag = reinterpret_cast<uintptr_t>(g.get());
+  g->send.journal.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, g->sq_sig_all);
+  g->recv.journal.init(cap.max_recv_wr, cap.max_recv_sge);
+  {
+    std::lock_guard lock(context->mutex);
+    context->groups.push_back(g.get());
+    context->qps[kDefault].insert(real->qp_num, &g->counters);
+  }
+  for (CompletionQueue* cq : {g->send_cq, g->recv_cq}) {
+    cq->users++;
+    std::lock_guard lock(cq->mutex);
+    if (std::find(cq->groups.begin(), cq->groups.end(), g.get()) == cq->groups.end()) {
+      cq->groups.push_back(g.get());
+    }
+  }
+  g->pd->users++;
+  if (init.srq != nullptr) {
+    g->srq = SharedQueue::from(init.srq);  // claimed
+    // Its receives' numbers have to be replaced: never on the hot path.
+    auto lock = lock_queue(*g->recv_cq);
+    g->recv_cq->slow_groups++;
+  }
+  return g.release();
+}
+
+}  // namespace
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) noexcept try {
+  const char* reason = unprotected_because(*init);
+  if (!claim_shared(*init, &reason)) return nullptr;
+  ibv_qp_init_attr real_init = on_default(*init);
+  ibv_qp* real = below->create_qp(virtual_pd(pd)->real[kDefault], &real_init);
+  if (real == nullptr) {
+    unclaim_shared(*init, reason);
+    return nullptr;
+  }
+  init->cap = real_init.cap;
+  if (reason != nullptr) {
+    tell_unprotected(Context::from(pd->context), reason);
+    return real;
+  }
+  return make_group(pd, real, *init)->handle();
+} catch (const std::bad_alloc&) {
+  errno = ENOMEM;
+  return nullptr;
+}
+
+namespace {
+
+// `make`: by what other means than the verb, and then it is not protected.
+ibv_qp* create_extended(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp make,
+                        void* argument) {
+  // An XRC receiver belongs to an XRC domain instead.
+  const bool has_pd = init->comp_mask & IBV_QP_INIT_ATTR_PD;
+  if (has_pd && (init->pd == nullptr || !owns(init->pd->context))) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  const char* reason = make != nullptr ? "it is made by direct verbs" : unprotected_because(*init);
+  if (reason == nullptr && !has_pd) reason = "it belongs to no protection domain";
+  constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  if (reason == nullptr && (init->comp_mask & ~kKnown)) reason = "it asks for special features";
+  // The builder has no function for the others: a program that asked for one would call null.
+  constexpr uint64_t kBuilt = 2 * IBV_QP_EX_WITH_SEND_WITH_INV - 1;
+  if (reason == nullptr && (init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
+      (init->send_ops_flags & ~kBuilt)) {
+    reason = "it asks for requests that are not protected";
+  }
+  if (!claim_shared(*init, &reason)) return nullptr;
+  ibv_context* real_context = Context::from(context)->real[kDefault];
+  ibv_qp_init_attr_ex real_init = on_default(*init);
+  if (has_pd) real_init.pd = virtual_pd(init->pd)->real[kDefault];
+  ibv_qp* real = make != nullptr
+                     ? make(real_context, &real_init, argument)
+                     : verbs_get_ctx(real_context)->create_qp_ex(real_context, &real_init);
+  if (real == nullptr) {
+    unclaim_shared(*init, reason);
+    return nullptr;
+  }
+  init->cap = real_init.cap;
+  if (reason != nullptr) {
+    tell_unprotected(Context::from(context), reason);
+    return real;
+  }
+  Group* g = make_group(init->pd, real, *init);
+  if (init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
+    g->real_ex = below->qp_to_qp_ex(real);
+    if (g->real_ex != nullptr) install_builder(*g);
+  }
+  return g->handle();
+}
+
+}  // namespace
+
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) try {
+  return create_extended(context, init, nullptr, nullptr);
+} catch (const std::bad_alloc&) {
+  errno = ENOMEM;
+  return nullptr;
+}
+
+ibv_qp* create_unprotected_qp(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp make,
+                              void* argument) noexcept try {
+  return create_extended(context, init, make, argument);
+} catch (const std::bad_alloc&) {
+  errno = ENOMEM;
+  return nullptr;
+}
+
+ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) noexcept {
+  Group* g = Group::from(qp);
+  return g->real_ex != nullptr ? &g->qp : nullptr;
+}
+
+}  // namespace shift::ops
