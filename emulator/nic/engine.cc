@@ -215,7 +215,8 @@ bool EngineThread::pass(uint64_t now_ns) {
 }
 
 bool EngineThread::drive() {
-  if (!lock_.try_lock()) return false;
+  // A program that polls without a pause comes again; a command that waits would not get a chance.
+  if (lock_.contended() || !lock_.try_lock()) return false;
   const uint64_t now = clock_now();
   const bool any = pass(now);
   lock_.unlock();

@@ -290,7 +290,7 @@ void signal_side(CompletionQueue& cq) {
   }
 }
 
-std::unique_lock<std::mutex> lock_poll(CompletionQueue& cq, bool share) {
+std::unique_lock<FairMutex> lock_poll(CompletionQueue& cq, bool share) {
   for (;;) {
     auto lock = lock_queue(cq, share);
     if (cq.extended == nullptr || cq.extended->may_poll()) return lock;

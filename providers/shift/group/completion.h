@@ -55,7 +55,7 @@ int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra, int f
 
 // The CQ's mutex, with every hot section over and no other thread in the middle of an extended
 // poll. As lock_queue().
-[[gnu::cold]] std::unique_lock<std::mutex> lock_poll(CompletionQueue& cq, bool share = false);
+[[gnu::cold]] std::unique_lock<FairMutex> lock_poll(CompletionQueue& cq, bool share = false);
 
 // From here on the member's errors are held back and reported. False: the application has seen one.
 bool errors_hold(Group& group, int member);

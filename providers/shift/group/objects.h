@@ -32,6 +32,7 @@
 #include "group/packets.h"
 #include "group/qp_table.h"
 #include "group/quiesce.h"
+#include "util/fair_mutex.h"
 #include "util/published.h"
 #include "util/unique_fd.h"
 #include "wire/names.h"
@@ -198,7 +199,7 @@ struct CompletionQueue {
   // Completions of ours, or of a masked fault, were here: until then an event may stand for them.
   std::atomic<std::chrono::steady_clock::time_point> doubtful_until{};
 
-  std::mutex mutex;
+  FairMutex mutex;
   std::deque<Completion> side;             // delivered before anything else is polled
   std::unique_ptr<ExtendedPoll> extended;  // of those that ibv_create_cq_ex made
   std::vector<Group*> groups;
@@ -231,7 +232,7 @@ struct SendQueue {
   Bias bias;
   Route route = Route::kOnDefault;  // under mutex
   SendJournal journal;
-  std::mutex mutex;
+  FairMutex mutex;
   // Builder interface (ibv_wr_*): the batch being built between wr_start and wr_complete.
   struct {
     bool fast = false;
@@ -252,7 +253,7 @@ struct RecvQueue {
   Bias bias;
   Route route = Route::kOnDefault;
   RecvJournal journal;
-  std::mutex mutex;
+  FairMutex mutex;
   uint64_t posted = 0;  // as SendQueue::posted
 };
 

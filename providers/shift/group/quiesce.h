@@ -19,6 +19,8 @@
 #include <functional>
 #include <mutex>
 
+#include "util/fair_mutex.h"
+
 namespace shift::group {
 
 // One per thread that ever used a virtual object; recycled when the thread ends. Never freed.
@@ -128,9 +130,10 @@ class Bias {
 // the queue's use, so from now on both take the mutex. (A caller that merely meets a revocation
 // does not: the queue stays its own.)
 template <typename Queue>
-[[gnu::cold]] std::unique_lock<std::mutex> lock_queue(Queue& queue, bool share = false) {
+[[gnu::cold]] std::unique_lock<FairMutex> lock_queue(Queue& queue, bool share = false) {
   for (;;) {
-    std::unique_lock lock(queue.mutex);
+    share ? queue.mutex.lock_behind() : queue.mutex.lock();
+    std::unique_lock lock(queue.mutex, std::adopt_lock);
     if (queue.bias.is_quiet()) return lock;
     const bool has_owner = queue.bias.has_owner();
     if (share && has_owner && !queue.bias.is_own()) queue.bias.set_shared();

@@ -13,7 +13,7 @@ namespace shift::group {
 namespace {
 
 struct Queue {
-  std::mutex mutex;
+  FairMutex mutex;
   Bias bias;
   uint64_t work = 0;  // not atomic on purpose: a lost increment shows two workers at once
 };
