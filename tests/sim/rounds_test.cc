@@ -260,6 +260,35 @@ TEST_F(Rounds, WhatIsLostIsRepeated) {
   EXPECT_EQ(a_.group->epoch, b_.group->epoch);
 }
 
+// A lost word about a path that is tried costs a moment, not the attempt's whole time.
+TEST_F(Rounds, WhatIsLostOfAnAttemptIsRepeated) {
+  const auto is_offer = [](const wire::Message& message) {
+    return std::holds_alternative<wire::Offer>(message);
+  };
+  const auto is_ask = [](const wire::Message& message) {
+    const auto* ready = std::get_if<wire::Ready>(&message);
+    return ready != nullptr && ready->kind == wire::Ready::Kind::kAsk;
+  };
+  for (const int member : {kBackup, kThird, kDefault}) leader().port(member, false);
+  run(milliseconds(5));
+  for (const auto is_it : {+is_offer, +is_ask}) {
+    bool lost = false;
+    network_.copies = [&](const wire::Message& message) {
+      return !lost && is_it(message) ? (lost = true, 0) : 1;
+    };
+    leader().port(kBackup, true);
+    run(milliseconds(5));
+    EXPECT_TRUE(lost);
+    EXPECT_EQ(leader().group->state, State::kSeeking);
+    network_.cut();
+    network_.restore();
+    run(milliseconds(20));
+    EXPECT_EQ(leader().group->state, State::kActive);
+    leader().port(kBackup, false);
+    run(milliseconds(5));
+  }
+}
+
 // C8, C11: every message twice, the copies late.
 TEST_F(Rounds, CopiesChangeNothing) {
   network_.copies = [](const wire::Message&) { return 2; };

@@ -184,6 +184,7 @@ void Coordinator::repeat(Binding& binding) {
       break;
   }
   if (binding.query_pending) query_keys(binding);
+  attempt_send(binding);
 }
 
 void Coordinator::on_connection_up(PeerChannel* channel, bool first) {

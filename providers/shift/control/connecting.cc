@@ -178,12 +178,7 @@ void Coordinator::attempt_start(Binding& binding, PathName path) {
         own.address = result.address;
         own.path = path;
         own.generation = generation;
-        // A peer that is only slow must not bring the link into disrepute with all groups.
-        attempt_watch(b, Outcome::kUndecided);
-        if (b.channel != nullptr) {
-          b.channel->send(
-              wire::Offer{b.group->local, b.group->remote, path, generation, own.address});
-        }
+        attempt_send(b);
       });
   SHIFT_DEBUG("qp 0x%x: trying path %u-%u, generation %u", group.qpn(), path.leader, path.follower,
               attempt.generation);
@@ -236,15 +231,32 @@ void Coordinator::attempt_connected(Binding& binding, uint32_t generation, int e
 
 // The peer sends its own data on that path, too, if its application sends any.
 void Coordinator::probe_ask(Binding& binding) {
-  Group& group = *binding.group;
   auto& attempt = *binding.attempt;
   // One QP plays both parts: it has just tried.
   if (binding.is_self) return attempt_end(binding, Outcome::kReady);
   attempt.stage = Stage::kAsked;
   if (binding.channel == nullptr) return attempt_end(binding, Outcome::kBroken);
-  attempt_watch(binding, Outcome::kBroken);
-  binding.channel->send(wire::Ready{group.local, group.remote, attempt.path, attempt.generation,
-                                    wire::Ready::Kind::kAsk});
+  attempt_send(binding);
+}
+
+// What the attempt's stage wants of the peer, and for how long. Also once more, should the
+// connection have been lost on which it was asked: the peer knows copies.
+void Coordinator::attempt_send(Binding& binding) {
+  if (!binding.attempt) return;
+  const Group& group = *binding.group;
+  const auto& attempt = *binding.attempt;
+  const auto& own = binding.qps[attempt.path.leader];
+  if (attempt.stage == Stage::kOffered && own.generation == attempt.generation) {
+    // A peer that is only slow must not bring the link into disrepute with all groups.
+    attempt_watch(binding, Outcome::kUndecided);
+    if (binding.channel == nullptr) return;
+    binding.channel->send(
+        wire::Offer{group.local, group.remote, attempt.path, attempt.generation, own.address});
+  } else if (attempt.stage == Stage::kAsked) {
+    attempt_watch(binding, Outcome::kBroken);
+    binding.channel->send(wire::Ready{group.local, group.remote, attempt.path, attempt.generation,
+                                      wire::Ready::Kind::kAsk});
+  }
 }
 
 void Coordinator::probe_post(Binding& binding, int member) {

@@ -234,6 +234,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void attempt_start(Binding& binding, PathName path);
   void attempt_watch(Binding& binding, Binding::Attempt::Outcome if_silent);
   void attempts_next();
+  void attempt_send(Binding& binding);
   void attempt_accepted(Binding& binding, const wire::Accept& message);
   void attempt_connected(Binding& binding, uint32_t generation, int error);
   void attempt_end(Binding& binding, Binding::Attempt::Outcome outcome);
