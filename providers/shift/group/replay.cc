@@ -218,17 +218,18 @@ Completed complete_executed(Group& group, const Plan& plan, Clock::time_point de
       if (result.path_broken) return result;
       if (journal.mtu() != 0) result.packets += journal.packets_at(position);
       read_pending = true;
-    } else if (signaled && read_pending) {
-      // Must not complete before that READ: an empty WRITE takes its place in the order.
+    } else if (read_pending) {
+      // Must not complete before that READ: an empty WRITE takes its place in the order. Also when
+      // it is not signaled: should the READ fail, the application gets it back (C1).
       const SendEntry& entry = journal.at(position);
-      {
+      if (signaled) {
         std::lock_guard cq(group.send_cq->mutex);
         group.opcode_of_signaled[entry.signaled_total] = completion_opcode(entry.opcode);
       }
       ibv_send_wr stand_in{};
       stand_in.wr_id = wr.wr_id;
       stand_in.opcode = IBV_WR_RDMA_WRITE;
-      stand_in.send_flags = IBV_SEND_SIGNALED;
+      if (signaled) stand_in.send_flags = IBV_SEND_SIGNALED;
       result.path_broken = post_on_path(group, stand_in) != 0;
       if (result.path_broken) return result;
       result.packets++;

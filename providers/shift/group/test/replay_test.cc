@@ -132,13 +132,19 @@ TEST_F(Replay, AReadRunsAgainAndWhatFollowsDoesNotOvertakeIt) {
   leave_default();
   ASSERT_EQ(replay_with(2).refusal, nullptr);
   EXPECT_TRUE(poll_all(cq_).empty()) << "nothing completes before the READ";
-  ASSERT_EQ(on_backup().sends.size(), 2u);
+  ASSERT_EQ(on_backup().sends.size(), 3u);
   EXPECT_EQ(on_backup().sends[0].wr.opcode, IBV_WR_RDMA_READ);
   EXPECT_EQ(on_backup().sends[0].wr.wr.rdma.rkey, kBackupRkey);
   EXPECT_EQ(on_backup().sends[0].sges.at(0).lkey, kBackupLkey);
-  // The SEND was delivered: only a stand-in that moves nothing takes its place.
-  EXPECT_EQ(on_backup().sends[1].wr.opcode, IBV_WR_RDMA_WRITE);
-  EXPECT_TRUE(on_backup().sends[1].sges.empty());
+  // The SENDs were delivered: stand-ins that move nothing take their places. Also that of the one
+  // without a signal, which comes back should the READ fail.
+  for (size_t i : {1u, 2u}) {
+    EXPECT_EQ(on_backup().sends[i].wr.opcode, IBV_WR_RDMA_WRITE);
+    EXPECT_EQ(on_backup().sends[i].wr.wr_id, i + 1);
+    EXPECT_TRUE(on_backup().sends[i].sges.empty());
+  }
+  EXPECT_EQ(on_backup().sends[1].wr.send_flags, IBV_SEND_SIGNALED);
+  EXPECT_EQ(on_backup().sends[2].wr.send_flags, 0u);
   while (on_backup().complete_send()) {
   }
   const auto completions = poll_all(cq_);
