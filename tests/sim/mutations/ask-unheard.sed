@@ -2,4 +2,4 @@
 # shows: C7
 # within: 2000
 # file: control/messages.cc
-s/message.kind != wire::Ready::Kind::kAsk \|\| binding->asked/true/
+s/message.kind != wire::Ready::Kind::kAsk\) return/true) return/
