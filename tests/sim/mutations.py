@@ -66,6 +66,14 @@ def plant(bug, source, copy):
     return None
 
 
+def stale(bugs, out):
+    """Those that find nothing to change any more: told at once, although only a few are drawn."""
+    os.makedirs(out, exist_ok=True)
+    copy = os.path.join(out, "stale")
+    return {bug.name: problem for bug in bugs
+            if (problem := plant(bug, os.path.realpath(os.path.join(LAYER, bug.file)), copy))}
+
+
 def link(entry, build, copy, directory, objects):
     """Compiles the copy and links it before its healthy twin in the archives."""
     command = shlex.split(entry["command"])
@@ -122,6 +130,9 @@ def main():
         objects = file.read().split()
     commands = compile_commands(options.build)
     bugs = bugs_read(options.name)
+    if broken := stale(bugs, options.out):
+        print("\n".join("%s %s" % one for one in broken.items()))
+        return 1
     if options.few and os.environ.get("SHIFT_SIM_MUTATIONS") != "all":
         seed = int(os.environ.get("SHIFT_TEST_SEED") or random.randrange(1 << 30))
         print("drawn by SHIFT_TEST_SEED=%d" % seed)

@@ -2,4 +2,4 @@
 # shows: C1
 # within: 2000
 # file: group/replay.cc
-s/\} else if \(signaled && read_pending\) \{/} else if (false) {/
+s/\} else if \(read_pending\) \{/} else if (false) {/
