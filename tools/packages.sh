@@ -7,8 +7,9 @@ packages_build="g++ cmake ninja-build python3 libibverbs-dev librdmacm-dev ibver
 packages_run="ibverbs-utils perftest python3-matplotlib"
 packages_check="clang-format clang-tidy python3-pyverbs rdma-core spin tshark tcpdump iproute2 ucx-utils libgloo-dev"
 packages_programs="$packages_check openmpi-bin libopenmpi-dev python3-torch"
-packages_vm="qemu-system-x86 busybox-static iproute2 ibverbs-utils ibverbs-providers perftest
-  rdmacm-utils libfabric-bin fio python3-pyverbs rdma-core"
+packages_vm_smoke="qemu-system-x86 busybox-static iproute2 rdmacm-utils"
+packages_vm="$packages_vm_smoke ibverbs-utils ibverbs-providers perftest
+  libfabric-bin fio python3-pyverbs rdma-core"
 packages_fuzz="clang libclang-rt-14-dev"
 
 # packages_install NAME...: installs what is missing, and says so.
