@@ -20,6 +20,7 @@ SPECIALS = {
     "early_fault": 5,      # before a second path is ready: masked if the ends have met
     "peer_stock": 4,       # the peer runs without the layer, no fault
     "peer_stock_fault": 4,  # ... and dies as stock does
+    "peer_stock_pause": 4,  # ... and the network comes back before stock gives up
     "disabled": 2,
     "disabled_fault": 3,
     "stock_fault": 4,      # contrast: without the layer the same fault is fatal
@@ -30,6 +31,10 @@ SPECIALS = {
 # which the path that was left is tried again (100 ms later): then its QP is not the old one any more.
 LATE_MS = 150
 LATE = "delay=%d" % LATE_MS
+
+# A silence that stock bears with the patience that the programs ask for (0.5 s), and a protected QP
+# would not (60 ms).
+PAUSE_S = 0.2
 
 # Seconds within which an error that cannot be masked must reach the program (C6).
 ERROR_BOUND = 8.0
@@ -139,6 +144,8 @@ def plan(seed, runs):
             fault = ""
         elif kind == "late_packets":
             fault = LATE
+        elif kind == "peer_stock_pause":
+            fault = dice.choice(["drop-acks", "drop-data"])
         elif kind == "heal_quiet":
             fault = "link-down"  # who is idle does not notice a silent one, and loses nothing
         op = "atomic" if kind == "atomic" else dice.choice(OPS)

@@ -1,4 +1,6 @@
 // Finding the process behind a remote QP, and what is said again when a connection comes back.
+#include <future>
+
 #include "control/coordinator.h"
 #include "control/socket.h"
 #include "util/config.h"
@@ -16,8 +18,7 @@ namespace {
 // What helps where a GID holds no IPv4 address.
 constexpr char kHowToReach[] =
     " (SHIFT at the peer? UDP to its port must pass as broadcast; or choose a GID index with an "
-    "IPv4 "
-    "address)";
+    "IPv4 address)";
 
 struct Psns {
   bool sends;
@@ -30,6 +31,29 @@ Psns psns_of(Group& group) {
 }
 
 }  // namespace
+
+// Runs on the thread of the application that connects its QP.
+bool Coordinator::peer_present(const Group& group) {
+  const wire::Gid local = group.local.gid, remote = group.remote.gid;
+  if (local.ipv4() && remote.ipv4()) return presence_.at(*local.ipv4(), *remote.ipv4());
+  using Addresses = std::pair<uint32_t, uint32_t>;
+  auto found = std::make_shared<std::promise<Addresses>>();
+  auto future = found->get_future();
+  control_.call_soon([this, &group, remote, found] {
+    const uint32_t local_ip = address_of(group).ipv4().value_or(0);
+    if (local_ip == 0) return found->set_value({});
+    net_->find_address(local_ip, remote, [found, local_ip](std::optional<uint32_t> ip) {
+      found->set_value({local_ip, ip.value_or(0)});
+    });
+  });
+  if (future.wait_for(Presence::kPatience) != std::future_status::ready) return false;
+  try {
+    const auto [local_ip, remote_ip] = future.get();
+    return remote_ip != 0 && presence_.at(local_ip, remote_ip);
+  } catch (const std::future_error&) {
+    return false;  // the control loop is not running
+  }
+}
 
 void Coordinator::look_for_peer(Binding& binding) {
   if (binding.looking || binding.channel != nullptr) return;

@@ -29,7 +29,8 @@ bool is_between_paths(State state) {
 
 }  // namespace
 
-Coordinator::Coordinator(Loop& control, Loop& worker) : control_(control), worker_(worker) {
+Coordinator::Coordinator(Loop& control, Loop& worker)
+    : control_(control), worker_(worker), presence_(config().port) {
   group::fault_sink = this;
 }
 

@@ -23,6 +23,7 @@
 #include "control/loop.h"
 #include "control/network.h"
 #include "control/path_book.h"
+#include "control/presence.h"
 #include "fsm/fsm.h"
 #include "group/member.h"
 #include "group/objects.h"
@@ -152,6 +153,9 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   int cq_destroy(group::CompletionQueue* cq);
   // The QP reached RTR: its peer is known and can be looked for.
   void group_add(group::Group* group);
+  // It is about to send: whether SHIFT runs at its peer's address. Waits for one round trip, and
+  // a fraction of a second at most.
+  bool peer_present(const group::Group& group);
   // It reached RTS.
   void group_sends(group::Group* group);
   // The application moves it to ERR or RESET, or destroys it: nothing is masked any more. Waits.
@@ -314,6 +318,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   Loop& worker_;
   std::unique_ptr<PeerNetwork> net_;
   std::unique_ptr<HostLinks> links_host_;
+  Presence presence_;
 
   std::unordered_map<uint64_t, std::unique_ptr<Binding>> bindings_;  // by serial
   std::map<wire::QpName, Binding*> by_name_;                         // by the local QP

@@ -28,6 +28,7 @@ void FirstMessage::on_readable() {
     const ssize_t n = ::recv(fd_.get(), bytes_ + used_, needed_ - used_, MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n == 0 && used_ == 0) return finish(nullptr, nullptr);
     if (n <= 0) return finish(nullptr, "it went away");
     used_ += static_cast<size_t>(n);
     if (used_ < needed_) continue;
@@ -118,7 +119,7 @@ void TcpDial::on_reply(UniqueFd fd, const wire::Message* message, const char* wh
   const auto* reply = message != nullptr ? std::get_if<wire::HelloReply>(message) : nullptr;
   if (reply == nullptr || reply->want != hello_.want || reply->from != hello_.from) {
     SHIFT_DEBUG("dial to %s: %s", IpText(remote_ip_be_).c_str(),
-                why != nullptr ? why : "it answers something else");
+                why != nullptr ? why : "it does not answer the question");
     return finish(DialError::kUnreachable, UniqueFd(), {});
   }
   const wire::Instance peer = reply->instance;

@@ -16,7 +16,8 @@ namespace shift::control {
 // Reads exactly one message and not a byte more: what follows belongs to the connection.
 class FirstMessage {
  public:
-  // `message` is null when none came: `why` says so. May destroy the FirstMessage.
+  // `message` is null when none came: `why` says so, and is null for one who left without a word.
+  // May destroy the FirstMessage.
   using Callback = std::function<void(UniqueFd fd, const wire::Message* message, const char* why)>;
 
   FirstMessage(Reactor& reactor, UniqueFd fd) : reactor_(reactor), fd_(std::move(fd)) {}

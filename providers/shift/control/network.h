@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "control/peer.h"
@@ -54,6 +56,13 @@ class PeerNetwork {
   // GIDs that hold no address themselves, of the port that has this one: peers may look for our QPs
   // by them. They take the place of those named before.
   virtual void name_address(uint32_t /*ip_be*/, std::vector<wire::Gid> /*gids*/) {}
+  // Where the holder of a GID can be reached from the local address, asked for if it has to be.
+  // Nothing: nobody knows. The callback runs once at most.
+  using AddressCallback = std::function<void(std::optional<uint32_t> ip_be)>;
+  virtual void find_address(uint32_t /*local_ip_be*/, const wire::Gid& gid,
+                            AddressCallback callback) {
+    callback(gid.ipv4());
+  }
   // The callback runs exactly once, never from inside this call.
   virtual void find_peer(const FindRequest& request, FindCallback callback) = 0;
   // A link of ours came back: every channel retries its lost paths.

@@ -70,6 +70,16 @@ void PeerNet::remove_address(uint32_t ip_be) {
   });
 }
 
+void PeerNet::find_address(uint32_t local_ip_be, const wire::Gid& gid, AddressCallback callback) {
+  auto known = [this, local_ip_be, gid] {
+    const auto ip = gid.ipv4();
+    return ip ? ip : rendezvous_->gid_address(local_ip_be, gid);
+  };
+  if (const auto ip = known()) return callback(ip);
+  rendezvous_->gid_ask(local_ip_be, gid,
+                       [known, callback = std::move(callback)](bool) { callback(known()); });
+}
+
 void PeerNet::find_peer(const FindRequest& request, FindCallback callback) {
   finder_.start(request, std::move(callback));
 }

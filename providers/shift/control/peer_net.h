@@ -46,6 +46,7 @@ class PeerNet final : public PeerNetwork,
   void name_address(uint32_t ip_be, std::vector<wire::Gid> gids) override;
   void remove_address(uint32_t ip_be);
 
+  void find_address(uint32_t local_ip_be, const wire::Gid& gid, AddressCallback callback) override;
   // The callback runs exactly once, never from inside this call.
   void find_peer(const FindRequest& request, FindCallback callback) override;
 

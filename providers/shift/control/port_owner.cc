@@ -96,7 +96,9 @@ void PortOwner::accept_pause(bool pause) {
 void PortOwner::on_hello(UniqueFd fd, const wire::Message* message, const char* why,
                          uint32_t remote_ip_be) {
   const auto* hello = message != nullptr ? std::get_if<wire::Hello>(message) : nullptr;
-  if (hello == nullptr || hello->instance.is_zero())
+  if (message == nullptr && why == nullptr)
+    SHIFT_DEBUG("%s asked whether somebody listens", IpText(remote_ip_be).c_str());
+  else if (hello == nullptr || hello->instance.is_zero())
     SHIFT_WARN_LIMITED("connection from %s to %s:%u closed: %s", IpText(remote_ip_be).c_str(),
                        IpText(ip_be_).c_str(), unsigned{port_},
                        why != nullptr ? why : "it does not introduce itself");

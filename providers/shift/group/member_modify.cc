@@ -29,15 +29,15 @@ void remember(Group& group, const ibv_qp_attr& attr, int mask) {
   group.attr_mask |= mask;
 }
 
-// Giving up early is cheap when there is another path: caps the patience the application asked for.
-uint8_t shortened_timeout(uint8_t asked) {
+// Giving up early is cheap when there is another path.
+void bound_patience(ibv_qp_attr& attr) {
   const auto cap = static_cast<uint8_t>(config().rc_timeout_max);
-  return asked == 0 || asked > cap ? cap : asked;
+  if (attr.timeout == 0 || attr.timeout > cap) attr.timeout = cap;
+  // Some NICs (rxe) take the largest count, 7, for "without end": no error would ever tell of a
+  // fault.
+  constexpr uint8_t kRetriesMax = 6;
+  attr.retry_cnt = std::min(attr.retry_cnt, kRetriesMax);
 }
-
-// Some NICs (rxe) take the largest count, 7, for "without end": no error would ever tell of a
-// fault.
-constexpr uint8_t kRetriesMax = 6;
 
 }  // namespace
 
@@ -55,8 +55,7 @@ int start_sending(Group& group, int member) {
     attr.sq_psn = *psn;
   }
   attr.qp_state = IBV_QPS_RTS;
-  attr.timeout = shortened_timeout(attr.timeout);
-  attr.retry_cnt = std::min(attr.retry_cnt, kRetriesMax);
+  bound_patience(attr);
   const int error =
       below->modify_qp(real, &attr,
                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
@@ -86,8 +85,8 @@ int application_modify(Group& group, int member, const ibv_qp_attr& attr, int ma
     return start_sending(group, member);
   }
   ibv_qp_attr real = attr;
-  if (mask & IBV_QP_TIMEOUT) real.timeout = shortened_timeout(attr.timeout);
-  if (mask & IBV_QP_RETRY_CNT) real.retry_cnt = std::min(attr.retry_cnt, kRetriesMax);
+  // A peer without SHIFT has no other path: then it is the application's patience that counts.
+  if (group.peer_present) bound_patience(real);
   if (int error = below->modify_qp(group.real[m], &real, mask)) return error;
   remember(group, attr, mask);
   if (to_rts) group.can_send[m] = true;

@@ -140,6 +140,11 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   }
   if (to_state && attr->qp_state == IBV_QPS_RESET) return reset_group(g);
   if (to_state && attr->qp_state == IBV_QPS_RTR && !join_default(g)) return EAGAIN;
+  const bool to_rts = to_state && attr->qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN);
+  if (to_rts) {
+    // Its NIC's patience is set here and now, while the peer itself may take a while to show up.
+    g->peer_present = !g->let_go && g->attr.ah_attr.is_global && coordinator().peer_present(*g);
+  }
   for (;;) {
     const uint32_t departures = g->departures;
     const size_t member = current_member(g);
@@ -152,7 +157,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   qp->state = attr->qp_state;
   if (attr->qp_state == IBV_QPS_RTR && (mask & IBV_QP_AV)) {
     if (!g->let_go && name_ends(g)) coordinator().group_add(g);
-  } else if (attr->qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN)) {
+  } else if (to_rts) {
     group::count_packets(*g);
     coordinator().group_sends(g);
   }

@@ -16,15 +16,42 @@ class MemberModify : public ::testing::Test {
   Group* group_ = world_.make_group(cq_);
 };
 
-// rxe takes 7 for "without end", and would never report a broken path.
-TEST_F(MemberModify, RetriesEnd) {
-  for (const auto& [asked, set] : {std::pair<uint8_t, uint8_t>{0, 0}, {3, 3}, {6, 6}, {7, 6}}) {
-    ibv_qp_attr attr{};
-    attr.qp_state = IBV_QPS_RTS;
-    attr.retry_cnt = asked;
-    ASSERT_EQ(application_modify(*group_, kDefault, attr, IBV_QP_STATE | IBV_QP_RETRY_CNT), 0);
-    EXPECT_EQ(on_default().attr.retry_cnt, set);
-    EXPECT_EQ(group_->attr.retry_cnt, asked) << "what the application is shown";
+struct Patience {
+  uint8_t timeout, retry_cnt;
+};
+
+constexpr int kPatienceMask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT;
+
+ibv_qp_attr to_rts(Patience asked) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTS;
+  attr.timeout = asked.timeout;
+  attr.retry_cnt = asked.retry_cnt;
+  return attr;
+}
+
+// rxe takes 7 retries for "without end", as the standard takes the timeout 0: such a QP would never
+// report a broken path.
+TEST_F(MemberModify, PatienceEnds) {
+  group_->peer_present = true;
+  for (const auto& [asked, set] : {std::pair<Patience, Patience>{{14, 0}, {11, 0}},
+                                   {{8, 3}, {8, 3}},
+                                   {{11, 6}, {11, 6}},
+                                   {{0, 7}, {11, 6}}}) {
+    ASSERT_EQ(application_modify(*group_, kDefault, to_rts(asked), kPatienceMask), 0);
+    EXPECT_EQ(on_default().attr.timeout, set.timeout);
+    EXPECT_EQ(on_default().attr.retry_cnt, set.retry_cnt);
+    EXPECT_EQ(group_->attr.timeout, asked.timeout) << "what the application is shown";
+    EXPECT_EQ(group_->attr.retry_cnt, asked.retry_cnt) << "what the application is shown";
+  }
+}
+
+// C10: there is no other path, so giving up early would be an error that stock does not have.
+TEST_F(MemberModify, PatienceIsTheApplicationsWhereThePeerHasNoLayer) {
+  for (const Patience asked : {Patience{14, 7}, {0, 7}, {31, 0}}) {
+    ASSERT_EQ(application_modify(*group_, kDefault, to_rts(asked), kPatienceMask), 0);
+    EXPECT_EQ(on_default().attr.timeout, asked.timeout);
+    EXPECT_EQ(on_default().attr.retry_cnt, asked.retry_cnt);
   }
 }
 

@@ -1,0 +1,78 @@
+// Is somebody listening? Every answer is bounded in time.
+#include "control/presence.h"
+
+#include <sys/resource.h>
+
+#include "control/socket.h"
+#include "control/test/net_fixture.h"
+
+namespace shift::control::test {
+namespace {
+
+TEST(Presence, ProcessThatServesTheAddressIsThere) {
+  Node node;
+  node.serve(ip(1));
+  EXPECT_TRUE(Presence(test_port()).at(ip(2), ip(1)));
+}
+
+// The question is not taken for a peer, and the next one finds its way.
+TEST(Presence, QuestionLeavesNothingBehind) {
+  Node node, other;
+  node.serve(ip(1));
+  ASSERT_TRUE(Presence(test_port()).at(ip(2), ip(1)));
+  node.notes.add_qp(qp(ip(1), 7));
+  EXPECT_NE(other.find(qp(ip(2), 8), qp(ip(1), 7)).channel, nullptr);
+  EXPECT_TRUE(node.notes.wait([&] { return node.notes.ups() == 1; }));
+}
+
+TEST(Presence, RefusalIsANo) {
+  EXPECT_FALSE(Presence(test_port()).at(ip(2), ip(3)));
+}
+
+// A kernel that accepts is enough: the process there may not get a processor for a while.
+TEST(Presence, ProcessNeedNotRun) {
+  const UniqueFd listener = tcp_listen(ip(4), test_port());
+  ASSERT_TRUE(listener);
+  EXPECT_TRUE(Presence(test_port()).at(ip(2), ip(4)));
+}
+
+// A queue that is full lets no connection in and refuses none.
+TEST(Presence, SilenceIsANoInTime) {
+  UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto address = socket_address(ip(5), test_port());
+  ASSERT_EQ(
+      bind(listener.get(), reinterpret_cast<const struct sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(listener.get(), 0), 0);
+  std::vector<UniqueFd> waiting;
+  Presence presence(test_port(), 20ms, 0ms);
+  for (int i = 0; i < 4; i++) waiting.push_back(tcp_connect(ip(2), ip(5), test_port()));
+  EXPECT_FALSE(presence.at(ip(2), ip(5)));
+}
+
+TEST(Presence, AnswerIsKeptForAWhile) {
+  Presence presence(test_port(), Presence::kPatience, 1h);
+  Presence forgetful(test_port(), Presence::kPatience, 0ms);
+  {
+    const UniqueFd listener = tcp_listen(ip(6), test_port());
+    ASSERT_TRUE(presence.at(ip(2), ip(6)));
+    ASSERT_TRUE(forgetful.at(ip(2), ip(6)));
+  }
+  EXPECT_TRUE(presence.at(ip(2), ip(6))) << "as it was";
+  EXPECT_FALSE(presence.at(ip(3), ip(6))) << "of that pair of addresses only";
+  EXPECT_FALSE(forgetful.at(ip(2), ip(6)));
+}
+
+TEST(Presence, NoDescriptorIsANo) {
+  Node node;
+  node.serve(ip(7));
+  struct rlimit before {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const struct rlimit none = {0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const bool is_there = Presence(test_port()).at(ip(2), ip(7));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_FALSE(is_there);
+}
+
+}  // namespace
+}  // namespace shift::control::test
