@@ -102,18 +102,25 @@ void told(const rdma_cm_event& event) try {
 }  // namespace
 
 SHIFT_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) try {
+  if (event == nullptr) return stock.get_event(channel, event);
   for (;;) {
     if (rdma_cm_event* own = await(channel)) {
       *event = own;
       return 0;
     }
-    const int error = stock.get_event(channel, event);
+    // What is hidden must not stay in the caller's hands when the next try fails: rsockets
+    // acknowledge what they find there when they close.
+    rdma_cm_event* told_by_kernel = nullptr;
+    const int error = stock.get_event(channel, &told_by_kernel);
     if (error != 0) return error;
-    if (!is_hidden(**event)) break;
-    stock.ack_event(*event);
+    if (is_hidden(*told_by_kernel)) {
+      stock.ack_event(told_by_kernel);
+      continue;
+    }
+    told(*told_by_kernel);
+    *event = told_by_kernel;
+    return 0;
   }
-  told(**event);
-  return 0;
 } catch (const std::bad_alloc&) {  // and nothing else: the thread may be cancelled in here
   errno = ENOMEM;
   return -1;

@@ -67,6 +67,20 @@ TEST_F(EventsTest, established_and_protected_is_not_called_unreachable) {
   EXPECT_EQ(fake_acknowledged, 2);
 }
 
+TEST_F(EventsTest, a_hidden_event_is_not_left_with_a_caller_that_gets_none) {
+  id.qp = &protected_qp;
+  add(RDMA_CM_EVENT_ESTABLISHED, &id);
+  run();
+  events.clear();
+  add(RDMA_CM_EVENT_UNREACHABLE, &id, -ETIMEDOUT);
+  fake_events = events.data();
+  fake_left = 1;
+  rdma_cm_event* event = nullptr;
+  EXPECT_EQ(rdma_get_cm_event(&channel, &event), -1);
+  EXPECT_EQ(fake_acknowledged, 1);
+  EXPECT_EQ(event, nullptr) << "it was acknowledged, and its memory freed";
+}
+
 TEST_F(EventsTest, what_is_not_protected_is_told) {
   id.qp = &other_qp;
   add(RDMA_CM_EVENT_ESTABLISHED, &id);
