@@ -81,6 +81,22 @@ TEST_F(EventsTest, a_hidden_event_is_not_left_with_a_caller_that_gets_none) {
   EXPECT_EQ(event, nullptr) << "it was acknowledged, and its memory freed";
 }
 
+TEST_F(EventsTest, the_stock_library_itself_is_not_left_waiting) {
+  id.qp = &protected_qp;
+  add(RDMA_CM_EVENT_ESTABLISHED, &id);
+  run();
+  events.clear();
+  add(RDMA_CM_EVENT_UNREACHABLE, &id, -ETIMEDOUT);
+  fake_events = events.data();
+  fake_left = 1;
+  fake_acknowledged = 0;
+  ASSERT_EQ(rdma_disconnect(&id), 0);
+  ASSERT_EQ(id.event, events.data());
+  EXPECT_EQ(id.event->event, RDMA_CM_EVENT_ADDR_CHANGE);
+  EXPECT_EQ(id.event->status, 0);
+  EXPECT_EQ(fake_acknowledged, 0) << "whoever was given it acknowledges it";
+}
+
 TEST_F(EventsTest, what_is_not_protected_is_told) {
   id.qp = &other_qp;
   add(RDMA_CM_EVENT_ESTABLISHED, &id);

@@ -35,6 +35,12 @@ EXPORT void rdma_destroy_ep(struct rdma_cm_id* id) {
   (void)id;
 }
 
+// It calls itself through the front, as a program does.
+EXPORT int rdma_disconnect(struct rdma_cm_id* id) {
+  const int error = rdma_get_cm_event(id->channel, &id->event);
+  return error == 0 ? id->event->status : -1;  // not at once: it has to be seen who called
+}
+
 // Not the front's: it is found here.
 EXPORT int rdma_listen(struct rdma_cm_id* id, int backlog) {
   (void)id;

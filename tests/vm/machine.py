@@ -66,9 +66,13 @@ class Program:
         self.machine.ask({"line": line, "of": self.number})
 
     def finish(self, timeout):
-        """As wait(); what still runs then is killed."""
+        """As wait(); what still runs then is killed, and leaves a core and where its threads are."""
         code = self.wait(timeout)
         if self.ended is None and not self.machine.gone:
+            if timeout > 0:
+                self.machine.note_threads(self.log_path)
+                self.kill(signal.SIGABRT)
+                self.wait(20)
             self.kill()
             self.wait(20)
             return None
@@ -181,6 +185,12 @@ class Machine:
             raise RuntimeError("%s: %s: exit %s: %s" % (self.name, " ".join(argv), code, printed))
         os.unlink(program.log_path)
         return printed
+
+    def note_threads(self, log_path):
+        """What the threads of all programs wait for in the kernel, behind a log."""
+        self.run(["bash", "-c", "for t in /proc/[0-9]*/task/*; do [ -s $t/cmdline ] &&"
+                  " echo ${t#/proc/} $(<$t/comm): $(<$t/wchan) $(<$t/syscall) && cat $t/stack;"
+                  " done 2>/dev/null >> /run/shared/%s; true" % os.path.basename(log_path)])
 
     def stop(self):
         if self.process.poll() is None:
