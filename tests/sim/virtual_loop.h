@@ -114,6 +114,7 @@ class VirtualLoop final : public Loop {
     task();
     return true;
   }
+  bool in_thread() const noexcept override { return true; }
   bool add_fd(int, uint32_t, FdCallback) override { return false; }
   void remove_fd(int) noexcept override {}
   Clock::time_point now() const noexcept override { return time_.now(); }

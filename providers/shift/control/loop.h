@@ -22,6 +22,9 @@ class Loop {
   // Runs `task` and waits for it (directly when already inside).
   virtual bool call_and_wait(const Task& task) noexcept = 0;
 
+  // Whether the caller is inside.
+  virtual bool in_thread() const noexcept = 0;
+
   // The descriptor stays the caller's: remove it here before closing it. Callbacks may add and
   // remove any descriptor, their own included; a removed one is never called again.
   [[nodiscard]] virtual bool add_fd(int fd, uint32_t epoll_events, FdCallback callback) = 0;

@@ -33,7 +33,7 @@ class Reactor final : public Loop {
   [[nodiscard]] bool start();
   // Ends and joins the thread; tasks still queued are dropped. Not from the thread itself.
   void stop();
-  bool in_thread() const noexcept;
+  bool in_thread() const noexcept override;
 
   // Runs `task` on the thread, in the order of the calls. From any thread, also before start().
   // False when it will never run: after stop(), in a fork child.

@@ -1,18 +1,31 @@
 #include "control/runtime.h"
 
 #include <new>
+#include <optional>
 
 #include "control/link_watch.h"
 #include "control/peer_net.h"
+#include "control/reactor.h"
 #include "util/config.h"
 #include "util/log.h"
 
 namespace shift::control {
 
+namespace {
+
+struct Threads {
+  Reactor control;
+  Reactor worker;
+  std::unique_ptr<Coordinator> coordinator;
+  std::optional<Runtime> runtime;
+};
+
+}  // namespace
+
 Runtime* runtime() {
   // Never destroyed: threads of the program may use verbs until the very end.
   static Runtime* const instance = []() -> Runtime* {
-    auto* made = new (std::nothrow) Runtime;
+    auto* made = new (std::nothrow) Threads;
     if (made == nullptr || !made->control.start() || !made->worker.start()) return nullptr;
     made->control.call_and_wait([&] {
       auto coordinator = std::make_unique<Coordinator>(made->control, made->worker);
@@ -28,7 +41,8 @@ Runtime* runtime() {
       }
       made->coordinator = std::move(coordinator);
     });
-    return made->coordinator != nullptr ? made : nullptr;
+    if (made->coordinator == nullptr) return nullptr;
+    return &made->runtime.emplace(made->control, made->worker, *made->coordinator);
   }();
   return instance;
 }

@@ -3,14 +3,14 @@
 #pragma once
 
 #include "control/coordinator.h"
-#include "control/reactor.h"
+#include "control/loop.h"
 
 namespace shift::control {
 
 struct Runtime {
-  Reactor control;
-  Reactor worker;
-  std::unique_ptr<Coordinator> coordinator;
+  Loop& control;
+  Loop& worker;
+  Coordinator& coordinator;
 };
 // Null when they cannot run.
 Runtime* runtime();

@@ -126,8 +126,9 @@ struct Context {
   std::unordered_map<const ibv_mr*, MemoryRegion*> region_handles;
   std::vector<CompletionQueue*> cqs;
   std::vector<Group*> groups;
-  // Before `mutex`: held while an event's group is worked on, and to take a group off `groups`.
-  std::mutex event_mutex;
+  // Before `mutex`: held while an event's group is worked on, and to take a group off `groups`. Of
+  // this kind since one can see who waits for it: a test does.
+  FairMutex event_mutex;
   std::vector<SharedQueue*> srqs;
   std::vector<const ibv_qp*> own_qps;  // that stand for nothing of the application's
   std::atomic<int> objects{0};

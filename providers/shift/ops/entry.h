@@ -37,7 +37,7 @@ void in_background_and_wait(Task task) {
   if (auto* runtime = control::runtime()) runtime->worker.call_and_wait(task);
 }
 inline control::Coordinator& coordinator() {
-  return *control::runtime()->coordinator;
+  return control::runtime()->coordinator;
 }
 
 // Hot entry points, installed into a virtual context's and QP's function tables (post.cc,

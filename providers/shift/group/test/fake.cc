@@ -111,6 +111,12 @@ Group* World::make_group(CompletionQueue* send_cq, CompletionQueue* recv_cq,
   return &g;
 }
 
+void World::let_go(Group* group) {
+  for (auto& owned : groups_) {
+    if (owned.get() == group) (void)owned.release();
+  }
+}
+
 MemoryRegion* World::make_region(uint32_t lkey, uint32_t rkey, MemoryRegion::Twin twin) {
   auto region = std::make_unique<MemoryRegion>();
   region->mr.lkey = lkey;

@@ -62,6 +62,8 @@ class World {
   };
   Group* make_group(CompletionQueue* send_cq, CompletionQueue* recv_cq, const Options& options);
   Group* make_group(CompletionQueue* cq) { return make_group(cq, cq, Options{}); }
+  // The test destroys it.
+  void let_go(Group* group);
 
   // A region whose registrations on the further members have ended this way.
   MemoryRegion* make_region(uint32_t lkey, uint32_t rkey,

@@ -1,0 +1,206 @@
+// The application breaks or destroys its QP while something is under way for it.
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <deque>
+#include <thread>
+
+#include "group/member.h"
+#include "group/test/fake.h"
+#include "ops/entry.h"
+
+namespace {
+
+// A loop whose tasks wait until somebody waits for one that is queued behind them.
+class LazyLoop final : public shift::control::Loop {
+ public:
+  bool call_soon(Task task) noexcept override {
+    tasks_.push_back(std::move(task));
+    return true;
+  }
+  bool call_and_wait(const Task& task) noexcept override {
+    run();
+    task();
+    return true;
+  }
+  bool in_thread() const noexcept override { return true; }
+  bool add_fd(int, uint32_t, FdCallback) override { return false; }
+  void remove_fd(int) noexcept override {}
+  Clock::time_point now() const noexcept override { return {}; }
+  using Loop::timer_start;
+  TimerId timer_start(Clock::time_point, Task) override { return 1; }
+  void timer_cancel(TimerId) noexcept override {}
+
+  void run() {
+    while (!tasks_.empty()) {
+      const Task task = std::move(tasks_.front());
+      tasks_.pop_front();
+      task();
+    }
+  }
+
+ private:
+  std::deque<Task> tasks_;
+};
+
+shift::control::Runtime* in_use = nullptr;
+
+}  // namespace
+
+// In the place of the one with threads, which the linker leaves in its archive.
+namespace shift::control {
+Runtime* runtime() {
+  return in_use;
+}
+}  // namespace shift::control
+
+namespace shift::ops {
+namespace {
+
+using group::CompletionQueue;
+using group::FakeQp;
+using group::Group;
+using group::kBackup;
+using group::kDefault;
+using group::World;
+using Completions = std::vector<std::pair<uint64_t, ibv_wc_status>>;
+
+class QueuePairs : public ::testing::Test {
+ protected:
+  QueuePairs() { in_use = &runtime_; }
+  ~QueuePairs() override { in_use = nullptr; }
+
+  FakeQp& on_default() { return World::fake(group_, kDefault); }
+
+  void send(uint64_t wr_id) {
+    ibv_sge sge{0x5000, 8, group::kLkey};
+    ibv_send_wr wr{}, *bad;
+    wr.wr_id = wr_id;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    ASSERT_EQ(post_send(group_->handle(), &wr, &bad), 0);
+  }
+  void receive(uint64_t wr_id) {
+    ibv_sge sge{0x6000, 8, group::kLkey};
+    ibv_recv_wr wr{wr_id, nullptr, &sge, 1}, *bad;
+    ASSERT_EQ(post_recv(group_->handle(), &wr, &bad), 0);
+  }
+  // Sorted: the order between the two queues is nobody's business.
+  Completions poll() {
+    Completions all;
+    ibv_wc wc[16];
+    for (int got; (got = poll_cq(&cq_->cq, 16, wc)) > 0;) {
+      for (int i = 0; i < got; i++) all.emplace_back(wc[i].wr_id, wc[i].status);
+    }
+    std::ranges::sort(all);
+    return all;
+  }
+  // The default NIC breaks, and the application polls: it is not to see that.
+  void break_default() {
+    on_default().break_with(IBV_WC_RETRY_EXC_ERR);
+    ASSERT_EQ(poll(), Completions{});
+    ASSERT_TRUE(group_->fault_reported[kDefault]);
+  }
+  void to_error() {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_ERR;
+    ASSERT_EQ(modify_qp(group_->handle(), &attr, IBV_QP_STATE), 0);
+  }
+
+  World world_;
+  LazyLoop control_, worker_;
+  control::Coordinator coordinator_{control_, worker_};
+  control::Runtime runtime_{control_, worker_, coordinator_};
+  CompletionQueue* cq_ = world_.make_cq();
+  Group* group_ = world_.make_group(cq_);
+};
+
+constexpr auto kFlushed = IBV_WC_WR_FLUSH_ERR;
+
+// C1: the coordinator, for which the error was held back, no longer knows the QP.
+TEST_F(QueuePairs, AnErrorThatWasHeldBackComesWhenTheApplicationBreaksItsQp) {
+  for (uint64_t id : {1u, 2u, 3u}) send(id);
+  for (uint64_t id : {11u, 12u}) receive(id);
+  break_default();
+  to_error();
+  control_.run();  // what told of the error comes too late
+  EXPECT_EQ(poll(), (Completions{{1, IBV_WC_RETRY_EXC_ERR},
+                                 {2, kFlushed},
+                                 {3, kFlushed},
+                                 {11, kFlushed},
+                                 {12, kFlushed}}));
+}
+
+TEST_F(QueuePairs, WhatTheNicHoldsComesWhenTheApplicationBreaksItsQp) {
+  for (uint64_t id : {1u, 2u}) send(id);
+  receive(11);
+  to_error();
+  EXPECT_EQ(poll(), (Completions{{1, kFlushed}, {2, kFlushed}, {11, kFlushed}}));
+}
+
+// In the middle of a round no NIC holds it.
+TEST_F(QueuePairs, WhatIsParkedComesWhenTheApplicationBreaksItsQp) {
+  for (uint64_t id : {1u, 2u}) send(id);
+  receive(11);
+  ASSERT_TRUE(group::fence({group_}, group::soon())[0]);
+  send(3);
+  to_error();
+  EXPECT_EQ(poll(),
+            (Completions{{1, IBV_WC_RETRY_EXC_ERR}, {2, kFlushed}, {3, kFlushed}, {11, kFlushed}}));
+}
+
+// C3: no connection that the worker was making stands behind a QP that has failed.
+TEST_F(QueuePairs, ConnectionsUnderWayAreShutWithTheQp) {
+  send(1);
+  break_default();
+  int error = -1;
+  in_background([&] {
+    wire::QpAddress own;
+    error = group::member_qp_address(*group_, kBackup, world_.nic(kBackup).gid, &own);
+    if (error == 0) error = group::member_qp_connect(*group_, kBackup, own, own);
+  });
+  to_error();
+  worker_.run();
+  ASSERT_EQ(error, 0) << "the test's own connection";
+  ASSERT_TRUE(std::ranges::count(World::fake(group_, kBackup).walk, IBV_QPS_RTS));
+  for (int member : {kDefault, kBackup}) {
+    EXPECT_TRUE(World::fake(group_, member).in_error()) << member;
+  }
+}
+
+// A thread follows LAST_WQE_REACHED while another destroys the QP.
+TEST_F(QueuePairs, IsNotDestroyedWhileAnEventIsFollowed) {
+  World::Options options;
+  options.srq = world_.make_srq(16);
+  Group* group = world_.make_group(cq_, cq_, options);
+  world_.let_go(group);
+  group->state = fsm::State::kFailed;  // has waited for the event
+
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
+  event.element.qp = group->real[kDefault];
+  std::unique_lock stop(cq_->mutex);  // the follower needs it, too
+  std::thread follower([&] { coordinator_.device_event(&world_.context, kDefault, event); });
+  while (!cq_->mutex.has_waiters()) sched_yield();
+
+  int error = -1;
+  std::thread destroyer([&] { error = destroy_qp(group->handle()); });
+  auto is_listed = [&] {
+    std::unique_lock lock(world_.context.mutex, std::try_to_lock);
+    return !lock.owns_lock() || std::ranges::count(world_.context.groups, group) != 0;
+  };
+  // One of them comes.
+  while (is_listed() && !world_.context.event_mutex.has_waiters()) sched_yield();
+  EXPECT_TRUE(is_listed());
+  stop.unlock();
+  follower.join();
+  destroyer.join();
+  EXPECT_EQ(error, 0);
+  EXPECT_FALSE(is_listed());
+}
+
+}  // namespace
+}  // namespace shift::ops
