@@ -1,24 +1,9 @@
 // Exported verbs on queue pairs and shared receive queues.
+#include "destroy_stock.h"
 #include "stock.h"
 
 using shift::front::stock;
 namespace ops = shift::ops;
-
-namespace {
-
-// The stock library would wait until the object's events are acknowledged; those that came through
-// a virtual context were, when it read them, and it is there that they wait for the program.
-template <typename Object>
-int destroy_stock(Object* object, int (*destroy)(Object*)) {
-  ibv_context* above = ops::context_above(object->context);
-  if (above == nullptr) return destroy(object);
-  ops::forget_events(above, object);
-  const int error = destroy(object);
-  if (error == 0) ops::forget_events(above, object);  // raised meanwhile
-  return error;
-}
-
-}  // namespace
 
 SHIFT_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
   return ops::owns(pd->context) ? ops::create_qp(pd, init) : stock.create_qp(pd, init);
@@ -38,7 +23,8 @@ SHIFT_EXPORT int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_in
 }
 
 SHIFT_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
-  return ops::owns(qp->context) ? ops::destroy_qp(qp) : destroy_stock(qp, stock.destroy_qp);
+  return ops::owns(qp->context) ? ops::destroy_qp(qp)
+                                : shift::front::destroy_stock(qp, stock.destroy_qp);
 }
 
 // Of ours, for the front of librdmacm: nothing that happens to this QP's path is to be seen.
@@ -88,5 +74,6 @@ SHIFT_EXPORT int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
 }
 
 SHIFT_EXPORT int ibv_destroy_srq(ibv_srq* srq) {
-  return ops::owns(srq->context) ? ops::destroy_srq(srq) : destroy_stock(srq, stock.destroy_srq);
+  return ops::owns(srq->context) ? ops::destroy_srq(srq)
+                                 : shift::front::destroy_stock(srq, stock.destroy_srq);
 }

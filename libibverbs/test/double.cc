@@ -236,6 +236,10 @@ ibv_qp* real_qp(ibv_qp*) noexcept {
 ibv_context* context_above(const ibv_context*) noexcept {
   return nullptr;
 }
+bool keep_events_back(ibv_context*, const void*) noexcept {
+  return true;
+}
+void let_events_come(ibv_context*, const void*) noexcept {}
 void forget_events(ibv_context*, const void*) noexcept {}
 DirectVerbs direct_verbs() noexcept {
   return DirectVerbs::kRefuse;

@@ -119,10 +119,11 @@ void Coordinator::async_readable(Context* context, int member) {
   ibv_async_event event;
   while (below->get_async_event(context->real[static_cast<size_t>(member)], &event) == 0) {
     const bool unprotected = is_unprotected(context, member, event);
-    // At once, also where the application holds the object beneath itself: it may never read the
-    // event, and who destroys the object would wait for ever.
-    below->ack_async_event(&event);
     device_event(context, member, event, unprotected);
+    // Also where the application holds the object beneath itself: it may never read the event, and
+    // who destroys the object would wait for ever. But not before the event waits: when the object
+    // has gone, all of its events are there to be dropped.
+    below->ack_async_event(&event);
   }
 }
 

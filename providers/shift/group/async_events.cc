@@ -40,8 +40,15 @@ bool AsyncEvents::open() {
   return fd_ >= 0;
 }
 
+bool AsyncEvents::is_kept_back(const Waiting& one) const {
+  return !kept_back_.empty() &&
+         std::ranges::find(kept_back_, event_object(one.event)) != kept_back_.end();
+}
+
 void AsyncEvents::waits_changed() {
-  if (told_ == !waiting_.empty()) return;
+  const bool gives =
+      !std::ranges::all_of(waiting_, [this](const Waiting& one) { return is_kept_back(one); });
+  if (told_ == gives) return;
   uint64_t value = 1;
   const ssize_t moved = told_ ? read(fd_, &value, sizeof value) : write(fd_, &value, sizeof value);
   if (moved == static_cast<ssize_t>(sizeof value)) told_ = !told_;
@@ -61,11 +68,13 @@ int AsyncEvents::get(ibv_async_event* event) try {
   for (;;) {
     {
       std::lock_guard lock(mutex_);
-      if (!waiting_.empty()) {
-        const Waiting next = waiting_.front();
+      const auto at = std::ranges::find_if_not(
+          waiting_, [this](const Waiting& one) { return is_kept_back(one); });
+      if (at != waiting_.end()) {
+        const Waiting next = *at;
         const void* object = event_object(next.event);
         if (object != nullptr && next.is_ours) given_.push_back(object);
-        waiting_.pop_front();
+        waiting_.erase(at);
         waits_changed();
         *event = next.event;
         return 0;
@@ -93,10 +102,27 @@ void AsyncEvents::acknowledge(const ibv_async_event& event) {
   acknowledged_.notify_all();
 }
 
+bool AsyncEvents::keep_back(const void* object) try {
+  std::unique_lock lock(mutex_);
+  kept_back_.push_back(object);
+  waits_changed();
+  acknowledged_.wait(lock, [&] { return std::ranges::find(given_, object) == given_.end(); });
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+void AsyncEvents::let_come(const void* object) {
+  std::lock_guard lock(mutex_);
+  std::erase(kept_back_, object);
+  waits_changed();
+}
+
 void AsyncEvents::forget(const void* object) {
   std::unique_lock lock(mutex_);
   std::erase_if(waiting_,
                 [object](const Waiting& one) { return event_object(one.event) == object; });
+  std::erase(kept_back_, object);
   waits_changed();
   acknowledged_.wait(lock, [&] { return std::ranges::find(given_, object) == given_.end(); });
 }

@@ -32,6 +32,11 @@ class AsyncEvents {
   // cancelled in it.
   int get(ibv_async_event* event);
   void acknowledge(const ibv_async_event& event);
+  // The object may go: what waits of it is kept back until that is decided, and what was given has
+  // been acknowledged when this returns. False: there is no memory.
+  [[nodiscard]] bool keep_back(const void* object);
+  // It stays.
+  void let_come(const void* object);
   // The object goes: nothing raises an event of it any more.
   void forget(const void* object);
 
@@ -40,16 +45,19 @@ class AsyncEvents {
     ibv_async_event event;
     bool is_ours;
   };
-  void waits_changed();  // under mutex_
+  // Under mutex_.
+  bool is_kept_back(const Waiting& one) const;
+  void waits_changed();
 
   static constexpr size_t kWaitingMax = 4096;
 
-  int fd_ = -1;  // an eventfd, which holds 1 while waiting_ is not empty
+  int fd_ = -1;  // an eventfd, which holds 1 while there is something to give
   std::mutex mutex_;
   std::condition_variable acknowledged_;
   std::deque<Waiting> waiting_;
   std::vector<const void*> given_;  // objects of events that were not acknowledged yet
-  bool told_ = false;               // fd_ holds 1
+  std::vector<const void*> kept_back_;
+  bool told_ = false;  // fd_ holds 1
 };
 
 }  // namespace shift::group

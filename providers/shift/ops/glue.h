@@ -129,8 +129,11 @@ int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) noexcept;
 // The virtual context whose default NIC's own this is; nullptr: none's. Objects that are not
 // protected have such a context, but their events come through the virtual one.
 ibv_context* context_above(const ibv_context* real) noexcept;
-// Such an object is about to be destroyed, or was: its events are dropped, and the call waits until
-// the application has acknowledged those it was given.
+// Such an object is about to be destroyed: its events are kept back, and the call waits until the
+// application has acknowledged those it was given. False: there is no memory.
+[[nodiscard]] bool keep_events_back(ibv_context* context, const void* object) noexcept;
+// It could not be destroyed, and they come; or it was, and they are dropped.
+void let_events_come(ibv_context* context, const void* object) noexcept;
 void forget_events(ibv_context* context, const void* object) noexcept;
 
 // A thread may be cancelled in this one: unwound, so no noexcept.

@@ -130,6 +130,12 @@ ibv_context* context_above(const ibv_context* real) noexcept {
   return nullptr;
 }
 
+bool keep_events_back(ibv_context* context, const void* object) noexcept {
+  return Context::from(context)->events.keep_back(object);
+}
+void let_events_come(ibv_context* context, const void* object) noexcept {
+  Context::from(context)->events.let_come(object);
+}
 void forget_events(ibv_context* context, const void* object) noexcept {
   Context::from(context)->events.forget(object);
 }

@@ -90,6 +90,52 @@ TEST_F(AsyncEventsTest, AnObjectWaitsForEachOfItsEvents) {
   EXPECT_EQ(seen, 2);
 }
 
+// An object that could not be destroyed after all has lost nothing.
+TEST_F(AsyncEventsTest, WhatIsKeptBackComesWhenTheObjectStays) {
+  ASSERT_TRUE(events_.raise(of(&qp_), true));
+  ASSERT_TRUE(events_.raise(of(&other_), true));
+  ASSERT_TRUE(events_.keep_back(&qp_));
+  ASSERT_TRUE(events_.raise(of(&qp_, IBV_EVENT_COMM_EST), true));
+  ibv_async_event event{};
+  ASSERT_EQ(events_.get(&event), 0);
+  EXPECT_EQ(event.element.qp, &other_);
+  EXPECT_FALSE(readable());
+  nonblocking();
+  EXPECT_EQ(events_.get(&event), -1);
+  events_.let_come(&qp_);
+  EXPECT_TRUE(readable());
+  for (ibv_event_type type : {IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_COMM_EST}) {
+    ASSERT_EQ(events_.get(&event), 0);
+    EXPECT_EQ(event.event_type, type);
+    events_.acknowledge(event);
+  }
+  EXPECT_FALSE(readable());
+}
+
+TEST_F(AsyncEventsTest, WhatIsKeptBackGoesWithTheObject) {
+  ASSERT_TRUE(events_.raise(of(&qp_), true));
+  ASSERT_TRUE(events_.keep_back(&qp_));
+  ASSERT_TRUE(events_.raise(of(&qp_, IBV_EVENT_COMM_EST), true));
+  events_.forget(&qp_);
+  EXPECT_FALSE(readable());
+  // Another object at the same address.
+  ASSERT_TRUE(events_.raise(of(&qp_), true));
+  EXPECT_TRUE(readable());
+}
+
+TEST_F(AsyncEventsTest, WhatWasGivenIsAcknowledgedBeforeTheObjectMayGo) {
+  ibv_async_event event{};
+  ASSERT_TRUE(events_.raise(of(&qp_), true));
+  ASSERT_EQ(events_.get(&event), 0);
+  std::atomic<bool> acknowledged = false;
+  bool seen = false;
+  std::thread destroyer([&] { seen = events_.keep_back(&qp_) && acknowledged; });
+  acknowledged = true;
+  events_.acknowledge(event);
+  destroyer.join();
+  EXPECT_TRUE(seen);
+}
+
 TEST_F(AsyncEventsTest, WhatIsAcknowledgedBeneathIsNotWaitedFor) {
   ASSERT_TRUE(events_.raise(of(&qp_), false));
   ibv_async_event event{};
