@@ -187,7 +187,8 @@ struct CompletionQueue {
     ibv_cq cq;
     ibv_cq_ex cq_ex{};  // begins as the other one; the larger, so that all of it is empty
   };
-  PerMember<Published<ibv_cq>> real{};  // the worker makes those of the further members
+  // The worker makes those of the further members; the default's is there before the handle is.
+  PerMember<Published<ibv_cq>> real{};
   Context* context = nullptr;
   CompletionChannel* channel = nullptr;
   ProtectionDomain* domain = nullptr;  // of those made with a parent domain
@@ -269,7 +270,7 @@ enum class Probe : uint8_t { kNone, kPosted, kDone, kFailed };
 // All QPs that stand for one application QP.
 struct Group {
   ibv_qp_ex qp;                         // handed to the application
-  PerMember<Published<ibv_qp>> real{};  // the worker makes those of the further members
+  PerMember<Published<ibv_qp>> real{};  // as CompletionQueue::real
   ibv_qp_ex* real_ex = nullptr;         // the default's
   Context* context = nullptr;
   ProtectionDomain* pd = nullptr;

@@ -28,7 +28,7 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
     Bias::leave(self);
     return group::poll_slow(*q, count, wc);
   }
-  ibv_cq* real = q->real[kDefault];
+  ibv_cq* real = q->real[kDefault].set_before();
   int got = real->context->ops.poll_cq(real, count, wc);
   got = count_polled(q, count, wc, nullptr, got);
   Bias::leave(self);
@@ -41,7 +41,7 @@ bool has_completion(CompletionQueue* q) {
   ThreadSlot* self = group::tls_slot;
   int raw = 0, got = 0;
   if (q->bias.enter(self, q)) [[likely]] {
-    ibv_cq* real = q->real[kDefault];
+    ibv_cq* real = q->real[kDefault].set_before();
     ibv_wc wc[2];  // one is polled; the compiler cannot see that no second is looked at
     raw = real->context->ops.poll_cq(real, 1, wc);
     got = count_polled(q, 1, wc, nullptr, raw);
@@ -70,7 +70,7 @@ void fill(CompletionQueue* q, ExtendedPoll& poll) {
   ibv_wc* wc = poll.batch.data();
   int got;
   if (!poll.needs_device) [[likely]] {
-    ibv_cq* real = q->real[kDefault];
+    ibv_cq* real = q->real[kDefault].set_before();
     got = real->context->ops.poll_cq(real, kBatch, wc);
     got = count_polled(q, kBatch, wc, nullptr, got);
   } else {

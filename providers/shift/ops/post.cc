@@ -37,7 +37,7 @@ template <bool exact>
     Bias::leave(self);
     return post_send_slow(*g, wr, bad_wr);
   }
-  ibv_qp* real = g->real[kDefault];
+  ibv_qp* real = g->real[kDefault].set_before();
   const int error = real->context->ops.post_send(real, wr, bad_wr);
   // Journalled after the call: what is not accepted is not in it. A switch cannot come between,
   // since it waits until this section is left.
@@ -69,7 +69,7 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     Bias::leave(self);
     return post_recv_slow(*g, wr, bad_wr);
   }
-  ibv_qp* real = g->real[kDefault];
+  ibv_qp* real = g->real[kDefault].set_before();
   const int error = real->context->ops.post_recv(real, wr, bad_wr);
   if (error != 0) [[unlikely]]
     return post_recv_partly(*g, wr, *bad_wr, error);
