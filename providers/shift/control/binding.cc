@@ -20,6 +20,9 @@ constexpr char kHowToReach[] =
     " (SHIFT at the peer? UDP to its port must pass as broadcast; or choose a GID index with an "
     "IPv4 address)";
 
+// Behind the question's own bound (GidResolver), so that only a busy machine meets this one.
+constexpr milliseconds kAddressPatience(1000);
+
 struct Psns {
   bool sends;
   uint32_t sq, rq;
@@ -32,27 +35,30 @@ Psns psns_of(Group& group) {
 
 }  // namespace
 
-// Runs on the thread of the application that connects its QP.
-bool Coordinator::peer_present(const Group& group) {
+// On the thread of the application that connects its QP.
+std::optional<Presence::Addresses> Coordinator::addresses_find(const Group& group) {
+  using Addresses = std::optional<Presence::Addresses>;
   const wire::Gid local = group.local.gid, remote = group.remote.gid;
-  if (local.ipv4() && remote.ipv4()) return presence_.at(*local.ipv4(), *remote.ipv4());
-  using Addresses = std::pair<uint32_t, uint32_t>;
+  if (local.ipv4() && remote.ipv4()) return Addresses({*local.ipv4(), *remote.ipv4()});
   auto found = std::make_shared<std::promise<Addresses>>();
   auto future = found->get_future();
   control_.call_soon([this, &group, remote, found] {
-    const uint32_t local_ip = address_of(group).ipv4().value_or(0);
-    if (local_ip == 0) return found->set_value({});
-    net_->find_address(local_ip, remote, [found, local_ip](std::optional<uint32_t> ip) {
-      found->set_value({local_ip, ip.value_or(0)});
+    const auto local_ip = address_of(group).ipv4();
+    if (!local_ip) return found->set_value({});
+    net_->find_address(*local_ip, remote, [=](std::optional<uint32_t> ip) {
+      found->set_value(ip ? Addresses({*local_ip, *ip}) : Addresses());
     });
   });
-  if (future.wait_for(Presence::kPatience) != std::future_status::ready) return false;
+  if (future.wait_for(kAddressPatience) != std::future_status::ready) return {};
   try {
-    const auto [local_ip, remote_ip] = future.get();
-    return remote_ip != 0 && presence_.at(local_ip, remote_ip);
+    return future.get();
   } catch (const std::future_error&) {
-    return false;  // the control loop is not running
+    return {};  // the control loop does not run
   }
+}
+
+bool Coordinator::peer_present(const Group& group) {
+  return presence_.at(group.local.gid, group.remote.gid, [&] { return addresses_find(group); });
 }
 
 void Coordinator::look_for_peer(Binding& binding) {

@@ -262,6 +262,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void trade_end(Binding& binding);
 
   // binding.cc
+  std::optional<Presence::Addresses> addresses_find(const group::Group& group);
   void look_for_peer(Binding& binding);
   void peer_missing(Binding& binding, const char* cause);
   void peer_found(Binding& binding);

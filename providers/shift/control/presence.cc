@@ -12,25 +12,26 @@ namespace shift::control {
 
 using std::chrono::milliseconds;
 
-bool Presence::at(uint32_t local_ip_be, uint32_t remote_ip_be) {
-  const std::pair addresses(local_ip_be, remote_ip_be);
+bool Presence::at(const wire::Gid& local, const wire::Gid& remote, const Find& find) {
+  const std::pair gids(local, remote);
   {
     std::lock_guard lock(mutex_);
-    const auto found = known_.find(addresses);
+    const auto found = known_.find(gids);
     if (found != known_.end() && Clock::now() - found->second.since < kept_for_) {
       return found->second.is_there;
     }
   }
   // Without the lock: a host that stays silent must not hold up the connections to others.
-  const bool is_there = ask(local_ip_be, remote_ip_be);
+  const auto addresses = find();
+  const bool is_there = addresses && ask(*addresses);
   std::lock_guard lock(mutex_);
   if (known_.size() >= kKnownMax) known_.clear();
-  known_[addresses] = {is_there, Clock::now()};
+  known_[gids] = {is_there, Clock::now()};
   return is_there;
 }
 
-bool Presence::ask(uint32_t local_ip_be, uint32_t remote_ip_be) const {
-  const UniqueFd fd = tcp_connect(local_ip_be, remote_ip_be, port_);
+bool Presence::ask(Addresses addresses) const {
+  const UniqueFd fd = tcp_connect(addresses.local_ip_be, addresses.remote_ip_be, port_);
   if (!fd) return false;
   const auto until = Clock::now() + patience_;
   for (;;) {

@@ -3,9 +3,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
+
+#include "wire/names.h"
 
 namespace shift::control {
 
@@ -23,8 +27,15 @@ class Presence {
                     std::chrono::milliseconds kept_for = kKeptFor)
       : port_(port), patience_(patience), kept_for_(kept_for) {}
 
-  // Addresses in network byte order. No answer in time is a no. Waits for `patience` at most.
-  bool at(uint32_t local_ip_be, uint32_t remote_ip_be);
+  // In network byte order.
+  struct Addresses {
+    uint32_t local_ip_be, remote_ip_be;
+  };
+  using Find = std::function<std::optional<Addresses>()>;
+
+  // `find` tells where the two GIDs are reached, in `patience` at most, if that has to be known. No
+  // answer in as much again is a no.
+  bool at(const wire::Gid& local, const wire::Gid& remote, const Find& find);
 
  private:
   static constexpr size_t kKnownMax = 4096;
@@ -34,12 +45,12 @@ class Presence {
     Clock::time_point since;
   };
 
-  bool ask(uint32_t local_ip_be, uint32_t remote_ip_be) const;
+  bool ask(Addresses addresses) const;
 
   const uint16_t port_;
   const std::chrono::milliseconds patience_, kept_for_;
   std::mutex mutex_;
-  std::map<std::pair<uint32_t, uint32_t>, Answer> known_;  // by local and remote address
+  std::map<std::pair<wire::Gid, wire::Gid>, Answer> known_;  // local and remote
 };
 
 }  // namespace shift::control
