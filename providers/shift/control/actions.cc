@@ -223,10 +223,9 @@ void Coordinator::fences_run() {
   }
   if (groups.empty()) return;
   group::park(groups);
-  const Time now = control_.now();
+  group::Fence fence(std::move(groups), milliseconds(config().fence_ms));
   fences_.push_back(std::make_unique<RunningFence>(
-      RunningFence{group::Fence(std::move(groups), now + milliseconds(config().fence_ms)),
-                   std::move(serials), now}));
+      RunningFence{std::move(fence), std::move(serials), control_.now()}));
   fences_step();
 }
 

@@ -33,7 +33,9 @@ void park_sends(Group& group);
 // until the markers posted behind everything else have come out. Groups must be parked.
 class Fence {
  public:
-  Fence(std::vector<Group*> groups, Clock::time_point deadline);
+  // `patience`: how long the NIC may take. Only time in which it is looked at counts: what setting
+  // the QPs to ERR takes does not, nor what this thread is kept from running.
+  Fence(std::vector<Group*> groups, std::chrono::nanoseconds patience);
 
   // Polls once; true when every group is decided.
   [[nodiscard]] bool step(Clock::time_point now);
@@ -60,7 +62,8 @@ class Fence {
   void end(Entry& entry, Result result);
 
   std::vector<Entry> entries_;
-  const Clock::time_point deadline_;
+  std::chrono::nanoseconds patience_;  // what is left of it
+  std::optional<Clock::time_point> last_step_{};
 };
 
 // Number of notifications the group has received (valid after the fence).

@@ -280,7 +280,7 @@ TEST_F(Exact, WithoutAWordWhatDoesNoHarmRunsAgain) {
 }
 
 TEST_F(Exact, WhatWasOnlyParkedNeedsNoWord) {
-  ASSERT_TRUE(fence({group_}, soon())[0]);
+  ASSERT_TRUE(fence({group_})[0]);
   park_send(*group_, 1, IBV_WR_ATOMIC_FETCH_AND_ADD);
   ASSERT_EQ(commit(*group_, kBackup, kBackup, soon()), Commit::kDone);
   ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
@@ -357,7 +357,7 @@ TEST_F(Exact, TheFenceTellsTheResponderToWhoAsks) {
       World::fake(group, kDefault).query_error = error;
       Group* const self = group;
       park({&self, 1});
-      Fence shut({group}, soon());
+      Fence shut({group}, kPatience);
       while (!shut.step(Clock::now())) {
       }
       const auto& told = shut.entries()[0].responder;
@@ -373,7 +373,7 @@ TEST_F(Exact, ADeadDeviceTellsNothing) {
   group_->asks_responder = true;
   world_.context.dead[kDefault] = true;
   park({&group_, 1});
-  Fence shut({group_}, soon());
+  Fence shut({group_}, kPatience);
   while (!shut.step(Clock::now())) {
   }
   EXPECT_EQ(shut.entries()[0].result, Fence::Result::kProven);

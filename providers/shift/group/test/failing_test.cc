@@ -12,7 +12,7 @@ class Failing : public ::testing::Test {
  protected:
   FakeQp& on_default() { return World::fake(group_, kDefault); }
   FakeQp& on_backup() { return World::fake(group_, kBackup); }
-  void leave_default() { ASSERT_TRUE(fence({group_}, soon())[0]); }
+  void leave_default() { ASSERT_TRUE(fence({group_})[0]); }
 
   World world_;
   CompletionQueue* cq_ = world_.make_cq();
@@ -130,7 +130,7 @@ TEST_F(Failing, WhatTheApplicationHasSeenPassIsNotGivenAgain) {
   EXPECT_EQ(wc[0].status, IBV_WC_REM_ACCESS_ERR);
   park({{group_}});
   park_send(*group_, 4, IBV_WR_SEND);
-  EXPECT_FALSE(fence({group_}, soon())[0]);
+  EXPECT_FALSE(fence({group_})[0]);
   fail(*group_);
   EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{3, 11, 12, 4}));
 }

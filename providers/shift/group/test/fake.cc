@@ -186,9 +186,9 @@ void post_recv(Group& group, uint64_t wr_id, uint32_t lkey) {
   group.recv.journal.append(wr);
 }
 
-std::vector<bool> fence(std::vector<Group*> groups, Clock::time_point deadline) {
+std::vector<bool> fence(std::vector<Group*> groups, std::chrono::nanoseconds patience) {
   park(groups);
-  Fence shut(std::move(groups), deadline);
+  Fence shut(std::move(groups), patience);
   while (!shut.step(Clock::now())) sched_yield();
   std::vector<bool> proven;
   for (const Fence::Entry& entry : shut.entries()) {
@@ -198,7 +198,7 @@ std::vector<bool> fence(std::vector<Group*> groups, Clock::time_point deadline) 
 }
 
 void leave_for(Group& group, int member, int peer_member) {
-  ASSERT_TRUE(fence({&group}, soon())[0]);
+  ASSERT_TRUE(fence({&group})[0]);
   ASSERT_EQ(commit(group, member, peer_member, soon()), Commit::kDone);
 }
 

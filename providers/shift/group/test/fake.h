@@ -102,7 +102,8 @@ void park_send(Group& group, uint64_t wr_id, ibv_wr_opcode opcode, bool signaled
 void path_send(Group& group, uint64_t wr_id, ibv_wr_opcode opcode, bool signaled = true);
 
 // Parks the groups and shuts the paths they are committed to; which of them are proven.
-std::vector<bool> fence(std::vector<Group*> groups, Clock::time_point deadline);
+inline constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(5), kNoPatience{};
+std::vector<bool> fence(std::vector<Group*> groups, std::chrono::nanoseconds patience = kPatience);
 // The first half of a round, up to where the peer is told: fence, then commit.
 void leave_for(Group& group, int member, int peer_member);
 

@@ -22,7 +22,7 @@ class Replay : public ::testing::Test {
 
   // Everything up to the replay, as the control thread does it.
   void leave_default() {
-    ASSERT_TRUE(fence({group_}, soon())[0]);
+    ASSERT_TRUE(fence({group_})[0]);
     ASSERT_EQ(commit(*group_, kBackup, kBackup, soon()), Commit::kDone);
     if (knows_keys_) group_->remote_keys.known[kBackup][kRkey] = kBackupRkey;
   }
@@ -172,7 +172,7 @@ TEST_F(Replay, AnAtomicInFlightIsNotRepeated) {
       Group* group = world.make_group(cq);
       post_send(*group, 1, opcode);
       post_send(*group, 2, IBV_WR_SEND);
-      ASSERT_TRUE(fence({group}, soon())[0]);
+      ASSERT_TRUE(fence({group})[0]);
       group->remote_keys.known[kBackup][kRkey] = kBackupRkey;
       EXPECT_NE(replay(*group, executed ? 1 : 0, soon()).refusal, nullptr);
       EXPECT_TRUE(World::fake(group, kBackup).sends.empty());
@@ -248,7 +248,7 @@ TEST_F(Replay, ACounterOutOfRangeChangesNothing) {
       group->send.journal.start_counts_at(0, start);
       for (uint64_t id = 1; id <= 5; id++) post_send(*group, id, IBV_WR_SEND);
       for (int i = 0; i < 3; i++) World::fake(group, kDefault).complete_send();
-      ASSERT_TRUE(fence({group}, soon())[0]);
+      ASSERT_TRUE(fence({group})[0]);
       ASSERT_EQ(poll_all(cq).size(), 3u);
       ASSERT_EQ(commit(*group, kBackup, kBackup, soon()), Commit::kDone);
       const bool possible = told >= 3 && told <= 5;
@@ -417,7 +417,7 @@ TEST_F(Replay, ReceivesThatWereNotConsumedMoveInOrder) {
 
 TEST_F(Replay, AReceiveWithoutAKeyStopsTheMove) {
   post_recv(*group_, 1, 0xbad);
-  ASSERT_TRUE(fence({group_}, soon())[0]);
+  ASSERT_TRUE(fence({group_})[0]);
   EXPECT_EQ(commit(*group_, kBackup, kBackup, soon()), Commit::kKeyMissing);
 }
 
@@ -474,7 +474,7 @@ void check_once(Random& random) {
     old_qp.break_with(IBV_WC_RETRY_EXC_ERR);
     if (random.chance(50)) take();
   }
-  ASSERT_TRUE(fence({group}, soon())[0]);
+  ASSERT_TRUE(fence({group})[0]);
   group->remote_keys.known[kBackup][kRkey] = kBackupRkey;
   for (uint32_t n = random.below(20); n > 0; n--) {
     add([](Group& g, uint64_t id, ibv_wr_opcode o, bool s) { park_send(g, id, o, s); });

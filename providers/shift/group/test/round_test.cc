@@ -77,10 +77,10 @@ TEST_F(Round, AFaultBetweenCommitAndReplayLosesNothing) {
 }
 
 TEST_F(Round, AGroupCommittedToNothingIsFencedAlready) {
-  ASSERT_TRUE(fence({group_}, soon())[0]);
+  ASSERT_TRUE(fence({group_})[0]);
   EXPECT_EQ(group_->member, kNoMember);
   const size_t before = on(kDefault).sends.size();
-  EXPECT_TRUE(fence({group_}, Clock::now())[0]);
+  EXPECT_TRUE(fence({group_}, kNoPatience)[0]);
   EXPECT_EQ(on(kDefault).sends.size(), before) << "no second marker";
 }
 
@@ -98,7 +98,7 @@ TEST_F(Round, KeysGoWithBothEndsOfThePath) {
         group->remote_keys.known[static_cast<size_t>(m)][kRkey] =
             0x7000u + static_cast<uint32_t>(m);
       }
-      ASSERT_TRUE(fence({group}, soon())[0]);
+      ASSERT_TRUE(fence({group})[0]);
       ibv_qp_attr reset{};
       ASSERT_EQ(below->modify_qp(group->real[static_cast<size_t>(own)], &reset, IBV_QP_STATE), 0);
       ASSERT_EQ(commit(*group, own, peer, soon()), Commit::kDone);
@@ -338,7 +338,7 @@ TEST_F(WayBack, ADrainsMarkerIsNotTheFences) {
   send(2);
   park({{group_}});
   on(kBackup).flushes = false;  // they come one by one
-  Fence shut({group_}, soon());
+  Fence shut({group_}, kPatience);
   on(kBackup).complete_recv();
   group_->drained[1] = true;
   ibv_wc marker{};
@@ -358,7 +358,7 @@ TEST_F(Round, AGroupForgottenDuringItsFenceIsNotTouched) {
   on(kDefault).flushes = false;
   World::fake(other, kDefault).flushes = false;
   park({{group_, other}});
-  Fence shut({group_, other}, soon());
+  Fence shut({group_, other}, kPatience);
   EXPECT_FALSE(shut.step(Clock::now()));
   shut.forget(group_);
   group_->switching = false;
@@ -377,7 +377,7 @@ TEST_F(Round, ADeathDuringTheFenceProvesIt) {
   post_send(*group_, 1, IBV_WR_SEND);
   on(kDefault).flushes = false;
   park({{group_}});
-  Fence shut({group_}, soon());
+  Fence shut({group_}, kPatience);
   EXPECT_FALSE(shut.step(Clock::now()));
   world_.context.dead[kDefault] = true;
   EXPECT_TRUE(shut.step(Clock::now()));
@@ -389,7 +389,7 @@ TEST_F(Round, AnotherMembersDeathProvesNothing) {
   post_send(*group_, 1, IBV_WR_SEND);
   on(kDefault).flushes = false;
   world_.context.dead[kBackup] = true;
-  EXPECT_FALSE(fence({group_}, Clock::now())[0]);
+  EXPECT_FALSE(fence({group_}, kNoPatience)[0]);
 }
 
 // ---- the probe of a new connection

@@ -45,7 +45,7 @@ class Shared : public ::testing::Test {
   void last_taken(Group* group) { receives_last_taken(*group, group->member); }
   bool leave(std::vector<Group*> groups) {
     for (Group* group : groups) last_taken(group);
-    return std::ranges::all_of(fence(groups, soon()), [](bool proven) { return proven; });
+    return std::ranges::all_of(fence(groups), [](bool proven) { return proven; });
   }
   Commit go(Group* group, int member) { return commit(*group, member, member, soon()); }
 
@@ -140,7 +140,7 @@ TEST_F(Shared, TheLastOneToLeaveBringsTheReceives) {
 // C2: without the device's word a completion may still come.
 TEST_F(Shared, NothingIsProvenBeforeTheLastReceiveWasTaken) {
   ASSERT_EQ(post({1, 2}), 0);
-  EXPECT_FALSE(fence({a_}, Clock::now())[0]);
+  EXPECT_FALSE(fence({a_}, kNoPatience)[0]);
   EXPECT_EQ(srq_->member[kDefault].groups, 2);
 }
 
@@ -271,9 +271,9 @@ TEST_F(Shared, CleansingEndsWhenTheQueueIsFoundEmpty) {
 TEST_F(Shared, ADeadNicsReceivesMoveAtOnce) {
   ASSERT_EQ(post({1, 2, 3}), 0);
   world_.context.dead[kDefault] = true;
-  ASSERT_TRUE(fence({a_}, soon())[0]);
+  ASSERT_TRUE(fence({a_})[0]);
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
-  ASSERT_TRUE(fence({b_}, soon())[0]);
+  ASSERT_TRUE(fence({b_})[0]);
   EXPECT_EQ(on(kBackup), (Ids{1, 2, 3}));
   EXPECT_EQ(srq_->member[kDefault].stale, 0u);
   EXPECT_FALSE(srq_->cleanse(kDefault) && receives_join(*b_, kDefault) == Join::kDone);

@@ -179,7 +179,7 @@ class Builder : public ::testing::Test {
     std::lock_guard lock(group_->send.mutex);
     group_->send.bias.adopt(&group_->send);
   }
-  void leave_default() { ASSERT_TRUE(group::fence({group_}, group::soon())[0]); }
+  void leave_default() { ASSERT_TRUE(group::fence({group_})[0]); }
   void simple(uint64_t id) {
     qp_->wr_id = id;
     qp_->wr_flags = IBV_SEND_SIGNALED;

@@ -61,7 +61,7 @@ class Post : public ::testing::Test {
     if (bad != nullptr) bad_id_ = bad->wr_id;
     return error;
   }
-  void leave_default() { ASSERT_TRUE(group::fence({group_}, group::soon())[0]); }
+  void leave_default() { ASSERT_TRUE(group::fence({group_})[0]); }
   void switch_over() {
     leave_default();
     ASSERT_EQ(group::commit(*group_, group::kBackup, group::kBackup, group::soon()),
