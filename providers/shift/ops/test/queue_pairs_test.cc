@@ -145,7 +145,7 @@ TEST_F(QueuePairs, WhatTheNicHoldsComesWhenTheApplicationBreaksItsQp) {
 TEST_F(QueuePairs, WhatIsParkedComesWhenTheApplicationBreaksItsQp) {
   for (uint64_t id : {1u, 2u}) send(id);
   receive(11);
-  ASSERT_TRUE(group::fence({group_}, group::soon())[0]);
+  ASSERT_TRUE(group::fence({group_})[0]);
   send(3);
   to_error();
   EXPECT_EQ(poll(),
