@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace shift::cm {
@@ -18,6 +19,9 @@ void Connections::told(const rdma_cm_event& event) {
     case RDMA_CM_EVENT_TIMEWAIT_EXIT:
     case RDMA_CM_EVENT_ADDR_CHANGE:
       break;
+    case RDMA_CM_EVENT_CONNECT_REQUEST:
+      came_by_[event.id] = event.listen_id;
+      [[fallthrough]];
     default:
       known_.erase(event.id);
   }
@@ -26,6 +30,38 @@ void Connections::told(const rdma_cm_event& event) {
 void Connections::forget(const rdma_cm_id* id) {
   const std::lock_guard lock(mutex_);
   known_.erase(id);
+  ends_.erase(id);
+  std::erase_if(came_by_, [id](const auto& entry) { return entry.second == id; });
+  const auto child = came_by_.find(id);
+  if (child == came_by_.end()) return;
+  const rdma_cm_id* listener = child->second;
+  came_by_.erase(child);
+  const auto end = ends_.find(listener);
+  if (end == ends_.end()) return;
+  for (const auto& entry : came_by_) {
+    if (entry.second == listener) return;
+  }
+  end->second.due = Clock::now() + kMoment;
+  wake(end->second.channel);
+}
+
+bool Connections::postpone_end(const rdma_cm_id* listener,
+                               bool (*is_masked)(const rdma_cm_id& id)) {
+  const std::lock_guard lock(mutex_);
+  const bool serves = std::ranges::any_of(came_by_, [&](const auto& entry) {
+    return entry.second == listener && known_.contains(entry.first) && is_masked(*entry.first);
+  });
+  if (serves) ends_[listener] = {listener->channel};
+  return serves;
+}
+
+Connections::Clock::time_point Connections::next_due(const rdma_event_channel* channel) const {
+  const std::lock_guard lock(mutex_);
+  auto due = Clock::time_point::max();
+  for (const auto& [listener, end] : ends_) {
+    if (end.channel == channel) due = std::min(due, end.due);
+  }
+  return due;
 }
 
 bool Connections::is_established(const rdma_cm_id* id) const {
@@ -38,13 +74,27 @@ void Connections::peer_gone(const ibv_qp* qp) {
   for (auto& [id, connection] : known_) {
     if (connection.qp != qp || connection.state != Connection::kGood) continue;
     connection.state = Connection::kGone;
-    const auto [first, last] = waiters_.equal_range(connection.channel);
-    for (auto waiter = first; waiter != last; ++waiter) {
-      const uint64_t one = 1;
-      // It cannot be full: each wait takes all of it.
-      if (write(waiter->second, &one, sizeof one) < 0) continue;
-    }
+    wake(connection.channel);
   }
+}
+
+// Under the mutex.
+void Connections::wake(const rdma_event_channel* channel) {
+  const auto [first, last] = waiters_.equal_range(channel);
+  for (auto waiter = first; waiter != last; ++waiter) {
+    const uint64_t one = 1;
+    // It cannot be full: each wait takes all of it.
+    if (write(waiter->second, &one, sizeof one) < 0) continue;
+  }
+}
+
+// Under the mutex.
+rdma_cm_event* Connections::make(const rdma_cm_id* id, rdma_cm_event_type type) {
+  auto* event = new rdma_cm_event{};
+  event->id = const_cast<rdma_cm_id*>(id);
+  event->event = type;
+  own_.insert(event);
+  return event;
 }
 
 bool Connections::is_told_gone(const rdma_cm_id* id) const {
@@ -57,11 +107,15 @@ rdma_cm_event* Connections::take(const rdma_event_channel* channel) {
   const std::lock_guard lock(mutex_);
   for (auto& [id, connection] : known_) {
     if (connection.channel != channel || connection.state != Connection::kGone) continue;
-    auto* event = new rdma_cm_event{};
-    event->id = const_cast<rdma_cm_id*>(id);
-    event->event = RDMA_CM_EVENT_DISCONNECTED;
-    own_.insert(event);
+    rdma_cm_event* event = make(id, RDMA_CM_EVENT_DISCONNECTED);
     connection.state = Connection::kTold;
+    return event;
+  }
+  const auto now = Clock::now();
+  for (auto end = ends_.begin(); end != ends_.end(); ++end) {
+    if (end->second.channel != channel || end->second.due > now) continue;
+    rdma_cm_event* event = make(end->first, RDMA_CM_EVENT_DEVICE_REMOVAL);
+    ends_.erase(end);
     return event;
   }
   return nullptr;
@@ -79,7 +133,8 @@ bool Connections::is_waited_for(const rdma_event_channel* channel) const {
   for (const auto& [id, connection] : known_) {
     if (connection.channel == channel && connection.state != Connection::kTold) return true;
   }
-  return false;
+  return std::ranges::any_of(
+      ends_, [channel](const auto& entry) { return entry.second.channel == channel; });
 }
 
 Connections::Waiter::Waiter(Connections& connections, const rdma_event_channel* channel)

@@ -3,6 +3,7 @@
 
 #include <rdma/rdma_cma.h>
 
+#include <chrono>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
@@ -25,6 +26,15 @@ class Connections {
   void peer_gone(const ibv_qp* qp);
   // The program was told that, and need not hear it again.
   bool is_told_gone(const rdma_cm_id* id) const;
+
+  // The kernel has taken the listener away with its device. True: a connection that came by it is
+  // established and `is_masked`, and the end of the listener is not told before all that came by it
+  // are destroyed, and a moment later still: a program that is done destroys the listener, too.
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kMoment{2};
+  bool postpone_end(const rdma_cm_id* listener, bool (*is_masked)(const rdma_cm_id& id));
+  // When to take() again; Clock::time_point::max(): nothing is due by itself.
+  Clock::time_point next_due(const rdma_event_channel* channel) const;
 
   // An event of our own for the channel; nullptr: there is none.
   rdma_cm_event* take(const rdma_event_channel* channel);
@@ -56,8 +66,18 @@ class Connections {
     enum { kGood, kGone, kTold } state = kGood;
   };
 
+  struct End {
+    const rdma_event_channel* channel;
+    Clock::time_point due = Clock::time_point::max();
+  };
+  rdma_cm_event* make(const rdma_cm_id* id, rdma_cm_event_type type);
+  void wake(const rdma_event_channel* channel);
+
   mutable std::mutex mutex_;
   std::unordered_map<const rdma_cm_id*, Connection> known_;
+  std::unordered_map<const rdma_cm_id*, const rdma_cm_id*>
+      came_by_;                                      // which listener, until destroyed
+  std::unordered_map<const rdma_cm_id*, End> ends_;  // of listeners, postponed
   std::unordered_multimap<const rdma_event_channel*, int> waiters_;
   std::unordered_set<rdma_cm_event*> own_;  // taken, and not acknowledged yet
 };

@@ -5,8 +5,9 @@
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <mutex>
+#include <chrono>
 #include <new>
 
 #include "connections.h"
@@ -54,6 +55,10 @@ void peer_gone(ibv_qp* qp) {
   connections().peer_gone(qp);
 }
 
+bool is_masked(const rdma_cm_id& id) {
+  return shift_qp_is_protected != nullptr && id.qp != nullptr && shift_qp_is_protected(id.qp);
+}
+
 // Linux calls the peer of a connection unreachable when the neighbour table does not know it any
 // more, and takes a connection for lost with its device. The data goes over another NIC.
 bool is_hidden(const rdma_cm_event& event) {
@@ -61,13 +66,18 @@ bool is_hidden(const rdma_cm_event& event) {
   switch (event.event) {
     case RDMA_CM_EVENT_UNREACHABLE:
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
-      return id != nullptr && shift_qp_is_protected != nullptr &&
-             connections().is_established(id) && id->qp != nullptr && shift_qp_is_protected(id->qp);
+      return id != nullptr && connections().is_established(id) && is_masked(*id);
     case RDMA_CM_EVENT_DISCONNECTED:
       return connections().is_told_gone(id);
     default:
       return false;
   }
+}
+
+// A listener goes with its device, and programs end for that, with all that goes on.
+bool is_postponed(const rdma_cm_event& event) {
+  return event.event == RDMA_CM_EVENT_DEVICE_REMOVAL && event.id != nullptr &&
+         connections().postpone_end(event.id, is_masked);
 }
 
 // rsockets ask for events on their own: a thread of theirs polls the channel and then must not be
@@ -92,6 +102,14 @@ bool blocks(const rdma_event_channel* channel) {
   return flags >= 0 && (flags & O_NONBLOCK) == 0;
 }
 
+// For poll(): milliseconds, rounded up.
+int until(Connections::Clock::time_point due) {
+  if (due == Connections::Clock::time_point::max()) return -1;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(due - Connections::Clock::now()).count();
+  return static_cast<int>(std::max<decltype(left)>(left, 0));
+}
+
 // Waits until the kernel or we have an event. Ours, or nullptr.
 rdma_cm_event* await(rdma_event_channel* channel) {
   if (!connections().is_waited_for(channel)) return nullptr;
@@ -100,7 +118,9 @@ rdma_cm_event* await(rdma_event_channel* channel) {
   for (;;) {
     if (rdma_cm_event* own = connections().take(channel)) return own;
     pollfd fds[] = {{channel->fd, POLLIN, 0}, {waiter.fd(), POLLIN, 0}};
-    if (poll(fds, 2, -1) > 0 && fds[0].revents != 0) return nullptr;
+    if (poll(fds, 2, until(connections().next_due(channel))) > 0 && fds[0].revents != 0) {
+      return nullptr;
+    }
     waiter.clear();
     // Behind a signal the stock library waits on, too, unless the handler asks for something else.
   }
@@ -128,13 +148,16 @@ SHIFT_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** 
     rdma_cm_event* told_by_kernel = nullptr;
     const int error = stock.get_event(channel, &told_by_kernel);
     if (error != 0) return error;
-    if (!is_hidden(*told_by_kernel)) {
-      told(*told_by_kernel);
-    } else if (is_stock(__builtin_return_address(0))) {
-      make_harmless(*told_by_kernel);
-    } else {
+    const bool by_stock = is_stock(__builtin_return_address(0));
+    const bool hidden = is_hidden(*told_by_kernel);
+    if (!by_stock && (hidden || is_postponed(*told_by_kernel))) {
       stock.ack_event(told_by_kernel);
       continue;
+    }
+    if (hidden) {
+      make_harmless(*told_by_kernel);
+    } else {
+      told(*told_by_kernel);
     }
     *event = told_by_kernel;
     return 0;

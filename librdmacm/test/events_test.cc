@@ -206,6 +206,62 @@ TEST_F(GoneTest, a_thread_that_waits_gets_the_kernels_events_too) {
   teller.join();
 }
 
+// A listener, which has no QP, and a connection that came by it.
+struct ListenerTest : EventsTest {
+  rdma_cm_id listener{};
+
+  ListenerTest() {
+    listener.channel = &channel;
+    id.qp = &protected_qp;
+    add(RDMA_CM_EVENT_CONNECT_REQUEST, &id);
+    events.back().listen_id = &listener;
+    add(RDMA_CM_EVENT_ESTABLISHED, &id);
+    run();
+    events.clear();
+    seen.clear();
+  }
+  ~ListenerTest() override { rdma_destroy_id(&listener); }
+  void lose_device() {
+    add(RDMA_CM_EVENT_DEVICE_REMOVAL, &listener);
+    run();
+  }
+};
+
+TEST_F(ListenerTest, its_end_is_not_told_while_what_came_by_it_is_masked) {
+  lose_device();
+  EXPECT_TRUE(seen.empty());
+  EXPECT_EQ(fake_acknowledged, 1);
+}
+
+TEST_F(ListenerTest, its_end_is_told_when_all_that_came_by_it_are_destroyed) {
+  lose_device();
+  fcntl(channel.fd, F_SETFL, 0);
+  std::thread destroyer([this] { rdma_destroy_id(&id); });
+  rdma_cm_event* event = nullptr;
+  ASSERT_EQ(rdma_get_cm_event(&channel, &event), 0);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_DEVICE_REMOVAL);
+  EXPECT_EQ(event->id, &listener);
+  fake_acknowledged = 0;
+  EXPECT_EQ(rdma_ack_cm_event(event), 0);
+  EXPECT_EQ(fake_acknowledged, 0) << "the stock library's own was acknowledged before";
+  destroyer.join();
+}
+
+TEST_F(ListenerTest, one_that_is_destroyed_is_told_of_no_more) {
+  lose_device();
+  rdma_destroy_id(&id);
+  rdma_destroy_id(&listener);
+  events.clear();
+  run();
+  EXPECT_TRUE(seen.empty());
+}
+
+TEST_F(ListenerTest, its_end_is_told_at_once_when_nothing_is_masked) {
+  id.qp = &other_qp;
+  lose_device();
+  EXPECT_EQ(seen, (std::vector{RDMA_CM_EVENT_DEVICE_REMOVAL}));
+}
+
 TEST(FrontTest, other_functions_are_the_stock_librarys) {
   EXPECT_EQ(rdma_listen(nullptr, 4711), 4711);
 }

@@ -17,7 +17,7 @@ MISSED = "the traffic ended before the fault"
 VERBS_ERROR = 2
 
 # One fault of one program: seconds until both ends had left, and until both were back (None: not
-# waited for, or the program ended before).
+# waited for, or the program ended before). `away` is None where it ended as it does without the layer.
 Cell = collections.namedtuple("Cell", "row fault host away back")
 
 
@@ -40,7 +40,20 @@ def dies_on_stock(pair, client):
     return "the client survives" if code == 0 else ""
 
 
-def survives(pair, cells, client, host, fault, is_undone=True):
+def gives_up_on_stock_too(pair, cells, client, host, fault, sign):
+    """A program that may not survive for a reason of its own, which is not the layer's to mend: without
+    the layer its client ends with `sign`; with it in the same way, or not at all."""
+    session = Session(pair, client, False)
+    session.wait_bytes(100000)
+    pair.fault(host, "rail0", fault)
+    session.codes(60, 0)
+    pair.fault(host, "rail0", HEALS[fault])
+    if sign not in session.programs["a"].text():
+        return "without the layer it ends otherwise"
+    return survives(pair, cells, client, host, fault, sign=sign)
+
+
+def survives(pair, cells, client, host, fault, is_undone=True, sign=None):
     """A program of the distribution, a fault in the middle of it. Not undone: until it has ended."""
     lasts = fault in LASTING or not is_undone
     session = Session(pair, client)
@@ -59,6 +72,9 @@ def survives(pair, cells, client, host, fault, is_undone=True):
     problem = session.finish()
     if lasts:
         pair.fault(host, "rail0", HEALS[fault])
+    if problem and sign and sign in session.programs["a"].text():
+        cells.append(Cell(client.name, fault, host, None, None))
+        return ""
     if not problem and away is None:
         problem = MISSED
     if not problem:

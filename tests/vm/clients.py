@@ -161,8 +161,9 @@ class Session:
         begun = self.moved_bytes()
         self.pair.until(lambda: self.moved_bytes() > begun + count or self.ended(), timeout)
 
-    def codes(self, timeout, server_timeout=30):
-        """Exit codes of client and server; None: it had to be killed."""
+    def codes(self, timeout, server_timeout=90):
+        """Exit codes of client and server; None: it had to be killed. The kernel repeats a request to
+        disconnect for over a minute before it gives up and tells the server."""
         return [exit_code(self.programs["a"], timeout), exit_code(self.programs["b"], server_timeout)]
 
     def finish(self, timeout=120):

@@ -34,6 +34,8 @@ class Book:
         cell = self.cells[row, fault, host]
         if cell is None:
             return "**fails**"
+        if cell.away is None:
+            return "as stock"
         return "%.1f" % cell.away + ("" if cell.back is None else " / %.1f" % cell.back)
 
     def text(self):
@@ -48,7 +50,8 @@ class Book:
             "stroke, until both were back on it; the fault is undone as soon as both have left. No second figure:",
             "the program's work was done before, or, behind an unbind, there is no way back for a process that",
             "saw it. Each cell means as well that both ends exited well, that the count was complete and that what",
-            "the program compares was right. Behind a dash nothing was run.", "",
+            "the program compares was right. Behind a dash nothing was run. As stock: the program ends there by itself,",
+            "with the same error without the layer, as the same case showed.", "",
             "| program | %s |" % " | ".join("%s %s" % column for column in COLUMNS),
             "| --- |" + " --- |" * len(COLUMNS)]
         for row in self.rows:
