@@ -2,9 +2,10 @@
 // completions, device events, timers and peers' messages into fsm events, and the table's actions
 // into steps of group/ and messages. feed() is the only place where a state is assigned.
 //
-// coordinator.cc runs the machine, actions.cc the table's actions, connecting.cc makes paths ready,
-// way_back.cc goes back to better ones, binding.cc finds peers, messages.cc takes in what they say,
-// watch.cc what devices say.
+// coordinator.cc runs the machine, actions.cc the table's actions. attempts.cc makes paths ready
+// for the leader, connecting.cc the members' QPs for both ends, way_back.cc goes back to better
+// paths. binding.cc finds peers, messages.cc takes in what they say, watch.cc what devices say,
+// links.cc what is known of their addresses and network devices.
 #pragma once
 
 #include <chrono>
@@ -229,9 +230,8 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void refuse(PeerChannel* channel, const wire::QpName& from, const wire::QpName& to,
               uint32_t epoch, wire::RefuseReason reason);
 
-  // connecting.cc
-  void members_make(Binding& binding);
-  // Leader: goes on with whatever the paths need now.
+  // attempts.cc: the leader
+  // Goes on with whatever the paths need now.
   void tend(Binding& binding);
   void tend_others(const Binding& binding);
   bool attempt_may_start(Binding& binding);
@@ -242,15 +242,18 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void attempt_accepted(Binding& binding, const wire::Accept& message);
   void attempt_connected(Binding& binding, uint32_t generation, int error);
   void attempt_end(Binding& binding, Binding::Attempt::Outcome outcome);
-  void probe_post(Binding& binding, int member);
-  void probe_check(Binding& binding);
   void probe_ask(Binding& binding);
   void path_take(Binding& binding, const PathBook::Ready& ready);
   void spare_ready(Binding& binding);
   Link& link_of(const Binding& binding, PathName path);
+
+  // connecting.cc
+  void members_make(Binding& binding);
   void offer_take(Binding& binding, const wire::Offer& offer);
   void offer_connected(Binding& binding, const wire::Offer& offer, int error);
   void offer_answer(Binding& binding, const wire::Offer& offer, uint8_t status);
+  void probe_post(Binding& binding, int member);
+  void probe_check(Binding& binding);
   void members_up_changed(group::Context* context);
   uint8_t members_up(const group::Context* context) const;
 
