@@ -14,6 +14,23 @@ function(shift_find_stock result file)
   set(${result} "${found}" PARENT_SCOPE)
 endfunction()
 
+# shift_find_front_of(FOUND NAME HEADER PACKAGES): what a front of lib<NAME>.so.1 needs; FOUND is false, after a
+# word about it, where that is not here. Cache entries: SHIFT_STOCK_LIB<NAME>, where the stock library lies, and
+# <NAME>_include, where its HEADER does; Debian has both in PACKAGES.
+function(shift_find_front_of found name header packages)
+  string(TOUPPER SHIFT_STOCK_LIB${name} stock)
+  find_path(${name}_include ${header})
+  shift_find_stock(default_stock lib${name}.so.1)
+  set(${stock} "${default_stock}" CACHE FILEPATH
+    "Where the stock lib${name}.so.1 lies at run time; empty: no front of it")
+  if(${name}_include AND ${stock})
+    set(${found} TRUE PARENT_SCOPE)
+    return()
+  endif()
+  message(STATUS "no front of lib${name}: the library or its header is not here (Debian: ${packages})")
+  set(${found} FALSE PARENT_SCOPE)
+endfunction()
+
 # shift_front_symbols(TARGET OUT FAMILY STOCK SYMBOLS): makes in OUT what gen_symbols.py says, from the symbols
 # of STOCK and the list SYMBOLS.
 function(shift_front_symbols target out family stock symbols)
