@@ -17,8 +17,7 @@ struct IsSupported {
     if (!told.exchange(true)) {
       beneath()->warn(
           "mlx5 direct verbs would go past SHIFT: programs are told that there are none and use "
-          "plain "
-          "verbs (SHIFT_DIRECT_VERBS=unprotected: use them, without protection)");
+          "plain verbs (SHIFT_DIRECT_VERBS=unprotected: use them, without protection)");
     }
     return false;
   }
