@@ -19,7 +19,9 @@ class FairMutex {
     lock_in_turn();
     waiting_.fetch_sub(1, std::memory_order_relaxed);
   }
-  // For a caller that comes again and again. Takes the mutex before no thread that waits in lock().
+  // For a caller that comes again and again. While it sees somebody wait in lock(), it waits for
+  // its turn, too, and so does not pass who has the turn. A thread can still be passed before its
+  // wait is seen and before it has got the turn, for that is an ordinary mutex.
   void lock_behind() {
     if (waiting_.load(std::memory_order_relaxed) == 0) return mutex_.lock();
     lock_in_turn();
