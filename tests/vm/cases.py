@@ -58,6 +58,7 @@ def survives(pair, cells, client, host, fault, is_undone=True, sign=None):
     lasts = fault in LASTING or not is_undone
     session = Session(pair, client)
     if not session.wait_count("armed", 1):
+        pair.note_state()
         return "no second path: %s" % (session.finish(1) or MISSED)
     session.wait_bytes(100000)
     begun = time.monotonic()

@@ -111,6 +111,14 @@ class Pair:
         """What rdma_cm listens on there."""
         return self.sh(host, "rdma resource show cm_id", check=False)
 
+    def note_state(self):
+        """What the kernels know of NICs, neighbours and connections, among the logs."""
+        for host, machine in self.machines.items():
+            told = self.sh(host, "ip -s link; ip address; ip neigh; rdma link; rdma resource show cm_id;"
+                           " rdma resource show qp; rdma statistic; tc qdisc; dmesg | tail -n 40", check=False)
+            with open(os.path.join(machine.shared, "state.log"), "a") as file:
+                file.write(told)
+
     @staticmethod
     def until(condition, timeout):
         deadline = time.monotonic() + timeout
