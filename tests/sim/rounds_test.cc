@@ -65,6 +65,37 @@ TEST_F(Rounds, ASilentFaultIsNoticedByWhoSends) {
   EXPECT_NE(a_.group->member, kDefault);
 }
 
+// Its CQ has a channel, so nobody else may arm it, and it waits for bytes in memory.
+class Unpolled : public TwoHosts {
+ protected:
+  Unpolled() {
+    a_.cq->channel = b_.cq->channel = &channel_;
+    run(milliseconds(100));
+  }
+
+  size_t executed(SimHost& sender) {
+    size_t all = 0;
+    for (ibv_context* nic : sender.world.context.real) all += executed_[nic].size();
+    return all;
+  }
+
+  group::CompletionChannel channel_{};
+};
+
+TEST_F(Unpolled, WhoLooksAtNothingIsMovedAllTheSame) {
+  traffic(10);
+  for (int fault = 1; fault <= 2; fault++) {
+    follower().port(follower().group->member, false, false);
+    receive(leader(), 2);
+    send(follower(), 2);
+    time_.run_for(seconds(1));
+    EXPECT_EQ(a_.group->epoch, static_cast<uint32_t>(fault));
+    EXPECT_EQ(executed(follower()), follower().sent);
+  }
+  run(milliseconds(5));
+  expect_all_done();
+}
+
 TEST_F(Rounds, CrossingDetectionsConverge) {
   traffic(10);
   a_.port(kDefault, false);

@@ -5,7 +5,8 @@
 // coordinator.cc runs the machine, actions.cc the table's actions. attempts.cc makes paths ready
 // for the leader, connecting.cc the members' QPs for both ends, way_back.cc goes back to better
 // paths. binding.cc finds peers, messages.cc takes in what they say, watch.cc what devices say,
-// links.cc what is known of their addresses and network devices.
+// unpolled.cc looks into queues that nobody may be looking into, links.cc keeps what is known of
+// the devices' addresses and network devices.
 #pragma once
 
 #include <chrono>
@@ -127,6 +128,12 @@ struct Binding {
   bool query_pending = false;          // something waits for the answer
   Loop::TimerId key_deadline = 0;      // for keys wanted after the switch
   std::optional<wire::Progress> told;  // what a repeated Progress must say again
+
+  // Where a QP's errors may go unseen: requests posted at the last look, and looks left.
+  uint64_t posted = 0;
+  int looks = 0;
+  void looks_start() { looks = kLooks; }
+  static constexpr int kLooks = 2;
 
   // The way back.
   uint32_t drain_attempt = 0;    // leader: counts; follower: the one asked for last
@@ -307,6 +314,10 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void watch_readable(group::Context* context, int member);
   void watch_arm(Binding& binding);
 
+  // unpolled.cc: CQs that only the application may arm
+  void unpolled_watch();
+  void unpolled_look();
+
   // links.cc: addresses and network devices
   std::vector<wire::Gid> addresses_read(group::Context* context, int member);
   wire::Gid address_of(const group::Group& group) const;
@@ -347,6 +358,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   std::vector<std::unique_ptr<RunningFence>> fences_;
   bool fences_polling_ = false;
   std::unordered_map<group::CompletionQueue*, Loop::TimerId> rearm_;
+  Loop::TimerId unpolled_timer_ = 0;  // runs while there are such CQs
   // Attempts under way, of all groups, and whose turn is next: who has no path, then the others.
   int attempts_ = 0;
   std::deque<uint64_t> attempts_waiting_;  // serials

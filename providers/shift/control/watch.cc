@@ -281,7 +281,12 @@ void Coordinator::forward(Context* context, const ibv_async_event& event, bool i
 void Coordinator::watch_arm(Binding& binding) {
   Group& group = *binding.group;
   for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) {
-    if (cq->channel != nullptr) continue;  // the application's own arming wakes it
+    if (cq->channel != nullptr) {
+      // It is the application that arms it.
+      binding.looks_start();
+      unpolled_watch();
+      continue;
+    }
     for (ibv_cq* real : cq->real) {
       // Solicited only: errors count as solicited, ordinary completions wake nobody.
       if (real != nullptr) real->context->ops.req_notify_cq(real, 1);

@@ -60,7 +60,7 @@ void SendJournal::append_rest(const ibv_send_wr* wr) {
 
 // Small messages are often posted inline; atomics and several SGEs are the rare ones.
 inline void SendJournal::append_inline(const ibv_send_wr& wr) {
-  SendEntry& entry = ring_[head_ & mask_];
+  SendEntry& entry = ring_[head_.own() & mask_];
   entry.wr_id = wr.wr_id;
   copy16(&entry, offsetof(SendEntry, num_sge), &wr, offsetof(ibv_send_wr, num_sge));
   copy16(&entry, offsetof(SendEntry, remote_addr), &wr, offsetof(ibv_send_wr, wr));
@@ -70,7 +70,7 @@ inline void SendJournal::append_inline(const ibv_send_wr& wr) {
 
 // The application may reuse the buffer as soon as the post returns: keep the bytes.
 inline void SendJournal::keep_inline(SendEntry& entry, const ibv_send_wr& wr) {
-  uint8_t* extra = extension(head_);
+  uint8_t* extra = extension(head_.own());
   uint32_t length = 0;
   for (int i = 0; i < wr.num_sge; i++) {
     const ibv_sge& sge = wr.sg_list[i];
@@ -92,20 +92,23 @@ void SendJournal::append_rare(SendEntry& entry, const ibv_send_wr& wr) {
   }
   if (wr.num_sge > 0) {
     entry.sge = wr.sg_list[0];
-    std::memcpy(extension(head_), wr.sg_list, sizeof(ibv_sge) * static_cast<size_t>(wr.num_sge));
+    std::memcpy(extension(head_.own()), wr.sg_list,
+                sizeof(ibv_sge) * static_cast<size_t>(wr.num_sge));
   }
 }
 
 void SendJournal::keep_atomic(uint32_t pending, uint64_t compare_add, uint64_t swap) {
   const AtomicOperands operands{compare_add, swap};
-  std::memcpy(extension(head_ + pending) + stride_ - sizeof operands, &operands, sizeof operands);
+  std::memcpy(extension(head_.own() + pending) + stride_ - sizeof operands, &operands,
+              sizeof operands);
 }
 
 void SendJournal::keep_bind(uint32_t pending, ibv_mw* mw, uint32_t rkey,
                             const ibv_mw_bind_info& info) {
   SendEntry& entry = slot(pending);
   const BindOperands operands{mw, info.mr};
-  std::memcpy(extension(head_ + pending) + stride_ - sizeof operands, &operands, sizeof operands);
+  std::memcpy(extension(head_.own() + pending) + stride_ - sizeof operands, &operands,
+              sizeof operands);
   entry.num_sge = 0;
   entry.rkey = rkey;
   entry.remote_addr = info.addr;

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <memory>
 
+#include "util/tally.h"
+
 namespace shift::group {
 
 // What no WR exceeds; for arrays that rebuild() fills.
@@ -62,7 +64,7 @@ class SendJournal {
 
   // Appends a WR that the provider beneath accepted, or that is parked.
   [[gnu::always_inline]] void append(const ibv_send_wr& wr) {
-    SendEntry& entry = ring_[head_ & mask_];
+    SendEntry& entry = ring_[head_.own() & mask_];
     entry.wr_id = wr.wr_id;
     copy16(&entry, offsetof(SendEntry, num_sge), &wr, offsetof(ibv_send_wr, num_sge));
     copy16(&entry, offsetof(SendEntry, remote_addr), &wr, offsetof(ibv_send_wr, wr));
@@ -83,7 +85,7 @@ class SendJournal {
     // these members.
     SendEntry* const ring = ring_.get();
     const uint32_t mask = mask_, all_signaled = all_signaled_;
-    uint64_t head = head_;
+    uint64_t head = head_.own();
     uint32_t signaled = signaled_, notifications = notifications_;
     for (; wr != nullptr; wr = wr->next) {
       const uint32_t opcode = wr->opcode;
@@ -107,7 +109,7 @@ class SendJournal {
   }
 
   // For the builder interface: the entry after `pending` uncommitted ones, filled in piecemeal.
-  SendEntry& slot(uint32_t pending) { return ring_[(head_ + pending) & mask_]; }
+  SendEntry& slot(uint32_t pending) { return ring_[(head_.own() + pending) & mask_]; }
   uint8_t* extension(uint64_t position) { return extension_.get() + (position & mask_) * stride_; }
   [[gnu::always_inline]] void count(SendEntry& entry) {
     entry.signaled_total = signaled_ += (entry.send_flags | all_signaled_) >> 1 & 1;
@@ -131,7 +133,7 @@ class SendJournal {
   void add_chain(const ibv_send_wr* wr);
   // Behind count(), likewise.
   void add_packets() {
-    if (mtu_ != 0) packets_ += packets_at(head_ - 1);
+    if (mtu_ != 0) packets_ += packets_at(head_.own() - 1);
   }
 
   void keep_atomic(uint32_t pending, uint64_t compare_add, uint64_t swap);
@@ -146,6 +148,7 @@ class SendJournal {
     notifications_ = notifications;
   }
 
+  // All that were ever appended. From any thread.
   uint64_t head() const { return head_; }
   uint32_t depth() const { return depth_; }
   uint32_t extension_size() const { return stride_; }
@@ -175,7 +178,7 @@ class SendJournal {
   [[gnu::cold, gnu::noinline]] void append_rare(SendEntry& entry, const ibv_send_wr& wr);
 
   std::unique_ptr<SendEntry[]> ring_;
-  uint64_t head_ = 0;
+  Tally head_;
   uint32_t signaled_ = 0;
   uint32_t notifications_ = 0;
   uint32_t mask_ = 0;

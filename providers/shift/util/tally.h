@@ -27,6 +27,10 @@ class Tally {
   Tally& operator++() {
     return *this += 1;
   }
+  // For the thread that advances it: may be kept in a register.
+  uint64_t own() const {
+    return value_;
+  }
   operator uint64_t() const {
     return std::atomic_ref(value_).load(std::memory_order_relaxed);
   }
