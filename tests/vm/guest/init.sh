@@ -20,8 +20,9 @@ mkdir /upper/data /upper/work
 mount -t overlay -o \
   lowerdir=/host,upperdir=/upper/data,workdir=/upper/work,redirect_dir=off,metacopy=off \
   root /newroot || echo "init: no root"
-# Not the host's own temporary files; and the one folder that both sides write to.
-for folder in tmp run; do mount -t tmpfs "$folder" "/newroot/$folder"; done
+# What runs on the host does not run here. Its /tmp is shown as it is: the project may lie there.
+mount -t tmpfs run /newroot/run
+# The one folder that both sides write to.
 mkdir -p /newroot/run/shared
 mount -t 9p -o "$nine,rw,cache=none" shared /newroot/run/shared || echo "init: nothing shared"
 for folder in proc sys dev; do mount --move "/$folder" "/newroot/$folder"; done
