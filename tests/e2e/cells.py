@@ -32,9 +32,10 @@ SPECIALS = {
 LATE_MS = 150
 LATE = "delay=%d" % LATE_MS
 
-# A silence that stock bears with the patience that the programs ask for (0.5 s), and a protected QP
-# would not (60 ms).
+# A silence that stock bears with the patience that the programs ask for then (4 s), and a protected QP
+# would not (60 ms). The orders to break and to heal take their time, too.
 PAUSE_S = 0.2
+PATIENT = ["--qp-timeout", "17"]
 
 # Seconds within which an error that cannot be masked must reach the program (C6).
 ERROR_BOUND = 8.0
@@ -109,6 +110,8 @@ def make(seed, index, kind, fault, op, side, api):
         for name, value in dice.choice(QUIET).items():
             options[options.index(name) + 1] = value
         at = 1
+    if kind == "peer_stock_pause":
+        options += PATIENT
     cell = Cell(seed=seed, index=index, kind=kind, fault=fault, op=op, side=side, api=api,
                 at=at, delay_ms=dice.uniform(0, 4),
                 after_ms=dice.uniform(40, 120),
