@@ -161,8 +161,8 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   int cq_destroy(group::CompletionQueue* cq);
   // The QP reached RTR: its peer is known and can be looked for.
   void group_add(group::Group* group);
-  // It is about to send: whether SHIFT runs at its peer's address. Waits for one round trip, and
-  // a fraction of a second at most.
+  // It is about to be connected: whether SHIFT runs at its peer's address. Waits for one round
+  // trip, and a fraction of a second at most.
   bool peer_present(const group::Group& group);
   // It reached RTS.
   void group_sends(group::Group* group);

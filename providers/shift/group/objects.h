@@ -345,7 +345,8 @@ struct Group {
 
   uint64_t serial = 0;  // never used twice in a process
   bool exact = false;   // SHIFT_MODE
-  // SHIFT runs at the peer: the NIC's patience on the default path is bounded (C10). From RTS on.
+  // SHIFT runs at the peer: the NIC's patience on the default path is bounded (C10). Set before
+  // RTR.
   bool peer_present = false;
   // Its owner works past the layer, and wants no protection. Set before it is connected, or behind
   // Coordinator::group_forget().

@@ -20,9 +20,9 @@ using group::kDefault;
 using group::SharedQueue;
 
 // The peer is known from RTR on. False: this path cannot be protected (no global address).
-bool name_ends(Group* g) {
+bool name_ends(Group* g, const ibv_qp_attr& to_rtr) {
   ibv_gid gid;
-  const ibv_ah_attr& av = g->attr.ah_attr;
+  const ibv_ah_attr& av = to_rtr.ah_attr;
   if (!av.is_global || below->query_gid(g->context->real[kDefault], g->attr.port_num,
                                         av.grh.sgid_index, &gid) != 0) {
     return false;
@@ -32,7 +32,7 @@ bool name_ends(Group* g) {
   std::lock_guard lock(g->attr_mutex);  // others look for users of an address
   g->gid_type = type;
   g->local = {wire::Gid::from_verbs(gid), g->qpn()};
-  g->remote = {wire::Gid::from_verbs(av.grh.dgid), g->attr.dest_qp_num};
+  g->remote = {wire::Gid::from_verbs(av.grh.dgid), to_rtr.dest_qp_num};
   return true;
 }
 
@@ -140,11 +140,11 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   }
   if (to_state && attr->qp_state == IBV_QPS_RESET) return reset_group(g);
   if (to_state && attr->qp_state == IBV_QPS_RTR && !join_default(g)) return EAGAIN;
-  const bool to_rts = to_state && attr->qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN);
-  if (to_rts) {
-    // Its NIC's patience is set here and now, while the peer itself may take a while to show up.
-    g->peer_present = !g->let_go && g->attr.ah_attr.is_global && coordinator().peer_present(*g);
-  }
+  const bool to_rtr = to_state && attr->qp_state == IBV_QPS_RTR && (mask & IBV_QP_AV);
+  const bool can_protect = to_rtr && !g->let_go && name_ends(g, *attr);
+  // Its NIC's patience is set at RTS, while the peer itself may take longer to show up. Asked
+  // before anything can arrive or fail.
+  if (to_rtr) g->peer_present = can_protect && coordinator().peer_present(*g);
   for (;;) {
     const uint32_t departures = g->departures;
     const size_t member = current_member(g);
@@ -155,9 +155,9 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   }
   if (!to_state) return 0;
   qp->state = attr->qp_state;
-  if (attr->qp_state == IBV_QPS_RTR && (mask & IBV_QP_AV)) {
-    if (!g->let_go && name_ends(g)) coordinator().group_add(g);
-  } else if (to_rts) {
+  if (to_rtr) {
+    if (can_protect && !g->let_go) coordinator().group_add(g);
+  } else if (attr->qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN)) {
     group::count_packets(*g);
     coordinator().group_sends(g);
   }
