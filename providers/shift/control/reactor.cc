@@ -13,6 +13,7 @@
 
 #include "util/fork.h"
 #include "util/log.h"
+#include "util/uncancellable.h"
 
 namespace shift::control {
 namespace {
@@ -164,6 +165,7 @@ bool Reactor::call_and_wait(const Task& task) noexcept {
     });
     guard.reset();
     if (!queued) return false;
+    const Uncancellable shield;
     std::unique_lock lock(waiter->mutex);
     waiter->changed.wait(lock, [&] { return waiter->ended; });
     return waiter->ran;

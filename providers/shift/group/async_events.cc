@@ -10,6 +10,7 @@
 #include <new>
 
 #include "util/event_names.h"
+#include "util/uncancellable.h"
 
 namespace shift::group {
 
@@ -106,6 +107,7 @@ bool AsyncEvents::keep_back(const void* object) try {
   std::unique_lock lock(mutex_);
   kept_back_.push_back(object);
   waits_changed();
+  const Uncancellable shield;
   acknowledged_.wait(lock, [&] { return std::ranges::find(given_, object) == given_.end(); });
   return true;
 } catch (const std::bad_alloc&) {
@@ -124,6 +126,7 @@ void AsyncEvents::forget(const void* object) {
                 [object](const Waiting& one) { return event_object(one.event) == object; });
   std::erase(kept_back_, object);
   waits_changed();
+  const Uncancellable shield;
   acknowledged_.wait(lock, [&] { return std::ranges::find(given_, object) == given_.end(); });
 }
 

@@ -10,6 +10,7 @@
 #include "group/shared_queue.h"
 #include "ops/entry.h"
 #include "util/log.h"
+#include "util/uncancellable.h"
 
 namespace shift::ops {
 namespace {
@@ -53,6 +54,7 @@ void stop_masking(Group* g) {
 // The member that carries the group's data now. A fence under way is waited for: the QP that is
 // being shut is none that the application should see. The round's deadline bounds the wait.
 size_t current_member(Group* g) {
+  const Uncancellable shield;
   for (;;) {
     {
       std::lock_guard lock(g->recv.mutex);

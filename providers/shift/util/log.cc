@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "util/guest_write.h"
+#include "util/uncancellable.h"
 
 namespace shift {
 namespace detail {
@@ -22,6 +23,7 @@ void guest_write(int fd, const char* data, size_t size) noexcept {
   sigpending(&pending);
   const bool was_pending = sigismember(&pending, SIGPIPE) == 1;
   pthread_sigmask(SIG_BLOCK, &pipe_only, &old);
+  const Uncancellable shield;
   const ssize_t n = ::write(fd, data, size);
   if (n < 0 && errno == EPIPE && !was_pending) {
     // Ours, directed at this thread: take it away before it can be delivered.

@@ -10,6 +10,7 @@
 
 #include <future>
 #include <stdexcept>
+#include <thread>
 
 namespace shift::control {
 namespace {
@@ -55,6 +56,39 @@ TEST_F(ReactorTest, TasksOfTasksRunWithoutAnyOtherWakeUp) {
 TEST_F(ReactorTest, ThrowingTaskDoesNotEndTheThread) {
   reactor_.call_soon([] { throw std::runtime_error("planted"); });
   EXPECT_TRUE(reactor_.call_and_wait([] {}));
+}
+
+// Its stack has frames that throw nothing: unwinding them would end the process.
+TEST_F(ReactorTest, AWaitingThreadIsNotCancelledBeforeItsTaskIsDone) {
+  std::promise<void> begun, go_on;
+  bool waited = false;
+  pthread_t waiting;
+  struct Arguments {
+    Reactor& reactor;
+    std::promise<void>&begun, &go_on;
+    bool& waited;
+  } arguments{reactor_, begun, go_on, waited};
+  ASSERT_EQ(pthread_create(
+                &waiting, nullptr,
+                [](void* opaque) -> void* {
+                  auto& a = *static_cast<Arguments*>(opaque);
+                  a.waited = a.reactor.call_and_wait([&] {
+                    a.begun.set_value();
+                    a.go_on.get_future().wait();
+                  });
+                  pthread_testcancel();
+                  return nullptr;
+                },
+                &arguments),
+            0);
+  begun.get_future().wait();
+  std::this_thread::sleep_for(20ms);  // it waits by now, most likely
+  pthread_cancel(waiting);
+  go_on.set_value();
+  void* result = nullptr;
+  ASSERT_EQ(pthread_join(waiting, &result), 0);
+  EXPECT_TRUE(waited);
+  EXPECT_EQ(result, PTHREAD_CANCELED);
 }
 
 TEST_F(ReactorTest, CallbackMayRemoveItselfAndOthersOfTheSameBatch) {
