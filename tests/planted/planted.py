@@ -28,6 +28,7 @@ PLANTS = {
     "replay_delivered": ("masked", "drop-acks", "write_imm", WRONG),
     "keys_untranslated": ("masked", "link-down", "mixed", ANY),
     "lose_completion": ("masked", "drop-acks", "send_imm", WRONG),
+    "patience_always_bounded": ("peer_stock_pause", "drop-data", "write_imm", ANY),
 }
 # bug: (whose judge, what it must say)
 LIFE_PLANTS = {
@@ -43,6 +44,8 @@ def cell_for(bug, attempt):
     # Plain and busy: what the bug breaks must be in flight at the fault.
     cell.options = ["--qps", "2", "--depth", "64", "--rate", "8000", "--size", "2000",
                     "--random-size", "--signal-every", "4", "--seed", str(attempt)]
+    if kind == "peer_stock_pause":
+        cell.options += cells.PATIENT
     cell.at = 200 + 100 * attempt
     return cell
 

@@ -4,6 +4,7 @@
 #include "group/below.h"
 #include "group/member.h"
 #include "util/config.h"
+#include "util/planted.h"
 
 namespace shift::group {
 namespace {
@@ -86,7 +87,7 @@ int application_modify(Group& group, int member, const ibv_qp_attr& attr, int ma
   }
   ibv_qp_attr real = attr;
   // A peer without SHIFT has no other path: then it is the application's patience that counts.
-  if (group.peer_present) bound_patience(real);
+  if (group.peer_present || SHIFT_PLANT(patience_always_bounded)) bound_patience(real);
   if (int error = below->modify_qp(group.real[m], &real, mask)) return error;
   remember(group, attr, mask);
   if (to_rts) group.can_send[m] = true;
