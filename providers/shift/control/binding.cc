@@ -1,10 +1,12 @@
 // Finding the process behind a remote QP, and what is said again when a connection comes back.
+#include <exception>
 #include <future>
 
 #include "control/coordinator.h"
 #include "control/socket.h"
 #include "util/config.h"
 #include "util/log.h"
+#include "util/uncancellable.h"
 
 namespace shift::control {
 
@@ -42,23 +44,23 @@ std::optional<Presence::Addresses> Coordinator::addresses_find(const Group& grou
   if (local.ipv4() && remote.ipv4()) return Addresses({*local.ipv4(), *remote.ipv4()});
   auto found = std::make_shared<std::promise<Addresses>>();
   auto future = found->get_future();
-  control_.call_soon([this, &group, remote, found] {
-    const auto local_ip = address_of(group).ipv4();
+  // The QP may be gone by then; its context takes its turn behind this.
+  control_.call_soon([this, context = group.context, local, remote, found] {
+    const auto local_ip = address_of(context, local).ipv4();
     if (!local_ip) return found->set_value({});
     net_->find_address(*local_ip, remote, [=](std::optional<uint32_t> ip) {
       found->set_value(ip ? Addresses({*local_ip, *ip}) : Addresses());
     });
   });
   if (future.wait_for(kAddressPatience) != std::future_status::ready) return {};
-  try {
-    return future.get();
-  } catch (const std::future_error&) {
-    return {};  // the control loop does not run
-  }
+  return future.get();
 }
 
-bool Coordinator::peer_present(const Group& group) {
+bool Coordinator::peer_present(const Group& group) noexcept try {
+  const Uncancellable shield;
   return presence_.at(group.local.gid, group.remote.gid, [&] { return addresses_find(group); });
+} catch (const std::exception&) {
+  return false;  // no memory, or the control loop does not run: the application's patience is safe
 }
 
 void Coordinator::look_for_peer(Binding& binding) {

@@ -162,8 +162,8 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   // The QP reached RTR: its peer is known and can be looked for.
   void group_add(group::Group* group);
   // It is about to be connected: whether SHIFT runs at its peer's address. Waits for one round
-  // trip, and a fraction of a second at most.
-  bool peer_present(const group::Group& group);
+  // trip; 100 ms at most, and a second more for a GID that holds no address.
+  bool peer_present(const group::Group& group) noexcept;
   // It reached RTS.
   void group_sends(group::Group* group);
   // The application moves it to ERR or RESET, or destroys it: nothing is masked any more. Waits.
@@ -321,6 +321,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   // links.cc: addresses and network devices
   std::vector<wire::Gid> addresses_read(group::Context* context, int member);
   wire::Gid address_of(const group::Group& group) const;
+  wire::Gid address_of(const group::Context* context, const wire::Gid& local) const;
   bool is_on(const group::Context* context, int member, int ifindex) const;
   void gids_changed(group::Context* context, int member);
   bool has_carrier(const group::Context* context, int member) const;

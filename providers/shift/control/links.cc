@@ -55,11 +55,15 @@ std::vector<wire::Gid> Coordinator::addresses_read(Context* context, int member)
 
 // The address by which the application's GID is reached over IP; all zeros when there is none.
 wire::Gid Coordinator::address_of(const Group& group) const {
-  if (group.local.gid.ipv4()) return group.local.gid;
-  const auto found = names_.find(group.context);
+  return address_of(group.context, group.local.gid);
+}
+
+wire::Gid Coordinator::address_of(const Context* context, const wire::Gid& local) const {
+  if (local.ipv4()) return local;
+  const auto found = names_.find(context);
   if (found == names_.end()) return {};
   for (const group::PortName& name : found->second[group::kDefault])
-    if (name.gid == group.local.gid) return name.address;
+    if (name.gid == local) return name.address;
   return {};
 }
 

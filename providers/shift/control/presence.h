@@ -33,8 +33,8 @@ class Presence {
   };
   using Find = std::function<std::optional<Addresses>()>;
 
-  // `find` tells where the two GIDs are reached, in `patience` at most, if that has to be known. No
-  // answer in as much again is a no.
+  // `find` tells where the two GIDs are reached, if that has to be known, and bounds itself. No
+  // answer from there in `patience` is a no.
   bool at(const wire::Gid& local, const wire::Gid& remote, const Find& find);
 
  private:
