@@ -16,7 +16,8 @@ namespace shift::control {
 class FakeFabric {
  public:
   static constexpr std::chrono::microseconds kTurn{20};
-  static constexpr std::chrono::milliseconds kRetries{30};
+
+  std::chrono::milliseconds patience{30};  // of all NICs, with who does not answer
 
   explicit FakeFabric(VirtualTime& time) : time_(time) { turn(); }
   void world_add(group::World& world) { worlds_.push_back(&world); }
@@ -68,7 +69,7 @@ class FakeFabric {
     Qp* peer = peer_of(qp);
     if (peer == nullptr) {
       const auto [it, first] = stuck_.emplace(&qp, time_.now());
-      if (!first && time_.now() - it->second > kRetries) qp.break_with(IBV_WC_RETRY_EXC_ERR);
+      if (!first && time_.now() - it->second > patience) qp.break_with(IBV_WC_RETRY_EXC_ERR);
       return;
     }
     stuck_.erase(&qp);

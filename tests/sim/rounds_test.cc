@@ -96,6 +96,25 @@ TEST_F(Unpolled, WhoLooksAtNothingIsMovedAllTheSame) {
   expect_all_done();
 }
 
+// Four times the timeout of 67 ms, seven times, is what the standard lets this NIC take.
+TEST_F(Unpolled, APatientNicIsWaitedFor) {
+  traffic(10);
+  for (SimHost* host : {&a_, &b_}) {
+    ibv_qp_attr& attr = group::World::fake(host->group, kDefault).attr;
+    attr.timeout = 14;
+    attr.retry_cnt = 6;
+  }
+  fabric_.patience = milliseconds(1800);
+  follower().port(follower().group->member, false, false);
+  receive(leader(), 2);
+  send(follower(), 2);
+  time_.run_for(seconds(3));
+  EXPECT_EQ(a_.group->epoch, 1u);
+  EXPECT_EQ(executed(follower()), follower().sent);
+  run(milliseconds(5));
+  expect_all_done();
+}
+
 TEST_F(Rounds, CrossingDetectionsConverge) {
   traffic(10);
   a_.port(kDefault, false);

@@ -129,11 +129,10 @@ struct Binding {
   Loop::TimerId key_deadline = 0;      // for keys wanted after the switch
   std::optional<wire::Progress> told;  // what a repeated Progress must say again
 
-  // Where a QP's errors may go unseen: requests posted at the last look, and looks left.
+  // Where a QP's errors may go unseen: requests posted at the last look, and when the NIC will have
+  // given up what it has not done by then (not known yet: max).
   uint64_t posted = 0;
-  int looks = 0;
-  void looks_start() { looks = kLooks; }
-  static constexpr int kLooks = 2;
+  Time look_until{};
 
   // The way back.
   uint32_t drain_attempt = 0;    // leader: counts; follower: the one asked for last
@@ -305,6 +304,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void key_denied(Binding& binding);
 
   // watch.cc: device events and CQs nobody polls
+  static bool is_protected(const group::Group& group);
   void async_readable(group::Context* context, int member);
   void forward(group::Context* context, const ibv_async_event& event, bool is_unprotected);
   bool name_for_application(group::Context* context, ibv_async_event* event);
@@ -315,7 +315,8 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void watch_arm(Binding& binding);
 
   // unpolled.cc: CQs that only the application may arm
-  void unpolled_watch();
+  void unpolled_watch(Binding& binding);
+  void unpolled_timer_start();
   void unpolled_look();
 
   // links.cc: addresses and network devices

@@ -60,7 +60,9 @@ bool is_unprotected(Context* context, int member, const ibv_async_event& event) 
   });
 }
 
-bool is_protected(const Group& group) {
+}  // namespace
+
+bool Coordinator::is_protected(const Group& group) {
   switch (group.state) {
     case State::kUnbound:
     case State::kFailed:
@@ -70,8 +72,6 @@ bool is_protected(const Group& group) {
       return true;
   }
 }
-
-}  // namespace
 
 void Coordinator::context_add(Context* context) {
   control_.call_and_wait([this, context] {
@@ -282,9 +282,7 @@ void Coordinator::watch_arm(Binding& binding) {
   Group& group = *binding.group;
   for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) {
     if (cq->channel != nullptr) {
-      // It is the application that arms it.
-      binding.looks_start();
-      unpolled_watch();
+      unpolled_watch(binding);  // it is the application that arms it
       continue;
     }
     for (ibv_cq* real : cq->real) {
