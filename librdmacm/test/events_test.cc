@@ -54,6 +54,17 @@ struct EventsTest : ::testing::Test {
     EXPECT_EQ(fake_left, 0);
     EXPECT_EQ(seen.size() + static_cast<size_t>(fake_acknowledged), events.size());
   }
+  // A protected connection, and the kernel has an event of it that the program must not see.
+  void connect_and_hide_one() {
+    id.qp = &protected_qp;
+    add(RDMA_CM_EVENT_ESTABLISHED, &id);
+    run();
+    events.clear();
+    add(RDMA_CM_EVENT_UNREACHABLE, &id, -ETIMEDOUT);
+    fake_events = events.data();
+    fake_left = 1;
+    fake_acknowledged = 0;
+  }
 };
 
 TEST_F(EventsTest, established_and_protected_is_not_called_unreachable) {
@@ -68,13 +79,7 @@ TEST_F(EventsTest, established_and_protected_is_not_called_unreachable) {
 }
 
 TEST_F(EventsTest, a_hidden_event_is_not_left_with_a_caller_that_gets_none) {
-  id.qp = &protected_qp;
-  add(RDMA_CM_EVENT_ESTABLISHED, &id);
-  run();
-  events.clear();
-  add(RDMA_CM_EVENT_UNREACHABLE, &id, -ETIMEDOUT);
-  fake_events = events.data();
-  fake_left = 1;
+  connect_and_hide_one();
   rdma_cm_event* event = nullptr;
   EXPECT_EQ(rdma_get_cm_event(&channel, &event), -1);
   EXPECT_EQ(fake_acknowledged, 1);
@@ -82,14 +87,7 @@ TEST_F(EventsTest, a_hidden_event_is_not_left_with_a_caller_that_gets_none) {
 }
 
 TEST_F(EventsTest, the_stock_library_itself_is_not_left_waiting) {
-  id.qp = &protected_qp;
-  add(RDMA_CM_EVENT_ESTABLISHED, &id);
-  run();
-  events.clear();
-  add(RDMA_CM_EVENT_UNREACHABLE, &id, -ETIMEDOUT);
-  fake_events = events.data();
-  fake_left = 1;
-  fake_acknowledged = 0;
+  connect_and_hide_one();
   ASSERT_EQ(rdma_disconnect(&id), 0);
   ASSERT_EQ(id.event, events.data());
   EXPECT_EQ(id.event->event, RDMA_CM_EVENT_ADDR_CHANGE);
