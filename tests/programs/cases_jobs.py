@@ -1,8 +1,8 @@
 """Jobs of several processes: Open MPI over UCX, Gloo, PyTorch RPC. Each verifies its own data."""
 
 import os
-import subprocess
 
+from compiled import compiled, gloo_check
 from session import HERE, Case, Failure, expect, free_port
 
 MPI_HEADER = "/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h"
@@ -11,21 +11,11 @@ TORCH = "/usr/lib/python3/dist-packages/torch/__init__.py"
 PYTHON = "/usr/bin/python3"  # the distribution's, which has the distribution's torch
 
 
-def compiled(session, compiler, source, *libraries):
-    """Builds a program of ours once per build folder; rebuilt when its source is newer."""
-    source = os.path.join(HERE, source)
-    folder = os.path.join(session.build.path, "programs")
-    program = os.path.join(folder, os.path.splitext(os.path.basename(source))[0])
-    if os.path.exists(program) and os.path.getmtime(program) > os.path.getmtime(source):
-        return program
-    os.makedirs(folder, exist_ok=True)
-    draft = "%s.%d" % (program, os.getpid())
-    done = subprocess.run([compiler, "-O2", "-g", "-Wall", "-Wextra", "-o", draft, source] +
-                          list(libraries), capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Failure("%s does not compile: %s" % (os.path.basename(source), done.stderr[:300]))
-    os.rename(draft, program)
-    return program
+def built(make, *arguments):
+    try:
+        return make(*arguments)
+    except RuntimeError as error:
+        raise Failure(str(error)) from None
 
 
 def mpi_settings(transport):
@@ -41,7 +31,7 @@ def mpi_settings(transport):
 
 
 def mpi_start(session, transport, hosts, rounds, limit, what):
-    program = compiled(session, "mpicc", "mpi_check.c")
+    program = built(compiled, session.build.path, "mpicc", "mpi_check.c")
     argv = ["mpirun"]
     for number, host in enumerate(hosts):
         argv += [":"] if number else []
@@ -66,13 +56,13 @@ def mpi(transport, hosts, rounds=3, limit=1 << 20, what="all", short=False, seco
 
 def gloo(algorithm, ranks, count, rounds, short=False, meet=False):
     def body(session):
-        program = compiled(session, "g++", "gloo_check.cc", "-std=c++17", "-lgloo", "-libverbs",
-                           "-lpthread")
+        program = built(gloo_check, session.build.path)
         store = os.path.join(session.directory, "store")
         os.makedirs(store)
         started = []
         for rank in range(ranks):
-            argv = [program, rank, ranks, store, algorithm, count, rounds, session.seed] + ["meet"] * meet
+            argv = [program, rank, ranks, store, algorithm, count, rounds, session.seed, "mlx5_0", 3]
+            argv += ["meet"] * meet
             started.append(session.start("ab"[rank % 2], "rank%d" % rank, argv))
         for rank, one in enumerate(started):
             text = session.ended_well(one, "rank %d" % rank, session.case.seconds)

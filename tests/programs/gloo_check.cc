@@ -1,5 +1,5 @@
 // Gloo's allreduce on its ibverbs transport, every element checked.
-// Usage: gloo_check RANK RANKS STORE_FOLDER ALGORITHM COUNT ROUNDS SEED [meet]
+// Usage: gloo_check RANK RANKS STORE_FOLDER ALGORITHM COUNT ROUNDS SEED DEVICE GID_INDEX [meet]
 // ALGORITHM: ring, ring_chunked, halving_doubling, bcube.
 // meet: no rank ends before all have everything. Otherwise the last messages are only posted then.
 #include <gloo/allreduce_bcube.h>
@@ -62,9 +62,9 @@ bool run(int rank, int ranks, const char* const* arguments, bool meets) {
   const auto seed = static_cast<unsigned>(atoi(arguments[4]));
 
   gloo::transport::ibverbs::attr attributes;
-  attributes.name = "mlx5_0";
+  attributes.name = arguments[5];
   attributes.port = 1;
-  attributes.index = 3;  // RoCE v2 over IPv4
+  attributes.index = atoi(arguments[6]);
   auto device = gloo::transport::ibverbs::CreateDevice(attributes);
   auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
   gloo::rendezvous::FileStore store(store_folder);
@@ -101,9 +101,9 @@ bool run(int rank, int ranks, const char* const* arguments, bool meets) {
 
 int main(int argc, char** argv) {
   setvbuf(stdout, nullptr, _IOLBF, 0);  // a destructor may abort
-  if (argc != 8 && argc != 9) return 2;
+  if (argc != 10 && argc != 11) return 2;
   try {
-    return run(atoi(argv[1]), atoi(argv[2]), argv + 3, argc == 9) ? 0 : 3;
+    return run(atoi(argv[1]), atoi(argv[2]), argv + 3, argc == 11) ? 0 : 3;
   } catch (const std::exception& error) {
     printf("gloo_check FAILED: %s\n", error.what());
     return 4;

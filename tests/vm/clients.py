@@ -8,10 +8,14 @@ from pair import address
 
 # argv(pair, host): the whole command there. pattern: what a complete count prints, at `ends`.
 # endless: runs until it is told to stop, and judges itself. nic: whose address the client is given.
-Client = collections.namedtuple("Client", "name argv pattern ends endless nic env")
+# one_way: the server requests nothing, so no acknowledgements come to it. serves: the server goes on for ever
+# and is ended when the client has. meets: the ends find each other by files, and neither listens.
+Client = collections.namedtuple("Client", "name argv pattern ends endless nic env one_way serves meets",
+                                defaults=(False, False, False))
 PORT = "7471"
 # What programs say when they see what they should not.
-COMPLAINTS = ("invalid data", "data mismatch", "data verification failed", "cma event", "cma detected")
+COMPLAINTS = re.compile("invalid data|data mismatch|data verification failed|cma event|cma detected|"
+                        "UCX +(ERROR|FATAL)|Assertion .* failed")
 
 
 def server_of(host, nic):
@@ -20,20 +24,60 @@ def server_of(host, nic):
 
 
 def perftest(tool, count, size, *more):
+    # A latency is counted per exchange, bandwidth over all queue pairs.
+    queue_pairs = int(more[more.index("-q") + 1]) if "-q" in more else 1
+
     def argv(pair, host):
         return [tool, "-d", "rxe0", "-x", pair.gid_index(host), "-F", "-n", str(count), "-s",
                 str(size), "-p", PORT, *more, *server_of(host, "control")]
     # Of some of these tools only the client prints a result.
-    return Client(" ".join([tool, *more]), argv, r"^ *%d +%d +[0-9.]" % (size, count), "a", False,
-                  "control", {})
+    return Client(" ".join([tool, *more]), argv, r"^ *%d +%d +[0-9.]" % (size, count * queue_pairs), "a",
+                  False, "control", {}, one_way=tool.endswith("_bw") and "-b" not in more)
 
 
-def pingpong(count, *more):
+def pingpong(kind, count, *more):
+    program = "ibv_%s_pingpong" % kind
+
     def argv(pair, host):
-        return ["ibv_rc_pingpong", "-d", "rxe0", "-g", pair.gid_index(host), "-n", str(count),
-                "-p", PORT, *more, *server_of(host, "control")]
-    return Client(" ".join(["ibv_rc_pingpong", *more]), argv, r"^%d iters in " % count, "ab", False,
-                  "control", {})
+        return [program, "-d", "rxe0", "-g", pair.gid_index(host), "-n", str(count), "-p", PORT, *more,
+                *server_of(host, "control")]
+    return Client(" ".join([program, *more]), argv, r"^%d iters in " % count, "ab", False, "control", {})
+
+
+# A transport that silently fell back, or a queue pair in trouble, is told in the log only.
+UCX = {"UCX_WARN_UNUSED_ENV_VARS": "n", "UCX_LOG_LEVEL": "warn"}
+
+
+def uct(test, count, *more):
+    """One of UCX's transports by itself: -d and -x choose it, so nothing else can do the work."""
+    chosen = ["-d", "rxe0:1", "-x", "rc_verbs", "-t", test, *more]
+
+    def argv(pair, host):
+        return ["ucx_perftest", "-p", PORT, *chosen[:4 if host == "b" else None],
+                *(["-n", str(count), "-w", "20"] if host == "a" else []), *server_of(host, "control")]
+    return Client(" ".join(["ucx_perftest", *chosen[2:]]), argv, r"^Final: +%d " % count, "a", False,
+                  "control", UCX)
+
+
+def ucp(test, count, *more):
+    """UCX's protocols: eager, rendezvous, and the wire-up by a QP of another type."""
+    def argv(pair, host):
+        return ["ucx_perftest", "-p", PORT,
+                *(["-t", test, *more, "-n", str(count), "-w", "20"] if host == "a" else []),
+                *server_of(host, "control")]
+    return Client(" ".join(["ucx_perftest -t", test, *more, "UCX_TLS=rc_v"]), argv,
+                  r"^Final: +%d " % count, "a", False, "control",
+                  {**UCX, "UCX_TLS": "rc_v", "UCX_NET_DEVICES": "rxe0:1"})
+
+
+def io_demo(exchanges):
+    """Both sides verify every byte (-q)."""
+    def argv(pair, host):
+        return ["io_demo", "-p", PORT, *(["-i", str(exchanges), "-q"] if host == "a" else []),
+                *server_of(host, "control")]
+    return Client("io_demo -q", argv, r"Client exit with status 'OK'", "a", False, "control",
+                  {**UCX, "UCX_TLS": "rc_v,tcp", "UCX_SOCKADDR_TLS_PRIORITY": "tcp",
+                   "UCX_NET_DEVICES": "rxe0:1,control"}, serves=True)
 
 
 def traffic(op, *more):
@@ -46,6 +90,15 @@ def traffic(op, *more):
         return command + ["--op", op, "--events", "--until-stop", "--size", "4096", "--depth", "16",
                           *more, *server_of(host, "control")]
     return Client(" ".join(["shift-traffic", op, *more]), argv, r"", "", True, "control", {})
+
+
+def gloo(rounds, count):
+    """Allreduce of so many numbers; every rank checks every sum."""
+    def argv(pair, host):
+        return [pair.gloo_check(), str("ab".index(host)), "2", "/run/common/%s" % pair.meeting(host), "ring",
+                str(count), str(rounds), "1", "meet", "rxe0", pair.gid_index(host)]
+    return Client("Gloo allreduce ring", argv, r"^gloo_check ok: %d rounds$" % rounds, "ab", False, "control",
+                  {}, meets=True)
 
 
 # ---- Programs that find each other by rdma_cm: everything they say goes over rail0's address.
@@ -99,7 +152,7 @@ def fio(verb, megabytes):
             return [*common, "--rw=read"]
         return [*common, "--rw=write", "--verb=" + verb,
                 "--hostname=" + address("rail0", "b")]
-    return Client("fio " + verb, argv, r"err= 0", "ab", False, "rail0", {})
+    return Client("fio " + verb, argv, r"err= 0", "ab", False, "rail0", {}, one_way=True)
 
 
 def exit_code(program, timeout):
@@ -129,7 +182,8 @@ class Session:
                 settings["SHIFT_DISABLE"] = "1"
             self.programs[host] = pair.start(host, self.name, client.argv(pair, host),
                                              shift in (True, host) or host == off, settings)
-            if host == "b" and not pair.until(lambda: self._listens() or self.ended(), 60):
+            if host == "b" and not client.meets and \
+                    not pair.until(lambda: self._listens() or self.ended(), 60):
                 raise RuntimeError("%s: the server does not listen: %s" % (
                     self.name, pair.managed_listeners("b")))
 
@@ -166,18 +220,23 @@ class Session:
         disconnect for over a minute before it gives up and tells the server."""
         return [exit_code(self.programs["a"], timeout), exit_code(self.programs["b"], server_timeout)]
 
+    def served(self, timeout=120):
+        code = exit_code(self.programs["a"], timeout)
+        if self.programs["b"].ended is None:
+            self.programs["b"].finish(0)
+            return [code, 0]
+        return [code, self.programs["b"].code or "0, too early"]
+
     def finish(self, timeout=120):
         """What is wrong with the result; nothing: ''."""
         if self.client.endless:
             self.programs["a"].tell("stop")
         # A server that waits for ever when its client is gone is ended soon.
-        codes = self.codes(timeout)
+        codes = self.served() if self.client.serves else self.codes(timeout)
         if codes != [0, 0]:
             return "exit codes client %s, server %s" % tuple(codes)
         texts = {host: self.programs[host].text() for host in "ab"}
         if not all(re.search(self.client.pattern, texts[host], re.M) for host in self.client.ends):
             return "the count is not complete"
-        for complaint in COMPLAINTS:
-            if complaint in texts["a"] + texts["b"]:
-                return complaint
-        return ""
+        complaint = COMPLAINTS.search(texts["a"] + texts["b"])
+        return complaint.group(0) if complaint else ""

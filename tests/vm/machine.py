@@ -84,9 +84,10 @@ class Program:
 
 
 class Machine:
-    """`rails`: per NIC the socket of this end and that of the other."""
+    """`rails`: per NIC the socket of this end and that of the other. `common`: a folder that all machines
+    write to."""
 
-    def __init__(self, name, number, image, directory, rails, memory_mb=512):
+    def __init__(self, name, number, image, directory, common, rails, memory_mb=512):
         self.name, self.number, self.directory = name, number, directory
         self.changed = threading.Condition()
         self.programs = {}
@@ -96,13 +97,13 @@ class Machine:
         self.console = os.path.join(directory, name + ".console")
         with open(self.console, "w") as log:
             self.process = subprocess.Popen(
-                self._command(image, rails, memory_mb), stdin=subprocess.DEVNULL, stdout=log,
+                self._command(image, common, rails, memory_mb), stdin=subprocess.DEVNULL, stdout=log,
                 stderr=log, preexec_fn=die_with_parent)
 
     def _socket(self, what):
         return os.path.join(self.directory, self.name + "." + what)
 
-    def _command(self, image, rails, memory_mb):
+    def _command(self, image, common, rails, memory_mb):
         words = "%s agent=%s" % (KERNEL_WORDS, os.path.join(HERE, "guest", "agent.py"))
         command = [
             QEMU, "-nodefaults", "-no-user-config", "-display", "none",
@@ -115,7 +116,9 @@ class Machine:
             "-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap",
             "-device", "virtio-9p-pci,fsdev=host,mount_tag=host",
             "-fsdev", "local,id=shared,path=%s,security_model=none" % self.shared,
-            "-device", "virtio-9p-pci,fsdev=shared,mount_tag=shared"]
+            "-device", "virtio-9p-pci,fsdev=shared,mount_tag=shared",
+            "-fsdev", "local,id=common,path=%s,security_model=none" % common,
+            "-device", "virtio-9p-pci,fsdev=common,mount_tag=common"]
         for index, (own, other) in enumerate(rails):
             command += [
                 "-netdev", "dgram,id=net%d,local.type=unix,local.path=%s,"

@@ -7,11 +7,15 @@ say to each other beside verbs goes over the control network, which is never bro
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 
 from image import HERE
 from machine import BOOT_MAX, Machine
+
+sys.path.insert(0, os.path.join(HERE, "..", "programs"))
+import compiled  # noqa: E402
 
 NUMBERS = {"a": 1, "b": 2}
 NETWORKS = {"rail0": "192.0.2", "rail1": "198.51.100", "control": "203.0.113"}
@@ -43,6 +47,9 @@ class Pair:
         self.directory = directory
         # Names of sockets are short.
         self.scratch = tempfile.mkdtemp(prefix="shift-vm-")
+        self.common = os.path.join(self.scratch, "common")
+        os.mkdir(self.common)
+        self.meetings = 0
         self.machines = {}
         self.unbound = {}
         self.image = image
@@ -53,7 +60,8 @@ class Pair:
             for host, number in NUMBERS.items():
                 rails = [tuple(os.path.join(self.scratch, "%s%d" % (end, i))
                                for end in (host, other(host))) for i in range(len(NETWORKS))]
-                self.machines[host] = Machine(host, number, self.image, self.scratch, rails)
+                self.machines[host] = Machine(host, number, self.image, self.scratch,
+                                              self.common, rails)
             for machine in self.machines.values():
                 machine.wait_up()
             ups = [self.machines[host].start("host_up", [
@@ -106,6 +114,15 @@ class Pair:
         """Without connecting: perftest serves its first connection and no other."""
         tables = self.sh(host, "cat /proc/net/tcp /proc/net/tcp6")
         return re.search(r":%04X [0-9A-F]+:0000 0A" % port, tables) is not None
+
+    def meeting(self, host):
+        """A folder of the common one for the next two ends; the server's comes first."""
+        self.meetings += host == "b"
+        os.makedirs(os.path.join(self.common, str(self.meetings)), exist_ok=True)
+        return str(self.meetings)
+
+    def gloo_check(self):
+        return compiled.gloo_check(self.build)
 
     def managed_listeners(self, host):
         """What rdma_cm listens on there."""

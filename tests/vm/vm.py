@@ -19,8 +19,8 @@ import pyverbs_case  # noqa: E402
 import table  # noqa: E402
 from cases import (FAULTS, LASTING, dies_as_on_stock, dies_on_stock, disabled_in_mid_life,  # noqa: E402
                    gives_up_on_stock_too, healthy, journey, survives)
-from clients import (fi_pingpong, fio, perftest, pingpong, rdma_client, rping,  # noqa: E402
-                     rsocket_stream, traffic, ucmatose)
+from clients import (fi_pingpong, fio, gloo, io_demo, perftest, pingpong, rdma_client, rping,  # noqa: E402
+                     rsocket_stream, traffic, ucmatose, ucp, uct)
 from pair import Pair  # noqa: E402
 
 # act(pair, cells) -> what is wrong. row and columns: where the table has what it notes in `cells`.
@@ -29,15 +29,21 @@ Case = collections.namedtuple("Case", "name act row columns", defaults=("", ()))
 MIXED = traffic("mixed", "--bidirectional")
 # The kernel's driver takes the largest retry count, 7, for "without end".
 MORTAL = traffic("mixed", "--bidirectional", "--retry-count", "3")
-SHORT = pingpong(300, "-c", "-e")
-VERBS = [pingpong(3000, "-c", "-e"), perftest("ib_write_bw", 3000, 65536),
-         perftest("ib_send_bw", 2500, 65536, "-e"), perftest("ib_read_bw", 5000, 32768, "-e")]
+SHORT = pingpong("rc", 300, "-c", "-e")
+VERBS = [pingpong("rc", 3000, "-c", "-e"), perftest("ib_write_bw", 3000, 65536),
+         perftest("ib_send_bw", 2500, 65536, "-e"), perftest("ib_read_bw", 5000, 32768, "-e"),
+         pingpong("rc", 3000, "-c", "-e", "-N"), pingpong("srq", 1000, "-c", "-e", "-q", "4"),
+         perftest("ib_write_bw", 400, 65536, "-q", "4", "-b"),
+         perftest("ib_write_bw", 32000, 4096, "-l", "16"),
+         perftest("ib_send_bw", 16000, 4096, "-e", "--use-srq", "-q", "2"),
+         perftest("ib_write_lat", 6000, 64), perftest("ib_send_lat", 6000, 64, "-e"),
+         uct("put_lat", 6000, "-s", "8"), uct("am_lat", 6000, "-s", "8"),
+         ucp("tag_bw", 120, "-s", "1048576"), io_demo(1500), gloo(60, 65536)]
 RPING = rping(600, 32768)
 # It watches memory that plain WRITEs change, which are repeated after a fault unless the mode is exact.
 RIOSTREAM = rsocket_stream("riostream", 600, 16384, {"SHIFT_MODE": "exact"})
 MANAGED = [RPING, rsocket_stream("rstream", 800, 65536), RIOSTREAM, ucmatose(800, 65536),
            fi_pingpong(1500, 16384), fio("write", 96)]
-ONE_WAY = VERBS[1:] + MANAGED[-1:]
 
 
 # (client, fault, host) -> what a client says that ends there without the layer, too.
@@ -109,8 +115,7 @@ def whole_set():
              for host in "ab"]
     for client in VERBS + MANAGED:
         for fault in FAULTS:
-            # One-way programs send no acknowledgements to their server.
-            for host in "a" if fault == "drop-acks" and client in ONE_WAY else "ab":
+            for host in "a" if fault == "drop-acks" and client.one_way else "ab":
                 cases.append(through(client, fault, host))
     cases.append(Case("pyverbs on the layer as on the bare device", pyverbs_case.same_passes))
     known = {case.name for case in short_set()}

@@ -22,9 +22,11 @@ mount -t overlay -o \
   root /newroot || echo "init: no root"
 # What runs on the host does not run here. Its /tmp is shown as it is: the project may lie there.
 mount -t tmpfs run /newroot/run
-# The one folder that both sides write to.
-mkdir -p /newroot/run/shared
-mount -t 9p -o "$nine,rw,cache=none" shared /newroot/run/shared || echo "init: nothing shared"
+# The folders that both sides write to: this machine's, and one that the other machine has, too.
+for folder in shared common; do
+  mkdir -p /newroot/run/$folder
+  mount -t 9p -o "$nine,rw,cache=none" $folder /newroot/run/$folder || echo "init: nothing $folder"
+done
 for folder in proc sys dev; do mount --move "/$folder" "/newroot/$folder"; done
 mkdir -p /newroot/dev/shm /newroot/dev/pts
 mount -t tmpfs shm /newroot/dev/shm
