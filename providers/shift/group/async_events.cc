@@ -1,7 +1,6 @@
 #include "group/async_events.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <new>
 
 #include "util/event_names.h"
+#include "util/restarts.h"
 #include "util/uncancellable.h"
 
 namespace shift::group {
@@ -86,7 +86,7 @@ int AsyncEvents::get(ibv_async_event* event) try {
       return -1;
     }
     pollfd ready{fd_, POLLIN, 0};
-    if (poll(&ready, 1, -1) < 0) return -1;
+    if (!wait_readable(&ready, 1, -1)) return -1;
   }
 } catch (const std::bad_alloc&) {
   errno = ENOMEM;

@@ -13,6 +13,7 @@
 #include "group/member.h"
 #include "ops/entry.h"
 #include "util/planted.h"
+#include "util/restarts.h"
 
 namespace shift::ops {
 namespace {
@@ -188,13 +189,17 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   const bool blocking = !(fcntl(channel->fd, F_GETFL) & O_NONBLOCK);
   for (;;) {
     epoll_event ready[1];
-    const int count = epoll_wait(channel->fd, ready, 1, blocking ? patience_ms(c) : 0);
+    const int count = epoll_wait(channel->fd, ready, 1, 0);
     if (count < 0) return -1;
     if (count == 0) {
       if (CompletionQueue* source = owed_event(c)) return give_event(c, source, cq, cq_context);
-      if (blocking) continue;
-      errno = EAGAIN;
-      return -1;
+      if (!blocking) {
+        errno = EAGAIN;
+        return -1;
+      }
+      pollfd readable{channel->fd, POLLIN, 0};
+      if (!wait_readable(&readable, 1, patience_ms(c))) return -1;
+      continue;
     }
     const bool is_injected = ready[0].data.u64 == kInjectTag;
     CompletionQueue* source = is_injected ? injected_event(c) : real_event(c, ready[0].data.u64);

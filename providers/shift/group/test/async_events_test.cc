@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <thread>
 
 namespace shift::group {
@@ -55,6 +57,34 @@ TEST_F(AsyncEventsTest, ComesOutOnceAndInOrder) {
   nonblocking();
   EXPECT_EQ(events_.get(&event), -1);
   EXPECT_EQ(errno, EAGAIN);
+}
+
+// As stock, which waits in read(2).
+TEST_F(AsyncEventsTest, AHandlerWithSaRestartEndsNoWait) {
+  static std::atomic<int> ticks;
+  ticks = 0;
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = [](int) { ticks++; };
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, &before);
+  ibv_async_event event{};
+  std::atomic<bool> back{false};
+  int result = -1;
+  std::thread reader([&] {
+    result = events_.get(&event);
+    back = true;
+  });
+  for (int sent = 1; sent <= 3 && !back; sent++) {
+    usleep(10'000);  // it waits, most likely
+    pthread_kill(reader.native_handle(), SIGUSR1);
+    while (ticks < sent && !back) usleep(100);
+  }
+  ASSERT_TRUE(events_.raise(of_port(), false));
+  reader.join();
+  sigaction(SIGUSR1, &before, nullptr);
+  EXPECT_EQ(result, 0);
+  EXPECT_EQ(event.event_type, IBV_EVENT_PORT_ERR);
 }
 
 TEST_F(AsyncEventsTest, WhatWaitsGoesWithItsObject) {
