@@ -1,8 +1,10 @@
 // Two coordinators in virtual time: rounds from the first fault to the way back.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <variant>
+#include <vector>
 
 #include "sim/two_hosts.h"
 #include "util/config.h"
@@ -565,6 +567,19 @@ TEST_F(Rounds, WithoutAnyPathBothEndsFailInTime) {
   }
   ASSERT_GE(a_.errors.size(), 1u);
   EXPECT_EQ(a_.errors.front().status, IBV_WC_RETRY_EXC_ERR);
+}
+
+// What a connection manager was told of the path has been kept from the program until now.
+TEST_F(Rounds, AConnectionManagerHearsOfAFailure) {
+  static std::vector<ibv_qp*> gone;
+  gone.clear();
+  ops::on_peer_gone([](ibv_qp* qp) { gone.push_back(qp); });
+  for (int m = 0; m < 3; m++) a_.port(m, false);
+  run(seconds(4));
+  ops::on_peer_gone(nullptr);
+  EXPECT_EQ(gone.size(), 2u);
+  EXPECT_NE(std::ranges::find(gone, a_.group->handle()), gone.end());
+  EXPECT_NE(std::ranges::find(gone, b_.group->handle()), gone.end());
 }
 
 }  // namespace

@@ -409,6 +409,8 @@ void Coordinator::give_up(Binding& binding) {
   binding.over = true;
   trade_end(binding);
   if (binding.attempt) attempt_end(binding, Binding::Attempt::Outcome::kUndecided);
+  // What the kernel said of the connection may have been hidden, and will not be said again.
+  if (const auto tell = group::peer_gone.load(); tell != nullptr) tell(group.handle());
   SHIFT_ERROR("qp 0x%x on %s: %s: the application gets the original error", group.qpn(),
               group.context->device->dev.name, binding.cause);
   SHIFT_EVENT("failed", {{"qp", group.qpn()},
