@@ -10,20 +10,19 @@ namespace shift::cm {
 
 void Connections::told(const rdma_cm_event& event) {
   const std::lock_guard lock(mutex_);
+  rdma_cm_id* id = event.id;
   switch (event.event) {
     case RDMA_CM_EVENT_ESTABLISHED:
-      if (event.status == 0 && event.id->qp != nullptr) {
-        known_[event.id] = {event.id->channel, event.id->qp};
-      }
+      if (event.status == 0 && id->qp != nullptr) known_[id] = {id->channel, id->qp};
       break;
     case RDMA_CM_EVENT_TIMEWAIT_EXIT:
     case RDMA_CM_EVENT_ADDR_CHANGE:
       break;
     case RDMA_CM_EVENT_CONNECT_REQUEST:
-      came_by_[event.id] = event.listen_id;
+      came_by_[id] = event.listen_id;
       [[fallthrough]];
     default:
-      known_.erase(event.id);
+      known_.erase(id);
   }
 }
 
@@ -45,8 +44,7 @@ void Connections::forget(const rdma_cm_id* id) {
   wake(end->second.channel);
 }
 
-bool Connections::postpone_end(const rdma_cm_id* listener,
-                               bool (*is_masked)(const rdma_cm_id& id)) {
+bool Connections::postpone_end(const rdma_cm_id* listener, Ask is_masked) {
   const std::lock_guard lock(mutex_);
   const bool serves = std::ranges::any_of(came_by_, [&](const auto& entry) {
     return entry.second == listener && known_.contains(entry.first) && is_masked(*entry.first);
@@ -126,15 +124,6 @@ bool Connections::acknowledge(rdma_cm_event* event) {
   if (own_.erase(event) == 0) return false;
   delete event;
   return true;
-}
-
-bool Connections::is_waited_for(const rdma_event_channel* channel) const {
-  const std::lock_guard lock(mutex_);
-  for (const auto& [id, connection] : known_) {
-    if (connection.channel == channel && connection.state != Connection::kTold) return true;
-  }
-  return std::ranges::any_of(
-      ends_, [channel](const auto& entry) { return entry.second.channel == channel; });
 }
 
 Connections::Waiter::Waiter(Connections& connections, const rdma_event_channel* channel)

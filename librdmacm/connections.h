@@ -16,11 +16,14 @@ class Connections {
   Connections(const Connections&) = delete;
   Connections& operator=(const Connections&) = delete;
 
+  using Ask = bool (*)(const rdma_cm_id& id);
+
   // The program is given an event of the stock library's. An id that is made anew at an old one's
   // address is told of something else first.
   void told(const rdma_cm_event& event);
-  void forget(const rdma_cm_id* id);
   bool is_established(const rdma_cm_id* id) const;
+
+  void forget(const rdma_cm_id* id);
 
   // The peer has closed this QP; nobody can say so through the kernel. Any thread.
   void peer_gone(const ibv_qp* qp);
@@ -32,7 +35,7 @@ class Connections {
   // are destroyed, and a moment later still: a program that is done destroys the listener, too.
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kMoment{2};
-  bool postpone_end(const rdma_cm_id* listener, bool (*is_masked)(const rdma_cm_id& id));
+  bool postpone_end(const rdma_cm_id* listener, Ask is_masked);
   // When to take() again; Clock::time_point::max(): nothing is due by itself.
   Clock::time_point next_due(const rdma_event_channel* channel) const;
 
@@ -40,8 +43,6 @@ class Connections {
   rdma_cm_event* take(const rdma_event_channel* channel);
   // False: the event is not ours.
   bool acknowledge(rdma_cm_event* event);
-
-  bool is_waited_for(const rdma_event_channel* channel) const;
 
   // While it lives, its descriptor becomes readable when take() may find something.
   class Waiter {

@@ -2,7 +2,6 @@
 // other functions are the stock library's own, which the dynamic linker finds behind this one.
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <rdma/rdma_cma.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <new>
 
 #include "connections.h"
+#include "util/restarts.h"
 
 #define SHIFT_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -110,19 +110,22 @@ int until(Connections::Clock::time_point due) {
   return static_cast<int>(std::max<decltype(left)>(left, 0));
 }
 
-// Waits until the kernel or we have an event. Ours, or nullptr.
-rdma_cm_event* await(rdma_event_channel* channel) {
-  if (!connections().is_waited_for(channel)) return nullptr;
-  if (!blocks(channel)) return connections().take(channel);
+// Waits until the kernel or we have an event. Ours is in `own`, or none is. False: the call is to
+// end with errno.
+bool await(rdma_event_channel* channel, rdma_cm_event** own) {
+  if (shift_on_peer_gone == nullptr) return true;  // nothing of ours can come
+  if (!blocks(channel)) {
+    *own = connections().take(channel);
+    return true;
+  }
   const Connections::Waiter waiter(connections(), channel);
   for (;;) {
-    if (rdma_cm_event* own = connections().take(channel)) return own;
+    *own = connections().take(channel);
+    if (*own != nullptr) return true;
     pollfd fds[] = {{channel->fd, POLLIN, 0}, {waiter.fd(), POLLIN, 0}};
-    if (poll(fds, 2, until(connections().next_due(channel))) > 0 && fds[0].revents != 0) {
-      return nullptr;
-    }
+    if (!shift::wait_readable(fds, 2, until(connections().next_due(channel)))) return false;
+    if (fds[0].revents != 0) return true;
     waiter.clear();
-    // Behind a signal the stock library waits on, too, unless the handler asks for something else.
   }
 }
 
@@ -140,7 +143,9 @@ void told(const rdma_cm_event& event) try {
 SHIFT_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) try {
   if (event == nullptr) return stock.get_event(channel, event);
   for (;;) {
-    if (rdma_cm_event* own = await(channel)) {
+    rdma_cm_event* own = nullptr;
+    if (!await(channel, &own)) return -1;
+    if (own != nullptr) {
       *event = own;
       return 0;
     }

@@ -1,11 +1,17 @@
 // What a program is told of its connections, and what it is not.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <rdma/rdma_cma.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <fstream>
+#include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -30,7 +36,10 @@ struct EventsTest : ::testing::Test {
   std::vector<rdma_cm_event> events;
   std::vector<rdma_cm_event_type> seen;
 
-  EventsTest() { id.channel = &channel; }
+  EventsTest() {
+    id.channel = &channel;
+    fake_left = 0;
+  }
   ~EventsTest() override {
     rdma_destroy_id(&id);
     close(channel.fd);
@@ -88,7 +97,7 @@ TEST_F(EventsTest, a_hidden_event_is_not_left_with_a_caller_that_gets_none) {
 
 TEST_F(EventsTest, the_stock_library_itself_is_not_left_waiting) {
   connect_and_hide_one();
-  ASSERT_EQ(rdma_disconnect(&id), 0);
+  ASSERT_EQ(rdma_connect(&id, nullptr), 0);
   ASSERT_EQ(id.event, events.data());
   EXPECT_EQ(id.event->event, RDMA_CM_EVENT_ADDR_CHANGE);
   EXPECT_EQ(id.event->status, 0);
@@ -202,6 +211,75 @@ TEST_F(GoneTest, a_thread_that_waits_gets_the_kernels_events_too) {
   ASSERT_EQ(rdma_get_cm_event(&channel, &event), 0);
   EXPECT_EQ(event, events.data());
   teller.join();
+}
+
+// A thread of which can be seen that it sleeps.
+class Sleeper {
+ public:
+  explicit Sleeper(const std::function<void()>& act)
+      : thread_([this, act] {
+          number_ = gettid();
+          act();
+          ended_ = true;
+        }) {}
+  ~Sleeper() { thread_.join(); }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+
+  void await() const {
+    while (!ended_ && !sleeps()) std::this_thread::yield();
+  }
+  bool ended() const { return ended_; }
+  pthread_t handle() { return thread_.native_handle(); }
+
+ private:
+  bool sleeps() const {
+    std::ifstream file("/proc/self/task/" + std::to_string(number_) + "/stat");
+    std::string text;
+    std::getline(file, text);
+    const auto name_end = text.rfind(')');
+    return name_end != std::string::npos && text[name_end + 2] == 'S';
+  }
+  std::atomic<pid_t> number_{0};
+  std::atomic<bool> ended_{false};
+  std::thread thread_;
+};
+
+std::atomic<int> signals{0};
+
+TEST_F(GoneTest, a_signal_ends_the_wait_where_its_handler_is_to) {
+  fcntl(channel.fd, F_SETFL, 0);
+  for (const int flags : {0, SA_RESTART}) {
+    struct sigaction action {};
+    struct sigaction before {};
+    action.sa_handler = [](int) { signals++; };
+    action.sa_flags = flags;
+    sigaction(SIGUSR1, &action, &before);
+    int result = 0, error = 0;
+    rdma_cm_event* event = nullptr;
+    signals = 0;
+    {
+      Sleeper waiter([&] {
+        result = rdma_get_cm_event(&channel, &event);
+        error = errno;
+      });
+      waiter.await();
+      pthread_kill(waiter.handle(), SIGUSR1);
+      while (signals == 0) std::this_thread::yield();
+      if (flags != 0) {
+        waiter.await();
+        EXPECT_FALSE(waiter.ended());
+        peer_gone(&protected_qp);
+      }
+    }
+    sigaction(SIGUSR1, &before, nullptr);
+    EXPECT_EQ(result, flags == 0 ? -1 : 0);
+    if (flags == 0) {
+      EXPECT_EQ(error, EINTR);
+    } else {
+      rdma_ack_cm_event(event);
+    }
+  }
 }
 
 // A listener, which has no QP, and a connection that came by it.

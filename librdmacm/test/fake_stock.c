@@ -36,9 +36,15 @@ EXPORT void rdma_destroy_ep(struct rdma_cm_id* id) {
 }
 
 // It calls itself through the front, as a program does.
-EXPORT int rdma_disconnect(struct rdma_cm_id* id) {
+static int await_event(struct rdma_cm_id* id) {
   const int error = rdma_get_cm_event(id->channel, &id->event);
   return error == 0 ? id->event->status : -1;  // not at once: it has to be seen who called
+}
+
+// As for an id that has no channel of the program's.
+EXPORT int rdma_connect(struct rdma_cm_id* id, struct rdma_conn_param* parameters) {
+  (void)parameters;
+  return await_event(id);
 }
 
 // Not the front's: it is found here.
