@@ -1,5 +1,6 @@
 #include "connections.h"
 
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -27,9 +28,10 @@ void Connections::told(const rdma_cm_event& event) {
 }
 
 void Connections::forget(const rdma_cm_id* id) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   known_.erase(id);
   ends_.erase(id);
+  await_acknowledged(id, lock);
   std::erase_if(came_by_, [id](const auto& entry) { return entry.second == id; });
   const auto child = came_by_.find(id);
   if (child == came_by_.end()) return;
@@ -42,6 +44,26 @@ void Connections::forget(const rdma_cm_id* id) {
   }
   end->second.due = Clock::now() + kMoment;
   wake(end->second.channel);
+}
+
+void Connections::migrated(const rdma_cm_id* id) {
+  std::unique_lock lock(mutex_);
+  if (const auto found = known_.find(id); found != known_.end()) {
+    found->second.channel = id->channel;
+  }
+  if (const auto end = ends_.find(id); end != ends_.end()) end->second.channel = id->channel;
+  wake(id->channel);
+  await_acknowledged(id, lock);
+}
+
+// No place to be cancelled at: the callers are C functions, which cannot be unwound everywhere.
+void Connections::await_acknowledged(const rdma_cm_id* id, std::unique_lock<std::mutex>& lock) {
+  int before;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  acknowledged_.wait(lock, [&] {
+    return std::ranges::none_of(own_, [id](const auto* event) { return event->id == id; });
+  });
+  pthread_setcancelstate(before, nullptr);
 }
 
 bool Connections::postpone_end(const rdma_cm_id* listener, Ask is_masked) {
@@ -123,6 +145,7 @@ bool Connections::acknowledge(rdma_cm_event* event) {
   const std::lock_guard lock(mutex_);
   if (own_.erase(event) == 0) return false;
   delete event;
+  acknowledged_.notify_all();
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include <rdma/rdma_cma.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
@@ -23,7 +24,11 @@ class Connections {
   void told(const rdma_cm_event& event);
   bool is_established(const rdma_cm_id* id) const;
 
+  // About to be destroyed. As the stock library does it, this waits until the program has
+  // acknowledged what of ours names the id.
   void forget(const rdma_cm_id* id);
+  // It has another channel now. Waits likewise.
+  void migrated(const rdma_cm_id* id);
 
   // The peer has closed this QP; nobody can say so through the kernel. Any thread.
   void peer_gone(const ibv_qp* qp);
@@ -73,6 +78,7 @@ class Connections {
   };
   rdma_cm_event* make(const rdma_cm_id* id, rdma_cm_event_type type);
   void wake(const rdma_event_channel* channel);
+  void await_acknowledged(const rdma_cm_id* id, std::unique_lock<std::mutex>& lock);
 
   mutable std::mutex mutex_;
   std::unordered_map<const rdma_cm_id*, Connection> known_;
@@ -81,6 +87,7 @@ class Connections {
   std::unordered_map<const rdma_cm_id*, End> ends_;  // of listeners, postponed
   std::unordered_multimap<const rdma_event_channel*, int> waiters_;
   std::unordered_set<rdma_cm_event*> own_;  // taken, and not acknowledged yet
+  std::condition_variable acknowledged_;
 };
 
 }  // namespace shift::cm

@@ -27,6 +27,7 @@ struct Stock {
   int (*ack_event)(rdma_cm_event*) = nullptr;
   int (*destroy_id)(rdma_cm_id*) = nullptr;
   void (*destroy_ep)(rdma_cm_id*) = nullptr;
+  int (*migrate_id)(rdma_cm_id*, rdma_event_channel*) = nullptr;
 };
 constinit Stock stock;
 
@@ -43,6 +44,7 @@ __attribute__((constructor)) void stock_bind() noexcept {
   bind(handle, stock.ack_event, "rdma_ack_cm_event");
   bind(handle, stock.destroy_id, "rdma_destroy_id");
   bind(handle, stock.destroy_ep, "rdma_destroy_ep");
+  bind(handle, stock.migrate_id, "rdma_migrate_id");
 }
 
 // Never destroyed: threads may wait for events while the process ends.
@@ -176,12 +178,29 @@ SHIFT_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
   return event != nullptr && connections().acknowledge(event) ? 0 : stock.ack_event(event);
 }
 
-SHIFT_EXPORT int rdma_destroy_id(rdma_cm_id* id) {
+SHIFT_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
+  const int error = stock.migrate_id(id, channel);
+  if (error == 0) connections().migrated(id);
+  return error;
+}
+
+namespace {
+
+// A synchronous call leaves its event with the id, and the stock library acknowledges it at the
+// end.
+void forget(rdma_cm_id* id) {
+  if (connections().acknowledge(id->event)) id->event = nullptr;
   connections().forget(id);
+}
+
+}  // namespace
+
+SHIFT_EXPORT int rdma_destroy_id(rdma_cm_id* id) {
+  forget(id);
   return stock.destroy_id(id);
 }
 
 SHIFT_EXPORT void rdma_destroy_ep(rdma_cm_id* id) {
-  connections().forget(id);
+  forget(id);
   stock.destroy_ep(id);
 }

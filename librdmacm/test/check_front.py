@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 
-FRONT = ("rdma_get_cm_event", "rdma_ack_cm_event", "rdma_destroy_id", "rdma_destroy_ep")
+FRONT = ("rdma_get_cm_event", "rdma_ack_cm_event", "rdma_destroy_id", "rdma_destroy_ep",
+         "rdma_migrate_id")
 
 
 def exported(nm, library):

@@ -245,6 +245,33 @@ class Sleeper {
   std::thread thread_;
 };
 
+TEST_F(GoneTest, an_id_lives_until_its_events_are_acknowledged) {
+  peer_gone(&protected_qp);
+  rdma_cm_event* event = nullptr;
+  ASSERT_EQ(rdma_get_cm_event(&channel, &event), 0);
+  Sleeper destroyer([this] { rdma_destroy_id(&id); });
+  destroyer.await();
+  EXPECT_FALSE(destroyer.ended());
+  rdma_ack_cm_event(event);
+}
+
+TEST_F(GoneTest, an_id_that_goes_to_another_channel_takes_its_events_along) {
+  rdma_event_channel other{eventfd(0, 0)};
+  rdma_cm_event* event = nullptr;
+  {
+    Sleeper waiter([&] { EXPECT_EQ(rdma_get_cm_event(&other, &event), 0); });
+    waiter.await();
+    peer_gone(&protected_qp);
+    ASSERT_EQ(rdma_migrate_id(&id, &other), 0);
+  }
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_DISCONNECTED);
+  Sleeper mover([this] { rdma_migrate_id(&id, &channel); });
+  mover.await();
+  EXPECT_FALSE(mover.ended()) << "an event of the old channel is in a program's hands";
+  rdma_ack_cm_event(event);
+  close(other.fd);
+}
+
 std::atomic<int> signals{0};
 
 TEST_F(GoneTest, a_signal_ends_the_wait_where_its_handler_is_to) {

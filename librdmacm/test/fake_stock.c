@@ -47,6 +47,11 @@ EXPORT int rdma_connect(struct rdma_cm_id* id, struct rdma_conn_param* parameter
   return await_event(id);
 }
 
+EXPORT int rdma_migrate_id(struct rdma_cm_id* id, struct rdma_event_channel* channel) {
+  id->channel = channel;
+  return 0;
+}
+
 // Not the front's: it is found here.
 EXPORT int rdma_listen(struct rdma_cm_id* id, int backlog) {
   (void)id;
