@@ -32,6 +32,11 @@ SHIFT_EXPORT bool shift_qp_is_protected(ibv_qp* qp) {
   return ops::owns(qp->context) && ops::is_protected(qp);
 }
 
+// Of ours, for the same: some QP of this process on that device is protected.
+SHIFT_EXPORT bool shift_device_is_masked(ibv_context* context) {
+  return ops::owns(context) && ops::device_is_masked(context);
+}
+
 // Of ours, for the same: see ops/glue.h.
 SHIFT_EXPORT void shift_on_peer_gone(void (*call)(ibv_qp* qp)) {
   ops::on_peer_gone(call);

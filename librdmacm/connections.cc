@@ -13,9 +13,13 @@ void Connections::told(const rdma_cm_event& event) {
   const std::lock_guard lock(mutex_);
   rdma_cm_id* id = event.id;
   switch (event.event) {
-    case RDMA_CM_EVENT_ESTABLISHED:
-      if (event.status == 0 && id->qp != nullptr) known_[id] = {id->channel, id->qp};
+    // The one before rdma_establish(), of a program that made the QP by itself.
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+    case RDMA_CM_EVENT_ESTABLISHED: {
+      if (event.status != 0) break;
+      known_[id] = {id->channel, id->qp};
       break;
+    }
     case RDMA_CM_EVENT_TIMEWAIT_EXIT:
     case RDMA_CM_EVENT_ADDR_CHANGE:
       break;

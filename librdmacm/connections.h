@@ -68,7 +68,8 @@ class Connections {
  private:
   struct Connection {
     const rdma_event_channel* channel;
-    const ibv_qp* qp;  // never looked into: its owner may have destroyed it
+    // Never looked into: its owner may have destroyed it. nullptr: librdmacm does not know it.
+    const ibv_qp* qp;
     enum { kGood, kGone, kTold } state = kGood;
   };
 

@@ -16,6 +16,7 @@
 
 // From the front of libibverbs (libibverbs/exports_queue.cc). Not there: a program without it.
 extern "C" __attribute__((weak)) bool shift_qp_is_protected(ibv_qp* qp);
+extern "C" __attribute__((weak)) bool shift_device_is_masked(ibv_context* context);
 extern "C" __attribute__((weak)) void shift_on_peer_gone(void (*call)(ibv_qp* qp));
 
 namespace {
@@ -57,8 +58,12 @@ void peer_gone(ibv_qp* qp) {
   connections().peer_gone(qp);
 }
 
+// Some programs make the QP by themselves, often on a context of their own: then what is known is
+// the device.
 bool is_masked(const rdma_cm_id& id) {
-  return shift_qp_is_protected != nullptr && id.qp != nullptr && shift_qp_is_protected(id.qp);
+  if (id.qp != nullptr) return shift_qp_is_protected != nullptr && shift_qp_is_protected(id.qp);
+  return shift_device_is_masked != nullptr && id.verbs != nullptr &&
+         shift_device_is_masked(id.verbs);
 }
 
 // Linux calls the peer of a connection unreachable when the neighbour table does not know it any

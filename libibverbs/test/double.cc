@@ -257,6 +257,9 @@ ibv_qp* create_unprotected_qp(ibv_context*, ibv_qp_init_attr_ex*, MakeQp, void*)
 bool is_protected(ibv_qp*) noexcept {
   return false;
 }
+bool device_is_masked(ibv_context*) noexcept {
+  return false;
+}
 void on_peer_gone(void (*)(ibv_qp*)) noexcept {}
 int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode, uint32_t) noexcept {
   return note(qp->context, k_query_qp_data_in_order);

@@ -20,12 +20,14 @@ extern rdma_cm_event* fake_events;
 extern int fake_left;
 extern int fake_acknowledged;
 __attribute__((visibility("default"))) bool shift_qp_is_protected(ibv_qp* qp);
+__attribute__((visibility("default"))) bool shift_device_is_masked(ibv_context* context);
 __attribute__((visibility("default"))) void shift_on_peer_gone(void (*call)(ibv_qp*));
 }
 
 namespace {
 
 ibv_qp protected_qp{};
+ibv_context masked_device{};
 void (*peer_gone)(ibv_qp*) = nullptr;  // what the front of librdmacm wants to be called
 
 // The channel can be read while the kernel has an event.
@@ -129,11 +131,29 @@ TEST_F(EventsTest, an_id_at_the_address_of_an_old_one_begins_anew) {
   EXPECT_EQ(seen.size(), 3u);
 }
 
-TEST_F(EventsTest, an_id_without_a_queue_pair_is_told_everything) {
+TEST_F(EventsTest, an_id_without_a_queue_pair_is_told_everything_where_nothing_is_masked) {
+  ibv_context other_device{};
+  id.verbs = &other_device;
   add(RDMA_CM_EVENT_ESTABLISHED, &id);
   add(RDMA_CM_EVENT_UNREACHABLE, &id, -ETIMEDOUT);
   run();
   EXPECT_EQ(seen.size(), 2u);
+}
+
+// The program makes the QP by itself: at the end that connects the last word is the answer, which
+// it completes by rdma_establish().
+TEST_F(EventsTest, an_id_without_a_queue_pair_goes_by_its_device) {
+  id.verbs = &masked_device;
+  for (const auto stands : {RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_ESTABLISHED}) {
+    seen.clear();
+    events.clear();
+    add(RDMA_CM_EVENT_ROUTE_RESOLVED, &id);
+    add(stands, &id);
+    add(RDMA_CM_EVENT_UNREACHABLE, &id, -ETIMEDOUT);
+    add(RDMA_CM_EVENT_DEVICE_REMOVAL, &id);
+    run();
+    EXPECT_EQ(seen, (std::vector{RDMA_CM_EVENT_ROUTE_RESOLVED, stands}));
+  }
 }
 
 struct GoneTest : EventsTest {
@@ -373,6 +393,10 @@ TEST(FrontTest, other_functions_are_the_stock_librarys) {
 
 bool shift_qp_is_protected(ibv_qp* qp) {
   return qp == &protected_qp;
+}
+
+bool shift_device_is_masked(ibv_context* context) {
+  return context == &masked_device;
 }
 
 void shift_on_peer_gone(void (*call)(ibv_qp*)) {

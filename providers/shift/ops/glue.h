@@ -108,6 +108,8 @@ int destroy_qp(ibv_qp* qp) noexcept;
 // Faults of its path are masked, as far as is known: it has not failed, nor was it found to have no
 // peer.
 bool is_protected(ibv_qp* qp) noexcept;
+// So is any QP of this process on the device that the context is of.
+bool device_is_masked(ibv_context* context) noexcept;
 // `call` is told, on a thread of ours, of each QP that has left a path and whose peer has closed
 // its own.
 void on_peer_gone(void (*call)(ibv_qp* qp)) noexcept;
