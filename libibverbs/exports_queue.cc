@@ -32,6 +32,12 @@ SHIFT_EXPORT bool shift_qp_is_protected(ibv_qp* qp) {
   return ops::owns(qp->context) && ops::is_protected(qp);
 }
 
+// Of ours, for the same: the QP has left a path, so what the kernel says of its connection may come
+// late, or not at all.
+SHIFT_EXPORT bool shift_qp_has_left(ibv_qp* qp) {
+  return ops::owns(qp->context) && ops::has_left(qp);
+}
+
 // Of ours, for the same: some QP of this process on that device is protected.
 SHIFT_EXPORT bool shift_device_is_masked(ibv_context* context) {
   return ops::owns(context) && ops::device_is_masked(context);

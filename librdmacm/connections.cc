@@ -9,7 +9,7 @@
 
 namespace shift::cm {
 
-void Connections::told(const rdma_cm_event& event) {
+void Connections::told(const rdma_cm_event& event, Ask has_left) {
   const std::lock_guard lock(mutex_);
   rdma_cm_id* id = event.id;
   switch (event.event) {
@@ -17,7 +17,8 @@ void Connections::told(const rdma_cm_event& event) {
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
     case RDMA_CM_EVENT_ESTABLISHED: {
       if (event.status != 0) break;
-      known_[id] = {id->channel, id->qp};
+      Connection& connection = known_[id] = {id->channel, id->qp};
+      if (gone_early_.erase(id->qp) != 0 && has_left(*id)) leave(connection);
       break;
     }
     case RDMA_CM_EVENT_TIMEWAIT_EXIT:
@@ -95,11 +96,20 @@ bool Connections::is_established(const rdma_cm_id* id) const {
 
 void Connections::peer_gone(const ibv_qp* qp) {
   const std::lock_guard lock(mutex_);
+  bool is_known = false;
   for (auto& [id, connection] : known_) {
-    if (connection.qp != qp || connection.state != Connection::kGood) continue;
-    connection.state = Connection::kGone;
-    wake(connection.channel);
+    if (connection.qp != qp) continue;
+    is_known = true;
+    leave(connection);
   }
+  if (!is_known) gone_early_.insert(qp);
+}
+
+// Under the mutex.
+void Connections::leave(Connection& connection) {
+  if (connection.state != Connection::kGood) return;
+  connection.state = Connection::kGone;
+  wake(connection.channel);
 }
 
 // Under the mutex.

@@ -21,7 +21,7 @@ class Connections {
 
   // The program is given an event of the stock library's. An id that is made anew at an old one's
   // address is told of something else first.
-  void told(const rdma_cm_event& event);
+  void told(const rdma_cm_event& event, Ask has_left);
   bool is_established(const rdma_cm_id* id) const;
 
   // About to be destroyed. As the stock library does it, this waits until the program has
@@ -79,6 +79,7 @@ class Connections {
   };
   rdma_cm_event* make(const rdma_cm_id* id, rdma_cm_event_type type);
   void wake(const rdma_event_channel* channel);
+  void leave(Connection& connection);
   void await_acknowledged(const rdma_cm_id* id, std::unique_lock<std::mutex>& lock);
 
   mutable std::mutex mutex_;
@@ -89,6 +90,9 @@ class Connections {
   std::unordered_multimap<const rdma_event_channel*, int> waiters_;
   std::unordered_set<rdma_cm_event*> own_;  // taken, and not acknowledged yet
   std::condition_variable acknowledged_;
+  // Closed by a peer before the program was told that the connection stands. One may have been
+  // destroyed, and another QP be at its address.
+  std::unordered_set<const ibv_qp*> gone_early_;
 };
 
 }  // namespace shift::cm

@@ -16,6 +16,7 @@
 
 // From the front of libibverbs (libibverbs/exports_queue.cc). Not there: a program without it.
 extern "C" __attribute__((weak)) bool shift_qp_is_protected(ibv_qp* qp);
+extern "C" __attribute__((weak)) bool shift_qp_has_left(ibv_qp* qp);
 extern "C" __attribute__((weak)) bool shift_device_is_masked(ibv_context* context);
 extern "C" __attribute__((weak)) void shift_on_peer_gone(void (*call)(ibv_qp* qp));
 
@@ -55,7 +56,11 @@ Connections& connections() {
 }
 
 void peer_gone(ibv_qp* qp) {
-  connections().peer_gone(qp);
+  try {
+    connections().peer_gone(qp);
+  } catch (const std::bad_alloc&) {
+    // The kernel's word may still come.
+  }
 }
 
 // Some programs make the QP by themselves, often on a context of their own: then what is known is
@@ -64,6 +69,10 @@ bool is_masked(const rdma_cm_id& id) {
   if (id.qp != nullptr) return shift_qp_is_protected != nullptr && shift_qp_is_protected(id.qp);
   return shift_device_is_masked != nullptr && id.verbs != nullptr &&
          shift_device_is_masked(id.verbs);
+}
+
+bool has_left(const rdma_cm_id& id) {
+  return shift_qp_has_left != nullptr && id.qp != nullptr && shift_qp_has_left(id.qp);
 }
 
 // Linux calls the peer of a connection unreachable when the neighbour table does not know it any
@@ -137,10 +146,9 @@ bool await(rdma_event_channel* channel, rdma_cm_event** own) {
 }
 
 void told(const rdma_cm_event& event) try {
-  if (event.event == RDMA_CM_EVENT_ESTABLISHED && shift_on_peer_gone != nullptr) {
-    shift_on_peer_gone(peer_gone);
-  }
-  connections().told(event);
+  // Each connection has an event before it has a QP.
+  if (shift_on_peer_gone != nullptr) shift_on_peer_gone(peer_gone);
+  connections().told(event, has_left);
 } catch (const std::bad_alloc&) {
   // The program has its event; nothing that concerns this connection will be hidden.
 }

@@ -13,7 +13,7 @@ import sys
 # Family: the version nodes it may have, and what it exports beyond the stock library.
 FAMILIES = {
     "ibverbs": (r"IBVERBS_(1\.\d+|PRIVATE_\d+)",
-                {"shift_qp_is_protected", "shift_device_is_masked",
+                {"shift_qp_is_protected", "shift_qp_has_left", "shift_device_is_masked",
                  "shift_on_peer_gone", "shift_beneath"}),
     "mlx5": (r"MLX5_1(\.\d+)+", set()),
 }

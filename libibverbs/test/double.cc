@@ -257,6 +257,9 @@ ibv_qp* create_unprotected_qp(ibv_context*, ibv_qp_init_attr_ex*, MakeQp, void*)
 bool is_protected(ibv_qp*) noexcept {
   return false;
 }
+bool has_left(ibv_qp*) noexcept {
+  return false;
+}
 bool device_is_masked(ibv_context*) noexcept {
   return false;
 }

@@ -20,6 +20,7 @@ extern rdma_cm_event* fake_events;
 extern int fake_left;
 extern int fake_acknowledged;
 __attribute__((visibility("default"))) bool shift_qp_is_protected(ibv_qp* qp);
+__attribute__((visibility("default"))) bool shift_qp_has_left(ibv_qp* qp);
 __attribute__((visibility("default"))) bool shift_device_is_masked(ibv_context* context);
 __attribute__((visibility("default"))) void shift_on_peer_gone(void (*call)(ibv_qp*));
 }
@@ -27,6 +28,7 @@ __attribute__((visibility("default"))) void shift_on_peer_gone(void (*call)(ibv_
 namespace {
 
 ibv_qp protected_qp{};
+bool has_left = false;  // the protected one has left a path
 ibv_context masked_device{};
 void (*peer_gone)(ibv_qp*) = nullptr;  // what the front of librdmacm wants to be called
 
@@ -40,6 +42,7 @@ struct EventsTest : ::testing::Test {
 
   EventsTest() {
     id.channel = &channel;
+    has_left = false;
     fake_left = 0;
   }
   ~EventsTest() override {
@@ -233,6 +236,32 @@ TEST_F(GoneTest, a_thread_that_waits_gets_the_kernels_events_too) {
   teller.join();
 }
 
+TEST_F(EventsTest, a_peer_that_closed_before_the_program_knew_of_the_connection_is_told) {
+  id.qp = &protected_qp;
+  add(RDMA_CM_EVENT_CONNECT_REQUEST, &id);
+  run();
+  ASSERT_NE(peer_gone, nullptr);
+  peer_gone(&protected_qp);
+  for (const bool left : {true, false}) {
+    has_left = left;
+    events.clear();
+    seen.clear();
+    add(RDMA_CM_EVENT_ESTABLISHED, &id);
+    fake_events = events.data();
+    fake_left = 1;
+    rdma_cm_event* event = nullptr;
+    ASSERT_EQ(rdma_get_cm_event(&channel, &event), 0);
+    EXPECT_EQ(event->event, RDMA_CM_EVENT_ESTABLISHED);
+    // Another QP at the same address has left no path.
+    ASSERT_EQ(rdma_get_cm_event(&channel, &event), left ? 0 : -1);
+    if (!left) continue;
+    EXPECT_EQ(event->event, RDMA_CM_EVENT_DISCONNECTED);
+    rdma_ack_cm_event(event);
+    rdma_destroy_id(&id);
+    peer_gone(&protected_qp);
+  }
+}
+
 // A thread of which can be seen that it sleeps.
 class Sleeper {
  public:
@@ -393,6 +422,10 @@ TEST(FrontTest, other_functions_are_the_stock_librarys) {
 
 bool shift_qp_is_protected(ibv_qp* qp) {
   return qp == &protected_qp;
+}
+
+bool shift_qp_has_left(ibv_qp* qp) {
+  return qp == &protected_qp && has_left;
 }
 
 bool shift_device_is_masked(ibv_context* context) {

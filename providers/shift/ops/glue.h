@@ -110,6 +110,8 @@ int destroy_qp(ibv_qp* qp) noexcept;
 bool is_protected(ibv_qp* qp) noexcept;
 // So is any QP of this process on the device that the context is of.
 bool device_is_masked(ibv_context* context) noexcept;
+// It has left a path, if only once.
+bool has_left(ibv_qp* qp) noexcept;
 // `call` is told, on a thread of ours, of each QP that has left a path and whose peer has closed
 // its own.
 void on_peer_gone(void (*call)(ibv_qp* qp)) noexcept;

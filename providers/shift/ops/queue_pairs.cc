@@ -239,6 +239,10 @@ bool is_protected(ibv_qp* qp) noexcept {
   return std::ranges::find(g->accept, group::Accept::kGuard) != g->accept.end();
 }
 
+bool has_left(ibv_qp* qp) noexcept {
+  return Group::from(qp)->departures != 0;
+}
+
 ibv_qp* real_qp(ibv_qp* qp) noexcept {
   return Group::from(qp)->real[kDefault];
 }
