@@ -9,7 +9,7 @@
 
 namespace shift::cm {
 
-void Connections::told(const rdma_cm_event& event, Ask has_left) {
+void Connections::told(const rdma_cm_event& event, bool by_stock, Ask has_left) {
   const std::lock_guard lock(mutex_);
   rdma_cm_id* id = event.id;
   switch (event.event) {
@@ -17,7 +17,7 @@ void Connections::told(const rdma_cm_event& event, Ask has_left) {
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
     case RDMA_CM_EVENT_ESTABLISHED: {
       if (event.status != 0) break;
-      Connection& connection = known_[id] = {id->channel, id->qp};
+      Connection& connection = known_[id] = {id->channel, id->qp, by_stock};
       if (gone_early_.erase(id->qp) != 0 && has_left(*id)) leave(connection);
       break;
     }
@@ -30,6 +30,14 @@ void Connections::told(const rdma_cm_event& event, Ask has_left) {
     default:
       known_.erase(id);
   }
+}
+
+void Connections::hidden(const rdma_cm_event& event) {
+  const std::lock_guard lock(mutex_);
+  const auto found = known_.find(event.id);
+  if (found == known_.end()) return;
+  found->second.hid = true;
+  if (event.event == RDMA_CM_EVENT_DEVICE_REMOVAL) found->second.removed = true;
 }
 
 void Connections::forget(const rdma_cm_id* id) {
@@ -51,10 +59,11 @@ void Connections::forget(const rdma_cm_id* id) {
   wake(end->second.channel);
 }
 
-void Connections::migrated(const rdma_cm_id* id) {
+void Connections::migrated(const rdma_cm_id* id, bool is_synchronous) {
   std::unique_lock lock(mutex_);
   if (const auto found = known_.find(id); found != known_.end()) {
     found->second.channel = id->channel;
+    found->second.is_synchronous = is_synchronous;
   }
   if (const auto end = ends_.find(id); end != ends_.end()) end->second.channel = id->channel;
   wake(id->channel);
@@ -103,6 +112,19 @@ void Connections::peer_gone(const ibv_qp* qp) {
     leave(connection);
   }
   if (!is_known) gone_early_.insert(qp);
+}
+
+void Connections::gone(const rdma_cm_id* id) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = known_.find(id); found != known_.end()) leave(found->second);
+}
+
+Connections::Ending Connections::ending(const rdma_cm_id* id, Ask has_left) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = known_.find(id);
+  if (found == known_.end()) return {};
+  const Connection& connection = found->second;
+  return {connection.hid || has_left(*id), connection.removed, connection.is_synchronous};
 }
 
 // Under the mutex.

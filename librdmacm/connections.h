@@ -19,21 +19,34 @@ class Connections {
 
   using Ask = bool (*)(const rdma_cm_id& id);
 
-  // The program is given an event of the stock library's. An id that is made anew at an old one's
-  // address is told of something else first.
-  void told(const rdma_cm_event& event, Ask has_left);
+  // The program is given an event of the stock library's, or the stock library itself is, for an
+  // id that has no channel of the program's. An id that is made anew at an old one's address is
+  // told of something else first.
+  void told(const rdma_cm_event& event, bool by_stock, Ask has_left);
+  // An event of a connection is kept from the program.
+  void hidden(const rdma_cm_event& event);
   bool is_established(const rdma_cm_id* id) const;
 
   // About to be destroyed. As the stock library does it, this waits until the program has
   // acknowledged what of ours names the id.
   void forget(const rdma_cm_id* id);
   // It has another channel now. Waits likewise.
-  void migrated(const rdma_cm_id* id);
+  void migrated(const rdma_cm_id* id, bool is_synchronous);
 
   // The peer has closed this QP; nobody can say so through the kernel. Any thread.
   void peer_gone(const ibv_qp* qp);
+  // The program ends it itself, and need not wait for the kernel's word either.
+  void gone(const rdma_cm_id* id);
   // The program was told that, and need not hear it again.
   bool is_told_gone(const rdma_cm_id* id) const;
+
+  // What to know of a connection that the program is about to end.
+  struct Ending {
+    bool is_ours = false;         // a fault was masked: the kernel's word may not come, or late
+    bool is_removed = false;      // the kernel has taken the connection away with its device
+    bool is_synchronous = false;  // the stock library takes the next event of its channel
+  };
+  Ending ending(const rdma_cm_id* id, Ask has_left) const;
 
   // The kernel has taken the listener away with its device. True: a connection that came by it is
   // established and `is_masked`, and the end of the listener is not told before all that came by it
@@ -70,6 +83,9 @@ class Connections {
     const rdma_event_channel* channel;
     // Never looked into: its owner may have destroyed it. nullptr: librdmacm does not know it.
     const ibv_qp* qp;
+    bool is_synchronous = false;
+    bool hid = false;      // an event of it was kept from the program
+    bool removed = false;  // DEVICE_REMOVAL was
     enum { kGood, kGone, kTold } state = kGood;
   };
 

@@ -29,6 +29,7 @@ struct Stock {
   int (*ack_event)(rdma_cm_event*) = nullptr;
   int (*destroy_id)(rdma_cm_id*) = nullptr;
   void (*destroy_ep)(rdma_cm_id*) = nullptr;
+  int (*disconnect)(rdma_cm_id*) = nullptr;
   int (*migrate_id)(rdma_cm_id*, rdma_event_channel*) = nullptr;
 };
 constinit Stock stock;
@@ -46,6 +47,7 @@ __attribute__((constructor)) void stock_bind() noexcept {
   bind(handle, stock.ack_event, "rdma_ack_cm_event");
   bind(handle, stock.destroy_id, "rdma_destroy_id");
   bind(handle, stock.destroy_ep, "rdma_destroy_ep");
+  bind(handle, stock.disconnect, "rdma_disconnect");
   bind(handle, stock.migrate_id, "rdma_migrate_id");
 }
 
@@ -145,10 +147,10 @@ bool await(rdma_event_channel* channel, rdma_cm_event** own) {
   }
 }
 
-void told(const rdma_cm_event& event) try {
+void told(const rdma_cm_event& event, bool by_stock) try {
   // Each connection has an event before it has a QP.
   if (shift_on_peer_gone != nullptr) shift_on_peer_gone(peer_gone);
-  connections().told(event, has_left);
+  connections().told(event, by_stock, has_left);
 } catch (const std::bad_alloc&) {
   // The program has its event; nothing that concerns this connection will be hidden.
 }
@@ -170,6 +172,7 @@ SHIFT_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** 
     if (error != 0) return error;
     const bool by_stock = is_stock(__builtin_return_address(0));
     const bool hidden = is_hidden(*told_by_kernel);
+    if (hidden) connections().hidden(*told_by_kernel);
     if (!by_stock && (hidden || is_postponed(*told_by_kernel))) {
       stock.ack_event(told_by_kernel);
       continue;
@@ -177,7 +180,7 @@ SHIFT_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** 
     if (hidden) {
       make_harmless(*told_by_kernel);
     } else {
-      told(*told_by_kernel);
+      told(*told_by_kernel, by_stock);
     }
     *event = told_by_kernel;
     return 0;
@@ -191,9 +194,29 @@ SHIFT_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
   return event != nullptr && connections().acknowledge(event) ? 0 : stock.ack_event(event);
 }
 
+// The kernel's end of a connection whose NIC is away comes after a minute, or never, and by now our
+// peer's word would find no QP of ours.
+SHIFT_EXPORT int rdma_disconnect(rdma_cm_id* id) try {
+  const auto ending = connections().ending(id, has_left);
+  if (!ending.is_ours) return stock.disconnect(id);
+  // There the stock library waits for the event before it returns.
+  if (ending.is_synchronous) connections().gone(id);
+  const int error = stock.disconnect(id);
+  const bool is_removed = ending.is_removed || errno == ENXIO || errno == ENODEV || errno == EIO;
+  if (error != 0) {
+    if (ending.is_synchronous) connections().acknowledge(connections().take(id->channel));
+    if (!is_removed) return error;
+  }
+  if (!ending.is_synchronous) connections().gone(id);
+  return 0;
+} catch (const std::bad_alloc&) {
+  errno = ENOMEM;
+  return -1;
+}
+
 SHIFT_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
   const int error = stock.migrate_id(id, channel);
-  if (error == 0) connections().migrated(id);
+  if (error == 0) connections().migrated(id, channel == nullptr);
   return error;
 }
 

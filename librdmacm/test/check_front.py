@@ -8,7 +8,7 @@ import sys
 
 
 FRONT = ("rdma_get_cm_event", "rdma_ack_cm_event", "rdma_destroy_id", "rdma_destroy_ep",
-         "rdma_migrate_id")
+         "rdma_disconnect", "rdma_migrate_id")
 
 
 def exported(nm, library):

@@ -19,6 +19,8 @@ extern "C" {
 extern rdma_cm_event* fake_events;
 extern int fake_left;
 extern int fake_acknowledged;
+extern int fake_disconnect_error;
+extern int fake_disconnect_waits;
 __attribute__((visibility("default"))) bool shift_qp_is_protected(ibv_qp* qp);
 __attribute__((visibility("default"))) bool shift_qp_has_left(ibv_qp* qp);
 __attribute__((visibility("default"))) bool shift_device_is_masked(ibv_context* context);
@@ -43,7 +45,7 @@ struct EventsTest : ::testing::Test {
   EventsTest() {
     id.channel = &channel;
     has_left = false;
-    fake_left = 0;
+    fake_left = fake_disconnect_error = fake_disconnect_waits = 0;
   }
   ~EventsTest() override {
     rdma_destroy_id(&id);
@@ -260,6 +262,85 @@ TEST_F(EventsTest, a_peer_that_closed_before_the_program_knew_of_the_connection_
     rdma_destroy_id(&id);
     peer_gone(&protected_qp);
   }
+}
+
+TEST_F(GoneTest, a_program_that_ends_the_connection_behind_a_fault_is_told_at_once) {
+  has_left = true;
+  ASSERT_EQ(rdma_disconnect(&id), 0);
+  expect_disconnected();
+  // As programs answer that event.
+  ASSERT_EQ(rdma_disconnect(&id), 0);
+  add(RDMA_CM_EVENT_DISCONNECTED, &id);
+  run();
+  EXPECT_TRUE(seen.empty()) << "the kernel's, a minute later";
+}
+
+TEST_F(GoneTest, a_program_that_ends_a_healthy_connection_waits_for_the_kernel) {
+  ASSERT_EQ(rdma_disconnect(&id), 0);
+  rdma_cm_event* event = nullptr;
+  EXPECT_EQ(rdma_get_cm_event(&channel, &event), -1);
+  fake_disconnect_error = ENODEV;
+  EXPECT_EQ(rdma_disconnect(&id), -1);
+}
+
+TEST_F(GoneTest, a_thread_that_waits_for_the_end_is_woken_by_the_one_that_makes_it) {
+  has_left = true;
+  fcntl(channel.fd, F_SETFL, 0);
+  std::thread ender([this] { EXPECT_EQ(rdma_disconnect(&id), 0); });
+  expect_disconnected();
+  ender.join();
+}
+
+TEST_F(GoneTest, a_connection_ends_well_that_the_kernel_has_taken_away) {
+  add(RDMA_CM_EVENT_DEVICE_REMOVAL, &id);
+  run();
+  ASSERT_TRUE(seen.empty());
+  fake_disconnect_error = EINVAL;
+  EXPECT_EQ(rdma_disconnect(&id), 0);
+  expect_disconnected();
+}
+
+TEST_F(GoneTest, a_program_that_cannot_end_the_connection_is_told_so) {
+  has_left = true;
+  fake_disconnect_error = EINVAL;
+  EXPECT_EQ(rdma_disconnect(&id), -1);
+  EXPECT_EQ(errno, EINVAL);
+  rdma_cm_event* event = nullptr;
+  EXPECT_EQ(rdma_get_cm_event(&channel, &event), -1);
+  // The device is gone, which the program has not read yet.
+  fake_disconnect_error = ENXIO;
+  EXPECT_EQ(rdma_disconnect(&id), 0);
+  expect_disconnected();
+}
+
+// An id without a channel of the program's: the stock library takes the events itself.
+struct SynchronousTest : EventsTest {
+  SynchronousTest() {
+    id.qp = &protected_qp;
+    add(RDMA_CM_EVENT_ESTABLISHED, &id);
+    fake_events = events.data();
+    fake_left = 1;
+    EXPECT_EQ(rdma_connect(&id, nullptr), 0);
+    EXPECT_EQ(id.event->event, RDMA_CM_EVENT_ESTABLISHED);
+    id.event = nullptr;
+    has_left = true;
+    fake_disconnect_waits = 1;
+  }
+};
+
+TEST_F(SynchronousTest, the_stock_library_finds_the_end_that_it_waits_for) {
+  ASSERT_EQ(rdma_disconnect(&id), 0);
+  ASSERT_NE(id.event, nullptr);
+  EXPECT_EQ(id.event->event, RDMA_CM_EVENT_DISCONNECTED);
+  rdma_destroy_id(&id);
+  EXPECT_EQ(id.event, nullptr) << "acknowledged by us: the stock library does not know it";
+}
+
+TEST_F(SynchronousTest, nothing_is_left_behind_where_the_device_is_gone) {
+  fake_disconnect_error = ENXIO;
+  ASSERT_EQ(rdma_disconnect(&id), 0);
+  rdma_cm_event* event = nullptr;
+  EXPECT_EQ(rdma_get_cm_event(&channel, &event), -1);
 }
 
 // A thread of which can be seen that it sleeps.

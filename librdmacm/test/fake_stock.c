@@ -47,6 +47,18 @@ EXPORT int rdma_connect(struct rdma_cm_id* id, struct rdma_conn_param* parameter
   return await_event(id);
 }
 
+EXPORT int fake_disconnect_error;  // an errno
+EXPORT int fake_disconnect_waits;
+EXPORT int rdma_disconnect(struct rdma_cm_id* id) {
+  if (fake_disconnect_error != 0) {
+    errno = fake_disconnect_error;
+    return -1;
+  }
+  if (!fake_disconnect_waits) return 0;
+  const int error = await_event(id);
+  return error;
+}
+
 EXPORT int rdma_migrate_id(struct rdma_cm_id* id, struct rdma_event_channel* channel) {
   id->channel = channel;
   return 0;
