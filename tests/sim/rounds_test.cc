@@ -117,6 +117,15 @@ TEST_F(Unpolled, APatientNicIsWaitedFor) {
   expect_all_done();
 }
 
+// A NIC that does not count a sender's error as solicited must be asked for every completion.
+TEST_F(TwoHosts, ACqIsArmedSoThatItsNicTellsOfErrors) {
+  constexpr uint32_t kSoftRoce = 0xffffff;
+  b_.world.context.device_attr.orig_attr.vendor_id = kSoftRoce;
+  run(milliseconds(100));
+  EXPECT_EQ(group::FakeCq::of(a_.cq->real[kDefault]).last_notify_solicited, 1);
+  EXPECT_EQ(group::FakeCq::of(b_.cq->real[kDefault]).last_notify_solicited, 0);
+}
+
 TEST_F(Rounds, CrossingDetectionsConverge) {
   traffic(10);
   a_.port(kDefault, false);

@@ -60,6 +60,17 @@ bool is_unprotected(Context* context, int member, const ibv_async_event& event) 
   });
 }
 
+// Solicited only: errors count as solicited, and ordinary completions wake nobody. Linux's
+// soft-RoCE does not count a sender's error so. There any completion wakes us, as often as
+// watch_readable() lets it.
+void arm_for_errors(const CompletionQueue& cq) {
+  constexpr uint32_t kSoftRoce = 0xffffff;  // what it gives for its vendor
+  const bool solicited_only = cq.context->device_attr.orig_attr.vendor_id != kSoftRoce;
+  for (ibv_cq* real : cq.real) {
+    if (real != nullptr) real->context->ops.req_notify_cq(real, solicited_only ? 1 : 0);
+  }
+}
+
 }  // namespace
 
 bool Coordinator::is_protected(const Group& group) {
@@ -285,10 +296,7 @@ void Coordinator::watch_arm(Binding& binding) {
       unpolled_watch(binding);  // it is the application that arms it
       continue;
     }
-    for (ibv_cq* real : cq->real) {
-      // Solicited only: errors count as solicited, ordinary completions wake nobody.
-      if (real != nullptr) real->context->ops.req_notify_cq(real, 1);
-    }
+    arm_for_errors(*cq);
   }
 }
 
@@ -303,9 +311,7 @@ void Coordinator::watch_readable(Context* context, int member) {
     // Not at once: programs with solicited traffic would wake this thread for each message.
     rearm_[cq] = control_.timer_start(milliseconds(5), [this, cq] {
       rearm_.erase(cq);
-      for (ibv_cq* armed : cq->real) {
-        if (armed != nullptr) armed->context->ops.req_notify_cq(armed, 1);
-      }
+      arm_for_errors(*cq);
       // What came between the event and now raises none: look.
       group::inspect(*cq);
     });
