@@ -59,17 +59,6 @@ def uct(test, count, *more):
                   "control", UCX)
 
 
-def ucp(test, count, *more):
-    """UCX's protocols: eager, rendezvous, and the wire-up by a QP of another type."""
-    def argv(pair, host):
-        return ["ucx_perftest", "-p", PORT,
-                *(["-t", test, *more, "-n", str(count), "-w", "20"] if host == "a" else []),
-                *server_of(host, "control")]
-    return Client(" ".join(["ucx_perftest -t", test, *more, "UCX_TLS=rc_v"]), argv,
-                  r"^Final: +%d " % count, "a", False, "control",
-                  {**UCX, "UCX_TLS": "rc_v", "UCX_NET_DEVICES": "rxe0:1"})
-
-
 def io_demo(exchanges):
     """Both sides verify every byte (-q)."""
     def argv(pair, host):
@@ -96,7 +85,7 @@ def gloo(rounds, count):
     """Allreduce of so many numbers; every rank checks every sum."""
     def argv(pair, host):
         return [pair.gloo_check(), str("ab".index(host)), "2", "/run/common/%s" % pair.meeting(host), "ring",
-                str(count), str(rounds), "1", "meet", "rxe0", pair.gid_index(host)]
+                str(count), str(rounds), "1", "rxe0", pair.gid_index(host), "meet"]
     return Client("Gloo allreduce ring", argv, r"^gloo_check ok: %d rounds$" % rounds, "ab", False, "control",
                   {}, meets=True)
 

@@ -52,6 +52,7 @@ class Pair:
         self.meetings = 0
         self.machines = {}
         self.unbound = {}
+        self.fresh = True  # until a case has run
         self.image = image
 
     def __enter__(self):
@@ -132,9 +133,17 @@ class Pair:
         """What the kernels know of NICs, neighbours and connections, among the logs."""
         for host, machine in self.machines.items():
             told = self.sh(host, "ip -s link; ip address; ip neigh; rdma link; rdma resource show cm_id;"
-                           " rdma resource show qp; rdma statistic; tc qdisc; dmesg | tail -n 40", check=False)
+                           " rdma resource show qp; rdma statistic; grep -H . /sys/class/infiniband/rxe0/ports/1/"
+                           "cm_*/* | grep -v ':0$'; tc qdisc; dmesg | tail -n 40", check=False)
             with open(os.path.join(machine.shared, "state.log"), "a") as file:
                 file.write(told)
+
+    def renew(self):
+        """A fresh rxe0 on both: one whose link was down when the connection manager had to say something
+        hears no word of it any more (README)."""
+        for host in self.machines:
+            self.sh(host, "rdma link del rxe0 && rdma link add rxe0 type rxe netdev rail0 && %s/guest/nodes.sh" %
+                    HERE)
 
     @staticmethod
     def until(condition, timeout):

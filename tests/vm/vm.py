@@ -20,7 +20,7 @@ import table  # noqa: E402
 from cases import (FAULTS, LASTING, dies_as_on_stock, dies_on_stock, disabled_in_mid_life,  # noqa: E402
                    gives_up_on_stock_too, healthy, journey, survives)
 from clients import (fi_pingpong, fio, gloo, io_demo, perftest, pingpong, rdma_client, rping,  # noqa: E402
-                     rsocket_stream, traffic, ucmatose, ucp, uct)
+                     rsocket_stream, traffic, ucmatose, uct)
 from pair import Pair  # noqa: E402
 
 # act(pair, cells) -> what is wrong. row and columns: where the table has what it notes in `cells`.
@@ -32,17 +32,20 @@ MORTAL = traffic("mixed", "--bidirectional", "--retry-count", "3")
 SHORT = pingpong("rc", 300, "-c", "-e")
 VERBS = [pingpong("rc", 3000, "-c", "-e"), perftest("ib_write_bw", 3000, 65536),
          perftest("ib_send_bw", 2500, 65536, "-e"), perftest("ib_read_bw", 5000, 32768, "-e"),
-         pingpong("rc", 3000, "-c", "-e", "-N"), pingpong("srq", 1000, "-c", "-e", "-q", "4"),
-         perftest("ib_write_bw", 400, 65536, "-q", "4", "-b"),
-         perftest("ib_write_bw", 32000, 4096, "-l", "16"),
-         perftest("ib_send_bw", 16000, 4096, "-e", "--use-srq", "-q", "2"),
-         perftest("ib_write_lat", 6000, 64), perftest("ib_send_lat", 6000, 64, "-e"),
-         uct("put_lat", 6000, "-s", "8"), uct("am_lat", 6000, "-s", "8"),
-         ucp("tag_bw", 120, "-s", "1048576"), io_demo(1500), gloo(60, 65536)]
+         pingpong("rc", 2000, "-c", "-e", "-N"),
+         perftest("ib_write_bw", 2400, 16384, "-q", "4", "-t", "8"),
+         perftest("ib_write_bw", 3000, 16384, "-b", "-t", "8"),
+         perftest("ib_write_bw", 16000, 4096, "-l", "16"),
+         perftest("ib_write_lat", 1000, 64), perftest("ib_send_lat", 2000, 64, "-e"), gloo(60, 65536)]
+# Receives that several queue pairs share: this kernel's driver does not tell when one has taken its last,
+# so these programs cannot be moved here. UCX is among them.
+SHARED = [pingpong("srq", 1000, "-c", "-e", "-q", "4"),
+          perftest("ib_send_bw", 2000, 4096, "-e", "--use-srq", "-q", "2", "-t", "16")]
+UCX = [uct("put_lat", 1000, "-s", "8"), uct("am_lat", 1000, "-s", "8"), io_demo(500)]
 RPING = rping(600, 32768)
 # It watches memory that plain WRITEs change, which are repeated after a fault unless the mode is exact.
 RIOSTREAM = rsocket_stream("riostream", 600, 16384, {"SHIFT_MODE": "exact"})
-MANAGED = [RPING, rsocket_stream("rstream", 800, 65536), RIOSTREAM, ucmatose(800, 65536),
+MANAGED = [RPING, rsocket_stream("rstream", 800, 65536), RIOSTREAM, ucmatose(2500, 65536),
            fi_pingpong(1500, 16384), fio("write", 96)]
 
 
@@ -117,6 +120,9 @@ def whole_set():
         for fault in FAULTS:
             for host in "a" if fault == "drop-acks" and client.one_way else "ab":
                 cases.append(through(client, fault, host))
+    for client in SHARED + UCX:
+        cases.append(Case("%s, healthy" % client.name,
+                          lambda pair, cells, client=client: healthy(pair, client, True)))
     cases.append(Case("pyverbs on the layer as on the bare device", pyverbs_case.same_passes))
     known = {case.name for case in short_set()}
     return short_set() + [case for case in cases if case.name not in known]
@@ -146,6 +152,9 @@ def run(pair, case, cells):
     print("%s ..." % case.name, flush=True)
     begun = time.monotonic()
     try:
+        if not pair.fresh:
+            pair.renew()
+        pair.fresh = False
         problem = case.act(pair, cells)
     except Exception:  # the next case may still tell something
         problem = traceback.format_exc()
