@@ -34,6 +34,16 @@ std::optional<uint64_t> executed_by_count(const SendJournal& journal, const Plan
   return executed;
 }
 
+// A request with a fence flag does not begin before the READs and atomics in front of it have ended
+// (IBA 10.8.3.3).
+uint64_t fenced_by(const SendJournal& journal, const Plan& plan) {
+  const bool in_part = plan.executed.packets != 0;
+  for (uint64_t end = plan.executed.position + in_part; end > plan.first; end--) {
+    if (journal.at(end - 1).send_flags & IBV_SEND_FENCE) return end - 1;
+  }
+  return plan.first;
+}
+
 // Notifications before that position, as the peer counts them.
 uint32_t notifications_before(const SendJournal& journal, uint64_t position) {
   if (position == journal.head()) return journal.notifications_posted();
@@ -93,7 +103,7 @@ const char* refusal(const Group& group, const Plan& plan) {
   const SendJournal& journal = group.send.journal;
   for (uint64_t position = plan.first; position < plan.end; position++) {
     const uint32_t opcode = journal.at(position).opcode;
-    if (is_atomic(opcode) && position < group.send.posted) {
+    if (is_atomic(opcode) && position >= plan.fenced && position < group.send.posted) {
       if (!group.exact) return "an atomic is in flight and its outcome unproven";
       if (position < plan.executed.position && !SHIFT_PLANT(atomic_result_made_up)) {
         return "an atomic was executed, and its result is lost";
@@ -130,6 +140,7 @@ Plan make_plan(const Group& group) {
   }
   plan.executed.position = *counted;
   if (group.exact) plan.refusal = refine(group, plan);
+  plan.fenced = fenced_by(journal, plan);
   if (plan.refusal == nullptr) plan.refusal = refusal(group, plan);
   return plan;
 }

@@ -141,19 +141,20 @@ std::vector<uint32_t> rkeys_missing(Group& group) {
   std::lock_guard lock(group.send.mutex);
   const SendJournal& journal = group.send.journal;
   std::vector<uint32_t> keys;
-  uint64_t from = group.send.posted, executed = from;
+  uint64_t from = group.send.posted, executed = from, fenced = from;
   if (group.send.route != Route::kOnPath) {
     const Plan plan = make_plan(group);
     if (plan.refusal != nullptr) return keys;  // the replay says it, too
     from = plan.first;
     executed = plan.executed.position;
+    fenced = plan.fenced;
   }
   for (uint64_t position = from; position < journal.head(); position++) {
     ibv_send_wr wr;
     ibv_sge sges[kMaxSge];
     journal.rebuild(position, &wr, sges);
     // The peer's application may have deregistered what an executed request was allowed to touch.
-    if (position < executed && wr.opcode != IBV_WR_RDMA_READ) continue;
+    if (position < executed && (wr.opcode != IBV_WR_RDMA_READ || position < fenced)) continue;
     const uint32_t* rkey = remote_key(wr);
     if (rkey == nullptr || translate_remote(group, *rkey)) continue;
     if (std::find(keys.begin(), keys.end(), *rkey) == keys.end()) keys.push_back(*rkey);
@@ -181,7 +182,7 @@ std::vector<uint32_t> rkeys_recent(Group& group) {
 
 namespace {
 
-// What is proven executed: completed, except that a READ is read again.
+// What is proven executed: completed, except that a READ is read again whose data may be lost.
 struct Completed {
   const char* refusal = nullptr;
   bool path_broken = false;
@@ -197,10 +198,10 @@ Completed complete_executed(Group& group, const Plan& plan, Clock::time_point de
   for (uint64_t position = plan.first; position < plan.executed.position; position++) {
     journal.rebuild(position, &wr, sges);
     const bool signaled = journal.is_signaled(journal.at(position));
-    if (wr.opcode == IBV_WR_RDMA_READ) {
+    if (wr.opcode == IBV_WR_RDMA_READ && position >= plan.fenced) {
       // Executed, but its data may be lost. Reading again is allowed: without a fence nothing
-      // orders a READ before the effects of what follows it (IBA 10.8.3.3); with one, what follows
-      // would not have been sent.
+      // orders a READ before the effects of what follows it (IBA 10.8.3.3). With one that was
+      // executed the data was here, and the peer may have given its memory to something else.
       if (uint32_t* rkey = remote_key(wr)) {
         const auto translated = translate_remote(group, *rkey);
         // All were asked for; a reply may have left one out (C11).
@@ -251,7 +252,8 @@ void complete_proven(Group& group, const Plan& plan) {
   uint64_t position = plan.first;
   for (; position < plan.executed.position; position++) {
     const SendEntry& entry = journal.at(position);
-    if (entry.opcode == IBV_WR_RDMA_READ || is_atomic(entry.opcode)) break;
+    const bool needs_answer = entry.opcode == IBV_WR_RDMA_READ || is_atomic(entry.opcode);
+    if (needs_answer && position >= plan.fenced) break;
     if (!journal.is_signaled(entry)) continue;
     journal.rebuild(position, &wr, sges);
     std::lock_guard cq(group.send_cq->mutex);

@@ -162,6 +162,49 @@ TEST_F(Replay, AReadWhoseKeyThePeerDidNotTellIsRefused) {
   EXPECT_TRUE(on_backup().sends.empty());
 }
 
+// A fence flag holds a request back until the READs and atomics before it have ended. So the peer
+// may use its memory for something else when it has seen that request.
+TEST_F(Replay, WhatAnExecutedFenceHasWaitedForDoesNotRunAgain) {
+  for (ibv_wr_opcode opcode :
+       {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP}) {
+    for (bool signaled : {false, true}) {
+      World world;
+      CompletionQueue* cq = world.make_cq();
+      Group* group = world.make_group(cq);
+      post_send(*group, 1, opcode, signaled);
+      ibv_send_wr fenced{};
+      fenced.wr_id = 2;
+      fenced.opcode = IBV_WR_SEND;
+      fenced.send_flags = IBV_SEND_FENCE | IBV_SEND_SIGNALED;
+      post_send(*group, fenced);
+      post_send(*group, 3, IBV_WR_RDMA_READ);
+      post_send(*group, 4, IBV_WR_SEND);
+      ASSERT_TRUE(fence({group})[0]);
+      ASSERT_EQ(commit(*group, kBackup, kBackup, soon()), Commit::kDone);
+      group->peer_received = 1;
+      EXPECT_EQ(rkeys_missing(*group), (std::vector<uint32_t>{kRkey})) << "of the second READ";
+      group->remote_keys.known[kBackup][kRkey] = kBackupRkey;
+      ASSERT_EQ(replay(*group, 1, soon()).refusal, nullptr);
+      EXPECT_EQ(wr_ids(poll_all(cq)), signaled ? (Ids{1, 2}) : (Ids{2}));
+      EXPECT_EQ(posted_ids(World::fake(group, kBackup), *group), (Ids{3, 4}));
+    }
+  }
+}
+
+TEST_F(Replay, AFenceThatWasNotExecutedProvesNothing) {
+  post_send(*group_, 1, IBV_WR_RDMA_READ);
+  post_send(*group_, 2, IBV_WR_SEND);
+  ibv_send_wr fenced{};
+  fenced.wr_id = 3;
+  fenced.opcode = IBV_WR_SEND;
+  fenced.send_flags = IBV_SEND_FENCE | IBV_SEND_SIGNALED;
+  post_send(*group_, fenced);
+  leave_default();
+  ASSERT_EQ(replay_with(1).refusal, nullptr);
+  EXPECT_EQ(posted_ids(on_backup(), *group_), (Ids{1, 2, 3}));
+  EXPECT_EQ(on_backup().sends[0].wr.opcode, IBV_WR_RDMA_READ);
+}
+
 // ---- C5
 
 TEST_F(Replay, AnAtomicInFlightIsNotRepeated) {
