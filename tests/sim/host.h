@@ -17,7 +17,7 @@ struct SinkOfHosts final : group::FaultSink {
   void fault(group::Group* group, fsm::Event event, int member, group::Cause cause) override {
     sinks.at(group->context)->fault(group, event, member, cause);
   }
-  void keys_wanted(group::Group* group) override { sinks.at(group->context)->keys_wanted(group); }
+  void pump_wanted(group::Group* group) override { sinks.at(group->context)->pump_wanted(group); }
 };
 
 struct Host {

@@ -67,7 +67,7 @@ void Coordinator::receives_stuck(group::SharedQueue* queue, int member) {
   });
 }
 
-void Coordinator::keys_wanted(Group* group) {
+void Coordinator::pump_wanted(Group* group) {
   control_.call_soon([this, serial = group->serial] {
     Binding* binding = find(serial);
     if (binding == nullptr || binding->query_pending) return;

@@ -169,7 +169,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void group_forget(group::Group* group);
 
   void fault(group::Group* group, fsm::Event event, int member, group::Cause cause) override;
-  void keys_wanted(group::Group* group) override;
+  void pump_wanted(group::Group* group) override;
   void receives_wanted(group::SharedQueue* queue) override;
   void receives_stuck(group::SharedQueue* queue, int member) override;
 

@@ -58,6 +58,7 @@ bool take_own(Group& group, int member, const ibv_wc& wc) {
       // Markers come out in order: those of a drain, called off perhaps, before the fence's.
       if (group.drain_markers > 0) {
         group.drain_markers--;
+        if (group.waits_for_marker.exchange(false)) fault_sink->pump_wanted(&group);
         if (success) return true;
         // A flushed one proves nothing about what is before it, which failed or never ran. Nothing
         // else may be there to tell that the path broke.

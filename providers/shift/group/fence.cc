@@ -177,7 +177,7 @@ void Fence::end(Entry& entry, Result result) {
     group.accept[member] = Accept::kDrop;
     group.switching = false;
     group.drain_markers = 0;
-    group.drain_marked = false;
+    group.drain_marked = group.waits_for_marker = false;
     group.opcode_of_signaled.clear();
     if (result == Result::kProven) group.member = kNoMember;
   }

@@ -311,6 +311,8 @@ struct Group {
   // This drain's marker is posted, and was not flushed. Set under send.mutex, taken back under it
   // or under the CQ's mutex.
   std::atomic<bool> drain_marked{false};
+  // A request waits for the place that a drain's marker takes in the send queue.
+  std::atomic<bool> waits_for_marker{false};
   PerMember<std::atomic<Probe>> probe{};
   // Requests of our own that the member's connection was given before the application's; each is
   // one packet. Set back when it is connected.
@@ -396,7 +398,8 @@ class FaultSink {
   // `member`: the one it happened on; what is not committed any more when this is handled is not
   // news. kNoMember: whichever is.
   virtual void fault(Group* group, fsm::Event event, int member, Cause cause) = 0;
-  virtual void keys_wanted(Group* group) = 0;
+  // Something waits in the send queue, perhaps for a key of the peer's: ask for that, or pump().
+  virtual void pump_wanted(Group* group) = 0;
   // The worker shall call the queue's recall_some().
   virtual void receives_wanted(SharedQueue*) {}
   // Nor can that bring any back from `member`, which does not work. From the worker.

@@ -341,6 +341,19 @@ bool is_given_up(Group& group) {
 
 }  // namespace
 
+namespace {
+
+// A drain that was called off leaves its marker in the send queue, which has room for as many
+// requests as the application may post.
+bool marker_is_in_the_way(Group& group) {
+  group.waits_for_marker = true;
+  if (group.drain_markers != 0) return true;  // who takes its completion says so
+  group.waits_for_marker = false;
+  return false;
+}
+
+}  // namespace
+
 int pump(Group& group) {
   SendQueue& send = group.send;
   ibv_send_wr wr;
@@ -354,7 +367,7 @@ int pump(Group& group) {
       if (translated) {
         *rkey = *translated;
       } else if (!is_given_up(group)) {
-        fault_sink->keys_wanted(&group);  // goes on when the peer has answered
+        fault_sink->pump_wanted(&group);  // goes on when the peer has answered
         return 0;
       }
     }
@@ -365,7 +378,12 @@ int pump(Group& group) {
     if (send.posted == send.executed.position && send.executed.packets != 0) {
       skip_bytes(wr, uint64_t{send.executed.packets} * send.journal.mtu());
     }
+    const bool marked = group.drain_markers != 0;
     const int error = post_on_path(group, wr);
+    if (error == ENOMEM && marked) {
+      if (marker_is_in_the_way(group)) return 0;
+      continue;  // it has just gone
+    }
     if (error != 0) return error;
     send.posted++;
   }

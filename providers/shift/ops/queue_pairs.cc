@@ -117,7 +117,7 @@ int reset_group(Group* g) {
   g->send.sent = {};
   g->send.executed = {};
   g->drain_markers = 0;
-  g->drain_marked = false;
+  g->drain_marked = g->waits_for_marker = false;
   for (auto& flag : g->can_send) flag = false;
   g->last_psn = {};
   g->original_error = {};

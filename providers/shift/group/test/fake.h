@@ -30,14 +30,14 @@ struct FakeSink final : FaultSink {
     std::string cause;
   };
   std::vector<Fault> faults;
-  int keys_wanted_calls = 0;
+  int pump_wanted_calls = 0;
   int receives_wanted_calls = 0;
   std::vector<int> stuck;  // members
 
   void fault(Group* group, fsm::Event event, int member, Cause cause) override {
     faults.push_back({group, event, member, cause.text});
   }
-  void keys_wanted(Group*) override { keys_wanted_calls++; }
+  void pump_wanted(Group*) override { pump_wanted_calls++; }
   void receives_wanted(SharedQueue*) override { receives_wanted_calls++; }
   void receives_stuck(SharedQueue*, int member) override { stuck.push_back(member); }
 };

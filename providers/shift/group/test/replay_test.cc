@@ -360,7 +360,7 @@ TEST_F(Replay, AnEmptyWriteNeedsNoKey) {
   post_send(*group_, wr);
   leave_default();
   ASSERT_EQ(replay_with(0).refusal, nullptr);
-  EXPECT_EQ(world_.sink.keys_wanted_calls, 0);
+  EXPECT_EQ(world_.sink.pump_wanted_calls, 0);
   EXPECT_EQ(finish(), (Ids{1}));
 }
 
@@ -372,7 +372,7 @@ TEST_F(Replay, WhatWaitsForAKeyGoesOnWhenItIsKnown) {
   park_send(*group_, 3, IBV_WR_SEND);
   ASSERT_EQ(replay_with(0).refusal, nullptr);
   EXPECT_EQ(posted_ids(on_backup(), *group_), (Ids{1}));
-  EXPECT_EQ(world_.sink.keys_wanted_calls, 1);
+  EXPECT_EQ(world_.sink.pump_wanted_calls, 1);
   EXPECT_EQ(rkeys_missing(*group_), (std::vector<uint32_t>{kRkey}));
   group_->remote_keys.known[kBackup][kRkey] = kBackupRkey;
   {

@@ -1,6 +1,9 @@
 // Rounds after the first one: any path to any other, the way back, and a drain before it.
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <climits>
+
 #include "group/test/fake.h"
 
 namespace shift::group {
@@ -253,12 +256,12 @@ TEST_F(WayBack, AFlushedMarkerIsAFaultOfThePath) {
 TEST_F(WayBack, WhatComesAfterAnErrorOfTheApplicationsWaitsForNoKey) {
   path_send(*group_, 1, IBV_WR_RDMA_WRITE);
   EXPECT_TRUE(posted(kBackup).empty());
-  EXPECT_EQ(world_.sink.keys_wanted_calls, 1);
+  EXPECT_EQ(world_.sink.pump_wanted_calls, 1);
   group_->accept[kBackup] = Accept::kPass;
   group_->fault_reported[kBackup] = true;
   path_send(*group_, 2, IBV_WR_RDMA_WRITE);
   EXPECT_EQ(posted(kBackup), (Ids{1, 2}));
-  EXPECT_EQ(world_.sink.keys_wanted_calls, 1);
+  EXPECT_EQ(world_.sink.pump_wanted_calls, 1);
 }
 
 TEST_F(WayBack, AMarkerWithoutRoomComesLater) {
@@ -270,6 +273,36 @@ TEST_F(WayBack, AMarkerWithoutRoomComesLater) {
   on(kBackup).sends_accepted = INT_MAX;
   EXPECT_FALSE(drained());
   EXPECT_EQ(group_->drain_markers, 1);
+}
+
+// The work queue is as deep as the application asked for, so the marker takes the last place.
+TEST_F(WayBack, AMarkerInTheWayOfARequestIsNoFault) {
+  send(1);
+  park_sends(*group_);
+  EXPECT_FALSE(drained());
+  EXPECT_EQ(group_->drain_markers, 1);
+  park_send(*group_, 2, IBV_WR_SEND);
+  on(kBackup).sends_accepted = 0;
+  EXPECT_EQ(unpark(*group_), 0);
+  path_send(*group_, 3, IBV_WR_SEND);
+  EXPECT_EQ(posted(kBackup), (Ids{1}));
+  on(kBackup).sends_accepted = INT_MAX;
+  on(kBackup).complete_send();
+  EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1}));
+  EXPECT_EQ(world_.sink.pump_wanted_calls, 0);
+  on(kBackup).complete_send();
+  EXPECT_TRUE(poll_all(cq_).empty());
+  EXPECT_EQ(world_.sink.pump_wanted_calls, 1) << "the marker has gone";
+  {
+    std::lock_guard lock(group_->send.mutex);
+    EXPECT_EQ(pump(*group_), 0);
+  }
+  EXPECT_EQ(posted(kBackup), (Ids{1, 2, 3}));
+  // Without a marker that is a queue which does not take what it must.
+  on(kBackup).sends_accepted = 0;
+  park_send(*group_, 4, IBV_WR_SEND);
+  std::lock_guard lock(group_->send.mutex);
+  EXPECT_EQ(pump(*group_), ENOMEM);
 }
 
 TEST_F(WayBack, ACancelledDrainPostsWhatWaited) {
