@@ -345,8 +345,10 @@ struct Group {
   wire::QpName local, remote;                // set at RTR; names on the control channel
   uint32_t gid_type = IBV_GID_TYPE_ROCE_V2;  // of the GID in `local`, as the application chose it
 
-  uint64_t serial = 0;  // never used twice in a process
-  bool exact = false;   // SHIFT_MODE
+  // Of this life of the QP, until its next reset; never used twice in a process. Changed under all
+  // its mutexes.
+  uint64_t serial = 0;
+  bool exact = false;  // SHIFT_MODE
   // SHIFT runs at the peer: the NIC's patience on the default path is bounded (C10). Set before
   // RTR.
   bool peer_present = false;

@@ -16,8 +16,6 @@ using group::Group;
 using group::kDefault;
 using group::SharedQueue;
 
-constinit std::atomic<uint64_t> next_serial{1};
-
 // nullptr: there is none, or one that the layer does not protect.
 SharedQueue* shared_queue_of(ibv_srq* srq) {
   return srq != nullptr && owns(srq->context) ? SharedQueue::from(srq) : nullptr;

@@ -126,6 +126,7 @@ int reset_group(Group* g) {
   g->opcode_of_signaled.clear();
   g->remote_keys = {};
   g->off_default = false;
+  g->serial = next_serial++;
   g->attr_mask = 0;
   g->attr = {};
   g->qp.qp_base.state = IBV_QPS_RESET;

@@ -171,6 +171,16 @@ TEST_F(QueuePairs, ConnectionsUnderWayAreShutWithTheQp) {
   }
 }
 
+// What was asked for before, as the search for the old peer, must not find the new connection.
+TEST_F(QueuePairs, AResetBeginsAnotherLife) {
+  const uint64_t before = group_->serial;
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  ASSERT_EQ(modify_qp(group_->handle(), &attr, IBV_QP_STATE), 0);
+  EXPECT_NE(group_->serial, before);
+  EXPECT_NE(group_->serial, 0u);
+}
+
 // A thread follows LAST_WQE_REACHED while another destroys the QP.
 TEST_F(QueuePairs, IsNotDestroyedWhileAnEventIsFollowed) {
   World::Options options;
