@@ -102,10 +102,16 @@ bool is_worked_on(const void* queue) {
 
 }  // namespace
 
+void barrier_everywhere() {
+  // Without it nobody was ever biased, and the mutexes order everything but single flags.
+  if (!membarrier_works || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+}
+
 void wait_until_left(const void* const* queues, size_t count,
                      const std::function<void(size_t)>& left) {
-  // Without it nobody was ever biased.
-  if (membarrier_works) membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+  barrier_everywhere();
   std::vector<size_t> rest(count);
   std::iota(rest.begin(), rest.end(), size_t{0});
   for (;;) {
@@ -121,7 +127,7 @@ void wait_until_left(const void* const* queues, size_t count,
 
 void Bias::revoke(const void* queue) {
   revoke_begin();
-  if (membarrier_works) membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+  barrier_everywhere();
   while (is_worked_on(queue)) sched_yield();
   revoke_end();
 }

@@ -126,6 +126,10 @@ class Bias {
 [[gnu::cold]] void wait_until_left(const void* const* queues, size_t count,
                                    const std::function<void(size_t)>& left);
 
+// Every thread of the process executes a full barrier: what was stored before is seen by whatever
+// they load from here on, and what they stored before they loaded the old value is seen here.
+[[gnu::cold]] void barrier_everywhere();
+
 // The queue's mutex, with every hot section over. `share`: the caller competes with the owner for
 // the queue's use, so from now on both take the mutex. (A caller that merely meets a revocation
 // does not: the queue stays its own.)

@@ -87,7 +87,11 @@ Commit commit(Group& group, int member, int peer_member, Clock::time_point deadl
     group.fault_reported[m] = false;
     for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) {
       doubt_events(*cq);
-      if (member != kDefault) cq->poll_all = true;
+      if (member != kDefault && !cq->poll_all) {
+        cq->poll_all = true;
+        // Who arms the queue now does so on this member, too, or is seen to have armed it.
+        barrier_everywhere();
+      }
       // An application that waits for an event must be woken by this member's completions too.
       if (cq->real[m] != nullptr && cq->armed) {
         ibv_cq* real = cq->real[m];
