@@ -27,6 +27,9 @@ class FakeFabric {
   std::function<bool(const group::FakeNic& from, const group::FakeNic& to)> carries =
       [](const group::FakeNic&, const group::FakeNic&) { return true; };
 
+  // Whether a request comes through where the network carries what one NIC sends to another.
+  std::function<bool(const ibv_send_wr& wr)> passes = [](const ibv_send_wr&) { return true; };
+
  private:
   using Qp = group::FakeQp;
   using Nic = group::FakeNic;
@@ -67,13 +70,13 @@ class FakeFabric {
       return;
     }
     Qp* peer = peer_of(qp);
-    if (peer == nullptr) {
+    const Qp::Pending next = qp.pending_sends.front();
+    if (peer == nullptr || !passes(qp.sends[next.index].wr)) {
       const auto [it, first] = stuck_.emplace(&qp, time_.now());
       if (!first && time_.now() - it->second > patience) qp.break_with(IBV_WC_RETRY_EXC_ERR);
       return;
     }
     stuck_.erase(&qp);
-    const Qp::Pending next = qp.pending_sends.front();
     if (group::is_notification(qp.sends[next.index].wr.opcode)) {
       if (!peer->complete_recv()) return;  // receiver not ready: again, for ever
       if (executed) executed(qp, next.wr_id, *peer);

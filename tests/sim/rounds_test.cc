@@ -126,6 +126,32 @@ TEST_F(TwoHosts, ACqIsArmedSoThatItsNicTellsOfErrors) {
   EXPECT_EQ(group::FakeCq::of(b_.cq->real[kDefault]).last_notify_solicited, 0);
 }
 
+// As behind a switch that takes smaller packets only: the probe is empty.
+TEST_F(Rounds, PathsThatCarryNoDataAreGivenUp) {
+  traffic(10);
+  fabric_.passes = [](const ibv_send_wr& wr) { return wr.opcode != IBV_WR_SEND; };
+  receive(leader(), 2);
+  send(follower(), 2);
+  run(2 * milliseconds(config().exchange_ms) + seconds(1));
+  EXPECT_GT(follower().group->epoch, 4u) << "it tried";
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->state, State::kFailed);
+  ASSERT_EQ(follower().errors.size(), 2u);
+  EXPECT_EQ(follower().errors.front().status, IBV_WC_RETRY_EXC_ERR) << "the original one";
+}
+
+// The same for a moment.
+TEST_F(Rounds, PathsThatCarryDataAgainAreNotGivenUp) {
+  traffic(10);
+  fabric_.passes = [](const ibv_send_wr& wr) { return wr.opcode != IBV_WR_SEND; };
+  receive(leader(), 2);
+  send(follower(), 2);
+  run(milliseconds(config().exchange_ms) - milliseconds(200));
+  EXPECT_GT(follower().group->epoch, 4u);
+  fabric_.passes = [](const ibv_send_wr&) { return true; };
+  run(seconds(2));
+  expect_all_done();
+}
+
 TEST_F(Rounds, CrossingDetectionsConverge) {
   traffic(10);
   a_.port(kDefault, false);
@@ -412,6 +438,74 @@ TEST_F(Rounds, APathWhoseNicGoesDownWhileItIsTriedIsNotChosen) {
   run(milliseconds(100));
   expect_all_done();
   expect_on(kThird, 1);
+}
+
+// Found where the peer was before, and knows the QPs' names, but not their PSNs.
+struct Impostor final : Delegate {
+  bool knows_qp(const wire::QpName&) override { return true; }
+  void on_channel_down(PeerChannel*) override {}
+  void on_message(PeerChannel* channel, const wire::Message& message) override {
+    const auto* bind = std::get_if<wire::Bind>(&message);
+    if (bind == nullptr) return;
+    asked++;
+    wire::Bind own;
+    own.from = bind->to;
+    own.to = bind->from;
+    own.flags = wire::Bind::kHasSqPsn;
+    own.sq_psn = bind->rq_psn + 1;
+    own.members = bind->members;
+    channel->send(own);
+    channel->send(wire::Close{bind->to, bind->from});
+    channel->send(wire::Members{bind->to, bind->from, 1000, 0});
+  }
+  int asked = 0;
+};
+
+// C11: each process that is found proves anew that it owns the peer's QP.
+TEST_F(Rounds, AStrangerAtThePeersAddressIsNotBelieved) {
+  traffic(5);
+  Impostor impostor;
+  network_.impostor_add(impostor);
+  network_.lose_channels();
+  run(seconds(1));
+  EXPECT_GE(impostor.asked, 1);
+  EXPECT_EQ(leader().group->state, State::kActive);
+  // The peer itself is believed as soon as it speaks.
+  network_.host_remove(impostor, milliseconds(1));
+  run(seconds(2));
+  leader().port(kDefault, false);
+  run(milliseconds(100));
+  traffic(5);
+  run(milliseconds(5));
+  expect_all_done();
+  EXPECT_EQ(leader().group->epoch, 1u);
+}
+
+// C11: a path is named by members that both ends have.
+TEST_F(Rounds, APathOfMembersThatThePeerHasNotIsIgnored) {
+  traffic(5);
+  int offers = 0, answers = 0;
+  network_.before = [&](const Delegate&, const wire::Message& message) {
+    answers += std::holds_alternative<wire::Accept>(message);
+    if (!std::holds_alternative<wire::Offer>(message)) return;
+    std::get<wire::Offer>(const_cast<wire::Message&>(message)).path.leader = 200;
+    offers++;
+  };
+  leader().port(kThird, false);
+  leader().port(kBackup, false);
+  run(milliseconds(100));
+  leader().port(kThird, true);
+  leader().port(kBackup, true);
+  run(seconds(1));
+  EXPECT_GE(offers, 1);
+  EXPECT_EQ(answers, 0);
+  network_.before = nullptr;
+  run(seconds(5));
+  leader().port(kDefault, false);
+  run(milliseconds(100));
+  traffic(5);
+  run(milliseconds(5));
+  expect_all_done();
 }
 
 // C11: the peer's NICs are what its newest word says, in whatever order the words come.

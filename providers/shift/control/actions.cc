@@ -277,7 +277,38 @@ void Coordinator::fence_finished(Binding& binding, group::Fence::Result result) 
     binding.refuse_reason = wire::RefuseReason::kFenceFailed;
     return feed(binding, Event::kFenceFailed, "the old path could not be proven shut");
   }
+  if (is_in_vain(binding)) {
+    Events none;
+    (void)run(binding, Action::kCancelDeadline, &none);
+    return feed(binding, Event::kDeadline,
+                "paths are found, but none of them carries the requests");
+  }
   feed(binding, Event::kFenceDone);
+}
+
+// A path may pass the probe, which is empty, and carry no data, as behind a switch that takes
+// smaller packets only. Each round finds such a path again and cancels the deadline (C6).
+bool Coordinator::is_in_vain(Binding& binding) {
+  constexpr int kRoundsMin = 4;  // bad luck may come more than once
+  const milliseconds bound(config().exchange_ms);
+  Group& group = *binding.group;
+  Binding::Trouble& trouble = binding.trouble;
+  // The queues of the path that was shut are drained: all that completed on it is counted.
+  const uint64_t done = group.counters.done[0] + group.counters.done[1];
+  bool outstanding;
+  {
+    std::lock_guard lock(group.send.mutex);
+    const auto& journal = group.send.journal;
+    const auto first = journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
+    outstanding = std::max(first, group.send.drained_to) < group.send.posted;
+  }
+  // A path that went on for longer was good, though its receiver may have been slow.
+  const bool goes_on =
+      outstanding && done == trouble.done && binding.fenced - trouble.fenced < bound;
+  if (!goes_on) trouble = {binding.detected, {}, done, 0};
+  trouble.fenced = binding.fenced;
+  trouble.rounds++;
+  return trouble.rounds >= kRoundsMin && binding.fenced - trouble.since > bound;
 }
 
 void Coordinator::fence_forget(const Group* group) {

@@ -82,7 +82,9 @@ void Coordinator::look_for_peer(Binding& binding) {
       if (found->peer_proven) return look_later(*found, milliseconds(1000));
       return peer_missing(*found, find_error_name(error));
     }
+    // What it says counts when it has proved on this channel, too, that it owns the peer's QP.
     found->channel = channel;
+    found->channel_proven = false;
     repeat(*found);
   });
 }
@@ -169,14 +171,18 @@ Binding* Coordinator::addressee(PeerChannel* channel, const wire::QpName& from,
   auto it = by_name_.find(to);
   if (it == by_name_.end() || it->second->group->remote != from) return nullptr;
   // Only the process that proved to own the peer QP speaks for it (C11).
-  if (it->second->channel != nullptr && it->second->channel != channel) return nullptr;
+  if (it->second->channel_proven && it->second->channel != channel) return nullptr;
   return it->second;
 }
 
 Binding* Coordinator::proven_addressee(PeerChannel* channel, const wire::QpName& from,
                                        const wire::QpName& to) {
   Binding* binding = addressee(channel, from, to);
-  return binding != nullptr && binding->peer_proven ? binding : nullptr;
+  return binding != nullptr && is_proven(*binding, channel) ? binding : nullptr;
+}
+
+bool Coordinator::is_proven(const Binding& binding, const PeerChannel* channel) {
+  return binding.peer_proven && binding.channel_proven && binding.channel == channel;
 }
 
 // Whatever was sent on a connection that is gone now may be lost. Copies are rows of the table.
@@ -230,6 +236,7 @@ void Coordinator::on_channel_down(PeerChannel* channel) {
     if (binding->channel != channel) continue;
     // Connected QPs stay connected: an idle connection needs no channel.
     binding->channel = nullptr;
+    binding->channel_proven = false;
     if (binding->attempt) attempt_end(*binding, Binding::Attempt::Outcome::kUndecided);
     feed(*binding, Event::kChannelLost);
   }

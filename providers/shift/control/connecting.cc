@@ -49,8 +49,8 @@ void Coordinator::members_make(Binding& binding) {
 void Coordinator::offer_take(Binding& binding, const wire::Offer& offer) {
   Group& group = *binding.group;
   const int member = offer.path.follower;
-  if (member >= group.context->members || offer.address.mtu < IBV_MTU_256 ||
-      offer.address.mtu > IBV_MTU_4096) {
+  if (!binding.book.exists(offer.path, group.is_leader && !binding.is_self) ||
+      offer.address.mtu < IBV_MTU_256 || offer.address.mtu > IBV_MTU_4096) {
     return;
   }
   auto& qp = binding.qps[offer.path.follower];

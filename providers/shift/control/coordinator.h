@@ -48,11 +48,12 @@ struct Binding {
   PeerChannel* channel = nullptr;
   bool looking = false;  // find_peer is under way
   Loop::TimerId look_again = 0;
-  bool peer_proven = false;    // it has shown that it owns the other QP
-  bool armed = false;          // a second path has been ready
-  Loop::TimerId no_peer = 0;   // follower: nobody has looked for it
-  uint32_t members_heard = 0;  // sequence of the peer's newest Members
-  bool over = false;           // the peer closed, or cannot be moved: no more paths
+  bool peer_proven = false;     // it has shown that it owns the other QP
+  bool channel_proven = false;  // ... and has said so on `channel`
+  bool armed = false;           // a second path has been ready
+  Loop::TimerId no_peer = 0;    // follower: nobody has looked for it
+  uint32_t members_heard = 0;   // sequence of the peer's newest Members
+  bool over = false;            // the peer closed, or cannot be moved: no more paths
 
   // The QP of one member. It has at most one connection, made by the worker.
   struct MemberQp {
@@ -116,6 +117,12 @@ struct Binding {
   bool by_fault = false;         // other groups of the path follow
   std::optional<PathName> left;  // the path that the first round since left
   Time active_since{};
+  // Rounds between which nothing completes: the first one's beginning, the last one's fence.
+  struct Trouble {
+    Time since{}, fenced{};
+    uint64_t done = 0;  // completions by then
+    int rounds = 0;
+  } trouble;
   const char* cause = "";
   // What told first that the path must be left, and when.
   group::Detector detector = group::Detector::kNone;
@@ -222,6 +229,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void fences_run();
   void fences_step();
   void fence_finished(Binding& binding, group::Fence::Result result);
+  bool is_in_vain(Binding& binding);
   void fence_forget(const group::Group* group);
   bool commit(Binding& binding, Events* follow_up);
   void request_keys(Binding& binding, Events* follow_up);
@@ -281,6 +289,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   bool proof_fits(const Binding& binding, const wire::Bind& bind);
   Binding* addressee(PeerChannel* channel, const wire::QpName& from, const wire::QpName& to);
   Binding* proven_addressee(PeerChannel* channel, const wire::QpName& from, const wire::QpName& to);
+  static bool is_proven(const Binding& binding, const PeerChannel* channel);
   void repeat(Binding& binding);
 
   // messages.cc

@@ -42,9 +42,12 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
                        binding->group->qpn(), message.from.qpn);
     return;
   }
+  // The process that is found at the peer's address need not be the one that was there before.
+  binding->channel_proven = true;
   if (binding->over) {
-    // It may have ended while nobody could be told. What the peer says again now is answered.
-    binding->channel = channel;
+    // It may have ended while nobody could be told. What the peer says again now is answered, by
+    // one whom it can believe.
+    if (std::exchange(binding->channel, channel) != channel) send_bind(*binding);
     return;
   }
   binding->group->asks_responder = (message.flags & wire::Bind::kAsksResponder) != 0;
@@ -97,7 +100,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Ready& message) {
     binding->book.ready_drop(message.path);
     return tend(*binding);
   }
-  if (message.path.follower >= group.context->members) return;
+  if (!binding->book.exists(message.path, false)) return;
   const auto& qp = binding->qps[message.path.follower];
   if (!qp.connected || qp.path != message.path || qp.generation != message.generation) return;
   if (message.kind == wire::Ready::Kind::kReady) return spare_ready(*binding);
@@ -175,7 +178,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Switch& message) {
   if (binding == nullptr) {
     return refuse(channel, message.to, message.from, message.epoch, wire::RefuseReason::kGone);
   }
-  if (!binding->peer_proven) return;
+  if (!is_proven(*binding, channel)) return;
   switch (fsm::compare_epoch(message.epoch, binding->group->epoch)) {
     case EpochIs::kNext:
       if (message.reason == wire::Switch::kFault) binding->by_fault = true;
@@ -193,7 +196,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Progress& message) {
   if (binding == nullptr) {
     return refuse(channel, message.to, message.from, message.epoch, wire::RefuseReason::kGone);
   }
-  if (!binding->peer_proven) return;
+  if (!is_proven(*binding, channel)) return;
   Group& group = *binding->group;
   const EpochIs is = fsm::compare_epoch(message.epoch, group.epoch);
   if (is == EpochIs::kStale) return feed(*binding, Event::kPeerMessageStale);
@@ -203,7 +206,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Progress& message) {
     const bool fits = is == EpochIs::kCurrent && message.target == binding->target &&
                       message.generation == binding->target_generation;
     event = fits ? Event::kPeerProgressCurrent : Event::kPeerMessageStale;
-  } else if (message.target.follower >= group.context->members) {
+  } else if (!binding->book.exists(message.target, false)) {
     event = Event::kPeerMessageStale;
   } else {
     event = is == EpochIs::kNext ? Event::kTargetNext : Event::kTargetCurrent;

@@ -19,6 +19,12 @@ void PathBook::init(int own_members, bool own_is_self, uint64_t spread) {
   current_ = PathName{0, 0};
 }
 
+bool PathBook::exists(PathName path, bool is_leader) const {
+  const auto [own, peer] =
+      is_leader ? std::pair(path.leader, path.follower) : std::pair(path.follower, path.leader);
+  return own < own_members_ && peer < peer_members_;
+}
+
 void PathBook::peer_members_set(int members, uint8_t up) {
   peer_members_ = members;
   peer_up_ = up;

@@ -45,6 +45,8 @@ class PathBook {
   // Lower is better; default to default is the best.
   int cost(PathName path) const;
   bool works(PathName path) const;
+  // Both ends have such members, whatever their state.
+  bool exists(PathName path, bool is_leader) const;
 
   // The path that carries the group, nullopt while it is between two.
   void current_set(std::optional<PathName> path);

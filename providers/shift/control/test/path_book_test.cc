@@ -47,6 +47,15 @@ class Book : public ::testing::Test {
   Time again_;
 };
 
+TEST_F(Book, APathIsOneOfMembersThatThereAre) {
+  start(3, 2);
+  EXPECT_TRUE(book_.exists({2, 1}, true));
+  EXPECT_FALSE(book_.exists({2, 1}, false));
+  EXPECT_FALSE(book_.exists({0, 2}, true));
+  EXPECT_FALSE(book_.exists({200, 1}, true));
+  EXPECT_TRUE(book_.exists({1, 2}, false));
+}
+
 TEST_F(Book, OnTheDefaultASpareWithoutItsMembersIsWanted) {
   start(2, 2);
   EXPECT_EQ(book_.current(), kBest);
