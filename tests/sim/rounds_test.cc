@@ -126,6 +126,53 @@ TEST_F(TwoHosts, ACqIsArmedSoThatItsNicTellsOfErrors) {
   EXPECT_EQ(group::FakeCq::of(b_.cq->real[kDefault]).last_notify_solicited, 0);
 }
 
+// C7: the worker takes seconds to register a large region with the other NICs. Whoever names it
+// waits; nobody else does.
+TEST_F(Rounds, ARegionStillBeingRegisteredHoldsUpNothingElse) {
+  traffic(10);
+  SimHost& sender = follower();
+  auto* region = sender.world.make_region(0x30, 0x40, group::MemoryRegion::Twin::kRunning);
+  receive(leader(), 2);
+  ibv_sge sge{0x5000, 8, 0x30};
+  ibv_send_wr wr{}, *bad;
+  wr.wr_id = ++sender.sent;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_SEND;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  leader().port(kDefault, false);
+  ASSERT_EQ(ops::post_send(sender.group->handle(), &wr, &bad), 0);
+  send(leader(), 3);
+  receive(sender, 3);
+  run(milliseconds(100));
+  EXPECT_EQ(leader().sends_done.size(), 13u) << "the other end's go on";
+  EXPECT_EQ(sender.sends_done.size(), 10u);
+  region->twin.fill(group::MemoryRegion::Twin::kReady);
+  run(milliseconds(100));
+  send(sender);
+  run(milliseconds(5));
+  expect_all_done();
+}
+
+// One that never ends is given up (C6).
+TEST_F(Rounds, ARegionThatIsNeverRegisteredEndsInAnError) {
+  traffic(10);
+  SimHost& sender = follower();
+  (void)sender.world.make_region(0x30, 0x40, group::MemoryRegion::Twin::kRunning);
+  ibv_sge sge{0x5000, 8, 0x30};
+  ibv_send_wr wr{}, *bad;
+  wr.wr_id = ++sender.sent;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_SEND;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  leader().port(kDefault, false);
+  ASSERT_EQ(ops::post_send(sender.group->handle(), &wr, &bad), 0);
+  run(milliseconds(config().exchange_ms) + seconds(1));
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->state, State::kFailed);
+  EXPECT_EQ(sender.errors.size(), 1u);
+}
+
 // As behind a switch that takes smaller packets only: the probe is empty.
 TEST_F(Rounds, PathsThatCarryNoDataAreGivenUp) {
   traffic(10);

@@ -73,20 +73,40 @@ void Coordinator::pump_wanted(Group* group) {
     if (binding == nullptr || binding->query_pending) return;
     // A round that has begun since leaves the path of these keys, and asks for those of the next.
     if (is_between_paths(binding->group->state)) return;
+    const bool registers = group::waits_for_registration(*binding->group);
     // An answer that was asked for in advance may have come between the post that missed the key
     // and this task: nothing is missing then, and no further answer will set the queue going.
-    if (!query_keys(*binding)) return pump(*binding);
+    if (!query_keys(*binding) && !registers) return pump(*binding);
+    if (registers) pump_later(*binding);
     if (binding->key_deadline != 0) return;
     // Nothing waits for ever (C6), though no switch is under way whose deadline would bound it.
     binding->key_deadline =
         later(*binding, milliseconds(config().exchange_ms), [this](Binding& late) {
           late.key_deadline = 0;
-          if (!late.query_pending) return;
+          const bool still = group::waits_for_registration(*late.group);
+          if (!late.query_pending && !still) return;
           // The application broke the QP meanwhile: what waited is flushed.
           if (late.group->state == State::kClosed) return pump(late);
-          feed(late, Event::kReplayRefused, "the peer does not answer for a memory key");
+          feed(late, Event::kReplayRefused,
+               still ? "a region is still being registered with the other NIC"
+                     : "the peer does not answer for a memory key");
         });
   });
+}
+
+// The worker is registering the region: behind that.
+void Coordinator::pump_later(Binding& binding) {
+  at_worker(
+      binding, [](Group&) { return 0; },
+      [this](Binding& b, int) {
+        if (b.query_pending || is_between_paths(b.group->state)) return;
+        if (group::waits_for_registration(*b.group)) {  // begun since
+          (void)later(b, milliseconds(1), [this](Binding& again) { pump_later(again); });
+          return;
+        }
+        control_.timer_cancel(std::exchange(b.key_deadline, 0));
+        pump(b);
+      });
 }
 
 // Posts what waited for a key.

@@ -221,6 +221,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
     });
   }
   void pump(Binding& binding);
+  void pump_later(Binding& binding);
 
   // actions.cc. False: the rest of the cell's actions are not run; an event tells why.
   using Events = std::deque<fsm::Event>;
@@ -310,6 +311,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void on(PeerChannel* channel, const wire::HelloReply&) {}
   void on(PeerChannel* channel, const wire::GidQuery&) {}
   void on(PeerChannel* channel, const wire::GidAnswer&) {}
+  void answer_keys(Binding& binding, const wire::KeyQuery& message, bool may_wait);
   void key_denied(Binding& binding);
 
   // watch.cc: device events and CQs nobody polls

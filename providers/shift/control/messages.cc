@@ -219,21 +219,28 @@ void Coordinator::on(PeerChannel* channel, const wire::Progress& message) {
 void Coordinator::on(PeerChannel* channel, const wire::KeyQuery& message) {
   Binding* binding = proven_addressee(channel, message.from, message.to);
   if (binding == nullptr || message.member >= binding->group->context->members) return;
-  // Behind every registration that is still under way on the worker.
-  at_worker(
-      *binding, [](Group&) { return 0; },
-      [message](Binding& asked, int) {
-        if (asked.channel == nullptr) return;
-        Group& group = *asked.group;
-        wire::KeyReply reply{group.local, group.remote, message.query_id, message.member, {}};
-        for (uint32_t rkey : message.rkeys) {
-          wire::KeyPair pair{rkey, 0, false};
-          pair.found = group::exported_key(*group.context, message.member, group.pd, rkey,
-                                           &pair.new_rkey) == group::KeyState::kReady;
-          reply.keys.push_back(pair);
-        }
-        asked.channel->send(reply);
-      });
+  answer_keys(*binding, message, true);
+}
+
+// At once unless a region that is asked for is still being registered: the worker may be at a large
+// one for seconds. Else behind that.
+void Coordinator::answer_keys(Binding& binding, const wire::KeyQuery& message, bool may_wait) {
+  if (binding.channel == nullptr) return;
+  Group& group = *binding.group;
+  wire::KeyReply reply{group.local, group.remote, message.query_id, message.member, {}};
+  for (uint32_t rkey : message.rkeys) {
+    wire::KeyPair pair{rkey, 0, false};
+    const auto state =
+        group::exported_key(*group.context, message.member, group.pd, rkey, &pair.new_rkey);
+    if (state == group::KeyState::kPending && may_wait) {
+      return at_worker(
+          binding, [](Group&) { return 0; },
+          [this, message](Binding& later, int) { answer_keys(later, message, false); });
+    }
+    pair.found = state == group::KeyState::kReady;
+    reply.keys.push_back(pair);
+  }
+  binding.channel->send(reply);
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::KeyReply& message) {

@@ -30,22 +30,37 @@ KeyState local_key_locked(Context& context, size_t member, uint32_t lkey, uint32
   return state;
 }
 
+// Caller holds context.mutex. All of them or none.
+KeyState translate_locked(Context& context, int member, ibv_sge* sges, int count) {
+  if (member == kDefault || SHIFT_PLANT(keys_untranslated)) return KeyState::kReady;
+  uint32_t keys[kMaxSge];
+  for (int i = 0; i < count; i++) {
+    if (sges[i].length == 0) continue;
+    const auto state =
+        local_key_locked(context, static_cast<size_t>(member), sges[i].lkey, &keys[i]);
+    if (state != KeyState::kReady) return state;
+  }
+  for (int i = 0; i < count; i++) {
+    if (sges[i].length != 0) sges[i].lkey = keys[i];
+  }
+  return KeyState::kReady;
+}
+
 }  // namespace
+
+KeyState translate_local(Context& context, int member, ibv_sge* sges, int count) {
+  std::lock_guard lock(context.mutex);
+  return translate_locked(context, member, sges, count);
+}
 
 bool translate_local(Context& context, int member, ibv_sge* sges, int count,
                      std::chrono::steady_clock::time_point deadline) {
-  if (member == kDefault || SHIFT_PLANT(keys_untranslated)) return true;
   std::unique_lock lock(context.mutex);
-  for (int i = 0; i < count; i++) {
-    if (sges[i].length == 0) continue;
-    KeyState state;
-    while ((state = local_key_locked(context, static_cast<size_t>(member), sges[i].lkey,
-                                     &sges[i].lkey)) == KeyState::kPending) {
-      if (context.changed.wait_until(lock, deadline) == std::cv_status::timeout) return false;
-    }
-    if (state == KeyState::kMissing) return false;
+  KeyState state;
+  while ((state = translate_locked(context, member, sges, count)) == KeyState::kPending) {
+    if (context.changed.wait_until(lock, deadline) == std::cv_status::timeout) return false;
   }
-  return true;
+  return state == KeyState::kReady;
 }
 
 std::chrono::steady_clock::time_point registration_deadline() {

@@ -94,6 +94,9 @@ struct ReplayResult {
 // In the mode exact, group.peer_responder is a part of that word.
 [[nodiscard]] ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point deadline);
 
+// The next request to post names a region that is still being registered with the path's NIC.
+bool waits_for_registration(Group& group);
+
 // Posts parked WRs on the committed path as far as keys are known. Caller holds send.mutex. Returns
 // 0, the errno of the post, or ENOKEY: a request names memory that is not registered there.
 int pump(Group& group);

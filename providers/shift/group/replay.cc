@@ -347,6 +347,11 @@ bool is_given_up(Group& group) {
 
 namespace {
 
+KeyState translate_sent(Group& group, const ibv_send_wr& wr, ibv_sge* sges) {
+  if (wr.send_flags & IBV_SEND_INLINE) return KeyState::kReady;
+  return translate_local(*group.context, group.member, sges, wr.num_sge);
+}
+
 // A drain that was called off leaves its marker in the send queue, which has room for as many
 // requests as the application may post.
 bool marker_is_in_the_way(Group& group) {
@@ -358,11 +363,20 @@ bool marker_is_in_the_way(Group& group) {
 
 }  // namespace
 
+bool waits_for_registration(Group& group) {
+  std::lock_guard lock(group.send.mutex);
+  SendQueue& send = group.send;
+  if (send.route != Route::kOnPath || send.posted == send.journal.head()) return false;
+  ibv_send_wr wr;
+  ibv_sge sges[kMaxSge];
+  send.journal.rebuild(send.posted, &wr, sges);
+  return translate_sent(group, wr, sges) == KeyState::kPending;
+}
+
 int pump(Group& group) {
   SendQueue& send = group.send;
   ibv_send_wr wr;
   ibv_sge sges[kMaxSge];
-  const auto deadline = registration_deadline();
   while (send.posted < send.journal.head()) {
     send.journal.rebuild(send.posted, &wr, sges);
     if (names_other_nic(group, wr.opcode)) return ENOKEY;
@@ -375,9 +389,14 @@ int pump(Group& group) {
         return 0;
       }
     }
-    const bool is_inline = wr.send_flags & IBV_SEND_INLINE;
-    if (!is_inline && !translate_local(*group.context, group.member, sges, wr.num_sge, deadline)) {
-      return ENOKEY;
+    switch (translate_sent(group, wr, sges)) {
+      case KeyState::kReady:
+        break;
+      case KeyState::kPending:
+        fault_sink->pump_wanted(&group);  // goes on when the region is registered there
+        return 0;
+      case KeyState::kMissing:
+        return ENOKEY;
     }
     if (send.posted == send.executed.position && send.executed.packets != 0) {
       skip_bytes(wr, uint64_t{send.executed.packets} * send.journal.mtu());

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
-#include <thread>
 
 #include "group/test/fake.h"
 #include "group/test/random.h"
@@ -419,14 +418,18 @@ TEST_F(Replay, ARegistrationUnderWayIsWaitedFor) {
   wr.send_flags = IBV_SEND_SIGNALED;
   post_send(*group_, wr);
   leave_default();
-  std::thread worker([&] {
-    std::lock_guard lock(world_.context.mutex);
-    region->twin[kBackup] = MemoryRegion::Twin::kReady;
-    world_.context.changed.notify_all();
-  });
+  park_send(*group_, 2, IBV_WR_SEND);
   EXPECT_EQ(replay_with(0).refusal, nullptr);
-  worker.join();
-  EXPECT_EQ(finish(), (Ids{1}));
+  EXPECT_TRUE(on_backup().sends.empty()) << "in order";
+  EXPECT_TRUE(waits_for_registration(*group_));
+  EXPECT_EQ(world_.sink.pump_wanted_calls, 1);
+  region->twin[kBackup] = MemoryRegion::Twin::kReady;
+  EXPECT_FALSE(waits_for_registration(*group_));
+  {
+    std::lock_guard lock(group_->send.mutex);
+    EXPECT_EQ(pump(*group_), 0);
+  }
+  EXPECT_EQ(finish(), (Ids{1, 2}));
 }
 
 TEST_F(Replay, APathThatRefusesIsBroken) {
