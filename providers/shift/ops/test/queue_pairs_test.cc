@@ -3,55 +3,17 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <deque>
 #include <thread>
 
 #include "group/member.h"
 #include "group/test/fake.h"
 #include "ops/entry.h"
-
-namespace {
-
-// A loop whose tasks wait until somebody waits for one that is queued behind them.
-class LazyLoop final : public shift::control::Loop {
- public:
-  bool call_soon(Task task) noexcept override {
-    tasks_.push_back(std::move(task));
-    return true;
-  }
-  bool call_and_wait(const Task& task) noexcept override {
-    run();
-    task();
-    return true;
-  }
-  bool in_thread() const noexcept override { return true; }
-  bool add_fd(int, uint32_t, FdCallback) override { return false; }
-  void remove_fd(int) noexcept override {}
-  Clock::time_point now() const noexcept override { return {}; }
-  using Loop::timer_start;
-  TimerId timer_start(Clock::time_point, Task) override { return 1; }
-  void timer_cancel(TimerId) noexcept override {}
-
-  void run() {
-    while (!tasks_.empty()) {
-      const Task task = std::move(tasks_.front());
-      tasks_.pop_front();
-      task();
-    }
-  }
-
- private:
-  std::deque<Task> tasks_;
-};
-
-shift::control::Runtime* in_use = nullptr;
-
-}  // namespace
+#include "ops/test/runtime.h"
 
 // In the place of the one with threads, which the linker leaves in its archive.
 namespace shift::control {
 Runtime* runtime() {
-  return in_use;
+  return ops::in_use;
 }
 }  // namespace shift::control
 

@@ -1,0 +1,46 @@
+// The background threads' place in the tests of ops/, which have none.
+#pragma once
+
+#include <deque>
+#include <utility>
+
+#include "control/runtime.h"
+
+namespace shift::ops {
+
+// A loop whose tasks wait until somebody waits for one that is queued behind them.
+class LazyLoop final : public control::Loop {
+ public:
+  bool call_soon(Task task) noexcept override {
+    tasks_.push_back(std::move(task));
+    return true;
+  }
+  bool call_and_wait(const Task& task) noexcept override {
+    run();
+    task();
+    return true;
+  }
+  bool in_thread() const noexcept override { return true; }
+  bool add_fd(int, uint32_t, FdCallback) override { return false; }
+  void remove_fd(int) noexcept override {}
+  Clock::time_point now() const noexcept override { return {}; }
+  using Loop::timer_start;
+  TimerId timer_start(Clock::time_point, Task) override { return 1; }
+  void timer_cancel(TimerId) noexcept override {}
+
+  void run() {
+    while (!tasks_.empty()) {
+      const Task task = std::move(tasks_.front());
+      tasks_.pop_front();
+      task();
+    }
+  }
+
+ private:
+  std::deque<Task> tasks_;
+};
+
+// What control::runtime() answers.
+inline control::Runtime* in_use = nullptr;
+
+}  // namespace shift::ops
