@@ -210,7 +210,10 @@ struct CompletionQueue {
   std::atomic<bool> poll_all{false};  // further members' CQs have completions for the application
   std::atomic<bool> armed{false};     // the application asked for an event that has not come yet
   std::atomic<bool> armed_solicited{false};
-  unsigned events_delivered = 0;  // under cq.mutex, with comp_events_completed
+  // Under cq.mutex, with comp_events_completed. Those that a thread has taken and may yet drop
+  // count, too: it looks at this CQ meanwhile.
+  unsigned events_delivered = 0;
+  bool gives_events = true;  // under cq.mutex; else it is being destroyed
   std::atomic<int> users{0};
   bool doubled = false;  // made with twice the entries that were asked for
 

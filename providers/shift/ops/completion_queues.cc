@@ -14,6 +14,7 @@
 #include "ops/entry.h"
 #include "util/planted.h"
 #include "util/restarts.h"
+#include "util/uncancellable.h"
 
 namespace shift::ops {
 namespace {
@@ -37,21 +38,45 @@ constexpr uint64_t kInjectTag = kMembersMax;
 // have other work to do, without which nothing completes. Longer than most switches take.
 constexpr std::chrono::milliseconds kOwedAtMost{250};
 
-// Takes one event of a member's channel, without blocking.
+// Counts an event as delivered when it is taken, and not when it is handed over: who destroys the
+// CQ waits for it, and would not see a thread that has taken it and polls what it stands for.
+// False: somebody destroys the CQ already, and nothing may touch it any more.
+bool count_event(CompletionQueue* cq) {
+  pthread_mutex_lock(&cq->cq.mutex);
+  const bool gives = cq->gives_events;
+  if (gives) cq->events_delivered++;
+  pthread_mutex_unlock(&cq->cq.mutex);
+  return gives;
+}
+
+// It was for nobody: dropped. The CQ may be gone behind it.
+void uncount_event(CompletionQueue* cq) {
+  pthread_mutex_lock(&cq->cq.mutex);
+  cq->events_delivered--;
+  pthread_cond_signal(&cq->cq.cond);
+  pthread_mutex_unlock(&cq->cq.mutex);
+}
+
+// The three that follow take an event without blocking, and count it.
+
 CompletionQueue* real_event(CompletionChannel* channel, size_t member) {
   ibv_cq* real;
   void* owner;
   if (below->get_cq_event(channel->real[member], &real, &owner) != 0) return nullptr;
+  auto* cq = static_cast<CompletionQueue*>(owner);
+  const bool counts = count_event(cq);
+  // Behind the counting: until then it is this event that keeps the CQ from being destroyed.
   below->ack_cq_events(real, 1);
-  return static_cast<CompletionQueue*>(owner);
+  return counts ? cq : nullptr;
 }
 
 CompletionQueue* injected_event(CompletionChannel* channel) {
-  std::lock_guard lock(channel->mutex);
+  std::lock_guard lock(channel->mutex);  // a CQ that is on the lists is there
   CompletionQueue* cq = nullptr;
   if (!channel->injected.empty()) {
     cq = channel->injected.front();
     channel->injected.pop_front();
+    if (!count_event(cq)) cq = nullptr;
   }
   if (channel->injected.empty()) {
     uint64_t count;
@@ -163,20 +188,18 @@ CompletionQueue* owed_event(CompletionChannel* channel) {
   while (!channel->owed.empty() && channel->owed.front().at <= group::event_clock()) {
     CompletionQueue* cq = channel->owed.front().cq;
     channel->owed.pop_front();
-    if (cq->armed.exchange(false)) return cq;
+    if (cq->armed.exchange(false) && count_event(cq)) return cq;
   }
   return nullptr;
 }
 
+// Hands over an event that was counted.
 int give_event(CompletionChannel* channel, CompletionQueue* source, ibv_cq** cq,
                void** cq_context) {
   {
     std::lock_guard lock(channel->mutex);
     std::erase_if(channel->owed, [source](const auto& one) { return one.cq == source; });
   }
-  pthread_mutex_lock(&source->cq.mutex);
-  source->events_delivered++;
-  pthread_mutex_unlock(&source->cq.mutex);
   *cq = &source->cq;
   *cq_context = source->cq.cq_context;
   return 0;
@@ -192,7 +215,10 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
     const int count = epoll_wait(channel->fd, ready, 1, 0);
     if (count < 0) return -1;
     if (count == 0) {
-      if (CompletionQueue* source = owed_event(c)) return give_event(c, source, cq, cq_context);
+      {
+        const Uncancellable shield;
+        if (CompletionQueue* source = owed_event(c)) return give_event(c, source, cq, cq_context);
+      }
       if (!blocking) {
         errno = EAGAIN;
         return -1;
@@ -201,12 +227,16 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
       if (!wait_readable(&readable, 1, patience_ms(c))) return -1;
       continue;
     }
+    const Uncancellable shield;  // what is taken must be given
     const bool is_injected = ready[0].data.u64 == kInjectTag;
     CompletionQueue* source = is_injected ? injected_event(c) : real_event(c, ready[0].data.u64);
     if (source == nullptr) continue;
-    // (Injected ones were counted when they were made.)
+    // (What it is for was looked at when it was made.)
     if (is_injected) return give_event(c, source, cq, cq_context);
-    if (blocking && !take_event(c, source)) continue;
+    if (blocking && !take_event(c, source)) {
+      uncount_event(source);
+      continue;
+    }
     // Programs that do not wait look first whether the channel is readable, and some take it for a
     // failure then to get nothing. They all poll until the queue is empty, so too many events harm
     // nobody.
@@ -274,14 +304,41 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
   return nullptr;
 }
 
+namespace {
+
+// As stock: every event the application got must have been acknowledged. Stock destroys the NIC's
+// queue first, and takes no event of it afterwards. Ours looks into that queue when it has taken
+// one, so the waiting comes before.
+void last_event(CompletionQueue* q) {
+  const Uncancellable shield;
+  ibv_cq& cq = q->cq;
+  pthread_mutex_lock(&cq.mutex);
+  while (cq.comp_events_completed != q->events_delivered) pthread_cond_wait(&cq.cond, &cq.mutex);
+  q->gives_events = false;
+  pthread_mutex_unlock(&cq.mutex);
+}
+
+void events_again(CompletionQueue* q) {
+  pthread_mutex_lock(&q->cq.mutex);
+  q->gives_events = true;
+  pthread_mutex_unlock(&q->cq.mutex);
+}
+
+}  // namespace
+
 int destroy_cq(ibv_cq* cq) noexcept {
   CompletionQueue* q = CompletionQueue::from(cq);
   if (q->users != 0) return EBUSY;
   in_background_and_wait([] {});  // the backup's making may still be queued
+  last_event(q);
   // On the control thread, which alone reads the watch channels: it is not looking at this CQ now,
-  // and finds no event of it afterwards.
+  // and finds no event of it afterwards. Who reads the application's channel holds it up no longer
+  // than it takes to drop an event.
   const int error = coordinator().cq_destroy(q);
-  if (error != 0) return error;
+  if (error != 0) {
+    events_again(q);
+    return error;
+  }
   if (q->domain != nullptr) {
     give_back_released(*q->domain);
     q->domain->users--;
@@ -291,10 +348,6 @@ int destroy_cq(ibv_cq* cq) noexcept {
     std::erase(q->channel->injected, q);
     std::erase_if(q->channel->owed, [q](const auto& one) { return one.cq == q; });
   }
-  // As stock: every event the application got must have been acknowledged.
-  pthread_mutex_lock(&cq->mutex);
-  while (cq->comp_events_completed != q->events_delivered) pthread_cond_wait(&cq->cond, &cq->mutex);
-  pthread_mutex_unlock(&cq->mutex);
   {
     std::lock_guard lock(q->context->mutex);
     std::erase(q->context->cqs, q);

@@ -117,6 +117,12 @@ void World::let_go(Group* group) {
   }
 }
 
+void World::let_go(CompletionQueue* cq) {
+  for (auto& owned : cqs_) {
+    if (owned.get() == cq) (void)owned.release();
+  }
+}
+
 MemoryRegion* World::make_region(uint32_t lkey, uint32_t rkey, MemoryRegion::Twin twin) {
   auto region = std::make_unique<MemoryRegion>();
   region->mr.lkey = lkey;

@@ -64,6 +64,7 @@ class World {
   Group* make_group(CompletionQueue* cq) { return make_group(cq, cq, Options{}); }
   // The test destroys it.
   void let_go(Group* group);
+  void let_go(CompletionQueue* cq);
 
   // A region whose registrations on the further members have ended this way.
   MemoryRegion* make_region(uint32_t lkey, uint32_t rkey,

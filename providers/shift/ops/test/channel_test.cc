@@ -1,6 +1,7 @@
 // Completion channels: an event of the application's means a completion of the application's.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -10,11 +11,15 @@
 #include <chrono>
 #include <csignal>
 #include <ctime>
+#include <fstream>
+#include <string>
+#include <thread>
 
 #include "group/below.h"
 #include "group/completion.h"
 #include "group/test/fake.h"
 #include "ops/entry.h"
+#include "ops/test/runtime.h"
 
 namespace shift::ops {
 namespace {
@@ -276,6 +281,122 @@ TEST_F(ChannelTest, AHandlerWithSaRestartEndsNoWait) {
   ASSERT_TRUE(nic().complete_send());
   EXPECT_TRUE(event());
   EXPECT_GE(ticks, 3);
+}
+
+// A thread that has taken an event of a queue polls that queue, while another destroys it.
+class DyingQueue : public ChannelTest {
+ protected:
+  void SetUp() override {
+    ChannelTest::SetUp();
+    in_use = &runtime_;
+    is_polled = may_go = is_destroyed = false;
+    acknowledged = 0;
+    world_.nic(kDefault).verbs.context.ops.poll_cq = [](ibv_cq*, int, ibv_wc*) {
+      is_polled = true;
+      while (!may_go) sched_yield();
+      EXPECT_FALSE(is_destroyed);
+      return 0;
+    };
+    table_.destroy_cq = [](ibv_cq*) {
+      is_destroyed = true;
+      return 0;
+    };
+    table_.ack_cq_events = [](ibv_cq*, unsigned count) { acknowledged += count; };
+    dying_ = raised = world_.make_cq();
+    dying_->channel = &channel_;
+    dying_->cq.channel = &channel_.channel;
+    channel_.channel.refcnt = 1;
+  }
+  void TearDown() override {
+    in_use = nullptr;
+    ChannelTest::TearDown();
+  }
+  void get() {
+    getter_ = std::thread([this] {
+      void* context;
+      got_ = get_cq_event(&channel_.channel, &event_, &context) == 0;
+      is_back_ = true;
+    });
+    while (!is_polled) sched_yield();
+  }
+  // Until it is over, or waits for somebody.
+  void destroy() {
+    std::atomic<pid_t> thread{0};
+    destroyer_ = std::thread([&] {
+      world_.let_go(dying_);
+      thread = gettid();
+      EXPECT_EQ(destroy_cq(&dying_->cq), 0);
+    });
+    while (thread == 0) sched_yield();
+    while (!is_destroyed && !is_asleep(thread)) sched_yield();
+  }
+  static bool is_asleep(pid_t thread) {
+    std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
+    std::string line;
+    std::getline(stat, line);
+    return line[line.rfind(')') + 2] == 'S';
+  }
+
+  static inline std::atomic<bool> is_polled, may_go, is_destroyed;
+  static inline std::atomic<unsigned> acknowledged;
+  LazyLoop control_, worker_;
+  control::Coordinator coordinator_{control_, worker_};
+  control::Runtime runtime_{control_, worker_, coordinator_};
+  CompletionQueue* dying_ = nullptr;
+  std::thread getter_, destroyer_;
+  std::atomic<bool> is_back_{false};
+  bool got_ = false;
+  ibv_cq* event_ = nullptr;
+};
+
+TEST_F(DyingQueue, WaitsForWhoPollsIt) {
+  dying_->armed = true;
+  raise();
+  get();
+  destroy();
+  EXPECT_FALSE(is_destroyed);
+  may_go = true;
+  getter_.join();
+  ASSERT_TRUE(got_);
+  EXPECT_FALSE(is_destroyed);  // as stock
+  ack_cq_events(event_, 1);
+  destroyer_.join();
+  EXPECT_TRUE(is_destroyed);
+}
+
+TEST_F(DyingQueue, WaitsNoLongerThanThat) {
+  dying_->armed = true;
+  dying_->doubtful_until = stopped_now + std::chrono::seconds(1);
+  raise();
+  get();
+  destroy();
+  EXPECT_FALSE(is_destroyed);
+  may_go = true;
+  destroyer_.join();  // the event was for nobody
+  EXPECT_TRUE(is_destroyed);
+  EXPECT_TRUE(channel_.owed.empty());
+  while (!is_back_) {
+    pthread_kill(getter_.native_handle(), SIGUSR1);
+    sched_yield();
+  }
+  getter_.join();
+  EXPECT_FALSE(got_);
+}
+
+TEST_F(DyingQueue, GivesNoFurtherEvent) {
+  nonblocking();
+  dying_->armed = true;
+  dying_->gives_events = false;
+  raise();
+  EXPECT_FALSE(event());
+  EXPECT_EQ(acknowledged, 1u);  // else the NIC's own queue would never go
+  channel_.injected.push_back(dying_);
+  const uint64_t one = 1;
+  ASSERT_EQ(write(channel_.inject_fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  EXPECT_FALSE(event());
+  channel_.owed.push_back({dying_, stopped_now});
+  EXPECT_FALSE(event());
+  EXPECT_EQ(dying_->events_delivered, 0u);
 }
 
 TEST_F(ChannelTest, OneEventForEachArming) {
