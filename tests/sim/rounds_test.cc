@@ -706,6 +706,24 @@ TEST_F(Rounds, NobodyWaitsForAPeerThatFailedUnheard) {
   EXPECT_EQ(leader().group->state, State::kFailed);
 }
 
+// ibv_close_device(3) calls what is left on the device a leak, not an error.
+TEST_F(Rounds, NothingIsDoneForAQpThatIsLeftOnAClosedDevice) {
+  traffic(5);
+  a_.qp(kDefault).flushes = false;  // a fence that takes its time
+  a_.port(kDefault, false);
+  time_.run_for(milliseconds(1));
+  ASSERT_EQ(a_.group->state, State::kFencing);
+  a_.coordinator.context_forget(&a_.world.context);
+  EXPECT_EQ(a_.group->state, State::kClosed);
+  group::Context* const context = std::exchange(a_.group->context, nullptr);  // as if it were freed
+  a_.coordinator.fault(a_.group, fsm::Event::kPathFault, group::kNoMember, "late");
+  for (int m = 0; m < 3; m++) b_.port(m, false);
+  time_.run_for(seconds(4));
+  EXPECT_EQ(a_.group->state, State::kClosed);
+  EXPECT_EQ(b_.group->state, State::kFailed);  // it was told
+  a_.group->context = context;
+}
+
 // C6: no path at all. The original error, within the patience, at both ends.
 TEST_F(Rounds, WithoutAnyPathBothEndsFailInTime) {
   receive(b_, 2);

@@ -235,23 +235,26 @@ void Coordinator::group_sends(Group* group) {
 
 void Coordinator::group_forget(Group* group) {
   control_.call_and_wait([this, group] {
-    Binding* binding = find(group->serial);
-    if (binding == nullptr) return;
-    feed(*binding, Event::kAppClosed);
-    binding->over = true;
-    if (binding->attempt) attempt_end(*binding, Binding::Attempt::Outcome::kUndecided);
-    for (Loop::TimerId timer : {binding->deadline, binding->look_again, binding->no_peer,
-                                binding->key_deadline, binding->tend_again, binding->better_again,
-                                binding->trade.end, binding->probe_poll, binding->drain_poll}) {
-      control_.timer_cancel(timer);
-    }
-    for (auto& [key, link] : links_) {
-      if (link.trying == binding->serial) link.trying = 0;
-    }
-    fence_forget(group);
-    by_name_.erase(group->local);
-    bindings_.erase(group->serial);
+    if (Binding* binding = find(group->serial)) binding_forget(*binding);
   });
+}
+
+void Coordinator::binding_forget(Binding& binding) {
+  const Group* group = binding.group;
+  feed(binding, Event::kAppClosed);
+  binding.over = true;
+  if (binding.attempt) attempt_end(binding, Binding::Attempt::Outcome::kUndecided);
+  for (Loop::TimerId timer : {binding.deadline, binding.look_again, binding.no_peer,
+                              binding.key_deadline, binding.tend_again, binding.better_again,
+                              binding.trade.end, binding.probe_poll, binding.drain_poll}) {
+    control_.timer_cancel(timer);
+  }
+  for (auto& [key, link] : links_) {
+    if (link.trying == binding.serial) link.trying = 0;
+  }
+  fence_forget(group);
+  by_name_.erase(group->local);
+  bindings_.erase(group->serial);
 }
 
 bool Coordinator::knows_qp(const wire::QpName& name) {

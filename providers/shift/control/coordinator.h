@@ -222,6 +222,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   }
   void pump(Binding& binding);
   void pump_later(Binding& binding);
+  void binding_forget(Binding& binding);
 
   // actions.cc. False: the rest of the cell's actions are not run; an event tells why.
   using Events = std::deque<fsm::Event>;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "control/coordinator.h"
 #include "group/below.h"
@@ -111,6 +112,17 @@ void Coordinator::context_add(Context* context) {
 
 void Coordinator::context_forget(Context* context) {
   control_.call_and_wait([this, context] {
+    // Objects that the application leaves on it are its leak, as with stock, and no longer ours.
+    std::vector<Binding*> left;
+    for (auto& [serial, binding] : bindings_) {
+      if (binding->group->context == context) left.push_back(binding.get());
+    }
+    for (Binding* binding : left) binding_forget(*binding);
+    std::erase_if(rearm_, [this, context](const auto& entry) {
+      if (entry.first->context != context) return false;
+      control_.timer_cancel(entry.second);
+      return true;
+    });
     std::erase(contexts_, context);
     up_.erase(context);
     linkless_.erase(context);

@@ -9,7 +9,7 @@
 namespace shift::ops {
 
 // A loop whose tasks wait until somebody waits for one that is queued behind them.
-class LazyLoop final : public control::Loop {
+class LazyLoop : public control::Loop {
  public:
   bool call_soon(Task task) noexcept override {
     tasks_.push_back(std::move(task));
