@@ -37,18 +37,25 @@ bool name_ends(Group* g, const ibv_qp_attr& to_rtr) {
   return true;
 }
 
-// The application breaks or resets its QP: what the real ones say from now on is the truth.
-void stop_masking(Group* g) {
-  coordinator().group_forget(g);
+group::Route send_route(Group* g) {
+  std::lock_guard send(g->send.mutex);
+  return g->send.route;
+}
+
+// Behind Coordinator::group_forget(): what the real QPs say from now on is the truth.
+void show_truth(Group* g) {
   in_background_and_wait([] {});  // what was begun for it
-  bool parked;
-  {
-    std::lock_guard send(g->send.mutex);
-    parked = g->send.route == group::Route::kParked;
-  }
+  const group::Route route = send_route(g);
+  if (route == group::Route::kError) return;  // it is shown already
   // In the middle of a switch no NIC holds what is posted; and where an error was held back, the
   // NIC has given a part of it already. Nobody else would flush that.
-  if (parked || !group::errors_pass(*g, g->member)) group::fail(*g);
+  if (route == group::Route::kParked || !group::errors_pass(*g, g->member)) group::fail(*g);
+}
+
+// The application breaks or resets its QP.
+void stop_masking(Group* g) {
+  coordinator().group_forget(g);
+  show_truth(g);
 }
 
 // The member that carries the group's data now. A fence under way is waited for: the QP that is
@@ -89,11 +96,15 @@ void leave_cqs(Group* g) {
 }
 
 int reset_group(Group* g) {
-  in_background_and_wait([g] { group::twin_qps_destroy(*g); });
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RESET;
-  const int error = below->modify_qp(g->real[kDefault], &attr, IBV_QP_STATE);
-  if (error != 0) return error;
+  if (const int error = below->modify_qp(g->real[kDefault], &attr, IBV_QP_STATE)) {
+    // The default NIC is dead. What the application wants stopped may be on its way over another
+    // one's QP, which stays, shut, for what is posted and asked until the end.
+    if (send_route(g) != group::Route::kError) group::fail(*g);
+    return error;
+  }
+  in_background_and_wait([g] { group::twin_qps_destroy(*g); });
   group::receives_leave(*g);
   for (auto& flag : g->last_taken) flag = false;
   leave_cqs(g);
@@ -172,12 +183,7 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) no
   const size_t member = current_member(g);
   const int error = below->query_qp(g->real[member], attr, mask, init);
   if (error != 0) return error;
-  bool failed;
-  {
-    std::lock_guard lock(g->send.mutex);
-    failed = g->send.route == group::Route::kError;
-  }
-  if (failed) attr->qp_state = attr->cur_qp_state = IBV_QPS_ERR;
+  if (send_route(g) == group::Route::kError) attr->qp_state = attr->cur_qp_state = IBV_QPS_ERR;
   qp->state = attr->qp_state;
   {
     // What the application set, not what we made of it (C9).
@@ -205,10 +211,13 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) no
 int destroy_qp(ibv_qp* qp) noexcept {
   Group* g = Group::from(qp);
   coordinator().group_forget(g);
-  // Behind the making of the backup, if that is still queued; then nothing refers to the group.
-  in_background_and_wait([g] { group::twin_qps_destroy(*g); });
+  in_background_and_wait([] {});  // the backup's making may still be queued
   const int error = below->destroy_qp(g->real[kDefault]);
-  if (error != 0 && !g->context->dead[kDefault]) return error;
+  if (error != 0 && !g->context->dead[kDefault]) {
+    show_truth(g);  // it stays, wherever it is
+    return error;
+  }
+  in_background_and_wait([g] { group::twin_qps_destroy(*g); });
   {
     std::scoped_lock lock(g->context->event_mutex, g->context->mutex);
     std::erase(g->context->groups, g);

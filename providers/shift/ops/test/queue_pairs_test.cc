@@ -143,6 +143,69 @@ TEST_F(QueuePairs, AResetBeginsAnotherLife) {
   EXPECT_NE(group_->serial, 0u);
 }
 
+class Refused : public QueuePairs {
+ protected:
+  Refused() {
+    send(1);
+    EXPECT_TRUE(group::fence({group_})[0]);
+    EXPECT_EQ(group::commit(*group_, kBackup, kBackup, group::soon()), group::Commit::kDone);
+    EXPECT_EQ(group::replay(*group_, 0, group::soon()).refusal, nullptr);
+  }
+  FakeQp& on_backup() { return World::fake(group_, kBackup); }
+};
+
+// The default NIC is dead, and the QP on another one.
+TEST_F(Refused, AResetLeavesAQpInError) {
+  on_default().modify_error = EIO;
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  EXPECT_EQ(modify_qp(group_->handle(), &attr, IBV_QP_STATE), EIO);
+  ASSERT_NE(group_->real[kBackup], nullptr);
+  EXPECT_TRUE(on_backup().in_error());  // C3
+  send(2);
+  receive(11);
+  EXPECT_EQ(poll(), (Completions{{1, kFlushed}, {2, kFlushed}, {11, kFlushed}}));
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(query_qp(group_->handle(), &attr, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(attr.qp_state, IBV_QPS_ERR);
+}
+
+TEST_F(Refused, AResetFlushesOnce) {
+  on_default().modify_error = EIO;
+  ASSERT_TRUE(group::fence({group_})[0]);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  for (int i = 0; i < 2; i++) {
+    EXPECT_EQ(modify_qp(group_->handle(), &attr, IBV_QP_STATE), EIO);
+  }
+  EXPECT_EQ(poll(), (Completions{{1, IBV_WC_RETRY_EXC_ERR}}));
+}
+
+TEST_F(Refused, AnEndChangesNothingButTheProtection) {
+  Below table = *below;
+  table.destroy_qp = [](ibv_qp*) { return EBUSY; };
+  const Below* const before = std::exchange(below, &table);
+  EXPECT_EQ(destroy_qp(group_->handle()), EBUSY);
+  below = before;
+  ASSERT_NE(group_->real[kBackup], nullptr);
+  send(2);
+  ASSERT_TRUE(on_backup().complete_send());
+  EXPECT_EQ(poll(), (Completions{{1, IBV_WC_SUCCESS}}));
+  on_backup().break_with(IBV_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(poll(), (Completions{{2, IBV_WC_RETRY_EXC_ERR}}));
+}
+
+// It has failed where no path was chosen.
+TEST_F(QueuePairs, WhatHasFailedBetweenTwoPathsIsToldOnce) {
+  send(1);
+  ASSERT_TRUE(group::fence({group_})[0]);
+  ASSERT_EQ(group_->member, group::kNoMember);
+  EXPECT_FALSE(group::errors_pass(*group_, group_->member));
+  group::fail(*group_);
+  to_error();
+  EXPECT_EQ(poll(), (Completions{{1, IBV_WC_RETRY_EXC_ERR}}));
+}
+
 // A thread follows LAST_WQE_REACHED while another destroys the QP.
 TEST_F(QueuePairs, IsNotDestroyedWhileAnEventIsFollowed) {
   World::Options options;
