@@ -341,9 +341,12 @@ void purge(CompletionQueue& cq, Group* group) {
   auto lock = lock_poll(cq);
   cq.last_qpn = UINT32_MAX;
   cq.last_counters = nullptr;
+  // Some NICs (rxe, siw) keep what a destroyed QP has left, markers of ours among it.
+  collect(cq);
   if (cq.extended != nullptr) cq.extended->forget(group->qpn());
   std::erase_if(cq.side, [&](const ibv_wc& wc) { return wc.qp_num == group->qpn(); });
   std::erase(cq.groups, group);
+  signal_side(cq);  // as inspect(): those of other QPs have left the NIC
 }
 
 void inspect(CompletionQueue& cq) {

@@ -62,7 +62,7 @@ bool errors_hold(Group& group, int member);
 // From here on the application sees them again. False: it cannot, for one was held back already.
 [[nodiscard]] bool errors_pass(Group& group, int member);
 
-// Forgets a destroyed QP's completions, and hot-path caches of it.
+// Forgets a destroyed QP's completions, and hot-path caches of it. Before its number is given up.
 void purge(CompletionQueue& cq, Group* group);
 
 // Looks at a CQ on behalf of an application that may not be polling: reports held-back errors.

@@ -221,10 +221,13 @@ int destroy_qp(ibv_qp* qp) noexcept {
   {
     std::scoped_lock lock(g->context->event_mutex, g->context->mutex);
     std::erase(g->context->groups, g);
-    g->context->qps[kDefault].erase(g->qpn(), &g->counters);
   }
   g->context->events.forget(qp);
   leave_cqs(g);
+  {
+    std::lock_guard lock(g->context->mutex);
+    g->context->qps[kDefault].erase(g->qpn(), &g->counters);
+  }
   if (g->srq != nullptr) {
     group::receives_leave(*g);
     g->srq->users--;

@@ -143,6 +143,43 @@ TEST_F(QueuePairs, AResetBeginsAnotherLife) {
   EXPECT_NE(group_->serial, 0u);
 }
 
+// Its NIC keeps completions of QPs that are gone, as rxe does.
+TEST_F(QueuePairs, NothingOfADestroyedQpIsLeftToBePolled) {
+  Group* group = world_.make_group(cq_);
+  world_.let_go(group);
+  FakeQp& nic = World::fake(group, kDefault);
+  nic.flushes = false;  // not yet
+  group::park({&group, 1});
+  group::Fence fence({group}, group::kPatience);
+  ASSERT_FALSE(fence.step(group::Clock::now()));
+  nic.flushes = true;
+  nic.flush();
+  send(1);
+  ASSERT_TRUE(on_default().complete_send());
+  ASSERT_EQ(World::fake(cq_, kDefault).waiting.size(), 3u);  // two markers before it
+  fence.forget(group);
+  ASSERT_EQ(destroy_qp(group->handle()), 0);
+  EXPECT_EQ(poll(), (Completions{{1, IBV_WC_SUCCESS}}));
+}
+
+// Nor of one that was reset, which is used again.
+TEST_F(QueuePairs, NothingFromBeforeAResetIsLeftToBePolled) {
+  send(1);
+  ASSERT_TRUE(on_default().complete_send());
+  Below table = *below;
+  table.modify_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int) {
+    qp->state = attr->qp_state;
+    return 0;
+  };
+  const Below* const before = std::exchange(below, &table);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  ASSERT_EQ(modify_qp(group_->handle(), &attr, IBV_QP_STATE), 0);
+  below = before;
+  EXPECT_EQ(poll(), Completions{});
+  EXPECT_EQ(group_->counters.done[0], 0u);
+}
+
 class Refused : public QueuePairs {
  protected:
   Refused() {
