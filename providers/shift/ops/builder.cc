@@ -169,6 +169,11 @@ void set_sge_list(ibv_qp_ex* qp, size_t count, const ibv_sge* list) {
   if (g.send.build.fast) real_of(g)->wr_set_sge_list(real_of(g), count, list);
 }
 
+// The NIC's own builder refuses what is longer; on the slow side nobody else does.
+void check_inline(Group& g) {
+  if (last_entry(g).inline_length > g.cap.max_inline_data) g.send.build.error = ENOMEM;
+}
+
 void keep_inline(Group& g, const ibv_data_buf* buffers, size_t count) {
   SendEntry& entry = last_entry(g);
   entry.send_flags |= IBV_SEND_INLINE;
@@ -193,13 +198,21 @@ void set_inline_data(ibv_qp_ex* qp, void* addr, size_t length) {
   } else {
     g.send.build.error = ENOMEM;
   }
-  if (g.send.build.fast) real_of(g)->wr_set_inline_data(real_of(g), addr, length);
+  if (g.send.build.fast) [[likely]] {
+    real_of(g)->wr_set_inline_data(real_of(g), addr, length);
+  } else {
+    check_inline(g);
+  }
 }
 
 void set_inline_data_list(ibv_qp_ex* qp, size_t count, const ibv_data_buf* buffers) {
   Group& g = group_of(qp);
   keep_inline(g, buffers, count);
-  if (g.send.build.fast) real_of(g)->wr_set_inline_data_list(real_of(g), count, buffers);
+  if (g.send.build.fast) [[likely]] {
+    real_of(g)->wr_set_inline_data_list(real_of(g), count, buffers);
+  } else {
+    check_inline(g);
+  }
 }
 
 // `exact`: as ops/post.cc.

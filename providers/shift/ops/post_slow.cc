@@ -46,6 +46,22 @@ int send_appended(Group& group, uint64_t from) {
   return 0;
 }
 
+namespace {
+
+// What the provider beneath would refuse must not get into the journal, where nobody is left to be
+// told. With the error that mlx5 has for it (others say EINVAL).
+int refusal_of(const Group& group, const ibv_send_wr& wr) {
+  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > group.cap.max_send_sge) return EINVAL;
+  if (wr.send_flags & IBV_SEND_INLINE) {
+    uint64_t length = 0;
+    for (int i = 0; i < wr.num_sge; i++) length += wr.sg_list[i].length;
+    if (length > group.cap.max_inline_data) return ENOMEM;
+  }
+  return group.send.route != Route::kError && !send_has_room(group, 0) ? ENOMEM : 0;
+}
+
+}  // namespace
+
 int post_send_slow(Group& group, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   auto lock = lock_queue(group.send, true);
   auto& journal = group.send.journal;
@@ -60,12 +76,7 @@ int post_send_slow(Group& group, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   const uint64_t from = journal.head();
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {
-    // What the provider beneath would refuse must not get into the journal.
-    if (wr->num_sge < 0 || static_cast<uint32_t>(wr->num_sge) > group.cap.max_send_sge) {
-      error = EINVAL;
-    } else if (group.send.route != Route::kError && !send_has_room(group, 0)) {
-      error = ENOMEM;
-    }
+    error = refusal_of(group, *wr);
     if (error != 0) {
       *bad_wr = wr;
       break;

@@ -353,6 +353,30 @@ TEST_F(Builder, TooMuchInlineDataFailsTheBatch) {
   EXPECT_EQ(group_->send.journal.head(), 0u);
 }
 
+// C4: nor is there room in the NIC's request for what the journal could hold.
+TEST_F(Builder, InlineDataThatTheNicWouldRefuseFailsTheBatch) {
+  leave_default();
+  group_->cap.max_inline_data = 32;
+  std::string data(33, 'x');
+  const ibv_data_buf parts[2] = {{data.data(), 16}, {data.data() + 16, 17}};
+  for (const bool list : {false, true}) {
+    ibv_wr_start(qp_);
+    qp_->wr_flags = 0;
+    ibv_wr_send(qp_);
+    if (list) {
+      ibv_wr_set_inline_data_list(qp_, 2, parts);
+    } else {
+      ibv_wr_set_inline_data(qp_, data.data(), data.size());
+    }
+    EXPECT_EQ(ibv_wr_complete(qp_), ENOMEM);
+    EXPECT_EQ(group_->send.journal.head(), 0u);
+  }
+  ibv_wr_start(qp_);
+  ibv_wr_send(qp_);
+  ibv_wr_set_inline_data(qp_, data.data(), 32);
+  EXPECT_EQ(ibv_wr_complete(qp_), 0);
+}
+
 TEST_F(Builder, WithoutAPathBatchesAreFlushed) {
   group::fail(*group_);
   ibv_wr_start(qp_);

@@ -125,6 +125,35 @@ TEST_F(Post, OnlyWhatTheNicAcceptedIsJournalled) {
   }
 }
 
+// C4: else the journal would hold a message without its data.
+TEST_F(Post, OffTheDefaultInlineDataThatIsTooLongIsRefused) {
+  group_->cap.max_inline_data = 32;
+  char data[33] = {};
+  ibv_sge parts[2] = {{reinterpret_cast<uintptr_t>(data), 16, 0},
+                      {reinterpret_cast<uintptr_t>(data) + 16, 16, 0}};
+  Chain chain({1, 2, 3});
+  for (ibv_send_wr& wr : chain.sends) {
+    wr.send_flags |= IBV_SEND_INLINE;
+    wr.sg_list = parts;
+    wr.num_sge = 2;
+  }
+  ibv_sge longer[2] = {parts[0], parts[1]};
+  longer[1].length++;
+  chain.sends[1].sg_list = longer;
+  for (const bool parked : {true, false}) {
+    if (parked) {
+      leave_default();
+    } else {
+      switch_over();
+    }
+    const auto before = group_->send.journal.head();
+    ibv_send_wr* bad = nullptr;
+    EXPECT_EQ(post_send(group_->handle(), chain.sends.data(), &bad), ENOMEM);
+    EXPECT_EQ(bad, &chain.sends[1]);
+    EXPECT_EQ(group_->send.journal.head(), before + 1);
+  }
+}
+
 TEST_F(Post, ADeviceThatRefusesIsAFault) {
   for (bool hot : {false, true}) {
     World world;
