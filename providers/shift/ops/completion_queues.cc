@@ -122,7 +122,10 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
 
 int destroy_comp_channel(ibv_comp_channel* channel) noexcept {
   auto* c = virtual_channel(channel);
-  if (channel->refcnt != 0 && !SHIFT_PLANT(busy_forgotten)) return EBUSY;
+  {
+    std::lock_guard lock(Context::from(channel->context)->mutex);
+    if (channel->refcnt != 0 && !SHIFT_PLANT(busy_forgotten)) return EBUSY;
+  }
   for (ibv_comp_channel* real : c->real) {
     if (real != nullptr) (void)below->destroy_comp_channel(real);
   }
@@ -283,8 +286,8 @@ CompletionQueue* publish_cq(std::unique_ptr<CompletionQueue> cq, Context& contex
   {
     std::lock_guard lock(context.mutex);
     context.cqs.push_back(cq.get());
+    if (channel != nullptr) channel->refcnt++;
   }
-  if (channel != nullptr) channel->refcnt++;
   in_background([raw = cq.get()] { group::twin_cqs_create(*raw); });
   return cq.release();
 }
@@ -351,9 +354,9 @@ int destroy_cq(ibv_cq* cq) noexcept {
   {
     std::lock_guard lock(q->context->mutex);
     std::erase(q->context->cqs, q);
+    if (cq->channel != nullptr) cq->channel->refcnt--;  // from here on it may be destroyed
   }
   q->context->events.forget(cq);
-  if (cq->channel != nullptr) cq->channel->refcnt--;
   pthread_mutex_destroy(&cq->mutex);
   pthread_cond_destroy(&cq->cond);
   delete q;

@@ -1,12 +1,18 @@
-// A device that is closed with objects left on it.
+// Objects of a device: left on it when it is closed, or made by many threads.
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <set>
+#include <thread>
+#include <vector>
 
 #include "group/test/fake.h"
+#include "ops/entry.h"
 #include "ops/test/runtime.h"
 
 namespace shift::ops {
@@ -74,6 +80,70 @@ TEST(ClosedContext, ItsQueuesAreNotLookedAtAgain) {
   below = before;
   close(watch.fd);
   close(async_fd);
+}
+
+// Runs nothing in the background, and takes calls from several threads.
+class DeafLoop final : public LazyLoop {
+ public:
+  bool call_soon(Task) noexcept override { return true; }
+  bool call_and_wait(const Task& task) noexcept override {
+    task();
+    return true;
+  }
+};
+
+TEST(Channel, IsBusyByACountThatNobodyIsChanging) {
+  World world;
+  auto* channel = new group::CompletionChannel;
+  channel->channel = {};
+  channel->channel.context = world.context.handle();
+  channel->channel.fd = -1;
+  channel->channel.refcnt = 1;
+  std::unique_lock changing(world.context.mutex);
+  std::atomic<bool> begun{false};
+  std::atomic<int> error{-1};
+  std::thread destroyer([&] {
+    begun = true;
+    error = destroy_comp_channel(&channel->channel);
+  });
+  while (!begun) std::this_thread::yield();
+  for (int i = 0; i < 1000 && error == -1; i++) std::this_thread::yield();
+  channel->channel.refcnt = 0;
+  changing.unlock();
+  destroyer.join();
+  EXPECT_EQ(error, 0);
+}
+
+// The channel's count of them says in the end whether it may go. (What counts without a lock is
+// seen by the thread sanitizer.)
+TEST(Channel, ManyThreadsMakeAndDestroyQueuesOnIt) {
+  World world;
+  DeafLoop control, worker;
+  control::Coordinator coordinator(control, worker);
+  control::Runtime runtime{control, worker, coordinator};
+  in_use = &runtime;
+  group::CompletionChannel channel;
+  channel.channel = {};
+  channel.channel.context = world.context.handle();
+  // Batches, so that the counting is a good part of the work.
+  auto make_and_destroy = [&] {
+    group::FakeCq real;
+    real.cq.context = world.context.real[kDefault];
+    for (int batch = 0; batch < 10; batch++) {
+      std::vector<CompletionQueue*> made;
+      for (int i = 0; i < 500; i++) {
+        auto cq = std::make_unique<CompletionQueue>();
+        cq->real[kDefault] = &real.cq;
+        made.push_back(publish_cq(std::move(cq), world.context, &channel.channel, nullptr));
+      }
+      for (CompletionQueue* cq : made) EXPECT_EQ(destroy_cq(&cq->cq), 0);
+    }
+  };
+  std::thread other(make_and_destroy);
+  make_and_destroy();
+  other.join();
+  EXPECT_EQ(channel.channel.refcnt, 0);
+  in_use = nullptr;
 }
 
 }  // namespace
