@@ -18,6 +18,9 @@ constexpr unsigned kStockFlags = IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW |
                                  IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR;
 constexpr uint64_t kStockFlagsEx = IBV_DEVICE_RAW_SCATTER_FCS | IBV_DEVICE_PCI_WRITE_END_PADDING;
 
+// Of what the layer refuses, whatever the NICs can do.
+constexpr unsigned kRefusedFlags = IBV_DEVICE_SRQ_RESIZE;
+
 }  // namespace
 
 void limit_to(ibv_device_attr& attr, const ibv_device_attr& other) {
@@ -25,7 +28,7 @@ void limit_to(ibv_device_attr& attr, const ibv_device_attr& other) {
   attr.page_size_cap &= other.page_size_cap;
   at_most(attr.max_qp, other.max_qp);
   at_most(attr.max_qp_wr, other.max_qp_wr);
-  attr.device_cap_flags &= other.device_cap_flags | kStockFlags;
+  attr.device_cap_flags &= (other.device_cap_flags | kStockFlags) & ~kRefusedFlags;
   at_most(attr.max_sge, other.max_sge);
   at_most(attr.max_sge_rd, other.max_sge_rd);
   at_most(attr.max_cq, other.max_cq);
@@ -46,7 +49,8 @@ void limit_to(ibv_device_attr_ex& attr, const ibv_device_attr_ex& other) {
   limit_to(attr.orig_attr, other.orig_attr);
   attr.odp_caps.general_caps &= other.odp_caps.general_caps;
   attr.odp_caps.per_transport_caps.rc_odp_caps &= other.odp_caps.per_transport_caps.rc_odp_caps;
-  attr.device_cap_flags_ex &= other.device_cap_flags_ex | kStockFlagsEx | kStockFlags;
+  attr.device_cap_flags_ex &=
+      (other.device_cap_flags_ex | kStockFlagsEx | kStockFlags) & ~uint64_t{kRefusedFlags};
   at_most(attr.cq_mod_caps.max_cq_count, other.cq_mod_caps.max_cq_count);
   at_most(attr.cq_mod_caps.max_cq_period, other.cq_mod_caps.max_cq_period);
   attr.pci_atomic_caps.fetch_add &= other.pci_atomic_caps.fetch_add;

@@ -45,7 +45,8 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   return SharedQueue::from(srq)->post(wr, bad_wr);
 }
 
-// As the providers beneath: the size stays.
+// The size stays, and IBV_DEVICE_SRQ_RESIZE is not among the capabilities: what was posted may lie
+// on several NICs, and must fit into each one's queue when all of it is brought there.
 int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) noexcept {
   SharedQueue* queue = SharedQueue::from(srq);
   if (mask & ~IBV_SRQ_LIMIT) return EINVAL;

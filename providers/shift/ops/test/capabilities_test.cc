@@ -67,6 +67,16 @@ TEST(Capabilities, WhatIsNotProtectedIsTheDefaults) {
   EXPECT_EQ(attr.max_dm_size, 4096u);
 }
 
+TEST(Capabilities, WhatTheLayerRefusesNobodyCan) {
+  ibv_device_attr_ex attr = strong();
+  attr.orig_attr.device_cap_flags |= IBV_DEVICE_SRQ_RESIZE;
+  attr.device_cap_flags_ex |= IBV_DEVICE_SRQ_RESIZE;
+  const ibv_device_attr_ex all = attr;
+  limit_to(attr, all);
+  EXPECT_EQ(attr.orig_attr.device_cap_flags, strong().orig_attr.device_cap_flags);
+  EXPECT_EQ(attr.device_cap_flags_ex, strong().device_cap_flags_ex);
+}
+
 TEST(Capabilities, APortsMessagesFitEveryMember) {
   ibv_port_attr port{}, other{};
   port.max_msg_sz = 1 << 30;
