@@ -724,6 +724,53 @@ TEST_F(Rounds, NothingIsDoneForAQpThatIsLeftOnAClosedDevice) {
   a_.group->context = context;
 }
 
+// The peer's application got a request wrong: this end's QP breaks, and no send of its own tells
+// so.
+class RefusedRequest : public Rounds {
+ protected:
+  RefusedRequest() {
+    traffic(2);
+    receive(a_, 2);
+  }
+  void event() {
+    ibv_async_event event{};
+    event.event_type = IBV_EVENT_QP_ACCESS_ERR;
+    event.element.qp = a_.group->real[kDefault];
+    a_.coordinator.device_event(&a_.world.context, kDefault, event);
+  }
+  void flushes() {
+    a_.qp(kDefault).qp.state = IBV_QPS_ERR;
+    a_.qp(kDefault).flush();
+  }
+  // C1, C6
+  void expect_flushed() {
+    ASSERT_EQ(a_.errors.size(), 2u);
+    for (size_t i = 0; i < 2; i++) {
+      EXPECT_EQ(a_.errors[i].status, IBV_WC_WR_FLUSH_ERR);
+      EXPECT_EQ(a_.errors[i].wr_id, kReceiveTag + 3 + i);
+    }
+    EXPECT_EQ(a_.group->state, State::kClosed);
+    EXPECT_EQ(a_.group->epoch, 0u);
+  }
+};
+
+TEST_F(RefusedRequest, FlushesBehindTheEventAreGiven) {
+  event();
+  time_.run_for(milliseconds(1));
+  flushes();
+  run(milliseconds(1));
+  expect_flushed();
+}
+
+TEST_F(RefusedRequest, AFlushThatWasHeldBackIsGivenWithTheEvent) {
+  event();
+  flushes();
+  poll(a_);  // nobody has looked at the event yet
+  EXPECT_TRUE(a_.errors.empty());
+  run(milliseconds(1));
+  expect_flushed();
+}
+
 // C6: no path at all. The original error, within the patience, at both ends.
 TEST_F(Rounds, WithoutAnyPathBothEndsFailInTime) {
   receive(b_, 2);

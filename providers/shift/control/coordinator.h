@@ -319,6 +319,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   static bool is_protected(const group::Group& group);
   void async_readable(group::Context* context, int member);
   void forward(group::Context* context, const ibv_async_event& event, bool is_unprotected);
+  void request_refused(uint64_t serial);
   bool name_for_application(group::Context* context, ibv_async_event* event);
   void shared_queue_low(group::Context* context, int member, const ibv_async_event& event);
   void member_lost(group::Context* context, int member, group::Cause cause);

@@ -236,6 +236,24 @@ void Coordinator::member_lost(Context* context, int member, group::Cause cause) 
   members_up_changed(context);
 }
 
+// The default's responder met a request that the peer's application got wrong, or none at all. Its
+// QP is broken by an application's doing, and the flushes that follow are all that tells of it
+// here.
+void Coordinator::request_refused(uint64_t serial) {
+  control_.call_soon([this, serial] {
+    Binding* binding = find(serial);
+    if (binding == nullptr || binding->group->member != kDefault) return;
+    Group& group = *binding->group;
+    // Before the machine closes: behind that nobody would let go of what is held back. In the
+    // middle of a round it is the machine that fails, and gives everything.
+    const bool carries = group.state <= State::kHeld;
+    if (carries && !group::errors_pass(group, kDefault) && group.state == State::kActive) {
+      group::fail(group);
+    }
+    feed(*binding, Event::kAppError, "the application's request was refused");
+  });
+}
+
 // Puts the application's object in the place of the default's. False: the application knows nothing
 // of this one, or may not hear of it (C9). Under the context's mutex.
 bool Coordinator::name_for_application(Context* context, ibv_async_event* event) {
@@ -243,10 +261,9 @@ bool Coordinator::name_for_application(Context* context, ibv_async_event* event)
     for (Group* group : context->groups) {
       if (group->real[kDefault] != event->element.qp) continue;
       event->element.qp = group->handle();
-      // The responder met a request that the peer's application got wrong, or none at all.
       if (event->event_type == IBV_EVENT_QP_REQ_ERR ||
           event->event_type == IBV_EVENT_QP_ACCESS_ERR) {
-        fault(group, Event::kAppError, kDefault, "the application's request was refused");
+        request_refused(group->serial);
       }
       return !is_protected(*group) || (event->event_type != IBV_EVENT_QP_FATAL &&
                                        event->event_type != IBV_EVENT_QP_LAST_WQE_REACHED);
