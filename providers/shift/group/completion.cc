@@ -101,12 +101,19 @@ void take_success(CompletionQueue& cq, Group& group, Completion wc) {
   cq.side.push_back(wc);
 }
 
+// Whether take_error() holds a guarded path's error back.
+bool is_held_back(const Group& group, int member, const ibv_wc& wc) {
+  return is_path_error(wc.status) || is_local_fault(group, member, wc) || group.switching ||
+         group.fault_reported[static_cast<size_t>(member)];
+}
+
 void take_error(CompletionQueue& cq, Group& group, int member_number, Completion wc) {
   const auto member = static_cast<size_t>(member_number);
   const bool local_fault = is_local_fault(group, member_number, wc);
   const bool path_error = local_fault || is_path_error(wc.status);
+  const bool held_back = is_held_back(group, member_number, wc);
   if (local_fault) group.local_error = {wc.wr_id, group.counters.done[0]};
-  if (!path_error && !group.switching && !group.fault_reported[member]) {
+  if (!held_back) {
     // The application's own error: it sees everything from here on, as with stock. Not so when a
     // flush of the same breakdown, polled first, was held back: then fail() gives all of them.
     group.accept[member] = Accept::kPass;
@@ -170,12 +177,12 @@ void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
   if (take_own(*group, member, wc)) return;
   ReceiveSlot* slot = group->srq != nullptr ? group->srq->find(wc.wr_id) : nullptr;
   if (slot != nullptr) {
-    const bool is_held_back = wc.status != IBV_WC_SUCCESS && group->accept[m] == Accept::kGuard &&
-                              is_path_error(wc.status);
-    if (group->accept[m] == Accept::kDrop || is_held_back) {
+    const bool held_back = wc.status != IBV_WC_SUCCESS && group->accept[m] == Accept::kGuard &&
+                           is_held_back(*group, member, wc);
+    if (group->accept[m] == Accept::kDrop || held_back) {
       // Taken by a path that broke, and not delivered: it serves the next message.
       group->srq->give_back(slot);
-      if (!is_held_back) return;
+      if (!held_back) return;
     } else {
       Completion shown = wc;
       shown.wr_id = group->srq->consume(slot);

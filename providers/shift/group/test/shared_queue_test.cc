@@ -169,6 +169,31 @@ TEST_F(Shared, AReceiveThatTheApplicationGotWrongIsConsumed) {
   EXPECT_EQ(srq_->live, 1u);
 }
 
+// C2: not when its completion is held back, for then nobody gives it later.
+TEST_F(Shared, AReceiveThatWentWrongBehindAFaultServesAgain) {
+  ASSERT_EQ(post({1, 2}), 0);
+  FakeQp& qp = World::fake(a_, kDefault);
+  post_send(*a_, 9, IBV_WR_SEND);
+  qp.break_with(IBV_WC_RETRY_EXC_ERR);
+  EXPECT_TRUE(poll_all(cq_).empty());
+  ASSERT_TRUE(a_->fault_reported[kDefault]);
+  ibv_wc wc{};
+  wc.wr_id = real(kDefault).waiting.front().wr_id;
+  wc.status = IBV_WC_LOC_LEN_ERR;
+  wc.qp_num = qp.qp.qp_num;
+  real(kDefault).waiting.pop_front();
+  World::fake(cq_, kDefault).waiting.push_back(wc);
+  EXPECT_TRUE(poll_all(cq_).empty());
+  EXPECT_EQ(srq_->live, 2u);
+  fail(*a_);
+  a_->state = fsm::State::kFailed;
+  EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{9}));
+  receives_last_taken(*a_, kDefault);
+  ASSERT_TRUE(leave({b_}));
+  ASSERT_EQ(go(b_, kBackup), Commit::kDone);
+  EXPECT_EQ(on(kBackup), (Ids{1, 2}));
+}
+
 // C7: the others keep the NIC, and half of what lies there comes over by empty messages.
 TEST_F(Shared, WhenSomeLeaveReceivesAreRecalled) {
   ASSERT_EQ(post({1, 2, 3, 4, 5, 6}), 0);
