@@ -124,7 +124,7 @@ void take_error(CompletionQueue& cq, Group& group, int member_number, Completion
     return;
   }
   doubt_events(cq);
-  const bool first = !std::exchange(group.fault_reported[member], true);
+  const bool first = !group.fault_reported[member].exchange(true);
   if (first ||
       (group.original_error.status == IBV_WC_WR_FLUSH_ERR && wc.status != IBV_WC_WR_FLUSH_ERR)) {
     group.original_error = wc;
@@ -175,6 +175,8 @@ void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
     return;
   }
   if (take_own(*group, member, wc)) return;
+  std::unique_lock error(group->errors_mutex, std::defer_lock);
+  if (wc.status != IBV_WC_SUCCESS) error.lock();
   ReceiveSlot* slot = group->srq != nullptr ? group->srq->find(wc.wr_id) : nullptr;
   if (slot != nullptr) {
     const bool held_back = wc.status != IBV_WC_SUCCESS && group->accept[m] == Accept::kGuard &&
@@ -205,7 +207,7 @@ void take_accepted(CompletionQueue& cq, Group& group, int member, const Completi
       translate(group, copy);
       cq.side.push_back(copy);
       // The application knows that this QP is broken: nothing can be masked from now on.
-      if (!std::exchange(group.fault_reported[m], true)) {
+      if (!group.fault_reported[m].exchange(true)) {
         fault_sink->fault(&group, fsm::Event::kAppError, member, "an error while unprotected");
       }
       return;

@@ -73,7 +73,7 @@ void fail(Group& group) {
     status = IBV_WC_WR_FLUSH_ERR;
     vendor_error = kVendorFlushed;
   } else {
-    group.accept.fill(Accept::kDrop);
+    for (auto& accept : group.accept) accept = Accept::kDrop;
   }
   group.off_default = false;
   group.send.route = Route::kError;

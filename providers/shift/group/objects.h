@@ -2,7 +2,8 @@
 // public verbs struct and knows the real object on each member of the device group.
 //
 // Locks, outermost first: SendQueue::mutex, RecvQueue::mutex, CompletionQueue::mutex (two of them
-// in address order), SharedQueue::mutex, Context::mutex. Before them all Group::modify_mutex.
+// in address order), Group::errors_mutex, SharedQueue::mutex, Context::mutex. Before them all
+// Group::modify_mutex.
 // Nobody waits for a hot section (quiesce.h) while holding any.
 #pragma once
 
@@ -283,8 +284,11 @@ struct Group {
   SendQueue send;
   RecvQueue recv;
   Counters counters;
-  PerMember<Accept> accept{Accept::kPass, Accept::kDrop, Accept::kDrop,
-                           Accept::kDrop};  // under both CQs' mutexes
+  // One error completion at a time, from whichever CQ: what the application has seen of a breakdown
+  // decides what becomes of the next one. Held with that CQ's mutex.
+  std::mutex errors_mutex;
+  // Changed under both CQs' mutexes, or under errors_mutex; read under one of the three.
+  PerMember<std::atomic<Accept>> accept{Accept::kPass, Accept::kDrop, Accept::kDrop, Accept::kDrop};
 
   // The path we are committed to; `member` is kNoMember between fence and choice. Written by the
   // control thread under both queues' mutexes.
@@ -292,12 +296,12 @@ struct Group {
   int peer_member = kDefault;
   bool counted_slow = false;  // among its CQs' slow_groups. Under the CQs' mutexes
 
-  // The first error the old path gave, held back; delivered if the switch fails (C6).
-  ibv_wc original_error{};  // status 0: none yet. Under send_cq->mutex
-  // An error of this path was held back and reported. Under the CQs' mutexes
-  PerMember<bool> fault_reported{};
+  // The first error the old path gave, held back; delivered if the switch fails (C6). As `accept`.
+  ibv_wc original_error{};  // status 0: none yet
+  // An error of this path was held back and reported. As `accept`.
+  PerMember<std::atomic<bool>> fault_reported{};
   // The request that a NIC failed to send last, without blaming the path, and how many requests had
-  // completed then. Under send_cq->mutex
+  // completed then. As `accept`.
   struct LocalError {
     uint64_t wr_id;
     uint64_t done;

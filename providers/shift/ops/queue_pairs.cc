@@ -121,7 +121,7 @@ int reset_group(Group* g) {
                        g->sq_sig_all);
   g->recv.journal.init(g->cap.max_recv_wr, g->cap.max_recv_sge);
   g->counters = {};
-  g->accept.fill(group::Accept::kDrop);
+  for (auto& accept : g->accept) accept = group::Accept::kDrop;
   g->accept[kDefault] = group::Accept::kPass;
   g->member = g->peer_member = kDefault;
   g->send.posted = g->send.drained_to = g->recv.posted = 0;
@@ -132,7 +132,7 @@ int reset_group(Group* g) {
   for (auto& flag : g->can_send) flag = false;
   g->last_psn = {};
   g->original_error = {};
-  g->fault_reported = {};
+  for (auto& flag : g->fault_reported) flag = false;
   g->local_error = {};
   g->opcode_of_signaled.clear();
   g->remote_keys = {};
@@ -249,7 +249,8 @@ bool is_protected(ibv_qp* qp) noexcept {
   if (g->send.route == group::Route::kError) return false;
   if (g->off_default) return true;
   group::CqLock lock(*g);
-  return std::ranges::find(g->accept, group::Accept::kGuard) != g->accept.end();
+  return std::ranges::any_of(g->accept,
+                             [](const auto& one) { return one == group::Accept::kGuard; });
 }
 
 bool has_left(ibv_qp* qp) noexcept {

@@ -2,9 +2,14 @@
 #include "group/completion.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
+#include "group/test/asleep.h"
 #include "group/test/fake.h"
 
 namespace shift::group {
@@ -211,7 +216,8 @@ TEST_F(Completion, TheBackupsCompletionsShowTheApplicationsNumbers) {
 
 TEST_F(Completion, AFaultNamesTheMemberItHappenedOn) {
   cq_->poll_all = true;
-  group_->accept = {Accept::kDrop, Accept::kGuard, Accept::kDrop, Accept::kDrop};
+  group_->accept[kDefault] = Accept::kDrop;
+  group_->accept[kBackup] = Accept::kGuard;
   ibv_qp* real = group_->real[kBackup];
   ibv_send_wr wr{}, *bad;
   ASSERT_EQ(real->context->ops.post_send(real, &wr, &bad), 0);
@@ -338,6 +344,55 @@ TEST_F(WithChannel, WhatALookCollectsWakesTheApplication) {
   on_default().complete_send();
   inspect(*cq_);
   EXPECT_EQ(events(), 1u);
+}
+
+// Two threads, each with a CQ of its own, meet an error of the same QP.
+class TwoPollers : public ::testing::Test {
+ protected:
+  static inline std::atomic<pid_t> second;
+  static inline std::atomic<bool> first_is_inside, second_is_done;
+};
+
+// C1: what one of them decides by, the other may not change meanwhile.
+TEST_F(TwoPollers, BothErrorsAreGiven) {
+  World world;
+  CompletionQueue* const send_cq = world.make_cq();
+  CompletionQueue* const recv_cq = world.make_cq();
+  Group* const group = world.make_group(send_cq, recv_cq, {});
+  FakeQp& qp = World::fake(group, kDefault);
+  second = 0;
+  first_is_inside = second_is_done = false;
+  // The first one asks for the port in the middle of its work.
+  world.nic(kDefault).verbs.query_port = [](ibv_context*, uint8_t, ibv_port_attr* attr, size_t) {
+    attr->state = IBV_PORT_ACTIVE;
+    first_is_inside = true;
+    while (second == 0) sched_yield();
+    while (!second_is_done && !is_asleep(second)) sched_yield();
+    return 0;
+  };
+  post_recv(*group, 7);
+  post_send(*group, 1, IBV_WR_SEND);
+  group->local_error = {7, 0};
+  ibv_wc wc{};
+  wc.qp_num = qp.qp.qp_num;
+  wc.wr_id = 7;
+  wc.status = IBV_WC_LOC_QP_OP_ERR;
+  World::fake(recv_cq, kDefault).waiting.push_back(wc);
+  wc.wr_id = 1;
+  wc.status = IBV_WC_REM_ACCESS_ERR;
+  World::fake(send_cq, kDefault).waiting.push_back(wc);
+
+  std::vector<uint64_t> sends;
+  std::thread poller([&] {
+    while (!first_is_inside) sched_yield();
+    second = gettid();
+    sends = wr_ids(poll_all(send_cq));
+    second_is_done = true;
+  });
+  EXPECT_EQ(wr_ids(poll_all(recv_cq)), (std::vector<uint64_t>{7}));
+  poller.join();
+  EXPECT_EQ(sends, (std::vector<uint64_t>{1}));
+  EXPECT_EQ(world.sink.faults.size(), 1u);
 }
 
 }  // namespace

@@ -11,12 +11,11 @@
 #include <chrono>
 #include <csignal>
 #include <ctime>
-#include <fstream>
-#include <string>
 #include <thread>
 
 #include "group/below.h"
 #include "group/completion.h"
+#include "group/test/asleep.h"
 #include "group/test/fake.h"
 #include "ops/entry.h"
 #include "ops/test/runtime.h"
@@ -328,13 +327,7 @@ class DyingQueue : public ChannelTest {
       EXPECT_EQ(destroy_cq(&dying_->cq), 0);
     });
     while (thread == 0) sched_yield();
-    while (!is_destroyed && !is_asleep(thread)) sched_yield();
-  }
-  static bool is_asleep(pid_t thread) {
-    std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
-    std::string line;
-    std::getline(stat, line);
-    return line[line.rfind(')') + 2] == 'S';
+    while (!is_destroyed && !group::is_asleep(thread)) sched_yield();
   }
 
   static inline std::atomic<bool> is_polled, may_go, is_destroyed;
