@@ -406,7 +406,7 @@ void Coordinator::replay(Binding& binding, Events* follow_up) {
   binding.drain_failures = 0;
   binding.by_fault = false;
   {
-    std::lock_guard lock(group.send_cq->mutex);
+    group::CqLock lock(group);
     group.original_error = {};
   }
   watch_arm(binding);

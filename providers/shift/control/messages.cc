@@ -272,7 +272,7 @@ void Coordinator::on(PeerChannel* channel, const wire::KeyReply& message) {
 void Coordinator::key_denied(Binding& binding) {
   Group& group = *binding.group;
   {
-    std::lock_guard lock(group.send_cq->mutex);
+    group::CqLock lock(group);
     if (group.original_error.status == IBV_WC_SUCCESS) {
       group.original_error.status = IBV_WC_REM_ACCESS_ERR;
       group.original_error.vendor_err = 0x88;
