@@ -173,6 +173,27 @@ TEST_F(Rounds, ARegionThatIsNeverRegisteredEndsInAnError) {
   EXPECT_EQ(sender.errors.size(), 1u);
 }
 
+class TwoPairs : public TwoHosts {
+ protected:
+  TwoPairs() : TwoHosts(2) { run(milliseconds(100)); }
+};
+
+// They leave the path together, in one batch.
+TEST_F(TwoPairs, AQpThatIsSlowToStopHoldsUpNoOther) {
+  const auto state_of = [this](size_t pair) { return leader().groups[pair]->state; };
+  group::FakeQp& slow = group::World::fake(leader().groups[1], kDefault);
+  slow.flushes = false;
+  leader().port(kDefault, false);
+  run(milliseconds(20));
+  EXPECT_EQ(state_of(0), State::kActive) << fsm::to_string(state_of(0));
+  EXPECT_NE(leader().groups[0]->member, kDefault);
+  EXPECT_EQ(state_of(1), State::kFencing) << fsm::to_string(state_of(1));
+  slow.flushes = true;
+  slow.flush();
+  run(milliseconds(20));
+  EXPECT_EQ(state_of(1), State::kActive) << fsm::to_string(state_of(1));
+}
+
 // As behind a switch that takes smaller packets only: the probe is empty.
 TEST_F(Rounds, PathsThatCarryNoDataAreGivenUp) {
   traffic(10);
@@ -698,7 +719,7 @@ TEST_F(Rounds, NobodyWaitsForAPeerThatFailedUnheard) {
   run(milliseconds(100));
   network_.cut();
   network_.lose_channels();
-  run(milliseconds(600));
+  run(milliseconds(config().fence_ms) + milliseconds(100));
   EXPECT_EQ(follower().group->state, State::kFailed);
   EXPECT_EQ(leader().group->state, State::kExchanging);
   network_.restore();

@@ -1,5 +1,5 @@
-// Two hosts of three NICs each, one connected QP pair, two coordinators: everything but the NICs,
-// the network and the time is the product.
+// Two hosts of three NICs each, connected by one QP pair or more, two coordinators: everything but
+// the NICs, the network and the time is the product.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@ namespace shift::control {
 
 struct SimHost : Host {
   SimHost(VirtualTime& time, MemoryNetwork& network, FakeFabric& fabric, SinkOfHosts& sinks,
-          uint8_t net)
-      : Host(time, network, sinks, net) {
+          uint8_t net, int pairs)
+      : Host(time, network, sinks, net, 3, pairs) {
     fabric.world_add(world);
   }
 
@@ -30,12 +30,14 @@ class TwoHosts : public ::testing::Test {
  protected:
   static constexpr uint64_t kReceiveTag = 1u << 20;
 
-  TwoHosts() {
+  explicit TwoHosts(int pairs = 1) : pairs_(pairs) {
     group::fault_sink = &sinks_;
-    a_.connect(b_, 1000, 2000);
-    b_.connect(a_, 2000, 1000);
-    a_.coordinator.group_add(a_.group);
-    b_.coordinator.group_add(b_.group);
+    for (size_t pair = 0; pair < a_.groups.size(); pair++) {
+      a_.connect(b_, 1000, 2000, pair);
+      b_.connect(a_, 2000, 1000, pair);
+      a_.coordinator.group_add(a_.groups[pair]);
+      b_.coordinator.group_add(b_.groups[pair]);
+    }
     fabric_.executed = [this](const group::FakeQp& from, uint64_t wr_id, const group::FakeQp&) {
       executed_[from.qp.context].push_back(wr_id);
     };
@@ -125,12 +127,13 @@ class TwoHosts : public ::testing::Test {
     }
   }
 
+  const int pairs_;
   VirtualTime time_;
   MemoryNetwork network_{time_};
   FakeFabric fabric_{time_};
   SinkOfHosts sinks_;
-  SimHost a_{time_, network_, fabric_, sinks_, 1};
-  SimHost b_{time_, network_, fabric_, sinks_, 2};
+  SimHost a_{time_, network_, fabric_, sinks_, 1, pairs_};
+  SimHost b_{time_, network_, fabric_, sinks_, 2, pairs_};
   std::map<const ibv_context*, std::vector<uint64_t>> executed_;  // by the sending NIC
 };
 

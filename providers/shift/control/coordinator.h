@@ -2,11 +2,12 @@
 // completions, device events, timers and peers' messages into fsm events, and the table's actions
 // into steps of group/ and messages. feed() is the only place where a state is assigned.
 //
-// coordinator.cc runs the machine, actions.cc the table's actions. attempts.cc makes paths ready
-// for the leader, connecting.cc the members' QPs for both ends, way_back.cc goes back to better
-// paths. binding.cc finds peers, messages.cc takes in what they say, watch.cc what devices say,
-// unpolled.cc looks into queues that nobody may be looking into, links.cc keeps what is known of
-// the devices' addresses and network devices.
+// coordinator.cc runs the machine, actions.cc the table's actions; of a round's steps fencing.cc
+// has the first and replaying.cc the last. attempts.cc makes paths ready for the leader,
+// connecting.cc the members' QPs for both ends, way_back.cc goes back to better paths. binding.cc
+// finds peers, messages.cc takes in what they say, watch.cc what devices say, unpolled.cc looks
+// into queues that nobody may be looking into, links.cc keeps what is known of the devices'
+// addresses and network devices.
 #pragma once
 
 #include <chrono>
@@ -228,23 +229,34 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   using Events = std::deque<fsm::Event>;
   bool run(Binding& binding, fsm::Action action, Events* follow_up);
   void enter_epoch(Binding& binding);
-  void fences_run();
-  void fences_step();
-  void fence_finished(Binding& binding, group::Fence::Result result);
-  bool is_in_vain(Binding& binding);
-  void fence_forget(const group::Group* group);
-  bool commit(Binding& binding, Events* follow_up);
-  void request_keys(Binding& binding, Events* follow_up);
-  bool query_keys(Binding& binding);
-  void replay(Binding& binding, Events* follow_up);
   void give_up(Binding& binding);
   void unprotect(Binding& binding, Events* follow_up);
-  void spread(Binding& origin);
   void watch_drain(Binding& binding);
   void send_switch(Binding& binding);
   void send_drain(Binding& binding, wire::Drain::Kind kind);
   void refuse(PeerChannel* channel, const wire::QpName& from, const wire::QpName& to,
               uint32_t epoch, wire::RefuseReason reason);
+
+  // fencing.cc
+  // One batch of groups whose paths are being shut.
+  struct RunningFence {
+    group::Fence fence;
+    std::vector<uint64_t> serials;  // 0: it was told the result
+    Time begun;
+  };
+  void fences_run();
+  void fences_step();
+  void fence_results(RunningFence& running);
+  void fence_finished(Binding& binding, group::Fence::Result result);
+  bool is_in_vain(Binding& binding);
+  void fence_forget(const group::Group* group);
+
+  // replaying.cc
+  bool commit(Binding& binding, Events* follow_up);
+  void request_keys(Binding& binding, Events* follow_up);
+  bool query_keys(Binding& binding);
+  void replay(Binding& binding, Events* follow_up);
+  void spread(Binding& origin);
 
   // attempts.cc: the leader
   // Goes on with whatever the paths need now.
@@ -364,12 +376,6 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   std::map<std::tuple<const group::Context*, wire::Gid, PathName>, Link> links_;
   std::set<uint64_t> fences_due_;  // serials
   bool fences_scheduled_ = false;
-  // One batch of groups whose paths are being shut.
-  struct RunningFence {
-    group::Fence fence;
-    std::vector<uint64_t> serials;
-    Time begun;
-  };
   std::vector<std::unique_ptr<RunningFence>> fences_;
   bool fences_polling_ = false;
   std::unordered_map<group::CompletionQueue*, Loop::TimerId> rearm_;

@@ -38,7 +38,7 @@ struct Config {
   uint16_t port = 9473;  // SHIFT_PORT: rendezvous port of every NIC address
   // SHIFT_RC_TIMEOUT_MAX: cap of the RC ack timeout exponent on default paths
   int rc_timeout_max = 11;
-  int fence_ms = 500;         // SHIFT_FENCE_MS
+  int fence_ms = 2000;        // SHIFT_FENCE_MS
   int exchange_ms = 3000;     // SHIFT_EXCHANGE_MS
   int failback_ms = 1000;     // SHIFT_FAILBACK_MS: how long a better path must be good; -1: stay
   int drain_ms = 500;         // SHIFT_DRAIN_MS

@@ -39,7 +39,7 @@ TEST_F(ConfigTest, DefaultsHoldWithoutAnySetting) {
   EXPECT_TRUE(c.groups.empty());
   EXPECT_EQ(c.port, 9473);
   EXPECT_EQ(c.rc_timeout_max, 11);
-  EXPECT_EQ(c.fence_ms, 500);
+  EXPECT_EQ(c.fence_ms, 2000);
   EXPECT_EQ(c.exchange_ms, 3000);
   EXPECT_EQ(c.failback_ms, 1000);
   EXPECT_EQ(c.drain_ms, 500);
