@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -14,7 +15,7 @@ def compiled(build, compiler, source, *libraries):
     if os.path.exists(program) and os.path.getmtime(program) > os.path.getmtime(source):
         return program
     os.makedirs(folder, exist_ok=True)
-    draft = "%s.%d" % (program, os.getpid())
+    draft = "%s.%d.%d" % (program, os.getpid(), threading.get_ident())  # cells run side by side
     done = subprocess.run([compiler, "-O2", "-g", "-Wall", "-Wextra", "-o", draft, source] +
                           list(libraries), capture_output=True, text=True)
     if done.returncode != 0:

@@ -77,7 +77,7 @@ def survives(pair, cells, client, host, fault, is_undone=True, sign=None):
         cells.append(Cell(client.name, fault, host, None, None))
         return ""
     if not problem and away is None:
-        problem = MISSED
+        problem = session.failure() or MISSED
     if not problem:
         cells.append(Cell(client.name, fault, host, away, back))
     return problem

@@ -1,6 +1,7 @@
 """Unmodified programs, and our checker, as they are run between two test machines."""
 
 import collections
+import json
 import os
 import re
 
@@ -191,6 +192,11 @@ class Session:
     def count(self, kind):
         """How many of these events both ends have told."""
         return min(len(self.events(host, kind)) for host in "ab")
+
+    def failure(self):
+        """Why a queue pair failed, which the program may have put up with; '' when none did."""
+        causes = [json.loads(line)["cause"] for host in "ab" for line in self.events(host, "failed")]
+        return "the layer gave up: " + "; ".join(causes) if causes else ""
 
     def wait_count(self, kind, count, timeout=60):
         return self.pair.until(lambda: self.count(kind) >= count or self.ended(), timeout) and \
