@@ -1,11 +1,12 @@
 #include "connections.h"
 
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+
+#include "util/uncancellable.h"
 
 namespace shift::cm {
 
@@ -72,12 +73,10 @@ void Connections::migrated(const rdma_cm_id* id, bool is_synchronous) {
 
 // No place to be cancelled at: the callers are C functions, which cannot be unwound everywhere.
 void Connections::await_acknowledged(const rdma_cm_id* id, std::unique_lock<std::mutex>& lock) {
-  int before;
-  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  const Uncancellable shield;
   acknowledged_.wait(lock, [&] {
     return std::ranges::none_of(own_, [id](const auto* event) { return event->id == id; });
   });
-  pthread_setcancelstate(before, nullptr);
 }
 
 bool Connections::postpone_end(const rdma_cm_id* listener, Ask is_masked) {
