@@ -478,7 +478,7 @@ TEST_F(Replay, AWaitingApplicationIsWokenByTheBackupToo) {
 
 struct Wr {
   ibv_wr_opcode opcode;
-  bool signaled;
+  bool signaled, fenced;
 };
 
 void check_once(Random& random) {
@@ -496,12 +496,23 @@ void check_once(Random& random) {
   const uint32_t percent_signaled = random.below(101);
   std::vector<Wr> wrs;
   auto add = [&](auto post) {
-    const Wr wr{kOpcodes[random.below(kinds)], random.chance(percent_signaled)};
-    post(*group, wrs.size(), wr.opcode, wr.signaled);
-    wrs.push_back({wr.opcode, wr.signaled || options.all_signaled});
+    const Wr wr{kOpcodes[random.below(kinds)], random.chance(percent_signaled), random.chance(10)};
+    unsigned flags = 0;
+    if (wr.signaled) flags |= IBV_SEND_SIGNALED;
+    if (wr.fenced) flags |= IBV_SEND_FENCE;
+    ibv_sge sge{0x5000, 8, kLkey};
+    ibv_send_wr posted{};
+    posted.wr_id = wrs.size();
+    posted.sg_list = &sge;
+    posted.num_sge = 1;
+    posted.opcode = wr.opcode;
+    posted.send_flags = flags;
+    posted.wr.rdma = {0x9000, kRkey};
+    post(*group, posted);
+    wrs.push_back({wr.opcode, wr.signaled || options.all_signaled, wr.fenced});
   };
   for (uint32_t n = random.below(40); n > 0; n--) {
-    add([](Group& g, uint64_t id, ibv_wr_opcode o, bool s) { post_send(g, id, o, s); });
+    add([](Group& g, const ibv_send_wr& wr) { post_send(g, wr); });
   }
   const size_t posted = wrs.size();
   const size_t executed = random.below(static_cast<uint32_t>(posted) + 1);
@@ -523,7 +534,7 @@ void check_once(Random& random) {
   ASSERT_TRUE(fence({group})[0]);
   group->remote_keys.known[kBackup][kRkey] = kBackupRkey;
   for (uint32_t n = random.below(20); n > 0; n--) {
-    add([](Group& g, uint64_t id, ibv_wr_opcode o, bool s) { park_send(g, id, o, s); });
+    add([](Group& g, const ibv_send_wr& wr) { g.send.journal.add(wr); });
   }
   ASSERT_EQ(commit(*group, kBackup, kBackup, soon()), Commit::kDone);
 
@@ -533,6 +544,10 @@ void check_once(Random& random) {
     if (!is_notification(wrs[i].opcode)) continue;
     received++;
     last_proven = i + 1;
+  }
+  size_t last_fence = 0;  // what is before it has its data
+  for (size_t i = 0; i < last_proven; i++) {
+    if (wrs[i].fenced) last_fence = i;
   }
   const auto result = replay(*group, received, soon());
   ASSERT_EQ(result.refusal, nullptr) << result.refusal;
@@ -557,7 +572,7 @@ void check_once(Random& random) {
     if (i >= executed) {
       ASSERT_TRUE(again[i]) << i << " was never executed";
     }
-    if (i < last_proven && wrs[i].opcode != IBV_WR_RDMA_READ) {
+    if (i < last_proven && (wrs[i].opcode != IBV_WR_RDMA_READ || i < last_fence)) {
       ASSERT_FALSE(again[i]) << i << " runs twice although its execution is proven";
     }
     if (is_notification(wrs[i].opcode)) {
