@@ -51,14 +51,15 @@ class TwoHosts : public ::testing::Test {
   SimHost& leader() { return a_.group->is_leader ? a_ : b_; }
   SimHost& follower() { return a_.group->is_leader ? b_ : a_; }
 
-  void post(SimHost& host, ibv_wr_opcode opcode) {
-    ibv_sge sge{0x5000, 8, group::kLkey};
+  void post(SimHost& host, ibv_wr_opcode opcode, uint32_t lkey = group::kLkey,
+            unsigned flags = IBV_SEND_SIGNALED) {
+    ibv_sge sge{0x5000, 8, lkey};
     ibv_send_wr wr{}, *bad;
     wr.wr_id = ++host.sent;
     wr.sg_list = &sge;
     wr.num_sge = 1;
     wr.opcode = opcode;
-    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.send_flags = flags;
     if (opcode == IBV_WR_RDMA_WRITE) wr.wr.rdma = {0x7000, group::kRkey};
     ASSERT_EQ(ops::post_send(host.group->handle(), &wr, &bad), 0);
   }
@@ -135,6 +136,12 @@ class TwoHosts : public ::testing::Test {
   SimHost a_{time_, network_, fabric_, sinks_, 1, pairs_};
   SimHost b_{time_, network_, fabric_, sinks_, 2, pairs_};
   std::map<const ibv_context*, std::vector<uint64_t>> executed_;  // by the sending NIC
+};
+
+// The same when the ends have met and have a spare path.
+class Rounds : public TwoHosts {
+ protected:
+  explicit Rounds(int pairs = 1) : TwoHosts(pairs) { run(std::chrono::milliseconds(100)); }
 };
 
 }  // namespace shift::control

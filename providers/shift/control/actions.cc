@@ -17,6 +17,7 @@ using fsm::State;
 using group::Group;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+
 bool Coordinator::run(Binding& binding, Action action, Events* follow_up) {
   Group& group = *binding.group;
   switch (action) {

@@ -77,7 +77,7 @@ void Coordinator::pump_wanted(Group* group) {
     // An answer that was asked for in advance may have come between the post that missed the key
     // and this task: nothing is missing then, and no further answer will set the queue going.
     if (!query_keys(*binding) && !registers) return pump(*binding);
-    if (registers) pump_later(*binding);
+    if (registers && !std::exchange(binding->registering, true)) pump_later(*binding);
     if (binding->key_deadline != 0) return;
     // Nothing waits for ever (C6), though no switch is under way whose deadline would bound it.
     binding->key_deadline =
@@ -99,11 +99,13 @@ void Coordinator::pump_later(Binding& binding) {
   at_worker(
       binding, [](Group&) { return 0; },
       [this](Binding& b, int) {
-        if (b.query_pending || is_between_paths(b.group->state)) return;
-        if (group::waits_for_registration(*b.group)) {  // begun since
+        const bool goes_on = !b.query_pending && !is_between_paths(b.group->state);
+        if (goes_on && group::waits_for_registration(*b.group)) {  // begun since
           (void)later(b, milliseconds(1), [this](Binding& again) { pump_later(again); });
           return;
         }
+        b.registering = false;
+        if (!goes_on) return;
         control_.timer_cancel(std::exchange(b.key_deadline, 0));
         pump(b);
       });

@@ -121,7 +121,7 @@ struct Binding {
   // Rounds between which nothing completes: the first one's beginning, the last one's fence.
   struct Trouble {
     Time since{}, fenced{};
-    uint64_t done = 0;  // completions by then
+    uint64_t done = 0;  // by then, here and as the peer counts
     int rounds = 0;
   } trouble;
   const char* cause = "";
@@ -134,6 +134,7 @@ struct Binding {
   std::optional<uint32_t> answered_epoch;
   uint32_t query_id = 0;
   bool query_pending = false;          // something waits for the answer
+  bool registering = false;            // pump_later() is on its way
   Loop::TimerId key_deadline = 0;      // for keys wanted after the switch
   std::optional<wire::Progress> told;  // what a repeated Progress must say again
 

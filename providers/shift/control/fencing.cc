@@ -102,11 +102,14 @@ void Coordinator::fence_finished(Binding& binding, group::Fence::Result result) 
 // smaller packets only. Each round finds such a path again and cancels the deadline (C6).
 bool Coordinator::is_in_vain(Binding& binding) {
   constexpr int kRoundsMin = 4;  // bad luck may come more than once
+  // Only what the NIC could not deliver tells that: ports, and peers, may come and go for long.
+  if (binding.detector != group::Detector::kCompletion) return false;
   const milliseconds bound(config().exchange_ms);
   Group& group = *binding.group;
   Binding::Trouble& trouble = binding.trouble;
-  // The queues of the path that was shut are drained: all that completed on it is counted.
-  const uint64_t done = group.counters.done[0] + group.counters.done[1];
+  // The queues of the path that was shut are drained: all that completed on it is counted. What has
+  // no signal completes nothing here; the peer's word is that of the round before.
+  const uint64_t done = group.counters.done[0] + group.counters.done[1] + group.peer_received;
   bool outstanding;
   {
     std::lock_guard lock(group.send.mutex);

@@ -1,0 +1,186 @@
+// What must go on, and what must end: programs that look at nothing, regions that take long to be
+// registered, NICs that are slow to stop, paths that carry no data.
+#include <gtest/gtest.h>
+
+#include "sim/two_hosts.h"
+#include "util/config.h"
+
+namespace shift::control {
+namespace {
+
+using fsm::State;
+using group::kDefault;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Its CQ has a channel, so nobody else may arm it, and it waits for bytes in memory.
+class Unpolled : public TwoHosts {
+ protected:
+  Unpolled() {
+    a_.cq->channel = b_.cq->channel = &channel_;
+    run(milliseconds(100));
+  }
+
+  size_t executed(SimHost& sender) {
+    size_t all = 0;
+    for (ibv_context* nic : sender.world.context.real) all += executed_[nic].size();
+    return all;
+  }
+
+  group::CompletionChannel channel_{};
+};
+
+TEST_F(Unpolled, WhoLooksAtNothingIsMovedAllTheSame) {
+  traffic(10);
+  for (int fault = 1; fault <= 2; fault++) {
+    follower().port(follower().group->member, false, false);
+    receive(leader(), 2);
+    send(follower(), 2);
+    time_.run_for(seconds(1));
+    EXPECT_EQ(a_.group->epoch, static_cast<uint32_t>(fault));
+    EXPECT_EQ(executed(follower()), follower().sent);
+  }
+  run(milliseconds(5));
+  expect_all_done();
+}
+
+// Four times the timeout of 67 ms, seven times, is what the standard lets this NIC take.
+TEST_F(Unpolled, APatientNicIsWaitedFor) {
+  traffic(10);
+  for (SimHost* host : {&a_, &b_}) {
+    ibv_qp_attr& attr = group::World::fake(host->group, kDefault).attr;
+    attr.timeout = 14;
+    attr.retry_cnt = 6;
+  }
+  fabric_.patience = milliseconds(1800);
+  follower().port(follower().group->member, false, false);
+  receive(leader(), 2);
+  send(follower(), 2);
+  time_.run_for(seconds(3));
+  EXPECT_EQ(a_.group->epoch, 1u);
+  EXPECT_EQ(executed(follower()), follower().sent);
+  run(milliseconds(5));
+  expect_all_done();
+}
+
+// A NIC that does not count a sender's error as solicited must be asked for every completion.
+TEST_F(TwoHosts, ACqIsArmedSoThatItsNicTellsOfErrors) {
+  constexpr uint32_t kSoftRoce = 0xffffff;
+  b_.world.context.device_attr.orig_attr.vendor_id = kSoftRoce;
+  run(milliseconds(100));
+  EXPECT_EQ(group::FakeCq::of(a_.cq->real[kDefault]).last_notify_solicited, 1);
+  EXPECT_EQ(group::FakeCq::of(b_.cq->real[kDefault]).last_notify_solicited, 0);
+}
+
+// C7: the worker takes seconds to register a large region with the other NICs. Whoever names it
+// waits; nobody else does.
+TEST_F(Rounds, ARegionStillBeingRegisteredHoldsUpNothingElse) {
+  traffic(10);
+  SimHost& sender = follower();
+  auto* region = sender.world.make_region(0x30, 0x40, group::MemoryRegion::Twin::kRunning);
+  receive(leader(), 2);
+  leader().port(kDefault, false);
+  post(sender, IBV_WR_SEND, 0x30);
+  send(leader(), 3);
+  receive(sender, 3);
+  run(milliseconds(100));
+  EXPECT_EQ(leader().sends_done.size(), 13u) << "the other end's go on";
+  EXPECT_EQ(sender.sends_done.size(), 10u);
+  region->twin.fill(group::MemoryRegion::Twin::kReady);
+  run(milliseconds(100));
+  send(sender);
+  run(milliseconds(5));
+  expect_all_done();
+}
+
+// One that never ends is given up (C6).
+TEST_F(Rounds, ARegionThatIsNeverRegisteredEndsInAnError) {
+  traffic(10);
+  SimHost& sender = follower();
+  (void)sender.world.make_region(0x30, 0x40, group::MemoryRegion::Twin::kRunning);
+  leader().port(kDefault, false);
+  post(sender, IBV_WR_SEND, 0x30);
+  run(milliseconds(config().exchange_ms) + seconds(1));
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->state, State::kFailed);
+  EXPECT_EQ(sender.errors.size(), 1u);
+}
+
+class TwoPairs : public Rounds {
+ protected:
+  TwoPairs() : Rounds(2) {}
+};
+
+// They leave the path together, in one batch.
+TEST_F(TwoPairs, AQpThatIsSlowToStopHoldsUpNoOther) {
+  const auto state_of = [this](size_t pair) { return leader().groups[pair]->state; };
+  group::FakeQp& slow = group::World::fake(leader().groups[1], kDefault);
+  slow.flushes = false;
+  leader().port(kDefault, false);
+  run(milliseconds(20));
+  EXPECT_EQ(state_of(0), State::kActive) << fsm::to_string(state_of(0));
+  EXPECT_NE(leader().groups[0]->member, kDefault);
+  EXPECT_EQ(state_of(1), State::kFencing) << fsm::to_string(state_of(1));
+  slow.flushes = true;
+  slow.flush();
+  run(milliseconds(20));
+  EXPECT_EQ(state_of(1), State::kActive) << fsm::to_string(state_of(1));
+}
+
+// As behind a switch that takes smaller packets only: the probe is empty.
+TEST_F(Rounds, PathsThatCarryNoDataAreGivenUp) {
+  traffic(10);
+  fabric_.passes = [](const ibv_send_wr& wr) { return wr.opcode != IBV_WR_SEND; };
+  receive(leader(), 2);
+  send(follower(), 2);
+  run(2 * milliseconds(config().exchange_ms) + seconds(1));
+  EXPECT_GT(follower().group->epoch, 4u) << "it tried";
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->state, State::kFailed);
+  ASSERT_EQ(follower().errors.size(), 2u);
+  EXPECT_EQ(follower().errors.front().status, IBV_WC_RETRY_EXC_ERR) << "the original one";
+}
+
+// The same for a moment.
+TEST_F(Rounds, PathsThatCarryDataAgainAreNotGivenUp) {
+  traffic(10);
+  fabric_.passes = [](const ibv_send_wr& wr) { return wr.opcode != IBV_WR_SEND; };
+  receive(leader(), 2);
+  send(follower(), 2);
+  run(milliseconds(config().exchange_ms) - milliseconds(200));
+  EXPECT_GT(follower().group->epoch, 4u);
+  fabric_.passes = [](const ibv_send_wr&) { return true; };
+  run(seconds(2));
+  expect_all_done();
+}
+
+// Nothing that has no signal completes here: that it arrives, the peer says.
+TEST_F(Rounds, ASenderWithoutSignalsIsNotGivenUpForItsPathsFaults) {
+  SimHost& sender = follower();
+  for (int fault = 1; fault <= 7; fault++) {
+    const int member = leader().group->member;
+    leader().port(member, false, false);
+    receive(leader(), 2);
+    for (int i = 0; i < 2; i++) post(sender, IBV_WR_SEND, group::kLkey, 0);
+    run(milliseconds(800));
+    leader().port(member, true);
+    EXPECT_EQ(sender.group->epoch, static_cast<uint32_t>(fault));
+  }
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->state, State::kActive);
+  EXPECT_EQ(leader().receives_done.size(), 14u);
+}
+
+// Nor does anybody say so of a WRITE; but then the paths are known to have failed.
+TEST_F(Rounds, AWriterWithoutSignalsIsNotGivenUpForItsPortsFaults) {
+  for (int fault = 1; fault <= 7; fault++) {
+    post(follower(), IBV_WR_RDMA_WRITE, group::kLkey, 0);
+    run(milliseconds(20));
+    const int member = leader().group->member;
+    leader().port(member, false);
+    run(milliseconds(780));
+    leader().port(member, true);
+  }
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->state, State::kActive);
+  EXPECT_EQ(leader().group->epoch, 7u);
+}
+
+}  // namespace
+}  // namespace shift::control
