@@ -65,9 +65,9 @@ bool is_unprotected(Context* context, int member, const ibv_async_event& event) 
 // soft-RoCE does not count a sender's error so. There any completion wakes us, as often as
 // watch_readable() lets it.
 void arm_for_errors(const CompletionQueue& cq) {
-  constexpr uint32_t kSoftRoce = 0xffffff;  // what it gives for its vendor
-  const bool solicited_only = cq.context->device_attr.orig_attr.vendor_id != kSoftRoce;
-  for (ibv_cq* real : cq.real) {
+  for (size_t member = 0; member < static_cast<size_t>(cq.context->members); member++) {
+    ibv_cq* real = cq.real[member];
+    const bool solicited_only = !cq.context->is_soft_roce[member];
     if (real != nullptr) real->context->ops.req_notify_cq(real, solicited_only ? 1 : 0);
   }
 }

@@ -4,6 +4,7 @@
 
 #include "group/below.h"
 #include "group/completion.h"
+#include "group/member.h"
 #include "group/path_switch.h"
 #include "group/shared_queue.h"
 #include "util/log.h"
@@ -113,6 +114,20 @@ std::optional<uint32_t> responder_of(ibv_qp* real) {
 
 }  // namespace
 
+// On a shared receive queue the device's word stands for a marker: the completions of all that was
+// taken are written before it. Soft-RoCE (Linux 6.1) gives no such word, but has ended all work on
+// a QP when a change to RESET returns. That drops what is not flushed, so the send marker comes
+// first.
+bool Fence::all_taken(Entry& entry) {
+  Group& group = *entry.group;
+  const auto member = static_cast<size_t>(entry.member);
+  if (group.srq == nullptr || group.last_taken[member]) return true;
+  if (!group.context->is_soft_roce[member] || !entry.shut || !group.drained[0]) return false;
+  if (member_qp_stop(group, entry.member) != 0) return false;
+  entry.stopped = group.last_taken[member] = true;
+  return true;
+}
+
 bool Fence::step(Clock::time_point now) {
   if (last_step_) patience_ -= std::min<std::chrono::nanoseconds>(now - *last_step_, kStepMax);
   last_step_ = now;
@@ -129,9 +144,7 @@ bool Fence::step(Clock::time_point now) {
     // what is collected now is all there will ever be.
     const auto member = static_cast<size_t>(entry.member);
     dead.push_back(entry.group->context->dead[member].load());
-    // On a shared receive queue the device's word stands for a marker: the completions of all that
-    // was taken are written before it.
-    taken.push_back(entry.group->srq == nullptr || entry.group->last_taken[member]);
+    taken.push_back(all_taken(entry));
   }
   for (CompletionQueue* cq : cqs_of(open)) {
     std::lock_guard lock(cq->mutex);
@@ -167,7 +180,8 @@ void Fence::end(Entry& entry, Result result) {
                                    : "full");
   }
   const auto member = static_cast<size_t>(entry.member);
-  if (result == Result::kProven && entry.shut && group.asks_responder &&
+  // What a QP tells of an earlier life is no proof.
+  if (result == Result::kProven && entry.shut && !entry.stopped && group.asks_responder &&
       !group.context->dead[member]) {
     entry.responder = responder_of(group.real[member]);
   }
@@ -181,7 +195,10 @@ void Fence::end(Entry& entry, Result result) {
     group.opcode_of_signaled.clear();
     if (result == Result::kProven) group.member = kNoMember;
   }
-  if (result == Result::kProven) receives_leave(group);
+  if (result != Result::kProven) return;
+  receives_leave(group);
+  // The receive of a message that broke off is found when all have left.
+  if (entry.stopped) fault_sink->receives_stuck(group.srq, entry.member);
 }
 
 void Fence::forget(const Group* group) {

@@ -329,6 +329,13 @@ int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
   return start_sending(group, member);
 }
 
+int member_qp_stop(Group& group, int member) {
+  ibv_qp* real = group.real[static_cast<size_t>(member)];
+  if (const int error = to_state(real, IBV_QPS_RESET)) return error;
+  if (to_init(group, real) == 0) (void)to_state(real, IBV_QPS_ERR);
+  return 0;
+}
+
 void count_packets(Group& group) {
   SendQueue& send = group.send;
   std::lock_guard lock(group.attr_mutex);

@@ -25,6 +25,9 @@ void twin_regions_deregister(MemoryRegion& region);
 // RESET -> INIT -> RTR towards the peer's QP, and on to RTS if the application's QP is there.
 [[nodiscard]] int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
                                     const wire::QpAddress& peer);
+// RESET, which ends all work on the QP and forgets it, and on to ERR, where it takes nothing. Errno
+// if RESET is refused.
+[[nodiscard]] int member_qp_stop(Group& group, int member);
 // RTR -> RTS for a connected QP, once the application's has got there.
 [[nodiscard]] int member_qp_start_sending(Group& group, int member);
 // The same; the caller holds modify_mutex.

@@ -120,6 +120,8 @@ struct Context {
   PerMember<ibv_context*> real{};
   PerMember<QpTable> qps;
   PerMember<std::atomic<bool>> dead{};  // DEVICE_FATAL seen, or a call said EIO
+  // Linux's soft-RoCE, which leaves some things untold. Set before the context is anybody's.
+  PerMember<bool> is_soft_roce{};
 
   std::mutex mutex;
   std::condition_variable changed;                      // a background job ended

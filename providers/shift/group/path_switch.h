@@ -48,6 +48,7 @@ class Fence {
     int member;
     Result result = Result::kOpen;
     bool shut = false;                                     // ERR was accepted
+    bool stopped = false;                                  // RESET has been between
     bool marked_send = false, marked_recv = false;         // markers posted, or none is needed
     Clock::time_point urge_at = Clock::time_point::min();  // when ERR is asked for again
     // The next PSN that our responder expected, if the peer asks and the NIC still answers.
@@ -59,6 +60,7 @@ class Fence {
   void begin(Entry& entry);
   void post_markers(Entry& entry);
   void urge(Entry& entry, Clock::time_point now);
+  static bool all_taken(Entry& entry);
   void end(Entry& entry, Result result);
 
   std::vector<Entry> entries_;

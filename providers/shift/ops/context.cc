@@ -121,9 +121,15 @@ void remember_port(Context* c, uint8_t port) {
 }
 
 void remember_attributes(Context* c) {
-  c->device_attr = c->common_attr = attributes_of(c->real[kDefault]);
-  for (size_t member = kDefault + 1; member < static_cast<size_t>(c->members); member++) {
-    limit_to(c->common_attr, attributes_of(c->real[member]));
+  constexpr uint32_t kSoftRoce = 0xffffff;  // what it gives for its vendor
+  for (size_t member = 0; member < static_cast<size_t>(c->members); member++) {
+    const ibv_device_attr_ex attr = attributes_of(c->real[member]);
+    c->is_soft_roce[member] = attr.orig_attr.vendor_id == kSoftRoce;
+    if (member == kDefault) {
+      c->device_attr = c->common_attr = attr;
+    } else {
+      limit_to(c->common_attr, attr);
+    }
   }
   for (uint8_t port = 1; port <= c->device_attr.orig_attr.phys_port_cnt; port++) {
     remember_port(c, port);

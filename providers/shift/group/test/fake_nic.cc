@@ -133,6 +133,7 @@ int fake_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
     fake.pending_recvs.clear();
     // As real NICs: what the QP has left in its CQs is gone.
     for (FakeCq* cq : {fake.send_cq, fake.recv_cq}) {
+      if (FakeNic::of(qp->context).is_soft_roce) continue;
       std::erase_if(cq->waiting, [&](const ibv_wc& wc) { return wc.qp_num == qp->qp_num; });
     }
   }
@@ -261,7 +262,7 @@ void FakeQp::flush() {
     send_cq->waiting.push_back(
         completion(*this, pending_sends.front().wr_id, IBV_WC_WR_FLUSH_ERR, 0));
   }
-  if (half_taken) pending_recvs.push_back(*half_taken);
+  if (half_taken && !FakeNic::of(qp.context).is_soft_roce) pending_recvs.push_back(*half_taken);
   half_taken.reset();
   for (; !pending_recvs.empty(); pending_recvs.pop_front()) {
     recv_cq->waiting.push_back(completion(*this, pending_recvs.front(), IBV_WC_WR_FLUSH_ERR, 0));

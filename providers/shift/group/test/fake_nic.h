@@ -100,6 +100,9 @@ struct FakeNic {
   bool port_up = true;
   bool refuses = false;  // connecting a QP
   bool loops = true;     // what it sends to itself arrives, else the QP breaks
+  // As Linux's: a receive of a shared queue is lost with the message that did not end, and RESET
+  // leaves what lies in the CQs.
+  bool is_soft_roce = false;
   std::map<uint32_t, std::unique_ptr<FakeQp>> qps;  // by number
   std::deque<FakeCq> cqs;                           // addresses stay
   std::deque<ibv_mr> mrs;

@@ -142,6 +142,7 @@ TEST_F(Shared, NothingIsProvenBeforeTheLastReceiveWasTaken) {
   ASSERT_EQ(post({1, 2}), 0);
   EXPECT_FALSE(fence({a_}, kNoPatience)[0]);
   EXPECT_EQ(srq_->member[kDefault].groups, 2);
+  EXPECT_EQ(World::fake(a_, kDefault).walk.back(), IBV_QPS_ERR) << "RESET would lose completions";
 }
 
 TEST_F(Shared, AReceiveThatWasHalfTakenServesAgain) {
@@ -152,6 +153,42 @@ TEST_F(Shared, AReceiveThatWasHalfTakenServesAgain) {
   EXPECT_EQ(on(kBackup), (Ids{1, 2, 3}));
   EXPECT_TRUE(poll_all(cq_).empty());
   EXPECT_EQ(a_->counters.done[1], 0u);
+}
+
+// It says no last word.
+TEST_F(Shared, OnSoftRoceTheQueuePairsAreStopped) {
+  a_->context->is_soft_roce[kDefault] = world_.nic(kDefault).is_soft_roce = true;
+  ASSERT_EQ(post({1, 2, 3, 4}), 0);
+  post_send(*a_, 20, IBV_WR_SEND);
+  receive(a_);
+  World::fake(b_, kDefault).take_half();
+  FakeQp& qp = World::fake(a_, kDefault);
+  ASSERT_TRUE(qp.complete_send());
+  for (bool proven : fence({a_, b_})) EXPECT_TRUE(proven);
+  // Before RESET the send marker has come out, or requests would be gone untold.
+  EXPECT_EQ(qp.walk, (std::vector{IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_ERR}));
+  EXPECT_TRUE(qp.pending_sends.empty());
+  EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1, 20}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  ASSERT_EQ(go(b_, kBackup), Commit::kDone);
+  EXPECT_EQ(on(kBackup), (Ids{2, 3, 4})) << "with the one that was lost half taken";
+  // There is one less to take out.
+  EXPECT_EQ(real(kDefault).waiting.size(), 2u);
+  EXPECT_TRUE(srq_->cleanse(kDefault));
+  EXPECT_TRUE(real(kDefault).waiting.empty());
+  EXPECT_EQ(srq_->member[kDefault].stale, 0u);
+}
+
+// C7: what it lost with one of them is known when nobody takes anything there.
+TEST_F(Shared, OnSoftRoceAllLeaveWithTheFirst) {
+  a_->context->is_soft_roce[kDefault] = world_.nic(kDefault).is_soft_roce = true;
+  ASSERT_EQ(post({1, 2}), 0);
+  World::fake(a_, kDefault).take_half();
+  ASSERT_TRUE(fence({a_})[0]);
+  EXPECT_EQ(world_.sink.stuck, (std::vector{kDefault}));
+  ASSERT_TRUE(fence({b_})[0]);
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  EXPECT_EQ(on(kBackup), (Ids{1, 2}));
 }
 
 TEST_F(Shared, AReceiveThatTheApplicationGotWrongIsConsumed) {
