@@ -634,6 +634,17 @@ TEST_F(RefusedRequest, AFlushThatWasHeldBackIsGivenWithTheEvent) {
   expect_flushed();
 }
 
+// Its driver destroys memory regions while the QPs still answer.
+TEST_F(RefusedRequest, ANicThatIsGoingIsNotBelieved) {
+  a_.port(kDefault, false, false);
+  event();
+  flushes();
+  run(seconds(1));
+  EXPECT_TRUE(a_.errors.empty());
+  EXPECT_EQ(a_.group->state, State::kActive);
+  EXPECT_NE(a_.group->member, kDefault);
+}
+
 // C6: no path at all. The original error, within the patience, at both ends.
 TEST_F(Rounds, WithoutAnyPathBothEndsFailInTime) {
   receive(b_, 2);

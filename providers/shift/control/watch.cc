@@ -263,6 +263,8 @@ bool Coordinator::name_for_application(Context* context, ibv_async_event* event)
       event->element.qp = group->handle();
       if (event->event_type == IBV_EVENT_QP_REQ_ERR ||
           event->event_type == IBV_EVENT_QP_ACCESS_ERR) {
+        // As with its completions: a NIC that is going has destroyed the memory regions itself.
+        if (is_protected(*group) && !group::member_port_is_up(*context, kDefault)) return false;
         request_refused(group->serial);
       }
       return !is_protected(*group) || (event->event_type != IBV_EVENT_QP_FATAL &&

@@ -39,12 +39,20 @@ Group* group_of(Counters* counters) {
                                                         offsetof(Group, counters));
 }
 
-// A local operation error is what some NICs (rxe) give when their link or address is gone; others
-// when they find a request malformed. That one would fail again, on any NIC whose port is up.
-bool is_local_fault(const Group& group, int member, const ibv_wc& wc) {
-  if (wc.status != IBV_WC_LOC_QP_OP_ERR) return false;
-  const Group::LocalError now{wc.wr_id, group.counters.done[0]};
-  return group.local_error != now || !member_port_is_up(*group.context, member);
+// May be the doing of the NIC here (rxe gives the first one when its link or address is gone), or
+// of the peer's: a driver that lets go of its NIC destroys memory regions while QPs still answer.
+bool is_doubtful(ibv_wc_status status) {
+  return status == IBV_WC_LOC_QP_OP_ERR || status == IBV_WC_REM_ACCESS_ERR ||
+         status == IBV_WC_REM_OP_ERR;
+}
+
+// Whether the path may be to blame. If not, the request would fail on any other, too: an error of a
+// NIC that is going is not believed, and a doubtful one not at the first time.
+bool blames_path(const Group& group, int member, const ibv_wc& wc) {
+  if (is_path_error(wc.status)) return true;
+  const Group::Doubt now{wc.wr_id, group.counters.done[0]};
+  return (is_doubtful(wc.status) && group.doubt != now) ||
+         !member_port_is_up(*group.context, member);
 }
 
 // Requests of our own: no completion of theirs is the application's. The opcode of an error
@@ -101,19 +109,24 @@ void take_success(CompletionQueue& cq, Group& group, Completion wc) {
   cq.side.push_back(wc);
 }
 
-// Whether take_error() holds a guarded path's error back.
-bool is_held_back(const Group& group, int member, const ibv_wc& wc) {
-  return is_path_error(wc.status) || is_local_fault(group, member, wc) || group.switching ||
-         group.fault_reported[static_cast<size_t>(member)];
+// What becomes of an error completion of a guarded path. The port is asked once: it may flap.
+struct Verdict {
+  bool blames_path = false;
+  bool held_back = false;
+};
+
+Verdict judge(const Group& group, int member, const ibv_wc& wc) {
+  const bool blames = blames_path(group, member, wc);
+  return {blames, blames || group.switching || group.fault_reported[static_cast<size_t>(member)]};
 }
 
-void take_error(CompletionQueue& cq, Group& group, int member_number, Completion wc) {
+void take_error(CompletionQueue& cq, Group& group, int member_number, Completion wc,
+                Verdict verdict) {
   const auto member = static_cast<size_t>(member_number);
-  const bool local_fault = is_local_fault(group, member_number, wc);
-  const bool path_error = local_fault || is_path_error(wc.status);
-  const bool held_back = is_held_back(group, member_number, wc);
-  if (local_fault) group.local_error = {wc.wr_id, group.counters.done[0]};
-  if (!held_back) {
+  if (verdict.blames_path && is_doubtful(wc.status)) {
+    group.doubt = {wc.wr_id, group.counters.done[0]};
+  }
+  if (!verdict.held_back) {
     // The application's own error: it sees everything from here on, as with stock. Not so when a
     // flush of the same breakdown, polled first, was held back: then fail() gives all of them.
     group.accept[member] = Accept::kPass;
@@ -129,7 +142,7 @@ void take_error(CompletionQueue& cq, Group& group, int member_number, Completion
       (group.original_error.status == IBV_WC_WR_FLUSH_ERR && wc.status != IBV_WC_WR_FLUSH_ERR)) {
     group.original_error = wc;
   }
-  if (!path_error) {
+  if (!verdict.blames_path) {
     fault_sink->fault(&group, fsm::Event::kAppError, member_number,
                       "application error found while draining");
   } else if (first && !group.switching) {
@@ -159,7 +172,8 @@ const char* path_error_name(ibv_wc_status status) {
 
 namespace {
 
-void take_accepted(CompletionQueue& cq, Group& group, int member, const Completion& wc);
+void take_accepted(CompletionQueue& cq, Group& group, int member, const Completion& wc,
+                   Verdict verdict);
 
 }  // namespace
 
@@ -176,27 +190,30 @@ void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
   }
   if (take_own(*group, member, wc)) return;
   std::unique_lock error(group->errors_mutex, std::defer_lock);
-  if (wc.status != IBV_WC_SUCCESS) error.lock();
+  Verdict verdict;
+  if (wc.status != IBV_WC_SUCCESS) {
+    error.lock();
+    if (group->accept[m] == Accept::kGuard) verdict = judge(*group, member, wc);
+  }
   ReceiveSlot* slot = group->srq != nullptr ? group->srq->find(wc.wr_id) : nullptr;
   if (slot != nullptr) {
-    const bool held_back = wc.status != IBV_WC_SUCCESS && group->accept[m] == Accept::kGuard &&
-                           is_held_back(*group, member, wc);
-    if (group->accept[m] == Accept::kDrop || held_back) {
+    if (group->accept[m] == Accept::kDrop || verdict.held_back) {
       // Taken by a path that broke, and not delivered: it serves the next message.
       group->srq->give_back(slot);
-      if (!held_back) return;
+      if (!verdict.held_back) return;
     } else {
       Completion shown = wc;
       shown.wr_id = group->srq->consume(slot);
-      return take_accepted(cq, *group, member, shown);
+      return take_accepted(cq, *group, member, shown, verdict);
     }
   }
-  take_accepted(cq, *group, member, wc);
+  take_accepted(cq, *group, member, wc, verdict);
 }
 
 namespace {
 
-void take_accepted(CompletionQueue& cq, Group& group, int member, const Completion& wc) {
+void take_accepted(CompletionQueue& cq, Group& group, int member, const Completion& wc,
+                   Verdict verdict) {
   const auto m = static_cast<size_t>(member);
   switch (group.accept[m]) {
     case Accept::kDrop:
@@ -214,7 +231,7 @@ void take_accepted(CompletionQueue& cq, Group& group, int member, const Completi
     }
     case Accept::kGuard:
       if (wc.status == IBV_WC_SUCCESS) return take_success(cq, group, wc);
-      return take_error(cq, group, member, wc);
+      return take_error(cq, group, member, wc, verdict);
   }
 }
 

@@ -9,8 +9,8 @@ namespace shift::group {
 // Requests of our own carry Group::tag plus one of these.
 inline constexpr uint64_t kSendMarkerTag = 0, kRecvMarkerTag = 1, kProbeTag = 2;
 
-// True for errors that only a broken path causes. IBV_WC_LOC_QP_OP_ERR may come from one, too; all
-// others are the application's own.
+// True for errors that only a broken path causes. Some others may come from one, too, and all of
+// them may where the NIC is going (docs/protocol.md, step 1); the rest is the application's own.
 bool is_path_error(ibv_wc_status status);
 
 // Handles one completion of a member's real CQ: counts it, then delivers it into the side queue,

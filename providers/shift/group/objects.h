@@ -302,14 +302,14 @@ struct Group {
   ibv_wc original_error{};  // status 0: none yet
   // An error of this path was held back and reported. As `accept`.
   PerMember<std::atomic<bool>> fault_reported{};
-  // The request that a NIC failed to send last, without blaming the path, and how many requests had
-  // completed then. As `accept`.
-  struct LocalError {
+  // The request that failed last with an error that may be the path's or the request's, and how
+  // many requests had completed then. As `accept`.
+  struct Doubt {
     uint64_t wr_id;
     uint64_t done;
-    bool operator==(const LocalError&) const = default;
+    bool operator==(const Doubt&) const = default;
   };
-  std::optional<LocalError> local_error;
+  std::optional<Doubt> doubt;
   std::atomic<bool> off_default{false};  // a fault is being masked
   std::atomic<uint32_t> departures{0};   // how often a path was left
   std::atomic<bool> switching{false};    // errors of the old path are stored, not reported

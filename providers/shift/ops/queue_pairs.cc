@@ -133,7 +133,7 @@ int reset_group(Group* g) {
   g->last_psn = {};
   g->original_error = {};
   for (auto& flag : g->fault_reported) flag = false;
-  g->local_error = {};
+  g->doubt = {};
   g->opcode_of_signaled.clear();
   g->remote_keys = {};
   g->off_default = false;

@@ -2,4 +2,4 @@
 # shows: C7
 # within: 500
 # file: group/completion.cc
-s/const bool path_error = .*;/const bool path_error = false;/
+s/if \(is_path_error\(wc\.status\)\) return true;/if (is_path_error(wc.status)) return false;/

@@ -60,10 +60,16 @@ TEST_F(Completion, APathErrorIsHeldBackAndReported) {
   EXPECT_EQ(world_.sink.faults[0].group, group_);
 }
 
-// rxe's word for a link or an address that is gone.
-TEST_F(Completion, ALocalOperationErrorIsTheNicsUntilItIsRepeated) {
+// rxe's word for a link or an address that is gone; what a request meets at a peer whose NIC is
+// going.
+class Doubtful : public Completion, public ::testing::WithParamInterface<ibv_wc_status> {};
+INSTANTIATE_TEST_SUITE_P(Statuses, Doubtful,
+                         ::testing::Values(IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_ACCESS_ERR,
+                                           IBV_WC_REM_OP_ERR));
+
+TEST_P(Doubtful, AnErrorIsTheNicsUntilItIsRepeated) {
   for (uint64_t id = 1; id <= 2; id++) post_send(*group_, id, IBV_WR_SEND);
-  on_default().break_with(IBV_WC_LOC_QP_OP_ERR);
+  on_default().break_with(GetParam());
   EXPECT_TRUE(poll_all(cq_).empty());
   ASSERT_EQ(world_.sink.faults.size(), 1u);
   EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kPathFault);
@@ -71,36 +77,53 @@ TEST_F(Completion, ALocalOperationErrorIsTheNicsUntilItIsRepeated) {
   leave_for(*group_, kBackup, kBackup);
   ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
   // The same request on a NIC with nothing wrong: the application's own error.
-  on_backup().break_with(IBV_WC_LOC_QP_OP_ERR);
+  on_backup().break_with(GetParam());
   const auto completions = poll_all(cq_);
   ASSERT_EQ(wr_ids(completions), (Ids{1, 2}));
-  EXPECT_EQ(completions[0].status, IBV_WC_LOC_QP_OP_ERR);
+  EXPECT_EQ(completions[0].status, GetParam());
   ASSERT_EQ(world_.sink.faults.size(), 2u);
   EXPECT_EQ(world_.sink.faults[1].event, fsm::Event::kAppError);
 }
 
-TEST_F(Completion, ALocalOperationErrorOnADeadPortIsNeverTheApplications) {
+TEST_P(Doubtful, AnErrorOnADeadPortIsNeverTheApplications) {
   post_send(*group_, 1, IBV_WR_SEND);
-  on_default().break_with(IBV_WC_LOC_QP_OP_ERR);
+  on_default().break_with(GetParam());
   EXPECT_TRUE(poll_all(cq_).empty());
   leave_for(*group_, kBackup, kBackup);
   ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
   world_.nic(kBackup).port_up = false;
-  on_backup().break_with(IBV_WC_LOC_QP_OP_ERR);
+  on_backup().break_with(GetParam());
   EXPECT_TRUE(poll_all(cq_).empty());
   ASSERT_EQ(world_.sink.faults.size(), 2u);
   EXPECT_EQ(world_.sink.faults[1].event, fsm::Event::kPathFault);
 }
 
-TEST_F(Completion, ALocalOperationErrorOfALaterRequestIsAnotherFault) {
+TEST_P(Doubtful, AnErrorOfALaterRequestIsAnotherFault) {
   for (uint64_t id = 1; id <= 2; id++) post_send(*group_, id, IBV_WR_SEND);
-  on_default().break_with(IBV_WC_LOC_QP_OP_ERR);
+  on_default().break_with(GetParam());
   leave_for(*group_, kBackup, kBackup);
   ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
   ASSERT_TRUE(on_backup().complete_send());
-  on_backup().break_with(IBV_WC_LOC_QP_OP_ERR);
+  on_backup().break_with(GetParam());
   EXPECT_EQ(wr_ids(poll_all(cq_)), Ids{1});
   EXPECT_EQ(world_.sink.faults.back().event, fsm::Event::kPathFault);
+}
+
+// A driver that lets go of its NIC destroys the memory regions first.
+TEST_F(Completion, NothingThatANicWithoutAPortSaysIsTheApplications) {
+  post_recv(*group_, 10);
+  post_send(*group_, 1, IBV_WR_SEND);
+  world_.nic(kDefault).port_up = false;
+  on_default().break_with(IBV_WC_LOC_PROT_ERR);
+  EXPECT_TRUE(poll_all(cq_).empty());
+  ASSERT_EQ(world_.sink.faults.size(), 1u);
+  EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kPathFault);
+  EXPECT_EQ(group_->original_error.status, IBV_WC_LOC_PROT_ERR);
+
+  leave_for(*group_, kBackup, kBackup);
+  ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
+  on_backup().break_with(IBV_WC_LOC_PROT_ERR);
+  EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1, 10})) << "repeated where nothing is wrong";
 }
 
 // The receive queue's flushes may be polled before the error that caused them.
@@ -118,10 +141,10 @@ TEST_F(Completion, AFlushIsNotTheOriginalErrorWhenTheRealOneFollows) {
 
 TEST_F(Completion, TheApplicationsOwnErrorPassesWithAllThatFollowsIt) {
   for (uint64_t id = 1; id <= 3; id++) post_send(*group_, id, IBV_WR_SEND);
-  on_default().break_with(IBV_WC_REM_ACCESS_ERR);
+  on_default().break_with(IBV_WC_REM_INV_REQ_ERR);
   const auto completions = poll_all(cq_);
   EXPECT_EQ(wr_ids(completions), (Ids{1, 2, 3}));
-  EXPECT_EQ(completions[0].status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(completions[0].status, IBV_WC_REM_INV_REQ_ERR);
   EXPECT_EQ(completions[1].status, IBV_WC_WR_FLUSH_ERR);
   EXPECT_EQ(completions[0].qp_num, group_->qpn());
   ASSERT_EQ(world_.sink.faults.size(), 1u);
@@ -372,7 +395,7 @@ TEST_F(TwoPollers, BothErrorsAreGiven) {
   };
   post_recv(*group, 7);
   post_send(*group, 1, IBV_WR_SEND);
-  group->local_error = {7, 0};
+  group->doubt = {7, 0};
   ibv_wc wc{};
   wc.qp_num = qp.qp.qp_num;
   wc.wr_id = 7;

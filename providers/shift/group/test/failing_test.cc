@@ -124,10 +124,10 @@ TEST_F(Failing, AfterTheFenceAGroupCountsOnce) {
 TEST_F(Failing, WhatTheApplicationHasSeenPassIsNotGivenAgain) {
   for (uint64_t id = 1; id <= 3; id++) post_send(*group_, id, IBV_WR_SEND);
   for (uint64_t id = 11; id <= 12; id++) post_recv(*group_, id);
-  on_default().break_with(IBV_WC_REM_ACCESS_ERR);
+  on_default().break_with(IBV_WC_REM_INV_REQ_ERR);
   ibv_wc wc[2];
   ASSERT_EQ(poll_slow(*cq_, 2, wc), 2);
-  EXPECT_EQ(wc[0].status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(wc[0].status, IBV_WC_REM_INV_REQ_ERR);
   park({{group_}});
   park_send(*group_, 4, IBV_WR_SEND);
   EXPECT_FALSE(fence({group_})[0]);
@@ -140,7 +140,7 @@ TEST_F(Failing, WhatWasHeldBackBeforeTheApplicationsErrorIsGivenWithIt) {
   Group* group = world_.make_group(cq_, recv_cq, {});
   for (uint64_t id = 11; id <= 12; id++) post_recv(*group, id);
   for (uint64_t id = 1; id <= 2; id++) post_send(*group, id, IBV_WR_SEND);
-  World::fake(group, kDefault).break_with(IBV_WC_REM_ACCESS_ERR);
+  World::fake(group, kDefault).break_with(IBV_WC_REM_INV_REQ_ERR);
   // The receive queue's flushes are polled first and look like a broken path.
   EXPECT_TRUE(poll_all(recv_cq).empty());
   EXPECT_TRUE(poll_all(cq_).empty());
@@ -148,7 +148,7 @@ TEST_F(Failing, WhatWasHeldBackBeforeTheApplicationsErrorIsGivenWithIt) {
   fail(*group);
   const auto sends = poll_all(cq_);
   EXPECT_EQ(wr_ids(sends), (Ids{1, 2}));
-  EXPECT_EQ(sends[0].status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(sends[0].status, IBV_WC_REM_INV_REQ_ERR);
   EXPECT_EQ(wr_ids(poll_all(recv_cq)), (Ids{11, 12}));
 }
 

@@ -235,9 +235,9 @@ TEST_P(ExtendedPollTest, AnErrorIsHeldBack) {
 TEST_P(ExtendedPollTest, AnErrorThatIsTheApplicationsOwnIsRead) {
   ASSERT_EQ(start(), ENOENT);
   send(1, 1);
-  on_default().break_with(IBV_WC_REM_ACCESS_ERR);
+  on_default().break_with(IBV_WC_REM_INV_REQ_ERR);
   ASSERT_EQ(start(), 0);
-  EXPECT_EQ(ex_->status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(ex_->status, IBV_WC_REM_INV_REQ_ERR);
   EXPECT_EQ(ibv_wc_read_vendor_err(ex_), 0x42u);
   EXPECT_EQ(ibv_wc_read_qp_num(ex_), group_->qpn());
   ibv_end_poll(ex_);
