@@ -73,10 +73,10 @@ def gloo(algorithm, ranks, count, rounds, short=False, meet=False):
 
 def torch_rpc(elements, calls, seconds=150):
     def body(session):
-        port = str(free_port())
+        meeting = "127.0.0.1:%d" % free_port()
         script = os.path.join(HERE, "rpc_check.py")
         argv = [PYTHON, script]
-        last = [port, str(elements), str(calls), str(session.seed)]
+        last = [meeting, str(elements), str(calls), str(session.seed)]
         worker = session.start("a", "worker", argv + ["1"] + last)
         caller = session.start("b", "caller", argv + ["0"] + last)
         text = session.ended_well(caller, "the caller", session.case.seconds)

@@ -1,6 +1,6 @@
 """Remote calls with tensors over TensorPipe's InfiniBand transport alone; every result is checked.
 
-Usage: rpc_check.py RANK PORT ELEMENTS CALLS SEED. Rank 0 calls, rank 1 answers.
+Usage: rpc_check.py RANK ADDRESS:PORT ELEMENTS CALLS SEED. Rank 0, whose address it is, calls; rank 1 answers.
 """
 
 import sys
@@ -30,9 +30,10 @@ def call_all(elements, calls, seed):
 
 
 def main():
-    rank, port, elements, calls, seed = (int(word) for word in sys.argv[1:])
+    meeting = sys.argv.pop(2)
+    rank, elements, calls, seed = (int(word) for word in sys.argv[1:])
     options = rpc.TensorPipeRpcBackendOptions(
-        num_worker_threads=4, rpc_timeout=60, init_method="tcp://127.0.0.1:%d" % port,
+        num_worker_threads=4, rpc_timeout=60, init_method="tcp://" + meeting,
         _transports=["ibv"], _channels=["basic"])
     rpc.init_rpc("rank%d" % rank, rank=rank, world_size=2, rpc_backend_options=options)
     if rank == 0:

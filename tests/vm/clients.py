@@ -5,6 +5,7 @@ import json
 import os
 import re
 
+from image import HERE
 from pair import address
 
 # argv(pair, host): the whole command there. pattern: what a complete count prints, at `ends`.
@@ -66,7 +67,7 @@ def io_demo(exchanges):
         return ["io_demo", "-p", PORT, *(["-i", str(exchanges), "-q"] if host == "a" else []),
                 *server_of(host, "control")]
     return Client("io_demo -q", argv, r"Client exit with status 'OK'", "a", False, "control",
-                  {**UCX, "UCX_TLS": "rc_v,tcp", "UCX_SOCKADDR_TLS_PRIORITY": "tcp",
+                  {**UCX, "UCX_TCP_CM_REUSEADDR": "y", "UCX_TLS": "rc_v,tcp", "UCX_SOCKADDR_TLS_PRIORITY": "tcp",
                    "UCX_NET_DEVICES": "rxe0:1,control"}, serves=True)
 
 
@@ -89,6 +90,15 @@ def gloo(rounds, count):
                 str(count), str(rounds), "1", "rxe0", pair.gid_index(host), "meet"]
     return Client("Gloo allreduce ring", argv, r"^gloo_check ok: %d rounds$" % rounds, "ab", False, "control",
                   {}, meets=True)
+
+
+def torch_rpc(elements, calls):
+    """TensorPipe takes the first NIC and its GID at index 0, a link-local one."""
+    def argv(pair, host):
+        return ["python3", os.path.join(HERE, "..", "programs", "rpc_check.py"), str("ab".index(host)),
+                "%s:%s" % (address("control", "a"), PORT), str(elements), str(calls), "1"]
+    return Client("PyTorch RPC (TensorPipe ibv)", argv, r"^rpc_check ok: %d calls$" % calls, "a", False,
+                  "control", {"GLOO_SOCKET_IFNAME": "control", "TP_SOCKET_IFNAME": "control"}, meets=True)
 
 
 # ---- Programs that find each other by rdma_cm: everything they say goes over rail0's address.

@@ -20,7 +20,7 @@ import table  # noqa: E402
 from cases import (FAULTS, LASTING, dies_as_on_stock, dies_on_stock, disabled_in_mid_life,  # noqa: E402
                    gives_up_on_stock_too, healthy, journey, survives)
 from clients import (fi_pingpong, fio, gloo, io_demo, perftest, pingpong, rdma_client, rping,  # noqa: E402
-                     rsocket_stream, traffic, ucmatose, uct)
+                     rsocket_stream, torch_rpc, traffic, ucmatose, uct)
 from pair import Pair  # noqa: E402
 
 # act(pair, cells) -> what is wrong. row and columns: where the table has what it notes in `cells`.
@@ -37,11 +37,10 @@ VERBS = [pingpong("rc", 3000, "-c", "-e"), perftest("ib_write_bw", 3000, 65536),
          perftest("ib_write_bw", 3000, 16384, "-b", "-t", "8"),
          perftest("ib_write_bw", 16000, 4096, "-l", "16"),
          perftest("ib_write_lat", 1000, 64), perftest("ib_send_lat", 2000, 64, "-e"), gloo(60, 65536)]
-# Receives that several queue pairs share: this kernel's driver does not tell when one has taken its last,
-# so these programs cannot be moved here. UCX is among them.
-SHARED = [pingpong("srq", 1000, "-c", "-e", "-q", "4"),
-          perftest("ib_send_bw", 2000, 4096, "-e", "--use-srq", "-q", "2", "-t", "16")]
-UCX = [uct("put_lat", 1000, "-s", "8"), uct("am_lat", 1000, "-s", "8"), io_demo(500)]
+# Receives that several queue pairs share.
+SHARED = [pingpong("srq", 4000, "-c", "-e", "-q", "4"),
+          perftest("ib_send_bw", 8000, 4096, "-e", "--use-srq", "-q", "2", "-t", "16"),
+          uct("put_lat", 2000, "-s", "8"), uct("am_lat", 2000, "-s", "8"), io_demo(3000), torch_rpc(16384, 300)]
 RPING = rping(600, 32768)
 # It watches memory that plain WRITEs change, which are repeated after a fault unless the mode is exact.
 RIOSTREAM = rsocket_stream("riostream", 600, 16384, {"SHIFT_MODE": "exact"})
@@ -116,13 +115,10 @@ def short_set():
 def whole_set():
     cases = [trip("mixed traffic, unbind on %s" % host, [(host, "unbind")], row=MIXED.name)
              for host in "ab"]
-    for client in VERBS + MANAGED:
+    for client in VERBS + SHARED + MANAGED:
         for fault in FAULTS:
             for host in "a" if fault == "drop-acks" and client.one_way else "ab":
                 cases.append(through(client, fault, host))
-    for client in SHARED + UCX:
-        cases.append(Case("%s, healthy" % client.name,
-                          lambda pair, cells, client=client: healthy(pair, client, True)))
     cases.append(Case("pyverbs on the layer as on the bare device", pyverbs_case.same_passes))
     known = {case.name for case in short_set()}
     return short_set() + [case for case in cases if case.name not in known]
