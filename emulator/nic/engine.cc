@@ -15,6 +15,7 @@
 #include <mutex>
 
 #include "nic/engine_core.h"
+#include "nic/idle_poller.h"
 #include "nic/neighbours.h"
 #include "nic/nic.h"
 #include "nic/udp_carrier.h"
@@ -39,7 +40,6 @@ constexpr uint64_t kMistrustNs = 50'000'000;
 // At the end of the process: without any progress, and at most.
 constexpr uint64_t kFinishQuietNs = 20'000'000;
 constexpr uint64_t kFinishMaxNs = 200'000'000;
-constexpr uint64_t kYieldNs = 30'000;  // a poller that found nothing for so long lets others run
 
 class EngineThread final : public Engine {
  public:
@@ -94,11 +94,11 @@ class EngineThread final : public Engine {
   uint64_t mistrust_until_ns_ = 0;
   uint32_t catches_ = 0;
   uint64_t catches_start_ns_ = 0;
-  bool trusted_ = false;                         // the last sleep left packets to the application
-  static thread_local uint64_t empty_since_ns_;  // this application thread's drives; 0: not empty
+  bool trusted_ = false;                           // the last sleep left packets to the application
+  static constinit thread_local IdlePoller idle_;  // this application thread's
 };
 
-thread_local uint64_t EngineThread::empty_since_ns_ = 0;
+constinit thread_local IdlePoller EngineThread::idle_;
 
 // All engines of the process, for the fork handlers. No lock: a fork may come while its thread's
 // caller holds locks that a starting engine's caller waits for. An engine must not be destroyed
@@ -221,14 +221,7 @@ bool EngineThread::drive() {
   const bool any = pass(now);
   lock_.unlock();
   last_drive_ns_.store(now, std::memory_order_relaxed);
-  if (any) {
-    empty_since_ns_ = 0;
-  } else if (empty_since_ns_ == 0) {
-    empty_since_ns_ = now;
-  } else if (now - empty_since_ns_ > kYieldNs) {
-    // With more pollers than cores, the one that we wait for may be waiting for ours.
-    sched_yield();
-  }
+  any ? idle_.found() : idle_.wait(now);
   return any;
 }
 

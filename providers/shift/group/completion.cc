@@ -165,6 +165,12 @@ const char* path_error_name(ibv_wc_status status) {
       return "response timeout";
     case IBV_WC_LOC_QP_OP_ERR:
       return "local operation error";
+    case IBV_WC_LOC_PROT_ERR:
+      return "local protection error";
+    case IBV_WC_REM_ACCESS_ERR:
+      return "remote access error";
+    case IBV_WC_REM_OP_ERR:
+      return "remote operation error";
     default:
       return "error completion";
   }

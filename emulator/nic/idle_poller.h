@@ -1,0 +1,38 @@
+// What a thread of the application does that polls and finds nothing. It looks again at once for a
+// while, then lets other threads of its process run, and then naps for a part of what it has
+// waited.
+//
+// On real NICs a polling thread has a core to itself. Here those who wait share a few cores with
+// those they wait for, and a yield gives nothing to another session where the scheduler divides
+// cores among sessions: programs that did nothing but wait took most of the time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace cxemu {
+
+class IdlePoller {
+ public:
+  // There was work.
+  void found() { since_ns_ = 0; }
+  // There was none at `now_ns` (CLOCK_MONOTONIC). Returns when it is time to look again.
+  void wait(uint64_t now_ns);
+  // How wait() does that: not at all, by a yield (0), or by a nap of so many ns.
+  std::optional<uint64_t> plan(uint64_t now_ns);
+  // A nap ended.
+  void woke(uint64_t now_ns) { napped_ns_ = looked_ns_ = now_ns; }
+
+ private:
+  static constexpr uint64_t kYieldAfterNs = 30'000, kNapAfterNs = 400'000, kNapMaxNs = 200'000;
+  // Between two naps: a program may have several queues to look into.
+  static constexpr uint64_t kLookNs = 50'000;
+  // Who comes back after so long has been doing something else.
+  static constexpr uint64_t kAwayNs = 1'000'000;
+
+  uint64_t since_ns_ = 0;  // nothing was found since then; 0: there was
+  uint64_t looked_ns_ = 0;
+  uint64_t napped_ns_ = 0;
+};
+
+}  // namespace cxemu

@@ -1,0 +1,58 @@
+// When a thread that polls in vain looks again, yields, or naps.
+#include "nic/idle_poller.h"
+
+#include <gtest/gtest.h>
+
+namespace cxemu {
+namespace {
+
+constexpr uint64_t kStart = 7'000'000'000, kUs = 1000;
+
+class IdlePollerTest : public ::testing::Test {
+ protected:
+  // A look every microsecond, in vain, until so long after the first one; what the last one says.
+  std::optional<uint64_t> look_until(uint64_t us) {
+    std::optional<uint64_t> rest;
+    for (; looked_us_ <= us; looked_us_++) rest = poller_.plan(kStart + looked_us_ * kUs);
+    return rest;
+  }
+
+  IdlePoller poller_;
+  uint64_t looked_us_ = 0;
+};
+
+TEST_F(IdlePollerTest, LooksAgainAtOnceAtFirst) {
+  EXPECT_EQ(look_until(0), std::nullopt);
+  EXPECT_EQ(look_until(30), std::nullopt);
+  EXPECT_EQ(look_until(31), 0u) << "then others may run";
+  EXPECT_EQ(look_until(400), 0u);
+}
+
+TEST_F(IdlePollerTest, NapsForAPartOfWhatItHasWaited) {
+  EXPECT_EQ(look_until(401), 401 * kUs / 8);
+  EXPECT_EQ(look_until(800), 800 * kUs / 8);
+  EXPECT_EQ(look_until(10'000), 200 * kUs) << "and not longer";
+}
+
+TEST_F(IdlePollerTest, LooksIntoAllItsQueuesBetweenTwoNaps) {
+  look_until(800);
+  poller_.woke(kStart + 900 * kUs);
+  looked_us_ = 901;
+  EXPECT_EQ(look_until(949), 0u);
+  EXPECT_EQ(look_until(950), 950 * kUs / 8);
+}
+
+TEST_F(IdlePollerTest, BeginsAnewWhenThereWasWork) {
+  look_until(800);
+  poller_.found();
+  EXPECT_EQ(look_until(801), std::nullopt);
+}
+
+TEST_F(IdlePollerTest, WhoDidSomethingElseMeanwhileHasNotWaited) {
+  look_until(800);
+  looked_us_ = 1'801;
+  EXPECT_EQ(look_until(1'801), std::nullopt);
+}
+
+}  // namespace
+}  // namespace cxemu
