@@ -18,9 +18,10 @@ std::string RoundsJudge::take(const Transition& t, Time now) {
   std::string broken;
   const End& peer = ends_[1 - host];
   if (t.on == "better-path") {
-    // Unless the other end has met a fault that is not heard of here yet.
-    if (peer.state == "active") by_fault_ = false;
-    calm_ = now - kAftermath > disturbed_;  // which may be for ever
+    // Unless the other end has met a fault that is not heard of here yet, and has left the path.
+    const bool is_at_peace = peer.state == "active";
+    if (is_at_peace) by_fault_ = false;
+    calm_ = is_at_peace && now - kAftermath > disturbed_;  // which may be for ever
   }
   if (t.on == "path-fault") {
     if (calm_) broken = "C7: a path is taken for broken, and nothing has happened to any";
