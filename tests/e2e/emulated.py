@@ -5,12 +5,15 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import threading
 import time
+
+WRONG_ACCESS = re.compile('"cause":"((?:local protection|remote access|remote operation) error)"')
 
 
 class Build:
@@ -173,6 +176,15 @@ class Fabric:
                 return [line for line in file if '"event":"%s"' % kind in line]
         except FileNotFoundError:
             return []
+
+    def wrong_access(self, *names):
+        """An error of a memory region that the layer took for a path's, or ''. No NIC here loses its
+        regions, so the request named a wrong one: a second path only hides it."""
+        for name in names:
+            for line in self.events(name, "state"):
+                if found := WRONG_ACCESS.search(line):
+                    return "%s met a %s" % (name, found.group(1))
+        return ""
 
     def fault(self, nic, what):
         """`nic` is like a/mlx5_0. Returns the time of the fault (CLOCK_MONOTONIC, seconds)."""

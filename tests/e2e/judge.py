@@ -210,6 +210,8 @@ def judge(fabric, cell, result, fault_time):
         say("not every QP switched")
     if comes_back(cell) and codes == (0, 0) and not switched(fabric, cell, 2):
         say("not every QP came back to its default NIC")
+    if wrong := fabric.wrong_access("client", "server"):
+        say(wrong)
     if must_fail(cell) and codes[0] == 0:
         say("the program saw no error")
     if must_fail(cell) and not stock_silence and result.error_s > cells.ERROR_BOUND:

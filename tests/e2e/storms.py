@@ -125,6 +125,8 @@ def judge(fabric, storm, outcome):
     if (storm.kind == "sheltered" and not outcome.was_killed and not outcome.problems and
             outcome.codes != (0, 0)):
         outcome.problems.append("an error reached the program")
+    if wrong := fabric.wrong_access("client", "server"):
+        outcome.problems.append(wrong)
     if any(code not in (0, 1, 2, 3, -9, None) for code in codes.values()):
         outcome.problems.append("ended with %s" % (outcome.codes,))
 
