@@ -9,7 +9,7 @@ packages_check="clang-format clang-tidy python3-pyverbs rdma-core spin tshark tc
 packages_programs="$packages_check openmpi-bin libopenmpi-dev python3-torch"
 packages_vm_smoke="qemu-system-x86 busybox-static iproute2 rdmacm-utils"
 packages_vm="$packages_vm_smoke ibverbs-utils ibverbs-providers perftest
-  libfabric-bin fio python3-pyverbs rdma-core"
+  libfabric-bin fio python3-pyverbs rdma-core ucx-utils libgloo-dev python3-torch"
 packages_fuzz="clang libclang-rt-14-dev"
 
 # packages_install NAME...: installs what is missing, and says so.
