@@ -380,5 +380,24 @@ TEST_F(Exact, ADeadDeviceTellsNothing) {
   EXPECT_FALSE(shut.entries()[0].responder);
 }
 
+// C4: its number is that of a life that RESET has ended.
+TEST_F(Exact, AQueuePairThatWasResetTellsNothing) {
+  World world;
+  World::Options options;
+  options.srq = world.make_srq(8);
+  CompletionQueue* cq = world.make_cq();
+  Group* group = world.make_group(cq, cq, options);
+  group->asks_responder = true;
+  group->context->is_soft_roce[kDefault] = world.nic(kDefault).is_soft_roce = true;
+  World::fake(group, kDefault).expected_psn = 0xabcdef;
+  Group* const self = group;
+  park({&self, 1});
+  Fence shut({group}, kPatience);
+  while (!shut.step(Clock::now())) {
+  }
+  EXPECT_EQ(shut.entries()[0].result, Fence::Result::kProven);
+  EXPECT_FALSE(shut.entries()[0].responder);
+}
+
 }  // namespace
 }  // namespace shift::group
