@@ -32,7 +32,7 @@ KeyState local_key_locked(Context& context, size_t member, uint32_t lkey, uint32
 
 // Caller holds context.mutex. All of them or none.
 KeyState translate_locked(Context& context, int member, ibv_sge* sges, int count) {
-  if (member == kDefault || SHIFT_PLANT(keys_untranslated)) return KeyState::kReady;
+  if (member == kDefault || SHIFT_PLANT(local_keys_untranslated)) return KeyState::kReady;
   uint32_t keys[kMaxSge];
   for (int i = 0; i < count; i++) {
     if (sges[i].length == 0) continue;

@@ -132,7 +132,7 @@ namespace {
 
 // The rkey to use towards the committed path's peer member; nullopt: not known yet.
 std::optional<uint32_t> translate_remote(const Group& group, uint32_t rkey) {
-  if (group.peer_member == kDefault || SHIFT_PLANT(keys_untranslated)) return rkey;
+  if (group.peer_member == kDefault || SHIFT_PLANT(remote_keys_untranslated)) return rkey;
   const auto& known = group.remote_keys.known[static_cast<size_t>(group.peer_member)];
   const auto it = known.find(rkey);
   if (it == known.end()) return std::nullopt;

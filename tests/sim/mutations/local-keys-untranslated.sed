@@ -2,5 +2,5 @@
 # shows: keys
 # within: 500
 # file: group/keys.cc
-# campaign: keys_untranslated
-s/SHIFT_PLANT\(keys_untranslated\)/true/
+# campaign: local_keys_untranslated
+s/SHIFT_PLANT\(local_keys_untranslated\)/true/

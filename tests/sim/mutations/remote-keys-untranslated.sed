@@ -2,5 +2,5 @@
 # shows: keys
 # within: 500
 # file: group/replay.cc
-# campaign: keys_untranslated
-s/SHIFT_PLANT\(keys_untranslated\)/true/
+# campaign: remote_keys_untranslated
+s/SHIFT_PLANT\(remote_keys_untranslated\)/true/
