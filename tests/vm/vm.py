@@ -98,7 +98,7 @@ def short_set():
              {"SHIFT_MODE": "exact"}),
         through(RPING, "link-down", "a"), through(RPING, "drop-data", "b"),
         through(MANAGED[1], "link-down", "b"),
-        through(RIOSTREAM, "link-down", "a"),
+        through(RIOSTREAM, "link-down", "a"), through(SHARED[0], "link-down", "a"),
         to_the_end(RPING, "carrier-off", "a"), to_the_end(RPING, "drop-data", "b"),
         Case("rdma_client, healthy",
              lambda pair, cells: healthy(pair, rdma_client(), False) or
