@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
-#include <sched.h>
 
 #include <array>
 #include <atomic>
@@ -22,8 +21,7 @@ std::atomic<Engine*> g_engine;
   Engine* engine = g_engine.load(std::memory_order_acquire);
   if (engine == nullptr) return false;
   const int saved = errno;
-  const bool worked = engine->drive();
-  if (!worked) sched_yield();
+  engine->drive();
   errno = saved;
   return true;
 }

@@ -216,7 +216,10 @@ bool EngineThread::pass(uint64_t now_ns) {
 
 bool EngineThread::drive() {
   // A program that polls without a pause comes again; a command that waits would not get a chance.
-  if (lock_.contended() || !lock_.try_lock()) return false;
+  if (lock_.contended() || !lock_.try_lock()) {
+    sched_yield();
+    return false;
+  }
   const uint64_t now = clock_now();
   const bool any = pass(now);
   lock_.unlock();

@@ -9,23 +9,21 @@
 
 namespace cxemu {
 
-std::optional<uint64_t> IdlePoller::plan(uint64_t now_ns) {
+uint64_t IdlePoller::plan(uint64_t now_ns) {
   if (since_ns_ == 0 || now_ns - looked_ns_ > kAwayNs) since_ns_ = now_ns;
   looked_ns_ = now_ns;
   const uint64_t waited_ns = now_ns - since_ns_;
-  if (waited_ns <= kYieldAfterNs) return std::nullopt;
   if (waited_ns <= kNapAfterNs || now_ns - napped_ns_ < kLookNs) return 0;
   return std::min(waited_ns / 8, kNapMaxNs);
 }
 
 void IdlePoller::wait(uint64_t now_ns) {
-  const auto nap_ns = plan(now_ns);
-  if (!nap_ns) return;
-  if (*nap_ns == 0) {
+  const uint64_t nap_ns = plan(now_ns);
+  if (nap_ns == 0) {
     sched_yield();
     return;
   }
-  const timespec pause = {0, static_cast<long>(*nap_ns)};
+  const timespec pause = {0, static_cast<long>(nap_ns)};
   clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, nullptr);
   woke(MonotonicClock().now_ns());
 }

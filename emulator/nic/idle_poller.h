@@ -1,6 +1,5 @@
-// What a thread of the application does that polls and finds nothing. It looks again at once for a
-// while, then lets other threads of its process run, and then naps for a part of what it has
-// waited.
+// What a thread of the application does that polls and finds nothing. For a while it lets other
+// threads of its process run and looks again, then it naps for a part of what it has waited.
 //
 // On real NICs a polling thread has a core to itself. Here those who wait share a few cores with
 // those they wait for, and a yield gives nothing to another session where the scheduler divides
@@ -8,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 namespace cxemu {
 
@@ -18,13 +16,13 @@ class IdlePoller {
   void found() { since_ns_ = 0; }
   // There was none at `now_ns` (CLOCK_MONOTONIC). Returns when it is time to look again.
   void wait(uint64_t now_ns);
-  // How wait() does that: not at all, by a yield (0), or by a nap of so many ns.
-  std::optional<uint64_t> plan(uint64_t now_ns);
+  // For how long wait() naps, in ns; 0: it yields.
+  uint64_t plan(uint64_t now_ns);
   // A nap ended.
   void woke(uint64_t now_ns) { napped_ns_ = looked_ns_ = now_ns; }
 
  private:
-  static constexpr uint64_t kYieldAfterNs = 30'000, kNapAfterNs = 400'000, kNapMaxNs = 200'000;
+  static constexpr uint64_t kNapAfterNs = 400'000, kNapMaxNs = 200'000;
   // Between two naps: a program may have several queues to look into.
   static constexpr uint64_t kLookNs = 50'000;
   // Who comes back after so long has been doing something else.
