@@ -277,6 +277,7 @@ int take_side(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra) {
     if (extra != nullptr) extra[i] = from.extra;
   }
   cq.side.erase(cq.side.begin(), cq.side.begin() + got);
+  cq.told -= std::min(cq.told, static_cast<size_t>(got));
   return got;
 }
 
@@ -313,8 +314,22 @@ bool has_completion(CompletionQueue& cq) {
   return !cq.side.empty();
 }
 
+bool has_news(CompletionQueue& cq) {
+  auto lock = lock_queue(cq);
+  if (cq.extended != nullptr && !cq.extended->may_poll()) return true;  // that thread knows more
+  if (cq.side.size() <= cq.told) collect(cq);
+  return cq.side.size() > cq.told;
+}
+
+void event_given(CompletionQueue& cq) {
+  std::lock_guard lock(cq.mutex);
+  cq.told = cq.side.size();
+}
+
 void signal_side(CompletionQueue& cq) {
-  if (cq.channel == nullptr || cq.side.empty() || !cq.armed.exchange(false)) return;
+  if (cq.channel == nullptr || cq.side.size() <= cq.told || !cq.armed.exchange(false)) return;
+  cq.told = cq.side.size();
+  doubt_events(cq);  // the NIC may be about to raise its own for the same
   std::lock_guard lock(cq.channel->mutex);
   cq.channel->injected.push_back(&cq);
   const uint64_t one = 1;
@@ -377,6 +392,7 @@ void purge(CompletionQueue& cq, Group* group) {
   collect(cq);
   if (cq.extended != nullptr) cq.extended->forget(group->qpn());
   std::erase_if(cq.side, [&](const ibv_wc& wc) { return wc.qp_num == group->qpn(); });
+  cq.told = std::min(cq.told, cq.side.size());
   std::erase(cq.groups, group);
   signal_side(cq);  // as inspect(): those of other QPs have left the NIC
 }

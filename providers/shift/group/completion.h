@@ -27,9 +27,14 @@ void collect_member(CompletionQueue& cq, int member);
 // cq.mutex.
 int take_side(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra = nullptr);
 
-// Raises an event of our own if completions wait in the side queue and the application waits for
-// one. Caller holds cq.mutex.
+// Raises an event of our own if completions wait in the side queue that no event has told of, and
+// the application waits for one. Caller holds cq.mutex.
 void signal_side(CompletionQueue& cq);
+// Is there such a completion? has_completion() has looked. A program may count on one event for
+// each, and go on waiting without having polled (perftest does, with two queues on a channel).
+[[gnu::cold]] bool has_news(CompletionQueue& cq);
+// The application gets an event, which tells of all that is there.
+[[gnu::cold]] void event_given(CompletionQueue& cq);
 
 const char* path_error_name(ibv_wc_status status);
 

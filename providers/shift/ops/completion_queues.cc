@@ -142,8 +142,8 @@ bool is_due(CompletionQueue* cq) {
   // What it was woken for it may have found already, as with stock. Not so when completions of ours
   // or of a masked fault were here a moment ago (which looking may just have shown): the event
   // stands for them, or comes behind one of ours, or of another NIC's, for what the application has
-  // seen.
-  return has_completion(cq) ||
+  // seen or was told of.
+  return (has_completion(cq) && group::has_news(*cq)) ||
          group::event_clock() >= cq->doubtful_until.load(std::memory_order_relaxed);
 }
 
@@ -199,6 +199,7 @@ CompletionQueue* owed_event(CompletionChannel* channel) {
 // Hands over an event that was counted.
 int give_event(CompletionChannel* channel, CompletionQueue* source, ibv_cq** cq,
                void** cq_context) {
+  group::event_given(*source);
   {
     std::lock_guard lock(channel->mutex);
     std::erase_if(channel->owed, [source](const auto& one) { return one.cq == source; });

@@ -202,6 +202,57 @@ TEST_F(ChannelTest, ASuccessBehindTheErrorIsTold) {
   EXPECT_EQ(poll(), 1);
 }
 
+// ib_send_lat waits for two queues in turn, by one channel: it counts on one event for each
+// completion, and may wait again before it has polled.
+TEST_F(ChannelTest, WhatOneEventHasToldNoOtherTellsAgain) {
+  arm();
+  group::post_recv(*group_, 7);
+  ASSERT_TRUE(nic().complete_recv());
+  raise();
+  EXPECT_TRUE(event());
+  arm();
+  fail_a_send();
+  EXPECT_FALSE(event());
+  group::inspect(*cq_);  // as a fence does
+  EXPECT_FALSE(event());
+  EXPECT_EQ(poll(), 1);
+}
+
+TEST_F(ChannelTest, WhatCameSinceTheLastEventIsTold) {
+  arm();
+  group::post_recv(*group_, 7);
+  group::post_recv(*group_, 8);
+  ASSERT_TRUE(nic().complete_recv());
+  raise();
+  EXPECT_TRUE(event());
+  arm();
+  ASSERT_TRUE(nic().complete_recv());
+  fail_a_send();
+  group::inspect(*cq_);
+  EXPECT_TRUE(event());
+  arm();
+  raise();  // the NIC's own, for the same
+  EXPECT_FALSE(event());
+  EXPECT_EQ(poll(), 2);
+}
+
+TEST_F(ChannelTest, WhatThePollLeavesIsNoNews) {
+  arm();
+  for (uint64_t id : {7, 8}) {
+    group::post_recv(*group_, id);
+    ASSERT_TRUE(nic().complete_recv());
+  }
+  fail_a_send();
+  group::inspect(*cq_);
+  EXPECT_TRUE(event());
+  ibv_wc wc;
+  EXPECT_EQ(poll_cq(&cq_->cq, 1, &wc), 1);
+  arm();
+  raise();
+  EXPECT_FALSE(event());
+  EXPECT_EQ(poll(), 1);
+}
+
 TEST_F(ChannelTest, WhatWasPolledBeforeIsToldAsByStock) {
   EXPECT_EQ(poll(), 0);
   arm();
@@ -249,6 +300,18 @@ TEST_F(ChannelTest, TheNicsOwnEventBehindOursIsNoNews) {
   EXPECT_TRUE(event());  // ours
   arm();
   EXPECT_EQ(poll(), 1);
+  raise();
+  EXPECT_FALSE(event());
+}
+
+TEST_F(ChannelTest, NorWhenItComesLate) {
+  arm();
+  group::post_recv(*group_, 7);
+  ASSERT_TRUE(nic().complete_recv());
+  group::inspect(*cq_);
+  EXPECT_TRUE(event());  // ours
+  EXPECT_EQ(poll(), 1);
+  arm();
   raise();
   EXPECT_FALSE(event());
 }
