@@ -12,8 +12,10 @@ from pair import address
 # endless: runs until it is told to stop, and judges itself. nic: whose address the client is given.
 # one_way: the server requests nothing, so no acknowledgements come to it. serves: the server goes on for ever
 # and is ended when the client has. meets: the ends find each other by files, and neither listens.
-Client = collections.namedtuple("Client", "name argv pattern ends endless nic env one_way serves meets",
-                                defaults=(False, False, False))
+# longer(): the same with more to do.
+Client = collections.namedtuple("Client", "name argv pattern ends endless nic env one_way serves meets longer",
+                                defaults=(False, False, False, None))
+MORE = 3
 PORT = "7471"
 # What programs say when they see what they should not.
 COMPLAINTS = re.compile("invalid data|data mismatch|data verification failed|cma event|cma detected|"
@@ -34,7 +36,8 @@ def perftest(tool, count, size, *more):
                 str(size), "-p", PORT, *more, *server_of(host, "control")]
     # Of some of these tools only the client prints a result.
     return Client(" ".join([tool, *more]), argv, r"^ *%d +%d +[0-9.]" % (size, count * queue_pairs), "a",
-                  False, "control", {}, one_way=tool.endswith("_bw") and "-b" not in more)
+                  False, "control", {}, one_way=tool.endswith("_bw") and "-b" not in more,
+                  longer=lambda: perftest(tool, MORE * count, size, *more))
 
 
 def pingpong(kind, count, *more):
@@ -43,7 +46,8 @@ def pingpong(kind, count, *more):
     def argv(pair, host):
         return [program, "-d", "rxe0", "-g", pair.gid_index(host), "-n", str(count), "-p", PORT, *more,
                 *server_of(host, "control")]
-    return Client(" ".join([program, *more]), argv, r"^%d iters in " % count, "ab", False, "control", {})
+    return Client(" ".join([program, *more]), argv, r"^%d iters in " % count, "ab", False, "control", {},
+                  longer=lambda: pingpong(kind, MORE * count, *more))
 
 
 # A transport that silently fell back, or a queue pair in trouble, is told in the log only.
@@ -58,7 +62,7 @@ def uct(test, count, *more):
         return ["ucx_perftest", "-p", PORT, *chosen[:4 if host == "b" else None],
                 *(["-n", str(count), "-w", "20"] if host == "a" else []), *server_of(host, "control")]
     return Client(" ".join(["ucx_perftest", *chosen[2:]]), argv, r"^Final: +%d " % count, "a", False,
-                  "control", UCX)
+                  "control", UCX, longer=lambda: uct(test, MORE * count, *more))
 
 
 def io_demo(exchanges):
@@ -68,7 +72,7 @@ def io_demo(exchanges):
                 *server_of(host, "control")]
     return Client("io_demo -q", argv, r"Client exit with status 'OK'", "a", False, "control",
                   {**UCX, "UCX_TCP_CM_REUSEADDR": "y", "UCX_TLS": "rc_v,tcp", "UCX_SOCKADDR_TLS_PRIORITY": "tcp",
-                   "UCX_NET_DEVICES": "rxe0:1,control"}, serves=True)
+                   "UCX_NET_DEVICES": "rxe0:1,control"}, serves=True, longer=lambda: io_demo(MORE * exchanges))
 
 
 def traffic(op, *more):
@@ -89,7 +93,7 @@ def gloo(rounds, count):
         return [pair.gloo_check(), str("ab".index(host)), "2", "/run/common/%s" % pair.meeting(host), "ring",
                 str(count), str(rounds), "1", "rxe0", pair.gid_index(host), "meet"]
     return Client("Gloo allreduce ring", argv, r"^gloo_check ok: %d rounds$" % rounds, "ab", False, "control",
-                  {}, meets=True)
+                  {}, meets=True, longer=lambda: gloo(MORE * rounds, count))
 
 
 def torch_rpc(elements, calls):
@@ -98,36 +102,37 @@ def torch_rpc(elements, calls):
         return ["python3", os.path.join(HERE, "..", "programs", "rpc_check.py"), str("ab".index(host)),
                 "%s:%s" % (address("control", "a"), PORT), str(elements), str(calls), "1"]
     return Client("PyTorch RPC (TensorPipe ibv)", argv, r"^rpc_check ok: %d calls$" % calls, "a", False,
-                  "control", {"GLOO_SOCKET_IFNAME": "control", "TP_SOCKET_IFNAME": "control"}, meets=True)
+                  "control", {"GLOO_SOCKET_IFNAME": "control", "TP_SOCKET_IFNAME": "control"}, meets=True,
+                  longer=lambda: torch_rpc(elements, MORE * calls))
 
 
 # ---- Programs that find each other by rdma_cm: everything they say goes over rail0's address.
 
 
-def managed(name, server, client, pattern, ends="a", env=None):
+def managed(name, server, client, pattern, ends="a", env=None, longer=None):
     def argv(pair, host):
         return list(server) if host == "b" else [*client, *server_of(host, "rail0")]
-    return Client(name, argv, pattern, ends, False, "rail0", env or {})
+    return Client(name, argv, pattern, ends, False, "rail0", env or {}, longer=longer)
 
 
 def rping(count, size):
     """Compares what it sent with what came back (-V), and ends with a status of its own."""
     common = ["rping", "-V", "-C", str(count), "-S", str(size), "-p", PORT]
     return managed("rping -V", [*common, "-s", "-a", address("rail0", "b")],
-                   [*common, "-c", "-a"], r"")
+                   [*common, "-c", "-a"], r"", longer=lambda: rping(MORE * count, size))
 
 
 def ucmatose(count, size):
     common = ["ucmatose", "-C", str(count), "-S", str(size), "-p", PORT]
     return managed("ucmatose", [*common, "-b", address("rail0", "b")], [*common, "-s"],
-                   r"^return status 0", "ab")
+                   r"^return status 0", "ab", longer=lambda: ucmatose(MORE * count, size))
 
 
 def rsocket_stream(tool, count, size, env=None):
     """Of the rsocket programs; both ends compare what they get."""
     common = [tool, "-T", "v", "-C", "1", "-I", str(count), "-S", str(size), "-p", PORT]
     return managed(tool + " -T v", [*common, "-b", address("rail0", "b")], [*common, "-s"],
-                   r"^custom +", "ab", env)
+                   r"^custom +", "ab", env, lambda: rsocket_stream(tool, MORE * count, size, env))
 
 
 def rdma_client():
@@ -140,7 +145,7 @@ def fi_pingpong(count, size):
     common = ["fi_pingpong", "-p", "verbs", "-e", "msg", "-d", "rxe0", "-c", "-I", str(count),
               "-S", str(size)]
     return managed("fi_pingpong -c", [*common, "-B", PORT], [*common, "-P", PORT],
-                   r"^\S+ +\S+ +=\S+ +\S+ +[0-9.]+s ", "ab")
+                   r"^\S+ +\S+ +=\S+ +\S+ +[0-9.]+s ", "ab", longer=lambda: fi_pingpong(MORE * count, size))
 
 
 def fio(verb, megabytes):
@@ -152,7 +157,8 @@ def fio(verb, megabytes):
             return [*common, "--rw=read"]
         return [*common, "--rw=write", "--verb=" + verb,
                 "--hostname=" + address("rail0", "b")]
-    return Client("fio " + verb, argv, r"err= 0", "ab", False, "rail0", {}, one_way=True)
+    return Client("fio " + verb, argv, r"err= 0", "ab", False, "rail0", {}, one_way=True,
+                  longer=lambda: fio(verb, MORE * megabytes))
 
 
 def exit_code(program, timeout):

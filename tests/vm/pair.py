@@ -32,13 +32,17 @@ def other(host):
     return "b" if host == "a" else "a"
 
 
+# Opcodes of a reliable connection's responses, 0x0d to 0x12: value and mask. READ responses and the atomics'
+# acknowledge as well as 0x11 does. The opcode comes first behind UDP.
+RESPONSES = [("0x0d", "0xff"), ("0x0e", "0xfe"), ("0x10", "0xfe"), ("0x12", "0xff")]
+
+
 def drop_filters(what):
-    """tc filters for the receiving side. An acknowledgement is an AETH packet of a reliable
-    connection (opcodes 0x11, 0x0d to 0x10 carry READ answers); it comes first behind UDP."""
-    roce = ["protocol", "ip", "u32", "match", "ip", "dport", "4791", "0xffff"]
-    if what == "acks":
-        roce += ["match", "u8", "0x11", "0xff", "at", "28"]
-    return roce + ["action", "drop"]
+    """tc filters for the receiving side."""
+    roce = "protocol ip u32 match ip dport 4791 0xffff "
+    if what == "data":
+        return [roce + "action drop"]
+    return [roce + "match u8 %s %s at 28 action drop" % response for response in RESPONSES]
 
 
 class Pair:
@@ -193,8 +197,8 @@ class Pair:
 
     def _drop(self, host, nic, what):
         """What comes in at the NIC is lost."""
-        self.sh(host, "tc qdisc add dev %s ingress && tc filter add dev %s parent ffff: %s" % (
-            nic, nic, " ".join(drop_filters(what))))
+        self.sh(host, "tc qdisc add dev %s ingress" % nic + "".join(
+            " && tc filter add dev %s parent ffff: %s" % (nic, one) for one in drop_filters(what)))
 
     def _pass_all(self, host, nic):
         self.sh(host, "tc qdisc del dev %s ingress" % nic)

@@ -31,12 +31,12 @@ MIXED = traffic("mixed", "--bidirectional")
 MORTAL = traffic("mixed", "--bidirectional", "--retry-count", "3")
 SHORT = pingpong("rc", 300, "-c", "-e")
 VERBS = [pingpong("rc", 3000, "-c", "-e"), perftest("ib_write_bw", 3000, 65536),
-         perftest("ib_send_bw", 2500, 65536, "-e"), perftest("ib_read_bw", 5000, 32768, "-e"),
+         perftest("ib_send_bw", 5000, 65536, "-e"), perftest("ib_read_bw", 5000, 32768, "-e"),
          pingpong("rc", 2000, "-c", "-e", "-N"),
          perftest("ib_write_bw", 2400, 16384, "-q", "4", "-t", "8"),
-         perftest("ib_write_bw", 3000, 16384, "-b", "-t", "8"),
-         perftest("ib_write_bw", 16000, 4096, "-l", "16"),
-         perftest("ib_write_lat", 1000, 64), perftest("ib_send_lat", 2000, 64, "-e"), gloo(60, 65536)]
+         perftest("ib_write_bw", 6000, 16384, "-b", "-t", "8"),
+         perftest("ib_write_bw", 32000, 4096, "-l", "16"),
+         perftest("ib_write_lat", 1000, 64), perftest("ib_send_lat", 5000, 64, "-e"), gloo(60, 65536)]
 # Receives that several queue pairs share.
 SHARED = [pingpong("srq", 4000, "-c", "-e", "-q", "4"),
           perftest("ib_send_bw", 8000, 4096, "-e", "--use-srq", "-q", "2", "-t", "16"),
@@ -48,7 +48,7 @@ MANAGED = [RPING, rsocket_stream("rstream", 800, 65536), RIOSTREAM, ucmatose(250
            fi_pingpong(1500, 16384), fio("write", 96)]
 
 
-# (client, fault, host) -> what a client says that ends there without the layer, too.
+# (client, fault, host) -> what the program on that host says, which ends there without the layer, too.
 HOPELESS = {
     # It goes on without waiting for its completions, until its send queue is full: ENOMEM.
     (RPING.name, "drop-acks", "a"): "post send error 12",
