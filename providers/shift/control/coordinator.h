@@ -212,11 +212,13 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
     });
   }
   // Has the worker do `job` for the group and `then(binding, result)` here. A group outlives its
-  // jobs, for destroying it waits for the worker; its binding may not.
+  // jobs, for destroying it waits for them; its binding may not.
   template <typename Job, typename Then>
   void at_worker(const Binding& binding, Job job, Then then) {
+    ++binding.group->jobs;
     worker_.call_soon([this, serial = binding.serial, group = binding.group, job, then] {
       const auto result = job(*group);
+      --group->jobs;  // it may be gone behind this
       control_.call_soon([this, serial, then, result] {
         if (Binding* found = find(serial)) then(*found, result);
       });

@@ -146,6 +146,7 @@ void twin_region_register(MemoryRegion& region, ProtectionDomain& pd, int member
   const auto m = static_cast<size_t>(member);
   {
     std::lock_guard lock(context.mutex);
+    if (region.deregistered) return;
     region.twin[m] = MemoryRegion::Twin::kRunning;
   }
   ibv_mr* real = nullptr;
@@ -264,6 +265,12 @@ void twin_regions_register(MemoryRegion& region, ProtectionDomain& pd) {
   for (int member = kDefault + 1; member < members; member++) {
     twin_region_register(region, pd, member);
   }
+}
+
+bool twin_regions_stop(MemoryRegion& region) {
+  std::lock_guard lock(Context::from(region.mr.context)->mutex);
+  region.deregistered = true;
+  return std::ranges::find(region.twin, MemoryRegion::Twin::kRunning) != region.twin.end();
 }
 
 void twin_regions_deregister(MemoryRegion& region) {

@@ -1,7 +1,7 @@
 // The twins of the application's objects on the further members of its device group, and connecting
-// any member's QP to the peer. All of it runs on the worker thread, so that no verb of the
-// application waits for it; the worker's queue is first in, first out, which is what keeps a twin's
-// making, use and end in order.
+// any member's QP to the peer. Making and connecting run on the worker thread, so that no verb of
+// the application waits for them; the worker's queue is first in, first out. What the application
+// destroys it takes down itself, when the worker has nothing left to do for it.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,10 @@ namespace shift::group {
 
 void twin_cqs_create(CompletionQueue& cq);
 void twin_cqs_destroy(CompletionQueue& cq);
+// Of a region that is deregistered meanwhile, those that are not begun are not made.
 void twin_regions_register(MemoryRegion& region, ProtectionDomain& pd);
+// From here on no registration begins. True: one is under way.
+bool twin_regions_stop(MemoryRegion& region);
 void twin_regions_deregister(MemoryRegion& region);
 
 // Creates the member's QP unless there is one. Errno on failure.

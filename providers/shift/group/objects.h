@@ -112,6 +112,7 @@ struct MemoryRegion {
   // The further members' registrations are made by the worker. Under Context::mutex.
   enum class Twin : uint8_t { kQueued, kRunning, kReady, kFailed };
   PerMember<Twin> twin{};
+  bool deregistered = false;  // what is queued yet is not begun. Under Context::mutex
 };
 
 struct Context {
@@ -126,7 +127,7 @@ struct Context {
   std::mutex mutex;
   std::condition_variable changed;                      // a background job ended
   std::unordered_map<uint32_t, MemoryRegion*> regions;  // by the application's lkey
-  std::unordered_map<const ibv_mr*, MemoryRegion*> region_handles;
+  std::unordered_map<const ibv_mr*, std::shared_ptr<MemoryRegion>> region_handles;
   std::vector<CompletionQueue*> cqs;
   std::vector<Group*> groups;
   // Before `mutex`: held while an event's group is worked on, and to take a group off `groups`. Of
@@ -219,7 +220,8 @@ struct CompletionQueue {
   unsigned events_delivered = 0;
   bool gives_events = true;  // under cq.mutex; else it is being destroyed
   std::atomic<int> users{0};
-  bool doubled = false;  // made with twice the entries that were asked for
+  std::atomic<int> jobs{0};  // of the worker, about the further members' CQs
+  bool doubled = false;      // made with twice the entries that were asked for
 
   static CompletionQueue* from(ibv_cq* cq) { return reinterpret_cast<CompletionQueue*>(cq); }
   static CompletionQueue* from(ibv_cq_ex* cq) { return reinterpret_cast<CompletionQueue*>(cq); }
@@ -362,6 +364,8 @@ struct Group {
   // SHIFT runs at the peer: the NIC's patience on the default path is bounded (C10). Set before
   // RTR.
   bool peer_present = false;
+  // Of the worker, for this group. The control thread gives them, until it has forgotten the group.
+  std::atomic<int> jobs{0};
   // Its owner works past the layer, and wants no protection. Set before it is connected, or behind
   // Coordinator::group_forget().
   std::atomic<bool> let_go{false};

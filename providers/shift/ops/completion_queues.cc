@@ -289,7 +289,7 @@ CompletionQueue* publish_cq(std::unique_ptr<CompletionQueue> cq, Context& contex
     context.cqs.push_back(cq.get());
     if (channel != nullptr) channel->refcnt++;
   }
-  in_background([raw = cq.get()] { group::twin_cqs_create(*raw); });
+  in_background_for(cq.get(), group::twin_cqs_create);
   return cq.release();
 }
 
@@ -333,7 +333,7 @@ void events_again(CompletionQueue* q) {
 int destroy_cq(ibv_cq* cq) noexcept {
   CompletionQueue* q = CompletionQueue::from(cq);
   if (q->users != 0) return EBUSY;
-  in_background_and_wait([] {});  // the backup's making may still be queued
+  if (q->jobs != 0) in_background_and_wait([] {});
   last_event(q);
   // On the control thread, which alone reads the watch channels: it is not looking at this CQ now,
   // and finds no event of it afterwards. Who reads the application's channel holds it up no longer

@@ -19,13 +19,13 @@ const char* member_name(const Context& context, size_t member) {
 // On each further member's CQ, when those have been made.
 template <typename Change>
 void change_twins(CompletionQueue* q, const char* what, Change change) {
-  in_background([q, what, change] {
-    for (size_t member = kDefault + 1; member < q->real.size(); member++) {
-      std::lock_guard lock(q->mutex);
-      if (q->real[member] == nullptr) continue;
-      if (const int error = change(q->real[member])) {
-        SHIFT_WARN_LIMITED("%s: a CQ on %s keeps its %s: errno %d", q->context->device->dev.name,
-                           member_name(*q->context, member), what, error);
+  in_background_for(q, [what, change](CompletionQueue& cq) {
+    for (size_t member = kDefault + 1; member < cq.real.size(); member++) {
+      std::lock_guard lock(cq.mutex);
+      if (cq.real[member] == nullptr) continue;
+      if (const int error = change(cq.real[member])) {
+        SHIFT_WARN_LIMITED("%s: a CQ on %s keeps its %s: errno %d", cq.context->device->dev.name,
+                           member_name(*cq.context, member), what, error);
       }
     }
   });

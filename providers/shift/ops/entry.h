@@ -35,6 +35,15 @@ template <typename Task>
 void in_background(Task task) {
   if (auto* runtime = control::runtime()) runtime->worker.call_soon(std::move(task));
 }
+// The same about an object that outlives its jobs.
+template <typename Object, typename Task>
+void in_background_for(Object* object, Task task) {
+  ++object->jobs;
+  in_background([object, task] {
+    task(*object);
+    --object->jobs;  // it may be gone behind this
+  });
+}
 // The same, and waits: for taking a backup object down behind everything that was queued for it.
 template <typename Task>
 void in_background_and_wait(Task task) {

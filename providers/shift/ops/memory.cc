@@ -53,13 +53,13 @@ uint32_t mint_key(Context& context) {
 
 // Some numbers stand for several regions (those of null regions, and imported ones): the first
 // keeps it.
-void enlist(Context& context, MemoryRegion& region) {
+void enlist(Context& context, const std::shared_ptr<MemoryRegion>& region) {
   std::lock_guard lock(context.mutex);
-  context.region_handles.emplace(region.shown(), &region);
+  context.region_handles.emplace(region->shown(), region);
   try {
-    context.regions.try_emplace(region.mr.lkey, &region);
+    context.regions.try_emplace(region->mr.lkey, region.get());
   } catch (const std::bad_alloc&) {
-    context.region_handles.erase(region.shown());
+    context.region_handles.erase(region->shown());
     throw;
   }
 }
@@ -71,7 +71,7 @@ void strike(Context& context, MemoryRegion& region) {
   if (it != context.regions.end() && it->second == &region) context.regions.erase(it);
 }
 
-MemoryRegion* region_of(ibv_mr* mr) {
+std::shared_ptr<MemoryRegion> region_of(ibv_mr* mr) {
   Context* context = Context::from(mr->context);
   std::lock_guard lock(context->mutex);
   const auto it = context->region_handles.find(mr);
@@ -79,10 +79,10 @@ MemoryRegion* region_of(ibv_mr* mr) {
 }
 
 // The application must not notice that its NIC is gone (C9): the region lives on the others alone.
-ibv_mr* register_on_twins(std::unique_ptr<MemoryRegion> region, ProtectionDomain& pd) {
+ibv_mr* register_on_twins(const std::shared_ptr<MemoryRegion>& region, ProtectionDomain& pd) {
   Context& context = *Context::from(pd.pd.context);
   region->mr.lkey = region->mr.rkey = mint_key(context);
-  enlist(context, *region);
+  enlist(context, region);
   in_background_and_wait([&] { group::twin_regions_register(*region, pd); });
   if (std::ranges::find(region->twin, MemoryRegion::Twin::kReady) == region->twin.end()) {
     strike(context, *region);
@@ -90,7 +90,7 @@ ibv_mr* register_on_twins(std::unique_ptr<MemoryRegion> region, ProtectionDomain
     return nullptr;
   }
   pd.users++;
-  return &region.release()->mr;
+  return &region->mr;
 }
 
 // What a group may do with a region that faults its pages in, all members must be able to do.
@@ -104,7 +104,7 @@ bool all_can(const Context& context, unsigned access) {
 
 // `on_default` registers what `region` describes with the default's PD.
 template <typename Register>
-ibv_mr* add_region(std::unique_ptr<MemoryRegion> region, ibv_pd* pd, Register on_default) {
+ibv_mr* add_region(const std::shared_ptr<MemoryRegion>& region, ibv_pd* pd, Register on_default) {
   ProtectionDomain& p = *virtual_pd(pd);
   Context& context = *Context::from(pd->context);
   if (!all_can(context, region->access)) {
@@ -113,7 +113,7 @@ ibv_mr* add_region(std::unique_ptr<MemoryRegion> region, ibv_pd* pd, Register on
   }
   region->mr.context = pd->context;
   region->mr.pd = pd;
-  if (context.dead[kDefault]) return register_on_twins(std::move(region), p);
+  if (context.dead[kDefault]) return register_on_twins(region, p);
   ibv_mr* real = on_default(p.real[kDefault]);
   if (real == nullptr) return nullptr;
   region->mr = *real;
@@ -121,7 +121,7 @@ ibv_mr* add_region(std::unique_ptr<MemoryRegion> region, ibv_pd* pd, Register on
   region->mr.pd = pd;
   region->real[kDefault] = real;
   try {
-    enlist(context, *region);
+    enlist(context, region);
   } catch (const std::bad_alloc&) {
     (void)below->dereg_mr(real);
     throw;
@@ -129,13 +129,13 @@ ibv_mr* add_region(std::unique_ptr<MemoryRegion> region, ibv_pd* pd, Register on
   real->context = pd->context;
   real->pd = pd;
   p.users++;
-  in_background([raw = region.get(), &p] { group::twin_regions_register(*raw, p); });
-  return region.release()->shown();
+  in_background([region, &p] { group::twin_regions_register(*region, p); });
+  return region->shown();
 }
 
-std::unique_ptr<MemoryRegion> describe(Kind kind, void* addr, size_t length, uint64_t iova,
+std::shared_ptr<MemoryRegion> describe(Kind kind, void* addr, size_t length, uint64_t iova,
                                        unsigned access) {
-  auto region = std::make_unique<MemoryRegion>();
+  auto region = std::make_shared<MemoryRegion>();
   region->mr = {};
   region->kind = kind;
   region->mr.addr = addr;
@@ -145,7 +145,7 @@ std::unique_ptr<MemoryRegion> describe(Kind kind, void* addr, size_t length, uin
   return region;
 }
 
-std::unique_ptr<MemoryRegion> describe_memory(void* addr, size_t length, uint64_t iova,
+std::shared_ptr<MemoryRegion> describe_memory(void* addr, size_t length, uint64_t iova,
                                               unsigned access) {
   return describe(Kind::kMemory, addr, length, iova, access);
 }
@@ -189,7 +189,7 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
   region->fd = UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3));
   if (!region->fd) return nullptr;
   region->offset = offset;
-  return add_region(std::move(region), pd, [=](ibv_pd* real) {
+  return add_region(region, pd, [=](ibv_pd* real) {
     return below->reg_dmabuf_mr(real, offset, length, iova, fd, access);
   });
 } catch (const std::bad_alloc&) {
@@ -233,16 +233,16 @@ ibv_mr* import_mr(ibv_pd* pd, uint32_t handle) noexcept try {
 
 namespace {
 
-void forget_region(MemoryRegion* region) {
-  in_background_and_wait([region] { group::twin_regions_deregister(*region); });
-  virtual_pd(region->mr.pd)->users--;
-  delete region;
+void forget_region(MemoryRegion& region) {
+  if (group::twin_regions_stop(region)) in_background_and_wait([] {});
+  group::twin_regions_deregister(region);
+  virtual_pd(region.mr.pd)->users--;
 }
 
 }  // namespace
 
 int dereg_mr(ibv_mr* mr) noexcept {
-  MemoryRegion* region = region_of(mr);
+  const auto region = region_of(mr);
   if (region == nullptr) return EINVAL;
   Context& context = *Context::from(mr->context);
   // Off the lists first: when the default's is gone, its address and key may be another's at once.
@@ -254,48 +254,49 @@ int dereg_mr(ibv_mr* mr) noexcept {
     if (error != 0 && !context.dead[kDefault]) {
       unveiled.veil();
       try {
-        enlist(context, *region);
+        enlist(context, region);
       } catch (const std::bad_alloc&) {
         return ENOMEM;
       }
       return error;
     }
   }
-  forget_region(region);
+  forget_region(*region);
   return 0;
 }
 
 void unimport_mr(ibv_mr* mr) noexcept {
-  MemoryRegion* region = region_of(mr);
+  const auto region = region_of(mr);
   if (region == nullptr) return;
   strike(*Context::from(mr->context), *region);
   const Unveiled unveiled(*region);
   below->unimport_mr(mr);
-  forget_region(region);
+  forget_region(*region);
 }
 
 namespace {
 
 // The further members' are made anew, which nobody uses meanwhile: keys are waited for.
-void renew_twins(MemoryRegion& region, const ibv_mr& as, unsigned access, uint64_t iova) {
-  {
-    std::lock_guard lock(Context::from(region.mr.context)->mutex);
-    region.twin.fill(MemoryRegion::Twin::kQueued);
-  }
+void renew_twins(const std::shared_ptr<MemoryRegion>& region, const ibv_mr& as, unsigned access,
+                 uint64_t iova) {
   in_background_and_wait([&] {
-    group::twin_regions_deregister(region);
-    region.mr = as;
-    region.access = access;
-    region.iova = iova;
+    {
+      std::lock_guard lock(Context::from(region->mr.context)->mutex);
+      region->twin.fill(MemoryRegion::Twin::kQueued);
+    }
+    group::twin_regions_deregister(*region);
+    region->mr = as;
+    region->access = access;
+    region->iova = iova;
   });
-  in_background([&region] { group::twin_regions_register(region, *virtual_pd(region.mr.pd)); });
+  in_background([region] { group::twin_regions_register(*region, *virtual_pd(region->mr.pd)); });
 }
 
 }  // namespace
 
 int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) noexcept
     try {
-  MemoryRegion* region = region_of(mr);
+  const auto region = region_of(mr);
   if (region == nullptr) {
     errno = EINVAL;
     return IBV_REREG_MR_ERR_INPUT;
@@ -320,7 +321,7 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int a
     unveiled.veil(error == 0 ? new_pd : nullptr);
     region->mr.lkey = mr->lkey;
     region->mr.rkey = mr->rkey;
-    enlist(context, *region);
+    enlist(context, region);
     errno = reason;
     if (error != 0) return error;
   }
@@ -337,7 +338,7 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int a
     virtual_pd(region->mr.pd)->users--;
     virtual_pd(new_pd)->users++;
   }
-  renew_twins(*region, as, has_access ? static_cast<unsigned>(access) : region->access, iova);
+  renew_twins(region, as, has_access ? static_cast<unsigned>(access) : region->access, iova);
   return 0;
 } catch (const std::bad_alloc&) {
   errno = ENOMEM;

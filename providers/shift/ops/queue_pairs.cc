@@ -42,9 +42,14 @@ group::Route send_route(Group* g) {
   return g->send.route;
 }
 
-// Behind Coordinator::group_forget(): what the real QPs say from now on is the truth.
+// Behind Coordinator::group_forget(), which begins nothing more for it.
+void await_jobs(const Group& g) {
+  if (g.jobs != 0) in_background_and_wait([] {});
+}
+
+// What the real QPs say from now on is the truth.
 void show_truth(Group* g) {
-  in_background_and_wait([] {});  // what was begun for it
+  await_jobs(*g);
   const group::Route route = send_route(g);
   if (route == group::Route::kError) return;  // it is shown already
   // In the middle of a switch no NIC holds what is posted; and where an error was held back, the
@@ -104,7 +109,7 @@ int reset_group(Group* g) {
     if (send_route(g) != group::Route::kError) group::fail(*g);
     return error;
   }
-  in_background_and_wait([g] { group::twin_qps_destroy(*g); });
+  group::twin_qps_destroy(*g);
   group::receives_leave(*g);
   for (auto& flag : g->last_taken) flag = false;
   leave_cqs(g);
@@ -211,13 +216,13 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) no
 int destroy_qp(ibv_qp* qp) noexcept {
   Group* g = Group::from(qp);
   coordinator().group_forget(g);
-  in_background_and_wait([] {});  // the backup's making may still be queued
+  await_jobs(*g);
   const int error = below->destroy_qp(g->real[kDefault]);
   if (error != 0 && !g->context->dead[kDefault]) {
     show_truth(g);  // it stays, wherever it is
     return error;
   }
-  in_background_and_wait([g] { group::twin_qps_destroy(*g); });
+  group::twin_qps_destroy(*g);
   {
     std::scoped_lock lock(g->context->event_mutex, g->context->mutex);
     std::erase(g->context->groups, g);

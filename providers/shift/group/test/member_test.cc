@@ -168,6 +168,7 @@ class Twins : public ::testing::Test {
       return answer;
     };
     before_ = std::exchange(below, &table_);
+    region_.mr.context = world_.context.handle();
     region_.mr.length = 100;
     region_.iova = 0x5000;
     region_.access = IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_LOCAL_WRITE;
@@ -220,6 +221,27 @@ TEST_F(Twins, OfANullRegionAreNullRegions) {
   EXPECT_TRUE(registered[0].is_null);
   EXPECT_TRUE(is_ready(kBackup));
   EXPECT_FALSE(is_ready(kThird)) << "its NIC has none";
+}
+
+TEST_F(Twins, OfARegionThatIsGoneAreNotMade) {
+  EXPECT_FALSE(twin_regions_stop(region_));
+  twin_regions_register(region_, world_.pd);
+  EXPECT_TRUE(registered.empty());
+}
+
+TEST_F(Twins, WhatIsUnderWayIsTheLast) {
+  static MemoryRegion* region;
+  static bool is_under_way;
+  region = &region_;
+  table_.reg_mr_iova2 = [](ibv_pd* pd, void*, size_t, uint64_t, unsigned) {
+    registered.push_back({pd, 0, 0, 0, -1, 0, false});
+    is_under_way = twin_regions_stop(*region);
+    return answer;
+  };
+  twin_regions_register(region_, world_.pd);
+  EXPECT_TRUE(is_under_way);
+  EXPECT_EQ(registered.size(), 1u);
+  EXPECT_FALSE(twin_regions_stop(region_));
 }
 
 TEST_F(Twins, OfDeviceMemoryThereAreNone) {

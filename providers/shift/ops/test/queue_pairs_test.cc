@@ -119,10 +119,10 @@ TEST_F(QueuePairs, ConnectionsUnderWayAreShutWithTheQp) {
   send(1);
   break_default();
   int error = -1;
-  in_background([&] {
+  in_background_for(group_, [&](Group& group) {
     wire::QpAddress own;
-    error = group::member_qp_address(*group_, kBackup, world_.nic(kBackup).gid, &own);
-    if (error == 0) error = group::member_qp_connect(*group_, kBackup, own, own);
+    error = group::member_qp_address(group, kBackup, world_.nic(kBackup).gid, &own);
+    if (error == 0) error = group::member_qp_connect(group, kBackup, own, own);
   });
   to_error();
   worker_.run();
@@ -141,6 +141,25 @@ TEST_F(QueuePairs, AResetBeginsAnotherLife) {
   ASSERT_EQ(modify_qp(group_->handle(), &attr, IBV_QP_STATE), 0);
   EXPECT_NE(group_->serial, before);
   EXPECT_NE(group_->serial, 0u);
+}
+
+TEST_F(QueuePairs, IsDestroyedBehindWhatTheWorkerDoesForIt) {
+  Group* group = world_.make_group(cq_);
+  world_.let_go(group);
+  bool done = false;
+  in_background_for(group, [&](Group& g) { done = g.real[kBackup] != nullptr; });
+  ASSERT_EQ(destroy_qp(group->handle()), 0);
+  EXPECT_TRUE(done);
+}
+
+// The worker may be busy with anything.
+TEST_F(QueuePairs, WaitsForNothingElse) {
+  Group* group = world_.make_group(cq_);
+  world_.let_go(group);
+  bool other = false;
+  in_background([&] { other = true; });
+  ASSERT_EQ(destroy_qp(group->handle()), 0);
+  EXPECT_FALSE(other);
 }
 
 // Its NIC keeps completions of QPs that are gone, as rxe does.

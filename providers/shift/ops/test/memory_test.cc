@@ -1,0 +1,111 @@
+// A region that is deregistered goes from all NICs, whatever the worker has come to.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+#include "group/test/fake.h"
+#include "ops/entry.h"
+#include "ops/test/runtime.h"
+
+namespace shift::ops {
+namespace {
+
+using group::kDefault;
+using group::World;
+
+// What lives on the NICs, by the PD that it was registered with.
+std::set<ibv_mr*> live;
+std::vector<ibv_pd*> registrations;
+
+ibv_mr* make(ibv_pd* pd) {
+  registrations.push_back(pd);
+  auto* mr = new ibv_mr{};
+  mr->context = pd->context;
+  mr->pd = pd;
+  mr->lkey = mr->rkey = 0x100 + static_cast<uint32_t>(registrations.size());
+  live.insert(mr);
+  return mr;
+}
+
+class Memory : public ::testing::Test {
+ protected:
+  Memory() {
+    in_use = &runtime_;
+    live.clear();
+    registrations.clear();
+    table_ = *below;
+    table_.reg_mr = [](ibv_pd* pd, void*, size_t, int) { return make(pd); };
+    table_.reg_mr_iova2 = [](ibv_pd* pd, void*, size_t, uint64_t, unsigned) { return make(pd); };
+    table_.dereg_mr = [](ibv_mr* mr) {
+      EXPECT_EQ(live.erase(mr), 1u);
+      delete mr;
+      return 0;
+    };
+    before_ = std::exchange(below, &table_);
+  }
+  ~Memory() override {
+    below = before_;
+    in_use = nullptr;
+  }
+  ibv_mr* add() { return reg_mr(&world_.pd.pd, bytes_, sizeof bytes_, IBV_ACCESS_LOCAL_WRITE); }
+
+  World world_;
+  LazyLoop control_, worker_;
+  control::Coordinator coordinator_{control_, worker_};
+  control::Runtime runtime_{control_, worker_, coordinator_};
+  Below table_;
+  const Below* before_ = nullptr;
+  char bytes_[64];
+};
+
+TEST_F(Memory, IsRegisteredOnAllNicsAndGoesFromAll) {
+  ibv_mr* mr = add();
+  ASSERT_NE(mr, nullptr);
+  worker_.run();
+  EXPECT_EQ(live.size(), 3u);
+  bool other = false;
+  in_background([&] { other = true; });
+  EXPECT_EQ(dereg_mr(mr), 0);
+  EXPECT_TRUE(live.empty());
+  EXPECT_FALSE(other) << "it has waited for the worker";
+  EXPECT_EQ(world_.pd.users, 0);
+}
+
+TEST_F(Memory, ThatIsGoneBeforeTheWorkerComesToItIsNotRegistered) {
+  ibv_mr* mr = add();
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(dereg_mr(mr), 0);
+  EXPECT_TRUE(live.empty());
+  worker_.run();
+  EXPECT_TRUE(live.empty());
+  EXPECT_EQ(registrations.size(), 1u);
+}
+
+TEST_F(Memory, StaysOnAllNicsWhenTheDefaultKeepsIt) {
+  ibv_mr* mr = add();
+  ASSERT_NE(mr, nullptr);
+  const auto dereg = table_.dereg_mr;
+  table_.dereg_mr = [](ibv_mr*) { return EBUSY; };
+  EXPECT_EQ(dereg_mr(mr), EBUSY);
+  worker_.run();
+  EXPECT_EQ(live.size(), 3u);
+  table_.dereg_mr = dereg;
+  EXPECT_EQ(dereg_mr(mr), 0);
+  EXPECT_TRUE(live.empty());
+}
+
+// Registered again before the worker has come to the first time: once on each, as it is now.
+TEST_F(Memory, ThatIsChangedIsRegisteredAnew) {
+  table_.rereg_mr = [](ibv_mr*, int, ibv_pd*, void*, size_t, int) { return 0; };
+  ibv_mr* mr = add();
+  ASSERT_NE(mr, nullptr);
+  ASSERT_EQ(rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0), 0);
+  worker_.run();
+  EXPECT_EQ(live.size(), 3u);
+  EXPECT_EQ(dereg_mr(mr), 0);
+  EXPECT_TRUE(live.empty());
+}
+
+}  // namespace
+}  // namespace shift::ops
