@@ -198,18 +198,17 @@ std::vector<PortName> port_names(ibv_context* real, uint8_t port) {
   return names;
 }
 
-uint32_t gid_type_of(ibv_context* real, uint8_t port, uint32_t index) {
+std::optional<ibv_gid_entry> gid_at(ibv_context* real, uint8_t port, uint32_t index) {
   ibv_gid_entry entry{};
-  const int error = below->query_gid_ex(real, port, index, &entry, 0, sizeof entry);
-  return error == 0 ? entry.gid_type : uint32_t{IBV_GID_TYPE_ROCE_V2};
+  if (below->query_gid_ex(real, port, index, &entry, 0, sizeof entry) != 0) return std::nullopt;
+  return entry;
 }
 
 int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t type,
                  uint32_t likely) {
   // The whole table takes a while to read, which thousands of QPs would each do.
-  ibv_gid_entry there{};
-  if (below->query_gid_ex(real, port, likely, &there, 0, sizeof there) == 0 &&
-      there.gid_type == type && wire::Gid::from_verbs(there.gid) == gid) {
+  const auto there = gid_at(real, port, likely);
+  if (there && there->gid_type == type && wire::Gid::from_verbs(there->gid) == gid) {
     return static_cast<int>(likely);
   }
   for (const ibv_gid_entry& entry : gid_entries(real)) {

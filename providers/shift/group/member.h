@@ -48,8 +48,9 @@ void twin_qps_destroy(Group& group);
 // gone. `likely` is looked at first.
 int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t type,
                  uint32_t likely);
-// How the NIC encapsulates what is sent from that place of its GID table.
-uint32_t gid_type_of(ibv_context* real, uint8_t port, uint32_t index);
+// What stands at that place of the NIC's GID table; its type says how the NIC encapsulates what is
+// sent from there.
+std::optional<ibv_gid_entry> gid_at(ibv_context* real, uint8_t port, uint32_t index);
 
 // The address at that place of the default NIC's GID table, as a QP of the application has used it.
 std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t index);

@@ -22,17 +22,13 @@ using group::SharedQueue;
 
 // The peer is known from RTR on. False: this path cannot be protected (no global address).
 bool name_ends(Group* g, const ibv_qp_attr& to_rtr) {
-  ibv_gid gid;
   const ibv_ah_attr& av = to_rtr.ah_attr;
-  if (!av.is_global || below->query_gid(g->context->real[kDefault], g->attr.port_num,
-                                        av.grh.sgid_index, &gid) != 0) {
-    return false;
-  }
-  const uint32_t type =
-      group::gid_type_of(g->context->real[kDefault], g->attr.port_num, av.grh.sgid_index);
+  if (!av.is_global) return false;
+  const auto own = group::gid_at(g->context->real[kDefault], g->attr.port_num, av.grh.sgid_index);
+  if (!own) return false;
   std::lock_guard lock(g->attr_mutex);  // others look for users of an address
-  g->gid_type = type;
-  g->local = {wire::Gid::from_verbs(gid), g->qpn()};
+  g->gid_type = own->gid_type;
+  g->local = {wire::Gid::from_verbs(own->gid), g->qpn()};
   g->remote = {wire::Gid::from_verbs(av.grh.dgid), to_rtr.dest_qp_num};
   return true;
 }

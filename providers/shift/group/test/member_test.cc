@@ -133,8 +133,10 @@ TEST_F(LinkLocal, NamesBelongToAddressesOfTheirDevice) {
 
 TEST_F(LinkLocal, TypeIsThatOfThePlace) {
   ibv_context* nic = world_.nic(kDefault).context();
-  EXPECT_EQ(gid_type_of(nic, 1, 0), uint32_t{IBV_GID_TYPE_ROCE_V1});
-  EXPECT_EQ(gid_type_of(nic, 1, 1), uint32_t{IBV_GID_TYPE_ROCE_V2});
+  ASSERT_TRUE(gid_at(nic, 1, 0) && gid_at(nic, 1, 1));
+  EXPECT_EQ(gid_at(nic, 1, 0)->gid_type, uint32_t{IBV_GID_TYPE_ROCE_V1});
+  EXPECT_EQ(gid_at(nic, 1, 1)->gid_type, uint32_t{IBV_GID_TYPE_ROCE_V2});
+  EXPECT_FALSE(gid_at(nic, 1, 100));
   // Found by value and type, wherever the last one was.
   EXPECT_EQ(gid_index_of(nic, 1, link_local(1), IBV_GID_TYPE_ROCE_V1, 3), 0);
   EXPECT_EQ(gid_index_of(nic, 1, link_local(1), IBV_GID_TYPE_ROCE_V2, 0), 1);
