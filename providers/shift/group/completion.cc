@@ -391,8 +391,10 @@ void purge(CompletionQueue& cq, Group* group) {
   // Some NICs (rxe, siw) keep what a destroyed QP has left, markers of ours among it.
   collect(cq);
   if (cq.extended != nullptr) cq.extended->forget(group->qpn());
-  std::erase_if(cq.side, [&](const ibv_wc& wc) { return wc.qp_num == group->qpn(); });
-  cq.told = std::min(cq.told, cq.side.size());
+  const auto is_its = [&](const ibv_wc& wc) { return wc.qp_num == group->qpn(); };
+  const auto told_end = cq.side.begin() + static_cast<ptrdiff_t>(cq.told);
+  cq.told -= static_cast<size_t>(std::count_if(cq.side.begin(), told_end, is_its));
+  std::erase_if(cq.side, is_its);
   std::erase(cq.groups, group);
   signal_side(cq);  // as inspect(): those of other QPs have left the NIC
 }

@@ -236,6 +236,25 @@ TEST_F(ChannelTest, WhatCameSinceTheLastEventIsTold) {
   EXPECT_EQ(poll(), 2);
 }
 
+// A QP's completions go with it, and what an event has told of them.
+TEST_F(ChannelTest, WhatComesBehindADestroyedQpsIsTold) {
+  Group* other = world_.make_group(cq_);
+  world_.let_go(other);
+  arm();
+  group::post_recv(*other, 7);
+  ASSERT_TRUE(World::fake(other, kDefault).complete_recv());
+  raise();
+  EXPECT_TRUE(event());
+  group::post_recv(*group_, 8);
+  ASSERT_TRUE(nic().complete_recv());
+  group::inspect(*cq_);  // not armed
+  arm();
+  group::purge(*cq_, other);
+  EXPECT_TRUE(event());
+  EXPECT_EQ(poll(), 1);
+  delete other;
+}
+
 TEST_F(ChannelTest, WhatThePollLeavesIsNoNews) {
   arm();
   for (uint64_t id : {7, 8}) {
