@@ -45,6 +45,10 @@ def drop_filters(what):
     return [roce + "match u8 %s %s at 28 action drop" % response for response in RESPONSES]
 
 
+class KernelStuck(Exception):
+    """The kernel does not let go of a NIC (README)."""
+
+
 class Pair:
     def __init__(self, build, image, directory):
         self.build = os.path.abspath(build)
@@ -223,7 +227,8 @@ class Pair:
         index = list(NETWORKS).index(nic)
         device, unbinding = self.unbound.pop((host, nic))
         if unbinding.finish(60) != 0:
-            raise RuntimeError("%s on %s is not let go: %s" % (nic, host, unbinding.text()))
+            raise KernelStuck("%s on %s is not let go: %s" % (
+                nic, host, self.machines[host].said()))
         self.sh(host, "echo %s > /sys/bus/virtio/drivers/virtio_net/bind" % device)
         self.sh(host, (
             "for d in /sys/class/net/*; do"

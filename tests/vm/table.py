@@ -1,10 +1,14 @@
-"""The table of programs and faults, from what one run saw and nothing else."""
+"""The table of programs and faults, from what runs saw and nothing else. The file is also what a later run
+goes on from."""
 
 import os
+import re
 
-from cases import FAULTS
+from cases import FAULTS, Cell
 
 COLUMNS = [(fault, host) for fault in FAULTS for host in "ab"]
+FAILS, MISSING, AS_STOCK = "**fails**", "-", "as stock"
+OTHERS, AGAIN = "Other cases:", "Run more than once ([why](../tests/vm/README.md)):"
 
 
 class Book:
@@ -12,14 +16,15 @@ class Book:
         self.command, self.kernel = command, ""
         self.cells = {}   # (row, fault, host) -> Cell; None: it failed
         self.rows = []    # in the order of the run
-        self.others = []  # (name, what is wrong) of cases that are no cells
+        self.others = {}  # name -> what is wrong, of cases that are no cells
+        self.again = []   # names of cases that were run more than once
         self.failed = []
 
     def add(self, case, problem, cells):
         if problem:
             self.failed.append(case.name)
         if not case.row:
-            self.others.append((case.name, problem))
+            self.others[case.name] = problem
             return
         if case.row not in self.rows:
             self.rows.append(case.row)
@@ -28,42 +33,74 @@ class Book:
         for cell in cells:
             self.cells[cell.row, cell.fault, cell.host] = cell
 
+    def verdict(self, case):
+        """Whether it was right; None: it was not run."""
+        if not case.row:
+            return self.others[case.name] == "" if case.name in self.others else None
+        places = [(case.row, *column) for column in case.columns]
+        if not all(place in self.cells for place in places):
+            return None
+        return all(self.cells[place] is not None for place in places)
+
+    def run_again(self, case):
+        """Notes that this was not the first time."""
+        if case.name not in self.again:
+            self.again.append(case.name)
+
     def _text(self, row, fault, host):
         if (row, fault, host) not in self.cells:
-            return "-"
+            return MISSING
         cell = self.cells[row, fault, host]
         if cell is None:
-            return "**fails**"
+            return FAILS
         if cell.away is None:
-            return "as stock"
+            return AS_STOCK
         return "%.1f" % cell.away + ("" if cell.back is None else " / %.1f" % cell.back)
 
     def text(self):
         lines = [
             "# Programs on Linux's soft-RoCE through a fault", "",
-            "Written by `%s`: two emulated machines with Linux %s, unmodified" % (
-                self.command, self.kernel),
-            "programs of Debian 12 and our checker under `shift-run` ([how](../tests/vm/README.md)), on a host with",
-            "%d cores for everything. In mid-run rail0 of the client's host (a) or the server's (b) breaks." %
-            os.cpu_count(),
+            "Written by `%s`: two emulated machines with" % self.command,
+            "Linux %s, unmodified programs of Debian 12 and our checker under" % self.kernel,
+            "`shift-run` ([how](../tests/vm/README.md)), on a host with %d cores for everything." % os.cpu_count(),
+            "In mid-run rail0 of the client's host (a) or the server's (b) breaks.",
             "", "A cell gives seconds from the order to break until both ends had left rail0, and, behind the",
             "stroke, until both were back on it; the fault is undone as soon as both have left. No second figure:",
             "the program's work was done before, or, behind an unbind, there is no way back for a process that",
             "saw it. Each cell means as well that both ends exited well, that the count was complete and that what",
-            "the program compares was right. Behind a dash nothing was run. As stock: the program ends there by itself,",
-            "with the same error without the layer, as the same case showed.", "",
+            "the program compares was right. Behind a dash nothing was run. As stock: the program ends there",
+            "by itself, with the same error without the layer, as the same case showed.", "",
             "| program | %s |" % " | ".join("%s %s" % column for column in COLUMNS),
             "| --- |" + " --- |" * len(COLUMNS)]
         for row in self.rows:
             lines.append("| `%s` | %s |" % (
                 row, " | ".join(self._text(row, *column) for column in COLUMNS)))
         if self.others:
-            lines += ["", "Other cases of the same run:", ""]
-            lines += ["- %s: %s" % (name, "**fails**" if problem else "ok")
-                      for name, problem in self.others]
+            lines += ["", OTHERS, ""]
+            lines += ["- %s: %s" % (name, FAILS if problem else "ok")
+                      for name, problem in self.others.items()]
+        if self.again:
+            lines += ["", AGAIN, ""] + ["- %s" % name for name in self.again]
         return "\n".join(lines) + "\n"
 
     def write(self, path):
         with open(path + ".new", "w") as file:
             file.write(self.text())
         os.replace(path + ".new", path)
+
+    def read(self, path):
+        """What an earlier run wrote there."""
+        with open(path) as file:
+            text = file.read()
+        self.command, self.kernel = re.search(r"Written by `(.*)`.*\nLinux (\S+),", text).groups()
+        for row, cells in re.findall(r"^\| `(.*?)` \| (.*) \|$", text, re.M):
+            self.rows.append(row)
+            for column, cell in zip(COLUMNS, cells.split(" | ")):
+                if cell == MISSING:
+                    continue
+                times = [float(time) for time in re.findall(r"[0-9.]+", cell)] + [None, None]
+                self.cells[(row, *column)] = None if cell == FAILS else Cell(row, *column, *times[:2])
+        cases, _, again = text.partition(AGAIN)
+        for name, verdict in re.findall(r"^- (.*): (ok|\*\*fails\*\*)$", cases, re.M):
+            self.others[name] = "" if verdict == "ok" else "an earlier run"
+        self.again = re.findall(r"^- (.*)$", again, re.M)

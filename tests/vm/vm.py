@@ -21,11 +21,13 @@ from cases import (FAULTS, LASTING, dies_as_on_stock, dies_on_stock, disabled_in
                    gives_up_on_stock_too, healthy, journey, survives)
 from clients import (fi_pingpong, fio, gloo, io_demo, perftest, pingpong, rdma_client, rping,  # noqa: E402
                      rsocket_stream, torch_rpc, traffic, ucmatose, uct)
-from pair import Pair  # noqa: E402
+from pair import KernelStuck, Pair  # noqa: E402
 
 # act(pair, cells) -> what is wrong. row and columns: where the table has what it notes in `cells`.
 Case = collections.namedtuple("Case", "name act row columns", defaults=("", ()))
 
+# So often a case is tried when the kernel does not let go of a NIC.
+STUCK_MAX = 3
 MIXED = traffic("mixed", "--bidirectional")
 # The kernel's driver takes the largest retry count, 7, for "without end".
 MORTAL = traffic("mixed", "--bidirectional", "--retry-count", "3")
@@ -139,6 +141,8 @@ def parse():
     parser.add_argument("--only", action="append", default=[],
                         help="cases of all whose name contains this")
     parser.add_argument("--markdown", help="write the table to this file")
+    parser.add_argument("--resume", action="store_true",
+                        help="go on with that table: run what it lacks, and what has failed")
     parser.add_argument("--if-asked", action="store_true",
                         help="skip unless SHIFT_VM tells a set: 1, smoke or all")
     return parser.parse_args()
@@ -152,6 +156,8 @@ def run(pair, case, cells):
             pair.renew()
         pair.fresh = False
         problem = case.act(pair, cells)
+    except KernelStuck:
+        raise
     except Exception:  # the next case may still tell something
         problem = traceback.format_exc()
     for machine in pair.machines.values():
@@ -160,6 +166,46 @@ def run(pair, case, cells):
     print("  %s (%.0f s)" % ("FAILED: " + problem if problem else "ok",
                              time.monotonic() - begun), flush=True)
     return problem
+
+
+class Machines:
+    """The pair in use; after drop() a fresh one."""
+
+    def __init__(self, build, booted, out):
+        self.build, self.booted, self.out = build, booted, out
+        self.stack, self.pair = contextlib.ExitStack(), None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.drop()
+
+    def get(self, number):
+        if self.pair is None:
+            self.pair = self.stack.enter_context(
+                Pair(self.build, self.booted, os.path.join(self.out, "from-case-%d" % number)))
+            print("both machines are up after %.0f s" % self.pair.boot_seconds, flush=True)
+        return self.pair
+
+    def drop(self):
+        self.stack.close()
+        self.pair = None
+
+
+def judged(machines, book, case, number):
+    """What is wrong, and the cells that were noted."""
+    for _ in range(STUCK_MAX):
+        pair, cells = machines.get(number), []
+        book.kernel = book.kernel or pair.sh("a", "uname -r").strip()
+        try:
+            return run(pair, case, cells), cells
+        except KernelStuck as stuck:
+            problem = str(stuck)
+        print("  %s\n  the kernel is stuck: again, on fresh machines" % problem, flush=True)
+        book.run_again(case)
+        machines.drop()
+    return problem, []
 
 
 def chosen(options):
@@ -185,26 +231,22 @@ def main():
         print("skipped: %s" % reason)
         return 77
     book = table.Book(" ".join(["tests/vm/vm.py"] + sys.argv[1:]))
-    with contextlib.ExitStack() as machines:
-        pair = None
+    if options.resume:
+        book.read(options.markdown)
+        cases = [case for case in cases if book.verdict(case) is not True]
+    with Machines(options.build, booted, out) as machines:
         for number, case in enumerate(cases, 1):
-            if pair is None:
-                pair = machines.enter_context(
-                    Pair(options.build, booted, os.path.join(out, "from-case-%d" % number)))
-                book.kernel = pair.sh("a", "uname -r").strip()
-                print("both machines are up after %.0f s" % pair.boot_seconds, flush=True)
-            cells = []
-            problem = run(pair, case, cells)
+            if book.verdict(case) is False:
+                book.run_again(case)
+            problem, cells = judged(machines, book, case, number)
             book.add(case, problem, cells)
             if problem:
-                # What it left behind is nobody else's business.
-                machines.close()
-                pair = None
+                machines.drop()  # what it left behind is nobody else's business
             if options.markdown:
                 book.write(options.markdown)  # a run that is broken off leaves what it saw
     print("%d cases, %d failed, %.0f s; logs: %s" % (
         len(cases), len(book.failed), time.monotonic() - begun, out))
-    return 1 if book.failed or not cases else 0
+    return 1 if book.failed or not (cases or options.resume) else 0
 
 
 if __name__ == "__main__":
