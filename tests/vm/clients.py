@@ -66,12 +66,13 @@ def uct(test, count, *more):
 
 
 def io_demo(exchanges):
-    """Both sides verify every byte (-q)."""
+    """Both sides verify every byte (-q). rc_verbs by that name alone: what UCX would wire up with beside it is
+    UD, whose flushed receives end the process when a NIC goes."""
     def argv(pair, host):
         return ["io_demo", "-p", PORT, *(["-i", str(exchanges), "-q"] if host == "a" else []),
                 *server_of(host, "control")]
     return Client("io_demo -q", argv, r"Client exit with status 'OK'", "a", False, "control",
-                  {**UCX, "UCX_TCP_CM_REUSEADDR": "y", "UCX_TLS": "rc_v,tcp", "UCX_SOCKADDR_TLS_PRIORITY": "tcp",
+                  {**UCX, "UCX_TCP_CM_REUSEADDR": "y", "UCX_TLS": "rc_verbs,tcp", "UCX_SOCKADDR_TLS_PRIORITY": "tcp",
                    "UCX_NET_DEVICES": "rxe0:1,control"}, serves=True, longer=lambda: io_demo(MORE * exchanges))
 
 

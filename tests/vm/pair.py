@@ -147,11 +147,11 @@ class Pair:
                 file.write(told)
 
     def renew(self):
-        """A fresh rxe0 on both: one whose link was down when the connection manager had to say something
-        hears no word of it any more (README)."""
+        """Fresh rxe devices on both: one whose link was down when the connection manager had to say something
+        hears no word of it any more (README). Both, in their order: some programs take the first."""
         for host in self.machines:
-            self.sh(host, "rdma link del rxe0 && rdma link add rxe0 type rxe netdev rail0 && %s/guest/nodes.sh" %
-                    HERE)
+            self.sh(host, "for i in 0 1; do rdma link del rxe$i; done &&"
+                    " for i in 0 1; do rdma link add rxe$i type rxe netdev rail$i; done && %s/guest/nodes.sh" % HERE)
 
     @staticmethod
     def until(condition, timeout):
