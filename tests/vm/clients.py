@@ -12,9 +12,9 @@ from pair import address
 # endless: runs until it is told to stop, and judges itself. nic: whose address the client is given.
 # one_way: the server requests nothing, so no acknowledgements come to it. serves: the server goes on for ever
 # and is ended when the client has. meets: the ends find each other by files, and neither listens.
-# longer(): the same with more to do.
-Client = collections.namedtuple("Client", "name argv pattern ends endless nic env one_way serves meets longer",
-                                defaults=(False, False, False, None))
+# longer(): the same with more to do. spared: faults that its connections do not feel.
+Client = collections.namedtuple("Client", "name argv pattern ends endless nic env one_way serves meets longer spared",
+                                defaults=(False, False, False, None, ()))
 MORE = 3
 PORT = "7471"
 # What programs say when they see what they should not.
@@ -104,7 +104,7 @@ def torch_rpc(elements, calls):
                 "%s:%s" % (address("control", "a"), PORT), str(elements), str(calls), "1"]
     return Client("PyTorch RPC (TensorPipe ibv)", argv, r"^rpc_check ok: %d calls$" % calls, "a", False,
                   "control", {"GLOO_SOCKET_IFNAME": "control", "TP_SOCKET_IFNAME": "control"}, meets=True,
-                  longer=lambda: torch_rpc(elements, MORE * calls))
+                  longer=lambda: torch_rpc(elements, MORE * calls), spared=("address-off",))
 
 
 # ---- Programs that find each other by rdma_cm: everything they say goes over rail0's address.

@@ -38,11 +38,16 @@ RESPONSES = [("0x0d", "0xff"), ("0x0e", "0xfe"), ("0x10", "0xfe"), ("0x12", "0xf
 
 
 def drop_filters(what):
-    """tc filters for the receiving side."""
-    roce = "protocol ip u32 match ip dport 4791 0xffff "
-    if what == "data":
-        return [roce + "action drop"]
-    return [roce + "match u8 %s %s at 28 action drop" % response for response in RESPONSES]
+    """tc filters for the receiving side. Between link-local GIDs RoCE is IPv6."""
+    filters = []
+    for protocol, match, behind_udp in (("ip", "ip", 28), ("ipv6", "ip6", 48)):
+        roce = "protocol %s u32 match %s dport 4791 0xffff " % (protocol, match)
+        if what == "data":
+            filters.append(roce + "action drop")
+        else:
+            filters += [roce + "match u8 %s %s at %d action drop" % (*response, behind_udp)
+                        for response in RESPONSES]
+    return filters
 
 
 class KernelStuck(Exception):
