@@ -145,7 +145,10 @@ def parse():
                         help="go on with that table: run what it lacks, and what has failed")
     parser.add_argument("--if-asked", action="store_true",
                         help="skip unless SHIFT_VM tells a set: 1, smoke or all")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.resume and not (options.markdown and os.path.exists(options.markdown)):
+        parser.error("--resume goes on with the table that --markdown names: there is none")
+    return options
 
 
 def run(pair, case, cells):
