@@ -304,19 +304,12 @@ void put_first(CompletionQueue& cq, const ibv_wc& wc) {
   cq.side.emplace_front(wc, WcExtra{});
 }
 
-bool has_completion(CompletionQueue& cq) {
+bool has_news(CompletionQueue& cq) {
   auto lock = lock_queue(cq);
   if (cq.extended != nullptr) {
     if (!cq.extended->may_poll()) return true;  // that thread knows more
     cq.extended->put_back();
   }
-  if (cq.side.empty()) collect(cq);
-  return !cq.side.empty();
-}
-
-bool has_news(CompletionQueue& cq) {
-  auto lock = lock_queue(cq);
-  if (cq.extended != nullptr && !cq.extended->may_poll()) return true;  // that thread knows more
   if (cq.side.size() <= cq.told) collect(cq);
   return cq.side.size() > cq.told;
 }

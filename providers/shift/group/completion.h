@@ -30,8 +30,9 @@ int take_side(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra = nullp
 // Raises an event of our own if completions wait in the side queue that no event has told of, and
 // the application waits for one. Caller holds cq.mutex.
 void signal_side(CompletionQueue& cq);
-// Is there such a completion? has_completion() has looked. A program may count on one event for
-// each, and go on waiting without having polled (perftest does, with two queues on a channel).
+// Would a poll find something that no event has told of? Whatever a masked fault left in the queue
+// is taken out. A program may count on one event for each completion, and go on waiting without
+// having polled (perftest does, with two queues on a channel).
 [[gnu::cold]] bool has_news(CompletionQueue& cq);
 // The application gets an event, which tells of all that is there.
 [[gnu::cold]] void event_given(CompletionQueue& cq);
@@ -49,8 +50,6 @@ void put_side(CompletionQueue& cq, const ibv_wc& wc);
 inline std::chrono::steady_clock::time_point (*event_clock)() = &std::chrono::steady_clock::now;
 // The NIC may have raised events for completions that are not the application's, or not news.
 [[gnu::cold]] void doubt_events(CompletionQueue& cq);
-// Would a poll find something? Whatever a masked fault left in the queue is taken out.
-[[gnu::cold]] bool has_completion(CompletionQueue& cq);
 
 // ibv_poll_cq when the caller is not the biased thread, or the hot path is barred.
 int poll_slow(CompletionQueue& cq, int count, ibv_wc* wc);

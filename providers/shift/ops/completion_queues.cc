@@ -143,8 +143,7 @@ bool is_due(CompletionQueue* cq) {
   // or of a masked fault were here a moment ago (which looking may just have shown): the event
   // stands for them, or comes behind one of ours, or of another NIC's, for what the application has
   // seen or was told of.
-  return (has_completion(cq) && group::has_news(*cq)) ||
-         group::event_clock() >= cq->doubtful_until.load(std::memory_order_relaxed);
+  return has_news(cq) || group::event_clock() >= cq->doubtful_until.load(std::memory_order_relaxed);
 }
 
 // On the further members, once traffic was there.

@@ -76,8 +76,9 @@ bool send_has_room(const group::Group& group, uint32_t pending);
 // For what makes completion queues. The number of entries to ask for beneath, and the channel
 // there.
 int room_for(const group::Context& context, int cqe);
-// Would a poll find something? Taken out of the queue, as far as it is not for the application.
-bool has_completion(group::CompletionQueue* q);
+// Would a poll find something that no event has told of? Taken out of the queue, as far as it is
+// not for the application.
+bool has_news(group::CompletionQueue* q);
 
 ibv_comp_channel* channel_beneath(group::Context& context, ibv_comp_channel* channel);
 // Completes the virtual object over `cq->real[kDefault]`, whose cq_context it is.

@@ -35,9 +35,9 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
   return got;
 }
 
-bool has_completion(CompletionQueue* q) {
+bool has_news(CompletionQueue* q) {
   // An ibv_wc does not hold all that the fields of an extended completion are read from.
-  if (q->extended != nullptr) return group::has_completion(*q);
+  if (q->extended != nullptr) return group::has_news(*q);
   ThreadSlot* self = group::tls_slot;
   int raw = 0, got = 0;
   if (q->bias.enter(self, q)) [[likely]] {
@@ -51,7 +51,7 @@ bool has_completion(CompletionQueue* q) {
   } else {
     Bias::leave(self);
   }
-  return group::has_completion(*q);
+  return group::has_news(*q);
 }
 
 namespace {
