@@ -267,8 +267,10 @@ void twin_regions_register(MemoryRegion& region, ProtectionDomain& pd) {
 }
 
 bool twin_regions_stop(MemoryRegion& region) {
-  std::lock_guard lock(Context::from(region.mr.context)->mutex);
+  Context& context = *Context::from(region.mr.context);
+  std::lock_guard lock(context.mutex);
   region.deregistered = true;
+  context.changed.notify_all();  // who waits for its keys gets none
   return std::ranges::find(region.twin, MemoryRegion::Twin::kRunning) != region.twin.end();
 }
 

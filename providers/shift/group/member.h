@@ -16,7 +16,7 @@ void twin_cqs_create(CompletionQueue& cq);
 void twin_cqs_destroy(CompletionQueue& cq);
 // Of a region that is deregistered meanwhile, those that are not begun are not made.
 void twin_regions_register(MemoryRegion& region, ProtectionDomain& pd);
-// From here on no registration begins. True: one is under way.
+// From here on no registration begins; the region is on no list any more. True: one is under way.
 bool twin_regions_stop(MemoryRegion& region);
 void twin_regions_deregister(MemoryRegion& region);
 

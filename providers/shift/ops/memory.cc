@@ -276,14 +276,18 @@ void unimport_mr(ibv_mr* mr) noexcept {
 
 namespace {
 
-// The further members' are made anew, which nobody uses meanwhile: keys are waited for.
+// Whoever wants its keys waits.
+void withdraw_keys(MemoryRegion& region) {
+  std::lock_guard lock(Context::from(region.mr.context)->mutex);
+  region.twin.fill(MemoryRegion::Twin::kQueued);
+}
+
+// The further members' are made anew, which nobody uses meanwhile.
 void renew_twins(const std::shared_ptr<MemoryRegion>& region, const ibv_mr& as, unsigned access,
                  uint64_t iova) {
+  withdraw_keys(*region);
   in_background_and_wait([&] {
-    {
-      std::lock_guard lock(Context::from(region->mr.context)->mutex);
-      region->twin.fill(MemoryRegion::Twin::kQueued);
-    }
+    withdraw_keys(*region);  // the first registration may have been before us in the queue
     group::twin_regions_deregister(*region);
     region->mr = as;
     region->access = access;

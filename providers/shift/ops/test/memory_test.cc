@@ -1,9 +1,16 @@
 // A region that is deregistered goes from all NICs, whatever the worker has come to.
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <set>
+#include <thread>
 #include <vector>
 
+#include "group/keys.h"
+#include "group/test/asleep.h"
 #include "group/test/fake.h"
 #include "ops/entry.h"
 #include "ops/test/runtime.h"
@@ -95,13 +102,38 @@ TEST_F(Memory, StaysOnAllNicsWhenTheDefaultKeepsIt) {
   EXPECT_TRUE(live.empty());
 }
 
+// Nobody waits for keys that will never come.
+TEST_F(Memory, ThatIsGoneHasNoKeys) {
+  ibv_mr* mr = add();
+  ASSERT_NE(mr, nullptr);
+  ibv_sge sge{reinterpret_cast<uintptr_t>(bytes_), 8, mr->lkey};
+  std::atomic<pid_t> thread{0};
+  bool found = true;
+  std::thread waits([&] {
+    thread = gettid();
+    // Longer than the test may take.
+    found = group::translate_local(world_.context, group::kBackup, &sge, 1,
+                                   std::chrono::steady_clock::now() + std::chrono::hours(1));
+  });
+  while (thread == 0 || !group::is_asleep(thread)) sched_yield();
+  EXPECT_EQ(dereg_mr(mr), 0);
+  waits.join();
+  EXPECT_FALSE(found);
+}
+
 // Registered again before the worker has come to the first time: once on each, as it is now.
 TEST_F(Memory, ThatIsChangedIsRegisteredAnew) {
   table_.rereg_mr = [](ibv_mr*, int, ibv_pd*, void*, size_t, int) { return 0; };
   ibv_mr* mr = add();
   ASSERT_NE(mr, nullptr);
   ASSERT_EQ(rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0), 0);
+  // The worker has done the first, and not yet the second.
+  ibv_sge sge{reinterpret_cast<uintptr_t>(bytes_), 8, mr->lkey};
+  EXPECT_EQ(group::translate_local(world_.context, group::kBackup, &sge, 1),
+            group::KeyState::kPending);
   worker_.run();
+  EXPECT_EQ(group::translate_local(world_.context, group::kBackup, &sge, 1),
+            group::KeyState::kReady);
   EXPECT_EQ(live.size(), 3u);
   EXPECT_EQ(dereg_mr(mr), 0);
   EXPECT_TRUE(live.empty());
