@@ -143,10 +143,12 @@ def rdma_client():
 
 
 def fi_pingpong(count, size):
-    common = ["fi_pingpong", "-p", "verbs", "-e", "msg", "-d", "rxe0", "-c", "-I", str(count),
-              "-S", str(size)]
-    return managed("fi_pingpong -c", [*common, "-B", PORT], [*common, "-P", PORT],
-                   r"^\S+ +\S+ +=\S+ +\S+ +[0-9.]+s ", "ab", longer=lambda: fi_pingpong(MORE * count, size))
+    """The ends tell each other by TCP where they are to be found with rdma_cm, and when a count begins and ends."""
+    def argv(pair, host):
+        return ["fi_pingpong", "-p", "verbs", "-e", "msg", "-d", "rxe0", "-c", "-I", str(count), "-S", str(size),
+                "-B" if host == "b" else "-P", PORT, *server_of(host, "control")]
+    return Client("fi_pingpong -c", argv, r"^\S+ +\S+ +=\S+ +\S+ +[0-9.]+s ", "ab", False, "control", {},
+                  longer=lambda: fi_pingpong(MORE * count, size))
 
 
 def fio(verb, megabytes):
