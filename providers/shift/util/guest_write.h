@@ -5,7 +5,9 @@
 
 namespace shift::detail {
 
-// One write. Keeps errno; a broken pipe raises no SIGPIPE in the program.
+// One write of at most PIPE_BUF bytes. Keeps errno; a broken pipe raises no SIGPIPE in the program.
+// A terminal or pipe that is full because its reader stands still takes nothing, and is not waited
+// for.
 void guest_write(int fd, const char* data, size_t size) noexcept;
 
 // Appends printf-style to buffer[size] at `used`, cut at the end; `used` stays below `size`.

@@ -1,6 +1,7 @@
 // Log lines: formatting, rate limits, the one write.
 #include "util/log.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,13 +18,18 @@ namespace detail {
 
 void guest_write(int fd, const char* data, size_t size) noexcept {
   const int saved = errno;
+  const Uncancellable shield;
+  pollfd taker{fd, POLLOUT, 0};
+  if (poll(&taker, 1, 0) == 0) {
+    errno = saved;
+    return;
+  }
   sigset_t pipe_only, old, pending;
   sigemptyset(&pipe_only);
   sigaddset(&pipe_only, SIGPIPE);
   sigpending(&pending);
   const bool was_pending = sigismember(&pending, SIGPIPE) == 1;
   pthread_sigmask(SIG_BLOCK, &pipe_only, &old);
-  const Uncancellable shield;
   const ssize_t n = ::write(fd, data, size);
   if (n < 0 && errno == EPIPE && !was_pending) {
     // Ours, directed at this thread: take it away before it can be delivered.

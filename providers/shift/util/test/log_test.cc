@@ -16,8 +16,8 @@ namespace {
 // Takes the place of stderr for its lifetime.
 class StderrPipe {
  public:
-  StderrPipe() {
-    EXPECT_EQ(pipe2(ends_, O_CLOEXEC | O_NONBLOCK), 0);
+  explicit StderrPipe(int flags = O_NONBLOCK) {
+    EXPECT_EQ(pipe2(ends_, O_CLOEXEC | flags), 0);
     saved_ = dup(STDERR_FILENO);
     dup2(ends_[1], STDERR_FILENO);
     ::close(ends_[1]);
@@ -80,6 +80,17 @@ TEST(Log, ClosedPipeDoesNotKillTheProgram) {
   sigset_t pending;
   sigpending(&pending);
   EXPECT_EQ(sigismember(&pending, SIGPIPE), 0);
+}
+
+// A reader that stands still holds nobody up.
+TEST(Log, AFullPipeIsNotWaitedFor) {
+  StderrPipe err(0);
+  alarm(10);
+  errno = ENOENT;
+  for (int i = 0; i < 1000; i++) SHIFT_WARN("%s", std::string(500, 'x').c_str());
+  EXPECT_EQ(errno, ENOENT);
+  alarm(0);
+  EXPECT_NE(err.text().find("xxx\n"), std::string::npos);
 }
 
 TEST(Log, LimitLetsOneThroughAndCountsTheRest) {
