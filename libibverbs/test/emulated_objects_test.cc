@@ -1,9 +1,11 @@
 // Objects of all kinds on a virtual device over emulated NICs: protected and stock ones share
 // domains and queues, and each looks as the program made it.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -353,6 +355,50 @@ TEST_F(Objects, a_region_shows_what_it_was_made_with) {
       0);
   EXPECT_EQ(mr_->pd, pd_);
   EXPECT_EQ(mr_->context, context_);
+}
+
+// The layer's threads stay with the parent.
+TEST_F(Objects, a_forked_child_that_opens_the_device_is_protected_itself) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer allows no threads in forked children";
+#endif
+  const pid_t child = fork();
+  if (child == 0) {
+    SetUp();
+    ibv_srq_init_attr shared{};
+    shared.attr = {8, 1, 0};
+    ibv_srq* srq = ibv_create_srq(pd_, &shared);
+    ibv_qp* a = make_rc(pd_, cq_, srq);
+    ibv_qp* b = make_rc(pd_, cq_);
+    connect(a, b->qp_num);
+    connect(b, a->qp_num);
+    const auto is_protected =
+        reinterpret_cast<bool (*)(ibv_qp*)>(dlsym(RTLD_DEFAULT, "shift_qp_is_protected"));
+    EXPECT_TRUE(is_protected != nullptr && is_protected(a) && is_protected(b));
+    if (!HasFailure()) exchange(cq_, a, b);
+    // A path error that nothing can mask is given all the same.
+    EXPECT_EQ(ibv_destroy_qp(b), 0);
+    ibv_sge from = half(0);
+    ibv_send_wr send = send_of(12, &from), *bad;
+    EXPECT_EQ(ibv_post_send(a, &send, &bad), 0);
+    const auto bound = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    ibv_wc wc{};
+    int got = 0;
+    while (got == 0 && std::chrono::steady_clock::now() < bound) got = ibv_poll_cq(cq_, 1, &wc);
+    EXPECT_EQ(got, 1);
+    EXPECT_EQ(wc.status, IBV_WC_RETRY_EXC_ERR);
+    _exit(HasFailure() ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  ibv_qp* a = make_rc(pd_, cq_);
+  ibv_qp* b = make_rc(pd_, cq_);
+  connect(a, b->qp_num);
+  connect(b, a->qp_num);
+  exchange(cq_, a, b);
+  EXPECT_EQ(ibv_destroy_qp(a), 0);
+  EXPECT_EQ(ibv_destroy_qp(b), 0);
 }
 
 TEST_F(Objects, null_regions_do_not_disturb_each_other) {

@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "group/completion.h"
+#include "group/path_switch.h"
 #include "group/shared_queue.h"
 #include "util/config.h"
 #include "util/log.h"
@@ -189,7 +190,7 @@ void Coordinator::feed_answer(Binding& binding, uint32_t epoch, Event event, gro
 void Coordinator::group_add(Group* group) {
   // At once: who the peer is takes a while to find out, and a fault may come first.
   group::errors_hold(*group, group::kDefault);
-  control_.call_soon([this, group] {
+  const bool is_known = control_.call_soon([this, group] {
     auto& slot = bindings_[group->serial];
     slot = std::make_unique<Binding>();
     Binding& binding = *slot;
@@ -212,6 +213,8 @@ void Coordinator::group_add(Group* group) {
       peer_missing(b, "nobody has asked for this QP");
     });
   });
+  // Nobody would give what is held back.
+  if (!is_known && !group::errors_pass(*group, group::kDefault)) group::fail(*group);
 }
 
 void Coordinator::group_sends(Group* group) {

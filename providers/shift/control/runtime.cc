@@ -1,5 +1,9 @@
 #include "control/runtime.h"
 
+#include <pthread.h>
+
+#include <atomic>
+#include <mutex>
 #include <new>
 #include <optional>
 
@@ -7,6 +11,7 @@
 #include "control/peer_net.h"
 #include "control/reactor.h"
 #include "util/config.h"
+#include "util/fork.h"
 #include "util/log.h"
 
 namespace shift::control {
@@ -14,37 +19,74 @@ namespace shift::control {
 namespace {
 
 struct Threads {
+  const uint64_t generation = fork_generation();
   Reactor control;
   Reactor worker;
   std::unique_ptr<Coordinator> coordinator;
   std::optional<Runtime> runtime;
 };
 
+// Never destroyed: threads of the program may use verbs until the very end. A parent's stay in its
+// fork child, where objects that were inherited still ask them.
+constinit std::atomic<Threads*> current{nullptr};
+constinit std::mutex starting;
+
+// The lock is held across fork: a child could not end what another thread has begun. Handlers of
+// this kind run in the reverse order of their registration, and who starts takes the lock of
+// fork.cc behind this one.
+void before_fork() {
+  starting.lock();
+}
+void after_fork() {
+  starting.unlock();
+}
+
+bool is_ours(const Threads* threads) {
+  return threads != nullptr && threads->generation == fork_generation();
+}
+
+std::unique_ptr<Threads> start() {
+  std::unique_ptr<Threads> made(new (std::nothrow) Threads);
+  if (made == nullptr || !made->control.start() || !made->worker.start()) return nullptr;
+  made->control.call_and_wait([&made] {
+    auto coordinator = std::make_unique<Coordinator>(made->control, made->worker);
+    PeerNetOptions options;
+    options.port = config().port;
+    coordinator->network_set(std::make_unique<PeerNet>(made->control, *coordinator, options));
+    auto links = std::make_unique<LinkWatch>(made->control, *coordinator);
+    if (const char* problem = links->start()) {
+      // Faults show by other signs, only later in some cases.
+      SHIFT_WARN("the state of network devices is not watched: %s", problem);
+    } else {
+      coordinator->links_set(std::move(links));
+    }
+    made->coordinator = std::move(coordinator);
+  });
+  if (made->coordinator == nullptr) return nullptr;
+  made->runtime.emplace(made->control, made->worker, *made->coordinator);
+  return made;
+}
+
 }  // namespace
 
-Runtime* runtime() {
-  // Never destroyed: threads of the program may use verbs until the very end.
-  static Runtime* const instance = []() -> Runtime* {
-    auto* made = new (std::nothrow) Threads;
-    if (made == nullptr || !made->control.start() || !made->worker.start()) return nullptr;
-    made->control.call_and_wait([&] {
-      auto coordinator = std::make_unique<Coordinator>(made->control, made->worker);
-      PeerNetOptions options;
-      options.port = config().port;
-      coordinator->network_set(std::make_unique<PeerNet>(made->control, *coordinator, options));
-      auto links = std::make_unique<LinkWatch>(made->control, *coordinator);
-      if (const char* problem = links->start()) {
-        // Faults show by other signs, only later in some cases.
-        SHIFT_WARN("the state of network devices is not watched: %s", problem);
-      } else {
-        coordinator->links_set(std::move(links));
-      }
-      made->coordinator = std::move(coordinator);
-    });
-    if (made->coordinator == nullptr) return nullptr;
-    return &made->runtime.emplace(made->control, made->worker, *made->coordinator);
+bool runtime_start() {
+  if (is_ours(current.load(std::memory_order_acquire))) return true;
+  static const int watched = [] {
+    (void)fork_generation();  // registers its own
+    return pthread_atfork(before_fork, after_fork, after_fork);
   }();
-  return instance;
+  (void)watched;
+  std::lock_guard lock(starting);
+  if (is_ours(current.load(std::memory_order_relaxed))) return true;
+  Threads* made = start().release();
+  if (made == nullptr) return false;
+  current.store(made, std::memory_order_release);
+  return true;
+}
+
+Runtime* runtime() {
+  Threads* threads = current.load(std::memory_order_acquire);
+  return threads != nullptr ? &*threads->runtime : nullptr;
 }
 
 }  // namespace shift::control

@@ -167,7 +167,7 @@ ibv_context* open_device(ibv_device* device) noexcept try {
   }
   // Alone: the application gets the NIC itself, as stock.
   if (c->members == 1) return c->real[kDefault];
-  if (!c->events.open() || control::runtime() == nullptr) {
+  if (!c->events.open() || !control::runtime_start()) {
     close_real(c.get());
     errno = ENOMEM;
     return nullptr;

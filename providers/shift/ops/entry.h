@@ -45,9 +45,11 @@ void in_background_for(Object* object, Task task) {
   });
 }
 // The same, and waits: for taking a backup object down behind everything that was queued for it.
+// False: there is no worker, as in a fork child with what it inherited.
 template <typename Task>
-void in_background_and_wait(Task task) {
-  if (auto* runtime = control::runtime()) runtime->worker.call_and_wait(task);
+bool in_background_and_wait(Task task) {
+  auto* runtime = control::runtime();
+  return runtime != nullptr && runtime->worker.call_and_wait(task);
 }
 inline control::Coordinator& coordinator() {
   return control::runtime()->coordinator;
@@ -106,6 +108,8 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept;
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept;
 int bind_window(group::Group& group, ibv_mw* mw, ibv_mw_bind* bind);  // on a protected QP
 int dealloc_mw(ibv_mw* mw) noexcept;
+// Is a QP of it protected at this moment? Not with any of its locks held.
+bool context_is_masked(group::Context& context);
 // Between these context_above() finds the context.
 void context_is_open(group::Context* context);
 void context_is_closed(group::Context* context);

@@ -79,8 +79,8 @@ size_t current_member(Group* g) {
 // default NIC was broken may still lie there. False: they do, and it still is.
 bool join_default(Group* g) {
   if (g->srq == nullptr || g->srq_member != group::kNoMember) return true;
-  bool is_clean = false;
-  in_background_and_wait([&] { is_clean = g->srq->cleanse(kDefault); });
+  bool is_clean = true;
+  (void)in_background_and_wait([&] { is_clean = g->srq->cleanse(kDefault); });
   return is_clean && group::receives_join(*g, kDefault) == SharedQueue::Join::kDone;
 }
 

@@ -15,6 +15,9 @@ namespace shift::control {
 Runtime* runtime() {
   return ops::in_use;
 }
+bool runtime_start() {
+  return ops::in_use != nullptr;
+}
 }  // namespace shift::control
 
 namespace shift::ops {
