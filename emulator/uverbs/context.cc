@@ -42,6 +42,9 @@ Context::~Context() {
 void Context::async_event(ibv_event_type type, uint64_t element) {
   if (async_) (void)async_event_push(*async_, type, element);
   for (const auto& [fd, pipe] : more_async_) (void)async_event_push(*pipe, type, element);
+  if (type != IBV_EVENT_DEVICE_FATAL) return;
+  // As the kernel does when a driver lets go of its device. Event files stay open.
+  for (const auto& [fd, pipe] : channels_) pipe->hang_up();
 }
 
 std::shared_ptr<EventPipe> Context::channel_find(int fd) const {

@@ -7,7 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
-#include <vector>
+#include <utility>
 
 namespace cxemu {
 namespace {
@@ -62,6 +62,7 @@ EventPipe::~EventPipe() {
 }
 
 bool EventPipe::push(const void* record, size_t size) {
+  if (writer_ < 0) return false;
   // Writes of this size are atomic: a full pipe takes all of a record or nothing.
   for (int attempt = 0; attempt < 3; ++attempt) {
     if (write(writer_, record, size) == static_cast<ssize_t>(size)) return true;
@@ -70,18 +71,22 @@ bool EventPipe::push(const void* record, size_t size) {
   return false;
 }
 
+void EventPipe::hang_up() {
+  close(std::exchange(writer_, -1));
+}
+
 uint32_t EventPipe::purge(size_t size, uint64_t key) {
+  auto dropped = static_cast<uint32_t>(std::erase(lost_, key));
   int unread = 0;
-  if (ioctl(reader_, FIONREAD, &unread) == 0 && unread == 0) return 0;
+  if (ioctl(reader_, FIONREAD, &unread) == 0 && unread == 0) return dropped;
   const std::vector<uint8_t> bytes = drain(reader_);
-  uint32_t dropped = 0;
   for (size_t at = 0; at + size <= bytes.size(); at += size) {
     uint64_t record_key;
     memcpy(&record_key, bytes.data() + at, sizeof record_key);
     if (record_key == key)
       ++dropped;
-    else
-      push(bytes.data() + at, size);
+    else if (!push(bytes.data() + at, size))
+      lost_.push_back(record_key);
   }
   return dropped;
 }

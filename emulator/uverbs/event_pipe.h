@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace cxemu {
 
@@ -20,6 +21,8 @@ class EventPipe {
 
   // Adds a record, never blocks. False when the pipe is full: the event is lost.
   bool push(const void* record, size_t size);
+  // The device is gone: nothing more comes, and poll(2) says so for ever once all is read.
+  void hang_up();
   // Takes out the unread records of `size` bytes whose first 8 bytes are `key`; returns how many.
   // Whoever destroys an object reports to the application only the events that it has read:
   // libibverbs waits until that many are acknowledged.
@@ -31,6 +34,7 @@ class EventPipe {
   // Our own copy of the read end: a pipe without readers would raise SIGPIPE in the application.
   int reader_ = -1;
   int writer_ = -1;
+  std::vector<uint64_t> lost_;  // keys of unread records that could not be put back
 };
 
 }  // namespace cxemu

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -44,6 +45,22 @@ TEST_F(EventPipeTest, PurgeDoesNotBlockOnABlockingReader) {
   EXPECT_EQ(pipe_->purge(8, 1), 0u);
   push(1);
   EXPECT_EQ(pipe_->purge(8, 1), 1u);
+}
+
+TEST_F(EventPipeTest, AHungUpPipeGivesWhatItHasAndSaysSo) {
+  for (const uint64_t key : {7, 8}) push(key);
+  pipe_->hang_up();
+  const uint64_t late = 9;
+  EXPECT_FALSE(pipe_->push(&late, sizeof late));
+  EXPECT_EQ(pop(), 7u);
+  pollfd state{reader_, POLLIN, 0};
+  EXPECT_EQ(poll(&state, 1, 0), 1);
+  EXPECT_EQ(state.revents, POLLIN | POLLHUP);
+  EXPECT_EQ(pipe_->purge(8, 9), 0u);  // takes the other out, too
+  EXPECT_EQ(poll(&state, 1, 0), 1);
+  EXPECT_EQ(state.revents, POLLHUP);
+  EXPECT_EQ(pipe_->purge(8, 8), 1u);  // nobody has read it
+  EXPECT_EQ(pipe_->purge(8, 8), 0u);
 }
 
 TEST_F(EventPipeTest, RecordsOfSixteenBytes) {

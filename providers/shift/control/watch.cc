@@ -98,8 +98,13 @@ void Coordinator::context_add(Context* context) {
                             [this, context, m](uint32_t) { async_readable(context, m); });
       if (context->watch[member] != nullptr) {
         set_nonblocking(context->watch[member]->fd);
-        (void)control_.add_fd(context->watch[member]->fd, EPOLLIN,
-                              [this, context, m](uint32_t) { watch_readable(context, m); });
+        (void)control_.add_fd(
+            context->watch[member]->fd, EPOLLIN, [this, context, m](uint32_t events) {
+              if (group::is_closed_channel(events)) {
+                return control_.remove_fd(context->watch[static_cast<size_t>(m)]->fd);
+              }
+              watch_readable(context, m);
+            });
       }
     }
     up_[context] = up;

@@ -2,6 +2,8 @@
 // The healthy path is in ops/poll.h.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include "group/objects.h"
 
 namespace shift::group {
@@ -60,6 +62,12 @@ int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra, int f
 // The CQ's mutex, with every hot section over and no other thread in the middle of an extended
 // poll. As lock_queue().
 [[gnu::cold]] std::unique_lock<FairMutex> lock_poll(CompletionQueue& cq, bool share = false);
+
+// What epoll says of a completion channel, from now on for ever, when its driver has let go of the
+// device and no event is left.
+inline bool is_closed_channel(uint32_t events) {
+  return (events & (EPOLLERR | EPOLLHUP)) != 0 && (events & EPOLLIN) == 0;
+}
 
 // From here on the member's errors are held back and reported. False: the application has seen one.
 bool errors_hold(Group& group, int member);

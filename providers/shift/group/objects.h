@@ -71,6 +71,7 @@ struct CompletionChannel {
     std::chrono::steady_clock::time_point at;
   };
   std::deque<Owed> owed;
+  std::atomic<bool> default_closed{false};  // its driver let go of the default NIC
 };
 
 struct ProtectionDomain {

@@ -177,6 +177,21 @@ bool take_event(CompletionChannel* channel, CompletionQueue* cq) {
   return cq->armed.exchange(false);
 }
 
+bool is_masked(CompletionChannel* channel) {
+  return context_is_masked(*Context::from(channel->channel.context));
+}
+
+// A member's driver let go of its device, and its channel says so for ever. False: that was the
+// default's, and no fault is masked: the application is told, as with stock.
+bool leave_closed(CompletionChannel* channel, uint64_t member) {
+  if (member == kDefault) {
+    channel->default_closed = true;
+    if (!is_masked(channel)) return false;
+  }
+  (void)epoll_ctl(channel->channel.fd, EPOLL_CTL_DEL, channel->real[member]->fd, nullptr);
+  return true;
+}
+
 // How long to wait for an event: for ever, unless one was kept back.
 int patience_ms(CompletionChannel* channel) {
   std::lock_guard lock(channel->mutex);
@@ -193,6 +208,12 @@ CompletionQueue* owed_event(CompletionChannel* channel) {
     if (cq->armed.exchange(false) && count_event(cq)) return cq;
   }
   return nullptr;
+}
+
+// As reading the channel of a device that is gone.
+int closed() {
+  errno = EIO;
+  return -1;
 }
 
 // Hands over an event that was counted.
@@ -221,6 +242,7 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
       {
         const Uncancellable shield;
         if (CompletionQueue* source = owed_event(c)) return give_event(c, source, cq, cq_context);
+        if (c->default_closed && !is_masked(c)) return closed();
       }
       if (!blocking) {
         errno = EAGAIN;
@@ -231,6 +253,10 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
       continue;
     }
     const Uncancellable shield;  // what is taken must be given
+    if (group::is_closed_channel(ready[0].events)) {
+      if (!leave_closed(c, ready[0].data.u64)) return closed();
+      continue;
+    }
     const bool is_injected = ready[0].data.u64 == kInjectTag;
     CompletionQueue* source = is_injected ? injected_event(c) : real_event(c, ready[0].data.u64);
     if (source == nullptr) continue;

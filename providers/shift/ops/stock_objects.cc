@@ -130,19 +130,23 @@ ibv_context* context_above(const ibv_context* real) noexcept {
   return nullptr;
 }
 
+bool context_is_masked(Context& context) {
+  // The first keeps its groups from being destroyed. The other is not to be held while a group's
+  // own are taken.
+  std::lock_guard alive(context.event_mutex);
+  std::vector<group::Group*> groups;
+  {
+    std::lock_guard list(context.mutex);
+    groups = context.groups;
+  }
+  return std::ranges::any_of(groups, [](group::Group* g) { return is_protected(g->handle()); });
+}
+
 bool device_is_masked(ibv_context* context) noexcept {
   std::lock_guard lock(open_contexts().mutex);
   return std::ranges::any_of(open_contexts().all, [context](Context* other) {
     if (other->device != Context::from(context)->device) return false;
-    // The first keeps its groups from being destroyed. The other is not to be held while a group's
-    // own are taken.
-    std::lock_guard alive(other->event_mutex);
-    std::vector<group::Group*> groups;
-    {
-      std::lock_guard list(other->mutex);
-      groups = other->groups;
-    }
-    return std::ranges::any_of(groups, [](group::Group* g) { return is_protected(g->handle()); });
+    return context_is_masked(*other);
   });
 }
 

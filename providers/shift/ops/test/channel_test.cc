@@ -1,6 +1,7 @@
 // Completion channels: an event of the application's means a completion of the application's.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -15,6 +16,7 @@
 
 #include "group/below.h"
 #include "group/completion.h"
+#include "group/path_switch.h"
 #include "group/test/asleep.h"
 #include "group/test/fake.h"
 #include "ops/entry.h"
@@ -70,7 +72,9 @@ class ChannelTest : public ::testing::Test {
   void TearDown() override {
     group::event_clock = &std::chrono::steady_clock::now;
     below = before_;
-    for (int fd : {real_.fd, channel_.inject_fd, channel_.channel.fd}) close(fd);
+    for (int fd : {real_.fd, channel_.inject_fd, channel_.channel.fd, closed_fd_}) {
+      if (fd >= 0) close(fd);
+    }
   }
   void add(int fd, uint64_t tag) {
     epoll_event event{.events = EPOLLIN, .data = {.u64 = tag}};
@@ -113,6 +117,28 @@ class ChannelTest : public ::testing::Test {
     EXPECT_EQ(cq, &cq_->cq);
     return true;
   }
+  // As when the member's driver lets go of its device.
+  void close_channel(size_t member) {
+    static ibv_comp_channel closed{};
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    close(ends[0]);
+    (void)epoll_ctl(channel_.channel.fd, EPOLL_CTL_DEL, real_.fd, nullptr);
+    if (member != kDefault) add(real_.fd, kDefault);
+    closed.fd = closed_fd_ = ends[1];
+    channel_.real[member] = &closed;
+    add(closed.fd, member);
+  }
+  // Without waiting: errno, or 0.
+  int take() {
+    ibv_cq* cq = nullptr;
+    void* context = nullptr;
+    return get_cq_event(&channel_.channel, &cq, &context) == 0 ? 0 : errno;
+  }
+  bool is_readable() {
+    pollfd one{channel_.channel.fd, POLLIN, 0};
+    return ::poll(&one, 1, 0) == 1;
+  }
   bool is_blocking() { return !(fcntl(channel_.channel.fd, F_GETFL) & O_NONBLOCK); }
   void nonblocking() { fcntl(channel_.channel.fd, F_SETFL, O_NONBLOCK); }
   // What the application's single poll finds.
@@ -132,6 +158,7 @@ class ChannelTest : public ::testing::Test {
   const Below* before_ = nullptr;
   World world_;
   ibv_comp_channel real_{};
+  int closed_fd_ = -1;
   CompletionChannel channel_{};
   CompletionQueue* cq_ = nullptr;
   Group* group_ = nullptr;
@@ -147,6 +174,42 @@ TEST_F(ChannelTest, ACompletionIsTold) {
     EXPECT_TRUE(event());
     EXPECT_EQ(poll(), 1);
     EXPECT_EQ(poll(), 0);
+  }
+}
+
+TEST_F(ChannelTest, ABackupsDeviceThatGoesIsNotHeardOfAgain) {
+  close_channel(group::kBackup);
+  nonblocking();
+  EXPECT_TRUE(is_readable());
+  EXPECT_EQ(take(), EAGAIN);
+  EXPECT_FALSE(is_readable());
+  arm();
+  send(1);
+  ASSERT_TRUE(nic().complete_send());
+  raise();
+  EXPECT_EQ(take(), 0);
+}
+
+TEST_F(ChannelTest, TheDefaultsDeviceMayGoWhileItsFaultIsMasked) {
+  close_channel(kDefault);
+  nonblocking();
+  EXPECT_EQ(take(), EAGAIN);
+  EXPECT_FALSE(is_readable());
+  arm();
+  group::post_recv(*group_, 7);
+  group::fail(*group_);
+  EXPECT_EQ(take(), 0);
+  EXPECT_EQ(poll(), 1);
+  EXPECT_EQ(take(), EIO) << "nothing is masked any more";
+}
+
+TEST_F(ChannelTest, WithoutProtectionTheEndOfTheDeviceIsToldAsByStock) {
+  group::fail(*group_);
+  close_channel(kDefault);
+  nonblocking();
+  for (int i = 0; i < 2; i++) {
+    EXPECT_TRUE(is_readable());
+    EXPECT_EQ(take(), EIO);
   }
 }
 

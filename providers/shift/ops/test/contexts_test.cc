@@ -1,5 +1,6 @@
 // Objects of a device: left on it when it is closed, or made by many threads.
 #include <gtest/gtest.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -73,6 +74,9 @@ TEST(ClosedContext, ItsQueuesAreNotLookedAtAgain) {
   told_of = cq;
   control.callbacks.at(watch.fd)(0);
   EXPECT_EQ(control.timers.size(), 1u);
+  // Its driver lets go of the device: it would be "ready" for ever.
+  control.callbacks.at(watch.fd)(EPOLLERR);
+  EXPECT_FALSE(control.callbacks.contains(watch.fd));
   coordinator.context_forget(&world.context);
   EXPECT_TRUE(control.timers.empty());
   EXPECT_TRUE(control.callbacks.empty());
