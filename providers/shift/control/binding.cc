@@ -38,14 +38,15 @@ Psns psns_of(Group& group) {
 }  // namespace
 
 // On the thread of the application that connects its QP.
-std::optional<Presence::Addresses> Coordinator::addresses_find(const Group& group) {
+std::optional<Presence::Addresses> Coordinator::addresses_find(group::Context* context,
+                                                               const wire::Gid& local,
+                                                               const wire::Gid& remote) {
   using Addresses = std::optional<Presence::Addresses>;
-  const wire::Gid local = group.local.gid, remote = group.remote.gid;
   if (local.ipv4() && remote.ipv4()) return Addresses({*local.ipv4(), *remote.ipv4()});
   auto found = std::make_shared<std::promise<Addresses>>();
   auto future = found->get_future();
   // The QP may be gone by then; its context takes its turn behind this.
-  control_.call_soon([this, context = group.context, local, remote, found] {
+  control_.call_soon([this, context, local, remote, found] {
     const auto local_ip = address_of(context, local).ipv4();
     if (!local_ip) return found->set_value({});
     net_->find_address(*local_ip, remote, [=](std::optional<uint32_t> ip) {
@@ -56,9 +57,10 @@ std::optional<Presence::Addresses> Coordinator::addresses_find(const Group& grou
   return future.get();
 }
 
-bool Coordinator::peer_present(const Group& group) noexcept try {
+bool Coordinator::peer_present(group::Context* context, const wire::Gid& local,
+                               const wire::Gid& remote) noexcept try {
   const Uncancellable shield;
-  return presence_.at(group.local.gid, group.remote.gid, [&] { return addresses_find(group); });
+  return presence_.at(local, remote, [&] { return addresses_find(context, local, remote); });
 } catch (const std::exception&) {
   return false;  // no memory, or the control loop does not run: the application's patience is safe
 }

@@ -196,12 +196,13 @@ void Coordinator::group_add(Group* group) {
     Binding& binding = *slot;
     binding.group = group;
     binding.serial = group->serial;
+    binding.local = group->local;
     binding.is_self = group->local == group->remote;
     // A group's life begins here, again after each reset; from now on feed() alone moves it.
     group->state = State::kActive;
     group->epoch = 0;
     group->is_leader = group->local <= group->remote;
-    by_name_[group->local] = slot.get();
+    by_name_[binding.local] = slot.get();
     binding.book.init(group->context->members, binding.is_self, group->serial);
     binding.book.own_up_set(members_up(group->context));
     members_make(binding);
@@ -258,7 +259,7 @@ void Coordinator::binding_forget(Binding& binding) {
     if (link.trying == binding.serial) link.trying = 0;
   }
   fence_forget(group);
-  by_name_.erase(group->local);
+  by_name_.erase(binding.local);
   bindings_.erase(group->serial);
 }
 

@@ -45,6 +45,7 @@ inline bool generation_is_newer(uint32_t a, uint32_t b) {
 struct Binding {
   group::Group* group = nullptr;
   uint64_t serial = 0;
+  wire::QpName local;    // its key in by_name_
   bool is_self = false;  // the QP is connected to itself
   PeerChannel* channel = nullptr;
   bool looking = false;  // find_peer is under way
@@ -169,9 +170,10 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   int cq_destroy(group::CompletionQueue* cq);
   // The QP reached RTR: its peer is known and can be looked for.
   void group_add(group::Group* group);
-  // It is about to be connected: whether SHIFT runs at its peer's address. Waits for one round
-  // trip; 100 ms at most, and a second more for a GID that holds no address.
-  bool peer_present(const group::Group& group) noexcept;
+  // A QP is about to be connected between these: whether SHIFT runs at its peer's address. Waits
+  // for one round trip; 100 ms at most, and a second more for a GID that holds no address.
+  bool peer_present(group::Context* context, const wire::Gid& local,
+                    const wire::Gid& remote) noexcept;
   // It reached RTS.
   void group_sends(group::Group* group);
   // The application moves it to ERR or RESET, or destroys it: nothing is masked any more. Waits.
@@ -296,7 +298,8 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void trade_end(Binding& binding);
 
   // binding.cc
-  std::optional<Presence::Addresses> addresses_find(const group::Group& group);
+  std::optional<Presence::Addresses> addresses_find(group::Context* context, const wire::Gid& local,
+                                                    const wire::Gid& remote);
   void look_for_peer(Binding& binding);
   void peer_missing(Binding& binding, const char* cause);
   void peer_found(Binding& binding);

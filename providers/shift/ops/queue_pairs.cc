@@ -1,6 +1,7 @@
 // Connecting, changing, querying and destroying QPs.
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "group/completion.h"
@@ -20,17 +21,30 @@ using group::Group;
 using group::kDefault;
 using group::SharedQueue;
 
-// The peer is known from RTR on. False: this path cannot be protected (no global address).
-bool name_ends(Group* g, const ibv_qp_attr& to_rtr) {
+// The peer is known from RTR on.
+struct Ends {
+  uint32_t gid_type;
+  wire::QpName local, remote;
+};
+
+// Nothing: this path cannot be protected (no global address).
+std::optional<Ends> ends_of(Group* g, const ibv_qp_attr& to_rtr) {
   const ibv_ah_attr& av = to_rtr.ah_attr;
-  if (!av.is_global) return false;
+  if (!av.is_global) return std::nullopt;
   const auto own = group::gid_at(g->context->real[kDefault], g->attr.port_num, av.grh.sgid_index);
-  if (!own) return false;
+  if (!own) return std::nullopt;
+  return Ends{own->gid_type,
+              {wire::Gid::from_verbs(own->gid), g->qpn()},
+              {wire::Gid::from_verbs(av.grh.dgid), to_rtr.dest_qp_num}};
+}
+
+// Once the NIC has accepted them: a connected QP keeps its names, which the control thread reads
+// without a lock, when RTR is asked for again and refused.
+void name_ends(Group* g, const Ends& ends) {
   std::lock_guard lock(g->attr_mutex);  // others look for users of an address
-  g->gid_type = own->gid_type;
-  g->local = {wire::Gid::from_verbs(own->gid), g->qpn()};
-  g->remote = {wire::Gid::from_verbs(av.grh.dgid), to_rtr.dest_qp_num};
-  return true;
+  g->gid_type = ends.gid_type;
+  g->local = ends.local;
+  g->remote = ends.remote;
 }
 
 group::Route send_route(Group* g) {
@@ -156,10 +170,11 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   if (to_state && attr->qp_state == IBV_QPS_RESET) return reset_group(g);
   if (to_state && attr->qp_state == IBV_QPS_RTR && !join_default(g)) return EAGAIN;
   const bool to_rtr = to_state && attr->qp_state == IBV_QPS_RTR && (mask & IBV_QP_AV);
-  const bool can_protect = to_rtr && !g->let_go && name_ends(g, *attr);
+  const auto ends = to_rtr && !g->let_go ? ends_of(g, *attr) : std::nullopt;
   // Its NIC's patience is set at RTS, while the peer itself may take longer to show up. Asked
   // before anything can arrive or fail.
-  if (to_rtr) g->peer_present = can_protect && coordinator().peer_present(*g);
+  const bool peer_present =
+      ends && coordinator().peer_present(g->context, ends->local.gid, ends->remote.gid);
   for (;;) {
     const uint32_t departures = g->departures;
     const size_t member = current_member(g);
@@ -171,7 +186,10 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   if (!to_state) return 0;
   qp->state = attr->qp_state;
   if (to_rtr) {
-    if (can_protect && !g->let_go) coordinator().group_add(g);
+    g->peer_present = peer_present;
+    if (!ends || g->let_go) return 0;
+    name_ends(g, *ends);
+    coordinator().group_add(g);
   } else if (attr->qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN)) {
     group::count_packets(*g);
     coordinator().group_sends(g);

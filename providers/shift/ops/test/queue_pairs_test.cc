@@ -1,4 +1,5 @@
 // The application breaks or destroys its QP while something is under way for it.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -134,6 +135,32 @@ TEST_F(QueuePairs, ConnectionsUnderWayAreShutWithTheQp) {
   for (int member : {kDefault, kBackup}) {
     EXPECT_TRUE(World::fake(group_, member).in_error()) << member;
   }
+}
+
+// The NIC refuses it, without effect; so must we: by its name the control thread knows the QP.
+TEST_F(QueuePairs, ARefusedConnectionLeavesTheNamesAlone) {
+  group::FakeNic& nic = world_.nic(kDefault);
+  nic.link_local = wire::Gid::from_ipv4(htonl(0x7f000004));  // another address, in place 1
+  const wire::QpName local = group_->local, remote = group_->remote;
+  group_->peer_present = true;
+  coordinator_.group_add(group_);
+  control_.run();
+  control::Delegate& asked = coordinator_;
+  ASSERT_TRUE(asked.knows_qp(local));
+  on_default().modify_error = EINVAL;  // it is in RTS
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTR;
+  attr.ah_attr.is_global = 1;
+  attr.ah_attr.grh.sgid_index = 1;
+  attr.ah_attr.grh.dgid = wire::Gid::from_ipv4(htonl(0x7f000007)).to_verbs();
+  attr.dest_qp_num = 0x888;
+  EXPECT_EQ(modify_qp(group_->handle(), &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_DEST_QPN), EINVAL);
+  EXPECT_EQ(group_->local, local);
+  EXPECT_EQ(group_->remote, remote);
+  EXPECT_TRUE(group_->peer_present);
+  on_default().modify_error = 0;
+  to_error();
+  EXPECT_FALSE(asked.knows_qp(local));
 }
 
 // What was asked for before, as the search for the old peer, must not find the new connection.
