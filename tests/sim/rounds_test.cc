@@ -324,6 +324,31 @@ TEST_F(Rounds, ARefusedOfferLeadsToAnotherPath) {
   EXPECT_EQ(follower().group->member, kThird);
 }
 
+// Nor is a NIC on which the leader has no QP: what leads there cannot even be offered.
+class WithoutAQp : public TwoHosts {
+ protected:
+  // Before the ends have met.
+  SimHost& who_leads() { return a_.group->local <= a_.group->remote ? a_ : b_; }
+};
+
+TEST_F(WithoutAQp, AnotherPathIsTaken) {
+  who_leads().world.nic(kBackup).is_full = true;
+  run(milliseconds(100));
+  ASSERT_EQ(leader().group->real[kBackup], nullptr);
+  for (SimHost* host : {&a_, &b_}) host->port(kThird, false);
+  run(milliseconds(100));
+  traffic(5);
+  follower().port(kDefault, false);
+  traffic(5);
+  run(milliseconds(100));
+  EXPECT_EQ(leader().group->state, State::kActive) << fsm::to_string(leader().group->state);
+  EXPECT_EQ(leader().group->member, kDefault);
+  EXPECT_EQ(follower().group->member, kBackup);
+  traffic(5);
+  run(milliseconds(5));
+  expect_all_done();
+}
+
 // The leader's own NIC, too: what it knows to be down is not what it goes on with.
 TEST_F(Rounds, APathWhoseNicGoesDownWhileItIsTriedIsNotChosen) {
   leader().port(kBackup, false);

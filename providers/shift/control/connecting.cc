@@ -36,10 +36,11 @@ void Coordinator::members_make(Binding& binding) {
                                b.group->qpn(), b.group->context->device->dev.name,
                                b.group->context->device->real[static_cast<size_t>(member)]->name,
                                error);
-            return;
+            b.book.own_lacks(member);
+          } else {
+            b.qps[static_cast<size_t>(member)].made = true;
           }
-          b.qps[static_cast<size_t>(member)].made = true;
-          tend(b);
+          tend(b);  // it may have waited for this one
         });
   }
 }

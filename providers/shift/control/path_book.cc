@@ -39,7 +39,8 @@ int PathBook::cost(PathName path) const {
 }
 
 bool PathBook::works(PathName path) const {
-  return (own_up_ >> path.leader & 1) != 0 && (peer_up_ >> path.follower & 1) != 0;
+  return ((own_up_ & ~own_lacking_) >> path.leader & 1) != 0 &&
+         (peer_up_ >> path.follower & 1) != 0;
 }
 
 void PathBook::current_set(std::optional<PathName> path) {

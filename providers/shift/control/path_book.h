@@ -41,6 +41,8 @@ class PathBook {
   void peer_members_set(int members, uint8_t up);
   void own_up_set(uint8_t up) { own_up_ = up; }
   void peer_up_set(uint8_t up) { peer_up_ = up; }
+  // The group has no QP on that member of ours, nor will it have one.
+  void own_lacks(int member) { own_lacking_ |= static_cast<uint8_t>(1u << member); }
 
   // Lower is better; default to default is the best.
   int cost(PathName path) const;
@@ -81,7 +83,7 @@ class PathBook {
   int own_members_ = 0, peer_members_ = 0;
   bool self_ = false;  // a QP connected to itself has the same member at both ends
   uint64_t spread_ = 0;
-  uint8_t own_up_ = 0, peer_up_ = 0;
+  uint8_t own_up_ = 0, peer_up_ = 0, own_lacking_ = 0;
   std::optional<PathName> current_;
   std::vector<Ready> ready_;
 };

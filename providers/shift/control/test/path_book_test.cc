@@ -90,6 +90,20 @@ TEST_F(Book, PathsOfMembersThatAreDownAreNotTried) {
   EXPECT_EQ(next(), std::nullopt);
 }
 
+// Such a path would be chosen again and again, and never tried.
+TEST_F(Book, PathsOfAMemberWithoutAQpAreNotTried) {
+  start(2, 2);
+  book_.own_lacks(1);
+  EXPECT_EQ(next(), std::nullopt);
+  book_.current_set(std::nullopt);
+  EXPECT_EQ(order(), (Paths{kBest, {0, 1}}));
+  book_.own_up_set(0xff);
+  EXPECT_EQ(order(), (Paths{kBest, {0, 1}})) << "its port has nothing to do with that";
+  book_.current_set(PathName{0, 1});
+  book_.peer_up_set(0b10);
+  EXPECT_EQ(blocked(), std::nullopt) << "nothing is given up for it";
+}
+
 // Half of the groups of a NIC go one way, half the other; all agree about the default.
 TEST_F(Book, SpreadMovesGroupsToDifferentMembers) {
   for (uint64_t spread = 0; spread < 4; spread++) {

@@ -161,6 +161,10 @@ int fake_destroy_cq(ibv_cq*) {
 }
 
 ibv_qp* fake_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
+  if (FakeNic::of(pd->context).is_full) {
+    errno = ENOMEM;
+    return nullptr;
+  }
   FakeQp& made =
       FakeNic::of(pd->context).qp_make(init->send_cq, init->recv_cq, init->sq_sig_all != 0);
   made.qp.state = IBV_QPS_RESET;

@@ -99,6 +99,7 @@ struct FakeNic {
   uint32_t ifindex = 0;  // of the network device that holds the address
   bool port_up = true;
   bool refuses = false;  // connecting a QP
+  bool is_full = false;  // no QP can be made any more
   bool loops = true;     // what it sends to itself arrives, else the QP breaks
   // As Linux's: a receive of a shared queue is lost with the message that did not end, and RESET
   // leaves what lies in the CQs.
