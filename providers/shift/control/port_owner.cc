@@ -20,11 +20,18 @@ constexpr auto kAcceptPause = 100ms;  // when the process is out of descriptors
 constexpr auto kListenPauseMin = 2ms;
 constexpr std::chrono::milliseconds kListenPauseMax = 5s;
 constexpr int kListenWarnAfter = 9;  // about a second of doubling pauses
+
+// Of accept4(2): what waits stays readable, so that without a pause we would spin.
+bool is_out_of_resources(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
 }  // namespace
 
 PortOwner::~PortOwner() {
   reactor_.timer_cancel(listen_retry_);
   reactor_.timer_cancel(accept_retry_);
+  reactor_.timer_cancel(local_retry_);
   for (auto& [id, question] : questions_) reactor_.timer_cancel(question.timer);
   for (auto& [fd, member] : members_) reactor_.remove_fd(fd);
   if (tcp_) reactor_.remove_fd(tcp_.get());
@@ -62,8 +69,7 @@ void PortOwner::accept_tcp() {
     UniqueFd fd = tcp_accept(tcp_.get(), remote_ip_be);
     if (!fd) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-        // The connection stays readable: without a pause we would spin.
+      if (is_out_of_resources(errno)) {
         accept_pause(true);
         accept_retry_ = reactor_.timer_start(kAcceptPause, [this] {
           accept_retry_ = 0;
@@ -161,7 +167,15 @@ void PortOwner::question_deny(uint32_t id) {
 
 void PortOwner::accept_local() {
   UniqueFd fd = local_accept(local_.get());
-  if (!fd) return;
+  if (!fd) {
+    if (!is_out_of_resources(errno)) return;
+    reactor_.modify_fd(local_.get(), 0);
+    local_retry_ = reactor_.timer_start(kAcceptPause, [this] {
+      local_retry_ = 0;
+      reactor_.modify_fd(local_.get(), EPOLLIN);
+    });
+    return;
+  }
   if (!local_peer_trusted(fd.get())) {
     SHIFT_WARN_LIMITED("another user's process wants to share %s:%u: refused",
                        IpText(ip_be_).c_str(), unsigned{port_});

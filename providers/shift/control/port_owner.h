@@ -67,6 +67,7 @@ class PortOwner {
   int listen_failures_ = 0;
   Reactor::TimerId listen_retry_ = 0;
   Reactor::TimerId accept_retry_ = 0;
+  Reactor::TimerId local_retry_ = 0;  // runs while no further member is taken in
   std::list<std::unique_ptr<FirstMessage>> greeting_;
   std::map<int, Member> members_;  // by descriptor
   std::map<uint32_t, Question> questions_;

@@ -2,8 +2,11 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 
+#include "control/socket.h"
 #include "control/test/net_fixture.h"
 
 namespace shift::control::test {
@@ -56,6 +59,44 @@ class OtherProcess {
  private:
   pid_t pid_;
 };
+
+// While it lives, the process can open no descriptor.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    const int any = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    EXPECT_GE(any, 0);
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    struct rlimit low = before_;
+    low.rlim_cur = static_cast<rlim_t>(any) + 1;
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+    for (int fd = any; fd >= 0; fd = fcntl(any, F_DUPFD_CLOEXEC, 0)) taken_.emplace_back(fd);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  void give_one() { taken_.pop_back(); }
+
+ private:
+  struct rlimit before_ = {};
+  std::vector<UniqueFd> taken_;
+};
+
+// Processor time that the loop's thread uses in so long.
+std::chrono::nanoseconds processor_time(Node& node, std::chrono::milliseconds span) {
+  clockid_t clock{};
+  std::promise<void> over;
+  const auto used = [&] {
+    struct timespec t = {};
+    clock_gettime(clock, &t);
+    return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
+  };
+  node.run([&] {
+    EXPECT_EQ(pthread_getcpuclockid(pthread_self(), &clock), 0);
+    node.reactor.timer_start(span, [&] { over.set_value(); });
+  });
+  const auto before = used();
+  over.get_future().wait();
+  return used() - before;
+}
 
 TEST(PortShare, OwnerPassesConnectionsToTheProcessThatOwnsTheQp) {
   const wire::QpName first = qp(ip(2), 100), second = qp(ip(2), 200);
@@ -116,6 +157,25 @@ TEST(PortShare, MemberTakesOverAndOldConnectionsLiveOn) {
   EXPECT_EQ(asking.send(found.channel, numbered(1)), 1u);
   EXPECT_TRUE(member_a.notes.wait_message(numbered(1)));
   EXPECT_EQ(asking.notes.ups(), 1) << "the connection was never lost";
+}
+
+TEST(PortShare, AnOwnerWithoutDescriptorsTakesMembersInLaterAndDoesNotSpin) {
+  const wire::QpName first = qp(ip(7), 100), second = qp(ip(7), 200);
+  Node owner, member, asking;
+  owner.notes.add_qp(first);
+  member.notes.add_qp(second);
+  owner.serve(ip(7));
+  ASSERT_EQ(asking.find(asker(), first).error, FindError::kNone);
+  UniqueFd waiting;
+  {
+    NoDescriptors none;
+    none.give_one();
+    waiting = local_connect(ip(7), test_port());
+    ASSERT_TRUE(waiting);
+    EXPECT_LT(processor_time(owner, 300ms), 50ms) << "a loop that spins would have used it all";
+  }
+  member.serve(ip(7));
+  EXPECT_EQ(asking.find(asker(), second).error, FindError::kNone);
 }
 
 TEST(PortShare, KilledOwnerIsReplaced) {
