@@ -23,10 +23,10 @@ KeyState twin_of(const MemoryRegion& region, size_t member) {
 
 // Caller holds context.mutex.
 KeyState local_key_locked(Context& context, size_t member, uint32_t lkey, uint32_t* out) {
-  auto it = context.regions.find(lkey);
-  if (it == context.regions.end()) return KeyState::kMissing;
-  const KeyState state = twin_of(*it->second, member);
-  if (state == KeyState::kReady) *out = it->second->real[member]->lkey;
+  const MemoryRegion* region = context.regions.by_lkey(lkey);
+  if (region == nullptr) return KeyState::kMissing;
+  const KeyState state = twin_of(*region, member);
+  if (state == KeyState::kReady) *out = region->real[member]->lkey;
   return state;
 }
 
@@ -70,16 +70,12 @@ std::chrono::steady_clock::time_point registration_deadline() {
 KeyState exported_key(Context& context, int member, const ProtectionDomain* pd, uint32_t rkey,
                       uint32_t* out) {
   std::lock_guard lock(context.mutex);
-  // mlx5 and rxe give a region one number for both keys; do not count on it.
-  for (const auto& [lkey, region] : context.regions) {
-    if (region->mr.rkey != rkey) continue;
-    if (&ProtectionDomain::from(region->mr.pd)->domain() != &pd->domain()) continue;
-    const auto m = static_cast<size_t>(member);
-    const KeyState state = twin_of(*region, m);
-    if (state == KeyState::kReady) *out = region->real[m]->rkey;
-    return state;
-  }
-  return KeyState::kMissing;
+  const MemoryRegion* region = context.regions.by_rkey(rkey, pd->domain());
+  if (region == nullptr) return KeyState::kMissing;
+  const auto m = static_cast<size_t>(member);
+  const KeyState state = twin_of(*region, m);
+  if (state == KeyState::kReady) *out = region->real[m]->rkey;
+  return state;
 }
 
 }  // namespace shift::group

@@ -33,6 +33,7 @@
 #include "group/packets.h"
 #include "group/qp_table.h"
 #include "group/quiesce.h"
+#include "group/region_table.h"
 #include "util/fair_mutex.h"
 #include "util/published.h"
 #include "util/unique_fd.h"
@@ -126,8 +127,8 @@ struct Context {
   PerMember<bool> is_soft_roce{};
 
   std::mutex mutex;
-  std::condition_variable changed;                      // a background job ended
-  std::unordered_map<uint32_t, MemoryRegion*> regions;  // by the application's lkey
+  std::condition_variable changed;  // a background job ended
+  RegionTable regions;
   std::unordered_map<const ibv_mr*, std::shared_ptr<MemoryRegion>> region_handles;
   std::vector<CompletionQueue*> cqs;
   std::vector<Group*> groups;

@@ -47,17 +47,15 @@ uint32_t mint_key(Context& context) {
   std::lock_guard lock(context.mutex);
   for (;;) {
     const uint32_t key = 0xff000000 | (next++ & 0xffffff);
-    if (!context.regions.contains(key)) return key;
+    if (context.regions.by_lkey(key) == nullptr) return key;
   }
 }
 
-// Some numbers stand for several regions (those of null regions, and imported ones): the first
-// keeps it.
 void enlist(Context& context, const std::shared_ptr<MemoryRegion>& region) {
   std::lock_guard lock(context.mutex);
   context.region_handles.emplace(region->shown(), region);
   try {
-    context.regions.try_emplace(region->mr.lkey, region.get());
+    context.regions.add(*region);
   } catch (const std::bad_alloc&) {
     context.region_handles.erase(region->shown());
     throw;
@@ -67,8 +65,7 @@ void enlist(Context& context, const std::shared_ptr<MemoryRegion>& region) {
 void strike(Context& context, MemoryRegion& region) {
   std::lock_guard lock(context.mutex);
   context.region_handles.erase(region.shown());
-  auto it = context.regions.find(region.mr.lkey);
-  if (it != context.regions.end() && it->second == &region) context.regions.erase(it);
+  context.regions.remove(region);
 }
 
 std::shared_ptr<MemoryRegion> region_of(ibv_mr* mr) {

@@ -135,7 +135,7 @@ MemoryRegion* World::make_region(uint32_t lkey, uint32_t rkey, MemoryRegion::Twi
     region->real[member] = &real;
     region->twin[member] = twin;
   }
-  context.regions[lkey] = region.get();
+  context.regions.add(*region);
   regions_.push_back(std::move(region));
   return regions_.back().get();
 }

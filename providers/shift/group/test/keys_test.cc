@@ -2,6 +2,7 @@
 #include "group/keys.h"
 
 #include <gtest/gtest.h>
+#include <time.h>
 
 #include <thread>
 
@@ -81,6 +82,52 @@ TEST_F(Keys, AParentDomainIsTheDomainItWasMadeOf) {
   EXPECT_EQ(exported_key(world_.context, kBackup, &world_.pd, 0x40, &out), KeyState::kReady);
   ProtectionDomain other;
   EXPECT_EQ(exported_key(world_.context, kBackup, &other, 0x40, &out), KeyState::kMissing);
+}
+
+TEST_F(Keys, OfRegionsWithTheSameRkeyEachDomainHasItsOwn) {
+  ProtectionDomain other;
+  world_.make_region(0x30, 0x40, Twin::kRunning)->mr.pd = &other.pd;
+  world_.make_region(0x31, 0x40);
+  uint32_t out = 0;
+  EXPECT_EQ(exported_key(world_.context, kBackup, &world_.pd, 0x40, &out), KeyState::kReady);
+  EXPECT_EQ(exported_key(world_.context, kBackup, &other, 0x40, &out), KeyState::kPending);
+}
+
+TEST_F(Keys, ARegionThatIsGoneOrHasOtherKeysIsNotFoundByTheOldOnes) {
+  MemoryRegion* region = world_.make_region(0x30, 0x40);
+  MemoryRegion* shadowed = world_.make_region(0x30, 0x50);  // the first keeps the number
+  world_.context.regions.remove(*shadowed);
+  EXPECT_EQ(world_.context.regions.by_lkey(0x30), region);
+  world_.context.regions.remove(*region);
+  region->mr.lkey = 0x31;
+  region->mr.rkey = 0x41;
+  world_.context.regions.add(*region);
+  uint32_t out = 0;
+  for (uint32_t gone : {0x40u, 0x50u}) {
+    EXPECT_EQ(exported_key(world_.context, kBackup, &world_.pd, gone, &out), KeyState::kMissing);
+  }
+  EXPECT_EQ(exported_key(world_.context, kBackup, &world_.pd, 0x41, &out), KeyState::kReady);
+  EXPECT_EQ(world_.context.regions.by_lkey(0x30), nullptr);
+  EXPECT_EQ(world_.context.regions.by_lkey(0x31), region);
+}
+
+// One query may name as many as the peer likes, and the thread that answers handles every fault.
+TEST_F(Keys, AnswersToManyKeysOfManyRegionsTakeNoTime) {
+  constexpr uint32_t kMany = 30000;
+  for (uint32_t i = 0; i < kMany; i++) world_.make_region(0x10000 + i, 0x100000 + i);
+  const auto used = [] {
+    struct timespec t = {};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
+  };
+  const auto before = used();
+  for (uint32_t i = 0; i < kMany; i++) {
+    uint32_t out = 0;
+    ASSERT_EQ(exported_key(world_.context, kBackup, &world_.pd, 0x100000 + i, &out),
+              KeyState::kReady);
+    ASSERT_EQ(out, rkey_on(kBackup, 0x100000 + i));
+  }
+  EXPECT_LT(used() - before, std::chrono::milliseconds(500)) << "a search through all takes more";
 }
 
 TEST_F(Keys, ThePeerLearnsHowARegistrationStands) {
