@@ -123,6 +123,37 @@ TEST_F(Links, ADeviceOfAnotherNamespaceIsNotOurs) {
   expect_on(kDefault, 0);
 }
 
+TEST_F(Links, ADeviceThatIsDeletedTakesItsCarrierAlong) {
+  a_.coordinator.link_gone(ifindex_of(kDefault));
+  run(milliseconds(20));
+  EXPECT_EQ(a_.group->epoch, 1u);
+  // Its number is kept in mind until no address of a NIC is on it any more.
+  EXPECT_EQ(a_.coordinator.carrierless_count(), 1u);
+  carrier(a_, kDefault, true);  // from another network namespace, as it went
+  run(seconds(3));
+  expect_on(kDefault, 2);
+  a_.coordinator.link_gone(ifindex_of(kDefault));
+  run(milliseconds(20));
+  a_.world.nic(kDefault).ifindex = 200;
+  a_.device_says(kDefault, IBV_EVENT_GID_CHANGE);
+  run(seconds(3));
+  expect_on(kDefault, 4);
+  EXPECT_EQ(a_.coordinator.carrierless_count(), 0u);
+}
+
+// Each container has its veth, down when it is made, and again before it is deleted.
+TEST_F(Links, DeletedDevicesAreNotKeptInMind) {
+  constexpr int kFirst = 1000;
+  for (int pod = kFirst; pod < kFirst + 500; pod++) {
+    a_.coordinator.link_state(pod, false);
+    a_.coordinator.link_state(pod, true);
+    a_.coordinator.link_state(pod, false);
+    if (pod != kFirst) a_.coordinator.link_gone(pod);
+  }
+  EXPECT_EQ(a_.coordinator.carrierless_count(), 1u) << "one is still there";
+  expect_on(kDefault, 0);
+}
+
 TEST_F(Links, ANicWithoutCarrierIsNotChosen) {
   carrier(a_, kBackup, false);
   run(milliseconds(100));

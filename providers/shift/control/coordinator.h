@@ -186,7 +186,10 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
 
   // What the kernel says of network devices.
   void link_state(int ifindex, bool up) override;
+  void link_gone(int ifindex) override;
   void address_changed(int ifindex) override;
+  // Network devices that are kept in mind for having no carrier.
+  size_t carrierless_count() const { return carrierless_.size(); }
 
   // What a device said (watch.cc reads it from the descriptors; tests and simulations tell).
   // `is_unprotected`: about a QP that is the application's own on the default NIC.
@@ -355,6 +358,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   wire::Gid address_of(const group::Group& group) const;
   wire::Gid address_of(const group::Context* context, const wire::Gid& local) const;
   bool is_on(const group::Context* context, int member, int ifindex) const;
+  void links_forget();
   void gids_changed(group::Context* context, int member);
   bool has_carrier(const group::Context* context, int member) const;
   void carrier_set(group::Context* context, int member);
@@ -378,7 +382,9 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
       addresses_;
   // Their GIDs that hold no address, and one that each belongs to.
   std::unordered_map<const group::Context*, group::PerMember<std::vector<group::PortName>>> names_;
-  std::set<int> carrierless_;  // network devices, by number
+  // Network devices, by number, and those of them that are deleted: their numbers do not come back,
+  // so they are kept only while a member's address is theirs.
+  std::set<int> carrierless_, gone_;
   std::map<std::tuple<const group::Context*, wire::Gid, PathName>, Link> links_;
   std::set<uint64_t> fences_due_;  // serials
   bool fences_scheduled_ = false;

@@ -119,15 +119,16 @@ void LinkWatch::take(nl_msg* message) {
       // A bridge tells of its ports in messages of its own family; a device that leaves a bridge
       // would look deleted.
       if (info->ifi_family != AF_UNSPEC) return;
-      const bool up = header->nlmsg_type == RTM_NEWLINK && carries(info->ifi_flags);
-      news_.push_back({info->ifi_index, true, up});
+      const bool is_gone = header->nlmsg_type == RTM_DELLINK;
+      const Kind state = carries(info->ifi_flags) ? Kind::kUp : Kind::kDown;
+      news_.push_back({info->ifi_index, is_gone ? Kind::kGone : state});
       return;
     }
     case RTM_NEWADDR:
     case RTM_DELADDR: {
       if (length < sizeof(ifaddrmsg)) return;
       const auto* info = static_cast<const ifaddrmsg*>(data);
-      news_.push_back({static_cast<int>(info->ifa_index), false, false});
+      news_.push_back({static_cast<int>(info->ifa_index), Kind::kAddress});
       return;
     }
     default:
@@ -143,10 +144,17 @@ void LinkWatch::readable() {
   }
   const auto news = std::exchange(news_, {});
   for (const News& item : news) {
-    if (item.is_link) {
-      sink_.link_state(item.ifindex, item.up);
-    } else {
-      sink_.address_changed(item.ifindex);
+    switch (item.kind) {
+      case Kind::kUp:
+      case Kind::kDown:
+        sink_.link_state(item.ifindex, item.kind == Kind::kUp);
+        break;
+      case Kind::kGone:
+        sink_.link_gone(item.ifindex);
+        break;
+      case Kind::kAddress:
+        sink_.address_changed(item.ifindex);
+        break;
     }
   }
   if (std::exchange(lost_, false)) ask_for_all();

@@ -20,6 +20,8 @@ class LinkSink {
   // The device may carry traffic: it is up and has a carrier. Also said of devices that have not
   // changed.
   virtual void link_state(int ifindex, bool up) = 0;
+  // The device is deleted, or in another network namespace now.
+  virtual void link_gone(int ifindex) = 0;
   // An IPv4 address came to, or went from, the device.
   virtual void address_changed(int ifindex) = 0;
 
@@ -49,10 +51,10 @@ class LinkWatch final : public HostLinks {
   bool has_address(int ifindex, uint32_t ip_be) override;
 
  private:
+  enum class Kind : uint8_t { kUp, kDown, kGone, kAddress };
   struct News {
     int ifindex;
-    bool is_link;  // else one of its addresses
-    bool up;
+    Kind kind;
   };
   static int on_message(nl_msg* message, void* self) noexcept;
   void take(nl_msg* message);

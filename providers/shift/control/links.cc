@@ -41,6 +41,7 @@ std::vector<wire::Gid> Coordinator::addresses_read(Context* context, int member)
     const bool ours = ip && links_host_ && links_host_->has_address(address.ifindex, *ip);
     if (!ours) address.ifindex = 0;
   }
+  links_forget();
   std::vector<wire::Gid> gone;
   for (const group::PortAddress& old : before) {
     const bool stays = std::ranges::any_of(known, [&](const group::PortAddress& now) {
@@ -87,6 +88,7 @@ bool Coordinator::has_carrier(const Context* context, int member) const {
 }
 
 void Coordinator::link_state(int ifindex, bool up) {
+  gone_.erase(ifindex);  // it came back from another network namespace
   const bool changed = up ? carrierless_.erase(ifindex) != 0 : carrierless_.insert(ifindex).second;
   if (!changed) return;
   for (Context* context : contexts_) {
@@ -94,6 +96,25 @@ void Coordinator::link_state(int ifindex, bool up) {
       if (is_on(context, member, ifindex)) carrier_changed(context, member, ifindex);
     }
   }
+}
+
+void Coordinator::link_gone(int ifindex) {
+  link_state(ifindex, false);
+  gone_.insert(ifindex);
+  links_forget();
+}
+
+// A host that starts and ends containers deletes devices all the time.
+void Coordinator::links_forget() {
+  std::erase_if(gone_, [this](int ifindex) {
+    for (const Context* context : contexts_) {
+      for (int member = 0; member < context->members; member++) {
+        if (is_on(context, member, ifindex)) return false;
+      }
+    }
+    carrierless_.erase(ifindex);
+    return true;
+  });
 }
 
 void Coordinator::carrier_set(Context* context, int member) {

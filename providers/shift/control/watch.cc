@@ -133,6 +133,7 @@ void Coordinator::context_forget(Context* context) {
     linkless_.erase(context);
     addresses_.erase(context);
     names_.erase(context);
+    links_forget();
     std::erase_if(links_,
                   [context](const auto& entry) { return std::get<0>(entry.first) == context; });
     for (size_t member = 0; member < static_cast<size_t>(context->members); member++) {
