@@ -211,6 +211,30 @@ TEST_F(Links, ASpareWhoseAddressChangesIsConnectedAnew) {
   expect_on(spare, 1);
 }
 
+// Every address that a NIC ever had would be dialed for ever.
+TEST_F(Links, ConnectionsAreKeptBetweenTheAddressesOfNow) {
+  const Delegate& leads = leader().coordinator;
+  ASSERT_EQ(network_.paths_of(leads).size(), 9u);
+  for (SimHost* host : {&leader(), &follower()}) {
+    wire::Gid& gid = host->world.nic(kBackup).gid;
+    const uint32_t old = *gid.ipv4(), next = old ^ 0x01000000u;
+    gid = wire::Gid::from_ipv4(next);
+    host->device_says(kBackup, IBV_EVENT_GID_CHANGE);
+    run(milliseconds(50));
+    const auto paths = network_.paths_of(leads);
+    EXPECT_EQ(paths.size(), 9u);
+    const auto count = [&](uint32_t ip) {
+      return std::ranges::count_if(
+          paths, [&](const auto& path) { return path.first == ip || path.second == ip; });
+    };
+    EXPECT_EQ(count(old), 0);
+    EXPECT_EQ(count(next), 3);
+  }
+  EXPECT_TRUE(network_.paths_of(follower().coordinator).empty()) << "one end dials";
+  leader().coordinator.group_forget(leader().group);
+  EXPECT_TRUE(network_.paths_of(leads).empty());
+}
+
 TEST_F(Links, TheRecordOfASwitchTellsWhoNoticedAndWhen) {
   carrier(a_, kDefault, false);
   const auto broken = time_.now();

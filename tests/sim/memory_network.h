@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -55,6 +56,15 @@ class MemoryNetwork {
     }
   }
   bool is_cut() const { return !connected_; }
+  // Own and peer's addresses between which a host wants connections, as often as it said so.
+  using Paths = std::multiset<std::pair<uint32_t, uint32_t>>;
+  Paths paths_of(const Delegate& owner) const {
+    Paths all;
+    for (const auto& channel : channels_) {
+      if (channel->alive && &channel->owner == &owner) all.merge(Paths(channel->paths));
+    }
+    return all;
+  }
   // Every channel ends, as after the grace period; one end notices so much later than the other.
   void lose_channels(const Delegate* first = nullptr, Duration gap = {}) {
     losses_++;
@@ -105,7 +115,15 @@ class MemoryNetwork {
       }
       return 1;
     }
-    void add_path(uint32_t, uint32_t) override {}
+    bool add_path(uint32_t local_ip_be, uint32_t remote_ip_be) override {
+      paths.emplace(local_ip_be, remote_ip_be);
+      return true;
+    }
+    void drop_path(uint32_t local_ip_be, uint32_t remote_ip_be) override {
+      const auto path = paths.find({local_ip_be, remote_ip_be});
+      if (path == paths.end()) std::abort();
+      paths.erase(path);
+    }
     void deliver(const std::vector<uint8_t>& bytes) {
       wire::Message message;
       if (!decode(bytes, message)) std::abort();
@@ -122,6 +140,7 @@ class MemoryNetwork {
     Channel* other = nullptr;
     Loop::Clock::time_point last_due{};
     bool alive = true;
+    Paths paths;
     bool broken = false;  // nothing passes any more, but this end has not noticed
   };
 

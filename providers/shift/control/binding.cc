@@ -1,4 +1,5 @@
 // Finding the process behind a remote QP, and what is said again when a connection comes back.
+#include <algorithm>
 #include <exception>
 #include <future>
 
@@ -85,7 +86,7 @@ void Coordinator::look_for_peer(Binding& binding) {
       return peer_missing(*found, find_error_name(error));
     }
     // What it says counts when it has proved on this channel, too, that it owns the peer's QP.
-    found->channel = channel;
+    channel_set(*found, channel);
     found->channel_proven = false;
     repeat(*found);
   });
@@ -146,18 +147,40 @@ void Coordinator::send_bind(Binding& binding) {
   binding.channel->send(bind);
 }
 
-// The control channel must not depend on the NICs that may fail: one connection for each pair.
-void Coordinator::channel_widen(Binding& binding, const wire::Bind& bind) {
-  if (!binding.group->is_leader) return;  // one end dials
-  Group& group = *binding.group;
+// What it was before. Connections that were kept for the binding's sake are not any longer.
+PeerChannel* Coordinator::channel_set(Binding& binding, PeerChannel* channel) {
+  if (binding.channel != channel) {
+    for (const auto& [own, peer] : binding.routes) binding.channel->drop_path(own, peer);
+    binding.routes.clear();
+  }
+  return std::exchange(binding.channel, channel);
+}
+
+// The control channel must not depend on the NICs that may fail: one connection for each pair of
+// addresses that the two ends have now.
+void Coordinator::channel_widen(Binding& binding) {
+  const Group& group = *binding.group;
+  if (!group.is_leader || binding.channel == nullptr) return;  // one end dials
+  std::vector<Binding::Route> wanted;
   for (size_t m = 0; m < static_cast<size_t>(group.context->members); m++) {
     const auto& gids = group.context->gids[m];
     const auto own =
         m == 0 ? address_of(group).ipv4() : (gids.empty() ? std::nullopt : gids.front().ipv4());
-    for (const wire::Gid& gid : bind.members) {
-      const auto peer = gid.ipv4();
-      if (own && peer) binding.channel->add_path(*own, *peer);
-    }
+    if (!own) continue;
+    for (const uint32_t peer : binding.peer_ips) wanted.emplace_back(*own, peer);
+  }
+  const auto holds = [](const std::vector<Binding::Route>& routes, const Binding::Route& route) {
+    return std::ranges::find(routes, route) != routes.end();
+  };
+  // First, since it makes room.
+  std::erase_if(binding.routes, [&](const Binding::Route& route) {
+    if (holds(wanted, route)) return false;
+    binding.channel->drop_path(route.first, route.second);
+    return true;
+  });
+  for (const Binding::Route& route : wanted) {
+    if (holds(binding.routes, route)) continue;
+    if (binding.channel->add_path(route.first, route.second)) binding.routes.push_back(route);
   }
 }
 
@@ -237,7 +260,7 @@ void Coordinator::on_channel_down(PeerChannel* channel) {
   for (auto& [serial, binding] : bindings_) {
     if (binding->channel != channel) continue;
     // Connected QPs stay connected: an idle connection needs no channel.
-    binding->channel = nullptr;
+    channel_set(*binding, nullptr);
     binding->channel_proven = false;
     if (binding->attempt) attempt_end(*binding, Binding::Attempt::Outcome::kUndecided);
     feed(*binding, Event::kChannelLost);

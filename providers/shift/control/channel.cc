@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 namespace {
 constexpr std::chrono::milliseconds kRetryMin = 50ms;
 constexpr std::chrono::milliseconds kRetryMax = 5s;
-// Peers may open paths too; more connections than this serve nobody.
+// Peers may open paths too; more connections than this serve nobody. Nor do more paths.
 constexpr size_t kConnectionsMax = 64;
 }  // namespace
 
@@ -98,13 +98,31 @@ bool Channel::connected_over(const Path& path) const noexcept {
   });
 }
 
-void Channel::add_path(uint32_t local_ip_be, uint32_t remote_ip_be) {
-  if (self_) return;
+// Null: there are too many.
+Channel::Path* Channel::path_at(uint32_t local_ip_be, uint32_t remote_ip_be) {
   for (auto& path : paths_)
-    if (path->local_ip_be == local_ip_be && path->remote_ip_be == remote_ip_be) return;
-  const auto index = static_cast<uint8_t>(std::min<size_t>(paths_.size() + 1, 255));
+    if (path->local_ip_be == local_ip_be && path->remote_ip_be == remote_ip_be) return path.get();
+  if (paths_.size() >= kConnectionsMax) return nullptr;
+  const auto index = static_cast<uint8_t>(paths_.size() + 1);
   paths_.push_back(std::make_unique<Path>(Path{local_ip_be, remote_ip_be, index}));
   if (!connected_over(*paths_.back())) path_dial(*paths_.back());
+  return paths_.back().get();
+}
+
+bool Channel::add_path(uint32_t local_ip_be, uint32_t remote_ip_be) {
+  Path* path = self_ ? nullptr : path_at(local_ip_be, remote_ip_be);
+  if (path != nullptr) path->users++;
+  return path != nullptr;
+}
+
+void Channel::drop_path(uint32_t local_ip_be, uint32_t remote_ip_be) {
+  const auto it = std::ranges::find_if(paths_, [&](const auto& path) {
+    return path->local_ip_be == local_ip_be && path->remote_ip_be == remote_ip_be;
+  });
+  if (it == paths_.end() || (*it)->users == 0 || --(*it)->users > 0) return;
+  reactor_.timer_cancel((*it)->retry);
+  rendezvous_.dial_cancel((*it)->dial);
+  paths_.erase(it);
 }
 
 void Channel::retry_paths() {

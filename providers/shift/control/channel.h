@@ -51,13 +51,18 @@ class Channel final : public PeerChannel {
   size_t send(const wire::Message& message) override;
 
   // Keeps one more connection to the same process open over the given addresses (network byte
-  // order), and reopens it with growing pauses when it is lost. Known paths are left alone.
-  void add_path(uint32_t local_ip_be, uint32_t remote_ip_be) override;
+  // order), and reopens it with growing pauses when it is lost; until it is dropped as often.
+  bool add_path(uint32_t local_ip_be, uint32_t remote_ip_be) override;
+  void drop_path(uint32_t local_ip_be, uint32_t remote_ip_be) override;
   // Retries every lost path now: a link came back.
   void retry_paths();
 
   // For the network itself.
   bool join(UniqueFd fd, uint32_t local_ip_be, uint32_t remote_ip_be);
+  // By which the peer was found: kept until somebody has added and dropped it.
+  void path_keep(uint32_t local_ip_be, uint32_t remote_ip_be) {
+    (void)path_at(local_ip_be, remote_ip_be);
+  }
   bool seen_at(uint32_t ip_be) const { return seen_at_.count(ip_be) != 0; }
 
  private:
@@ -65,11 +70,13 @@ class Channel final : public PeerChannel {
     uint32_t local_ip_be;
     uint32_t remote_ip_be;
     uint8_t index;
+    int users = 0;     // who added it and has not dropped it
     int failures = 0;  // since the last success: sets the pause
     Rendezvous::DialId dial = 0;
     Reactor::TimerId retry = 0;
   };
 
+  Path* path_at(uint32_t local_ip_be, uint32_t remote_ip_be);
   bool connected_over(const Path& path) const noexcept;
   size_t send_to_self(const wire::Message& message);
   void path_dial(Path& path);

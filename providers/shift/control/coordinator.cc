@@ -259,6 +259,7 @@ void Coordinator::binding_forget(Binding& binding) {
     if (link.trying == binding.serial) link.trying = 0;
   }
   fence_forget(group);
+  channel_set(binding, nullptr);
   by_name_.erase(binding.local);
   bindings_.erase(group->serial);
 }

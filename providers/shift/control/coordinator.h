@@ -48,6 +48,11 @@ struct Binding {
   wire::QpName local;    // its key in by_name_
   bool is_self = false;  // the QP is connected to itself
   PeerChannel* channel = nullptr;
+  // Addresses that the peer's newest Bind names, and the connections that are kept for them:
+  // between which of ours and which of its. Leader.
+  using Route = std::pair<uint32_t, uint32_t>;
+  std::vector<uint32_t> peer_ips;
+  std::vector<Route> routes;
   bool looking = false;  // find_peer is under way
   Loop::TimerId look_again = 0;
   bool peer_proven = false;     // it has shown that it owns the other QP
@@ -308,7 +313,8 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void peer_found(Binding& binding);
   void look_later(Binding& binding, std::chrono::milliseconds pause);
   void send_bind(Binding& binding);
-  void channel_widen(Binding& binding, const wire::Bind& bind);
+  PeerChannel* channel_set(Binding& binding, PeerChannel* channel);
+  void channel_widen(Binding& binding);
   bool proof_fits(const Binding& binding, const wire::Bind& bind);
   Binding* addressee(PeerChannel* channel, const wire::QpName& from, const wire::QpName& to);
   Binding* proven_addressee(PeerChannel* channel, const wire::QpName& from, const wire::QpName& to);

@@ -220,7 +220,9 @@ void Coordinator::gids_changed(Context* context, int member) {
   }
   // The control channel shall use the new address, too.
   for (auto& [serial, binding] : bindings_) {
-    if (binding->group->context == context && binding->peer_proven) send_bind(*binding);
+    if (binding->group->context != context || !binding->peer_proven) continue;
+    send_bind(*binding);
+    channel_widen(*binding);
   }
   members_up_changed(context);
 }

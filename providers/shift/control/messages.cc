@@ -47,17 +47,21 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
   if (binding->over) {
     // It may have ended while nobody could be told. What the peer says again now is answered, by
     // one whom it can believe.
-    if (std::exchange(binding->channel, channel) != channel) send_bind(*binding);
+    if (channel_set(*binding, channel) != channel) send_bind(*binding);
     return;
   }
   binding->group->asks_responder = (message.flags & wire::Bind::kAsksResponder) != 0;
-  const bool had_channel = std::exchange(binding->channel, channel) != nullptr;
+  const bool had_channel = channel_set(*binding, channel) != nullptr;
   const bool was_proven = binding->peer_proven;
   // Bind has no number: a late copy must not undo a newer Members, which follows each Bind.
   if (!was_proven) {
     binding->book.peer_members_set(static_cast<int>(members), message.members_up);
   }
-  channel_widen(*binding, message);
+  binding->peer_ips.clear();
+  for (const wire::Gid& gid : message.members) {
+    if (const auto ip = gid.ipv4()) binding->peer_ips.push_back(*ip);
+  }
+  channel_widen(*binding);
   binding->book.ready_clean();
   if (!had_channel || (!was_proven && !binding->group->is_leader)) repeat(*binding);
   if (!was_proven) peer_found(*binding);

@@ -24,8 +24,10 @@ class PeerChannel {
   // sent; whoever needs an answer repeats from Delegate::on_connection_up or by timer.
   virtual size_t send(const wire::Message& message) = 0;
   // Keeps one more connection to the same process open over the given addresses (network byte
-  // order). Known paths are left alone.
-  virtual void add_path(uint32_t local_ip_be, uint32_t remote_ip_be) = 0;
+  // order), until they are dropped as often as they were added. False: there are too many already.
+  virtual bool add_path(uint32_t local_ip_be, uint32_t remote_ip_be) = 0;
+  // A connection that is open stays so until it is lost.
+  virtual void drop_path(uint32_t local_ip_be, uint32_t remote_ip_be) = 0;
 };
 
 // What the owner of the QPs implements. Called on the control loop only.

@@ -123,7 +123,7 @@ Channel* PeerNet::join_dialed(UniqueFd fd, const wire::Instance& peer, uint32_t 
   if (peer == instance_) return self_channel();
   Channel* channel = join(std::move(fd), peer, local_ip_be, remote_ip_be);
   // The dialing end sees to it that the connection comes back.
-  if (channel != nullptr) channel->add_path(local_ip_be, remote_ip_be);
+  if (channel != nullptr) channel->path_keep(local_ip_be, remote_ip_be);
   return channel;
 }
 

@@ -175,6 +175,46 @@ TEST_F(PeerNetTest, MessagesGoOverEveryPath) {
   EXPECT_EQ(b_.live(b_.notes.last_up()), 2u);
 }
 
+TEST_F(PeerNetTest, APathThatIsDroppedAsOftenAsAddedIsNotReopened) {
+  const Found found = connect();
+  ASSERT_EQ(found.error, FindError::kNone);
+  add_second_path(found.channel);
+  a_.run([&] { found.channel->add_path(ip(11), ip(12)); });
+  const auto lose = [](uint32_t local, uint32_t remote) {
+    for (int fd : tcp_sockets(local, remote)) shutdown(fd, SHUT_RDWR);
+  };
+  const auto lose_and_regain = [&](uint32_t local, uint32_t remote) {
+    const int before = a_.notes.ups();
+    lose(local, remote);
+    return a_.notes.wait([&] { return a_.notes.ups() > before; });
+  };
+  a_.run([&] { found.channel->drop_path(ip(11), ip(12)); });
+  EXPECT_TRUE(lose_and_regain(ip(11), ip(12)));
+  a_.run([&] { found.channel->drop_path(ip(11), ip(12)); });
+  EXPECT_EQ(a_.live(found.channel), 2u) << "what is open is used";
+  lose(ip(11), ip(12));
+  // The other one takes as long to come back, each time.
+  for (int i = 0; i < 2; i++) EXPECT_TRUE(lose_and_regain(ip(1), ip(2)));
+  EXPECT_TRUE(tcp_sockets(ip(11), ip(12)).empty());
+  // Nobody misses it, and dropping it once more changes nothing.
+  a_.run([&] { found.channel->drop_path(ip(11), ip(12)); });
+  EXPECT_EQ(a_.send(found.channel, numbered(1)), 1u);
+  EXPECT_TRUE(b_.notes.wait_message(numbered(1)));
+}
+
+TEST_F(PeerNetTest, PathsAreBounded) {
+  const Found found = connect();
+  ASSERT_EQ(found.error, FindError::kNone);
+  int added = 0;
+  a_.run([&] {
+    for (unsigned n = 20; n < 220; n++) added += found.channel->add_path(ip(11), ip(n));
+    EXPECT_FALSE(found.channel->add_path(ip(11), ip(12)));
+    found.channel->drop_path(ip(11), ip(20));
+  });
+  EXPECT_EQ(added, 63) << "beside the one by which the peer was found";
+  add_second_path(found.channel);
+}
+
 TEST_F(PeerNetTest, LostConnectionComesBackAndNobodyIsToldItWasDown) {
   const Found found = connect();
   ASSERT_EQ(found.error, FindError::kNone);
