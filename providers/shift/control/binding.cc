@@ -26,6 +26,9 @@ constexpr char kHowToReach[] =
 // Behind the question's own bound (GidResolver), so that only a busy machine meets this one.
 constexpr milliseconds kAddressPatience(1000);
 
+// Between Binds that are not answered. In the first a peer can answer thousands.
+constexpr milliseconds kBindPauseMin(100), kBindPauseMax(1000);
+
 struct Psns {
   bool sends;
   uint32_t sq, rq;
@@ -89,6 +92,9 @@ void Coordinator::look_for_peer(Binding& binding) {
     channel_set(*found, channel);
     found->channel_proven = false;
     repeat(*found);
+    found->bind_pause = kBindPauseMin;
+    found->bind_until = control_.now() + milliseconds(config().rendezvous_ms);
+    bind_watch(*found);
   });
 }
 
@@ -109,7 +115,9 @@ void Coordinator::peer_missing(Binding& binding, const char* cause) {
 
 void Coordinator::peer_found(Binding& binding) {
   binding.peer_proven = true;
-  control_.timer_cancel(std::exchange(binding.no_peer, 0));
+  for (Loop::TimerId* timer : {&binding.no_peer, &binding.bind_again}) {
+    control_.timer_cancel(std::exchange(*timer, 0));
+  }
   const Group& group = *binding.group;
   SHIFT_EVENT("bound", {{"qp", group.qpn()}, {"peer_qp", group.remote.qpn}});
   feed(binding, Event::kBound);
@@ -145,6 +153,25 @@ void Coordinator::send_bind(Binding& binding) {
   bind.members_up = members_up(group.context);
   bind.epoch = group.epoch;
   binding.channel->send(bind);
+}
+
+// Who was found may hold the peer's QP as it was before a reset, which its application makes only
+// after ours: then Bind has met PSNs that did not fit, and the QP's new life waits to be asked.
+void Coordinator::bind_watch(Binding& binding) {
+  if (binding.peer_proven) return;
+  control_.timer_cancel(binding.bind_again);
+  const auto pause =
+      std::min<Loop::Clock::duration>(binding.bind_pause, binding.bind_until - control_.now());
+  binding.bind_again = later(binding, pause, [this](Binding& again) {
+    again.bind_again = 0;
+    if (again.over || again.channel == nullptr) return;  // without one it is looked for anew
+    if (control_.now() >= again.bind_until) {
+      return peer_missing(again, "who was found does not prove that it owns the QP");
+    }
+    repeat(again);
+    again.bind_pause = std::min(again.bind_pause * 2, kBindPauseMax);
+    bind_watch(again);
+  });
 }
 
 // What it was before. Connections that were kept for the binding's sake are not any longer.

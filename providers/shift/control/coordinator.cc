@@ -250,9 +250,10 @@ void Coordinator::binding_forget(Binding& binding) {
   feed(binding, Event::kAppClosed);
   binding.over = true;
   if (binding.attempt) attempt_end(binding, Binding::Attempt::Outcome::kUndecided);
-  for (Loop::TimerId timer : {binding.deadline, binding.look_again, binding.no_peer,
-                              binding.key_deadline, binding.tend_again, binding.better_again,
-                              binding.trade.end, binding.probe_poll, binding.drain_poll}) {
+  for (Loop::TimerId timer :
+       {binding.deadline, binding.look_again, binding.bind_again, binding.no_peer,
+        binding.key_deadline, binding.tend_again, binding.better_again, binding.trade.end,
+        binding.probe_poll, binding.drain_poll}) {
     control_.timer_cancel(timer);
   }
   for (auto& [key, link] : links_) {

@@ -55,6 +55,11 @@ struct Binding {
   std::vector<Route> routes;
   bool looking = false;  // find_peer is under way
   Loop::TimerId look_again = 0;
+  // Leader: when Bind is said again to a peer that was found and has proved nothing, after which
+  // pause, and until when.
+  Loop::TimerId bind_again = 0;
+  std::chrono::milliseconds bind_pause{};
+  Time bind_until{};
   bool peer_proven = false;     // it has shown that it owns the other QP
   bool channel_proven = false;  // ... and has said so on `channel`
   bool armed = false;           // a second path has been ready
@@ -313,6 +318,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void peer_found(Binding& binding);
   void look_later(Binding& binding, std::chrono::milliseconds pause);
   void send_bind(Binding& binding);
+  void bind_watch(Binding& binding);
   PeerChannel* channel_set(Binding& binding, PeerChannel* channel);
   void channel_widen(Binding& binding);
   bool proof_fits(const Binding& binding, const wire::Bind& bind);

@@ -1,0 +1,113 @@
+// The two ends of a QP pair that is connected anew find each other, whichever application is slow.
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <variant>
+
+#include "sim/two_hosts.h"
+#include "util/config.h"
+
+namespace shift::control {
+namespace {
+
+using fsm::State;
+using group::kDefault;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Both applications connect a QP pair anew after a reset, and the leader is the first to be done:
+// its Hello is answered for what the follower's QP was before.
+class Anew : public TwoHosts {
+ protected:
+  Anew() {
+    follows_.group->attr.sq_psn = 7;
+    follows_.group->attr.rq_psn = 8;
+    network_.copies = [this](const wire::Message& message) {
+      binds_ += std::holds_alternative<wire::Bind>(message);
+      return 1;
+    };
+  }
+  // The hosts still talk while the rest is taken down.
+  ~Anew() override {
+    network_.copies = [](const wire::Message&) { return 1; };
+    network_.before = nullptr;
+  }
+  void follower_resets() { follows_.coordinator.group_forget(follows_.group); }
+  void follower_connects() {
+    psns_of_now();
+    follows_.group->serial += 100;
+    follows_.coordinator.group_add(follows_.group);
+  }
+  void psns_of_now() {
+    const bool is_a = &follows_ == &a_;
+    follows_.connect(leads_, is_a ? 1000 : 2000, is_a ? 2000 : 1000);
+  }
+  void expect_protected() {
+    traffic(5);
+    run(seconds(1));
+    const int binds = binds_;
+    run(seconds(5));
+    EXPECT_EQ(binds_, binds) << "there is nothing to be proved any more";
+    leads_.port(kDefault, false);
+    run(milliseconds(100));
+    traffic(5);
+    run(milliseconds(5));
+    expect_all_done();
+    EXPECT_EQ(leads_.group->epoch, 1u);
+    EXPECT_NE(leads_.group->member, kDefault);
+  }
+
+  SimHost& leads_ = a_.group->local <= a_.group->remote ? a_ : b_;
+  SimHost& follows_ = &leads_ == &a_ ? b_ : a_;
+  int binds_ = 0;
+};
+
+TEST_F(Anew, ABindThatMetTheOldLifeIsSaidAgain) {
+  run(milliseconds(50));
+  EXPECT_EQ(binds_, 1);
+  follower_resets();
+  follower_connects();
+  expect_protected();
+}
+
+TEST_F(Anew, ABindThatMetNobodyIsSaidAgain) {
+  network_.before = [this, once = true](const Delegate&, const wire::Message& message) mutable {
+    if (!std::holds_alternative<wire::Bind>(message) || !std::exchange(once, false)) return;
+    follower_resets();
+    time_.in(milliseconds(1), [this] { follower_connects(); });
+  };
+  run(milliseconds(50));
+  expect_protected();
+}
+
+TEST_F(Anew, ABindThatIsSaidTwiceChangesNothing) {
+  psns_of_now();
+  network_.copies = [](const wire::Message& message) {
+    return std::holds_alternative<wire::Bind>(message) ? 5 : 1;
+  };
+  network_.copy_delay = [copy = 0]() mutable { return milliseconds(++copy); };
+  run(milliseconds(100));
+  network_.copies = [](const wire::Message&) { return 1; };
+  expect_protected();
+}
+
+// C6
+TEST_F(Anew, WhoNeverProvesItselfIsGivenUpInTime) {
+  run(milliseconds(config().rendezvous_ms) + seconds(1));
+  EXPECT_EQ(leads_.group->state, State::kUnbound) << fsm::to_string(leads_.group->state);
+  EXPECT_EQ(leads_.group->accept[kDefault], group::Accept::kPass);
+  EXPECT_GE(binds_, 8);
+  EXPECT_LE(binds_, 15);
+  const int binds = binds_;
+  run(seconds(5));
+  EXPECT_EQ(binds_, binds);
+  // It is believed whenever it does.
+  follower_resets();
+  follower_connects();
+  network_.cut();
+  network_.restore();
+  expect_protected();
+}
+
+}  // namespace
+}  // namespace shift::control
