@@ -30,9 +30,9 @@ class Emulated:
     def command(self, host, words, with_layer):
         return [*self.cxemu, "--host", host, "--", *(self.shift_run if with_layer else []), *words]
 
-    def run(self, host, words, with_layer):
+    def run(self, host, words, with_layer, **variables):
         return subprocess.run(self.command(host, words, with_layer), capture_output=True, text=True,
-                              timeout=60)
+                              timeout=60, env=os.environ | variables)
 
 
 def same_output(emulated, words):
@@ -49,6 +49,18 @@ def same_output(emulated, words):
     if not same:
         print(f"stock: {stock}\nlayer: {layered}")
     return same
+
+
+def pairs_are_told(emulated):
+    """One line for a name that no device has; the groups, for whoever wants to know."""
+    bad = emulated.run("a", ["ibv_devices"], True, SHIFT_PAIRS="mlx5_0=mlx5_9").stderr.splitlines()
+    good = emulated.run("a", ["ibv_devices"], True, SHIFT_LOG="info").stderr.splitlines()
+    fits = (len(bad) == 1 and '"mlx5_9"' in bad[0] and "mlx5_0, mlx5_1" in bad[0] and
+            sum("mlx5_0 is backed by mlx5_1" in line for line in good) == 1)
+    print("ok:" if fits else "FAIL:", "what is said of SHIFT_PAIRS")
+    if not fits:
+        print(bad, good)
+    return fits
 
 
 def free_port():
@@ -92,6 +104,7 @@ def main():
     emulated = Emulated(args.cxemu, args.shift_run, f"front-{os.getpid()}")
     try:
         good = all([same_output(emulated, words) for words in PROGRAMS])
+        good &= pairs_are_told(emulated)
         good &= all([pingpong(emulated), pingpong(emulated, "-e")])
         unit = emulated.run("a", [args.test], True)
         print(unit.stdout, unit.stderr)

@@ -3,10 +3,12 @@
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <span>
 #include <vector>
 
 #include "ops/entry.h"
 #include "ops/glue.h"
+#include "ops/groups_told.h"
 #include "util/config.h"
 #include "util/log.h"
 
@@ -105,9 +107,12 @@ ibv_device** device_list_wrap(ibv_device** real, int count) noexcept try {
   auto* list = static_cast<List*>(std::calloc(1, bytes));
   if (list == nullptr) throw std::bad_alloc();
   list->real = real;
+  const std::span<ibv_device* const> devices(real, static_cast<size_t>(count));
   std::lock_guard lock(devices_mutex);
+  missing_tell(config().groups, devices);
   for (int i = 0; i < count; i++) {
     const auto members = group_of(real, count, i);
+    group_tell(devices, members);
     Device* device = members.size() < 2 ? nullptr : virtual_device(real, members);
     list->shown()[i] = device != nullptr ? &device->dev : real[i];
   }

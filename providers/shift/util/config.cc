@@ -27,6 +27,12 @@ std::string_view trim(std::string_view s) {
   return s.substr(first, s.find_last_not_of(" \t\r") - first + 1);
 }
 
+// As in a shell's configuration files, which people write these by the example of.
+std::string_view unquote(std::string_view s) {
+  const bool is_quoted = s.size() >= 2 && s.front() == '"' && s.back() == '"';
+  return is_quoted ? s.substr(1, s.size() - 2) : s;
+}
+
 bool parse_bool(std::string_view s, bool& out) {
   for (auto yes : {"1", "yes", "true", "on"})
     if (s == yes) return out = true, true;
@@ -167,7 +173,7 @@ void read_lines(std::string_view text, const char* file, Config& config,
     }
     const auto name = trim(line.substr(0, equals));
     if (const Key* key = key_find(name))
-      set(*key, trim(line.substr(equals + 1)), config, warnings, where);
+      set(*key, trim(unquote(trim(line.substr(equals + 1)))), config, warnings, where);
     else
       warnings.push_back(where + "unknown key " + std::string(name.substr(0, 100)));
   }

@@ -133,6 +133,19 @@ TEST_F(ConfigTest, FileSetsAndEnvironmentWins) {
   EXPECT_EQ(c.log, LogLevel::kInfo);
 }
 
+TEST_F(ConfigTest, QuotesAroundAValueOfTheFileAreNotOfIt) {
+  const Config c =
+      read({}, "SHIFT_PAIRS = \"a=b, c=d\"\nSHIFT_PORT=\"2222\" \nSHIFT_LOG = \" info \"");
+  EXPECT_TRUE(warnings_.empty());
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(c.groups, (std::vector<Names>{{"a", "b"}, {"c", "d"}}));
+  EXPECT_EQ(c.port, 2222);
+  EXPECT_EQ(c.log, LogLevel::kInfo);
+  // One alone is a mistake, and a second pair is, too.
+  EXPECT_EQ(read({}, "SHIFT_PORT = \"\nSHIFT_PORT = \"\"1\"\"\nSHIFT_PORT = \"1").port, 9473);
+  EXPECT_EQ(warnings_.size(), 3u);
+}
+
 TEST_F(ConfigTest, BadEnvironmentKeepsTheFilesValue) {
   const Config c = read({{"SHIFT_PORT", "x"}}, "SHIFT_PORT = 2222\n");
   EXPECT_EQ(warnings_.size(), 1u);

@@ -1,0 +1,82 @@
+// What is said of the device list, and how often.
+#include "ops/groups_told.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <string>
+
+#include "util/log.h"
+
+namespace shift::ops {
+namespace {
+
+class GroupsTold : public ::testing::Test {
+ protected:
+  GroupsTold() {
+    for (size_t i = 0; i < list_.size(); i++) {
+      std::snprintf(device_[i].name, sizeof device_[i].name, "%s", name(i).c_str());
+      list_[i] = &device_[i];
+    }
+  }
+  // There are three. Other names in each test: what was told stays told.
+  std::string name(size_t i) const { return letter_ + ("_" + std::to_string(i)); }
+  template <typename Act>
+  static std::string said(Act act) {
+    testing::internal::CaptureStderr();
+    act();
+    return testing::internal::GetCapturedStderr();
+  }
+
+  std::array<ibv_device, 3> device_{};
+  std::array<ibv_device*, 3> list_{};
+
+ private:
+  static inline char next_letter_ = 'a';
+  const char letter_ = next_letter_++;
+};
+
+size_t lines(const std::string& text) {
+  return static_cast<size_t>(std::ranges::count(text, '\n'));
+}
+
+TEST_F(GroupsTold, ANameThatNoDeviceHasIsNamedOnceWithThoseThatThereAre) {
+  const std::vector<Names> groups{{name(0), name(7)}, {name(2), name(8)}};
+  for (const bool first : {true, false}) {
+    const std::string text = said([&] { missing_tell(groups, list_); });
+    EXPECT_EQ(lines(text), first ? 2u : 0u) << text;
+    if (!first) break;
+    EXPECT_NE(text.find("warn: SHIFT_PAIRS names "), std::string::npos) << text;
+    EXPECT_NE(text.find('"' + name(7) + '"'), std::string::npos) << text;
+    EXPECT_NE(text.find('"' + name(8) + '"'), std::string::npos) << text;
+    EXPECT_NE(text.find(name(0) + ", " + name(1) + ", " + name(2)), std::string::npos) << text;
+  }
+}
+
+TEST_F(GroupsTold, NothingIsSaidOfNamesThatFitNorOfAHostWithoutDevices) {
+  EXPECT_EQ(said([&] { missing_tell({{name(0), name(1), name(2)}}, list_); }), "");
+  EXPECT_EQ(said([&] { missing_tell({{name(0), name(7)}}, {}); }), "");
+}
+
+TEST_F(GroupsTold, AGroupIsToldOnceAndSoIsWhoHasNone) {
+  log_set_level(LogLevel::kInfo);
+  for (const bool first : {true, false}) {
+    const std::string text = said([&] {
+      group_tell(list_, {0, 2, 1});
+      group_tell(list_, {1});
+    });
+    EXPECT_EQ(lines(text), first ? 2u : 0u) << text;
+    if (!first) break;
+    EXPECT_NE(text.find(name(0) + " is backed by " + name(2) + ", then by " + name(1) + "\n"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find(name(1) + " has no partner"), std::string::npos) << text;
+  }
+  log_set_level(LogLevel::kWarn);
+  EXPECT_EQ(said([&] { group_tell(list_, {0, 1}); }), "");
+}
+
+}  // namespace
+}  // namespace shift::ops
