@@ -9,6 +9,6 @@ echo "== packages"
 # shellcheck disable=SC2086
 packages_install $packages_build $packages_run
 echo "== build (a few minutes the first time)"
-build_preset release build cxemu shift-run front shift-traffic
+build_preset release build cxemu shift-run fronts shift-traffic
 echo "== demo ($((SECONDS - begin)) s so far)"
 exec /usr/bin/python3 tests/e2e/demo.py --build build --out out

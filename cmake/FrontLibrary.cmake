@@ -71,7 +71,11 @@ function(shift_front target name output_dir stock map)
 endfunction()
 
 # shift_front_install(TARGET): out of the default search path: shift-run or a package's ld.so.conf entry leads
-# there. With the name link, because some programs open libibverbs.so first.
+# there. With the name link, because some programs open libibverbs.so first. The target `fronts` is all of them.
 function(shift_front_install target)
+  if(NOT TARGET fronts)
+    add_custom_target(fronts)
+  endif()
+  add_dependencies(fronts ${target})
   install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/shift)
 endfunction()

@@ -37,4 +37,24 @@ std::optional<fs::path> front_find(const std::vector<fs::path>& candidates) {
   return *found;
 }
 
+std::vector<std::string> fronts_missing(const fs::path& dir) {
+  constexpr struct {
+    const char* name;
+    const char* stock;  // empty: not on the machine that this was built on
+    const char* loss;
+  } kFurther[] = {
+      {"librdmacm.so.1", SHIFT_STOCK_LIBRDMACM,
+       "programs that connect by rdma_cm are told of faults that are masked, and may end"},
+      {"libmlx5.so.1", SHIFT_STOCK_LIBMLX5,
+       "programs that use mlx5 direct verbs may fail, and what they make so is not protected"},
+  };
+  std::vector<std::string> lines;
+  std::error_code ignored;
+  for (const auto& one : kFurther) {
+    if (fs::exists(dir / one.name, ignored) || !fs::exists(one.stock, ignored)) continue;
+    lines.push_back(std::string("no ") + one.name + " in " + dir.string() + ": " + one.loss);
+  }
+  return lines;
+}
+
 }  // namespace shift::run

@@ -17,4 +17,8 @@ std::vector<std::filesystem::path> front_candidates(const std::filesystem::path&
 std::optional<std::filesystem::path> front_find(
     const std::vector<std::filesystem::path>& candidates);
 
+// One line for each front that `dir` lacks though the machine has the stock library: what is not
+// protected then.
+std::vector<std::string> fronts_missing(const std::filesystem::path& dir);
+
 }  // namespace shift::run

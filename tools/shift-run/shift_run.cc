@@ -37,6 +37,10 @@ struct Options {
   exit(status);
 }
 
+void warn(const std::string& message) {
+  std::cerr << "shift-run: warning: " << message << '\n';
+}
+
 // CLI11 knows nothing of the words it leaves to us.
 class Formatter : public CLI::Formatter {
  public:
@@ -103,8 +107,7 @@ void warn_if_privileged(const std::string& command) {
   const bool other_user = (status.st_mode & S_ISUID) != 0 && status.st_uid != geteuid();
   const bool other_group = (status.st_mode & S_ISGID) != 0 && status.st_gid != getegid();
   if (other_user || other_group) {
-    std::cerr << "shift-run: warning: " << command
-              << " is set-user-ID or set-group-ID: the layer cannot be loaded into it\n";
+    warn(command + " is set-user-ID or set-group-ID: the layer cannot be loaded into it");
   }
 }
 
@@ -130,6 +133,9 @@ int main(int argc, char** argv) {
     fail(kExitUsage, "SHIFT's libibverbs.so.1 is in none of:" + searched);
   }
   put_first("LD_LIBRARY_PATH", front->string());
+  if (!options.disable) {
+    for (const std::string& line : shift::run::fronts_missing(*front)) warn(line);
+  }
   const std::string sanitizer = SHIFT_SANITIZER_RUNTIME;
   if (!sanitizer.empty()) put_first("LD_PRELOAD", sanitizer);
   set_variable("SHIFT_LOG", options.log);

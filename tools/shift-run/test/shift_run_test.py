@@ -12,6 +12,8 @@ import tempfile
 
 SHOW = [sys.executable, "-c", "import json, os, sys; print(json.dumps([dict(os.environ), sys.argv]))"]
 
+FRONTS = ("libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1")
+
 
 class Runner:
     def __init__(self, program):
@@ -90,9 +92,18 @@ def missing_front_is_an_error(runner, args):
             print("left out: a front is installed on this machine")
             return
         assert result.returncode == 125 and "libibverbs.so.1" in result.stderr, result
-        shutil.copy(args.front, library)
+        for name in FRONTS:
+            shutil.copy(args.front.parent / name, library.parent)
         env, _ = copied.environment("--", *SHOW)
         assert pathlib.Path(env["LD_LIBRARY_PATH"]) == library.parent.resolve(), env
+        for name, loss in (("librdmacm.so.1", "rdma_cm"), ("libmlx5.so.1", "direct verbs")):
+            kept = library.parent / name
+            kept.rename(folder + "/kept")
+            result = copied.run("--", "true")
+            assert result.returncode == 0 and result.stderr.count("\n") == 1, result
+            assert name in result.stderr and loss in result.stderr, result
+            assert copied.run("--disable", "--", "true").stderr == ""
+            pathlib.Path(folder, "kept").rename(kept)
 
 
 def help_and_manual_agree(runner, args):
