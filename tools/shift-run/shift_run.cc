@@ -50,8 +50,10 @@ class Formatter : public CLI::Formatter {
 };
 
 std::string check_pairs(const std::string& list) {
-  static const std::regex kList(R"([^=,\s]+=[^=,\s]+(,[^=,\s]+=[^=,\s]+)*)");
-  return std::regex_match(list, kList) ? "" : "expected DEVICE=DEVICE[,DEVICE=DEVICE...]";
+  static const std::regex kList(R"([^=,\s]+(=[^=,\s]+){1,3}(,[^=,\s]+(=[^=,\s]+){1,3})*)");
+  return std::regex_match(list, kList)
+             ? ""
+             : "expected DEVICE=DEVICE[=DEVICE...][,...], two to four in a group";
 }
 
 Options parse(int argc, char** argv) {
@@ -66,7 +68,8 @@ Options parse(int argc, char** argv) {
   app.add_option("--events", options.events, "Append event records to FILE (SHIFT_EVENTS)")
       ->type_name("FILE");
   app.add_option("--pairs", options.pairs,
-                 "Which device backs which, as mlx5_0=mlx5_1,... (SHIFT_PAIRS)")
+                 "Which devices back each other, two to four in a group, the nearest first, as "
+                 "mlx5_0=mlx5_1,mlx5_2=mlx5_3=mlx5_4 (SHIFT_PAIRS)")
       ->type_name("LIST")
       ->check(CLI::Validator(check_pairs, "", "pairs"));
   app.add_flag("--disable", options.disable, "Load the layer, but leave it off (SHIFT_DISABLE)");

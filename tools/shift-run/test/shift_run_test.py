@@ -45,11 +45,11 @@ def command_gets_the_front_first(runner, args):
 def options_become_variables(runner, args):
     with tempfile.TemporaryDirectory() as folder:
         env, _ = runner.environment("--log", "debug", "--events", "e.log", "--pairs",
-                                    "mlx5_0=mlx5_1,a=b", "--disable", "--", *SHOW, cwd=folder,
+                                    "mlx5_0=mlx5_1,a=b=c=d", "--disable", "--", *SHOW, cwd=folder,
                                     SHIFT_LOG="error")
         assert env["SHIFT_EVENTS"] == os.path.join(os.path.realpath(folder), "e.log"), env
     assert (env["SHIFT_LOG"], env["SHIFT_PAIRS"], env["SHIFT_DISABLE"]) == (
-        "debug", "mlx5_0=mlx5_1,a=b", "1"), env
+        "debug", "mlx5_0=mlx5_1,a=b=c=d", "1"), env
 
 
 def command_keeps_its_words(runner, args):
@@ -72,6 +72,8 @@ def mistakes_are_named(runner, args):
             (("--bogus", "true"), 125, "--bogus"),
             (("--log", "loud", "true"), 125, "loud"),
             (("--pairs", "mlx5_0", "true"), 125, "DEVICE=DEVICE"),
+            (("--pairs", "a=b,c", "true"), 125, "DEVICE=DEVICE"),
+            (("--pairs", "a=b=c=d=e", "true"), 125, "two to four"),
             (("--", "no-such-command-here"), 127, "no-such-command-here: command not found"),
             (("--", "/"), 126, "/: Permission denied")]:
         result = runner.run(*words)
