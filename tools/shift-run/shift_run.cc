@@ -135,6 +135,12 @@ int main(int argc, char** argv) {
     for (const fs::path& dir : candidates) searched += "\n  " + dir.string();
     fail(kExitUsage, "SHIFT's libibverbs.so.1 is in none of:" + searched);
   }
+  // The dynamic linker would look in the pieces, find nothing, and take the system's libraries.
+  if (front->string().find_first_of(":;") != std::string::npos) {
+    fail(kExitUsage, front->string() +
+                         ": libraries cannot be loaded from a folder that has ':' or "
+                         "';' in its name; move or install SHIFT elsewhere");
+  }
   put_first("LD_LIBRARY_PATH", front->string());
   if (!options.disable) {
     for (const std::string& line : shift::run::fronts_missing(*front)) warn(line);

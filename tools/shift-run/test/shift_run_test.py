@@ -108,6 +108,21 @@ def missing_front_is_an_error(runner, args):
             pathlib.Path(folder, "kept").rename(kept)
 
 
+def a_folder_that_the_linker_cannot_search_is_refused(runner, args):
+    for name, good in (("a b", True), ("a:b", False), ("a;b", False)):
+        with tempfile.TemporaryDirectory() as top:
+            folder = pathlib.Path(top, name)
+            for place, files in (("bin", [runner.program]),
+                                 ("lib", [args.front.parent / front for front in FRONTS])):
+                (folder / place).mkdir(parents=True)
+                for file in files:
+                    shutil.copy(file, folder / place)
+            result = Runner(folder / "bin" / "shift-run").run("--", "true")
+            assert result.returncode == (0 if good else 125), result
+            assert result.stderr.count("\n") == (0 if good else 1), result
+            assert good or name in result.stderr, result
+
+
 def help_and_manual_agree(runner, args):
     result = runner.run("--help")
     assert result.returncode == 0, result
@@ -138,7 +153,8 @@ def main():
     runner = Runner(args.shift_run)
     for case in (command_gets_the_front_first, options_become_variables, command_keeps_its_words,
                  status_is_the_commands, mistakes_are_named, missing_front_is_an_error,
-                 help_and_manual_agree, programs_run_through_the_front):
+                 a_folder_that_the_linker_cannot_search_is_refused, help_and_manual_agree,
+                 programs_run_through_the_front):
         case(runner, args)
         print("ok:", case.__name__)
 
