@@ -17,6 +17,9 @@ struct ExecOptions {
 
 // The library that exec preloads. Throws when it is not found.
 std::string library_path();
+// The path by which it can be preloaded: its own, or that of a link which is made in `folder`.
+// Throws when neither will do.
+std::string preloadable(const std::string& library, const std::string& folder);
 // LD_PRELOAD with it: the inherited one is kept behind.
 std::string preload_list(const std::string& library);
 

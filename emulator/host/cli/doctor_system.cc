@@ -26,15 +26,17 @@ namespace fs = std::filesystem;
 
 Finding preload_check() {
   const std::string name = "preload";
-  std::string library;
+  std::string library, loaded, error_told_below;
   try {
     library = library_path();
+    private_dir_make(fabrics_dir(), &error_told_below);
+    loaded = preloadable(library, fabrics_dir());
   } catch (const std::exception& error) {
-    return {name, Health::kFail, error.what(), "install cxemu with its library"};
+    return {name, Health::kFail, error.what(), "install cxemu with its library, elsewhere"};
   }
   int status;
   const std::string maps = command_output(
-      "LD_PRELOAD='" + preload_list(library) + "' cat /proc/self/maps 2>/dev/null", &status);
+      "LD_PRELOAD='" + preload_list(loaded) + "' cat /proc/self/maps 2>/dev/null", &status);
   if (status == 0 && maps.find(library) != std::string::npos)
     return {name, Health::kOk, library, ""};
   return {name, Health::kFail, "LD_PRELOAD of " + library + " is not honoured",

@@ -46,9 +46,28 @@ std::string preload_list(const std::string& library) {
   return list;
 }
 
+// The dynamic linker splits LD_PRELOAD at blanks and colons.
+std::string preloadable(const std::string& library, const std::string& folder) {
+  namespace fs = std::filesystem;
+  constexpr char kSplitters[] = " :";
+  if (library.find_first_of(kSplitters) == std::string::npos) return library;
+  const std::string link = folder + "/libcxemu.so";
+  if (link.find_first_of(kSplitters) != std::string::npos)
+    throw std::runtime_error("no program can load " + library + ", nor a link to it in " + folder +
+                             ": a blank or a colon is in both names; set XDG_RUNTIME_DIR to a "
+                             "folder without");
+  std::error_code none;
+  if (fs::read_symlink(link, none) == library) return link;
+  // Others may be starting programs by it right now.
+  const std::string made = link + "." + std::to_string(getpid());
+  fs::remove(made);
+  fs::create_symlink(library, made);
+  fs::rename(made, link);
+  return link;
+}
+
 namespace {
 
-namespace fs = std::filesystem;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
 constexpr int kNicsDefault = 2;
@@ -117,7 +136,7 @@ Variables host_environment(const ExecOptions& options) {
   const std::string sysfs = host_sysfs_dir(fabric_dir(options.fabric), options.host);
   sysfs_tree_make(fabric, host, sysfs);
   return {
-      {"LD_PRELOAD", preload_list(library_path())},
+      {"LD_PRELOAD", preload_list(preloadable(library_path(), fabric_dir(options.fabric)))},
       {"SYSFS_PATH", sysfs},
       {"CXEMU_FABRIC", options.fabric},
       {"CXEMU_FABRIC_FILE", file},

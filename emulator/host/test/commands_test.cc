@@ -155,6 +155,35 @@ TEST_F(CommandsTest, StateAndGidsInSysfsFollowFaults) {
   EXPECT_EQ(port_file("gid_attrs/types/3"), "") << "empty entries have no type";
 }
 
+// LD_PRELOAD is split at these. Copies, since the program finds its library beside itself.
+TEST_F(CommandsTest, ProgramsAreEmulatedFromAFolderOfAnyName) {
+  namespace fs = std::filesystem;
+  const fs::path top = fs::path(::testing::TempDir()) / ("cxemu-names-" + std::to_string(getpid()));
+  for (const char* name : {"a b", "a:b"}) {
+    const fs::path dir = top / name;
+    fs::create_directories(dir / "bin");
+    fs::create_directories(dir / "lib");
+    fs::copy_file(CXEMU_PROGRAM, dir / "bin/cxemu");
+    fs::copy_file(CXEMU_LIBRARY, dir / "lib/libcxemu.so");
+    const std::string program = dir / "bin/cxemu";
+    for (int round = 0; round < 2; round++) {
+      std::string output;
+      EXPECT_EQ(run({program, "exec", "--host", "a", "--", "ibv_devices"}, &output), 0);
+      EXPECT_NE(output.find("mlx5_1"), std::string::npos) << output;
+    }
+    std::string output;
+    EXPECT_EQ(run({program, "doctor"}, &output), 0) << output;
+    // Where the state cannot be named either.
+    EXPECT_NE(run({"env", "XDG_RUNTIME_DIR=" + dir.string(), program, "exec", "--host", "a", "--",
+                   "ibv_devices"},
+                  &output),
+              0);
+    EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
+    EXPECT_NE(output.find("XDG_RUNTIME_DIR"), std::string::npos) << output;
+  }
+  fs::remove_all(top);
+}
+
 TEST_F(CommandsTest, ProgramsAreToldOfFlapsAndGidChanges) {
   Process probe(on("a", {VERBS_PROBE, "mlx5_0"}));
   ASSERT_FALSE(probe.line_wait("ready").empty()) << probe.output();
