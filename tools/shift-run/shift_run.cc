@@ -1,5 +1,4 @@
 // shift-run: runs a command with the layer in front of the system's libibverbs.
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "front_dir.h"
+#include "privileged.h"
 
 namespace {
 
@@ -101,19 +101,6 @@ void put_first(const char* name, const std::string& entry) {
   setenv(name, (entry + rest).c_str(), 1);
 }
 
-// The dynamic linker drops LD_LIBRARY_PATH for programs that gain privileges: the command would
-// run, without the layer and without a word.
-void warn_if_privileged(const std::string& command) {
-  if (command.find('/') == std::string::npos) return;
-  struct stat status = {};
-  if (stat(command.c_str(), &status) != 0) return;
-  const bool other_user = (status.st_mode & S_ISUID) != 0 && status.st_uid != geteuid();
-  const bool other_group = (status.st_mode & S_ISGID) != 0 && status.st_gid != getegid();
-  if (other_user || other_group) {
-    warn(command + " is set-user-ID or set-group-ID: the layer cannot be loaded into it");
-  }
-}
-
 [[noreturn]] void execute(const std::vector<std::string>& command) {
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -152,6 +139,7 @@ int main(int argc, char** argv) {
   if (!options.events.empty()) set_variable("SHIFT_EVENTS", fs::absolute(options.events).string());
   set_variable("SHIFT_PAIRS", options.pairs);
   if (options.disable) setenv("SHIFT_DISABLE", "1", 1);
-  warn_if_privileged(options.command.front());
+  const std::string reason = shift::run::unreachable_because(options.command.front());
+  if (!reason.empty()) warn(reason + ": the layer cannot be loaded into it");
   execute(options.command);
 }

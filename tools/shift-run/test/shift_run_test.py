@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -19,17 +20,27 @@ class Runner:
     def __init__(self, program):
         self.program = str(program)
 
-    def run(self, *words, cwd=None, **variables):
+    def run(self, *words, cwd=None, user=None, **variables):
         env = {k: v for k, v in os.environ.items()
                if not k.startswith(("SHIFT_", "LD_"))} | variables
-        return subprocess.run([self.program, *words], env=env, cwd=cwd, capture_output=True,
-                              text=True, timeout=30)
+        return subprocess.run([self.program, *words], env=env, cwd=cwd, user=user,
+                              capture_output=True, text=True, timeout=30)
 
     def environment(self, *words, **kwargs):
         result = self.run(*words, **kwargs)
         assert result.returncode == 0, result
         assert result.stderr == "", result
         return json.loads(result.stdout)
+
+
+def copied_tree(folder, args, program):
+    """shift-run with its fronts, elsewhere."""
+    for place, files in (("bin", [program]),
+                         ("lib", [args.front.parent / front for front in FRONTS])):
+        pathlib.Path(folder, place).mkdir(parents=True)
+        for file in files:
+            shutil.copy(file, pathlib.Path(folder, place))
+    return Runner(pathlib.Path(folder, "bin", "shift-run"))
 
 
 def command_gets_the_front_first(runner, args):
@@ -111,16 +122,45 @@ def missing_front_is_an_error(runner, args):
 def a_folder_that_the_linker_cannot_search_is_refused(runner, args):
     for name, good in (("a b", True), ("a:b", False), ("a;b", False)):
         with tempfile.TemporaryDirectory() as top:
-            folder = pathlib.Path(top, name)
-            for place, files in (("bin", [runner.program]),
-                                 ("lib", [args.front.parent / front for front in FRONTS])):
-                (folder / place).mkdir(parents=True)
-                for file in files:
-                    shutil.copy(file, folder / place)
-            result = Runner(folder / "bin" / "shift-run").run("--", "true")
+            result = copied_tree(pathlib.Path(top, name), args, runner.program).run("--", "true")
             assert result.returncode == (0 if good else 125), result
             assert result.stderr.count("\n") == (0 if good else 1), result
             assert good or name in result.stderr, result
+
+
+def commands_out_of_reach_are_named(runner, args):
+    if os.geteuid() != 0:
+        print("left out: only root can make files that give privileges")
+        return
+    nobody = 65534
+    with tempfile.TemporaryDirectory() as top:
+        copied = copied_tree(top, args, runner.program)
+        for folder in (top, *pathlib.Path(top).iterdir()):
+            os.chmod(folder, 0o755)
+        program = pathlib.Path(top, "bin", "some-program")
+        shutil.copy(shutil.which("true"), program)
+        path = str(program.parent) + ":" + os.environ["PATH"]
+
+        def said(command, **more):
+            result = copied.run("--", command, PATH=path, **more)
+            assert result.returncode == 0, result
+            return result.stderr
+
+        assert said("some-program") == ""
+        os.chown(program, nobody, nobody)
+        program.chmod(0o4755)
+        for command in ("some-program", str(program)):
+            assert re.fullmatch(r"shift-run: warning: \S+/some-program is set-user-ID .*\n",
+                                said(command)), said(command)
+        program.chmod(0o755)
+        try:  # CAP_NET_RAW, permitted and effective
+            os.setxattr(program, "security.capability",
+                        struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0))
+        except OSError as error:
+            print("left out: no file capabilities here:", error.strerror)
+            return
+        assert "file capabilities" in said("some-program", user=nobody)
+        assert said("some-program") == "", "they give root nothing"
 
 
 def help_and_manual_agree(runner, args):
@@ -153,8 +193,8 @@ def main():
     runner = Runner(args.shift_run)
     for case in (command_gets_the_front_first, options_become_variables, command_keeps_its_words,
                  status_is_the_commands, mistakes_are_named, missing_front_is_an_error,
-                 a_folder_that_the_linker_cannot_search_is_refused, help_and_manual_agree,
-                 programs_run_through_the_front):
+                 a_folder_that_the_linker_cannot_search_is_refused,
+                 commands_out_of_reach_are_named, help_and_manual_agree, programs_run_through_the_front):
         case(runner, args)
         print("ok:", case.__name__)
 

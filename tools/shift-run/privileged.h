@@ -1,0 +1,12 @@
+// Commands that the dynamic linker starts without LD_LIBRARY_PATH.
+#pragma once
+
+#include <string>
+
+namespace shift::run {
+
+// Why the layer cannot be loaded into `command`, which is looked for as execvp() does; empty: it
+// can, as far as its file tells.
+std::string unreachable_because(const std::string& command);
+
+}  // namespace shift::run
