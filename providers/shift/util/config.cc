@@ -181,17 +181,19 @@ void read_lines(std::string_view text, const char* file, Config& config,
 
 // Fills `config` as far as memory allows.
 void process_config(Config& config) noexcept {
-  const bool trusted = getauxval(AT_SECURE) == 0;
+  // Whoever starts a program that gains privileges chooses its environment; the file is root's.
+  const bool is_privileged = getauxval(AT_SECURE) != 0;
   std::vector<std::string> warnings;
   try {
-    if (trusted)
-      config = config_read([](const char* k) { return getenv(k); }, kConfigFile, warnings);
+    ConfigEnv env;
+    if (!is_privileged) env = [](const char* k) { return getenv(k); };
+    config = config_read(env, kConfigFile, warnings);
   } catch (const std::bad_alloc&) {
     SHIFT_WARN("out of memory while reading the configuration: defaults are used");
   }
   log_set_level(config.log);
   for (const std::string& warning : warnings) SHIFT_WARN("%s", warning.c_str());
-  if (!config.events.empty() && !events_open(config.events.c_str()))
+  if (!config.events.empty() && !is_privileged && !events_open(config.events.c_str()))
     SHIFT_WARN("SHIFT_EVENTS: cannot open %s: %m", config.events.c_str());
 }
 
@@ -201,6 +203,7 @@ Config config_read(const ConfigEnv& env, const char* file, std::vector<std::stri
   Config config;
   if (file != nullptr)
     if (const auto text = file_read(file)) read_lines(*text, file, config, warnings);
+  if (!env) return config;
   for (const Key& key : kKeys)
     if (const char* value = env(key.name)) set(key, trim(value), config, warnings, "");
   return config;

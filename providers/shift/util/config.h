@@ -49,12 +49,13 @@ struct Config {
 using ConfigEnv = std::function<const char*(const char* key)>;
 
 // Reads `file` (nullptr: none; one that does not exist is no mistake), then the environment, which
-// wins. Each bad value adds one line to `warnings` and leaves the value as it was; a bad mode is
-// taken for the strictest.
+// wins (an empty function: none). Each bad value adds one line to `warnings` and leaves the value
+// as it was; a bad mode is taken for the strictest.
 Config config_read(const ConfigEnv& env, const char* file, std::vector<std::string>& warnings);
 
 // The process's configuration, read at the first call (which also sets the log level and opens
-// the event file). In setuid programs neither the environment nor the file is looked at.
+// the event file). Programs that gain privileges when started heed the file alone, and open no
+// event file.
 const Config& config() noexcept;
 
 }  // namespace shift

@@ -146,6 +146,15 @@ TEST_F(ConfigTest, QuotesAroundAValueOfTheFileAreNotOfIt) {
   EXPECT_EQ(warnings_.size(), 3u);
 }
 
+// For a program that gains privileges.
+TEST_F(ConfigTest, TheFileAloneIsReadWhereThereIsNoEnvironment) {
+  std::ofstream(path_) << "SHIFT_PORT = 2222\n";
+  setenv("SHIFT_PORT", "1111", 1);
+  EXPECT_EQ(config_read({}, path_.c_str(), warnings_).port, 2222);
+  unsetenv("SHIFT_PORT");
+  EXPECT_TRUE(warnings_.empty());
+}
+
 TEST_F(ConfigTest, BadEnvironmentKeepsTheFilesValue) {
   const Config c = read({{"SHIFT_PORT", "x"}}, "SHIFT_PORT = 2222\n");
   EXPECT_EQ(warnings_.size(), 1u);
