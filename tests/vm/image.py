@@ -38,8 +38,9 @@ def require_programs():
 
 
 def package_name():
+    # Its words are translated.
     told = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], capture_output=True,
-                          text=True, check=False).stdout
+                          text=True, check=False, env={**os.environ, "LC_ALL": "C"}).stdout
     found = re.search(r"Depends: (linux-image-\S+)", told)
     if not found:
         raise Missing("apt knows no package linux-image-amd64")
