@@ -12,12 +12,27 @@ packages_vm="$packages_vm_smoke ibverbs-utils ibverbs-providers perftest
   libfabric-bin fio python3-pyverbs rdma-core ucx-utils libgloo-dev python3-torch"
 packages_fuzz="clang libclang-rt-14-dev"
 
+package_installed() {
+  dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed
+}
+
+# packages_update LOG: waits for five minutes while another apt, as a fresh machine's daily one, holds the lock
+# of the lists, which DPkg::Lock::Timeout does not cover.
+packages_update() {
+  local try
+  for ((try = 0; try < 30; try++)); do
+    LC_ALL=C apt-get -qq update >"$1" 2>&1 && return 0
+    grep -q 'Could not get lock' "$1" || return 1
+    sleep 10
+  done
+  return 1
+}
+
 # packages_install NAME...: installs what is missing, and says so.
 packages_install() {
   local name missing=()
   for name in "$@"; do
-    dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null | grep -qx installed ||
-      missing+=("$name")
+    package_installed "$name" || missing+=("$name")
   done
   [ ${#missing[@]} -eq 0 ] && return 0
   if ! command -v apt-get >/dev/null; then
@@ -28,12 +43,16 @@ packages_install() {
     echo "Missing packages. Run as root: apt-get install --no-install-recommends ${missing[*]}" >&2
     return 1
   fi
-  echo "Installing ${missing[*]}"
+  local note=""
+  if [[ " ${missing[*]} " = *" busybox-static "* ]] && package_installed busybox; then
+    note=" (busybox-static takes the place of busybox)"
+  fi
+  echo "Installing ${missing[*]}$note"
   export DEBIAN_FRONTEND=noninteractive
   local log
   log=$(mktemp)
-  if ! { apt-get -qq update && apt-get -qq install -y --no-install-recommends "${missing[@]}"; } \
-      >"$log" 2>&1; then
+  if ! packages_update "$log" || ! apt-get -qq -o DPkg::Lock::Timeout=300 install -y \
+      --no-install-recommends "${missing[@]}" >>"$log" 2>&1; then
     tail -20 "$log" >&2
     echo "apt-get failed; the whole log: $log" >&2
     return 1
@@ -60,7 +79,8 @@ build_preset() {
   while kill -0 $build 2>/dev/null; do
     sleep 1
     seconds=$((seconds + 1))
-    [ $((seconds % 30)) -ne 0 ] || grep -oE '^\[[0-9]+/[0-9]+\]' "$log" | tail -1
+    # There may be no such line yet, which is no reason to end.
+    [ $((seconds % 30)) -ne 0 ] || { grep -oE '^\[[0-9]+/[0-9]+\]' "$log" || true; } | tail -1
   done
   wait $build && { tail -1 "$log"; return 0; }
   grep -vE '^\[[0-9]+/[0-9]+\]' "$log" | tail -60 >&2
