@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <memory>
 
 #include "group/member.h"
@@ -99,6 +100,15 @@ bool all_can(const Context& context, unsigned access) {
   return false;
 }
 
+// The application's error, of which the further members' registrations may be the cause.
+void tell_if_memory_is_short(const Context& context, const MemoryRegion& region) {
+  if (errno != ENOMEM || region.kind != Kind::kMemory) return;
+  SHIFT_WARN_LIMITED(
+      "%s: a region of %zu bytes is refused for want of memory; each is registered on %d NICs, and "
+      "RLIMIT_MEMLOCK (ulimit -l) counts it as often",
+      context.device->dev.name, region.mr.length, context.members);
+}
+
 // `on_default` registers what `region` describes with the default's PD.
 template <typename Register>
 ibv_mr* add_region(const std::shared_ptr<MemoryRegion>& region, ibv_pd* pd, Register on_default) {
@@ -112,7 +122,10 @@ ibv_mr* add_region(const std::shared_ptr<MemoryRegion>& region, ibv_pd* pd, Regi
   region->mr.pd = pd;
   if (context.dead[kDefault]) return register_on_twins(region, p);
   ibv_mr* real = on_default(p.real[kDefault]);
-  if (real == nullptr) return nullptr;
+  if (real == nullptr) {
+    tell_if_memory_is_short(context, *region);
+    return nullptr;
+  }
   region->mr = *real;
   region->mr.context = pd->context;
   region->mr.pd = pd;

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -77,6 +79,23 @@ TEST_F(Memory, IsRegisteredOnAllNicsAndGoesFromAll) {
   EXPECT_TRUE(live.empty());
   EXPECT_FALSE(other) << "it has waited for the worker";
   EXPECT_EQ(world_.pd.users, 0);
+}
+
+// The further NICs' registrations count against the same limit.
+TEST_F(Memory, ThatIsRefusedForWantOfMemoryNamesTheLimit) {
+  static int error;
+  table_.reg_mr = [](ibv_pd*, void*, size_t, int) -> ibv_mr* {
+    errno = error;
+    return nullptr;
+  };
+  for (const int reason : {EINVAL, ENOMEM}) {
+    error = reason;
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(add(), nullptr);
+    EXPECT_EQ(errno, reason);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find("RLIMIT_MEMLOCK") != std::string::npos, reason == ENOMEM) << said;
+  }
 }
 
 TEST_F(Memory, ThatIsGoneBeforeTheWorkerComesToItIsNotRegistered) {
