@@ -1,10 +1,6 @@
 // Objects that the layer does not protect: they are the default NIC's own, and the application
 // holds those. What is done with one goes past the layer; only making one comes here, because the
 // objects that it is made of may be virtual.
-#include <algorithm>
-#include <mutex>
-#include <vector>
-
 #include "group/shared_queue.h"
 #include "ops/entry.h"
 #include "util/config.h"
@@ -42,16 +38,6 @@ Object* make(ibv_context* context, Init* init) noexcept {
 
 ibv_pd* pd_beneath(ibv_pd* pd) {
   return pd != nullptr && owns(pd->context) ? virtual_pd(pd)->real[kDefault] : pd;
-}
-
-// Never destroyed: programs close their devices in exit handlers, too.
-struct OpenContexts {
-  std::mutex mutex;
-  std::vector<Context*> all;
-};
-OpenContexts& open_contexts() {
-  static auto* const contexts = new OpenContexts;
-  return *contexts;
 }
 
 ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* init) noexcept {
@@ -111,43 +97,6 @@ void install_stock_objects(verbs_context& v) {
       make<&verbs_context::create_flow_action_esp, ibv_flow_action, ibv_flow_action_esp_attr>;
   v.alloc_dm = make<&verbs_context::alloc_dm, ibv_dm, ibv_alloc_dm_attr>;
   v.alloc_td = make<&verbs_context::alloc_td, ibv_td, ibv_td_init_attr>;
-}
-
-void context_is_open(Context* context) {
-  std::lock_guard lock(open_contexts().mutex);
-  open_contexts().all.push_back(context);
-}
-void context_is_closed(Context* context) {
-  std::lock_guard lock(open_contexts().mutex);
-  std::erase(open_contexts().all, context);
-}
-
-ibv_context* context_above(const ibv_context* real) noexcept {
-  std::lock_guard lock(open_contexts().mutex);
-  for (Context* context : open_contexts().all) {
-    if (context->real[kDefault] == real) return context->handle();
-  }
-  return nullptr;
-}
-
-bool context_is_masked(Context& context) {
-  // The first keeps its groups from being destroyed. The other is not to be held while a group's
-  // own are taken.
-  std::lock_guard alive(context.event_mutex);
-  std::vector<group::Group*> groups;
-  {
-    std::lock_guard list(context.mutex);
-    groups = context.groups;
-  }
-  return std::ranges::any_of(groups, [](group::Group* g) { return is_protected(g->handle()); });
-}
-
-bool device_is_masked(ibv_context* context) noexcept {
-  std::lock_guard lock(open_contexts().mutex);
-  return std::ranges::any_of(open_contexts().all, [context](Context* other) {
-    if (other->device != Context::from(context)->device) return false;
-    return context_is_masked(*other);
-  });
 }
 
 bool keep_events_back(ibv_context* context, const void* object) noexcept {

@@ -1,0 +1,62 @@
+// The contexts that are open, and what is asked about them and their QPs from outside.
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "ops/entry.h"
+
+namespace shift::ops {
+namespace {
+
+using group::Context;
+using group::kDefault;
+
+// Never destroyed: programs close their devices in exit handlers, too.
+struct OpenContexts {
+  std::mutex mutex;
+  std::vector<Context*> all;
+};
+OpenContexts& open_contexts() {
+  static auto* const contexts = new OpenContexts;
+  return *contexts;
+}
+
+}  // namespace
+
+void context_is_open(Context* context) {
+  std::lock_guard lock(open_contexts().mutex);
+  open_contexts().all.push_back(context);
+}
+void context_is_closed(Context* context) {
+  std::lock_guard lock(open_contexts().mutex);
+  std::erase(open_contexts().all, context);
+}
+
+ibv_context* context_above(const ibv_context* real) noexcept {
+  std::lock_guard lock(open_contexts().mutex);
+  for (Context* context : open_contexts().all) {
+    if (context->real[kDefault] == real) return context->handle();
+  }
+  return nullptr;
+}
+
+bool context_is_masked(Context& context) {
+  // The first keeps its groups from being destroyed. The other is not to be held while a group's
+  // own are taken.
+  std::lock_guard alive(context.event_mutex);
+  std::vector<group::Group*> groups;
+  {
+    std::lock_guard list(context.mutex);
+    groups = context.groups;
+  }
+  return std::ranges::any_of(groups, [](group::Group* g) { return is_protected(g->handle()); });
+}
+
+bool device_is_masked(ibv_context* context) noexcept {
+  std::lock_guard lock(open_contexts().mutex);
+  return std::ranges::any_of(open_contexts().all, [context](Context* other) {
+    return other->device == Context::from(context)->device && context_is_masked(*other);
+  });
+}
+
+}  // namespace shift::ops
