@@ -254,10 +254,10 @@ bool let_go(ibv_srq*) noexcept {
 ibv_qp* create_unprotected_qp(ibv_context*, ibv_qp_init_attr_ex*, MakeQp, void*) noexcept {
   return nullptr;
 }
-bool is_protected(ibv_qp*) noexcept {
+bool is_protected(const ibv_qp*) noexcept {
   return false;
 }
-bool has_left(ibv_qp*) noexcept {
+bool has_left(const ibv_qp*) noexcept {
   return false;
 }
 bool device_is_masked(ibv_context*) noexcept {

@@ -1,6 +1,8 @@
 // Every verb on a virtual object has to arrive at the provider. The double's objects are poison for
 // the stock library, so a verb that takes one there crashes this test.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstring>
 #include <set>
@@ -212,6 +214,17 @@ TEST_F(PoisonTest, acknowledged_events_go_where_their_object_belongs) {
     ibv_ack_async_event(&event);
     EXPECT_EQ(last_verb(context_), 0);
   }
+}
+
+// The front of librdmacm asks about QPs that may have been destroyed.
+TEST_F(PoisonTest, nobody_looks_behind_a_queue_pair_that_librdmacm_names) {
+  void* unmapped = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  for (const char* name : {"shift_qp_is_protected", "shift_qp_has_left"}) {
+    auto* ask = reinterpret_cast<bool (*)(ibv_qp*)>(dlsym(RTLD_DEFAULT, name));
+    ASSERT_NE(ask, nullptr) << name;
+    EXPECT_FALSE(ask(static_cast<ibv_qp*>(unmapped)));
+  }
+  munmap(unmapped, 4096);
 }
 
 TEST_F(PoisonTest, virtual_device_answers_for_its_nic_and_real_ones_for_themselves) {

@@ -108,9 +108,11 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept;
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept;
 int bind_window(group::Group& group, ibv_mw* mw, ibv_mw_bind* bind);  // on a protected QP
 int dealloc_mw(ibv_mw* mw) noexcept;
-// Is a QP of it protected at this moment? Not with any of its locks held.
+// Are the faults of its path, as far as is known? Not with Context::mutex held.
+bool is_masked(group::Group& group);
+// Those of any of its QPs. Not with any of its locks held.
 bool context_is_masked(group::Context& context);
-// Between these context_above() finds the context.
+// Between these the context is found by its address or its NIC's, and its QPs are by theirs.
 void context_is_open(group::Context* context);
 void context_is_closed(group::Context* context);
 // Those that make objects which the layer does not protect (stock_objects.cc).

@@ -106,12 +106,12 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept;
 int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) noexcept;
 int destroy_qp(ibv_qp* qp) noexcept;
 // Faults of its path are masked, as far as is known: it has not failed, nor was it found to have no
-// peer.
-bool is_protected(ibv_qp* qp) noexcept;
+// peer. Of this and has_left(): the QP may be any, or be destroyed already, and then it is not.
+bool is_protected(const ibv_qp* qp) noexcept;
 // So is any QP of this process on the device that the context is of.
 bool device_is_masked(ibv_context* context) noexcept;
 // It has left a path, if only once.
-bool has_left(ibv_qp* qp) noexcept;
+bool has_left(const ibv_qp* qp) noexcept;
 // `call` is told, on a thread of ours, of each QP that has left a path and whose peer has closed
 // its own.
 void on_peer_gone(void (*call)(ibv_qp* qp)) noexcept;

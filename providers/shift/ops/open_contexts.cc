@@ -9,6 +9,7 @@ namespace shift::ops {
 namespace {
 
 using group::Context;
+using group::Group;
 using group::kDefault;
 
 // Never destroyed: programs close their devices in exit handlers, too.
@@ -19,6 +20,13 @@ struct OpenContexts {
 OpenContexts& open_contexts() {
   static auto* const contexts = new OpenContexts;
   return *contexts;
+}
+
+// Under its mutex. The address may be that of a QP that is gone: it is compared, no more.
+Group* group_at(const Context& context, const ibv_qp* qp) {
+  const auto found =
+      std::ranges::find(context.groups, qp, [](Group* group) { return group->handle(); });
+  return found != context.groups.end() ? *found : nullptr;
 }
 
 }  // namespace
@@ -44,18 +52,40 @@ bool context_is_masked(Context& context) {
   // The first keeps its groups from being destroyed. The other is not to be held while a group's
   // own are taken.
   std::lock_guard alive(context.event_mutex);
-  std::vector<group::Group*> groups;
+  std::vector<Group*> groups;
   {
     std::lock_guard list(context.mutex);
     groups = context.groups;
   }
-  return std::ranges::any_of(groups, [](group::Group* g) { return is_protected(g->handle()); });
+  return std::ranges::any_of(groups, [](Group* g) { return is_masked(*g); });
 }
 
 bool device_is_masked(ibv_context* context) noexcept {
   std::lock_guard lock(open_contexts().mutex);
   return std::ranges::any_of(open_contexts().all, [context](Context* other) {
     return other->device == Context::from(context)->device && context_is_masked(*other);
+  });
+}
+
+bool is_protected(const ibv_qp* qp) noexcept {
+  std::lock_guard lock(open_contexts().mutex);
+  return std::ranges::any_of(open_contexts().all, [qp](Context* context) {
+    std::lock_guard alive(context->event_mutex);  // as above
+    Group* group = nullptr;
+    {
+      std::lock_guard list(context->mutex);
+      group = group_at(*context, qp);
+    }
+    return group != nullptr && is_masked(*group);
+  });
+}
+
+bool has_left(const ibv_qp* qp) noexcept {
+  std::lock_guard lock(open_contexts().mutex);
+  return std::ranges::any_of(open_contexts().all, [qp](Context* context) {
+    std::lock_guard list(context->mutex);
+    const Group* group = group_at(*context, qp);
+    return group != nullptr && group->departures != 0;
   });
 }
 

@@ -262,18 +262,13 @@ int destroy_qp(ibv_qp* qp) noexcept {
   return 0;
 }
 
-bool is_protected(ibv_qp* qp) noexcept {
-  Group* g = Group::from(qp);
-  std::lock_guard send(g->send.mutex);
-  if (g->send.route == group::Route::kError) return false;
-  if (g->off_default) return true;
-  group::CqLock lock(*g);
-  return std::ranges::any_of(g->accept,
+bool is_masked(Group& g) {
+  std::lock_guard send(g.send.mutex);
+  if (g.send.route == group::Route::kError) return false;
+  if (g.off_default) return true;
+  group::CqLock lock(g);
+  return std::ranges::any_of(g.accept,
                              [](const auto& one) { return one == group::Accept::kGuard; });
-}
-
-bool has_left(ibv_qp* qp) noexcept {
-  return Group::from(qp)->departures != 0;
 }
 
 ibv_qp* real_qp(ibv_qp* qp) noexcept {

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <thread>
@@ -290,6 +291,26 @@ TEST_F(QueuePairs, WhatHasFailedBetweenTwoPathsIsToldOnce) {
   group::fail(*group_);
   to_error();
   EXPECT_EQ(poll(), (Completions{{1, IBV_WC_RETRY_EXC_ERR}}));
+}
+
+// librdmacm names a QP by its address for as long as the connection's id lives.
+TEST_F(QueuePairs, ThatAreGoneAreAskedAboutWithoutALookBehindTheirAddress) {
+  context_is_open(&world_.context);
+  Group* group = world_.make_group(cq_);
+  world_.let_go(group);
+  ibv_qp* handle = group->handle();
+  EXPECT_TRUE(is_protected(handle));
+  EXPECT_FALSE(has_left(handle));
+  group->departures = 1;
+  EXPECT_TRUE(has_left(handle));
+  EXPECT_EQ(destroy_qp(handle), 0);
+  void* unmapped = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  for (const ibv_qp* gone : {handle, static_cast<ibv_qp*>(unmapped)}) {
+    EXPECT_FALSE(is_protected(gone));
+    EXPECT_FALSE(has_left(gone));
+  }
+  munmap(unmapped, 4096);
+  context_is_closed(&world_.context);
 }
 
 // A thread follows LAST_WQE_REACHED while another destroys the QP.
