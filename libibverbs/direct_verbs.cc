@@ -46,6 +46,7 @@ constexpr shift::Beneath kBeneath = {
     .mode = ops::direct_verbs,
     .warn = ops::warn,
     .give_up_qp = ops::let_go,
+    .give_up_cq = ops::let_go,
     .give_up_srq = ops::let_go,
     .make_qp = ops::create_unprotected_qp,
     .own_list = own_list,

@@ -248,6 +248,9 @@ void warn(const char*) noexcept {}
 bool let_go(ibv_qp*) noexcept {
   return false;
 }
+bool let_go(ibv_cq*) noexcept {
+  return false;
+}
 bool let_go(ibv_srq*) noexcept {
   return false;
 }

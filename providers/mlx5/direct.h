@@ -69,6 +69,7 @@ template <typename Object>
 bool may_pass(Object* object, const char* function, std::atomic<bool>& told) noexcept {
   bool may = mode() == DirectVerbs::kUnprotected;
   if constexpr (std::is_same_v<Object, ibv_qp>) may = may && beneath()->give_up_qp(object);
+  if constexpr (std::is_same_v<Object, ibv_cq>) may = may && beneath()->give_up_cq(object);
   if constexpr (std::is_same_v<Object, ibv_srq>) may = may && beneath()->give_up_srq(object);
   may ? tell_unprotected(function) : tell_refused(function, told);
   return may;

@@ -43,6 +43,7 @@ constexpr shift::Beneath kBeneath = {
     .mode = [] { return mode; },
     .warn = [](const char* line) { lines.emplace_back(line); },
     .give_up_qp = give_up,
+    .give_up_cq = give_up,
     .give_up_srq = give_up,
     .make_qp = nullptr,
     .own_list = nullptr,
@@ -91,12 +92,13 @@ void init_obj(const char* version, int number) {
   EXPECT_EQ(function(&obj, MLX5DV_OBJ_CQ), 0);
   EXPECT_EQ(argument(), &real_cq);
   EXPECT_EQ(obj.cq.in, &virtual_cq);
-  EXPECT_EQ(given_up, 0);
+  EXPECT_EQ(given_up, 1);
   EXPECT_EQ(*static_cast<int*>(dlsym(front(), "fake_version")), number);
   EXPECT_EQ(function(&obj, MLX5DV_OBJ_CQ | MLX5DV_OBJ_QP), 0);
-  EXPECT_EQ(given_up, 1);
+  EXPECT_EQ(given_up, 3);
   can_give_up = false;
   EXPECT_EQ(function(&obj, MLX5DV_OBJ_QP), EOPNOTSUPP);
+  EXPECT_EQ(function(&obj, MLX5DV_OBJ_CQ), EOPNOTSUPP);
   can_give_up = true;
   given_up = 0;
 }

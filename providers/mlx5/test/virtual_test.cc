@@ -235,6 +235,20 @@ TEST_F(DirectVerbs, ProtectedObjectsAreGivenUpOrKept) {
   EXPECT_EQ(ibv_destroy_srq(srq), 0);
 }
 
+// With the queue pairs on it, and those made on it later.
+TEST_F(DirectVerbs, CompletionQueuesAreGivenUpOrKept) {
+  ibv_qp_init_attr_ex attr = init(IBV_QPT_RC);
+  ibv_qp* before = ibv_create_qp_ex(context_, &attr);
+  ASSERT_NE(before, nullptr) << strerror(errno);
+  mlx5dv_cq out{};
+  EXPECT_EQ(look(cq_, &out, MLX5DV_OBJ_CQ), mode() == "unprotected" ? 0 : EOPNOTSUPP);
+  EXPECT_EQ(out.buf != nullptr, mode() == "unprotected");
+  ibv_qp* after = ibv_create_qp_ex(context_, &attr);
+  ASSERT_NE(after, nullptr) << strerror(errno);
+  EXPECT_EQ(ibv_destroy_qp(before), 0);
+  EXPECT_EQ(ibv_destroy_qp(after), 0);
+}
+
 // The raw command that makes a reliable connection; a datagram's goes to the NIC, which knows
 // nothing of commands.
 TEST_F(DirectVerbs, ConnectionsMadeByCommandAreRefused) {

@@ -224,6 +224,7 @@ struct CompletionQueue {
   std::atomic<int> users{0};
   std::atomic<int> jobs{0};  // of the worker, about the further members' CQs
   bool doubled = false;      // made with twice the entries that were asked for
+  bool let_go = false;       // its owner polls the NIC's own: no QP on it is protected. Under mutex
 
   static CompletionQueue* from(ibv_cq* cq) { return reinterpret_cast<CompletionQueue*>(cq); }
   static CompletionQueue* from(ibv_cq_ex* cq) { return reinterpret_cast<CompletionQueue*>(cq); }

@@ -122,10 +122,7 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const Init& init) {
   }
   for (CompletionQueue* cq : {g->send_cq, g->recv_cq}) {
     cq->users++;
-    std::lock_guard lock(cq->mutex);
-    if (std::find(cq->groups.begin(), cq->groups.end(), g.get()) == cq->groups.end()) {
-      cq->groups.push_back(g.get());
-    }
+    cq_join(*cq, *g);
   }
   g->pd->users++;
   if (init.srq != nullptr) {
@@ -138,6 +135,12 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const Init& init) {
 }
 
 }  // namespace
+
+void cq_join(CompletionQueue& cq, Group& group) {
+  std::lock_guard lock(cq.mutex);
+  if (std::ranges::find(cq.groups, &group) == cq.groups.end()) cq.groups.push_back(&group);
+  if (cq.let_go) group.let_go = true;
+}
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) noexcept try {
   const char* reason = unprotected_because(*init);

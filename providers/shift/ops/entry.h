@@ -72,6 +72,8 @@ void install_builder(group::Group& group);
 // Parks or moves on what the application posts while the default path is barred. Caller holds
 // send.mutex; `count` entries were appended to the journal.
 int send_appended(group::Group& group, uint64_t from);
+// The group's completions come from this queue. One that was let go of has no protected QPs.
+void cq_join(group::CompletionQueue& cq, group::Group& group);
 // errno when the journal has no room for one more (the provider beneath would say ENOMEM).
 bool send_has_room(const group::Group& group, uint32_t pending);
 

@@ -50,8 +50,10 @@ ibv_qp* real_qp(ibv_qp* qp) noexcept;
 // SHIFT_DIRECT_VERBS, and the log.
 DirectVerbs direct_verbs() noexcept;
 void warn(const char* line) noexcept;
-// Nothing of the object is protected any more, nor will be. False: it cannot be let go of.
+// Nothing of the object is protected any more, nor will be; of a CQ, none of the QPs on it. False:
+// it cannot be let go of.
 bool let_go(ibv_qp* qp) noexcept;
+bool let_go(ibv_cq* cq) noexcept;
 bool let_go(ibv_srq* srq) noexcept;
 
 ibv_context* open_device(ibv_device* device) noexcept;

@@ -1,8 +1,10 @@
 // Connecting, changing, querying and destroying QPs.
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "group/completion.h"
 #include "group/member.h"
@@ -275,17 +277,43 @@ ibv_qp* real_qp(ibv_qp* qp) noexcept {
   return Group::from(qp)->real[kDefault];
 }
 
+namespace {
+
+bool is_on_default(Group* g) {
+  std::lock_guard send(g->send.mutex);
+  return g->send.route == group::Route::kOnDefault && !g->off_default;
+}
+
+}  // namespace
+
 bool let_go(ibv_qp* qp) noexcept {
   Group* g = Group::from(qp);
   if (g->let_go) return true;
-  auto on_default = [g] {
-    std::lock_guard send(g->send.mutex);
-    return g->send.route == group::Route::kOnDefault && !g->off_default;
-  };
-  if (!on_default()) return false;
+  if (!is_on_default(g)) return false;
   stop_masking(g);
-  g->let_go = on_default();  // it may have been leaving
+  g->let_go = is_on_default(g);  // it may have been leaving
   return g->let_go;
+}
+
+// Nobody of ours sees the completions of its QPs any more, on which their protection rests.
+bool let_go(ibv_cq* cq) noexcept try {
+  CompletionQueue* queue = CompletionQueue::from(cq);
+  std::vector<Group*> groups;
+  {
+    std::lock_guard lock(queue->mutex);
+    groups = queue->groups;
+    queue->let_go = true;  // before those that are made meanwhile
+  }
+  // All or none, as far as can be known before.
+  if (std::ranges::all_of(groups, is_on_default) &&
+      std::ranges::all_of(groups, [](Group* g) { return let_go(g->handle()); })) {
+    return true;
+  }
+  std::lock_guard lock(queue->mutex);
+  queue->let_go = false;
+  return false;
+} catch (const std::bad_alloc&) {
+  return false;
 }
 
 void on_peer_gone(void (*call)(ibv_qp*)) noexcept {

@@ -27,6 +27,7 @@ struct Beneath {
   // Ends the protection of a virtual object for good, so that its owner may work past the layer.
   // False: it serves what is protected, or its traffic is not on the default NIC.
   bool (*give_up_qp)(ibv_qp* qp);
+  bool (*give_up_cq)(ibv_cq* cq);  // with all QPs on it
   bool (*give_up_srq)(ibv_srq* srq);
   // A queue pair of a virtual context that is not protected.
   ibv_qp* (*make_qp)(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp make, void* argument);

@@ -293,6 +293,38 @@ TEST_F(QueuePairs, WhatHasFailedBetweenTwoPathsIsToldOnce) {
   EXPECT_EQ(poll(), (Completions{{1, IBV_WC_RETRY_EXC_ERR}}));
 }
 
+// Its owner polls the NIC's own queue.
+TEST_F(QueuePairs, LoseTheirProtectionWithTheirCompletionQueue) {
+  World::Options options;
+  options.guarded = false;
+  CompletionQueue *cq = world_.make_cq(), *other_cq = world_.make_cq();
+  Group* whole = world_.make_group(cq, cq, options);
+  Group* half = world_.make_group(other_cq, cq, options);
+  Group* none = world_.make_group(other_cq, other_cq, options);
+  EXPECT_TRUE(let_go(&cq->cq));
+  EXPECT_TRUE(whole->let_go);
+  EXPECT_TRUE(half->let_go);
+  EXPECT_FALSE(none->let_go);
+  Group late;
+  cq_join(*other_cq, late);
+  EXPECT_FALSE(late.let_go);
+  cq_join(*cq, late);
+  EXPECT_TRUE(late.let_go);
+  for (CompletionQueue* queue : {cq, other_cq}) std::erase(queue->groups, &late);
+}
+
+// Who polls the NIC's own would wait for completions that are on another.
+TEST_F(QueuePairs, KeepTheirCompletionQueueWhileOneIsAwayFromTheDefault) {
+  Group* away = world_.make_group(cq_);
+  ASSERT_TRUE(group::fence({away})[0]);
+  EXPECT_FALSE(let_go(&cq_->cq));
+  EXPECT_FALSE(group_->let_go);
+  Group late;
+  cq_join(*cq_, late);
+  EXPECT_FALSE(late.let_go);
+  std::erase(cq_->groups, &late);
+}
+
 // librdmacm names a QP by its address for as long as the connection's id lives.
 TEST_F(QueuePairs, ThatAreGoneAreAskedAboutWithoutALookBehindTheirAddress) {
   context_is_open(&world_.context);
