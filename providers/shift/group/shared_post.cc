@@ -1,0 +1,135 @@
+// Where the receives of a shared queue go.
+#include <algorithm>
+#include <cerrno>
+
+#include "group/keys.h"
+#include "group/shared_queue.h"
+#include "util/log.h"
+
+namespace shift::group {
+namespace {
+
+using State = ReceiveSlot::State;
+
+constexpr int kChain = 16;
+
+}  // namespace
+
+bool SharedQueue::is_usable(int member_number) const {
+  const auto m = static_cast<size_t>(member_number);
+  return member[m].real != nullptr && member[m].stale == 0 && !context.dead[m];
+}
+
+// Where the next receive goes: the member in use that has the fewest, and the default while nobody
+// is connected. kNoMember: it has to wait.
+int SharedQueue::emptiest() const {
+  if (members_used == 0) return is_usable(kDefault) ? kDefault : kNoMember;
+  int found = kNoMember;
+  for (int m = 0; m < context.members; m++) {
+    const Member& one = member[static_cast<size_t>(m)];
+    if (one.groups == 0 || !is_usable(m)) continue;
+    if (found == kNoMember || one.posted < member[static_cast<size_t>(found)].posted) found = m;
+  }
+  return found;
+}
+
+// Gives waiting slots, at most kChain, to the member's SRQ. 0, ENOKEY or the errno of the call;
+// those that were not taken are still waiting.
+int SharedQueue::post_to(int member_number, ReceiveSlot* const* list, int count) {
+  Member& to = member[static_cast<size_t>(member_number)];
+  ibv_recv_wr wrs[kChain];
+  ibv_sge translated[kChain][kMaxSge];
+  const auto deadline = registration_deadline();
+  for (int i = 0; i < count; i++) {
+    ReceiveSlot* slot = list[i];
+    ibv_sge* own = &sges[static_cast<size_t>(slot - slots.get()) * max_sge];
+    if (member_number != kDefault) {
+      std::copy_n(own, slot->num_sge, translated[i]);
+      own = translated[i];
+      if (!translate_local(context, member_number, own, slot->num_sge, deadline)) return ENOKEY;
+    }
+    wrs[i] = {reinterpret_cast<uintptr_t>(slot), i + 1 < count ? &wrs[i + 1] : nullptr, own,
+              slot->num_sge};
+  }
+  ibv_recv_wr* bad = nullptr;
+  const int error = to.real->context->ops.post_srq_recv(to.real, wrs, &bad);
+  const int taken = error == 0 ? count : static_cast<int>(bad - wrs);
+  for (int i = 0; i < taken; i++) {
+    list[i]->state = State::kPosted;
+    list[i]->member = static_cast<uint8_t>(member_number);
+    to.posted++;
+  }
+  return error;
+}
+
+// False: a receive's region is not registered where it has to go.
+bool SharedQueue::post_waiting() {
+  while (!waiting.empty()) {
+    const int to = emptiest();
+    if (to == kNoMember) return true;
+    ReceiveSlot* list[kChain];
+    const int most = members_used > 1 ? 1 : kChain;
+    const int count = std::min<int>(most, static_cast<int>(waiting.size()));
+    std::copy_n(waiting.begin(), count, list);
+    const int error = post_to(to, list, count);
+    while (!waiting.empty() && waiting.front()->state == State::kPosted) waiting.pop_front();
+    if (error == ENOKEY) return false;
+    if (error != 0) {
+      SHIFT_WARN_LIMITED("%s: member %d: a shared receive cannot be posted: errno %d",
+                         context.device->dev.name, to, error);
+      return true;
+    }
+  }
+  return true;
+}
+
+int SharedQueue::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  std::lock_guard lock(mutex);
+  while (wr != nullptr) {
+    ReceiveSlot* list[kChain];
+    ibv_recv_wr* first = wr;
+    int count = 0, error = 0;
+    for (; wr != nullptr && count < kChain; wr = wr->next, count++) {
+      if (wr->num_sge < 0 || static_cast<uint32_t>(wr->num_sge) > max_sge) error = EINVAL;
+      if (live == max_wr || free.empty()) error = ENOMEM;
+      if (error != 0) break;
+      ReceiveSlot* slot = free.back();
+      free.pop_back();
+      *slot = {.state = State::kWaiting,
+               .num_sge = wr->num_sge,
+               .wr_id = wr->wr_id,
+               .order = next_order++};
+      std::copy_n(wr->sg_list, wr->num_sge,
+                  &sges[static_cast<size_t>(slot - slots.get()) * max_sge]);
+      list[count] = slot;
+      live++;
+    }
+    const bool only_default = waiting.empty() && emptiest() == kDefault &&
+                              members_used == (member[kDefault].groups != 0 ? 1 : 0);
+    if (only_default && count > 0) {
+      const int refused = post_to(kDefault, list, count);
+      for (int i = count; refused != 0 && i > 0 && list[i - 1]->state == State::kWaiting; i--) {
+        list[i - 1]->state = State::kFree;
+        free.push_back(list[i - 1]);
+        live--;
+        count--;
+      }
+      if (refused != 0) {
+        for (; count > 0; count--) first = first->next;
+        *bad = first;
+        return refused;
+      }
+    } else {
+      waiting.insert(waiting.end(), list, list + count);
+      (void)post_waiting();
+      ask_if_dry();
+    }
+    if (error != 0) {
+      *bad = wr;
+      return error;
+    }
+  }
+  return 0;
+}
+
+}  // namespace shift::group
