@@ -176,6 +176,7 @@ void SharedQueue::recall_some() {
     std::lock_guard lock(mutex);
     recall_asked = false;
     (void)post_waiting();
+    if (recall_asked) return;  // behind a registration that is queued
     const int dry = emptiest();
     if (dry == kNoMember) return;
     for (int m = 0; m < context.members; m++) {

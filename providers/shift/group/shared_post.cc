@@ -1,6 +1,7 @@
 // Where the receives of a shared queue go.
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "group/keys.h"
 #include "group/shared_queue.h"
@@ -33,36 +34,44 @@ int SharedQueue::emptiest() const {
   return found;
 }
 
-// Gives waiting slots, at most kChain, to the member's SRQ. 0, ENOKEY or the errno of the call;
-// those that were not taken are still waiting.
+// Gives waiting slots, at most kChain, to the member's SRQ, as far as their keys are known there.
+// 0, EAGAIN (the next one's region is still being registered there), ENOKEY (it is not) or the
+// errno of the call; those that were not taken are still waiting. Nobody waits here: the worker,
+// which registers, wants the mutex, too.
 int SharedQueue::post_to(int member_number, ReceiveSlot* const* list, int count) {
   Member& to = member[static_cast<size_t>(member_number)];
   ibv_recv_wr wrs[kChain];
   ibv_sge translated[kChain][kMaxSge];
-  const auto deadline = registration_deadline();
-  for (int i = 0; i < count; i++) {
-    ReceiveSlot* slot = list[i];
+  KeyState state = KeyState::kReady;
+  int known = 0;
+  for (; known < count; known++) {
+    ReceiveSlot* slot = list[known];
     ibv_sge* own = &sges[static_cast<size_t>(slot - slots.get()) * max_sge];
     if (member_number != kDefault) {
-      std::copy_n(own, slot->num_sge, translated[i]);
-      own = translated[i];
-      if (!translate_local(context, member_number, own, slot->num_sge, deadline)) return ENOKEY;
+      std::copy_n(own, slot->num_sge, translated[known]);
+      own = translated[known];
+      state = translate_local(context, member_number, own, slot->num_sge);
+      if (state != KeyState::kReady) break;
     }
-    wrs[i] = {reinterpret_cast<uintptr_t>(slot), i + 1 < count ? &wrs[i + 1] : nullptr, own,
-              slot->num_sge};
+    wrs[known] = {reinterpret_cast<uintptr_t>(slot), nullptr, own, slot->num_sge};
+    if (known > 0) wrs[known - 1].next = &wrs[known];
   }
-  ibv_recv_wr* bad = nullptr;
-  const int error = to.real->context->ops.post_srq_recv(to.real, wrs, &bad);
-  const int taken = error == 0 ? count : static_cast<int>(bad - wrs);
-  for (int i = 0; i < taken; i++) {
-    list[i]->state = State::kPosted;
-    list[i]->member = static_cast<uint8_t>(member_number);
-    to.posted++;
+  if (known > 0) {
+    ibv_recv_wr* bad = nullptr;
+    const int error = to.real->context->ops.post_srq_recv(to.real, wrs, &bad);
+    const int taken = error == 0 ? known : static_cast<int>(bad - wrs);
+    for (int i = 0; i < taken; i++) {
+      list[i]->state = State::kPosted;
+      list[i]->member = static_cast<uint8_t>(member_number);
+      to.posted++;
+    }
+    if (error != 0) return error;
   }
-  return error;
+  return state == KeyState::kReady ? 0 : state == KeyState::kPending ? EAGAIN : ENOKEY;
 }
 
-// False: a receive's region is not registered where it has to go.
+// False: a receive's region is not registered where it has to go. Where it is still being
+// registered there the worker goes on, behind that.
 bool SharedQueue::post_waiting() {
   while (!waiting.empty()) {
     const int to = emptiest();
@@ -74,13 +83,19 @@ bool SharedQueue::post_waiting() {
     const int error = post_to(to, list, count);
     while (!waiting.empty() && waiting.front()->state == State::kPosted) waiting.pop_front();
     if (error == ENOKEY) return false;
-    if (error != 0) {
+    if (error == EAGAIN) ask();
+    if (error != 0 && error != EAGAIN) {
       SHIFT_WARN_LIMITED("%s: member %d: a shared receive cannot be posted: errno %d",
                          context.device->dev.name, to, error);
-      return true;
     }
+    if (error != 0) return true;
   }
   return true;
+}
+
+// Has the worker call recall_some(). Caller holds mutex.
+void SharedQueue::ask() {
+  if (!std::exchange(recall_asked, true)) fault_sink->receives_wanted(this);
 }
 
 int SharedQueue::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {

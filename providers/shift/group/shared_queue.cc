@@ -78,7 +78,7 @@ void SharedQueue::give_back(ReceiveSlot* slot) {
   }
   at.posted--;
   wait_again(slot);
-  // Its own SRQ takes it at once. Elsewhere its keys may have to be waited for: not here.
+  // Its own SRQ takes it at once. Others are the worker's business, who may be in the middle of it.
   if (emptiest() == kDefault) {
     (void)post_waiting();
   } else {
@@ -129,9 +129,7 @@ void SharedQueue::ask_if_dry() {
     others_have |= one.posted / 4 > member[static_cast<size_t>(dry)].posted ||
                    (one.posted > 1 && member[static_cast<size_t>(dry)].posted == 0);
   }
-  if (!others_have) return;
-  recall_asked = true;
-  fault_sink->receives_wanted(this);
+  if (others_have) ask();
 }
 
 SharedQueue::Join SharedQueue::join(int member_number) {

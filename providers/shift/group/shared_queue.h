@@ -94,7 +94,8 @@ struct SharedQueue {
   // No more.
   void leave(int member_number);
 
-  // Worker: brings receives back from members that have many for those that have none.
+  // Worker: posts those that waited for their regions, and brings receives back from members that
+  // have many for those that have none.
   void recall_some();
   // Worker: takes all stale receives out of a member's SRQ. False: not done.
   [[nodiscard]] bool cleanse(int member_number);
@@ -109,6 +110,7 @@ struct SharedQueue {
   int emptiest() const;
   int post_to(int member_number, ReceiveSlot* const* list, int count);
   bool post_waiting();
+  void ask();
   void wait_again(ReceiveSlot* slot);
   void abandon_unused();
   void abandon(int member_number);

@@ -2,11 +2,16 @@
 #include "group/shared_queue.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <thread>
 
 #include "group/member.h"
+#include "group/test/asleep.h"
 #include "group/test/fake.h"
 #include "group/test/random.h"
 
@@ -23,8 +28,8 @@ class Shared : public ::testing::Test {
     options.srq = srq_;
     return world_.make_group(cq_, cq_, options);
   }
-  int post(const Ids& ids, int num_sge = 1) {
-    ibv_sge sge[3] = {{0x6000, 8, kLkey}, {0x7000, 8, kLkey}, {0x8000, 8, kLkey}};
+  int post(const Ids& ids, int num_sge = 1, uint32_t lkey = kLkey) {
+    ibv_sge sge[3] = {{0x6000, 8, lkey}, {0x7000, 8, lkey}, {0x8000, 8, lkey}};
     std::vector<ibv_recv_wr> wrs;
     for (uint64_t id : ids) wrs.push_back({id, nullptr, sge, num_sge});
     for (size_t i = 0; i + 1 < wrs.size(); i++) wrs[i].next = &wrs[i + 1];
@@ -383,6 +388,81 @@ TEST_F(Shared, AMissingKeyFailsTheCommit) {
   ASSERT_EQ(srq_->post(&wr, &bad), 0);
   ASSERT_TRUE(leave({a_, b_}));
   EXPECT_EQ(go(a_, kBackup), Commit::kKeyMissing);
+}
+
+// The worker registers the region, and wants the queue for other things: nobody keeps the queue
+// from it and waits.
+class SharedRegistration : public Shared {
+ protected:
+  // What would wait for the region does not come back before this says so.
+  template <typename Call>
+  void expect_no_wait(Call call) {
+    std::atomic<pid_t> thread{0};
+    std::atomic<bool> done{false};
+    std::thread caller([&] {
+      thread = gettid();
+      call();
+      done = true;
+      while (!seen_) sched_yield();
+    });
+    while (!done && (thread == 0 || !is_asleep(thread))) sched_yield();
+    EXPECT_TRUE(done);
+    is_known(MemoryRegion::Twin::kReady);
+    seen_ = true;
+    caller.join();
+    seen_ = false;
+  }
+  void is_known(MemoryRegion::Twin twin) {
+    std::lock_guard lock(world_.context.mutex);
+    region_->twin.fill(twin);
+    world_.context.changed.notify_all();
+  }
+
+  static constexpr uint32_t kLate = 0x30;
+  MemoryRegion* region_ = world_.make_region(kLate, 0x40, MemoryRegion::Twin::kQueued);
+  std::atomic<bool> seen_{false};
+};
+
+TEST_F(SharedRegistration, HoldsUpReceivesAndNobodyElse) {
+  ASSERT_TRUE(leave({a_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  ASSERT_EQ(post({1, 2}), 0);
+  ASSERT_EQ(on(kDefault), (Ids{1}));
+  ASSERT_EQ(on(kBackup), (Ids{2}));
+  ASSERT_EQ(post({3}), 0);
+  const int before = world_.sink.receives_wanted_calls;
+  expect_no_wait([&] { EXPECT_EQ(post({4}, 1, kLate), 0); });
+  EXPECT_EQ(world_.sink.receives_wanted_calls, before + 1);
+  EXPECT_EQ(on(kBackup), (Ids{2}));
+  srq_->recall_some();
+  EXPECT_EQ(on(kBackup), (Ids{2, 4}));
+}
+
+// Queued behind the registration, it finds another one.
+TEST_F(SharedRegistration, IsAskedForAgain) {
+  ASSERT_TRUE(leave({a_, b_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  ASSERT_EQ(go(b_, kBackup), Commit::kDone);
+  ASSERT_EQ(post({1, 2}, 1, kLate), 0);
+  EXPECT_EQ(world_.sink.receives_wanted_calls, 1);
+  srq_->recall_some();
+  EXPECT_EQ(world_.sink.receives_wanted_calls, 2);
+  EXPECT_TRUE(on(kBackup).empty());
+  is_known(MemoryRegion::Twin::kReady);
+  srq_->recall_some();
+  EXPECT_EQ(on(kBackup), (Ids{1, 2}));
+  EXPECT_EQ(world_.sink.receives_wanted_calls, 2);
+}
+
+TEST_F(SharedRegistration, HoldsUpNoRound) {
+  ASSERT_EQ(post({1}), 0);
+  ASSERT_EQ(post({2}, 1, kLate), 0);
+  ASSERT_TRUE(leave({a_, b_}));
+  expect_no_wait([&] { EXPECT_EQ(go(a_, kBackup), Commit::kDone); });
+  EXPECT_EQ(on(kBackup), (Ids{1}));
+  EXPECT_EQ(world_.sink.receives_wanted_calls, 1);
+  srq_->recall_some();
+  EXPECT_EQ(on(kBackup), (Ids{1, 2}));
 }
 
 TEST_F(Shared, TheLimitMovesAlong) {
