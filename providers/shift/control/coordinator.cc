@@ -68,6 +68,17 @@ void Coordinator::receives_stuck(group::SharedQueue* queue, int member) {
   });
 }
 
+void Coordinator::receives_refused(group::SharedQueue* queue, int member) {
+  control_.call_soon([this, queue, member] {
+    for (auto& [serial, binding] : bindings_) {
+      if (binding->group->srq != queue || binding->group->srq_member != member) continue;
+      binding->refuse_reason = wire::RefuseReason::kKeyMissing;
+      fault(binding->group, Event::kReplayRefused, member,
+            "a shared receive's region is not registered on the other NIC");
+    }
+  });
+}
+
 void Coordinator::pump_wanted(Group* group) {
   control_.call_soon([this, serial = group->serial] {
     Binding* binding = find(serial);

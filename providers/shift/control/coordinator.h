@@ -193,6 +193,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void pump_wanted(group::Group* group) override;
   void receives_wanted(group::SharedQueue* queue) override;
   void receives_stuck(group::SharedQueue* queue, int member) override;
+  void receives_refused(group::SharedQueue* queue, int member) override;
 
   // What the kernel says of network devices.
   void link_state(int ifindex, bool up) override;

@@ -423,6 +423,8 @@ class FaultSink {
   virtual void receives_wanted(SharedQueue*) {}
   // Nor can that bring any back from `member`, which does not work. From the worker.
   virtual void receives_stuck(SharedQueue*, int /*member*/) {}
+  // A receive that has to go to `member` names a region which is not registered there.
+  virtual void receives_refused(SharedQueue*, int /*member*/) {}
 
  protected:
   ~FaultSink() = default;

@@ -175,8 +175,7 @@ void SharedQueue::recall_some() {
   {
     std::lock_guard lock(mutex);
     recall_asked = false;
-    (void)post_waiting();
-    if (recall_asked) return;  // behind a registration that is queued
+    if (!bring_waiting()) return;
     const int dry = emptiest();
     if (dry == kNoMember) return;
     for (int m = 0; m < context.members; m++) {
@@ -193,7 +192,7 @@ void SharedQueue::recall_some() {
   if (tool == nullptr) tool = std::make_unique<Recall>(*this, from);
   const Recall::Taken taken = tool->take(count);
   std::lock_guard lock(mutex);
-  (void)post_waiting();
+  (void)bring_waiting();
   // Those that can still consume there may be idle, and would notice nothing: without them the
   // receives are free to go.
   if (taken == Recall::Taken::kBroken) fault_sink->receives_stuck(this, from);

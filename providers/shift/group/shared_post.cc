@@ -70,27 +70,54 @@ int SharedQueue::post_to(int member_number, ReceiveSlot* const* list, int count)
   return state == KeyState::kReady ? 0 : state == KeyState::kPending ? EAGAIN : ENOKEY;
 }
 
-// False: a receive's region is not registered where it has to go. Where it is still being
-// registered there the worker goes on, behind that.
-bool SharedQueue::post_waiting() {
+SharedQueue::Obstacle SharedQueue::post_waiting() {
   while (!waiting.empty()) {
     const int to = emptiest();
-    if (to == kNoMember) return true;
+    if (to == kNoMember) break;
     ReceiveSlot* list[kChain];
     const int most = members_used > 1 ? 1 : kChain;
     const int count = std::min<int>(most, static_cast<int>(waiting.size()));
     std::copy_n(waiting.begin(), count, list);
     const int error = post_to(to, list, count);
     while (!waiting.empty() && waiting.front()->state == State::kPosted) waiting.pop_front();
-    if (error == ENOKEY) return false;
-    if (error == EAGAIN) ask();
-    if (error != 0 && error != EAGAIN) {
-      SHIFT_WARN_LIMITED("%s: member %d: a shared receive cannot be posted: errno %d",
-                         context.device->dev.name, to, error);
-    }
-    if (error != 0) return true;
+    if (error == EAGAIN) ask();  // the worker goes on, behind the registration
+    if (error != 0) return {error, to};
   }
-  return true;
+  return {};
+}
+
+// Those behind it wait, too: who can consume there would starve, and nobody would know. Caller
+// holds mutex.
+void SharedQueue::tell(const Obstacle& in_the_way) {
+  switch (in_the_way.error) {
+    case 0:
+    case EAGAIN:
+      break;
+    case ENOKEY:
+      fault_sink->receives_refused(this, in_the_way.member);
+      break;
+    default:
+      SHIFT_WARN_LIMITED("%s: member %d: a shared receive cannot be posted: errno %d",
+                         context.device->dev.name, in_the_way.member, in_the_way.error);
+      fault_sink->receives_stuck(this, in_the_way.member);
+  }
+}
+
+bool SharedQueue::bring_waiting() {
+  const Obstacle in_the_way = post_waiting();
+  tell(in_the_way);
+  return in_the_way.error == 0;
+}
+
+// A group off the default could not be given it.
+bool SharedQueue::names_missing(const ibv_recv_wr& wr) const {
+  for (int m = kDefault + 1; m < context.members; m++) {
+    if (member[static_cast<size_t>(m)].groups == 0) continue;
+    ibv_sge copy[kMaxSge];
+    std::copy_n(wr.sg_list, wr.num_sge, copy);
+    if (translate_local(context, m, copy, wr.num_sge) == KeyState::kMissing) return true;
+  }
+  return false;
 }
 
 // Has the worker call recall_some(). Caller holds mutex.
@@ -104,9 +131,11 @@ int SharedQueue::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {
     ReceiveSlot* list[kChain];
     ibv_recv_wr* first = wr;
     int count = 0, error = 0;
+    const bool off_default = members_used != (member[kDefault].groups != 0 ? 1 : 0);
     for (; wr != nullptr && count < kChain; wr = wr->next, count++) {
       if (wr->num_sge < 0 || static_cast<uint32_t>(wr->num_sge) > max_sge) error = EINVAL;
       if (live == max_wr || free.empty()) error = ENOMEM;
+      if (error == 0 && off_default && names_missing(*wr)) error = EINVAL;
       if (error != 0) break;
       ReceiveSlot* slot = free.back();
       free.pop_back();
@@ -119,9 +148,7 @@ int SharedQueue::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {
       list[count] = slot;
       live++;
     }
-    const bool only_default = waiting.empty() && emptiest() == kDefault &&
-                              members_used == (member[kDefault].groups != 0 ? 1 : 0);
-    if (only_default && count > 0) {
+    if (!off_default && waiting.empty() && emptiest() == kDefault && count > 0) {
       const int refused = post_to(kDefault, list, count);
       for (int i = count; refused != 0 && i > 0 && list[i - 1]->state == State::kWaiting; i--) {
         list[i - 1]->state = State::kFree;
@@ -136,7 +163,7 @@ int SharedQueue::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {
       }
     } else {
       waiting.insert(waiting.end(), list, list + count);
-      (void)post_waiting();
+      (void)bring_waiting();
       ask_if_dry();
     }
     if (error != 0) {

@@ -1,6 +1,7 @@
 #include "group/shared_queue.h"
 
 #include <algorithm>
+#include <cerrno>
 
 #include "group/below.h"
 #include "group/completion.h"
@@ -80,7 +81,7 @@ void SharedQueue::give_back(ReceiveSlot* slot) {
   wait_again(slot);
   // Its own SRQ takes it at once. Others are the worker's business, who may be in the middle of it.
   if (emptiest() == kDefault) {
-    (void)post_waiting();
+    (void)bring_waiting();
   } else {
     ask_if_dry();
   }
@@ -138,10 +139,13 @@ SharedQueue::Join SharedQueue::join(int member_number) {
   Member& to = member[static_cast<size_t>(member_number)];
   if (to.groups++ == 0) members_used++;
   abandon_unused();
-  if (!post_waiting()) {
+  const Obstacle in_the_way = post_waiting();
+  const bool is_final = in_the_way.error != 0 && in_the_way.error != EAGAIN;
+  if (is_final && in_the_way.member == member_number) {
     if (--to.groups == 0) members_used--;
-    return Join::kKeyMissing;
+    return in_the_way.error == ENOKEY ? Join::kKeyMissing : Join::kUnusable;
   }
+  tell(in_the_way);
   if (limit_armed && limit != 0) {
     ibv_srq_attr attr{.srq_limit = limit};
     (void)below->modify_srq(to.real, &attr, IBV_SRQ_LIMIT);
@@ -155,7 +159,7 @@ void SharedQueue::leave(int member_number) {
   if (--member[static_cast<size_t>(member_number)].groups != 0) return;
   members_used--;
   abandon_unused();
-  (void)post_waiting();
+  (void)bring_waiting();
 }
 
 int SharedQueue::limit_set(uint32_t value) {

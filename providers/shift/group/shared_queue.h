@@ -87,8 +87,8 @@ struct SharedQueue {
   // It does not: the receive was taken by a path that broke, or recalled.
   void give_back(ReceiveSlot* slot);
 
-  // A group can consume on the member from here on. kUnusable: there are stale receives, or no
-  // SRQ; kKeyMissing: a receive's region is not registered there.
+  // A group can consume on the member from here on. kUnusable: there are stale receives, no SRQ, or
+  // one that refuses; kKeyMissing: a receive's region is not registered there.
   enum class Join : uint8_t { kDone, kUnusable, kKeyMissing };
   [[nodiscard]] Join join(int member_number);
   // No more.
@@ -109,7 +109,16 @@ struct SharedQueue {
   bool is_usable(int member_number) const;
   int emptiest() const;
   int post_to(int member_number, ReceiveSlot* const* list, int count);
-  bool post_waiting();
+  // What keeps the oldest of the waiting from being posted: as post_to(), and where.
+  struct Obstacle {
+    int error = 0;
+    int member = kNoMember;
+  };
+  Obstacle post_waiting();
+  void tell(const Obstacle& in_the_way);
+  // Both. False: something is in the way.
+  bool bring_waiting();
+  bool names_missing(const ibv_recv_wr& wr) const;
   void ask();
   void wait_again(ReceiveSlot* slot);
   void abandon_unused();

@@ -32,7 +32,7 @@ struct FakeSink final : FaultSink {
   std::vector<Fault> faults;
   int pump_wanted_calls = 0;
   int receives_wanted_calls = 0;
-  std::vector<int> stuck;  // members
+  std::vector<int> stuck, refused;  // members
 
   void fault(Group* group, fsm::Event event, int member, Cause cause) override {
     faults.push_back({group, event, member, cause.text});
@@ -40,6 +40,7 @@ struct FakeSink final : FaultSink {
   void pump_wanted(Group*) override { pump_wanted_calls++; }
   void receives_wanted(SharedQueue*) override { receives_wanted_calls++; }
   void receives_stuck(SharedQueue*, int member) override { stuck.push_back(member); }
+  void receives_refused(SharedQueue*, int member) override { refused.push_back(member); }
 };
 
 // One context with all members, one PD, and whatever CQs and groups the test makes.

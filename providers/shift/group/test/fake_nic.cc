@@ -70,6 +70,10 @@ void loop_back(FakeQp& from) {
 
 int fake_post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   for (; wr != nullptr; wr = wr->next) {
+    if (FakeSrq::of(srq).post_error != 0) {
+      *bad_wr = wr;
+      return FakeSrq::of(srq).post_error;
+    }
     FakeSrq::of(srq).waiting.push_back({wr->wr_id, {wr->sg_list, wr->sg_list + wr->num_sge}});
   }
   return 0;

@@ -43,6 +43,7 @@ struct FakeSrq {
   ibv_srq srq{};  // first
   std::deque<PostedRecv> waiting;
   uint32_t limit = 0;
+  int post_error = 0;  // what posting answers
 
   static FakeSrq& of(ibv_srq* srq) { return *reinterpret_cast<FakeSrq*>(srq); }
 };

@@ -390,6 +390,47 @@ TEST_F(Shared, AMissingKeyFailsTheCommit) {
   EXPECT_EQ(go(a_, kBackup), Commit::kKeyMissing);
 }
 
+// C6: as a queue of its own does, where the receive goes to the NIC at once.
+TEST_F(Shared, AMissingKeyRefusesTheReceive) {
+  world_.make_region(0x30, 0x40, MemoryRegion::Twin::kFailed);
+  ASSERT_TRUE(leave({a_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  EXPECT_EQ(post({1, 2}, 1, 0x30), EINVAL);
+  EXPECT_EQ(bad_id_, 1u);
+  EXPECT_EQ(srq_->live, 0u);
+  ASSERT_EQ(post({3, 4}), 0);
+  EXPECT_EQ(on(kBackup), (Ids{4}));
+  EXPECT_TRUE(world_.sink.refused.empty());
+}
+
+// Those behind it could be had by nobody.
+TEST_F(Shared, AMissingKeyFailsWhoCouldHaveHadTheReceive) {
+  world_.make_region(0x30, 0x40, MemoryRegion::Twin::kFailed);
+  ASSERT_EQ(post({1}, 1, 0x30), 0);
+  ASSERT_EQ(post({2, 3}), 0);
+  ASSERT_TRUE(leave({a_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  EXPECT_TRUE(world_.sink.refused.empty());
+  srq_->recall_some();
+  EXPECT_EQ(world_.sink.refused, std::vector{kBackup});
+  ASSERT_TRUE(leave({b_}));
+  EXPECT_EQ(world_.sink.refused, (std::vector{kBackup, kBackup}));
+  EXPECT_TRUE(on(kBackup).empty());
+}
+
+TEST_F(Shared, ANicThatTakesNoReceivesIsLeft) {
+  ASSERT_EQ(post({1, 2}), 0);
+  ASSERT_TRUE(leave({a_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  real(kBackup).post_error = EIO;
+  ASSERT_TRUE(leave({b_}));
+  EXPECT_EQ(world_.sink.stuck, std::vector{kBackup});
+  EXPECT_EQ(go(b_, kBackup), Commit::kUnusable);
+  ASSERT_TRUE(leave({a_}));
+  ASSERT_EQ(go(a_, kThird), Commit::kDone);
+  EXPECT_EQ(on(kThird), (Ids{1, 2}));
+}
+
 // The worker registers the region, and wants the queue for other things: nobody keeps the queue
 // from it and waits.
 class SharedRegistration : public Shared {
