@@ -192,6 +192,19 @@ void receives_leave(Group& group) {
   if (member != kNoMember) group.srq->leave(member);
 }
 
+void receives_settle(Group& group, int first) {
+  if (group.srq == nullptr) return;
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  for (int m = first; m < group.context->members; m++) {
+    ibv_qp* real = group.real[static_cast<size_t>(m)];
+    // A dead device refuses; then it takes nothing either.
+    if (real != nullptr) (void)below->modify_qp(real, &attr, IBV_QP_STATE);
+  }
+  auto lock = lock_poll(*group.recv_cq);
+  collect(*group.recv_cq);
+}
+
 std::optional<uint64_t> consume_unprotected(Context& context, uint64_t wr_id) {
   SharedQueue* queue = nullptr;
   ReceiveSlot* slot = nullptr;

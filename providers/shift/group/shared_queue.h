@@ -131,6 +131,9 @@ struct SharedQueue {
 [[nodiscard]] SharedQueue::Join receives_join(Group& group, int member);
 // when nothing can be consumed any more by the QP that it is committed with:
 void receives_leave(Group& group);
+// before the group's QPs are destroyed or reset, and most NICs drop their completions: nobody would
+// learn which receives they have taken. Those of members from `first` on take no more.
+void receives_settle(Group& group, int first);
 // The device says that a QP in the error state has taken its last receive.
 void receives_last_taken(Group& group, int member);
 

@@ -113,6 +113,9 @@ void leave_cqs(Group* g) {
 }
 
 int reset_group(Group* g) {
+  // The default's stays as it is: what its device says of its last receive would be taken for the
+  // next connection's. What arrives between is lost to the queue.
+  group::receives_settle(*g, kDefault + 1);
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RESET;
   if (const int error = below->modify_qp(g->real[kDefault], &attr, IBV_QP_STATE)) {
@@ -122,9 +125,9 @@ int reset_group(Group* g) {
     return error;
   }
   group::twin_qps_destroy(*g);
+  leave_cqs(g);
   group::receives_leave(*g);
   for (auto& flag : g->last_taken) flag = false;
-  leave_cqs(g);
   auto send = lock_queue(g->send);
   auto recv = lock_queue(g->recv);
   group::CqLock lock(*g);
@@ -231,11 +234,16 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) no
 
 int destroy_qp(ibv_qp* qp) noexcept {
   Group* g = Group::from(qp);
+  // Its device will say that it has taken its last receive: nothing that the application asked for.
+  if (g->srq != nullptr && !g->context->events.keep_back(qp)) return ENOMEM;
   coordinator().group_forget(g);
   await_jobs(*g);
+  group::receives_settle(*g, kDefault);
   const int error = below->destroy_qp(g->real[kDefault]);
   if (error != 0 && !g->context->dead[kDefault]) {
     show_truth(g);  // it stays, wherever it is
+    group::inspect(*g->recv_cq);
+    g->context->events.let_come(qp);
     return error;
   }
   group::twin_qps_destroy(*g);

@@ -113,6 +113,14 @@ int fake_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   return 0;
 }
 
+// As real NICs: what the QP has left in its CQs is gone.
+void drop_completions(FakeQp& fake) {
+  if (FakeNic::of(fake.qp.context).is_soft_roce) return;
+  for (FakeCq* cq : {fake.send_cq, fake.recv_cq}) {
+    std::erase_if(cq->waiting, [&](const ibv_wc& wc) { return wc.qp_num == fake.qp.qp_num; });
+  }
+}
+
 int fake_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   FakeQp& fake = FakeQp::of(qp);
   if (fake.modify_error != 0) return fake.modify_error;
@@ -135,11 +143,7 @@ int fake_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   if (qp->state == IBV_QPS_RESET) {
     fake.pending_sends.clear();
     fake.pending_recvs.clear();
-    // As real NICs: what the QP has left in its CQs is gone.
-    for (FakeCq* cq : {fake.send_cq, fake.recv_cq}) {
-      if (FakeNic::of(qp->context).is_soft_roce) continue;
-      std::erase_if(cq->waiting, [&](const ibv_wc& wc) { return wc.qp_num == qp->qp_num; });
-    }
+    drop_completions(fake);
   }
   if (fake.in_error()) fake.flush();
   return 0;
@@ -177,6 +181,7 @@ ibv_qp* fake_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
 }
 
 int fake_destroy_qp(ibv_qp* qp) {
+  drop_completions(FakeQp::of(qp));
   return FakeNic::of(qp->context).qps.erase(qp->qp_num) == 1 ? 0 : EINVAL;
 }
 

@@ -102,8 +102,8 @@ struct FakeNic {
   bool refuses = false;  // connecting a QP
   bool is_full = false;  // no QP can be made any more
   bool loops = true;     // what it sends to itself arrives, else the QP breaks
-  // As Linux's: a receive of a shared queue is lost with the message that did not end, and RESET
-  // leaves what lies in the CQs.
+  // As Linux's: a receive of a shared queue is lost with the message that did not end, and what
+  // lies in the CQs stays when its QP is reset or destroyed.
   bool is_soft_roce = false;
   std::map<uint32_t, std::unique_ptr<FakeQp>> qps;  // by number
   std::deque<FakeCq> cqs;                           // addresses stay

@@ -1,13 +1,18 @@
 // The application breaks or destroys its QP while something is under way for it.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "group/member.h"
+#include "group/shared_queue.h"
+#include "group/test/asleep.h"
 #include "group/test/fake.h"
 #include "ops/entry.h"
 #include "ops/test/runtime.h"
@@ -195,6 +200,7 @@ TEST_F(QueuePairs, WaitsForNothingElse) {
 
 // Its NIC keeps completions of QPs that are gone, as rxe does.
 TEST_F(QueuePairs, NothingOfADestroyedQpIsLeftToBePolled) {
+  world_.nic(kDefault).is_soft_roce = true;
   Group* group = world_.make_group(cq_);
   world_.let_go(group);
   FakeQp& nic = World::fake(group, kDefault);
@@ -345,6 +351,110 @@ TEST_F(QueuePairs, ThatAreGoneAreAskedAboutWithoutALookBehindTheirAddress) {
   context_is_closed(&world_.context);
 }
 
+// On a shared receive queue, with two receives.
+class SharedReceives : public QueuePairs {
+ protected:
+  SharedReceives() {
+    World::Options options;
+    options.srq = srq_;
+    group_ = world_.make_group(cq_, cq_, options);
+    ibv_sge sge{0x6000, 8, group::kLkey};
+    for (uint64_t id : {1u, 2u}) {
+      ibv_recv_wr wr{id, nullptr, &sge, 1}, *bad;
+      EXPECT_EQ(srq_->post(&wr, &bad), 0);
+    }
+  }
+  void go_to_backup() {
+    group::receives_last_taken(*group_, kDefault);
+    ASSERT_TRUE(group::fence({group_})[0]);
+    ASSERT_EQ(group::commit(*group_, kBackup, kBackup, group::soon()), group::Commit::kDone);
+    ASSERT_EQ(group::replay(*group_, 0, group::soon()).refusal, nullptr);
+  }
+  // Messages that nobody has polled.
+  void take(int member, int count) {
+    for (; count > 0; count--) ASSERT_TRUE(World::fake(group_, member).complete_recv());
+  }
+  void destroy() {
+    world_.let_go(group_);
+    ASSERT_EQ(destroy_qp(group_->handle()), 0);
+  }
+  void reset() {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RESET;
+    ASSERT_EQ(modify_qp(group_->handle(), &attr, IBV_QP_STATE), 0);
+  }
+  void expect_left(uint32_t receives) {
+    EXPECT_EQ(poll(), Completions{});
+    EXPECT_EQ(srq_->live, receives);
+    uint32_t posted = 0;
+    for (const auto& one : srq_->member) posted += one.posted;
+    EXPECT_EQ(posted + srq_->waiting.size(), receives);
+  }
+
+  group::SharedQueue* srq_ = world_.make_srq(16);
+};
+
+// The NIC drops the completions with the QP, and the receives were taken.
+TEST_F(SharedReceives, ThatWereTakenAreNoLongerPostedBehindAReset) {
+  take(kDefault, 2);
+  reset();
+  expect_left(0);
+}
+
+TEST_F(SharedReceives, ThatWereTakenAreNoLongerPostedBehindAResetOffTheDefault) {
+  go_to_backup();
+  take(kBackup, 2);
+  reset();
+  expect_left(0);
+}
+
+TEST_F(SharedReceives, ThatWereTakenAreNoLongerPostedBehindTheEnd) {
+  take(kDefault, 1);
+  destroy();
+  expect_left(1);
+}
+
+TEST_F(SharedReceives, ThatWereTakenAreNoLongerPostedBehindTheEndOffTheDefault) {
+  go_to_backup();
+  take(kBackup, 1);
+  destroy();
+  expect_left(1);
+}
+
+// What it takes until it is gone would be known to nobody.
+TEST_F(SharedReceives, AreNotTakenAnyMoreWhenAQpIsDestroyed) {
+  static std::vector<ibv_qp_state> states;
+  static group::Context* context;
+  static int heard;
+  states.clear();
+  context = &world_.context;
+  heard = 0;
+  ASSERT_TRUE(context->events.open());
+  ASSERT_EQ(fcntl(context->events.fd(), F_SETFL, O_NONBLOCK), 0);
+  group_->state = fsm::State::kClosed;  // as the coordinator has it
+  Below table = *below;
+  table.modify_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int) {
+    qp->state = attr->qp_state;
+    ibv_async_event event{};
+    event.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
+    event.element.qp = qp;
+    if (qp->context == context->real[kDefault])
+      coordinator().device_event(context, kDefault, event);
+    return 0;
+  };
+  table.destroy_qp = [](ibv_qp* qp) {
+    states.push_back(qp->state);
+    ibv_async_event event;
+    heard += context->events.get(&event) == 0;
+    return 0;
+  };
+  const Below* const before = std::exchange(below, &table);
+  destroy();
+  below = before;
+  EXPECT_EQ(states, (std::vector{IBV_QPS_ERR, IBV_QPS_ERR, IBV_QPS_ERR}));
+  EXPECT_EQ(heard, 0) << "the application has not asked for this";
+}
+
 // A thread follows LAST_WQE_REACHED while another destroys the QP.
 TEST_F(QueuePairs, IsNotDestroyedWhileAnEventIsFollowed) {
   World::Options options;
@@ -356,9 +466,13 @@ TEST_F(QueuePairs, IsNotDestroyedWhileAnEventIsFollowed) {
   ibv_async_event event{};
   event.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
   event.element.qp = group->real[kDefault];
-  std::unique_lock stop(cq_->mutex);  // the follower needs it, too
-  std::thread follower([&] { coordinator_.device_event(&world_.context, kDefault, event); });
-  while (!cq_->mutex.has_waiters()) sched_yield();
+  std::unique_lock stop(group->srq->mutex);  // the follower needs it, too
+  std::atomic<pid_t> thread{0};
+  std::thread follower([&] {
+    thread = gettid();
+    coordinator_.device_event(&world_.context, kDefault, event);
+  });
+  while (thread == 0 || !group::is_asleep(thread)) sched_yield();
 
   int error = -1;
   std::thread destroyer([&] { error = destroy_qp(group->handle()); });
