@@ -2,6 +2,8 @@
 // registered, NICs that are slow to stop, paths that carry no data.
 #include <gtest/gtest.h>
 
+#include <cerrno>
+
 #include "sim/two_hosts.h"
 #include "util/config.h"
 
@@ -149,6 +151,35 @@ TEST_F(Rounds, PathsThatCarryDataAgainAreNotGivenUp) {
   fabric_.passes = [](const ibv_send_wr&) { return true; };
   run(seconds(2));
   expect_all_done();
+}
+
+// Paths are found, and their NICs take nothing.
+TEST_F(Rounds, PathsThatTakeNoRequestsAreGivenUp) {
+  traffic(10);
+  leader().port(kDefault, false);
+  run(milliseconds(20));
+  for (int m = 0; m < 3; m++) follower().world.nic(m).post_errors[IBV_WR_SEND] = ENOMEM;
+  receive(leader(), 2);
+  send(follower(), 2);
+  run(2 * milliseconds(config().exchange_ms) + seconds(1));
+  EXPECT_GT(follower().group->epoch, 4u) << "it tried";
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->state, State::kFailed);
+  EXPECT_EQ(follower().errors.size(), 2u);
+}
+
+// What the application got wrong is wrong on every path.
+TEST_F(Rounds, ARequestThatNoNicTakesEndsInAnError) {
+  traffic(10);
+  leader().port(kDefault, false);
+  run(milliseconds(20));
+  for (int m = 0; m < 3; m++) follower().world.nic(m).post_errors[IBV_WR_SEND] = EINVAL;
+  send(follower(), 2);
+  run(milliseconds(20));
+  for (SimHost* host : {&a_, &b_}) {
+    EXPECT_EQ(host->group->state, State::kFailed);
+    EXPECT_EQ(host->group->epoch, 1u);
+  }
+  EXPECT_EQ(follower().errors.size(), 2u);
 }
 
 // Nothing that has no signal completes here: that it arrives, the peer says.

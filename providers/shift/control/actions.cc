@@ -36,7 +36,8 @@ bool Coordinator::run(Binding& binding, Action action, Events* follow_up) {
     case Action::kUnpark:
       trade_end(binding);
       if (const int error = group::unpark(group); error != 0) {
-        follow_up->push_back(error == ENOKEY ? Event::kReplayRefused : Event::kPathFault);
+        follow_up->push_back(group::post_blames_path(error) ? Event::kPathFault
+                                                            : Event::kReplayRefused);
       }
       break;
     case Action::kWatchDrain:

@@ -134,7 +134,7 @@ void Coordinator::pump(Binding& binding) {
     group::settle(group);
   }
   if (error != 0) {
-    feed(binding, error == ENOKEY ? Event::kReplayRefused : Event::kPathFault,
+    feed(binding, group::post_blames_path(error) ? Event::kPathFault : Event::kReplayRefused,
          {"a request could not be posted", group::Detector::kPost});
   }
 }

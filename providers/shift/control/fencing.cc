@@ -99,11 +99,14 @@ void Coordinator::fence_finished(Binding& binding, group::Fence::Result result) 
 }
 
 // A path may pass the probe, which is empty, and carry no data, as behind a switch that takes
-// smaller packets only. Each round finds such a path again and cancels the deadline (C6).
+// smaller packets only; or its NIC refuses what is posted. Each round finds such a path again and
+// cancels the deadline (C6).
 bool Coordinator::is_in_vain(Binding& binding) {
   constexpr int kRoundsMin = 4;  // bad luck may come more than once
-  // Only what the NIC could not deliver tells that: ports, and peers, may come and go for long.
-  if (binding.detector != group::Detector::kCompletion) return false;
+  // Only what the NIC could not deliver, or did not take, tells that: ports, and peers, may come
+  // and go for long.
+  const bool by_post = binding.detector == group::Detector::kPost;
+  if (!by_post && binding.detector != group::Detector::kCompletion) return false;
   const milliseconds bound(config().exchange_ms);
   Group& group = *binding.group;
   Binding::Trouble& trouble = binding.trouble;
@@ -115,7 +118,8 @@ bool Coordinator::is_in_vain(Binding& binding) {
     std::lock_guard lock(group.send.mutex);
     const auto& journal = group.send.journal;
     const auto first = journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
-    outstanding = std::max(first, group.send.drained_to) < group.send.posted;
+    const uint64_t end = by_post ? journal.head() : group.send.posted;
+    outstanding = std::max(first, group.send.drained_to) < end;
   }
   // A path that went on for longer was good, though its receiver may have been slow.
   const bool goes_on =

@@ -3,8 +3,10 @@
 // the virtual objects, and nothing of peers or messages.
 #pragma once
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <span>
 #include <vector>
@@ -98,6 +100,14 @@ struct ReplayResult {
 
 // The next request to post names a region that is still being registered with the path's NIC.
 bool waits_for_registration(Group& group);
+
+// Whether another path may take what a NIC refused with this errno: its device is going, or its
+// queue is full. Everything else is the request's doing, and no path would take it. Some drivers
+// negate it.
+inline bool post_blames_path(int error) {
+  const int reason = std::abs(error);
+  return reason == EIO || reason == ENODEV || reason == ENOMEM;
+}
 
 // Posts parked WRs on the committed path as far as keys are known. Caller holds send.mutex. Returns
 // 0, the errno of the post, or ENOKEY: a request names memory that is not registered there.

@@ -1,6 +1,7 @@
 // Committing and replaying: the half of a round that opens the new path.
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 
@@ -70,7 +71,13 @@ ibv_wc success_of(const Group& group, const ibv_send_wr& wr) {
 int post_on_path(Group& group, ibv_send_wr& wr) {
   ibv_qp* real = group.real[static_cast<size_t>(group.member.load())];
   ibv_send_wr* bad = nullptr;
-  return real->context->ops.post_send(real, &wr, &bad);
+  return std::abs(real->context->ops.post_send(real, &wr, &bad));
+}
+
+// Of a post that failed: nullptr, the path is to blame, or why no other would take it.
+const char* refusal_of(int error) {
+  if (error == ENOKEY) return kNoLocalKey;
+  return post_blames_path(error) ? nullptr : "no NIC takes a request";
 }
 
 }  // namespace
@@ -196,6 +203,11 @@ struct Completed {
 Completed complete_executed(Group& group, const Plan& plan, Clock::time_point deadline) {
   const SendJournal& journal = group.send.journal;
   Completed result;
+  const auto not_posted = [&](int error) {
+    result.refusal = refusal_of(error);
+    result.path_broken = result.refusal == nullptr;
+    return result;
+  };
   bool read_pending = false;
   ibv_send_wr wr;
   ibv_sge sges[kMaxSge];
@@ -219,8 +231,7 @@ Completed complete_executed(Group& group, const Plan& plan, Clock::time_point de
         result.refusal = kNoLocalKey;
         return result;
       }
-      result.path_broken = post_on_path(group, wr) != 0;
-      if (result.path_broken) return result;
+      if (const int error = post_on_path(group, wr)) return not_posted(error);
       if (journal.mtu() != 0) result.packets += journal.packets_at(position);
       read_pending = true;
     } else if (read_pending) {
@@ -235,8 +246,7 @@ Completed complete_executed(Group& group, const Plan& plan, Clock::time_point de
       stand_in.wr_id = wr.wr_id;
       stand_in.opcode = IBV_WR_RDMA_WRITE;
       if (signaled) stand_in.send_flags = IBV_SEND_SIGNALED;
-      result.path_broken = post_on_path(group, stand_in) != 0;
-      if (result.path_broken) return result;
+      if (const int error = post_on_path(group, stand_in)) return not_posted(error);
       result.packets++;
     } else if (signaled) {
       std::lock_guard cq(group.send_cq->mutex);
@@ -326,10 +336,12 @@ ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point dead
   if (result.path_broken) return result;
   const int error = pump(group);
   result.posted = static_cast<uint32_t>(group.send.posted - plan.executed.position);
-  // No other path would have the key, either.
-  if (error == ENOKEY) result.refusal = kNoLocalKey;
-  result.path_broken = error != 0 && error != ENOKEY;
-  if (error == 0) settle(group);
+  if (error != 0) {
+    result.refusal = refusal_of(error);
+    result.path_broken = result.refusal == nullptr;
+  } else {
+    settle(group);
+  }
   return result;
 }
 

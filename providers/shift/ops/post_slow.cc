@@ -26,10 +26,11 @@ int send_appended(Group& group, uint64_t from) {
       const int member = group.member;
       const int error = group::pump(group);
       if (error != 0) {
-        // What names no registered memory would go round all paths for ever.
-        group::fault_sink->fault(
-            &group, error == ENOKEY ? fsm::Event::kReplayRefused : fsm::Event::kPathFault, member,
-            {"a request could not be posted", group::Detector::kPost});
+        // What no NIC takes would go round all paths for ever.
+        const bool blames_path = group::post_blames_path(error);
+        group::fault_sink->fault(&group,
+                                 blames_path ? fsm::Event::kPathFault : fsm::Event::kReplayRefused,
+                                 member, {"a request could not be posted", group::Detector::kPost});
       }
       group::settle(group);
       break;
@@ -165,8 +166,10 @@ int post_recv_slow(Group& group, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
       if (!group::translate_local(*group.context, member, sges, wr->num_sge, deadline)) {
         error = EINVAL;
       } else {
-        if (real->context->ops.post_recv(real, &translated, &bad) != 0) {
+        error = real->context->ops.post_recv(real, &translated, &bad);
+        if (error != 0 && group::post_blames_path(error)) {
           // It waits in the journal for the next path; so does what follows.
+          error = 0;
           group.recv.route = Route::kParked;
           group::fault_sink->fault(&group, fsm::Event::kPathFault, member,
                                    {"a receive could not be posted", group::Detector::kPost});

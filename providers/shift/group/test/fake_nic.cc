@@ -82,7 +82,9 @@ int fake_post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
 int fake_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   FakeQp& fake = FakeQp::of(qp);
   for (; wr != nullptr; wr = wr->next) {
-    int error = fake.post_error;
+    const auto& errors = FakeNic::of(qp->context).post_errors;
+    const auto refused = errors.find(wr->opcode);
+    int error = refused != errors.end() ? refused->second : fake.post_error;
     if (error == 0 && fake.sends_accepted == 0) error = ENOMEM;
     if (error != 0) {
       *bad_wr = wr;

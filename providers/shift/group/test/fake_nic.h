@@ -99,9 +99,10 @@ struct FakeNic {
   wire::Gid link_local;  // at 0 and 1, for RoCE v1 and v2; zero: not there
   uint32_t ifindex = 0;  // of the network device that holds the address
   bool port_up = true;
-  bool refuses = false;  // connecting a QP
-  bool is_full = false;  // no QP can be made any more
-  bool loops = true;     // what it sends to itself arrives, else the QP breaks
+  bool refuses = false;                      // connecting a QP
+  bool is_full = false;                      // no QP can be made any more
+  bool loops = true;                         // what it sends to itself arrives, else the QP breaks
+  std::map<ibv_wr_opcode, int> post_errors;  // what posting such requests answers
   // As Linux's: a receive of a shared queue is lost with the message that did not end, and what
   // lies in the CQs stays when its QP is reset or destroyed.
   bool is_soft_roce = false;

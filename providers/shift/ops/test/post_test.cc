@@ -267,6 +267,47 @@ TEST_F(Post, OffTheDefaultUnregisteredMemoryIsNoFaultOfThePath) {
   EXPECT_EQ(world_.sink.faults.back().event, fsm::Event::kReplayRefused);
 }
 
+// What is a fault of the path, and what every NIC would refuse.
+TEST_F(Post, OffTheDefaultTheErrorSaysWhoseFaultARefusalIs) {
+  for (int error : {EIO, ENODEV, ENOMEM, -ENOMEM, EINVAL, -EINVAL, EOPNOTSUPP}) {
+    const bool of_path = error != EINVAL && error != -EINVAL && error != EOPNOTSUPP;
+    World world;
+    Group* g = world.make_group(world.make_cq());
+    group::leave_for(*g, kBackup, kBackup);
+    ASSERT_EQ(group::replay(*g, 0, group::soon()).refusal, nullptr);
+    World::fake(g, kBackup).post_error = error;
+    Chain chain({1});
+    ibv_send_wr* bad_send;
+    EXPECT_EQ(post_send(g->handle(), chain.sends.data(), &bad_send), 0) << error;
+    ASSERT_EQ(world.sink.faults.size(), 1u) << error;
+    EXPECT_EQ(world.sink.faults.back().event,
+              of_path ? fsm::Event::kPathFault : fsm::Event::kReplayRefused)
+        << error;
+    ibv_recv_wr* bad_recv = nullptr;
+    EXPECT_EQ(post_recv(g->handle(), chain.recvs.data(), &bad_recv), of_path ? 0 : error);
+    EXPECT_EQ(bad_recv, of_path ? nullptr : chain.recvs.data());
+    EXPECT_EQ(world.sink.faults.size(), of_path ? 2u : 1u) << error;
+    EXPECT_EQ(g->recv.journal.head(), of_path ? 1u : 0u) << error;
+  }
+}
+
+// The same in the middle of a round.
+TEST_F(Post, WhatEveryNicRefusesIsNotReplayedOnAnother) {
+  for (int error : {EIO, EINVAL}) {
+    World world;
+    Group* g = world.make_group(world.make_cq());
+    ASSERT_TRUE(group::fence({g})[0]);
+    Chain chain({1});
+    ibv_send_wr* bad;
+    ASSERT_EQ(post_send(g->handle(), chain.sends.data(), &bad), 0);
+    World::fake(g, kBackup).post_error = error;
+    ASSERT_EQ(group::commit(*g, kBackup, kBackup, group::soon()), group::Commit::kDone);
+    const group::ReplayResult result = group::replay(*g, 0, group::soon());
+    EXPECT_EQ(result.path_broken, error == EIO);
+    EXPECT_EQ(result.refusal == nullptr, error == EIO);
+  }
+}
+
 // The NIC makes a request of it, which will complete like any other.
 TEST_F(Post, ABoundWindowIsInTheJournal) {
   world_.nic(kDefault).verbs.context.ops.bind_mw = [](ibv_qp*, ibv_mw* mw, ibv_mw_bind*) {
