@@ -68,10 +68,15 @@ ibv_wc success_of(const Group& group, const ibv_send_wr& wr) {
   return wc;
 }
 
-int post_on_path(Group& group, ibv_send_wr& wr) {
+// `queued`: soft-RoCE's doorbell may fail behind it. Then no request is named as bad, and this one
+// may be executed.
+int post_on_path(Group& group, ibv_send_wr& wr, bool* queued = nullptr) {
   ibv_qp* real = group.real[static_cast<size_t>(group.member.load())];
-  ibv_send_wr* bad = nullptr;
-  return std::abs(real->context->ops.post_send(real, &wr, &bad));
+  ibv_send_wr* bad = &wr;
+  const int error = std::abs(real->context->ops.post_send(real, &wr, &bad));
+  const bool by_doorbell = error != 0 && bad == nullptr;
+  if (queued != nullptr) *queued = error == 0 || by_doorbell;
+  return by_doorbell ? EIO : error;
 }
 
 // Of a post that failed: nullptr, the path is to blame, or why no other would take it.
@@ -414,13 +419,14 @@ int pump(Group& group) {
       skip_bytes(wr, uint64_t{send.executed.packets} * send.journal.mtu());
     }
     const bool marked = group.drain_markers != 0;
-    const int error = post_on_path(group, wr);
+    bool queued = false;
+    const int error = post_on_path(group, wr, &queued);
     if (error == ENOMEM && marked) {
       if (marker_is_in_the_way(group)) return 0;
       continue;  // it has just gone
     }
+    if (queued) send.posted++;
     if (error != 0) return error;
-    send.posted++;
   }
   return 0;
 }

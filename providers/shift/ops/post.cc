@@ -16,9 +16,10 @@ namespace {
 // Only the WRs before `bad` were accepted. Leaves the section.
 [[gnu::cold, gnu::noinline]] int post_send_partly(Group& group, const ibv_send_wr* wr,
                                                   const ibv_send_wr* bad, int error) {
-  for (; wr != bad; wr = wr->next) group.send.journal.add(*wr);
+  const bool taken = journal_queued(group, wr, bad, error);
   Bias::leave(group::tls_slot);
-  return post_send_failed(group, error);
+  const int shown = post_send_failed(group, error);
+  return taken ? 0 : shown;
 }
 
 [[gnu::cold, gnu::noinline]] int post_recv_partly(Group& group, const ibv_recv_wr* wr,

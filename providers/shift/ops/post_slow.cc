@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 
 #include "group/keys.h"
 #include "group/path_switch.h"
@@ -69,10 +70,15 @@ int post_send_slow(Group& group, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   if (group.send.route == Route::kOnDefault) {
     ibv_qp* real = group.real[kDefault];
     const int error = real->context->ops.post_send(real, wr, bad_wr);
-    const ibv_send_wr* end = error == 0 ? nullptr : *bad_wr;
-    for (; wr != end; wr = wr->next) journal.add(*wr);
+    if (error == 0) {
+      for (; wr != nullptr; wr = wr->next) journal.add(*wr);
+      group.send.bias.adopt(&group.send);
+      return 0;
+    }
+    const bool taken = journal_queued(group, wr, *bad_wr, error);
     group.send.bias.adopt(&group.send);
-    return post_send_failed(group, error);
+    const int shown = post_send_failed(group, error);
+    return taken ? 0 : shown;
   }
   const uint64_t from = journal.head();
   int error = 0;
@@ -115,20 +121,47 @@ int complete_slow(Group& group) {
   if (group.send.route != Route::kOnDefault) return send_appended(group, from);
   ibv_qp* real = group.real[kDefault];
   for (uint64_t position = from; position < journal.head(); position++) {
-    ibv_send_wr wr, *bad;
+    ibv_send_wr wr, *bad = &wr;
     ibv_sge sges[64];
     journal.rebuild(position, &wr, sges);
     const int error = real->context->ops.post_send(real, &wr, &bad);
     if (error != 0) {
-      journal.take_back(position);
-      return post_send_failed(group, error);
+      // With this one, those behind it are the layer's, too.
+      const bool taken = bad == nullptr && takes_over(group, error);
+      if (!taken) journal.take_back(position);
+      const int shown = post_send_failed(group, error);
+      return taken ? 0 : shown;
     }
   }
   return 0;
 }
 
+namespace {
+
+bool device_is_gone(int error) {
+  return std::abs(error) == EIO || std::abs(error) == ENODEV;
+}
+
+}  // namespace
+
+bool takes_over(Group& group, int error) {
+  if (!device_is_gone(error)) return false;
+  std::lock_guard lock(group.errors_mutex);
+  if (group.accept[kDefault] != group::Accept::kGuard) return false;
+  // Whoever ends the protection before the fault is handled gives the errors of what was taken.
+  group.fault_reported[kDefault] = true;
+  return true;
+}
+
+bool journal_queued(Group& group, const ibv_send_wr* wr, const ibv_send_wr* bad, int error) {
+  const bool taken = bad == nullptr && takes_over(group, error);
+  if (bad == nullptr && !taken && device_is_gone(error)) return false;
+  for (; wr != bad; wr = wr->next) group.send.journal.add(*wr);
+  return taken;
+}
+
 int post_send_failed(Group& group, int error) {
-  if (error == EIO || error == ENODEV) {
+  if (device_is_gone(error)) {
     group::fault_sink->fault(&group, fsm::Event::kPathFault, kDefault,
                              {"the device refused a request", group::Detector::kPost});
   }

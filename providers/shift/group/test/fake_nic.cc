@@ -98,7 +98,8 @@ int fake_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     if (fake.in_error()) fake.flush();
     loop_back(fake);
   }
-  return 0;
+  if (fake.doorbell_error != 0) *bad_wr = nullptr;
+  return fake.doorbell_error;
 }
 
 int fake_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {

@@ -67,6 +67,7 @@ struct FakeQp {
   std::deque<uint64_t> pending_recvs;
   int modify_error = 0;            // what modify_qp answers
   int post_error = 0;              // what posting answers
+  int doorbell_error = 0;          // the same, with all of it in the send queue
   int sends_accepted = INT_MAX;    // then posting answers ENOMEM
   int query_error = 0;             // what query_qp answers
   uint32_t expected_psn = 0;       // of its responder

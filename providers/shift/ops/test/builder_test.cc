@@ -314,6 +314,35 @@ TEST_F(Builder, TheClassicWaysRefusalLeavesOnlyWhatWasTaken) {
   EXPECT_EQ(ibv_wr_complete(qp_), group_->send.build.fast ? 0 : EIO);
 }
 
+// C1, C2: as with ibv_post_send.
+TEST_F(Builder, ABatchIsTakenWhoseDoorbellFails) {
+  for (bool hot : {false, true}) {
+    if (hot) make_hot();
+    const uint64_t before = group_->send.journal.head();
+    real_.error = World::fake(group_, kDefault).doorbell_error = EIO;
+    ibv_wr_start(qp_);
+    ASSERT_EQ(group_->send.build.fast, hot);
+    simple(1);
+    simple(2);
+    EXPECT_EQ(ibv_wr_complete(qp_), 0);
+    EXPECT_EQ(group_->send.journal.head(), before + 2);
+    EXPECT_EQ(group_->send.journal.notifications_posted(), before + 2);
+    EXPECT_EQ(world_.sink.faults.size(), hot ? 2u : 1u);
+  }
+}
+
+TEST_F(Builder, WithoutProtectionABatchWhoseDoorbellFailsIsRefused) {
+  group_->accept[kDefault] = group::Accept::kPass;
+  for (bool hot : {false, true}) {
+    if (hot) make_hot();
+    real_.error = World::fake(group_, kDefault).doorbell_error = EIO;
+    ibv_wr_start(qp_);
+    simple(1);
+    EXPECT_EQ(ibv_wr_complete(qp_), EIO);
+    EXPECT_EQ(group_->send.journal.head(), 0u);
+  }
+}
+
 TEST_F(Builder, AParkedBatchGoesToTheBackupLater) {
   leave_default();
   ibv_wr_start(qp_);

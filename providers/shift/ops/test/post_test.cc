@@ -171,6 +171,62 @@ TEST_F(Post, ADeviceThatRefusesIsAFault) {
   }
 }
 
+// C1, C2: soft-RoCE has the requests in its ring when its doorbell fails. A program that was told
+// of the error would post them again.
+TEST_F(Post, WhatIsQueuedWhenTheDoorbellFailsIsPostedOnce) {
+  for (bool hot : {false, true}) {
+    World world;
+    Group* g = world.make_group(world.make_cq());
+    FakeQp& qp = World::fake(g, kDefault);
+    ibv_send_wr* bad = nullptr;
+    if (hot) {
+      Chain first({9});
+      ASSERT_EQ(post_send(g->handle(), first.sends.data(), &bad), 0);
+      ASSERT_TRUE(qp.complete_send());
+    }
+    const uint64_t before = g->send.journal.head();
+    qp.doorbell_error = EIO;
+    Chain chain({1, 2});
+    EXPECT_EQ(post_send(g->handle(), chain.sends.data(), &bad), 0) << hot;
+    EXPECT_EQ(g->send.journal.head(), before + 2);
+    ASSERT_EQ(world.sink.faults.size(), 1u);
+    EXPECT_EQ(world.sink.faults[0].event, fsm::Event::kPathFault);
+    EXPECT_FALSE(group::errors_pass(*g, kDefault)) << "they are not done";
+    group::leave_for(*g, kBackup, kBackup);
+    ASSERT_EQ(group::replay(*g, before, group::soon()).refusal, nullptr);
+    EXPECT_EQ(posted(World::fake(g, kBackup)), (Ids{1, 2}));
+  }
+}
+
+TEST_F(Post, WithoutProtectionAFailedDoorbellIsShown) {
+  for (bool hot : {false, true}) {
+    World world;
+    Group* g = world.make_group(world.make_cq());
+    g->accept[kDefault] = group::Accept::kPass;
+    ibv_send_wr* bad = nullptr;
+    if (hot) {
+      Chain first({9});
+      ASSERT_EQ(post_send(g->handle(), first.sends.data(), &bad), 0);
+    }
+    const uint64_t before = g->send.journal.head();
+    World::fake(g, kDefault).doorbell_error = ENODEV;
+    Chain chain({1, 2});
+    EXPECT_EQ(post_send(g->handle(), chain.sends.data(), &bad), ENODEV) << hot;
+    EXPECT_EQ(g->send.journal.head(), before);
+    EXPECT_TRUE(group::errors_pass(*g, kDefault));
+  }
+}
+
+// C5: it may have been executed.
+TEST_F(Post, OffTheDefaultWhatIsQueuedWhenTheDoorbellFailsIsInFlight) {
+  switch_over();
+  on_backup().doorbell_error = EIO;
+  EXPECT_EQ(send({1}), 0);
+  EXPECT_EQ(group_->send.posted, 1u);
+  ASSERT_FALSE(world_.sink.faults.empty());
+  EXPECT_EQ(world_.sink.faults.back().event, fsm::Event::kPathFault);
+}
+
 TEST_F(Post, CompletionsAreCountedOnTheHotPath) {
   ASSERT_EQ(send({1, 2, 3}), 0);
   ASSERT_EQ(recv({11}), 0);
