@@ -109,6 +109,16 @@ void tell_if_memory_is_short(const Context& context, const MemoryRegion& region)
       context.device->dev.name, region.mr.length, context.members);
 }
 
+// Behind a call that failed: the driver has let go of the default NIC, and nobody has said so yet.
+// That is no proof of the NIC's death: regions alone are made without it.
+bool is_going(const Context& context) {
+  const int error = errno;
+  const bool is_gone =
+      (error == EIO || error == ENODEV) && !group::member_port_is_up(context, kDefault);
+  errno = error;
+  return is_gone;
+}
+
 // `on_default` registers what `region` describes with the default's PD.
 template <typename Register>
 ibv_mr* add_region(const std::shared_ptr<MemoryRegion>& region, ibv_pd* pd, Register on_default) {
@@ -123,6 +133,7 @@ ibv_mr* add_region(const std::shared_ptr<MemoryRegion>& region, ibv_pd* pd, Regi
   if (context.dead[kDefault]) return register_on_twins(region, p);
   ibv_mr* real = on_default(p.real[kDefault]);
   if (real == nullptr) {
+    if (is_going(context)) return register_on_twins(region, p);
     tell_if_memory_is_short(context, *region);
     return nullptr;
   }

@@ -26,6 +26,7 @@ using group::World;
 // What lives on the NICs, by the PD that it was registered with.
 std::set<ibv_mr*> live;
 std::vector<ibv_pd*> registrations;
+int failure = 0;  // what registering with the default says
 
 ibv_mr* make(ibv_pd* pd) {
   registrations.push_back(pd);
@@ -119,6 +120,41 @@ TEST_F(Memory, StaysOnAllNicsWhenTheDefaultKeepsIt) {
   table_.dereg_mr = dereg;
   EXPECT_EQ(dereg_mr(mr), 0);
   EXPECT_TRUE(live.empty());
+}
+
+// C9: the driver has let go of the default NIC, and its event is on the way.
+TEST_F(Memory, IsRegisteredOnTheOthersWhileTheDefaultGoes) {
+  for (int error : {EIO, ENODEV}) {
+    failure = error;
+    table_.reg_mr = [](ibv_pd*, void*, size_t, int) -> ibv_mr* {
+      errno = failure;
+      return nullptr;
+    };
+    world_.nic(kDefault).port_up = false;
+    ibv_mr* mr = add();
+    ASSERT_NE(mr, nullptr);
+    EXPECT_EQ(live.size(), 2u);
+    ibv_sge sge{reinterpret_cast<uintptr_t>(bytes_), 8, mr->lkey};
+    EXPECT_EQ(group::translate_local(world_.context, group::kBackup, &sge, 1),
+              group::KeyState::kReady);
+    EXPECT_EQ(dereg_mr(mr), 0);
+    EXPECT_TRUE(live.empty());
+    EXPECT_FALSE(world_.context.dead[kDefault]) << "a fence would not wait for its completions";
+  }
+}
+
+TEST_F(Memory, IsNotRegisteredWhenTheDefaultIsThereAndRefuses) {
+  for (bool is_there : {true, false}) {
+    world_.nic(kDefault).port_up = is_there;
+    failure = is_there ? EIO : EINVAL;
+    table_.reg_mr = [](ibv_pd*, void*, size_t, int) -> ibv_mr* {
+      errno = failure;
+      return nullptr;
+    };
+    EXPECT_EQ(add(), nullptr);
+    EXPECT_EQ(errno, failure);
+    EXPECT_TRUE(registrations.empty());
+  }
 }
 
 // Nobody waits for keys that will never come.
