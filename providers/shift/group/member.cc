@@ -111,6 +111,12 @@ void twin_cq_create(CompletionQueue& cq, int member) {
   Context& context = *cq.context;
   const auto m = static_cast<size_t>(member);
   ibv_comp_channel* channel = cq.channel != nullptr ? cq.channel->real[m] : context.watch[m];
+  if (cq.channel != nullptr && channel == nullptr) {
+    // A program that waits for events would wait for ever.
+    SHIFT_WARN_LIMITED("%s: no completion channel on %s, and no CQ; its QPs cannot move there",
+                       context.device->dev.name, name_of(context, member));
+    return;
+  }
   ibv_cq* real = below->create_cq(context.real[m], cq.real[kDefault]->cqe, &cq, channel, 0);
   if (real == nullptr) {
     SHIFT_WARN_LIMITED("%s: no CQ on %s: errno %d; its QPs cannot move there",

@@ -255,5 +255,23 @@ TEST_F(Twins, OfDeviceMemoryThereAreNone) {
   }
 }
 
+// A program that sleeps until its completions raise an event would sleep for ever.
+TEST(TwinQueue, IsNotMadeWithoutItsChannel) {
+  World world;
+  CompletionQueue cq;
+  cq.context = &world.context;
+  cq.real[kDefault] = &world.nic(kDefault).cq_make(64).cq;
+  CompletionChannel channel{};
+  ibv_comp_channel real{};
+  channel.real[kDefault] = channel.real[kThird] = &real;
+  cq.channel = &channel;
+  twin_cqs_create(cq);
+  EXPECT_TRUE(cq.real[kBackup] == nullptr);
+  EXPECT_FALSE(cq.real[kThird] == nullptr);
+  cq.channel = nullptr;  // nobody waits
+  twin_cqs_create(cq);
+  EXPECT_FALSE(cq.real[kBackup] == nullptr);
+}
+
 }  // namespace
 }  // namespace shift::group
