@@ -87,7 +87,8 @@ bool Recall::make() {
   init.cap.max_send_sge = 1;
   init.qp_type = IBV_QPT_RC;
   init.sq_sig_all = 1;
-  ibv_pd* pd = queue.pd->real[m];
+  // Not a parent domain, whose allocators are the program's and no worker's to call.
+  ibv_pd* pd = queue.pd->domain().real[m];
   for (ibv_qp** qp : {&sender_, &receiver_}) {
     if (qp == &receiver_) init.srq = queue.member[m].real;
     if (*qp != nullptr) continue;

@@ -278,6 +278,33 @@ TEST_F(Shared, WhenSomeLeaveReceivesAreRecalled) {
   EXPECT_EQ(b_->counters.done[1], 1u);
 }
 
+// The worker makes the queue pairs for that: no thread to call a program's allocators.
+TEST_F(Shared, ReceivesAreRecalledPastAParentDomain) {
+  static std::vector<ibv_pd*> seen;
+  seen.clear();
+  ibv_pd parent{};
+  parent.context = world_.nic(kDefault).context();
+  ProtectionDomain domain{};
+  domain.base = &world_.pd;
+  domain.real = world_.pd.real;
+  domain.real[kDefault] = &parent;
+  srq_->pd = &domain;
+  Below table = *below;
+  table.create_qp = [](ibv_pd* pd, ibv_qp_init_attr* init) {
+    seen.push_back(pd);
+    return fake_below()->create_qp(pd, init);
+  };
+  const Below* const before = std::exchange(below, &table);
+  ASSERT_EQ(post({1, 2, 3, 4}), 0);
+  ASSERT_TRUE(leave({a_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  srq_->recall_some();
+  EXPECT_EQ(on(kBackup), (Ids{1, 2}));
+  EXPECT_EQ(seen, (std::vector{world_.pd.real[kDefault], world_.pd.real[kDefault]}));
+  below = before;
+  srq_->pd = &world_.pd;
+}
+
 // C7: an idle queue pair does not notice that its NIC is broken. The receives there are not left
 // with it.
 TEST_F(Shared, WhatCannotBeRecalledIsSaid) {
