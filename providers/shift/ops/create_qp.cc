@@ -137,7 +137,9 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const Init& init) {
 }  // namespace
 
 void cq_join(CompletionQueue& cq, Group& group) {
-  std::lock_guard lock(cq.mutex);
+  auto lock = lock_queue(cq);
+  // It may be the number of a QP that was not ours, and is gone.
+  cq.last_qpn = UINT32_MAX;
   if (std::ranges::find(cq.groups, &group) == cq.groups.end()) cq.groups.push_back(&group);
   if (cq.let_go) group.let_go = true;
 }

@@ -351,6 +351,45 @@ TEST_F(QueuePairs, ThatAreGoneAreAskedAboutWithoutALookBehindTheirAddress) {
   context_is_closed(&world_.context);
 }
 
+// The number of one that was not ours, which has gone, and of which a completion has been polled.
+TEST_F(QueuePairs, CountsUnderANumberThatWasNobodys) {
+  Below table = *below;
+  table.free_device_list = [](ibv_device**) {};
+  const Below* const before = std::exchange(below, &table);
+  ibv_device* real[] = {&world_.nic(kDefault).device, &world_.nic(kBackup).device};
+  ibv_device** shown = device_list_wrap(real, 2);
+  ASSERT_NE(shown, nullptr);
+  ibv_device* const device = std::exchange(world_.context.verbs.context.device, shown[0]);
+
+  ibv_cq* beneath = cq_->real[kDefault];
+  ibv_wc wc{};
+  wc.wr_id = 5;
+  wc.qp_num = world_.nic(kDefault).qp_make(beneath, beneath, false).qp.qp_num + 1;
+  EXPECT_EQ(poll(), Completions{});  // becomes the owner
+  World::fake(cq_, kDefault).waiting.push_back(wc);
+  EXPECT_EQ(poll(), (Completions{{5, IBV_WC_SUCCESS}}));
+  ASSERT_EQ(cq_->last_qpn, wc.qp_num);
+
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = &cq_->cq;
+  init.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1};
+  init.qp_type = IBV_QPT_RC;
+  ibv_qp* qp = create_qp(&world_.pd.pd, &init);
+  ASSERT_NE(qp, nullptr);
+  ASSERT_EQ(qp->qp_num, wc.qp_num);
+  Group* const other = std::exchange(group_, Group::from(qp));
+  send(1);
+  ASSERT_TRUE(on_default().complete_send());
+  EXPECT_EQ(poll(), (Completions{{1, IBV_WC_SUCCESS}}));
+  EXPECT_EQ(group_->counters.done[0], 1u);
+
+  group_ = other;
+  EXPECT_EQ(destroy_qp(qp), 0);
+  device_list_free(shown);
+  world_.context.verbs.context.device = device;
+  below = before;
+}
+
 // On a shared receive queue, with two receives.
 class SharedReceives : public QueuePairs {
  protected:
