@@ -37,6 +37,8 @@ constexpr uint64_t kInjectTag = kMembersMax;
 // A program that looks whether the channel is readable, and then waits in ibv_get_cq_event, may
 // have other work to do, without which nothing completes. Longer than most switches take.
 constexpr std::chrono::milliseconds kOwedAtMost{250};
+// The same behind the end of a device, when it surely has seen it readable or is about to wait.
+constexpr std::chrono::milliseconds kOwedForClosed{20};
 
 // Counts an event as delivered when it is taken, and not when it is handed over: who destroys the
 // CQ waits for it, and would not see a thread that has taken it and polls what it stands for.
@@ -156,6 +158,13 @@ void arm_twins(CompletionQueue* q, int solicited_only) {
   }
 }
 
+void owe(CompletionChannel* channel, CompletionQueue* cq, std::chrono::milliseconds at_most) {
+  std::lock_guard lock(channel->mutex);
+  const bool is_owed =
+      std::ranges::find(channel->owed, cq, &CompletionChannel::Owed::cq) != channel->owed.end();
+  if (!is_owed) channel->owed.push_back({cq, group::event_clock() + at_most});
+}
+
 // True: the event is for the application. Else a masked fault raised it, by completions that were
 // held back: the application goes on waiting.
 bool take_event(CompletionChannel* channel, CompletionQueue* cq) {
@@ -165,14 +174,7 @@ bool take_event(CompletionChannel* channel, CompletionQueue* cq) {
     arm_twins(cq, cq->armed_solicited);
     (void)real->context->ops.req_notify_cq(real, cq->armed_solicited);
     // What came before the arming raises none.
-    if (!is_due(cq)) {
-      std::lock_guard lock(channel->mutex);
-      if (std::ranges::find(channel->owed, cq, &CompletionChannel::Owed::cq) ==
-          channel->owed.end()) {
-        channel->owed.push_back({cq, group::event_clock() + kOwedAtMost});
-      }
-      return false;
-    }
+    if (!is_due(cq)) return owe(channel, cq, kOwedAtMost), false;
   }
   return cq->armed.exchange(false);
 }
@@ -183,12 +185,22 @@ bool is_masked(CompletionChannel* channel) {
 
 // A member's driver let go of its device, and its channel says so for ever. False: that was the
 // default's, and no fault is masked: the application is told, as with stock.
-bool leave_closed(CompletionChannel* channel, uint64_t member) {
+// `has_waited`: in this call, so that it was nobody else who saw the channel readable.
+bool leave_closed(CompletionChannel* channel, uint64_t member, bool has_waited) {
   if (member == kDefault) {
     channel->default_closed = true;
     if (!is_masked(channel)) return false;
   }
   (void)epoll_ctl(channel->channel.fd, EPOLL_CTL_DEL, channel->real[member]->fd, nullptr);
+  if (has_waited) return true;
+  // The application may have seen it readable, and waits now for what it saw, armed or not.
+  Context* context = Context::from(channel->channel.context);
+  std::lock_guard lock(context->mutex);
+  for (CompletionQueue* cq : context->cqs) {
+    if (cq->channel != channel) continue;
+    cq->armed = true;
+    owe(channel, cq, kOwedForClosed);
+  }
   return true;
 }
 
@@ -234,6 +246,7 @@ int give_event(CompletionChannel* channel, CompletionQueue* source, ibv_cq** cq,
 int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   auto* c = virtual_channel(channel);
   const bool blocking = !(fcntl(channel->fd, F_GETFL) & O_NONBLOCK);
+  bool has_waited = false;
   for (;;) {
     epoll_event ready[1];
     const int count = epoll_wait(channel->fd, ready, 1, 0);
@@ -250,11 +263,12 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
       }
       pollfd readable{channel->fd, POLLIN, 0};
       if (!wait_readable(&readable, 1, patience_ms(c))) return -1;
+      has_waited = true;
       continue;
     }
     const Uncancellable shield;  // what is taken must be given
     if (group::is_closed_channel(ready[0].events)) {
-      if (!leave_closed(c, ready[0].data.u64)) return closed();
+      if (!leave_closed(c, ready[0].data.u64, has_waited)) return closed();
       continue;
     }
     const bool is_injected = ready[0].data.u64 == kInjectTag;
@@ -372,14 +386,14 @@ int destroy_cq(ibv_cq* cq) noexcept {
     give_back_released(*q->domain);
     q->domain->users--;
   }
-  if (q->channel != nullptr) {
-    std::lock_guard lock(q->channel->mutex);
-    std::erase(q->channel->injected, q);
-    std::erase_if(q->channel->owed, [q](const auto& one) { return one.cq == q; });
-  }
   {
     std::lock_guard lock(q->context->mutex);
     std::erase(q->context->cqs, q);
+    if (q->channel != nullptr) {
+      std::lock_guard events(q->channel->mutex);
+      std::erase(q->channel->injected, q);
+      std::erase_if(q->channel->owed, [q](const auto& one) { return one.cq == q; });
+    }
     if (cq->channel != nullptr) cq->channel->refcnt--;  // from here on it may be destroyed
   }
   q->context->events.forget(cq);

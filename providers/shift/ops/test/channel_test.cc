@@ -190,6 +190,16 @@ TEST_F(ChannelTest, ABackupsDeviceThatGoesIsNotHeardOfAgain) {
   EXPECT_EQ(take(), 0);
 }
 
+// It polled the channel's descriptor, and has other work to do behind the event.
+TEST_F(ChannelTest, WhoSawTheEndOfADeviceDoesNotWaitForEver) {
+  arm();
+  close_channel(kDefault);
+  EXPECT_FALSE(event());
+  stopped_now += std::chrono::milliseconds(20);
+  EXPECT_TRUE(event());
+  EXPECT_EQ(poll(), 0);
+}
+
 TEST_F(ChannelTest, TheDefaultsDeviceMayGoWhileItsFaultIsMasked) {
   close_channel(kDefault);
   nonblocking();
