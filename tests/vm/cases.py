@@ -13,12 +13,18 @@ FAULTS = ["link-down", "drop-data", "drop-acks", "carrier-off", "address-off", "
 # A process that saw a NIC's driver go does not come back to that NIC.
 LASTING = {"unbind"}
 MISSED = "the traffic ended before the fault"
+MISSED_BACK = "the traffic ended before it was back"
 # Codes of shift-traffic: a verbs call failed, as the application may have to expect.
 VERBS_ERROR = 2
 
 # One fault of one program: seconds until both ends had left, and until both were back (None: not
 # waited for, or the program ended before). `away` is None where it ended as it does without the layer.
 Cell = collections.namedtuple("Cell", "row fault host away back")
+
+
+def is_half(cell):
+    """It left the path, could come back, and was not seen to."""
+    return cell.away is not None and cell.back is None and cell.fault not in LASTING
 
 
 def healthy(pair, client, shift):
@@ -56,12 +62,16 @@ def gives_up_on_stock_too(pair, cells, client, host, fault, sign):
 def survives(pair, cells, client, host, fault, is_undone=True, sign=None):
     """A program of the distribution, a fault in the middle of it. Not undone: until it has ended. How fast
     the program is, nobody knows: one that was done too early gets more to do."""
-    problem = survives_once(pair, cells, client, host, fault, is_undone, sign)
-    if problem != MISSED or client.longer is None:
-        return problem
-    print("  %s: again, with more to do" % MISSED, flush=True)
-    pair.renew()
-    return survives_once(pair, cells, client.longer(), host, fault, is_undone, sign)
+    for is_last in False, True:
+        seen = []
+        problem = survives_once(pair, seen, client, host, fault, is_undone, sign)
+        missed = problem or (MISSED_BACK if is_undone and any(is_half(cell) for cell in seen) else "")
+        if is_last or missed not in (MISSED, MISSED_BACK) or client.longer is None:
+            cells.extend(seen)
+            return problem
+        print("  %s: again, with more to do" % missed, flush=True)
+        pair.renew()
+        client = client.longer()
 
 
 def survives_once(pair, cells, client, host, fault, is_undone, sign):

@@ -4,7 +4,7 @@ goes on from."""
 import os
 import re
 
-from cases import FAULTS, Cell
+from cases import FAULTS, Cell, is_half
 
 COLUMNS = [(fault, host) for fault in FAULTS for host in "ab"]
 FAILS, MISSING, AS_STOCK = "**fails**", "-", "as stock"
@@ -34,13 +34,16 @@ class Book:
             self.cells[cell.row, cell.fault, cell.host] = cell
 
     def verdict(self, case):
-        """Whether it was right; None: it was not run."""
+        """Whether it was right; None: it was not run, or not seen to come back."""
         if not case.row:
             return self.others[case.name] == "" if case.name in self.others else None
         places = [(case.row, *column) for column in case.columns]
         if not all(place in self.cells for place in places):
             return None
-        return all(self.cells[place] is not None for place in places)
+        found = [self.cells[place] for place in places]
+        if all(cell is not None for cell in found) and any(is_half(cell) for cell in found):
+            return None
+        return all(cell is not None for cell in found)
 
     def run_again(self, case):
         """Notes that this was not the first time."""

@@ -29,6 +29,8 @@ class Table(unittest.TestCase):
         self.book.add(self.wrong, "it hung", [])
         self.once = case("four", "prog -y", down)
         self.book.add(self.once, "", [Cell("prog -y", *down, 1.5, None)])
+        self.lasting = case("seven", "prog -y", unbind)
+        self.book.add(self.lasting, "", [Cell("prog -y", *unbind, 1.5, None)])
         self.other_right, self.other_wrong = case("healthy: as stock"), case("to the end")
         self.book.add(self.other_right, "", [])
         self.book.add(self.other_wrong, "no", [])
@@ -47,11 +49,11 @@ class Table(unittest.TestCase):
 
     def test_tells_what_is_left_to_run(self):
         book = self.reread()
-        for known in (self.right, self.as_stock, self.once, self.other_right):
+        for known in (self.right, self.as_stock, self.lasting, self.other_right):
             self.assertIs(book.verdict(known), True, known.name)
         for failed in (self.wrong, self.other_wrong):
             self.assertIs(book.verdict(failed), False, failed.name)
-        for missing in (case("five", "prog -y", ("unbind", "a")), case("six")):
+        for missing in (self.once, case("five", "prog -y", ("drop-acks", "a")), case("six")):
             self.assertIsNone(book.verdict(missing), missing.name)
 
     def test_a_case_of_several_cells_is_run_for_any_that_is_missing(self):

@@ -142,7 +142,7 @@ def parse():
                         help="cases of all whose name contains this")
     parser.add_argument("--markdown", help="write the table to this file")
     parser.add_argument("--resume", action="store_true",
-                        help="go on with that table: run what it lacks, and what has failed")
+                        help="go on with that table: run what it lacks, was not seen to come back, or has failed")
     parser.add_argument("--if-asked", action="store_true",
                         help="skip unless SHIFT_VM tells a set: 1, smoke or all")
     options = parser.parse_args()
