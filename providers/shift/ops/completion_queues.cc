@@ -158,11 +158,16 @@ void arm_twins(CompletionQueue* q, int solicited_only) {
   }
 }
 
+// The list is in the order of time.
 void owe(CompletionChannel* channel, CompletionQueue* cq, std::chrono::milliseconds at_most) {
+  using Owed = CompletionChannel::Owed;
   std::lock_guard lock(channel->mutex);
-  const bool is_owed =
-      std::ranges::find(channel->owed, cq, &CompletionChannel::Owed::cq) != channel->owed.end();
-  if (!is_owed) channel->owed.push_back({cq, group::event_clock() + at_most});
+  auto& owed = channel->owed;
+  const Owed added{cq, group::event_clock() + at_most};
+  const auto known = std::ranges::find(owed, cq, &Owed::cq);
+  if (known != owed.end() && known->at <= added.at) return;
+  if (known != owed.end()) owed.erase(known);
+  owed.insert(std::ranges::upper_bound(owed, added.at, {}, &Owed::at), added);
 }
 
 // True: the event is for the application. Else a masked fault raised it, by completions that were
@@ -185,22 +190,25 @@ bool is_masked(CompletionChannel* channel) {
 
 // A member's driver let go of its device, and its channel says so for ever. False: that was the
 // default's, and no fault is masked: the application is told, as with stock.
-// `has_waited`: in this call, so that it was nobody else who saw the channel readable.
-bool leave_closed(CompletionChannel* channel, uint64_t member, bool has_waited) {
+// `waits_for_it`: the application may have seen the channel readable, and blocks now for what it
+// saw.
+bool leave_closed(CompletionChannel* channel, uint64_t member, bool waits_for_it) {
   if (member == kDefault) {
     channel->default_closed = true;
     if (!is_masked(channel)) return false;
   }
   (void)epoll_ctl(channel->channel.fd, EPOLL_CTL_DEL, channel->real[member]->fd, nullptr);
-  if (has_waited) return true;
-  // The application may have seen it readable, and waits now for what it saw, armed or not.
+  if (!waits_for_it) return true;
+  // One event ends that; of a queue that is armed, if there is one.
   Context* context = Context::from(channel->channel.context);
   std::lock_guard lock(context->mutex);
+  CompletionQueue* told_of = nullptr;
   for (CompletionQueue* cq : context->cqs) {
-    if (cq->channel != channel) continue;
-    cq->armed = true;
-    owe(channel, cq, kOwedForClosed);
+    if (cq->channel == channel && (told_of == nullptr || !told_of->armed)) told_of = cq;
   }
+  if (told_of == nullptr) return true;
+  told_of->armed = true;
+  owe(channel, told_of, kOwedForClosed);
   return true;
 }
 
@@ -268,7 +276,8 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
     }
     const Uncancellable shield;  // what is taken must be given
     if (group::is_closed_channel(ready[0].events)) {
-      if (!leave_closed(c, ready[0].data.u64, has_waited)) return closed();
+      // Who has waited in this call was not told by looking.
+      if (!leave_closed(c, ready[0].data.u64, blocking && !has_waited)) return closed();
       continue;
     }
     const bool is_injected = ready[0].data.u64 == kInjectTag;

@@ -200,6 +200,26 @@ TEST_F(ChannelTest, WhoSawTheEndOfADeviceDoesNotWaitForEver) {
   EXPECT_EQ(poll(), 0);
 }
 
+TEST_F(ChannelTest, TheEndOfADeviceIsToldBeforeWhatIsOwedLonger) {
+  EXPECT_EQ(poll(), 0);
+  arm();
+  fail_a_send();
+  EXPECT_FALSE(event());  // owed in 250 ms
+  close_channel(kDefault);
+  EXPECT_FALSE(event());
+  stopped_now += std::chrono::milliseconds(20);
+  EXPECT_TRUE(event());
+}
+
+TEST_F(ChannelTest, WhoNeverBlocksIsNotToldOfTheEndOfADevice) {
+  arm();
+  close_channel(kDefault);
+  nonblocking();
+  EXPECT_EQ(take(), EAGAIN);
+  stopped_now += std::chrono::milliseconds(250);
+  EXPECT_EQ(take(), EAGAIN);
+}
+
 TEST_F(ChannelTest, TheDefaultsDeviceMayGoWhileItsFaultIsMasked) {
   close_channel(kDefault);
   nonblocking();
