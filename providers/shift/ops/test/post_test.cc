@@ -93,6 +93,24 @@ class Post : public ::testing::Test {
   uint64_t bad_id_ = 0;
 };
 
+// A QP of its own, to which the next post is slow or hot.
+struct Fresh {
+  explicit Fresh(bool hot, group::Accept accept = group::Accept::kGuard) {
+    group->accept[kDefault] = accept;
+    if (!hot) return;
+    EXPECT_EQ(post(Chain({9})), 0);
+    EXPECT_TRUE(qp.complete_send());
+  }
+  int post(Chain&& chain) { return post(chain); }
+  int post(Chain& chain) { return post_send(group->handle(), chain.sends.data(), &bad); }
+  uint64_t journalled() const { return group->send.journal.head(); }
+
+  World world;
+  Group* const group = world.make_group(world.make_cq());
+  FakeQp& qp = World::fake(group, kDefault);
+  ibv_send_wr* bad = nullptr;
+};
+
 // The first call is slow and makes the thread the owner; the second one is hot.
 TEST_F(Post, GoesToTheDefaultAndIntoTheJournal) {
   ASSERT_EQ(send({1, 2}), 0);
@@ -107,21 +125,14 @@ TEST_F(Post, GoesToTheDefaultAndIntoTheJournal) {
 
 TEST_F(Post, OnlyWhatTheNicAcceptedIsJournalled) {
   for (bool hot : {false, true}) {
-    World world;
-    Group* g = world.make_group(world.make_cq());
-    FakeQp& qp = World::fake(g, kDefault);
-    ibv_send_wr* bad = nullptr;
-    if (hot) {
-      Chain first({9});
-      ASSERT_EQ(post_send(g->handle(), first.sends.data(), &bad), 0);
-    }
-    const uint64_t before = g->send.journal.head();
-    qp.sends_accepted = 2;
+    Fresh it(hot);
+    const uint64_t before = it.journalled();
+    it.qp.sends_accepted = 2;
     Chain chain({1, 2, 3, 4});
-    EXPECT_EQ(post_send(g->handle(), chain.sends.data(), &bad), ENOMEM);
-    EXPECT_EQ(bad, &chain.sends[2]);
-    EXPECT_EQ(g->send.journal.head(), before + 2);
-    EXPECT_TRUE(world.sink.faults.empty());
+    EXPECT_EQ(it.post(chain), ENOMEM);
+    EXPECT_EQ(it.bad, &chain.sends[2]);
+    EXPECT_EQ(it.journalled(), before + 2);
+    EXPECT_TRUE(it.world.sink.faults.empty());
   }
 }
 
@@ -156,18 +167,11 @@ TEST_F(Post, OffTheDefaultInlineDataThatIsTooLongIsRefused) {
 
 TEST_F(Post, ADeviceThatRefusesIsAFault) {
   for (bool hot : {false, true}) {
-    World world;
-    Group* g = world.make_group(world.make_cq());
-    ibv_send_wr* bad = nullptr;
-    if (hot) {
-      Chain first({9});
-      ASSERT_EQ(post_send(g->handle(), first.sends.data(), &bad), 0);
-    }
-    World::fake(g, kDefault).post_error = EIO;
-    Chain chain({1});
-    EXPECT_EQ(post_send(g->handle(), chain.sends.data(), &bad), EIO);
-    ASSERT_EQ(world.sink.faults.size(), 1u) << hot;
-    EXPECT_EQ(world.sink.faults[0].event, fsm::Event::kPathFault);
+    Fresh it(hot);
+    it.qp.post_error = EIO;
+    EXPECT_EQ(it.post(Chain({1})), EIO);
+    ASSERT_EQ(it.world.sink.faults.size(), 1u) << hot;
+    EXPECT_EQ(it.world.sink.faults[0].event, fsm::Event::kPathFault);
   }
 }
 
@@ -175,45 +179,28 @@ TEST_F(Post, ADeviceThatRefusesIsAFault) {
 // of the error would post them again.
 TEST_F(Post, WhatIsQueuedWhenTheDoorbellFailsIsPostedOnce) {
   for (bool hot : {false, true}) {
-    World world;
-    Group* g = world.make_group(world.make_cq());
-    FakeQp& qp = World::fake(g, kDefault);
-    ibv_send_wr* bad = nullptr;
-    if (hot) {
-      Chain first({9});
-      ASSERT_EQ(post_send(g->handle(), first.sends.data(), &bad), 0);
-      ASSERT_TRUE(qp.complete_send());
-    }
-    const uint64_t before = g->send.journal.head();
-    qp.doorbell_error = EIO;
-    Chain chain({1, 2});
-    EXPECT_EQ(post_send(g->handle(), chain.sends.data(), &bad), 0) << hot;
-    EXPECT_EQ(g->send.journal.head(), before + 2);
-    ASSERT_EQ(world.sink.faults.size(), 1u);
-    EXPECT_EQ(world.sink.faults[0].event, fsm::Event::kPathFault);
-    EXPECT_FALSE(group::errors_pass(*g, kDefault)) << "they are not done";
-    group::leave_for(*g, kBackup, kBackup);
-    ASSERT_EQ(group::replay(*g, before, group::soon()).refusal, nullptr);
-    EXPECT_EQ(posted(World::fake(g, kBackup)), (Ids{1, 2}));
+    Fresh it(hot);
+    const uint64_t before = it.journalled();
+    it.qp.doorbell_error = EIO;
+    EXPECT_EQ(it.post(Chain({1, 2})), 0) << hot;
+    EXPECT_EQ(it.journalled(), before + 2);
+    ASSERT_EQ(it.world.sink.faults.size(), 1u);
+    EXPECT_EQ(it.world.sink.faults[0].event, fsm::Event::kPathFault);
+    EXPECT_FALSE(group::errors_pass(*it.group, kDefault)) << "they are not done";
+    group::leave_for(*it.group, kBackup, kBackup);
+    ASSERT_EQ(group::replay(*it.group, before, group::soon()).refusal, nullptr);
+    EXPECT_EQ(posted(World::fake(it.group, kBackup)), (Ids{1, 2}));
   }
 }
 
 TEST_F(Post, WithoutProtectionAFailedDoorbellIsShown) {
   for (bool hot : {false, true}) {
-    World world;
-    Group* g = world.make_group(world.make_cq());
-    g->accept[kDefault] = group::Accept::kPass;
-    ibv_send_wr* bad = nullptr;
-    if (hot) {
-      Chain first({9});
-      ASSERT_EQ(post_send(g->handle(), first.sends.data(), &bad), 0);
-    }
-    const uint64_t before = g->send.journal.head();
-    World::fake(g, kDefault).doorbell_error = ENODEV;
-    Chain chain({1, 2});
-    EXPECT_EQ(post_send(g->handle(), chain.sends.data(), &bad), ENODEV) << hot;
-    EXPECT_EQ(g->send.journal.head(), before);
-    EXPECT_TRUE(group::errors_pass(*g, kDefault));
+    Fresh it(hot, group::Accept::kPass);
+    const uint64_t before = it.journalled();
+    it.qp.doorbell_error = ENODEV;
+    EXPECT_EQ(it.post(Chain({1, 2})), ENODEV) << hot;
+    EXPECT_EQ(it.journalled(), before);
+    EXPECT_TRUE(group::errors_pass(*it.group, kDefault));
   }
 }
 
