@@ -41,9 +41,9 @@ class Book:
         if not all(place in self.cells for place in places):
             return None
         found = [self.cells[place] for place in places]
-        if all(cell is not None for cell in found) and any(is_half(cell) for cell in found):
-            return None
-        return all(cell is not None for cell in found)
+        if None in found:
+            return False
+        return None if any(is_half(cell) for cell in found) else True
 
     def run_again(self, case):
         """Notes that this was not the first time."""
