@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "group/shared_queue.h"
 #include "sim/two_hosts.h"
 #include "util/config.h"
 
@@ -125,6 +126,26 @@ TEST_F(TwoPairs, AQpThatIsSlowToStopHoldsUpNoOther) {
   slow.flush();
   run(milliseconds(20));
   EXPECT_EQ(state_of(1), State::kActive) << fsm::to_string(state_of(1));
+}
+
+// C6: who waits for what such a receive holds up would wait for ever. A QP beside it has its own
+// receives.
+TEST_F(TwoPairs, ASharedReceiveThatCannotBePostedFailsThoseThatNeedIt) {
+  leader().port(kDefault, false);
+  run(milliseconds(20));
+  group::Group* sharing = leader().groups[0];
+  const int member = sharing->member;
+  ASSERT_NE(member, kDefault);
+  group::SharedQueue* queue = leader().world.make_srq(4);
+  sharing->srq = queue;
+  ASSERT_EQ(group::receives_join(*sharing, member), group::SharedQueue::Join::kDone);
+  leader().coordinator.receives_refused(queue, kDefault);
+  run(milliseconds(20));
+  EXPECT_EQ(sharing->state, State::kActive) << "it is not there";
+  leader().coordinator.receives_refused(queue, member);
+  run(milliseconds(20));
+  EXPECT_EQ(sharing->state, State::kFailed) << fsm::to_string(sharing->state);
+  EXPECT_EQ(leader().groups[1]->state, State::kActive);
 }
 
 // As behind a switch that takes smaller packets only: the probe is empty.
