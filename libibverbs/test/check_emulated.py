@@ -3,9 +3,11 @@
 import argparse
 import os
 import shutil
-import socket
 import subprocess
 import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/e2e"))
+from emulated import free_port  # noqa: E402
 
 PYVERBS = """
 import pyverbs.device as d
@@ -61,12 +63,6 @@ def pairs_are_told(emulated):
     if not fits:
         print(bad, good)
     return fits
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def pingpong(emulated, *options):

@@ -1,6 +1,7 @@
 """Programs on emulated hosts: starts them, follows their output, breaks NICs, cleans up."""
 
 import concurrent.futures
+import contextlib
 import itertools
 import json
 import os
@@ -244,9 +245,13 @@ def wait_until(condition, timeout, step=0.005):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below the range from which the kernel (by default) takes the ports of connections: a program
+    of another test that connects meanwhile must not be given it."""
+    while True:
+        port = random.randrange(20000, 32768)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("", port))
+            return port
 
 
 def is_listening(port):
