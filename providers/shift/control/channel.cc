@@ -39,7 +39,7 @@ size_t Channel::send(const wire::Message& message) {
   if (self_) return send_to_self(message);
   if (connections_.empty()) return 0;
   encoded_.clear();
-  if (!wire::encode(message, encoded_)) {
+  if (!wire::encode(message, encoded_, host_.next_sequence())) {
     SHIFT_WARN_LIMITED("%s message does not fit", wire::message_name(message));
     return 0;
   }
@@ -57,14 +57,23 @@ size_t Channel::send_to_self(const wire::Message& message) {
   return queued ? 1 : 0;
 }
 
+// The first copy of each message is taken. What a slow connection brings behind a newer message is
+// not, were it the only copy: it may speak of a queue pair that has been connected anew (C8), and
+// what was sent while that connection was the only one has been repeated on the others.
+bool Channel::on_message(uint64_t sequence, const wire::Message& message) {
+  if (sequence <= taken_) return sequence != 0;
+  taken_ = sequence;
+  return host_.on_channel_message(*this, message);
+}
+
 bool Channel::join(UniqueFd fd, uint32_t local_ip_be, uint32_t remote_ip_be) {
   if (self_ || connections_.size() >= kConnectionsMax) return false;
   auto connection =
       std::make_shared<Connection>(reactor_, std::move(fd), local_ip_be, remote_ip_be);
   Connection::Events events;
   // Connections never outlive the channel's interest: ~Channel drops them before they can call.
-  events.on_message = [this](Connection&, const wire::Message& message) {
-    return host_.on_channel_message(*this, message);
+  events.on_message = [this](Connection&, uint64_t sequence, const wire::Message& message) {
+    return on_message(sequence, message);
   };
   events.on_closed = [weak = std::weak_ptr<Channel*>(alive_)](Connection& c, const char* reason) {
     if (const auto channel = weak.lock()) (*channel)->on_closed(c, reason);

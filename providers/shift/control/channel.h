@@ -24,6 +24,9 @@ class Channel final : public PeerChannel {
    public:
     virtual ~Host() = default;
     virtual const wire::Instance& own_instance() const = 0;
+    // For the next message of this process to any peer: more than that of each before. One count
+    // for all channels, since the peer's end of a channel may outlive ours.
+    virtual uint64_t next_sequence() = 0;
     // False: the message makes no sense, the connection is closed.
     virtual bool on_channel_message(Channel& channel, const wire::Message& message) = 0;
     // A path was dialed: the host lets it join() and tells whom it concerns.
@@ -44,10 +47,7 @@ class Channel final : public PeerChannel {
   bool is_self() const noexcept override { return self_; }
   size_t live_connections() const noexcept { return connections_.size(); }
 
-  // Queues the message on every live connection and returns on how many. The peer sees duplicates,
-  // and order holds per connection only: receivers go by epoch and seq. 0 means nothing was sent;
-  // whoever needs an answer repeats from Delegate::on_connection_up or by timer. What is sent in
-  // one turn of the reactor leaves in one write.
+  // What is sent in one turn of the reactor leaves in one write.
   size_t send(const wire::Message& message) override;
 
   // Keeps one more connection to the same process open over the given addresses (network byte
@@ -79,6 +79,7 @@ class Channel final : public PeerChannel {
   Path* path_at(uint32_t local_ip_be, uint32_t remote_ip_be);
   bool connected_over(const Path& path) const noexcept;
   size_t send_to_self(const wire::Message& message);
+  bool on_message(uint64_t sequence, const wire::Message& message);
   void path_dial(Path& path);
   void path_retry_later(Path& path);
   void on_dialed(Path& path, DialError error, UniqueFd fd, const wire::Instance& peer);
@@ -96,6 +97,7 @@ class Channel final : public PeerChannel {
   std::set<uint32_t> seen_at_;        // remote addresses proven by a connection
   Reactor::TimerId grace_timer_ = 0;  // runs while there is no connection
   std::vector<uint8_t> encoded_;      // reused by send()
+  uint64_t taken_ = 0;                // sequence of the newest message that was taken
 };
 
 }  // namespace shift::control

@@ -117,7 +117,7 @@ bool Connection::deliver() {
     if (state == wire::FrameState::kIncomplete) break;
     wire::Message message;
     if (state == wire::FrameState::kMalformed || !wire::decode(rest.first(size), message) ||
-        !events_.on_message(*this, message)) {
+        !events_.on_message(*this, wire::frame_sequence(rest), message)) {
       SHIFT_WARN_LIMITED("connection to %s closed: malformed message", IpText(remote_ip_).c_str());
       return close("it sent nonsense"), false;
     }

@@ -23,7 +23,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   struct Events {
     // One decoded message; false closes the connection.
-    std::function<bool(Connection&, const wire::Message&)> on_message;
+    std::function<bool(Connection&, uint64_t sequence, const wire::Message&)> on_message;
     // Exactly once, from the reactor's loop, never inside queue() or close().
     std::function<void(Connection&, const char* reason)> on_closed;
   };

@@ -44,11 +44,9 @@ void FirstMessage::on_readable() {
       case wire::FrameState::kIncomplete:
         break;
     }
-    // The header is here and valid; its last field is the size of the whole.
-    uint32_t length = 0;
-    for (int i = 3; i >= 0; i--) length = length << 8 | bytes_[wire::kHeaderSize - 4 + i];
-    if (length > kSizeMax) return finish(nullptr, "too long a first message");
-    needed_ = length;
+    // The header is here and valid.
+    if (size > kSizeMax) return finish(nullptr, "too long a first message");
+    needed_ = size;
   }
 }
 

@@ -19,9 +19,10 @@ class PeerChannel {
   virtual ~PeerChannel() = default;
   // The channel to this very process: both QPs are ours.
   virtual bool is_self() const noexcept = 0;
-  // Queues the message on every live connection and returns on how many. The peer sees duplicates,
-  // and order holds per connection only: receivers go by epoch and sequence. 0 means nothing was
-  // sent; whoever needs an answer repeats from Delegate::on_connection_up or by timer.
+  // Queues the message on every live connection and returns on how many. The peer takes it once or
+  // never, and never behind one that was sent later. Never: it was sent on a connection that failed
+  // or was slower than one made since, so whoever needs an answer repeats from
+  // Delegate::on_connection_up or by timer. 0: nothing was sent.
   virtual size_t send(const wire::Message& message) = 0;
   // Keeps one more connection to the same process open over the given addresses (network byte
   // order), until they are dropped as often as they were added. False: there are too many already.

@@ -58,6 +58,7 @@ class PeerNet final : public PeerNetwork,
 
  private:
   const wire::Instance& own_instance() const override { return instance_; }
+  uint64_t next_sequence() override { return ++sequence_; }
   bool owns_qp(const wire::QpName& name) override { return delegate_.knows_qp(name); }
 
   bool accepts(const wire::Hello& hello) override { return delegate_.accepts(hello); }
@@ -84,6 +85,7 @@ class PeerNet final : public PeerNetwork,
   Delegate& delegate_;
   const PeerNetOptions options_;
   const wire::Instance instance_;
+  uint64_t sequence_ = 0;                  // of the newest message to any peer
   const std::shared_ptr<PeerNet*> alive_;  // tells queued tasks whether the network still exists
   const std::unique_ptr<Rendezvous> rendezvous_;
   std::map<wire::Instance, std::unique_ptr<Channel>> channels_;

@@ -60,7 +60,7 @@ constexpr Row never(States states, E event, const char* reason) {
 constexpr const char* kOverReason = "the application has its error, or gave the QP up";
 constexpr const char* kAlready = "already leaving that path";
 constexpr const char* kUnprotected = "unprotected: the application has the stock behaviour (C10)";
-constexpr const char* kCopy = "messages travel on every connection; this is a copy";
+constexpr const char* kCopy = "said again on a new connection; this is a copy";
 constexpr const char* kLate = "it belongs to something that has ended";
 constexpr const char* kRole = "the other role's event";
 constexpr const char* kFenceOnce = "no fence is under way";

@@ -272,13 +272,16 @@ void fields(IO& io, M& m) {
   io.bytes(m.address.raw);
 }
 
-void header_put(std::vector<uint8_t>& out, uint8_t type) {
+constexpr size_t kLengthAt = 8;
+
+void header_put(std::vector<uint8_t>& out, uint8_t type, uint64_t sequence) {
   Writer io(out);
   io.number(kMagic);
   io.number(kVersion);
   io.number(type);
   io.number<uint16_t>(0);  // flags
   io.number<uint32_t>(0);  // length, patched when known
+  io.number(sequence);
 }
 
 struct Header {
@@ -287,6 +290,7 @@ struct Header {
   uint8_t type = 0;
   uint16_t flags = 0;
   uint32_t length = 0;
+  uint64_t sequence = 0;
 };
 
 Header header_get(std::span<const uint8_t> bytes) {
@@ -297,6 +301,7 @@ Header header_get(std::span<const uint8_t> bytes) {
   io.number(h.type);
   io.number(h.flags);
   io.number(h.length);
+  io.number(h.sequence);
   return h;
 }
 
@@ -325,16 +330,16 @@ const char* message_name(const Message& message) noexcept {
   return message.index() < std::size(kNames) ? kNames[message.index()] : "?";
 }
 
-bool encode(const Message& message, std::vector<uint8_t>& out) noexcept {
+bool encode(const Message& message, std::vector<uint8_t>& out, uint64_t sequence) noexcept {
   const size_t start = out.size();
   try {
-    header_put(out, static_cast<uint8_t>(message.index() + 1));
+    header_put(out, static_cast<uint8_t>(message.index() + 1), sequence);
     Writer io(out);
     std::visit([&](const auto& m) { fields(io, m); }, message);
     const size_t size = out.size() - start;
     if (io.ok() && size <= kMessageMax) {
       for (size_t i = 0; i < 4; i++)
-        out[start + kHeaderSize - 4 + i] = static_cast<uint8_t>(size >> (8 * i));
+        out[start + kLengthAt + i] = static_cast<uint8_t>(size >> (8 * i));
       return true;
     }
   } catch (const std::exception&) {  // bad_alloc, or a valueless variant left by one
@@ -344,6 +349,7 @@ bool encode(const Message& message, std::vector<uint8_t>& out) noexcept {
 }
 
 FrameState frame_peek(std::span<const uint8_t> bytes, size_t& size) noexcept {
+  size = 0;
   if (bytes.size() < kHeaderSize) {
     // Strangers that speak another protocol are known by their first bytes.
     for (size_t i = 0; i < bytes.size() && i < sizeof kMagic; i++)
@@ -354,9 +360,8 @@ FrameState frame_peek(std::span<const uint8_t> bytes, size_t& size) noexcept {
   if (h.magic != kMagic || h.version != kVersion || h.flags != 0 || h.type == 0 ||
       h.type > std::variant_size_v<Message> || h.length < kHeaderSize || h.length > kMessageMax)
     return FrameState::kMalformed;
-  if (bytes.size() < h.length) return FrameState::kIncomplete;
   size = h.length;
-  return FrameState::kComplete;
+  return bytes.size() < size ? FrameState::kIncomplete : FrameState::kComplete;
 }
 
 bool decode(std::span<const uint8_t> frame, Message& out) noexcept {
@@ -367,6 +372,10 @@ bool decode(std::span<const uint8_t> frame, Message& out) noexcept {
   } catch (const std::bad_alloc&) {
     return false;
   }
+}
+
+uint64_t frame_sequence(std::span<const uint8_t> frame) noexcept {
+  return header_get(frame).sequence;
 }
 
 }  // namespace shift::wire

@@ -13,8 +13,8 @@
 namespace shift::wire {
 
 inline constexpr uint32_t kMagic = 0x54464853;  // "SHFT" as it lies on the wire
-inline constexpr uint8_t kVersion = 3;
-inline constexpr size_t kHeaderSize = 12;           // magic, version, type, flags, length
+inline constexpr uint8_t kVersion = 4;
+inline constexpr size_t kHeaderSize = 20;           // magic, version, type, flags, length, sequence
 inline constexpr size_t kMessageMax = 1024 * 1024;  // header included
 inline constexpr size_t kKeysMax = 65536;           // keys in one KeyQuery or KeyReply
 
@@ -251,15 +251,21 @@ using Message = std::variant<Hello, HelloReply, Bind, Offer, Accept, Ready, Memb
 const char* message_name(const Message& message) noexcept;
 
 // Appends header and body to `out`. False (nothing appended) when the message is too large or
-// memory is short.
-[[nodiscard]] bool encode(const Message& message, std::vector<uint8_t>& out) noexcept;
+// memory is short. `sequence` grows with each message of a process to a peer; 0, which no message
+// of a channel has: the message stands by itself (the first of a connection, a datagram).
+[[nodiscard]] bool encode(const Message& message, std::vector<uint8_t>& out,
+                          uint64_t sequence = 0) noexcept;
 
 enum class FrameState { kIncomplete, kComplete, kMalformed };
 
-// Looks at the start of a byte stream; with kComplete, `size` is that of the first message.
+// Looks at the start of a byte stream. `size` is that of the first message, or 0 as long as its
+// header is incomplete.
 FrameState frame_peek(std::span<const uint8_t> bytes, size_t& size) noexcept;
 
 // Decodes exactly one message; refuses anything truncated, trailing, oversized or unknown.
 [[nodiscard]] bool decode(std::span<const uint8_t> frame, Message& out) noexcept;
+
+// Of a complete message.
+uint64_t frame_sequence(std::span<const uint8_t> frame) noexcept;
 
 }  // namespace shift::wire

@@ -140,8 +140,8 @@ class Notes : public Delegate {
       if (!changed_.wait_until(lock, end, [&] { return notes_ != seen; })) return false;
     }
   }
-  bool wait_message(const wire::Message& wanted, size_t times = 1) {
-    return wait([&] { return count(wanted) >= times; });
+  bool wait_message(const wire::Message& wanted) {
+    return wait([&] { return count(wanted) != 0; });
   }
 
  private:

@@ -127,8 +127,9 @@ TEST(PortShare, FurtherPathsReachTheirProcessThroughTheOwnerToo) {
   ASSERT_EQ(found.error, FindError::kNone);
   asking.run([&] { found.channel->add_path(ip(11), ip(12)); });
   ASSERT_TRUE(asking.notes.wait([&] { return asking.notes.ups() == 2; }));
+  EXPECT_TRUE(member.notes.wait([&] { return member.notes.ups() == 2; }));
   EXPECT_EQ(asking.send(found.channel, numbered(7)), 2u);
-  EXPECT_TRUE(member.notes.wait_message(numbered(7), 2));
+  EXPECT_TRUE(member.notes.wait_message(numbered(7)));
 }
 
 TEST(PortShare, QpThatNoProcessOwnsIsDeniedByAll) {

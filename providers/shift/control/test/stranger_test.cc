@@ -28,9 +28,10 @@ class Stranger {
   }
   void say(const wire::Message& message) {
     std::vector<uint8_t> bytes;
-    ASSERT_TRUE(wire::encode(message, bytes));
+    ASSERT_TRUE(wire::encode(message, bytes, ++sequence_));
     say(bytes);
   }
+  void sequence_set(uint64_t sequence) { sequence_ = sequence - 1; }
   // Null when the connection was closed instead.
   std::unique_ptr<wire::Message> hear() {
     uint8_t buffer[4096];
@@ -49,6 +50,7 @@ class Stranger {
 
  private:
   const int fd_;
+  uint64_t sequence_ = 0;
 };
 
 wire::Instance instance(uint8_t seed) {
@@ -183,6 +185,39 @@ TEST_F(StrangerTest, UnaskedAnswersChangeNothing) {
   const wire::Message last = wire::Close{ours_, ours_};
   s.say(last);
   EXPECT_TRUE(node_.notes.wait_message(last));
+}
+
+TEST_F(StrangerTest, AMessageIsTakenOnceAndNeverBehindANewerOne) {
+  const auto numbered = [&](uint32_t n) { return wire::Members{ours_, ours_, n, 0}; };
+  Stranger quick(here_), slow(here_);
+  for (Stranger* s : {&quick, &slow}) {
+    s->say(hello(60));
+    ASSERT_NE(s->hear(), nullptr);
+  }
+  for (uint32_t n : {2u, 4u}) {
+    quick.sequence_set(n);
+    quick.say(numbered(n));
+    ASSERT_TRUE(node_.notes.wait_message(numbered(n)));
+  }
+  // Copies, one that was never seen before, and what both connections have yet to bring.
+  for (uint32_t n : {2u, 3u, 4u, 5u}) {
+    slow.sequence_set(n);
+    slow.say(numbered(n));
+  }
+  ASSERT_TRUE(node_.notes.wait_message(numbered(5)));
+  for (uint32_t n : {5u, 6u}) {
+    quick.sequence_set(n);
+    quick.say(numbered(n));
+  }
+  ASSERT_TRUE(node_.notes.wait_message(numbered(6)));
+  std::vector<wire::Message> taken;
+  for (const auto& [channel, message] : node_.notes.messages()) taken.push_back(message);
+  EXPECT_EQ(taken,
+            (std::vector<wire::Message>{numbered(2), numbered(4), numbered(5), numbered(6)}));
+  // Every message of a channel has a number.
+  quick.sequence_set(0);
+  quick.say(numbered(7));
+  EXPECT_TRUE(quick.closed());
 }
 
 TEST_F(StrangerTest, SilentCrowdIsTimedOutAndHonestPeersGetThrough) {
