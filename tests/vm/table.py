@@ -70,9 +70,11 @@ class Book:
             "", "A cell gives seconds from the order to break until both ends had left rail0, and, behind the",
             "stroke, until both were back on it; the fault is undone as soon as both have left. No second figure:",
             "the program's work was done before, or, behind an unbind, there is no way back for a process that",
-            "saw it. Each cell means as well that both ends exited well, that the count was complete and that what",
-            "the program compares was right. Behind a dash nothing was run. As stock: the program ends there",
-            "by itself, with the same error without the layer, as the same case showed.", "",
+            "saw it, or what it has posted at once takes longer than a drain waits (ucmatose, everything).",
+            "To leave takes long where the end that has to notice sends late (ucmatose, its client). Each cell",
+            "means as well that both ends exited well, that the count was complete and that what the program",
+            "compares was right. Behind a dash nothing was run. As stock: the program ends there by itself, with",
+            "the same error without the layer, as the same case showed.", "",
             "| program | %s |" % " | ".join("%s %s" % column for column in COLUMNS),
             "| --- |" + " --- |" * len(COLUMNS)]
         for row in self.rows:
