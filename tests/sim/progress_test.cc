@@ -110,11 +110,50 @@ TEST_F(Rounds, ARegionThatIsNeverRegisteredEndsInAnError) {
 class TwoPairs : public Rounds {
  protected:
   TwoPairs() : Rounds(2) {}
+  State state_of(size_t pair) { return leader().groups[pair]->state; }
 };
+
+// C7: a round has to put that receive on the new path, and so waits; the other pair's does not.
+TEST_F(TwoPairs, AReceiveInARegionStillBeingRegisteredHoldsUpItsOwnPairOnly) {
+  auto* region = leader().world.make_region(0x30, 0x40, group::MemoryRegion::Twin::kRunning);
+  receive(leader(), 1, 0x30);
+  leader().port(kDefault, false);
+  run(milliseconds(100));
+  EXPECT_EQ(state_of(0), State::kFencing) << fsm::to_string(state_of(0));
+  EXPECT_EQ(state_of(1), State::kActive) << fsm::to_string(state_of(1));
+  region->twin.fill(group::MemoryRegion::Twin::kReady);
+  run(milliseconds(20));
+  EXPECT_EQ(state_of(0), State::kActive) << fsm::to_string(state_of(0));
+  EXPECT_NE(leader().group->member, kDefault);
+  send(follower());
+  run(milliseconds(5));
+  expect_all_done();
+}
+
+// No round that would wait for it is begun without need.
+TEST_F(Rounds, NobodyGoesBackWhileAReceiveWaitsForItsRegion) {
+  uint32_t key = 0x2f;
+  for (SimHost* host : {&a_, &b_}) {
+    leader().port(kDefault, false);
+    run(milliseconds(20));
+    ASSERT_NE(leader().group->member, kDefault);
+    key++;
+    auto* region = host->world.make_region(key, key, group::MemoryRegion::Twin::kReady);
+    receive(*host, 1, key);
+    region->twin.fill(group::MemoryRegion::Twin::kRunning);
+    const uint32_t epoch = host->group->epoch;
+    leader().port(kDefault, true);
+    run(milliseconds(config().failback_ms) + seconds(3));
+    EXPECT_EQ(host->group->epoch, epoch);
+    region->twin.fill(group::MemoryRegion::Twin::kReady);
+    run(seconds(30));  // who could not drain is asked ever less often
+    EXPECT_EQ(host->group->epoch, epoch + 1);
+    EXPECT_EQ(leader().group->member, kDefault);
+  }
+}
 
 // They leave the path together, in one batch.
 TEST_F(TwoPairs, AQpThatIsSlowToStopHoldsUpNoOther) {
-  const auto state_of = [this](size_t pair) { return leader().groups[pair]->state; };
   group::FakeQp& slow = group::World::fake(leader().groups[1], kDefault);
   slow.flushes = false;
   leader().port(kDefault, false);

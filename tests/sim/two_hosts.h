@@ -68,9 +68,9 @@ class TwoHosts : public ::testing::Test {
   }
   // Into memory of the peer: with a key.
   void write(SimHost& host) { post(host, IBV_WR_RDMA_WRITE); }
-  void receive(SimHost& host, int count = 1) {
+  void receive(SimHost& host, int count = 1, uint32_t lkey = group::kLkey) {
     for (; count > 0; count--) {
-      ibv_sge sge{0x6000, 8, group::kLkey};
+      ibv_sge sge{0x6000, 8, lkey};
       ibv_recv_wr wr{kReceiveTag + ++host.receives, nullptr, &sge, 1}, *bad;
       ASSERT_EQ(ops::post_recv(host.group->handle(), &wr, &bad), 0);
     }

@@ -5,6 +5,7 @@
 
 #include "control/coordinator.h"
 #include "group/completion.h"
+#include "group/keys.h"
 #include "group/peer_gone.h"
 #include "util/config.h"
 #include "util/log.h"
@@ -227,7 +228,9 @@ void Coordinator::watch_drain(Binding& binding) {
   binding.drain_poll = 0;
   if (group.state != State::kDraining && group.state != State::kHeld) return;
   const bool was_drained = binding.own_drained;
-  binding.own_drained = was_drained || group::is_drained(group);
+  // The round that follows would wait for registrations under way: it shall not begin then.
+  binding.own_drained =
+      was_drained || (group::is_drained(group) && !group::round_awaits_registration(group));
   if (binding.is_self) binding.peer_drained = binding.own_drained;
   const bool leader_done = group.is_leader && binding.own_drained && binding.peer_drained;
   const bool follower_done = !group.is_leader && binding.own_drained && !was_drained;

@@ -267,6 +267,7 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
   void fences_step();
   void fence_results(RunningFence& running);
   void fence_finished(Binding& binding, group::Fence::Result result);
+  void fence_over(Binding& binding, uint64_t receives_end);
   bool is_in_vain(Binding& binding);
   void fence_forget(const group::Group* group);
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "control/coordinator.h"
+#include "group/keys.h"
 #include "util/config.h"
 
 namespace shift::control {
@@ -95,7 +96,29 @@ void Coordinator::fence_finished(Binding& binding, group::Fence::Result result) 
     return feed(binding, Event::kDeadline,
                 "paths are found, but none of them carries the requests");
   }
-  feed(binding, Event::kFenceDone);
+  uint64_t receives_end;
+  {
+    std::lock_guard lock(binding.group->recv.mutex);
+    receives_end = binding.group->recv.journal.head();
+  }
+  fence_over(binding, receives_end);
+}
+
+// Behind registrations under way, for which commit() and replay() would wait here, and all other
+// QPs with them (C7). Not behind those of receives that are posted meanwhile: whoever registers all
+// the time would never get there.
+void Coordinator::fence_over(Binding& binding, uint64_t receives_end) {
+  if (!group::round_awaits_registration(*binding.group, receives_end)) {
+    return feed(binding, Event::kFenceDone);
+  }
+  const auto again = [this, receives_end, fenced = binding.fenced](Binding& b) {
+    const State state = b.group->state;
+    if (state != State::kFencing && state != State::kFencingTargeted) return;
+    if (b.fenced == fenced) fence_over(b, receives_end);
+  };
+  at_worker(
+      binding, [](Group&) { return 0; },
+      [this, again](Binding& b, int) { (void)later(b, microseconds(100), again); });
 }
 
 // A path may pass the probe, which is empty, and carry no data, as behind a switch that takes

@@ -1,5 +1,9 @@
 #include "group/keys.h"
 
+#include <algorithm>
+#include <mutex>
+
+#include "group/completion.h"
 #include "util/config.h"
 #include "util/planted.h"
 
@@ -46,7 +50,46 @@ KeyState translate_locked(Context& context, int member, ibv_sge* sges, int count
   return KeyState::kReady;
 }
 
+// Caller holds context.mutex. A region that is gone is nobody's to wait for.
+bool any_pending_locked(Context& context, const ibv_sge* sges, int count) {
+  return std::any_of(sges, sges + count, [&](const ibv_sge& sge) {
+    if (sge.length == 0) return false;
+    const MemoryRegion* region = context.regions.by_lkey(sge.lkey);
+    for (size_t m = 1; region != nullptr && m < static_cast<size_t>(context.members); m++) {
+      if (twin_of(*region, m) == KeyState::kPending) return true;
+    }
+    return false;
+  });
+}
+
 }  // namespace
+
+bool round_awaits_registration(Group& group, uint64_t receives_end) {
+  std::lock_guard send(group.send.mutex);
+  std::lock_guard recv(group.recv.mutex);
+  const SendJournal& sends = group.send.journal;
+  const RecvJournal& receives = group.recv.journal;
+  uint64_t first_send, first_receive;
+  {
+    CqLock lock(group);
+    first_send = sends.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
+    first_receive = group.counters.done[1];
+  }
+  std::lock_guard regions(group.context->mutex);
+  ibv_sge sges[kMaxSge];
+  for (uint64_t i = first_receive; i < std::min(receives_end, receives.head()); i++) {
+    ibv_recv_wr wr;
+    receives.rebuild(i, &wr, sges);
+    if (any_pending_locked(*group.context, sges, wr.num_sge)) return true;
+  }
+  for (uint64_t i = first_send; i < group.send.posted; i++) {
+    if (sends.at(i).opcode != IBV_WR_RDMA_READ) continue;
+    ibv_send_wr wr;
+    sends.rebuild(i, &wr, sges);
+    if (any_pending_locked(*group.context, sges, wr.num_sge)) return true;
+  }
+  return false;
+}
 
 KeyState translate_local(Context& context, int member, ibv_sge* sges, int count) {
   std::lock_guard lock(context.mutex);

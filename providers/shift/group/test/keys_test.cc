@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "group/path_switch.h"
 #include "group/test/fake.h"
 
 namespace shift::group {
@@ -60,6 +61,37 @@ TEST_F(Keys, ARegistrationUnderWayIsWaitedForUntilTheDeadline) {
   EXPECT_TRUE(translate(sges));
   worker.join();
   EXPECT_EQ(sges[0].lkey, 0x1030u);
+}
+
+// A round posts receives and READs itself, and so has to know; SENDs wait by themselves.
+TEST_F(Keys, ARoundAwaitsTheRegionsOfReceivesAndReadsUnderWay) {
+  Group* group = world_.make_group(world_.make_cq());
+  MemoryRegion* late = world_.make_region(0x30, 0x40, Twin::kRunning);
+  const auto send_from_late = [&](ibv_wr_opcode opcode) {
+    ibv_sge sge{0x5000, 8, 0x30};
+    ibv_send_wr wr{};
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = opcode;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    post_send(*group, wr);
+  };
+  send_from_late(IBV_WR_SEND);
+  EXPECT_FALSE(round_awaits_registration(*group));
+  post_recv(*group, 1);
+  post_recv(*group, 2, 0x30);
+  EXPECT_TRUE(round_awaits_registration(*group));
+  EXPECT_FALSE(round_awaits_registration(*group, 1)) << "the first names another region";
+  {
+    CqLock lock(*group);
+    group->counters.done[1] = 2;
+  }
+  EXPECT_FALSE(round_awaits_registration(*group)) << "both are consumed";
+  send_from_late(IBV_WR_RDMA_READ);
+  park({&group, 1});
+  EXPECT_TRUE(round_awaits_registration(*group));
+  late->twin.fill(Twin::kFailed);
+  EXPECT_FALSE(round_awaits_registration(*group)) << "the post says so";
 }
 
 // C11: a peer learns the backup key only of what it can name, and only in this QP's domain.
