@@ -173,8 +173,11 @@ TEST_F(Shared, OnSoftRoceTheQueuePairsAreStopped) {
   FakeQp& qp = World::fake(a_, kDefault);
   ASSERT_TRUE(qp.complete_send());
   for (bool proven : fence({a_, b_})) EXPECT_TRUE(proven);
-  // Before RESET the send marker has come out, or requests would be gone untold.
-  EXPECT_EQ(qp.walk, (std::vector{IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_ERR}));
+  // Before RESET the send marker has come out, or requests would be gone untold. A fence that was
+  // kept from running asks for ERR again.
+  auto walk = qp.walk;
+  walk.erase(std::unique(walk.begin(), walk.end()), walk.end());
+  EXPECT_EQ(walk, (std::vector{IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_ERR}));
   EXPECT_TRUE(qp.pending_sends.empty());
   EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1, 20}));
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
