@@ -34,8 +34,7 @@ void Coordinator::members_make(Binding& binding) {
           if (error != 0) {
             SHIFT_WARN_LIMITED("qp 0x%x on %s cannot move to %s: no QP there (errno %d)",
                                b.group->qpn(), b.group->context->device->dev.name,
-                               b.group->context->device->real[static_cast<size_t>(member)]->name,
-                               error);
+                               b.group->context->name(member), error);
             b.book.own_lacks(member);
           } else {
             b.qps[static_cast<size_t>(member)].made = true;

@@ -131,9 +131,7 @@ void Coordinator::carrier_changed(Context* context, int member, int ifindex) {
   const auto bit = static_cast<uint8_t>(1u << member);
   const uint8_t before = members_up(context);
   const bool up = !carrierless_.contains(ifindex);
-  SHIFT_EVENT("link_event", {{"device", context->device->real[static_cast<size_t>(member)]->name},
-                             {"ifindex", ifindex},
-                             {"up", up}});
+  SHIFT_EVENT("link_event", {{"device", context->name(member)}, {"ifindex", ifindex}, {"up", up}});
   carrier_set(context, member);
   const uint8_t after = members_up(context);
   if ((before & ~after & bit) != 0) {
@@ -204,7 +202,7 @@ void Coordinator::gids_changed(Context* context, int member) {
   const bool carrier_differs = has_carrier(context, member) != had_carrier;
   carrier_set(context, member);
   if (gone.empty() && context->gids[m] == gids_before && !carrier_differs) return;
-  SHIFT_EVENT("addresses", {{"device", context->device->real[m]->name},
+  SHIFT_EVENT("addresses", {{"device", context->name(member)},
                             {"count", context->gids[m].size()},
                             {"gone", gone.size()}});
   for (auto& [serial, binding] : bindings_) {

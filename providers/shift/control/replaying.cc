@@ -27,10 +27,6 @@ int64_t ns_of(Time time) {
   return std::chrono::nanoseconds(time.time_since_epoch()).count();
 }
 
-const char* name_of(const Group& group, int member) {
-  return group.context->device->real[static_cast<size_t>(member)]->name;
-}
-
 // Our member of a path.
 int own_member(const Group& group, PathName path) {
   return group.is_leader ? path.leader : path.follower;
@@ -139,14 +135,14 @@ void Coordinator::replay(Binding& binding, Events* follow_up) {
   SHIFT_INFO(
       "qp 0x%x goes on over %s after %lld us (%s, %s; noticed in %lld us; fence %lld us): %u "
       "completed by the peer's word, %u posted again (without %u packets)",
-      group.qpn(), name_of(group, group.member),
+      group.qpn(), group.context->name(group.member),
       static_cast<long long>(us_between(binding.detected, now)), to_string(binding.detector),
       binding.cause, static_cast<long long>(us_between(binding.evidence, binding.detected)),
       static_cast<long long>(us_between(binding.detected, binding.fenced)), result.completed,
       result.posted, result.skipped);
   SHIFT_EVENT("switched", {{"qp", group.qpn()},
                            {"epoch", group.epoch},
-                           {"member", name_of(group, group.member)},
+                           {"member", group.context->name(group.member)},
                            {"peer_member", group.peer_member},
                            {"detector", to_string(binding.detector)},
                            {"evidence_ns", ns_of(binding.evidence)},

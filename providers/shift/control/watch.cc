@@ -158,7 +158,7 @@ void Coordinator::async_readable(Context* context, int member) {
 
 void Coordinator::device_event(Context* context, int member, const ibv_async_event& event,
                                bool is_unprotected) {
-  const char* name = context->device->real[static_cast<size_t>(member)]->name;
+  const char* name = context->name(member);
   SHIFT_DEBUG("%s: event: %s", name, below->event_type_str(event.event_type));
   SHIFT_EVENT("device_event",
               {{"device", name}, {"type", below->event_type_str(event.event_type)}});
@@ -217,7 +217,7 @@ void Coordinator::shared_queue_low(Context* context, int member, const ibv_async
 }
 
 void Coordinator::member_back(Context* context, int member) {
-  SHIFT_INFO("%s: port up", context->device->real[static_cast<size_t>(member)]->name);
+  SHIFT_INFO("%s: port up", context->name(member));
   net_->retry_paths();
   members_up_changed(context);
 }
@@ -235,8 +235,7 @@ void Coordinator::member_lost(Context* context, int member, group::Cause cause) 
     }
   }
   if (moving > 0) {
-    SHIFT_WARN("%s: %s: %d QP%s move%s away",
-               context->device->real[static_cast<size_t>(member)]->name, cause.text, moving,
+    SHIFT_WARN("%s: %s: %d QP%s move%s away", context->name(member), cause.text, moving,
                moving == 1 ? "" : "s", moving == 1 ? "s" : "");
   }
   members_up_changed(context);

@@ -41,10 +41,6 @@ uint32_t mtu_bytes(ibv_mtu mtu) {
   return 128u << mtu;
 }
 
-const char* name_of(const Context& context, int member) {
-  return context.device->real[static_cast<size_t>(member)]->name;
-}
-
 int to_state(ibv_qp* real, ibv_qp_state state) {
   ibv_qp_attr attr{};
   attr.qp_state = state;
@@ -114,13 +110,13 @@ void twin_cq_create(CompletionQueue& cq, int member) {
   if (cq.channel != nullptr && channel == nullptr) {
     // A program that waits for events would wait for ever.
     SHIFT_WARN_LIMITED("%s: no completion channel on %s, and no CQ; its QPs cannot move there",
-                       context.device->dev.name, name_of(context, member));
+                       context.device->dev.name, context.name(member));
     return;
   }
   ibv_cq* real = below->create_cq(context.real[m], cq.real[kDefault]->cqe, &cq, channel, 0);
   if (real == nullptr) {
     SHIFT_WARN_LIMITED("%s: no CQ on %s: errno %d; its QPs cannot move there",
-                       context.device->dev.name, name_of(context, member), errno);
+                       context.device->dev.name, context.name(member), errno);
     return;
   }
   std::lock_guard lock(cq.mutex);
@@ -162,7 +158,7 @@ void twin_region_register(MemoryRegion& region, ProtectionDomain& pd, int member
     SHIFT_WARN_LIMITED(
         "%s: a region of %zu bytes cannot be registered on %s (errno %d): QPs that "
         "use it cannot move there",
-        context.device->dev.name, region.mr.length, name_of(context, member), errno);
+        context.device->dev.name, region.mr.length, context.name(member), errno);
   }
   std::lock_guard lock(context.mutex);
   region.real[m] = real;
@@ -260,7 +256,7 @@ void twin_cqs_destroy(CompletionQueue& cq) {
     }
     if (real != nullptr && below->destroy_cq(real) != 0) {
       SHIFT_WARN_LIMITED("%s: a CQ on %s could not be destroyed", cq.context->device->dev.name,
-                         name_of(*cq.context, static_cast<int>(member)));
+                         cq.context->name(static_cast<int>(member)));
     }
   }
 }
@@ -371,7 +367,7 @@ void twin_qps_destroy(Group& group) {
     }
     if (below->destroy_qp(real) != 0) {
       SHIFT_WARN_LIMITED("qp 0x%x: its QP on %s could not be destroyed", group.qpn(),
-                         name_of(*group.context, static_cast<int>(member)));
+                         group.context->name(static_cast<int>(member)));
     }
   }
 }

@@ -54,9 +54,10 @@ template <typename T>
 using PerMember = std::array<T, kMembersMax>;
 
 struct Device {
-  ibv_device dev;                 // handed to the application; names and paths of the default NIC
-  char zeros[512];                // stock providers look behind a device (verbs_device)
-  PerMember<ibv_device*> real{};  // valid while the real list is held
+  ibv_device dev;   // handed to the application; names and paths of the default NIC
+  char zeros[512];  // stock providers look behind a device (verbs_device)
+  // Valid while the real list is held; an open context has its own.
+  PerMember<ibv_device*> real{};
   int members = 0;
 };
 
@@ -157,6 +158,8 @@ struct Context {
   verbs_context verbs{};  // its ibv_context is the application's handle; last, as the ABI wants
 
   ibv_context* handle() { return &verbs.context; }
+  // Of a member's NIC. Its device lives as long as it is open, whatever lists are made meanwhile.
+  const char* name(int member) const { return real[static_cast<size_t>(member)]->device->name; }
   static Context* from(ibv_context* context) {
     return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) - offsetof(Context, verbs) -
                                       offsetof(verbs_context, context));

@@ -249,7 +249,7 @@ void twin_srqs_create(SharedQueue& queue) {
         queue.pd->real[m] != nullptr ? below->create_srq(queue.pd->real[m], &init) : nullptr;
     if (real == nullptr) {
       SHIFT_WARN_LIMITED("%s: no shared receive queue on %s (errno %d): its QPs cannot move there",
-                         queue.context.device->dev.name, queue.context.device->real[m]->name,
+                         queue.context.device->dev.name, queue.context.name(static_cast<int>(m)),
                          errno);
       continue;
     }

@@ -12,10 +12,6 @@ using group::CompletionQueue;
 using group::Context;
 using group::kDefault;
 
-const char* member_name(const Context& context, size_t member) {
-  return context.device->real[member]->name;
-}
-
 // On each further member's CQ, when those have been made.
 template <typename Change>
 void change_twins(CompletionQueue* q, const char* what, Change change) {
@@ -25,7 +21,7 @@ void change_twins(CompletionQueue* q, const char* what, Change change) {
       if (cq.real[member] == nullptr) continue;
       if (const int error = change(cq.real[member])) {
         SHIFT_WARN_LIMITED("%s: a CQ on %s keeps its %s: errno %d", cq.context->device->dev.name,
-                           member_name(*cq.context, member), what, error);
+                           cq.context->name(static_cast<int>(member)), what, error);
       }
     }
   });

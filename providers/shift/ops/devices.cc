@@ -90,8 +90,12 @@ Device* virtual_device(ibv_device** list, const std::vector<int>& members) {
     device->dev._ops = {};
     device_count.store(count + 1, std::memory_order_release);
   }
-  device->members = static_cast<int>(members.size());
-  for (size_t i = 0; i < members.size(); i++) device->real[i] = list[members[i]];
+  // Mostly they are the same as ever, and other threads may be opening them.
+  const auto set = [](auto& field, auto value) {
+    if (field != value) field = value;
+  };
+  set(device->members, static_cast<int>(members.size()));
+  for (size_t i = 0; i < members.size(); i++) set(device->real[i], list[members[i]]);
   return device;
 }
 
