@@ -104,12 +104,12 @@ class Worker {
     objects_ = &objects;
     if (!objects.make()) return complain(objects.problem());
     totals_->sets++;
-    const int turns = plan.is_rewound && !objects.has_shared_receives() ? 2 : 1;
+    const uint32_t turns = objects.has_shared_receives() ? 1 : plan.turns;
     // The other end may have drawn a shared receive queue for itself.
     const std::string word = std::to_string(turns);
     say(word);
     const std::string theirs = hear();
-    for (int turn = 0; turn < (theirs == word ? turns : 1) && problem_.empty(); turn++) {
+    for (uint32_t turn = 0; turn < (theirs == word ? turns : 1) && problem_.empty(); turn++) {
       if (turn > 0 && !objects.rewind()) return complain(objects.problem());
       if (!meet()) return;
       traffic(turn);
@@ -164,7 +164,7 @@ class Worker {
     }
   }
 
-  void traffic(int turn) {
+  void traffic(uint32_t turn) {
     turn_ = turn;
     partner_failed_ = false;
     progress_.assign(plan_->qps, {});
@@ -268,8 +268,7 @@ class Worker {
   }
 
   uint64_t key(bool from_client, uint32_t qp, uint32_t number) const {
-    return traffic::pattern_key(plan_->key + static_cast<uint64_t>(turn_), Domain::kPayload,
-                                from_client, qp, number);
+    return traffic::pattern_key(plan_->key + turn_, Domain::kPayload, from_client, qp, number);
   }
 
   std::string state_text() const {
@@ -298,7 +297,7 @@ class Worker {
   std::vector<Progress> progress_;
   std::deque<std::string> ahead_;  // lines for what comes behind the traffic
   bool partner_failed_ = false;
-  int turn_ = 0;
+  uint32_t turn_ = 0;
   uint64_t begun_ns_ = 0;
 };
 

@@ -109,8 +109,13 @@ bool Objects::qp_make() {
   ibv_qp* qp = ibv_create_qp(pd_, &init);
   if (qp == nullptr) return fail("ibv_create_qp", errno);
   qps_.push_back(qp);
-  psns_.push_back(dice_.below(1u << 24));
+  psns_.push_back(psn_draw());
   return to_init(qp);
+}
+
+// Often the same: nothing then tells one life of a queue pair from the next.
+uint32_t Objects::psn_draw() {
+  return dice_.chance(60) ? 0 : dice_.below(1u << 24);
 }
 
 bool Objects::to_init(ibv_qp* qp) {
@@ -169,7 +174,7 @@ bool Objects::rewind() {
     attr.qp_state = IBV_QPS_RESET;
     const int error = ibv_modify_qp(qps_[i], &attr, IBV_QP_STATE);
     if (error != 0) return fail("to RESET", error);
-    psns_[i] = dice_.below(1u << 24);
+    psns_[i] = psn_draw();
     if (!to_init(qps_[i])) return false;
   }
   return true;

@@ -42,7 +42,7 @@ class Objects {
   bool make();
   bool connect(uint32_t qp, const Address& peer);
   bool shut();    // to ERR: everything comes back flushed
-  bool rewind();  // RESET, and to INIT again, with other PSNs
+  bool rewind();  // RESET, and to INIT again
   bool post_receives(uint32_t count);
   bool post_send(uint32_t qp, uint32_t number, const Address& peer);
   // In a legal order drawn by the dice. What is still in use must refuse to go, and be none the
@@ -64,6 +64,7 @@ class Objects {
   bool cq_make();
   bool qp_make();
   bool to_init(ibv_qp* qp);
+  uint32_t psn_draw();
   bool refuses(int result, const char* what);
   bool gone(int result, const char* what);
 

@@ -29,7 +29,7 @@ struct Plan {
     is_immediate = dice.chance(50);
     const uint32_t early = dice.below(10);
     end = early == 0 ? End::kServerEarly : early == 1 ? End::kClientEarly : End::kBoth;
-    is_rewound = dice.chance(15);
+    turns = dice.chance(15) ? 2 + dice.below(3) : 1;
     is_shut = dice.chance(30);
     // Some live for long enough to be protected, and to be moved.
     lasts_ms = dice.chance(40) ? 300 + dice.below(1500) : 0;
@@ -42,7 +42,7 @@ struct Plan {
   End end;            // whether one end destroys everything in the middle of the traffic
   uint32_t lasts_ms;  // at least: the sends of a queue pair are spread over this time
   bool is_shut;       // to ERR, and everything comes back flushed
-  bool is_rewound;    // the QPs are reset and connected once more
+  uint32_t turns;     // before each but the first the QPs are reset, then connected anew
 };
 
 }  // namespace life
