@@ -190,26 +190,30 @@ bool is_masked(CompletionChannel* channel) {
 
 // A member's driver let go of its device, and its channel says so for ever. False: that was the
 // default's, and no fault is masked: the application is told, as with stock.
-// `waits_for_it`: the application may have seen the channel readable, and blocks now for what it
-// saw.
-bool leave_closed(CompletionChannel* channel, uint64_t member, bool waits_for_it) {
+bool leave_closed(CompletionChannel* channel, uint64_t member) {
   if (member == kDefault) {
     channel->default_closed = true;
     if (!is_masked(channel)) return false;
   }
   (void)epoll_ctl(channel->channel.fd, EPOLL_CTL_DEL, channel->real[member]->fd, nullptr);
-  if (!waits_for_it) return true;
-  // One event ends that; of a queue that is armed, if there is one.
+  return true;
+}
+
+// The application may have seen a closed channel readable. One event ends that; of a queue that is
+// armed, if there is one. Counted and now (null where there is none to give), or owed to who blocks
+// for it.
+CompletionQueue* event_for_closed(CompletionChannel* channel, bool now) {
   Context* context = Context::from(channel->channel.context);
   std::lock_guard lock(context->mutex);
   CompletionQueue* told_of = nullptr;
   for (CompletionQueue* cq : context->cqs) {
     if (cq->channel == channel && (told_of == nullptr || !told_of->armed)) told_of = cq;
   }
-  if (told_of == nullptr) return true;
-  told_of->armed = true;
+  if (told_of == nullptr) return nullptr;
+  told_of->armed = !now;
+  if (now) return count_event(told_of) ? told_of : nullptr;
   owe(channel, told_of, kOwedForClosed);
-  return true;
+  return nullptr;
 }
 
 // How long to wait for an event: for ever, unless one was kept back.
@@ -276,8 +280,11 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
     }
     const Uncancellable shield;  // what is taken must be given
     if (group::is_closed_channel(ready[0].events)) {
+      if (!leave_closed(c, ready[0].data.u64)) return closed();
       // Who has waited in this call was not told by looking.
-      if (!leave_closed(c, ready[0].data.u64, blocking && !has_waited)) return closed();
+      if (has_waited) continue;
+      CompletionQueue* told_of = event_for_closed(c, !blocking);
+      if (told_of != nullptr) return give_event(c, told_of, cq, cq_context);
       continue;
     }
     const bool is_injected = ready[0].data.u64 == kInjectTag;
@@ -289,9 +296,9 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
       uncount_event(source);
       continue;
     }
-    // Programs that do not wait look first whether the channel is readable, and some take it for a
-    // failure then to get nothing. They all poll until the queue is empty, so too many events harm
-    // nobody.
+    // Programs that do not wait look first whether the channel is readable, and some (Gloo) take it
+    // for a failure then to get nothing. They all poll until the queue is empty, so too many events
+    // harm nobody.
     if (!blocking) source->armed = false;
     return give_event(c, source, cq, cq_context);
   }
