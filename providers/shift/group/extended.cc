@@ -57,8 +57,7 @@ int ExtendedPoll::harvest(int most, ibv_wc* wcs, WcExtra* extras) {
   } while (got < most && real->next_poll(real) == 0);
   real->end_poll(real);
   if (clock_khz != 0 && extras[got - 1].device_time != 0) {
-    clock_base = extras[got - 1].device_time;
-    host_base_ns = now_ns(CLOCK_MONOTONIC);
+    clock_set(extras[got - 1].device_time, now_ns(CLOCK_MONOTONIC));
   }
   return got;
 }
@@ -86,10 +85,7 @@ WcExtra extra_now(const CompletionQueue& cq) {
   if (cq.extended == nullptr || !cq.extended->needs_device) return extra;
   const ExtendedPoll& poll = *cq.extended;
   extra.wallclock_ns = now_ns(CLOCK_REALTIME);
-  if (poll.clock_khz != 0) {
-    const uint64_t since = now_ns(CLOCK_MONOTONIC) - poll.host_base_ns;
-    extra.device_time = poll.clock_base + since / 1000 * poll.clock_khz / 1000;
-  }
+  if (poll.clock_khz != 0) extra.device_time = poll.clock_at(now_ns(CLOCK_MONOTONIC));
   return extra;
 }
 

@@ -22,8 +22,9 @@ struct ExtendedPoll {
   bool needs_device = false;  // fields were asked for that only `real` can read
   uint32_t read_flags = 0;    // IBV_WC_EX_* that may be read from `real`
   uint64_t clock_khz = 0;     // of the default NIC, 0: unknown
-  uint64_t clock_base = 0;    // its clock at `host_base_ns`. Set by what is taken from beneath
-  uint64_t host_base_ns = 0;  // CLOCK_MONOTONIC
+  // Its clock, less the host's in ticks of it. Set by what is taken from beneath, in a hot section;
+  // read by whoever makes a completion, on another thread perhaps.
+  std::atomic<uint64_t> clock_lead{0};
 
   // The thread between start and end, by thread_mark(). Set inside a hot section, or under the
   // CQ's mutex while none runs; so two threads never both set it. Until it is taken back the batch
@@ -33,6 +34,16 @@ struct ExtendedPoll {
   std::array<ibv_wc, kBatch> batch;
   std::array<WcExtra, kBatch> batch_extra;  // valid with needs_device, and behind a slow poll
 
+  // What the default NIC's clock showed, and an estimate of what it shows, at a CLOCK_MONOTONIC.
+  void clock_set(uint64_t ticks, uint64_t host_ns) {
+    clock_lead.store(ticks - ticks_of(host_ns), std::memory_order_relaxed);
+  }
+  uint64_t clock_at(uint64_t host_ns) const {
+    return clock_lead.load(std::memory_order_relaxed) + ticks_of(host_ns);
+  }
+  uint64_t ticks_of(uint64_t ns) const {  // their product does not fit into 64 bits
+    return static_cast<uint64_t>(static_cast<unsigned __int128>(ns) * clock_khz / 1'000'000);
+  }
   // Differs from thread to thread.
   static const void* thread_mark() { return &tls_slot; }
   // Whether the caller, who holds the CQ's mutex and has quiet, may touch the batch.

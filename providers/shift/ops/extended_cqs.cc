@@ -35,8 +35,7 @@ void clock_read(ExtendedPoll& poll, Context& context) {
   const auto ns = [](const timespec& t) {
     return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
   };
-  poll.clock_base = ns(values.raw_clock);
-  poll.host_base_ns = ns(host);
+  poll.clock_set(ns(values.raw_clock), ns(host));
 }
 
 }  // namespace
