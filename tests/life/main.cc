@@ -58,8 +58,9 @@ class Worker {
     for (number_ = 0;; number_++) {
       // The client says whether there is another one.
       if (is_client_) {
-        say(now_ns() < end ? "more" : "over");
-        if (now_ns() >= end) break;
+        const bool more = now_ns() < end;
+        say(more ? "more" : "over");
+        if (!more) break;
       } else if (const std::string word = hear(); word != "more") {
         if (word != "over") complain("the partner is gone");
         break;
