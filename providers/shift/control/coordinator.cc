@@ -108,19 +108,17 @@ void Coordinator::pump_wanted(Group* group) {
 
 // The worker is registering the region: behind that.
 void Coordinator::pump_later(Binding& binding) {
-  at_worker(
-      binding, [](Group&) { return 0; },
-      [this](Binding& b, int) {
-        const bool goes_on = !b.query_pending && !is_between_paths(b.group->state);
-        if (goes_on && group::waits_for_registration(*b.group)) {  // begun since
-          (void)later(b, milliseconds(1), [this](Binding& again) { pump_later(again); });
-          return;
-        }
-        b.registering = false;
-        if (!goes_on) return;
-        control_.timer_cancel(std::exchange(b.key_deadline, 0));
-        pump(b);
-      });
+  behind_worker(binding, [this](Binding& b) {
+    const bool goes_on = !b.query_pending && !is_between_paths(b.group->state);
+    if (goes_on && group::waits_for_registration(*b.group)) {  // begun since
+      (void)later(b, milliseconds(1), [this](Binding& again) { pump_later(again); });
+      return;
+    }
+    b.registering = false;
+    if (!goes_on) return;
+    control_.timer_cancel(std::exchange(b.key_deadline, 0));
+    pump(b);
+  });
 }
 
 // Posts what waited for a key.

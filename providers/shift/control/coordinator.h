@@ -240,6 +240,12 @@ class Coordinator final : public Delegate, public LinkSink, public group::FaultS
       });
     });
   }
+  // Has `then(binding)` run here, behind all that the worker has to do by now: registrations.
+  template <typename Then>
+  void behind_worker(const Binding& binding, Then then) {
+    at_worker(
+        binding, [](group::Group&) { return 0; }, [then](Binding& found, int) { then(found); });
+  }
   void pump(Binding& binding);
   void pump_later(Binding& binding);
   void binding_forget(Binding& binding);

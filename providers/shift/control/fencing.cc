@@ -116,9 +116,7 @@ void Coordinator::fence_over(Binding& binding, uint64_t receives_end) {
     if (state != State::kFencing && state != State::kFencingTargeted) return;
     if (b.fenced == fenced) fence_over(b, receives_end);
   };
-  at_worker(
-      binding, [](Group&) { return 0; },
-      [this, again](Binding& b, int) { (void)later(b, microseconds(100), again); });
+  behind_worker(binding, [this, again](Binding& b) { (void)later(b, microseconds(100), again); });
 }
 
 // A path may pass the probe, which is empty, and carry no data, as behind a switch that takes

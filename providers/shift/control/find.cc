@@ -137,7 +137,7 @@ void Finder::on_reply(Channel& channel, const wire::HelloReply& reply) {
   std::vector<FindPtr> concerned;
   for (auto it = range.first; it != range.second; ++it) concerned.push_back(it->second);
   for (const FindPtr& find : concerned) {
-    // Not asked, answered already (one copy came over each connection), or too late.
+    // Not asked, answered already, or too late.
     if (find->open.erase(channel.peer()) == 0) continue;
     if (reply.status == wire::HelloStatus::kOk) {
       finish(find, &channel, FindError::kNone);

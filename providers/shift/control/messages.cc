@@ -53,7 +53,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
   binding->group->asks_responder = (message.flags & wire::Bind::kAsksResponder) != 0;
   const bool had_channel = channel_set(*binding, channel) != nullptr;
   const bool was_proven = binding->peer_proven;
-  // Bind has no number: a late copy must not undo a newer Members, which follows each Bind.
+  // Later ones are followed by a Members, which says it.
   if (!was_proven) {
     binding->book.peer_members_set(static_cast<int>(members), message.members_up);
   }
@@ -136,7 +136,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Ready& message) {
 void Coordinator::on(PeerChannel* channel, const wire::Members& message) {
   Binding* binding = proven_addressee(channel, message.from, message.to);
   if (binding == nullptr) return;
-  // Messages travel on several connections: an older word must not undo a newer one.
+  // An older word must not undo a newer one.
   if (static_cast<int32_t>(message.seq - binding->members_heard) <= 0) return;
   binding->members_heard = message.seq;
   binding->book.peer_up_set(message.up);
@@ -237,9 +237,8 @@ void Coordinator::answer_keys(Binding& binding, const wire::KeyQuery& message, b
     const auto state =
         group::exported_key(*group.context, message.member, group.pd, rkey, &pair.new_rkey);
     if (state == group::KeyState::kPending && may_wait) {
-      return at_worker(
-          binding, [](Group&) { return 0; },
-          [this, message](Binding& later, int) { answer_keys(later, message, false); });
+      return behind_worker(binding,
+                           [this, message](Binding& later) { answer_keys(later, message, false); });
     }
     pair.found = state == group::KeyState::kReady;
     reply.keys.push_back(pair);
