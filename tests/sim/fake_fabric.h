@@ -13,6 +13,8 @@
 
 namespace shift::control {
 
+using net::VirtualTime;
+
 class FakeFabric {
  public:
   static constexpr std::chrono::microseconds kTurn{20};

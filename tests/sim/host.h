@@ -11,6 +11,11 @@
 
 namespace shift::control {
 
+using net::Delegate;
+using net::MemoryNetwork;
+using net::VirtualLoop;
+using net::VirtualTime;
+
 // There is one sink in a process, and there are two hosts in this one.
 struct SinkOfHosts final : group::FaultSink {
   std::map<const group::Context*, group::FaultSink*> sinks;

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "control/network.h"
+#include "net/network.h"
 #include "sim/virtual_loop.h"
 #include "wire/messages.h"
 
-namespace shift::control {
+namespace shift::net {
 
 class MemoryNetwork {
  public:
@@ -195,4 +195,4 @@ class MemoryNetwork {
   std::deque<std::unique_ptr<Channel>> channels_;
 };
 
-}  // namespace shift::control
+}  // namespace shift::net

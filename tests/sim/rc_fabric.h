@@ -16,8 +16,8 @@
 
 namespace shift::sim {
 
-using control::VirtualTime;
-using Duration = control::Loop::Clock::duration;
+using net::VirtualTime;
+using Duration = net::Loop::Clock::duration;
 
 inline constexpr uint32_t kMtu = 1024;  // of all connections
 

@@ -11,10 +11,10 @@
 
 namespace shift::sim {
 
-using control::Delegate;
 using control::Host;
 using fsm::State;
 using group::kDefault;
+using net::Delegate;
 using std::chrono::seconds;
 
 namespace {

@@ -96,15 +96,15 @@ class Simulation {
   void total_loss(int host);
 
   void on_record(const char* name, std::initializer_list<EventField> fields);
-  void on_message(const control::Delegate& to, const wire::Message& message, bool before);
-  int host_of(const control::Delegate& delegate) const;
+  void on_message(const net::Delegate& to, const wire::Message& message, bool before);
+  int host_of(const net::Delegate& delegate) const;
   [[gnu::format(printf, 2, 3)]] void say(const char* format, ...);
 
   const Schedule schedule_;
   std::FILE* const out_;
   Dice dice_;
   VirtualTime time_;
-  control::MemoryNetwork network_{time_};
+  net::MemoryNetwork network_{time_};
   control::SinkOfHosts sinks_;
   std::array<std::unique_ptr<control::Host>, 2> hosts_;
   std::deque<Pair> pairs_;

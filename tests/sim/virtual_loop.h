@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "control/loop.h"
+#include "net/loop.h"
 
-namespace shift::control {
+namespace shift::net {
 
 class VirtualTime {
  public:
@@ -128,4 +128,4 @@ class VirtualLoop final : public Loop {
   VirtualTime& time_;
 };
 
-}  // namespace shift::control
+}  // namespace shift::net

@@ -4,7 +4,7 @@
 #include <future>
 
 #include "control/coordinator.h"
-#include "control/socket.h"
+#include "net/socket.h"
 #include "util/config.h"
 #include "util/log.h"
 #include "util/uncancellable.h"
@@ -106,7 +106,7 @@ void Coordinator::peer_missing(Binding& binding, const char* cause) {
     const bool has_address = group.remote.gid.ipv4().has_value();
     SHIFT_WARN("qp 0x%x on %s is not protected: peer qp 0x%x%s%s: %s%s", group.qpn(),
                group.context->device->dev.name, group.remote.qpn, has_address ? "" : " at ",
-               has_address ? "" : GidText(group.remote.gid).c_str(), cause,
+               has_address ? "" : net::GidText(group.remote.gid).c_str(), cause,
                has_address ? "" : kHowToReach);
   }
   SHIFT_EVENT("unprotected", {{"qp", group.qpn()}, {"cause", cause}});

@@ -22,17 +22,25 @@
 #include <unordered_map>
 #include <vector>
 
-#include "control/link_watch.h"
-#include "control/loop.h"
-#include "control/network.h"
 #include "control/path_book.h"
-#include "control/presence.h"
 #include "fsm/fsm.h"
 #include "group/member.h"
 #include "group/objects.h"
 #include "group/path_switch.h"
+#include "net/link_watch.h"
+#include "net/loop.h"
+#include "net/network.h"
+#include "net/presence.h"
 
 namespace shift::control {
+
+using net::FindError;
+using net::FindRequest;
+using net::HostLinks;
+using net::Loop;
+using net::PeerChannel;
+using net::PeerNetwork;
+using net::Presence;
 
 using Time = Loop::Clock::time_point;
 
@@ -162,7 +170,7 @@ struct Binding {
   Time drain_give_up{};
 };
 
-class Coordinator final : public Delegate, public LinkSink, public group::FaultSink {
+class Coordinator final : public net::Delegate, public net::LinkSink, public group::FaultSink {
  public:
   Coordinator(Loop& control, Loop& worker);
   ~Coordinator() override;

@@ -8,11 +8,12 @@
 #include <optional>
 #include <vector>
 
-#include "control/loop.h"
+#include "net/loop.h"
 #include "wire/messages.h"
 
 namespace shift::control {
 
+using net::Loop;
 using wire::PathName;
 
 // What is known of the way between two NICs; shared by all groups that could use it. While it is

@@ -7,9 +7,9 @@
 #include <new>
 #include <optional>
 
-#include "control/link_watch.h"
-#include "control/peer_net.h"
-#include "control/reactor.h"
+#include "net/link_watch.h"
+#include "net/peer_net.h"
+#include "net/reactor.h"
 #include "util/config.h"
 #include "util/fork.h"
 #include "util/log.h"
@@ -20,8 +20,8 @@ namespace {
 
 struct Threads {
   const uint64_t generation = fork_generation();
-  Reactor control;
-  Reactor worker;
+  net::Reactor control{"shift-control"};
+  net::Reactor worker{"shift-worker"};
   std::unique_ptr<Coordinator> coordinator;
   std::optional<Runtime> runtime;
 };
@@ -50,10 +50,10 @@ std::unique_ptr<Threads> start() {
   if (made == nullptr || !made->control.start() || !made->worker.start()) return nullptr;
   made->control.call_and_wait([&made] {
     auto coordinator = std::make_unique<Coordinator>(made->control, made->worker);
-    PeerNetOptions options;
+    net::PeerNetOptions options;
     options.port = config().port;
-    coordinator->network_set(std::make_unique<PeerNet>(made->control, *coordinator, options));
-    auto links = std::make_unique<LinkWatch>(made->control, *coordinator);
+    coordinator->network_set(std::make_unique<net::PeerNet>(made->control, *coordinator, options));
+    auto links = std::make_unique<net::LinkWatch>(made->control, *coordinator);
     if (const char* problem = links->start()) {
       // Faults show by other signs, only later in some cases.
       SHIFT_WARN("the state of network devices is not watched: %s", problem);

@@ -4,13 +4,13 @@
 #pragma once
 
 #include "control/coordinator.h"
-#include "control/loop.h"
+#include "net/loop.h"
 
 namespace shift::control {
 
 struct Runtime {
-  Loop& control;
-  Loop& worker;
+  net::Loop& control;
+  net::Loop& worker;
   Coordinator& coordinator;
 };
 // Starts them where this process has none. False: they cannot run. Thread-safe.

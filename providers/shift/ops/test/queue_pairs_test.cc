@@ -151,7 +151,7 @@ TEST_F(QueuePairs, ARefusedConnectionLeavesTheNamesAlone) {
   group_->peer_present = true;
   coordinator_.group_add(group_);
   control_.run();
-  control::Delegate& asked = coordinator_;
+  net::Delegate& asked = coordinator_;
   ASSERT_TRUE(asked.knows_qp(local));
   on_default().modify_error = EINVAL;  // it is in RTS
   ibv_qp_attr attr{};

@@ -1,0 +1,175 @@
+// The connections to one peer process.
+#include "net/channel.h"
+
+#include <algorithm>
+
+#include "net/socket.h"
+#include "util/log.h"
+
+namespace shift::net {
+
+using namespace std::chrono_literals;
+
+namespace {
+constexpr std::chrono::milliseconds kRetryMin = 50ms;
+constexpr std::chrono::milliseconds kRetryMax = 5s;
+// Peers may open paths too; more connections than this serve nobody. Nor do more paths.
+constexpr size_t kConnectionsMax = 64;
+}  // namespace
+
+Channel::Channel(Reactor& reactor, Rendezvous& rendezvous, Host& host, const wire::Instance& peer,
+                 std::chrono::milliseconds grace)
+    : reactor_(reactor),
+      rendezvous_(rendezvous),
+      host_(host),
+      peer_(peer),
+      self_(peer == host.own_instance()),
+      grace_(grace),
+      alive_(std::make_shared<Channel*>(this)) {}
+
+Channel::~Channel() {
+  reactor_.timer_cancel(grace_timer_);
+  for (auto& path : paths_) {
+    reactor_.timer_cancel(path->retry);
+    rendezvous_.dial_cancel(path->dial);
+  }
+}
+
+size_t Channel::send(const wire::Message& message) {
+  if (self_) return send_to_self(message);
+  if (connections_.empty()) return 0;
+  encoded_.clear();
+  if (!wire::encode(message, encoded_, host_.next_sequence())) {
+    SHIFT_WARN_LIMITED("%s message does not fit", wire::message_name(message));
+    return 0;
+  }
+  size_t count = 0;
+  for (auto& connection : connections_) count += connection->queue(encoded_);
+  if (encoded_.capacity() > 64 * 1024) encoded_ = {};
+  return count;
+}
+
+size_t Channel::send_to_self(const wire::Message& message) {
+  const bool queued = reactor_.call_soon([weak = std::weak_ptr<Channel*>(alive_), message] {
+    if (const auto channel = weak.lock())
+      (void)(*channel)->host_.on_channel_message(**channel, message);
+  });
+  return queued ? 1 : 0;
+}
+
+// The first copy of each message is taken. What a slow connection brings behind a newer message is
+// not, were it the only copy: it may speak of a queue pair that has been connected anew (C8), and
+// what was sent while that connection was the only one has been repeated on the others.
+bool Channel::on_message(uint64_t sequence, const wire::Message& message) {
+  if (sequence <= taken_) return sequence != 0;
+  taken_ = sequence;
+  return host_.on_channel_message(*this, message);
+}
+
+bool Channel::join(UniqueFd fd, uint32_t local_ip_be, uint32_t remote_ip_be) {
+  if (self_ || connections_.size() >= kConnectionsMax) return false;
+  auto connection =
+      std::make_shared<Connection>(reactor_, std::move(fd), local_ip_be, remote_ip_be);
+  Connection::Events events;
+  // Connections never outlive the channel's interest: ~Channel drops them before they can call.
+  events.on_message = [this](Connection&, uint64_t sequence, const wire::Message& message) {
+    return on_message(sequence, message);
+  };
+  events.on_closed = [weak = std::weak_ptr<Channel*>(alive_)](Connection& c, const char* reason) {
+    if (const auto channel = weak.lock()) (*channel)->on_closed(c, reason);
+  };
+  if (!connection->open(std::move(events))) return false;
+  connections_.push_back(std::move(connection));
+  seen_at_.insert(remote_ip_be);
+  reactor_.timer_cancel(std::exchange(grace_timer_, 0));
+  SHIFT_DEBUG("control connection %s -> %s up, %zu in all", IpText(local_ip_be).c_str(),
+              IpText(remote_ip_be).c_str(), connections_.size());
+  return true;
+}
+
+void Channel::on_closed(Connection& connection, const char* reason) {
+  SHIFT_INFO("control connection %s -> %s lost: %s", IpText(connection.local_ip_be()).c_str(),
+             IpText(connection.remote_ip_be()).c_str(), reason);
+  std::erase_if(connections_, [&](const auto& c) { return c.get() == &connection; });
+  for (auto& path : paths_)
+    if (!connected_over(*path) && path->dial == 0 && path->retry == 0) path_retry_later(*path);
+  if (connections_.empty() && grace_timer_ == 0)
+    grace_timer_ = reactor_.timer_start(grace_, [this] {
+      grace_timer_ = 0;
+      host_.on_channel_dead(*this);
+    });
+}
+
+bool Channel::connected_over(const Path& path) const noexcept {
+  return std::any_of(connections_.begin(), connections_.end(), [&](const auto& c) {
+    return c->is_open() && c->local_ip_be() == path.local_ip_be &&
+           c->remote_ip_be() == path.remote_ip_be;
+  });
+}
+
+// Null: there are too many.
+Channel::Path* Channel::path_at(uint32_t local_ip_be, uint32_t remote_ip_be) {
+  for (auto& path : paths_)
+    if (path->local_ip_be == local_ip_be && path->remote_ip_be == remote_ip_be) return path.get();
+  if (paths_.size() >= kConnectionsMax) return nullptr;
+  const auto index = static_cast<uint8_t>(paths_.size() + 1);
+  paths_.push_back(std::make_unique<Path>(Path{local_ip_be, remote_ip_be, index}));
+  if (!connected_over(*paths_.back())) path_dial(*paths_.back());
+  return paths_.back().get();
+}
+
+bool Channel::add_path(uint32_t local_ip_be, uint32_t remote_ip_be) {
+  Path* path = self_ ? nullptr : path_at(local_ip_be, remote_ip_be);
+  if (path != nullptr) path->users++;
+  return path != nullptr;
+}
+
+void Channel::drop_path(uint32_t local_ip_be, uint32_t remote_ip_be) {
+  const auto it = std::ranges::find_if(paths_, [&](const auto& path) {
+    return path->local_ip_be == local_ip_be && path->remote_ip_be == remote_ip_be;
+  });
+  if (it == paths_.end() || (*it)->users == 0 || --(*it)->users > 0) return;
+  reactor_.timer_cancel((*it)->retry);
+  rendezvous_.dial_cancel((*it)->dial);
+  paths_.erase(it);
+}
+
+void Channel::retry_paths() {
+  for (auto& path : paths_) {
+    if (connected_over(*path) || path->dial != 0) continue;
+    path->failures = 0;
+    reactor_.timer_cancel(std::exchange(path->retry, 0));
+    path_dial(*path);
+  }
+}
+
+void Channel::path_dial(Path& path) {
+  wire::Hello hello;
+  hello.instance = host_.own_instance();
+  hello.target = peer_;
+  hello.path = path.index;
+  path.dial =
+      rendezvous_.dial(path.local_ip_be, path.remote_ip_be, hello,
+                       [this, &path](DialError error, UniqueFd fd, const wire::Instance& peer) {
+                         path.dial = 0;
+                         on_dialed(path, error, std::move(fd), peer);
+                       });
+}
+
+void Channel::on_dialed(Path& path, DialError error, UniqueFd fd, const wire::Instance& peer) {
+  if (error != DialError::kNone) return path_retry_later(path);
+  path.failures = 0;
+  if (!host_.on_path_up(*this, std::move(fd), path.local_ip_be, path.remote_ip_be))
+    path_retry_later(path);
+}
+
+void Channel::path_retry_later(Path& path) {
+  const auto pause = std::min(kRetryMin * (1 << std::min(path.failures++, 10)), kRetryMax);
+  path.retry = reactor_.timer_start(pause, [this, &path] {
+    path.retry = 0;
+    // The peer may have opened it meanwhile.
+    if (!connected_over(path)) path_dial(path);
+  });
+}
+
+}  // namespace shift::net

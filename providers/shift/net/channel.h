@@ -1,0 +1,103 @@
+// All that connects us with one peer process: any number of TCP connections over different NICs.
+// Lives on the reactor thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "net/connection.h"
+#include "net/network.h"
+#include "net/reactor.h"
+#include "net/rendezvous.h"
+#include "wire/messages.h"
+
+namespace shift::net {
+
+class Channel final : public PeerChannel {
+ public:
+  // What a channel tells the network it belongs to.
+  class Host {
+   public:
+    virtual ~Host() = default;
+    virtual const wire::Instance& own_instance() const = 0;
+    // For the next message of this process to any peer: more than that of each before. One count
+    // for all channels, since the peer's end of a channel may outlive ours.
+    virtual uint64_t next_sequence() = 0;
+    // False: the message makes no sense, the connection is closed.
+    virtual bool on_channel_message(Channel& channel, const wire::Message& message) = 0;
+    // A path was dialed: the host lets it join() and tells whom it concerns.
+    virtual bool on_path_up(Channel& channel, UniqueFd fd, uint32_t local_ip_be,
+                            uint32_t remote_ip_be) = 0;
+    // No connection came back during the grace period. The host deletes the channel here.
+    virtual void on_channel_dead(Channel& channel) = 0;
+  };
+
+  Channel(Reactor& reactor, Rendezvous& rendezvous, Host& host, const wire::Instance& peer,
+          std::chrono::milliseconds grace);
+  ~Channel() override;
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  const wire::Instance& peer() const noexcept { return peer_; }
+  // The channel to this very process (both QPs are ours): no sockets, messages go round the loop.
+  bool is_self() const noexcept override { return self_; }
+  size_t live_connections() const noexcept { return connections_.size(); }
+
+  // What is sent in one turn of the reactor leaves in one write.
+  size_t send(const wire::Message& message) override;
+
+  // Keeps one more connection to the same process open over the given addresses (network byte
+  // order), and reopens it with growing pauses when it is lost; until it is dropped as often.
+  bool add_path(uint32_t local_ip_be, uint32_t remote_ip_be) override;
+  void drop_path(uint32_t local_ip_be, uint32_t remote_ip_be) override;
+  // Retries every lost path now: a link came back.
+  void retry_paths();
+
+  // For the network itself.
+  bool join(UniqueFd fd, uint32_t local_ip_be, uint32_t remote_ip_be);
+  // By which the peer was found: kept until somebody has added and dropped it.
+  void path_keep(uint32_t local_ip_be, uint32_t remote_ip_be) {
+    (void)path_at(local_ip_be, remote_ip_be);
+  }
+  bool seen_at(uint32_t ip_be) const { return seen_at_.count(ip_be) != 0; }
+
+ private:
+  struct Path {
+    uint32_t local_ip_be;
+    uint32_t remote_ip_be;
+    uint8_t index;
+    int users = 0;     // who added it and has not dropped it
+    int failures = 0;  // since the last success: sets the pause
+    Rendezvous::DialId dial = 0;
+    Reactor::TimerId retry = 0;
+  };
+
+  Path* path_at(uint32_t local_ip_be, uint32_t remote_ip_be);
+  bool connected_over(const Path& path) const noexcept;
+  size_t send_to_self(const wire::Message& message);
+  bool on_message(uint64_t sequence, const wire::Message& message);
+  void path_dial(Path& path);
+  void path_retry_later(Path& path);
+  void on_dialed(Path& path, DialError error, UniqueFd fd, const wire::Instance& peer);
+  void on_closed(Connection& connection, const char* reason);
+
+  Reactor& reactor_;
+  Rendezvous& rendezvous_;
+  Host& host_;
+  const wire::Instance peer_;
+  const bool self_;
+  const std::chrono::milliseconds grace_;
+  const std::shared_ptr<Channel*> alive_;  // tells queued tasks whether the channel still exists
+  std::vector<std::shared_ptr<Connection>> connections_;
+  std::vector<std::unique_ptr<Path>> paths_;
+  std::set<uint32_t> seen_at_;        // remote addresses proven by a connection
+  Reactor::TimerId grace_timer_ = 0;  // runs while there is no connection
+  std::vector<uint8_t> encoded_;      // reused by send()
+  uint64_t taken_ = 0;                // sequence of the newest message that was taken
+};
+
+}  // namespace shift::net

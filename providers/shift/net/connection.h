@@ -1,0 +1,69 @@
+// One TCP connection that speaks wire messages: framing in, a bounded queue out. Lives on the
+// reactor thread, owned through shared_ptr.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "net/reactor.h"
+#include "util/unique_fd.h"
+#include "wire/messages.h"
+
+namespace shift::net {
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  // A peer that takes nothing for this many bytes is cut off: it must not hold up our memory, nor
+  // the other connections of the channel.
+  static constexpr size_t kSendMax = 4 * 1024 * 1024;
+
+  struct Events {
+    // One decoded message; false closes the connection.
+    std::function<bool(Connection&, uint64_t sequence, const wire::Message&)> on_message;
+    // Exactly once, from the reactor's loop, never inside queue() or close().
+    std::function<void(Connection&, const char* reason)> on_closed;
+  };
+
+  // Addresses in network byte order.
+  Connection(Reactor& reactor, UniqueFd fd, uint32_t local_ip, uint32_t remote_ip)
+      : reactor_(reactor), fd_(std::move(fd)), local_ip_(local_ip), remote_ip_(remote_ip) {}
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  [[nodiscard]] bool open(Events events);
+  // Appends encoded messages; they leave at the end of this turn of the reactor. False when the
+  // connection is lost or overflowed (on_closed follows).
+  bool queue(std::span<const uint8_t> bytes);
+  // on_closed follows.
+  void close(const char* reason);
+  bool is_open() const noexcept { return open_; }
+  size_t queued_bytes() const noexcept { return out_.size() - out_sent_; }
+
+  uint32_t local_ip_be() const noexcept { return local_ip_; }
+  uint32_t remote_ip_be() const noexcept { return remote_ip_; }
+
+ private:
+  void on_event(uint32_t events);
+  bool receive();
+  bool deliver();
+  void flush();
+
+  Reactor& reactor_;
+  UniqueFd fd_;
+  const uint32_t local_ip_;
+  const uint32_t remote_ip_;
+  Events events_;
+  bool open_ = false;
+  bool flush_scheduled_ = false;
+  bool wants_write_ = false;
+  std::vector<uint8_t> in_;
+  std::vector<uint8_t> out_;
+  size_t out_sent_ = 0;
+};
+
+}  // namespace shift::net

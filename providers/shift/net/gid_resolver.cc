@@ -1,0 +1,124 @@
+// The asking side of GID resolution.
+#include "net/gid_resolver.h"
+
+#include <sys/random.h>
+
+#include "net/socket.h"
+#include "util/log.h"
+
+namespace shift::net {
+
+GidResolver::~GidResolver() {
+  for (auto& [key, question] : questions_) {
+    reactor_.timer_cancel(question.timer);
+    if (question.fd) reactor_.remove_fd(question.fd.get());
+  }
+}
+
+std::optional<uint32_t> GidResolver::known(uint32_t local_ip_be, const wire::Gid& gid) const {
+  const auto found = known_.find({local_ip_be, gid});
+  return found == known_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void GidResolver::doubt(uint32_t local_ip_be, const wire::Gid& gid) {
+  const Key key{local_ip_be, gid};
+  const auto node = known_.extract(key);
+  if (node.empty()) return;
+  auto& doubted = doubted_[key];
+  if (doubted.size() >= kDoubtedMax) doubted.clear();
+  doubted.insert(node.mapped());
+}
+
+void GidResolver::ask(uint32_t local_ip_be, const wire::Gid& gid,
+                      Rendezvous::AskCallback callback) {
+  const Key key{local_ip_be, gid};
+  const auto [it, is_new] = questions_.try_emplace(key);
+  Question& question = it->second;
+  question.waiting.push_back(std::move(callback));
+  if (!is_new) return;
+  // Also when nothing can be sent: whoever asks again does not do so at once.
+  question.timer = reactor_.timer_start(answer_timeout_, [this, key] { end(key); });
+  send(key, question);
+}
+
+void GidResolver::send(const Key& key, Question& question) {
+  const auto subnet = subnet_of(key.first);
+  if (!subnet) {
+    SHIFT_DEBUG("%s is in no subnet: GID %s is not asked for", IpText(key.first).c_str(),
+                GidText(key.second).c_str());
+    return;
+  }
+  question.subnet = *subnet;
+  // An answer that does not repeat it was not made by somebody who heard the question. Should there
+  // be no randomness, it only tells answers apart.
+  if (getrandom(&question.nonce, sizeof question.nonce, 0) != sizeof question.nonce)
+    question.nonce = static_cast<uint64_t>(Reactor::Clock::now().time_since_epoch().count());
+  question.fd = udp_speak_to_all(key.first);
+  const UdpPeer all{subnet->broadcast_be(), port_};
+  if (!question.fd ||
+      !udp_send(question.fd.get(), wire::GidQuery{question.nonce, key.second}, all)) {
+    SHIFT_DEBUG("GID %s cannot be asked for from %s: %m", GidText(key.second).c_str(),
+                IpText(key.first).c_str());
+    question.fd.reset();
+    return;
+  }
+  if (!reactor_.add_fd(question.fd.get(), EPOLLIN, [this, key](uint32_t) { on_readable(key); }))
+    question.fd.reset();
+}
+
+void GidResolver::on_readable(const Key& key) {
+  const auto it = questions_.find(key);
+  if (it == questions_.end()) return;
+  // Bounded per turn; what is left wakes us again.
+  for (int i = 0; i < 16; i++) {
+    wire::Message message;
+    UdpPeer from;
+    const UdpResult result = udp_receive(it->second.fd.get(), message, from);
+    if (result == UdpResult::kNothing) return;
+    const auto* answer = std::get_if<wire::GidAnswer>(&message);
+    if (result == UdpResult::kMessage && answer != nullptr &&
+        take(key, it->second, *answer, from.ip_be))
+      return end(key);
+  }
+}
+
+bool GidResolver::take(const Key& key, Question& question, const wire::GidAnswer& answer,
+                       uint32_t from_be) {
+  const auto ip = answer.address.ipv4();
+  // Who answers is on the link, and so is what it names: an answer shall not send us elsewhere.
+  if (answer.nonce != question.nonce || answer.gid != key.second || !ip ||
+      !question.subnet.holds(*ip) || !question.subnet.holds(from_be))
+    return false;
+  const auto doubted = doubted_.find(key);
+  if (doubted != doubted_.end() && doubted->second.contains(*ip)) {
+    question.doubted = *ip;
+    return false;
+  }
+  remember(key, *ip);
+  return true;
+}
+
+void GidResolver::remember(const Key& key, uint32_t ip_be) {
+  if (known_.size() >= kKnownMax) {
+    known_.clear();
+    doubted_.clear();
+  }
+  known_[key] = ip_be;
+  SHIFT_DEBUG("GID %s is at %s", GidText(key.second).c_str(), IpText(ip_be).c_str());
+}
+
+void GidResolver::end(const Key& key) {
+  auto node = questions_.extract(key);
+  if (node.empty()) return;
+  Question& question = node.mapped();
+  reactor_.timer_cancel(question.timer);
+  if (question.fd) reactor_.remove_fd(question.fd.get());
+  if (!known_.contains(key) && question.doubted) {
+    doubted_.erase(key);
+    remember(key, *question.doubted);
+  }
+  const bool answered = known_.contains(key);
+  for (const auto& callback : question.waiting) callback(answered);
+}
+
+}  // namespace shift::net

@@ -1,0 +1,71 @@
+// Finds the address that belongs to a GID which holds none, as ARP would: asks everybody in the
+// subnet, by UDP. What is found is a hint; whoever is at the address has to prove what it owns.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "net/reactor.h"
+#include "net/rendezvous.h"
+#include "net/subnet.h"
+#include "util/unique_fd.h"
+
+namespace shift::net {
+
+class GidResolver {
+ public:
+  // How long a question waits for its answer. One is under way for each GID, whoever wants to know,
+  // so this bounds how often we ask.
+  static constexpr std::chrono::milliseconds kAnswerTimeout{250};
+
+  GidResolver(Reactor& reactor, uint16_t port,
+              std::chrono::milliseconds answer_timeout = kAnswerTimeout)
+      : reactor_(reactor), port_(port), answer_timeout_(answer_timeout) {}
+  ~GidResolver();
+  GidResolver(const GidResolver&) = delete;
+  GidResolver& operator=(const GidResolver&) = delete;
+
+  // What the last answer said.
+  std::optional<uint32_t> known(uint32_t local_ip_be, const wire::Gid& gid) const;
+  // Asks from the local address. The callback runs once, from the loop; what was answered is known
+  // then.
+  void ask(uint32_t local_ip_be, const wire::Gid& gid, Rendezvous::AskCallback callback);
+  // Forgets what is known. Another answer is better, the same one better than none.
+  void doubt(uint32_t local_ip_be, const wire::Gid& gid);
+
+ private:
+  static constexpr size_t kKnownMax = 4096;
+  static constexpr size_t kDoubtedMax = 16;  // addresses for one GID
+
+  using Key = std::pair<uint32_t, wire::Gid>;
+
+  struct Question {
+    UniqueFd fd;
+    Subnet subnet;
+    uint64_t nonce = 0;
+    Reactor::TimerId timer = 0;
+    std::optional<uint32_t> doubted;  // the answer, if no better one comes
+    std::vector<Rendezvous::AskCallback> waiting;
+  };
+
+  void send(const Key& key, Question& question);
+  void on_readable(const Key& key);
+  // Whether the answer is the one that was waited for.
+  bool take(const Key& key, Question& question, const wire::GidAnswer& answer, uint32_t from_be);
+  void remember(const Key& key, uint32_t ip_be);
+  void end(const Key& key);
+
+  Reactor& reactor_;
+  const uint16_t port_;
+  const std::chrono::milliseconds answer_timeout_;
+  std::map<Key, Question> questions_;
+  std::map<Key, uint32_t> known_;
+  std::map<Key, std::set<uint32_t>> doubted_;
+};
+
+}  // namespace shift::net

@@ -1,0 +1,177 @@
+#include "net/link_watch.h"
+
+#include <dlfcn.h>
+#include <ifaddrs.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netlink/msg.h>
+#include <netlink/netlink.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace shift::net {
+namespace {
+
+// The functions of libnl-3 that we use. nullptr in all of them until load() has found the library.
+#define SHIFT_NL_FUNCTIONS(F)    \
+  F(nl_socket_alloc)             \
+  F(nl_socket_free)              \
+  F(nl_connect)                  \
+  F(nl_socket_add_membership)    \
+  F(nl_socket_disable_seq_check) \
+  F(nl_socket_get_fd)            \
+  F(nl_socket_modify_cb)         \
+  F(nl_socket_set_nonblocking)   \
+  F(nl_recvmsgs_default)         \
+  F(nl_send_simple)              \
+  F(nlmsg_get_src)               \
+  F(nlmsg_hdr)                   \
+  F(nlmsg_data)                  \
+  F(nlmsg_datalen)
+
+struct Nl {
+#define SHIFT_NL_POINTER(name) decltype(&::name) name = nullptr;
+  SHIFT_NL_FUNCTIONS(SHIFT_NL_POINTER)
+#undef SHIFT_NL_POINTER
+};
+
+// Never closed: the program, or the stock verbs library, may use it as well.
+const char* nl_load(const char* library, Nl* nl) {
+  void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return "libnl-3 is not installed";
+#define SHIFT_NL_FIND(name)                                             \
+  nl->name = reinterpret_cast<decltype(&::name)>(dlsym(handle, #name)); \
+  if (nl->name == nullptr) return "the installed libnl-3 lacks " #name;
+  SHIFT_NL_FUNCTIONS(SHIFT_NL_FIND)
+#undef SHIFT_NL_FIND
+  return nullptr;
+}
+
+Nl g_nl;  // loop only
+
+constexpr unsigned kLowerUp = 1u << 16;  // IFF_LOWER_UP of linux/if.h, which quarrels with net/if.h
+constexpr int kReadsMax = 64;            // in one turn of the loop
+
+// As the kernel's RDMA core does for the state of a RoCE port.
+bool carries(unsigned flags) {
+  return (flags & IFF_UP) != 0 && (flags & kLowerUp) != 0;
+}
+
+}  // namespace
+
+LinkWatch::~LinkWatch() {
+  if (socket_ == nullptr) return;
+  loop_.remove_fd(g_nl.nl_socket_get_fd(socket_));
+  g_nl.nl_socket_free(socket_);
+}
+
+const char* LinkWatch::start(const char* library) {
+  if (const char* problem = nl_load(library, &g_nl)) return problem;
+  nl_sock* made = g_nl.nl_socket_alloc();
+  if (made == nullptr) return "no memory for a netlink socket";
+  g_nl.nl_socket_disable_seq_check(made);  // news have no sequence
+  const bool ready =
+      g_nl.nl_socket_modify_cb(made, NL_CB_VALID, NL_CB_CUSTOM, &LinkWatch::on_message, this) ==
+          0 &&
+      g_nl.nl_connect(made, NETLINK_ROUTE) == 0 && g_nl.nl_socket_set_nonblocking(made) == 0 &&
+      g_nl.nl_socket_add_membership(made, RTNLGRP_LINK) == 0 &&
+      g_nl.nl_socket_add_membership(made, RTNLGRP_IPV4_IFADDR) == 0 &&
+      loop_.add_fd(g_nl.nl_socket_get_fd(made), EPOLLIN, [this](uint32_t) { readable(); });
+  if (!ready) {
+    g_nl.nl_socket_free(made);
+    return "the netlink socket cannot be opened";
+  }
+  socket_ = made;
+  ask_for_all();
+  return nullptr;
+}
+
+void LinkWatch::ask_for_all() {
+  rtgenmsg request{};
+  request.rtgen_family = AF_UNSPEC;
+  (void)g_nl.nl_send_simple(socket_, RTM_GETLINK, NLM_F_DUMP, &request, sizeof request);
+}
+
+int LinkWatch::on_message(nl_msg* message, void* self) noexcept {
+  auto& watch = *static_cast<LinkWatch*>(self);
+  try {
+    watch.take(message);
+  } catch (const std::bad_alloc&) {
+    watch.lost_ = true;
+  }
+  return NL_OK;
+}
+
+void LinkWatch::take(nl_msg* message) {
+  if (g_nl.nlmsg_get_src(message)->nl_pid != 0) return;  // not the kernel's word
+  const nlmsghdr* header = g_nl.nlmsg_hdr(message);
+  const auto length = static_cast<size_t>(std::max(g_nl.nlmsg_datalen(header), 0));
+  const void* data = g_nl.nlmsg_data(header);
+  switch (header->nlmsg_type) {
+    case RTM_NEWLINK:
+    case RTM_DELLINK: {
+      if (length < sizeof(ifinfomsg)) return;
+      const auto* info = static_cast<const ifinfomsg*>(data);
+      // A bridge tells of its ports in messages of its own family; a device that leaves a bridge
+      // would look deleted.
+      if (info->ifi_family != AF_UNSPEC) return;
+      const bool is_gone = header->nlmsg_type == RTM_DELLINK;
+      const Kind state = carries(info->ifi_flags) ? Kind::kUp : Kind::kDown;
+      news_.push_back({info->ifi_index, is_gone ? Kind::kGone : state});
+      return;
+    }
+    case RTM_NEWADDR:
+    case RTM_DELADDR: {
+      if (length < sizeof(ifaddrmsg)) return;
+      const auto* info = static_cast<const ifaddrmsg*>(data);
+      news_.push_back({static_cast<int>(info->ifa_index), Kind::kAddress});
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+void LinkWatch::readable() {
+  for (int reads = 0; reads < kReadsMax; reads++) {
+    const int result = g_nl.nl_recvmsgs_default(socket_);
+    if (result == -NLE_NOMEM) lost_ = true;         // more news than the socket holds
+    if (result < 0 && result != -NLE_NOMEM) break;  // nothing more (NLE_AGAIN), or unreadable
+  }
+  const auto news = std::exchange(news_, {});
+  for (const News& item : news) {
+    switch (item.kind) {
+      case Kind::kUp:
+      case Kind::kDown:
+        sink_.link_state(item.ifindex, item.kind == Kind::kUp);
+        break;
+      case Kind::kGone:
+        sink_.link_gone(item.ifindex);
+        break;
+      case Kind::kAddress:
+        sink_.address_changed(item.ifindex);
+        break;
+    }
+  }
+  if (std::exchange(lost_, false)) ask_for_all();
+}
+
+bool LinkWatch::has_address(int ifindex, uint32_t ip_be) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return false;
+  bool found = false;
+  for (const ifaddrs* entry = list; entry != nullptr && !found; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
+    const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+    found = address->sin_addr.s_addr == ip_be &&
+            static_cast<int>(if_nametoindex(entry->ifa_name)) == ifindex;
+  }
+  freeifaddrs(list);
+  return found;
+}
+
+}  // namespace shift::net

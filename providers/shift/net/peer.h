@@ -1,0 +1,38 @@
+// The question "who owns this QP?" and its possible answers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "net/loop.h"
+#include "wire/names.h"
+
+namespace shift::net {
+
+class PeerChannel;
+
+enum class FindError : uint8_t {
+  kNone = 0,
+  kUnsupportedGid,  // the port of our GID has no IPv4 address to look from
+  kNoAnswer,        // nobody on the link answers for the peer's GID
+  kNoShift,         // nobody listens there: the peer runs without SHIFT
+  kNoSuchQp,        // SHIFT is there, but no process owned the QP until the deadline
+  kUnreachable,     // no connection until the deadline
+  kRefused,         // the owner does not want us
+  kStopped,         // the PeerNet ended
+};
+const char* find_error_name(FindError error) noexcept;
+
+struct FindRequest {
+  wire::QpName remote;
+  wire::QpName local;
+  uint32_t local_sq_psn = 0;  // proofs, see wire::Hello
+  uint32_t local_rq_psn = 0;
+  Loop::Clock::time_point deadline;
+  // Our address on the link of the local GID; 0: the one in the GID itself.
+  uint32_t local_ip_be = 0;
+};
+// `channel` is null exactly when there is an error.
+using FindCallback = std::function<void(PeerChannel* channel, FindError error)>;
+
+}  // namespace shift::net

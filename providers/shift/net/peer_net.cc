@@ -1,0 +1,190 @@
+// The network of peer processes: who is reached through which channel.
+#include "net/peer_net.h"
+
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "net/tcp_rendezvous.h"
+#include "util/log.h"
+
+namespace shift::net {
+
+namespace {
+
+// No host has that many peer processes; whoever pretends to shall not eat our memory.
+constexpr size_t kChannelsMax = 65536;
+
+wire::Instance instance_make() {
+  wire::Instance instance;
+  if (getrandom(instance.raw.data(), instance.raw.size(), 0) ==
+      static_cast<ssize_t>(instance.raw.size()))
+    return instance;
+  // No source of randomness (old sandboxes): unique, though not secret.
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  const uint64_t parts[2] = {
+      static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec),
+      static_cast<uint64_t>(getpid())};
+  std::memcpy(instance.raw.data(), parts, sizeof parts);
+  return instance;
+}
+
+}  // namespace
+
+PeerNet::PeerNet(Reactor& reactor, Delegate& delegate, PeerNetOptions options)
+    : reactor_(reactor),
+      delegate_(delegate),
+      options_(options),
+      instance_(instance_make()),
+      alive_(std::make_shared<PeerNet*>(this)),
+      rendezvous_(std::make_unique<TcpRendezvous>(reactor, static_cast<RendezvousHost&>(*this),
+                                                  options.port)),
+      finder_(reactor, *rendezvous_, *this) {}
+
+PeerNet::~PeerNet() {
+  finder_.stop();
+}
+
+void PeerNet::add_address(uint32_t ip_be) {
+  rendezvous_->serve_address(ip_be);
+}
+
+void PeerNet::name_address(uint32_t ip_be, std::vector<wire::Gid> gids) {
+  gids_[ip_be] = std::move(gids);
+}
+
+bool PeerNet::has_gid(uint32_t ip_be, const wire::Gid& gid) {
+  const auto found = gids_.find(ip_be);
+  return found != gids_.end() && std::ranges::find(found->second, gid) != found->second.end();
+}
+
+void PeerNet::remove_address(uint32_t ip_be) {
+  // Later: we may be inside a call from the very port that goes away.
+  reactor_.call_soon([weak = std::weak_ptr<PeerNet*>(alive_), ip_be] {
+    if (const auto net = weak.lock()) (*net)->rendezvous_->leave_address(ip_be);
+  });
+}
+
+void PeerNet::find_address(uint32_t local_ip_be, const wire::Gid& gid, AddressCallback callback) {
+  auto known = [this, local_ip_be, gid] {
+    const auto ip = gid.ipv4();
+    return ip ? ip : rendezvous_->gid_address(local_ip_be, gid);
+  };
+  if (const auto ip = known()) return callback(ip);
+  rendezvous_->gid_ask(local_ip_be, gid,
+                       [known, callback = std::move(callback)](bool) { callback(known()); });
+}
+
+void PeerNet::find_peer(const FindRequest& request, FindCallback callback) {
+  finder_.start(request, std::move(callback));
+}
+
+Channel* PeerNet::find_channel(const wire::Instance& peer) noexcept {
+  const auto it = channels_.find(peer);
+  return it == channels_.end() ? nullptr : it->second.get();
+}
+
+void PeerNet::retry_paths() {
+  for (auto& [peer, channel] : channels_) channel->retry_paths();
+}
+
+void PeerNet::on_inbound(UniqueFd fd, const wire::Hello& hello, uint32_t local_ip_be,
+                         uint32_t remote_ip_be) {
+  // Our own search came back to us: its dialing end takes the channel to ourselves.
+  if (hello.instance == instance_) return;
+  (void)join(std::move(fd), hello.instance, local_ip_be, remote_ip_be);
+}
+
+std::unique_ptr<Channel> PeerNet::channel_make(const wire::Instance& peer) {
+  Channel::Host& host = *this;
+  return std::make_unique<Channel>(reactor_, *rendezvous_, host, peer, options_.grace);
+}
+
+Channel* PeerNet::self_channel() {
+  auto& channel = channels_[instance_];
+  if (!channel) channel = channel_make(instance_);
+  return channel.get();
+}
+
+std::vector<Channel*> PeerNet::channels_at(uint32_t ip_be) {
+  std::vector<Channel*> found;
+  for (auto& [peer, channel] : channels_)
+    if (channel->seen_at(ip_be)) found.push_back(channel.get());
+  return found;
+}
+
+Channel* PeerNet::join_dialed(UniqueFd fd, const wire::Instance& peer, uint32_t local_ip_be,
+                              uint32_t remote_ip_be) {
+  if (peer == instance_) return self_channel();
+  Channel* channel = join(std::move(fd), peer, local_ip_be, remote_ip_be);
+  // The dialing end sees to it that the connection comes back.
+  if (channel != nullptr) channel->path_keep(local_ip_be, remote_ip_be);
+  return channel;
+}
+
+Channel* PeerNet::join(UniqueFd fd, const wire::Instance& peer, uint32_t local_ip_be,
+                       uint32_t remote_ip_be) {
+  Channel* channel = find_channel(peer);
+  const bool first = channel == nullptr;
+  if (first) {
+    if (channels_.size() >= kChannelsMax) return nullptr;
+    auto made = channel_make(peer);
+    channel = made.get();
+    channels_.emplace(peer, std::move(made));
+  }
+  if (!channel->join(std::move(fd), local_ip_be, remote_ip_be)) {
+    // A full channel is as good as one with one more connection.
+    if (!first) return channel;
+    channels_.erase(peer);
+    return nullptr;
+  }
+  delegate_.on_connection_up(channel, first);
+  return channel;
+}
+
+bool PeerNet::on_path_up(Channel& channel, UniqueFd fd, uint32_t local_ip_be,
+                         uint32_t remote_ip_be) {
+  if (!channel.join(std::move(fd), local_ip_be, remote_ip_be)) return false;
+  delegate_.on_connection_up(&channel, false);
+  return true;
+}
+
+bool PeerNet::on_channel_message(Channel& channel, const wire::Message& message) {
+  if (const auto* hello = std::get_if<wire::Hello>(&message)) return on_question(channel, *hello);
+  if (const auto* reply = std::get_if<wire::HelloReply>(&message)) {
+    if (reply->status == wire::HelloStatus::kOk && reply->instance != channel.peer()) return false;
+    finder_.on_reply(channel, *reply);
+    return true;
+  }
+  delegate_.on_message(&channel, message);
+  return true;
+}
+
+// A peer that has a channel to us looks for one more of our QPs.
+bool PeerNet::on_question(Channel& channel, const wire::Hello& hello) {
+  if (hello.instance != channel.peer() || !hello.target.is_zero()) return false;
+  wire::HelloReply reply;
+  reply.instance = instance_;
+  reply.want = hello.want;
+  reply.from = hello.from;
+  if (!delegate_.knows_qp(hello.want))
+    reply.status = wire::HelloStatus::kNoSuchQp;
+  else if (!delegate_.accepts(hello))
+    reply.status = wire::HelloStatus::kRefused;
+  channel.send(reply);
+  return true;
+}
+
+void PeerNet::on_channel_dead(Channel& channel) {
+  const auto node = channels_.extract(channel.peer());
+  if (node.empty()) return;
+  finder_.on_channel_down(channel.peer());
+  delegate_.on_channel_down(&channel);
+}
+
+}  // namespace shift::net

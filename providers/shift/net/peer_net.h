@@ -1,0 +1,96 @@
+// The control network of this process: finds the process that owns a remote QP, and keeps one
+// channel per peer process. Everything here happens on the reactor thread; the caller brings calls
+// there with Reactor::call_soon.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "net/channel.h"
+#include "net/find.h"
+#include "net/network.h"
+#include "net/peer.h"
+#include "net/reactor.h"
+#include "net/rendezvous.h"
+#include "wire/messages.h"
+
+namespace shift::net {
+
+struct PeerNetOptions {
+  uint16_t port = 9473;
+  std::chrono::milliseconds grace{3000};  // from the last connection lost to on_channel_down
+};
+
+// The Delegate may call PeerNet and channels from inside its functions, but not destroy the
+// PeerNet.
+class PeerNet final : public PeerNetwork,
+                      private RendezvousHost,
+                      private Finder::Host,
+                      private Channel::Host {
+ public:
+  // `reactor` and `delegate` outlive it. Made, used and destroyed on the reactor thread (or while
+  // the reactor does not run).
+  PeerNet(Reactor& reactor, Delegate& delegate, PeerNetOptions options);
+  // Searches still going end with kStopped; channels end without on_channel_down.
+  ~PeerNet() override;
+  PeerNet(const PeerNet&) = delete;
+  PeerNet& operator=(const PeerNet&) = delete;
+
+  const wire::Instance& instance() const noexcept { return instance_; }
+
+  // This NIC address is ours: peers may look for our QPs there. Twice is once.
+  void add_address(uint32_t ip_be) override;
+  void name_address(uint32_t ip_be, std::vector<wire::Gid> gids) override;
+  void remove_address(uint32_t ip_be);
+
+  void find_address(uint32_t local_ip_be, const wire::Gid& gid, AddressCallback callback) override;
+  // The callback runs exactly once, never from inside this call.
+  void find_peer(const FindRequest& request, FindCallback callback) override;
+
+  // Null when there is none.
+  Channel* find_channel(const wire::Instance& peer) noexcept;
+  size_t channel_count() const noexcept { return channels_.size(); }
+  // A link of ours came back: every channel retries its lost paths.
+  void retry_paths() override;
+
+ private:
+  const wire::Instance& own_instance() const override { return instance_; }
+  uint64_t next_sequence() override { return ++sequence_; }
+  bool owns_qp(const wire::QpName& name) override { return delegate_.knows_qp(name); }
+
+  bool accepts(const wire::Hello& hello) override { return delegate_.accepts(hello); }
+  bool has_gid(uint32_t ip_be, const wire::Gid& gid) override;
+  void on_inbound(UniqueFd fd, const wire::Hello& hello, uint32_t local_ip_be,
+                  uint32_t remote_ip_be) override;
+
+  Channel* self_channel() override;
+  std::vector<Channel*> channels_at(uint32_t ip_be) override;
+  Channel* join_dialed(UniqueFd fd, const wire::Instance& peer, uint32_t local_ip_be,
+                       uint32_t remote_ip_be) override;
+
+  bool on_channel_message(Channel& channel, const wire::Message& message) override;
+  bool on_path_up(Channel& channel, UniqueFd fd, uint32_t local_ip_be,
+                  uint32_t remote_ip_be) override;
+  void on_channel_dead(Channel& channel) override;
+
+  std::unique_ptr<Channel> channel_make(const wire::Instance& peer);
+  Channel* join(UniqueFd fd, const wire::Instance& peer, uint32_t local_ip_be,
+                uint32_t remote_ip_be);
+  bool on_question(Channel& channel, const wire::Hello& hello);
+
+  Reactor& reactor_;
+  Delegate& delegate_;
+  const PeerNetOptions options_;
+  const wire::Instance instance_;
+  uint64_t sequence_ = 0;                  // of the newest message to any peer
+  const std::shared_ptr<PeerNet*> alive_;  // tells queued tasks whether the network still exists
+  const std::unique_ptr<Rendezvous> rendezvous_;
+  std::map<wire::Instance, std::unique_ptr<Channel>> channels_;
+  std::map<uint32_t, std::vector<wire::Gid>> gids_;  // by the address they belong to
+  Finder finder_;
+};
+
+}  // namespace shift::net

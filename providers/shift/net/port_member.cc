@@ -1,0 +1,77 @@
+// The member's side of a shared port.
+#include "net/port_member.h"
+
+#include <array>
+#include <cerrno>
+
+#include "net/handshake.h"
+#include "net/local_packet.h"
+#include "net/socket.h"
+#include "util/log.h"
+
+namespace shift::net {
+
+PortMember::~PortMember() {
+  if (owner_) reactor_.remove_fd(owner_.get());
+}
+
+bool PortMember::start(std::function<void()> lost) {
+  LocalPacket packet;
+  packet.kind = LocalKind::kRegister;
+  packet.hello.instance = host_.own_instance();
+  std::vector<uint8_t> bytes;
+  if (!local_encode(packet, bytes) || !local_send(owner_.get(), bytes)) return false;
+  lost_ = std::move(lost);
+  return reactor_.add_fd(owner_.get(), EPOLLIN, [this](uint32_t) { on_readable(); });
+}
+
+void PortMember::on_readable() {
+  // Bounded per turn; what is left wakes us again.
+  for (int i = 0; i < 16; i++)
+    if (!receive_one()) break;
+  if (owner_) return;
+  const auto lost = std::move(lost_);
+  lost();  // may destroy this
+}
+
+// False when there is nothing more for now, or the owner is gone.
+bool PortMember::receive_one() {
+  std::array<uint8_t, kLocalPacketMax> buffer;
+  UniqueFd passed;
+  const ssize_t n = local_receive(owner_.get(), buffer, passed);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  LocalPacket packet;
+  if (n <= 0 || !local_decode({buffer.data(), static_cast<size_t>(n)}, packet)) {
+    reactor_.remove_fd(owner_.get());
+    owner_.reset();
+    return false;
+  }
+  if (packet.kind == LocalKind::kPass && passed) {
+    inbound_take(host_, std::move(passed), packet.hello);
+  } else if (packet.kind == LocalKind::kAsk) {
+    packet.kind = LocalKind::kAnswer;
+    packet.yes = host_.owns_qp(packet.hello.want);
+    std::vector<uint8_t> bytes;
+    // An owner that takes no answers is at its end; its question times out.
+    if (local_encode(packet, bytes)) (void)local_send(owner_.get(), bytes);
+  }
+  return true;
+}
+
+void inbound_take(RendezvousHost& host, UniqueFd fd, const wire::Hello& hello) {
+  const wire::Instance& self = host.own_instance();
+  uint32_t local_ip_be = 0, remote_ip_be = 0;
+  if (!tcp_addresses(fd.get(), local_ip_be, remote_ip_be) || hello.instance.is_zero()) return;
+  const bool ours = hello.target.is_zero() ? host.owns_qp(hello.want) : hello.target == self;
+  if (!ours) {
+    (void)hello_answer(fd.get(), hello, self, wire::HelloStatus::kNoSuchQp);
+    return;
+  }
+  // A further path of a channel names no QP; the instance it must know is the proof.
+  const bool welcome = !hello.target.is_zero() || host.accepts(hello);
+  const auto status = welcome ? wire::HelloStatus::kOk : wire::HelloStatus::kRefused;
+  if (!hello_answer(fd.get(), hello, self, status) || !welcome) return;
+  host.on_inbound(std::move(fd), hello, local_ip_be, remote_ip_be);
+}
+
+}  // namespace shift::net

@@ -1,0 +1,37 @@
+// A process that lets another one of its host own the rendezvous port, and answers its questions.
+#pragma once
+
+#include <functional>
+
+#include "net/reactor.h"
+#include "net/rendezvous.h"
+#include "util/unique_fd.h"
+
+namespace shift::net {
+
+class PortMember {
+ public:
+  PortMember(Reactor& reactor, RendezvousHost& host, UniqueFd owner)
+      : reactor_(reactor), host_(host), owner_(std::move(owner)) {}
+  ~PortMember();
+  PortMember(const PortMember&) = delete;
+  PortMember& operator=(const PortMember&) = delete;
+
+  // Registers with the owner. `lost` runs from the loop when the owner is gone, and may destroy
+  // the PortMember.
+  [[nodiscard]] bool start(std::function<void()> lost);
+
+ private:
+  void on_readable();
+  bool receive_one();
+
+  Reactor& reactor_;
+  RendezvousHost& host_;
+  UniqueFd owner_;
+  std::function<void()> lost_;
+};
+
+// Answers the Hello of a connection that was found to be for this process, and hands it up.
+void inbound_take(RendezvousHost& host, UniqueFd fd, const wire::Hello& hello);
+
+}  // namespace shift::net

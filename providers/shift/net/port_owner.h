@@ -1,0 +1,77 @@
+// The process that owns a rendezvous port: takes connections, finds out which process of the host
+// each is for, and passes it on.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "net/handshake.h"
+#include "net/local_packet.h"
+#include "net/reactor.h"
+#include "net/rendezvous.h"
+#include "util/unique_fd.h"
+
+namespace shift::net {
+
+class PortOwner {
+ public:
+  static constexpr size_t kPendingMax = 64;  // connections that have not found their process yet
+
+  // `local`: the local socket whose name makes us the owner.
+  PortOwner(Reactor& reactor, RendezvousHost& host, uint32_t ip_be, uint16_t port, UniqueFd local)
+      : reactor_(reactor), host_(host), ip_be_(ip_be), port_(port), local_(std::move(local)) {}
+  ~PortOwner();
+  PortOwner(const PortOwner&) = delete;
+  PortOwner& operator=(const PortOwner&) = delete;
+
+  [[nodiscard]] bool start();
+
+ private:
+  struct Member {
+    UniqueFd fd;
+    wire::Instance instance;  // zero until it has registered
+  };
+  // A connection whose Hello is known; the members are being asked.
+  struct Question {
+    UniqueFd fd;
+    wire::Hello hello;
+    std::set<int> open;  // descriptors of members that have not answered
+    Reactor::TimerId timer = 0;
+  };
+
+  void listen();
+  void accept_tcp();
+  void accept_pause(bool pause);
+  void accept_local();
+  size_t pending() const { return greeting_.size() + questions_.size(); }
+  void on_hello(UniqueFd fd, const wire::Message* message, const char* why, uint32_t remote_ip_be);
+  void route(UniqueFd fd, const wire::Hello& hello);
+  void ask_members(UniqueFd fd, const wire::Hello& hello);
+  void pass(Member& member, UniqueFd fd, const wire::Hello& hello);
+  void on_member(int fd);
+  bool member_receive(Member& member);
+  void member_drop(int fd);
+  void on_answer(int member_fd, uint32_t id, bool yes);
+  void question_deny(uint32_t id);
+
+  Reactor& reactor_;
+  RendezvousHost& host_;
+  const uint32_t ip_be_;
+  const uint16_t port_;
+  UniqueFd local_;
+  UniqueFd tcp_;
+  bool accepting_ = false;
+  int listen_failures_ = 0;
+  Reactor::TimerId listen_retry_ = 0;
+  Reactor::TimerId accept_retry_ = 0;
+  Reactor::TimerId local_retry_ = 0;  // runs while no further member is taken in
+  std::list<std::unique_ptr<FirstMessage>> greeting_;
+  std::map<int, Member> members_;  // by descriptor
+  std::map<uint32_t, Question> questions_;
+  uint32_t next_question_ = 1;
+};
+
+}  // namespace shift::net

@@ -1,0 +1,73 @@
+// Who owns the port. The name of the local socket is the lock: whoever binds it is the owner, and
+// the kernel frees it when that process ends, however it ends.
+#include "net/port_share.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "net/socket.h"
+#include "util/log.h"
+
+namespace shift::net {
+
+using namespace std::chrono_literals;
+
+namespace {
+// Between an owner's bind and its listen, or between its end and ours noticing, moments pass.
+constexpr auto kPauseMin = 2ms;
+// A port held by a stranger may stay so for ever: looking now and then costs nothing to speak of.
+constexpr std::chrono::milliseconds kPauseMax = 5s;
+}  // namespace
+
+PortShare::~PortShare() {
+  reactor_.timer_cancel(retry_);
+}
+
+void PortShare::refresh() {
+  if (owner_) answerer_.start();
+}
+
+void PortShare::seek() {
+  retry_ = 0;
+  member_.reset();
+  if (try_own() || try_join()) {
+    pause_ = 0ms;
+    return;
+  }
+  seek_later();
+}
+
+bool PortShare::try_own() {
+  UniqueFd local = local_listen(ip_be_, port_);
+  if (!local) return false;
+  owner_ = std::make_unique<PortOwner>(reactor_, host_, ip_be_, port_, std::move(local));
+  if (owner_->start()) {
+    answerer_.start();
+    return true;
+  }
+  owner_.reset();
+  return false;
+}
+
+bool PortShare::try_join() {
+  UniqueFd local = local_connect(ip_be_, port_);
+  if (!local) return false;
+  if (!local_peer_trusted(local.get())) {
+    SHIFT_WARN_LIMITED("port %u of %s is served by another user's process: no failover over it",
+                       unsigned{port_}, IpText(ip_be_).c_str());
+    pause_ = kPauseMax;
+    return false;
+  }
+  member_ = std::make_unique<PortMember>(reactor_, host_, std::move(local));
+  // The owner ended: the first of its members to come along takes over.
+  if (member_->start([this] { seek(); })) return true;
+  member_.reset();
+  return false;
+}
+
+void PortShare::seek_later() {
+  pause_ = std::clamp<std::chrono::milliseconds>(pause_ * 2, kPauseMin, kPauseMax);
+  retry_ = reactor_.timer_start(pause_, [this] { seek(); });
+}
+
+}  // namespace shift::net

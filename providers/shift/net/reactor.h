@@ -1,0 +1,103 @@
+// One background thread that waits: descriptors, timers and tasks handed over by other threads.
+// Sleeps in epoll_wait without a timeout, so an idle process pays nothing.
+#pragma once
+
+#include <pthread.h>
+#include <sys/epoll.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "net/loop.h"
+#include "util/unique_fd.h"
+
+namespace shift::net {
+
+class Reactor final : public Loop {
+ public:
+  // `name` is the thread's, as ps and debuggers show it: 15 characters at most, and lives for ever.
+  explicit Reactor(const char* name = "shift-loop");
+  // Stops the thread when it runs. In a fork child only forgets.
+  ~Reactor() override;
+  Reactor(const Reactor&) = delete;
+  Reactor& operator=(const Reactor&) = delete;
+
+  // Starts the thread, all signals blocked in it; false with errno when it cannot.
+  [[nodiscard]] bool start();
+  // Ends and joins the thread; tasks still queued are dropped. Not from the thread itself.
+  void stop();
+  bool in_thread() const noexcept override;
+
+  // Runs `task` on the thread, in the order of the calls. From any thread, also before start().
+  // False when it will never run: after stop(), in a fork child.
+  bool call_soon(Task task) noexcept override;
+  // Runs `task` on the thread and waits for it (directly when already there).
+  bool call_and_wait(const Task& task) noexcept override;
+
+  // The rest only on the thread, or before start().
+
+  // The descriptor stays the caller's: remove it here before closing it. Callbacks may add, modify
+  // and remove any descriptor, their own included; a removed one is never called again.
+  [[nodiscard]] bool add_fd(int fd, uint32_t epoll_events, FdCallback callback) override;
+  bool modify_fd(int fd, uint32_t epoll_events) noexcept;
+  void remove_fd(int fd) noexcept override;
+
+  Clock::time_point now() const noexcept override { return Clock::now(); }
+  using Loop::timer_start;
+  TimerId timer_start(Clock::time_point at, Task task) override;
+  // Harmless with 0, with a timer that has fired, and from inside a timer's own task.
+  void timer_cancel(TimerId id) noexcept override;
+
+ private:
+  struct Watch {
+    int fd;
+    FdCallback callback;
+  };
+
+  static void* thread_main(void* self);
+  void run();
+  void run_tasks();
+  void run_events(const struct epoll_event* events, int count);
+  void run_timers();
+  void timer_arm() noexcept;
+  void close_queue() noexcept;
+  bool tasks_waiting() noexcept;
+  void check_thread() const noexcept;
+  bool is_foreign() const noexcept;  // in a fork child
+  template <typename F>
+  void guarded(const F& call) noexcept;
+
+  const char* const name_;
+  const uint64_t generation_;
+  UniqueFd epoll_fd_;
+  UniqueFd event_fd_;
+  UniqueFd timer_fd_;
+  pthread_t thread_{};              // valid while started_
+  bool started_ = false;            // start() and stop() only
+  std::atomic<pthread_t> self_{0};  // set by the thread; 0 (no thread in glibc) when none runs
+  std::atomic<bool> stopping_{false};
+
+  std::mutex mutex_;         // guards tasks_ and closed_
+  std::vector<Task> tasks_;  // the event fd is written only when this turns non-empty
+  bool closed_ = false;
+
+  // Owned by the thread. Watches are found by a number that is never reused, so that an event
+  // already fetched for a closed descriptor cannot reach the next user of its number.
+  std::unordered_map<uint64_t, std::shared_ptr<Watch>> watches_;
+  std::unordered_map<int, uint64_t> watch_of_fd_;
+  uint64_t next_watch_ = 1;
+  std::map<std::pair<Clock::time_point, TimerId>, Task> timers_;
+  std::unordered_map<TimerId, Clock::time_point> timer_at_;
+  TimerId next_timer_ = 1;
+  Clock::time_point armed_at_{};  // what timer_fd_ is set to; zero: disarmed
+};
+
+}  // namespace shift::net

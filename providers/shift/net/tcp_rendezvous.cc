@@ -1,0 +1,53 @@
+// Rendezvous over TCP: which addresses are served, which dials run.
+#include "net/tcp_rendezvous.h"
+
+namespace shift::net {
+
+namespace {
+constexpr std::chrono::milliseconds kDialTimeout{3000};
+}
+
+void TcpRendezvous::serve_address(uint32_t ip_be) {
+  auto& share = shares_[ip_be];
+  if (share) return share->refresh();
+  share = std::make_unique<PortShare>(reactor_, host_, ip_be, port_);
+  share->start();
+}
+
+void TcpRendezvous::leave_address(uint32_t ip_be) {
+  shares_.erase(ip_be);
+}
+
+std::optional<uint32_t> TcpRendezvous::gid_address(uint32_t local_ip_be, const wire::Gid& gid) {
+  for (const auto& [ip_be, share] : shares_)  // a neighbour on our own host
+    if (host_.has_gid(ip_be, gid)) return ip_be;
+  return resolver_.known(local_ip_be, gid);
+}
+
+void TcpRendezvous::gid_ask(uint32_t local_ip_be, const wire::Gid& gid, AskCallback callback) {
+  resolver_.ask(local_ip_be, gid, std::move(callback));
+}
+
+void TcpRendezvous::gid_doubt(uint32_t local_ip_be, const wire::Gid& gid) {
+  resolver_.doubt(local_ip_be, gid);
+}
+
+Rendezvous::DialId TcpRendezvous::dial(uint32_t local_ip_be, uint32_t remote_ip_be,
+                                       const wire::Hello& hello, DialCallback callback) {
+  const DialId id = next_dial_++;
+  auto done = [this, id, callback = std::move(callback)](DialError error, UniqueFd fd,
+                                                         const wire::Instance& peer) {
+    const auto node = dials_.extract(id);  // lives until the end of its own callback
+    callback(error, std::move(fd), peer);
+  };
+  auto& dial = dials_[id];
+  dial = std::make_unique<TcpDial>(reactor_, std::move(done));
+  dial->start(local_ip_be, remote_ip_be, port_, hello, kDialTimeout);
+  return id;
+}
+
+void TcpRendezvous::dial_cancel(DialId id) {
+  dials_.erase(id);
+}
+
+}  // namespace shift::net

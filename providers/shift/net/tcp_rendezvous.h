@@ -1,0 +1,41 @@
+// Rendezvous at the IPv4 address that a RoCE GID holds, or that belongs to it on the link, on one
+// well-known port per address.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "net/gid_resolver.h"
+#include "net/handshake.h"
+#include "net/port_share.h"
+#include "net/reactor.h"
+#include "net/rendezvous.h"
+
+namespace shift::net {
+
+class TcpRendezvous : public Rendezvous {
+ public:
+  TcpRendezvous(Reactor& reactor, RendezvousHost& host, uint16_t port)
+      : reactor_(reactor), host_(host), port_(port), resolver_(reactor, port) {}
+
+  void serve_address(uint32_t ip_be) override;
+  void leave_address(uint32_t ip_be) override;
+  std::optional<uint32_t> gid_address(uint32_t local_ip_be, const wire::Gid& gid) override;
+  void gid_ask(uint32_t local_ip_be, const wire::Gid& gid, AskCallback callback) override;
+  void gid_doubt(uint32_t local_ip_be, const wire::Gid& gid) override;
+  DialId dial(uint32_t local_ip_be, uint32_t remote_ip_be, const wire::Hello& hello,
+              DialCallback callback) override;
+  void dial_cancel(DialId id) override;
+
+ private:
+  Reactor& reactor_;
+  RendezvousHost& host_;
+  const uint16_t port_;
+  GidResolver resolver_;
+  std::map<uint32_t, std::unique_ptr<PortShare>> shares_;  // by address
+  std::map<DialId, std::unique_ptr<TcpDial>> dials_;
+  DialId next_dial_ = 1;
+};
+
+}  // namespace shift::net

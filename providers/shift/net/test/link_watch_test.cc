@@ -1,0 +1,192 @@
+// News of network devices, from a kernel's network namespace of our own with a pair of veth
+// devices.
+#include "net/link_watch.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <fstream>
+#include <future>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "net/reactor.h"
+
+namespace shift::net {
+namespace {
+
+// The newest state of each device.
+class Sink final : public LinkSink {
+ public:
+  void link_state(int ifindex, bool up) override {
+    std::lock_guard lock(mutex_);
+    up_[ifindex] = up;
+    changed_.notify_all();
+  }
+  void link_gone(int ifindex) override {
+    std::lock_guard lock(mutex_);
+    gone_.insert(ifindex);
+    changed_.notify_all();
+  }
+  void address_changed(int ifindex) override {
+    std::lock_guard lock(mutex_);
+    addresses_[ifindex]++;
+    changed_.notify_all();
+  }
+  // Waits as long as it takes: the test's own time limit ends it.
+  void await_state(int ifindex, bool up) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] {
+      const auto found = up_.find(ifindex);
+      return found != up_.end() && found->second == up;
+    });
+  }
+  void await_gone(int ifindex) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return gone_.contains(ifindex); });
+  }
+  void await_addresses(int ifindex, int count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return addresses_[ifindex] >= count; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, bool> up_;
+  std::set<int> gone_;
+  std::map<int, int> addresses_;
+};
+
+int ip(const std::string& words) {
+  return std::system(("ip " + words + " >/dev/null 2>&1").c_str());
+}
+
+void file_write(const char* path, const std::string& text) {
+  std::ofstream(path) << text;
+}
+
+// A namespace for this process; false: not allowed here.
+bool namespace_enter() {
+  const uid_t uid = getuid();
+  if (unshare(CLONE_NEWNET) != 0) {
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
+    file_write("/proc/self/setgroups", "deny");
+    file_write("/proc/self/uid_map", "0 " + std::to_string(uid) + " 1");
+  }
+  return ip("link add near type veth peer name far") == 0 && ip("link set near up") == 0 &&
+         ip("link set far up") == 0 && ip("address add 127.9.8.7/32 dev near") == 0;
+}
+
+class LinkWatchTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { entered_ = namespace_enter(); }
+  void SetUp() override {
+    if (!entered_) GTEST_SKIP() << "no network namespace with veth devices can be made here";
+    near_ = static_cast<int>(if_nametoindex("near"));
+    ASSERT_EQ(ip("link set near up"), 0);
+    ASSERT_EQ(ip("link set far up"), 0);
+    ASSERT_TRUE(reactor_.start());
+    reactor_.call_and_wait([this] {
+      watch_ = std::make_unique<LinkWatch>(reactor_, sink_);
+      EXPECT_EQ(watch_->start(), nullptr);
+    });
+  }
+  void TearDown() override {
+    if (!entered_) return;
+    reactor_.call_and_wait([this] { watch_.reset(); });
+    reactor_.stop();
+  }
+  bool has_address(int ifindex, const uint8_t (&ip_bytes)[4]) {
+    uint32_t ip_be;
+    memcpy(&ip_be, ip_bytes, sizeof ip_be);
+    bool has = false;
+    reactor_.call_and_wait([&] { has = watch_->has_address(ifindex, ip_be); });
+    return has;
+  }
+
+  static inline bool entered_ = false;
+  int near_ = 0;
+  Sink sink_;
+  Reactor reactor_;
+  std::unique_ptr<LinkWatch> watch_;
+};
+
+TEST_F(LinkWatchTest, TellsEveryDevicesStateAtTheBeginning) {
+  sink_.await_state(near_, true);
+  sink_.await_state(static_cast<int>(if_nametoindex("lo")), false);
+}
+
+TEST_F(LinkWatchTest, TellsOfCarriersThatGoAndCome) {
+  sink_.await_state(near_, true);
+  ASSERT_EQ(ip("link set far down"), 0);  // the cable
+  sink_.await_state(near_, false);
+  ASSERT_EQ(ip("link set far up"), 0);
+  sink_.await_state(near_, true);
+  ASSERT_EQ(ip("link set near down"), 0);  // the administrator
+  sink_.await_state(near_, false);
+  ASSERT_EQ(ip("link set near up"), 0);
+  sink_.await_state(near_, true);
+}
+
+TEST_F(LinkWatchTest, TellsOfADeviceThatIsRemoved) {
+  ASSERT_EQ(ip("link add gone type veth peer name gone_peer"), 0);
+  ASSERT_EQ(ip("link set gone up"), 0);
+  ASSERT_EQ(ip("link set gone_peer up"), 0);
+  const int gone = static_cast<int>(if_nametoindex("gone"));
+  sink_.await_state(gone, true);
+  ASSERT_EQ(ip("link delete gone"), 0);
+  sink_.await_gone(gone);
+}
+
+TEST_F(LinkWatchTest, TellsOfAddresses) {
+  sink_.await_state(near_, true);
+  ASSERT_EQ(ip("address del 127.9.8.7/32 dev near"), 0);
+  sink_.await_addresses(near_, 1);
+  EXPECT_FALSE(has_address(near_, {127, 9, 8, 7}));
+  ASSERT_EQ(ip("address add 127.9.8.7/32 dev near"), 0);
+  sink_.await_addresses(near_, 2);
+  EXPECT_TRUE(has_address(near_, {127, 9, 8, 7}));
+  EXPECT_FALSE(has_address(near_, {127, 9, 8, 6}));
+  EXPECT_FALSE(has_address(near_ + 1000, {127, 9, 8, 7}));
+}
+
+// The kernel drops what the socket cannot hold: the newest state is asked for.
+TEST_F(LinkWatchTest, MessagesThatWereLostAreMadeUpFor) {
+  sink_.await_state(near_, true);
+  std::promise<void> blocked, released;
+  reactor_.call_soon([&] {
+    blocked.set_value();
+    released.get_future().wait();
+  });
+  blocked.get_future().wait();
+  std::string batch;
+  for (int i = 0; i < 300; i++) batch += "link set near mtu " + std::to_string(1000 + i) + "\n";
+  batch += "link set far down\n";
+  const std::string path = ::testing::TempDir() + "link_watch." + std::to_string(getpid());
+  file_write(path.c_str(), batch);
+  const int status = ip("-batch " + path);
+  unlink(path.c_str());
+  released.set_value();
+  ASSERT_EQ(status, 0);
+  sink_.await_state(near_, false);
+}
+
+TEST(LinkWatchStart, SaysWhatIsMissing) {
+  Reactor reactor;
+  Sink sink;
+  LinkWatch watch(reactor, sink);
+  EXPECT_STREQ(watch.start("libnl-of-nobody.so.1"), "libnl-3 is not installed");
+  EXPECT_NE(std::string(watch.start("libc.so.6")).find("lacks nl_socket_alloc"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace shift::net

@@ -1,0 +1,292 @@
+// Two and more processes of the control network: searches, channels, paths that die.
+#include "net/peer_net.h"
+
+#include <linux/filter.h>
+
+#include <atomic>
+#include <thread>
+
+#include "net/test/net_fixture.h"
+
+namespace shift::net::test {
+namespace {
+
+wire::Message numbered(uint32_t seq) {
+  return wire::Switch{{}, {}, 1, seq, 0};
+}
+
+// Nothing gets in any more, and nobody is told: what a dead link looks like to TCP.
+void black_hole(const std::vector<int>& sockets) {
+  struct sock_filter drop = {BPF_RET | BPF_K, 0, 0, 0};
+  const struct sock_fprog program = {1, &drop};
+  for (int fd : sockets)
+    ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program), 0);
+}
+
+class PeerNetTest : public ::testing::Test {
+ protected:
+  PeerNetTest() {
+    b_.notes.add_qp(qp_b_);
+    b_.serve(ip(2));
+    a_.serve(ip(1));
+  }
+  Found connect() { return a_.find(qp_a_, qp_b_); }
+  // Both addresses of a second pair of NICs, and a connection over them.
+  void add_second_path(PeerChannel* channel) {
+    b_.serve(ip(12));
+    const int before = a_.notes.ups();
+    a_.run([&] { channel->add_path(ip(11), ip(12)); });
+    ASSERT_TRUE(a_.notes.wait([&] { return a_.notes.ups() > before; }));
+    ASSERT_TRUE(b_.notes.wait([&] { return b_.notes.ups() >= 2; }));
+  }
+
+  const wire::QpName qp_a_ = qp(ip(1), 0x11), qp_b_ = qp(ip(2), 0x22);
+  Node a_{200ms}, b_{200ms};
+};
+
+TEST_F(PeerNetTest, FindsTheOwnerAndTalksBothWays) {
+  const Found found = connect();
+  ASSERT_EQ(found.error, FindError::kNone);
+  EXPECT_EQ(real(found.channel).peer(), b_.net->instance());
+  EXPECT_FALSE(found.channel->is_self());
+  EXPECT_EQ(a_.send(found.channel, numbered(1)), 1u);
+  ASSERT_TRUE(b_.notes.wait_message(numbered(1)));
+  PeerChannel* back = b_.notes.messages().front().first;
+  EXPECT_EQ(real(back).peer(), a_.net->instance());
+  EXPECT_EQ(b_.send(back, numbered(2)), 1u);
+  EXPECT_TRUE(a_.notes.wait_message(numbered(2)));
+  EXPECT_EQ(a_.notes.firsts(), 1);
+  EXPECT_EQ(b_.notes.firsts(), 1);
+}
+
+TEST_F(PeerNetTest, OwnerSeesTheAskersProof) {
+  ASSERT_EQ(connect().error, FindError::kNone);
+  const auto hellos = b_.notes.hellos();
+  ASSERT_EQ(hellos.size(), 1u);
+  EXPECT_EQ(hellos[0].want, qp_b_);
+  EXPECT_EQ(hellos[0].from, qp_a_);
+  EXPECT_EQ(hellos[0].from_sq_psn, 11u);
+  EXPECT_EQ(hellos[0].from_rq_psn, 22u);
+}
+
+TEST_F(PeerNetTest, RefusalEndsTheSearch) {
+  b_.notes.set_accepting(false);
+  EXPECT_EQ(connect().error, FindError::kRefused);
+  EXPECT_EQ(a_.notes.ups(), 0);
+  EXPECT_EQ(b_.notes.ups(), 0);
+}
+
+TEST_F(PeerNetTest, NobodyListeningIsKnownLongBeforeTheDeadline) {
+  const auto start = Reactor::Clock::now();
+  const Found found = a_.find(qp_a_, qp(ip(99), 1), 60s);
+  EXPECT_EQ(found.error, FindError::kNoShift);
+  EXPECT_EQ(found.channel, nullptr);
+  EXPECT_LT(Reactor::Clock::now() - start, 30s);
+}
+
+TEST_F(PeerNetTest, UnknownQpIsLookedForUntilTheDeadline) {
+  const auto start = Reactor::Clock::now();
+  EXPECT_EQ(a_.find(qp_a_, qp(ip(2), 0x99), 300ms).error, FindError::kNoSuchQp);
+  EXPECT_GE(Reactor::Clock::now() - start, 300ms);
+  // The same over a channel that is there already.
+  ASSERT_EQ(connect().error, FindError::kNone);
+  EXPECT_EQ(a_.find(qp_a_, qp(ip(2), 0x99), 300ms).error, FindError::kNoSuchQp);
+}
+
+TEST_F(PeerNetTest, QpThatAppearsLaterIsFound) {
+  auto future = a_.find_start(qp_a_, qp(ip(2), 0x33));
+  // The first denial has been given once another search over the same route got through.
+  ASSERT_EQ(connect().error, FindError::kNone);
+  EXPECT_NE(future.wait_for(0s), std::future_status::ready);
+  b_.notes.add_qp(qp(ip(2), 0x33));
+  ASSERT_EQ(future.wait_for(kPatience), std::future_status::ready);
+  EXPECT_EQ(future.get().error, FindError::kNone);
+}
+
+TEST_F(PeerNetTest, GidsWithoutAnAddressAreDeclined) {
+  wire::QpName ib = qp_b_;
+  ib.gid.raw[0] = 0xfe;
+  // From no address at all; nobody has it.
+  EXPECT_EQ(a_.find(ib, qp_b_).error, FindError::kUnsupportedGid);
+  EXPECT_EQ(a_.find(qp_a_, ib).error, FindError::kNoAnswer);
+}
+
+TEST_F(PeerNetTest, BothQpsInOneProcessTalkWithoutSockets) {
+  const Found found = b_.find(qp(ip(2), 0x21), qp_b_);
+  ASSERT_EQ(found.error, FindError::kNone);
+  EXPECT_TRUE(found.channel->is_self());
+  EXPECT_EQ(real(found.channel).peer(), b_.net->instance());
+  EXPECT_EQ(b_.send(found.channel, numbered(5)), 1u);
+  ASSERT_TRUE(b_.notes.wait_message(numbered(5)));
+  EXPECT_EQ(b_.notes.messages().front().first, found.channel);
+  EXPECT_TRUE(tcp_sockets(ip(2), ip(2)).empty());
+}
+
+TEST_F(PeerNetTest, ThousandQpsShareOneConnection) {
+  constexpr uint32_t kQps = 1000;
+  for (uint32_t i = 0; i < kQps; i++) b_.notes.add_qp(qp(ip(2), 1000 + i));
+  std::atomic<uint32_t> found{0}, others{0};
+  std::promise<void> done;
+  a_.run([&] {
+    for (uint32_t i = 0; i < kQps; i++) {
+      FindRequest request{qp(ip(2), 1000 + i), qp(ip(1), i), 1, 2,
+                          Reactor::Clock::now() + kPatience};
+      a_.net->find_peer(request, [&](PeerChannel*, FindError error) {
+        others += error != FindError::kNone;
+        if (++found == kQps) done.set_value();
+      });
+    }
+  });
+  ASSERT_EQ(done.get_future().wait_for(kPatience), std::future_status::ready);
+  EXPECT_EQ(others, 0u);
+  EXPECT_EQ(tcp_sockets(ip(1), ip(2)).size(), 1u);
+  a_.run([&] { EXPECT_EQ(a_.net->channel_count(), 1u); });
+}
+
+TEST_F(PeerNetTest, SearchFromBothEndsMakesOneChannelEach) {
+  a_.notes.add_qp(qp_a_);
+  auto one = a_.find_start(qp_a_, qp_b_), other = b_.find_start(qp_b_, qp_a_);
+  ASSERT_EQ(one.wait_for(kPatience), std::future_status::ready);
+  ASSERT_EQ(other.wait_for(kPatience), std::future_status::ready);
+  EXPECT_EQ(one.get().error, FindError::kNone);
+  EXPECT_EQ(other.get().error, FindError::kNone);
+  a_.run([&] { EXPECT_EQ(a_.net->channel_count(), 1u); });
+  b_.run([&] { EXPECT_EQ(b_.net->channel_count(), 1u); });
+}
+
+TEST_F(PeerNetTest, EverySearchEndsWhenTheNetworkDoes) {
+  auto future = a_.find_start(qp_a_, qp(ip(2), 0x99));
+  a_.run([&] { a_.net.reset(); });
+  ASSERT_EQ(future.wait_for(0s), std::future_status::ready);
+  EXPECT_EQ(future.get().error, FindError::kStopped);
+}
+
+TEST_F(PeerNetTest, MessagesGoOverEveryPath) {
+  const Found found = connect();
+  ASSERT_EQ(found.error, FindError::kNone);
+  add_second_path(found.channel);
+  EXPECT_EQ(a_.send(found.channel, numbered(1)), 2u);
+  EXPECT_TRUE(b_.notes.wait_message(numbered(1)));
+  EXPECT_EQ(b_.notes.firsts(), 1);
+  // Known paths are left alone, whoever adds them.
+  a_.run([&] { found.channel->add_path(ip(11), ip(12)); });
+  b_.run([&] { b_.notes.last_up()->add_path(ip(12), ip(11)); });
+  EXPECT_EQ(a_.live(found.channel), 2u);
+  EXPECT_EQ(b_.live(b_.notes.last_up()), 2u);
+}
+
+TEST_F(PeerNetTest, APathThatIsDroppedAsOftenAsAddedIsNotReopened) {
+  const Found found = connect();
+  ASSERT_EQ(found.error, FindError::kNone);
+  add_second_path(found.channel);
+  a_.run([&] { found.channel->add_path(ip(11), ip(12)); });
+  const auto lose = [](uint32_t local, uint32_t remote) {
+    for (int fd : tcp_sockets(local, remote)) shutdown(fd, SHUT_RDWR);
+  };
+  const auto lose_and_regain = [&](uint32_t local, uint32_t remote) {
+    const int before = a_.notes.ups();
+    lose(local, remote);
+    return a_.notes.wait([&] { return a_.notes.ups() > before; });
+  };
+  a_.run([&] { found.channel->drop_path(ip(11), ip(12)); });
+  EXPECT_TRUE(lose_and_regain(ip(11), ip(12)));
+  a_.run([&] { found.channel->drop_path(ip(11), ip(12)); });
+  EXPECT_EQ(a_.live(found.channel), 2u) << "what is open is used";
+  lose(ip(11), ip(12));
+  // The other one takes as long to come back, each time.
+  for (int i = 0; i < 2; i++) EXPECT_TRUE(lose_and_regain(ip(1), ip(2)));
+  EXPECT_TRUE(tcp_sockets(ip(11), ip(12)).empty());
+  // Nobody misses it, and dropping it once more changes nothing.
+  a_.run([&] { found.channel->drop_path(ip(11), ip(12)); });
+  EXPECT_EQ(a_.send(found.channel, numbered(1)), 1u);
+  EXPECT_TRUE(b_.notes.wait_message(numbered(1)));
+}
+
+TEST_F(PeerNetTest, PathsAreBounded) {
+  const Found found = connect();
+  ASSERT_EQ(found.error, FindError::kNone);
+  int added = 0;
+  a_.run([&] {
+    for (unsigned n = 20; n < 220; n++) added += found.channel->add_path(ip(11), ip(n));
+    EXPECT_FALSE(found.channel->add_path(ip(11), ip(12)));
+    found.channel->drop_path(ip(11), ip(20));
+  });
+  EXPECT_EQ(added, 63) << "beside the one by which the peer was found";
+  add_second_path(found.channel);
+}
+
+TEST_F(PeerNetTest, LostConnectionComesBackAndNobodyIsToldItWasDown) {
+  const Found found = connect();
+  ASSERT_EQ(found.error, FindError::kNone);
+  for (int fd : tcp_sockets(ip(1), ip(2))) shutdown(fd, SHUT_RDWR);
+  ASSERT_TRUE(a_.notes.wait([&] { return a_.notes.ups() == 2; }));
+  EXPECT_EQ(a_.notes.firsts(), 1);
+  EXPECT_EQ(a_.send(found.channel, numbered(1)), 1u);
+  EXPECT_TRUE(b_.notes.wait_message(numbered(1)));
+  EXPECT_EQ(a_.notes.downs(), 0);
+  EXPECT_EQ(b_.notes.downs(), 0);
+}
+
+TEST_F(PeerNetTest, BlackHoleOnOnePathDoesNotHoldUpTheOther) {
+  const Found found = connect();
+  ASSERT_EQ(found.error, FindError::kNone);
+  add_second_path(found.channel);
+  black_hole(tcp_sockets(ip(1), ip(2)));
+  black_hole(tcp_sockets(ip(2), ip(1)));
+  EXPECT_EQ(a_.send(found.channel, numbered(1)), 2u);
+  EXPECT_TRUE(b_.notes.wait_message(numbered(1)));
+  // Its queue is bounded: in the end it is given up, the good path carries every byte.
+  wire::KeyQuery big{{}, {}, 0, 0, 0, std::vector<uint32_t>(wire::kKeysMax, 7)};
+  // 16 MiB: more than our queue and the kernel's hold together, sent before TCP itself gives up.
+  uint32_t sent = 0;
+  const auto given_up = [&] { return a_.live(found.channel) < 2 || a_.notes.ups() >= 3; };
+  for (; sent < 64 && !given_up(); sent++) {
+    big.query_id = sent;
+    a_.send(found.channel, big);
+    ASSERT_TRUE(b_.notes.wait_message(big));
+  }
+  EXPECT_GE(sent, Connection::kSendMax / wire::kMessageMax);
+  EXPECT_TRUE(given_up());
+  EXPECT_TRUE(a_.notes.wait([&] { return a_.notes.ups() >= 3; })) << "opened anew";
+  EXPECT_EQ(a_.notes.downs(), 0);
+  EXPECT_EQ(b_.notes.count(numbered(1)), 1u);
+}
+
+TEST_F(PeerNetTest, SearchDoesNotDependOnABlackHoledChannel) {
+  const Found found = connect();
+  ASSERT_EQ(found.error, FindError::kNone);
+  black_hole(tcp_sockets(ip(1), ip(2)));
+  black_hole(tcp_sockets(ip(2), ip(1)));
+  b_.notes.add_qp(qp(ip(2), 0x44));
+  const Found again = a_.find(qp_a_, qp(ip(2), 0x44));
+  EXPECT_EQ(again.error, FindError::kNone);
+  EXPECT_EQ(again.channel, found.channel);
+  EXPECT_EQ(a_.notes.ups(), 2);
+}
+
+TEST_F(PeerNetTest, ChannelIsDownWhenTheProcessStaysAway) {
+  const Found found = connect();
+  ASSERT_EQ(found.error, FindError::kNone);
+  add_second_path(found.channel);
+  b_.run([&] { b_.net.reset(); });
+  ASSERT_TRUE(a_.notes.wait([&] { return a_.notes.downs() == 1; }));
+  a_.run([&] { EXPECT_EQ(a_.net->channel_count(), 0u); });
+}
+
+TEST_F(PeerNetTest, SendWithoutConnectionSaysSo) {
+  const Found found = connect();
+  ASSERT_EQ(found.error, FindError::kNone);
+  Node patient{60s};
+  const Found other = patient.find(qp(ip(3), 3), qp_b_);
+  ASSERT_EQ(other.error, FindError::kNone);
+  b_.run([&] { b_.net.reset(); });
+  ASSERT_TRUE(a_.notes.wait([&] { return a_.notes.downs() == 1; }));
+  const auto end = Reactor::Clock::now() + kPatience;
+  while (patient.send(other.channel, numbered(1)) != 0 && Reactor::Clock::now() < end)
+    std::this_thread::yield();
+  EXPECT_EQ(patient.send(other.channel, numbered(1)), 0u);
+  EXPECT_EQ(patient.notes.downs(), 0);
+}
+
+}  // namespace
+}  // namespace shift::net::test

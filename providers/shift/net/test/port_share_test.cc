@@ -1,0 +1,249 @@
+// Several processes behind one rendezvous port: passing on, hand-over, strangers on the host.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "net/socket.h"
+#include "net/test/net_fixture.h"
+
+namespace shift::net::test {
+namespace {
+
+wire::QpName asker() {
+  return qp(ip(1), 1);
+}
+wire::Message numbered(uint32_t seq) {
+  return wire::Switch{{}, {}, 1, seq, 0};
+}
+
+// Another process that serves `ip_be` and owns one QP there, until it is ended.
+class OtherProcess {
+ public:
+  OtherProcess(uint32_t ip_be, const wire::QpName& name, uid_t user = 0) {
+    // Evaluated here: addresses depend on the process id.
+    const uint16_t port = test_port();
+    int ready[2];
+    EXPECT_EQ(pipe2(ready, O_CLOEXEC), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (user != 0 && setuid(user) != 0) _exit(1);
+      Reactor reactor;
+      Notes notes;
+      notes.add_qp(name);
+      if (!reactor.start()) _exit(1);
+      std::unique_ptr<PeerNet> net;
+      reactor.call_and_wait([&] {
+        net = std::make_unique<PeerNet>(reactor, notes, PeerNetOptions{port});
+        net->add_address(ip_be);
+      });
+      if (write(ready[1], "r", 1) != 1) _exit(1);
+      for (;;) pause();
+    }
+    close(ready[1]);
+    char byte;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1) << "the other process did not start";
+    close(ready[0]);
+  }
+  ~OtherProcess() { end(); }
+  void end() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+// While it lives, the process can open no descriptor.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    const int any = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    EXPECT_GE(any, 0);
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    struct rlimit low = before_;
+    low.rlim_cur = static_cast<rlim_t>(any) + 1;
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+    for (int fd = any; fd >= 0; fd = fcntl(any, F_DUPFD_CLOEXEC, 0)) taken_.emplace_back(fd);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  void give_one() { taken_.pop_back(); }
+
+ private:
+  struct rlimit before_ = {};
+  std::vector<UniqueFd> taken_;
+};
+
+// Processor time that the loop's thread uses in so long.
+std::chrono::nanoseconds processor_time(Node& node, std::chrono::milliseconds span) {
+  clockid_t clock{};
+  std::promise<void> over;
+  const auto used = [&] {
+    struct timespec t = {};
+    clock_gettime(clock, &t);
+    return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
+  };
+  node.run([&] {
+    EXPECT_EQ(pthread_getcpuclockid(pthread_self(), &clock), 0);
+    node.reactor.timer_start(span, [&] { over.set_value(); });
+  });
+  const auto before = used();
+  over.get_future().wait();
+  return used() - before;
+}
+
+TEST(PortShare, OwnerPassesConnectionsToTheProcessThatOwnsTheQp) {
+  const wire::QpName first = qp(ip(2), 100), second = qp(ip(2), 200);
+  Node owner, member, asking;
+  owner.notes.add_qp(first);
+  member.notes.add_qp(second);
+  owner.serve(ip(2));
+  member.serve(ip(2));
+  const Found one = asking.find(asker(), first), two = asking.find(asker(), second);
+  ASSERT_EQ(one.error, FindError::kNone);
+  ASSERT_EQ(two.error, FindError::kNone);
+  EXPECT_EQ(real(one.channel).peer(), owner.net->instance());
+  EXPECT_EQ(real(two.channel).peer(), member.net->instance());
+  asking.send(two.channel, numbered(7));
+  EXPECT_TRUE(member.notes.wait_message(numbered(7)));
+  EXPECT_EQ(owner.notes.messages().size(), 0u);
+}
+
+TEST(PortShare, FurtherPathsReachTheirProcessThroughTheOwnerToo) {
+  const wire::QpName name = qp(ip(2), 200);
+  Node owner, member, asking;
+  member.notes.add_qp(name);
+  owner.serve(ip(2));
+  owner.serve(ip(12));
+  member.serve(ip(2));
+  member.serve(ip(12));
+  const Found found = asking.find(asker(), name);
+  ASSERT_EQ(found.error, FindError::kNone);
+  asking.run([&] { found.channel->add_path(ip(11), ip(12)); });
+  ASSERT_TRUE(asking.notes.wait([&] { return asking.notes.ups() == 2; }));
+  EXPECT_TRUE(member.notes.wait([&] { return member.notes.ups() == 2; }));
+  EXPECT_EQ(asking.send(found.channel, numbered(7)), 2u);
+  EXPECT_TRUE(member.notes.wait_message(numbered(7)));
+}
+
+TEST(PortShare, QpThatNoProcessOwnsIsDeniedByAll) {
+  Node owner, member, asking;
+  owner.serve(ip(2));
+  member.serve(ip(2));
+  EXPECT_EQ(asking.find(asker(), qp(ip(2), 300), 300ms).error, FindError::kNoSuchQp);
+}
+
+TEST(PortShare, MemberTakesOverAndOldConnectionsLiveOn) {
+  const wire::QpName first = qp(ip(2), 100), second = qp(ip(2), 200), third = qp(ip(2), 300);
+  auto owner = std::make_unique<Node>();
+  Node member_a, member_b, asking, later;
+  owner->notes.add_qp(first);
+  member_a.notes.add_qp(second);
+  member_b.notes.add_qp(third);
+  owner->serve(ip(2));
+  member_a.serve(ip(2));
+  member_b.serve(ip(2));
+  const Found found = asking.find(asker(), second);
+  ASSERT_EQ(found.error, FindError::kNone);
+  owner.reset();
+  // Both that are left are found, whichever of them owns the port now.
+  EXPECT_EQ(later.find(asker(), second).error, FindError::kNone);
+  EXPECT_EQ(later.find(asker(), third).error, FindError::kNone);
+  EXPECT_EQ(asking.send(found.channel, numbered(1)), 1u);
+  EXPECT_TRUE(member_a.notes.wait_message(numbered(1)));
+  EXPECT_EQ(asking.notes.ups(), 1) << "the connection was never lost";
+}
+
+TEST(PortShare, AnOwnerWithoutDescriptorsTakesMembersInLaterAndDoesNotSpin) {
+  const wire::QpName first = qp(ip(7), 100), second = qp(ip(7), 200);
+  Node owner, member, asking;
+  owner.notes.add_qp(first);
+  member.notes.add_qp(second);
+  owner.serve(ip(7));
+  ASSERT_EQ(asking.find(asker(), first).error, FindError::kNone);
+  UniqueFd waiting;
+  {
+    NoDescriptors none;
+    none.give_one();
+    waiting = local_connect(ip(7), test_port());
+    ASSERT_TRUE(waiting);
+    EXPECT_LT(processor_time(owner, 300ms), 50ms) << "a loop that spins would have used it all";
+  }
+  member.serve(ip(7));
+  EXPECT_EQ(asking.find(asker(), second).error, FindError::kNone);
+}
+
+TEST(PortShare, KilledOwnerIsReplaced) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer allows no threads in forked children";
+#endif
+  const wire::QpName first = qp(ip(3), 100), second = qp(ip(3), 200);
+  Node asking;
+  OtherProcess owner(ip(3), first);
+  ASSERT_EQ(asking.find(asker(), first).error, FindError::kNone);
+  OtherProcess member(ip(3), second);
+  ASSERT_EQ(asking.find(asker(), second).error, FindError::kNone);
+  owner.end();
+  Node later;
+  EXPECT_EQ(later.find(asker(), second).error, FindError::kNone);
+}
+
+TEST(PortShare, ForkedChildDoesNotHoldThePort) {
+  const wire::QpName name = qp(ip(4), 1);
+  const uint32_t address = ip(4);
+  pid_t child;
+  {
+    Node owner, asking;
+    owner.notes.add_qp(name);
+    owner.serve(address);
+    ASSERT_EQ(asking.find(asker(), name).error, FindError::kNone);
+    child = fork();
+    if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (;;) pause();
+    }
+  }
+  Node next, asking;
+  next.notes.add_qp(name);
+  next.serve(address);
+  EXPECT_EQ(asking.find(asker(), name).error, FindError::kNone);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
+TEST(PortShare, OtherUsersAreNotTrusted) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer allows no threads in forked children";
+#endif
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
+  const wire::QpName theirs = qp(ip(5), 1), ours = qp(ip(5), 2);
+  Node owner, asking;
+  owner.notes.add_qp(ours);
+  owner.serve(ip(5));
+  ASSERT_EQ(asking.find(asker(), ours).error, FindError::kNone);
+  OtherProcess stranger(ip(5), theirs, 65534);
+  EXPECT_EQ(asking.find(asker(), theirs, 300ms).error, FindError::kNoSuchQp);
+  EXPECT_EQ(asking.find(asker(), ours).error, FindError::kNone);
+}
+
+TEST(PortShare, ServesAnAddressOnlyWhileItIsOurs) {
+  const wire::QpName name = qp(ip(6), 1);
+  Node serving, asking;
+  serving.notes.add_qp(name);
+  serving.serve(ip(6));
+  serving.serve(ip(6));
+  ASSERT_EQ(asking.find(asker(), name).error, FindError::kNone);
+  serving.run([&] { serving.net->remove_address(ip(6)); });
+  serving.run([] {});
+  Node other;
+  EXPECT_EQ(other.find(asker(), name).error, FindError::kNoShift);
+}
+
+}  // namespace
+}  // namespace shift::net::test

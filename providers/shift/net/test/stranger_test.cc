@@ -1,0 +1,241 @@
+// Whatever strangers send to the port costs them their connection and us nothing.
+#include <poll.h>
+
+#include <random>
+
+#include "net/port_owner.h"
+#include "net/test/net_fixture.h"
+
+namespace shift::net::test {
+namespace {
+
+// A program that talks to the port as it likes.
+class Stranger {
+ public:
+  explicit Stranger(uint32_t to) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const auto from = socket_address(ip(66), 0), there = socket_address(to, test_port());
+    EXPECT_EQ(bind(fd_, reinterpret_cast<const struct sockaddr*>(&from), sizeof from), 0);
+    EXPECT_EQ(connect(fd_, reinterpret_cast<const struct sockaddr*>(&there), sizeof there), 0);
+    const struct timeval patience = {30, 0};
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
+  ~Stranger() { close(fd_); }
+  Stranger(const Stranger&) = delete;
+
+  void say(const std::vector<uint8_t>& bytes) {
+    // May fail: the other side may have heard enough already.
+    (void)send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  void say(const wire::Message& message) {
+    std::vector<uint8_t> bytes;
+    ASSERT_TRUE(wire::encode(message, bytes, ++sequence_));
+    say(bytes);
+  }
+  void sequence_set(uint64_t sequence) { sequence_ = sequence - 1; }
+  // Null when the connection was closed instead.
+  std::unique_ptr<wire::Message> hear() {
+    uint8_t buffer[4096];
+    size_t used = 0, size = 0;
+    while (wire::frame_peek({buffer, used}, size) == wire::FrameState::kIncomplete) {
+      const ssize_t n = recv(fd_, buffer + used, sizeof buffer - used, 0);
+      EXPECT_FALSE(n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) << "neither word nor end";
+      if (n <= 0) return nullptr;
+      used += static_cast<size_t>(n);
+    }
+    auto message = std::make_unique<wire::Message>();
+    EXPECT_TRUE(wire::decode({buffer, size}, *message));
+    return message;
+  }
+  bool closed() { return hear() == nullptr; }
+
+ private:
+  const int fd_;
+  uint64_t sequence_ = 0;
+};
+
+wire::Instance instance(uint8_t seed) {
+  wire::Instance i;
+  i.raw.fill(seed);
+  return i;
+}
+
+class StrangerTest : public ::testing::Test {
+ protected:
+  StrangerTest() {
+    node_.notes.add_qp(ours_);
+    node_.serve(here_);
+    EXPECT_TRUE(works()) << "serving";
+  }
+  bool works() {
+    Node honest;
+    return honest.find(qp(ip(1), 1), ours_).error == FindError::kNone;
+  }
+  wire::Hello hello(uint8_t seed) {
+    wire::Hello h;
+    h.instance = instance(seed);
+    h.want = ours_;
+    h.from = qp(ip(66), 5);
+    return h;
+  }
+
+  const uint32_t here_ = ip(20);
+  const wire::QpName ours_ = qp(here_, 7);
+  Node node_;
+};
+
+TEST_F(StrangerTest, OtherProtocolsAreHungUpOn) {
+  const std::string http = "GET / HTTP/1.1\r\n\r\n";
+  Stranger browser(here_);
+  browser.say(std::vector<uint8_t>(http.begin(), http.end()));
+  EXPECT_TRUE(browser.closed());
+  Stranger short_one(here_);
+  short_one.say(std::vector<uint8_t>{'S', 'S', 'H', '-', '2', '.', '0', '-', 'x', 'x', 'x', 'x'});
+  EXPECT_TRUE(short_one.closed());
+  EXPECT_TRUE(works());
+}
+
+TEST_F(StrangerTest, FirstMessageMustBeAHello) {
+  Stranger s(here_);
+  s.say(wire::Close{ours_, ours_});
+  EXPECT_TRUE(s.closed());
+  Stranger nobody(here_);
+  nobody.say(wire::Hello{{}, {}, ours_, ours_});
+  EXPECT_TRUE(nobody.closed());
+  // A valid message, too long to be the first: hung up on before it is read.
+  Stranger talker(here_);
+  talker.say(wire::KeyQuery{ours_, ours_, 0, 0, 0, std::vector<uint32_t>(200, 1)});
+  EXPECT_TRUE(talker.closed());
+  EXPECT_TRUE(works());
+}
+
+TEST_F(StrangerTest, RandomBytesAfterAValidHeader) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 50; i++) {
+    std::vector<uint8_t> bytes;
+    ASSERT_TRUE(wire::encode(hello(9), bytes));
+    // The length is right for a Hello: the whole is read, and is no Hello.
+    bytes[5] = static_cast<uint8_t>(2 + random() % 9);
+    for (size_t at = wire::kHeaderSize; at < bytes.size(); at++)
+      bytes[at] = static_cast<uint8_t>(random());
+    Stranger s(here_);
+    s.say(bytes);
+    EXPECT_TRUE(s.closed());
+  }
+  EXPECT_TRUE(works());
+}
+
+TEST_F(StrangerTest, UnknownQpsAndInstancesAreDenied) {
+  Stranger s(here_);
+  wire::Hello h = hello(9);
+  h.want.qpn = 999;
+  s.say(h);
+  const auto answer = s.hear();
+  ASSERT_NE(answer, nullptr);
+  const auto& reply = std::get<wire::HelloReply>(*answer);
+  EXPECT_EQ(reply.status, wire::HelloStatus::kNoSuchQp);
+  EXPECT_TRUE(reply.instance.is_zero()) << "says nothing about itself";
+  EXPECT_TRUE(s.closed());
+  Stranger guesser(here_);
+  wire::Hello g = hello(9);
+  g.target = instance(33);
+  guesser.say(g);
+  const auto denial = guesser.hear();
+  ASSERT_NE(denial, nullptr);
+  EXPECT_EQ(std::get<wire::HelloReply>(*denial).status, wire::HelloStatus::kNoSuchQp);
+}
+
+TEST_F(StrangerTest, NonsenseOnAChannelEndsTheConnection) {
+  const std::vector<std::function<void(Stranger&)>> sins = {
+      [](Stranger& s) { s.say(std::vector<uint8_t>(64, 0xff)); },
+      // Speaks in another process's name.
+      [&](Stranger& s) { s.say(hello(77)); },
+      [&](Stranger& s) {
+        s.say(wire::HelloReply{instance(77), ours_, ours_});
+      },
+      [&](Stranger& s) {
+        std::vector<uint8_t> bytes;
+        ASSERT_TRUE(wire::encode(wire::Close{ours_, ours_}, bytes));
+        bytes[8]++;  // one byte more than a Close has
+        bytes.push_back(0);
+        s.say(bytes);
+      },
+  };
+  const int before = node_.notes.ups();
+  uint8_t seed = 100;
+  for (const auto& sin : sins) {
+    Stranger s(here_);
+    s.say(hello(seed++));
+    const auto answer = s.hear();
+    ASSERT_NE(answer, nullptr);
+    ASSERT_EQ(std::get<wire::HelloReply>(*answer).status, wire::HelloStatus::kOk);
+    sin(s);
+    EXPECT_TRUE(s.closed()) << "sin " << seed - 101;
+  }
+  EXPECT_EQ(node_.notes.ups() - before, static_cast<int>(sins.size()));
+  EXPECT_TRUE(node_.notes.messages().empty());
+  EXPECT_TRUE(works());
+}
+
+TEST_F(StrangerTest, UnaskedAnswersChangeNothing) {
+  Stranger s(here_);
+  s.say(hello(50));
+  ASSERT_NE(s.hear(), nullptr);
+  s.say(wire::HelloReply{instance(50), qp(ip(1), 2), qp(ip(20), 7)});
+  // Still heard afterwards.
+  const wire::Message last = wire::Close{ours_, ours_};
+  s.say(last);
+  EXPECT_TRUE(node_.notes.wait_message(last));
+}
+
+TEST_F(StrangerTest, AMessageIsTakenOnceAndNeverBehindANewerOne) {
+  const auto numbered = [&](uint32_t n) { return wire::Members{ours_, ours_, n, 0}; };
+  Stranger quick(here_), slow(here_);
+  for (Stranger* s : {&quick, &slow}) {
+    s->say(hello(60));
+    ASSERT_NE(s->hear(), nullptr);
+  }
+  for (uint32_t n : {2u, 4u}) {
+    quick.sequence_set(n);
+    quick.say(numbered(n));
+    ASSERT_TRUE(node_.notes.wait_message(numbered(n)));
+  }
+  // Copies, one that was never seen before, and what both connections have yet to bring.
+  for (uint32_t n : {2u, 3u, 4u, 5u}) {
+    slow.sequence_set(n);
+    slow.say(numbered(n));
+  }
+  ASSERT_TRUE(node_.notes.wait_message(numbered(5)));
+  for (uint32_t n : {5u, 6u}) {
+    quick.sequence_set(n);
+    quick.say(numbered(n));
+  }
+  ASSERT_TRUE(node_.notes.wait_message(numbered(6)));
+  std::vector<wire::Message> taken;
+  for (const auto& [channel, message] : node_.notes.messages()) taken.push_back(message);
+  EXPECT_EQ(taken,
+            (std::vector<wire::Message>{numbered(2), numbered(4), numbered(5), numbered(6)}));
+  // Every message of a channel has a number.
+  quick.sequence_set(0);
+  quick.say(numbered(7));
+  EXPECT_TRUE(quick.closed());
+}
+
+TEST_F(StrangerTest, SilentCrowdIsTimedOutAndHonestPeersGetThrough) {
+  std::vector<std::unique_ptr<Stranger>> crowd;
+  for (size_t i = 0; i < PortOwner::kPendingMax + 10; i++)
+    crowd.push_back(std::make_unique<Stranger>(here_));
+  EXPECT_TRUE(works()) << "behind the crowd";
+  for (auto& s : crowd) EXPECT_TRUE(s->closed());
+}
+
+TEST_F(StrangerTest, SlowTalkersAreCutOffToo) {
+  std::vector<uint8_t> bytes;
+  ASSERT_TRUE(wire::encode(hello(9), bytes));
+  bytes.pop_back();
+  Stranger s(here_);
+  s.say(bytes);
+  EXPECT_TRUE(s.closed());
+}
+
+}  // namespace
+}  // namespace shift::net::test
