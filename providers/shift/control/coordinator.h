@@ -24,8 +24,10 @@
 
 #include "control/path_book.h"
 #include "fsm/fsm.h"
+#include "group/context.h"
+#include "group/fault_sink.h"
+#include "group/group.h"
 #include "group/member.h"
-#include "group/objects.h"
 #include "group/path_switch.h"
 #include "net/link_watch.h"
 #include "net/loop.h"

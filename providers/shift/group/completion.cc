@@ -6,15 +6,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "group/context.h"
 #include "group/extended.h"
+#include "group/fault_sink.h"
+#include "group/group.h"
 #include "group/member.h"
 #include "group/shared_queue.h"
 #include "util/log.h"
 #include "util/planted.h"
 
 namespace shift::group {
-
-FaultSink* fault_sink = nullptr;
 
 CompletionQueue::CompletionQueue() = default;
 CompletionQueue::~CompletionQueue() = default;

@@ -4,7 +4,7 @@
 
 #include <sys/epoll.h>
 
-#include "group/objects.h"
+#include "group/completion_queue.h"
 
 namespace shift::group {
 

@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "group/completion.h"
+#include "group/context.h"
 
 namespace shift::group {
 namespace {

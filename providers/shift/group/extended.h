@@ -7,8 +7,9 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 
-#include "group/objects.h"
+#include "group/completion_queue.h"
 
 namespace shift::group {
 

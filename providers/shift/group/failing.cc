@@ -4,6 +4,7 @@
 
 #include "group/below.h"
 #include "group/completion.h"
+#include "group/context.h"
 #include "group/path_switch.h"
 #include "group/shared_queue.h"
 

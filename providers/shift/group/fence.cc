@@ -4,6 +4,8 @@
 
 #include "group/below.h"
 #include "group/completion.h"
+#include "group/context.h"
+#include "group/fault_sink.h"
 #include "group/member.h"
 #include "group/path_switch.h"
 #include "group/shared_queue.h"

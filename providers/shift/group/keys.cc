@@ -4,6 +4,10 @@
 #include <mutex>
 
 #include "group/completion.h"
+#include "group/context.h"
+#include "group/domain.h"
+#include "group/group.h"
+#include "group/region.h"
 #include "util/config.h"
 #include "util/planted.h"
 

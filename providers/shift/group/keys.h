@@ -1,11 +1,16 @@
 // Translation of memory keys to another member's. Cold: only paths off the default use it.
 #pragma once
 
-#include <chrono>
+#include <infiniband/verbs.h>
 
-#include "group/objects.h"
+#include <chrono>
+#include <cstdint>
 
 namespace shift::group {
+
+struct Context;
+struct Group;
+struct ProtectionDomain;
 
 enum class KeyState : uint8_t { kReady, kPending, kMissing };
 

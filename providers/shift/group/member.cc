@@ -2,8 +2,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "group/below.h"
+#include "group/context.h"
+#include "group/domain.h"
+#include "group/group.h"
+#include "group/region.h"
 #include "group/shared_queue.h"
 #include "util/config.h"
 #include "util/log.h"

@@ -4,13 +4,21 @@
 // destroys it takes down itself, when the worker has nothing left to do for it.
 #pragma once
 
+#include <infiniband/verbs.h>
+
 #include <cstdint>
 #include <optional>
+#include <vector>
 
-#include "group/objects.h"
 #include "wire/messages.h"
 
 namespace shift::group {
+
+struct CompletionQueue;
+struct Context;
+struct Group;
+struct MemoryRegion;
+struct ProtectionDomain;
 
 void twin_cqs_create(CompletionQueue& cq);
 void twin_cqs_destroy(CompletionQueue& cq);

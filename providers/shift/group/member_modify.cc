@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "group/below.h"
+#include "group/group.h"
 #include "group/member.h"
 #include "util/config.h"
 #include "util/planted.h"

@@ -2,6 +2,7 @@
 #include "group/path_switch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "group/completion.h"
 

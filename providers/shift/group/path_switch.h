@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "group/objects.h"
+#include "group/group.h"
 
 namespace shift::group {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "group/group.h"
 #include "util/planted.h"
 
 namespace shift::group {

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 
-#include "group/objects.h"
+#include "group/packets.h"
 
 namespace shift::group {
+
+struct Group;
 
 struct Plan {
   uint64_t first = 0;  // first WR without a completion

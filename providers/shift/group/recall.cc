@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "group/below.h"
+#include "group/context.h"
+#include "group/domain.h"
+#include "group/fault_sink.h"
 #include "group/member.h"
 #include "group/shared_queue.h"
 #include "util/log.h"

@@ -2,7 +2,8 @@
 
 #include <new>
 
-#include "group/objects.h"
+#include "group/domain.h"
+#include "group/region.h"
 
 namespace shift::group {
 

@@ -6,6 +6,8 @@
 #include <optional>
 
 #include "group/completion.h"
+#include "group/context.h"
+#include "group/fault_sink.h"
 #include "group/keys.h"
 #include "group/path_switch.h"
 #include "group/plan.h"

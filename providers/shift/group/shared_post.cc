@@ -3,6 +3,9 @@
 #include <cerrno>
 #include <utility>
 
+#include "group/context.h"
+#include "group/fault_sink.h"
+#include "group/group.h"
 #include "group/keys.h"
 #include "group/shared_queue.h"
 #include "util/log.h"

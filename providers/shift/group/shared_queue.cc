@@ -5,6 +5,10 @@
 
 #include "group/below.h"
 #include "group/completion.h"
+#include "group/context.h"
+#include "group/domain.h"
+#include "group/fault_sink.h"
+#include "group/group.h"
 #include "util/log.h"
 
 namespace shift::group {

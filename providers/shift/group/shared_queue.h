@@ -3,7 +3,9 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -11,9 +13,13 @@
 #include <optional>
 #include <vector>
 
-#include "group/objects.h"
+#include "group/device.h"
 
 namespace shift::group {
+
+struct Context;
+struct Group;
+struct ProtectionDomain;
 
 // One receive that the application has posted, or what is left of one on a member's SRQ. Its
 // address is the wr_id that the NIC sees.

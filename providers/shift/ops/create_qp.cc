@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "group/group.h"
 #include "group/shared_queue.h"
 #include "ops/entry.h"
 #include "util/config.h"

@@ -6,7 +6,9 @@
 #include <new>
 
 #include "control/runtime.h"
-#include "group/objects.h"
+#include "group/completion_queue.h"
+#include "group/context.h"
+#include "group/domain.h"
 #include "ops/glue.h"
 
 namespace shift::ops {

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "group/member.h"
+#include "group/region.h"
 #include "ops/entry.h"
 #include "util/log.h"
 

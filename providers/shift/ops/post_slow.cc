@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "group/context.h"
+#include "group/fault_sink.h"
 #include "group/keys.h"
 #include "group/path_switch.h"
 #include "ops/entry.h"

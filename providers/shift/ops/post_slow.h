@@ -1,7 +1,11 @@
 // The other side of the hot path: first use, shared queues, switching, backup, failed.
 #pragma once
 
-#include "group/objects.h"
+#include <infiniband/verbs.h>
+
+namespace shift::group {
+struct Group;
+}  // namespace shift::group
 
 namespace shift::ops {
 

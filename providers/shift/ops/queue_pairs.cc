@@ -4,9 +4,11 @@
 #include <new>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "group/completion.h"
+#include "group/group.h"
 #include "group/member.h"
 #include "group/path_switch.h"
 #include "group/peer_gone.h"

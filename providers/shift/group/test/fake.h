@@ -11,8 +11,12 @@
 #include <vector>
 
 #include "group/completion.h"
-#include "group/objects.h"
+#include "group/context.h"
+#include "group/domain.h"
+#include "group/fault_sink.h"
+#include "group/group.h"
 #include "group/path_switch.h"
+#include "group/region.h"
 #include "group/shared_queue.h"
 #include "group/test/fake_nic.h"
 

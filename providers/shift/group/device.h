@@ -1,0 +1,27 @@
+// The members of a device group, and the virtual device that the application finds in its list.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+
+namespace shift::group {
+
+// Members of a device group, by their place in it: the NIC that the application opened comes first.
+inline constexpr int kDefault = 0;
+inline constexpr int kMembersMax = 4;
+inline constexpr int kNoMember = -1;
+
+template <typename T>
+using PerMember = std::array<T, kMembersMax>;
+
+// Made with a list of devices and not changed until it is freed.
+struct Device {
+  ibv_device dev;   // handed to the application; names and paths of the default NIC
+  char zeros[512];  // stock providers look behind a device (verbs_device)
+  // Valid while the real list is held; an open context has its own.
+  PerMember<ibv_device*> real{};
+  int members = 0;
+};
+
+}  // namespace shift::group
