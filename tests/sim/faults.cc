@@ -79,11 +79,10 @@ void Simulation::lasts(const Fault& fault, std::function<void()> end) {
 
 void Simulation::port_restore(int host, int member) {
   const auto h = static_cast<size_t>(host);
-  const auto m = static_cast<size_t>(member);
-  if (dead_[h][m] || gone_[h] || lost_host_ == host) return;
-  if (hosts_[h]->world.nic(member).port_up && !told_down_[h][m]) return;
+  if (dead_[h][member] || gone_[h] || lost_host_ == host) return;
+  if (hosts_[h]->world.nic(member).port_up && !told_down_[h][member]) return;
   say("%c/%d works again", kNames[h], member);
-  hosts_[h]->port(member, true, std::exchange(told_down_[h][m], false));
+  hosts_[h]->port(member, true, std::exchange(told_down_[h][member], false));
 }
 
 void Simulation::total_loss(int host) {
@@ -110,7 +109,6 @@ void Simulation::fault_start(const Fault& fault) {
   const auto h = static_cast<size_t>(fault.host);
   control::Host& host = *hosts_[h];
   const int member = member_of(fault);
-  const auto m = static_cast<size_t>(member);
   group::FakeNic& nic = host.world.nic(member);
   say("FAULT %s: %c/%d", to_string(fault).c_str(), kNames[h], member);
   const auto until =
@@ -123,8 +121,8 @@ void Simulation::fault_start(const Fault& fault) {
   switch (fault.what) {
     case What::kPortDown:
     case What::kScare:
-      if (dead_[h][m]) break;
-      told_down_[h][m] = true;
+      if (dead_[h][member]) break;
+      told_down_[h][member] = true;
       if (fault.what == What::kPortDown) nic.port_up = false;
       host.device_says(member, IBV_EVENT_PORT_ERR);
       lasts(fault, [this, fault, member] { port_restore(fault.host, member); });
@@ -175,7 +173,7 @@ void Simulation::fault_start(const Fault& fault) {
       lasts(fault, [&nic] { nic.refuses = false; });
       break;
     case What::kDeviceDeath:
-      dead_[h][m] = true;
+      dead_[h][member] = true;
       nic.port_up = false;
       for (auto& [qpn, qp] : nic.qps) {
         qp->flushes = false;

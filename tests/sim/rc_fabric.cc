@@ -11,7 +11,7 @@ using group::PostedRecv;
 using group::PostedSend;
 
 void RcFabric::block(int host, int from, int to, bool blocked) {
-  blocked_[static_cast<size_t>(host)][static_cast<size_t>(from)][static_cast<size_t>(to)] = blocked;
+  blocked_[static_cast<size_t>(host)][from][to] = blocked;
 }
 
 bool RcFabric::carries(int a, int b) const {

@@ -100,17 +100,15 @@ class RcFabric {
   group::FakeNic& nic(int host, int member) const {
     return worlds_[static_cast<size_t>(host)]->nic(member);
   }
-  End& end(int host, int member) {
-    return ends_[static_cast<size_t>(host)][static_cast<size_t>(member)];
-  }
+  End& end(int host, int member) { return ends_[static_cast<size_t>(host)][member]; }
   // Null until it is made.
   Qp* qp(int host, int member) const {
-    ibv_qp* real = groups_[static_cast<size_t>(host)]->real[static_cast<size_t>(member)];
+    ibv_qp* real = groups_[static_cast<size_t>(host)]->real[member];
     return real == nullptr ? nullptr : &Qp::of(real);
   }
   int member_of(int host, const wire::Gid& gid) const;
   bool blocked(int host, int from, int to) const {
-    return blocked_[static_cast<size_t>(host)][static_cast<size_t>(from)][static_cast<size_t>(to)];
+    return blocked_[static_cast<size_t>(host)][from][to];
   }
   void look_at(int host, int member, Qp& qp);
   void check_posted(int host, int member, Qp& qp, End& end);

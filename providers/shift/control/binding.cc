@@ -146,7 +146,7 @@ void Coordinator::send_bind(Binding& binding) {
   }
   if (group.exact) bind.flags |= wire::Bind::kAsksResponder;
   bind.members.push_back(address_of(group));
-  for (size_t m = 1; m < static_cast<size_t>(group.context->members); m++) {
+  for (int m = 1; m < group.context->members; m++) {
     const auto& gids = group.context->gids[m];
     bind.members.push_back(gids.empty() ? wire::Gid{} : gids.front());
   }
@@ -189,7 +189,7 @@ void Coordinator::channel_widen(Binding& binding) {
   const Group& group = *binding.group;
   if (!group.is_leader || binding.channel == nullptr) return;  // one end dials
   std::vector<Binding::Route> wanted;
-  for (size_t m = 0; m < static_cast<size_t>(group.context->members); m++) {
+  for (int m = 0; m < group.context->members; m++) {
     const auto& gids = group.context->gids[m];
     const auto own =
         m == 0 ? address_of(group).ipv4() : (gids.empty() ? std::nullopt : gids.front().ipv4());

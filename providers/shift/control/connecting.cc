@@ -22,7 +22,7 @@ wire::Gid own_gid(const Group& group, PathName path, int member) {
   // the other NICs' have one.
   const bool is_original = path == PathName{group::kDefault, group::kDefault};
   if (member == group::kDefault && (is_original || group.local.gid.ipv4())) return group.local.gid;
-  const auto& gids = group.context->gids[static_cast<size_t>(member)];
+  const auto& gids = group.context->gids[member];
   return gids.empty() ? wire::Gid{} : gids.front();
 }
 
@@ -37,7 +37,7 @@ void Coordinator::members_make(Binding& binding) {
                                b.group->context->name(member), error);
             b.book.own_lacks(member);
           } else {
-            b.qps[static_cast<size_t>(member)].made = true;
+            b.qps[member].made = true;
           }
           tend(b);  // it may have waited for this one
         });
@@ -125,17 +125,16 @@ void Coordinator::offer_answer(Binding& binding, const wire::Offer& offer, uint8
 
 void Coordinator::probe_post(Binding& binding, int member) {
   Group& group = *binding.group;
-  const auto m = static_cast<size_t>(member);
   ibv_send_wr wr{}, *bad;
   wr.wr_id = group.tag + group::kProbeTag;
   wr.opcode = IBV_WR_RDMA_WRITE;
   wr.send_flags = IBV_SEND_SIGNALED;
-  ibv_qp* real = group.real[m];
-  group.probe[m] = Probe::kPosted;
+  ibv_qp* real = group.real[member];
+  group.probe[member] = Probe::kPosted;
   if (real->context->ops.post_send(real, &wr, &bad) == 0) {
-    group.own_packets[m]++;
+    group.own_packets[member]++;
   } else {
-    group.probe[m] = Probe::kFailed;
+    group.probe[member] = Probe::kFailed;
   }
   binding.probe_deadline = control_.now() + kAttemptMax;
 }
@@ -146,11 +145,11 @@ void Coordinator::probe_check(Binding& binding) {
   binding.probe_poll = 0;
   const bool leading = binding.attempt && binding.attempt->stage == Stage::kProbing;
   if (!leading && !binding.asked) return;
-  const size_t m = leading ? binding.attempt->path.leader : binding.asked->path.follower;
+  const int m = leading ? binding.attempt->path.leader : binding.asked->path.follower;
   {
     std::lock_guard lock(group.send_cq->mutex);
     // The default's CQ belongs to the application's polling thread while anything is on it.
-    if (m != group::kDefault) group::collect_member(*group.send_cq, static_cast<int>(m));
+    if (m != group::kDefault) group::collect_member(*group.send_cq, m);
   }
   if (m == group::kDefault) group::inspect(*group.send_cq);
   const Probe probe = group.probe[m];

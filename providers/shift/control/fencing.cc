@@ -71,7 +71,7 @@ void Coordinator::fence_results(RunningFence& running) {
     Binding* binding = find(std::exchange(running.serials[k], 0));
     if (binding == nullptr) continue;
     if (entry.member != group::kNoMember) {
-      auto& qp = binding->qps[static_cast<size_t>(entry.member)];
+      auto& qp = binding->qps[entry.member];
       qp.connected = false;
       if (entry.responder) {
         binding->responders.push_back({qp.path, qp.generation, *entry.responder});

@@ -22,13 +22,12 @@ constexpr milliseconds kAddressPauses[] = {milliseconds(10), milliseconds(1000)}
 // Reads the GID table anew, once for all QPs. What it held before and does not hold any more, or
 // elsewhere: a QP names its own address by the place in the table.
 std::vector<wire::Gid> Coordinator::addresses_read(Context* context, int member) {
-  const auto m = static_cast<size_t>(member);
-  auto& known = addresses_[context][m];
-  const auto before = std::exchange(known, group::port_addresses(context->real[m], 1));
-  context->gids[m].clear();
-  const auto& names = names_[context][m] = group::port_names(context->real[m], 1);
+  auto& known = addresses_[context][member];
+  const auto before = std::exchange(known, group::port_addresses(context->real[member], 1));
+  context->gids[member].clear();
+  const auto& names = names_[context][member] = group::port_names(context->real[member], 1);
   for (group::PortAddress& address : known) {
-    context->gids[m].push_back(address.gid);
+    context->gids[member].push_back(address.gid);
     const auto ip = address.gid.ipv4();
     if (ip) {
       net_->add_address(*ip);
@@ -49,7 +48,8 @@ std::vector<wire::Gid> Coordinator::addresses_read(Context* context, int member)
     });
     if (stays) continue;
     gone.push_back(old.gid);
-    if (!std::ranges::count(context->gids[m], old.gid)) net_->name_address(*old.gid.ipv4(), {});
+    if (!std::ranges::count(context->gids[member], old.gid))
+      net_->name_address(*old.gid.ipv4(), {});
   }
   return gone;
 }
@@ -71,15 +71,15 @@ wire::Gid Coordinator::address_of(const Context* context, const wire::Gid& local
 bool Coordinator::is_on(const Context* context, int member, int ifindex) const {
   const auto found = addresses_.find(context);
   return found != addresses_.end() &&
-         std::ranges::any_of(
-             found->second[static_cast<size_t>(member)],
-             [&](const group::PortAddress& address) { return address.ifindex == ifindex; });
+         std::ranges::any_of(found->second[member], [&](const group::PortAddress& address) {
+           return address.ifindex == ifindex;
+         });
 }
 
 // A member whose devices are not known has to be taken at its port's word.
 bool Coordinator::has_carrier(const Context* context, int member) const {
   bool known = false;
-  for (const group::PortAddress& address : addresses_.at(context)[static_cast<size_t>(member)]) {
+  for (const group::PortAddress& address : addresses_.at(context)[member]) {
     if (address.ifindex == 0) continue;
     if (!carrierless_.contains(address.ifindex)) return true;
     known = true;
@@ -140,11 +140,11 @@ void Coordinator::carrier_changed(Context* context, int member, int ifindex) {
   if ((after & ~before & bit) != 0) return member_back(context, member);
   // What the port event has told already is no news.
   if (up || (after & bit) == 0) return;
-  const auto addresses = addresses_[context][static_cast<size_t>(member)];
+  const auto addresses = addresses_[context][member];
   for (const group::PortAddress& address : addresses) {
     if (address.ifindex != ifindex) continue;
     leave_address(context, member, address.gid, {"no carrier", Detector::kLink});
-    for (const group::PortName& name : names_[context][static_cast<size_t>(member)])
+    for (const group::PortName& name : names_[context][member])
       if (name.address == address.gid)
         leave_address(context, member, name.gid, {"no carrier", Detector::kLink});
   }
@@ -156,7 +156,7 @@ void Coordinator::leave_address(Context* context, int member, const wire::Gid& g
   for (auto& [serial, binding] : bindings_) {
     Group& group = *binding->group;
     if (group.context != context || group.member != member) continue;
-    const auto& qp = binding->qps[static_cast<size_t>(member)];
+    const auto& qp = binding->qps[member];
     if ((qp.connected ? qp.address.gid : group.local.gid) != gid) continue;
     feed(*binding, Event::kPathFault, cause);
   }
@@ -166,7 +166,7 @@ void Coordinator::address_changed(int ifindex) {
   for (Context* context : contexts_) {
     for (int member = 0; member < context->members; member++) {
       // A member without addresses may get its first one on any device.
-      const bool has_any = !context->gids[static_cast<size_t>(member)].empty();
+      const bool has_any = !context->gids[member].empty();
       if (has_any && !is_on(context, member, ifindex)) continue;
       gids_changed(context, member);
       for (const milliseconds pause : kAddressPauses) {
@@ -183,7 +183,7 @@ void Coordinator::address_changed(int ifindex) {
 // A spare that would send from an address that is not there: the leader makes its connection again.
 void Coordinator::spare_lost(Binding& binding, int member) {
   Group& group = *binding.group;
-  auto& qp = binding.qps[static_cast<size_t>(member)];
+  auto& qp = binding.qps[member];
   qp.connected = false;
   if (group.is_leader) {
     binding.book.ready_drop(qp.path);  // members_up_changed() tends to it
@@ -195,20 +195,19 @@ void Coordinator::spare_lost(Binding& binding, int member) {
 
 // An address that is gone takes its paths along; one that came back may bring some.
 void Coordinator::gids_changed(Context* context, int member) {
-  const auto m = static_cast<size_t>(member);
-  const auto gids_before = context->gids[m];
+  const auto gids_before = context->gids[member];
   const bool had_carrier = has_carrier(context, member);
   const std::vector<wire::Gid> gone = addresses_read(context, member);
   const bool carrier_differs = has_carrier(context, member) != had_carrier;
   carrier_set(context, member);
-  if (gone.empty() && context->gids[m] == gids_before && !carrier_differs) return;
+  if (gone.empty() && context->gids[member] == gids_before && !carrier_differs) return;
   SHIFT_EVENT("addresses", {{"device", context->name(member)},
-                            {"count", context->gids[m].size()},
+                            {"count", context->gids[member].size()},
                             {"gone", gone.size()}});
   for (auto& [serial, binding] : bindings_) {
     Group& group = *binding->group;
     if (group.context != context || group.member == member) continue;
-    auto& qp = binding->qps[m];
+    auto& qp = binding->qps[member];
     if (qp.connected && std::ranges::find(gone, qp.address.gid) != gone.end()) {
       spare_lost(*binding, member);
     }

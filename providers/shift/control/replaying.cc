@@ -42,7 +42,7 @@ int peer_member(const Group& group, PathName path) {
 bool Coordinator::commit(Binding& binding, Events* follow_up) {
   Group& group = *binding.group;
   const int member = own_member(group, binding.target);
-  const auto& qp = binding.qps[static_cast<size_t>(member)];
+  const auto& qp = binding.qps[member];
   const bool usable = member < group.context->members && qp.connected && !qp.busy &&
                       qp.generation == binding.target_generation && qp.path == binding.target &&
                       (members_up(group.context) >> member & 1) != 0;

@@ -57,7 +57,7 @@ void Coordinator::unpolled_look() {
     if (posted != std::exchange(binding->posted, posted)) {
       binding->look_until = Time::max();
     } else if (now < binding->look_until && group.state == fsm::State::kActive) {
-      ibv_qp* real = group.real[static_cast<size_t>(group.member.load())];
+      ibv_qp* real = group.real[group.member];
       ibv_qp_attr attr{};
       ibv_qp_init_attr init{};
       constexpr int kAsked = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT;

@@ -72,7 +72,7 @@ bool take_own(Group& group, int member, const ibv_wc& wc) {
         // A flushed one proves nothing about what is before it, which failed or never ran. Nothing
         // else may be there to tell that the path broke.
         group.drain_marked = false;
-        return group.switching || group.accept[static_cast<size_t>(member)] != Accept::kGuard;
+        return group.switching || group.accept[member] != Accept::kGuard;
       }
       if (group.switching) group.drained[0] = true;
       return true;
@@ -81,7 +81,7 @@ bool take_own(Group& group, int member, const ibv_wc& wc) {
       if (group.switching) group.drained[1] = true;
       return true;
     case kProbeTag: {
-      auto& probe = group.probe[static_cast<size_t>(member)];
+      auto& probe = group.probe[member];
       doubt_events(*group.send_cq);
       if (probe == Probe::kPosted) probe = success ? Probe::kDone : Probe::kFailed;
       return true;
@@ -118,12 +118,10 @@ struct Verdict {
 
 Verdict judge(const Group& group, int member, const ibv_wc& wc) {
   const bool blames = blames_path(group, member, wc);
-  return {blames, blames || group.switching || group.fault_reported[static_cast<size_t>(member)]};
+  return {blames, blames || group.switching || group.fault_reported[member]};
 }
 
-void take_error(CompletionQueue& cq, Group& group, int member_number, Completion wc,
-                Verdict verdict) {
-  const auto member = static_cast<size_t>(member_number);
+void take_error(CompletionQueue& cq, Group& group, int member, Completion wc, Verdict verdict) {
   if (verdict.blames_path && is_doubtful(wc.status)) {
     group.doubt = {wc.wr_id, group.counters.done[0]};
   }
@@ -134,7 +132,7 @@ void take_error(CompletionQueue& cq, Group& group, int member_number, Completion
     group.fault_reported[member] = true;  // the flushes that follow are no news
     translate(group, wc);
     cq.side.push_back(wc);
-    fault_sink->fault(&group, fsm::Event::kAppError, member_number, "application error completion");
+    fault_sink->fault(&group, fsm::Event::kAppError, member, "application error completion");
     return;
   }
   doubt_events(cq);
@@ -144,10 +142,10 @@ void take_error(CompletionQueue& cq, Group& group, int member_number, Completion
     group.original_error = wc;
   }
   if (!verdict.blames_path) {
-    fault_sink->fault(&group, fsm::Event::kAppError, member_number,
+    fault_sink->fault(&group, fsm::Event::kAppError, member,
                       "application error found while draining");
   } else if (first && !group.switching) {
-    fault_sink->fault(&group, fsm::Event::kPathFault, member_number,
+    fault_sink->fault(&group, fsm::Event::kPathFault, member,
                       {path_error_name(wc.status), Detector::kCompletion});
   }
 }
@@ -185,8 +183,7 @@ void take_accepted(CompletionQueue& cq, Group& group, int member, const Completi
 }  // namespace
 
 void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
-  const auto m = static_cast<size_t>(member);
-  Group* group = group_of(cq.context->qps[m].find(wc.qp_num));
+  Group* group = group_of(cq.context->qps[member].find(wc.qp_num));
   if (group == nullptr) {
     // On the default the application's own unprotected QPs, elsewhere the rest of a destroyed one.
     if (member != kDefault) return;
@@ -200,11 +197,11 @@ void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
   Verdict verdict;
   if (wc.status != IBV_WC_SUCCESS) {
     error.lock();
-    if (group->accept[m] == Accept::kGuard) verdict = judge(*group, member, wc);
+    if (group->accept[member] == Accept::kGuard) verdict = judge(*group, member, wc);
   }
   ReceiveSlot* slot = group->srq != nullptr ? group->srq->find(wc.wr_id) : nullptr;
   if (slot != nullptr) {
-    if (group->accept[m] == Accept::kDrop || verdict.held_back) {
+    if (group->accept[member] == Accept::kDrop || verdict.held_back) {
       // Taken by a path that broke, and not delivered: it serves the next message.
       group->srq->give_back(slot);
       if (!verdict.held_back) return;
@@ -221,8 +218,7 @@ namespace {
 
 void take_accepted(CompletionQueue& cq, Group& group, int member, const Completion& wc,
                    Verdict verdict) {
-  const auto m = static_cast<size_t>(member);
-  switch (group.accept[m]) {
+  switch (group.accept[member]) {
     case Accept::kDrop:
       return;
     case Accept::kPass: {
@@ -231,7 +227,7 @@ void take_accepted(CompletionQueue& cq, Group& group, int member, const Completi
       translate(group, copy);
       cq.side.push_back(copy);
       // The application knows that this QP is broken: nothing can be masked from now on.
-      if (!group.fault_reported[m].exchange(true)) {
+      if (!group.fault_reported[member].exchange(true)) {
         fault_sink->fault(&group, fsm::Event::kAppError, member, "an error while unprotected");
       }
       return;
@@ -246,7 +242,7 @@ void take_accepted(CompletionQueue& cq, Group& group, int member, const Completi
 
 void collect_member(CompletionQueue& cq, int member) {
   ibv_wc batch[16];
-  ibv_cq* real = cq.real[static_cast<size_t>(member)];
+  ibv_cq* real = cq.real[member];
   if (real == nullptr) return;
   const bool by_device = member == kDefault && cq.extended != nullptr && cq.extended->needs_device;
   WcExtra extra[16];
@@ -362,19 +358,17 @@ int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra, int f
 }
 
 bool errors_hold(Group& group, int member) {
-  const auto m = static_cast<size_t>(member);
   CqLock lock(group);
-  if (group.accept[m] == Accept::kPass && group.fault_reported[m]) return false;
-  if (group.accept[m] == Accept::kPass) group.accept[m] = Accept::kGuard;
+  if (group.accept[member] == Accept::kPass && group.fault_reported[member]) return false;
+  if (group.accept[member] == Accept::kPass) group.accept[member] = Accept::kGuard;
   return true;
 }
 
 bool errors_pass(Group& group, int member) {
   if (member == kNoMember) return false;  // between two paths nobody gives any
-  const auto m = static_cast<size_t>(member);
   CqLock lock(group);
-  if (group.accept[m] == Accept::kGuard && group.fault_reported[m]) return false;
-  if (group.accept[m] == Accept::kGuard) group.accept[m] = Accept::kPass;
+  if (group.accept[member] == Accept::kGuard && group.fault_reported[member]) return false;
+  if (group.accept[member] == Accept::kGuard) group.accept[member] = Accept::kPass;
   return true;
 }
 

@@ -70,7 +70,7 @@ struct Context {
 
   ibv_context* handle() { return &verbs.context; }
   // Of a member's NIC. Its device lives as long as it is open, whatever lists are made meanwhile.
-  const char* name(int member) const { return real[static_cast<size_t>(member)]->device->name; }
+  const char* name(int member) const { return real[member]->device->name; }
   static Context* from(ibv_context* context) {
     return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) - offsetof(Context, verbs) -
                                       offsetof(verbs_context, context));

@@ -3,7 +3,7 @@
 
 #include <infiniband/verbs.h>
 
-#include <array>
+#include <cassert>
 
 namespace shift::group {
 
@@ -12,8 +12,27 @@ inline constexpr int kDefault = 0;
 inline constexpr int kMembersMax = 4;
 inline constexpr int kNoMember = -1;
 
+// One of something for each member.
 template <typename T>
-using PerMember = std::array<T, kMembersMax>;
+class PerMember {
+ public:
+  constexpr T& operator[](int member) {
+    assert(member >= 0 && member < kMembersMax);
+    return items_[member];
+  }
+  constexpr const T& operator[](int member) const {
+    assert(member >= 0 && member < kMembersMax);
+    return items_[member];
+  }
+  constexpr T* begin() { return items_; }
+  constexpr const T* begin() const { return items_; }
+  constexpr T* end() { return items_ + kMembersMax; }
+  constexpr const T* end() const { return items_ + kMembersMax; }
+  static constexpr int size() { return kMembersMax; }
+
+ private:
+  T items_[kMembersMax]{};
+};
 
 // Made with a list of devices and not changed until it is freed.
 struct Device {

@@ -48,8 +48,7 @@ void fail(Group& group) {
 
   // Else when the device says that the QP takes no more.
   const int consumes = group.srq_member;
-  if (consumes != kNoMember && (group.last_taken[static_cast<size_t>(consumes)] ||
-                                group.context->dead[static_cast<size_t>(consumes)])) {
+  if (consumes != kNoMember && (group.last_taken[consumes] || group.context->dead[consumes])) {
     receives_leave(group);
   }
 
@@ -68,7 +67,7 @@ void fail(Group& group) {
   // After an error of its own the application is given what the NIC gives; only what never got
   // there is left to be flushed (C1).
   const int member = group.member;
-  if (member != kNoMember && group.accept[static_cast<size_t>(member)] == Accept::kPass) {
+  if (member != kNoMember && group.accept[member] == Accept::kPass) {
     position = group.send.posted;
     receive = group.recv.posted;
     status = IBV_WC_WR_FLUSH_ERR;

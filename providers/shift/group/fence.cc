@@ -35,7 +35,7 @@ void Fence::begin(Entry& entry) {
     entry.result = Result::kProven;
     return;
   }
-  const auto member = static_cast<size_t>(entry.member);
+  const int member = entry.member;
   {
     CqLock lock(group);
     // The application has been given an error of its own in the meantime: it has seen what cannot
@@ -73,7 +73,7 @@ void Fence::begin(Entry& entry) {
 // Posts the two markers, as far as the queues have room for them.
 void Fence::post_markers(Entry& entry) {
   Group& group = *entry.group;
-  ibv_qp* real = group.real[static_cast<size_t>(entry.member)];
+  ibv_qp* real = group.real[entry.member];
   if (!entry.marked_send) {
     ibv_send_wr wr{}, *bad;
     wr.wr_id = group.tag + kSendMarkerTag;
@@ -98,7 +98,7 @@ void Fence::urge(Entry& entry, Clock::time_point now) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
   // Refused by a device that has died meanwhile, which is found out elsewhere.
-  (void)below->modify_qp(entry.group->real[static_cast<size_t>(entry.member)], &attr, IBV_QP_STATE);
+  (void)below->modify_qp(entry.group->real[entry.member], &attr, IBV_QP_STATE);
 }
 
 namespace {
@@ -122,7 +122,7 @@ std::optional<uint32_t> responder_of(ibv_qp* real) {
 // first.
 bool Fence::all_taken(Entry& entry) {
   Group& group = *entry.group;
-  const auto member = static_cast<size_t>(entry.member);
+  const int member = entry.member;
   if (group.srq == nullptr || group.last_taken[member]) return true;
   if (!group.context->is_soft_roce[member] || !entry.shut || !group.drained[0]) return false;
   if (member_qp_stop(group, entry.member) != 0) return false;
@@ -144,7 +144,7 @@ bool Fence::step(Clock::time_point now) {
     open.push_back(entry.group);
     // Read before the CQs are emptied: a dead device writes no CQE after it reported its death, so
     // what is collected now is all there will ever be.
-    const auto member = static_cast<size_t>(entry.member);
+    const int member = entry.member;
     dead.push_back(entry.group->context->dead[member].load());
     taken.push_back(all_taken(entry));
   }
@@ -181,7 +181,7 @@ void Fence::end(Entry& entry, Result result) {
                : entry.marked_recv ? "not drained"
                                    : "full");
   }
-  const auto member = static_cast<size_t>(entry.member);
+  const int member = entry.member;
   // What a QP tells of an earlier life is no proof.
   if (result == Result::kProven && entry.shut && !entry.stopped && group.asks_responder &&
       !group.context->dead[member]) {

@@ -96,6 +96,11 @@ enum class Probe : uint8_t { kNone, kPosted, kDone, kFailed };
 
 // All QPs that stand for one application QP.
 struct Group {
+  Group() {
+    for (auto& one : accept) one = Accept::kDrop;
+    accept[kDefault] = Accept::kPass;
+  }
+
   ibv_qp_ex qp;                         // handed to the application
   PerMember<Published<ibv_qp>> real{};  // as CompletionQueue::real
   ibv_qp_ex* real_ex = nullptr;         // the default's
@@ -111,7 +116,7 @@ struct Group {
   // decides what becomes of the next one. Held with that CQ's mutex.
   std::mutex errors_mutex;
   // Changed under both CQs' mutexes, or under errors_mutex; read under one of the three.
-  PerMember<std::atomic<Accept>> accept{Accept::kPass, Accept::kDrop, Accept::kDrop, Accept::kDrop};
+  PerMember<std::atomic<Accept>> accept;
 
   // The path we are committed to; `member` is kNoMember between fence and choice. Written by the
   // control thread under both queues' mutexes.

@@ -14,7 +14,7 @@
 namespace shift::group {
 namespace {
 
-KeyState twin_of(const MemoryRegion& region, size_t member) {
+KeyState twin_of(const MemoryRegion& region, int member) {
   if (member == kDefault) {
     // A region made while the default was dead lives on the others only.
     return region.real[kDefault] != nullptr ? KeyState::kReady : KeyState::kMissing;
@@ -30,7 +30,7 @@ KeyState twin_of(const MemoryRegion& region, size_t member) {
 }
 
 // Caller holds context.mutex.
-KeyState local_key_locked(Context& context, size_t member, uint32_t lkey, uint32_t* out) {
+KeyState local_key_locked(Context& context, int member, uint32_t lkey, uint32_t* out) {
   const MemoryRegion* region = context.regions.by_lkey(lkey);
   if (region == nullptr) return KeyState::kMissing;
   const KeyState state = twin_of(*region, member);
@@ -44,8 +44,7 @@ KeyState translate_locked(Context& context, int member, ibv_sge* sges, int count
   uint32_t keys[kMaxSge];
   for (int i = 0; i < count; i++) {
     if (sges[i].length == 0) continue;
-    const auto state =
-        local_key_locked(context, static_cast<size_t>(member), sges[i].lkey, &keys[i]);
+    const auto state = local_key_locked(context, member, sges[i].lkey, &keys[i]);
     if (state != KeyState::kReady) return state;
   }
   for (int i = 0; i < count; i++) {
@@ -59,7 +58,7 @@ bool any_pending_locked(Context& context, const ibv_sge* sges, int count) {
   return std::any_of(sges, sges + count, [&](const ibv_sge& sge) {
     if (sge.length == 0) return false;
     const MemoryRegion* region = context.regions.by_lkey(sge.lkey);
-    for (size_t m = 1; region != nullptr && m < static_cast<size_t>(context.members); m++) {
+    for (int m = 1; region != nullptr && m < context.members; m++) {
       if (twin_of(*region, m) == KeyState::kPending) return true;
     }
     return false;
@@ -119,9 +118,8 @@ KeyState exported_key(Context& context, int member, const ProtectionDomain* pd, 
   std::lock_guard lock(context.mutex);
   const MemoryRegion* region = context.regions.by_rkey(rkey, pd->domain());
   if (region == nullptr) return KeyState::kMissing;
-  const auto m = static_cast<size_t>(member);
-  const KeyState state = twin_of(*region, m);
-  if (state == KeyState::kReady) *out = region->real[m]->rkey;
+  const KeyState state = twin_of(*region, member);
+  if (state == KeyState::kReady) *out = region->real[member]->rkey;
   return state;
 }
 

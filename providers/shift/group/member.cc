@@ -67,8 +67,8 @@ int to_init(Group& group, ibv_qp* real) {
 }
 
 int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpAddress& peer) {
-  ibv_context* context = group.context->real[static_cast<size_t>(member)];
-  uint32_t& known_index = group.context->gid_index[static_cast<size_t>(member)];
+  ibv_context* context = group.context->real[member];
+  uint32_t& known_index = group.context->gid_index[member];
   ibv_qp_attr attr{};
   uint32_t type = IBV_GID_TYPE_ROCE_V2;
   // The application's own path is made again as it made it: the peer's end is, too.
@@ -89,7 +89,7 @@ int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpA
   attr.path_mtu = std::min(attr.path_mtu, static_cast<ibv_mtu>(peer.mtu));
   {
     std::lock_guard lock(group.attr_mutex);
-    group.path_mtu[static_cast<size_t>(member)] = mtu_bytes(attr.path_mtu);
+    group.path_mtu[member] = mtu_bytes(attr.path_mtu);
   }
   attr.dest_qp_num = peer.qpn;
   attr.rq_psn = peer.psn;
@@ -103,29 +103,29 @@ int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpA
   // What is enough on the link need not be between addresses that may be routed.
   if (!is_original && !group.local.gid.ipv4())
     attr.ah_attr.grh.hop_limit = std::max(route.hop_limit, kHopLimit);
-  return below->modify_qp(group.real[static_cast<size_t>(member)], &attr,
+  return below->modify_qp(group.real[member], &attr,
                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                               IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
 void twin_cq_create(CompletionQueue& cq, int member) {
   Context& context = *cq.context;
-  const auto m = static_cast<size_t>(member);
-  ibv_comp_channel* channel = cq.channel != nullptr ? cq.channel->real[m] : context.watch[m];
+  ibv_comp_channel* channel =
+      cq.channel != nullptr ? cq.channel->real[member] : context.watch[member];
   if (cq.channel != nullptr && channel == nullptr) {
     // A program that waits for events would wait for ever.
     SHIFT_WARN_LIMITED("%s: no completion channel on %s, and no CQ; its QPs cannot move there",
                        context.device->dev.name, context.name(member));
     return;
   }
-  ibv_cq* real = below->create_cq(context.real[m], cq.real[kDefault]->cqe, &cq, channel, 0);
+  ibv_cq* real = below->create_cq(context.real[member], cq.real[kDefault]->cqe, &cq, channel, 0);
   if (real == nullptr) {
     SHIFT_WARN_LIMITED("%s: no CQ on %s: errno %d; its QPs cannot move there",
                        context.device->dev.name, context.name(member), errno);
     return;
   }
   std::lock_guard lock(cq.mutex);
-  cq.real[m] = real;
+  cq.real[member] = real;
 }
 
 ibv_mr* region_make(const MemoryRegion& region, ibv_pd* real) {
@@ -150,15 +150,14 @@ ibv_mr* region_make(const MemoryRegion& region, ibv_pd* real) {
 
 void twin_region_register(MemoryRegion& region, ProtectionDomain& pd, int member) {
   Context& context = *Context::from(pd.pd.context);
-  const auto m = static_cast<size_t>(member);
   {
     std::lock_guard lock(context.mutex);
     if (region.deregistered) return;
-    region.twin[m] = MemoryRegion::Twin::kRunning;
+    region.twin[member] = MemoryRegion::Twin::kRunning;
   }
   ibv_mr* real = nullptr;
   errno = ENODEV;
-  if (pd.real[m] != nullptr) real = region_make(region, pd.real[m]);
+  if (pd.real[member] != nullptr) real = region_make(region, pd.real[member]);
   if (real == nullptr) {
     SHIFT_WARN_LIMITED(
         "%s: a region of %zu bytes cannot be registered on %s (errno %d): QPs that "
@@ -166,8 +165,8 @@ void twin_region_register(MemoryRegion& region, ProtectionDomain& pd, int member
         context.device->dev.name, region.mr.length, context.name(member), errno);
   }
   std::lock_guard lock(context.mutex);
-  region.real[m] = real;
-  region.twin[m] = real != nullptr ? MemoryRegion::Twin::kReady : MemoryRegion::Twin::kFailed;
+  region.real[member] = real;
+  region.twin[member] = real != nullptr ? MemoryRegion::Twin::kReady : MemoryRegion::Twin::kFailed;
   context.changed.notify_all();
 }
 
@@ -239,9 +238,9 @@ std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t in
 }
 
 bool member_port_is_up(const Context& context, int member) {
-  ibv_context* real = context.real[static_cast<size_t>(member)];
+  ibv_context* real = context.real[member];
   ibv_port_attr attr{};
-  return !context.dead[static_cast<size_t>(member)] &&
+  return !context.dead[member] &&
          verbs_get_ctx(real)->query_port(real, kPort, &attr, sizeof attr) == 0 &&
          attr.state == IBV_PORT_ACTIVE;
 }
@@ -253,7 +252,7 @@ void twin_cqs_create(CompletionQueue& cq) {
 }
 
 void twin_cqs_destroy(CompletionQueue& cq) {
-  for (size_t member = kDefault + 1; member < kMembersMax; member++) {
+  for (int member = kDefault + 1; member < kMembersMax; member++) {
     ibv_cq* real;
     {
       std::lock_guard lock(cq.mutex);
@@ -261,7 +260,7 @@ void twin_cqs_destroy(CompletionQueue& cq) {
     }
     if (real != nullptr && below->destroy_cq(real) != 0) {
       SHIFT_WARN_LIMITED("%s: a CQ on %s could not be destroyed", cq.context->device->dev.name,
-                         cq.context->name(static_cast<int>(member)));
+                         cq.context->name(member));
     }
   }
 }
@@ -282,62 +281,60 @@ bool twin_regions_stop(MemoryRegion& region) {
 }
 
 void twin_regions_deregister(MemoryRegion& region) {
-  for (size_t member = kDefault + 1; member < kMembersMax; member++) {
+  for (int member = kDefault + 1; member < kMembersMax; member++) {
     ibv_mr* real = std::exchange(region.real[member], nullptr);
     if (real != nullptr) (void)below->dereg_mr(real);
   }
 }
 
 int member_qp_create(Group& group, int member) {
-  const auto m = static_cast<size_t>(member);
-  if (group.real[m] != nullptr) return 0;
+  if (group.real[member] != nullptr) return 0;
   Context& context = *group.context;
-  if (group.send_cq->real[m] == nullptr || group.recv_cq->real[m] == nullptr ||
-      group.pd->real[m] == nullptr) {
+  if (group.send_cq->real[member] == nullptr || group.recv_cq->real[member] == nullptr ||
+      group.pd->real[member] == nullptr) {
     return ENODEV;
   }
   ibv_qp_init_attr init{};
   init.qp_context = &group;
-  init.send_cq = group.send_cq->real[m];
-  init.recv_cq = group.recv_cq->real[m];
+  init.send_cq = group.send_cq->real[member];
+  init.recv_cq = group.recv_cq->real[member];
   init.cap = group.cap;
   if (group.srq != nullptr) {
-    init.srq = group.srq->member[m].real;
+    init.srq = group.srq->member[member].real;
     if (init.srq == nullptr) return ENODEV;
   }
   init.qp_type = IBV_QPT_RC;
   init.sq_sig_all = group.sq_sig_all;
-  ibv_qp* real = below->create_qp(group.pd->real[m], &init);
+  ibv_qp* real = below->create_qp(group.pd->real[member], &init);
   if (real == nullptr) return errno;
-  group.real[m] = real;
+  group.real[member] = real;
   std::lock_guard lock(context.mutex);
-  context.qps[m].insert(real->qp_num, &group.counters);
+  context.qps[member].insert(real->qp_num, &group.counters);
   return 0;
 }
 
 int member_qp_address(Group& group, int member, const wire::Gid& gid, wire::QpAddress* own) {
-  const auto m = static_cast<size_t>(member);
-  if (group.real[m] == nullptr) return ENODEV;
+  if (group.real[member] == nullptr) return ENODEV;
   own->gid = gid;
-  own->qpn = group.real[m]->qp_num;
+  own->qpn = group.real[member]->qp_num;
   std::lock_guard lock(group.attr_mutex);
   own->psn = next_psn(*group.context,
-                      group.last_psn[m].value_or(member == kDefault ? group.attr.sq_psn : 0));
-  group.last_psn[m] = own->psn;
+                      group.last_psn[member].value_or(member == kDefault ? group.attr.sq_psn : 0));
+  group.last_psn[member] = own->psn;
   own->mtu = static_cast<uint8_t>(group.attr.path_mtu);
   return 0;
 }
 
 int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
                       const wire::QpAddress& peer) {
-  ibv_qp* real = group.real[static_cast<size_t>(member)];
+  ibv_qp* real = group.real[member];
   if (real == nullptr) return ENODEV;
   // What lies on the member's shared receive queue from earlier must not be written into.
   if (group.srq != nullptr && !group.srq->cleanse(member)) return EAGAIN;
   std::lock_guard lock(group.modify_mutex);
-  group.last_taken[static_cast<size_t>(member)] = false;
-  group.can_send[static_cast<size_t>(member)] = false;
-  group.own_packets[static_cast<size_t>(member)] = 0;
+  group.last_taken[member] = false;
+  group.can_send[member] = false;
+  group.own_packets[member] = 0;
   if (int error = to_state(real, IBV_QPS_RESET)) return error;
   if (int error = to_init(group, real)) return error;
   if (int error = to_rtr(group, member, own, peer)) return error;
@@ -345,7 +342,7 @@ int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
 }
 
 int member_qp_stop(Group& group, int member) {
-  ibv_qp* real = group.real[static_cast<size_t>(member)];
+  ibv_qp* real = group.real[member];
   if (const int error = to_state(real, IBV_QPS_RESET)) return error;
   if (to_init(group, real) == 0) (void)to_state(real, IBV_QPS_ERR);
   return 0;
@@ -363,7 +360,7 @@ void count_packets(Group& group) {
 }
 
 void twin_qps_destroy(Group& group) {
-  for (size_t member = kDefault + 1; member < kMembersMax; member++) {
+  for (int member = kDefault + 1; member < kMembersMax; member++) {
     ibv_qp* real = std::exchange(group.real[member], nullptr);
     if (real == nullptr) continue;
     {
@@ -372,7 +369,7 @@ void twin_qps_destroy(Group& group) {
     }
     if (below->destroy_qp(real) != 0) {
       SHIFT_WARN_LIMITED("qp 0x%x: its QP on %s could not be destroyed", group.qpn(),
-                         group.context->name(static_cast<int>(member)));
+                         group.context->name(member));
     }
   }
 }

@@ -44,12 +44,12 @@ void bound_patience(ibv_qp_attr& attr) {
 }  // namespace
 
 int start_sending(Group& group, int member) {
-  ibv_qp* real = group.real[static_cast<size_t>(member)];
+  ibv_qp* real = group.real[member];
   if (real == nullptr || real->state != IBV_QPS_RTR) return 0;
   ibv_qp_attr attr{};
   {
     std::lock_guard lock(group.attr_mutex);
-    const auto psn = group.last_psn[static_cast<size_t>(member)];
+    const auto psn = group.last_psn[member];
     // Not before the application: its READ depth and retry counts are not known until then, and a
     // QP that it leaves in RTR stays there.
     if (!psn || !(group.attr_mask & IBV_QP_SQ_PSN)) return 0;
@@ -62,7 +62,7 @@ int start_sending(Group& group, int member) {
       below->modify_qp(real, &attr,
                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                            IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-  if (error == 0) group.can_send[static_cast<size_t>(member)] = true;
+  if (error == 0) group.can_send[member] = true;
   return error;
 }
 
@@ -72,14 +72,13 @@ int member_qp_start_sending(Group& group, int member) {
 }
 
 int application_modify(Group& group, int member, const ibv_qp_attr& attr, int mask) {
-  const auto m = static_cast<size_t>(member);
   std::lock_guard lock(group.modify_mutex);
   const bool to_rts =
       (mask & IBV_QP_STATE) && attr.qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN);
   bool ours;
   {
     std::lock_guard attr_lock(group.attr_mutex);
-    ours = group.last_psn[m].has_value();
+    ours = group.last_psn[member].has_value();
   }
   if (to_rts && ours) {
     // A path was changed before the application got here. Its connection has a PSN of its own.
@@ -89,9 +88,9 @@ int application_modify(Group& group, int member, const ibv_qp_attr& attr, int ma
   ibv_qp_attr real = attr;
   // A peer without SHIFT has no other path: then it is the application's patience that counts.
   if (group.peer_present || SHIFT_PLANT(patience_always_bounded)) bound_patience(real);
-  if (int error = below->modify_qp(group.real[m], &real, mask)) return error;
+  if (int error = below->modify_qp(group.real[member], &real, mask)) return error;
   remember(group, attr, mask);
-  if (to_rts) group.can_send[m] = true;
+  if (to_rts) group.can_send[member] = true;
   return 0;
 }
 

@@ -10,7 +10,7 @@ namespace shift::group {
 namespace {
 
 ibv_qp* committed_qp(Group& group) {
-  return group.real[static_cast<size_t>(group.member.load())];
+  return group.real[group.member];
 }
 
 // Caller holds the CQ's mutex.
@@ -131,7 +131,7 @@ bool is_drained(Group& group) {
       return true;
     }
   }
-  if (!group.can_send[static_cast<size_t>(member)]) return true;
+  if (!group.can_send[member]) return true;
   if (group.drain_marked) return false;
   ibv_send_wr wr{}, *bad;
   wr.wr_id = group.tag + kSendMarkerTag;

@@ -81,8 +81,7 @@ Recall::~Recall() {
 }
 
 bool Recall::make() {
-  const auto m = static_cast<size_t>(member);
-  ibv_context* context = queue.context.real[m];
+  ibv_context* context = queue.context.real[member];
   if (cq_ == nullptr) cq_ = below->create_cq(context, 4 * kWindow, nullptr, nullptr, 0);
   if (cq_ == nullptr) return false;
   ibv_qp_init_attr init{};
@@ -92,9 +91,9 @@ bool Recall::make() {
   init.qp_type = IBV_QPT_RC;
   init.sq_sig_all = 1;
   // Not a parent domain, whose allocators are the program's and no worker's to call.
-  ibv_pd* pd = queue.pd->domain().real[m];
+  ibv_pd* pd = queue.pd->domain().real[member];
   for (ibv_qp** qp : {&sender_, &receiver_}) {
-    if (qp == &receiver_) init.srq = queue.member[m].real;
+    if (qp == &receiver_) init.srq = queue.member[member].real;
     if (*qp != nullptr) continue;
     *qp = below->create_qp(pd, &init);
     if (*qp == nullptr) return false;
@@ -105,7 +104,7 @@ bool Recall::make() {
 }
 
 bool Recall::connect() {
-  ibv_context* context = queue.context.real[static_cast<size_t>(member)];
+  ibv_context* context = queue.context.real[member];
   const auto addresses = port_addresses(context, kPort);
   if (addresses.empty() || !make()) return false;
   const PortAddress& own = addresses.front();
@@ -184,16 +183,16 @@ void SharedQueue::recall_some() {
     const int dry = emptiest();
     if (dry == kNoMember) return;
     for (int m = 0; m < context.members; m++) {
-      const Member& one = member[static_cast<size_t>(m)];
-      if (one.groups == 0 || m == dry || context.dead[static_cast<size_t>(m)]) continue;
-      const uint32_t have = member[static_cast<size_t>(dry)].posted;
+      const Member& one = member[m];
+      if (one.groups == 0 || m == dry || context.dead[m]) continue;
+      const uint32_t have = member[dry].posted;
       if (one.posted <= have || (one.posted - have) / 2 <= count) continue;
       from = m;
       count = (one.posted - have) / 2;
     }
   }
   if (from == kNoMember) return;
-  auto& tool = recall[static_cast<size_t>(from)];
+  auto& tool = recall[from];
   if (tool == nullptr) tool = std::make_unique<Recall>(*this, from);
   const Recall::Taken taken = tool->take(count);
   std::lock_guard lock(mutex);
@@ -207,37 +206,38 @@ void SharedQueue::recall_some() {
 }
 
 bool SharedQueue::cleanse(int member_number) {
-  const auto m = static_cast<size_t>(member_number);
   uint32_t count = 0;
   {
     std::lock_guard lock(mutex);
-    count = member[m].stale;
+    count = member[member_number].stale;
     if (count == 0) return true;
-    if (context.dead[m]) return false;
+    if (context.dead[member_number]) return false;
   }
   // Each group on this queue asks for it; a NIC that has just failed at it is not tried again soon.
   const auto now = std::chrono::steady_clock::now();
-  if (now < cleanse_not_before[m] || !member_port_is_up(context, member_number)) return false;
-  auto& tool = recall[m];
+  if (now < cleanse_not_before[member_number] || !member_port_is_up(context, member_number))
+    return false;
+  auto& tool = recall[member_number];
   if (tool == nullptr) tool = std::make_unique<Recall>(*this, member_number);
   const bool is_empty = tool->take(count) == Recall::Taken::kEmpty;
   std::lock_guard lock(mutex);
-  if (!is_empty && member[m].stale != 0) {
-    const int doublings = std::min(cleanse_failures[m]++, kCleanseDoublings);
-    cleanse_not_before[m] = std::chrono::steady_clock::now() + kCleansePause * (1 << doublings);
+  if (!is_empty && member[member_number].stale != 0) {
+    const int doublings = std::min(cleanse_failures[member_number]++, kCleanseDoublings);
+    cleanse_not_before[member_number] =
+        std::chrono::steady_clock::now() + kCleansePause * (1 << doublings);
   } else {
-    cleanse_failures[m] = 0;
+    cleanse_failures[member_number] = 0;
   }
-  if (!is_empty) return member[m].stale == 0;
+  if (!is_empty) return member[member_number].stale == 0;
   // There were fewer: completions were lost with an earlier connection of ours.
-  for (uint32_t i = 0; i < slot_count && member[m].stale > 0; i++) {
+  for (uint32_t i = 0; i < slot_count && member[member_number].stale > 0; i++) {
     ReceiveSlot& slot = slots[i];
-    if (slot.state != ReceiveSlot::State::kStale || slot.member != m) continue;
+    if (slot.state != ReceiveSlot::State::kStale || slot.member != member_number) continue;
     slot.state = ReceiveSlot::State::kFree;
     free.push_back(&slot);
-    member[m].stale--;
+    member[member_number].stale--;
   }
-  return member[m].stale == 0;
+  return member[member_number].stale == 0;
 }
 
 void SharedQueue::recall_destroy() {
@@ -245,7 +245,7 @@ void SharedQueue::recall_destroy() {
 }
 
 void twin_srqs_create(SharedQueue& queue) {
-  for (size_t m = kDefault + 1; m < static_cast<size_t>(queue.context.members); m++) {
+  for (int m = kDefault + 1; m < queue.context.members; m++) {
     ibv_srq_init_attr init{};
     init.attr.max_wr = queue.max_wr;
     init.attr.max_sge = queue.max_sge;
@@ -253,8 +253,7 @@ void twin_srqs_create(SharedQueue& queue) {
         queue.pd->real[m] != nullptr ? below->create_srq(queue.pd->real[m], &init) : nullptr;
     if (real == nullptr) {
       SHIFT_WARN_LIMITED("%s: no shared receive queue on %s (errno %d): its QPs cannot move there",
-                         queue.context.device->dev.name, queue.context.name(static_cast<int>(m)),
-                         errno);
+                         queue.context.device->dev.name, queue.context.name(m), errno);
       continue;
     }
     std::lock_guard lock(queue.mutex);
@@ -264,7 +263,7 @@ void twin_srqs_create(SharedQueue& queue) {
 
 void twin_srqs_destroy(SharedQueue& queue) {
   queue.recall_destroy();
-  for (size_t m = kDefault + 1; m < kMembersMax; m++) {
+  for (int m = kDefault + 1; m < kMembersMax; m++) {
     ibv_srq* real = std::exchange(queue.member[m].real, nullptr);
     if (real != nullptr && below->destroy_srq(real) != 0) {
       SHIFT_WARN_LIMITED("%s: a shared receive queue could not be destroyed",

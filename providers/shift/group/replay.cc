@@ -73,7 +73,7 @@ ibv_wc success_of(const Group& group, const ibv_send_wr& wr) {
 // `queued`: soft-RoCE's doorbell may fail behind it. Then no request is named as bad, and this one
 // may be executed.
 int post_on_path(Group& group, ibv_send_wr& wr, bool* queued = nullptr) {
-  ibv_qp* real = group.real[static_cast<size_t>(group.member.load())];
+  ibv_qp* real = group.real[group.member];
   ibv_send_wr* bad = &wr;
   const int error = std::abs(real->context->ops.post_send(real, &wr, &bad));
   const bool by_doorbell = error != 0 && bad == nullptr;
@@ -92,13 +92,12 @@ const char* refusal_of(int error) {
 Commit commit(Group& group, int member, int peer_member, Clock::time_point deadline) {
   std::lock_guard send(group.send.mutex);
   std::lock_guard lock(group.recv.mutex);
-  const auto m = static_cast<size_t>(member);
   {
     CqLock cqs(group);
     group.member = member;
     group.peer_member = peer_member;
-    group.accept[m] = Accept::kGuard;
-    group.fault_reported[m] = false;
+    group.accept[member] = Accept::kGuard;
+    group.fault_reported[member] = false;
     for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) {
       doubt_events(*cq);
       if (member != kDefault && !cq->poll_all) {
@@ -107,13 +106,13 @@ Commit commit(Group& group, int member, int peer_member, Clock::time_point deadl
         barrier_everywhere();
       }
       // An application that waits for an event must be woken by this member's completions too.
-      if (cq->real[m] != nullptr && cq->armed) {
-        ibv_cq* real = cq->real[m];
+      if (cq->real[member] != nullptr && cq->armed) {
+        ibv_cq* real = cq->real[member];
         real->context->ops.req_notify_cq(real, cq->armed_solicited);
       }
     }
   }
-  group.last_taken[m] = false;
+  group.last_taken[member] = false;
   switch (receives_join(group, member)) {
     case SharedQueue::Join::kDone:
       break;
@@ -122,7 +121,7 @@ Commit commit(Group& group, int member, int peer_member, Clock::time_point deadl
     case SharedQueue::Join::kKeyMissing:
       return Commit::kKeyMissing;
   }
-  ibv_qp* real = group.real[m];
+  ibv_qp* real = group.real[member];
   const RecvJournal& journal = group.recv.journal;
   for (uint64_t position = notifications_received(group); position < journal.head(); position++) {
     ibv_recv_wr wr, *bad;
@@ -147,7 +146,7 @@ namespace {
 // The rkey to use towards the committed path's peer member; nullopt: not known yet.
 std::optional<uint32_t> translate_remote(const Group& group, uint32_t rkey) {
   if (group.peer_member == kDefault || SHIFT_PLANT(remote_keys_untranslated)) return rkey;
-  const auto& known = group.remote_keys.known[static_cast<size_t>(group.peer_member)];
+  const auto& known = group.remote_keys.known[group.peer_member];
   const auto it = known.find(rkey);
   if (it == known.end()) return std::nullopt;
   return it->second;
@@ -287,7 +286,7 @@ void complete_proven(Group& group, const Plan& plan) {
 // What the committed path is given from `executed` on, and the packet numbers that will have.
 void begin_packets(Group& group, const Executed& executed, uint32_t own_packets) {
   SendQueue& send = group.send;
-  const auto member = static_cast<size_t>(group.member.load());
+  const int member = group.member;
   std::lock_guard lock(group.attr_mutex);
   send.executed = executed;
   send.sent = {};
@@ -357,7 +356,7 @@ namespace {
 // The application has seen an error of this path: its QP only flushes any more, whatever the key,
 // and nobody will be asked for one (C6).
 bool is_given_up(Group& group) {
-  const auto member = static_cast<size_t>(group.member.load());
+  const int member = group.member;
   CqLock lock(group);
   return group.accept[member] == Accept::kPass && group.fault_reported[member];
 }

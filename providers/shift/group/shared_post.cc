@@ -20,8 +20,8 @@ constexpr int kChain = 16;
 }  // namespace
 
 bool SharedQueue::is_usable(int member_number) const {
-  const auto m = static_cast<size_t>(member_number);
-  return member[m].real != nullptr && member[m].stale == 0 && !context.dead[m];
+  return member[member_number].real != nullptr && member[member_number].stale == 0 &&
+         !context.dead[member_number];
 }
 
 // Where the next receive goes: the member in use that has the fewest, and the default while nobody
@@ -30,9 +30,9 @@ int SharedQueue::emptiest() const {
   if (members_used == 0) return is_usable(kDefault) ? kDefault : kNoMember;
   int found = kNoMember;
   for (int m = 0; m < context.members; m++) {
-    const Member& one = member[static_cast<size_t>(m)];
+    const Member& one = member[m];
     if (one.groups == 0 || !is_usable(m)) continue;
-    if (found == kNoMember || one.posted < member[static_cast<size_t>(found)].posted) found = m;
+    if (found == kNoMember || one.posted < member[found].posted) found = m;
   }
   return found;
 }
@@ -42,7 +42,7 @@ int SharedQueue::emptiest() const {
 // errno of the call; those that were not taken are still waiting. Nobody waits here: the worker,
 // which registers, wants the mutex, too.
 int SharedQueue::post_to(int member_number, ReceiveSlot* const* list, int count) {
-  Member& to = member[static_cast<size_t>(member_number)];
+  Member& to = member[member_number];
   ibv_recv_wr wrs[kChain];
   ibv_sge translated[kChain][kMaxSge];
   KeyState state = KeyState::kReady;
@@ -115,7 +115,7 @@ bool SharedQueue::bring_waiting() {
 // A group off the default could not be given it.
 bool SharedQueue::names_missing(const ibv_recv_wr& wr) const {
   for (int m = kDefault + 1; m < context.members; m++) {
-    if (member[static_cast<size_t>(m)].groups == 0) continue;
+    if (member[m].groups == 0) continue;
     ibv_sge copy[kMaxSge];
     std::copy_n(wr.sg_list, wr.num_sge, copy);
     if (translate_local(context, m, copy, wr.num_sge) == KeyState::kMissing) return true;

@@ -95,15 +95,15 @@ void SharedQueue::give_back(ReceiveSlot* slot) {
 void SharedQueue::abandon_unused() {
   if (members_used == 0) return;
   for (int m = 0; m < context.members; m++) {
-    const Member& one = member[static_cast<size_t>(m)];
+    const Member& one = member[m];
     if (one.groups == 0 && one.posted != 0) abandon(m);
   }
 }
 
 void SharedQueue::abandon(int member_number) {
-  Member& from = member[static_cast<size_t>(member_number)];
+  Member& from = member[member_number];
   // A dead NIC's SRQ is never used again: the places there are free at once.
-  const bool is_dead = context.dead[static_cast<size_t>(member_number)];
+  const bool is_dead = context.dead[member_number];
   for (uint32_t i = 0; i < slot_count && from.posted > 0; i++) {
     ReceiveSlot& slot = slots[i];
     if (slot.state != State::kPosted || slot.member != member_number) continue;
@@ -131,8 +131,8 @@ void SharedQueue::ask_if_dry() {
   if (dry == kNoMember) return;
   bool others_have = !waiting.empty();
   for (const Member& one : member) {
-    others_have |= one.posted / 4 > member[static_cast<size_t>(dry)].posted ||
-                   (one.posted > 1 && member[static_cast<size_t>(dry)].posted == 0);
+    others_have |=
+        one.posted / 4 > member[dry].posted || (one.posted > 1 && member[dry].posted == 0);
   }
   if (others_have) ask();
 }
@@ -140,7 +140,7 @@ void SharedQueue::ask_if_dry() {
 SharedQueue::Join SharedQueue::join(int member_number) {
   std::lock_guard lock(mutex);
   if (!is_usable(member_number)) return Join::kUnusable;
-  Member& to = member[static_cast<size_t>(member_number)];
+  Member& to = member[member_number];
   if (to.groups++ == 0) members_used++;
   abandon_unused();
   const Obstacle in_the_way = post_waiting();
@@ -160,7 +160,7 @@ SharedQueue::Join SharedQueue::join(int member_number) {
 
 void SharedQueue::leave(int member_number) {
   std::lock_guard lock(mutex);
-  if (--member[static_cast<size_t>(member_number)].groups != 0) return;
+  if (--member[member_number].groups != 0) return;
   members_used--;
   abandon_unused();
   (void)bring_waiting();
@@ -173,7 +173,7 @@ int SharedQueue::limit_set(uint32_t value) {
   limit = value;
   int error = 0;
   for (int m = 0; m < context.members; m++) {
-    Member& one = member[static_cast<size_t>(m)];
+    Member& one = member[m];
     const bool is_used = one.groups != 0 || (members_used == 0 && m == kDefault);
     if (!is_used || one.real == nullptr) continue;
     const int refused = below->modify_srq(one.real, &attr, IBV_SRQ_LIMIT);
@@ -201,7 +201,7 @@ void receives_settle(Group& group, int first) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
   for (int m = first; m < group.context->members; m++) {
-    ibv_qp* real = group.real[static_cast<size_t>(m)];
+    ibv_qp* real = group.real[m];
     // A dead device refuses; then it takes nothing either.
     if (real != nullptr) (void)below->modify_qp(real, &attr, IBV_QP_STATE);
   }
@@ -224,7 +224,7 @@ std::optional<uint64_t> consume_unprotected(Context& context, uint64_t wr_id) {
 }
 
 void receives_last_taken(Group& group, int member) {
-  group.last_taken[static_cast<size_t>(member)] = true;
+  group.last_taken[member] = true;
   // Who failed without a fence, or was shut by the application, has waited for this.
   const bool is_over = group.state == fsm::State::kFailed || group.state == fsm::State::kClosed;
   if (group.srq_member != member || !is_over) return;

@@ -61,7 +61,7 @@ void uncount_event(CompletionQueue* cq) {
 
 // The three that follow take an event without blocking, and count it.
 
-CompletionQueue* real_event(CompletionChannel* channel, size_t member) {
+CompletionQueue* real_event(CompletionChannel* channel, int member) {
   ibv_cq* real;
   void* owner;
   if (below->get_cq_event(channel->real[member], &real, &owner) != 0) return nullptr;
@@ -103,7 +103,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
   channel->channel.refcnt = 0;
   channel->channel.fd = epoll_create1(EPOLL_CLOEXEC);
   channel->inject_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  for (size_t member = 0; member < static_cast<size_t>(c->members); member++) {
+  for (int member = 0; member < c->members; member++) {
     channel->real[member] = below->create_comp_channel(c->real[member]);
   }
   if (channel->channel.fd < 0 || channel->inject_fd < 0 || channel->real[kDefault] == nullptr) {
@@ -112,7 +112,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
     errno = error;
     return nullptr;
   }
-  for (size_t member = 0; member < kMembersMax; member++) {
+  for (int member = 0; member < kMembersMax; member++) {
     if (channel->real[member] == nullptr) continue;
     const int fd = channel->real[member]->fd;
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
@@ -151,7 +151,7 @@ bool is_due(CompletionQueue* cq) {
 // On the further members, once traffic was there.
 void arm_twins(CompletionQueue* q, int solicited_only) {
   if (q->poll_all) [[unlikely]] {
-    for (size_t member = kDefault + 1; member < kMembersMax; member++) {
+    for (int member = kDefault + 1; member < kMembersMax; member++) {
       ibv_cq* twin = q->real[member];
       if (twin != nullptr) (void)twin->context->ops.req_notify_cq(twin, solicited_only);
     }

@@ -111,7 +111,7 @@ void remember_port(Context* c, uint8_t port) {
   ibv_port_attr attr{};
   if (real_query_port(c->real[kDefault], port, &attr, sizeof attr) != 0) return;
   c->port_attr[port] = c->port_limits[port] = attr;
-  for (size_t member = kDefault + 1; member < static_cast<size_t>(c->members); member++) {
+  for (int member = kDefault + 1; member < c->members; member++) {
     ibv_port_attr other{};
     if (real_query_port(c->real[member], port, &other, sizeof other) == 0 &&
         other.state == IBV_PORT_ACTIVE) {
@@ -122,7 +122,7 @@ void remember_port(Context* c, uint8_t port) {
 
 void remember_attributes(Context* c) {
   constexpr uint32_t kSoftRoce = 0xffffff;  // what it gives for its vendor
-  for (size_t member = 0; member < static_cast<size_t>(c->members); member++) {
+  for (int member = 0; member < c->members; member++) {
     const ibv_device_attr_ex attr = attributes_of(c->real[member]);
     c->is_soft_roce[member] = attr.orig_attr.vendor_id == kSoftRoce;
     if (member == kDefault) {
@@ -143,7 +143,7 @@ uint64_t psn_seed() {
 }
 
 void close_real(Context* c) {
-  for (size_t member = 0; member < group::kMembersMax; member++) {
+  for (int member = 0; member < group::kMembersMax; member++) {
     if (c->watch[member] != nullptr) (void)below->destroy_comp_channel(c->watch[member]);
     if (c->real[member] != nullptr) (void)below->close_device(c->real[member]);
   }
@@ -156,14 +156,14 @@ ibv_context* open_device(ibv_device* device) noexcept try {
   auto c = std::make_unique<Context>();
   c->device = d;
   for (int i = 0; i < d->members; i++) {
-    ibv_context* real = below->open_device(d->real[static_cast<size_t>(i)]);
+    ibv_context* real = below->open_device(d->real[i]);
     if (real == nullptr && i == kDefault) return nullptr;
     if (real == nullptr) {
       SHIFT_WARN("%s: no protection by %s: it cannot be opened (errno %d)", d->dev.name,
-                 d->real[static_cast<size_t>(i)]->name, errno);
+                 d->real[i]->name, errno);
       break;  // members are known by their places
     }
-    c->real[static_cast<size_t>(c->members++)] = real;
+    c->real[c->members++] = real;
   }
   // Alone: the application gets the NIC itself, as stock.
   if (c->members == 1) return c->real[kDefault];
@@ -172,7 +172,7 @@ ibv_context* open_device(ibv_device* device) noexcept try {
     errno = ENOMEM;
     return nullptr;
   }
-  for (size_t member = 0; member < static_cast<size_t>(c->members); member++) {
+  for (int member = 0; member < c->members; member++) {
     c->watch[member] = below->create_comp_channel(c->real[member]);
   }
   c->psn_draws = psn_seed();

@@ -16,12 +16,12 @@ using group::kDefault;
 template <typename Change>
 void change_twins(CompletionQueue* q, const char* what, Change change) {
   in_background_for(q, [what, change](CompletionQueue& cq) {
-    for (size_t member = kDefault + 1; member < cq.real.size(); member++) {
+    for (int member = kDefault + 1; member < cq.real.size(); member++) {
       std::lock_guard lock(cq.mutex);
       if (cq.real[member] == nullptr) continue;
       if (const int error = change(cq.real[member])) {
         SHIFT_WARN_LIMITED("%s: a CQ on %s keeps its %s: errno %d", cq.context->device->dev.name,
-                           cq.context->name(static_cast<int>(member)), what, error);
+                           cq.context->name(member), what, error);
       }
     }
   });

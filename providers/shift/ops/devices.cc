@@ -95,7 +95,8 @@ Device* virtual_device(ibv_device** list, const std::vector<int>& members) {
     if (field != value) field = value;
   };
   set(device->members, static_cast<int>(members.size()));
-  for (size_t i = 0; i < members.size(); i++) set(device->real[i], list[members[i]]);
+  for (int i = 0; i < device->members; i++)
+    set(device->real[i], list[members[static_cast<size_t>(i)]]);
   return device;
 }
 

@@ -37,7 +37,7 @@ void publish(ProtectionDomain& pd, ibv_context* context, ibv_pd* real) {
 }
 
 void twins_dealloc(ProtectionDomain& pd) {
-  for (size_t member = kDefault + 1; member < pd.real.size(); member++) {
+  for (int member = kDefault + 1; member < pd.real.size(); member++) {
     if (pd.real[member] != nullptr) (void)below->dealloc_pd(pd.real[member]);
   }
 }
@@ -55,7 +55,7 @@ ibv_pd* alloc_pd(ibv_context* context) noexcept {
   if (real == nullptr) return nullptr;
   publish(*pd, context, real);
   in_background([raw = pd.get(), c] {
-    for (size_t member = kDefault + 1; member < static_cast<size_t>(c->members); member++) {
+    for (int member = kDefault + 1; member < c->members; member++) {
       raw->real[member] = below->alloc_pd(c->real[member]);
     }
   });
@@ -110,7 +110,7 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* i
   pd->base->users++;
   // Behind the making of the base's.
   in_background([raw = pd.get()] {
-    for (size_t member = kDefault + 1; member < raw->real.size(); member++) {
+    for (int member = kDefault + 1; member < raw->real.size(); member++) {
       raw->real[member] = raw->base->real[member];
     }
   });

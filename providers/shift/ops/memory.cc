@@ -301,7 +301,7 @@ namespace {
 // Whoever wants its keys waits.
 void withdraw_keys(MemoryRegion& region) {
   std::lock_guard lock(Context::from(region.mr.context)->mutex);
-  region.twin.fill(MemoryRegion::Twin::kQueued);
+  std::ranges::fill(region.twin, MemoryRegion::Twin::kQueued);
 }
 
 // The further members' are made anew, which nobody uses meanwhile.

@@ -197,7 +197,7 @@ int post_recv_slow(Group& group, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
       const auto deadline = group::registration_deadline();
       ibv_recv_wr* bad;
       const int member = group.member;
-      ibv_qp* real = group.real[static_cast<size_t>(member)];
+      ibv_qp* real = group.real[member];
       if (!group::translate_local(*group.context, member, sges, wr->num_sge, deadline)) {
         error = EINVAL;
       } else {

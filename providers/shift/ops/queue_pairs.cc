@@ -79,14 +79,14 @@ void stop_masking(Group* g) {
 
 // The member that carries the group's data now. A fence under way is waited for: the QP that is
 // being shut is none that the application should see. The round's deadline bounds the wait.
-size_t current_member(Group* g) {
+int current_member(Group* g) {
   const Uncancellable shield;
   for (;;) {
     {
       std::lock_guard lock(g->recv.mutex);
       // Receives are parked from the beginning of a fence until the next path is chosen.
       if (g->recv.route != group::Route::kParked) {
-        return static_cast<size_t>(std::max<int>(g->member, kDefault));
+        return std::max<int>(g->member, kDefault);
       }
     }
     std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -184,8 +184,8 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
       ends && coordinator().peer_present(g->context, ends->local.gid, ends->remote.gid);
   for (;;) {
     const uint32_t departures = g->departures;
-    const size_t member = current_member(g);
-    const int error = group::application_modify(*g, static_cast<int>(member), *attr, mask);
+    const int member = current_member(g);
+    const int error = group::application_modify(*g, member, *attr, mask);
     if (error == 0) break;
     // A QP that was left meanwhile is in ERR, and refuses what its successor takes.
     if (g->departures == departures) return error;
@@ -206,7 +206,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
 
 int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) noexcept {
   Group* g = Group::from(qp);
-  const size_t member = current_member(g);
+  const int member = current_member(g);
   const int error = below->query_qp(g->real[member], attr, mask, init);
   if (error != 0) return error;
   if (send_route(g) == group::Route::kError) attr->qp_state = attr->cur_qp_state = IBV_QPS_ERR;

@@ -149,11 +149,10 @@ class Exact : public ::testing::Test {
     group_->send.journal.count_packets(kMtu);
     group_->send.sent = {.known = true, .begin = kFirstPsn, .psn = kFirstPsn};
     for (int member : {kBackup, kThird}) {
-      const auto m = static_cast<size_t>(member);
-      group_->path_mtu[m] = kMtu;
-      group_->last_psn[m] = kBackupPsn;
-      group_->own_packets[m] = 1;  // the probe
-      group_->remote_keys.known[m][kRkey] = rkey_on(member, kRkey);
+      group_->path_mtu[member] = kMtu;
+      group_->last_psn[member] = kBackupPsn;
+      group_->own_packets[member] = 1;  // the probe
+      group_->remote_keys.known[member][kRkey] = rkey_on(member, kRkey);
     }
   }
   FakeQp& on(int member) { return World::fake(group_, member); }

@@ -23,13 +23,12 @@ World::World(uint8_t net, int members) {
   std::strcpy(device_.dev.name, "fake_0");
   device_.members = context.members = members;
   for (int member = 0; member < members; member++) {
-    const auto i = static_cast<size_t>(member);
     FakeNic& nic =
         nics_.emplace_back(("fake_" + std::to_string(member)).c_str(), address(net, member));
-    device_.real[i] = &nic.device;
-    context.real[i] = nic.context();
-    context.gids[i] = {nic.gid};
-    pd.real[i] = &nic.pd;
+    device_.real[member] = &nic.device;
+    context.real[member] = nic.context();
+    context.gids[member] = {nic.gid};
+    pd.real[member] = &nic.pd;
   }
   context.device = &device_;
   context.verbs.context.device = &device_.dev;
@@ -45,8 +44,8 @@ CompletionQueue* World::make_cq() {
   auto cq = std::make_unique<CompletionQueue>();
   cq->context = &context;
   cq->cq.context = context.handle();
-  for (size_t member = 0; member < nics_.size(); member++) {
-    cq->real[member] = &nics_[member].cq_make(64).cq;
+  for (int member = 0; member < context.members; member++) {
+    cq->real[member] = &nic(member).cq_make(64).cq;
   }
   context.cqs.push_back(cq.get());
   cqs_.push_back(std::move(cq));
@@ -57,8 +56,8 @@ SharedQueue* World::make_srq(uint32_t max_wr, uint32_t max_sge) {
   auto srq = std::make_unique<SharedQueue>(context, max_wr, max_sge);
   srq->srq.context = context.handle();
   srq->pd = &pd;
-  for (size_t member = 0; member < nics_.size(); member++) {
-    srq->member[member].real = &nics_[member].srq_make().srq;
+  for (int member = 0; member < context.members; member++) {
+    srq->member[member].real = &nic(member).srq_make().srq;
   }
   context.srqs.push_back(srq.get());
   srqs_.push_back(std::move(srq));
@@ -82,13 +81,14 @@ Group* World::make_group(CompletionQueue* send_cq, CompletionQueue* recv_cq,
   g.tag = reinterpret_cast<uintptr_t>(&g);
   g.send.journal.init(options.depth, options.max_sge, options.max_inline, options.all_signaled);
   g.recv.journal.init(options.depth, options.max_sge);
-  for (size_t i = 0; i < (options.twins ? nics_.size() : 1); i++) {
-    FakeQp& made = nics_[i].qp_make(send_cq->real[i], recv_cq->real[i], options.all_signaled);
+  for (int member = 0; member < (options.twins ? context.members : 1); member++) {
+    FakeQp& made =
+        nic(member).qp_make(send_cq->real[member], recv_cq->real[member], options.all_signaled);
     made.qp.state = IBV_QPS_RTS;
-    if (options.srq != nullptr) made.srq = &FakeSrq::of(options.srq->member[i].real);
-    g.real[i] = &made.qp;
-    g.can_send[i] = true;
-    context.qps[i].insert(made.qp.qp_num, &g.counters);
+    if (options.srq != nullptr) made.srq = &FakeSrq::of(options.srq->member[member].real);
+    g.real[member] = &made.qp;
+    g.can_send[member] = true;
+    context.qps[member].insert(made.qp.qp_num, &g.counters);
   }
   g.qp.qp_base.qp_num = g.real[kDefault]->qp_num;
   g.qp.qp_base.context = context.handle();
@@ -128,10 +128,10 @@ MemoryRegion* World::make_region(uint32_t lkey, uint32_t rkey, MemoryRegion::Twi
   region->mr.lkey = lkey;
   region->mr.rkey = rkey;
   region->mr.pd = &pd.pd;
-  for (size_t member = 0; member < nics_.size(); member++) {
-    ibv_mr& real = nics_[member].mrs.emplace_back();
-    real.lkey = lkey_on(static_cast<int>(member), lkey);
-    real.rkey = rkey_on(static_cast<int>(member), rkey);
+  for (int member = 0; member < context.members; member++) {
+    ibv_mr& real = nic(member).mrs.emplace_back();
+    real.lkey = lkey_on(member, lkey);
+    real.rkey = rkey_on(member, rkey);
     region->real[member] = &real;
     region->twin[member] = twin;
   }

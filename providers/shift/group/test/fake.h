@@ -76,13 +76,9 @@ class World {
                             MemoryRegion::Twin twin = MemoryRegion::Twin::kReady);
 
   static FakeQp& fake(ibv_qp* qp) { return FakeQp::of(qp); }
-  static FakeCq& fake(CompletionQueue* cq, int member) {
-    return FakeCq::of(cq->real[static_cast<size_t>(member)]);
-  }
-  static FakeQp& fake(Group* group, int member) {
-    return FakeQp::of(group->real[static_cast<size_t>(member)]);
-  }
-  FakeNic& nic(int member) { return nics_[static_cast<size_t>(member)]; }
+  static FakeCq& fake(CompletionQueue* cq, int member) { return FakeCq::of(cq->real[member]); }
+  static FakeQp& fake(Group* group, int member) { return FakeQp::of(group->real[member]); }
+  FakeNic& nic(int member) { return nics_[member]; }
 
   Context context;
   ProtectionDomain pd;

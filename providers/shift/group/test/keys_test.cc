@@ -90,7 +90,7 @@ TEST_F(Keys, ARoundAwaitsTheRegionsOfReceivesAndReadsUnderWay) {
   send_from_late(IBV_WR_RDMA_READ);
   park({&group, 1});
   EXPECT_TRUE(round_awaits_registration(*group));
-  late->twin.fill(Twin::kFailed);
+  std::ranges::fill(late->twin, Twin::kFailed);
   EXPECT_FALSE(round_awaits_registration(*group)) << "the post says so";
 }
 

@@ -176,9 +176,7 @@ class Twins : public ::testing::Test {
     region_.access = IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_LOCAL_WRITE;
   }
   void TearDown() override { below = before_; }
-  bool is_ready(int member) {
-    return region_.twin[static_cast<size_t>(member)] == MemoryRegion::Twin::kReady;
-  }
+  bool is_ready(int member) { return region_.twin[member] == MemoryRegion::Twin::kReady; }
 
   World world_;
   Below table_;
@@ -192,7 +190,7 @@ TEST_F(Twins, AreRegisteredWithAllThatTheApplicationAskedFor) {
   ASSERT_EQ(registered.size(), 2u);
   for (int member : {kBackup, kThird}) {
     const Registered& one = registered[static_cast<size_t>(member) - 1];
-    EXPECT_EQ(one.pd, world_.pd.real[static_cast<size_t>(member)]);
+    EXPECT_EQ(one.pd, world_.pd.real[member]);
     EXPECT_EQ(one.length, 100u);
     EXPECT_EQ(one.iova, 0x5000u);
     EXPECT_EQ(one.access, region_.access);
@@ -251,7 +249,7 @@ TEST_F(Twins, OfDeviceMemoryThereAreNone) {
   twin_regions_register(region_, world_.pd);
   EXPECT_TRUE(registered.empty());
   for (int member : {kBackup, kThird}) {
-    EXPECT_EQ(region_.twin[static_cast<size_t>(member)], MemoryRegion::Twin::kFailed);
+    EXPECT_EQ(region_.twin[member], MemoryRegion::Twin::kFailed);
   }
 }
 

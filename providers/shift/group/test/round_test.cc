@@ -98,12 +98,11 @@ TEST_F(Round, KeysGoWithBothEndsOfThePath) {
       post_recv(*group, 11);
       leave_for(*group, kThird, kThird);  // from another one, so that the default is a target, too
       for (int m : {kBackup, kThird}) {
-        group->remote_keys.known[static_cast<size_t>(m)][kRkey] =
-            0x7000u + static_cast<uint32_t>(m);
+        group->remote_keys.known[m][kRkey] = 0x7000u + static_cast<uint32_t>(m);
       }
       ASSERT_TRUE(fence({group})[0]);
       ibv_qp_attr reset{};
-      ASSERT_EQ(below->modify_qp(group->real[static_cast<size_t>(own)], &reset, IBV_QP_STATE), 0);
+      ASSERT_EQ(below->modify_qp(group->real[own], &reset, IBV_QP_STATE), 0);
       ASSERT_EQ(commit(*group, own, peer, soon()), Commit::kDone);
       EXPECT_TRUE(rkeys_missing(*group).empty());
       ASSERT_EQ(replay(*group, 0, soon()).refusal, nullptr);

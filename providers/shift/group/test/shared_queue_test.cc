@@ -44,7 +44,7 @@ class Shared : public ::testing::Test {
     for (const PostedRecv& one : real(member).waiting) ids.push_back(srq_->find(one.wr_id)->wr_id);
     return ids;
   }
-  FakeSrq& real(int member) { return FakeSrq::of(srq_->member[static_cast<size_t>(member)].real); }
+  FakeSrq& real(int member) { return FakeSrq::of(srq_->member[member].real); }
   // The message that the group's QP on its member gets takes a receive.
   void receive(Group* group) { ASSERT_TRUE(World::fake(group, group->member).complete_recv()); }
   void last_taken(Group* group) { receives_last_taken(*group, group->member); }
@@ -485,7 +485,7 @@ class SharedRegistration : public Shared {
   }
   void is_known(MemoryRegion::Twin twin) {
     std::lock_guard lock(world_.context.mutex);
-    region_->twin.fill(twin);
+    std::ranges::fill(region_->twin, twin);
     world_.context.changed.notify_all();
   }
 
@@ -588,7 +588,7 @@ TEST_F(Shared, EachReceiveIsConsumedOnceThroughAnyMoves) {
         break;
     }
     uint32_t posted = 0;
-    for (int m = 0; m < 3; m++) posted += srq_->member[static_cast<size_t>(m)].posted;
+    for (int m = 0; m < 3; m++) posted += srq_->member[m].posted;
     ASSERT_EQ(posted + srq_->waiting.size(), srq_->live);
     ASSERT_LE(srq_->live, 8u);
   }

@@ -118,7 +118,7 @@ class ChannelTest : public ::testing::Test {
     return true;
   }
   // As when the member's driver lets go of its device.
-  void close_channel(size_t member) {
+  void close_channel(int member) {
     static ibv_comp_channel closed{};
     int ends[2];
     ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
