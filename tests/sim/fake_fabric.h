@@ -38,7 +38,7 @@ class FakeFabric {
 
   void turn() {
     for (group::World* world : worlds_) {
-      for (int m = 0; m < world->context.members; m++) {
+      for (int m = 0; m < world->context.member_count; m++) {
         for (auto& [qpn, qp] : world->nic(m).qps) move(*qp);
       }
     }
@@ -49,7 +49,7 @@ class FakeFabric {
     if (!Nic::of(qp.qp.context).port_up) return nullptr;
     const auto gid = wire::Gid::from_verbs(qp.attr.ah_attr.grh.dgid);
     for (group::World* world : worlds_) {
-      for (int m = 0; m < world->context.members; m++) {
+      for (int m = 0; m < world->context.member_count; m++) {
         Nic& nic = world->nic(m);
         const auto it = nic.qps.find(qp.attr.dest_qp_num);
         if (nic.gid != gid || !nic.port_up || it == nic.qps.end()) continue;

@@ -67,7 +67,7 @@ void Simulation::fault_fire() {
 
 int Simulation::member_of(const Fault& fault) {
   const group::Group& group = *hosts_[static_cast<size_t>(fault.host)]->group;
-  const int members = group.context->members;
+  const int members = group.context->member_count;
   if (fault.member >= 0) return fault.member;
   const int current = group.member == group::kNoMember ? members - 1 : group.member.load();
   return fault.member == Fault::kCurrent ? current : (current + 1) % members;
@@ -88,7 +88,7 @@ void Simulation::port_restore(int host, int member) {
 void Simulation::total_loss(int host) {
   auto& lost = *hosts_[static_cast<size_t>(host)];
   lost_host_ = host;
-  for (int m = 0; m < lost.world.context.members; m++) {
+  for (int m = 0; m < lost.world.context.member_count; m++) {
     lost.port(m, false);
   }
 }

@@ -26,7 +26,7 @@ class Unpolled : public TwoHosts {
 
   size_t executed(SimHost& sender) {
     size_t all = 0;
-    for (ibv_context* nic : sender.world.context.real) all += executed_[nic].size();
+    for (const auto& one : sender.world.context.members) all += executed_[one.real].size();
     return all;
   }
 
@@ -68,7 +68,7 @@ TEST_F(Unpolled, APatientNicIsWaitedFor) {
 
 // A NIC that does not count a sender's error as solicited must be asked for every completion.
 TEST_F(TwoHosts, ACqIsArmedSoThatItsNicTellsOfErrors) {
-  b_.world.context.is_soft_roce[kDefault] = true;
+  b_.world.context.members[kDefault].is_soft_roce = true;
   run(milliseconds(100));
   EXPECT_EQ(group::FakeCq::of(a_.cq->real[kDefault]).last_notify_solicited, 1);
   EXPECT_EQ(group::FakeCq::of(b_.cq->real[kDefault]).last_notify_solicited, 0);
@@ -88,7 +88,7 @@ TEST_F(Rounds, ARegionStillBeingRegisteredHoldsUpNothingElse) {
   run(milliseconds(100));
   EXPECT_EQ(leader().sends_done.size(), 13u) << "the other end's go on";
   EXPECT_EQ(sender.sends_done.size(), 10u);
-  std::ranges::fill(region->twin, group::MemoryRegion::Twin::kReady);
+  region->twins_set(group::MemoryRegion::Twin::kReady);
   run(milliseconds(100));
   send(sender);
   run(milliseconds(5));
@@ -121,7 +121,7 @@ TEST_F(TwoPairs, AReceiveInARegionStillBeingRegisteredHoldsUpItsOwnPairOnly) {
   run(milliseconds(100));
   EXPECT_EQ(state_of(0), State::kFencing) << fsm::to_string(state_of(0));
   EXPECT_EQ(state_of(1), State::kActive) << fsm::to_string(state_of(1));
-  std::ranges::fill(region->twin, group::MemoryRegion::Twin::kReady);
+  region->twins_set(group::MemoryRegion::Twin::kReady);
   run(milliseconds(20));
   EXPECT_EQ(state_of(0), State::kActive) << fsm::to_string(state_of(0));
   EXPECT_NE(leader().group->member, kDefault);
@@ -140,12 +140,12 @@ TEST_F(Rounds, NobodyGoesBackWhileAReceiveWaitsForItsRegion) {
     key++;
     auto* region = host->world.make_region(key, key, group::MemoryRegion::Twin::kReady);
     receive(*host, 1, key);
-    std::ranges::fill(region->twin, group::MemoryRegion::Twin::kRunning);
+    region->twins_set(group::MemoryRegion::Twin::kRunning);
     const uint32_t epoch = host->group->epoch;
     leader().port(kDefault, true);
     run(milliseconds(config().failback_ms) + seconds(3));
     EXPECT_EQ(host->group->epoch, epoch);
-    std::ranges::fill(region->twin, group::MemoryRegion::Twin::kReady);
+    region->twins_set(group::MemoryRegion::Twin::kReady);
     run(seconds(30));  // who could not drain is asked ever less often
     EXPECT_EQ(host->group->epoch, epoch + 1);
     EXPECT_EQ(leader().group->member, kDefault);

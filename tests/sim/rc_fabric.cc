@@ -19,7 +19,7 @@ bool RcFabric::carries(int a, int b) const {
 }
 
 int RcFabric::member_of(int host, const wire::Gid& gid) const {
-  for (int m = 0; m < worlds_[static_cast<size_t>(host)]->context.members; m++) {
+  for (int m = 0; m < worlds_[static_cast<size_t>(host)]->context.member_count; m++) {
     if (nic(host, m).gid == gid) return m;
   }
   return -1;
@@ -28,7 +28,7 @@ int RcFabric::member_of(int host, const wire::Gid& gid) const {
 void RcFabric::look() {
   for (int host = 0; host < 2; host++) {
     if (dead_[static_cast<size_t>(host)]) continue;
-    const int members = worlds_[static_cast<size_t>(host)]->context.members;
+    const int members = worlds_[static_cast<size_t>(host)]->context.member_count;
     for (int m = 0; m < members; m++) {
       if (Qp* made = qp(host, m)) look_at(host, m, *made);
     }

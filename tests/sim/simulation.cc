@@ -195,10 +195,11 @@ void Simulation::heal() {
   slow_ = {};
   for (int h = 0; h < 2; h++) {
     const auto i = static_cast<size_t>(h);
-    for (int m = 0; m < hosts_[i]->world.context.members; m++) {
+    for (int m = 0; m < hosts_[i]->world.context.member_count; m++) {
       port_restore(h, m);
       hosts_[i]->world.nic(m).refuses = false;
-      for (int n = 0; n < hosts_[1 - i]->world.context.members; n++) nic_blocked(h, m, n, false);
+      for (int n = 0; n < hosts_[1 - i]->world.context.member_count; n++)
+        nic_blocked(h, m, n, false);
     }
     for (Pair& pair : pairs_) {
       for (; pair.late_receives[i] > 0; pair.late_receives[i]--) traffic_post(pair, h, nullptr);

@@ -199,7 +199,7 @@ void Coordinator::give_up(Binding& binding) {
                          {"epoch", group.epoch},
                          {"detector", to_string(binding.detector)},
                          {"cause", binding.cause}});
-  if (group.context->dead[group::kDefault]) {
+  if (group.context->members[group::kDefault].dead) {
     ibv_async_event event{};
     event.event_type = IBV_EVENT_DEVICE_FATAL;
     event.element.port_num = 1;

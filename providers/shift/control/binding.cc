@@ -146,8 +146,8 @@ void Coordinator::send_bind(Binding& binding) {
   }
   if (group.exact) bind.flags |= wire::Bind::kAsksResponder;
   bind.members.push_back(address_of(group));
-  for (int m = 1; m < group.context->members; m++) {
-    const auto& gids = group.context->gids[m];
+  for (int m = 1; m < group.context->member_count; m++) {
+    const auto& gids = group.context->members[m].gids;
     bind.members.push_back(gids.empty() ? wire::Gid{} : gids.front());
   }
   bind.members_up = members_up(group.context);
@@ -189,8 +189,8 @@ void Coordinator::channel_widen(Binding& binding) {
   const Group& group = *binding.group;
   if (!group.is_leader || binding.channel == nullptr) return;  // one end dials
   std::vector<Binding::Route> wanted;
-  for (int m = 0; m < group.context->members; m++) {
-    const auto& gids = group.context->gids[m];
+  for (int m = 0; m < group.context->member_count; m++) {
+    const auto& gids = group.context->members[m].gids;
     const auto own =
         m == 0 ? address_of(group).ipv4() : (gids.empty() ? std::nullopt : gids.front().ipv4());
     if (!own) continue;

@@ -22,12 +22,12 @@ wire::Gid own_gid(const Group& group, PathName path, int member) {
   // the other NICs' have one.
   const bool is_original = path == PathName{group::kDefault, group::kDefault};
   if (member == group::kDefault && (is_original || group.local.gid.ipv4())) return group.local.gid;
-  const auto& gids = group.context->gids[member];
+  const auto& gids = group.context->members[member].gids;
   return gids.empty() ? wire::Gid{} : gids.front();
 }
 
 void Coordinator::members_make(Binding& binding) {
-  for (int member = 0; member < binding.group->context->members; member++) {
+  for (int member = 0; member < binding.group->context->member_count; member++) {
     at_worker(
         binding, [member](Group& g) { return group::member_qp_create(g, member); },
         [this, member](Binding& b, int error) {

@@ -212,7 +212,7 @@ void Coordinator::group_add(Group* group) {
     group->epoch = 0;
     group->is_leader = group->local <= group->remote;
     by_name_[binding.local] = slot.get();
-    binding.book.init(group->context->members, binding.is_self, group->serial);
+    binding.book.init(group->context->member_count, binding.is_self, group->serial);
     binding.book.own_up_set(members_up(group->context));
     members_make(binding);
     watch_arm(binding);
@@ -235,7 +235,7 @@ void Coordinator::group_sends(Group* group) {
         *binding,
         [](Group& g) {
           int error = 0;
-          for (int member = 0; member < g.context->members; member++) {
+          for (int member = 0; member < g.context->member_count; member++) {
             if (const int e = group::member_qp_start_sending(g, member)) error = e;
           }
           return error;

@@ -23,11 +23,11 @@ constexpr milliseconds kAddressPauses[] = {milliseconds(10), milliseconds(1000)}
 // elsewhere: a QP names its own address by the place in the table.
 std::vector<wire::Gid> Coordinator::addresses_read(Context* context, int member) {
   auto& known = addresses_[context][member];
-  const auto before = std::exchange(known, group::port_addresses(context->real[member], 1));
-  context->gids[member].clear();
-  const auto& names = names_[context][member] = group::port_names(context->real[member], 1);
+  const auto before = std::exchange(known, group::port_addresses(context->members[member].real, 1));
+  context->members[member].gids.clear();
+  const auto& names = names_[context][member] = group::port_names(context->members[member].real, 1);
   for (group::PortAddress& address : known) {
-    context->gids[member].push_back(address.gid);
+    context->members[member].gids.push_back(address.gid);
     const auto ip = address.gid.ipv4();
     if (ip) {
       net_->add_address(*ip);
@@ -48,7 +48,7 @@ std::vector<wire::Gid> Coordinator::addresses_read(Context* context, int member)
     });
     if (stays) continue;
     gone.push_back(old.gid);
-    if (!std::ranges::count(context->gids[member], old.gid))
+    if (!std::ranges::count(context->members[member].gids, old.gid))
       net_->name_address(*old.gid.ipv4(), {});
   }
   return gone;
@@ -92,7 +92,7 @@ void Coordinator::link_state(int ifindex, bool up) {
   const bool changed = up ? carrierless_.erase(ifindex) != 0 : carrierless_.insert(ifindex).second;
   if (!changed) return;
   for (Context* context : contexts_) {
-    for (int member = 0; member < context->members; member++) {
+    for (int member = 0; member < context->member_count; member++) {
       if (is_on(context, member, ifindex)) carrier_changed(context, member, ifindex);
     }
   }
@@ -108,7 +108,7 @@ void Coordinator::link_gone(int ifindex) {
 void Coordinator::links_forget() {
   std::erase_if(gone_, [this](int ifindex) {
     for (const Context* context : contexts_) {
-      for (int member = 0; member < context->members; member++) {
+      for (int member = 0; member < context->member_count; member++) {
         if (is_on(context, member, ifindex)) return false;
       }
     }
@@ -164,9 +164,9 @@ void Coordinator::leave_address(Context* context, int member, const wire::Gid& g
 
 void Coordinator::address_changed(int ifindex) {
   for (Context* context : contexts_) {
-    for (int member = 0; member < context->members; member++) {
+    for (int member = 0; member < context->member_count; member++) {
       // A member without addresses may get its first one on any device.
-      const bool has_any = !context->gids[member].empty();
+      const bool has_any = !context->members[member].gids.empty();
       if (has_any && !is_on(context, member, ifindex)) continue;
       gids_changed(context, member);
       for (const milliseconds pause : kAddressPauses) {
@@ -195,14 +195,14 @@ void Coordinator::spare_lost(Binding& binding, int member) {
 
 // An address that is gone takes its paths along; one that came back may bring some.
 void Coordinator::gids_changed(Context* context, int member) {
-  const auto gids_before = context->gids[member];
+  const auto gids_before = context->members[member].gids;
   const bool had_carrier = has_carrier(context, member);
   const std::vector<wire::Gid> gone = addresses_read(context, member);
   const bool carrier_differs = has_carrier(context, member) != had_carrier;
   carrier_set(context, member);
-  if (gone.empty() && context->gids[member] == gids_before && !carrier_differs) return;
+  if (gone.empty() && context->members[member].gids == gids_before && !carrier_differs) return;
   SHIFT_EVENT("addresses", {{"device", context->name(member)},
-                            {"count", context->gids[member].size()},
+                            {"count", context->members[member].gids.size()},
                             {"gone", gone.size()}});
   for (auto& [serial, binding] : bindings_) {
     Group& group = *binding->group;

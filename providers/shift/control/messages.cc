@@ -222,7 +222,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Progress& message) {
 
 void Coordinator::on(PeerChannel* channel, const wire::KeyQuery& message) {
   Binding* binding = proven_addressee(channel, message.from, message.to);
-  if (binding == nullptr || message.member >= binding->group->context->members) return;
+  if (binding == nullptr || message.member >= binding->group->context->member_count) return;
   answer_keys(*binding, message, true);
 }
 

@@ -43,7 +43,7 @@ bool Coordinator::commit(Binding& binding, Events* follow_up) {
   Group& group = *binding.group;
   const int member = own_member(group, binding.target);
   const auto& qp = binding.qps[member];
-  const bool usable = member < group.context->members && qp.connected && !qp.busy &&
+  const bool usable = member < group.context->member_count && qp.connected && !qp.busy &&
                       qp.generation == binding.target_generation && qp.path == binding.target &&
                       (members_up(group.context) >> member & 1) != 0;
   // Used up, or of no use: the next round must not choose it again.

@@ -57,7 +57,7 @@ bool is_unprotected(Context* context, int member, const ibv_async_event& event) 
   if (event_names(event.event_type) != EventNames::kSrq) return false;
   std::lock_guard lock(context->mutex);
   return std::ranges::none_of(context->srqs, [&](const group::SharedQueue* queue) {
-    return queue->member[kDefault].real == event.element.srq;
+    return queue->members[kDefault].real == event.element.srq;
   });
 }
 
@@ -65,9 +65,9 @@ bool is_unprotected(Context* context, int member, const ibv_async_event& event) 
 // soft-RoCE does not count a sender's error so. There any completion wakes us, as often as
 // watch_readable() lets it.
 void arm_for_errors(const CompletionQueue& cq) {
-  for (int member = 0; member < cq.context->members; member++) {
+  for (int member = 0; member < cq.context->member_count; member++) {
     ibv_cq* real = cq.real[member];
-    const bool solicited_only = !cq.context->is_soft_roce[member];
+    const bool solicited_only = !cq.context->members[member].is_soft_roce;
     if (real != nullptr) real->context->ops.req_notify_cq(real, solicited_only ? 1 : 0);
   }
 }
@@ -89,25 +89,25 @@ void Coordinator::context_add(Context* context) {
   control_.call_and_wait([this, context] {
     contexts_.push_back(context);
     uint8_t up = 0;
-    for (int member = 0; member < context->members; member++) {
+    for (int member = 0; member < context->member_count; member++) {
       if (group::member_port_is_up(*context, member)) up |= static_cast<uint8_t>(1u << member);
-      if (context->real[member]->async_fd < 0) continue;  // a simulation's
-      set_nonblocking(context->real[member]->async_fd);
-      (void)control_.add_fd(context->real[member]->async_fd, EPOLLIN,
+      if (context->members[member].real->async_fd < 0) continue;  // a simulation's
+      set_nonblocking(context->members[member].real->async_fd);
+      (void)control_.add_fd(context->members[member].real->async_fd, EPOLLIN,
                             [this, context, member](uint32_t) { async_readable(context, member); });
-      if (context->watch[member] != nullptr) {
-        set_nonblocking(context->watch[member]->fd);
-        (void)control_.add_fd(context->watch[member]->fd, EPOLLIN,
+      if (context->members[member].watch != nullptr) {
+        set_nonblocking(context->members[member].watch->fd);
+        (void)control_.add_fd(context->members[member].watch->fd, EPOLLIN,
                               [this, context, member](uint32_t events) {
                                 if (group::is_closed_channel(events)) {
-                                  return control_.remove_fd(context->watch[member]->fd);
+                                  return control_.remove_fd(context->members[member].watch->fd);
                                 }
                                 watch_readable(context, member);
                               });
       }
     }
     up_[context] = up;
-    for (int member = 0; member < context->members; member++) {
+    for (int member = 0; member < context->member_count; member++) {
       (void)addresses_read(context, member);
       carrier_set(context, member);
     }
@@ -135,17 +135,18 @@ void Coordinator::context_forget(Context* context) {
     links_forget();
     std::erase_if(links_,
                   [context](const auto& entry) { return std::get<0>(entry.first) == context; });
-    for (int member = 0; member < context->members; member++) {
-      if (context->real[member]->async_fd < 0) continue;
-      control_.remove_fd(context->real[member]->async_fd);
-      if (context->watch[member] != nullptr) control_.remove_fd(context->watch[member]->fd);
+    for (int member = 0; member < context->member_count; member++) {
+      if (context->members[member].real->async_fd < 0) continue;
+      control_.remove_fd(context->members[member].real->async_fd);
+      if (context->members[member].watch != nullptr)
+        control_.remove_fd(context->members[member].watch->fd);
     }
   });
 }
 
 void Coordinator::async_readable(Context* context, int member) {
   ibv_async_event event;
-  while (below->get_async_event(context->real[member], &event) == 0) {
+  while (below->get_async_event(context->members[member].real, &event) == 0) {
     const bool unprotected = is_unprotected(context, member, event);
     device_event(context, member, event, unprotected);
     // Also where the application holds the object beneath itself: it may never read the event, and
@@ -165,7 +166,7 @@ void Coordinator::device_event(Context* context, int member, const ibv_async_eve
   const auto bit = static_cast<uint8_t>(1u << member);
   switch (event.event_type) {
     case IBV_EVENT_DEVICE_FATAL:
-      context->dead[member] = true;
+      context->members[member].dead = true;
       up_[context] &= static_cast<uint8_t>(~bit);
       member_lost(context, member, {"device fatal", Detector::kDevice});
       break;
@@ -175,7 +176,7 @@ void Coordinator::device_event(Context* context, int member, const ibv_async_eve
       break;
     case IBV_EVENT_PORT_ACTIVE:
       // A context that saw its device die stays dead, whatever the port does.
-      if (context->dead[member] || (up_[context] & bit) != 0) break;
+      if (context->members[member].dead || (up_[context] & bit) != 0) break;
       up_[context] |= bit;
       if ((members_up(context) & bit) != 0) member_back(context, member);
       break;
@@ -203,7 +204,7 @@ void Coordinator::device_event(Context* context, int member, const ibv_async_eve
 void Coordinator::shared_queue_low(Context* context, int member, const ibv_async_event& event) {
   std::lock_guard lock(context->mutex);
   for (group::SharedQueue* queue : context->srqs) {
-    if (queue->member[member].real != event.element.srq) continue;
+    if (queue->members[member].real != event.element.srq) continue;
     if (!queue->limit_armed.exchange(false)) return;
     ibv_async_event out = event;
     out.element.srq = &queue->srq;
@@ -287,7 +288,7 @@ bool Coordinator::name_for_application(Context* context, ibv_async_event* event)
     case IBV_EVENT_SRQ_ERR:
     case IBV_EVENT_SRQ_LIMIT_REACHED:
       for (group::SharedQueue* queue : context->srqs) {
-        if (queue->member[kDefault].real != event->element.srq) continue;
+        if (queue->members[kDefault].real != event->element.srq) continue;
         event->element.srq = &queue->srq;
         return true;
       }
@@ -338,7 +339,7 @@ void Coordinator::watch_arm(Binding& binding) {
 void Coordinator::watch_readable(Context* context, int member) {
   ibv_cq* real;
   void* owner;
-  while (below->get_cq_event(context->watch[member], &real, &owner) == 0) {
+  while (below->get_cq_event(context->members[member].watch, &real, &owner) == 0) {
     below->ack_cq_events(real, 1);
     auto* cq = static_cast<CompletionQueue*>(owner);
     group::inspect(*cq);

@@ -183,7 +183,7 @@ void take_accepted(CompletionQueue& cq, Group& group, int member, const Completi
 }  // namespace
 
 void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
-  Group* group = group_of(cq.context->qps[member].find(wc.qp_num));
+  Group* group = group_of(cq.context->members[member].qps.find(wc.qp_num));
   if (group == nullptr) {
     // On the default the application's own unprotected QPs, elsewhere the rest of a destroyed one.
     if (member != kDefault) return;
@@ -261,7 +261,7 @@ void collect_member(CompletionQueue& cq, int member) {
 void collect(CompletionQueue& cq) {
   collect_member(cq, kDefault);
   if (!cq.poll_all) return;
-  for (int member = kDefault + 1; member < cq.context->members; member++) {
+  for (int member = kDefault + 1; member < cq.context->member_count; member++) {
     collect_member(cq, member);
   }
 }

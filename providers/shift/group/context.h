@@ -31,12 +31,19 @@ struct SharedQueue;
 // before the application has it.
 struct Context {
   Device* device = nullptr;
-  int members = 0;
-  PerMember<ibv_context*> real{};
-  PerMember<QpTable> qps;
-  PerMember<std::atomic<bool>> dead{};  // DEVICE_FATAL seen, or a call said EIO
-  // Linux's soft-RoCE, which leaves some things untold. Set before the context is anybody's.
-  PerMember<bool> is_soft_roce{};
+  int member_count = 0;
+  struct Member {
+    ibv_context* real = nullptr;
+    QpTable qps;
+    std::atomic<bool> dead{false};  // DEVICE_FATAL seen, or a call said EIO
+    bool is_soft_roce = false;      // Linux's, which leaves some things untold
+    // CQs without a channel of the application's own are attached to it, armed for errors only.
+    ibv_comp_channel* watch = nullptr;
+    // GIDs of its port 1 that carry RoCE v2 and an IPv4 address, by value.
+    std::vector<wire::Gid> gids;  // control thread only
+    uint32_t gid_index = 0;       // where an own address was found last; worker only
+  };
+  PerMember<Member> members;
 
   std::mutex mutex;
   std::condition_variable changed;  // a background job ended
@@ -51,8 +58,6 @@ struct Context {
   std::vector<const ibv_qp*> own_qps;  // that stand for nothing of the application's
   std::atomic<int> objects{0};
 
-  // CQs without a channel of the application's own are attached to these, armed for errors only.
-  PerMember<ibv_comp_channel*> watch{};
   AsyncEvents events;  // behind context.async_fd
 
   // What a healthy NIC answered: while its fault is masked, these are shown (C9).
@@ -60,9 +65,6 @@ struct Context {
   ibv_device_attr_ex common_attr{};  // what all members can do, as they said when they were opened
   std::map<uint8_t, ibv_port_attr> port_attr;
   std::map<uint8_t, ibv_port_attr> port_limits;  // what all members that were up can do
-  // GIDs of each member's port 1 that carry RoCE v2 and an IPv4 address, by value.
-  PerMember<std::vector<wire::Gid>> gids;  // control thread only
-  PerMember<uint32_t> gid_index{};         // where an own address was found last; worker only
   // Start PSNs of our connections are drawn from it. Seeded at random when the device is opened.
   std::atomic<uint64_t> psn_draws{0};
 
@@ -70,7 +72,7 @@ struct Context {
 
   ibv_context* handle() { return &verbs.context; }
   // Of a member's NIC. Its device lives as long as it is open, whatever lists are made meanwhile.
-  const char* name(int member) const { return real[member]->device->name; }
+  const char* name(int member) const { return members[member].real->device->name; }
   static Context* from(ibv_context* context) {
     return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) - offsetof(Context, verbs) -
                                       offsetof(verbs_context, context));

@@ -40,7 +40,7 @@ struct Device {
   char zeros[512];  // stock providers look behind a device (verbs_device)
   // Valid while the real list is held; an open context has its own.
   PerMember<ibv_device*> real{};
-  int members = 0;
+  int member_count = 0;
 };
 
 }  // namespace shift::group

@@ -48,7 +48,8 @@ void fail(Group& group) {
 
   // Else when the device says that the QP takes no more.
   const int consumes = group.srq_member;
-  if (consumes != kNoMember && (group.last_taken[consumes] || group.context->dead[consumes])) {
+  if (consumes != kNoMember &&
+      (group.last_taken[consumes] || group.context->members[consumes].dead)) {
     receives_leave(group);
   }
 

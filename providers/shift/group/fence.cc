@@ -61,7 +61,7 @@ void Fence::begin(Entry& entry) {
   attr.qp_state = IBV_QPS_ERR;
   const int error = below->modify_qp(group.real[member], &attr, IBV_QP_STATE);
   entry.shut = error == 0;
-  if (error == EIO || error == ENODEV) group.context->dead[member].store(true);
+  if (error == EIO || error == ENODEV) group.context->members[member].dead.store(true);
   if (error != 0) SHIFT_DEBUG("qp 0x%x: old path to ERR: errno %d", group.qpn(), error);
   // A QP that never reached RTS has sent nothing, and providers refuse the marker.
   entry.marked_send = group.cap.max_send_wr == 0 || !group.can_send[member];
@@ -124,7 +124,8 @@ bool Fence::all_taken(Entry& entry) {
   Group& group = *entry.group;
   const int member = entry.member;
   if (group.srq == nullptr || group.last_taken[member]) return true;
-  if (!group.context->is_soft_roce[member] || !entry.shut || !group.drained[0]) return false;
+  if (!group.context->members[member].is_soft_roce || !entry.shut || !group.drained[0])
+    return false;
   if (member_qp_stop(group, entry.member) != 0) return false;
   entry.stopped = group.last_taken[member] = true;
   return true;
@@ -145,7 +146,7 @@ bool Fence::step(Clock::time_point now) {
     // Read before the CQs are emptied: a dead device writes no CQE after it reported its death, so
     // what is collected now is all there will ever be.
     const int member = entry.member;
-    dead.push_back(entry.group->context->dead[member].load());
+    dead.push_back(entry.group->context->members[member].dead.load());
     taken.push_back(all_taken(entry));
   }
   for (CompletionQueue* cq : cqs_of(open)) {
@@ -184,7 +185,7 @@ void Fence::end(Entry& entry, Result result) {
   const int member = entry.member;
   // What a QP tells of an earlier life is no proof.
   if (result == Result::kProven && entry.shut && !entry.stopped && group.asks_responder &&
-      !group.context->dead[member]) {
+      !group.context->members[member].dead) {
     entry.responder = responder_of(group.real[member]);
   }
   {

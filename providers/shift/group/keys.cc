@@ -17,9 +17,9 @@ namespace {
 KeyState twin_of(const MemoryRegion& region, int member) {
   if (member == kDefault) {
     // A region made while the default was dead lives on the others only.
-    return region.real[kDefault] != nullptr ? KeyState::kReady : KeyState::kMissing;
+    return region.members[kDefault].real != nullptr ? KeyState::kReady : KeyState::kMissing;
   }
-  switch (region.twin[member]) {
+  switch (region.members[member].twin) {
     case MemoryRegion::Twin::kReady:
       return KeyState::kReady;
     case MemoryRegion::Twin::kFailed:
@@ -34,7 +34,7 @@ KeyState local_key_locked(Context& context, int member, uint32_t lkey, uint32_t*
   const MemoryRegion* region = context.regions.by_lkey(lkey);
   if (region == nullptr) return KeyState::kMissing;
   const KeyState state = twin_of(*region, member);
-  if (state == KeyState::kReady) *out = region->real[member]->lkey;
+  if (state == KeyState::kReady) *out = region->members[member].real->lkey;
   return state;
 }
 
@@ -58,7 +58,7 @@ bool any_pending_locked(Context& context, const ibv_sge* sges, int count) {
   return std::any_of(sges, sges + count, [&](const ibv_sge& sge) {
     if (sge.length == 0) return false;
     const MemoryRegion* region = context.regions.by_lkey(sge.lkey);
-    for (int m = 1; region != nullptr && m < context.members; m++) {
+    for (int m = 1; region != nullptr && m < context.member_count; m++) {
       if (twin_of(*region, m) == KeyState::kPending) return true;
     }
     return false;
@@ -119,7 +119,7 @@ KeyState exported_key(Context& context, int member, const ProtectionDomain* pd, 
   const MemoryRegion* region = context.regions.by_rkey(rkey, pd->domain());
   if (region == nullptr) return KeyState::kMissing;
   const KeyState state = twin_of(*region, member);
-  if (state == KeyState::kReady) *out = region->real[member]->rkey;
+  if (state == KeyState::kReady) *out = region->members[member].real->rkey;
   return state;
 }
 

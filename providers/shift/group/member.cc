@@ -67,8 +67,8 @@ int to_init(Group& group, ibv_qp* real) {
 }
 
 int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpAddress& peer) {
-  ibv_context* context = group.context->real[member];
-  uint32_t& known_index = group.context->gid_index[member];
+  ibv_context* context = group.context->members[member].real;
+  uint32_t& known_index = group.context->members[member].gid_index;
   ibv_qp_attr attr{};
   uint32_t type = IBV_GID_TYPE_ROCE_V2;
   // The application's own path is made again as it made it: the peer's end is, too.
@@ -111,14 +111,15 @@ int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpA
 void twin_cq_create(CompletionQueue& cq, int member) {
   Context& context = *cq.context;
   ibv_comp_channel* channel =
-      cq.channel != nullptr ? cq.channel->real[member] : context.watch[member];
+      cq.channel != nullptr ? cq.channel->real[member] : context.members[member].watch;
   if (cq.channel != nullptr && channel == nullptr) {
     // A program that waits for events would wait for ever.
     SHIFT_WARN_LIMITED("%s: no completion channel on %s, and no CQ; its QPs cannot move there",
                        context.device->dev.name, context.name(member));
     return;
   }
-  ibv_cq* real = below->create_cq(context.real[member], cq.real[kDefault]->cqe, &cq, channel, 0);
+  ibv_cq* real =
+      below->create_cq(context.members[member].real, cq.real[kDefault]->cqe, &cq, channel, 0);
   if (real == nullptr) {
     SHIFT_WARN_LIMITED("%s: no CQ on %s: errno %d; its QPs cannot move there",
                        context.device->dev.name, context.name(member), errno);
@@ -153,7 +154,7 @@ void twin_region_register(MemoryRegion& region, ProtectionDomain& pd, int member
   {
     std::lock_guard lock(context.mutex);
     if (region.deregistered) return;
-    region.twin[member] = MemoryRegion::Twin::kRunning;
+    region.members[member].twin = MemoryRegion::Twin::kRunning;
   }
   ibv_mr* real = nullptr;
   errno = ENODEV;
@@ -165,8 +166,9 @@ void twin_region_register(MemoryRegion& region, ProtectionDomain& pd, int member
         context.device->dev.name, region.mr.length, context.name(member), errno);
   }
   std::lock_guard lock(context.mutex);
-  region.real[member] = real;
-  region.twin[member] = real != nullptr ? MemoryRegion::Twin::kReady : MemoryRegion::Twin::kFailed;
+  region.members[member].real = real;
+  region.members[member].twin =
+      real != nullptr ? MemoryRegion::Twin::kReady : MemoryRegion::Twin::kFailed;
   context.changed.notify_all();
 }
 
@@ -238,15 +240,15 @@ std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t in
 }
 
 bool member_port_is_up(const Context& context, int member) {
-  ibv_context* real = context.real[member];
+  ibv_context* real = context.members[member].real;
   ibv_port_attr attr{};
-  return !context.dead[member] &&
+  return !context.members[member].dead &&
          verbs_get_ctx(real)->query_port(real, kPort, &attr, sizeof attr) == 0 &&
          attr.state == IBV_PORT_ACTIVE;
 }
 
 void twin_cqs_create(CompletionQueue& cq) {
-  for (int member = kDefault + 1; member < cq.context->members; member++) {
+  for (int member = kDefault + 1; member < cq.context->member_count; member++) {
     twin_cq_create(cq, member);
   }
 }
@@ -266,7 +268,7 @@ void twin_cqs_destroy(CompletionQueue& cq) {
 }
 
 void twin_regions_register(MemoryRegion& region, ProtectionDomain& pd) {
-  const int members = Context::from(pd.pd.context)->members;
+  const int members = Context::from(pd.pd.context)->member_count;
   for (int member = kDefault + 1; member < members; member++) {
     twin_region_register(region, pd, member);
   }
@@ -277,12 +279,12 @@ bool twin_regions_stop(MemoryRegion& region) {
   std::lock_guard lock(context.mutex);
   region.deregistered = true;
   context.changed.notify_all();  // who waits for its keys gets none
-  return std::ranges::find(region.twin, MemoryRegion::Twin::kRunning) != region.twin.end();
+  return region.any_twin(MemoryRegion::Twin::kRunning);
 }
 
 void twin_regions_deregister(MemoryRegion& region) {
   for (int member = kDefault + 1; member < kMembersMax; member++) {
-    ibv_mr* real = std::exchange(region.real[member], nullptr);
+    ibv_mr* real = std::exchange(region.members[member].real, nullptr);
     if (real != nullptr) (void)below->dereg_mr(real);
   }
 }
@@ -300,7 +302,7 @@ int member_qp_create(Group& group, int member) {
   init.recv_cq = group.recv_cq->real[member];
   init.cap = group.cap;
   if (group.srq != nullptr) {
-    init.srq = group.srq->member[member].real;
+    init.srq = group.srq->members[member].real;
     if (init.srq == nullptr) return ENODEV;
   }
   init.qp_type = IBV_QPT_RC;
@@ -309,7 +311,7 @@ int member_qp_create(Group& group, int member) {
   if (real == nullptr) return errno;
   group.real[member] = real;
   std::lock_guard lock(context.mutex);
-  context.qps[member].insert(real->qp_num, &group.counters);
+  context.members[member].qps.insert(real->qp_num, &group.counters);
   return 0;
 }
 
@@ -365,7 +367,7 @@ void twin_qps_destroy(Group& group) {
     if (real == nullptr) continue;
     {
       std::lock_guard lock(group.context->mutex);
-      group.context->qps[member].erase(real->qp_num, &group.counters);
+      group.context->members[member].qps.erase(real->qp_num, &group.counters);
     }
     if (below->destroy_qp(real) != 0) {
       SHIFT_WARN_LIMITED("qp 0x%x: its QP on %s could not be destroyed", group.qpn(),

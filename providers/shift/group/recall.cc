@@ -81,7 +81,7 @@ Recall::~Recall() {
 }
 
 bool Recall::make() {
-  ibv_context* context = queue.context.real[member];
+  ibv_context* context = queue.context.members[member].real;
   if (cq_ == nullptr) cq_ = below->create_cq(context, 4 * kWindow, nullptr, nullptr, 0);
   if (cq_ == nullptr) return false;
   ibv_qp_init_attr init{};
@@ -93,7 +93,7 @@ bool Recall::make() {
   // Not a parent domain, whose allocators are the program's and no worker's to call.
   ibv_pd* pd = queue.pd->domain().real[member];
   for (ibv_qp** qp : {&sender_, &receiver_}) {
-    if (qp == &receiver_) init.srq = queue.member[member].real;
+    if (qp == &receiver_) init.srq = queue.members[member].real;
     if (*qp != nullptr) continue;
     *qp = below->create_qp(pd, &init);
     if (*qp == nullptr) return false;
@@ -104,7 +104,7 @@ bool Recall::make() {
 }
 
 bool Recall::connect() {
-  ibv_context* context = queue.context.real[member];
+  ibv_context* context = queue.context.members[member].real;
   const auto addresses = port_addresses(context, kPort);
   if (addresses.empty() || !make()) return false;
   const PortAddress& own = addresses.front();
@@ -182,10 +182,10 @@ void SharedQueue::recall_some() {
     if (!bring_waiting()) return;
     const int dry = emptiest();
     if (dry == kNoMember) return;
-    for (int m = 0; m < context.members; m++) {
-      const Member& one = member[m];
-      if (one.groups == 0 || m == dry || context.dead[m]) continue;
-      const uint32_t have = member[dry].posted;
+    for (int m = 0; m < context.member_count; m++) {
+      const Member& one = members[m];
+      if (one.groups == 0 || m == dry || context.members[m].dead) continue;
+      const uint32_t have = members[dry].posted;
       if (one.posted <= have || (one.posted - have) / 2 <= count) continue;
       from = m;
       count = (one.posted - have) / 2;
@@ -205,39 +205,38 @@ void SharedQueue::recall_some() {
               from);
 }
 
-bool SharedQueue::cleanse(int member_number) {
+bool SharedQueue::cleanse(int member) {
   uint32_t count = 0;
   {
     std::lock_guard lock(mutex);
-    count = member[member_number].stale;
+    count = members[member].stale;
     if (count == 0) return true;
-    if (context.dead[member_number]) return false;
+    if (context.members[member].dead) return false;
   }
   // Each group on this queue asks for it; a NIC that has just failed at it is not tried again soon.
   const auto now = std::chrono::steady_clock::now();
-  if (now < cleanse_not_before[member_number] || !member_port_is_up(context, member_number))
-    return false;
-  auto& tool = recall[member_number];
-  if (tool == nullptr) tool = std::make_unique<Recall>(*this, member_number);
+  if (now < cleanse_not_before[member] || !member_port_is_up(context, member)) return false;
+  auto& tool = recall[member];
+  if (tool == nullptr) tool = std::make_unique<Recall>(*this, member);
   const bool is_empty = tool->take(count) == Recall::Taken::kEmpty;
   std::lock_guard lock(mutex);
-  if (!is_empty && member[member_number].stale != 0) {
-    const int doublings = std::min(cleanse_failures[member_number]++, kCleanseDoublings);
-    cleanse_not_before[member_number] =
+  if (!is_empty && members[member].stale != 0) {
+    const int doublings = std::min(cleanse_failures[member]++, kCleanseDoublings);
+    cleanse_not_before[member] =
         std::chrono::steady_clock::now() + kCleansePause * (1 << doublings);
   } else {
-    cleanse_failures[member_number] = 0;
+    cleanse_failures[member] = 0;
   }
-  if (!is_empty) return member[member_number].stale == 0;
+  if (!is_empty) return members[member].stale == 0;
   // There were fewer: completions were lost with an earlier connection of ours.
-  for (uint32_t i = 0; i < slot_count && member[member_number].stale > 0; i++) {
+  for (uint32_t i = 0; i < slot_count && members[member].stale > 0; i++) {
     ReceiveSlot& slot = slots[i];
-    if (slot.state != ReceiveSlot::State::kStale || slot.member != member_number) continue;
+    if (slot.state != ReceiveSlot::State::kStale || slot.member != member) continue;
     slot.state = ReceiveSlot::State::kFree;
     free.push_back(&slot);
-    member[member_number].stale--;
+    members[member].stale--;
   }
-  return member[member_number].stale == 0;
+  return members[member].stale == 0;
 }
 
 void SharedQueue::recall_destroy() {
@@ -245,7 +244,7 @@ void SharedQueue::recall_destroy() {
 }
 
 void twin_srqs_create(SharedQueue& queue) {
-  for (int m = kDefault + 1; m < queue.context.members; m++) {
+  for (int m = kDefault + 1; m < queue.context.member_count; m++) {
     ibv_srq_init_attr init{};
     init.attr.max_wr = queue.max_wr;
     init.attr.max_sge = queue.max_sge;
@@ -257,14 +256,14 @@ void twin_srqs_create(SharedQueue& queue) {
       continue;
     }
     std::lock_guard lock(queue.mutex);
-    queue.member[m].real = real;
+    queue.members[m].real = real;
   }
 }
 
 void twin_srqs_destroy(SharedQueue& queue) {
   queue.recall_destroy();
   for (int m = kDefault + 1; m < kMembersMax; m++) {
-    ibv_srq* real = std::exchange(queue.member[m].real, nullptr);
+    ibv_srq* real = std::exchange(queue.members[m].real, nullptr);
     if (real != nullptr && below->destroy_srq(real) != 0) {
       SHIFT_WARN_LIMITED("%s: a shared receive queue could not be destroyed",
                          queue.context.device->dev.name);

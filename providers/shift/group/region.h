@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "group/device.h"
@@ -18,7 +19,13 @@ namespace shift::group {
 // Context::mutex.
 struct MemoryRegion {
   ibv_mr mr;  // what the application is shown; lkey and rkey are the default member's
-  PerMember<ibv_mr*> real{};
+  // The further members' registrations are made by the worker.
+  enum class Twin : uint8_t { kQueued, kRunning, kReady, kFailed };
+  struct Member {
+    ibv_mr* real = nullptr;
+    Twin twin = Twin::kQueued;  // under Context::mutex
+  };
+  PerMember<Member> members;
   // How it is registered on the further members.
   enum class Kind : uint8_t { kMemory, kDmabuf, kNull, kOnDefault };  // the last: it is not
   Kind kind = Kind::kMemory;
@@ -28,10 +35,14 @@ struct MemoryRegion {
   uint64_t iova = 0;
 
   // The handle. Where the default NIC has no region, being dead, it is our own.
-  ibv_mr* shown() { return real[kDefault] != nullptr ? real[kDefault] : &mr; }
-  // The further members' registrations are made by the worker. Under Context::mutex.
-  enum class Twin : uint8_t { kQueued, kRunning, kReady, kFailed };
-  PerMember<Twin> twin{};
+  ibv_mr* shown() { return members[kDefault].real != nullptr ? members[kDefault].real : &mr; }
+  // Whether any of the twins has got there. Caller holds Context::mutex, as of the next.
+  bool any_twin(Twin state) const {
+    return std::ranges::any_of(members, [&](const Member& one) { return one.twin == state; });
+  }
+  void twins_set(Twin state) {
+    for (Member& one : members) one.twin = state;
+  }
   bool deregistered = false;  // what is queued yet is not begun. Under Context::mutex
 };
 

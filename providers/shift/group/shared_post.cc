@@ -19,9 +19,9 @@ constexpr int kChain = 16;
 
 }  // namespace
 
-bool SharedQueue::is_usable(int member_number) const {
-  return member[member_number].real != nullptr && member[member_number].stale == 0 &&
-         !context.dead[member_number];
+bool SharedQueue::is_usable(int member) const {
+  return members[member].real != nullptr && members[member].stale == 0 &&
+         !context.members[member].dead;
 }
 
 // Where the next receive goes: the member in use that has the fewest, and the default while nobody
@@ -29,10 +29,10 @@ bool SharedQueue::is_usable(int member_number) const {
 int SharedQueue::emptiest() const {
   if (members_used == 0) return is_usable(kDefault) ? kDefault : kNoMember;
   int found = kNoMember;
-  for (int m = 0; m < context.members; m++) {
-    const Member& one = member[m];
+  for (int m = 0; m < context.member_count; m++) {
+    const Member& one = members[m];
     if (one.groups == 0 || !is_usable(m)) continue;
-    if (found == kNoMember || one.posted < member[found].posted) found = m;
+    if (found == kNoMember || one.posted < members[found].posted) found = m;
   }
   return found;
 }
@@ -41,8 +41,8 @@ int SharedQueue::emptiest() const {
 // 0, EAGAIN (the next one's region is still being registered there), ENOKEY (it is not) or the
 // errno of the call; those that were not taken are still waiting. Nobody waits here: the worker,
 // which registers, wants the mutex, too.
-int SharedQueue::post_to(int member_number, ReceiveSlot* const* list, int count) {
-  Member& to = member[member_number];
+int SharedQueue::post_to(int member, ReceiveSlot* const* list, int count) {
+  Member& to = members[member];
   ibv_recv_wr wrs[kChain];
   ibv_sge translated[kChain][kMaxSge];
   KeyState state = KeyState::kReady;
@@ -50,10 +50,10 @@ int SharedQueue::post_to(int member_number, ReceiveSlot* const* list, int count)
   for (; known < count; known++) {
     ReceiveSlot* slot = list[known];
     ibv_sge* own = &sges[static_cast<size_t>(slot - slots.get()) * max_sge];
-    if (member_number != kDefault) {
+    if (member != kDefault) {
       std::copy_n(own, slot->num_sge, translated[known]);
       own = translated[known];
-      state = translate_local(context, member_number, own, slot->num_sge);
+      state = translate_local(context, member, own, slot->num_sge);
       if (state != KeyState::kReady) break;
     }
     wrs[known] = {reinterpret_cast<uintptr_t>(slot), nullptr, own, slot->num_sge};
@@ -65,7 +65,7 @@ int SharedQueue::post_to(int member_number, ReceiveSlot* const* list, int count)
     const int taken = error == 0 ? known : static_cast<int>(bad - wrs);
     for (int i = 0; i < taken; i++) {
       list[i]->state = State::kPosted;
-      list[i]->member = static_cast<uint8_t>(member_number);
+      list[i]->member = static_cast<uint8_t>(member);
       to.posted++;
     }
     if (error != 0) return error;
@@ -114,8 +114,8 @@ bool SharedQueue::bring_waiting() {
 
 // A group off the default could not be given it.
 bool SharedQueue::names_missing(const ibv_recv_wr& wr) const {
-  for (int m = kDefault + 1; m < context.members; m++) {
-    if (member[m].groups == 0) continue;
+  for (int m = kDefault + 1; m < context.member_count; m++) {
+    if (members[m].groups == 0) continue;
     ibv_sge copy[kMaxSge];
     std::copy_n(wr.sg_list, wr.num_sge, copy);
     if (translate_local(context, m, copy, wr.num_sge) == KeyState::kMissing) return true;
@@ -134,7 +134,7 @@ int SharedQueue::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {
     ReceiveSlot* list[kChain];
     ibv_recv_wr* first = wr;
     int count = 0, error = 0;
-    const bool off_default = members_used != (member[kDefault].groups != 0 ? 1 : 0);
+    const bool off_default = members_used != (members[kDefault].groups != 0 ? 1 : 0);
     for (; wr != nullptr && count < kChain; wr = wr->next, count++) {
       if (wr->num_sge < 0 || static_cast<uint32_t>(wr->num_sge) > max_sge) error = EINVAL;
       if (live == max_wr || free.empty()) error = ENOMEM;

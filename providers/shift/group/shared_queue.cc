@@ -21,7 +21,7 @@ using State = ReceiveSlot::State;
 SharedQueue::SharedQueue(Context& owner, uint32_t most, uint32_t most_sge)
     : context(owner), max_wr(std::max(most, 1u)), max_sge(std::max(most_sge, 1u)) {
   // Each member may hold as many stale ones as the application has outstanding.
-  slot_count = max_wr * static_cast<uint32_t>(owner.members + 1);
+  slot_count = max_wr * static_cast<uint32_t>(owner.member_count + 1);
   slots = std::make_unique<ReceiveSlot[]>(slot_count);
   sges = std::make_unique<ibv_sge[]>(size_t{slot_count} * max_sge);
   free.reserve(slot_count);
@@ -49,7 +49,7 @@ ReceiveSlot* SharedQueue::find(uint64_t wr_id) const {
 
 uint64_t SharedQueue::consume(ReceiveSlot* slot) {
   std::lock_guard lock(mutex);
-  Member& at = member[slot->member];
+  Member& at = members[slot->member];
   const bool is_live = slot->state == State::kPosted;
   if (is_live) {
     at.posted--;
@@ -74,7 +74,7 @@ void SharedQueue::wait_again(ReceiveSlot* slot) {
 
 void SharedQueue::give_back(ReceiveSlot* slot) {
   std::lock_guard lock(mutex);
-  Member& at = member[slot->member];
+  Member& at = members[slot->member];
   if (slot->state == State::kStale) {
     at.stale--;
     slot->state = State::kFree;
@@ -94,19 +94,19 @@ void SharedQueue::give_back(ReceiveSlot* slot) {
 // What nobody can consume there any more goes to those that are in use. Caller holds mutex.
 void SharedQueue::abandon_unused() {
   if (members_used == 0) return;
-  for (int m = 0; m < context.members; m++) {
-    const Member& one = member[m];
+  for (int m = 0; m < context.member_count; m++) {
+    const Member& one = members[m];
     if (one.groups == 0 && one.posted != 0) abandon(m);
   }
 }
 
-void SharedQueue::abandon(int member_number) {
-  Member& from = member[member_number];
+void SharedQueue::abandon(int member) {
+  Member& from = members[member];
   // A dead NIC's SRQ is never used again: the places there are free at once.
-  const bool is_dead = context.dead[member_number];
+  const bool is_dead = context.members[member].dead;
   for (uint32_t i = 0; i < slot_count && from.posted > 0; i++) {
     ReceiveSlot& slot = slots[i];
-    if (slot.state != State::kPosted || slot.member != member_number) continue;
+    if (slot.state != State::kPosted || slot.member != member) continue;
     ReceiveSlot* moved = &slot;
     if (!is_dead) {
       moved = free.back();
@@ -130,22 +130,22 @@ void SharedQueue::ask_if_dry() {
   const int dry = emptiest();
   if (dry == kNoMember) return;
   bool others_have = !waiting.empty();
-  for (const Member& one : member) {
+  for (const Member& one : members) {
     others_have |=
-        one.posted / 4 > member[dry].posted || (one.posted > 1 && member[dry].posted == 0);
+        one.posted / 4 > members[dry].posted || (one.posted > 1 && members[dry].posted == 0);
   }
   if (others_have) ask();
 }
 
-SharedQueue::Join SharedQueue::join(int member_number) {
+SharedQueue::Join SharedQueue::join(int member) {
   std::lock_guard lock(mutex);
-  if (!is_usable(member_number)) return Join::kUnusable;
-  Member& to = member[member_number];
+  if (!is_usable(member)) return Join::kUnusable;
+  Member& to = members[member];
   if (to.groups++ == 0) members_used++;
   abandon_unused();
   const Obstacle in_the_way = post_waiting();
   const bool is_final = in_the_way.error != 0 && in_the_way.error != EAGAIN;
-  if (is_final && in_the_way.member == member_number) {
+  if (is_final && in_the_way.member == member) {
     if (--to.groups == 0) members_used--;
     return in_the_way.error == ENOKEY ? Join::kKeyMissing : Join::kUnusable;
   }
@@ -158,9 +158,9 @@ SharedQueue::Join SharedQueue::join(int member_number) {
   return Join::kDone;
 }
 
-void SharedQueue::leave(int member_number) {
+void SharedQueue::leave(int member) {
   std::lock_guard lock(mutex);
-  if (--member[member_number].groups != 0) return;
+  if (--members[member].groups != 0) return;
   members_used--;
   abandon_unused();
   (void)bring_waiting();
@@ -172,12 +172,12 @@ int SharedQueue::limit_set(uint32_t value) {
   limit_armed = value != 0;
   limit = value;
   int error = 0;
-  for (int m = 0; m < context.members; m++) {
-    Member& one = member[m];
+  for (int m = 0; m < context.member_count; m++) {
+    Member& one = members[m];
     const bool is_used = one.groups != 0 || (members_used == 0 && m == kDefault);
     if (!is_used || one.real == nullptr) continue;
     const int refused = below->modify_srq(one.real, &attr, IBV_SRQ_LIMIT);
-    if (m == kDefault && !context.dead[kDefault]) error = refused;
+    if (m == kDefault && !context.members[kDefault].dead) error = refused;
   }
   if (error != 0) limit_armed = false;
   return error;
@@ -200,7 +200,7 @@ void receives_settle(Group& group, int first) {
   if (group.srq == nullptr) return;
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
-  for (int m = first; m < group.context->members; m++) {
+  for (int m = first; m < group.context->member_count; m++) {
     ibv_qp* real = group.real[m];
     // A dead device refuses; then it takes nothing either.
     if (real != nullptr) (void)below->modify_qp(real, &attr, IBV_QP_STATE);

@@ -59,7 +59,7 @@ struct SharedQueue {
     uint32_t posted = 0, stale = 0;  // slots
     int groups = 0;                  // that can consume here
   };
-  PerMember<Member> member;
+  PerMember<Member> members;
   std::unique_ptr<ReceiveSlot[]> slots;
   std::unique_ptr<ibv_sge[]> sges;  // max_sge for each slot
   uint32_t slot_count = 0;
@@ -96,15 +96,15 @@ struct SharedQueue {
   // A group can consume on the member from here on. kUnusable: there are stale receives, no SRQ, or
   // one that refuses; kKeyMissing: a receive's region is not registered there.
   enum class Join : uint8_t { kDone, kUnusable, kKeyMissing };
-  [[nodiscard]] Join join(int member_number);
+  [[nodiscard]] Join join(int member);
   // No more.
-  void leave(int member_number);
+  void leave(int member);
 
   // Worker: posts those that waited for their regions, and brings receives back from members that
   // have many for those that have none.
   void recall_some();
   // Worker: takes all stale receives out of a member's SRQ. False: not done.
-  [[nodiscard]] bool cleanse(int member_number);
+  [[nodiscard]] bool cleanse(int member);
   // Worker, at the end.
   void recall_destroy();
 
@@ -112,9 +112,9 @@ struct SharedQueue {
   int limit_set(uint32_t value);
 
  private:
-  bool is_usable(int member_number) const;
+  bool is_usable(int member) const;
   int emptiest() const;
-  int post_to(int member_number, ReceiveSlot* const* list, int count);
+  int post_to(int member, ReceiveSlot* const* list, int count);
   // What keeps the oldest of the waiting from being posted: as post_to(), and where.
   struct Obstacle {
     int error = 0;
@@ -128,7 +128,7 @@ struct SharedQueue {
   void ask();
   void wait_again(ReceiveSlot* slot);
   void abandon_unused();
-  void abandon(int member_number);
+  void abandon(int member);
   void ask_if_dry();
 };
 

@@ -103,8 +103,8 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
   channel->channel.refcnt = 0;
   channel->channel.fd = epoll_create1(EPOLL_CLOEXEC);
   channel->inject_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  for (int member = 0; member < c->members; member++) {
-    channel->real[member] = below->create_comp_channel(c->real[member]);
+  for (int member = 0; member < c->member_count; member++) {
+    channel->real[member] = below->create_comp_channel(c->members[member].real);
   }
   if (channel->channel.fd < 0 || channel->inject_fd < 0 || channel->real[kDefault] == nullptr) {
     const int error = errno;
@@ -323,7 +323,8 @@ int shown_cqe(const CompletionQueue& cq) {
 }
 
 ibv_comp_channel* channel_beneath(Context& context, ibv_comp_channel* channel) {
-  return channel != nullptr ? virtual_channel(channel)->real[kDefault] : context.watch[kDefault];
+  return channel != nullptr ? virtual_channel(channel)->real[kDefault]
+                            : context.members[kDefault].watch;
 }
 
 CompletionQueue* publish_cq(std::unique_ptr<CompletionQueue> cq, Context& context,
@@ -354,7 +355,7 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
   auto cq = std::make_unique<CompletionQueue>();
   const int room = room_for(*c, cqe);
   cq->doubled = room != cqe;
-  cq->real[kDefault] = below->create_cq(c->real[kDefault], room, cq.get(),
+  cq->real[kDefault] = below->create_cq(c->members[kDefault].real, room, cq.get(),
                                         channel_beneath(*c, channel), comp_vector);
   if (cq->real[kDefault] == nullptr) return nullptr;
   return &publish_cq(std::move(cq), *c, channel, cq_context)->cq;

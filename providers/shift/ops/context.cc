@@ -32,9 +32,9 @@ bool is_masking(Context& context) {
 int vctx_query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
                          ibv_device_attr_ex* attr, size_t size) {
   Context* c = Context::from(context);
-  auto* real = verbs_get_ctx(c->real[kDefault]);
-  const int error = real->query_device_ex(c->real[kDefault], input, attr, size);
-  if (error != 0 && !c->dead[kDefault]) return error;
+  auto* real = verbs_get_ctx(c->members[kDefault].real);
+  const int error = real->query_device_ex(c->members[kDefault].real, input, attr, size);
+  if (error != 0 && !c->members[kDefault].dead) return error;
   ibv_device_attr_ex ours = c->device_attr;
   const size_t known = std::min(size, sizeof ours);
   if (error != 0) {
@@ -58,7 +58,7 @@ int compat_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr*
 
 // The clock that completion timestamps are taken from.
 int vctx_query_rt_values(ibv_context* context, ibv_values_ex* values) {
-  ibv_context* real = Context::from(context)->real[kDefault];
+  ibv_context* real = Context::from(context)->members[kDefault].real;
   const auto query = verbs_get_ctx_op(real, query_rt_values);
   return query != nullptr ? query->query_rt_values(real, values) : EOPNOTSUPP;
 }
@@ -80,8 +80,8 @@ void fill_tables(Context* c) {
   install_stock_objects(v);
   ibv_context& context = v.context;
   context.device = &c->device->dev;
-  context.cmd_fd = c->real[kDefault]->cmd_fd;
-  context.num_comp_vectors = c->real[kDefault]->num_comp_vectors;
+  context.cmd_fd = c->members[kDefault].real->cmd_fd;
+  context.num_comp_vectors = c->members[kDefault].real->num_comp_vectors;
   context.abi_compat = __VERBS_ABI_IS_EXTENDED;
   pthread_mutex_init(&context.mutex, nullptr);
   ibv_context_ops& ops = context.ops;
@@ -109,11 +109,11 @@ ibv_device_attr_ex attributes_of(ibv_context* real) {
 // Ports are compared by their numbers. What a port that is down says of its MTU means nothing.
 void remember_port(Context* c, uint8_t port) {
   ibv_port_attr attr{};
-  if (real_query_port(c->real[kDefault], port, &attr, sizeof attr) != 0) return;
+  if (real_query_port(c->members[kDefault].real, port, &attr, sizeof attr) != 0) return;
   c->port_attr[port] = c->port_limits[port] = attr;
-  for (int member = kDefault + 1; member < c->members; member++) {
+  for (int member = kDefault + 1; member < c->member_count; member++) {
     ibv_port_attr other{};
-    if (real_query_port(c->real[member], port, &other, sizeof other) == 0 &&
+    if (real_query_port(c->members[member].real, port, &other, sizeof other) == 0 &&
         other.state == IBV_PORT_ACTIVE) {
       limit_to(c->port_limits[port], other);
     }
@@ -122,9 +122,9 @@ void remember_port(Context* c, uint8_t port) {
 
 void remember_attributes(Context* c) {
   constexpr uint32_t kSoftRoce = 0xffffff;  // what it gives for its vendor
-  for (int member = 0; member < c->members; member++) {
-    const ibv_device_attr_ex attr = attributes_of(c->real[member]);
-    c->is_soft_roce[member] = attr.orig_attr.vendor_id == kSoftRoce;
+  for (int member = 0; member < c->member_count; member++) {
+    const ibv_device_attr_ex attr = attributes_of(c->members[member].real);
+    c->members[member].is_soft_roce = attr.orig_attr.vendor_id == kSoftRoce;
     if (member == kDefault) {
       c->device_attr = c->common_attr = attr;
     } else {
@@ -144,8 +144,9 @@ uint64_t psn_seed() {
 
 void close_real(Context* c) {
   for (int member = 0; member < group::kMembersMax; member++) {
-    if (c->watch[member] != nullptr) (void)below->destroy_comp_channel(c->watch[member]);
-    if (c->real[member] != nullptr) (void)below->close_device(c->real[member]);
+    if (c->members[member].watch != nullptr)
+      (void)below->destroy_comp_channel(c->members[member].watch);
+    if (c->members[member].real != nullptr) (void)below->close_device(c->members[member].real);
   }
 }
 
@@ -155,7 +156,7 @@ ibv_context* open_device(ibv_device* device) noexcept try {
   auto* d = reinterpret_cast<Device*>(device);
   auto c = std::make_unique<Context>();
   c->device = d;
-  for (int i = 0; i < d->members; i++) {
+  for (int i = 0; i < d->member_count; i++) {
     ibv_context* real = below->open_device(d->real[i]);
     if (real == nullptr && i == kDefault) return nullptr;
     if (real == nullptr) {
@@ -163,17 +164,17 @@ ibv_context* open_device(ibv_device* device) noexcept try {
                  d->real[i]->name, errno);
       break;  // members are known by their places
     }
-    c->real[c->members++] = real;
+    c->members[c->member_count++].real = real;
   }
   // Alone: the application gets the NIC itself, as stock.
-  if (c->members == 1) return c->real[kDefault];
+  if (c->member_count == 1) return c->members[kDefault].real;
   if (!c->events.open() || !control::runtime_start()) {
     close_real(c.get());
     errno = ENOMEM;
     return nullptr;
   }
-  for (int member = 0; member < c->members; member++) {
-    c->watch[member] = below->create_comp_channel(c->real[member]);
+  for (int member = 0; member < c->member_count; member++) {
+    c->members[member].watch = below->create_comp_channel(c->members[member].real);
   }
   c->psn_draws = psn_seed();
   fill_tables(c.get());
@@ -200,8 +201,8 @@ int close_device(ibv_context* context) noexcept {
 
 int query_device(ibv_context* context, ibv_device_attr* attr) noexcept {
   Context* c = Context::from(context);
-  const int error = below->query_device(c->real[kDefault], attr);
-  if (error != 0 && !c->dead[kDefault]) return error;
+  const int error = below->query_device(c->members[kDefault].real, attr);
+  if (error != 0 && !c->members[kDefault].dead) return error;
   if (error != 0) *attr = c->device_attr.orig_attr;
   limit_to(*attr, c->common_attr.orig_attr);
   return 0;
@@ -209,7 +210,7 @@ int query_device(ibv_context* context, ibv_device_attr* attr) noexcept {
 
 int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t size) noexcept {
   Context* c = Context::from(context);
-  const int error = real_query_port(c->real[kDefault], port, attr, size);
+  const int error = real_query_port(c->members[kDefault].real, port, attr, size);
   const auto limits = c->port_limits.find(port);
   if (error == 0 && limits != c->port_limits.end()) limit_to(*attr, limits->second);
   if (!is_masking(*c)) return error;
@@ -227,7 +228,7 @@ int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t s
 
 int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) noexcept {
   Context* c = Context::from(context);
-  const int error = below->query_gid(c->real[kDefault], port, index, gid);
+  const int error = below->query_gid(c->members[kDefault].real, port, index, gid);
   if (error == 0 && wire::Gid::from_verbs(*gid) != wire::Gid{}) return 0;
   // It may come back, and stand elsewhere then: who uses it sees no change (C9).
   const auto used = group::gid_in_use(*c, port, static_cast<uint32_t>(index));
@@ -238,21 +239,22 @@ int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) noexc
 
 int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry,
                  uint32_t flags, size_t size) noexcept {
-  return below->query_gid_ex(Context::from(context)->real[kDefault], port, index, entry, flags,
-                             size);
+  return below->query_gid_ex(Context::from(context)->members[kDefault].real, port, index, entry,
+                             flags, size);
 }
 
 ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t max, uint32_t flags,
                         size_t size) noexcept {
-  return below->query_gid_table(Context::from(context)->real[kDefault], entries, max, flags, size);
+  return below->query_gid_table(Context::from(context)->members[kDefault].real, entries, max, flags,
+                                size);
 }
 
 int query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) noexcept {
-  return below->query_pkey(Context::from(context)->real[kDefault], port, index, pkey);
+  return below->query_pkey(Context::from(context)->members[kDefault].real, port, index, pkey);
 }
 
 int get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) noexcept {
-  return below->get_pkey_index(Context::from(context)->real[kDefault], port, pkey);
+  return below->get_pkey_index(Context::from(context)->members[kDefault].real, port, pkey);
 }
 
 int get_async_event(ibv_context* context, ibv_async_event* event) {

@@ -28,7 +28,7 @@ Init on_default(const Init& init) {
   Init real = init;
   real.send_cq = cq_beneath(init.send_cq);
   real.recv_cq = cq_beneath(init.recv_cq);
-  if (SharedQueue* queue = shared_queue_of(init.srq)) real.srq = queue->member[kDefault].real;
+  if (SharedQueue* queue = shared_queue_of(init.srq)) real.srq = queue->members[kDefault].real;
   return real;
 }
 
@@ -119,7 +119,7 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const Init& init) {
   {
     std::lock_guard lock(context->mutex);
     context->groups.push_back(g.get());
-    context->qps[kDefault].insert(real->qp_num, &g->counters);
+    context->members[kDefault].qps.insert(real->qp_num, &g->counters);
   }
   for (CompletionQueue* cq : {g->send_cq, g->recv_cq}) {
     cq->users++;
@@ -187,7 +187,7 @@ ibv_qp* create_extended(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp 
     reason = "it asks for requests that are not protected";
   }
   if (!claim_shared(*init, &reason)) return nullptr;
-  ibv_context* real_context = Context::from(context)->real[kDefault];
+  ibv_context* real_context = Context::from(context)->members[kDefault].real;
   ibv_qp_init_attr_ex real_init = on_default(*init);
   if (has_pd) real_init.pd = virtual_pd(init->pd)->real[kDefault];
   ibv_qp* real = make != nullptr

@@ -94,8 +94,8 @@ Device* virtual_device(ibv_device** list, const std::vector<int>& members) {
   const auto set = [](auto& field, auto value) {
     if (field != value) field = value;
   };
-  set(device->members, static_cast<int>(members.size()));
-  for (int i = 0; i < device->members; i++)
+  set(device->member_count, static_cast<int>(members.size()));
+  for (int i = 0; i < device->member_count; i++)
     set(device->real[i], list[members[static_cast<size_t>(i)]]);
   return device;
 }
@@ -146,7 +146,7 @@ ibv_device* real_device(ibv_device* device) noexcept {
 }
 
 ibv_context* real_context(ibv_context* context) noexcept {
-  return group::Context::from(context)->real[kDefault];
+  return group::Context::from(context)->members[kDefault].real;
 }
 
 }  // namespace shift::ops

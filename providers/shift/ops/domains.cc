@@ -51,12 +51,12 @@ ibv_pd* alloc_pd(ibv_context* context) noexcept {
     errno = ENOMEM;
     return nullptr;
   }
-  ibv_pd* real = below->alloc_pd(c->real[kDefault]);
+  ibv_pd* real = below->alloc_pd(c->members[kDefault].real);
   if (real == nullptr) return nullptr;
   publish(*pd, context, real);
   in_background([raw = pd.get(), c] {
-    for (int member = kDefault + 1; member < c->members; member++) {
-      raw->real[member] = below->alloc_pd(c->real[member]);
+    for (int member = kDefault + 1; member < c->member_count; member++) {
+      raw->real[member] = below->alloc_pd(c->members[member].real);
     }
   });
   return &pd.release()->pd;
@@ -79,7 +79,7 @@ int dealloc_pd(ibv_pd* pd) noexcept {
 // adds (allocators, one thread's use) matters to the process's own memory, which on those the
 // worker alone works on.
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* init) noexcept {
-  ibv_context* real_context = Context::from(context)->real[kDefault];
+  ibv_context* real_context = Context::from(context)->members[kDefault].real;
   const auto* verbs = verbs_get_ctx_op(real_context, alloc_parent_domain);
   if (verbs == nullptr || init->pd == nullptr) {
     errno = verbs == nullptr ? EOPNOTSUPP : EINVAL;
@@ -125,7 +125,7 @@ ibv_pd* import_pd(ibv_context* context, uint32_t handle) noexcept {
     errno = ENOMEM;
     return nullptr;
   }
-  ibv_pd* real = below->import_pd(Context::from(context)->real[kDefault], handle);
+  ibv_pd* real = below->import_pd(Context::from(context)->members[kDefault].real, handle);
   if (real == nullptr) return nullptr;
   publish(*pd, context, real);
   return &pd.release()->pd;

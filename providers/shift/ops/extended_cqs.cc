@@ -27,7 +27,7 @@ void clock_read(ExtendedPoll& poll, Context& context) {
   poll.clock_khz = context.device_attr.hca_core_clock;
   ibv_values_ex values{};
   values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
-  ibv_context* real = context.real[kDefault];
+  ibv_context* real = context.members[kDefault].real;
   const auto* verbs = verbs_get_ctx_op(real, query_rt_values);
   timespec host{};
   clock_gettime(CLOCK_MONOTONIC, &host);
@@ -103,7 +103,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) try {
   attr.channel = channel_beneath(*c, init->channel);
   // The layer itself reads these of every completion that it takes by the extended calls.
   attr.wc_flags |= IBV_WC_STANDARD_FLAGS;
-  ibv_context* real = c->real[kDefault];
+  ibv_context* real = c->members[kDefault].real;
   poll.real = verbs_get_ctx(real)->create_cq_ex(real, &attr);
   if (poll.real == nullptr) return nullptr;
   if (cq->domain != nullptr) cq->domain->users++;

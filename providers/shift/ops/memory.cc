@@ -24,10 +24,10 @@ using Kind = MemoryRegion::Kind;
 // The default NIC's own object as the stock library made it, while that looks at it.
 class Unveiled {
  public:
-  explicit Unveiled(MemoryRegion& region) : real_(region.real[kDefault]) {
+  explicit Unveiled(MemoryRegion& region) : real_(region.members[kDefault].real) {
     shown_context_ = real_->context;
     shown_pd_ = real_->pd;
-    real_->context = Context::from(shown_context_)->real[kDefault];
+    real_->context = Context::from(shown_context_)->members[kDefault].real;
     real_->pd = virtual_pd(shown_pd_)->real[kDefault];
   }
   // Not if the stock library has freed it.
@@ -83,7 +83,7 @@ ibv_mr* register_on_twins(const std::shared_ptr<MemoryRegion>& region, Protectio
   region->mr.lkey = region->mr.rkey = mint_key(context);
   enlist(context, region);
   in_background_and_wait([&] { group::twin_regions_register(*region, pd); });
-  if (std::ranges::find(region->twin, MemoryRegion::Twin::kReady) == region->twin.end()) {
+  if (!region->any_twin(MemoryRegion::Twin::kReady)) {
     strike(context, *region);
     errno = EIO;
     return nullptr;
@@ -107,7 +107,7 @@ void tell_if_memory_is_short(const Context& context, const MemoryRegion& region)
   SHIFT_WARN_LIMITED(
       "%s: a region of %zu bytes is refused for want of memory; each is registered on %d NICs, and "
       "RLIMIT_MEMLOCK (ulimit -l) counts it as often",
-      context.device->dev.name, region.mr.length, context.members);
+      context.device->dev.name, region.mr.length, context.member_count);
 }
 
 // Behind a call that failed: the driver has let go of the default NIC, and nobody has said so yet.
@@ -131,7 +131,7 @@ ibv_mr* add_region(const std::shared_ptr<MemoryRegion>& region, ibv_pd* pd, Regi
   }
   region->mr.context = pd->context;
   region->mr.pd = pd;
-  if (context.dead[kDefault]) return register_on_twins(region, p);
+  if (context.members[kDefault].dead) return register_on_twins(region, p);
   ibv_mr* real = on_default(p.real[kDefault]);
   if (real == nullptr) {
     if (is_going(context)) return register_on_twins(region, p);
@@ -141,7 +141,7 @@ ibv_mr* add_region(const std::shared_ptr<MemoryRegion>& region, ibv_pd* pd, Regi
   region->mr = *real;
   region->mr.context = pd->context;
   region->mr.pd = pd;
-  region->real[kDefault] = real;
+  region->members[kDefault].real = real;
   try {
     enlist(context, region);
   } catch (const std::bad_alloc&) {
@@ -270,10 +270,10 @@ int dereg_mr(ibv_mr* mr) noexcept {
   // Off the lists first: when the default's is gone, its address and key may be another's at once.
   strike(context, *region);
   // A memory window or a live QP may still need the default's: ask it before the others.
-  if (region->real[kDefault] != nullptr) {
+  if (region->members[kDefault].real != nullptr) {
     Unveiled unveiled(*region);
     const int error = below->dereg_mr(mr);
-    if (error != 0 && !context.dead[kDefault]) {
+    if (error != 0 && !context.members[kDefault].dead) {
       unveiled.veil();
       try {
         enlist(context, region);
@@ -301,7 +301,7 @@ namespace {
 // Whoever wants its keys waits.
 void withdraw_keys(MemoryRegion& region) {
   std::lock_guard lock(Context::from(region.mr.context)->mutex);
-  std::ranges::fill(region.twin, MemoryRegion::Twin::kQueued);
+  region.twins_set(MemoryRegion::Twin::kQueued);
 }
 
 // The further members' are made anew, which nobody uses meanwhile.
@@ -338,7 +338,7 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int a
     errno = EOPNOTSUPP;
     return IBV_REREG_MR_ERR_INPUT;
   }
-  if (!context.dead[kDefault] && region->real[kDefault] != nullptr) {
+  if (!context.members[kDefault].dead && region->members[kDefault].real != nullptr) {
     ibv_pd* real_pd = has_pd ? virtual_pd(pd)->real[kDefault] : nullptr;
     strike(context, *region);
     Unveiled unveiled(*region);

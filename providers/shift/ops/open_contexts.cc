@@ -43,7 +43,7 @@ void context_is_closed(Context* context) {
 ibv_context* context_above(const ibv_context* real) noexcept {
   std::lock_guard lock(open_contexts().mutex);
   for (Context* context : open_contexts().all) {
-    if (context->real[kDefault] == real) return context->handle();
+    if (context->members[kDefault].real == real) return context->handle();
   }
   return nullptr;
 }

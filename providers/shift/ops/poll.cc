@@ -15,7 +15,7 @@ using group::Manner;
 using group::ThreadSlot;
 
 Counters* find_counters(CompletionQueue* q, uint32_t qpn) {
-  Counters* counters = q->context->qps[kDefault].find(qpn);
+  Counters* counters = q->context->members[kDefault].qps.find(qpn);
   q->last_qpn = qpn;
   q->last_counters = counters != nullptr ? counters : &q->unprotected;
   return q->last_counters;

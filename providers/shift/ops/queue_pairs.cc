@@ -35,7 +35,8 @@ struct Ends {
 std::optional<Ends> ends_of(Group* g, const ibv_qp_attr& to_rtr) {
   const ibv_ah_attr& av = to_rtr.ah_attr;
   if (!av.is_global) return std::nullopt;
-  const auto own = group::gid_at(g->context->real[kDefault], g->attr.port_num, av.grh.sgid_index);
+  const auto own =
+      group::gid_at(g->context->members[kDefault].real, g->attr.port_num, av.grh.sgid_index);
   if (!own) return std::nullopt;
   return Ends{own->gid_type,
               {wire::Gid::from_verbs(own->gid), g->qpn()},
@@ -242,7 +243,7 @@ int destroy_qp(ibv_qp* qp) noexcept {
   await_jobs(*g);
   group::receives_settle(*g, kDefault);
   const int error = below->destroy_qp(g->real[kDefault]);
-  if (error != 0 && !g->context->dead[kDefault]) {
+  if (error != 0 && !g->context->members[kDefault].dead) {
     show_truth(g);  // it stays, wherever it is
     group::inspect(*g->recv_cq);
     g->context->events.let_come(qp);
@@ -257,7 +258,7 @@ int destroy_qp(ibv_qp* qp) noexcept {
   leave_cqs(g);
   {
     std::lock_guard lock(g->context->mutex);
-    g->context->qps[kDefault].erase(g->qpn(), &g->counters);
+    g->context->members[kDefault].qps.erase(g->qpn(), &g->counters);
   }
   if (g->srq != nullptr) {
     group::receives_leave(*g);

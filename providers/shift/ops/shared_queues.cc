@@ -33,7 +33,7 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) noexcept try {
   pthread_cond_init(&queue->srq.cond, nullptr);
   queue->pd = virtual_pd(pd);
   queue->pd->users++;
-  queue->member[kDefault].real = real;
+  queue->members[kDefault].real = real;
   in_background([raw = queue.get()] { group::twin_srqs_create(*raw); });
   return &queue.release()->srq;
 } catch (const std::bad_alloc&) {
@@ -69,8 +69,8 @@ int destroy_srq(ibv_srq* srq) noexcept {
   if (queue->users != 0) return EBUSY;
   // Our own QPs stand on it. Behind the making of the twins, if that is still queued.
   in_background_and_wait([queue] { queue->recall_destroy(); });
-  const int error = below->destroy_srq(queue->member[kDefault].real);
-  if (error != 0 && !context.dead[kDefault]) return error;
+  const int error = below->destroy_srq(queue->members[kDefault].real);
+  if (error != 0 && !context.members[kDefault].dead) return error;
   in_background_and_wait([queue] { group::twin_srqs_destroy(*queue); });
   {
     std::lock_guard lock(context.mutex);

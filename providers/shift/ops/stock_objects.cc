@@ -17,7 +17,7 @@ using group::SharedQueue;
 // The default's own function for one of its extended verbs; null: it has none.
 template <typename Function>
 Function real_verb(ibv_context* context, Function verbs_context::*verb) {
-  verbs_context* real = verbs_get_ctx(Context::from(context)->real[kDefault]);
+  verbs_context* real = verbs_get_ctx(Context::from(context)->members[kDefault].real);
   if (real == nullptr) return nullptr;
   // The table grows towards lower addresses: an older stock library's begins later.
   const auto offset =
@@ -33,7 +33,7 @@ Object* make(ibv_context* context, Init* init) noexcept {
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  return function(Context::from(context)->real[kDefault], init);
+  return function(Context::from(context)->members[kDefault].real, init);
 }
 
 ibv_pd* pd_beneath(ibv_pd* pd) {
@@ -77,7 +77,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* init) noexcep
 static_assert(offsetof(ibv_srq_init_attr_ex, attr) == offsetof(ibv_srq_init_attr, attr));
 
 int get_srq_num(ibv_srq* srq, uint32_t* number) noexcept {
-  ibv_srq* real = SharedQueue::from(srq)->member[kDefault].real;
+  ibv_srq* real = SharedQueue::from(srq)->members[kDefault].real;
   const auto* verbs = verbs_get_ctx_op(real->context, get_srq_num);
   return verbs != nullptr ? verbs->get_srq_num(real, number) : EOPNOTSUPP;
 }
@@ -116,7 +116,7 @@ ibv_cq* real_cq(ibv_cq* cq) noexcept {
   return CompletionQueue::from(cq)->real[kDefault];
 }
 ibv_srq* real_srq(ibv_srq* srq) noexcept {
-  return SharedQueue::from(srq)->member[kDefault].real;
+  return SharedQueue::from(srq)->members[kDefault].real;
 }
 DirectVerbs direct_verbs() noexcept {
   return config().direct_verbs;
@@ -129,7 +129,7 @@ bool let_go(ibv_srq* srq) noexcept {
 }
 
 ibv_dm* import_dm(ibv_context* context, uint32_t handle) noexcept {
-  return below->import_dm(Context::from(context)->real[kDefault], handle);
+  return below->import_dm(Context::from(context)->members[kDefault].real, handle);
 }
 void unimport_dm(ibv_dm*) noexcept {}  // none is virtual
 

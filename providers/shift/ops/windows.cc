@@ -58,7 +58,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept {
 int dealloc_mw(ibv_mw* mw) noexcept {
   ibv_context* context = mw->context;
   ibv_pd* pd = mw->pd;
-  mw->context = Context::from(context)->real[kDefault];
+  mw->context = Context::from(context)->members[kDefault].real;
   mw->pd = virtual_pd(pd)->real[kDefault];
   const int error = mw->context->ops.dealloc_mw(mw);
   if (error != 0) {

@@ -370,7 +370,7 @@ TEST_F(Exact, TheFenceTellsTheResponderToWhoAsks) {
 
 TEST_F(Exact, ADeadDeviceTellsNothing) {
   group_->asks_responder = true;
-  world_.context.dead[kDefault] = true;
+  world_.context.members[kDefault].dead = true;
   park({&group_, 1});
   Fence shut({group_}, kPatience);
   while (!shut.step(Clock::now())) {
@@ -387,7 +387,7 @@ TEST_F(Exact, AQueuePairThatWasResetTellsNothing) {
   CompletionQueue* cq = world.make_cq();
   Group* group = world.make_group(cq, cq, options);
   group->asks_responder = true;
-  group->context->is_soft_roce[kDefault] = world.nic(kDefault).is_soft_roce = true;
+  group->context->members[kDefault].is_soft_roce = world.nic(kDefault).is_soft_roce = true;
   World::fake(group, kDefault).expected_psn = 0xabcdef;
   Group* const self = group;
   park({&self, 1});

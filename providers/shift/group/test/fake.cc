@@ -21,13 +21,13 @@ World::World(uint8_t net, int members) {
   below = fake_below();
   fault_sink = &sink;
   std::strcpy(device_.dev.name, "fake_0");
-  device_.members = context.members = members;
+  device_.member_count = context.member_count = members;
   for (int member = 0; member < members; member++) {
     FakeNic& nic =
         nics_.emplace_back(("fake_" + std::to_string(member)).c_str(), address(net, member));
     device_.real[member] = &nic.device;
-    context.real[member] = nic.context();
-    context.gids[member] = {nic.gid};
+    context.members[member].real = nic.context();
+    context.members[member].gids = {nic.gid};
     pd.real[member] = &nic.pd;
   }
   context.device = &device_;
@@ -44,7 +44,7 @@ CompletionQueue* World::make_cq() {
   auto cq = std::make_unique<CompletionQueue>();
   cq->context = &context;
   cq->cq.context = context.handle();
-  for (int member = 0; member < context.members; member++) {
+  for (int member = 0; member < context.member_count; member++) {
     cq->real[member] = &nic(member).cq_make(64).cq;
   }
   context.cqs.push_back(cq.get());
@@ -56,8 +56,8 @@ SharedQueue* World::make_srq(uint32_t max_wr, uint32_t max_sge) {
   auto srq = std::make_unique<SharedQueue>(context, max_wr, max_sge);
   srq->srq.context = context.handle();
   srq->pd = &pd;
-  for (int member = 0; member < context.members; member++) {
-    srq->member[member].real = &nic(member).srq_make().srq;
+  for (int member = 0; member < context.member_count; member++) {
+    srq->members[member].real = &nic(member).srq_make().srq;
   }
   context.srqs.push_back(srq.get());
   srqs_.push_back(std::move(srq));
@@ -81,14 +81,14 @@ Group* World::make_group(CompletionQueue* send_cq, CompletionQueue* recv_cq,
   g.tag = reinterpret_cast<uintptr_t>(&g);
   g.send.journal.init(options.depth, options.max_sge, options.max_inline, options.all_signaled);
   g.recv.journal.init(options.depth, options.max_sge);
-  for (int member = 0; member < (options.twins ? context.members : 1); member++) {
+  for (int member = 0; member < (options.twins ? context.member_count : 1); member++) {
     FakeQp& made =
         nic(member).qp_make(send_cq->real[member], recv_cq->real[member], options.all_signaled);
     made.qp.state = IBV_QPS_RTS;
-    if (options.srq != nullptr) made.srq = &FakeSrq::of(options.srq->member[member].real);
+    if (options.srq != nullptr) made.srq = &FakeSrq::of(options.srq->members[member].real);
     g.real[member] = &made.qp;
     g.can_send[member] = true;
-    context.qps[member].insert(made.qp.qp_num, &g.counters);
+    context.members[member].qps.insert(made.qp.qp_num, &g.counters);
   }
   g.qp.qp_base.qp_num = g.real[kDefault]->qp_num;
   g.qp.qp_base.context = context.handle();
@@ -128,12 +128,12 @@ MemoryRegion* World::make_region(uint32_t lkey, uint32_t rkey, MemoryRegion::Twi
   region->mr.lkey = lkey;
   region->mr.rkey = rkey;
   region->mr.pd = &pd.pd;
-  for (int member = 0; member < context.members; member++) {
+  for (int member = 0; member < context.member_count; member++) {
     ibv_mr& real = nic(member).mrs.emplace_back();
     real.lkey = lkey_on(member, lkey);
     real.rkey = rkey_on(member, rkey);
-    region->real[member] = &real;
-    region->twin[member] = twin;
+    region->members[member].real = &real;
+    region->members[member].twin = twin;
   }
   context.regions.add(*region);
   regions_.push_back(std::move(region));

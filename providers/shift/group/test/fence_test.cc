@@ -154,7 +154,7 @@ TEST_F(Fencing, ANicThatFlushesIsNotUrged) {
 TEST_F(Fencing, ARefusedTransitionIsNoProof) {
   on_default().modify_error = EINVAL;
   EXPECT_FALSE(run(kNoPatience));
-  EXPECT_FALSE(world_.context.dead[kDefault]);
+  EXPECT_FALSE(world_.context.members[kDefault].dead);
 }
 
 // A dead device cannot give flush completions; what its CQs hold by then is all there will be.
@@ -169,7 +169,7 @@ TEST_F(Fencing, ADeadDeviceIsShutAndItsLastCompletionsCount) {
     qp.complete_send();
     qp.modify_error = error;
     EXPECT_TRUE(fence({group})[0]) << error;
-    EXPECT_TRUE(world.context.dead[kDefault]);
+    EXPECT_TRUE(world.context.members[kDefault].dead);
     EXPECT_EQ(wr_ids(poll_all(cq)), (Ids{1}));
     EXPECT_EQ(qp.sends.size(), 2u) << "no marker for a device that takes none";
   }

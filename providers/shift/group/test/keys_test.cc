@@ -55,7 +55,7 @@ TEST_F(Keys, ARegistrationUnderWayIsWaitedForUntilTheDeadline) {
   EXPECT_EQ(sges[0].lkey, 0x30u);
   std::thread worker([&] {
     std::lock_guard lock(world_.context.mutex);
-    region->twin[kBackup] = Twin::kReady;
+    region->members[kBackup].twin = Twin::kReady;
     world_.context.changed.notify_all();
   });
   EXPECT_TRUE(translate(sges));
@@ -90,7 +90,7 @@ TEST_F(Keys, ARoundAwaitsTheRegionsOfReceivesAndReadsUnderWay) {
   send_from_late(IBV_WR_RDMA_READ);
   park({&group, 1});
   EXPECT_TRUE(round_awaits_registration(*group));
-  std::ranges::fill(late->twin, Twin::kFailed);
+  late->twins_set(Twin::kFailed);
   EXPECT_FALSE(round_awaits_registration(*group)) << "the post says so";
 }
 

@@ -176,7 +176,7 @@ class Twins : public ::testing::Test {
     region_.access = IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_LOCAL_WRITE;
   }
   void TearDown() override { below = before_; }
-  bool is_ready(int member) { return region_.twin[member] == MemoryRegion::Twin::kReady; }
+  bool is_ready(int member) { return region_.members[member].twin == MemoryRegion::Twin::kReady; }
 
   World world_;
   Below table_;
@@ -249,7 +249,7 @@ TEST_F(Twins, OfDeviceMemoryThereAreNone) {
   twin_regions_register(region_, world_.pd);
   EXPECT_TRUE(registered.empty());
   for (int member : {kBackup, kThird}) {
-    EXPECT_EQ(region_.twin[member], MemoryRegion::Twin::kFailed);
+    EXPECT_EQ(region_.members[member].twin, MemoryRegion::Twin::kFailed);
   }
 }
 

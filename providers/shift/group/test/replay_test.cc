@@ -423,7 +423,7 @@ TEST_F(Replay, ARegistrationUnderWayIsWaitedFor) {
   EXPECT_TRUE(on_backup().sends.empty()) << "in order";
   EXPECT_TRUE(waits_for_registration(*group_));
   EXPECT_EQ(world_.sink.pump_wanted_calls, 1);
-  region->twin[kBackup] = MemoryRegion::Twin::kReady;
+  region->members[kBackup].twin = MemoryRegion::Twin::kReady;
   EXPECT_FALSE(waits_for_registration(*group_));
   {
     std::lock_guard lock(group_->send.mutex);

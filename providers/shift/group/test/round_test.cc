@@ -411,7 +411,7 @@ TEST_F(Round, ADeathDuringTheFenceProvesIt) {
   park({{group_}});
   Fence shut({group_}, kPatience);
   EXPECT_FALSE(shut.step(Clock::now()));
-  world_.context.dead[kDefault] = true;
+  world_.context.members[kDefault].dead = true;
   EXPECT_TRUE(shut.step(Clock::now()));
   EXPECT_EQ(shut.entries()[0].result, Fence::Result::kProven);
 }
@@ -420,7 +420,7 @@ TEST_F(Round, ADeathDuringTheFenceProvesIt) {
 TEST_F(Round, AnotherMembersDeathProvesNothing) {
   post_send(*group_, 1, IBV_WR_SEND);
   on(kDefault).flushes = false;
-  world_.context.dead[kBackup] = true;
+  world_.context.members[kBackup].dead = true;
   EXPECT_FALSE(fence({group_}, kNoPatience)[0]);
 }
 

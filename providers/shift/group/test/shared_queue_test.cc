@@ -44,7 +44,7 @@ class Shared : public ::testing::Test {
     for (const PostedRecv& one : real(member).waiting) ids.push_back(srq_->find(one.wr_id)->wr_id);
     return ids;
   }
-  FakeSrq& real(int member) { return FakeSrq::of(srq_->member[member].real); }
+  FakeSrq& real(int member) { return FakeSrq::of(srq_->members[member].real); }
   // The message that the group's QP on its member gets takes a receive.
   void receive(Group* group) { ASSERT_TRUE(World::fake(group, group->member).complete_recv()); }
   void last_taken(Group* group) { receives_last_taken(*group, group->member); }
@@ -73,7 +73,7 @@ TEST(SharedStock, ReceivesOfUnprotectedQpsComeBackByTheirNumbers) {
   ibv_sge sge{0x6000, 8, kLkey};
   ibv_recv_wr wr{77, nullptr, &sge, 1}, *bad;
   ASSERT_EQ(srq->post(&wr, &bad), 0);
-  FakeSrq& real = FakeSrq::of(srq->member[kDefault].real);
+  FakeSrq& real = FakeSrq::of(srq->members[kDefault].real);
   ASSERT_EQ(real.waiting.size(), 1u);
   ibv_wc wc{};
   wc.wr_id = real.waiting.front().wr_id;
@@ -129,7 +129,7 @@ TEST_F(Shared, WhenAllHaveLeftTheReceivesFollowInOrder) {
   ASSERT_EQ(post({6}), 0);
   for (Group* group : {b_, a_, b_, b_, a_}) receive(group);
   EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1, 2, 3, 4, 5, 6}));
-  EXPECT_EQ(srq_->member[kDefault].stale, 4u);
+  EXPECT_EQ(srq_->members[kDefault].stale, 4u);
 }
 
 TEST_F(Shared, TheLastOneToLeaveBringsTheReceives) {
@@ -148,7 +148,7 @@ TEST_F(Shared, NothingIsProvenBeforeTheLastReceiveWasTaken) {
   // Long enough for its send queue to be drained.
   EXPECT_FALSE(fence({a_}, std::chrono::milliseconds(12))[0]);
   EXPECT_TRUE(a_->drained[0]);
-  EXPECT_EQ(srq_->member[kDefault].groups, 2);
+  EXPECT_EQ(srq_->members[kDefault].groups, 2);
   EXPECT_EQ(std::ranges::count(World::fake(a_, kDefault).walk, IBV_QPS_RESET), 0)
       << "which would lose completions";
 }
@@ -165,7 +165,7 @@ TEST_F(Shared, AReceiveThatWasHalfTakenServesAgain) {
 
 // It says no last word.
 TEST_F(Shared, OnSoftRoceTheQueuePairsAreStopped) {
-  a_->context->is_soft_roce[kDefault] = world_.nic(kDefault).is_soft_roce = true;
+  a_->context->members[kDefault].is_soft_roce = world_.nic(kDefault).is_soft_roce = true;
   ASSERT_EQ(post({1, 2, 3, 4}), 0);
   post_send(*a_, 20, IBV_WR_SEND);
   receive(a_);
@@ -187,12 +187,12 @@ TEST_F(Shared, OnSoftRoceTheQueuePairsAreStopped) {
   EXPECT_EQ(real(kDefault).waiting.size(), 2u);
   EXPECT_TRUE(srq_->cleanse(kDefault));
   EXPECT_TRUE(real(kDefault).waiting.empty());
-  EXPECT_EQ(srq_->member[kDefault].stale, 0u);
+  EXPECT_EQ(srq_->members[kDefault].stale, 0u);
 }
 
 // C2: RESET drops what is not flushed.
 TEST_F(Shared, OnSoftRoceTheSendQueueIsDrainedFirst) {
-  a_->context->is_soft_roce[kDefault] = world_.nic(kDefault).is_soft_roce = true;
+  a_->context->members[kDefault].is_soft_roce = world_.nic(kDefault).is_soft_roce = true;
   post_send(*a_, 20, IBV_WR_SEND);
   FakeQp& qp = World::fake(a_, kDefault);
   const auto resets = [&] { return std::ranges::count(qp.walk, IBV_QPS_RESET); };
@@ -212,7 +212,7 @@ TEST_F(Shared, OnSoftRoceTheSendQueueIsDrainedFirst) {
 
 // C7: what it lost with one of them is known when nobody takes anything there.
 TEST_F(Shared, OnSoftRoceAllLeaveWithTheFirst) {
-  a_->context->is_soft_roce[kDefault] = world_.nic(kDefault).is_soft_roce = true;
+  a_->context->members[kDefault].is_soft_roce = world_.nic(kDefault).is_soft_roce = true;
   ASSERT_EQ(post({1, 2}), 0);
   World::fake(a_, kDefault).take_half();
   ASSERT_TRUE(fence({a_})[0]);
@@ -271,7 +271,7 @@ TEST_F(Shared, WhenSomeLeaveReceivesAreRecalled) {
   srq_->recall_some();
   EXPECT_EQ(on(kBackup), (Ids{1, 2, 3}));
   EXPECT_EQ(on(kDefault), (Ids{4, 5, 6}));
-  EXPECT_EQ(srq_->member[kDefault].stale, 0u);
+  EXPECT_EQ(srq_->members[kDefault].stale, 0u);
   receive(a_);
   receive(b_);
   EXPECT_EQ(srq_->live, 6u);
@@ -362,7 +362,7 @@ TEST_F(Shared, StaleReceivesAreTakenOutBeforeTheWayBack) {
   World::fake(a_, kDefault).qp.state = IBV_QPS_RTS;  // connected again
   ASSERT_EQ(go(a_, kDefault), Commit::kDone);
   EXPECT_EQ(on(kDefault), (Ids{2, 3, 4}));
-  EXPECT_EQ(srq_->member[kBackup].stale, 3u);
+  EXPECT_EQ(srq_->members[kBackup].stale, 3u);
   receive(a_);
   EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{2}));
 }
@@ -374,7 +374,7 @@ TEST_F(Shared, AMemberThatCannotBeCleansedIsNotConnected) {
   world_.nic(kDefault).refuses = true;
   EXPECT_FALSE(srq_->cleanse(kDefault));
   EXPECT_EQ(member_qp_connect(*a_, kDefault, {}, {}), EAGAIN);
-  EXPECT_EQ(srq_->member[kDefault].stale, 2u);
+  EXPECT_EQ(srq_->members[kDefault].stale, 2u);
 }
 
 // A completion of ours can be lost with our connection: then there are fewer than we think.
@@ -384,18 +384,18 @@ TEST_F(Shared, CleansingEndsWhenTheQueueIsFoundEmpty) {
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
   real(kDefault).waiting.pop_back();
   EXPECT_TRUE(srq_->cleanse(kDefault));
-  EXPECT_EQ(srq_->member[kDefault].stale, 0u);
+  EXPECT_EQ(srq_->members[kDefault].stale, 0u);
   EXPECT_EQ(srq_->free.size() + srq_->live, srq_->slot_count);
 }
 
 TEST_F(Shared, ADeadNicsReceivesMoveAtOnce) {
   ASSERT_EQ(post({1, 2, 3}), 0);
-  world_.context.dead[kDefault] = true;
+  world_.context.members[kDefault].dead = true;
   ASSERT_TRUE(fence({a_})[0]);
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
   ASSERT_TRUE(fence({b_})[0]);
   EXPECT_EQ(on(kBackup), (Ids{1, 2, 3}));
-  EXPECT_EQ(srq_->member[kDefault].stale, 0u);
+  EXPECT_EQ(srq_->members[kDefault].stale, 0u);
   EXPECT_FALSE(srq_->cleanse(kDefault) && receives_join(*b_, kDefault) == Join::kDone);
 }
 
@@ -485,7 +485,7 @@ class SharedRegistration : public Shared {
   }
   void is_known(MemoryRegion::Twin twin) {
     std::lock_guard lock(world_.context.mutex);
-    std::ranges::fill(region_->twin, twin);
+    region_->twins_set(twin);
     world_.context.changed.notify_all();
   }
 
@@ -588,7 +588,7 @@ TEST_F(Shared, EachReceiveIsConsumedOnceThroughAnyMoves) {
         break;
     }
     uint32_t posted = 0;
-    for (int m = 0; m < 3; m++) posted += srq_->member[m].posted;
+    for (int m = 0; m < 3; m++) posted += srq_->members[m].posted;
     ASSERT_EQ(posted + srq_->waiting.size(), srq_->live);
     ASSERT_LE(srq_->live, 8u);
   }

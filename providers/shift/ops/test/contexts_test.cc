@@ -63,8 +63,8 @@ TEST(ClosedContext, ItsQueuesAreNotLookedAtAgain) {
   watch.fd = eventfd(0, EFD_CLOEXEC);
   const int async_fd = eventfd(0, EFD_CLOEXEC);
   for (int member = 0; member < 3; member++) world.nic(member).gid = {};
-  world.context.real[kDefault]->async_fd = async_fd;
-  world.context.watch[kDefault] = &watch;
+  world.context.members[kDefault].real->async_fd = async_fd;
+  world.context.members[kDefault].watch = &watch;
   CompletionQueue* cq = world.make_cq();
 
   ScriptedLoop control;
@@ -132,7 +132,7 @@ TEST(Channel, ManyThreadsMakeAndDestroyQueuesOnIt) {
   // Batches, so that the counting is a good part of the work.
   auto make_and_destroy = [&] {
     group::FakeCq real;
-    real.cq.context = world.context.real[kDefault];
+    real.cq.context = world.context.members[kDefault].real;
     for (int batch = 0; batch < 10; batch++) {
       std::vector<CompletionQueue*> made;
       for (int i = 0; i < 500; i++) {

@@ -139,7 +139,8 @@ TEST_F(Memory, IsRegisteredOnTheOthersWhileTheDefaultGoes) {
               group::KeyState::kReady);
     EXPECT_EQ(dereg_mr(mr), 0);
     EXPECT_TRUE(live.empty());
-    EXPECT_FALSE(world_.context.dead[kDefault]) << "a fence would not wait for its completions";
+    EXPECT_FALSE(world_.context.members[kDefault].dead)
+        << "a fence would not wait for its completions";
   }
 }
 

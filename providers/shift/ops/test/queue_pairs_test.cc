@@ -426,7 +426,7 @@ class SharedReceives : public QueuePairs {
     EXPECT_EQ(poll(), Completions{});
     EXPECT_EQ(srq_->live, receives);
     uint32_t posted = 0;
-    for (const auto& one : srq_->member) posted += one.posted;
+    for (const auto& one : srq_->members) posted += one.posted;
     EXPECT_EQ(posted + srq_->waiting.size(), receives);
   }
 
@@ -477,7 +477,7 @@ TEST_F(SharedReceives, AreNotTakenAnyMoreWhenAQpIsDestroyed) {
     ibv_async_event event{};
     event.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
     event.element.qp = qp;
-    if (qp->context == context->real[kDefault])
+    if (qp->context == context->members[kDefault].real)
       coordinator().device_event(context, kDefault, event);
     return 0;
   };
