@@ -20,8 +20,8 @@ using std::chrono::seconds;
 class Anew : public TwoHosts {
  protected:
   Anew() {
-    follows_.group->attr.sq_psn = 7;
-    follows_.group->attr.rq_psn = 8;
+    follows_.group->life.asked.attr.sq_psn = 7;
+    follows_.group->life.asked.attr.rq_psn = 8;
     network_.copies = [this](const wire::Message& message) {
       binds_ += std::holds_alternative<wire::Bind>(message);
       return 1;
@@ -35,7 +35,7 @@ class Anew : public TwoHosts {
   void follower_resets() { follows_.coordinator.group_forget(follows_.group); }
   void follower_connects() {
     psns_of_now();
-    follows_.group->serial += 100;
+    follows_.group->life.serial += 100;
     follows_.coordinator.group_add(follows_.group);
   }
   void psns_of_now() {
@@ -53,11 +53,11 @@ class Anew : public TwoHosts {
     traffic(5);
     run(milliseconds(5));
     expect_all_done();
-    EXPECT_EQ(leads_.group->epoch, 1u);
-    EXPECT_NE(leads_.group->member, kDefault);
+    EXPECT_EQ(leads_.group->life.control.epoch, 1u);
+    EXPECT_NE(leads_.group->life.path.member, kDefault);
   }
 
-  SimHost& leads_ = a_.group->local <= a_.group->remote ? a_ : b_;
+  SimHost& leads_ = a_.group->life.ends.local <= a_.group->life.ends.remote ? a_ : b_;
   SimHost& follows_ = &leads_ == &a_ ? b_ : a_;
   int binds_ = 0;
 };
@@ -94,8 +94,9 @@ TEST_F(Anew, ABindThatIsSaidTwiceChangesNothing) {
 // C6
 TEST_F(Anew, WhoNeverProvesItselfIsGivenUpInTime) {
   run(milliseconds(config().rendezvous_ms) + seconds(1));
-  EXPECT_EQ(leads_.group->state, State::kUnbound) << fsm::to_string(leads_.group->state);
-  EXPECT_EQ(leads_.group->accept[kDefault], group::Accept::kPass);
+  EXPECT_EQ(leads_.group->life.control.state, State::kUnbound)
+      << fsm::to_string(leads_.group->life.control.state);
+  EXPECT_EQ(leads_.group->life.errors.members[kDefault].accept, group::Accept::kPass);
   EXPECT_GE(binds_, 8);
   EXPECT_LE(binds_, 15);
   const int binds = binds_;

@@ -69,7 +69,8 @@ int Simulation::member_of(const Fault& fault) {
   const group::Group& group = *hosts_[static_cast<size_t>(fault.host)]->group;
   const int members = group.context->member_count;
   if (fault.member >= 0) return fault.member;
-  const int current = group.member == group::kNoMember ? members - 1 : group.member.load();
+  const int current =
+      group.life.path.member == group::kNoMember ? members - 1 : group.life.path.member.load();
   return fault.member == Fault::kCurrent ? current : (current + 1) % members;
 }
 
@@ -134,7 +135,7 @@ void Simulation::fault_start(const Fault& fault) {
     case What::kBlock: {
       const int from = fault.flag ? 1 - fault.host : fault.host;
       const int peer =
-          fault.member == Fault::kCurrent ? host.group->peer_member : fault.peer_member;
+          fault.member == Fault::kCurrent ? host.group->life.path.peer_member : fault.peer_member;
       const int a = fault.flag ? peer : member, b = fault.flag ? member : peer;
       nic_blocked(from, a, b, true);
       lasts(fault, [this, from, a, b] { nic_blocked(from, a, b, false); });

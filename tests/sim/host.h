@@ -37,7 +37,7 @@ struct Host {
     for (int pair = 0; pair < pairs; pair++) {
       cqs.push_back(pair > 0 && one_cq ? cqs.front() : world.make_cq());
       groups.push_back(world.make_group(cqs.back(), cqs.back(), options));
-      groups.back()->serial = net + 16u * static_cast<unsigned>(pair);  // whatever ran before
+      groups.back()->life.serial = net + 16u * static_cast<unsigned>(pair);  // whatever ran before
     }
     cq = cqs.front();
     group = groups.front();
@@ -47,19 +47,19 @@ struct Host {
   // The application connects its QP, and the provider tells the coordinator.
   void connect(const Host& peer, uint32_t sq_psn, uint32_t rq_psn, size_t pair = 0) {
     const group::Group& other = *peer.groups[pair];
-    groups[pair]->remote = other.local;
-    groups[pair]->attr.sq_psn = sq_psn;
-    groups[pair]->attr.rq_psn = rq_psn;
+    groups[pair]->life.ends.remote = other.life.ends.local;
+    groups[pair]->life.asked.attr.sq_psn = sq_psn;
+    groups[pair]->life.asked.attr.rq_psn = rq_psn;
     auto& attr = group::World::fake(groups[pair], group::kDefault).attr;
     attr.dest_qp_num = other.qpn();
-    attr.ah_attr.grh.dgid = other.local.gid.to_verbs();
+    attr.ah_attr.grh.dgid = other.life.ends.local.gid.to_verbs();
     attr.sq_psn = sq_psn;
     attr.rq_psn = rq_psn;
   }
   // The application never brings its QP to RTS: it only receives.
   void stay_in_rtr(group::Group* only_receives) {
-    only_receives->attr_mask &= ~IBV_QP_SQ_PSN;
-    for (auto& can : only_receives->can_send) can = false;
+    only_receives->life.asked.mask &= ~IBV_QP_SQ_PSN;
+    for (auto& one : only_receives->life.members) one.can_send = false;
     group::World::fake(only_receives, group::kDefault).qp.state = IBV_QPS_RTR;
   }
   void device_says(int member, ibv_event_type type) {

@@ -65,16 +65,16 @@ class Links : public TwoHosts {
 
 TEST_F(Links, ALostCarrierMovesBothEndsAndItsReturnBringsThemBack) {
   for (SimHost* host : {&leader(), &follower()}) {
-    const uint32_t epoch = a_.group->epoch;
+    const uint32_t epoch = a_.group->life.control.epoch;
     traffic(5);
     carrier(*host, kDefault, false);
     traffic(5);
-    EXPECT_EQ(a_.group->epoch, epoch + 1);
+    EXPECT_EQ(a_.group->life.control.epoch, epoch + 1);
     run(seconds(5));
-    EXPECT_NE(a_.group->member, kDefault);
+    EXPECT_NE(a_.group->life.path.member, kDefault);
     carrier(*host, kDefault, true);
     run(seconds(3));
-    EXPECT_EQ(a_.group->member, kDefault);
+    EXPECT_EQ(a_.group->life.path.member, kDefault);
   }
   run(milliseconds(10));
   expect_all_done();
@@ -83,14 +83,14 @@ TEST_F(Links, ALostCarrierMovesBothEndsAndItsReturnBringsThemBack) {
 TEST_F(Links, WhatThePortEventHasToldIsNoNews) {
   a_.port(kDefault, false);
   run(milliseconds(20));
-  ASSERT_EQ(a_.group->epoch, 1u);
+  ASSERT_EQ(a_.group->life.control.epoch, 1u);
   carrier(a_, kDefault, false);
   run(milliseconds(20));
-  EXPECT_EQ(a_.group->epoch, 1u);
+  EXPECT_EQ(a_.group->life.control.epoch, 1u);
   // Both must be good again.
   a_.port(kDefault, true);
   run(seconds(5));
-  EXPECT_NE(a_.group->member, kDefault);
+  EXPECT_NE(a_.group->life.path.member, kDefault);
   carrier(a_, kDefault, true);
   run(seconds(3));
   expect_on(kDefault, 2);
@@ -102,7 +102,7 @@ TEST_F(Links, AFlappingCarrierIsGoneBackToWhenItHasBeenGoodForLongEnough) {
     run(milliseconds(200));
     carrier(b_, kDefault, true);
     run(milliseconds(400));
-    EXPECT_EQ(a_.group->epoch, 1u);
+    EXPECT_EQ(a_.group->life.control.epoch, 1u);
   }
   run(seconds(2));
   expect_on(kDefault, 2);
@@ -126,7 +126,7 @@ TEST_F(Links, ADeviceOfAnotherNamespaceIsNotOurs) {
 TEST_F(Links, ADeviceThatIsDeletedTakesItsCarrierAlong) {
   a_.coordinator.link_gone(ifindex_of(kDefault));
   run(milliseconds(20));
-  EXPECT_EQ(a_.group->epoch, 1u);
+  EXPECT_EQ(a_.group->life.control.epoch, 1u);
   // Its number is kept in mind until no address of a NIC is on it any more.
   EXPECT_EQ(a_.coordinator.carrierless_count(), 1u);
   carrier(a_, kDefault, true);  // from another network namespace, as it went
@@ -167,7 +167,7 @@ TEST_F(Links, AnAddressThatIsGoneTakesItsPathAlong) {
   // The kernel tells of the address before its GID table has changed, and after.
   b_.coordinator.address_changed(ifindex_of(kDefault));
   run(milliseconds(20));
-  EXPECT_EQ(a_.group->epoch, 1u);
+  EXPECT_EQ(a_.group->life.control.epoch, 1u);
   b_.world.nic(kDefault).gid = gid;
   b_.device_says(kDefault, IBV_EVENT_GID_CHANGE);
   run(seconds(3));
@@ -178,7 +178,7 @@ TEST_F(Links, AnAddressThatMovesWithinTheTableBreaksWhatNamedItsPlace) {
   b_.world.nic(kDefault).gid_index = 5;
   b_.device_says(kDefault, IBV_EVENT_GID_CHANGE);
   run(milliseconds(20));
-  EXPECT_EQ(a_.group->epoch, 1u);
+  EXPECT_EQ(a_.group->life.control.epoch, 1u);
   run(seconds(3));
   expect_on(kDefault, 2);
 }
@@ -187,9 +187,9 @@ TEST_F(Links, ATableThatFollowsTheAddressLateIsReadAgain) {
   b_.coordinator.address_changed(ifindex_of(kDefault));
   b_.world.nic(kDefault).gid = {};
   run(milliseconds(5));
-  EXPECT_EQ(a_.group->epoch, 0u);
+  EXPECT_EQ(a_.group->life.control.epoch, 0u);
   run(milliseconds(20));
-  EXPECT_EQ(a_.group->epoch, 1u);
+  EXPECT_EQ(a_.group->life.control.epoch, 1u);
 }
 
 TEST_F(Links, ASpareWhoseAddressChangesIsConnectedAnew) {

@@ -36,11 +36,11 @@ class Unpolled : public TwoHosts {
 TEST_F(Unpolled, WhoLooksAtNothingIsMovedAllTheSame) {
   traffic(10);
   for (int fault = 1; fault <= 2; fault++) {
-    follower().port(follower().group->member, false, false);
+    follower().port(follower().group->life.path.member, false, false);
     receive(leader(), 2);
     send(follower(), 2);
     time_.run_for(seconds(1));
-    EXPECT_EQ(a_.group->epoch, static_cast<uint32_t>(fault));
+    EXPECT_EQ(a_.group->life.control.epoch, static_cast<uint32_t>(fault));
     EXPECT_EQ(executed(follower()), follower().sent);
   }
   run(milliseconds(5));
@@ -56,11 +56,11 @@ TEST_F(Unpolled, APatientNicIsWaitedFor) {
     attr.retry_cnt = 6;
   }
   fabric_.patience = milliseconds(1800);
-  follower().port(follower().group->member, false, false);
+  follower().port(follower().group->life.path.member, false, false);
   receive(leader(), 2);
   send(follower(), 2);
   time_.run_for(seconds(3));
-  EXPECT_EQ(a_.group->epoch, 1u);
+  EXPECT_EQ(a_.group->life.control.epoch, 1u);
   EXPECT_EQ(executed(follower()), follower().sent);
   run(milliseconds(5));
   expect_all_done();
@@ -103,14 +103,14 @@ TEST_F(Rounds, ARegionThatIsNeverRegisteredEndsInAnError) {
   leader().port(kDefault, false);
   post(sender, IBV_WR_SEND, 0x30);
   run(milliseconds(config().exchange_ms) + seconds(1));
-  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->state, State::kFailed);
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->life.control.state, State::kFailed);
   EXPECT_EQ(sender.errors.size(), 1u);
 }
 
 class TwoPairs : public Rounds {
  protected:
   TwoPairs() : Rounds(2) {}
-  State state_of(size_t pair) { return leader().groups[pair]->state; }
+  State state_of(size_t pair) { return leader().groups[pair]->life.control.state; }
 };
 
 // C7: a round has to put that receive on the new path, and so waits; the other pair's does not.
@@ -124,7 +124,7 @@ TEST_F(TwoPairs, AReceiveInARegionStillBeingRegisteredHoldsUpItsOwnPairOnly) {
   region->twins_set(group::MemoryRegion::Twin::kReady);
   run(milliseconds(20));
   EXPECT_EQ(state_of(0), State::kActive) << fsm::to_string(state_of(0));
-  EXPECT_NE(leader().group->member, kDefault);
+  EXPECT_NE(leader().group->life.path.member, kDefault);
   send(follower());
   run(milliseconds(5));
   expect_all_done();
@@ -136,19 +136,19 @@ TEST_F(Rounds, NobodyGoesBackWhileAReceiveWaitsForItsRegion) {
   for (SimHost* host : {&a_, &b_}) {
     leader().port(kDefault, false);
     run(milliseconds(20));
-    ASSERT_NE(leader().group->member, kDefault);
+    ASSERT_NE(leader().group->life.path.member, kDefault);
     key++;
     auto* region = host->world.make_region(key, key, group::MemoryRegion::Twin::kReady);
     receive(*host, 1, key);
     region->twins_set(group::MemoryRegion::Twin::kRunning);
-    const uint32_t epoch = host->group->epoch;
+    const uint32_t epoch = host->group->life.control.epoch;
     leader().port(kDefault, true);
     run(milliseconds(config().failback_ms) + seconds(3));
-    EXPECT_EQ(host->group->epoch, epoch);
+    EXPECT_EQ(host->group->life.control.epoch, epoch);
     region->twins_set(group::MemoryRegion::Twin::kReady);
     run(seconds(30));  // who could not drain is asked ever less often
-    EXPECT_EQ(host->group->epoch, epoch + 1);
-    EXPECT_EQ(leader().group->member, kDefault);
+    EXPECT_EQ(host->group->life.control.epoch, epoch + 1);
+    EXPECT_EQ(leader().group->life.path.member, kDefault);
   }
 }
 
@@ -159,7 +159,7 @@ TEST_F(TwoPairs, AQpThatIsSlowToStopHoldsUpNoOther) {
   leader().port(kDefault, false);
   run(milliseconds(20));
   EXPECT_EQ(state_of(0), State::kActive) << fsm::to_string(state_of(0));
-  EXPECT_NE(leader().groups[0]->member, kDefault);
+  EXPECT_NE(leader().groups[0]->life.path.member, kDefault);
   EXPECT_EQ(state_of(1), State::kFencing) << fsm::to_string(state_of(1));
   slow.flushes = true;
   slow.flush();
@@ -173,18 +173,19 @@ TEST_F(TwoPairs, ASharedReceiveThatCannotBePostedFailsThoseThatNeedIt) {
   leader().port(kDefault, false);
   run(milliseconds(20));
   group::Group* sharing = leader().groups[0];
-  const int member = sharing->member;
+  const int member = sharing->life.path.member;
   ASSERT_NE(member, kDefault);
   group::SharedQueue* queue = leader().world.make_srq(4);
   sharing->srq = queue;
   ASSERT_EQ(group::receives_join(*sharing, member), group::SharedQueue::Join::kDone);
   leader().coordinator.receives_refused(queue, kDefault);
   run(milliseconds(20));
-  EXPECT_EQ(sharing->state, State::kActive) << "it is not there";
+  EXPECT_EQ(sharing->life.control.state, State::kActive) << "it is not there";
   leader().coordinator.receives_refused(queue, member);
   run(milliseconds(20));
-  EXPECT_EQ(sharing->state, State::kFailed) << fsm::to_string(sharing->state);
-  EXPECT_EQ(leader().groups[1]->state, State::kActive);
+  EXPECT_EQ(sharing->life.control.state, State::kFailed)
+      << fsm::to_string(sharing->life.control.state);
+  EXPECT_EQ(leader().groups[1]->life.control.state, State::kActive);
 }
 
 // As behind a switch that takes smaller packets only: the probe is empty.
@@ -194,8 +195,8 @@ TEST_F(Rounds, PathsThatCarryNoDataAreGivenUp) {
   receive(leader(), 2);
   send(follower(), 2);
   run(2 * milliseconds(config().exchange_ms) + seconds(1));
-  EXPECT_GT(follower().group->epoch, 4u) << "it tried";
-  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->state, State::kFailed);
+  EXPECT_GT(follower().group->life.control.epoch, 4u) << "it tried";
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->life.control.state, State::kFailed);
   ASSERT_EQ(follower().errors.size(), 2u);
   EXPECT_EQ(follower().errors.front().status, IBV_WC_RETRY_EXC_ERR) << "the original one";
 }
@@ -207,7 +208,7 @@ TEST_F(Rounds, PathsThatCarryDataAgainAreNotGivenUp) {
   receive(leader(), 2);
   send(follower(), 2);
   run(milliseconds(config().exchange_ms) - milliseconds(200));
-  EXPECT_GT(follower().group->epoch, 4u);
+  EXPECT_GT(follower().group->life.control.epoch, 4u);
   fabric_.passes = [](const ibv_send_wr&) { return true; };
   run(seconds(2));
   expect_all_done();
@@ -222,8 +223,8 @@ TEST_F(Rounds, PathsThatTakeNoRequestsAreGivenUp) {
   receive(leader(), 2);
   send(follower(), 2);
   run(2 * milliseconds(config().exchange_ms) + seconds(1));
-  EXPECT_GT(follower().group->epoch, 4u) << "it tried";
-  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->state, State::kFailed);
+  EXPECT_GT(follower().group->life.control.epoch, 4u) << "it tried";
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->life.control.state, State::kFailed);
   EXPECT_EQ(follower().errors.size(), 2u);
 }
 
@@ -236,8 +237,8 @@ TEST_F(Rounds, ARequestThatNoNicTakesEndsInAnError) {
   send(follower(), 2);
   run(milliseconds(20));
   for (SimHost* host : {&a_, &b_}) {
-    EXPECT_EQ(host->group->state, State::kFailed);
-    EXPECT_EQ(host->group->epoch, 1u);
+    EXPECT_EQ(host->group->life.control.state, State::kFailed);
+    EXPECT_EQ(host->group->life.control.epoch, 1u);
   }
   EXPECT_EQ(follower().errors.size(), 2u);
 }
@@ -246,15 +247,15 @@ TEST_F(Rounds, ARequestThatNoNicTakesEndsInAnError) {
 TEST_F(Rounds, ASenderWithoutSignalsIsNotGivenUpForItsPathsFaults) {
   SimHost& sender = follower();
   for (int fault = 1; fault <= 7; fault++) {
-    const int member = leader().group->member;
+    const int member = leader().group->life.path.member;
     leader().port(member, false, false);
     receive(leader(), 2);
     for (int i = 0; i < 2; i++) post(sender, IBV_WR_SEND, group::kLkey, 0);
     run(milliseconds(800));
     leader().port(member, true);
-    EXPECT_EQ(sender.group->epoch, static_cast<uint32_t>(fault));
+    EXPECT_EQ(sender.group->life.control.epoch, static_cast<uint32_t>(fault));
   }
-  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->state, State::kActive);
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->life.control.state, State::kActive);
   EXPECT_EQ(leader().receives_done.size(), 14u);
 }
 
@@ -263,13 +264,13 @@ TEST_F(Rounds, AWriterWithoutSignalsIsNotGivenUpForItsPortsFaults) {
   for (int fault = 1; fault <= 7; fault++) {
     post(follower(), IBV_WR_RDMA_WRITE, group::kLkey, 0);
     run(milliseconds(20));
-    const int member = leader().group->member;
+    const int member = leader().group->life.path.member;
     leader().port(member, false);
     run(milliseconds(780));
     leader().port(member, true);
   }
-  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->state, State::kActive);
-  EXPECT_EQ(leader().group->epoch, 7u);
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->life.control.state, State::kActive);
+  EXPECT_EQ(leader().group->life.control.epoch, 7u);
 }
 
 }  // namespace

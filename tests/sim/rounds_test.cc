@@ -21,10 +21,10 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 TEST_F(Rounds, BothEndsAreBoundAndASpareIsReady) {
-  EXPECT_NE(a_.group->is_leader, b_.group->is_leader);
+  EXPECT_NE(a_.group->life.control.is_leader, b_.group->life.control.is_leader);
   expect_on(kDefault, 0);
-  EXPECT_EQ(a_.group->accept[kDefault], group::Accept::kGuard);
-  EXPECT_EQ(b_.group->accept[kDefault], group::Accept::kGuard);
+  EXPECT_EQ(a_.group->life.errors.members[kDefault].accept, group::Accept::kGuard);
+  EXPECT_EQ(b_.group->life.errors.members[kDefault].accept, group::Accept::kGuard);
   traffic(20);
   run(milliseconds(5));
   expect_all_done();
@@ -38,14 +38,14 @@ TEST_F(Rounds, APortEventOfEitherEndMovesBoth) {
     send(b_, 3);
     receive(a_, 3);
     receive(b_, 3);
-    host->port(host->group->member, false);
+    host->port(host->group->life.path.member, false);
     run(milliseconds(5));
     traffic(10);
     run(milliseconds(10));
     expect_all_done();
   }
-  EXPECT_NE(a_.group->member, kDefault);
-  expect_on(a_.group->member, 2);
+  EXPECT_NE(a_.group->life.path.member, kDefault);
+  expect_on(a_.group->life.path.member, 2);
 }
 
 TEST_F(Rounds, ASilentFaultIsNoticedByWhoSends) {
@@ -54,12 +54,12 @@ TEST_F(Rounds, ASilentFaultIsNoticedByWhoSends) {
   receive(leader(), 2);
   send(follower(), 2);
   run(milliseconds(60));
-  EXPECT_EQ(a_.group->epoch, 1u);
+  EXPECT_EQ(a_.group->life.control.epoch, 1u);
   run(milliseconds(20));
   traffic(5);
   run(milliseconds(5));
   expect_all_done();
-  EXPECT_NE(a_.group->member, kDefault);
+  EXPECT_NE(a_.group->life.path.member, kDefault);
 }
 
 TEST_F(Rounds, CrossingDetectionsConverge) {
@@ -69,9 +69,9 @@ TEST_F(Rounds, CrossingDetectionsConverge) {
   traffic(10);
   run(milliseconds(5));
   expect_all_done();
-  EXPECT_EQ(a_.group->epoch, 1u);
-  EXPECT_EQ(b_.group->epoch, 1u);
-  EXPECT_EQ(a_.group->state, State::kActive);
+  EXPECT_EQ(a_.group->life.control.epoch, 1u);
+  EXPECT_EQ(b_.group->life.control.epoch, 1u);
+  EXPECT_EQ(a_.group->life.control.state, State::kActive);
 }
 
 TEST_F(Rounds, AFaultDuringTheRoundIsTheNextRound) {
@@ -94,8 +94,8 @@ TEST_F(Rounds, AFaultDuringTheRoundIsTheNextRound) {
   traffic(5);
   run(milliseconds(5));
   expect_all_done();
-  EXPECT_EQ(a_.group->epoch, 2u);
-  expect_on(a_.group->member, 2);
+  EXPECT_EQ(a_.group->life.control.epoch, 2u);
+  expect_on(a_.group->life.path.member, 2);
 }
 
 TEST_F(Rounds, TheDefaultIsTakenAgainWhenItIsBack) {
@@ -103,10 +103,10 @@ TEST_F(Rounds, TheDefaultIsTakenAgainWhenItIsBack) {
   a_.port(kDefault, false);
   traffic(10);
   run(milliseconds(5));
-  EXPECT_NE(a_.group->member, kDefault);
+  EXPECT_NE(a_.group->life.path.member, kDefault);
   a_.port(kDefault, true);
   run(milliseconds(500));
-  EXPECT_NE(a_.group->member, kDefault) << "it has to be good for a while";
+  EXPECT_NE(a_.group->life.path.member, kDefault) << "it has to be good for a while";
   traffic(5);
   run(seconds(1));
   traffic(5);
@@ -129,14 +129,15 @@ class AcrossRails : public Rounds {
     }
   }
   void expect_path(int of_leader, int of_follower) {
-    EXPECT_EQ(leader().group->state, State::kActive) << fsm::to_string(leader().group->state);
+    EXPECT_EQ(leader().group->life.control.state, State::kActive)
+        << fsm::to_string(leader().group->life.control.state);
     expect_on_path(of_leader, of_follower);
   }
   void expect_on_path(int of_leader, int of_follower) {
-    EXPECT_EQ(leader().group->member, of_leader);
-    EXPECT_EQ(leader().group->peer_member, of_follower);
-    EXPECT_EQ(follower().group->member, of_follower);
-    EXPECT_EQ(follower().group->peer_member, of_leader);
+    EXPECT_EQ(leader().group->life.path.member, of_leader);
+    EXPECT_EQ(leader().group->life.path.peer_member, of_follower);
+    EXPECT_EQ(follower().group->life.path.member, of_follower);
+    EXPECT_EQ(follower().group->life.path.peer_member, of_leader);
   }
   // A message now and then, for so long.
   void traffic_for(std::chrono::milliseconds span) {
@@ -154,11 +155,11 @@ TEST_F(AcrossRails, TheDefaultIsTakenAgain) {
   only(0, 1);
   traffic_for(milliseconds(300));
   expect_path(0, 1);
-  const uint32_t rounds = a_.group->epoch;
+  const uint32_t rounds = a_.group->life.control.epoch;
   follower().port(kDefault, true);
   traffic_for(milliseconds(config().failback_ms - 100));
   expect_path(0, 1);
-  EXPECT_EQ(a_.group->epoch, rounds) << "it has to be good for a while";
+  EXPECT_EQ(a_.group->life.control.epoch, rounds) << "it has to be good for a while";
   traffic_for(milliseconds(300));
   run(milliseconds(5));
   expect_all_done();
@@ -181,14 +182,14 @@ TEST_F(AcrossRails, ABetterPathThatDoesNotWorkIsTriedMoreAndMoreSeldom) {
   for (SimHost* host : {&a_, &b_}) {
     for (int m = 0; m < 2; m++) host->port(m, true);
   }
-  const uint32_t begun = a_.group->epoch;
+  const uint32_t begun = a_.group->life.control.epoch;
   traffic_for(seconds(5));
-  EXPECT_NE(a_.group->member, b_.group->member);
-  const uint32_t soon = a_.group->epoch;
+  EXPECT_NE(a_.group->life.path.member, b_.group->life.path.member);
+  const uint32_t soon = a_.group->life.control.epoch;
   EXPECT_GE(soon - begun, 2u);
   EXPECT_LE(soon - begun, 8u);
   run(seconds(20));
-  const uint32_t late = a_.group->epoch;
+  const uint32_t late = a_.group->life.control.epoch;
   EXPECT_GE(late - soon, 2u);
   EXPECT_LE(late - soon, 8u) << "in four times the time";
   fabric_.carries = [](const group::FakeNic&, const group::FakeNic&) { return true; };
@@ -214,7 +215,7 @@ TEST_F(AcrossRails, AFaultMeanwhileIsLeftForThePathThatIsReady) {
   run(milliseconds(500));
   send(leader());  // no receive: the drain lasts
   run(milliseconds(600));
-  EXPECT_EQ(leader().group->state, State::kDraining);
+  EXPECT_EQ(leader().group->life.control.state, State::kDraining);
   expect_on_path(0, 1);
   leader().port(0, false);
   run(milliseconds(2));
@@ -232,8 +233,8 @@ TEST_F(Rounds, ADrainThatTakesTooLongIsCalledOff) {
   send(a_, 2);
   a_.port(kDefault, true);
   run(seconds(2));
-  EXPECT_NE(a_.group->member, kDefault);
-  EXPECT_EQ(a_.group->epoch, 1u);
+  EXPECT_NE(a_.group->life.path.member, kDefault);
+  EXPECT_EQ(a_.group->life.control.epoch, 1u);
   receive(b_, 2);
   run(seconds(60));
   expect_all_done();
@@ -248,13 +249,13 @@ TEST_F(Rounds, WhatIsLostIsRepeated) {
   receive(b_, 3);
   send(a_, 3);
   run(milliseconds(300));
-  EXPECT_NE(a_.group->state, State::kActive);
+  EXPECT_NE(a_.group->life.control.state, State::kActive);
   network_.restore();
   run(milliseconds(50));
   traffic(5);
   run(milliseconds(5));
   expect_all_done();
-  EXPECT_EQ(a_.group->epoch, b_.group->epoch);
+  EXPECT_EQ(a_.group->life.control.epoch, b_.group->life.control.epoch);
 }
 
 // A lost word about a path that is tried costs a moment, not the attempt's whole time.
@@ -276,11 +277,11 @@ TEST_F(Rounds, WhatIsLostOfAnAttemptIsRepeated) {
     leader().port(kBackup, true);
     run(milliseconds(5));
     EXPECT_TRUE(lost);
-    EXPECT_EQ(leader().group->state, State::kSeeking);
+    EXPECT_EQ(leader().group->life.control.state, State::kSeeking);
     network_.cut();
     network_.restore();
     run(milliseconds(20));
-    EXPECT_EQ(leader().group->state, State::kActive);
+    EXPECT_EQ(leader().group->life.control.state, State::kActive);
     leader().port(kBackup, false);
     run(milliseconds(5));
   }
@@ -295,15 +296,15 @@ TEST_F(Rounds, CopiesChangeNothing) {
   };
   for (SimHost* host : {&leader(), &follower()}) {
     traffic(10);
-    host->port(host->group->member, false);
+    host->port(host->group->life.path.member, false);
     traffic(30);
     run(milliseconds(20));
     expect_all_done();
-    EXPECT_EQ(a_.group->state, State::kActive);
-    EXPECT_EQ(b_.group->state, State::kActive);
+    EXPECT_EQ(a_.group->life.control.state, State::kActive);
+    EXPECT_EQ(b_.group->life.control.state, State::kActive);
   }
-  EXPECT_EQ(a_.group->epoch, 2u);
-  EXPECT_EQ(b_.group->epoch, 2u);
+  EXPECT_EQ(a_.group->life.control.epoch, 2u);
+  EXPECT_EQ(b_.group->life.control.epoch, 2u);
 }
 
 // A path whose offer is refused is not the end: the next one is tried.
@@ -320,15 +321,15 @@ TEST_F(Rounds, ARefusedOfferLeadsToAnotherPath) {
   traffic(5);
   run(milliseconds(5));
   expect_all_done();
-  EXPECT_EQ(a_.group->state, State::kActive);
-  EXPECT_EQ(follower().group->member, kThird);
+  EXPECT_EQ(a_.group->life.control.state, State::kActive);
+  EXPECT_EQ(follower().group->life.path.member, kThird);
 }
 
 // Nor is a NIC on which the leader has no QP: what leads there cannot even be offered.
 class WithoutAQp : public TwoHosts {
  protected:
   // Before the ends have met.
-  SimHost& who_leads() { return a_.group->local <= a_.group->remote ? a_ : b_; }
+  SimHost& who_leads() { return a_.group->life.ends.local <= a_.group->life.ends.remote ? a_ : b_; }
 };
 
 TEST_F(WithoutAQp, AnotherPathIsTaken) {
@@ -341,9 +342,10 @@ TEST_F(WithoutAQp, AnotherPathIsTaken) {
   follower().port(kDefault, false);
   traffic(5);
   run(milliseconds(100));
-  EXPECT_EQ(leader().group->state, State::kActive) << fsm::to_string(leader().group->state);
-  EXPECT_EQ(leader().group->member, kDefault);
-  EXPECT_EQ(follower().group->member, kBackup);
+  EXPECT_EQ(leader().group->life.control.state, State::kActive)
+      << fsm::to_string(leader().group->life.control.state);
+  EXPECT_EQ(leader().group->life.path.member, kDefault);
+  EXPECT_EQ(follower().group->life.path.member, kBackup);
   traffic(5);
   run(milliseconds(5));
   expect_all_done();
@@ -366,8 +368,8 @@ TEST_F(Rounds, APathWhoseNicGoesDownWhileItIsTriedIsNotChosen) {
   };
   leader().port(kBackup, true);
   run(milliseconds(100));
-  EXPECT_EQ(a_.group->epoch, 1u);
-  EXPECT_EQ(leader().group->state, State::kSeeking);
+  EXPECT_EQ(a_.group->life.control.epoch, 1u);
+  EXPECT_EQ(leader().group->life.control.state, State::kSeeking);
   leader().port(kThird, true);
   traffic(5);
   run(milliseconds(100));
@@ -404,7 +406,7 @@ TEST_F(Rounds, AStrangerAtThePeersAddressIsNotBelieved) {
   network_.lose_channels();
   run(seconds(1));
   EXPECT_GE(impostor.asked, 1);
-  EXPECT_EQ(leader().group->state, State::kActive);
+  EXPECT_EQ(leader().group->life.control.state, State::kActive);
   // The peer itself is believed as soon as it speaks.
   network_.host_remove(impostor, milliseconds(1));
   run(seconds(2));
@@ -413,7 +415,7 @@ TEST_F(Rounds, AStrangerAtThePeersAddressIsNotBelieved) {
   traffic(5);
   run(milliseconds(5));
   expect_all_done();
-  EXPECT_EQ(leader().group->epoch, 1u);
+  EXPECT_EQ(leader().group->life.control.epoch, 1u);
 }
 
 // C11: a path is named by members that both ends have.
@@ -495,8 +497,8 @@ TEST_F(Rounds, APathThatOnlyTheLeaderCanSendOnIsNotGoneBackTo) {
 // A leader that only receives asks the other end to try a path. A copy of that may come when the
 // path is in use: a probe on it would be a completion that the application never asked for (C2).
 TEST_F(Rounds, ALateCopyOfAskTriesNothing) {
-  leader().group->attr_mask &= ~IBV_QP_SQ_PSN;  // stays in RTR
-  for (auto& can : leader().group->can_send) can = false;
+  leader().group->life.asked.mask &= ~IBV_QP_SQ_PSN;  // stays in RTR
+  for (auto& one : leader().group->life.members) one.can_send = false;
   const auto traffic_to_leader = [this](int messages) {
     for (; messages > 0; messages--) {
       receive(leader());
@@ -546,7 +548,7 @@ TEST_F(Rounds, KeysOfAPathThatIsLeftAreNotWaitedFor) {
     const auto* accept = std::get_if<wire::Accept>(&message);
     if (accept != nullptr && std::exchange(once, false)) {
       time_.in(std::chrono::microseconds(25), [this] {
-        leader().port(leader().group->member, false);
+        leader().port(leader().group->life.path.member, false);
         write(leader());
       });
     }
@@ -567,14 +569,14 @@ TEST_F(Rounds, ABoundOfAnOldPathsKeyEndsNoRound) {
   };
   write(leader());
   run(milliseconds(config().exchange_ms) - milliseconds(20));
-  leader().port(leader().group->member, false);
+  leader().port(leader().group->life.path.member, false);
   run(milliseconds(100));
-  EXPECT_EQ(leader().group->state, State::kResuming);
+  EXPECT_EQ(leader().group->life.control.state, State::kResuming);
   network_.copies = [](const wire::Message&) { return 1; };
   network_.cut();
   network_.restore();
   run(milliseconds(100));
-  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->state, State::kActive);
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->life.control.state, State::kActive);
   EXPECT_EQ(leader().sends_done, (std::vector<uint64_t>{1}));
 }
 
@@ -587,11 +589,11 @@ TEST_F(Rounds, NobodyWaitsForAPeerThatFailedUnheard) {
   network_.cut();
   network_.lose_channels();
   run(milliseconds(config().fence_ms) + milliseconds(100));
-  EXPECT_EQ(follower().group->state, State::kFailed);
-  EXPECT_EQ(leader().group->state, State::kExchanging);
+  EXPECT_EQ(follower().group->life.control.state, State::kFailed);
+  EXPECT_EQ(leader().group->life.control.state, State::kExchanging);
   network_.restore();
   run(seconds(1));
-  EXPECT_EQ(leader().group->state, State::kFailed);
+  EXPECT_EQ(leader().group->life.control.state, State::kFailed);
 }
 
 // ibv_close_device(3) calls what is left on the device a leak, not an error.
@@ -600,15 +602,15 @@ TEST_F(Rounds, NothingIsDoneForAQpThatIsLeftOnAClosedDevice) {
   a_.qp(kDefault).flushes = false;  // a fence that takes its time
   a_.port(kDefault, false);
   time_.run_for(milliseconds(1));
-  ASSERT_EQ(a_.group->state, State::kFencing);
+  ASSERT_EQ(a_.group->life.control.state, State::kFencing);
   a_.coordinator.context_forget(&a_.world.context);
-  EXPECT_EQ(a_.group->state, State::kClosed);
+  EXPECT_EQ(a_.group->life.control.state, State::kClosed);
   group::Context* const context = std::exchange(a_.group->context, nullptr);  // as if it were freed
   a_.coordinator.fault(a_.group, fsm::Event::kPathFault, group::kNoMember, "late");
   for (int m = 0; m < 3; m++) b_.port(m, false);
   time_.run_for(seconds(4));
-  EXPECT_EQ(a_.group->state, State::kClosed);
-  EXPECT_EQ(b_.group->state, State::kFailed);  // it was told
+  EXPECT_EQ(a_.group->life.control.state, State::kClosed);
+  EXPECT_EQ(b_.group->life.control.state, State::kFailed);  // it was told
   a_.group->context = context;
 }
 
@@ -637,8 +639,8 @@ class RefusedRequest : public Rounds {
       EXPECT_EQ(a_.errors[i].status, IBV_WC_WR_FLUSH_ERR);
       EXPECT_EQ(a_.errors[i].wr_id, kReceiveTag + 3 + i);
     }
-    EXPECT_EQ(a_.group->state, State::kClosed);
-    EXPECT_EQ(a_.group->epoch, 0u);
+    EXPECT_EQ(a_.group->life.control.state, State::kClosed);
+    EXPECT_EQ(a_.group->life.control.epoch, 0u);
   }
 };
 
@@ -666,8 +668,8 @@ TEST_F(RefusedRequest, ANicThatIsGoingIsNotBelieved) {
   flushes();
   run(seconds(1));
   EXPECT_TRUE(a_.errors.empty());
-  EXPECT_EQ(a_.group->state, State::kActive);
-  EXPECT_NE(a_.group->member, kDefault);
+  EXPECT_EQ(a_.group->life.control.state, State::kActive);
+  EXPECT_NE(a_.group->life.path.member, kDefault);
 }
 
 // C6: no path at all. The original error, within the patience, at both ends.
@@ -677,7 +679,8 @@ TEST_F(Rounds, WithoutAnyPathBothEndsFailInTime) {
   for (int m = 0; m < 3; m++) a_.port(m, false);
   run(seconds(4));
   for (SimHost* host : {&a_, &b_}) {
-    EXPECT_EQ(host->group->state, State::kFailed) << fsm::to_string(host->group->state);
+    EXPECT_EQ(host->group->life.control.state, State::kFailed)
+        << fsm::to_string(host->group->life.control.state);
   }
   ASSERT_GE(a_.errors.size(), 1u);
   EXPECT_EQ(a_.errors.front().status, IBV_WC_RETRY_EXC_ERR);

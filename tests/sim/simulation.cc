@@ -80,7 +80,7 @@ void Simulation::pair_add(size_t number, const std::array<AppPlan, 2>& plans) {
     group::count_packets(group);
     if (plans[h].only_receives) hosts_[h]->stay_in_rtr(&group);
   }
-  pair.rounds.leader_set(pair.groups[0]->local < pair.groups[1]->local ? 0 : 1);
+  pair.rounds.leader_set(pair.groups[0]->life.ends.local < pair.groups[1]->life.ends.local ? 0 : 1);
 }
 
 std::pair<Simulation::Pair*, int> Simulation::pair_of(uint64_t qpn) {
@@ -217,13 +217,13 @@ bool Simulation::is_converged(const Pair& pair) const {
   const Judge& judge = pair.judge;
   for (int h = 0; h < 2; h++) {
     const group::Group& group = *pair.groups[static_cast<size_t>(h)];
-    const bool home = group.member == kDefault && group.peer_member == kDefault;
-    if (group.state != State::kActive || !judge.is_done(h)) return false;
+    const bool home = group.life.path.member == kDefault && group.life.path.peer_member == kDefault;
+    if (group.life.control.state != State::kActive || !judge.is_done(h)) return false;
     if (!schedule_.default_dies && !home) return false;
     if (judge.receives_posted(h) < judge.notifications_posted(1 - h)) return false;
     if (pair.plans[static_cast<size_t>(h)].sends.size() > judge.sends_posted(h)) return false;
   }
-  return pair.groups[0]->epoch == pair.groups[1]->epoch;
+  return pair.groups[0]->life.control.epoch == pair.groups[1]->life.control.epoch;
 }
 
 void Simulation::check_converged() {
@@ -232,8 +232,9 @@ void Simulation::check_converged() {
     for (const Pair& pair : pairs_) {
       for (int h = 0; h < 2; h++) {
         const group::Group& group = *pair.groups[static_cast<size_t>(h)];
-        text += std::string(h == 0 ? ": a " : ", b ") + fsm::to_string(group.state) + " in epoch " +
-                std::to_string(group.epoch) + " on member " + std::to_string(group.member) +
+        text += std::string(h == 0 ? ": a " : ", b ") + fsm::to_string(group.life.control.state) +
+                " in epoch " + std::to_string(group.life.control.epoch) + " on member " +
+                std::to_string(group.life.path.member) +
                 (pair.judge.is_done(h) ? "" : ", not done") +
                 (group.send.route == group::Route::kOnDefault ? "" : ", not on the hot path");
       }
@@ -297,11 +298,11 @@ void Simulation::check_ended(Outcome outcome) {
   for (Pair& pair : pairs_) {
     if (!ended && !is_over(pair)) {
       return pair.judge.fail(std::string("C6: requests are neither done nor failed: a is ") +
-                             fsm::to_string(pair.groups[0]->state) + ", b is " +
-                             fsm::to_string(pair.groups[1]->state));
+                             fsm::to_string(pair.groups[0]->life.control.state) + ", b is " +
+                             fsm::to_string(pair.groups[1]->life.control.state));
     }
     for (int h = 0; h < 2; h++) {
-      const State state = pair.groups[static_cast<size_t>(h)]->state;
+      const State state = pair.groups[static_cast<size_t>(h)]->life.control.state;
       if (outcome == Outcome::kFails && state != State::kFailed) {
         pair.judge.fail(std::string("C6: without any path ") + kNames[h] + " is " +
                         fsm::to_string(state));
@@ -312,8 +313,9 @@ void Simulation::check_ended(Outcome outcome) {
 
 bool Simulation::has_failed() const {
   return std::ranges::any_of(pairs_, [](const Pair& pair) {
-    return std::ranges::any_of(
-        pair.groups, [](const group::Group* group) { return group->state == State::kFailed; });
+    return std::ranges::any_of(pair.groups, [](const group::Group* group) {
+      return group->life.control.state == State::kFailed;
+    });
   });
 }
 
@@ -322,7 +324,7 @@ void Simulation::check_excused() {
   for (Pair& pair : pairs_) {
     if (pair.judge.has_atomic_open(0) || pair.judge.has_atomic_open(1)) continue;
     for (int h = 0; h < 2; h++) {
-      if (pair.groups[static_cast<size_t>(h)]->state == State::kFailed)
+      if (pair.groups[static_cast<size_t>(h)]->life.control.state == State::kFailed)
         pair.judge.fail(std::string("C7: ") + kNames[h] + " fails for nothing");
     }
   }

@@ -30,7 +30,7 @@ class Simulation {
 
   // The broken rule; empty when all held.
   const std::string& run();
-  uint32_t rounds() const { return hosts_[0]->group->epoch; }
+  uint32_t rounds() const { return hosts_[0]->group->life.control.epoch; }
   uint64_t steps() const { return steps_; }
 
  private:

@@ -48,8 +48,8 @@ class TwoHosts : public ::testing::Test {
     group::fault_sink = nullptr;
   }
 
-  SimHost& leader() { return a_.group->is_leader ? a_ : b_; }
-  SimHost& follower() { return a_.group->is_leader ? b_ : a_; }
+  SimHost& leader() { return a_.group->life.control.is_leader ? a_ : b_; }
+  SimHost& follower() { return a_.group->life.control.is_leader ? b_ : a_; }
 
   void post(SimHost& host, ibv_wr_opcode opcode, uint32_t lkey = group::kLkey,
             unsigned flags = IBV_SEND_SIGNALED) {
@@ -121,10 +121,11 @@ class TwoHosts : public ::testing::Test {
   }
   void expect_on(int member, int times) {
     for (SimHost* host : {&a_, &b_}) {
-      EXPECT_EQ(host->group->state, fsm::State::kActive) << fsm::to_string(host->group->state);
-      EXPECT_EQ(host->group->member, member);
-      EXPECT_EQ(host->group->peer_member, member);
-      EXPECT_EQ(host->group->epoch, static_cast<uint32_t>(times));
+      EXPECT_EQ(host->group->life.control.state, fsm::State::kActive)
+          << fsm::to_string(host->group->life.control.state);
+      EXPECT_EQ(host->group->life.path.member, member);
+      EXPECT_EQ(host->group->life.path.peer_member, member);
+      EXPECT_EQ(host->group->life.control.epoch, static_cast<uint32_t>(times));
     }
   }
 

@@ -26,7 +26,7 @@ bool Coordinator::run(Binding& binding, Action action, Events* follow_up) {
     case Action::kCount:
       break;
     case Action::kProtect:
-      group::errors_hold(group, group.member);
+      group::errors_hold(group, group.life.path.member);
       break;
     case Action::kUnprotect:
       unprotect(binding, follow_up);
@@ -44,7 +44,7 @@ bool Coordinator::run(Binding& binding, Action action, Events* follow_up) {
     case Action::kWatchDrain:
       binding.own_drained = binding.peer_drained = false;
       binding.drain_give_up =
-          control_.now() + milliseconds(config().drain_ms) * (group.is_leader ? 1 : 4);
+          control_.now() + milliseconds(config().drain_ms) * (group.life.control.is_leader ? 1 : 4);
       binding.drain_poll = later(binding, {}, [this](Binding& b) { watch_drain(b); });
       break;
     case Action::kLeaveDrain:
@@ -98,7 +98,7 @@ bool Coordinator::run(Binding& binding, Action action, Events* follow_up) {
       if (binding.trade.wanted) {
         trade_seek(binding);
       } else if (const auto* ready = binding.book.best_ready();
-                 group.is_leader && ready != nullptr) {
+                 group.life.control.is_leader && ready != nullptr) {
         binding.target = ready->path;
         binding.target_generation = ready->generation;
         follow_up->push_back(Event::kPathReady);
@@ -106,15 +106,15 @@ bool Coordinator::run(Binding& binding, Action action, Events* follow_up) {
       break;  // else tend() looks for one
     case Action::kKeepProgress:
       if (!binding.heard) break;
-      group.peer_received = binding.heard->notifications_received;
-      group.peer_responder.reset();
+      group.life.control.peer_received = binding.heard->notifications_received;
+      group.life.control.peer_responder.reset();
       for (const wire::ResponderPsn& responder : binding.heard->responders) {
         if (responder.path == binding.sent_path &&
             responder.generation == binding.sent_generation) {
-          group.peer_responder = responder.psn;
+          group.life.control.peer_responder = responder.psn;
         }
       }
-      if (group.is_leader) break;
+      if (group.life.control.is_leader) break;
       binding.target = binding.heard->target;
       binding.target_generation = binding.heard->generation;
       break;
@@ -122,10 +122,10 @@ bool Coordinator::run(Binding& binding, Action action, Events* follow_up) {
       return commit(binding, follow_up);
     case Action::kSendProgress: {
       wire::Progress progress;
-      progress.from = group.local;
-      progress.to = group.remote;
-      progress.epoch = group.epoch;
-      progress.seq = ++group.sequence;
+      progress.from = group.life.ends.local;
+      progress.to = group.life.ends.remote;
+      progress.epoch = group.life.control.epoch;
+      progress.seq = ++group.life.control.sequence;
       // Taken by commit(): the new path adds to the counter from there on.
       progress.notifications_received = binding.told->notifications_received;
       progress.target = binding.target;
@@ -146,13 +146,14 @@ bool Coordinator::run(Binding& binding, Action action, Events* follow_up) {
       give_up(binding);
       break;
     case Action::kSendRefuse:
-      refuse(binding.channel, group.local, group.remote,
-             binding.answered_epoch.value_or(group.epoch),
-             group.state == State::kClosed ? wire::RefuseReason::kGone : binding.refuse_reason);
+      refuse(binding.channel, group.life.ends.local, group.life.ends.remote,
+             binding.answered_epoch.value_or(group.life.control.epoch),
+             group.life.control.state == State::kClosed ? wire::RefuseReason::kGone
+                                                        : binding.refuse_reason);
       break;
     case Action::kSendClose:
       if (binding.channel != nullptr) {
-        binding.channel->send(wire::Close{group.local, group.remote});
+        binding.channel->send(wire::Close{group.life.ends.local, group.life.ends.remote});
       }
       break;
     case Action::kRebind:
@@ -167,13 +168,14 @@ void Coordinator::enter_epoch(Binding& binding) {
   Group& group = *binding.group;
   const bool peer_is_ahead =
       binding.answered_epoch &&
-      fsm::compare_epoch(*binding.answered_epoch, group.epoch) == fsm::EpochIs::kNext;
-  group.epoch = peer_is_ahead ? *binding.answered_epoch : group.epoch + 1;
+      fsm::compare_epoch(*binding.answered_epoch, group.life.control.epoch) == fsm::EpochIs::kNext;
+  group.life.control.epoch = peer_is_ahead ? *binding.answered_epoch : group.life.control.epoch + 1;
   binding.query_pending = false;
   control_.timer_cancel(std::exchange(binding.key_deadline, 0));  // the round has its own
   binding.told.reset();
   // A target that a further round leaves has not worked.
-  if (group.is_leader && (group.member != group::kNoMember) && !binding.book.current()) {
+  if (group.life.control.is_leader && (group.life.path.member != group::kNoMember) &&
+      !binding.book.current()) {
     Link& link = link_of(binding, binding.target);
     link.failures++;
     link.not_before = control_.now() + milliseconds(20);
@@ -196,7 +198,7 @@ void Coordinator::give_up(Binding& binding) {
   SHIFT_ERROR("qp 0x%x on %s: %s: the application gets the original error", group.qpn(),
               group.context->device->dev.name, binding.cause);
   SHIFT_EVENT("failed", {{"qp", group.qpn()},
-                         {"epoch", group.epoch},
+                         {"epoch", group.life.control.epoch},
                          {"detector", to_string(binding.detector)},
                          {"cause", binding.cause}});
   if (group.context->members[group::kDefault].dead) {
@@ -213,10 +215,10 @@ void Coordinator::unprotect(Binding& binding, Events* follow_up) {
   // A peer that was never found may still come.
   binding.over = binding.peer_proven;
   if (const auto tell = group::peer_gone.load();
-      tell != nullptr && binding.over && group.departures != 0) {
+      tell != nullptr && binding.over && group.life.path.departures != 0) {
     tell(group.handle());
   }
-  if (group::errors_pass(group, group.member)) return;
+  if (group::errors_pass(group, group.life.path.member)) return;
   // An error that was held back already is on its way here: it finds no protection any more, and
   // the application cannot see all of it by itself.
   group::fail(group);
@@ -226,14 +228,16 @@ void Coordinator::unprotect(Binding& binding, Events* follow_up) {
 void Coordinator::watch_drain(Binding& binding) {
   Group& group = *binding.group;
   binding.drain_poll = 0;
-  if (group.state != State::kDraining && group.state != State::kHeld) return;
+  if (group.life.control.state != State::kDraining && group.life.control.state != State::kHeld)
+    return;
   const bool was_drained = binding.own_drained;
   // The round that follows would wait for registrations under way: it shall not begin then.
   binding.own_drained =
       was_drained || (group::is_drained(group) && !group::round_awaits_registration(group));
   if (binding.is_self) binding.peer_drained = binding.own_drained;
-  const bool leader_done = group.is_leader && binding.own_drained && binding.peer_drained;
-  const bool follower_done = !group.is_leader && binding.own_drained && !was_drained;
+  const bool leader_done =
+      group.life.control.is_leader && binding.own_drained && binding.peer_drained;
+  const bool follower_done = !group.life.control.is_leader && binding.own_drained && !was_drained;
   if (leader_done) return feed(binding, Event::kDrained);
   if (control_.now() >= binding.drain_give_up) return feed(binding, Event::kDrainTimeout);
   binding.drain_poll = later(binding, microseconds(200), [this](Binding& b) { watch_drain(b); });
@@ -244,15 +248,16 @@ void Coordinator::send_switch(Binding& binding) {
   if (binding.channel == nullptr) return;
   Group& group = *binding.group;
   binding.channel->send(
-      wire::Switch{group.local, group.remote, group.epoch, ++group.sequence,
+      wire::Switch{group.life.ends.local, group.life.ends.remote, group.life.control.epoch,
+                   ++group.life.control.sequence,
                    binding.by_fault ? wire::Switch::kFault : wire::Switch::kReturn});
 }
 
 void Coordinator::send_drain(Binding& binding, wire::Drain::Kind kind) {
   if (binding.channel == nullptr || binding.is_self) return;
   Group& group = *binding.group;
-  binding.channel->send(
-      wire::Drain{group.local, group.remote, group.epoch, binding.drain_attempt, kind});
+  binding.channel->send(wire::Drain{group.life.ends.local, group.life.ends.remote,
+                                    group.life.control.epoch, binding.drain_attempt, kind});
 }
 
 void Coordinator::refuse(PeerChannel* channel, const wire::QpName& from, const wire::QpName& to,

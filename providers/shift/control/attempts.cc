@@ -28,14 +28,15 @@ constexpr milliseconds kPauseSeeking{100};
 
 void Coordinator::tend(Binding& binding) {
   Group& group = *binding.group;
-  const State state = group.state;
-  if (!group.is_leader || binding.over || !binding.peer_proven || binding.channel == nullptr) {
+  const State state = group.life.control.state;
+  if (!group.life.control.is_leader || binding.over || !binding.peer_proven ||
+      binding.channel == nullptr) {
     return;
   }
   if (state != State::kActive && state != State::kSeeking) return;
   if (binding.trade.wanted && !binding.book.works(*binding.trade.wanted)) trade_end(binding);
   if (state == State::kActive) better_check(binding);
-  if (binding.attempt || group.state != state) return;
+  if (binding.attempt || group.life.control.state != state) return;
   if (state == State::kSeeking && !binding.trade.wanted) {
     // Kept while a better one was tried.
     if (const auto* ready = binding.book.best_ready()) return path_take(binding, *ready);
@@ -63,7 +64,7 @@ void Coordinator::tend(Binding& binding) {
 
 bool Coordinator::attempt_may_start(Binding& binding) {
   if (attempts_ < kAttemptsMax) return true;
-  if (binding.group->state == State::kSeeking) {
+  if (binding.group->life.control.state == State::kSeeking) {
     // Before those that have a path, also if it waited as one of them.
     if (std::exchange(binding.waits_for_turn, true)) std::erase(attempts_waiting_, binding.serial);
     attempts_waiting_.push_front(binding.serial);
@@ -88,7 +89,8 @@ void Coordinator::attempts_next() {
 void Coordinator::attempt_watch(Binding& binding, Outcome if_silent) {
   auto& attempt = *binding.attempt;
   control_.timer_cancel(attempt.timeout);
-  const auto most = binding.group->state == State::kSeeking ? kAttemptMax : 2 * kAttemptMax;
+  const auto most =
+      binding.group->life.control.state == State::kSeeking ? kAttemptMax : 2 * kAttemptMax;
   attempt.timeout = later(binding, most, [this, if_silent](Binding& b) {
     b.attempt->timeout = 0;
     // Meanwhile another path gets its turn.
@@ -169,7 +171,7 @@ void Coordinator::attempt_connected(Binding& binding, uint32_t generation, int e
     return attempt_end(binding, Outcome::kBroken);
   }
   binding.qps[attempt.path.leader].connected = true;
-  if (group.can_send[attempt.path.leader]) {
+  if (group.life.members[attempt.path.leader].can_send) {
     attempt.stage = Stage::kProbing;
     probe_post(binding, attempt.path.leader);
     binding.probe_poll = later(binding, {}, [this](Binding& b) { probe_check(b); });
@@ -199,12 +201,12 @@ void Coordinator::attempt_send(Binding& binding) {
     // A peer that is only slow must not bring the link into disrepute with all groups.
     attempt_watch(binding, Outcome::kUndecided);
     if (binding.channel == nullptr) return;
-    binding.channel->send(
-        wire::Offer{group.local, group.remote, attempt.path, attempt.generation, own.address});
+    binding.channel->send(wire::Offer{group.life.ends.local, group.life.ends.remote, attempt.path,
+                                      attempt.generation, own.address});
   } else if (attempt.stage == Stage::kAsked) {
     attempt_watch(binding, Outcome::kBroken);
-    binding.channel->send(wire::Ready{group.local, group.remote, attempt.path, attempt.generation,
-                                      wire::Ready::Kind::kAsk});
+    binding.channel->send(wire::Ready{group.life.ends.local, group.life.ends.remote, attempt.path,
+                                      attempt.generation, wire::Ready::Kind::kAsk});
   }
 }
 
@@ -225,7 +227,7 @@ void Coordinator::attempt_end(Binding& binding, Outcome outcome) {
   if (outcome == Outcome::kUndecided) {
     link.not_before = std::max(link.not_before, now + milliseconds(1));
   } else if (outcome == Outcome::kBroken) {
-    const auto most = group.state == State::kSeeking ? kPauseSeeking : kPauseMax;
+    const auto most = group.life.control.state == State::kSeeking ? kPauseSeeking : kPauseMax;
     link.not_before = now + std::min<std::chrono::nanoseconds>(
                                 kPauseMin * (1 << std::min(link.failures, 10)), most);
     link.failures++;
@@ -243,11 +245,11 @@ void Coordinator::attempt_end(Binding& binding, Outcome outcome) {
   binding.book.ready_add(attempt.path, attempt.generation,
                          now + milliseconds(std::max(config().failback_ms, 0)));
   if (binding.channel != nullptr) {
-    binding.channel->send(wire::Ready{group.local, group.remote, attempt.path, attempt.generation,
-                                      wire::Ready::Kind::kReady});
+    binding.channel->send(wire::Ready{group.life.ends.local, group.life.ends.remote, attempt.path,
+                                      attempt.generation, wire::Ready::Kind::kReady});
   }
   spare_ready(binding);
-  if (group.state == State::kSeeking) {
+  if (group.life.control.state == State::kSeeking) {
     trade_end(binding);
     path_take(binding, {attempt.path, attempt.generation, {}});
   }
@@ -276,11 +278,11 @@ void Coordinator::spare_ready(Binding& binding) {
   watch_arm(binding);  // the other members' CQs are there by now
   SHIFT_EVENT("armed", {{"qp", group.qpn()},
                         {"device", group.context->device->dev.name},
-                        {"peer_qp", group.remote.qpn}});
+                        {"peer_qp", group.life.ends.remote.qpn}});
 }
 
 Link& Coordinator::link_of(const Binding& binding, PathName path) {
-  return links_[{binding.group->context, binding.group->remote.gid, path}];
+  return links_[{binding.group->context, binding.group->life.ends.remote.gid, path}];
 }
 
 }  // namespace shift::control

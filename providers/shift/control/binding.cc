@@ -36,7 +36,8 @@ struct Psns {
 
 Psns psns_of(Group& group) {
   std::lock_guard lock(group.attr_mutex);
-  return {(group.attr_mask & IBV_QP_SQ_PSN) != 0, group.attr.sq_psn, group.attr.rq_psn};
+  return {(group.life.asked.mask & IBV_QP_SQ_PSN) != 0, group.life.asked.attr.sq_psn,
+          group.life.asked.attr.rq_psn};
 }
 
 }  // namespace
@@ -74,8 +75,8 @@ void Coordinator::look_for_peer(Binding& binding) {
   binding.looking = true;
   const Psns psns = psns_of(*binding.group);
   FindRequest request;
-  request.remote = binding.group->remote;
-  request.local = binding.group->local;
+  request.remote = binding.group->life.ends.remote;
+  request.local = binding.group->life.ends.local;
   request.local_sq_psn = psns.sq;
   request.local_rq_psn = psns.rq;
   request.deadline = control_.now() + milliseconds(config().rendezvous_ms);
@@ -103,10 +104,11 @@ void Coordinator::peer_missing(Binding& binding, const char* cause) {
   const Group& group = *binding.group;
   static bool told = false;  // one line per process says enough (C10)
   if (!std::exchange(told, true)) {
-    const bool has_address = group.remote.gid.ipv4().has_value();
+    const bool has_address = group.life.ends.remote.gid.ipv4().has_value();
     SHIFT_WARN("qp 0x%x on %s is not protected: peer qp 0x%x%s%s: %s%s", group.qpn(),
-               group.context->device->dev.name, group.remote.qpn, has_address ? "" : " at ",
-               has_address ? "" : net::GidText(group.remote.gid).c_str(), cause,
+               group.context->device->dev.name, group.life.ends.remote.qpn,
+               has_address ? "" : " at ",
+               has_address ? "" : net::GidText(group.life.ends.remote.gid).c_str(), cause,
                has_address ? "" : kHowToReach);
   }
   SHIFT_EVENT("unprotected", {{"qp", group.qpn()}, {"cause", cause}});
@@ -119,12 +121,12 @@ void Coordinator::peer_found(Binding& binding) {
     control_.timer_cancel(std::exchange(*timer, 0));
   }
   const Group& group = *binding.group;
-  SHIFT_EVENT("bound", {{"qp", group.qpn()}, {"peer_qp", group.remote.qpn}});
+  SHIFT_EVENT("bound", {{"qp", group.qpn()}, {"peer_qp", group.life.ends.remote.qpn}});
   feed(binding, Event::kBound);
 }
 
 void Coordinator::look_later(Binding& binding, milliseconds pause) {
-  if (!binding.group->is_leader || binding.over) return;  // the leader looks
+  if (!binding.group->life.control.is_leader || binding.over) return;  // the leader looks
   control_.timer_cancel(binding.look_again);
   binding.look_again = later(binding, pause, [this](Binding& again) {
     again.look_again = 0;
@@ -137,8 +139,8 @@ void Coordinator::send_bind(Binding& binding) {
   Group& group = *binding.group;
   const Psns psns = psns_of(group);
   wire::Bind bind;
-  bind.from = group.local;
-  bind.to = group.remote;
+  bind.from = group.life.ends.local;
+  bind.to = group.life.ends.remote;
   bind.rq_psn = psns.rq;
   if (psns.sends) {
     bind.sq_psn = psns.sq;
@@ -151,7 +153,7 @@ void Coordinator::send_bind(Binding& binding) {
     bind.members.push_back(gids.empty() ? wire::Gid{} : gids.front());
   }
   bind.members_up = members_up(group.context);
-  bind.epoch = group.epoch;
+  bind.epoch = group.life.control.epoch;
   binding.channel->send(bind);
 }
 
@@ -187,7 +189,7 @@ PeerChannel* Coordinator::channel_set(Binding& binding, PeerChannel* channel) {
 // addresses that the two ends have now.
 void Coordinator::channel_widen(Binding& binding) {
   const Group& group = *binding.group;
-  if (!group.is_leader || binding.channel == nullptr) return;  // one end dials
+  if (!group.life.control.is_leader || binding.channel == nullptr) return;  // one end dials
   std::vector<Binding::Route> wanted;
   for (int m = 0; m < group.context->member_count; m++) {
     const auto& gids = group.context->members[m].gids;
@@ -221,7 +223,7 @@ bool Coordinator::proof_fits(const Binding& binding, const wire::Bind& bind) {
 Binding* Coordinator::addressee(PeerChannel* channel, const wire::QpName& from,
                                 const wire::QpName& to) {
   auto it = by_name_.find(to);
-  if (it == by_name_.end() || it->second->group->remote != from) return nullptr;
+  if (it == by_name_.end() || it->second->group->life.ends.remote != from) return nullptr;
   // Only the process that proved to own the peer QP speaks for it (C11).
   if (it->second->channel_proven && it->second->channel != channel) return nullptr;
   return it->second;
@@ -242,13 +244,13 @@ void Coordinator::repeat(Binding& binding) {
   Group& group = *binding.group;
   PeerChannel* channel = binding.channel;
   send_bind(binding);
-  channel->send(
-      wire::Members{group.local, group.remote, ++members_sequence_, members_up(group.context)});
+  channel->send(wire::Members{group.life.ends.local, group.life.ends.remote, ++members_sequence_,
+                              members_up(group.context)});
   for (const auto& ready : binding.book.all_ready()) {
-    channel->send(wire::Ready{group.local, group.remote, ready.path, ready.generation,
-                              wire::Ready::Kind::kReady});
+    channel->send(wire::Ready{group.life.ends.local, group.life.ends.remote, ready.path,
+                              ready.generation, wire::Ready::Kind::kReady});
   }
-  switch (group.state) {
+  switch (group.life.control.state) {
     case State::kDraining:
       send_drain(binding, wire::Drain::Kind::kAsk);
       break;
@@ -262,7 +264,7 @@ void Coordinator::repeat(Binding& binding) {
       break;
     case State::kActive:
       // The follower of a drain stays parked while the channel is down.
-      if (group.is_leader && binding.drain_attempt != 0) {
+      if (group.life.control.is_leader && binding.drain_attempt != 0) {
         send_drain(binding, wire::Drain::Kind::kCancel);
       }
       [[fallthrough]];

@@ -21,7 +21,8 @@ wire::Gid own_gid(const Group& group, PathName path, int member) {
   // The application chose among them. One without an IPv4 address fits those of its kind only, and
   // the other NICs' have one.
   const bool is_original = path == PathName{group::kDefault, group::kDefault};
-  if (member == group::kDefault && (is_original || group.local.gid.ipv4())) return group.local.gid;
+  if (member == group::kDefault && (is_original || group.life.ends.local.gid.ipv4()))
+    return group.life.ends.local.gid;
   const auto& gids = group.context->members[member].gids;
   return gids.empty() ? wire::Gid{} : gids.front();
 }
@@ -49,15 +50,15 @@ void Coordinator::members_make(Binding& binding) {
 void Coordinator::offer_take(Binding& binding, const wire::Offer& offer) {
   Group& group = *binding.group;
   const int member = offer.path.follower;
-  if (!binding.book.exists(offer.path, group.is_leader && !binding.is_self) ||
+  if (!binding.book.exists(offer.path, group.life.control.is_leader && !binding.is_self) ||
       offer.address.mtu < IBV_MTU_256 || offer.address.mtu > IBV_MTU_4096) {
     return;
   }
   auto& qp = binding.qps[offer.path.follower];
   if (binding.is_self) {
     // One QP plays both parts; the leader's half connects it.
-    return attempt_accepted(
-        binding, {group.local, group.remote, offer.path, offer.generation, 0, offer.address});
+    return attempt_accepted(binding, {group.life.ends.local, group.life.ends.remote, offer.path,
+                                      offer.generation, 0, offer.address});
   }
   if (qp.generation == offer.generation && qp.generation != 0) {
     if (qp.connected && qp.path == offer.path)
@@ -70,7 +71,7 @@ void Coordinator::offer_take(Binding& binding, const wire::Offer& offer) {
     return;
   }
   // The QP that carries the traffic, as far as we know: the leader must be a round ahead.
-  const bool carries = group.member == member;
+  const bool carries = group.life.path.member == member;
   if (carries) return offer_answer(binding, offer, wire::Accept::kBusy);
   if (!qp.made || binding.over || (members_up(group.context) >> member & 1) == 0) {
     return offer_answer(binding, offer, wire::Accept::kRefused);
@@ -130,11 +131,11 @@ void Coordinator::probe_post(Binding& binding, int member) {
   wr.opcode = IBV_WR_RDMA_WRITE;
   wr.send_flags = IBV_SEND_SIGNALED;
   ibv_qp* real = group.real[member];
-  group.probe[member] = Probe::kPosted;
+  group.life.members[member].probe = Probe::kPosted;
   if (real->context->ops.post_send(real, &wr, &bad) == 0) {
-    group.own_packets[member]++;
+    group.life.members[member].own_packets++;
   } else {
-    group.probe[member] = Probe::kFailed;
+    group.life.members[member].probe = Probe::kFailed;
   }
   binding.probe_deadline = control_.now() + kAttemptMax;
 }
@@ -152,7 +153,7 @@ void Coordinator::probe_check(Binding& binding) {
     if (m != group::kDefault) group::collect_member(*group.send_cq, m);
   }
   if (m == group::kDefault) group::inspect(*group.send_cq);
-  const Probe probe = group.probe[m];
+  const Probe probe = group.life.members[m].probe;
   if (probe == Probe::kPosted && control_.now() < binding.probe_deadline) {
     const auto waited = kAttemptMax - (binding.probe_deadline - control_.now());
     binding.probe_poll =
@@ -160,7 +161,7 @@ void Coordinator::probe_check(Binding& binding) {
               [this](Binding& b) { probe_check(b); });
     return;
   }
-  group.probe[m] = Probe::kNone;
+  group.life.members[m].probe = Probe::kNone;
   if (leading) {
     return probe == Probe::kDone ? probe_ask(binding) : attempt_end(binding, Outcome::kBroken);
   }
@@ -189,8 +190,9 @@ void Coordinator::members_up_changed(group::Context* context) {
     binding->book.own_up_set(up);
     binding->book.ready_clean();
     if (binding->channel != nullptr) {
-      binding->channel->send(
-          wire::Members{binding->group->local, binding->group->remote, ++members_sequence_, up});
+      binding->channel->send(wire::Members{binding->group->life.ends.local,
+                                           binding->group->life.ends.remote, ++members_sequence_,
+                                           up});
     }
   }
   // What failed while the link was down deserves another chance at once.

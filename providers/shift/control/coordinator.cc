@@ -44,13 +44,14 @@ Binding* Coordinator::find(uint64_t serial) {
 
 void Coordinator::fault(Group* group, Event event, int member, group::Cause cause) {
   // Only the number travels: the group may be destroyed before the task runs.
-  control_.call_soon([this, serial = group->serial, event, member, cause, seen = control_.now()] {
-    Binding* binding = find(serial);
-    if (binding == nullptr) return;
-    // What happened on a path that is left already is not news.
-    if (member != group::kNoMember && member != binding->group->member) return;
-    feed(*binding, event, cause, seen);
-  });
+  control_.call_soon(
+      [this, serial = group->life.serial, event, member, cause, seen = control_.now()] {
+        Binding* binding = find(serial);
+        if (binding == nullptr) return;
+        // What happened on a path that is left already is not news.
+        if (member != group::kNoMember && member != binding->group->life.path.member) return;
+        feed(*binding, event, cause, seen);
+      });
 }
 
 // The queue's end waits for the worker, behind this.
@@ -80,11 +81,11 @@ void Coordinator::receives_refused(group::SharedQueue* queue, int member) {
 }
 
 void Coordinator::pump_wanted(Group* group) {
-  control_.call_soon([this, serial = group->serial] {
+  control_.call_soon([this, serial = group->life.serial] {
     Binding* binding = find(serial);
     if (binding == nullptr || binding->query_pending) return;
     // A round that has begun since leaves the path of these keys, and asks for those of the next.
-    if (is_between_paths(binding->group->state)) return;
+    if (is_between_paths(binding->group->life.control.state)) return;
     const bool registers = group::waits_for_registration(*binding->group);
     // An answer that was asked for in advance may have come between the post that missed the key
     // and this task: nothing is missing then, and no further answer will set the queue going.
@@ -98,7 +99,7 @@ void Coordinator::pump_wanted(Group* group) {
           const bool still = group::waits_for_registration(*late.group);
           if (!late.query_pending && !still) return;
           // The application broke the QP meanwhile: what waited is flushed.
-          if (late.group->state == State::kClosed) return pump(late);
+          if (late.group->life.control.state == State::kClosed) return pump(late);
           feed(late, Event::kReplayRefused,
                still ? "a region is still being registered with the other NIC"
                      : "the peer does not answer for a memory key");
@@ -109,7 +110,7 @@ void Coordinator::pump_wanted(Group* group) {
 // The worker is registering the region: behind that.
 void Coordinator::pump_later(Binding& binding) {
   behind_worker(binding, [this](Binding& b) {
-    const bool goes_on = !b.query_pending && !is_between_paths(b.group->state);
+    const bool goes_on = !b.query_pending && !is_between_paths(b.group->life.control.state);
     if (goes_on && group::waits_for_registration(*b.group)) {  // begun since
       (void)later(b, milliseconds(1), [this](Binding& again) { pump_later(again); });
       return;
@@ -143,19 +144,21 @@ void Coordinator::feed(Binding& binding, Event event, group::Cause cause, Time s
   while (!events.empty()) {
     const Event next = events.front();
     events.pop_front();
-    const fsm::Cell& cell = fsm::step(group.state, next);
-    SHIFT_DEBUG("qp 0x%x epoch %u: %s + %s -> %s", group.qpn(), group.epoch,
-                fsm::to_string(group.state), fsm::to_string(next), fsm::to_string(cell.next));
+    const fsm::Cell& cell = fsm::step(group.life.control.state, next);
+    SHIFT_DEBUG("qp 0x%x epoch %u: %s + %s -> %s", group.qpn(), group.life.control.epoch,
+                fsm::to_string(group.life.control.state), fsm::to_string(next),
+                fsm::to_string(cell.next));
     if (cell.kind == fsm::Kind::kImpossible) {
       // A bug of ours. This group fails closed; the program goes on.
       SHIFT_EVENT("bug", {{"qp", group.qpn()},
-                          {"from", fsm::to_string(group.state)},
+                          {"from", fsm::to_string(group.life.control.state)},
                           {"on", fsm::to_string(next)},
                           {"cause", cell.reason}});
-      SHIFT_ERROR("qp 0x%x epoch %u: internal error: %s in state %s (%s)", group.qpn(), group.epoch,
-                  fsm::to_string(next), fsm::to_string(group.state), cell.reason);
+      SHIFT_ERROR("qp 0x%x epoch %u: internal error: %s in state %s (%s)", group.qpn(),
+                  group.life.control.epoch, fsm::to_string(next),
+                  fsm::to_string(group.life.control.state), cell.reason);
       binding.cause = "internal error";
-      group.state = State::kFailed;
+      group.life.control.state = State::kFailed;
       for (Action action :
            {Action::kLeaveDrain, Action::kCancelDeadline, Action::kFail, Action::kSendRefuse}) {
         (void)run(binding, action, &events);
@@ -167,7 +170,8 @@ void Coordinator::feed(Binding& binding, Event event, group::Cause cause, Time s
     if (next == Event::kPathFault && cause.text[0] == '\0') {
       cause = {"a request could not be posted", group::Detector::kPost};
     }
-    const bool leaves = carries_traffic(group.state) && cell.next != group.state;
+    const bool leaves =
+        carries_traffic(group.life.control.state) && cell.next != group.life.control.state;
     if (cause.text[0] != '\0' && (leaves || cell.next == State::kFailed))
       binding.cause = cause.text;
     if (leaves && cause.detector != group::Detector::kNone) {
@@ -176,13 +180,14 @@ void Coordinator::feed(Binding& binding, Event event, group::Cause cause, Time s
     }
     cause = {};  // what follows from it has its own
     if (next == Event::kPathFault) binding.by_fault = true;
-    SHIFT_EVENT(cell.next != group.state ? "state" : "stay", {{"qp", group.qpn()},
-                                                              {"epoch", group.epoch},
-                                                              {"from", fsm::to_string(group.state)},
-                                                              {"to", fsm::to_string(cell.next)},
-                                                              {"on", fsm::to_string(next)},
-                                                              {"cause", binding.cause}});
-    group.state = cell.next;
+    SHIFT_EVENT(cell.next != group.life.control.state ? "state" : "stay",
+                {{"qp", group.qpn()},
+                 {"epoch", group.life.control.epoch},
+                 {"from", fsm::to_string(group.life.control.state)},
+                 {"to", fsm::to_string(cell.next)},
+                 {"on", fsm::to_string(next)},
+                 {"cause", binding.cause}});
+    group.life.control.state = cell.next;
     for (Action action : cell.actions) {
       if (!run(binding, action, &events)) break;
     }
@@ -200,24 +205,24 @@ void Coordinator::group_add(Group* group) {
   // At once: who the peer is takes a while to find out, and a fault may come first.
   group::errors_hold(*group, group::kDefault);
   const bool is_known = control_.call_soon([this, group] {
-    auto& slot = bindings_[group->serial];
+    auto& slot = bindings_[group->life.serial];
     slot = std::make_unique<Binding>();
     Binding& binding = *slot;
     binding.group = group;
-    binding.serial = group->serial;
-    binding.local = group->local;
-    binding.is_self = group->local == group->remote;
+    binding.serial = group->life.serial;
+    binding.local = group->life.ends.local;
+    binding.is_self = group->life.ends.local == group->life.ends.remote;
     // A group's life begins here, again after each reset; from now on feed() alone moves it.
-    group->state = State::kActive;
-    group->epoch = 0;
-    group->is_leader = group->local <= group->remote;
+    group->life.control.state = State::kActive;
+    group->life.control.epoch = 0;
+    group->life.control.is_leader = group->life.ends.local <= group->life.ends.remote;
     by_name_[binding.local] = slot.get();
-    binding.book.init(group->context->member_count, binding.is_self, group->serial);
+    binding.book.init(group->context->member_count, binding.is_self, group->life.serial);
     binding.book.own_up_set(members_up(group->context));
     members_make(binding);
     watch_arm(binding);
     // One end looks, the other is found.
-    if (group->is_leader) return look_for_peer(binding);
+    if (group->life.control.is_leader) return look_for_peer(binding);
     binding.no_peer = later(binding, milliseconds(config().rendezvous_ms), [this](Binding& b) {
       b.no_peer = 0;
       peer_missing(b, "nobody has asked for this QP");
@@ -228,7 +233,7 @@ void Coordinator::group_add(Group* group) {
 }
 
 void Coordinator::group_sends(Group* group) {
-  control_.call_soon([this, serial = group->serial] {
+  control_.call_soon([this, serial = group->life.serial] {
     Binding* binding = find(serial);
     if (binding == nullptr) return;
     at_worker(
@@ -250,7 +255,7 @@ void Coordinator::group_sends(Group* group) {
 
 void Coordinator::group_forget(Group* group) {
   control_.call_and_wait([this, group] {
-    if (Binding* binding = find(group->serial)) binding_forget(*binding);
+    if (Binding* binding = find(group->life.serial)) binding_forget(*binding);
   });
 }
 
@@ -271,7 +276,7 @@ void Coordinator::binding_forget(Binding& binding) {
   fence_forget(group);
   channel_set(binding, nullptr);
   by_name_.erase(binding.local);
-  bindings_.erase(group->serial);
+  bindings_.erase(group->life.serial);
 }
 
 bool Coordinator::knows_qp(const wire::QpName& name) {

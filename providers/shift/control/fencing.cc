@@ -22,7 +22,7 @@ void Coordinator::fences_run() {
   for (uint64_t serial : std::exchange(fences_due_, {})) {
     Binding* binding = find(serial);
     if (binding == nullptr) continue;
-    const State state = binding->group->state;
+    const State state = binding->group->life.control.state;
     if (state != State::kFencing && state != State::kFencingTargeted) continue;
     serials.push_back(serial);
     groups.push_back(binding->group);
@@ -84,7 +84,7 @@ void Coordinator::fence_results(RunningFence& running) {
 
 void Coordinator::fence_finished(Binding& binding, group::Fence::Result result) {
   binding.fenced = control_.now();
-  const State state = binding.group->state;
+  const State state = binding.group->life.control.state;
   if (state != State::kFencing && state != State::kFencingTargeted) return;
   if (result != group::Fence::Result::kProven) {
     binding.refuse_reason = wire::RefuseReason::kFenceFailed;
@@ -112,7 +112,7 @@ void Coordinator::fence_over(Binding& binding, uint64_t receives_end) {
     return feed(binding, Event::kFenceDone);
   }
   const auto again = [this, receives_end, fenced = binding.fenced](Binding& b) {
-    const State state = b.group->state;
+    const State state = b.group->life.control.state;
     if (state != State::kFencing && state != State::kFencingTargeted) return;
     if (b.fenced == fenced) fence_over(b, receives_end);
   };
@@ -133,7 +133,8 @@ bool Coordinator::is_in_vain(Binding& binding) {
   Binding::Trouble& trouble = binding.trouble;
   // The queues of the path that was shut are drained: all that completed on it is counted. What has
   // no signal completes nothing here; the peer's word is that of the round before.
-  const uint64_t done = group.counters.done[0] + group.counters.done[1] + group.peer_received;
+  const uint64_t done =
+      group.counters.done[0] + group.counters.done[1] + group.life.control.peer_received;
   bool outstanding;
   {
     std::lock_guard lock(group.send.mutex);

@@ -56,7 +56,7 @@ std::vector<wire::Gid> Coordinator::addresses_read(Context* context, int member)
 
 // The address by which the application's GID is reached over IP; all zeros when there is none.
 wire::Gid Coordinator::address_of(const Group& group) const {
-  return address_of(group.context, group.local.gid);
+  return address_of(group.context, group.life.ends.local.gid);
 }
 
 wire::Gid Coordinator::address_of(const Context* context, const wire::Gid& local) const {
@@ -155,9 +155,9 @@ void Coordinator::leave_address(Context* context, int member, const wire::Gid& g
                                 group::Cause cause) {
   for (auto& [serial, binding] : bindings_) {
     Group& group = *binding->group;
-    if (group.context != context || group.member != member) continue;
+    if (group.context != context || group.life.path.member != member) continue;
     const auto& qp = binding->qps[member];
-    if ((qp.connected ? qp.address.gid : group.local.gid) != gid) continue;
+    if ((qp.connected ? qp.address.gid : group.life.ends.local.gid) != gid) continue;
     feed(*binding, Event::kPathFault, cause);
   }
 }
@@ -185,11 +185,11 @@ void Coordinator::spare_lost(Binding& binding, int member) {
   Group& group = *binding.group;
   auto& qp = binding.qps[member];
   qp.connected = false;
-  if (group.is_leader) {
+  if (group.life.control.is_leader) {
     binding.book.ready_drop(qp.path);  // members_up_changed() tends to it
   } else if (binding.channel != nullptr) {
-    binding.channel->send(
-        wire::Ready{group.local, group.remote, qp.path, qp.generation, wire::Ready::Kind::kBroken});
+    binding.channel->send(wire::Ready{group.life.ends.local, group.life.ends.remote, qp.path,
+                                      qp.generation, wire::Ready::Kind::kBroken});
   }
 }
 
@@ -206,7 +206,7 @@ void Coordinator::gids_changed(Context* context, int member) {
                             {"gone", gone.size()}});
   for (auto& [serial, binding] : bindings_) {
     Group& group = *binding->group;
-    if (group.context != context || group.member == member) continue;
+    if (group.context != context || group.life.path.member == member) continue;
     auto& qp = binding->qps[member];
     if (qp.connected && std::ranges::find(gone, qp.address.gid) != gone.end()) {
       spare_lost(*binding, member);

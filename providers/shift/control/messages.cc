@@ -50,7 +50,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
     if (channel_set(*binding, channel) != channel) send_bind(*binding);
     return;
   }
-  binding->group->asks_responder = (message.flags & wire::Bind::kAsksResponder) != 0;
+  binding->group->life.control.asks_responder = (message.flags & wire::Bind::kAsksResponder) != 0;
   const bool had_channel = channel_set(*binding, channel) != nullptr;
   const bool was_proven = binding->peer_proven;
   // Later ones are followed by a Members, which says it.
@@ -63,7 +63,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
   }
   channel_widen(*binding);
   binding->book.ready_clean();
-  if (!had_channel || (!was_proven && !binding->group->is_leader)) repeat(*binding);
+  if (!had_channel || (!was_proven && !binding->group->life.control.is_leader)) repeat(*binding);
   if (!was_proven) peer_found(*binding);
   tend(*binding);
 }
@@ -71,13 +71,13 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
 void Coordinator::on(PeerChannel* channel, const wire::Offer& message) {
   Binding* binding = proven_addressee(channel, message.from, message.to);
   if (binding == nullptr) return;
-  if (binding->group->is_leader && !binding->is_self) return;
+  if (binding->group->life.control.is_leader && !binding->is_self) return;
   offer_take(*binding, message);
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::Accept& message) {
   Binding* binding = proven_addressee(channel, message.from, message.to);
-  if (binding == nullptr || !binding->group->is_leader) return;
+  if (binding == nullptr || !binding->group->life.control.is_leader) return;
   if (message.status == wire::Accept::kAccepted &&
       (message.address.mtu < IBV_MTU_256 || message.address.mtu > IBV_MTU_4096)) {
     return;
@@ -89,7 +89,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Ready& message) {
   Binding* binding = proven_addressee(channel, message.from, message.to);
   if (binding == nullptr || binding->is_self) return;
   Group& group = *binding->group;
-  if (group.is_leader) {
+  if (group.life.control.is_leader) {
     const bool awaited = binding->attempt &&
                          binding->attempt->stage == Binding::Attempt::Stage::kAsked &&
                          binding->attempt->generation == message.generation;
@@ -109,23 +109,23 @@ void Coordinator::on(PeerChannel* channel, const wire::Ready& message) {
   if (!qp.connected || qp.path != message.path || qp.generation != message.generation) return;
   if (message.kind == wire::Ready::Kind::kReady) return spare_ready(*binding);
   if (message.kind != wire::Ready::Kind::kAsk) return;
-  if (!group.can_send[message.path.follower]) {
+  if (!group.life.members[message.path.follower].can_send) {
     // Neither end sends: there is nothing to lose on that path, and nothing to try it with.
-    wire::Ready answer{group.local, group.remote, message.path, message.generation,
-                       wire::Ready::Kind::kReady};
+    wire::Ready answer{group.life.ends.local, group.life.ends.remote, message.path,
+                       message.generation, wire::Ready::Kind::kReady};
     channel->send(answer);
     return;
   }
   if (qp.tried == message.generation) {
     // A late copy: the path may be in use by now, and a probe on it would be the application's.
-    channel->send(
-        wire::Ready{group.local, group.remote, message.path, message.generation, qp.answer});
+    channel->send(wire::Ready{group.life.ends.local, group.life.ends.remote, message.path,
+                              message.generation, qp.answer});
     return;
   }
   if (binding->asked) {
     // The leader has given that one up; but copies overtake.
     if (!generation_is_newer(message.generation, binding->asked->generation)) return;
-    group.probe[binding->asked->path.follower] = group::Probe::kNone;
+    group.life.members[binding->asked->path.follower].probe = group::Probe::kNone;
     control_.timer_cancel(std::exchange(binding->probe_poll, 0));
   }
   binding->asked = message;
@@ -142,7 +142,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Members& message) {
   binding->book.peer_up_set(message.up);
   binding->book.ready_clean();
   for (auto& [key, link] : links_) {
-    if (std::get<1>(key) == binding->group->remote.gid) link.not_before = {};
+    if (std::get<1>(key) == binding->group->life.ends.remote.gid) link.not_before = {};
   }
   tend(*binding);
 }
@@ -151,8 +151,8 @@ void Coordinator::on(PeerChannel* channel, const wire::Drain& message) {
   Binding* binding = proven_addressee(channel, message.from, message.to);
   if (binding == nullptr) return;
   Group& group = *binding->group;
-  if (message.epoch != group.epoch) return feed(*binding, Event::kPeerMessageStale);
-  if (group.is_leader) {
+  if (message.epoch != group.life.control.epoch) return feed(*binding, Event::kPeerMessageStale);
+  if (group.life.control.is_leader) {
     if (message.kind != wire::Drain::Kind::kDone || message.attempt != binding->drain_attempt) {
       return;
     }
@@ -163,7 +163,9 @@ void Coordinator::on(PeerChannel* channel, const wire::Drain& message) {
     case wire::Drain::Kind::kAsk:
       // A copy of one that was called off; or asked for on the best path, where nothing is better.
       if (static_cast<int32_t>(message.attempt - binding->drain_cancelled) <= 0) return;
-      if (group.member == group::kDefault && group.peer_member == group::kDefault) return;
+      if (group.life.path.member == group::kDefault &&
+          group.life.path.peer_member == group::kDefault)
+        return;
       binding->drain_attempt = message.attempt;
       return feed_answer(*binding, message.epoch, Event::kPeerDrain);
     case wire::Drain::Kind::kCancel:
@@ -183,7 +185,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Switch& message) {
     return refuse(channel, message.to, message.from, message.epoch, wire::RefuseReason::kGone);
   }
   if (!is_proven(*binding, channel)) return;
-  switch (fsm::compare_epoch(message.epoch, binding->group->epoch)) {
+  switch (fsm::compare_epoch(message.epoch, binding->group->life.control.epoch)) {
     case EpochIs::kNext:
       if (message.reason == wire::Switch::kFault) binding->by_fault = true;
       return feed_answer(*binding, message.epoch, Event::kPeerSwitchNext,
@@ -202,10 +204,10 @@ void Coordinator::on(PeerChannel* channel, const wire::Progress& message) {
   }
   if (!is_proven(*binding, channel)) return;
   Group& group = *binding->group;
-  const EpochIs is = fsm::compare_epoch(message.epoch, group.epoch);
+  const EpochIs is = fsm::compare_epoch(message.epoch, group.life.control.epoch);
   if (is == EpochIs::kStale) return feed(*binding, Event::kPeerMessageStale);
   Event event;
-  if (group.is_leader) {
+  if (group.life.control.is_leader) {
     // The follower's answers ours: same epoch, same target.
     const bool fits = is == EpochIs::kCurrent && message.target == binding->target &&
                       message.generation == binding->target_generation;
@@ -231,7 +233,8 @@ void Coordinator::on(PeerChannel* channel, const wire::KeyQuery& message) {
 void Coordinator::answer_keys(Binding& binding, const wire::KeyQuery& message, bool may_wait) {
   if (binding.channel == nullptr) return;
   Group& group = *binding.group;
-  wire::KeyReply reply{group.local, group.remote, message.query_id, message.member, {}};
+  wire::KeyReply reply{
+      group.life.ends.local, group.life.ends.remote, message.query_id, message.member, {}};
   for (uint32_t rkey : message.rkeys) {
     wire::KeyPair pair{rkey, 0, false};
     const auto state =
@@ -256,7 +259,7 @@ void Coordinator::on(PeerChannel* channel, const wire::KeyReply& message) {
   {
     std::lock_guard lock(group.send.mutex);
     for (const wire::KeyPair& pair : message.keys) {
-      if (pair.found) group.remote_keys.known[message.member][pair.rkey] = pair.new_rkey;
+      if (pair.found) group.life.remote_keys[message.member][pair.rkey] = pair.new_rkey;
     }
   }
   if (!binding->query_pending) return;  // asked in advance, nobody waits
@@ -267,7 +270,7 @@ void Coordinator::on(PeerChannel* channel, const wire::KeyReply& message) {
   }
   control_.timer_cancel(std::exchange(binding->key_deadline, 0));
   binding->query_pending = false;
-  if (group.state == State::kResuming) return feed(*binding, Event::kKeysReady);
+  if (group.life.control.state == State::kResuming) return feed(*binding, Event::kKeysReady);
   pump(*binding);
 }
 
@@ -276,9 +279,9 @@ void Coordinator::key_denied(Binding& binding) {
   Group& group = *binding.group;
   {
     group::CqLock lock(group);
-    if (group.original_error.status == IBV_WC_SUCCESS) {
-      group.original_error.status = IBV_WC_REM_ACCESS_ERR;
-      group.original_error.vendor_err = 0x88;
+    if (group.life.errors.original.status == IBV_WC_SUCCESS) {
+      group.life.errors.original.status = IBV_WC_REM_ACCESS_ERR;
+      group.life.errors.original.vendor_err = 0x88;
     }
   }
   binding.query_pending = false;
@@ -292,7 +295,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Refuse& message) {
   // Before the first round nothing was asked that could be refused, but a Bind that came too early.
   const bool current =
       message.epoch != 0 &&
-      fsm::compare_epoch(message.epoch, binding->group->epoch) == EpochIs::kCurrent;
+      fsm::compare_epoch(message.epoch, binding->group->life.control.epoch) == EpochIs::kCurrent;
   // A peer that is gone may be so because all was done: late copies of our own messages draw this
   // answer, too. It weighs what its Close does.
   const Event event = !current                                      ? Event::kPeerMessageStale

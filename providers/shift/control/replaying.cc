@@ -29,10 +29,10 @@ int64_t ns_of(Time time) {
 
 // Our member of a path.
 int own_member(const Group& group, PathName path) {
-  return group.is_leader ? path.leader : path.follower;
+  return group.life.control.is_leader ? path.leader : path.follower;
 }
 int peer_member(const Group& group, PathName path) {
-  return group.is_leader ? path.follower : path.leader;
+  return group.life.control.is_leader ? path.follower : path.leader;
 }
 
 }  // namespace
@@ -86,8 +86,9 @@ bool Coordinator::query_keys(Binding& binding) {
   binding.query_pending = !missing.empty();
   if (!keys.empty() && binding.channel != nullptr) {
     binding.query_id = next_query_++;
-    binding.channel->send(wire::KeyQuery{group.local, group.remote, group.epoch, binding.query_id,
-                                         static_cast<uint8_t>(group.peer_member), std::move(keys)});
+    binding.channel->send(wire::KeyQuery{
+        group.life.ends.local, group.life.ends.remote, group.life.control.epoch, binding.query_id,
+        static_cast<uint8_t>(group.life.path.peer_member), std::move(keys)});
   }
   return binding.query_pending;
 }
@@ -106,7 +107,7 @@ void left_rests(Link& link, Loop::Clock::time_point now) {
 
 void Coordinator::replay(Binding& binding, Events* follow_up) {
   Group& group = *binding.group;
-  const auto result = group::replay(group, group.peer_received, binding.give_up);
+  const auto result = group::replay(group, group.life.control.peer_received, binding.give_up);
   binding.sent_path = binding.target;
   binding.sent_generation = binding.target_generation;
   if (result.refusal != nullptr) {
@@ -129,21 +130,21 @@ void Coordinator::replay(Binding& binding, Events* follow_up) {
   binding.by_fault = false;
   {
     group::CqLock lock(group);
-    group.original_error = {};
+    group.life.errors.original = {};
   }
   watch_arm(binding);
   SHIFT_INFO(
       "qp 0x%x goes on over %s after %lld us (%s, %s; noticed in %lld us; fence %lld us): %u "
       "completed by the peer's word, %u posted again (without %u packets)",
-      group.qpn(), group.context->name(group.member),
+      group.qpn(), group.context->name(group.life.path.member),
       static_cast<long long>(us_between(binding.detected, now)), to_string(binding.detector),
       binding.cause, static_cast<long long>(us_between(binding.evidence, binding.detected)),
       static_cast<long long>(us_between(binding.detected, binding.fenced)), result.completed,
       result.posted, result.skipped);
   SHIFT_EVENT("switched", {{"qp", group.qpn()},
-                           {"epoch", group.epoch},
-                           {"member", group.context->name(group.member)},
-                           {"peer_member", group.peer_member},
+                           {"epoch", group.life.control.epoch},
+                           {"member", group.context->name(group.life.path.member)},
+                           {"peer_member", group.life.path.peer_member},
                            {"detector", to_string(binding.detector)},
                            {"evidence_ns", ns_of(binding.evidence)},
                            {"end_ns", ns_of(now)},
@@ -165,9 +166,9 @@ void Coordinator::spread(Binding& origin) {
   if (link.spread >= origin.detected) return;
   link.spread = control_.now();
   for (auto& [serial, other] : bindings_) {
-    if (other.get() == &origin || other->group->state != State::kActive) continue;
+    if (other.get() == &origin || other->group->life.control.state != State::kActive) continue;
     if (other->channel != origin.channel || other->group->context != origin.group->context ||
-        other->group->remote.gid != origin.group->remote.gid ||
+        other->group->life.ends.remote.gid != origin.group->life.ends.remote.gid ||
         other->book.current() != origin.left || other->active_since > origin.detected) {
       continue;  // not on that connection of the path, or not any more
     }

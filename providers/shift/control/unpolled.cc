@@ -56,8 +56,8 @@ void Coordinator::unpolled_look() {
     const uint64_t posted = group.send.journal.head();
     if (posted != std::exchange(binding->posted, posted)) {
       binding->look_until = Time::max();
-    } else if (now < binding->look_until && group.state == fsm::State::kActive) {
-      ibv_qp* real = group.real[group.member];
+    } else if (now < binding->look_until && group.life.control.state == fsm::State::kActive) {
+      ibv_qp* real = group.real[group.life.path.member];
       ibv_qp_attr attr{};
       ibv_qp_init_attr init{};
       constexpr int kAsked = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT;

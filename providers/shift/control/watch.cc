@@ -75,7 +75,7 @@ void arm_for_errors(const CompletionQueue& cq) {
 }  // namespace
 
 bool Coordinator::is_protected(const Group& group) {
-  switch (group.state) {
+  switch (group.life.control.state) {
     case State::kUnbound:
     case State::kFailed:
     case State::kClosed:
@@ -227,10 +227,11 @@ void Coordinator::member_lost(Context* context, int member, group::Cause cause) 
   for (auto& [serial, binding] : bindings_) {
     Group& group = *binding->group;
     if (group.context != context || !is_protected(group)) continue;
-    if (group.member == member) {
-      moving += group.state == State::kActive;
+    if (group.life.path.member == member) {
+      moving += group.life.control.state == State::kActive;
       feed(*binding, Event::kPathFault, cause);
-    } else if (group.state == State::kFencingTargeted && binding->target.follower == member) {
+    } else if (group.life.control.state == State::kFencingTargeted &&
+               binding->target.follower == member) {
       feed(*binding, Event::kTargetUnusable, cause);
     }
   }
@@ -247,12 +248,13 @@ void Coordinator::member_lost(Context* context, int member, group::Cause cause) 
 void Coordinator::request_refused(uint64_t serial) {
   control_.call_soon([this, serial] {
     Binding* binding = find(serial);
-    if (binding == nullptr || binding->group->member != kDefault) return;
+    if (binding == nullptr || binding->group->life.path.member != kDefault) return;
     Group& group = *binding->group;
     // Before the machine closes: behind that nobody would let go of what is held back. In the
     // middle of a round it is the machine that fails, and gives everything.
-    const bool carries = group.state <= State::kHeld;
-    if (carries && !group::errors_pass(group, kDefault) && group.state == State::kActive) {
+    const bool carries = group.life.control.state <= State::kHeld;
+    if (carries && !group::errors_pass(group, kDefault) &&
+        group.life.control.state == State::kActive) {
       group::fail(group);
     }
     feed(*binding, Event::kAppError, "the application's request was refused");
@@ -270,7 +272,7 @@ bool Coordinator::name_for_application(Context* context, ibv_async_event* event)
           event->event_type == IBV_EVENT_QP_ACCESS_ERR) {
         // As with its completions: a NIC that is going has destroyed the memory regions itself.
         if (is_protected(*group) && !group::member_port_is_up(*context, kDefault)) return false;
-        request_refused(group->serial);
+        request_refused(group->life.serial);
       }
       return !is_protected(*group) || (event->event_type != IBV_EVENT_QP_FATAL &&
                                        event->event_type != IBV_EVENT_QP_LAST_WQE_REACHED);

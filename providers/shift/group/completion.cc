@@ -51,8 +51,8 @@ bool is_doubtful(ibv_wc_status status) {
 // NIC that is going is not believed, and a doubtful one not at the first time.
 bool blames_path(const Group& group, int member, const ibv_wc& wc) {
   if (is_path_error(wc.status)) return true;
-  const Group::Doubt now{wc.wr_id, group.counters.done[0]};
-  return (is_doubtful(wc.status) && group.doubt != now) ||
+  const Errors::Doubt now{wc.wr_id, group.counters.done[0]};
+  return (is_doubtful(wc.status) && group.life.errors.doubt != now) ||
          !member_port_is_up(*group.context, member);
 }
 
@@ -65,23 +65,24 @@ bool take_own(Group& group, int member, const ibv_wc& wc) {
     case kSendMarkerTag:
       doubt_events(*group.send_cq);
       // Markers come out in order: those of a drain, called off perhaps, before the fence's.
-      if (group.drain_markers > 0) {
-        group.drain_markers--;
-        if (group.waits_for_marker.exchange(false)) fault_sink->pump_wanted(&group);
+      if (group.life.markers.under_way > 0) {
+        group.life.markers.under_way--;
+        if (group.life.markers.awaited.exchange(false)) fault_sink->pump_wanted(&group);
         if (success) return true;
         // A flushed one proves nothing about what is before it, which failed or never ran. Nothing
         // else may be there to tell that the path broke.
-        group.drain_marked = false;
-        return group.switching || group.accept[member] != Accept::kGuard;
+        group.life.markers.posted = false;
+        return group.life.errors.switching ||
+               group.life.errors.members[member].accept != Accept::kGuard;
       }
-      if (group.switching) group.drained[0] = true;
+      if (group.life.errors.switching) group.life.markers.drained[0] = true;
       return true;
     case kRecvMarkerTag:
       doubt_events(*group.recv_cq);
-      if (group.switching) group.drained[1] = true;
+      if (group.life.errors.switching) group.life.markers.drained[1] = true;
       return true;
     case kProbeTag: {
-      auto& probe = group.probe[member];
+      auto& probe = group.life.members[member].probe;
       doubt_events(*group.send_cq);
       if (probe == Probe::kPosted) probe = success ? Probe::kDone : Probe::kFailed;
       return true;
@@ -93,17 +94,17 @@ bool take_own(Group& group, int member, const ibv_wc& wc) {
 
 void translate(Group& group, ibv_wc& wc) {
   wc.qp_num = group.qpn();
-  if (wc.src_qp != 0) wc.src_qp = group.remote.qpn;
+  if (wc.src_qp != 0) wc.src_qp = group.life.ends.remote.qpn;
 }
 
 void take_success(CompletionQueue& cq, Group& group, Completion wc) {
   const int queue = wc.opcode & IBV_WC_RECV ? 1 : 0;
   ++group.counters.done[queue];
-  if (queue == 0 && !group.opcode_of_signaled.empty()) {
-    auto it = group.opcode_of_signaled.find(static_cast<uint32_t>(group.counters.done[0]));
-    if (it != group.opcode_of_signaled.end()) {
+  if (queue == 0 && !group.life.opcode_of_signaled.empty()) {
+    auto it = group.life.opcode_of_signaled.find(static_cast<uint32_t>(group.counters.done[0]));
+    if (it != group.life.opcode_of_signaled.end()) {
       wc.opcode = it->second;
-      group.opcode_of_signaled.erase(it);
+      group.life.opcode_of_signaled.erase(it);
     }
   }
   translate(group, wc);
@@ -118,33 +119,34 @@ struct Verdict {
 
 Verdict judge(const Group& group, int member, const ibv_wc& wc) {
   const bool blames = blames_path(group, member, wc);
-  return {blames, blames || group.switching || group.fault_reported[member]};
+  return {blames, blames || group.life.errors.switching ||
+                      group.life.errors.members[member].fault_reported};
 }
 
 void take_error(CompletionQueue& cq, Group& group, int member, Completion wc, Verdict verdict) {
   if (verdict.blames_path && is_doubtful(wc.status)) {
-    group.doubt = {wc.wr_id, group.counters.done[0]};
+    group.life.errors.doubt = {wc.wr_id, group.counters.done[0]};
   }
   if (!verdict.held_back) {
     // The application's own error: it sees everything from here on, as with stock. Not so when a
     // flush of the same breakdown, polled first, was held back: then fail() gives all of them.
-    group.accept[member] = Accept::kPass;
-    group.fault_reported[member] = true;  // the flushes that follow are no news
+    group.life.errors.members[member].accept = Accept::kPass;
+    group.life.errors.members[member].fault_reported = true;  // the flushes that follow are no news
     translate(group, wc);
     cq.side.push_back(wc);
     fault_sink->fault(&group, fsm::Event::kAppError, member, "application error completion");
     return;
   }
   doubt_events(cq);
-  const bool first = !group.fault_reported[member].exchange(true);
-  if (first ||
-      (group.original_error.status == IBV_WC_WR_FLUSH_ERR && wc.status != IBV_WC_WR_FLUSH_ERR)) {
-    group.original_error = wc;
+  const bool first = !group.life.errors.members[member].fault_reported.exchange(true);
+  if (first || (group.life.errors.original.status == IBV_WC_WR_FLUSH_ERR &&
+                wc.status != IBV_WC_WR_FLUSH_ERR)) {
+    group.life.errors.original = wc;
   }
   if (!verdict.blames_path) {
     fault_sink->fault(&group, fsm::Event::kAppError, member,
                       "application error found while draining");
-  } else if (first && !group.switching) {
+  } else if (first && !group.life.errors.switching) {
     fault_sink->fault(&group, fsm::Event::kPathFault, member,
                       {path_error_name(wc.status), Detector::kCompletion});
   }
@@ -197,11 +199,12 @@ void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
   Verdict verdict;
   if (wc.status != IBV_WC_SUCCESS) {
     error.lock();
-    if (group->accept[member] == Accept::kGuard) verdict = judge(*group, member, wc);
+    if (group->life.errors.members[member].accept == Accept::kGuard)
+      verdict = judge(*group, member, wc);
   }
   ReceiveSlot* slot = group->srq != nullptr ? group->srq->find(wc.wr_id) : nullptr;
   if (slot != nullptr) {
-    if (group->accept[member] == Accept::kDrop || verdict.held_back) {
+    if (group->life.errors.members[member].accept == Accept::kDrop || verdict.held_back) {
       // Taken by a path that broke, and not delivered: it serves the next message.
       group->srq->give_back(slot);
       if (!verdict.held_back) return;
@@ -218,7 +221,7 @@ namespace {
 
 void take_accepted(CompletionQueue& cq, Group& group, int member, const Completion& wc,
                    Verdict verdict) {
-  switch (group.accept[member]) {
+  switch (group.life.errors.members[member].accept) {
     case Accept::kDrop:
       return;
     case Accept::kPass: {
@@ -227,7 +230,7 @@ void take_accepted(CompletionQueue& cq, Group& group, int member, const Completi
       translate(group, copy);
       cq.side.push_back(copy);
       // The application knows that this QP is broken: nothing can be masked from now on.
-      if (!group.fault_reported[member].exchange(true)) {
+      if (!group.life.errors.members[member].fault_reported.exchange(true)) {
         fault_sink->fault(&group, fsm::Event::kAppError, member, "an error while unprotected");
       }
       return;
@@ -359,16 +362,22 @@ int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra, int f
 
 bool errors_hold(Group& group, int member) {
   CqLock lock(group);
-  if (group.accept[member] == Accept::kPass && group.fault_reported[member]) return false;
-  if (group.accept[member] == Accept::kPass) group.accept[member] = Accept::kGuard;
+  if (group.life.errors.members[member].accept == Accept::kPass &&
+      group.life.errors.members[member].fault_reported)
+    return false;
+  if (group.life.errors.members[member].accept == Accept::kPass)
+    group.life.errors.members[member].accept = Accept::kGuard;
   return true;
 }
 
 bool errors_pass(Group& group, int member) {
   if (member == kNoMember) return false;  // between two paths nobody gives any
   CqLock lock(group);
-  if (group.accept[member] == Accept::kGuard && group.fault_reported[member]) return false;
-  if (group.accept[member] == Accept::kGuard) group.accept[member] = Accept::kPass;
+  if (group.life.errors.members[member].accept == Accept::kGuard &&
+      group.life.errors.members[member].fault_reported)
+    return false;
+  if (group.life.errors.members[member].accept == Accept::kGuard)
+    group.life.errors.members[member].accept = Accept::kPass;
   return true;
 }
 

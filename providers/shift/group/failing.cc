@@ -41,15 +41,16 @@ void fail(Group& group) {
   std::lock_guard send(group.send.mutex);
   std::lock_guard recv(group.recv.mutex);
   CqLock cqs(group);
-  group.switching = true;  // errors found now are not news, nor the application's to see
+  group.life.errors.switching =
+      true;  // errors found now are not news, nor the application's to see
   collect(*group.send_cq);
   if (group.recv_cq != group.send_cq) collect(*group.recv_cq);
-  group.switching = false;
+  group.life.errors.switching = false;
 
   // Else when the device says that the QP takes no more.
   const int consumes = group.srq_member;
   if (consumes != kNoMember &&
-      (group.last_taken[consumes] || group.context->members[consumes].dead)) {
+      (group.life.members[consumes].last_taken || group.context->members[consumes].dead)) {
     receives_leave(group);
   }
 
@@ -59,24 +60,24 @@ void fail(Group& group) {
       std::max(journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0])),
                group.send.drained_to);
   uint64_t receive = notifications_received(group);
-  ibv_wc_status status = group.original_error.status;
-  uint32_t vendor_error = group.original_error.vendor_err;
+  ibv_wc_status status = group.life.errors.original.status;
+  uint32_t vendor_error = group.life.errors.original.vendor_err;
   if (status == IBV_WC_SUCCESS || status == IBV_WC_WR_FLUSH_ERR) {
     status = IBV_WC_RETRY_EXC_ERR;  // the fault was noticed before the transport gave up
     vendor_error = 0x81;
   }
   // After an error of its own the application is given what the NIC gives; only what never got
   // there is left to be flushed (C1).
-  const int member = group.member;
-  if (member != kNoMember && group.accept[member] == Accept::kPass) {
+  const int member = group.life.path.member;
+  if (member != kNoMember && group.life.errors.members[member].accept == Accept::kPass) {
     position = group.send.posted;
     receive = group.recv.posted;
     status = IBV_WC_WR_FLUSH_ERR;
     vendor_error = kVendorFlushed;
   } else {
-    for (auto& accept : group.accept) accept = Accept::kDrop;
+    for (auto& one : group.life.errors.members) one.accept = Accept::kDrop;
   }
-  group.off_default = false;
+  group.life.path.off_default = false;
   group.send.route = Route::kError;
   group.recv.route = Route::kError;
 

@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kStepMax{5};
 
 Fence::Fence(std::vector<Group*> groups, std::chrono::nanoseconds patience) : patience_(patience) {
   for (Group* group : groups) {
-    entries_.push_back({.group = group, .member = group->member});
+    entries_.push_back({.group = group, .member = group->life.path.member});
     begin(entries_.back());
   }
 }
@@ -40,11 +40,11 @@ void Fence::begin(Entry& entry) {
     CqLock lock(group);
     // The application has been given an error of its own in the meantime: it has seen what cannot
     // be taken back, and its completions are not counted.
-    if (group.accept[member] == Accept::kPass) {
+    if (group.life.errors.members[member].accept == Accept::kPass) {
       entry.result = Result::kNotProven;
       return;
     }
-    group.switching = true;
+    group.life.errors.switching = true;
   }
   if (SHIFT_PLANT(no_fence)) {
     for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) {
@@ -52,8 +52,8 @@ void Fence::begin(Entry& entry) {
       collect(*cq);
     }
     CqLock lock(group);
-    group.switching = false;
-    group.member = kNoMember;
+    group.life.errors.switching = false;
+    group.life.path.member = kNoMember;
     entry.result = Result::kProven;
     return;
   }
@@ -64,10 +64,10 @@ void Fence::begin(Entry& entry) {
   if (error == EIO || error == ENODEV) group.context->members[member].dead.store(true);
   if (error != 0) SHIFT_DEBUG("qp 0x%x: old path to ERR: errno %d", group.qpn(), error);
   // A QP that never reached RTS has sent nothing, and providers refuse the marker.
-  entry.marked_send = group.cap.max_send_wr == 0 || !group.can_send[member];
+  entry.marked_send = group.cap.max_send_wr == 0 || !group.life.members[member].can_send;
   entry.marked_recv = group.cap.max_recv_wr == 0;
-  group.drained[0] = entry.marked_send;
-  group.drained[1] = entry.marked_recv;
+  group.life.markers.drained[0] = entry.marked_send;
+  group.life.markers.drained[1] = entry.marked_recv;
 }
 
 // Posts the two markers, as far as the queues have room for them.
@@ -123,11 +123,11 @@ std::optional<uint32_t> responder_of(ibv_qp* real) {
 bool Fence::all_taken(Entry& entry) {
   Group& group = *entry.group;
   const int member = entry.member;
-  if (group.srq == nullptr || group.last_taken[member]) return true;
-  if (!group.context->members[member].is_soft_roce || !entry.shut || !group.drained[0])
+  if (group.srq == nullptr || group.life.members[member].last_taken) return true;
+  if (!group.context->members[member].is_soft_roce || !entry.shut || !group.life.markers.drained[0])
     return false;
   if (member_qp_stop(group, entry.member) != 0) return false;
-  entry.stopped = group.last_taken[member] = true;
+  entry.stopped = group.life.members[member].last_taken = true;
   return true;
 }
 
@@ -157,7 +157,8 @@ bool Fence::step(Clock::time_point now) {
   size_t left = 0, i = 0;
   for (Entry& entry : entries_) {
     if (entry.group == nullptr || entry.result != Result::kOpen) continue;
-    const bool drained = entry.group->drained[0] && entry.group->drained[1] && taken[i];
+    const bool drained =
+        entry.group->life.markers.drained[0] && entry.group->life.markers.drained[1] && taken[i];
     if (dead[i++] || drained) {
       end(entry, Result::kProven);
     } else if (patience_ <= std::chrono::nanoseconds::zero()) {
@@ -175,28 +176,28 @@ void Fence::end(Entry& entry, Result result) {
   if (result == Result::kNotProven) {
     SHIFT_INFO("qp 0x%x: fence not proven: ERR %s, send queue %s, receive queue %s", group.qpn(),
                entry.shut ? "entered" : "refused",
-               group.drained[0]    ? "drained"
-               : entry.marked_send ? "not drained"
-                                   : "full",
-               group.drained[1]    ? "drained"
-               : entry.marked_recv ? "not drained"
-                                   : "full");
+               group.life.markers.drained[0] ? "drained"
+               : entry.marked_send           ? "not drained"
+                                             : "full",
+               group.life.markers.drained[1] ? "drained"
+               : entry.marked_recv           ? "not drained"
+                                             : "full");
   }
   const int member = entry.member;
   // What a QP tells of an earlier life is no proof.
-  if (result == Result::kProven && entry.shut && !entry.stopped && group.asks_responder &&
-      !group.context->members[member].dead) {
+  if (result == Result::kProven && entry.shut && !entry.stopped &&
+      group.life.control.asks_responder && !group.context->members[member].dead) {
     entry.responder = responder_of(group.real[member]);
   }
   {
     CqLock lock(group);
     // Whatever the old path still gives belongs to an old epoch (C8).
-    group.accept[member] = Accept::kDrop;
-    group.switching = false;
-    group.drain_markers = 0;
-    group.drain_marked = group.waits_for_marker = false;
-    group.opcode_of_signaled.clear();
-    if (result == Result::kProven) group.member = kNoMember;
+    group.life.errors.members[member].accept = Accept::kDrop;
+    group.life.errors.switching = false;
+    group.life.markers.under_way = 0;
+    group.life.markers.posted = group.life.markers.awaited = false;
+    group.life.opcode_of_signaled.clear();
+    if (result == Result::kProven) group.life.path.member = kNoMember;
   }
   if (result != Result::kProven) return;
   receives_leave(group);

@@ -60,7 +60,7 @@ int to_init(Group& group, ibv_qp* real) {
     std::lock_guard lock(group.attr_mutex);
     // Our own empty WRITEs must be let in: probes, drain markers, stand-ins. They name no memory,
     // and regions keep the rights that the application gave them.
-    attr.qp_access_flags = group.attr.qp_access_flags | IBV_ACCESS_REMOTE_WRITE;
+    attr.qp_access_flags = group.life.asked.attr.qp_access_flags | IBV_ACCESS_REMOTE_WRITE;
   }
   return below->modify_qp(real, &attr,
                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
@@ -75,9 +75,10 @@ int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpA
   bool is_original;
   {
     std::lock_guard lock(group.attr_mutex);
-    attr = group.attr;
-    is_original = member == kDefault && own.gid == group.local.gid && peer.gid == group.remote.gid;
-    if (is_original) type = group.gid_type;
+    attr = group.life.asked.attr;
+    is_original = member == kDefault && own.gid == group.life.ends.local.gid &&
+                  peer.gid == group.life.ends.remote.gid;
+    if (is_original) type = group.life.ends.gid_type;
   }
   const uint32_t likely = is_original ? attr.ah_attr.grh.sgid_index : known_index;
   const int index = gid_index_of(context, kPort, own.gid, type, likely);
@@ -89,7 +90,7 @@ int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpA
   attr.path_mtu = std::min(attr.path_mtu, static_cast<ibv_mtu>(peer.mtu));
   {
     std::lock_guard lock(group.attr_mutex);
-    group.path_mtu[member] = mtu_bytes(attr.path_mtu);
+    group.life.members[member].path_mtu = mtu_bytes(attr.path_mtu);
   }
   attr.dest_qp_num = peer.qpn;
   attr.rq_psn = peer.psn;
@@ -101,7 +102,7 @@ int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpA
   attr.ah_attr.grh.dgid = peer.gid.to_verbs();
   attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(index);
   // What is enough on the link need not be between addresses that may be routed.
-  if (!is_original && !group.local.gid.ipv4())
+  if (!is_original && !group.life.ends.local.gid.ipv4())
     attr.ah_attr.grh.hop_limit = std::max(route.hop_limit, kHopLimit);
   return below->modify_qp(group.real[member], &attr,
                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -232,9 +233,10 @@ std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t in
   std::lock_guard lock(context.mutex);
   for (Group* group : context.groups) {
     std::lock_guard attr_lock(group->attr_mutex);
-    const bool is_here = (group->attr_mask & IBV_QP_AV) && group->attr.port_num == port &&
-                         group->attr.ah_attr.grh.sgid_index == index;
-    if (is_here && group->local.gid != wire::Gid{}) return group->local.gid;
+    const bool is_here = (group->life.asked.mask & IBV_QP_AV) &&
+                         group->life.asked.attr.port_num == port &&
+                         group->life.asked.attr.ah_attr.grh.sgid_index == index;
+    if (is_here && group->life.ends.local.gid != wire::Gid{}) return group->life.ends.local.gid;
   }
   return std::nullopt;
 }
@@ -320,10 +322,10 @@ int member_qp_address(Group& group, int member, const wire::Gid& gid, wire::QpAd
   own->gid = gid;
   own->qpn = group.real[member]->qp_num;
   std::lock_guard lock(group.attr_mutex);
-  own->psn = next_psn(*group.context,
-                      group.last_psn[member].value_or(member == kDefault ? group.attr.sq_psn : 0));
-  group.last_psn[member] = own->psn;
-  own->mtu = static_cast<uint8_t>(group.attr.path_mtu);
+  own->psn = next_psn(*group.context, group.life.members[member].last_psn.value_or(
+                                          member == kDefault ? group.life.asked.attr.sq_psn : 0));
+  group.life.members[member].last_psn = own->psn;
+  own->mtu = static_cast<uint8_t>(group.life.asked.attr.path_mtu);
   return 0;
 }
 
@@ -334,9 +336,9 @@ int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
   // What lies on the member's shared receive queue from earlier must not be written into.
   if (group.srq != nullptr && !group.srq->cleanse(member)) return EAGAIN;
   std::lock_guard lock(group.modify_mutex);
-  group.last_taken[member] = false;
-  group.can_send[member] = false;
-  group.own_packets[member] = 0;
+  group.life.members[member].last_taken = false;
+  group.life.members[member].can_send = false;
+  group.life.members[member].own_packets = 0;
   if (int error = to_state(real, IBV_QPS_RESET)) return error;
   if (int error = to_init(group, real)) return error;
   if (int error = to_rtr(group, member, own, peer)) return error;
@@ -354,10 +356,11 @@ void count_packets(Group& group) {
   SendQueue& send = group.send;
   std::lock_guard lock(group.attr_mutex);
   if (!group.exact || send.journal.head() != 0) return;  // too late: nothing is known any more
-  send.journal.count_packets(mtu_bytes(group.attr.path_mtu));
-  const uint32_t psn = group.attr.sq_psn & kPsnMask;
+  send.journal.count_packets(mtu_bytes(group.life.asked.attr.path_mtu));
+  const uint32_t psn = group.life.asked.attr.sq_psn & kPsnMask;
   // Not if the traffic has moved before it began; then the next round knows.
-  const bool is_original = !group.last_psn[kDefault] && group.member == kDefault;
+  const bool is_original =
+      !group.life.members[kDefault].last_psn && group.life.path.member == kDefault;
   send.sent = {.known = is_original, .begin = psn, .psn = psn};
 }
 

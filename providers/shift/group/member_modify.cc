@@ -12,7 +12,7 @@ namespace {
 
 void remember(Group& group, const ibv_qp_attr& attr, int mask) {
   std::lock_guard lock(group.attr_mutex);
-  ibv_qp_attr& to = group.attr;
+  ibv_qp_attr& to = group.life.asked.attr;
   if (mask & IBV_QP_STATE) to.qp_state = to.cur_qp_state = attr.qp_state;
   if (mask & IBV_QP_PKEY_INDEX) to.pkey_index = attr.pkey_index;
   if (mask & IBV_QP_PORT) to.port_num = attr.port_num;
@@ -28,7 +28,7 @@ void remember(Group& group, const ibv_qp_attr& attr, int mask) {
   if (mask & IBV_QP_TIMEOUT) to.timeout = attr.timeout;
   if (mask & IBV_QP_RETRY_CNT) to.retry_cnt = attr.retry_cnt;
   if (mask & IBV_QP_RNR_RETRY) to.rnr_retry = attr.rnr_retry;
-  group.attr_mask |= mask;
+  group.life.asked.mask |= mask;
 }
 
 // Giving up early is cheap when there is another path.
@@ -49,11 +49,11 @@ int start_sending(Group& group, int member) {
   ibv_qp_attr attr{};
   {
     std::lock_guard lock(group.attr_mutex);
-    const auto psn = group.last_psn[member];
+    const auto psn = group.life.members[member].last_psn;
     // Not before the application: its READ depth and retry counts are not known until then, and a
     // QP that it leaves in RTR stays there.
-    if (!psn || !(group.attr_mask & IBV_QP_SQ_PSN)) return 0;
-    attr = group.attr;
+    if (!psn || !(group.life.asked.mask & IBV_QP_SQ_PSN)) return 0;
+    attr = group.life.asked.attr;
     attr.sq_psn = *psn;
   }
   attr.qp_state = IBV_QPS_RTS;
@@ -62,7 +62,7 @@ int start_sending(Group& group, int member) {
       below->modify_qp(real, &attr,
                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                            IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-  if (error == 0) group.can_send[member] = true;
+  if (error == 0) group.life.members[member].can_send = true;
   return error;
 }
 
@@ -78,7 +78,7 @@ int application_modify(Group& group, int member, const ibv_qp_attr& attr, int ma
   bool ours;
   {
     std::lock_guard attr_lock(group.attr_mutex);
-    ours = group.last_psn[member].has_value();
+    ours = group.life.members[member].last_psn.has_value();
   }
   if (to_rts && ours) {
     // A path was changed before the application got here. Its connection has a PSN of its own.
@@ -87,10 +87,10 @@ int application_modify(Group& group, int member, const ibv_qp_attr& attr, int ma
   }
   ibv_qp_attr real = attr;
   // A peer without SHIFT has no other path: then it is the application's patience that counts.
-  if (group.peer_present || SHIFT_PLANT(patience_always_bounded)) bound_patience(real);
+  if (group.life.peer_present || SHIFT_PLANT(patience_always_bounded)) bound_patience(real);
   if (int error = below->modify_qp(group.real[member], &real, mask)) return error;
   remember(group, attr, mask);
-  if (to_rts) group.can_send[member] = true;
+  if (to_rts) group.life.members[member].can_send = true;
   return 0;
 }
 

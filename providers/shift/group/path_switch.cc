@@ -10,7 +10,7 @@ namespace shift::group {
 namespace {
 
 ibv_qp* committed_qp(Group& group) {
-  return group.real[group.member];
+  return group.real[group.life.path.member];
 }
 
 // Caller holds the CQ's mutex.
@@ -50,8 +50,8 @@ std::vector<Group*> park_some(std::span<Group* const> groups) {
       }
       send.lock();  // nothing is barred yet
     }
-    group->off_default = true;
-    group->departures++;
+    group->life.path.off_default = true;
+    group->life.path.departures++;
     std::lock_guard recv(group->recv.mutex);
     // From here on nobody adopts the bias again.
     const bool was_hot = group->send.route == Route::kOnDefault;
@@ -113,7 +113,7 @@ void park_sends(Group& group) {
 }
 
 bool is_drained(Group& group) {
-  const int member = group.member;
+  const int member = group.life.path.member;
   if (member == kNoMember) return true;
   std::lock_guard send(group.send.mutex);
   {
@@ -123,27 +123,27 @@ bool is_drained(Group& group) {
     const uint64_t first =
         group.send.journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
     // All that was posted has completed by signaled completions. (A READ's stand-ins are such.)
-    if (first >= group.send.posted && group.drain_markers == 0) return true;
+    if (first >= group.send.posted && group.life.markers.under_way == 0) return true;
     // What nobody signals is known to be over only when something behind it completes. Both are
     // read while no marker can be polled: a flushed one takes drain_marked back.
-    if (group.drain_marked && group.drain_markers == 0) {
+    if (group.life.markers.posted && group.life.markers.under_way == 0) {
       group.send.drained_to = group.send.posted;
       return true;
     }
   }
-  if (!group.can_send[member]) return true;
-  if (group.drain_marked) return false;
+  if (!group.life.members[member].can_send) return true;
+  if (group.life.markers.posted) return false;
   ibv_send_wr wr{}, *bad;
   wr.wr_id = group.tag + kSendMarkerTag;
   wr.opcode = IBV_WR_RDMA_WRITE;
   wr.send_flags = IBV_SEND_SIGNALED;
   ibv_qp* real = committed_qp(group);
   // Before it is posted: its completion may be polled at once.
-  group.drain_markers++;
-  group.drain_marked = true;
+  group.life.markers.under_way++;
+  group.life.markers.posted = true;
   if (real->context->ops.post_send(real, &wr, &bad) != 0) {
-    group.drain_marked = false;  // no room: again when something has completed
-    group.drain_markers--;
+    group.life.markers.posted = false;  // no room: again when something has completed
+    group.life.markers.under_way--;
   } else if (group.exact) {
     const auto done = static_cast<uint32_t>(group.counters.done[0]);
     group.send.sent.marker_add(group.send.posted, group.send.journal.first_incomplete(done));
@@ -153,7 +153,7 @@ bool is_drained(Group& group) {
 
 int unpark(Group& group) {
   std::lock_guard lock(group.send.mutex);
-  group.drain_marked = false;
+  group.life.markers.posted = false;
   if (group.send.route != Route::kParked) return 0;
   group.send.route = Route::kOnPath;
   const int error = pump(group);
@@ -162,15 +162,15 @@ int unpark(Group& group) {
 }
 
 void settle(Group& group) {
-  if (group.member != kDefault || group.peer_member != kDefault) return;
+  if (group.life.path.member != kDefault || group.life.path.peer_member != kDefault) return;
   if (group.send.route != Route::kOnPath || group.send.posted != group.send.journal.head()) return;
   std::lock_guard recv(group.recv.mutex);
   if (group.recv.route != Route::kOnPath) return;
   CqLock lock(group);
-  if (!group.opcode_of_signaled.empty() || group.drain_markers != 0) return;
+  if (!group.life.opcode_of_signaled.empty() || group.life.markers.under_way != 0) return;
   group.send.route = Route::kOnDefault;
   group.recv.route = Route::kOnDefault;
-  group.off_default = false;
+  group.life.path.off_default = false;
   if (!std::exchange(group.counted_slow, false)) return;
   group.send_cq->slow_groups--;
   if (group.recv_cq != group.send_cq) group.recv_cq->slow_groups--;

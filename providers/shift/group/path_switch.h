@@ -81,7 +81,7 @@ enum class Commit : uint8_t { kDone, kKeyMissing, kUnusable };
 [[nodiscard]] Commit commit(Group& group, int member, int peer_member, Clock::time_point deadline);
 
 // What the replay will need: distinct rkeys, in posting order, that are not known yet. The peer's
-// word must be in group.peer_received and peer_responder.
+// word must be in group.life.control.peer_received and peer_responder.
 std::vector<uint32_t> rkeys_missing(Group& group);
 // Further rkeys that the group named lately and is likely to name again: asking for them along with
 // the others spares later requests the wait. Unlike the missing ones they may be unknown by now.
@@ -95,7 +95,7 @@ struct ReplayResult {
   uint32_t skipped = 0;           // packets left out at the beginning of the first of these
 };
 // Completes what the peer's word proves executed, posts the rest on the committed path in order.
-// In the mode exact, group.peer_responder is a part of that word.
+// In the mode exact, group.life.control.peer_responder is a part of that word.
 [[nodiscard]] ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point deadline);
 
 // The next request to post names a region that is still being registered with the path's NIC.

@@ -68,7 +68,7 @@ const char* refine(const Group& group, Plan& plan) {
     plan.executed = std::max(plan.executed, group.send.executed);
   }
   if (plan.first >= posted) return nullptr;  // nothing was under way
-  const bool known = group.peer_responder && group.send.sent.known;
+  const bool known = group.life.control.peer_responder && group.send.sent.known;
   if (!known && !SHIFT_PLANT(unknown_is_unexecuted)) {
     for (uint64_t position = plan.executed.position; position < posted; position++) {
       const uint32_t opcode = journal.at(position).opcode;
@@ -82,15 +82,15 @@ const char* refine(const Group& group, Plan& plan) {
     return nullptr;
   }
   if (!known) return nullptr;
-  const auto executed =
-      executed_before(journal, group.send.sent, plan.first, posted, *group.peer_responder);
+  const auto executed = executed_before(journal, group.send.sent, plan.first, posted,
+                                        *group.life.control.peer_responder);
   const Executed doubtful{plan.first, 0};
   if (!executed) {
     plan.executed = doubtful;
     return "the peer's packet number contradicts what was posted and acknowledged";
   }
   if (notifications_before(journal, executed->position) !=
-          static_cast<uint32_t>(group.peer_received) &&
+          static_cast<uint32_t>(group.life.control.peer_received) &&
       !SHIFT_PLANT(count_not_compared)) {
     plan.executed = doubtful;
     return "the peer's counter and its packet number contradict each other";
@@ -124,7 +124,8 @@ const char* refusal(const Group& group, const Plan& plan) {
 
 bool names_other_nic(const Group& group, uint32_t opcode) {
   if (!is_window_request(opcode)) return false;
-  return (opcode == IBV_WR_SEND_WITH_INV ? group.peer_member : group.member.load()) != kDefault;
+  return (opcode == IBV_WR_SEND_WITH_INV ? group.life.path.peer_member
+                                         : group.life.path.member.load()) != kDefault;
 }
 
 Plan make_plan(const Group& group) {
@@ -134,7 +135,8 @@ Plan make_plan(const Group& group) {
   plan.first = std::max(journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0])),
                         group.send.drained_to);
   plan.executed.position = plan.first;
-  const auto counted = executed_by_count(journal, plan, static_cast<uint32_t>(group.peer_received));
+  const auto counted =
+      executed_by_count(journal, plan, static_cast<uint32_t>(group.life.control.peer_received));
   if (!counted) {
     plan.refusal = "the peer's counter contradicts what was posted and acknowledged";
     return plan;

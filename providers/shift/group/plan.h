@@ -24,7 +24,8 @@ struct Plan {
 // The request names an object of another NIC than the committed path's.
 bool names_other_nic(const Group& group, uint32_t opcode);
 
-// From group.peer_received and, in the mode exact, group.peer_responder. Caller holds send.mutex.
+// From group.life.control.peer_received and, in the mode exact, group.life.control.peer_responder.
+// Caller holds send.mutex.
 Plan make_plan(const Group& group);
 
 }  // namespace shift::group

@@ -73,7 +73,7 @@ ibv_wc success_of(const Group& group, const ibv_send_wr& wr) {
 // `queued`: soft-RoCE's doorbell may fail behind it. Then no request is named as bad, and this one
 // may be executed.
 int post_on_path(Group& group, ibv_send_wr& wr, bool* queued = nullptr) {
-  ibv_qp* real = group.real[group.member];
+  ibv_qp* real = group.real[group.life.path.member];
   ibv_send_wr* bad = &wr;
   const int error = std::abs(real->context->ops.post_send(real, &wr, &bad));
   const bool by_doorbell = error != 0 && bad == nullptr;
@@ -94,10 +94,10 @@ Commit commit(Group& group, int member, int peer_member, Clock::time_point deadl
   std::lock_guard lock(group.recv.mutex);
   {
     CqLock cqs(group);
-    group.member = member;
-    group.peer_member = peer_member;
-    group.accept[member] = Accept::kGuard;
-    group.fault_reported[member] = false;
+    group.life.path.member = member;
+    group.life.path.peer_member = peer_member;
+    group.life.errors.members[member].accept = Accept::kGuard;
+    group.life.errors.members[member].fault_reported = false;
     for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) {
       doubt_events(*cq);
       if (member != kDefault && !cq->poll_all) {
@@ -112,7 +112,7 @@ Commit commit(Group& group, int member, int peer_member, Clock::time_point deadl
       }
     }
   }
-  group.last_taken[member] = false;
+  group.life.members[member].last_taken = false;
   switch (receives_join(group, member)) {
     case SharedQueue::Join::kDone:
       break;
@@ -145,8 +145,8 @@ namespace {
 
 // The rkey to use towards the committed path's peer member; nullopt: not known yet.
 std::optional<uint32_t> translate_remote(const Group& group, uint32_t rkey) {
-  if (group.peer_member == kDefault || SHIFT_PLANT(remote_keys_untranslated)) return rkey;
-  const auto& known = group.remote_keys.known[group.peer_member];
+  if (group.life.path.peer_member == kDefault || SHIFT_PLANT(remote_keys_untranslated)) return rkey;
+  const auto& known = group.life.remote_keys[group.life.path.peer_member];
   const auto it = known.find(rkey);
   if (it == known.end()) return std::nullopt;
   return it->second;
@@ -233,7 +233,7 @@ Completed complete_executed(Group& group, const Plan& plan, Clock::time_point de
         }
         *rkey = *translated;
       }
-      if (!translate_local(*group.context, group.member, sges, wr.num_sge, deadline)) {
+      if (!translate_local(*group.context, group.life.path.member, sges, wr.num_sge, deadline)) {
         result.refusal = kNoLocalKey;
         return result;
       }
@@ -246,7 +246,7 @@ Completed complete_executed(Group& group, const Plan& plan, Clock::time_point de
       const SendEntry& entry = journal.at(position);
       if (signaled) {
         std::lock_guard cq(group.send_cq->mutex);
-        group.opcode_of_signaled[entry.signaled_total] = completion_opcode(entry.opcode);
+        group.life.opcode_of_signaled[entry.signaled_total] = completion_opcode(entry.opcode);
       }
       ibv_send_wr stand_in{};
       stand_in.wr_id = wr.wr_id;
@@ -286,17 +286,18 @@ void complete_proven(Group& group, const Plan& plan) {
 // What the committed path is given from `executed` on, and the packet numbers that will have.
 void begin_packets(Group& group, const Executed& executed, uint32_t own_packets) {
   SendQueue& send = group.send;
-  const int member = group.member;
+  const int member = group.life.path.member;
   std::lock_guard lock(group.attr_mutex);
   send.executed = executed;
   send.sent = {};
   // With another packet size the counts of the journal would not fit.
-  send.sent.known = send.journal.mtu() != 0 && send.journal.mtu() == group.path_mtu[member] &&
-                    group.last_psn[member].has_value();
-  send.sent.begin = group.last_psn[member].value_or(0);
+  send.sent.known = send.journal.mtu() != 0 &&
+                    send.journal.mtu() == group.life.members[member].path_mtu &&
+                    group.life.members[member].last_psn.has_value();
+  send.sent.begin = group.life.members[member].last_psn.value_or(0);
   send.sent.from = executed.position;
   send.sent.skipped = executed.packets;
-  send.sent.psn = send.sent.begin + group.own_packets[member] + own_packets;
+  send.sent.psn = send.sent.begin + group.life.members[member].own_packets + own_packets;
   send.sent.total = send.journal.packets();
   for (uint64_t i = executed.position; send.sent.known && i < send.journal.head(); i++) {
     send.sent.total -= send.journal.packets_at(i);
@@ -320,7 +321,7 @@ void skip_bytes(ibv_send_wr& wr, uint64_t bytes) {
 
 ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point deadline) {
   ReplayResult result;
-  group.peer_received = peer_received;
+  group.life.control.peer_received = peer_received;
   std::lock_guard lock(group.send.mutex);
   const Plan plan = make_plan(group);
   result.refusal = plan.refusal;
@@ -356,9 +357,10 @@ namespace {
 // The application has seen an error of this path: its QP only flushes any more, whatever the key,
 // and nobody will be asked for one (C6).
 bool is_given_up(Group& group) {
-  const int member = group.member;
+  const int member = group.life.path.member;
   CqLock lock(group);
-  return group.accept[member] == Accept::kPass && group.fault_reported[member];
+  return group.life.errors.members[member].accept == Accept::kPass &&
+         group.life.errors.members[member].fault_reported;
 }
 
 }  // namespace
@@ -367,15 +369,15 @@ namespace {
 
 KeyState translate_sent(Group& group, const ibv_send_wr& wr, ibv_sge* sges) {
   if (wr.send_flags & IBV_SEND_INLINE) return KeyState::kReady;
-  return translate_local(*group.context, group.member, sges, wr.num_sge);
+  return translate_local(*group.context, group.life.path.member, sges, wr.num_sge);
 }
 
 // A drain that was called off leaves its marker in the send queue, which has room for as many
 // requests as the application may post.
 bool marker_is_in_the_way(Group& group) {
-  group.waits_for_marker = true;
-  if (group.drain_markers != 0) return true;  // who takes its completion says so
-  group.waits_for_marker = false;
+  group.life.markers.awaited = true;
+  if (group.life.markers.under_way != 0) return true;  // who takes its completion says so
+  group.life.markers.awaited = false;
   return false;
 }
 
@@ -419,7 +421,7 @@ int pump(Group& group) {
     if (send.posted == send.executed.position && send.executed.packets != 0) {
       skip_bytes(wr, uint64_t{send.executed.packets} * send.journal.mtu());
     }
-    const bool marked = group.drain_markers != 0;
+    const bool marked = group.life.markers.under_way != 0;
     bool queued = false;
     const int error = post_on_path(group, wr, &queued);
     if (error == ENOMEM && marked) {

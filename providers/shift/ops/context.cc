@@ -24,7 +24,7 @@ int real_query_port(ibv_context* real, uint8_t port, ibv_port_attr* attr, size_t
 bool is_masking(Context& context) {
   std::lock_guard lock(context.mutex);
   return std::any_of(context.groups.begin(), context.groups.end(),
-                     [](const group::Group* group) { return group->off_default.load(); });
+                     [](const group::Group* group) { return group->life.path.off_default.load(); });
 }
 
 // verbs_context entries that reach the application through inline functions.

@@ -112,10 +112,8 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const Init& init) {
   g->cap = cap;
   g->sq_sig_all = init.sq_sig_all != 0;
   g->exact = config().mode == Mode::kExact;
-  g->serial = next_serial++;
   g->tag = reinterpret_cast<uintptr_t>(g.get());
-  g->send.journal.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, g->sq_sig_all);
-  g->recv.journal.init(cap.max_recv_wr, cap.max_recv_sge);
+  g->life_begin();
   {
     std::lock_guard lock(context->mutex);
     context->groups.push_back(g.get());

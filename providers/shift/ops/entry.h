@@ -28,10 +28,6 @@ inline group::CompletionChannel* virtual_channel(ibv_comp_channel* channel) {
   return reinterpret_cast<group::CompletionChannel*>(channel);
 }
 
-// Of groups' lives: each reset begins another one, and what was asked for in an older one is
-// nobody's any more.
-inline constinit std::atomic<uint64_t> next_serial{1};
-
 // Runs a task for the backup member; never waits for it.
 template <typename Task>
 void in_background(Task task) {

@@ -85,7 +85,7 @@ bool has_left(const ibv_qp* qp) noexcept {
   return std::ranges::any_of(open_contexts().all, [qp](Context* context) {
     std::lock_guard list(context->mutex);
     const Group* group = group_at(*context, qp);
-    return group != nullptr && group->departures != 0;
+    return group != nullptr && group->life.path.departures != 0;
   });
 }
 

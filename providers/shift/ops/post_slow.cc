@@ -26,7 +26,7 @@ bool send_has_room(const Group& group, uint32_t pending) {
 int send_appended(Group& group, uint64_t from) {
   switch (group.send.route) {
     case Route::kOnPath: {
-      const int member = group.member;
+      const int member = group.life.path.member;
       const int error = group::pump(group);
       if (error != 0) {
         // What no NIC takes would go round all paths for ever.
@@ -149,9 +149,9 @@ bool device_is_gone(int error) {
 bool takes_over(Group& group, int error) {
   if (!device_is_gone(error)) return false;
   std::lock_guard lock(group.errors_mutex);
-  if (group.accept[kDefault] != group::Accept::kGuard) return false;
+  if (group.life.errors.members[kDefault].accept != group::Accept::kGuard) return false;
   // Whoever ends the protection before the fault is handled gives the errors of what was taken.
-  group.fault_reported[kDefault] = true;
+  group.life.errors.members[kDefault].fault_reported = true;
   return true;
 }
 
@@ -196,7 +196,7 @@ int post_recv_slow(Group& group, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
       std::copy_n(wr->sg_list, wr->num_sge, sges);
       const auto deadline = group::registration_deadline();
       ibv_recv_wr* bad;
-      const int member = group.member;
+      const int member = group.life.path.member;
       ibv_qp* real = group.real[member];
       if (!group::translate_local(*group.context, member, sges, wr->num_sge, deadline)) {
         error = EINVAL;

@@ -21,35 +21,28 @@ namespace shift::ops {
 namespace {
 
 using group::CompletionQueue;
+using group::Ends;
 using group::Group;
 using group::kDefault;
 using group::SharedQueue;
-
-// The peer is known from RTR on.
-struct Ends {
-  uint32_t gid_type;
-  wire::QpName local, remote;
-};
 
 // Nothing: this path cannot be protected (no global address).
 std::optional<Ends> ends_of(Group* g, const ibv_qp_attr& to_rtr) {
   const ibv_ah_attr& av = to_rtr.ah_attr;
   if (!av.is_global) return std::nullopt;
-  const auto own =
-      group::gid_at(g->context->members[kDefault].real, g->attr.port_num, av.grh.sgid_index);
+  const auto own = group::gid_at(g->context->members[kDefault].real, g->life.asked.attr.port_num,
+                                 av.grh.sgid_index);
   if (!own) return std::nullopt;
-  return Ends{own->gid_type,
-              {wire::Gid::from_verbs(own->gid), g->qpn()},
-              {wire::Gid::from_verbs(av.grh.dgid), to_rtr.dest_qp_num}};
+  return Ends{.local = {wire::Gid::from_verbs(own->gid), g->qpn()},
+              .remote = {wire::Gid::from_verbs(av.grh.dgid), to_rtr.dest_qp_num},
+              .gid_type = own->gid_type};
 }
 
 // Once the NIC has accepted them: a connected QP keeps its names, which the control thread reads
 // without a lock, when RTR is asked for again and refused.
 void name_ends(Group* g, const Ends& ends) {
   std::lock_guard lock(g->attr_mutex);  // others look for users of an address
-  g->gid_type = ends.gid_type;
-  g->local = ends.local;
-  g->remote = ends.remote;
+  g->life.ends = ends;
 }
 
 group::Route send_route(Group* g) {
@@ -69,7 +62,8 @@ void show_truth(Group* g) {
   if (route == group::Route::kError) return;  // it is shown already
   // In the middle of a switch no NIC holds what is posted; and where an error was held back, the
   // NIC has given a part of it already. Nobody else would flush that.
-  if (route == group::Route::kParked || !group::errors_pass(*g, g->member)) group::fail(*g);
+  if (route == group::Route::kParked || !group::errors_pass(*g, g->life.path.member))
+    group::fail(*g);
 }
 
 // The application breaks or resets its QP.
@@ -87,7 +81,7 @@ int current_member(Group* g) {
       std::lock_guard lock(g->recv.mutex);
       // Receives are parked from the beginning of a fence until the next path is chosen.
       if (g->recv.route != group::Route::kParked) {
-        return std::max<int>(g->member, kDefault);
+        return std::max<int>(g->life.path.member, kDefault);
       }
     }
     std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -103,9 +97,6 @@ bool join_default(Group* g) {
   return is_clean && group::receives_join(*g, kDefault) == SharedQueue::Join::kDone;
 }
 
-// RESET gives a fresh QP: on the default again, with empty queues and no peer.
-int reset_group(Group* g);
-
 void leave_cqs(Group* g) {
   group::purge(*g->send_cq, g);
   if (g->recv_cq != g->send_cq) group::purge(*g->recv_cq, g);
@@ -115,6 +106,7 @@ void leave_cqs(Group* g) {
   if (g->recv_cq != g->send_cq) g->recv_cq->slow_groups--;
 }
 
+// RESET gives a fresh QP: on the default again, with empty queues and no peer.
 int reset_group(Group* g) {
   // The default's stays as it is: what its device says of its last receive would be taken for the
   // next connection's. What arrives between is lost to the queue.
@@ -130,7 +122,6 @@ int reset_group(Group* g) {
   group::twin_qps_destroy(*g);
   leave_cqs(g);
   group::receives_leave(*g);
-  for (auto& flag : g->last_taken) flag = false;
   auto send = lock_queue(g->send);
   auto recv = lock_queue(g->recv);
   group::CqLock lock(*g);
@@ -139,30 +130,7 @@ int reset_group(Group* g) {
       cq->groups.push_back(g);
     }
   }
-  g->send.route = g->recv.route = group::Route::kOnDefault;
-  g->send.journal.init(g->cap.max_send_wr, g->cap.max_send_sge, g->cap.max_inline_data,
-                       g->sq_sig_all);
-  g->recv.journal.init(g->cap.max_recv_wr, g->cap.max_recv_sge);
-  g->counters = {};
-  for (auto& accept : g->accept) accept = group::Accept::kDrop;
-  g->accept[kDefault] = group::Accept::kPass;
-  g->member = g->peer_member = kDefault;
-  g->send.posted = g->send.drained_to = g->recv.posted = 0;
-  g->send.sent = {};
-  g->send.executed = {};
-  g->drain_markers = 0;
-  g->drain_marked = g->waits_for_marker = false;
-  for (auto& flag : g->can_send) flag = false;
-  g->last_psn = {};
-  g->original_error = {};
-  for (auto& flag : g->fault_reported) flag = false;
-  g->doubt = {};
-  g->opcode_of_signaled.clear();
-  g->remote_keys = {};
-  g->off_default = false;
-  g->serial = next_serial++;
-  g->attr_mask = 0;
-  g->attr = {};
+  g->life_begin();
   g->qp.qp_base.state = IBV_QPS_RESET;
   return 0;
 }
@@ -184,17 +152,17 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   const bool peer_present =
       ends && coordinator().peer_present(g->context, ends->local.gid, ends->remote.gid);
   for (;;) {
-    const uint32_t departures = g->departures;
+    const uint32_t departures = g->life.path.departures;
     const int member = current_member(g);
     const int error = group::application_modify(*g, member, *attr, mask);
     if (error == 0) break;
     // A QP that was left meanwhile is in ERR, and refuses what its successor takes.
-    if (g->departures == departures) return error;
+    if (g->life.path.departures == departures) return error;
   }
   if (!to_state) return 0;
   qp->state = attr->qp_state;
   if (to_rtr) {
-    g->peer_present = peer_present;
+    g->life.peer_present = peer_present;
     if (!ends || g->let_go) return 0;
     name_ends(g, *ends);
     coordinator().group_add(g);
@@ -215,10 +183,10 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) no
   {
     // What the application set, not what we made of it (C9).
     std::lock_guard lock(g->attr_mutex);
-    const ibv_qp_attr& asked = g->attr;
-    if (g->attr_mask & IBV_QP_TIMEOUT) attr->timeout = asked.timeout;
-    if (g->attr_mask & IBV_QP_RETRY_CNT) attr->retry_cnt = asked.retry_cnt;
-    if (g->off_default) {
+    const ibv_qp_attr& asked = g->life.asked.attr;
+    if (g->life.asked.mask & IBV_QP_TIMEOUT) attr->timeout = asked.timeout;
+    if (g->life.asked.mask & IBV_QP_RETRY_CNT) attr->retry_cnt = asked.retry_cnt;
+    if (g->life.path.off_default) {
       attr->dest_qp_num = asked.dest_qp_num;
       attr->ah_attr = asked.ah_attr;
       attr->path_mtu = asked.path_mtu;
@@ -278,10 +246,10 @@ int destroy_qp(ibv_qp* qp) noexcept {
 bool is_masked(Group& g) {
   std::lock_guard send(g.send.mutex);
   if (g.send.route == group::Route::kError) return false;
-  if (g.off_default) return true;
+  if (g.life.path.off_default) return true;
   group::CqLock lock(g);
-  return std::ranges::any_of(g.accept,
-                             [](const auto& one) { return one == group::Accept::kGuard; });
+  return std::ranges::any_of(g.life.errors.members,
+                             [](const auto& one) { return one.accept == group::Accept::kGuard; });
 }
 
 ibv_qp* real_qp(ibv_qp* qp) noexcept {
@@ -292,7 +260,7 @@ namespace {
 
 bool is_on_default(Group* g) {
   std::lock_guard send(g->send.mutex);
-  return g->send.route == group::Route::kOnDefault && !g->off_default;
+  return g->send.route == group::Route::kOnDefault && !g->life.path.off_default;
 }
 
 }  // namespace

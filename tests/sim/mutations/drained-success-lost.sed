@@ -3,4 +3,4 @@
 # within: 500
 # file: group/completion.cc
 # model: drained-success-lost
-s/^  \+\+group.counters.done\[queue\];/  group.counters.done[queue] += !group.switching;/
+s/^  \+\+group.counters.done\[queue\];/  group.counters.done[queue] += !group.life.errors.switching;/

@@ -3,4 +3,4 @@
 # within: 500
 # file: control/actions.cc
 # model: epoch-not-raised
-s/: group.epoch \+ 1;/: group.epoch + (group.epoch == 0);/
+s/: group.life.control.epoch \+ 1;/: group.life.control.epoch + (group.life.control.epoch == 0);/

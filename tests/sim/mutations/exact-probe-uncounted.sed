@@ -2,4 +2,4 @@
 # shows: C7
 # within: 2000
 # file: control/connecting.cc
-/group.own_packets\[member\]\+\+;/d
+/group.life.members\[member\].own_packets\+\+;/d

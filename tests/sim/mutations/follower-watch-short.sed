@@ -3,4 +3,4 @@
 # within: 500
 # file: control/actions.cc
 # model: follower-watch-short
-s/milliseconds\(config\(\).drain_ms\) \* \(group.is_leader \? 1 : 4\)/milliseconds(config().drain_ms) \/ (group.is_leader ? 1 : 4)/
+s/milliseconds\(config\(\).drain_ms\) \* \(group.life.control.is_leader \? 1 : 4\)/milliseconds(config().drain_ms) \/ (group.life.control.is_leader ? 1 : 4)/

@@ -2,4 +2,4 @@
 # shows: C7
 # within: 500
 # file: group/completion.cc
-s/if \(group.drain_markers > 0\) \{/if (false) {/
+s/if \(group.life.markers.under_way > 0\) \{/if (false) {/

@@ -3,4 +3,4 @@
 # within: 500
 # file: control/messages.cc
 # model: stale-accepted
-s/switch \(fsm::compare_epoch\(message.epoch, binding->group->epoch\)\)/switch (message.epoch == binding->group->epoch ? EpochIs::kCurrent : EpochIs::kNext)/
+s/switch \(fsm::compare_epoch\(message.epoch, binding->group->life.control.epoch\)\)/switch (message.epoch == binding->group->life.control.epoch ? EpochIs::kCurrent : EpochIs::kNext)/

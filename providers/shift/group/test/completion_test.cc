@@ -53,8 +53,8 @@ TEST_F(Completion, APathErrorIsHeldBackAndReported) {
   on_default().break_with(IBV_WC_RETRY_EXC_ERR);
   EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1}));
   EXPECT_EQ(group_->counters.done[0], 1u);
-  EXPECT_EQ(group_->original_error.status, IBV_WC_RETRY_EXC_ERR);
-  EXPECT_EQ(group_->original_error.vendor_err, 0x42u);
+  EXPECT_EQ(group_->life.errors.original.status, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(group_->life.errors.original.vendor_err, 0x42u);
   ASSERT_EQ(world_.sink.faults.size(), 1u) << "once, however many requests it flushes";
   EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kPathFault);
   EXPECT_EQ(world_.sink.faults[0].group, group_);
@@ -118,7 +118,7 @@ TEST_F(Completion, NothingThatANicWithoutAPortSaysIsTheApplications) {
   EXPECT_TRUE(poll_all(cq_).empty());
   ASSERT_EQ(world_.sink.faults.size(), 1u);
   EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kPathFault);
-  EXPECT_EQ(group_->original_error.status, IBV_WC_LOC_PROT_ERR);
+  EXPECT_EQ(group_->life.errors.original.status, IBV_WC_LOC_PROT_ERR);
 
   leave_for(*group_, kBackup, kBackup);
   ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
@@ -134,9 +134,9 @@ TEST_F(Completion, AFlushIsNotTheOriginalErrorWhenTheRealOneFollows) {
   post_send(*group, 1, IBV_WR_SEND);
   World::fake(group, kDefault).break_with(IBV_WC_RETRY_EXC_ERR);
   EXPECT_TRUE(poll_all(recv_cq).empty());
-  EXPECT_EQ(group->original_error.status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(group->life.errors.original.status, IBV_WC_WR_FLUSH_ERR);
   EXPECT_TRUE(poll_all(cq_).empty());
-  EXPECT_EQ(group->original_error.status, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(group->life.errors.original.status, IBV_WC_RETRY_EXC_ERR);
 }
 
 TEST_F(Completion, TheApplicationsOwnErrorPassesWithAllThatFollowsIt) {
@@ -152,7 +152,7 @@ TEST_F(Completion, TheApplicationsOwnErrorPassesWithAllThatFollowsIt) {
 }
 
 TEST_F(Completion, WithoutProtectionErrorsPassAsTheyCome) {
-  group_->accept[kDefault] = Accept::kPass;
+  group_->life.errors.members[kDefault].accept = Accept::kPass;
   for (uint64_t id = 1; id <= 2; id++) post_send(*group_, id, IBV_WR_SEND);
   on_default().break_with(IBV_WC_RETRY_EXC_ERR);
   const auto completions = poll_all(cq_);
@@ -180,7 +180,7 @@ TEST_F(Completion, ACompletionOfAnUnknownQpIsNotTouched) {
 TEST_F(Completion, CompletionsOfAnOldEpochAreDropped) {
   post_send(*group_, 1, IBV_WR_SEND);
   post_send(*group_, 2, IBV_WR_SEND);
-  group_->accept[kDefault] = Accept::kDrop;
+  group_->life.errors.members[kDefault].accept = Accept::kDrop;
   on_default().complete_send();
   on_default().break_with(IBV_WC_RETRY_EXC_ERR);
   EXPECT_TRUE(poll_all(cq_).empty());
@@ -189,21 +189,21 @@ TEST_F(Completion, CompletionsOfAnOldEpochAreDropped) {
 }
 
 TEST_F(Completion, MarkersShowThatAQueueIsDrainedAndNobodySeesThem) {
-  group_->switching = true;
+  group_->life.errors.switching = true;
   ibv_wc marker{};
   marker.status = IBV_WC_WR_FLUSH_ERR;
   marker.qp_num = group_->qpn();
   marker.wr_id = group_->tag + 1;
   World::fake(cq_, kDefault).waiting.push_back(marker);
   EXPECT_TRUE(poll_all(cq_).empty());
-  EXPECT_FALSE(group_->drained[0]);
-  EXPECT_TRUE(group_->drained[1]);
+  EXPECT_FALSE(group_->life.markers.drained[0]);
+  EXPECT_TRUE(group_->life.markers.drained[1]);
   marker.wr_id = group_->tag;
   World::fake(cq_, kDefault).waiting.push_back(marker);
   EXPECT_TRUE(poll_all(cq_).empty());
-  EXPECT_TRUE(group_->drained[0]);
+  EXPECT_TRUE(group_->life.markers.drained[0]);
   // One that comes out after the application has taken over.
-  group_->accept[kDefault] = Accept::kPass;
+  group_->life.errors.members[kDefault].accept = Accept::kPass;
   World::fake(cq_, kDefault).waiting.push_back(marker);
   EXPECT_TRUE(poll_all(cq_).empty());
   EXPECT_TRUE(world_.sink.faults.empty());
@@ -213,7 +213,7 @@ TEST_F(Completion, WhileDrainingSuccessesCountAndErrorsAreKeptQuiet) {
   post_recv(*group_, 10);
   post_recv(*group_, 11);
   post_send(*group_, 1, IBV_WR_SEND);
-  group_->switching = true;
+  group_->life.errors.switching = true;
   on_default().complete_recv();
   on_default().break_with(IBV_WC_RETRY_EXC_ERR);
   EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{10}));
@@ -224,7 +224,7 @@ TEST_F(Completion, WhileDrainingSuccessesCountAndErrorsAreKeptQuiet) {
 // C1, C9
 TEST_F(Completion, TheBackupsCompletionsShowTheApplicationsNumbers) {
   cq_->poll_all = true;
-  group_->accept[kBackup] = Accept::kGuard;
+  group_->life.errors.members[kBackup].accept = Accept::kGuard;
   ibv_qp* real = group_->real[kBackup];
   ibv_recv_wr wr{10, nullptr, nullptr, 0}, *bad;
   ASSERT_EQ(real->context->ops.post_recv(real, &wr, &bad), 0);
@@ -232,15 +232,15 @@ TEST_F(Completion, TheBackupsCompletionsShowTheApplicationsNumbers) {
   const auto completions = poll_all(cq_);
   ASSERT_EQ(completions.size(), 1u);
   EXPECT_EQ(completions[0].qp_num, group_->qpn());
-  EXPECT_EQ(completions[0].src_qp, group_->remote.qpn);
+  EXPECT_EQ(completions[0].src_qp, group_->life.ends.remote.qpn);
   EXPECT_EQ(completions[0].byte_len, 123u);
   EXPECT_EQ(group_->counters.done[1], 1u);
 }
 
 TEST_F(Completion, AFaultNamesTheMemberItHappenedOn) {
   cq_->poll_all = true;
-  group_->accept[kDefault] = Accept::kDrop;
-  group_->accept[kBackup] = Accept::kGuard;
+  group_->life.errors.members[kDefault].accept = Accept::kDrop;
+  group_->life.errors.members[kBackup].accept = Accept::kGuard;
   ibv_qp* real = group_->real[kBackup];
   ibv_send_wr wr{}, *bad;
   ASSERT_EQ(real->context->ops.post_send(real, &wr, &bad), 0);
@@ -395,7 +395,7 @@ TEST_F(TwoPollers, BothErrorsAreGiven) {
   };
   post_recv(*group, 7);
   post_send(*group, 1, IBV_WR_SEND);
-  group->doubt = {7, 0};
+  group->life.errors.doubt = {7, 0};
   ibv_wc wc{};
   wc.qp_num = qp.qp.qp_num;
   wc.wr_id = 7;

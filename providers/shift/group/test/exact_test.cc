@@ -149,10 +149,10 @@ class Exact : public ::testing::Test {
     group_->send.journal.count_packets(kMtu);
     group_->send.sent = {.known = true, .begin = kFirstPsn, .psn = kFirstPsn};
     for (int member : {kBackup, kThird}) {
-      group_->path_mtu[member] = kMtu;
-      group_->last_psn[member] = kBackupPsn;
-      group_->own_packets[member] = 1;  // the probe
-      group_->remote_keys.known[member][kRkey] = rkey_on(member, kRkey);
+      group_->life.members[member].path_mtu = kMtu;
+      group_->life.members[member].last_psn = kBackupPsn;
+      group_->life.members[member].own_packets = 1;  // the probe
+      group_->life.remote_keys[member][kRkey] = rkey_on(member, kRkey);
     }
   }
   FakeQp& on(int member) { return World::fake(group_, member); }
@@ -164,8 +164,8 @@ class Exact : public ::testing::Test {
   ReplayResult round(uint64_t received, std::optional<uint32_t> packets, int member = kBackup) {
     const uint32_t begin = group_->send.sent.begin;
     leave_for(*group_, member, member);
-    group_->peer_responder.reset();
-    if (packets) group_->peer_responder = (begin + *packets) & kPsnMask;
+    group_->life.control.peer_responder.reset();
+    if (packets) group_->life.control.peer_responder = (begin + *packets) & kPsnMask;
     return replay(*group_, received, soon());
   }
   void finish(int member) {
@@ -257,7 +257,7 @@ TEST_F(Exact, WithoutAWordAnUncoveredWriteGetsTheOriginalError) {
       if (behind) post_send(*group, 3, IBV_WR_SEND);
       post_send(*group, 4, opcode);
       leave_for(*group, kBackup, kBackup);
-      group->remote_keys.known[kBackup][kRkey] = kBackupRkey;
+      group->life.remote_keys[kBackup][kRkey] = kBackupRkey;
       EXPECT_NE(replay(*group, 1, soon()).refusal, nullptr) << opcode << behind;
       EXPECT_TRUE(World::fake(group, kBackup).sends.empty());
       fail(*group);
@@ -298,8 +298,8 @@ TEST_F(Exact, ACounterThatContradictsThePacketNumberIsRefused) {
     post_send(*group, 2, IBV_WR_SEND);
     post_send(*group, 3, IBV_WR_SEND);
     leave_for(*group, kBackup, kBackup);
-    group->remote_keys.known[kBackup][kRkey] = kBackupRkey;
-    group->peer_responder = packets;
+    group->life.remote_keys[kBackup][kRkey] = kBackupRkey;
+    group->life.control.peer_responder = packets;
     EXPECT_NE(replay(*group, received, soon()).refusal, nullptr) << received << " " << packets;
     EXPECT_TRUE(World::fake(group, kBackup).sends.empty());
   }
@@ -333,7 +333,7 @@ TEST_F(Exact, WhatRunsBeforeTheRestIsCounted) {
 
 TEST_F(Exact, APathWithOtherPacketsProvesNothing) {
   post(1, IBV_WR_SEND);
-  group_->path_mtu[kBackup] = 256;
+  group_->life.members[kBackup].path_mtu = 256;
   ASSERT_EQ(round(0, 0).refusal, nullptr);
   {
     std::lock_guard lock(group_->send.mutex);
@@ -351,7 +351,7 @@ TEST_F(Exact, TheFenceTellsTheResponderToWhoAsks) {
     for (int error : {0, EIO}) {
       World world;
       Group* group = world.make_group(world.make_cq());
-      group->asks_responder = asks;
+      group->life.control.asks_responder = asks;
       World::fake(group, kDefault).expected_psn = 0xabcdef;
       World::fake(group, kDefault).query_error = error;
       Group* const self = group;
@@ -369,7 +369,7 @@ TEST_F(Exact, TheFenceTellsTheResponderToWhoAsks) {
 }
 
 TEST_F(Exact, ADeadDeviceTellsNothing) {
-  group_->asks_responder = true;
+  group_->life.control.asks_responder = true;
   world_.context.members[kDefault].dead = true;
   park({&group_, 1});
   Fence shut({group_}, kPatience);
@@ -386,7 +386,7 @@ TEST_F(Exact, AQueuePairThatWasResetTellsNothing) {
   options.srq = world.make_srq(8);
   CompletionQueue* cq = world.make_cq();
   Group* group = world.make_group(cq, cq, options);
-  group->asks_responder = true;
+  group->life.control.asks_responder = true;
   group->context->members[kDefault].is_soft_roce = world.nic(kDefault).is_soft_roce = true;
   World::fake(group, kDefault).expected_psn = 0xabcdef;
   Group* const self = group;

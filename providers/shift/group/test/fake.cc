@@ -66,7 +66,6 @@ SharedQueue* World::make_srq(uint32_t max_wr, uint32_t max_sge) {
 
 Group* World::make_group(CompletionQueue* send_cq, CompletionQueue* recv_cq,
                          const Options& options) {
-  static uint64_t next_serial = 1;
   auto group = std::make_unique<Group>();
   Group& g = *group;
   g.context = &context;
@@ -77,26 +76,24 @@ Group* World::make_group(CompletionQueue* send_cq, CompletionQueue* recv_cq,
   g.cap.max_send_sge = g.cap.max_recv_sge = options.max_sge;
   g.cap.max_inline_data = options.max_inline;
   g.sq_sig_all = options.all_signaled;
-  g.serial = next_serial++;
   g.tag = reinterpret_cast<uintptr_t>(&g);
-  g.send.journal.init(options.depth, options.max_sge, options.max_inline, options.all_signaled);
-  g.recv.journal.init(options.depth, options.max_sge);
+  g.life_begin();
   for (int member = 0; member < (options.twins ? context.member_count : 1); member++) {
     FakeQp& made =
         nic(member).qp_make(send_cq->real[member], recv_cq->real[member], options.all_signaled);
     made.qp.state = IBV_QPS_RTS;
     if (options.srq != nullptr) made.srq = &FakeSrq::of(options.srq->members[member].real);
     g.real[member] = &made.qp;
-    g.can_send[member] = true;
+    g.life.members[member].can_send = true;
     context.members[member].qps.insert(made.qp.qp_num, &g.counters);
   }
   g.qp.qp_base.qp_num = g.real[kDefault]->qp_num;
   g.qp.qp_base.context = context.handle();
-  g.local = {nics_[0].gid, g.qpn()};
-  g.remote.qpn = 0x777;
-  g.attr.path_mtu = IBV_MTU_1024;
-  g.attr_mask = IBV_QP_SQ_PSN;  // it has reached RTS
-  if (options.guarded) g.accept[kDefault] = Accept::kGuard;
+  g.life.ends.local = {nics_[0].gid, g.qpn()};
+  g.life.ends.remote.qpn = 0x777;
+  g.life.asked.attr.path_mtu = IBV_MTU_1024;
+  g.life.asked.mask = IBV_QP_SQ_PSN;  // it has reached RTS
+  if (options.guarded) g.life.errors.members[kDefault].accept = Accept::kGuard;
   for (CompletionQueue* cq : {send_cq, recv_cq}) {
     if (cq->groups.empty() || cq->groups.back() != &g) cq->groups.push_back(&g);
   }

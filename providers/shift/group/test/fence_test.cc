@@ -101,7 +101,7 @@ TEST_F(Fencing, DrainsBothQueuesAndCountsWhatSucceeded) {
   EXPECT_EQ(notifications_received(*group_), 2u);
   EXPECT_EQ(wr_ids(poll_all(send_cq_)), (Ids{1}));
   EXPECT_EQ(wr_ids(poll_all(recv_cq_)), (Ids{11, 12}));
-  EXPECT_FALSE(group_->switching);
+  EXPECT_FALSE(group_->life.errors.switching);
 }
 
 TEST_F(Fencing, MarkersComeBehindEverythingElse) {
@@ -176,7 +176,7 @@ TEST_F(Fencing, ADeadDeviceIsShutAndItsLastCompletionsCount) {
 }
 
 TEST_F(Fencing, AQpThatNeverSentNeedsNoSendMarker) {
-  group_->can_send[kDefault] = false;
+  group_->life.members[kDefault].can_send = false;
   on_default().sends_accepted = 0;  // providers refuse before RTS
   EXPECT_TRUE(run());
 }

@@ -33,7 +33,7 @@ ibv_qp_attr to_rts(Patience asked) {
 // rxe takes 7 retries for "without end", as the standard takes the timeout 0: such a QP would never
 // report a broken path.
 TEST_F(MemberModify, PatienceEnds) {
-  group_->peer_present = true;
+  group_->life.peer_present = true;
   for (const auto& [asked, set] : {std::pair<Patience, Patience>{{14, 0}, {11, 0}},
                                    {{8, 3}, {8, 3}},
                                    {{11, 6}, {11, 6}},
@@ -41,8 +41,9 @@ TEST_F(MemberModify, PatienceEnds) {
     ASSERT_EQ(application_modify(*group_, kDefault, to_rts(asked), kPatienceMask), 0);
     EXPECT_EQ(on_default().attr.timeout, set.timeout);
     EXPECT_EQ(on_default().attr.retry_cnt, set.retry_cnt);
-    EXPECT_EQ(group_->attr.timeout, asked.timeout) << "what the application is shown";
-    EXPECT_EQ(group_->attr.retry_cnt, asked.retry_cnt) << "what the application is shown";
+    EXPECT_EQ(group_->life.asked.attr.timeout, asked.timeout) << "what the application is shown";
+    EXPECT_EQ(group_->life.asked.attr.retry_cnt, asked.retry_cnt)
+        << "what the application is shown";
   }
 }
 
@@ -56,8 +57,8 @@ TEST_F(MemberModify, PatienceIsTheApplicationsWhereThePeerHasNoLayer) {
 }
 
 TEST_F(MemberModify, RetriesEndOnTheOtherMembers) {
-  group_->attr.retry_cnt = 7;
-  group_->last_psn[kBackup] = 1;
+  group_->life.asked.attr.retry_cnt = 7;
+  group_->life.members[kBackup].last_psn = 1;
   FakeQp& backup = World::fake(group_, kBackup);
   backup.qp.state = IBV_QPS_RTR;
   ASSERT_EQ(member_qp_start_sending(*group_, kBackup), 0);
@@ -66,13 +67,13 @@ TEST_F(MemberModify, RetriesEndOnTheOtherMembers) {
 
 // C9: an address that is gone for a while is shown to who uses it.
 TEST_F(MemberModify, AnAddressInUseIsRememberedAtItsPlace) {
-  group_->attr_mask = IBV_QP_AV;
-  group_->attr.port_num = 1;
-  group_->attr.ah_attr.grh.sgid_index = 5;
-  EXPECT_EQ(gid_in_use(world_.context, 1, 5), group_->local.gid);
+  group_->life.asked.mask = IBV_QP_AV;
+  group_->life.asked.attr.port_num = 1;
+  group_->life.asked.attr.ah_attr.grh.sgid_index = 5;
+  EXPECT_EQ(gid_in_use(world_.context, 1, 5), group_->life.ends.local.gid);
   EXPECT_FALSE(gid_in_use(world_.context, 1, 4));
   EXPECT_FALSE(gid_in_use(world_.context, 2, 5));
-  group_->attr_mask = 0;  // reset since
+  group_->life.asked.mask = 0;  // reset since
   EXPECT_FALSE(gid_in_use(world_.context, 1, 5));
 }
 

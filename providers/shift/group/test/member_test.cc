@@ -31,8 +31,8 @@ class Address : public ::testing::Test {
 // takes for its own: half the numbers ahead of it.
 TEST_F(Address, StartPsnsAreFarFromThoseOfTheLastConnections) {
   Group* group = group_of(world_, 1);
-  group->attr.sq_psn = 0xfffff0;
-  uint32_t last = group->attr.sq_psn;
+  group->life.asked.attr.sq_psn = 0xfffff0;
+  uint32_t last = group->life.asked.attr.sq_psn;
   for (int i = 0; i < 1000; i++) {
     const uint32_t psn = psn_of_next(group, kDefault);
     const uint32_t ahead = (psn - last) & 0xffffff;
@@ -62,13 +62,13 @@ class LinkLocal : public ::testing::Test {
  protected:
   LinkLocal() {
     world_.nic(kDefault).link_local = link_local(1);
-    group_->local.gid = link_local(1);
-    group_->remote.gid = link_local(2);
-    group_->gid_type = IBV_GID_TYPE_ROCE_V1;
-    group_->attr.path_mtu = IBV_MTU_4096;
-    group_->attr.ah_attr.grh.sgid_index = 0;
-    group_->attr.ah_attr.grh.hop_limit = 1;
-    group_->attr.ah_attr.grh.traffic_class = 106;
+    group_->life.ends.local.gid = link_local(1);
+    group_->life.ends.remote.gid = link_local(2);
+    group_->life.ends.gid_type = IBV_GID_TYPE_ROCE_V1;
+    group_->life.asked.attr.path_mtu = IBV_MTU_4096;
+    group_->life.asked.attr.ah_attr.grh.sgid_index = 0;
+    group_->life.asked.attr.ah_attr.grh.hop_limit = 1;
+    group_->life.asked.attr.ah_attr.grh.traffic_class = 106;
   }
   static wire::Gid link_local(uint8_t n) {
     wire::Gid gid;
@@ -98,8 +98,8 @@ TEST_F(LinkLocal, OwnPathIsMadeAgainAsTheApplicationMadeIt) {
 }
 
 TEST_F(LinkLocal, OwnPathOfRoceV2StaysSo) {
-  group_->gid_type = IBV_GID_TYPE_ROCE_V2;
-  group_->attr.ah_attr.grh.sgid_index = 1;
+  group_->life.ends.gid_type = IBV_GID_TYPE_ROCE_V2;
+  group_->life.asked.attr.ah_attr.grh.sgid_index = 1;
   EXPECT_EQ(connect(kDefault, link_local(1), link_local(2)).ah_attr.grh.sgid_index, 1);
 }
 
@@ -116,7 +116,7 @@ TEST_F(LinkLocal, OtherPathsAreOfIpv4Addresses) {
 
 // Between IPv4 addresses the application knows how far they are.
 TEST_F(LinkLocal, HopLimitBetweenAddressesIsTheApplications) {
-  group_->local.gid = world_.nic(kDefault).gid;
+  group_->life.ends.local.gid = world_.nic(kDefault).gid;
   const ibv_qp_attr& attr =
       connect(kBackup, world_.nic(kBackup).gid, wire::Gid::from_ipv4(0x04030201));
   EXPECT_EQ(attr.ah_attr.grh.hop_limit, 1);

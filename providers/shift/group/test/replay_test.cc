@@ -23,7 +23,7 @@ class Replay : public ::testing::Test {
   void leave_default() {
     ASSERT_TRUE(fence({group_})[0]);
     ASSERT_EQ(commit(*group_, kBackup, kBackup, soon()), Commit::kDone);
-    if (knows_keys_) group_->remote_keys.known[kBackup][kRkey] = kBackupRkey;
+    if (knows_keys_) group_->life.remote_keys[kBackup][kRkey] = kBackupRkey;
   }
   ReplayResult replay_with(uint64_t peer_received) {
     return replay(*group_, peer_received, soon());
@@ -180,9 +180,9 @@ TEST_F(Replay, WhatAnExecutedFenceHasWaitedForDoesNotRunAgain) {
       post_send(*group, 4, IBV_WR_SEND);
       ASSERT_TRUE(fence({group})[0]);
       ASSERT_EQ(commit(*group, kBackup, kBackup, soon()), Commit::kDone);
-      group->peer_received = 1;
+      group->life.control.peer_received = 1;
       EXPECT_EQ(rkeys_missing(*group), (std::vector<uint32_t>{kRkey})) << "of the second READ";
-      group->remote_keys.known[kBackup][kRkey] = kBackupRkey;
+      group->life.remote_keys[kBackup][kRkey] = kBackupRkey;
       ASSERT_EQ(replay(*group, 1, soon()).refusal, nullptr);
       EXPECT_EQ(wr_ids(poll_all(cq)), signaled ? (Ids{1, 2}) : (Ids{2}));
       EXPECT_EQ(posted_ids(World::fake(group, kBackup), *group), (Ids{3, 4}));
@@ -215,7 +215,7 @@ TEST_F(Replay, AnAtomicInFlightIsNotRepeated) {
       post_send(*group, 1, opcode);
       post_send(*group, 2, IBV_WR_SEND);
       ASSERT_TRUE(fence({group})[0]);
-      group->remote_keys.known[kBackup][kRkey] = kBackupRkey;
+      group->life.remote_keys[kBackup][kRkey] = kBackupRkey;
       EXPECT_NE(replay(*group, executed ? 1 : 0, soon()).refusal, nullptr);
       EXPECT_TRUE(World::fake(group, kBackup).sends.empty());
       EXPECT_TRUE(poll_all(cq).empty());
@@ -325,7 +325,7 @@ TEST_F(Replay, MissingRemoteKeysAreListedOnceInOrder) {
   post_with(5, IBV_WR_RDMA_WRITE_WITH_IMM, 98, 0);  // moves no byte: any number will do
   leave_default();
   EXPECT_EQ(rkeys_missing(*group_), (std::vector<uint32_t>{7, 5}));
-  group_->remote_keys.known[kBackup][7] = 70;
+  group_->life.remote_keys[kBackup][7] = 70;
   EXPECT_EQ(rkeys_missing(*group_), (std::vector<uint32_t>{5}));
 }
 
@@ -335,9 +335,9 @@ TEST_F(Replay, NoKeyIsAskedForWhatWasExecuted) {
   post_send(*group_, 1, IBV_WR_RDMA_WRITE);
   post_send(*group_, 2, IBV_WR_SEND);
   leave_default();
-  group_->peer_received = 1;
+  group_->life.control.peer_received = 1;
   EXPECT_TRUE(rkeys_missing(*group_).empty());
-  group_->peer_received = 0;
+  group_->life.control.peer_received = 0;
   EXPECT_EQ(rkeys_missing(*group_), (std::vector<uint32_t>{kRkey}));
 }
 
@@ -346,7 +346,7 @@ TEST_F(Replay, TheKeyOfAReadThatRunsAgainIsAskedFor) {
   post_send(*group_, 1, IBV_WR_RDMA_READ);
   post_send(*group_, 2, IBV_WR_SEND);
   leave_default();
-  group_->peer_received = 1;
+  group_->life.control.peer_received = 1;
   EXPECT_EQ(rkeys_missing(*group_), (std::vector<uint32_t>{kRkey}));
 }
 
@@ -373,7 +373,7 @@ TEST_F(Replay, WhatWaitsForAKeyGoesOnWhenItIsKnown) {
   EXPECT_EQ(posted_ids(on_backup(), *group_), (Ids{1}));
   EXPECT_EQ(world_.sink.pump_wanted_calls, 1);
   EXPECT_EQ(rkeys_missing(*group_), (std::vector<uint32_t>{kRkey}));
-  group_->remote_keys.known[kBackup][kRkey] = kBackupRkey;
+  group_->life.remote_keys[kBackup][kRkey] = kBackupRkey;
   {
     std::lock_guard lock(group_->send.mutex);
     EXPECT_EQ(pump(*group_), 0);
@@ -532,7 +532,7 @@ void check_once(Random& random) {
     if (random.chance(50)) take();
   }
   ASSERT_TRUE(fence({group})[0]);
-  group->remote_keys.known[kBackup][kRkey] = kBackupRkey;
+  group->life.remote_keys[kBackup][kRkey] = kBackupRkey;
   for (uint32_t n = random.below(20); n > 0; n--) {
     add([](Group& g, const ibv_send_wr& wr) { g.send.journal.add(wr); });
   }
@@ -600,7 +600,7 @@ void check_once(Random& random) {
     if (wrs[i].signaled) expected.push_back(i);
   }
   ASSERT_EQ(seen, expected) << "C1";
-  ASSERT_TRUE(group->opcode_of_signaled.empty());
+  ASSERT_TRUE(group->life.opcode_of_signaled.empty());
 }
 
 TEST(ReplayProperty, EveryRequestCompletesOnceAndEveryNotificationRunsOnce) {

@@ -81,7 +81,7 @@ TEST_F(Round, AFaultBetweenCommitAndReplayLosesNothing) {
 
 TEST_F(Round, AGroupCommittedToNothingIsFencedAlready) {
   ASSERT_TRUE(fence({group_})[0]);
-  EXPECT_EQ(group_->member, kNoMember);
+  EXPECT_EQ(group_->life.path.member, kNoMember);
   const size_t before = on(kDefault).sends.size();
   EXPECT_TRUE(fence({group_}, kNoPatience)[0]);
   EXPECT_EQ(on(kDefault).sends.size(), before) << "no second marker";
@@ -98,7 +98,7 @@ TEST_F(Round, KeysGoWithBothEndsOfThePath) {
       post_recv(*group, 11);
       leave_for(*group, kThird, kThird);  // from another one, so that the default is a target, too
       for (int m : {kBackup, kThird}) {
-        group->remote_keys.known[m][kRkey] = 0x7000u + static_cast<uint32_t>(m);
+        group->life.remote_keys[m][kRkey] = 0x7000u + static_cast<uint32_t>(m);
       }
       ASSERT_TRUE(fence({group})[0]);
       ibv_qp_attr reset{};
@@ -118,7 +118,7 @@ TEST_F(Round, KeysGoWithBothEndsOfThePath) {
 
 TEST_F(Round, AKeyOfOneMemberIsNotAnswerForAnother) {
   post_send(*group_, 1, IBV_WR_RDMA_WRITE);
-  group_->remote_keys.known[kBackup][kRkey] = 0x7001;
+  group_->life.remote_keys[kBackup][kRkey] = 0x7001;
   leave_for(*group_, kBackup, kThird);
   EXPECT_EQ(rkeys_missing(*group_), (std::vector<uint32_t>{kRkey}));
 }
@@ -141,7 +141,7 @@ TEST_F(WayBack, OnTheDefaultTheGroupSettlesToTheHotPath) {
   go(kDefault, kDefault, 0);
   EXPECT_EQ(group_->send.route, Route::kOnDefault);
   EXPECT_EQ(group_->recv.route, Route::kOnDefault);
-  EXPECT_FALSE(group_->off_default);
+  EXPECT_FALSE(group_->life.path.off_default);
   EXPECT_EQ(cq_->slow_groups, 0);
   // And leaves it again like the first time.
   send(1);
@@ -160,7 +160,7 @@ TEST_F(WayBack, AcrossRailsIsNotTheHotPath) {
 // A stand-in's completion must be looked at: the hot path would show the wrong opcode.
 TEST_F(WayBack, NotHotBeforeTheStandInsAreDone) {
   path_send(*group_, 1, IBV_WR_RDMA_READ);
-  group_->remote_keys.known[kBackup][kRkey] = kBackupRkey;
+  group_->life.remote_keys[kBackup][kRkey] = kBackupRkey;
   path_send(*group_, 2, IBV_WR_SEND);
   ASSERT_EQ(posted(kBackup).size(), 2u);
   go(kDefault, kDefault, 1);
@@ -214,7 +214,7 @@ TEST_F(WayBack, AnUnsignaledTailIsNotReplayed) {
 
 // The same when the peer's counter proves nothing, for nothing notified it.
 TEST_F(WayBack, SilentRequestsThatDrainedDoNotRunTwice) {
-  group_->remote_keys.known[kBackup][kRkey] = kBackupRkey;
+  group_->life.remote_keys[kBackup][kRkey] = kBackupRkey;
   path_send(*group_, 1, IBV_WR_RDMA_WRITE, false);
   path_send(*group_, 2, IBV_WR_ATOMIC_FETCH_AND_ADD, false);
   park_sends(*group_);
@@ -239,7 +239,7 @@ TEST_F(WayBack, AFlushedMarkerDoesNotEndTheDrain) {
 
 // Nothing else may be there to tell that the path broke.
 TEST_F(WayBack, AFlushedMarkerIsAFaultOfThePath) {
-  group_->remote_keys.known[kBackup][kRkey] = kBackupRkey;
+  group_->life.remote_keys[kBackup][kRkey] = kBackupRkey;
   path_send(*group_, 1, IBV_WR_RDMA_WRITE, false);
   park_sends(*group_);
   EXPECT_FALSE(drained());
@@ -256,8 +256,8 @@ TEST_F(WayBack, WhatComesAfterAnErrorOfTheApplicationsWaitsForNoKey) {
   path_send(*group_, 1, IBV_WR_RDMA_WRITE);
   EXPECT_TRUE(posted(kBackup).empty());
   EXPECT_EQ(world_.sink.pump_wanted_calls, 1);
-  group_->accept[kBackup] = Accept::kPass;
-  group_->fault_reported[kBackup] = true;
+  group_->life.errors.members[kBackup].accept = Accept::kPass;
+  group_->life.errors.members[kBackup].fault_reported = true;
   path_send(*group_, 2, IBV_WR_RDMA_WRITE);
   EXPECT_EQ(posted(kBackup), (Ids{1, 2}));
   EXPECT_EQ(world_.sink.pump_wanted_calls, 1);
@@ -268,10 +268,10 @@ TEST_F(WayBack, AMarkerWithoutRoomComesLater) {
   on(kBackup).sends_accepted = 0;
   park_sends(*group_);
   EXPECT_FALSE(drained());
-  EXPECT_EQ(group_->drain_markers, 0);
+  EXPECT_EQ(group_->life.markers.under_way, 0);
   on(kBackup).sends_accepted = INT_MAX;
   EXPECT_FALSE(drained());
-  EXPECT_EQ(group_->drain_markers, 1);
+  EXPECT_EQ(group_->life.markers.under_way, 1);
 }
 
 // The work queue is as deep as the application asked for, so the marker takes the last place.
@@ -279,7 +279,7 @@ TEST_F(WayBack, AMarkerInTheWayOfARequestIsNoFault) {
   send(1);
   park_sends(*group_);
   EXPECT_FALSE(drained());
-  EXPECT_EQ(group_->drain_markers, 1);
+  EXPECT_EQ(group_->life.markers.under_way, 1);
   park_send(*group_, 2, IBV_WR_SEND);
   on(kBackup).sends_accepted = 0;
   EXPECT_EQ(unpark(*group_), 0);
@@ -372,7 +372,7 @@ TEST_F(WayBack, ADrainsMarkerIsNotTheFences) {
   on(kBackup).flushes = false;  // they come one by one
   Fence shut({group_}, kPatience);
   on(kBackup).complete_recv();
-  group_->drained[1] = true;
+  group_->life.markers.drained[1] = true;
   ibv_wc marker{};
   marker.wr_id = group_->tag;
   marker.qp_num = on(kBackup).qp.qp_num;
@@ -393,15 +393,15 @@ TEST_F(Round, AGroupForgottenDuringItsFenceIsNotTouched) {
   Fence shut({group_, other}, kPatience);
   EXPECT_FALSE(shut.step(Clock::now()));
   shut.forget(group_);
-  group_->switching = false;
+  group_->life.errors.switching = false;
   on(kDefault).flushes = true;
   on(kDefault).flush();
   World::fake(other, kDefault).flushes = true;
   World::fake(other, kDefault).flush();
   EXPECT_TRUE(shut.step(Clock::now()));
   EXPECT_EQ(shut.entries()[0].group, nullptr);
-  EXPECT_EQ(group_->member, kDefault);
-  EXPECT_EQ(other->member, kNoMember);
+  EXPECT_EQ(group_->life.path.member, kDefault);
+  EXPECT_EQ(other->life.path.member, kNoMember);
 }
 
 // A device may die while its QP is being drained.
@@ -433,12 +433,12 @@ TEST_F(Round, AProbesCompletionIsNobodyElses) {
   wc.qp_num = group_->real[kThird]->qp_num;
   for (const auto& [status, expected] :
        {std::pair{IBV_WC_SUCCESS, Probe::kDone}, {IBV_WC_RETRY_EXC_ERR, Probe::kFailed}}) {
-    group_->probe[kThird] = Probe::kPosted;
+    group_->life.members[kThird].probe = Probe::kPosted;
     wc.status = status;
     World::fake(cq_, kThird).waiting.push_back(wc);
     EXPECT_TRUE(poll_all(cq_).empty());
-    EXPECT_EQ(group_->probe[kThird], expected);
-    EXPECT_EQ(group_->probe[kBackup], Probe::kNone);
+    EXPECT_EQ(group_->life.members[kThird].probe, expected);
+    EXPECT_EQ(group_->life.members[kBackup].probe, Probe::kNone);
   }
   EXPECT_TRUE(world_.sink.faults.empty());
   EXPECT_EQ(group_->counters.done[0], 0u);

@@ -46,8 +46,10 @@ class Shared : public ::testing::Test {
   }
   FakeSrq& real(int member) { return FakeSrq::of(srq_->members[member].real); }
   // The message that the group's QP on its member gets takes a receive.
-  void receive(Group* group) { ASSERT_TRUE(World::fake(group, group->member).complete_recv()); }
-  void last_taken(Group* group) { receives_last_taken(*group, group->member); }
+  void receive(Group* group) {
+    ASSERT_TRUE(World::fake(group, group->life.path.member).complete_recv());
+  }
+  void last_taken(Group* group) { receives_last_taken(*group, group->life.path.member); }
   bool leave(std::vector<Group*> groups) {
     for (Group* group : groups) last_taken(group);
     return std::ranges::all_of(fence(groups), [](bool proven) { return proven; });
@@ -147,7 +149,7 @@ TEST_F(Shared, NothingIsProvenBeforeTheLastReceiveWasTaken) {
   ASSERT_EQ(post({1, 2}), 0);
   // Long enough for its send queue to be drained.
   EXPECT_FALSE(fence({a_}, std::chrono::milliseconds(12))[0]);
-  EXPECT_TRUE(a_->drained[0]);
+  EXPECT_TRUE(a_->life.markers.drained[0]);
   EXPECT_EQ(srq_->members[kDefault].groups, 2);
   EXPECT_EQ(std::ranges::count(World::fake(a_, kDefault).walk, IBV_QPS_RESET), 0)
       << "which would lose completions";
@@ -244,7 +246,7 @@ TEST_F(Shared, AReceiveThatWentWrongBehindAFaultServesAgain) {
   post_send(*a_, 9, IBV_WR_SEND);
   qp.break_with(IBV_WC_RETRY_EXC_ERR);
   EXPECT_TRUE(poll_all(cq_).empty());
-  ASSERT_TRUE(a_->fault_reported[kDefault]);
+  ASSERT_TRUE(a_->life.errors.members[kDefault].fault_reported);
   ibv_wc wc{};
   wc.wr_id = real(kDefault).waiting.front().wr_id;
   wc.status = IBV_WC_LOC_LEN_ERR;
@@ -254,7 +256,7 @@ TEST_F(Shared, AReceiveThatWentWrongBehindAFaultServesAgain) {
   EXPECT_TRUE(poll_all(cq_).empty());
   EXPECT_EQ(srq_->live, 2u);
   fail(*a_);
-  a_->state = fsm::State::kFailed;
+  a_->life.control.state = fsm::State::kFailed;
   EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{9}));
   receives_last_taken(*a_, kDefault);
   ASSERT_TRUE(leave({b_}));
@@ -405,7 +407,7 @@ TEST_F(Shared, AFailedGroupLeavesWithItsLastReceive) {
   ASSERT_TRUE(leave({b_}));
   ASSERT_EQ(go(b_, kBackup), Commit::kDone);
   fail(*a_);
-  a_->state = fsm::State::kFailed;
+  a_->life.control.state = fsm::State::kFailed;
   EXPECT_EQ(on(kBackup), (Ids{}));
   receives_last_taken(*a_, kDefault);
   EXPECT_EQ(on(kBackup), (Ids{1, 2}));
@@ -558,8 +560,8 @@ TEST_F(Shared, EachReceiveIsConsumedOnceThroughAnyMoves) {
     }
   };
   auto move = [&](Group* group) {
-    if (random.below(2) == 0 && !World::fake(group, group->member).srq->waiting.empty()) {
-      World::fake(group, group->member).take_half();
+    if (random.below(2) == 0 && !World::fake(group, group->life.path.member).srq->waiting.empty()) {
+      World::fake(group, group->life.path.member).take_half();
     }
     ASSERT_TRUE(leave({group}));
     const int to = static_cast<int>(random.below(3));
@@ -584,7 +586,7 @@ TEST_F(Shared, EachReceiveIsConsumedOnceThroughAnyMoves) {
         drain();
         break;
       default:
-        (void)World::fake(group, group->member).complete_recv();
+        (void)World::fake(group, group->life.path.member).complete_recv();
         break;
     }
     uint32_t posted = 0;

@@ -332,7 +332,7 @@ TEST_F(Builder, ABatchIsTakenWhoseDoorbellFails) {
 }
 
 TEST_F(Builder, WithoutProtectionABatchWhoseDoorbellFailsIsRefused) {
-  group_->accept[kDefault] = group::Accept::kPass;
+  group_->life.errors.members[kDefault].accept = group::Accept::kPass;
   for (bool hot : {false, true}) {
     if (hot) make_hot();
     real_.error = World::fake(group_, kDefault).doorbell_error = EIO;

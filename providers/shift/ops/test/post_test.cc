@@ -66,7 +66,8 @@ class Post : public ::testing::Test {
     leave_default();
     ASSERT_EQ(group::commit(*group_, group::kBackup, group::kBackup, group::soon()),
               group::Commit::kDone);
-    ASSERT_EQ(group::replay(*group_, group_->peer_received, group::soon()).refusal, nullptr);
+    ASSERT_EQ(group::replay(*group_, group_->life.control.peer_received, group::soon()).refusal,
+              nullptr);
   }
   Ids journalled() {
     Ids ids;
@@ -96,7 +97,7 @@ class Post : public ::testing::Test {
 // A QP of its own, to which the next post is slow or hot.
 struct Fresh {
   explicit Fresh(bool hot, group::Accept accept = group::Accept::kGuard) {
-    group->accept[kDefault] = accept;
+    group->life.errors.members[kDefault].accept = accept;
     if (!hot) return;
     EXPECT_EQ(post(Chain({9})), 0);
     EXPECT_TRUE(qp.complete_send());

@@ -74,7 +74,7 @@ class QueuePairs : public ::testing::Test {
   void break_default() {
     on_default().break_with(IBV_WC_RETRY_EXC_ERR);
     ASSERT_EQ(poll(), Completions{});
-    ASSERT_TRUE(group_->fault_reported[kDefault]);
+    ASSERT_TRUE(group_->life.errors.members[kDefault].fault_reported);
   }
   void to_error() {
     ibv_qp_attr attr{};
@@ -147,8 +147,8 @@ TEST_F(QueuePairs, ConnectionsUnderWayAreShutWithTheQp) {
 TEST_F(QueuePairs, ARefusedConnectionLeavesTheNamesAlone) {
   group::FakeNic& nic = world_.nic(kDefault);
   nic.link_local = wire::Gid::from_ipv4(htonl(0x7f000004));  // another address, in place 1
-  const wire::QpName local = group_->local, remote = group_->remote;
-  group_->peer_present = true;
+  const wire::QpName local = group_->life.ends.local, remote = group_->life.ends.remote;
+  group_->life.peer_present = true;
   coordinator_.group_add(group_);
   control_.run();
   net::Delegate& asked = coordinator_;
@@ -161,22 +161,12 @@ TEST_F(QueuePairs, ARefusedConnectionLeavesTheNamesAlone) {
   attr.ah_attr.grh.dgid = wire::Gid::from_ipv4(htonl(0x7f000007)).to_verbs();
   attr.dest_qp_num = 0x888;
   EXPECT_EQ(modify_qp(group_->handle(), &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_DEST_QPN), EINVAL);
-  EXPECT_EQ(group_->local, local);
-  EXPECT_EQ(group_->remote, remote);
-  EXPECT_TRUE(group_->peer_present);
+  EXPECT_EQ(group_->life.ends.local, local);
+  EXPECT_EQ(group_->life.ends.remote, remote);
+  EXPECT_TRUE(group_->life.peer_present);
   on_default().modify_error = 0;
   to_error();
   EXPECT_FALSE(asked.knows_qp(local));
-}
-
-// What was asked for before, as the search for the old peer, must not find the new connection.
-TEST_F(QueuePairs, AResetBeginsAnotherLife) {
-  const uint64_t before = group_->serial;
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_RESET;
-  ASSERT_EQ(modify_qp(group_->handle(), &attr, IBV_QP_STATE), 0);
-  EXPECT_NE(group_->serial, before);
-  EXPECT_NE(group_->serial, 0u);
 }
 
 TEST_F(QueuePairs, IsDestroyedBehindWhatTheWorkerDoesForIt) {
@@ -292,8 +282,8 @@ TEST_F(Refused, AnEndChangesNothingButTheProtection) {
 TEST_F(QueuePairs, WhatHasFailedBetweenTwoPathsIsToldOnce) {
   send(1);
   ASSERT_TRUE(group::fence({group_})[0]);
-  ASSERT_EQ(group_->member, group::kNoMember);
-  EXPECT_FALSE(group::errors_pass(*group_, group_->member));
+  ASSERT_EQ(group_->life.path.member, group::kNoMember);
+  EXPECT_FALSE(group::errors_pass(*group_, group_->life.path.member));
   group::fail(*group_);
   to_error();
   EXPECT_EQ(poll(), (Completions{{1, IBV_WC_RETRY_EXC_ERR}}));
@@ -339,7 +329,7 @@ TEST_F(QueuePairs, ThatAreGoneAreAskedAboutWithoutALookBehindTheirAddress) {
   ibv_qp* handle = group->handle();
   EXPECT_TRUE(is_protected(handle));
   EXPECT_FALSE(has_left(handle));
-  group->departures = 1;
+  group->life.path.departures = 1;
   EXPECT_TRUE(has_left(handle));
   EXPECT_EQ(destroy_qp(handle), 0);
   void* unmapped = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -470,7 +460,7 @@ TEST_F(SharedReceives, AreNotTakenAnyMoreWhenAQpIsDestroyed) {
   heard = 0;
   ASSERT_TRUE(context->events.open());
   ASSERT_EQ(fcntl(context->events.fd(), F_SETFL, O_NONBLOCK), 0);
-  group_->state = fsm::State::kClosed;  // as the coordinator has it
+  group_->life.control.state = fsm::State::kClosed;  // as the coordinator has it
   Below table = *below;
   table.modify_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int) {
     qp->state = attr->qp_state;
@@ -500,7 +490,7 @@ TEST_F(QueuePairs, IsNotDestroyedWhileAnEventIsFollowed) {
   options.srq = world_.make_srq(16);
   Group* group = world_.make_group(cq_, cq_, options);
   world_.let_go(group);
-  group->state = fsm::State::kFailed;  // has waited for the event
+  group->life.control.state = fsm::State::kFailed;  // has waited for the event
 
   ibv_async_event event{};
   event.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;

@@ -1,0 +1,35 @@
+// Making a group new: at its creation, and when its QP is reset.
+#include "group/group.h"
+
+namespace shift::group {
+namespace {
+
+// Each reset begins another life, and what was asked for in an older one is nobody's any more.
+constinit std::atomic<uint64_t> next_serial{1};
+
+}  // namespace
+
+void SendQueue::renew(const ibv_qp_cap& cap, bool all_signaled) {
+  route = Route::kOnDefault;
+  journal.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, all_signaled);
+  posted = drained_to = 0;
+  sent = {};
+  executed = {};
+}
+
+void RecvQueue::renew(const ibv_qp_cap& cap) {
+  route = Route::kOnDefault;
+  journal.init(cap.max_recv_wr, cap.max_recv_sge);
+  posted = 0;
+}
+
+void Group::life_begin() {
+  send.renew(cap, sq_sig_all);
+  recv.renew(cap);
+  counters = {};
+  std::lock_guard lock(attr_mutex);  // others look for users of an address
+  life = {};
+  life.serial = next_serial++;
+}
+
+}  // namespace shift::group
