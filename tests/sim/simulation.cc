@@ -4,6 +4,7 @@
 #include <cstdarg>
 #include <cstring>
 
+#include "group/member_modify.h"
 #include "ops/entry.h"
 #include "sim/event_sink.h"
 #include "sim/message_text.h"

@@ -10,7 +10,7 @@
 #include "group/extended.h"
 #include "group/fault_sink.h"
 #include "group/group.h"
-#include "group/member.h"
+#include "group/port.h"
 #include "group/shared_queue.h"
 #include "util/log.h"
 #include "util/planted.h"

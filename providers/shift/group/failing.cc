@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "group/below.h"
 #include "group/completion.h"
 #include "group/context.h"
+#include "group/member_qp.h"
 #include "group/path_switch.h"
 #include "group/shared_queue.h"
 
@@ -22,14 +22,6 @@ ibv_wc error_of(const Group& group, uint64_t wr_id, ibv_wc_status status, uint32
 
 constexpr uint32_t kVendorFlushed = 0xf9;  // what ConnectX gives
 
-void real_to_error(ibv_qp* real) {
-  if (real == nullptr) return;
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_ERR;
-  // A dead device refuses; then it writes nothing either.
-  (void)below->modify_qp(real, &attr, IBV_QP_STATE);
-}
-
 }  // namespace
 
 void fail(Group& group) {
@@ -37,7 +29,8 @@ void fail(Group& group) {
   Group* const self = &group;
   park({&self, 1});
   // Nothing may be written to the application's memory once it has been told (C3, C6).
-  for (ibv_qp* real : group.real) real_to_error(real);
+  // A dead device refuses; then it writes nothing either.
+  for (int m = 0; m < kMembersMax; m++) (void)member_qp_to_state(group, m, IBV_QPS_ERR);
   std::lock_guard send(group.send.mutex);
   std::lock_guard recv(group.recv.mutex);
   CqLock cqs(group);

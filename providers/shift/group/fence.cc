@@ -6,7 +6,7 @@
 #include "group/completion.h"
 #include "group/context.h"
 #include "group/fault_sink.h"
-#include "group/member.h"
+#include "group/member_qp.h"
 #include "group/path_switch.h"
 #include "group/shared_queue.h"
 #include "util/log.h"
@@ -57,9 +57,7 @@ void Fence::begin(Entry& entry) {
     entry.result = Result::kProven;
     return;
   }
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_ERR;
-  const int error = below->modify_qp(group.real[member], &attr, IBV_QP_STATE);
+  const int error = member_qp_to_state(group, member, IBV_QPS_ERR);
   entry.shut = error == 0;
   if (error == EIO || error == ENODEV) group.context->members[member].dead.store(true);
   if (error != 0) SHIFT_DEBUG("qp 0x%x: old path to ERR: errno %d", group.qpn(), error);
@@ -95,10 +93,8 @@ void Fence::urge(Entry& entry, Clock::time_point now) {
   if (entry.urge_at == Clock::time_point::min()) entry.urge_at = now + kUrgePause;
   if (now < entry.urge_at) return;
   entry.urge_at = now + kUrgePause;
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_ERR;
   // Refused by a device that has died meanwhile, which is found out elsewhere.
-  (void)below->modify_qp(entry.group->real[entry.member], &attr, IBV_QP_STATE);
+  (void)member_qp_to_state(*entry.group, entry.member, IBV_QPS_ERR);
 }
 
 namespace {

@@ -1,10 +1,10 @@
-// Changes of state that the application asks for, on whichever member carries its data.
-#include <algorithm>
+#include "group/member_modify.h"
+
+#include <mutex>
 
 #include "group/below.h"
 #include "group/group.h"
-#include "group/member.h"
-#include "util/config.h"
+#include "group/member_qp.h"
 #include "util/planted.h"
 
 namespace shift::group {
@@ -31,45 +31,7 @@ void remember(Group& group, const ibv_qp_attr& attr, int mask) {
   group.life.asked.mask |= mask;
 }
 
-// Giving up early is cheap when there is another path.
-void bound_patience(ibv_qp_attr& attr) {
-  const auto cap = static_cast<uint8_t>(config().rc_timeout_max);
-  if (attr.timeout == 0 || attr.timeout > cap) attr.timeout = cap;
-  // Some NICs (rxe) take the largest count, 7, for "without end": no error would ever tell of a
-  // fault.
-  constexpr uint8_t kRetriesMax = 6;
-  attr.retry_cnt = std::min(attr.retry_cnt, kRetriesMax);
-}
-
 }  // namespace
-
-int start_sending(Group& group, int member) {
-  ibv_qp* real = group.real[member];
-  if (real == nullptr || real->state != IBV_QPS_RTR) return 0;
-  ibv_qp_attr attr{};
-  {
-    std::lock_guard lock(group.attr_mutex);
-    const auto psn = group.life.members[member].last_psn;
-    // Not before the application: its READ depth and retry counts are not known until then, and a
-    // QP that it leaves in RTR stays there.
-    if (!psn || !(group.life.asked.mask & IBV_QP_SQ_PSN)) return 0;
-    attr = group.life.asked.attr;
-    attr.sq_psn = *psn;
-  }
-  attr.qp_state = IBV_QPS_RTS;
-  bound_patience(attr);
-  const int error =
-      below->modify_qp(real, &attr,
-                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                           IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-  if (error == 0) group.life.members[member].can_send = true;
-  return error;
-}
-
-int member_qp_start_sending(Group& group, int member) {
-  std::lock_guard lock(group.modify_mutex);
-  return start_sending(group, member);
-}
 
 int application_modify(Group& group, int member, const ibv_qp_attr& attr, int mask) {
   std::lock_guard lock(group.modify_mutex);
@@ -92,6 +54,18 @@ int application_modify(Group& group, int member, const ibv_qp_attr& attr, int ma
   remember(group, attr, mask);
   if (to_rts) group.life.members[member].can_send = true;
   return 0;
+}
+
+void count_packets(Group& group) {
+  SendQueue& send = group.send;
+  std::lock_guard lock(group.attr_mutex);
+  if (!group.exact || send.journal.head() != 0) return;  // too late: nothing is known any more
+  send.journal.count_packets(mtu_bytes(group.life.asked.attr.path_mtu));
+  const uint32_t psn = group.life.asked.attr.sq_psn & kPsnMask;
+  // Not if the traffic has moved before it began; then the next round knows.
+  const bool is_original =
+      !group.life.members[kDefault].last_psn && group.life.path.member == kDefault;
+  send.sent = {.known = is_original, .begin = psn, .psn = psn};
 }
 
 }  // namespace shift::group

@@ -10,7 +10,7 @@
 #include "group/context.h"
 #include "group/domain.h"
 #include "group/fault_sink.h"
-#include "group/member.h"
+#include "group/port.h"
 #include "group/shared_queue.h"
 #include "util/log.h"
 
@@ -19,7 +19,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr uint8_t kPort = 1;
 constexpr uint32_t kWindow = 64;
 // Beyond it something is wrong with the NIC; the path is tried again later.
 constexpr milliseconds kPatience{300};
@@ -37,7 +36,7 @@ bool connect_to(ibv_qp* qp, const ibv_qp* peer, const wire::Gid& gid, int gid_in
   to_state(qp, IBV_QPS_RESET);
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = kPort;
+  attr.port_num = kPortNumber;
   if (below->modify_qp(qp, &attr,
                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0) {
     return false;
@@ -48,7 +47,7 @@ bool connect_to(ibv_qp* qp, const ibv_qp* peer, const wire::Gid& gid, int gid_in
   attr.dest_qp_num = peer->qp_num;
   attr.min_rnr_timer = 1;
   attr.ah_attr.is_global = 1;
-  attr.ah_attr.port_num = kPort;
+  attr.ah_attr.port_num = kPortNumber;
   attr.ah_attr.grh.dgid = gid.to_verbs();
   attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(gid_index);
   attr.ah_attr.grh.hop_limit = 64;
@@ -105,7 +104,7 @@ bool Recall::make() {
 
 bool Recall::connect() {
   ibv_context* context = queue.context.members[member].real;
-  const auto addresses = port_addresses(context, kPort);
+  const auto addresses = port_addresses(context, kPortNumber);
   if (addresses.empty() || !make()) return false;
   const PortAddress& own = addresses.front();
   sent_ = acknowledged_ = taken_ = 0;

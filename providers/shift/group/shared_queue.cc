@@ -9,6 +9,7 @@
 #include "group/domain.h"
 #include "group/fault_sink.h"
 #include "group/group.h"
+#include "group/member_qp.h"
 #include "util/log.h"
 
 namespace shift::group {
@@ -198,12 +199,9 @@ void receives_leave(Group& group) {
 
 void receives_settle(Group& group, int first) {
   if (group.srq == nullptr) return;
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_ERR;
   for (int m = first; m < group.context->member_count; m++) {
-    ibv_qp* real = group.real[m];
     // A dead device refuses; then it takes nothing either.
-    if (real != nullptr) (void)below->modify_qp(real, &attr, IBV_QP_STATE);
+    (void)member_qp_to_state(group, m, IBV_QPS_ERR);
   }
   auto lock = lock_poll(*group.recv_cq);
   collect(*group.recv_cq);

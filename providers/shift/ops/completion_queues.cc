@@ -10,7 +10,7 @@
 
 #include "group/completion.h"
 #include "group/extended.h"
-#include "group/member.h"
+#include "group/twins.h"
 #include "ops/entry.h"
 #include "util/planted.h"
 #include "util/restarts.h"

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <random>
 
-#include "group/member.h"
+#include "group/port.h"
 #include "ops/capabilities.h"
 #include "ops/entry.h"
 #include "util/config.h"

@@ -7,8 +7,9 @@
 #include <cerrno>
 #include <memory>
 
-#include "group/member.h"
+#include "group/port.h"
 #include "group/region.h"
+#include "group/twins.h"
 #include "ops/entry.h"
 #include "util/log.h"
 

@@ -9,10 +9,13 @@
 
 #include "group/completion.h"
 #include "group/group.h"
-#include "group/member.h"
+#include "group/member_modify.h"
+#include "group/member_qp.h"
 #include "group/path_switch.h"
 #include "group/peer_gone.h"
+#include "group/port.h"
 #include "group/shared_queue.h"
+#include "group/twins.h"
 #include "ops/entry.h"
 #include "util/log.h"
 #include "util/uncancellable.h"
@@ -111,9 +114,7 @@ int reset_group(Group* g) {
   // The default's stays as it is: what its device says of its last receive would be taken for the
   // next connection's. What arrives between is lost to the queue.
   group::receives_settle(*g, kDefault + 1);
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_RESET;
-  if (const int error = below->modify_qp(g->real[kDefault], &attr, IBV_QP_STATE)) {
+  if (const int error = group::member_qp_to_state(*g, kDefault, IBV_QPS_RESET)) {
     // The default NIC is dead. What the application wants stopped may be on its way over another
     // one's QP, which stays, shut, for what is posted and asked until the end.
     if (send_route(g) != group::Route::kError) group::fail(*g);

@@ -2,4 +2,4 @@
 # shows: C6
 # within: 10000
 # file: group/failing.cc
-/for \(ibv_qp\* real : group.real\) real_to_error\(real\);/d
+/for .* \(void\)member_qp_to_state\(group, m, IBV_QPS_ERR\);/d

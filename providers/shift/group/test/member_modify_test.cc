@@ -1,7 +1,10 @@
 // What of the application's attributes reaches the NIC, and what it is shown of them.
+#include "group/member_modify.h"
+
 #include <gtest/gtest.h>
 
-#include "group/member.h"
+#include "group/member_qp.h"
+#include "group/port.h"
 #include "group/test/fake.h"
 
 namespace shift::group {

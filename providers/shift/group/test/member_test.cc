@@ -1,12 +1,13 @@
 // The addresses that members' QPs are connected with, and the regions that they have.
-#include "group/member.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <set>
 
+#include "group/member_qp.h"
+#include "group/port.h"
 #include "group/test/fake.h"
+#include "group/twins.h"
 
 namespace shift::group {
 namespace {

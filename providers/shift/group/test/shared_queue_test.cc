@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <thread>
 
-#include "group/member.h"
+#include "group/member_qp.h"
 #include "group/test/asleep.h"
 #include "group/test/fake.h"
 #include "group/test/random.h"

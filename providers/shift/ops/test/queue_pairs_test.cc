@@ -10,7 +10,7 @@
 #include <atomic>
 #include <thread>
 
-#include "group/member.h"
+#include "group/member_qp.h"
 #include "group/shared_queue.h"
 #include "group/test/asleep.h"
 #include "group/test/fake.h"

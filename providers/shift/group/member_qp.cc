@@ -1,0 +1,200 @@
+#include "group/member_qp.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+
+#include "group/below.h"
+#include "group/context.h"
+#include "group/domain.h"
+#include "group/group.h"
+#include "group/port.h"
+#include "group/shared_queue.h"
+#include "util/config.h"
+
+namespace shift::group {
+namespace {
+
+constexpr uint8_t kHopLimit = 64;
+
+// SplitMix64: any seed is a good one, and the state is a counter, which threads can share.
+uint64_t draw(Context& context) {
+  constexpr uint64_t kStep = 0x9e3779b97f4a7c15;
+  uint64_t z = context.psn_draws.fetch_add(kStep, std::memory_order_relaxed) + kStep;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+  z = (z ^ z >> 27) * 0x94d049bb133111eb;
+  return z ^ z >> 31;
+}
+
+// A quarter of the PSN space ahead of the last connection, give or take: whatever of that one is
+// still under way, at most half a space of packets, fits nowhere in the new one.
+uint32_t next_psn(Context& context, uint32_t last) {
+  return (last + (1u << 22) + static_cast<uint32_t>(draw(context) & 0xfffff)) & 0xffffff;
+}
+
+int to_init(Group& group, ibv_qp* real) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = kPortNumber;
+  {
+    std::lock_guard lock(group.attr_mutex);
+    // Our own empty WRITEs must be let in: probes, drain markers, stand-ins. They name no memory,
+    // and regions keep the rights that the application gave them.
+    attr.qp_access_flags = group.life.asked.attr.qp_access_flags | IBV_ACCESS_REMOTE_WRITE;
+  }
+  return below->modify_qp(real, &attr,
+                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpAddress& peer) {
+  ibv_context* context = group.context->members[member].real;
+  uint32_t& known_index = group.context->members[member].gid_index;
+  ibv_qp_attr attr{};
+  uint32_t type = IBV_GID_TYPE_ROCE_V2;
+  // The application's own path is made again as it made it: the peer's end is, too.
+  bool is_original;
+  {
+    std::lock_guard lock(group.attr_mutex);
+    attr = group.life.asked.attr;
+    is_original = member == kDefault && own.gid == group.life.ends.local.gid &&
+                  peer.gid == group.life.ends.remote.gid;
+    if (is_original) type = group.life.ends.gid_type;
+  }
+  const uint32_t likely = is_original ? attr.ah_attr.grh.sgid_index : known_index;
+  const int index = gid_index_of(context, kPortNumber, own.gid, type, likely);
+  if (index < 0) return EADDRNOTAVAIL;
+  if (!is_original) known_index = static_cast<uint32_t>(index);
+  const uint8_t sl = attr.ah_attr.sl;
+  const ibv_global_route route = attr.ah_attr.grh;
+  attr.qp_state = IBV_QPS_RTR;
+  attr.path_mtu = std::min(attr.path_mtu, static_cast<ibv_mtu>(peer.mtu));
+  {
+    std::lock_guard lock(group.attr_mutex);
+    group.life.members[member].path_mtu = mtu_bytes(attr.path_mtu);
+  }
+  attr.dest_qp_num = peer.qpn;
+  attr.rq_psn = peer.psn;
+  attr.ah_attr = {};
+  attr.ah_attr.is_global = 1;
+  attr.ah_attr.port_num = kPortNumber;
+  attr.ah_attr.sl = sl;
+  attr.ah_attr.grh = route;
+  attr.ah_attr.grh.dgid = peer.gid.to_verbs();
+  attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(index);
+  // What is enough on the link need not be between addresses that may be routed.
+  if (!is_original && !group.life.ends.local.gid.ipv4())
+    attr.ah_attr.grh.hop_limit = std::max(route.hop_limit, kHopLimit);
+  return below->modify_qp(group.real[member], &attr,
+                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+
+}  // namespace
+
+int member_qp_to_state(Group& group, int member, ibv_qp_state state) {
+  ibv_qp* real = group.real[member];
+  if (real == nullptr) return ENODEV;
+  ibv_qp_attr attr{};
+  attr.qp_state = state;
+  return below->modify_qp(real, &attr, IBV_QP_STATE);
+}
+
+void bound_patience(ibv_qp_attr& attr) {
+  const auto cap = static_cast<uint8_t>(config().rc_timeout_max);
+  if (attr.timeout == 0 || attr.timeout > cap) attr.timeout = cap;
+  // Some NICs (rxe) take the largest count, 7, for "without end": no error would ever tell of a
+  // fault.
+  constexpr uint8_t kRetriesMax = 6;
+  attr.retry_cnt = std::min(attr.retry_cnt, kRetriesMax);
+}
+
+int member_qp_create(Group& group, int member) {
+  if (group.real[member] != nullptr) return 0;
+  Context& context = *group.context;
+  if (group.send_cq->real[member] == nullptr || group.recv_cq->real[member] == nullptr ||
+      group.pd->real[member] == nullptr) {
+    return ENODEV;
+  }
+  ibv_qp_init_attr init{};
+  init.qp_context = &group;
+  init.send_cq = group.send_cq->real[member];
+  init.recv_cq = group.recv_cq->real[member];
+  init.cap = group.cap;
+  if (group.srq != nullptr) {
+    init.srq = group.srq->members[member].real;
+    if (init.srq == nullptr) return ENODEV;
+  }
+  init.qp_type = IBV_QPT_RC;
+  init.sq_sig_all = group.sq_sig_all;
+  ibv_qp* real = below->create_qp(group.pd->real[member], &init);
+  if (real == nullptr) return errno;
+  group.real[member] = real;
+  std::lock_guard lock(context.mutex);
+  context.members[member].qps.insert(real->qp_num, &group.counters);
+  return 0;
+}
+
+int member_qp_address(Group& group, int member, const wire::Gid& gid, wire::QpAddress* own) {
+  if (group.real[member] == nullptr) return ENODEV;
+  own->gid = gid;
+  own->qpn = group.real[member]->qp_num;
+  std::lock_guard lock(group.attr_mutex);
+  own->psn = next_psn(*group.context, group.life.members[member].last_psn.value_or(
+                                          member == kDefault ? group.life.asked.attr.sq_psn : 0));
+  group.life.members[member].last_psn = own->psn;
+  own->mtu = static_cast<uint8_t>(group.life.asked.attr.path_mtu);
+  return 0;
+}
+
+int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
+                      const wire::QpAddress& peer) {
+  ibv_qp* real = group.real[member];
+  if (real == nullptr) return ENODEV;
+  // What lies on the member's shared receive queue from earlier must not be written into.
+  if (group.srq != nullptr && !group.srq->cleanse(member)) return EAGAIN;
+  std::lock_guard lock(group.modify_mutex);
+  group.life.members[member].last_taken = false;
+  group.life.members[member].can_send = false;
+  group.life.members[member].own_packets = 0;
+  if (int error = member_qp_to_state(group, member, IBV_QPS_RESET)) return error;
+  if (int error = to_init(group, real)) return error;
+  if (int error = to_rtr(group, member, own, peer)) return error;
+  return start_sending(group, member);
+}
+
+int start_sending(Group& group, int member) {
+  ibv_qp* real = group.real[member];
+  if (real == nullptr || real->state != IBV_QPS_RTR) return 0;
+  ibv_qp_attr attr{};
+  {
+    std::lock_guard lock(group.attr_mutex);
+    const auto psn = group.life.members[member].last_psn;
+    // Not before the application: its READ depth and retry counts are not known until then, and a
+    // QP that it leaves in RTR stays there.
+    if (!psn || !(group.life.asked.mask & IBV_QP_SQ_PSN)) return 0;
+    attr = group.life.asked.attr;
+    attr.sq_psn = *psn;
+  }
+  attr.qp_state = IBV_QPS_RTS;
+  bound_patience(attr);
+  const int error =
+      below->modify_qp(real, &attr,
+                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                           IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  if (error == 0) group.life.members[member].can_send = true;
+  return error;
+}
+
+int member_qp_start_sending(Group& group, int member) {
+  std::lock_guard lock(group.modify_mutex);
+  return start_sending(group, member);
+}
+
+int member_qp_stop(Group& group, int member) {
+  ibv_qp* real = group.real[member];
+  if (const int error = member_qp_to_state(group, member, IBV_QPS_RESET)) return error;
+  if (to_init(group, real) == 0) (void)member_qp_to_state(group, member, IBV_QPS_ERR);
+  return 0;
+}
+
+}  // namespace shift::group

@@ -1,0 +1,97 @@
+#include "group/port.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "group/below.h"
+#include "group/context.h"
+#include "group/group.h"
+
+namespace shift::group {
+namespace {
+
+std::vector<ibv_gid_entry> gid_entries(ibv_context* real) {
+  std::vector<ibv_gid_entry> entries(256);
+  const ssize_t got =
+      below->query_gid_table(real, entries.data(), entries.size(), 0, sizeof(ibv_gid_entry));
+  entries.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  return entries;
+}
+
+}  // namespace
+
+std::vector<PortAddress> port_addresses(ibv_context* real, uint8_t port) {
+  std::vector<PortAddress> addresses;
+  for (const ibv_gid_entry& entry : gid_entries(real)) {
+    if (entry.port_num != port || entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
+    const auto gid = wire::Gid::from_verbs(entry.gid);
+    if (gid.ipv4())
+      addresses.push_back({gid, entry.gid_index, static_cast<int>(entry.ndev_ifindex)});
+  }
+  return addresses;
+}
+
+std::vector<PortName> port_names(ibv_context* real, uint8_t port) {
+  const auto entries = gid_entries(real);
+  const auto addresses = port_addresses(real, port);
+  std::vector<PortName> names;
+  for (const ibv_gid_entry& entry : entries) {
+    const auto gid = wire::Gid::from_verbs(entry.gid);
+    const bool is_roce =
+        entry.gid_type == IBV_GID_TYPE_ROCE_V1 || entry.gid_type == IBV_GID_TYPE_ROCE_V2;
+    if (entry.port_num != port || !is_roce || gid.ipv4() || gid == wire::Gid{}) continue;
+    for (const PortAddress& address : addresses) {
+      if (address.ifindex != static_cast<int>(entry.ndev_ifindex)) continue;
+      // Most are there twice, for either version of RoCE.
+      const bool known = std::ranges::any_of(names, [&](const PortName& name) {
+        return name.gid == gid && name.address == address.gid;
+      });
+      if (!known) names.push_back({gid, address.gid});
+    }
+  }
+  return names;
+}
+
+std::optional<ibv_gid_entry> gid_at(ibv_context* real, uint8_t port, uint32_t index) {
+  ibv_gid_entry entry{};
+  if (below->query_gid_ex(real, port, index, &entry, 0, sizeof entry) != 0) return std::nullopt;
+  return entry;
+}
+
+int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t type,
+                 uint32_t likely) {
+  // The whole table takes a while to read, which thousands of QPs would each do.
+  const auto there = gid_at(real, port, likely);
+  if (there && there->gid_type == type && wire::Gid::from_verbs(there->gid) == gid) {
+    return static_cast<int>(likely);
+  }
+  for (const ibv_gid_entry& entry : gid_entries(real)) {
+    if (entry.port_num == port && entry.gid_type == type &&
+        wire::Gid::from_verbs(entry.gid) == gid) {
+      return static_cast<int>(entry.gid_index);
+    }
+  }
+  return -1;
+}
+
+std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t index) {
+  std::lock_guard lock(context.mutex);
+  for (Group* group : context.groups) {
+    std::lock_guard attr_lock(group->attr_mutex);
+    const bool is_here = (group->life.asked.mask & IBV_QP_AV) &&
+                         group->life.asked.attr.port_num == port &&
+                         group->life.asked.attr.ah_attr.grh.sgid_index == index;
+    if (is_here && group->life.ends.local.gid != wire::Gid{}) return group->life.ends.local.gid;
+  }
+  return std::nullopt;
+}
+
+bool member_port_is_up(const Context& context, int member) {
+  ibv_context* real = context.members[member].real;
+  ibv_port_attr attr{};
+  return !context.members[member].dead &&
+         verbs_get_ctx(real)->query_port(real, kPortNumber, &attr, sizeof attr) == 0 &&
+         attr.state == IBV_PORT_ACTIVE;
+}
+
+}  // namespace shift::group
