@@ -12,7 +12,7 @@
 
 namespace shift::front {
 
-Below stock;
+StockVerbs stock;
 QueryGidType stock_query_gid_type = nullptr;
 thread_local int StockCall::depth_ = 0;
 
@@ -81,7 +81,7 @@ __attribute__((constructor(101))) void stock_bind() noexcept {
   if (handle == nullptr) die("stock library not loaded:", SHIFT_STOCK_LIBIBVERBS);
   using shift::front::stock;
 #define SHIFT_BIND(name, version) bind(handle, stock.name, "ibv_" #name, version);
-  SHIFT_BELOW_FUNCTIONS(SHIFT_BIND)
+  SHIFT_STOCK_FUNCTIONS(SHIFT_BIND)
 #undef SHIFT_BIND
   bind(handle, stock.query_gid_ex, "_ibv_query_gid_ex", "IBVERBS_1.11");
   bind(handle, stock.query_gid_table, "_ibv_query_gid_table", "IBVERBS_1.11");

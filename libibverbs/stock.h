@@ -16,7 +16,7 @@ namespace shift::front {
 
 // Filled before any other code of the process can call into the front: by its first constructor.
 // Not const data, but nothing writes it afterwards.
-extern Below stock;
+extern StockVerbs stock;
 
 // A private function, so not part of the provider's table: the type is an enum of the GID's kind.
 using QueryGidType = int (*)(ibv_context* context, uint8_t port, unsigned index, unsigned* type);

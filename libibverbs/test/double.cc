@@ -9,7 +9,7 @@
 
 namespace shift {
 
-const Below* below = nullptr;
+const StockVerbs* stock = nullptr;
 
 namespace {
 
@@ -60,8 +60,8 @@ List* list_of(ibv_device** devices) {
 
 namespace ops {
 
-bool init(const Below& below_functions) noexcept {
-  below = &below_functions;
+bool init(const StockVerbs& functions) noexcept {
+  stock = &functions;
   return true;
 }
 
@@ -83,7 +83,7 @@ ibv_device** device_list_wrap(ibv_device** real, int count) noexcept {
 
 void device_list_free(ibv_device** devices) noexcept {
   List* list = list_of(devices);
-  below->free_device_list(list->real);
+  stock->free_device_list(list->real);
   free(list);
 }
 

@@ -9,7 +9,7 @@ namespace shift::test {
 #define SHIFT_DOUBLE_ENUMERATOR(name, version) k_##name,
 enum Verb : int {
   kVerbFirst = 7000,
-  SHIFT_BELOW_FUNCTIONS(SHIFT_DOUBLE_ENUMERATOR) k_query_gid_ex,
+  SHIFT_STOCK_FUNCTIONS(SHIFT_DOUBLE_ENUMERATOR) k_query_gid_ex,
   k_query_gid_table,
 };
 #undef SHIFT_DOUBLE_ENUMERATOR

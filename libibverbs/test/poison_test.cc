@@ -172,7 +172,7 @@ TEST_F(PoisonTest, every_verb_on_a_virtual_object_arrives_at_the_provider) {
   expect(k_close_device, ibv_close_device(context_));
   for (int verb = kVerbFirst + 1; verb <= k_query_gid_table; ++verb) {
     EXPECT_TRUE(arrived_.count(verb) != 0 || kWithoutObject.count(verb) != 0)
-        << "verb " << verb - kVerbFirst << " of SHIFT_BELOW_FUNCTIONS is not tested";
+        << "verb " << verb - kVerbFirst << " of SHIFT_STOCK_FUNCTIONS is not tested";
   }
 }
 

@@ -5,8 +5,8 @@
 // So each QP is asked for its state after the application has stopped posting, until the NIC must
 // have given up, if it does. Who goes on posting polls, too, or its queue is full.
 #include "control/coordinator.h"
-#include "group/below.h"
 #include "group/completion.h"
+#include "group/stock.h"
 
 namespace shift::control {
 
@@ -61,7 +61,7 @@ void Coordinator::unpolled_look() {
       ibv_qp_attr attr{};
       ibv_qp_init_attr init{};
       constexpr int kAsked = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT;
-      if (below->query_qp(real, &attr, kAsked, &init) != 0) continue;
+      if (stock->query_qp(real, &attr, kAsked, &init) != 0) continue;
       if (is_broken(attr)) group::inspect(*group.send_cq);
       if (binding->look_until == Time::max()) {
         binding->look_until = now + patience(attr) + kLookPause;

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "control/coordinator.h"
-#include "group/below.h"
 #include "group/completion.h"
 #include "group/shared_queue.h"
+#include "group/stock.h"
 #include "util/event_names.h"
 #include "util/log.h"
 
@@ -146,22 +146,22 @@ void Coordinator::context_forget(Context* context) {
 
 void Coordinator::async_readable(Context* context, int member) {
   ibv_async_event event;
-  while (below->get_async_event(context->members[member].real, &event) == 0) {
+  while (stock->get_async_event(context->members[member].real, &event) == 0) {
     const bool unprotected = is_unprotected(context, member, event);
     device_event(context, member, event, unprotected);
     // Also where the application holds the object beneath itself: it may never read the event, and
     // who destroys the object would wait for ever. But not before the event waits: when the object
     // has gone, all of its events are there to be dropped.
-    below->ack_async_event(&event);
+    stock->ack_async_event(&event);
   }
 }
 
 void Coordinator::device_event(Context* context, int member, const ibv_async_event& event,
                                bool is_unprotected) {
   const char* name = context->name(member);
-  SHIFT_DEBUG("%s: event: %s", name, below->event_type_str(event.event_type));
+  SHIFT_DEBUG("%s: event: %s", name, stock->event_type_str(event.event_type));
   SHIFT_EVENT("device_event",
-              {{"device", name}, {"type", below->event_type_str(event.event_type)}});
+              {{"device", name}, {"type", stock->event_type_str(event.event_type)}});
   if (is_own(context, event)) return;
   const auto bit = static_cast<uint8_t>(1u << member);
   switch (event.event_type) {
@@ -341,8 +341,8 @@ void Coordinator::watch_arm(Binding& binding) {
 void Coordinator::watch_readable(Context* context, int member) {
   ibv_cq* real;
   void* owner;
-  while (below->get_cq_event(context->members[member].watch, &real, &owner) == 0) {
-    below->ack_cq_events(real, 1);
+  while (stock->get_cq_event(context->members[member].watch, &real, &owner) == 0) {
+    stock->ack_cq_events(real, 1);
     auto* cq = static_cast<CompletionQueue*>(owner);
     group::inspect(*cq);
     if (rearm_.contains(cq)) continue;
@@ -359,7 +359,7 @@ void Coordinator::watch_readable(Context* context, int member) {
 int Coordinator::cq_destroy(CompletionQueue* cq) {
   int error = 0;
   auto destroy = [this, cq, &error] {
-    error = below->destroy_cq(cq->real[kDefault]);
+    error = stock->destroy_cq(cq->real[kDefault]);
     if (error != 0) return;
     group::twin_cqs_destroy(*cq);
     auto it = rearm_.find(cq);

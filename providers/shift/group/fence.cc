@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "group/below.h"
 #include "group/completion.h"
 #include "group/context.h"
 #include "group/fault_sink.h"
 #include "group/member_qp.h"
 #include "group/path_switch.h"
 #include "group/shared_queue.h"
+#include "group/stock.h"
 #include "util/log.h"
 #include "util/planted.h"
 
@@ -103,7 +103,7 @@ namespace {
 std::optional<uint32_t> responder_of(ibv_qp* real) {
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};
-  if (below->query_qp(real, &attr, IBV_QP_STATE | IBV_QP_RQ_PSN, &init) != 0 ||
+  if (stock->query_qp(real, &attr, IBV_QP_STATE | IBV_QP_RQ_PSN, &init) != 0 ||
       attr.qp_state != IBV_QPS_ERR) {
     return std::nullopt;
   }

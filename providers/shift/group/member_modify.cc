@@ -2,9 +2,9 @@
 
 #include <mutex>
 
-#include "group/below.h"
 #include "group/group.h"
 #include "group/member_qp.h"
+#include "group/stock.h"
 #include "util/planted.h"
 
 namespace shift::group {
@@ -50,7 +50,7 @@ int application_modify(Group& group, int member, const ibv_qp_attr& attr, int ma
   ibv_qp_attr real = attr;
   // A peer without SHIFT has no other path: then it is the application's patience that counts.
   if (group.life.peer_present || SHIFT_PLANT(patience_always_bounded)) bound_patience(real);
-  if (int error = below->modify_qp(group.real[member], &real, mask)) return error;
+  if (int error = stock->modify_qp(group.real[member], &real, mask)) return error;
   remember(group, attr, mask);
   if (to_rts) group.life.members[member].can_send = true;
   return 0;

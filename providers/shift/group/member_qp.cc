@@ -4,12 +4,12 @@
 #include <cerrno>
 #include <mutex>
 
-#include "group/below.h"
 #include "group/context.h"
 #include "group/domain.h"
 #include "group/group.h"
 #include "group/port.h"
 #include "group/shared_queue.h"
+#include "group/stock.h"
 #include "util/config.h"
 
 namespace shift::group {
@@ -42,7 +42,7 @@ int to_init(Group& group, ibv_qp* real) {
     // and regions keep the rights that the application gave them.
     attr.qp_access_flags = group.life.asked.attr.qp_access_flags | IBV_ACCESS_REMOTE_WRITE;
   }
-  return below->modify_qp(real, &attr,
+  return stock->modify_qp(real, &attr,
                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
@@ -84,7 +84,7 @@ int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpA
   // What is enough on the link need not be between addresses that may be routed.
   if (!is_original && !group.life.ends.local.gid.ipv4())
     attr.ah_attr.grh.hop_limit = std::max(route.hop_limit, kHopLimit);
-  return below->modify_qp(group.real[member], &attr,
+  return stock->modify_qp(group.real[member], &attr,
                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                               IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
@@ -96,7 +96,7 @@ int member_qp_to_state(Group& group, int member, ibv_qp_state state) {
   if (real == nullptr) return ENODEV;
   ibv_qp_attr attr{};
   attr.qp_state = state;
-  return below->modify_qp(real, &attr, IBV_QP_STATE);
+  return stock->modify_qp(real, &attr, IBV_QP_STATE);
 }
 
 void bound_patience(ibv_qp_attr& attr) {
@@ -126,7 +126,7 @@ int member_qp_create(Group& group, int member) {
   }
   init.qp_type = IBV_QPT_RC;
   init.sq_sig_all = group.sq_sig_all;
-  ibv_qp* real = below->create_qp(group.pd->real[member], &init);
+  ibv_qp* real = stock->create_qp(group.pd->real[member], &init);
   if (real == nullptr) return errno;
   group.real[member] = real;
   std::lock_guard lock(context.mutex);
@@ -178,7 +178,7 @@ int start_sending(Group& group, int member) {
   attr.qp_state = IBV_QPS_RTS;
   bound_patience(attr);
   const int error =
-      below->modify_qp(real, &attr,
+      stock->modify_qp(real, &attr,
                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                            IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
   if (error == 0) group.life.members[member].can_send = true;

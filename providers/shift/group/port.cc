@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <mutex>
 
-#include "group/below.h"
 #include "group/context.h"
 #include "group/group.h"
+#include "group/stock.h"
 
 namespace shift::group {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 std::vector<ibv_gid_entry> gid_entries(ibv_context* real) {
   std::vector<ibv_gid_entry> entries(256);
   const ssize_t got =
-      below->query_gid_table(real, entries.data(), entries.size(), 0, sizeof(ibv_gid_entry));
+      stock->query_gid_table(real, entries.data(), entries.size(), 0, sizeof(ibv_gid_entry));
   entries.resize(got > 0 ? static_cast<size_t>(got) : 0);
   return entries;
 }
@@ -54,7 +54,7 @@ std::vector<PortName> port_names(ibv_context* real, uint8_t port) {
 
 std::optional<ibv_gid_entry> gid_at(ibv_context* real, uint8_t port, uint32_t index) {
   ibv_gid_entry entry{};
-  if (below->query_gid_ex(real, port, index, &entry, 0, sizeof entry) != 0) return std::nullopt;
+  if (stock->query_gid_ex(real, port, index, &entry, 0, sizeof entry) != 0) return std::nullopt;
   return entry;
 }
 

@@ -6,12 +6,12 @@
 #include <cerrno>
 #include <utility>
 
-#include "group/below.h"
 #include "group/context.h"
 #include "group/domain.h"
 #include "group/fault_sink.h"
 #include "group/port.h"
 #include "group/shared_queue.h"
+#include "group/stock.h"
 #include "util/log.h"
 
 namespace shift::group {
@@ -29,7 +29,7 @@ constexpr int kCleanseDoublings = 5;
 void to_state(ibv_qp* qp, ibv_qp_state state) {
   ibv_qp_attr attr{};
   attr.qp_state = state;
-  (void)below->modify_qp(qp, &attr, IBV_QP_STATE);
+  (void)stock->modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
 bool connect_to(ibv_qp* qp, const ibv_qp* peer, const wire::Gid& gid, int gid_index) {
@@ -37,7 +37,7 @@ bool connect_to(ibv_qp* qp, const ibv_qp* peer, const wire::Gid& gid, int gid_in
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = kPortNumber;
-  if (below->modify_qp(qp, &attr,
+  if (stock->modify_qp(qp, &attr,
                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0) {
     return false;
   }
@@ -51,7 +51,7 @@ bool connect_to(ibv_qp* qp, const ibv_qp* peer, const wire::Gid& gid, int gid_in
   attr.ah_attr.grh.dgid = gid.to_verbs();
   attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(gid_index);
   attr.ah_attr.grh.hop_limit = 64;
-  if (below->modify_qp(qp, &attr,
+  if (stock->modify_qp(qp, &attr,
                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0) {
     return false;
@@ -61,7 +61,7 @@ bool connect_to(ibv_qp* qp, const ibv_qp* peer, const wire::Gid& gid, int gid_in
   attr.timeout = 11;
   attr.retry_cnt = 3;
   attr.rnr_retry = 1;
-  return below->modify_qp(qp, &attr,
+  return stock->modify_qp(qp, &attr,
                           IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                               IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0;
 }
@@ -74,14 +74,14 @@ Recall::~Recall() {
     std::erase_if(queue.context.own_qps,
                   [this](const ibv_qp* qp) { return qp == sender_ || qp == receiver_; });
   }
-  if (receiver_ != nullptr) (void)below->destroy_qp(receiver_);
-  if (sender_ != nullptr) (void)below->destroy_qp(sender_);
-  if (cq_ != nullptr) (void)below->destroy_cq(cq_);
+  if (receiver_ != nullptr) (void)stock->destroy_qp(receiver_);
+  if (sender_ != nullptr) (void)stock->destroy_qp(sender_);
+  if (cq_ != nullptr) (void)stock->destroy_cq(cq_);
 }
 
 bool Recall::make() {
   ibv_context* context = queue.context.members[member].real;
-  if (cq_ == nullptr) cq_ = below->create_cq(context, 4 * kWindow, nullptr, nullptr, 0);
+  if (cq_ == nullptr) cq_ = stock->create_cq(context, 4 * kWindow, nullptr, nullptr, 0);
   if (cq_ == nullptr) return false;
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = cq_;
@@ -94,7 +94,7 @@ bool Recall::make() {
   for (ibv_qp** qp : {&sender_, &receiver_}) {
     if (qp == &receiver_) init.srq = queue.members[member].real;
     if (*qp != nullptr) continue;
-    *qp = below->create_qp(pd, &init);
+    *qp = stock->create_qp(pd, &init);
     if (*qp == nullptr) return false;
     std::lock_guard lock(queue.context.mutex);
     queue.context.own_qps.push_back(*qp);
@@ -248,7 +248,7 @@ void twin_srqs_create(SharedQueue& queue) {
     init.attr.max_wr = queue.max_wr;
     init.attr.max_sge = queue.max_sge;
     ibv_srq* real =
-        queue.pd->real[m] != nullptr ? below->create_srq(queue.pd->real[m], &init) : nullptr;
+        queue.pd->real[m] != nullptr ? stock->create_srq(queue.pd->real[m], &init) : nullptr;
     if (real == nullptr) {
       SHIFT_WARN_LIMITED("%s: no shared receive queue on %s (errno %d): its QPs cannot move there",
                          queue.context.device->dev.name, queue.context.name(m), errno);
@@ -263,7 +263,7 @@ void twin_srqs_destroy(SharedQueue& queue) {
   queue.recall_destroy();
   for (int m = kDefault + 1; m < kMembersMax; m++) {
     ibv_srq* real = std::exchange(queue.members[m].real, nullptr);
-    if (real != nullptr && below->destroy_srq(real) != 0) {
+    if (real != nullptr && stock->destroy_srq(real) != 0) {
       SHIFT_WARN_LIMITED("%s: a shared receive queue could not be destroyed",
                          queue.context.device->dev.name);
     }

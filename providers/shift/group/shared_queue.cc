@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "group/below.h"
 #include "group/completion.h"
 #include "group/context.h"
 #include "group/domain.h"
 #include "group/fault_sink.h"
 #include "group/group.h"
 #include "group/member_qp.h"
+#include "group/stock.h"
 #include "util/log.h"
 
 namespace shift::group {
@@ -153,7 +153,7 @@ SharedQueue::Join SharedQueue::join(int member) {
   tell(in_the_way);
   if (limit_armed && limit != 0) {
     ibv_srq_attr attr{.srq_limit = limit};
-    (void)below->modify_srq(to.real, &attr, IBV_SRQ_LIMIT);
+    (void)stock->modify_srq(to.real, &attr, IBV_SRQ_LIMIT);
   }
   if (members_used > 1) ask_if_dry();
   return Join::kDone;
@@ -177,7 +177,7 @@ int SharedQueue::limit_set(uint32_t value) {
     Member& one = members[m];
     const bool is_used = one.groups != 0 || (members_used == 0 && m == kDefault);
     if (!is_used || one.real == nullptr) continue;
-    const int refused = below->modify_srq(one.real, &attr, IBV_SRQ_LIMIT);
+    const int refused = stock->modify_srq(one.real, &attr, IBV_SRQ_LIMIT);
     if (m == kDefault && !context.members[kDefault].dead) error = refused;
   }
   if (error != 0) limit_armed = false;

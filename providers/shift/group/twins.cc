@@ -5,11 +5,11 @@
 #include <mutex>
 #include <utility>
 
-#include "group/below.h"
 #include "group/context.h"
 #include "group/domain.h"
 #include "group/group.h"
 #include "group/region.h"
+#include "group/stock.h"
 #include "util/log.h"
 
 namespace shift::group {
@@ -26,7 +26,7 @@ void twin_cq_create(CompletionQueue& cq, int member) {
     return;
   }
   ibv_cq* real =
-      below->create_cq(context.members[member].real, cq.real[kDefault]->cqe, &cq, channel, 0);
+      stock->create_cq(context.members[member].real, cq.real[kDefault]->cqe, &cq, channel, 0);
   if (real == nullptr) {
     SHIFT_WARN_LIMITED("%s: no CQ on %s: errno %d; its QPs cannot move there",
                        context.device->dev.name, context.name(member), errno);
@@ -39,10 +39,10 @@ void twin_cq_create(CompletionQueue& cq, int member) {
 ibv_mr* region_make(const MemoryRegion& region, ibv_pd* real) {
   switch (region.kind) {
     case MemoryRegion::Kind::kMemory:
-      return below->reg_mr_iova2(real, region.mr.addr, region.mr.length, region.iova,
+      return stock->reg_mr_iova2(real, region.mr.addr, region.mr.length, region.iova,
                                  region.access);
     case MemoryRegion::Kind::kDmabuf:
-      return below->reg_dmabuf_mr(real, region.offset, region.mr.length, region.iova,
+      return stock->reg_dmabuf_mr(real, region.offset, region.mr.length, region.iova,
                                   region.fd.get(), static_cast<int>(region.access));
     case MemoryRegion::Kind::kNull:
       if (const auto* verbs = verbs_get_ctx_op(real->context, alloc_null_mr)) {
@@ -94,7 +94,7 @@ void twin_cqs_destroy(CompletionQueue& cq) {
       std::lock_guard lock(cq.mutex);
       real = std::exchange(cq.real[member], nullptr);
     }
-    if (real != nullptr && below->destroy_cq(real) != 0) {
+    if (real != nullptr && stock->destroy_cq(real) != 0) {
       SHIFT_WARN_LIMITED("%s: a CQ on %s could not be destroyed", cq.context->device->dev.name,
                          cq.context->name(member));
     }
@@ -119,7 +119,7 @@ bool twin_regions_stop(MemoryRegion& region) {
 void twin_regions_deregister(MemoryRegion& region) {
   for (int member = kDefault + 1; member < kMembersMax; member++) {
     ibv_mr* real = std::exchange(region.members[member].real, nullptr);
-    if (real != nullptr) (void)below->dereg_mr(real);
+    if (real != nullptr) (void)stock->dereg_mr(real);
   }
 }
 
@@ -131,7 +131,7 @@ void twin_qps_destroy(Group& group) {
       std::lock_guard lock(group.context->mutex);
       group.context->members[member].qps.erase(real->qp_num, &group.counters);
     }
-    if (below->destroy_qp(real) != 0) {
+    if (stock->destroy_qp(real) != 0) {
       SHIFT_WARN_LIMITED("qp 0x%x: its QP on %s could not be destroyed", group.qpn(),
                          group.context->name(member));
     }

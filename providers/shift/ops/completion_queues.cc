@@ -64,11 +64,11 @@ void uncount_event(CompletionQueue* cq) {
 CompletionQueue* real_event(CompletionChannel* channel, int member) {
   ibv_cq* real;
   void* owner;
-  if (below->get_cq_event(channel->real[member], &real, &owner) != 0) return nullptr;
+  if (stock->get_cq_event(channel->real[member], &real, &owner) != 0) return nullptr;
   auto* cq = static_cast<CompletionQueue*>(owner);
   const bool counts = count_event(cq);
   // Behind the counting: until then it is this event that keeps the CQ from being destroyed.
-  below->ack_cq_events(real, 1);
+  stock->ack_cq_events(real, 1);
   return counts ? cq : nullptr;
 }
 
@@ -104,7 +104,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
   channel->channel.fd = epoll_create1(EPOLL_CLOEXEC);
   channel->inject_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   for (int member = 0; member < c->member_count; member++) {
-    channel->real[member] = below->create_comp_channel(c->members[member].real);
+    channel->real[member] = stock->create_comp_channel(c->members[member].real);
   }
   if (channel->channel.fd < 0 || channel->inject_fd < 0 || channel->real[kDefault] == nullptr) {
     const int error = errno;
@@ -129,7 +129,7 @@ int destroy_comp_channel(ibv_comp_channel* channel) noexcept {
     if (channel->refcnt != 0 && !SHIFT_PLANT(busy_forgotten)) return EBUSY;
   }
   for (ibv_comp_channel* real : c->real) {
-    if (real != nullptr) (void)below->destroy_comp_channel(real);
+    if (real != nullptr) (void)stock->destroy_comp_channel(real);
   }
   if (c->inject_fd >= 0) close(c->inject_fd);
   if (channel->fd >= 0) close(channel->fd);
@@ -355,7 +355,7 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
   auto cq = std::make_unique<CompletionQueue>();
   const int room = room_for(*c, cqe);
   cq->doubled = room != cqe;
-  cq->real[kDefault] = below->create_cq(c->members[kDefault].real, room, cq.get(),
+  cq->real[kDefault] = stock->create_cq(c->members[kDefault].real, room, cq.get(),
                                         channel_beneath(*c, channel), comp_vector);
   if (cq->real[kDefault] == nullptr) return nullptr;
   return &publish_cq(std::move(cq), *c, channel, cq_context)->cq;

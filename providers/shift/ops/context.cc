@@ -101,7 +101,7 @@ ibv_device_attr_ex attributes_of(ibv_context* real) {
   ibv_device_attr_ex attr{};
   if (verbs_get_ctx(real)->query_device_ex(real, nullptr, &attr, sizeof attr) != 0) {
     attr = {};
-    (void)below->query_device(real, &attr.orig_attr);
+    (void)stock->query_device(real, &attr.orig_attr);
   }
   return attr;
 }
@@ -145,8 +145,8 @@ uint64_t psn_seed() {
 void close_real(Context* c) {
   for (int member = 0; member < group::kMembersMax; member++) {
     if (c->members[member].watch != nullptr)
-      (void)below->destroy_comp_channel(c->members[member].watch);
-    if (c->members[member].real != nullptr) (void)below->close_device(c->members[member].real);
+      (void)stock->destroy_comp_channel(c->members[member].watch);
+    if (c->members[member].real != nullptr) (void)stock->close_device(c->members[member].real);
   }
 }
 
@@ -157,7 +157,7 @@ ibv_context* open_device(ibv_device* device) noexcept try {
   auto c = std::make_unique<Context>();
   c->device = d;
   for (int i = 0; i < d->member_count; i++) {
-    ibv_context* real = below->open_device(d->real[i]);
+    ibv_context* real = stock->open_device(d->real[i]);
     if (real == nullptr && i == kDefault) return nullptr;
     if (real == nullptr) {
       SHIFT_WARN("%s: no protection by %s: it cannot be opened (errno %d)", d->dev.name,
@@ -174,7 +174,7 @@ ibv_context* open_device(ibv_device* device) noexcept try {
     return nullptr;
   }
   for (int member = 0; member < c->member_count; member++) {
-    c->members[member].watch = below->create_comp_channel(c->members[member].real);
+    c->members[member].watch = stock->create_comp_channel(c->members[member].real);
   }
   c->psn_draws = psn_seed();
   fill_tables(c.get());
@@ -201,7 +201,7 @@ int close_device(ibv_context* context) noexcept {
 
 int query_device(ibv_context* context, ibv_device_attr* attr) noexcept {
   Context* c = Context::from(context);
-  const int error = below->query_device(c->members[kDefault].real, attr);
+  const int error = stock->query_device(c->members[kDefault].real, attr);
   if (error != 0 && !c->members[kDefault].dead) return error;
   if (error != 0) *attr = c->device_attr.orig_attr;
   limit_to(*attr, c->common_attr.orig_attr);
@@ -228,7 +228,7 @@ int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t s
 
 int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) noexcept {
   Context* c = Context::from(context);
-  const int error = below->query_gid(c->members[kDefault].real, port, index, gid);
+  const int error = stock->query_gid(c->members[kDefault].real, port, index, gid);
   if (error == 0 && wire::Gid::from_verbs(*gid) != wire::Gid{}) return 0;
   // It may come back, and stand elsewhere then: who uses it sees no change (C9).
   const auto used = group::gid_in_use(*c, port, static_cast<uint32_t>(index));
@@ -239,22 +239,22 @@ int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) noexc
 
 int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry,
                  uint32_t flags, size_t size) noexcept {
-  return below->query_gid_ex(Context::from(context)->members[kDefault].real, port, index, entry,
+  return stock->query_gid_ex(Context::from(context)->members[kDefault].real, port, index, entry,
                              flags, size);
 }
 
 ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t max, uint32_t flags,
                         size_t size) noexcept {
-  return below->query_gid_table(Context::from(context)->members[kDefault].real, entries, max, flags,
+  return stock->query_gid_table(Context::from(context)->members[kDefault].real, entries, max, flags,
                                 size);
 }
 
 int query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) noexcept {
-  return below->query_pkey(Context::from(context)->members[kDefault].real, port, index, pkey);
+  return stock->query_pkey(Context::from(context)->members[kDefault].real, port, index, pkey);
 }
 
 int get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) noexcept {
-  return below->get_pkey_index(Context::from(context)->members[kDefault].real, port, pkey);
+  return stock->get_pkey_index(Context::from(context)->members[kDefault].real, port, pkey);
 }
 
 int get_async_event(ibv_context* context, ibv_async_event* event) {

@@ -38,13 +38,13 @@ int resize_cq(ibv_cq* cq, int cqe) noexcept {
     ibv_cq* real = q->real[kDefault];
     // More completions than the program asks room for are its error, although there is room.
     if (cqe < cq->cqe && room != cqe) {
-      if (const int error = below->resize_cq(real, cqe)) return error;
+      if (const int error = stock->resize_cq(real, cqe)) return error;
     }
-    if (const int error = below->resize_cq(real, room)) return error;
+    if (const int error = stock->resize_cq(real, room)) return error;
     q->doubled = room != cqe;
     cq->cqe = shown_cqe(*q);
   }
-  change_twins(q, "size", [room](ibv_cq* twin) { return below->resize_cq(twin, room); });
+  change_twins(q, "size", [room](ibv_cq* twin) { return stock->resize_cq(twin, room); });
   return 0;
 }
 

@@ -147,7 +147,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) noexcept try {
   const char* reason = unprotected_because(*init);
   if (!claim_shared(*init, &reason)) return nullptr;
   ibv_qp_init_attr real_init = on_default(*init);
-  ibv_qp* real = below->create_qp(virtual_pd(pd)->real[kDefault], &real_init);
+  ibv_qp* real = stock->create_qp(virtual_pd(pd)->real[kDefault], &real_init);
   if (real == nullptr) {
     unclaim_shared(*init, reason);
     return nullptr;
@@ -202,7 +202,7 @@ ibv_qp* create_extended(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp 
   }
   Group* g = make_group(init->pd, real, *init);
   if (init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
-    g->real_ex = below->qp_to_qp_ex(real);
+    g->real_ex = stock->qp_to_qp_ex(real);
     if (g->real_ex != nullptr) install_builder(*g);
   }
   return g->handle();

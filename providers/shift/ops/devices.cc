@@ -102,9 +102,9 @@ Device* virtual_device(ibv_device** list, const std::vector<int>& members) {
 
 }  // namespace
 
-bool init(const Below& below_functions) noexcept {
-  below = &below_functions;
-  return !config().disable && below->get_device_list != nullptr;
+bool init(const StockVerbs& functions) noexcept {
+  stock = &functions;
+  return !config().disable && stock->get_device_list != nullptr;
 }
 
 ibv_device** device_list_wrap(ibv_device** real, int count) noexcept try {
@@ -129,7 +129,7 @@ ibv_device** device_list_wrap(ibv_device** real, int count) noexcept try {
 
 void device_list_free(ibv_device** shown) noexcept {
   auto* list = reinterpret_cast<List*>(shown) - 1;
-  below->free_device_list(list->real);
+  stock->free_device_list(list->real);
   std::free(list);
 }
 

@@ -38,7 +38,7 @@ void publish(ProtectionDomain& pd, ibv_context* context, ibv_pd* real) {
 
 void twins_dealloc(ProtectionDomain& pd) {
   for (int member = kDefault + 1; member < pd.real.size(); member++) {
-    if (pd.real[member] != nullptr) (void)below->dealloc_pd(pd.real[member]);
+    if (pd.real[member] != nullptr) (void)stock->dealloc_pd(pd.real[member]);
   }
 }
 
@@ -51,12 +51,12 @@ ibv_pd* alloc_pd(ibv_context* context) noexcept {
     errno = ENOMEM;
     return nullptr;
   }
-  ibv_pd* real = below->alloc_pd(c->members[kDefault].real);
+  ibv_pd* real = stock->alloc_pd(c->members[kDefault].real);
   if (real == nullptr) return nullptr;
   publish(*pd, context, real);
   in_background([raw = pd.get(), c] {
     for (int member = kDefault + 1; member < c->member_count; member++) {
-      raw->real[member] = below->alloc_pd(c->members[member].real);
+      raw->real[member] = stock->alloc_pd(c->members[member].real);
     }
   });
   return &pd.release()->pd;
@@ -65,7 +65,7 @@ ibv_pd* alloc_pd(ibv_context* context) noexcept {
 int dealloc_pd(ibv_pd* pd) noexcept {
   auto* p = virtual_pd(pd);
   if (p->users != 0) return EBUSY;
-  const int error = below->dealloc_pd(p->real[kDefault]);
+  const int error = stock->dealloc_pd(p->real[kDefault]);
   if (error != 0) return error;
   in_background_and_wait([p] {
     if (p->base == nullptr) twins_dealloc(*p);
@@ -125,7 +125,7 @@ ibv_pd* import_pd(ibv_context* context, uint32_t handle) noexcept {
     errno = ENOMEM;
     return nullptr;
   }
-  ibv_pd* real = below->import_pd(Context::from(context)->members[kDefault].real, handle);
+  ibv_pd* real = stock->import_pd(Context::from(context)->members[kDefault].real, handle);
   if (real == nullptr) return nullptr;
   publish(*pd, context, real);
   return &pd.release()->pd;
@@ -144,7 +144,7 @@ void give_back_released(ProtectionDomain& pd) {
 
 void unimport_pd(ibv_pd* pd) noexcept {
   auto* p = virtual_pd(pd);
-  below->unimport_pd(p->real[kDefault]);
+  stock->unimport_pd(p->real[kDefault]);
   in_background_and_wait([] {});
   delete p;
 }

@@ -1,7 +1,7 @@
 // The contract between the provider and whatever carries it (the front library libibverbs/ here; an
-// upstream provider tree elsewhere). Two halves: `Below`, the stock verbs library as the provider
-// sees it, and `shift::ops`, what the carrier calls on virtual objects. Neither side knows more of
-// the other than this file.
+// upstream provider tree elsewhere). Two halves: `StockVerbs`, the stock verbs library as the
+// provider sees it, and `shift::ops`, what the carrier calls on virtual objects. Neither side knows
+// more of the other than this file.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "group/below.h"
+#include "group/stock.h"
 #include "util/beneath.h"
 
 namespace shift {
@@ -19,16 +19,16 @@ namespace ops {
 // Called once per process, before the first device list, never with SHIFT_DISABLE=1. Starts no
 // thread. False: the layer stays out of this process (configuration, or it cannot work here);
 // nothing but owns(), which is always false then, is called afterwards.
-bool init(const Below& below_functions) noexcept;
+bool init(const StockVerbs& functions) noexcept;
 
-// Takes over `real`, a list of `count` devices from below->get_device_list(), and returns the list
+// Takes over `real`, a list of `count` devices from stock->get_device_list(), and returns the list
 // for the application, NULL-terminated, of the same length and order, virtual devices in the places
 // of the protected ones. A virtual device has the name and sysfs paths of its real one, stands at
 // the same address in every list while a list or a context refers to it, and has 512 zero bytes
 // behind its ibv_device (stock providers look there). NULL with errno: `real` is still the
 // caller's.
 ibv_device** device_list_wrap(ibv_device** real, int count) noexcept;
-// Frees what device_list_wrap() returned, and the real list below it.
+// Frees what device_list_wrap() returned, and the real list in it.
 void device_list_free(ibv_device** list) noexcept;
 
 // Cheap (compare addresses, look nothing up behind the device), callable with any device or context

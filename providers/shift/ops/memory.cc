@@ -146,7 +146,7 @@ ibv_mr* add_region(const std::shared_ptr<MemoryRegion>& region, ibv_pd* pd, Regi
   try {
     enlist(context, region);
   } catch (const std::bad_alloc&) {
-    (void)below->dereg_mr(real);
+    (void)stock->dereg_mr(real);
     throw;
   }
   real->context = pd->context;
@@ -183,7 +183,7 @@ ibv_mr* no_memory() {
 ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, int access) noexcept try {
   return add_region(describe_memory(addr, length, reinterpret_cast<uintptr_t>(addr),
                                     static_cast<unsigned>(access)),
-                    pd, [=](ibv_pd* real) { return below->reg_mr(real, addr, length, access); });
+                    pd, [=](ibv_pd* real) { return stock->reg_mr(real, addr, length, access); });
 } catch (const std::bad_alloc&) {
   return no_memory();
 }
@@ -191,7 +191,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, int access) noexcept try {
 ibv_mr* reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) noexcept try {
   return add_region(
       describe_memory(addr, length, iova, static_cast<unsigned>(access)), pd,
-      [=](ibv_pd* real) { return below->reg_mr_iova(real, addr, length, iova, access); });
+      [=](ibv_pd* real) { return stock->reg_mr_iova(real, addr, length, iova, access); });
 } catch (const std::bad_alloc&) {
   return no_memory();
 }
@@ -199,7 +199,7 @@ ibv_mr* reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int ac
 ibv_mr* reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) noexcept
     try {
   return add_region(describe_memory(addr, length, iova, access), pd, [=](ibv_pd* real) {
-    return below->reg_mr_iova2(real, addr, length, iova, access);
+    return stock->reg_mr_iova2(real, addr, length, iova, access);
   });
 } catch (const std::bad_alloc&) {
   return no_memory();
@@ -213,7 +213,7 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
   if (!region->fd) return nullptr;
   region->offset = offset;
   return add_region(region, pd, [=](ibv_pd* real) {
-    return below->reg_dmabuf_mr(real, offset, length, iova, fd, access);
+    return stock->reg_dmabuf_mr(real, offset, length, iova, fd, access);
   });
 } catch (const std::bad_alloc&) {
   return no_memory();
@@ -249,7 +249,7 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept try {
 // Its address is not known here, so it stays on the one NIC.
 ibv_mr* import_mr(ibv_pd* pd, uint32_t handle) noexcept try {
   return add_region(describe(Kind::kOnDefault, nullptr, 0, 0, 0), pd,
-                    [=](ibv_pd* real) { return below->import_mr(real, handle); });
+                    [=](ibv_pd* real) { return stock->import_mr(real, handle); });
 } catch (const std::bad_alloc&) {
   return no_memory();
 }
@@ -273,7 +273,7 @@ int dereg_mr(ibv_mr* mr) noexcept {
   // A memory window or a live QP may still need the default's: ask it before the others.
   if (region->members[kDefault].real != nullptr) {
     Unveiled unveiled(*region);
-    const int error = below->dereg_mr(mr);
+    const int error = stock->dereg_mr(mr);
     if (error != 0 && !context.members[kDefault].dead) {
       unveiled.veil();
       try {
@@ -293,7 +293,7 @@ void unimport_mr(ibv_mr* mr) noexcept {
   if (region == nullptr) return;
   strike(*Context::from(mr->context), *region);
   const Unveiled unveiled(*region);
-  below->unimport_mr(mr);
+  stock->unimport_mr(mr);
   forget_region(*region);
 }
 
@@ -343,7 +343,7 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int a
     ibv_pd* real_pd = has_pd ? virtual_pd(pd)->real[kDefault] : nullptr;
     strike(context, *region);
     Unveiled unveiled(*region);
-    const int error = below->rereg_mr(mr, flags, real_pd, addr, length, access);
+    const int error = stock->rereg_mr(mr, flags, real_pd, addr, length, access);
     const int reason = errno;
     unveiled.veil(error == 0 ? new_pd : nullptr);
     region->mr.lkey = mr->lkey;

@@ -177,7 +177,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
 int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) noexcept {
   Group* g = Group::from(qp);
   const int member = current_member(g);
-  const int error = below->query_qp(g->real[member], attr, mask, init);
+  const int error = stock->query_qp(g->real[member], attr, mask, init);
   if (error != 0) return error;
   if (send_route(g) == group::Route::kError) attr->qp_state = attr->cur_qp_state = IBV_QPS_ERR;
   qp->state = attr->qp_state;
@@ -211,7 +211,7 @@ int destroy_qp(ibv_qp* qp) noexcept {
   coordinator().group_forget(g);
   await_jobs(*g);
   group::receives_settle(*g, kDefault);
-  const int error = below->destroy_qp(g->real[kDefault]);
+  const int error = stock->destroy_qp(g->real[kDefault]);
   if (error != 0 && !g->context->members[kDefault].dead) {
     show_truth(g);  // it stays, wherever it is
     group::inspect(*g->recv_cq);
@@ -307,11 +307,11 @@ int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) noexcept {
 // that we make have none of it. The mode exact counts packets by the standard's rules.
 int query_ece(ibv_qp* qp, ibv_ece* ece) noexcept {
   Group* g = Group::from(qp);
-  return g->exact ? EOPNOTSUPP : below->query_ece(g->real[kDefault], ece);
+  return g->exact ? EOPNOTSUPP : stock->query_ece(g->real[kDefault], ece);
 }
 int set_ece(ibv_qp* qp, ibv_ece* ece) noexcept {
   Group* g = Group::from(qp);
-  return g->exact ? EOPNOTSUPP : below->set_ece(g->real[kDefault], ece);
+  return g->exact ? EOPNOTSUPP : stock->set_ece(g->real[kDefault], ece);
 }
 
 // A rate is kept by one NIC, and would be lost on the way to another.
@@ -323,7 +323,7 @@ int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr*) noexcept {
 
 // Address handles are the default NIC's own; this call only finds its PD.
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) noexcept {
-  return below->create_ah(virtual_pd(pd)->real[kDefault], attr);
+  return stock->create_ah(virtual_pd(pd)->real[kDefault], attr);
 }
 int destroy_ah(ibv_ah*) noexcept {
   return EOPNOTSUPP;

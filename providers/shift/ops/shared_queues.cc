@@ -12,17 +12,17 @@ using group::SharedQueue;
 
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) noexcept try {
   Context* c = Context::from(pd->context);
-  ibv_srq* real = below->create_srq(virtual_pd(pd)->real[kDefault], init);
+  ibv_srq* real = stock->create_srq(virtual_pd(pd)->real[kDefault], init);
   if (real == nullptr) return nullptr;
   ibv_srq_attr attr{};
-  if (below->query_srq(real, &attr) != 0) attr = init->attr;
+  if (stock->query_srq(real, &attr) != 0) attr = init->attr;
   std::unique_ptr<SharedQueue> queue;
   try {
     queue = std::make_unique<SharedQueue>(*c, attr.max_wr, attr.max_sge);
     std::lock_guard lock(c->mutex);
     c->srqs.push_back(queue.get());
   } catch (const std::bad_alloc&) {
-    (void)below->destroy_srq(real);
+    (void)stock->destroy_srq(real);
     throw;
   }
   queue->srq.context = pd->context;
@@ -69,7 +69,7 @@ int destroy_srq(ibv_srq* srq) noexcept {
   if (queue->users != 0) return EBUSY;
   // Our own QPs stand on it. Behind the making of the twins, if that is still queued.
   in_background_and_wait([queue] { queue->recall_destroy(); });
-  const int error = below->destroy_srq(queue->members[kDefault].real);
+  const int error = stock->destroy_srq(queue->members[kDefault].real);
   if (error != 0 && !context.members[kDefault].dead) return error;
   in_background_and_wait([queue] { group::twin_srqs_destroy(*queue); });
   {

@@ -129,7 +129,7 @@ bool let_go(ibv_srq* srq) noexcept {
 }
 
 ibv_dm* import_dm(ibv_context* context, uint32_t handle) noexcept {
-  return below->import_dm(Context::from(context)->members[kDefault].real, handle);
+  return stock->import_dm(Context::from(context)->members[kDefault].real, handle);
 }
 void unimport_dm(ibv_dm*) noexcept {}  // none is virtual
 

@@ -18,7 +18,7 @@ uint32_t address(uint8_t net, int member) {
 }  // namespace
 
 World::World(uint8_t net, int members) {
-  below = fake_below();
+  stock = fake_stock();
   fault_sink = &sink;
   std::strcpy(device_.dev.name, "fake_0");
   device_.member_count = context.member_count = members;

@@ -6,7 +6,7 @@
 
 namespace shift {
 
-const Below* below = nullptr;
+const StockVerbs* stock = nullptr;
 
 namespace group {
 namespace {
@@ -336,9 +336,9 @@ FakeQp& FakeNic::qp_make(ibv_cq* send_cq, ibv_cq* recv_cq, bool all_signaled) {
   return *slot;
 }
 
-const Below* fake_below() {
-  static const Below table = [] {
-    Below t;
+const StockVerbs* fake_stock() {
+  static const StockVerbs table = [] {
+    StockVerbs t;
     t.modify_qp = fake_modify_qp;
     t.query_qp = fake_query_qp;
     t.create_qp = fake_create_qp;

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "group/below.h"
+#include "group/stock.h"
 #include "wire/names.h"
 
 namespace shift::group {
@@ -127,6 +127,6 @@ struct FakeNic {
 };
 
 // The stock library.
-const Below* fake_below();
+const StockVerbs* fake_stock();
 
 }  // namespace shift::group

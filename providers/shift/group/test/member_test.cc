@@ -160,7 +160,7 @@ class Twins : public ::testing::Test {
   void SetUp() override {
     registered.clear();
     answer = &mr_;
-    table_ = *fake_below();
+    table_ = *fake_stock();
     table_.reg_mr_iova2 = [](ibv_pd* pd, void*, size_t length, uint64_t iova, unsigned access) {
       registered.push_back({pd, 0, length, iova, -1, access, false});
       return answer;
@@ -170,18 +170,18 @@ class Twins : public ::testing::Test {
       registered.push_back({pd, offset, length, iova, fd, static_cast<unsigned>(access), false});
       return answer;
     };
-    before_ = std::exchange(below, &table_);
+    before_ = std::exchange(stock, &table_);
     region_.mr.context = world_.context.handle();
     region_.mr.length = 100;
     region_.iova = 0x5000;
     region_.access = IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_LOCAL_WRITE;
   }
-  void TearDown() override { below = before_; }
+  void TearDown() override { stock = before_; }
   bool is_ready(int member) { return region_.members[member].twin == MemoryRegion::Twin::kReady; }
 
   World world_;
-  Below table_;
-  const Below* before_ = nullptr;
+  StockVerbs table_;
+  const StockVerbs* before_ = nullptr;
   ibv_mr mr_{};
   MemoryRegion region_{};
 };

@@ -102,7 +102,7 @@ TEST_F(Round, KeysGoWithBothEndsOfThePath) {
       }
       ASSERT_TRUE(fence({group})[0]);
       ibv_qp_attr reset{};
-      ASSERT_EQ(below->modify_qp(group->real[own], &reset, IBV_QP_STATE), 0);
+      ASSERT_EQ(stock->modify_qp(group->real[own], &reset, IBV_QP_STATE), 0);
       ASSERT_EQ(commit(*group, own, peer, soon()), Commit::kDone);
       EXPECT_TRUE(rkeys_missing(*group).empty());
       ASSERT_EQ(replay(*group, 0, soon()).refusal, nullptr);
@@ -130,7 +130,7 @@ class WayBack : public Round {
   WayBack() {
     go(kBackup, kBackup, 0);
     ibv_qp_attr reset{};
-    (void)below->modify_qp(group_->real[kDefault], &reset, IBV_QP_STATE);
+    (void)stock->modify_qp(group_->real[kDefault], &reset, IBV_QP_STATE);
     on(kDefault).qp.state = IBV_QPS_RTS;  // connected anew
   }
   bool drained() { return is_drained(*group_); }

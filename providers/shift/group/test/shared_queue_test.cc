@@ -294,19 +294,19 @@ TEST_F(Shared, ReceivesAreRecalledPastAParentDomain) {
   domain.real = world_.pd.real;
   domain.real[kDefault] = &parent;
   srq_->pd = &domain;
-  Below table = *below;
+  StockVerbs table = *stock;
   table.create_qp = [](ibv_pd* pd, ibv_qp_init_attr* init) {
     seen.push_back(pd);
-    return fake_below()->create_qp(pd, init);
+    return fake_stock()->create_qp(pd, init);
   };
-  const Below* const before = std::exchange(below, &table);
+  const StockVerbs* const before = std::exchange(stock, &table);
   ASSERT_EQ(post({1, 2, 3, 4}), 0);
   ASSERT_TRUE(leave({a_}));
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
   srq_->recall_some();
   EXPECT_EQ(on(kBackup), (Ids{1, 2}));
   EXPECT_EQ(seen, (std::vector{world_.pd.real[kDefault], world_.pd.real[kDefault]}));
-  below = before;
+  stock = before;
   srq_->pd = &world_.pd;
 }
 

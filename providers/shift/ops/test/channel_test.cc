@@ -14,9 +14,9 @@
 #include <ctime>
 #include <thread>
 
-#include "group/below.h"
 #include "group/completion.h"
 #include "group/path_switch.h"
+#include "group/stock.h"
 #include "group/test/asleep.h"
 #include "group/test/fake.h"
 #include "ops/entry.h"
@@ -50,13 +50,13 @@ class ChannelTest : public ::testing::Test {
  protected:
   void SetUp() override {
     on_tick(0);
-    table_ = *group::fake_below();
+    table_ = *group::fake_stock();
     table_.get_cq_event = fake_get_cq_event;
     table_.ack_cq_events = [](ibv_cq*, unsigned) {};
-    before_ = below;
+    before_ = stock;
     stopped_now = std::chrono::steady_clock::now();
     group::event_clock = [] { return stopped_now; };
-    below = &table_;
+    stock = &table_;
     cq_ = raised = world_.make_cq();
     real_.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
     channel_.real[kDefault] = &real_;
@@ -71,7 +71,7 @@ class ChannelTest : public ::testing::Test {
   }
   void TearDown() override {
     group::event_clock = &std::chrono::steady_clock::now;
-    below = before_;
+    stock = before_;
     for (int fd : {real_.fd, channel_.inject_fd, channel_.channel.fd, closed_fd_}) {
       if (fd >= 0) close(fd);
     }
@@ -154,8 +154,8 @@ class ChannelTest : public ::testing::Test {
   }
   void send(uint64_t id) { group::post_send(*group_, id, IBV_WR_SEND); }
 
-  Below table_;
-  const Below* before_ = nullptr;
+  StockVerbs table_;
+  const StockVerbs* before_ = nullptr;
   World world_;
   ibv_comp_channel real_{};
   int closed_fd_ = -1;

@@ -50,7 +50,7 @@ CompletionQueue* told_of = nullptr;
 // An event of a CQ that nobody may be polling is followed by another look.
 TEST(ClosedContext, ItsQueuesAreNotLookedAtAgain) {
   World world;
-  Below table = *group::fake_below();
+  StockVerbs table = *group::fake_stock();
   table.get_cq_event = [](ibv_comp_channel*, ibv_cq** cq, void** owner) {
     if (told_of == nullptr) return -1;
     *cq = told_of->real[kDefault];
@@ -58,7 +58,7 @@ TEST(ClosedContext, ItsQueuesAreNotLookedAtAgain) {
     return 0;
   };
   table.ack_cq_events = [](ibv_cq*, unsigned) {};
-  const Below* const before = std::exchange(below, &table);
+  const StockVerbs* const before = std::exchange(stock, &table);
   ibv_comp_channel watch{};
   watch.fd = eventfd(0, EFD_CLOEXEC);
   const int async_fd = eventfd(0, EFD_CLOEXEC);
@@ -81,7 +81,7 @@ TEST(ClosedContext, ItsQueuesAreNotLookedAtAgain) {
   EXPECT_TRUE(control.timers.empty());
   EXPECT_TRUE(control.callbacks.empty());
 
-  below = before;
+  stock = before;
   close(watch.fd);
   close(async_fd);
 }

@@ -44,7 +44,7 @@ class Memory : public ::testing::Test {
     in_use = &runtime_;
     live.clear();
     registrations.clear();
-    table_ = *below;
+    table_ = *stock;
     table_.reg_mr = [](ibv_pd* pd, void*, size_t, int) { return make(pd); };
     table_.reg_mr_iova2 = [](ibv_pd* pd, void*, size_t, uint64_t, unsigned) { return make(pd); };
     table_.dereg_mr = [](ibv_mr* mr) {
@@ -52,10 +52,10 @@ class Memory : public ::testing::Test {
       delete mr;
       return 0;
     };
-    before_ = std::exchange(below, &table_);
+    before_ = std::exchange(stock, &table_);
   }
   ~Memory() override {
-    below = before_;
+    stock = before_;
     in_use = nullptr;
   }
   ibv_mr* add() { return reg_mr(&world_.pd.pd, bytes_, sizeof bytes_, IBV_ACCESS_LOCAL_WRITE); }
@@ -64,8 +64,8 @@ class Memory : public ::testing::Test {
   LazyLoop control_, worker_;
   control::Coordinator coordinator_{control_, worker_};
   control::Runtime runtime_{control_, worker_, coordinator_};
-  Below table_;
-  const Below* before_ = nullptr;
+  StockVerbs table_;
+  const StockVerbs* before_ = nullptr;
   char bytes_[64];
 };
 

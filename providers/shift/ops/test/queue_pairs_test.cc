@@ -212,16 +212,16 @@ TEST_F(QueuePairs, NothingOfADestroyedQpIsLeftToBePolled) {
 TEST_F(QueuePairs, NothingFromBeforeAResetIsLeftToBePolled) {
   send(1);
   ASSERT_TRUE(on_default().complete_send());
-  Below table = *below;
+  StockVerbs table = *stock;
   table.modify_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int) {
     qp->state = attr->qp_state;
     return 0;
   };
-  const Below* const before = std::exchange(below, &table);
+  const StockVerbs* const before = std::exchange(stock, &table);
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RESET;
   ASSERT_EQ(modify_qp(group_->handle(), &attr, IBV_QP_STATE), 0);
-  below = before;
+  stock = before;
   EXPECT_EQ(poll(), Completions{});
   EXPECT_EQ(group_->counters.done[0], 0u);
 }
@@ -265,11 +265,11 @@ TEST_F(Refused, AResetFlushesOnce) {
 }
 
 TEST_F(Refused, AnEndChangesNothingButTheProtection) {
-  Below table = *below;
+  StockVerbs table = *stock;
   table.destroy_qp = [](ibv_qp*) { return EBUSY; };
-  const Below* const before = std::exchange(below, &table);
+  const StockVerbs* const before = std::exchange(stock, &table);
   EXPECT_EQ(destroy_qp(group_->handle()), EBUSY);
-  below = before;
+  stock = before;
   ASSERT_NE(group_->real[kBackup], nullptr);
   send(2);
   ASSERT_TRUE(on_backup().complete_send());
@@ -343,9 +343,9 @@ TEST_F(QueuePairs, ThatAreGoneAreAskedAboutWithoutALookBehindTheirAddress) {
 
 // The number of one that was not ours, which has gone, and of which a completion has been polled.
 TEST_F(QueuePairs, CountsUnderANumberThatWasNobodys) {
-  Below table = *below;
+  StockVerbs table = *stock;
   table.free_device_list = [](ibv_device**) {};
-  const Below* const before = std::exchange(below, &table);
+  const StockVerbs* const before = std::exchange(stock, &table);
   ibv_device* real[] = {&world_.nic(kDefault).device, &world_.nic(kBackup).device};
   ibv_device** shown = device_list_wrap(real, 2);
   ASSERT_NE(shown, nullptr);
@@ -377,7 +377,7 @@ TEST_F(QueuePairs, CountsUnderANumberThatWasNobodys) {
   EXPECT_EQ(destroy_qp(qp), 0);
   device_list_free(shown);
   world_.context.verbs.context.device = device;
-  below = before;
+  stock = before;
 }
 
 // On a shared receive queue, with two receives.
@@ -461,7 +461,7 @@ TEST_F(SharedReceives, AreNotTakenAnyMoreWhenAQpIsDestroyed) {
   ASSERT_TRUE(context->events.open());
   ASSERT_EQ(fcntl(context->events.fd(), F_SETFL, O_NONBLOCK), 0);
   group_->life.control.state = fsm::State::kClosed;  // as the coordinator has it
-  Below table = *below;
+  StockVerbs table = *stock;
   table.modify_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int) {
     qp->state = attr->qp_state;
     ibv_async_event event{};
@@ -477,9 +477,9 @@ TEST_F(SharedReceives, AreNotTakenAnyMoreWhenAQpIsDestroyed) {
     heard += context->events.get(&event) == 0;
     return 0;
   };
-  const Below* const before = std::exchange(below, &table);
+  const StockVerbs* const before = std::exchange(stock, &table);
   destroy();
-  below = before;
+  stock = before;
   EXPECT_EQ(states, (std::vector{IBV_QPS_ERR, IBV_QPS_ERR, IBV_QPS_ERR}));
   EXPECT_EQ(heard, 0) << "the application has not asked for this";
 }

@@ -1,8 +1,8 @@
 // The table of the stock library; in a file of its own, because tests bring another.
-#include "group/below.h"
+#include "group/stock.h"
 
 namespace shift {
 
-const Below* below = nullptr;
+const StockVerbs* stock = nullptr;
 
 }  // namespace shift

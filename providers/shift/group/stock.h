@@ -10,7 +10,7 @@ namespace shift {
 // the same name from the provider: inside the front that is the front's own one.
 // query_port is the old entry point, which fills a short struct: real ports are queried through
 // verbs_get_ctx(context)->query_port, and through this one only when that is missing.
-#define SHIFT_BELOW_FUNCTIONS(F)            \
+#define SHIFT_STOCK_FUNCTIONS(F)            \
   F(get_device_list, "IBVERBS_1.1")         \
   F(free_device_list, "IBVERBS_1.1")        \
   F(get_device_name, "IBVERBS_1.1")         \
@@ -70,16 +70,16 @@ namespace shift {
   F(wc_status_str, "IBVERBS_1.1")
 
 // A pointer is null when the stock library lacks the function (none is missing from version 44 on).
-struct Below {
-#define SHIFT_BELOW_MEMBER(name, version) decltype(&::ibv_##name) name = nullptr;
-  SHIFT_BELOW_FUNCTIONS(SHIFT_BELOW_MEMBER)
-#undef SHIFT_BELOW_MEMBER
+struct StockVerbs {
+#define SHIFT_STOCK_MEMBER(name, version) decltype(&::ibv_##name) name = nullptr;
+  SHIFT_STOCK_FUNCTIONS(SHIFT_STOCK_MEMBER)
+#undef SHIFT_STOCK_MEMBER
   decltype(&::_ibv_query_gid_ex) query_gid_ex = nullptr;        // _ibv_query_gid_ex@IBVERBS_1.11
   decltype(&::_ibv_query_gid_table) query_gid_table = nullptr;  // _ibv_query_gid_table, the same
 };
 
 // Set by ops::init(); the table outlives the process's last verbs call. Defined by the provider.
-extern const Below* below;
+extern const StockVerbs* stock;
 
 // Every function is noexcept and reports as the man page of its verb says: an errno value, NULL
 // with errno, or -1 with errno. They are called with virtual objects only, except where noted; the
