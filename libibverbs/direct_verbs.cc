@@ -1,4 +1,4 @@
-// What the front of libmlx5 asks of virtual objects (util/beneath.h), and its loading.
+// What the front of libmlx5 asks of virtual objects (util/virtual_objects.h), and its loading.
 #include "direct_verbs.h"
 
 #include <dlfcn.h>
@@ -10,14 +10,14 @@
 #include <cstring>
 
 #include "stock.h"
-#include "util/beneath.h"
+#include "util/virtual_objects.h"
 
 namespace {
 
 namespace ops = shift::ops;
 
 template <auto find, typename Object>
-Object* beneath(Object* object) noexcept {
+Object* real_of(Object* object) noexcept {
   return ops::owns(object->context) ? find(object) : object;
 }
 
@@ -36,18 +36,18 @@ ibv_device** own_list(ibv_device** list, int count) noexcept {
   return own;
 }
 
-constexpr shift::Beneath kBeneath = {
+constexpr shift::VirtualObjects kVirtualObjects = {
     .device = device,
     .context = context,
-    .pd = beneath<ops::real_pd, ibv_pd>,
-    .cq = beneath<ops::real_cq, ibv_cq>,
-    .srq = beneath<ops::real_srq, ibv_srq>,
-    .qp = beneath<ops::real_qp, ibv_qp>,
+    .pd = real_of<ops::real_pd, ibv_pd>,
+    .cq = real_of<ops::real_cq, ibv_cq>,
+    .srq = real_of<ops::real_srq, ibv_srq>,
+    .qp = real_of<ops::real_qp, ibv_qp>,
     .mode = ops::direct_verbs,
     .warn = ops::warn,
-    .give_up_qp = ops::let_go,
-    .give_up_cq = ops::let_go,
-    .give_up_srq = ops::let_go,
+    .let_go_qp = ops::let_go,
+    .let_go_cq = ops::let_go,
+    .let_go_srq = ops::let_go,
     .make_qp = ops::create_unprotected_qp,
     .own_list = own_list,
 };
@@ -82,6 +82,6 @@ void direct_verbs_load() noexcept {
 
 }  // namespace shift::front
 
-SHIFT_EXPORT const shift::Beneath* shift_beneath() {
-  return &kBeneath;
+SHIFT_EXPORT const shift::VirtualObjects* shift_virtual_objects() {
+  return &kVirtualObjects;
 }

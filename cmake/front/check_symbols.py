@@ -14,7 +14,7 @@ import sys
 FAMILIES = {
     "ibverbs": (r"IBVERBS_(1\.\d+|PRIVATE_\d+)",
                 {"shift_qp_is_protected", "shift_qp_has_left", "shift_device_is_masked",
-                 "shift_on_peer_gone", "shift_beneath"}),
+                 "shift_on_peer_gone", "shift_virtual_objects"}),
     "mlx5": (r"MLX5_1(\.\d+)+", set()),
 }
 

@@ -15,7 +15,7 @@ struct IsSupported {
     if (!is || mode() != DirectVerbs::kRefuse) return is;
     static std::atomic<bool> told{false};
     if (!told.exchange(true)) {
-      beneath()->warn(
+      virtual_objects()->warn(
           "mlx5 direct verbs would go past SHIFT: programs are told that there are none and use "
           "plain verbs (SHIFT_DIRECT_VERBS=unprotected: use them, without protection)");
     }
@@ -43,9 +43,9 @@ struct GetVfioDeviceList {
   static inline ibv_device** (*stock)(mlx5dv_vfio_context_attr*) = nullptr;
   static ibv_device** call(mlx5dv_vfio_context_attr* attr) {
     ibv_device** list = stock(attr);
-    const Beneath* b = beneath();
-    if (list == nullptr || b == nullptr) return list;
-    return b->own_list(list, 1);
+    const VirtualObjects* objects = virtual_objects();
+    if (list == nullptr || objects == nullptr) return list;
+    return objects->own_list(list, 1);
   }
 };
 

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "util/beneath.h"
+#include "util/virtual_objects.h"
 
 namespace shift::mlx5 {
 
@@ -21,31 +21,31 @@ struct Lead {
   void** stock;
 };
 
-// What is beneath virtual objects; nothing is virtual where the program runs without the layer.
-const Beneath* beneath() noexcept;
+// What is known of virtual objects; nothing is virtual where the program runs without the layer.
+const VirtualObjects* virtual_objects() noexcept;
 
-template <auto Beneath::*find, typename Object>
-Object* find_beneath(Object* object) noexcept {
-  const Beneath* b = beneath();
-  return b != nullptr && object != nullptr ? (b->*find)(object) : object;
+template <auto VirtualObjects::*find, typename Object>
+Object* find_real(Object* object) noexcept {
+  const VirtualObjects* objects = virtual_objects();
+  return objects != nullptr && object != nullptr ? (objects->*find)(object) : object;
 }
 inline ibv_device* real(ibv_device* o) noexcept {
-  return find_beneath<&Beneath::device>(o);
+  return find_real<&VirtualObjects::device>(o);
 }
 inline ibv_context* real(ibv_context* o) noexcept {
-  return find_beneath<&Beneath::context>(o);
+  return find_real<&VirtualObjects::context>(o);
 }
 inline ibv_pd* real(ibv_pd* o) noexcept {
-  return find_beneath<&Beneath::pd>(o);
+  return find_real<&VirtualObjects::pd>(o);
 }
 inline ibv_cq* real(ibv_cq* o) noexcept {
-  return find_beneath<&Beneath::cq>(o);
+  return find_real<&VirtualObjects::cq>(o);
 }
 inline ibv_srq* real(ibv_srq* o) noexcept {
-  return find_beneath<&Beneath::srq>(o);
+  return find_real<&VirtualObjects::srq>(o);
 }
 inline ibv_qp* real(ibv_qp* o) noexcept {
-  return find_beneath<&Beneath::qp>(o);
+  return find_real<&VirtualObjects::qp>(o);
 }
 
 template <typename Object>
@@ -54,8 +54,8 @@ bool is_virtual(Object* object) noexcept {
 }
 
 inline DirectVerbs mode() noexcept {
-  const Beneath* b = beneath();
-  return b != nullptr ? b->mode() : DirectVerbs::kUnprotected;
+  const VirtualObjects* objects = virtual_objects();
+  return objects != nullptr ? objects->mode() : DirectVerbs::kUnprotected;
 }
 
 // One line for each function that was refused, and one for all that are allowed to go past the
@@ -68,9 +68,9 @@ void tell_unprotected(const char* function) noexcept;
 template <typename Object>
 bool may_pass(Object* object, const char* function, std::atomic<bool>& told) noexcept {
   bool may = mode() == DirectVerbs::kUnprotected;
-  if constexpr (std::is_same_v<Object, ibv_qp>) may = may && beneath()->give_up_qp(object);
-  if constexpr (std::is_same_v<Object, ibv_cq>) may = may && beneath()->give_up_cq(object);
-  if constexpr (std::is_same_v<Object, ibv_srq>) may = may && beneath()->give_up_srq(object);
+  if constexpr (std::is_same_v<Object, ibv_qp>) may = may && virtual_objects()->let_go_qp(object);
+  if constexpr (std::is_same_v<Object, ibv_cq>) may = may && virtual_objects()->let_go_cq(object);
+  if constexpr (std::is_same_v<Object, ibv_srq>) may = may && virtual_objects()->let_go_srq(object);
   may ? tell_unprotected(function) : tell_refused(function, told);
   return may;
 }

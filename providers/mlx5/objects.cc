@@ -84,7 +84,7 @@ struct CreateQp {
       static std::atomic<bool> told{false};
       if (!may_pass(context, "mlx5dv_create_qp", told)) return refusal<ibv_qp*>();
     }
-    return beneath()->make_qp(context, init, make, more);
+    return virtual_objects()->make_qp(context, init, make, more);
   }
 };
 

@@ -57,8 +57,8 @@ __attribute__((constructor(101))) void stock_bind() noexcept {
 
 }  // namespace
 
-const Beneath* beneath() noexcept {
-  return shift_beneath != nullptr ? shift_beneath() : nullptr;
+const VirtualObjects* virtual_objects() noexcept {
+  return shift_virtual_objects != nullptr ? shift_virtual_objects() : nullptr;
 }
 
 void tell_refused(const char* function, std::atomic<bool>& told) noexcept {
@@ -69,7 +69,7 @@ void tell_refused(const char* function, std::atomic<bool>& told) noexcept {
       "%s would go past SHIFT and is refused on its devices (SHIFT_DIRECT_VERBS=unprotected: allow "
       "it, without protection)",
       function);
-  beneath()->warn(line);
+  virtual_objects()->warn(line);
 }
 
 void tell_unprotected(const char* function) noexcept {
@@ -80,7 +80,7 @@ void tell_unprotected(const char* function) noexcept {
            "%s: this process uses mlx5 direct verbs, and what it makes by them is not protected "
            "(SHIFT_DIRECT_VERBS=unprotected)",
            function);
-  beneath()->warn(line);
+  virtual_objects()->warn(line);
 }
 
 }  // namespace shift::mlx5

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "util/beneath.h"
+#include "util/virtual_objects.h"
 
 namespace {
 
@@ -18,33 +18,33 @@ ibv_cq virtual_cq, real_cq;
 ibv_srq virtual_srq, real_srq;
 ibv_qp virtual_qp, real_qp;
 shift::DirectVerbs mode;
-bool can_give_up;
-int given_up;
+bool can_let_go;
+int let_go_count;
 std::vector<std::string> lines;
 
 template <auto* is_virtual, auto* real, typename Object>
-Object* beneath(Object* object) {
+Object* real_of(Object* object) {
   return object == is_virtual ? real : object;
 }
 
 template <typename Object>
-bool give_up(Object*) {
-  if (can_give_up) given_up++;
-  return can_give_up;
+bool let_go(Object*) {
+  if (can_let_go) let_go_count++;
+  return can_let_go;
 }
 
-constexpr shift::Beneath kBeneath = {
-    .device = beneath<&virtual_device, &real_device>,
-    .context = beneath<&virtual_context, &real_context>,
-    .pd = beneath<&virtual_pd, &real_pd>,
-    .cq = beneath<&virtual_cq, &real_cq>,
-    .srq = beneath<&virtual_srq, &real_srq>,
-    .qp = beneath<&virtual_qp, &real_qp>,
+constexpr shift::VirtualObjects kVirtualObjects = {
+    .device = real_of<&virtual_device, &real_device>,
+    .context = real_of<&virtual_context, &real_context>,
+    .pd = real_of<&virtual_pd, &real_pd>,
+    .cq = real_of<&virtual_cq, &real_cq>,
+    .srq = real_of<&virtual_srq, &real_srq>,
+    .qp = real_of<&virtual_qp, &real_qp>,
     .mode = [] { return mode; },
     .warn = [](const char* line) { lines.emplace_back(line); },
-    .give_up_qp = give_up,
-    .give_up_cq = give_up,
-    .give_up_srq = give_up,
+    .let_go_qp = let_go,
+    .let_go_cq = let_go,
+    .let_go_srq = let_go,
     .make_qp = nullptr,
     .own_list = nullptr,
 };
@@ -71,8 +71,8 @@ class Leads : public ::testing::Test {
  protected:
   Leads() {
     mode = shift::DirectVerbs::kRefuse;
-    can_give_up = true;
-    given_up = 0;
+    can_let_go = true;
+    let_go_count = 0;
     lines.clear();
   }
 };
@@ -92,15 +92,15 @@ void init_obj(const char* version, int number) {
   EXPECT_EQ(function(&obj, MLX5DV_OBJ_CQ), 0);
   EXPECT_EQ(argument(), &real_cq);
   EXPECT_EQ(obj.cq.in, &virtual_cq);
-  EXPECT_EQ(given_up, 1);
+  EXPECT_EQ(let_go_count, 1);
   EXPECT_EQ(*static_cast<int*>(dlsym(front(), "fake_version")), number);
   EXPECT_EQ(function(&obj, MLX5DV_OBJ_CQ | MLX5DV_OBJ_QP), 0);
-  EXPECT_EQ(given_up, 3);
-  can_give_up = false;
+  EXPECT_EQ(let_go_count, 3);
+  can_let_go = false;
   EXPECT_EQ(function(&obj, MLX5DV_OBJ_QP), EOPNOTSUPP);
   EXPECT_EQ(function(&obj, MLX5DV_OBJ_CQ), EOPNOTSUPP);
-  can_give_up = true;
-  given_up = 0;
+  can_let_go = true;
+  let_go_count = 0;
 }
 
 TEST_F(Leads, EachVersionOfInitObjLeadsToItsOwn) {
@@ -145,7 +145,7 @@ TEST_F(Leads, WhatBypassesIsRefusedAndToldOnce) {
   mode = shift::DirectVerbs::kUnprotected;
   EXPECT_EQ(function(&virtual_qp, nullptr, 0, nullptr, 0), 0);
   EXPECT_EQ(argument(), &real_qp);
-  EXPECT_EQ(given_up, 1);
+  EXPECT_EQ(let_go_count, 1);
 }
 
 TEST_F(Leads, DataDirectOfOneNicIsRefused) {
@@ -165,6 +165,7 @@ TEST_F(Leads, AFunctionOfTheFutureIsPassedThrough) {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const shift::Beneath* shift_beneath() {
-  return &kBeneath;
+extern "C" __attribute__((visibility("default"))) const shift::VirtualObjects*
+shift_virtual_objects() {
+  return &kVirtualObjects;
 }

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "group/stock.h"
-#include "util/beneath.h"
+#include "util/virtual_objects.h"
 
 namespace shift {
 
