@@ -322,7 +322,7 @@ int shown_cqe(const CompletionQueue& cq) {
   return cq.doubled ? real / 2 : real;
 }
 
-ibv_comp_channel* channel_beneath(Context& context, ibv_comp_channel* channel) {
+ibv_comp_channel* real_channel(Context& context, ibv_comp_channel* channel) {
   return channel != nullptr ? virtual_channel(channel)->real[kDefault]
                             : context.members[kDefault].watch;
 }
@@ -356,7 +356,7 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
   const int room = room_for(*c, cqe);
   cq->doubled = room != cqe;
   cq->real[kDefault] = stock->create_cq(c->members[kDefault].real, room, cq.get(),
-                                        channel_beneath(*c, channel), comp_vector);
+                                        real_channel(*c, channel), comp_vector);
   if (cq->real[kDefault] == nullptr) return nullptr;
   return &publish_cq(std::move(cq), *c, channel, cq_context)->cq;
 } catch (const std::bad_alloc&) {

@@ -26,8 +26,8 @@ SharedQueue* shared_queue_of(ibv_srq* srq) {
 template <typename Init>
 Init on_default(const Init& init) {
   Init real = init;
-  real.send_cq = cq_beneath(init.send_cq);
-  real.recv_cq = cq_beneath(init.recv_cq);
+  real.send_cq = real_cq(init.send_cq);
+  real.recv_cq = real_cq(init.recv_cq);
   if (SharedQueue* queue = shared_queue_of(init.srq)) real.srq = queue->members[kDefault].real;
   return real;
 }

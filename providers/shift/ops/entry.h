@@ -19,11 +19,6 @@ inline group::ProtectionDomain* virtual_pd(ibv_pd* pd) {
 inline bool is_virtual_cq(ibv_cq* cq) {
   return cq != nullptr && owns(cq->context);
 }
-// The default's, for objects that are made there.
-inline ibv_cq* cq_beneath(ibv_cq* cq) {
-  if (!is_virtual_cq(cq)) return cq;
-  return group::CompletionQueue::from(cq)->real[group::kDefault];
-}
 inline group::CompletionChannel* virtual_channel(ibv_comp_channel* channel) {
   return reinterpret_cast<group::CompletionChannel*>(channel);
 }
@@ -75,14 +70,13 @@ void cq_join(group::CompletionQueue& cq, group::Group& group);
 // errno when the journal has no room for one more (the provider beneath would say ENOMEM).
 bool send_has_room(const group::Group& group, uint32_t pending);
 
-// For what makes completion queues. The number of entries to ask for beneath, and the channel
-// there.
+// For what makes completion queues. The number of entries to ask the NIC for, and its channel.
 int room_for(const group::Context& context, int cqe);
 // Would a poll find something that no event has told of? Taken out of the queue, as far as it is
 // not for the application.
 bool has_news(group::CompletionQueue* q);
 
-ibv_comp_channel* channel_beneath(group::Context& context, ibv_comp_channel* channel);
+ibv_comp_channel* real_channel(group::Context& context, ibv_comp_channel* channel);
 // Completes the virtual object over `cq->real[kDefault]`, whose cq_context it is.
 group::CompletionQueue* publish_cq(std::unique_ptr<group::CompletionQueue> cq,
                                    group::Context& context, ibv_comp_channel* channel,

@@ -100,7 +100,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) try {
     attr.parent_domain = cq->domain->real[kDefault];
   }
   attr.cq_context = cq.get();
-  attr.channel = channel_beneath(*c, init->channel);
+  attr.channel = real_channel(*c, init->channel);
   // The layer itself reads these of every completion that it takes by the extended calls.
   attr.wc_flags |= IBV_WC_STANDARD_FLAGS;
   ibv_context* real = c->members[kDefault].real;

@@ -43,8 +43,8 @@ ibv_device* real_device(ibv_device* device) noexcept;
 ibv_context* real_context(ibv_context* context) noexcept;
 // The same for virtual objects. Whoever looks into them may not work on them, unless the layer lets
 // go.
-ibv_pd* real_pd(ibv_pd* pd) noexcept;
-ibv_cq* real_cq(ibv_cq* cq) noexcept;
+ibv_pd* real_pd(ibv_pd* pd) noexcept;  // of one that is not virtual, or null: itself
+ibv_cq* real_cq(ibv_cq* cq) noexcept;  // as real_pd
 ibv_srq* real_srq(ibv_srq* srq) noexcept;
 ibv_qp* real_qp(ibv_qp* qp) noexcept;
 // SHIFT_DIRECT_VERBS, and the log.

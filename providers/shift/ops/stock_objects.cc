@@ -36,14 +36,10 @@ Object* make(ibv_context* context, Init* init) noexcept {
   return function(Context::from(context)->members[kDefault].real, init);
 }
 
-ibv_pd* pd_beneath(ibv_pd* pd) {
-  return pd != nullptr && owns(pd->context) ? virtual_pd(pd)->real[kDefault] : pd;
-}
-
 ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* init) noexcept {
   ibv_wq_init_attr real = *init;
-  real.pd = pd_beneath(init->pd);
-  real.cq = cq_beneath(init->cq);
+  real.pd = real_pd(init->pd);
+  real.cq = real_cq(init->cq);
   ibv_wq* wq = make<&verbs_context::create_wq, ibv_wq>(context, &real);
   init->max_wr = real.max_wr;
   init->max_sge = real.max_sge;
@@ -53,9 +49,9 @@ ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* init) noexcept {
 // XRC and tag matching: QPs that are not protected receive from them.
 ibv_srq* create_stock_srq(ibv_context* context, ibv_srq_init_attr_ex* init) noexcept {
   ibv_srq_init_attr_ex real = *init;
-  if (init->comp_mask & IBV_SRQ_INIT_ATTR_PD) real.pd = pd_beneath(init->pd);
+  if (init->comp_mask & IBV_SRQ_INIT_ATTR_PD) real.pd = real_pd(init->pd);
   if (init->comp_mask & (IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM)) {
-    real.cq = cq_beneath(init->cq);
+    real.cq = real_cq(init->cq);
   }
   ibv_srq* srq = make<&verbs_context::create_srq_ex, ibv_srq>(context, &real);
   init->attr = real.attr;
@@ -110,9 +106,10 @@ void forget_events(ibv_context* context, const void* object) noexcept {
 }
 
 ibv_pd* real_pd(ibv_pd* pd) noexcept {
-  return virtual_pd(pd)->real[kDefault];
+  return pd != nullptr && owns(pd->context) ? virtual_pd(pd)->real[kDefault] : pd;
 }
 ibv_cq* real_cq(ibv_cq* cq) noexcept {
+  if (!is_virtual_cq(cq)) return cq;
   return CompletionQueue::from(cq)->real[kDefault];
 }
 ibv_srq* real_srq(ibv_srq* srq) noexcept {
