@@ -277,7 +277,7 @@ int take_side(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra) {
     if (extra != nullptr) extra[i] = from.extra;
   }
   cq.side.erase(cq.side.begin(), cq.side.begin() + got);
-  cq.told -= std::min(cq.told, static_cast<size_t>(got));
+  cq.announced -= std::min(cq.announced, static_cast<size_t>(got));
   return got;
 }
 
@@ -310,18 +310,18 @@ bool has_news(CompletionQueue& cq) {
     if (!cq.extended->may_poll()) return true;  // that thread knows more
     cq.extended->put_back();
   }
-  if (cq.side.size() <= cq.told) collect(cq);
-  return cq.side.size() > cq.told;
+  if (cq.side.size() <= cq.announced) collect(cq);
+  return cq.side.size() > cq.announced;
 }
 
 void event_given(CompletionQueue& cq) {
   std::lock_guard lock(cq.mutex);
-  cq.told = cq.side.size();
+  cq.announced = cq.side.size();
 }
 
 void signal_side(CompletionQueue& cq) {
-  if (cq.channel == nullptr || cq.side.size() <= cq.told || !cq.armed.exchange(false)) return;
-  cq.told = cq.side.size();
+  if (cq.channel == nullptr || cq.side.size() <= cq.announced || !cq.armed.exchange(false)) return;
+  cq.announced = cq.side.size();
   doubt_events(cq);  // the NIC may be about to raise its own for the same
   std::lock_guard lock(cq.channel->mutex);
   cq.channel->injected.push_back(&cq);
@@ -389,8 +389,8 @@ void purge(CompletionQueue& cq, Group* group) {
   collect(cq);
   if (cq.extended != nullptr) cq.extended->forget(group->qpn());
   const auto is_its = [&](const ibv_wc& wc) { return wc.qp_num == group->qpn(); };
-  const auto told_end = cq.side.begin() + static_cast<ptrdiff_t>(cq.told);
-  cq.told -= static_cast<size_t>(std::count_if(cq.side.begin(), told_end, is_its));
+  const auto announced_end = cq.side.begin() + static_cast<ptrdiff_t>(cq.announced);
+  cq.announced -= static_cast<size_t>(std::count_if(cq.side.begin(), announced_end, is_its));
   std::erase_if(cq.side, is_its);
   std::erase(cq.groups, group);
   signal_side(cq);  // as inspect(): those of other QPs have left the NIC

@@ -81,7 +81,7 @@ struct CompletionQueue {
 
   FairMutex mutex;
   std::deque<Completion> side;  // delivered before anything else is polled
-  size_t told = 0;              // so many of them, the oldest, an event has told the application of
+  size_t announced = 0;         // so many of them, the oldest, an event has told the application of
   std::unique_ptr<ExtendedPoll> extended;  // of those that ibv_create_cq_ex made
   std::vector<Group*> groups;
   // Groups that are not on their default path, or failed: while there are any, no hot path.

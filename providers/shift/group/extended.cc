@@ -64,7 +64,7 @@ int ExtendedPoll::harvest(int most, ibv_wc* wcs, WcExtra* extras) {
 }
 
 void ExtendedPoll::put_back() {
-  if (count > next) cq.told = 0;  // the NIC, which has given them, tells of them no more
+  if (count > next) cq.announced = 0;  // the NIC, which has given them, tells of them no more
   while (count > next) {
     count--;
     cq.side.emplace_front(batch[count], batch_extra[count]);
