@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "ops/device_log.h"
 #include "ops/entry.h"
 #include "ops/glue.h"
-#include "ops/groups_told.h"
 #include "util/config.h"
 #include "util/log.h"
 
@@ -114,10 +114,10 @@ ibv_device** device_list_wrap(ibv_device** real, int count) noexcept try {
   list->real = real;
   const std::span<ibv_device* const> devices(real, static_cast<size_t>(count));
   std::lock_guard lock(devices_mutex);
-  missing_tell(config().groups, devices);
+  log_missing_names(config().groups, devices);
   for (int i = 0; i < count; i++) {
     const auto members = group_of(real, count, i);
-    group_tell(devices, members);
+    log_group(devices, members);
     Device* device = members.size() < 2 ? nullptr : virtual_device(real, members);
     list->shown()[i] = device != nullptr ? &device->dev : real[i];
   }

@@ -1,4 +1,4 @@
-#include "ops/groups_told.h"
+#include "ops/device_log.h"
 
 #include <algorithm>
 #include <new>
@@ -17,8 +17,8 @@ bool is_first(const std::string& what) {
 
 }  // namespace
 
-void missing_tell(const std::vector<Names>& groups, std::span<ibv_device* const> devices) noexcept
-    try {
+void log_missing_names(const std::vector<Names>& groups,
+                       std::span<ibv_device* const> devices) noexcept try {
   if (devices.empty()) return;
   for (const Names& names : groups) {
     for (const std::string& name : names) {
@@ -36,8 +36,7 @@ void missing_tell(const std::vector<Names>& groups, std::span<ibv_device* const>
   // The list itself is more important than what is said of it.
 }
 
-void group_tell(std::span<ibv_device* const> devices, const std::vector<int>& members) noexcept
-    try {
+void log_group(std::span<ibv_device* const> devices, const std::vector<int>& members) noexcept try {
   if (!log_enabled(LogLevel::kInfo)) return;
   std::string line = devices[static_cast<size_t>(members.front())]->name;
   if (members.size() < 2) line += " has no partner and is not protected";

@@ -15,9 +15,10 @@ using Names = std::vector<std::string>;
 
 // A name of SHIFT_PAIRS (`groups`) that no device has: whoever wrote it believes in a protection
 // that there is not. A host without devices has nothing to protect, and nothing is told.
-void missing_tell(const std::vector<Names>& groups, std::span<ibv_device* const> devices) noexcept;
+void log_missing_names(const std::vector<Names>& groups,
+                       std::span<ibv_device* const> devices) noexcept;
 
 // The first of `members` is backed by the others, or by none.
-void group_tell(std::span<ibv_device* const> devices, const std::vector<int>& members) noexcept;
+void log_group(std::span<ibv_device* const> devices, const std::vector<int>& members) noexcept;
 
 }  // namespace shift::ops

@@ -1,5 +1,5 @@
 // What is said of the device list, and how often.
-#include "ops/groups_told.h"
+#include "ops/device_log.h"
 
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ size_t lines(const std::string& text) {
 TEST_F(GroupsTold, ANameThatNoDeviceHasIsNamedOnceWithThoseThatThereAre) {
   const std::vector<Names> groups{{name(0), name(7)}, {name(2), name(8)}};
   for (const bool first : {true, false}) {
-    const std::string text = said([&] { missing_tell(groups, list_); });
+    const std::string text = said([&] { log_missing_names(groups, list_); });
     EXPECT_EQ(lines(text), first ? 2u : 0u) << text;
     if (!first) break;
     EXPECT_NE(text.find("warn: SHIFT_PAIRS names "), std::string::npos) << text;
@@ -56,16 +56,16 @@ TEST_F(GroupsTold, ANameThatNoDeviceHasIsNamedOnceWithThoseThatThereAre) {
 }
 
 TEST_F(GroupsTold, NothingIsSaidOfNamesThatFitNorOfAHostWithoutDevices) {
-  EXPECT_EQ(said([&] { missing_tell({{name(0), name(1), name(2)}}, list_); }), "");
-  EXPECT_EQ(said([&] { missing_tell({{name(0), name(7)}}, {}); }), "");
+  EXPECT_EQ(said([&] { log_missing_names({{name(0), name(1), name(2)}}, list_); }), "");
+  EXPECT_EQ(said([&] { log_missing_names({{name(0), name(7)}}, {}); }), "");
 }
 
 TEST_F(GroupsTold, AGroupIsToldOnceAndSoIsWhoHasNone) {
   log_set_level(LogLevel::kInfo);
   for (const bool first : {true, false}) {
     const std::string text = said([&] {
-      group_tell(list_, {0, 2, 1});
-      group_tell(list_, {1});
+      log_group(list_, {0, 2, 1});
+      log_group(list_, {1});
     });
     EXPECT_EQ(lines(text), first ? 2u : 0u) << text;
     if (!first) break;
@@ -75,7 +75,7 @@ TEST_F(GroupsTold, AGroupIsToldOnceAndSoIsWhoHasNone) {
     EXPECT_NE(text.find(name(1) + " has no partner"), std::string::npos) << text;
   }
   log_set_level(LogLevel::kWarn);
-  EXPECT_EQ(said([&] { group_tell(list_, {0, 1}); }), "");
+  EXPECT_EQ(said([&] { log_group(list_, {0, 1}); }), "");
 }
 
 }  // namespace
