@@ -3,7 +3,6 @@
 #include "fsm/fsm.h"
 
 #include <algorithm>
-#include <initializer_list>
 
 namespace shift::fsm {
 namespace {
@@ -15,45 +14,29 @@ using A = Action;
 constexpr size_t kStates = static_cast<size_t>(S::kCount);
 constexpr size_t kEvents = static_cast<size_t>(E::kCount);
 
-struct States {
-  std::array<bool, kStates> in{};
-
-  constexpr States(S state) { in[static_cast<size_t>(state)] = true; }
-  constexpr States(std::initializer_list<States> sets) {
-    for (const States& set : sets) {
-      for (size_t i = 0; i < kStates; i++) in[i] = in[i] || set.in[i];
-    }
-  }
-};
-
-constexpr States kParked{S::kDraining, S::kHeld};
-constexpr States kFence{S::kFencing, S::kFencingTargeted};
-constexpr States kCommitted{S::kExchanging, S::kResuming};
-constexpr States kLeaving{kFence, S::kSeeking, kCommitted};
-constexpr States kOver{S::kFailed, S::kClosed};
-constexpr States kFollowerOnly{S::kHeld, S::kFencingTargeted};
-constexpr States kLeaderOnly{S::kDraining, S::kExchanging};
+constexpr StateSet kFollowerOnly{S::kHeld, S::kFencingTargeted};
+constexpr StateSet kLeaderOnly{S::kDraining, S::kExchanging};
 
 struct Row {
-  States states;
+  StateSet states;
   Event event;
   Cell cell;
   bool stays = false;  // `next` is the state itself
 };
 
 template <typename... Actions>
-constexpr Row go(States states, E event, S next, Actions... actions) {
+constexpr Row go(StateSet states, E event, S next, Actions... actions) {
   static_assert(sizeof...(actions) <= kMaxActions);
   return {states, event, {Kind::kTransition, next, {actions...}, ""}};
 }
 template <typename... Actions>
-constexpr Row stay(States states, E event, Actions... actions) {
+constexpr Row stay(StateSet states, E event, Actions... actions) {
   return {states, event, {Kind::kTransition, S::kUnbound, {actions...}, ""}, true};
 }
-constexpr Row ignore(States states, E event, const char* reason) {
+constexpr Row ignore(StateSet states, E event, const char* reason) {
   return {states, event, {Kind::kIgnore, S::kUnbound, {}, reason}, true};
 }
-constexpr Row never(States states, E event, const char* reason) {
+constexpr Row never(StateSet states, E event, const char* reason) {
   return {states, event, {Kind::kImpossible, S::kUnbound, {}, reason}, true};
 }
 
@@ -247,7 +230,7 @@ constexpr bool complete() {
   std::array<std::array<int, kEvents>, kStates> seen{};
   for (const Row& row : kRows) {
     for (size_t i = 0; i < kStates; i++) {
-      if (row.states.in[i]) ++seen[i][static_cast<size_t>(row.event)];
+      if (row.states.has(static_cast<S>(i))) ++seen[i][static_cast<size_t>(row.event)];
     }
   }
   return std::ranges::all_of(seen, [](const auto& state) {
@@ -260,7 +243,7 @@ constexpr Table build() {
   Table table{};
   for (const Row& row : kRows) {
     for (size_t i = 0; i < kStates; i++) {
-      if (!row.states.in[i]) continue;
+      if (!row.states.has(static_cast<S>(i))) continue;
       Cell& cell = table[i][static_cast<size_t>(row.event)];
       cell = row.cell;
       if (row.stays) cell.next = static_cast<S>(i);

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 namespace shift::fsm {
 
@@ -39,6 +40,36 @@ enum class State : uint8_t {
   kClosed,
   kCount,
 };
+
+// A set of states, for the table's rows and for whoever asks in which part of the way a group is.
+class StateSet {
+ public:
+  constexpr StateSet(State state) { in_[static_cast<size_t>(state)] = true; }
+  constexpr StateSet(std::initializer_list<StateSet> sets) {
+    for (const StateSet& set : sets) {
+      for (size_t i = 0; i < in_.size(); i++) in_[i] = in_[i] || set.in_[i];
+    }
+  }
+  constexpr bool has(State state) const { return in_[static_cast<size_t>(state)]; }
+
+ private:
+  std::array<bool, static_cast<size_t>(State::kCount)> in_{};
+};
+
+// Posting stopped, and what is under way completes.
+inline constexpr StateSet kParked{State::kDraining, State::kHeld};
+// A path carries traffic, and faults of it are masked.
+inline constexpr StateSet kCarrying{State::kActive, kParked};
+// The old path is being shut.
+inline constexpr StateSet kFence{State::kFencing, State::kFencingTargeted};
+// Receives are posted on the target.
+inline constexpr StateSet kCommitted{State::kExchanging, State::kResuming};
+// Between two paths: a round is under way.
+inline constexpr StateSet kLeaving{kFence, State::kSeeking, kCommitted};
+// The group is protected.
+inline constexpr StateSet kMasking{kCarrying, kLeaving};
+// The application has its error, or ended the QP itself.
+inline constexpr StateSet kOver{State::kFailed, State::kClosed};
 
 enum class Event : uint8_t {
   kBound,      // a peer has proven that it owns the other QP
