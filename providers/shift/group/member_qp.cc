@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <mutex>
 
+#include "group/completion.h"
 #include "group/context.h"
 #include "group/domain.h"
 #include "group/group.h"
@@ -195,6 +196,48 @@ int member_qp_stop(Group& group, int member) {
   if (const int error = member_qp_to_state(group, member, IBV_QPS_RESET)) return error;
   if (to_init(group, real) == 0) (void)member_qp_to_state(group, member, IBV_QPS_ERR);
   return 0;
+}
+
+void member_qp_probe(Group& group, int member) {
+  ibv_send_wr wr{}, *bad;
+  wr.wr_id = group.tag + kProbeTag;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  ibv_qp* real = group.real[member];
+  group.life.members[member].probe = Probe::kPosted;
+  if (real->context->ops.post_send(real, &wr, &bad) == 0) {
+    group.life.members[member].own_packets++;
+  } else {
+    group.life.members[member].probe = Probe::kFailed;
+  }
+}
+
+Probe member_qp_probe_look(Group& group, int member) {
+  {
+    std::lock_guard lock(group.send_cq->mutex);
+    // The default's CQ belongs to the application's polling thread while anything is on it.
+    if (member != kDefault) collect_member(*group.send_cq, member);
+  }
+  if (member == kDefault) inspect(*group.send_cq);
+  return group.life.members[member].probe;
+}
+
+void member_qp_probe_forget(Group& group, int member) {
+  group.life.members[member].probe = Probe::kNone;
+}
+
+// The timeout is a power of 4.096 us, and the NIC may wait for four times that each time (IBTA
+// 9.7.6.1.3).
+std::optional<QpHealth> committed_qp_health(Group& group) {
+  ibv_qp* real = group.real[group.life.path.member];
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  constexpr int kAsked = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT;
+  if (stock->query_qp(real, &attr, kAsked, &init) != 0) return std::nullopt;
+  const bool is_broken = attr.qp_state == IBV_QPS_ERR || attr.qp_state == IBV_QPS_SQE;
+  if (attr.timeout == 0) return QpHealth{is_broken, {}};
+  const std::chrono::nanoseconds timeout{int64_t{4096} << (attr.timeout & 31)};
+  return QpHealth{is_broken, 4 * timeout * (attr.retry_cnt + 1)};
 }
 
 }  // namespace shift::group

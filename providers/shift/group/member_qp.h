@@ -1,12 +1,15 @@
 // The steps on one member's QP of a group: making it, connecting it to the peer, starting and
-// stopping it. All but member_qp_to_state run on the worker thread, so that no verb of the
+// stopping it, and trying it. But where noted they run on the worker thread, so that no verb of the
 // application waits for them.
 #pragma once
 
 #include <infiniband/verbs.h>
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 
+#include "group/life.h"
 #include "wire/messages.h"
 
 namespace shift::group {
@@ -30,6 +33,20 @@ struct Group;
 [[nodiscard]] int member_qp_stop(Group& group, int member);
 // To ERR or RESET, whatever it was in. Errno; ENODEV: there is none. On any thread.
 [[nodiscard]] int member_qp_to_state(Group& group, int member, ibv_qp_state state);
+
+// The empty WRITE that tries a new connection of the member's QP. Control thread.
+void member_qp_probe(Group& group, int member);
+// Looks for its completion.
+Probe member_qp_probe_look(Group& group, int member);
+void member_qp_probe_forget(Group& group, int member);
+
+// Whether the QP that carries the data has broken, and how long its NIC may go on for an
+// acknowledgement. Nothing: the NIC does not say. Control thread.
+struct QpHealth {
+  bool is_broken;
+  std::chrono::nanoseconds patience;  // 0: it never gives up
+};
+std::optional<QpHealth> committed_qp_health(Group& group);
 
 // Giving up early is cheap when there is another path.
 void bound_patience(ibv_qp_attr& attr);

@@ -101,6 +101,12 @@ void twin_cqs_destroy(CompletionQueue& cq) {
   }
 }
 
+int real_cqs_destroy(CompletionQueue& cq) {
+  const int error = stock->destroy_cq(cq.real[kDefault]);
+  if (error == 0) twin_cqs_destroy(cq);
+  return error;
+}
+
 void twin_regions_register(MemoryRegion& region, ProtectionDomain& pd) {
   const int members = Context::from(pd.pd.context)->member_count;
   for (int member = kDefault + 1; member < members; member++) {

@@ -13,6 +13,8 @@ struct ProtectionDomain;
 
 void twin_cqs_create(CompletionQueue& cq);
 void twin_cqs_destroy(CompletionQueue& cq);
+// Destroys the default's CQ and the twins. Errno of the default's, and then none is destroyed.
+int real_cqs_destroy(CompletionQueue& cq);
 // Of a region that is deregistered meanwhile, those that are not begun are not made.
 void twin_regions_register(MemoryRegion& region, ProtectionDomain& pd);
 // From here on no registration begins; the region is on no list any more. True: one is under way.

@@ -1,0 +1,138 @@
+#include "group/device_events.h"
+
+#include <algorithm>
+
+#include "group/stock.h"
+#include "group/context.h"
+#include "group/locked.h"
+#include "group/port.h"
+#include "group/shared_queue.h"
+#include "util/event_names.h"
+#include "util/log.h"
+
+namespace shift::group {
+namespace {
+
+bool names_qp(ibv_event_type type) {
+  return event_names(type) == EventNames::kQp;
+}
+
+Group* group_of(Context& context, int member, const ibv_qp* real) {
+  std::lock_guard lock(context.mutex);
+  for (Group* group : context.groups) {
+    if (group->real[member] == real) return group;
+  }
+  return nullptr;
+}
+
+bool is_unprotected(Context& context, int member, const ibv_async_event& event) {
+  if (member != kDefault) return false;
+  if (names_qp(event.event_type)) {
+    return !is_about_own_qp(context, event) &&
+           group_of(context, member, event.element.qp) == nullptr;
+  }
+  if (event_names(event.event_type) != EventNames::kSrq) return false;
+  std::lock_guard lock(context.mutex);
+  return std::ranges::none_of(context.srqs, [&](const SharedQueue* queue) {
+    return queue->members[kDefault].real == event.element.srq;
+  });
+}
+
+void raise(Context& context, const ibv_async_event& event) {
+  if (context.events.raise(event, true)) return;
+  SHIFT_WARN_LIMITED("%s: the application does not read its events; one is lost",
+                     context.device->dev.name);
+}
+
+// Under the context's mutex. False: the application knows nothing of this QP, or may not hear of
+// the event (C9).
+bool name_group(Context& context, ibv_async_event* event,
+                const std::function<void(uint64_t)>& request_refused) {
+  const ibv_event_type type = event->event_type;
+  for (Group* group : context.groups) {
+    if (group->real[kDefault] != event->element.qp) continue;
+    event->element.qp = group->handle();
+    if (type == IBV_EVENT_QP_REQ_ERR || type == IBV_EVENT_QP_ACCESS_ERR) {
+      // As with its completions: a NIC that is going has destroyed the memory regions itself.
+      if (is_protected(*group) && !member_port_is_up(context, kDefault)) return false;
+      request_refused(group->life.serial);
+    }
+    return !is_protected(*group) ||
+           (type != IBV_EVENT_QP_FATAL && type != IBV_EVENT_QP_LAST_WQE_REACHED);
+  }
+  return false;
+}
+
+// Puts the application's object in the place of the default's; as name_group().
+bool name_for_application(Context& context, ibv_async_event* event,
+                          const std::function<void(uint64_t)>& request_refused) {
+  if (names_qp(event->event_type)) return name_group(context, event, request_refused);
+  switch (event->event_type) {
+    case IBV_EVENT_CQ_ERR:
+      for (CompletionQueue* cq : context.cqs) {
+        if (cq->real[kDefault] != event->element.cq) continue;
+        event->element.cq = &cq->cq;
+        return true;
+      }
+      return false;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      for (SharedQueue* queue : context.srqs) {
+        if (queue->members[kDefault].real != event->element.srq) continue;
+        event->element.srq = &queue->srq;
+        return true;
+      }
+      return false;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+void events_take(Context& context, int member,
+                 const std::function<void(const ibv_async_event&, bool)>& take) {
+  ibv_async_event event;
+  while (stock->get_async_event(context.members[member].real, &event) == 0) {
+    take(event, is_unprotected(context, member, event));
+    // Also where the application holds the object beneath itself: it may never read the event, and
+    // whoever destroys the object would wait for ever. But not before the event waits: when the
+    // object has gone, all of its events are there to be dropped.
+    stock->ack_async_event(&event);
+  }
+}
+
+bool is_about_own_qp(Context& context, const ibv_async_event& event) {
+  if (!names_qp(event.event_type)) return false;
+  std::lock_guard lock(context.mutex);
+  return std::ranges::find(context.own_qps, event.element.qp) != context.own_qps.end();
+}
+
+void last_receive_taken(Context& context, int member, const ibv_qp* real) {
+  // The application may be destroying it.
+  std::lock_guard in_hand(context.event_mutex);
+  if (Group* group = group_of(context, member, real)) receives_last_taken(*group, member);
+}
+
+void shared_queue_low(Context& context, int member, const ibv_async_event& event) {
+  std::lock_guard lock(context.mutex);
+  for (SharedQueue* queue : context.srqs) {
+    if (queue->members[member].real != event.element.srq) continue;
+    if (!queue->limit_armed.exchange(false)) return;
+    ibv_async_event out = event;
+    out.element.srq = &queue->srq;
+    return raise(context, out);
+  }
+}
+
+void event_give(Context& context, const ibv_async_event& event, bool is_unprotected,
+                const std::function<void(uint64_t)>& request_refused) {
+  ibv_async_event out = event;
+  // Held until the event waits: whoever destroys the object takes it off the lists first, and the
+  // events after that.
+  std::lock_guard lock(context.mutex);
+  if (!is_unprotected && !name_for_application(context, &out, request_refused)) return;
+  raise(context, out);
+}
+
+}  // namespace shift::group

@@ -1,0 +1,29 @@
+#include "group/error_arming.h"
+
+#include "group/completion_queue.h"
+#include "group/context.h"
+#include "group/stock.h"
+
+namespace shift::group {
+
+// Solicited only: errors count as solicited, and ordinary completions wake nobody. Linux's
+// soft-RoCE does not count a sender's error so. There any completion wakes us, as often as the
+// caller arms.
+void errors_arm(const CompletionQueue& cq) {
+  for (int member = 0; member < cq.context->member_count; member++) {
+    ibv_cq* real = cq.real[member];
+    const bool solicited_only = !cq.context->members[member].is_soft_roce;
+    if (real != nullptr) real->context->ops.req_notify_cq(real, solicited_only ? 1 : 0);
+  }
+}
+
+void errors_take(Context& context, int member, const std::function<void(CompletionQueue&)>& take) {
+  ibv_cq* real;
+  void* owner;
+  while (stock->get_cq_event(context.members[member].watch, &real, &owner) == 0) {
+    stock->ack_cq_events(real, 1);
+    take(*static_cast<CompletionQueue*>(owner));
+  }
+}
+
+}  // namespace shift::group

@@ -1,0 +1,56 @@
+#include "group/locked.h"
+
+#include <algorithm>
+
+#include "group/stock.h"
+#include "group/completion.h"
+#include "group/path_switch.h"
+
+namespace shift::group {
+
+StartPsns start_psns(Group& group) {
+  std::lock_guard lock(group.attr_mutex);
+  return {(group.life.asked.mask & IBV_QP_SQ_PSN) != 0, group.life.asked.attr.sq_psn, group.life.asked.attr.rq_psn};
+}
+
+uint64_t receives_end(Group& group) {
+  std::lock_guard lock(group.recv.mutex);
+  return group.recv.journal.head();
+}
+
+bool sends_outstanding(Group& group, bool parked) {
+  std::lock_guard lock(group.send.mutex);
+  const auto& journal = group.send.journal;
+  const auto first = journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
+  return std::max(first, group.send.drained_to) < (parked ? journal.head() : group.send.posted);
+}
+
+int go_on(Group& group) {
+  std::lock_guard lock(group.send.mutex);
+  if (group.send.route != Route::kOnPath) return 0;
+  const int error = pump(group);
+  settle(group);
+  return error;
+}
+
+void remote_keys_add(Group& group, int member, const std::vector<wire::KeyPair>& keys) {
+  std::lock_guard lock(group.send.mutex);
+  auto& known = group.life.remote_keys[member];
+  for (const wire::KeyPair& pair : keys) {
+    if (pair.found) known[pair.rkey] = pair.new_rkey;
+  }
+}
+
+void original_error_forget(Group& group) {
+  CqLock lock(group);
+  group.life.errors.original = {};
+}
+
+void original_error_suggest(Group& group, ibv_wc_status status, uint32_t vendor_error) {
+  CqLock lock(group);
+  if (group.life.errors.original.status != IBV_WC_SUCCESS) return;
+  group.life.errors.original.status = status;
+  group.life.errors.original.vendor_err = vendor_error;
+}
+
+}  // namespace shift::group
