@@ -13,6 +13,7 @@ namespace shift::control {
 
 using net::Delegate;
 using net::MemoryNetwork;
+using net::PeerChannel;
 using net::VirtualLoop;
 using net::VirtualTime;
 

@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // Every device of every host is numbered 100 + member, and has the NIC's address.
-class FakeLinks final : public HostLinks {
+class FakeLinks final : public net::HostLinks {
  public:
   explicit FakeLinks(const bool& foreign) : foreign_(foreign) {}
   bool has_address(int, uint32_t) override { return !foreign_; }
@@ -42,7 +42,7 @@ class Links : public TwoHosts {
       }
     });
     for (SimHost* host : {&a_, &b_}) {
-      host->coordinator.links_set(std::make_unique<FakeLinks>(foreign_));
+      host->coordinator.nics().links_set(std::make_unique<FakeLinks>(foreign_));
       for (int member = 0; member < 3; member++) {
         host->world.nic(member).ifindex = static_cast<uint32_t>(ifindex_of(member));
         host->device_says(member, IBV_EVENT_GID_CHANGE);
@@ -53,7 +53,7 @@ class Links : public TwoHosts {
   ~Links() override { sim::event_sink_set({}); }
 
   void carrier(SimHost& host, int member, bool up) {
-    host.coordinator.link_state(ifindex_of(member), up);
+    host.coordinator.nics().link_state(ifindex_of(member), up);
   }
   int64_t number(const std::map<std::string, std::string>& record, const char* key) {
     return std::stoll(record.at(key));
@@ -118,39 +118,39 @@ TEST_F(Links, ADeviceOfAnotherNamespaceIsNotOurs) {
   foreign_ = false;
   a_.device_says(kDefault, IBV_EVENT_GID_CHANGE);
   carrier(a_, kDefault, true);
-  a_.coordinator.link_state(7, false);
+  a_.coordinator.nics().link_state(7, false);
   run(milliseconds(100));
   expect_on(kDefault, 0);
 }
 
 TEST_F(Links, ADeviceThatIsDeletedTakesItsCarrierAlong) {
-  a_.coordinator.link_gone(ifindex_of(kDefault));
+  a_.coordinator.nics().link_gone(ifindex_of(kDefault));
   run(milliseconds(20));
   EXPECT_EQ(a_.group->life.control.epoch, 1u);
   // Its number is kept in mind until no address of a NIC is on it any more.
-  EXPECT_EQ(a_.coordinator.carrierless_count(), 1u);
+  EXPECT_EQ(a_.coordinator.nics().carrierless_count(), 1u);
   carrier(a_, kDefault, true);  // from another network namespace, as it went
   run(seconds(3));
   expect_on(kDefault, 2);
-  a_.coordinator.link_gone(ifindex_of(kDefault));
+  a_.coordinator.nics().link_gone(ifindex_of(kDefault));
   run(milliseconds(20));
   a_.world.nic(kDefault).ifindex = 200;
   a_.device_says(kDefault, IBV_EVENT_GID_CHANGE);
   run(seconds(3));
   expect_on(kDefault, 4);
-  EXPECT_EQ(a_.coordinator.carrierless_count(), 0u);
+  EXPECT_EQ(a_.coordinator.nics().carrierless_count(), 0u);
 }
 
 // Each container has its veth, down when it is made, and again before it is deleted.
 TEST_F(Links, DeletedDevicesAreNotKeptInMind) {
   constexpr int kFirst = 1000;
   for (int pod = kFirst; pod < kFirst + 500; pod++) {
-    a_.coordinator.link_state(pod, false);
-    a_.coordinator.link_state(pod, true);
-    a_.coordinator.link_state(pod, false);
-    if (pod != kFirst) a_.coordinator.link_gone(pod);
+    a_.coordinator.nics().link_state(pod, false);
+    a_.coordinator.nics().link_state(pod, true);
+    a_.coordinator.nics().link_state(pod, false);
+    if (pod != kFirst) a_.coordinator.nics().link_gone(pod);
   }
-  EXPECT_EQ(a_.coordinator.carrierless_count(), 1u) << "one is still there";
+  EXPECT_EQ(a_.coordinator.nics().carrierless_count(), 1u) << "one is still there";
   expect_on(kDefault, 0);
 }
 
@@ -165,7 +165,7 @@ TEST_F(Links, ANicWithoutCarrierIsNotChosen) {
 TEST_F(Links, AnAddressThatIsGoneTakesItsPathAlong) {
   const wire::Gid gid = std::exchange(b_.world.nic(kDefault).gid, wire::Gid{});
   // The kernel tells of the address before its GID table has changed, and after.
-  b_.coordinator.address_changed(ifindex_of(kDefault));
+  b_.coordinator.nics().address_changed(ifindex_of(kDefault));
   run(milliseconds(20));
   EXPECT_EQ(a_.group->life.control.epoch, 1u);
   b_.world.nic(kDefault).gid = gid;
@@ -184,7 +184,7 @@ TEST_F(Links, AnAddressThatMovesWithinTheTableBreaksWhatNamedItsPlace) {
 }
 
 TEST_F(Links, ATableThatFollowsTheAddressLateIsReadAgain) {
-  b_.coordinator.address_changed(ifindex_of(kDefault));
+  b_.coordinator.nics().address_changed(ifindex_of(kDefault));
   b_.world.nic(kDefault).gid = {};
   run(milliseconds(5));
   EXPECT_EQ(a_.group->life.control.epoch, 0u);

@@ -1,12 +1,11 @@
-// The machine: events in, states and actions out.
+// The machine: inputs come in, states and actions go out; and the life of its sessions.
 #include "control/coordinator.h"
 
-#include <cerrno>
-
 #include "group/completion.h"
-#include "group/path_switch.h"
+#include "group/context.h"
+#include "group/locked.h"
+#include "group/member_qp.h"
 #include "group/shared_queue.h"
-#include "util/config.h"
 #include "util/log.h"
 
 namespace shift::control {
@@ -15,229 +14,167 @@ using fsm::Action;
 using fsm::Event;
 using fsm::State;
 using group::Group;
-using std::chrono::milliseconds;
 
-namespace {
-
-// The states from which a path is left.
-bool carries_traffic(State state) {
-  return state == State::kActive || state == State::kDraining || state == State::kHeld;
-}
-
-bool is_between_paths(State state) {
-  return state >= State::kFencing && state <= State::kResuming;
-}
-
-}  // namespace
-
-Coordinator::Coordinator(Loop& control, Loop& worker)
-    : control_(control), worker_(worker), presence_(config().port) {
+Coordinator::Coordinator(net::Loop& control, net::Loop& worker)
+    : control_(control),
+      worker_(worker),
+      nics_(control, *this),
+      events_(control, nics_, *this),
+      presence_(control, nics_),
+      jobs_(control, worker, sessions_),
+      turns_(control,
+             [this](uint64_t serial) {
+               if (Session* session = sessions_.find(serial)) session->paths.tend();
+             }),
+      fences_(
+          control, sessions_,
+          [](Session& session, const group::Fence::Entry& entry) { session.round.fenced(entry); }),
+      errors_(control, sessions_) {
   group::fault_sink = this;
 }
 
 Coordinator::~Coordinator() = default;
 
-Binding* Coordinator::find(uint64_t serial) {
-  auto it = bindings_.find(serial);
-  return it == bindings_.end() ? nullptr : it->second.get();
+void Coordinator::network_set(std::unique_ptr<net::PeerNetwork> network) {
+  net_ = std::move(network);
+  nics_.network_set(net_.get());
+  presence_.network_set(net_.get());
+  shared_ = std::make_unique<Shared>(
+      Shared{control_, *net_, *this, sessions_, jobs_, nics_, pairs_, turns_, errors_});
+}
+
+// ---- the machine
+
+void Coordinator::feed(Session& session, const Input& input) {
+  std::deque<Input> inputs{input};
+  while (!inputs.empty()) {
+    const Input next = inputs.front();
+    inputs.pop_front();
+    feed_one(session, next, inputs);
+  }
+  session.paths.tend();
+}
+
+void Coordinator::feed_one(Session& session, const Input& input, std::deque<Input>& inputs) {
+  Group& group = session.group;
+  const State from = session.control.state;
+  const fsm::Cell& cell = fsm::step(from, input.event);
+  SHIFT_DEBUG("qp 0x%x epoch %u: %s + %s -> %s", group.qpn(), session.control.epoch,
+              fsm::to_string(from), fsm::to_string(input.event), fsm::to_string(cell.next));
+  if (cell.kind == fsm::Kind::kImpossible) return fail_impossible(session, input, cell, inputs);
+  if (cell.kind == fsm::Kind::kIgnore) return;
+  const bool leaves = fsm::kCarrying.has(from) && cell.next != from;
+  Round& round = session.round;
+  round.note_cause(input.cause, leaves || cell.next == State::kFailed);
+  if (leaves) round.note_evidence(input.cause.detector, input.seen.value_or(control_.now()));
+  if (input.event == Event::kPathFault || input.is_peer_fault) round.note_fault();
+  if (input.refusal) round.note_refusal(*input.refusal);
+  SHIFT_EVENT(cell.next != from ? "state" : "stay", {{"qp", group.qpn()},
+                                                     {"epoch", session.control.epoch},
+                                                     {"from", fsm::to_string(from)},
+                                                     {"to", fsm::to_string(cell.next)},
+                                                     {"on", fsm::to_string(input.event)},
+                                                     {"cause", round.cause()}});
+  session.control.state = cell.next;
+  Step step{input, inputs};
+  for (Action action : cell.actions) {
+    run(session, action, step);
+    if (step.is_stopped) break;
+  }
+}
+
+// A bug of ours. This group fails closed; the program goes on.
+void Coordinator::fail_impossible(Session& session, const Input& input, const fsm::Cell& cell,
+                                  std::deque<Input>& inputs) {
+  Group& group = session.group;
+  SHIFT_EVENT("bug", {{"qp", group.qpn()},
+                      {"from", fsm::to_string(session.control.state)},
+                      {"on", fsm::to_string(input.event)},
+                      {"cause", cell.reason}});
+  SHIFT_ERROR("qp 0x%x epoch %u: internal error: %s in state %s (%s)", group.qpn(),
+              session.control.epoch, fsm::to_string(input.event),
+              fsm::to_string(session.control.state), cell.reason);
+  session.round.note_cause("internal error", true);
+  session.control.state = State::kFailed;
+  Step step{input, inputs};
+  for (Action action :
+       {Action::kLeaveDrain, Action::kCancelDeadline, Action::kFail, Action::kSendRefuse}) {
+    run(session, action, step);
+  }
+}
+
+// ---- what other threads tell
+
+// Only the number travels: the group may be destroyed before the task runs.
+void Coordinator::soon(uint64_t serial, std::function<void(Session&)> then) {
+  control_.call_soon([this, serial, then = std::move(then)] {
+    if (Session* session = sessions_.find(serial)) then(*session);
+  });
 }
 
 void Coordinator::fault(Group* group, Event event, int member, group::Cause cause) {
-  // Only the number travels: the group may be destroyed before the task runs.
-  control_.call_soon(
-      [this, serial = group->life.serial, event, member, cause, seen = control_.now()] {
-        Binding* binding = find(serial);
-        if (binding == nullptr) return;
-        // What happened on a path that is left already is not news.
-        if (member != group::kNoMember && member != binding->group->life.path.member) return;
-        feed(*binding, event, cause, seen);
-      });
+  soon(group->life.serial, [this, event, member, cause, seen = control_.now()](Session& session) {
+    // What happened on a path that is left already is not news.
+    if (member != group::kNoMember && member != session.group.life.path.member) return;
+    feed(session, {.event = event, .cause = cause, .seen = seen});
+  });
 }
 
-// The queue's end waits for the worker, behind this.
+void Coordinator::pump_wanted(Group* group) {
+  soon(group->life.serial, [](Session& session) { session.keys.pump_wanted(); });
+}
+
+// The queue's end waits for the worker, after this.
 void Coordinator::receives_wanted(group::SharedQueue* queue) {
   worker_.call_soon([queue] { queue->recall_some(); });
 }
 
 void Coordinator::receives_stuck(group::SharedQueue* queue, int member) {
   control_.call_soon([this, queue, member] {
-    for (auto& [serial, binding] : bindings_) {
-      if (binding->group->srq != queue || binding->group->srq_member != member) continue;
-      fault(binding->group, Event::kPathFault, member,
+    sessions_.for_each([&](Session& session) {
+      if (session.group.srq != queue || session.group.srq_member != member) return;
+      fault(&session.group, Event::kPathFault, member,
             {"shared receives cannot be brought back", group::Detector::kNeighbour});
-    }
+    });
   });
 }
 
 void Coordinator::receives_refused(group::SharedQueue* queue, int member) {
   control_.call_soon([this, queue, member] {
-    for (auto& [serial, binding] : bindings_) {
-      if (binding->group->srq != queue || binding->group->srq_member != member) continue;
-      binding->refuse_reason = wire::RefuseReason::kKeyMissing;
-      fault(binding->group, Event::kReplayRefused, member,
+    sessions_.for_each([&](Session& session) {
+      if (session.group.srq != queue || session.group.srq_member != member) return;
+      session.round.note_refusal(wire::RefuseReason::kKeyMissing);
+      fault(&session.group, Event::kReplayRefused, member,
             "a shared receive's region is not registered on the other NIC");
-    }
+    });
   });
 }
 
-void Coordinator::pump_wanted(Group* group) {
-  control_.call_soon([this, serial = group->life.serial] {
-    Binding* binding = find(serial);
-    if (binding == nullptr || binding->query_pending) return;
-    // A round that has begun since leaves the path of these keys, and asks for those of the next.
-    if (is_between_paths(binding->group->life.control.state)) return;
-    const bool registers = group::waits_for_registration(*binding->group);
-    // An answer that was asked for in advance may have come between the post that missed the key
-    // and this task: nothing is missing then, and no further answer will set the queue going.
-    if (!query_keys(*binding) && !registers) return pump(*binding);
-    if (registers && !std::exchange(binding->registering, true)) pump_later(*binding);
-    if (binding->key_deadline != 0) return;
-    // Nothing waits for ever (C6), though no switch is under way whose deadline would bound it.
-    binding->key_deadline =
-        later(*binding, milliseconds(config().exchange_ms), [this](Binding& late) {
-          late.key_deadline = 0;
-          const bool still = group::waits_for_registration(*late.group);
-          if (!late.query_pending && !still) return;
-          // The application broke the QP meanwhile: what waited is flushed.
-          if (late.group->life.control.state == State::kClosed) return pump(late);
-          feed(late, Event::kReplayRefused,
-               still ? "a region is still being registered with the other NIC"
-                     : "the peer does not answer for a memory key");
-        });
-  });
-}
-
-// The worker is registering the region: behind that.
-void Coordinator::pump_later(Binding& binding) {
-  behind_worker(binding, [this](Binding& b) {
-    const bool goes_on = !b.query_pending && !is_between_paths(b.group->life.control.state);
-    if (goes_on && group::waits_for_registration(*b.group)) {  // begun since
-      (void)later(b, milliseconds(1), [this](Binding& again) { pump_later(again); });
-      return;
-    }
-    b.registering = false;
-    if (!goes_on) return;
-    control_.timer_cancel(std::exchange(b.key_deadline, 0));
-    pump(b);
-  });
-}
-
-// Posts what waited for a key.
-void Coordinator::pump(Binding& binding) {
-  Group& group = *binding.group;
-  int error = 0;
-  {
-    std::lock_guard lock(group.send.mutex);
-    if (group.send.route != group::Route::kOnPath) return;
-    error = group::pump(group);
-    group::settle(group);
-  }
-  if (error != 0) {
-    feed(binding, group::post_blames_path(error) ? Event::kPathFault : Event::kReplayRefused,
-         {"a request could not be posted", group::Detector::kPost});
-  }
-}
-
-void Coordinator::feed(Binding& binding, Event event, group::Cause cause, Time seen) {
-  Group& group = *binding.group;
-  Events events{event};
-  while (!events.empty()) {
-    const Event next = events.front();
-    events.pop_front();
-    const fsm::Cell& cell = fsm::step(group.life.control.state, next);
-    SHIFT_DEBUG("qp 0x%x epoch %u: %s + %s -> %s", group.qpn(), group.life.control.epoch,
-                fsm::to_string(group.life.control.state), fsm::to_string(next),
-                fsm::to_string(cell.next));
-    if (cell.kind == fsm::Kind::kImpossible) {
-      // A bug of ours. This group fails closed; the program goes on.
-      SHIFT_EVENT("bug", {{"qp", group.qpn()},
-                          {"from", fsm::to_string(group.life.control.state)},
-                          {"on", fsm::to_string(next)},
-                          {"cause", cell.reason}});
-      SHIFT_ERROR("qp 0x%x epoch %u: internal error: %s in state %s (%s)", group.qpn(),
-                  group.life.control.epoch, fsm::to_string(next),
-                  fsm::to_string(group.life.control.state), cell.reason);
-      binding.cause = "internal error";
-      group.life.control.state = State::kFailed;
-      for (Action action :
-           {Action::kLeaveDrain, Action::kCancelDeadline, Action::kFail, Action::kSendRefuse}) {
-        (void)run(binding, action, &events);
-      }
-      continue;
-    }
-    if (cell.kind == fsm::Kind::kIgnore) continue;
-    // A post of our own (unpark) that failed.
-    if (next == Event::kPathFault && cause.text[0] == '\0') {
-      cause = {"a request could not be posted", group::Detector::kPost};
-    }
-    const bool leaves =
-        carries_traffic(group.life.control.state) && cell.next != group.life.control.state;
-    if (cause.text[0] != '\0' && (leaves || cell.next == State::kFailed))
-      binding.cause = cause.text;
-    if (leaves && cause.detector != group::Detector::kNone) {
-      binding.detector = cause.detector;
-      binding.evidence = seen == Time{} ? control_.now() : seen;
-    }
-    cause = {};  // what follows from it has its own
-    if (next == Event::kPathFault) binding.by_fault = true;
-    SHIFT_EVENT(cell.next != group.life.control.state ? "state" : "stay",
-                {{"qp", group.qpn()},
-                 {"epoch", group.life.control.epoch},
-                 {"from", fsm::to_string(group.life.control.state)},
-                 {"to", fsm::to_string(cell.next)},
-                 {"on", fsm::to_string(next)},
-                 {"cause", binding.cause}});
-    group.life.control.state = cell.next;
-    for (Action action : cell.actions) {
-      if (!run(binding, action, &events)) break;
-    }
-  }
-  tend(binding);
-}
-
-void Coordinator::feed_answer(Binding& binding, uint32_t epoch, Event event, group::Cause cause) {
-  binding.answered_epoch = epoch;
-  feed(binding, event, cause);
-  binding.answered_epoch.reset();
-}
+// ---- the life of a session
 
 void Coordinator::group_add(Group* group) {
   // At once: who the peer is takes a while to find out, and a fault may come first.
   group::errors_hold(*group, group::kDefault);
-  const bool is_known = control_.call_soon([this, group] {
-    auto& slot = bindings_[group->life.serial];
-    slot = std::make_unique<Binding>();
-    Binding& binding = *slot;
-    binding.group = group;
-    binding.serial = group->life.serial;
-    binding.local = group->life.ends.local;
-    binding.is_self = group->life.ends.local == group->life.ends.remote;
-    // A group's life begins here, again after each reset; from now on feed() alone moves it.
-    group->life.control.state = State::kActive;
-    group->life.control.epoch = 0;
-    group->life.control.is_leader = group->life.ends.local <= group->life.ends.remote;
-    by_name_[binding.local] = slot.get();
-    binding.book.init(group->context->member_count, binding.is_self, group->life.serial);
-    binding.book.own_up_set(members_up(group->context));
-    members_make(binding);
-    watch_arm(binding);
-    // One end looks, the other is found.
-    if (group->life.control.is_leader) return look_for_peer(binding);
-    binding.no_peer = later(binding, milliseconds(config().rendezvous_ms), [this](Binding& b) {
-      b.no_peer = 0;
-      peer_missing(b, "nobody has asked for this QP");
-    });
-  });
+  const bool is_known = control_.call_soon([this, group] { session_begin(*group); });
   // Nobody would give what is held back.
   if (!is_known && !group::errors_pass(*group, group::kDefault)) group::fail(*group);
 }
 
+// A group's life begins here, again after each reset; from now on feed() alone moves it.
+void Coordinator::session_begin(Group& group) {
+  group.life.control.state = State::kActive;
+  group.life.control.epoch = 0;
+  group.life.control.is_leader = group.life.ends.local <= group.life.ends.remote;
+  Session& session = sessions_.add(std::make_unique<Session>(group, *shared_));
+  session.qps.make();
+  session.watch_errors();
+  session.search.begin();
+}
+
 void Coordinator::group_sends(Group* group) {
-  control_.call_soon([this, serial = group->life.serial] {
-    Binding* binding = find(serial);
-    if (binding == nullptr) return;
-    at_worker(
-        *binding,
+  soon(group->life.serial, [this](Session& session) {
+    jobs_.run(
+        session,
         [](Group& g) {
           int error = 0;
           for (int member = 0; member < g.context->member_count; member++) {
@@ -245,42 +182,56 @@ void Coordinator::group_sends(Group* group) {
           }
           return error;
         },
-        [](Binding& b, int error) {
+        [](Session& started, int error) {
           if (error == 0) return;
-          SHIFT_WARN_LIMITED("qp 0x%x: a spare QP cannot start sending (errno %d)", b.group->qpn(),
-                             error);
+          SHIFT_WARN_LIMITED("qp 0x%x: a spare QP cannot start sending (errno %d)",
+                             started.group.qpn(), error);
         });
   });
 }
 
 void Coordinator::group_forget(Group* group) {
   control_.call_and_wait([this, group] {
-    if (Binding* binding = find(group->life.serial)) binding_forget(*binding);
+    if (Session* session = sessions_.find(group->life.serial)) session_forget(*session);
   });
 }
 
-void Coordinator::binding_forget(Binding& binding) {
-  const Group* group = binding.group;
-  feed(binding, Event::kAppClosed);
-  binding.over = true;
-  if (binding.attempt) attempt_end(binding, Binding::Attempt::Outcome::kUndecided);
-  for (Loop::TimerId timer :
-       {binding.deadline, binding.look_again, binding.bind_again, binding.no_peer,
-        binding.key_deadline, binding.tend_again, binding.better_again, binding.trade.end,
-        binding.probe_poll, binding.drain_poll}) {
-    control_.timer_cancel(timer);
-  }
-  for (auto& [key, link] : links_) {
-    if (link.trying == binding.serial) link.trying = 0;
-  }
-  fence_forget(group);
-  channel_set(binding, nullptr);
-  by_name_.erase(binding.local);
-  bindings_.erase(group->life.serial);
+void Coordinator::session_forget(Session& session) {
+  feed(session, {.event = Event::kAppClosed});
+  session.end();
+  session.paths.stop();
+  pairs_.session_forget(session.serial);
+  fences_.forget(&session.group);
+  sessions_.remove(session);
 }
 
-bool Coordinator::knows_qp(const wire::QpName& name) {
-  return by_name_.contains(name);
+void Coordinator::context_add(group::Context* context) {
+  control_.call_and_wait([this, context] {
+    nics_.context_add(context);
+    events_.context_add(context);
+    errors_.context_add(context);
+  });
+}
+
+void Coordinator::context_forget(group::Context* context) {
+  control_.call_and_wait([this, context] {
+    // Objects that the application leaves on it are its leak, as with stock, and no longer ours.
+    std::vector<Session*> left;
+    sessions_.for_each_of(context, [&](Session& session) { left.push_back(&session); });
+    for (Session* session : left) session_forget(*session);
+    errors_.context_forget(context);
+    events_.context_forget(context);
+    nics_.context_forget(context);
+    pairs_.context_forget(context);
+  });
+}
+
+int Coordinator::cq_destroy(group::CompletionQueue* cq) {
+  int error = 0;
+  const auto destroy = [&] { error = errors_.cq_destroy(cq); };
+  // In a fork child there is no such thread, and nobody to race with.
+  if (!control_.call_and_wait(destroy)) destroy();
+  return error;
 }
 
 }  // namespace shift::control

@@ -48,7 +48,7 @@ void PathBook::current_set(std::optional<PathName> path) {
   if (path) std::erase_if(ready_, [&](const Ready& r) { return share_member(r.path, *path); });
 }
 
-void PathBook::ready_add(PathName path, uint32_t generation, Loop::Clock::time_point since) {
+void PathBook::ready_add(PathName path, uint32_t generation, Time since) {
   std::erase_if(ready_, [&](const Ready& r) { return share_member(r.path, path); });
   ready_.push_back({path, generation, since});
 }

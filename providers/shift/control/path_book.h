@@ -1,5 +1,5 @@
-// Which paths a group has ready, which it tries, and which it should try next. Knows no verbs and
-// sends nothing. Kept by the leader of each group; the follower only fills in its members.
+// Which paths a group has ready, and which it should try next. Knows no verbs and sends nothing.
+// The leader of each group keeps it; the follower only fills in its members. Control loop only.
 #pragma once
 
 #include <chrono>
@@ -8,33 +8,18 @@
 #include <optional>
 #include <vector>
 
+#include "control/nic_pairs.h"
 #include "net/loop.h"
 #include "wire/messages.h"
 
 namespace shift::control {
-
-using net::Loop;
-using wire::PathName;
-
-// What is known of the way between two NICs; shared by all groups that could use it. While it is
-// known to fail, one group tries at a time, and the others follow when that one has got through.
-struct Link {
-  int failures = 0;
-  Loop::Clock::time_point not_before{};
-  uint64_t trying = 0;               // serial of the group; 0: none
-  Loop::Clock::time_point spread{};  // when all groups on it were told last that it is broken
-  // Paths that were given up to try this one, while nobody knew that it works: how often, when
-  // last, and when it may be done again.
-  int trades = 0;
-  Loop::Clock::time_point traded{}, trade_not_before{};
-};
 
 class PathBook {
  public:
   struct Ready {
     PathName path;
     uint32_t generation;
-    Loop::Clock::time_point since;  // may be taken for the way back from then on
+    Time since;  // may be taken for the way back from then on
   };
 
   // `spread` moves groups of one NIC to different members when there are several.
@@ -55,7 +40,7 @@ class PathBook {
   void current_set(std::optional<PathName> path);
   const std::optional<PathName>& current() const { return current_; }
 
-  void ready_add(PathName path, uint32_t generation, Loop::Clock::time_point since);
+  void ready_add(PathName path, uint32_t generation, Time since);
   void ready_drop(PathName path);
   // What the members' state or a new connection has made useless.
   void ready_clean();
@@ -64,16 +49,16 @@ class PathBook {
   Ready* better_ready();
   const std::vector<Ready>& all_ready() const { return ready_; }
 
-  // What to try next: the best of those that have failed least often. `link` gives the Link of a
-  // path; with `again` the earliest time when it is worth to ask again (untouched if never).
-  template <typename LinkOf>
-  std::optional<PathName> next(Loop::Clock::time_point now, uint64_t serial, const LinkOf& link,
-                               Loop::Clock::time_point* again) const;
+  // What to try next: the best of those that have failed least often. `pair_of` gives the NicPair
+  // of a path. `again` becomes the earliest time when it is worth asking again, and stays as it is
+  // if there is none.
+  template <typename PairOf>
+  std::optional<PathName> next(Time now, uint64_t serial, const PairOf& pair_of, Time* again) const;
   // Of the straight paths that beat the current one and have a NIC in common with it, the best of
   // those that have failed least often. A QP has one connection, so that such a path can be tried
   // only after the current one has been given up.
-  template <typename LinkOf>
-  std::optional<PathName> better_blocked(const LinkOf& link) const;
+  template <typename PairOf>
+  std::optional<PathName> better_blocked(const PairOf& pair_of) const;
 
  private:
   // Every path, best first.
@@ -89,34 +74,33 @@ class PathBook {
   std::vector<Ready> ready_;
 };
 
-template <typename LinkOf>
-std::optional<PathName> PathBook::next(Loop::Clock::time_point now, uint64_t serial,
-                                       const LinkOf& link_of,
-                                       Loop::Clock::time_point* again) const {
+template <typename PairOf>
+std::optional<PathName> PathBook::next(Time now, uint64_t serial, const PairOf& pair_of,
+                                       Time* again) const {
   std::optional<PathName> best;
   int failures = 0;
   for (const PathName path : candidates()) {
     if (!is_wanted(path)) continue;
-    const Link& link = link_of(path);
-    if (link.not_before > now) {
-      if (*again > link.not_before) *again = link.not_before;
+    const NicPair& pair = pair_of(path);
+    if (pair.not_before > now) {
+      if (*again > pair.not_before) *again = pair.not_before;
       continue;
     }
-    if (link.failures > 0 && link.trying != 0 && link.trying != serial) continue;
+    if (pair.failures > 0 && pair.trying != 0 && pair.trying != serial) continue;
     // Two paths whose attempts outlast their rests must not keep the others from being tried.
-    if (best && link.failures >= failures) continue;
+    if (best && pair.failures >= failures) continue;
     best = path;
-    failures = link.failures;
+    failures = pair.failures;
   }
   return best;
 }
 
-template <typename LinkOf>
-std::optional<PathName> PathBook::better_blocked(const LinkOf& link_of) const {
+template <typename PairOf>
+std::optional<PathName> PathBook::better_blocked(const PairOf& pair_of) const {
   std::optional<PathName> best;
   for (const PathName path : candidates()) {
     if (!is_better_blocked(path)) continue;
-    if (!best || link_of(path).failures < link_of(*best).failures) best = path;
+    if (!best || pair_of(path).failures < pair_of(*best).failures) best = path;
   }
   return best;
 }

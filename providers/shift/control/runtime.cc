@@ -53,12 +53,12 @@ std::unique_ptr<Threads> start() {
     net::PeerNetOptions options;
     options.port = config().port;
     coordinator->network_set(std::make_unique<net::PeerNet>(made->control, *coordinator, options));
-    auto links = std::make_unique<net::LinkWatch>(made->control, *coordinator);
+    auto links = std::make_unique<net::LinkWatch>(made->control, coordinator->nics());
     if (const char* problem = links->start()) {
       // Faults show by other signs, only later in some cases.
       SHIFT_WARN("the state of network devices is not watched: %s", problem);
     } else {
-      coordinator->links_set(std::move(links));
+      coordinator->nics().links_set(std::move(links));
     }
     made->coordinator = std::move(coordinator);
   });

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "group/stock.h"
 #include "group/context.h"
 #include "group/locked.h"
 #include "group/port.h"
 #include "group/shared_queue.h"
+#include "group/stock.h"
 #include "util/event_names.h"
 #include "util/log.h"
 

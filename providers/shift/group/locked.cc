@@ -2,15 +2,16 @@
 
 #include <algorithm>
 
-#include "group/stock.h"
 #include "group/completion.h"
 #include "group/path_switch.h"
+#include "group/stock.h"
 
 namespace shift::group {
 
 StartPsns start_psns(Group& group) {
   std::lock_guard lock(group.attr_mutex);
-  return {(group.life.asked.mask & IBV_QP_SQ_PSN) != 0, group.life.asked.attr.sq_psn, group.life.asked.attr.rq_psn};
+  return {(group.life.asked.mask & IBV_QP_SQ_PSN) != 0, group.life.asked.attr.sq_psn,
+          group.life.asked.attr.rq_psn};
 }
 
 uint64_t receives_end(Group& group) {

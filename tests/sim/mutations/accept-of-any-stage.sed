@@ -1,5 +1,5 @@
 # bug: a copy of Accept connects the leader's QP once more
 # shows: C2
 # within: 5000
-# file: control/attempts.cc
-s/ \|\| binding.attempt->stage != Stage::kOffered\) \{/) {/
+# file: control/path_maker.cc
+s/ \|\| attempt_->stage != Stage::kOffered\) return;/) return;/

@@ -2,4 +2,4 @@
 # shows: C7
 # within: 5000
 # file: control/way_back.cc
-s/^  binding.trade.wanted.reset\(\);//
+s/^  wanted_.reset\(\);//

@@ -1,5 +1,5 @@
 # bug: the follower does not try the path for a leader that only receives
 # shows: C7
 # within: 2000
-# file: control/messages.cc
+# file: control/path_offers.cc
 s/message.kind != wire::Ready::Kind::kAsk\) return/true) return/

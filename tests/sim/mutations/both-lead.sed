@@ -2,4 +2,4 @@
 # shows: C7
 # within: 500
 # file: control/coordinator.cc
-s/group->life.control.is_leader = .*;/group->life.control.is_leader = true;/
+s/group.life.control.is_leader = .*;/group.life.control.is_leader = true;/

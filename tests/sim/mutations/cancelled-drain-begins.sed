@@ -1,6 +1,6 @@
 # bug: a late copy of Drain parks the follower again
 # shows: C8
 # within: 50000
-# file: control/messages.cc
+# file: control/drain.cc
 # model: drain-of-old-attempt
-/message.attempt - binding->drain_cancelled\) <= 0\) return/d
+/message.attempt - cancelled_\) <= 0\) return/d

@@ -1,6 +1,6 @@
 # bug: nothing bounds the way to another path
 # shows: C6
 # within: 500
-# file: control/actions.cc
+# file: control/round.cc
 # model: deadline-not-armed
-s/binding.deadline = control_.timer_start\(binding.give_up, /(void)(/
+s/deadline_.start_at\(give_up_at_, /(void)(/

@@ -1,6 +1,6 @@
 # bug: a fault begins no new epoch
 # shows: C7
 # within: 500
-# file: control/actions.cc
+# file: control/round.cc
 # model: epoch-not-raised
-s/: group.life.control.epoch \+ 1;/: group.life.control.epoch + (group.life.control.epoch == 0);/
+s/: session_.control.epoch \+ 1;/: session_.control.epoch + (session_.control.epoch == 0);/

@@ -1,6 +1,6 @@
 # bug: a late Cancel ends the next drain
 # shows: C8
 # within: 50000
-# file: control/messages.cc
+# file: control/drain.cc
 # model: late-cancel
-/message.attempt - binding->drain_attempt\) < 0\) return/d
+/message.attempt - attempt_\) < 0\) return/d

@@ -1,6 +1,6 @@
 # bug: a late Drained counts for the next attempt
 # shows: C8
 # within: 10000
-# file: control/messages.cc
+# file: control/drain.cc
 # model: drained-of-old-attempt
-s/ \|\| message.attempt != binding->drain_attempt//
+s/ \|\| message.attempt != attempt_//

@@ -1,6 +1,6 @@
 # bug: a new connection does not carry Progress again
 # shows: C7
 # within: 500
-# file: control/binding.cc
+# file: control/round.cc
 # model: progress-not-repeated
-/if \(binding.told\) channel->send/d
+/if \(own_progress_\) session_.search.send/d

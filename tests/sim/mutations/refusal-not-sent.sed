@@ -1,6 +1,6 @@
 # bug: an end that has failed does not answer
 # shows: C6
 # within: 500
-# file: control/actions.cc
+# file: control/coordinator_actions.cc
 # model: refusal-not-sent
-s/if \(channel != nullptr\) channel->send\(wire::Refuse.*/(void)channel;/
+/session.search.send\(refusal\);/d

@@ -1,6 +1,6 @@
 # bug: an end that cannot use the target begins no other round
 # shows: C7
 # within: 500
-# file: control/replaying.cc
+# file: control/round.cc
 # model: failed-commit-ignored
-/if \(!usable\) \{/,/return false/s/follow_up->push_back\(Event::kTargetUnusable\);//
+s/if \(!is_usable\) return input.then\(Event::kTargetUnusable\);/if (!is_usable) return Input{Event::kPeerMessageStale};/

@@ -1,5 +1,5 @@
 # bug: a path that a round has tried is still taken for ready
 # shows: livelock
 # within: 2000
-# file: control/replaying.cc
-/binding.book.ready_drop\(binding.target\);/d
+# file: control/round.cc
+/session_.book.ready_drop\(target_.path\);/d

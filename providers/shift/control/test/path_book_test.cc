@@ -24,10 +24,10 @@ class Book : public ::testing::Test {
   std::optional<PathName> next(uint64_t serial = 1) {
     again_ = Time::max();
     return book_.next(
-        now_, serial, [this](PathName path) -> const Link& { return links_[path]; }, &again_);
+        now_, serial, [this](PathName path) -> const NicPair& { return links_[path]; }, &again_);
   }
   std::optional<PathName> blocked() {
-    return book_.better_blocked([this](PathName path) -> const Link& { return links_[path]; });
+    return book_.better_blocked([this](PathName path) -> const NicPair& { return links_[path]; });
   }
   // Every attempt fails at once and is not repeated.
   Paths order() {
@@ -42,7 +42,7 @@ class Book : public ::testing::Test {
   void ready(PathName path, uint32_t generation = 1) { book_.ready_add(path, generation, now_); }
 
   PathBook book_;
-  std::map<PathName, Link> links_;
+  std::map<PathName, NicPair> links_;
   Time now_{std::chrono::seconds(1000)};
   Time again_;
 };

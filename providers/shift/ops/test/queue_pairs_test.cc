@@ -40,7 +40,10 @@ using Completions = std::vector<std::pair<uint64_t, ibv_wc_status>>;
 
 class QueuePairs : public ::testing::Test {
  protected:
-  QueuePairs() { in_use = &runtime_; }
+  QueuePairs() {
+    in_use = &runtime_;
+    coordinator_.network_set(std::make_unique<EmptyNetwork>());
+  }
   ~QueuePairs() override { in_use = nullptr; }
 
   FakeQp& on_default() { return World::fake(group_, kDefault); }

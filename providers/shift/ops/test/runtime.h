@@ -9,7 +9,7 @@
 namespace shift::ops {
 
 // A loop whose tasks wait until somebody waits for one that is queued behind them.
-class LazyLoop : public control::Loop {
+class LazyLoop : public net::Loop {
  public:
   bool call_soon(Task task) noexcept override {
     tasks_.push_back(std::move(task));
@@ -38,6 +38,14 @@ class LazyLoop : public control::Loop {
 
  private:
   std::deque<Task> tasks_;
+};
+
+// Nobody is there.
+class EmptyNetwork final : public net::PeerNetwork {
+ public:
+  void add_address(uint32_t) override {}
+  void find_peer(const net::FindRequest&, net::FindCallback) override {}
+  void retry_paths() override {}
 };
 
 // What control::runtime() answers.

@@ -1,0 +1,225 @@
+// What peers say. Everything in it comes from a stranger (C11): a message that does not fit the
+// group's role, epoch or path changes nothing.
+#include <utility>
+#include <variant>
+
+#include "control/coordinator.h"
+#include "group/context.h"
+#include "util/log.h"
+
+namespace shift::control {
+
+using fsm::EpochIs;
+using fsm::Event;
+using group::Detector;
+using net::PeerChannel;
+
+struct MessageVisitor {
+  Coordinator& self;
+  PeerChannel* channel;
+
+  template <typename Message>
+  void operator()(const Message& message) const {
+    self.on(channel, message);
+  }
+};
+
+namespace {
+
+// To a sender whose QP is unknown here, or to one that speaks for it without having proved that it
+// may.
+template <typename Message>
+void refuse_as_gone(PeerChannel* channel, const Message& message) {
+  channel->send(wire::Refuse{message.to, message.from, message.epoch, wire::RefuseReason::kGone});
+}
+
+bool is_mtu(uint8_t mtu) {
+  return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096;
+}
+
+}  // namespace
+
+void Coordinator::on_message(PeerChannel* channel, const wire::Message& message) {
+  std::visit(MessageVisitor{*this, channel}, message);
+}
+
+bool Coordinator::knows_qp(const wire::QpName& name) {
+  return sessions_.find(name) != nullptr;
+}
+
+void Coordinator::on_connection_up(PeerChannel* channel, bool /*first*/) {
+  sessions_.for_each([channel](Session& session) {
+    if (session.search.channel() == channel) session.say_again();
+  });
+}
+
+// Connected QPs stay connected: an idle connection needs no channel.
+void Coordinator::on_channel_down(PeerChannel* channel) {
+  sessions_.for_each([&](Session& session) {
+    if (session.search.channel() != channel) return;
+    session.search.channel_lost();
+    session.paths.stop();
+    feed(session, {.event = Event::kChannelLost});
+  });
+}
+
+Session* Coordinator::addressee(PeerChannel* channel, const wire::QpName& from,
+                                const wire::QpName& to) {
+  Session* session = sessions_.find(to);
+  if (session == nullptr || session->ends.remote != from) return nullptr;
+  return session->search.may_speak(channel) ? session : nullptr;
+}
+
+Session* Coordinator::proven_addressee(PeerChannel* channel, const wire::QpName& from,
+                                       const wire::QpName& to) {
+  Session* session = addressee(channel, from, to);
+  return session != nullptr && session->search.is_proven_on(channel) ? session : nullptr;
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
+  Session* session = addressee(channel, message.from, message.to);
+  if (session == nullptr) return refuse_as_gone(channel, message);
+  PeerSearch& search = session->search;
+  const size_t members = message.members.size();
+  if (members == 0 || members > group::kMembersMax) return;
+  if (!search.proof_fits(message)) {
+    SHIFT_WARN_LIMITED("qp 0x%x: a peer could not prove that it owns qp 0x%x; ignored",
+                       session->group.qpn(), message.from.qpn);
+    return;
+  }
+  PeerChannel* const before = search.take_channel(channel);
+  if (session->over) {
+    // It may have ended while nobody could be told. What the peer says again now is answered, by
+    // an end that it can believe.
+    if (before != channel) search.send_bind();
+    return;
+  }
+  session->control.asks_responder = (message.flags & wire::Bind::kAsksResponder) != 0;
+  const bool was_proven = search.is_proven();
+  // Later ones are followed by a Members, which says it.
+  if (!was_proven) {
+    session->book.peer_members_set(static_cast<int>(members), message.members_up);
+  }
+  search.set_peer_addresses(message.members);
+  search.widen();
+  session->book.ready_clean();
+  if (before == nullptr || (!was_proven && !session->control.is_leader)) session->say_again();
+  if (!was_proven) {
+    search.set_proven();
+    feed(*session, {.event = Event::kBound});
+  }
+  session->paths.tend();
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Offer& message) {
+  Session* session = proven_addressee(channel, message.from, message.to);
+  if (session == nullptr || (session->control.is_leader && !session->is_self)) return;
+  session->offers.take(message);
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Accept& message) {
+  Session* session = proven_addressee(channel, message.from, message.to);
+  if (session == nullptr || !session->control.is_leader) return;
+  if (message.status == wire::Accept::kAccepted && !is_mtu(message.address.mtu)) return;
+  session->paths.take(message);
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Ready& message) {
+  Session* session = proven_addressee(channel, message.from, message.to);
+  if (session == nullptr || session->is_self) return;
+  if (session->control.is_leader) return session->paths.take(message);
+  session->offers.take(message);
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Members& message) {
+  Session* session = proven_addressee(channel, message.from, message.to);
+  if (session == nullptr || !session->take_members_sequence(message.seq)) return;
+  session->book.peer_up_set(message.up);
+  session->book.ready_clean();
+  pairs_.retry(session->ends.remote.gid);
+  session->paths.tend();
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Drain& message) {
+  Session* session = proven_addressee(channel, message.from, message.to);
+  if (session == nullptr) return;
+  if (message.epoch != session->control.epoch) {
+    return feed(*session, {.event = Event::kPeerMessageStale});
+  }
+  session->drain.take(message);
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Switch& message) {
+  Session* session = addressee(channel, message.from, message.to);
+  if (session == nullptr) return refuse_as_gone(channel, message);
+  if (!session->search.is_proven_on(channel)) return;
+  switch (fsm::compare_epoch(message.epoch, session->control.epoch)) {
+    case EpochIs::kNext:
+      return feed(*session, {.event = Event::kPeerSwitchNext,
+                             .cause = {"the peer left the path", Detector::kPeer},
+                             .is_peer_fault = message.reason == wire::Switch::kFault,
+                             .epoch = message.epoch});
+    case EpochIs::kCurrent:
+      return feed(*session, {.event = Event::kPeerSwitchCurrent, .epoch = message.epoch});
+    case EpochIs::kStale:
+      return feed(*session, {.event = Event::kPeerMessageStale});
+  }
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Progress& message) {
+  Session* session = addressee(channel, message.from, message.to);
+  if (session == nullptr) return refuse_as_gone(channel, message);
+  if (!session->search.is_proven_on(channel)) return;
+  const EpochIs is = fsm::compare_epoch(message.epoch, session->control.epoch);
+  if (is == EpochIs::kStale) return feed(*session, {.event = Event::kPeerMessageStale});
+  Event event;
+  if (session->control.is_leader) {
+    // The follower's answers ours: same epoch, same target.
+    const bool fits = is == EpochIs::kCurrent &&
+                      Connection{message.target, message.generation} == session->round.target();
+    event = fits ? Event::kPeerProgressCurrent : Event::kPeerMessageStale;
+  } else if (!session->book.exists(message.target, false)) {
+    event = Event::kPeerMessageStale;
+  } else {
+    event = is == EpochIs::kNext ? Event::kTargetNext : Event::kTargetCurrent;
+  }
+  feed(*session, {.event = event,
+                  .cause = {"the peer left the path", Detector::kPeer},
+                  .epoch = message.epoch,
+                  .progress = &message});
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::KeyQuery& message) {
+  Session* session = proven_addressee(channel, message.from, message.to);
+  if (session == nullptr || message.member >= session->group.context->member_count) return;
+  session->keys.answer(message);
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::KeyReply& message) {
+  Session* session = proven_addressee(channel, message.from, message.to);
+  if (session == nullptr || message.member >= group::kMembersMax) return;
+  session->keys.take(message);
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Refuse& message) {
+  Session* session = proven_addressee(channel, message.from, message.to);
+  if (session == nullptr) return;
+  // Before the first round nothing was asked that could be refused, but a Bind that came too early.
+  const bool is_current =
+      message.epoch != 0 &&
+      fsm::compare_epoch(message.epoch, session->control.epoch) == EpochIs::kCurrent;
+  // A peer that is gone may be so because all was done: late copies of our own messages draw this
+  // answer, too. It weighs what its Close does.
+  const Event event = !is_current                                   ? Event::kPeerMessageStale
+                      : message.reason == wire::RefuseReason::kGone ? Event::kPeerClosed
+                                                                    : Event::kPeerRefused;
+  feed(*session, {.event = event, .cause = "the peer cannot move this QP"});
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Close& message) {
+  Session* session = proven_addressee(channel, message.from, message.to);
+  if (session == nullptr) return;
+  feed(*session, {.event = Event::kPeerClosed, .cause = "the peer's application closed its QP"});
+}
+
+}  // namespace shift::control

@@ -1,0 +1,118 @@
+// What becomes of sessions when NICs and their addresses go and come.
+#include <algorithm>
+
+#include "control/coordinator.h"
+#include "group/completion.h"
+#include "group/context.h"
+#include "group/locked.h"
+#include "util/log.h"
+
+namespace shift::control {
+
+using fsm::Event;
+using fsm::State;
+using group::Context;
+using group::Detector;
+using group::Group;
+using group::kDefault;
+
+void Coordinator::nic_lost(Context* context, int member, group::Cause cause) {
+  int moving = 0;
+  sessions_.for_each_of(context, [&](Session& session) {
+    const Group& group = session.group;
+    if (!group::is_protected(group)) return;
+    if (group.life.path.member == member) {
+      moving += session.control.state == State::kActive;
+      feed(session, {.event = Event::kPathFault, .cause = cause});
+    } else if (session.control.state == State::kFencingTargeted &&
+               session.round.target().path.follower == member) {
+      feed(session, {.event = Event::kTargetUnusable, .cause = cause});
+    }
+  });
+  if (moving > 0) {
+    SHIFT_WARN("%s: %s: %d QP%s move%s away", context->name(member), cause.text, moving,
+               moving == 1 ? "" : "s", moving == 1 ? "s" : "");
+  }
+  members_up_changed(context);
+}
+
+void Coordinator::nic_back(Context* context, int member) {
+  SHIFT_INFO("%s: port up", context->name(member));
+  net_->retry_paths();
+  members_up_changed(context);
+}
+
+void Coordinator::members_up_changed(Context* context) {
+  const uint8_t up = nics_.up(context);
+  sessions_.for_each_of(context, [&](Session& session) {
+    session.book.own_up_set(up);
+    session.book.ready_clean();
+    session.send_members();
+  });
+  pairs_.retry(context);
+  sessions_.for_each_of(context, [](Session& session) { session.paths.tend(); });
+}
+
+// Groups whose QP on the member uses that address leave it.
+void Coordinator::address_lost(Context* context, int member, const wire::Gid& address,
+                               group::Cause cause) {
+  sessions_.for_each_of(context, [&](Session& session) {
+    const Group& group = session.group;
+    if (group.life.path.member != member) return;
+    const MemberQp& qp = session.qps[member];
+    if ((qp.connected ? qp.address.gid : session.ends.local.gid) != address) return;
+    feed(session, {.event = Event::kPathFault, .cause = cause});
+  });
+}
+
+void Coordinator::addresses_changed(Context* context, int member,
+                                    const std::vector<wire::Gid>& gone) {
+  // A spare that would send from an address that is not there: the leader makes its connection
+  // again, when members_up_changed() has it tend to its paths.
+  sessions_.for_each_of(context, [&](Session& session) {
+    if (session.group.life.path.member == member) return;
+    MemberQp& qp = session.qps[member];
+    if (!qp.connected || std::ranges::find(gone, qp.address.gid) == gone.end()) return;
+    if (!session.control.is_leader) return session.offers.lose(member);
+    qp.connected = false;
+    session.book.ready_drop(qp.connection.path);
+  });
+  for (const wire::Gid& gid : gone) {
+    address_lost(context, member, gid, {"the NIC's address is gone", Detector::kAddress});
+  }
+  // The control channel shall use the new address, too.
+  sessions_.for_each_of(context, [](Session& session) {
+    if (!session.search.is_proven()) return;
+    session.search.send_bind();
+    session.search.widen();
+  });
+  members_up_changed(context);
+}
+
+bool Coordinator::masks_faults(const Context* context) {
+  bool masks = false;
+  sessions_.for_each_of(
+      context, [&](Session& session) { masks = masks || group::is_protected(session.group); });
+  return masks;
+}
+
+// The default's responder met a request that the peer's application got wrong, or none at all. Its
+// QP is broken by an application's doing, and the flushes that follow are all that tells of it
+// here.
+void Coordinator::request_refused(uint64_t serial) {
+  soon(serial, [this](Session& session) {
+    Group& group = session.group;
+    if (group.life.path.member != kDefault) return;
+    // Before the machine closes: after that nobody would let go of what is held back. In the middle
+    // of a round it is the machine that fails, and gives everything.
+    const bool is_in_round =
+        fsm::kLeaving.has(session.control.state) || fsm::kOver.has(session.control.state);
+    if (!is_in_round && !group::errors_pass(group, kDefault) &&
+        session.control.state == State::kActive) {
+      group::fail(group);
+    }
+    feed(session, {.event = Event::kAppError, .cause = "the application's request was refused"});
+  });
+}
+
+}  // namespace shift::control

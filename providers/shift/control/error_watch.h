@@ -1,0 +1,53 @@
+// Errors that nobody may be looking for: of CQs that the application does not poll. Control loop
+// only.
+//
+// A CQ without a completion channel is armed for errors by us. One with a channel is armed by the
+// application alone, and an application that waits for something else (it spins on memory that a
+// WRITE will change) polls nothing: neither it nor we would learn that its QP broke (C7). So such a
+// QP is asked for its state after the application has stopped posting, until the NIC must have
+// given up, if it does. An application that goes on posting polls, too, or its queue is full.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+
+#include "control/nic_pairs.h"
+#include "group/group.h"
+#include "net/timer.h"
+
+namespace shift::control {
+
+class Sessions;
+struct Session;
+
+// What is remembered of a session whose QP may have to be asked.
+struct Unpolled {
+  uint64_t posted = 0;  // requests at the last look
+  Time look_until{};    // when the NIC will have given up what it has not done; not known yet: max
+};
+
+class ErrorWatch {
+ public:
+  ErrorWatch(net::Loop& loop, const Sessions& sessions)
+      : loop_(loop), sessions_(sessions), look_again_(loop) {}
+
+  void context_add(group::Context* context);
+  void context_forget(group::Context* context);
+  // The session's CQs are watched from here on; again when there are more of them.
+  void watch(Session& session);
+  // Destroys the real CQs on all members. Errno.
+  int cq_destroy(group::CompletionQueue* cq);
+
+ private:
+  void readable(group::Context* context, int member);
+  void look_start();
+  void look();
+
+  net::Loop& loop_;
+  const Sessions& sessions_;
+  // CQs that raised an event, and are armed again a little later.
+  std::unordered_map<group::CompletionQueue*, net::Loop::TimerId> rearm_;
+  net::Timer look_again_;  // runs while there are CQs that only the application arms
+};
+
+}  // namespace shift::control

@@ -1,0 +1,138 @@
+#include "control/key_exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "control/jobs.h"
+#include "group/keys.h"
+#include "group/locked.h"
+#include "group/path_switch.h"
+#include "util/config.h"
+
+namespace shift::control {
+
+using fsm::Event;
+using fsm::State;
+using group::Group;
+using std::chrono::milliseconds;
+
+bool KeyExchange::ask() {
+  Group& group = session_.group;
+  const auto missing = group::rkeys_missing(group);
+  auto keys = missing;
+  for (uint32_t recent : group::rkeys_recent(group)) {
+    if (std::ranges::find(missing, recent) == missing.end()) keys.push_back(recent);
+  }
+  pending_ = !missing.empty();
+  if (!keys.empty() && session_.search.channel() != nullptr) {
+    query_id_ = next_query_++;
+    session_.search.send(
+        wire::KeyQuery{session_.ends.local, session_.ends.remote, session_.control.epoch, query_id_,
+                       static_cast<uint8_t>(group.life.path.peer_member), std::move(keys)});
+  }
+  return pending_;
+}
+
+void KeyExchange::say_again() {
+  if (pending_) ask();
+}
+
+void KeyExchange::forget() {
+  pending_ = false;
+  deadline_.cancel();
+}
+
+void KeyExchange::answer(const wire::KeyQuery& message, bool may_wait) {
+  Group& group = session_.group;
+  wire::KeyReply reply{
+      session_.ends.local, session_.ends.remote, message.query_id, message.member, {}};
+  for (uint32_t rkey : message.rkeys) {
+    wire::KeyPair pair{rkey, 0, false};
+    const auto state =
+        group::exported_key(*group.context, message.member, group.pd, rkey, &pair.new_rkey);
+    if (state == group::KeyState::kPending && may_wait) {
+      return jobs_.after_all(session_,
+                             [message](Session& session) { session.keys.answer(message, false); });
+    }
+    pair.found = state == group::KeyState::kReady;
+    reply.keys.push_back(pair);
+  }
+  session_.search.send(reply);
+}
+
+void KeyExchange::take(const wire::KeyReply& message) {
+  if (message.query_id != query_id_) return;
+  Group& group = session_.group;
+  group::remote_keys_add(group, message.member, message.keys);
+  if (!pending_) return;  // asked in advance, nobody waits
+  for (uint32_t rkey : group::rkeys_missing(group)) {
+    const bool is_denied = std::ranges::any_of(
+        message.keys, [&](const wire::KeyPair& pair) { return pair.rkey == rkey; });
+    if (is_denied) return denied();
+  }
+  deadline_.cancel();
+  pending_ = false;
+  if (session_.control.state == State::kResuming) {
+    return machine_.feed(session_, {.event = Event::kKeysReady});
+  }
+  pump();
+}
+
+// The key is as unknown there as it would be to the default NIC: the application's error.
+void KeyExchange::denied() {
+  group::original_error_suggest(session_.group, IBV_WC_REM_ACCESS_ERR, 0x88);
+  pending_ = false;
+  machine_.feed(session_, {.event = Event::kReplayRefused,
+                           .cause = "the peer does not know a memory key",
+                           .refusal = wire::RefuseReason::kKeyMissing});
+}
+
+void KeyExchange::pump_wanted() {
+  Group& group = session_.group;
+  if (pending_) return;
+  // A round that has begun since leaves the path of these keys, and asks for those of the next.
+  if (fsm::kLeaving.has(session_.control.state)) return;
+  const bool registers = group::waits_for_registration(group);
+  // An answer that was asked for in advance may have come between the post that missed the key and
+  // this call: nothing is missing then, and no further answer will set the queue going.
+  if (!ask() && !registers) return pump();
+  if (registers && !std::exchange(registering_, true)) await_registration();
+  if (deadline_.is_running()) return;
+  // Nothing waits for ever (C6).
+  deadline_.start(milliseconds(config().exchange_ms), [this] {
+    const bool still_registers = group::waits_for_registration(session_.group);
+    if (!pending_ && !still_registers) return;
+    // The application broke the QP meanwhile: what waited is flushed.
+    if (session_.control.state == State::kClosed) return pump();
+    machine_.feed(session_, {.event = Event::kReplayRefused,
+                             .cause = still_registers
+                                          ? "a region is still being registered with the other NIC"
+                                          : "the peer does not answer for a memory key"});
+  });
+}
+
+// The worker is registering the region: after that.
+void KeyExchange::await_registration() {
+  jobs_.after_all(session_, [](Session& session) {
+    KeyExchange& keys = session.keys;
+    const bool goes_on = !keys.pending_ && !fsm::kLeaving.has(session.control.state);
+    if (goes_on && group::waits_for_registration(session.group)) {  // begun since
+      return keys.go_on_again_.start(milliseconds(1), [&keys] { keys.await_registration(); });
+    }
+    keys.registering_ = false;
+    if (!goes_on) return;
+    keys.deadline_.cancel();
+    keys.pump();
+  });
+}
+
+// Posts what was parked.
+void KeyExchange::pump() {
+  const int error = group::go_on(session_.group);
+  if (error == 0) return;
+  machine_.feed(session_, {.event = group::post_blames_path(error) ? Event::kPathFault
+                                                                   : Event::kReplayRefused,
+                           .cause = {"a request could not be posted", group::Detector::kPost}});
+}
+
+}  // namespace shift::control

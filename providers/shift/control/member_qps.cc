@@ -1,0 +1,80 @@
+#include "control/member_qps.h"
+
+#include "control/jobs.h"
+#include "group/context.h"
+#include "group/member_qp.h"
+#include "util/log.h"
+
+namespace shift::control {
+
+using group::Group;
+
+// The application chose among the default's GIDs. One without an IPv4 address fits those of its
+// kind only, and the other NICs' have one. All zeros when the member has none: connecting will find
+// no such address.
+wire::Gid MemberQps::own_gid(int member, PathName path) const {
+  const Group& group = session_.group;
+  const bool is_original = path == PathName{group::kDefault, group::kDefault};
+  if (member == group::kDefault && (is_original || session_.ends.local.gid.ipv4()))
+    return session_.ends.local.gid;
+  const auto& gids = group.context->members[member].gids;
+  return gids.empty() ? wire::Gid{} : gids.front();
+}
+
+void MemberQps::make() {
+  for (int member = 0; member < session_.group.context->member_count; member++) {
+    jobs_.run(
+        session_, [member](Group& g) { return group::member_qp_create(g, member); },
+        [member](Session& session, int error) {
+          if (error != 0) {
+            const Group& group = session.group;
+            SHIFT_WARN_LIMITED("qp 0x%x on %s cannot move to %s: no QP there (errno %d)",
+                               group.qpn(), group.context->device->dev.name,
+                               group.context->name(member), error);
+            session.book.own_lacks(member);
+          } else {
+            session.qps[member].made = true;
+          }
+          session.paths.tend();  // it may have waited for this one
+        });
+  }
+}
+
+bool MemberQps::carries(int member, const Connection& connection) const {
+  const MemberQp& qp = qps_[member];
+  return qp.connected && !qp.busy && qp.connection == connection;
+}
+
+void MemberQps::choose_address(int member, PathName path, Chosen then) {
+  jobs_.run(
+      session_,
+      [member, gid = own_gid(member, path)](Group& g) {
+        Address own;
+        own.error = group::member_qp_address(g, member, gid, &own.address);
+        return own;
+      },
+      std::move(then));
+}
+
+void MemberQps::connect(int member, const wire::QpAddress& own, const wire::QpAddress& peer,
+                        Connected then) {
+  jobs_.run(
+      session_,
+      [member, own, peer](Group& g) { return group::member_qp_connect(g, member, own, peer); },
+      std::move(then));
+}
+
+void MemberQps::choose_and_connect(int member, PathName path, const wire::QpAddress& peer,
+                                   Chosen then) {
+  jobs_.run(
+      session_,
+      [member, peer, gid = own_gid(member, path)](Group& g) {
+        Address own;
+        own.error = group::member_qp_address(g, member, gid, &own.address);
+        if (own.error == 0) own.error = group::member_qp_connect(g, member, own.address, peer);
+        return own;
+      },
+      std::move(then));
+}
+
+}  // namespace shift::control

@@ -1,0 +1,56 @@
+// The QP that a group has on each member, as control/ sees it: made by the worker, and connected
+// for at most one path at a time. One for each session. Control loop only.
+#pragma once
+
+#include <functional>
+
+#include "control/input.h"
+#include "group/group.h"
+#include "wire/messages.h"
+
+namespace shift::control {
+
+class Jobs;
+
+struct MemberQp {
+  bool made = false;
+  bool busy = false;  // a job of the worker is under way
+  bool connected = false;
+  Connection connection;    // what it is connected for, or was last
+  wire::QpAddress address;  // as told to the peer for that connection
+};
+
+class MemberQps {
+ public:
+  MemberQps(Session& session, Jobs& jobs) : session_(session), jobs_(jobs) {}
+
+  MemberQp& operator[](int member) { return qps_[member]; }
+
+  // Has the worker make them all. The session's paths go on with each that is there.
+  void make();
+  // Whether traffic can go on over this connection of the member's QP.
+  bool carries(int member, const Connection& connection) const;
+
+  // What the worker answers: an errno, and where the peer can reach the QP.
+  struct Address {
+    int error = 0;
+    wire::QpAddress address;
+  };
+  using Chosen = std::function<void(Session& session, const Address& own)>;
+  using Connected = std::function<void(Session& session, int error)>;
+  // Has the worker choose an address for the member's end of the path.
+  void choose_address(int member, PathName path, Chosen then);
+  // Has the worker connect the QP between `own`, which was chosen for it, and the peer's.
+  void connect(int member, const wire::QpAddress& own, const wire::QpAddress& peer, Connected then);
+  // Both, in one job.
+  void choose_and_connect(int member, PathName path, const wire::QpAddress& peer, Chosen then);
+
+ private:
+  wire::Gid own_gid(int member, PathName path) const;
+
+  Session& session_;
+  Jobs& jobs_;
+  group::PerMember<MemberQp> qps_;
+};
+
+}  // namespace shift::control

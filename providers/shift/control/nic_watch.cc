@@ -1,0 +1,258 @@
+#include "control/nic_watch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "group/context.h"
+#include "util/log.h"
+
+namespace shift::control {
+
+using group::Context;
+using group::Detector;
+using std::chrono::milliseconds;
+
+namespace {
+
+// The kernel changes its GID table some time after it has told of an address.
+constexpr milliseconds kAddressPauses[] = {milliseconds(10), milliseconds(1000)};
+
+bool holds(const auto& nic, int ifindex) {
+  return std::ranges::any_of(
+      nic.addresses, [&](const group::PortAddress& address) { return address.ifindex == ifindex; });
+}
+
+uint8_t bit_of(int member) {
+  return static_cast<uint8_t>(1u << member);
+}
+
+}  // namespace
+
+NicWatch::Watched* NicWatch::find(const Context* context) const {
+  const auto found = std::ranges::find_if(
+      watched_, [context](const auto& watched) { return watched->context == context; });
+  return found == watched_.end() ? nullptr : found->get();
+}
+
+void NicWatch::context_add(Context* context) {
+  watched_.push_back(std::make_unique<Watched>(Watched{context, {}}));
+  Watched& watched = *watched_.back();
+  for (int m = 0; m < context->member_count; m++) {
+    watched.nics[m].port_up = group::member_port_is_up(*context, m);
+  }
+  for (int m = 0; m < context->member_count; m++) {
+    (void)addresses_read(watched, m);
+    Nic& nic = watched.nics[m];
+    nic.linkless = !has_carrier(nic);
+  }
+}
+
+void NicWatch::context_forget(const Context* context) {
+  std::erase_if(watched_, [context](const auto& watched) { return watched->context == context; });
+  links_forget();
+}
+
+uint8_t NicWatch::up_of(const Watched& watched) {
+  uint8_t up = 0;
+  for (int m = 0; m < watched.context->member_count; m++) {
+    const Nic& nic = watched.nics[m];
+    if (nic.port_up && !nic.linkless) up |= bit_of(m);
+  }
+  return up;
+}
+
+uint8_t NicWatch::up(const Context* context) const {
+  const Watched* watched = find(context);
+  return watched == nullptr ? 0 : up_of(*watched);
+}
+
+wire::Gid NicWatch::address_of(const Context* context, const wire::Gid& local) const {
+  if (local.ipv4()) return local;
+  const Watched* watched = find(context);
+  if (watched == nullptr) return {};
+  for (const group::PortName& name : watched->nics[group::kDefault].names)
+    if (name.gid == local) return name.address;
+  return {};
+}
+
+std::vector<wire::Gid> NicWatch::addresses_of(const group::Group& group) const {
+  std::vector<wire::Gid> addresses{address_of(group)};
+  for (size_t m = 1; m < static_cast<size_t>(group.context->member_count); m++) {
+    const auto& gids = group.context->members[m].gids;
+    addresses.push_back(gids.empty() ? wire::Gid{} : gids.front());
+  }
+  return addresses;
+}
+
+// ---- what devices say
+
+void NicWatch::device_died(Context* context, int member) {
+  port_lost(context, member, {"device fatal", Detector::kDevice});
+}
+
+void NicWatch::port_down(Context* context, int member) {
+  port_lost(context, member, {"port down", Detector::kPort});
+}
+
+void NicWatch::port_lost(Context* context, int member, group::Cause cause) {
+  if (Watched* watched = find(context)) {
+    watched->nics[member].port_up = false;
+  }
+  sink_.nic_lost(context, member, cause);
+}
+
+void NicWatch::port_up(Context* context, int member) {
+  Watched* watched = find(context);
+  if (watched == nullptr) return;
+  Nic& nic = watched->nics[member];
+  // A context that saw its device die stays dead, whatever the port does.
+  if (context->members[member].dead || nic.port_up) return;
+  nic.port_up = true;
+  if (!nic.linkless) sink_.nic_back(context, member);
+}
+
+// An address that is gone takes its paths along; one that came back may bring some.
+void NicWatch::gids_changed(Context* context, int member) {
+  Watched* watched = find(context);
+  if (watched == nullptr) return;
+  const auto m = static_cast<size_t>(member);
+  Nic& nic = watched->nics[m];
+  const auto gids_before = context->members[m].gids;
+  const bool had_carrier = has_carrier(nic);
+  const std::vector<wire::Gid> gone = addresses_read(*watched, member);
+  const bool carrier_stays = has_carrier(nic) == had_carrier;
+  nic.linkless = !has_carrier(nic);
+  if (gone.empty() && context->members[m].gids == gids_before && carrier_stays) return;
+  SHIFT_EVENT("addresses", {{"device", context->name(member)},
+                            {"count", context->members[m].gids.size()},
+                            {"gone", gone.size()}});
+  sink_.addresses_changed(context, member, gone);
+}
+
+// Reads the GID table anew, once for all QPs. What it held before and does not hold any more, or
+// elsewhere: a QP names its own address by the place in the table.
+std::vector<wire::Gid> NicWatch::addresses_read(Watched& watched, int member) {
+  const auto m = static_cast<size_t>(member);
+  Context* context = watched.context;
+  Nic& nic = watched.nics[m];
+  const auto before =
+      std::exchange(nic.addresses, group::port_addresses(context->members[m].real, 1));
+  nic.names = group::port_names(context->members[m].real, 1);
+  context->members[m].gids.clear();
+  for (group::PortAddress& address : nic.addresses) {
+    context->members[m].gids.push_back(address.gid);
+    const auto ip = address.gid.ipv4();
+    if (ip) {
+      net_->add_address(*ip);
+      std::vector<wire::Gid> gids;
+      for (const group::PortName& name : nic.names)
+        if (name.address == address.gid) gids.push_back(name.gid);
+      net_->name_address(*ip, std::move(gids));
+    }
+    // The number of a device may be that of another one in our network namespace.
+    const bool ours = ip && links_ && links_->has_address(address.ifindex, *ip);
+    if (!ours) address.ifindex = 0;
+  }
+  links_forget();
+  std::vector<wire::Gid> gone;
+  for (const group::PortAddress& old : before) {
+    const bool stays = std::ranges::any_of(nic.addresses, [&](const group::PortAddress& now) {
+      return now.gid == old.gid && now.index == old.index;
+    });
+    if (stays) continue;
+    gone.push_back(old.gid);
+    if (!std::ranges::count(context->members[m].gids, old.gid))
+      net_->name_address(*old.gid.ipv4(), {});
+  }
+  return gone;
+}
+
+// ---- what the kernel says of network devices
+
+// A member whose devices are not known has to be taken at its port's word.
+bool NicWatch::has_carrier(const Nic& nic) const {
+  bool known = false;
+  for (const group::PortAddress& address : nic.addresses) {
+    if (address.ifindex == 0) continue;
+    if (!carrierless_.contains(address.ifindex)) return true;
+    known = true;
+  }
+  return !known;
+}
+
+void NicWatch::link_state(int ifindex, bool up) {
+  gone_.erase(ifindex);  // it came back from another network namespace
+  const bool changed = up ? carrierless_.erase(ifindex) != 0 : carrierless_.insert(ifindex).second;
+  if (!changed) return;
+  for (const auto& watched : watched_) {
+    for (int member = 0; member < watched->context->member_count; member++) {
+      if (holds(watched->nics[member], ifindex)) {
+        carrier_changed(*watched, member, ifindex);
+      }
+    }
+  }
+}
+
+void NicWatch::link_gone(int ifindex) {
+  link_state(ifindex, false);
+  gone_.insert(ifindex);
+  links_forget();
+}
+
+// A host that starts and ends containers deletes devices all the time.
+void NicWatch::links_forget() {
+  std::erase_if(gone_, [this](int ifindex) {
+    for (const auto& watched : watched_) {
+      for (const Nic& nic : watched->nics) {
+        if (holds(nic, ifindex)) return false;
+      }
+    }
+    carrierless_.erase(ifindex);
+    return true;
+  });
+}
+
+// A NIC may have several network devices (VLANs): it is of use while one of them has a carrier.
+void NicWatch::carrier_changed(Watched& watched, int member, int ifindex) {
+  Context* context = watched.context;
+  Nic& nic = watched.nics[member];
+  const uint8_t before = up_of(watched);
+  const bool up = !carrierless_.contains(ifindex);
+  SHIFT_EVENT("link_event", {{"device", context->name(member)}, {"ifindex", ifindex}, {"up", up}});
+  nic.linkless = !has_carrier(nic);
+  const uint8_t after = up_of(watched), bit = bit_of(member);
+  if ((before & ~after & bit) != 0) {
+    return sink_.nic_lost(context, member, {"no carrier", Detector::kLink});
+  }
+  if ((after & ~before & bit) != 0) return sink_.nic_back(context, member);
+  // What the port event has told already is no news.
+  if (up || (after & bit) == 0) return;
+  const auto addresses = nic.addresses;
+  const auto names = nic.names;
+  for (const group::PortAddress& address : addresses) {
+    if (address.ifindex != ifindex) continue;
+    sink_.address_lost(context, member, address.gid, {"no carrier", Detector::kLink});
+    for (const group::PortName& name : names)
+      if (name.address == address.gid)
+        sink_.address_lost(context, member, name.gid, {"no carrier", Detector::kLink});
+  }
+}
+
+void NicWatch::address_changed(int ifindex) {
+  for (const auto& watched : watched_) {
+    Context* context = watched->context;
+    for (int member = 0; member < context->member_count; member++) {
+      const auto m = static_cast<size_t>(member);
+      // A member without addresses may get its first one on any device.
+      if (!context->members[m].gids.empty() && !holds(watched->nics[m], ifindex)) continue;
+      gids_changed(context, member);
+      for (const milliseconds pause : kAddressPauses) {
+        loop_.timer_start(loop_.now() + pause,
+                          [this, context, member] { gids_changed(context, member); });
+      }
+    }
+  }
+}
+
+}  // namespace shift::control

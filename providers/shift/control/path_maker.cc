@@ -1,0 +1,252 @@
+#include "control/path_maker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "control/sessions.h"
+#include "control/turns.h"
+#include "util/config.h"
+#include "util/log.h"
+
+namespace shift::control {
+
+using fsm::Event;
+using fsm::State;
+using group::Group;
+using std::chrono::milliseconds;
+
+namespace {
+
+// Between attempts on a pair that fails.
+constexpr milliseconds kPauseMin{20}, kPauseMax{10'000};
+// While nothing works at all, nobody has time for long pauses.
+constexpr milliseconds kPauseSeeking{100};
+constexpr int kDoublings = 10;
+
+}  // namespace
+
+NicPair& PathMaker::pair_of(PathName path) const {
+  return pairs_.of(session_.group.context, session_.ends.remote.gid, path);
+}
+
+void PathMaker::tend() {
+  const State state = session_.control.state;
+  if (!session_.control.is_leader || session_.over || !session_.search.is_proven() ||
+      session_.search.channel() == nullptr) {
+    return;
+  }
+  if (state != State::kActive && state != State::kSeeking) return;
+  WayBack& way_back = session_.way_back;
+  if (way_back.wanted() && !session_.book.works(*way_back.wanted())) way_back.end_trade();
+  if (state == State::kActive) way_back.check();
+  if (attempt_ || session_.control.state != state) return;
+  if (state == State::kSeeking && !way_back.wanted()) {
+    // Kept while a better one was tried.
+    if (const auto* ready = session_.book.best_ready()) {
+      return go_on_with({ready->path, ready->generation});
+    }
+  }
+  Time again = Time::max();
+  if (const auto path = choose(&again)) {
+    if (turns_.ask(session_.serial, state == State::kSeeking)) start(*path);
+  } else if (again != Time::max()) {
+    tend_again_.start_at(again, [this] { tend(); });
+  }
+}
+
+// What to try now, or when to ask again.
+std::optional<PathName> PathMaker::choose(Time* again) {
+  const Time now = loop_.now();
+  const auto pair_of_path = [&](PathName path) -> const NicPair& { return pair_of(path); };
+  auto path = session_.control.state == State::kSeeking ? session_.way_back.wanted() : std::nullopt;
+  if (!path) path = session_.book.next(now, session_.serial, pair_of_path, again);
+  if (path && pair_of(*path).not_before > now) {
+    *again = pair_of(*path).not_before;  // of the wanted one: the peer was busy
+    path.reset();
+  }
+  return path;
+}
+
+void PathMaker::start(PathName path) {
+  MemberQp& qp = session_.qps[path.leader];
+  if (!qp.made || qp.busy) return;  // tend() comes again when the worker is done
+  pair_of(path).trying = session_.serial;
+  session_.book.ready_drop(path);
+  const Connection connection{path, next_generation_++};
+  attempt_ = {connection};
+  turns_.begin();
+  qp.connected = false;
+  qp.busy = true;
+  session_.qps.choose_address(path.leader, path,
+                              [connection](Session& session, const MemberQps::Address& own) {
+                                MemberQp& chosen = session.qps[connection.path.leader];
+                                chosen.busy = false;
+                                PathMaker& paths = session.paths;
+                                if (!paths.attempt_ || paths.attempt_->connection != connection)
+                                  return paths.tend();
+                                if (own.error == 0) chosen.address = own.address;
+                                paths.address_chosen(connection, own.error);
+                              });
+  SHIFT_DEBUG("qp 0x%x: trying path %u-%u, generation %u", session_.group.qpn(), path.leader,
+              path.follower, connection.generation);
+}
+
+void PathMaker::address_chosen(const Connection& connection, int error) {
+  if (error != 0) return end(Outcome::kBroken);
+  session_.qps[connection.path.leader].connection = connection;
+  say_again();
+}
+
+// The peer has to answer. How long our own worker takes says nothing about the path.
+void PathMaker::expect_answer(Outcome if_silent) {
+  const bool seeks = session_.control.state == State::kSeeking;
+  silence_.start(seeks ? PathProbe::kPatience : 2 * PathProbe::kPatience, [this, if_silent] {
+    // Meanwhile another path gets its turn.
+    NicPair& pair = pair_of(attempt_->connection.path);
+    pair.not_before = std::max(pair.not_before, loop_.now() + kPauseSeeking);
+    end(if_silent);
+  });
+}
+
+void PathMaker::say_again() {
+  if (!attempt_) return;
+  const Connection& connection = attempt_->connection;
+  const MemberQp& own = session_.qps[connection.path.leader];
+  if (attempt_->stage == Stage::kOffered && own.connection.generation == connection.generation) {
+    // A peer that is only slow must not bring the NIC pair into disrepute with all groups.
+    expect_answer(Outcome::kUndecided);
+    session_.search.send(wire::Offer{session_.ends.local, session_.ends.remote, connection.path,
+                                     connection.generation, own.address});
+  } else if (attempt_->stage == Stage::kAsked) {
+    expect_answer(Outcome::kBroken);
+    session_.search.send(wire::Ready{session_.ends.local, session_.ends.remote, connection.path,
+                                     connection.generation, wire::Ready::Kind::kAsk});
+  }
+}
+
+void PathMaker::take(const wire::Accept& message) {
+  const Connection accepted{message.path, message.generation};
+  if (!attempt_ || attempt_->connection != accepted || attempt_->stage != Stage::kOffered) return;
+  // The follower is on its way out of that path, as we are: nothing is wrong with the NIC pair.
+  if (message.status == wire::Accept::kBusy) return end(Outcome::kUndecided);
+  if (message.status != wire::Accept::kAccepted) return end(Outcome::kBroken);
+  attempt_->stage = Stage::kConnecting;
+  silence_.cancel();
+  const int member = message.path.leader;
+  MemberQp& qp = session_.qps[member];
+  qp.busy = true;
+  session_.qps.connect(member, qp.address, message.address,
+                       [member, accepted](Session& session, int error) {
+                         session.qps[member].busy = false;
+                         session.paths.connected(accepted, error);
+                         session.paths.tend();
+                       });
+}
+
+void PathMaker::connected(const Connection& connection, int error) {
+  if (!attempt_ || attempt_->connection != connection) return;
+  const PathName path = connection.path;
+  if (error != 0) {
+    SHIFT_DEBUG("qp 0x%x: path %u-%u cannot be connected: errno %d", session_.group.qpn(),
+                path.leader, path.follower, error);
+    return end(Outcome::kBroken);
+  }
+  session_.qps[path.leader].connected = true;
+  if (!session_.group.life.members[path.leader].can_send)
+    return ask_peer();  // our application only receives
+  attempt_->stage = Stage::kProbing;
+  session_.probe.start(path.leader, [this](bool passed) {
+    if (passed) return ask_peer();
+    end(Outcome::kBroken);
+  });
+}
+
+// The peer sends its own data on that path, too, if its application sends any.
+void PathMaker::ask_peer() {
+  // One QP plays both parts: it has just tried.
+  if (session_.is_self) return end(Outcome::kReady);
+  attempt_->stage = Stage::kAsked;
+  if (session_.search.channel() == nullptr) return end(Outcome::kBroken);
+  say_again();
+}
+
+void PathMaker::take(const wire::Ready& message) {
+  const Connection connection{message.path, message.generation};
+  if (attempt_ && attempt_->stage == Stage::kAsked &&
+      attempt_->connection.generation == message.generation) {
+    const bool ready = message.kind == wire::Ready::Kind::kReady;
+    return end(ready ? Outcome::kReady : Outcome::kBroken);
+  }
+  // One that was ready has lost what it needs over there.
+  const bool known =
+      std::ranges::any_of(session_.book.all_ready(), [&](const PathBook::Ready& ready) {
+        return Connection{ready.path, ready.generation} == connection;
+      });
+  if (message.kind != wire::Ready::Kind::kBroken || !known) return;
+  session_.book.ready_drop(message.path);
+  tend();
+}
+
+void PathMaker::stop() {
+  if (attempt_) end(Outcome::kUndecided);
+}
+
+void PathMaker::end(Outcome outcome) {
+  const Connection connection = attempt_->connection;
+  const PathName path = connection.path;
+  // A NIC of it went down after the probe had passed.
+  if (outcome == Outcome::kReady && !session_.book.works(path)) outcome = Outcome::kBroken;
+  if (attempt_->stage == Stage::kProbing) session_.probe.stop();
+  attempt_.reset();
+  silence_.cancel();
+  turns_.end();
+  NicPair& pair = pair_of(path);
+  if (pair.trying == session_.serial) pair.trying = 0;
+  if (outcome == Outcome::kReady) {
+    return end_ready(connection, std::exchange(pair.failures, 0) > 0);
+  }
+  const Time now = loop_.now();
+  const bool was_wanted = path == session_.way_back.wanted();
+  if (outcome == Outcome::kUndecided) {
+    pair.not_before = std::max(pair.not_before, now + milliseconds(1));
+  } else {
+    const auto most = session_.control.state == State::kSeeking ? kPauseSeeking : kPauseMax;
+    pair.not_before = now + std::min<std::chrono::nanoseconds>(
+                                kPauseMin * (1 << std::min(pair.failures, kDoublings)), most);
+    pair.failures++;
+    SHIFT_DEBUG("qp 0x%x: path %u-%u does not work, %d failures", session_.group.qpn(), path.leader,
+                path.follower, pair.failures);
+  }
+  session_.qps[path.leader].connected = false;
+  if (was_wanted && outcome == Outcome::kBroken) session_.way_back.end_trade();
+  tend();
+  tend_others();
+}
+
+void PathMaker::end_ready(const Connection& connection, bool was_broken) {
+  NicPair& pair = pair_of(connection.path);
+  pair.not_before = pair.trade_not_before = {};
+  session_.book.ready_add(connection.path, connection.generation,
+                          loop_.now() + milliseconds(std::max(config().failback_ms, 0)));
+  session_.search.send(wire::Ready{session_.ends.local, session_.ends.remote, connection.path,
+                                   connection.generation, wire::Ready::Kind::kReady});
+  session_.spare_ready();
+  if (session_.control.state == State::kSeeking) {
+    session_.way_back.end_trade();
+    go_on_with(connection);
+  }
+  if (was_broken) tend_others();
+  tend();
+}
+
+void PathMaker::go_on_with(const Connection& connection) {
+  machine_.feed(session_, {.event = Event::kPathReady, .target = connection});
+}
+
+void PathMaker::tend_others() {
+  sessions_.for_each_of(session_.group.context, [this](Session& other) {
+    if (&other != &session_) other.paths.tend();
+  });
+}
+
+}  // namespace shift::control

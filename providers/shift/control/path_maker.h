@@ -1,0 +1,87 @@
+// The leader makes paths ready: Offer, Accept, a probe, Ready. Beside the machine, which it tells
+// of what the machine asked for (kPathReady). One for each session. Control loop only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "control/input.h"
+#include "control/nic_pairs.h"
+#include "net/timer.h"
+#include "wire/messages.h"
+
+namespace shift::control {
+
+class Sessions;
+class Turns;
+
+class PathMaker {
+ public:
+  PathMaker(Session& session, const Sessions& sessions, net::Loop& loop, Machine& machine,
+            NicPairs& pairs, Turns& turns)
+      : session_(session),
+        sessions_(sessions),
+        loop_(loop),
+        machine_(machine),
+        pairs_(pairs),
+        turns_(turns),
+        silence_(loop),
+        tend_again_(loop) {}
+
+  // Goes on with whatever the session's paths need now. Harmless at any time; the follower's end
+  // needs nothing.
+  void tend();
+  // The channel is lost, or the group has ended: says nothing about the path.
+  void stop();
+  // What the attempt's stage wants of the peer. Also once more, should the connection have been
+  // lost on which it was asked: the peer knows copies.
+  void say_again();
+
+  void take(const wire::Accept& message);
+  void take(const wire::Ready& message);
+
+  // The path that is being tried, if any, and whether its connection stands.
+  bool is_trying() const { return attempt_.has_value(); }
+  bool is_probing(PathName path) const {
+    return attempt_ && attempt_->connection.path == path && attempt_->stage >= Stage::kProbing;
+  }
+  // The path that is being tried swallows what is sent on it.
+  void attempt_broke() { end(Outcome::kBroken); }
+
+  NicPair& pair_of(PathName path) const;
+
+ private:
+  enum class Stage : uint8_t { kOffered, kConnecting, kProbing, kAsked };
+  // kUndecided: the follower cannot let go of the QP yet, or somebody went away. That says nothing
+  // about the path.
+  enum class Outcome : uint8_t { kReady, kBroken, kUndecided };
+  struct Attempt {
+    Connection connection;
+    Stage stage = Stage::kOffered;
+  };
+
+  std::optional<PathName> choose(Time* again);
+  void start(PathName path);
+  void address_chosen(const Connection& connection, int error);
+  void connected(const Connection& connection, int error);
+  void ask_peer();
+  void expect_answer(Outcome if_silent);
+  void end(Outcome outcome);
+  void end_ready(const Connection& connection, bool was_broken);
+  void go_on_with(const Connection& connection);
+  // The other groups of a pair that was broken have waited for the one that tried it.
+  void tend_others();
+
+  Session& session_;
+  const Sessions& sessions_;
+  net::Loop& loop_;
+  Machine& machine_;
+  NicPairs& pairs_;
+  Turns& turns_;
+  std::optional<Attempt> attempt_;
+  net::Timer silence_;  // the attempt's stage waits for the peer
+  uint32_t next_generation_ = 1;
+  net::Timer tend_again_;
+};
+
+}  // namespace shift::control

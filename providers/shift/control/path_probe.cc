@@ -1,0 +1,48 @@
+#include "control/path_probe.h"
+
+#include <utility>
+
+#include "group/member_qp.h"
+
+namespace shift::control {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+namespace {
+
+// A probe on a path that works is back in no time.
+constexpr milliseconds kFresh{1};
+constexpr microseconds kPauseFresh{20}, kPause{1000};
+
+}  // namespace
+
+void PathProbe::start(int member, Then then) {
+  stop();
+  member_ = member;
+  then_ = std::move(then);
+  begun_ = loop_.now();
+  group::member_qp_probe(group_, member);
+  look();
+}
+
+void PathProbe::stop() {
+  look_again_.cancel();
+  if (member_ == group::kNoMember) return;
+  group::member_qp_probe_forget(group_, std::exchange(member_, group::kNoMember));
+  then_ = nullptr;
+}
+
+// Polls for the probe's completion, wherever it was posted.
+void PathProbe::look() {
+  const group::Probe probe = group::member_qp_probe_look(group_, member_);
+  const auto waited = loop_.now() - begun_;
+  if (probe == group::Probe::kPosted && waited < kPatience) {
+    return look_again_.start(waited < kFresh ? kPauseFresh : kPause, [this] { look(); });
+  }
+  const Then then = std::exchange(then_, nullptr);
+  stop();
+  then(probe == group::Probe::kDone);
+}
+
+}  // namespace shift::control

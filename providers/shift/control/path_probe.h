@@ -1,0 +1,37 @@
+// Tries a new connection with an empty WRITE, one at a time for each session: the leader's on the
+// path that it attempts, the follower's when the leader asks for it. Control loop only.
+#pragma once
+
+#include <functional>
+
+#include "control/nic_pairs.h"
+#include "group/group.h"
+#include "net/timer.h"
+
+namespace shift::control {
+
+class PathProbe {
+ public:
+  PathProbe(group::Group& group, net::Loop& loop) : group_(group), loop_(loop), look_again_(loop) {}
+
+  // An attempt that takes longer than this has met a path that swallows messages without an error.
+  static constexpr std::chrono::milliseconds kPatience{1000};
+
+  // Posts the probe on the member's QP. `then` learns whether it came through, at once or later.
+  using Then = std::function<void(bool passed)>;
+  void start(int member, Then then);
+  // Nobody wants to know any more. Harmless when none is under way.
+  void stop();
+
+ private:
+  void look();
+
+  group::Group& group_;
+  net::Loop& loop_;
+  net::Timer look_again_;
+  int member_ = group::kNoMember;
+  Time begun_{};
+  Then then_;
+};
+
+}  // namespace shift::control

@@ -1,0 +1,49 @@
+#include "control/peer_presence.h"
+
+#include <exception>
+#include <future>
+#include <memory>
+
+#include "util/config.h"
+#include "util/uncancellable.h"
+
+namespace shift::control {
+
+namespace {
+
+// Longer than the question's own bound (GidResolver), so that only a busy machine meets this one.
+constexpr std::chrono::milliseconds kAddressPatience(1000);
+
+}  // namespace
+
+PeerPresence::PeerPresence(net::Loop& control, const NicWatch& nics)
+    : control_(control), nics_(nics), presence_(config().port) {}
+
+std::optional<net::Presence::Addresses> PeerPresence::addresses_find(const group::Context* context,
+                                                                     const wire::Gid& local,
+                                                                     const wire::Gid& remote) {
+  using Addresses = std::optional<net::Presence::Addresses>;
+  if (local.ipv4() && remote.ipv4()) return Addresses({*local.ipv4(), *remote.ipv4()});
+  auto found = std::make_shared<std::promise<Addresses>>();
+  auto future = found->get_future();
+  // The QP may be gone by then; its context takes its turn after this.
+  control_.call_soon([this, context, local, remote, found] {
+    const auto local_ip = nics_.address_of(context, local).ipv4();
+    if (!local_ip) return found->set_value({});
+    net_->find_address(*local_ip, remote, [=](std::optional<uint32_t> ip) {
+      found->set_value(ip ? Addresses({*local_ip, *ip}) : Addresses());
+    });
+  });
+  if (future.wait_for(kAddressPatience) != std::future_status::ready) return {};
+  return future.get();
+}
+
+bool PeerPresence::at(const group::Context* context, const wire::Gid& local,
+                      const wire::Gid& remote) noexcept try {
+  const Uncancellable shield;
+  return presence_.at(local, remote, [&] { return addresses_find(context, local, remote); });
+} catch (const std::exception&) {
+  return false;  // no memory, or the control loop does not run
+}
+
+}  // namespace shift::control

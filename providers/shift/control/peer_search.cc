@@ -1,0 +1,204 @@
+#include "control/peer_search.h"
+
+#include <algorithm>
+
+#include "group/context.h"
+#include "group/locked.h"
+#include "net/socket.h"
+#include "util/config.h"
+#include "util/log.h"
+
+namespace shift::control {
+
+using std::chrono::milliseconds;
+
+namespace {
+
+// What helps where a GID holds no IPv4 address.
+constexpr char kHowToReach[] =
+    " (SHIFT at the peer? UDP to its port must pass as broadcast; or choose a GID index with an "
+    "IPv4 address)";
+
+// Between Binds that are not answered. In the first pause a peer can answer thousands.
+constexpr milliseconds kBindPauseMin(100), kBindPauseMax(1000);
+// A peer that was proven and cannot be found is looked for again after this.
+constexpr milliseconds kLookPause(1000);
+
+}  // namespace
+
+PeerSearch::PeerSearch(group::Group& group, PeerSearchSink& sink, net::Loop& loop,
+                       net::PeerNetwork& net, const NicWatch& nics)
+    : group_(group),
+      sink_(sink),
+      loop_(loop),
+      net_(net),
+      nics_(nics),
+      look_again_(loop),
+      bind_again_(loop),
+      no_peer_(loop) {}
+
+PeerSearch::~PeerSearch() {
+  set_channel(nullptr);
+}
+
+void PeerSearch::begin() {
+  if (group_.life.control.is_leader) return look();
+  no_peer_.start(milliseconds(config().rendezvous_ms),
+                 [this] { missing("nobody has asked for this QP"); });
+}
+
+void PeerSearch::look() {
+  if (looking_ || channel_ != nullptr) return;
+  looking_ = true;
+  const group::StartPsns psns = group::start_psns(group_);
+  net::FindRequest request;
+  request.remote = group_.life.ends.remote;
+  request.local = group_.life.ends.local;
+  request.local_sq_psn = psns.sq;
+  request.local_rq_psn = psns.rq;
+  request.deadline = loop_.now() + milliseconds(config().rendezvous_ms);
+  request.local_ip_be = nics_.address_of(group_).ipv4().value_or(0);
+  net_.find_peer(request, [this, alive = std::weak_ptr(alive_)](net::PeerChannel* channel,
+                                                                net::FindError error) {
+    if (alive.expired()) return;
+    looking_ = false;
+    if (channel != nullptr) return found(channel);
+    if (proven_) return look_later(kLookPause);
+    missing(net::find_error_name(error));
+  });
+}
+
+void PeerSearch::found(net::PeerChannel* channel) {
+  set_channel(channel);
+  // What it says counts when it has proved on this channel, too, that it owns the peer's QP.
+  channel_proven_ = false;
+  sink_.channel_found();
+  bind_pause_ = kBindPauseMin;
+  bind_until_ = loop_.now() + milliseconds(config().rendezvous_ms);
+  bind_again();
+}
+
+void PeerSearch::missing(const char* cause) {
+  if (proven_ || ended_) return;
+  static bool logged = false;  // one line per process says enough (C10)
+  if (!std::exchange(logged, true)) {
+    const bool has_address = group_.life.ends.remote.gid.ipv4().has_value();
+    SHIFT_WARN("qp 0x%x on %s is not protected: peer qp 0x%x%s%s: %s%s", group_.qpn(),
+               group_.context->device->dev.name, group_.life.ends.remote.qpn,
+               has_address ? "" : " at ",
+               has_address ? "" : net::GidText(group_.life.ends.remote.gid).c_str(), cause,
+               has_address ? "" : kHowToReach);
+  }
+  SHIFT_EVENT("unprotected", {{"qp", group_.qpn()}, {"cause", cause}});
+  sink_.peer_missing(cause);
+}
+
+void PeerSearch::look_later(milliseconds pause) {
+  if (!group_.life.control.is_leader || ended_) return;
+  look_again_.start(pause, [this] { look(); });
+}
+
+void PeerSearch::end() {
+  ended_ = true;
+}
+
+// The process that was found may hold the peer's QP as it was before a reset, which its application
+// makes only after ours: then Bind has met PSNs that did not fit, and the QP's new life waits to be
+// asked.
+void PeerSearch::bind_again() {
+  if (proven_) return;
+  const auto pause = std::min<net::Loop::Clock::duration>(bind_pause_, bind_until_ - loop_.now());
+  bind_again_.start(pause, [this] {
+    if (ended_ || channel_ == nullptr) return;  // without a channel the peer is looked for anew
+    if (loop_.now() >= bind_until_) {
+      return missing("who was found does not prove that it owns the QP");
+    }
+    sink_.channel_found();
+    bind_pause_ = std::min(bind_pause_ * 2, kBindPauseMax);
+    bind_again();
+  });
+}
+
+void PeerSearch::send_bind() {
+  if (channel_ == nullptr) return;
+  const group::StartPsns psns = group::start_psns(group_);
+  wire::Bind bind;
+  bind.from = group_.life.ends.local;
+  bind.to = group_.life.ends.remote;
+  bind.rq_psn = psns.rq;
+  if (psns.sends) {
+    bind.sq_psn = psns.sq;
+    bind.flags |= wire::Bind::kHasSqPsn;
+  }
+  if (group_.exact) bind.flags |= wire::Bind::kAsksResponder;
+  bind.members = nics_.addresses_of(group_);
+  bind.members_up = nics_.up(group_.context);
+  bind.epoch = group_.life.control.epoch;
+  channel_->send(bind);
+}
+
+// Both QPNs are in the names.
+bool PeerSearch::proof_fits(const wire::Bind& bind) const {
+  const group::StartPsns psns = group::start_psns(group_);
+  if ((bind.flags & wire::Bind::kHasSqPsn) && bind.sq_psn != psns.rq) return false;
+  return !psns.sends || bind.rq_psn == psns.sq;
+}
+
+// The process that is found at the peer's address need not be the one that was there before.
+net::PeerChannel* PeerSearch::take_channel(net::PeerChannel* channel) {
+  channel_proven_ = true;
+  return set_channel(channel);
+}
+
+void PeerSearch::set_proven() {
+  proven_ = true;
+  no_peer_.cancel();
+  bind_again_.cancel();
+  SHIFT_EVENT("bound", {{"qp", group_.qpn()}, {"peer_qp", group_.life.ends.remote.qpn}});
+}
+
+void PeerSearch::channel_lost() {
+  set_channel(nullptr);
+  channel_proven_ = false;
+}
+
+// What it was before. Connections that were kept for the session's sake are not any longer.
+net::PeerChannel* PeerSearch::set_channel(net::PeerChannel* channel) {
+  if (channel_ != channel) {
+    for (const auto& [own, peer] : kept_) channel_->drop_path(own, peer);
+    kept_.clear();
+  }
+  return std::exchange(channel_, channel);
+}
+
+void PeerSearch::set_peer_addresses(const std::vector<wire::Gid>& members) {
+  peer_addresses_.clear();
+  for (const wire::Gid& gid : members) {
+    if (const auto ip = gid.ipv4()) peer_addresses_.push_back(*ip);
+  }
+}
+
+void PeerSearch::widen() {
+  if (!group_.life.control.is_leader || channel_ == nullptr) return;  // one end dials
+  std::vector<AddressPair> wanted;
+  for (const wire::Gid& own : nics_.addresses_of(group_)) {
+    const auto ip = own.ipv4();
+    if (!ip) continue;
+    for (const uint32_t peer : peer_addresses_) wanted.emplace_back(*ip, peer);
+  }
+  const auto holds = [](const std::vector<AddressPair>& pairs, const AddressPair& pair) {
+    return std::ranges::find(pairs, pair) != pairs.end();
+  };
+  // First, since it makes room.
+  std::erase_if(kept_, [&](const AddressPair& pair) {
+    if (holds(wanted, pair)) return false;
+    channel_->drop_path(pair.first, pair.second);
+    return true;
+  });
+  for (const AddressPair& pair : wanted) {
+    if (holds(kept_, pair)) continue;
+    if (channel_->add_path(pair.first, pair.second)) kept_.push_back(pair);
+  }
+}
+
+}  // namespace shift::control

@@ -1,0 +1,282 @@
+#include "control/round.h"
+
+#include <utility>
+
+#include "control/jobs.h"
+#include "group/context.h"
+#include "group/keys.h"
+#include "group/locked.h"
+#include "util/config.h"
+#include "util/log.h"
+
+namespace shift::control {
+
+using fsm::Event;
+using fsm::State;
+using group::Group;
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+namespace {
+
+int64_t us_between(Time from, Time to) {
+  return duration_cast<microseconds>(to - from).count();
+}
+
+// As in the event records: CLOCK_MONOTONIC, which steady_clock is.
+int64_t ns_of(Time time) {
+  return std::chrono::nanoseconds(time.time_since_epoch()).count();
+}
+
+}  // namespace
+
+int Round::own_member() const {
+  return session_.control.is_leader ? target_.path.leader : target_.path.follower;
+}
+
+int Round::peer_member() const {
+  return session_.control.is_leader ? target_.path.follower : target_.path.leader;
+}
+
+// ---- how it begins
+
+void Round::note_cause(group::Cause cause, bool leaves) {
+  if (cause.text[0] != '\0' && leaves) cause_ = cause.text;
+}
+
+void Round::note_evidence(group::Detector detector, Time seen) {
+  if (detector == group::Detector::kNone) return;
+  detector_ = detector;
+  evidence_ = seen;
+}
+
+// The only place where an epoch is assigned.
+void Round::enter_epoch(std::optional<uint32_t> peer_epoch) {
+  Group& group = session_.group;
+  const bool peer_is_ahead =
+      peer_epoch && fsm::compare_epoch(*peer_epoch, session_.control.epoch) == fsm::EpochIs::kNext;
+  session_.control.epoch = peer_is_ahead ? *peer_epoch : session_.control.epoch + 1;
+  session_.keys.forget();
+  own_progress_.reset();
+  PathBook& book = session_.book;
+  // A target that a further round leaves has not worked.
+  if (session_.control.is_leader && (group.life.path.member != group::kNoMember) &&
+      !book.current()) {
+    NicPair& pair = session_.paths.pair_of(target_.path);
+    pair.failures++;
+    pair.not_before = loop_.now() + milliseconds(20);
+  }
+  if (book.current()) left_ = book.current();
+  book.current_set(std::nullopt);
+  session_.way_back.forget_candidate();
+  // Now any path is better than the one that is broken.
+  if (is_by_fault_) session_.way_back.end_trade();
+}
+
+void Round::send_switch() {
+  if (session_.search.channel() == nullptr) return;
+  session_.search.send(wire::Switch{session_.ends.local, session_.ends.remote,
+                                    session_.control.epoch, ++session_.control.sequence,
+                                    is_by_fault_ ? wire::Switch::kFault : wire::Switch::kReturn});
+}
+
+void Round::arm_deadline() {
+  if (deadline_.is_running()) return;
+  detected_ = loop_.now();
+  give_up_at_ = detected_ + milliseconds(config().exchange_ms);
+  deadline_.start_at(give_up_at_, [this] {
+    machine_.feed(session_,
+                  {.event = Event::kDeadline, .cause = "no path was found in SHIFT_EXCHANGE_MS"});
+  });
+}
+
+// ---- the fence
+
+void Round::fenced(const group::Fence::Entry& entry) {
+  if (entry.member != group::kNoMember) {
+    MemberQp& qp = session_.qps[entry.member];
+    qp.connected = false;
+    if (entry.responder) {
+      responders_.push_back({qp.connection.path, qp.connection.generation, *entry.responder});
+      if (responders_.size() > kRespondersMax) responders_.pop_front();
+    }
+  }
+  fenced_ = loop_.now();
+  if (!fsm::kFence.has(session_.control.state)) return;
+  if (entry.result != group::Fence::Result::kProven) {
+    return machine_.feed(session_, {.event = Event::kFenceFailed,
+                                    .cause = "the old path could not be proven shut",
+                                    .refusal = wire::RefuseReason::kFenceFailed});
+  }
+  if (is_in_vain()) {
+    cancel_deadline();
+    return machine_.feed(session_,
+                         {.event = Event::kDeadline,
+                          .cause = "paths are found, but none of them carries the requests"});
+  }
+  await_registrations(group::receives_end(session_.group));
+}
+
+// A path may pass the probe, which is empty, and carry no data, as behind a switch that takes
+// smaller packets only; or its NIC refuses what is posted. Each round finds such a path again and
+// cancels the deadline (C6).
+bool Round::is_in_vain() {
+  constexpr int kRoundsMin = 4;  // bad luck may come more than once
+  // Only what the NIC could not deliver, or did not take, tells that: ports, and peers, may come
+  // and go for long.
+  const bool by_post = detector_ == group::Detector::kPost;
+  if (!by_post && detector_ != group::Detector::kCompletion) return false;
+  const milliseconds bound(config().exchange_ms);
+  Group& group = session_.group;
+  // The queues of the path that was shut are drained: all that completed on it is counted. What has
+  // no signal completes nothing here; the peer's word is that of the round before.
+  const uint64_t done =
+      group.counters.done[0] + group.counters.done[1] + session_.control.peer_received;
+  // A path that went on for longer was good, though its receiver may have been slow.
+  const bool goes_on = group::sends_outstanding(group, by_post) && done == trouble_.done &&
+                       fenced_ - trouble_.fenced < bound;
+  if (!goes_on) trouble_ = {detected_, {}, done, 0};
+  trouble_.fenced = fenced_;
+  trouble_.rounds++;
+  return trouble_.rounds >= kRoundsMin && fenced_ - trouble_.since > bound;
+}
+
+// Registrations under way go first: commit() and replay() would wait for them here, and all other
+// QPs with them (C7). Those of receives that are posted meanwhile do not: a program that registers
+// all the time would never get there.
+void Round::await_registrations(uint64_t receives_end) {
+  if (!group::round_awaits_registration(session_.group, receives_end)) {
+    return machine_.feed(session_, {.event = Event::kFenceDone});
+  }
+  jobs_.after_all(session_, [receives_end, fenced = fenced_](Session& session) {
+    Round& round = session.round;
+    round.look_again_.start(microseconds(100), [&round, receives_end, fenced] {
+      if (!fsm::kFence.has(round.session_.control.state)) return;
+      if (round.fenced_ == fenced) round.await_registrations(receives_end);
+    });
+  });
+}
+
+// ---- the target
+
+void Round::keep(const wire::Progress& progress) {
+  session_.control.peer_received = progress.notifications_received;
+  session_.control.peer_responder.reset();
+  for (const wire::ResponderPsn& responder : progress.responders) {
+    if (Connection{responder.path, responder.generation} == sent_) {
+      session_.control.peer_responder = responder.psn;
+    }
+  }
+  if (!session_.control.is_leader) target_ = {progress.target, progress.generation};
+}
+
+// Both ends put their receives on the target before they tell anything: else the peer's first
+// message would meet an empty queue.
+std::optional<Input> Round::commit(const Input& input) {
+  Group& group = session_.group;
+  const int member = own_member();
+  const bool is_usable = member < group.context->member_count &&
+                         session_.qps.carries(member, target_) &&
+                         nics_.is_up(group.context, member);
+  // Used up, or of no use: the next round must not choose it again.
+  session_.book.ready_drop(target_.path);
+  if (!is_usable) return input.then(Event::kTargetUnusable);
+  own_progress_.emplace();
+  own_progress_->notifications_received = group::notifications_received(group);
+  switch (group::commit(group, member, peer_member(), give_up_at_)) {
+    case group::Commit::kDone:
+      break;
+    case group::Commit::kKeyMissing: {
+      Input refused = input.then(Event::kReplayRefused,
+                                 "a receive's region is not registered on the other NIC");
+      refused.refusal = wire::RefuseReason::kKeyMissing;
+      return refused;
+    }
+    case group::Commit::kUnusable:
+      return input.then(Event::kTargetUnusable);
+  }
+  return std::nullopt;
+}
+
+void Round::send_progress() {
+  wire::Progress& progress = *own_progress_;
+  progress.from = session_.ends.local;
+  progress.to = session_.ends.remote;
+  progress.epoch = session_.control.epoch;
+  progress.seq = ++session_.control.sequence;
+  progress.target = target_.path;
+  progress.generation = target_.generation;
+  progress.responders.assign(responders_.begin(), responders_.end());
+  session_.search.send(progress);
+}
+
+void Round::say_again() {
+  switch (session_.control.state) {
+    case State::kFencing:
+    case State::kFencingTargeted:
+    case State::kSeeking:
+      return send_switch();
+    case State::kActive:
+    case State::kExchanging:
+    case State::kResuming:
+      if (own_progress_) session_.search.send(*own_progress_);
+      return;
+    default:
+      return;
+  }
+}
+
+// ---- the replay
+
+std::optional<Input> Round::replay(const Input& input) {
+  Group& group = session_.group;
+  const auto result = group::replay(group, session_.control.peer_received, give_up_at_);
+  sent_ = target_;
+  if (result.refusal != nullptr) {
+    Input refused = input.then(Event::kReplayRefused, result.refusal);
+    refused.refusal = wire::RefuseReason::kInError;
+    return refused;
+  }
+  if (result.path_broken) {
+    return input.then(Event::kPathFault, {"a request could not be posted", group::Detector::kPost});
+  }
+  const Time now = loop_.now();
+  if (is_by_fault_ && left_ && *left_ != target_.path) session_.paths.pair_of(*left_).rest(now);
+  session_.book.current_set(target_.path);
+  active_since_ = now;
+  session_.way_back.switched();
+  is_by_fault_ = false;
+  group::original_error_forget(group);
+  session_.watch_errors();
+  tell_switched(result, now);
+  return std::nullopt;
+}
+
+void Round::tell_switched(const group::ReplayResult& result, Time now) const {
+  const Group& group = session_.group;
+  SHIFT_INFO(
+      "qp 0x%x goes on over %s after %lld us (%s, %s; noticed in %lld us; fence %lld us): %u "
+      "completed by the peer's word, %u posted again (without %u packets)",
+      group.qpn(), group.context->name(group.life.path.member),
+      static_cast<long long>(us_between(detected_, now)), to_string(detector_), cause_,
+      static_cast<long long>(us_between(evidence_, detected_)),
+      static_cast<long long>(us_between(detected_, fenced_)), result.completed, result.posted,
+      result.skipped);
+  SHIFT_EVENT("switched", {{"qp", group.qpn()},
+                           {"epoch", session_.control.epoch},
+                           {"member", group.context->name(group.life.path.member)},
+                           {"peer_member", group.life.path.peer_member},
+                           {"detector", to_string(detector_)},
+                           {"evidence_ns", ns_of(evidence_)},
+                           {"end_ns", ns_of(now)},
+                           {"notice_us", us_between(evidence_, detected_)},
+                           {"us", us_between(detected_, now)},
+                           {"fence_us", us_between(detected_, fenced_)},
+                           {"completed", result.completed},
+                           {"replayed", result.posted},
+                           {"skipped_packets", result.skipped},
+                           {"cause", cause_}});
+}
+
+}  // namespace shift::control

@@ -1,0 +1,118 @@
+// One change of a session's path: both ends fence the old one, commit to a target, tell how far
+// they got, and replay what is left. Keeps what is known of the round under way and of the path
+// that the last one chose. One for each session. Control loop only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "control/input.h"
+#include "group/path_switch.h"
+#include "net/timer.h"
+#include "wire/messages.h"
+
+namespace shift::control {
+
+class Jobs;
+class NicWatch;
+
+class Round {
+ public:
+  Round(Session& session, net::Loop& loop, Machine& machine, Jobs& jobs, const NicWatch& nics)
+      : session_(session),
+        loop_(loop),
+        machine_(machine),
+        jobs_(jobs),
+        nics_(nics),
+        deadline_(loop),
+        look_again_(loop) {}
+
+  // ---- what is kept of an input before its actions run
+
+  // `leaves`: the path is left because of it, or the group fails.
+  void note_cause(group::Cause cause, bool leaves);
+  // When the cause of leaving showed itself, and what told of it.
+  void note_evidence(group::Detector detector, Time seen);
+  // The path is left for a fault, and other groups of it follow; or the leader chose to leave it.
+  void note_fault() { is_by_fault_ = true; }
+  void note_choice() { is_by_fault_ = false; }
+  void note_refusal(wire::RefuseReason reason) { refusal_ = reason; }
+
+  // ---- the table's actions, in the order of a round
+
+  // The peer's epoch, if that is ahead, else one more than ours.
+  void enter_epoch(std::optional<uint32_t> peer_epoch);
+  void send_switch();
+  void arm_deadline();
+  void cancel_deadline() { deadline_.cancel(); }
+  // The path is decided: feeds what became of it.
+  void fenced(const group::Fence::Entry& entry);
+  // The peer's counter; the follower learns the target.
+  void keep(const wire::Progress& progress);
+  // Leader: the target.
+  void set_target(const Connection& target) { target_ = target; }
+  // Commits this end's receives to the target. An event tells why it cannot.
+  std::optional<Input> commit(const Input& input);
+  void send_progress();
+  // Posts what is left on the target. An event tells why it cannot.
+  std::optional<Input> replay(const Input& input);
+
+  // What the state wants said on a new connection of the channel.
+  void say_again();
+
+  bool is_by_fault() const { return is_by_fault_; }
+  // The path that the first round since the last success left.
+  const std::optional<PathName>& left() const { return left_; }
+  const Connection& target() const { return target_; }
+  Time detected() const { return detected_; }
+  Time active_since() const { return active_since_; }
+  const char* cause() const { return cause_; }
+  group::Detector detector() const { return detector_; }
+  wire::RefuseReason refusal() const { return refusal_; }
+
+ private:
+  int own_member() const;
+  int peer_member() const;
+  bool is_in_vain();
+  void await_registrations(uint64_t receives_end);
+  void tell_switched(const group::ReplayResult& result, Time now) const;
+
+  Session& session_;
+  net::Loop& loop_;
+  Machine& machine_;
+  Jobs& jobs_;
+  const NicWatch& nics_;
+
+  // The target of the round, and of the traffic after it.
+  Connection target_;
+  // The connection that our requests were posted on last; at first the application's own.
+  Connection sent_;
+  // How far our responder got on connections that are fenced, for a peer that asks. Few: one that
+  // never got a Progress of ours since needs an old one.
+  std::deque<wire::ResponderPsn> responders_;
+  static constexpr size_t kRespondersMax = 8;
+  // What a repeated Progress must say again. Notifications are counted by commit(), since the new
+  // path adds to the counter from there on.
+  std::optional<wire::Progress> own_progress_;
+
+  net::Timer deadline_;  // answers kDeadline
+  net::Timer look_again_;
+  Time detected_{}, fenced_{}, give_up_at_{}, active_since_{};
+  bool is_by_fault_ = false;
+  std::optional<PathName> left_;
+  const char* cause_ = "";
+  // What told first that the path must be left, and when.
+  group::Detector detector_ = group::Detector::kNone;
+  Time evidence_{};
+  wire::RefuseReason refusal_ = wire::RefuseReason::kUnknown;
+
+  // Rounds between which nothing completes: the first one's beginning, the last one's fence.
+  struct Trouble {
+    Time since{}, fenced{};
+    uint64_t done = 0;  // by then, here and as the peer counts
+    int rounds = 0;
+  } trouble_;
+};
+
+}  // namespace shift::control

@@ -1,0 +1,72 @@
+#include "control/session.h"
+
+#include <utility>
+
+#include "group/context.h"
+#include "util/log.h"
+
+namespace shift::control {
+
+Session::Session(group::Group& g, Shared& s)
+    : group(g),
+      control(g.life.control),
+      ends(g.life.ends),
+      serial(g.life.serial),
+      is_self(ends.local == ends.remote),
+      search(g, *this, s.loop, s.net, s.nics),
+      qps(*this, s.jobs),
+      probe(g, s.loop),
+      paths(*this, s.sessions, s.loop, s.machine, s.pairs, s.turns),
+      way_back(*this, s.loop, s.machine),
+      offers(*this, s.nics),
+      drain(*this, s.loop, s.machine),
+      round(*this, s.loop, s.machine, s.jobs, s.nics),
+      keys(*this, s.loop, s.machine, s.jobs, s.next_query),
+      shared_(s) {
+  book.init(g.context->member_count, is_self, serial);
+  book.own_up_set(s.nics.up(g.context));
+}
+
+void Session::end() {
+  over = true;
+  search.end();
+}
+
+void Session::say_again() {
+  search.send_bind();
+  send_members();
+  for (const PathBook::Ready& ready : book.all_ready()) {
+    search.send(wire::Ready{ends.local, ends.remote, ready.path, ready.generation,
+                            wire::Ready::Kind::kReady});
+  }
+  drain.say_again();
+  round.say_again();
+  keys.say_again();
+  paths.say_again();
+}
+
+void Session::send_members() {
+  if (search.channel() == nullptr) return;
+  search.send(wire::Members{ends.local, ends.remote, shared_.next_members++,
+                            shared_.nics.up(group.context)});
+}
+
+bool Session::take_members_sequence(uint32_t sequence) {
+  if (static_cast<int32_t>(sequence - members_heard_) <= 0) return false;
+  members_heard_ = sequence;
+  return true;
+}
+
+void Session::spare_ready() {
+  if (std::exchange(has_spare_, true)) return;
+  watch_errors();  // the other members' CQs are there by now
+  SHIFT_EVENT("armed", {{"qp", group.qpn()},
+                        {"device", group.context->device->dev.name},
+                        {"peer_qp", ends.remote.qpn}});
+}
+
+void Session::peer_missing(const char* cause) {
+  shared_.machine.feed(*this, {.event = fsm::Event::kNoPeer, .cause = cause});
+}
+
+}  // namespace shift::control

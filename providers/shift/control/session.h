@@ -1,0 +1,79 @@
+// All that control/ knows of one group, from RTR until the application resets, breaks or destroys
+// the QP: one part for each duty, and each part keeps its own state. Control loop only.
+#pragma once
+
+#include <cstdint>
+
+#include "control/drain.h"
+#include "control/error_watch.h"
+#include "control/key_exchange.h"
+#include "control/member_qps.h"
+#include "control/path_book.h"
+#include "control/path_maker.h"
+#include "control/path_offers.h"
+#include "control/path_probe.h"
+#include "control/peer_search.h"
+#include "control/round.h"
+#include "control/way_back.h"
+
+namespace shift::control {
+
+// What there is once in a process, and all sessions work with.
+struct Shared {
+  net::Loop& loop;
+  net::PeerNetwork& net;
+  Machine& machine;
+  const Sessions& sessions;
+  Jobs& jobs;
+  NicWatch& nics;
+  NicPairs& pairs;
+  Turns& turns;
+  ErrorWatch& errors;
+  // Of the next KeyQuery, and of the next Members.
+  uint32_t next_query = 1, next_members = 1;
+};
+
+struct Session final : PeerSearchSink {
+  Session(group::Group& g, Shared& s);
+
+  group::Group& group;           // outlives the session
+  group::ControlState& control;  // its part that is ours
+  const group::Ends& ends;       // the names of its QP and of the peer's
+  const uint64_t serial;
+  const bool is_self;  // the QP is connected to itself
+  // The group has failed or ended, or the peer closed: no more paths.
+  bool over = false;
+
+  PeerSearch search;
+  MemberQps qps;
+  PathProbe probe;
+  PathBook book;
+  PathMaker paths;
+  WayBack way_back;
+  PathOffers offers;
+  Drain drain;
+  Round round;
+  KeyExchange keys;
+  Unpolled unpolled;
+
+  void end();
+  // Says everything that counts, on a channel that is new or has a new connection: whatever was
+  // sent on one that is gone now may be lost. Copies are rows of the table.
+  void say_again();
+  void send_members();
+  // A word of the peer on its members; an older one must not undo a newer one.
+  bool take_members_sequence(uint32_t sequence);
+  // The first path beside the default is ready: a fault will not have to wait for one.
+  void spare_ready();
+  void watch_errors() { shared_.errors.watch(*this); }
+
+ private:
+  void channel_found() override { say_again(); }
+  void peer_missing(const char* cause) override;
+
+  Shared& shared_;
+  bool has_spare_ = false;  // a second path has been ready
+  uint32_t members_heard_ = 0;
+};
+
+}  // namespace shift::control

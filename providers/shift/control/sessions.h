@@ -1,0 +1,53 @@
+// The sessions of this process: found by number and by name. Control loop only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <unordered_map>
+
+#include "control/session.h"
+#include "wire/names.h"
+
+namespace shift::control {
+
+class Sessions {
+ public:
+  // Null: there is none, or none any more.
+  Session* find(uint64_t serial) const {
+    const auto it = by_serial_.find(serial);
+    return it == by_serial_.end() ? nullptr : it->second.get();
+  }
+  Session* find(const wire::QpName& local) const {
+    const auto it = by_name_.find(local);
+    return it == by_name_.end() ? nullptr : it->second;
+  }
+  Session& add(std::unique_ptr<Session> made) {
+    Session& session = *made;
+    by_name_[session.ends.local] = made.get();
+    by_serial_[session.serial] = std::move(made);
+    return session;
+  }
+  void remove(Session& session) {
+    by_name_.erase(session.ends.local);
+    by_serial_.erase(session.serial);
+  }
+
+  // In no particular order. `then` must not add or remove any.
+  template <typename Then>
+  void for_each(const Then& then) const {
+    for (const auto& [serial, session] : by_serial_) then(*session);
+  }
+  template <typename Then>
+  void for_each_of(const group::Context* context, const Then& then) const {
+    for (const auto& [serial, session] : by_serial_) {
+      if (session->group.context == context) then(*session);
+    }
+  }
+
+ private:
+  std::unordered_map<uint64_t, std::unique_ptr<Session>> by_serial_;
+  std::map<wire::QpName, Session*> by_name_;
+};
+
+}  // namespace shift::control

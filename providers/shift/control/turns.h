@@ -1,0 +1,40 @@
+// Whose turn it is to try a path: of all sessions of the process, so many at a time. Control loop
+// only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <unordered_set>
+
+#include "net/loop.h"
+
+namespace shift::control {
+
+class Turns {
+ public:
+  // Called with the serial of a session whose turn it is.
+  using Next = std::function<void(uint64_t serial)>;
+  Turns(net::Loop& loop, Next next) : loop_(loop), next_(std::move(next)) {}
+
+  // More would only wait for each other, in the workers of both ends.
+  static constexpr int kMax = 32;
+
+  // Whether the session may begin an attempt now. If not, it gets its turn later: an urgent one
+  // before those that can wait, also if it has waited as one of them.
+  bool ask(uint64_t serial, bool is_urgent);
+  void begin() { running_++; }
+  // One is over.
+  void end();
+
+ private:
+  void give();
+
+  net::Loop& loop_;
+  const Next next_;
+  int running_ = 0;
+  std::deque<uint64_t> waiting_;
+  std::unordered_set<uint64_t> waits_;  // the same serials
+};
+
+}  // namespace shift::control
