@@ -1,10 +1,10 @@
 #include "render.h"
 
 #include <map>
-#include <utility>
 #include <vector>
 
-#include "fsm/fsm.h"
+#include "layout.h"
+#include "table_view.h"
 
 namespace shift::fsm_gen {
 namespace {
@@ -14,15 +14,6 @@ using fsm::Cell;
 using fsm::Event;
 using fsm::Kind;
 using fsm::State;
-
-template <typename Enum>
-std::vector<Enum> all() {
-  std::vector<Enum> values;
-  for (size_t i = 0; i < static_cast<size_t>(Enum::kCount); i++) {
-    values.push_back(static_cast<Enum>(i));
-  }
-  return values;
-}
 
 std::string joined(const Cell& cell, const char* quote, const char* separator) {
   std::string text;
@@ -41,20 +32,6 @@ std::string quoted(const std::string& text) {
     out += c;
   }
   return out + "\"";
-}
-
-// Events that lead from one state into another one, in the table's order.
-std::map<std::pair<State, State>, std::vector<Event>> edges() {
-  std::map<std::pair<State, State>, std::vector<Event>> edges;
-  for (State state : all<State>()) {
-    for (Event event : all<Event>()) {
-      const Cell& cell = fsm::step(state, event);
-      if (cell.kind == Kind::kTransition && cell.next != state) {
-        edges[{state, cell.next}].push_back(event);
-      }
-    }
-  }
-  return edges;
 }
 
 std::string events_text(const std::vector<Event>& events, const char* separator) {
@@ -84,49 +61,86 @@ std::string reasons(State state, Kind kind) {
   return text;
 }
 
-// Mermaid takes no '-' in names of states.
-std::string identifier(State state) {
-  std::string name = to_string(state);
-  for (char& c : name) {
-    if (c == '-') c = '_';
+// What a page begins with. A new state without words does not compile.
+const char* meaning(State state) {
+  switch (state) {
+    case State::kUnbound:
+      return "There is no peer that speaks for the other QP: the application has the stock "
+             "behaviour.";
+    case State::kActive:
+      return "Traffic is on one path, and faults are masked. A QP begins here, at RTR, while its "
+             "peer is "
+             "still being\nlooked for: a fault that comes first is held back until the peer is "
+             "found or "
+             "given up.";
+    case State::kDraining:
+      return "Leader, on the way back: sends are parked, and what is under way completes.";
+    case State::kHeld:
+      return "Follower, on the way back: the leader has asked it to park its sends and to let "
+             "complete "
+             "what is under way.";
+    case State::kFencing:
+      return "Posting has stopped, and the path that the end is committed to is being drained.";
+    case State::kFencingTargeted:
+      return "Follower: it fences as in *fencing*, and the leader has named the target already.";
+    case State::kSeeking:
+      return "The end is fenced and committed to nothing. The leader looks for a ready path, the "
+             "follower "
+             "waits for the\nleader's Progress.";
+    case State::kExchanging:
+      return "Leader: it is committed and has sent its Progress; it waits for the follower's.";
+    case State::kResuming:
+      return "Both ends are fenced and committed, and the last keys are on their way.";
+    case State::kFailed:
+      return "The application has its error.";
+    case State::kClosed:
+      return "The application gave the QP up: it destroyed, reset or broke it.";
+    case State::kCount:
+      break;
   }
-  return name;
+  return "";
+}
+
+constexpr char kIntroduction[] =
+    R"(<!-- Printed by fsm-gen from providers/shift/fsm/fsm.cc. Do not edit; a test fails when it is out of date. -->
+# The state machine
+
+![All states and transitions](state-machine.svg)
+
+One table (`providers/shift/fsm/fsm.cc`) says what each event does in each state of a group. It holds no
+verbs, clock or lock ([decision 1](decisions/0001-pure-state-machine.md)). [How a QP changes its
+path](protocol.md) tells what the steps are for; `providers/shift/fsm/fsm.h` says what each event and
+action means.
+
+In the diagram a label lists the events that take a transition. Short arrows to *failed* and *closed* stand
+for lines to the two boxes at the bottom. "Stays at" lists the events that a state answers with actions
+without being left. Events that a state ignores are not drawn: its page below says why it ignores them.
+)";
+
+// The state's page: what every event does, and why the others do nothing.
+std::string state_page(State state) {
+  std::string out = "## " + std::string(to_string(state)) + "\n\n" + meaning(state) + "\n\n";
+  out += "| event | next state | actions, in order |\n| --- | --- | --- |\n";
+  for (Event event : all<Event>()) {
+    const Cell& cell = fsm::step(state, event);
+    if (cell.kind != Kind::kTransition) continue;
+    const std::string next = cell.next == state ? "stays" : to_string(cell.next);
+    out += "| " + std::string(to_string(event)) + " | " + next + " | " + joined(cell, "", ", ") +
+           " |\n";
+  }
+  const std::string ignored = reasons(state, Kind::kIgnore);
+  const std::string impossible = reasons(state, Kind::kImpossible);
+  if (!ignored.empty()) out += "\nIgnored:\n" + ignored;
+  if (!impossible.empty()) out += "\nImpossible, a bug of the layer if it happens:\n" + impossible;
+  return out;
 }
 
 }  // namespace
 
 std::string render_markdown() {
-  std::string out;
-  for (State state : all<State>()) {
-    out += "### " + std::string(to_string(state)) + "\n\n";
-    out += "| event | next state | actions, in order |\n| --- | --- | --- |\n";
-    for (Event event : all<Event>()) {
-      const Cell& cell = fsm::step(state, event);
-      if (cell.kind != Kind::kTransition) continue;
-      const std::string next = cell.next == state ? "stays" : to_string(cell.next);
-      out += "| " + std::string(to_string(event)) + " | " + next + " | " + joined(cell, "", ", ") +
-             " |\n";
-    }
-    const std::string ignored = reasons(state, Kind::kIgnore);
-    const std::string impossible = reasons(state, Kind::kImpossible);
-    if (!ignored.empty()) out += "\nIgnored:\n" + ignored;
-    if (!impossible.empty()) out += "\nImpossible, a bug of ours if it happens:\n" + impossible;
-    out += "\n";
-  }
+  std::string out = kIntroduction;
+  for (State state : all<State>()) out += "\n" + state_page(state);
   return out;
-}
-
-std::string render_mermaid() {
-  std::string out = "```mermaid\nstateDiagram-v2\n";
-  for (State state : all<State>()) {
-    out += "  state \"" + std::string(to_string(state)) + "\" as " + identifier(state) + "\n";
-  }
-  out += "  [*] --> active\n";
-  for (const auto& [ends, events] : edges()) {
-    out += "  " + identifier(ends.first) + " --> " + identifier(ends.second) + ": " +
-           events_text(events, ", ") + "\n";
-  }
-  return out + "```\n";
 }
 
 std::string render_dot() {
@@ -166,7 +180,7 @@ std::string render_json() {
 
 std::string render(std::string_view form) {
   if (form == "markdown") return render_markdown();
-  if (form == "mermaid") return render_mermaid();
+  if (form == "svg") return render_svg();
   if (form == "dot") return render_dot();
   if (form == "json") return render_json();
   if (form == "promela") return render_promela();

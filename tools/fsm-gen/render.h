@@ -6,13 +6,13 @@
 
 namespace shift::fsm_gen {
 
-std::string render_markdown();  // per state: what every event does, and why the others do nothing
-std::string render_mermaid();   // state diagram, as hosting sites draw it inside Markdown
-std::string render_dot();       // the same for Graphviz
+std::string render_markdown();  // docs/state-machine.md: per state what every event does, and why
+std::string render_svg();       // docs/state-machine.svg: the diagram, by the places in layout.cc
+std::string render_dot();       // the diagram for Graphviz, which finds places by itself
 std::string render_json();      // for other tools
 std::string render_promela();   // for the model checker: constants and one inline, table_step()
 
-// By name ("markdown", "mermaid", "dot", "json", "promela"); empty when there is no such form.
+// By name ("markdown", "svg", "dot", "json", "promela"); empty when there is no such form.
 std::string render(std::string_view form);
 
 }  // namespace shift::fsm_gen

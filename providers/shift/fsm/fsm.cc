@@ -1,5 +1,5 @@
-// The table itself, event by event; each line is one event in one or more states. The generated
-// pages in docs/protocol.md show the same state by state.
+// The table itself, event by event; each line is one event in one or more states.
+// docs/state-machine.md, which is generated from it, shows it state by state.
 #include "fsm/fsm.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // The failure state machine of one QP group, as one table: states by events. Pure: no verbs, clock,
 // lock, allocation or logging. The shell (control/coordinator) feeds events on the control thread,
-// runs the returned actions in order and feeds their outcome back. docs/protocol.md draws it.
+// runs the returned actions in order and feeds their outcome back. docs/state-machine.md draws it.
 //
 // Only step() decides a state and only Coordinator::feed() stores one.
 #pragma once

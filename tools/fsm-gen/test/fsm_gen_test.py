@@ -1,4 +1,4 @@
-"""The document and the model show the state machine as it is; fsm-gen would notice if not."""
+"""The documents and the model show the state machine as it is; fsm-gen would notice if not."""
 import json
 import pathlib
 import subprocess
@@ -6,7 +6,7 @@ import sys
 import tempfile
 import unittest
 
-FSM_GEN, DOCUMENT, MODEL_TABLE = sys.argv[1:4]
+FSM_GEN, DOCS, MODEL_TABLE = sys.argv[1:4]
 
 
 def fsm_gen(*args):
@@ -14,19 +14,25 @@ def fsm_gen(*args):
 
 
 class FsmGen(unittest.TestCase):
-    def test_document_is_up_to_date(self):
-        result = fsm_gen("--check", DOCUMENT)
+    def test_documents_are_up_to_date(self):
+        result = fsm_gen("--check", DOCS)
         self.assertEqual(result.returncode, 0, result.stderr)
 
     def test_change_is_noticed_and_mended(self):
-        original = pathlib.Path(DOCUMENT).read_text()
-        self.assertIn("| path-fault | fencing |", original)
         with tempfile.TemporaryDirectory() as folder:
-            copy = pathlib.Path(folder, "copy.md")
-            copy.write_text(original.replace("| path-fault | fencing |", "| path-fault | active |"))
-            self.assertEqual(fsm_gen("--check", str(copy)).returncode, 1)
-            self.assertEqual(fsm_gen("--update", str(copy)).returncode, 0)
-            self.assertEqual(copy.read_text(), original)
+            self.assertEqual(fsm_gen("--check", folder).returncode, 1)
+            self.assertEqual(fsm_gen("--docs", folder).returncode, 0)
+            for name, text in (("state-machine.md", "| path-fault | fencing |"),
+                               ("state-machine.svg", ">path-fault</text>")):
+                file = pathlib.Path(folder, name)
+                original = file.read_text()
+                self.assertIn(text, original)
+                file.write_text(original.replace(text, text.replace("path-fault", "deadline"), 1))
+                result = fsm_gen("--check", folder)
+                self.assertEqual(result.returncode, 1)
+                self.assertIn(name, result.stderr)
+                self.assertEqual(fsm_gen("--docs", folder).returncode, 0)
+                self.assertEqual(file.read_text(), original)
 
     def test_model_is_up_to_date(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -35,16 +41,6 @@ class FsmGen(unittest.TestCase):
             self.assertEqual(pathlib.Path(MODEL_TABLE).read_text(), fresh.read_text(),
                              "run: fsm-gen --promela model/table.pml")
             self.assertEqual(fsm_gen("--promela", str(fresh / "no")).returncode, 1)
-
-    def test_document_without_markers_is_refused(self):
-        with tempfile.TemporaryDirectory() as folder:
-            for text in ("nothing\n", "<!-- fsm-gen: markdown -->\nnot closed\n",
-                         "<!-- fsm-gen: poem -->\n<!-- fsm-gen: end -->\n"):
-                copy = pathlib.Path(folder, "copy.md")
-                copy.write_text(text)
-                self.assertEqual(fsm_gen("--check", str(copy)).returncode, 1, text)
-                self.assertEqual(fsm_gen("--update", str(copy)).returncode, 1, text)
-                self.assertEqual(copy.read_text(), text)
 
     def test_json_holds_every_cell_once(self):
         table = json.loads(fsm_gen("json").stdout)
@@ -57,7 +53,7 @@ class FsmGen(unittest.TestCase):
 
     def test_other_forms(self):
         self.assertIn('"active" -> "fencing"', fsm_gen("dot").stdout)
-        self.assertIn("active --> fencing: path-fault", fsm_gen("mermaid").stdout)
+        self.assertIn("<svg ", fsm_gen("svg").stdout)
         self.assertEqual(fsm_gen("poem").returncode, 2)
         self.assertEqual(fsm_gen().returncode, 2)
 
