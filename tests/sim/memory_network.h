@@ -115,11 +115,11 @@ class MemoryNetwork {
       }
       return 1;
     }
-    bool add_path(uint32_t local_ip_be, uint32_t remote_ip_be) override {
+    bool keep_connection(uint32_t local_ip_be, uint32_t remote_ip_be) override {
       paths.emplace(local_ip_be, remote_ip_be);
       return true;
     }
-    void drop_path(uint32_t local_ip_be, uint32_t remote_ip_be) override {
+    void drop_connection(uint32_t local_ip_be, uint32_t remote_ip_be) override {
       const auto path = paths.find({local_ip_be, remote_ip_be});
       if (path == paths.end()) std::abort();
       paths.erase(path);
@@ -147,7 +147,7 @@ class MemoryNetwork {
   struct Host final : PeerNetwork {
     Host(MemoryNetwork& n, Delegate& d) : net(n), owner(d) {}
     void add_address(uint32_t) override {}
-    void retry_paths() override {}
+    void retry_connections() override {}
     void find_peer(const FindRequest& request, FindCallback callback) override {
       net.time_.in(net.delay(), [this, request, callback] { net.find(owner, request, callback); });
     }

@@ -38,7 +38,7 @@ void Coordinator::nic_lost(Context* context, int member, group::Cause cause) {
 
 void Coordinator::nic_back(Context* context, int member) {
   SHIFT_INFO("%s: port up", context->name(member));
-  net_->retry_paths();
+  net_->retry_connections();
   members_up_changed(context);
 }
 

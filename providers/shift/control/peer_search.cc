@@ -165,7 +165,7 @@ void PeerSearch::channel_lost() {
 // What it was before. Connections that were kept for the session's sake are not any longer.
 net::PeerChannel* PeerSearch::set_channel(net::PeerChannel* channel) {
   if (channel_ != channel) {
-    for (const auto& [own, peer] : kept_) channel_->drop_path(own, peer);
+    for (const auto& [own, peer] : kept_) channel_->drop_connection(own, peer);
     kept_.clear();
   }
   return std::exchange(channel_, channel);
@@ -192,12 +192,12 @@ void PeerSearch::widen() {
   // First, since it makes room.
   std::erase_if(kept_, [&](const AddressPair& pair) {
     if (holds(wanted, pair)) return false;
-    channel_->drop_path(pair.first, pair.second);
+    channel_->drop_connection(pair.first, pair.second);
     return true;
   });
   for (const AddressPair& pair : wanted) {
     if (holds(kept_, pair)) continue;
-    if (channel_->add_path(pair.first, pair.second)) kept_.push_back(pair);
+    if (channel_->keep_connection(pair.first, pair.second)) kept_.push_back(pair);
   }
 }
 

@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 namespace {
 constexpr std::chrono::milliseconds kRetryMin = 50ms;
 constexpr std::chrono::milliseconds kRetryMax = 5s;
-// Peers may open paths too; more connections than this serve nobody. Nor do more paths.
+// Peers may open connections too; more than this serve nobody. Nor do more pairs of addresses.
 constexpr size_t kConnectionsMax = 64;
 }  // namespace
 
@@ -29,9 +29,9 @@ Channel::Channel(Reactor& reactor, Rendezvous& rendezvous, Host& host, const wir
 
 Channel::~Channel() {
   reactor_.timer_cancel(grace_timer_);
-  for (auto& path : paths_) {
-    reactor_.timer_cancel(path->retry);
-    rendezvous_.dial_cancel(path->dial);
+  for (auto& pair : kept_) {
+    reactor_.timer_cancel(pair->retry);
+    rendezvous_.dial_cancel(pair->dial);
   }
 }
 
@@ -91,8 +91,8 @@ void Channel::on_closed(Connection& connection, const char* reason) {
   SHIFT_INFO("control connection %s -> %s lost: %s", IpText(connection.local_ip_be()).c_str(),
              IpText(connection.remote_ip_be()).c_str(), reason);
   std::erase_if(connections_, [&](const auto& c) { return c.get() == &connection; });
-  for (auto& path : paths_)
-    if (!connected_over(*path) && path->dial == 0 && path->retry == 0) path_retry_later(*path);
+  for (auto& pair : kept_)
+    if (!connected_over(*pair) && pair->dial == 0 && pair->retry == 0) pair_retry_later(*pair);
   if (connections_.empty() && grace_timer_ == 0)
     grace_timer_ = reactor_.timer_start(grace_, [this] {
       grace_timer_ = 0;
@@ -100,75 +100,75 @@ void Channel::on_closed(Connection& connection, const char* reason) {
     });
 }
 
-bool Channel::connected_over(const Path& path) const noexcept {
+bool Channel::connected_over(const KeptPair& pair) const noexcept {
   return std::any_of(connections_.begin(), connections_.end(), [&](const auto& c) {
-    return c->is_open() && c->local_ip_be() == path.local_ip_be &&
-           c->remote_ip_be() == path.remote_ip_be;
+    return c->is_open() && c->local_ip_be() == pair.local_ip_be &&
+           c->remote_ip_be() == pair.remote_ip_be;
   });
 }
 
 // Null: there are too many.
-Channel::Path* Channel::path_at(uint32_t local_ip_be, uint32_t remote_ip_be) {
-  for (auto& path : paths_)
-    if (path->local_ip_be == local_ip_be && path->remote_ip_be == remote_ip_be) return path.get();
-  if (paths_.size() >= kConnectionsMax) return nullptr;
-  const auto index = static_cast<uint8_t>(paths_.size() + 1);
-  paths_.push_back(std::make_unique<Path>(Path{local_ip_be, remote_ip_be, index}));
-  if (!connected_over(*paths_.back())) path_dial(*paths_.back());
-  return paths_.back().get();
+Channel::KeptPair* Channel::kept_at(uint32_t local_ip_be, uint32_t remote_ip_be) {
+  for (auto& pair : kept_)
+    if (pair->local_ip_be == local_ip_be && pair->remote_ip_be == remote_ip_be) return pair.get();
+  if (kept_.size() >= kConnectionsMax) return nullptr;
+  const auto index = static_cast<uint8_t>(kept_.size() + 1);
+  kept_.push_back(std::make_unique<KeptPair>(KeptPair{local_ip_be, remote_ip_be, index}));
+  if (!connected_over(*kept_.back())) pair_dial(*kept_.back());
+  return kept_.back().get();
 }
 
-bool Channel::add_path(uint32_t local_ip_be, uint32_t remote_ip_be) {
-  Path* path = self_ ? nullptr : path_at(local_ip_be, remote_ip_be);
-  if (path != nullptr) path->users++;
-  return path != nullptr;
+bool Channel::keep_connection(uint32_t local_ip_be, uint32_t remote_ip_be) {
+  KeptPair* pair = self_ ? nullptr : kept_at(local_ip_be, remote_ip_be);
+  if (pair != nullptr) pair->users++;
+  return pair != nullptr;
 }
 
-void Channel::drop_path(uint32_t local_ip_be, uint32_t remote_ip_be) {
-  const auto it = std::ranges::find_if(paths_, [&](const auto& path) {
-    return path->local_ip_be == local_ip_be && path->remote_ip_be == remote_ip_be;
+void Channel::drop_connection(uint32_t local_ip_be, uint32_t remote_ip_be) {
+  const auto it = std::ranges::find_if(kept_, [&](const auto& pair) {
+    return pair->local_ip_be == local_ip_be && pair->remote_ip_be == remote_ip_be;
   });
-  if (it == paths_.end() || (*it)->users == 0 || --(*it)->users > 0) return;
+  if (it == kept_.end() || (*it)->users == 0 || --(*it)->users > 0) return;
   reactor_.timer_cancel((*it)->retry);
   rendezvous_.dial_cancel((*it)->dial);
-  paths_.erase(it);
+  kept_.erase(it);
 }
 
-void Channel::retry_paths() {
-  for (auto& path : paths_) {
-    if (connected_over(*path) || path->dial != 0) continue;
-    path->failures = 0;
-    reactor_.timer_cancel(std::exchange(path->retry, 0));
-    path_dial(*path);
+void Channel::retry_connections() {
+  for (auto& pair : kept_) {
+    if (connected_over(*pair) || pair->dial != 0) continue;
+    pair->failures = 0;
+    reactor_.timer_cancel(std::exchange(pair->retry, 0));
+    pair_dial(*pair);
   }
 }
 
-void Channel::path_dial(Path& path) {
+void Channel::pair_dial(KeptPair& pair) {
   wire::Hello hello;
   hello.instance = host_.own_instance();
   hello.target = peer_;
-  hello.path = path.index;
-  path.dial =
-      rendezvous_.dial(path.local_ip_be, path.remote_ip_be, hello,
-                       [this, &path](DialError error, UniqueFd fd, const wire::Instance& peer) {
-                         path.dial = 0;
-                         on_dialed(path, error, std::move(fd), peer);
+  hello.pair = pair.index;
+  pair.dial =
+      rendezvous_.dial(pair.local_ip_be, pair.remote_ip_be, hello,
+                       [this, &pair](DialError error, UniqueFd fd, const wire::Instance& peer) {
+                         pair.dial = 0;
+                         on_dialed(pair, error, std::move(fd), peer);
                        });
 }
 
-void Channel::on_dialed(Path& path, DialError error, UniqueFd fd, const wire::Instance& peer) {
-  if (error != DialError::kNone) return path_retry_later(path);
-  path.failures = 0;
-  if (!host_.on_path_up(*this, std::move(fd), path.local_ip_be, path.remote_ip_be))
-    path_retry_later(path);
+void Channel::on_dialed(KeptPair& pair, DialError error, UniqueFd fd, const wire::Instance& peer) {
+  if (error != DialError::kNone) return pair_retry_later(pair);
+  pair.failures = 0;
+  if (!host_.on_connection_dialed(*this, std::move(fd), pair.local_ip_be, pair.remote_ip_be))
+    pair_retry_later(pair);
 }
 
-void Channel::path_retry_later(Path& path) {
-  const auto pause = std::min(kRetryMin * (1 << std::min(path.failures++, 10)), kRetryMax);
-  path.retry = reactor_.timer_start(pause, [this, &path] {
-    path.retry = 0;
+void Channel::pair_retry_later(KeptPair& pair) {
+  const auto pause = std::min(kRetryMin * (1 << std::min(pair.failures++, 10)), kRetryMax);
+  pair.retry = reactor_.timer_start(pause, [this, &pair] {
+    pair.retry = 0;
     // The peer may have opened it meanwhile.
-    if (!connected_over(path)) path_dial(path);
+    if (!connected_over(pair)) pair_dial(pair);
   });
 }
 

@@ -29,9 +29,9 @@ class Channel final : public PeerChannel {
     virtual uint64_t next_sequence() = 0;
     // False: the message makes no sense, the connection is closed.
     virtual bool on_channel_message(Channel& channel, const wire::Message& message) = 0;
-    // A path was dialed: the host lets it join() and tells whom it concerns.
-    virtual bool on_path_up(Channel& channel, UniqueFd fd, uint32_t local_ip_be,
-                            uint32_t remote_ip_be) = 0;
+    // A connection was dialed: the host lets it join() and tells whom it concerns.
+    virtual bool on_connection_dialed(Channel& channel, UniqueFd fd, uint32_t local_ip_be,
+                                      uint32_t remote_ip_be) = 0;
     // No connection came back during the grace period. The host deletes the channel here.
     virtual void on_channel_dead(Channel& channel) = 0;
   };
@@ -52,37 +52,37 @@ class Channel final : public PeerChannel {
 
   // Keeps one more connection to the same process open over the given addresses (network byte
   // order), and reopens it with growing pauses when it is lost; until it is dropped as often.
-  bool add_path(uint32_t local_ip_be, uint32_t remote_ip_be) override;
-  void drop_path(uint32_t local_ip_be, uint32_t remote_ip_be) override;
-  // Retries every lost path now: a link came back.
-  void retry_paths();
+  bool keep_connection(uint32_t local_ip_be, uint32_t remote_ip_be) override;
+  void drop_connection(uint32_t local_ip_be, uint32_t remote_ip_be) override;
+  // Dials every pair of addresses without a connection now: a NIC came back.
+  void retry_connections();
 
   // For the network itself.
   bool join(UniqueFd fd, uint32_t local_ip_be, uint32_t remote_ip_be);
-  // By which the peer was found: kept until somebody has added and dropped it.
-  void path_keep(uint32_t local_ip_be, uint32_t remote_ip_be) {
-    (void)path_at(local_ip_be, remote_ip_be);
+  // The addresses by which the peer was found: kept until somebody has added and dropped them.
+  void keep_found(uint32_t local_ip_be, uint32_t remote_ip_be) {
+    (void)kept_at(local_ip_be, remote_ip_be);
   }
   bool seen_at(uint32_t ip_be) const { return seen_at_.count(ip_be) != 0; }
 
  private:
-  struct Path {
+  struct KeptPair {
     uint32_t local_ip_be;
     uint32_t remote_ip_be;
     uint8_t index;
-    int users = 0;     // who added it and has not dropped it
+    int users = 0;     // that added it and have not dropped it
     int failures = 0;  // since the last success: sets the pause
     Rendezvous::DialId dial = 0;
     Reactor::TimerId retry = 0;
   };
 
-  Path* path_at(uint32_t local_ip_be, uint32_t remote_ip_be);
-  bool connected_over(const Path& path) const noexcept;
+  KeptPair* kept_at(uint32_t local_ip_be, uint32_t remote_ip_be);
+  bool connected_over(const KeptPair& pair) const noexcept;
   size_t send_to_self(const wire::Message& message);
   bool on_message(uint64_t sequence, const wire::Message& message);
-  void path_dial(Path& path);
-  void path_retry_later(Path& path);
-  void on_dialed(Path& path, DialError error, UniqueFd fd, const wire::Instance& peer);
+  void pair_dial(KeptPair& pair);
+  void pair_retry_later(KeptPair& pair);
+  void on_dialed(KeptPair& pair, DialError error, UniqueFd fd, const wire::Instance& peer);
   void on_closed(Connection& connection, const char* reason);
 
   Reactor& reactor_;
@@ -93,7 +93,7 @@ class Channel final : public PeerChannel {
   const std::chrono::milliseconds grace_;
   const std::shared_ptr<Channel*> alive_;  // tells queued tasks whether the channel still exists
   std::vector<std::shared_ptr<Connection>> connections_;
-  std::vector<std::unique_ptr<Path>> paths_;
+  std::vector<std::unique_ptr<KeptPair>> kept_;
   std::set<uint32_t> seen_at_;        // remote addresses proven by a connection
   Reactor::TimerId grace_timer_ = 0;  // runs while there is no connection
   std::vector<uint8_t> encoded_;      // reused by send()

@@ -65,7 +65,7 @@ Finder::~Finder() {
     reactor_.timer_cancel(find->timer);
     reactor_.timer_cancel(find->deadline);
   }
-  for (auto& [route, dial] : dials_) rendezvous_.dial_cancel(dial);
+  for (auto& [pair, dial] : dials_) rendezvous_.dial_cancel(dial);
 }
 
 void Finder::start(const FindRequest& request, FindCallback callback) {
@@ -103,8 +103,8 @@ void Finder::attempt(const FindPtr& find) {
   if (host_.owns_qp(request.remote)) return finish(find, host_.self_channel(), FindError::kNone);
   auto remote = request.remote.gid.ipv4();
   if (!remote) remote = rendezvous_.gid_address(local, request.remote.gid);
-  if (!remote) return ask_link(find, local);
-  find->route = {local, *remote};
+  if (!remote) return ask_subnet(find, local);
+  find->pair = {local, *remote};
   const wire::Hello hello = hello_for(*find);
   for (Channel* channel : host_.channels_at(*remote))
     if (find->asked.insert(channel->peer()).second && channel->send(hello) != 0) {
@@ -116,7 +116,7 @@ void Finder::attempt(const FindPtr& find) {
 }
 
 // The peer's GID holds no address: somebody on the link may know it.
-void Finder::ask_link(const FindPtr& find, uint32_t local_ip_be) {
+void Finder::ask_subnet(const FindPtr& find, uint32_t local_ip_be) {
   rendezvous_.gid_ask(local_ip_be, find->request.remote.gid,
                       [this, weak = std::weak_ptr(find)](bool answered) {
                         const FindPtr asker = weak.lock();
@@ -158,36 +158,36 @@ void Finder::on_channel_down(const wire::Instance& peer) {
 }
 
 void Finder::attempt_dial(const FindPtr& find) {
-  const Route route = find->route;
-  if (dials_.count(route) != 0) {
+  const AddressPair pair = find->pair;
+  if (dials_.count(pair) != 0) {
     find->waiting = true;
     return;
   }
   // Kept for those who wait, also when this search ends before its dial.
-  dials_[route] = rendezvous_.dial(route.first, route.second, hello_for(*find),
-                                   [this, route, weak = std::weak_ptr(find)](
-                                       DialError error, UniqueFd fd, const wire::Instance& peer) {
-                                     on_dialed(route, weak, error, std::move(fd), peer);
-                                   });
+  dials_[pair] = rendezvous_.dial(pair.first, pair.second, hello_for(*find),
+                                  [this, pair, weak = std::weak_ptr(find)](
+                                      DialError error, UniqueFd fd, const wire::Instance& peer) {
+                                    on_dialed(pair, weak, error, std::move(fd), peer);
+                                  });
 }
 
-std::vector<Finder::FindPtr> Finder::take_waiting(Route route) {
+std::vector<Finder::FindPtr> Finder::take_waiting(AddressPair pair) {
   std::vector<FindPtr> waiting;
   for (auto& [names, find] : finds_)
-    if (find->waiting && find->route == route) {
+    if (find->waiting && find->pair == pair) {
       find->waiting = false;
       waiting.push_back(find);
     }
   return waiting;
 }
 
-void Finder::on_dialed(Route route, const std::weak_ptr<Find>& dialer, DialError error, UniqueFd fd,
-                       const wire::Instance& peer) {
-  dials_.erase(route);
-  const std::vector<FindPtr> waiting = take_waiting(route);
+void Finder::on_dialed(AddressPair pair, const std::weak_ptr<Find>& dialer, DialError error,
+                       UniqueFd fd, const wire::Instance& peer) {
+  dials_.erase(pair);
+  const std::vector<FindPtr> waiting = take_waiting(pair);
   Channel* channel = nullptr;
   if (error == DialError::kNone) {
-    channel = host_.join_dialed(std::move(fd), peer, route.first, route.second);
+    channel = host_.join_dialed(std::move(fd), peer, pair.first, pair.second);
     if (channel == nullptr) error = DialError::kUnreachable;
   }
   if (const FindPtr find = dialer.lock()) {
@@ -222,7 +222,7 @@ void Finder::attempt_failed(const FindPtr& find, FindError error) {
   if (!find->request.remote.gid.ipv4() && error != FindError::kNoAnswer) {
     // Who is at the address that was answered may only not have got that far with its QP.
     const bool may_come = error == FindError::kNoSuchQp && find->attempts % 4 != 3;
-    if (!may_come) rendezvous_.gid_doubt(find->route.first, find->request.remote.gid);
+    if (!may_come) rendezvous_.gid_doubt(find->pair.first, find->request.remote.gid);
   }
   const auto pause = std::min(kPauseMin * (1 << std::min(find->attempts++, 10)), kPauseMax);
   find->timer = reactor_.timer_start(pause, [this, find] {

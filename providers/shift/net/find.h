@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "net/peer.h"
+#include "net/find_request.h"
 #include "net/reactor.h"
 #include "net/rendezvous.h"
 #include "wire/messages.h"
@@ -51,16 +51,16 @@ class Finder {
   void stop();
 
  private:
-  using Route = std::pair<uint32_t, uint32_t>;  // local, remote address
+  using AddressPair = std::pair<uint32_t, uint32_t>;  // local, remote address
 
   struct Find {
     FindRequest request;
     FindCallback callback;
-    Route route;
+    AddressPair pair;
     std::set<wire::Instance> asked;  // channels asked in this attempt
     std::set<wire::Instance> open;   // channels that owe an answer; late ones are welcome
     bool asking = false;             // the attempt waits for answers, before it dials
-    bool waiting = false;            // for another search's dial over the same route
+    bool waiting = false;            // for another search's dial over the same pair
     int nobody = 0;                  // dials in a row that nobody listened to
     int attempts = 0;
     FindError last = FindError::kUnreachable;
@@ -71,21 +71,21 @@ class Finder {
 
   wire::Hello hello_for(const Find& find) const;
   void attempt(const FindPtr& find);
-  void ask_link(const FindPtr& find, uint32_t local_ip_be);
+  void ask_subnet(const FindPtr& find, uint32_t local_ip_be);
   void asking_end(const FindPtr& find);
   void attempt_dial(const FindPtr& find);
-  void on_dialed(Route route, const std::weak_ptr<Find>& dialer, DialError error, UniqueFd fd,
+  void on_dialed(AddressPair pair, const std::weak_ptr<Find>& dialer, DialError error, UniqueFd fd,
                  const wire::Instance& peer);
   void attempt_failed(const FindPtr& find, FindError error);
   void finish(const FindPtr& find, Channel* channel, FindError error);
-  std::vector<FindPtr> take_waiting(Route route);
+  std::vector<FindPtr> take_waiting(AddressPair pair);
 
   Reactor& reactor_;
   Rendezvous& rendezvous_;
   Host& host_;
   // By the pair of names; several searches for one pair are possible.
   std::multimap<std::pair<wire::QpName, wire::QpName>, FindPtr> finds_;
-  std::map<Route, Rendezvous::DialId> dials_;  // one at a time over each route
+  std::map<AddressPair, Rendezvous::DialId> dials_;  // one at a time over each pair
 };
 
 }  // namespace shift::net

@@ -10,10 +10,10 @@
 namespace shift::net {
 
 enum class LocalKind : uint8_t {
-  kRegister = 1,  // member -> owner: my instance is in hello.instance
-  kAsk = 2,       // owner -> member: is hello.want yours?
-  kAnswer = 3,    // member -> owner: yes or no
-  kPass = 4,      // owner -> member: this connection (it comes along) is yours
+  kRegister = 1,  // sharer -> owner: my instance is in hello.instance
+  kAsk = 2,       // owner -> sharer: is hello.want yours?
+  kAnswer = 3,    // sharer -> owner: yes or no
+  kPass = 4,      // owner -> sharer: this connection (it comes along) is yours
 };
 
 struct LocalPacket {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "net/peer.h"
+#include "net/find_request.h"
 #include "wire/messages.h"
 
 namespace shift::net {
@@ -26,9 +26,9 @@ class PeerChannel {
   virtual size_t send(const wire::Message& message) = 0;
   // Keeps one more connection to the same process open over the given addresses (network byte
   // order), until they are dropped as often as they were added. False: there are too many already.
-  virtual bool add_path(uint32_t local_ip_be, uint32_t remote_ip_be) = 0;
+  virtual bool keep_connection(uint32_t local_ip_be, uint32_t remote_ip_be) = 0;
   // A connection that is open stays so until it is lost.
-  virtual void drop_path(uint32_t local_ip_be, uint32_t remote_ip_be) = 0;
+  virtual void drop_connection(uint32_t local_ip_be, uint32_t remote_ip_be) = 0;
 };
 
 // What the owner of the QPs implements. Called on the control loop only.
@@ -68,8 +68,8 @@ class PeerNetwork {
   }
   // The callback runs exactly once, never from inside this call.
   virtual void find_peer(const FindRequest& request, FindCallback callback) = 0;
-  // A link of ours came back: every channel retries its lost paths.
-  virtual void retry_paths() = 0;
+  // A NIC of this host came back: every channel dials its lost connections again.
+  virtual void retry_connections() = 0;
 };
 
 }  // namespace shift::net

@@ -89,8 +89,8 @@ Channel* PeerNet::find_channel(const wire::Instance& peer) noexcept {
   return it == channels_.end() ? nullptr : it->second.get();
 }
 
-void PeerNet::retry_paths() {
-  for (auto& [peer, channel] : channels_) channel->retry_paths();
+void PeerNet::retry_connections() {
+  for (auto& [peer, channel] : channels_) channel->retry_connections();
 }
 
 void PeerNet::on_inbound(UniqueFd fd, const wire::Hello& hello, uint32_t local_ip_be,
@@ -123,7 +123,7 @@ Channel* PeerNet::join_dialed(UniqueFd fd, const wire::Instance& peer, uint32_t 
   if (peer == instance_) return self_channel();
   Channel* channel = join(std::move(fd), peer, local_ip_be, remote_ip_be);
   // The dialing end sees to it that the connection comes back.
-  if (channel != nullptr) channel->path_keep(local_ip_be, remote_ip_be);
+  if (channel != nullptr) channel->keep_found(local_ip_be, remote_ip_be);
   return channel;
 }
 
@@ -147,8 +147,8 @@ Channel* PeerNet::join(UniqueFd fd, const wire::Instance& peer, uint32_t local_i
   return channel;
 }
 
-bool PeerNet::on_path_up(Channel& channel, UniqueFd fd, uint32_t local_ip_be,
-                         uint32_t remote_ip_be) {
+bool PeerNet::on_connection_dialed(Channel& channel, UniqueFd fd, uint32_t local_ip_be,
+                                   uint32_t remote_ip_be) {
   if (!channel.join(std::move(fd), local_ip_be, remote_ip_be)) return false;
   delegate_.on_connection_up(&channel, false);
   return true;

@@ -11,8 +11,8 @@
 
 #include "net/channel.h"
 #include "net/find.h"
+#include "net/find_request.h"
 #include "net/network.h"
-#include "net/peer.h"
 #include "net/reactor.h"
 #include "net/rendezvous.h"
 #include "wire/messages.h"
@@ -53,8 +53,8 @@ class PeerNet final : public PeerNetwork,
   // Null when there is none.
   Channel* find_channel(const wire::Instance& peer) noexcept;
   size_t channel_count() const noexcept { return channels_.size(); }
-  // A link of ours came back: every channel retries its lost paths.
-  void retry_paths() override;
+  // A NIC of this host came back: every channel dials its lost connections again.
+  void retry_connections() override;
 
  private:
   const wire::Instance& own_instance() const override { return instance_; }
@@ -72,8 +72,8 @@ class PeerNet final : public PeerNetwork,
                        uint32_t remote_ip_be) override;
 
   bool on_channel_message(Channel& channel, const wire::Message& message) override;
-  bool on_path_up(Channel& channel, UniqueFd fd, uint32_t local_ip_be,
-                  uint32_t remote_ip_be) override;
+  bool on_connection_dialed(Channel& channel, UniqueFd fd, uint32_t local_ip_be,
+                            uint32_t remote_ip_be) override;
   void on_channel_dead(Channel& channel) override;
 
   std::unique_ptr<Channel> channel_make(const wire::Instance& peer);

@@ -5,7 +5,7 @@
 #include <array>
 #include <cerrno>
 
-#include "net/port_member.h"
+#include "net/port_sharer.h"
 #include "net/socket.h"
 #include "util/log.h"
 
@@ -33,7 +33,7 @@ PortOwner::~PortOwner() {
   reactor_.timer_cancel(accept_retry_);
   reactor_.timer_cancel(local_retry_);
   for (auto& [id, question] : questions_) reactor_.timer_cancel(question.timer);
-  for (auto& [fd, member] : members_) reactor_.remove_fd(fd);
+  for (auto& [fd, sharer] : sharers_) reactor_.remove_fd(fd);
   if (tcp_) reactor_.remove_fd(tcp_.get());
   if (local_) reactor_.remove_fd(local_.get());
 }
@@ -109,23 +109,23 @@ void PortOwner::on_hello(UniqueFd fd, const wire::Message* message, const char* 
                        IpText(ip_be_).c_str(), unsigned{port_},
                        why != nullptr ? why : "it does not introduce itself");
   else
-    route(std::move(fd), *hello);
+    find_process(std::move(fd), *hello);
   accept_pause(pending() >= kPendingMax);
 }
 
-void PortOwner::route(UniqueFd fd, const wire::Hello& hello) {
+void PortOwner::find_process(UniqueFd fd, const wire::Hello& hello) {
   if (!hello.target.is_zero()) {
     if (hello.target == host_.own_instance()) return inbound_take(host_, std::move(fd), hello);
-    for (auto& [member_fd, member] : members_)
-      if (member.instance == hello.target) return pass(member, std::move(fd), hello);
+    for (auto& [sharer_fd, sharer] : sharers_)
+      if (sharer.instance == hello.target) return pass(sharer, std::move(fd), hello);
     (void)hello_answer(fd.get(), hello, {}, wire::HelloStatus::kNoSuchQp);
     return;
   }
   if (host_.owns_qp(hello.want)) return inbound_take(host_, std::move(fd), hello);
-  ask_members(std::move(fd), hello);
+  ask_sharers(std::move(fd), hello);
 }
 
-void PortOwner::ask_members(UniqueFd fd, const wire::Hello& hello) {
+void PortOwner::ask_sharers(UniqueFd fd, const wire::Hello& hello) {
   const uint32_t id = next_question_++;
   LocalPacket packet;
   packet.kind = LocalKind::kAsk;
@@ -134,10 +134,10 @@ void PortOwner::ask_members(UniqueFd fd, const wire::Hello& hello) {
   std::vector<uint8_t> bytes;
   Question question;
   if (local_encode(packet, bytes))
-    for (auto& [member_fd, member] : members_)
-      // A member whose queue is full does not run: it cannot answer either.
-      if (!member.instance.is_zero() && local_send(member_fd, bytes))
-        question.open.insert(member_fd);
+    for (auto& [sharer_fd, sharer] : sharers_)
+      // A sharer whose queue is full does not run: it cannot answer either.
+      if (!sharer.instance.is_zero() && local_send(sharer_fd, bytes))
+        question.open.insert(sharer_fd);
   question.fd = std::move(fd);
   question.hello = hello;
   const bool asked = !question.open.empty();
@@ -147,12 +147,12 @@ void PortOwner::ask_members(UniqueFd fd, const wire::Hello& hello) {
   if (!asked) question_deny(id);
 }
 
-void PortOwner::pass(Member& member, UniqueFd fd, const wire::Hello& hello) {
+void PortOwner::pass(Sharer& sharer, UniqueFd fd, const wire::Hello& hello) {
   LocalPacket packet;
   packet.kind = LocalKind::kPass;
   packet.hello = hello;
   std::vector<uint8_t> bytes;
-  if (!local_encode(packet, bytes) || !local_send(member.fd.get(), bytes, fd.get()))
+  if (!local_encode(packet, bytes) || !local_send(sharer.fd.get(), bytes, fd.get()))
     (void)hello_answer(fd.get(), hello, {}, wire::HelloStatus::kNoSuchQp);
 }
 
@@ -183,19 +183,19 @@ void PortOwner::accept_local() {
   }
   const int number = fd.get();
   if (reactor_.add_fd(number, EPOLLIN, [this, number](uint32_t) { on_member(number); }))
-    members_[number].fd = std::move(fd);
+    sharers_[number].fd = std::move(fd);
 }
 
 void PortOwner::on_member(int fd) {
   for (int i = 0; i < 16; i++) {
-    const auto it = members_.find(fd);
-    if (it == members_.end() || !member_receive(it->second)) return;
+    const auto it = sharers_.find(fd);
+    if (it == sharers_.end() || !sharer_receive(it->second)) return;
   }
 }
 
-// False when there is nothing more for now, or the member is gone.
-bool PortOwner::member_receive(Member& member) {
-  const int number = member.fd.get();
+// False when there is nothing more for now, or the sharer is gone.
+bool PortOwner::sharer_receive(Sharer& sharer) {
+  const int number = sharer.fd.get();
   std::array<uint8_t, kLocalPacketMax> buffer;
   UniqueFd passed;
   const ssize_t n = local_receive(number, buffer, passed);
@@ -206,7 +206,7 @@ bool PortOwner::member_receive(Member& member) {
     return false;
   }
   if (packet.kind == LocalKind::kRegister)
-    member.instance = packet.hello.instance;
+    sharer.instance = packet.hello.instance;
   else if (packet.kind == LocalKind::kAnswer)
     on_answer(number, packet.id, packet.yes);
   return true;
@@ -214,21 +214,21 @@ bool PortOwner::member_receive(Member& member) {
 
 void PortOwner::member_drop(int fd) {
   reactor_.remove_fd(fd);
-  members_.erase(fd);
+  sharers_.erase(fd);
   std::vector<uint32_t> unanswered;
   for (auto& [id, question] : questions_)
     if (question.open.erase(fd) != 0 && question.open.empty()) unanswered.push_back(id);
   for (uint32_t id : unanswered) question_deny(id);
 }
 
-void PortOwner::on_answer(int member_fd, uint32_t id, bool yes) {
+void PortOwner::on_answer(int sharer_fd, uint32_t id, bool yes) {
   const auto it = questions_.find(id);
-  if (it == questions_.end() || it->second.open.erase(member_fd) == 0) return;
+  if (it == questions_.end() || it->second.open.erase(sharer_fd) == 0) return;
   if (yes) {
     auto node = questions_.extract(it);
     Question& question = node.mapped();
     reactor_.timer_cancel(question.timer);
-    pass(members_.at(member_fd), std::move(question.fd), question.hello);
+    pass(sharers_.at(sharer_fd), std::move(question.fd), question.hello);
     accept_pause(pending() >= kPendingMax);
   } else if (it->second.open.empty()) {
     question_deny(id);

@@ -30,15 +30,15 @@ class PortOwner {
   [[nodiscard]] bool start();
 
  private:
-  struct Member {
+  struct Sharer {
     UniqueFd fd;
     wire::Instance instance;  // zero until it has registered
   };
-  // A connection whose Hello is known; the members are being asked.
+  // A connection whose Hello is known; the sharers are being asked.
   struct Question {
     UniqueFd fd;
     wire::Hello hello;
-    std::set<int> open;  // descriptors of members that have not answered
+    std::set<int> open;  // descriptors of sharers that have not answered
     Reactor::TimerId timer = 0;
   };
 
@@ -48,13 +48,13 @@ class PortOwner {
   void accept_local();
   size_t pending() const { return greeting_.size() + questions_.size(); }
   void on_hello(UniqueFd fd, const wire::Message* message, const char* why, uint32_t remote_ip_be);
-  void route(UniqueFd fd, const wire::Hello& hello);
-  void ask_members(UniqueFd fd, const wire::Hello& hello);
-  void pass(Member& member, UniqueFd fd, const wire::Hello& hello);
+  void find_process(UniqueFd fd, const wire::Hello& hello);
+  void ask_sharers(UniqueFd fd, const wire::Hello& hello);
+  void pass(Sharer& sharer, UniqueFd fd, const wire::Hello& hello);
   void on_member(int fd);
-  bool member_receive(Member& member);
+  bool sharer_receive(Sharer& sharer);
   void member_drop(int fd);
-  void on_answer(int member_fd, uint32_t id, bool yes);
+  void on_answer(int sharer_fd, uint32_t id, bool yes);
   void question_deny(uint32_t id);
 
   Reactor& reactor_;
@@ -67,9 +67,9 @@ class PortOwner {
   int listen_failures_ = 0;
   Reactor::TimerId listen_retry_ = 0;
   Reactor::TimerId accept_retry_ = 0;
-  Reactor::TimerId local_retry_ = 0;  // runs while no further member is taken in
+  Reactor::TimerId local_retry_ = 0;  // runs while no further sharer is taken in
   std::list<std::unique_ptr<FirstMessage>> greeting_;
-  std::map<int, Member> members_;  // by descriptor
+  std::map<int, Sharer> sharers_;  // by descriptor
   std::map<uint32_t, Question> questions_;
   uint32_t next_question_ = 1;
 };

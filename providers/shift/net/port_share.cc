@@ -29,7 +29,7 @@ void PortShare::refresh() {
 
 void PortShare::seek() {
   retry_ = 0;
-  member_.reset();
+  sharer_.reset();
   if (try_own() || try_join()) {
     pause_ = 0ms;
     return;
@@ -58,10 +58,10 @@ bool PortShare::try_join() {
     pause_ = kPauseMax;
     return false;
   }
-  member_ = std::make_unique<PortMember>(reactor_, host_, std::move(local));
-  // The owner ended: the first of its members to come along takes over.
-  if (member_->start([this] { seek(); })) return true;
-  member_.reset();
+  sharer_ = std::make_unique<PortSharer>(reactor_, host_, std::move(local));
+  // The owner ended: the first of its sharers to come along takes over.
+  if (sharer_->start([this] { seek(); })) return true;
+  sharer_.reset();
   return false;
 }
 

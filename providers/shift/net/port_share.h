@@ -1,5 +1,5 @@
 // One rendezvous port of one NIC address, shared by all SHIFT processes of the host: one of them
-// owns it, the others are its members, and when it goes one of them takes its place.
+// owns it, the others are its sharers, and when it goes one of them takes its place.
 #pragma once
 
 #include <chrono>
@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "net/gid_answerer.h"
-#include "net/port_member.h"
 #include "net/port_owner.h"
+#include "net/port_sharer.h"
 #include "net/reactor.h"
 #include "net/rendezvous.h"
 
@@ -42,7 +42,7 @@ class PortShare {
   const uint16_t port_;
   GidAnswerer answerer_;              // the owner's
   std::unique_ptr<PortOwner> owner_;  // at most one of these two
-  std::unique_ptr<PortMember> member_;
+  std::unique_ptr<PortSharer> sharer_;
   std::chrono::milliseconds pause_{0};  // before the next attempt
   Reactor::TimerId retry_ = 0;
 };

@@ -114,7 +114,7 @@ void fields(IO& io, M& m) {
   fields(io, m.from);
   io.number(m.from_sq_psn);
   io.number(m.from_rq_psn);
-  io.number(m.path);
+  io.number(m.pair);
 }
 
 // Enumerations travel as one byte.

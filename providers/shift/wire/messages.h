@@ -29,7 +29,7 @@ struct Hello {
   // Start PSNs of the asker's default QP. The owner of `want` holds the same two numbers, crossed.
   uint32_t from_sq_psn = 0;
   uint32_t from_rq_psn = 0;
-  uint8_t path = 0;  // 0: found through `want`; n: n-th further path of the channel
+  uint8_t pair = 0;  // 0: found through `want`; n: n-th further address pair of the channel
 
   bool operator==(const Hello&) const = default;
 };

@@ -35,7 +35,7 @@ class PeerNetTest : public ::testing::Test {
   void add_second_path(PeerChannel* channel) {
     b_.serve(ip(12));
     const int before = a_.notes.ups();
-    a_.run([&] { channel->add_path(ip(11), ip(12)); });
+    a_.run([&] { channel->keep_connection(ip(11), ip(12)); });
     ASSERT_TRUE(a_.notes.wait([&] { return a_.notes.ups() > before; }));
     ASSERT_TRUE(b_.notes.wait([&] { return b_.notes.ups() >= 2; }));
   }
@@ -169,8 +169,8 @@ TEST_F(PeerNetTest, MessagesGoOverEveryPath) {
   EXPECT_TRUE(b_.notes.wait_message(numbered(1)));
   EXPECT_EQ(b_.notes.firsts(), 1);
   // Known paths are left alone, whoever adds them.
-  a_.run([&] { found.channel->add_path(ip(11), ip(12)); });
-  b_.run([&] { b_.notes.last_up()->add_path(ip(12), ip(11)); });
+  a_.run([&] { found.channel->keep_connection(ip(11), ip(12)); });
+  b_.run([&] { b_.notes.last_up()->keep_connection(ip(12), ip(11)); });
   EXPECT_EQ(a_.live(found.channel), 2u);
   EXPECT_EQ(b_.live(b_.notes.last_up()), 2u);
 }
@@ -179,7 +179,7 @@ TEST_F(PeerNetTest, APathThatIsDroppedAsOftenAsAddedIsNotReopened) {
   const Found found = connect();
   ASSERT_EQ(found.error, FindError::kNone);
   add_second_path(found.channel);
-  a_.run([&] { found.channel->add_path(ip(11), ip(12)); });
+  a_.run([&] { found.channel->keep_connection(ip(11), ip(12)); });
   const auto lose = [](uint32_t local, uint32_t remote) {
     for (int fd : tcp_sockets(local, remote)) shutdown(fd, SHUT_RDWR);
   };
@@ -188,16 +188,16 @@ TEST_F(PeerNetTest, APathThatIsDroppedAsOftenAsAddedIsNotReopened) {
     lose(local, remote);
     return a_.notes.wait([&] { return a_.notes.ups() > before; });
   };
-  a_.run([&] { found.channel->drop_path(ip(11), ip(12)); });
+  a_.run([&] { found.channel->drop_connection(ip(11), ip(12)); });
   EXPECT_TRUE(lose_and_regain(ip(11), ip(12)));
-  a_.run([&] { found.channel->drop_path(ip(11), ip(12)); });
+  a_.run([&] { found.channel->drop_connection(ip(11), ip(12)); });
   EXPECT_EQ(a_.live(found.channel), 2u) << "what is open is used";
   lose(ip(11), ip(12));
   // The other one takes as long to come back, each time.
   for (int i = 0; i < 2; i++) EXPECT_TRUE(lose_and_regain(ip(1), ip(2)));
   EXPECT_TRUE(tcp_sockets(ip(11), ip(12)).empty());
   // Nobody misses it, and dropping it once more changes nothing.
-  a_.run([&] { found.channel->drop_path(ip(11), ip(12)); });
+  a_.run([&] { found.channel->drop_connection(ip(11), ip(12)); });
   EXPECT_EQ(a_.send(found.channel, numbered(1)), 1u);
   EXPECT_TRUE(b_.notes.wait_message(numbered(1)));
 }
@@ -207,9 +207,9 @@ TEST_F(PeerNetTest, PathsAreBounded) {
   ASSERT_EQ(found.error, FindError::kNone);
   int added = 0;
   a_.run([&] {
-    for (unsigned n = 20; n < 220; n++) added += found.channel->add_path(ip(11), ip(n));
-    EXPECT_FALSE(found.channel->add_path(ip(11), ip(12)));
-    found.channel->drop_path(ip(11), ip(20));
+    for (unsigned n = 20; n < 220; n++) added += found.channel->keep_connection(ip(11), ip(n));
+    EXPECT_FALSE(found.channel->keep_connection(ip(11), ip(12)));
+    found.channel->drop_connection(ip(11), ip(20));
   });
   EXPECT_EQ(added, 63) << "beside the one by which the peer was found";
   add_second_path(found.channel);

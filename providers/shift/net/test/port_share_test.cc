@@ -100,42 +100,42 @@ std::chrono::nanoseconds processor_time(Node& node, std::chrono::milliseconds sp
 
 TEST(PortShare, OwnerPassesConnectionsToTheProcessThatOwnsTheQp) {
   const wire::QpName first = qp(ip(2), 100), second = qp(ip(2), 200);
-  Node owner, member, asking;
+  Node owner, sharer, asking;
   owner.notes.add_qp(first);
-  member.notes.add_qp(second);
+  sharer.notes.add_qp(second);
   owner.serve(ip(2));
-  member.serve(ip(2));
+  sharer.serve(ip(2));
   const Found one = asking.find(asker(), first), two = asking.find(asker(), second);
   ASSERT_EQ(one.error, FindError::kNone);
   ASSERT_EQ(two.error, FindError::kNone);
   EXPECT_EQ(real(one.channel).peer(), owner.net->instance());
-  EXPECT_EQ(real(two.channel).peer(), member.net->instance());
+  EXPECT_EQ(real(two.channel).peer(), sharer.net->instance());
   asking.send(two.channel, numbered(7));
-  EXPECT_TRUE(member.notes.wait_message(numbered(7)));
+  EXPECT_TRUE(sharer.notes.wait_message(numbered(7)));
   EXPECT_EQ(owner.notes.messages().size(), 0u);
 }
 
 TEST(PortShare, FurtherPathsReachTheirProcessThroughTheOwnerToo) {
   const wire::QpName name = qp(ip(2), 200);
-  Node owner, member, asking;
-  member.notes.add_qp(name);
+  Node owner, sharer, asking;
+  sharer.notes.add_qp(name);
   owner.serve(ip(2));
   owner.serve(ip(12));
-  member.serve(ip(2));
-  member.serve(ip(12));
+  sharer.serve(ip(2));
+  sharer.serve(ip(12));
   const Found found = asking.find(asker(), name);
   ASSERT_EQ(found.error, FindError::kNone);
-  asking.run([&] { found.channel->add_path(ip(11), ip(12)); });
+  asking.run([&] { found.channel->keep_connection(ip(11), ip(12)); });
   ASSERT_TRUE(asking.notes.wait([&] { return asking.notes.ups() == 2; }));
-  EXPECT_TRUE(member.notes.wait([&] { return member.notes.ups() == 2; }));
+  EXPECT_TRUE(sharer.notes.wait([&] { return sharer.notes.ups() == 2; }));
   EXPECT_EQ(asking.send(found.channel, numbered(7)), 2u);
-  EXPECT_TRUE(member.notes.wait_message(numbered(7)));
+  EXPECT_TRUE(sharer.notes.wait_message(numbered(7)));
 }
 
 TEST(PortShare, QpThatNoProcessOwnsIsDeniedByAll) {
-  Node owner, member, asking;
+  Node owner, sharer, asking;
   owner.serve(ip(2));
-  member.serve(ip(2));
+  sharer.serve(ip(2));
   EXPECT_EQ(asking.find(asker(), qp(ip(2), 300), 300ms).error, FindError::kNoSuchQp);
 }
 
@@ -162,9 +162,9 @@ TEST(PortShare, MemberTakesOverAndOldConnectionsLiveOn) {
 
 TEST(PortShare, AnOwnerWithoutDescriptorsTakesMembersInLaterAndDoesNotSpin) {
   const wire::QpName first = qp(ip(7), 100), second = qp(ip(7), 200);
-  Node owner, member, asking;
+  Node owner, sharer, asking;
   owner.notes.add_qp(first);
-  member.notes.add_qp(second);
+  sharer.notes.add_qp(second);
   owner.serve(ip(7));
   ASSERT_EQ(asking.find(asker(), first).error, FindError::kNone);
   UniqueFd waiting;
@@ -175,7 +175,7 @@ TEST(PortShare, AnOwnerWithoutDescriptorsTakesMembersInLaterAndDoesNotSpin) {
     ASSERT_TRUE(waiting);
     EXPECT_LT(processor_time(owner, 300ms), 50ms) << "a loop that spins would have used it all";
   }
-  member.serve(ip(7));
+  sharer.serve(ip(7));
   EXPECT_EQ(asking.find(asker(), second).error, FindError::kNone);
 }
 
@@ -187,7 +187,7 @@ TEST(PortShare, KilledOwnerIsReplaced) {
   Node asking;
   OtherProcess owner(ip(3), first);
   ASSERT_EQ(asking.find(asker(), first).error, FindError::kNone);
-  OtherProcess member(ip(3), second);
+  OtherProcess sharer(ip(3), second);
   ASSERT_EQ(asking.find(asker(), second).error, FindError::kNone);
   owner.end();
   Node later;

@@ -45,7 +45,7 @@ class EmptyNetwork final : public net::PeerNetwork {
  public:
   void add_address(uint32_t) override {}
   void find_peer(const net::FindRequest&, net::FindCallback) override {}
-  void retry_paths() override {}
+  void retry_connections() override {}
 };
 
 // What control::runtime() answers.

@@ -1,5 +1,5 @@
-// The member's side of a shared port.
-#include "net/port_member.h"
+// The sharer's side of a shared port.
+#include "net/port_sharer.h"
 
 #include <array>
 #include <cerrno>
@@ -11,11 +11,11 @@
 
 namespace shift::net {
 
-PortMember::~PortMember() {
+PortSharer::~PortSharer() {
   if (owner_) reactor_.remove_fd(owner_.get());
 }
 
-bool PortMember::start(std::function<void()> lost) {
+bool PortSharer::start(std::function<void()> lost) {
   LocalPacket packet;
   packet.kind = LocalKind::kRegister;
   packet.hello.instance = host_.own_instance();
@@ -25,7 +25,7 @@ bool PortMember::start(std::function<void()> lost) {
   return reactor_.add_fd(owner_.get(), EPOLLIN, [this](uint32_t) { on_readable(); });
 }
 
-void PortMember::on_readable() {
+void PortSharer::on_readable() {
   // Bounded per turn; what is left wakes us again.
   for (int i = 0; i < 16; i++)
     if (!receive_one()) break;
@@ -35,7 +35,7 @@ void PortMember::on_readable() {
 }
 
 // False when there is nothing more for now, or the owner is gone.
-bool PortMember::receive_one() {
+bool PortSharer::receive_one() {
   std::array<uint8_t, kLocalPacketMax> buffer;
   UniqueFd passed;
   const ssize_t n = local_receive(owner_.get(), buffer, passed);
@@ -67,7 +67,7 @@ void inbound_take(RendezvousHost& host, UniqueFd fd, const wire::Hello& hello) {
     (void)hello_answer(fd.get(), hello, self, wire::HelloStatus::kNoSuchQp);
     return;
   }
-  // A further path of a channel names no QP; the instance it must know is the proof.
+  // A further connection of a channel names no QP; the instance that it must know is the proof.
   const bool welcome = !hello.target.is_zero() || host.accepts(hello);
   const auto status = welcome ? wire::HelloStatus::kOk : wire::HelloStatus::kRefused;
   if (!hello_answer(fd.get(), hello, self, status) || !welcome) return;

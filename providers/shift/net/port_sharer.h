@@ -9,16 +9,16 @@
 
 namespace shift::net {
 
-class PortMember {
+class PortSharer {
  public:
-  PortMember(Reactor& reactor, RendezvousHost& host, UniqueFd owner)
+  PortSharer(Reactor& reactor, RendezvousHost& host, UniqueFd owner)
       : reactor_(reactor), host_(host), owner_(std::move(owner)) {}
-  ~PortMember();
-  PortMember(const PortMember&) = delete;
-  PortMember& operator=(const PortMember&) = delete;
+  ~PortSharer();
+  PortSharer(const PortSharer&) = delete;
+  PortSharer& operator=(const PortSharer&) = delete;
 
   // Registers with the owner. `lost` runs from the loop when the owner is gone, and may destroy
-  // the PortMember.
+  // the PortSharer.
   [[nodiscard]] bool start(std::function<void()> lost);
 
  private:
