@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "group/test/fake.h"
-#include "sim/virtual_loop.h"
+#include "net/test/virtual_loop.h"
 
 namespace shift::control {
 

@@ -7,7 +7,7 @@
 #include "control/coordinator.h"
 #include "group/test/fake.h"
 #include "sim/memory_network.h"
-#include "sim/virtual_loop.h"
+#include "net/test/virtual_loop.h"
 
 namespace shift::control {
 

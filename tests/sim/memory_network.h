@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "net/network.h"
-#include "sim/virtual_loop.h"
+#include "net/test/virtual_loop.h"
 #include "wire/messages.h"
 
 namespace shift::net {

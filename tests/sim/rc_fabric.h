@@ -12,7 +12,7 @@
 #include <map>
 
 #include "group/test/fake.h"
-#include "sim/virtual_loop.h"
+#include "net/test/virtual_loop.h"
 
 namespace shift::sim {
 

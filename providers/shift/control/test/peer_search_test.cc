@@ -1,0 +1,280 @@
+#include "control/peer_search.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "group/test/fake.h"
+#include "net/test/virtual_loop.h"
+#include "util/config.h"
+
+namespace shift::control {
+namespace {
+
+using group::World;
+using std::chrono::milliseconds;
+using AddressPair = std::pair<uint32_t, uint32_t>;
+
+struct FakeChannel final : net::PeerChannel {
+  bool is_self() const noexcept override { return false; }
+  size_t send(const wire::Message& message) override {
+    sent.push_back(message);
+    return 1;
+  }
+  bool keep_connection(uint32_t local_ip_be, uint32_t remote_ip_be) override {
+    if (kept.size() == most) return false;
+    kept.emplace_back(local_ip_be, remote_ip_be);
+    return true;
+  }
+  void drop_connection(uint32_t local_ip_be, uint32_t remote_ip_be) override {
+    const auto found = std::ranges::find(kept, AddressPair(local_ip_be, remote_ip_be));
+    ASSERT_NE(found, kept.end()) << "dropped, but not kept";
+    kept.erase(found);
+  }
+  size_t most = 64;
+  std::vector<AddressPair> kept;
+  std::vector<wire::Message> sent;
+};
+
+// Keeps the questions; the test answers them.
+struct FakeNetwork final : net::PeerNetwork {
+  void add_address(uint32_t) override {}
+  void find_peer(const net::FindRequest& request, net::FindCallback callback) override {
+    requests.push_back(request);
+    callbacks.push_back(std::move(callback));
+  }
+  void retry_connections() override {}
+  void answer(net::PeerChannel* channel, net::FindError error = net::FindError::kNone) {
+    const auto callback = std::move(callbacks.back());
+    callbacks.pop_back();
+    callback(channel, error);
+  }
+  std::vector<net::FindRequest> requests;
+  std::vector<net::FindCallback> callbacks;
+};
+
+struct NoSink final : NicSink {
+  void nic_lost(group::Context*, int, group::Cause) override {}
+  void nic_back(group::Context*, int) override {}
+  void address_lost(group::Context*, int, const wire::Gid&, group::Cause) override {}
+  void addresses_changed(group::Context*, int, const std::vector<wire::Gid>&) override {}
+};
+
+class PeerSearchTest : public ::testing::Test, public PeerSearchSink {
+ protected:
+  PeerSearchTest() {
+    nics_.network_set(&network_);
+    nics_.context_add(&world_.context);
+    group_->life.control.asks_responder = true;
+    group_->life.ends.remote = {wire::Gid::from_ipv4(htonl(0x7f020001)), 0x777};
+    group_->life.asked.attr.sq_psn = 1000;
+    group_->life.asked.attr.rq_psn = 2000;
+    group_->life.control.is_leader = true;
+    search_ = std::make_unique<PeerSearch>(*group_, *this, loop_, network_, nics_);
+  }
+  void channel_found() override { found_++; }
+  void peer_missing(const char* cause) override { missing_.emplace_back(cause); }
+
+  wire::Bind good_bind() const {
+    wire::Bind bind;
+    bind.sq_psn = 2000;  // what it sends is what we receive
+    bind.rq_psn = 1000;
+    bind.flags = wire::Bind::kHasSqPsn;
+    return bind;
+  }
+
+  net::VirtualTime time_;
+  net::VirtualLoop loop_{time_};
+  World world_{1, 2};
+  group::CompletionQueue* cq_ = world_.make_cq();
+  group::Group* group_ = world_.make_group(cq_, cq_, {});
+  FakeNetwork network_;
+  NoSink no_sink_;
+  NicWatch nics_{loop_, no_sink_};
+  FakeChannel channel_;  // outlives the search
+  std::unique_ptr<PeerSearch> search_;
+  int found_ = 0;
+  std::vector<std::string> missing_;
+};
+
+TEST_F(PeerSearchTest, TheLeaderLooksAtOnceAndOnce) {
+  search_->begin();
+  ASSERT_EQ(network_.requests.size(), 1u);
+  EXPECT_EQ(network_.requests[0].remote, group_->life.ends.remote);
+  EXPECT_EQ(network_.requests[0].local_sq_psn, 1000u);
+  EXPECT_EQ(network_.requests[0].local_rq_psn, 2000u);
+  search_->look_later(milliseconds(0));
+  time_.run_for(milliseconds(10));
+  EXPECT_EQ(network_.requests.size(), 1u) << "a search is under way already";
+}
+
+TEST_F(PeerSearchTest, TheFollowerWaitsToBeAsked) {
+  group_->life.control.is_leader = false;
+  search_->begin();
+  search_->look_later(milliseconds(1));
+  time_.run_for(milliseconds(config().rendezvous_ms - 1));
+  EXPECT_TRUE(network_.requests.empty());
+  EXPECT_TRUE(missing_.empty());
+  time_.run_for(milliseconds(2));
+  EXPECT_EQ(missing_, std::vector<std::string>{"nobody has asked for this QP"});
+}
+
+TEST_F(PeerSearchTest, NobodyIsThere) {
+  search_->begin();
+  network_.answer(nullptr, net::FindError::kNoShift);
+  EXPECT_EQ(missing_, std::vector<std::string>{net::find_error_name(net::FindError::kNoShift)});
+  EXPECT_EQ(search_->channel(), nullptr);
+}
+
+TEST_F(PeerSearchTest, AProvenPeerThatIsGoneIsLookedForAgain) {
+  search_->begin();
+  network_.answer(&channel_);
+  search_->take_channel(&channel_);
+  search_->set_proven();
+  search_->channel_lost();
+  search_->look_later(milliseconds(200));
+  time_.run_for(milliseconds(201));
+  ASSERT_EQ(network_.requests.size(), 2u);
+  network_.answer(nullptr, net::FindError::kUnreachable);
+  EXPECT_TRUE(missing_.empty());
+  time_.run_for(milliseconds(1001));
+  EXPECT_EQ(network_.requests.size(), 3u);
+}
+
+TEST_F(PeerSearchTest, WhatCountsIsSaidAgainUntilThePeerProvesItself) {
+  search_->begin();
+  network_.answer(&channel_);
+  EXPECT_EQ(found_, 1);
+  time_.run_for(milliseconds(101));
+  EXPECT_EQ(found_, 2);
+  time_.run_for(milliseconds(200));  // the pauses double
+  EXPECT_EQ(found_, 3);
+  search_->take_channel(&channel_);
+  search_->set_proven();
+  time_.run_for(milliseconds(config().rendezvous_ms + 1000));
+  EXPECT_EQ(found_, 3);
+  EXPECT_TRUE(missing_.empty());
+}
+
+TEST_F(PeerSearchTest, OneThatNeverProvesItselfIsNotThePeer) {
+  search_->begin();
+  network_.answer(&channel_);
+  time_.run_for(milliseconds(config().rendezvous_ms + 10));
+  EXPECT_EQ(missing_.size(), 1u);
+  const int said = found_;
+  time_.run_for(milliseconds(config().rendezvous_ms));
+  EXPECT_EQ(found_, said);
+}
+
+TEST_F(PeerSearchTest, NothingIsSaidOrMissedAfterTheEnd) {
+  search_->begin();
+  network_.answer(&channel_);
+  search_->end();
+  time_.run_for(milliseconds(config().rendezvous_ms + 1000));
+  EXPECT_EQ(found_, 1);
+  EXPECT_TRUE(missing_.empty());
+  search_->look_later(milliseconds(1));
+  search_->channel_lost();
+  time_.run_for(milliseconds(1000));
+  EXPECT_EQ(network_.requests.size(), 1u);
+}
+
+TEST_F(PeerSearchTest, AnAnswerThatComesTooLateIsNobodys) {
+  search_->begin();
+  search_.reset();
+  network_.answer(&channel_);
+  EXPECT_EQ(found_, 0);
+}
+
+// C11
+TEST_F(PeerSearchTest, TheProofIsBothStartPsns) {
+  EXPECT_TRUE(search_->proof_fits(good_bind()));
+  wire::Bind bind = good_bind();
+  bind.sq_psn++;
+  EXPECT_FALSE(search_->proof_fits(bind));
+  bind.flags = 0;  // it does not send, so this one says nothing
+  EXPECT_TRUE(search_->proof_fits(bind));
+  bind = good_bind();
+  bind.rq_psn--;
+  EXPECT_FALSE(search_->proof_fits(bind));
+  group_->life.asked.mask &= ~IBV_QP_SQ_PSN;  // ours does not send yet
+  EXPECT_TRUE(search_->proof_fits(bind));
+}
+
+// C11
+TEST_F(PeerSearchTest, OnlyTheChannelThatProvedItselfSpeaks) {
+  FakeChannel other;
+  search_->begin();
+  network_.answer(&channel_);
+  EXPECT_TRUE(search_->may_speak(&other)) << "nobody has proved anything";
+  EXPECT_FALSE(search_->is_proven_on(&channel_));
+  EXPECT_EQ(search_->take_channel(&channel_), &channel_);
+  search_->set_proven();
+  EXPECT_TRUE(search_->is_proven_on(&channel_));
+  EXPECT_FALSE(search_->may_speak(&other));
+  EXPECT_FALSE(search_->is_proven_on(&other));
+  search_->channel_lost();
+  EXPECT_TRUE(search_->is_proven());
+  EXPECT_TRUE(search_->may_speak(&other)) << "the peer may come back as another process";
+  EXPECT_FALSE(search_->is_proven_on(&channel_));
+}
+
+TEST_F(PeerSearchTest, OneConnectionIsKeptForEachPairOfAddresses) {
+  const auto gid = [](uint32_t ip) { return wire::Gid::from_ipv4(htonl(ip)); };
+  search_->begin();
+  network_.answer(&channel_);
+  search_->set_peer_addresses({gid(0x7f020001), wire::Gid{}, gid(0x7f020201)});
+  search_->widen();
+  EXPECT_EQ(channel_.kept.size(), 4u);
+  search_->widen();
+  EXPECT_EQ(channel_.kept.size(), 4u) << "they are there";
+  search_->set_peer_addresses({gid(0x7f020301)});
+  search_->widen();
+  ASSERT_EQ(channel_.kept.size(), 2u);
+  for (const auto& pair : channel_.kept) EXPECT_EQ(pair.second, htonl(0x7f020301));
+  search_.reset();
+  EXPECT_TRUE(channel_.kept.empty());
+}
+
+TEST_F(PeerSearchTest, WhatTheChannelRefusesIsAskedForAgain) {
+  search_->begin();
+  network_.answer(&channel_);
+  channel_.most = 1;
+  search_->set_peer_addresses({wire::Gid::from_ipv4(htonl(0x7f020001))});
+  search_->widen();
+  EXPECT_EQ(channel_.kept.size(), 1u);
+  channel_.most = 64;
+  search_->widen();
+  EXPECT_EQ(channel_.kept.size(), 2u);
+}
+
+TEST_F(PeerSearchTest, TheFollowerDialsNobody) {
+  group_->life.control.is_leader = false;
+  search_->take_channel(&channel_);
+  search_->set_peer_addresses({wire::Gid::from_ipv4(htonl(0x7f020001))});
+  search_->widen();
+  EXPECT_TRUE(channel_.kept.empty());
+}
+
+TEST_F(PeerSearchTest, BindSaysWhatProvesAndWhereTheNicsAre) {
+  search_->send_bind();  // to nobody
+  search_->take_channel(&channel_);
+  search_->send_bind();
+  ASSERT_EQ(channel_.sent.size(), 1u);
+  const auto& bind = std::get<wire::Bind>(channel_.sent[0]);
+  EXPECT_EQ(bind.sq_psn, 1000u);
+  EXPECT_EQ(bind.rq_psn, 2000u);
+  EXPECT_EQ(bind.flags, wire::Bind::kHasSqPsn);
+  EXPECT_EQ(bind.members_up, 3);
+  ASSERT_EQ(bind.members.size(), 2u);
+  EXPECT_EQ(bind.members[0], world_.nic(0).gid);
+  EXPECT_EQ(bind.members[1], world_.nic(1).gid);
+}
+
+}  // namespace
+}  // namespace shift::control
