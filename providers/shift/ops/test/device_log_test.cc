@@ -13,9 +13,9 @@
 namespace shift::ops {
 namespace {
 
-class GroupsTold : public ::testing::Test {
+class DeviceLog : public ::testing::Test {
  protected:
-  GroupsTold() {
+  DeviceLog() {
     for (size_t i = 0; i < list_.size(); i++) {
       std::snprintf(device_[i].name, sizeof device_[i].name, "%s", name(i).c_str());
       list_[i] = &device_[i];
@@ -42,7 +42,7 @@ size_t lines(const std::string& text) {
   return static_cast<size_t>(std::ranges::count(text, '\n'));
 }
 
-TEST_F(GroupsTold, ANameThatNoDeviceHasIsNamedOnceWithThoseThatThereAre) {
+TEST_F(DeviceLog, ANameThatNoDeviceHasIsNamedOnceWithThoseThatThereAre) {
   const std::vector<Names> groups{{name(0), name(7)}, {name(2), name(8)}};
   for (const bool first : {true, false}) {
     const std::string text = said([&] { log_missing_names(groups, list_); });
@@ -55,12 +55,12 @@ TEST_F(GroupsTold, ANameThatNoDeviceHasIsNamedOnceWithThoseThatThereAre) {
   }
 }
 
-TEST_F(GroupsTold, NothingIsSaidOfNamesThatFitNorOfAHostWithoutDevices) {
+TEST_F(DeviceLog, NothingIsSaidOfNamesThatFitNorOfAHostWithoutDevices) {
   EXPECT_EQ(said([&] { log_missing_names({{name(0), name(1), name(2)}}, list_); }), "");
   EXPECT_EQ(said([&] { log_missing_names({{name(0), name(7)}}, {}); }), "");
 }
 
-TEST_F(GroupsTold, AGroupIsToldOnceAndSoIsWhoHasNone) {
+TEST_F(DeviceLog, AGroupIsToldOnceAndSoIsWhoHasNone) {
   log_set_level(LogLevel::kInfo);
   for (const bool first : {true, false}) {
     const std::string text = said([&] {
