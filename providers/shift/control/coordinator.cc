@@ -3,6 +3,7 @@
 
 #include "group/completion.h"
 #include "group/context.h"
+#include "group/failing.h"
 #include "group/locked.h"
 #include "group/member_qp.h"
 #include "group/shared_queue.h"

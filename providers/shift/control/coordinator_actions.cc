@@ -5,7 +5,10 @@
 #include "control/coordinator.h"
 #include "group/completion.h"
 #include "group/context.h"
+#include "group/drain.h"
+#include "group/failing.h"
 #include "group/peer_gone.h"
+#include "group/replay.h"
 #include "util/log.h"
 
 namespace shift::control {

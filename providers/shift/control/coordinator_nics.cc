@@ -4,6 +4,7 @@
 #include "control/coordinator.h"
 #include "group/completion.h"
 #include "group/context.h"
+#include "group/failing.h"
 #include "group/locked.h"
 #include "util/log.h"
 

@@ -1,8 +1,8 @@
 #include "control/drain.h"
 
 #include "control/session.h"
+#include "group/drain.h"
 #include "group/keys.h"
-#include "group/path_switch.h"
 #include "util/config.h"
 
 namespace shift::control {

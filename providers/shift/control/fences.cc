@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "control/sessions.h"
+#include "group/park.h"
 #include "util/config.h"
 
 namespace shift::control {

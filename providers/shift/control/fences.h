@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "control/nic_pairs.h"
-#include "group/path_switch.h"
+#include "group/fence.h"
 #include "net/timer.h"
 
 namespace shift::control {

@@ -6,7 +6,7 @@
 #include "control/jobs.h"
 #include "group/keys.h"
 #include "group/locked.h"
-#include "group/path_switch.h"
+#include "group/replay.h"
 #include "util/config.h"
 
 namespace shift::control {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "control/jobs.h"
+#include "group/commit.h"
 #include "group/context.h"
 #include "group/keys.h"
 #include "group/locked.h"

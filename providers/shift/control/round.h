@@ -8,7 +8,8 @@
 #include <optional>
 
 #include "control/input.h"
-#include "group/path_switch.h"
+#include "group/fence.h"
+#include "group/replay.h"
 #include "net/timer.h"
 #include "wire/messages.h"
 

@@ -1,11 +1,13 @@
-// Giving up (C6): the application gets what it would have seen without the layer.
+#include "group/failing.h"
+
 #include <algorithm>
 #include <cerrno>
 
 #include "group/completion.h"
 #include "group/context.h"
+#include "group/group.h"
 #include "group/member_qp.h"
-#include "group/path_switch.h"
+#include "group/park.h"
 #include "group/shared_queue.h"
 
 namespace shift::group {

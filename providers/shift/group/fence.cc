@@ -1,12 +1,14 @@
-// Proving that the old path will neither move nor report anything any more.
+#include "group/fence.h"
+
 #include <algorithm>
 #include <cerrno>
 
 #include "group/completion.h"
 #include "group/context.h"
 #include "group/fault_sink.h"
+#include "group/group.h"
 #include "group/member_qp.h"
-#include "group/path_switch.h"
+#include "group/park.h"
 #include "group/shared_queue.h"
 #include "group/stock.h"
 #include "util/log.h"

@@ -131,6 +131,11 @@ struct Group {
 static_assert(offsetof(Group, qp) == 0);
 static_assert(offsetof(ibv_qp_ex, qp_base) == 0);
 
+// Number of notifications the group has received (valid after the fence).
+inline uint64_t notifications_received(const Group& group) {
+  return group.counters.done[1];
+}
+
 // Both CQs of a group locked, in address order; one when they are the same.
 class CqLock {
  public:

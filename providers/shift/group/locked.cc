@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "group/completion.h"
-#include "group/path_switch.h"
+#include "group/park.h"
+#include "group/replay.h"
 #include "group/stock.h"
 
 namespace shift::group {

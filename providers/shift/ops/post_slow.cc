@@ -5,9 +5,11 @@
 #include <cstdlib>
 
 #include "group/context.h"
+#include "group/failing.h"
 #include "group/fault_sink.h"
 #include "group/keys.h"
-#include "group/path_switch.h"
+#include "group/park.h"
+#include "group/replay.h"
 #include "ops/entry.h"
 #include "util/log.h"
 

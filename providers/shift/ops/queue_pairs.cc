@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "group/completion.h"
+#include "group/failing.h"
 #include "group/group.h"
 #include "group/member_modify.h"
 #include "group/member_qp.h"
-#include "group/path_switch.h"
 #include "group/peer_gone.h"
 #include "group/port.h"
 #include "group/shared_queue.h"

@@ -1,5 +1,5 @@
 # bug: the oldest receive that is left is not posted again
 # shows: livelock
 # within: 500
-# file: group/replay.cc
+# file: group/commit.cc
 s/uint64_t position = notifications_received\(group\);/uint64_t position = notifications_received(group) + 1;/

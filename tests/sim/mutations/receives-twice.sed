@@ -1,6 +1,6 @@
 # bug: all receives are posted again, not those that are left
 # shows: C2
 # within: 500
-# file: group/replay.cc
+# file: group/commit.cc
 # model: receives-twice
 s/uint64_t position = notifications_received\(group\);/uint64_t position = 0;/

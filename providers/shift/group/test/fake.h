@@ -10,13 +10,18 @@
 #include <utility>
 #include <vector>
 
+#include "group/commit.h"
 #include "group/completion.h"
 #include "group/context.h"
 #include "group/domain.h"
+#include "group/drain.h"
+#include "group/failing.h"
 #include "group/fault_sink.h"
+#include "group/fence.h"
 #include "group/group.h"
-#include "group/path_switch.h"
+#include "group/park.h"
 #include "group/region.h"
+#include "group/replay.h"
 #include "group/shared_queue.h"
 #include "group/test/fake_nic.h"
 

@@ -6,7 +6,8 @@
 
 #include <thread>
 
-#include "group/path_switch.h"
+#include "group/commit.h"
+#include "group/replay.h"
 #include "group/test/fake.h"
 
 namespace shift::group {

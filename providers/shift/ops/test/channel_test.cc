@@ -14,8 +14,11 @@
 #include <ctime>
 #include <thread>
 
+#include "group/commit.h"
 #include "group/completion.h"
-#include "group/path_switch.h"
+#include "group/failing.h"
+#include "group/park.h"
+#include "group/replay.h"
 #include "group/stock.h"
 #include "group/test/asleep.h"
 #include "group/test/fake.h"

@@ -1,0 +1,73 @@
+#include "group/drain.h"
+
+#include <mutex>
+
+#include "group/completion.h"
+#include "group/group.h"
+#include "group/park.h"
+#include "group/replay.h"
+
+namespace shift::group {
+namespace {
+
+ibv_qp* committed_qp(Group& group) {
+  return group.real[group.life.path.member];
+}
+
+}  // namespace
+
+void park_sends(Group& group) {
+  std::lock_guard lock(group.send.mutex);
+  if (group.send.route == Route::kOnPath) group.send.route = Route::kParked;
+}
+
+bool is_drained(Group& group) {
+  const int member = group.life.path.member;
+  if (member == kNoMember) return true;
+  std::lock_guard send(group.send.mutex);
+  {
+    CqLock lock(group);
+    collect(*group.send_cq);
+    signal_side(*group.send_cq);
+    const uint64_t first =
+        group.send.journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
+    // All that was posted has completed by signaled completions. (A READ's stand-ins are such.)
+    if (first >= group.send.posted && group.life.markers.under_way == 0) return true;
+    // What nobody signals is known to be over only when something behind it completes. Both are
+    // read while no marker can be polled: a flushed one takes drain_marked back.
+    if (group.life.markers.posted && group.life.markers.under_way == 0) {
+      group.send.drained_to = group.send.posted;
+      return true;
+    }
+  }
+  if (!group.life.members[member].can_send) return true;
+  if (group.life.markers.posted) return false;
+  ibv_send_wr wr{}, *bad;
+  wr.wr_id = group.tag + kSendMarkerTag;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  ibv_qp* real = committed_qp(group);
+  // Before it is posted: its completion may be polled at once.
+  group.life.markers.under_way++;
+  group.life.markers.posted = true;
+  if (real->context->ops.post_send(real, &wr, &bad) != 0) {
+    group.life.markers.posted = false;  // no room: again when something has completed
+    group.life.markers.under_way--;
+  } else if (group.exact) {
+    const auto done = static_cast<uint32_t>(group.counters.done[0]);
+    group.send.sent.marker_add(group.send.posted, group.send.journal.first_incomplete(done));
+  }
+  return false;
+}
+
+int unpark(Group& group) {
+  std::lock_guard lock(group.send.mutex);
+  group.life.markers.posted = false;
+  if (group.send.route != Route::kParked) return 0;
+  group.send.route = Route::kOnPath;
+  const int error = pump(group);
+  settle(group);
+  return error;
+}
+
+}  // namespace shift::group
