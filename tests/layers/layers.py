@@ -28,6 +28,8 @@ ALLOWED = {
     PROVIDER + "group": parts("util", "wire", "fsm"),
     PROVIDER + "control": parts("util", "wire", "fsm", "net", "group"),
     PROVIDER + "ops": parts("util", "group", "control"),
+    # Scenarios of the whole layer.
+    PROVIDER + "control/test": parts("util", "net", "group", "control", "ops"),
     "providers/mlx5": parts("util"),
     "libibverbs": parts("util", "ops"),
     "librdmacm": parts("util"),

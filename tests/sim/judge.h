@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/host.h"
+#include "control/test/host.h"
 #include "sim/rc_fabric.h"
 #include "sim/schedule.h"
 

@@ -6,9 +6,9 @@
 
 #include "group/member_modify.h"
 #include "ops/entry.h"
-#include "sim/event_sink.h"
 #include "sim/message_text.h"
 #include "util/config.h"
+#include "util/test/event_sink.h"
 
 namespace shift::sim {
 
@@ -39,7 +39,7 @@ Simulation::Simulation(const Schedule& schedule, std::FILE* out)
     : schedule_(schedule), out_(out), dice_(schedule.seed ^ 0x5eed) {
   (void)config();  // before the level: reading it sets one
   log_set_level(static_cast<LogLevel>(-1));
-  event_sink_set([this](const char* name, std::initializer_list<EventField> fields) {
+  test::event_sink_set([this](const char* name, std::initializer_list<EventField> fields) {
     on_record(name, fields);
   });
   network_.delay = [this] {
@@ -119,7 +119,7 @@ Simulation::~Simulation() {
     if (!gone_[h]) hosts_[h]->forget();
   }
   time_.drop_all();
-  event_sink_set(nullptr);
+  test::event_sink_set(nullptr);
   group::fault_sink = nullptr;
 }
 
@@ -378,7 +378,7 @@ void Simulation::on_record(const char* name, std::initializer_list<EventField> f
     if (std::FILE* file = files_[static_cast<size_t>(h)]; file != nullptr) {
       const auto now =
           std::chrono::duration_cast<std::chrono::nanoseconds>(time_.now().time_since_epoch());
-      std::fputs(event_text(now.count(), name, fields).c_str(), file);
+      std::fputs(test::event_text(now.count(), name, fields).c_str(), file);
     }
   }
   if (std::strcmp(name, "bug") == 0) fail("impossible: " + std::string(field("cause")->text));

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/host.h"
+#include "control/test/host.h"
 #include "sim/judge.h"
 #include "sim/rc_fabric.h"
 #include "sim/rounds_judge.h"

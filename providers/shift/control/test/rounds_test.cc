@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "sim/two_hosts.h"
+#include "control/test/two_hosts.h"
 #include "util/config.h"
 
 namespace shift::control {

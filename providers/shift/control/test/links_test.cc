@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/event_sink.h"
-#include "sim/two_hosts.h"
+#include "control/test/two_hosts.h"
+#include "util/test/event_sink.h"
 
 namespace shift::control {
 namespace {
@@ -34,7 +34,7 @@ int ifindex_of(int member) {
 class Links : public TwoHosts {
  protected:
   Links() {
-    sim::event_sink_set([this](const char* name, std::initializer_list<EventField> fields) {
+    test::event_sink_set([this](const char* name, std::initializer_list<EventField> fields) {
       if (std::string_view(name) != "switched") return;
       auto& record = switched_.emplace_back();
       for (const EventField& field : fields) {
@@ -50,7 +50,7 @@ class Links : public TwoHosts {
     }
     run(milliseconds(100));
   }
-  ~Links() override { sim::event_sink_set({}); }
+  ~Links() override { test::event_sink_set({}); }
 
   void carrier(SimHost& host, int member, bool up) {
     host.coordinator.nics().link_state(ifindex_of(member), up);

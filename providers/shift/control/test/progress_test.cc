@@ -4,8 +4,8 @@
 
 #include <cerrno>
 
+#include "control/test/two_hosts.h"
 #include "group/shared_queue.h"
-#include "sim/two_hosts.h"
 #include "util/config.h"
 
 namespace shift::control {

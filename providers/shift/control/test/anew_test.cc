@@ -4,7 +4,7 @@
 #include <utility>
 #include <variant>
 
-#include "sim/two_hosts.h"
+#include "control/test/two_hosts.h"
 #include "util/config.h"
 
 namespace shift::control {

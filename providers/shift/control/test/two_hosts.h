@@ -7,9 +7,9 @@
 #include <map>
 #include <vector>
 
+#include "control/test/fake_fabric.h"
+#include "control/test/host.h"
 #include "ops/entry.h"
-#include "sim/fake_fabric.h"
-#include "sim/host.h"
 
 namespace shift::control {
 

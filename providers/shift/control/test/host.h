@@ -6,7 +6,7 @@
 
 #include "control/coordinator.h"
 #include "group/test/fake.h"
-#include "sim/memory_network.h"
+#include "net/test/memory_network.h"
 #include "net/test/virtual_loop.h"
 
 namespace shift::control {

@@ -1,14 +1,14 @@
 // Takes the place of util/event.cc: an object that is given to the linker comes before its twin in
 // the library.
-#include "sim/event_sink.h"
+#include "util/test/event_sink.h"
 
 #include <utility>
 
 namespace shift {
 namespace {
 
-sim::EventSink& sink() {
-  static sim::EventSink kept;
+test::EventSink& sink() {
+  static test::EventSink kept;
   return kept;
 }
 
@@ -22,7 +22,7 @@ void event(const char* name, std::initializer_list<EventField> fields) noexcept 
   if (sink()) sink()(name, fields);
 }
 
-namespace sim {
+namespace test {
 
 void event_sink_set(EventSink given) {
   detail::event_fd = given ? 0 : -1;
@@ -38,5 +38,5 @@ std::string event_text(int64_t t_ns, const char* name, std::initializer_list<Eve
   return text + "}\n";
 }
 
-}  // namespace sim
+}  // namespace test
 }  // namespace shift
