@@ -4,6 +4,7 @@
 
 #include "group/journal.h"
 #include "ops/entry.h"
+#include "ops/tables.h"
 
 namespace shift::sim {
 namespace {

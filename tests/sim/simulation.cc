@@ -6,6 +6,7 @@
 
 #include "group/member_modify.h"
 #include "ops/entry.h"
+#include "ops/tables.h"
 #include "sim/message_text.h"
 #include "util/config.h"
 #include "util/test/event_sink.h"

@@ -1,10 +1,12 @@
 // The builder interface, ibv_wr_*: while the default path is healthy each call is forwarded to the
 // real QP's builder and leaves its trace in the journal; otherwise the journal entry alone is made
 // and goes where ibv_post_send would put it.
+#include "ops/builder.h"
+
 #include <cerrno>
 #include <cstring>
 
-#include "ops/entry.h"
+#include "group/group.h"
 #include "ops/post_slow.h"
 
 namespace shift::ops {

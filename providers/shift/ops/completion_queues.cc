@@ -1,4 +1,6 @@
 // Completion channels and completion queues.
+#include "ops/completion_queues.h"
+
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -11,7 +13,11 @@
 #include "group/completion.h"
 #include "group/extended.h"
 #include "group/twins.h"
+#include "ops/domains.h"
 #include "ops/entry.h"
+#include "ops/open_contexts.h"
+#include "ops/queue_pairs.h"
+#include "ops/tables.h"
 #include "util/planted.h"
 #include "util/restarts.h"
 #include "util/uncancellable.h"

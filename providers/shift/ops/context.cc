@@ -7,6 +7,8 @@
 #include "group/port.h"
 #include "ops/capabilities.h"
 #include "ops/entry.h"
+#include "ops/open_contexts.h"
+#include "ops/tables.h"
 #include "util/config.h"
 #include "util/log.h"
 

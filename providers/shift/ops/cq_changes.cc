@@ -2,7 +2,9 @@
 #include <algorithm>
 
 #include "group/completion.h"
+#include "ops/completion_queues.h"
 #include "ops/entry.h"
+#include "ops/tables.h"
 #include "util/log.h"
 
 namespace shift::ops {

@@ -1,10 +1,14 @@
 // Making QPs: protected ones, and those that are the default NIC's own.
+#include "ops/create_qp.h"
+
 #include <algorithm>
 #include <memory>
 
 #include "group/group.h"
 #include "group/shared_queue.h"
+#include "ops/builder.h"
 #include "ops/entry.h"
+#include "ops/tables.h"
 #include "util/config.h"
 #include "util/log.h"
 

@@ -1,7 +1,10 @@
 // Protection domains, parent domains and thread domains.
+#include "ops/domains.h"
+
 #include <memory>
 
 #include "ops/entry.h"
+#include "ops/tables.h"
 
 namespace shift::ops {
 namespace {

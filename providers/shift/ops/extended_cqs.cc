@@ -1,8 +1,12 @@
 // Making extended completion queues, and reading the fields of the completion that is looked at.
+#include "ops/extended_cqs.h"
+
 #include <memory>
 
 #include "group/extended.h"
+#include "ops/completion_queues.h"
 #include "ops/entry.h"
+#include "ops/tables.h"
 
 namespace shift::ops {
 namespace {

@@ -11,6 +11,7 @@
 #include "group/region.h"
 #include "group/twins.h"
 #include "ops/entry.h"
+#include "ops/tables.h"
 #include "util/log.h"
 
 namespace shift::ops {

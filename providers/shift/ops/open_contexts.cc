@@ -1,9 +1,12 @@
 // The contexts that are open, and what is asked about them and their QPs from outside.
+#include "ops/open_contexts.h"
+
 #include <algorithm>
 #include <mutex>
 #include <vector>
 
 #include "ops/entry.h"
+#include "ops/queue_pairs.h"
 
 namespace shift::ops {
 namespace {

@@ -1,8 +1,10 @@
 // The hot path: ibv_poll_cq, ibv_start_poll, ibv_next_poll and ibv_end_poll. Everything cold lives
 // in group/completion.cc and group/extended.cc.
+#include "group/context.h"
 #include "group/extended.h"
-#include "ops/entry.h"
+#include "ops/completion_queues.h"
 #include "ops/poll_hot.h"
+#include "ops/tables.h"
 
 namespace shift::ops {
 

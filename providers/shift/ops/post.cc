@@ -1,8 +1,9 @@
 // The hot path: ibv_post_send and ibv_post_recv. Everything cold lives in post_slow.cc. What a
 // healthy call pays: its thread's slot (one store, one compare), the journal entry, and the call
 // beneath that it makes anyway.
-#include "ops/entry.h"
+#include "group/group.h"
 #include "ops/post_slow.h"
+#include "ops/tables.h"
 
 namespace shift::ops {
 

@@ -19,12 +19,17 @@ using group::Group;
 using group::kDefault;
 using group::Route;
 
+namespace {
+
+// errno when the journal has no room for one more (the provider beneath would say ENOMEM).
 bool send_has_room(const Group& group, uint32_t pending) {
   const auto& journal = group.send.journal;
   const uint64_t first = journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
   return journal.head() + pending - first < journal.depth();
 }
 
+// Parks or moves on what the application posts while the default path is barred. Caller holds
+// send.mutex; `count` entries were appended to the journal.
 int send_appended(Group& group, uint64_t from) {
   switch (group.send.route) {
     case Route::kOnPath: {
@@ -51,8 +56,6 @@ int send_appended(Group& group, uint64_t from) {
   }
   return 0;
 }
-
-namespace {
 
 // What the provider beneath would refuse must not get into the journal, where nobody is left to be
 // told. With the error that mlx5 has for it (others say EINVAL).

@@ -1,4 +1,6 @@
 // Connecting, changing, querying and destroying QPs.
+#include "ops/queue_pairs.h"
+
 #include <algorithm>
 #include <chrono>
 #include <new>
@@ -17,6 +19,7 @@
 #include "group/shared_queue.h"
 #include "group/twins.h"
 #include "ops/entry.h"
+#include "ops/tables.h"
 #include "util/log.h"
 #include "util/uncancellable.h"
 

@@ -3,6 +3,7 @@
 
 #include "group/shared_queue.h"
 #include "ops/entry.h"
+#include "ops/tables.h"
 
 namespace shift::ops {
 

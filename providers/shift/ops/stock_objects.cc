@@ -3,6 +3,7 @@
 // objects that it is made of may be virtual.
 #include "group/shared_queue.h"
 #include "ops/entry.h"
+#include "ops/tables.h"
 #include "util/config.h"
 #include "util/log.h"
 

@@ -2,9 +2,12 @@
 // stock; a request that names one is refused elsewhere (group/plan.cc), and so is the peer's that
 // uses one (its key is none of a region). As a region's, the application's handle is the NIC's own
 // object.
+#include "ops/windows.h"
+
 #include "group/group.h"
 #include "ops/entry.h"
 #include "ops/post_slow.h"
+#include "ops/tables.h"
 #include "util/log.h"
 
 namespace shift::ops {

@@ -10,6 +10,7 @@
 #include "control/test/fake_fabric.h"
 #include "control/test/host.h"
 #include "ops/entry.h"
+#include "ops/tables.h"
 
 namespace shift::control {
 

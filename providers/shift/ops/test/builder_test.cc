@@ -1,4 +1,6 @@
 // ibv_wr_*: the journal must not know by which interface a request came.
+#include "ops/builder.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include "group/test/fake.h"
 #include "group/test/random.h"
 #include "ops/entry.h"
+#include "ops/tables.h"
 
 namespace shift::ops {
 namespace {

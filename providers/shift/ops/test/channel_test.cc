@@ -23,6 +23,7 @@
 #include "group/test/asleep.h"
 #include "group/test/fake.h"
 #include "ops/entry.h"
+#include "ops/tables.h"
 #include "ops/test/runtime.h"
 
 namespace shift::ops {

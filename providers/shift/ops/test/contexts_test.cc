@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "group/test/fake.h"
+#include "ops/completion_queues.h"
 #include "ops/entry.h"
 #include "ops/test/runtime.h"
 

@@ -6,7 +6,10 @@
 
 #include "group/extended.h"
 #include "group/test/fake.h"
+#include "ops/completion_queues.h"
 #include "ops/entry.h"
+#include "ops/extended_cqs.h"
+#include "ops/tables.h"
 
 namespace shift::ops {
 namespace {

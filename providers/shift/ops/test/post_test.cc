@@ -6,6 +6,8 @@
 
 #include "group/test/fake.h"
 #include "ops/entry.h"
+#include "ops/tables.h"
+#include "ops/windows.h"
 
 namespace shift::ops {
 namespace {

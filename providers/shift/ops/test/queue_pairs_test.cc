@@ -14,7 +14,10 @@
 #include "group/shared_queue.h"
 #include "group/test/asleep.h"
 #include "group/test/fake.h"
+#include "ops/create_qp.h"
 #include "ops/entry.h"
+#include "ops/open_contexts.h"
+#include "ops/tables.h"
 #include "ops/test/runtime.h"
 
 // In the place of the one with threads, which the linker leaves in its archive.
