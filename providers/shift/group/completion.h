@@ -1,5 +1,5 @@
 // Completions while something is wrong, or has been: classification, side queue, slow poll.
-// The healthy path is in ops/poll.h.
+// The healthy path is in ops/poll.cc.
 #pragma once
 
 #include <sys/epoll.h>

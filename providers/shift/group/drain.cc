@@ -34,7 +34,7 @@ bool is_drained(Group& group) {
     // All that was posted has completed by signaled completions. (A READ's stand-ins are such.)
     if (first >= group.send.posted && group.life.markers.under_way == 0) return true;
     // What nobody signals is known to be over only when something behind it completes. Both are
-    // read while no marker can be polled: a flushed one takes drain_marked back.
+    // read while no marker can be polled: a flushed one takes `posted` back.
     if (group.life.markers.posted && group.life.markers.under_way == 0) {
       group.send.drained_to = group.send.posted;
       return true;

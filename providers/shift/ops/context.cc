@@ -263,7 +263,7 @@ int get_async_event(ibv_context* context, ibv_async_event* event) {
   return Context::from(context)->events.get(event);
 }
 
-// Beneath they were acknowledged when they were read.
+// The real ones were acknowledged when they were read.
 void ack_async_event(ibv_context* context, ibv_async_event* event) noexcept {
   Context::from(context)->events.acknowledge(*event);
 }

@@ -1,6 +1,5 @@
-// What stands in the function tables of a virtual context (context.cc fills
-// them): verbs that no
-// exported function of the front leads to.
+// What stands in the function tables of a virtual context, its QPs and its CQs (context.cc fills
+// them): verbs that no exported function of the front leads to.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -10,8 +9,7 @@
 
 namespace shift::ops {
 
-// Hot entry points, installed into a virtual context's and QP's function tables (post.cc,
-// poll.cc).
+// Hot entry points, installed into a virtual context's and QP's function tables (post.cc, poll.cc).
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
 int post_send_exact(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);  // in the mode exact
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
