@@ -92,7 +92,7 @@ class FakeFabric {
 
   VirtualTime& time_;
   std::vector<group::World*> worlds_;
-  std::map<const Qp*, Loop::Clock::time_point> stuck_;
+  std::map<const Qp*, net::Loop::Clock::time_point> stuck_;
 };
 
 }  // namespace shift::control
