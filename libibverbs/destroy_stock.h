@@ -1,5 +1,5 @@
-// The end of objects that are the stock library's own although their context has a virtual one
-// above.
+// Destroys objects that belong to the stock library although their context lies beneath a virtual
+// one.
 #pragma once
 
 #include <cerrno>
@@ -8,11 +8,11 @@
 
 namespace shift::front {
 
-// The stock library waits until the object's events are acknowledged before it lets go of its
-// memory. Those that came through a virtual context were, when it read them, and it is there that
-// they wait for the program, or that it has them in hand: that one must be waited for first. An
-// object that cannot be destroyed (EBUSY) loses nothing. Unlike on the stock library, that answer
-// comes only when the program has acknowledged what it was given.
+// The stock library frees an object only after all its events are acknowledged. A virtual context
+// acknowledges events as soon as it has read them. The program then still waits for them, or holds
+// them, at the virtual context; so that context must be waited for first. An object that cannot be
+// destroyed (EBUSY) loses no event. Unlike on the stock library, EBUSY is returned only after the
+// program has acknowledged what it was given.
 template <typename Object>
 int destroy_stock(Object* object, int (*destroy)(Object*)) {
   ibv_context* above = ops::context_above(object->context);

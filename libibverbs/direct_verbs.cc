@@ -1,4 +1,5 @@
-// What the front of libmlx5 asks of virtual objects (util/virtual_objects.h), and its loading.
+// Answers what the front of libmlx5 asks about virtual objects (util/virtual_objects.h), and loads that
+// front.
 #include "direct_verbs.h"
 
 #include <dlfcn.h>
@@ -52,7 +53,7 @@ constexpr shift::VirtualObjects kVirtualObjects = {
     .own_list = own_list,
 };
 
-// It lies beside us, or nowhere.
+// The front of libmlx5 lies in the same folder as this library, or is not installed.
 void load() noexcept {
   Dl_info self;
   if (dladdr(reinterpret_cast<void*>(&load), &self) == 0) return;

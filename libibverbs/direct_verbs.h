@@ -1,10 +1,10 @@
-// The front of libmlx5 and this one.
+// Loads the front of libmlx5 from the front of libibverbs.
 #pragma once
 
 namespace shift::front {
 
-// Before the stock library loads its plug-ins, one of which has the SONAME libmlx5.so.1: a program
-// that opens that name afterwards must find the front of it.
+// Must run before the stock library loads its plug-ins, one of which has the SONAME libmlx5.so.1: a
+// program that opens that name later must get the front.
 void direct_verbs_load() noexcept;
 
 }  // namespace shift::front

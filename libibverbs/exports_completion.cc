@@ -45,7 +45,7 @@ SHIFT_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* even
 
 namespace {
 
-// The context of the object an event names; null for events of a port or device.
+// The context of the object that an event names; null for events of a port or device.
 ibv_context* event_context(const ibv_async_event& event) {
   switch (shift::event_names(event.event_type)) {
     case shift::EventNames::kCq:

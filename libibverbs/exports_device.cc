@@ -1,4 +1,4 @@
-// Exported verbs on devices and contexts. Here real devices become virtual ones.
+// Exported verbs on devices and contexts. This is where real devices become virtual ones.
 #include <cerrno>
 
 #include "direct_verbs.h"
@@ -53,8 +53,8 @@ SHIFT_EXPORT int ibv_close_device(ibv_context* context) {
   return ops::owns(context) ? ops::close_device(context) : stock.close_device(context);
 }
 
-// An imported context belongs to another process, which protects it or does not: here it stays
-// real. The stock library looks for its device through the public device list.
+// An imported context belongs to another process, which may or may not protect it; here it stays
+// real. The stock library looks for its device in the public device list.
 SHIFT_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
   const StockCall guard;
   return stock.import_device(cmd_fd);
@@ -64,7 +64,7 @@ SHIFT_EXPORT int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
   return ops::owns(context) ? ops::query_device(context, attr) : stock.query_device(context, attr);
 }
 
-// The entry point of programs built before the struct grew: it must not be filled any further.
+// The entry point of programs built before the struct grew: the new fields must not be written.
 SHIFT_EXPORT int ibv_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr* attr) {
   if (!ops::owns(context)) return stock.query_port(context, port, attr);
   return ops::query_port(context, port, reinterpret_cast<ibv_port_attr*>(attr),

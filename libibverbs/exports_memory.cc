@@ -79,7 +79,8 @@ SHIFT_EXPORT int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc*
   return stock.init_ah_from_wc(real, port, wc, grh, attr);
 }
 
-// The stock function would hand the virtual context on, past us where it is linked with -Bsymbolic.
+// The stock function would pass the virtual context on to stock code, without coming back through
+// the front where the stock library is linked with -Bsymbolic.
 SHIFT_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port) {
   if (!ops::owns(pd->context)) return stock.create_ah_from_wc(pd, wc, grh, port);
   ibv_ah_attr attr;

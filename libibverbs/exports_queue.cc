@@ -27,24 +27,25 @@ SHIFT_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
                                 : shift::front::destroy_stock(qp, stock.destroy_qp);
 }
 
-// Of ours, for the front of librdmacm: nothing that happens to this QP's path is to be seen. An id
-// names its QP for ever, and the program may have destroyed that: nobody looks behind the address.
+// Not a verb: the front of librdmacm asks whether faults of this QP's path are hidden. An
+// rdma_cm_id keeps its QP's address for ever, and the program may have destroyed the QP, so the
+// address is compared and never dereferenced.
 SHIFT_EXPORT bool shift_qp_is_protected(ibv_qp* qp) {
   return ops::is_protected(qp);
 }
 
-// Of ours, for the same: the QP has left a path, so what the kernel says of its connection may come
-// late, or not at all.
+// For the front of librdmacm: the QP has left a path, so the kernel's event about its connection
+// may come late or never.
 SHIFT_EXPORT bool shift_qp_has_left(ibv_qp* qp) {
   return ops::has_left(qp);
 }
 
-// Of ours, for the same: some QP of this process on that device is protected.
+// For the front of librdmacm: this process has a protected QP on that device.
 SHIFT_EXPORT bool shift_device_is_masked(ibv_context* context) {
   return ops::owns(context) && ops::device_is_masked(context);
 }
 
-// Of ours, for the same: see ops/glue.h.
+// For the front of librdmacm; see ops/glue.h.
 SHIFT_EXPORT void shift_on_peer_gone(void (*call)(ibv_qp* qp)) {
   ops::on_peer_gone(call);
 }

@@ -22,8 +22,8 @@ extern "C" {
 
 extern void* shift_front_slots[];
 
-// The exported variables. Where the stock library was linked so that its own references can be
-// taken over, it uses these; otherwise stock_data_sync() keeps them alike.
+// The exported variables. If the stock library was linked so that its own references can be
+// interposed, it uses these; otherwise stock_data_sync() copies the values.
 #define SHIFT_FRONT_DATA(name, size)                             \
   __attribute__((visibility("default"))) extern char name[size]; \
   char name[size];
@@ -35,7 +35,7 @@ namespace {
 
 struct Trampoline {
   const char* name;
-  const char* version;  // null: a private symbol, found whatever its version is
+  const char* version;  // null: a private symbol, found in any version
 };
 
 constexpr Trampoline kTrampolines[] = {
@@ -58,8 +58,8 @@ Variable variables[] = {
 pthread_once_t layer_once = PTHREAD_ONCE_INIT;
 bool layer_on = false;
 
-// There is no error to return from a constructor, and nothing works without the stock library. The
-// dynamic linker ends a program that lacks a library or a symbol in the same manner.
+// A constructor cannot return an error, and nothing works without the stock library. The dynamic
+// linker ends a program that lacks a library or a symbol in the same way.
 [[noreturn]] void die(const char* what, const char* detail) noexcept {
   const char* parts[] = {"libibverbs (SHIFT front): ", what, " ", detail, "\n"};
   for (const char* part : parts) {
@@ -73,9 +73,9 @@ void bind(void* handle, Function& function, const char* name, const char* versio
   function = reinterpret_cast<Function>(dlvsym(handle, name, version));
 }
 
-// Our DT_NEEDED names the stock library by its path, so it is loaded already: only its handle is
-// wanted. The first priority open to us, because plug-ins that a program is linked with call
-// verbs_register_driver from their constructors.
+// Our DT_NEEDED names the stock library by its path, so it is loaded already and dlopen only
+// returns its handle. 101 is the first priority a library may use: plug-ins that a program is
+// linked with call verbs_register_driver from their constructors.
 __attribute__((constructor(101))) void stock_bind() noexcept {
   void* handle = dlopen(SHIFT_STOCK_LIBIBVERBS, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) die("stock library not loaded:", SHIFT_STOCK_LIBIBVERBS);
@@ -95,12 +95,12 @@ __attribute__((constructor(101))) void stock_bind() noexcept {
   for (Variable& variable : variables) {
     variable.original = static_cast<const char*>(dlsym(handle, variable.name));
   }
-  // dlvsym leaves a message behind for symbols that an older stock library lacks; the program's own
-  // dlerror() must not find it.
+  // dlvsym leaves an error message for each symbol that an older stock library lacks. The program's
+  // own dlerror() must not return it.
   dlerror();
 }
 
-// The provider reads the whole configuration. This one promise holds even if it could not.
+// The provider reads the whole configuration. SHIFT_DISABLE must work even if the provider cannot.
 void layer_decide() {
   const char* disable = secure_getenv("SHIFT_DISABLE");
   if (disable != nullptr && strcmp(disable, "1") == 0) return;
@@ -109,7 +109,7 @@ void layer_decide() {
 
 }  // namespace
 
-// The end of an empty slot: the program called a function that this stock library does not have.
+// What an empty slot leads to: the program called a function that this stock library lacks.
 extern "C" [[noreturn]] __attribute__((visibility("hidden"))) void shift_front_missing(
     unsigned index) {
   die("the stock library has no", kTrampolines[index].name);
@@ -126,7 +126,7 @@ void stock_data_sync() noexcept {
   for (const Variable& variable : variables) {
     const char* original = variable.original;
     if (original == nullptr || original == variable.copy) continue;
-    // The unused one of the two stays zero.
+    // Only one of the two is in use; the other stays zero.
     for (size_t i = 0; i < variable.size; ++i) variable.copy[i] |= original[i];
   }
 }

@@ -1,10 +1,10 @@
-// The stock library beneath the front: its functions, and the guard for calls that come back from
-// it.
+// The stock library beneath the front: its functions, and a guard for calls that it makes back into
+// the front.
 #pragma once
 
 #include "ops/glue.h"
 
-// verbs.h turns these into macros; the front defines the functions behind them.
+// verbs.h defines these as macros; the front defines the functions of these names.
 #undef ibv_get_device_list
 #undef ibv_query_port
 #undef ibv_reg_mr
@@ -14,16 +14,16 @@
 
 namespace shift::front {
 
-// Filled before any other code of the process can call into the front: by its first constructor.
-// Not const data, but nothing writes it afterwards.
+// Filled by the front's first constructor, before any other code of the process can call into the
+// front. It is not const, but nothing writes it later.
 extern StockVerbs stock;
 
-// A private function, so not part of the provider's table: the type is an enum of the GID's kind.
+// A private function, so the provider's table lacks it. `type` is an enum of GID kinds.
 using QueryGidType = int (*)(ibv_context* context, uint8_t port, unsigned index, unsigned* type);
 extern QueryGidType stock_query_gid_type;
 
-// Some stock functions call public ones, and expect their own structs back. While one of these runs
-// on this thread, the front steps aside.
+// Some stock functions call public ones and expect to get their own structs back. While such a
+// function runs on this thread, the front passes calls through.
 class StockCall {
  public:
   StockCall() noexcept { ++depth_; }
@@ -37,10 +37,10 @@ class StockCall {
   static thread_local int depth_;
 };
 
-// Whether device lists hold virtual devices in this process. The first call decides, for good.
+// Whether device lists hold virtual devices in this process. The first call decides for good.
 bool layer_enabled() noexcept;
 
-// Copies what the stock library has put into its exported variables since then into the front's.
+// Copies what the stock library has since put into its exported variables into the front's.
 void stock_data_sync() noexcept;
 
 }  // namespace shift::front

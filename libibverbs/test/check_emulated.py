@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Unmodified programs on emulated NICs through shift-run: they see what they see without it."""
+"""Unmodified programs on emulated NICs print the same through shift-run as without it."""
 import argparse
 import os
 import shutil
@@ -54,7 +54,7 @@ def same_output(emulated, words):
 
 
 def pairs_are_told(emulated):
-    """One line for a name that no device has; the groups, for whoever wants to know."""
+    """A name that no device has is reported in one line; SHIFT_LOG=info lists the groups."""
     bad = emulated.run("a", ["ibv_devices"], True, SHIFT_PAIRS="mlx5_0=mlx5_9").stderr.splitlines()
     good = emulated.run("a", ["ibv_devices"], True, SHIFT_LOG="info").stderr.splitlines()
     fits = (len(bad) == 1 and '"mlx5_9"' in bad[0] and "mlx5_0, mlx5_1" in bad[0] and
@@ -75,7 +75,7 @@ def pingpong(emulated, *options):
         return True
     server = subprocess.Popen(emulated.command("a", words, True), stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True)
-    # Whether the server listens yet cannot be seen from outside: a client that comes too early is
+    # Nothing shows from outside whether the server listens yet. A client that comes too early is
     # refused and tries again, for as long as the server lives.
     while True:
         client = emulated.run("b", [*words, "127.0.0.1"], True)

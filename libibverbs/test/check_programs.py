@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs real programs with the front and with the stock library alone: same output, same status.
+"""Runs real programs with the front and with the stock library alone: output and status must be equal.
 
-Programs that are not installed are named and left out; ibv_devices has to be there.
+Programs that are not installed are named and left out; ibv_devices must be installed.
 """
 import argparse
 import os
@@ -34,7 +34,7 @@ def installed(command):
 
 
 def loaded_libibverbs(command, front_dir):
-    """Paths of the libibverbs objects that the dynamic linker maps, in the order of their search."""
+    """Paths of the libibverbs objects that the dynamic linker maps, in search order."""
     out = run(command, front_dir, LD_TRACE_LOADED_OBJECTS="1").stdout
     return [os.path.realpath(line.split("=>")[-1].split("(")[0].strip())
             for line in out.splitlines() if "libibverbs.so.1" in line]
@@ -46,7 +46,7 @@ def check(command, front_dir, stock):
     failures = []
     if (with_stock.returncode, with_stock.stdout) != (with_front.returncode, with_front.stdout):
         failures.append(f"stock: {with_stock}\n  front: {with_front}")
-    # Where we only pass through, not a word more may appear either.
+    # Where the front only passes calls through, it must not print anything either.
     if with_stock.stderr != with_front.stderr:
         failures.append(f"stderr differs: {with_stock.stderr!r} / {with_front.stderr!r}")
     missing = run(["ldd", "-r", shutil.which(command[0])], front_dir)

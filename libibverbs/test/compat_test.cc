@@ -1,5 +1,5 @@
-// Programs built against IBVERBS_1.0. Their entry points stay the stock library's; these call the
-// public functions, and so find virtual devices, unless the stock library binds to itself.
+// Programs built against IBVERBS_1.0. Their entry points remain the stock library's. These call the
+// public functions and so find virtual devices, unless the stock library binds to itself.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -36,7 +36,7 @@ TEST(CompatTest, old_program_sees_the_same_devices) {
 
   ibv_context* context = old_open_device(list[0]);
   ASSERT_NE(context, nullptr);
-  // The double has one context: what an old program does can be read in it.
+  // The double has only one context, so what an old program does is recorded there.
   int new_count = 0;
   ibv_device** new_list = ibv_get_device_list(&new_count);
   const ibv_context* virtual_context = ibv_open_device(new_list[0]);
@@ -44,7 +44,7 @@ TEST(CompatTest, old_program_sees_the_same_devices) {
   EXPECT_NE(pd, nullptr);
   EXPECT_EQ(last_verb(virtual_context), k_alloc_pd);
   EXPECT_EQ(old_close_device(context), k_close_device);
-  // The double's answer is an error to the stock library, which then keeps its wrappers.
+  // The stock library takes the double's answer for an error and then keeps its wrappers.
   free(pd);
   free(context);
   ibv_free_device_list(new_list);

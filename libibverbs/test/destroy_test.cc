@@ -1,4 +1,4 @@
-// An unprotected object's events, and its end.
+// What happens to an unprotected object's events when the object is destroyed.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -22,7 +22,7 @@ int destroy(ibv_qp*) {
 
 }  // namespace
 
-// The provider's.
+// These stand in for the provider's functions.
 namespace shift::ops {
 ibv_context* context_above(const ibv_context* context) noexcept {
   return context == &context_beneath ? &above_it : nullptr;

@@ -1,5 +1,5 @@
-// A test double of the provider: one virtual device whose objects are poisoned. They hold nothing
-// but what the public ABI promises, so that stock code which is given one crashes.
+// A test double of the provider: one virtual device whose objects are poisoned. They hold only what
+// the public ABI promises, so stock code that is given one crashes.
 #include "double.h"
 
 #include <cerrno>
@@ -23,7 +23,7 @@ struct VirtualDevice {
   ibv_device* real;
 };
 
-// The list the application gets; the real one is needed again to free it.
+// The list that the application gets. The real list is needed again to free it.
 struct List {
   ibv_device** real;
   ibv_device* devices[1];
@@ -220,7 +220,7 @@ int query_qp(ibv_qp* qp, ibv_qp_attr*, int, ibv_qp_init_attr*) noexcept {
 int destroy_qp(ibv_qp* qp) noexcept {
   return note(qp->context, k_destroy_qp);
 }
-// Poisoned, too: nobody may do more with them than hand them on.
+// These are poisoned, too: callers may only pass them on.
 ibv_pd* real_pd(ibv_pd*) noexcept {
   return reinterpret_cast<ibv_pd*>(kPoison);
 }

@@ -1,4 +1,4 @@
-// What the test double of the provider answers: a number per verb, so that a test can tell that a
+// The answers of the provider's test double: one number per verb, so that a test can tell that a
 // call on a virtual object arrived there and nowhere else.
 #pragma once
 
@@ -14,10 +14,11 @@ enum Verb : int {
 };
 #undef SHIFT_DOUBLE_ENUMERATOR
 
-// Turns the first real device of each list into a virtual one; without it the double does nothing.
+// Makes the first real device of each list a virtual one. Without this variable the double does
+// nothing.
 inline constexpr char kEnableVariable[] = "SHIFT_FRONT_DOUBLE";
 
-// Each call is noted in this field of the virtual context, which a program can read.
+// Each call is noted in this field of the virtual context, where a program can read it.
 inline int last_verb(const ibv_context* context) {
   return context->num_comp_vectors;
 }

@@ -1,5 +1,5 @@
-// Objects of all kinds on a virtual device over emulated NICs: protected and stock ones share
-// domains and queues, and each looks as the program made it.
+// Objects of all kinds on a virtual device over emulated NICs: protected and stock objects share
+// domains and queues, and each one looks as the program made it.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ class Objects : public ::testing::Test {
     EXPECT_EQ(ibv_query_gid(context_, 1, kGidIndex, &attr.ah_attr.grh.dgid), 0);
     return attr;
   }
-  // To another QP of this device. `rtr_only`: what it needs beside the path.
+  // Connects to another QP of this device. `sends`: also moves to RTS.
   void connect(ibv_qp* qp, uint32_t peer, bool sends = true) {
     ibv_qp_attr attr = to_init();
     ASSERT_EQ(ibv_modify_qp(qp, &attr, kInitMask), 0);
@@ -109,7 +109,7 @@ class Objects : public ::testing::Test {
     return {reinterpret_cast<uintptr_t>(buffer_.data()) + 1024u * static_cast<unsigned>(which),
             1024, mr_->lkey};
   }
-  // As many completions, by wr_id.
+  // Waits for `count` completions and returns them by wr_id.
   std::map<uint64_t, ibv_wc> poll(ibv_cq* cq, size_t count) {
     std::map<uint64_t, ibv_wc> found;
     const auto bound = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -141,7 +141,7 @@ class Objects : public ::testing::Test {
   ibv_mr* mr_ = nullptr;
 };
 
-// C10: XRC is not protected, and works beside what is.
+// C10: XRC is not protected, and works next to protected objects.
 TEST_F(Objects, xrc_shares_a_domain_and_a_queue_with_rc) {
   ibv_xrcd_init_attr domain{};
   domain.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
@@ -205,7 +205,7 @@ TEST_F(Objects, xrc_shares_a_domain_and_a_queue_with_rc) {
   EXPECT_EQ(found[4].qp_num, a->qp_num);
   EXPECT_EQ(std::string(buffer_.data() + 1024, 1024), std::string(1024, 'x'));
 
-  // Its events come through the virtual context: fewer are posted than wanted.
+  // The queue's events come through the virtual context: fewer receives are posted than the limit.
   ibv_srq_attr limit{};
   limit.srq_limit = 4;
   ASSERT_EQ(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT), 0);
@@ -214,7 +214,7 @@ TEST_F(Objects, xrc_shares_a_domain_and_a_queue_with_rc) {
   EXPECT_EQ(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
   EXPECT_EQ(event.element.srq, srq);
   ibv_ack_async_event(&event);
-  // Another is never read, and nobody waits for that.
+  // A second event is never read, and nothing waits for that.
   ASSERT_EQ(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT), 0);
   pollfd waits{context_->async_fd, POLLIN, 0};
   EXPECT_EQ(::poll(&waits, 1, -1), 1);
@@ -236,7 +236,7 @@ TEST_F(Objects, xrc_shares_a_domain_and_a_queue_with_rc) {
   EXPECT_EQ(ibv_close_xrcd(xrcd), 0);
 }
 
-// An event that the program does not read is no reason for the object to stay.
+// An event that the program does not read does not keep the object alive.
 TEST_F(Objects, an_unprotected_queue_pair_goes_with_its_events) {
   ibv_srq_init_attr shared{};
   shared.attr = {8, 1, 0};
@@ -278,7 +278,8 @@ struct Allocations {
   int made = 0, freed = 0, foreign = 0;
 };
 
-// The program's allocators see the handle that it holds, and only its own objects.
+// The program's allocators get the handle that the program holds, and are called for its own
+// objects only.
 TEST_F(Objects, a_parent_domain_is_used_like_its_domain) {
   Allocations seen;
   ibv_td_init_attr thread{};
@@ -349,7 +350,7 @@ TEST_F(Objects, a_region_shows_what_it_was_made_with) {
   EXPECT_EQ(mr_->addr, buffer_.data() + 64);
   EXPECT_EQ(mr_->length, 128u);
   EXPECT_EQ(ibv_dealloc_pd(other), 0);
-  // A refusal leaves all as it was.
+  // A refused call changes nothing.
   EXPECT_NE(
       ibv_rereg_mr(mr_, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_REMOTE_WRITE),
       0);
@@ -357,7 +358,7 @@ TEST_F(Objects, a_region_shows_what_it_was_made_with) {
   EXPECT_EQ(mr_->context, context_);
 }
 
-// The layer's threads stay with the parent.
+// The layer's threads stay with the parent process.
 TEST_F(Objects, a_forked_child_that_opens_the_device_is_protected_itself) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "the thread sanitizer allows no threads in forked children";
@@ -376,7 +377,7 @@ TEST_F(Objects, a_forked_child_that_opens_the_device_is_protected_itself) {
         reinterpret_cast<bool (*)(ibv_qp*)>(dlsym(RTLD_DEFAULT, "shift_qp_is_protected"));
     EXPECT_TRUE(is_protected != nullptr && is_protected(a) && is_protected(b));
     if (!HasFailure()) exchange(cq_, a, b);
-    // A path error that nothing can mask is given all the same.
+    // A path error that cannot be masked still reaches the program.
     EXPECT_EQ(ibv_destroy_qp(b), 0);
     ibv_sge from = half(0);
     ibv_send_wr send = send_of(12, &from), *bad;

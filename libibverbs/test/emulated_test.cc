@@ -1,5 +1,5 @@
-// The front with the real provider on emulated NICs: the stock functions that look behind a context
-// have to meet the real one, and answer as they do without the layer.
+// The front with the real provider on emulated NICs: stock functions that use the private part of a
+// context must get the real one, and answer as they do without the layer.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ Function stock(Function, const char* name) {
   return reinterpret_cast<Function>(dlsym(handle, name));
 }
 
-// The same device opened twice: through the front, and past it.
+// The same device opened twice: once through the front, once past it.
 class EmulatedTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -65,7 +65,7 @@ TEST_F(EmulatedTest, protected_devices_look_like_the_real_ones) {
               stock(&ibv_get_device_guid, "ibv_get_device_guid")(stock_list_[i]));
     EXPECT_EQ(ibv_get_device_index(list_[i]),
               stock(&ibv_get_device_index, "ibv_get_device_index")(stock_list_[i]));
-    // Stock providers read past the public struct.
+    // Stock providers read beyond the public struct.
     const char zeros[512] = {};
     EXPECT_EQ(memcmp(list_[i] + 1, zeros, sizeof(zeros)), 0);
   }
@@ -108,7 +108,8 @@ TEST_F(EmulatedTest, address_of_a_received_datagram) {
   EXPECT_EQ(memcmp(&attr, &stock_attr, sizeof(attr)), 0);
 }
 
-// The stock library compares its own devices with the descriptor's; a virtual one would crash it.
+// The stock library compares its own devices with the descriptor's; a virtual device would crash
+// it.
 TEST_F(EmulatedTest, import_finds_real_devices) {
   const std::string node = std::string("/dev/infiniband/") + list_[0]->dev_name;
   const int fd = open(node.c_str(), O_RDWR | O_CLOEXEC);

@@ -1,6 +1,6 @@
-// Preloaded: makes /dev/infiniband/uverbs* appear to be there, with /dev/null's device number, as
-// the tests' sysfs tree says. That is all the stock library asks for to list a device; opening one
-// fails.
+// Preloaded: makes /dev/infiniband/uverbs* appear to exist, with /dev/null's device number, which
+// the tests' sysfs tree names. That is all the stock library needs to list a device; opening the
+// device fails.
 #include <dlfcn.h>
 #include <sys/stat.h>
 

@@ -1,5 +1,5 @@
-// How programs come to the front: by dlopen as NCCL and TensorPipe do, in cycles, with fork, from
-// many threads at once, and with the layer switched off.
+// The ways in which programs load the front: by dlopen as NCCL and TensorPipe do, repeatedly, with
+// fork, from many threads at once, and with the layer switched off.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
@@ -36,7 +36,7 @@ struct Api {
     open = reinterpret_cast<decltype(open)>(dlsym(handle, "ibv_open_device"));
     close = reinterpret_cast<decltype(close)>(dlsym(handle, "ibv_close_device"));
   }
-  // Whether the first device is virtual: no node exists to open the real one by.
+  // Whether the first device is virtual: a real one has no node and cannot be opened.
   bool opens_first() const {
     int count = 0;
     ibv_device** list = get(&count);
@@ -53,7 +53,7 @@ struct Api {
   int (*close)(ibv_context*);
 };
 
-// Runs first (GoogleTest puts suites of this name there), so that nothing is decided yet.
+// Runs first (GoogleTest puts suites of this name first), so that nothing is decided yet.
 TEST(LoadDeathTest, disabled_layer_leaves_real_devices) {
   EXPECT_EXIT(
       {
@@ -92,7 +92,7 @@ TEST(LoadTest, dlvsym_as_nccl_does_it) {
   for (const auto& [name, version] : kSymbols) {
     EXPECT_EQ(object_of(dlvsym(handle, name, version)), kFront) << name << "@" << version;
   }
-  // A probe for what the stock library lacks has to fail here as well.
+  // Looking up a symbol that the stock library lacks has to fail here as well.
   EXPECT_EQ(dlvsym(handle, "ibv_open_device", "IBVERBS_1.40"), nullptr);
   EXPECT_EQ(dlvsym(handle, "ibv_no_such_verb", "IBVERBS_1.15"), nullptr);
   EXPECT_TRUE(Api(handle).opens_first());

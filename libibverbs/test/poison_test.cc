@@ -17,7 +17,7 @@
 namespace shift::test {
 namespace {
 
-// Verbs that name no virtual object: nothing can arrive at the provider.
+// Verbs that take no virtual object, so nothing can arrive at the provider.
 const std::set<int> kWithoutObject = {
     k_get_device_list,  k_free_device_list, k_get_device_name,        k_get_device_guid,
     k_get_device_index, k_import_device,    k_init_ah_from_wc,        k_create_ah_from_wc,
@@ -176,7 +176,7 @@ TEST_F(PoisonTest, every_verb_on_a_virtual_object_arrives_at_the_provider) {
   }
 }
 
-// The program's struct may end where the old one did.
+// The program's struct may end where the old struct did.
 TEST_F(PoisonTest, old_query_port_fills_no_more_than_the_old_struct) {
   ibv_port_attr attr;
   memset(&attr, 0, sizeof(attr));
@@ -206,7 +206,7 @@ TEST_F(PoisonTest, acknowledged_events_go_where_their_object_belongs) {
     ibv_ack_async_event(&event);
     expect(k_ack_async_event);
   }
-  // Nothing to look at behind these; the union holds a port number.
+  // These events name no object; the union holds a port number.
   for (ibv_event_type type : {IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ERR, IBV_EVENT_GID_CHANGE}) {
     ibv_async_event event = {};
     event.event_type = type;
