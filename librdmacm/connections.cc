@@ -14,7 +14,8 @@ void Connections::told(const rdma_cm_event& event, bool by_stock, Ask has_left) 
   const std::lock_guard lock(mutex_);
   rdma_cm_id* id = event.id;
   switch (event.event) {
-    // The one before rdma_establish(), of a program that made the QP by itself.
+    // A program that made the QP by itself gets CONNECT_RESPONSE, the event before
+    // rdma_establish().
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
     case RDMA_CM_EVENT_ESTABLISHED: {
       if (event.status != 0) break;
@@ -71,7 +72,8 @@ void Connections::migrated(const rdma_cm_id* id, bool is_synchronous) {
   await_acknowledged(id, lock);
 }
 
-// No place to be cancelled at: the callers are C functions, which cannot be unwound everywhere.
+// The wait must not be a cancellation point: the callers are C functions, which cannot always be
+// unwound.
 void Connections::await_acknowledged(const rdma_cm_id* id, std::unique_lock<std::mutex>& lock) {
   const Uncancellable shield;
   acknowledged_.wait(lock, [&] {
@@ -126,24 +128,24 @@ Connections::Ending Connections::ending(const rdma_cm_id* id, Ask has_left) cons
   return {connection.hid || has_left(*id), connection.removed, connection.is_synchronous};
 }
 
-// Under the mutex.
+// The caller holds the mutex.
 void Connections::leave(Connection& connection) {
   if (connection.state != Connection::kGood) return;
   connection.state = Connection::kGone;
   wake(connection.channel);
 }
 
-// Under the mutex.
+// The caller holds the mutex.
 void Connections::wake(const rdma_event_channel* channel) {
   const auto [first, last] = waiters_.equal_range(channel);
   for (auto waiter = first; waiter != last; ++waiter) {
     const uint64_t one = 1;
-    // It cannot be full: each wait takes all of it.
+    // The counter cannot overflow: each wait resets it.
     if (write(waiter->second, &one, sizeof one) < 0) continue;
   }
 }
 
-// Under the mutex.
+// The caller holds the mutex.
 rdma_cm_event* Connections::make(const rdma_cm_id* id, rdma_cm_event_type type) {
   auto* event = new rdma_cm_event{};
   event->id = const_cast<rdma_cm_id*>(id);

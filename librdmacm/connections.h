@@ -1,4 +1,4 @@
-// What the front of librdmacm knows of established connections.
+// What the front of librdmacm knows about established connections.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -19,47 +19,48 @@ class Connections {
 
   using Ask = bool (*)(const rdma_cm_id& id);
 
-  // The program is given an event of the stock library's, or the stock library itself is, for an
-  // id that has no channel of the program's. An id that is made anew at an old one's address is
-  // told of something else first.
+  // An event of the stock library's reaches the program, or (for an id that has no channel of the
+  // program's) the stock library itself. An id that is made anew at an old id's address gets some
+  // other event first.
   void told(const rdma_cm_event& event, bool by_stock, Ask has_left);
   // An event of a connection is kept from the program.
   void hidden(const rdma_cm_event& event);
   bool is_established(const rdma_cm_id* id) const;
 
-  // About to be destroyed. As the stock library does it, this waits until the program has
-  // acknowledged what of ours names the id.
+  // The id is about to be destroyed. As in the stock library, the call waits until the program has
+  // acknowledged all our events that name the id.
   void forget(const rdma_cm_id* id);
-  // It has another channel now. Waits likewise.
+  // The id now has another channel. The call waits as forget() does.
   void migrated(const rdma_cm_id* id, bool is_synchronous);
 
-  // The peer has closed this QP; nobody can say so through the kernel. Any thread.
+  // The peer has closed this QP, and the kernel cannot report it. Callable on any thread.
   void peer_gone(const ibv_qp* qp);
-  // The program ends it itself, and need not wait for the kernel's word either.
+  // The program itself ends the connection; it need not wait for the kernel's event, either.
   void gone(const rdma_cm_id* id);
-  // The program was told that, and need not hear it again.
+  // The program was already told so and must not be told again.
   bool is_told_gone(const rdma_cm_id* id) const;
 
-  // What to know of a connection that the program is about to end.
+  // What the front knows about a connection that the program is about to end.
   struct Ending {
-    bool is_ours = false;         // a fault was masked: the kernel's word may not come, or late
-    bool is_removed = false;      // the kernel has taken the connection away with its device
+    bool is_ours = false;         // a fault was masked: the kernel's event may come late or never
+    bool is_removed = false;      // the kernel has removed the connection with its device
     bool is_synchronous = false;  // the stock library takes the next event of its channel
   };
   Ending ending(const rdma_cm_id* id, Ask has_left) const;
 
-  // The kernel has taken the listener away with its device. True: a connection that came by it is
-  // established and `is_masked`, and the end of the listener is not told before all that came by it
-  // are destroyed, and a moment later still: a program that is done destroys the listener, too.
+  // The kernel has removed the listener with its device. Returns true if a connection that came by
+  // the listener is established and `is_masked`. The program is then told about the listener's end
+  // only after all connections that came by it are destroyed, and a moment later: a program that
+  // has finished destroys the listener, too.
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kMoment{2};
   bool postpone_end(const rdma_cm_id* listener, Ask is_masked);
-  // When to take() again; Clock::time_point::max(): nothing is due by itself.
+  // When to call take() again; Clock::time_point::max() if no time is set.
   Clock::time_point next_due(const rdma_event_channel* channel) const;
 
-  // An event of our own for the channel; nullptr: there is none.
+  // Our own event for the channel; nullptr if there is none.
   rdma_cm_event* take(const rdma_event_channel* channel);
-  // False: the event is not ours.
+  // Returns false if the event is not ours.
   bool acknowledge(rdma_cm_event* event);
 
   // While it lives, its descriptor becomes readable when take() may find something.
@@ -81,11 +82,11 @@ class Connections {
  private:
   struct Connection {
     const rdma_event_channel* channel;
-    // Never looked into: its owner may have destroyed it. nullptr: librdmacm does not know it.
+    // Never dereferenced: its owner may have destroyed it. nullptr: librdmacm does not know the QP.
     const ibv_qp* qp;
     bool is_synchronous = false;
-    bool hid = false;      // an event of it was kept from the program
-    bool removed = false;  // DEVICE_REMOVAL was
+    bool hid = false;      // an event of the connection was kept from the program
+    bool removed = false;  // DEVICE_REMOVAL was kept from it
     enum { kGood, kGone, kTold } state = kGood;
   };
 
@@ -100,14 +101,14 @@ class Connections {
 
   mutable std::mutex mutex_;
   std::unordered_map<const rdma_cm_id*, Connection> known_;
-  std::unordered_map<const rdma_cm_id*, const rdma_cm_id*>
-      came_by_;                                      // which listener, until destroyed
-  std::unordered_map<const rdma_cm_id*, End> ends_;  // of listeners, postponed
+  std::unordered_map<const rdma_cm_id*, const rdma_cm_id*> came_by_;  // each id's listener, until
+                                                                      // either is destroyed
+  std::unordered_map<const rdma_cm_id*, End> ends_;                   // of listeners, postponed
   std::unordered_multimap<const rdma_event_channel*, int> waiters_;
   std::unordered_set<rdma_cm_event*> own_;  // taken, and not acknowledged yet
   std::condition_variable acknowledged_;
-  // Closed by a peer before the program was told that the connection stands. One may have been
-  // destroyed, and another QP be at its address.
+  // QPs that a peer closed before the program was told that their connection is established. Such a
+  // QP may have been destroyed since, and another QP may be at its address.
   std::unordered_set<const ibv_qp*> gone_early_;
 };
 

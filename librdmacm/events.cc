@@ -1,5 +1,5 @@
-// The front of librdmacm: what a program is told of its connections while faults are masked. All
-// other functions are the stock library's own, which the dynamic linker finds behind this one.
+// The front of librdmacm: what a program is told about its connections while faults are masked. All
+// other functions are the stock library's, which the dynamic linker finds after this library.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <rdma/rdma_cma.h>
@@ -14,7 +14,7 @@
 
 #define SHIFT_EXPORT extern "C" __attribute__((visibility("default")))
 
-// From the front of libibverbs (libibverbs/exports_queue.cc). Not there: a program without it.
+// Defined in the front of libibverbs (libibverbs/exports_queue.cc); null in a program without it.
 extern "C" __attribute__((weak)) bool shift_qp_is_protected(ibv_qp* qp);
 extern "C" __attribute__((weak)) bool shift_qp_has_left(ibv_qp* qp);
 extern "C" __attribute__((weak)) bool shift_device_is_masked(ibv_context* context);
@@ -39,7 +39,7 @@ void bind(void* handle, Function& function, const char* name) {
   function = reinterpret_cast<Function>(dlvsym(handle, name, "RDMACM_1.0"));
 }
 
-// Named by its path in our DT_NEEDED, so it is loaded already.
+// Our DT_NEEDED names the stock library by its path, so it is loaded already.
 __attribute__((constructor)) void stock_bind() noexcept {
   void* handle = dlopen(SHIFT_STOCK_LIBRDMACM, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) return;
@@ -61,12 +61,12 @@ void peer_gone(ibv_qp* qp) {
   try {
     connections().peer_gone(qp);
   } catch (const std::bad_alloc&) {
-    // The kernel's word may still come.
+    // The kernel's event may still come.
   }
 }
 
-// Some programs make the QP by themselves, often on a context of their own: then what is known is
-// the device.
+// Some programs make the QP by themselves, often on a context of their own. Then only the device is
+// known.
 bool is_masked(const rdma_cm_id& id) {
   if (id.qp != nullptr) return shift_qp_is_protected != nullptr && shift_qp_is_protected(id.qp);
   return shift_device_is_masked != nullptr && id.verbs != nullptr &&
@@ -77,8 +77,8 @@ bool has_left(const rdma_cm_id& id) {
   return shift_qp_has_left != nullptr && id.qp != nullptr && shift_qp_has_left(id.qp);
 }
 
-// Linux calls the peer of a connection unreachable when the neighbour table does not know it any
-// more, and takes a connection for lost with its device. The data goes over another NIC.
+// Linux reports the peer of a connection as unreachable when the neighbour table no longer has it,
+// and reports a connection as lost when its device is removed. The data then uses another NIC.
 bool is_hidden(const rdma_cm_event& event) {
   const rdma_cm_id* id = event.id;
   switch (event.event) {
@@ -92,14 +92,14 @@ bool is_hidden(const rdma_cm_event& event) {
   }
 }
 
-// A listener goes with its device, and programs end for that, with all that goes on.
+// A listener is removed with its device. Programs that learn of it end, with all their connections.
 bool is_postponed(const rdma_cm_event& event) {
   return event.event == RDMA_CM_EVENT_DEVICE_REMOVAL && event.id != nullptr &&
          connections().postpone_end(event.id, is_masked);
 }
 
-// rsockets ask for events on their own: a thread of theirs polls the channel and then must not be
-// left waiting. Whether their calls come to us depends on how the stock library was linked.
+// rsockets asks for events on its own: its thread polls the channel and must then get an event at
+// once. Whether its calls come to us depends on how the stock library was linked.
 bool is_stock(const void* caller) {
   Dl_info ours{}, theirs{};
   return dladdr(caller, &ours) != 0 &&
@@ -107,20 +107,20 @@ bool is_stock(const void* caller) {
          ours.dli_fbase == theirs.dli_fbase;
 }
 
-// For who must be given something. It is the stock library's memory, and acknowledged as it would
-// have been.
+// For a caller that must be given an event. The event stays in the stock library's memory and is
+// acknowledged as usual.
 void make_harmless(rdma_cm_event& event) {
   event.event = RDMA_CM_EVENT_ADDR_CHANGE;
   event.status = 0;
 }
 
-// A program that made its channel non-blocking comes back by itself.
+// A program that made its channel non-blocking calls again by itself.
 bool blocks(const rdma_event_channel* channel) {
   const int flags = fcntl(channel->fd, F_GETFL);
   return flags >= 0 && (flags & O_NONBLOCK) == 0;
 }
 
-// For poll(): milliseconds, rounded up.
+// A timeout for poll(): milliseconds, rounded up.
 int until(Connections::Clock::time_point due) {
   if (due == Connections::Clock::time_point::max()) return -1;
   const auto left =
@@ -128,10 +128,10 @@ int until(Connections::Clock::time_point due) {
   return static_cast<int>(std::max<decltype(left)>(left, 0));
 }
 
-// Waits until the kernel or we have an event. Ours is in `own`, or none is. False: the call is to
-// end with errno.
+// Waits until the kernel or we have an event. `own` becomes our event, or nullptr. Returns false if
+// the call is to fail with errno.
 bool await(rdma_event_channel* channel, rdma_cm_event** own) {
-  if (shift_on_peer_gone == nullptr) return true;  // nothing of ours can come
+  if (shift_on_peer_gone == nullptr) return true;  // we have no events
   if (!blocks(channel)) {
     *own = connections().take(channel);
     return true;
@@ -148,11 +148,11 @@ bool await(rdma_event_channel* channel, rdma_cm_event** own) {
 }
 
 void told(const rdma_cm_event& event, bool by_stock) try {
-  // Each connection has an event before it has a QP.
+  // Each connection has an event before it has a QP, so the callback is set in time.
   if (shift_on_peer_gone != nullptr) shift_on_peer_gone(peer_gone);
   connections().told(event, by_stock, has_left);
 } catch (const std::bad_alloc&) {
-  // The program has its event; nothing that concerns this connection will be hidden.
+  // The program has its event; the front will just hide nothing of this connection.
 }
 
 }  // namespace
@@ -166,7 +166,7 @@ SHIFT_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** 
       *event = own;
       return 0;
     }
-    // What is hidden must not stay in the caller's hands when the next try fails.
+    // A hidden event must not stay in the caller's hands when the next try fails.
     rdma_cm_event* told_by_kernel = nullptr;
     const int error = stock.get_event(channel, &told_by_kernel);
     if (error != 0) return error;
@@ -194,12 +194,12 @@ SHIFT_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
   return event != nullptr && connections().acknowledge(event) ? 0 : stock.ack_event(event);
 }
 
-// The kernel's end of a connection whose NIC is away comes after a minute, or never, and by now our
-// peer's word would find no QP of ours.
+// When the NIC of a connection is gone, the kernel reports the end of the connection after a minute
+// or never; and the peer's word about it would by now find no QP here.
 SHIFT_EXPORT int rdma_disconnect(rdma_cm_id* id) try {
   const auto ending = connections().ending(id, has_left);
   if (!ending.is_ours) return stock.disconnect(id);
-  // There the stock library waits for the event before it returns.
+  // In that case the stock library waits for the event before it returns.
   if (ending.is_synchronous) connections().gone(id);
   const int error = stock.disconnect(id);
   const bool is_removed = ending.is_removed || errno == ENXIO || errno == ENODEV || errno == EIO;
@@ -222,8 +222,8 @@ SHIFT_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
 
 namespace {
 
-// A synchronous call leaves its event with the id, and the stock library acknowledges it at the
-// end.
+// A synchronous call leaves its event in the id, and the stock library acknowledges it when the id
+// is destroyed.
 void forget(rdma_cm_id* id) {
   if (connections().acknowledge(id->event)) id->event = nullptr;
   connections().forget(id);

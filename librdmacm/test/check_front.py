@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The front of librdmacm before the stock library: what it exports, and that all else is found."""
+"""Checks what the front of librdmacm exports, and that all else is found in the stock library."""
 import argparse
 import ctypes
 import os
@@ -31,7 +31,7 @@ def main():
         problems.append("exported: %s" % sorted(front))
     if stock_nodes - front_nodes:
         problems.append("version nodes missing: %s" % sorted(stock_nodes - front_nodes))
-    # As the dynamic linker of a program does it: the front first.
+    # The front is searched first, as in a program.
     handle = ctypes.CDLL(args.front)
     for symbol in sorted(stock):
         name = symbol.partition("@")[0]

@@ -1,4 +1,4 @@
-// What a program is told of its connections, and what it is not.
+// What a program is told about its connections, and what it is not told.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -30,11 +30,11 @@ __attribute__((visibility("default"))) void shift_on_peer_gone(void (*call)(ibv_
 namespace {
 
 ibv_qp protected_qp{};
-bool has_left = false;  // the protected one has left a path
+bool has_left = false;  // the protected QP has left a path
 ibv_context masked_device{};
-void (*peer_gone)(ibv_qp*) = nullptr;  // what the front of librdmacm wants to be called
+void (*peer_gone)(ibv_qp*) = nullptr;  // the callback that the front of librdmacm has set
 
-// The channel can be read while the kernel has an event.
+// The channel is readable while the kernel has an event.
 struct EventsTest : ::testing::Test {
   ibv_qp other_qp{};
   rdma_event_channel channel{eventfd(0, EFD_NONBLOCK)};
@@ -59,7 +59,7 @@ struct EventsTest : ::testing::Test {
     event.status = status;
     events.push_back(event);
   }
-  // What the program sees of all of it.
+  // Collects what the program sees of all these events.
   void run() {
     fake_events = events.data();
     fake_left = static_cast<int>(events.size());
@@ -70,7 +70,7 @@ struct EventsTest : ::testing::Test {
     EXPECT_EQ(fake_left, 0);
     EXPECT_EQ(seen.size() + static_cast<size_t>(fake_acknowledged), events.size());
   }
-  // A protected connection, and the kernel has an event of it that the program must not see.
+  // A protected connection has one event from the kernel that the program must not see.
   void connect_and_hide_one() {
     id.qp = &protected_qp;
     add(RDMA_CM_EVENT_ESTABLISHED, &id);
@@ -145,8 +145,8 @@ TEST_F(EventsTest, an_id_without_a_queue_pair_is_told_everything_where_nothing_i
   EXPECT_EQ(seen.size(), 2u);
 }
 
-// The program makes the QP by itself: at the end that connects the last word is the answer, which
-// it completes by rdma_establish().
+// The program makes the QP by itself. At the connecting end the last event is then the response,
+// which the program completes by rdma_establish().
 TEST_F(EventsTest, an_id_without_a_queue_pair_goes_by_its_device) {
   id.verbs = &masked_device;
   for (const auto stands : {RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_ESTABLISHED}) {
@@ -169,7 +169,7 @@ struct GoneTest : EventsTest {
     events.clear();
     seen.clear();
   }
-  // The next event, which has to be ours.
+  // Takes the next event, which has to be ours.
   void expect_disconnected() {
     rdma_cm_event* event = nullptr;
     ASSERT_EQ(rdma_get_cm_event(&channel, &event), 0);
@@ -268,7 +268,7 @@ TEST_F(GoneTest, a_program_that_ends_the_connection_behind_a_fault_is_told_at_on
   has_left = true;
   ASSERT_EQ(rdma_disconnect(&id), 0);
   expect_disconnected();
-  // As programs answer that event.
+  // Programs answer that event like this.
   ASSERT_EQ(rdma_disconnect(&id), 0);
   add(RDMA_CM_EVENT_DISCONNECTED, &id);
   run();
@@ -307,7 +307,7 @@ TEST_F(GoneTest, a_program_that_cannot_end_the_connection_is_told_so) {
   EXPECT_EQ(errno, EINVAL);
   rdma_cm_event* event = nullptr;
   EXPECT_EQ(rdma_get_cm_event(&channel, &event), -1);
-  // The device is gone, which the program has not read yet.
+  // The device is gone, and the program has not read that event yet.
   fake_disconnect_error = ENXIO;
   EXPECT_EQ(rdma_disconnect(&id), 0);
   expect_disconnected();
@@ -343,7 +343,7 @@ TEST_F(SynchronousTest, nothing_is_left_behind_where_the_device_is_gone) {
   EXPECT_EQ(rdma_get_cm_event(&channel, &event), -1);
 }
 
-// A thread of which can be seen that it sleeps.
+// A thread that the test can see sleeping.
 class Sleeper {
  public:
   explicit Sleeper(const std::function<void()>& act)

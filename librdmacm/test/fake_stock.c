@@ -5,7 +5,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-EXPORT struct rdma_cm_event* fake_events;  // the next one; its number is in fake_left
+EXPORT struct rdma_cm_event* fake_events;  // the next event; fake_left counts those left
 EXPORT int fake_left;
 EXPORT int fake_acknowledged;
 
@@ -35,13 +35,13 @@ EXPORT void rdma_destroy_ep(struct rdma_cm_id* id) {
   (void)id;
 }
 
-// It calls itself through the front, as a program does.
+// Calls itself through the front, as a program does.
 static int await_event(struct rdma_cm_id* id) {
   const int error = rdma_get_cm_event(id->channel, &id->event);
-  return error == 0 ? id->event->status : -1;  // not at once: it has to be seen who called
+  return error == 0 ? id->event->status : -1;  // no tail call: the front looks at who called it
 }
 
-// As for an id that has no channel of the program's.
+// Behaves as for an id that has no channel of the program's.
 EXPORT int rdma_connect(struct rdma_cm_id* id, struct rdma_conn_param* parameters) {
   (void)parameters;
   return await_event(id);
@@ -64,7 +64,7 @@ EXPORT int rdma_migrate_id(struct rdma_cm_id* id, struct rdma_event_channel* cha
   return 0;
 }
 
-// Not the front's: it is found here.
+// The front does not define this function, so it is found here.
 EXPORT int rdma_listen(struct rdma_cm_id* id, int backlog) {
   (void)id;
   return backlog;
