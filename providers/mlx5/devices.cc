@@ -1,4 +1,5 @@
-// Devices and contexts, and all that only asks about them or makes what belongs to one NIC.
+// Direct verbs on devices and contexts: functions that only ask about them, or make objects that
+// belong to one NIC anyway.
 #include "direct.h"
 #include "newer.h"
 
@@ -7,8 +8,8 @@ namespace {
 
 struct IsSupported {
   static inline bool (*stock)(ibv_device*) = nullptr;
-  // What a program chooses its data path by. Where it would be refused later, it has to be told
-  // here.
+  // Programs choose their data path by this answer. Where direct verbs would be refused later, the
+  // answer has to say so.
   static bool call(ibv_device* device) {
     if (!is_virtual(device)) return stock(device);
     const bool is = stock(real(device));
@@ -33,7 +34,7 @@ struct OpenDevice {
       tell_unprotected("mlx5dv_open_device");
       return own;
     }
-    // The NIC can do what is asked. A context opened without asking can, too.
+    // The NIC can do what is asked, and so can a context opened without asking.
     ibv_close_device(own);
     return ibv_open_device(device);
   }
@@ -49,7 +50,7 @@ struct GetVfioDeviceList {
   }
 };
 
-// Virtual devices are the kernel driver's; the stock functions would not look.
+// Virtual devices belong to the kernel driver; the stock functions would not check that.
 struct VfioGetEventsFd {
   static inline int (*stock)(ibv_context*) = nullptr;
   static int call(ibv_context* context) {

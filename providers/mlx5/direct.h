@@ -1,6 +1,6 @@
-// How calls of direct verbs come to us: each exported symbol is a jump through a slot. The slots of
-// those that take objects of verbs lead to a function of ours, which finds the NIC's own objects
-// first.
+// How calls of direct verbs reach our functions: each exported symbol is a jump through a slot. The
+// slots of functions that take verbs objects lead to a function of ours, which first finds the
+// NIC's own objects.
 #pragma once
 
 #include <infiniband/mlx5dv.h>
@@ -15,14 +15,15 @@
 
 namespace shift::mlx5 {
 
-// In between: our function, and where it finds the stock library's.
+// Stands between a slot and the stock library: our function, and where it finds the stock one.
 struct Lead {
   void* ours;
   void** stock;
 };
 
-// What is known of virtual objects; nothing is virtual where the program runs without the layer.
-const VirtualObjects* virtual_objects() noexcept;
+// What is beneath virtual objects. nullptr in a program without the layer, where no object is
+// virtual.
+const VirtualObjects* beneath() noexcept;
 
 template <auto VirtualObjects::*find, typename Object>
 Object* find_real(Object* object) noexcept {
@@ -58,13 +59,13 @@ inline DirectVerbs mode() noexcept {
   return objects != nullptr ? objects->mode() : DirectVerbs::kUnprotected;
 }
 
-// One line for each function that was refused, and one for all that are allowed to go past the
-// layer.
+// Logs one line for each function that was refused, and one line for all functions that are allowed
+// to go past the layer.
 void tell_refused(const char* function, std::atomic<bool>& told) noexcept;
 void tell_unprotected(const char* function) noexcept;
 
-// May `function` go past the layer with this virtual object? Told, and EOPNOTSUPP for the caller,
-// if not.
+// Whether `function` may go past the layer with this virtual object. If not, the refusal is logged,
+// and the caller returns EOPNOTSUPP.
 template <typename Object>
 bool may_pass(Object* object, const char* function, std::atomic<bool>& told) noexcept {
   bool may = mode() == DirectVerbs::kUnprotected;
@@ -75,7 +76,7 @@ bool may_pass(Object* object, const char* function, std::atomic<bool>& told) noe
   return may;
 }
 
-// EOPNOTSUPP as the function's type wants it: an error number, or null with errno.
+// EOPNOTSUPP as the function's type demands: an error number, or null with errno.
 template <typename Result>
 Result refusal() noexcept {
   if constexpr (std::is_pointer_v<Result>) {
@@ -93,8 +94,8 @@ struct Name {
   char text[size];
 };
 
-// A function whose first argument may be virtual, and which asks, or makes what belongs to one NIC
-// anyway.
+// A function whose first argument may be virtual, and which only asks, or makes an object that
+// belongs to one NIC anyway.
 template <auto* function>
 struct Asks;
 template <typename Result, typename Object, typename... More, Result (*function)(Object*, More...)>
@@ -122,7 +123,7 @@ Lead lead_through() noexcept {
   return {reinterpret_cast<void*>(&Between::call), reinterpret_cast<void**>(&Between::stock)};
 }
 
-// Defines the lead that the table of symbols looks for (leads.inc).
+// Defines the lead that the table of symbols refers to (leads.inc).
 #define SHIFT_LEAD(name, ...)           \
   Lead lead_##name() noexcept {         \
     return lead_through<__VA_ARGS__>(); \

@@ -1,4 +1,4 @@
-// Functions of stock libraries newer than the oldest one that we build with.
+// Functions of stock libraries newer than the oldest one that the project builds with.
 #pragma once
 
 #include <infiniband/mlx5dv.h>

@@ -1,4 +1,4 @@
-// Objects that are made of virtual ones, and looks into virtual ones.
+// Direct verbs that make objects out of virtual ones, or look into virtual ones.
 #include <endian.h>
 
 #include <cstring>
@@ -9,11 +9,12 @@
 namespace shift::mlx5 {
 namespace {
 
-// Everything that `obj` asks about must be the NIC's own. False: refused.
+// Replaces all virtual objects that `obj` asks about by the NIC's own. Returns false if that is
+// refused.
 bool find_real(mlx5dv_obj& to, const mlx5dv_obj& obj, uint64_t types) noexcept {
   static std::atomic<bool> told{false};
   constexpr char kName[] = "mlx5dv_init_obj";
-  // Only what was asked for: programs built long ago bring a shorter struct.
+  // Copies only what was asked for: programs built long ago pass a shorter struct.
   if (types & MLX5DV_OBJ_QP) to.qp = obj.qp;
   if (types & MLX5DV_OBJ_CQ) to.cq = obj.cq;
   if (types & MLX5DV_OBJ_SRQ) to.srq = obj.srq;
@@ -22,7 +23,7 @@ bool find_real(mlx5dv_obj& to, const mlx5dv_obj& obj, uint64_t types) noexcept {
   if (types & MLX5DV_OBJ_AH) to.ah = obj.ah;
   if (types & MLX5DV_OBJ_PD) to.pd = obj.pd;
   if (is_virtual(to.qp.in) && !may_pass(to.qp.in, kName, told)) return false;
-  // The stock library gives the queue away: who asks is to poll it from then on.
+  // The stock library gives the queue away: the caller is to poll it from then on.
   if (is_virtual(to.cq.in) && !may_pass(to.cq.in, kName, told)) return false;
   if (is_virtual(to.srq.in) && !may_pass(to.srq.in, kName, told)) return false;
   to.qp.in = real(to.qp.in);
@@ -45,8 +46,8 @@ struct InitObj {
 struct CreateCq {
   static inline ibv_cq_ex* (*stock)(ibv_context*, ibv_cq_init_attr_ex*,
                                     mlx5dv_cq_init_attr*) = nullptr;
-  // What can be asked for beyond the verb is the form of the entries in the NIC's memory, which
-  // nobody but the provider sees: mlx5dv_init_obj is refused, or the owner copes with either form.
+  // Beyond the plain verb, a program can choose the form of the entries in the NIC's memory. Only
+  // the provider sees them: mlx5dv_init_obj is refused, or the owner copes with either form.
   static ibv_cq_ex* call(ibv_context* context, ibv_cq_init_attr_ex* init,
                          mlx5dv_cq_init_attr* more) {
     if (!is_virtual(context)) return stock(context, init, more);
@@ -69,7 +70,7 @@ struct CreateQp {
   static ibv_qp* make(ibv_context* own, ibv_qp_init_attr_ex* init, void* more) {
     return stock(own, init, static_cast<mlx5dv_qp_init_attr*>(more));
   }
-  // Asks for nothing that a plain queue pair lacks: small data in completions is a permission.
+  // Whether a plain queue pair would do: scattering small data to completions is only a permission.
   static bool is_plain(const mlx5dv_qp_init_attr* more) {
     if (more == nullptr || more->comp_mask == 0) return true;
     return more->comp_mask == MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS &&
@@ -77,7 +78,8 @@ struct CreateQp {
   }
   static ibv_qp* call(ibv_context* context, ibv_qp_init_attr_ex* init, mlx5dv_qp_init_attr* more) {
     if (!is_virtual(context)) return stock(context, init, more);
-    // Reliable connections are what the layer protects. All others are the NIC's own, as elsewhere.
+    // The layer protects reliable connections. All other queue pairs are the NIC's own, as with
+    // plain verbs.
     if (init->qp_type == IBV_QPT_RC) {
       const bool unprotected = mode() == DirectVerbs::kUnprotected;
       if (!unprotected && is_plain(more)) return ibv_create_qp_ex(context, init);
@@ -123,7 +125,7 @@ struct DekCreate {
   }
 };
 
-// A region of one NIC could not follow the traffic to another; the plain verb makes one that can.
+// A region of one NIC could not follow the traffic to another NIC; one made by the plain verb can.
 struct RegDmabufMr {
   static inline ibv_mr* (*stock)(ibv_pd*, uint64_t, size_t, uint64_t, int, int, int) = nullptr;
   static ibv_mr* call(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access,
@@ -136,7 +138,8 @@ struct RegDmabufMr {
   }
 };
 
-// The stock function computes an address. A protected queue pair has none of the further requests.
+// The stock function computes an address. A protected queue pair does not offer these further
+// requests.
 struct QpEx {
   static inline mlx5dv_qp_ex* (*stock)(ibv_qp_ex*) = nullptr;
   static mlx5dv_qp_ex* call(ibv_qp_ex* qp) {
@@ -147,7 +150,7 @@ struct QpEx {
   }
 };
 
-// Steering sends datagrams and raw packets to queue pairs; the layer protects none of those kinds.
+// Steering sends datagrams and raw packets to queue pairs; the layer protects neither kind.
 bool names_virtual_qp(const void* actions, size_t count, size_t size) noexcept {
   for (size_t i = 0; i < count; i++) {
     mlx5dv_flow_action_attr action;
@@ -183,8 +186,8 @@ struct CreateFlowSized {
   }
 };
 
-// Commands to the NIC's firmware: what they make is the NIC's own. Only a reliable connection made
-// so would be one that the layer should have protected.
+// Firmware commands make objects that belong to the NIC. The one exception is a reliable
+// connection, which the layer should have protected.
 struct DevxObjCreate {
   static inline mlx5dv_devx_obj* (*stock)(ibv_context*, const void*, size_t, void*,
                                           size_t) = nullptr;
@@ -228,7 +231,7 @@ SHIFT_ASKS(mlx5dv_devx_qp_query)
 SHIFT_ASKS(mlx5dv_devx_cq_query)
 SHIFT_ASKS(mlx5dv_devx_srq_query)
 
-// What is set so is kept by one NIC, and would be lost on the way to another.
+// One NIC keeps what these functions set, and it would be lost on the way to another NIC.
 SHIFT_BYPASSES(mlx5dv_modify_qp_lag_port)
 SHIFT_BYPASSES(mlx5dv_modify_qp_udp_sport)
 SHIFT_BYPASSES(mlx5dv_modify_qp_sched_elem)

@@ -1,4 +1,4 @@
-// Finds the stock library, and leads every slot to it or to our function before it.
+// Finds the stock library, and makes every slot lead to it or to our function before it.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ constexpr Trampoline kTrampolines[] = {
 #include "trampolines.inc"
 };
 
-// As the dynamic linker ends a program that lacks a library or a symbol.
+// The dynamic linker ends a program that lacks a library or a symbol in the same way.
 [[noreturn]] void die(const char* what, const char* detail) noexcept {
   const char* parts[] = {"libmlx5 (SHIFT front): ", what, " ", detail, "\n"};
   for (const char* part : parts) {
@@ -36,8 +36,8 @@ constexpr Trampoline kTrampolines[] = {
   abort();
 }
 
-// Our DT_NEEDED names the stock library by its path, so it is loaded already: only its handle is
-// wanted.
+// Our DT_NEEDED names the stock library by its path, so it is loaded already and dlopen only
+// returns its handle.
 __attribute__((constructor(101))) void stock_bind() noexcept {
   void* handle = dlopen(SHIFT_STOCK_LIBMLX5, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) die("stock library not loaded:", SHIFT_STOCK_LIBMLX5);
@@ -52,7 +52,7 @@ __attribute__((constructor(101))) void stock_bind() noexcept {
     }
     shift_front_slots[i] = target;
   }
-  dlerror();  // of symbols that an older stock library lacks; the program must not find it
+  dlerror();  // clears errors about symbols that an older stock library lacks
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ void tell_unprotected(const char* function) noexcept {
 
 }  // namespace shift::mlx5
 
-// The end of an empty slot: the program called a function that this stock library does not have.
+// What an empty slot leads to: the program called a function that this stock library lacks.
 extern "C" [[noreturn]] __attribute__((visibility("hidden"))) void shift_front_missing(
     unsigned index) {
   shift::mlx5::die("the stock library has no", shift::mlx5::kTrampolines[index].name);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Direct verbs through shift-run on emulated NICs: calls in each mode, and what UCX makes of it."""
+"""Direct verbs through shift-run on emulated NICs: calls in each mode, and how UCX reacts."""
 import argparse
 import os
 import re
@@ -34,7 +34,7 @@ def calls(emulated, test):
 
 
 def ucx(emulated):
-    """It falls back by itself, or uses direct verbs by explicit choice; either is told in one line."""
+    """UCX falls back by itself, or uses direct verbs by explicit choice; one line reports which."""
     if shutil.which("ucx_info") is None:
         print("not installed, left out: ucx_info")
         return True

@@ -1,5 +1,5 @@
-// The front before a stock library that notes what it is given; the front of libibverbs is this
-// program.
+// The front before a stock library that notes what it is given. This program stands in for the
+// front of libibverbs.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <infiniband/mlx5dv.h>
@@ -82,7 +82,7 @@ void init_obj(const char* version, int number) {
       find("mlx5dv_init_obj", version, static_cast<decltype(&mlx5dv_init_obj)>(nullptr));
   mlx5dv_obj obj{};
   obj.cq.in = &virtual_cq;
-  // Whatever else stands there was not asked for.
+  // The call does not ask for the queue pair, so this must be ignored.
   obj.qp.in = &virtual_qp;
   mode = shift::DirectVerbs::kRefuse;
   EXPECT_EQ(function(&obj, MLX5DV_OBJ_CQ), EOPNOTSUPP);

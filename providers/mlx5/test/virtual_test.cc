@@ -1,5 +1,5 @@
-// Direct verbs on virtual devices of emulated NICs, with the provider itself beneath. The program
-// is not linked with libmlx5: as others do, it opens it when it has seen the devices.
+// Direct verbs on virtual devices of emulated NICs, with the real provider beneath. The program is
+// not linked with libmlx5; as other programs do, it opens it after it has seen the devices.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <infiniband/mlx5dv.h>
@@ -77,7 +77,7 @@ class DirectVerbs : public ::testing::Test {
   ibv_cq* cq_;
 };
 
-// The plug-in of that SONAME is in the process already.
+// The plug-in of that SONAME is already loaded in the process.
 TEST_F(DirectVerbs, TheNameLeadsToTheFront) {
   Dl_info info;
   ASSERT_NE(dladdr(dlsym(handle_, "mlx5dv_init_obj"), &info), 0);
@@ -110,7 +110,7 @@ TEST_F(DirectVerbs, QuestionsAreAnswered) {
   EXPECT_NE(pd.pdn, 0U);
 }
 
-// Each is told a virtual context, and whatever the NIC says to that, nothing crashes.
+// Each function gets a virtual context. Whatever the NIC answers, nothing crashes.
 TEST_F(DirectVerbs, WhatTheNicRefusesIsItsOwnAnswer) {
   mlx5dv_clock_info clock{};
   (void)DIRECT(mlx5dv_get_clock_info)(context_, &clock);
@@ -203,7 +203,7 @@ TEST_F(DirectVerbs, DatagramsAreTheNicsOwn) {
   EXPECT_EQ(ibv_destroy_qp(qp), 0);
 }
 
-// What plain verbs made is handed over in the one mode only.
+// Only in the mode `unprotected` are objects made by plain verbs handed over.
 TEST_F(DirectVerbs, ProtectedObjectsAreGivenUpOrKept) {
   const int expected = mode() == "unprotected" ? 0 : EOPNOTSUPP;
   ibv_qp_init_attr_ex attr = init(IBV_QPT_RC);
@@ -235,7 +235,7 @@ TEST_F(DirectVerbs, ProtectedObjectsAreGivenUpOrKept) {
   EXPECT_EQ(ibv_destroy_srq(srq), 0);
 }
 
-// With the queue pairs on it, and those made on it later.
+// The queue is handed over with the queue pairs on it, and with those made on it later.
 TEST_F(DirectVerbs, CompletionQueuesAreGivenUpOrKept) {
   ibv_qp_init_attr_ex attr = init(IBV_QPT_RC);
   ibv_qp* before = ibv_create_qp_ex(context_, &attr);
@@ -249,8 +249,8 @@ TEST_F(DirectVerbs, CompletionQueuesAreGivenUpOrKept) {
   EXPECT_EQ(ibv_destroy_qp(after), 0);
 }
 
-// The raw command that makes a reliable connection; a datagram's goes to the NIC, which knows
-// nothing of commands.
+// The raw command that makes a reliable connection is refused. A command for a datagram queue pair
+// goes to the NIC, which supports no commands.
 TEST_F(DirectVerbs, ConnectionsMadeByCommandAreRefused) {
   uint8_t in[272]{0x05, 0x00}, out[16]{};
   errno = 0;
