@@ -3,7 +3,7 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 include(GNUInstallDirs)
 set(SHIFT_FRONT_TOOLS ${CMAKE_CURRENT_LIST_DIR}/front)
 
-# shift_find_stock(RESULT FILE): where the distribution keeps FILE; empty: nowhere.
+# shift_find_stock(RESULT FILE): where the distribution keeps FILE; empty if it is not installed.
 function(shift_find_stock result file)
   set(found "")
   foreach(dir /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} /usr/lib64 /usr/lib)
@@ -14,9 +14,9 @@ function(shift_find_stock result file)
   set(${result} "${found}" PARENT_SCOPE)
 endfunction()
 
-# shift_find_front_of(FOUND NAME HEADER PACKAGES): what a front of lib<NAME>.so.1 needs; FOUND is false, after a
-# word about it, where that is not here. Cache entries: SHIFT_STOCK_LIB<NAME>, where the stock library lies, and
-# <NAME>_include, where its HEADER does; Debian has both in PACKAGES.
+# shift_find_front_of(FOUND NAME HEADER PACKAGES): finds what a front of lib<NAME>.so.1 needs; if something is
+# missing, it says so and sets FOUND to false. It sets the cache entries SHIFT_STOCK_LIB<NAME>, the path of the
+# stock library, and <NAME>_include, the folder of its HEADER; Debian has both in PACKAGES.
 function(shift_find_front_of found name header packages)
   string(TOUPPER SHIFT_STOCK_LIB${name} stock)
   find_path(${name}_include ${header})
@@ -31,8 +31,8 @@ function(shift_find_front_of found name header packages)
   set(${found} FALSE PARENT_SCOPE)
 endfunction()
 
-# shift_front_symbols(TARGET OUT FAMILY STOCK SYMBOLS): makes in OUT what gen_symbols.py says, from the symbols
-# of STOCK and the list SYMBOLS.
+# shift_front_symbols(TARGET OUT FAMILY STOCK SYMBOLS): runs gen_symbols.py, which writes its files into OUT, on
+# the symbols of STOCK and the list SYMBOLS.
 function(shift_front_symbols target out family stock symbols)
   set(made front.map trampolines.S trampolines.inc leads.inc data.inc)
   list(TRANSFORM made PREPEND ${out}/)
@@ -44,12 +44,12 @@ function(shift_front_symbols target out family stock symbols)
   add_custom_target(${target} DEPENDS ${made})
 endfunction()
 
-# shift_front(TARGET NAME OUTPUT_DIR STOCK MAP sources...): lib<NAME>.so.1 in OUTPUT_DIR, before STOCK, exporting
-# what the version script MAP names.
+# shift_front(TARGET NAME OUTPUT_DIR STOCK MAP sources...): builds lib<NAME>.so.1 in OUTPUT_DIR, a front of STOCK
+# that exports what the version script MAP names.
 function(shift_front target name output_dir stock map)
-  # The path of the stock library goes into DT_NEEDED. An entry with a slash is not matched against the
-  # SONAMEs of loaded objects, so this is how two objects of one SONAME meet in a process. It comes from
-  # an empty library whose only purpose is its SONAME: what is linked with it needs that path.
+  # The path of the stock library goes into DT_NEEDED. The dynamic linker does not match an entry with a slash
+  # against the SONAMEs of loaded objects, so two objects of one SONAME can be loaded in one process. The entry
+  # comes from an empty stub library whose SONAME is that path.
   set(stub ${target}_stub)
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${stub}.c "")
   add_library(${stub} SHARED ${CMAKE_CURRENT_BINARY_DIR}/${stub}.c)
@@ -70,8 +70,9 @@ function(shift_front target name output_dir stock map)
   shift_guest(${target})
 endfunction()
 
-# shift_front_install(TARGET): out of the default search path: shift-run or a package's ld.so.conf entry leads
-# there. With the name link, because some programs open libibverbs.so first. The target `fronts` is all of them.
+# shift_front_install(TARGET): installs a front outside the default search path; shift-run or a package's
+# ld.so.conf entry leads there. The name link is installed, too, because some programs try libibverbs.so first.
+# The target `fronts` builds all fronts.
 function(shift_front_install target)
   if(NOT TARGET fronts)
     add_custom_target(fronts)

@@ -1,7 +1,7 @@
 # Helpers shared by the build files of all folders.
 find_package(Threads REQUIRED)
 
-# Warnings and sanitizers for everything we write.
+# Warnings and sanitizers for all of the project's own code.
 add_library(shift_options INTERFACE)
 target_compile_options(shift_options INTERFACE
   -Wall -Wextra -Werror -Wshadow -Wno-unused-parameter -Wno-missing-field-initializers
@@ -15,11 +15,11 @@ if(SHIFT_SANITIZE)
   target_compile_options(shift_options INTERFACE
     -fsanitize=${SHIFT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined
     $<$<BOOL:$<TARGET_PROPERTY:SHIFT_ONLY_TESTS>>:-fno-sanitize=undefined>
-    # g++ 12 sees ghosts in the standard library's <regex> when it instruments it. It also says that the
-    # thread sanitizer overlooks fences; what we order by them is atomic itself.
+    # With a sanitizer, g++ 12 gives false warnings about the standard library's <regex>. It also warns that the
+    # thread sanitizer ignores fences; what our fences order is atomic itself.
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-tsan>)
   target_link_options(shift_options INTERFACE -fsanitize=${SHIFT_SANITIZE})
-  # Unmodified programs must load the run-time first: the launchers put it into LD_PRELOAD.
+  # Unmodified programs must load the run-time first, so the launchers put it into LD_PRELOAD.
   if(SHIFT_SANITIZE MATCHES address)
     set(runtime libasan.so)
   else()
@@ -28,40 +28,41 @@ if(SHIFT_SANITIZE)
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=${runtime}
     OUTPUT_VARIABLE SHIFT_SANITIZER_RUNTIME OUTPUT_STRIP_TRAILING_WHITESPACE)
 endif()
-if(SHIFT_FUZZ)  # all code tells the fuzzer where it was; only the fuzzers bring its main()
+if(SHIFT_FUZZ)  # all code reports its coverage to the fuzzer; only the fuzzers link its main()
   target_compile_options(shift_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 add_compile_definitions(SHIFT_SANITIZER_RUNTIME="${SHIFT_SANITIZER_RUNTIME}")
 
-# shift_library(NAME sources...): a static library of ours, headers found from its own folder.
+# shift_library(NAME sources...): a static library whose folder is an include path of its users.
 function(shift_library name)
   add_library(${name} STATIC ${ARGN})
   target_link_libraries(${name} PUBLIC shift_options)
   target_include_directories(${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
 endfunction()
 
-# shift_guest(TARGET): a shared library that lives in strangers' processes. It brings its C++
-# run-time along, hidden, is never unloaded, and exports only what its version script names.
+# shift_guest(TARGET): a shared library that lives in other programs' processes. It contains its C++
+# run-time, hidden; it is never unloaded; it exports only what its version script names.
 function(shift_guest target)
   target_link_options(${target} PRIVATE
     -static-libstdc++ -static-libgcc -Wl,-z,now -Wl,-z,nodelete -Wl,--no-undefined
     -Wl,--exclude-libs,ALL)
 endfunction()
 
-# shift_only_tests(TARGET): sources that only test others. The undefined-behaviour sanitizer leaves them
-# alone, since it would double their compilation.
+# shift_only_tests(TARGET): sources that only test other code. They are built without the undefined-behaviour
+# sanitizer, which would double their compile time.
 function(shift_only_tests target)
   set_target_properties(${target} PROPERTIES SHIFT_ONLY_TESTS ON)
 endfunction()
 
-# shift_unit_tests(TARGET): the same for sources full of GoogleTest's macros; they are not optimised, either.
+# shift_unit_tests(TARGET): like shift_only_tests, for sources full of GoogleTest's macros, which are not
+# optimised, either.
 function(shift_unit_tests target)
   shift_only_tests(${target})
   set_target_properties(${target} PROPERTIES SHIFT_UNIT_TESTS ON)
 endfunction()
 
-# shift_cold(SOURCE...): sources of the current folder whose speed is of no interest: command lines and the
-# like. Most of their compilation would go into optimising and instrumenting templates of others.
+# shift_cold(SOURCE...): sources of the current folder whose speed does not matter, as command lines. Most of
+# their compile time would go into optimising and instrumenting other libraries' templates.
 function(shift_cold)
   if(SHIFT_SANITIZE MATCHES undefined)
     set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "-O0;-fno-sanitize=undefined")
@@ -71,7 +72,7 @@ function(shift_cold)
 endfunction()
 
 # shift_test(NAME sources... [LIBS libs...] [OPTIMISED]): a GoogleTest program registered with ctest as NAME,
-# label unit. OPTIMISED: it works hard itself.
+# with the label unit. OPTIMISED is for tests that compute much themselves.
 function(shift_test name)
   cmake_parse_arguments(arg "OPTIMISED" "" "LIBS" ${ARGN})
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 
-# Family: the version nodes it may have, and what it exports beyond the stock library.
+# For each family: the version nodes it may have, and what it exports beyond the stock library.
 FAMILIES = {
     "ibverbs": (r"IBVERBS_(1\.\d+|PRIVATE_\d+)",
                 {"shift_qp_is_protected", "shift_qp_has_left", "shift_device_is_masked",
@@ -24,7 +24,7 @@ def run(*command):
 
 
 def exported(nm, library):
-    """Name@version, @@version for the default one, of every symbol, and the version nodes."""
+    """Every symbol as name@version (@@version for the default version), and the version nodes."""
     symbols, nodes = set(), set()
     for line in run(nm, "-D", "--defined-only", "--with-symbol-versions", library).splitlines():
         _, kind, name = line.split()

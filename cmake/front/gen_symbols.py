@@ -18,8 +18,9 @@ import re
 import subprocess
 import sys
 
-# A program's version needs are checked against the first object with the wanted SONAME, the front,
-# alone. So it must have every node a program or plug-in of any release may ask for.
+# The dynamic linker checks a program's version needs only against the first object with the wanted
+# SONAME, which is the front. So the front must have every node that a program or plug-in of any
+# release may ask for.
 Family = collections.namedtuple("Family", "nodes private_prefix private_nodes known_symbol")
 FAMILIES = {
     # 1.2 to 1.4 never existed.
@@ -56,8 +57,8 @@ def read_stock(nm, stock, family):
 
 
 def read_lists(path):
-    """symbols.txt: the functions written by hand, those whose trampoline leads to a function of ours,
-    and those passed through knowingly."""
+    """Reads symbols.txt: functions written by hand (wrap), functions whose trampoline leads to a
+    function of the front (lead), and functions knowingly passed through (pass)."""
     lists = {"wrap": set(), "lead": set(), "pass": set()}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         fields = line.split("#")[0].split()
@@ -103,8 +104,8 @@ def version_script(written, wrapped, family):
     names = collections.defaultdict(set)
     for s in written:
         names[s.version].add(s.name)
-    # A function the stock library does not have must not appear out of nothing: programs probe for
-    # it. C++ templates instantiated in our objects have default visibility, being in namespace std.
+    # The front must not export a function that the stock library lacks: programs probe for it. C++
+    # templates instantiated in our objects are in namespace std and so have default visibility.
     absent = sorted(wrapped - {s.name for s in written})
     out, previous = [], ""
     for node in family.nodes:
@@ -117,8 +118,8 @@ def version_script(written, wrapped, family):
             out += [f"    {name};" for name in ["shift_tramp_*", "_Z*"] + absent]
         out.append(f"}}{' ' if previous else ''}{previous};")
         previous = node
-    # Private symbols get no version at all: that satisfies a need for any IBVERBS_PRIVATE_<n>, so
-    # plug-ins and librdmacm of every release bind.
+    # Private symbols get no version at all. That satisfies a need for any IBVERBS_PRIVATE_<n>, so
+    # plug-ins and librdmacm of every release can bind to them.
     out += [f"{node} {{ }};" for node in family.private_nodes]
     return "\n".join(out) + "\n"
 
@@ -137,7 +138,7 @@ def assembly(trampolines, family):
 
 
 def lead_name(symbol):
-    """Of what leads to a function of ours; an old version has one of its own."""
+    """The name of the lead to a function of the front; an old version has its own lead."""
     return f"lead_{symbol.name}" if symbol.is_default else "lead_" + alias(symbol)[len("shift_tramp_"):]
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gen_symbols.py on small stock libraries made here: what it accepts, refuses and warns of."""
+"""Runs gen_symbols.py on small stock libraries made here: what it accepts, refuses and warns about."""
 import argparse
 import pathlib
 import subprocess

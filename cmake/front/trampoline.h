@@ -1,6 +1,6 @@
-// Assembler: the jump to a stock function through its slot. Every argument register is kept, %al and
-// the vector registers too (variadic functions), and the slot's index travels in a scratch register,
-// so that an empty slot can say which function it stands for. Slots are filled by stock.cc.
+// Assembler: the jump to a stock function through its slot. All argument registers are kept, as are
+// %al and the vector registers (for variadic functions). The slot's index is passed in a scratch
+// register, so that an empty slot can say which function it stands for. stock.cc fills the slots.
 #if defined(__x86_64__)
 
 .macro SHIFT_TRAMPOLINE name, index
@@ -17,7 +17,8 @@
   .size \name, . - \name
 .endm
 
-// Ends in abort(): the stack may be realigned without keeping the old pointer.
+// The function called ends in abort(), so the stack may be realigned without keeping the old
+// pointer.
 .macro SHIFT_TRAMPOLINE_MISSING
   endbr64
   movl %r11d, %edi
@@ -27,7 +28,7 @@
 
 #elif defined(__aarch64__)
 
-// x16 and x17 are the registers that a linker's own veneers may use at a call. `hint #34` is `bti c`.
+// A linker's own veneers may use only x16 and x17 at a call. `hint #34` is `bti c`.
 .macro SHIFT_TRAMPOLINE name, index
   .text
   .balign 16
@@ -54,7 +55,7 @@
 #error "the front library has trampolines for x86-64 and aarch64 only"
 #endif
 
-// The slots, each leading to shift_front_missing(index) until it is filled.
+// Each slot leads to shift_front_missing(index) until it is filled.
 .macro SHIFT_TRAMPOLINE_SLOTS count
   .text
   .balign 16
