@@ -1,5 +1,5 @@
-// fault-at FABRIC HOST/mlx5_N FAULT: as `cxemu fault`, and prints the CLOCK_MONOTONIC time in ns at
-// which the NIC broke. Starting a program takes longer than noticing a fault does.
+// fault-at FABRIC HOST/mlx5_N FAULT works like `cxemu fault`, and prints the CLOCK_MONOTONIC time
+// in ns at which the NIC broke. Starting a program takes longer than noticing a fault does.
 #include <time.h>
 
 #include <cinttypes>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints every measurement, of the build in ../build or in the folder given. Takes some minutes.
+# Runs every measurement on the build in ../build or in the given folder. It takes some minutes.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
 build=${1:-$here/../build}

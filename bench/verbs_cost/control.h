@@ -1,4 +1,4 @@
-// What the control verbs cost: each call is timed on its own, with the engine running.
+// What the control verbs cost. Each call is timed on its own, while the engine runs.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct ControlResult {
   std::vector<double> us;  // per call
 };
 
-// `count`: objects of each kind; QPs are connected in pairs.
+// `count`: how many objects of each kind; QPs are connected in pairs.
 std::vector<ControlResult> control_measure(Device& device, int count);
 
 }  // namespace bench

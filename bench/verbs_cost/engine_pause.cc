@@ -7,7 +7,7 @@ namespace {
 
 using Function = void (*)();
 
-// Preloaded by `cxemu exec`; this program links nothing but the verbs library.
+// `cxemu exec` preloads these functions; this program links only the verbs library.
 Function find(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
 }

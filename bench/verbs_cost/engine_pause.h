@@ -1,4 +1,5 @@
-// Keeps the emulator's engine out of a stretch of code. On a real NIC there is nothing to keep out.
+// Keeps the emulator's engine from running during a stretch of code. A real NIC needs no such
+// pause.
 #pragma once
 
 namespace bench {
@@ -10,7 +11,7 @@ class EnginePause {
   EnginePause(const EnginePause&) = delete;
   EnginePause& operator=(const EnginePause&) = delete;
 
-  // Whether there is an emulator that knows how to pause.
+  // Whether there is an emulator that can pause.
   static bool available();
 };
 

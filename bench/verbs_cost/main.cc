@@ -1,5 +1,5 @@
-// verbs-cost: measures what verbs calls cost with whatever verbs library it runs on. A plain verbs
-// program: `verbs_cost.py` runs it on the stock library and on ours and compares.
+// verbs-cost measures what verbs calls cost with whatever verbs library it runs on. It is a plain
+// verbs program: `verbs_cost.py` runs it on the stock library and on the front and compares.
 #include <sched.h>
 
 #include <CLI/CLI.hpp>
@@ -34,7 +34,8 @@ json summary(std::vector<double> values) {
   return {{"rounds", values.size()}, {"p10", at(0.1)}, {"median", at(0.5)}, {"p90", at(0.9)}};
 }
 
-// Only the calling thread: the emulator's and the layer's threads keep the other processors.
+// Pins only the calling thread: the threads of the emulator and the layer keep the other
+// processors.
 void pin(int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -4,7 +4,7 @@
 
 namespace {
 
-// One batch after the other; `build` adds one WR to the open batch.
+// Runs one batch after the other; `build` adds one WR to the open batch.
 template <typename Build>
 [[gnu::always_inline]] inline int build_batches(const BuilderArgs* args, int count, int batch,
                                                 Build build) {

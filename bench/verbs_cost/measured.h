@@ -1,5 +1,5 @@
-// The loops that are measured. Each is a function of its own with a C name, so that callgrind can
-// be told to count inside of it and nowhere else. What they return is checked outside.
+// The measured loops. Each is a separate function with a C name, so that callgrind can be told to
+// count inside it and nowhere else. Their results are checked outside.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -14,7 +14,7 @@ int measured_post_recv(ibv_qp* qp, ibv_recv_wr* wrs, int count, int batch);
 
 // Polls count / batch times for up to `batch` completions; returns how many came.
 int measured_poll_cq(ibv_cq* cq, ibv_wc* wcs, int count, int batch);
-// The same through ibv_start_poll, ibv_next_poll, ibv_end_poll.
+// Polls in the same way through ibv_start_poll, ibv_next_poll and ibv_end_poll.
 int measured_start_poll(ibv_cq_ex* cq, ibv_wc* wcs, int count, int batch);
 
 struct BuilderArgs {
@@ -23,7 +23,7 @@ struct BuilderArgs {
   uint64_t local, remote;
   uint32_t length;
 };
-// The last WR of all is signaled.
+// Only the very last WR is signaled.
 int measured_wr_write(const BuilderArgs* args, int count, int batch);
 int measured_wr_write_inline(const BuilderArgs* args, int count, int batch);
 int measured_wr_send(const BuilderArgs* args, int count, int batch);

@@ -15,7 +15,7 @@ inline constexpr uint32_t kDepth = 256;         // slots of every queue
 inline constexpr uint32_t kMessage = 64;        // bytes of a WR with an SGE
 inline constexpr uint32_t kInlineMessage = 32;  // bytes of an inline WR
 
-// Prints what failed and ends the program: there is nothing to measure then.
+// Prints what failed and ends the program: then there is nothing to measure.
 [[noreturn]] void fail(const char* what, int error);
 
 struct Device {
@@ -65,7 +65,7 @@ class Pair {
   std::array<End, 2> ends_;
 };
 
-// The steps of connecting, each one verbs call; they return its errno value.
+// The steps of connecting. Each is one verbs call and returns its errno value.
 int to_init(ibv_qp* qp);
 int to_rtr(const Device& device, ibv_qp* qp, uint32_t remote_qpn);
 int to_rts(ibv_qp* qp);

@@ -69,7 +69,8 @@ double now_ns() {
   return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
 }
 
-// Behind the stock library a vendor's plugin posts; in front of it, a library named like itself.
+// On the stock library the post function is in a vendor's plug-in; on the front it is in a library
+// that has the name libibverbs.
 bool is_virtual(const ibv_qp* qp) {
   Dl_info info{};
   if (dladdr(reinterpret_cast<void*>(qp->context->ops.post_send), &info) == 0) return false;
@@ -122,7 +123,7 @@ std::vector<ibv_send_wr>& Runner::chain_sends(ibv_wr_opcode opcode, bool is_inli
     wr.sg_list = &sge_;
     wr.num_sge = 1;
     wr.opcode = opcode;
-    // The last one tells when all are done.
+    // The last WR shows when all are done.
     wr.send_flags = (i + 1 == count_ ? IBV_SEND_SIGNALED : 0) | (is_inline ? IBV_SEND_INLINE : 0);
     wr.wr.rdma.remote_addr = sge_.addr + 4096;
     wr.wr.rdma.rkey = device.mr->rkey;
@@ -164,7 +165,7 @@ void Runner::send_all(End& end) {
   collect(end.send_cq, 1);
 }
 
-// With this the engine gets its time, too.
+// Polling also gives the engine its time.
 void Runner::collect(ibv_cq* cq, int wanted) {
   const double give_up = now_ns() + kDrainMaxS * 1e9;
   while (wanted > 0) {
@@ -179,8 +180,8 @@ void Runner::collect(ibv_cq* cq, int wanted) {
   }
 }
 
-// Everything that is not measured but must have happened. The chains the measured call will walk
-// are made last, since the preparations use the same room.
+// Does everything that is not measured but must have happened. The chains for the measured call are
+// made last, since the preparations use the same room.
 void Runner::prepare() {
   switch (operation_.what) {
     case What::kPostSend:
@@ -193,7 +194,7 @@ void Runner::prepare() {
       break;
     case What::kPollFull:
     case What::kStartPoll:
-      // A SEND is acknowledged after its receive has completed: then all WCs are there.
+      // A SEND is acknowledged after its receive has completed, so all WCs are there afterwards.
       post_receives(pair_.near());
       send_all(pair_.far());
       break;
@@ -229,7 +230,7 @@ bool Runner::is_expected(int outcome) const {
   return outcome == (is_full ? count_ : 0);
 }
 
-// Leaves empty queues behind.
+// Empties the queues again.
 void Runner::settle(int outcome) {
   switch (operation_.what) {
     case What::kPostSend:

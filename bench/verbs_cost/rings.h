@@ -1,6 +1,6 @@
-// What one WR and one WC cost: each operation is measured over many rounds. In a round the queues
+// What one WR and one WC cost, measured over many rounds for each operation. In a round the queues
 // are prepared, the engine is paused, one loop of `measured.h` runs between two time stamps, and
-// the engine works everything off again.
+// then the engine works everything off.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ struct RingOptions {
 
 struct RingResult {
   std::string name;
-  std::string unit;             // what one count is: WR, WC or call
+  std::string unit;             // what is counted: WR, WC or call
   bool is_virtual = false;      // the calls go to another library than the vendor's
   std::vector<double> ns;       // per unit, one value per good round
-  std::vector<uint64_t> calls;  // which calls of measured functions, counted from 1, these were
+  std::vector<uint64_t> calls;  // which calls of measured functions these were, counted from 1
   int units_per_call = 0;
 };
 
