@@ -1,6 +1,6 @@
 #!/bin/bash
-# Fuzzes what strangers' bytes reach: fuzz.sh [SECONDS] [TARGET...]. Targets: commands packets wqes.
-# New findings are left in build/fuzz/findings, the grown corpus in build/fuzz/corpus.
+# Fuzzes the code that reads untrusted bytes: fuzz.sh [SECONDS] [TARGET...]. Targets: commands packets wqes.
+# New findings are left in build/fuzz/findings, and the grown corpus in build/fuzz/corpus.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit
 . tools/packages.sh

@@ -16,8 +16,8 @@ package_installed() {
   dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed
 }
 
-# packages_update LOG: waits for five minutes while another apt, as a fresh machine's daily one, holds the lock
-# of the lists, which DPkg::Lock::Timeout does not cover.
+# packages_update LOG: updates the package lists. It waits up to five minutes while another apt (a fresh
+# machine's daily run) holds their lock, which DPkg::Lock::Timeout does not cover.
 packages_update() {
   local try
   for ((try = 0; try < 30; try++)); do
@@ -28,7 +28,7 @@ packages_update() {
   return 1
 }
 
-# packages_install NAME...: installs what is missing, and says so.
+# packages_install NAME...: installs the packages that are missing, and says so.
 packages_install() {
   local name missing=()
   for name in "$@"; do
@@ -60,7 +60,7 @@ packages_install() {
   rm -f "$log"
 }
 
-# build_preset NAME DIRECTORY [TARGET...]: configures and builds (all without targets).
+# build_preset NAME DIRECTORY [TARGET...]: configures and builds; without TARGET it builds all.
 build_preset() {
   local preset="$1" directory="$2" log="$2/build.log"
   shift 2
@@ -73,13 +73,13 @@ build_preset() {
     cmake --build "$directory" ${1:+--target "$@"} # ninja shows its progress
     return
   fi
-  # Not a terminal: one line every half a minute, and all of it when something fails.
+  # Not a terminal: print one line every half a minute, and the end of the log when something fails.
   cmake --build "$directory" ${1:+--target "$@"} >>"$log" 2>&1 &
   local build=$! seconds=0
   while kill -0 $build 2>/dev/null; do
     sleep 1
     seconds=$((seconds + 1))
-    # There may be no such line yet, which is no reason to end.
+    # The log may have no such line yet; grep's status must not end a script that runs under set -e.
     [ $((seconds % 30)) -ne 0 ] || { grep -oE '^\[[0-9]+/[0-9]+\]' "$log" || true; } | tail -1
   done
   wait $build && { tail -1 "$log"; return 0; }

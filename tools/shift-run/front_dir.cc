@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A message of the front's; no stock library has it.
+// A message that the front contains and no stock library does.
 constexpr std::string_view kMark = "libibverbs (SHIFT front): ";
 
 bool is_front(const fs::path& library) {
@@ -40,7 +40,7 @@ std::optional<fs::path> front_find(const std::vector<fs::path>& candidates) {
 std::vector<std::string> fronts_missing(const fs::path& dir) {
   constexpr struct {
     const char* name;
-    const char* stock;  // empty: not on the machine that this was built on
+    const char* stock;  // empty: not installed on the machine that built this program
     const char* loss;
   } kFurther[] = {
       {"librdmacm.so.1", SHIFT_STOCK_LIBRDMACM,

@@ -16,7 +16,7 @@ bool is_program(const std::string& path) {
          access(path.c_str(), X_OK) == 0;
 }
 
-// Empty: there is none.
+// Empty if there is no such program.
 std::string program_find(const std::string& command) {
   if (command.find('/') != std::string::npos) return command;
   const char* path = getenv("PATH");
@@ -37,7 +37,7 @@ std::string unreachable_because(const std::string& command) {
   const bool other_user = (status.st_mode & S_ISUID) != 0 && status.st_uid != geteuid();
   const bool other_group = (status.st_mode & S_ISGID) != 0 && status.st_gid != getegid();
   if (other_user || other_group) return file + " is set-user-ID or set-group-ID";
-  // They give root nothing.
+  // File capabilities add nothing for root.
   const bool is_capable = getxattr(file.c_str(), "security.capability", nullptr, 0) > 0;
   if (is_capable && getuid() != 0) return file + " has file capabilities";
   return "";

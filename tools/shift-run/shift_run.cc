@@ -1,4 +1,4 @@
-// shift-run: runs a command with the layer in front of the system's libibverbs.
+// shift-run runs a command with the layer in front of the system's libibverbs.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As a shell reports a command that it cannot run.
+// The exit statuses with which a shell reports a command that it cannot run.
 constexpr int kExitUsage = 125;
 constexpr int kExitNotExecutable = 126;
 constexpr int kExitNotFound = 127;
@@ -41,7 +41,7 @@ void warn(const std::string& message) {
   std::cerr << "shift-run: warning: " << message << '\n';
 }
 
-// CLI11 knows nothing of the words it leaves to us.
+// CLI11 does not know about the command that follows the options.
 class Formatter : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App*, std::string) const override {
@@ -73,7 +73,8 @@ Options parse(int argc, char** argv) {
       ->type_name("LIST")
       ->check(CLI::Validator(check_pairs, "", "pairs"));
   app.add_flag("--disable", options.disable, "Load the layer, but leave it off (SHIFT_DISABLE)");
-  // The first word that is no option of ours begins the command; the rest is not ours to read.
+  // The first word that is not an option of shift-run begins the command, which CLI11 must not
+  // parse.
   app.prefix_command();
   try {
     app.parse(argc, argv);
@@ -122,7 +123,7 @@ int main(int argc, char** argv) {
     for (const fs::path& dir : candidates) searched += "\n  " + dir.string();
     fail(kExitUsage, "SHIFT's libibverbs.so.1 is in none of:" + searched);
   }
-  // The dynamic linker would look in the pieces, find nothing, and take the system's libraries.
+  // The dynamic linker would split the path there, find nothing, and take the system's libraries.
   if (front->string().find_first_of(":;") != std::string::npos) {
     fail(kExitUsage, front->string() +
                          ": libraries cannot be loaded from a folder that has ':' or "
@@ -135,7 +136,7 @@ int main(int argc, char** argv) {
   const std::string sanitizer = SHIFT_SANITIZER_RUNTIME;
   if (!sanitizer.empty()) put_first("LD_PRELOAD", sanitizer);
   set_variable("SHIFT_LOG", options.log);
-  // The command may change its folder before it writes.
+  // The command may change its working folder before it writes.
   if (!options.events.empty()) set_variable("SHIFT_EVENTS", fs::absolute(options.events).string());
   set_variable("SHIFT_PAIRS", options.pairs);
   if (options.disable) setenv("SHIFT_DISABLE", "1", 1);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""shift-run: what the command finds in its environment, and what is refused before it runs."""
+"""Checks what a command finds in its environment under shift-run, and what shift-run refuses to run."""
 import argparse
 import json
 import os
@@ -34,7 +34,7 @@ class Runner:
 
 
 def copied_tree(folder, args, program):
-    """shift-run with its fronts, elsewhere."""
+    """shift-run and its fronts, copied to another folder."""
     for place, files in (("bin", [program]),
                          ("lib", [args.front.parent / front for front in FRONTS])):
         pathlib.Path(folder, place).mkdir(parents=True)
