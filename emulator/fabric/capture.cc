@@ -1,4 +1,4 @@
-// Switching packet captures.
+// Switches packet captures on and off.
 #include "fabric/capture.h"
 
 #include <signal.h>
@@ -35,7 +35,7 @@ bool capture_begin(const Fabric& fabric, const std::string& spool,
     *error = "a capture of this fabric is running already, by process " + std::to_string(owner);
     return false;
   }
-  // One that was killed may have left it on, with its own path.
+  // A capturing process that was killed may have left its capture on, with another path.
   for (FabricNic& nic : fabric->nic) nic.capture.store(0);
   memcpy(fabric->capture_path, spool.c_str(), spool.size() + 1);
   fabric->capture_lost.store(0);

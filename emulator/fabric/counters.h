@@ -7,10 +7,10 @@
 
 namespace cxemu {
 
-// Those of hw_counters that an emulated NIC can move. See counter_names.cc for the others.
+// The entries of hw_counters that an emulated NIC changes. See counter_names.cc for the others.
 enum class HwCounter : uint8_t {
   kDuplicateRequest,    // responder: a request that was executed before
-  kImpliedNakSeqErr,    // requester: a response that must have come did not
+  kImpliedNakSeqErr,    // requester: a response that had to come did not
   kLocalAckTimeoutErr,  // requester: no answer in time
   kOutOfBuffer,         // responder: no receive posted
   kOutOfSequence,       // responder: a packet beyond the expected one
@@ -36,7 +36,7 @@ struct alignas(64) PortCounters {
   std::atomic<uint64_t> dropped_packets;  // by faults
   std::atomic<uint64_t> retransmits, qp_errors;
   std::atomic<uint64_t> icrc_errors;      // packets that arrived damaged
-  std::atomic<uint64_t> qkey_violations;  // datagrams with another Q_Key than the queue pair's
+  std::atomic<uint64_t> qkey_violations;  // datagrams whose Q_Key differs from the queue pair's
   std::atomic<uint64_t> link_downed;
   std::array<std::atomic<uint64_t>, static_cast<size_t>(HwCounter::kCount)> hw;
 

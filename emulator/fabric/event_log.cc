@@ -1,5 +1,5 @@
-// The event ring. Writers number their events and fill the place of that number; a reader believes
-// a place only when its number was the same before and after the copy.
+// The event ring. Writers number their events and fill the slot of that number; a reader accepts a
+// slot only if its number was the same before and after the copy.
 #include "fabric/event_log.h"
 
 #include <linux/futex.h>
@@ -101,12 +101,13 @@ bool event_read(const FabricFile& fabric, uint64_t number, Event* event) {
 void event_wait(const FabricFile& fabric, uint64_t seen) {
   const EventRing& ring = fabric.events;
   const uint32_t value = ring.futex.load(std::memory_order_acquire);
-  // The number first, then its place, then the futex: an event of which the place is not filled
-  // yet still has to move the futex.
+  // Check the number first, then the slot, and sleep on the futex value read before both: an event
+  // whose slot is not filled yet will still change the futex.
   Event unused;
   if (ring.written.load(std::memory_order_acquire) > seen && event_read(fabric, seen + 1, &unused))
     return;
-  // A flap has no writer: whoever follows looks for due changes from time to time.
+  // No process is woken by a flapping link, so the reader wakes from time to time to look for
+  // changes that are due.
   const timespec patience = {0, 20'000'000};
   syscall(SYS_futex, &ring.futex, FUTEX_WAIT, value, &patience, nullptr, 0);
 }

@@ -1,4 +1,4 @@
-// The shared fabric file: creating, mapping, hosts, process slots, change notification.
+// The shared fabric file: creation, mapping, hosts, process slots, change notification.
 #include "fabric/fabric.h"
 
 #include <arpa/inet.h>
@@ -32,7 +32,7 @@ std::string errno_text(const std::string& what) {
   return what + ": " + strerror(errno);
 }
 
-// Held while a fabric is created or gets a new host; released by the kernel if its holder dies.
+// Held while a fabric is created or gets a new host. The kernel releases it if the holder dies.
 class FileLock {
  public:
   explicit FileLock(int fd) : fd_(fd) {
@@ -119,12 +119,11 @@ Fabric Fabric::open_or_create(const std::string& path, FabricWire wire, std::str
   }
   {
     FileLock lock(fd);
-    futimens(fd, nullptr);  // in use now: see reclaim.h
+    futimens(fd, nullptr);  // marks the fabric as in use: see reclaim.h
     uint32_t magic = 0;
     const bool made = pread(fd, &magic, sizeof magic, 0) == sizeof magic && magic != 0;
     if (!made) {
-      // `magic` is stored last: a creator that dies half-way leaves a file that the next one
-      // redoes.
+      // `magic` is stored last: if a creator dies half-way, the next one creates the file anew.
       uint32_t net = net_claim(kClaimsDir, path, error);
       if (net == 0 && idle_fabrics_remove(kClaimsDir, kIdleSeconds) > 0)
         net = net_claim(kClaimsDir, path, error);
@@ -148,8 +147,7 @@ Fabric Fabric::open_or_create(const std::string& path, FabricWire wire, std::str
 }
 
 FabricNic* nic_by_address(FabricFile& fabric, uint32_t ipv4_be) {
-  // The address says which NIC it would be: 127.NET.HOST+1.NIC+1, or further on by a multiple of
-  // kMaxNicsPerHost.
+  // The address says which NIC it can be: 127.NET.HOST+1.NIC+1, plus a multiple of kMaxNicsPerHost.
   const uint32_t address = ntohl(ipv4_be);
   const uint32_t host = (address >> 8 & 0xff) - 1;
   const uint32_t index = ((address & 0xff) - 1) % kMaxNicsPerHost;
@@ -234,7 +232,7 @@ int Fabric::process_count(int host) const {
 void Fabric::change_wait(uint32_t seen, uint64_t until_ns) const {
   const timespec until = {static_cast<time_t>(until_ns / 1'000'000'000),
                           static_cast<long>(until_ns % 1'000'000'000)};
-  // The bitset form takes a point in time, on CLOCK_MONOTONIC.
+  // The bitset form takes an absolute time on CLOCK_MONOTONIC.
   syscall(SYS_futex, &file_->change_count, FUTEX_WAIT_BITSET, seen,
           until_ns == UINT64_MAX ? nullptr : &until, nullptr, FUTEX_BITSET_MATCH_ANY);
 }

@@ -1,4 +1,4 @@
-// What faults change.
+// Applies faults to NICs.
 #include <string>
 
 #include "fabric/fault.h"
@@ -17,8 +17,8 @@ bool rules_any(const FabricNic& nic) {
   return false;
 }
 
-// Takes kRules away when the table is empty. A rule that is armed meanwhile is seen by one of the
-// two looks, because its bit is set after it.
+// Clears kRules when the table is empty. A rule that is armed meanwhile enters the table before its
+// bit is set: either the second check sees it, or the bit is set after the clearing.
 void rules_settle(FabricNic& nic) {
   if (rules_any(nic)) return;
   nic.faults.fetch_and(~kRules);
@@ -54,7 +54,8 @@ void flap_start(FabricNic& nic, const FaultCommand& fault, uint64_t now_ns) {
 }
 
 void heal(FabricNic& nic) {
-  // The bits first: a rule that is armed meanwhile sets its own after this, and stays or goes.
+  // Clear the bits first: a rule that is armed meanwhile sets its bit again and may or may not
+  // stay.
   nic.faults.fetch_and(kGidMoved);
   rules_end(nic);
   if (!gids_are_original(nic.gids.load())) gids_change(nic, GidChange::kRestore);

@@ -1,4 +1,4 @@
-// Showing faults in the words in which they can be set.
+// Shows faults in the words in which they can be set.
 #include <cstdio>
 
 #include "fabric/fault.h"
@@ -28,7 +28,7 @@ std::string with_percent(Kind kind, uint32_t ppm) {
   return text;
 }
 
-// The fault without its modifiers; *ops: what still has to be said about the packets.
+// The fault without its modifiers. *ops: the kinds of packets that still have to be named.
 std::string head_describe(const RuleSpec& rule, uint8_t* ops) {
   *ops = rule.ops;
   switch (rule.effect) {
@@ -56,7 +56,7 @@ std::string head_describe(const RuleSpec& rule, uint8_t* ops) {
   return text + "@" + kTickWords[static_cast<size_t>(rule.tick)] + "=" + std::to_string(rule.after);
 }
 
-// "send,write"; requests and responses of READs and atomics go together in the words.
+// As "send,write". One word names both the requests and the responses of READs or atomics.
 std::string ops_describe(uint8_t ops) {
   std::string text;
   for (const OpWord& word : kOpWords)

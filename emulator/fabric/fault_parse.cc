@@ -1,4 +1,4 @@
-// Reading faults.
+// Parses faults.
 #include <cmath>
 #include <cstdlib>
 #include <sstream>
@@ -14,7 +14,7 @@ using Kind = FaultCommand::Kind;
 
 constexpr double kMaxMs = 60000;
 
-// A decimal number in 0..max, times scale.
+// Parses a decimal number in 0..max and multiplies it by `scale`.
 bool scaled_parse(const std::string& text, double max, double scale, uint32_t* out) {
   if (text.empty() || text.find_first_not_of("0123456789.") != std::string::npos) return false;
   char* end = nullptr;
@@ -24,7 +24,7 @@ bool scaled_parse(const std::string& text, double max, double scale, uint32_t* o
   return true;
 }
 
-// A whole number from 1 on.
+// Parses a whole number from 1 to `max`.
 bool whole_parse(const std::string& text, uint64_t max, uint64_t* out) {
   if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos)
     return false;
@@ -58,7 +58,7 @@ std::string known_words() {
          "gid-change[=index], gid-restore and heal";
 }
 
-// The value behind "=", if there is one.
+// Parses the value after "=", if there is one.
 bool value_parse(const std::string& word, bool has_value, const std::string& value,
                  FaultCommand* out, std::string* error) {
   switch (out->kind) {
@@ -84,7 +84,7 @@ bool value_parse(const std::string& word, bool has_value, const std::string& val
   }
 }
 
-// "@packet=100"
+// Parses a trigger such as "@packet=100".
 bool trigger_parse(const std::string& word, const std::string& text, FaultCommand* out,
                    std::string* error) {
   const size_t equal = text.find('=');
@@ -176,7 +176,7 @@ bool modifier_parse(FabricFile& fabric, const std::string& word, FaultCommand* f
          fail(error, word, "wants some of send,write,read,atomic,ack,nak");
 }
 
-// What follows from all words together.
+// Sets what follows from all words together.
 bool fault_finish(uint32_t seed, FaultCommand* fault, std::string* error) {
   RuleSpec& rule = fault->rule;
   rule.seed = seed;

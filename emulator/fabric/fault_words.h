@@ -1,4 +1,4 @@
-// The vocabulary of faults, shared by reading and showing them.
+// The vocabulary of faults, used to parse and to show them.
 #pragma once
 
 #include "fabric/fault.h"

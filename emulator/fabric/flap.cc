@@ -1,4 +1,4 @@
-// Where in its schedule a flapping link is.
+// Computes where in its schedule a flapping link is.
 #include "fabric/flap.h"
 
 #include <time.h>

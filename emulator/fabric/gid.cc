@@ -10,9 +10,9 @@ namespace {
 
 constexpr uint32_t kAddressMask = 0xff;
 constexpr uint32_t kIndexMoved = 1u << 8;
-constexpr uint32_t kChangeOne = 1u << 9;  // the rest counts
+constexpr uint32_t kChangeOne = 1u << 9;  // the bits from here on are a counter
 
-// Where the first IPv4-mapped entry is.
+// The index of the first IPv4-mapped entry.
 int mapped_first(uint32_t gids) {
   return (gids & kIndexMoved) != 0 ? 4 : 2;
 }
@@ -24,8 +24,8 @@ uint32_t address_be(const FabricNic& nic, uint32_t gids) {
 }  // namespace
 
 void nic_mac(const FabricNic& nic, uint8_t mac[6]) {
-  // The last three bytes of the address are unique in the fabric and, while it lives, on the
-  // machine; 0c:42:a1 is a prefix that ConnectX cards carry.
+  // The last three bytes of the address are unique in the fabric and, while the fabric lives, on
+  // the machine; 0c:42:a1 is a prefix of ConnectX cards.
   uint8_t address[4];
   memcpy(address, &nic.ipv4_be, sizeof address);
   const uint8_t prefix[3] = {0x0c, 0x42, 0xa1};

@@ -2,7 +2,7 @@
 //   0, 1  link-local address (RoCE v1, RoCE v2)
 //   2, 3  the NIC's IPv4-mapped address ::ffff:127.x.y.z (RoCE v1, RoCE v2)
 //   4..   empty, all zeros
-// As when an administrator changes the port's IP address, the fault gid-change gives the
+// The fault gid-change acts like an administrator who changes the port's IP address: it gives the
 // IPv4-mapped entries another address, or moves them to 4 and 5 and leaves 2 and 3 empty.
 #pragma once
 
@@ -13,7 +13,8 @@
 namespace cxemu {
 
 inline constexpr int kGidCount = 8;
-// Addresses that one NIC can have: 127.NET.HOST+1.NIC+1 + k * kMaxNicsPerHost, with k below this.
+// How many addresses one NIC can have: 127.NET.HOST+1.NIC+1 + k * kMaxNicsPerHost, with k below
+// this.
 inline constexpr uint32_t kGidAddresses = 31;
 inline constexpr int kGidRoceV2Ipv4 = 3;
 
@@ -28,24 +29,24 @@ inline FabricNic* nic_by_gid(const Fabric& fabric, const uint8_t gid[16]) {
   return nic_by_gid(*fabric.operator->(), gid);
 }
 
-// The IPv4 address that packets carry which leave with this entry of the table as their source, and
-// that packets must carry to reach it; 0: the entry is empty. A link-local entry has the address
-// that the NIC was made with, whatever became of the others.
+// The IPv4 address of packets from or to this entry of the table; 0: the entry is empty. A
+// link-local entry has the address that the NIC was made with, even when the other entries have
+// changed.
 uint32_t gid_ipv4_be(const FabricNic&, int index);
-// The same for a GID of anybody's NIC; 0: nobody has it.
+// The IPv4 address of a GID of any NIC; 0: no NIC has it.
 uint32_t gid_find_ipv4_be(const FabricFile&, const uint8_t gid[16]);
 
-// What an entry stands for, as an index of the table as it was at first (0..3), and where it is
-// now.
+// gid_kind: which entry of the original table (0..3) this index stands for. gid_index_now: where
+// that entry is now.
 inline int gid_kind(int index) {
   return index < 2 ? index : 2 + (index & 1);
 }
 int gid_index_now(const FabricNic&, int kind);
 
-// The address that a NIC was made with, from any that it may have.
+// The address that a NIC was made with, from any address that it may have.
 uint32_t address_original_be(uint32_t ipv4_be);
 
-// FabricNic::gids: which k, whether the entries are moved, and how many changes there were.
+// FabricNic::gids holds k, whether the entries are moved, and how many changes there were.
 enum class GidChange { kAddress, kIndex, kRestore };
 uint32_t gids_changed(uint32_t gids, GidChange);
 bool gids_are_original(uint32_t gids);

@@ -1,5 +1,5 @@
-// Claims on address blocks. The claim file is made complete and then linked into place, so that
-// nobody ever reads a half-written one.
+// Claims on address blocks. The claim file is written completely and then linked into place, so
+// that no process ever reads a half-written one.
 #include "fabric/net.h"
 
 #include <fcntl.h>
@@ -18,16 +18,16 @@ std::string claim_path(const std::string& dir, uint32_t net) {
   return dir + "/.cxemu-net-" + std::to_string(net);
 }
 
-// Empty when the claim cannot be read.
+// Returns an empty string when the claim cannot be read.
 std::string claim_read(int fd) {
   char text[4096];
   const ssize_t length = pread(fd, text, sizeof text, 0);
   return length > 0 ? std::string(text, static_cast<size_t>(length)) : std::string();
 }
 
-// Removes the claim if its fabric is known to be gone; one that cannot be judged (another user's
-// folder) stands. Locked and compared by inode: else, of two processes that find the same stale
-// claim, the slower one would remove the claim that the faster one has just made.
+// Removes the claim if its fabric is known to be gone; a claim that cannot be judged (another
+// user's folder) stays. The claim is locked and compared by inode: otherwise, of two processes that
+// find the same stale claim, the slower one would remove the new claim of the faster one.
 bool claim_remove_stale(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return errno == ENOENT;
@@ -44,7 +44,8 @@ bool claim_remove_stale(const std::string& path) {
 }
 
 uint32_t first_candidate(const std::string& fabric_path) {
-  uint32_t hash = 2166136261u;  // FNV-1a: spreads names, so that two users rarely meet
+  uint32_t hash = 2166136261u;  // FNV-1a; it spreads names, so that two users rarely get the same
+                                // number
   for (const char c : fabric_path) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
   return hash % (kNetMax - kNetMin + 1);
 }

@@ -1,4 +1,4 @@
-// NICs by name and number, and telling everybody of a change.
+// Finds NICs by name and number, and announces changes of NICs.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>

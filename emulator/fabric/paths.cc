@@ -1,4 +1,4 @@
-// Paths of fabrics. Names are checked before they become part of one.
+// Paths of fabrics. Names are checked before they become part of a path.
 #include "fabric/paths.h"
 
 #include <linux/magic.h>
@@ -27,9 +27,9 @@ bool dir_is_private(const std::string& dir, std::string* error) {
   return true;
 }
 
-// A fabric is a mapped file that is written all the time, and a few hundred small files that come
-// and go with it: on a disk, most of the work is the disk's. Judged by its size, not by what is
-// free, because all commands must come to the same answer; containers often have 64 MiB.
+// A fabric is a mapped file that is written all the time, plus a few hundred small files; on a disk
+// they would keep the disk busy. The check uses the size of the file system, not its free space,
+// because all commands must get the same answer; containers often have 64 MiB.
 bool is_roomy_memory(const char* dir) {
   constexpr uint64_t kRoomy = 1ull << 30;
   struct statfs fs;

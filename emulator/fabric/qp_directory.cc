@@ -1,4 +1,5 @@
-// Entries of the QP table: taking, giving back, and those that dead processes left.
+// Entries of the QP table: taking and returning them, and reclaiming those that dead processes
+// left.
 #include "fabric/qp_directory.h"
 
 #include <signal.h>
@@ -12,7 +13,8 @@ namespace cxemu {
 
 FabricQp* qp_entry_take(FabricFile& fabric, uint32_t number) {
   const int32_t self = getpid();
-  const uint32_t first = (number >> 16) * 61 + number;  // processes start apart
+  const uint32_t first = (number >> 16) * 61 + number;  // different processes start at different
+                                                        // places
   for (const bool sweep : {false, true}) {
     for (uint32_t i = 0; i < kMaxListedQps; ++i) {
       FabricQp& entry = fabric.qp[(first + i) % kMaxListedQps];

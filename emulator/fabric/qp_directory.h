@@ -1,5 +1,5 @@
-// The queue pairs of all processes, for people to look at: `cxemu list`. Each process writes its
-// own entries, at every change of state and, for the packet numbers, now and then.
+// The queue pairs of all processes, for `cxemu list`. Each process writes its own entries at every
+// change of state, and the packet numbers now and then.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ struct FabricQp {
   std::atomic<uint32_t> syndrome;  // why it went to ERR by itself; 0: it did not
 };
 
-// An entry for this process; nullptr when the table is full: the QP is not listed then.
+// Takes an entry for this process; nullptr when the table is full: the QP is then not listed.
 FabricQp* qp_entry_take(FabricFile&, uint32_t number);
 void qp_entry_release(FabricQp*);
 

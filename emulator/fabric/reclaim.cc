@@ -1,4 +1,4 @@
-// Fabrics left behind.
+// Removes fabrics that were left behind.
 #include "fabric/reclaim.h"
 
 #include <sys/stat.h>

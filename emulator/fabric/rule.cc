@@ -1,4 +1,5 @@
-// The rule table. No locks: writers take a place by its state, readers check it around their copy.
+// The rule table. It has no locks: writers take a slot by its state, and readers check the state
+// before and after their copy.
 #include "fabric/rule.h"
 
 #include <cstring>

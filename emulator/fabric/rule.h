@@ -1,9 +1,9 @@
 // Fault rules: what happens to which packets of a NIC, and what happens to the NIC at its n-th
-// packet, work request or completion. A NIC has a fixed table of them in the fabric file; `cxemu
-// fault` and scripts write it, every engine of every process reads it.
+// packet, work request or completion. Each NIC has a fixed table of rules in the fabric file;
+// `cxemu fault` and scripts write it, and every engine of every process reads it.
 //
-// Readers take a copy of a rule and count in the table itself: `matched` numbers the matching
-// events of all processes of the host, so that "the n-th" is one event wherever it happens.
+// Readers copy a rule, but count in the table itself: `matched` numbers the matching events of all
+// processes of the host, so that "the n-th" is one event wherever it happens.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ enum class FaultTick : uint8_t { kPacket, kWqe, kCqe };
 
 enum FaultDirection : uint8_t { kDirectionIn = 1, kDirectionOut = 2, kDirectionBoth = 3 };
 
-// Kinds of packets, for selection.
+// Kinds of packets that a rule can select.
 enum FaultOp : uint8_t {
   kOpSend = 1 << 0,
   kOpWrite = 1 << 1,
@@ -30,7 +30,7 @@ enum FaultOp : uint8_t {
   kOpAtomicRequest = 1 << 4,
   kOpAtomicResponse = 1 << 5,
   kOpAck = 1 << 6,
-  kOpNak = 1 << 7,  // negative acknowledgements, those of a missing receive included
+  kOpNak = 1 << 7,  // negative acknowledgements, including those for a missing receive
   kOpRequests = kOpSend | kOpWrite | kOpReadRequest | kOpAtomicRequest,
   kOpResponses = kOpReadResponse | kOpAtomicResponse | kOpAck | kOpNak,
   kOpAll = 0xff,
@@ -50,48 +50,49 @@ struct RuleSpec {
   uint64_t after = 1;             // the first matching event that is affected
   uint64_t count = 0;             // how many are affected before the rule ends; 0: no end
   uint32_t seed = 1;
-  uint32_t salt = 0;  // so that equal seeds roll differently on other NICs
+  uint32_t salt = 0;  // makes equal seeds give different dice on different NICs
 
-  // The same fault of the same packets: a new one takes the place of the old one.
+  // Whether both are the same fault of the same packets; the new rule then replaces the old one.
   bool same_target(const RuleSpec& other) const;
   bool operator==(const RuleSpec&) const = default;
 };
 
-// One place of the table.
+// One slot of the table.
 struct FaultRule {
-  // Serial << 2 | phase. The serial moves at every change of phase, so that a reader can tell
-  // whether what it copied was one rule.
+  // Serial << 2 | phase. The serial changes with the phase, so that a reader can tell whether it
+  // copied one whole rule.
   std::atomic<uint32_t> state;
   std::array<std::atomic<uint64_t>, sizeof(RuleSpec) / 8> words;  // a RuleSpec
   std::atomic<uint64_t> matched, struck;
 };
 static_assert(sizeof(RuleSpec) % 8 == 0);
 
-// What one event is, for matching.
+// The properties of one event, for matching.
 struct EventTraits {
   FaultTick tick = FaultTick::kPacket;
-  uint8_t direction = 0;  // packets only, and so is `op`
+  uint8_t direction = 0;  // `direction` and `op` are for packets only
   uint8_t op = 0;
   uint32_t peer_ipv4_be = 0;
   uint32_t qpn = 0;
 };
 bool rule_matches(const RuleSpec&, const EventTraits&);
 
-// A rule as a reader holds it.
+// A reader's copy of a rule.
 struct RuleCopy {
   RuleSpec spec;
-  uint32_t state = 0;  // of the place when it was copied
+  uint32_t state = 0;  // of the slot when it was copied
 };
-// False: the place holds no rule.
+// Returns false if the slot holds no rule.
 bool rule_read(const FaultRule&, RuleCopy* copy);
-// False: the table is full.
+// Returns false if the table is full.
 bool rule_arm(std::array<FaultRule, kMaxRules>&, const RuleSpec&);
-// Ends the rule that was read as `state`; false when it is not there any more.
+// Ends the rule that was read with `state`; returns false if it is no longer there.
 bool rule_end(FaultRule&, uint32_t state);
 
-// Counts one matching event. Whether it is affected; *ended: it was the last one.
+// Counts one matching event and returns whether it is affected. *ended: it was the last one.
 bool rule_strike(FaultRule&, const RuleSpec&, bool* ended);
-// The dice of a rule: whether its n-th matching event is hit. Depends on nothing else.
+// The dice of a rule: whether its n-th matching event is affected. The result depends on nothing
+// else.
 bool rule_chance(const RuleSpec&, uint64_t n);
 
 }  // namespace cxemu

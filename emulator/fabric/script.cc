@@ -1,4 +1,4 @@
-// Reading scripts.
+// Parses scripts.
 #include "fabric/script.h"
 
 #include <algorithm>
@@ -53,7 +53,7 @@ bool when_parse(const std::string& text, When* when) {
   return when->count > 0 && time_parse(text.substr(plus + 1, cross - plus - 1), &when->period_ns);
 }
 
-// Appends the events of one line. An empty line has none.
+// Appends the events of one line; an empty line has none.
 bool line_parse(FabricFile& fabric, const std::string& line, uint32_t seed, int number,
                 std::vector<ScriptEvent>* events, std::string* error) {
   std::istringstream stream(line.substr(0, line.find('#')));

@@ -2,8 +2,8 @@
 //
 //   TIME[+PERIODxCOUNT] HOST/DEVICE FAULT...
 //
-// with times from the script's start, such as 500ms, 1.5s, 2m (without a unit: seconds). A repeated
-// line happens COUNT times. Empty lines, and what follows '#', mean nothing.
+// with times from the script's start, such as 500ms, 1.5s, 2m (without a unit: seconds). A line
+// with a period happens COUNT times. Empty lines and text after '#' are ignored.
 #pragma once
 
 #include <string>
@@ -21,8 +21,8 @@ struct ScriptEvent {
   int line;
 };
 
-// Reads and checks a whole script; its events come out in the order in which they happen. False and
-// a one-line *error ("NAME:LINE: ...") at the first line that is wrong.
+// Reads and checks a whole script; its events are returned in the order in which they happen.
+// Returns false and a one-line *error ("NAME:LINE: ...") at the first wrong line.
 bool script_parse(FabricFile&, const std::string& text, const std::string& name, uint32_t seed,
                   std::vector<ScriptEvent>* events, std::string* error);
 

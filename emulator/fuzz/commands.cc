@@ -1,9 +1,8 @@
-// Target: commands of the uverbs ABI, with the NIC model behind them. Each is a sensible one, of
-// which a few bytes are changed; so the parser is passed often enough to reach what is behind it.
+// Target: commands of the uverbs ABI, with the NIC model that executes them. Each command is a
+// sensible one in which a few bytes are changed, so that the input often gets past the parser.
 //
-// Addresses in commands are the application's own affair: the kernel refuses those that are not
-// mapped, and writes to all others. Here they are led into an arena, or beside it to a page that
-// cannot be used.
+// Addresses in commands are the application's own affair: the kernel refuses unmapped ones and
+// writes to all others. Here they are mapped into an arena, or to an inaccessible page next to it.
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
@@ -58,7 +57,7 @@ class CoreEngine final : public Engine {
   EngineCore core_;
 };
 
-// Made once; removed when the process ends.
+// Made once, and removed when the process ends.
 struct Machine {
   Machine() {
     std::string made = std::filesystem::temp_directory_path() / "cxemu-fuzz-XXXXXX";
@@ -86,7 +85,7 @@ struct Machine {
   Fabric fabric;
   std::unique_ptr<CoreEngine> engine;
   uint8_t* arena = nullptr;
-  uint8_t* pages = nullptr;  // what the device file's mapping shows
+  uint8_t* pages = nullptr;  // what the mapping of the device file shows
 };
 
 Machine& machine() {
@@ -94,7 +93,7 @@ Machine& machine() {
   return kept;
 }
 
-// Where commands hold addresses of the application.
+// Where a command holds addresses of the application.
 struct Addresses {
   uint32_t number;
   std::vector<size_t> core, driver;
@@ -168,7 +167,7 @@ Session::Session(std::span<const uint8_t> bytes)
 Session::~Session() {
   context_.reset();
   m_.engine->clear();
-  // Descriptors that commands made are the application's.
+  // The application owns the descriptors that commands made.
   for (int fd = 3; fd < 256; fd++) {
     char name[64], target[64];
     snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
@@ -191,7 +190,7 @@ const Command& Session::command_choose() {
   return *all[input_.take<uint8_t>() % all.size()];
 }
 
-// Mostly `usual`; sometimes another small number.
+// Mostly returns `usual`; sometimes another small number.
 uint32_t Session::handle_take(uint32_t usual) {
   const uint8_t choice = input_.take<uint8_t>();
   return choice < 0xc0 ? usual : choice & 0x0fu;
@@ -200,7 +199,7 @@ uint32_t Session::handle_take(uint32_t usual) {
 // The handles that world_make() gets, in this order.
 enum : uint32_t { kPd, kCq, kQp, kSrq, kMr, kMw, kXrcd, kAh };
 
-// Fields that must fit for the command to get anywhere.
+// Fills in the fields that must be right for the command to get anywhere.
 Session::Request Session::template_make(const Command& command) {
   Request request = {std::vector<uint8_t>(command.core_in),
                      std::vector<uint8_t>(command.driver_in)};
@@ -232,7 +231,7 @@ Session::Request Session::template_make(const Command& command) {
   return request;
 }
 
-// Commands that name one object and little else.
+// Handles for commands that name one object and little else.
 void Session::handle_put(const Command& command, std::vector<uint8_t>& core) {
   static constexpr struct {
     const char* part;
@@ -276,7 +275,7 @@ bool Session::region_make(const Command& command, std::vector<uint8_t>& core) {
   }
 }
 
-// Queues share pages of the arena now and then, as no sane program would have it.
+// Now and then, queues share pages of the arena, which no sane program would do.
 bool Session::queue_make(const Command& command, Request& request) {
   std::vector<uint8_t>& core = request.core;
   std::vector<uint8_t>& driver = request.driver;
@@ -390,7 +389,7 @@ void Session::transition_make(std::vector<uint8_t>& core) {
   }
 }
 
-// One object of each kind, as programs begin.
+// Makes one object of each kind, as programs do at their start.
 void Session::world_make() {
   constexpr uint32_t kBegin[] = {
       IB_USER_VERBS_CMD_GET_CONTEXT, IB_USER_VERBS_CMD_ALLOC_PD,   IB_USER_VERBS_CMD_CREATE_CQ,
@@ -431,7 +430,7 @@ void Session::change(Request& request) {
         put(part, offset & ~size_t{7}, input_.take<uint64_t>());
     }
   }
-  // Parts may be too short, or longer than anybody knows.
+  // Parts may be too short, or longer than any known struct.
   const uint8_t stretch = input_.take<uint8_t>();
   if ((stretch & 0xc0) == 0x40) request.core.resize(request.core.size() + (stretch & 15) * 4);
   if ((stretch & 0xc0) == 0x80) request.driver.resize(request.driver.size() + (stretch & 15) * 8);
@@ -529,7 +528,7 @@ int Session::ioctl_send(const Command& command, const Request& request) {
   return command_ioctl(*context_, RDMA_VERBS_IOCTL, bytes.data());
 }
 
-// A method of the ioctl ABI, with its attributes or some of them.
+// Sends a method of the ioctl ABI, with all or some of its attributes.
 void Session::method_send() {
   static const std::vector<const Method*> all = [] {
     std::vector<const Method*> found;
@@ -555,7 +554,7 @@ void Session::method_send() {
     attribute.len = kind == 4 ? sizeof(uint64_t) : input_.below(80);
     if (kind == 7) attribute.data = address_of(input_.take<uint64_t>());
     if (kind == 7) continue;
-    // Bytes of the input, in which nothing looks like an address that is not the arena's.
+    // Copies bytes of the input; values that look like addresses are replaced by arena addresses.
     for (uint8_t* at = data; at < data + attribute.len; at += sizeof(uint64_t)) {
       uint64_t value = kind == 6 ? input_.take<uint64_t>() : input_.take<uint8_t>();
       if (value > 0xffff && value < uint64_t{1} << 47) value = address_of(value) & ~uint64_t{63};
@@ -571,7 +570,7 @@ void Session::method_send() {
   (void)command_ioctl(*context_, RDMA_VERBS_IOCTL, bytes.data());
 }
 
-// Bytes that nobody made sense of beforehand; commands that hold addresses are left to issue().
+// Sends raw bytes; commands that hold addresses are left to issue().
 void Session::anything_send() {
   std::vector<uint8_t> bytes(input_.take<uint8_t>());
   input_.take(bytes.data(), bytes.size());

@@ -1,4 +1,4 @@
-// The fuzzer's entry; CXEMU_FUZZ_TARGET names the target.
+// The fuzzer's entry point; CXEMU_FUZZ_TARGET names the target.
 #include "fuzz/target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

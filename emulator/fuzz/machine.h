@@ -24,7 +24,7 @@ struct Frame {
   std::vector<uint8_t> bytes;
 };
 
-// What is sent to ourselves arrives; the rest is dropped.
+// Packets that the process sends to itself arrive; all others are dropped.
 class LoopCarrier final : public Carrier {
  public:
   explicit LoopCarrier(int own_slot) : own_slot_(own_slot) {}
@@ -32,7 +32,7 @@ class LoopCarrier final : public Carrier {
   uint8_t* reserve(int slot, size_t size) override {
     if (slot == own_slot_ && queue_.size() > 256) return nullptr;
     reserved_ = slot;
-    // Of its own each time, so that a sanitizer sees whoever writes beyond it.
+    // Each packet has its own buffer, so that a sanitizer detects writes beyond its end.
     buffer_ = std::vector<uint8_t>(size);
     return buffer_.data();
   }

@@ -1,5 +1,5 @@
 // Target: packets that arrive at queue pairs of all services in all states, while these send and
-// receive. Memory that no packet may change must stay as it is.
+// receive. Memory that packets must not change has to stay as it is.
 #include <bit>
 #include <optional>
 
@@ -35,7 +35,7 @@ struct Machine {
   EngineCore core{fabric, kSlot, clock, carrier};
 };
 
-// The engine and its tables are kept: making them takes longer than an input.
+// The engine and its tables are kept, because making them takes longer than one input.
 Machine& machine() {
   static Machine* const kept = new Machine;
   return *kept;
@@ -160,7 +160,7 @@ void Session::queues_make() {
   }
 }
 
-// To RTS, with attributes for everything: each service takes those that it has.
+// Moves a queue pair to RTS with attributes for everything; each service takes those that it has.
 void Session::connect(End& end) {
   ibv_qp_attr attr = {};
   attr.port_num = 1;
@@ -186,7 +186,7 @@ void Session::connect(End& end) {
   }
 }
 
-// The attributes that the transition needs: found by trying, once for each service.
+// The attributes that the transition needs, found once for each service by trying.
 int Session::mask_of(const End& end, const ibv_qp_attr& attr, uint32_t step) {
   constexpr int kOptions[] = {IBV_QP_PKEY_INDEX | IBV_QP_PORT,
                               IBV_QP_QKEY,
@@ -271,7 +271,7 @@ void Session::frame(bool raw) {
   m_.carrier.arrive(std::move(frame));
 }
 
-// A WQE of whatever segments, its head made such that it is looked at.
+// Posts a WQE of arbitrary segments, with a head that makes the NIC execute it.
 void Session::wqe_post() {
   End& end = ends_[input_.below(kQps - 1)];
   const uint32_t segments = 1 + input_.below(16);
@@ -338,7 +338,7 @@ void Session::receive_post() {
   }
 }
 
-// What an application may do at any time.
+// Does what an application may do at any time.
 void Session::trouble() {
   End& end = ends_[input_.below(kQps)];
   switch (input_.below(6)) {

@@ -1,4 +1,4 @@
-// Runs the corpus through the targets, without a fuzzer: what was found once stays mended.
+// Runs the corpus through the targets without a fuzzer, so that what was found once stays fixed.
 #include <gtest/gtest.h>
 
 #include <filesystem>

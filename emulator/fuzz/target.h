@@ -1,5 +1,5 @@
-// What can be fuzzed. Each target takes bytes that mean whatever the target makes of them, and
-// aborts when something happened that must not.
+// The fuzz targets. Each interprets the bytes in its own way, and aborts when something happens
+// that must not.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +11,14 @@
 
 namespace cxemu::fuzz {
 
-// Packets that arrive at queue pairs of all services, and work requests of theirs.
+// Packets that arrive at queue pairs of all services, and work requests of these queue pairs.
 void packets(std::span<const uint8_t> input);
-// Commands written to, or asked by ioctl of, a device file with a NIC behind it.
+// Commands sent by write() or ioctl() to a device file with a NIC behind it.
 void commands(std::span<const uint8_t> input);
-// Send and receive rings and shared receive queues full of anything.
+// Send rings, receive rings and shared receive queues with arbitrary content.
 void wqes(std::span<const uint8_t> input);
 
-// Reads values off the input; when it has ended, zeros.
+// Reads values from the input; after its end it reads zeros.
 class Input {
  public:
   explicit Input(std::span<const uint8_t> bytes) : left_(bytes) {}

@@ -1,5 +1,5 @@
-// Target: rings full of anything. Decoding must stay inside the ring, and what it gives inside its
-// bounds.
+// Target: rings with arbitrary content. Decoding must stay inside the ring, and its results must
+// stay within their bounds.
 #include <vector>
 
 #include "fuzz/machine.h"

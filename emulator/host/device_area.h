@@ -11,12 +11,12 @@ namespace cxemu {
 
 class DeviceArea {
  public:
-  // nullptr and errno on failure. *fd is the application's. `flags` as for open().
+  // Returns nullptr and sets errno on failure. The application owns *fd. `flags` as for open().
   static std::unique_ptr<DeviceArea> create(int flags, int* fd);
   ~DeviceArea();
 
   uint8_t* base() const { return base_; }
-  // Whether that still is our file: an application may have closed it in ways that we do not see.
+  // Whether `fd` still is our file: an application may have closed it in ways that we cannot see.
   bool is_behind(int fd) const;
 
  private:

@@ -1,4 +1,4 @@
-// The end of the process. A program may end right after it posted or received something: a NIC
+// The end of the process. A program may end right after it posted or received something. A real NIC
 // still sends what was posted and acknowledges what came, but our engine ends with the process.
 #include <cstdlib>
 
@@ -23,7 +23,7 @@ void farewell() {
   at_quick_exit(farewell);
 }
 
-// exit() comes by here, after the program's own handlers and destructors.
+// exit() runs this after the program's own handlers and destructors.
 [[gnu::destructor]] void farewell_at_exit() {
   farewell();
 }

@@ -1,5 +1,5 @@
-// Which file descriptors of the process are ours. Read without locks on every write() and close()
-// of the application, so that descriptors of others cost one load.
+// Which file descriptors of the process are ours. Every write() and close() of the application
+// reads the table without a lock, so that other descriptors cost one load.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@ enum class FdKind : uint8_t {
   kOther,    // not ours
   kDevice,   // an open /dev/infiniband/uverbsN
   kChannel,  // a completion channel
-  kSocket,   // a socket whose own or peer address is one of a fabric NIC
+  kSocket,   // a socket whose own or peer address belongs to a NIC of the fabric
   kLost,     // a device that the parent of this process had open when it forked
 };
 

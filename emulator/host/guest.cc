@@ -124,7 +124,8 @@ std::shared_ptr<DeviceFile> Guest::device_find(int fd) {
   const auto it = devices_.find(fd);
   if (it == devices_.end()) return {};
   if (it->second->area->is_behind(fd)) return it->second;
-  gone = std::move(it->second);  // destroyed after the lock: it takes the engine's
+  gone = std::move(it->second);  // destroyed after the mutex is released, since that takes the
+                                 // engine's lock
   devices_.erase(it);
   fds_.set(fd, FdKind::kOther);
   return {};
@@ -161,7 +162,7 @@ void Guest::fd_closing(int fd) {
     std::lock_guard lock(device->context->engine().lock());
     device->context->channel_closed(fd);
   }
-  // A device's last reference goes here, outside of our lock.
+  // Here, outside of our lock, a device's last reference may go.
 }
 
 void Guest::watch() {
@@ -178,7 +179,7 @@ void Guest::watch() {
   }
 }
 
-// When a flapping link of any NIC changes next: TCP follows it.
+// When a flapping link of any NIC changes next, since TCP has to follow.
 uint64_t Guest::flaps_next_ns() const {
   const uint64_t now_ns = monotonic_ns();
   uint64_t next_ns = UINT64_MAX;
@@ -191,7 +192,7 @@ uint64_t Guest::flaps_next_ns() const {
 void Guest::watcher_ensure() {
   std::lock_guard lock(mutex_);
   if (watching_) return;
-  // The application's signal handlers must not run in a thread it does not know of.
+  // The application's signal handlers must not run in a thread that it does not know about.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -217,8 +218,9 @@ void Guest::fork_parent() {
 
 void Guest::fork_child() {
   Guest* guest = g_guest;
-  // The devices stay the parent's: little can be done with them in here. Nothing is destroyed: that
-  // would need the parent's engine. What the child opens itself gets an engine of its own.
+  // The devices remain the parent's, and the child can do little with them. Nothing is destroyed,
+  // since that would need the parent's engine. Devices that the child opens itself use an engine of
+  // its own.
   for (auto& [fd, device] : guest->devices_) {
     guest->fds_.set(fd, FdKind::kLost);
     device->context->orphan();

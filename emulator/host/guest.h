@@ -1,7 +1,8 @@
-// libcxemu.so inside one process: which host it runs on, its engine, its open devices.
+// libcxemu.so inside one process: the host it runs on, its engine, its open devices.
 //
-// A guest in strangers' processes: nothing happens before the first device is opened (apart from
-// mapping the fabric), nothing is destroyed at exit, and a child of fork() forgets its devices.
+// It is a guest in other programs' processes: nothing happens before the first device is opened
+// (apart from mapping the fabric), nothing is destroyed at exit, and a child of fork() forgets its
+// devices.
 #pragma once
 
 #include <memory>
@@ -43,19 +44,19 @@ class Guest {
   FdTable& fds() { return fds_; }
   TcpCut& tcp() { return tcp_; }
 
-  // nullptr: the host has no such NIC.
+  // Returns nullptr if the host has no such NIC.
   const FabricNic* nic(int index) const;
   bool device_exists(int index) const { return nic(index) != nullptr; }
-  // A new descriptor, or -1 with errno. `flags` as for open().
+  // Returns a new descriptor, or -1 with errno. `flags` as for open().
   int device_open(int index, int flags);
   // The device behind a descriptor, in a child of fork() also the parent's; empty when the
-  // descriptor is not one any more.
+  // descriptor no longer is a device.
   std::shared_ptr<DeviceFile> device_find(int fd);
-  // `copy` is the same file now.
+  // `copy` now refers to the same file as `fd`.
   void device_duplicated(int fd, int copy);
-  // Before the descriptor is really closed.
+  // Called before the descriptor is really closed.
   void fd_closing(int fd);
-  // Starts the thread that reacts to faults, if it does not run.
+  // Starts the thread that reacts to faults, unless it runs already.
   void watcher_ensure();
 
  private:
@@ -75,7 +76,7 @@ class Guest {
   FdTable fds_;
   TcpCut tcp_;
 
-  // Guards what follows. Taken with the engine's lock held, never the other way round.
+  // Guards the members below. It is taken with the engine's lock held, never the other way round.
   std::mutex mutex_;
   Engine* engine_ = nullptr;  // never destroyed: its thread serves until the process ends
   bool watching_ = false;

@@ -1,6 +1,7 @@
-// The C library's list of interface addresses. Programs look there for the interface that has the
-// address of a NIC, or of a connection through it. The NICs' addresses are inside the loopback
-// network, so they are addresses of its interface, as the GID table's network devices say, too.
+// Replaces the C library's list of interface addresses. Programs look there for the interface that
+// has the address of a NIC, or of a connection through it. The NICs' addresses are inside the
+// loopback network, so they are listed as addresses of its interface, which the GID table's network
+// devices name, too.
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -25,16 +26,16 @@ Real<void(ifaddrs*)> g_freeifaddrs("freeifaddrs");
 
 constexpr size_t kAddressesMax = 2 * cxemu::kMaxNicsPerHost;
 
-// The name of the entries that we add; its address tells them from the C library's.
+// The name in the entries that we add; its address distinguishes them from the C library's entries.
 char g_loopback[] = "lo";
 
-// The entries added to one list: a block of memory, linked behind the list's own.
+// The entries added to one list: a block of memory, linked after the list's own entries.
 struct Added {
   ifaddrs entry;  // must be first
   sockaddr_in address, netmask;
 };
 
-// An address that a fault gave the NIC comes on top: TCP works through both.
+// An address that a fault gave the NIC is listed in addition, because TCP works through both.
 size_t addresses_of(const Guest& guest, uint32_t (&found_be)[kAddressesMax]) {
   size_t count = 0;
   for (int index = 0; index < cxemu::kMaxNicsPerHost; ++index) {
@@ -62,7 +63,7 @@ void fill(std::span<Added> added, const uint32_t* addresses_be) {
   }
 }
 
-// The pointer to the first entry that satisfies, or to the list's end.
+// The pointer to the first entry that satisfies the condition, or to the end of the list.
 template <typename Condition>
 ifaddrs** link_find(ifaddrs** head, const Condition& is) {
   while (*head != nullptr && !is(**head)) head = &(*head)->ifa_next;

@@ -1,4 +1,4 @@
-// The C library's functions that copy descriptors or tell what they are.
+// Replaces the C library's functions that copy descriptors or describe them.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -37,7 +37,7 @@ int duplicated(int fd, int copy) {
   return copy;
 }
 
-// dup2() closes what had the number before.
+// dup2() closes the file that had the number before.
 void replacing(int fd, int copy) {
   Guest* guest = Guest::get();
   if (guest == nullptr || fd == copy || guest->fds().get(copy) == FdKind::kOther) return;
@@ -48,7 +48,7 @@ bool duplicates(int command) {
   return command == F_DUPFD || command == F_DUPFD_CLOEXEC;
 }
 
-// Programs check that a device file is a character device with the number that sysfs says.
+// Programs check that a device file is a character device with the number that sysfs shows.
 template <typename Stat>
 int described(int result, int fd, Stat* out) {
   if (result != 0 || !is_device(fd)) return result;
@@ -73,8 +73,8 @@ CXEMU_EXPORT(int, dup3, (int fd, int copy, int flags)) {
   replacing(fd, copy);
   return duplicated(fd, g_dup3(fd, copy, flags));
 }
-// The third argument is an int or a pointer, or not there; reading it always is harmless on this
-// machine's calling convention, and is what the C library does itself.
+// The third argument is an int, a pointer, or missing. Reading it always is harmless with this
+// machine's calling convention, and the C library does so itself.
 CXEMU_EXPORT(int, fcntl, (int fd, int command, ...)) {
   va_list arguments;
   va_start(arguments, command);
@@ -98,7 +98,7 @@ CXEMU_EXPORT(int, fstat, (int fd, struct stat* out)) {
 CXEMU_EXPORT(int, fstat64, (int fd, struct stat64* out)) {
   return described(g_fstat64(fd, out), fd, out);
 }
-// What programs built before glibc 2.33 call.
+// Programs built before glibc 2.33 call this.
 CXEMU_EXPORT(int, __fxstat, (int version, int fd, struct stat* out)) {
   return described(g_fxstat(version, fd, out), fd, out);
 }

@@ -1,5 +1,5 @@
-// The C library's functions on paths: device files and sysfs of the emulated host are found where
-// programs look for them.
+// Replaces the C library's functions on paths, so that programs find the device files and the sysfs
+// of the emulated host.
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ using OpenAtFunction = int(int, const char*, int, ...);
 Real<OpenFunction> g_open("open");
 Real<OpenAtFunction> g_openat("openat");
 
-// What is not a file on disk: a device, or a live file of sysfs.
+// Opens paths that are not files on disk: a device, or a live file of sysfs.
 int special_open(const TranslatedPath& path, int flags) {
   const Guest* guest = Guest::get();
   if (guest == nullptr || path.get() == nullptr) return cxemu::kNotLive;
@@ -47,8 +47,8 @@ int openat_any(int dir, const char* path, int flags, mode_t mode) {
   return g_openat(dir, translated.get(), flags, mode);
 }
 
-// The mode is there only when the flags say so; reading it always is harmless on this machine's
-// calling convention, and is what the C library does itself.
+// The mode is present only when the flags say so. Reading it always is harmless with this machine's
+// calling convention, and the C library does so itself.
 mode_t mode_read(va_list arguments) {
   return va_arg(arguments, mode_t);
 }
@@ -83,7 +83,7 @@ CXEMU_EXPORT(int, openat64, (int dir, const char* path, int flags, ...)) {
   va_end(arguments);
   return openat_any(dir, path, flags | O_LARGEFILE, mode);
 }
-// What fortified programs call; without a mode.
+// Fortified programs call this when they pass no mode.
 CXEMU_EXPORT(int, __open_2, (const char* path, int flags)) {
   return open_any(path, flags, 0);
 }
@@ -97,7 +97,7 @@ CXEMU_EXPORT(int, __openat64_2, (int dir, const char* path, int flags)) {
   return openat_any(dir, path, flags | O_LARGEFILE, 0);
 }
 
-// Functions of one path: the same body, the path translated.
+// Functions of one path: they all call the original with the translated path.
 #define CXEMU_FORWARD(result, symbol, parameters, ...)                    \
   static Real<result parameters> g_real_##symbol(#symbol, "GLIBC_2.2.5"); \
   CXEMU_EXPORT(result, symbol, parameters) {                              \
@@ -115,7 +115,7 @@ CXEMU_FORWARD(int, fstatat64, (int dir, const char* path, struct stat64* out, in
               translated.get(), out, flags)
 CXEMU_FORWARD(int, statx, (int dir, const char* path, int flags, unsigned mask, struct statx* out),
               dir, translated.get(), flags, mask, out)
-// What programs built before glibc 2.33 call.
+// Programs built before glibc 2.33 call these.
 CXEMU_FORWARD(int, __xstat, (int version, const char* path, struct stat* out), version,
               translated.get(), out)
 CXEMU_FORWARD(int, __xstat64, (int version, const char* path, struct stat64* out), version,
@@ -142,7 +142,7 @@ static Real<FILE*(const char*, const char*)> g_real_fopen("fopen"), g_real_fopen
 static FILE* fopen_any(Real<FILE*(const char*, const char*)>& real, const char* path,
                        const char* mode) {
   const TranslatedPath translated(path);
-  // 'r' without '+' reads only; devices are not opened this way.
+  // 'r' without '+' means read-only; devices are not opened in this way.
   if (translated.device() < 0 && mode[0] == 'r' && strchr(mode, '+') == nullptr) {
     const int flags = strchr(mode, 'e') != nullptr ? O_CLOEXEC : 0;
     const int fd = special_open(translated, flags);
@@ -167,7 +167,8 @@ CXEMU_FORWARD(int, scandir64,
                int (*compare)(const struct dirent64**, const struct dirent64**)),
               translated.get(), out, filter, compare)
 
-// The oldest version of realpath refuses a null buffer: ask for the one that allocates.
+// The oldest version of realpath refuses a null buffer, so this asks for the version that
+// allocates.
 static Real<char*(const char*, char*)> g_real_realpath("realpath", "GLIBC_2.3");
 CXEMU_EXPORT(char*, realpath, (const char* path, char* out)) {
   const TranslatedPath translated(path);

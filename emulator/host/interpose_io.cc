@@ -1,4 +1,4 @@
-// The C library's functions on descriptors, and its entry into the library.
+// Replaces the C library's functions on descriptors; also the library's entry point.
 #include <errno.h>
 #include <linux/netlink.h>
 #include <sys/socket.h>
@@ -36,13 +36,14 @@ FdKind kind_of(int fd) {
   return guest == nullptr ? FdKind::kOther : guest->fds().get(fd);
 }
 
-// Queues made by earlier commands are complete by now: hook them.
+// Queues made by earlier commands are complete by now, so they can be hooked.
 void settle(DeviceFile& device) {
   std::lock_guard lock(device.context->engine().lock());
   device.poll_hook.settle(device.fd);
 }
 
-// Runs a command; 0 or an errno. *device_gone: the descriptor belongs to something else now.
+// Runs a command; returns 0 or an errno. *device_gone: the descriptor now belongs to something
+// else.
 template <typename Run>
 int device_command(int fd, bool* device_gone, const Run& run) {
   const std::shared_ptr<DeviceFile> device = Guest::get()->device_find(fd);
@@ -103,7 +104,7 @@ CXEMU_EXPORT(int, close, (int fd)) {
 }
 
 CXEMU_EXPORT(int, socket, (int domain, int type, int protocol)) {
-  // libibverbs would ask the kernel for its RDMA devices; refused, it reads our sysfs.
+  // libibverbs would ask the kernel for its RDMA devices; when this is refused, it reads our sysfs.
   if (domain == AF_NETLINK && protocol == NETLINK_RDMA && Guest::get() != nullptr)
     return fail(EPROTONOSUPPORT);
   return g_socket(domain, type, protocol);

@@ -1,5 +1,5 @@
-// Listings of the emulated host's devices, in the order of their numbers: programs take the first
-// device that libibverbs finds, and what a file system gives first differs from one to the next.
+// Lists the emulated host's devices in the order of their numbers. Programs take the first device
+// that libibverbs finds, and the order of real listings differs between file systems.
 #include <dirent.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using cxemu::Guest;
 using cxemu::Real;
 using cxemu::TranslatedPath;
 
-// The same on this machine under both names.
+// Both names are the same struct on this machine.
 static_assert(sizeof(dirent) == sizeof(dirent64));
 
 Real<DIR*(const char*)> g_opendir("opendir");
@@ -38,7 +38,7 @@ struct Listings {
   std::mutex mutex;
   std::unordered_map<DIR*, Listing> open;
 };
-// Nearly always none: then other folders cost a look at this.
+// Nearly always 0; then listing other folders costs only this check.
 std::atomic<int> g_count{0};
 
 // Never destroyed: programs list folders while they exit, too.
@@ -47,7 +47,8 @@ Listings& listings() {
   return *all;
 }
 
-// Found by translation, or by the path of the tree itself, which libibverbs has from SYSFS_PATH.
+// Programs reach the tree by translation; libibverbs uses its own path, which it has from
+// SYSFS_PATH.
 bool is_in_tree(const char* path) {
   const Guest* guest = Guest::get();
   return guest != nullptr && path != nullptr &&
@@ -68,7 +69,7 @@ void listing_add(DIR* dir) {
   g_count++;
 }
 
-// False: not one of ours.
+// Returns false if the listing is not ours.
 bool listing_next(DIR* dir, dirent** entry) {
   if (g_count.load(std::memory_order_relaxed) == 0) return false;
   std::lock_guard lock(listings().mutex);

@@ -20,7 +20,8 @@ namespace {
 constexpr std::string_view kDevice = "/mlx5_";
 constexpr std::string_view kPort = "/ports/1/";
 
-// The NIC's number and the path under its port; false when the path leads elsewhere.
+// Splits the path into the NIC's number and the path under its port; returns false if it is another
+// path.
 bool port_path_split(std::string_view path, int* nic, std::string_view* rest) {
   const size_t port = path.find(kPort);
   if (port == std::string_view::npos || port < kDevice.size() + 1) return false;
@@ -31,11 +32,11 @@ bool port_path_split(std::string_view path, int* nic, std::string_view* rest) {
   return true;
 }
 
-// A file that nobody else can see or change.
+// Makes a file that no other process can see or change.
 int text_file_make(const std::string& text, int flags) {
   const int fd = memfd_create("cxemu", (flags & O_CLOEXEC) != 0 ? MFD_CLOEXEC : 0);
   if (fd < 0) return -1;
-  // Not through our own hooks: this runs inside of one.
+  // Calls the kernel directly, because this runs inside one of our own hooks.
   if (syscall(SYS_write, fd, text.data(), text.size()) != static_cast<long>(text.size())) {
     syscall(SYS_close, fd);
     errno = EIO;

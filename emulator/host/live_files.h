@@ -1,4 +1,5 @@
-// Files of the emulated sysfs that are written when they are opened: port state, GIDs, counters.
+// Files of the emulated sysfs whose content is made when they are opened: port state, GIDs,
+// counters.
 #pragma once
 
 namespace cxemu {
@@ -7,8 +8,8 @@ class Guest;
 
 inline constexpr int kNotLive = -2;
 
-// Opens `path`, a path inside the real file system, if it is such a file of the host's tree. A new
-// descriptor; -1 with errno when the kernel would fail; kNotLive when it is no such file.
+// Opens `path`, a path in the real file system, if it is such a file in the host's tree. Returns a
+// new descriptor, -1 with errno when the kernel would fail, or kNotLive for any other path.
 int live_file_open(const Guest& guest, const char* path, int flags);
 
 }  // namespace cxemu

@@ -1,4 +1,5 @@
-// Path translation. Called on every open() and stat() of the application: no allocation, no lock.
+// Path translation. Every open() and stat() of the application calls it, so it neither allocates
+// nor locks.
 #include "host/paths.h"
 
 #include <cstdio>
@@ -10,7 +11,7 @@ namespace cxemu {
 namespace {
 
 constexpr std::string_view kDevicePrefix = "/dev/infiniband/uverbs";
-// Real RDMA devices of the machine, if any, are hidden by the same prefixes.
+// The same prefixes hide real RDMA devices of the machine.
 constexpr std::string_view kDeviceDir = "/dev/infiniband";
 constexpr std::string_view kSysfsPrefix = "/sys/class/infiniband";
 

@@ -9,15 +9,16 @@ namespace cxemu {
 
 class Guest;
 
-// N of "/dev/infiniband/uverbsN" when the host has that device, else -1.
+// N of "/dev/infiniband/uverbsN" if the host has that device, else -1.
 int device_path_index(const Guest&, std::string_view path);
 
-// The path to use in place of `path`. Storage for a changed one lives in the object.
+// The path to use instead of `path`. The object stores a changed path.
 class TranslatedPath {
  public:
   explicit TranslatedPath(const char* path);
   const char* get() const { return path_; }
-  // Set when the path is a device file; get() then leads to the file underneath.
+  // The device's number when the path is a device file, else -1; get() then returns the file
+  // underneath.
   int device() const { return device_; }
 
  private:

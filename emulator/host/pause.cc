@@ -1,4 +1,4 @@
-// cxemu_pause() and cxemu_resume(): a benchmark keeps the NIC's engine out of a stretch of code, so
+// cxemu_pause() and cxemu_resume(): a benchmark stops the NIC's engine during a stretch of code, so
 // that it measures what a program pays for writing rings, not what the emulator does with them.
 #include <atomic>
 
@@ -10,8 +10,8 @@ std::atomic<cxemu::Engine*> g_paused{nullptr};
 
 extern "C" {
 
-// From here on nothing moves in this process, and polling only polls. Verbs that issue commands
-// wait for ever: only rings may be used, and only by the thread that resumes.
+// From now on nothing moves in this process, and polling does not run the engine. Verbs that issue
+// commands would wait for ever: only rings may be used, and only by the thread that resumes.
 [[gnu::visibility("default")]] void cxemu_pause() {
   cxemu::Engine* engine = cxemu::PollHook::engine_get();
   if (engine == nullptr) return;
@@ -20,7 +20,7 @@ extern "C" {
   g_paused.store(engine);
 }
 
-// By the thread that paused.
+// The thread that paused calls this.
 [[gnu::visibility("default")]] void cxemu_resume() {
   cxemu::Engine* engine = g_paused.exchange(nullptr);
   if (engine == nullptr) return;

@@ -16,7 +16,7 @@ namespace {
 
 std::atomic<Engine*> g_engine;
 
-// Whether it is worth to look at the queue again.
+// Returns whether it is worthwhile to poll the queue again.
 [[gnu::noinline]] bool engine_drive() {
   Engine* engine = g_engine.load(std::memory_order_acquire);
   if (engine == nullptr) return false;
@@ -29,8 +29,8 @@ std::atomic<Engine*> g_engine;
 using PollCq = int (*)(ibv_cq*, int, ibv_wc*);
 using StartPoll = int (*)(ibv_cq_ex*, ibv_poll_cq_attr*);
 
-// A provider has few different functions. Each gets a hook of its own, which knows its original
-// without any look-up.
+// A provider has only a few different functions. Each gets its own hook, which knows the original
+// without a look-up.
 template <typename Function, size_t kCount>
 struct Originals {
   // The hook's index, or kCount when all are taken.
@@ -75,7 +75,7 @@ constexpr auto start_hooks(std::index_sequence<kIndices...>) {
 constexpr auto kPollHooks = poll_hooks(std::make_index_sequence<8>());
 constexpr auto kStartHooks = start_hooks(std::make_index_sequence<64>());
 
-// Puts the hook that fits in place of *function, unless one is there already.
+// Puts the matching hook in place of *function, unless a hook is there already.
 template <typename Function, size_t kCount>
 void hook_install(Function* function, Originals<Function, kCount>* originals,
                   const std::array<Function, kCount>& hooks) {
@@ -87,8 +87,8 @@ void hook_install(Function* function, Originals<Function, kCount>* originals,
   if (index < kCount) __atomic_store_n(function, hooks[index], __ATOMIC_RELEASE);
 }
 
-// Whether two functions are in the same library. Takes no lock, unlike dladdr: a library that is
-// being loaded may issue commands.
+// Whether two functions are in the same library. Unlike dladdr this takes no lock: a library that
+// is being loaded may issue commands.
 bool library_same(void* one, void* other) {
 #if __GLIBC_PREREQ(2, 35)
   dl_find_object first, second;
@@ -99,9 +99,10 @@ bool library_same(void* one, void* other) {
 #endif
 }
 
-// The command does not tell whether its queue is an extended one: libibverbs asks for both in the
-// same way when no flag needs more. libmlx5 makes all of them large enough for that, with a null
-// start_poll in the others; of a provider that does not, anything may follow.
+// The command does not tell whether its queue is an extended one: libibverbs sends the same command
+// for both when no flag needs more. libmlx5 allocates all queues large enough for an extended one,
+// with a null start_poll in the others; with another provider, anything may follow the plain
+// struct.
 bool is_extended(uint64_t handle, PollCq poll_original) {
   ibv_cq_ex cq;
   return memory_read(&cq, handle, sizeof cq) && cq.start_poll != nullptr &&
@@ -109,7 +110,7 @@ bool is_extended(uint64_t handle, PollCq poll_original) {
                       reinterpret_cast<void*>(poll_original));
 }
 
-// What a function was before a hook took its place.
+// The original function in whose place `current` is.
 template <typename Function, size_t kCount>
 Function original_of(Function current, const Originals<Function, kCount>& originals,
                      const std::array<Function, kCount>& hooks) {
@@ -120,8 +121,8 @@ Function original_of(Function current, const Originals<Function, kCount>& origin
 
 enum class Verdict { kReady, kNotYet, kForeign };
 
-// Whether `handle` is the address of a complete ibv_cq of the device file `fd`. It may be anything:
-// only libibverbs makes handles that way.
+// Whether `handle` is the address of a complete ibv_cq of the device file `fd`. It may be any
+// number: only libibverbs makes handles that way.
 Verdict handle_judge(uint64_t handle, int fd) {
   ibv_cq cq;
   ibv_context context;

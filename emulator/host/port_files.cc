@@ -1,4 +1,4 @@
-// What the files of a port say.
+// Produces the contents of a port's files.
 #include "host/port_files.h"
 
 #include <ifaddrs.h>
@@ -96,15 +96,15 @@ uint64_t hw_counter(const FabricNic& nic, const HwName& name) {
   return name.counter == kNever ? 0 : nic.get(static_cast<HwCounter>(name.counter));
 }
 
-// The number of an entry of the GID table at the end of a path; -1: not that.
+// The number of a GID table entry at the end of a path; -1 for other paths.
 int gid_index(std::string_view path, std::string_view folder) {
   if (!path.starts_with(folder) || path.size() != folder.size() + 1) return -1;
   const int index = path.back() - '0';
   return index >= 0 && index < kGidCount ? index : -1;
 }
 
-// The network device that has the address: the loopback device, unless somebody gave the address to
-// another one.
+// The network device that has the address: the loopback device, unless the address was given to
+// another device.
 std::string network_device(uint32_t ipv4_be) {
   std::string name = "lo";
   ifaddrs* list = nullptr;

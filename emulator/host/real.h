@@ -1,4 +1,4 @@
-// The C library's own functions behind those that libcxemu.so puts in front of them.
+// The C library's own functions that libcxemu.so replaces.
 #pragma once
 
 #include <dlfcn.h>
@@ -7,15 +7,16 @@
 
 namespace cxemu {
 
-// Resolved at first use, because constructors of other libraries may call us before ours ran.
-// Constant-initialised and without destructor: usable at any moment of a process's life.
+// Resolved at first use, because constructors of other libraries may call us before ours ran. The
+// object is initialised as a constant and has no destructor, so it is usable at any moment of a
+// process's life.
 template <typename Function>
 class Real {
  public:
   explicit constexpr Real(const char* name, const char* old_version = nullptr)
       : name_(name), old_version_(old_version) {}
 
-  // nullptr when the C library has no such function.
+  // Returns nullptr if the C library has no such function.
   Function* get() {
     void* found = pointer_.load(std::memory_order_relaxed);
     if (found == nullptr) {

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file appears complete or not at all, because programs may read the tree at this moment.
+// The file appears complete or not at all, because programs may be reading the tree.
 void file_write(const fs::path& path, const std::string& text) {
   fs::create_directories(path.parent_path());
   fs::path draft = path;
@@ -48,7 +48,7 @@ std::string device_name(const FabricNic& nic) {
   return "mlx5_" + std::to_string(nic.index);
 }
 
-// Relative to the tree's root. Every NIC sits on a bus of its own.
+// Relative to the tree's root. Every NIC is on its own bus.
 fs::path pci_path(const FabricNic& nic) {
   char text[64];
   snprintf(text, sizeof text, "devices/pci0000:00/0000:%02x:00.0", 0x10 + nic.index);
@@ -127,7 +127,7 @@ void nic_write(const FabricNic& nic, const fs::path& root) {
   file_write(bus_node / "abi_version", "1");
   link_make("../..", bus_node / "device");
   file_write(root / "dev-infiniband" / uverbs, "");
-  // Last: from now on libibverbs lists the device.
+  // This comes last: from now on libibverbs lists the device.
   link_make(fs::path("../..") / pci_path(nic) / "infiniband_verbs" / uverbs,
             root / "class/infiniband_verbs" / uverbs);
 }

@@ -19,7 +19,7 @@ Real<int(int, const sockaddr*, socklen_t)> g_bind("bind");
 
 constexpr uint32_t kCuttingFaults = kLinkDown | kDead | kDropData | kDropAcks;
 
-// The IPv4 address inside a socket address, also when it is IPv4-mapped; 0 when there is none.
+// The IPv4 address inside a socket address, which may also be IPv4-mapped; 0 if there is none.
 in_addr_t ipv4_of(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET)
     return reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr;
@@ -31,7 +31,7 @@ in_addr_t ipv4_of(const sockaddr_storage& address) {
   return ipv4;
 }
 
-// Whether nobody has chosen the socket's own address yet.
+// Whether the socket's own address is still unset.
 bool address_unset(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET) {
     const auto& ip4 = reinterpret_cast<const sockaddr_in&>(address);
@@ -48,7 +48,7 @@ void filter_attach(int fd) {
   (void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 
-// Also right when there is none.
+// Has no effect if there is no filter.
 void filter_detach(int fd) {
   const int none = 0;
   (void)setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof none);
@@ -119,7 +119,7 @@ void TcpCut::bind_same_rail(int fd, const sockaddr_storage& peer, const FabricNi
     ip6.s6_addr[10] = ip6.s6_addr[11] = 0xff;
     memcpy(ip6.s6_addr + 12, &own->ipv4_be, sizeof own->ipv4_be);
   }
-  // When it fails, the connection goes out as the system likes.
+  // If this fails, the system chooses the connection's way.
   (void)g_bind(fd, reinterpret_cast<const sockaddr*>(&local), length);
 }
 
@@ -129,7 +129,7 @@ bool TcpCut::after_bind_or_accept(int fd) {
   uint32_t faults;
   if (!faults_of(fd, nullptr, &faults)) return false;
   std::lock_guard lock(mutex_);
-  // An accepted socket inherits the filter of the listening one, if that is cut.
+  // An accepted socket inherits the filter of the listening socket, if that one is cut.
   track(fd, {nullptr, true});
   return true;
 }
@@ -163,7 +163,7 @@ bool TcpCut::filter_update(int fd, Tracked* tracked) const {
   const bool cut = (faults & kCuttingFaults) != 0;
   if (cut)
     filter_attach(fd);
-  else if (tracked->cut)  // else a filter may be the application's own
+  else if (tracked->cut)  // otherwise a filter may be the application's own
     filter_detach(fd);
   tracked->cut = cut;
   return true;

@@ -1,4 +1,4 @@
-// Packets into the spool.
+// Writes packets into the spool.
 #include "nic/capture.h"
 
 #include <fcntl.h>
@@ -22,7 +22,8 @@ constexpr size_t kBuffer = 256 << 10;
 constexpr size_t kRecordMax = sizeof(CaptureRecord) + kEncapsulation + kMaxPacket;
 constexpr size_t kBthSize = 12;
 
-// The hardware address of the NIC that has an address of a fabric (nic_mac needs no more of a NIC).
+// The hardware address of the NIC that has this address of a fabric (nic_mac needs only the
+// address).
 void mac_of(uint32_t ipv4_be, uint8_t mac[6]) {
   FabricNic nic = {};
   nic.ipv4_be = address_original_be(ipv4_be);
@@ -38,7 +39,7 @@ uint64_t realtime_ns() {
 }  // namespace
 
 void Capture::abandon() {
-  // Straight to the kernel, as an interposed close() may find its state locked after a fork.
+  // Calls the kernel directly, because an interposed close() may find its lock held after a fork.
   if (fd_ >= 0) syscall(SYS_close, fd_);
   fd_ = -1;
   session_ = 0;
@@ -84,12 +85,13 @@ void Capture::add(const FabricNic& nic, CaptureDirection direction, uint32_t src
   if (used_ + kRecordMax > kBuffer) write_out();
 }
 
-// One write per batch: appended as a whole, so that those of several processes do not mix.
+// One write per batch: the kernel appends it as a whole, so that batches of several processes do
+// not mix.
 void Capture::write_out() {
   const int32_t owner = fabric_.capture_pid.load(std::memory_order_relaxed);
   if (owner != 0 && kill(owner, 0) != 0 && errno == ESRCH) capture_forget(fabric_);
   if (syscall(SYS_write, fd_, buffer_.get(), used_) != static_cast<long>(used_)) {
-    // The disk is full, probably. Half a batch ends the spool: nothing behind it could be read.
+    // Probably the disk is full. Half a batch ends the spool, since nothing after it could be read.
     fabric_.capture_lost.fetch_add(buffered_, std::memory_order_relaxed);
     capture_forget(fabric_);
   }

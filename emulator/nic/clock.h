@@ -1,4 +1,4 @@
-// Where the engine gets its time from: the machine, or a test's virtual clock.
+// The engine's time: from the machine, or from a test's virtual clock.
 #pragma once
 
 #include <time.h>

@@ -10,7 +10,8 @@ namespace cxemu {
 
 namespace {
 
-// A queue pair in ERR took its last entry of a shared queue, and all that it took are completed.
+// Tells that a queue pair in ERR took its last entry of a shared queue, and all that it took are
+// completed.
 bool last_wqe_tell(Qp& qp) {
   if (qp.last_wqe_told || CXEMU_PLANT(last_wqe_not_told)) return false;
   qp.last_wqe_told = true;
@@ -29,7 +30,7 @@ bool recv_flush_one(Qp& qp, const Transport& transport) {
   if (qp.config.srq != nullptr) return last_wqe_tell(qp);
   const uint16_t posted = static_cast<uint16_t>(qp.recv_producer() - r.ring_next);
   if (posted == 0) return false;
-  if (posted > qp.config.rq_wqe_count) {  // no doorbell of a sane library
+  if (posted > qp.config.rq_wqe_count) {  // a correct library never rings such a doorbell
     r.ring_next = qp.recv_producer();
     return false;
   }
@@ -46,7 +47,7 @@ void error_count(Qp& qp, Syndrome syndrome, HwCounter any, HwCounter flush) {
   if (syndrome == kSyndromeLocalLength) nic.add(HwCounter::kRespLocalLengthError);
 }
 
-// A fault may be waiting for the n-th completion, and may kill the NIC before it is written.
+// A fault may wait for the n-th completion, and may kill the NIC before that is written.
 bool completion_allowed(const Qp& qp, const Transport& transport) {
   return transport.wire.event(qp.nic.fabric(), FaultTick::kCqe, qp.number, qp.remote_ipv4_be,
                               transport.wall_ns);
@@ -114,7 +115,7 @@ void qp_stop(Qp& qp) {
   r.rnr_until_ns = 0;
   r.error = kSyndromeNone;
   r.tx_wqe_valid = r.rx_wqe_valid = false;
-  // What was refused is still told, behind the answers that precede it. Otherwise the QP is mute.
+  // A refusal is still sent, after the answers that precede it. Otherwise the QP sends nothing.
   qp.responder.ack_pending = false;
   if (!qp.responder.nak_pending || CXEMU_PLANT(refusal_forgets_answers)) qp.responder.jobs.clear();
 }

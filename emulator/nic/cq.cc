@@ -66,7 +66,7 @@ bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
   const uint8_t owner = CXEMU_PLANT(owner_bit_stuck) ? 0 : owner_bit(producer_);
   const auto opcode_owner =
       static_cast<uint8_t>(cqe.opcode << 4 | (cqe.solicited ? kCqeSolicited : 0) | owner);
-  // The poller reads this byte first and takes the rest of the entry as complete.
+  // The poller reads this byte first and then takes the rest of the entry as complete.
   __atomic_store_n(&at->opcode_owner, opcode_owner, __ATOMIC_RELEASE);
   producer_++;
   if (solicited) solicited_producer_ = producer_;
@@ -77,7 +77,7 @@ bool Cq::write(const Cqe& cqe, uint64_t timestamp_ns) {
 bool Cq::resize(void* buffer, uint32_t cqe_count, uint32_t cqe_size) {
   const uint64_t first = taken(doorbell_load(&config_.db[0]));
   const uint64_t left = producer_ - first;
-  // One place of each ring belongs to the entry that ends the old one.
+  // One slot of each ring is for the entry that ends the old ring.
   if (overrun_ || left >= config_.cqe_count || left >= cqe_count) return false;
 
   CqeLayout* last = entry(producer_);
@@ -85,8 +85,8 @@ bool Cq::resize(void* buffer, uint32_t cqe_count, uint32_t cqe_size) {
   const auto opcode_owner = static_cast<uint8_t>(kCqeResize << 4 | owner_bit(producer_));
   __atomic_store_n(&last->opcode_owner, opcode_owner, __ATOMIC_RELEASE);
 
-  // The application counts that entry, and moves those it has not taken one place on. Nothing new
-  // came by it: it must neither raise an event nor hide one that is due.
+  // The application counts that entry, and copies those it has not taken to the slots after it. It
+  // is no new completion, so it must neither raise an event nor hide one that is due.
   if (left == 0) {
     notified_producer_ = producer_ + 1;
   } else if (notified_producer_ > first) {

@@ -1,5 +1,5 @@
-// Completion queue: writes CQEs as the device does, watches for overrun, and raises completion
-// events as the application arms them.
+// Completion queue: writes CQEs as the device does, detects overruns, and raises completion events
+// as the application arms them.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +26,17 @@ struct Cqe {
 
 struct Cq {
  public:
-  // Marks every entry invalid and poisons the arm record: the first arm value that the library
-  // writes may be 0, which a zeroed record could not be told from.
+  // Marks every entry invalid and sets the arm record to an impossible value: the first arm value
+  // that the library writes may be 0, which would look the same as a zeroed record.
   Cq(const CqConfig& config, uint32_t number);
 
-  // Writes one entry. False when the queue is full: CQ_ERR was raised, and the queue takes nothing
-  // any more.
+  // Writes one entry. Returns false when the queue is full: CQ_ERR was raised, and the queue takes
+  // no more entries.
   bool write(const Cqe& cqe, uint64_t timestamp_ns);
-  // Moves to another ring. False: that could not hold what the application has not taken yet, or
-  // the queue takes nothing any more.
+  // Moves to another ring. Returns false if that ring could not hold the entries that the
+  // application has not taken yet, or if the queue takes no more entries.
   bool resize(void* buffer, uint32_t cqe_count, uint32_t cqe_size);
-  // Raises the event that the application armed, if its condition holds. Returns whether it did.
+  // Raises the event that the application armed, if its condition holds. Returns whether it did so.
   bool event_check();
 
   uint32_t number() const { return number_; }
@@ -44,20 +44,21 @@ struct Cq {
   uint32_t async_events() const { return async_events_; }
   bool has_channel() const { return config_.channel_fd >= 0; }
 
-  int users = 0;  // QP ends that complete here
+  int users = 0;  // how many QP ends complete here
 
  private:
   CqeLayout* entry(uint64_t index) const;
   uint8_t owner_bit(uint64_t index) const { return (index & config_.cqe_count) != 0 ? 1 : 0; }
-  // How many entries the application took, from the low bits in a doorbell.
+  // How many entries the application took, computed from the low bits in a doorbell.
   uint64_t taken(uint32_t doorbell) const;
 
   CqConfig config_;
   uint32_t number_;
-  // Entries written; these counters never wrap. The ring and the doorbells have their low bits.
+  // Number of entries written; these counters never wrap. The ring and the doorbells have their low
+  // bits.
   uint64_t producer_ = 0;
   uint64_t solicited_producer_ = 0;  // after the last solicited or error entry
-  // producer_ at the last event. Entries up to there never raise another one, even when the
+  // producer_ at the last event. Entries up to there never raise another event, even when the
   // application arms before it takes them, as perftest does.
   uint64_t notified_producer_ = 0;
   uint32_t arm_handled_;  // arm value (host order) that already had its event

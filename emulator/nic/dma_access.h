@@ -1,5 +1,5 @@
-// Tells the thread sanitizer that a device touches memory here: no thread of the program does, and
-// what orders the two is a completion or a doorbell. Costs nothing in other builds.
+// Tells the thread sanitizer that a device accesses memory here. No thread of the program does, and
+// a completion or a doorbell orders the two sides. It costs nothing in other builds.
 #pragma once
 
 #ifdef __SANITIZE_THREAD__

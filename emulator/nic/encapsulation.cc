@@ -51,7 +51,7 @@ Ipv4Udp headers_make(const Flow& flow, size_t size) {
           .src_port_be = htobe16(flow.src_port),
           .dst_port_be = htobe16(kRocePort),
           .udp_length_be = htobe16(udp_length),
-          .udp_checksum_be = 0};  // none: the ICRC protects more
+          .udp_checksum_be = 0};  // none: the ICRC gives more protection
 }
 
 uint16_t ipv4_checksum(const Ipv4Udp& headers) {
@@ -83,7 +83,7 @@ uint32_t icrc_behind(const uint8_t headers[kIpv4Header + kUdpHeader], const uint
   static_assert(sizeof masked == kLrhMask + sizeof(Ipv4Udp) + kBthSize);
   memset(masked.lrh, 0xff, sizeof masked.lrh);
   memcpy(&masked.headers, headers, sizeof masked.headers);
-  // What routers change on the way, or end systems compute from it.
+  // Routers change these fields on the way, or end systems compute them from what routers change.
   masked.headers.tos = masked.headers.ttl = 0xff;
   masked.headers.checksum_be = masked.headers.udp_checksum_be = 0xffff;
   memcpy(masked.bth, packet, kBthSize);

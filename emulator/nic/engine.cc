@@ -1,5 +1,5 @@
 // The engine's thread. It runs passes, sleeps when there is nothing to do, and stays out of the way
-// while application threads that poll run the passes themselves.
+// while polling application threads run the passes themselves.
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -26,18 +26,19 @@ namespace cxemu {
 namespace {
 
 constexpr uint64_t kSpinNs = 50'000;          // before the first sleep after some work
-constexpr uint64_t kSleepMinNs = 20'000;      // doorbells are plain memory: somebody has to look
+constexpr uint64_t kSleepMinNs = 20'000;      // doorbells are plain memory, so they have to be read
+                                              // regularly
 constexpr uint64_t kSleepMaxNs = 1'000'000;   // also how late a fault of the fabric is noticed
 constexpr uint64_t kSleepOpenNs = 5'000'000;  // NICs are open, but no QP is connected
 constexpr uint64_t kSleepClosedNs = 200'000'000;
-constexpr uint64_t kDrivenNs = 100'000;  // the thread trusts a driving application for so long
+constexpr uint64_t kDrivenNs = 100'000;  // how long the thread trusts a driving application
 // An application that drives and then waits without driving (it spins on memory that a WRITE will
-// change, or computes) is caught by this thread finding work. One that was just not running for a
-// moment is caught too, but not so often in so short a time.
+// change, or computes) is caught when this thread finds work. One that merely was not scheduled for
+// a moment is caught too, but not so often in so short a time.
 constexpr uint32_t kCatchesMax = 4;
 constexpr uint64_t kCatchesNs = 4'000'000;
 constexpr uint64_t kMistrustNs = 50'000'000;
-// At the end of the process: without any progress, and at most.
+// Limits at the end of the process: without any progress, and in all.
 constexpr uint64_t kFinishQuietNs = 20'000'000;
 constexpr uint64_t kFinishMaxNs = 200'000'000;
 
@@ -65,7 +66,7 @@ class EngineThread final : public Engine {
  private:
   static void* thread_main(void* self);
   void run();
-  // With the lock held.
+  // The caller holds the lock.
   bool pass(uint64_t now_ns);
   uint64_t pass_and_plan();
   void application_caught(uint64_t now_ns);
@@ -84,12 +85,12 @@ class EngineThread final : public Engine {
   bool started_ = false;
   int wake_fd_ = -1;
   std::atomic<bool> stop_{false};
-  // wake() and sleep(): the sleeper sets sleeping_ and then looks at woken_, the waker sets woken_
-  // and then looks at sleeping_; both with sequential consistency, so one sees the other.
+  // wake() and sleep(): the sleeper sets sleeping_ and then checks woken_; the waker sets woken_
+  // and then checks sleeping_. Both are sequentially consistent, so one sees the other.
   std::atomic<bool> sleeping_{false};
   std::atomic<bool> woken_{false};
   std::atomic<uint64_t> last_drive_ns_{0};
-  // The thread's own.
+  // Only the thread itself uses these.
   uint64_t last_work_ns_ = 0;
   uint64_t mistrust_until_ns_ = 0;
   uint32_t catches_ = 0;
@@ -100,9 +101,9 @@ class EngineThread final : public Engine {
 
 constinit thread_local IdlePoller EngineThread::idle_;
 
-// All engines of the process, for the fork handlers. No lock: a fork may come while its thread's
-// caller holds locks that a starting engine's caller waits for. An engine must not be destroyed
-// while another thread forks.
+// All engines of the process, for the fork handlers. There is no lock: the forking thread may hold
+// locks that a thread which starts an engine waits for. An engine must not be destroyed while
+// another thread forks.
 constexpr size_t kEnginesMax = 16;
 std::atomic<EngineThread*> g_engines[kEnginesMax];
 thread_local EngineThread* t_locked[kEnginesMax];  // by this thread's fork
@@ -122,7 +123,7 @@ void engine_unregister(EngineThread* engine) {
   }
 }
 
-// Across a fork every lock is held, so that the child finds consistent objects and free locks.
+// Every lock is held across a fork, so that the child finds consistent objects and free locks.
 void fork_prepare() {
   for (size_t i = 0; i < kEnginesMax; i++) {
     t_locked[i] = g_engines[i].load();
@@ -145,7 +146,7 @@ void fork_child() {
   }
 }
 
-// sched_setattr has no wrapper and its struct is not in every libc's headers.
+// sched_setattr has no wrapper, and not every libc's headers have its struct.
 struct SchedAttr {
   uint32_t size, policy;
   uint64_t flags;
@@ -154,10 +155,10 @@ struct SchedAttr {
   uint64_t runtime, deadline, period;
 };
 
-// The thread must run soon after a packet came, or all timing is the scheduler's: a short slice,
-// and a better nice value where that is permitted. A real-time priority was tried and was worse: it
-// forbids to spin, and each of its short sleeps costs a wake-up, which takes long on virtual
-// machines, and throws the application off its core.
+// The thread must run soon after a packet arrives; otherwise the scheduler determines all timing.
+// So it gets a short slice, and a better nice value where that is permitted. A real-time priority
+// was tried and was worse: it forbids spinning, and each short sleep then costs a wake-up, which
+// takes long on virtual machines and evicts the application from its core.
 void thread_prioritise() {
   constexpr uint64_t kSliceNs = 100'000;
   prctl(PR_SET_NAME, "cxemu");
@@ -186,7 +187,7 @@ bool EngineThread::start() {
     errno = ENOMEM;
     return false;
   }
-  // The host program's signals are not for this thread.
+  // The host program's signals must not be delivered to this thread.
   sigset_t all_signals, previous;
   sigfillset(&all_signals);
   pthread_sigmask(SIG_SETMASK, &all_signals, &previous);
@@ -215,7 +216,7 @@ bool EngineThread::pass(uint64_t now_ns) {
 }
 
 bool EngineThread::drive() {
-  // A program that polls without a pause comes again; a command that waits would not get a chance.
+  // A program that polls without a pause comes again; a waiting command would not get a chance.
   if (lock_.contended() || !lock_.try_lock()) {
     sched_yield();
     return false;
@@ -236,13 +237,13 @@ void EngineThread::wake() {
 }
 
 bool EngineThread::finish() {
-  // A child of vfork() runs in its parent's memory, but its end is not its parent's.
+  // A child of vfork() runs in its parent's memory, but its end is not the parent's end.
   if (getpid() != pid_) return false;
   const uint64_t begin = clock_now();
   uint64_t moved = begin;
   for (uint64_t now = begin; now - moved < kFinishQuietNs && now - begin < kFinishMaxNs;
        now = clock_now()) {
-    // Whoever holds the lock may be gone for good, if it is this thread that ends the process.
+    // If this thread is ending the process, the holder of the lock may never release it.
     if (lock_.try_lock()) {
       const bool any = core_.pass();
       const bool settled = core_.settled() || core_.gone();
@@ -255,7 +256,7 @@ bool EngineThread::finish() {
   return false;
 }
 
-// Runs a pass and says for how long the thread may sleep.
+// Runs a pass and returns for how long the thread may sleep.
 uint64_t EngineThread::pass_and_plan() {
   const std::lock_guard guard(lock_);
   const uint64_t now = clock_now();
@@ -279,14 +280,14 @@ void EngineThread::application_caught(uint64_t now_ns) {
   if (++catches_ >= kCatchesMax) mistrust_until_ns_ = now_ns + kMistrustNs;
 }
 
-// Whether the application runs passes often enough to do without this thread.
+// Whether the application runs passes often enough without this thread.
 bool EngineThread::driven() const {
   const uint64_t now = clock_now();
   return now - last_drive_ns_.load(std::memory_order_relaxed) < kDrivenNs &&
          now >= mistrust_until_ns_;
 }
 
-// `packets_too`: wakes for packets as well.
+// `packets_too`: packets end the sleep as well.
 void EngineThread::sleep(uint64_t duration_ns, bool packets_too) {
   sleeping_.store(true);
   if (!woken_.exchange(false)) {
@@ -297,14 +298,14 @@ void EngineThread::sleep(uint64_t duration_ns, bool packets_too) {
     uint64_t count;
     if ((fds[0].revents & POLLIN) != 0) {
       [[maybe_unused]] const ssize_t got = read(wake_fd_, &count, sizeof count);
-      last_work_ns_ = clock_now();  // somebody expects something: look closely for a while
+      last_work_ns_ = clock_now();  // a caller expects something, so look closely for a while
     }
     woken_.store(false);
   }
   sleeping_.store(false);
 }
 
-// Who takes the lock again at once never lets anybody else have it.
+// A thread that takes the lock again at once would never let another thread have it.
 void EngineThread::step_aside() {
   for (int i = 0; i < 100 && lock_.contended(); i++) {
     const timespec pause = {0, 10'000};
@@ -318,14 +319,14 @@ void EngineThread::run() {
     step_aside();
     trusted_ = driven();
     if (trusted_) {
-      // As long as it goes on driving there is nothing to do, not even to look.
+      // As long as the application goes on driving, the thread has nothing to do, not even to look.
       do {
         sleep(kDrivenNs, false);
       } while (!stop_.load(std::memory_order_relaxed) && driven());
     } else if (sleep_ns > 0) {
       sleep(sleep_ns, true);
     } else {
-      sched_yield();  // spinning, but not against the application
+      sched_yield();  // spins, but yields to the application
     }
   }
 }

@@ -61,7 +61,7 @@ void EngineCore::nic_remove(NicModel* nic) {
 }
 
 Qp* EngineCore::qp_add(NicModel& nic, const QpConfig& config) {
-  // Numbers go round: one that was given back is not used again before all others were.
+  // Numbers go round: a released number is used again only after all others.
   for (uint32_t tries = 0; tries < kIndexCount; tries++) {
     const uint32_t index = next_index_;
     next_index_ = (next_index_ + 1) % kIndexCount;
@@ -101,7 +101,7 @@ bool EngineCore::pass() {
   transport_ = &transport;
   const Carrier::Received received = carrier_.receive(*this, tuning_.receive_bytes);
   bool any = received.any | held_deliver();
-  // An answer that already arrived must count before its absence does.
+  // An answer that has arrived must be processed before the requester looks for missing answers.
   const size_t count = qps_.size();
   for (size_t i = 0; i < count; i++) {
     Qp& qp = *qps_[(start_ + i) % count];
@@ -141,7 +141,7 @@ bool EngineCore::qp_run(Qp& qp, const Transport& transport, bool timers) {
   return any;
 }
 
-// Nothing tells whose it was, only the NIC can count it.
+// The packet's QP cannot be trusted, so only the NIC can count it.
 void EngineCore::corrupt_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* packet,
                                  size_t size) {
   for (NicModel* nic : nics_) {
@@ -199,7 +199,7 @@ void EngineCore::packet_dispatch(Qp& qp, const Packet& packet, uint32_t src_ipv4
   }
 }
 
-// Packets that a fault held back on their way in.
+// Delivers packets that a fault held back on their way in.
 bool EngineCore::held_deliver() {
   const std::vector<Wire::Held> due = wire_.arrivals_take(clock_last_ns_);
   for (const Wire::Held& held : due) {
@@ -220,7 +220,7 @@ void EngineCore::qps_publish() {
 }
 
 uint64_t EngineCore::quiet_ns(uint64_t limit_ns) const {
-  // Nobody tells when a full way has room again.
+  // No event tells when a full way has room again.
   constexpr uint64_t kCongestedNs = 20'000;
   if (congested_) limit_ns = std::min(limit_ns, kCongestedNs);
   uint64_t until = UINT64_MAX;

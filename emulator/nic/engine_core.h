@@ -1,6 +1,6 @@
 // The engine without its thread: what one process's NICs do in one pass. Everything runs with the
-// engine's lock held. Time and the carrier are given, so tests run it in virtual time over a wire
-// of their own.
+// engine's lock held. Time and carrier are parameters, so tests can run it in virtual time over
+// their own wire.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ namespace cxemu {
 
 struct EngineTuning {
   TransportTuning transport;
-  // The engine's time moves by at most this per pass: time in which the engine could not run does
-  // not make a retransmission timer expire.
+  // The engine's time advances by at most this per pass: time in which the engine could not run
+  // does not make a retransmission timer expire.
   uint64_t step_max_ns = 2'000'000;
   uint32_t qp_send_bytes = 256 << 10;  // per QP and pass
   uint32_t receive_bytes = 1 << 20;    // per pass
@@ -34,13 +34,13 @@ class EngineCore final : private FrameSink {
 
   // Returns whether anything was done.
   bool pass();
-  // While held, the passes take no time: no timer advances.
+  // While held, passes take no time: no timer advances.
   void time_hold(bool held) { held_ = held; }
-  // How long nothing will happen by itself (no timer falls due), at most `limit_ns`.
+  // How long nothing will happen by itself (no timer is due), at most `limit_ns`.
   uint64_t quiet_ns(uint64_t limit_ns) const;
-  // Some QP is connected or flushing: doorbells may ring at any time.
+  // Whether some QP is connected or flushing, so that doorbells may ring at any time.
   bool any_watched() const;
-  // Nothing is posted, unanswered or unacknowledged, on any QP of a NIC that lives.
+  // Whether nothing is posted, unanswered or unacknowledged on any QP of a live NIC.
   bool settled() const;
   bool any_open() const { return !nics_.empty(); }
 
@@ -57,9 +57,9 @@ class EngineCore final : private FrameSink {
   uint64_t wall_ns() const { return clock_last_ns_; }
   void nic_add(NicModel* nic);
   void nic_remove(NicModel* nic);
-  // A NIC in use has another address besides its own now; 0: none.
+  // A NIC in use now has another address besides its own; 0: none.
   void address_change(uint32_t before_be, uint32_t after_be);
-  // Gives the QP a number of this process; nullptr when all are taken.
+  // Gives the QP a number of this process; returns nullptr when all are taken.
   Qp* qp_add(NicModel& nic, const QpConfig& config);
   void qp_remove(Qp* qp);
 
@@ -68,9 +68,9 @@ class EngineCore final : private FrameSink {
                      bool corrupt) override;
   void corrupt_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* packet,
                        size_t size);
-  // A packet that the faults of its NIC let in.
+  // Handles a packet that the faults of its NIC let in.
   void packet_dispatch(Qp& qp, const Packet& packet, uint32_t src_ipv4_be);
-  // The QP that a packet is for; nullptr: nobody here.
+  // The QP that a packet is for; nullptr: no QP of this process.
   Qp* qp_of(const Packet& packet, uint32_t dst_ipv4_be);
   bool held_deliver();
   void qps_publish();
@@ -88,7 +88,7 @@ class EngineCore final : private FrameSink {
   std::vector<std::unique_ptr<Qp>> table_;  // by the low 16 bits of the number
   std::vector<Qp*> qps_;                    // those that exist, in no order
   uint32_t next_index_ = 1;
-  size_t start_ = 0;  // whose turn it is to be first
+  size_t start_ = 0;  // which QP comes first in the next pass
   uint64_t clock_last_ns_;
   uint64_t published_ns_ = 0;
   uint64_t now_ns_ = 1'000'000'000;       // never 0, which means "no deadline" elsewhere

@@ -1,5 +1,6 @@
 // The engine's lock. A plain mutex starves command handlers, because the engine thread takes it
-// again right after it let go; this one counts who waits, and the engine steps aside for them.
+// again right after releasing it. This lock counts its waiters, and the engine steps aside for
+// them.
 #pragma once
 
 #include <atomic>
@@ -18,7 +19,7 @@ class EngineLock {
   bool try_lock() { return mutex_.try_lock(); }
   void unlock() { mutex_.unlock(); }
 
-  // Somebody else wants the lock. Only a hint: read without the lock.
+  // Whether another thread wants the lock. Only a hint: it is read without the lock.
   bool contended() const { return waiters_.load(std::memory_order_relaxed) > 0; }
 
  private:

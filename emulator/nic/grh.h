@@ -10,9 +10,9 @@ namespace cxemu {
 
 inline constexpr size_t kGrhSize = 40;
 
-// Writes what arrived before `payload_size` bytes of transport headers and data. `kind`: of the
-// entries of the GID tables that the packet went between (gid.h). RoCE v2 over IPv4 has its 20
-// bytes at the end; what is before them is zero here and undefined on ConnectX.
+// Writes the header of a packet with `transport_size` bytes of transport headers and data. `kind`:
+// which entries of the GID tables the packet used (gid.h). The 20 bytes of RoCE v2 over IPv4 are at
+// the end; the bytes before them are zero here and undefined on ConnectX.
 void grh_write(const FabricNic& from, const FabricNic& to, int kind, size_t transport_size,
                uint8_t out[kGrhSize]);
 

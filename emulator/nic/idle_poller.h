@@ -1,9 +1,9 @@
-// What a thread of the application does that polls and finds nothing. For a while it lets other
-// threads of its process run and looks again, then it naps for a part of what it has waited.
+// What an application thread does that polls and finds nothing. For a while it yields to other
+// threads and looks again; later it naps for a part of the time that it has waited.
 //
-// On real NICs a polling thread has a core to itself. Here those who wait share a few cores with
-// those they wait for, and a yield gives nothing to another session where the scheduler divides
-// cores among sessions: programs that did nothing but wait took most of the time.
+// On real NICs a polling thread has a core to itself. Here the waiting threads share a few cores
+// with the threads they wait for, and a yield gives nothing to another session where the scheduler
+// divides cores among sessions: programs that only waited took most of the time.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class IdlePoller {
  public:
   // There was work.
   void found() { since_ns_ = 0; }
-  // There was none at `now_ns` (CLOCK_MONOTONIC). Returns when it is time to look again.
+  // There was no work at `now_ns` (CLOCK_MONOTONIC). Returns when it is time to look again.
   void wait(uint64_t now_ns);
   // For how long wait() naps, in ns; 0: it yields.
   uint64_t plan(uint64_t now_ns);
@@ -23,12 +23,12 @@ class IdlePoller {
 
  private:
   static constexpr uint64_t kNapAfterNs = 400'000, kNapMaxNs = 200'000;
-  // Between two naps: a program may have several queues to look into.
+  // Time between two naps: a program may have several queues to poll.
   static constexpr uint64_t kLookNs = 50'000;
-  // Who comes back after so long has been doing something else.
+  // A thread that comes back after this long was doing something else.
   static constexpr uint64_t kAwayNs = 1'000'000;
 
-  uint64_t since_ns_ = 0;  // nothing was found since then; 0: there was
+  uint64_t since_ns_ = 0;  // since when nothing was found; 0: the last look found work
   uint64_t looked_ns_ = 0;
   uint64_t napped_ns_ = 0;
 };

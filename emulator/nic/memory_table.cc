@@ -26,7 +26,7 @@ constexpr uint32_t kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRI
                                   IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB |
                                   IBV_ACCESS_ON_DEMAND | IBV_ACCESS_OPTIONAL_RANGE;
 
-// The kernel would fail to pin memory that is not there.
+// The kernel would fail to pin memory that is not mapped.
 bool range_mapped(uint64_t start, uint64_t length) {
   const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const uint64_t begin = start & ~(page - 1);
@@ -53,7 +53,7 @@ uint32_t page_count(uint64_t start, uint64_t length) {
   return static_cast<uint32_t>(std::min<uint64_t>(pages, UINT32_MAX));
 }
 
-// Linux 5.14 and later; elsewhere only the mapping itself is looked at, not its permissions.
+// Linux has this from 5.14 on. On older kernels only the mapping is checked, not its permissions.
 bool populate_supported() {
   static const bool supported = [] {
     const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -64,7 +64,8 @@ bool populate_supported() {
   return supported;
 }
 
-// Real devices ask the kernel for a page when they need it; so does this one, packet by packet.
+// Real devices ask the kernel for a page when they need it; this one does so, too, packet by
+// packet.
 [[gnu::cold, gnu::noinline]] bool pages_fault_in(const uint8_t* from, uint64_t length,
                                                  uint32_t access) {
   constexpr uint32_t kWrites =
@@ -83,14 +84,15 @@ bool populate_supported() {
   return true;
 }
 
-uint8_t g_nothing;  // what accesses of no bytes get
+uint8_t g_nothing;  // the address that accesses of no bytes get
 
 }  // namespace
 
 MemoryTable::MemoryTable(uint32_t first_index) : first_index_(first_index) {}
 
 MemoryTable::Entry* MemoryTable::entry(uint32_t key) {
-  const uint32_t index = (key >> 8) - first_index_;  // wraps, and is too large, below the first
+  const uint32_t index = (key >> 8) - first_index_;  // below the first index it wraps and is too
+                                                     // large
   return index < entries_.size() ? &entries_[index] : nullptr;
 }
 
@@ -102,7 +104,8 @@ MemoryTable::Entry* MemoryTable::window(uint32_t key, uint32_t pd) {
 }
 
 int MemoryTable::entry_take(uint32_t* index) {
-  // A freed index rests until a few others are free too: stale keys then miss for longer.
+  // A freed index rests until some others are free, too, so that stale keys stay invalid for
+  // longer.
   constexpr size_t kRest = 64;
   if (free_.size() > kRest) {
     *index = free_.front();
@@ -173,7 +176,7 @@ int MemoryTable::change(uint32_t key, const RegionChange& change, uint32_t* new_
     next.start = change.start;
     next.length = change.length;
     next.iova = change.iova;
-    // A translation is set aside in powers of two.
+    // The kernel reserves room for a translation in powers of two.
     if (page_count(change.start, change.length) > std::bit_ceil(region->pages)) {
       if (const int error =
               add(next.pd, next.start, next.length, next.iova, next.access, new_key)) {

@@ -1,6 +1,7 @@
 // How a ConnectX lays out its work queue entries and completions in memory: the part of the device
-// interface (public in <infiniband/mlx5dv.h>) that the emulated NIC has to speak. All fields are
-// big endian. Written down here because the NIC model must not depend on a provider's headers.
+// interface (public in <infiniband/mlx5dv.h>) that the emulated NIC has to use. All fields are big
+// endian. The definitions are repeated here because the NIC model must not depend on a provider's
+// headers.
 #pragma once
 
 #include <endian.h>
@@ -31,7 +32,7 @@ enum WqeOpcode : uint8_t {
 
 // fm_ce_se of the control segment.
 inline constexpr uint8_t kCtrlSolicited = 1u << 1;
-inline constexpr uint8_t kCtrlCompletionAlways = 2u << 2;  // low values: on error only
+inline constexpr uint8_t kCtrlCompletionAlways = 2u << 2;  // lower values: on errors only
 inline constexpr uint8_t kCtrlFenceShift = 5;              // three bits
 inline constexpr uint8_t kFenceReads = 2;  // this mode and higher wait for READs and atomics
 
@@ -44,11 +45,11 @@ struct CtrlSegment {
   uint32_t imm;
 };
 
-// Of UD: it follows the control segment.
+// For UD; it follows the control segment.
 struct AddressVector {
   uint32_t qkey;
   uint32_t reserved0;
-  uint32_t dqp;  // with kAddressVectorExtended: all of this structure is there
+  uint32_t dqp;  // with kAddressVectorExtended, the whole structure is present
   uint8_t stat_rate_sl;
   uint8_t fl_mlid;
   uint16_t rlid;
@@ -62,7 +63,7 @@ struct AddressVector {
 inline constexpr uint32_t kAddressVectorExtended = 1u << 31;
 inline constexpr uint32_t kQkeyOfQp = 1u << 31;  // in a WQE's Q_Key: take the QP's instead
 
-// Of XRC: it follows the control segment.
+// For XRC; it follows the control segment.
 struct XrcSegment {
   uint32_t srqn;
   uint32_t reserved[3];
@@ -79,7 +80,7 @@ struct AtomicSegment {
   uint64_t compare;
 };
 
-// What a WQE that changes a memory key says about how.
+// How a WQE changes a memory key.
 struct UmrControlSegment {
   uint8_t flags;
   uint8_t reserved0[3];
@@ -134,7 +135,7 @@ static_assert(sizeof(CtrlSegment) == kSegmentSize && sizeof(RemoteSegment) == kS
               sizeof(XrcSegment) == kSegmentSize);
 static_assert(sizeof(CtrlSegment) + sizeof(AddressVector) == kSendBlockSize);
 
-// An entry of a shared receive queue begins with this; data segments follow.
+// The head of an entry of a shared receive queue; data segments follow.
 struct SrqNextSegment {
   uint8_t reserved0[2];
   uint16_t next_wqe_index;
@@ -195,7 +196,7 @@ inline constexpr uint8_t vendor_syndrome(Syndrome syndrome) {
   }
 }
 
-// One 64-byte completion. A CQ with 128-byte entries has it in the second half.
+// One 64-byte completion. In a CQ with 128-byte entries it is the second half.
 struct CqeLayout {
   uint8_t reserved[24];
   uint32_t flags_rqpn;
@@ -210,16 +211,16 @@ struct CqeLayout {
   uint8_t signature;
   uint8_t opcode_owner;
 };
-inline constexpr uint32_t kCqeGrh = 1u << 28;  // in flags_rqpn: a GRH lies before the data
-// Also in flags_rqpn, where InfiniBand has the service level: what kind of header that GRH is. UCX
-// reads it, from the CQE or as ibv_wc::sl, before it looks for the address in there.
+inline constexpr uint32_t kCqeGrh = 1u << 28;  // in flags_rqpn: a GRH precedes the data
+// Also in flags_rqpn, where InfiniBand has the service level: the kind of header that the GRH is.
+// UCX reads it, from the CQE or as ibv_wc::sl, before it looks for the address in the header.
 inline constexpr int kCqePacketShift = 24;
 enum CqePacket : uint8_t {
   kCqePacketRoceV1 = 0x0,
   kCqePacketRoceV2Ipv6 = 0x9,
   kCqePacketRoceV2Ipv4 = 0xa,
 };
-// An error completion keeps its syndromes where the timestamp's last two bytes are.
+// An error completion has its syndromes in place of the timestamp's last two bytes.
 inline constexpr size_t kCqeVendorSyndromeOffset = 54;
 inline constexpr size_t kCqeSyndromeOffset = 55;
 
@@ -227,7 +228,7 @@ static_assert(sizeof(CqeLayout) == kCqeSize);
 static_assert(offsetof(CqeLayout, srqn_uidx) == 32 && offsetof(CqeLayout, timestamp) == 48 &&
               offsetof(CqeLayout, wqe_counter) == 60);
 
-// Doorbell records are written by the application's threads without any lock.
+// The application's threads write doorbell records without any lock.
 inline uint32_t doorbell_load(const volatile uint32_t* record) {
   return be32toh(__atomic_load_n(record, __ATOMIC_ACQUIRE));
 }

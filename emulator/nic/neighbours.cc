@@ -11,13 +11,13 @@ namespace {
 
 constexpr uint64_t kLookNs = 1'000'000;
 
-// A process that was killed but not yet waited for has a number, and does not come back.
+// A process that was killed but not yet waited for still has a PID, but never runs again.
 bool can_run(int32_t pid) {
   char path[32], line[512];
   snprintf(path, sizeof path, "/proc/%d/stat", pid);
   const std::unique_ptr<FILE, int (*)(FILE*)> file(fopen(path, "re"), fclose);
   if (!file || fgets(line, sizeof line, file.get()) == nullptr) return false;
-  // The name, in parentheses, may contain anything.
+  // The name, in parentheses, may contain any character.
   const char* name_end = strrchr(line, ')');
   return name_end != nullptr && name_end[1] == ' ' && strchr("ZXx", name_end[2]) == nullptr;
 }
@@ -26,7 +26,7 @@ bool can_run(int32_t pid) {
 
 bool Neighbours::is_starved(const FabricProcess& process, uint64_t now_ns) const {
   const uint64_t passed_ns = process.passed_ns.load(std::memory_order_relaxed);
-  // Stamped after `now_ns` was read: it runs.
+  // The stamp was made after `now_ns` was read, so the process runs.
   if (passed_ns == 0 || now_ns < passed_ns + kLateNs) return false;
   const int32_t pid = process.pid.load(std::memory_order_relaxed);
   if (CXEMU_PLANT(starved_not_waited_for)) return false;

@@ -1,5 +1,6 @@
-// Do the other processes of the fabric get a processor? An engine that cannot run answers nothing,
-// as no NIC would; whoever waits for it must not count that time against its retransmission timers.
+// Finds out whether the other processes of the fabric get a processor. An engine that cannot run
+// answers nothing, unlike any real NIC; a process that waits for it must not count that time
+// against its retransmission timers.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +11,18 @@ namespace cxemu {
 
 class Neighbours {
  public:
-  // An engine that has something to watch runs every millisecond. Not running for less than this
-  // does not exhaust anybody's retries; not running for longer than the other is no want of a
-  // processor any more (a debugger, SIGSTOP), or at least nobody's who can be helped.
+  // An engine that has something to watch runs every millisecond. If it does not run for less than
+  // kLateNs, no peer's retries are exhausted. If it does not run for more than kExcusedNs, the
+  // cause is not a busy processor (but a debugger, SIGSTOP), or nothing can help.
   static constexpr uint64_t kLateNs = 25'000'000, kExcusedNs = 2'000'000'000;
 
   Neighbours(FabricFile& fabric, int slot) : fabric_(fabric), slot_(slot) {}
 
-  // Our own engine runs now; `watches`: and will again within milliseconds, if it can.
+  // Our own engine runs now. `watches`: it will run again within milliseconds, if it can.
   void stamp(uint64_t now_ns, bool watches) {
     fabric_.process[slot_].passed_ns.store(watches ? now_ns : 0, std::memory_order_relaxed);
   }
-  // Some process that lives is kept from running. Looks once in a millisecond.
+  // Whether a live process is kept from running. It checks at most once in a millisecond.
   bool any_starved(uint64_t now_ns);
 
  private:

@@ -1,10 +1,10 @@
 // The NIC model: what a ConnectX does with the rings that the stock libmlx5 writes. One Nic object
-// is one emulated device as one process sees it. No uverbs ABI in here (uverbs/ calls this), no
-// file system and no libc interposition (host/ does that).
+// is one emulated device as one process sees it. There is no uverbs ABI in here (uverbs/ calls
+// this), no file system and no libc interposition (host/ does that).
 //
-// Threads: every function below is called with the engine's lock held (Engine::lock()), except
-// where it says otherwise. Memory handed over by pointer (rings, doorbell records, MR ranges) is
-// the application's and stays mapped until the object is destroyed.
+// Threads: every function below is called with the engine's lock held (Engine::lock()), unless its
+// comment says otherwise. Memory handed over by pointer (rings, doorbell records, MR ranges)
+// belongs to the application and stays mapped until the object is destroyed.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -22,13 +22,14 @@ struct Cq;
 struct Qp;
 struct Srq;
 
-// Receives what the device tells the host. Implemented by uverbs/ (writes event descriptors into
-// the context's pipes), by fakes in unit tests. Called with the engine's lock held; must not block.
+// Receives what the device tells the host. uverbs/ implements it (it writes event descriptors into
+// the context's pipes), as do fakes in unit tests. It is called with the engine's lock held and
+// must not block.
 class EventSink {
  public:
   virtual void completion(uint64_t cq_user_handle, int channel_fd) = 0;
-  // element: user_handle of the QP, CQ or SRQ, or the port number; counted per object by the
-  // caller.
+  // element: user_handle of the QP, CQ or SRQ, or the port number. The caller counts the events of
+  // each object.
   virtual void async_event(ibv_event_type type, uint64_t element) = 0;
 
  protected:
@@ -40,7 +41,7 @@ struct CqConfig {
   volatile uint32_t* db;  // [0] consumer index, [1] arm (big endian)
   uint32_t cqe_count;     // power of two
   uint32_t cqe_size;
-  bool ignore_overrun = false;  // the application sees to it that nothing is overwritten
+  bool ignore_overrun = false;  // the application ensures that nothing is overwritten
   uint64_t user_handle;
   int channel_fd;  // read end of the completion channel, -1: none; passed back to EventSink
   EventSink* sink;
@@ -54,7 +55,7 @@ struct SrqConfig {
   uint64_t user_handle;
   uint32_t pd;
   EventSink* sink;
-  // Of an XRC queue: where it completes, and the domain that it belongs to. Else nullptr and 0.
+  // For an XRC queue: the CQ of its completions and its domain. Otherwise nullptr and 0.
   Cq* cq;
   uint32_t uidx;
   uint32_t xrcd;
@@ -75,7 +76,7 @@ struct QpConfig {
   bool sq_sig_all;
   ibv_qp_cap cap;  // as asked, returned by qp_query
   EventSink* sink;
-  Srq* srq = nullptr;  // where receives come from instead of a ring of its own
+  Srq* srq = nullptr;  // the queue that receives come from, if it has no ring of its own
   uint32_t xrcd = 0;   // XRC_RECV: its domain
 };
 
@@ -84,21 +85,21 @@ class Nic {
  public:
   virtual ~Nic() = default;
 
-  // Errors of all calls: 0 or a positive errno, as the kernel driver would give it; EIO when the
-  // device is dead. Outputs are written on success only.
-  // EINVAL for access bits that make no sense together, EFAULT for memory that is not mapped.
+  // Errors of all calls: 0 or a positive errno, as the kernel driver would return it; EIO when the
+  // device is dead. Outputs are written on success only. mr_register returns EINVAL for access bits
+  // that contradict each other, and EFAULT for memory that is not mapped.
   virtual int mr_register(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova,
                           uint32_t access, uint32_t* lkey_and_rkey) = 0;
   virtual int mr_deregister(uint32_t key) = 0;  // EBUSY while windows are bound to it
   virtual int mr_reregister(uint32_t key, const RegionChange&, uint32_t* new_key) = 0;
-  // A memory window that is not bound. Work requests bind it, which changes the key's low byte.
+  // A memory window that is not bound yet. Work requests bind it, which changes the key's low byte.
   virtual int mw_allocate(uint32_t pd, bool type2, uint32_t* rkey) = 0;
-  virtual int mw_deallocate(uint32_t rkey) = 0;  // bound or not; the low byte does not matter
+  virtual int mw_deallocate(uint32_t rkey) = 0;  // bound or not; the low byte is ignored
 
   virtual int cq_create(const CqConfig&, Cq** out) = 0;
   virtual int cq_destroy(Cq*) = 0;  // EBUSY while a QP uses it
-  // Continues in another ring. What is left in the old one is the application's to copy: a last
-  // entry there says where it ends. EINVAL when the new ring could not hold it.
+  // Continues in another ring. The application copies what is left in the old ring, where a last
+  // entry marks the end. Returns EINVAL when the new ring could not hold what is left.
   virtual int cq_resize(Cq*, void* buffer, uint32_t cqe_count, uint32_t cqe_size) = 0;
   virtual uint32_t cq_number(const Cq*) const = 0;
   virtual uint32_t cq_comp_events(const Cq*) const = 0;  // events raised so far
@@ -107,8 +108,8 @@ class Nic {
   virtual int srq_create(const SrqConfig&, Srq** out) = 0;
   virtual int srq_destroy(Srq*) = 0;  // EBUSY while a QP uses it
   virtual uint32_t srq_number(const Srq*) const = 0;
-  // The only attribute that can be changed; also raises the event when the limit is reached
-  // already.
+  // The limit is the only attribute that can be changed. The call also raises the event if the
+  // limit is reached already.
   virtual int srq_limit_set(Srq*, uint32_t limit) = 0;
   virtual int srq_limit_get(const Srq*, uint32_t* limit) const = 0;
 
@@ -116,7 +117,8 @@ class Nic {
   virtual int qp_destroy(Qp*) = 0;
   virtual uint32_t qp_number(const Qp*) const = 0;
   virtual uint32_t qp_async_events(const Qp*) const = 0;
-  // Full state machine and attribute checks of IBA 10.3 / the kernel's ib_modify_qp_is_ok.
+  // Applies the full state machine and attribute checks of IBA 10.3 and the kernel's
+  // ib_modify_qp_is_ok.
   virtual int qp_modify(Qp*, const ibv_qp_attr&, int attr_mask) = 0;
   // Fills attr (sq_psn and rq_psn are the live values) and cap/sig in init.
   virtual int qp_query(const Qp*, ibv_qp_attr*, ibv_qp_init_attr*) const = 0;
@@ -128,33 +130,34 @@ class Nic {
 // Owns the process's engine thread, its packet carrier, and all its Nics.
 class Engine {
  public:
-  // Starts the thread. fabric must outlive the engine; slot from Fabric::process_join.
-  // nullptr and errno on failure.
+  // Starts the thread. `fabric` must outlive the engine; `slot` comes from Fabric::process_join.
+  // Returns nullptr and errno on failure.
   static std::unique_ptr<Engine> start(Fabric& fabric, int slot) {
     return start(*fabric.operator->(), slot);
   }
   static std::unique_ptr<Engine> start(FabricFile& fabric, int slot);
   virtual ~Engine() = default;  // stops and joins the thread
 
-  // Use with std::lock_guard; in a forked child it is free and stays usable.
+  // Use with std::lock_guard. In a forked child it is free and stays usable.
   virtual EngineLock& lock() = 0;
   // Opens the NIC for a new context. `port_sink` gets PORT_ERR, PORT_ACTIVE (element 1) and
-  // DEVICE_FATAL. nullptr when the NIC is dead just now (kDead). The Nic must be destroyed with the
-  // lock held, after its QPs and CQs or together with those that are left, and before the Engine.
+  // DEVICE_FATAL. Returns nullptr when the NIC is dead at the moment (kDead). The Nic must be
+  // destroyed with the lock held, after its QPs and CQs or together with the remaining ones, and
+  // before the Engine.
   virtual std::unique_ptr<Nic> nic_open(FabricNic*, EventSink* port_sink) = 0;
 
-  // Runs one bounded pass of the engine in the calling thread if nobody else is running it.
-  // Takes the lock itself (try-lock). Returns whether any work was done. Thread-safe. Used by
-  // polling applications' threads, so that two pollers on two cores do not starve the NIC.
+  // Runs one bounded pass of the engine in the calling thread if no other thread runs it. It tries
+  // to take the lock itself. Returns whether any work was done. Thread-safe. Threads of polling
+  // applications use it, so that two pollers on two cores do not starve the NIC.
   virtual bool drive() = 0;
-  // Wakes a sleeping engine thread (doorbells are plain memory writes and wake nobody).
+  // Wakes a sleeping engine thread (doorbells are plain memory writes and do not wake it).
   virtual void wake() = 0;
-  // When the process is about to end: works until what was posted is answered and what came is
-  // acknowledged, or until that gets nowhere for a while. A NIC does so while the kernel is still
-  // busy taking the process apart. Returns whether nothing is left. Thread-safe.
+  // Called when the process is about to end: works until what was posted is answered and what came
+  // is acknowledged, or until there is no progress for a while. A real NIC does so while the kernel
+  // still tears the process down. Returns whether nothing is left. Thread-safe.
   virtual bool finish() = 0;
-  // In a child of fork() the engine is gone: nothing moves, every Nic is dead(). Open a new Engine
-  // (with a slot of its own) for contexts opened in the child.
+  // In a child of fork() the engine is gone: nothing moves, and every Nic is dead(). Contexts that
+  // the child opens need a new Engine (with a slot of its own).
   virtual bool gone() const = 0;
 };
 

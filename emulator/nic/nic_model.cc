@@ -38,7 +38,7 @@ void attributes_take(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
 
 // No key of one NIC must be valid on another by chance: programs that mix them up have to fail.
 uint32_t first_key_index(const FabricNic& nic) {
-  constexpr uint32_t kSpan = 1u << 14;  // far more regions than a test has
+  constexpr uint32_t kSpan = 1u << 14;  // far more regions than any test has
   return 2 + kSpan * (nic.host * kMaxNicsPerHost + nic.index);
 }
 
@@ -60,7 +60,7 @@ void users_add(const QpConfig& config, int change) {
   if (config.srq != nullptr) config.srq->users += change;
 }
 
-// RESET forgets everything; the library zeroes the doorbell records too.
+// RESET forgets everything; the library zeroes the doorbell records as well.
 void qp_reset(Qp& qp) {
   const size_t entries = qp.requester.entries.size();
   qp.requester = {};
@@ -101,7 +101,7 @@ bool NicModel::dead() const {
 void NicModel::fabric_check(uint64_t now_ns) {
   const uint32_t generation = fabric_nic_.generation.load(std::memory_order_acquire);
   const bool same = generation == generation_seen_;
-  // A flapping link changes without anybody's doing.
+  // A flapping link changes without a change of the generation.
   const bool flaps = (fabric_nic_.faults.load(std::memory_order_relaxed) & kFlap) != 0;
   if ((same && !flaps) || fatal_told_) return;
   generation_seen_ = generation;
@@ -132,7 +132,7 @@ void NicModel::link_check(bool same_schedule, uint64_t now_ns) {
   const auto event_of = [](bool is_up) {
     return is_up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
   };
-  // The other way and back since the last look.
+  // The link changed and changed back since the last check.
   if (same_schedule && up == link_up_ && edges != flap_edges_seen_) {
     port_event(event_of(!up));
     port_event(event_of(up));
@@ -199,7 +199,7 @@ int NicModel::srq_create(const SrqConfig& config, Srq** out) {
 
 int NicModel::srq_destroy(Srq* srq) {
   if (srq->users > 0) return EBUSY;
-  // XRC queue pairs use it without belonging to it.
+  // XRC queue pairs may refer to the queue without being attached to it.
   for (Qp* qp : qps_) {
     Responder& r = qp->responder;
     if (r.request_srq == srq) r.request_srq = nullptr;
@@ -247,7 +247,8 @@ int NicModel::qp_create(const QpConfig& config, Qp** out) {
   if (config.rq_wqe_count != 0 && config.srq != nullptr) return EINVAL;
   Qp* qp = core_.qp_add(*this, config);
   if (qp == nullptr) return ENOMEM;
-  // Twice the ring: a WQE takes at least one block, and one more entry stands for a bad doorbell.
+  // Twice the ring's size is enough: a WQE takes at least one block, and a bad doorbell takes one
+  // more entry.
   if (qp->reliable()) qp->requester.entries.resize(std::bit_ceil(config.sq_wqe_count + 1));
   users_add(config, 1);
   qps_.push_back(qp);
@@ -271,7 +272,7 @@ int NicModel::qp_modify(Qp* qp, const ibv_qp_attr& attr, int attr_mask) {
   const ibv_qp_state previous = qp->state;
   attributes_take(qp->attr, attr, attr_mask);
   if ((attr_mask & IBV_QP_AV) != 0) {
-    // Nobody's address is no error: packets to it vanish, as they would on a real network.
+    // An unknown address is no error: packets to it vanish, as they would on a real network.
     qp->remote_ipv4_be = gid_find_ipv4_be(core_.fabric(), attr.ah_attr.grh.dgid.raw);
   }
   if ((attr_mask & IBV_QP_PATH_MTU) != 0) qp->mtu = 128u << attr.path_mtu;

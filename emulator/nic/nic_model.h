@@ -42,7 +42,7 @@ class NicModel final : public Nic {
   int qp_query(const Qp*, ibv_qp_attr*, ibv_qp_init_attr*) const override;
   bool dead() const override;
 
-  // Compares the fabric's word with what was last seen and tells the port sink.
+  // Compares the fabric's state with what was last seen and informs the port sink.
   void fabric_check(uint64_t now_ns);
 
   FabricNic& fabric() { return fabric_nic_; }

@@ -1,4 +1,4 @@
-// How messages are cut into packets.
+// Cuts messages into packets.
 #include "nic/outbound.h"
 
 #include "nic/mlx5_layout.h"

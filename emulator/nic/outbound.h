@@ -1,4 +1,4 @@
-// What the sending halves of all services share: how a message is cut into packets.
+// What the sending halves of all services share: cutting a message into packets.
 #pragma once
 
 #include <cstdint>

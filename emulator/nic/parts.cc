@@ -1,4 +1,4 @@
-// Copies between messages and the memory that work requests name, with the checks of local keys.
+// Copies between messages and the memory that work requests name, and checks the local keys.
 #include <algorithm>
 #include <cstring>
 

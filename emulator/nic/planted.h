@@ -1,7 +1,7 @@
-// Bugs planted on purpose, one for each rule of test/RULES.md, so that the tests can prove that
-// they would notice. In a normal build CXEMU_PLANT(name) is the constant false; a build with
-// CXEMU_PLANTED_BUGS compares the name with the environment variable CXEMU_PLANT, once per place.
-// Not for headers: inline code with and without bugs would mix.
+// Bugs planted on purpose, one for each rule of test/RULES.md, to prove that the tests would notice
+// them. In a normal build CXEMU_PLANT(name) is the constant false; a build with CXEMU_PLANTED_BUGS
+// compares the name with the environment variable CXEMU_PLANT, once per place. Do not use it in
+// headers: inline code with and without bugs would mix.
 #pragma once
 
 #ifdef CXEMU_PLANTED_BUGS

@@ -1,6 +1,6 @@
-// What the NICs of one process sent and received since the last pass: plain numbers, so that a
-// packet costs no access to memory that other processes write. Added to the fabric file once a
-// pass.
+// What the NICs of one process sent and received since the last pass. These are plain numbers, so
+// that a packet needs no access to memory that other processes write. Once a pass they are added to
+// the fabric file.
 #pragma once
 
 #include <cstdint>

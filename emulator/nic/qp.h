@@ -1,6 +1,6 @@
-// State of one queue pair. Plain data: requester.cc and responder.cc are the two halves of the
-// reliable transport (RC, XRC), unreliable.cc with uc.cc and ud.cc the others, qp_modify.cc the
-// state machine of the verbs.
+// State of one queue pair, as plain data. requester.cc and responder.cc are the two halves of the
+// reliable transport (RC, XRC), unreliable.cc with uc.cc and ud.cc are the other services, and
+// qp_modify.cc is the state machine of the verbs.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -19,10 +19,10 @@ namespace cxemu {
 
 class NicModel;
 
-// A send WQE that was started: it has packet sequence numbers.
+// A send WQE that was started, so it has packet sequence numbers.
 struct SendEntry {
   uint32_t first_psn;
-  uint32_t packets;  // of its request, or of its READ response; 0: none, completes in its turn
+  uint32_t packets;  // of its request, or of its READ response; 0: none, it completes in its turn
   uint32_t length;
   uint16_t index, blocks;
   uint8_t opcode;
@@ -31,11 +31,10 @@ struct SendEntry {
   bool counted;         // among Requester::reads_outstanding
 };
 
-// The half that sends requests. The services without acknowledgements have no entries: the WQE that
-// they send is tx_wqe, and it is done when its last packet is on its way.
+// The half that sends requests. Services without acknowledgements have no entries: the WQE that
+// they send is tx_wqe, and it is done when its last packet is sent.
 //
-// Entries are numbered by counters that wrap at 2^32; entry n lies at
-// entries[n % size].
+// Entries are numbered by counters that wrap at 2^32; entry n is entries[n % size].
 struct Requester {
   std::vector<SendEntry> entries;
   uint32_t entry_first = 0;    // oldest that is not completed
@@ -43,10 +42,10 @@ struct Requester {
   uint32_t entry_tx = 0;       // being sent (entry_end: start the next WQE)
   uint32_t packet_tx = 0;      // next packet of entry_tx
   uint16_t ring_next = 0;      // block where the next WQE to start begins
-  uint16_t ring_consumed = 0;  // block behind the last completed WQE
+  uint16_t ring_consumed = 0;  // block after the last completed WQE
 
   uint32_t psn_una = 0;   // oldest not acknowledged
-  uint32_t psn_sent = 0;  // behind the newest ever sent
+  uint32_t psn_sent = 0;  // one after the newest ever sent
   uint32_t psn_next = 0;  // first of the next WQE to start
 
   uint32_t reads_outstanding = 0;
@@ -55,11 +54,11 @@ struct Requester {
   uint64_t timer_start_ns = 0;
   uint64_t rnr_until_ns = 0;  // 0: not waiting
 
-  // A local error of entry_tx. Reported once everything before it is completed.
+  // A local error of entry_tx. It is reported once everything before it is completed.
   Syndrome error = kSyndromeNone;
   uint32_t error_entry = 0;
 
-  // Decoded WQEs of entry_tx and of the READ that gets responses.
+  // Decoded WQEs of entry_tx and of the READ that receives responses.
   SendWqe tx_wqe, rx_wqe;
   uint32_t tx_wqe_entry = 0, rx_wqe_entry = 0;
   bool tx_wqe_valid = false, rx_wqe_valid = false;
@@ -72,7 +71,7 @@ struct Requester {
   bool outstanding() const { return psn_una != psn_sent; }
 };
 
-// READ response or atomic result that still has to be sent.
+// A READ response or atomic result that still has to be sent.
 struct ResponseJob {
   uint32_t first_psn;
   uint32_t packets, sent;
@@ -107,10 +106,10 @@ struct Responder {
   RecvWqe recv;
   Srq* recv_srq = nullptr;  // where `recv` came from; nullptr: the QP's own ring
 
-  // XRC: the queue that the request being executed names, which stands for memory rights as well.
+  // XRC: the queue that the request being executed names; it also determines the memory rights.
   Srq* request_srq = nullptr;
 
-  // Set by a NAK or RNR NAK: packets beyond psn_expected are dropped without another one.
+  // Set by a NAK or RNR NAK: packets beyond psn_expected are dropped without another NAK.
   bool nak_sent = false;
   bool ack_pending = false;
   bool nak_pending = false;
@@ -135,7 +134,7 @@ inline Service service_of(ibv_qp_type type) {
   }
 }
 
-// The last destination of a UD queue pair, so that it is not looked up for each datagram.
+// The last destination of a UD queue pair, so that it need not be looked up for each datagram.
 struct Destination {
   bool known = false;
   uint32_t change_count = 0;  // of the fabric, at the look-up
@@ -157,8 +156,8 @@ struct Qp {
   uint32_t remote_ipv4_be = 0;
   uint32_t mtu = 0;  // bytes
   uint32_t async_events = 0;
-  FabricQp* entry = nullptr;    // in the fabric's table; nullptr: that is full
-  bool drained_notify = false;  // SQ_DRAINED was asked for and is not raised yet
+  FabricQp* entry = nullptr;    // in the fabric's table; nullptr: the table is full
+  bool drained_notify = false;  // SQ_DRAINED was requested and is not raised yet
   bool last_wqe_told = false;   // LAST_WQE_REACHED was raised
   Destination destination;
   Requester requester;
@@ -178,7 +177,7 @@ struct Qp {
     return config.rq_wqe_count != 0 ? static_cast<uint16_t>(doorbell_load(&config.db[0])) : 0;
   }
   bool reliable() const { return service == Service::kRc || service == Service::kXrc; }
-  // After an error of their send queue UC and UD go on receiving (SQE).
+  // After an error of their send queue, UC and UD keep receiving (SQE).
   bool receives() const {
     return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
            state == IBV_QPS_SQE;

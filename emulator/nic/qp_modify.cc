@@ -1,5 +1,5 @@
-// The state machine of ibv_modify_qp: which attributes each transition of each service needs and
-// allows (IBA 11.2.5.2, table 91; the same as the kernel's check), and their ranges.
+// The state machine of ibv_modify_qp: which attributes each transition of each service requires and
+// allows (IBA 11.2.5.2, table 91, as in the kernel's check), and their ranges.
 #include <cerrno>
 #include <span>
 
@@ -19,14 +19,14 @@ constexpr int kPath = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE;
 constexpr int kInit = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 constexpr int kConnect = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 constexpr int kRtrOptional = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX;
-// Of the side that executes requests, and of the side that sends them.
+// Attributes of the side that executes requests, and of the side that sends them.
 constexpr int kResponds = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 constexpr int kRequests =
     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 constexpr int kRts = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | kPath;
 constexpr int kSqd = IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_AV | kPath;
 
-// Every state may also go to RESET and to ERR, without attributes.
+// Every state may also change to RESET and to ERR, without attributes.
 constexpr Transition kRcTransitions[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, kInit, 0},
     {IBV_QPS_INIT, IBV_QPS_INIT, 0, kInit},

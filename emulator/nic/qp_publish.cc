@@ -1,4 +1,4 @@
-// Telling others about queue pairs.
+// Publishes the state of queue pairs.
 #include "nic/qp_publish.h"
 
 #include <string>

@@ -33,16 +33,16 @@ bool error_report(Qp& qp, const Transport& transport) {
   return true;
 }
 
-// Decodes the next posted WQE and makes it an entry. False: nothing to start now.
+// Decodes the next posted WQE and makes it an entry. Returns false if nothing can be started now.
 bool wqe_start(Qp& qp, const Transport& transport) {
   Requester& r = qp.requester;
-  // SQD only finishes what was started.
+  // In SQD only what was started is finished.
   if (qp.state != IBV_QPS_RTS && !CXEMU_PLANT(sqd_starts_new)) return false;
   const uint16_t producer = qp.send_producer();
   const uint16_t posted = static_cast<uint16_t>(producer - r.ring_next);
   if (posted == 0) return false;
 
-  // The whole ring is checked, not just what is new: WQEs that are started still occupy it.
+  // The check covers the whole ring, not only new WQEs: started ones still occupy it.
   const uint16_t occupied = static_cast<uint16_t>(producer - r.ring_consumed);
   SendWqe& wqe = r.tx_wqe;
   r.tx_wqe_valid = false;
@@ -56,7 +56,7 @@ bool wqe_start(Qp& qp, const Transport& transport) {
   if (error == WqeError::kNone && fenced && r.reads_outstanding > 0) return false;
   if (!transport.wire.event(qp.nic.fabric(), FaultTick::kWqe, qp.number, qp.remote_ipv4_be,
                             transport.wall_ns)) {
-    return false;  // a fault was waiting for this one, and killed the NIC
+    return false;  // a fault waited for this WQE and killed the NIC
   }
 
   const bool response = wqe.is_read_or_atomic();
@@ -77,7 +77,7 @@ bool wqe_start(Qp& qp, const Transport& transport) {
   r.entry_end++;
   r.psn_next = psn_add(r.psn_next, packets);
   if (error != WqeError::kNone) {
-    // Without a length the rest of the ring cannot be walked: it is given up with this WQE.
+    // Without a length the rest of the ring cannot be walked, so it fails together with this WQE.
     const uint16_t blocks = wqe.blocks != 0 ? wqe.blocks : posted;
     r.entry(r.tx_wqe_entry).blocks = blocks;
     r.ring_next = static_cast<uint16_t>(r.ring_next + blocks);
@@ -85,7 +85,8 @@ bool wqe_start(Qp& qp, const Transport& transport) {
     return false;
   }
   r.ring_next = static_cast<uint16_t>(r.ring_next + wqe.blocks);
-  // Once, whatever is sent again later: entries that were started are never started anew.
+  // This happens once, even if packets are sent again later: started entries are never started
+  // anew.
   if (wqe.opcode == kWqeUmr && !window_update(qp, wqe)) {
     error_set(qp, kSyndromeWindowBind);
     return false;
@@ -101,7 +102,7 @@ bool wqe_start(Qp& qp, const Transport& transport) {
 bool wqe_load(Qp& qp, uint32_t entry_number, SendWqe* wqe, uint32_t* loaded, bool* valid) {
   if (*valid && *loaded == entry_number) return true;
   const SendEntry& entry = qp.requester.entry(entry_number);
-  // It was decoded without error before; the application may not touch it until it completes.
+  // It was decoded without error before, and the application may not touch it until it completes.
   if (send_wqe_decode(qp.send_ring(), entry.index, entry.blocks, wqe) != WqeError::kNone ||
       wqe->opcode != entry.opcode || wqe->length != entry.length) {
     return false;
@@ -111,7 +112,8 @@ bool wqe_load(Qp& qp, uint32_t entry_number, SendWqe* wqe, uint32_t* loaded, boo
   return true;
 }
 
-// psn_una moved: retries start anew, and a cursor that was set back to send again follows.
+// psn_una moved: the retry counters start anew, and a cursor that was set back to send again
+// follows.
 void progress(Requester& r, const Transport& transport) {
   if (!CXEMU_PLANT(retries_never_restored)) r.retries = r.rnr_retries = 0;
   r.rewound = false;
@@ -125,15 +127,15 @@ void progress(Requester& r, const Transport& transport) {
   r.packet_tx = std::max(r.packet_tx, static_cast<uint32_t>(std::max(done, 0)));
 }
 
-// Completes entries whose packets all lie before `psn`. Stops at one that still needs a response;
-// returns false then, if the acknowledgement covered it.
+// Completes entries whose packets are all before `psn`. It stops at an entry that still needs a
+// response, and returns false if the acknowledgement covered that entry.
 bool advance(Qp& qp, uint32_t psn, const Transport& transport) {
   Requester& r = qp.requester;
   const uint32_t before = r.psn_una;
   bool complete = true;
   while (r.entry_first != r.entry_end) {
     const SendEntry entry = r.entry(r.entry_first);
-    // An entry without packets completes when it is the oldest and was passed by the sender.
+    // An entry without packets completes when it is the oldest and the sender has passed it.
     if (entry.packets == 0 && r.entry_tx == r.entry_first) break;
     const uint32_t end = psn_add(entry.first_psn, entry.packets);
     if (entry.packets > 0 && !psn_passed(psn, entry.first_psn)) break;
@@ -184,15 +186,15 @@ void retry(Qp& qp, const Transport& transport) {
   rewind(qp);
 }
 
-// A packet or its response was lost: send again, once until there is progress or the timer ends. A
-// second sign of the same loss, such as a doubled NAK, must not use up another retry.
+// A packet or its response was lost: send again, but only once until there is progress or the timer
+// ends. A second sign of the same loss, such as a doubled NAK, must not use up another retry.
 void repeat_once(Qp& qp, const Transport& transport) {
   if (qp.requester.rewound && !CXEMU_PLANT(doubled_nak_counts)) return;
   retry(qp, transport);
   qp.requester.rewound = true;
 }
 
-// The peer tells, without meaning to, that a response is lost.
+// The peer's packet shows indirectly that a response is lost.
 void response_missing(Qp& qp, const Transport& transport) {
   if (!qp.requester.rewound) qp.nic.fabric().add(HwCounter::kImpliedNakSeqErr);
   repeat_once(qp, transport);
@@ -203,7 +205,7 @@ struct Sent {
   uint32_t bytes;
 };
 
-// Sends the packet that packet_tx of entry_tx names.
+// Sends packet number packet_tx of entry_tx.
 Sent packet_send(Qp& qp, const Transport& transport) {
   Requester& r = qp.requester;
   SendEntry& entry = r.entry(r.entry_tx);
@@ -225,7 +227,7 @@ Sent packet_send(Qp& qp, const Transport& transport) {
     packet.remote_address = wqe.remote_address;
     packet.solicited = wqe.solicited && (last || CXEMU_PLANT(solicited_in_every_packet));
   } else if (entry.opcode == kWqeRead) {
-    // Sent again, a READ asks only for what is missing.
+    // When a READ is sent again, it asks only for what is missing.
     packet.dma_length = left;
     packet.remote_address = wqe.remote_address + (CXEMU_PLANT(read_again_from_start) ? 0 : offset);
   } else {
@@ -275,14 +277,15 @@ Sent packet_send(Qp& qp, const Transport& transport) {
   return {true, static_cast<uint32_t>(headers) + size};
 }
 
-// A packet may go out now: the window, the READ limit and errors allow it.
+// Whether a packet may be sent now: the window, the READ limit and errors allow it.
 bool send_allowed(Qp& qp, const Transport& transport) {
   Requester& r = qp.requester;
   if (r.error != kSyndromeNone && r.entry_tx == r.error_entry) return false;
   const SendEntry& entry = r.entry(r.entry_tx);
   if (entry.needs_response) {
-    // Half of the numbers must stay free, or old and new could not be told apart (IBA 9.7.5.1.1).
-    // The longest message in the smallest packets takes the other half, so it always goes alone.
+    // Half of the numbers must stay free, or old and new packets could not be told apart (IBA
+    // 9.7.5.1.1). The longest message in the smallest packets takes the other half, so it is always
+    // sent alone.
     const uint32_t span = psn_ahead(entry.first_psn, r.psn_una) + entry.packets;
     const bool too_far = span > kPsnHalf && !CXEMU_PLANT(psn_space_overrun);
     if (too_far && r.entry_tx != r.entry_first) return false;
@@ -294,7 +297,7 @@ bool send_allowed(Qp& qp, const Transport& transport) {
 
 void read_response(Qp& qp, const Packet& packet, const Transport& transport) {
   Requester& r = qp.requester;
-  // The READ or atomic this answers: everything before it is acknowledged by the response.
+  // The READ or atomic that this answers: the response acknowledges everything before it.
   if (!CXEMU_PLANT(response_acknowledges_nothing)) advance(qp, packet.psn, transport);
   if (r.entry_first == r.entry_end) return;
   const SendEntry& entry = r.entry(r.entry_first);
@@ -333,9 +336,9 @@ void nak_received(Qp& qp, const Packet& packet, const Transport& transport) {
   Requester& r = qp.requester;
   const uint8_t type = packet.syndrome & kAethTypeMask;
   const uint8_t value = packet.syndrome & kAethValueMask;
-  if (type != kAethRnr && type != kAethNak) return;  // reserved: as if it never came
+  if (type != kAethRnr && type != kAethNak) return;  // reserved: treat it as if it never came
   const uint32_t before = r.psn_una;
-  // A READ may be refused in the middle, when everything before came.
+  // A READ may be refused in the middle, after everything before that came.
   if (!CXEMU_PLANT(nak_acknowledges_nothing) && !advance(qp, packet.psn, transport) &&
       r.psn_una != packet.psn) {
     response_missing(qp, transport);
@@ -345,7 +348,7 @@ void nak_received(Qp& qp, const Packet& packet, const Transport& transport) {
   FabricNic& nic = qp.nic.fabric();
   if (type == kAethRnr) {
     nic.add(HwCounter::kRnrNakRetryErr);
-    // Already waiting because of this packet: the request or its NAK came twice.
+    // The QP already waits because of this packet: the request or its NAK came twice.
     if (r.rnr_until_ns != 0 && r.psn_una == before && !CXEMU_PLANT(doubled_rnr_counts)) return;
     const bool for_ever = qp.attr.rnr_retry == 7 && !CXEMU_PLANT(rnr_retry_seven_ends);
     if (!for_ever && r.rnr_retries >= qp.attr.rnr_retry + CXEMU_PLANT(rnr_retry_one_more)) {
@@ -375,7 +378,7 @@ void nak_received(Qp& qp, const Packet& packet, const Transport& transport) {
     case kNakRemoteOperation:
       qp_fail_send(qp, kSyndromeRemoteOperation, transport);
       return;
-    default:  // reserved code: as if it never came
+    default:  // reserved code: treat it as if it never came
       if (CXEMU_PLANT(reserved_nak_taken)) retry(qp, transport);
       return;
   }
@@ -423,7 +426,7 @@ bool requester_run(Qp& qp, const Transport& transport, uint32_t budget_bytes) {
 void requester_response(Qp& qp, const Packet& packet, const Transport& transport) {
   Requester& r = qp.requester;
   if (!qp.sends()) return;
-  // Only what is outstanding can be answered; anything else is a ghost or a duplicate.
+  // Only outstanding requests can be answered; any other response is a ghost or a duplicate.
   if (psn_diff(packet.psn, r.psn_una) < 0) return;
   if (psn_diff(packet.psn, r.psn_sent) >= 0 && !CXEMU_PLANT(ghost_accepted)) return;
   if (packet.opcode != Operation::kAcknowledge) {

@@ -1,5 +1,5 @@
 // The half of the reliable transport (RC, XRC) that executes requests: checks them, places data,
-// consumes receives, answers READs and atomics, acknowledges (IBA 9.7.4, 9.7.5.1.3 and 9.9.3).
+// consumes receives, answers READs and atomics, and acknowledges (IBA 9.7.4, 9.7.5.1.3 and 9.9.3).
 #include <algorithm>
 
 #include "nic/inbound.h"
@@ -11,8 +11,8 @@ namespace cxemu {
 
 namespace {
 
-// A fatal NAK for the request at `psn`: it is sent after the answers that precede it, then the QP
-// is dead.
+// Prepares a fatal NAK for the request at `psn`. It is sent after the answers that precede it; then
+// the QP is dead.
 void request_refuse_at(Qp& qp, uint32_t psn, NakCode code, int event,
                        Syndrome syndrome = kSyndromeNone) {
   if (code == kNakRemoteAccess) qp.nic.fabric().add(HwCounter::kRespRemoteAccessErrors);
@@ -27,7 +27,7 @@ void request_refuse(Qp& qp, NakCode code, int event, Syndrome syndrome = kSyndro
   request_refuse_at(qp, qp.responder.psn_expected, code, event, syndrome);
 }
 
-// Asks for the packet again: nothing beyond it is executed, nor refused once more, until it comes.
+// Asks for the packet again: until it comes, later packets are neither executed nor refused again.
 void request_ask_again(Qp& qp, uint8_t syndrome) {
   Responder& r = qp.responder;
   r.nak_sent = syndrome == (kAethNak | kNakSequence) || !CXEMU_PLANT(nak_after_rnr);
@@ -42,7 +42,7 @@ void recv_fail(Qp& qp, Syndrome syndrome, NakCode code, const Transport& transpo
   request_refuse(qp, code, 0, syndrome);
 }
 
-// Takes the next receive. False: none is posted, and the requester was told (RNR NAK).
+// Takes the next receive. Returns false if none is posted; the requester is then told (RNR NAK).
 bool recv_demand(Qp& qp) {
   if (recv_take(qp)) return true;
   qp.nic.fabric().add(HwCounter::kOutOfBuffer);
@@ -66,7 +66,8 @@ void packet_done(Qp& qp, const Packet& packet, uint32_t psns) {
   if (packet.ack_request && !CXEMU_PLANT(ack_request_ignored)) r.ack_pending = true;
 }
 
-// The opcode continues, or starts, what the packets before it began (IBA 9.7.4.1.2).
+// Whether the opcode continues, or starts, a message as the packets before it demand (IBA
+// 9.7.4.1.2).
 bool sequence_ok(const Qp& qp, Operation opcode) {
   using Message = Responder::Message;
   if (CXEMU_PLANT(opcode_sequence_unchecked)) return true;
@@ -99,8 +100,8 @@ void send_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   r.received += size;
   const bool last = opcode_ends_message(packet.opcode);
   if (last) {
-    // The data is delivered, but the receiver must not take the window for closed: its receive
-    // ends in an error (IBA 9.9.3, class J).
+    // The data is delivered, but the receiver must not believe that the window is closed, so its
+    // receive ends in an error (IBA 9.9.3, class J).
     if (opcode_has_invalidate(packet.opcode) &&
         !qp.nic.memory().window_invalidate(request_pd(qp), qp.number, be32toh(packet.imm_be))) {
       recv_fail(qp, kSyndromeRemoteInvalidRequest, kNakRemoteAccess, transport);
@@ -130,7 +131,8 @@ void write_execute(Qp& qp, const Packet& packet, const Transport& transport) {
     request_refuse(qp, kNakInvalidRequest, IBV_EVENT_QP_REQ_ERR);
     return;
   }
-  // The first packet answers for the whole message, so that none of it is placed if it must fail.
+  // The check at the first packet covers the whole message, so that nothing of it is placed if it
+  // must fail.
   const bool piecemeal = CXEMU_PLANT(write_checked_by_packet);
   if (remote_find(qp, rkey, piecemeal ? address + r.received : address, piecemeal ? size : length,
                   IBV_ACCESS_REMOTE_WRITE) == nullptr) {
@@ -166,13 +168,14 @@ void write_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   packet_done(qp, packet, 1);
 }
 
-// READs and atomics in progress never exceed what was agreed (IBA 9.7.4.1.3).
+// READs and atomics in progress never exceed the agreed number (IBA 9.7.4.1.3).
 bool resources_left(const Qp& qp) {
   return qp.responder.jobs.size() < qp.attr.max_dest_rd_atomic || CXEMU_PLANT(resources_unlimited);
 }
 
-// For a new request. A requester that sends one has its answers already, perhaps late ones that
-// crossed its repetition: answers to repetitions give way, and are asked for again if need be.
+// Makes room for a new request. A requester that sends one has its earlier answers already, perhaps
+// late ones that crossed its repetition. So answers to repetitions are dropped; the requester asks
+// again if it needs them.
 bool resources_for_new(Qp& qp) {
   auto& jobs = qp.responder.jobs;
   while (!resources_left(qp) && !jobs.empty() && jobs.front().again) jobs.pop_front();
@@ -225,7 +228,7 @@ void read_execute(Qp& qp, const Packet& packet) {
   read_queue(qp, packet, r.msn);
   packet_done(qp, packet,
               CXEMU_PLANT(read_counts_one_psn) ? 1 : response_packets(qp, packet.dma_length));
-  r.ack_pending = false;  // the response acknowledges it, and everything before it
+  r.ack_pending = false;  // the response acknowledges this request and everything before it
 }
 
 void atomic_execute(Qp& qp, const Packet& packet) {
@@ -258,8 +261,8 @@ void atomic_execute(Qp& qp, const Packet& packet) {
   r.ack_pending = false;
 }
 
-// A request that was executed before. Reading again does no harm, an atomic gives its first result
-// again, everything else is only acknowledged (IBA 9.7.5.1.4).
+// Answers a request that was executed before. Reading again does no harm, an atomic returns its
+// first result again, and everything else is only acknowledged (IBA 9.7.5.1.4).
 void duplicate_answer(Qp& qp, const Packet& packet) {
   Responder& r = qp.responder;
   const bool atomic =
@@ -269,7 +272,7 @@ void duplicate_answer(Qp& qp, const Packet& packet) {
     return;
   }
   if (CXEMU_PLANT(duplicate_read_dropped) && !atomic) return;
-  // The requester went back to this packet and will ask for all that follows again.
+  // The requester went back to this packet and will ask again for everything after it.
   while (!r.jobs.empty() && psn_diff(r.jobs.back().first_psn, packet.psn) >= 0) r.jobs.pop_back();
   if (!r.jobs.empty()) {
     ResponseJob& job = r.jobs.back();
@@ -279,7 +282,8 @@ void duplicate_answer(Qp& qp, const Packet& packet) {
   if (!resources_left(qp)) return;
   if (atomic) {
     const auto same = [&](const AtomicRecord& record) { return record.psn == packet.psn; };
-    // The newest first: an old one may have had the same number, one round of all numbers ago.
+    // The newest comes first: an old one may have had the same number, one round of all numbers
+    // ago.
     const auto found = std::find_if(r.atomics.rbegin(), r.atomics.rend(), same);
     if (found == r.atomics.rend()) return;
     atomic_queue(qp, *found);
@@ -287,7 +291,7 @@ void duplicate_answer(Qp& qp, const Packet& packet) {
     return;
   }
   const uint32_t end = psn_add(packet.psn, response_packets(qp, packet.dma_length));
-  if (psn_diff(end, r.psn_expected) > 0) return;  // not a part of what was asked before
+  if (psn_diff(end, r.psn_expected) > 0) return;  // not a part of an earlier request
   if (remote_find(qp, packet.rkey, packet.remote_address, packet.dma_length,
                   IBV_ACCESS_REMOTE_READ) == nullptr) {
     const uint32_t psn = CXEMU_PLANT(duplicate_refused_at_expected) ? r.psn_expected : packet.psn;
@@ -298,7 +302,7 @@ void duplicate_answer(Qp& qp, const Packet& packet) {
   r.jobs.back().again = true;
 }
 
-// A planted bug takes this duplicate for a new request.
+// Whether a planted bug takes this duplicate for a new request.
 bool duplicate_planted(Operation opcode) {
   return (CXEMU_PLANT(duplicate_send_executed) && opcode_is_send(opcode)) ||
          (CXEMU_PLANT(duplicate_write_executed) && opcode_is_write(opcode)) ||
@@ -306,7 +310,7 @@ bool duplicate_planted(Operation opcode) {
           (opcode == Operation::kFetchAdd || opcode == Operation::kCompareSwap));
 }
 
-// Writes and sends one packet without payload. False: the way is full.
+// Writes and sends one packet without payload. Returns false if the way is full.
 bool plain_send(Qp& qp, const Packet& packet, const Transport& transport) {
   uint8_t* out =
       transport.wire.reserve(packet.dest_qpn, header_size(packet.opcode, packet.service));
@@ -340,7 +344,8 @@ Sent response_send(Qp& qp, ResponseJob& job, const Transport& transport) {
 
   const uint64_t offset = uint64_t{job.sent} * qp.mtu;
   const auto size = static_cast<uint32_t>(std::min<uint64_t>(job.length - offset, qp.mtu));
-  // Looked up for each packet: the region may be gone since the request came.
+  // The memory is looked up for each packet: the region may have been removed since the request
+  // came.
   const uint8_t* from =
       remote_find_in(qp, job.pd, job.rkey, job.address + offset, size, IBV_ACCESS_REMOTE_READ);
   if (from == nullptr) {
@@ -409,7 +414,7 @@ bool responder_run(Qp& qp, const Transport& transport, uint32_t budget_bytes) {
   }
   if (!r.jobs.empty() && !CXEMU_PLANT(ack_overtakes_answers)) return any;
   if (!r.ack_pending && !r.nak_pending) return any;
-  // A NAK acknowledges what lies before it, so one packet says everything.
+  // A NAK acknowledges everything before it, so one packet is enough.
   Packet packet = {.opcode = Operation::kAcknowledge, .service = qp.service};
   packet.dest_qpn = qp.attr.dest_qp_num;
   packet.msn = r.msn;

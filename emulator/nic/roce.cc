@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kBthSize = 12;
 constexpr size_t kRethSize = 16;
 constexpr size_t kAethSize = 4;
-constexpr size_t kImmSize = 4;  // and of the extended header that names a key to invalidate
+constexpr size_t kImmSize = 4;  // also of the extended header that names a key to invalidate
 constexpr size_t kAtomicEthSize = 28;
 constexpr size_t kAtomicAckSize = 8;
 constexpr uint16_t kDefaultPkey = 0xffff;
@@ -70,7 +70,7 @@ bool has(Operation operation, uint16_t part) {
   return (kParts[static_cast<uint8_t>(operation)] & part) != 0;
 }
 
-// One bit for each operation that a service has.
+// One bit for each operation of a service.
 constexpr uint32_t operations_up_to(Operation last) {
   return (2u << static_cast<uint8_t>(last)) - 1;
 }
@@ -87,7 +87,7 @@ constexpr uint32_t kOperations[8] = {
     0,         0,
 };
 
-// The header that the service puts before those of the operation.
+// Size of the header that the service puts before those of the operation.
 size_t service_header_size(Operation operation, Service service) {
   if (service == Service::kUd) return kDethSize;
   return service == Service::kXrc && !has(operation, kResponse) ? kXrcEthSize : 0;
@@ -180,7 +180,7 @@ size_t headers_encode(const Packet& packet, size_t payload_size, uint8_t* out) {
   Writer writer(out);
   writer.u8(static_cast<uint8_t>(static_cast<uint8_t>(packet.service) << kServiceShift |
                                  static_cast<uint8_t>(packet.opcode)));
-  // Solicited event, no migration request (bit 6 says "migrated"), pad count, header version 0.
+  // Solicited event, no migration request (bit 6 means "migrated"), pad count, header version 0.
   writer.u8(
       static_cast<uint8_t>((packet.solicited ? 0x80 : 0) | 0x40 | pad_size(payload_size) << 4));
   writer.u16(kDefaultPkey);
@@ -261,7 +261,7 @@ bool packet_decode(const uint8_t* data, size_t size, Packet* packet) {
 }
 
 uint64_t rnr_timer_ns(uint8_t code) {
-  // In units of 10 us; code 0 is the longest, the rest grows.
+  // In units of 10 us; code 0 is the longest, the other codes grow.
   static constexpr uint32_t kTenMicroseconds[32] = {
       65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
       48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,

@@ -1,6 +1,6 @@
-// The InfiniBand transport headers (IBA volume 1, chapter 9 and annex A14), as RoCEv2 carries them
-// behind UDP: encoder and decoder. Knows no carrier and no queue pair. The ICRC is the carrier's
-// business, because it covers the IP and UDP headers too.
+// Encoder and decoder of the InfiniBand transport headers (IBA volume 1, chapter 9 and annex A14),
+// as RoCEv2 carries them after UDP. It knows neither carriers nor queue pairs. The carrier computes
+// the ICRC, because that covers the IP and UDP headers, too.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace cxemu {
 
-// A BTH opcode is a service, in the upper three bits, and an operation.
+// A BTH opcode consists of a service, in the upper three bits, and an operation.
 enum class Service : uint8_t {
   kRc = 0,   // reliable connection
   kUc = 1,   // unreliable connection
@@ -77,8 +77,8 @@ struct Packet {
   // DETH (UD)
   uint32_t qkey = 0;
   uint32_t src_qpn = 0;
-  // Its reserved byte. In the emulator every packet travels over IPv4; a sender that used another
-  // entry of its GID table than RoCE v2 over IPv4 says so here. See ud.cc.
+  // The reserved byte of the DETH. In the emulator every packet travels over IPv4; a sender that
+  // used another entry of its GID table than RoCE v2 over IPv4 says so here. See ud.cc.
   uint8_t network = 0;
   // XRCETH: the shared receive queue that a request of the XRC service is for
   uint32_t srqn = 0;
@@ -87,14 +87,14 @@ struct Packet {
   uint32_t msn = 0;
   // AtomicAckETH
   uint64_t original = 0;
-  // ImmDt, or the key of IETH, as it stands in memory
+  // ImmDt, or the key of IETH, in the byte order of the packet
   uint32_t imm_be = 0;
   // Decoded packets only; points into the decoded buffer.
   const uint8_t* payload = nullptr;
   size_t payload_size = 0;
 };
 
-// Whether the service has the operation.
+// Whether some service above has this operation.
 bool opcode_is_known(uint8_t opcode);
 bool opcode_is_response(Operation);
 bool opcode_starts_message(Operation);  // First, Only, READ and atomic requests
@@ -107,17 +107,17 @@ bool opcode_has_reth(Operation);
 bool opcode_has_aeth(Operation);
 bool opcode_has_payload(Operation);
 
-// Bytes of all headers of a packet.
+// Size of all headers of a packet.
 size_t header_size(Operation, Service = Service::kRc);
-// Bytes that make a payload a multiple of four.
+// Number of bytes that make the payload a multiple of four.
 inline size_t pad_size(size_t payload_size) {
   return (0 - payload_size) & 3;
 }
 
 // Writes the headers to `out` (kMaxHeader bytes are enough) and returns their size. The caller puts
-// `payload_size` bytes and pad_size() zero bytes behind them.
+// `payload_size` bytes and pad_size() zero bytes after them.
 size_t headers_encode(const Packet& packet, size_t payload_size, uint8_t* out);
-// False for anything that is not a well-formed packet of a service above.
+// Returns false for anything that is not a well-formed packet of a service above.
 bool packet_decode(const uint8_t* data, size_t size, Packet* packet);
 
 // Packet sequence numbers have 24 bits and wrap.
@@ -129,13 +129,13 @@ inline uint32_t psn_add(uint32_t psn, uint32_t n) {
 inline int32_t psn_diff(uint32_t a, uint32_t b) {
   return static_cast<int32_t>((a - b) << 8) >> 8;
 }
-// How far `a` lies ahead of `b`, which must not lie ahead of it. 2 GiB in packets of 256 bytes are
+// How far `a` is ahead of `b`; `b` must not be ahead of `a`. 2 GiB in packets of 256 bytes are
 // exactly kPsnHalf, which psn_diff() would take for a distance backwards.
 inline constexpr uint32_t kPsnHalf = 1u << 23;
 inline uint32_t psn_ahead(uint32_t a, uint32_t b) {
   return (a - b) & kPsnMask;
 }
-// Whether `a` lies ahead of `b`, by kPsnHalf at most.
+// Whether `a` is ahead of `b`, by kPsnHalf at most.
 inline bool psn_passed(uint32_t a, uint32_t b) {
   return psn_ahead(a, b) != 0 && psn_ahead(a, b) <= kPsnHalf;
 }

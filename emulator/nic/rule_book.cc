@@ -1,4 +1,4 @@
-// Applying fault rules.
+// Applies fault rules.
 #include "nic/rule_book.h"
 
 #include <algorithm>
@@ -49,7 +49,8 @@ const RuleBook::Page& RuleBook::page_of(FabricNic& nic) {
     page = pages_.insert(page, {&nic, generation - 1, {}});
   }
   if (page->generation == generation) return *page;
-  // A rule that changes during the copy moves the generation after it: the next event looks again.
+  // If a rule changes during the copy, the generation moves after it, and the next event copies
+  // again.
   page->generation = generation;
   page->entries.clear();
   RuleCopy copy;

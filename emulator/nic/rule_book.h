@@ -1,5 +1,6 @@
-// The fault rules of the NICs of one process: a copy of what lies in the fabric file, made anew
-// when a NIC's generation moves, and their application to events. Asked only for NICs with kRules.
+// The fault rules of the NICs of one process: a copy of the rules in the fabric file, which is
+// renewed when a NIC's generation changes, and their application to events. Used only for NICs with
+// kRules.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace cxemu {
 
-// What becomes of a packet.
+// What happens to a packet.
 struct Verdict {
   bool drop = false, corrupt = false, duplicate = false, reorder = false;
   uint32_t delay_us = 0;
@@ -19,8 +20,8 @@ class RuleBook {
  public:
   explicit RuleBook(FabricFile& fabric) : fabric_(fabric) {}
 
-  // Counts an event in every rule that it matches, switches the NIC where a rule says so, and tells
-  // what the rules say about it, if it is a packet.
+  // Counts an event in every rule that it matches, and switches the NIC where a rule says so. For a
+  // packet, returns what the rules decide.
   Verdict judge(FabricNic& nic, const EventTraits& event, uint64_t now_ns);
 
  private:
@@ -28,7 +29,7 @@ class RuleBook {
     FaultRule* rule;
     RuleCopy copy;
   };
-  // What is known of one NIC.
+  // A copy of one NIC's rules.
   struct Page {
     FabricNic* nic;
     uint32_t generation;

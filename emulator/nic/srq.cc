@@ -10,15 +10,15 @@ namespace cxemu {
 
 uint32_t Srq::posted() const {
   const auto count = static_cast<uint16_t>(doorbell_load(config.db) - taken_);
-  return count <= config.wqe_count ? count : 0;  // more is no doorbell of a sane library
+  return count <= config.wqe_count ? count : 0;  // a correct library never rings such a doorbell
 }
 
 bool Srq::take(RecvWqe* wqe) {
   if (posted() == 0) return false;
   const auto* entry = static_cast<const uint8_t*>(config.buffer) +
                       (size_t{next_ & (config.wqe_count - 1)} << config.wqe_shift);
-  // The list goes on in the entry itself. Read before the entry completes: then it is the
-  // application's, which links it behind the last free one.
+  // The list continues in the entry itself. It must be read before the entry completes: afterwards
+  // the application owns the entry and links it after the last free one.
   SrqNextSegment head;
   memcpy(&head, entry, sizeof head);
   wqe->index = next_;

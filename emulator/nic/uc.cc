@@ -1,6 +1,5 @@
-// Unreliable connections: how a message is sent, and what a packet that arrives does to the message
-// being received. Nothing is acknowledged: a packet that is missing costs its message (IBA 9.8.2,
-// 9.8.3).
+// Unreliable connections: how a message is sent, and how an arriving packet affects the message
+// being received. Nothing is acknowledged: a missing packet costs its message (IBA 9.8.2, 9.8.3).
 #include <algorithm>
 
 #include "nic/inbound.h"
@@ -15,14 +14,14 @@ namespace {
 
 using Message = Responder::Message;
 
-// What came of the message is forgotten; a receive that it took is left for the next one.
+// Forgets the message received so far; a receive that it took is kept for the next message.
 void message_drop(Responder& r) {
   r.message = Message::kNone;
   r.received = 0;
   if (CXEMU_PLANT(uc_loss_spends_receive)) r.recv_taken = false;
 }
 
-// The receive cannot hold the message: unlike a lost packet this is an error of the application.
+// The receive cannot hold the message. Unlike a lost packet this is an error of the application.
 void recv_fail(Qp& qp, Syndrome syndrome, const Transport& transport) {
   qp.responder.recv_taken = false;
   recv_complete(qp, {.opcode = kCqeResponderError, .syndrome = syndrome}, transport);
@@ -70,7 +69,7 @@ void write_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   const bool last = opcode_ends_message(packet.opcode);
   const bool length_ok = r.write_length <= kMaxMessage &&
                          (last ? received == r.write_length : received < r.write_length);
-  // A right that is missing is nobody's to learn of: the message just does not happen.
+  // A missing right must not be reported to either end, so the message is just dropped.
   if (!length_ok || remote_find(qp, r.write_rkey, r.write_address, r.write_length,
                                 IBV_ACCESS_REMOTE_WRITE) == nullptr) {
     message_drop(r);
@@ -137,7 +136,8 @@ void uc_request(Qp& qp, const Packet& packet, const Transport& transport) {
   const bool starts = opcode_starts_message(packet.opcode);
   const bool gap = packet.psn != r.psn_expected && !CXEMU_PLANT(uc_gap_ignored);
   r.psn_expected = psn_add(packet.psn, 1);
-  // Any first packet begins anew, whatever its number; after a gap nothing else counts.
+  // A first packet always begins a new message, whatever its number; after a gap all other packets
+  // are ignored.
   if (gap || starts) message_drop(r);
   const Message continues = opcode_is_send(packet.opcode) ? Message::kSend : Message::kWrite;
   const bool follows = starts || r.message == continues || CXEMU_PLANT(uc_sequence_unchecked);

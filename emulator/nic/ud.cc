@@ -1,6 +1,5 @@
 // Unreliable datagrams: single packets to any queue pair that has the same Q_Key. The network
-// header they came with is stored before their data (IBA 9.8.4 and 11.4.1.2, RoCEv2: annex
-// A17.4.5).
+// header of a packet is stored before its data (IBA 9.8.4 and 11.4.1.2, RoCEv2: annex A17.4.5).
 #include <algorithm>
 #include <cstring>
 
@@ -16,8 +15,8 @@ namespace cxemu {
 
 namespace {
 
-// Packet::network of a kind of entry of the GID table (gid.h): 0 stands for what real networks
-// carry.
+// Packet::network for a kind of entry of the GID table (gid.h); 0 stands for the header that real
+// networks carry.
 uint8_t network_of(int kind) {
   return kind == kGidRoceV2Ipv4 ? 0 : static_cast<uint8_t>(kind + 1);
 }
@@ -31,7 +30,7 @@ int kind_of(uint8_t network) {
   return network == 0 || network > kGidRoceV2Ipv4 ? kGidRoceV2Ipv4 : network - 1;
 }
 
-// Nobody's address is no error: the datagram vanishes.
+// An unknown address is no error: the datagram vanishes.
 uint32_t destination_find(Qp& qp, const uint8_t gid[16]) {
   FabricFile& fabric = qp.nic.core().fabric();
   const uint32_t changes = fabric.change_count.load(std::memory_order_acquire);

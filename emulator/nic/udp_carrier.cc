@@ -19,8 +19,8 @@ namespace {
 
 constexpr size_t kBthSize = 12;
 constexpr uint64_t kTakeNs = 2'000'000;  // between attempts to take a port over
-// A receiver that took nothing for so long will not, or packets were lost on the way to it. One
-// that waits for a core looks the same; the more it is sent then, the more it loses.
+// A receiver that took nothing for so long will take nothing any more, or the packets to it were
+// lost. A receiver that waits for a core looks the same; if it is then sent more, it loses more.
 constexpr uint64_t kPauseMaxNs = 100'000'000;
 
 uint64_t now_ns() {
@@ -67,7 +67,7 @@ bool UdpCarrier::start() {
   if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, unix_->wait_fd(), &event) != 0) return false;
   FabricProcess& own = fabric_.process[slot_];
   own.wire_taken.store(own.wire_sent.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  // Not all of it: other processes may share the NIC.
+  // Half of the room, because other processes may share the NIC.
   own.wire_room.store(udp_receive_room() / 2, std::memory_order_relaxed);
   return true;
 }
@@ -111,7 +111,7 @@ void UdpCarrier::address_close(uint32_t ipv4_be) {
   if (port == nullptr || --port->users > 0) return;
   batch_send();
   port_close(*port);
-  // What did not go out had this port's sockets.
+  // The unsent packets used this port's sockets.
   out_first_ = out_end_ = 0;
   ports_.erase(ports_.begin() + (port - ports_.data()));
 }
@@ -124,7 +124,7 @@ void UdpCarrier::port_take(Port& port) {
     udp_close(port.receive_fd);
     return;
   }
-  // What the port's last owner left unread is lost: nobody waits for its being received.
+  // What the port's last owner left unread is lost, so its senders must not wait for it.
   const uint32_t host = fabric_.process[slot_].host.load(std::memory_order_relaxed);
   for (FabricProcess& process : fabric_.process) {
     if (process.host.load(std::memory_order_relaxed) != host) continue;
@@ -142,7 +142,7 @@ int UdpCarrier::sender(Port& port, Flow* flow, const uint8_t* packet) {
   const uint32_t index = flow_index(flow->src_ipv4_be, flow->dst_ipv4_be, packet);
   int& fd = port.send_fd[index];
   if (fd < 0) {
-    // Next ones, should a stranger have the port.
+    // If another program has the port, try the next ones.
     constexpr uint16_t kAttempts = 16;
     for (uint16_t i = 0; fd < 0 && i < kAttempts; i++) {
       port.send_port[index] = static_cast<uint16_t>(flow_port(index) + i);
@@ -202,7 +202,7 @@ void UdpCarrier::commit(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, size_t size,
   if (reserved_ != Reserved::kPacket) return;
   reserved_ = Reserved::kNothing;
   Port* port = port_find(src_ipv4_be);
-  if (port == nullptr) return;  // held back by a fault of a NIC that was closed meanwhile
+  if (port == nullptr) return;  // a fault of a NIC that was closed meanwhile held the packet back
   uint8_t* packet = out_.buffer(out_end_);
   Flow flow = {src_ipv4_be, dst_ipv4_be, 0};
   const int fd = sender(*port, &flow, packet);
@@ -225,7 +225,7 @@ bool UdpCarrier::batch_send() {
     const int sent =
         sendmmsg(fd, &out_.message[out_first_], end - out_first_, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS || errno == EINTR)) return false;
-    // Any other error is of the first packet alone, which vanishes.
+    // Any other error concerns the first packet alone, which vanishes.
     out_first_ += sent > 0 ? static_cast<uint32_t>(sent) : 1;
   }
   out_first_ = out_end_ = 0;
@@ -244,7 +244,7 @@ bool UdpCarrier::flush() {
 void UdpCarrier::hand_on(int slot, uint32_t src_ipv4_be, uint32_t dst_ipv4_be,
                          const uint8_t* packet, size_t size) {
   uint8_t* out = unix_->reserve(slot, size);
-  if (out == nullptr) return;  // it does not keep up: lost, as in a switch
+  if (out == nullptr) return;  // the process does not keep up: the packet is lost, as in a switch
   memcpy(out, packet, size);
   unix_->commit(src_ipv4_be, dst_ipv4_be, size, false);
 }
@@ -271,7 +271,7 @@ void UdpCarrier::packet_receive(const Port& port, uint32_t index, FrameSink& sin
   }
 }
 
-// False when more may be left.
+// Returns false when more packets may be left.
 bool UdpCarrier::port_receive(Port& port, FrameSink& sink, size_t max_bytes) {
   for (size_t total = 0; total < max_bytes;) {
     const int count = recvmmsg(port.receive_fd, in_.message.data(), kBatch, MSG_DONTWAIT, nullptr);

@@ -1,12 +1,12 @@
 // Carrier over real RoCEv2: UDP to port 4791 between the NICs' addresses, with ICRC.
 //
-// Port 4791 of a NIC belongs to the first process that uses the NIC. It hands packets for other
-// processes on through a unix carrier, and when it goes, one of them takes the port over; what was
-// lost meanwhile is sent again by the transport. Every process sends for itself.
+// Port 4791 of a NIC belongs to the first process that uses the NIC. That process passes packets
+// for other processes on through a unix carrier. When it ends, one of them takes the port over; the
+// transport sends again what was lost meanwhile. Every process sends its own packets.
 //
-// UDP would lose packets that a receiver has no room for. Like a NIC on a lossless network, a
-// sender pauses instead: it knows from the fabric how much of what was sent to a process was not
-// received yet.
+// UDP would lose packets that a receiver has no room for. So a sender pauses, like a NIC on a
+// lossless network: the fabric tells it how much of what was sent to a process was not received
+// yet.
 #pragma once
 
 #include <netinet/in.h>
@@ -25,7 +25,7 @@ namespace cxemu {
 
 class UdpCarrier final : public Carrier {
  public:
-  // nullptr and errno on failure.
+  // Returns nullptr and errno on failure.
   static std::unique_ptr<UdpCarrier> open(FabricFile& fabric, int slot);
   ~UdpCarrier() override;
 
@@ -59,7 +59,7 @@ class UdpCarrier final : public Carrier {
     std::array<sockaddr_in, kBatch> address;
     uint8_t* buffer(uint32_t i) const { return bytes.get() + i * kPacketRoom; }
   };
-  // What a paused sender saw last of a process.
+  // The last state of a process that a paused sender saw.
   struct Pause {
     uint64_t taken;
     uint64_t since_ns;  // 0: not paused
@@ -70,10 +70,10 @@ class UdpCarrier final : public Carrier {
   Port* port_find(uint32_t ipv4_be);
   void port_take(Port& port);
   void port_close(Port& port);
-  // The socket of a flow, or -1; fills in the flow's port.
+  // The socket of a flow, or -1; also fills in the flow's port.
   static int sender(Port& port, Flow* flow, const uint8_t* packet);
   bool paused(int slot);
-  // Sends what was gathered. False when something has to wait.
+  // Sends what was gathered. Returns false when something has to wait.
   bool batch_send();
   bool port_receive(Port& port, FrameSink& sink, size_t max_bytes);
   void packet_receive(const Port& port, uint32_t index, FrameSink& sink);
@@ -82,17 +82,18 @@ class UdpCarrier final : public Carrier {
 
   FabricFile& fabric_;
   const int slot_;
-  std::unique_ptr<UnixCarrier> unix_;  // from the owners of ports, to ourselves, and handing on
+  std::unique_ptr<UnixCarrier> unix_;  // for packets from the owners of ports, to the own process,
+                                       // and passed on
   int epoll_fd_ = -1;
   std::vector<Port> ports_;
-  uint64_t take_ns_ = 0;  // when ports were last tried
+  uint64_t take_ns_ = 0;  // when the ports were last tried
   std::vector<Pause> pauses_;
   Batch out_, in_;
   std::array<int, kBatch> out_fd_;
-  uint32_t out_first_ = 0, out_end_ = 0;  // gathered and not sent yet
+  uint32_t out_first_ = 0, out_end_ = 0;  // packets gathered and not sent yet
   enum class Reserved { kNothing, kLoop, kPacket } reserved_ = Reserved::kNothing;
   int reserved_slot_ = 0;
-  bool looped_ = false;   // packets to ourselves wait in unix_
+  bool looped_ = false;   // packets to the own process wait in unix_
   bool refused_ = false;  // reserve() had no room since the last flush()
 };
 

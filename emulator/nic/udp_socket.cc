@@ -39,7 +39,7 @@ int open_bound(uint32_t ipv4_be, uint16_t port, bool shared) {
   return -1;
 }
 
-// As much as this user may have.
+// Sets the size as far as this user's limits allow.
 void buffer_set(int fd, int option, int force_option, int size) {
   if (setsockopt(fd, SOL_SOCKET, force_option, &size, sizeof size) != 0) {
     setsockopt(fd, SOL_SOCKET, option, &size, sizeof size);
@@ -58,8 +58,9 @@ int udp_send_open(uint32_t ipv4_be, uint16_t port) {
   const int fd = open_bound(ipv4_be, port, true);
   if (fd < 0) return -1;
   buffer_set(fd, SO_SNDBUF, SO_SNDBUFFORCE, kSendBuffer);
-  // Not connected and never fragmented: only then the kernel leaves the identification, which the
-  // ICRC covers, at 0. A connected socket counts it up from a random start.
+  // The socket is not connected and never fragments: only then does the kernel leave the
+  // identification, which the ICRC covers, at 0. A connected socket counts it up from a random
+  // start.
   const int discover = IP_PMTUDISC_DO;
   const int on = 1;
   if (setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof discover) == 0 &&
@@ -83,12 +84,12 @@ uint32_t udp_receive_room() {
   socklen_t length = sizeof size;
   if (getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, &length) != 0 || size < 0) size = 0;
   udp_close(fd);
-  // The kernel takes up to a quarter for packets that were read already.
+  // The kernel uses up to a quarter for packets that were already read.
   return static_cast<uint32_t>(size) / 4 * 3;
 }
 
 uint32_t packet_cost(uint32_t size) {
-  // The kernel's buffers grow by powers of two; headers and descriptors come on top.
+  // The kernel's buffers grow by powers of two; headers and descriptors are added.
   constexpr uint32_t kFront = 512, kDescriptor = 512;
   return std::bit_ceil(size + kFront) + kDescriptor;
 }

@@ -21,11 +21,11 @@ namespace cxemu {
 namespace {
 
 struct FrameHeader {
-  uint32_t size_flags;  // of the packet behind it, and kCorrupt
+  uint32_t size_flags;  // size of the packet that follows, and kCorrupt
   uint32_t src_ipv4_be, dst_ipv4_be;
 };
 
-// Stands for an ICRC that does not fit: this carrier's packets have none.
+// Stands for a wrong ICRC: this carrier's packets have none.
 constexpr uint32_t kCorrupt = 1u << 31;
 
 constexpr size_t kDatagram = 64 << 10;
@@ -36,7 +36,7 @@ constexpr int kSocketBuffer = 2 << 20;
 constexpr uint64_t kReconnectNs = 1'000'000;
 constexpr int kEventsMax = 32;
 
-// Padding after a packet, so that every header is aligned.
+// Includes the padding after a packet that keeps every header aligned.
 size_t frame_size(size_t packet_size) {
   return (sizeof(FrameHeader) + packet_size + 3) & ~size_t{3};
 }
@@ -59,7 +59,7 @@ uint64_t now_ns() {
   return MonotonicClock().now_ns();
 }
 
-// Ends of datagrams are not trusted: they come from another process.
+// The content is checked and not trusted: it comes from another process.
 void datagram_deliver(const uint8_t* data, size_t size, FrameSink& sink) {
   size_t at = 0;
   while (size - at >= sizeof(FrameHeader)) {
@@ -102,8 +102,8 @@ UnixCarrier::~UnixCarrier() {
 }
 
 void UnixCarrier::abandon() {
-  // Straight to the kernel: this also runs in a forked child, where an interposed close() may find
-  // its own state locked.
+  // Calls the kernel directly: this also runs in a forked child, where an interposed close() may
+  // find its own lock held.
   const auto close_fd = [](int& fd) {
     if (fd >= 0) syscall(SYS_close, fd);
     fd = -1;
@@ -136,10 +136,10 @@ bool UnixCarrier::connect(int slot, Peer& peer) {
   return true;
 }
 
-// Sends the gathered bytes. False when they have to wait.
+// Sends the gathered bytes. Returns false when they have to wait.
 bool UnixCarrier::peer_send(int slot, Peer& peer) {
   if (peer.fd < 0 && !connect(slot, peer)) {
-    peer.used = 0;  // nobody there: packets vanish, as on a wire that ends nowhere
+    peer.used = 0;  // no such process: packets vanish, as on an unconnected wire
     return true;
   }
   const ssize_t sent = ::send(peer.fd, peer.buffer.get(), peer.used, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -194,7 +194,7 @@ bool UnixCarrier::flush() {
 bool UnixCarrier::loopback_deliver(FrameSink& sink) {
   Peer& own = peers_[static_cast<size_t>(slot_)];
   if (own.used == 0) return false;
-  // Swapped first: handling a packet may send another one to ourselves.
+  // The buffers are swapped first: handling a packet may send another one to the own process.
   std::swap(own.buffer, loopback_buffer_);
   const size_t size = own.used;
   own.used = 0;
@@ -219,7 +219,7 @@ bool UnixCarrier::connection_receive(int fd, FrameSink& sink, size_t max_bytes) 
     const ssize_t size = recv(fd, receive_buffer_.get(), kDatagram, MSG_DONTWAIT);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return true;
     if (size <= 0) {
-      // Closed: epoll forgets it with the descriptor.
+      // Closed; epoll forgets the connection with its descriptor.
       syscall(SYS_close, fd);
       std::erase(incoming_, fd);
       return true;

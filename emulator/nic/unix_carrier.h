@@ -1,6 +1,6 @@
-// Carrier over abstract unix SOCK_SEQPACKET sockets: one listening socket per process, one
+// Carrier over abstract unix SOCK_SEQPACKET sockets: one listening socket per process, and one
 // connection per direction and pair of processes. Packets to one process are gathered into
-// datagrams of up to 64 KiB, which makes system calls rare. Packets to the own process never leave
+// datagrams of up to 64 KiB, so that system calls are rare. Packets to the own process never leave
 // it.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace cxemu {
 
 class UnixCarrier final : public Carrier {
  public:
-  // `net` and `slot` make the socket's name. nullptr and errno on failure.
+  // `net` and `slot` determine the socket's name. Returns nullptr and errno on failure.
   static std::unique_ptr<UnixCarrier> open(uint32_t net, int slot);
   ~UnixCarrier() override;
 
@@ -28,12 +28,12 @@ class UnixCarrier final : public Carrier {
   void abandon() override;
 
  private:
-  // The way to one process. `buffer` is allocated at first use and then kept.
+  // The way to one process. `buffer` is allocated at its first use and then kept.
   struct Peer {
     int fd = -1;
     uint32_t used = 0;      // bytes gathered
     bool waiting = false;   // in dirty_
-    uint64_t retry_ns = 0;  // no new connection before that time
+    uint64_t retry_ns = 0;  // no new connection before this time
     std::unique_ptr<uint8_t[]> buffer;
   };
 
@@ -42,7 +42,7 @@ class UnixCarrier final : public Carrier {
   bool connect(int slot, Peer& peer);
   bool peer_send(int slot, Peer& peer);
   void connection_accept();
-  // False when more is left than may be delivered now.
+  // Returns false when more is left than may be delivered now.
   bool connection_receive(int fd, FrameSink& sink, size_t max_bytes);
   bool loopback_deliver(FrameSink& sink);
 

@@ -1,5 +1,5 @@
 // The requester of UC and UD: starts WQEs one after the other and forgets each as soon as its last
-// packet is on its way (IBA 9.8.3 and 9.8.4). An error stops the send queue only (SQE).
+// packet is sent (IBA 9.8.3 and 9.8.4). An error stops the send queue only (SQE).
 #include "nic/unreliable.h"
 
 #include "nic/nic_model.h"
@@ -10,7 +10,7 @@ namespace cxemu {
 
 namespace {
 
-// The WQE being sent, as the completion functions want it.
+// The WQE being sent, in the form that the completion functions take.
 SendEntry entry_of(const SendWqe& wqe) {
   return {.length = static_cast<uint32_t>(wqe.length),
           .index = wqe.index,
@@ -37,15 +37,15 @@ void wqe_fail(Qp& qp, Syndrome syndrome, const Transport& transport) {
   qp_error_publish(qp, syndrome, 0);
 }
 
-// Decodes the next posted WQE. False: there is none, or none that can be sent.
+// Decodes the next posted WQE. Returns false if there is none, or none that can be sent.
 bool wqe_start(Qp& qp, const Transport& transport) {
   Requester& r = qp.requester;
-  if (qp.state != IBV_QPS_RTS) return false;  // SQD only finishes what was started
+  if (qp.state != IBV_QPS_RTS) return false;  // in SQD only what was started is finished
   const uint16_t posted = static_cast<uint16_t>(qp.send_producer() - r.ring_next);
   if (posted == 0) return false;
   if (!transport.wire.event(qp.nic.fabric(), FaultTick::kWqe, qp.number, qp.remote_ipv4_be,
                             transport.wall_ns)) {
-    return false;  // a fault was waiting for this one, and killed the NIC
+    return false;  // a fault waited for this WQE and killed the NIC
   }
   SendWqe& wqe = r.tx_wqe;
   WqeError error = WqeError::kBadLength;
@@ -55,7 +55,7 @@ bool wqe_start(Qp& qp, const Transport& transport) {
     wqe = SendWqe{.index = r.ring_next};
   }
   if (error != WqeError::kNone) {
-    // Without a length the rest of the ring cannot be walked: it is given up with this WQE.
+    // Without a length the rest of the ring cannot be walked, so it fails together with this WQE.
     if (wqe.blocks == 0) wqe.blocks = posted;
     wqe_fail(qp, kSyndromeLocalQpOperation, transport);
     return false;
@@ -72,7 +72,7 @@ bool wqe_start(Qp& qp, const Transport& transport) {
   return true;
 }
 
-// What was posted before the QP left SQE never runs.
+// Work that was posted before the QP left SQE never runs.
 bool leftovers_flush(Qp& qp, const Transport& transport) {
   Requester& r = qp.requester;
   bool any = false;

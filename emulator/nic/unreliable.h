@@ -1,5 +1,5 @@
-// The services without acknowledgements, UC and UD, between their common requester (unreliable.cc)
-// and what is their own (uc.cc, ud.cc).
+// The services without acknowledgements, UC and UD: the interface between their common requester
+// (unreliable.cc) and their separate parts (uc.cc, ud.cc).
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace cxemu {
 
-// What became of the next packet of the WQE being sent.
+// What happened to the next packet of the WQE being sent.
 struct SentPacket {
-  bool sent;  // else: the way is full, or there is an error
+  bool sent;  // if not, the way is full or there is an error
   bool last;  // of its message
   uint32_t bytes;
   Syndrome error = kSyndromeNone;

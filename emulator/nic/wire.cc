@@ -1,4 +1,4 @@
-// Faults of a NIC, applied to its packets.
+// Applies a NIC's faults to its packets.
 #include "nic/wire.h"
 
 #include <algorithm>
@@ -11,7 +11,8 @@ namespace cxemu {
 
 namespace {
 
-// A packet out of order changes places with the next one. If none follows it goes on alone.
+// A packet out of order changes places with the next one. If none follows, it is sent alone after
+// this time.
 constexpr uint64_t kDisplacedNs = 1'000'000;
 constexpr size_t kBthSize = 12;
 
@@ -38,7 +39,7 @@ bool lost(uint32_t faults, Operation opcode) {
   return (faults & fatal) != 0;
 }
 
-// A wire keeps order: what comes later is due later, also when the delay was made shorter.
+// A wire keeps order: a later packet is due later, even if the delay was made shorter.
 uint64_t due_ns(const std::deque<Wire::Held>& packets, uint64_t now_ns, uint32_t delay_us) {
   const uint64_t due = now_ns + uint64_t{delay_us} * 1000;
   return packets.empty() ? due : std::max(due, packets.back().due_ns);
@@ -58,7 +59,8 @@ void Wire::commit_faulted(FabricNic& nic, uint32_t dst_ipv4_be, Operation opcode
                             .qpn = source_qpn_},
                            now_ns);
   }
-  const uint32_t faults = faults_now(nic, now_ns);  // after the rules: they may have switched it
+  const uint32_t faults = faults_now(nic, now_ns);  // read after the rules, which may have switched
+                                                    // it
   const uint32_t src = (faults & kGidMoved) != 0 ? gid_ipv4_be(nic, source_gid_) : nic.ipv4_be;
   if (verdict.drop || src == 0 || lost(faults, opcode)) {
     nic.dropped_packets.fetch_add(1, std::memory_order_relaxed);
@@ -171,7 +173,7 @@ bool Wire::admits_faulted(FabricNic& nic, const Packet& packet, const Arrival& a
       queue.packets.push_back(std::move(held));
     }
   }
-  // A displaced one comes right behind this one.
+  // A displaced packet follows directly after this one.
   if (!displace) {
     for (Held& held : queue.displaced) held.due_ns = now_ns;
   }

@@ -1,5 +1,5 @@
-// What lies between a NIC's transport and the carrier: the faults of the NIC. A NIC applies its own
-// faults to what it sends and to what it receives, so a packet passes those of both ends.
+// The part between a NIC's transport and the carrier: the NIC's faults. A NIC applies its own
+// faults to what it sends and to what it receives, so a packet passes the faults of both ends.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class Wire {
 
   // ---- Sending.
 
-  // Whose packets are sent from now on: the queue pair, and the entry of the GID table that is
+  // The sender of the following packets: the queue pair, and the entry of the GID table that is
   // their source.
   void source_set(uint32_t qpn, int gid_index) {
     source_qpn_ = qpn;
@@ -34,7 +34,7 @@ class Wire {
     reserved_ = carrier_.reserve(reserved_slot_, size);
     return reserved_;
   }
-  // Sends the packet written at the last reserve(), as the faults of `nic` allow.
+  // Sends the packet written after the last reserve(), as the faults of `nic` allow.
   void commit(FabricNic& nic, uint32_t dst_ipv4_be, Operation opcode, size_t size,
               uint64_t now_ns) {
     tally_.sent(nic, size);
@@ -44,7 +44,7 @@ class Wire {
     }
     commit_faulted(nic, dst_ipv4_be, opcode, size, now_ns);
   }
-  // Sends held packets whose time has come. Returns whether any is still held.
+  // Sends held packets that are due. Returns whether any is still held.
   bool delayed_send(uint64_t now_ns);
 
   // ---- Receiving.
@@ -54,8 +54,7 @@ class Wire {
     const uint8_t* data;
     size_t size;
   };
-  // Whether `nic` lets this packet in now. If not, it is lost, or comes out of arrivals_take()
-  // later.
+  // Whether `nic` lets this packet in now. If not, it is lost, or arrivals_take() returns it later.
   bool admits(FabricNic& nic, const Packet& packet, const Arrival& arrival, uint64_t now_ns) {
     if ((nic.faults.load(std::memory_order_relaxed) | held_arrivals_) == 0) [[likely]] {
       tally_.received(nic, packet.opcode, arrival.size);
@@ -66,17 +65,18 @@ class Wire {
   // A packet that is, or was, held on its way out or in.
   struct Held {
     uint64_t due_ns;
-    int slot;  // where it goes; arrivals: unused
+    int slot;  // its destination; unused for arrivals
     uint32_t src_ipv4_be, dst_ipv4_be;
     bool corrupt, duplicate, reorder;
     std::vector<uint8_t> packet;
   };
-  // Packets that are let in now, after all, in their order.
+  // Returns held packets that are let in now, in their order.
   std::vector<Held> arrivals_take(uint64_t now_ns);
 
   // ---- Other events.
 
-  // A work request is about to be started, or a completion to be written. False: the NIC is dead.
+  // A work request is about to be started, or a completion to be written. Returns false if the NIC
+  // is dead.
   bool event(FabricNic& nic, FaultTick tick, uint32_t qpn, uint32_t peer_ipv4_be, uint64_t now_ns) {
     const uint32_t faults = nic.faults.load(std::memory_order_relaxed);
     return faults == 0 || event_faulted(nic, tick, qpn, peer_ipv4_be, now_ns);
@@ -87,11 +87,12 @@ class Wire {
   void counters_flush() { tally_.flush(); }
 
  private:
-  // The packets that one slow NIC holds; another NIC's do not wait behind them.
+  // The packets that one slow NIC holds; packets of other NICs do not wait for them.
   struct Queue {
     FabricNic* nic;
-    std::deque<Held> packets;     // in the order in which they go on
-    std::vector<Held> displaced;  // go on after the next one of their way, or when they are due
+    std::deque<Held> packets;     // in the order in which they are sent on
+    std::vector<Held> displaced;  // sent on after the next packet of their way, or when they are
+                                  // due
   };
 
   void commit_faulted(FabricNic& nic, uint32_t dst_ipv4_be, Operation opcode, size_t size,
@@ -106,7 +107,7 @@ class Wire {
     carrier_.commit(src_ipv4_be, dst_ipv4_be, size, corrupt);
   }
   bool send(const FabricNic& nic, const Held& held);
-  // What goes on after a packet to this process.
+  // Sends the displaced packets that follow a packet to this process.
   void displaced_send(Queue& queue, int slot);
   static Queue& queue_of(std::vector<Queue>& queues, FabricNic& nic);
   void held_count();

@@ -14,8 +14,8 @@ namespace cxemu {
 
 namespace {
 
-// A segment of the WQE; the ring is a multiple of the segment size, so it never wraps inside one.
-// The address vector takes three, and fills up the first block.
+// A segment of the WQE. The ring is a multiple of the segment size, so a segment never wraps. The
+// address vector takes three segments and fills the first block.
 template <typename Segment>
 Segment segment_at(const SendRing& ring, uint64_t offset) {
   Segment segment;
@@ -44,7 +44,7 @@ bool opcode_supported(uint8_t opcode, Service service) {
   }
 }
 
-// The segment by which the service says where the message goes, between control segment and
+// The segment in which the service says where the message goes, between the control segment and the
 // operation. A RoCE address vector is always an extended one.
 bool service_decode(const SendRing& ring, uint64_t* at, uint64_t end, SendWqe* wqe) {
   if (ring.service == Service::kUd) {
@@ -70,7 +70,8 @@ bool opcode_has_remote(uint8_t opcode) {
          opcode != kWqeSendInvalidate;
 }
 
-// Data segments and inline data from `at` to `end`, both offsets in the ring that do not wrap.
+// Decodes data segments and inline data from `at` to `end`, both offsets in the ring that do not
+// wrap.
 bool parts_decode(const SendRing& ring, uint64_t at, uint64_t end, SendWqe* wqe) {
   while (at < end) {
     if (wqe->part_count == kMaxParts) return false;
@@ -111,8 +112,8 @@ uint32_t window_access(uint8_t flags) {
   return access;
 }
 
-// Windows are the only keys that work requests change here: anything that is not a bind or an
-// invalidation as the library writes it is refused. The WQE begins with the block at `start`.
+// Work requests can change only windows here: all but binds and invalidations in the form that the
+// library writes is refused. The WQE begins with the block at `start`.
 bool window_decode(const SendRing& ring, uint64_t start, uint32_t segments, WindowUpdate* window) {
   constexpr uint64_t kMaskBoth = kUmrMaskFree | kUmrMaskKey;
   constexpr uint64_t kMaskBind = kMaskBoth | kUmrMaskLength | kUmrMaskStart | kUmrMaskLocalWrite |

@@ -1,6 +1,6 @@
-// Decoder of work queue entries. They lie in memory that the application writes, so no length or
-// count in them is trusted: whatever the ring holds, decoding stays inside the ring and the result
-// inside its array.
+// Decoder of work queue entries. They are in memory that the application writes, so no length or
+// count in them is trusted: whatever the ring contains, decoding stays inside the ring and the
+// result stays inside its array.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace cxemu {
 
 // A part of a message in local memory, or of inline data in the send ring.
 struct DataPart {
-  uint64_t address;  // inline: offset in the ring, from where the data may wrap
+  uint64_t address;  // inline: offset in the ring; the data may wrap
   uint32_t length;
   uint32_t lkey;
   bool is_inline;
@@ -51,7 +51,8 @@ struct SendWqe {
   bool signaled, solicited, fence_reads;
   uint16_t index;   // of the first block, as the ring counts
   uint16_t blocks;  // length in blocks
-  uint32_t imm_be;  // or the key that a SEND invalidates there, or that changes here
+  uint32_t imm_be;  // or the key that a SEND invalidates at the peer, or that the WQE changes
+                    // locally
   uint64_t remote_address;
   uint32_t rkey;
   uint64_t swap_or_add, compare;
@@ -64,13 +65,13 @@ struct SendWqe {
 
   bool is_read_or_atomic() const;
   bool is_atomic() const;
-  bool is_local() const;  // nothing is sent for it
+  bool is_local() const;  // no packet is sent for it
 };
 
 enum class WqeError {
   kNone,
   kBadLength,    // the length field is 0 or beyond what was posted: the next WQE cannot be found
-  kBadIndex,     // this is not the WQE that was announced; likewise
+  kBadIndex,     // not the WQE that was announced; the next one cannot be found, either
   kBadOpcode,    // not supported by this device, or not by the service
   kBadSegments,  // segments do not fit the WQE, or the message is too long
 };
@@ -79,7 +80,7 @@ enum class WqeError {
 // On error `wqe` still has index, opcode, signaled, and blocks (0 when unknown).
 WqeError send_wqe_decode(const SendRing&, uint16_t index, uint32_t posted, SendWqe* wqe);
 
-// Copies `size` bytes from `offset` of the ring, round its end.
+// Copies `size` bytes from `offset` of the ring, across its end.
 void ring_copy(const SendRing&, uint64_t offset, void* to, uint32_t size);
 
 struct RecvRing {
@@ -95,7 +96,7 @@ struct RecvWqe {
   DataPart part[kMaxParts];
 };
 
-// The data segments of a receive, at most `room` of them.
+// Decodes the data segments of a receive, at most `room` of them.
 void recv_parts_decode(const uint8_t* at, uint32_t room, RecvWqe* wqe);
 void recv_wqe_decode(const RecvRing&, uint16_t index, RecvWqe* wqe);
 

@@ -19,7 +19,7 @@ int create_comp_channel(Context& context, const CommandIo& io) {
   return 0;
 }
 
-// What both create commands ask for.
+// The parameters that both create commands have.
 struct CqRequest {
   uint64_t user_handle;
   uint32_t cqe, comp_vector;
@@ -30,7 +30,7 @@ struct CqRequest {
 int driver_read(std::span<const uint8_t> from, mlx5_ib_create_cq* driver) {
   if (!request_read(from, driver)) return EOPNOTSUPP;
   if (driver->cqe_size != 64 && driver->cqe_size != 128) return EINVAL;
-  // Which register page arms the queue does not matter: the doorbell record says it all.
+  // It does not matter which register page arms the queue: the doorbell record has all information.
   if (driver->cqe_comp_en != 0) return EOPNOTSUPP;
   if (driver->flags & ~MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX) return EOPNOTSUPP;
   if (driver->buf_addr % 64 != 0 || driver->db_addr % 8 != 0) return EINVAL;
@@ -113,7 +113,7 @@ int resize_cq(Context& context, const CommandIo& io) {
     return EOPNOTSUPP;
   const auto* object = context.objects().find<CqObject>(request.cq_handle);
   if (object == nullptr || request.cqe == 0 || request.cqe > kCqeMax) return EINVAL;
-  // The size of an entry stays: the library would copy the old ones wrongly otherwise.
+  // The size of an entry must stay; otherwise the library would copy the old entries wrongly.
   if (driver.cqe_size != object->cqe_size || driver.buf_addr % 64 != 0) return EINVAL;
   if (driver.reserved0 != 0 || driver.reserved1 != 0) return EINVAL;
   const uint32_t count = std::bit_ceil(request.cqe + 1);

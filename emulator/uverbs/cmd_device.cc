@@ -1,5 +1,5 @@
-// get_context, query_device, query_port: what the device says about itself. A ConnectX-6 Dx with
-// one RoCE port. What the emulator cannot do is not offered.
+// get_context, query_device, query_port: what the device says about itself. It is a ConnectX-6 Dx
+// with one RoCE port. It does not offer what the emulator cannot do.
 #include <endian.h>
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
@@ -14,7 +14,7 @@
 namespace cxemu {
 namespace {
 
-// The IBTA value for "link up" and "disabled" of the port's physical state.
+// The IBTA values for "link up" and "disabled" of the port's physical state.
 constexpr uint8_t kPhysicalLinkUp = 5;
 constexpr uint8_t kPhysicalDisabled = 3;
 
@@ -144,7 +144,7 @@ mlx5_ib_alloc_ucontext_resp context_attributes(bool own_registers) {
   mlx5_ib_alloc_ucontext_resp driver{};
   driver.qp_tab_size = 1u << 18;
   driver.bf_reg_size = 512;
-  // Two registers make one page, which is found at offset 0.
+  // Two registers make one page, which is at offset 0.
   driver.tot_bfregs = own_registers ? 0 : 2;
   driver.cache_line_size = 64;
   driver.max_sq_desc_sz = kSendDescriptorMax;

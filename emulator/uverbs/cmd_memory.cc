@@ -30,7 +30,7 @@ int alloc_pd(Context& context, const CommandIo& io) {
   return 0;
 }
 
-// Destroys an object that has no other cleaning up to do.
+// Destroys an object that needs no other cleaning up.
 template <typename T>
 int object_remove(Context& context, uint32_t handle) {
   const T* object = context.objects().find<T>(handle);
@@ -55,13 +55,14 @@ int access_check(uint32_t access) {
   return 0;
 }
 
-// Pages are translated one by one, so an address and its name must lie alike in theirs.
+// Pages are translated one by one, so an address and its I/O address need equal offsets in their
+// pages.
 bool offsets_match(uint64_t start, uint64_t iova) {
   return ((start ^ iova) & 0xfff) == 0;
 }
 
-// Memory that is not pinned need not be there yet; with start 0 and the greatest length a region is
-// all of the address space.
+// Memory that is not pinned need not exist yet; with start 0 and the largest length a region is the
+// whole address space.
 int pages_check(uint64_t start, uint64_t length, uint32_t access) {
   if (access & IBV_ACCESS_ON_DEMAND) return length != 0 ? 0 : EINVAL;
   return memory_check(start, length, (access & kAccessWrites) != 0);
@@ -88,7 +89,7 @@ int reg_mr(Context& context, const CommandIo& io) {
   return 0;
 }
 
-// What the request says where it says something, and what the region has elsewhere.
+// Takes the request's values where it has them, and the region's values elsewhere.
 int change_read(const ib_uverbs_rereg_mr& request, const MrObject& mr, PdObject* new_pd,
                 RegionChange* change) {
   change->translation = (request.flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
@@ -102,7 +103,7 @@ int change_read(const ib_uverbs_rereg_mr& request, const MrObject& mr, PdObject*
   change->start = change->translation ? request.start : mr.start;
   change->length = change->translation ? request.length : mr.length;
   change->iova = request.hca_va;
-  // Pages that were pinned for reading must be pinned anew when they are to be written.
+  // Pages that were pinned for reading must be pinned anew if they are to be written.
   if (!change->translation && !change->access) return 0;
   return pages_check(change->start, change->length, change->new_access);
 }

@@ -1,4 +1,4 @@
-// Queue pairs. The state machine itself is the NIC's; here the ABI is turned into ibv_qp_attr.
+// Queue pairs. The NIC has the state machine itself; this file translates the ABI to ibv_qp_attr.
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
@@ -15,12 +15,12 @@
 namespace cxemu {
 namespace {
 
-// They permit the device to put small data into completions, and do not demand it. Which register
-// page rings the doorbell does not matter either.
+// These flags permit the device to put small data into completions, but do not demand it. It does
+// not matter which register page rings the doorbell, either.
 constexpr uint32_t kFlagsKnown =
     MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_UAR_PAGE_INDEX;
 
-// The attributes of all services on RoCE. Alternate paths and rate limits are not offered.
+// The attributes of all services on RoCE. Alternate paths and rate limits are not supported.
 constexpr uint32_t kAttributesKnown =
     IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_ACCESS_FLAGS |
     IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_TIMEOUT |
@@ -45,13 +45,14 @@ int capabilities_check(const ibv_qp_cap& cap, const mlx5_ib_create_qp& driver) {
       cap.max_send_sge > kSgeMax || cap.max_recv_sge > kSgeMax ||
       cap.max_inline_data > kSendDescriptorMax)
     return EINVAL;
-  // The rings must hold what is promised.
+  // The rings must be large enough for the promised capacities.
   if (cap.max_send_wr > driver.sq_wqe_count || cap.max_recv_wr > driver.rq_wqe_count) return EINVAL;
   return 0;
 }
 
-// What the queue pair is made of. Extended reliable connections have one end each: XRC_SEND no
-// receive queue, XRC_RECV nothing but a domain, whose handle comes in the place of the PD's.
+// Finds the objects that make up the queue pair. Extended reliable connections have one end each:
+// XRC_SEND has no receive queue; XRC_RECV has only a domain, whose handle is in the field of the
+// PD's.
 int parts_find(const HandleTable& objects, const ib_uverbs_create_qp& request, QpParts* parts) {
   if (request.qp_type == IBV_QPT_XRC_RECV) {
     parts->xrcd = objects.find<XrcdObject>(request.pd_handle);
@@ -73,14 +74,14 @@ bool type_known(uint8_t type) {
          type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
 }
 
-// Queues that this type of queue pair does not have hold nothing, whatever was asked for.
+// Queues that this type of queue pair lacks have no capacity, whatever was requested.
 void absent_queues_clear(const QpParts& parts, ibv_qp_cap* cap) {
   if (!parts.own_receives()) cap->max_recv_wr = cap->max_recv_sge = 0;
   if (parts.send_cq == nullptr) cap->max_send_wr = cap->max_send_sge = cap->max_inline_data = 0;
 }
 
-// Of the receive ring, which comes first in the buffer. Without one the shift means nothing, and
-// nobody has looked at it.
+// Size of the receive ring, which comes first in the buffer. Without a ring the shift is
+// meaningless and was not checked.
 uint64_t receive_ring_bytes(const mlx5_ib_create_qp& driver) {
   return driver.rq_wqe_count == 0 ? 0 : uint64_t{driver.rq_wqe_count} << driver.rq_wqe_shift;
 }
@@ -133,7 +134,7 @@ int qp_create(Context& context, const ib_uverbs_create_qp& request, const Comman
   auto object = std::make_unique<QpObject>(parts);
   QpConfig config = config_make(request, driver, object.get());
   if (const int error = capabilities_check(config.cap, driver)) return error;
-  // As many receives as the ring holds can be posted, and programs rely on being told.
+  // As many receives as the ring holds can be posted, and programs rely on this number.
   config.cap.max_recv_wr = config.rq_wqe_count;
   if (const int error = rings_check(driver)) return error;
   object->qp_type = request.qp_type;
@@ -166,7 +167,7 @@ int create_qp(Context& context, const CommandIo& io) {
 int create_qp_ex(Context& context, const CommandIo& io) {
   ib_uverbs_ex_create_qp request;
   if (!request_read(io.core_in, &request)) return EOPNOTSUPP;
-  // There is no multicast, so none comes back to its sender.
+  // There is no multicast, so no packet comes back to its sender.
   const uint32_t flags_allowed =
       request.qp_type == IBV_QPT_UD ? uint32_t{IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK} : 0;
   if (request.comp_mask != 0 || (request.create_flags & ~flags_allowed) != 0 ||
@@ -262,15 +263,15 @@ int query_qp(Context& context, const CommandIo& io) {
 }
 
 int address_check(const FabricNic& nic, const ib_uverbs_qp_dest& address) {
-  // RoCE has no local identifiers: the address must be global, and from our own table.
+  // RoCE has no local identifiers: the address must be global, with a source from our own table.
   if (address.is_global == 0 || address.port_num != 1 || address.sgid_index >= kGidCount ||
       gid_is_empty(nic, address.sgid_index))
     return EINVAL;
   return 0;
 }
 
-// Programs treat both ends of extended reliable connections like whole ones; the kernel forgives
-// them the attributes of the end that is not there.
+// Programs treat both ends of extended reliable connections like complete ones; the kernel ignores
+// the attributes of the missing end.
 uint32_t attributes_of_end(uint8_t type, uint32_t mask) {
   if (type == IBV_QPT_XRC_SEND)
     return mask & ~uint32_t{IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER};

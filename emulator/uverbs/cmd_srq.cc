@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kSegment = 16;  // a link or a data segment
 
-// Both kernel and library derive an entry's size so from the number of its data segments.
+// Both kernel and library derive an entry's size in this way from the number of its data segments.
 uint32_t wqe_size(uint32_t max_sge) {
   return std::bit_ceil(std::max(2 * kSegment, kSegment + max_sge * kSegment));
 }
@@ -68,7 +68,7 @@ int srq_create(Context& context, const ib_uverbs_create_xsrq& request, const Com
   object->max_wr = config.wqe_count - 1;
   object->max_sge = request.max_sge;
   if (const int error = context.nic().srq_create(config, &object->srq)) return error;
-  // The limit given at creation is not armed: the kernel driver has no use for it either.
+  // The limit given at creation is not armed: the kernel driver ignores it, too.
 
   answer->max_wr = object->max_wr;
   answer->max_sge = object->max_sge;
@@ -108,7 +108,7 @@ int modify_srq(Context& context, const CommandIo& io) {
   if (!request_read(io.core_in, &request)) return EOPNOTSUPP;
   const auto* object = context.objects().find<SrqObject>(request.srq_handle);
   if (object == nullptr) return EINVAL;
-  // The real driver cannot resize either.
+  // The real driver cannot resize, either.
   if ((request.attr_mask & ~uint32_t{IBV_SRQ_LIMIT}) != 0) return EINVAL;
   if ((request.attr_mask & IBV_SRQ_LIMIT) == 0) return 0;
   return context.nic().srq_limit_set(object->srq, request.srq_limit);

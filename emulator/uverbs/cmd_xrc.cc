@@ -1,6 +1,6 @@
 // XRC domains. A domain can be opened under the name of a file; the kernel then shares it among all
-// processes that open it so. Here a domain lives in one open device: a second one that comes with
-// the same file is refused, instead of being given a domain that reaches nobody.
+// processes that open it so. Here a domain belongs to one open device: a second device that brings
+// the same file is refused, because it would get a domain that is not shared.
 #include <fcntl.h>
 #include <rdma/ib_user_verbs.h>
 #include <sys/socket.h>
@@ -21,8 +21,8 @@ XrcdFile::~XrcdFile() {
 
 namespace {
 
-// Held while a domain of this file is open on this NIC; the name vanishes with its descriptor. -1:
-// somebody holds it.
+// Claims the file while a domain of it is open on this NIC; the claim ends when its descriptor is
+// closed. Returns -1 if another device holds the claim.
 int file_claim(const Context& context, const struct stat& file) {
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;

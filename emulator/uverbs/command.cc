@@ -1,5 +1,5 @@
-// Taking commands apart. The checks are those of the kernel's ib_uverbs_write and
-// ib_uverbs_ioctl, in their order, with their errors.
+// Parses commands. The checks are those of the kernel's ib_uverbs_write and ib_uverbs_ioctl, in
+// their order and with their errors.
 #include "uverbs/command.h"
 
 #include <rdma/ib_user_ioctl_cmds.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint32_t kExtended = IB_USER_VERBS_CMD_FLAG_EXTENDED;
 
-// The application names the memory; the kernel refuses what it cannot read from, or write to.
+// The application names the memory; the kernel refuses memory that it cannot read or write.
 bool usable(std::span<const uint8_t> memory, bool writable) {
   return memory.empty() ||
          memory_check(reinterpret_cast<uint64_t>(memory.data()), memory.size(), writable) == 0;
@@ -35,7 +35,7 @@ int command_run(Context& context, const Command& command, const CommandIo& io) {
   return command.run(context, io);
 }
 
-// Memory the application named by an address and a length.
+// Memory that the application named by an address and a length.
 std::span<uint8_t> user_memory(uint64_t address, size_t length) {
   return {reinterpret_cast<uint8_t*>(address), length};
 }
@@ -78,7 +78,7 @@ int write_plain(Context& context, const Command& command, const ib_uverbs_cmd_hd
        .driver_out = user_memory(response + command.core_out, out - command.core_out)});
 }
 
-// An attribute's input bytes: small ones travel inside it.
+// An attribute's input bytes: small inputs are inside the attribute.
 std::span<const uint8_t> attribute_input(const ib_uverbs_attr& attribute) {
   if (attribute.len <= sizeof attribute.data)
     return {reinterpret_cast<const uint8_t*>(&attribute.data), attribute.len};

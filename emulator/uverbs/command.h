@@ -1,5 +1,5 @@
 // Commands of the uverbs ABI. They arrive through write() or through the INVOKE_WRITE ioctl; both
-// end in one table, which says how long each part of a command must at least be.
+// use one table, which gives the minimal length of each part of a command.
 #pragma once
 
 #include <rdma/mlx5-abi.h>
@@ -14,25 +14,26 @@
 
 namespace cxemu {
 
-// The four parts of a command in application memory: what the core defines and what the driver
-// (mlx5) adds, request and answer.
+// The four parts of a command in application memory: request and answer, as defined by the core and
+// extended by the driver (mlx5).
 struct CommandIo {
   std::span<const uint8_t> core_in, driver_in;
   std::span<uint8_t> core_out, driver_out;
 };
 
 struct Command {
-  uint32_t number;  // with IB_USER_VERBS_CMD_FLAG_EXTENDED where it is an extended one
+  uint32_t number;  // with IB_USER_VERBS_CMD_FLAG_EXTENDED if it is an extended one
   const char* name;
-  // Minimal lengths; for the non-extended ones the exact core lengths.
+  // Minimal lengths; for commands that are not extended, the exact lengths of the core parts.
   size_t core_in, core_out, driver_in, driver_out;
   int (*run)(Context&, const CommandIo&);
   bool works_when_dead = false;  // destroying succeeds on a dead device
-  bool works_in_child = false;   // of fork(), on the parent's device: needs no NIC
+  bool works_in_child = false;   // works in a child of fork() on the parent's device, since it
+                                 // needs no NIC
 };
 
-// What the driver says about a context. `own_registers`: the application asks for register pages
-// itself, one by one; otherwise it finds one.
+// What the driver says about a context. `own_registers`: the application itself asks for register
+// pages, one by one; otherwise it has one from the start.
 mlx5_ib_alloc_ucontext_resp context_attributes(bool own_registers);
 
 // The tables of the cmd_*.cc files.
@@ -43,16 +44,16 @@ std::span<const Command> srq_commands();
 std::span<const Command> xrc_commands();
 std::span<const Command> qp_commands();
 
-// nullptr: there is no such command.
+// Returns nullptr if there is no such command.
 const Command* command_find(uint32_t number);
 
-// Executes what was written to, or asked by ioctl of, a device file. 0 or an errno.
-// They take the engine's lock.
+// Execute a write() or ioctl() of a device file. They return 0 or an errno, and take the engine's
+// lock.
 int command_write(Context&, const void* data, size_t length);
-// A context that is orphaned() answers few ioctls and nothing else.
+// A context that is orphaned() answers only a few ioctls.
 int command_ioctl(Context&, unsigned long request, void* argument);
 
-// Reads a request of any length: what is missing is zero, what we do not know must be zero.
+// Reads a request of any length: missing bytes are zero, and unknown bytes must be zero.
 template <typename T>
 [[nodiscard]] bool request_read(std::span<const uint8_t> from, T* to) {
   *to = T{};
@@ -62,7 +63,7 @@ template <typename T>
   return true;
 }
 
-// Answers with as much as the caller has room for.
+// Writes as much of the answer as the caller has room for.
 template <typename T>
 void answer_write(std::span<uint8_t> to, const T& from) {
   if (!to.empty()) memcpy(to.data(), &from, std::min(to.size(), sizeof from));

@@ -19,14 +19,14 @@ std::unique_ptr<Context> Context::open(Engine& engine, Fabric& fabric, FabricNic
 
 Context::~Context() {
   std::lock_guard lock(engine_.lock());
-  // Errors do not matter any more: the Nic frees whatever is left.
+  // Errors no longer matter: the Nic frees whatever is left.
   objects_.each<QpObject>([this](QpObject* object) { (void)nic_->qp_destroy(object->qp); });
   objects_.remove_all(ObjectType::kQp);
   objects_.each<SrqObject>([this](SrqObject* object) { (void)nic_->srq_destroy(object->srq); });
   objects_.remove_all(ObjectType::kSrq);
   objects_.each<CqObject>([this](CqObject* object) { (void)nic_->cq_destroy(object->cq); });
   objects_.remove_all(ObjectType::kCq);
-  // Windows first: a region that one is bound to stays.
+  // Windows come first: a region with bound windows cannot be removed.
   objects_.each<MwObject>([this](MwObject* object) { (void)nic_->mw_deallocate(object->key); });
   objects_.remove_all(ObjectType::kMw);
   objects_.each<MrObject>([this](MrObject* object) { (void)nic_->mr_deregister(object->key); });
@@ -43,7 +43,7 @@ void Context::async_event(ibv_event_type type, uint64_t element) {
   if (async_) (void)async_event_push(*async_, type, element);
   for (const auto& [fd, pipe] : more_async_) (void)async_event_push(*pipe, type, element);
   if (type != IBV_EVENT_DEVICE_FATAL) return;
-  // As the kernel does when a driver lets go of its device. Event files stay open.
+  // The kernel does this when a driver detaches from its device. Event files stay open.
   for (const auto& [fd, pipe] : channels_) pipe->hang_up();
 }
 
@@ -65,7 +65,7 @@ int Context::start(int* async_fd) {
   if (const int error = EventPipe::create(&pipe, async_fd)) return error;
   async_ = std::move(pipe);
   async_fd_ = *async_fd;
-  // The clocks run alike from now on, so saying once how they lie is enough.
+  // From now on the clocks run at the same speed, so one update of their offset is enough.
   pages_.clock_update();
   return 0;
 }

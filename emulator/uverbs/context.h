@@ -1,6 +1,6 @@
 // One open device file: what the kernel keeps for one /dev/infiniband/uverbsN descriptor.
 //
-// Everything here runs with the engine's lock held, except where it says otherwise.
+// Everything here runs with the engine's lock held, unless a comment says otherwise.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@
 
 namespace cxemu {
 
-// What the owner of the descriptors (host/) wants to know. Called with the engine's lock held.
+// Tells the owner of the descriptors (host/) about objects. Called with the engine's lock held.
 class ContextObserver {
  public:
-  // A descriptor that belongs to the application from now on.
+  // From now on the application owns this descriptor.
   virtual void channel_created(int fd) = 0;
-  // libibverbs passes the address of its ibv_cq or ibv_cq_ex as user handle.
+  // libibverbs passes the address of its ibv_cq or ibv_cq_ex as the user handle.
   virtual void cq_created(uint64_t user_handle) = 0;
   virtual void cq_destroyed(uint64_t user_handle) = 0;
 
@@ -31,21 +31,23 @@ class ContextObserver {
 
 class Context final : public EventSink {
  public:
-  // `nic` must have been opened with this object as its port_sink: see open().
-  // nullptr when the NIC is dead. Takes the engine's lock itself.
-  // `pages`: what the file's mapping shows, kDevicePagesSize bytes; must outlive the context.
+  // `nic` must have been opened with this object as its port_sink: see open(). Returns nullptr when
+  // the NIC is dead. Takes the engine's lock itself. `pages`: what the file's mapping shows,
+  // kDevicePagesSize bytes; it must outlive the context.
   static std::unique_ptr<Context> open(Engine&, Fabric&, FabricNic*, ContextObserver*,
                                        uint8_t* pages);
-  // Destroys all that is left, as the kernel does when the file is closed. Takes the lock itself.
+  // Destroys all remaining objects, as the kernel does when the file is closed. Takes the lock
+  // itself.
   ~Context();
 
   // EventSink: port and device events.
   void completion(uint64_t, int) override {}
   void async_event(ibv_event_type type, uint64_t element) override;
 
-  // Channels are descriptors, not handles. The application closed one: no more events into it.
+  // Channels are descriptors, not handles. The application has closed one, which gets no more
+  // events.
   void channel_closed(int fd) { channels_.erase(fd); }
-  // nullptr: not a channel of this context.
+  // Returns nullptr if the descriptor is not a channel of this context.
   std::shared_ptr<EventPipe> channel_find(int fd) const;
   int channel_create(int* fd);
 
@@ -56,15 +58,15 @@ class Context final : public EventSink {
   ContextObserver* observer() const { return observer_; }
   HandleTable& objects() { return objects_; }
 
-  // The first command must be get_context, and only the first.
+  // The first command must be get_context, and no later one may be.
   bool started() const { return async_ != nullptr; }
   int start(int* async_fd);
   const std::shared_ptr<EventPipe>& async() const { return async_; }
   uint32_t pd_number_next() { return ++pd_last_; }
   uint32_t xrcd_number_next() { return ++xrcd_last_; }
-  // Another file that gets the port's events, and those of objects that are created for it.
+  // Opens another file that gets the port's events, and those of objects created for it.
   int async_add(int* async_fd);
-  // While it lives, async() is the file with this descriptor.
+  // While this object lives, async() is the file with the given descriptor.
   class AsyncChoice {
    public:
     AsyncChoice(Context&, int async_fd);
@@ -84,7 +86,7 @@ class Context final : public EventSink {
   bool register_page_take(uint32_t* index);
   void register_page_free(uint32_t index) { register_pages_[index] = false; }
 
-  // In a child of fork(): the NIC stays the parent's, only what needs none still works.
+  // In a child of fork() the NIC remains the parent's, and only what needs no NIC still works.
   void orphan() { orphaned_ = true; }
   bool orphaned() const { return orphaned_; }
 
@@ -99,7 +101,7 @@ class Context final : public EventSink {
   const DevicePages pages_;
   std::unique_ptr<Nic> nic_;
   std::shared_ptr<EventPipe> async_;
-  int async_fd_ = -1;                                     // the first one
+  int async_fd_ = -1;                                     // the descriptor of the first file
   std::map<int, std::shared_ptr<EventPipe>> more_async_;  // by descriptor
   std::map<int, std::shared_ptr<EventPipe>> channels_;
   HandleTable objects_;

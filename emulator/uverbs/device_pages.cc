@@ -9,7 +9,7 @@
 
 namespace cxemu {
 
-// Between processes, so no mutex of this one.
+// A mutex of this process is not enough, because processes share the memory.
 class DeviceMemory::Lock {
  public:
   explicit Lock(std::atomic<uint32_t>* locked) : locked_(locked) {
@@ -46,7 +46,7 @@ void DevicePages::clock_update() const {
     clock_gettime(clock, &now);
     return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
   };
-  // A reader that sees an odd sign, or another one afterwards, reads again.
+  // A reader that sees an odd sign, or a different one afterwards, reads again.
   auto* info = reinterpret_cast<mlx5_ib_clock_info*>(page(kPageClockInfo));
   const uint32_t sign = info->sign;
   __atomic_store_n(&info->sign, sign | MLX5_IB_CLOCK_INFO_KERNEL_UPDATING, __ATOMIC_SEQ_CST);

@@ -1,6 +1,6 @@
-// What mmap() of a device file reaches: register pages, the clock, the memory of the device. The
-// library finds each by its offset. One such area belongs to each opening of the file; children of
-// fork() share it with their parent.
+// What mmap() of a device file reaches: register pages, the clock, and the device's memory. The
+// library finds each by its offset. Each opening of the file has its own area; children of fork()
+// share it with their parent.
 #pragma once
 
 #include <atomic>
@@ -10,20 +10,20 @@
 namespace cxemu {
 
 inline constexpr size_t kDevicePageSize = 4096;
-// Page numbers. The first ones are the driver's: command << 8 | index.
+// Page numbers. The driver defines the first ones: command << 8 | index.
 inline constexpr uint32_t kPageClockInfo = 7u << 8 | 1;
 inline constexpr uint32_t kPageDeviceMemory = 8u << 8;
-inline constexpr uint32_t kPageRegisters = 16u << 8;  // those that the library asks for
+inline constexpr uint32_t kPageRegisters = 16u << 8;  // pages that the library asks for
 inline constexpr uint32_t kRegisterPagesMax = 4096;
 inline constexpr uint32_t kPageAllocations = 33u << 8;
 inline constexpr size_t kDevicePagesSize = (kPageAllocations + 1) * kDevicePageSize;
 
 inline constexpr size_t kDeviceMemorySize = 128 << 10;
 
-// Who has which part of the device's memory, in units of 64 bytes.
+// Which parts of the device's memory are allocated, in units of 64 bytes.
 class DeviceMemory {
  public:
-  // Offset in the device's memory; SIZE_MAX: no room for that.
+  // Returns an offset in the device's memory; SIZE_MAX: there is no room.
   size_t allocate(size_t length, size_t alignment);
   void free(size_t offset, size_t length);
 
@@ -37,7 +37,7 @@ class DeviceMemory {
 };
 static_assert(sizeof(DeviceMemory) <= kDevicePageSize);
 
-// The area, mapped by whoever made it: kDevicePagesSize bytes, zero at first.
+// The area; its creator maps it: kDevicePagesSize bytes, zero at first.
 class DevicePages {
  public:
   explicit DevicePages(uint8_t* base) : base_(base) {}
@@ -47,7 +47,8 @@ class DevicePages {
   DeviceMemory& allocations() const {
     return *reinterpret_cast<DeviceMemory*>(page(kPageAllocations));
   }
-  // How completion time stamps (CLOCK_MONOTONIC, in nanoseconds) become the time of day.
+  // Updates how completion time stamps (CLOCK_MONOTONIC, in nanoseconds) convert to the time of
+  // day.
   void clock_update() const;
 
  private:

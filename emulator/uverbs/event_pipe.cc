@@ -14,8 +14,9 @@ namespace {
 
 constexpr int kLargePipe = 1 << 20;
 
-// Moves all of `pipe` into memory without ever blocking, although its reader may be a blocking
-// descriptor and the application may be reading it at this moment: splice into a private pipe.
+// Moves the whole content of `pipe` into memory without ever blocking, although its reader may be a
+// blocking descriptor and the application may be reading it at this moment. To do so, it splices
+// the content into a private pipe.
 std::vector<uint8_t> drain(int reader) {
   std::vector<uint8_t> bytes;
   int scratch[2];
@@ -63,7 +64,7 @@ EventPipe::~EventPipe() {
 
 bool EventPipe::push(const void* record, size_t size) {
   if (writer_ < 0) return false;
-  // Writes of this size are atomic: a full pipe takes all of a record or nothing.
+  // Writes of this size are atomic: a full pipe takes either all of a record or nothing.
   for (int attempt = 0; attempt < 3; ++attempt) {
     if (write(writer_, record, size) == static_cast<ssize_t>(size)) return true;
     if (errno == EAGAIN) fcntl(writer_, F_SETPIPE_SZ, kLargePipe);

@@ -1,4 +1,5 @@
-// Methods for descriptors that are shared: what an import asks for. And register pages.
+// Methods for shared descriptors, as used when a device is imported, and methods for register
+// pages.
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/mlx5-abi.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
@@ -16,12 +17,12 @@ namespace {
 int query_context(Context& context, const Attributes& attributes) {
   attributes.write(UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, kCompVectors);
   attributes.write(UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, uint64_t{0});
-  // Who imports a device asks for its register pages itself.
+  // A process that imports a device asks for its register pages itself.
   attributes.write(MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, context_attributes(true));
   return 0;
 }
 
-// The port's events come to every such file; those of objects to the first one.
+// Every such file gets the port's events; the first one gets those of objects.
 int async_event_alloc(Context& context, const Attributes& attributes) {
   int fd = -1;
   if (const int error = context.async_add(&fd)) return error;

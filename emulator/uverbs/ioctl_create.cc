@@ -1,5 +1,5 @@
-// Queues that an imported device creates: their events go to a file of their own, which only these
-// methods can say. Everybody else is sent to the commands, which do the work here too.
+// Queues that an imported device creates: their events go to a separate file, which only these
+// methods can name. All other callers are sent to the commands, which do the work here, too.
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
@@ -53,7 +53,7 @@ int cq_create(Context& context, const Attributes& attributes) {
   return 0;
 }
 
-// What the commands have as an ordinary member.
+// Reads flags that are an ordinary member in the commands.
 int qp_flags_read(const Attributes& attributes, ib_uverbs_ex_create_qp* request) {
   uint32_t flags = 0;
   if (attributes.has(UVERBS_ATTR_CREATE_QP_FLAGS) &&

@@ -1,5 +1,5 @@
-// Methods for memory: the device's own, which programs use through a mapping and through regions,
-// and advice on regions with paging on demand.
+// Methods for memory: the device's own memory, which programs use through a mapping and through
+// regions, and advice on regions with paging on demand.
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
@@ -16,7 +16,7 @@
 namespace cxemu {
 namespace {
 
-// Where the memory's mapping begins, and where in its first page the memory does.
+// Writes where the memory's mapping begins, and the memory's offset in its first page.
 void place_write(const DmObject& dm, const Attributes& attributes, uint16_t offset_id,
                  uint16_t page_id) {
   attributes.write(offset_id, uint64_t{dm.offset % kDevicePageSize});
@@ -62,7 +62,7 @@ int dm_query(Context& context, const Attributes& attributes) {
   return 0;
 }
 
-// Such a region begins at address 0: only the mapping has others.
+// Such a region begins at address 0; only the mapping has other addresses.
 int dm_mr_reg(Context& context, const Attributes& attributes) {
   constexpr uint32_t kAllowed = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
@@ -97,7 +97,7 @@ const MrObject* region_find(Context& context, uint32_t lkey) {
   return found;
 }
 
-// 0 or an errno, like the kernel's driver.
+// Returns 0 or an errno, like the kernel's driver.
 int advice_check(const MrObject* mr, const PdObject* pd, const ib_uverbs_sge& range, bool writes) {
   if (mr == nullptr || (mr->access & IBV_ACCESS_ON_DEMAND) == 0) return ENOENT;
   if (mr->pd != pd || (writes && (mr->access & IBV_ACCESS_LOCAL_WRITE) == 0)) return EPERM;
@@ -117,7 +117,7 @@ int range_advise(Context& context, const Advice& advice, const ib_uverbs_sge& ra
   if (!advice.faults || range.length == 0) return 0;
   const uint64_t start = mr->start + (range.addr - mr->iova);
   const int error = memory_check(start, range.length, advice.writes);
-  // Who does not wait for the pages does not learn that they cannot be had.
+  // A caller that does not wait for the pages does not learn that they are unavailable.
   return advice.waits ? error : 0;
 }
 

@@ -17,7 +17,7 @@
 namespace cxemu {
 namespace {
 
-// Linux 5.14 and later; elsewhere only the mapping itself is checked, not its permissions.
+// Linux has this from 5.14 on. On older kernels only the mapping is checked, not its permissions.
 bool populate_supported(uintptr_t page_size) {
   static const bool supported = [page_size] {
     int probe = 0;

@@ -33,7 +33,7 @@ void QpObject::async_event(ibv_event_type event_type, uint64_t element) {
 }
 
 uint32_t HandleTable::add(std::unique_ptr<Object> object) {
-  // The lowest free number, as the kernel gives it.
+  // The lowest free number, as in the kernel.
   size_t handle = first_free_;
   while (handle < objects_.size() && objects_[handle]) ++handle;
   if (handle == objects_.size()) objects_.emplace_back();

@@ -1,5 +1,5 @@
-// Objects of one context and their handles. Handles mean something inside one context only, as in
-// the kernel. An object that others use cannot be destroyed (EBUSY).
+// Objects of one context and their handles. A handle is valid in one context only, as in the
+// kernel. An object that others use cannot be destroyed (EBUSY).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Object {
   Object& operator=(const Object&) = delete;
 
   const ObjectType type;
-  uint32_t users = 0;  // objects that were made with this one and still live
+  uint32_t users = 0;  // how many live objects were made with this one
 };
 
 struct PdObject : Object {
@@ -63,7 +63,8 @@ struct MrObject : Object {
   uint32_t key;
   uint64_t start, length, iova;
   uint32_t access;
-  DmObject* memory = nullptr;  // what it lies in, if not in the application's memory
+  DmObject* memory = nullptr;  // the device memory that contains it, if it is not in the
+                               // application's memory
 };
 
 struct MwObject : Object {
@@ -91,7 +92,7 @@ struct AhObject : Object {
   PdObject* const pd;
 };
 
-// A file that names XRC domains, while one is open under its name (cmd_xrc.cc).
+// A file that names XRC domains, while a domain is open under its name (cmd_xrc.cc).
 struct XrcdFile {
   XrcdFile(uint64_t d, uint64_t i, int fd) : device(d), inode(i), claim_fd(fd) {}
   ~XrcdFile();
@@ -106,11 +107,11 @@ struct XrcdObject : Object {
   static constexpr ObjectType kType = ObjectType::kXrcd;
   XrcdObject(uint32_t n, std::shared_ptr<XrcdFile> f)
       : Object(kType), number(n), file(std::move(f)) {}
-  const uint32_t number;  // of the domain: the same for all that were opened by one file
+  const uint32_t number;  // number of the domain: equal for all domains opened by one file
   const std::shared_ptr<XrcdFile> file;
 };
 
-// Completion queues, receive queues and queue pairs are sinks themselves, so that events are
+// Completion queues, receive queues and queue pairs are event sinks themselves, so that events are
 // counted per object.
 struct CqObject : Object, EventSink {
   static constexpr ObjectType kType = ObjectType::kCq;
@@ -121,7 +122,8 @@ struct CqObject : Object, EventSink {
   Cq* cq = nullptr;
   uint32_t cqe_size = 0;
   uint64_t user_handle = 0;
-  std::shared_ptr<EventPipe> channel;  // stays until the last of its CQs and its own close
+  std::shared_ptr<EventPipe> channel;  // lives until the last of its CQs is destroyed and the
+                                       // application has closed it
   std::shared_ptr<EventPipe> async;
   uint32_t completions = 0, async_events = 0;  // events that entered the pipes
 };
@@ -142,7 +144,7 @@ struct SrqObject : Object, EventSink {
   void async_event(ibv_event_type type, uint64_t element) override;
 
   PdObject* const pd;
-  CqObject* const cq;  // these two only of an XRC queue
+  CqObject* const cq;  // `cq` and `xrcd` are for an XRC queue only
   XrcdObject* const xrcd;
   Srq* srq = nullptr;
   uint32_t max_wr = 0, max_sge = 0;
@@ -151,7 +153,7 @@ struct SrqObject : Object, EventSink {
   uint32_t async_events = 0;
 };
 
-// What a queue pair is made of; which of them there are depends on its type.
+// The objects that make up a queue pair; its type determines which of them exist.
 struct QpParts {
   PdObject* pd = nullptr;
   CqObject* send_cq = nullptr;
@@ -184,14 +186,14 @@ struct QpObject : Object, EventSink {
   uint32_t async_events = 0;
 };
 
-// Writes an asynchronous event record; false when it was lost.
+// Writes an asynchronous event record; returns false when it was lost.
 bool async_event_push(EventPipe&, ibv_event_type, uint64_t element);
 
 class HandleTable {
  public:
   uint32_t add(std::unique_ptr<Object>);
   void remove(uint32_t handle);
-  // nullptr when there is no such handle or it is of another type.
+  // Returns nullptr if there is no such handle or it is of another type.
   template <typename T>
   T* find(uint32_t handle) const {
     if (handle >= objects_.size() || !objects_[handle] || objects_[handle]->type != T::kType)

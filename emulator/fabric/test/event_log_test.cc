@@ -1,4 +1,4 @@
-// The event ring: order, what it forgets, and several writers with a reader.
+// The event ring: order, overwriting, and several writers with a reader.
 #include "fabric/event_log.h"
 
 #include <gtest/gtest.h>

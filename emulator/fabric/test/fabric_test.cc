@@ -78,7 +78,7 @@ TEST_F(FabricTest, AHostCanGetMoreNicsLater) {
   fabric_.nic(0, 0)->faults = kLinkDown;
   EXPECT_EQ(fabric_.host_ensure("a", 3), 0);
   EXPECT_EQ(fabric_.host_nics(0), 3);
-  EXPECT_EQ(fabric_.nic(0, 0)->faults, kLinkDown);  // what was there stays as it was
+  EXPECT_EQ(fabric_.nic(0, 0)->faults, kLinkDown);  // the NICs that existed stay as they were
   EXPECT_EQ(fabric_.host_ensure("a", 1), 0);
   EXPECT_EQ(fabric_.host_nics(0), 3);
 }
@@ -122,7 +122,8 @@ TEST_F(FabricTest, ProcessSlotsAreReclaimedFromTheDead) {
   ASSERT_EQ(status, 0);
   EXPECT_EQ(fabric_->process[1].pid, child);  // died without leaving
   EXPECT_EQ(fabric_.process_count(-1), 0);
-  // Slots are taken in turn, so that numbers are reused late; at last the dead one's is free again.
+  // Slots are taken in turn, so that numbers are reused late; in the end the dead process's slot is
+  // free again.
   for (int i = 2; i <= kMaxProcesses; ++i) EXPECT_EQ(fabric_.process_join(0), i);
   EXPECT_EQ(fabric_.process_join(0), 1);
   EXPECT_EQ(fabric_.process_join(0), -1);
@@ -135,8 +136,8 @@ TEST_F(FabricTest, ProcessSlotsAreReclaimedFromTheDead) {
 TEST_F(FabricTest, OnlyIdleFabricsWithoutProcessesAreRemoved) {
   create();
   fabric_.host_ensure("a", 1);
-  std::ofstream(dir_ + "/.cxemu-net-9") << path_;  // claims of this test alone
-  EXPECT_EQ(idle_fabrics_remove(dir_, 60), 0);     // used just now
+  std::ofstream(dir_ + "/.cxemu-net-9") << path_;  // the claims of this test alone
+  EXPECT_EQ(idle_fabrics_remove(dir_, 60), 0);     // it was used just now
   const int slot = fabric_.process_join(0);
   EXPECT_EQ(idle_fabrics_remove(dir_, 0), 0);  // this process is in it
   fabric_.process_leave(slot);

@@ -1,4 +1,4 @@
-// Fault words: parsing, what they change, how they are shown.
+// Fault words: how they are parsed, what they change, and how they are shown.
 #include "fabric/fault.h"
 
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ TEST_F(FaultTest, SwitchesOnAndOff) {
   apply("heal");
   EXPECT_EQ(nic_->faults, 0u);
   EXPECT_EQ(shown(), "ok");
-  EXPECT_EQ(fabric_->nic[1].generation, 0u);  // the neighbour is not touched
+  EXPECT_EQ(fabric_->nic[1].generation, 0u);  // the other NIC is not touched
 }
 
 TEST_F(FaultTest, KillsAreCountedAndSurviveRevive) {
@@ -96,7 +96,7 @@ TEST_F(FaultTest, KillsAreCountedAndSurviveRevive) {
   EXPECT_EQ(nic_->faults, 0u);
 }
 
-// What is shown can be set, and shows the same again.
+// The text that is shown can be set, and is then shown again unchanged.
 TEST_F(FaultTest, RulesAreShownInTheWordsInWhichTheyAreSet) {
   for (const char* text :
        {"loss=1", "loss=0.5 peer=b/mlx5_0", "delay=3 dir=in", "reorder", "reorder=10 op=read",

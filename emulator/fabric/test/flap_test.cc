@@ -1,4 +1,4 @@
-// Flapping links: where in the schedule the clock is, and that every change is told once.
+// Flapping links: where in the schedule the clock is, and that every change is reported once.
 #include "fabric/flap.h"
 
 #include <gtest/gtest.h>

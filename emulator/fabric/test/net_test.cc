@@ -1,4 +1,4 @@
-// Address blocks: no two live fabrics share one; those of dead fabrics are used again.
+// Address blocks: no two live fabrics share one, and those of dead fabrics are reused.
 #include "fabric/net.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST_F(NetTest, AllDifferentUntilNoneIsLeft) {
   }
   EXPECT_EQ(net_claim(dir_, fabric(count), &error_), 0u);
   EXPECT_FALSE(error_.empty());
-  // A fabric that is gone frees its block without having released it.
+  // A fabric that is gone frees its block even if it was not released.
   std::filesystem::remove(dir_ + "/fabric3");
   EXPECT_NE(net_claim(dir_, fabric(count), &error_), 0u);
 }

@@ -1,5 +1,5 @@
-// The table of queue pairs: entries are unique, come back, and outlive no process when room is
-// short.
+// The table of queue pairs: entries are unique and can be reused, and a dead process's entries are
+// reclaimed when room is short.
 #include "fabric/qp_directory.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The rule table: who is matched, which events are hit, and writers and readers at the same time.
+// The rule table: which events match, which are affected, and concurrent writers and readers.
 #include "fabric/rule.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,8 @@ TEST(RuleTest, Matching) {
   EXPECT_FALSE(rule_matches({}, completion));
 }
 
-// Which of the first `events` matching events are hit, and after which the rule ended (0: never).
+// Which of the first `events` matching events are affected, and after which event the rule ended
+// (0: never).
 std::vector<int> hits(const RuleSpec& spec, int events, int* end) {
   const auto rule = std::make_unique<FaultRule>();
   std::vector<int> hit;

@@ -19,7 +19,7 @@ class ScriptTest : public ::testing::Test {
     }
     fabric_->host_count = 2;
   }
-  // "MS LINE TEXT" of every event.
+  // Returns "MS LINE TEXT" for every event.
   std::vector<std::string> events(const std::string& text) {
     std::vector<ScriptEvent> all;
     std::string error;

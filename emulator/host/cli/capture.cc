@@ -21,10 +21,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// For a process that was stopped while it wrote.
+// Enough for a process that was stopped while it wrote.
 constexpr auto kPatience = 2s;
 
-// The file that all processes append to, beside the wanted one; gone at the end.
+// The file that all processes append to, next to the wanted file; it is removed at the end.
 class Spool {
  public:
   explicit Spool(const std::string& out)
@@ -42,7 +42,7 @@ class Spool {
   const std::string path_;
 };
 
-// On from its construction on, unless that throws.
+// The capture runs while this object exists; the constructor throws if it cannot be started.
 class Running {
  public:
   Running(const Fabric& fabric, const std::string& spool, const std::vector<FabricNic*>& nics)
@@ -73,7 +73,7 @@ pid_t command_start(const std::vector<std::string>& command, const sigset_t& sig
   _exit(error == ENOENT ? 127 : 126);
 }
 
-// The command's exit status, as shells give it.
+// Waits for the command's end; returns its exit status as shells report it.
 int command_wait(pid_t pid, const sigset_t& signals) {
   for (;;) {
     int number = 0, status = 0;

@@ -1,5 +1,5 @@
-// pcapng (IETF draft-ietf-opsawg-pcapng): one section, one interface per NIC, one enhanced packet
-// block per packet, times in nanoseconds.
+// Writes pcapng (IETF draft-ietf-opsawg-pcapng): one section, one interface per NIC, one enhanced
+// packet block per packet, times in nanoseconds.
 #include "host/cli/capture_file.h"
 
 #include <fcntl.h>
@@ -88,7 +88,7 @@ struct Entry {
   const uint8_t* frame;
 };
 
-// Ends at the first record that is not whole: a full disk cuts the spool there.
+// Stops at the first incomplete record: a full disk cuts the spool there.
 std::vector<Entry> entries_by_time(const Mapping& spool) {
   std::vector<Entry> entries;
   for (size_t at = 0; spool.size() - at >= sizeof(CaptureRecord);) {
@@ -113,7 +113,7 @@ void section_write(std::ostream& out) {
   block.number(kByteOrder);
   block.number<uint16_t>(1);  // version 1.0
   block.number<uint16_t>(0);
-  block.number<int64_t>(-1);  // its length is not said
+  block.number<int64_t>(-1);  // the length is not given
   block.write(out);
 }
 
@@ -121,7 +121,7 @@ void interface_write(std::ostream& out, const std::string& name) {
   BlockBuilder block(kInterface);
   block.number(kLinkEthernet);
   block.number<uint16_t>(0);
-  block.number<uint32_t>(0);  // packets are whole
+  block.number<uint32_t>(0);  // packets are not cut short
   block.option(kInterfaceName, name.data(), name.size());
   const uint8_t nanoseconds = 9;
   block.option(kTimeResolution, &nanoseconds, sizeof nanoseconds);

@@ -10,17 +10,17 @@ namespace cxemu {
 
 struct ExecOptions {
   std::string fabric, host;
-  int nics = 0;      // 0: not said
-  std::string wire;  // unix, udp, or empty: not said
+  int nics = 0;      // 0: not given
+  std::string wire;  // unix, udp, or empty: not given
   std::vector<std::string> command;
 };
 
 // The library that exec preloads. Throws when it is not found.
 std::string library_path();
-// The path by which it can be preloaded: its own, or that of a link which is made in `folder`.
-// Throws when neither will do.
+// The path by which the library can be preloaded: its own, or that of a link made in `folder`.
+// Throws when neither works.
 std::string preloadable(const std::string& library, const std::string& folder);
-// LD_PRELOAD with it: the inherited one is kept behind.
+// The value of LD_PRELOAD with this library; inherited libraries follow it.
 std::string preload_list(const std::string& library);
 
 int exec_run(const ExecOptions&);  // returns only when it fails
@@ -38,7 +38,7 @@ int capture_run(const CaptureOptions&);
 int list_run(const std::string& fabric, bool json);
 int script_run(const std::string& fabric, const std::string& path, uint32_t seed, bool json);
 int events_run(const std::string& fabric, bool follow, bool json);
-// `program`: also say whether this one can run emulated; may be empty.
+// `program`: also say whether this program can run emulated; may be empty.
 int doctor_run(const std::string& program, bool json);
 int clean_run(const std::string& fabric, bool all);
 

@@ -1,4 +1,4 @@
-// `cxemu doctor`: says what would not work here, before it does not.
+// `cxemu doctor`: says beforehand what would not work on this machine.
 #include "host/cli/doctor.h"
 
 #include <sys/wait.h>

@@ -1,4 +1,5 @@
-// `cxemu doctor`: the checks, grouped by what they look at. Each asks the machine one question.
+// `cxemu doctor`: the checks, grouped by subject. Each check answers one question about the
+// machine.
 #pragma once
 
 #include <string>
@@ -12,7 +13,7 @@ struct Finding {
   std::string check;  // a stable name
   Health health;
   std::string detail;
-  std::string advice;  // what to do about it; empty when it is well
+  std::string advice;  // what to do about it; empty when all is well
 };
 
 std::vector<Finding> system_findings();   // kernel, files, limits, processors
@@ -21,7 +22,7 @@ std::vector<Finding> package_findings();  // the RDMA libraries and programs
 // Whether this program can run on an emulated host.
 std::vector<Finding> program_findings(const std::string& program);
 
-// Runs a shell command; its output without the last line end, and its exit status.
+// Runs a shell command; returns its output without the last line end, and its exit status.
 std::string command_output(const std::string& command, int* status);
 
 }  // namespace cxemu

@@ -40,7 +40,7 @@ Finding addresses_check() {
           "'cxemu clean --all' frees them; idle ones go by themselves after a minute"};
 }
 
-// A connection between two addresses of 127/8 that no interface has by name.
+// Tests a connection between two addresses of 127/8 that no interface is configured with.
 Finding loopback_check() {
   const sockaddr_in wanted = address_make(kNetMax + 1, 0);
   sockaddr_in bound{};

@@ -1,4 +1,4 @@
-// Checks of the RDMA libraries and of the program that is to run.
+// Checks of the RDMA libraries and of the program to be run.
 #include <dlfcn.h>
 #include <elf.h>
 #include <sys/stat.h>
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kTestedVersion = "44";  // Debian 12
 
-// The version of a Debian package; empty: not installed, or no Debian.
+// The version of a Debian package; empty if it is not installed or the system is not Debian.
 std::string package_version(const std::string& package) {
   int status;
   const std::string shown = command_output(

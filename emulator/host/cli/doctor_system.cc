@@ -102,7 +102,7 @@ Finding processors_check() {
           "two programs that poll, and their NICs, share it: expect milliseconds of latency"};
 }
 
-// In a child, because what it tries cannot be undone.
+// Runs in a child process, because the change it tries cannot be undone.
 Finding priority_check() {
   const pid_t child = fork();
   if (child == 0) _exit(setpriority(PRIO_PROCESS, 0, -10) == 0 ? 0 : 1);

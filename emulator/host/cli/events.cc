@@ -1,4 +1,4 @@
-// `cxemu events`: what happened to the NICs, from the fabric's log.
+// `cxemu events` shows what happened to the NICs, from the fabric's log.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -33,7 +33,7 @@ void event_print(const FabricFile& fabric, const Event& event, bool as_json) {
   fflush(stdout);
 }
 
-// Nobody logs a flapping link that nobody uses.
+// While no process uses a flapping link, only this command logs its changes.
 void flaps_settle(FabricFile& fabric) {
   for (FabricNic& nic : fabric.nic)
     if (nic.used.load(std::memory_order_acquire) != 0) flap_settle(fabric, nic, monotonic_ns());

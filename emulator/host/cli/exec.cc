@@ -18,7 +18,7 @@
 
 namespace cxemu {
 
-// Beside the program in a build tree, in the library folder when installed.
+// The library is next to the program in a build tree, or in the library folder when installed.
 std::string library_path() {
   const std::filesystem::path bin = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   for (const std::filesystem::path& folder :
@@ -30,7 +30,8 @@ std::string library_path() {
   throw std::runtime_error("libcxemu.so not found near " + bin.string());
 }
 
-// Ours in front, after a sanitizer's run-time, which must be first of all; each library once.
+// Puts this library first, except that a sanitizer's run-time must precede all; each library
+// appears once.
 std::string preload_list(const std::string& library) {
   std::string list = SHIFT_SANITIZER_RUNTIME;
   if (!list.empty()) list += ":";
@@ -46,7 +47,7 @@ std::string preload_list(const std::string& library) {
   return list;
 }
 
-// The dynamic linker splits LD_PRELOAD at blanks and colons.
+// A path with blanks or colons needs a link: the dynamic linker splits LD_PRELOAD there.
 std::string preloadable(const std::string& library, const std::string& folder) {
   namespace fs = std::filesystem;
   constexpr char kSplitters[] = " :";
@@ -58,7 +59,7 @@ std::string preloadable(const std::string& library, const std::string& folder) {
                              "folder without");
   std::error_code none;
   if (fs::read_symlink(link, none) == library) return link;
-  // Others may be starting programs by it right now.
+  // Other processes may be starting programs by this link right now, so it is replaced atomically.
   const std::string made = link + "." + std::to_string(getpid());
   fs::remove(made);
   fs::create_symlink(library, made);
@@ -78,7 +79,7 @@ FabricWire wire_parse(const std::string& name) {
   throw std::runtime_error("wire '" + name + "': unix or udp");
 }
 
-// That of a fabric that would be made now.
+// The wire of a fabric that would be made now.
 FabricWire wire_wanted(const ExecOptions& options) {
   if (!options.wire.empty()) return wire_parse(options.wire);
   const char* inherited = getenv("CXEMU_WIRE");
@@ -97,15 +98,15 @@ bool udp_port_free(uint32_t ipv4_be, uint16_t port) {
   return !taken;
 }
 
-// Somebody who receives RoCE for all addresses of the machine, as the kernel's own does, leaves the
-// NICs none of it, and programs would wait for each other for ever. Processes of the host have the
-// ports rightly.
+// A process that receives RoCE for all addresses of the machine, as the kernel's RoCE does, would
+// keep all packets from the NICs, and programs would wait for each other for ever. Processes of the
+// emulated host itself may have the ports.
 void udp_ports_check(const Fabric& fabric, int host) {
   constexpr uint16_t kRocePort = 4791;
   for (int i = 0; i < fabric.host_nics(host); ++i) {
     const uint32_t address = fabric.nic(host, i)->ipv4_be;
     if (udp_port_free(address, kRocePort) || fabric.process_count(host) > 0) continue;
-    if (udp_port_free(address, kRocePort)) continue;  // its process has just ended
+    if (udp_port_free(address, kRocePort)) continue;  // the process that had it has just ended
     char text[INET_ADDRSTRLEN];
     inet_ntop(AF_INET, &address, text, sizeof text);
     throw std::runtime_error(std::string("UDP port 4791 of ") + text +

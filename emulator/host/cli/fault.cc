@@ -17,7 +17,7 @@ bool fault_is_random(const FaultCommand& fault) {
          fault.rule.chance_ppm != 0 && fault.rule.chance_ppm != 1'000'000;
 }
 
-// A fault with its modifiers may also be one argument, in quotes.
+// A fault with its modifiers may also be a single quoted argument.
 std::vector<std::string> words_split(const std::vector<std::string>& arguments) {
   std::vector<std::string> words;
   for (const std::string& argument : arguments) {
@@ -35,7 +35,7 @@ int fault_run(const std::string& fabric_name, const std::string& target,
   FabricNic& nic = target_find(fabric, target);
   std::vector<FaultCommand> faults;
   std::string error;
-  // All are good, or none is applied.
+  // If one fault is wrong, none is applied.
   if (!faults_parse(*fabric, words_split(arguments), seed, &faults, &error))
     throw std::runtime_error(error);
   for (const FaultCommand& fault : faults) {

@@ -1,4 +1,4 @@
-// `cxemu list`: hosts, NICs with their faults and counters, processes, queue pairs.
+// `cxemu list`: shows hosts, NICs with their faults and counters, processes and queue pairs.
 #include <signal.h>
 
 #include <cerrno>
@@ -21,7 +21,7 @@ bool alive(int32_t pid) {
   return pid > 0 && (kill(pid, 0) == 0 || errno == EPERM);
 }
 
-// The program's name as the kernel knows it; empty when the process has just ended.
+// The program's name as the kernel has it; empty when the process has just ended.
 std::string program_name(int32_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
   std::string name;

@@ -1,4 +1,4 @@
-// cxemu: runs programs on emulated hosts, sets faults, shows and removes fabrics.
+// cxemu runs programs on emulated hosts, sets faults, and shows and removes fabrics.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>

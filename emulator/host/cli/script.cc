@@ -1,4 +1,4 @@
-// `cxemu script`: faults by the clock.
+// `cxemu script` applies faults by the clock.
 #include "fabric/script.h"
 
 #include <time.h>

@@ -1,4 +1,4 @@
-// Names and their objects.
+// Finds objects by their names.
 #include "host/cli/target.h"
 
 #include <arpa/inet.h>

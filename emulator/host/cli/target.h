@@ -1,4 +1,4 @@
-// What several commands need: the fabric of a name, and how NICs, addresses and QPs are called.
+// What several commands need: opening a fabric by name, and the names of NICs, addresses and QPs.
 #pragma once
 
 #include <string>
@@ -7,16 +7,17 @@
 
 namespace cxemu {
 
-// The fabric of this name, which must exist. Throws std::runtime_error.
+// Opens the fabric of this name, which must exist. Throws std::runtime_error.
 Fabric fabric_open(const std::string& name);
-// "HOST/mlx5_N". Throws.
+// Finds the NIC "HOST/mlx5_N". Throws std::runtime_error.
 FabricNic& target_find(const Fabric&, const std::string& target);
 
 std::string address_text(uint32_t ipv4_be);
 std::string device_name(const FabricNic&);
 const char* qp_type_name(uint32_t type);
 const char* qp_state_name(uint32_t state);
-// The time of day with milliseconds, and the whole in ISO 8601 (UTC, microseconds).
+// clock_text: the time of day with milliseconds. iso_text: date and time in ISO 8601 (UTC,
+// microseconds).
 std::string clock_text(uint64_t realtime_ns);
 std::string iso_text(uint64_t realtime_ns);
 

@@ -1,6 +1,6 @@
-// Packets as tools for RoCE see them: in captures of cxemu on both wires, and on the loopback
-// interface. tshark says what the packets are; whether their ICRC fits, which tshark only shows,
-// the judge says.
+// Packets as RoCE tools see them: in captures of cxemu on both wires, and on the loopback
+// interface. tshark identifies the packets. It shows the ICRC without checking it; the judge checks
+// it.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -21,7 +21,7 @@ namespace {
 
 using Frame = std::vector<uint8_t>;
 
-// What one exchange of rc_probe puts on the wire.
+// The packets of one exchange of rc_probe.
 const std::set<std::string> kOpcodes = {
     "4",   // SEND only
     "5",   // SEND only with immediate
@@ -46,7 +46,7 @@ T number_at(const std::string& data, size_t at) {
   return value;
 }
 
-// The Ethernet frames of a pcapng or a pcap file, whole ones only.
+// The complete Ethernet frames of a pcapng or pcap file.
 std::vector<Frame> frames_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   const std::string data((std::istreambuf_iterator<char>(in)), {});
@@ -99,7 +99,7 @@ class CaptureFileTest : public EmulatedTest, public ::testing::WithParamInterfac
     unsetenv("CXEMU_WIRE");
   }
 
-  // One of everything between hosts a and b.
+  // Makes hosts a and b exchange one of everything.
   void exchange() {
     Process server(on("a", {RC_PROBE})), client(on("b", {RC_PROBE}));
     const std::string server_address = server.line_wait("address");
@@ -114,7 +114,7 @@ class CaptureFileTest : public EmulatedTest, public ::testing::WithParamInterfac
   struct Decoded {
     std::string opcode, aeth, error, icrc, malformed, interface;
   };
-  // One for each frame of the file.
+  // Returns one entry for each frame of the file.
   std::vector<Decoded> tshark() {
     std::vector<std::string> command = {"tshark", "-r", file_, "-T", "fields", "-E", "separator=;"};
     for (const char* field : {"infiniband.bth.opcode", "infiniband.aeth.syndrome.opcode",
@@ -126,7 +126,7 @@ class CaptureFileTest : public EmulatedTest, public ::testing::WithParamInterfac
     std::vector<Decoded> all;
     std::istringstream lines(output);
     for (std::string line; std::getline(lines, line);) {
-      if (line.starts_with("Running as user")) continue;  // it does not like root
+      if (line.starts_with("Running as user")) continue;  // tshark warns when it runs as root
       std::istringstream words(line);
       Decoded& one = all.emplace_back();
       for (std::string* field :
@@ -144,7 +144,7 @@ class CaptureFileTest : public EmulatedTest, public ::testing::WithParamInterfac
       const Decoded& one = packets[i];
       opcodes.insert(one.opcode);
       EXPECT_EQ(one.malformed, "");
-      // The last four bytes are what it takes for the ICRC.
+      // tshark takes the last four bytes for the ICRC.
       const uint32_t last = number_at<uint32_t>({frames[i].end() - 4, frames[i].end()}, 0);
       EXPECT_EQ(strtoul(one.icrc.c_str(), nullptr, 16), ntohl(last));
       if (one.aeth != "3") continue;  // NAK
@@ -208,7 +208,8 @@ INSTANTIATE_TEST_SUITE_P(Wires, CaptureFileTest, ::testing::Values("unix", "udp"
 
 class LiveCaptureTest : public CaptureFileTest {};
 
-// The kernel's headers, not ours: its choice of what the ICRC covers must be the one we expect.
+// This uses the kernel's headers, not ours: the kernel's values for the fields that the ICRC covers
+// must be those that we expect.
 TEST_P(LiveCaptureTest, LoopbackShowsTheSame) {
   if (!installed("tcpdump")) GTEST_SKIP() << "tcpdump is not installed: the wire is not looked at";
   const std::string network = "127." + std::to_string(fabric_->net) + ".0.0/16";

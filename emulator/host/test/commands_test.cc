@@ -1,5 +1,5 @@
-// The commands that look into a fabric and steer it: list, events, script, doctor, and sysfs files
-// that follow what happens.
+// The commands that inspect a fabric and control it: list, events, script, doctor, and the sysfs
+// files that follow what happens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,14 +38,14 @@ class CommandsTest : public EmulatedTest {
     for (std::string line; std::getline(lines, line);) all.push_back(json::parse(line));
     return all;
   }
-  // What a program on host a reads under the port of mlx5_0; empty when it cannot.
+  // What a program on host a reads under the port of mlx5_0; empty when reading fails.
   static std::string port_file(const std::string& path) {
     std::string output;
     if (run(on("a", {"cat", "/sys/class/infiniband/mlx5_0/ports/1/" + path}), &output) != 0)
       return "";
     return output.substr(0, output.find('\n'));
   }
-  // ib_write_bw that runs until it is stopped or fails: a server on a and a client on b.
+  // ib_write_bw that runs until it is stopped or fails, with a server on a and a client on b.
   struct Traffic {
     std::unique_ptr<Process> server, client;
   };
@@ -92,7 +92,7 @@ TEST_F(CommandsTest, ListShowsProcessesAndQueuePairs) {
   EXPECT_NE(text.find("RTS"), std::string::npos) << text;
 }
 
-// Whatever the file system's own order is, which differs between disks and memory.
+// The order does not depend on the file system, although disks and memory list files differently.
 TEST_F(CommandsTest, DevicesAreListedInTheOrderOfTheirNumbers) {
   std::string wanted;
   for (int nic = 0; nic < 8; nic++) wanted += "mlx5_" + std::to_string(nic) + " ";
@@ -155,7 +155,8 @@ TEST_F(CommandsTest, StateAndGidsInSysfsFollowFaults) {
   EXPECT_EQ(port_file("gid_attrs/types/3"), "") << "empty entries have no type";
 }
 
-// LD_PRELOAD is split at these. Copies, since the program finds its library beside itself.
+// The dynamic linker splits LD_PRELOAD at these characters. The test copies the files, since the
+// program finds its library in its own folder.
 TEST_F(CommandsTest, ProgramsAreEmulatedFromAFolderOfAnyName) {
   namespace fs = std::filesystem;
   const fs::path top = fs::path(::testing::TempDir()) / ("cxemu-names-" + std::to_string(getpid()));
@@ -173,7 +174,7 @@ TEST_F(CommandsTest, ProgramsAreEmulatedFromAFolderOfAnyName) {
     }
     std::string output;
     EXPECT_EQ(run({program, "doctor"}, &output), 0) << output;
-    // Where the state cannot be named either.
+    // Here the folder of the state has such a name, too.
     EXPECT_NE(run({"env", "XDG_RUNTIME_DIR=" + dir.string(), program, "exec", "--host", "a", "--",
                    "ibv_devices"},
                   &output),

@@ -11,7 +11,7 @@
 namespace cxemu {
 
 void EmulatedTest::SetUp() {
-  unsetenv("XDG_RUNTIME_DIR");  // beside the fabrics of others, on the same kind of file system
+  unsetenv("XDG_RUNTIME_DIR");  // next to other fabrics, on the same kind of file system
   std::string dir = std::filesystem::path(fabrics_dir()).parent_path() / "cxemu-e2e-XXXXXX";
   ASSERT_NE(mkdtemp(dir.data()), nullptr);
   dir_ = dir;

@@ -1,4 +1,4 @@
-// The frame of end-to-end tests: a fabric of its own, gone afterwards.
+// The fixture of end-to-end tests: each test has its own fabric, which is removed afterwards.
 #pragma once
 
 #include <gtest/gtest.h>

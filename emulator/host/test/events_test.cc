@@ -24,8 +24,8 @@ TEST_F(EventsTest, LinkDownAndUp) {
   EXPECT_EQ(probe.end_wait(), 0);
 }
 
-// Without this a program that polls extended queues has to wait for the engine's thread, which its
-// own polling keeps from running.
+// Otherwise a program that polls extended queues has to wait for the engine's thread, which its own
+// polling keeps from running.
 TEST_F(EventsTest, PollingExtendedQueuesDrivesTheNic) {
   Process probe(on("a", {VERBS_PROBE, "mlx5_0"}));
   ASSERT_FALSE(probe.line_wait("ready").empty()) << probe.output();
@@ -51,7 +51,8 @@ TEST_F(EventsTest, AFaultOfOneNicIsNoneOfItsNeighbour) {
   ASSERT_FALSE(probe.line_wait("ready").empty()) << probe.output();
   fault("a/mlx5_0", "link-down");
   fault("b/mlx5_1", "link-down");
-  fault("a/mlx5_1", "link-down");  // the only event that may come, so the first one to come
+  fault("a/mlx5_1", "link-down");  // the first event that comes must be this one, since no other
+                                   // may come
   EXPECT_EQ(probe.line_wait("event:"), "event: port error");
   fault("a/mlx5_1", "heal");
   EXPECT_EQ(probe.line_wait("event:"), "event: port active");

@@ -102,7 +102,8 @@ bool wait_until(const std::function<bool()>& condition) {
   const auto deadline = Clock::now() + kPatience;
   while (!condition()) {
     if (Clock::now() > deadline) return false;
-    poll(nullptr, 0, 2);  // between two looks: the cores belong to those we wait for
+    poll(nullptr, 0, 2);  // sleeps between two checks: the processes that we wait for need the
+                          // cores
   }
   return true;
 }

@@ -1,4 +1,4 @@
-// Stock programs on emulated hosts, healthy and with a NIC that breaks under them.
+// Stock programs on emulated hosts, both on healthy NICs and on NICs that break meanwhile.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -12,7 +12,8 @@ namespace {
 
 class ProgramsTest : public EmulatedTest {
  protected:
-  // Runs a server on host a and its client on host b; both must end well. The client's output.
+  // Runs a server on host a and its client on host b; both must end well. Returns the client's
+  // output.
   std::string pair(std::vector<std::string> command) {
     const int port = port_free();
     command.insert(command.end(), {"-d", "mlx5_0", "-p", std::to_string(port)});
@@ -24,7 +25,8 @@ class ProgramsTest : public EmulatedTest {
     EXPECT_EQ(server.end_wait(), 0) << server.output();
     return output;
   }
-  // The bandwidth column of perftest's result line for messages of this size; 0: no such line.
+  // The bandwidth column of perftest's result line for messages of this size; 0 if there is no such
+  // line.
   static double bandwidth(const std::string& output, int size) {
     std::istringstream lines(output);
     for (std::string line; std::getline(lines, line);) {
@@ -153,8 +155,8 @@ TEST_F(ProgramsTest, LossIsRetransmitted) {
   EXPECT_GT(fabric_.nic(0, 0)->dropped_packets.load(), 0u);
 }
 
-// Whatever carries the packets, it must follow the addresses, also in a process that opened the NIC
-// before: on the UDP wire that one has the port, and hands packets on.
+// Packets must follow the addresses on both wires, also in a process that opened the NIC before. On
+// the UDP wire, that process has the port and hands packets on.
 TEST_F(ProgramsTest, NewConnectionsUseTheAddressesOfAChangedGidTable) {
   Process holder(on("a", {VERBS_PROBE, "mlx5_0"}));
   ASSERT_FALSE(holder.line_wait("ready").empty()) << holder.output();

@@ -1,6 +1,6 @@
-// Two of these exchange one of everything that a reliable connection knows. Each prints a line
-// "address ..." and takes the other's on its standard input; "run" makes it the requester, the end
-// of its input ends it.
+// Two of these programs exchange one of everything that a reliable connection supports. Each prints
+// a line "address ..." and reads the other's line on its standard input. "run" makes it the
+// requester; the end of its input ends it.
 #include <infiniband/verbs.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// A verbs program for tests: datagrams that are answered by way of their completions, and shared
-// receive queues with their events, all inside one process. Prints "ok", or what went wrong.
+// A verbs program for tests, all inside one process: datagrams that are answered by means of their
+// completions, and shared receive queues with their events. It prints "ok", or what went wrong.
 #include <infiniband/verbs.h>
 #include <unistd.h>
 
@@ -117,7 +117,7 @@ void datagram_send(const Device& device, ibv_qp* qp, ibv_ah* ah, uint32_t qpn, u
   DEMAND(ibv_post_send(qp, &wr, &bad) == 0);
 }
 
-// The completions of a send and of the receive that it reached, in whatever order.
+// The completions of a send and of the receive that it reached, in any order.
 ibv_wc received_take(const Device& device) {
   ibv_wc first = completion_take(device), second = completion_take(device);
   const ibv_wc& received = first.opcode == IBV_WC_RECV ? first : second;
@@ -229,7 +229,8 @@ void shared_queue(const Device& device) {
     connect(device, sender[i], receiver[i]);
     connect(device, receiver[i], sender[i]);
   }
-  // Many rounds of the library's list, each entry with the identifier it was posted with.
+  // Goes round the library's list many times; each entry must keep the identifier it was posted
+  // with.
   for (uint64_t round = 0; round < 100; ++round) {
     shared_receives_post(device, srq, 3 * round, 3 * round + 3);
     for (uint64_t i = 0; i < 3; ++i)
@@ -260,7 +261,7 @@ void shared_queue(const Device& device) {
 }  // namespace
 
 int main() {
-  alarm(50);  // whatever waits for ever
+  alarm(50);  // in case something waits for ever
   Device device = device_open();
   for (size_t i = 0; i < device.memory.size(); ++i) device.memory[i] = static_cast<uint8_t>(i);
   for (uint8_t gid_index = 0; gid_index < 4; ++gid_index) datagram_answer(device, gid_index);

@@ -1,8 +1,8 @@
-// A TCP program for tests, one end of connections. Obeys lines on its standard input:
+// A TCP program for tests, one end of connections. It obeys lines on its standard input:
 //   listen ADDRESS        prints "listening PORT"
-//   connect ADDRESS PORT  starts it; the end of it is seen by "state"
+//   connect ADDRESS PORT  begins to connect; "state" shows the result
 //   accept                waits for a connection
-//   state MS              prints "connected", or "pending" when it is not within MS milliseconds
+//   state MS              prints "connected", or "pending" if it is not within MS milliseconds
 //   send WORD, recv MS    prints what came, "nothing" or the error
 //   local                 prints the connection's own address
 //   interfaces ADDRESS    prints the interfaces that have it

@@ -11,7 +11,7 @@ namespace {
 
 class TcpTest : public EmulatedTest {
  protected:
-  // A connection from host b to host a through NIC `rail` of both.
+  // Opens a connection from host b to host a through NIC `rail` of both.
   void connect(int rail) {
     server_->send_line("listen " + address(0, rail));
     port_ = server_->line_wait("listening").substr(10);
@@ -22,13 +22,13 @@ class TcpTest : public EmulatedTest {
   void connect_start(int rail) {
     EXPECT_EQ(ask(*client_, "connect " + address(0, rail) + " " + port_), "connecting");
   }
-  // One line in, one line out.
+  // Sends one line and reads one line.
   static std::string ask(Process& process, const std::string& line) {
     process.send_line(line);
     return process.line_wait("");
   }
-  // Sends one word at a time until one does not arrive: the fault's effect is asynchronous.
-  // Returns the lost word.
+  // Sends one word at a time until one does not arrive: the fault's effect is asynchronous. Returns
+  // the lost word.
   std::string send_until_lost() {
     std::string word;
     EXPECT_TRUE(wait_until([&] {

@@ -24,7 +24,7 @@ ibv_context* device_open(const char* name) {
   return context;
 }
 
-// "ok" or the error's text.
+// Returns "ok" or the error's text.
 const char* pd_try(ibv_context* context) {
   errno = 0;
   ibv_pd* pd = ibv_alloc_pd(context);
@@ -33,7 +33,7 @@ const char* pd_try(ibv_context* context) {
   return error == 0 ? "ok" : strerror(error);
 }
 
-// Which ways to poll lead through the emulator once the next command was issued.
+// Shows which ways to poll lead through the emulator after the next command.
 void hooks_show(ibv_context* context) {
   ibv_cq_init_attr_ex plain{};
   plain.cqe = 16;
@@ -49,7 +49,7 @@ void hooks_show(ibv_context* context) {
   }
 }
 
-// The same device through a duplicate of its descriptor, which sees what the other one made.
+// Opens the same device by a duplicate of its descriptor, which sees what the other one made.
 void import_run(ibv_context* context, ibv_pd* pd) {
   ibv_context* imported = ibv_import_device(dup(context->cmd_fd));
   if (imported == nullptr) {
@@ -66,7 +66,7 @@ void import_run(ibv_context* context, ibv_pd* pd) {
   printf("closed %d, the first one %s\n", closed, pd_try(context));
 }
 
-// Memory of the device, written in one mapping of it and read in another.
+// Writes memory of the device through one mapping and reads it through another.
 const char* device_memory_try(ibv_context* context) {
   ibv_alloc_dm_attr attributes{};
   attributes.length = 100;
@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   fcntl(context->async_fd, F_SETFL, O_NONBLOCK);
-  // Made while the device is well, destroyed when it may be dead.
+  // Made while the device is healthy, destroyed when it may be dead.
   ibv_pd* pd = ibv_alloc_pd(context);
   ibv_cq* cq = ibv_create_cq(context, 16, nullptr, nullptr, 0);
   static char memory[4096];

@@ -16,7 +16,7 @@ class WireTest : public EmulatedTest {
     run({CXEMU_PROGRAM, "clean", "--fabric", "wired"});
     EmulatedTest::TearDown();
   }
-  // Runs nothing on a host of the fabric "wired".
+  // Runs `true` on a host of the fabric "wired".
   static int exec(const std::vector<std::string>& options, std::string* output) {
     std::vector<std::string> all = {CXEMU_PROGRAM, "exec", "--fabric", "wired", "--host", "a"};
     all.insert(all.end(), options.begin(), options.end());
@@ -44,7 +44,7 @@ TEST_F(WireTest, UnknownIsRefused) {
   EXPECT_NE(output.find("unix or udp"), std::string::npos) << output;
 }
 
-// The kernel's RoCE, for example, receives for all addresses of the machine.
+// For example, the kernel's RoCE receives for all addresses of the machine.
 TEST_F(WireTest, PortOfAStrangerIsTold) {
   std::string output, error;
   ASSERT_EQ(exec({"--wire", "udp"}, &output), 0) << output;

@@ -101,7 +101,7 @@ Round::Round(Judge& judge, Random& random, const FlowOptions& options)
 }
 
 void Round::wire_spoil(bool may_fail) {
-  // Low enough that eight tries in a row never fail, where nothing may.
+  // Low enough that eight tries in a row never fail, in rounds in which nothing may fail.
   const double worst = may_fail ? 0.1 : 0.015;
   const auto chance = [&] {
     return random_() % 2 == 0 ? 0.0 : worst * static_cast<double>(random_() % 1000) / 1000;
@@ -114,7 +114,7 @@ void Round::wire_spoil(bool may_fail) {
   rig_.net.room = random_() % 4 == 0 ? 40 : 1 << 20;
 }
 
-// Receives first: whoever knows that a message is acknowledged may ask whether it is received.
+// Receives come first: a check of an acknowledged message may ask whether it was received.
 void Round::completions_take() {
   struct Taken {
     Flow* flow;
@@ -143,7 +143,7 @@ void Round::work() {
   for (const auto& link : links_) {
     for (Flow* flow : {link->there.get(), link->back.get()}) {
       if (random_() % 4 == 0) flow->send(static_cast<uint32_t>(random_() % 12));
-      // Now and then nobody receives anything for a while.
+      // Now and then no receives are posted for a while.
       const bool starving = (rig_.clock.now_ns() >> 19) % 4 == 0;
       if (!starving || random_() % 64 == 0) flow->receive(static_cast<uint32_t>(random_() % 8));
     }
@@ -157,7 +157,7 @@ bool Round::settled() const {
   });
 }
 
-// The application gives up: everything is flushed. Dead QPs get something more to flush first.
+// The application gives up: everything is flushed. Before that, dead QPs get more WQEs to flush.
 void Round::stop() {
   for (const auto& link : links_) {
     for (Flow* flow : {link->there.get(), link->back.get()}) {

@@ -11,12 +11,12 @@ namespace cxemu::test {
 struct CampaignOptions {
   uint64_t seed = 1;
   uint32_t messages = 10'000;
-  // With few retries, so that connections break; otherwise nothing may fail.
+  // Uses few retries, so that connections break; otherwise nothing may fail.
   bool may_fail = false;
 };
 
 struct CampaignReport {
-  std::string problem;  // the first one; empty: none
+  std::string problem;  // the first problem; empty: none
   uint32_t rounds = 0;
   uint64_t messages = 0, bytes = 0;
   uint64_t packets = 0, retransmits = 0;

@@ -146,7 +146,7 @@ Plan Flow::plan_make() {
   } else if (plan.opcode == kWqeCompareSwap) {
     plan.word = static_cast<uint32_t>(random_() % kWords);
     plan.swap_or_add = random_();
-    plan.compare = random_() % 2;  // for now: whether it is to match
+    plan.compare = random_() % 2;  // for now, 1 means that it is to match
   }
   if (plan.takes_receive()) {
     plan.receive_room = random_() % 2 == 0 ? 0 : static_cast<uint32_t>(random_() % 100);
@@ -182,7 +182,7 @@ void Flow::send_in_vain() {
   if (next_ < plans_.size() && post_one(plans_[next_])) next_++;
 }
 
-// What the operation needs at the other end. False: there is no room.
+// Prepares what the operation needs at the other end. Returns false if there is no room.
 bool Flow::remote_prepare(const Plan& plan, Op* op, SendWr* wr) {
   if (plan.is_write()) {
     const auto region = target_.take(plan.size);
@@ -243,7 +243,7 @@ bool Flow::post_one(const Plan& plan) {
            .original = 0,
            .take = 0,
            .signaled = true};
-  // Sometimes there must be a completion, or nobody would ever know what is done.
+  // Sometimes there must be a completion, or the sender would never learn what is done.
   const bool signaled = plan.signaled || unsignaled_ >= 7 || next_ + 1 == plans_.size();
   SendWr wr = {.opcode = plan.opcode,
                .sges = {},

@@ -1,5 +1,5 @@
-// One direction of a connection in a campaign: what its sender is to do, what it did, and what must
-// have come of it.
+// One direction of a connection in a campaign: what its sender is to do, what it did, and what the
+// result must be.
 #pragma once
 
 #include <deque>
@@ -15,12 +15,12 @@ namespace cxemu::test {
 
 using Random = std::mt19937_64;
 
-// Keeps the first thing that is wrong.
+// Keeps the first problem that was found.
 class Judge {
  public:
   bool ok() const { return problem_.empty(); }
   const std::string& problem() const { return problem_; }
-  // Returns `right`. The arguments are put together only if it is false.
+  // Returns `right`. The arguments are joined only if it is false.
   template <typename... Args>
   bool check(bool right, const Args&... args) {
     if (!right && ok()) {
@@ -39,8 +39,8 @@ class Judge {
   std::string problem_;
 };
 
-// Registered memory from which regions are taken, and given back, in order. It remembers what must
-// be in it, so that whatever is written where or when it must not is found.
+// Registered memory from which regions are taken and given back in order. It remembers what it must
+// contain, so that every wrong write is found.
 class Arena {
  public:
   struct Region {
@@ -51,9 +51,9 @@ class Arena {
 
   std::optional<Region> take(uint32_t size);
   void give_back(const Region& region) { tail_ = region.end; }
-  // Puts bytes there as the application.
+  // Writes bytes there as the application.
   void fill(const Region& region, const std::vector<uint8_t>& bytes);
-  // What the NIC may have written there is right from now on.
+  // Accepts what the NIC may have written there as right from now on.
   void accept(const Region& region);
   bool intact(const Region& region, uint32_t from = 0) const;
   bool intact() const { return mr.bytes == must_; }
@@ -61,25 +61,25 @@ class Arena {
   TestMr mr;
 
  private:
-  static constexpr uint32_t kGuard = 16;  // bytes between regions that nobody may touch
+  static constexpr uint32_t kGuard = 16;  // bytes between regions, which must not change
   std::vector<uint8_t> must_;
   uint64_t head_ = 0, tail_ = 0;
 };
 
-// One message as planned before the round begins, so that both ends know it.
+// One message, planned before the round begins, so that both ends know it.
 struct Plan {
   struct Piece {
     uint32_t offset, length;
   };
   uint8_t opcode = kWqeNop;
   uint32_t size = 0;
-  std::vector<Piece> pieces;  // of the source; for READs and receives only the lengths count
+  std::vector<Piece> pieces;  // of the source; for READs and receives only the lengths matter
   bool signaled = true, fence = false, solicited = false, is_inline = false;
   uint32_t imm_be = 0;
   uint32_t remote_offset = 0;  // READs
   uint32_t word = 0;           // atomics
   uint64_t swap_or_add = 0, compare = 0;
-  uint32_t receive_room = 0;  // beyond its size
+  uint32_t receive_room = 0;  // beyond the message's size
   std::vector<uint32_t> receive_lengths;
 
   bool is_send() const { return opcode == kWqeSend || opcode == kWqeSendImm; }
@@ -96,7 +96,7 @@ struct FlowOptions {
 
 class Flow {
  public:
-  // All flows towards one side share one word that every one of them increments.
+  // All flows towards one side share one word, and every flow increments it.
   struct SharedWord {
     explicit SharedWord(Nic& nic) : mr(nic, 8) {}
     TestMr mr;
@@ -112,7 +112,7 @@ class Flow {
   // Posts what is planned, at most `count`, as far as there is room.
   void send(uint32_t count);
   void receive(uint32_t count);
-  // Posts to a QP that is dead: must be flushed.
+  // Posts to a dead QP; the WQEs must be flushed.
   void send_in_vain();
 
   // Completions of the sender's and of the receiver's QP.
@@ -121,7 +121,7 @@ class Flow {
 
   bool all_done() const { return next_ == plans_.size() && in_flight_.empty(); }
   bool failed() const { return failed_; }
-  // The application puts the QPs into ERR: what is left is flushed.
+  // The application moves the QPs to ERR, and what is left is flushed.
   void stop() { stopping_ = true; }
   // Nothing will come any more: judges what is left.
   void finish();
@@ -177,7 +177,7 @@ class Flow {
   uint32_t takes_posted_ = 0, receives_posted_ = 0, receives_done_ = 0;
   uint32_t unsignaled_ = 0;
   std::deque<Op> in_flight_;
-  std::vector<Op> lost_;  // flushed or failed: may or may not be executed
+  std::vector<Op> lost_;  // flushed or failed: may or may not have been executed
   std::deque<Receive> receives_;
   bool stopping_ = false, failed_ = false, flushing_ = false, receives_flushing_ = false;
   uint64_t bytes_ = 0;

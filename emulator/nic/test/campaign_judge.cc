@@ -29,7 +29,7 @@ bool bytes_are(const Arena& arena, uint32_t offset, const std::vector<uint8_t>& 
 
 void Flow::sent(const Completion& completion) {
   const bool error = completion.opcode == kCqeRequesterError;
-  // Unsignaled WQEs before it completed silently; among flushed ones nothing is silent.
+  // Unsignaled WQEs before it completed silently; flushed ones all have completions.
   while (!flushing_ && !in_flight_.empty() && in_flight_.front().index != completion.wqe_counter) {
     const Op op = in_flight_.front();
     in_flight_.pop_front();
@@ -82,7 +82,7 @@ void Flow::op_succeeded(const Op& op) {
 void Flow::write_judge(const Op& op) {
   judge_.check(bytes_are(target_, op.region.offset, payload(*op.plan)), where(op),
                ": wrong data written");
-  // The application uses the memory again. Whoever writes there now is found.
+  // The application uses the memory again, so a later write by the NIC would be detected.
   target_.fill(op.region, std::vector<uint8_t>(op.region.size, static_cast<uint8_t>(random_())));
   judge_.check(target_.intact(op.region), where(op), ": written beyond its end");
   target_.give_back(op.region);
@@ -124,7 +124,7 @@ void Flow::received(const Completion& completion) {
     judge_.check(completion.syndrome == kSyndromeFlush, name, ": syndrome ", completion.syndrome);
     judge_.check(options_.may_fail || stopping_, name, ": flushed, but nothing had failed");
     receives_flushing_ = true;
-    inbox_.accept(receive.region);  // a message may have broken off in it
+    inbox_.accept(receive.region);  // a message may have been cut off in it
     return;
   }
   judge_.check(!receives_flushing_, name, ": success after a flush");
@@ -148,7 +148,8 @@ void Flow::received(const Completion& completion) {
 
 // ---- The end
 
-// Of what was never acknowledged a beginning may be executed, in order, the last of it in part.
+// Of the operations that were never acknowledged, a beginning may have been executed, in order, the
+// last of it in part.
 void Flow::leftovers_judge() {
   bool ended = false;
   for (const Op& op : lost_) {
@@ -181,7 +182,7 @@ void Flow::leftovers_judge() {
   }
 }
 
-// Each word must be what the atomics leave there that completed, and a beginning of the others.
+// Each word must have the value that the completed atomics and a beginning of the others produce.
 void Flow::words_judge() {
   for (uint32_t word = 0; word < kWords; word++) {
     uint64_t now;
@@ -196,7 +197,8 @@ void Flow::words_judge() {
 }
 
 void Flow::finish() {
-  // Acknowledged before the application stopped; or there would have been a flush.
+  // These were acknowledged before the application stopped; otherwise there would have been a
+  // flush.
   while (!flushing_ && !in_flight_.empty() && !in_flight_.front().signaled) {
     op_succeeded(in_flight_.front());
     in_flight_.pop_front();

@@ -1,4 +1,4 @@
-// A handful of campaigns. Many more: cxemu_nic_campaign --seeds N.
+// A few campaigns. For many more, run cxemu_nic_campaign --seeds N.
 #include "campaign.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ TEST_P(Campaign, WhatFailsFailsRight) {
 }
 
 #ifdef __SANITIZE_ADDRESS__
-constexpr uint64_t kSeeds = 1;  // each takes half a minute there
+constexpr uint64_t kSeeds = 1;  // each takes half a minute with this sanitizer
 #else
 constexpr uint64_t kSeeds = 3;
 #endif

@@ -1,5 +1,5 @@
-// What a capture gets to see, in virtual time: the packets of both ends with an ICRC that fits,
-// nothing that a fault ate, and nothing once it has ended.
+// What a capture contains, in virtual time: the packets of both ends with a correct ICRC, nothing
+// that a fault dropped, and nothing after its end.
 #include "nic/capture.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ class CaptureTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
 
-  // As `cxemu capture` does it, but for the fabric's handle.
+  // Works as `cxemu capture` does, but without the fabric's handle.
   void begin(const std::vector<FabricNic*>& nics) {
     const std::string path = dir_ + "/spool" + std::to_string(++session_);
     std::ofstream(path).close();
@@ -63,7 +63,7 @@ class CaptureTest : public ::testing::Test {
     }
     return all;
   }
-  // A WRITE of two packets, and its completion.
+  // Runs a WRITE of two packets and takes its completion.
   void write_run(uint32_t length = 2000) { write_run_on(pair_, length); }
   void write_run_on(Pair& pair, uint32_t length) {
     pair.a.post_send({.opcode = kWqeWrite,
@@ -104,11 +104,12 @@ TEST_F(CaptureTest, BothEndsSeeEveryPacketAsOnAnEthernet) {
     const FabricNic& source = request ? rig_.a.fabric_nic : rig_.b.fabric_nic;
     EXPECT_EQ(memcmp(one.frame.data() + 26, &source.ipv4_be, 4), 0);
   }
-  // Sent and received it is the same packet.
+  // The packet is the same at both ends.
   EXPECT_EQ(all[0].frame, all[2].frame);
 }
 
-// The wire's addresses, not those that the NICs were made with; the hardware stays what it is.
+// The frames have the addresses used on the wire, not those that the NICs were made with; the
+// hardware addresses stay.
 TEST_F(CaptureTest, FramesHaveTheAddressesOfAChangedGidTable) {
   rig_.fault(rig_.b.fabric_nic, "gid-change");
   rig_.run_for(10'000);
@@ -180,10 +181,10 @@ TEST_F(CaptureTest, EndsAndBeginsAgain) {
   EXPECT_EQ(captured().size(), 2u);
 }
 
-// Its owner was killed: nobody would ever end it.
+// The owner of the capture was killed, so it could never end the capture itself.
 TEST_F(CaptureTest, EndsWithItsOwner) {
   begin({&rig_.a.fabric_nic});
-  rig_.fabric->capture_pid = 0x7ffffff0;  // beyond the kernel's largest process number
+  rig_.fabric->capture_pid = 0x7ffffff0;  // beyond the kernel's largest PID
   write_run();
   EXPECT_EQ(rig_.a.fabric_nic.capture, 0u);
 }

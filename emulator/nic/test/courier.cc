@@ -1,4 +1,4 @@
-// Several senders, one receiver, and what must have come of each message.
+// Several senders, one receiver, and what must have happened to each message.
 #include "courier.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr uint32_t kQueueEntries = 32;
 constexpr uint8_t kPoison = 0xee;
 constexpr uint64_t kPatienceNs = 2'000'000'000;
 
-// What every message begins with; the rest follows from it.
+// The beginning of every message, from which its content follows.
 struct Label {
   uint32_t line, number, size, salt;
 };
@@ -39,7 +39,7 @@ std::vector<uint8_t> message_make(const Label& label) {
   return bytes;
 }
 
-// Memory in pieces of equal size.
+// Memory divided into pieces of equal size.
 class Slots {
  public:
   Slots(Nic& nic, uint32_t pd)
@@ -54,7 +54,7 @@ class Slots {
     return slot;
   }
   uint8_t* at(uint32_t slot) { return mr.bytes.data() + size_t{slot} * kSlot; }
-  // Whoever still reads or writes it from now on is found out.
+  // Poisons the slot, so that any later read or write of it is detected.
   void give_back(uint32_t slot) {
     std::fill_n(at(slot), kSlot, kPoison);
     free_.push_back(slot);
@@ -106,7 +106,7 @@ class Courier {
     uint32_t slot;
     uint16_t index;
   };
-  // A sender, its peer, and what is under way between them.
+  // A sender, its peer, and what is in flight between them.
   struct Line {
     std::unique_ptr<TestQp> a, b;
     std::deque<Sent> sending;
@@ -116,7 +116,7 @@ class Courier {
     int64_t last = -1;  // number of the newest message received
     uint64_t received = 0;
   };
-  // A shared receive queue; the slot of each entry that is posted.
+  // A shared receive queue, with the slot of each posted entry.
   struct Queue {
     std::unique_ptr<TestSrq> srq;
     std::vector<int> slot = std::vector<int>(kQueueEntries, -1);
@@ -258,7 +258,7 @@ void Courier::sent_take() {
   }
 }
 
-// The slot of the receive that completed; -1: none that is posted.
+// The slot of the receive that completed; -1 if no such receive is posted.
 int Courier::receive_slot(Line& line, const Completion& one) {
   if (!is_shared(service_)) {
     if (line.receiving.empty() || one.wqe_counter != line.receives_done++) return -1;
@@ -266,7 +266,7 @@ int Courier::receive_slot(Line& line, const Completion& one) {
     line.receiving.pop_front();
     return slot;
   }
-  // An XRC completion does not name its queue: that is the one whose memory has the message.
+  // An XRC completion does not name its queue; it is the queue whose memory has the message.
   for (Queue& queue : queues_) {
     if (one.wqe_counter >= kQueueEntries) return -1;
     int& slot = queue.slot[one.wqe_counter];
@@ -325,7 +325,7 @@ bool Courier::all_sent() const {
   });
 }
 
-// A message is lost only with one of its packets, or because nothing was there to receive it.
+// A message may be lost only with one of its packets, or because no receive was posted.
 void Courier::losses_judge() {
   uint64_t sent = 0, received = 0;
   for (const Line& line : lines_) {
@@ -349,7 +349,7 @@ void Courier::run() {
     for (uint32_t i = 0; i < kLines; i++) {
       for (uint64_t n = random_() % 4; n > 0; n--) send(lines_[i], i);
     }
-    // Now and then nobody receives anything for a while.
+    // Now and then no receives are posted for a while.
     if ((rig_.clock.now_ns() >> 17) % 8 != 0) receives_post();
     rig_.step(kStepNs);
     received_take();

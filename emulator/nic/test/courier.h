@@ -1,5 +1,5 @@
-// Seeded campaigns of the services and queues that campaign.h leaves out: several senders to one
-// receiver over a bad wire, by messages that say whose they are, which, and what must be in them.
+// Seeded campaigns of the services and queues that campaign.h leaves out: several senders send to
+// one receiver over a bad wire. Each message tells its sender, its number and its content.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@ namespace cxemu::test {
 
 enum class CourierService {
   kRcShared,  // reliable connections with one shared receive queue
-  kXrc,       // extended ones with two
+  kXrc,       // extended reliable connections with two shared receive queues
   kUc,        // unreliable connections with a receive queue each
-  kUcShared,  // or with a shared one
-  kUd,        // datagrams likewise
+  kUcShared,  // unreliable connections with a shared receive queue
+  kUd,        // datagrams with a receive queue each
   kUdShared,
 };
 inline constexpr CourierService kCourierServices[] = {
@@ -21,12 +21,13 @@ inline constexpr CourierService kCourierServices[] = {
 const char* courier_name(CourierService service);
 
 struct CourierReport {
-  std::string problem;  // the first one; empty: none
+  std::string problem;  // the first problem; empty: none
   uint64_t sent = 0, received = 0;
   uint64_t spoiled = 0;  // packets lost, doubled or damaged
 };
 
-// An odd seed's wire only loses and damages packets, an even one's also changes their order.
+// With an odd seed the wire only loses and damages packets; with an even seed it also reorders
+// them.
 CourierReport courier_run(CourierService service, uint64_t seed, uint32_t messages);
 
 }  // namespace cxemu::test

@@ -1,4 +1,4 @@
-// A few campaigns of every service. Many more: cxemu_nic_campaign --seeds N.
+// A few campaigns of every service. For many more, run cxemu_nic_campaign --seeds N.
 #include "courier.h"
 
 #include <gtest/gtest.h>

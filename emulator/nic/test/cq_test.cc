@@ -149,7 +149,7 @@ TEST_F(CqTest, SolicitedArmWaitsForSolicitedOrError) {
 }
 
 TEST_F(CqTest, EventAfterLongPollingWithoutAny) {
-  // Beyond the half, and beyond the end, of what a doorbell's 24 bits can tell apart.
+  // Beyond half, and beyond all, of the range that a doorbell's 24 bits can represent.
   uint32_t written = 0;
   for (const uint32_t target : {(1u << 23) + 5, (1u << 24) + 5}) {
     for (; written < target; written++) {
@@ -190,7 +190,8 @@ TEST_F(ResizeTest, OldRingEndsInAMarkAndTheNewOneGoesOnBehindIt) {
   db_[0] = htobe32(7);  // two are left
   ASSERT_TRUE(resize(4));
   EXPECT_EQ(buffer_[9 % kCount * 64 + 63], kCqeResize << 4 | 1) << "owned like its place";
-  // The application moves what is left to places 8 and 9, so the next is 10, in the third round.
+  // The application copies the two left entries to slots 8 and 9, so the next is slot 10, in the
+  // third round.
   ASSERT_TRUE(cq_.write({.opcode = kCqeRecvSend, .byte_count = 77}, 0));
   const auto* cqe = reinterpret_cast<const CqeLayout*>(next_.data() + 10 % 4 * 64);
   EXPECT_EQ(cqe->opcode_owner, kCqeRecvSend << 4 | 0);
@@ -213,7 +214,7 @@ TEST_F(ResizeTest, RefusesWhenThereIsNoPlaceForTheMark) {
 TEST_F(ResizeTest, NewRingHoldsAllItPromises) {
   ASSERT_TRUE(write());
   ASSERT_TRUE(resize(16));
-  for (uint32_t i = 0; i < 14; i++) ASSERT_TRUE(write());  // 15 with the one that was copied
+  for (uint32_t i = 0; i < 14; i++) ASSERT_TRUE(write());  // 15 with the copied entry
   EXPECT_TRUE(events_.async.empty());
 }
 

@@ -12,7 +12,7 @@
 namespace cxemu {
 namespace {
 
-// From the IPv4 header to the ICRC.
+// `datagram` begins with the IPv4 header and ends with the ICRC.
 uint32_t icrc_of(const std::vector<uint8_t>& datagram) {
   return icrc_behind(datagram.data(), datagram.data() + 28, datagram.size() - 32);
 }
@@ -23,14 +23,14 @@ uint32_t icrc_in(const std::vector<uint8_t>& datagram) {
   return icrc;
 }
 
-// A congestion notification that a ConnectX-4 Lx sent; published with scapy's tests.
+// A congestion notification that a ConnectX-4 Lx sent, published with scapy's tests.
 const std::vector<uint8_t> kConnectX = {
     0x45, 0xc2, 0x00, 0x3c, 0x71, 0x8c, 0x40, 0x00, 0x40, 0x11, 0x91, 0x61, 0x0a, 0x00, 0x11,
     0x01, 0x0a, 0x00, 0x12, 0x01, 0x00, 0x00, 0x12, 0xb7, 0x00, 0x28, 0x00, 0x00, 0x81, 0x00,
     0xff, 0xff, 0x40, 0x00, 0x01, 0x18, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x82, 0xfd, 0x00, 0x2a};
 
-// A SEND of the kernel's software RoCE, with padding and checksums; published with scapy's tests.
+// A SEND of the kernel's software RoCE, with padding and checksums, published with scapy's tests.
 const std::vector<uint8_t> kSoftRoce = {
     0x45, 0x01, 0x00, 0x40, 0x04, 0x78, 0x40, 0x00, 0x40, 0x11, 0xb4, 0xd5, 0xc0, 0xa8, 0x00, 0x07,
     0xc0, 0xa8, 0x00, 0x07, 0xc0, 0x00, 0x12, 0xb7, 0x00, 0x2c, 0xac, 0xa2, 0x24, 0x60, 0xff, 0xff,
@@ -44,7 +44,7 @@ TEST(Icrc, IsThatOfRealAdapters) {
   EXPECT_TRUE(test::icrc_valid(kSoftRoce));
 }
 
-// It must fit after a router did its work, and must not after anything else happened.
+// The ICRC must still be right after what routers do, and wrong after any other change.
 TEST(Icrc, CoversAllButWhatRoutersChange) {
   const std::set<size_t> free = {1, 8, 10, 11, 26, 27, 32};
   for (size_t i = 0; i + 4 < kSoftRoce.size(); i++) {

@@ -1,6 +1,6 @@
-// The engine's thread over each carrier, and the unix carrier, for real: engines of several
-// "processes" in one, over sockets. Nothing here depends on how long anything takes, but for a
-// deadline that means failure.
+// The engine's thread over each carrier, and the unix carrier, in real time: engines of several
+// "processes" in one process, over sockets. Nothing here depends on how long anything takes, except
+// for a deadline that means failure.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -18,7 +18,8 @@
 namespace cxemu::test {
 namespace {
 
-// Waits for `done` while other threads work. False after a time that means it never comes.
+// Waits for `done` while other threads work. Returns false when it did not happen in a very long
+// time.
 bool eventually(const std::function<bool()>& done) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (!done()) {
@@ -28,7 +29,7 @@ bool eventually(const std::function<bool()>& done) {
   return true;
 }
 
-// A net number that no test at the same time has: names of sockets are global on the machine.
+// A net number that no concurrent test has: names of sockets are global on the machine.
 uint32_t net_number() {
   return 1'000'000u + static_cast<uint32_t>(getpid());
 }
@@ -39,7 +40,7 @@ std::unique_ptr<FabricFile> fabric_make(FabricWire wire) {
   fabric->wire = wire;
   for (uint32_t host = 0; host < 2; host++) {
     FabricNic& nic = fabric->nic[host * kMaxNicsPerHost];
-    // No fabric has these, and no test at the same time: ports are global, too.
+    // No fabric and no concurrent test has these addresses: ports are global, too.
     nic.ipv4_be = htobe32(127u << 24 | (251 + host) << 16 | (getpid() & 0xffff));
     nic.used = 1;
   }
@@ -54,7 +55,7 @@ struct Station {
     nic = engine->nic_open(&fabric_nic, &events);
     cq.emplace(*nic, events);
     qp.emplace(*nic, events, *cq, *cq);
-    qp->attr.timeout = 14;  // half a second in all: the peer may wait for a core for long
+    qp->attr.timeout = 14;  // half a second in all: the peer may have to wait long for a core
   }
   ~Station() {
     if (!engine) return;
@@ -109,7 +110,7 @@ class EngineThreads : public ::testing::TestWithParam<FabricWire> {
             .remote_address = to_->address(),
             .rkey = to_->key};
   }
-  // Waits for a completion of a's without driving the engine.
+  // Waits for a completion of side a without driving the engine.
   Completion wait() {
     Completion completion = {};
     EXPECT_TRUE(eventually([&] {
@@ -122,7 +123,7 @@ class EngineThreads : public ::testing::TestWithParam<FabricWire> {
 
   static constexpr uint32_t kSize = 1 << 20;
   std::unique_ptr<FabricFile> fabric_ = fabric_make(GetParam());
-  // The engines go first: they use the memory until then.
+  // The engines are destroyed first: they use the memory until then.
   std::optional<TestMr> from_, to_;
   std::optional<Station> a_, b_;
 };
@@ -159,19 +160,19 @@ TEST_P(EngineThreads, DrivenEngineGoesOnWhenTheApplicationStopsDriving) {
   }
 }
 
-// A peer whose process is gone: its packets vanish, and the timer tells.
+// The peer's process is gone: packets to it vanish, and the timer detects that.
 TEST_P(EngineThreads, DeadPeerEndsInRetryExceeded) {
   b_.reset();
   a_->qp->post_send(write());
   EXPECT_EQ(wait().syndrome, kSyndromeRetryExceeded);
 }
 
-// What a process does right before it ends must not be lost with its engine.
+// What a process does right before its end must not be lost with its engine.
 TEST_P(EngineThreads, FinishReturnsWhenNothingIsLeftToDo) {
   for (int i = 0; i < 20; i++) {
     std::fill(to_->bytes.begin(), to_->bytes.end(), uint8_t{0});
     a_->qp->post_send(write());
-    // It gives up when the peer does not get a core for long.
+    // finish() gives up when the peer does not get a core for a long time.
     ASSERT_TRUE(eventually([&] { return a_->engine->finish(); }));
     ASSERT_EQ(to_->bytes, from_->bytes);
     ASSERT_TRUE(a_->cq->poll().has_value());
@@ -190,7 +191,7 @@ TEST_P(EngineThreads, FaultIsToldWithoutAnyTraffic) {
 }
 
 TEST_P(EngineThreads, CommandsGetTheLockUnderLoad) {
-  // Keeps the engine's thread busy all the time.
+  // This keeps the engine's thread busy all the time.
   a_->qp->post_send(write());
   int done = 0;
   for (int i = 0; i < 200; i++) {
@@ -199,7 +200,7 @@ TEST_P(EngineThreads, CommandsGetTheLockUnderLoad) {
     done++;
   }
   EXPECT_EQ(done, 200);
-  wait();  // the last one still moves memory that is about to go
+  wait();  // the last WRITE still moves memory that is about to be freed
 }
 
 TEST_P(EngineThreads, ForkedChildHasAGoneEngineAndFreeLocks) {
@@ -207,11 +208,11 @@ TEST_P(EngineThreads, ForkedChildHasAGoneEngineAndFreeLocks) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    alarm(20);  // a lock that is not free
+    alarm(20);  // in case the lock is not free
     const std::lock_guard guard(a_->engine->lock());
     const bool good = a_->engine->gone() && a_->nic->dead() && !a_->engine->drive() &&
                       a_->qp->to_state(IBV_QPS_ERR) == EIO;
-    // An engine of its own works.
+    // A new engine in the child works.
     auto own = Engine::start(*fabric_, 3);
     _exit(good && own && !own->gone() ? 0 : 1);
   }
@@ -221,7 +222,7 @@ TEST_P(EngineThreads, ForkedChildHasAGoneEngineAndFreeLocks) {
   EXPECT_EQ(wait().opcode, kCqeRequester) << "the parent goes on";
 }
 
-// A child that lives on must not keep the sockets of a dead parent alive.
+// A child that lives on must not keep the sockets of a dead parent open.
 TEST_P(EngineThreads, ForkedChildHoldsNoSocketOfItsParent) {
   int hold[2];
   ASSERT_EQ(pipe(hold), 0);
@@ -261,7 +262,7 @@ TEST(UnixCarrierTest, FramesComeWholeAndInOrder) {
   Collect collect;
   uint32_t sent = 0;
   constexpr uint32_t kFrames = 5000;
-  // Far more than the socket holds: the sender has to wait now and then.
+  // This is far more than the socket holds, so the sender has to wait now and then.
   ASSERT_TRUE(eventually([&] {
     while (sent < kFrames) {
       const size_t size = 4 + sent % 4000 / 4 * 4;
@@ -315,7 +316,7 @@ TEST(UnixCarrierTest, PeerThatCameLaterIsFound) {
     y->receive(collect, 1 << 16);
     return !collect.frames.empty();
   }));
-  // And again after it died and came back.
+  // The same after the peer died and came back.
   y.reset();
   x->reserve(2, 8);
   x->commit(1, 2, 8, false);
@@ -336,7 +337,7 @@ TEST(UnixCarrierTest, TwoOfOneNameAreRefused) {
   EXPECT_EQ(UnixCarrier::open(net_number(), 1), nullptr);
 }
 
-// Whatever another program of the machine sends to the socket changes nothing.
+// What another program of the machine sends to the socket changes nothing.
 TEST(UnixCarrierTest, MalformedDatagramsAreIgnored) {
   const auto x = UnixCarrier::open(net_number(), 1);
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);

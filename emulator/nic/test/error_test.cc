@@ -1,4 +1,4 @@
-// Every way in which a work request can fail, and what is left of the QP then.
+// Every way in which a work request can fail, and the state of the QP afterwards.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -32,7 +32,7 @@ class Errors : public ::testing::Test {
     all.resize(count);
     return all;
   }
-  // The error, and that the two WQEs behind it are flushed, though nobody asked for a completion.
+  // Expects the error, and that the two WQEs after it are flushed although they are not signaled.
   void expect_error_and_flush(const SendWr& bad, uint8_t syndrome, uint8_t vendor) {
     const uint16_t good = pair_->a.post_send(write());
     const uint16_t first = pair_->a.post_send(bad);
@@ -227,7 +227,7 @@ TEST_F(Errors, RegionGoneInTheMiddleOfAReadResponse) {
   EXPECT_EQ(one->syndrome, kSyndromeRemoteAccess);
 }
 
-// Flush: in order, once, also what is posted later; both queues.
+// Flush: WQEs complete in order and once, including those posted later, in both queues.
 
 TEST_F(Errors, ModifyToErrFlushesBothQueues) {
   rig_.fault_set(rig_.b.fabric_nic, kDropData);
@@ -311,7 +311,7 @@ TEST_F(Errors, QpWorksAgainAfterReset) {
   EXPECT_EQ(remote_.bytes[0], 0x5a);
 }
 
-// Between execution and acknowledgement, and between two packets of one message.
+// Faults between execution and acknowledgement, and between two packets of one message.
 
 TEST_F(Errors, ExecutedButNotAcknowledged) {
   rig_.fault_set(rig_.a.fabric_nic, kDropAcks);

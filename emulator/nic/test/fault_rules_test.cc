@@ -1,5 +1,5 @@
-// Fault rules on the NIC model, in virtual time: exactly the n-th event, exactly the packets that
-// were selected, and nothing lost that the transport should repair.
+// Fault rules on the NIC model, in virtual time: exactly the n-th event, exactly the selected
+// packets, and no loss that the transport should have repaired.
 #include <gtest/gtest.h>
 
 #include "fabric/gid.h"
@@ -249,7 +249,7 @@ TEST_F(FaultRules, AFlapBetweenTwoLooksIsStillTold) {
   rig_.clock.advance(3'000'000);  // up again
   rig_.a.core.pass();
   rig_.a.events.async.clear();
-  rig_.clock.advance(5'000'000);  // was down meanwhile
+  rig_.clock.advance(5'000'000);  // it was down meanwhile
   rig_.a.core.pass();
   EXPECT_EQ(rig_.a.events.async,
             (std::vector<Events::Async>{{IBV_EVENT_PORT_ERR, 1}, {IBV_EVENT_PORT_ACTIVE, 1}}));
@@ -271,7 +271,7 @@ TEST_P(GidChanges, OldConnectionsGetNoAnswerAndNewOnesWork) {
   ASSERT_TRUE(failed);
   EXPECT_EQ(failed->syndrome, kSyndromeRetryExceeded);
 
-  // The table as it is now.
+  // Uses the table as it is now.
   Pair fresh(rig_, 1024, {}, [&](TestQp&, TestQp& other) {
     while (gid_is_empty(b(), other.gid_index)) other.gid_index += 2;
   });

@@ -10,7 +10,7 @@ constexpr uint64_t kStart = 7'000'000'000, kUs = 1000;
 
 class IdlePollerTest : public ::testing::Test {
  protected:
-  // A look every microsecond, in vain, until so long after the first one; what the last one says.
+  // Polls in vain every microsecond until `us` after the first poll; returns the last plan.
   uint64_t look_until(uint64_t us) {
     uint64_t rest = 1;
     for (; looked_us_ <= us; looked_us_++) rest = poller_.plan(kStart + looked_us_ * kUs);

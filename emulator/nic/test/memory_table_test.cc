@@ -1,4 +1,4 @@
-// Registered memory: what is found, what is refused, and that old keys stay dead.
+// Registered memory: what is found, what is refused, and that old keys stay invalid.
 #include "nic/memory_table.h"
 
 #include <gtest/gtest.h>
@@ -154,7 +154,8 @@ class OnDemandTest : public ::testing::Test {
   OnDemandTest() {
     bytes_ = static_cast<uint8_t*>(
         mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    madvise(bytes_, kSize, MADV_NOHUGEPAGE);  // what is present is to be seen page by page
+    madvise(bytes_, kSize, MADV_NOHUGEPAGE);  // the test checks page by page which pages are
+                                              // present
   }
   ~OnDemandTest() override { munmap(bytes_, kSize); }
   bool present(size_t page) const {

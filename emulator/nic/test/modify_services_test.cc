@@ -1,5 +1,5 @@
-// ibv_modify_qp for the services other than RC: each transition with exactly what it needs, with
-// each attribute missing, and with each that it does not allow.
+// ibv_modify_qp for the services other than RC: each transition with exactly the required
+// attributes, with each of them missing, and with each attribute that it does not allow.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace {
 constexpr int kAccess = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 constexpr int kAddress = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 
-// What the tables of the architecture demand, written down again.
+// The requirements of the architecture's tables, written down independently.
 struct Path {
   ibv_qp_type type;
   int init, rtr, rts;  // required
@@ -102,7 +102,7 @@ TEST_P(ModifyServices, DrainsAndGoesOn) {
   EXPECT_EQ(to(IBV_QPS_SQE, 0), EINVAL) << "only an error leads there";
 }
 
-// Services whose send queue has errors of its own.
+// Services whose send queue can fail alone.
 class ModifySqe : public ModifyServices {};
 INSTANTIATE_TEST_SUITE_P(Unreliable, ModifySqe, ::testing::Values(kPaths[0], kPaths[1]));
 
@@ -110,7 +110,7 @@ TEST_P(ModifySqe, IsLeftByWord) {
   for (const ibv_qp_state next : {IBV_QPS_RTS, IBV_QPS_ERR, IBV_QPS_RESET}) {
     bring_to(IBV_QPS_RTS);
     qp_.reset_indices();
-    qp_.post_send({.opcode = kWqeRead});  // of no use to it
+    qp_.post_send({.opcode = kWqeRead});  // this service has no READ
     rig_.run_for(10'000);
     ASSERT_EQ(qp_.query().qp_state, IBV_QPS_SQE);
     EXPECT_EQ(to(IBV_QPS_SQD, 0), EINVAL);

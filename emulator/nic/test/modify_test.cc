@@ -1,4 +1,5 @@
-// ibv_modify_qp: every transition, with too little, too much, and values out of range.
+// ibv_modify_qp: every transition with missing attributes, with extra ones, and with values out of
+// range.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -28,7 +29,7 @@ class Modify : public ::testing::Test {
     attr.ah_attr.is_global = 1;
     attr.ah_attr.port_num = 1;
     attr.dest_qp_num = 0x20001;
-    attr.rq_psn = 0x1abcdef;  // only 24 bits count
+    attr.rq_psn = 0x1abcdef;  // only the low 24 bits count
     attr.sq_psn = 0x123456;
     attr.max_rd_atomic = 3;
     attr.max_dest_rd_atomic = 5;

@@ -1,4 +1,4 @@
-// Who is starved, and who is only idle, stopped or dead.
+// Which processes are starved, and which are only idle, stopped or dead.
 #include "nic/neighbours.h"
 
 #include <gtest/gtest.h>

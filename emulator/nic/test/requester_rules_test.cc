@@ -1,4 +1,4 @@
-// The rules of the requester, each with a responder that the test plays itself.
+// The rules of the requester; in each test, the test itself plays the responder.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -53,7 +53,7 @@ class RequesterRules : public ::testing::Test {
   static std::vector<uint8_t> data(size_t size, uint8_t value) {
     return std::vector<uint8_t>(size, value);
   }
-  // The WQEs that completed since, all without error.
+  // The WQEs that completed since the last call, all without error.
   std::vector<uint16_t> completed() {
     std::vector<uint16_t> all;
     for (const Completion& one : pair_.a_cq.drain()) {
@@ -351,7 +351,7 @@ TEST_F(RequesterRules, LateResponseChangesNothing) {
   peer_.pass();
   peer_.ask(response(Operation::kReadResponseOnly, 0), data(4, 1));
   EXPECT_EQ(completed(), List{0});
-  local_.bytes[0] = 0x77;  // the application's again
+  local_.bytes[0] = 0x77;  // now the application owns it again
   pair_.a.post_send(write(4));
   peer_.pass();
   peer_.ask(response(Operation::kReadResponseOnly, 0), data(4, 1));
@@ -412,7 +412,7 @@ TEST_F(RequesterRules, ProgressRestartsTheTimer) {
 
 // ---- Limits
 
-// Two GiB of addresses that are the same few pages over and over.
+// Two GiB of addresses that map to the same few pages over and over.
 class GreatMemory {
  public:
   static constexpr uint64_t kSize = 1ull << 31;
@@ -447,7 +447,7 @@ class GreatReads : public RequesterRules {
     wr.sges = {{memory_.at, half, memory_.key}, {memory_.at + half, half, memory_.key}};
     return wr;
   }
-  // The n-th of the responses to a READ of 2 GiB that was the first request.
+  // The n-th response to a READ of 2 GiB that was the first request.
   Packet part(uint32_t n) const {
     Packet packet = {.opcode = n == 0              ? Operation::kReadResponseFirst
                                : n + 1 == kPackets ? Operation::kReadResponseLast
@@ -471,7 +471,7 @@ TEST_F(GreatReads, HalfOfTheNumbersStayFree) {
   EXPECT_EQ(answers_.pass().size(), 2u) << "of 2^22 - 1 numbers each";
 }
 
-// 2 GiB in the smallest packets take half of the numbers, which is all that may be under way.
+// 2 GiB in the smallest packets take half of the numbers, which is all that may be in flight.
 TEST_F(GreatReads, TheGreatestGoesAlone) {
   small_.a.post_send(read_great(GreatMemory::kSize));
   small_.a.post_send(read_great(GreatMemory::kSize));
@@ -480,7 +480,7 @@ TEST_F(GreatReads, TheGreatestGoesAlone) {
   const auto seen = answers_.pass();
   ASSERT_EQ(psns(seen), std::vector<uint32_t>{number(0)});
   EXPECT_EQ(seen[0].dma_length, 1u << 31);
-  // It is waited for, and asked for again from where it broke off.
+  // The requester waits for it, and asks again from where the response broke off.
   const auto data_of = [](uint32_t n) { return data(kSmallMtu, static_cast<uint8_t>(n + 1)); };
   for (uint32_t n = 0; n < 3; n++) EXPECT_TRUE(answers_.ask(part(n), data_of(n)).empty());
   EXPECT_EQ(memory_.at[2 * kSmallMtu], 3);
@@ -490,7 +490,7 @@ TEST_F(GreatReads, TheGreatestGoesAlone) {
   EXPECT_FALSE(small_.a_cq.poll());
 }
 
-#ifndef __SANITIZE_ADDRESS__  // too long for it
+#ifndef __SANITIZE_ADDRESS__  // takes too long with this sanitizer
 TEST_F(GreatReads, TheGreatestCompletesAndTheNextOneFollows) {
   small_.a.post_send(read_great(GreatMemory::kSize));
   small_.a.post_send(read_great(2 * kSmallMtu));
@@ -499,7 +499,7 @@ TEST_F(GreatReads, TheGreatestCompletesAndTheNextOneFollows) {
   for (uint32_t n = 0; n + 1 < kPackets; n++) {
     answers_.send(part(n), bytes);
     if (n % 2048 != 0) continue;
-    // The second one follows when it finds room behind what came.
+    // The second READ follows when it finds room after what has arrived.
     const auto seen = answers_.pass();
     ASSERT_EQ(psns(seen),
               n == 2048 ? std::vector<uint32_t>{number(kPackets)} : std::vector<uint32_t>{});

@@ -1,4 +1,4 @@
-// The rules of the responder, each with a requester that the test plays itself.
+// The rules of the responder; in each test, the test itself plays the requester.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -21,7 +21,7 @@ class ResponderRules : public ::testing::Test {
   }
 
   uint32_t psn(uint32_t n) const { return psn_add(pair_.a.attr.sq_psn, n); }
-  // The n-th packet after the connection was made.
+  // The n-th packet after the connection was set up.
   Packet packet(Operation opcode, uint32_t n) const {
     Packet one = {.opcode = opcode};
     one.psn = psn(n);
@@ -62,14 +62,14 @@ class ResponderRules : public ::testing::Test {
     EXPECT_TRUE(seen[0].is_ack());
     EXPECT_EQ(seen[0].psn, psn(n));
   }
-  // Refused for good: told so, and the QP is dead.
+  // Expects a final refusal: a NAK says so, and the QP is dead.
   void expect_refused(const std::vector<Seen>& seen, NakCode code, uint32_t n) const {
     ASSERT_EQ(seen.size(), 1u);
     EXPECT_TRUE(seen[0].is_nak(code)) << int{seen[0].syndrome};
     EXPECT_EQ(seen[0].psn, psn(n));
     EXPECT_EQ(pair_.b.query().qp_state, IBV_QPS_ERR);
   }
-  // Refused because the request itself is wrong, which the host learns by an event.
+  // Expects a refusal because the request itself is wrong, which the host learns by an event.
   void expect_invalid(const std::vector<Seen>& seen, uint32_t n) const {
     expect_refused(seen, kNakInvalidRequest, n);
     EXPECT_EQ(rig_.b.events.async,
@@ -147,7 +147,7 @@ TEST_F(ResponderRules, NumbersWrap) {
     expect_one_ack(peer_.ask(write(Operation::kWriteOnly, i, 1), data(1, 1)), i);
   }
   EXPECT_LT(psn(39), psn(0)) << "they did wrap";
-  // From the other side of the wrap: still a duplicate, still a gap.
+  // Seen from the other side of the wrap, these are still a duplicate and a gap.
   expect_one_ack(peer_.ask(write(Operation::kWriteOnly, 2, 1), data(1, 9)), 39);
   const auto seen = peer_.ask(write(Operation::kWriteOnly, 41, 1), data(1, 9));
   ASSERT_EQ(seen.size(), 1u);
@@ -170,7 +170,7 @@ TEST_F(ResponderRules, DuplicateWriteIsOnlyAcknowledged) {
   for (uint32_t i = 0; i < 2; i++) {
     peer_.ask(write(Operation::kWriteOnly, i, 10), data(10, 1));
   }
-  memory_.bytes[0] = 0x77;  // the application's own
+  memory_.bytes[0] = 0x77;  // the application's own value
   expect_one_ack(peer_.ask(write(Operation::kWriteOnly, 0, 10), data(10, 1)), 1);
   expect_executed(2);
   EXPECT_EQ(memory_.bytes[0], 0x77);
@@ -180,7 +180,7 @@ TEST_F(ResponderRules, DuplicateReadIsReadAgain) {
   peer_.ask(read(0, 4 * kMtu));
   expect_executed(4);
   memory_.bytes[2 * kMtu] = 0x5a;
-  // Only the second half is asked for again.
+  // Asks again for the second half only.
   const auto seen = peer_.ask(read(2, 2 * kMtu, 2 * kMtu));
   ASSERT_EQ(seen.size(), 2u);
   EXPECT_EQ(seen[0].opcode, Operation::kReadResponseFirst);
@@ -208,7 +208,7 @@ TEST_F(ResponderRules, DuplicateAtomicsGetTheirFirstResults) {
   word_set(100);
   for (uint32_t i = 0; i < 4; i++) EXPECT_EQ(peer_.ask(add(i, 1)).at(0).original, 100u + i);
   EXPECT_EQ(word(), 104u);
-  // As many as may be outstanding are remembered.
+  // The responder remembers as many as may be outstanding.
   for (uint32_t i = 0; i < 4; i++) {
     const auto seen = peer_.ask(add(i, 1));
     ASSERT_EQ(seen.size(), 1u);
@@ -308,7 +308,7 @@ TEST_F(ResponderRules, WriteMustNotBeShorterThanItSaid) {
   expect_invalid(peer_.ask(write(Operation::kWriteOnly, 0, 8), data(4, 1)), 0);
 }
 
-// A region of more than 2 GiB that nobody touches.
+// A region of more than 2 GiB that is never touched.
 class LargeRegion {
  public:
   static constexpr uint64_t kSize = (1ull << 31) + (1 << 16);
@@ -359,7 +359,7 @@ TEST_F(ResponderRules, LongerReadIsRefused) {
 TEST_F(ResponderRules, NothingIsWrittenUnlessAllOfItMay) {
   const auto before = memory_.bytes;
   Packet first = write(Operation::kWriteFirst, 0, 2 * kMtu);
-  first.remote_address += 15 * kMtu;  // its first packet would fit
+  first.remote_address += 15 * kMtu;  // its first packet alone would fit
   expect_access_error(peer_.ask(first, data(kMtu, 0xaa)), 0);
   EXPECT_EQ(memory_.bytes, before);
 }
@@ -449,7 +449,8 @@ TEST_F(ResponderRules, QpInErrIsMute) {
 TEST_F(ResponderRules, ResetForgetsTheConnection) {
   for (uint32_t i = 0; i < 3; i++) pair_.b.post_recv({target_.sge(i * kMtu, kMtu)});
   peer_.ask(packet(Operation::kSendOnly, 0), data(10, 1));
-  peer_.ask(packet(Operation::kSendFirst, 1), data(kMtu, 1));  // and no more of it
+  peer_.ask(packet(Operation::kSendFirst, 1), data(kMtu, 1));  // the rest of the message never
+                                                               // comes
   (void)peer_.ask(packet(Operation::kSendOnly, 9), data(10, 1));
   for (TestQp* qp : {&pair_.a, &pair_.b}) {
     ASSERT_EQ(qp->to_state(IBV_QPS_RESET), 0);

@@ -33,7 +33,7 @@ class MemoryNet::Port final : public Carrier {
     std::deque<Frame>& queue = net_.queues_[static_cast<size_t>(slot_)];
     size_t bytes = 0;
     bool any = false;
-    // What is sent meanwhile to ourselves waits for the next call.
+    // Packets that are sent to the own process meanwhile wait for the next call.
     for (size_t count = queue.size(); count > 0 && bytes < max_bytes; count--) {
       const Frame frame = std::move(queue.front());
       queue.pop_front();
@@ -253,7 +253,7 @@ uint16_t TestQp::post_send(const SendWr& wr) {
     segments.resize((segments.size() + 15) & ~size_t{15});
   } else {
     for (const Sge& sge : wr.sges) {
-      if (sge.length == 0) continue;  // as the library does
+      if (sge.length == 0) continue;  // skipped, as the library does
       const DataSegment data = {htobe32(sge.length), htobe32(sge.lkey),
                                 htobe64(reinterpret_cast<uint64_t>(sge.address))};
       append(&segments, &data, sizeof data);

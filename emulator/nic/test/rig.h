@@ -1,6 +1,6 @@
-// What the NIC model's tests share: two or more emulated processes in one, in virtual time, over an
-// in-memory wire that can lose, double and reorder packets by a seed, and an application side that
-// lays out rings and reads completions the way libmlx5 does.
+// What the NIC model's tests share: two or more emulated processes inside one process, in virtual
+// time, over an in-memory wire that can lose, double and reorder packets by a seed; and an
+// application side that lays out rings and reads completions as libmlx5 does.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -36,30 +36,32 @@ class MemoryNet {
     std::vector<uint8_t> packet;
     bool corrupt = false;
   };
-  // Decides for one packet: how many copies arrive (0: lost).
+  // Decides how many copies of a packet arrive (0: it is lost).
   using Filter = std::function<int(const Packet&)>;
 
   explicit MemoryNet(uint64_t seed) : random_(seed) {}
   std::unique_ptr<Carrier> carrier(int slot);
-  // Delivers a packet that no carrier sent, unfiltered.
+  // Delivers a packet that no carrier sent, bypassing the filter.
   void inject(int slot, Frame frame) {
     queues_[static_cast<size_t>(slot)].push_back(std::move(frame));
   }
 
   double loss = 0, duplication = 0, reordering = 0;  // probability per packet
-  double delaying = 0, corruption = 0;               // likewise; delayed packets come much later
+  double delaying = 0, corruption = 0;               // also per packet; delayed packets come much
+                                                     // later
   Filter filter;                                     // asked first, if set
   std::function<bool(const Packet&)> damage;         // whether the packet's ICRC breaks, if set
-  size_t room = 1 << 20;  // packets on the way to one process before back-pressure
-  uint64_t carried = 0, delivered = 0, corrupted = 0;  // the last: of those delivered
-  // Packets under way to anybody.
+  size_t room = 1 << 20;  // packets in flight to one process before back-pressure
+  uint64_t carried = 0, delivered = 0, corrupted = 0;  // `corrupted` counts those delivered with a
+                                                       // wrong ICRC
+  // Number of packets in flight to all processes.
   size_t in_flight() const;
 
  private:
   class Port;
   void send(int slot, Frame frame);
   bool chance(double probability);
-  // Lets the delayed packets go whose time has come; time is counted in calls.
+  // Releases the delayed packets that are due; time is counted in calls.
   void delayed_release(size_t slot);
 
   struct Delayed {
@@ -106,7 +108,7 @@ class TestCq {
   std::optional<Completion> poll();
   std::vector<Completion> drain();
   void arm(bool solicited_only);
-  // As the library does when it has taken the event.
+  // Does what the library does after it has taken the event.
   void event_taken() { arm_sn_++; }
 
   Cq* cq = nullptr;
@@ -145,7 +147,7 @@ struct SendWr {
   uint32_t srqn = 0;
 };
 
-// A bind of a memory window, or with length 0 the end of its binding.
+// A request to bind a memory window or, with length 0, to end its binding.
 struct WindowWr {
   bool type2 = true;
   uint32_t window_key = 0;
@@ -178,9 +180,9 @@ class TestSrq {
   TestSrq(Nic& nic, EventSink& sink, const SrqOptions& options = {});
   // Fills the next free entry, rings the doorbell, and returns the entry's index.
   uint16_t post(const std::vector<Sge>& sges);
-  // A completion gave it back: it goes behind the last free one.
+  // A completion gave the entry back, so it goes after the last free entry.
   void free(uint16_t index);
-  // For malformed links.
+  // For tests of malformed links.
   void link(uint16_t index, uint16_t next);
   void ring(uint16_t counter) { db_ = htobe32(counter); }
   uint32_t number() const { return nic_.srq_number(srq); }
@@ -208,7 +210,7 @@ class TestQp {
   uint16_t post_send(const SendWr& wr);
   uint16_t post_window(const WindowWr& wr);
   void post_recv(const std::vector<Sge>& sges);
-  // For malformed entries.
+  // For tests of malformed entries.
   uint8_t* block(uint16_t index) { return sq_.data() + (index % options_.sq_blocks) * 64; }
   void ring_send(uint16_t producer) { db_[1] = htobe32(producer); }
   void reset_indices();
@@ -225,16 +227,16 @@ class TestQp {
 
   Nic& nic;
   Qp* qp = nullptr;
-  // Used by connect(), may be changed before.
+  // Used by connect(); a test may change it before.
   ibv_qp_attr attr = {};
   int gid_index = 3;
   static constexpr uint64_t kUserHandle = 0xabcd;
   static constexpr uint32_t kUidx = 0x77;
 
  private:
-  // The segment by which the service says where the message goes.
+  // The segment in which the service says where the message goes.
   std::vector<uint8_t> service_segment(const SendWr& wr) const;
-  // Writes a WQE whose first segment is filled in here.
+  // Writes a WQE whose first segment this function fills in.
   uint16_t post(const std::vector<uint8_t>& segments, CtrlSegment ctrl, uint8_t opcode);
 
   QpOptions options_;
@@ -243,7 +245,7 @@ class TestQp {
   uint16_t sq_next_ = 0, rq_next_ = 0;
 };
 
-// One process on one host with its first NIC (and more by nic_open).
+// One process on one host with the host's first NIC (nic_open opens more).
 struct Process {
   Process(FabricFile& fabric, MemoryNet& net, Clock& clock, int slot, FabricNic& nic,
           const EngineTuning& tuning);
@@ -273,18 +275,18 @@ class Rig {
   explicit Rig(uint64_t seed = 1, const EngineTuning& tuning = tuning_default());
   static EngineTuning tuning_default();
 
-  // Brings both to RTS with what their `attr` members say.
+  // Moves both to RTS with their `attr` members.
   void connect(TestQp& a, TestQp& b);
-  // Brings a UD queue pair to RTS.
+  // Moves a UD queue pair to RTS.
   static void start_datagrams(TestQp& qp, uint32_t qkey);
-  // One pass of everybody, then `step_ns` of time.
+  // Runs one pass of all processes, then lets `step_ns` pass.
   void step(uint64_t step_ns = 1000);
-  // Steps until done() or the limit; whether done() came true.
+  // Steps until done() is true or the limit is reached; returns whether done() was true.
   bool run_until(const std::function<bool()>& done, uint64_t limit_ns = 10'000'000'000,
                  uint64_t step_ns = 1000);
   void run_for(uint64_t ns, uint64_t step_ns = 1000);
   void fault_set(FabricNic& nic, uint32_t faults);
-  // In the words of `cxemu fault`. The hosts are "a" and "b".
+  // Sets a fault in the words of `cxemu fault`. The hosts are "a" and "b".
   void fault(FabricNic& nic, const std::string& text);
 
   std::unique_ptr<FabricFile> fabric;
@@ -293,7 +295,8 @@ class Rig {
   Process a, b;
 };
 
-// A connected pair of QPs with a CQ each. The NIC outlives it and must not look at its rings again.
+// A connected pair of QPs with a CQ each. The NIC lives longer and must not read their rings after
+// that.
 struct Pair {
   explicit Pair(Rig& rig, uint32_t mtu = 1024, const QpOptions& options = {},
                 const std::function<void(TestQp&, TestQp&)>& prepare = {});

@@ -1,4 +1,4 @@
-// Transport headers: round trips, exact bytes, refusal of everything malformed, and numbers that
+// Transport headers: round trips, exact bytes, refusal of all malformed packets, and numbers that
 // wrap.
 #include "nic/roce.h"
 
@@ -23,7 +23,7 @@ std::vector<uint8_t> packet_make(const Packet& packet, const std::vector<uint8_t
 
 constexpr Service kServices[] = {Service::kRc, Service::kUc, Service::kUd, Service::kXrc};
 
-// Written down again: what the standard gives each service.
+// The operations that the standard gives each service, written down independently.
 bool service_has(Service service, Operation operation) {
   if (service == Service::kUd) {
     return operation == Operation::kSendOnly || operation == Operation::kSendOnlyImm;
@@ -115,7 +115,7 @@ TEST(Roce, EveryOpcodeAndPadComesBack) {
   }
 }
 
-// The bytes that a capture of such a packet shows.
+// These bytes are what a capture of such a packet shows.
 TEST(Roce, WriteOnlyWithImmediateHasTheBytesOfTheStandard) {
   Packet packet = full_packet(Operation::kWriteOnlyImm);
   packet.imm_be = 0x04030201;  // in memory 01 02 03 04

@@ -49,7 +49,7 @@ def hooks_read():
 
 
 def run(program, tests, bug):
-    """Exit code and output; None for the exit code of a run that hung."""
+    """Returns the exit code and the output; the exit code of a run that hung is None."""
     environment = dict(os.environ, CXEMU_PLANT=bug)
     try:
         result = subprocess.run(
@@ -73,7 +73,7 @@ def tests_list(program):
 
 
 def table_check(rows, program):
-    """What is wrong with the table itself."""
+    """Returns what is wrong with the table itself."""
     wrong = []
     bugs = [row.bug for row in rows]
     hooks = hooks_read()
@@ -90,7 +90,7 @@ def table_check(rows, program):
 
 
 def bug_check(program, row):
-    """None when the bug is caught as its row says, else what happened."""
+    """Returns None if the bug is caught as its row says, else what happened."""
     code, output = run(program, row.tests, row.bug)
     if code == FAILED_TESTS and "[  FAILED  ]" in output:
         return None

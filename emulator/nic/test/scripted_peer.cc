@@ -1,4 +1,4 @@
-// One end of a connection played by the test.
+// One end of a connection, played by the test.
 #include "scripted_peer.h"
 
 #include <utility>

@@ -1,6 +1,6 @@
-// One end of a connection played by the test, packet by packet: it says what arrives at the NIC
-// under test, and sees each packet that this NIC sends. So a rule can be checked where two healthy
-// ends would never come.
+// One end of a connection, played by the test packet by packet: the test determines what arrives at
+// the NIC under test, and sees each packet that this NIC sends. So it can check rules in situations
+// that two healthy ends would never reach.
 #pragma once
 
 #include <string>
@@ -31,16 +31,16 @@ struct Seen : Packet {
 
 class ScriptedPeer {
  public:
-  // Plays the process `self` towards `qp`, which belongs to `other`. From now on nothing that
-  // `other` sends reaches anybody else.
+  // Plays the process `self` towards `qp`, which belongs to `other`. From now on only this object
+  // gets what `other` sends.
   ScriptedPeer(Rig& rig, Process& self, Process& other, TestQp& qp);
   ~ScriptedPeer() { rig_.net.filter = nullptr; }
 
-  // Puts the packet into the NIC's way; dest_qpn is filled in. It arrives at the next pass().
+  // Sends the packet to the NIC; dest_qpn is filled in. It arrives at the next pass().
   void send(Packet packet, const std::vector<uint8_t>& payload = {});
-  // One pass of the engine under test after `ns` of time; what it sent.
+  // Lets `ns` pass and runs one pass of the engine under test; returns what it sent.
   std::vector<Seen> pass(uint64_t ns = 1000);
-  // Sends and passes.
+  // Sends a packet and runs a pass.
   std::vector<Seen> ask(const Packet& packet, const std::vector<uint8_t>& payload = {}) {
     send(packet, payload);
     return pass();

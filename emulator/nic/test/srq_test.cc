@@ -1,5 +1,5 @@
-// Shared receive queues: the list of entries, several queue pairs, the limit, and what a queue pair
-// leaves behind when it fails.
+// Shared receive queues: the list of entries, several queue pairs, the limit, and what a failed
+// queue pair leaves behind.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -121,7 +121,7 @@ TEST_F(SrqTest, LimitTellsOncePerArming) {
   a1_.post_send(send(1));
   settle();
   EXPECT_EQ(limit_events(), 1u);
-  // Armed below what is there already: at once.
+  // When the limit is armed above the current number, the event comes at once.
   ASSERT_EQ(rig_.b.nic->srq_limit_set(srq_.srq, 5), 0);
   EXPECT_EQ(limit_events(), 2u);
   EXPECT_EQ(rig_.b.nic->srq_limit_set(srq_.srq, 8), EINVAL) << "as many as there are entries";
@@ -138,7 +138,7 @@ TEST_F(SrqTest, FailedQueuePairLeavesEntriesToTheOthers) {
   a2_.post_send(send(5));
   settle();
   ASSERT_EQ(b_cq_.drain().size(), 1u);
-  // Each failure tells anew.
+  // Each failure is reported again.
   ASSERT_EQ(b1_.to_state(IBV_QPS_RESET), 0);
   ASSERT_EQ(b1_.to_state(IBV_QPS_ERR), 0);
   settle();
@@ -179,7 +179,7 @@ TEST_F(SrqTest, EntryThatIsTooSmallIsSpentByTheError) {
   EXPECT_EQ(received[0].wqe_counter, 1);
 }
 
-// The memory of its entries is that of the queue's protection domain, not of the queue pair's.
+// The addresses in its entries belong to the queue's protection domain, not to the queue pair's.
 TEST_F(SrqTest, EntriesUseTheQueuesDomain) {
   TestSrq other(*rig_.b.nic, rig_.b.events, {.pd = 2});
   TestQp b3(*rig_.b.nic, rig_.b.events, b_cq_, b_cq_, shared(other));
@@ -215,10 +215,10 @@ TEST_F(SrqTest, WildLinksAndDoorbellsStayInsideTheBuffer) {
   settle();
   EXPECT_EQ(b_cq_.drain().size(), 1u);
   a1_.post_send(send(1));
-  srq_.ring(2);  // whatever entry 0xffff wraps to
+  srq_.ring(2);  // the slot that index 0xffff wraps to
   settle();
   EXPECT_LE(b_cq_.drain().size(), 1u);
-  srq_.ring(1000);  // more than there are entries
+  srq_.ring(1000);  // more than the queue has entries
   a2_.post_send(send(1));
   settle();
   EXPECT_TRUE(b_cq_.drain().empty());

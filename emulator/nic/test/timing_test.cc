@@ -1,5 +1,5 @@
-// What depends on time: retransmission, RNR, faults and their events; to the nanosecond, because
-// time is virtual.
+// What depends on time: retransmission, RNR, faults and their events. The tests are exact to the
+// nanosecond, because time is virtual.
 #include <gtest/gtest.h>
 
 #include "rig.h"
@@ -11,7 +11,7 @@ constexpr uint64_t kStep = 1000;
 
 class Timing : public ::testing::Test {
  protected:
-  // Time until side a has a completion; and the completion.
+  // Returns the time until side a has a completion, and the completion.
   uint64_t elapsed(Pair& pair, Completion* completion, uint64_t step = kStep) {
     const uint64_t start = rig_.clock.now_ns();
     rig_.run_until(
@@ -30,7 +30,7 @@ class Timing : public ::testing::Test {
   Rig rig_;
 };
 
-// What the end of a process waits for.
+// This is what the end of a process waits for.
 TEST_F(Timing, SettledMeansPostedSentAndAnswered) {
   Pair pair(rig_);
   TestMr from(*rig_.a.nic, 5000), to(*rig_.b.nic, 5000);
@@ -84,7 +84,7 @@ TEST_F(Timing, ProgressStartsTheTimerAnew) {
     a.attr.timeout = 8;  // 1.05 ms
     a.attr.retry_cnt = 1;
   });
-  // Every packet is lost once: 50 timeouts, none of which may count with the one before.
+  // Every packet is lost once: 50 timeouts, and none of them may be added to the one before.
   uint32_t last = 0;
   rig_.net.filter = [&](const Packet& packet) {
     const bool first_time = !opcode_is_response(packet.opcode) && packet.psn + 1 != last;
@@ -120,7 +120,7 @@ TEST_F(Timing, ShortTimeoutsAreRaisedToTheMinimum) {
   EXPECT_TRUE(pair.a_cq.poll());
 }
 
-// A process that gets no core for a second: its timers stand still, and what came meanwhile counts.
+// A process gets no core for a second: its timers stand still, and what arrived meanwhile counts.
 TEST_F(Timing, StallOfTheEngineExpiresNothing) {
   EngineTuning tuning = Rig::tuning_default();
   tuning.step_max_ns = 100'000;
@@ -199,7 +199,8 @@ TEST_F(Timing, RnrRetryZeroFailsAtOnce) {
   EXPECT_EQ(completion.syndrome, kSyndromeRnrRetryExceeded);
 }
 
-// The receive of a WRITE with immediate is needed at its last packet only, which alone is repeated.
+// A WRITE with immediate needs its receive only at the last packet, and only that packet is
+// repeated.
 TEST_F(Timing, RnrAtTheLastPacketOfAWriteWithImmediate) {
   Pair pair(rig_);
   TestMr local(*rig_.a.nic, 8192), remote(*rig_.b.nic, 8192);

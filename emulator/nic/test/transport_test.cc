@@ -19,7 +19,7 @@ bool same(const TestMr& x, size_t x_at, const TestMr& y, size_t y_at, size_t siz
   return memcmp(x.bytes.data() + x_at, y.bytes.data() + y_at, size) == 0;
 }
 
-// Runs until `count` completions came to the queue.
+// Runs until `count` completions are in the queue.
 std::vector<Completion> completions(Rig& rig, TestCq& cq, size_t count) {
   std::vector<Completion> all;
   rig.run_until([&] {
@@ -146,7 +146,7 @@ TEST(Transport, InlineDataIsTakenFromTheRing) {
   TestMr to(*rig.b.nic, 1000);
   std::vector<uint8_t> data(600);
   fill(data, 6);
-  for (int round = 0; round < 60; round++) {  // over the ring's end, more than once
+  for (int round = 0; round < 60; round++) {  // wraps round the ring's end more than once
     pair.a.post_send({.opcode = kWqeWrite,
                       .sges = {{data.data(), 600, 0}},
                       .inline_data = true,
@@ -191,7 +191,7 @@ TEST(Transport, AtomicsReturnTheOldValue) {
   EXPECT_EQ(*word, 7u);
 }
 
-// The response to an atomic is lost: the operation must not run twice.
+// The response to an atomic is lost: the operation must not be executed twice.
 TEST(Transport, AtomicRunsOnceWhenItsAnswerIsLost) {
   Rig rig;
   Pair pair(rig);
@@ -216,7 +216,7 @@ TEST(Transport, AtomicRunsOnceWhenItsAnswerIsLost) {
   EXPECT_EQ(results[2], 10u);
 }
 
-// Packets that were damaged on the way are worth nothing, but they are counted.
+// Damaged packets are dropped, but they are counted.
 TEST(Transport, DamagedPacketsAreDroppedCountedAndSentAgain) {
   Rig rig;
   Pair pair(rig);
@@ -323,7 +323,7 @@ TEST(Transport, PsnsCountPackets) {
   EXPECT_EQ(pair.a.query().rq_psn, 0x10u);
 }
 
-// A READ whose response breaks off is asked for again from there only.
+// A READ whose response breaks off is requested again only from there on.
 TEST(Transport, ReadGoesOnWhereItBrokeOff) {
   Rig rig;
   Pair pair(rig, 1024);

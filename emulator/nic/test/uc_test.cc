@@ -1,4 +1,4 @@
-// Unreliable connections: messages arrive whole or not at all, and nobody is told.
+// Unreliable connections: messages arrive whole or not at all, and no end is told.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -70,7 +70,7 @@ TEST_F(Uc, CompletesWhenItIsSentAndNothingAnswers) {
   settle();
   EXPECT_EQ(pair_.a_cq.drain().size(), 1u);
   EXPECT_EQ(rig_.net.carried - carried, 3u);
-  // Nor does what arrives cause an answer.
+  // What arrives causes no answer, either.
   rig_.net.filter = nullptr;
   pair_.b.post_recv({remote_.sge(0, kSize)});
   pair_.a.post_send(send(3 * kMtu));
@@ -91,7 +91,7 @@ TEST_F(Uc, EveryLostPacketCostsItsMessageOnly) {
     EXPECT_EQ(pair_.a_cq.drain().size(), 2u);
     const auto received = pair_.b_cq.drain();
     ASSERT_EQ(received.size(), 1u) << "packet " << lost;
-    // The receive of the message that was lost serves the next one.
+    // The receive of the lost message serves the next message.
     EXPECT_EQ(received[0].wqe_counter, lost);
     EXPECT_EQ(received[0].byte_count, 7u);
     rig_.net.filter = nullptr;
@@ -158,7 +158,7 @@ TEST_F(Uc, LocalErrorStopsTheSendQueueOnly) {
   EXPECT_EQ(pair_.a.query().qp_state, IBV_QPS_SQE);
   EXPECT_EQ(pair_.b_cq.drain().size(), 1u);
 
-  // It still receives, and its receives are not flushed.
+  // The queue pair still receives, and its receives are not flushed.
   TestMr inbox(*rig_.a.nic, 64);
   TestMr outbox(*rig_.b.nic, 64);
   pair_.a.post_recv({inbox.sge(0, 64)});
@@ -205,7 +205,7 @@ TEST_F(Uc, OperationsOfReliableConnectionsAreErrors) {
 }
 
 TEST_F(Uc, DrainsItsMessageInSqd) {
-  // So little room that the message is in its middle when the state changes.
+  // There is so little room that the state changes in the middle of the message.
   rig_.net.room = 2;
   pair_.b.post_recv({remote_.sge(0, kSize)});
   pair_.a.post_send(send(6 * kMtu));
@@ -229,7 +229,7 @@ TEST_F(Uc, DrainsItsMessageInSqd) {
   EXPECT_EQ(pair_.b_cq.drain().size(), 1u);
 }
 
-// What a healthy peer would never send.
+// Packets that a healthy peer would never send.
 class UcScripted : public Uc {
  protected:
   Packet packet(Operation operation, uint32_t psn) const {
@@ -247,7 +247,8 @@ TEST_F(UcScripted, FirstPacketBeginsAnewWhateverItsNumber) {
   ScriptedPeer peer(rig_, rig_.a, rig_.b, pair_.b);
   pair_.b.post_recv({remote_.sge(0, kSize)});
   peer.ask(packet(Operation::kSendFirst, 0), full_);
-  peer.ask(packet(Operation::kSendOnly, 1), {1, 2});  // in order, but the message goes on
+  peer.ask(packet(Operation::kSendOnly, 1), {1, 2});  // in order, although the first message is not
+                                                      // complete
   auto received = pair_.b_cq.drain();
   ASSERT_EQ(received.size(), 1u);
   EXPECT_EQ(received[0].wqe_counter, 0);
@@ -278,7 +279,7 @@ TEST_F(UcScripted, LengthsThatDoNotFitCostTheMessage) {
   peer.ask(packet(Operation::kSendFirst, 0), {1, 2, 3});  // not full
   peer.ask(packet(Operation::kSendLast, 1), {1});
   peer.ask(packet(Operation::kWriteFirst, 2), full_);
-  peer.ask(packet(Operation::kWriteLastImm, 3), {1});  // said to be full
+  peer.ask(packet(Operation::kWriteLastImm, 3), {1});  // announced as two full packets
   Packet huge = packet(Operation::kWriteOnly, 4);
   huge.dma_length = 5;
   peer.ask(huge, {1, 2, 3, 4});
@@ -296,7 +297,7 @@ TEST_F(UcScripted, PacketsOfOtherServicesAndStrangersAreNotForIt) {
     EXPECT_TRUE(peer.ask(other, {1}).empty());
   }
   EXPECT_TRUE(pair_.b_cq.drain().empty());
-  rig_.a.fabric_nic.ipv4_be ^= 1;  // a stranger's
+  rig_.a.fabric_nic.ipv4_be ^= 1;  // the address of another NIC
   peer.ask(packet(Operation::kSendOnly, 0), {1});
   EXPECT_TRUE(pair_.b_cq.drain().empty());
   rig_.a.fabric_nic.ipv4_be ^= 1;

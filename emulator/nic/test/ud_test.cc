@@ -1,4 +1,4 @@
-// Unreliable datagrams: addresses, Q_Keys, the network header before the data, and what is dropped.
+// Unreliable datagrams: addresses, Q_Keys, the network header before the data, and dropped packets.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/ip.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t kQkey = 0x11111111;
 constexpr uint32_t kGrh = 40;
-constexpr uint32_t kMtu = 4096;  // the port's
+constexpr uint32_t kMtu = 4096;  // the port's MTU
 
 class Ud : public ::testing::Test {
  protected:
@@ -35,7 +35,7 @@ class Ud : public ::testing::Test {
     return to(b_, rig_.b.fabric_nic, length, gid_index);
   }
   void settle() { rig_.run_for(50'000); }
-  // Sends one datagram to b; what b received.
+  // Sends one datagram to b; returns what b received.
   std::vector<Completion> exchange(const SendWr& wr) {
     a_.post_send(wr);
     settle();
@@ -70,7 +70,7 @@ TEST_F(Ud, DatagramsOfEveryLengthArriveBehindTheHeader) {
 }
 
 TEST_F(Ud, ImmediateDataAndScatteredReceives) {
-  // The header goes over the boundary of the first two parts.
+  // The header crosses the boundary between the first two parts.
   b_.post_recv({remote_.sge(1000, 24), remote_.sge(2000, 20), remote_.sge(3000, 100)});
   SendWr wr = to_b(10);
   wr.opcode = kWqeSendImm;
@@ -84,7 +84,7 @@ TEST_F(Ud, ImmediateDataAndScatteredReceives) {
   EXPECT_EQ(memcmp(&remote_.bytes[3000], local_.bytes.data() + 4, 6), 0);
 }
 
-// As a host checks the header that the NIC stored.
+// The sum by which a host checks the header that the NIC stored.
 uint16_t ones_complement_sum(const uint8_t* at, size_t size) {
   uint32_t sum = 0;
   for (size_t i = 0; i < size; i += 2) sum += uint32_t{at[i]} << 8 | at[i + 1];
@@ -105,7 +105,7 @@ TEST_F(Ud, HeaderIsIpv4sForRoceV2) {
   // IPv4, UDP, BTH, DETH, payload with its pad, ICRC.
   EXPECT_EQ(ntohs(header.tot_len), 20 + 8 + 12 + 8 + 12 + 4);
   EXPECT_EQ(ones_complement_sum(remote_.bytes.data() + 20, 20), 0xffff);
-  // Not to be mistaken for an IPv6 header.
+  // The header cannot be mistaken for an IPv6 header.
   EXPECT_NE(remote_.bytes[0] >> 4, 6);
 }
 
@@ -227,7 +227,7 @@ TEST_F(Ud, NobodysAddressAndTheWrongPortVanish) {
   SendWr wr = to_b(10);
   wr.gid.raw[15] = 99;
   EXPECT_TRUE(exchange(wr).empty());
-  wr = to(b_, rig_.a.fabric_nic, 10);  // its number, at another port
+  wr = to(b_, rig_.a.fabric_nic, 10);  // b's number, at another port
   EXPECT_TRUE(exchange(wr).empty());
   wr = to_b(10);
   wr.dest_qpn = 0xffffff;
@@ -235,7 +235,7 @@ TEST_F(Ud, NobodysAddressAndTheWrongPortVanish) {
   EXPECT_EQ(exchange(to_b(10)).size(), 1u);
 }
 
-// The look-up of the last address is remembered, but not for longer than the fabric stays as it is.
+// The last address look-up is remembered, but only until the fabric changes.
 TEST_F(Ud, AddressThatAppearsLaterIsFound) {
   rig_.b.fabric_nic.used = 0;
   b_.post_recv({remote_.sge(0, 100)});

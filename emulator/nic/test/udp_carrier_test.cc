@@ -1,4 +1,5 @@
-// The UDP carrier, for real: carriers of several "processes" in one, over the loopback interface.
+// The UDP carrier over real sockets: carriers of several "processes" inside one process, over the
+// loopback interface.
 #include "nic/udp_carrier.h"
 
 #include <arpa/inet.h>
@@ -48,7 +49,8 @@ class UdpCarriers : public ::testing::Test {
   static uint32_t address(uint32_t which) {
     return htobe32(127u << 24 | (251 + which) << 16 | (getpid() & 0xffff));
   }
-  // A SEND to the slot's first queue pair with `number` as its data; its size grows with it.
+  // A SEND to the slot's first queue pair, with `number` as its data; larger numbers make it
+  // larger.
   static std::vector<uint8_t> packet(int slot, uint32_t number) {
     Packet header = {.opcode = Operation::kSendOnly};
     header.dest_qpn = static_cast<uint32_t>(slot) << 16 | 1;
@@ -72,8 +74,8 @@ class UdpCarriers : public ::testing::Test {
   const uint32_t x_ = address(0), y_ = address(1);
 };
 
-// Far more than the socket holds, to a receiver that looks now and then only: the sender has to
-// pause, and nothing is lost, damaged or out of order.
+// Much more than the socket holds is sent to a receiver that reads only now and then: the sender
+// has to pause, and nothing is lost, damaged or out of order.
 TEST_F(UdpCarriers, FramesComeWholeInOrderAndAllOfThem) {
   const auto x = process(1, x_), y = process(2, y_);
   Collect collect;
@@ -120,7 +122,8 @@ TEST_F(UdpCarriers, NobodyThereIsNoError) {
   }
 }
 
-// Two processes share a NIC; packets for the second come through the first, until that goes.
+// Two processes share a NIC. Packets for the second process come through the first, until that
+// ends.
 TEST_F(UdpCarriers, PortIsSharedAndTakenOver) {
   const auto x = process(1, x_);
   auto first = process(2, y_);
@@ -138,7 +141,7 @@ TEST_F(UdpCarriers, PortIsSharedAndTakenOver) {
   EXPECT_EQ(at_second.frames[0].dst, y_);
   EXPECT_EQ(at_second.frames[0].packet, packet(3, 8));
   EXPECT_TRUE(at_first.frames.empty());
-  // Its own packets go out although another process has the port.
+  // Its own packets are sent although another process has the port.
   Collect at_x;
   ASSERT_TRUE(send(*second, 1, y_, x_, packet(1, 9)));
   second->flush();
@@ -171,7 +174,7 @@ TEST_F(UdpCarriers, PortIsFreeWhenTheNicIsClosed) {
   udp_close(fd);
 }
 
-// A receiver that does not take anything any more must not stop its senders for ever.
+// A receiver that no longer takes anything must not stop its senders for ever.
 TEST_F(UdpCarriers, PauseEnds) {
   const auto x = process(1, x_), y = process(2, y_);
   Collect collect;
@@ -181,7 +184,7 @@ TEST_F(UdpCarriers, PauseEnds) {
   EXPECT_TRUE(eventually([&] { return send(*x, 2, x_, y_, packet(2, 1000)); }));
 }
 
-// What strangers send, to the port or with our ports, does no harm.
+// Foreign packets, to the port or from our ports, do no harm.
 TEST_F(UdpCarriers, MalformedIsIgnoredAndForeignIcrcsAreJudged) {
   const auto x = process(1, x_);
   const auto bytes = packet(1, 3);

@@ -1,4 +1,5 @@
-// Memory windows: what a peer may do through one, who may bind it, and how a binding ends.
+// Memory windows: what a peer may do through one, which queue pairs may bind it, and how a binding
+// ends.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -41,14 +42,14 @@ class Windows : public ::testing::Test {
     all.resize(count);
     return all;
   }
-  // Posts the request on b's queue pair; the syndrome of its completion.
+  // Posts the request on b's queue pair; returns the syndrome of its completion.
   uint8_t post(const WindowWr& wr) {
     pair_.b.post_window(wr);
     const Completion done = completions(pair_.b_cq, 1)[0];
     EXPECT_EQ(done.wqe_opcode, kWqeUmr);
     return done.syndrome;
   }
-  // The window's key after a successful bind.
+  // Binds a window successfully and returns its key.
   uint32_t bind(bool type2 = true) {
     const uint32_t key = window_make(type2);
     EXPECT_EQ(post(bind_request(key, type2)), kSyndromeNone);
@@ -124,7 +125,7 @@ TEST_F(Windows, Type2BelongsToTheQueuePairThatBoundIt) {
 }
 
 TEST_F(Windows, BindIsExecutedOnceWhateverIsSentAgain) {
-  // The first SEND is lost, so b sends it again after the bind behind it was executed.
+  // The first SEND is lost, so b sends it again after the bind that follows it was executed.
   int lost = 0;
   rig_.net.filter = [&](const Packet& packet) {
     return packet.opcode == Operation::kSendOnly && lost++ == 0 ? 0 : 1;
@@ -161,7 +162,7 @@ struct BadBind {
 class BadBinds : public Windows, public ::testing::WithParamInterface<BadBind> {};
 
 TEST_P(BadBinds, EndsInAnErrorAndBindsNothing) {
-  // Another domain's region, and one that does not permit windows.
+  // A region of another domain, and one that does not permit windows.
   const TestMr other(*rig_.b.nic, 64, kRegionAccess, 2);
   const uint32_t key = window_make(true);
   WindowWr wr = bind_request(key);
@@ -287,7 +288,7 @@ TEST_F(Windows, RegionStaysWhileOneIsBound) {
 }
 
 TEST_F(Windows, NothingElseMayBeDoneToKeys) {
-  // A request that changes what no window has, here nothing but the free bit.
+  // A request that changes a property that windows do not have, here only the free bit.
   const uint32_t key = window_make(true);
   const uint16_t at = pair_.b.post_window(bind_request(key));
   const uint64_t mask = htobe64(kUmrMaskFree);

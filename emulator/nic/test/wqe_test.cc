@@ -1,5 +1,5 @@
-// WQE decoding: what libmlx5 writes is understood, also round the end of the ring; what nobody sane
-// writes is refused without leaving the ring.
+// WQE decoding: what libmlx5 writes is decoded, also across the end of the ring; malformed WQEs are
+// refused without reading outside the ring.
 #include "nic/wqe.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ constexpr uint32_t kBlocks = 16;
 
 class WqeTest : public ::testing::Test {
  protected:
-  // Puts bytes at block `index`, round the end of the ring.
+  // Writes bytes at block `index`, across the end of the ring.
   void put(uint16_t index, const std::vector<uint8_t>& bytes) {
     for (size_t i = 0; i < bytes.size(); i++) {
       ring_[((index % kBlocks) * 64 + i) % ring_.size()] = bytes[i];

@@ -1,5 +1,5 @@
-// Extended reliable connections: the request names the receive queue, and the queue says where it
-// completes and whose memory it may use.
+// Extended reliable connections: the request names the receive queue, and the queue determines its
+// CQ and the memory it may use.
 #include <gtest/gtest.h>
 
 #include "rig.h"

@@ -1,4 +1,4 @@
-// Commands as libibverbs writes them.
+// Builds commands as libibverbs writes them.
 #pragma once
 
 #include <rdma/ib_user_ioctl_cmds.h>
@@ -26,7 +26,7 @@ inline std::vector<uint8_t> bytes_of(const NoDriver&) {
 }
 
 // Sends one command and collects its answer. `Out` and `DriverOut` must have no padding between
-// them in memory, so they are laid out by hand.
+// them in memory, so the sender lays them out itself.
 class Sender {
  public:
   explicit Sender(Context* context) : context_(context) {}
@@ -42,7 +42,7 @@ class Sender {
     if (driver_out != nullptr) memcpy(driver_out, answer.data() + sizeof *out, sizeof *driver_out);
     return 0;
   }
-  // A command without an answer.
+  // Sends a command without an answer.
   template <typename In>
   int plain(uint32_t number, const In& in) {
     return write(number, bytes_of(in), {}, 0);

@@ -1,5 +1,5 @@
-// The command parser: what is truncated, oversized, unknown or out of order is refused with the
-// kernel's error and changes nothing.
+// The command parser: truncated, oversized, unknown and misplaced commands are refused with the
+// kernel's error and change nothing.
 #include "uverbs/command.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ class CommandTest : public ::testing::Test {
   int async_fd_ = -1;
 };
 
-// A well-formed query_port of `words` 4-byte words in and `out_words` out.
+// A well-formed query_port with `in_words` 4-byte words in and `out_words` out.
 std::vector<uint8_t> query_port(uint16_t in_words, uint16_t out_words, void* answer) {
   ib_uverbs_cmd_hdr header{IB_USER_VERBS_CMD_QUERY_PORT, in_words, out_words};
   ib_uverbs_query_port request{};

@@ -1,4 +1,4 @@
-// Event pipes: order, exact purge, full pipes, readers that are gone.
+// Event pipes: order, exact purge, full pipes, and closed readers.
 #include "uverbs/event_pipe.h"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ class EventPipeTest : public ::testing::Test {
     if (reader_ >= 0) close(reader_);
   }
   void push(uint64_t key) { ASSERT_TRUE(pipe_->push(&key, sizeof key)); }
-  // 0: nothing there.
+  // Returns 0 if the pipe is empty.
   uint64_t pop() {
     uint64_t key = 0;
     return read(reader_, &key, sizeof key) == sizeof key ? key : 0;
@@ -56,10 +56,10 @@ TEST_F(EventPipeTest, AHungUpPipeGivesWhatItHasAndSaysSo) {
   pollfd state{reader_, POLLIN, 0};
   EXPECT_EQ(poll(&state, 1, 0), 1);
   EXPECT_EQ(state.revents, POLLIN | POLLHUP);
-  EXPECT_EQ(pipe_->purge(8, 9), 0u);  // takes the other out, too
+  EXPECT_EQ(pipe_->purge(8, 9), 0u);  // takes the other record out, too
   EXPECT_EQ(poll(&state, 1, 0), 1);
   EXPECT_EQ(state.revents, POLLHUP);
-  EXPECT_EQ(pipe_->purge(8, 8), 1u);  // nobody has read it
+  EXPECT_EQ(pipe_->purge(8, 8), 1u);  // it was never read
   EXPECT_EQ(pipe_->purge(8, 8), 0u);
 }
 

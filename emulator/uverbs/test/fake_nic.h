@@ -1,4 +1,4 @@
-// A NIC and an engine that do nothing but remember what they were asked for.
+// A NIC and an engine that do nothing but record the calls.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 
 namespace cxemu {
 
-// The fakes' notion of the opaque objects.
+// The fakes' definitions of the opaque objects.
 struct Cq {
   CqConfig config;
 };
@@ -37,7 +37,7 @@ class FakeNic final : public Nic {
     std::set<Srq*> srqs;
     std::set<Qp*> qps;
     bool dead = false;
-    int next_error = 0;  // what the next call that makes something returns
+    int next_error = 0;  // what the next call that makes an object returns
   };
   explicit FakeNic(Log* log) : log_(log) {}
 

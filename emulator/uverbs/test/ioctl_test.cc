@@ -256,7 +256,7 @@ TEST_F(IoctlTest, QueuesOfAnImportHaveTheirOwnEvents) {
   ib_uverbs_async_event_desc record{};
   ASSERT_EQ(read(own, &record, sizeof record), ssize_t(sizeof record));
   EXPECT_EQ(record.element, 0x77u);
-  // The port's events come to all.
+  // The port's events go to all files.
   engine_.port_sink->async_event(IBV_EVENT_PORT_ERR, 1);
   for (const int fd : {own, device_.async_fd}) {
     ASSERT_EQ(read(fd, &record, sizeof record), ssize_t(sizeof record));

@@ -1,4 +1,5 @@
-// Objects: handles of one context only, EBUSY while used, exact event counts, cleaning up.
+// Objects: handles of one context only, EBUSY while an object is used, exact event counts, cleaning
+// up.
 #include "uverbs/objects.h"
 
 #include <gtest/gtest.h>
@@ -109,7 +110,7 @@ TEST_F(ObjectsTest, QueuePairChecks) {
   EXPECT_EQ(config.sq_buffer, device_.rings + 16 * 32);
 }
 
-// The width of what is not there means nothing, however large.
+// The width of a missing ring is ignored, however large it is.
 TEST_F(ObjectsTest, AQueuePairWithoutReceiveRingHasNoUseForItsShift) {
   auto request = device_.qp_request(device_.pd(), device_.cq(1));
   request.max_recv_wr = 0;

@@ -224,7 +224,7 @@ TEST_F(SrqCommandsTest, EndsOfExtendedReliableConnections) {
   uint32_t domain = 0, qp = 0, events = 0;
   ASSERT_EQ(xrcd(&device_, -1, O_CREAT, &domain), 0);
   auto request = device_.qp_request(domain, 0);
-  request.send_cq_handle = request.recv_cq_handle = 99;  // not looked at
+  request.send_cq_handle = request.recv_cq_handle = 99;  // ignored
   request.qp_type = IBV_QPT_XRC_RECV;
   ASSERT_EQ(device_.qp(request, device_.qp_driver(), &qp), 0);
   {
@@ -236,7 +236,7 @@ TEST_F(SrqCommandsTest, EndsOfExtendedReliableConnections) {
     EXPECT_NE(config.xrcd, 0u);
   }
   EXPECT_EQ(xrcd_close(domain), EBUSY);
-  // Its kind has no retries: the kernel drops them from the mask instead of refusing.
+  // This type has no retries; the kernel drops them from the mask instead of refusing the call.
   ib_uverbs_modify_qp modify{};
   modify.qp_handle = qp;
   modify.attr_mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_SQ_PSN;
@@ -267,7 +267,7 @@ TEST_F(SrqCommandsTest, DomainsOfAFile) {
   ASSERT_EQ(xrcd(&device_, fd, 0, &second), 0);
   EXPECT_NE(first, second);
   {
-    // Whoever opens the device anew would have to share the domain, and cannot.
+    // A second opening of the device would have to share the domain, which is impossible.
     FakeEngine engine;
     Device device(&engine, &fabric_.fabric);
     EXPECT_EQ(xrcd(&device, fd, O_CREAT, &other), EOPNOTSUPP);
