@@ -53,7 +53,7 @@ constexpr shift::VirtualObjects kVirtualObjects = {
     .own_list = own_list,
 };
 
-// The front of libmlx5 lies in the same folder as this library, or is not installed.
+// The front of libmlx5 is in the same folder as this library, or it is not installed.
 void load() noexcept {
   Dl_info self;
   if (dladdr(reinterpret_cast<void*>(&load), &self) == 0) return;

@@ -37,7 +37,7 @@ class Connections {
   void peer_gone(const ibv_qp* qp);
   // The program itself ends the connection; it need not wait for the kernel's event, either.
   void gone(const rdma_cm_id* id);
-  // The program was already told so and must not be told again.
+  // Whether the program was already told that the connection has ended.
   bool is_told_gone(const rdma_cm_id* id) const;
 
   // What the front knows about a connection that the program is about to end.

@@ -1,5 +1,6 @@
-// A front in front of a stock library that lacks most of what it was built for: it loads, what is
-// there works, and only a call of what is missing ends the program, with a word about it.
+// A front before a stock library that lacks most of the functions for which the front was built.
+// The front loads, existing functions work, and only a call of a missing function ends the program,
+// with a message about it.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
