@@ -6,7 +6,7 @@ model="$(cd "$(dirname "$0")" && pwd)"
 # shellcheck source-path=SCRIPTDIR
 . "$model/run.sh"
 
-# name, [cycles,] budgets. config.pml says what they mean.
+# Prints the configurations: name, [cycles,] budgets. config.pml explains the budgets.
 configurations() {
   cat <<'EOF'
 cuts            -DCUTS=2 -DHEALS=2

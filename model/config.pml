@@ -1,5 +1,5 @@
 /* What a configuration may set; check.sh names the configurations. Every fault has a budget, so
-   that each run is finite and a run that does not end is a finding. */
+   each run is finite, and a run that does not end is a finding. */
 
 /* Requests: how many each end posts, which of them are notifications and atomics (bit i: the i-th
    one). The leader sends a silent WRITE and then a notification, the follower one notification. */
@@ -38,7 +38,7 @@
 #define SPARE 1 /* a spare is ready from the start */
 #endif
 #ifndef BIND
-#define BIND 0 /* 1: the ends have not met yet; 2: and one may give the search up */
+#define BIND 0 /* 1: the ends have not met yet; 2: and one end may give up the search */
 #endif
 
 /* Budgets. */
@@ -46,7 +46,7 @@
 #define CUTS 0 /* a path stops working */
 #endif
 #ifndef HEALS
-#define HEALS 0 /* and works again */
+#define HEALS 0 /* a stopped path works again */
 #endif
 #ifndef DEATHS
 #define DEATHS 0 /* a device dies for good, without flushes */
@@ -55,19 +55,19 @@
 #define SCARES 0 /* an end takes a good path for broken: a burst of losses */
 #endif
 #ifndef DRAINS
-#define DRAINS 0 /* the way back is tried */
+#define DRAINS 0 /* how often the way back is tried */
 #endif
 #ifndef LOSSES
-#define LOSSES 0 /* the control channel breaks, with all that was under way in it */
+#define LOSSES 0 /* the control channel breaks, with all messages in flight */
 #endif
 #ifndef RECONNECT
-#define RECONNECT 1 /* 0: it never comes back */
+#define RECONNECT 1 /* 0: the channel never comes back */
 #endif
 #ifndef CLOSES
 #define CLOSES 0 /* an application destroys or resets its QP */
 #endif
 #ifndef APP_ERRORS
-#define APP_ERRORS 0 /* an error of the application's own */
+#define APP_ERRORS 0 /* an error that the application itself causes */
 #endif
 #ifndef UNPROVEN
 #define UNPROVEN 0 /* a fence cannot be proven */
@@ -79,8 +79,8 @@
 #define EARLY_DEADLINE 0 /* 0: deadlines are the last resort; 1: they may fire whenever they run */
 #endif
 
-/* Nothing but an atomic under way, an error of the application's own or a budget below can excuse
-   a failure while a path is good (C7). */
+/* A failure while a path is good (C7) can only be excused by an open atomic, an error of the
+   application, or a budget below. */
 #ifndef MAY_FAIL
 #define MAY_FAIL (CLOSES || APP_ERRORS || UNPROVEN || KEYLESS || EARLY_DEADLINE || \
                   !RECONNECT || BIND == 2 || ((ATOMIC_A || ATOMIC_B) && (CUTS || SCARES)))
@@ -88,7 +88,7 @@
 /* Without a fault of a path no request runs twice. */
 #define NEVER_TWICE (CUTS + SCARES + DEATHS == 0)
 
-/* 1: look at what a missing rule leads to in the end, not at the packet that first breaks it. */
+/* 1: check the final consequence of a missing rule, not the packet that first breaks it. */
 #ifndef LENIENT
 #define LENIENT 0
 #endif
@@ -104,17 +104,18 @@
 #endif
 
 /* What a trace adds (trace.pml): each event that does something is compared with the record, and
-   where the record knows what this model leaves open, it decides. */
+   the record decides what this model leaves open. */
 #ifndef RECORDED
 #define RECORDED(event)
 #define NEXT_IS(event) false
 #define END_PROVIDED
 #endif
 
-/* How long the follower stays parked once it has said Drained: until the leader cannot begin a round
-   on the strength of that any more, or has, and its Switch tells. So the follower's watch must
-   outlast the leader's. LATE_SWITCH: a network that is down for long keeps the Switch from coming in
-   time. By then the leader's side is shut, and only an atomic would be lost by what is posted. */
+/* How long the follower stays parked after it has sent Drained: until the leader can no longer
+   begin a round because of that message, or until the leader has begun one, and its Switch says
+   so. So the follower's watch must outlast the leader's. LATE_SWITCH: a network that is down for
+   long keeps the Switch from arriving in time. By then the leader's side is shut, and of the
+   requests posted only an atomic would be lost. */
 #ifndef LATE_SWITCH
 #define LATE_SWITCH 0
 #endif

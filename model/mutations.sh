@@ -12,10 +12,10 @@ export SPIN_OPTIMISE=-O0
 work="$(mktemp -d)"
 trap 'rm -rf --one-file-system "$work"' EXIT
 
-# field FILE NAME: the value of a line "# NAME: VALUE"
+# field FILE NAME: prints the value of the line "# NAME: VALUE".
 field() { sed -n "s/^# $2: //p" "$1"; }
 
-# plant FILE: mutations are sed scripts; each names the files it changes, one line in each.
+# plant FILE: applies a mutation, a sed script that names the files it changes; it changes one line in each.
 plant() {
   local file changed
   rm -rf --one-file-system "$work/model"

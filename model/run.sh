@@ -1,6 +1,6 @@
-# One run of the checker, for check.sh and mutations.sh, which source this.
+# Runs the checker once; check.sh and mutations.sh source this file.
 
-# Spin, a compiler and little else; prints what is missing.
+# spin_missing: whether Spin or the compiler is missing; prints which.
 spin_missing() {
   local tool
   for tool in spin gcc; do
@@ -23,13 +23,13 @@ spin_run() {
   (
     cd "$work" || exit
     spin $defines -a "$model/shift.pml" >spin.out 2>&1 || { cat spin.out; exit 2; }
-    # A few processes that share everything: partial-order reduction finds nothing to leave out.
+    # The few processes share everything, so partial-order reduction would have nothing to leave out.
     gcc "${SPIN_OPTIMISE:--O1}" -w $compile -DNOFAIR -DNOREDUCE -DCOLLAPSE -DMEMLIM=4000 -o pan pan.c || exit 2
     nice -n 10 ./pan $option -n -m1000000 -w"${SPIN_HASH:-20}" >out 2>&1
   )
 }
 
-# The broken rule, or why the run proves nothing; empty when all is well.
+# spin_verdict WORK-DIRECTORY: prints the broken rule, or why the run proves nothing; prints nothing if all holds.
 spin_verdict() {
   local out="$1/out"
   if grep -q '^pan:1: assertion violated' "$out"; then
@@ -43,7 +43,7 @@ spin_verdict() {
   fi
 }
 
-# "STATES MEGABYTES"
+# spin_size WORK-DIRECTORY: prints "STATES MEGABYTES".
 spin_size() {
   awk '/states, stored/ { s = $1 } /total actual memory/ { m = $1 } END { printf "%d %d", s, m }' "$1/out"
 }

@@ -1,5 +1,5 @@
-/* What the coordinator does for each action of the table. All run at end `me`, in one step with
-   the event; `o` is the peer. */
+/* What the coordinator does for each action of the table. All actions run at end `me`, in one
+   step with the event; `o` is the peer. */
 
 hidden byte n;
 
@@ -16,7 +16,7 @@ inline send_attempt(set, number) {
   fi
 }
 
-/* Nothing moves here any more: kFail, or the application's own doing. */
+/* Nothing moves at this end any more: kFail, or the application has ended its QP. */
 inline shut() {
   over[me] = true;
   k = 0;
@@ -33,8 +33,8 @@ inline shut() {
   parked[me] = false
 }
 
-/* What the peer said in epochs that are over for us changes nothing (C8), so it need not be told
-   apart any longer. */
+/* Messages that the peer sent in epochs that have ended for us change nothing (C8), so they need
+   not be distinguished any longer. */
 inline forget_stale() {
 #ifndef KEEP_STALE
   k = 0;
@@ -84,7 +84,8 @@ inline commit() {
   k = 0
 }
 
-/* Progress says: the old path is shut, this much I have, my receives stand on the target. */
+/* Progress says that the old path is shut, how many notifications this end has executed, and
+   that its receives are posted on the target. */
 inline send_progress() {
   assert(receives_stand || (fence[me] == 0 && at[me] == target[me] && stands[me]));
   told_count[me * (EPOCHS + 1) + epoch[me]] = count[me];
@@ -107,7 +108,7 @@ inline keep_progress() {
   fi
 }
 
-/* Has an atomic been posted whose outcome is unknown? */
+/* Whether an atomic has been posted whose outcome is unknown. */
 #define ATOMIC_OPEN(e, n) (IS_ATOMIC(e, n) && done[e] <= (n) && (n) < posted[e])
 #define UNPROVABLE(e) \
   (ATOMIC_OPEN(e, 0) || ATOMIC_OPEN(e, 1) || ATOMIC_OPEN(e, 2) || ATOMIC_OPEN(e, 3))
@@ -118,14 +119,14 @@ inline replay() {
   :: else ->
     assert(C11 || (NOTIFICATIONS(me, done[me]) <= peer_count[me] &&
                    peer_count[me] <= NOTIFICATIONS(me, posted[me])));
-    /* What lies before the peer's last notification was executed. */
+    /* Everything before the peer's last notification was executed. */
     do
     :: done[me] < posted[me] && NOTIFICATIONS(me, done[me]) < peer_count[me] ->
       assert(C5 || !IS_ATOMIC(me, done[me]));
       complete(me)
     :: else -> break
     od;
-    /* The rest goes out again as CAN_POST lets it. */
+    /* The rest is sent again as CAN_POST allows. */
     posted[me] = done[me];
     acked[me] = done[me];
     if
@@ -156,7 +157,7 @@ inline send_drain() {
 
 inline do_action(a) {
   if
-  :: a == A_protect || a == A_unprotect -> skip /* the state says it */
+  :: a == A_protect || a == A_unprotect -> skip /* the state implies it */
   :: a == A_park -> parked[me] = true
   :: a == A_unpark -> parked[me] = false
   :: a == A_watch_drain -> watch[me] = true
@@ -178,11 +179,11 @@ inline do_action(a) {
   :: a == A_fail -> shut()
   :: a == A_send_refuse -> send_refuse()
   :: a == A_send_close -> net_close[me] = channel[me]
-  :: a == A_rebind -> skip /* the channel comes back by itself here */
+  :: a == A_rebind -> skip /* in the model the channel comes back by itself */
   fi
 }
 
-/* What a round knew and nobody reads any more, so that it adds no states. */
+/* Forgets what a round knew and is no longer read, so that it adds no states. */
 inline forget_round() {
   if
   :: st[me] == S_active || st[me] == S_fencing || st[me] == S_failed || st[me] == S_closed ->
@@ -194,7 +195,8 @@ inline forget_round() {
   fi
 }
 
-/* Coordinator::feed(): the event, then what its actions raise, before anything else happens. */
+/* Coordinator::feed(): the event, and then the events that its actions raise, before anything
+   else happens. */
 inline feed() {
   do
   :: ev != E_none ->

@@ -9,19 +9,20 @@
 #include "world.pml"
 #include "shell.pml"
 
-/* States in which an event does something, one bit each: a step that changes nothing is no step, so
-   that an end which can only receive copies counts as stuck. Constant after the first step. */
+/* For each event, the states in which it does something, one bit each. A step that changes nothing
+   is no step, so an end that can only receive copies counts as stuck. Constant after the first
+   step. */
 hidden int live[EVENTS];
 #define LIVE(e, event) ((live[event] >> st[e]) & 1)
 
 #define IS_OVER(e) (st[e] == S_failed || st[e] == S_closed)
-/* It answers everything with a refusal, and has given this one. */
+/* The end answers everything with a refusal, and has sent this refusal already. */
 #ifndef HAS_REFUSED
 #define HAS_REFUSED(e, ep) ((IS_OVER(e) || st[e] == S_unbound) && \
                             (((net_refuse[e] | net_gone[e]) >> (ep)) & 1))
 #endif
 
-/* The event of a message by its epoch. */
+/* Selects the event of a message by its epoch. */
 #define BY_EPOCH(ep, next, current) \
   ((ep) > epoch[me] -> (next) : ((ep) == epoch[me] -> (current) : E_peer_message_stale))
 #define SWITCH_EVENT(ep) BY_EPOCH(ep, E_peer_switch_next, E_peer_switch_current)
@@ -36,8 +37,8 @@ hidden int live[EVENTS];
   (channel[me] && ((set[o] >> (ep)) & 1) && LIVE(me, event) && !HAS_REFUSED(me, ep))
 #define TAKE(ep, event) ev = event; from_epoch = ep; by_message = true
 
-/* What is ignored may be gone, with its copies. That matters for what comes too early; after an
-   ignored message of our own epoch nothing waits, which DROP_ALL makes sure of. */
+/* An ignored message may be gone, with its copies. That matters for messages that come too early.
+   Nothing waits for an ignored message of our own epoch; DROP_ALL checks that. */
 #ifdef DROP_ALL
 #define EARLY(ep) true
 #else
@@ -47,7 +48,7 @@ hidden int live[EVENTS];
   (channel[me] && ((set[o] >> (ep)) & 1) && EARLY(ep) && !LIVE(me, event))
 #define DROP(set, ep) set[o] = set[o] & ~(1 << (ep)); ev = E_none
 
-/* Everything of one epoch. */
+/* All messages of one epoch. */
 #define MESSAGES(ep) \
   :: PASSES(net_switch, ep, SWITCH_EVENT(ep)) -> DROP(net_switch, ep) \
   :: PASSES(net_progress, ep, PROGRESS_EVENT(ep)) -> DROP(net_progress, ep) \
@@ -58,7 +59,7 @@ hidden int live[EVENTS];
   :: ARRIVES(net_refuse, ep, REFUSE_EVENT(ep)) -> ev = REFUSE_EVENT(ep) \
   :: ARRIVES(net_gone, ep, GONE_EVENT(ep)) -> ev = GONE_EVENT(ep)
 
-/* Attempts of the way back are numbered: a late copy of one that ended means nothing. */
+/* Attempts of the way back are numbered: a late copy from an attempt that ended means nothing. */
 #define FOR_NOW(number) (attempt_epoch[number] == epoch[me])
 #define DRAINS_OF(number) \
   :: me == 1 && channel[me] && ((net_drain >> number) & 1) && FOR_NOW(number) && \
@@ -72,10 +73,10 @@ hidden int live[EVENTS];
        number == attempt && watch[me] && !peer_drained -> \
      ev = E_none; peer_drained = true
 
-/* A path's connection, by the leader. A QP serves one path at a time, so an offer takes its two QPs
-   from other paths. Neither end lets go of the QP that it is committed with: what that moved would
-   be lost. Nor does the leader take the follower's from its own path, which is the follower's
-   target, or from a spare that works. */
+/* The leader sets up a path's connection. A QP serves one path at a time, so an offer takes its two
+   QPs from other paths. Neither end lets go of the QP that it is committed to: the requests that it
+   moved would be lost. Nor does the leader take the follower's QP from the leader's own path, which
+   is the follower's target, or from a spare that works. */
 #define CAN_OFFER(p) \
   (me == 0 && shake[p] == 0 && GOOD(p) && channel[0] && channel[1] && !over[0] && !over[1] && \
    !SHARES(at[0], p) && !USES_MEMBER_OF(1, p) && SPARES(0, p) && SPARES(1, p) && SPARES(2, p))
@@ -167,8 +168,8 @@ inline fence_done() {
   acked[me] = done[me]
 }
 
-/* Stuck: only a deadline helps. While a path is good and the peer can be spoken to, that must not
-   happen (C7); nor may an end wait for a peer that has given up and could say so (C6). */
+/* The end is stuck, and only a deadline helps. While a path is good and the channel works, that must
+   not happen (C7). Nor may an end wait for a peer that has given up and could say so (C6). */
 #define SOME_PATH_GOOD (GOOD(0) || GOOD(1) || GOOD(PATHS - 1))
 inline last_resort() {
   assert(C7 || MAY_FAIL || !SOME_PATH_GOOD || !channel[0] || !channel[1]);
@@ -194,11 +195,11 @@ end_of_run:
        :: TROUBLE(me) && LIVE(me, E_path_fault) -> ev = E_path_fault
        :: scares > 0 && at[me] != NO_PATH && LIVE(me, E_path_fault) -> scares--; ev = E_path_fault
        :: st[me] == S_unbound && !over[me] && TROUBLE(me) && posted[me] > done[me] ->
-         ev = E_none; d_step { shut() } /* the stock behaviour */
+         ev = E_none; d_step { shut() } /* as without SHIFT */
        :: st[me] == S_fencing_targeted && (!GOOD(target[me]) || NEXT_IS(E_target_unusable)) ->
          ev = E_target_unusable
 
-       /* Its own steps. */
+       /* The end's own steps. */
        :: fence[me] == 1 && at[me] != NO_PATH ->
          ev = E_none; parked[me] = true; rts[X(me, at[me])] = false; fence[me] = 2;
          SAY("%d: the QP on path %d is in ERR\n", me, at[me])
@@ -292,7 +293,7 @@ end_of_run:
        :: dead[X(1, 1)] = true
        fi
      }
-  /* Either end may notice, or find new connections before the last one is known to be gone. */
+  /* Either end may notice, or may find new connections before it knows that the old ones are gone. */
   :: losses > 0 && channel[0] && channel[1] -> atomic {
        losses--;
        if
@@ -317,7 +318,7 @@ end_of_run:
 /* Looks at the end of every run. */
 proctype judge() {
   timeout && !deadline[0] && !deadline[1];
-  /* Everything the applications posted is completed or failed, and nobody waits for anything. */
+  /* Everything that the applications posted is completed or failed, and no end waits. */
   assert(C6 || ((over[0] || done[0] == N_A) && (over[1] || done[1] == N_B)));
   assert(C6 || IS_OVER(0) || st[0] == S_active || st[0] == S_unbound);
   assert(C6 || IS_OVER(1) || st[1] == S_active || st[1] == S_unbound);

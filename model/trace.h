@@ -1,5 +1,6 @@
-/* For trace.pml: the record of two ends, from the file that TRACE names. Its first line holds the
-   budgets of faults, each other one "END EPOCH STATE EVENT STATE" in the numbers of table.pml. */
+/* For trace.pml: reads the record of two ends from the file that TRACE names. Its first line
+   holds the budgets of faults; each further line is "END EPOCH STATE EVENT STATE" in the numbers
+   of table.pml. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -34,7 +35,7 @@ static void trace_begin(void) {
   trace[0][trace_length[0]].on = trace[1][trace_length[1]].on = -1;
 }
 
-/* An event is about to do something. */
+/* Called when an event is about to do something. */
 static void trace_take(int end) {
   const int at = now.taken[end];
   if (t_kind == 2) return; /* K_ignore: not recorded */

@@ -1,7 +1,8 @@
-/* Is a record of two real ends a run of this model? Both ends of shift.pml run freely, but whatever
-   an end does must be what the record says it did next: the event, in which state and epoch, and
-   where it led. What lies between (messages, offers, fences, the order of the two ends) is left to
-   the search; trace.h reads the record and ends the search at its end. */
+/* Checks whether a record of two real ends is a run of this model. Both ends of shift.pml run
+   freely, but each step of an end must be the next one in its record: the event, the state and
+   epoch in which it came, and the state to which it led. The search chooses everything between
+   (messages, offers, fences, the order of the two ends). trace.h reads the record and ends the
+   search at its end. */
 #define EPOCHS 16
 #define DRAINS 6
 #define PATHS 3
@@ -13,15 +14,15 @@
 #define EARLY_DEADLINE 1
 #define LATE_SWITCH 1
 
-short taken[2]; /* of the record of each end */
+short taken[2]; /* steps taken of the record of each end */
 bool rejected;
 
 #define END_PROVIDED provided (!rejected)
 #define RECORDED(event) c_code { trace_take(Pend->me); };
 #define NEXT_IS(event) c_expr { trace[Pend->me][now.taken[Pend->me]].on == event }
-/* Who is asked again says so again. */
+/* An end that is asked again refuses again. */
 #define HAS_REFUSED(e, ep) false
-/* The properties are checked elsewhere; a branch that breaks one fits no record. */
+/* The properties are checked elsewhere; a branch that violates one fits no record. */
 #define assert(property) skip
 #define JUDGE c_code { trace_begin(); }
 

@@ -27,14 +27,14 @@ import sys
 import tempfile
 
 MODEL = os.path.dirname(os.path.abspath(__file__))
-EPOCHS, DRAINS, LINES = 14, 6, 4000  # what trace.pml has room for
+EPOCHS, DRAINS, LINES = 14, 6, 4000  # the room in trace.pml
 SECONDS = 60
 
-# What only one role does.
+# Events of one role only.
 LEADS = {"better-path", "path-ready", "peer-progress-current"}
 FOLLOWS = {"peer-drain", "peer-drain-cancel", "target-next", "target-current"}
 
-# One row of the table changed, as if the model had not been told.
+# One changed row of the table each, as if the model had not followed a change of the code.
 DRIFTS = {
     "epoch-kept": r"/active \+ path-fault/s/go4\(S_fencing, A_enter_epoch, /go3(S_fencing, /",
     "leader-goes-on": r"/seeking \+ path-ready/s/go2\(S_exchanging/go2(S_resuming/",
@@ -47,7 +47,7 @@ Connection = collections.namedtuple("Connection", "name steps switched")
 
 
 class Model:
-    """The search, compiled; with a change of the table or without."""
+    """The compiled search, with or without a change of the table."""
 
     def __init__(self, directory, change=None):
         self.directory = directory
@@ -71,7 +71,7 @@ class Model:
                         "-DMEMLIM=2000", "-o", "pan", "pan.c"], cwd=directory, check=True)
 
     def search(self, ends):
-        """(accepted, how many steps of each end fit)."""
+        """Returns (accepted, how many steps of each end fit)."""
         count = collections.Counter(step.event for end in ends for step in end)
         budgets = [count["path-fault"], count["channel-lost"], count["app-closed"],
                    count["app-error"], count["fence-failed"], count["replay-refused"]]
@@ -98,14 +98,14 @@ class Model:
 
 
 def read(path):
-    """The QPs of one record, by number; and who each one's peer is."""
+    """Returns the QPs of one record by number, and the peer of each."""
     steps, switched, peers = (collections.defaultdict(list), collections.defaultdict(dict), {})
     with open(path, encoding="utf-8") as file:
         for line in file:
             try:
                 record = json.loads(line)
             except ValueError:
-                continue  # a process was killed in the middle of it
+                continue  # a process was killed while it wrote the line
             kind, qp = record.get("event"), record.get("qp")
             if kind == "bound":
                 peers[qp] = record["peer_qp"]
@@ -117,7 +117,7 @@ def read(path):
 
 
 def connections(paths):
-    """Pairs of ends."""
+    """Returns pairs of ends."""
     (steps_a, switched_a, peers_a), (steps_b, switched_b, peers_b) = map(read, paths)
     for a, b in sorted(peers_a.items()):
         if peers_b.get(b) == a:
@@ -126,7 +126,7 @@ def connections(paths):
 
 
 def shortened(end):
-    """What there is room for."""
+    """Returns the beginning of a record for which trace.pml has room."""
     drains = 0
     for at, step in enumerate(end):
         drains += step.event in ("better-path", "peer-drain")
@@ -136,7 +136,7 @@ def shortened(end):
 
 
 def roles(ends):
-    """Which orders of the two, leader first, may be right."""
+    """Returns the possible orders of the two ends, leader first."""
     orders = []
     for leader in (0, 1):
         leads = not any(step.event in FOLLOWS for step in ends[leader])
@@ -147,7 +147,8 @@ def roles(ends):
 
 
 def paths_differ(switched):
-    """Each end names its NIC and gives the number of the other's: one number for each name."""
+    """Returns how the ends' paths differ, or None. Each end names its own NIC and numbers the
+    other's NIC; each name must have one number."""
     numbers = ({}, {})
     for epoch in sorted(set(switched[0]) & set(switched[1])):
         for end in (0, 1):
@@ -159,7 +160,7 @@ def paths_differ(switched):
 
 
 def judge(model, connection):
-    """Why the record is refused; None when it is accepted."""
+    """Returns why the record is refused, or None if it is accepted."""
     problem = paths_differ(connection.switched)
     if problem:
         return problem
@@ -183,7 +184,7 @@ def judge(model, connection):
 
 
 def simulated(program, first, count, directory):
-    """Records of schedules. Those that end before the two have met say little."""
+    """Yields records of schedules. Those that end before the two ends have met say little."""
     for seed in range(first, first + count):
         prefix = os.path.join(directory, "seed-%d" % seed)
         subprocess.run([program, "--seed", str(seed), "--record", prefix], check=True,
@@ -201,7 +202,7 @@ def recorded(directory):
 
 
 def check(model, pairs, quiet=False):
-    """(records, steps, refused)."""
+    """Returns (records, steps, refused)."""
     records = steps = refused = 0
     for pair in pairs:
         for connection in connections(pair):

@@ -1,19 +1,19 @@
-/* The two ends and what lies between them: requests, QPs, paths and the control channel.
+/* The two ends and the world between them: requests, QPs, paths and the control channel.
 
-   Index 0 is the leader, 1 the follower. Arrays by end hold what that end knows or does; those by
-   end and path, X(e, p), belong to its QP on that path. */
+   Index 0 is the leader, 1 the follower. Arrays by end hold what that end knows or does; arrays
+   by end and path, X(e, p), belong to its QP on that path. */
 
 #define PEER(e) (1 - (e))
 #define X(e, p) ((e) * PATHS + (p))
 #define NO_PATH 7
 
-/* ---- requests. Each end's journal is full from the start: when one is posted says the moment at
-   which the application posts it, or the pump does. */
+/* ---- requests. Each end's journal is full from the start; a request counts as posted when the
+   application posts it, or the pump does so. */
 #define N(e) ((e) == 0 -> N_A : N_B)
 #define MASK(e) ((e) == 0 -> NOTIFY_A : NOTIFY_B)
 #define IS_NOTIFICATION(e, i) ((MASK(e) >> (i)) & 1)
 #define IS_ATOMIC(e, i) ((((e) == 0 -> ATOMIC_A : ATOMIC_B) >> (i)) & 1)
-/* Notifications among the first i requests (i <= 4). */
+/* Number of notifications among the first i requests (i <= 4). */
 #define BIT(e, n, i) ((MASK(e) >> (n)) & ((i) > (n)))
 #define NOTIFICATIONS(e, i) (BIT(e, 0, i) + BIT(e, 1, i) + BIT(e, 2, i) + BIT(e, 3, i))
 
@@ -21,7 +21,7 @@ byte posted[2];   /* requests before this one have been posted on some path */
 byte done[2];     /* completed with success, as the shell counts */
 bool over[2];     /* all others have been completed with an error */
 
-/* What really happened, for the properties only; by the end that sent. */
+/* What really happened, for the properties only; indexed by the end that sent. */
 byte told[2];     /* successes that the application was given */
 byte ran[2];      /* requests before this one were executed at least once */
 byte notified[2]; /* notifications executed; also the receiver's counter */
@@ -36,11 +36,12 @@ bool joined[PATHS];      /* both QPs are in that generation */
 /* The handshake at the leader: 0 nothing, 1 offered and accepted, 2 ready in both directions. */
 byte shake[PATHS];
 /* At the receiver's QP: the request it expects next, and the end of what was sent on its
-   generation. What is between may arrive at any time until the QP is in ERR, also when the sender
-   has long left the path (late packets), or never (loss). */
+   generation. The requests between may arrive at any time until the QP is in ERR, even after the
+   sender has left the path (late packets), or never (loss). */
 byte expects[2 * PATHS];
 byte sent[2 * PATHS];
-/* At the sender: what the peer executed on the connection in use; a success may tell so. */
+/* At the sender: how many requests the peer executed on the connection in use; their successes
+   may be polled. */
 byte acked[2];
 
 #ifdef CROSS
@@ -57,48 +58,49 @@ byte acked[2];
 byte st[2];
 byte epoch[2];
 byte at[2];         /* the path committed to */
-bool stands[2];     /* our receives stand on it */
+bool stands[2];     /* our receives are posted on it */
 byte next_recv[2];  /* the receive that the next notification consumes */
-byte fence[2];      /* 1: asked for, 2: the QP is in ERR, its completions are being drained */
+byte fence[2];      /* 1: requested, 2: the QP is in ERR and its completions are being drained */
 bool parked[2];
 bool deadline[2];
 bool seeking[2];
-bool keys[2];       /* asked for */
+bool keys[2];       /* requested */
 bool watch[2];      /* a drain is being watched */
 byte count[2];      /* our counter when the fence was done */
-byte peer_count[2]; /* the peer's, of the round under way */
+byte peer_count[2]; /* the peer's counter in the current round */
 byte target[2];
 byte target_generation[2];
 
 bool no_region[2];  /* a receive's memory is not registered on the other NICs */
 
-/* ---- control channel. A message that was sent may arrive at any time, in any order and any number
-   of times (two connections, and C11), until the channel is lost: so a set is enough. One bit per
-   epoch that a message may carry; by the end that sent it. */
+/* ---- control channel. A message that was sent may arrive at any time, in any order and any
+   number of times (two connections, and C11), until the channel is lost, so a set is enough. It
+   has one bit per epoch that a message may carry, and is indexed by the end that sent the
+   message. */
 EPOCH_SET net_switch[2];
 EPOCH_SET net_progress[2];
 EPOCH_SET net_refuse[2];
-EPOCH_SET net_gone[2];   /* Refuse by one who is closed */
+EPOCH_SET net_gone[2];   /* Refuse by an end that is closed */
 bool net_close[2];
-byte net_drain;     /* one bit per attempt; by the leader */
+byte net_drain;     /* one bit per attempt; sent by the leader */
 byte net_cancel;
-byte net_drained;   /* by the follower */
-byte told_count[2 * (EPOCHS + 1)]; /* what Progress says */
+byte net_drained;   /* sent by the follower */
+byte told_count[2 * (EPOCHS + 1)]; /* the counter in Progress */
 byte told_path[EPOCHS + 1];
 byte told_generation[EPOCHS + 1];
 bool channel[2];    /* this end has a connection */
-bool lost[2];       /* and has not heard yet that it is gone */
-bool met[2];        /* the ends have found each other, ever */
+bool lost[2];       /* and does not know yet that it is gone */
+bool met[2];        /* the ends have found each other at some time */
 
 /* ---- the way back */
-byte attempt;             /* the leader's newest drain */
+byte attempt;             /* number of the leader's newest drain */
 byte attempt_epoch[DRAINS + 1];
 byte seen_attempt;        /* the follower's */
-bool seen_cancel;         /* that one was called off */
-bool answered;            /* the follower has said Drained */
-bool peer_drained;        /* the leader has heard it */
+bool seen_cancel;         /* that attempt was cancelled */
+bool answered;            /* the follower has sent Drained */
+bool peer_drained;        /* the leader has received it */
 
-/* ---- budgets that are left */
+/* ---- remaining budgets */
 byte cuts = CUTS;
 byte heals = HEALS;
 byte deaths = DEATHS;
@@ -109,9 +111,9 @@ byte app_errors = APP_ERRORS;
 byte unproven = UNPROVEN;
 byte keyless = KEYLESS;
 
-/* Scratch of one step; zero between steps, so that it adds no states. */
+/* Scratch variables of one step; they are zero between steps, so that they add no states. */
 byte ev;
-byte from_epoch;  /* of the message that is handled */
+byte from_epoch;  /* of the message that is being handled */
 bool by_message;
 byte k;
 byte follow_up;
@@ -122,7 +124,7 @@ bool C1, C2, C3, C4, C5, C6, C7, C11, impossible_cell, livelock, receives_stand,
 
 /* ---- the data path */
 
-/* For trails; trail.sh puts names in. */
+/* Prints to trails; trail.sh replaces numbers by names. */
 #define SAY printf
 
 /* A request of end e completes with success. */
@@ -134,7 +136,7 @@ inline complete(e) {
   told[e]++
 }
 
-/* The application posts a request, or the pump a parked one. */
+/* The application posts a request, or the pump posts a parked one. */
 #define CAN_POST(e) (!parked[e] && !over[e] && at[e] != NO_PATH && rts[X(e, at[e])] && \
                      !DEAD(e, at[e]) && posted[e] < N(e))
 inline post(e) {
@@ -177,13 +179,13 @@ inline arrive(r, p, s) {
   expects[X(r, p)]++;
   if
   :: joined[p] && at[s] == p -> acked[s] = expects[X(r, p)]
-  :: else -> skip /* the sender has gone: executed, and nobody told it so */
+  :: else -> skip /* the sender has left: the request was executed, but the sender does not know */
   fi;
   k = 0
 }
 
 /* An end in this position can notice that its path does not work: by an event of its port or
-   device, or because a request goes unanswered. */
+   device, or because a request is not answered. */
 #define TROUBLE(e) (at[e] != NO_PATH && \
                     (!GOOD(at[e]) || (posted[e] > done[e] && \
                                       (!rts[X(PEER(e), at[e])] || !joined[at[e]]))))
