@@ -1,4 +1,4 @@
-# bug: a message of an old epoch counts as one of ours
+# bug: a message of an old epoch counts as a current one
 # caught: livelock
 # with: -DSCARES=2 -DKEEP_STALE
 # file: shift.pml

@@ -1,6 +1,6 @@
 // How calls of direct verbs reach our functions: each exported symbol is a jump through a slot. The
-// slots of functions that take verbs objects lead to a function of ours, which first finds the
-// NIC's own objects.
+// slots of functions that take verbs objects lead to our functions, which first find the NIC's own
+// objects.
 #pragma once
 
 #include <infiniband/mlx5dv.h>
