@@ -26,12 +26,12 @@ int main(int argc, char** argv) {
   };
   const auto host_options = [&](CLI::App* command) {
     fabric_option(command);
-    command->add_option("--host", exec_options.host, "Name of the host; made when it is new")
+    command->add_option("--host", exec_options.host, "Name of the host, which is made if it is new")
         ->required();
-    command->add_option("--nics", exec_options.nics, "NICs that the host has at least (default 2)")
+    command->add_option("--nics", exec_options.nics, "Least number of NICs of the host (default 2)")
         ->check(CLI::Range(1, 8));
     command->add_option("--wire", exec_options.wire,
-                        "What carries the packets of a new fabric: unix (default) or udp");
+                        "How a new fabric carries packets: unix (default) or udp");
   };
 
   CLI::App* exec = app.add_subcommand("exec", "Run a command on an emulated host");
@@ -54,10 +54,10 @@ int main(int argc, char** argv) {
           "fault", faults,
           "link-down, link-up, kill, revive, drop-data, drop-acks, loss=PERCENT, delay=MS, "
           "reorder, duplicate, corrupt, flap=DOWN_MS/UP_MS, gid-change, gid-restore, heal; "
-          "see cxemu(1) for what may follow")
+          "cxemu(1) explains the modifiers")
       ->required();
   uint32_t seed = 1;
-  fault->add_option("--seed", seed, "Of the dice of loss and other percentages (default 1)");
+  fault->add_option("--seed", seed, "Seed of the dice for loss and other percentages (default 1)");
 
   CLI::App* capture = app.add_subcommand("capture", "Record the packets of NICs");
   cxemu::CaptureOptions capture_options;
@@ -65,40 +65,41 @@ int main(int argc, char** argv) {
   capture->add_option("--out", capture_options.out, "The pcapng file to write")->required();
   capture->add_option("--nic", capture_options.nics, "HOST/DEVICE (default: all), repeatable")
       ->allow_extra_args(false);
-  capture->add_option("command", capture_options.command,
-                      "Captures while it runs, after --; without: until SIGINT or SIGTERM");
+  capture->add_option(
+      "command", capture_options.command,
+      "Command to run during the capture, after --; default: capture until SIGINT or SIGTERM");
   capture->positionals_at_end();
 
   CLI::App* list = app.add_subcommand("list", "Show hosts, NICs, faults and counters");
   bool json = false;
   fabric_option(list);
-  list->add_flag("--json", json, "As JSON");
+  list->add_flag("--json", json, "Print JSON");
 
-  CLI::App* script = app.add_subcommand("script", "Set faults by the clock");
+  CLI::App* script = app.add_subcommand("script", "Set faults at given times");
   std::string script_file;
   fabric_option(script);
   script
       ->add_option("file", script_file,
                    "Lines TIME[+PERIODxCOUNT] HOST/DEVICE FAULT...; - is stdin")
       ->required();
-  script->add_option("--seed", seed, "Of the dice of loss and other percentages (default 1)");
-  script->add_flag("--json", json, "Events as JSON, one a line");
+  script->add_option("--seed", seed, "Seed of the dice for loss and other percentages (default 1)");
+  script->add_flag("--json", json, "Print events as JSON, one per line");
 
   CLI::App* events = app.add_subcommand("events", "Show what happened to the NICs");
   bool follow = false;
   fabric_option(events);
-  events->add_flag("--follow,-f", follow, "Go on with what happens from now on");
-  events->add_flag("--json", json, "As JSON, one a line");
+  events->add_flag("--follow,-f", follow, "Keep running and print new events");
+  events->add_flag("--json", json, "Print JSON, one event per line");
 
   CLI::App* doctor = app.add_subcommand("doctor", "Say what would not work on this machine");
   std::string program;
-  doctor->add_option("program", program, "Whether this program can run emulated, too");
-  doctor->add_flag("--json", json, "As JSON");
+  doctor->add_option("program", program, "Also check whether this program can run emulated");
+  doctor->add_flag("--json", json, "Print JSON");
 
-  CLI::App* clean = app.add_subcommand("clean", "Remove a fabric that nobody uses");
+  CLI::App* clean = app.add_subcommand("clean", "Remove a fabric that is not in use");
   bool all = false;
   fabric_option(clean);
-  clean->add_flag("--all", all, "All fabrics of this user that nobody uses");
+  clean->add_flag("--all", all, "Remove all unused fabrics of this user");
 
   try {
     app.parse(argc, argv);
