@@ -69,7 +69,7 @@ void write_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   const bool last = opcode_ends_message(packet.opcode);
   const bool length_ok = r.write_length <= kMaxMessage &&
                          (last ? received == r.write_length : received < r.write_length);
-  // A missing right must not be reported to either end, so the message is just dropped.
+  // A missing right is reported to neither end; the message is just dropped.
   if (!length_ok || remote_find(qp, r.write_rkey, r.write_address, r.write_length,
                                 IBV_ACCESS_REMOTE_WRITE) == nullptr) {
     message_drop(r);

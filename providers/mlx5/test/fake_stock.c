@@ -1,5 +1,4 @@
-/* A stock libmlx5 that notes what it is given, with functions that the distribution's does not have
- * yet. */
+/* A stock libmlx5 that notes what it is given. It has functions that the distribution's lacks. */
 #include <stddef.h>
 #include <stdint.h>
 
