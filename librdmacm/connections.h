@@ -101,8 +101,7 @@ class Connections {
 
   mutable std::mutex mutex_;
   std::unordered_map<const rdma_cm_id*, Connection> known_;
-  std::unordered_map<const rdma_cm_id*, const rdma_cm_id*> came_by_;  // each id's listener, until
-                                                                      // either is destroyed
+  std::unordered_map<const rdma_cm_id*, const rdma_cm_id*> came_by_;  // id to its listener
   std::unordered_map<const rdma_cm_id*, End> ends_;                   // of listeners, postponed
   std::unordered_multimap<const rdma_event_channel*, int> waiters_;
   std::unordered_set<rdma_cm_event*> own_;  // taken, and not acknowledged yet

@@ -31,8 +31,7 @@ inline constexpr int kMaxProcesses = 255;  // slot 0 is never used: its QPNs wou
 // them. A healthy packet, work request or completion only checks that this word is zero.
 enum FaultBits : uint32_t {
   kLinkDown = 1u << 0,  // port down: nothing in or out, PORT_ERR / PORT_ACTIVE events
-  kDead = 1u << 1,      // device fatal: no packet, CQE or command; contexts open at that time stay
-                        // dead
+  kDead = 1u << 1,      // device fatal: no packet, CQE or command; open contexts stay dead
   kDropData = 1u << 2,  // every request packet through this NIC is dropped, in either direction
   kDropAcks = 1u << 3,  // every response packet (ACK, NAK, READ response) through it is dropped
   kRules = 1u << 4,     // the rule table may hold something
@@ -45,17 +44,15 @@ enum FaultBits : uint32_t {
 // One NIC. The fabric file owns it. `generation` is stored after `faults` at every change.
 struct FabricNic : PortCounters {
   std::atomic<uint32_t> used;
-  uint32_t host;                  // index in FabricFile::host_name
-  uint32_t index;                 // N of mlx5_N on its host
-  uint32_t ipv4_be;               // its address inside 127.0.0.0/8, network byte order
-  uint64_t guid;                  // host byte order
-  std::atomic<uint32_t> faults;   // FaultBits; kLinkDown has a second source, see faults_now
-  std::atomic<uint32_t> kills;    // counts kill commands: a context opened before the last one is
-                                  // dead
-  std::atomic<uint32_t> gids;     // where the GIDs are that follow its IPv4 address: see gid.h
-  std::atomic<uint32_t> capture;  // the capture_session that captures its packets; 0: none
-  std::atomic<uint32_t> generation;  // +1 at every change of the above; engines compare it and
-                                     // react
+  uint32_t host;                     // index in FabricFile::host_name
+  uint32_t index;                    // N of mlx5_N on its host
+  uint32_t ipv4_be;                  // its address inside 127.0.0.0/8, network byte order
+  uint64_t guid;                     // host byte order
+  std::atomic<uint32_t> faults;      // FaultBits; kLinkDown has a second source, see faults_now
+  std::atomic<uint32_t> kills;       // counts kills: a context opened before the last one is dead
+  std::atomic<uint32_t> gids;        // where the GIDs are that follow its IPv4 address: see gid.h
+  std::atomic<uint32_t> capture;     // the capture_session that captures its packets; 0: none
+  std::atomic<uint32_t> generation;  // +1 at every change of the above; engines compare it
   FlapSchedule flap;
   std::array<FaultRule, kMaxRules> rules;
 };

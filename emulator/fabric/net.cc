@@ -44,8 +44,7 @@ bool claim_remove_stale(const std::string& path) {
 }
 
 uint32_t first_candidate(const std::string& fabric_path) {
-  uint32_t hash = 2166136261u;  // FNV-1a; it spreads names, so that two users rarely get the same
-                                // number
+  uint32_t hash = 2166136261u;  // FNV-1a: two users rarely get the same number
   for (const char c : fabric_path) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
   return hash % (kNetMax - kNetMin + 1);
 }

@@ -13,8 +13,7 @@ namespace cxemu {
 
 FabricQp* qp_entry_take(FabricFile& fabric, uint32_t number) {
   const int32_t self = getpid();
-  const uint32_t first = (number >> 16) * 61 + number;  // different processes start at different
-                                                        // places
+  const uint32_t first = (number >> 16) * 61 + number;  // processes start at different places
   for (const bool sweep : {false, true}) {
     for (uint32_t i = 0; i < kMaxListedQps; ++i) {
       FabricQp& entry = fabric.qp[(first + i) % kMaxListedQps];

@@ -124,8 +124,7 @@ std::shared_ptr<DeviceFile> Guest::device_find(int fd) {
   const auto it = devices_.find(fd);
   if (it == devices_.end()) return {};
   if (it->second->area->is_behind(fd)) return it->second;
-  gone = std::move(it->second);  // destroyed after the mutex is released, since that takes the
-                                 // engine's lock
+  gone = std::move(it->second);  // destroyed without the mutex: that takes the engine's lock
   devices_.erase(it);
   fds_.set(fd, FdKind::kOther);
   return {};

@@ -26,8 +26,7 @@ namespace cxemu {
 namespace {
 
 constexpr uint64_t kSpinNs = 50'000;          // before the first sleep after some work
-constexpr uint64_t kSleepMinNs = 20'000;      // doorbells are plain memory, so they have to be read
-                                              // regularly
+constexpr uint64_t kSleepMinNs = 20'000;      // doorbells are plain memory, which must be read
 constexpr uint64_t kSleepMaxNs = 1'000'000;   // also how late a fault of the fabric is noticed
 constexpr uint64_t kSleepOpenNs = 5'000'000;  // NICs are open, but no QP is connected
 constexpr uint64_t kSleepClosedNs = 200'000'000;

@@ -91,8 +91,7 @@ uint8_t g_nothing;  // the address that accesses of no bytes get
 MemoryTable::MemoryTable(uint32_t first_index) : first_index_(first_index) {}
 
 MemoryTable::Entry* MemoryTable::entry(uint32_t key) {
-  const uint32_t index = (key >> 8) - first_index_;  // below the first index it wraps and is too
-                                                     // large
+  const uint32_t index = (key >> 8) - first_index_;  // wraps below the first index
   return index < entries_.size() ? &entries_[index] : nullptr;
 }
 

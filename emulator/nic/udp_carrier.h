@@ -82,8 +82,7 @@ class UdpCarrier final : public Carrier {
 
   FabricFile& fabric_;
   const int slot_;
-  std::unique_ptr<UnixCarrier> unix_;  // for packets from the owners of ports, to the own process,
-                                       // and passed on
+  std::unique_ptr<UnixCarrier> unix_;  // to and from the owners of ports, and to ourselves
   int epoll_fd_ = -1;
   std::vector<Port> ports_;
   uint64_t take_ns_ = 0;  // when the ports were last tried

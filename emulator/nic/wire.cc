@@ -59,8 +59,7 @@ void Wire::commit_faulted(FabricNic& nic, uint32_t dst_ipv4_be, Operation opcode
                             .qpn = source_qpn_},
                            now_ns);
   }
-  const uint32_t faults = faults_now(nic, now_ns);  // read after the rules, which may have switched
-                                                    // it
+  const uint32_t faults = faults_now(nic, now_ns);  // after the rules, which may switch it
   const uint32_t src = (faults & kGidMoved) != 0 ? gid_ipv4_be(nic, source_gid_) : nic.ipv4_be;
   if (verdict.drop || src == 0 || lost(faults, opcode)) {
     nic.dropped_packets.fetch_add(1, std::memory_order_relaxed);

@@ -91,8 +91,7 @@ class Wire {
   struct Queue {
     FabricNic* nic;
     std::deque<Held> packets;     // in the order in which they are sent on
-    std::vector<Held> displaced;  // sent on after the next packet of their way, or when they are
-                                  // due
+    std::vector<Held> displaced;  // sent on after the next one of their way, or when due
   };
 
   void commit_faulted(FabricNic& nic, uint32_t dst_ipv4_be, Operation opcode, size_t size,

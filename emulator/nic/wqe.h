@@ -51,8 +51,7 @@ struct SendWqe {
   bool signaled, solicited, fence_reads;
   uint16_t index;   // of the first block, as the ring counts
   uint16_t blocks;  // length in blocks
-  uint32_t imm_be;  // or the key that a SEND invalidates at the peer, or that the WQE changes
-                    // locally
+  uint32_t imm_be;  // or the key that a SEND invalidates, or that the WQE changes
   uint64_t remote_address;
   uint32_t rkey;
   uint64_t swap_or_add, compare;

@@ -28,8 +28,7 @@ struct Command {
   size_t core_in, core_out, driver_in, driver_out;
   int (*run)(Context&, const CommandIo&);
   bool works_when_dead = false;  // destroying succeeds on a dead device
-  bool works_in_child = false;   // works in a child of fork() on the parent's device, since it
-                                 // needs no NIC
+  bool works_in_child = false;   // of fork(), on the parent's device, as it needs no NIC
 };
 
 // What the driver says about a context. `own_registers`: the application itself asks for register

@@ -67,8 +67,7 @@ struct Method {
   uint16_t needed;                  // this many of `known`, from the first on, must be present
   int (*run)(Context&, const Attributes&);
   bool works_when_dead = false;
-  bool works_in_child = false;  // works in a child of fork() on the parent's device, since it needs
-                                // no NIC
+  bool works_in_child = false;  // of fork(), on the parent's device, as it needs no NIC
 };
 
 std::span<const Method> context_methods();

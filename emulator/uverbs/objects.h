@@ -63,8 +63,7 @@ struct MrObject : Object {
   uint32_t key;
   uint64_t start, length, iova;
   uint32_t access;
-  DmObject* memory = nullptr;  // the device memory that contains it, if it is not in the
-                               // application's memory
+  DmObject* memory = nullptr;  // its device memory; else it is in the application's
 };
 
 struct MwObject : Object {
@@ -122,8 +121,7 @@ struct CqObject : Object, EventSink {
   Cq* cq = nullptr;
   uint32_t cqe_size = 0;
   uint64_t user_handle = 0;
-  std::shared_ptr<EventPipe> channel;  // lives until the last of its CQs is destroyed and the
-                                       // application has closed it
+  std::shared_ptr<EventPipe> channel;  // shared with the application and its CQs
   std::shared_ptr<EventPipe> async;
   uint32_t completions = 0, async_events = 0;  // events that entered the pipes
 };

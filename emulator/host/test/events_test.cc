@@ -51,8 +51,7 @@ TEST_F(EventsTest, AFaultOfOneNicIsNoneOfItsNeighbour) {
   ASSERT_FALSE(probe.line_wait("ready").empty()) << probe.output();
   fault("a/mlx5_0", "link-down");
   fault("b/mlx5_1", "link-down");
-  fault("a/mlx5_1", "link-down");  // the first event that comes must be this one, since no other
-                                   // may come
+  fault("a/mlx5_1", "link-down");  // no other event may come first
   EXPECT_EQ(probe.line_wait("event:"), "event: port error");
   fault("a/mlx5_1", "heal");
   EXPECT_EQ(probe.line_wait("event:"), "event: port active");

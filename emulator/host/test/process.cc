@@ -102,8 +102,7 @@ bool wait_until(const std::function<bool()>& condition) {
   const auto deadline = Clock::now() + kPatience;
   while (!condition()) {
     if (Clock::now() > deadline) return false;
-    poll(nullptr, 0, 2);  // sleeps between two checks: the processes that we wait for need the
-                          // cores
+    poll(nullptr, 0, 2);  // the processes that we wait for need the cores
   }
   return true;
 }

@@ -154,8 +154,7 @@ class OnDemandTest : public ::testing::Test {
   OnDemandTest() {
     bytes_ = static_cast<uint8_t*>(
         mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    madvise(bytes_, kSize, MADV_NOHUGEPAGE);  // the test checks page by page which pages are
-                                              // present
+    madvise(bytes_, kSize, MADV_NOHUGEPAGE);  // the test checks single pages
   }
   ~OnDemandTest() override { munmap(bytes_, kSize); }
   bool present(size_t page) const {

@@ -449,8 +449,7 @@ TEST_F(ResponderRules, QpInErrIsMute) {
 TEST_F(ResponderRules, ResetForgetsTheConnection) {
   for (uint32_t i = 0; i < 3; i++) pair_.b.post_recv({target_.sge(i * kMtu, kMtu)});
   peer_.ask(packet(Operation::kSendOnly, 0), data(10, 1));
-  peer_.ask(packet(Operation::kSendFirst, 1), data(kMtu, 1));  // the rest of the message never
-                                                               // comes
+  peer_.ask(packet(Operation::kSendFirst, 1), data(kMtu, 1));  // the rest never comes
   (void)peer_.ask(packet(Operation::kSendOnly, 9), data(10, 1));
   for (TestQp* qp : {&pair_.a, &pair_.b}) {
     ASSERT_EQ(qp->to_state(IBV_QPS_RESET), 0);

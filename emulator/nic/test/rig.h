@@ -47,13 +47,11 @@ class MemoryNet {
   }
 
   double loss = 0, duplication = 0, reordering = 0;  // probability per packet
-  double delaying = 0, corruption = 0;               // also per packet; delayed packets come much
-                                                     // later
+  double delaying = 0, corruption = 0;               // per packet; delayed ones come much later
   Filter filter;                                     // asked first, if set
   std::function<bool(const Packet&)> damage;         // whether the packet's ICRC breaks, if set
   size_t room = 1 << 20;  // packets in flight to one process before back-pressure
-  uint64_t carried = 0, delivered = 0, corrupted = 0;  // `corrupted` counts those delivered with a
-                                                       // wrong ICRC
+  uint64_t carried = 0, delivered = 0, corrupted = 0;  // `corrupted`: wrong ICRC
   // Number of packets in flight to all processes.
   size_t in_flight() const;
 

@@ -247,8 +247,7 @@ TEST_F(UcScripted, FirstPacketBeginsAnewWhateverItsNumber) {
   ScriptedPeer peer(rig_, rig_.a, rig_.b, pair_.b);
   pair_.b.post_recv({remote_.sge(0, kSize)});
   peer.ask(packet(Operation::kSendFirst, 0), full_);
-  peer.ask(packet(Operation::kSendOnly, 1), {1, 2});  // in order, although the first message is not
-                                                      // complete
+  peer.ask(packet(Operation::kSendOnly, 1), {1, 2});  // the first message is not complete
   auto received = pair_.b_cq.drain();
   ASSERT_EQ(received.size(), 1u);
   EXPECT_EQ(received[0].wqe_counter, 0);
