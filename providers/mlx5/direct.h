@@ -23,7 +23,7 @@ struct Lead {
 
 // What is beneath virtual objects. nullptr in a program without the layer, where no object is
 // virtual.
-const VirtualObjects* beneath() noexcept;
+const VirtualObjects* virtual_objects() noexcept;
 
 template <auto VirtualObjects::*find, typename Object>
 Object* find_real(Object* object) noexcept {
