@@ -15,6 +15,7 @@ int options_parse(int argc, char** argv, Options* o, Local* local) {
       "Without HOST this is the server. Exit: 0 right, 1 violation, 2 verbs error, 3 hang, 4 "
       "usage."};
   local_options_add(&app, local);
+  run_options_add(&app, o);
   app.add_option("-c,--connections", o->connections,
                  "connections, each of one sender and receiver");
   app.add_flag("--bidirectional", o->bidirectional, "every other connection runs the other way");
@@ -29,24 +30,9 @@ int options_parse(int argc, char** argv, Options* o, Local* local) {
   app.add_flag("--cts-inline", o->cts_inline, "post clear-to-send entries inline");
   app.add_flag("--flush,!--no-flush", o->flush, "read back one byte before data is taken");
   app.add_option("-n,--messages", o->messages, "groups per connection");
-  app.add_option("--duration-ms", o->duration_ms, "run this long instead");
-  app.add_flag("--until-stop", o->until_stop, "run until a line comes on standard input instead");
   app.add_option("--rate", o->rate, "groups per second and end");
-  app.add_option("--seed", o->seed, "of all patterns, sizes and choices");
-  app.add_option("--quiet-ms", o->quiet_ms, "watch for ghost writes this long at the end");
-  app.add_option("--qp-timeout", o->qp_timeout);
-  app.add_option("--retry-count", o->retry_count);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? kExitRight : kExitUsage;
-  }
-  if (o->duration_ms != 0 || o->until_stop) o->messages = 0;
-  if (std::string problem = options_problem(*o); !problem.empty()) {
-    fprintf(stderr, "shift-nccl: %s\n", problem.c_str());
-    return kExitUsage;
-  }
-  return -1;
+  if (int code = app_parse(&app, argc, argv); code >= 0) return code;
+  return run_options_check("shift-nccl", o, options_problem);
 }
 
 std::string options_problem(const Options& o) {

@@ -1,6 +1,10 @@
 // Options that every traffic program has.
 #include "local_options.h"
 
+#include <cstdio>
+
+#include "report.h"
+
 namespace traffic {
 
 void local_options_add(CLI::App* app, Local* local) {
@@ -16,6 +20,21 @@ void local_options_add(CLI::App* app, Local* local) {
   app->add_flag("--outlive", local->does_outlive,
                 "when the other process is gone, wait for the error of every QP");
   app->add_flag("--selftest", local->selftest, "plant corruptions, prove that each is reported");
+}
+
+int app_parse(CLI::App* app, int argc, char** argv) {
+  try {
+    app->parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app->exit(e) == 0 ? kExitRight : kExitUsage;
+  }
+  return -1;
+}
+
+int problem_tell(const char* program, const std::string& problem) {
+  if (problem.empty()) return -1;
+  fprintf(stderr, "%s: %s\n", program, problem.c_str());
+  return kExitUsage;
 }
 
 }  // namespace traffic

@@ -24,10 +24,9 @@ int options_parse(int argc, char** argv, Traffic* t, Local* local) {
       {"classic", Cqs::kClassic}, {"extended", Cqs::kExtended}, {"stamped", Cqs::kStamped}};
   const std::map<std::string, Credits> credits{{"tcp", Credits::kTcp}, {"verbs", Credits::kVerbs}};
   local_options_add(&app, local);
+  run_options_add(&app, t);
   app.add_option("--op", t->op)->transform(CLI::CheckedTransformer(ops));
   app.add_option("-n,--messages", t->messages, "messages per QP and direction");
-  app.add_option("--duration-ms", t->duration_ms, "run this long instead");
-  app.add_flag("--until-stop", t->until_stop, "run until a line comes on standard input instead");
   app.add_option("-s,--size", t->size, "bytes per message");
   app.add_flag("--random-size", t->random_size, "sizes up to --size");
   app.add_option("-q,--qps", t->qps, "queue pairs");
@@ -49,23 +48,10 @@ int options_parse(int argc, char** argv, Traffic* t, Local* local) {
       ->transform(CLI::CheckedTransformer(cqs));
   app.add_option("--credits", t->credits, "how receivers hand slots back")
       ->transform(CLI::CheckedTransformer(credits));
-  app.add_option("--seed", t->seed, "of all patterns, sizes and choices");
-  app.add_option("--quiet-ms", t->quiet_ms, "watch for ghost writes this long at the end");
   app.add_option("--rnr-retry", t->rnr_retry);
-  app.add_option("--qp-timeout", t->qp_timeout);
-  app.add_option("--retry-count", t->retry_count);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? kExitRight : kExitUsage;
-  }
-  if (t->duration_ms != 0 || t->until_stop) t->messages = 0;
+  if (int code = app_parse(&app, argc, argv); code >= 0) return code;
   if (t->sig_all) t->signal_every = 1;
-  if (std::string problem = traffic_problem(*t); !problem.empty()) {
-    fprintf(stderr, "shift-traffic: %s\n", problem.c_str());
-    return kExitUsage;
-  }
-  return -1;
+  return run_options_check("shift-traffic", t, traffic_problem);
 }
 
 std::string traffic_problem(const Traffic& t) {
