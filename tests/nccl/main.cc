@@ -13,25 +13,16 @@ namespace traffic::nccl {
 namespace {
 
 int run(Options options, const Local& local) {
-  nlohmann::json told = options;
-  std::string problem;
-  auto side = session_open(local, &told, &problem);
-  if (side) {
-    options = told.get<Options>();
-    problem = options_problem(options);
-  }
-  if (!problem.empty()) {
-    fprintf(stderr, "shift-nccl: %s\n", problem.c_str());
-    return kExitUsage;
-  }
+  auto side = session_agree("shift-nccl", local, &options, options_problem);
+  if (!side) return kExitUsage;
   Session session{
-      .program = "shift-nccl", .verbs = verbs_traffic(options), .told = told, .local = local};
+      .program = "shift-nccl", .verbs = verbs_traffic(options), .told = options, .local = local};
   session.is_loopback = [&](uint32_t qp) { return is_flush_qp(options, qp); };
   session.make = [&](Transport* transport, SideChannel* channel, Report* report) {
     return std::make_unique<Engine>(
         options, session.is_client(),
-        Times{.stall_ms = local.stall_ms, .does_outlive = local.does_outlive}, transport, channel,
-        report);
+        EndTimes{.stall_ms = local.stall_ms, .does_outlive = local.does_outlive}, transport,
+        channel, report);
   };
   return session_run(session, side.get());
 }

@@ -3,46 +3,26 @@
 #include "pattern_selftest.h"
 
 #include <cstdio>
-#include <set>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "engine.h"
-#include "fake_fabric.h"
 #include "pattern_options_json.h"
+#include "selftest_run.h"
 
 namespace traffic::nccl {
 namespace {
 
-struct Outcome {
-  std::set<std::string> names;
-  bool has_error = false;
-  bool was_spoiled = false;
-  bool is_finished = false;
-};
-
 Outcome run_pair(const Options& options, Spoil spoil, uint64_t spoil_at) {
-  constexpr Times kTimes{.stall_ms = 100, .linger_ms = 1};
-  Report reports[2] = {Report(false), Report(false)};
+  constexpr EndTimes kTimes{.stall_ms = 100, .linger_ms = 1};
   FakeFabric fabric(verbs_traffic(options).qps, false, spoil, spoil_at);
-  Engine client(options, true, kTimes, fabric.transport(0), fabric.side(0), &reports[0]);
-  Engine server(options, false, kTimes, fabric.transport(1), fabric.side(1), &reports[1]);
   // Completions wait in line; a ghost that strikes before they are polled harms nobody.
   fabric.ghost_later(24 * (options.split ? options.qps : 1));
-  while (!(client.is_done() && server.is_done())) {
-    client.step();
-    server.step();
-    if (client.is_stalled() || server.is_stalled()) break;
-  }
-  Outcome outcome;
-  outcome.is_finished = client.is_done() && server.is_done();
-  outcome.was_spoiled = fabric.was_spoiled();
-  if (!outcome.is_finished) outcome.names.insert("hang");
-  for (const Report& report : reports) {
-    outcome.has_error |= report.has_error();
-    for (const Violation& violation : report.violations()) outcome.names.insert(violation.name);
-  }
-  return outcome;
+  return pair_run(
+      &fabric, [&](bool is_client, Transport* transport, SideChannel* side, Report* report) {
+        return std::make_unique<Engine>(options, is_client, kTimes, transport, side, report);
+      });
 }
 
 Options base(uint32_t qps, bool split) {
@@ -62,12 +42,6 @@ Options group_of_four() {
   Options options = base(1, false);
   options.group = 4;
   return options;
-}
-
-std::string joined(const std::set<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
-  return text.empty() ? "nothing" : text;
 }
 
 struct Case {
@@ -114,8 +88,7 @@ bool is_ghost(Spoil spoil) {
 bool is_harmless(const Options& options, Spoil spoil, const Outcome& outcome) {
   bool may_be =
       is_ghost(spoil) || (spoil == Spoil::kStrayByte && (options.group > 1 || options.split));
-  return may_be && outcome.was_spoiled && outcome.is_finished && outcome.names.empty() &&
-         !outcome.has_error;
+  return may_be && outcome.was_spoiled && outcome.is_clean();
 }
 
 int check_case(const Options& options, const Case& test) {
@@ -123,15 +96,13 @@ int check_case(const Options& options, const Case& test) {
   for (uint64_t at : {3u, 61u, 104u, 300u, 20u, 150u, 200u, 250u}) {
     if (at == 20 && !is_ghost(test.spoil)) break;
     Outcome outcome = run_pair(options, test.spoil, at);
-    bool is_caught = false;
-    for (const std::string& name : test.any_of) is_caught |= outcome.names.contains(name);
-    if (outcome.was_spoiled && is_caught) {
+    if (outcome.was_spoiled && outcome.has_any(test.any_of)) {
       ++caught;
     } else if (!is_harmless(options, test.spoil, outcome)) {
       ++missed;
-      printf("MISSED %s with %u QPs%s at %llu: %s, reported %s\n", spoil_name(test.spoil),
-             options.qps, options.split ? ", split," : "", static_cast<unsigned long long>(at),
-             outcome.was_spoiled ? "planted" : "never planted", joined(outcome.names).c_str());
+      printf("MISSED %s with %u QPs%s at %llu: %s\n", spoil_name(test.spoil), options.qps,
+             options.split ? ", split," : "", static_cast<unsigned long long>(at),
+             outcome.text().c_str());
     }
   }
   if (caught == 0) printf("MISSED %s with %u QPs always\n", spoil_name(test.spoil), options.qps);
@@ -139,12 +110,7 @@ int check_case(const Options& options, const Case& test) {
 }
 
 bool check_clean(const Options& options) {
-  Outcome outcome = run_pair(options, Spoil::kNothing, 0);
-  if (outcome.is_finished && !outcome.has_error && outcome.names.empty()) return true;
-  printf("FALSE ALARM in %s: %s%s, reported %s\n", nlohmann::json(options).dump().c_str(),
-         outcome.is_finished ? "finished" : "stuck", outcome.has_error ? " with error" : "",
-         joined(outcome.names).c_str());
-  return false;
+  return clean_judge(run_pair(options, Spoil::kNothing, 0), nlohmann::json(options).dump());
 }
 
 std::vector<Options> kinds() {
@@ -189,14 +155,9 @@ int selftest() {
       failed += check_case(options, test);
     }
   }
-  Outcome outcome = run_pair(base(4, true), Spoil::kError, 10);
   ++checked;
-  if (!outcome.has_error || !outcome.names.empty()) {
-    printf("MISSED error completion: reported %s\n", joined(outcome.names).c_str());
-    ++failed;
-  }
-  printf("selftest: %d runs, %d failed\n", checked, failed);
-  return failed == 0 ? 0 : 1;
+  failed += error_judge(run_pair(base(4, true), Spoil::kError, 10)) ? 0 : 1;
+  return selftest_verdict(checked, failed);
 }
 
 }  // namespace traffic::nccl

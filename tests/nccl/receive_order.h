@@ -11,6 +11,7 @@
 #include "layout.h"
 #include "report.h"
 #include "transport.h"
+#include "wr_id.h"
 
 namespace traffic::nccl {
 
@@ -25,12 +26,9 @@ class ReceiveOrder {
   std::optional<uint64_t> completion(const ibv_wc& wc);
   size_t pending() const { return waiting_.size(); }
 
-  static bool is_receive_wr_id(uint64_t wr_id) { return wr_id >> 56 == kTag; }
-
  private:
-  static constexpr uint64_t kTag = 0xec;
   uint64_t wr_id_of(uint64_t serial) const {
-    return kTag << 56 | uint64_t{transport_qp_} << 40 | serial;
+    return wr_id_make(kReceiveTag, transport_qp_, serial);
   }
   bool check_request(uint64_t wr_id);
   const char* name_of_wrong(uint32_t imm) const;

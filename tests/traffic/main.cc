@@ -13,22 +13,13 @@ namespace traffic {
 namespace {
 
 int run(Traffic traffic, const Local& local) {
-  nlohmann::json told = traffic;
-  std::string problem;
-  auto side = session_open(local, &told, &problem);
-  if (side) {
-    traffic = told.get<Traffic>();
-    problem = traffic_problem(traffic);
-  }
-  if (!problem.empty()) {
-    fprintf(stderr, "shift-traffic: %s\n", problem.c_str());
-    return kExitUsage;
-  }
-  Session session{.program = "shift-traffic", .verbs = traffic, .told = told, .local = local};
+  auto side = session_agree("shift-traffic", local, &traffic, traffic_problem);
+  if (!side) return kExitUsage;
+  Session session{.program = "shift-traffic", .verbs = traffic, .told = traffic, .local = local};
   session.make = [&](Transport* transport, SideChannel* channel, Report* report) {
     return std::make_unique<Peer>(
         traffic, session.is_client(),
-        PeerTimes{.stall_ms = local.stall_ms, .does_outlive = local.does_outlive}, transport,
+        EndTimes{.stall_ms = local.stall_ms, .does_outlive = local.does_outlive}, transport,
         channel, report);
   };
   return session_run(session, side.get());

@@ -262,17 +262,8 @@ class Once {
 
 int run(Traffic traffic, const Local& local) {
   Report report;
-  nlohmann::json told = traffic;
-  std::string problem;
-  auto side = session_open(local, &told, &problem);
-  if (side) {
-    traffic = told.get<Traffic>();
-    problem = traffic_problem(traffic);
-  }
-  if (!problem.empty()) {
-    fprintf(stderr, "shift-once: %s\n", problem.c_str());
-    return kExitUsage;
-  }
+  auto side = session_agree("shift-once", local, &traffic, traffic_problem);
+  if (!side) return kExitUsage;
   if (traffic.op != Op::kWrite && traffic.op != Op::kAtomic) return kExitUsage;
   auto verbs = std::make_unique<VerbsTransport>(traffic, local, !local.server.empty(), &report);
   if (!verbs->open() ||

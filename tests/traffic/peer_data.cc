@@ -1,6 +1,5 @@
 // The data path of a peer: completions, posting, credits.
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "peer.h"
@@ -10,43 +9,12 @@ namespace {
 constexpr uint64_t kCreditSignalEvery = 8;
 }
 
-bool Peer::completions_handle() {
-  std::array<ibv_wc, 32> wcs;
-  int count = transport_->poll(wcs);
-  if (count < 0) {
-    report_->error(fmt::format("poll_cq {}", count));
-    return true;
-  }
-  for (int i = 0; i < count; ++i) completion_handle(wcs[i]);
-  if (count != 0 && phase_ == Phase::kRunning)
-    for (auto& queue : receive_queues_)
-      if (int error = queue->refill(); error != 0)
-        report_->error(fmt::format("post_recv {}", error));
-  return count != 0;
+void Peer::send_retired(uint32_t qp, const PostedSend& work) {
+  if (work.kind == WorkKind::kMessage) channels_[qp].sender->retire(work.number);
 }
 
-void Peer::completion_handle(const ibv_wc& wc) {
-  auto found = qp_of_number_.find(wc.qp_num);
-  if (found == qp_of_number_.end()) {
-    report_->violation("completion-qp-num",
-                       fmt::format("{:#x} is none of ours, wr_id {:#x}", wc.qp_num, wc.wr_id));
-    return;
-  }
-  Channel& channel = channels_[found->second];
-  if (ReceiveQueue::is_receive_wr_id(wc.wr_id)) return receive_completion(channel, wc);
-  retired_.clear();
-  channel.queue->completion(wc, &retired_);
-  for (const PostedSend& work : retired_)
-    if (work.kind == WorkKind::kMessage) channel.sender->retire(work.number);
-}
-
-void Peer::receive_completion(Channel& channel, const ibv_wc& wc) {
-  if (wc.status != IBV_WC_SUCCESS) {
-    report_->error(fmt::format("receive wc status {} ({}) qp {:#x} wr_id {:#x}",
-                               static_cast<int>(wc.status), ibv_wc_status_str(wc.status), wc.qp_num,
-                               wc.wr_id));
-    return;
-  }
+void Peer::receive_completed(uint32_t qp, const ibv_wc& wc) {
+  Channel& channel = channels_[qp];
   if (channel.receives == nullptr || !channel.receiver) {
     report_->violation("receive-unknown", fmt::format("wr_id {:#x}", wc.wr_id));
     return;
@@ -54,18 +22,29 @@ void Peer::receive_completion(Channel& channel, const ibv_wc& wc) {
   channel.receiver->notification(wc, channel.receives);
 }
 
+bool Peer::traffic_advance() {
+  receives_post();
+  credit_words_read();
+  bool worked = sends_post();
+  worked |= credits_give();
+  fences_send();
+  return worked;
+}
+
+void Peer::receives_post() {
+  for (auto& queue : receive_queues_)
+    if (int error = queue->refill(); error != 0) report_->error(fmt::format("post_recv {}", error));
+}
+
 bool Peer::sends_post() {
   if (!report_->is_clean()) return false;
   bool worked = false;
-  for (uint32_t i = 0; i < channels_.size(); ++i) {
-    uint64_t now = traffic_.rate != 0 ? now_ns() : 0;
-    if (now < next_send_ns_ && traffic_.rate != 0) break;
+  for (uint32_t i = 0; i < channels_.size() && pace_.is_due(); ++i) {
     uint32_t qp = next_qp_++ % traffic_.qps;
     Channel& channel = channels_[qp];
     if (!channel.sender || !channel.sender->may_post()) continue;
     worked |= batch_post(channel, qp, traffic_.batch);
-    // From now on, not from when it was due: after an outage there is no burst to catch up.
-    if (traffic_.rate != 0) next_send_ns_ = now + 1'000'000'000ull * traffic_.batch / traffic_.rate;
+    pace_.took(traffic_.batch);
   }
   return worked;
 }

@@ -10,6 +10,7 @@
 
 #include "report.h"
 #include "transport.h"
+#include "wr_id.h"
 
 namespace traffic {
 
@@ -32,13 +33,9 @@ class ReceiveQueue {
   void finish();
 
   uint64_t consumed() const { return consumed_count_; }
-  static bool is_receive_wr_id(uint64_t wr_id) { return wr_id >> 56 == kTag; }
 
  private:
-  static constexpr uint64_t kTag = 0xec;
-  uint64_t wr_id_of(uint64_t serial) const {
-    return kTag << 56 | uint64_t{post_qp_} << 40 | serial;
-  }
+  uint64_t wr_id_of(uint64_t serial) const { return wr_id_make(kReceiveTag, post_qp_, serial); }
   std::span<std::byte> buffer_of(uint64_t serial) const {
     return region_.slot(serial % buffers_, buffer_size_);
   }

@@ -55,6 +55,15 @@ class Report {
   std::atomic<bool> has_error_{false};
 };
 
-uint64_t now_ns();  // CLOCK_MONOTONIC
+uint64_t now_ns();  // CLOCK_MONOTONIC, unless a ClockByHand is there
+
+// A clock that its owner moves, one at a time: what is timed by it does not depend on how busy the
+// machine is.
+class ClockByHand {
+ public:
+  ClockByHand();
+  ~ClockByHand();
+  void advance(uint64_t ns);
+};
 
 }  // namespace traffic

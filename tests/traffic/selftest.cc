@@ -3,43 +3,25 @@
 #include "selftest.h"
 
 #include <cstdio>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "fake_fabric.h"
 #include "options_json.h"
 #include "peer.h"
+#include "selftest_run.h"
 
 namespace traffic {
 namespace {
 
-struct Outcome {
-  std::set<std::string> names;
-  bool has_error = false;
-  bool was_spoiled = false;
-  bool is_finished = false;
-};
-
 Outcome run_pair(const Traffic& traffic, Spoil spoil, uint64_t spoil_at) {
-  constexpr PeerTimes kTimes{.stall_ms = 200, .linger_ms = 1};
-  Report reports[2] = {Report(false), Report(false)};
+  constexpr EndTimes kTimes{.stall_ms = 200, .linger_ms = 1};
   FakeFabric fabric(traffic.qps, traffic.srq, spoil, spoil_at);
-  Peer client(traffic, true, kTimes, fabric.transport(0), fabric.side(0), &reports[0]);
-  Peer server(traffic, false, kTimes, fabric.transport(1), fabric.side(1), &reports[1]);
-  while (!(client.is_done() && server.is_done())) {
-    client.step();
-    server.step();
-    if (client.is_stalled() || server.is_stalled()) break;
-  }
-  Outcome outcome;
-  outcome.is_finished = client.is_done() && server.is_done();
-  outcome.was_spoiled = fabric.was_spoiled();
-  for (const Report& report : reports) {
-    outcome.has_error |= report.has_error();
-    for (const Violation& violation : report.violations()) outcome.names.insert(violation.name);
-  }
-  return outcome;
+  return pair_run(
+      &fabric, [&](bool is_client, Transport* transport, SideChannel* side, Report* report) {
+        return std::make_unique<Peer>(traffic, is_client, kTimes, transport, side, report);
+      });
 }
 
 Traffic base(Op op) {
@@ -53,12 +35,6 @@ Traffic base(Op op) {
   traffic.qps = 2;
   traffic.quiet_ms = 1;
   return traffic;
-}
-
-std::string joined(const std::set<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
-  return text.empty() ? "nothing" : text;
 }
 
 struct Case {
@@ -125,23 +101,15 @@ const std::vector<Case>& cases() {
 
 bool check_case(const Case& test, uint64_t spoil_at) {
   Outcome outcome = run_pair(base(test.op), test.spoil, spoil_at);
-  bool is_caught = false;
-  for (const std::string& name : test.any_of) is_caught |= outcome.names.contains(name);
-  if (outcome.was_spoiled && is_caught) return true;
-  printf("MISSED %s in %s at %llu: %s, reported %s\n", spoil_name(test.spoil),
+  if (outcome.was_spoiled && outcome.has_any(test.any_of)) return true;
+  printf("MISSED %s in %s at %llu: %s\n", spoil_name(test.spoil),
          nlohmann::json(test.op).get<std::string>().c_str(),
-         static_cast<unsigned long long>(spoil_at),
-         outcome.was_spoiled ? "planted" : "never planted", joined(outcome.names).c_str());
+         static_cast<unsigned long long>(spoil_at), outcome.text().c_str());
   return false;
 }
 
 bool check_clean(const Traffic& traffic) {
-  Outcome outcome = run_pair(traffic, Spoil::kNothing, 0);
-  if (outcome.is_finished && !outcome.has_error && outcome.names.empty()) return true;
-  printf("FALSE ALARM in %s: %s%s, reported %s\n", nlohmann::json(traffic).dump().c_str(),
-         outcome.is_finished ? "finished" : "stuck", outcome.has_error ? " with error" : "",
-         joined(outcome.names).c_str());
-  return false;
+  return clean_judge(run_pair(traffic, Spoil::kNothing, 0), nlohmann::json(traffic).dump());
 }
 
 std::vector<Traffic> clean_runs() {
@@ -188,19 +156,14 @@ int selftest() {
       failed += check_case(test, at) ? 0 : 1;
     }
   }
-  Outcome outcome = run_pair(base(Op::kSend), Spoil::kError, 10);
   ++checked;
-  if (!outcome.has_error || !outcome.names.empty()) {
-    printf("MISSED error completion: reported %s\n", joined(outcome.names).c_str());
-    ++failed;
-  }
+  failed += error_judge(run_pair(base(Op::kSend), Spoil::kError, 10)) ? 0 : 1;
   covered.insert({Spoil::kNothing, Spoil::kError});
   if (covered.size() != static_cast<size_t>(Spoil::kCount)) {
     printf("some corruption is never planted\n");
     ++failed;
   }
-  printf("selftest: %d runs, %d failed\n", checked, failed);
-  return failed == 0 ? 0 : 1;
+  return selftest_verdict(checked, failed);
 }
 
 }  // namespace traffic

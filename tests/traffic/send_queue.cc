@@ -3,10 +3,12 @@
 
 #include <algorithm>
 
+#include "wr_id.h"
+
 namespace traffic {
 
 uint64_t SendQueue::wr_id_next(bool is_signaled) {
-  return kTag << 56 | uint64_t{qp_} << 40 | serial_++ << 1 | (is_signaled ? 1 : 0);
+  return wr_id_make(kSendTag, qp_, serial_++ << 1 | (is_signaled ? 1 : 0));
 }
 
 bool SendQueue::has_pending(WorkKind kind) const {
@@ -26,7 +28,7 @@ void SendQueue::take_back() {
 
 void SendQueue::completion_unexpected(const ibv_wc& wc) {
   uint64_t serial = (wc.wr_id & 0xffffffffffu) >> 1;
-  bool is_ours = is_send_wr_id(wc.wr_id) && (wc.wr_id >> 40 & 0xffff) == qp_ && serial < serial_;
+  bool is_ours = wc.wr_id >> 40 == wr_id_make(kSendTag, qp_, 0) >> 40 && serial < serial_;
   const char* name = !is_ours              ? "completion-unknown"
                      : (wc.wr_id & 1) == 0 ? "completion-unsignaled"
                                            : "completion-duplicate";

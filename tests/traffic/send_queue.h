@@ -43,10 +43,7 @@ class SendQueue {
   // At the end of the run: no signaled WR may be left without a completion.
   void finish();
 
-  static bool is_send_wr_id(uint64_t wr_id) { return wr_id >> 56 == kTag; }
-
  private:
-  static constexpr uint64_t kTag = 0x5e;
   void completion_unexpected(const ibv_wc& wc);
   void completion_failed(const ibv_wc& wc);
 

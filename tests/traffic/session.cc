@@ -35,25 +35,25 @@ bool address_parse(const std::string& text, QpAddress* out) {
 }
 
 // Nothing to do now: sleep the way a program of this kind would.
-void idle(const Traffic& traffic, Driven* peer, VerbsTransport* verbs, TcpChannel* side,
+void idle(const Traffic& traffic, End* end, VerbsTransport* verbs, TcpChannel* side,
           bool* is_armed) {
-  uint64_t now = now_ns(), until = peer->idle_until_ns();
+  uint64_t now = now_ns(), until = end->idle_until_ns();
   uint32_t wait_ms = until > now ? static_cast<uint32_t>((until - now) / 1'000'000) : 5;
-  if (traffic.events && !peer->is_passive()) {
+  if (traffic.events && !end->is_passive()) {
     if (!*is_armed) {
       *is_armed = verbs->arm();
       return;  // poll once more: a completion may have come before the CQ was armed
     }
     verbs->wait_events(side->fd(), std::min(wait_ms, 5u));
     *is_armed = false;
-  } else if (peer->is_passive()) {
+  } else if (end->is_passive()) {
     verbs->wait_events(side->fd(), 5);
   } else {
     sched_yield();
   }
 }
 
-int drive(const Session& session, Driven* peer, VerbsTransport* verbs, TcpChannel* side,
+int drive(const Session& session, End* end, VerbsTransport* verbs, TcpChannel* side,
           Timeline* timeline) {
   const Traffic& traffic = session.verbs;
   const Local& local = session.local;
@@ -61,46 +61,46 @@ int drive(const Session& session, Driven* peer, VerbsTransport* verbs, TcpChanne
   uint64_t deadline = now_ns() + local.timeout_ms * 1'000'000ull, progress_at = 0, printed = 0,
            stdin_at = 0;
   bool is_armed = false;
-  while (!peer->is_done()) {
+  while (!end->is_done()) {
     watchdog.beat();
-    bool worked = peer->step();
+    bool worked = end->step();
     uint64_t now = now_ns();
-    timeline->add(now, peer->bytes_completed());
-    if (now >= progress_at && peer->progress() != printed) {
-      printed = peer->progress();
+    timeline->add(now, end->bytes_completed());
+    if (now >= progress_at && end->progress() != printed) {
+      printed = end->progress();
       printf("progress %llu\n", static_cast<unsigned long long>(printed));
       fflush(stdout);
       progress_at = now + kProgressEveryNs;
     }
-    if (peer->is_stalled() || now > deadline) {
-      printf("HANG %s\n%s", peer->is_stalled() ? "no progress" : "time is over",
-             peer->state_text().c_str());
+    if (end->is_stalled() || now > deadline) {
+      printf("HANG %s\n%s", end->is_stalled() ? "no progress" : "time is over",
+             end->state_text().c_str());
       fflush(stdout);
       return kExitHang;
     }
     if (traffic.until_stop && session.is_client() && now >= stdin_at) {
       pollfd input{STDIN_FILENO, POLLIN, 0};
-      if (poll(&input, 1, 0) == 1) peer->stop();
+      if (poll(&input, 1, 0) == 1) end->stop();
       stdin_at = now + kProgressEveryNs;
     }
-    if (!worked) idle(traffic, peer, verbs, side, &is_armed);
+    if (!worked) idle(traffic, end, verbs, side, &is_armed);
   }
-  return peer->exit_code();
+  return end->exit_code();
 }
 
-void result_write(const Session& session, const Driven& peer, const Report& report,
+void result_write(const Session& session, const End& end, const Report& report,
                   const std::vector<std::string>& events, int code, uint64_t start_ns) {
   nlohmann::json json{{"exit_code", code},
                       {"role", session.is_client() ? "client" : "server"},
                       {"traffic", session.told},
-                      {"progress", peer.progress()},
-                      {"bytes", peer.bytes_completed()},
-                      {"longest_gap_ms", static_cast<double>(peer.longest_gap_ns()) / 1e6},
+                      {"progress", end.progress()},
+                      {"bytes", end.bytes_completed()},
+                      {"longest_gap_ms", static_cast<double>(end.longest_gap_ns()) / 1e6},
                       {"start_ns", start_ns},
                       {"end_ns", now_ns()},
                       {"error", report.first_error()},
                       {"error_ns", report.first_error_ns()},
-                      {"all_flushed", peer.is_everything_flushed()},
+                      {"all_flushed", end.is_everything_flushed()},
                       {"async_events", events},
                       {"violations", nlohmann::json::array()}};
   for (const Violation& violation : report.violations())
@@ -150,22 +150,22 @@ int session_run(const Session& session, TcpChannel* side) {
     return kExitVerbsError;
   AsyncWatcher watcher(verbs->context(), &report);
   Timeline timeline;
-  auto peer = session.make(verbs.get(), side, &report);
-  peer->on_inspect([&] {
+  auto end = session.make(verbs.get(), side, &report);
+  end->on_inspect([&] {
     verbs->inspect();
     for (const std::string& event : watcher.events()) report.violation("async-event", event);
   });
-  int code = drive(session, peer.get(), verbs.get(), side, &timeline);
+  int code = drive(session, end.get(), verbs.get(), side, &timeline);
   watcher.stop();
   if (!local.timeline_path.empty() && !timeline.write_csv(local.timeline_path))
     fprintf(stderr, "%s: cannot write %s\n", session.program, local.timeline_path.c_str());
   if (code != kExitHang) verbs.reset();  // a hung device may hang in here too
   if (code == kExitRight) code = report.exit_code();
   if (!local.json_path.empty())
-    result_write(session, *peer, report, watcher.events(), code, start_ns);
+    result_write(session, *end, report, watcher.events(), code, start_ns);
   printf("%s %s: %llu messages, longest gap %.1f ms\n", session.is_client() ? "client" : "server",
-         code == kExitRight ? "RIGHT" : "WRONG", static_cast<unsigned long long>(peer->progress()),
-         static_cast<double>(peer->longest_gap_ns()) / 1e6);
+         code == kExitRight ? "RIGHT" : "WRONG", static_cast<unsigned long long>(end->progress()),
+         static_cast<double>(end->longest_gap_ns()) / 1e6);
   fflush(stdout);
   if (code == kExitHang) _exit(code);
   return code;

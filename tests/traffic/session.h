@@ -2,12 +2,13 @@
 // run the main loop, and write what came of it.
 #pragma once
 
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "driven.h"
+#include "end.h"
 #include "options.h"
 #include "report.h"
 #include "tcp_channel.h"
@@ -18,6 +19,23 @@ namespace traffic {
 // The client sends `told`, what the traffic is; the server receives it. nullptr with a message.
 std::unique_ptr<TcpChannel> session_open(const Local& local, nlohmann::json* told,
                                          std::string* error);
+
+// Both ends meet and agree on what the traffic is: what the client was told. nullptr, and said why,
+// when they cannot. `problem_of` says what makes traffic impossible.
+template <class Options>
+std::unique_ptr<TcpChannel> session_agree(const char* program, const Local& local, Options* options,
+                                          std::string (*problem_of)(const Options&)) {
+  nlohmann::json told = *options;
+  std::string problem;
+  auto side = session_open(local, &told, &problem);
+  if (side) {
+    *options = told.get<Options>();
+    problem = problem_of(*options);
+  }
+  if (problem.empty()) return side;
+  fprintf(stderr, "%s: %s\n", program, problem.c_str());
+  return nullptr;
+}
 
 inline bool never_loopback(uint32_t) {
   return false;
@@ -34,7 +52,7 @@ struct Session {
   nlohmann::json told;  // for the result file
   Local local;
   std::function<bool(uint32_t)> is_loopback = never_loopback;
-  std::function<std::unique_ptr<Driven>(Transport*, SideChannel*, Report*)> make;
+  std::function<std::unique_ptr<End>(Transport*, SideChannel*, Report*)> make;
 
   bool is_client() const { return !local.server.empty(); }
 };

@@ -1,0 +1,132 @@
+// One end of a run, from the handshake to the verdict: the phases that every traffic program goes
+// through. What the traffic is, a derived class says. A state machine that never blocks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "farewell.h"
+#include "pace.h"
+#include "report.h"
+#include "send_queue.h"
+#include "transport.h"
+
+namespace traffic {
+
+struct EndTimes {
+  uint32_t stall_ms = 15000;  // without progress: give up
+  uint32_t linger_ms = 300;   // after a finding: see its echo before the end
+  bool does_outlive = false;  // wait for the error of every QP when the other process is gone
+};
+
+// Of the traffic's options, those that its phases depend on.
+struct EndPlan {
+  uint32_t duration_ms;  // 0: no limit of time
+  uint32_t quiet_ms;     // how long to watch for ghost writes at the end
+  uint32_t rate;         // messages per second, 0: as fast as possible
+};
+
+class End {
+ public:
+  End(EndPlan plan, EndTimes times, Transport* transport, SideChannel* side, Report* report);
+  virtual ~End() = default;
+
+  // Called once when all memory checks are done and both ends still hold their queue pairs.
+  void on_inspect(std::function<void()> inspect) { inspect_ = std::move(inspect); }
+  // No more messages, at either end, than what is on the way; then the checks of the end.
+  void stop();
+  // One bounded pass; whether anything happened.
+  bool step();
+  bool is_done() const { return phase_ == Phase::kDone; }
+  bool is_stalled() const;
+  int exit_code() const;
+  // Whether this end gets completions at all; if not it only needs to watch the side channel.
+  bool is_passive() const { return is_passive_ && phase_ != Phase::kOrphaned; }
+  // Nothing can happen before this time unless the other end or the NIC speaks; 0: unknown.
+  uint64_t idle_until_ns() const;
+  uint64_t longest_gap_ns() const { return longest_gap_ns_; }
+  bool is_everything_flushed() const;
+  std::string state_text() const;
+
+  virtual uint64_t progress() const = 0;  // messages completed here plus consumed here
+  virtual uint64_t bytes_completed() const = 0;
+
+ protected:
+  // ---- for the constructor of a derived class
+
+  // The next QP of the transport. A loopback one has no other end that could be gone.
+  SendQueue* queue_add(uint32_t capacity, bool is_loopback = false);
+  // What the other end may access of the next flow; as many flows come from there.
+  void region_tell(const Region& first, const Region& second);
+  void handshake_end();
+
+  // ---- what a derived class does
+
+  virtual void region_take(uint64_t flow, RemoteRegion first, RemoteRegion second) = 0;
+  // A line of the traffic's own.
+  virtual void line_take(std::string_view word, uint64_t flow, uint64_t value) = 0;
+  // One pass while the traffic runs: what can be posted is; whether anything was.
+  virtual bool traffic_advance() = 0;
+  virtual void senders_stop() = 0;
+  // All is sent and consumed here, and the other end knows what there is to know of it.
+  virtual bool is_complete() const = 0;
+  virtual void send_retired(uint32_t qp, const PostedSend& work) = 0;
+  // A successful receive completion.
+  virtual void receive_completed(uint32_t qp, const ibv_wc& wc) = 0;
+  static constexpr uint32_t kPollMax = 32;
+  virtual uint32_t poll_max() const { return kPollMax; }
+  // Every pass of a run that could go on, with the time since the last progress.
+  virtual void idle_watch(uint64_t idle_ns);
+  // The run is over and quiet: nothing may be missing, nothing touched.
+  virtual void memory_judge() = 0;
+  virtual std::string flows_text() const = 0;
+
+  uint64_t stall_ns() const { return uint64_t{times_.stall_ms} * 1'000'000; }
+
+  Transport* const transport_;
+  SideChannel* const side_;
+  Report* const report_;
+  Pace pace_;
+  bool is_passive_ = false;
+
+ private:
+  // kHandshake: regions are told. kRunning: messages. kQuiet: all is consumed at both ends, nothing
+  // may happen any more. kFinal: judged; the other end still judges. kFailing: something is wrong;
+  // its echo is waited for. kOrphaned: the other process is gone.
+  enum class Phase { kHandshake, kRunning, kQuiet, kFinal, kFailing, kOrphaned, kDone };
+
+  bool lines_take();
+  void line_handle(const std::string& line);
+  void peer_gone();
+  bool completions_take();
+  void completion_handle(const ibv_wc& wc);
+  void phase_advance();
+  void running_advance(uint64_t now);
+  void quiet_advance(uint64_t now);
+  void progress_watch();
+  void finish();
+  void fail();
+  bool is_owed_completions() const;  // of signaled requests
+
+  const EndPlan plan_;
+  const EndTimes times_;
+  std::function<void()> inspect_;
+  Phase phase_ = Phase::kHandshake;
+  std::vector<std::unique_ptr<SendQueue>> queues_;
+  std::unordered_map<uint32_t, uint32_t> qp_of_number_;
+  std::vector<PostedSend> retired_;
+  Farewell farewell_;
+  uint32_t regions_told_ = 0, regions_taken_ = 0;
+  bool is_peer_ready_ = false, is_done_sent_ = false, is_peer_done_ = false, is_peer_final_ = false;
+  bool is_stopping_ = false;
+  int peer_abort_code_ = 0;
+  uint64_t started_ns_ = 0, quiet_until_ns_ = 0, fail_until_ns_ = 0;
+  uint64_t last_progress_ns_ = 0, last_progress_ = 0, longest_gap_ns_ = 0;
+};
+
+}  // namespace traffic
