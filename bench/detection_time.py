@@ -15,18 +15,15 @@ import pathlib
 import socket
 import statistics
 import struct
-import subprocess
-import sys
 import tempfile
 import time
 
 import environment
 import switch_time
+from harness.devices import INSIDE, devices_make, devices_remove, run_inside
+from harness.faults import healing
+from harness.report import write_json
 
-sys.path.insert(0, str(environment.SOURCE / "tests" / "e2e"))
-import links  # noqa: E402
-
-INSIDE = "--in-namespace"
 CABLE = "a0p"  # the other end of the device that has the address of a/mlx5_0
 BUDGET_MS = {"port-event": 1, "device-event": 1, "link-state": 1}
 SILENT_BUDGET_MS = 100
@@ -82,7 +79,7 @@ def breaks(fabric, fault):
 def heals(fabric, fault):
     if fault == "carrier":
         return carrier_set(CABLE, True)
-    return switch_time.breaks(fabric, "revive" if fault == "kill" else "heal")
+    return switch_time.breaks(fabric, healing(fault))
 
 
 @contextlib.contextmanager
@@ -165,24 +162,23 @@ def main():
     options = arguments()
     wanted = [case for case in cases(options) if not options.only or case.detector in options.only]
     if not options.in_namespace and any(case.fault == "carrier" for case in wanted):
-        words = links.namespace_words()
-        if words:
-            return subprocess.run(words + [sys.executable] + sys.argv + [INSIDE],
-                                  check=False).returncode
+        status = run_inside()
+        if status is not None:
+            return status
     rows, problems = [], []
     for case in wanted:
         if case.fault == "carrier" and not options.in_namespace:
             problems.append("link-state: no network namespace with veth devices can be made here")
             continue
         try:
-            with environment.Fabric(options.build, "detect") as fabric:
+            with environment.Fabric(options.build) as fabric:
                 if options.in_namespace:
-                    links.devices_make(fabric.program("cxemu"), fabric.name)
+                    devices_make(fabric)
                 rows.append(measure(fabric, case, options))
         except environment.Failure as problem:
             problems.append(f"{case.detector}, {case.name()}: {problem}")
         if options.in_namespace:
-            links.devices_remove()
+            devices_remove()
     environment.table(
         f"Detection, ms from the fault (medians of {options.repeat} runs)",
         ["detector", "fault", "first sign", "slowest", "budget", "then left within"],
@@ -193,8 +189,7 @@ def main():
         ["- : another detector was faster in every run. A post never fails on mlx5, whose queues are",
          "memory; where it does, the post itself is the first sign. probe: from the healing.",
          *problems])
-    environment.write_json(options.json, {"machine": environment.machine(), "rows": rows,
-                                          "problems": problems})
+    write_json(options.json, {"machine": environment.machine(), "rows": rows, "problems": problems})
     return 1 if problems else 0
 
 

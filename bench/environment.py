@@ -1,13 +1,14 @@
 """What the benchmarks share: where the build lies, a fabric of their own, the machine's name."""
 
 import argparse
-import json
 import os
 import pathlib
 import subprocess
 import sys
 
-SOURCE = pathlib.Path(__file__).resolve().parent.parent
+import harness.fabric
+from harness import ROOT
+from harness.build import Build
 
 
 class Failure(Exception):
@@ -16,10 +17,9 @@ class Failure(Exception):
 
 def parser(description):
     result = argparse.ArgumentParser(description=description)
-    result.add_argument("--build", type=pathlib.Path, default=SOURCE / "build",
+    result.add_argument("--build", default=os.path.join(ROOT, "build"),
                         help="build folder (default: %(default)s)")
-    result.add_argument("--json", type=pathlib.Path, metavar="FILE",
-                        help="write the result here as well")
+    result.add_argument("--json", metavar="FILE", help="write the result here as well")
     return result
 
 
@@ -34,42 +34,23 @@ def machine():
     return f"{cpu_model()}, {os.cpu_count()} processors, emulated NICs"
 
 
-class Fabric:
-    """An emulated fabric, removed at the end."""
+class Fabric(harness.fabric.Fabric):
+    """Emulated hosts for measurements, which read what programs print when these have ended."""
 
-    def __init__(self, build, tag):
-        self.build = build.resolve()
-        self.name = f"bench-{tag}-{os.getpid()}"
-        for program in ("bin/cxemu", "bin/shift-run", "bench/verbs-cost", "bench/fault-at"):
-            if not (self.build / program).exists():
-                raise Failure(f"{self.build / program} is missing: build it first")
+    def __init__(self, path):
+        build = Build(path)
+        super().__init__(build)
+        self.verbs_cost = build.program("bench", "verbs-cost")
+        self.fault_at = build.program("bench", "fault-at")
+        build.require(build.shift_run, self.verbs_cost, self.fault_at)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *unused):
-        subprocess.run([self.program("cxemu"), "clean", "--fabric", self.name],
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-
-    def program(self, name, folder="bin"):
-        return str(self.build / folder / name)
-
-    def command(self, host, words, shift, events=None):
-        """The words of a command line that runs `words` on `host`, with our layer or without."""
-        line = [self.program("cxemu"), "exec", "--fabric", self.name, "--host", host, "--"]
-        if shift:
-            line += [self.program("shift-run")]
-            line += ["--events", str(events)] if events else []
-            line += ["--"]
-        return line + [str(word) for word in words]
-
-    def run(self, host, words, shift, timeout_s=300, events=None):
+    def run(self, host, argv, layered, timeout_s=300):
         """Standard output of a finished command."""
-        done = subprocess.run(self.command(host, words, shift, events), stdout=subprocess.PIPE,
+        done = subprocess.run(self.command(host, argv, layered), stdout=subprocess.PIPE,
                               timeout=timeout_s, check=False, text=True)
         if done.returncode != 0:
-            side = "SHIFT" if shift else "stock"
-            raise Failure(f"{words[0]} ({side}) ended with status {done.returncode}")
+            side = "SHIFT" if layered else "stock"
+            raise Failure(f"{argv[0]} ({side}) ended with status {done.returncode}")
         return done.stdout
 
 
@@ -82,11 +63,6 @@ def table(title, header, rows, notes=()):
                                for i, (cell, width) in enumerate(zip(row, widths))).rstrip())
     for note in notes:
         print(f"  {note}")
-
-
-def write_json(path, value):
-    if path:
-        path.write_text(json.dumps(value, indent=2) + "\n")
 
 
 def guarded(main):

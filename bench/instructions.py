@@ -11,6 +11,7 @@ import shutil
 import tempfile
 
 import environment
+from harness.report import write_json
 
 BUDGET = {"WR": 12}
 # Counted are the loops of verbs_cost/measured.h and what they call, one file per call.
@@ -36,7 +37,7 @@ def measure(fabric, shift, options):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         words = [*CALLGRIND, f"--callgrind-out-file={folder}/count",
-                 fabric.program("verbs-cost", "bench"), "--rounds", options.rounds,
+                 fabric.verbs_cost, "--rounds", options.rounds,
                  "--wrs", options.wrs, "--control", 0, "--settle-ms", options.settle_ms]
         result = json.loads(fabric.run("a", words, shift, timeout_s=600))
         counts = dumps(folder)
@@ -70,7 +71,7 @@ def main():
     options = parser.parse_args()
     if shutil.which("valgrind") is None:
         raise environment.Failure("valgrind is not installed")
-    with environment.Fabric(options.build, "count") as fabric:
+    with environment.Fabric(options.build) as fabric:
         rows = compare(measure(fabric, False, options), measure(fabric, True, options))
     environment.table(
         "Instructions per WR or WC (callgrind)",
@@ -79,7 +80,7 @@ def main():
           f"{row['difference']:+.1f}",
           (f"{BUDGET[row['unit']]:+d}" if row["unit"] in BUDGET else "")
           if row["protected"] else "unprotected"] for row in rows])
-    environment.write_json(options.json, {"machine": environment.machine(), "rings": rows})
+    write_json(options.json, {"machine": environment.machine(), "rings": rows})
     return 0
 
 

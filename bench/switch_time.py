@@ -6,6 +6,7 @@ breaks. All times come from the event records of the layer (SHIFT_EVENTS), CLOCK
 
 import contextlib
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -13,6 +14,8 @@ import tempfile
 import time
 
 import environment
+from harness.faults import healing
+from harness.report import write_json
 
 NIC = "a/mlx5_0"
 DETECTION_BUDGET = {"link-down": "1 ms", "drop-data": "100 ms", "drop-acks": "100 ms"}
@@ -63,7 +66,7 @@ def port(output):
 def traffic(fabric, folder, qps, options):
     """A server on host b, a client on host a; yields their processes and their records."""
     records = [Records(folder / "a.jsonl"), Records(folder / "b.jsonl")]
-    program = fabric.program("shift-traffic", "test")
+    program = fabric.build.traffic
     # Sleeping ends: pollers would take the processors of a small machine from the layer's thread.
     # Connecting a thousand QPs takes a while on a busy machine.
     words = [program, "--events", "--qps", qps, "--rate", options.rate, "--size", 256, "--depth", 8,
@@ -71,7 +74,7 @@ def traffic(fabric, folder, qps, options):
     with contextlib.ExitStack() as stack:
         def start(host, arguments, events):
             process = stack.enter_context(subprocess.Popen(
-                fabric.command(host, arguments, True, events),
+                fabric.command(host, arguments, True), env={**os.environ, "SHIFT_EVENTS": str(events)},
                 stdout=stack.enter_context((folder / f"{host}.out").open("w")),
                 stderr=stack.enter_context((folder / f"{host}.log").open("w"))))
             stack.callback(process.kill)
@@ -85,7 +88,7 @@ def traffic(fabric, folder, qps, options):
 
 
 def breaks(fabric, fault):
-    done = subprocess.run([fabric.program("fault-at", "bench"), fabric.name, NIC, fault],
+    done = subprocess.run([fabric.fault_at, fabric.name, NIC, fault],
                           stdout=subprocess.PIPE, check=True, text=True)
     return int(done.stdout)
 
@@ -120,7 +123,7 @@ def run(fabric, fault, qps, options):
                            lambda: all(len(side.qps("switched", "failed")) >= qps
                                        for side in records), processes, options.switch_s)
             finally:
-                breaks(fabric, "revive" if fault == "kill" else "heal")
+                breaks(fabric, healing(fault))
             failed = sum(len(side.qps("failed")) for side in records)
             if failed:
                 raise environment.Failure(f"{fault}, {qps} QPs: {failed} groups failed")
@@ -151,7 +154,7 @@ def main():
     parser.add_argument("--switch-s", type=float, default=30, help="how long switching may take")
     options = parser.parse_args()
     rows, problems = [], []
-    with environment.Fabric(options.build, "switch") as fabric:
+    with environment.Fabric(options.build) as fabric:
         for fault in options.faults:
             for qps in options.qps:
                 try:
@@ -168,8 +171,7 @@ def main():
           milliseconds(row["switch_all"]), SWITCH_BUDGET.get(row["qps"], "")] for row in rows],
         ["device event, detection: from the fault; fence, one QP: from a QP's own detection;",
          "all QPs: from the first detection to the last QP that moved, at either end", *problems])
-    environment.write_json(options.json, {"machine": environment.machine(), "rows": rows,
-                                          "problems": problems})
+    write_json(options.json, {"machine": environment.machine(), "rows": rows, "problems": problems})
     return 1 if problems else 0
 
 

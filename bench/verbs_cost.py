@@ -6,12 +6,13 @@ import os
 import statistics
 
 import environment
+from harness.report import write_json
 
 BUDGET_NS = {"WR": 2.0, "WC": 1.0, "call": 1.0}
 
 
 def measure(fabric, shift, options):
-    words = [fabric.program("verbs-cost", "bench"), "--cpu", options.cpu,
+    words = [fabric.verbs_cost, "--cpu", options.cpu,
              "--rounds", options.rounds, "--control", options.control]
     return json.loads(fabric.run("a", words, shift))
 
@@ -82,7 +83,7 @@ def main():
     parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)),
                         help="processor to measure on (default: the last)")
     options = parser.parse_args()
-    with environment.Fabric(options.build, "cost") as fabric:
+    with environment.Fabric(options.build) as fabric:
         runs = alternate(fabric, options)
     result = {"machine": environment.machine(), "repeat": options.repeat,
               "engine_paused": all(run["engine_paused"] for run in runs["stock"] + runs["shift"]),
@@ -94,7 +95,7 @@ def main():
         print_rings(result["rings"], options)
     if options.control:
         print_control(result["control"])
-    environment.write_json(options.json, result)
+    write_json(options.json, result)
     return 0
 
 

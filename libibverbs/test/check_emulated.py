@@ -6,8 +6,7 @@ import shutil
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/e2e"))
-from emulated import free_port  # noqa: E402
+from harness.ports import free_port
 
 PYVERBS = """
 import pyverbs.device as d

@@ -9,34 +9,29 @@ the stock stack under the same faults. By default a few cells are drawn; --all r
 The exit status tells: 0 all good, 1 something failed, 3 nothing ran, 4 used wrongly.
 """
 
-import argparse
-import json
 import os
 import random
 import shutil
 import sys
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
-sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
-sys.path.insert(0, os.path.join(HERE, "..", "programs"))
-import cells  # noqa: E402
-import emulated  # noqa: E402
-import programs  # noqa: E402
-from failover import MISSED, SECONDS, Column, run_cell  # noqa: E402
-from rows import OTHER_TYPES, ROWS, Row  # noqa: E402
+from harness.build import Build
+from harness.faults import FAULTS, SIDES
+from harness.options import script_parser, seed_add
+from harness.report import write_json, write_text
+from harness.runs import run_all
 
-COLUMNS = [Column(fault, side) for fault in cells.FAULTS for side in cells.SIDES]
+from clients.failover import SECONDS, Column, run_cell, verdict
+from clients.rows import OTHER_TYPES, ROWS, Row
+from programs.cases import all_cases
+
+COLUMNS = [Column(fault, side) for fault in FAULTS for side in SIDES]
 HEALTHY = Column("", "a")
 DRAWN = 12  # cells of an ordinary check
-ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", default="build")
+    parser = script_parser(__doc__, "out/clients")
     parser.add_argument("--all", action="store_true", help="the whole matrix (SHIFT_CLIENTS=all)")
     parser.add_argument("--healthy", action="store_true",
                         help="all programs of tests/programs with the layer, without a fault")
@@ -48,8 +43,7 @@ def parse():
                         help="a program that is not installed is a failure, not a skip")
     parser.add_argument("--jobs", type=int, default=1, help="cells side by side")
     parser.add_argument("--repeat", type=int, default=1, help="how often, with seeds that go up")
-    parser.add_argument("--seed", type=int, default=int(os.environ.get("SHIFT_TEST_SEED", "1")))
-    parser.add_argument("--out", default="out/clients", help="for logs of what failed")
+    seed_add(parser)
     parser.add_argument("--json", help="write the results to this file")
     parser.add_argument("--markdown", help="write the table to this file")
     return parser.parse_args()
@@ -79,7 +73,7 @@ def healthy_rows():
     """tests/programs has further cases; what a row needs is in the case itself."""
     def kept(case):
         return lambda scale: case
-    for case in programs.all_cases():
+    for case in all_cases():
         if case.group in ("perftest", "pingpong", "ucx", "gloo", "mpi", "torch"):
             yield Row(case.name, kept(case), case.packets), HEALTHY
 
@@ -97,21 +91,6 @@ def wanted(options):
     return [(row, column) for row, column in cells_wanted
             if (not options.only or any(word in row.name for word in options.only)) and
             (not options.fault or column.fault in options.fault)]
-
-
-def verdict(outcome, column):
-    """(good, what to print)"""
-    problem, counters = outcome["problem"], outcome["counters"]
-    if not column.layer:
-        if problem and problem != MISSED:
-            return True, "dies, as it should: " + problem
-        return False, "the judge passed the stock stack under a fault: " + (problem or "no problem")
-    if problem:
-        return False, problem
-    if not column.fault:
-        return True, "complete, as on the stock library"
-    return True, "complete; %d packets, switched in %.1f ms, %d posted again, %d packets" % (
-        counters["before"], counters["switch_us"] / 1000, counters["replayed"], counters["behind"])
 
 
 class Run:
@@ -146,7 +125,7 @@ class Run:
     def all(self, chosen):
         items = [(len(chosen) * turn + number, self.options.seed + turn, item)
                  for turn in range(self.options.repeat) for number, item in enumerate(chosen)]
-        emulated.run_all(self.options.jobs, items, self.cell, self.tell)
+        run_all(self.options.jobs, items, self.cell, self.tell)
 
 
 def markdown(outcomes, command):
@@ -190,19 +169,11 @@ def markdown(outcomes, command):
     return "\n".join(lines) + "\n"
 
 
-def write(path, text):
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    with open(path, "w") as file:
-        file.write(text)
-
-
 def main():
     options = parse()
     options.all = options.all or os.environ.get("SHIFT_CLIENTS") == "all"
-    build = emulated.Build(options.build)
-    if build.missing():
-        print("not built: %s" % ", ".join(build.missing()))
-        return 4
+    build = Build(options.build)
+    build.require(build.shift_run)
     begun = time.monotonic()
     chosen = wanted(options)
     print("%-52s %-18s %-7s %5s  (seed %d)" % ("program", "fault, side", "result", "s", options.seed))
@@ -210,11 +181,10 @@ def main():
     run.all(chosen)
     failed = sum(1 for outcome in run.outcomes if not outcome["good"])
     skipped = sum(1 for outcome in run.outcomes if outcome.get("skipped"))
-    if options.json:
-        write(options.json, json.dumps(run.outcomes, indent=1))
+    write_json(options.json, run.outcomes)
     if options.markdown:
         command = " ".join(["tests/clients/clients.py"] + sys.argv[1:])
-        write(options.markdown, markdown(run.outcomes, command))
+        write_text(options.markdown, markdown(run.outcomes, command))
     print("%d runs, %d failed, %d skipped; %.0f s" % (len(run.outcomes), failed, skipped,
                                                       time.monotonic() - begun))
     if len(run.outcomes) == skipped:

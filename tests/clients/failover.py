@@ -6,17 +6,13 @@ backup NICs must have moved a share of the packets, too.
 """
 
 import dataclasses
-import json
-import os
 import random
 import subprocess
-import sys
 import threading
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "programs"))
-from session import Failure, Session, run_case  # noqa: E402
+from harness.case import Failure
+from harness.session import Session, run_case
 
 MISSED = "the traffic ended before the fault"
 # Of the packets: how many before the fault at least and at most, how many behind the switch.
@@ -32,11 +28,10 @@ class Column:
     fault: str  # '' is none
     side: str   # 'a' is the server's host, 'b' the client's
     layer: bool = True
-    plant: str = ""  # a bug, in a layer that has them
 
     def title(self):
         text = "%s %s" % (self.fault, self.side) if self.fault else "healthy"
-        return text + ("" if self.layer else ", stock") + (", " + self.plant if self.plant else "")
+        return text + ("" if self.layer else ", stock")
 
 
 class LayeredSession(Session):
@@ -72,9 +67,7 @@ class LayeredSession(Session):
 
     def start(self, host, name, argv, env=None):
         self._names.append(name)
-        env = dict(env or {}, SHIFT_PLANT=self.column.plant or "none")
-        return self.fabric.start(host, name, [str(a) for a in argv], shift=self.column.layer,
-                                 env=env, apart=True)
+        return self.fabric.start(host, name, argv, shift=self.column.layer, env=env, apart=True)
 
     def on_host(self, host, argv):
         name = "launched%d" % len(self._names)
@@ -85,13 +78,12 @@ class LayeredSession(Session):
         return super().on_host(host, argv)
 
     def events(self, kind):
-        return [json.loads(line) for name in list(self._names)
-                for line in self.fabric.events(name, kind)]
+        return self.fabric.records(kind, *self._names)
 
     def packets(self, number):
         """Sent by all NICs of one number."""
         try:
-            hosts = self.hosts()
+            hosts = self.fabric.hosts()
         except (subprocess.CalledProcessError, ValueError, KeyError):
             return 0  # not there yet
         return sum(nic["tx_packets"] for nics in hosts.values() for device, nic in nics.items()
@@ -174,3 +166,18 @@ def run_cell(build, row, column, directory, seed):
             break
     outcome.update(row=row.name, column=column.title(), scale=scale, attempts=attempt + 1)
     return outcome
+
+
+def verdict(outcome, column):
+    """(good, what to print)"""
+    problem, counters = outcome["problem"], outcome["counters"]
+    if not column.layer:
+        if problem and problem != MISSED:
+            return True, "dies, as it should: " + problem
+        return False, "the judge passed the stock stack under a fault: " + (problem or "no problem")
+    if problem:
+        return False, problem
+    if not column.fault:
+        return True, "complete, as on the stock library"
+    return True, "complete; %d packets, switched in %.1f ms, %d posted again, %d packets" % (
+        counters["before"], counters["switch_us"] / 1000, counters["replayed"], counters["behind"])

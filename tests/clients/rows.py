@@ -5,16 +5,13 @@ the wire at least, by which the moment of the fault and the work behind it are m
 """
 
 import dataclasses
-import os
-import sys
 from typing import Callable
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "programs"))
-from cases_jobs import gloo, mpi, torch_rpc  # noqa: E402
-from cases_ucx import io_demo, ucp, uct  # noqa: E402
-from cases_verbs import perftest, pingpong  # noqa: E402
-from session import Case  # noqa: E402
+from harness.case import Case
+
+from programs.cases_jobs import gloo, mpi, torch_rpc
+from programs.cases_ucx import io_demo, ucp, uct
+from programs.cases_verbs import perftest, pingpong
 
 MTU = 4096
 

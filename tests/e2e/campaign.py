@@ -4,34 +4,29 @@
 Each run is made from the seed and its index alone: `--seed S --only I` repeats one.
 """
 
-import argparse
 import collections
-import json
 import os
 import shutil
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import cells  # noqa: E402
-from emulated import Build, run_all  # noqa: E402
-from judge import run_cell  # noqa: E402
+from harness.build import Build
+from harness.checker import ENDS
+from harness.options import layer_add, runs_add, script_parser
+from harness.report import write_json
+from harness.runs import run_all
+
+from e2e import cells
+from e2e.judge import run_cell
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", default="build", help="build directory")
-    parser.add_argument("--layer", help="a prefix whose bin/shift-run is used instead")
-    parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", type=int, action="append", help="run this index only")
+    parser = script_parser(__doc__, "out/e2e")
+    layer_add(parser)
+    runs_add(parser, 200)
     parser.add_argument("--kind", action="append", help="run cells of this kind only")
     parser.add_argument("--op", action="append", help="run cells with this operation only")
     parser.add_argument("--fault", action="append", help="run cells with this fault only")
-    parser.add_argument("--out", default="out/e2e", help="where logs of failed runs are kept")
-    parser.add_argument("--json", help="write a summary here")
-    parser.add_argument("--keep", action="store_true", help="keep the logs of good runs too")
     parser.add_argument("--stop", action="store_true", help="stop at the first failure")
     return parser.parse_args()
 
@@ -56,7 +51,7 @@ def reproduce(options, cell):
 def tell_failure(options, result, directory):
     print("\nFAILED run %d (%s): %s; exit codes client %s server %s" % (
         result.cell.index, result.cell.name(), ", ".join(result.problems), *result.codes))
-    for name in ("client", "server"):
+    for name in ENDS:
         path = os.path.join(directory, name + ".log")
         if not os.path.exists(path):
             continue
@@ -101,25 +96,19 @@ def summary(options, results, seconds):
         print("%d runs were repeated: they broke before they were protected (too busy?)" % repeated)
     print("%d runs, %d failed, %d of 96 cells fault x op x side x api covered, seed %d, %.0f s" % (
         len(results), len(failed), len(covered), options.seed, seconds))
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump({"seed": options.seed, "runs": len(results), "failed": len(failed),
-                       "seconds": seconds,
-                       "results": [{"index": r.cell.index, "kind": r.cell.kind,
-                                    "fault": r.cell.fault, "op": r.cell.op, "side": r.cell.side,
-                                    "api": r.cell.api, "problems": r.problems, "codes": r.codes,
-                                    "gap_ms": r.gap_ms, "error_s": r.error_s,
-                                    "switch_us": r.switch_us, "seconds": r.seconds}
-                                   for r in results]}, file, indent=1)
+    write_json(options.json, {
+        "seed": options.seed, "runs": len(results), "failed": len(failed), "seconds": seconds,
+        "results": [{"index": r.cell.index, "kind": r.cell.kind, "fault": r.cell.fault, "op": r.cell.op,
+                     "side": r.cell.side, "api": r.cell.api, "problems": r.problems, "codes": r.codes,
+                     "gap_ms": r.gap_ms, "error_s": r.error_s, "switch_us": r.switch_us,
+                     "seconds": r.seconds} for r in results]})
     return 1 if failed or not results else 0
 
 
 def main():
     options = parse()
     build = Build(options.build, options.layer)
-    if build.missing():
-        print("not built: %s" % ", ".join(build.missing()))
-        return 4
+    build.require(build.shift_run, build.traffic)
     picked = chosen(options)
     results, begun = [], time.monotonic()
     place = lambda cell: os.path.join(options.out, "%d-%d" % (options.seed, cell.index))

@@ -3,9 +3,9 @@
 import dataclasses
 import random
 
-FAULTS = ["link-down", "kill", "drop-acks", "drop-data"]
+from harness.faults import FAULTS, SIDES
+
 OPS = ["write", "write_imm", "send", "send_imm", "read", "mixed"]
-SIDES = ["a", "b"]
 APIS = ["classic", "wr"]
 
 # Kinds of runs beside the masked fault, and how many of each go into a campaign of 200.
@@ -39,9 +39,8 @@ PATIENT = ["--qp-timeout", "17"]
 
 # Seconds within which an error that cannot be masked must reach the program (C6).
 ERROR_BOUND = 8.0
-# No progress for so long is a hang (C7).
-# Halfway through it the judge misses completions: later than SHIFT_EXCHANGE_MS after the NIC has noticed, on a
-# machine that is busy.
+# No progress for so long is a hang (C7). Halfway through it the judge misses completions: later than
+# SHIFT_EXCHANGE_MS after the NIC has noticed, on a machine that is busy.
 STALL_MS = 10000
 
 

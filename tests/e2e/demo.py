@@ -5,23 +5,20 @@ Two emulated hosts with two NICs each; the programs are the distribution's own. 
 the exit status says the same.
 """
 
-import argparse
-import json
 import os
 import shutil
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import cells  # noqa: E402
-import timeline  # noqa: E402
-from emulated import Build  # noqa: E402
-from judge import run_cell  # noqa: E402
+from harness.build import Build
+from harness.checker import ENDS, report_of
+from harness.faults import FAULTS
+from harness.options import script_parser
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "clients"))
-import failover  # noqa: E402
-from clients import verdict  # noqa: E402
-from rows import ROWS  # noqa: E402
+from clients import failover
+from clients.rows import ROWS
+from e2e import cells, timeline
+from e2e.judge import run_cell
 
 SHOWN = ["ib_write_bw -s 65536", "ib_send_bw -s 65536", "ib_read_bw -s 32768", "ibv_rc_pingpong -c",
          "ibv_rc_pingpong -c -e -N"]
@@ -48,7 +45,7 @@ class Demo:
     def program(self, name, column):
         row = next(row for row in ROWS if row.name == name)
         outcome = failover.run_cell(self.build, row, column, self.directory(), 1)
-        good, says = verdict(outcome, column)
+        good, says = failover.verdict(outcome, column)
         self.tell(name, "%s %s/mlx5_0" % (column.fault, column.side), "" if good else says, says)
 
     def contrast(self):
@@ -59,23 +56,18 @@ class Demo:
     def programs(self):
         print("\n2. The same unmodified programs under shift-run")
         for name in SHOWN:
-            for number, fault in enumerate(cells.FAULTS):
+            for number, fault in enumerate(FAULTS):
                 self.program(name, failover.Column(fault, "ab"[number % 2]))
 
     def bytes_checked(self):
         print("\n3. Every byte, notification and completion checked (shift-traffic)")
         for number, op in enumerate(cells.OPS):
-            fault = cells.FAULTS[number % 4]
+            fault = FAULTS[number % 4]
             cell = cells.make(7, number, "masked", fault, op, "ab"[number % 2],
                               cells.APIS[number % 2])
             directory = self.directory()
             result = run_cell(self.build, cell, directory)
-            moved = 0
-            for name in ("client", "server"):
-                path = os.path.join(directory, name + ".json")
-                if os.path.exists(path):
-                    with open(path) as file:
-                        moved += json.load(file)["bytes"]
+            moved = sum(report_of(directory, name).get("bytes", 0) for name in ENDS)
             self.tell("%s, %s" % (op, cell.api), "%s %s/mlx5_0" % (fault, cell.side),
                       ", ".join(result.problems),
                       "%.1f MB right, longest pause %.1f ms" % (moved / 1e6, result.gap_ms))
@@ -94,14 +86,9 @@ class Demo:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", default="build")
-    parser.add_argument("--out", default="out")
-    options = parser.parse_args()
+    options = script_parser(__doc__, "out").parse_args()
     build = Build(options.build)
-    if build.missing():
-        print("not built: %s" % ", ".join(build.missing()))
-        return 4
+    build.require(build.shift_run, build.traffic)
     begun = time.monotonic()
     demo = Demo(build, options.out)
     print("Two emulated hosts, a and b, with two ConnectX NICs each; programs of the distribution.")

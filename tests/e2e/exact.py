@@ -5,17 +5,18 @@ shift-once counts how often each WRITE and each atomic was executed. In the mode
 a WRITE run twice: else it proves nothing about the other mode.
 """
 
-import argparse
 import dataclasses
 import os
 import shutil
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from emulated import Build, Fabric, wait_until  # noqa: E402
+from harness.build import Build
+from harness.checker import ENDS, ERROR, HANG, RIGHT, VIOLATION, checker_start
+from harness.fabric import Fabric
+from harness.options import script_parser
+from harness.waiting import wait_until
 
-RIGHT, WRONG, ERROR = 0, 1, 2
 BOUND = 8.0  # seconds until everything has moved or the program has its error (C6, C7)
 
 
@@ -42,11 +43,7 @@ def cases():
         yield Case("exact", "atomic", "drop-data", side, (RIGHT,))
         for fault in ("link-down", "drop-acks", "kill"):
             yield Case("exact", "atomic", fault, side, (RIGHT, ERROR), "a result may be lost")
-    yield Case("relaxed", "write", "drop-acks", "a", (WRONG,), "the checker sees what relaxed allows")
-
-
-def moved(fabric):
-    return all(fabric.events(name, "switched") for name in ("client", "server"))
+    yield Case("relaxed", "write", "drop-acks", "a", (VIOLATION,), "the checker sees what relaxed allows")
 
 
 def run(build, case, directory):
@@ -55,17 +52,15 @@ def run(build, case, directory):
     os.makedirs(directory)
     env = {"SHIFT_MODE": case.mode}
     with Fabric(build, directory) as fabric:
-        tool = os.path.join(build.path, "test", "shift-once")
-        server = fabric.start("b", "server", [tool, "--until-stop", "--timeout-ms", "30000"], True, env)
-        if not server.wait_for(lambda p: p.port, 15):
+        server, client = checker_start(
+            fabric, build.once, ["--until-stop", "--timeout-ms", "30000"],
+            ["--until-stop", "--op", case.op, "--depth", "16", "--size", "16384", "--rate", "3000",
+             "--quiet-ms", "100", "--stall-ms", "7000"], env=env)
+        if client is None:
             return None, None, "the server did not start", False
-        client = fabric.start("a", "client", [
-            tool, "--until-stop", "--op", case.op, "--depth", "16", "--size", "16384",
-            "--rate", "3000", "--quiet-ms", "100", "--stall-ms", "7000",
-            "--port", str(server.port), "127.0.0.1"], True, env)
         problem = ""
-        armed = lambda: all(fabric.events(n, "armed") for n in ("client", "server"))
-        if not wait_until(lambda: armed() or client.ended, 10) or client.ended:
+        is_armed = wait_until(lambda: fabric.all_have("armed", 1, *ENDS) or client.ended, 10)
+        if not is_armed or client.ended:
             problem = "not armed"
         elif not client.wait_for(lambda p: p.progress >= 100, 10):
             problem = "no progress"
@@ -75,7 +70,7 @@ def run(build, case, directory):
                 # Before anything runs again: no later message may cover up what is written then.
                 time.sleep(0.015)
                 client.tell("stop")
-            if not wait_until(lambda: moved(fabric) or client.ended, BOUND):
+            if not wait_until(lambda: fabric.all_have("switched", 1, *ENDS) or client.ended, BOUND):
                 problem = "neither moved nor failed in time"
             before = client.progress
             client.wait_for(lambda p: p.progress > before, 2)
@@ -86,13 +81,12 @@ def run(build, case, directory):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", default="build")
-    parser.add_argument("--out", default="out/exact")
+    parser = script_parser(__doc__, "out/exact")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--only", help="a part of a case's name")
     options = parser.parse_args()
     build = Build(options.build)
+    build.require(build.shift_run, build.once)
     failed = runs = proven = continued = 0
     begun = time.monotonic()
     for turn in range(options.rounds):
@@ -110,7 +104,7 @@ def main():
             continued += skipped
             # Both ends must agree that nothing ran twice, whatever else happened.
             right = not problem and client in case.allowed and (
-                case.mode == "relaxed" or server not in (WRONG, None, 3))
+                case.mode == "relaxed" or server not in (VIOLATION, None, HANG))
             failed += not right
             print("%-6s %-38s client %s server %s %s" % (
                 "right" if right else "FAILED", case.name(), client, server, problem or case.why),

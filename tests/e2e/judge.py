@@ -1,13 +1,17 @@
 """Runs one cell and judges what came out of it."""
 
 import dataclasses
-import json
 import os
 import shutil
 import time
 
-import cells
-from emulated import Fabric, wait_until
+from harness import checker
+from harness.fabric import Fabric
+from harness.faults import healing
+from harness.report import write_json
+from harness.waiting import wait_until
+
+from e2e import cells
 
 HEALING = {"heal", "heal_quiet"}
 MOVING = {"masked", "late_packets"} | HEALING
@@ -16,7 +20,6 @@ MUST_PASS = MOVING | {"clean", "idle_backup", "peer_stock", "peer_stock_pause", 
 MUST_FAIL = {"both_nics", "peer_stock_fault", "disabled_fault", "stock_fault"}
 # Nothing protects these QPs.
 ON_STOCK = {"peer_stock_fault", "disabled_fault", "stock_fault"}
-HEALS = {"link-down": "link-up", "kill": "revive"}
 # Seconds for all QPs to move (C7).
 SWITCH_BOUND = 10.0
 
@@ -55,31 +58,24 @@ def expected_qps(cell):
 
 def all_have(fabric, cell, event):
     """Every QP has told this event, at both ends."""
-    qps = expected_qps(cell)
-    return (len(fabric.events("client", event)) >= qps and
-            len(fabric.events("server", event)) >= qps)
+    return fabric.all_have(event, expected_qps(cell), *checker.ENDS)
 
 
 def start_pair(fabric, cell, env):
     layered = cell.kind in ALWAYS_SHIFT
     env = dict(env or {}, SHIFT_DISABLE="1" if cell.kind.startswith("disabled") else "0")
-    client_shift = cell.kind != "stock_fault"
-    server_shift = layered or cell.kind.startswith("disabled")
-    tool = fabric.build.traffic
+    client_layered = cell.kind != "stock_fault"
+    server_layered = layered or cell.kind.startswith("disabled")
     # A receiver of plain WRITEs hears of them with the sender's completions, which are rare here.
     stall_ms = 3 * cells.STALL_MS if cell.kind == "heal_quiet" else cells.STALL_MS
     common = ["--stall-ms", str(stall_ms), "--timeout-ms", "40000"]
-    out = lambda name: ["--json", os.path.join(fabric.directory, name + ".json")]
     place = cell.options.index("--gid-index") if "--gid-index" in cell.options else len(cell.options)
-    server = fabric.start("b", "server",
-                          [tool] + common + cell.options[place:place + 2] + out("server"),
-                          server_shift, env)
-    if not server.wait_for(lambda p: p.port, 15):
-        return server, None
-    command = [tool] + common + out("client") + [
-        "--op", cell.op, "--api", cell.api, "--until-stop",
-        "--port", str(server.port)] + cell.options + ["127.0.0.1"]
-    return server, fabric.start("a", "client", command, client_shift, env)
+    return checker.checker_start(
+        fabric, fabric.build.traffic,
+        common + cell.options[place:place + 2] + checker.report_option(fabric, "server"),
+        common + checker.report_option(fabric, "client") + [
+            "--op", cell.op, "--api", cell.api, "--until-stop"] + cell.options,
+        (client_layered, server_layered), env)
 
 
 def comes_back(cell):
@@ -89,9 +85,7 @@ def comes_back(cell):
 
 def switched(fabric, cell, times=1):
     """Every QP has moved at both ends; only QPs with traffic notice a silent loss, and all have."""
-    qps = expected_qps(cell) * times
-    return (len(fabric.events("client", "switched")) >= qps and
-            len(fabric.events("server", "switched")) >= qps)
+    return fabric.all_have("switched", expected_qps(cell) * times, *checker.ENDS)
 
 
 def reach_fault(fabric, cell, client):
@@ -135,12 +129,12 @@ def inject(fabric, cell, client, result):
     when = fabric.fault(default, cell.fault)
     if cell.kind == "peer_stock_pause":
         time.sleep(cells.PAUSE_S)
-        return fabric.fault(default, HEALS.get(cell.fault, "heal"))
+        return fabric.fault(default, healing(cell.fault))
     if cell.kind == "both_nics":
         return fabric.fault(backup, cell.second_fault)
     if cell.kind in HEALING:
         wait_until(lambda: switched(fabric, cell) or client.ended, SWITCH_BOUND)
-        fabric.fault(default, HEALS.get(cell.fault, "heal"))
+        fabric.fault(default, healing(cell.fault))
         if comes_back(cell):
             wait_until(lambda: switched(fabric, cell, 2) or client.ended, SWITCH_BOUND)
             check_default_used(fabric, client, result)
@@ -171,34 +165,25 @@ def settle(fabric, cell, client):
     client.tell("stop")
 
 
-def load(fabric, name):
-    try:
-        with open(os.path.join(fabric.directory, name + ".json")) as file:
-            return json.load(file)
-    except (OSError, ValueError):
-        return {}
-
-
 def judge(fabric, cell, result, fault_time):
     """Compares what happened with what this kind of cell promises."""
     codes = result.codes
     say = result.problems.append
-    if 1 in codes:
+    if checker.VIOLATION in codes:
         say("violation")
     # A dead NIC gives no completions: on the stock stack a program that waits for one hangs.
     stock_silence = cell.kind in ON_STOCK and cell.fault == "kill"
-    if None in codes or (3 in codes and not stock_silence):
+    if None in codes or (checker.HANG in codes and not stock_silence):
         say("hang")
-    for name, code in zip(("client", "server"), codes):
-        if code is not None and code not in (0, 1, 2, 3):
+    for name, code in zip(checker.ENDS, codes):
+        if code is not None and code not in checker.CODES:
             say("%s ended with %d" % (name, code))
-    reports = [load(fabric, "client"), load(fabric, "server")]
+    reports = [checker.report_of(fabric.directory, name) for name in checker.ENDS]
     result.gap_ms = max([r.get("longest_gap_ms", 0.0) for r in reports])
     errors = [r["error_ns"] / 1e9 for r in reports if r.get("error_ns")]
     if errors and fault_time:
         result.error_s = min(errors) - fault_time
-    moves = [json.loads(line) for name in ("client", "server")
-                for line in fabric.events(name, "switched")]
+    moves = fabric.records("switched", *checker.ENDS)
     result.switch_us = max([m["us"] for m in moves], default=0)
 
     kind = cell.kind
@@ -210,7 +195,7 @@ def judge(fabric, cell, result, fault_time):
         say("not every QP switched")
     if comes_back(cell) and codes == (0, 0) and not switched(fabric, cell, 2):
         say("not every QP came back to its default NIC")
-    if wrong := fabric.wrong_access("client", "server"):
+    if wrong := fabric.wrong_access(*checker.ENDS):
         say(wrong)
     if must_fail(cell) and codes[0] == 0:
         say("the program saw no error")
@@ -226,7 +211,7 @@ def run_cell(build, cell, directory, env=None):
         result = run_once(build, cell, directory, env)
         result.repeated = attempt
         broke_early = cell.kind in ALWAYS_SHIFT and cell.kind != "early_fault" and not result.met
-        if not result.problems or not broke_early or 1 in result.codes:
+        if not result.problems or not broke_early or checker.VIOLATION in result.codes:
             break
     return result
 
@@ -255,6 +240,5 @@ def run_once(build, cell, directory, env):
             judge(fabric, cell, result, fault_time)
     result.seconds = time.monotonic() - begun
     if result.problems:
-        with open(os.path.join(directory, "cell.json"), "w") as file:
-            json.dump(dataclasses.asdict(result), file, indent=2)
+        write_json(os.path.join(directory, "cell.json"), dataclasses.asdict(result))
     return result

@@ -5,23 +5,23 @@ that has been given up. Also in vain, while the peer's default NIC is silently b
 traffic goes on where it was, and still comes home when that NIC is good again.
 """
 
-import argparse
-import os
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from emulated import run_on_fabric  # noqa: E402
-from links import Traffic  # noqa: E402
+from harness.checker import ENDS
+from harness.options import script_parser
+from harness.runs import run_on_fabric
+
+from e2e.checker_pair import CheckerPair
 
 IN_VAIN = "a better path may be back"
 BROKEN = {"told": "link-down", "silent": "drop-data"}
 
 
-class Rails(Traffic):
+class Rails(CheckerPair):
     def members(self):
         """The client's and the server's, or None while their QPs are between two."""
         newest = [{record["qp"]: record["member"] for record in self.switched(name)}
-                  for name in self.NAMES]
+                  for name in ENDS]
         on = [set(members.values()) for members in newest]
         there = all(len(members) == 2 for members in newest) and all(len(m) == 1 for m in on)
         return tuple(m.pop() for m in on) if there else None
@@ -32,7 +32,7 @@ class Rails(Traffic):
         self.goes_on(50)
 
     def tried(self):
-        return sum(record["cause"] == IN_VAIN for name in self.NAMES for record in self.switched(name))
+        return sum(record["cause"] == IN_VAIN for record in self.fabric.records("switched", *ENDS))
 
 
 def run(fabric):
@@ -54,11 +54,7 @@ def run(fabric):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", default="build")
-    parser.add_argument("--out", default="out/rails")
-    options = parser.parse_args()
-    return run_on_fabric(options, run)
+    return run_on_fabric(script_parser(__doc__, "out/rails").parse_args(), run)
 
 
 if __name__ == "__main__":

@@ -9,18 +9,22 @@ double completion, or a hang. The traffic is the checker's or that of NCCL's net
 Each run is made from the seed and its index alone: `--seed S --only I` repeats one.
 """
 
-import argparse
 import dataclasses
-import json
 import os
 import re
 import shutil
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from emulated import Build, Fabric, run_all, wait_until  # noqa: E402
-import weather  # noqa: E402
+from harness import checker
+from harness.build import Build
+from harness.fabric import Fabric
+from harness.options import layer_add, runs_add, script_parser
+from harness.report import write_json
+from harness.runs import run_all
+from harness.waiting import wait_until
+
+from e2e import weather
 
 STALL_MS = 12000
 # A survivor has its errors within the stall bound; starting and ending take time, too.
@@ -29,6 +33,7 @@ NOT_ARMED = "not protected before the storm"
 # Retry exceeded, or a flush that was polled before it.
 STOCK_ERROR = re.compile(r"wc status (12|5) |^post_")
 TRAFFICS = ["checker", "nccl"]
+KILLED = -9  # exit code
 
 
 @dataclasses.dataclass
@@ -62,18 +67,14 @@ def blow(fabric, storm, programs):
 
 def start_pair(fabric, storm, env):
     program = fabric.build.traffic if storm.traffic == "checker" else fabric.build.nccl
-    common = [program, "--stall-ms", str(STALL_MS), "--timeout-ms", "120000", "--outlive"]
-    out = lambda name: ["--json", os.path.join(fabric.directory, name + ".json")]
-    server = fabric.start("b", "server", common + out("server"), True, env)
-    if not server.wait_for(lambda p: p.port, 15):
-        return server, None
-    client = fabric.start("a", "client", common + out("client") + [
-        "--until-stop", "--port", str(server.port)] + storm.options + ["127.0.0.1"], True, env)
-    return server, client
+    common = ["--stall-ms", str(STALL_MS), "--timeout-ms", "120000", "--outlive"]
+    return checker.checker_start(
+        fabric, program, common + checker.report_option(fabric, "server"),
+        common + checker.report_option(fabric, "client") + ["--until-stop"] + storm.options, env=env)
 
 
 def is_armed(fabric, storm):
-    return all(len(fabric.events(name, "armed")) >= storm.qps for name in ("client", "server"))
+    return fabric.all_have("armed", storm.qps, *checker.ENDS)
 
 
 def end_quietly(client, server):
@@ -94,52 +95,42 @@ def end_of_survivor(storm, client, server, outcome):
     return client.process.returncode, server.process.returncode
 
 
-def first_error(fabric, name):
-    try:
-        with open(os.path.join(fabric.directory, name + ".json")) as file:
-            return json.load(file)["error"]
-    except (OSError, ValueError, KeyError):
-        return ""
-
-
 def judge(fabric, storm, outcome):
-    codes = dict(zip(("client", "server"), outcome.codes))
-    if outcome.was_killed and codes[storm.victim] in (0, 1, 2, 3):
+    codes = dict(zip(checker.ENDS, outcome.codes))
+    if outcome.was_killed and codes[storm.victim] in checker.CODES:
         outcome.was_killed = False  # it ended by itself at the moment when it was to be killed
     if outcome.was_killed:
         code = codes.pop(storm.victim)
-        if code != -9:
+        if code != KILLED:
             outcome.problems.append("the victim ended with %s" % code)
         (name,) = codes
-        error = first_error(fabric, name)
-        if codes[name] == 0:
+        error = checker.report_of(fabric.directory, name).get("error", "")
+        if codes[name] == checker.RIGHT:
             outcome.problems.append("the survivor got no error")
-        elif codes[name] == 2 and not STOCK_ERROR.search(error):
+        elif codes[name] == checker.ERROR and not STOCK_ERROR.search(error):
             outcome.problems.append("the survivor's error is not the original one: %s" % error)
         if outcome.survivor_s > DEATH_BOUND_S:
             outcome.problems.append("the survivor ended only after %.1f s" % outcome.survivor_s)
-    if 1 in codes.values():
+    if checker.VIOLATION in codes.values():
         outcome.problems.append("violation")
-    if any(code in (None, 3, -9) for code in codes.values()):
+    if any(code in (None, checker.HANG, KILLED) for code in codes.values()):
         outcome.problems.append("hang")
     if (storm.kind == "sheltered" and not outcome.was_killed and not outcome.problems and
             outcome.codes != (0, 0)):
         outcome.problems.append("an error reached the program")
-    if wrong := fabric.wrong_access("client", "server"):
+    if wrong := fabric.wrong_access(*checker.ENDS):
         outcome.problems.append(wrong)
-    if any(code not in (0, 1, 2, 3, -9, None) for code in codes.values()):
+    if any(code not in (*checker.CODES, KILLED, None) for code in codes.values()):
         outcome.problems.append("ended with %s" % (outcome.codes,))
 
 
-def run_once(build, storm, directory, more_env):
+def run_once(build, storm, directory):
     os.makedirs(directory, exist_ok=True)
     outcome = Outcome([])
-    env = {"SHIFT_FAILBACK_MS": "200", "SHIFT_LOG": os.environ.get("SHIFT_LOG", "info")}
-    env.update(more_env)
+    env = {"SHIFT_FAILBACK_MS": "200"}
     if storm.nics > 2:
         env["SHIFT_PAIRS"] = "=".join("mlx5_%d" % i for i in range(storm.nics))
-    with Fabric(build, directory) as fabric:
-        fabric.nics = storm.nics
+    with Fabric(build, directory, storm.nics) as fabric:
         server, client = start_pair(fabric, storm, env)
         if client is None:
             return Outcome(["the server did not start"])
@@ -150,15 +141,15 @@ def run_once(build, storm, directory, more_env):
         outcome.was_killed = blow(fabric, storm, {"client": client, "server": server})
         outcome.codes = (end_of_survivor(storm, client, server, outcome) if outcome.was_killed else
                          end_quietly(client, server))
-        outcome.rounds = sum(len(fabric.events(name, "switched")) for name in ("client", "server"))
+        outcome.rounds = len(fabric.records("switched", *checker.ENDS))
         judge(fabric, storm, outcome)
     return outcome
 
 
-def run_storm(build, storm, directory, env=None):
+def run_storm(build, storm, directory):
     for _ in range(3):
         shutil.rmtree(directory, ignore_errors=True)  # event records are appended to
-        outcome = run_once(build, storm, directory, env or {})
+        outcome = run_once(build, storm, directory)
         # On a machine that gives a host no processor for a tenth of a second a QP breaks before it
         # is protected, as it would with the stock library.
         if outcome.problems != [NOT_ARMED]:
@@ -167,21 +158,13 @@ def run_storm(build, storm, directory, env=None):
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", default="build", help="build directory")
-    parser.add_argument("--layer", help="a prefix whose bin/shift-run is used instead")
+    parser = script_parser(__doc__, "out/storms")
+    layer_add(parser)
+    runs_add(parser, 20)  # of each traffic
     parser.add_argument("--traffic", choices=TRAFFICS, action="append", help="default: both")
-    parser.add_argument("--runs", type=int, default=20, help="of each traffic")
-    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
-    parser.add_argument("--seed", type=int, default=int(os.environ.get("SHIFT_TEST_SEED", "1")))
-    parser.add_argument("--only", type=int, action="append", help="run this index only")
     parser.add_argument("--kind", choices=["sheltered", "wild"], help="run storms of this kind only")
     parser.add_argument("--deaths", action="store_true", help="run storms with a death only")
-    parser.add_argument("--out", default="out/storms", help="where logs of failed runs are kept")
-    parser.add_argument("--json", help="write a summary here")
     parser.add_argument("--keep-records", action="store_true", help="keep their event records")
-    parser.add_argument("--keep", action="store_true", help="keep the logs of good runs too")
     return parser.parse_args()
 
 
@@ -199,8 +182,7 @@ def tell(options, storm, outcome, directory):
     print("storm %d (%s): %d rounds, exit codes %s and %s%s: %s" % (
         storm.index, storm.name(), outcome.rounds, *outcome.codes, late, word), flush=True)
     if outcome.problems:
-        with open(os.path.join(directory, "storm.json"), "w") as file:
-            json.dump(dataclasses.asdict(storm), file, indent=2)
+        write_json(os.path.join(directory, "storm.json"), dataclasses.asdict(storm))
         print("  again: %s --build %s --traffic %s --seed %d --only %d --keep" % (
             os.path.relpath(__file__), options.build, storm.traffic, options.seed, storm.index),
               flush=True)
@@ -215,9 +197,7 @@ def tell(options, storm, outcome, directory):
 def main():
     options = parse()
     build = Build(options.build, options.layer)
-    if missing := build.missing(build.nccl):
-        print("not built: %s" % ", ".join(missing), file=sys.stderr)
-        return 4
+    build.require(build.shift_run, build.traffic, build.nccl)
     begun, outcomes = time.monotonic(), []
     place = lambda storm: os.path.join(
         options.out, "%s-%d-%d" % (storm.traffic, storm.seed, storm.index))
@@ -233,9 +213,7 @@ def main():
                "rounds": sum(o.rounds for o in outcomes), "seed": options.seed}
     print("%(storms)d storms, %(finished)d finished, %(killed)d with a death, %(failed)d failed, "
           "%(rounds)d rounds, seed %(seed)d" % figures + ", %.0f s" % (time.monotonic() - begun))
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(figures, file)
+    write_json(options.json, figures)
     return 1 if figures["failed"] or not outcomes else 0
 
 

@@ -1,12 +1,12 @@
 """Throughput through a switch: records one run while its NIC dies and comes back, and draws it."""
 
 import bisect
-import json
 import os
-import subprocess
 import time
 
-from emulated import Fabric, wait_until
+from harness.checker import ENDS, checker_start, report_of, report_option
+from harness.fabric import Fabric
+from harness.waiting import wait_until
 
 RUN_MS = 5000
 DOWN_S, UP_S = 1.2, 2.4  # after the traffic began
@@ -43,11 +43,8 @@ class Recording:
 
 
 def packets(fabric):
-    text = subprocess.run([fabric.build.cxemu, "list", "--fabric", fabric.name, "--json"],
-                          check=True, capture_output=True, text=True).stdout
-    nics = {(h["host"], n["device"]): n["tx_packets"]
-            for h in json.loads(text)["hosts"] for n in h["nics"]}
-    return nics.get(("a", "mlx5_0"), 0), nics.get(("a", "mlx5_1"), 0)
+    nics = fabric.hosts()["a"]
+    return nics["mlx5_0"]["tx_packets"], nics["mlx5_1"]["tx_packets"]
 
 
 def watch(fabric, client, origin, recording):
@@ -74,14 +71,12 @@ def record(build, directory):
     recording = Recording()
     csv = os.path.join(directory, "timeline.csv")
     with Fabric(build, directory) as fabric:
-        server = fabric.start("b", "server", [build.traffic])
-        if not server.wait_for(lambda p: p.port, 15):
+        server, client = checker_start(fabric, build.traffic, [], [
+            "--op", "write_imm", "--size", "65536", "--depth", "16", "--rate", "3000",
+            "--duration-ms", str(RUN_MS), "--timeline", csv, *report_option(fabric, "client")])
+        if client is None:
             recording.problem = "the server did not start"
             return recording
-        client = fabric.start("a", "client", [
-            build.traffic, "--op", "write_imm", "--size", "65536", "--depth", "16", "--rate", "3000",
-            "--duration-ms", str(RUN_MS), "--timeline", csv, "--port", str(server.port),
-            "--json", os.path.join(directory, "client.json"), "127.0.0.1"])
         if not wait_until(lambda: client.progress > 0 or client.ended, 10):
             recording.problem = "no traffic"
         begun = time.monotonic()
@@ -89,16 +84,14 @@ def record(build, directory):
         codes = client.finish(20), server.finish(20)
         if codes != (0, 0):
             recording.problem = "exit codes %s and %s" % codes
-        switched = [json.loads(line) for n in ("client", "server")
-                    for line in fabric.events(n, "switched")]
+        switched = fabric.records("switched", *ENDS)
         recording.switch_us = max([s["us"] for s in switched], default=0)
         if not switched and not recording.problem:
             recording.problem = "nothing switched"
         elif not recording.came_back:
             recording.problem = "the traffic did not come back to its default NIC"
     read_samples(csv, begun, recording)
-    with open(os.path.join(directory, "client.json")) as file:
-        recording.gap_ms = json.load(file)["longest_gap_ms"]
+    recording.gap_ms = report_of(directory, "client").get("longest_gap_ms", 0.0)
     return recording
 
 

@@ -6,8 +6,9 @@ A storm is made from its seed and index alone.
 import dataclasses
 import random
 
+from harness.faults import SIDES
+
 FAULTS = ["link-down", "link-down", "drop-acks", "drop-data", "drop-data", "flap"]
-HOSTS = ["a", "b"]
 # A refuge stays good for this long before the next one takes over, and both are good for so long.
 REFUGE_S, OVERLAP_S = 1.8, 1.2
 DEATH = "death"
@@ -54,7 +55,7 @@ def sheltered_script(dice, nics, phases):
         while left > 0:
             pause = dice.uniform(0.02, 0.7)
             left -= pause
-            name = nic(dice.choice(HOSTS), dice.randrange(nics))
+            name = nic(dice.choice(SIDES), dice.randrange(nics))
             if name in refuge:
                 script.append((pause, "", ""))
             elif name in broken:
@@ -63,7 +64,7 @@ def sheltered_script(dice, nics, phases):
                 broken.add(name)
                 script.append((pause, name, dice.choice(FAULTS)))
         # Across rails, too: the next refuge is any pair.
-        following = {nic(host, dice.randrange(nics)) for host in HOSTS}
+        following = {nic(host, dice.randrange(nics)) for host in SIDES}
         for name in following:
             heal(name, 0.0)
         script.append((OVERLAP_S, "", ""))
@@ -76,12 +77,12 @@ def sheltered_script(dice, nics, phases):
 def wild_script(dice, nics, events):
     script = []
     for _ in range(events):
-        name = nic(dice.choice(HOSTS), dice.randrange(nics))
+        name = nic(dice.choice(SIDES), dice.randrange(nics))
         fault = dice.choice(FAULTS + ["heal", "heal", "heal", "heal", "heal", "kill"])
         # Often close together: during a failover, or during the way back.
         pause = dice.choice([dice.uniform(0, 0.01), dice.uniform(0, 0.2), dice.uniform(0.2, 1.5)])
         script.append((pause, name, fault))
-    for host in HOSTS:
+    for host in SIDES:
         for index in range(nics):
             script.append((0.05, nic(host, index), "heal"))
     return script

@@ -5,21 +5,22 @@ shift-life judges what it sees; a sanitizer judges the layer. `--seconds 600` wi
 tsan is the long run.
 """
 
-import argparse
 import os
 import random
 import sys
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
-from emulated import run_on_fabric, free_port  # noqa: E402
+from harness import TESTS
+from harness.checker import ENDS
+from harness.faults import healing
+from harness.options import script_parser, seed_add
+from harness.ports import free_port
+from harness.runs import run_on_fabric
 
 # No kill: on a NIC that is dead nothing new can be made, as on the stock library.
 FAULTS = ["link-down", "link-down", "drop-acks", "drop-data"]
-HEALS = {"link-down": "link-up"}
 NICS = ["%s/mlx5_%d" % (host, number) for host in "ab" for number in range(2)]
-# Behind the time in which new objects are made: the last ones, slowly under a sanitizer.
+# Seconds after the time in which new objects are made: the last ones go, slowly under a sanitizer.
 ENDING = 120
 
 
@@ -33,25 +34,23 @@ def weather(fabric, dice, client):
             count += 1
         client.wait_for(lambda program: False, dice.uniform(0.02, 0.6))
         for nic, fault in broken.items():
-            fabric.fault(nic, HEALS.get(fault, "heal"))
+            fabric.fault(nic, healing(fault))
         client.wait_for(lambda program: False, dice.uniform(0.05, 1.5))
     return count
 
 
 def run(fabric, options, problems=None):
     """`problems` takes what the programs complained of."""
-    program = os.path.join(fabric.build.path, "test", "shift-life")
-    port = str(free_port())
-    common = [program, "--seed", str(options.seed), "--threads", str(options.threads), "--port", port]
+    common = [fabric.build.life, "--seed", options.seed, "--threads", options.threads, "--port", free_port()]
     env = {"SHIFT_LOG": "error",
-           "TSAN_OPTIONS": "suppressions=" + os.path.join(HERE, "tsan.supp"), **options.env}
+           "TSAN_OPTIONS": "suppressions=" + os.path.join(TESTS, "life", "tsan.supp"), **options.env}
     server = fabric.start("b", "server", common, env=env)
-    client = fabric.start("a", "client", common + ["--seconds", str(options.seconds), "127.0.0.1"], env=env)
+    client = fabric.start("a", "client", common + ["--seconds", options.seconds, "127.0.0.1"], env=env)
     began = time.monotonic()
     client.wait_for(lambda program: False, 0.5)
     faults = weather(fabric, random.Random(options.seed), client)
     codes = (client.finish(options.seconds + ENDING), server.finish(ENDING))
-    moves = sum(len(fabric.events(name, "switched")) for name in ("client", "server"))
+    moves = len(fabric.records("switched", *ENDS))
     if problems is not None:
         problems += [line for one in (client, server) for line in one.lines
                      if line.startswith("problem")]
@@ -70,13 +69,10 @@ def run(fabric, options, problems=None):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", default="build")
-    parser.add_argument("--out", default="out/life")
+    parser = script_parser(__doc__, "out/life")
     parser.add_argument("--seconds", type=int, default=6)
     parser.add_argument("--threads", type=int, default=6)
-    parser.add_argument("--seed", type=int, default=int(os.environ.get("SHIFT_TEST_SEED", "1")))
+    seed_add(parser)
     parser.set_defaults(env={})
     options = parser.parse_args()
     return run_on_fabric(options, lambda fabric: run(fabric, options))

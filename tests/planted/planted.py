@@ -9,13 +9,13 @@ import argparse
 import os
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
-sys.path.insert(0, os.path.join(HERE, "..", "life"))
-import cells  # noqa: E402
-import life  # noqa: E402
-from emulated import Build, run_on_fabric  # noqa: E402
-from judge import run_cell  # noqa: E402
+from harness.build import Build
+from harness.options import layer_add, script_parser
+from harness.runs import run_on_fabric
+
+from e2e import cells
+from e2e.judge import run_cell
+from life import life
 
 # How a bug shows: wrong data, counts or completions; or an error that should have been masked.
 WRONG = {"violation", "hang"}
@@ -93,16 +93,12 @@ def check_life(options, bug):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", default="build")
-    parser.add_argument("--layer", default="build/test/planted")
-    parser.add_argument("--out", default="out/planted")
+    parser = script_parser(__doc__, "out/planted")
+    layer_add(parser, "build/test/planted")
     parser.add_argument("--only", choices=sorted(PLANTS.keys() | LIFE_PLANTS.keys()))
     options = parser.parse_args()
     build = Build(options.build, options.layer)
-    if build.missing():
-        print("not built: %s" % ", ".join(build.missing()))
-        return 4
+    build.require(build.shift_run, build.traffic, build.life)
     chosen = {options.only} if options.only else PLANTS.keys() | LIFE_PLANTS.keys()
     missed = [bug for bug in PLANTS if bug in chosen and not check(build, bug, options.out)]
     missed += ["life: " + bug for bug in LIFE_PLANTS

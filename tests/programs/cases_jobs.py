@@ -2,8 +2,11 @@
 
 import os
 
-from compiled import compiled, gloo_check
-from session import HERE, Case, Failure, expect, free_port
+from harness import TESTS
+from harness.case import Case, Failure, expect
+from harness.ports import free_port
+
+from programs.compiled import compiled, gloo_check
 
 MPI_HEADER = "/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h"
 GLOO_HEADER = "/usr/include/gloo/transport/ibverbs/device.h"
@@ -74,7 +77,7 @@ def gloo(algorithm, ranks, count, rounds, short=False, meet=False):
 def torch_rpc(elements, calls, seconds=150):
     def body(session):
         meeting = "127.0.0.1:%d" % free_port()
-        script = os.path.join(HERE, "rpc_check.py")
+        script = os.path.join(TESTS, "programs", "rpc_check.py")
         argv = [PYTHON, script]
         last = [meeting, str(elements), str(calls), str(session.seed)]
         worker = session.start("a", "worker", argv + ["1"] + last)

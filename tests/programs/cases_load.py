@@ -6,9 +6,10 @@ keep a peer that waits for a core from looking like a lost packet.
 
 import os
 
-from cases_jobs import MPI_HEADER, mpi_judge, mpi_start
-from cases_verbs import perftest_body
-from session import Case, Failure
+from harness.case import Case, Failure
+
+from programs.cases_jobs import MPI_HEADER, mpi_judge, mpi_start
+from programs.cases_verbs import perftest_body
 
 LOOP = ["/bin/sh", "-c", "while :; do :; done"]
 

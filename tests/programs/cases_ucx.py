@@ -2,7 +2,8 @@
 
 import re
 
-from session import Case, Failure, expect, free_port
+from harness.case import Case, Failure, expect
+from harness.ports import free_port
 
 DEVICE = "mlx5_0:1"
 LOUD = {"UCX_WARN_UNUSED_ENV_VARS": "n", "UCX_LOG_LEVEL": "warn"}

@@ -3,7 +3,8 @@
 import math
 import re
 
-from session import Case, Failure, expect, free_port, wait_until
+from harness.case import Case, Failure, expect
+from harness.ports import free_port
 
 CLOCK_UNKNOWN = "Correlation coefficient r^2"
 

@@ -4,7 +4,9 @@ import os
 import re
 import statistics
 
-from session import Case, free_port, run_case
+from harness.case import Case
+from harness.ports import free_port
+from harness.session import run_case
 
 RUNS = 7
 # Program, arguments, pattern of the figure, unit.

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Unmodified programs of the distribution on emulated hosts, without SHIFT: all must do all their work.
 
 Each runs on a fabric of its own, between two hosts or more. Judged are exit codes, full counts, what
@@ -6,43 +6,33 @@ the programs verify themselves, and the NICs' counters. The exit status tells: 0
 failed, 3 nothing ran, 4 used wrongly.
 """
 
-import argparse
-import json
 import os
 import shutil
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import figures  # noqa: E402
-from cases_jobs import job_cases  # noqa: E402
-from cases_load import load_cases  # noqa: E402
-from cases_ucx import ucx_cases  # noqa: E402
-from cases_verbs import device_cases, perftest_cases, pingpong_cases  # noqa: E402
-from emulated import Build  # noqa: E402
-from session import Case, run_case  # noqa: E402
+from harness.build import Build
+from harness.case import Case
+from harness.options import script_parser, seed_add
+from harness.report import write_json
+from harness.session import run_case
 
-
-def all_cases():
-    cases = (device_cases() + pingpong_cases() + perftest_cases() + ucx_cases() + job_cases() +
-             load_cases())
-    names = [case.name for case in cases]
-    assert len(set(names)) == len(names), "a name is there twice"
-    return cases
+from programs import figures
+from programs.cases import all_cases
+from programs.cases_load import load_cases
+from programs.cases_verbs import pingpong_cases
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--build", default="build", help="where cxemu was built")
+    parser = script_parser(__doc__, "out/programs")
     parser.add_argument("--list", action="store_true", help="name the cases and end")
     parser.add_argument("--all", action="store_true", help="all cases; by default the short set")
     parser.add_argument("--only", action="append", default=[],
                         help="only cases whose name or group contains this (of all)")
     parser.add_argument("--complete", action="store_true",
                         help="a program that is not installed is a failure, not a skip")
-    parser.add_argument("--seed", type=int, default=1)
+    seed_add(parser)
     parser.add_argument("--repeat", type=int, default=1, help="how often, with seeds that go up")
-    parser.add_argument("--out", default="out/programs", help="for logs of what failed")
     parser.add_argument("--json", help="write the results to this file")
     parser.add_argument("--figures", action="store_true", help="measure speed instead of testing")
     parser.add_argument("--selftest", action="store_true", help="show that broken NICs are noticed")
@@ -122,10 +112,7 @@ def main():
         for case in chosen(options) if options.only else all_cases():
             print("%-9s %-6s %s" % (case.group, "short" if case.short else "", case.name))
         return 0
-    build = Build(options.build)
-    if not os.path.exists(build.cxemu):
-        print("not built: " + build.cxemu)
-        return 4
+    build = Build(options.build).require()
     if options.selftest:
         return selftest(build, options)
     if options.figures:
@@ -134,10 +121,7 @@ def main():
     outcomes = run_all(build, options)
     failed = sum(1 for outcome in outcomes if outcome["problem"])
     skipped = sum(1 for outcome in outcomes if outcome.get("skipped"))
-    if options.json:
-        os.makedirs(os.path.dirname(os.path.abspath(options.json)), exist_ok=True)
-        with open(options.json, "w") as file:
-            json.dump(outcomes, file, indent=1)
+    write_json(options.json, outcomes)
     print("%d passed, %d failed, %d skipped; %.0f s" %
           (len(outcomes) - failed - skipped, failed, skipped, time.monotonic() - began))
     if len(outcomes) == skipped:

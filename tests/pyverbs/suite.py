@@ -13,23 +13,23 @@ hangs, the test is an error, and another process goes on behind it.
 import argparse
 import collections
 import fnmatch
-import glob
-import gzip
 import json
 import os
 import random
 import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-PYTHON = "/usr/bin/python3"  # the distribution's, which has the distribution's pyverbs
-SUITE = "/usr/share/doc/rdma-core/tests"
+from harness import TESTS
+from harness.build import Build
+from harness.fabric import Fabric
+from harness.report import write_json
+from harness.suite import PYTHON, SUITE, unpack
+
 TEST_SECONDS = 60
 
 
@@ -97,36 +97,29 @@ class Runner:
     def __init__(self, options, suite, layer):
         self.options, self.suite, self.layer = options, suite, layer
         self.outcomes = collections.OrderedDict()
-        self.fabric = "pyverbs-%d" % os.getpid()
-        self.cxemu = os.path.join(options.build, "bin", "cxemu")
 
     def run(self):
-        try:
-            while not self.run_process():
+        with Fabric(Build(self.options.build)) as fabric:
+            while not self.run_process(fabric):
                 pass
-        finally:
-            subprocess.run([self.cxemu, "clean", "--fabric", self.fabric], check=False,
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         return self.outcomes
 
-    def run_process(self):
+    def run_process(self, fabric):
         """One process, until all is done (True) or it has to be replaced."""
         done = os.path.join(self.suite, "done")
         with open(done, "w") as file:
             file.write("\n".join(self.outcomes))
         reader, writer = os.pipe()
-        argv = [self.cxemu, "exec", "--fabric", self.fabric, "--host", "a", "--"]
-        if self.layer:
-            argv += [os.path.join(self.options.build, "bin", "shift-run"), "--"]
-        argv += [PYTHON, os.path.abspath(__file__), "--suite", self.suite, "--report", str(writer),
-                 "--done", done, "--device", self.options.device, "--gid", str(self.options.gid),
-                 "--seed", str(self.options.seed)]
+        argv = [PYTHON, os.path.abspath(__file__), "--suite", self.suite, "--report", writer,
+                "--done", done, "--device", self.options.device, "--gid", self.options.gid,
+                "--seed", self.options.seed]
         for word in self.options.only:
             argv += ["--only", word]
         log = os.path.join(self.suite, "log")
         with open(log, "w") as output:
-            process = subprocess.Popen(argv, pass_fds=[writer], stdin=subprocess.DEVNULL,
-                                       stdout=output, stderr=output, start_new_session=True)
+            process = subprocess.Popen(
+                fabric.command("a", argv, self.layer), pass_fds=[writer], stdin=subprocess.DEVNULL,
+                stdout=output, stderr=output, start_new_session=True)
         os.close(writer)
         try:
             return self.follow(process, reader, log)
@@ -227,14 +220,6 @@ def bare_outcomes(options, directory):
     return {test: one[0] for test, one in Runner(options, directory, False).run().items()}
 
 
-def unpack(suite, directory):
-    shutil.copytree(suite, os.path.join(directory, "tests"))
-    for packed in glob.glob(os.path.join(directory, "tests", "*.gz")):
-        with gzip.open(packed) as source, open(packed[:-3], "wb") as target:
-            shutil.copyfileobj(source, target)
-        os.remove(packed)
-
-
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", default="build", help="where cxemu was built")
@@ -265,13 +250,10 @@ def show(outcomes, problems, options):
     print("%d tests: %d passed, %d failed, %d errors, %d skipped; %d problems" % (
         len(outcomes), counts["passed"], counts["failed"], counts["error"], counts["skipped"],
         len(problems)))
-    if options.json:
-        os.makedirs(os.path.dirname(os.path.abspath(options.json)), exist_ok=True)
-        with open(options.json, "w") as file:
-            json.dump({"tests": {test: {"outcome": o[0], "text": o[1], "seconds": round(o[2], 3),
-                                        "why": o[3] if len(o) > 3 else ""}
-                                 for test, o in outcomes.items()},
-                       "problems": problems}, file, indent=1)
+    write_json(options.json, {
+        "tests": {test: {"outcome": o[0], "text": o[1], "seconds": round(o[2], 3),
+                         "why": o[3] if len(o) > 3 else ""} for test, o in outcomes.items()},
+        "problems": problems})
 
 
 def main():
@@ -283,10 +265,9 @@ def main():
     if installed.returncode != 0 or not os.path.isdir(options.suite):
         print("skipped: needs the packages python3-pyverbs and rdma-core (with documentation)")
         return 3
-    if not os.path.exists(os.path.join(options.build, "bin", "cxemu")):
-        print("no cxemu in " + options.build, file=sys.stderr)
-        return 4
-    with open(os.path.join(HERE, "differences.json" if options.layer else "skips.json")) as file:
+    build = Build(options.build)
+    build.require(*([build.shift_run] if options.layer else []))
+    with open(os.path.join(TESTS, "pyverbs", "differences.json" if options.layer else "skips.json")) as file:
         table = json.load(file)
     with tempfile.TemporaryDirectory(prefix="pyverbs-") as directory:
         unpack(options.suite, directory)

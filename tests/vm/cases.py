@@ -6,8 +6,8 @@ A case returns what is wrong, or '' when nothing is.
 import collections
 import time
 
-from clients import PORT, Session
-from pair import HEALS
+from vm.clients import PORT, Session
+from vm.pair import HEALS
 
 FAULTS = ["link-down", "drop-data", "drop-acks", "carrier-off", "address-off", "unbind"]
 # A process that saw a NIC's driver go does not come back to that NIC.

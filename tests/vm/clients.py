@@ -1,25 +1,38 @@
 """Unmodified programs, and our checker, as they are run between two test machines."""
 
-import collections
+import dataclasses
 import json
 import os
 import re
+from typing import Callable
 
-from image import HERE
-from pair import address
+from harness import TESTS
 
-# argv(pair, host): the whole command there. pattern: what a complete count prints, at `ends`.
-# endless: runs until it is told to stop, and judges itself. nic: whose address the client is given.
-# one_way: the server requests nothing, so no acknowledgements come to it. serves: the server goes on for ever
-# and is ended when the client has. meets: the ends find each other by files, and neither listens.
-# longer(): the same with more to do. spared: faults that its connections do not feel.
-Client = collections.namedtuple("Client", "name argv pattern ends endless nic env one_way serves meets longer spared",
-                                defaults=(False, False, False, None, ()))
+from vm.pair import address
+
 MORE = 3
 PORT = "7471"
 # What programs say when they see what they should not.
 COMPLAINTS = re.compile("invalid data|data mismatch|data verification failed|cma event|cma detected|"
                         "UCX +(ERROR|FATAL)|Assertion .* failed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Client:
+    """A program, and how it is run between the two machines."""
+
+    name: str
+    argv: Callable   # argv(pair, host): the whole command there
+    pattern: str     # what a complete count prints
+    ends: str        # the hosts that print it
+    endless: bool    # runs until it is told to stop, and judges itself
+    nic: str         # whose address the client is given
+    env: dict
+    one_way: bool = False  # the server requests nothing, so no acknowledgements come to it
+    serves: bool = False   # the server goes on for ever and is ended when the client has
+    meets: bool = False    # the ends find each other by files, and neither listens
+    longer: Callable = None  # longer(): the client with more to do
+    spared: tuple = ()       # faults that its connections do not feel
 
 
 def server_of(host, nic):
@@ -72,8 +85,9 @@ def io_demo(exchanges):
         return ["io_demo", "-p", PORT, *(["-i", str(exchanges), "-q"] if host == "a" else []),
                 *server_of(host, "control")]
     return Client("io_demo -q", argv, r"Client exit with status 'OK'", "a", False, "control",
-                  {**UCX, "UCX_TCP_CM_REUSEADDR": "y", "UCX_TLS": "rc_verbs,tcp", "UCX_SOCKADDR_TLS_PRIORITY": "tcp",
-                   "UCX_NET_DEVICES": "rxe0:1,control"}, serves=True, longer=lambda: io_demo(MORE * exchanges))
+                  {**UCX, "UCX_TCP_CM_REUSEADDR": "y", "UCX_TLS": "rc_verbs,tcp",
+                   "UCX_SOCKADDR_TLS_PRIORITY": "tcp", "UCX_NET_DEVICES": "rxe0:1,control"}, serves=True,
+                  longer=lambda: io_demo(MORE * exchanges))
 
 
 def traffic(op, *more):
@@ -100,7 +114,7 @@ def gloo(rounds, count):
 def torch_rpc(elements, calls):
     """TensorPipe takes the first NIC and its GID at index 0, a link-local one."""
     def argv(pair, host):
-        return ["python3", os.path.join(HERE, "..", "programs", "rpc_check.py"), str("ab".index(host)),
+        return ["python3", os.path.join(TESTS, "programs", "rpc_check.py"), str("ab".index(host)),
                 "%s:%s" % (address("control", "a"), PORT), str(elements), str(calls), "1"]
     return Client("PyTorch RPC (TensorPipe ibv)", argv, r"^rpc_check ok: %d calls$" % calls, "a", False,
                   "control", {"GLOO_SOCKET_IFNAME": "control", "TP_SOCKET_IFNAME": "control"}, meets=True,
@@ -143,7 +157,8 @@ def rdma_client():
 
 
 def fi_pingpong(count, size):
-    """The ends tell each other by TCP where they are to be found with rdma_cm, and when a count begins and ends."""
+    """The ends tell each other by TCP where they are to be found with rdma_cm, and when a count begins and
+    ends."""
     def argv(pair, host):
         return ["fi_pingpong", "-p", "verbs", "-e", "msg", "-d", "rxe0", "-c", "-I", str(count), "-S", str(size),
                 "-B" if host == "b" else "-P", PORT, *server_of(host, "control")]

@@ -2,13 +2,13 @@
 """The kernel's package is found, whatever language apt speaks."""
 
 import os
-import sys
 import tempfile
 import unittest
 from unittest import mock
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import image  # noqa: E402
+import harness  # noqa: F401 finds the package vm
+
+from vm import image
 
 APT_CACHE = """#!/bin/sh
 echo linux-image-amd64

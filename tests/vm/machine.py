@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 
-from image import HERE, QEMU
+from vm.image import HERE, QEMU
 
 BOOT_MAX = 90  # seconds; three on an idle machine
 KERNEL_WORDS = ("console=ttyS0 quiet panic=-1 nokaslr mitigations=off tsc=reliable no_timer_check "

@@ -7,15 +7,16 @@ say to each other beside verbs goes over the control network, which is never bro
 import os
 import re
 import shutil
-import sys
 import tempfile
 import time
 
-from image import HERE
-from machine import BOOT_MAX, Machine
+from harness.events import event_lines
+from harness.ports import TABLES, has_listener
+from harness.waiting import wait_until
 
-sys.path.insert(0, os.path.join(HERE, "..", "programs"))
-import compiled  # noqa: E402
+from programs import compiled
+from vm.image import HERE
+from vm.machine import BOOT_MAX, Machine
 
 NUMBERS = {"a": 1, "b": 2}
 NETWORKS = {"rail0": "192.0.2", "rail1": "198.51.100", "control": "203.0.113"}
@@ -118,16 +119,10 @@ class Pair:
 
     def events(self, host, name, kind):
         """Event records of one kind that a program wrote so far, as text lines."""
-        try:
-            with open(os.path.join(self.machines[host].shared, name + ".events")) as file:
-                return [line for line in file if '"event":"%s"' % kind in line]
-        except FileNotFoundError:
-            return []
+        return event_lines(os.path.join(self.machines[host].shared, name + ".events"), kind)
 
     def listens(self, host, port):
-        """Without connecting: perftest serves its first connection and no other."""
-        tables = self.sh(host, "cat /proc/net/tcp /proc/net/tcp6")
-        return re.search(r":%04X [0-9A-F]+:0000 0A" % port, tables) is not None
+        return has_listener(self.sh(host, "cat %s %s" % TABLES), port)
 
     def meeting(self, host):
         """A folder of the common one for the next two ends; the server's comes first."""
@@ -156,16 +151,12 @@ class Pair:
         hears no word of it any more (README). Both, in their order: some programs take the first."""
         for host in self.machines:
             self.sh(host, "for i in 0 1; do rdma link del rxe$i; done &&"
-                    " for i in 0 1; do rdma link add rxe$i type rxe netdev rail$i; done && %s/guest/nodes.sh" % HERE)
+                    " for i in 0 1; do rdma link add rxe$i type rxe netdev rail$i; done &&"
+                    " %s/guest/nodes.sh" % HERE)
 
     @staticmethod
     def until(condition, timeout):
-        deadline = time.monotonic() + timeout
-        while not condition():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.05)
-        return True
+        return wait_until(condition, timeout, step=0.05)
 
     def counter(self, host, nic, what="tx_bytes"):
         return int(self.sh(host, "cat /sys/class/net/%s/statistics/%s" % (nic, what)))

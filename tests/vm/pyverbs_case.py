@@ -8,13 +8,9 @@ import collections
 import glob
 import json
 import os
-import sys
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TESTS = os.path.normpath(os.path.join(HERE, "..", "pyverbs"))
-sys.path.insert(0, TESTS)
-import suite  # noqa: E402
+from harness import TESTS, suite
 
 TEST_SECONDS = 120
 # For one vendor's devices, or memory of GPUs: nothing but skips here.
@@ -46,10 +42,10 @@ class Run:
             pass
         with open(os.path.join(self.folder, "done"), "w") as file:
             file.write("\n".join(self.outcomes))
-        script = ("exec 9>>/run/shared/report-%d; exec /usr/bin/python3 %s/suite.py"
+        script = ("exec 9>>/run/shared/report-%d; exec %s %s/pyverbs/suite.py"
                   " --suite /run/shared/suite --report 9 --done /run/shared/suite/done"
                   " --device rxe0 --gid %s --seed 1") % (
-                      self.number, TESTS, self.pair.gid_index(self.host))
+                      self.number, suite.PYTHON, TESTS, self.pair.gid_index(self.host))
         self.program = self.pair.start(self.host, "pyverbs-%d" % self.number, ["bash", "-c", script],
                                        self.layered)
         self.read, self.running, self.changed = 0, None, time.monotonic()

@@ -4,7 +4,7 @@ goes on from."""
 import os
 import re
 
-from cases import FAULTS, Cell, is_half
+from vm.cases import FAULTS, Cell, is_half
 
 COLUMNS = [(fault, host) for fault in FAULTS for host in "ab"]
 FAILS, MISSING, AS_STOCK = "**fails**", "-", "as stock"

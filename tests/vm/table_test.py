@@ -2,14 +2,14 @@
 """The table is what a later run goes on from: nothing of it may be lost or invented on the way."""
 
 import os
-import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cases import Cell  # noqa: E402
-from table import Book  # noqa: E402
-from vm import Case  # noqa: E402
+import harness  # noqa: F401 finds the package vm
+
+from vm.cases import Cell
+from vm.table import Book
+from vm.vm import Case
 
 
 def case(name, row="", *columns):

@@ -5,7 +5,6 @@ Without options a short set: on the bare devices, with the layer, and through ev
 Exit code 77, with the reason, where no test machine can be had.
 """
 
-import argparse
 import collections
 import contextlib
 import os
@@ -13,15 +12,14 @@ import sys
 import time
 import traceback
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import image  # noqa: E402
-import pyverbs_case  # noqa: E402
-import table  # noqa: E402
-from cases import (FAULTS, LASTING, dies_as_on_stock, dies_on_stock, disabled_in_mid_life,  # noqa: E402
-                   gives_up_on_stock_too, healthy, journey, survives)
-from clients import (fi_pingpong, fio, gloo, io_demo, perftest, pingpong, rdma_client, rping,  # noqa: E402
-                     rsocket_stream, torch_rpc, traffic, ucmatose, uct)
-from pair import KernelStuck, Pair  # noqa: E402
+from harness.options import script_parser
+
+from vm import image, pyverbs_case, table
+from vm.cases import (FAULTS, LASTING, dies_as_on_stock, dies_on_stock, disabled_in_mid_life,
+                      gives_up_on_stock_too, healthy, journey, survives)
+from vm.clients import (fi_pingpong, fio, gloo, io_demo, perftest, pingpong, rdma_client, rping,
+                        rsocket_stream, torch_rpc, traffic, ucmatose, uct)
+from vm.pair import KernelStuck, Pair
 
 # act(pair, cells) -> what is wrong. row and columns: where the table has what it notes in `cells`.
 Case = collections.namedtuple("Case", "name act row columns", defaults=("", ()))
@@ -130,10 +128,7 @@ SETS = {"1": short_set, "smoke": smoke_set, "all": whole_set}
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", default="build")
-    parser.add_argument("--out", help="logs; below the build otherwise")
+    parser = script_parser(__doc__, None)  # logs: below the build
     parser.add_argument("--all", action="store_const", dest="set", const="all", default="1",
                         help="each program through each fault on either host (SHIFT_VM=all)")
     parser.add_argument("--smoke", action="store_const", dest="set", const="smoke",

@@ -1,54 +1,29 @@
 """One run of a program on emulated hosts: starts it, waits for it, and holds it to what was said."""
 
-import json
 import os
-import random
 import re
 import shutil
 import subprocess
-import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
-from emulated import Fabric, Program, free_port, is_listening, wait_until  # noqa: E402
+from harness.case import Failure
+from harness.fabric import Fabric
+from harness.ports import is_listening
+from harness.waiting import wait_until
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 SERVER_SECONDS = 20   # to listen, and to end after its client
 COUNTERS = ("tx_packets", "retransmits", "qp_errors", "dropped_packets")
 HW_COUNTERS = ("local_ack_timeout_err",)
 
 
-class Failure(Exception):
-    """What was wrong, in one line."""
-
-
-class Case:
-    """`body(session)` raises Failure. `needs`: programs, or files, without which it cannot run.
-
-    `quiet`: nothing is broken, so no queue pair may fail. `packets`: at least so many must have crossed the emulated wire, so that a program
-    that found another way, or did nothing, does not pass.
-    """
-
-    def __init__(self, name, group, body, needs=(), short=False, seconds=60, quiet=True, packets=10):
-        self.name, self.group, self.body = name, group, body
-        self.needs, self.short, self.seconds = tuple(needs), short, seconds
-        self.quiet, self.packets = quiet, packets
-
-    def missing(self):
-        return [need for need in self.needs
-                if not (os.path.exists(need) if need.startswith("/") else shutil.which(need))]
-
-
 class Session:
-    """What a case's body works with: a fabric of its own, a folder of its own, seeded dice."""
+    """What a case's body works with: a fabric of its own, a folder of its own, a seed."""
 
     def __init__(self, build, case, directory, seed):
         self.build, self.case = build, case
         self.directory = os.path.abspath(directory)
-        self.dice = random.Random("%s %d" % (case.name, seed))
         self.seed = seed
         self.fabric = None
-        self.before = {}
 
     def __enter__(self):
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -60,35 +35,23 @@ class Session:
         self.fabric.__exit__(*problem)
 
     def start(self, host, name, argv, env=None):
-        return self.fabric.start(host, name, [str(a) for a in argv], shift=False, env=env)
+        return self.fabric.start(host, name, argv, shift=False, env=env)
 
     def start_outside(self, name, argv, env=None):
-        """A program of the machine itself, such as a launcher that starts emulated ones."""
-        settings = dict(os.environ)
-        settings.update(env or {})
-        program = Program([str(a) for a in argv], os.path.join(self.directory, name + ".log"),
-                          settings)
-        self.fabric.programs.append(program)
-        return program
+        return self.fabric.start_outside(name, argv, {**os.environ, **(env or {})})
 
     def on_host(self, host, argv):
         """The command line that runs `argv` on an emulated host."""
-        return [self.build.cxemu, "exec", "--fabric", self.fabric.name, "--host", host, "--"] + argv
-
-    def hosts(self):
-        text = subprocess.run([self.build.cxemu, "list", "--fabric", self.fabric.name, "--json"],
-                              check=True, capture_output=True, text=True).stdout
-        return {host["host"]: {nic["device"]: nic for nic in host["nics"]}
-                for host in json.loads(text)["hosts"]}
+        return self.fabric.command(host, argv)
 
     def address(self, host, device="mlx5_0"):
-        return self.hosts()[host][device]["address"]
+        return self.fabric.hosts()[host][device]["address"]
 
     def counters(self):
         """Sums over all NICs, and the packets that each host moved."""
         total = dict.fromkeys(COUNTERS + HW_COUNTERS, 0)
         moved = {}
-        for host, nics in self.hosts().items():
+        for host, nics in self.fabric.hosts().items():
             moved[host] = sum(nic["tx_packets"] + nic["rx_packets"] for nic in nics.values())
             for nic in nics.values():
                 for counter in COUNTERS:
@@ -145,9 +108,8 @@ class Session:
         if counters["tx_packets"] < self.case.packets or (self.case.packets and silent):
             raise Failure("only %d packets, none from %s" %
                           (counters["tx_packets"], ", ".join(silent) or "nobody"))
-        if self.case.quiet:
-            if counters["qp_errors"] != 0:
-                raise Failure("%d queue pairs failed on a healthy fabric" % counters["qp_errors"])
+        if self.case.quiet and counters["qp_errors"] != 0:
+            raise Failure("%d queue pairs failed on a healthy fabric" % counters["qp_errors"])
         return counters
 
 
@@ -156,14 +118,6 @@ def last_words(program):
     lines = [re.sub(r"^\[[0-9.]+\] \[\S+ +:\d+\] +", "", line) for line in program.lines if line.strip()]
     told = [line for line in lines if re.search(r"rror|fail|ailed|[Cc]ouldn|nable|abort", line)]
     return " / ".join((told or lines)[-2:])[:240] or "(no output)"
-
-
-def expect(text, pattern, what):
-    """The match of a line that must be there."""
-    match = re.search(pattern, text, re.M)
-    if not match:
-        raise Failure("%s: no line like %r" % (what, pattern))
-    return match
 
 
 def run_case(build, case, directory, seed, make=Session):
@@ -180,6 +134,3 @@ def run_case(build, case, directory, seed, make=Session):
             outcome["problem"] = "%s: %s" % (type(error).__name__, error)
     outcome["seconds"] = round(time.monotonic() - began, 2)
     return outcome
-
-
-__all__ = ["Case", "Failure", "HERE", "Session", "expect", "free_port", "run_case", "wait_until"]

@@ -1,0 +1,1 @@
+"""Unmodified programs under SHIFT while a NIC breaks."""

@@ -1,0 +1,48 @@
+"""Network devices beneath emulated NICs, in a network namespace: carriers and addresses can be taken away."""
+
+import shutil
+import subprocess
+import sys
+
+INSIDE = "--in-namespace"
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, stdout=subprocess.DEVNULL)
+
+
+def namespace_words():
+    """The words before a command that give it a network namespace; empty: none can be made."""
+    for words in (["unshare", "--net"], ["unshare", "--map-root-user", "--net"]):
+        probe = words + ["sh", "-c", "ip link add x0 type veth peer name x1"]
+        if shutil.which(words[0]) and shutil.which("ip") and subprocess.run(
+                probe, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            return words
+    return []
+
+
+def run_inside():
+    """Runs this script again in a network namespace: its exit status; None where none can be made."""
+    words = namespace_words()
+    if not words:
+        return None
+    return subprocess.run(words + [sys.executable] + sys.argv + [INSIDE], check=False).returncode
+
+
+def devices_make(fabric):
+    """A veth pair for each NIC: `a0` has the address of a/mlx5_0, `a0p` is the cable's other end."""
+    ip("link", "set", "lo", "up")
+    for host in "ab":
+        subprocess.run(fabric.command(host, ["true"]), check=True)
+    for host, nics in fabric.hosts().items():
+        for index, nic in enumerate(nics.values()):
+            name = "%s%d" % (host, index)
+            ip("link", "add", name, "type", "veth", "peer", "name", name + "p")
+            ip("address", "add", nic["address"] + "/32", "dev", name)
+            ip("link", "set", name, "up")
+            ip("link", "set", name + "p", "up")
+
+
+def devices_remove():
+    for name in ("a0", "a1", "b0", "b1"):
+        subprocess.run(["ip", "link", "delete", name], stderr=subprocess.DEVNULL, check=False)

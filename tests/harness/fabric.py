@@ -1,0 +1,109 @@
+"""An emulated network: runs programs on its hosts, reads and breaks their NICs, and goes when they are done."""
+
+import itertools
+import json
+import os
+import random
+import re
+import subprocess
+import time
+
+from harness.events import event_lines
+from harness.program import Program
+
+WRONG_ACCESS = re.compile('"cause":"((?:local protection|remote access|remote operation) error)"')
+
+
+class Fabric:
+    """A fabric of its own, removed at the end. `directory`: where logs and event records of programs go."""
+
+    _count = itertools.count(1)
+
+    def __init__(self, build, directory=None, nics=2):
+        self.build, self.nics = build, nics
+        self.directory = directory and os.path.abspath(directory)
+        self.name = "test-%d-%d-%04x" % (os.getpid(), next(Fabric._count), random.getrandbits(16))
+        self.programs = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        for program in self.programs:
+            if program.process.poll() is None:
+                program.kill()
+        subprocess.run([self.build.cxemu, "clean", "--fabric", self.name],
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+
+    # ---- programs
+
+    def command(self, host, argv, layered=False):
+        """The command line that runs `argv` on a host, with the layer beneath or without."""
+        line = [self.build.cxemu, "exec", "--fabric", self.name, "--host", host, "--nics", str(self.nics), "--"]
+        return line + ([self.build.shift_run, "--"] if layered else []) + [str(word) for word in argv]
+
+    def start(self, host, name, argv, shift=True, env=None, apart=False):
+        """Runs `argv` on `host`; its log is NAME.log, its event records NAME.events."""
+        settings = dict(os.environ)
+        if shift:
+            settings["SHIFT_EVENTS"] = self.events_path(name)
+            settings.setdefault("SHIFT_LOG", "info")
+        settings.update(env or {})
+        return self.start_outside(name, self.command(host, argv, shift), settings, apart)
+
+    def start_outside(self, name, argv, settings, apart=False):
+        """A program of the machine itself, such as a launcher that starts emulated ones."""
+        log = os.path.join(self.directory, name + ".log")
+        program = Program([str(word) for word in argv], log, settings, apart)
+        self.programs.append(program)
+        return program
+
+    # ---- what the layer wrote down
+
+    def events_path(self, name):
+        return os.path.join(self.directory, name + ".events")
+
+    def events(self, name, kind):
+        """Event records of one kind that a program wrote so far, as text lines."""
+        return event_lines(self.events_path(name), kind)
+
+    def records(self, kind, *names):
+        """The records of one kind of all these programs."""
+        return [json.loads(line) for name in names for line in self.events(name, kind)]
+
+    def all_have(self, kind, count, *names):
+        """Each of these programs has told this event so often."""
+        return all(len(self.events(name, kind)) >= count for name in names)
+
+    def wrong_access(self, *names):
+        """An error of a memory region that the layer took for a path's, or ''. No NIC here loses its
+        regions, so the request named a wrong one: a second path only hides it."""
+        for name in names:
+            for line in self.events(name, "state"):
+                if found := WRONG_ACCESS.search(line):
+                    return "%s met a %s" % (name, found.group(1))
+        return ""
+
+    # ---- NICs
+
+    def hosts(self):
+        """{host: {device: what is known of the NIC, its counters too}}"""
+        text = subprocess.run([self.build.cxemu, "list", "--fabric", self.name, "--json"],
+                              check=True, capture_output=True, text=True).stdout
+        return {host["host"]: {nic["device"]: nic for nic in host["nics"]}
+                for host in json.loads(text)["hosts"]}
+
+    def counters(self, nic):
+        """What a NIC, like a/mlx5_0, has counted so far; nothing before its host is there."""
+        host, _, device = nic.partition("/")
+        return self.hosts().get(host, {}).get(device, {})
+
+    def sent_packets(self, nic):
+        return self.counters(nic).get("tx_packets", 0)
+
+    def fault(self, nic, what):
+        """Returns the time of the fault (CLOCK_MONOTONIC, seconds)."""
+        when = time.monotonic()
+        subprocess.run([self.build.cxemu, "fault", "--fabric", self.name, nic] + what.split(),
+                       check=True, stdout=subprocess.DEVNULL)
+        return when

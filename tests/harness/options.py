@@ -1,0 +1,32 @@
+"""Options that many scripts have, so that they have one name and one meaning."""
+
+import argparse
+import os
+
+
+def script_parser(text, out):
+    """`text` is the script's own documentation, `out` where logs go by default."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build", help="build directory")
+    parser.add_argument("--out", default=out, help="where logs of failed runs are kept")
+    return parser
+
+
+def seed_add(parser):
+    """The seed makes all that is random in a run."""
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("SHIFT_TEST_SEED", "1")),
+                      help="of all that is drawn (SHIFT_TEST_SEED)")
+
+
+def runs_add(parser, count):
+    """Of a script that makes many runs, each from the seed and its index alone."""
+    parser.add_argument("--runs", type=int, default=count)
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
+    seed_add(parser)
+    parser.add_argument("--only", type=int, action="append", help="run this index only")
+    parser.add_argument("--json", help="write a summary here")
+    parser.add_argument("--keep", action="store_true", help="keep the logs of good runs too")
+
+
+def layer_add(parser, default=None):
+    parser.add_argument("--layer", default=default, help="a prefix whose bin/shift-run is used instead")

@@ -1,0 +1,102 @@
+"""One running program: its output is followed line by line, and kept in a log."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+
+
+class Program:
+    """`progress` and `port` are what our own programs print of themselves."""
+
+    def __init__(self, argv, log_path, env=None, apart=False):
+        """`apart`: what goes to stderr cannot fall into the middle of a line of stdout; it comes after all of
+        stdout, when the program has ended."""
+        self.argv = argv
+        self.log_path = log_path
+        self.progress = 0
+        self.port = None
+        self.lines = []
+        self._changed = threading.Condition()
+        self._log = open(log_path, "w", errors="replace")
+        self._log.write("$ " + " ".join(argv) + "\n")
+        self.started = time.monotonic()
+        self.ended = None
+        self._apart = log_path + ".stderr" if apart else None
+        errors = open(self._apart, "w") if apart else subprocess.STDOUT
+        self.process = subprocess.Popen(
+            argv, stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.PIPE,
+            text=True, errors="replace", env=env, start_new_session=True)
+        if apart:
+            errors.close()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            with self._changed:
+                if line.startswith("progress "):
+                    self.progress = int(line.split()[1])
+                else:
+                    self._log.write("%.3f " % (time.monotonic() - self.started) + line)
+                    self._log.flush()
+                    self.lines.append(line.rstrip("\n"))
+                    if line.startswith("port "):
+                        self.port = int(line.split()[1])
+                self._changed.notify_all()
+        with self._changed:
+            self.ended = time.monotonic()
+            self._changed.notify_all()
+
+    def wait_for(self, condition, timeout):
+        """True once condition(self) holds; False when the program ended before, or time is over."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while not condition(self):
+                left = deadline - time.monotonic()
+                if left <= 0 or self.ended is not None:
+                    return condition(self)
+                self._changed.wait(min(left, 0.2))
+        return True
+
+    def tell(self, line):
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            pass  # it has ended
+
+    def finish(self, timeout):
+        """Exit code; None when it had to be killed."""
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            code = None
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass
+        self._reader.join(5)
+        if self._apart:
+            with open(self._apart, errors="replace") as file:
+                self.lines += file.read().split("\n")
+            self._apart = None
+        self._log.close()
+        return code
+
+    def kill(self):
+        """Ends the program and whatever it started, which is in its session."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+    def slay(self):
+        """Ends the program as a crash would, and nothing else; `finish` gives its code later."""
+        os.kill(self.process.pid, signal.SIGKILL)
+
+    def text(self):
+        return "\n".join(self.lines)

@@ -1,0 +1,1 @@
+"""The life of verbs objects, while NICs break."""
