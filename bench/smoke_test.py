@@ -70,7 +70,7 @@ class Smoke(unittest.TestCase):
         self.assertEqual(set(rows), wanted)
         for detector, row in rows.items():
             self.assertIn(detector, text)
-            # Who noticed first is chance where both ends do; nobody at all would be a failure.
+            # Which end noticed first is chance where both do; that none did would be a failure.
             self.assertIsNotNone(row["first_sign"], detector)
             self.assertGreater(row["first_sign"], 0)
 

@@ -151,7 +151,7 @@ def markdown(outcomes, command):
              "Every program of Debian 12 below runs between two emulated hosts under `shift-run`; in mid-run",
              "the default NIC of the server's host (a) or of the client's (b) breaks. A time means: all work",
              "was done, what the program verifies was right, it complained of nothing, and its queue pairs",
-             "moved behind the fault and had work left then. It is the longest time that a queue pair of the",
+             "moved after the fault and had work left then. It is the longest time that a queue pair of the",
              "run took to move, once it knew, on a machine with %d cores for everything. The last columns" %
              os.cpu_count(),
              "are the same programs, judged in the same way, without SHIFT. A star marks those that compare",

@@ -1,7 +1,7 @@
 """One cell of the client matrix: a program between two hosts, a NIC that breaks in mid-run, the verdict.
 
 Mid-run is proven, not hoped for: the fault falls once every queue pair has found its peer and a share
-of the packets is sent; each process must tell of a switch behind the fault; and behind that the
+of the packets is sent; each process must tell of a switch after the fault; and after the switch the
 backup NICs must have moved a share of the packets, too.
 """
 
@@ -15,9 +15,9 @@ from harness.case import Failure
 from harness.session import Session, run_case
 
 MISSED = "the traffic ended before the fault"
-# Of the packets: how many before the fault at least and at most, how many behind the switch.
+# Of the packets: how many before the fault at least and at most, how many after the switch.
 SHARES = (0.05, 0.4)
-SHARE_BEHIND = 0.2
+SHARE_AFTER = 0.2
 ATTEMPTS = 4
 SECONDS = 60
 STOCK_SECONDS = 8  # what does not die hangs
@@ -135,13 +135,13 @@ class LayeredSession(Session):
         moves = self.events("switched")
         if any(move["t_ns"] < self.fault_ns for move in moves):
             raise Failure("a queue pair had switched before the fault")
-        behind = self.packets(1)
-        if len({move["pid"] for move in moves}) < 2 or behind < SHARE_BEHIND * self.case.packets:
+        after = self.packets(1)
+        if len({move["pid"] for move in moves}) < 2 or after < SHARE_AFTER * self.case.packets:
             raise Failure(MISSED)
         counters["switch_us"] = max(move["us"] for move in moves)
         counters["moves"] = len(moves)
         counters["replayed"] = sum(move["replayed"] for move in moves)
-        counters["behind"] = behind
+        counters["after"] = after
         counters["before"] = self.fault_packets
         return counters
 
@@ -180,4 +180,4 @@ def verdict(outcome, column):
     if not column.fault:
         return True, "complete, as on the stock library"
     return True, "complete; %d packets, switched in %.1f ms, %d posted again, %d packets" % (
-        counters["before"], counters["switch_us"] / 1000, counters["replayed"], counters["behind"])
+        counters["before"], counters["switch_us"] / 1000, counters["replayed"], counters["after"])

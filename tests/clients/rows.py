@@ -1,7 +1,7 @@
 """The rows of the client matrix: unmodified programs with enough to do for a fault in mid-run.
 
 Command lines and judges are those of tests/programs; here are the counts. `packets` is what crosses
-the wire at least, by which the moment of the fault and the work behind it are measured.
+the wire at least, by which the moment of the fault and the work after it are measured.
 """
 
 import dataclasses

@@ -149,7 +149,7 @@ def plan(seed, runs):
         elif kind == "peer_stock_pause":
             fault = dice.choice(["drop-acks", "drop-data"])
         elif kind == "heal_quiet":
-            fault = "link-down"  # who is idle does not notice a silent one, and loses nothing
+            fault = "link-down"  # an idle program does not notice a silent one, and loses nothing
         op = "atomic" if kind == "atomic" else dice.choice(OPS)
         cells.append((kind, fault, op, dice.choice(SIDES), dice.choice(APIS)))
     dice.shuffle(cells)

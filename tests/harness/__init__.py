@@ -1,4 +1,4 @@
-"""What the tests with real programs have in common: emulated hosts, programs on them, what these left behind.
+"""What the tests with real programs have in common: emulated hosts, programs on them, what these wrote.
 
 A folder of scripts that needs this package holds a link to it. Python looks for modules beside the script that it
 runs, so every script runs by its path, from any folder, without settings. Importing the package makes `tests` the

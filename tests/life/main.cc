@@ -1,8 +1,8 @@
 // shift-life: verbs objects made, used and destroyed in every legal order by many threads, in two
 // processes that talk to each other, while somebody breaks NICs. A plain verbs program: it includes
-// and links nothing of ours. Queue pairs may fail, for not all are protected yet when a fault
-// falls; but every request completes once and in order, what arrived is right byte for byte, what
-// is in use refuses to go, and nothing hangs.
+// and links nothing of this project. Queue pairs may fail, for not all are protected yet when a
+// fault falls; but every request completes once and in order, what arrived is right byte for byte,
+// what is in use refuses to go, and nothing hangs.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -233,7 +233,7 @@ class Worker {
       return true;
     }
     if (wc.opcode & IBV_WC_RECV) return arrived(qp, p, wc);
-    if (p.send_errors != 0) return complain("a success behind an error"), false;
+    if (p.send_errors != 0) return complain("a success after an error"), false;
     if (wc.wr_id != p.sent) return complain("sends complete in another order"), false;
     p.sent++;
     return true;
@@ -248,7 +248,7 @@ class Worker {
 
   bool arrived(uint32_t qp, Progress& p, const ibv_wc& wc) {
     const uint32_t number = wc.imm_data, place = static_cast<uint32_t>(wc.wr_id);
-    if (p.receive_errors != 0) return complain("a message behind a flushed receive"), false;
+    if (p.receive_errors != 0) return complain("a message after a flushed receive"), false;
     if (number != p.received)
       return complain("message " + std::to_string(number) + " instead of " +
                       std::to_string(p.received)),
@@ -296,7 +296,7 @@ class Worker {
   Objects* objects_ = nullptr;
   std::vector<Address> peers_;
   std::vector<Progress> progress_;
-  std::deque<std::string> ahead_;  // lines for what comes behind the traffic
+  std::deque<std::string> ahead_;  // lines for what comes after the traffic
   bool partner_failed_ = false;
   uint32_t turn_ = 0;
   uint64_t begun_ns_ = 0;

@@ -289,7 +289,7 @@ bool Objects::destroy() {
       return false;
     }
   }
-  // Regions may go before the queue pairs that used them, or behind.
+  // Regions may go before the queue pairs that used them, or after them.
   const bool regions_first = dice_.chance(40);
   const auto regions_go = [&] {
     for (ibv_mr** mr : {&out_mr_, &in_mr_}) {

@@ -83,8 +83,8 @@ bool is_ghost(Spoil spoil) {
 }
 
 // A late WRITE of a clear-to-send entry says the same once more; a late WRITE or READ may come
-// while nobody has looked yet; behind the entries of a small group lie those of an older one; and
-// the byte behind one part belongs to the next, which overwrites it.
+// while nobody has looked yet; after the entries of a small group lie those of an older one; and
+// the byte after one part belongs to the next, which overwrites it.
 bool is_harmless(const Options& options, Spoil spoil, const Outcome& outcome) {
   bool may_be =
       is_ghost(spoil) || (spoil == Spoil::kStrayByte && (options.group > 1 || options.split));

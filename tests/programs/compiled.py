@@ -1,4 +1,4 @@
-"""Programs of ours against the distribution's libraries, for what has no program of its own."""
+"""Test programs that this project builds against the distribution's libraries, where there is no program."""
 
 import os
 import subprocess

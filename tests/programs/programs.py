@@ -100,7 +100,7 @@ def selftest(build, options):
     broken("drop-data", pingpong.body, "neither end")
     broken("kill", pingpong.body, "server does not listen")
     broken("drop-acks", pingpong.body, "neither end")
-    # Nothing behind this ping tells of its loss.
+    # Nothing that comes after this ping tells of its loss.
     latency = next(case for case in load_cases() if case.name.startswith("ib_send_lat"))
     broken("drop-data after=100 count=1", latency.body, "time-outs, although")
     return 0 if all(found) else 1

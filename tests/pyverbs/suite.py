@@ -7,7 +7,7 @@ without the layer, but for what differences.json explains. The exit status tells
 something failed or the table does not fit, 3 the suite is not installed, 4 used wrongly.
 
 The suite runs in one process, as its own runner does it. When that process dies or one of its tests
-hangs, the test is an error, and another process goes on behind it.
+hangs, the test is an error, and another process goes on with the next one.
 """
 
 import argparse
@@ -37,7 +37,7 @@ TEST_SECONDS = 60
 
 
 def run_suite(options):
-    """Runs the tests behind those in `options.done` and reports each as a line of JSON."""
+    """Runs the tests that `options.done` does not name and reports each as a line of JSON."""
     import importlib.machinery
     import unittest
     report = os.fdopen(options.report, "w", buffering=1)

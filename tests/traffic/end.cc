@@ -119,7 +119,7 @@ void End::completion_handle(const ibv_wc& wc) {
   auto found = qp_of_number_.find(wc.qp_num);
   if (found == qp_of_number_.end()) {
     report_->violation("completion-qp-num",
-                       fmt::format("{:#x} is none of ours, wr_id {:#x}", wc.qp_num, wc.wr_id));
+                       fmt::format("{:#x} is no QP of this end, wr_id {:#x}", wc.qp_num, wc.wr_id));
     return;
   }
   uint32_t qp = found->second;

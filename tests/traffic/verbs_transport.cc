@@ -228,7 +228,8 @@ void VerbsTransport::wait_events(int side_fd, uint32_t timeout_ms) {
   if (ibv_get_cq_event(channel_, &cq, &unused) != 0) return;
   int index = cq == cqs_[0] ? 0 : 1;
   if (cq != cqs_[index])
-    report_->violation("event-handle", "a completion event names a CQ that is none of ours");
+    report_->violation("event-handle",
+                       "a completion event names a CQ that this program has not made");
   // Acknowledge in lots, as programs do; the rest at the end.
   if (++unacked_events_[index] == 16) {
     ibv_ack_cq_events(cqs_[index], unacked_events_[index]);

@@ -171,7 +171,7 @@ def disabled_in_mid_life(pair, rping):
                           {"SHIFT_DISABLE": "1"} if off else {})
 
     def run(name, off, fault):
-        """Exit code of a client behind whose first bytes host a loses its carrier, or not."""
+        """Exit code of a client. After its first bytes host a suffers the fault, if there is one."""
         one = client(name, off)
         if fault:
             begun = pair.counter("a", "rail0")
@@ -193,9 +193,9 @@ def disabled_in_mid_life(pair, rping):
             if code != 0:
                 return "the client %s: %s" % (name, "hangs" if code is None else code)
             if found() != bound:
-                return "the server has found %d clients behind %s" % (found(), name)
+                return "the server has found %d clients after %s" % (found(), name)
             if server.ended is not None:
-                return "the server ended behind %s" % name
+                return "the server ended after %s" % name
         return ""
     finally:
         server.finish(0)

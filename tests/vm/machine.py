@@ -190,7 +190,7 @@ class Machine:
         return printed
 
     def note_threads(self, log_path):
-        """What the threads of all programs wait for in the kernel, behind a log."""
+        """What the threads of all programs wait for in the kernel, at the end of a log."""
         self.run(["bash", "-c", "for t in /proc/[0-9]*/task/*; do [ -s $t/cmdline ] &&"
                   " echo ${t#/proc/} $(<$t/comm): $(<$t/wchan) $(<$t/syscall) && cat $t/stack;"
                   " done 2>/dev/null >> /run/shared/%s; true" % os.path.basename(log_path)])

@@ -34,19 +34,19 @@ def other(host):
 
 
 # Opcodes of a reliable connection's responses, 0x0d to 0x12: value and mask. READ responses and the atomics'
-# acknowledge as well as 0x11 does. The opcode comes first behind UDP.
+# acknowledge as well as 0x11 does. The opcode comes first after UDP.
 RESPONSES = [("0x0d", "0xff"), ("0x0e", "0xfe"), ("0x10", "0xfe"), ("0x12", "0xff")]
 
 
 def drop_filters(what):
     """tc filters for the receiving side. Between link-local GIDs RoCE is IPv6."""
     filters = []
-    for protocol, match, behind_udp in (("ip", "ip", 28), ("ipv6", "ip6", 48)):
+    for protocol, match, after_udp in (("ip", "ip", 28), ("ipv6", "ip6", 48)):
         roce = "protocol %s u32 match %s dport 4791 0xffff " % (protocol, match)
         if what == "data":
             filters.append(roce + "action drop")
         else:
-            filters += [roce + "match u8 %s %s at %d action drop" % (*response, behind_udp)
+            filters += [roce + "match u8 %s %s at %d action drop" % (*response, after_udp)
                         for response in RESPONSES]
     return filters
 

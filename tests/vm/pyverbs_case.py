@@ -15,7 +15,7 @@ from harness import TESTS, suite
 TEST_SECONDS = 120
 # For one vendor's devices, or memory of GPUs: nothing but skips here.
 FOREIGN = ("mlx5", "efa", "cuda")
-# What the layer does not give, or not yet. A test that passes here all the same is told, too.
+# What the layer does not give, or not yet. A test that passes here nevertheless is told, too.
 KNOWN = {}
 
 

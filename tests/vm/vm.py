@@ -239,7 +239,7 @@ def main():
             problem, cells = judged(machines, book, case, number)
             book.add(case, problem, cells)
             if problem:
-                machines.drop()  # what it left behind is nobody else's business
+                machines.drop()  # nothing of what it left may reach the next case
             if options.markdown:
                 book.write(options.markdown)  # a run that is broken off leaves what it saw
     print("%d cases, %d failed, %.0f s; logs: %s" % (
