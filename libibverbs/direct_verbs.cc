@@ -1,5 +1,5 @@
-// Answers what the front of libmlx5 asks about virtual objects (util/virtual_objects.h), and loads that
-// front.
+// Answers what the front of libmlx5 asks about virtual objects (util/virtual_objects.h), and loads
+// that front.
 #include "direct_verbs.h"
 
 #include <dlfcn.h>

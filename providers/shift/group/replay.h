@@ -44,8 +44,8 @@ inline bool post_blames_path(int error) {
 }
 
 // Posts parked WRs on the committed path as far as keys are known. Caller holds send.mutex, on any
-// thread. Returns 0, the errno of the post, or ENOKEY: a request names memory that is not registered
-// there.
+// thread. Returns 0, the errno of the post, or ENOKEY: a request names memory that is not
+// registered there.
 int pump(Group& group);
 
 }  // namespace shift::group
