@@ -21,6 +21,8 @@ using std::chrono::milliseconds;
 
 struct Coordinator::Handlers {
   std::array<Handler, static_cast<size_t>(Action::kCount)> of{};
+  // Apart, since a sanitizer's compiler does not compare such pointers at compile time.
+  std::array<bool, static_cast<size_t>(Action::kCount)> is_set{};
 
   constexpr Handlers() {
     set(Action::kNone, &Coordinator::do_none);
@@ -49,9 +51,12 @@ struct Coordinator::Handlers {
     set(Action::kSendClose, &Coordinator::do_send_close);
     set(Action::kRebind, &Coordinator::do_rebind);
   }
-  constexpr void set(Action action, Handler handler) { of[static_cast<size_t>(action)] = handler; }
+  constexpr void set(Action action, Handler handler) {
+    of[static_cast<size_t>(action)] = handler;
+    is_set[static_cast<size_t>(action)] = true;
+  }
   constexpr bool is_complete() const {
-    return std::ranges::all_of(of, [](Handler handler) { return handler != nullptr; });
+    return std::ranges::all_of(is_set, [](bool one) { return one; });
   }
 };
 
