@@ -3,14 +3,12 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "group/test/fake.h"
-#include "net/test/virtual_loop.h"
+#include "control/test/lone_session.h"
 #include "util/config.h"
 
 namespace shift::control {
@@ -18,52 +16,6 @@ namespace {
 
 using group::World;
 using std::chrono::milliseconds;
-using AddressPair = std::pair<uint32_t, uint32_t>;
-
-struct FakeChannel final : net::PeerChannel {
-  bool is_self() const noexcept override { return false; }
-  size_t send(const wire::Message& message) override {
-    sent.push_back(message);
-    return 1;
-  }
-  bool keep_connection(uint32_t local_ip_be, uint32_t remote_ip_be) override {
-    if (kept.size() == most) return false;
-    kept.emplace_back(local_ip_be, remote_ip_be);
-    return true;
-  }
-  void drop_connection(uint32_t local_ip_be, uint32_t remote_ip_be) override {
-    const auto found = std::ranges::find(kept, AddressPair(local_ip_be, remote_ip_be));
-    ASSERT_NE(found, kept.end()) << "dropped, but not kept";
-    kept.erase(found);
-  }
-  size_t most = 64;
-  std::vector<AddressPair> kept;
-  std::vector<wire::Message> sent;
-};
-
-// Keeps the questions; the test answers them.
-struct FakeNetwork final : net::PeerNetwork {
-  void add_address(uint32_t) override {}
-  void find_peer(const net::FindRequest& request, net::FindCallback callback) override {
-    requests.push_back(request);
-    callbacks.push_back(std::move(callback));
-  }
-  void retry_connections() override {}
-  void answer(net::PeerChannel* channel, net::FindError error = net::FindError::kNone) {
-    const auto callback = std::move(callbacks.back());
-    callbacks.pop_back();
-    callback(channel, error);
-  }
-  std::vector<net::FindRequest> requests;
-  std::vector<net::FindCallback> callbacks;
-};
-
-struct NoSink final : NicSink {
-  void nic_lost(group::Context*, int, group::Cause) override {}
-  void nic_back(group::Context*, int) override {}
-  void address_lost(group::Context*, int, const wire::Gid&, group::Cause) override {}
-  void addresses_changed(group::Context*, int, const std::vector<wire::Gid>&) override {}
-};
 
 class PeerSearchTest : public ::testing::Test, public PeerSearchSink {
  protected:

@@ -1,0 +1,173 @@
+#include "control/key_exchange.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "control/test/lone_session.h"
+#include "util/config.h"
+
+namespace shift::control {
+namespace {
+
+using fsm::Event;
+using fsm::State;
+using group::Group;
+using group::kBackup;
+using group::kRkey;
+using std::chrono::milliseconds;
+using Twin = group::MemoryRegion::Twin;
+
+constexpr uint32_t kPeerKey = 0x99;  // the peer's, on the path
+
+class KeyExchangeTest : public SessionTest {
+ protected:
+  // A WRITE is left for the replay.
+  void begin_round() {
+    group::post_send(session_.group, 1, IBV_WR_RDMA_WRITE);
+    group::leave_for(session_.group, kBackup, kBackup);
+    session_.control.state = State::kResuming;
+  }
+  // The path is left for good, and a WRITE waits for its key there.
+  void write_off_the_default() {
+    group::leave_for(session_.group, kBackup, kBackup);
+    EXPECT_EQ(group::replay(session_.group, 0, group::soon()).refusal, nullptr);
+    session_.control.state = State::kActive;
+    group::path_send(session_.group, 1, IBV_WR_RDMA_WRITE);
+    keys_.pump_wanted();
+  }
+  std::vector<wire::KeyQuery> asked() const { return channel_.all<wire::KeyQuery>(); }
+  void peer_answers(bool found, uint32_t query_id) {
+    wire::KeyReply reply;
+    reply.query_id = query_id;
+    reply.member = kBackup;
+    reply.keys = {{kRkey, kPeerKey, found}};
+    keys_.take(reply);
+  }
+  size_t writes() {
+    size_t count = 0;
+    for (const auto& send : group::World::fake(&session_.group, kBackup).sends) {
+      count += send.wr.opcode == IBV_WR_RDMA_WRITE && send.wr.wr.rdma.rkey == kPeerKey;
+    }
+    return count;
+  }
+  wire::KeyReply answer_of(std::vector<uint32_t> rkeys) {
+    wire::KeyQuery query;
+    query.query_id = 5;
+    query.member = kBackup;
+    query.rkeys = std::move(rkeys);
+    keys_.answer(query);
+    run_for(milliseconds(1));
+    const auto replies = channel_.all<wire::KeyReply>();
+    EXPECT_EQ(replies.size(), 1u);
+    return replies.empty() ? wire::KeyReply{} : replies.front();
+  }
+
+  Session& session_ = make();
+  KeyExchange& keys_ = session_.keys;
+};
+
+TEST_F(KeyExchangeTest, ARoundWaitsForTheKeysOfItsReplay) {
+  begin_round();
+  EXPECT_TRUE(keys_.ask());
+  ASSERT_EQ(asked().size(), 1u);
+  EXPECT_EQ(asked()[0].rkeys, std::vector{kRkey});
+  EXPECT_EQ(asked()[0].member, kBackup);
+  peer_answers(true, asked()[0].query_id);
+  EXPECT_EQ(machine_.events(), std::vector{Event::kKeysReady});
+}
+
+TEST_F(KeyExchangeTest, NothingIsMissingWhereNothingNeedsAKey) {
+  group::post_send(session_.group, 1, IBV_WR_SEND);
+  group::leave_for(session_.group, kBackup, kBackup);
+  EXPECT_FALSE(keys_.ask());
+  EXPECT_TRUE(asked().empty());
+}
+
+TEST_F(KeyExchangeTest, AKeyThatThePeerDoesNotKnowIsTheApplicationsError) {
+  begin_round();
+  EXPECT_TRUE(keys_.ask());
+  peer_answers(false, asked()[0].query_id);
+  EXPECT_EQ(machine_.events(), std::vector{Event::kReplayRefused});
+  EXPECT_EQ(machine_.inputs[0].refusal, wire::RefuseReason::kKeyMissing);
+  EXPECT_EQ(session_.group.life.errors.original.status, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(KeyExchangeTest, AnOlderQuestionsAnswerIsStale) {
+  begin_round();
+  EXPECT_TRUE(keys_.ask());
+  keys_.say_again();
+  ASSERT_EQ(asked().size(), 2u);
+  peer_answers(true, asked()[0].query_id);
+  EXPECT_TRUE(machine_.inputs.empty());
+  peer_answers(true, asked()[1].query_id);
+  EXPECT_EQ(machine_.events(), std::vector{Event::kKeysReady});
+  keys_.say_again();
+  EXPECT_EQ(asked().size(), 2u) << "nothing waits any more";
+}
+
+TEST_F(KeyExchangeTest, WhatIsPostedOffTheDefaultWaitsForItsKey) {
+  write_off_the_default();
+  ASSERT_EQ(asked().size(), 1u);
+  EXPECT_EQ(writes(), 0u);
+  keys_.pump_wanted();
+  EXPECT_EQ(asked().size(), 1u) << "it has been asked for";
+  peer_answers(true, asked()[0].query_id);
+  EXPECT_EQ(writes(), 1u);
+  run_for(milliseconds(2 * config().exchange_ms));
+  EXPECT_TRUE(machine_.inputs.empty());
+}
+
+// C6
+TEST_F(KeyExchangeTest, AKeyIsNotWaitedForForEver) {
+  write_off_the_default();
+  run_for(milliseconds(config().exchange_ms - 1));
+  EXPECT_TRUE(machine_.inputs.empty());
+  run_for(milliseconds(2));
+  EXPECT_EQ(machine_.events(), std::vector{Event::kReplayRefused});
+}
+
+TEST_F(KeyExchangeTest, ARoundForgetsWhatWasAskedForTheOldPath) {
+  write_off_the_default();
+  keys_.forget();
+  keys_.say_again();
+  EXPECT_EQ(asked().size(), 1u);
+  run_for(milliseconds(2 * config().exchange_ms));
+  EXPECT_TRUE(machine_.inputs.empty());
+}
+
+TEST_F(KeyExchangeTest, NothingIsAskedForWhileARoundIsUnderWay) {
+  session_.control.state = State::kSeeking;
+  group::post_send(session_.group, 1, IBV_WR_RDMA_WRITE);
+  group::leave_for(session_.group, kBackup, kBackup);
+  keys_.pump_wanted();
+  EXPECT_TRUE(asked().empty());
+}
+
+// C11: only regions of the QP's own protection domain are told.
+TEST_F(KeyExchangeTest, KnownKeysAreToldAndUnknownOnesDenied) {
+  const auto reply = answer_of({kRkey, 0x666});
+  EXPECT_EQ(reply.query_id, 5u);
+  EXPECT_EQ(reply.member, kBackup);
+  ASSERT_EQ(reply.keys.size(), 2u);
+  EXPECT_EQ(reply.keys[0], (wire::KeyPair{kRkey, group::kBackupRkey, true}));
+  EXPECT_EQ(reply.keys[1], (wire::KeyPair{0x666, 0, false}));
+}
+
+TEST_F(KeyExchangeTest, ARegionThatIsBeingRegisteredIsToldAfterwards) {
+  group::MemoryRegion* region = world_.make_region(0x50, 0x60, Twin::kQueued);
+  loop_.call_soon([region] { region->twins_set(Twin::kReady); });  // the worker
+  const auto reply = answer_of({0x60});
+  ASSERT_EQ(reply.keys.size(), 1u);
+  EXPECT_EQ(reply.keys[0], (wire::KeyPair{0x60, group::rkey_on(kBackup, 0x60), true}));
+}
+
+TEST_F(KeyExchangeTest, ARegionThatCouldNotBeRegisteredIsDenied) {
+  world_.make_region(0x50, 0x60, Twin::kFailed);
+  const auto reply = answer_of({0x60});
+  ASSERT_EQ(reply.keys.size(), 1u);
+  EXPECT_FALSE(reply.keys[0].found);
+}
+
+}  // namespace
+}  // namespace shift::control

@@ -1,0 +1,135 @@
+// What a session stands on, in memory: a channel that keeps what is sent, a network whose questions
+// the test answers, and a machine that keeps what is fed.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "control/error_watch.h"
+#include "control/jobs.h"
+#include "control/nic_watch.h"
+#include "control/session.h"
+#include "control/sessions.h"
+#include "control/turns.h"
+#include "group/test/fake.h"
+#include "net/network.h"
+#include "net/test/virtual_loop.h"
+
+namespace shift::control {
+
+using AddressPair = std::pair<uint32_t, uint32_t>;
+
+struct FakeChannel final : net::PeerChannel {
+  bool is_self() const noexcept override { return false; }
+  size_t send(const wire::Message& message) override {
+    sent.push_back(message);
+    return 1;
+  }
+  bool keep_connection(uint32_t local_ip_be, uint32_t remote_ip_be) override {
+    if (kept.size() == most) return false;
+    kept.emplace_back(local_ip_be, remote_ip_be);
+    return true;
+  }
+  void drop_connection(uint32_t local_ip_be, uint32_t remote_ip_be) override {
+    const auto found = std::ranges::find(kept, AddressPair(local_ip_be, remote_ip_be));
+    ASSERT_NE(found, kept.end()) << "dropped, but not kept";
+    kept.erase(found);
+  }
+  // The messages of one kind.
+  template <typename Message>
+  std::vector<Message> all() const {
+    std::vector<Message> found;
+    for (const wire::Message& message : sent) {
+      if (const auto* one = std::get_if<Message>(&message)) found.push_back(*one);
+    }
+    return found;
+  }
+
+  size_t most = 64;
+  std::vector<AddressPair> kept;
+  std::vector<wire::Message> sent;
+};
+
+// Keeps the questions; the test answers them.
+struct FakeNetwork final : net::PeerNetwork {
+  void add_address(uint32_t) override {}
+  void find_peer(const net::FindRequest& request, net::FindCallback callback) override {
+    requests.push_back(request);
+    callbacks.push_back(std::move(callback));
+  }
+  void retry_connections() override {}
+  void answer(net::PeerChannel* channel, net::FindError error = net::FindError::kNone) {
+    const auto callback = std::move(callbacks.back());
+    callbacks.pop_back();
+    callback(channel, error);
+  }
+  std::vector<net::FindRequest> requests;
+  std::vector<net::FindCallback> callbacks;
+};
+
+struct NoSink final : NicSink {
+  void nic_lost(group::Context*, int, group::Cause) override {}
+  void nic_back(group::Context*, int) override {}
+  void address_lost(group::Context*, int, const wire::Gid&, group::Cause) override {}
+  void addresses_changed(group::Context*, int, const std::vector<wire::Gid>&) override {}
+};
+
+// Keeps what is fed. The state is the test's to set.
+struct FakeMachine final : Machine {
+  void feed(Session&, const Input& input) override { inputs.push_back(input); }
+  std::vector<fsm::Event> events() const {
+    std::vector<fsm::Event> all;
+    for (const Input& input : inputs) all.push_back(input.event);
+    return all;
+  }
+  std::vector<Input> inputs;
+};
+
+// Sessions without a coordinator: each part of one can be tested alone. They lead, and have a
+// channel to their peers.
+class SessionTest : public ::testing::Test {
+ protected:
+  SessionTest() {
+    group::fault_sink = &world_.sink;
+    nics_.network_set(&network_);
+    nics_.context_add(&world_.context);
+  }
+  ~SessionTest() override { group::fault_sink = nullptr; }
+
+  Session& make(group::World::Options options = {}) {
+    group::Group* group = world_.make_group(cq_, cq_, options);
+    group->life.serial = ++serial_;
+    group->life.ends.remote = {wire::Gid::from_ipv4(0x01000002), 0x700 + serial_};
+    group->life.control.is_leader = true;
+    Session& session = sessions_.add(std::make_unique<Session>(*group, shared_));
+    session.search.take_channel(&channel_);
+    channel_.sent.clear();
+    return session;
+  }
+  void run_for(std::chrono::microseconds span) { time_.run_for(span); }
+
+  net::VirtualTime time_;
+  net::VirtualLoop loop_{time_};
+  group::World world_{1, 2};
+  group::CompletionQueue* cq_ = world_.make_cq();
+  FakeNetwork network_;
+  NoSink no_sink_;
+  FakeMachine machine_;
+  FakeChannel channel_;
+  NicWatch nics_{loop_, no_sink_};
+  NicPairs pairs_;
+  Sessions sessions_;
+  Jobs jobs_{loop_, loop_, sessions_};
+  Turns turns_{loop_, [](uint64_t) {}};
+  ErrorWatch errors_{loop_, sessions_};
+  Shared shared_{loop_, network_, machine_, sessions_, jobs_, nics_, pairs_, turns_, errors_};
+  uint32_t serial_ = 0;
+};
+
+}  // namespace shift::control
