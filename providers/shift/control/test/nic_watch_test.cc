@@ -1,0 +1,182 @@
+#include "control/nic_watch.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "control/test/lone_session.h"
+
+namespace shift::control {
+namespace {
+
+using group::Context;
+using group::kBackup;
+using group::kDefault;
+using std::chrono::milliseconds;
+
+constexpr int kIfindex = 7;  // of the default's network device
+
+// Keeps what the watch tells, in words.
+struct FakeSink final : NicSink {
+  void nic_lost(Context*, int member, group::Cause cause) override {
+    told.push_back(std::to_string(member) + " lost: " + cause.text);
+  }
+  void nic_back(Context*, int member) override { told.push_back(std::to_string(member) + " back"); }
+  void address_lost(Context*, int member, const wire::Gid&, group::Cause) override {
+    told.push_back(std::to_string(member) + " lost an address");
+  }
+  void addresses_changed(Context*, int member, const std::vector<wire::Gid>& gone) override {
+    told.push_back(std::to_string(member) + " changed, gone: " + std::to_string(gone.size()));
+  }
+  std::vector<std::string> told;
+};
+
+struct FakeLinks final : net::HostLinks {
+  bool has_address(int ifindex, uint32_t) override { return ifindex == kIfindex; }
+};
+
+class NicWatchTest : public ::testing::Test {
+ protected:
+  NicWatchTest() {
+    nics_.network_set(&network_);
+    nics_.links_set(std::make_unique<FakeLinks>());
+    world_.nic(kDefault).ifindex = kIfindex;
+    nics_.context_add(context_);
+  }
+  std::vector<std::string> told() { return std::exchange(sink_.told, {}); }
+  using Told = std::vector<std::string>;
+
+  net::VirtualTime time_;
+  net::VirtualLoop loop_{time_};
+  group::World world_{1, 2};
+  Context* context_ = &world_.context;
+  FakeNetwork network_;
+  FakeSink sink_;
+  NicWatch nics_{loop_, sink_};
+};
+
+TEST_F(NicWatchTest, ThePortsAreAskedAtTheBeginning) {
+  EXPECT_EQ(nics_.up(context_), 0b11);
+  group::World other(2, 2);
+  other.nic(kBackup).port_up = false;
+  nics_.context_add(&other.context);
+  EXPECT_EQ(nics_.up(&other.context), 0b01);
+  nics_.context_forget(&other.context);
+  EXPECT_EQ(nics_.up(&other.context), 0) << "it is not watched any more";
+  EXPECT_TRUE(told().empty());
+}
+
+TEST_F(NicWatchTest, APortGoesAndComes) {
+  nics_.port_down(context_, kBackup);
+  EXPECT_EQ(nics_.up(context_), 0b01);
+  EXPECT_FALSE(nics_.is_up(context_, kBackup));
+  nics_.port_up(context_, kBackup);
+  nics_.port_up(context_, kBackup);
+  EXPECT_EQ(nics_.up(context_), 0b11);
+  EXPECT_EQ(told(), (Told{"1 lost: port down", "1 back"}));
+}
+
+TEST_F(NicWatchTest, ADeadDeviceStaysDead) {
+  context_->members[kBackup].dead = true;
+  nics_.device_died(context_, kBackup);
+  nics_.port_up(context_, kBackup);
+  EXPECT_EQ(nics_.up(context_), 0b01);
+  EXPECT_EQ(told(), Told{"1 lost: device fatal"});
+}
+
+TEST_F(NicWatchTest, ANicWithoutCarrierIsOfNoUse) {
+  nics_.link_state(kIfindex, false);
+  nics_.link_state(kIfindex, false);
+  EXPECT_EQ(nics_.up(context_), 0b10);
+  nics_.port_down(context_, kDefault);
+  nics_.port_up(context_, kDefault);
+  EXPECT_EQ(told(), (Told{"0 lost: no carrier", "0 lost: port down"})) << "the carrier is missing";
+  nics_.link_state(kIfindex, true);
+  EXPECT_EQ(nics_.up(context_), 0b11);
+  EXPECT_EQ(told(), Told{"0 back"});
+}
+
+TEST_F(NicWatchTest, WhatThePortHasToldIsNoNews) {
+  nics_.port_down(context_, kDefault);
+  (void)told();
+  nics_.link_state(kIfindex, false);
+  nics_.link_state(kIfindex, true);
+  EXPECT_TRUE(told().empty());
+  nics_.port_up(context_, kDefault);
+  EXPECT_EQ(told(), Told{"0 back"});
+}
+
+TEST_F(NicWatchTest, AnotherNicsDeviceIsNotOurs) {
+  nics_.link_state(kIfindex + 1, false);
+  EXPECT_EQ(nics_.up(context_), 0b11);
+  EXPECT_TRUE(told().empty());
+}
+
+TEST_F(NicWatchTest, ANumberIsKeptOnlyWhileAnAddressIsOnIt) {
+  nics_.link_gone(kIfindex + 1);
+  EXPECT_EQ(nics_.carrierless_count(), 0u) << "no NIC's";
+  nics_.link_gone(kIfindex);
+  EXPECT_EQ(nics_.carrierless_count(), 1u);
+  EXPECT_EQ(nics_.up(context_), 0b10);
+  nics_.context_forget(context_);
+  EXPECT_EQ(nics_.carrierless_count(), 0u);
+}
+
+TEST_F(NicWatchTest, AnAddressThatMovesIsGoneFromItsPlace) {
+  nics_.gids_changed(context_, kDefault);
+  EXPECT_TRUE(told().empty()) << "nothing has changed";
+  world_.nic(kDefault).gid_index++;
+  nics_.gids_changed(context_, kDefault);
+  EXPECT_EQ(told(), Told{"0 changed, gone: 1"});
+}
+
+// The kernel changes its table some time after it has told of the address.
+TEST_F(NicWatchTest, TheTableIsReadAgainLater) {
+  nics_.address_changed(kIfindex);
+  EXPECT_TRUE(told().empty());
+  world_.nic(kDefault).gid_index++;
+  time_.run_for(milliseconds(9));
+  EXPECT_TRUE(told().empty());
+  time_.run_for(milliseconds(2));
+  EXPECT_EQ(told(), Told{"0 changed, gone: 1"});
+  world_.nic(kDefault).gid_index++;
+  time_.run_for(milliseconds(1000));
+  EXPECT_EQ(told(), Told{"0 changed, gone: 1"});
+}
+
+TEST_F(NicWatchTest, AForgottenContextIsNotReadAgain) {
+  nics_.address_changed(kIfindex);
+  nics_.context_forget(context_);
+  world_.nic(kDefault).gid_index++;
+  time_.run_for(milliseconds(2000));
+  EXPECT_TRUE(told().empty());
+}
+
+TEST_F(NicWatchTest, EachMemberIsReachedByOneAddress) {
+  group::Group* group = world_.make_group(world_.make_cq());
+  const auto addresses = nics_.addresses_of(*group);
+  ASSERT_EQ(addresses.size(), 2u);
+  EXPECT_EQ(addresses[kDefault], world_.nic(kDefault).gid);
+  EXPECT_EQ(addresses[kBackup], world_.nic(kBackup).gid);
+}
+
+TEST_F(NicWatchTest, AGidWithoutAnAddressIsReachedByItsDevices) {
+  auto& nic = world_.nic(kDefault);
+  nic.link_local = nic.gid;
+  nic.link_local.raw[0] = 0xfe;
+  nic.link_local.raw[1] = 0x80;
+  nic.link_local.raw[10] = 0;
+  nics_.gids_changed(context_, kDefault);
+  EXPECT_EQ(nics_.address_of(context_, nic.link_local), nic.gid);
+  EXPECT_EQ(nics_.address_of(context_, nic.gid), nic.gid);
+  wire::Gid strange = nic.link_local;
+  strange.raw[15] ^= 1;
+  EXPECT_EQ(nics_.address_of(context_, strange), wire::Gid{});
+}
+
+}  // namespace
+}  // namespace shift::control
