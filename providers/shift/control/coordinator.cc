@@ -76,9 +76,15 @@ void Coordinator::feed_one(Session& session, const Input& input, std::deque<Inpu
                                                      {"to", fsm::to_string(cell.next)},
                                                      {"on", fsm::to_string(input.event)},
                                                      {"cause", round.cause()}});
-  session.control.state = cell.next;
+  enter(session, cell.next, cell.actions, input, inputs);
+}
+
+// The only place where a state is assigned.
+void Coordinator::enter(Session& session, State next, std::span<const Action> actions,
+                        const Input& input, std::deque<Input>& inputs) {
+  session.control.state = next;
   Step step{input, inputs};
-  for (Action action : cell.actions) {
+  for (Action action : actions) {
     run(session, action, step);
     if (step.is_stopped) break;
   }
@@ -96,12 +102,9 @@ void Coordinator::fail_impossible(Session& session, const Input& input, const fs
               session.control.epoch, fsm::to_string(input.event),
               fsm::to_string(session.control.state), cell.reason);
   session.round.note_cause("internal error", true);
-  session.control.state = State::kFailed;
-  Step step{input, inputs};
-  for (Action action :
-       {Action::kLeaveDrain, Action::kCancelDeadline, Action::kFail, Action::kSendRefuse}) {
-    run(session, action, step);
-  }
+  static constexpr Action kEnd[] = {Action::kLeaveDrain, Action::kCancelDeadline, Action::kFail,
+                                    Action::kSendRefuse};
+  enter(session, State::kFailed, kEnd, input, inputs);
 }
 
 // ---- what other threads tell
@@ -163,8 +166,6 @@ void Coordinator::group_add(Group* group) {
 
 // A group's life begins here, again after each reset; from now on feed() alone moves it.
 void Coordinator::session_begin(Group& group) {
-  group.life.control.state = State::kActive;
-  group.life.control.epoch = 0;
   group.life.control.is_leader = group.life.ends.local <= group.life.ends.remote;
   Session& session = sessions_.add(std::make_unique<Session>(group, *shared_));
   session.qps.make();

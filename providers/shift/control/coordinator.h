@@ -11,6 +11,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "control/fences.h"
 #include "control/input.h"
@@ -74,6 +75,8 @@ class Coordinator final : private Machine,
 
   void feed(Session& session, const Input& input) override;
   void feed_one(Session& session, const Input& input, std::deque<Input>& inputs);
+  void enter(Session& session, fsm::State next, std::span<const fsm::Action> actions,
+             const Input& input, std::deque<Input>& inputs);
   void fail_impossible(Session& session, const Input& input, const fsm::Cell& cell,
                        std::deque<Input>& inputs);
   // A task for the control loop about a group that may be gone by then.

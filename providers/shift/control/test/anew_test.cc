@@ -32,7 +32,10 @@ class Anew : public TwoHosts {
     network_.copies = [](const wire::Message&) { return 1; };
     network_.before = nullptr;
   }
-  void follower_resets() { follows_.coordinator.group_forget(follows_.group); }
+  void follower_resets() {
+    follows_.coordinator.group_forget(follows_.group);
+    follows_.group->life.control = {};
+  }
   void follower_connects() {
     psns_of_now();
     follows_.group->life.serial += 100;

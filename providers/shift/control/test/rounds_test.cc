@@ -687,6 +687,21 @@ TEST_F(Rounds, WithoutAnyPathBothEndsFailInTime) {
 }
 
 // What a connection manager was told of the path has been kept from the program until now.
+// A bug of the layer's must not take the program along: this group fails closed.
+TEST_F(Rounds, AnEventThatCannotHappenFailsTheGroup) {
+  traffic(5);
+  receive(a_);
+  a_.coordinator.fault(a_.group, fsm::Event::kFenceDone, group::kNoMember, "a test");
+  run(milliseconds(5));
+  EXPECT_EQ(a_.group->life.control.state, State::kFailed);
+  ASSERT_EQ(a_.errors.size(), 1u) << "the application never hears of it";
+  EXPECT_EQ(a_.errors[0].status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(b_.group->life.control.state, State::kActive) << "its path has not failed yet";
+  b_.port(kDefault, false);
+  run(milliseconds(50));
+  EXPECT_EQ(b_.group->life.control.state, State::kFailed) << "its peer refuses";
+}
+
 TEST_F(Rounds, AConnectionManagerHearsOfAFailure) {
   static std::vector<ibv_qp*> gone;
   gone.clear();
