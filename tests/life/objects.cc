@@ -110,7 +110,16 @@ bool Objects::qp_make() {
   if (qp == nullptr) return fail("ibv_create_qp", errno);
   qps_.push_back(qp);
   psns_.push_back(psn_draw());
+  masks_.push_back(mask_draw(qp));
   return to_init(qp);
+}
+
+// A program may give its requests any number: those of some queue pairs begin with the address of
+// the queue pair, and the next ones follow. Receives of a shared queue have no queue pair yet.
+uint64_t Objects::mask_draw(const ibv_qp* qp) {
+  const uint32_t kind = dice_.below(3);
+  if (srq_ != nullptr || kind == 0) return 0;
+  return reinterpret_cast<uintptr_t>(qp) ^ (kind == 1 ? 0 : kReceive);
 }
 
 // Often the same: nothing then tells one life of a queue pair from the next.
@@ -185,7 +194,7 @@ bool Objects::post_receives(uint32_t count) {
     for (uint32_t number = 0; number < count; number++) {
       ibv_sge sge{reinterpret_cast<uintptr_t>(in_slot(qp, number)), plan_.size, in_mr_->lkey};
       ibv_recv_wr wr{}, *bad = nullptr;
-      wr.wr_id = kReceive | (qp * count + number);
+      wr.wr_id = (kReceive | (qp * count + number)) ^ masks_[qp];
       wr.sg_list = &sge;
       wr.num_sge = 1;
       const int error =
@@ -199,7 +208,7 @@ bool Objects::post_receives(uint32_t count) {
 bool Objects::post_send(uint32_t qp, uint32_t number, const Address& peer) {
   ibv_sge sge{reinterpret_cast<uintptr_t>(out_slot(qp, number)), plan_.size, out_mr_->lkey};
   ibv_send_wr wr{}, *bad = nullptr;
-  wr.wr_id = number;
+  wr.wr_id = number ^ masks_[qp];
   wr.sg_list = &sge;
   wr.num_sge = 1;
   wr.send_flags = IBV_SEND_SIGNALED;
@@ -216,6 +225,15 @@ bool Objects::post_send(uint32_t qp, uint32_t number, const Address& peer) {
 }
 
 int Objects::poll(std::span<ibv_wc> out) {
+  const int got = poll_masked(out);
+  for (int i = 0; i < got; i++) {
+    const uint32_t qp = qp_index(out[static_cast<size_t>(i)].qp_num);
+    if (qp < qps_.size()) out[static_cast<size_t>(i)].wr_id ^= masks_[qp];
+  }
+  return got;
+}
+
+int Objects::poll_masked(std::span<ibv_wc> out) {
   if (channel_ != nullptr) {
     pollfd readable{channel_->fd, POLLIN, 0};
     if (::poll(&readable, 1, kEventWaitMs) == 1) {

@@ -65,6 +65,8 @@ class Objects {
   bool qp_make();
   bool to_init(ibv_qp* qp);
   uint32_t psn_draw();
+  uint64_t mask_draw(const ibv_qp* qp);
+  int poll_masked(std::span<ibv_wc> out);
   bool refuses(int result, const char* what);
   bool gone(int result, const char* what);
 
@@ -82,6 +84,7 @@ class Objects {
   ibv_srq* srq_ = nullptr;
   std::vector<ibv_qp*> qps_;
   std::vector<uint32_t> psns_;
+  std::vector<uint64_t> masks_;  // by which each queue pair's wr_ids differ from what they mean
   std::vector<std::byte> out_, in_;
   ibv_mr *out_mr_ = nullptr, *in_mr_ = nullptr;
 };

@@ -36,6 +36,7 @@ PLANTS = {
 LIFE_PLANTS = {
     "busy_forgotten": ("life", "a channel in use: it went"),
     "replay_delivered": ("life", "instead of"),
+    "own_by_number": ("life", "sends complete in another order"),
 }
 ATTEMPTS = 8
 

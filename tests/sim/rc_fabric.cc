@@ -57,8 +57,8 @@ void RcFabric::look_at(int host, int member, Qp& qp) {
 
 // What the layer gives to a NIC: never anything on a path it has left, always that NIC's keys.
 void RcFabric::check_posted(int host, int member, Qp& qp, End& e) {
-  const uint64_t tag = groups_[static_cast<size_t>(host)]->tag;
-  const auto is_own = [&](uint64_t wr_id) { return wr_id - tag <= group::kProbeTag; };
+  const group::Group& group = *groups_[static_cast<size_t>(host)];
+  const auto is_own = [&](uint64_t wr_id) { return group::has_own_number(wr_id, group); };
   const auto fits = [&](const std::vector<ibv_sge>& sges) {
     return std::ranges::all_of(
         sges, [&](const ibv_sge& sge) { return sge.lkey == group::lkey_on(member, group::kLkey); });

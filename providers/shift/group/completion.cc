@@ -56,13 +56,13 @@ bool blames_path(const Group& group, int member, const ibv_wc& wc) {
          !member_port_is_up(*group.context, member);
 }
 
-// Requests of our own: no completion of theirs is the application's. The opcode of an error
-// completion is not valid, so each kind carries a tag of its own.
-bool take_own(Group& group, int member, const ibv_wc& wc) {
-  const uint64_t kind = wc.wr_id - group.tag;
+// Requests of the layer's own: no completion of theirs is the application's.
+bool take_own(const CompletionQueue& cq, Group& group, int member, const ibv_wc& wc) {
+  const auto kind = own_take(cq, group, member, wc);
+  if (!kind) return false;
   const bool success = wc.status == IBV_WC_SUCCESS;
-  switch (kind) {
-    case kSendMarkerTag:
+  switch (*kind) {
+    case OwnRequest::Kind::kSendMarker:
       doubt_events(*group.send_cq);
       // Markers come out in order: those of a drain, called off perhaps, before the fence's.
       if (group.life.markers.under_way > 0) {
@@ -77,19 +77,18 @@ bool take_own(Group& group, int member, const ibv_wc& wc) {
       }
       if (group.life.errors.switching) group.life.markers.drained[0] = true;
       return true;
-    case kRecvMarkerTag:
+    case OwnRequest::Kind::kRecvMarker:
       doubt_events(*group.recv_cq);
       if (group.life.errors.switching) group.life.markers.drained[1] = true;
       return true;
-    case kProbeTag: {
+    case OwnRequest::Kind::kProbe: {
       auto& probe = group.life.members[member].probe;
       doubt_events(*group.send_cq);
       if (probe == Probe::kPosted) probe = success ? Probe::kDone : Probe::kFailed;
       return true;
     }
-    default:
-      return false;
   }
+  return false;
 }
 
 void translate(Group& group, ibv_wc& wc) {
@@ -190,11 +189,11 @@ void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
     // On the default the application's own unprotected QPs, elsewhere the rest of a destroyed one.
     if (member != kDefault) return;
     Completion shown = wc;
-    shown.wr_id = consume_unprotected(*cq.context, wc.wr_id).value_or(wc.wr_id);
+    shown.wr_id = consume_unprotected(*cq.context, wc).value_or(wc.wr_id);
     cq.side.push_back(shown);
     return;
   }
-  if (take_own(*group, member, wc)) return;
+  if (take_own(cq, *group, member, wc)) return;
   std::unique_lock error(group->errors_mutex, std::defer_lock);
   Verdict verdict;
   if (wc.status != IBV_WC_SUCCESS) {
@@ -202,7 +201,8 @@ void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
     if (group->life.errors.members[member].accept == Accept::kGuard)
       verdict = judge(*group, member, wc);
   }
-  ReceiveSlot* slot = group->srq != nullptr ? group->srq->find(wc.wr_id) : nullptr;
+  ReceiveSlot* slot =
+      group->srq != nullptr && &cq == group->recv_cq ? group->srq->find(wc) : nullptr;
   if (slot != nullptr) {
     if (group->life.errors.members[member].accept == Accept::kDrop || verdict.held_back) {
       // Taken by a path that broke, and not delivered: it serves the next message.

@@ -8,9 +8,6 @@
 
 namespace shift::group {
 
-// Requests of our own carry Group::tag plus one of these.
-inline constexpr uint64_t kSendMarkerTag = 0, kRecvMarkerTag = 1, kProbeTag = 2;
-
 // True for errors that only a broken path causes. Some others may come from one, too, and all of
 // them may where the NIC is going (docs/protocol.md, step 1); the rest is the application's own.
 bool is_path_error(ibv_wc_status status);

@@ -42,8 +42,11 @@ bool is_drained(Group& group) {
   }
   if (!group.life.members[member].can_send) return true;
   if (group.life.markers.posted) return false;
-  ibv_send_wr wr{}, *bad;
-  wr.wr_id = group.tag + kSendMarkerTag;
+  // Whoever posts a receive may hold it for long; the caller looks again.
+  std::unique_lock recv(group.recv.mutex, std::try_to_lock);
+  if (!recv.owns_lock()) return false;
+  ibv_send_wr wr{}, *bad = &wr;
+  wr.wr_id = own_begin(group, member, OwnRequest::Kind::kSendMarker);
   wr.opcode = IBV_WR_RDMA_WRITE;
   wr.send_flags = IBV_SEND_SIGNALED;
   ibv_qp* real = committed_qp(group);
@@ -53,6 +56,7 @@ bool is_drained(Group& group) {
   if (real->context->ops.post_send(real, &wr, &bad) != 0) {
     group.life.markers.posted = false;  // no room: again when something has completed
     group.life.markers.under_way--;
+    if (bad != nullptr) own_refused(group, member, wr.wr_id);
   } else if (group.exact) {
     const auto done = static_cast<uint32_t>(group.counters.done[0]);
     group.send.sent.marker_add(group.send.posted, group.send.journal.first_incomplete(done));

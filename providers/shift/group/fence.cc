@@ -75,16 +75,18 @@ void Fence::post_markers(Entry& entry) {
   Group& group = *entry.group;
   ibv_qp* real = group.real[entry.member];
   if (!entry.marked_send) {
-    ibv_send_wr wr{}, *bad;
-    wr.wr_id = group.tag + kSendMarkerTag;
+    ibv_send_wr wr{}, *bad = &wr;
+    wr.wr_id = own_begin(group, entry.member, OwnRequest::Kind::kSendMarker);
     wr.opcode = IBV_WR_RDMA_WRITE;
     wr.send_flags = IBV_SEND_SIGNALED;
     entry.marked_send = real->context->ops.post_send(real, &wr, &bad) == 0;
+    if (!entry.marked_send && bad != nullptr) own_refused(group, entry.member, wr.wr_id);
   }
   if (!entry.marked_recv) {
-    ibv_recv_wr wr{}, *bad;
-    wr.wr_id = group.tag + kRecvMarkerTag;
+    ibv_recv_wr wr{}, *bad = &wr;
+    wr.wr_id = own_begin(group, entry.member, OwnRequest::Kind::kRecvMarker);
     entry.marked_recv = real->context->ops.post_recv(real, &wr, &bad) == 0;
+    if (!entry.marked_recv && bad != nullptr) own_refused(group, entry.member, wr.wr_id);
   }
 }
 

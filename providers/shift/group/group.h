@@ -93,7 +93,7 @@ struct Group {
   ibv_qp_cap cap{};
   bool sq_sig_all = false;
   bool exact = false;  // SHIFT_MODE
-  // wr_ids of our own requests: our address, nobody else's. Send marker, receive marker, probe.
+  // Where the numbers of our own requests begin (own_requests.h).
   uint64_t tag = 0;
 
   SendQueue send;

@@ -14,6 +14,7 @@
 
 #include "fsm/fsm.h"
 #include "group/device.h"
+#include "group/own_requests.h"
 #include "util/copyable_atomic.h"
 #include "wire/names.h"
 
@@ -100,6 +101,7 @@ struct MemberLife {
   // the connection is the application's own, or there is none. The bytes of a packet.
   std::optional<uint32_t> last_psn;
   uint32_t path_mtu = 0;
+  OwnRequests own;
 };
 
 // Control thread only.

@@ -153,11 +153,15 @@ int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
   if (real == nullptr) return ENODEV;
   // What lies on the member's shared receive queue from earlier must not be written into.
   if (group.srq != nullptr && !group.srq->cleanse(member)) return EAGAIN;
+  {
+    std::lock_guard lock(group.modify_mutex);
+    group.life.members[member].last_taken = false;
+    group.life.members[member].can_send = false;
+    group.life.members[member].own_packets = 0;
+    if (int error = member_qp_to_state(group, member, IBV_QPS_RESET)) return error;
+  }
+  own_forget(group, member);
   std::lock_guard lock(group.modify_mutex);
-  group.life.members[member].last_taken = false;
-  group.life.members[member].can_send = false;
-  group.life.members[member].own_packets = 0;
-  if (int error = member_qp_to_state(group, member, IBV_QPS_RESET)) return error;
   if (int error = to_init(group, real)) return error;
   if (int error = to_rtr(group, member, own, peer)) return error;
   return start_sending(group, member);
@@ -199,8 +203,8 @@ int member_qp_stop(Group& group, int member) {
 }
 
 void member_qp_probe(Group& group, int member) {
-  ibv_send_wr wr{}, *bad;
-  wr.wr_id = group.tag + kProbeTag;
+  ibv_send_wr wr{}, *bad = &wr;
+  wr.wr_id = own_begin(group, member, OwnRequest::Kind::kProbe);
   wr.opcode = IBV_WR_RDMA_WRITE;
   wr.send_flags = IBV_SEND_SIGNALED;
   ibv_qp* real = group.real[member];
@@ -208,6 +212,7 @@ void member_qp_probe(Group& group, int member) {
   if (real->context->ops.post_send(real, &wr, &bad) == 0) {
     group.life.members[member].own_packets++;
   } else {
+    if (bad != nullptr) own_refused(group, member, wr.wr_id);
     group.life.members[member].probe = Probe::kFailed;
   }
 }

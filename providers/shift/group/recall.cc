@@ -119,7 +119,7 @@ bool Recall::poll() {
   int got;
   while ((got = cq_->context->ops.poll_cq(cq_, 16, wc)) > 0) {
     for (int i = 0; i < got; i++) {
-      if (ReceiveSlot* slot = queue.find(wc[i].wr_id)) {
+      if (ReceiveSlot* slot = queue.find(wc[i])) {
         queue.give_back(slot);
         taken_++;
         continue;

@@ -56,7 +56,8 @@ int SharedQueue::post_to(int member, ReceiveSlot* const* list, int count) {
       state = translate_local(context, member, own, slot->num_sge);
       if (state != KeyState::kReady) break;
     }
-    wrs[known] = {reinterpret_cast<uintptr_t>(slot), nullptr, own, slot->num_sge};
+    wrs[known] = {first_wr_id + static_cast<uint64_t>(slot - slots.get()), nullptr, own,
+                  slot->num_sge};
     if (known > 0) wrs[known - 1].next = &wrs[known];
   }
   if (known > 0) {

@@ -1,5 +1,7 @@
 #include "group/shared_queue.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <cerrno>
 
@@ -27,6 +29,9 @@ SharedQueue::SharedQueue(Context& owner, uint32_t most, uint32_t most_sge)
   sges = std::make_unique<ibv_sge[]>(size_t{slot_count} * max_sge);
   free.reserve(slot_count);
   for (uint32_t i = slot_count; i > 0; i--) free.push_back(&slots[i - 1]);
+  if (getrandom(&first_wr_id, sizeof first_wr_id, GRND_NONBLOCK) != sizeof first_wr_id) {
+    first_wr_id = reinterpret_cast<uintptr_t>(this) * 0x9e3779b97f4a7c15;
+  }
 }
 
 SharedQueue::~SharedQueue() = default;
@@ -42,10 +47,10 @@ bool SharedQueue::claim(bool is_protected) {
   return true;
 }
 
-ReceiveSlot* SharedQueue::find(uint64_t wr_id) const {
-  const auto begin = reinterpret_cast<uintptr_t>(slots.get());
-  if (wr_id < begin || wr_id >= begin + slot_count * sizeof(ReceiveSlot)) return nullptr;
-  return &slots[(wr_id - begin) / sizeof(ReceiveSlot)];
+ReceiveSlot* SharedQueue::find(const ibv_wc& wc) const {
+  if (wc.status == IBV_WC_SUCCESS && (wc.opcode & IBV_WC_RECV) == 0) return nullptr;
+  const uint64_t place = wc.wr_id - first_wr_id;
+  return place < slot_count ? &slots[place] : nullptr;
 }
 
 uint64_t SharedQueue::consume(ReceiveSlot* slot) {
@@ -207,13 +212,13 @@ void receives_settle(Group& group, int first) {
   collect(*group.recv_cq);
 }
 
-std::optional<uint64_t> consume_unprotected(Context& context, uint64_t wr_id) {
+std::optional<uint64_t> consume_unprotected(Context& context, const ibv_wc& wc) {
   SharedQueue* queue = nullptr;
   ReceiveSlot* slot = nullptr;
   {
     std::lock_guard lock(context.mutex);
     for (SharedQueue* candidate : context.srqs) {
-      if (ReceiveSlot* found = candidate->find(wr_id)) queue = candidate, slot = found;
+      if (ReceiveSlot* found = candidate->find(wc)) queue = candidate, slot = found;
     }
   }
   // It stays: nobody destroys a queue while completions of its QPs are taken.

@@ -21,8 +21,8 @@ struct Context;
 struct Group;
 struct ProtectionDomain;
 
-// One receive that the application has posted, or what is left of one on a member's SRQ. Its
-// address is the wr_id that the NIC sees.
+// One receive that the application has posted, or what is left of one on a member's SRQ. Its place
+// in the pool, counted from a number drawn at random, is the wr_id that the NIC sees.
 struct ReceiveSlot {
   enum class State : uint8_t {
     kFree,
@@ -63,6 +63,10 @@ struct SharedQueue {
   std::unique_ptr<ReceiveSlot[]> slots;
   std::unique_ptr<ibv_sge[]> sges;  // max_sge for each slot
   uint32_t slot_count = 0;
+  // The wr_id of the first slot. Sends of QPs on this queue have numbers of the application's, and
+  // the opcode of a failed completion is not valid: no number that it could know may be one of
+  // ours.
+  uint64_t first_wr_id = 0;
   std::vector<ReceiveSlot*> free;
   std::deque<ReceiveSlot*> waiting;  // the oldest first
   uint32_t live = 0;                 // waiting or posted: what the application has outstanding
@@ -87,7 +91,7 @@ struct SharedQueue {
   int post(ibv_recv_wr* wr, ibv_recv_wr** bad);
 
   // The slot whose completion this is; nullptr: it is no receive of this queue.
-  ReceiveSlot* find(uint64_t wr_id) const;
+  ReceiveSlot* find(const ibv_wc& wc) const;
   // The application gets the completion; returns its wr_id.
   uint64_t consume(ReceiveSlot* slot);
   // It does not: the receive was taken by a path that broke, or recalled.
@@ -145,7 +149,7 @@ void receives_last_taken(Group& group, int member);
 
 // A completion of a QP that is not protected: the application's number, if it tells of a receive of
 // a shared queue.
-std::optional<uint64_t> consume_unprotected(Context& context, uint64_t wr_id);
+std::optional<uint64_t> consume_unprotected(Context& context, const ibv_wc& wc);
 
 void twin_srqs_create(SharedQueue& queue);
 void twin_srqs_destroy(SharedQueue& queue);

@@ -193,16 +193,18 @@ TEST_F(Completion, MarkersShowThatAQueueIsDrainedAndNobodySeesThem) {
   ibv_wc marker{};
   marker.status = IBV_WC_WR_FLUSH_ERR;
   marker.qp_num = group_->qpn();
-  marker.wr_id = group_->tag + 1;
+  const auto begin = [this](OwnRequest::Kind kind) { return own_begin(*group_, kDefault, kind); };
+  marker.wr_id = begin(OwnRequest::Kind::kRecvMarker);
   World::fake(cq_, kDefault).waiting.push_back(marker);
   EXPECT_TRUE(poll_all(cq_).empty());
   EXPECT_FALSE(group_->life.markers.drained[0]);
   EXPECT_TRUE(group_->life.markers.drained[1]);
-  marker.wr_id = group_->tag;
+  marker.wr_id = begin(OwnRequest::Kind::kSendMarker);
   World::fake(cq_, kDefault).waiting.push_back(marker);
   EXPECT_TRUE(poll_all(cq_).empty());
   EXPECT_TRUE(group_->life.markers.drained[0]);
   // One that comes out after the application has taken over.
+  marker.wr_id = begin(OwnRequest::Kind::kSendMarker);
   group_->life.errors.members[kDefault].accept = Accept::kPass;
   World::fake(cq_, kDefault).waiting.push_back(marker);
   EXPECT_TRUE(poll_all(cq_).empty());

@@ -222,7 +222,7 @@ std::vector<uint64_t> wr_ids(const std::vector<ibv_wc>& completions) {
 std::vector<uint64_t> posted_ids(const FakeQp& qp, const Group& group) {
   std::vector<uint64_t> ids;
   for (const PostedSend& send : qp.sends) {
-    if (send.wr.wr_id - group.tag > kProbeTag) ids.push_back(send.wr.wr_id);
+    if (!has_own_number(send.wr.wr_id, group)) ids.push_back(send.wr.wr_id);
   }
   return ids;
 }

@@ -117,6 +117,11 @@ void leave_for(Group& group, int member, int peer_member);
 // Everything poll_slow() gives.
 std::vector<ibv_wc> poll_all(CompletionQueue* cq);
 std::vector<uint64_t> wr_ids(const std::vector<ibv_wc>& completions);
+// Whether a request has one of the numbers that the layer's own have where the application's have
+// none of them.
+inline bool has_own_number(uint64_t wr_id, const Group& group) {
+  return wr_id - group.tag <= 2;
+}
 // What was posted on a QP, in order, without requests of our own.
 std::vector<uint64_t> posted_ids(const FakeQp& qp, const Group& group);
 

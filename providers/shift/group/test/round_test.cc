@@ -18,7 +18,7 @@ class Round : public ::testing::Test {
   Ids received_on(int member) {
     Ids ids;
     for (const PostedRecv& recv : on(member).recvs) {
-      if (recv.wr_id - group_->tag > kProbeTag) ids.push_back(recv.wr_id);
+      if (!has_own_number(recv.wr_id, *group_)) ids.push_back(recv.wr_id);
     }
     return ids;
   }
@@ -429,11 +429,11 @@ TEST_F(Round, AnotherMembersDeathProvesNothing) {
 TEST_F(Round, AProbesCompletionIsNobodyElses) {
   cq_->poll_all = true;
   ibv_wc wc{};
-  wc.wr_id = group_->tag + kProbeTag;
   wc.qp_num = group_->real[kThird]->qp_num;
   for (const auto& [status, expected] :
        {std::pair{IBV_WC_SUCCESS, Probe::kDone}, {IBV_WC_RETRY_EXC_ERR, Probe::kFailed}}) {
     group_->life.members[kThird].probe = Probe::kPosted;
+    wc.wr_id = own_begin(*group_, kThird, OwnRequest::Kind::kProbe);
     wc.status = status;
     World::fake(cq_, kThird).waiting.push_back(wc);
     EXPECT_TRUE(poll_all(cq_).empty());

@@ -41,7 +41,12 @@ class Shared : public ::testing::Test {
   // The application's numbers of what lies on a member, in order.
   Ids on(int member) {
     Ids ids;
-    for (const PostedRecv& one : real(member).waiting) ids.push_back(srq_->find(one.wr_id)->wr_id);
+    ibv_wc wc{};
+    wc.opcode = IBV_WC_RECV;
+    for (const PostedRecv& one : real(member).waiting) {
+      wc.wr_id = one.wr_id;
+      ids.push_back(srq_->find(wc)->wr_id);
+    }
     return ids;
   }
   FakeSrq& real(int member) { return FakeSrq::of(srq_->members[member].real); }

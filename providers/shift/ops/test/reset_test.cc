@@ -26,9 +26,11 @@ std::string bytes(const T& plain) {
 // life does not compile until it is looked at.
 auto fields_of_member(const Life& life, int m) {
   const auto& [accept, fault_reported] = life.errors.members[m];
-  const auto& [can_send, last_taken, probe, own_packets, last_psn, path_mtu] = life.members[m];
+  const auto& [can_send, last_taken, probe, own_packets, last_psn, path_mtu, own] = life.members[m];
+  const auto& [own_sends, own_receives] = own;
   return std::make_tuple(accept.load(), fault_reported.load(), can_send.load(), last_taken.load(),
-                         probe.load(), own_packets.load(), last_psn, path_mtu, life.remote_keys[m]);
+                         probe.load(), own_packets.load(), last_psn, path_mtu, own_sends.size(),
+                         own_receives.size(), life.remote_keys[m]);
 }
 
 // All but the serial number, and what belongs to each member.
@@ -84,6 +86,8 @@ void wear(Life& life) {
     life.members[m].own_packets = 12;
     life.members[m].last_psn = 13;
     life.members[m].path_mtu = 1024;
+    life.members[m].own.sends.push_back({15, group::OwnRequest::Kind::kProbe});
+    life.members[m].own.receives.push_back({16, group::OwnRequest::Kind::kRecvMarker});
     life.remote_keys[m][group::kRkey] = 14;
   }
 }
