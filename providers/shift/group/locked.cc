@@ -35,6 +35,14 @@ int go_on(Group& group) {
   return error;
 }
 
+int flush_waiting(Group& group) {
+  {
+    CqLock lock(group);
+    group.life.errors.members[group.life.path.member].fault_reported = true;  // no news
+  }
+  return go_on(group);
+}
+
 void remote_keys_add(Group& group, int member, const std::vector<wire::KeyPair>& keys) {
   std::lock_guard lock(group.send.mutex);
   auto& known = group.life.remote_keys[member];

@@ -31,6 +31,10 @@ bool sends_outstanding(Group& group, bool parked);
 // Posts parked requests as far as keys are known, on the way back to the hot path where it can. 0,
 // or as pump().
 int go_on(Group& group);
+// The application has brought the QP of its path to ERR: what waits for a key, or for a
+// registration, is given to that QP, which flushes it after all that was posted before. 0, or as
+// pump().
+int flush_waiting(Group& group);
 void remote_keys_add(Group& group, int member, const std::vector<wire::KeyPair>& keys);
 // The error that the application gets if the group fails: none is known, or this one if none is.
 void original_error_forget(Group& group);

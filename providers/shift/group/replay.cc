@@ -349,14 +349,11 @@ int pump(Group& group) {
         return 0;
       }
     }
-    switch (translate_sent(group, wr, sges)) {
-      case KeyState::kReady:
-        break;
-      case KeyState::kPending:
-        fault_sink->pump_wanted(&group);  // goes on when the region is registered there
-        return 0;
-      case KeyState::kMissing:
-        return ENOKEY;
+    const KeyState local = translate_sent(group, wr, sges);
+    if (local != KeyState::kReady && !is_given_up(group)) {
+      if (local == KeyState::kMissing) return ENOKEY;
+      fault_sink->pump_wanted(&group);  // goes on when the region is registered there
+      return 0;
     }
     if (send.posted == send.executed.position && send.executed.packets != 0) {
       skip_bytes(wr, uint64_t{send.executed.packets} * send.journal.mtu());

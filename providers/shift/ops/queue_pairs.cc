@@ -12,6 +12,7 @@
 #include "group/completion.h"
 #include "group/failing.h"
 #include "group/group.h"
+#include "group/locked.h"
 #include "group/member_modify.h"
 #include "group/member_qp.h"
 #include "group/peer_gone.h"
@@ -56,6 +57,11 @@ group::Route send_route(Group* g) {
   return g->send.route;
 }
 
+bool is_parked(Group* g) {
+  std::scoped_lock lock(g->send.mutex, g->recv.mutex);
+  return g->send.route == group::Route::kParked || g->recv.route == group::Route::kParked;
+}
+
 // Behind Coordinator::group_forget(), which begins nothing more for it.
 void await_jobs(const Group& g) {
   if (g.jobs != 0) in_background_and_wait([] {});
@@ -64,12 +70,11 @@ void await_jobs(const Group& g) {
 // What the real QPs say from now on is the truth.
 void show_truth(Group* g) {
   await_jobs(*g);
-  const group::Route route = send_route(g);
-  if (route == group::Route::kError) return;  // it is shown already
-  // In the middle of a switch no NIC holds what is posted; and where an error was held back, the
-  // NIC has given a part of it already. Nobody else would flush that.
-  if (route == group::Route::kParked || !group::errors_pass(*g, g->life.path.member))
-    group::fail(*g);
+  if (send_route(g) == group::Route::kError) return;  // it is shown already
+  // In the middle of a switch no NIC holds what is posted, nor when a NIC has refused a receive;
+  // and where an error was held back, the NIC has given a part of it already. Nobody else would
+  // flush that.
+  if (is_parked(g) || !group::errors_pass(*g, g->life.path.member)) group::fail(*g);
 }
 
 // The application breaks or resets its QP.
@@ -165,6 +170,10 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   }
   if (!to_state) return 0;
   qp->state = attr->qp_state;
+  if (attr->qp_state == IBV_QPS_ERR && send_route(g) == group::Route::kOnPath &&
+      group::flush_waiting(*g) != 0) {
+    group::fail(*g);
+  }
   if (to_rtr) {
     g->life.peer_present = peer_present;
     if (!ends || g->let_go) return 0;

@@ -98,6 +98,68 @@ class QueuePairs : public ::testing::Test {
 
 constexpr auto kFlushed = IBV_WC_WR_FLUSH_ERR;
 
+class OffTheDefault : public QueuePairs {
+ protected:
+  OffTheDefault() {
+    group::leave_for(*group_, kBackup, kBackup);
+    EXPECT_EQ(group::replay(*group_, 0, group::soon()).refusal, nullptr);
+  }
+  FakeQp& on_backup() { return World::fake(group_, kBackup); }
+  Completions poll_in_order() {
+    Completions all;
+    ibv_wc wc[16];
+    for (int got; (got = poll_cq(&cq_->cq, 16, wc)) > 0;) {
+      for (int i = 0; i < got; i++) all.emplace_back(wc[i].wr_id, wc[i].status);
+    }
+    return all;
+  }
+  // Its key on the path is not known.
+  void write(uint64_t wr_id, uint32_t lkey = group::kLkey) {
+    ibv_sge sge{0x5000, 8, lkey};
+    ibv_send_wr wr{}, *bad;
+    wr.wr_id = wr_id;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.rdma = {0x7000, group::kRkey};
+    ASSERT_EQ(post_send(group_->handle(), &wr, &bad), 0);
+  }
+};
+
+// C6
+TEST_F(OffTheDefault, WhatWaitsForAKeyIsFlushedWithTheQp) {
+  send(1);
+  write(2);
+  send(3);
+  ASSERT_EQ(on_backup().sends.size(), 1u) << "the WRITE waits, and what follows it";
+  to_error();
+  write(4);
+  EXPECT_EQ(poll_in_order(),
+            (Completions{{1, kFlushed}, {2, kFlushed}, {3, kFlushed}, {4, kFlushed}}));
+}
+
+// C6
+TEST_F(OffTheDefault, WhatWaitsForARegistrationIsFlushedWithTheQp) {
+  world_.make_region(0x50, 0x60, group::MemoryRegion::Twin::kQueued);
+  group_->life.remote_keys[kBackup][group::kRkey] = 0x99;
+  send(1);
+  write(2, 0x50);
+  ASSERT_EQ(on_backup().sends.size(), 1u);
+  to_error();
+  EXPECT_EQ(poll_in_order(), (Completions{{1, kFlushed}, {2, kFlushed}}));
+}
+
+// The receive waits for a path that will not come.
+TEST_F(OffTheDefault, AReceiveThatWasRefusedIsFlushedWithTheQp) {
+  receive(11);
+  on_backup().post_error = EIO;
+  receive(12);
+  on_backup().post_error = 0;
+  to_error();
+  EXPECT_EQ(poll(), (Completions{{11, kFlushed}, {12, kFlushed}}));
+}
+
 // C1: the coordinator, for which the error was held back, no longer knows the QP.
 TEST_F(QueuePairs, AnErrorThatWasHeldBackComesWhenTheApplicationBreaksItsQp) {
   for (uint64_t id : {1u, 2u, 3u}) send(id);
