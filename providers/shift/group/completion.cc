@@ -360,6 +360,17 @@ int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra, int f
   return from + take_side(cq, count - from, wc + from, extra != nullptr ? extra + from : nullptr);
 }
 
+void poll_error_extended(CompletionQueue& cq, const ibv_wc* wc, const WcExtra* extra, int from,
+                         int got) {
+  std::lock_guard lock(cq.mutex);
+  cq.bias.set_nobody();
+  const auto completion = [&](int i) {
+    return Completion(wc[i], extra != nullptr ? extra[i] : WcExtra{});
+  };
+  for (int i = 0; i < from; i++) cq.side.push_back(completion(i));  // they are counted
+  for (int i = from; i < got; i++) take_completion(cq, kDefault, completion(i));
+}
+
 bool errors_hold(Group& group, int member) {
   CqLock lock(group);
   if (group.life.errors.members[member].accept == Accept::kPass &&

@@ -55,6 +55,10 @@ int poll_slow(CompletionQueue& cq, int count, ibv_wc* wc);
 // The rest of a hot poll that met an error: wc[from..got) are not yet looked at. Called inside the
 // hot section. Returns how many of `count` are filled in. `extra` may be null.
 int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra, int from, int got);
+// As poll_error(), for an extended poll, whose batch belongs to nobody from here on: all of `wc`
+// goes to the side queue.
+void poll_error_extended(CompletionQueue& cq, const ibv_wc* wc, const WcExtra* extra, int from,
+                         int got);
 
 // The CQ's mutex, with every hot section over and no other thread in the middle of an extended
 // poll. As lock_queue().

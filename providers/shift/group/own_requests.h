@@ -32,8 +32,8 @@ struct OwnRequests {
 // application has there does not change meanwhile: sends are parked and RecvQueue::mutex is held,
 // or both queues are parked; or, for a probe, the application has nothing there.
 [[nodiscard]] uint64_t own_begin(Group& group, int member, OwnRequest::Kind kind);
-// The NIC did not take it. Not when soft-RoCE's doorbell failed, which names no request as bad: then
-// the request may yet complete.
+// The NIC did not take it. Not when soft-RoCE's doorbell failed, which names no request as bad:
+// then the request may yet complete.
 void own_refused(Group& group, int member, uint64_t wr_id);
 // Which of them a completion tells of, if it is none of the application's; it is over then. Caller
 // holds cq.mutex.

@@ -67,20 +67,29 @@ int show_next(CompletionQueue* q, ExtendedPoll& poll) {
   return 0;
 }
 
-// Polls the default into the batch. Inside the hot section.
-void fill(CompletionQueue* q, ExtendedPoll& poll) {
+// Polls the default into the batch. Inside the hot section. False: there was an error, and the
+// batch is not the caller's any more.
+bool fill(CompletionQueue* q, ExtendedPoll& poll) {
   ibv_wc* wc = poll.batch.data();
   int got;
   if (!poll.needs_device) [[likely]] {
     ibv_cq* real = q->real[kDefault].set_before();
     got = real->context->ops.poll_cq(real, kBatch, wc);
-    got = count_polled(q, kBatch, wc, nullptr, got);
+    got = count_polled<true>(q, kBatch, wc, nullptr, got);
   } else {
     got = poll.harvest(kBatch, wc, poll.batch_extra.data());
-    got = count_polled(q, kBatch, wc, poll.batch_extra.data(), got);
+    got = count_polled<true>(q, kBatch, wc, poll.batch_extra.data(), got);
   }
+  if (got < 0) [[unlikely]]
+    return false;
   poll.next = 0;
-  poll.count = got > 0 ? static_cast<uint32_t>(got) : 0;
+  poll.count = static_cast<uint32_t>(got);
+  return true;
+}
+
+[[gnu::cold, gnu::noinline]] int show_next_slow(CompletionQueue* q, bool begin) {
+  Bias::leave(group::tls_slot);
+  return group::extended_fill_slow(*q, begin) ? show_next(q, *q->extended) : ENOENT;
 }
 
 }  // namespace
@@ -93,10 +102,10 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
   ThreadSlot* self = group::tls_slot;
   if (!q->bias.enter<Manner::kExtended>(self, q) ||
       poll.open.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {
-    Bias::leave(self);
-    return group::extended_fill_slow(*q, true) ? show_next(q, poll) : ENOENT;
+    return show_next_slow(q, true);
   }
-  if (poll.next == poll.count) fill(q, poll);
+  if (poll.next == poll.count && !fill(q, poll)) [[unlikely]]
+    return show_next_slow(q, true);
   if (poll.next == poll.count) {
     Bias::leave(self);
     return ENOENT;
@@ -112,11 +121,8 @@ int next_poll(ibv_cq_ex* cq) {
   if (poll.next < poll.count) [[likely]]
     return show_next(q, poll);
   ThreadSlot* self = group::tls_slot;
-  if (!q->bias.enter<Manner::kExtended>(self, q)) [[unlikely]] {
-    Bias::leave(self);
-    return group::extended_fill_slow(*q, false) ? show_next(q, poll) : ENOENT;
-  }
-  fill(q, poll);
+  if (!q->bias.enter<Manner::kExtended>(self, q) || !fill(q, poll)) [[unlikely]]
+    return show_next_slow(q, false);
   Bias::leave(self);
   return poll.count != 0 ? show_next(q, poll) : ENOENT;
 }

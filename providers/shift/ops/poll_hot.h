@@ -9,14 +9,19 @@ namespace shift::ops {
 [[gnu::noinline]] group::Counters* find_counters(group::CompletionQueue* q, uint32_t qpn);
 
 // Counts what was polled into `wc`; an error is looked at on the cold side. Inside the hot section.
-// Returns how many of `most` are filled in.
+// Returns how many of `most` are filled in. `extended`: `wc` is the batch, which is not the
+// caller's any more after an error; -1 then.
+template <bool extended = false>
 [[gnu::always_inline]] inline int count_polled(group::CompletionQueue* q, int most, ibv_wc* wc,
                                                group::WcExtra* extra, int got) {
   for (int i = 0; i < got;) {
     // Completions come in runs of one QP and direction: counted in a register, since adding to
     // memory for each of them makes a chain of stores and loads.
-    if (wc[i].status != IBV_WC_SUCCESS) [[unlikely]]
-      return group::poll_error(*q, most, wc, extra, i, got);
+    if (wc[i].status != IBV_WC_SUCCESS) [[unlikely]] {
+      if constexpr (!extended) return group::poll_error(*q, most, wc, extra, i, got);
+      group::poll_error_extended(*q, wc, extra, i, got);
+      return -1;
+    }
     const uint32_t qpn = wc[i].qp_num;
     const uint32_t direction = wc[i].opcode & IBV_WC_RECV;
     const int first = i;
