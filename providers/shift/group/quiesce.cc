@@ -6,9 +6,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <new>
 #include <numeric>
+#include <thread>
+#include <utility>
 #include <vector>
+
+#include "util/log.h"
 
 namespace shift::group {
 
@@ -20,11 +26,21 @@ namespace {
 // Append-only list: readers walk it without a lock.
 constinit std::atomic<ThreadSlot*> slots{nullptr};
 pthread_key_t slot_key;
-bool membarrier_works = false;
+// Whether queues may be biased: the kernel has the call, and it has not failed yet.
+constinit std::atomic<bool> membarrier_works{false};
+// Whether queues were ever biased.
+constinit std::atomic<bool> membarrier_worked{false};
 
 int membarrier(int command) {
   return static_cast<int>(syscall(SYS_membarrier, command, 0, 0));
 }
+
+// A processor's stores reach the others within far less, whatever it does meanwhile.
+void wait_for_stores() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+constinit BarrierCalls calls{membarrier, wait_for_stores};
 
 void slot_release(void* value) {
   auto* slot = static_cast<ThreadSlot*>(value);
@@ -47,8 +63,10 @@ void forget_other_threads() {
 bool init_once() {
   if (pthread_key_create(&slot_key, slot_release) != 0) return false;
   pthread_atfork(nullptr, nullptr, forget_other_threads);
-  membarrier_works = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
-  return membarrier_works;
+  const bool works = calls.membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
+  membarrier_worked = works;
+  membarrier_works = works;
+  return works;
 }
 
 }  // namespace
@@ -80,6 +98,7 @@ ThreadSlot* thread_slot_get() {
 
 void Bias::adopt(const void* queue, Manner manner) {
   if (shared_ || revokers_.load(std::memory_order_acquire) != 0) return;
+  if (!membarrier_works.load(std::memory_order_relaxed) && membarrier_worked) return;
   ThreadSlot* self = thread_slot_get();
   if (self == nullptr) return;
   if (owner_.load(std::memory_order_relaxed) == nullptr) {
@@ -103,10 +122,25 @@ bool is_worked_on(const void* queue) {
 }  // namespace
 
 void barrier_everywhere() {
-  // Without it nobody was ever biased, and the mutexes order everything but single flags.
-  if (!membarrier_works || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (membarrier_works.load(std::memory_order_relaxed)) {
+    if (calls.membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0) return;
+    // A sandbox that the program has entered since forbids the call. Nothing is biased from here
+    // on.
+    membarrier_works = false;
+    SHIFT_WARN_LIMITED("membarrier(2) fails (errno %d): the healthy path takes locks from now on",
+                       errno);
   }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // If nobody was ever biased, the mutexes order everything but single flags.
+  if (membarrier_worked) calls.wait_for_stores();
+}
+
+BarrierCalls barrier_calls_set(const BarrierCalls& other) {
+  if (other.membarrier == nullptr) {
+    membarrier_works = membarrier_worked.load();
+    return std::exchange(calls, BarrierCalls{membarrier, wait_for_stores});
+  }
+  return std::exchange(calls, other);
 }
 
 void wait_until_left(const void* const* queues, size_t count,

@@ -130,6 +130,15 @@ class Bias {
 // they load from here on, and what they stored before they loaded the old value is seen here.
 [[gnu::cold]] void barrier_everywhere();
 
+// What barrier_everywhere() is made of, for tests: membarrier(2), and what takes its place when it
+// fails after queues have been biased. Null pointers bring the real ones back. Returns those
+// before.
+struct BarrierCalls {
+  int (*membarrier)(int command);
+  void (*wait_for_stores)();
+};
+BarrierCalls barrier_calls_set(const BarrierCalls& other);
+
 // The queue's mutex, with every hot section over. `share`: the caller competes with the owner for
 // the queue's use, so from now on both take the mutex. (A caller that merely meets a revocation
 // does not: the queue stays its own.)

@@ -184,6 +184,30 @@ TEST_F(Quiesce, FirstUsesOfManyThreadsExcludeEachOther) {
   }
 }
 
+// As under a seccomp filter that the program has installed meanwhile.
+class WithoutMembarrier : public Quiesce {
+ protected:
+  static inline int waits_ = 0;
+  ~WithoutMembarrier() override { barrier_calls_set({}); }
+};
+
+TEST_F(WithoutMembarrier, AnOwnerFromBeforeIsWaitedForAndNobodyFollows) {
+  Queue queue;
+  use(queue);
+  ASSERT_TRUE(is_hot(queue));
+  waits_ = 0;
+  barrier_calls_set({[](int) { return -1; }, [] { waits_++; }});
+  queue.bias.revoke(&queue);
+  EXPECT_EQ(waits_, 1) << "its store may still be under way";
+  use(queue);
+  EXPECT_FALSE(is_hot(queue)) << "nobody could take the queue away again";
+  queue.bias.revoke(&queue);
+  EXPECT_EQ(waits_, 2) << "other queues may have owners from before";
+  barrier_calls_set({});
+  use(queue);
+  EXPECT_TRUE(is_hot(queue));
+}
+
 TEST_F(Quiesce, SlotsOfEndedThreadsAreUsedAgain) {
   std::set<ThreadSlot*> slots;
   for (int i = 0; i < 50; i++) {
