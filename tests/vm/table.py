@@ -1,5 +1,5 @@
-"""The table of programs and faults, from what runs saw and nothing else. The file is also what a later run
-goes on from."""
+"""Writes the table of programs and faults (docs/vm.md) from what runs saw, and reads it for a later run that
+goes on from it (vm.py --resume)."""
 
 import os
 import re
@@ -14,10 +14,10 @@ OTHERS, AGAIN = "Other cases:", "Run more than once ([why](../tests/vm/README.md
 class Book:
     def __init__(self, command):
         self.command, self.kernel = command, ""
-        self.cells = {}   # (row, fault, host) -> Cell; None: it failed
+        self.cells = {}   # (row, fault, host) -> Cell, or None when it failed
         self.rows = []    # in the order of the run
-        self.others = {}  # name -> what is wrong, of cases that are no cells
-        self.again = []   # names of cases that were run more than once
+        self.others = {}  # name -> what is wrong, for cases that are no cells
+        self.again = []   # the names of cases that ran more than once
         self.failed = []
 
     def add(self, case, problem, cells):
@@ -34,7 +34,7 @@ class Book:
             self.cells[cell.row, cell.fault, cell.host] = cell
 
     def verdict(self, case):
-        """Whether it was right; None: it was not run, or not seen to come back."""
+        """Whether a case was right; None when it did not run, or was not seen to come back."""
         if not case.row:
             return self.others[case.name] == "" if case.name in self.others else None
         places = [(case.row, *column) for column in case.columns]
@@ -46,7 +46,7 @@ class Book:
         return None if any(is_half(cell) for cell in found) else True
 
     def run_again(self, case):
-        """Notes that this was not the first time."""
+        """Notes that a case ran more than once."""
         if case.name not in self.again:
             self.again.append(case.name)
 
@@ -94,7 +94,7 @@ class Book:
         os.replace(path + ".new", path)
 
     def read(self, path):
-        """What an earlier run wrote there."""
+        """Reads what an earlier run wrote."""
         with open(path) as file:
             text = file.read()
         self.command, self.kernel = re.search(r"Written by `(.*)`.*\nLinux (\S+),", text).groups()
