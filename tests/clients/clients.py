@@ -148,14 +148,15 @@ def markdown(outcomes, command):
     columns = COLUMNS + [contrast(COLUMNS[0]), contrast(COLUMNS[1])]
     lines = ["# Unmodified programs through a failover", "",
              "Written by `%s`." % command, "",
-             "Every program of Debian 12 below runs between two emulated hosts under `shift-run`; in mid-run",
-             "the default NIC of the server's host (a) or of the client's (b) breaks. A time means: all work",
-             "was done, what the program verifies was right, it complained of nothing, and its queue pairs",
-             "moved after the fault and had work left then. It is the longest time that a queue pair of the",
-             "run took to move, once it knew, on a machine with %d cores for everything. The last columns" %
+             "Every program of Debian 12 below runs between two emulated hosts under `shift-run`. In mid-run",
+             "the default NIC of the server's host (a) or of the client's host (b) breaks. A time means that",
+             "all work was done, that the program found its data right where it checks it and complained of",
+             "nothing, and that its queue pairs moved after the fault and had work left then. The time is the",
+             "longest that a queue pair of the run took to move once it had noticed the fault, on a machine",
+             "with %d cores for everything. In the last columns the programs run without SHIFT under the same" %
              os.cpu_count(),
-             "are the same programs, judged in the same way, without SHIFT. A star marks those that compare",
-             "every byte themselves.", "",
+             "judge. A star marks programs that compare every byte themselves.",
+             "",
              "| program | %s |" % " | ".join(column.title() for column in columns),
              "| --- |" + " --- |" * len(columns)]
     for row in ROWS:
@@ -164,8 +165,8 @@ def markdown(outcomes, command):
                                               " | ".join(cell(row, column) for column in columns)))
     others = [row for row in OTHER_TYPES if (row.name, HEALTHY.title()) in found]
     if others:
-        lines += ["", "Not protected, and complete as on the stock library (C10): " + ", ".join(
-            "`%s`" % row.name for row in others if cell(row, HEALTHY) == "ok") + "."]
+        lines += ["", "These are not protected, and complete as with the stock library (C10):", ""]
+        lines += ["- `%s`" % row.name for row in others if cell(row, HEALTHY) == "ok"]
     return "\n".join(lines) + "\n"
 
 
