@@ -1,4 +1,4 @@
-// Command line of shift-nccl.
+// The command line of shift-nccl.
 #include "pattern_options.h"
 
 #include <CLI/CLI.hpp>
@@ -49,7 +49,7 @@ std::string options_problem(const Options& o) {
 Traffic verbs_traffic(const Options& o) {
   Traffic traffic;
   traffic.qps = o.connections * (o.qps + 1);
-  traffic.depth = 2 * kRing - 32;  // the transport adds as much
+  traffic.depth = 2 * kRing - 32;  // the transport adds room for credits to it
   traffic.one_cq = true;
   traffic.inline_max = kInlineMax;
   traffic.until_stop = o.until_stop;

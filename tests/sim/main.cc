@@ -1,4 +1,4 @@
-// shift-sim: runs seeded schedules of the simulation, or tells one of them step by step.
+// shift-sim runs seeded schedules of the simulation, or prints one of them step by step.
 #include <getopt.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ clauses C1 to C9 of docs/protocol.md; the exit status is 0 when all held. Progre
   --record P  write the event records of its ends to P-a.events and P-b.events
 )";
 
-// Half a minute of one core.
+// The default takes about half a minute on one core.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr uint64_t kDefaultCount = 5'000;
 #else
@@ -99,7 +99,7 @@ Options options_of(int argc, char** argv) {
   return options;
 }
 
-// The bounds that are checked belong to these; whatever the environment says.
+// The judges' bounds belong to these settings, so the environment must not change them.
 void settings_fix() {
   setenv("SHIFT_EXCHANGE_MS", "3000", 1);
   setenv("SHIFT_FAILBACK_MS", "1000", 1);

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""Reads every source and document of the tree and complains about what review should not have to find:
-unclear words in comments, unfinished work, long lines, files and functions, and paths of one machine.
+"""Reads every source and document of a tree and complains about what review should not have to find: unclear
+words in comments, unfinished work, long lines, files and functions, and paths of one machine.
 
-It walks the folders instead of asking git, because a release archive has no history.
+Call it with the root of the tree, or with --selftest. It walks the folders instead of asking git, because a
+release archive has no history.
 """
 
 import ast
@@ -29,7 +30,7 @@ LONG = {
     "tests/sim/faults.cc:Simulation::fault_start": "one case for each fault",
 }
 
-# Words that leave the reader guessing, each with its remedy. Only those that are nearly always wrong.
+# Words that leave the reader guessing, each with its remedy. The list has only words that are nearly always wrong.
 WORDS = [
     (re.compile(r"\b(of ours|of theirs)\b", re.I), 'say whose: "our function", "the program\'s list"'),
     (re.compile(r"\bbehind (this|that)(?=\s*([.,;:)]|$)| the\b| nobody\b)", re.I), 'say "after"'),
@@ -58,7 +59,7 @@ def sources(tree):
                 yield path
 
 
-# Strings come first in the pattern, so that a comment's sign inside of one is no comment.
+# Strings come first in the pattern, so that the sign of a comment in a string is no comment.
 CXX_TOKEN = re.compile(r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])+\''
                        r"|//(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/", re.S)
 
@@ -122,7 +123,7 @@ def judge_words(kind, text):
         joined = " ".join(parts)
         for pattern, remedy in WORDS:
             for match in pattern.finditer(joined):
-                # The line in which the words begin.
+                # Find the line in which the words begin.
                 begin, at = match.start() + (match[0].startswith((". ", ": ")) and 2), 0
                 while begin > len(parts[at]):
                     begin -= len(parts[at]) + 1
@@ -244,7 +245,7 @@ PLANTED = {
 
 
 def selftest():
-    """Each planted line must be complained about, and no other."""
+    """There must be a complaint about each planted line, and about no other."""
     with tempfile.TemporaryDirectory() as tree:
         for path, (text, _) in PLANTED.items():
             os.makedirs(os.path.join(tree, os.path.dirname(path)), exist_ok=True)
