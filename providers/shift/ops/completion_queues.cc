@@ -147,10 +147,10 @@ namespace {
 
 // A program that gets an event may poll once and take for granted that it finds something (C9).
 bool is_due(CompletionQueue* cq) {
-  // The program may have found already what it was woken for, as with stock. Not so when completions
-  // that the layer made, or of a masked fault, were here a moment ago (which looking may just have
-  // shown): then the event stands for them, or it comes after an event of the layer's, or of another
-  // NIC's, for what the application has seen or was told of.
+  // The program may have found already what it was woken for, as with stock. Not so when
+  // completions that the layer made, or of a masked fault, were here a moment ago (which looking
+  // may just have shown): then the event stands for them, or it comes after an event of the
+  // layer's, or of another NIC's, for what the application has seen or was told of.
   return has_news(cq) || group::event_clock() >= cq->doubtful_until.load(std::memory_order_relaxed);
 }
 
