@@ -327,7 +327,7 @@ void Simulation::check_excused() {
     if (pair.judge.has_atomic_open(0) || pair.judge.has_atomic_open(1)) continue;
     for (int h = 0; h < 2; h++) {
       if (pair.groups[static_cast<size_t>(h)]->life.control.state == State::kFailed)
-        pair.judge.fail(std::string("C7: ") + kNames[h] + " fails for nothing");
+        pair.judge.fail(std::string("C7: ").append(1, kNames[h]).append(" fails for nothing"));
     }
   }
 }
