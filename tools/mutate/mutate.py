@@ -111,8 +111,10 @@ def compile_all(build, targets, mutants, spare):
 
 
 def isolated(command):
-    """In a network namespace of its own: programs listen on fixed ports."""
-    return ["unshare", "-rn", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"] + command
+    """In a network namespace of its own: programs listen on fixed ports. Root stays who it is, since tests may run
+    as another user, too."""
+    how = "-n" if os.geteuid() == 0 else "-rn"
+    return ["unshare", how, "sh", "-c", 'ip link set lo up && exec "$@"', "sh"] + command
 
 
 def run(program, number, limit):
@@ -150,12 +152,36 @@ def judge(mutant, programs):
     return None
 
 
-def copy_tree(out):
+def save(mutants, path):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump([[mutant.number, *mutant.site] for mutant in mutants], file)
+
+
+def load(path):
+    import sites  # pylint: disable=import-outside-toplevel
+    with open(path, encoding="utf-8") as file:
+        return [Mutant(number, sites.Site(*site)) for number, *site in json.load(file)]
+
+
+def copy_tests(tree):
+    """Today's tests into the copy."""
+    for folder, _, names in os.walk(os.path.join(ROOT, LAYER)):
+        there = os.path.join(tree, os.path.relpath(folder, ROOT))
+        for name in names:
+            if os.path.basename(folder) == "test" or name == "CMakeLists.txt":
+                os.makedirs(there, exist_ok=True)
+                path = os.path.join(there, name)
+                with open(os.path.join(folder, name), "rb") as file:
+                    text = file.read()
+                if not os.path.exists(path) or open(path, "rb").read() != text:
+                    with open(path, "wb") as file:
+                        file.write(text)
+
+
+def copy_tree(tree):
     """The sources as they are in the work tree, without what was built."""
-    tree = os.path.join(out, "tree")
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns("build", ".git", "__pycache__"), symlinks=True)
-    return tree
 
 
 def configure(tree, build):
@@ -204,6 +230,8 @@ def main():
     parser.add_argument("--folder", help="only of this folder of providers/shift, such as group")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants side by side")
     parser.add_argument("--out", default=os.path.join(ROOT, "build", "mutate"), help="where the copy is built")
+    parser.add_argument("--again", action="store_true",
+                        help="the changes of the last build, with the tests of now")
     parser.add_argument("--list", action="store_true", help="show the draw, and build nothing")
     parser.add_argument("--json", help="write the verdicts here")
     options = parser.parse_args()
@@ -214,14 +242,20 @@ def main():
         return SKIPPED
 
     out = os.path.abspath(options.out)
-    tree, build = copy_tree(out), os.path.join(out, "build")
-    configure(tree, build)
-    layer = os.path.join(tree, LAYER, options.folder or "")
-    say("looking for places")
-    found = sites.find(build, lambda path: path.startswith(layer) and "/test/" not in path)
-    drawn, spare = draw(found, options.count, options.seed)
-    mutants = [Mutant(number, site) for number, site in enumerate(drawn, 1)]
-    say("%d of %d places, seed %d" % (len(mutants), len(found), options.seed))
+    tree, build = os.path.join(out, "tree"), os.path.join(out, "build")
+    drawn_file = os.path.join(out, "drawn.json")
+    if options.again:
+        copy_tests(tree)
+        mutants, spare = load(drawn_file), []
+    else:
+        copy_tree(tree)
+        configure(tree, build)
+        layer = os.path.join(tree, LAYER, options.folder or "")
+        say("looking for places")
+        found = sites.find(build, lambda path: path.startswith(layer) and "/test/" not in path)
+        drawn, spare = draw(found, options.count, options.seed)
+        mutants = [Mutant(number, site) for number, site in enumerate(drawn, 1)]
+        say("%d of %d places, seed %d" % (len(mutants), len(found), options.seed))
     if options.list:
         for mutant in mutants:
             say("%s:%d: %s: %s" % (os.path.relpath(mutant.site.file, tree), mutant.site.line, mutant.site.name,
@@ -231,6 +265,7 @@ def main():
     commands = test_programs(build)
     say("building")
     mutants = compile_all(build, sorted(commands), mutants, spare)
+    save(mutants, drawn_file)
     programs = sorted((measure(name, command, out) for name, command in sorted(commands.items())),
                       key=lambda program: program.seconds)
     say("tests take " + ", ".join("%s %.1f s" % (p.name, p.seconds) for p in programs))
