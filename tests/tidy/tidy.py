@@ -15,7 +15,7 @@ import tempfile
 import tokenize
 
 # The words and the line lengths of these are not checked yet.
-NOT_YET = ["providers/shift", "tests", "docs", "check.sh"]
+NOT_YET = ["providers/shift"]
 
 CXX = (".cc", ".h", ".c", ".cpp", ".hpp", ".S")
 COLUMNS, FILE_LINES, FUNCTION_LINES = 115, 800, 70
@@ -24,7 +24,6 @@ LONG = {
     "emulator/host/cli/main.cc:main": "one option of the command line after the other",
     "libibverbs/test/emulated_objects_test.cc:Objects.xrc_shares_a_domain_and_a_queue_with_rc":
         "one scenario, in its order",
-    "providers/shift/control/actions.cc:Coordinator::run": "one case for each action",
     "providers/shift/fsm/test/path_test.cc:run": "one case for each action",
     "providers/shift/group/test/replay_test.cc:check_once": "one random run, in its order",
     "tests/sim/faults.cc:Simulation::fault_start": "one case for each fault",
