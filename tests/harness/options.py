@@ -15,7 +15,7 @@ def script_parser(text, out):
 def seed_add(parser):
     """Adds the seed, which decides all that is random in a run."""
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SHIFT_TEST_SEED", "1")),
-                      help="of all that is drawn (SHIFT_TEST_SEED)")
+                      help="seed of all that is drawn (SHIFT_TEST_SEED)")
 
 
 def runs_add(parser, count):
@@ -29,4 +29,4 @@ def runs_add(parser, count):
 
 
 def layer_add(parser, default=None):
-    parser.add_argument("--layer", default=default, help="a prefix whose bin/shift-run is used instead")
+    parser.add_argument("--layer", default=default, help="use the bin/shift-run of this prefix")

@@ -75,7 +75,7 @@ def judge_include(tree, path, mark, name):
     if target is None:
         # Angle brackets are for the system's headers only. Files that the build makes end in .inc.
         is_made = name.endswith(".inc") or layer == "tests"
-        return "no such header of ours" if mark == '"' and not is_made else None
+        return "no such header in the tree" if mark == '"' and not is_made else None
     other = layer_of(target)
     if other is None or other == layer or ALLOWED[layer] is None:
         return None

@@ -374,9 +374,9 @@ int main(int argc, char** argv) {
   CLI::App app{"Verbs objects made, used and destroyed by many threads"};
   life::Settings settings;
   traffic::local_options_add(&app, &settings.local);
-  app.add_option("--seed", settings.seed, "the same at both ends");
-  app.add_option("--threads", settings.threads, "the same at both ends");
-  app.add_option("--seconds", settings.seconds, "of the client: how long new objects are made");
+  app.add_option("--seed", settings.seed, "must be equal at both ends");
+  app.add_option("--threads", settings.threads, "must be equal at both ends");
+  app.add_option("--seconds", settings.seconds, "how long the client makes new objects");
   CLI11_PARSE(app, argc, argv);
   return life::run(settings);
 }

@@ -116,9 +116,9 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build")
     parser.add_argument("--objects", default="build/tests/sim/objects.txt",
-                        help="what shift-sim is linked from, one a line")
+                        help="a file with the objects that shift-sim is linked from")
     parser.add_argument("--out", default="build/out/sim-mutations")
-    parser.add_argument("--count", type=int, help="schedules for each, whatever its file says")
+    parser.add_argument("--count", type=int, help="run so many schedules for each bug")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--few", type=int, default=0, help="so many of them, drawn by "
                         "SHIFT_TEST_SEED, unless SHIFT_SIM_MUTATIONS=all")

@@ -31,7 +31,7 @@ std::string RoundsJudge::take(const Transition& t, Time now) {
   const bool peer_could_say_so = now > std::max(peer.since, channel_bad_) + kAnswer &&
                                  (t.host == leader_ || channel_bad_ == Time{});
   if (t.on == "deadline" && peer.state == "failed" && peer_could_say_so) {
-    broken = "C6: an end waits for a peer that has given up";
+    broken = "C6: an end waits for a peer that has failed";
   }
   if (broken.empty()) broken = drain_take(t, now);
   End& own = ends_[host];

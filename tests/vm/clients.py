@@ -230,7 +230,7 @@ class Session:
     def failure(self):
         """Why a queue pair failed, which the program may have survived; '' when none failed."""
         causes = [json.loads(line)["cause"] for host in "ab" for line in self.events(host, "failed")]
-        return "the layer gave up: " + "; ".join(causes) if causes else ""
+        return "a queue pair failed: " + "; ".join(causes) if causes else ""
 
     def wait_count(self, kind, count, timeout=60):
         return self.pair.until(lambda: self.count(kind) >= count or self.ended(), timeout) and \

@@ -132,14 +132,14 @@ def parse():
     parser.add_argument("--all", action="store_const", dest="set", const="all", default="1",
                         help="each program through each fault on either host (SHIFT_VM=all)")
     parser.add_argument("--smoke", action="store_const", dest="set", const="smoke",
-                        help="a minute's worth (SHIFT_VM=smoke)")
+                        help="a set of two cases (SHIFT_VM=smoke)")
     parser.add_argument("--only", action="append", default=[],
-                        help="cases of all whose name contains this")
+                        help="only cases whose name contains this, of all cases")
     parser.add_argument("--markdown", help="write the table to this file")
     parser.add_argument("--resume", action="store_true",
-                        help="go on with that table: run what it lacks, was not seen to come back, or has failed")
+                        help="go on with that table: run cases that are missing, failed, or did not come back")
     parser.add_argument("--if-asked", action="store_true",
-                        help="skip unless SHIFT_VM tells a set: 1, smoke or all")
+                        help="skip unless SHIFT_VM names a set: 1, smoke or all")
     options = parser.parse_args()
     if options.resume and not (options.markdown and os.path.exists(options.markdown)):
         parser.error("--resume goes on with the table that --markdown names: there is none")
