@@ -1,7 +1,7 @@
 #!/bin/bash
-# Installs what is missing, builds, runs all tests. Options: --tidy also runs clang-tidy,
-# --quick leaves out the sanitizer build, --programs adds all unmodified programs to the usual few:
-# MPI, PyTorch and others, which are large to install.
+# Installs missing packages, builds, and runs all tests. Options: --tidy also runs clang-tidy, --quick leaves
+# out the sanitizer build, and --programs also runs all unmodified programs and not only a few: MPI, PyTorch
+# and others, which are large to install.
 set -u -o pipefail
 cd "$(dirname "$0")" || exit
 . tools/packages.sh
@@ -20,8 +20,8 @@ begin=$SECONDS
 summary=()
 failed=0
 
-# step NAME COMMAND...: runs it, keeps its result for the summary. A command that says why it cannot be
-# run here ends with 77.
+# step NAME COMMAND...: runs the command and keeps its result for the summary. A command ends with 77 when it
+# cannot run here, and says why.
 step() {
   local name="$1" from=$SECONDS result=ok
   shift
@@ -36,7 +36,7 @@ step() {
   [ "$result" != FAILED ]
 }
 
-# All but assembler, which clang-format does not know.
+# Lists all sources except assembler, which clang-format does not know.
 sources() {
   find . -path ./build -prune -o \( -name '*.cc' -o -name '*.h' -o -name '*.c' \) -print |
     grep -v /trampoline.h | sort
@@ -47,24 +47,25 @@ tidy() {
   sources | grep '\.cc$' | grep -vE '/test/|^tests/' |
     xargs -n 4 -P 2 clang-tidy --quiet -p build 2>/dev/null
 }
-# tests DIRECTORY ARGUMENTS...: prints each test as it ends; ctest's closing lines follow. What needs the
-# machine for itself says so to ctest.
+# tests DIRECTORY ARGUMENTS...: runs the tests two at a time, and prints each when it ends. Tests that need the
+# machine for themselves have RUN_SERIAL.
 tests() {
   local directory="$1"
   shift
   (cd "$directory" && ctest -j 2 --output-on-failure --timeout 1200 "$@")
 }
 
-# Two machines with the distribution's kernel, where QEMU can be had. The bound is for a machine that hangs.
+# Runs two machines with the distribution's kernel, where QEMU can be installed. The time limit is for a machine
+# that hangs.
 vm_smoke() {
   # shellcheck disable=SC2086
   packages_install $packages_vm_smoke || { echo "skipped: packages are missing"; return 77; }
   timeout 600 /usr/bin/python3 tests/vm/vm.py --build build --smoke --out build/out/vm-smoke
 }
 
-# Left out under sanitizers: what looks at the shipped library's symbols, at a program's whole
-# environment and error output; a sanitizer changes those. The model, and strangers' programs, whose leaks are
-# not ours to report, have nothing new of ours to instrument.
+# The sanitizer build leaves out tests that look at the shipped library's symbols, or at a program's whole
+# environment and error output, since a sanitizer changes these. It also leaves out the model, which has no C++,
+# and unmodified programs, whose own leaks would be reported.
 asan_tests() {
   local left_out='(mlx5_)?front_symbols|front_programs|shift_run|cxemu_e2e_udp_test|model_.*|programs.*|pyverbs.*|clients|vm'
   left_out="^($left_out)\$"
@@ -72,8 +73,8 @@ asan_tests() {
   tests build/asan -L unit -E "$left_out" && ASAN_OPTIONS=detect_leaks=0 tests build/asan -LE unit -E "$left_out"
 }
 
-# The sanitizer build goes on behind the release tests, which wait now and then: in the idle class, in a
-# session of its own that is the last of all sessions.
+# The sanitizer build runs beside the release tests, which wait now and then. It has the idle scheduling class
+# and a session of its own with the lowest priority.
 asan_behind() {
   { echo 19 >/proc/self/autogroup; chrt --idle --pid 0 $$ || renice -n 19 $$; } &>/dev/null
   build_preset asan build/asan

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Installs what is missing, builds, and shows the main job on emulated NICs. The exit status tells.
+# Installs missing packages, builds, and shows the layer's main job on emulated NICs. The exit status is 0 when
+# all was right.
 set -eu -o pipefail
 cd "$(dirname "$0")"
 . tools/packages.sh

@@ -10,6 +10,7 @@ packages_programs="$packages_check openmpi-bin libopenmpi-dev python3-torch"
 packages_vm_smoke="qemu-system-x86 busybox-static iproute2 rdmacm-utils"
 packages_vm="$packages_vm_smoke ibverbs-utils ibverbs-providers perftest
   libfabric-bin fio python3-pyverbs rdma-core ucx-utils libgloo-dev python3-torch"
+packages_mutate="python3-clang"
 packages_fuzz="clang libclang-rt-14-dev"
 
 package_installed() {

@@ -1,4 +1,4 @@
-# bug: the follower takes another connection of the named path for the one that was named
+# bug: the follower accepts another generation of the named path
 # caught: livelock
 # with: -DSCARES=2
 # file: shell.pml

@@ -1,1 +1,1 @@
-"""Unmodified programs under SHIFT while a NIC breaks."""
+"""Tests of unmodified programs under SHIFT while a NIC breaks."""

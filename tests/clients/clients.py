@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""The client matrix: unmodified programs of the distribution under SHIFT while a NIC breaks.
+"""Runs the client matrix: unmodified programs of the distribution under SHIFT while a NIC breaks.
 
-Rows are programs, columns are faults of the default NIC of either side. Every program must do all its
-work, verify what it verifies, and complain of nothing. Contrast runs show that the same judge refuses
-the stock stack under the same faults. By default a few cells are drawn; --all runs the whole matrix,
---healthy all programs of tests/programs without a fault.
+The test `clients` calls this program. Rows are programs, columns are faults of the default NIC of either side.
+Every program must do all its work, find its data right where it checks it, and complain of nothing. Contrast
+runs show that this judge refuses the stock libraries under these faults. By default a few cells are drawn;
+--all runs the whole matrix, --healthy runs all programs of tests/programs without a fault.
 
-The exit status tells: 0 all good, 1 something failed, 3 nothing ran, 4 used wrongly.
+The exit status is 0 when all is good, 1 when something failed, 3 when nothing ran, 4 after a wrong call.
 """
 
 import os
@@ -27,7 +27,7 @@ from programs.cases import all_cases
 
 COLUMNS = [Column(fault, side) for fault in FAULTS for side in SIDES]
 HEALTHY = Column("", "a")
-DRAWN = 12  # cells of an ordinary check
+DRAWN = 12  # how many cells an ordinary check runs
 
 
 def parse():
@@ -54,7 +54,7 @@ def contrast(column):
 
 
 def drawn(seed):
-    """A few cheap cells in which every program and, in pairs, every fault and side come up."""
+    """Draws a few cheap cells: programs under faults, without a fault, and one without the layer."""
     dice = random.Random(seed)
     rows = [row for row in ROWS if row.check]
     dice.shuffle(rows)
@@ -63,14 +63,14 @@ def drawn(seed):
     picked = list(zip(rows, columns))[:DRAWN]
     picked.append((dice.choice(rows[:4]), HEALTHY))
     picked += [(row, HEALTHY) for row in dice.sample([r for r in OTHER_TYPES if r.check], 1)]
-    # One whose death is quick to see.
+    # For contrast: this program's death is quick to see.
     picked.append((next(row for row in ROWS if row.name == "ibv_rc_pingpong -c"),
                    contrast(dice.choice([c for c in COLUMNS if c.fault == "link-down"]))))
     return picked
 
 
 def healthy_rows():
-    """tests/programs has further cases; what a row needs is in the case itself."""
+    """Rows for the cases of tests/programs, which are without a fault."""
     def kept(case):
         return lambda scale: case
     for case in all_cases():
@@ -129,7 +129,7 @@ class Run:
 
 
 def markdown(outcomes, command):
-    """One line a program, one column a fault; the longest switch of all runs of a cell."""
+    """The table: one line for each program, one column for each fault; a cell has its longest switch."""
     found = {}
     for outcome in outcomes:
         found.setdefault((outcome["row"], outcome["column"]), []).append(outcome)
@@ -148,14 +148,15 @@ def markdown(outcomes, command):
     columns = COLUMNS + [contrast(COLUMNS[0]), contrast(COLUMNS[1])]
     lines = ["# Unmodified programs through a failover", "",
              "Written by `%s`." % command, "",
-             "Every program of Debian 12 below runs between two emulated hosts under `shift-run`; in mid-run",
-             "the default NIC of the server's host (a) or of the client's (b) breaks. A time means: all work",
-             "was done, what the program verifies was right, it complained of nothing, and its queue pairs",
-             "moved after the fault and had work left then. It is the longest time that a queue pair of the",
-             "run took to move, once it knew, on a machine with %d cores for everything. The last columns" %
+             "Every program of Debian 12 below runs between two emulated hosts under `shift-run`. In mid-run",
+             "the default NIC of the server's host (a) or of the client's host (b) breaks. A time means that",
+             "all work was done, that the program found its data right where it checks it and complained of",
+             "nothing, and that its queue pairs moved after the fault and had work left then. The time is the",
+             "longest that a queue pair of the run took to move once it had noticed the fault, on a machine",
+             "with %d cores for everything. In the last columns the programs run without SHIFT under the same" %
              os.cpu_count(),
-             "are the same programs, judged in the same way, without SHIFT. A star marks those that compare",
-             "every byte themselves.", "",
+             "judge. A star marks programs that compare every byte themselves.",
+             "",
              "| program | %s |" % " | ".join(column.title() for column in columns),
              "| --- |" + " --- |" * len(columns)]
     for row in ROWS:
@@ -164,8 +165,8 @@ def markdown(outcomes, command):
                                               " | ".join(cell(row, column) for column in columns)))
     others = [row for row in OTHER_TYPES if (row.name, HEALTHY.title()) in found]
     if others:
-        lines += ["", "Not protected, and complete as on the stock library (C10): " + ", ".join(
-            "`%s`" % row.name for row in others if cell(row, HEALTHY) == "ok") + "."]
+        lines += ["", "These are not protected, and complete as with the stock library (C10):", ""]
+        lines += ["- `%s`" % row.name for row in others if cell(row, HEALTHY) == "ok"]
     return "\n".join(lines) + "\n"
 
 

@@ -1,8 +1,8 @@
-"""One cell of the client matrix: a program between two hosts, a NIC that breaks in mid-run, the verdict.
+"""Runs one cell of the client matrix: a program between two hosts, a NIC that breaks in mid-run, the verdict.
 
-Mid-run is proven, not hoped for: the fault falls once every queue pair has found its peer and a share
-of the packets is sent; each process must tell of a switch after the fault; and after the switch the
-backup NICs must have moved a share of the packets, too.
+The run proves that the fault came in the middle. It comes when every queue pair has found its peer and a share
+of the packets is sent. Each process must record a switch after the fault, and after the switch the backup NICs
+must have moved a share of the packets, too.
 """
 
 import dataclasses
@@ -15,18 +15,18 @@ from harness.case import Failure
 from harness.session import Session, run_case
 
 MISSED = "the traffic ended before the fault"
-# Of the packets: how many before the fault at least and at most, how many after the switch.
+# Shares of the packets: between these two are sent before the fault, and at least the third after the switch.
 SHARES = (0.05, 0.4)
 SHARE_AFTER = 0.2
 ATTEMPTS = 4
 SECONDS = 60
-STOCK_SECONDS = 8  # what does not die hangs
+STOCK_SECONDS = 8  # a program that does not die hangs
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    fault: str  # '' is none
-    side: str   # 'a' is the server's host, 'b' the client's
+    fault: str  # or '' for none
+    side: str   # 'a' is the server's host, 'b' is the client's
     layer: bool = True
 
     def title(self):
@@ -63,7 +63,7 @@ class LayeredSession(Session):
             self._injector.join()
 
     def address(self, host, device="mlx5_0"):
-        return "127.0.0.1"  # what programs say beside their queue pairs does not go through a NIC that breaks
+        return "127.0.0.1"  # no side connection of a program goes through a NIC that breaks
 
     def start(self, host, name, argv, env=None):
         self._names.append(name)
@@ -81,16 +81,16 @@ class LayeredSession(Session):
         return self.fabric.records(kind, *self._names)
 
     def packets(self, number):
-        """Sent by all NICs of one number."""
+        """How many packets all NICs of this number have sent."""
         try:
             hosts = self.fabric.hosts()
         except (subprocess.CalledProcessError, ValueError, KeyError):
-            return 0  # not there yet
+            return 0  # the hosts are not there yet
         return sum(nic["tx_packets"] for nics in hosts.values() for device, nic in nics.items()
                    if device == "mlx5_%d" % number)
 
     def _bound(self):
-        """Every queue pair of two processes or more has found its peer."""
+        """Whether every queue pair of at least two processes has found its peer."""
         found = {}
         for event in self.events("bound"):
             found.setdefault(event["pid"], set()).add(event["qp"])
@@ -110,7 +110,7 @@ class LayeredSession(Session):
             return
 
     def outlived(self):
-        """Some process had no queue pair left when the fault fell."""
+        """Whether some process had no queue pair left when the fault came."""
         left = {event["pid"]: set() for event in self.events("bound")}
         for event in self.events("bound") + self.events("state"):
             if event["t_ns"] > self.fault_ns:
@@ -122,7 +122,7 @@ class LayeredSession(Session):
         return len([qps for qps in left.values() if qps]) < 2
 
     def judge_counters(self):
-        """Called when the program itself has nothing to complain of."""
+        """Is called when the program itself has nothing to complain of."""
         self.stop()
         counters = super().judge_counters()
         if not self.column.fault:
@@ -130,7 +130,7 @@ class LayeredSession(Session):
         if not self.fault_ns:
             raise Failure(MISSED)
         if not self.column.layer:
-            # Whoever is complete under a dead NIC had sent its last packet before.
+            # A program that is complete in spite of a dead NIC had sent its last packet before the fault.
             raise Failure(MISSED)
         moves = self.events("switched")
         if any(move["t_ns"] < self.fault_ns for move in moves):
@@ -147,8 +147,8 @@ class LayeredSession(Session):
 
 
 def run_cell(build, row, column, directory, seed):
-    """run_case's outcome. A run that proves nothing is done again: with more work, if there was too
-    little for this machine."""
+    """Returns run_case's outcome. A run that proves nothing is repeated, with more work if there was too little
+    for this machine."""
     scale, last = 1, None
     for attempt in range(ATTEMPTS):
         case = row.case(scale, SECONDS if column.layer else STOCK_SECONDS)
@@ -169,7 +169,7 @@ def run_cell(build, row, column, directory, seed):
 
 
 def verdict(outcome, column):
-    """(good, what to print)"""
+    """Returns (good, what to print)."""
     problem, counters = outcome["problem"], outcome["counters"]
     if not column.layer:
         if problem and problem != MISSED:

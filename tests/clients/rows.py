@@ -1,7 +1,7 @@
 """The rows of the client matrix: unmodified programs with enough to do for a fault in mid-run.
 
-Command lines and judges are those of tests/programs; here are the counts. `packets` is what crosses
-the wire at least, by which the moment of the fault and the work after it are measured.
+Command lines and judges are those of tests/programs; the counts are here. `packets` is how many packets cross
+the wire at least; the moment of the fault and the work after it are measured by it.
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ MTU = 4096
 @dataclasses.dataclass(frozen=True)
 class Row:
     name: str
-    make: Callable[[int], Case]  # the program with so many times the work
+    make: Callable[[int], Case]  # make(scale): the program with `scale` times the work
     packets: int
-    qps: int = 1         # per process: as many must have found their peers when the fault falls
-    check: bool = False  # cheap and typical: the subset of every check is drawn from these
+    qps: int = 1         # how many of each process must have found their peers before the fault
+    check: bool = False  # cheap and typical: an ordinary check draws its rows from these
     verifies: bool = False  # the program itself compares every byte
 
     def case(self, scale, seconds):
@@ -32,7 +32,7 @@ class Row:
 
 
 def perf(tool, *options, n, size, check=False):
-    """Bandwidth counts messages; latency exchanges, of two packets and two acknowledgements at most."""
+    """A bandwidth tool counts messages, a latency tool exchanges of two packets and two acknowledgements."""
     options = [str(option) for option in options]
     qps = int(options[options.index("-q") + 1]) if "-q" in options else 1
     packets = n * max(1, size // MTU)
@@ -45,7 +45,7 @@ def perf(tool, *options, n, size, check=False):
                packets, qps, check)
 
 
-# 4 KiB each way, by packets of 1 KiB.
+# An exchange is 4 KiB each way, in packets of 1 KiB.
 def pong(kind, *options, n, qps=1, check=False):
     return Row(" ".join(["ibv_%s_pingpong" % kind] + [str(option) for option in options]),
                lambda scale: pingpong(kind, *options, n=n * scale), 10 * n, qps, check, "-c" in options)
@@ -80,22 +80,22 @@ ROWS = [
     benchmark(uct, "rc_verbs", "get", "-s", 65536, "-D", "zcopy", n=4000, packets=64000),
     benchmark(ucp, "rc_v", "tag_bw", "-s", 1 << 20, n=500, packets=100000),
     benchmark(ucp, "rc_v", "stream_bw", "-s", 65536, n=5000, packets=80000),
-    # A request, data and an answer each; of acknowledgements a busy machine sends few.
+    # An exchange has a request, data and an answer; a busy machine sends few acknowledgements.
     Row("io_demo -q", lambda scale: io_demo("rc_v", exchanges=8000 * scale), 24000, check=True,
         verifies=True),
-    # Not halving_doubling: it waits for no send, so it overruns its own send queue of 8 requests (ENOMEM)
-    # as soon as acknowledgements are missing while messages arrive, on the stock library too.
+    # halving_doubling is not here: it waits for no send, so it overruns its own send queue of 8 requests
+    # (ENOMEM) when acknowledgements are missing while messages arrive, with the stock library, too.
     Row("Gloo allreduce ring", lambda scale: gloo("ring", 2, 65536, 40 * scale, meet=True), 40000, check=True,
         verifies=True),
     Row("Open MPI over UCX, 2 ranks", lambda scale: mpi("rc_v", "ab", rounds=6 * scale), 20000,
         verifies=True),
     Row("Open MPI over UCX, messages, 4 ranks",
         lambda scale: mpi("rc_v", "abab", rounds=4 * scale, what="messages"), 15000, verifies=True),
-    # TensorPipe takes GID index 0 of the first NIC, a link-local one, whatever else there is.
+    # TensorPipe always takes GID index 0 of the first NIC, which is link-local.
     Row("PyTorch RPC (TensorPipe ibv)", lambda scale: torch_rpc(16384, 200 * scale), 10000, verifies=True),
 ]
 
-# Not protected: they work as on the stock library (C10).
+# These are not protected: they work as with the stock library (C10).
 OTHER_TYPES = [
     Row("ib_send_bw -c UD", lambda scale: perftest("ib_send_bw", "-c", "UD", n=2000, size=1024), 2000,
         check=True),

@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""What the documents refer to is there:
+"""Checks that everything exists to which the documents refer:
 
     relative links of all *.md lead to a file, and to a heading where they name one;
-    ARCHITECTURE.md names files that exist, and after a colon what such a file defines
+    ARCHITECTURE.md names files that exist and, after a colon, something that the file defines
     (`providers/shift/fsm/fsm.cc: step`);
     docs/decisions/README.md lists all decisions, and README.md is short.
 
-Without an argument, or with the root of a tree, it checks that; --selftest shows that each complaint arises.
+Call it without an argument or with the root of a tree. --selftest shows that each complaint arises.
 """
 
 import os
@@ -19,7 +19,7 @@ SKIPPED_FOLDERS = ("build", "out", "__pycache__")
 LINK = re.compile(r"\[[^][]*\]\(([^()\s]+)\)")
 REFERENCE = re.compile(r"`([\w.+-]+(?:/[\w.+-]+)+\.(?:cc|h|c|S|py|sh|md|txt|cmake|pml|json|sed|map|svg|1))"
                        r"(?::\s+([^`]+))?`")
-# Before a name that a file defines, or after it; a function's call looks like its definition.
+# What comes before a name that a file defines, or after it. A call looks like a definition of the function.
 BEFORE = r"\b(?:struct|class|enum|union|namespace|using|concept|define|def)\s+(?:class\s+)?(?:\[\[.*?\]\]\s*)?%s\b"
 AFTER = r"\b%s\s*(?:\(|=|\{|\[)"
 
@@ -38,14 +38,14 @@ def documents(tree):
 
 
 def without_code(text):
-    """Blocks of code are cut out; what is left keeps no backticks either."""
+    """The text without its blocks of code and without backticks."""
     text = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
     text = re.sub(r"^(?: {4}|\t)(?![-*\d]).*$", "", text, flags=re.M)
     return text
 
 
 def anchors(text):
-    """The names that headings have as targets of links, in the way that hosting sites make them."""
+    """The names of headings as targets of links, as hosting sites make them."""
     found = set()
     for heading in re.findall(r"^#{1,6} +(.*?) *#*$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M):
         plain = re.sub(r"\[([^][]*)\]\([^()]*\)", r"\1", heading).lower()
@@ -108,7 +108,7 @@ def check(tree):
             for complaint in part(tree)]
 
 
-# A small tree without a fault.
+# This small tree must cause no complaint.
 GOOD = {
     "README.md": "# It\n\n[a](docs/a.md#two-words) [b](#it) ![p](docs/p.svg) [far](https://example.org/x)\n\n"
                  "    [code](nowhere.md)\n",
@@ -119,7 +119,7 @@ GOOD = {
     "ARCHITECTURE.md": "`src/a.cc`, `src/a.cc: Thing`, `src/a.cc: Thing::act, kMax`, `/etc/no.conf`\n",
     "src/a.cc": "struct Thing {\n  void act();\n};\nconstexpr int kMax = 1;\n",
 }
-# What is added to one file, or the whole of it, and the complaint that it must cause.
+# Each row is added to one file, or replaces it, and must cause this complaint.
 FAULTS = [
     ("README.md", "[x](docs/gone.md)\n", "README.md: the link to docs/gone.md leads nowhere"),
     ("README.md", "[x](docs/a.md#no-heading)\n", "README.md: docs/a.md has no heading for #no-heading"),

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""The drawings in docs/ can be read: no text lies over a line, over other text, or over a box's edge.
+"""Checks that the drawings in docs/ can be read: no text lies over a line, over other text, or over a box's edge.
 
-It knows what these drawings are made of: rect, line, polyline and text, with plain coordinates. A text's width is
-its textLength where it has one, and otherwise that of a wide font. --selftest shows that each complaint arises.
+The program knows the parts of these drawings: rect, line, polyline and text, with plain coordinates. The width
+of a text is its textLength if it has one, else the width in a wide font. --selftest shows that each complaint
+arises.
 """
 
 import glob
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree
 
-WIDE = 0.58  # a glyph's width in DejaVu Sans or Verdana, on average, by the font's size
+WIDE = 0.58  # the average width of a glyph in DejaVu Sans or Verdana, divided by the font's size
 ASCENT, DESCENT = 0.74, 0.2
 BOX_MARGIN = 2
 
@@ -21,7 +22,7 @@ def number(element, name, otherwise=0.0):
 
 
 def plain(root):
-    """Each element without its namespace, and what it inherits for text."""
+    """Each element without its namespace, with the text attributes that it inherits."""
     def walk(element, size, anchor):
         size = float(element.get("font-size", size))
         anchor = element.get("text-anchor", anchor)
@@ -62,7 +63,7 @@ def inside(inner, outer, margin):
 
 
 def crosses(segment, area):
-    """Whether a part of the segment lies in the area (the clipping of Liang and Barsky)."""
+    """Whether a part of the segment lies in the area (Liang-Barsky clipping)."""
     (x, y), (x2, y2) = segment
     low, high = 0.0, 1.0
     for delta, near, far in ((x2 - x, area[0] - x, area[2] - x), (y2 - y, area[1] - y, area[3] - y)):

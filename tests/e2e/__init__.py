@@ -1,1 +1,1 @@
-"""The whole on emulated hosts: our own checker, faults at any moment, every byte judged."""
+"""Tests of the whole layer on emulated hosts: traffic that judges every byte, under faults at any moment."""

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""The failover campaign: many short runs, each with a fault at a random moment, every byte judged.
+"""The failover campaign: many short runs, each with a fault at a random moment, and every byte judged.
 
-Each run is made from the seed and its index alone: `--seed S --only I` repeats one.
+The test `e2e_campaign` calls this program. The seed and the index of a run decide all of it:
+`--seed S --only I` repeats one run.
 """
 
 import collections
@@ -69,7 +70,7 @@ def percentile(values, share):
 
 
 def table(results):
-    """One line per kind and fault: how many, how many right, what the program felt."""
+    """Makes a table of the runs: one line for each kind and fault."""
     groups = collections.OrderedDict()
     for r in sorted(results, key=lambda r: (r.cell.kind != "masked", r.cell.kind, r.cell.fault)):
         groups.setdefault((r.cell.kind, r.cell.fault or "-"), []).append(r)

@@ -1,4 +1,4 @@
-"""What a campaign runs: each cell is one run, made from a seed and its index alone."""
+"""Draws the runs of a campaign. Each run is a cell; the seed and its index decide all of it."""
 
 import dataclasses
 import random
@@ -8,43 +8,43 @@ from harness.faults import FAULTS, SIDES
 OPS = ["write", "write_imm", "send", "send_imm", "read", "mixed"]
 APIS = ["classic", "wr"]
 
-# Kinds of runs beside the masked fault, and how many of each go into a campaign of 200.
+# The kinds of runs beside the masked fault, and how many of each kind a campaign of 200 runs has.
 SPECIALS = {
     "clean": 4,            # no fault at all
-    "late_packets": 8,     # LATE: what the old path carries arrives after the traffic moved
+    "late_packets": 8,     # LATE: packets of the old path arrive after the traffic has moved
     "heal": 8,             # the NIC comes back while the traffic goes on
-    "heal_quiet": 4,       # ... of a sender that is idle, or to whom nothing is signaled meanwhile
+    "heal_quiet": 4,       # ... and the sender is idle, or none of its requests is signaled
     "idle_backup": 6,      # the backup NIC fails while nothing uses it
-    "second_fault": 8,     # then the backup NIC of either side: across rails, or the error in time
+    "second_fault": 8,     # then a backup NIC fails: traffic goes across rails, or the error comes
     "both_nics": 3,        # default and backup of one side fail together
-    "early_fault": 5,      # before a second path is ready: masked if the ends have met
+    "early_fault": 5,      # the fault comes before a second path is ready
     "peer_stock": 4,       # the peer runs without the layer, no fault
-    "peer_stock_fault": 4,  # ... and dies as stock does
-    "peer_stock_pause": 4,  # ... and the network comes back before stock gives up
+    "peer_stock_fault": 4,  # ... the program dies as with the stock library
+    "peer_stock_pause": 4,  # ... the network is back before stock retries end
     "disabled": 2,
     "disabled_fault": 3,
-    "stock_fault": 4,      # contrast: without the layer the same fault is fatal
-    "atomic": 6,           # atomics in flight: masked or an error, never a wrong value
+    "stock_fault": 4,      # for contrast: without the layer the fault is fatal
+    "atomic": 6,           # atomics are in flight: they are masked or fail, without a wrong value
 }
 
-# A delay beyond all the retries of a protected QP, which take 70 to 120 ms, but below the pause after
-# which the path that was left is tried again (100 ms later): then its QP is not the old one any more.
+# This delay is longer than all the retries of a protected QP, which take 70 to 120 ms, but shorter than the
+# time until the path that was left is tried again (100 ms later), with another QP.
 LATE_MS = 150
 LATE = "delay=%d" % LATE_MS
 
-# A silence that stock bears with the patience that the programs ask for then (4 s), and a protected QP
-# would not (60 ms). The orders to break and to heal take their time, too.
+# The stock library bears this silence with the patience that the programs then ask for (4 s); a protected QP
+# would not (60 ms). To break and to heal takes time, too.
 PAUSE_S = 0.2
 PATIENT = ["--qp-timeout", "17"]
 
-# Seconds within which an error that cannot be masked must reach the program (C6).
+# An error that cannot be masked must reach the program within so many seconds (C6).
 ERROR_BOUND = 8.0
-# No progress for so long is a hang (C7). Halfway through it the judge misses completions: later than
-# SHIFT_EXCHANGE_MS after the NIC has noticed, on a machine that is busy.
+# So long without progress is a hang (C7). After half of it the judge looks for missing completions, which is
+# later than SHIFT_EXCHANGE_MS after the NIC has noticed the fault, also on a busy machine.
 STALL_MS = 10000
 
 
-# Senders that the layer hears nothing from between the fault and the way back.
+# With these options a sender gives the layer nothing to see between the fault and the failback.
 QUIET = [{"--rate": "1", "--signal-every": "1", "--batch": "1"},
          {"--rate": "20", "--signal-every": "32", "--depth": "64", "--batch": "1"}]
 
@@ -54,13 +54,13 @@ class Cell:
     seed: int
     index: int
     kind: str           # "masked" or one of SPECIALS
-    fault: str          # "" without one
+    fault: str          # or "" when there is none
     op: str
-    side: str           # host whose default NIC fails
+    side: str           # the host whose default NIC fails
     api: str
-    at: int             # progress of the client (messages) at which it fails
-    delay_ms: float     # and then so much later
-    after_ms: float     # how long the traffic goes on when all is settled
+    at: int             # the NIC fails when the client has completed so many messages
+    delay_ms: float     # ... and then so much later
+    after_ms: float     # how long the traffic goes on after the fault had its effect
     second_fault: str
     second_side: str
     options: list       # further options of shift-traffic
@@ -116,18 +116,18 @@ def make(seed, index, kind, fault, op, side, api):
                 after_ms=dice.uniform(40, 120),
                 second_fault=dice.choice(FAULTS), second_side=dice.choice(SIDES),
                 options=options)
-    # Drawn last: what an older seed gave, it gives still.
+    # New options are drawn last, so that an old seed still gives the same run.
     options += dice.choice([[], [], ["--cqs", "extended"], ["--cqs", "stamped"]])
-    # Messages may meet an empty shared queue while the receives follow.
+    # With a shared queue a message may come before its receive, so the RNR retries must stay on.
     if dice.random() < 0.2 and "--rnr-retry" not in options:
         options.append("--srq")
-    # Link-local GIDs, of either version of RoCE, by which nobody finds the peer without asking.
+    # These are link-local GIDs of both versions of RoCE; they hold no IPv4 address of the peer.
     options += dice.choice([[]] * 8 + [["--gid-index", "0"], ["--gid-index", "1"]])
     return cell
 
 
 def plan(seed, runs):
-    """`runs` cells: every fault x op x side x api before any of them comes twice."""
+    """Makes `runs` cells. Every fault x op x side x api comes once before any of them comes twice."""
     dice = random.Random(seed)
     kinds = [kind for kind, weight in SPECIALS.items()
              for _ in range(max(1, round(weight * runs / 200)))]
@@ -149,7 +149,7 @@ def plan(seed, runs):
         elif kind == "peer_stock_pause":
             fault = dice.choice(["drop-acks", "drop-data"])
         elif kind == "heal_quiet":
-            fault = "link-down"  # an idle program does not notice a silent one, and loses nothing
+            fault = "link-down"  # an idle program does not notice a silent fault
         op = "atomic" if kind == "atomic" else dice.choice(OPS)
         cells.append((kind, fault, op, dice.choice(SIDES), dice.choice(APIS)))
     dice.shuffle(cells)

@@ -1,10 +1,10 @@
-"""The checker between both hosts while NICs come and go, and what its two layers tell of it."""
+"""Runs shift-traffic between both hosts while NICs come and go, and looks at the layer's event records."""
 
 from harness.checker import ENDS, checker_start
 from harness.waiting import wait_until
 
-BOUND = 10.0  # seconds until QPs have moved
-TRAFFIC_BOUND = 60.0  # until so many messages more: how fast they go, a busy machine decides
+BOUND = 10.0  # seconds within which QPs must move
+TRAFFIC_BOUND = 60.0  # seconds for more messages, which a busy machine sends slowly
 
 
 class CheckerPair:
@@ -12,7 +12,7 @@ class CheckerPair:
 
     def __init__(self, fabric):
         self.fabric = fabric
-        # A busy machine must not look like a silent fault.
+        # With less patience a busy machine looks like a silent fault.
         env = {"SHIFT_FAILBACK_MS": "200", "SHIFT_RC_TIMEOUT_MAX": "15"}
         self.seen = dict.fromkeys(ENDS, 0)
         patience = ["--timeout-ms", "60000"]
@@ -35,8 +35,7 @@ class CheckerPair:
         return [record["detector"] for record in self.switched(name)]
 
     def moved(self, what, member, name="", detector=""):
-        """Waits until both ends' QPs are on `member`; the first that left must have been told of it
-        at the end `name` by `detector`."""
+        """Waits until both ends' QPs are on `member`. At the end `name`, `detector` must have seen the fault."""
         seen = self.seen
 
         def there(end):

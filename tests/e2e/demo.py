@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""The main job, shown: unmodified RDMA programs keep running while a NIC dies under them.
+"""Shows the layer's main job: unmodified RDMA programs keep running while their NIC dies.
 
-Two emulated hosts with two NICs each; the programs are the distribution's own. Ends with a verdict;
-the exit status says the same.
+quickstart.sh calls this program. It makes two emulated hosts with two NICs each and runs the distribution's
+programs. It ends with a verdict, and its exit status says whether all was right.
 """
 
 import os

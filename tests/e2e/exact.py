@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""The mode exact: nothing runs twice, and what cannot be proven gets an error.
+"""Tests the mode exact: nothing runs twice, and a request without proof gets an error.
 
-shift-once counts how often each WRITE and each atomic was executed. In the mode relaxed it must see
-a WRITE run twice: else it proves nothing about the other mode.
+The test `e2e_exact` calls this program. shift-once counts how often each WRITE and each atomic was executed.
+In the mode relaxed it must see a WRITE that ran twice, else it proves nothing about the mode exact.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from harness.fabric import Fabric
 from harness.options import script_parser
 from harness.waiting import wait_until
 
-BOUND = 8.0  # seconds until everything has moved or the program has its error (C6, C7)
+BOUND = 8.0  # seconds until all QPs have moved or the program has its error (C6, C7)
 
 
 @dataclasses.dataclass
@@ -25,7 +25,7 @@ class Case:
     mode: str
     op: str
     fault: str
-    side: str      # host whose default NIC fails; b is the one that is written to
+    side: str      # the host whose default NIC fails; host b is written to
     allowed: tuple  # exit codes of the client
     why: str = ""
 
@@ -47,7 +47,7 @@ def cases():
 
 
 def run(build, case, directory):
-    """Exit codes of client and server, what went wrong, whether a WRITE went on in its middle."""
+    """Returns the exit codes of client and server, a problem, and whether a WRITE went on in its middle."""
     shutil.rmtree(directory, ignore_errors=True)
     os.makedirs(directory)
     env = {"SHIFT_MODE": case.mode}
@@ -67,7 +67,7 @@ def run(build, case, directory):
         else:
             fabric.fault("%s/mlx5_0" % case.side, case.fault)
             if case.fault == "drop-acks":
-                # Before anything runs again: no later message may cover up what is written then.
+                # Ends the traffic before anything runs again, so that no later message hides a second WRITE.
                 time.sleep(0.015)
                 client.tell("stop")
             if not wait_until(lambda: fabric.all_have("switched", 1, *ENDS) or client.ended, BOUND):
@@ -96,7 +96,7 @@ def main():
             directory = os.path.join(options.out, "%d-%d" % (turn, number))
             for _ in range(3):
                 client, server, problem, skipped = run(build, case, directory)
-                # A machine that gives no processor for 70 ms; nothing is promised until then.
+                # The machine gave no processor for 70 ms; a QP that is not protected yet then breaks.
                 if problem != "not armed":
                     break
             runs += 1

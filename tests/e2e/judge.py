@@ -1,4 +1,4 @@
-"""Runs one cell and judges what came out of it."""
+"""Runs one cell of a campaign and judges the outcome. Campaign, demo and planted bugs use it."""
 
 import dataclasses
 import os
@@ -18,9 +18,9 @@ MOVING = {"masked", "late_packets"} | HEALING
 ALWAYS_SHIFT = MOVING | {"clean", "idle_backup", "second_fault", "both_nics", "early_fault", "atomic"}
 MUST_PASS = MOVING | {"clean", "idle_backup", "peer_stock", "peer_stock_pause", "disabled"}
 MUST_FAIL = {"both_nics", "peer_stock_fault", "disabled_fault", "stock_fault"}
-# Nothing protects these QPs.
+# The QPs of these kinds are not protected.
 ON_STOCK = {"peer_stock_fault", "disabled_fault", "stock_fault"}
-# Seconds for all QPs to move (C7).
+# All QPs must move within so many seconds (C7).
 SWITCH_BOUND = 10.0
 
 
@@ -29,20 +29,20 @@ class Result:
     cell: cells.Cell
     problems: list = dataclasses.field(default_factory=list)
     codes: tuple = (None, None)
-    gap_ms: float = 0.0       # longest time without progress at either end
-    error_s: float = 0.0      # fault to the program's first error
+    gap_ms: float = 0.0       # the longest time without progress at either end
+    error_s: float = 0.0      # from the fault to the program's first error
     switch_us: int = 0        # as the layer measured it
     seconds: float = 0.0
-    repeated: int = 0         # times that it had to be run again
-    met: bool = False         # every QP had found its peer when the fault fell: it must be masked
-    spurious: bool = False    # switched without a fault: masked, but the machine is too busy
+    repeated: int = 0         # how often the run had to be repeated
+    met: bool = False         # all QPs had found their peers before the fault, which must be masked
+    spurious: bool = False    # QPs moved without a fault: the machine is too busy
 
     def ok(self):
         return not self.problems
 
 
 def must_pass(cell):
-    # One NIC is left on each side: there is a path across the rails.
+    # While one NIC is left on each side, there is a path across rails.
     return cell.kind in MUST_PASS or (cell.kind == "second_fault" and
                                       cell.second_side != cell.side)
 
@@ -57,7 +57,7 @@ def expected_qps(cell):
 
 
 def all_have(fabric, cell, event):
-    """Every QP has told this event, at both ends."""
+    """Whether both ends have recorded this event for every QP."""
     return fabric.all_have(event, expected_qps(cell), *checker.ENDS)
 
 
@@ -66,7 +66,7 @@ def start_pair(fabric, cell, env):
     env = dict(env or {}, SHIFT_DISABLE="1" if cell.kind.startswith("disabled") else "0")
     client_layered = cell.kind != "stock_fault"
     server_layered = layered or cell.kind.startswith("disabled")
-    # A receiver of plain WRITEs hears of them with the sender's completions, which are rare here.
+    # A receiver of plain WRITEs learns of them by the sender's completions, which are rare here.
     stall_ms = 3 * cells.STALL_MS if cell.kind == "heal_quiet" else cells.STALL_MS
     common = ["--stall-ms", str(stall_ms), "--timeout-ms", "40000"]
     place = cell.options.index("--gid-index") if "--gid-index" in cell.options else len(cell.options)
@@ -79,17 +79,17 @@ def start_pair(fabric, cell, env):
 
 
 def comes_back(cell):
-    """A context that saw its device die stays without it."""
+    """Whether traffic comes back after the NIC heals. A context whose device died never gets it back."""
     return cell.kind in HEALING and cell.fault != "kill"
 
 
 def switched(fabric, cell, times=1):
-    """Every QP has moved at both ends; only QPs with traffic notice a silent loss, and all have."""
+    """Whether every QP has moved at both ends. All have traffic, so all notice a silent fault."""
     return fabric.all_have("switched", expected_qps(cell) * times, *checker.ENDS)
 
 
 def reach_fault(fabric, cell, client):
-    """Waits for the cell's moment. Why it did not come, or an empty string."""
+    """Waits for the moment of the fault. Returns why it did not come, or an empty string."""
     if cell.kind in ALWAYS_SHIFT and not wait_until(
             lambda: all_have(fabric, cell, "armed") or client.ended, 10):
         return "not armed within 10 s"
@@ -100,7 +100,7 @@ def reach_fault(fabric, cell, client):
 
 
 def check_default_used(fabric, client, result):
-    """After the way back the client's traffic is on its default NIC again."""
+    """Checks that the client's traffic uses its default NIC again after the failback."""
     before = fabric.sent_packets("a/mlx5_0")
     used = lambda: fabric.sent_packets("a/mlx5_0") > before
     if not wait_until(lambda: used() or client.ended, 4, step=0.02):
@@ -108,19 +108,19 @@ def check_default_used(fabric, client, result):
 
 
 def inject(fabric, cell, client, result):
-    """Breaks what the cell breaks. Time of the last fault, or None."""
+    """Breaks what the cell says. Returns the time of the last fault, or None."""
     default, backup = "%s/mlx5_0" % cell.side, "%s/mlx5_1" % cell.side
     if cell.kind == "early_fault":
         time.sleep(cell.delay_ms / 100)
-        wait_until(lambda: fabric.counters(default) or client.ended, 10)  # a busy machine takes its time
-        # Traffic shows that both programs have set up all they need. A device that dies before refuses
-        # new memory regions, as on stock.
+        wait_until(lambda: fabric.counters(default) or client.ended, 10)  # a busy machine is slow
+        # Traffic shows that both programs have set up all they need. A device that dies earlier refuses
+        # new memory regions, as with the stock library.
         result.met = client.progress > 0 and all_have(fabric, cell, "bound")
         return fabric.fault(default, cell.fault)
     problem = reach_fault(fabric, cell, client)
     result.met = all_have(fabric, cell, "bound")
     if problem:
-        # A starved engine alone can exceed the retries, and an atomic is never repeated.
+        # A busy machine alone can exhaust the retries, and an atomic is never replayed.
         if cell.kind != "atomic":
             result.problems.append(problem)
         return None
@@ -166,12 +166,12 @@ def settle(fabric, cell, client):
 
 
 def judge(fabric, cell, result, fault_time):
-    """Compares what happened with what this kind of cell promises."""
+    """Compares what happened with what is promised for this kind of cell."""
     codes = result.codes
     say = result.problems.append
     if checker.VIOLATION in codes:
         say("violation")
-    # A dead NIC gives no completions: on the stock stack a program that waits for one hangs.
+    # A dead NIC gives no completions: with the stock library a program that waits for one hangs.
     stock_silence = cell.kind in ON_STOCK and cell.fault == "kill"
     if None in codes or (checker.HANG in codes and not stock_silence):
         say("hang")
@@ -204,10 +204,10 @@ def judge(fabric, cell, result, fault_time):
 
 
 def run_cell(build, cell, directory, env=None):
-    """Runs a cell; again when its QPs broke before they had found their peers. That happens on a
-    machine that gives a host no processor for 70 ms, and is nothing that the layer can mask."""
+    """Runs a cell, and repeats it when its QPs broke before they had found their peers. That happens when
+    the machine gives a host no processor for 70 ms; the layer cannot mask it."""
     for attempt in range(3):
-        shutil.rmtree(directory, ignore_errors=True)  # event records are appended to
+        shutil.rmtree(directory, ignore_errors=True)  # event records are appended to old ones
         result = run_once(build, cell, directory, env)
         result.repeated = attempt
         broke_early = cell.kind in ALWAYS_SHIFT and cell.kind != "early_fault" and not result.met
@@ -219,8 +219,8 @@ def run_cell(build, cell, directory, env=None):
 def run_once(build, cell, directory, env):
     os.makedirs(directory, exist_ok=True)
     if cell.kind == "idle_backup":
-        # The default stays good here. With the shortened timeout a host that gets no processor for
-        # 70 ms looks dead, and the backup, which is, would be turned to.
+        # The default stays good here. With the short timeout a host that gets no processor for 70 ms
+        # would look dead, and its traffic would turn to the backup, which really is dead.
         env = dict(env or {}, SHIFT_RC_TIMEOUT_MAX="16")
     if cell.kind in HEALING:
         env = dict(env or {}, SHIFT_FAILBACK_MS="200")

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""The network devices beneath the NICs: a carrier that is lost moves the traffic, and one that is
-back brings it home. In a network namespace of its own, where each emulated NIC's address is on one
-end of a veth pair; the NICs themselves keep working, so that nothing but netlink can tell.
+"""Tests the watch of network devices: a lost carrier moves the traffic, and its return brings it home.
 
-Exit code 77, with the reason, where no network namespace can be made.
+The test `e2e_links` calls this program. It runs in a network namespace of its own, where the address of each
+emulated NIC is on one end of a veth pair. The NICs themselves keep working, so that only netlink can tell of
+the fault. Where no network namespace can be made, it says so and exits with 77.
 """
 
 import argparse
@@ -25,16 +25,16 @@ def run(fabric):
     traffic.moved("the carrier is back", "mlx5_0")
     ip("link", "set", "b0", "down")
     traffic.moved("device down at the peer", "mlx5_1", "server", "link-state")
-    # The port is as good as ever, and has to say so: it takes both.
+    # A NIC is good when both its port and its device are. The port goes down and up while the device is down.
     fabric.fault("b/mlx5_0", "link-down")
     fabric.fault("b/mlx5_0", "link-up")
     ip("link", "set", "b0", "up")
     traffic.moved("device up at the peer", "mlx5_0")
-    # The address leaves the host, but not yet the NIC's GID table: nothing is wrong with the path.
+    # The address leaves the host but stays in the NIC's GID table, so nothing is wrong with the path.
     address = fabric.counters("a/mlx5_0")["address"]
     ip("address", "del", address + "/32", "dev", "a0")
     traffic.untouched("an address that the GID table keeps")
-    # Nor does the state of a device matter that has none of our addresses.
+    # The state of a device without an address of a NIC does not matter.
     ip("link", "set", "a0", "down")
     traffic.untouched("a device of others")
     traffic.end()

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
-"""Paths across rails, from the default NIC of one host to another one of the other, and the way back
-from there: the default path has a NIC in common with such a path, so that it can be tried only after
-that has been given up. Also in vain, while the peer's default NIC is silently broken: then the
-traffic goes on where it was, and still comes home when that NIC is good again.
+"""Tests paths across rails, from the default NIC of one host to a backup NIC of the other, and the failback.
+
+The test `e2e_rails` calls this program. The default path shares a NIC with a path across rails, so a trade is
+needed: the default path can be tried only after the other one is given up. While the peer's default NIC is
+silently broken, the trade is in vain: the traffic goes on where it was, and comes home when that NIC is good
+again.
 """
 
 import sys
@@ -19,7 +21,7 @@ BROKEN = {"told": "link-down", "silent": "drop-data"}
 
 class Rails(CheckerPair):
     def members(self):
-        """The client's and the server's, or None while their QPs are between two."""
+        """The members that client and server use, or None while the QPs of an end are on two members."""
         newest = [{record["qp"]: record["member"] for record in self.switched(name)}
                   for name in ENDS]
         on = [set(members.values()) for members in newest]
@@ -38,7 +40,7 @@ class Rails(CheckerPair):
 def run(fabric):
     traffic = Rails(fabric)
     for kind, fault in BROKEN.items():
-        # What is left is the pair that is made of neither.
+        # One path is left: the NIC pair without these two NICs.
         fabric.fault("a/mlx5_1", "link-down")
         fabric.fault("b/mlx5_0", fault)
         traffic.comes_to("across, %s" % kind, "mlx5_0", "mlx5_1")

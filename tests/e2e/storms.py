@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""Many faults in one run: a script of faults on any NIC of either host, every byte judged.
+"""Runs storms: runs with many faults on any NIC of either host, where every byte is judged.
 
-Two kinds of weather. `sheltered`: at every moment some pair of NICs has been good for a while, so
-the program must finish. `wild`: anything goes, also the loss of all paths; the program finishes or
-gets an error in time. In some storms one of the two processes is killed; the other one must get the
-error that the stock library gives, in time, on every QP. Never may there be a wrong byte, a lost or
-double completion, or a hang. The traffic is the checker's or that of NCCL's net_ib transport.
-Each run is made from the seed and its index alone: `--seed S --only I` repeats one.
+The test `e2e_storms` calls this program. There are two kinds of storms. `sheltered`: at every moment some NIC
+pair has been good for a while, so the program must finish. `wild`: all paths may be lost; the program finishes
+or gets an error in time. In some storms one of the two processes is killed; the other one must soon get, on
+every QP, the error that the stock library gives. There may never be a wrong byte, a lost or double completion,
+or a hang. The traffic is that of shift-traffic or of NCCL's net_ib transport. The seed and the index of a run
+decide all of it: `--seed S --only I` repeats one run.
 """
 
 import dataclasses
@@ -27,13 +27,13 @@ from harness.waiting import wait_until
 from e2e import weather
 
 STALL_MS = 12000
-# A survivor has its errors within the stall bound; starting and ending take time, too.
+# A survivor must get its errors within the stall bound; to start and to end takes time, too.
 DEATH_BOUND_S = STALL_MS / 1000 + 3
 NOT_ARMED = "not protected before the storm"
-# Retry exceeded, or a flush that was polled before it.
+# The error is "retry exceeded", or a flush that was polled before it.
 STOCK_ERROR = re.compile(r"wc status (12|5) |^post_")
 TRAFFICS = ["checker", "nccl"]
-KILLED = -9  # exit code
+KILLED = -9  # the exit code after SIGKILL
 
 
 @dataclasses.dataclass
@@ -46,7 +46,7 @@ class Outcome:
 
 
 def blow(fabric, storm, programs):
-    """Runs the script; a flap is three short losses of the link. Whether a program was killed."""
+    """Runs the script; a flap is three short losses of the link. Returns whether a program was killed."""
     for pause, name, fault in storm.script:
         if any(program.ended for program in programs.values()):
             return False
@@ -78,7 +78,7 @@ def is_armed(fabric, storm):
 
 
 def end_quietly(client, server):
-    """Everything is good again: it must go on, and then end."""
+    """Checks that the traffic goes on when everything is good again, and ends it."""
     progress = client.progress
     client.wait_for(lambda p: p.progress > progress, 12)
     client.tell("stop")
@@ -98,7 +98,7 @@ def end_of_survivor(storm, client, server, outcome):
 def judge(fabric, storm, outcome):
     codes = dict(zip(checker.ENDS, outcome.codes))
     if outcome.was_killed and codes[storm.victim] in checker.CODES:
-        outcome.was_killed = False  # it ended by itself at the moment when it was to be killed
+        outcome.was_killed = False  # it ended by itself just before it was killed
     if outcome.was_killed:
         code = codes.pop(storm.victim)
         if code != KILLED:
@@ -148,10 +148,10 @@ def run_once(build, storm, directory):
 
 def run_storm(build, storm, directory):
     for _ in range(3):
-        shutil.rmtree(directory, ignore_errors=True)  # event records are appended to
+        shutil.rmtree(directory, ignore_errors=True)  # event records are appended to old ones
         outcome = run_once(build, storm, directory)
-        # On a machine that gives a host no processor for a tenth of a second a QP breaks before it
-        # is protected, as it would with the stock library.
+        # When the machine gives a host no processor for a tenth of a second, a QP breaks before it is
+        # protected, as it does with the stock library.
         if outcome.problems != [NOT_ARMED]:
             break
     return outcome
@@ -160,7 +160,7 @@ def run_storm(build, storm, directory):
 def parse():
     parser = script_parser(__doc__, "out/storms")
     layer_add(parser)
-    runs_add(parser, 20)  # of each traffic
+    runs_add(parser, 20)  # for each kind of traffic
     parser.add_argument("--traffic", choices=TRAFFICS, action="append", help="default: both")
     parser.add_argument("--kind", choices=["sheltered", "wild"], help="run storms of this kind only")
     parser.add_argument("--deaths", action="store_true", help="run storms with a death only")

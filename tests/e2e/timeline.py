@@ -1,4 +1,4 @@
-"""Throughput through a switch: records one run while its NIC dies and comes back, and draws it."""
+"""Records the throughput of one run while its NIC dies and comes back, and draws it, for the demonstration."""
 
 import bisect
 import os
@@ -9,14 +9,14 @@ from harness.fabric import Fabric
 from harness.waiting import wait_until
 
 RUN_MS = 5000
-DOWN_S, UP_S = 1.2, 2.4  # after the traffic began
+DOWN_S, UP_S = 1.2, 2.4  # from the start of the traffic
 BUCKET_MS = 20
 
 
 class Recording:
     def __init__(self):
-        self.samples = []  # (seconds, bytes) as the program completed them
-        self.share = []    # (seconds, packets by mlx5_0, packets by mlx5_1) since the last one
+        self.samples = []  # (seconds, bytes): what the program completed, and when
+        self.share = []    # (seconds, packets of mlx5_0, packets of mlx5_1) since the last sample
         self.marks = []    # (seconds, text)
         self.problem = ""
         self.gap_ms = 0.0
@@ -24,7 +24,7 @@ class Recording:
         self.came_back = False
 
     def buckets(self):
-        """MB/s per bucket from the first completion to the last."""
+        """MB/s of each bucket, from the first completion to the last."""
         if not self.samples:
             return []
         count = int(self.samples[-1][0] * 1000 / BUCKET_MS) + 1
@@ -34,7 +34,7 @@ class Recording:
         return [total / (BUCKET_MS / 1000) / 1e6 for total in sums]
 
     def nic_at(self, seconds):
-        """Which NIC of host a carried the traffic at that time: 0, 1 or None."""
+        """The NIC of host a that carried the traffic at that time: 0, 1 or None."""
         at = bisect.bisect_left([s[0] for s in self.share], seconds)
         if at >= len(self.share):
             return None
@@ -48,7 +48,7 @@ def packets(fabric):
 
 
 def watch(fabric, client, origin, recording):
-    """Samples the NICs' counters and breaks and heals a's default NIC on the way."""
+    """Samples the NICs' counters, and meanwhile breaks and heals a's default NIC."""
     down = up = False
     last = packets(fabric)
     while client.ended is None:
@@ -108,7 +108,7 @@ def read_samples(path, origin, recording):
 
 
 def text(recording, width=50):
-    """One line per tenth of a second."""
+    """Draws the recording as text, with one line for each tenth of a second."""
     buckets = recording.buckets()
     per_line = 100 // BUCKET_MS
     top = max(buckets, default=1) or 1
@@ -128,7 +128,7 @@ def text(recording, width=50):
 
 
 def draw(recording, path):
-    """False when matplotlib is not there."""
+    """Draws the recording as a picture. Returns False when matplotlib is missing."""
     try:
         import matplotlib
     except ImportError:

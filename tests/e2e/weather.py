@@ -1,6 +1,6 @@
-"""What a storm consists of: faults, when they come, and the traffic under them.
+"""Draws storms: the faults of a run, when they come, and the traffic under them.
 
-A storm is made from its seed and index alone.
+The seed and the index of a storm decide all of it.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ import random
 from harness.faults import SIDES
 
 FAULTS = ["link-down", "link-down", "drop-acks", "drop-data", "drop-data", "flap"]
-# A refuge stays good for this long before the next one takes over, and both are good for so long.
+# A refuge is a NIC pair that stays good for REFUGE_S; then it and the next one are good for OVERLAP_S.
 REFUGE_S, OVERLAP_S = 1.8, 1.2
 DEATH = "death"
 
@@ -21,10 +21,10 @@ class Storm:
     traffic: str
     kind: str
     nics: int
-    qps: int       # to be protected at each end
+    qps: int       # how many are protected at each end
     options: list
-    script: list   # (seconds since the last one, "host/device" or program, fault)
-    victim: str    # program that dies, or ""
+    script: list   # (seconds since the last fault, "host/device" or program, fault)
+    victim: str    # the program that dies, or ""
 
     def name(self):
         more = ", death of the %s" % self.victim if self.victim else ""
@@ -41,7 +41,7 @@ def nic(host, index):
 
 
 def sheltered_script(dice, nics, phases):
-    """A refuge per phase; all other NICs break and heal as they like."""
+    """Each phase has its refuge; all other NICs break and heal at random."""
     script, broken = [], set()
 
     def heal(name, pause):
@@ -63,7 +63,7 @@ def sheltered_script(dice, nics, phases):
             else:
                 broken.add(name)
                 script.append((pause, name, dice.choice(FAULTS)))
-        # Across rails, too: the next refuge is any pair.
+        # The next refuge is any NIC pair, also one across rails.
         following = {nic(host, dice.randrange(nics)) for host in SIDES}
         for name in following:
             heal(name, 0.0)
@@ -79,7 +79,7 @@ def wild_script(dice, nics, events):
     for _ in range(events):
         name = nic(dice.choice(SIDES), dice.randrange(nics))
         fault = dice.choice(FAULTS + ["heal", "heal", "heal", "heal", "heal", "kill"])
-        # Often close together: during a failover, or during the way back.
+        # Faults often come close together: during a failover, or during the failback.
         pause = dice.choice([dice.uniform(0, 0.01), dice.uniform(0, 0.2), dice.uniform(0.2, 1.5)])
         script.append((pause, name, fault))
     for host in SIDES:
@@ -89,7 +89,7 @@ def wild_script(dice, nics, events):
 
 
 def with_death(dice, script, victim):
-    """Cuts the script off at some event; soon after it, often in the failover, the victim dies."""
+    """Cuts the script off at some event. Soon after it, often during the failover, the victim dies."""
     script = script[:dice.randrange(len(script) + 1)]
     pause = dice.choice([dice.uniform(0, 0.02), dice.uniform(0, 0.15), dice.uniform(0.1, 1.0)])
     return script + [(pause, victim, DEATH)]

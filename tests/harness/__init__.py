@@ -1,16 +1,16 @@
-"""What the tests with real programs have in common: emulated hosts, programs on them, what these wrote.
+"""What the tests with real programs share: emulated hosts, programs on them, and what the programs wrote.
 
-A folder of scripts that needs this package holds a link to it. Python looks for modules beside the script that it
-runs, so every script runs by its path, from any folder, without settings. Importing the package makes `tests` the
-root of all other imports: `from programs.cases_verbs import perftest`.
+A folder of scripts that needs this package holds a symbolic link to it. Python looks for modules beside the
+script that it runs, so every script runs by its path, from any folder, without settings. Importing the package
+makes `tests` the root of all other imports: `from programs.cases_verbs import perftest`.
 
-build    where the programs under test are      fabric   emulated hosts, their NICs, faults of these
-program  one running program and its output     checker  the two ends of our own traffic programs
-events   what the layer wrote down              faults   which faults there are, and what ends them
-waiting  until something is so                  ports    free ones, and those with a listener
+build    where the programs under test are      fabric   emulated hosts, their NICs and the NICs' faults
+program  one running program and its output     checker  the two ends of a traffic program of SHIFT
+events   the layer's event records              faults   which faults there are, and what ends them
+waiting  waits until a condition holds          ports    free TCP ports, and ports with a listener
 runs     a run, or many side by side            options  command lines          report   result files
-case     what an unmodified program must do     session  one run of it
-devices  network devices beneath emulated NICs  suite    rdma-core's own tests
+case     what an unmodified program must do     session  one run of a case
+devices  network devices of emulated NICs       suite    rdma-core's own tests
 """
 
 import os

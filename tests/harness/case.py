@@ -1,4 +1,4 @@
-"""What an unmodified program must do: a case, and the complaint when it does not."""
+"""Cases: what an unmodified program must do, and the complaint when it does not do so."""
 
 import os
 import re
@@ -6,14 +6,14 @@ import shutil
 
 
 class Failure(Exception):
-    """What was wrong, in one line."""
+    """Says in one line what was wrong."""
 
 
 class Case:
-    """`body(session)` raises Failure. `needs`: programs, or files, without which it cannot run.
+    """`body(session)` raises Failure. `needs` are programs or files without which the case cannot run.
 
     `quiet`: nothing is broken, so no queue pair may fail. `packets`: at least so many must have crossed the
-    emulated wire, so that a program that found another way, or did nothing, does not pass.
+    emulated wire, so that a program that did nothing, or found another way, does not pass.
     """
 
     def __init__(self, name, group, body, needs=(), short=False, seconds=60, quiet=True, packets=10):
@@ -27,7 +27,7 @@ class Case:
 
 
 def expect(text, pattern, what):
-    """The match of a line that must be there."""
+    """Returns the match of a line that must be there."""
     match = re.search(pattern, text, re.M)
     if not match:
         raise Failure("%s: no line like %r" % (what, pattern))

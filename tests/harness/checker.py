@@ -1,18 +1,18 @@
-"""The two ends of our own traffic programs (shift-traffic and its kin), which judge what they see."""
+"""Starts the two ends of SHIFT's traffic programs, such as shift-traffic, which judge what they see."""
 
 import json
 import os
 
-# The server is on host b, the client, which decides what the traffic is, on host a.
+# The server is on host b. The client, which decides what the traffic is, is on host a.
 ENDS = ("client", "server")
-# Their exit codes.
+# The exit codes of both.
 CODES = RIGHT, VIOLATION, ERROR, HANG = range(4)
 START_SECONDS = 15
 
 
 def checker_start(fabric, program, server, client, layered=(True, True), env=None):
-    """Starts both ends, with these options; `layered`: the client, the server. (server, client); no client
-    where the server did not start."""
+    """Starts both ends with these options. `layered` says whether the client and the server run with the layer.
+    Returns (server, client); the client is None when the server did not start."""
     passive = fabric.start("b", "server", [program, *server], layered[1], env)
     if not passive.wait_for(lambda one: one.port, START_SECONDS):
         return passive, None
@@ -21,12 +21,12 @@ def checker_start(fabric, program, server, client, layered=(True, True), env=Non
 
 
 def report_option(fabric, name):
-    """Has an end write its result where report_of() looks."""
+    """The option that makes an end write its result where report_of() looks."""
     return ["--json", os.path.join(fabric.directory, name + ".json")]
 
 
 def report_of(directory, name):
-    """What an end wrote of its run; nothing when it was killed before it could."""
+    """The result that an end wrote; empty when the end was killed before."""
     try:
         with open(os.path.join(directory, name + ".json")) as file:
             return json.load(file)

@@ -1,4 +1,5 @@
-"""Network devices beneath emulated NICs, in a network namespace: carriers and addresses can be taken away."""
+"""Makes network devices for emulated NICs in a network namespace, so that tests can take away their carriers
+and addresses."""
 
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ def ip(*words):
 
 
 def namespace_words():
-    """The words before a command that give it a network namespace; empty: none can be made."""
+    """The words that run a command in a new network namespace; empty when none can be made."""
     for words in (["unshare", "--net"], ["unshare", "--map-root-user", "--net"]):
         probe = words + ["sh", "-c", "ip link add x0 type veth peer name x1"]
         if shutil.which(words[0]) and shutil.which("ip") and subprocess.run(
@@ -22,7 +23,7 @@ def namespace_words():
 
 
 def run_inside():
-    """Runs this script again in a network namespace: its exit status; None where none can be made."""
+    """Runs this script again in a network namespace. Returns its exit status, or None when none can be made."""
     words = namespace_words()
     if not words:
         return None
@@ -30,7 +31,7 @@ def run_inside():
 
 
 def devices_make(fabric):
-    """A veth pair for each NIC: `a0` has the address of a/mlx5_0, `a0p` is the cable's other end."""
+    """Makes a veth pair for each NIC: `a0` has the address of a/mlx5_0, `a0p` is the cable's other end."""
     ip("link", "set", "lo", "up")
     for host in "ab":
         subprocess.run(fabric.command(host, ["true"]), check=True)

@@ -1,8 +1,8 @@
-"""The layer's event records: one JSON object a line, in a file of each program (SHIFT_EVENTS)."""
+"""Reads the layer's event records: one JSON object on each line, in one file for each program (SHIFT_EVENTS)."""
 
 
 def event_lines(path, kind):
-    """Those of one kind that the program wrote so far, as text: counting them needs no more."""
+    """The records of one kind that the program wrote so far, as text, which is enough to count them."""
     try:
         with open(path) as file:
             return [line for line in file if '"event":"%s"' % kind in line]

@@ -1,4 +1,4 @@
-"""An emulated network: runs programs on its hosts, reads and breaks their NICs, and goes when they are done."""
+"""An emulated network: it runs programs on its hosts, reads and breaks their NICs, and is removed at the end."""
 
 import itertools
 import json
@@ -15,7 +15,7 @@ WRONG_ACCESS = re.compile('"cause":"((?:local protection|remote access|remote op
 
 
 class Fabric:
-    """A fabric of its own, removed at the end. `directory`: where logs and event records of programs go."""
+    """A new fabric, removed at the end. Logs and event records of its programs go to `directory`."""
 
     _count = itertools.count(1)
 
@@ -35,10 +35,10 @@ class Fabric:
         subprocess.run([self.build.cxemu, "clean", "--fabric", self.name],
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
-    # ---- programs
+    # ---- Programs.
 
     def command(self, host, argv, layered=False):
-        """The command line that runs `argv` on a host, with the layer beneath or without."""
+        """The command line that runs `argv` on a host, with the layer or without it."""
         line = [self.build.cxemu, "exec", "--fabric", self.name, "--host", host, "--nics", str(self.nics), "--"]
         return line + ([self.build.shift_run, "--"] if layered else []) + [str(word) for word in argv]
 
@@ -52,49 +52,49 @@ class Fabric:
         return self.start_outside(name, self.command(host, argv, shift), settings, apart)
 
     def start_outside(self, name, argv, settings, apart=False):
-        """A program of the machine itself, such as a launcher that starts emulated ones."""
+        """Runs a program on the machine itself, such as a launcher that starts programs on emulated hosts."""
         log = os.path.join(self.directory, name + ".log")
         program = Program([str(word) for word in argv], log, settings, apart)
         self.programs.append(program)
         return program
 
-    # ---- what the layer wrote down
+    # ---- Event records.
 
     def events_path(self, name):
         return os.path.join(self.directory, name + ".events")
 
     def events(self, name, kind):
-        """Event records of one kind that a program wrote so far, as text lines."""
+        """The event records of one kind that a program wrote so far, as lines of text."""
         return event_lines(self.events_path(name), kind)
 
     def records(self, kind, *names):
-        """The records of one kind of all these programs."""
+        """The event records of one kind of all these programs, as dictionaries."""
         return [json.loads(line) for name in names for line in self.events(name, kind)]
 
     def all_have(self, kind, count, *names):
-        """Each of these programs has told this event so often."""
+        """Whether each of these programs has recorded this event at least `count` times."""
         return all(len(self.events(name, kind)) >= count for name in names)
 
     def wrong_access(self, *names):
-        """An error of a memory region that the layer took for a path's, or ''. No NIC here loses its
-        regions, so the request named a wrong one: a second path only hides it."""
+        """An error of a memory region that the layer held for a fault of the path, or ''. No NIC here loses its
+        regions, so the request named a wrong one, which a second path only hides."""
         for name in names:
             for line in self.events(name, "state"):
                 if found := WRONG_ACCESS.search(line):
                     return "%s met a %s" % (name, found.group(1))
         return ""
 
-    # ---- NICs
+    # ---- NICs.
 
     def hosts(self):
-        """{host: {device: what is known of the NIC, its counters too}}"""
+        """{host: {device: what is known of the NIC, with its counters}}"""
         text = subprocess.run([self.build.cxemu, "list", "--fabric", self.name, "--json"],
                               check=True, capture_output=True, text=True).stdout
         return {host["host"]: {nic["device"]: nic for nic in host["nics"]}
                 for host in json.loads(text)["hosts"]}
 
     def counters(self, nic):
-        """What a NIC, like a/mlx5_0, has counted so far; nothing before its host is there."""
+        """The counters of a NIC, like a/mlx5_0; empty before its host is there."""
         host, _, device = nic.partition("/")
         return self.hosts().get(host, {}).get(device, {})
 
@@ -102,7 +102,7 @@ class Fabric:
         return self.counters(nic).get("tx_packets", 0)
 
     def fault(self, nic, what):
-        """Returns the time of the fault (CLOCK_MONOTONIC, seconds)."""
+        """Breaks or heals a NIC. Returns the time of the fault (CLOCK_MONOTONIC, seconds)."""
         when = time.monotonic()
         subprocess.run([self.build.cxemu, "fault", "--fabric", self.name, nic] + what.split(),
                        check=True, stdout=subprocess.DEVNULL)

@@ -1,12 +1,12 @@
-"""The faults of an emulated NIC that tests choose from."""
+"""The faults of an emulated NIC from which tests choose."""
 
-# A program on either host may lose its NIC: by a link that goes down, a device that dies, or a silence in one
-# direction, of what it sends or of the answers.
+# A NIC fails because its link goes down, because the device dies, or because one direction is silent: what
+# the NIC sends is lost, or the answers are.
 FAULTS = ["link-down", "kill", "drop-acks", "drop-data"]
 SIDES = ["a", "b"]
 HEALS = {"link-down": "link-up", "kill": "revive"}
 
 
 def healing(fault):
-    """The order that ends a fault."""
+    """The fault command that ends a fault."""
     return HEALS.get(fault, "heal")

@@ -1,11 +1,11 @@
-"""Options that many scripts have, so that they have one name and one meaning."""
+"""Command line options that many scripts share, so that each has one name and one meaning."""
 
 import argparse
 import os
 
 
 def script_parser(text, out):
-    """`text` is the script's own documentation, `out` where logs go by default."""
+    """Makes a parser. `text` is the script's docstring, and logs go to `out` by default."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build", help="build directory")
     parser.add_argument("--out", default=out, help="where logs of failed runs are kept")
@@ -13,13 +13,13 @@ def script_parser(text, out):
 
 
 def seed_add(parser):
-    """The seed makes all that is random in a run."""
+    """Adds the seed, which decides all that is random in a run."""
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SHIFT_TEST_SEED", "1")),
-                      help="of all that is drawn (SHIFT_TEST_SEED)")
+                      help="seed of all that is drawn (SHIFT_TEST_SEED)")
 
 
 def runs_add(parser, count):
-    """Of a script that makes many runs, each from the seed and its index alone."""
+    """Adds the options of a script with many runs, each of which follows from the seed and its index."""
     parser.add_argument("--runs", type=int, default=count)
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     seed_add(parser)
@@ -29,4 +29,4 @@ def runs_add(parser, count):
 
 
 def layer_add(parser, default=None):
-    parser.add_argument("--layer", default=default, help="a prefix whose bin/shift-run is used instead")
+    parser.add_argument("--layer", default=default, help="use the bin/shift-run of this prefix")

@@ -1,4 +1,4 @@
-"""One running program: its output is followed line by line, and kept in a log."""
+"""Runs one program, follows its output line by line, and keeps the output in a log."""
 
 import os
 import signal
@@ -8,11 +8,11 @@ import time
 
 
 class Program:
-    """`progress` and `port` are what our own programs print of themselves."""
+    """`progress` and `port` are what SHIFT's own traffic programs print."""
 
     def __init__(self, argv, log_path, env=None, apart=False):
-        """`apart`: what goes to stderr cannot fall into the middle of a line of stdout; it comes after all of
-        stdout, when the program has ended."""
+        """With `apart`, stderr cannot come into the middle of a line of stdout: it follows all of stdout when the
+        program has ended."""
         self.argv = argv
         self.log_path = log_path
         self.progress = 0
@@ -50,7 +50,7 @@ class Program:
             self._changed.notify_all()
 
     def wait_for(self, condition, timeout):
-        """True once condition(self) holds; False when the program ended before, or time is over."""
+        """True when condition(self) holds; False when the program has ended before, or time is over."""
         deadline = time.monotonic() + timeout
         with self._changed:
             while not condition(self):
@@ -65,10 +65,10 @@ class Program:
             self.process.stdin.write(line + "\n")
             self.process.stdin.flush()
         except OSError:
-            pass  # it has ended
+            pass  # the program has ended
 
     def finish(self, timeout):
-        """Exit code; None when it had to be killed."""
+        """Waits for the end. Returns the exit code, or None when the program had to be killed."""
         try:
             code = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -87,7 +87,7 @@ class Program:
         return code
 
     def kill(self):
-        """Ends the program and whatever it started, which is in its session."""
+        """Ends the program and all that it started, which is in its session."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -95,7 +95,7 @@ class Program:
         self.process.wait()
 
     def slay(self):
-        """Ends the program as a crash would, and nothing else; `finish` gives its code later."""
+        """Ends only the program, as a crash would; `finish` returns its exit code later."""
         os.kill(self.process.pid, signal.SIGKILL)
 
     def text(self):

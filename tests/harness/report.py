@@ -1,4 +1,4 @@
-"""Result files."""
+"""Writes result files."""
 
 import json
 import os
@@ -11,6 +11,6 @@ def write_text(path, text):
 
 
 def write_json(path, value):
-    """Nothing is written where no file was asked for."""
+    """Writes `value` as JSON, or nothing when `path` is empty."""
     if path:
         write_text(path, json.dumps(value, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""A run on emulated hosts, or many side by side."""
+"""Does one run on emulated hosts, or many side by side."""
 
 import concurrent.futures
 import os
@@ -9,8 +9,8 @@ from harness.fabric import Fabric
 
 
 def run_on_fabric(options, run):
-    """run(fabric) on a fabric of its own, with its logs in an empty options.out. For a main(): the exit
-    status, 0 where run() returns none."""
+    """Calls run(fabric) with a new fabric, whose logs go to an empty options.out. Returns the exit status for a
+    main(): 0 when run() returns none."""
     shutil.rmtree(options.out, ignore_errors=True)
     os.makedirs(options.out)
     build = Build(options.build, getattr(options, "layer", None))
@@ -19,9 +19,8 @@ def run_on_fabric(options, run):
 
 
 def run_all(jobs, items, run, tell):
-    """run(item) for all, `jobs` at a time, for each run is a fabric of its own and mostly waits.
-    tell(item, result) sees the results one by one, as they come; when it returns False, no more
-    are begun."""
+    """Calls run(item) for all items, `jobs` at a time, since each run has a fabric of its own and mostly waits.
+    Each result goes to tell(item, result) when it comes; when tell() returns False, no further run begins."""
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         pending = {pool.submit(run, item): item for item in items}
         for future in concurrent.futures.as_completed(pending):

@@ -1,4 +1,4 @@
-"""One run of a program on emulated hosts: starts it, waits for it, and holds it to what was said."""
+"""One run of a case on emulated hosts: it starts the programs, waits for them, and judges them."""
 
 import os
 import re
@@ -11,13 +11,13 @@ from harness.fabric import Fabric
 from harness.ports import is_listening
 from harness.waiting import wait_until
 
-SERVER_SECONDS = 20   # to listen, and to end after its client
+SERVER_SECONDS = 20   # for a server to listen, and to end after its client
 COUNTERS = ("tx_packets", "retransmits", "qp_errors", "dropped_packets")
 HW_COUNTERS = ("local_ack_timeout_err",)
 
 
 class Session:
-    """What a case's body works with: a fabric of its own, a folder of its own, a seed."""
+    """What the body of a case works with: a new fabric, a folder of its own, a seed."""
 
     def __init__(self, build, case, directory, seed):
         self.build, self.case = build, case
@@ -48,7 +48,7 @@ class Session:
         return self.fabric.hosts()[host][device]["address"]
 
     def counters(self):
-        """Sums over all NICs, and the packets that each host moved."""
+        """The counters' sums over all NICs, and the packets that each host moved."""
         total = dict.fromkeys(COUNTERS + HW_COUNTERS, 0)
         moved = {}
         for host, nics in self.fabric.hosts().items():
@@ -70,7 +70,7 @@ class Session:
         return program.text()
 
     def serve(self, argv, port, env=None, host="a"):
-        """Starts a server; returns once it listens."""
+        """Starts a server and waits until it listens."""
         server = self.start(host, "server", argv, env)
         wait_until(lambda: is_listening(port) or server.ended, SERVER_SECONDS)
         if server.ended or not is_listening(port):
@@ -79,15 +79,15 @@ class Session:
         return server
 
     def pair(self, server, client, port, env=None):
-        """Both ends of a program; both must end with 0. Their outputs, client first.
+        """Runs both ends of a program, which must end with 0. Returns their outputs, the client's first.
 
-        `client`: a command line that still lacks the server's address, or a function of it.
+        `client` is a command line that lacks the server's address, or a function of that address.
         """
         passive = self.serve(server, port, env)
         address = self.address("a")
         argv = client(address) if callable(client) else client + [address]
         active = self.start("b", "client", argv, env)
-        # An end that failed leaves the other one waiting.
+        # When one end fails, the other may wait for ever.
         wait_until(lambda: active.ended or (passive.ended and passive.process.poll() not in (0, None)),
                    self.case.seconds, step=0.02)
         if not active.ended and not passive.ended:
@@ -114,14 +114,14 @@ class Session:
 
 
 def last_words(program):
-    """Its last lines, of those that tell of trouble if there are any."""
+    """A program's last lines; if some lines tell of trouble, the last of these."""
     lines = [re.sub(r"^\[[0-9.]+\] \[\S+ +:\d+\] +", "", line) for line in program.lines if line.strip()]
     told = [line for line in lines if re.search(r"rror|fail|ailed|[Cc]ouldn|nable|abort", line)]
     return " / ".join((told or lines)[-2:])[:240] or "(no output)"
 
 
 def run_case(build, case, directory, seed, make=Session):
-    """A dictionary for the table and the JSON file; 'problem' is empty when all was well."""
+    """Runs a case. Returns a dictionary for the table and the JSON file; 'problem' is empty when all was well."""
     began = time.monotonic()
     outcome = {"name": case.name, "group": case.group, "seed": seed, "problem": "", "counters": {}}
     with make(build, case, directory, seed) as session:

@@ -1,4 +1,4 @@
-"""rdma-core's own test suite, as the distribution's documentation has it."""
+"""Finds and unpacks rdma-core's own test suite, which is among the distribution's documentation."""
 
 import glob
 import gzip
@@ -10,7 +10,7 @@ SUITE = "/usr/share/doc/rdma-core/tests"
 
 
 def unpack(suite, directory):
-    """Makes it a folder of modules, `directory`/tests."""
+    """Makes a folder of modules of the suite, `directory`/tests."""
     shutil.copytree(suite, os.path.join(directory, "tests"))
     for packed in glob.glob(os.path.join(directory, "tests", "*.gz")):
         with gzip.open(packed) as source, open(packed[:-3], "wb") as target:

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Dependencies between folders point one way: reads every #include and compares it with the map.
+"""Checks that dependencies between folders point one way: reads every #include and compares it with a map.
 
-    ops -> control -> {net, group} -> {wire, util, fsm}, and the fronts (libibverbs, librdmacm) above;
+    ops -> control -> {net, group} -> {wire, util, fsm}, with the fronts (libibverbs, librdmacm) above;
     the emulator and the judge know none of them; nothing depends on tests, bench and tools;
-    mlx5dv.h is for providers/mlx5 alone.
+    only providers/mlx5 may include mlx5dv.h.
 """
 
 import os
@@ -19,7 +19,7 @@ def parts(*names):
     return [PARTS[name] for name in names]
 
 
-# Folder: the folders it may include from, beside itself. None: all.
+# For each folder, the folders that it may include from beside itself. None means all.
 ALLOWED = {
     PROVIDER + "util": [],
     PROVIDER + "fsm": [],
@@ -28,7 +28,7 @@ ALLOWED = {
     PROVIDER + "group": parts("util", "wire", "fsm"),
     PROVIDER + "control": parts("util", "wire", "fsm", "net", "group"),
     PROVIDER + "ops": parts("util", "group", "control"),
-    # Scenarios of the whole layer.
+    # These tests are scenarios of the whole layer.
     PROVIDER + "control/test": parts("util", "net", "group", "control", "ops"),
     "providers/mlx5": parts("util"),
     "libibverbs": parts("util", "ops"),
@@ -44,7 +44,7 @@ ALLOWED = {
     "tools": None,
     "model": None,
 }
-# Where a quoted include may start from, beside the file's own folder.
+# A quoted include may start from these roots, beside the file's own folder.
 ROOTS = ["", PROVIDER, "emulator/", "libibverbs/", "providers/", "providers/mlx5/"]
 SOURCES = (".h", ".hpp", ".c", ".cc", ".cpp", ".S")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -57,7 +57,7 @@ def layer_of(path):
 
 def resolve(tree, path, name):
     own = os.path.normpath(os.path.join(os.path.dirname(path), name))
-    # Tests beside the code include their folder's headers by the folder's own roots too.
+    # Tests beside the code may include headers by the roots of their own folder, too.
     for candidate in [own] + [os.path.normpath(root + name) for root in ROOTS]:
         if os.path.isfile(os.path.join(tree, candidate)):
             return candidate
@@ -67,16 +67,15 @@ def resolve(tree, path, name):
 
 
 def judge_include(tree, path, mark, name):
-    """A complaint, or None."""
+    """Returns a complaint, or None."""
     layer = layer_of(path)
     if name.endswith("mlx5dv.h") and not path.startswith("providers/mlx5/"):
         return "mlx5dv.h is included in providers/mlx5 only"
     target = resolve(tree, path, name)
     if target is None:
-        # Headers of ours are never included with angle brackets; those are the system's.
-        # Files that the build makes end in .inc.
+        # Angle brackets are for the system's headers only. Files that the build makes end in .inc.
         is_made = name.endswith(".inc") or layer == "tests"
-        return "no such header of ours" if mark == '"' and not is_made else None
+        return "no such header in the tree" if mark == '"' and not is_made else None
     other = layer_of(target)
     if other is None or other == layer or ALLOWED[layer] is None:
         return None
@@ -95,7 +94,7 @@ def sources(tree):
 
 
 def dead_rows(tree, used):
-    """Rows of ALLOWED that allow what nothing in the tree does."""
+    """Complains of rows of ALLOWED that nothing in the tree needs."""
     complaints = []
     for layer, others in ALLOWED.items():
         if not os.path.isdir(os.path.join(tree, layer)):
@@ -127,7 +126,7 @@ def check(tree):
 
 
 def selftest():
-    """Each forbidden direction must be reported, the allowed one not."""
+    """Each forbidden direction must be reported, and the allowed one must not."""
     files = {
         PROVIDER + "fsm/fsm.h": "",
         PROVIDER + "group/journal.h": '#include "fsm/fsm.h"\n',
@@ -148,7 +147,7 @@ def selftest():
     blamed = {c.split(":")[0] for c in complaints}
     wanted = {path for path in files if "bad" in path or "worse" in path}
     print("reported: %s" % ", ".join(sorted(blamed)))
-    # The tree has no emulator/host, and nothing in its group includes from wire; from fsm it does.
+    # The tree has no emulator/host, and its group includes nothing from wire, but something from fsm.
     said = [any(text in row for row in dead)
             for text in ("folder emulator/host", "group includes from %swire" % PROVIDER,
                          "group includes from %sfsm" % PROVIDER)]

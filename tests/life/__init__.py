@@ -1,1 +1,1 @@
-"""The life of verbs objects, while NICs break."""
+"""Tests of how verbs objects live and end while NICs break."""

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Objects made, used and destroyed by many threads at both ends, while NICs break and heal.
+"""Runs shift-life at both ends: many threads make, use and destroy objects while NICs break and heal.
 
-shift-life judges what it sees; a sanitizer judges the layer. `--seconds 600` with a build of the preset
-tsan is the long run.
+shift-life judges what it sees; in a sanitizer's build the sanitizer judges the layer. The test `e2e_life`
+calls this program. For a long run, call it with `--seconds 600` and a build of the preset tsan.
 """
 
 import os
@@ -17,15 +17,15 @@ from harness.options import script_parser, seed_add
 from harness.ports import free_port
 from harness.runs import run_on_fabric
 
-# No kill: on a NIC that is dead nothing new can be made, as on the stock library.
+# There is no `kill`: on a dead NIC nothing new can be made, as with the stock library.
 FAULTS = ["link-down", "link-down", "drop-acks", "drop-data"]
 NICS = ["%s/mlx5_%d" % (host, number) for host in "ab" for number in range(2)]
-# Seconds after the time in which new objects are made: the last ones go, slowly under a sanitizer.
+# So many seconds are left for the last objects to end, which is slow under a sanitizer.
 ENDING = 120
 
 
 def weather(fabric, dice, client):
-    """Mostly one NIC at a time, sometimes two."""
+    """Breaks and heals NICs until the client ends: mostly one at a time, sometimes two. Returns their number."""
     count = 0
     while client.process.poll() is None:
         broken = {nic: dice.choice(FAULTS) for nic in dice.sample(NICS, dice.choice([1, 1, 1, 2]))}
@@ -40,7 +40,7 @@ def weather(fabric, dice, client):
 
 
 def run(fabric, options, problems=None):
-    """`problems` takes what the programs complained of."""
+    """Does one run and returns the exit code. Adds the programs' complaints to `problems`."""
     common = [fabric.build.life, "--seed", options.seed, "--threads", options.threads, "--port", free_port()]
     env = {"SHIFT_LOG": "error",
            "TSAN_OPTIONS": "suppressions=" + os.path.join(TESTS, "life", "tsan.supp"), **options.env}

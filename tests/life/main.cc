@@ -1,8 +1,8 @@
-// shift-life: verbs objects made, used and destroyed in every legal order by many threads, in two
-// processes that talk to each other, while somebody breaks NICs. A plain verbs program: it includes
-// and links nothing of this project. Queue pairs may fail, for not all are protected yet when a
-// fault falls; but every request completes once and in order, what arrived is right byte for byte,
-// what is in use refuses to go, and nothing hangs.
+// shift-life: many threads make, use and destroy verbs objects in every legal order, in two
+// processes that talk to each other, while a script breaks NICs. It is a plain verbs program, which
+// includes and links nothing of the layer. Queue pairs may fail, since not all are protected yet
+// when a fault comes. But every request completes once and in order, each byte that arrived is
+// right, an object in use cannot be destroyed, and nothing hangs.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -27,8 +27,8 @@ using traffic::now_ns;
 using traffic::TcpChannel;
 
 constexpr uint32_t kSetUpMs = 30'000;
-// Without a second path a fault ends a queue pair within the transport's own retries; with one it
-// is masked, or given up, in a shorter time.
+// Without a second path, a fault makes a queue pair fail after the NIC's own retries. With one, the
+// layer masks the fault, or the queue pair fails, in less time.
 constexpr uint64_t kStallNs = 20'000'000'000;
 
 struct Settings {
@@ -52,11 +52,11 @@ class Worker {
         partner_(std::move(partner)),
         totals_(totals) {}
 
-  // Empty, or what was wrong.
+  // Returns what was wrong, or an empty string.
   std::string run() {
     const uint64_t end = now_ns() + settings_.seconds * 1'000'000'000ull;
     for (number_ = 0;; number_++) {
-      // The client says whether there is another one.
+      // The client says whether there is another set.
       if (is_client_) {
         const bool more = now_ns() < end;
         say(more ? "more" : "over");
@@ -79,14 +79,14 @@ class Worker {
     if (problem_.empty()) problem_ = what;
   }
   void say(const std::string& line) { partner_->send_line(line); }
-  // Empty when nothing comes.
+  // Returns the next line of the partner, or an empty one when none comes.
   std::string hear() {
     if (ahead_.empty()) return partner_->wait_line(kSetUpMs);
     const std::string line = ahead_.front();
     ahead_.pop_front();
     return line;
   }
-  // Until the partner says so, too.
+  // Says `word` and waits until the partner has said it, too.
   bool barrier(const char* word) {
     say(word);
     for (std::string line; line != word;) {
@@ -100,13 +100,13 @@ class Worker {
     const Plan plan(settings_.seed, thread_, number_);
     plan_ = &plan;
     Dice own(plan.key ^ (is_client_ ? 0xc11e : 0x5e4e));
-    // Outlives nothing that was registered in it.
+    // All regions are in the memory of these objects and end with them.
     Objects objects(plan, shared_, own, settings_.local.gid_index);
     objects_ = &objects;
     if (!objects.make()) return complain(objects.problem());
     totals_->sets++;
     const uint32_t turns = objects.has_shared_receives() ? 1 : plan.turns;
-    // The other end may have drawn a shared receive queue for itself.
+    // The other end may have drawn a shared receive queue and then has one turn only.
     const std::string word = std::to_string(turns);
     say(word);
     const std::string theirs = hear();
@@ -115,14 +115,14 @@ class Worker {
       if (!meet()) return;
       traffic(turn);
       if (plan.is_shut && problem_.empty()) shut();
-      // All is quiet at both ends before anything is reused; or one of them just goes.
+      // Both ends must be quiet before QPs are used again, unless one of them leaves early.
       if (plan.end != End::kBoth || !problem_.empty() || !barrier("quiet")) break;
     }
     if (!objects.destroy()) complain(objects.problem());
     if (problem_.empty()) barrier("done");
   }
 
-  // Addresses, receives, connections.
+  // Exchanges addresses, connects, and posts receives.
   bool meet() {
     peers_.assign(plan_->qps, {});
     for (uint32_t qp = 0; qp < plan_->qps; qp++) say(objects_->address(qp).to_text());
@@ -142,7 +142,7 @@ class Worker {
     bool has_failed() const { return send_errors + receive_errors != 0; }
   };
 
-  // A QP that failed gives back every request. On one that did not, nothing more may come once the
+  // A QP that has failed completes every request. On another QP nothing more may come when the
   // partner has failed or left.
   bool is_over(const Progress& p) const {
     if (p.has_failed()) return is_flushed(p);
@@ -153,7 +153,7 @@ class Worker {
            (objects_->has_shared_receives() || p.received + p.receive_errors == plan_->messages);
   }
 
-  // C1 once more: what is outstanding comes back.
+  // Brings the QPs to ERR: all that is outstanding must complete (C1).
   void shut() {
     if (!objects_->shut()) return complain(objects_->problem());
     const uint64_t begun = now_ns();
@@ -185,7 +185,7 @@ class Worker {
           ahead_.push_back(*line);
         }
       }
-      // Each tells the other, so that neither waits for what will not come.
+      // Each end says that it has failed, so that the other does not wait for nothing.
       const bool failed = partner_failed_ || std::ranges::any_of(progress_, &Progress::has_failed);
       if (failed && !std::exchange(said, true)) say("failed");
       if (goes_early && progress_.front().sent >= enough) return say("leaves");
@@ -241,7 +241,7 @@ class Worker {
 
   bool is_lawful(ibv_wc_status status) const {
     if (status == IBV_WC_WR_FLUSH_ERR || status == IBV_WC_RETRY_EXC_ERR) return true;
-    // A partner that goes in the middle may take its regions away before its queue pairs.
+    // A partner that leaves early may deregister its regions before it destroys its queue pairs.
     return plan_->end == (is_client_ ? End::kServerEarly : End::kClientEarly) &&
            status == (plan_->is_immediate ? IBV_WC_REM_ACCESS_ERR : IBV_WC_REM_OP_ERR);
   }
@@ -255,7 +255,7 @@ class Worker {
              false;
     p.received++;
     totals_->messages++;
-    // Into the place that the sender named, or into that of the receive, whose number is its own.
+    // A WRITE is in the slot that the sender named, a SEND in the slot of its receive.
     const std::byte* at = plan_->is_immediate
                               ? objects_->in_slot(qp, number)
                               : objects_->in_slot(place / plan_->messages, place % plan_->messages);
@@ -291,12 +291,12 @@ class Worker {
   Totals* const totals_;
   uint32_t number_ = 0;
   std::string problem_;
-  // Of the set under way.
+  // These belong to the current set.
   const Plan* plan_ = nullptr;
   Objects* objects_ = nullptr;
   std::vector<Address> peers_;
   std::vector<Progress> progress_;
-  std::deque<std::string> ahead_;  // lines for what comes after the traffic
+  std::deque<std::string> ahead_;  // lines that came before the traffic ended
   bool partner_failed_ = false;
   uint32_t turn_ = 0;
   uint64_t begun_ns_ = 0;
@@ -315,7 +315,7 @@ bool open(const traffic::Local& local, Shared* shared) {
   return shared->pd != nullptr;
 }
 
-// One after the other, so that thread n finds thread n.
+// Finds the partner of one thread. Threads call it in turn, so that thread n gets thread n.
 std::unique_ptr<TcpChannel> partner_of(const Settings& settings, uint16_t* port) {
   const traffic::Local& local = settings.local;
   std::string error;
@@ -374,9 +374,9 @@ int main(int argc, char** argv) {
   CLI::App app{"Verbs objects made, used and destroyed by many threads"};
   life::Settings settings;
   traffic::local_options_add(&app, &settings.local);
-  app.add_option("--seed", settings.seed, "the same at both ends");
-  app.add_option("--threads", settings.threads, "the same at both ends");
-  app.add_option("--seconds", settings.seconds, "of the client: how long new objects are made");
+  app.add_option("--seed", settings.seed, "must be equal at both ends");
+  app.add_option("--threads", settings.threads, "must be equal at both ends");
+  app.add_option("--seconds", settings.seconds, "how long the client makes new objects");
   CLI11_PARSE(app, argc, argv);
   return life::run(settings);
 }

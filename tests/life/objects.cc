@@ -122,7 +122,7 @@ uint64_t Objects::mask_draw(const ibv_qp* qp) {
   return reinterpret_cast<uintptr_t>(qp) ^ (kind == 1 ? 0 : kReceive);
 }
 
-// Often the same: nothing then tells one life of a queue pair from the next.
+// PSNs are often equal; then nothing distinguishes one life of a queue pair from the next.
 uint32_t Objects::psn_draw() {
   return dice_.chance(60) ? 0 : dice_.below(1u << 24);
 }
@@ -307,7 +307,7 @@ bool Objects::destroy() {
       return false;
     }
   }
-  // Regions may go before the queue pairs that used them, or after them.
+  // Regions may be deregistered before or after the queue pairs that used them are destroyed.
   const bool regions_first = dice_.chance(40);
   const auto regions_go = [&] {
     for (ibv_mr** mr : {&out_mr_, &in_mr_}) {

@@ -1,5 +1,5 @@
-// The objects of one thread: a queue pair or more, on objects of their own or on ones that all
-// threads share, in the shape that the dice say.
+// The objects of one thread: one or more queue pairs, with objects of their own or with those that
+// all threads share. The dice decide which.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -13,7 +13,7 @@
 
 namespace life {
 
-// What all threads share.
+// The objects that all threads share.
 struct Shared {
   ibv_context* context = nullptr;
   ibv_pd* pd = nullptr;
@@ -30,7 +30,7 @@ struct Address {
 
 class Objects {
  public:
-  static constexpr uint64_t kReceive = 1ull << 32;  // in the wr_id of receives
+  static constexpr uint64_t kReceive = 1ull << 32;  // this bit is in the wr_id of receives
 
   Objects(const Plan& plan, const Shared& shared, Dice dice, int gid_index)
       : plan_(plan), shared_(shared), dice_(dice), gid_index_(gid_index) {}
@@ -38,19 +38,19 @@ class Objects {
   Objects(const Objects&) = delete;
   Objects& operator=(const Objects&) = delete;
 
-  // Each of these: false when something that must work did not; problem() says what.
+  // These functions return false when something failed that must work; problem() says what.
   bool make();
   bool connect(uint32_t qp, const Address& peer);
-  bool shut();    // to ERR: everything comes back flushed
-  bool rewind();  // RESET, and to INIT again
+  bool shut();    // brings the QPs to ERR, which flushes everything
+  bool rewind();  // brings the QPs to RESET and to INIT again
   bool post_receives(uint32_t count);
   bool post_send(uint32_t qp, uint32_t number, const Address& peer);
-  // In a legal order drawn by the dice. What is still in use must refuse to go, and be none the
-  // worse.
+  // Destroys everything in a legal order that the dice draw. It also tries to destroy objects in
+  // use, which must refuse and go on working.
   bool destroy();
 
-  // Completions, at most `out.size()`; -1 on failure. Waits a little for an event, where there is a
-  // channel.
+  // Polls at most `out.size()` completions and returns their number, or -1 on failure. If there is
+  // a completion channel, it waits for an event for a short time.
   int poll(std::span<ibv_wc> out);
   Address address(uint32_t qp) const;
   uint32_t qp_index(uint32_t qp_num) const;

@@ -1,5 +1,5 @@
-// What a thread and its partner in the other process do with one set of objects. Both draw it from
-// the same seed; what only one of them sees, each draws by itself.
+// What a thread and its partner in the other process do with one set of objects. Both draw this
+// plan from one seed; each draws by itself what only it can see.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace life {
 class Dice {
  public:
   explicit Dice(uint64_t seed) : engine_(seed) {}
-  // In [0, below).
+  // Returns a number in [0, limit).
   uint32_t below(uint32_t limit) { return static_cast<uint32_t>(engine_() % limit); }
   bool chance(uint32_t percent) { return below(100) < percent; }
 
@@ -31,18 +31,18 @@ struct Plan {
     end = early == 0 ? End::kServerEarly : early == 1 ? End::kClientEarly : End::kBoth;
     turns = dice.chance(15) ? 2 + dice.below(3) : 1;
     is_shut = dice.chance(30);
-    // Some live for long enough to be protected, and to be moved.
+    // Some sets live long enough to be protected and to change their path.
     lasts_ms = dice.chance(40) ? 300 + dice.below(1500) : 0;
   }
 
   const uint64_t key;
   Dice dice;
   uint32_t qps, messages, size;
-  bool is_immediate;  // WRITE with immediate data, else SEND
+  bool is_immediate;  // messages are WRITEs with immediate data, else SENDs
   End end;            // whether one end destroys everything in the middle of the traffic
-  uint32_t lasts_ms;  // at least: the sends of a queue pair are spread over this time
-  bool is_shut;       // to ERR, and everything comes back flushed
-  uint32_t turns;     // before each but the first the QPs are reset, then connected anew
+  uint32_t lasts_ms;  // the sends of a queue pair are spread over this time
+  bool is_shut;       // the QPs go to ERR at the end, which flushes everything
+  uint32_t turns;     // before each but the first the QPs are reset and connected again
 };
 
 }  // namespace life

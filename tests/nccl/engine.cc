@@ -1,4 +1,4 @@
-// What the connections of an end do while the traffic runs, and when it is over.
+// What the connections of an end do while the traffic runs, and what is judged when it is over.
 #include "engine.h"
 
 #include <algorithm>

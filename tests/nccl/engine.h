@@ -23,7 +23,7 @@ class Engine : public End {
 
  private:
   struct Connection {
-    std::unique_ptr<SendComm> send;  // one of the two
+    std::unique_ptr<SendComm> send;  // a connection has one of the two
     std::unique_ptr<RecvComm> recv;
     bool is_fin_sent = false;
   };
@@ -36,7 +36,7 @@ class Engine : public End {
   bool is_complete() const override;
   void send_retired(uint32_t qp, const PostedSend& work) override;
   void receive_completed(uint32_t qp, const ibv_wc& wc) override;
-  uint32_t poll_max() const override { return 4; }  // as many as NCCL asks for
+  uint32_t poll_max() const override { return 4; }  // as many as NCCL polls
   void memory_judge() override;
   std::string flows_text() const override;
 
@@ -46,7 +46,7 @@ class Engine : public End {
 
   const Options options_;
   std::vector<Connection> connections_;
-  uint32_t next_connection_ = 0;  // round robin of sending
+  uint32_t next_connection_ = 0;  // connections send in turns
 };
 
 }  // namespace traffic::nccl

@@ -1,5 +1,5 @@
-// shift-nccl: a plain verbs program with the traffic of NCCL's net_ib transport, which judges
-// whatever verbs library it runs on. It knows nothing of any layer beneath libibverbs.
+// shift-nccl: a plain verbs program with the traffic of NCCL's net_ib transport. It judges the
+// verbs library that it runs on, and knows nothing of SHIFT.
 #include <cstdio>
 #include <memory>
 

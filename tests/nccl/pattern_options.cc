@@ -1,4 +1,4 @@
-// Command line of shift-nccl.
+// The command line of shift-nccl.
 #include "pattern_options.h"
 
 #include <CLI/CLI.hpp>
@@ -20,8 +20,8 @@ int options_parse(int argc, char** argv, Options* o, Local* local) {
                  "connections, each of one sender and receiver");
   app.add_flag("--bidirectional", o->bidirectional, "every other connection runs the other way");
   app.add_option("-q,--qps", o->qps, "queue pairs per connection");
-  app.add_flag("--split", o->split, "each message over all queue pairs");
-  app.add_option("--group", o->group, "up to so many receives under one notification");
+  app.add_flag("--split", o->split, "send each message over all queue pairs");
+  app.add_option("--group", o->group, "up to so many receives for one notification");
   app.add_option("--depth", o->depth, "groups in flight per connection");
   app.add_option("-s,--size", o->size, "bytes per message");
   app.add_flag("--random-size", o->random_size, "sizes up to --size");
@@ -49,7 +49,7 @@ std::string options_problem(const Options& o) {
 Traffic verbs_traffic(const Options& o) {
   Traffic traffic;
   traffic.qps = o.connections * (o.qps + 1);
-  traffic.depth = 2 * kRing - 32;  // the transport adds as much
+  traffic.depth = 2 * kRing - 32;  // the transport adds room for credits to it
   traffic.one_cq = true;
   traffic.inline_max = kInlineMax;
   traffic.until_stop = o.until_stop;

@@ -1,4 +1,4 @@
-// How one process tells the other what the traffic is.
+// The JSON text in which one process tells the other what the traffic is.
 #pragma once
 
 #include <nlohmann/json.hpp>

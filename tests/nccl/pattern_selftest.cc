@@ -1,5 +1,5 @@
-// Each planted corruption must be reported under one of the names given here; the same traffic
-// without it must report nothing.
+// Each planted corruption must be reported under one of the names listed here. Without the
+// corruption, that traffic must report nothing.
 #include "pattern_selftest.h"
 
 #include <cstdio>
@@ -17,7 +17,7 @@ namespace {
 Outcome run_pair(const Options& options, Spoil spoil, uint64_t spoil_at) {
   constexpr EndTimes kTimes{.stall_ms = 100, .linger_ms = 1};
   FakeFabric fabric(verbs_traffic(options).qps, false, spoil, spoil_at);
-  // Completions wait in line; a ghost that strikes before they are polled harms nobody.
+  // A ghost WRITE does no harm before the completions in front of it are polled, so it comes late.
   fabric.ghost_later(24 * (options.split ? options.qps : 1));
   return pair_run(
       &fabric, [&](bool is_client, Transport* transport, SideChannel* side, Report* report) {
@@ -49,7 +49,7 @@ struct Case {
   std::vector<std::string> any_of;  // one of these must be reported
 };
 
-// What hits a WRITE may hit a clear-to-send entry as well as data or sizes.
+// A spoiled WRITE may be a clear-to-send entry, data or sizes, so there are several names.
 const std::vector<Case>& cases() {
   static const std::vector<Case> kCases = {
       {Spoil::kFlipByte, {"payload-mismatch", "sizes-mismatch", "cts-mismatch", "hang"}},
@@ -82,9 +82,9 @@ bool is_ghost(Spoil spoil) {
   return spoil == Spoil::kGhostTarget || spoil == Spoil::kGhostLocal;
 }
 
-// A late WRITE of a clear-to-send entry says the same once more; a late WRITE or READ may come
-// while nobody has looked yet; after the entries of a small group lie those of an older one; and
-// the byte after one part belongs to the next, which overwrites it.
+// Some corruption does no harm. A late WRITE of a clear-to-send entry repeats the entry, and a late
+// WRITE or READ may come before its completion is polled. A stray byte may hit the old entries that
+// lie after those of a small group, or the next part of a message, which overwrites it.
 bool is_harmless(const Options& options, Spoil spoil, const Outcome& outcome) {
   bool may_be =
       is_ghost(spoil) || (spoil == Spoil::kStrayByte && (options.group > 1 || options.split));

@@ -1,4 +1,4 @@
-// Judges receive completions.
+// Judges the receive completions of one QP.
 #include "receive_order.h"
 
 #include <arpa/inet.h>
@@ -30,7 +30,7 @@ bool ReceiveOrder::check_request(uint64_t wr_id) {
   return false;
 }
 
-// Which mistake explains an immediate that is not the expected one.
+// Returns the name of the mistake that explains a wrong immediate.
 const char* ReceiveOrder::name_of_wrong(uint32_t imm) const {
   auto is_its = [&](uint64_t group) { return layout_.imm(group) == imm; };
   if (!past_.empty() && is_its(past_.back())) return "notification-duplicate";

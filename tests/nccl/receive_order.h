@@ -1,5 +1,5 @@
-// The judge of one QP's receives: none has memory of its own, each is consumed once, in the order
-// of posting, by the notification of its group.
+// Judges one QP's receives. None has memory of its own. Each must be consumed once, in the order of
+// posting, by the notification of its group.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -20,9 +20,9 @@ class ReceiveOrder {
   ReceiveOrder(const Layout& layout, uint32_t qp, uint32_t transport_qp, Report* report)
       : layout_(layout), qp_(qp), transport_qp_(transport_qp), report_(report) {}
 
-  // 0 or errno.
+  // Posts a receive for a group. Returns 0 or errno.
   int post(uint64_t group, Transport* transport);
-  // Judges one completion; the group that it notifies of, unless it is wrong.
+  // Judges one completion. Returns the group of the notification, unless the completion is wrong.
   std::optional<uint64_t> completion(const ibv_wc& wc);
   size_t pending() const { return waiting_.size(); }
 
@@ -34,11 +34,11 @@ class ReceiveOrder {
   const char* name_of_wrong(uint32_t imm) const;
 
   const Layout layout_;
-  const uint32_t qp_;  // within its connection
+  const uint32_t qp_;  // its number in its connection
   const uint32_t transport_qp_;
   Report* const report_;
-  std::deque<uint64_t> waiting_;  // groups
-  std::deque<uint64_t> past_;     // the last ones that were notified of
+  std::deque<uint64_t> waiting_;  // groups without a notification yet
+  std::deque<uint64_t> past_;     // the last groups with a notification
   uint64_t posted_ = 0;
 };
 

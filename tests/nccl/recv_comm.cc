@@ -1,4 +1,4 @@
-// Asks for data and judges it.
+// The receiving end of a connection: it asks for data and judges it.
 #include "recv_comm.h"
 
 #include <cstring>
@@ -38,8 +38,8 @@ void RecvComm::check_poison(std::span<std::byte> bytes, uint64_t key, const char
   }
 }
 
-// What a group will write to was consumed long ago: whatever is not poison there was written by
-// somebody who had no right to.
+// The memory that a group will be written to was consumed long ago, so any byte that is not poison
+// comes from a WRITE that should not have run.
 void RecvComm::check_target(uint64_t group) {
   for (uint32_t i = 0; i < kGroupMax && i < layout_.options().group; ++i)
     check_poison(slot_of(group, i), poison_of(group, i), "target",
@@ -104,7 +104,7 @@ void RecvComm::notification(uint32_t qp, const ibv_wc& wc) {
   if (!layout_.options().flush || !flush_post(*group)) consume(*group);
 }
 
-// From now on nobody may write there.
+// Nothing may write to this memory from now on.
 void RecvComm::judge_data(uint64_t group) {
   for (uint32_t i = 0; i < layout_.count(group); ++i) {
     auto slot = slot_of(group, i);
@@ -138,7 +138,7 @@ void RecvComm::judge_sizes(uint64_t group) {
                                                   layout_.connection(), group, *wrong));
 }
 
-// READs the last byte back through the NIC, so that all data before it is visible to everyone.
+// READs the last byte back through the NIC, so that all data before it is visible in memory.
 bool RecvComm::flush_post(uint64_t group) {
   uint32_t index = layout_.count(group);
   while (index > 0 && layout_.size(group, index - 1) == 0) --index;

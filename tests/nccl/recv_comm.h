@@ -1,4 +1,4 @@
-// The receiving end of one connection: posts receives, tells the sender by WRITE where the data may
+// The receiving end of one connection. It posts receives, WRITEs to the sender where the data may
 // go, judges what comes, reads one byte back before it takes the data, and poisons the memory.
 #pragma once
 
@@ -16,20 +16,20 @@ namespace traffic::nccl {
 
 class RecvComm {
  public:
-  // `queues` judge the completions of the connection's QPs, the one for flushes last; `qp_base` is
-  // the first of them.
+  // `queues` judge the completions of the connection's QPs, of which `qp_base` is the first. The
+  // last QP serves to read back.
   RecvComm(const Layout& layout, uint32_t qp_base, std::vector<SendQueue*> queues,
            Transport* transport, Report* report);
 
   const Region& data() const { return data_; }
   const Region& sizes() const { return sizes_; }
   void remote_set(RemoteRegion ring) { remote_ring_ = ring; }
-  // Asks for the next group if it may; whether it did.
+  // Asks for the next group if it may. Returns whether it did.
   bool grant_next();
-  // A successful receive completion of one QP.
+  // Takes a successful receive completion of one QP.
   void notification(uint32_t qp, const ibv_wc& wc);
   void flush_done(uint64_t group);
-  // The sender says that there are no more.
+  // The sender says how many groups there are in all.
   void total_set(uint64_t total) { total_ = total; }
   void finish();
 
@@ -75,12 +75,12 @@ class RecvComm {
   const std::vector<SendQueue*> queues_;
   Transport* const transport_;
   Report* const report_;
-  Region entries_;  // the source of what goes to the sender's ring
+  Region entries_;  // the source of the entries in the sender's ring
   Region data_, sizes_, flush_;
   RemoteRegion remote_ring_;
   std::vector<ReceiveOrder> receives_;
-  std::deque<uint32_t> shares_left_;  // of groups from lowest_ on; kConsumed
-  uint64_t lowest_ = 0;               // all groups below it are consumed
+  std::deque<uint32_t> shares_left_;  // notifications that groups from lowest_ on lack
+  uint64_t lowest_ = 0;               // all groups below this one are consumed
   uint64_t granted_ = 0;
   uint64_t consumed_ = 0;
   uint64_t total_ = UINT64_MAX;

@@ -1,4 +1,4 @@
-// Sends what the other end has asked for.
+// The sending end of a connection: it sends what the other end has asked for.
 #include "send_comm.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ const CtsEntry* SendComm::entries_of(uint64_t group) const {
   return reinterpret_cast<const CtsEntry*>(ring_.base) + group % kRing * kGroupMax;
 }
 
-// All entries of the slot are of this group and whole.
+// Whether all entries of the slot are whole and belong to this group.
 bool SendComm::is_clear(uint64_t group) const {
   const CtsEntry* entries = entries_of(group);
   for (uint32_t i = 0; i < layout_.count(group); ++i) {
@@ -52,7 +52,7 @@ void SendComm::check_entries(uint64_t group) {
   }
 }
 
-// Entries that no group uses.
+// Checks the entries that no group uses.
 void SendComm::check_unused(uint64_t slot) {
   auto all = ring_.slot(slot, kGroupMax * sizeof(CtsEntry));
   auto unused = all.subspan(layout_.options().group * sizeof(CtsEntry));
@@ -103,8 +103,8 @@ SendRequest SendComm::data_request(uint64_t group, uint32_t index, uint32_t qp) 
   return request;
 }
 
-// One list for one QP: the data of all messages, then the notification, the only one signaled. A
-// single message carries it itself.
+// Posts one list to one QP: the data of all messages, then the notification, which alone is
+// signaled. A single message carries the notification itself.
 bool SendComm::share_post(uint64_t group, uint32_t qp) {
   std::vector<SendRequest> requests;
   uint32_t count = layout_.count(group);
@@ -141,7 +141,7 @@ void SendComm::share_done(uint64_t group) {
   if (--shares_left_[group - lowest_] != 0) return;
   ++completed_;
   for (uint32_t i = 0; i < layout_.count(group); ++i) {
-    // Its memory is the program's again: nobody may send from it any more.
+    // The memory belongs to the program again: nothing may be sent from it any more.
     uint64_t slot = Layout::slot_index(group, layout_.source_slots(), i);
     pattern_fill(layout_.poison_key(Domain::kLocalPoison, slot),
                  source_.slot(slot, layout_.slot_size()));

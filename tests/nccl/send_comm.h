@@ -1,4 +1,4 @@
-// The sending end of one connection: waits for clear-to-send entries in memory, WRITEs the data
+// The sending end of one connection. It waits for clear-to-send entries in memory, WRITEs the data
 // where they say, notifies with an immediate, and takes its source memory back at the completion.
 #pragma once
 
@@ -25,9 +25,9 @@ class SendComm {
     data_ = data;
     remote_sizes_ = sizes;
   }
-  // No more groups than what was sent.
+  // Ends the traffic after the groups that were sent.
   void stop() { total_ = std::min(total_, next_); }
-  // Sends the next group if it may; whether it did.
+  // Sends the next group if it may. Returns whether it did.
   bool send_next();
   // One QP has completed its share of a group.
   void share_done(uint64_t group);
@@ -56,8 +56,8 @@ class SendComm {
   Report* const report_;
   Region ring_, sizes_, source_;
   RemoteRegion data_, remote_sizes_;
-  std::deque<uint32_t> shares_left_;  // of groups from lowest_ on
-  uint64_t lowest_ = 0;               // all groups below it are complete
+  std::deque<uint32_t> shares_left_;  // QPs that groups from lowest_ on wait for
+  uint64_t lowest_ = 0;               // all groups below this one are complete
   uint64_t next_ = 0;
   uint64_t completed_ = 0;
   uint64_t total_;

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""Every planted bug must be caught by the campaign's judge or by that of the stress of object life,
-and the same runs without it must pass.
+"""Checks that the campaign's judge, or that of object life, catches every planted bug, and that the runs pass
+without the bug.
 
-The layer under test here is built with SHIFT_PLANTED_BUGS; SHIFT_PLANT names the bug to switch on.
+The layer under test is built with SHIFT_PLANTED_BUGS; SHIFT_PLANT names the bug to switch on. A test in
+tests/planted/CMakeLists.txt calls this program; --only NAME tests one bug.
 """
 
 import argparse
@@ -17,22 +18,22 @@ from e2e import cells
 from e2e.judge import run_cell
 from life import life
 
-# How a bug shows: wrong data, counts or completions; or an error that should have been masked.
+# A bug shows itself as wrong data, counts or completions, or as an error that should have been masked.
 WRONG = {"violation", "hang"}
 ANY = WRONG | {"an error reached the program"}
 
-# bug: (kind of run, fault, operation, what it must end in)
+# bug: (kind of run, fault, operation, the problems that it may show as)
 PLANTS = {
     "no_fence": ("late_packets", cells.LATE, "write_imm", WRONG),
     "counter_ignored": ("masked", "drop-acks", "send_imm", WRONG),
     "replay_delivered": ("masked", "drop-acks", "write_imm", WRONG),
     "local_keys_untranslated": ("masked", "link-down", "mixed", ANY),
-    # Without this complaint a second path could hide it.
+    # Only this problem counts, because a second path could hide the bug.
     "remote_keys_untranslated": ("masked", "link-down", "write", {"client met a remote access error"}),
     "lose_completion": ("masked", "drop-acks", "send_imm", WRONG),
     "patience_always_bounded": ("peer_stock_pause", "drop-data", "write_imm", ANY),
 }
-# bug: (whose judge, what it must say)
+# bug: (whose judge, what the judge must say)
 LIFE_PLANTS = {
     "busy_forgotten": ("life", "a channel in use: it went"),
     "replay_delivered": ("life", "instead of"),
@@ -44,7 +45,7 @@ ATTEMPTS = 8
 def cell_for(bug, attempt):
     kind, fault, op, _ = PLANTS[bug]
     cell = cells.make(1000 + attempt, list(PLANTS).index(bug), kind, fault, op, "a", "classic")
-    # Plain and busy: what the bug breaks must be in flight at the fault.
+    # The traffic is plain and busy: what the bug breaks must be in flight at the fault.
     cell.options = ["--qps", "2", "--depth", "64", "--rate", "8000", "--size", "2000",
                     "--random-size", "--signal-every", "4", "--seed", str(attempt)]
     if kind == "peer_stock_pause":
@@ -64,7 +65,7 @@ def run(build, bug, attempt, out, planted):
 
 
 def check(build, bug, out):
-    """True when the bug is caught and the healthy twin of the run that caught it passes."""
+    """True when a run catches the bug, and that run passes without the bug."""
     print("%s:" % bug, flush=True)
     wanted = PLANTS[bug][3]
     for attempt in range(ATTEMPTS):
@@ -74,7 +75,7 @@ def check(build, bug, out):
 
 
 def run_life(options, bug, attempt, planted):
-    """What the judge of object life complained of; [] when the run was right."""
+    """What the judge of object life complains of; [] when the run was right."""
     name = "life-%s-%d-%s" % (bug, attempt, "planted" if planted else "healthy")
     one = argparse.Namespace(build=options.build, layer=options.layer, seconds=4, threads=6,
                              seed=attempt, out=os.path.join(options.out, name),

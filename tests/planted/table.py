@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Writes the table of planted bugs in docs/planted.md from what the tests themselves say; --check
-demands that it is up to date."""
+"""Writes the table of planted bugs in docs/planted.md from the tests themselves. With --check, as a test calls
+it, the program only checks that the table is up to date."""
 
 import argparse
 import glob
@@ -14,7 +14,7 @@ BEGIN, END = "<!-- table.py: begin -->\n", "<!-- table.py: end -->\n"
 
 
 def heads(folder):
-    """The heads of the sed scripts there, by name."""
+    """The heads of the sed scripts in a folder, by name."""
     found = {}
     for path in sorted(glob.glob(os.path.join(ROOT, folder, "*.sed"))):
         with open(path, encoding="utf-8") as file:
@@ -24,7 +24,7 @@ def heads(folder):
 
 
 def hooks():
-    """The names in SHIFT_PLANT() that tests with real processes switch on, and the unit tests'."""
+    """The names in SHIFT_PLANT() that tests with real processes switch on, and those of unit tests."""
     with open(os.path.join(HERE, "planted.py"), encoding="utf-8") as file:
         campaign = re.findall(r'^    "(\w+)": \(', file.read(), re.M)
     with open(os.path.join(ROOT, "providers/shift/group/CMakeLists.txt"), encoding="utf-8") as file:

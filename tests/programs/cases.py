@@ -1,4 +1,4 @@
-"""All cases of unmodified programs."""
+"""Collects all cases of unmodified programs."""
 
 from programs.cases_jobs import job_cases
 from programs.cases_load import load_cases

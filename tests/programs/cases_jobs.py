@@ -1,4 +1,4 @@
-"""Jobs of several processes: Open MPI over UCX, Gloo, PyTorch RPC. Each verifies its own data."""
+"""Cases that are jobs of several processes: Open MPI over UCX, Gloo, PyTorch RPC. Each verifies its own data."""
 
 import os
 
@@ -24,10 +24,10 @@ def built(make, *arguments):
 def mpi_settings(transport):
     return {
         "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "OMPI_MCA_plm": "isolated",  # no remote shell: the hosts are emulated, the machine is one
+        "OMPI_MCA_plm": "isolated",  # no remote shell: the emulated hosts are one machine
         "OMPI_MCA_pml": "ucx", "OMPI_MCA_osc": "ucx", "OMPI_MCA_btl": "self",
         "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        # Only the NIC: the ranks share a machine, whose shared memory would be found otherwise.
+        # UCX may use only the NIC: the ranks share a machine, so it would find shared memory.
         "UCX_TLS": "self," + transport, "UCX_NET_DEVICES": "mlx5_0:1",
         "UCX_WARN_UNUSED_ENV_VARS": "n",
     }

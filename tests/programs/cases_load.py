@@ -1,7 +1,8 @@
-"""The same programs while other processes want every core: slower, but no time-out may fire.
+"""Cases under load: programs run while other processes want every core. They are slower, but no time-out may
+fire.
 
-A NIC does not slow down because its host is busy. Here it shares the cores, so the emulator has to
-keep a peer that waits for a core from looking like a lost packet.
+A real NIC is not slow because its host is busy. An emulated NIC shares the cores, so the emulator must not let
+a peer that waits for a core look like a lost packet.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""UCX: what it sees, its own benchmarks on each transport, and its verified demonstration."""
+"""Cases of UCX: what it sees, its own benchmarks on each transport, and its demonstration, which verifies data."""
 
 import re
 
@@ -10,7 +10,7 @@ LOUD = {"UCX_WARN_UNUSED_ENV_VARS": "n", "UCX_LOG_LEVEL": "warn"}
 
 
 def complaints(*texts):
-    """A transport that silently fell back, or a queue pair in trouble, is told in the log only."""
+    """Looks at the log: only there UCX says that a transport fell back or a queue pair is in trouble."""
     for text in texts:
         found = re.search(r"^.*(UCX +(ERROR|FATAL)|Assertion .* failed).*$", text, re.M)
         if found:
@@ -45,14 +45,14 @@ def perftest_body(arguments, count, env):
 
 
 def uct(transport, test, *options, n=1000, short=False):
-    """A transport by itself: `-d` and `-x` choose it, so nothing else can do the work."""
+    """Runs one transport: `-d` and `-x` choose it, so that nothing else can do the work."""
     arguments = ["-d", DEVICE, "-x", transport, "-t", test] + [str(o) for o in options]
     return Case("ucx_perftest " + " ".join(arguments[2:]), "ucx", perftest_body(arguments, n, {}),
                 ["ucx_perftest"], short=short)
 
 
 def ucp(transports_allowed, test, *options, n=500, short=False):
-    """The protocol layer: eager, rendezvous and wire-up included."""
+    """Runs the protocol layer, with eager and rendezvous messages and wire-up."""
     arguments = ["-t", test] + [str(o) for o in options]
     env = {"UCX_TLS": transports_allowed, "UCX_NET_DEVICES": DEVICE}
     return Case("ucx_perftest %s UCX_TLS=%s" % (" ".join(arguments), transports_allowed), "ucx",
@@ -67,7 +67,7 @@ def io_demo(transport, exchanges=100, short=False):
         port = free_port()
         settings = dict(LOUD, **env)
         server = session.serve(["io_demo", "-p", port], port, settings)
-        # -q: both sides verify every byte.
+        # With -q both sides verify every byte.
         client = session.start("b", "client", ["io_demo", "-p", port, "-i", exchanges, "-q",
                                                "127.0.0.1"], settings)
         text = session.ended_well(client, "the client", session.case.seconds)

@@ -1,4 +1,4 @@
-"""perftest and the programs of ibverbs-utils."""
+"""Cases of perftest and of the programs of ibverbs-utils."""
 
 import math
 import re
@@ -11,13 +11,13 @@ CLOCK_UNKNOWN = "Correlation coefficient r^2"
 
 def perftest_body(tool, iterations, size, options, queue_pairs):
     bandwidth = tool.endswith("_bw")
-    # Latency is counted per exchange, bandwidth over all queue pairs.
+    # A latency test counts exchanges, a bandwidth test the messages of all queue pairs.
     counted = iterations * queue_pairs if bandwidth else iterations
 
     def body(session):
         port = free_port()
         argv = [tool, "-d", "mlx5_0", "-F", "-n", iterations, "-p", port]
-        if "atomic" not in tool:  # always 8 bytes
+        if "atomic" not in tool:  # atomics always have 8 bytes
             argv += ["-s", size]
         if "-x" not in options:
             argv += ["-x", 3]
@@ -27,11 +27,11 @@ def perftest_body(tool, iterations, size, options, queue_pairs):
                       "the result").groups()
         if int(line[0]) != counted:
             raise Failure("%s iterations instead of %d" % (line[0], counted))
-        # It first holds the processor's clock against the time of day. On a busy machine it may be
-        # kept from that: it says so, and every result is 0 or without bound.
+        # perftest first compares the processor's clock with the time of day. On a busy machine that may
+        # fail: then it says so, and every result is 0 or infinite.
         if CLOCK_UNKNOWN in text:
             return
-        # Of many iterations the peak is not measured.
+        # With many iterations the peak is not measured.
         if not 0 < float(line[2 if bandwidth else 1]) < math.inf:
             raise Failure("not a result: " + " ".join(line))
     return body
@@ -57,7 +57,7 @@ def perftest_all_sizes(tool):
         sizes = [int(m) for m in re.findall(r"^ *(\d+) +20 +(?:[0-9.]+|inf) ", text, re.M)]
         if sizes != [2 ** power for power in range(1, 24)]:
             raise Failure("not all sizes: %s" % sizes)
-    # Between sizes a latency test spins on the clock with nothing posted, seconds on a busy machine.
+    # Between sizes a latency test spins on the clock with nothing posted, for seconds on a busy machine.
     return Case(tool + " -a", "perftest", body, [tool], seconds=180)
 
 
@@ -129,7 +129,8 @@ def xsrq_pingpong(clients, *options, short=False):
         argv = [program, "-d", "mlx5_0", "-p", port, "-g", 3, "-n", 40] + list(options)
         server = session.serve(argv + ["-c", clients], port)
         address = session.address("a")
-        # A host each: an XRC domain is one process's here, and the program's is a file that all share.
+        # Each client has a host of its own: clients on one host share an XRC domain by a file, but on an emulated
+        # host a domain belongs to one process.
         started = [session.start("bcdefgh"[i], "client%d" % i, argv + [address])
                    for i in range(clients)]
         for number, client in enumerate(started):
@@ -171,7 +172,7 @@ def asyncwatch(session):
         raise Failure("it does not start")
     for fault, number in (("link-down", 10), ("link-up", 9), ("kill", 8)):
         session.fabric.fault("a/mlx5_0", fault)
-        # The line has the event's name or number.
+        # The line contains the event's name or number.
         wanted = {10: "PORT_ERR|port error|10", 9: "PORT_ACTIVE|port active|9", 8: "FATAL|fatal|8"}
         if not watch.wait_for(lambda p: re.search(r"event.*(%s)" % wanted[number], p.text()), 10):
             raise Failure("no event after " + fault)

@@ -1,4 +1,4 @@
-"""Test programs that this project builds against the distribution's libraries, where there is no program."""
+"""Builds test programs against the distribution's libraries, for libraries without a program of their own."""
 
 import os
 import subprocess
@@ -8,14 +8,14 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def compiled(build, compiler, source, *libraries):
-    """Builds a program once per build folder; rebuilt when its source is newer."""
+    """Builds a program once in each build folder, and again when its source is newer."""
     source = os.path.join(HERE, source)
     folder = os.path.join(build, "programs")
     program = os.path.join(folder, os.path.splitext(os.path.basename(source))[0])
     if os.path.exists(program) and os.path.getmtime(program) > os.path.getmtime(source):
         return program
     os.makedirs(folder, exist_ok=True)
-    draft = "%s.%d.%d" % (program, os.getpid(), threading.get_ident())  # cells run side by side
+    draft = "%s.%d.%d" % (program, os.getpid(), threading.get_ident())  # several cells may build it at once
     done = subprocess.run([compiler, "-O2", "-g", "-Wall", "-Wextra", "-o", draft, source] +
                           list(libraries), capture_output=True, text=True)
     if done.returncode != 0:

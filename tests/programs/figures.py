@@ -1,4 +1,4 @@
-"""Speed of the emulator under unmodified programs: medians of several runs. Never a test."""
+"""Measures the speed of the emulator under unmodified programs, as medians of several runs. It is no test."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from harness.ports import free_port
 from harness.session import run_case
 
 RUNS = 7
-# Program, arguments, pattern of the figure, unit.
+# Each row has a program, its arguments, the pattern of the figure, and the unit.
 MEASURED = [
     ("ib_write_bw", ["-s", "65536", "-n", "5000"], r"^ *65536 +\d+ +[0-9.]+ +([0-9.]+)", "MiB/s"),
     ("ib_write_bw", ["-s", "8", "-n", "100000"], r"^ *8 +\d+ +[0-9.]+ +[0-9.]+\s+([0-9.]+)", "M/s"),

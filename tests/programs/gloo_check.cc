@@ -1,7 +1,8 @@
-// Gloo's allreduce on its ibverbs transport, every element checked.
+// Runs Gloo's allreduce on its ibverbs transport and checks every element.
 // Usage: gloo_check RANK RANKS STORE_FOLDER ALGORITHM COUNT ROUNDS SEED DEVICE GID_INDEX [meet]
 // ALGORITHM: ring, ring_chunked, halving_doubling, bcube.
-// meet: no rank ends before all have everything. Otherwise the last messages are only posted then.
+// meet: no rank ends before all ranks have everything. Without it a rank may end when its last
+// messages are only posted.
 #include <gloo/allreduce_bcube.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/allreduce_ring.h>
@@ -42,13 +43,13 @@ std::unique_ptr<gloo::Algorithm> algorithm_make(const std::string& name, const C
   throw std::invalid_argument("algorithm " + name);
 }
 
-// Whole numbers, so that sums are exact in any order.
+// Elements are whole numbers, so that sums are exact in any order.
 double element(int rank, int round, int index, unsigned seed) {
   return static_cast<double>((static_cast<unsigned>(index) * 31 + seed + 7u * round) % 8191 + 1) *
          (rank + 1);
 }
 
-// By the file store, not by the NICs.
+// The ranks meet in the file store and not over the NICs.
 void meet(gloo::rendezvous::FileStore& store, int rank, int ranks) {
   std::vector<std::string> keys;
   for (int i = 0; i < ranks; i++) keys.push_back("over" + std::to_string(i));
@@ -72,7 +73,7 @@ bool run(int rank, int ranks, const char* const* arguments, bool meets) {
   context->connectFullMesh(store, device);
 
   std::vector<double> numbers(static_cast<size_t>(count));
-  // Not destroyed, as below: an exception's own words would be lost.
+  // It is not destroyed, for the reason below. After an exception that would also hide its text.
   auto* const reduce = algorithm_make(name, context, Buffers{numbers.data()}, count).release();
   gloo::BarrierAllToOne barrier(context);
   for (int round = 0; round < rounds; round++) {
@@ -91,8 +92,8 @@ bool run(int rank, int ranks, const char* const* arguments, bool meets) {
   if (meets) meet(store, rank, ranks);
   printf("gloo_check ok: %d rounds\n", rounds);
   fflush(stdout);
-  // Without destructors: this release of the library aborts in one when a send's completion was not
-  // read yet. Its last messages are still on their way, so both ways to leave have to let them out.
+  // No destructor runs: this release of the library aborts in one when a send's completion was not
+  // read yet. The last messages are still on their way, so both ways to end must let them out.
   if ((static_cast<unsigned>(rank) + seed) % 2 == 0) _exit(0);
   std::quick_exit(0);
 }
@@ -100,7 +101,7 @@ bool run(int rank, int ranks, const char* const* arguments, bool meets) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  setvbuf(stdout, nullptr, _IOLBF, 0);  // a destructor may abort
+  setvbuf(stdout, nullptr, _IOLBF, 0);  // because a destructor may abort
   if (argc != 10 && argc != 11) return 2;
   try {
     return run(atoi(argv[1]), atoi(argv[2]), argv + 3, argc == 11) ? 0 : 3;

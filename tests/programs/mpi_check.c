@@ -1,4 +1,4 @@
-/* MPI traffic whose every byte is checked by its receiver.
+/* MPI traffic; the receiver checks every byte.
  * Usage: mpi_check SEED ROUNDS MAX_BYTES all|messages|collectives|windows
  * Rank 0 ends with "mpi_check ok: R ranks, N checks"; any rank that finds something else ends the
  * job. */
@@ -11,7 +11,7 @@
 static int rank, ranks;
 static uint64_t seed, checks, step;
 
-/* What byte `at` of the message of this step from one rank to another has to be. */
+/* Returns what byte `at` of this step's message from one rank to another must be. */
 static uint8_t byte_wanted(int from, int to, uint64_t at) {
   uint64_t x = (seed << 40) ^ (step << 24) ^ ((uint64_t)from << 12) ^ (uint64_t)to;
   x = (x + at / 8) * 0x9e3779b97f4a7c15u;
@@ -49,7 +49,7 @@ static uint8_t* room(uint64_t size) {
   return data;
 }
 
-/* Round the ring in both directions at once; sizes on both sides of each protocol's limits. */
+/* Messages go round the ring in both directions at once. */
 static void ring(uint64_t size) {
   uint8_t *out = room(2 * size), *in = room(2 * size);
   const int right = (rank + 1) % ranks, left = (rank + ranks - 1) % ranks;
@@ -70,7 +70,7 @@ static void ring(uint64_t size) {
   free(in);
 }
 
-/* Many messages to everybody before anybody receives, taken in the opposite order. */
+/* Each rank sends many messages to all before it receives any, and receives in reverse order. */
 static void burst(uint64_t size, int count) {
   const int all = count * ranks;
   uint8_t *out = room(size * (uint64_t)all), *in = room(size * (uint64_t)all);
@@ -86,7 +86,7 @@ static void burst(uint64_t size, int count) {
               &requests[all + i]);
   MPI_Waitall(2 * all, requests, MPI_STATUSES_IGNORE);
   for (int i = 0; i < all; i++) {
-    const int index = i / ranks * ranks + rank; /* as the sender counted */
+    const int index = i / ranks * ranks + rank; /* as the sender counts */
     check("burst", in + size * (uint64_t)i, size, i % ranks, index);
   }
   free(out);
@@ -121,7 +121,7 @@ static void exchange_all(uint64_t size) {
   free(in);
 }
 
-/* One-sided: put to the right, get from the left, counters on rank 0. */
+/* One-sided traffic: put to the right, get from the left, counters on rank 0. */
 static void windows(uint64_t size) {
   uint8_t *memory, *got = room(size);
   uint64_t* counters;

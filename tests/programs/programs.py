@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Unmodified programs of the distribution on emulated hosts, without SHIFT: all must do all their work.
+"""Runs unmodified programs of the distribution on emulated hosts without SHIFT: all must do all their work.
 
-Each runs on a fabric of its own, between two hosts or more. Judged are exit codes, full counts, what
-the programs verify themselves, and the NICs' counters. The exit status tells: 0 all good, 1 something
-failed, 3 nothing ran, 4 used wrongly.
+The test `programs` calls this program. Each case has a fabric of its own, with two hosts or more. Judged are
+exit codes, full counts, what the programs verify themselves, and the NICs' counters. The exit status is 0 when
+all is good, 1 when something failed, 3 when nothing ran, 4 after a wrong call.
 """
 
 import os
@@ -81,7 +81,7 @@ def run_all(build, options):
 
 
 def selftest(build, options):
-    """A case on a fabric with a fault must not pass."""
+    """Checks the judge: a case on a fabric with a fault must not pass."""
     found = []
 
     def broken(fault, body, expected, seconds=4):
@@ -100,7 +100,7 @@ def selftest(build, options):
     broken("drop-data", pingpong.body, "neither end")
     broken("kill", pingpong.body, "server does not listen")
     broken("drop-acks", pingpong.body, "neither end")
-    # Nothing that comes after this ping tells of its loss.
+    # Nothing comes after this ping that would show its loss.
     latency = next(case for case in load_cases() if case.name.startswith("ib_send_lat"))
     broken("drop-data after=100 count=1", latency.body, "time-outs, although", seconds=60)
     return 0 if all(found) else 1

@@ -1,6 +1,7 @@
-"""Remote calls with tensors over TensorPipe's InfiniBand transport alone; every result is checked.
+"""Makes remote calls with tensors over TensorPipe's InfiniBand transport alone, and checks every result.
 
-Usage: rpc_check.py RANK ADDRESS:PORT ELEMENTS CALLS SEED. Rank 0, whose address it is, calls; rank 1 answers.
+Usage: rpc_check.py RANK ADDRESS:PORT ELEMENTS CALLS SEED. The address is that of rank 0, which calls; rank 1
+answers.
 """
 
 import sys
@@ -20,7 +21,7 @@ def call_all(elements, calls, seed):
         x = torch.randint(0, 1000, (elements,), generator=generator, dtype=torch.int64)
         y = torch.randint(0, 1000, (elements,), generator=generator, dtype=torch.int64)
         wanted = scaled_sum(x, y, number)
-        if number % 3 == 0:  # several at a time
+        if number % 3 == 0:  # several calls run at a time
             pending.append((rpc.rpc_async("rank1", scaled_sum, args=(x, y, number)), wanted))
         elif not torch.equal(rpc.rpc_sync("rank1", scaled_sum, args=(x, y, number)), wanted):
             raise SystemExit("rpc_check FAILED: call %d" % number)

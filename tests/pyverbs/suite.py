@@ -1,13 +1,14 @@
 #!/usr/bin/python3
-"""rdma-core's own test suite (pyverbs) on an emulated NIC, unmodified.
+"""Runs rdma-core's own test suite (pyverbs), unmodified, on an emulated NIC.
 
-Every test must pass, or be skipped by the suite itself for a reason that skips.json knows. With
---layer the device is SHIFT's virtual one over a group of NICs, and every test must end as it does
-without the layer, but for what differences.json explains. The exit status tells: 0 all good, 1
-something failed or the table does not fit, 3 the suite is not installed, 4 used wrongly.
+The tests `pyverbs` and `pyverbs_layer` call this program. Every test of the suite must pass, or the suite must
+skip it for a reason that is in skips.json. With --layer the device is SHIFT's virtual one over a device group,
+and every test must end as without the layer, apart from what differences.json explains. The exit status is 0
+when all is good, 1 when something failed or a table does not fit, 3 when the suite is not installed, 4 after a
+wrong call.
 
-The suite runs in one process, as its own runner does it. When that process dies or one of its tests
-hangs, the test is an error, and another process goes on with the next one.
+The suite runs in one process, as its own runner does it. When that process dies or one of its tests hangs, the
+test counts as an error, and another process goes on with the next one.
 """
 
 import argparse
@@ -37,7 +38,7 @@ TEST_SECONDS = 60
 
 
 def run_suite(options):
-    """Runs the tests that `options.done` does not name and reports each as a line of JSON."""
+    """Runs the tests that `options.done` does not name, and reports each as a line of JSON."""
     import importlib.machinery
     import unittest
     report = os.fdopen(options.report, "w", buffering=1)
@@ -105,7 +106,7 @@ class Runner:
         return self.outcomes
 
     def run_process(self, fabric):
-        """One process, until all is done (True) or it has to be replaced."""
+        """Runs one process. Returns True when all is done, and False when the process must be replaced."""
         done = os.path.join(self.suite, "done")
         with open(done, "w") as file:
             file.write("\n".join(self.outcomes))
@@ -141,7 +142,7 @@ class Runner:
                 problem = "hangs" if not ready else "died with status %s" % process.wait()
                 with open(log, errors="replace") as file:
                     problem += "\n" + file.read()[-2000:]
-                if running is None:  # not even loaded: nothing to go on with
+                if running is None:  # the suite was not even loaded, so there is no next test
                     raise SystemExit("the suite %s" % problem)
                 self.outcomes[running] = ["error", problem, time.monotonic() - started]
                 return False
@@ -165,7 +166,7 @@ class Runner:
 
 
 def entries_for(test, outcome, table):
-    """The numbers of the entries that explain why the test ended like that."""
+    """The numbers of the entries that explain why the test ended like this."""
     return [number for number, entry in enumerate(table)
             if any(fnmatch.fnmatchcase(test, "tests." + pattern) for pattern in entry["tests"])
             and entry.get("outcome", "skipped") == outcome[0]
@@ -173,7 +174,7 @@ def entries_for(test, outcome, table):
 
 
 def explain(test, outcome, table, used):
-    """None, having added to the outcome why it is right; or the problem."""
+    """Returns the problem, or None after adding to the outcome why it is right."""
     known = entries_for(test, outcome, table)
     if len(known) == 1:
         used.add(known[0])
@@ -191,7 +192,7 @@ def unused(table, used):
 
 
 def judge(outcomes, table, complete):
-    """Problems as lines; adds to every skip why it is right."""
+    """Returns problems as lines; adds to every skip why it is right."""
     problems, used = [], set()
     for test, outcome in outcomes.items():
         if outcome[0] != "passed":
@@ -200,7 +201,7 @@ def judge(outcomes, table, complete):
 
 
 def compare(bare, outcomes, table, complete):
-    """The same for what ended in another way than on the bare NIC."""
+    """Returns problems with tests that ended in another way than on the bare NIC, as lines."""
     problems, used = [], set()
     for test in sorted(bare.keys() | outcomes.keys()):
         if test not in bare or test not in outcomes:
@@ -211,7 +212,7 @@ def compare(bare, outcomes, table, complete):
 
 
 def bare_outcomes(options, directory):
-    """{test: outcome} without the layer, from a run before this one if there is one."""
+    """{test: outcome} without the layer, from an earlier run if there is one."""
     if options.bare and os.path.exists(options.bare):
         with open(options.bare) as file:
             tests = {test: one["outcome"] for test, one in json.load(file)["tests"].items()}
@@ -227,11 +228,11 @@ def parse():
                         help="only tests whose name contains this")
     parser.add_argument("--device", default="mlx5_0")
     parser.add_argument("--gid", type=int, default=3)
-    parser.add_argument("--layer", action="store_true", help="on the virtual device, and compare")
+    parser.add_argument("--layer", action="store_true", help="run on the virtual device, and compare")
     parser.add_argument("--bare", help="with --layer: what --json wrote about the bare device")
-    parser.add_argument("--seed", type=int, default=1, help="of what the suite chooses at random")
+    parser.add_argument("--seed", type=int, default=1, help="seed of what the suite chooses at random")
     parser.add_argument("--json", help="write the results to this file")
-    parser.add_argument("--verbose", action="store_true", help="all of what failed tests said")
+    parser.add_argument("--verbose", action="store_true", help="print all that failed tests said")
     parser.add_argument("--suite", default=SUITE, help=argparse.SUPPRESS)
     parser.add_argument("--report", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--done", help=argparse.SUPPRESS)

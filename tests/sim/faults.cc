@@ -1,4 +1,4 @@
-// When the faults of a schedule come, and what they do.
+// Starts the faults of a schedule at their time.
 #include <utility>
 
 #include "sim/simulation.h"
@@ -11,7 +11,7 @@ using std::chrono::seconds;
 namespace {
 
 constexpr char kNames[] = "ab";
-// A step of the protocol that does not come is not waited for longer than this.
+// If a step of the protocol does not come within this time, the fault comes without it.
 constexpr milliseconds kPatience{20};
 constexpr seconds kDrainPatience{3};
 
@@ -34,7 +34,7 @@ void Simulation::fault_arm() {
   });
 }
 
-// A step of this kind was made.
+// Counts a step of this kind.
 void Simulation::count(When when) {
   if (!armed_) return;
   const Fault& fault = schedule_.faults[next_fault_];
@@ -45,7 +45,7 @@ void Simulation::count(When when) {
     left_--;
     return;
   }
-  // Not from inside the layer: a record is made in the middle of one of its steps.
+  // This call comes from inside the layer, in the middle of a step, so the fault comes after it.
   if (when == When::kTransition) {
     armed_ = false;
     time_.in({}, [this, number = next_fault_] {

@@ -16,7 +16,7 @@
 namespace shift::sim {
 namespace {
 
-// Shared by the processes.
+// All processes share these counters.
 struct Counters {
   std::atomic<uint64_t> run{0}, broken{0}, exact{0}, rounds{0}, steps{0};
 };
@@ -55,7 +55,7 @@ Totals run_all(const Range& range) {
     _exit(0);
   }
   close(ends[1]);
-  // The pipe ends with the last process.
+  // The pipe is closed when the last process ends.
   const auto begun = std::chrono::steady_clock::now();
   for (pollfd end{ends[0], POLLIN, 0}; poll(&end, 1, 10'000) == 0;) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begun;

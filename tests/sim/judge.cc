@@ -13,7 +13,7 @@ using group::is_atomic;
 using group::is_notification;
 
 constexpr uint64_t kReceiveTag = 1u << 20;
-constexpr uint64_t kOwnRequests = 1u << 21;  // above: the layer's, named by addresses
+constexpr uint64_t kOwnRequests = 1u << 21;  // above are the layer's own requests
 constexpr uint64_t kCounter = 0x20000;
 
 bool is_write(ibv_wr_opcode opcode) {
@@ -50,7 +50,7 @@ void Judge::fault_seen(const char* rule, const Packet* packet, int host, int mem
        ")");
 }
 
-// ---- what the applications do
+// ---- What the applications do.
 
 void Judge::send(int host, const AppPlan::Send& plan) {
   App& app = at(host);
@@ -94,16 +94,16 @@ bool Judge::has_completions(int host) const {
   if (app.gone) return false;
   const group::CompletionQueue& cq = *app.group->send_cq;
   if (!cq.side.empty() || !group::FakeCq::of(cq.real[group::kDefault]).waiting.empty()) return true;
-  if (!cq.poll_all || cq.slow_groups == 0) return false;  // nobody looks there
+  if (!cq.poll_all || cq.slow_groups == 0) return false;  // a poll does not look there
   return std::ranges::any_of(cq.real, [](ibv_cq* real) {
     return real != nullptr && !group::FakeCq::of(real).waiting.empty();
   });
 }
 
-// ---- what the NICs do
+// ---- What the NICs do.
 
 uint64_t Judge::executed(const Packet& packet, const group::PostedRecv* receive) {
-  if (packet.wr.wr_id > kOwnRequests || packet.wr.num_sge == 0) return 0;  // writes nothing
+  if (packet.wr.wr_id > kOwnRequests || packet.wr.num_sge == 0) return 0;  // it writes nothing
   App& from = at(packet.host);
   App& to = at(1 - packet.host);
   const auto number = static_cast<uint32_t>(packet.wr.wr_id);
@@ -114,7 +114,7 @@ uint64_t Judge::executed(const Packet& packet, const group::PostedRecv* receive)
   };
   if (number == 0 || number > from.sends.size()) return broken("C2: " + who + " was never posted");
   Sent& sent = from.sends[number - 1];
-  // The rest of a WRITE may run without its beginning.
+  // The end of a WRITE may run without its beginning (in the mode exact).
   const uint64_t skipped = packet.sge.addr - source_of(number);
   const bool fits = sent.opcode == packet.wr.opcode && skipped < sent.length &&
                     skipped + packet.sge.length == sent.length && skipped % kMtu == 0 &&
@@ -201,7 +201,7 @@ void Judge::data_came(const Packet& packet, uint64_t data) {
   }
 }
 
-// ---- what the applications are told
+// ---- What the applications get.
 
 void Judge::take(int host, const ibv_wc& wc) {
   App& app = at(host);
@@ -224,7 +224,7 @@ void Judge::take_error(int host, const ibv_wc& wc) {
     return;
   }
   if (wc.wr_id == 0 || wc.wr_id > app.sends.size()) return fail("C1: an error of no request");
-  // A request may be passed over if nothing was to be told of it and it was executed.
+  // A request may be passed over if it is unsignaled and was executed.
   const bool is_first = app.first_error == 0;
   const uint64_t before = is_first ? app.next_done : app.last_error;
   if (wc.wr_id <= before) fail("C1: " + name_of(host, wc.wr_id) + " ends twice");
@@ -288,7 +288,7 @@ void Judge::take_receive(int host, const ibv_wc& wc) {
   app.seen = request;
 }
 
-// It, or what was written over it.
+// Whether memory holds this request, or a later one that was written over it.
 bool Judge::is_in_memory(const App& app, const Sent& sent, uint32_t number) const {
   if (!is_write(sent.opcode)) return true;
   for (uint32_t block = 0; block * kMtu < sent.length; block++) {

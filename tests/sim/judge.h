@@ -1,6 +1,6 @@
-// Two applications and what they were promised: each posts numbered requests into the layer, and
-// the judge, who also sees what the NICs execute, compares every completion and every write with
-// docs/protocol.md. Shares no knowledge with the layer beyond the verbs.
+// Two applications, and the judge of what they get. Each application posts numbered requests into
+// the layer. The judge sees also what the NICs execute, and compares every completion and every
+// write with docs/protocol.md. It shares no knowledge with the layer beyond the verbs.
 #pragma once
 
 #include <array>
@@ -15,39 +15,39 @@ namespace shift::sim {
 
 class Judge final : public Observer {
  public:
-  // `number`: of the pair of QPs that it judges, which tells its memory from that of the others.
+  // `number` is that of the judged pair of QPs; each number has its own memory addresses.
   Judge(VirtualTime& time, uint64_t number) : time_(time), memory_base_(number << 40) {}
   void group_set(int host, group::Group& group) { at(host).group = &group; }
 
   void send(int host, const AppPlan::Send& plan);
   void receive(int host);
-  // A completion that it has polled.
+  // Judges a completion that the application of `host` has polled.
   void take(int host, const ibv_wc& wc);
-  // Is there anything to poll? (The application would be woken, or looks all the time.)
+  // Whether there is anything to poll. (The application is woken, or polls all the time.)
   bool has_completions(int host) const;
-  // Its process is gone, or has destroyed its QP: nothing is promised to it any more.
+  // The process is gone or has destroyed its QP, so nothing is promised to it any more.
   void host_gone(int host) { at(host).gone = true; }
 
-  // No NIC of it can be kept from placing data.
+  // A NIC of this host cannot be fenced, so it may go on placing data.
   void host_unfenced(int host) { at(host).unfenced = true; }
 
   bool is_broken() const { return !verdict_.empty(); }
   const std::string& verdict() const { return verdict_; }
   void fail(std::string what);
 
-  // Everything posted has completed well.
+  // Whether everything that was posted has completed with success.
   bool is_done(int host) const;
-  // Its sends have ended one way or the other.
+  // Whether all sends have completed or failed.
   bool is_over(int host) const;
-  // An end has taken its path for broken: what was posted before may run again.
+  // An end has found its path broken, so what was posted before may run again.
   void path_fault_noted() { path_faults_++; }
-  // An atomic did not end well, and its path broke.
+  // Whether an atomic did not succeed whose path broke.
   bool has_atomic_open(int host) const;
   size_t sends_posted(int host) const { return at(host).sends.size(); }
   size_t receives_posted(int host) const { return at(host).receives; }
   size_t notifications_posted(int host) const { return at(host).notifications.size(); }
 
-  // Observer
+  // The functions of Observer follow.
   void fault_seen(const char* rule, const Packet* packet, int host, int member) override;
   uint64_t executed(const Packet& packet, const group::PostedRecv* receive) override;
   uint64_t read_again(const Packet& packet) override;
@@ -60,29 +60,29 @@ class Judge final : public Observer {
     bool signaled;
     uint8_t slot;
     uint32_t length;
-    uint64_t path_faults;     // when it was posted
-    uint32_t blocks_run = 0;  // of kMtu bytes, each at least once
+    uint64_t path_faults;     // their number when the request was posted
+    uint32_t blocks_run = 0;  // how many blocks of kMtu bytes ran at least once
     bool executed = false;
     bool data_came = false;
-    uint64_t found = 0;     // by an atomic
-    bool too_late = false;  // posted when the QP had failed: flushed, as on any QP in ERR
+    uint64_t found = 0;     // what an atomic found
+    bool too_late = false;  // it was posted after the QP failed, so it is flushed
   };
   struct App {
     group::Group* group = nullptr;
     bool gone = false, unfenced = false;
-    std::vector<Sent> sends;              // request n at n - 1
-    std::vector<uint32_t> notifications;  // the n-th one's number
-    size_t next_done = 0;                 // the next signaled request to complete, from 0
+    std::vector<Sent> sends;              // request n is at n - 1
+    std::vector<uint32_t> notifications;  // the request number of each
+    size_t next_done = 0;                 // index of the next signaled request to complete
     uint32_t ran = 0;                     // requests up to this one were executed
-    uint32_t notified = 0;                // notifications executed
+    uint32_t notified = 0;                // how many notifications were executed
     size_t receives = 0, received = 0;
     uint32_t seen = 0;  // the peer's request whose notification was polled last
     uint64_t first_error = 0, last_error = 0;
     bool receives_failed = false;
-    // The request that wrote each block last.
+    // For each block, the request that wrote it last.
     std::array<std::array<uint32_t, kBlocks>, AppPlan::kSlots> memory{};
-    uint64_t counter = 0;                  // for atomics
-    std::vector<uint32_t> receive_memory;  // the same of each receive's buffer
+    uint64_t counter = 0;                  // what atomics add to
+    std::vector<uint32_t> receive_memory;  // what each receive's buffer holds
   };
 
   App& at(int host) { return apps_[static_cast<size_t>(host)]; }

@@ -1,4 +1,4 @@
-// shift-sim: runs seeded schedules of the simulation, or tells one of them step by step.
+// shift-sim runs seeded schedules of the simulation, or prints one of them step by step.
 #include <getopt.h>
 
 #include <algorithm>
@@ -20,20 +20,20 @@ constexpr char kUsage[] =
        shift-sim --seed N [--trace] [--record PREFIX]
 
 Two hosts in virtual time: the failure logic of the layer itself on modelled NICs and a modelled
-network, with faults at any step. Each schedule follows from its seed. Checked in each are the
-clauses C1 to C9 of docs/protocol.md; the exit status is 0 when all held. Progress goes to stderr.
+network, with faults at any step. Each schedule follows from its seed. The judges check in each the
+clauses C1 to C9 of docs/protocol.md; the exit status is 0 when all hold. Progress goes to stderr.
 
   --count N   schedules to run (default: SHIFT_SIM_SCHEDULES, else 200000,
               or 5000 under a sanitizer)
-  --first N   seed of the first one (default 1); the others count on
+  --first N   seed of the first schedule (default 1); the others count on
   --jobs N    processes to spread them over (default 1)
-  --most N    stop after so many broken ones (default 5)
-  --seed N    run this one only
+  --most N    stop after so many broken schedules (default 5)
+  --seed N    run this schedule only
   --trace     print each of its steps: time, host, message or fault, change of state
   --record P  write the event records of its ends to P-a.events and P-b.events
 )";
 
-// Half a minute of one core.
+// The default takes about half a minute on one core.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr uint64_t kDefaultCount = 5'000;
 #else
@@ -99,7 +99,7 @@ Options options_of(int argc, char** argv) {
   return options;
 }
 
-// The bounds that are checked belong to these; whatever the environment says.
+// The judges' bounds belong to these settings, so the environment must not change them.
 void settings_fix() {
   setenv("SHIFT_EXCHANGE_MS", "3000", 1);
   setenv("SHIFT_FAILBACK_MS", "1000", 1);

@@ -1,4 +1,4 @@
-// Control messages in words, for people.
+// Control messages as text for people.
 #pragma once
 
 #include <string>

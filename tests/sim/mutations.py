@@ -1,14 +1,14 @@
 #!/usr/bin/python3
-"""Plants each bug of mutations/ into a copy of one of the layer's sources, links the simulation with
-it and demands that a schedule breaks a rule. A simulation that misses one proves nothing about the
-rule that it breaks.
+"""Plants each bug of mutations/ into a copy of one of the layer's sources, links the simulation with it, and
+demands that a schedule breaks a rule. The test `sim_mutations` calls this program; by hand it takes the names
+of bugs. If the simulation misses a bug, it proves nothing about the rule that the bug breaks.
 
-Each file is a sed script that changes one line, and says in its head:
+Each file is a sed script that changes one line. Its head says:
   bug     what is wrong
-  shows   the rule that it was seen to break first
-  within  how many schedules that may take, counted from the first
-  file    what it changes, below providers/shift/
-  model, campaign, unit: the same bug there (tests/planted/table.py makes a table of these)
+  shows   the rule that breaks first
+  within  how many schedules it may take until a rule breaks, counted from the first
+  file    the source that it changes, a path in providers/shift/
+  model, campaign, unit: the name of this bug there (tests/planted/table.py makes a table of these)
 """
 
 import argparse
@@ -53,7 +53,7 @@ def compile_commands(build):
 
 
 def plant(bug, source, copy):
-    """Writes the changed copy; an answer is what is wrong with the script."""
+    """Writes the changed copy. Returns what is wrong with the script, or None."""
     changed = subprocess.run(["sed", "-E", "-f", bug.script, source], check=True,
                              capture_output=True, text=True).stdout
     with open(source, encoding="utf-8") as file:
@@ -67,7 +67,7 @@ def plant(bug, source, copy):
 
 
 def stale(bugs, out):
-    """Those that find nothing to change any more: told at once, although only a few are drawn."""
+    """The scripts that find nothing to change. All are checked, although only a few bugs are drawn."""
     os.makedirs(out, exist_ok=True)
     copy = os.path.join(out, "stale")
     return {bug.name: problem for bug in bugs
@@ -75,7 +75,7 @@ def stale(bugs, out):
 
 
 def link(entry, build, copy, directory, objects):
-    """Compiles the copy and links it before its healthy twin in the archives."""
+    """Compiles the copy and links it before the archives, which hold the unchanged source."""
     command = shlex.split(entry["command"])
     command = [part for part in command if part not in ("-Werror",) and not part.startswith("-g")]
     changed = os.path.join(directory, "changed.o")
@@ -116,9 +116,9 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build")
     parser.add_argument("--objects", default="build/tests/sim/objects.txt",
-                        help="what shift-sim is linked from, one a line")
+                        help="a file with the objects that shift-sim is linked from")
     parser.add_argument("--out", default="build/out/sim-mutations")
-    parser.add_argument("--count", type=int, help="schedules for each, whatever its file says")
+    parser.add_argument("--count", type=int, help="run so many schedules for each bug")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--few", type=int, default=0, help="so many of them, drawn by "
                         "SHIFT_TEST_SEED, unless SHIFT_SIM_MUTATIONS=all")

@@ -49,13 +49,13 @@ void RcFabric::look_at(int host, int member, Qp& qp) {
     }
     e.fenced = qp.walk.back() == IBV_QPS_ERR;
   }
-  // What query_qp tells.
+  // This is what query_qp returns.
   qp.expected_psn = (qp.attr.rq_psn + e.expected) & group::kPsnMask;
   check_posted(host, member, qp, e);
   if (qp.qp.state == IBV_QPS_RTS) send_more(host, member, qp, e);
 }
 
-// What the layer gives to a NIC: never anything on a path it has left, always that NIC's keys.
+// The layer must post nothing on a path that it has left, and only with the keys of that NIC.
 void RcFabric::check_posted(int host, int member, Qp& qp, End& e) {
   const group::Group& group = *groups_[static_cast<size_t>(host)];
   const auto is_own = [&](uint64_t wr_id) { return group::has_own_number(wr_id, group); };

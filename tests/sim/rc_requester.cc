@@ -1,4 +1,4 @@
-// The fabric's sending half: packets out, repeats, acknowledgements in.
+// The sending half of the fabric: it sends packets, repeats them, and takes acknowledgements.
 #include <algorithm>
 #include <utility>
 
@@ -79,7 +79,7 @@ void RcFabric::timer_fired(int host, int member, uint32_t connection) {
     e.progress = time_.now();
     if (++e.repeats > kRepeats) return q->break_with(IBV_WC_RETRY_EXC_ERR);
     const bool awaits_data = has_answer(q->sends[q->pending_sends.front().index].wr.opcode);
-    e.next = awaits_data ? e.base : std::max(e.base, e.acked);  // look() sends them again
+    e.next = awaits_data ? e.base : std::max(e.base, e.acked);  // look() sends these again
   }
   timer_arm(host, member, e);
 }
@@ -110,7 +110,8 @@ void RcFabric::answered(const Packet& packet, uint32_t connection, Answer kind, 
   complete(*q, e);
 }
 
-// A request is over when all its packets are acknowledged; a READ only when its data is here.
+// A request is complete when all its packets are acknowledged, a READ or atomic when its data is
+// here, too.
 void RcFabric::complete(Qp& q, End& e) {
   while (!q.pending_sends.empty()) {
     const Qp::Pending& oldest = q.pending_sends.front();

@@ -1,4 +1,4 @@
-// The fabric's receiving half: what a packet does where it arrives, and its answer.
+// The receiving half of the fabric: what a packet does where it arrives, and its answer.
 #include "sim/rc_fabric.h"
 
 namespace shift::sim {
@@ -18,7 +18,7 @@ uint32_t rkey_of(const ibv_send_wr& wr) {
 
 }  // namespace
 
-// `connection` is the sender's own, to which the answer goes.
+// `connection` is the sender's; the answer goes to it.
 void RcFabric::arrive(const Packet& packet, uint32_t connection) {
   const int host = 1 - packet.host;
   const int member = member_of(host, packet.to);
@@ -46,14 +46,14 @@ void RcFabric::arrive(const Packet& packet, uint32_t connection) {
   answer(packet, member, connection, Answer::kAck, data);
 }
 
-// False: there is no receive for it.
+// Returns false when there is no receive for the packet.
 bool RcFabric::execute(const Packet& packet, int member, Qp& q, End& e, uint64_t* data) {
   const int host = 1 - packet.host;
   if (names_memory(packet.wr) && rkey_of(packet.wr) != group::rkey_on(member, group::kRkey)) {
     observer_.fault_seen("keys: a request names memory by a foreign one", &packet, host, member);
   }
   const PostedRecv* receive = nullptr;
-  // A SEND needs its receive from the first packet on, a WRITE with immediate for the last one.
+  // A SEND needs its receive from the first packet on, a WRITE with immediate only for the last.
   const bool needs_receive = packet.is_last() || packet.wr.opcode != IBV_WR_RDMA_WRITE_WITH_IMM;
   if (is_notification(packet.wr.opcode) && needs_receive) {
     if (q.pending_recvs.empty()) return false;

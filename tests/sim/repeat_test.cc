@@ -1,5 +1,5 @@
-// A schedule is all there is: the same seed gives the same run, whatever ran before it in the
-// process and wherever its objects lie. Otherwise a broken one could not be looked at.
+// The same seed must give the same run, whatever ran before it in the process and wherever its
+// objects lie in memory. Otherwise nobody could look at a broken run again.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,7 +9,7 @@
 namespace shift::sim {
 namespace {
 
-// Its steps, as told.
+// Returns the steps of a run, as its trace prints them.
 std::string told(uint64_t seed) {
   char* text = nullptr;
   size_t size = 0;
@@ -24,7 +24,7 @@ std::string told(uint64_t seed) {
 TEST(Repeat, TheSameSeedGivesTheSameSteps) {
   std::vector<std::string> first;
   for (uint64_t seed = 1; seed <= 200; seed++) first.push_back(told(seed));
-  // In another order, on another heap.
+  // The second runs have another order and another heap.
   std::vector<std::unique_ptr<std::string>> kept;
   for (uint64_t seed = 200; seed > 0; seed--) {
     kept.push_back(std::make_unique<std::string>(1000 + 100 * seed, 'x'));

@@ -18,20 +18,20 @@ std::string RoundsJudge::take(const Transition& t, Time now) {
   std::string broken;
   const End& peer = ends_[1 - host];
   if (t.on == "better-path") {
-    // Unless the other end has met a fault that is not heard of here yet, and has left the path.
+    // The other end may have left the path for a fault that this end has not heard of yet.
     const bool is_at_peace = peer.state == "active";
     if (is_at_peace) by_fault_ = false;
-    calm_ = is_at_peace && now - kAftermath > disturbed_;  // which may be for ever
+    calm_ = is_at_peace && now - kAftermath > disturbed_;  // disturbed_ may be for ever
   }
   if (t.on == "path-fault") {
     if (calm_) broken = "C7: a path is taken for broken, and nothing has happened to any";
     by_fault_ = true;
   }
-  // It is the leader that finds the peer anew; not one that has failed.
+  // Only the leader finds a peer again after a lost channel, and only while it has not failed.
   const bool peer_could_say_so = now > std::max(peer.since, channel_bad_) + kAnswer &&
                                  (t.host == leader_ || channel_bad_ == Time{});
   if (t.on == "deadline" && peer.state == "failed" && peer_could_say_so) {
-    broken = "C6: an end waits for a peer that has given up";
+    broken = "C6: an end waits for a peer that has failed";
   }
   if (broken.empty()) broken = drain_take(t, now);
   End& own = ends_[host];

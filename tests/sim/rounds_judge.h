@@ -1,6 +1,6 @@
-// Watches the changes of state of both ends and demands what no single completion shows: that a way
-// back disturbs nobody, that old messages of a drain are not taken, and that nobody waits for a
-// peer that has given up. It sees both ends at once, which they cannot.
+// Watches the changes of state of both ends and checks what no single completion shows: that a
+// failback disturbs nothing, that no end takes old messages of a drain, and that no end waits for a
+// peer that has failed. It sees both ends at once, which the ends themselves cannot.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace shift::sim {
 
-// One row of the failure machine's table that was used, as the layer's event record tells it.
+// One row of the state machine's table that an end went through, as its event record says.
 struct Transition {
   int host;
   uint32_t epoch;  // before the step
@@ -22,35 +22,36 @@ class RoundsJudge {
  public:
   using Time = VirtualTime::Clock::time_point;
 
-  // The broken rule; empty when there is none.
+  // Returns the broken rule, or an empty string when there is none.
   std::string take(const Transition& transition, Time now);
   void leader_set(int host) { leader_ = host; }
 
-  // Something makes paths fail, up to then at least.
+  // Paths may fail at least until this time.
   void disturbed(Time until);
-  // Nothing does any more.
+  // Nothing makes paths fail any more.
   void healed(Time now);
-  // What is said may be lost, up to then.
+  // Messages may be lost until this time.
   void channel_disturbed(Time until) { channel_bad_ = std::max(channel_bad_, until); }
 
-  // Whether the round under way has a fault for a cause: then requests may run twice.
+  // Whether the round under way has a fault as its reason, so that requests may run twice.
   bool by_fault() const { return by_fault_; }
 
  private:
-  // How late a message in its place may be, and what is under way when a fault is over.
+  // How late a message may be in its order; how long a fault has effects after its end; how long an
+  // end may wait for the answer of a peer that has failed.
   static constexpr std::chrono::milliseconds kMessage{5}, kAftermath{100}, kAnswer{1000};
 
   struct End {
     std::string state = "active";
-    Time since{};          // in this state
-    Time left_draining{};  // the last time
+    Time since{};          // when this state began
+    Time left_draining{};  // when draining ended last
   };
   std::string drain_take(const Transition& transition, Time now);
 
   std::array<End, 2> ends_;
   int leader_ = 0;
   bool by_fault_ = true;
-  bool calm_ = false;  // since the way back began nothing has happened to any path
+  bool calm_ = false;  // nothing has happened to any path since the failback began
   Time disturbed_{}, channel_bad_{};
 };
 

@@ -17,7 +17,7 @@ constexpr const char* kWhenNames[] = {"steps", "before-message", "after-message"
                                       "drain"};
 static_assert(std::size(kWhenNames) == static_cast<size_t>(When::kCount));
 
-// Most at once, some while a round is under way, a few much later.
+// Most requests are posted at once, some while a round is under way, a few much later.
 microseconds moment(Dice& dice) {
   switch (dice.below(6)) {
     case 0:
@@ -53,13 +53,13 @@ ibv_wr_opcode opcode(Dice& dice, bool atomics) {
   }
 }
 
-// Most fit into one packet; a READ's answer may take two.
+// Most requests fit into one packet; a READ's answer may take two.
 uint32_t length(Dice& dice, ibv_wr_opcode opcode) {
   if (group::is_atomic(opcode) || dice.chance(60)) return 8;
   return 1 + dice.below(opcode == IBV_WR_RDMA_READ ? 2'000 : AppPlan::kLengthMax);
 }
 
-// In time, what has no time of its own last.
+// Sorts by time; plans without a time of their own come last.
 template <typename Plans, typename When>
 void sort_by_time(Plans& plans, When when) {
   std::ranges::stable_sort(plans, {}, [when](const auto& plan) {
@@ -69,7 +69,7 @@ void sort_by_time(Plans& plans, When when) {
 }
 
 void plan_sends(Dice& dice, AppPlan& app, bool atomics, bool way_back) {
-  const uint32_t signal_every = dice.chance(70) ? 1 : dice.below(4);  // 0: never
+  const uint32_t signal_every = dice.chance(70) ? 1 : dice.below(4);  // 0: no request is signaled
   uint32_t posted = 0;
   for (uint32_t count = dice.below(7); count > 0; count--) {
     posted++;
@@ -118,7 +118,7 @@ void plan_traffic(Dice& dice, Schedule& s, bool atomics) {
     plan_sends(dice, app, atomics, way_back);
   }
   if (dice.chance(8)) {
-    const uint32_t which = dice.below(9);  // one of them, or both
+    const uint32_t which = dice.below(9);  // one of the two, or both
     for (size_t h = 0; h < 2; h++) {
       if (which < 8 && which % 2 != h) continue;
       s.apps[h].only_receives = true;
@@ -170,7 +170,7 @@ Fault fault(Dice& dice, const Schedule& s, bool first) {
       f.count = dice.below(first ? 5 : 30);
       break;
   }
-  // None of them for long: a round has its deadline, and failing for want of a path is right.
+  // Faults are short: after its deadline a round without a path fails, which is right.
   f.lasts = microseconds(dice.chance(50) ? 1 + dice.below(2'000) : 1 + dice.below(150'000));
   return f;
 }
@@ -179,7 +179,7 @@ bool is_exact(const Schedule& s) {
   return s.apps[0].exact || s.apps[1].exact;
 }
 
-// What ends a connection for good, or may.
+// Adds a fault that ends a connection for good, or may do so.
 void add_end(Dice& dice, Schedule& s) {
   static constexpr What kEnds[] = {What::kDeviceDeath,  What::kDeviceDeath, What::kFenceFails,
                                    What::kProcessDeath, What::kClose,       What::kTotalLoss,
@@ -191,11 +191,11 @@ void add_end(Dice& dice, Schedule& s) {
   switch (f.what) {
     case What::kDeviceDeath:
       s.default_dies = true;
-      // In the mode exact nothing proves what a dead NIC has executed.
+      // In the mode exact, nothing proves what a dead NIC has executed.
       if (is_exact(s)) s.outcome = Outcome::kEither;
       break;
     case What::kTotalLoss:
-      // Nobody learns of it where nobody sends.
+      // If neither end sends, neither notices the loss.
       s.outcome =
           s.apps[0].only_receives && s.apps[1].only_receives ? Outcome::kEither : Outcome::kFails;
       break;
@@ -206,10 +206,10 @@ void add_end(Dice& dice, Schedule& s) {
   s.faults.push_back(f);
 }
 
-// Long enough for ways back in vain.
+// The straight paths are lost long enough for failbacks that find no better path.
 void lose_rails(Dice& dice, Schedule& s) {
   Fault& f = s.faults[dice.below(static_cast<uint32_t>(s.faults.size()))];
-  if (f.lasts.count() == 0) return;  // an end
+  if (f.lasts.count() == 0) return;  // this fault ends the connection
   f.what = What::kRails;
   f.lasts = milliseconds(1'000 + dice.below(5'000));
   s.heal_after += milliseconds(dice.below(7'000));
@@ -236,7 +236,7 @@ Schedule schedule_make(uint64_t seed) {
   }
   const bool atomics = dice.chance(mode < 8 ? 30 : 8);
   plan_traffic(dice, s, atomics);
-  if (atomics) s.outcome = Outcome::kUnproven;  // beyond proof, perhaps (C5)
+  if (atomics) s.outcome = Outcome::kUnproven;  // nothing may prove whether an atomic ran (C5)
   if (dice.chance(6)) plan_more(dice, s, atomics);
   s.early = dice.chance(10);
   s.copies_percent = dice.chance(50) ? 0 : dice.chance(50) ? 10 : 50;

@@ -1,5 +1,5 @@
-// What happens in one run of the simulation: two hosts, what their applications do, and faults at
-// steps of the protocol. All of it follows from a seed.
+// A schedule: what happens in one run of the simulation. It has two hosts, what their applications
+// do, and faults at steps of the protocol. All of it follows from a seed.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -31,55 +31,55 @@ class Dice {
   uint64_t state_;
 };
 
-// The application of one host.
+// What the application of one host does.
 struct AppPlan {
   struct Send {
     ibv_wr_opcode opcode;
     bool signaled;
-    uint8_t slot;  // where it writes or reads in the peer's memory
+    uint8_t slot;  // which part of the peer's memory it writes or reads
     uint32_t length;
     microseconds when;
   };
   static constexpr uint32_t kSlots = 3, kLengthMax = 2600;
   int members = 2;
   bool exact = false;          // SHIFT_MODE
-  bool only_receives = false;  // its QP stays in RTR
-  uint32_t first_psn = 0;      // of its application's connection
+  bool only_receives = false;  // the QP stays in RTR
+  uint32_t first_psn = 0;      // the start PSN that the application chose
   std::vector<Send> sends;
-  // When the receives for the peer's notifications are posted. kLate: not before the network heals.
-  // kWayBack, of sends too: about when a better path is gone back to.
+  // `receives` says when the receives for the peer's notifications are posted. kLate: not before
+  // the network heals. kWayBack, which sends may have, too: at about the time of a failback.
   static constexpr microseconds kLate{-1}, kWayBack{-2};
   std::vector<microseconds> receives;
-  microseconds poll_after{0};  // how late it looks at its completions
+  microseconds poll_after{0};  // how late it polls its completions
 };
 
 enum class What : uint8_t {
-  kPortDown,      // and the device says so
-  kPortSilent,    // nobody says anything
-  kScare,         // the device says so and carries on
+  kPortDown,      // a port is down, and the device reports it
+  kPortSilent,    // a port is down, and nothing reports it
+  kScare,         // the device reports a port down, but it works
   kBlock,         // one direction of a path is lost in the network
-  kRails,         // every path between equal members is lost: what is left goes across
+  kRails,         // every straight path is lost, paths across rails work
   kSlow,          // packets are late
   kCut,           // the control channel carries nothing
-  kReconnect,     // it breaks and is there again; what was under way is lost
-  kChannelLost,   // it is gone; each end notices in its time, and the leader finds the peer anew
+  kReconnect,     // the channel breaks and is back; messages under way are lost
+  kChannelLost,   // the channel is lost; each end notices, and the leader finds the peer again
   kRefuse,        // a NIC refuses to connect QPs
-  kDeviceDeath,   // without flushes, for good
+  kDeviceDeath,   // a NIC dies for good, without flushes
   kFenceFails,    // a QP cannot be brought to ERR
   kMute,          // a NIC does not tell how far its responders got
-  kProcessDeath,  // of one end
+  kProcessDeath,  // the process of one end dies
   kClose,         // the application destroys its QP
-  kTotalLoss,     // every port of one host, for good
+  kTotalLoss,     // every port of one host is down for good
   kCount,
 };
 const char* to_string(What what);
 
-// When a fault comes, counted from the one before it.
+// What is counted, from the last fault on, until the next fault comes.
 enum class When : uint8_t { kSteps, kBeforeMessage, kAfterMessage, kTransition, kDrain, kCount };
 const char* to_string(When when);
 
 struct Fault {
-  static constexpr int kCurrent = -1, kOther = -2;  // as seen by the host when it comes
+  static constexpr int kCurrent = -1, kOther = -2;  // as the host sees it when the fault comes
 
   When when = When::kSteps;
   uint32_t count = 0;
@@ -87,37 +87,37 @@ struct Fault {
   int host = 0;
   int member = kCurrent;
   int peer_member = 0;
-  bool flag = false;      // of kBlock: towards the host
-  microseconds lasts{0};  // 0: until all heals
+  bool flag = false;      // kBlock: the direction towards the host; kRails: both directions
+  microseconds lasts{0};  // 0: until everything heals
 };
 
-// What the end of a run must be.
+// How a run must end.
 enum class Outcome : uint8_t {
-  kComplete,  // everything done, on the default path, same epoch
-  kUnproven,  // done, or failed because an atomic was under way
-  kEither,    // done or failed with the original error, each end for itself
+  kComplete,  // everything is done, on the default path and in one epoch
+  kUnproven,  // all is done, or it failed because an atomic was under way
+  kEither,    // each end is done or has failed with the original error
   kFails,     // both ends fail
 };
 
 struct Schedule {
   uint64_t seed = 0;
   std::array<AppPlan, 2> apps;
-  // What runs beside it over QPs of its own between the same two contexts; of these plans only the
-  // traffic counts. All on one CQ, or each on its own.
+  // More pairs of QPs between these two contexts; of these plans only the traffic counts. With
+  // `one_cq` all are on one CQ, else each has its own.
   std::vector<std::array<AppPlan, 2>> more;
   bool one_cq = true;
-  bool early = false;            // faults do not wait until the two ends have found each other
-  uint32_t copies_percent = 0;   // of the messages arrive twice
-  microseconds message_max{30};  // and each takes up to this
-  microseconds copy_max{30};     // but a copy this long
+  bool early = false;            // faults may come before the two ends have found each other
+  uint32_t copies_percent = 0;   // so many of the messages arrive twice
+  microseconds message_max{30};  // how long a message takes at most
+  microseconds copy_max{30};     // how long a copy of it takes at most
   std::vector<Fault> faults;
-  microseconds heal_after{0};  // behind the last fault
-  bool default_dies = false;   // then there is no way back
+  microseconds heal_after{0};  // from the last fault on
+  bool default_dies = false;   // then there is no failback to it
   Outcome outcome = Outcome::kComplete;
 };
 
 Schedule schedule_make(uint64_t seed);
-// One line for people.
+// Returns one line of text for people.
 std::string to_string(const Fault& fault);
 std::string to_string(const Schedule& schedule);
 

@@ -21,15 +21,15 @@ using std::chrono::seconds;
 
 namespace {
 
-// Beyond any pause of the layer's own between two tries.
+// This is longer than any pause of the layer between two tries.
 constexpr seconds kConvergence{120};
 constexpr milliseconds kBindLimit{500};
-// What was to be posted about a way back that does not come.
+// Requests that wait for a failback are posted after this time if none comes.
 constexpr milliseconds kWayBackPatience{2500};
-// C6: SHIFT_EXCHANGE_MS, and what comes before it: the NIC's own repeats, a drain, a late poll.
+// C6: this is SHIFT_EXCHANGE_MS and what comes before it: the NIC's repeats, a drain, a late poll.
 constexpr milliseconds kFailBound{4500};
 
-// Many times what the longest runs take.
+// This is many times what the longest runs take.
 constexpr uint64_t kStepsMax = 300'000;
 
 constexpr char kNames[] = "ab";
@@ -38,7 +38,7 @@ constexpr char kNames[] = "ab";
 
 Simulation::Simulation(const Schedule& schedule, std::FILE* out)
     : schedule_(schedule), out_(out), dice_(schedule.seed ^ 0x5eed) {
-  (void)config();  // before the level: reading it sets one
+  (void)config();  // before log_set_level(), because reading the settings sets a level
   log_set_level(static_cast<LogLevel>(-1));
   test::event_sink_set([this](const char* name, std::initializer_list<EventField> fields) {
     on_record(name, fields);
@@ -155,7 +155,7 @@ bool Simulation::step() {
   return !is_broken();
 }
 
-// What the step has made possible, before the next one.
+// Does what a step has made possible, before the next step.
 void Simulation::settle() {
   for (Pair& pair : pairs_) pair.fabric.look();
   for (int h = 0; h < 2; h++) {
@@ -172,7 +172,7 @@ void Simulation::settle() {
 
 template <typename Condition>
 bool Simulation::run_until(Condition condition, Duration limit) {
-  settle();  // what was done from outside since the last step
+  settle();  // the caller may have done something since the last step
   const Time end = time_.now() + limit;
   while (!condition()) {
     if (is_broken()) return false;
@@ -246,7 +246,7 @@ void Simulation::check_converged() {
   if (!run_until([this] { return is_converged(); }, kConvergence)) {
     return tell("C7: the two ends do not converge");
   }
-  // What they have converged to carries traffic.
+  // The paths that the ends have converged to must carry traffic.
   for (Pair& pair : pairs_) {
     for (int h = 0; h < 2; h++) {
       if (pair.plans[static_cast<size_t>(h)].only_receives) continue;
@@ -258,7 +258,7 @@ void Simulation::check_converged() {
     return std::ranges::all_of(
         pairs_, [](const Pair& pair) { return pair.judge.is_done(0) && pair.judge.is_done(1); });
   };
-  // Only now may an end find out that the answer to an atomic was lost.
+  // An end may find out only now that the answer to an atomic was lost.
   const auto fails_lawfully = [this] {
     return schedule_.outcome == Outcome::kUnproven && has_failed();
   };
@@ -277,13 +277,13 @@ bool Simulation::is_over(const Pair& pair) const {
   return true;
 }
 
-// Whatever the faults were, nothing waits for ever (C6).
+// Whatever the faults were, no request waits for ever (C6).
 void Simulation::check_ended(Outcome outcome) {
   Duration bound = kFailBound;
   for (Pair& pair : pairs_) {
     for (int h = 0; h < 2; h++) {
       const AppPlan& plan = pair.plans[static_cast<size_t>(h)];
-      // Something to lose at either end, so that each of them learns.
+      // Each end posts something, so that each notices the loss.
       if (outcome == Outcome::kFails && !plan.only_receives) {
         pair.judge.send(h, {IBV_WR_RDMA_WRITE, true, 0, 8, {}});
       }
@@ -321,13 +321,13 @@ bool Simulation::has_failed() const {
   });
 }
 
-// With a path left, nothing but an atomic is a reason to fail.
+// While there is a path, only an atomic is a reason to fail.
 void Simulation::check_excused() {
   for (Pair& pair : pairs_) {
     if (pair.judge.has_atomic_open(0) || pair.judge.has_atomic_open(1)) continue;
     for (int h = 0; h < 2; h++) {
       if (pair.groups[static_cast<size_t>(h)]->life.control.state == State::kFailed)
-        pair.judge.fail(std::string("C7: ") + kNames[h] + " fails for nothing");
+        pair.judge.fail(std::string("C7: ").append(1, kNames[h]).append(" fails for nothing"));
     }
   }
 }
@@ -343,7 +343,7 @@ void Simulation::finish() {
     case Outcome::kComplete:
       return check_converged();
     case Outcome::kUnproven:
-      // An atomic that nobody signals may be doubtful long after it was executed.
+      // An unsignaled atomic may be in doubt long after it was executed.
       run_until([this] { return is_converged() || has_failed(); }, kConvergence);
       return has_failed() ? check_failed() : check_converged();
     case Outcome::kEither:
@@ -352,7 +352,7 @@ void Simulation::finish() {
   }
 }
 
-// ---- what is told
+// ---- What the simulation hears of the ends, and prints.
 
 int Simulation::host_of(const Delegate& delegate) const {
   return &delegate == static_cast<const Delegate*>(&hosts_[0]->coordinator) ? 0 : 1;
@@ -396,11 +396,11 @@ void Simulation::on_record(const char* name, std::initializer_list<EventField> f
         t.on.c_str(), t.epoch);
   }
   if (const std::string broken = pair->rounds.take(t, time_.now()); !broken.empty()) fail(broken);
-  // Who leaves a path for a fault takes its neighbours along, however long that took to agree on.
+  // A pair that leaves a path for a fault disturbs the other pairs, too, however late that is.
   for (Pair& other : pairs_) {
     if (&other != pair && pair->rounds.by_fault()) other.rounds.disturbed(time_.now());
   }
-  // What was posted up to the end of the fence may run again; unless that is the way back's.
+  // What was posted before the end of the fence may run again, but not in a failback.
   if (t.on == "fence-done" && pair->rounds.by_fault()) pair->judge.path_fault_noted();
   if (t.to == "draining") draining_ = true;
   if (moves) count(When::kTransition);

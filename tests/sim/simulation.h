@@ -1,4 +1,4 @@
-// One run of the simulation: a schedule, carried out on the product's core under virtual time.
+// One run of the simulation: it carries out a schedule on the layer's code in virtual time.
 #pragma once
 
 #include <cstdio>
@@ -19,16 +19,16 @@ namespace shift::sim {
 
 class Simulation {
  public:
-  // `out`: where each step is told; null: nowhere.
+  // Each step is printed to `out`, unless that is null.
   Simulation(const Schedule& schedule, std::FILE* out);
   ~Simulation();
   Simulation(const Simulation&) = delete;
   Simulation& operator=(const Simulation&) = delete;
 
-  // Both ends' event records go there, as the layer writes them.
+  // Writes the event records of both ends to these files, as the layer writes them.
   void record_to(std::array<std::FILE*, 2> files) { files_ = files; }
 
-  // The broken rule; empty when all held.
+  // Returns the broken rule, or an empty string when all rules held.
   const std::string& run();
   uint32_t rounds() const { return hosts_[0]->group->life.control.epoch; }
   uint64_t steps() const { return steps_; }
@@ -38,12 +38,12 @@ class Simulation {
 
   bool step();
   void settle();
-  // Until the condition holds; false when it does not in time.
+  // Runs until the condition holds. Returns false when it does not hold in time.
   template <typename Condition>
   bool run_until(Condition condition, Duration limit);
   void run_for(Duration span);
 
-  // A QP of each host that are connected to each other, what they are used for, and its judges.
+  // Two QPs that are connected to each other, one of each host, with their traffic and judges.
   struct Pair {
     Pair(VirtualTime& time, uint64_t pair_number, const std::array<AppPlan, 2>& planned)
         : number(pair_number), plans(planned), judge(time, number), fabric(time, judge) {}
@@ -54,12 +54,12 @@ class Simulation {
     RoundsJudge rounds;
     std::array<group::Group*, 2> groups{};
     std::array<size_t, 2> late_receives{};
-    // What waits for the way back; null: a receive.
+    // The sends that wait for the failback; null stands for a receive.
     std::array<std::vector<const AppPlan::Send*>, 2> waiting;
-    int armed_ends = 0;  // bit per host: a second path is ready
+    int armed_ends = 0;  // one bit for each host: a second path is ready
   };
   void pair_add(size_t number, const std::array<AppPlan, 2>& plans);
-  // Of the QP with this number, and its host.
+  // Returns the pair of the QP with this number, and the QP's host.
   std::pair<Pair*, int> pair_of(uint64_t qpn);
   bool is_broken() const;
   void fail(std::string what) { pairs_.front().judge.fail(std::move(what)); }
@@ -69,7 +69,7 @@ class Simulation {
   void host_gone(int host);
   void nic_blocked(int host, int from, int to, bool blocked);
 
-  // traffic.cc
+  // These functions are in traffic.cc.
   void traffic_plan();
   void traffic_plan(Pair& pair, int host);
   void traffic_post(Pair& pair, int host, const AppPlan::Send* send);
@@ -85,7 +85,7 @@ class Simulation {
   void check_excused();
   void check_failed();
 
-  // faults.cc
+  // These functions are in faults.cc.
   void fault_arm();
   void count(When when);
   void fault_fire();
@@ -112,11 +112,11 @@ class Simulation {
   std::array<group::PerMember<bool>, 2> told_down_{}, dead_{};
 
   size_t next_fault_ = 0;
-  uint32_t left_ = 0;  // of the next fault's count
+  uint32_t left_ = 0;  // how many steps to count until the next fault
   bool armed_ = false, draining_ = false, healed_ = false;
   Duration slow_{};
   uint64_t steps_ = 0;
-  int lost_host_ = -1;  // has no path any more
+  int lost_host_ = -1;  // the host that has no path any more
   std::array<std::FILE*, 2> files_{};
 };
 

@@ -1,4 +1,4 @@
-// When the applications post what a schedule plans for them.
+// Posts what a schedule plans for the applications, at its time.
 #include <algorithm>
 #include <utility>
 
@@ -29,23 +29,22 @@ void Simulation::traffic_plan(Pair& pair, int host) {
   for (const auto& send : pair.plans[h].sends) plan(send.when, &send);
 }
 
-// Null: a receive.
+// Posts a send, or a receive when `send` is null.
 void Simulation::traffic_post(Pair& pair, int host, const AppPlan::Send* send) {
   if (gone_[static_cast<size_t>(host)]) return;
   if (send == nullptr) return pair.judge.receive(host);
   pair.judge.send(host, *send);
 }
 
-// A path is ready. If it is a better one it will be gone back to when it has been so for long
-// enough: what waited for that is posted shortly before, in the middle of it, or while it takes
-// long.
+// A path is ready. If it is a better one, the failback to it begins when it has been ready for long
+// enough. What waited for the failback is posted shortly before it, in the middle of it, or later.
 void Simulation::traffic_way_back() {
   constexpr milliseconds kFailback{1000};
   for (int h = 0; h < 2; h++) {
     Pair& pair = pairs_.front();
     auto& waiting = pair.waiting[static_cast<size_t>(h)];
     std::erase_if(waiting, [&](const AppPlan::Send* send) {
-      if (dice_.chance(30)) return false;  // for another
+      if (dice_.chance(30)) return false;  // it waits for another failback
       const uint32_t way = dice_.below(4);
       const microseconds offset(way < 2    ? static_cast<int>(dice_.below(600)) - 300
                                 : way == 2 ? static_cast<int>(dice_.below(5'000))
@@ -56,7 +55,7 @@ void Simulation::traffic_way_back() {
   }
 }
 
-// There was none.
+// Posts the requests for which no failback came.
 void Simulation::traffic_rest() {
   for (int h = 0; h < 2; h++) {
     Pair& pair = pairs_.front();

@@ -1,4 +1,4 @@
-// The phases of a run, and the talk with the other end.
+// The phases of a run, and the lines that the two ends send each other.
 #include "end.h"
 
 #include <algorithm>
@@ -94,8 +94,8 @@ void End::line_handle(const std::string& line) {
   }
 }
 
-// The other process has ended, or died: each QP must say so then, as with the stock library, and
-// soon.
+// The other process has ended or died. Each QP must soon report an error then, as it does with the
+// stock library.
 void End::peer_gone() {
   if (phase_ == Phase::kOrphaned) return;
   if (peer_abort_code_ == 0 && times_.does_outlive && phase_ != Phase::kHandshake) {
@@ -179,7 +179,7 @@ void End::running_advance(uint64_t now) {
 
 void End::quiet_advance(uint64_t now) {
   if (now < quiet_until_ns_) return;
-  // Nobody has waited for the completions of the last credits: late on a busy machine.
+  // No phase waits for the completions of the last credits; on a busy machine they come late.
   if (is_owed_completions() && now < quiet_until_ns_ + stall_ns() / 2) return;
   finish();
   if (!report_->is_clean()) return;
@@ -189,7 +189,7 @@ void End::quiet_advance(uint64_t now) {
 }
 
 void End::finish() {
-  completions_take();  // a passive end looks once: nothing may be there
+  completions_take();  // also at a passive end, where nothing may have come
   for (auto& queue : queues_) queue->finish();
   memory_judge();
   if (inspect_) inspect_();

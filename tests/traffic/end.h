@@ -1,5 +1,5 @@
-// One end of a run, from the handshake to the verdict: the phases that every traffic program goes
-// through. What the traffic is, a derived class says. A state machine that never blocks.
+// One end of a run, from the handshake to the verdict: a state machine that never blocks. It has
+// the phases that every traffic program goes through; a derived class says what the traffic is.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@
 namespace traffic {
 
 struct EndTimes {
-  uint32_t stall_ms = 15000;  // without progress: give up
-  uint32_t linger_ms = 300;   // after a finding: see its echo before the end
-  bool does_outlive = false;  // wait for the error of every QP when the other process is gone
+  uint32_t stall_ms = 15000;  // so long without progress ends the run
+  uint32_t linger_ms = 300;   // so long a run goes on after a finding
+  bool does_outlive = false;  // if the other process is gone, go on until all QPs fail
 };
 
-// Of the traffic's options, those that its phases depend on.
+// The options of the traffic that the phases depend on.
 struct EndPlan {
   uint32_t duration_ms;  // 0: no limit of time
-  uint32_t quiet_ms;     // how long to watch for ghost writes at the end
+  uint32_t quiet_ms;     // how long the end watches for ghost writes
   uint32_t rate;         // messages per second, 0: as fast as possible
 };
 
@@ -36,18 +36,18 @@ class End {
   End(EndPlan plan, EndTimes times, Transport* transport, SideChannel* side, Report* report);
   virtual ~End() = default;
 
-  // Called once when all memory checks are done and both ends still hold their queue pairs.
+  // `inspect` is called once, when all memory checks are done and both ends still have their QPs.
   void on_inspect(std::function<void()> inspect) { inspect_ = std::move(inspect); }
-  // No more messages, at either end, than what is on the way; then the checks of the end.
+  // Neither end begins new messages; the last checks follow when those under way have ended.
   void stop();
-  // One bounded pass; whether anything happened.
+  // Does a bounded amount of work. Returns whether anything happened.
   bool step();
   bool is_done() const { return phase_ == Phase::kDone; }
   bool is_stalled() const;
   int exit_code() const;
-  // Whether this end gets completions at all; if not it only needs to watch the side channel.
+  // A passive end gets no completions, so it needs to watch the side channel only.
   bool is_passive() const { return is_passive_ && phase_ != Phase::kOrphaned; }
-  // Nothing can happen before this time unless the other end or the NIC speaks; 0: unknown.
+  // Before this time nothing happens unless the other end or the NIC does something; 0 is unknown.
   uint64_t idle_until_ns() const;
   uint64_t longest_gap_ns() const { return longest_gap_ns_; }
   bool is_everything_flushed() const;
@@ -59,30 +59,31 @@ class End {
  protected:
   // ---- for the constructor of a derived class
 
-  // The next QP of the transport. A loopback one has no other end that could be gone.
+  // Adds the next QP of the transport. A loopback QP has no other end that could be gone.
   SendQueue* queue_add(uint32_t capacity, bool is_loopback = false);
-  // What the other end may access of the next flow; as many flows come from there.
+  // Sends the two regions that the other end may access for the next flow. The other end sends
+  // as many regions.
   void region_tell(const Region& first, const Region& second);
   void handshake_end();
 
   // ---- what a derived class does
 
   virtual void region_take(uint64_t flow, RemoteRegion first, RemoteRegion second) = 0;
-  // A line of the traffic's own.
+  // Takes a line that belongs to the traffic and not to the phases.
   virtual void line_take(std::string_view word, uint64_t flow, uint64_t value) = 0;
-  // One pass while the traffic runs: what can be posted is; whether anything was.
+  // Posts what can be posted while the traffic runs. Returns whether anything was posted.
   virtual bool traffic_advance() = 0;
   virtual void senders_stop() = 0;
-  // All is sent and consumed here, and the other end knows what there is to know of it.
+  // Whether this end has sent and consumed everything and has told the other end about it.
   virtual bool is_complete() const = 0;
   virtual void send_retired(uint32_t qp, const PostedSend& work) = 0;
-  // A successful receive completion.
+  // Takes a successful receive completion.
   virtual void receive_completed(uint32_t qp, const ibv_wc& wc) = 0;
   static constexpr uint32_t kPollMax = 32;
   virtual uint32_t poll_max() const { return kPollMax; }
-  // Every pass of a run that could go on, with the time since the last progress.
+  // Is called in each step while messages run, with the time since the last progress.
   virtual void idle_watch(uint64_t idle_ns);
-  // The run is over and quiet: nothing may be missing, nothing touched.
+  // Judges the memory when the run is over and quiet: nothing may be missing or overwritten.
   virtual void memory_judge() = 0;
   virtual std::string flows_text() const = 0;
 
@@ -95,9 +96,10 @@ class End {
   bool is_passive_ = false;
 
  private:
-  // kHandshake: regions are told. kRunning: messages. kQuiet: all is consumed at both ends, nothing
-  // may happen any more. kFinal: judged; the other end still judges. kFailing: something is wrong;
-  // its echo is waited for. kOrphaned: the other process is gone.
+  // kHandshake: the ends tell each other their regions. kRunning: messages run. kQuiet: both ends
+  // have consumed everything, and nothing may happen any more. kFinal: this end has judged, the
+  // other end still judges. kFailing: something is wrong, and the end waits for more findings.
+  // kOrphaned: the other process is gone.
   enum class Phase { kHandshake, kRunning, kQuiet, kFinal, kFailing, kOrphaned, kDone };
 
   bool lines_take();
@@ -111,7 +113,7 @@ class End {
   void progress_watch();
   void finish();
   void fail();
-  bool is_owed_completions() const;  // of signaled requests
+  bool is_owed_completions() const;  // whether a signaled request is not completed
 
   const EndPlan plan_;
   const EndTimes times_;

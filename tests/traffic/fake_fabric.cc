@@ -204,7 +204,7 @@ void FakeFabric::deliver(FakeEnd* from, uint32_t qp, const SendRequest& request)
 
 void FakeFabric::notify(FakeEnd* to, uint32_t qp, const SendRequest& request) {
   auto& queue = to->receives(qp);
-  if (queue.empty()) return;  // the swapped and doubled ones may run out; never on a clean run
+  if (queue.empty()) return;  // spoiled notifications may find no receive
   ReceiveRequest receive = queue.front();
   queue.pop_front();
   if (is_send(request.opcode)) {

@@ -1,5 +1,5 @@
-// A stand-in for verbs and the side channel inside one process, executing WRs by copying memory,
-// with a hook that spoils one chosen thing. For the self-test only.
+// An imitation of verbs and the side channel inside one process. It executes WRs by copying memory
+// and can spoil one chosen thing. Only the self-tests use it.
 #pragma once
 
 #include <deque>
@@ -12,17 +12,17 @@
 
 namespace traffic {
 
-// What to spoil; each hits the n-th opportunity.
+// What the fabric spoils: the n-th thing of the named kind.
 enum class Spoil {
   kNothing,
-  kFlipByte,          // one payload byte on the way
-  kStrayByte,         // one byte beyond the message
-  kWriteLost,         // reported complete, never executed
+  kFlipByte,          // one payload byte changes on the way
+  kStrayByte,         // one byte beyond the message is written
+  kWriteLost,         // a WRITE completes but is never executed
   kWritesSwapped,     // two silent WRITEs change places
   kGhostTarget,       // an old WRITE runs again after its notification was seen
   kGhostReceive,      // an old SEND's payload lands again in its consumed buffer
   kGhostLocal,        // a READ's answer arrives twice
-  kNotificationLost,  // executed for the sender, never seen by the receiver
+  kNotificationLost,  // a notification completes, but the receiver never sees it
   kNotificationTwice,
   kNotificationsSwapped,
   kImmWrong,
@@ -33,7 +33,7 @@ enum class Spoil {
   kCompletionTwice,
   kCompletionsSwapped,
   kCompletionUnsignaled,
-  kCompletionForeign,  // a wr_id that was never posted
+  kCompletionForeign,  // its wr_id was never posted
   kCompletionQpNum,
   kCompletionOpcode,
   kReadLength,
@@ -41,27 +41,27 @@ enum class Spoil {
   kAtomicTwice,
   kErrorOvertakes,  // an error comes before the completion of an earlier WR
   kErrorTwice,
-  kError,  // an error completion: no violation, but an error
+  kError,  // an error completion, which is an error but no violation
   kCount,
 };
 const char* spoil_name(Spoil spoil);
 
 class FakeEnd;
 
-// Both ends and what is on the way between them.
+// Both ends, and what is under way between them.
 class FakeFabric {
  public:
   FakeFabric(uint32_t qps, bool is_srq, Spoil spoil, uint64_t spoil_at);
   ~FakeFabric();
   Transport* transport(int end);
   SideChannel* side(int end);
-  // So many polls later than usual does a ghost strike.
+  // Delays a ghost WRITE by `polls` polls.
   void ghost_later(uint32_t polls) { ghost_later_ = polls; }
   bool was_spoiled() const { return was_spoiled_; }
 
  private:
   friend class FakeEnd;
-  // True for the one opportunity that is to be spoiled.
+  // Whether this is the one thing that must be spoiled.
   bool hit(Spoil spoil);
   void execute(FakeEnd* from, uint32_t qp, SendRequest request);
   void deliver(FakeEnd* from, uint32_t qp, const SendRequest& request);
@@ -77,12 +77,12 @@ class FakeFabric {
     SendRequest request;
     std::vector<std::byte> payload;
   };
-  std::optional<Held> held_;  // waits to be swapped with the next of its kind
+  std::optional<Held> held_;  // waits to change places with the next request of its kind
   std::optional<ibv_wc> held_completion_;
   struct Ghost {
     std::byte* where;
     std::vector<std::byte> bytes;
-    uint32_t delay;  // polls until it strikes
+    uint32_t delay;  // polls until the bytes are written
   };
   std::optional<Ghost> ghost_;
   uint32_t ghost_later_ = 0;

@@ -1,4 +1,4 @@
-// Sends to an end that is gone.
+// Posts to QPs whose other end is gone.
 #include "farewell.h"
 
 #include <algorithm>

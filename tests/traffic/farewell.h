@@ -1,5 +1,5 @@
-// What a program notices when the process at the other end is gone and it goes on sending: an
-// error on every QP, and a completion for everything it has posted there.
+// Keeps sending when the process at the other end is gone. The program must then get an error on
+// every QP, and a completion for everything that it has posted there.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ class Farewell {
   Farewell(Transport* transport, Report* report) : transport_(transport), report_(report) {}
 
   void add(uint32_t qp, SendQueue* queue) { queues_.push_back({qp, queue}); }
-  // Posts an empty WRITE on every QP that works, and another one each time it succeeds: the other
-  // process may be gone before its QPs are.
+  // Posts an empty WRITE on every QP that works, and another one when that succeeds: the QPs at the
+  // other end may live a little longer than their process.
   void step();
-  // Every QP has failed and has given back all that was posted.
+  // Whether every QP has failed and has completed all that was posted.
   bool is_over() const;
 
  private:

@@ -19,7 +19,7 @@ void local_options_add(CLI::App* app, Local* local) {
   app->add_option("--timeline", local->timeline_path, "write bytes completed per ms here, as CSV");
   app->add_flag("--outlive", local->does_outlive,
                 "when the other process is gone, wait for the error of every QP");
-  app->add_flag("--selftest", local->selftest, "plant corruptions, prove that each is reported");
+  app->add_flag("--selftest", local->selftest, "plant corruptions and prove that each is reported");
 }
 
 int app_parse(CLI::App* app, int argc, char** argv) {

@@ -1,5 +1,5 @@
-// The parts of a command line that traffic programs share: what concerns one process only, and what
-// every traffic has.
+// The command line options that all traffic programs share: those of one process, and those that
+// every kind of traffic has.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -22,11 +22,11 @@ void run_options_add(CLI::App* app, Options* options) {
   app->add_option("--retry-count", options->retry_count);
 }
 
-// Both: -1 to go on, else the exit code.
+// app_parse() and problem_tell() return -1 when the program shall go on, else its exit code.
 int app_parse(CLI::App* app, int argc, char** argv);
 int problem_tell(const char* program, const std::string& problem);
 
-// Judges what was parsed, in the same way.
+// Judges the parsed options. Returns what problem_tell() returns.
 template <class Options>
 int run_options_check(const char* program, Options* options,
                       std::string (*problem_of)(const Options&)) {

@@ -1,5 +1,5 @@
-// shift-traffic: a plain verbs program that judges whatever verbs library it runs on. It knows
-// nothing of any layer beneath libibverbs.
+// shift-traffic: a plain verbs program that judges the verbs library that it runs on. It knows
+// nothing of SHIFT.
 #include <cstdio>
 #include <memory>
 

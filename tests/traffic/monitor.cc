@@ -30,7 +30,7 @@ void AsyncWatcher::run() {
     if (fds[1].revents != 0) return;
     ibv_async_event event{};
     if (ibv_get_async_event(context_, &event) != 0) {
-      usleep(1000);  // a broken descriptor stays readable: do not spin on it
+      usleep(1000);  // a broken descriptor stays readable; do not spin
       continue;
     }
     std::string name = ibv_event_type_str(event.event_type);

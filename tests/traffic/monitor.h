@@ -1,4 +1,4 @@
-// Threads and records beside the data path: async events, the watchdog, the throughput timeline.
+// What runs beside the data path: the async event thread, the watchdog, the throughput timeline.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -19,7 +19,7 @@ class AsyncWatcher {
   AsyncWatcher(ibv_context* context, Report* report);
   ~AsyncWatcher() { stop(); }
   void stop();
-  // Events seen so far. Under a masked fault there must be none (C9).
+  // The events so far. While faults are masked there must be none (C9).
   std::vector<std::string> events() const;
 
  private:
@@ -33,8 +33,7 @@ class AsyncWatcher {
   std::thread thread_;
 };
 
-// Ends the process when the main loop does not come round: a verbs call that never returns is a
-// finding too.
+// Ends the process when the main loop hangs: a verbs call that never returns is a finding, too.
 class Watchdog {
  public:
   explicit Watchdog(uint32_t limit_ms);
@@ -50,7 +49,7 @@ class Watchdog {
   std::thread thread_;
 };
 
-// Bytes completed per millisecond.
+// Records how many bytes complete in each millisecond.
 class Timeline {
  public:
   void add(uint64_t now_ns, uint64_t bytes_total);

@@ -1,7 +1,7 @@
-// shift-once: what must not run twice. A plain verbs program like shift-traffic, with its options.
+// shift-once finds requests that ran twice: a plain verbs program with shift-traffic's options.
 //   --op write: the server polls the memory that plain WRITEs fill and clears each block as soon as
 //               it is there. A WRITE that runs again fills a block that was cleared.
-//   --op atomic: FETCH_ADDs and CMP_SWAPs count. Every result tells how often those before it ran.
+//   --op atomic: FETCH_ADDs and CMP_SWAPs count. Each result shows how often earlier ones ran.
 #include <poll.h>
 #include <sched.h>
 #include <unistd.h>
@@ -17,10 +17,10 @@
 namespace traffic {
 namespace {
 
-// The largest MTU: a packet never fills more than a block. Programs that poll memory rely on a
-// packet's last byte being written last, and so does this one.
+// A block has the size of the largest MTU, so no packet fills more than one block. Like any program
+// that polls memory, this one relies on the last byte of a packet being written last.
 constexpr uint32_t kBlock = 4096;
-constexpr uint64_t kStamp = 1ull << 63;  // the last byte of a block is never 0
+constexpr uint64_t kStamp = 1ull << 63;  // so the last byte of a block is never 0
 constexpr uint64_t kLookNs = 1'000'000;
 
 // Message n consists of blocks_of() blocks; all words of a block hold the same stamp.
@@ -46,7 +46,7 @@ class Once {
         fmt::format("memory {} {}", reinterpret_cast<uintptr_t>(memory_.base), memory_.rkey));
   }
 
-  // Exit code.
+  // Returns the exit code.
   int run() { return local_.server.empty() ? serve() : send(); }
 
  private:
@@ -69,7 +69,7 @@ class Once {
     request.lkey = memory_.lkey;
     request.rkey = remote_.rkey;
     if (traffic_.op == Op::kAtomic) {
-      // Even ones add to the first word, odd ones bring the second from k to k + 1.
+      // Even numbers add to the first word; odd ones raise the second word from k to k + 1.
       const bool adds = number % 2 == 0;
       request.opcode = adds ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP;
       request.length = 8;
@@ -157,7 +157,7 @@ class Once {
 
   // ---- server
 
-  // Whether the next block is there; then it is judged and cleared.
+  // Judges and clears the next block if it has come. Returns whether it had.
   bool block_take() {
     std::byte* block = slot(consumed_) + size_t{block_} * kBlock;
     if (__atomic_load_n(reinterpret_cast<uint8_t*>(block) + kBlock - 1, __ATOMIC_ACQUIRE) == 0)
@@ -179,10 +179,10 @@ class Once {
     return true;
   }
 
-  // The order is fixed: whatever appears in a block that is not the next one's was there before.
+  // Blocks fill in order, so an old stamp in a cleared block comes from a WRITE that ran twice.
   void cleared_check() {
     for (uint32_t back = 1; back < traffic_.depth && back <= consumed_; back++) {
-      // Given back, and perhaps filled by the next message that belongs there: not an older one.
+      // The next message of this slot may have filled it again. Only an older stamp is wrong.
       const uint64_t number = consumed_ - back;
       const std::byte* old = slot(number);
       for (uint32_t i = 0; i < slot_size_; i += 8) {
@@ -207,7 +207,7 @@ class Once {
       }
       return;
     }
-    // Of `n` the first word counts the even ones, the second the odd ones.
+    // The first word counts the requests with even numbers, the second those with odd ones.
     for (size_t i = 0; i < 2; i++) {
       const uint64_t count = word(i), least = (completed + 1 - i) / 2, most = (posted + 1 - i) / 2;
       if (count < least || count > (has_failed ? most : least)) {
@@ -255,9 +255,9 @@ class Once {
   Report* const report_;
   Region memory_;
   RemoteRegion remote_;
-  uint64_t completed_ = 0;  // client
-  uint64_t consumed_ = 0;   // server: messages
-  uint32_t block_ = 0;      // and blocks of the next one
+  uint64_t completed_ = 0;  // by the client
+  uint64_t consumed_ = 0;   // messages, by the server
+  uint32_t block_ = 0;      // blocks of the next message, by the server
 };
 
 int run(Traffic traffic, const Local& local) {

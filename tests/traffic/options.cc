@@ -1,4 +1,4 @@
-// Command line of shift-traffic.
+// The command line of shift-traffic.
 #include "options.h"
 
 #include <CLI/CLI.hpp>
@@ -59,7 +59,7 @@ std::string traffic_problem(const Traffic& t) {
     return "--messages, --duration-ms or --until-stop must be given";
   if (t.messages > 0xffffffffu) return "--messages must fit in an immediate";
   if (t.depth < 2) return "--depth must be at least 2";
-  // A sender that waits for credit must have a signaled WR among what is in flight.
+  // When a sender waits for credit, one of its WRs in flight must be signaled.
   if (t.signal_every < 1 || t.signal_every > t.depth / 2)
     return "--signal-every must be between 1 and half of --depth";
   if (t.qps < 1 || t.qps > 1024) return "--qps must be between 1 and 1024";

@@ -12,10 +12,10 @@ enum class Api { kClassic, kWr };
 enum class Cqs { kClassic, kExtended, kStamped };
 enum class Credits { kTcp, kVerbs };
 
-// The same at both ends.
+// These options are equal at both ends.
 struct Traffic {
   Op op = Op::kMixed;
-  uint64_t messages = 1000;  // per QP and direction; 0: no limit of number
+  uint64_t messages = 1000;  // per QP and direction; 0 means no limit
   uint32_t duration_ms = 0;
   bool until_stop = false;  // until the client reads a line or the end of its standard input
   uint32_t size = 4096;     // bytes, or the largest with random_size
@@ -41,10 +41,10 @@ struct Traffic {
   uint32_t rnr_retry = 7;
   uint32_t qp_timeout = 14;
   uint32_t retry_count = 7;
-  bool psn_zero = false;  // all start PSNs 0, as NCCL has them; not told to the server
+  bool psn_zero = false;  // all start PSNs 0, as with NCCL; the server is not told
 };
 
-// Of this process only.
+// These options concern this process only.
 struct Local {
   std::string server;  // empty: this is the server
   std::string listen = "127.0.0.1";
@@ -56,13 +56,13 @@ struct Local {
   std::string json_path;
   std::string timeline_path;
   bool selftest = false;
-  bool does_outlive = false;  // when the other process is gone, go on until every QP says so
+  bool does_outlive = false;  // if the other process is gone, go on until all QPs fail
 };
 
-// Parses the command line. Returns -1 to go on, else the exit code (help, usage error).
+// Parses the command line. Returns -1 when the program shall go on, else its exit code.
 int options_parse(int argc, char** argv, Traffic* traffic, Local* local);
 
-// Empty when the combination makes sense, else why not.
+// Returns why this combination makes no sense, or nothing when it does.
 std::string traffic_problem(const Traffic& traffic);
 
 }  // namespace traffic

@@ -1,5 +1,5 @@
-// How one process tells the other what the traffic is. Apart from options.h: few need it, and it is
-// dear to compile.
+// The JSON text in which one process tells the other what the traffic is. It is not in options.h,
+// because few files need it and it takes long to compile.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// So many messages a second.
+// Limits how many messages a second are posted.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ class Pace {
   explicit Pace(uint32_t rate) : rate_(rate) {}
 
   bool is_due() const { return rate_ == 0 || now_ns() >= next_ns_; }
-  // From now on, not from when it was due: after an outage there is no burst to catch up.
+  // Counts from now and not from when the messages were due, so no burst follows an outage.
   void took(uint32_t count) {
     if (rate_ != 0) next_ns_ = now_ns() + 1'000'000'000ull * count / rate_;
   }
-  // 0: at once.
+  // When the next message is due; 0 means at once.
   uint64_t next_ns() const { return next_ns_; }
 
  private:

@@ -1,4 +1,4 @@
-// A counter-based generator: word i is a mix of the key and i, so any offset can be checked alone.
+// Word i of a pattern mixes the key and i, so the bytes at any offset can be checked alone.
 #include "pattern.h"
 
 #include <cstring>

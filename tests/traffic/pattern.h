@@ -1,5 +1,5 @@
-// Keyed byte patterns. Every byte is a function of the key and its offset, so that a byte of any
-// other message, direction, QP or offset is told from the right one.
+// Byte patterns. Each byte is a function of a key and its offset, so that a byte from another
+// message, direction, QP or offset is found to be wrong.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@ uint64_t pattern_key(uint64_t seed, Domain domain, int direction, uint32_t qp, u
 
 void pattern_fill(uint64_t key, std::span<std::byte> bytes);
 
-// Compares bytes with the pattern's bytes from `offset` on; the index of the first wrong one.
+// Compares `bytes` with the pattern from `offset` on. Returns the index of the first wrong byte.
 std::optional<size_t> pattern_mismatch(uint64_t key, std::span<const std::byte> bytes,
                                        size_t offset = 0);
 
-// One byte of the pattern.
+// Returns one byte of the pattern.
 std::byte pattern_byte(uint64_t key, size_t offset);
 
 }  // namespace traffic

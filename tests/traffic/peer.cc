@@ -1,4 +1,4 @@
-// The flows of an end: what is told about them beside the data path, and what is judged when
+// The flows of an end: what the ends tell each other over the side channel, and what is judged when
 // nothing moves or all is over. The data path is in peer_data.cc.
 #include "peer.h"
 
@@ -65,7 +65,7 @@ void Peer::line_take(std::string_view word, uint64_t flow, uint64_t value) {
     side_->send_line(fmt::format("consumed {} {}", flow, channel.receiver->consumed()));
 }
 
-// What READs, atomics and plain WRITEs did is known to their sender only, so it tells.
+// Only the sender knows when READs, atomics and plain WRITEs are complete, so it says so.
 void Peer::fences_send() {
   for (uint32_t qp = 0; qp < channels_.size(); ++qp) {
     Channel& channel = channels_[qp];
@@ -110,7 +110,7 @@ void Peer::memory_judge() {
   for (auto& queue : receive_queues_) queue->finish();
 }
 
-// Halfway to a stall each end asks the other one what it has consumed.
+// Halfway to a stall, each end asks the other end what it has consumed.
 void Peer::idle_watch(uint64_t idle_ns) {
   if (idle_ns <= stall_ns() / 2) {
     is_where_sent_ = false;
@@ -119,7 +119,7 @@ void Peer::idle_watch(uint64_t idle_ns) {
   for (uint32_t qp = 0; qp < channels_.size() && !is_where_sent_; ++qp)
     if (channels_[qp].sender) side_->send_line(fmt::format("where {}", qp));
   is_where_sent_ = true;
-  // Its sender says that all is complete, yet a message never took effect here.
+  // The sender says that all is complete, but a message never took effect here.
   for (Channel& channel : channels_)
     if (channel.receiver && channel.receiver->is_total_known() && !channel.receiver->is_done() &&
         report_->is_clean())
@@ -128,7 +128,7 @@ void Peer::idle_watch(uint64_t idle_ns) {
                                      channel.receiver->plan().qp(), channel.receiver->consumed()));
 }
 
-// The other end has consumed all that was posted here, yet completions are missing.
+// Complains when the other end has consumed all that was posted here, but completions are missing.
 void Peer::completions_judge(uint64_t qp, uint64_t consumed_by_peer) {
   const Sender& sender = *channels_[qp].sender;
   if (!is_where_sent_ || !report_->is_clean()) return;

@@ -1,4 +1,4 @@
-// One end of a run of shift-traffic: all its flows, and the credits between them.
+// One end of a run of shift-traffic: all its flows, and the credits that let them go on.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,7 @@ class Peer : public End {
   std::vector<Channel> channels_;
   std::vector<std::unique_ptr<ReceiveQueue>> receive_queues_;
   Region control_;
-  uint32_t next_qp_ = 0;  // round robin of sending
+  uint32_t next_qp_ = 0;  // QPs send in turns
   bool is_where_sent_ = false;
 };
 

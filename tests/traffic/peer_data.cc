@@ -95,8 +95,9 @@ bool Peer::credits_give() {
   return worked;
 }
 
-// The clear-to-send pattern: a small WRITE, mostly unsignaled, polled by the sender in memory. All
-// of them leave from one live word, so one that is executed late carries a newer value: harmless.
+// Gives credit as clear-to-send messages do: by a small WRITE, mostly unsignaled, to memory that
+// the sender polls. All these WRITEs read one word, so one that is executed late carries a newer
+// value and does no harm.
 void Peer::credit_post(Channel& channel, uint32_t qp, uint64_t granted) {
   std::byte* word = control_.base + qp * kControlBytes + kControlCredit + 8;
   std::memcpy(word, &granted, sizeof granted);

@@ -1,5 +1,5 @@
-// Which message number is what: a pure function of the traffic options, so that the receiver knows
-// what to expect without being told by the path under test.
+// What each message is: a pure function of the traffic options and its number. So the receiver
+// knows what to expect without hearing it over the path under test.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace traffic {
 
-// One flow: the messages that one end sends on one QP. Direction 0 is client to server.
+// A flow: the messages that one end sends on one QP. Direction 0 is from client to server.
 class Plan {
  public:
   Plan(const Traffic& traffic, int direction, uint32_t qp)
@@ -29,28 +29,28 @@ class Plan {
            traffic_.inline_max != 0;
   }
 
-  // Whether it consumes a receive WR at the other end.
+  // Whether the message consumes a receive WR at the other end.
   static bool notifies(Op op) {
     return op == Op::kWriteImm || op == Op::kSend || op == Op::kSendImm;
   }
   static bool is_send(Op op) { return op == Op::kSend || op == Op::kSendImm; }
   static bool has_imm(Op op) { return op == Op::kWriteImm || op == Op::kSendImm; }
-  // Whether it lands in the target slot of its number.
+  // Whether the message is written into the target slot of its number.
   static bool writes_target(Op op) { return op == Op::kWrite || op == Op::kWriteImm; }
-  // Whether only the initiator learns that it is done.
+  // Whether only the sender learns that the message is complete.
   static bool is_fetch(Op op) { return op == Op::kRead || op == Op::kAtomic; }
 
   uint32_t window() const { return traffic_.depth; }
-  // Slots stay poisoned while this many further messages are consumed, then they are handed back.
+  // A slot stays poisoned until this many further messages are consumed; then it is handed back.
   uint32_t linger() const { return std::max(4u, traffic_.depth / 2); }
   uint32_t target_slots() const { return window() + linger(); }
   uint32_t source_slots() const { return window() * 2; }
   uint32_t receive_buffers() const { return window() * 2; }
   uint32_t slot_size() const { return (std::max(traffic_.size, 64u) + 63u) & ~63u; }
 
-  // Plain WRITEs have no notification: the sender fences every so many over the side channel. Half
-  // of the slots are written twice in between, to see their order; the others once, so that what
-  // goes wrong with a WRITE is not covered up by the next.
+  // Plain WRITEs have no notification. After each phase the sender says over the side channel that
+  // they are complete (a "fence" line). In a phase half of the slots are written twice, which shows
+  // the order; the others are written once, so that no later WRITE hides a wrong one.
   bool is_phased() const { return traffic_.op == Op::kWrite; }
   uint64_t phase_length() const { return target_slots() * 3ull / 2; }
 
@@ -74,7 +74,7 @@ class Plan {
 inline Op Plan::op(uint64_t number) const {
   if (traffic_.op != Op::kMixed) return traffic_.op;
   uint64_t dice = choice(number) % 100;
-  // The window must always hold a notification, or credits would stop.
+  // Each window must contain a notification, else the credits would stop.
   uint64_t period = std::max(1u, traffic_.depth / 4);
   if (number % period == period - 1) dice = 45 + dice % 45;
   if (dice < 45) return Op::kWrite;
@@ -89,7 +89,7 @@ inline uint32_t Plan::size(uint64_t number) const {
   if (kind == Op::kAtomic) return 8;
   if (!traffic_.random_size) return traffic_.size;
   uint64_t dice = choice(number) >> 8;
-  // A third of them small, where inline and header edge cases are.
+  // A third of the messages are small, for the edge cases of inline data and headers.
   uint32_t limit = dice % 3 == 0 ? std::min(traffic_.size, 128u) : traffic_.size;
   uint32_t size = static_cast<uint32_t>((dice >> 4) % (uint64_t{limit} + 1));
   return is_send(kind) ? std::max(size, kHeaderBytes) : size;

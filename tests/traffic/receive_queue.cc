@@ -1,4 +1,4 @@
-// Judges the consumption of receive WRs and keeps them posted.
+// Judges which receive WRs are consumed, and keeps enough of them posted.
 #include "receive_queue.h"
 
 #include "pattern.h"
@@ -44,7 +44,7 @@ void ReceiveQueue::check_intact(uint64_t serial, const char* when) {
 
 int ReceiveQueue::refill() {
   std::vector<ReceiveRequest> requests;
-  // On an SRQ the lowest serial may wait long; its buffer must not be handed out twice.
+  // On an SRQ the oldest receive may wait long; its buffer must not be posted twice.
   while (posted_count_ - consumed_count_ + requests.size() < posted_max_ &&
          posted_count_ + requests.size() - lowest_waiting_ < buffers_) {
     uint64_t serial = posted_count_ + requests.size();
@@ -68,7 +68,7 @@ std::span<std::byte> ReceiveQueue::consume(uint64_t wr_id) {
   if (serial < lowest_waiting_ || consumed_above_.contains(serial))
     return refuse("receive-duplicate");
   if (!is_shared_ && serial != lowest_waiting_)
-    refuse("receive-order");  // but go on, to judge its content too
+    refuse("receive-order");  // go on, so that the content is judged, too
   consumed_above_.insert(serial);
   ++consumed_count_;
   while (!consumed_above_.empty() && *consumed_above_.begin() == lowest_waiting_) {
@@ -79,7 +79,7 @@ std::span<std::byte> ReceiveQueue::consume(uint64_t wr_id) {
 }
 
 void ReceiveQueue::release(std::span<std::byte> buffer, size_t used) {
-  // Only what the message used: a byte written beyond it must stay visible until it is reported.
+  // Poisons only what the message used, so that a wrong byte beyond it is still found later.
   pattern_fill(key_of(buffer.data()), buffer.first(used));
 }
 

@@ -1,6 +1,6 @@
-// The receive WRs of one QP, or of all QPs on one SRQ: each consumed once, in posting order, its
-// buffer untouched before and after its message. A buffer stays poisoned for a full round of
-// further receives before it is posted again.
+// The receive WRs of one QP, or of all QPs on one SRQ. Each must be consumed once, in the order of
+// posting, and nothing may write to its buffer before or after its message. A buffer stays poisoned
+// while all others are used once, and is then posted again.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,21 @@ namespace traffic {
 
 class ReceiveQueue {
  public:
-  // `posted_max` receives are kept posted out of twice as many buffers. `poison_seed` keys the
-  // bytes that buffers hold while nobody may write to them.
+  // Keeps `posted_max` receives posted out of twice as many buffers. `poison_seed` is the key of
+  // the bytes that a buffer holds while nothing may write to it.
   ReceiveQueue(uint32_t post_qp, uint32_t posted_max, uint32_t buffer_size, bool is_shared,
                uint64_t poison_seed, Transport* transport, Report* report);
 
-  // Posts what is missing. 0 or errno.
+  // Posts the missing receives. Returns 0 or errno.
   int refill();
-  // Judges the WR of one receive completion. Empty when it is not one that was waiting.
+  // Judges the WR of one receive completion and returns its buffer, or an empty one when no such
+  // receive was posted.
   std::span<std::byte> consume(uint64_t wr_id);
-  // The first byte in buffer [from, end) that is not poison any more, or -1.
+  // Returns the first byte of `buffer` at or after `from` that is no longer poison, or -1.
   ptrdiff_t touched_from(std::span<const std::byte> buffer, size_t from) const;
-  // Poisons a consumed buffer again after its content was judged.
+  // Poisons a consumed buffer again, after its content was judged.
   void release(std::span<std::byte> buffer, size_t used);
-  // At the end: every buffer must be intact.
+  // Checks at the end of the run that every buffer is intact.
   void finish();
 
   uint64_t consumed() const { return consumed_count_; }

@@ -1,4 +1,4 @@
-// Judges notifications and target memory.
+// Judges notifications, and the memory that messages were written to.
 #include "receiver.h"
 
 #include <arpa/inet.h>
@@ -52,7 +52,7 @@ void Receiver::notification(const ibv_wc& wc, ReceiveQueue* queue) {
     return;
   }
   if (number < settled_) {
-    // Out of order: it may be one that was overtaken, else it took effect twice.
+    // This message comes late: either another one overtook it, or it took effect twice.
     const char* name =
         skipped_.erase(number) != 0 ? "notification-order" : "notification-duplicate";
     report_->violation(name,
@@ -119,8 +119,8 @@ void Receiver::check_target(uint64_t number) {
   pattern_fill(poison_of(number), slot);
 }
 
-// Everything ordered before a seen notification must be in memory, whole, and from now on nobody
-// may write there (C3).
+// Everything before a delivered notification must be whole in memory, and nothing may write there
+// from now on (C3).
 void Receiver::settle(uint64_t upto) {
   for (; settled_ < upto; ++settled_)
     if (Plan::writes_target(plan_.op(settled_)) && !skipped_.contains(settled_))
@@ -147,7 +147,7 @@ void Receiver::total_set(uint64_t total) {
   if (plan_.is_phased() && phase_begin_ < total) fence(total);
   fetches_done(total);
   total_ = total;
-  // Silent messages after the last notification: the sender's word is their notification.
+  // For silent messages after the last notification, the sender's word counts as a notification.
   if (next_notifying(settled_) >= total) settle(total);
   advance();
 }
@@ -164,8 +164,8 @@ void Receiver::advance() {
   while (granted_ < consumed_ + plan_.window()) hand_back(granted_++);
 }
 
-// Slot of message `number` goes to the sender: its last message is long consumed, so any byte that
-// is not poison was written by somebody who had no right to.
+// Gives the slot of message `number` to the sender. The last message of the slot was consumed long
+// ago, so any byte that is not poison comes from a WRITE that should not have run.
 void Receiver::hand_back(uint64_t number) {
   auto slot = slot_of(number);
   if (auto wrong = pattern_mismatch(poison_of(number), slot)) {
@@ -178,8 +178,8 @@ void Receiver::hand_back(uint64_t number) {
     pattern_fill(plan_.payload_key(number), slot.first(plan_.size(number)));
 }
 
-// Plain WRITEs to the same slot overwrite each other in order: the last one wins, and the tail of a
-// longer earlier one stays.
+// Plain WRITEs to one slot overwrite each other in order: the slot holds the last one, and the tail
+// of a longer one before it.
 void Receiver::check_phase(uint64_t upto) {
   std::vector<std::byte> expected(plan_.slot_size());
   uint64_t slots = plan_.target_slots();
@@ -205,7 +205,7 @@ void Receiver::finish(uint64_t counter) {
                                                            plan_.qp(), consumed_, total_));
   for (uint64_t number : skipped_)
     report_->violation("notification-missing", fmt::format("qp {} message {}", plan_.qp(), number));
-  // Slots handed out for messages that were never sent may hold READ sources.
+  // Slots of messages that were never sent may hold the source of a READ.
   for (uint64_t number = consumed_; !plan_.is_phased() && number < granted_; ++number)
     if (plan_.op(number) == Op::kRead) pattern_fill(poison_of(number), slot_of(number));
   for (uint64_t s = 0; s < plan_.target_slots(); ++s)

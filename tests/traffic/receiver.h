@@ -1,5 +1,5 @@
-// The receiving end of one flow: judges notifications and memory, poisons what was delivered and
-// watches that nobody writes to it until its slot is handed back.
+// The receiving end of one flow. It judges notifications and memory, poisons what was delivered,
+// and checks that nothing writes there until the slot is handed back.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@ class Receiver {
   Receiver(const Plan& plan, Transport* transport, Report* report);
 
   const Region& target() const { return target_; }
-  // One successful receive completion of this flow's QP; `queue` is where its WR was posted.
+  // Judges a successful receive completion of this flow's QP; `queue` is where its WR was posted.
   void notification(const ibv_wc& wc, ReceiveQueue* queue);
-  // The sender says that all messages below `upto` are complete (READs and atomics: only it knows).
+  // The sender says that all messages below `upto` are complete; of fetches only the sender knows.
   void fetches_done(uint64_t upto);
   void fence(uint64_t upto);
-  // As fence, and there are no more.
+  // Does what fence() does; no messages follow.
   void total_set(uint64_t total);
 
-  // Messages below it may be posted by the sender.
+  // The sender may post all messages below this number.
   uint64_t granted() const { return granted_; }
   uint64_t consumed() const { return consumed_; }
   bool is_done() const { return consumed_ == total_; }
   bool is_total_known() const { return total_ != UINT64_MAX; }
   const Plan& plan() const { return plan_; }
-  // After the quiet period: nothing missing, nothing touched.
+  // Checks after the quiet period that nothing is missing and nothing was overwritten.
   void finish(uint64_t counter);
 
  private:
@@ -56,12 +56,12 @@ class Receiver {
   const Plan plan_;
   Report* const report_;
   Region target_;
-  uint64_t settled_ = 0;   // all below were covered by a notification or fence, and judged
-  uint64_t fetched_ = 0;   // all READs below are complete at the sender
+  uint64_t settled_ = 0;   // a notification or fence covered all below; they are judged
+  uint64_t fetched_ = 0;   // READs and atomics below are complete at the sender
   uint64_t consumed_ = 0;  // all below are settled or fetched
   uint64_t granted_ = 0;   // slots handed out
   uint64_t total_ = UINT64_MAX;
-  uint64_t phase_begin_ = 0;    // phased flows: first message not yet fenced
+  uint64_t phase_begin_ = 0;    // the first message of the current phase
   std::set<uint64_t> skipped_;  // notifications that a later one overtook
 };
 

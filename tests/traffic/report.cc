@@ -1,4 +1,4 @@
-// Collects and prints findings.
+// Collects and prints what a process has found.
 #include "report.h"
 
 #include <time.h>

@@ -1,5 +1,5 @@
-// What one process of the run found. Violations and errors are printed at once, so that they are
-// in the log even when the process is killed later.
+// What one process of the run has found. It prints violations and errors at once, so that they are
+// in the log even if the process is killed later.
 #pragma once
 
 #include <fmt/format.h>
@@ -27,14 +27,14 @@ struct Violation {
   std::string detail;
 };
 
-// Thread-safe: the thread that watches async events reports too.
+// Any thread may call this class: the thread that watches async events reports, too.
 class Report {
  public:
   explicit Report(bool print = true) : print_(print) {}
 
-  // `name` is one of a fixed set of words, which scripts and the self-test match.
+  // `name` is one of a fixed set of words; scripts and the self-test look for them.
   void violation(const char* name, std::string detail);
-  // What the application would see as failure. Only the first is kept: the rest are its echo.
+  // Reports what a program would see as failure. Only the first is kept; the rest follow from it.
   void error(std::string detail);
 
   size_t violation_count() const { return violation_count_.load(std::memory_order_relaxed); }
@@ -48,7 +48,7 @@ class Report {
  private:
   mutable std::mutex lock_;
   const bool print_;
-  std::vector<Violation> violations_;  // the first kKeepMax
+  std::vector<Violation> violations_;  // only the first kKeepMax
   std::string error_;
   uint64_t error_ns_ = 0;  // CLOCK_MONOTONIC
   std::atomic<size_t> violation_count_{0};
@@ -57,8 +57,8 @@ class Report {
 
 uint64_t now_ns();  // CLOCK_MONOTONIC, unless a ClockByHand is there
 
-// A clock that its owner moves, one at a time: what is timed by it does not depend on how busy the
-// machine is.
+// A clock that its owner moves by hand, so that results do not depend on how busy the machine is.
+// Only one such clock may exist at a time.
 class ClockByHand {
  public:
   ClockByHand();

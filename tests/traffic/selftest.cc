@@ -1,5 +1,5 @@
-// Each planted corruption must be reported under one of the names given here, on every traffic
-// kind it can happen in; the same traffic without it must report nothing.
+// Each planted corruption must be reported under one of the names listed here, with every kind of
+// traffic that it can happen to. Without the corruption, that traffic must report nothing.
 #include "selftest.h"
 
 #include <cstdio>

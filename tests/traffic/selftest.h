@@ -1,9 +1,9 @@
-// Proves that the judge judges: plants each kind of corruption into its own input.
+// Proves that the judge sees each kind of corruption, by planting it into the judge's input.
 #pragma once
 
 namespace traffic {
 
-// 0 when every planted corruption is reported under its name and clean runs report nothing.
+// Returns 0 when every planted corruption is reported under its name and clean runs report nothing.
 int selftest();
 
 }  // namespace traffic

@@ -1,4 +1,4 @@
-// Runs both ends in turns, and judges the judge.
+// Runs both ends in turns, and checks what the judge reports.
 #include "selftest_run.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 namespace traffic {
 namespace {
-constexpr uint64_t kPassNs = 5000;  // what a pass of both ends takes
+constexpr uint64_t kPassNs = 5000;  // how long one step of both ends takes
 }
 
 bool Outcome::has_any(const std::vector<std::string>& wanted) const {

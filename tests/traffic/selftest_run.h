@@ -1,5 +1,5 @@
-// What the self-tests of traffic programs have in common: both ends in one process, on a fabric
-// that spoils one thing, and what they reported.
+// What the self-tests of traffic programs share: they run both ends in one process, on a fabric
+// that spoils one thing, and judge what the ends report.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace traffic {
 
 struct Outcome {
-  std::set<std::string> names;  // of what was reported; "hang" when a run did not finish
+  std::set<std::string> names;  // of the violations; "hang" when a run did not finish
   bool has_error = false;
   bool was_spoiled = false;
 
@@ -30,9 +30,9 @@ Outcome pair_run(FakeFabric* fabric, const EndMake& make);
 
 // A run without corruption, described by `traffic`, must report nothing.
 bool clean_judge(const Outcome& outcome, const std::string& traffic);
-// An error completion is no violation.
+// A run with an error completion must report an error, and no violation.
 bool error_judge(const Outcome& outcome);
-// The exit code.
+// Returns the exit code.
 int selftest_verdict(int checked, int failed);
 
 }  // namespace traffic

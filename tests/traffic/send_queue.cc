@@ -1,4 +1,5 @@
-// Judges send completions. wr_id: tag, QP, serial, and whether it was signaled in the lowest bit.
+// Judges send completions. A wr_id holds a tag, the QP, a serial, and in its lowest bit whether the
+// WR is signaled.
 #include "send_queue.h"
 
 #include <algorithm>
@@ -35,8 +36,8 @@ void SendQueue::completion_unexpected(const ibv_wc& wc) {
   report_->violation(name, fmt::format("qp {} wr_id {:#x}", qp_, wc.wr_id));
 }
 
-// From the one that failed on, every posted WR, also an unsignaled one, has a completion of its
-// own. Those before it were executed: unsignaled ones say nothing of it.
+// Every WR from the failed one on has a completion of its own, also if it is unsignaled. The WRs
+// before it were executed; unsignaled ones among them have no completion.
 void SendQueue::completion_failed(const ibv_wc& wc) {
   has_failed_ = true;
   report_->error(fmt::format("wc status {} ({}) qp {} wr_id {:#x} vendor {:#x}",

@@ -1,5 +1,5 @@
-// The judge of one QP's send completions: exactly one per signaled WR, in posting order, with the
-// right wr_id, qp_num, opcode and length; none for unsignaled ones.
+// Judges one QP's send completions. Each signaled WR must have exactly one, in the order of
+// posting, with the right wr_id, qp_num, opcode and length; an unsignaled WR must have none.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -19,8 +19,8 @@ struct PostedSend {
   WorkKind kind;
   bool is_signaled;
   ibv_wc_opcode opcode;
-  uint32_t fetch_length;  // READ and atomics: byte_len of the completion; else 0, not checked
-  uint64_t number;        // message number, or which credit
+  uint32_t fetch_length;  // byte_len of a READ or atomic; 0: it is not checked
+  uint64_t number;        // of the message or the credit
 };
 
 class SendQueue {
@@ -35,12 +35,12 @@ class SendQueue {
   bool has_failed() const { return has_failed_; }
   bool has_pending(WorkKind kind) const;
   bool has_signaled_pending() const;
-  // The post of the last one was refused. The QP counts as failed.
+  // Removes the last WR, whose post was refused. The QP counts as failed from now on.
   void take_back();
 
-  // Judges one completion and appends the WRs that it retires, in posting order.
+  // Judges one completion and appends the WRs that it retires, in the order of posting.
   void completion(const ibv_wc& wc, std::vector<PostedSend>* retired);
-  // At the end of the run: no signaled WR may be left without a completion.
+  // Checks at the end of the run that every signaled WR has completed.
   void finish();
 
  private:
@@ -52,9 +52,9 @@ class SendQueue {
   const uint32_t capacity_;
   Report* const report_;
   uint64_t serial_ = 0;
-  bool has_failed_ = false;  // an error completion was seen: only flushes may follow
+  bool has_failed_ = false;  // after an error completion only flushes may follow
   std::deque<PostedSend> pending_;
-  std::deque<uint64_t> completed_early_;  // wr_ids that overtook an earlier signaled WR
+  std::deque<uint64_t> completed_early_;  // wr_ids of WRs that overtook a signaled one
 };
 
 }  // namespace traffic

@@ -98,7 +98,7 @@ void Sender::check_read(uint64_t number) {
 void Sender::check_atomic(uint64_t number) {
   uint64_t value;
   std::memcpy(&value, source_slot(number).data(), sizeof value);
-  // Nobody else adds to this counter: any other value means one was lost or ran twice.
+  // Only this flow adds to the counter: another value means that a FETCH_ADD was lost or ran twice.
   if (value != number)
     report_->violation("atomic-value",
                        fmt::format("qp {} FETCH_ADD {} returned {}", plan_.qp(), number, value));

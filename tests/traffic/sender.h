@@ -1,5 +1,5 @@
-// The sending end of one flow: makes messages, keeps their source memory, judges what READs and
-// atomics brought, and watches that nobody writes to local buffers after their completion.
+// The sending end of one flow. It makes messages, keeps their source memory, judges what READs and
+// atomics brought, and checks that nothing writes to local buffers after their completion.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@ namespace traffic {
 
 class Sender {
  public:
-  // `counter` is where FETCH_ADDs of this flow go at the other end.
   Sender(const Plan& plan, Transport* transport, Report* report);
 
   void target_set(RemoteRegion target, RemoteRegion control) {
     target_ = target;
     control_ = control;
   }
-  // Messages below `upto` may be posted. Never goes back: an old credit WRITE executed again only
+  // Allows messages below `upto`. The limit never falls: a credit WRITE that is executed again only
   // repeats an older value.
   void credit(uint64_t upto) {
     if (upto > credit_) credit_ = upto;
   }
-  // One more message, which is signaled, so that everything before it completes.
+  // The flow ends after one more message, which is signaled, so that everything before it
+  // completes.
   void stop_soon() {
     if (total_ == UINT64_MAX) total_ = next_ + 1;
   }
@@ -32,11 +32,11 @@ class Sender {
   bool may_post() const {
     return next_ < total_ && next_ < credit_ && next_ - retired_ < plan_.window();
   }
-  // Fills the source memory of the next message and returns its WR, without wr_id.
+  // Fills the source memory of the next message and returns its WR without a wr_id.
   SendRequest make_next();
-  // After the post call returned: an inline payload was copied, so its buffer is scribbled at once.
+  // The post call has returned. An inline payload was copied, so its buffer is overwritten at once.
   void posted(uint64_t number);
-  // The message completed (or a later signaled one did).
+  // The message has completed, or a later signaled one has.
   void retire(uint64_t number);
   void finish();
 
@@ -65,14 +65,14 @@ class Sender {
   Report* const report_;
   Region source_;
   RemoteRegion target_, control_;
-  uint64_t next_ = 0;     // next message to post
+  uint64_t next_ = 0;     // the next message to post
   uint64_t retired_ = 0;  // all below it are complete
   uint64_t credit_ = 0;
   uint64_t total_;
   uint64_t bytes_retired_ = 0;
 };
 
-// First bytes of every SEND: who sent it and which one it is.
+// The first bytes of every SEND: which flow and which message it is.
 struct SendHeader {
   uint32_t magic;
   uint32_t flow;  // direction << 16 | qp
@@ -86,9 +86,9 @@ inline uint32_t header_flow(const Plan& plan) {
   return static_cast<uint32_t>(plan.direction()) << 16 | plan.qp();
 }
 
-// Offsets in the control region that each end gives to the other.
-inline constexpr uint64_t kControlCredit = 0;    // at the sender: messages granted so far
-inline constexpr uint64_t kControlCounter = 64;  // at the receiver: FETCH_ADD target
-inline constexpr uint64_t kControlBytes = 128;   // per QP
+// Offsets in the control region that each end opens to the other.
+inline constexpr uint64_t kControlCredit = 0;    // at the sender: how many messages it may post
+inline constexpr uint64_t kControlCounter = 64;  // at the receiver: what FETCH_ADDs add to
+inline constexpr uint64_t kControlBytes = 128;   // for each QP
 
 }  // namespace traffic

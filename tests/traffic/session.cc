@@ -34,7 +34,7 @@ bool address_parse(const std::string& text, QpAddress* out) {
   return true;
 }
 
-// Nothing to do now: sleep the way a program of this kind would.
+// Sleeps, when there is nothing to do, as a program of this kind would.
 void idle(const Traffic& traffic, End* end, VerbsTransport* verbs, TcpChannel* side,
           bool* is_armed) {
   uint64_t now = now_ns(), until = end->idle_until_ns();
@@ -42,7 +42,7 @@ void idle(const Traffic& traffic, End* end, VerbsTransport* verbs, TcpChannel* s
   if (traffic.events && !end->is_passive()) {
     if (!*is_armed) {
       *is_armed = verbs->arm();
-      return;  // poll once more: a completion may have come before the CQ was armed
+      return;  // poll again: a completion may have come before arm()
     }
     verbs->wait_events(side->fd(), std::min(wait_ms, 5u));
     *is_armed = false;
@@ -159,7 +159,7 @@ int session_run(const Session& session, TcpChannel* side) {
   watcher.stop();
   if (!local.timeline_path.empty() && !timeline.write_csv(local.timeline_path))
     fprintf(stderr, "%s: cannot write %s\n", session.program, local.timeline_path.c_str());
-  if (code != kExitHang) verbs.reset();  // a hung device may hang in here too
+  if (code != kExitHang) verbs.reset();  // a device that hangs may hang here, too
   if (code == kExitRight) code = report.exit_code();
   if (!local.json_path.empty())
     result_write(session, *end, report, watcher.events(), code, start_ns);

@@ -1,5 +1,5 @@
 // What every traffic program does around its traffic: the two processes meet, connect their QPs,
-// run the main loop, and write what came of it.
+// run the main loop, and write the results.
 #pragma once
 
 #include <cstdio>
@@ -16,12 +16,13 @@
 
 namespace traffic {
 
-// The client sends `told`, what the traffic is; the server receives it. nullptr with a message.
+// The client sends `told`, which says what the traffic is; the server receives it. Returns nullptr
+// with a message when the two cannot meet.
 std::unique_ptr<TcpChannel> session_open(const Local& local, nlohmann::json* told,
                                          std::string* error);
 
-// Both ends meet and agree on what the traffic is: what the client was told. nullptr, and said why,
-// when they cannot. `problem_of` says what makes traffic impossible.
+// Both ends meet, and the server takes the client's options. Prints why and returns nullptr when
+// that fails, or when `problem_of` finds the options impossible.
 template <class Options>
 std::unique_ptr<TcpChannel> session_agree(const char* program, const Local& local, Options* options,
                                           std::string (*problem_of)(const Options&)) {
@@ -41,14 +42,14 @@ inline bool never_loopback(uint32_t) {
   return false;
 }
 
-// Exchanges addresses and connects all QPs; those that are loopback are connected to themselves.
-// False when something failed; the report has it.
+// Exchanges addresses and connects all QPs; a loopback QP is connected to itself. Returns false
+// when something failed, which is in the report.
 bool connect_all(uint32_t qps, const std::function<bool(uint32_t)>& is_loopback,
                  VerbsTransport* verbs, TcpChannel* side, Report* report);
 
 struct Session {
   const char* program;
-  Traffic verbs;        // what the transport and the main loop have to know
+  Traffic verbs;        // what the transport and the main loop need to know
   nlohmann::json told;  // for the result file
   Local local;
   std::function<bool(uint32_t)> is_loopback = never_loopback;
@@ -57,7 +58,7 @@ struct Session {
   bool is_client() const { return !local.server.empty(); }
 };
 
-// The whole run; the exit code.
+// Does the whole run. Returns the exit code.
 int session_run(const Session& session, TcpChannel* side);
 
 }  // namespace traffic

@@ -1,4 +1,4 @@
-// Lines over TCP.
+// The side channel's lines over TCP.
 #include "tcp_channel.h"
 
 #include <arpa/inet.h>
@@ -88,7 +88,7 @@ void TcpChannel::send_line(std::string_view line) {
   while (sent < text.size()) {
     ssize_t n = send(fd_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // seen as end of stream by the next read
+    if (n <= 0) return;  // the next read finds the end of the stream
     sent += static_cast<size_t>(n);
   }
 }

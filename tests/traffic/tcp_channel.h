@@ -1,5 +1,5 @@
-// The side channel between the two processes: lines over TCP, on 127.0.0.1 or a network of its own,
-// where no NIC under test is involved.
+// The side channel between the two processes: lines over TCP, on 127.0.0.1 or on a network without
+// a NIC under test.
 #pragma once
 
 #include <deque>
@@ -12,20 +12,22 @@ namespace traffic {
 
 class TcpChannel : public SideChannel {
  public:
-  // Waits for one client. Prints "port N" once it listens. nullptr with a message on failure.
+  // Waits for one client. Prints "port N" as soon as it listens. Returns nullptr with a message on
+  // failure.
   static std::unique_ptr<TcpChannel> accept_one(const std::string& own_address, uint16_t port,
                                                 uint32_t timeout_ms, std::string* error);
-  // Tries until the server listens.
+  // Tries again and again until the server listens.
   static std::unique_ptr<TcpChannel> connect_to(const std::string& host, uint16_t port,
                                                 uint32_t timeout_ms, std::string* error);
   ~TcpChannel() override;
 
   void send_line(std::string_view line) override;
   std::optional<std::string> receive_line() override;
-  // The other end closed and every line it sent was read.
+  // Whether the other end has closed and all its lines were read.
   bool is_closed() const override { return is_eof_ && lines_.empty(); }
   int fd() const { return fd_; }
-  // For set-up only: waits for the next line. Empty at the end of the stream or time.
+  // Waits for the next line; only the set-up uses this. Returns an empty line at the end of the
+  // stream and when time is over.
   std::string wait_line(uint32_t timeout_ms);
 
  private:

@@ -1,4 +1,5 @@
-// The two things a peer works on: verbs (or the self-test's stand-in) and the TCP side channel.
+// The two things that an end works on: verbs, or their imitation in the self-test, and the side
+// channel.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -12,7 +13,7 @@
 
 namespace traffic {
 
-// Registered memory.
+// A registered memory region.
 struct Region {
   std::byte* base = nullptr;
   size_t size = 0;
@@ -34,14 +35,14 @@ struct SendRequest {
   ibv_wr_opcode opcode;
   bool is_signaled;
   bool is_inline;
-  uint32_t imm;  // host order
+  uint32_t imm;  // in host order
   std::byte* local;
   uint32_t length;
   uint32_t lkey;
   uint64_t remote;
   uint32_t rkey;
-  uint64_t add;   // FETCH_ADD; CMP_SWAP: what it compares with
-  uint64_t swap;  // CMP_SWAP
+  uint64_t add;   // what FETCH_ADD adds, and what CMP_SWAP compares with
+  uint64_t swap;  // what CMP_SWAP writes
 };
 
 struct ReceiveRequest {
@@ -54,17 +55,18 @@ struct ReceiveRequest {
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Zeroed, page-aligned, registered for everything. Lives as long as the transport.
+  // Registers new memory for all kinds of access. It is zeroed and page-aligned, and lives as long
+  // as the transport.
   virtual Region region_add(size_t size) = 0;
-  // 0 or errno; `posted` says how many of them were taken.
+  // Returns 0 or errno; `posted` says how many requests were taken.
   virtual int post_send(uint32_t qp, std::span<const SendRequest> requests, size_t* posted) = 0;
   virtual int post_receive(uint32_t qp, std::span<const ReceiveRequest> requests) = 0;
-  // Number of completions, negative on failure.
+  // Returns the number of completions, or a negative number on failure.
   virtual int poll(std::span<ibv_wc> out) = 0;
   virtual uint32_t qp_number(uint32_t qp) const = 0;
 };
 
-// Ordered, reliable lines to the other process; not through any NIC under test.
+// Ordered, reliable lines to the other process; they go over no NIC under test.
 class SideChannel {
  public:
   virtual ~SideChannel() = default;

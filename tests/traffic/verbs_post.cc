@@ -1,4 +1,4 @@
-// Posting through both interfaces: ibv_post_send and ibv_wr_*.
+// Posts through both interfaces: ibv_post_send and ibv_wr_*.
 #include <arpa/inet.h>
 
 #include <cerrno>
@@ -15,7 +15,7 @@ bool has_imm(ibv_wr_opcode opcode) {
 }
 }  // namespace
 
-// Splits a buffer into traffic_.sges pieces; short ones go into one.
+// Splits a buffer into traffic_.sges pieces; a short buffer stays one piece.
 uint32_t VerbsTransport::sges_make(std::byte* local, uint32_t length, uint32_t lkey,
                                    ibv_sge* out) const {
   if (length == 0) return 0;
@@ -71,7 +71,7 @@ int VerbsTransport::post_classic(uint32_t qp, std::span<const SendRequest> reque
   ibv_send_wr* bad = nullptr;
   int error = ibv_post_send(qps_[qp], wrs.data(), &bad);
   *posted = error == 0 ? requests.size() : static_cast<size_t>(bad - wrs.data());
-  // The list and its SGEs are ours again: nothing may look at them later.
+  // After the call the list and its SGEs belong to the caller again; nothing may read them later.
   std::memset(static_cast<void*>(sges.data()), 0x5a, sges.size() * sizeof sges[0]);
   return error;
 }

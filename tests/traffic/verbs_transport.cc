@@ -1,4 +1,4 @@
-// Opening, connecting, waiting and inspecting. Posting is in verbs_post.cc.
+// Opens, connects, waits and inspects. Posting is in verbs_post.cc.
 #include "verbs_transport.h"
 
 #include <poll.h>
@@ -105,7 +105,7 @@ bool VerbsTransport::qp_make(uint32_t qp) {
   qps_.push_back(made);
   qp_numbers_.push_back(made->qp_num);
   uint64_t dice = pattern_key(traffic_.seed, Domain::kChoice, is_client_ ? 2 : 3, qp, 0);
-  // A quarter of the start PSNs is just below the wrap.
+  // A quarter of the start PSNs are just below the largest one, so that PSNs wrap.
   uint32_t psn = static_cast<uint32_t>(dice & 0xffffff);
   psns_.push_back(traffic_.psn_zero ? 0 : dice >> 62 == 0 ? 0xffffff - (psn & 0xff) : psn);
   return qp_to_init(made);
@@ -230,7 +230,7 @@ void VerbsTransport::wait_events(int side_fd, uint32_t timeout_ms) {
   if (cq != cqs_[index])
     report_->violation("event-handle",
                        "a completion event names a CQ that this program has not made");
-  // Acknowledge in lots, as programs do; the rest at the end.
+  // Events are acknowledged in lots, as programs do it; the rest is at the end.
   if (++unacked_events_[index] == 16) {
     ibv_ack_cq_events(cqs_[index], unacked_events_[index]);
     unacked_events_[index] = 0;

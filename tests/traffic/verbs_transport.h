@@ -27,7 +27,7 @@ class VerbsTransport : public Transport {
       : traffic_(traffic), local_(local), is_client_(is_client), report_(report) {}
   ~VerbsTransport() override;
 
-  // False when something failed; the report has it.
+  // Returns false when something failed, which is in the report.
   bool open();
   QpAddress address(uint32_t qp) const;
   bool connect(uint32_t qp, const QpAddress& remote);
@@ -38,12 +38,12 @@ class VerbsTransport : public Transport {
   int poll(std::span<ibv_wc> out) override;
   uint32_t qp_number(uint32_t qp) const override { return qps_[qp]->qp_num; }
 
-  // Asks for an event at the next completion; the caller polls once more before it sleeps.
+  // Asks for an event at the next completion. The caller must poll once more before it sleeps.
   bool arm();
-  // Sleeps until a completion event, a line on `side_fd` or the time limit.
+  // Sleeps until a completion event, a line on `side_fd`, or the time limit.
   void wait_events(int side_fd, uint32_t timeout_ms);
   ibv_context* context() const { return context_; }
-  // After a run that saw no error: nothing the application can see may have changed (C9).
+  // Checks, after a run without errors, that nothing changed that the application can see (C9).
   void inspect();
 
  private:
@@ -71,7 +71,7 @@ class VerbsTransport : public Transport {
   ibv_gid gid_{};
   ibv_pd* pd_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
-  std::array<ibv_cq*, 2> cqs_{};  // send, receive; the same one with one_cq
+  std::array<ibv_cq*, 2> cqs_{};  // for sends and for receives; with one_cq it is one CQ
   std::array<uint32_t, 2> unacked_events_{};
   ibv_srq* srq_ = nullptr;
   std::vector<ibv_qp*> qps_;

@@ -1,4 +1,4 @@
-// How the judges number WRs: the top byte tells sends from receives, the next two name the QP.
+// How the judges number WRs: the top byte says send or receive, the next two bytes name the QP.
 #pragma once
 
 #include <cstdint>

@@ -1,1 +1,1 @@
-"""Two machines with the distribution's kernel and its soft-RoCE driver."""
+"""Tests on two machines with the distribution's kernel and its soft-RoCE driver."""

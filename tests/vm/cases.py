@@ -1,6 +1,6 @@
-"""What a case does with a pair of machines, and what it notes for the table.
+"""What each kind of case does with a pair of machines, and what it notes for the table.
 
-A case returns what is wrong, or '' when nothing is.
+A case returns what is wrong, or '' when nothing is wrong. vm.py makes the list of cases.
 """
 
 import collections
@@ -10,25 +10,25 @@ from vm.clients import PORT, Session
 from vm.pair import HEALS
 
 FAULTS = ["link-down", "drop-data", "drop-acks", "carrier-off", "address-off", "unbind"]
-# A process that saw a NIC's driver go does not come back to that NIC.
+# After these faults a process does not come back to the NIC: its driver has let go of it.
 LASTING = {"unbind"}
 MISSED = "the traffic ended before the fault"
 MISSED_BACK = "the traffic ended before it was back"
-# Codes of shift-traffic: a verbs call failed, as the application may have to expect.
+# This exit code of shift-traffic says that a verbs call failed or a completion had an error.
 VERBS_ERROR = 2
 
-# One fault of one program: seconds until both ends had left, and until both were back (None: not
-# waited for, or the program ended before). `away` is None where it ended as it does without the layer.
+# A cell is one fault of one program: the seconds until both ends had left, and until both were back (None: the
+# case did not wait, or the program ended before). `away` is None when the program ended as without the layer.
 Cell = collections.namedtuple("Cell", "row fault host away back")
 
 
 def is_half(cell):
-    """It left the path, could come back, and was not seen to."""
+    """Whether the program left the path and could come back, but was not seen to do so."""
     return cell.away is not None and cell.back is None and cell.fault not in LASTING
 
 
 def healthy(pair, client, shift):
-    """A program to its end, nothing broken."""
+    """Runs a program to its end without a fault."""
     session = Session(pair, client, shift)
     problem = session.finish()
     if not problem and shift is True and session.count("bound") == 0:
@@ -37,7 +37,7 @@ def healthy(pair, client, shift):
 
 
 def dies_on_stock(pair, client):
-    """The contrast: a fault that ends a program without the layer, or leaves it waiting for ever."""
+    """For contrast: without the layer this fault ends a program, or leaves it waiting for ever."""
     session = Session(pair, client, False)
     session.wait_bytes(100000)
     pair.fault("a", "rail0", "carrier-off")
@@ -47,8 +47,8 @@ def dies_on_stock(pair, client):
 
 
 def gives_up_on_stock_too(pair, cells, client, host, fault, sign):
-    """A program that may not survive for a reason of its own, which is not the layer's to mend: without
-    the layer its end on `host` says `sign` and ends; with it in the same way, or not at all."""
+    """Runs a program that may not survive for a reason of its own. Without the layer, its end on `host` says
+    `sign` and ends; with the layer it ends in that way, or survives."""
     session = Session(pair, client, False)
     session.wait_bytes(100000)
     pair.fault(host, "rail0", fault)
@@ -60,8 +60,8 @@ def gives_up_on_stock_too(pair, cells, client, host, fault, sign):
 
 
 def survives(pair, cells, client, host, fault, is_undone=True, sign=None):
-    """A program of the distribution, a fault in the middle of it. Not undone: until it has ended. How fast
-    the program is, nobody knows: one that was done too early gets more to do."""
+    """Runs a program of the distribution with a fault in the middle. Without `is_undone` the fault lasts until
+    the program has ended. A program that was done too early gets more to do and runs again."""
     for is_last in False, True:
         seen = []
         problem = survives_once(pair, seen, client, host, fault, is_undone, sign)
@@ -85,7 +85,7 @@ def survives_once(pair, cells, client, host, fault, is_undone, sign):
     pair.fault(host, "rail0", fault)
     away = time.monotonic() - begun if session.wait_count("switched", 1) else None
     back = None
-    # Before the program ends: the kernel must not find packets of a QP that is gone (README).
+    # This comes before the program ends: the kernel must not find packets of a QP that is gone (README).
     if not lasts:
         pair.fault(host, "rail0", HEALS[fault])
         if session.wait_count("switched", 2):
@@ -104,8 +104,8 @@ def survives_once(pair, cells, client, host, fault, is_undone, sign):
 
 
 def journey(pair, cells, client, steps, env=None):
-    """Our checker through all these faults, one after the other, and back each time. What it sends is
-    judged byte by byte, and so is that it sees nothing of the faults."""
+    """Takes shift-traffic through all these faults, one after the other, and back each time. It judges its
+    data byte by byte, and must see no sign of the faults."""
     session = Session(pair, client, True, env)
     moves = 0
     if not session.wait_count("armed", 1):
@@ -136,12 +136,12 @@ def journey(pair, cells, client, steps, env=None):
     return problem
 
 
-# ---- Hosts with the layer beside hosts without (C10).
+# ---- Hosts with the layer and hosts without it (C10).
 
 
 def dies_as_on_stock(pair, client, host, fault, shift, off=""):
-    """With the layer at one end only, a fault ends our checker at both ends with an error, as it does
-    without: no wrong byte, no success, and nobody hangs."""
+    """With the layer at one end only, a fault ends shift-traffic at both ends with an error, as it does
+    without the layer: there is no wrong byte, no success, and no hang."""
     ends = {}
     for name, how in (("stock", {"shift": False}), ("one end", {"shift": shift, "off": off})):
         session = Session(pair, client, **how)
@@ -158,8 +158,8 @@ def dies_as_on_stock(pair, client, host, fault, shift, off=""):
 
 
 def disabled_in_mid_life(pair, rping):
-    """One server process with the layer lives on while clients come with it and without: each is
-    protected, or treated as on stock, on its own."""
+    """A server process with the layer lives on while clients come with the layer and without it. Each is
+    protected, or works as with the stock library."""
     argv = rping.argv(pair, "b")
     server = pair.start("b", "persistent", [argv[0], "-P", *argv[1:]])
 
@@ -171,7 +171,7 @@ def disabled_in_mid_life(pair, rping):
                           {"SHIFT_DISABLE": "1"} if off else {})
 
     def run(name, off, fault):
-        """Exit code of a client. After its first bytes host a suffers the fault, if there is one."""
+        """Returns a client's exit code. If there is a fault, it hits host a after the client's first bytes."""
         one = client(name, off)
         if fault:
             begun = pair.counter("a", "rail0")

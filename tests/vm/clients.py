@@ -1,4 +1,5 @@
-"""Unmodified programs, and our checker, as they are run between two test machines."""
+"""The programs that run between two test machines, unmodified ones and shift-traffic, and one session of a
+client and its server."""
 
 import dataclasses
 import json
@@ -12,42 +13,42 @@ from vm.pair import address
 
 MORE = 3
 PORT = "7471"
-# What programs say when they see what they should not.
+# Programs print these words when they find something wrong.
 COMPLAINTS = re.compile("invalid data|data mismatch|data verification failed|cma event|cma detected|"
                         "UCX +(ERROR|FATAL)|Assertion .* failed")
 
 
 @dataclasses.dataclass(frozen=True)
 class Client:
-    """A program, and how it is run between the two machines."""
+    """A program, and how it runs between the two machines."""
 
     name: str
-    argv: Callable   # argv(pair, host): the whole command there
-    pattern: str     # what a complete count prints
-    ends: str        # the hosts that print it
-    endless: bool    # runs until it is told to stop, and judges itself
-    nic: str         # whose address the client is given
+    argv: Callable   # argv(pair, host): the whole command on this host
+    pattern: str     # what the program prints when its count is complete
+    ends: str        # the hosts that print the pattern
+    endless: bool    # the program runs until it gets "stop", and judges itself
+    nic: str         # the NIC whose address the client gets
     env: dict
-    one_way: bool = False  # the server requests nothing, so no acknowledgements come to it
-    serves: bool = False   # the server goes on for ever and is ended when the client has
-    meets: bool = False    # the ends find each other by files, and neither listens
+    one_way: bool = False  # the server posts no requests, so it gets no acknowledgements
+    serves: bool = False   # the server goes on for ever and is killed after its client
+    meets: bool = False    # the ends find each other by files; neither listens
     longer: Callable = None  # longer(): the client with more to do
-    spared: tuple = ()       # faults that its connections do not feel
+    spared: tuple = ()       # faults that do not concern its connections
 
 
 def server_of(host, nic):
-    """The address that a client is given as its last word; nothing for a server."""
+    """The address that a client gets as its last word; empty for a server."""
     return [address(nic, "b")] if host == "a" else []
 
 
 def perftest(tool, count, size, *more):
-    # A latency is counted per exchange, bandwidth over all queue pairs.
+    # A latency test counts exchanges, a bandwidth test the messages of all queue pairs.
     queue_pairs = int(more[more.index("-q") + 1]) if "-q" in more else 1
 
     def argv(pair, host):
         return [tool, "-d", "rxe0", "-x", pair.gid_index(host), "-F", "-n", str(count), "-s",
                 str(size), "-p", PORT, *more, *server_of(host, "control")]
-    # Of some of these tools only the client prints a result.
+    # With some of these tools only the client prints a result.
     return Client(" ".join([tool, *more]), argv, r"^ *%d +%d +[0-9.]" % (size, count * queue_pairs), "a",
                   False, "control", {}, one_way=tool.endswith("_bw") and "-b" not in more,
                   longer=lambda: perftest(tool, MORE * count, size, *more))
@@ -63,12 +64,12 @@ def pingpong(kind, count, *more):
                   longer=lambda: pingpong(kind, MORE * count, *more))
 
 
-# A transport that silently fell back, or a queue pair in trouble, is told in the log only.
+# Only the log says when a transport silently fell back, or a queue pair is in trouble.
 UCX = {"UCX_WARN_UNUSED_ENV_VARS": "n", "UCX_LOG_LEVEL": "warn"}
 
 
 def uct(test, count, *more):
-    """One of UCX's transports by itself: -d and -x choose it, so nothing else can do the work."""
+    """Runs one transport of UCX: -d and -x choose it, so that nothing else can do the work."""
     chosen = ["-d", "rxe0:1", "-x", "rc_verbs", "-t", test, *more]
 
     def argv(pair, host):
@@ -79,8 +80,8 @@ def uct(test, count, *more):
 
 
 def io_demo(exchanges):
-    """Both sides verify every byte (-q). rc_verbs by that name alone: what UCX would wire up with beside it is
-    UD, whose flushed receives end the process when a NIC goes."""
+    """Both sides verify every byte (-q). Only rc_verbs is named: UCX would wire up with UD otherwise, whose
+    flushed receives end the process when a NIC goes."""
     def argv(pair, host):
         return ["io_demo", "-p", PORT, *(["-i", str(exchanges), "-q"] if host == "a" else []),
                 *server_of(host, "control")]
@@ -103,7 +104,7 @@ def traffic(op, *more):
 
 
 def gloo(rounds, count):
-    """Allreduce of so many numbers; every rank checks every sum."""
+    """Runs allreduce over so many numbers; every rank checks every sum."""
     def argv(pair, host):
         return [pair.gloo_check(), str("ab".index(host)), "2", "/run/common/%s" % pair.meeting(host), "ring",
                 str(count), str(rounds), "1", "rxe0", pair.gid_index(host), "meet"]
@@ -121,7 +122,7 @@ def torch_rpc(elements, calls):
                   longer=lambda: torch_rpc(elements, MORE * calls), spared=("address-off",))
 
 
-# ---- Programs that find each other by rdma_cm: everything they say goes over rail0's address.
+# ---- Programs that find each other by rdma_cm: all their traffic uses rail0's address.
 
 
 def managed(name, server, client, pattern, ends="a", env=None, longer=None):
@@ -131,7 +132,7 @@ def managed(name, server, client, pattern, ends="a", env=None, longer=None):
 
 
 def rping(count, size):
-    """Compares what it sent with what came back (-V), and ends with a status of its own."""
+    """The client compares what it sent with what came back (-V), and says so in its exit status."""
     common = ["rping", "-V", "-C", str(count), "-S", str(size), "-p", PORT]
     return managed("rping -V", [*common, "-s", "-a", address("rail0", "b")],
                    [*common, "-c", "-a"], r"", longer=lambda: rping(MORE * count, size))
@@ -144,21 +145,20 @@ def ucmatose(count, size):
 
 
 def rsocket_stream(tool, count, size, env=None):
-    """Of the rsocket programs; both ends compare what they get."""
+    """One of the rsocket programs; both ends compare what they get."""
     common = [tool, "-T", "v", "-C", "1", "-I", str(count), "-S", str(size), "-p", PORT]
     return managed(tool + " -T v", [*common, "-b", address("rail0", "b")], [*common, "-s"],
                    r"^custom +", "ab", env, lambda: rsocket_stream(tool, MORE * count, size, env))
 
 
 def rdma_client():
-    """One message each way: over before anything could break."""
+    """One message goes each way, so it is over before anything could break."""
     return managed("rdma_client", ["rdma_server", "-s", address("rail0", "b"), "-p", PORT],
                    ["rdma_client", "-p", PORT, "-s"], r"^rdma_(client|server): end 0", "ab")
 
 
 def fi_pingpong(count, size):
-    """The ends tell each other by TCP where they are to be found with rdma_cm, and when a count begins and
-    ends."""
+    """The ends tell each other by TCP where rdma_cm finds them, and when a count begins and ends."""
     def argv(pair, host):
         return ["fi_pingpong", "-p", "verbs", "-e", "msg", "-d", "rxe0", "-c", "-I", str(count), "-S", str(size),
                 "-B" if host == "b" else "-P", PORT, *server_of(host, "control")]
@@ -180,8 +180,8 @@ def fio(verb, megabytes):
 
 
 def exit_code(program, timeout):
-    """None: it had to be killed. rping closes the channel that its other thread may just be about to wait
-    at, which ends the process; by then it has said whether it failed."""
+    """Returns the exit code, or None when the program had to be killed. rping may close the channel just before
+    its other thread waits at it, which ends the process; by then it has said whether it failed."""
     code = program.finish(timeout)
     text = program.text()
     closed = "rdma_get_cm_event: Bad file descriptor" in text and " failed: " not in text
@@ -194,8 +194,8 @@ class Session:
     _count = 0
 
     def __init__(self, pair, client, shift=True, env=None, off=""):
-        """`shift`: True, False, or the host that alone has the layer. `off`: the host on which the
-        layer is loaded and told to do nothing."""
+        """`shift` is True, False, or the only host with the layer. `off` is the host on which the layer is
+        loaded but switched off (SHIFT_DISABLE)."""
         Session._count += 1
         self.pair, self.client = pair, client
         self.name = "%02d-%s" % (Session._count, re.sub(r"[^a-z_]+", "-", client.name).strip("-"))
@@ -224,13 +224,13 @@ class Session:
         return self.pair.events(host, self.name, kind)
 
     def count(self, kind):
-        """How many of these events both ends have told."""
+        """How many of these events both ends have recorded."""
         return min(len(self.events(host, kind)) for host in "ab")
 
     def failure(self):
-        """Why a queue pair failed, which the program may have put up with; '' when none did."""
+        """Why a queue pair failed, which the program may have survived; '' when none failed."""
         causes = [json.loads(line)["cause"] for host in "ab" for line in self.events(host, "failed")]
-        return "the layer gave up: " + "; ".join(causes) if causes else ""
+        return "a queue pair failed: " + "; ".join(causes) if causes else ""
 
     def wait_count(self, kind, count, timeout=60):
         return self.pair.until(lambda: self.count(kind) >= count or self.ended(), timeout) and \
@@ -240,13 +240,13 @@ class Session:
         return sum(self.pair.counter(host, "rail0") for host in "ab")
 
     def wait_bytes(self, count, timeout=60):
-        """Until so many more have gone over rail0, in both directions."""
+        """Waits until so many more bytes have gone over rail0, in both directions together."""
         begun = self.moved_bytes()
         self.pair.until(lambda: self.moved_bytes() > begun + count or self.ended(), timeout)
 
     def codes(self, timeout, server_timeout=90):
-        """Exit codes of client and server; None: it had to be killed. The kernel repeats a request to
-        disconnect for over a minute before it gives up and tells the server."""
+        """The exit codes of client and server, None for one that had to be killed. The kernel repeats a request
+        to disconnect for over a minute before it tells the server."""
         return [exit_code(self.programs["a"], timeout), exit_code(self.programs["b"], server_timeout)]
 
     def served(self, timeout=120):
@@ -257,10 +257,10 @@ class Session:
         return [code, self.programs["b"].code or "0, too early"]
 
     def finish(self, timeout=120):
-        """What is wrong with the result; nothing: ''."""
+        """Waits for the end. Returns what is wrong with the result, or ''."""
         if self.client.endless:
             self.programs["a"].tell("stop")
-        # A server that waits for ever when its client is gone is ended soon.
+        # A server that serves for ever is killed soon after its client has ended.
         codes = self.served() if self.client.serves else self.codes(timeout)
         if codes != [0, 0]:
             return "exit codes client %s, server %s" % tuple(codes)

@@ -1,6 +1,6 @@
-"""What the test machines boot: Debian's kernel and an initrd with the modules that are needed.
+"""Makes what the test machines boot: Debian's kernel, and an initrd with the modules that it needs.
 
-The kernel comes from the distribution's package, which is fetched and unpacked, not installed.
+The kernel comes from the distribution's package, which is fetched and unpacked, but not installed.
 """
 
 import glob
@@ -22,7 +22,7 @@ MODULES = ("virtio_pci 9pnet_virtio 9p overlay virtio_net virtio_console "
 
 
 class Missing(Exception):
-    """Why there can be no test machine here."""
+    """Says why there can be no test machine here."""
 
 
 def require_programs():
@@ -38,7 +38,7 @@ def require_programs():
 
 
 def package_name():
-    # Its words are translated.
+    # The words of apt-cache are translated.
     told = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], capture_output=True,
                           text=True, check=False, env={**os.environ, "LC_ALL": "C"}).stdout
     found = re.search(r"Depends: (linux-image-\S+)", told)
@@ -48,10 +48,10 @@ def package_name():
 
 
 def unpack_package(directory):
-    """The package's files, below `directory`."""
+    """Fetches and unpacks the kernel's package. Returns the folder of its files, in `directory`."""
     package = package_name()
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        # apt drops its rights for downloads, and its user cannot write here.
+        # For downloads apt drops its rights and becomes a user that cannot write here.
         fetched = subprocess.run(
             ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", package],
             cwd=scratch, capture_output=True, text=True, check=False)
@@ -65,7 +65,7 @@ def unpack_package(directory):
 
 
 def payload(image):
-    """The ELF file inside a bzImage: QEMU starts it directly, which spares slow decompression."""
+    """The ELF file in a bzImage. QEMU starts it directly, which saves the slow decompression."""
     at = image.find(b"\xfd7zXZ\x00")
     while at >= 0:
         try:
@@ -83,13 +83,13 @@ def module_name(path):
 
 
 def in_load_order(folder):
-    """Paths of MODULES and of what they need; each after what it depends on."""
+    """The paths of MODULES and of what they need; each comes after what it depends on."""
     paths = {module_name(path): path
              for path in glob.glob(os.path.join(folder, "**", "*.ko"), recursive=True)}
     order = []
 
     def add(name):
-        # What is built into the kernel has no file.
+        # A module that is built into the kernel has no file.
         if name not in paths or paths[name] in order:
             return
         with open(paths[name], "rb") as file:
@@ -105,7 +105,7 @@ def in_load_order(folder):
 
 
 class Archive:
-    """A cpio archive in the kernel's format ("newc")."""
+    """Writes a cpio archive in the kernel's format ("newc")."""
 
     def __init__(self, file):
         self.file = file
@@ -147,7 +147,7 @@ def write_initrd(path, modules):
 
 
 def prepare(directory):
-    """(kernel, initrd) for QEMU, made below `directory` unless the kernel is there already."""
+    """Makes (kernel, initrd) for QEMU in `directory`; a kernel that is there already is kept."""
     require_programs()
     os.makedirs(directory, exist_ok=True)
     kernel, initrd = (os.path.join(directory, name) for name in ("vmlinux", "initrd"))
@@ -158,6 +158,6 @@ def prepare(directory):
             elf = payload(file.read())
         with open(kernel + ".new", "wb") as file:
             file.write(elf)
-        os.rename(kernel + ".new", kernel)  # whole, or not there
+        os.rename(kernel + ".new", kernel)  # so the file is whole or missing
     write_initrd(initrd, in_load_order(os.path.join(files, "lib", "modules")))
     return kernel, initrd

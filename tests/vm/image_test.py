@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The kernel's package is found, whatever language apt speaks."""
+"""Tests that the kernel's package is found, whatever language apt speaks."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""One test machine: QEMU without KVM, its monitor, and the agent inside that runs programs."""
+"""One test machine: QEMU without KVM, its monitor, and programs that the agent inside runs."""
 
 import ctypes
 import json
@@ -11,7 +11,7 @@ import time
 
 from vm.image import HERE, QEMU
 
-BOOT_MAX = 90  # seconds; three on an idle machine
+BOOT_MAX = 90  # seconds; an idle machine needs three
 KERNEL_WORDS = ("console=ttyS0 quiet panic=-1 nokaslr mitigations=off tsc=reliable no_timer_check "
                 "random.trust_cpu=on")
 PR_SET_PDEATHSIG = 1
@@ -22,7 +22,7 @@ def die_with_parent():
 
 
 class Monitor:
-    """QEMU's machine protocol."""
+    """A client of QEMU's machine protocol."""
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
@@ -40,12 +40,12 @@ class Monitor:
             answer = json.loads(self.file.readline())
             if "error" in answer:
                 raise RuntimeError("%s: %s" % (request, answer["error"]["desc"]))
-            if "return" in answer:  # else an event
+            if "return" in answer:  # else it is an event
                 return answer["return"]
 
 
 class Program:
-    """A program that runs, or ran, on a machine. Its output is in `log_path` on this side."""
+    """A program that runs, or ran, on a machine. Its output is in `log_path` on this host."""
 
     def __init__(self, machine, number, log_path):
         self.machine, self.number, self.log_path = machine, number, log_path
@@ -53,7 +53,7 @@ class Program:
         self.begun, self.ended = time.monotonic(), None
 
     def wait(self, timeout):
-        """Exit code; None: it still runs, or the machine is gone."""
+        """The exit code, or None while the program runs or when the machine is gone."""
         with self.machine.changed:
             self.machine.changed.wait_for(
                 lambda: self.ended is not None or self.machine.gone, timeout)
@@ -66,7 +66,7 @@ class Program:
         self.machine.ask({"line": line, "of": self.number})
 
     def finish(self, timeout):
-        """As wait(); what still runs then is killed, and leaves a core and where its threads are."""
+        """Like wait(), but kills a program that still runs then; it leaves a core and its threads' places."""
         code = self.wait(timeout)
         if self.ended is None and not self.machine.gone:
             if timeout > 0:
@@ -84,8 +84,8 @@ class Program:
 
 
 class Machine:
-    """`rails`: per NIC the socket of this end and that of the other. `common`: a folder that all machines
-    write to."""
+    """`rails` has for each NIC the socket of this end and that of the other end. `common` is a folder that
+    all machines write to."""
 
     def __init__(self, name, number, image, directory, common, rails, memory_mb=512):
         self.name, self.number, self.directory = name, number, directory
@@ -160,7 +160,7 @@ class Machine:
             self.changed.notify_all()
 
     def said(self):
-        """The end of the console."""
+        """The last lines of the console."""
         with open(self.console, errors="replace") as file:
             return file.read()[-2000:]
 
@@ -180,7 +180,7 @@ class Machine:
         return program
 
     def run(self, argv, timeout=30, check=True):
-        """Runs a short command to its end; what it printed."""
+        """Runs a short command to its end. Returns what it printed."""
         program = self.start("command-%d" % len(self.programs), argv)
         code = program.finish(timeout)
         printed = program.text().partition("\n")[2]
@@ -190,7 +190,7 @@ class Machine:
         return printed
 
     def note_threads(self, log_path):
-        """What the threads of all programs wait for in the kernel, at the end of a log."""
+        """Adds to a log what the threads of all programs wait for in the kernel."""
         self.run(["bash", "-c", "for t in /proc/[0-9]*/task/*; do [ -s $t/cmdline ] &&"
                   " echo ${t#/proc/} $(<$t/comm): $(<$t/wchan) $(<$t/syscall) && cat $t/stack;"
                   " done 2>/dev/null >> /run/shared/%s; true" % os.path.basename(log_path)])

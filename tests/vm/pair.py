@@ -1,7 +1,7 @@
-"""Two test machines, a and b, joined by two rails and a control network, and what can break them.
+"""Two test machines, a and b, joined by two rails and a control network, and the faults of their NICs.
 
-NIC names: rail0, rail1 (with the verbs devices rxe0, rxe1) and control. What the programs under test
-say to each other beside verbs goes over the control network, which is never broken.
+The NICs are rail0 and rail1 (with the verbs devices rxe0 and rxe1) and control. What the programs under test
+say to each other without verbs goes over the control network, which never breaks.
 """
 
 import os
@@ -20,8 +20,8 @@ from vm.machine import BOOT_MAX, Machine
 
 NUMBERS = {"a": 1, "b": 2}
 NETWORKS = {"rail0": "192.0.2", "rail1": "198.51.100", "control": "203.0.113"}
-MTU = 4500  # larger packets, fewer of them: the processors are emulated
-# Emulated processors take their time: patience of a protected QP, and of the two ends for each other.
+MTU = 4500  # large packets, so that there are fewer: the processors are emulated
+# Emulated processors are slow, so a protected QP needs more patience, and the two ends a later deadline.
 PATIENCE = {"SHIFT_RC_TIMEOUT_MAX": "14", "SHIFT_EXCHANGE_MS": "10000", "SHIFT_FENCE_MS": "5000"}
 
 
@@ -33,13 +33,13 @@ def other(host):
     return "b" if host == "a" else "a"
 
 
-# Opcodes of a reliable connection's responses, 0x0d to 0x12: value and mask. READ responses and the atomics'
-# acknowledge as well as 0x11 does. The opcode comes first after UDP.
+# The opcodes of a reliable connection's responses, 0x0d to 0x12, as value and mask. The responses of READs and
+# atomics acknowledge, too, as 0x11 does. The opcode is the first byte after the UDP header.
 RESPONSES = [("0x0d", "0xff"), ("0x0e", "0xfe"), ("0x10", "0xfe"), ("0x12", "0xff")]
 
 
 def drop_filters(what):
-    """tc filters for the receiving side. Between link-local GIDs RoCE is IPv6."""
+    """The tc filters of the receiving side. Between link-local GIDs, RoCE uses IPv6."""
     filters = []
     for protocol, match, after_udp in (("ip", "ip", 28), ("ipv6", "ip6", 48)):
         roce = "protocol %s u32 match %s dport 4791 0xffff " % (protocol, match)
@@ -59,14 +59,14 @@ class Pair:
     def __init__(self, build, image, directory):
         self.build = os.path.abspath(build)
         self.directory = directory
-        # Names of sockets are short.
+        # The names of sockets must be short.
         self.scratch = tempfile.mkdtemp(prefix="shift-vm-")
         self.common = os.path.join(self.scratch, "common")
         os.mkdir(self.common)
         self.meetings = 0
         self.machines = {}
         self.unbound = {}
-        self.fresh = True  # until a case has run
+        self.fresh = True  # no case has run yet
         self.image = image
 
     def __enter__(self):
@@ -103,13 +103,13 @@ class Pair:
                             os.path.join(self.directory, "%s-%s" % (host, name)))
         shutil.rmtree(self.scratch)
 
-    # ---- programs
+    # ---- Programs.
 
     def sh(self, host, script, timeout=30, check=True):
         return self.machines[host].run(["bash", "-c", script], timeout, check)
 
     def start(self, host, name, argv, shift=True, env=None):
-        """`shift`: with the layer, its events in NAME.events."""
+        """Starts a program. With `shift` it runs with the layer, whose events go to NAME.events."""
         settings = dict(env or {})
         if shift:
             argv = [os.path.join(self.build, "bin", "shift-run"), "--"] + argv
@@ -118,14 +118,14 @@ class Pair:
         return self.machines[host].start(name, argv, settings)
 
     def events(self, host, name, kind):
-        """Event records of one kind that a program wrote so far, as text lines."""
+        """The event records of one kind that a program wrote so far, as lines of text."""
         return event_lines(os.path.join(self.machines[host].shared, name + ".events"), kind)
 
     def listens(self, host, port):
         return has_listener(self.sh(host, "cat %s %s" % TABLES), port)
 
     def meeting(self, host):
-        """A folder of the common one for the next two ends; the server's comes first."""
+        """A folder in the common folder for the next two ends. The server must ask for it first."""
         self.meetings += host == "b"
         os.makedirs(os.path.join(self.common, str(self.meetings)), exist_ok=True)
         return str(self.meetings)
@@ -134,11 +134,11 @@ class Pair:
         return compiled.gloo_check(self.build)
 
     def managed_listeners(self, host):
-        """What rdma_cm listens on there."""
+        """What rdma_cm listens on at this host."""
         return self.sh(host, "rdma resource show cm_id", check=False)
 
     def note_state(self):
-        """What the kernels know of NICs, neighbours and connections, among the logs."""
+        """Writes to the logs what the kernels know of NICs, neighbours and connections."""
         for host, machine in self.machines.items():
             told = self.sh(host, "ip -s link; ip address; ip neigh; rdma link; rdma resource show cm_id;"
                            " rdma resource show qp; rdma statistic; grep -H . /sys/class/infiniband/rxe0/ports/1/"
@@ -147,8 +147,8 @@ class Pair:
                 file.write(told)
 
     def renew(self):
-        """Fresh rxe devices on both: one whose link was down when the connection manager had to say something
-        hears no word of it any more (README). Both, in their order: some programs take the first."""
+        """Makes new rxe devices on both machines. A device whose link was down when the connection manager had
+        to send hears nothing of it any more (README). Some programs take the first device, so the order counts."""
         for host in self.machines:
             self.sh(host, "for i in 0 1; do rdma link del rxe$i; done &&"
                     " for i in 0 1; do rdma link add rxe$i type rxe netdev rail$i; done &&"
@@ -162,13 +162,13 @@ class Pair:
         return int(self.sh(host, "cat /sys/class/net/%s/statistics/%s" % (nic, what)))
 
     def gid_index(self, host, rail=0):
-        """Where the address of rxe0 or rxe1 stands now; a place changes when the address returns."""
+        """The place of the address of rxe0 or rxe1 in the GID table; it changes when the address comes back."""
         wanted = "ffff:" + ":".join("%02x%02x" % pair for pair in zip(
             *[iter(int(part) for part in address("rail%d" % rail, host).split("."))] * 2))
         table = self.sh(host, "cd /sys/class/infiniband/rxe%d/ports/1/gids && grep -H . *" % rail)
         return re.search(r"^(\d+):.*%s$" % wanted, table, re.M).group(1)
 
-    # ---- faults
+    # ---- Faults.
 
     def fault(self, host, nic, what):
         getattr(self, "_" + what.replace("-", "_"))(host, nic)
@@ -196,7 +196,7 @@ class Pair:
         self._drop(host, nic, "acks")
 
     def _drop(self, host, nic, what):
-        """What comes in at the NIC is lost."""
+        """Loses what comes in at the NIC."""
         self.sh(host, "tc qdisc add dev %s ingress" % nic + "".join(
             " && tc filter add dev %s parent ffff: %s" % (nic, one) for one in drop_filters(what)))
 
@@ -210,8 +210,8 @@ class Pair:
         self.sh(host, "ip address add %s/24 dev %s" % (address(nic, host), nic))
 
     def _unbind(self, host, nic):
-        """The NIC's driver lets go of it; its verbs device goes with it. The kernel waits with the
-        rest of it until all programs have closed that device."""
+        """Takes the NIC from its driver; its verbs device goes with it. The kernel ends this only when all
+        programs have closed that device."""
         device = os.path.basename(self.sh(
             host, "readlink /sys/class/net/%s/device" % nic).strip())
         unbinding = self.machines[host].start("unbind-%s-%d" % (nic, len(self.unbound)), [
@@ -219,7 +219,7 @@ class Pair:
         self.unbound[host, nic] = device, unbinding
 
     def _bind(self, host, nic):
-        """The NIC is there again, and the administrator sets it up as before."""
+        """Gives the NIC back to its driver and sets it up as an administrator would."""
         index = list(NETWORKS).index(nic)
         device, unbinding = self.unbound.pop((host, nic))
         if unbinding.finish(60) != 0:

@@ -1,7 +1,8 @@
-"""rdma-core's own test suite (pyverbs) on a virtual device beside the bare one: same passes.
+"""Runs rdma-core's own test suite (pyverbs) on a virtual device and on the bare one: each test that passes on
+the bare device must pass on the virtual one.
 
-The two runs go on at the same time, one on each machine; the suite needs one host only. As in
-tests/pyverbs the suite's process is replaced when it dies or one of its tests hangs.
+The two runs go on at the same time, one on each machine; the suite needs one host only. As in tests/pyverbs,
+a new process replaces the suite's process when that dies or one of its tests hangs.
 """
 
 import collections
@@ -13,14 +14,14 @@ import time
 from harness import TESTS, suite
 
 TEST_SECONDS = 120
-# For one vendor's devices, or memory of GPUs: nothing but skips here.
+# These tests are for one vendor's devices or for memory of GPUs; here they would all be skipped.
 FOREIGN = ("mlx5", "efa", "cuda")
-# What the layer does not give, or not yet. A test that passes here nevertheless is told, too.
+# Tests that the layer cannot pass, or not yet. One that passes nevertheless is a problem, too.
 KNOWN = {}
 
 
 class Run:
-    """One run of the suite on one machine, looked after by poll()."""
+    """One run of the suite on one machine. The caller must call poll() again and again."""
 
     def __init__(self, pair, host, layered):
         self.pair, self.host, self.layered = pair, host, layered
@@ -59,7 +60,7 @@ class Run:
         return [json.loads(line) for line in whole.splitlines()]
 
     def poll(self):
-        ended = self.program.ended is not None  # asked before the report is read
+        ended = self.program.ended is not None  # this must come before the report is read
         for line in self._lines():
             self.changed = time.monotonic()
             if line["outcome"] == "end":
@@ -101,7 +102,7 @@ def same_passes(pair, unused_cells):
                  if test not in lost and test in bare.passed()]
     for test in sorted(set(KNOWN) & set(lost)):
         print("    %s: %s" % (test, KNOWN[test]), flush=True)
-    # What fails on the bare device may fail here, but not end the process.
+    # A test that fails on the bare device may fail on the virtual one, but must not end the process.
     broken = ("dies", "hangs")
     problems += ["%s %s" % (test, outcome) for test, outcome in layered.outcomes.items()
                  if outcome in broken and bare.outcomes.get(test) not in ("passed", *broken)]

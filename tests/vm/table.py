@@ -1,5 +1,5 @@
-"""The table of programs and faults, from what runs saw and nothing else. The file is also what a later run
-goes on from."""
+"""Writes the table of programs and faults (docs/vm.md) from what runs saw, and reads it for a later run that
+goes on from it (vm.py --resume)."""
 
 import os
 import re
@@ -14,10 +14,10 @@ OTHERS, AGAIN = "Other cases:", "Run more than once ([why](../tests/vm/README.md
 class Book:
     def __init__(self, command):
         self.command, self.kernel = command, ""
-        self.cells = {}   # (row, fault, host) -> Cell; None: it failed
+        self.cells = {}   # (row, fault, host) -> Cell, or None when it failed
         self.rows = []    # in the order of the run
-        self.others = {}  # name -> what is wrong, of cases that are no cells
-        self.again = []   # names of cases that were run more than once
+        self.others = {}  # name -> what is wrong, for cases that are no cells
+        self.again = []   # the names of cases that ran more than once
         self.failed = []
 
     def add(self, case, problem, cells):
@@ -34,7 +34,7 @@ class Book:
             self.cells[cell.row, cell.fault, cell.host] = cell
 
     def verdict(self, case):
-        """Whether it was right; None: it was not run, or not seen to come back."""
+        """Whether a case was right; None when it did not run, or was not seen to come back."""
         if not case.row:
             return self.others[case.name] == "" if case.name in self.others else None
         places = [(case.row, *column) for column in case.columns]
@@ -46,7 +46,7 @@ class Book:
         return None if any(is_half(cell) for cell in found) else True
 
     def run_again(self, case):
-        """Notes that this was not the first time."""
+        """Notes that a case ran more than once."""
         if case.name not in self.again:
             self.again.append(case.name)
 
@@ -64,17 +64,19 @@ class Book:
         lines = [
             "# Programs on Linux's soft-RoCE through a fault", "",
             "Written by `%s`: two emulated machines with" % self.command,
-            "Linux %s, unmodified programs of Debian 12 and our checker under" % self.kernel,
+            "Linux %s, unmodified programs of Debian 12 and shift-traffic under" % self.kernel,
             "`shift-run` ([how](../tests/vm/README.md)), on a host with %d cores for everything." % os.cpu_count(),
-            "In mid-run rail0 of the client's host (a) or the server's (b) breaks.",
-            "", "A cell gives seconds from the order to break until both ends had left rail0, and, after the",
-            "stroke, until both were back on it; the fault is undone as soon as both have left. No second figure:",
-            "the program's work was done before, or, after an unbind, there is no way back for a process that",
-            "saw it, or what it has posted at once takes longer than a drain waits (ucmatose, everything).",
-            "To leave takes long where the end that has to notice sends late (ucmatose, its client). Each cell",
-            "means as well that both ends exited well, that the count was complete and that what the program",
-            "compares was right. Behind a dash nothing was run. As stock: the program ends there by itself, with",
-            "the same error without the layer, as the same case showed.", "",
+            "In mid-run rail0 of the client's host (a) or of the server's host (b) breaks.", "",
+            "A cell gives the seconds from the order to break until both ends had left rail0 and, after the",
+            "stroke, until both were back on it; the fault is undone as soon as both have left. There is no",
+            "second figure when the program's work was done before; or after an unbind, since a process that",
+            "saw it does not come back to the NIC; or when what the program has posted at once takes longer",
+            "than a drain waits (ucmatose, which posts everything). It takes long to leave where the end that",
+            "must notice sends late (ucmatose's client). Each cell also means that both ends ended well, that",
+            "the count was complete, and that what the program compares was right. A dash means that nothing",
+            "was run. As stock: the program ends there by itself, and with the same error without the layer,",
+            "as that case showed.",
+            "",
             "| program | %s |" % " | ".join("%s %s" % column for column in COLUMNS),
             "| --- |" + " --- |" * len(COLUMNS)]
         for row in self.rows:
@@ -94,7 +96,7 @@ class Book:
         os.replace(path + ".new", path)
 
     def read(self, path):
-        """What an earlier run wrote there."""
+        """Reads what an earlier run wrote."""
         with open(path) as file:
             text = file.read()
         self.command, self.kernel = re.search(r"Written by `(.*)`.*\nLinux (\S+),", text).groups()

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The table is what a later run goes on from: nothing of it may be lost or invented on the way."""
+"""Tests that nothing of the table is lost or invented when a later run goes on from it."""
 
 import os
 import tempfile

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Programs between two machines with the distribution's kernel and its soft-RoCE driver.
+"""Runs programs between two machines with the distribution's kernel and its soft-RoCE driver.
 
-Without options a short set: on the bare devices, with the layer, and through every fault and back.
-Exit code 77, with the reason, where no test machine can be had.
+The test `vm` calls this program. Without options it runs a short set of cases: on the bare devices, with the
+layer, and through every fault and back. Where no test machine can be had, it says why and exits with 77.
 """
 
 import collections
@@ -21,13 +21,13 @@ from vm.clients import (fi_pingpong, fio, gloo, io_demo, perftest, pingpong, rdm
                         rsocket_stream, torch_rpc, traffic, ucmatose, uct)
 from vm.pair import KernelStuck, Pair
 
-# act(pair, cells) -> what is wrong. row and columns: where the table has what it notes in `cells`.
+# act(pair, cells) returns what is wrong. `row` and `columns` are the table's places for what it adds to `cells`.
 Case = collections.namedtuple("Case", "name act row columns", defaults=("", ()))
 
-# So often a case is tried when the kernel does not let go of a NIC.
+# A case is tried so often when the kernel does not let go of a NIC.
 STUCK_MAX = 3
 MIXED = traffic("mixed", "--bidirectional")
-# The kernel's driver takes the largest retry count, 7, for "without end".
+# To the kernel's driver the largest retry count, 7, means "without end".
 MORTAL = traffic("mixed", "--bidirectional", "--retry-count", "3")
 SHORT = pingpong("rc", 300, "-c", "-e")
 VERBS = [pingpong("rc", 3000, "-c", "-e"), perftest("ib_write_bw", 3000, 65536),
@@ -37,20 +37,20 @@ VERBS = [pingpong("rc", 3000, "-c", "-e"), perftest("ib_write_bw", 3000, 65536),
          perftest("ib_write_bw", 6000, 16384, "-b", "-t", "8"),
          perftest("ib_write_bw", 32000, 4096, "-l", "16"),
          perftest("ib_write_lat", 1000, 64), perftest("ib_send_lat", 5000, 64, "-e"), gloo(60, 65536)]
-# Receives that several queue pairs share.
+# In these programs several queue pairs share receives.
 SHARED = [pingpong("srq", 4000, "-c", "-e", "-q", "4"),
           perftest("ib_send_bw", 8000, 4096, "-e", "--use-srq", "-q", "2", "-t", "16"),
           uct("put_lat", 2000, "-s", "8"), uct("am_lat", 2000, "-s", "8"), io_demo(3000), torch_rpc(16384, 400)]
 RPING = rping(600, 32768)
-# It watches memory that plain WRITEs change, which are repeated after a fault unless the mode is exact.
+# riostream watches memory that plain WRITEs change, which run twice after a fault unless the mode is exact.
 RIOSTREAM = rsocket_stream("riostream", 600, 16384, {"SHIFT_MODE": "exact"})
 MANAGED = [RPING, rsocket_stream("rstream", 800, 65536), RIOSTREAM, ucmatose(2500, 65536),
            fi_pingpong(1500, 16384), fio("write", 96)]
 
 
-# (client, fault, host) -> what the program on that host says, which ends there without the layer, too.
+# (client, fault, host) -> what the program on that host says; it ends there without the layer, too.
 HOPELESS = {
-    # It goes on without waiting for its completions, until its send queue is full: ENOMEM.
+    # rping goes on without waiting for its completions until its send queue is full (ENOMEM).
     (RPING.name, "drop-acks", "a"): "post send error 12",
 }
 
@@ -67,7 +67,7 @@ def through(client, fault, host):
 
 
 def to_the_end(client, fault, host):
-    """The kernel's connection manager cannot reach the other host, and must not be missed."""
+    """The fault lasts to the end. The kernel's connection manager cannot reach the other host, and need not."""
     return Case("%s, %s on %s to the end" % (client.name, fault, host),
                 lambda pair, cells: survives(pair, [], client, host, fault, False))
 
@@ -78,7 +78,7 @@ def trip(name, steps, env=None, row=""):
 
 
 def smoke_set():
-    """What a check of everything can afford."""
+    """The cases that check.sh has time for."""
     return [trip("mixed traffic, two faults", [("a", "link-down"), ("b", "drop-data")]),
             through(RPING, "link-down", "a")]
 
@@ -92,7 +92,7 @@ def short_set():
         trip("mixed traffic there and back", [
             (host, fault) for fault in FAULTS if fault not in LASTING for host in "ab"],
             row=MIXED.name),
-        # Only a NIC that tells its responder's packet number can pass: no request runs twice.
+        # This passes only if the NIC tells its responder's packet number, so that no request runs twice.
         trip("mixed traffic in the mode exact", [("a", "link-down"), ("b", "drop-acks"),
                                                  ("b", "carrier-off"), ("a", "drop-data")],
              {"SHIFT_MODE": "exact"}),
@@ -128,18 +128,18 @@ SETS = {"1": short_set, "smoke": smoke_set, "all": whole_set}
 
 
 def parse():
-    parser = script_parser(__doc__, None)  # logs: below the build
+    parser = script_parser(__doc__, None)  # by default logs go to the build folder
     parser.add_argument("--all", action="store_const", dest="set", const="all", default="1",
                         help="each program through each fault on either host (SHIFT_VM=all)")
     parser.add_argument("--smoke", action="store_const", dest="set", const="smoke",
-                        help="a minute's worth (SHIFT_VM=smoke)")
+                        help="a set of two cases (SHIFT_VM=smoke)")
     parser.add_argument("--only", action="append", default=[],
-                        help="cases of all whose name contains this")
+                        help="only cases whose name contains this, of all cases")
     parser.add_argument("--markdown", help="write the table to this file")
     parser.add_argument("--resume", action="store_true",
-                        help="go on with that table: run what it lacks, was not seen to come back, or has failed")
+                        help="go on with that table: run cases that are missing, failed, or did not come back")
     parser.add_argument("--if-asked", action="store_true",
-                        help="skip unless SHIFT_VM tells a set: 1, smoke or all")
+                        help="skip unless SHIFT_VM names a set: 1, smoke or all")
     options = parser.parse_args()
     if options.resume and not (options.markdown and os.path.exists(options.markdown)):
         parser.error("--resume goes on with the table that --markdown names: there is none")
@@ -156,7 +156,7 @@ def run(pair, case, cells):
         problem = case.act(pair, cells)
     except KernelStuck:
         raise
-    except Exception:  # the next case may still tell something
+    except Exception:  # the next case may still show something
         problem = traceback.format_exc()
     for machine in pair.machines.values():
         if machine.gone:
@@ -167,7 +167,7 @@ def run(pair, case, cells):
 
 
 class Machines:
-    """The pair in use; after drop() a fresh one."""
+    """The pair of machines in use; after drop() it is a new one."""
 
     def __init__(self, build, booted, out):
         self.build, self.booted, self.out = build, booted, out
@@ -192,7 +192,7 @@ class Machines:
 
 
 def judged(machines, book, case, number):
-    """What is wrong, and the cells that were noted."""
+    """Runs a case. Returns what is wrong, and the cells that it noted."""
     for _ in range(STUCK_MAX):
         pair, cells = machines.get(number), []
         book.kernel = book.kernel or pair.sh("a", "uname -r").strip()
@@ -239,9 +239,9 @@ def main():
             problem, cells = judged(machines, book, case, number)
             book.add(case, problem, cells)
             if problem:
-                machines.drop()  # nothing of what it left may reach the next case
+                machines.drop()  # nothing that the case left may reach the next one
             if options.markdown:
-                book.write(options.markdown)  # a run that is broken off leaves what it saw
+                book.write(options.markdown)  # a run that is broken off leaves its results
     print("%d cases, %d failed, %.0f s; logs: %s" % (
         len(cases), len(book.failed), time.monotonic() - begun, out))
     return 1 if book.failed or not (cases or options.resume) else 0

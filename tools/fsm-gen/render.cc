@@ -1,5 +1,6 @@
 #include "render.h"
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -43,7 +44,24 @@ std::string events_text(const std::vector<Event>& events, const char* separator)
   return text;
 }
 
-// "event (reason); ..." of all cells of one kind.
+// Breaks a list item into lines that a reader of the source can take in.
+std::string wrapped(const std::string& item) {
+  constexpr size_t kColumns = 112;
+  std::string text, line;
+  for (size_t at = 0; at < item.size();) {
+    const size_t end = std::min(item.find(' ', at), item.size());
+    if (!line.empty() && line.size() + 1 + end - at > kColumns) {
+      text += line + "\n";
+      line = " ";
+    }
+    if (!line.empty()) line += ' ';
+    line.append(item, at, end - at);
+    at = end + 1;
+  }
+  return text + line + "\n";
+}
+
+// The reasons of all cells of one kind, each after its events.
 std::string reasons(State state, Kind kind) {
   std::map<std::string, std::vector<Event>> by_reason;
   std::vector<std::string> order;
@@ -56,7 +74,7 @@ std::string reasons(State state, Kind kind) {
   }
   std::string text;
   for (const std::string& reason : order) {
-    text += "- " + events_text(by_reason[reason], ", ") + ": " + reason + "\n";
+    text += wrapped("- " + events_text(by_reason[reason], ", ") + ": " + reason);
   }
   return text;
 }

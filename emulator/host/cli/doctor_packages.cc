@@ -35,9 +35,11 @@ Finding library_check() {
   const std::string version = package_version("libibverbs1");
   if (version.starts_with(kTestedVersion))
     return {"libibverbs", Health::kOk, "libibverbs1 " + version, ""};
+  std::string advice = "tested with rdma-core ";
+  advice.append(kTestedVersion).append("; others usually work");
   return {"libibverbs", Health::kWarn,
           version.empty() ? "libibverbs.so.1 of unknown version" : "libibverbs1 " + version,
-          std::string("tested with rdma-core ") + kTestedVersion + "; others usually work"};
+          advice};
 }
 
 Finding provider_check() {

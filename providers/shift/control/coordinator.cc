@@ -90,7 +90,7 @@ void Coordinator::enter(Session& session, State next, std::span<const Action> ac
   }
 }
 
-// A bug of ours. This group fails closed; the program goes on.
+// A bug of the layer. This group fails closed; the program goes on.
 void Coordinator::fail_impossible(Session& session, const Input& input, const fsm::Cell& cell,
                                   std::deque<Input>& inputs) {
   Group& group = session.group;

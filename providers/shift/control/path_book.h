@@ -27,7 +27,7 @@ class PathBook {
   void peer_members_set(int members, uint8_t up);
   void own_up_set(uint8_t up) { own_up_ = up; }
   void peer_up_set(uint8_t up) { peer_up_ = up; }
-  // The group has no QP on that member of ours, nor will it have one.
+  // The group has no QP on that member of this host, nor will it have one.
   void own_lacks(int member) { own_lacking_ |= static_cast<uint8_t>(1u << member); }
 
   // Lower is better; default to default is the best.

@@ -17,7 +17,7 @@ class PathOffers {
   PathOffers(Session& session, const NicWatch& nics) : session_(session), nics_(nics) {}
 
   void take(const wire::Offer& offer);
-  // The leader's word on a connection of ours: it is ready, or shall be tried.
+  // The leader's word on a connection of this end: it is ready, or shall be tried.
   void take(const wire::Ready& message);
   // The connection of a member that carries nothing is of no use any more: the leader makes it
   // anew.

@@ -119,7 +119,7 @@ void Round::fenced(const group::Fence::Entry& entry) {
   await_registrations(group::receives_end(session_.group));
 }
 
-// A path may pass the probe, which is empty, and carry no data, as behind a switch that takes
+// A path may pass the probe, which is empty, and carry no data, as with a switch that takes
 // smaller packets only; or its NIC refuses what is posted. Each round finds such a path again and
 // cancels the deadline (C6).
 bool Round::is_in_vain() {

@@ -90,7 +90,7 @@ class Round {
   // The connection that our requests were posted on last; at first the application's own.
   Connection sent_;
   // How far our responder got on connections that are fenced, for a peer that asks. Few: one that
-  // never got a Progress of ours since needs an old one.
+  // never got a Progress from here since needs an old one.
   std::deque<wire::ResponderPsn> responders_;
   static constexpr size_t kRespondersMax = 8;
   // What a repeated Progress must say again. Notifications are counted by commit(), since the new

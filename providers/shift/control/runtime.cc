@@ -33,7 +33,7 @@ constinit std::mutex starting;
 
 // The lock is held across fork: a child could not end what another thread has begun. Handlers of
 // this kind run in the reverse order of their registration, and who starts takes the lock of
-// fork.cc behind this one.
+// fork.cc after this one.
 void before_fork() {
   starting.lock();
 }

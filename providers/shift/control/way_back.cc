@@ -18,7 +18,7 @@ constexpr milliseconds kTradeMax{200};
 // The pause after a trade in vain: the first, and how often it is doubled.
 constexpr milliseconds kTradePause{1000};
 constexpr int kDoublings = 6;
-// The same after a drain that was called off.
+// The pause after a drain that was called off, likewise.
 constexpr milliseconds kDrainPause{100};
 constexpr int kDrainDoublings = 8;
 

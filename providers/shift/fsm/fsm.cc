@@ -55,7 +55,7 @@ constexpr Row kRows[] = {
     go(kParked, E::kAppError, S::kFailed, A::kLeaveDrain, A::kFail, A::kSendRefuse),
     go({kFence, kCommitted}, E::kAppError, S::kFailed, A::kCancelDeadline, A::kFail,
        A::kSendRefuse),
-    ignore(S::kSeeking, E::kAppError, "of the fenced path; its request runs into it again"),
+    ignore(S::kSeeking, E::kAppError, "the error is the fenced path's; its request meets it again"),
     ignore(kOver, E::kAppError, kOverReason),
 
     go({S::kUnbound, S::kActive, S::kFailed}, E::kAppClosed, S::kClosed, A::kSendClose),
@@ -85,13 +85,13 @@ constexpr Row kRows[] = {
 
     go(S::kActive, E::kBetterPath, S::kDraining, A::kPark, A::kSendDrain, A::kWatchDrain),
     ignore(S::kUnbound, E::kBetterPath, kUnprotected),
-    ignore(kParked, E::kBetterPath, "on the way to it"),
+    ignore(kParked, E::kBetterPath, "the end is on its way to one"),
     ignore(kLeaving, E::kBetterPath, "the target is chosen when the fence is done"),
     ignore(kOver, E::kBetterPath, kOverReason),
 
     go(S::kSeeking, E::kPathReady, S::kExchanging, A::kCommit, A::kSendProgress),
     ignore({S::kUnbound, S::kActive, kParked, kFence, kCommitted}, E::kPathReady,
-           "only who seeks takes it"),
+           "only the state seeking takes it"),
     ignore(kOver, E::kPathReady, kOverReason),
 
     go(kCommitted, E::kTargetUnusable, S::kFencing, A::kEnterEpoch, A::kSendSwitch, A::kArmDeadline,
@@ -190,7 +190,7 @@ constexpr Row kRows[] = {
     go(S::kExchanging, E::kPeerProgressCurrent, S::kResuming, A::kKeepProgress, A::kRequestKeys),
     ignore({S::kActive, S::kDraining, S::kResuming}, E::kPeerProgressCurrent, kCopy),
     ignore({S::kFencing, S::kSeeking}, E::kPeerProgressCurrent,
-           "it answers ours, which is not sent (C11)"),
+           "it answers a Progress that is not sent yet (C11)"),
     never(kFollowerOnly, E::kPeerProgressCurrent, kRole),
     stay(kOver, E::kPeerProgressCurrent, A::kSendRefuse),
 

@@ -21,7 +21,7 @@ enum class State : uint8_t {
   kActive,
   // Leader: posting stopped, what is under way completes, so that the way back replays nothing.
   kDraining,
-  // Follower: the same, because the leader asked.
+  // Follower: posting stopped, what is under way completes, because the leader asked.
   kHeld,
   // Posting stopped; the path we are committed to is in ERR and its completions are being drained.
   kFencing,
@@ -82,7 +82,7 @@ enum class Event : uint8_t {
   kPathReady,       // leader: there is a path to go on with
   kTargetUnusable,  // the target does not work here
 
-  kDrained,       // nothing of ours is under way (leader: and nothing of the follower's)
+  kDrained,       // nothing is under way here (leader: nor at the follower)
   kDrainTimeout,  // that took too long
 
   kFenceDone,      // QP in ERR and drained, or its device is dead and its CQs are empty
@@ -93,8 +93,8 @@ enum class Event : uint8_t {
 
   kPeerDrain,            // the leader wants to go back to a better path
   kPeerDrainCancel,      // and has given it up
-  kPeerSwitchNext,       // the peer is in an epoch ahead of ours: it left the path
-  kPeerSwitchCurrent,    // it left the same path as we did: crossing detections
+  kPeerSwitchNext,       // the peer's epoch is ahead: it left the path
+  kPeerSwitchCurrent,    // it left the path that this end left, too: crossing detections
   kTargetNext,           // follower: the leader's Progress overtook its Switch
   kTargetCurrent,        // follower: the leader is fenced, counted, and names the target
   kPeerProgressCurrent,  // leader: the follower is fenced, counted and committed to our target

@@ -24,7 +24,8 @@ Commit commit(Group& group, int member, int peer_member, Clock::time_point deadl
       doubt_events(*cq);
       if (member != kDefault && !cq->poll_all) {
         cq->poll_all = true;
-        // Who arms the queue now does so on this member, too, or is seen to have armed it.
+        // A thread that arms the queue now does so on this member, too, or is seen to have armed
+        // it.
         barrier_everywhere();
       }
       // An application that waits for an event must be woken by this member's completions too.

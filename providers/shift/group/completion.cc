@@ -56,7 +56,7 @@ bool blames_path(const Group& group, int member, const ibv_wc& wc) {
          !member_port_is_up(*group.context, member);
 }
 
-// Requests of the layer's own: no completion of theirs is the application's.
+// The layer's own requests: none of their completions is the application's.
 bool take_own(const CompletionQueue& cq, Group& group, int member, const ibv_wc& wc) {
   const auto kind = own_take(cq, group, member, wc);
   if (!kind) return false;
@@ -322,7 +322,7 @@ void event_given(CompletionQueue& cq) {
 void signal_side(CompletionQueue& cq) {
   if (cq.channel == nullptr || cq.side.size() <= cq.announced || !cq.armed.exchange(false)) return;
   cq.announced = cq.side.size();
-  doubt_events(cq);  // the NIC may be about to raise its own for the same
+  doubt_events(cq);  // the NIC may be about to raise its own event for them
   std::lock_guard lock(cq.channel->mutex);
   cq.channel->injected.push_back(&cq);
   const uint64_t one = 1;
@@ -396,7 +396,7 @@ void purge(CompletionQueue& cq, Group* group) {
   auto lock = lock_poll(cq);
   cq.last_qpn = UINT32_MAX;
   cq.last_counters = nullptr;
-  // Some NICs (rxe, siw) keep what a destroyed QP has left, markers of ours among it.
+  // Some NICs (rxe, siw) keep what a destroyed QP has left, the layer's markers among it.
   collect(cq);
   if (cq.extended != nullptr) cq.extended->forget(group->qpn());
   const auto is_its = [&](const ibv_wc& wc) { return wc.qp_num == group->qpn(); };

@@ -19,7 +19,7 @@ void take_completion(CompletionQueue& cq, int member, const Completion& wc);
 // Polls the members' real CQs into the side queue until they are empty. Caller holds cq.mutex, and
 // no hot section is running.
 void collect(CompletionQueue& cq);
-// The same for one further member, beside hot sections: they know the default only.
+// As collect(), for one further member and beside hot sections, which know the default only.
 void collect_member(CompletionQueue& cq, int member);
 
 // Moves at most `count` completions out of the side queue; `extra` may be null. Caller holds

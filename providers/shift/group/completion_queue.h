@@ -76,7 +76,8 @@ struct CompletionQueue {
   uint32_t last_qpn = UINT32_MAX;
   Counters* last_counters = nullptr;
   Counters unprotected;  // counts for nobody: QPs that are not ours
-  // Completions of ours, or of a masked fault, were here: until then an event may stand for them.
+  // Completions of the layer's own requests, or of a masked fault, were here: until then an event
+  // may stand for them.
   std::atomic<std::chrono::steady_clock::time_point> doubtful_until{};
 
   FairMutex mutex;

@@ -37,7 +37,7 @@ class PerMember {
 // Made with a list of devices and not changed until it is freed.
 struct Device {
   ibv_device dev;   // handed to the application; names and paths of the default NIC
-  char zeros[512];  // stock providers look behind a device (verbs_device)
+  char zeros[512];  // stock providers look past the end of a device (verbs_device)
   // Valid while the real list is held; an open context has its own.
   PerMember<ibv_device*> real{};
   int member_count = 0;

@@ -17,7 +17,7 @@ void events_take(
     Context& context, int member,
     const std::function<void(const ibv_async_event& event, bool is_unprotected)>& take);
 
-// The event is about a QP of ours that stands for nothing of the application's.
+// The event is about one of the layer's own QPs, which stands for nothing of the application's.
 bool is_about_own_qp(Context& context, const ibv_async_event& event);
 
 // LAST_WQE_REACHED: the member's QP takes no more shared receives.

@@ -27,7 +27,7 @@ struct ProtectionDomain {
     uint64_t resource_type;
   };
   std::mutex mutex;
-  std::vector<Released> released;  // by a thread of ours; under mutex
+  std::vector<Released> released;  // by one of the layer's threads; under mutex
 
   const ProtectionDomain& domain() const { return base != nullptr ? *base : *this; }
   static ProtectionDomain* from(ibv_pd* pd) { return reinterpret_cast<ProtectionDomain*>(pd); }

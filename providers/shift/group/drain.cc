@@ -33,7 +33,7 @@ bool is_drained(Group& group) {
         group.send.journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
     // All that was posted has completed by signaled completions. (A READ's stand-ins are such.)
     if (first >= group.send.posted && group.life.markers.under_way == 0) return true;
-    // What nobody signals is known to be over only when something behind it completes. Both are
+    // What nobody signals is known to be over only when something after it completes. Both are
     // read while no marker can be polled: a flushed one takes `posted` back.
     if (group.life.markers.posted && group.life.markers.under_way == 0) {
       group.send.drained_to = group.send.posted;

@@ -1,5 +1,5 @@
-// CQs without a completion channel of the application's own are attached to a channel of ours on
-// each NIC, which tells of errors on them. Called on the control thread.
+// CQs without a completion channel of the application's own are attached to a channel of the
+// layer's on each NIC, which tells of errors on them. Called on the control thread.
 #pragma once
 
 #include <functional>

@@ -33,7 +33,7 @@ struct ExtendedPoll {
   std::atomic<const void*> open{nullptr};
   uint32_t next = 0, count = 0;  // batch entries [next, count) have not been handed out
   std::array<ibv_wc, kBatch> batch;
-  std::array<WcExtra, kBatch> batch_extra;  // valid with needs_device, and behind a slow poll
+  std::array<WcExtra, kBatch> batch_extra;  // valid with needs_device, and after a slow poll
 
   // What the default NIC's clock showed, and an estimate of what it shows, at a CLOCK_MONOTONIC.
   void clock_set(uint64_t ticks, uint64_t host_ns) {

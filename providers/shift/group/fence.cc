@@ -17,7 +17,7 @@
 namespace shift::group {
 namespace {
 
-// Well behind what a NIC needs for its flushes.
+// Well after what a NIC needs for its flushes.
 constexpr std::chrono::milliseconds kUrgePause{2};
 // A step that comes later than that was kept from coming.
 constexpr std::chrono::milliseconds kStepMax{5};

@@ -13,7 +13,7 @@ struct Group;
 using Clock = std::chrono::steady_clock;
 
 // Shuts the paths that a batch of groups is committed to: their QPs to ERR, then drains the CQs
-// until the markers posted behind everything else have come out. Groups must be parked.
+// until the markers posted after everything else have come out. Groups must be parked.
 class Fence {
  public:
   // `patience`: how long the NIC may take. Only time in which it is looked at counts: what setting

@@ -57,7 +57,7 @@ struct SendQueue {
   } build;
   // Journal position up to which the committed path has been given WRs; valid off kOnDefault.
   uint64_t posted = 0;
-  // Up to which all are known to be over, though nothing behind them was signaled (a drain).
+  // Up to which all are known to be over, though nothing after them was signaled (a drain).
   uint64_t drained_to = 0;
   // The mode exact: packets of the connection that the posted WRs were given to, and what is proven
   // executed for good, on whichever connection.
@@ -120,7 +120,7 @@ struct Group {
 
   // Of the worker, for this group. The control thread gives them, until it has forgotten the group.
   std::atomic<int> jobs{0};
-  // Its owner works past the layer, and wants no protection. Set before it is connected, or behind
+  // Its owner works past the layer, and wants no protection. Set before it is connected, or after
   // Coordinator::group_forget().
   std::atomic<bool> let_go{false};
 

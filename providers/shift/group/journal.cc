@@ -6,7 +6,7 @@
 namespace shift::group {
 namespace {
 
-// Operands of an atomic, kept at the end of the extension, behind the SGEs.
+// Operands of an atomic, kept at the end of the extension, after the SGEs.
 struct AtomicOperands {
   uint64_t compare_add, swap;
 };

@@ -79,7 +79,7 @@ class SendJournal {
     count(entry);
   }
 
-  // The same for a whole accepted chain.
+  // As append(), for a whole accepted chain.
   [[gnu::always_inline]] void append_chain(const ibv_send_wr* wr) {
     // In registers for the length of the chain: as far as the compiler knows, the ring may overlap
     // these members.

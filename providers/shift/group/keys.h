@@ -17,7 +17,7 @@ enum class KeyState : uint8_t { kReady, kPending, kMissing };
 // Rewrites the lkeys of a list in place to the member's; zero-length elements need none. kPending:
 // a registration is still being made, and nothing was rewritten.
 [[nodiscard]] KeyState translate_local(Context& context, int member, ibv_sge* sges, int count);
-// The same, and waits until `deadline` for such a registration. False: a key is unknown or its
+// As above, and waits until `deadline` for such a registration. False: a key is unknown or its
 // registration failed.
 [[nodiscard]] bool translate_local(Context& context, int member, ibv_sge* sges, int count,
                                    std::chrono::steady_clock::time_point deadline);

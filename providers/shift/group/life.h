@@ -63,8 +63,8 @@ struct Errors {
   CopyableAtomic<bool> switching{false};  // errors of the old path are stored, not reported
 };
 
-// Empty requests of our own behind everything else: when they come out of a queue, all before them
-// is over.
+// Empty requests of the layer's own after everything else: when they come out of a queue, all
+// before them is over.
 struct Markers {
   // A fence's marker of the send / receive queue was seen. Under the CQ's mutex.
   std::array<CopyableAtomic<bool>, 2> drained{};

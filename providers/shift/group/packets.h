@@ -32,7 +32,8 @@ struct SentPackets {
   uint32_t psn = 0;
   uint32_t skipped = 0;
   uint32_t total = 0;  // SendJournal::packets() before that WR
-  // Empty WRITEs of our own among the WRs, one packet each: the position of the WR behind each.
+  // Empty WRITEs of the layer's own among the WRs, one packet each: the position of the WR after
+  // each.
   std::vector<uint64_t> markers;
 
   // One more of these; what lies before `first` has completed and need not be remembered singly.

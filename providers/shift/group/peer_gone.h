@@ -1,4 +1,4 @@
-// Who wants to know that a peer is gone.
+// The function that is told when a peer is gone.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -14,7 +14,7 @@ struct Plan {
   uint64_t end = 0;
   // The peer has executed all before that position, and packets of the WRITE there (mode exact).
   Executed executed;
-  // READs and atomics before that position have completed, data and all: something behind them that
+  // READs and atomics before that position have completed, data and all: something after them that
   // carries a fence flag was executed.
   uint64_t fenced = 0;
   // Why the group cannot go on; then only what was executed may be completed.

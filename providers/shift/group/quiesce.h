@@ -61,7 +61,7 @@ class Bias {
   // A queue that a second thread uses becomes shared for good: each of its users takes the mutex.
   [[gnu::cold]] void adopt(const void* queue, Manner manner = Manner::kClassic);
 
-  // The same for the builder interface, whose section spans several calls.
+  // As enter(), for the builder interface, whose section spans several calls.
   bool enter_building(ThreadSlot* self, const void* queue) {
     if (self->building.load(std::memory_order_relaxed) != nullptr) return false;  // one at a time
     self->building.store(queue, std::memory_order_relaxed);
@@ -92,7 +92,7 @@ class Bias {
   // Without the mutex: stops the owner and returns when its section has ended. Nobody can become
   // the owner meanwhile.
   [[gnu::cold]] void revoke(const void* queue);
-  // The same in two halves, for a batch of queues with one wait_until_left() in between. The mutex
+  // revoke() in two halves, for a batch of queues with one wait_until_left() in between. The mutex
   // may be held at both ends, not while waiting.
   void revoke_begin() {
     revokers_.fetch_add(1, std::memory_order_acq_rel);

@@ -227,7 +227,7 @@ bool SharedQueue::cleanse(int member) {
     cleanse_failures[member] = 0;
   }
   if (!is_empty) return members[member].stale == 0;
-  // There were fewer: completions were lost with an earlier connection of ours.
+  // There were fewer: completions were lost with an earlier connection of the recall.
   for (uint32_t i = 0; i < slot_count && members[member].stale > 0; i++) {
     ReceiveSlot& slot = slots[i];
     if (slot.state != ReceiveSlot::State::kStale || slot.member != member) continue;

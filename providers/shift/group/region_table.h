@@ -24,7 +24,7 @@ class RegionTable {
 
  private:
   std::unordered_map<uint32_t, MemoryRegion*> by_lkey_;
-  // Of the same ones. mlx5 and rxe give a region one number for both keys; do not count on it.
+  // Of the ones above. mlx5 and rxe give a region one number for both keys; do not count on it.
   std::unordered_multimap<uint32_t, MemoryRegion*> by_rkey_;
 };
 

@@ -70,7 +70,7 @@ ibv_wc success_of(const Group& group, const ibv_send_wr& wr) {
   return wc;
 }
 
-// `queued`: soft-RoCE's doorbell may fail behind it. Then no request is named as bad, and this one
+// `queued`: soft-RoCE's doorbell may fail after it. Then no request is named as bad, and this one
 // may be executed.
 int post_on_path(Group& group, ibv_send_wr& wr, bool* queued = nullptr) {
   ibv_qp* real = group.real[group.life.path.member];

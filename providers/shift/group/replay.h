@@ -1,4 +1,4 @@
-// Running again on a new path what the old one has not proven executed, and whatever is sent behind
+// Running again on a new path what the old one has not proven executed, and whatever is sent after
 // it.
 #pragma once
 

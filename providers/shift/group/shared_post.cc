@@ -84,13 +84,13 @@ SharedQueue::Obstacle SharedQueue::post_waiting() {
     std::copy_n(waiting.begin(), count, list);
     const int error = post_to(to, list, count);
     while (!waiting.empty() && waiting.front()->state == State::kPosted) waiting.pop_front();
-    if (error == EAGAIN) ask();  // the worker goes on, behind the registration
+    if (error == EAGAIN) ask();  // the worker goes on after the registration
     if (error != 0) return {error, to};
   }
   return {};
 }
 
-// Those behind it wait, too: who can consume there would starve, and nobody would know. Caller
+// Those after it wait, too: QPs that can consume there would starve, and nobody would know. Caller
 // holds mutex.
 void SharedQueue::tell(const Obstacle& in_the_way) {
   switch (in_the_way.error) {

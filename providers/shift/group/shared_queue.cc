@@ -228,7 +228,7 @@ std::optional<uint64_t> consume_unprotected(Context& context, const ibv_wc& wc) 
 
 void receives_last_taken(Group& group, int member) {
   group.life.members[member].last_taken = true;
-  // Who failed without a fence, or was shut by the application, has waited for this.
+  // A group that failed without a fence, or that the application has shut, has waited for this.
   const bool is_over = group.life.control.state == fsm::State::kFailed ||
                        group.life.control.state == fsm::State::kClosed;
   if (group.srq_member != member || !is_over) return;

@@ -28,7 +28,7 @@ struct ReceiveSlot {
     kFree,
     kWaiting,  // in SharedQueue::waiting
     kPosted,   // on the member's SRQ
-    kStale,    // the same, but it stands for nothing
+    kStale,    // on the member's SRQ, but it stands for nothing
   };
   State state = State::kFree;
   uint8_t member = 0;

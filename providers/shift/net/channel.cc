@@ -57,7 +57,7 @@ size_t Channel::send_to_self(const wire::Message& message) {
   return queued ? 1 : 0;
 }
 
-// The first copy of each message is taken. What a slow connection brings behind a newer message is
+// The first copy of each message is taken. What a slow connection brings after a newer message is
 // not, were it the only copy: it may speak of a queue pair that has been connected anew (C8), and
 // what was sent while that connection was the only one has been repeated on the others.
 bool Channel::on_message(uint64_t sequence, const wire::Message& message) {

@@ -220,7 +220,7 @@ void Finder::attempt_failed(const FindPtr& find, FindError error) {
   find->nobody = is_nobody ? find->nobody + 1 : 0;
   if (find->nobody >= kNobodyMax) return finish(find, nullptr, error);
   if (!find->request.remote.gid.ipv4() && error != FindError::kNoAnswer) {
-    // Who is at the address that was answered may only not have got that far with its QP.
+    // The process at the address that was answered may only not have got that far with its QP.
     const bool may_come = error == FindError::kNoSuchQp && find->attempts % 4 != 3;
     if (!may_come) rendezvous_.gid_doubt(find->pair.first, find->request.remote.gid);
   }

@@ -1,5 +1,6 @@
-// Answers those on the link who ask which address has a GID of ours. Whoever owns the rendezvous
-// port of an address answers for it, so there is one answer however many processes share the NIC.
+// Answers hosts on the link that ask which address has a GID of this host. Whoever owns the
+// rendezvous port of an address answers for it, so there is one answer however many processes share
+// the NIC.
 #pragma once
 
 #include <cstdint>

@@ -85,7 +85,8 @@ void GidResolver::on_readable(const Key& key) {
 bool GidResolver::take(const Key& key, Question& question, const wire::GidAnswer& answer,
                        uint32_t from_be) {
   const auto ip = answer.address.ipv4();
-  // Who answers is on the link, and so is what it names: an answer shall not send us elsewhere.
+  // The process that answers is on the link, and so is what it names: an answer shall not send us
+  // elsewhere.
   if (answer.nonce != question.nonce || answer.gid != key.second || !ip ||
       !question.subnet.holds(*ip) || !question.subnet.holds(from_be))
     return false;

@@ -55,7 +55,7 @@ class TcpDial {
   // The callback runs exactly once, from the reactor's loop; it may destroy the TcpDial.
   void start(uint32_t local_ip_be, uint32_t remote_ip_be, uint16_t port, const wire::Hello& hello,
              std::chrono::milliseconds timeout);
-  // Instead of start(): the same late answer, without an attempt.
+  // Instead of start(): gives the late answer of start(), without an attempt.
   void fail(DialError error);
 
  private:

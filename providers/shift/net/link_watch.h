@@ -14,7 +14,7 @@ struct nl_msg;
 
 namespace shift::net {
 
-// Who wants to know. Called on the loop.
+// What is told of devices and addresses. Called on the loop.
 class LinkSink {
  public:
   // The device may carry traffic: it is up and has a carrier. Also said of devices that have not

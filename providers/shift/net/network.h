@@ -20,7 +20,7 @@ class PeerChannel {
   // The channel to this very process: both QPs are ours.
   virtual bool is_self() const noexcept = 0;
   // Queues the message on every live connection and returns on how many. The peer takes it once or
-  // never, and never behind one that was sent later. Never: it was sent on a connection that failed
+  // never, and never after one that was sent later. Never: it was sent on a connection that failed
   // or was slower than one made since, so whoever needs an answer repeats from
   // Delegate::on_connection_up or by timer. 0: nothing was sent.
   virtual size_t send(const wire::Message& message) = 0;

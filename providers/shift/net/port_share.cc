@@ -1,5 +1,5 @@
-// Who owns the port. The name of the local socket is the lock: whoever binds it is the owner, and
-// the kernel frees it when that process ends, however it ends.
+// Decides which process owns the port. The name of the local socket is the lock: whoever binds it
+// is the owner, and the kernel frees it when that process ends, however it ends.
 #include "net/port_share.h"
 
 #include <algorithm>

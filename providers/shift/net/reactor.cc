@@ -83,7 +83,7 @@ bool Reactor::in_thread() const noexcept {
   return self_.load(std::memory_order_relaxed) == pthread_self() && !is_foreign();
 }
 
-// The loop's tables have no lock: a call from elsewhere is a mistake of ours that would show up
+// The loop's tables have no lock: a call from elsewhere is a bug of the layer that would show up
 // as a rare corruption in somebody's job.
 void Reactor::check_thread() const noexcept {
   if (!started_ || in_thread()) return;

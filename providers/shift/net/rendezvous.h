@@ -36,7 +36,7 @@ class RendezvousHost {
 class Rendezvous {
  public:
   using DialId = uint64_t;  // 0 is never a dial
-  // A connected socket behind which `peer` answered `ok`, or an error.
+  // A connected socket on which `peer` answered `ok`, or an error.
   using DialCallback =
       std::function<void(DialError error, UniqueFd fd, const wire::Instance& peer)>;
   using AskCallback = std::function<void(bool answered)>;

@@ -168,7 +168,8 @@ UdpResult udp_receive(int fd, wire::Message& message, UdpPeer& from) {
   socklen_t size = sizeof address;
   const ssize_t n = ::recvfrom(fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_TRUNC,
                                reinterpret_cast<struct sockaddr*>(&address), &size);
-  // An error of an earlier datagram of ours (a port that nobody has) is none of these.
+  // An error that an earlier datagram of this socket has caused (nobody has that port) is none of
+  // these.
   if (n < 0) return errno == ECONNREFUSED ? UdpResult::kMalformed : UdpResult::kNothing;
   from = {address.sin_addr.s_addr, ntohs(address.sin_port)};
   // MSG_TRUNC: what the datagram had, of which we took no more than fits.

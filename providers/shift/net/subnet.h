@@ -1,4 +1,4 @@
-// The IPv4 subnet that an address of ours lies in.
+// The IPv4 subnet that an address of this host lies in.
 #pragma once
 
 #include <cstdint>

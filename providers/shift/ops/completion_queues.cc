@@ -43,7 +43,7 @@ constexpr uint64_t kInjectTag = kMembersMax;
 // A program that looks whether the channel is readable, and then waits in ibv_get_cq_event, may
 // have other work to do, without which nothing completes. Longer than most switches take.
 constexpr std::chrono::milliseconds kOwedAtMost{250};
-// The same behind the end of a device, when it surely has seen it readable or is about to wait.
+// The same after the end of a device, when it surely has seen it readable or is about to wait.
 constexpr std::chrono::milliseconds kOwedForClosed{20};
 
 // Counts an event as delivered when it is taken, and not when it is handed over: who destroys the
@@ -57,7 +57,7 @@ bool count_event(CompletionQueue* cq) {
   return gives;
 }
 
-// It was for nobody: dropped. The CQ may be gone behind it.
+// The event was for nobody, and is dropped. The CQ may be gone after this call.
 void uncount_event(CompletionQueue* cq) {
   pthread_mutex_lock(&cq->cq.mutex);
   cq->events_delivered--;
@@ -147,10 +147,10 @@ namespace {
 
 // A program that gets an event may poll once and take for granted that it finds something (C9).
 bool is_due(CompletionQueue* cq) {
-  // What it was woken for it may have found already, as with stock. Not so when completions of ours
-  // or of a masked fault were here a moment ago (which looking may just have shown): the event
-  // stands for them, or comes behind one of ours, or of another NIC's, for what the application has
-  // seen or was told of.
+  // The program may have found already what it was woken for, as with stock. Not so when
+  // completions that the layer made, or of a masked fault, were here a moment ago (which looking
+  // may just have shown): then the event stands for them, or it comes after an event of the
+  // layer's, or of another NIC's, for what the application has seen or was told of.
   return has_news(cq) || group::event_clock() >= cq->doubtful_until.load(std::memory_order_relaxed);
 }
 
@@ -287,7 +287,7 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
     const Uncancellable shield;  // what is taken must be given
     if (group::is_closed_channel(ready[0].events)) {
       if (!leave_closed(c, ready[0].data.u64)) return closed();
-      // Who has waited in this call was not told by looking.
+      // A thread that has waited in this call was not told by looking.
       if (has_waited) continue;
       CompletionQueue* told_of = event_for_closed(c, !blocking);
       if (told_of != nullptr) return give_event(c, told_of, cq, cq_context);
@@ -398,8 +398,8 @@ int destroy_cq(ibv_cq* cq) noexcept {
   if (q->jobs != 0) in_background_and_wait([] {});
   last_event(q);
   // On the control thread, which alone reads the watch channels: it is not looking at this CQ now,
-  // and finds no event of it afterwards. Who reads the application's channel holds it up no longer
-  // than it takes to drop an event.
+  // and finds no event of it afterwards. A thread that reads the application's channel holds it up
+  // no longer than it takes to drop an event.
   const int error = coordinator().cq_destroy(q);
   if (error != 0) {
     events_again(q);

@@ -194,7 +194,7 @@ int close_device(ibv_context* context) noexcept {
   Context* c = Context::from(context);
   coordinator().context_forget(c);
   context_is_closed(c);
-  in_background_and_wait([] {});  // behind every job that touches it
+  in_background_and_wait([] {});  // after every job that touches it
   close_real(c);
   pthread_mutex_destroy(&context->mutex);
   delete c;

@@ -28,17 +28,17 @@ template <typename Task>
 void in_background(Task task) {
   if (auto* runtime = control::runtime()) runtime->worker.call_soon(std::move(task));
 }
-// The same about an object that outlives its jobs.
+// As in_background(), about an object that outlives its jobs.
 template <typename Object, typename Task>
 void in_background_for(Object* object, Task task) {
   ++object->jobs;
   in_background([object, task] {
     task(*object);
-    --object->jobs;  // it may be gone behind this
+    --object->jobs;  // the object may be gone after this
   });
 }
-// The same, and waits: for taking a backup object down behind everything that was queued for it.
-// False: there is no worker, as in a fork child with what it inherited.
+// As in_background(), and waits: to take a backup object down after everything that was queued for
+// it. False: there is no worker, as in a fork child with what it inherited.
 template <typename Task>
 bool in_background_and_wait(Task task) {
   auto* runtime = control::runtime();

@@ -25,13 +25,13 @@ bool init(const StockVerbs& functions) noexcept;
 // for the application, NULL-terminated, of the same length and order, virtual devices in the places
 // of the protected ones. A virtual device has the name and sysfs paths of its real one, stands at
 // the same address in every list while a list or a context refers to it, and has 512 zero bytes
-// behind its ibv_device (stock providers look there). NULL with errno: `real` is still the
+// after its ibv_device (stock providers look there). NULL with errno: `real` is still the
 // caller's.
 ibv_device** device_list_wrap(ibv_device** real, int count) noexcept;
 // Frees what device_list_wrap() returned, and the real list in it.
 void device_list_free(ibv_device** list) noexcept;
 
-// Cheap (compare addresses, look nothing up behind the device), callable with any device or context
+// Cheap (compare addresses, look nothing up in the device), callable with any device or context
 // the program holds, from any thread, before init() and after the last close.
 bool owns(const ibv_device* device) noexcept;
 inline bool owns(const ibv_context* context) noexcept {
@@ -41,8 +41,8 @@ inline bool owns(const ibv_context* context) noexcept {
 // The default NIC behind a virtual device or context: for what asks about the NIC only.
 ibv_device* real_device(ibv_device* device) noexcept;
 ibv_context* real_context(ibv_context* context) noexcept;
-// The same for virtual objects. Whoever looks into them may not work on them, unless the layer lets
-// go.
+// The same for virtual objects. A caller that looks into them may not work on them, unless the
+// layer lets go.
 ibv_pd* real_pd(ibv_pd* pd) noexcept;  // of one that is not virtual, or null: itself
 ibv_cq* real_cq(ibv_cq* cq) noexcept;  // as real_pd
 ibv_srq* real_srq(ibv_srq* srq) noexcept;
@@ -114,8 +114,8 @@ bool is_protected(const ibv_qp* qp) noexcept;
 bool device_is_masked(ibv_context* context) noexcept;
 // It has left a path, if only once.
 bool has_left(const ibv_qp* qp) noexcept;
-// `call` is told, on a thread of ours, of each QP that has left a path and whose peer has closed
-// its own.
+// `call` is told, on one of the layer's threads, of each QP that has left a path and whose peer has
+// closed its own.
 void on_peer_gone(void (*call)(ibv_qp* qp)) noexcept;
 int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, uint32_t flags) noexcept;
 int query_ece(ibv_qp* qp, ibv_ece* ece) noexcept;

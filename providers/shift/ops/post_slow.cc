@@ -133,7 +133,7 @@ int complete_slow(Group& group) {
     journal.rebuild(position, &wr, sges);
     const int error = real->context->ops.post_send(real, &wr, &bad);
     if (error != 0) {
-      // With this one, those behind it are the layer's, too.
+      // With this one, those after it are the layer's, too.
       const bool taken = bad == nullptr && takes_over(group, error);
       if (!taken) journal.take_back(position);
       const int shown = post_send_failed(group, error);

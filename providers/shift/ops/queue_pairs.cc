@@ -287,7 +287,7 @@ bool let_go(ibv_qp* qp) noexcept {
   return g->let_go;
 }
 
-// Nobody of ours sees the completions of its QPs any more, on which their protection rests.
+// The layer does not see the completions of its QPs any more, on which their protection rests.
 bool let_go(ibv_cq* cq) noexcept try {
   CompletionQueue* queue = CompletionQueue::from(cq);
   std::vector<Group*> groups;

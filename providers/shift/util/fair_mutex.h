@@ -9,8 +9,8 @@ namespace shift {
 // Programs poll a completion queue without a pause, and on the slow way each call takes the queue's
 // mutex. A std::mutex is taken again before a thread that was woken for it runs: with more threads
 // than processors the control thread once waited for 9 s, and a QP failed that much too late (C6).
-// So the application's calls, which come again in any case, stand behind whoever waits. Among
-// themselves they do not: a mutex that is handed from sleeper to sleeper is slow.
+// So the application's calls, which come again in any case, queue up after the threads that wait.
+// Among themselves they do not: a mutex that is handed from sleeper to sleeper is slow.
 class FairMutex {
  public:
   void lock() {

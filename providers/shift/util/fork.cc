@@ -39,7 +39,7 @@ void after_fork_child() {
   new (&r->mutex) std::mutex;
 }
 
-// Never destroyed: threads of ours may outlive the program's exit handlers.
+// It is never destroyed: the layer's threads may outlive the program's exit handlers.
 Registry* registry() noexcept {
   alignas(Registry) static char storage[sizeof(Registry)];
   static Registry* const instance = [] {

@@ -1,4 +1,4 @@
-// What a wait of ours does when a signal has ended it.
+// What the layer's own waits do when a signal has ended them.
 #pragma once
 
 #include <poll.h>
@@ -8,7 +8,7 @@
 
 namespace shift {
 
-// The stock library waits for events in read(2), which the kernel takes up again behind a handler
+// The stock library waits for events in read(2), which the kernel takes up again after a handler
 // that was installed with SA_RESTART. poll(2) it never does, so who waits in that asks here: true,
 // wait on; false, the program may have a handler that is to end its call with EINTR. Which handler
 // ran nobody tells: one without the flag, for a signal that this thread takes, is enough. (A

@@ -1,4 +1,4 @@
-# bug: a ready path is not taken when the better one does not work
+# bug: after a trade in vain a path that is ready is not taken
 # shows: C7
 # within: 50000
 # file: control/path_maker.cc

@@ -1,4 +1,4 @@
-# bug: a path across rails is not left for one that has a NIC in common with it
+# bug: a path across rails is not left for a better path that shares a NIC with it
 # shows: C7
 # within: 2000
 # file: control/path_book.cc

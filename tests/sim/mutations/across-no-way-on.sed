@@ -1,4 +1,4 @@
-# bug: the path that the current one was given up for is sought for ever
+# bug: after a trade in vain the leader seeks the better path for ever
 # shows: C7
 # within: 5000
 # file: control/way_back.cc

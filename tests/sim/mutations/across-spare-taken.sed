@@ -1,4 +1,4 @@
-# bug: the path is given up for a better one, and another one is taken
+# bug: a trade for a better path takes another path
 # shows: C7
 # within: 2000
 # file: control/coordinator_actions.cc

@@ -1,4 +1,4 @@
-# bug: an atomic of unknown outcome is posted again
+# bug: an atomic with an unknown outcome is posted again
 # shows: C5
 # within: 500
 # file: group/plan.cc

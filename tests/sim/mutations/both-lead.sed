@@ -1,4 +1,4 @@
-# bug: both ends take themselves for the leader
+# bug: both ends act as the leader
 # shows: C7
 # within: 500
 # file: control/coordinator.cc

@@ -1,4 +1,4 @@
-# bug: nothing bounds the way to another path
+# bug: no deadline bounds the round
 # shows: C6
 # within: 500
 # file: control/round.cc

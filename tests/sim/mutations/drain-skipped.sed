@@ -1,4 +1,4 @@
-# bug: the way back does not wait for what is under way
+# bug: the way back does not wait for requests under way
 # shows: C7
 # within: 500
 # file: fsm/fsm.cc

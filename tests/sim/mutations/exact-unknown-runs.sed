@@ -1,4 +1,4 @@
-# bug: exact: what nothing proves runs again
+# bug: exact: a request without proof runs again
 # shows: exact
 # within: 5000
 # file: group/plan.cc

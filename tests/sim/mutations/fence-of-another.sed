@@ -1,4 +1,4 @@
-# bug: of QPs that are shut together, what the first one's fence found counts for all
+# bug: in a batch of fences, what the first one found counts for all
 # shows: C7
 # within: 20000
 # file: control/fences.cc

@@ -1,4 +1,4 @@
-# bug: the follower moves to the target before its own path is shut
+# bug: the follower moves to the target before it has fenced its own path
 # shows: livelock
 # within: 500
 # file: fsm/fsm.cc

@@ -1,4 +1,4 @@
-# bug: the old path is left without having been shut
+# bug: the old path is left without a fence
 # shows: C7
 # within: 500
 # file: group/fence.cc

@@ -1,4 +1,4 @@
-# bug: what follows a repeated READ completes before it
+# bug: requests after a READ that runs again complete before the READ
 # shows: C1
 # within: 2000
 # file: group/replay.cc

@@ -1,4 +1,4 @@
-# bug: the oldest receive that is left is not posted again
+# bug: the oldest receive that was not consumed is not posted again
 # shows: livelock
 # within: 500
 # file: group/commit.cc

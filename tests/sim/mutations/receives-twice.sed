@@ -1,4 +1,4 @@
-# bug: all receives are posted again, not those that are left
+# bug: all receives are posted again, also those that were consumed
 # shows: C2
 # within: 500
 # file: group/commit.cc

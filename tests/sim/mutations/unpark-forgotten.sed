@@ -1,4 +1,4 @@
-# bug: a drain that took too long leaves its end parked
+# bug: after a drain that took too long the end stays parked
 # shows: C6
 # within: 10000
 # file: group/drain.cc

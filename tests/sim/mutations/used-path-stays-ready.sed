@@ -1,4 +1,4 @@
-# bug: a path that a round has tried is still taken for ready
+# bug: a path that a round has tried still counts as ready
 # shows: livelock
 # within: 2000
 # file: control/round.cc

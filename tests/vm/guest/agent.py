@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Process 1 of a test machine: runs what the test asks for through a virtio port.
+"""Process 1 of a test machine: it runs what the test asks for through a virtio port.
 
-One JSON object a line. Asked: {"id": N, "argv": [...], "env": {...}, "log": PATH} starts a program,
-{"line": TEXT, "of": N} writes a line to its standard input, {"signal": S, "of": N} sends it, and what
-it started, a signal. Told: {"up": true} at the beginning,
+Each line is a JSON object. The test sends {"id": N, "argv": [...], "env": {...}, "log": PATH} to start a
+program, {"line": TEXT, "of": N} to write a line to its standard input, and {"signal": S, "of": N} to send a
+signal to the program and to all that it started. The agent sends {"up": true} at the beginning, and
 {"id": N, "exit": CODE} at the end of a program; a negative code is the signal that ended it.
 """
 
@@ -23,8 +23,8 @@ class Agent:
     def __init__(self):
         self.port = os.open(PORT, os.O_RDWR)
         self.buffer = b""
-        self.running = {}  # process -> id of the request
-        self.inputs = {}   # process -> our end of its standard input
+        self.running = {}  # process -> the id of its request
+        self.inputs = {}   # process -> this end of its standard input
 
     def tell(self, message):
         data = json.dumps(message).encode() + b"\n"
@@ -32,7 +32,7 @@ class Agent:
             data = data[os.write(self.port, data):]
 
     def start(self, request):
-        # The log may be followed from outside while it grows: nothing is kept back here.
+        # The test may read the log while it grows, so the agent buffers nothing.
         log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         stdin, ours = os.pipe()
         pid = os.fork()
@@ -65,7 +65,7 @@ class Agent:
                 else:
                     os.killpg(pid, request["signal"])
             except (ProcessLookupError, BrokenPipeError):
-                pass  # it is ending
+                pass  # the program is ending
         return None
 
     def readable(self):
@@ -82,7 +82,7 @@ class Agent:
                 return
             if pid == 0:
                 return
-            number = self.running.pop(pid, None)  # none: an orphan's, which process 1 inherits
+            number = self.running.pop(pid, None)  # None: an orphan, which process 1 inherits
             if number is not None:
                 os.close(self.inputs.pop(pid))
                 self.tell({"id": number, "exit": os.waitstatus_to_exitcode(status)})

@@ -1,6 +1,6 @@
 #!/bin/bash
-# host_up.sh NUMBER MTU: sets up the NICs of one test machine. rail0 and rail1 carry an rxe device
-# each (rxe0, rxe1), control none. The addresses are those set aside for documentation.
+# host_up.sh NUMBER MTU: sets up the NICs of one test machine. rail0 and rail1 have an rxe device each
+# (rxe0, rxe1), control has none. The addresses are from the ranges set aside for documentation.
 set -e
 number=$1 mtu=$2
 ip link set lo up

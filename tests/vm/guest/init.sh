@@ -1,7 +1,7 @@
 #!/bin/sh
-# First program of a test machine. Its root becomes the host's root file system, read-only over 9p,
-# with a tmpfs above it that takes what is written. Kernel modules are loaded here, in the order of
-# /modules/order, so that nothing has to be looked up later.
+# The first program of a test machine. It makes the host's root file system the root, read-only over
+# 9p, with a tmpfs above it that takes what is written. It loads the kernel modules in the order of
+# /modules/order, so that the kernel need not look for any later.
 /bin/busybox --install -s /bin
 export PATH=/bin
 mkdir -p /proc /sys /dev /host /upper /newroot
@@ -16,13 +16,14 @@ nine=trans=virtio,version=9p2000.L,msize=262144
 mount -t 9p -o "$nine,ro,cache=loose" host /host || echo "init: no host root"
 mount -t tmpfs -o size=50% upper /upper
 mkdir /upper/data /upper/work
-# Redirects and metadata copies would be kept in attributes that 9p does not have.
+# Redirects and metadata copies would need attributes that 9p does not have.
 mount -t overlay -o \
   lowerdir=/host,upperdir=/upper/data,workdir=/upper/work,redirect_dir=off,metacopy=off \
   root /newroot || echo "init: no root"
-# What runs on the host does not run here. Its /tmp is shown as it is: the project may lie there.
+# The host's /run is hidden, since its programs do not run here. Its /tmp stays visible: the project may
+# be there.
 mount -t tmpfs run /newroot/run
-# The folders that both sides write to: this machine's, and one that the other machine has, too.
+# Host and machine write to these folders: one is this machine's, the other is common to both machines.
 for folder in shared common; do
   mkdir -p /newroot/run/$folder
   mount -t 9p -o "$nine,rw,cache=none" $folder /newroot/run/$folder || echo "init: nothing $folder"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes the device nodes of the verbs devices: there is no udev.
+# Makes the device nodes of the verbs devices, since there is no udev.
 mkdir -p /dev/infiniband
 for file in /sys/class/infiniband_verbs/uverbs*/dev /sys/class/misc/rdma_cm/dev; do
   [ -e "$file" ] || continue

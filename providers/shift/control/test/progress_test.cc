@@ -188,7 +188,7 @@ TEST_F(TwoPairs, ASharedReceiveThatCannotBePostedFailsThoseThatNeedIt) {
   EXPECT_EQ(leader().groups[1]->life.control.state, State::kActive);
 }
 
-// As behind a switch that takes smaller packets only: the probe is empty.
+// As with a switch that takes smaller packets only: the probe is empty.
 TEST_F(Rounds, PathsThatCarryNoDataAreGivenUp) {
   traffic(10);
   fabric_.passes = [](const ibv_send_wr& wr) { return wr.opcode != IBV_WR_SEND; };
@@ -201,7 +201,7 @@ TEST_F(Rounds, PathsThatCarryNoDataAreGivenUp) {
   EXPECT_EQ(follower().errors.front().status, IBV_WC_RETRY_EXC_ERR) << "the original one";
 }
 
-// The same for a moment.
+// So for a moment only.
 TEST_F(Rounds, PathsThatCarryDataAgainAreNotGivenUp) {
   traffic(10);
   fabric_.passes = [](const ibv_send_wr& wr) { return wr.opcode != IBV_WR_SEND; };

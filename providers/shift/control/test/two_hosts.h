@@ -140,7 +140,7 @@ class TwoHosts : public ::testing::Test {
   std::map<const ibv_context*, std::vector<uint64_t>> executed_;  // by the sending NIC
 };
 
-// The same when the ends have met and have a spare path.
+// Two hosts whose ends have met and have a spare path.
 class Rounds : public TwoHosts {
  protected:
   explicit Rounds(int pairs = 1) : TwoHosts(pairs) { run(std::chrono::milliseconds(100)); }

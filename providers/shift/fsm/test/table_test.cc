@@ -20,7 +20,7 @@ TEST(Table, EveryCellIsFilledAndSaysWhyItDoesNothing) {
   });
 }
 
-// The shell stops at the first action that answers at once: none may hide behind a gap.
+// The shell stops at the first action that answers at once: none may stand after a gap.
 TEST(Table, ActionsHaveNoGaps) {
   for_each_cell([](State state, Event event, const Cell& cell) {
     const auto end = std::find(cell.actions.begin(), cell.actions.end(), Action::kNone);

@@ -200,7 +200,7 @@ TEST_F(Exact, AWriteGoesOnInItsMiddle) {
   EXPECT_EQ(rest.sges[0].addr, 0x9000u + kMtu - 100);
   EXPECT_EQ(rest.sges[0].length, 2 * kMtu + 100);
   EXPECT_EQ(on(kBackup).sends[1].sges.at(0).length, 8u);
-  // Once more on the way: one further packet, behind the probe.
+  // Once more on the way: one further packet, after the probe.
   ASSERT_EQ(round(0, 1 + 1, kThird).refusal, nullptr);
   ASSERT_EQ(posted_ids(on(kThird), *group_), (Ids{1, 2}));
   EXPECT_EQ(on(kThird).sends[0].wr.wr.rdma.remote_addr, 0x9000u + 3 * kMtu);
@@ -244,7 +244,7 @@ TEST_F(Exact, AnAtomicWhoseResultIsLostGetsTheOriginalError) {
 // C6: a receiver's NIC that died says nothing.
 TEST_F(Exact, WithoutAWordAnUncoveredWriteGetsTheOriginalError) {
   for (ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
-    // Also behind a notification: it may have been executed, and its completion lost.
+    // Also after a notification: it may have been executed, and its completion lost.
     for (bool behind : {false, true}) {
       World world;
       CompletionQueue* cq = world.make_cq();

@@ -103,9 +103,9 @@ void post_send(Group& group, const ibv_send_wr& wr);
 void post_recv(Group& group, uint64_t wr_id, uint32_t lkey = 0x10);
 // One SGE of 8 bytes with lkey 0x10, and rkey 0x20 where one is needed.
 void post_send(Group& group, uint64_t wr_id, ibv_wr_opcode opcode, bool signaled = true);
-// The same while the queue is parked: into the journal only.
+// As above while the queue is parked: into the journal only.
 void park_send(Group& group, uint64_t wr_id, ibv_wr_opcode opcode, bool signaled = true);
-// The same off the default, where the journal is pumped.
+// As above off the default, where the journal is pumped.
 void path_send(Group& group, uint64_t wr_id, ibv_wr_opcode opcode, bool signaled = true);
 
 // Parks the groups and shuts the paths they are committed to; which of them are proven.

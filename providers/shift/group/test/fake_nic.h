@@ -67,7 +67,7 @@ struct FakeQp {
   std::deque<uint64_t> pending_recvs;
   int modify_error = 0;            // what modify_qp answers
   int post_error = 0;              // what posting answers
-  int doorbell_error = 0;          // the same, with all of it in the send queue
+  int doorbell_error = 0;          // as post_error, with all of it in the send queue
   int sends_accepted = INT_MAX;    // then posting answers ENOMEM
   int query_error = 0;             // what query_qp answers
   uint32_t expected_psn = 0;       // of its responder
@@ -85,7 +85,7 @@ struct FakeQp {
   bool complete_recv(uint32_t byte_len = 8);
   // The first packet of a message takes a receive from the shared queue.
   void take_half();
-  // Completes the oldest pending send with an error; everything behind it is flushed.
+  // Completes the oldest pending send with an error; everything after it is flushed.
   void break_with(ibv_wc_status status);
   void flush();
 };

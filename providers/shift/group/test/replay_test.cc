@@ -539,7 +539,7 @@ void check_once(Random& random) {
   ASSERT_EQ(commit(*group, kBackup, kBackup, soon()), Commit::kDone);
 
   uint32_t received = start;
-  size_t last_proven = 0;  // behind the last executed notification
+  size_t last_proven = 0;  // after the last executed notification
   for (size_t i = 0; i < executed; i++) {
     if (!is_notification(wrs[i].opcode)) continue;
     received++;

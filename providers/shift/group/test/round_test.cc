@@ -194,7 +194,7 @@ TEST_F(WayBack, AnIdleGroupIsDrainedAtOnce) {
   EXPECT_TRUE(posted(kBackup).empty());
 }
 
-// What nobody signaled is over when the marker behind it completes; it must not run again (C2).
+// What nobody signaled is over when the marker after it completes; it must not run again (C2).
 TEST_F(WayBack, AnUnsignaledTailIsNotReplayed) {
   send(1);
   send(2, false);
@@ -212,7 +212,7 @@ TEST_F(WayBack, AnUnsignaledTailIsNotReplayed) {
   EXPECT_EQ(finish(kDefault), (Ids{1}));
 }
 
-// The same when the peer's counter proves nothing, for nothing notified it.
+// So it is when the peer's counter proves nothing, because nothing notified it.
 TEST_F(WayBack, SilentRequestsThatDrainedDoNotRunTwice) {
   group_->life.remote_keys[kBackup][kRkey] = kBackupRkey;
   path_send(*group_, 1, IBV_WR_RDMA_WRITE, false);

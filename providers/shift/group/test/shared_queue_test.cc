@@ -384,7 +384,7 @@ TEST_F(Shared, AMemberThatCannotBeCleansedIsNotConnected) {
   EXPECT_EQ(srq_->members[kDefault].stale, 2u);
 }
 
-// A completion of ours can be lost with our connection: then there are fewer than we think.
+// A completion can be lost with the recall's own connection: then there are fewer than it thinks.
 TEST_F(Shared, CleansingEndsWhenTheQueueIsFoundEmpty) {
   ASSERT_EQ(post({1, 2, 3}), 0);
   ASSERT_TRUE(leave({a_, b_}));
@@ -440,7 +440,7 @@ TEST_F(Shared, AMissingKeyRefusesTheReceive) {
   EXPECT_TRUE(world_.sink.refused.empty());
 }
 
-// Those behind it could be had by nobody.
+// Nobody could have those after it.
 TEST_F(Shared, AMissingKeyFailsWhoCouldHaveHadTheReceive) {
   world_.make_region(0x30, 0x40, MemoryRegion::Twin::kFailed);
   ASSERT_EQ(post({1}, 1, 0x30), 0);
@@ -516,7 +516,7 @@ TEST_F(SharedRegistration, HoldsUpReceivesAndNobodyElse) {
   EXPECT_EQ(on(kBackup), (Ids{2, 4}));
 }
 
-// Queued behind the registration, it finds another one.
+// Queued after the registration, it finds another one.
 TEST_F(SharedRegistration, IsAskedForAgain) {
   ASSERT_TRUE(leave({a_, b_}));
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);

@@ -25,7 +25,7 @@ class MemoryNetwork {
   std::function<int(const wire::Message& message)> copies = [](const wire::Message&) { return 1; };
   // How long each copy takes.
   std::function<Duration()> delay = [] { return std::chrono::microseconds(30); };
-  // The same of what arrives again, over another connection.
+  // As above, for what arrives again over another connection.
   std::function<Duration()> copy_delay = [this] { return delay(); };
   // Called before and after a message is handed over.
   std::function<void(const Delegate&to, const wire::Message&message)> before, after;

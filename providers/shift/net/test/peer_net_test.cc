@@ -88,7 +88,7 @@ TEST_F(PeerNetTest, UnknownQpIsLookedForUntilTheDeadline) {
   const auto start = Reactor::Clock::now();
   EXPECT_EQ(a_.find(qp_a_, qp(ip(2), 0x99), 300ms).error, FindError::kNoSuchQp);
   EXPECT_GE(Reactor::Clock::now() - start, 300ms);
-  // The same over a channel that is there already.
+  // Now over a channel that is there already.
   ASSERT_EQ(connect().error, FindError::kNone);
   EXPECT_EQ(a_.find(qp_a_, qp(ip(2), 0x99), 300ms).error, FindError::kNoSuchQp);
 }

@@ -451,7 +451,7 @@ void batch_beside_a_round(Group* own, Group* other, bool hot) {
   ibv_wr_set_sge(qp, kLkey, 0x5000, 8);
   EXPECT_EQ(ibv_wr_complete(qp), 0);
   control.join();
-  // The round begins behind the batch, and before what was posted meanwhile.
+  // The round begins after the batch, and before what was posted meanwhile.
   EXPECT_EQ(own->send.posted, 1u);
   EXPECT_EQ(own->send.journal.at(0).wr_id, 7u);
   EXPECT_EQ(other->send.posted, 1u);

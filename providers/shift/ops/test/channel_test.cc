@@ -196,7 +196,7 @@ TEST_F(ChannelTest, ABackupsDeviceThatGoesIsNotHeardOfAgain) {
   EXPECT_EQ(take(), 0);
 }
 
-// It polled the channel's descriptor, and has other work to do behind the event.
+// It polled the channel's descriptor, and has other work to do after the event.
 TEST_F(ChannelTest, WhoSawTheEndOfADeviceDoesNotWaitForEver) {
   arm();
   close_channel(kDefault);

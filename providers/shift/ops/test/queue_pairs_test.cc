@@ -192,7 +192,7 @@ TEST_F(QueuePairs, WhatIsParkedComesWhenTheApplicationBreaksItsQp) {
             (Completions{{1, IBV_WC_RETRY_EXC_ERR}, {2, kFlushed}, {3, kFlushed}, {11, kFlushed}}));
 }
 
-// C3: no connection that the worker was making stands behind a QP that has failed.
+// C3: no connection that the worker was making is left after a QP has failed.
 TEST_F(QueuePairs, ConnectionsUnderWayAreShutWithTheQp) {
   send(1);
   break_default();
@@ -377,7 +377,7 @@ TEST_F(QueuePairs, LoseTheirProtectionWithTheirCompletionQueue) {
   for (CompletionQueue* queue : {cq, other_cq}) std::erase(queue->groups, &late);
 }
 
-// Who polls the NIC's own would wait for completions that are on another.
+// A program that polls the NIC's own CQ would wait for completions that are on another.
 TEST_F(QueuePairs, KeepTheirCompletionQueueWhileOneIsAwayFromTheDefault) {
   Group* away = world_.make_group(cq_);
   ASSERT_TRUE(group::fence({away})[0]);

@@ -8,7 +8,7 @@
 
 namespace shift::ops {
 
-// A loop whose tasks wait until somebody waits for one that is queued behind them.
+// A loop whose tasks wait until somebody waits for one that is queued after them.
 class LazyLoop : public net::Loop {
  public:
   bool call_soon(Task task) noexcept override {

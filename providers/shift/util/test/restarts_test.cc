@@ -1,4 +1,4 @@
-// Waits go on behind signals as read(2) does.
+// Waits go on after signals as read(2) does.
 #include "util/restarts.h"
 
 #include <gtest/gtest.h>

@@ -1,0 +1,6 @@
+// As standard.h, for tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "standard.h"
