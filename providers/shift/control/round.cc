@@ -7,6 +7,7 @@
 #include "group/context.h"
 #include "group/keys.h"
 #include "group/locked.h"
+#include "group/member_qp.h"
 #include "util/config.h"
 #include "util/log.h"
 
@@ -60,6 +61,7 @@ void Round::enter_epoch(std::optional<uint32_t> peer_epoch) {
   session_.control.epoch = peer_is_ahead ? *peer_epoch : session_.control.epoch + 1;
   session_.keys.forget();
   own_progress_.reset();
+  answers_.cancel();
   PathBook& book = session_.book;
   // A target that a further round leaves has not worked.
   if (session_.control.is_leader && (group.life.path.member != group::kNoMember) &&
@@ -141,6 +143,19 @@ bool Round::is_in_vain() {
   trouble_.fenced = fenced_;
   trouble_.rounds++;
   return trouble_.rounds >= kRoundsMin && fenced_ - trouble_.since > bound;
+}
+
+// A NIC whose requests are not answered gives up within its patience. If it has not, the path
+// answers, and what does not complete waits for the peer's application, which has posted no receive
+// for it; or it completes without a word, as what has no signal does (C7).
+void Round::watch_answers() {
+  if (trouble_.rounds == 0 || !group::sends_outstanding(session_.group, false)) return;
+  const auto health = group::committed_qp_health(session_.group);
+  if (!health || health->patience == std::chrono::nanoseconds::zero()) return;
+  answers_.start(health->patience, [this] {
+    const auto now = group::committed_qp_health(session_.group);
+    if (now && !now->is_broken) trouble_ = {};
+  });
 }
 
 // Registrations under way go first: commit() and replay() would wait for them here, and all other
@@ -250,6 +265,7 @@ std::optional<Input> Round::replay(const Input& input) {
   is_by_fault_ = false;
   group::original_error_forget(group);
   session_.watch_errors();
+  watch_answers();
   tell_switched(result, now);
   return std::nullopt;
 }

@@ -228,6 +228,22 @@ TEST_F(Rounds, PathsThatTakeNoRequestsAreGivenUp) {
   EXPECT_EQ(follower().errors.size(), 2u);
 }
 
+// C7: a receiver that has posted nothing yet is no trouble of the path, however often that breaks
+// meanwhile (shift-sim --seed 900042966).
+TEST_F(Rounds, ASenderThatWaitsForReceivesIsNotGivenUpForItsPathsFaults) {
+  send(follower(), 2);
+  for (int fault = 1; fault <= 7; fault++) {
+    const int member = leader().group->life.path.member;
+    leader().port(member, false, false);
+    run(milliseconds(800));
+    leader().port(member, true);
+    EXPECT_EQ(follower().group->life.control.epoch, static_cast<uint32_t>(fault));
+  }
+  receive(leader(), 2);
+  run(milliseconds(20));
+  expect_all_done();
+}
+
 // What the application got wrong is wrong on every path.
 TEST_F(Rounds, ARequestThatNoNicTakesEndsInAnError) {
   traffic(10);
@@ -271,6 +287,20 @@ TEST_F(Rounds, AWriterWithoutSignalsIsNotGivenUpForItsPortsFaults) {
   }
   for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->life.control.state, State::kActive);
   EXPECT_EQ(leader().group->life.control.epoch, 7u);
+}
+
+// The paths fail without a word: then it is that they held for longer than a NIC goes on without an
+// answer.
+TEST_F(Rounds, AWriterWithoutSignalsIsNotGivenUpForItsPathsFaults) {
+  for (int fault = 1; fault <= 7; fault++) {
+    const int member = leader().group->life.path.member;
+    leader().port(member, false, false);
+    post(follower(), IBV_WR_RDMA_WRITE, group::kLkey, 0);
+    run(milliseconds(800));
+    leader().port(member, true);
+    EXPECT_EQ(follower().group->life.control.epoch, static_cast<uint32_t>(fault));
+  }
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->life.control.state, State::kActive);
 }
 
 }  // namespace
