@@ -16,6 +16,7 @@ struct Transition {
   int host;
   uint32_t epoch;  // before the step
   std::string from, to, on;
+  bool idle;  // its application has not sent anything
 };
 
 class RoundsJudge {
@@ -25,6 +26,17 @@ class RoundsJudge {
   // The broken rule; empty when there is none.
   std::string take(const Transition& transition, Time now);
   void leader_set(int host) { leader_ = host; }
+  // How long an end waits for what may come back, as its application asked.
+  void patience_set(int host, Duration patience) {
+    ends_[static_cast<size_t>(host)].patience = patience;
+  }
+  // What the end waits for does not come back; it can know that, or only may.
+  void hopeless(int host, bool knows) {
+    End& end = ends_[static_cast<size_t>(host)];
+    end.hopeless = true;
+    if (knows) end.patience = kExchange;
+  }
+  Duration patience(int host) const { return ends_[static_cast<size_t>(host)].patience; }
 
   // Something makes paths fail, up to then at least.
   void disturbed(Time until);
@@ -39,12 +51,17 @@ class RoundsJudge {
  private:
   // How late a message in its place may be, and what is under way when a fault is over.
   static constexpr std::chrono::milliseconds kMessage{5}, kAftermath{100}, kAnswer{1000};
+  static constexpr std::chrono::milliseconds kExchange{3000};  // SHIFT_EXCHANGE_MS
 
   struct End {
     std::string state = "active";
     Time since{};          // in this state
     Time left_draining{};  // the last time
+    Time left_path{};      // the round under way, or the last one, began
+    Duration patience{};
+    bool hopeless = false;
   };
+  std::string deadline_take(const Transition& transition, Time now) const;
   std::string drain_take(const Transition& transition, Time now);
 
   std::array<End, 2> ends_;

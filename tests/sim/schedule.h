@@ -45,6 +45,10 @@ struct AppPlan {
   bool exact = false;          // SHIFT_MODE
   bool only_receives = false;  // its QP stays in RTR
   uint32_t first_psn = 0;      // of its application's connection
+  // The acknowledgement timeout that its application asks for; how often its NIC repeats is the
+  // same for all. How long the stock library may wait with that for what is gone.
+  uint8_t timeout = 10;
+  milliseconds patience() const;
   std::vector<Send> sends;
   // When the receives for the peer's notifications are posted. kLate: not before the network heals.
   // kWayBack, of sends too: about when a better path is gone back to.
@@ -70,6 +74,7 @@ enum class What : uint8_t {
   kProcessDeath,  // of one end
   kClose,         // the application destroys its QP
   kTotalLoss,     // every port of one host, for good
+  kOutage,        // the same for seconds
   kCount,
 };
 const char* to_string(What what);
@@ -87,7 +92,7 @@ struct Fault {
   int host = 0;
   int member = kCurrent;
   int peer_member = 0;
-  bool flag = false;      // of kBlock: towards the host
+  bool flag = false;      // of kBlock: towards the host; of kOutage: the devices say so
   microseconds lasts{0};  // 0: until all heals
 };
 

@@ -1,5 +1,6 @@
 #include "control/round.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "control/jobs.h"
@@ -88,10 +89,32 @@ void Round::arm_deadline() {
   if (deadline_.is_running()) return;
   detected_ = loop_.now();
   give_up_at_ = detected_ + milliseconds(config().exchange_ms);
-  deadline_.start_at(give_up_at_, [this] {
-    machine_.feed(session_,
-                  {.event = Event::kDeadline, .cause = "no path was found in SHIFT_EXCHANGE_MS"});
-  });
+  waiting_to_ = 0;
+  deadline_look();
+}
+
+// No program has its error earlier than on the stock library: there a request gets one when the NIC
+// has repeated it for as long as the application asked, and who has none under way is told nothing.
+// What shows meanwhile, that waiting is of no use, counts from the beginning of the round.
+void Round::deadline_look() {
+  constexpr milliseconds kLookPause{250};
+  const Time now = loop_.now();
+  const group::Waiting sends = group::sends_waiting(session_.group);
+  if (sends.first >= waiting_to_) {  // those that waited are over
+    waiting_to_ = sends.end;
+    waiting_since_ = now;
+  }
+  Time give_up_at = now + kLookPause;
+  if (!session_.may_come_back()) {
+    give_up_at = give_up_at_;
+  } else if (sends.first != sends.end) {
+    give_up_at = waiting_since_ + session_.patience();
+  }
+  if (now >= give_up_at) {
+    return machine_.feed(session_,
+                         {.event = Event::kDeadline, .cause = "no path was found in time"});
+  }
+  deadline_.start_at(std::min(give_up_at, now + kLookPause), [this] { deadline_look(); });
 }
 
 // ---- the fence
@@ -130,7 +153,7 @@ bool Round::is_in_vain() {
   // and go for long.
   const bool by_post = detector_ == group::Detector::kPost;
   if (!by_post && detector_ != group::Detector::kCompletion) return false;
-  const milliseconds bound(config().exchange_ms);
+  const std::chrono::nanoseconds bound = session_.patience();
   Group& group = session_.group;
   // The queues of the path that was shut are drained: all that completed on it is counted. What has
   // no signal completes nothing here; the peer's word is that of the round before.

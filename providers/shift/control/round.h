@@ -76,6 +76,7 @@ class Round {
  private:
   int own_member() const;
   int peer_member() const;
+  void deadline_look();
   bool is_in_vain();
   void watch_answers();
   void await_registrations(uint64_t receives_end);
@@ -103,6 +104,9 @@ class Round {
   net::Timer look_again_;
   net::Timer answers_;  // when the NIC must have given up, if the path answers nothing
   Time detected_{}, fenced_{}, give_up_at_{}, active_since_{};
+  // The application's requests before this position of the journal wait since then.
+  uint64_t waiting_to_ = 0;
+  Time waiting_since_{};
   bool is_by_fault_ = false;
   std::optional<PathName> left_;
   const char* cause_ = "";

@@ -57,6 +57,7 @@ struct Host {
     groups[pair]->life.asked.attr.rq_psn = rq_psn;
     groups[pair]->life.asked.attr.timeout = kTimeout;
     groups[pair]->life.asked.attr.retry_cnt = kRetries;
+    groups[pair]->life.asked.mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT;
     auto& attr = group::World::fake(groups[pair], group::kDefault).attr;
     attr.dest_qp_num = other.qpn();
     attr.ah_attr.grh.dgid = other.life.ends.local.gid.to_verbs();

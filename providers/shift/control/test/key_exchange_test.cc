@@ -127,6 +127,18 @@ TEST_F(KeyExchangeTest, AKeyIsNotWaitedForForEver) {
   EXPECT_EQ(machine_.events(), std::vector{Event::kReplayRefused});
 }
 
+// The peer may be out of reach for as long as the stock library would repeat the request.
+TEST_F(KeyExchangeTest, AKeyIsWaitedForAsLongAsTheProgramAsked) {
+  session_.group.life.asked.attr.timeout = 16;  // 268 ms, four times that, eight times
+  session_.group.life.asked.attr.retry_cnt = 7;
+  session_.group.life.asked.mask |= IBV_QP_TIMEOUT;
+  write_off_the_default();
+  run_for(milliseconds(8589));
+  EXPECT_TRUE(machine_.inputs.empty());
+  run_for(milliseconds(2));
+  EXPECT_EQ(machine_.events(), std::vector{Event::kReplayRefused});
+}
+
 TEST_F(KeyExchangeTest, ARoundForgetsWhatWasAskedForTheOldPath) {
   write_off_the_default();
   keys_.forget();
