@@ -181,9 +181,9 @@ void Round::watch_answers() {
   });
 }
 
-// Registrations under way go first: commit() and replay() would wait for them here, and all other
-// QPs with them (C7). Those of receives that are posted meanwhile do not: a program that registers
-// all the time would never get there.
+// Registrations under way go first, of what the round posts itself: the peer will be told that
+// receives stand. Those of receives that are posted meanwhile do not: a program that registers all
+// the time would never get there.
 void Round::await_registrations(uint64_t receives_end) {
   if (!group::round_awaits_registration(session_.group, receives_end)) {
     return machine_.feed(session_, {.event = Event::kFenceDone});
@@ -223,7 +223,7 @@ std::optional<Input> Round::commit(const Input& input) {
   if (!is_usable) return input.then(Event::kTargetUnusable);
   own_progress_.emplace();
   own_progress_->notifications_received = group::notifications_received(group);
-  switch (group::commit(group, member, peer_member(), give_up_at_)) {
+  switch (group::commit(group, member, peer_member())) {
     case group::Commit::kDone:
       break;
     case group::Commit::kKeyMissing: {
@@ -270,7 +270,7 @@ void Round::say_again() {
 
 std::optional<Input> Round::replay(const Input& input) {
   Group& group = session_.group;
-  const auto result = group::replay(group, session_.control.peer_received, give_up_at_);
+  const auto result = group::replay(group, session_.control.peer_received);
   sent_ = target_;
   if (result.refusal != nullptr) {
     Input refused = input.then(Event::kReplayRefused, result.refusal);

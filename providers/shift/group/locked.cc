@@ -41,6 +41,11 @@ Waiting sends_waiting(Group& group) {
 }
 
 int go_on(Group& group) {
+  {
+    std::lock_guard lock(group.recv.mutex);
+    const bool is_on_path = group.recv.route == Route::kOnPath;
+    if (const int error = is_on_path ? pump_receives(group) : 0) return error;
+  }
   std::lock_guard lock(group.send.mutex);
   if (group.send.route != Route::kOnPath) return 0;
   const int error = pump(group);

@@ -34,7 +34,7 @@ struct Waiting {
   uint64_t first, end;
 };
 Waiting sends_waiting(Group& group);
-// Posts parked requests as far as keys are known, on the way back to the hot path where it can. 0,
+// Posts what waits as far as keys are known, on the way back to the hot path where it can. 0,
 // or as pump().
 int go_on(Group& group);
 void remote_keys_add(Group& group, int member, const std::vector<wire::KeyPair>& keys);

@@ -31,7 +31,7 @@ class KeyExchangeTest : public SessionTest {
   // The path is left for good, and a WRITE waits for its key there.
   void write_off_the_default() {
     group::leave_for(session_.group, kBackup, kBackup);
-    EXPECT_EQ(group::replay(session_.group, 0, group::soon()).refusal, nullptr);
+    EXPECT_EQ(group::replay(session_.group, 0).refusal, nullptr);
     session_.control.state = State::kActive;
     group::path_send(session_.group, 1, IBV_WR_RDMA_WRITE);
     keys_.pump_wanted();
