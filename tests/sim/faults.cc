@@ -94,12 +94,26 @@ void Simulation::total_loss(int host) {
   }
 }
 
+void Simulation::outage(const Fault& fault, int member) {
+  const auto h = static_cast<size_t>(fault.host);
+  if (dead_[h][member]) return;
+  told_down_[h][member] = told_down_[h][member] || fault.flag;
+  hosts_[h]->port(member, false, fault.flag);
+  lasts(fault, [this, fault, member] { port_restore(fault.host, member); });
+}
+
+// What this host waits for does not come back.
+void Simulation::hopeless(int host, bool knows) {
+  for (Pair& pair : pairs_) pair.rounds.hopeless(host, knows);
+}
+
 void Simulation::nic_blocked(int host, int from, int to, bool blocked) {
   for (Pair& pair : pairs_) pair.fabric.block(host, from, to, blocked);
 }
 
 void Simulation::host_gone(int host) {
   gone_[static_cast<size_t>(host)] = true;
+  hopeless(1 - host, !schedule_.early);  // of a peer that it has never met it does not hear
   for (Pair& pair : pairs_) {
     pair.judge.host_gone(host);
     pair.fabric.host_kill(host);
@@ -175,6 +189,7 @@ void Simulation::fault_start(const Fault& fault) {
       break;
     case What::kDeviceDeath:
       dead_[h][member] = true;
+      if (member == kDefault) hopeless(fault.host, true);
       nic.port_up = false;
       for (auto& [qpn, qp] : nic.qps) {
         qp->flushes = false;
@@ -200,6 +215,9 @@ void Simulation::fault_start(const Fault& fault) {
       break;
     case What::kTotalLoss:
       total_loss(fault.host);
+      break;
+    case What::kOutage:
+      for (int m = 0; m < host.world.context.member_count; m++) outage(fault, m);
       break;
     case What::kCount:
       break;

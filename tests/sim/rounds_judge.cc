@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace shift::sim {
+namespace {
+
+bool carries(const std::string& state) {
+  return state == "active" || state == "draining" || state == "held";
+}
+
+}  // namespace
 
 void RoundsJudge::disturbed(Time until) {
   calm_ = false;
@@ -34,11 +41,23 @@ std::string RoundsJudge::take(const Transition& t, Time now) {
     broken = "C6: an end waits for a peer that has failed";
   }
   if (broken.empty()) broken = drain_take(t, now);
+  if (broken.empty()) broken = deadline_take(t, now);
   End& own = ends_[host];
+  if (carries(t.from) && !carries(t.to)) own.left_path = now;
   if (own.state == "draining" && t.to != "draining") own.left_draining = now;
   if (own.state != t.to) own.since = now;
   own.state = t.to;
   return broken;
+}
+
+// Nobody dies of what the stock library bears.
+std::string RoundsJudge::deadline_take(const Transition& t, Time now) const {
+  const End& own = ends_[static_cast<size_t>(t.host)];
+  if (t.on != "deadline") return {};
+  const Duration least = own.hopeless ? kExchange : own.patience;
+  if (now < own.left_path + least) return "C7: an end gives up before its time";
+  if (t.idle && !own.hopeless) return "C7: an end that has sent nothing gives up";
+  return {};
 }
 
 std::string RoundsJudge::drain_take(const Transition& t, Time now) {

@@ -16,6 +16,7 @@ struct Transition {
   int host;
   uint32_t epoch;  // before the step
   std::string from, to, on;
+  bool idle;  // its application has not sent anything
 };
 
 class RoundsJudge {
@@ -25,6 +26,17 @@ class RoundsJudge {
   // Returns the broken rule, or an empty string when there is none.
   std::string take(const Transition& transition, Time now);
   void leader_set(int host) { leader_ = host; }
+  // How long an end waits for what may come back, as its application asked.
+  void patience_set(int host, Duration patience) {
+    ends_[static_cast<size_t>(host)].patience = patience;
+  }
+  // What the end waits for does not come back; it can know that, or only may.
+  void hopeless(int host, bool knows) {
+    End& end = ends_[static_cast<size_t>(host)];
+    end.hopeless = true;
+    if (knows) end.patience = kExchange;
+  }
+  Duration patience(int host) const { return ends_[static_cast<size_t>(host)].patience; }
 
   // Paths may fail at least until this time.
   void disturbed(Time until);
@@ -40,12 +52,17 @@ class RoundsJudge {
   // How late a message may be in its order; how long a fault has effects after its end; how long an
   // end may wait for the answer of a peer that has failed.
   static constexpr std::chrono::milliseconds kMessage{5}, kAftermath{100}, kAnswer{1000};
+  static constexpr std::chrono::milliseconds kExchange{3000};  // SHIFT_EXCHANGE_MS
 
   struct End {
     std::string state = "active";
     Time since{};          // when this state began
     Time left_draining{};  // when draining ended last
+    Time left_path{};      // when the round under way, or the last one, began
+    Duration patience{};
+    bool hopeless = false;
   };
+  std::string deadline_take(const Transition& transition, Time now) const;
   std::string drain_take(const Transition& transition, Time now);
 
   std::array<End, 2> ends_;

@@ -9,9 +9,9 @@ namespace shift::sim {
 namespace {
 
 constexpr const char* kWhatNames[] = {
-    "port-down", "port-silent",   "scare",        "block",     "rails",        "slow",
-    "cut",       "reconnect",     "channel-lost", "refuse",    "device-death", "fence-fails",
-    "mute",      "process-death", "close",        "total-loss"};
+    "port-down", "port-silent",   "scare",        "block",      "rails",        "slow",
+    "cut",       "reconnect",     "channel-lost", "refuse",     "device-death", "fence-fails",
+    "mute",      "process-death", "close",        "total-loss", "outage"};
 static_assert(std::size(kWhatNames) == static_cast<size_t>(What::kCount));
 constexpr const char* kWhenNames[] = {"steps", "before-message", "after-message", "transition",
                                       "drain"};
@@ -215,7 +215,27 @@ void lose_rails(Dice& dice, Schedule& s) {
   s.heal_after += milliseconds(dice.below(7'000));
 }
 
+// Of every path, shorter than the patience of both applications, or longer than that of one.
+void lose_all(Dice& dice, Schedule& s) {
+  Fault& f = s.faults[dice.below(static_cast<uint32_t>(s.faults.size()))];
+  if (f.lasts.count() == 0) return;  // an end
+  f.what = What::kOutage;
+  f.lasts = milliseconds(1'000 + dice.below(9'000));
+  s.heal_after += milliseconds(dice.below(12'000));
+  // The other faults, and finding a path, take their time, too.
+  const milliseconds shortest = std::min(s.apps[0].patience(), s.apps[1].patience());
+  if (f.lasts + milliseconds(1'500) > shortest && s.outcome != Outcome::kFails) {
+    s.outcome = Outcome::kEither;
+  }
+}
+
 }  // namespace
+
+milliseconds AppPlan::patience() const {
+  // 4.096 us to the power, six repeats, and a NIC may take four times that (IBTA 9.7.6.1.3).
+  const std::chrono::nanoseconds asked(int64_t{4096} * 4 * 7 << timeout);
+  return std::max(milliseconds(3'000), std::chrono::duration_cast<milliseconds>(asked));
+}
 
 const char* to_string(What what) {
   return kWhatNames[static_cast<size_t>(what)];
@@ -251,6 +271,11 @@ Schedule schedule_make(uint64_t seed) {
   }
   s.heal_after = microseconds(dice.below(dice.chance(70) ? 300 : 100'000));
   if (dice.chance(4)) lose_rails(dice, s);
+  // Drawn last: what an older seed gave, it gives still.
+  for (AppPlan& app : s.apps) {
+    if (dice.chance(25)) app.timeout = static_cast<uint8_t>(14 + dice.below(4));
+  }
+  if (dice.chance(4)) lose_all(dice, s);
   return s;
 }
 
@@ -283,7 +308,8 @@ std::string to_string(const Schedule& s) {
     };
     text += std::string("\n  ") + (h == 0 ? "a" : "b") + ": " + std::to_string(app.members) +
             " NICs, " + (app.exact ? "exact, " : "") + (app.only_receives ? "in RTR, " : "") +
-            "polls after " + std::to_string(app.poll_after.count()) + " us; sends";
+            "polls after " + std::to_string(app.poll_after.count()) + " us, timeout " +
+            std::to_string(app.timeout) + "; sends";
     for (const auto& send : app.sends) {
       text += " " + std::to_string(send.opcode) + (send.signaled ? "s" : "") + "*" +
               std::to_string(send.length) + "@" + moment_text(send.when);

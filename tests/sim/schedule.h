@@ -45,6 +45,10 @@ struct AppPlan {
   bool exact = false;          // SHIFT_MODE
   bool only_receives = false;  // the QP stays in RTR
   uint32_t first_psn = 0;      // the start PSN that the application chose
+  // The acknowledgement timeout that the application asks for; how often the NIC repeats is the
+  // same for all. With that, the stock library may wait so long for what is gone.
+  uint8_t timeout = 10;
+  milliseconds patience() const;
   std::vector<Send> sends;
   // `receives` says when the receives for the peer's notifications are posted. kLate: not before
   // the network heals. kWayBack, which sends may have, too: at about the time of a failback.
@@ -70,6 +74,7 @@ enum class What : uint8_t {
   kProcessDeath,  // the process of one end dies
   kClose,         // the application destroys its QP
   kTotalLoss,     // every port of one host is down for good
+  kOutage,        // every port of one host is down for seconds
   kCount,
 };
 const char* to_string(What what);
@@ -87,7 +92,8 @@ struct Fault {
   int host = 0;
   int member = kCurrent;
   int peer_member = 0;
-  bool flag = false;      // kBlock: the direction towards the host; kRails: both directions
+  // kBlock: the direction towards the host; kRails: both directions; kOutage: the devices say so.
+  bool flag = false;
   microseconds lasts{0};  // 0: until everything heals
 };
 

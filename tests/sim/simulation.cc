@@ -26,8 +26,8 @@ constexpr seconds kConvergence{120};
 constexpr milliseconds kBindLimit{500};
 // Requests that wait for a failback are posted after this time if none comes.
 constexpr milliseconds kWayBackPatience{2500};
-// C6: this is SHIFT_EXCHANGE_MS and what comes before it: the NIC's repeats, a drain, a late poll.
-constexpr milliseconds kFailBound{4500};
+// C6: what comes before and after an end's patience: the NIC's own repeats, a drain, a late poll.
+constexpr milliseconds kFailMore{1500};
 
 // This is many times what the longest runs take.
 constexpr uint64_t kStepsMax = 300'000;
@@ -81,6 +81,9 @@ void Simulation::pair_add(size_t number, const std::array<AppPlan, 2>& plans) {
     hosts_[h]->connect(*hosts_[1 - h], plans[h].first_psn, plans[1 - h].first_psn, number);
     group::count_packets(group);
     if (plans[h].only_receives) hosts_[h]->stay_in_rtr(&group);
+    // One process, one way to ask.
+    group.life.asked.attr.timeout = schedule_.apps[h].timeout;
+    pair.rounds.patience_set(static_cast<int>(h), schedule_.apps[h].patience());
   }
   pair.rounds.leader_set(pair.groups[0]->life.ends.local < pair.groups[1]->life.ends.local ? 0 : 1);
 }
@@ -279,9 +282,11 @@ bool Simulation::is_over(const Pair& pair) const {
 
 // Whatever the faults were, no request waits for ever (C6).
 void Simulation::check_ended(Outcome outcome) {
-  Duration bound = kFailBound;
+  Duration bound = kFailMore, patience{};
   for (Pair& pair : pairs_) {
     for (int h = 0; h < 2; h++) {
+      // Who is gone waits no more.
+      if (!gone_[static_cast<size_t>(h)]) patience = std::max(patience, pair.rounds.patience(h));
       const AppPlan& plan = pair.plans[static_cast<size_t>(h)];
       // Each end posts something, so that each notices the loss.
       if (outcome == Outcome::kFails && !plan.only_receives) {
@@ -295,7 +300,7 @@ void Simulation::check_ended(Outcome outcome) {
   const auto all_over = [this] {
     return std::ranges::all_of(pairs_, [this](const Pair& pair) { return is_over(pair); });
   };
-  const bool ended = run_until(all_over, bound);
+  const bool ended = run_until(all_over, bound + patience);
   if (ended) run_for(milliseconds(50));
   for (Pair& pair : pairs_) {
     if (!ended && !is_over(pair)) {
@@ -387,9 +392,12 @@ void Simulation::on_record(const char* name, std::initializer_list<EventField> f
   if (std::strcmp(name, "armed") == 0) pair->armed_ends |= h == 0 ? 1 : 2;
   const bool moves = std::strcmp(name, "state") == 0;
   if (!moves && std::strcmp(name, "stay") != 0) return;
-  const Transition t{h, static_cast<uint32_t>(field("epoch")->number),
-                     std::string(field("from")->text), std::string(field("to")->text),
-                     std::string(field("on")->text)};
+  const Transition t{h,
+                     static_cast<uint32_t>(field("epoch")->number),
+                     std::string(field("from")->text),
+                     std::string(field("to")->text),
+                     std::string(field("on")->text),
+                     pair->judge.sends_posted(h) == 0};
   if (out_) {
     const std::string which = pairs_.size() == 1 ? "" : std::to_string(pair->number);
     say("%c%s: %s -> %s on %s, epoch %u", kNames[h], which.c_str(), t.from.c_str(), t.to.c_str(),

@@ -94,6 +94,8 @@ class Simulation {
   void lasts(const Fault& fault, std::function<void()> end);
   void port_restore(int host, int member);
   void total_loss(int host);
+  void outage(const Fault& fault, int member);
+  void hopeless(int host, bool knows);
 
   void on_record(const char* name, std::initializer_list<EventField> fields);
   void on_message(const net::Delegate& to, const wire::Message& message, bool before);

@@ -98,17 +98,26 @@ void KeyExchange::pump_wanted() {
   if (!ask() && !registers) return pump();
   if (registers && !std::exchange(registering_, true)) await_registration();
   if (deadline_.is_running()) return;
-  // Nothing waits for ever (C6).
-  deadline_.start(milliseconds(config().exchange_ms), [this] {
-    const bool still_registers = group::waits_for_registration(session_.group);
-    if (!pending_ && !still_registers) return;
-    // The application broke the QP meanwhile: what waited is flushed.
-    if (session_.control.state == State::kClosed) return pump();
-    machine_.feed(session_, {.event = Event::kReplayRefused,
-                             .cause = still_registers
-                                          ? "a region is still being registered with the other NIC"
-                                          : "the peer does not answer for a memory key"});
-  });
+  waiting_since_ = loop_.now();
+  deadline_look();
+}
+
+// Nothing waits for ever (C6).
+void KeyExchange::deadline_look() {
+  const Time now = loop_.now();
+  const Time give_up_at = waiting_since_ + session_.patience();
+  if (now < give_up_at) {
+    const Time look_at = now + milliseconds(config().exchange_ms);
+    return deadline_.start_at(std::min(give_up_at, look_at), [this] { deadline_look(); });
+  }
+  const bool registers = group::waits_for_registration(session_.group);
+  if (!pending_ && !registers) return;
+  // The application broke the QP meanwhile: what waited is flushed.
+  if (session_.control.state == State::kClosed) return pump();
+  machine_.feed(session_,
+                {.event = Event::kReplayRefused,
+                 .cause = registers ? "a region is still being registered with the other NIC"
+                                    : "the peer does not answer for a memory key"});
 }
 
 // The worker is registering the region: after that.

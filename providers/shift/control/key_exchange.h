@@ -18,6 +18,7 @@ class KeyExchange {
   // `next_query`: the number of this process's next question.
   KeyExchange(Session& session, net::Loop& loop, Machine& machine, Jobs& jobs, uint32_t& next_query)
       : session_(session),
+        loop_(loop),
         machine_(machine),
         jobs_(jobs),
         next_query_(next_query),
@@ -44,9 +45,11 @@ class KeyExchange {
   void answer(const wire::KeyQuery& message, bool may_wait);
   void denied();
   void pump();
+  void deadline_look();
   void await_registration();
 
   Session& session_;
+  net::Loop& loop_;
   Machine& machine_;
   Jobs& jobs_;
   uint32_t& next_query_;
@@ -55,6 +58,7 @@ class KeyExchange {
   bool registering_ = false;  // something waits for a registration
   // Of what waits while no round is under way whose deadline would bound it.
   net::Timer deadline_;
+  Time waiting_since_{};
   net::Timer go_on_again_;
 };
 

@@ -43,8 +43,20 @@ PeerSearch::~PeerSearch() {
 
 void PeerSearch::begin() {
   if (group_.life.control.is_leader) return look();
-  no_peer_.start(milliseconds(config().rendezvous_ms),
-                 [this] { missing("nobody has asked for this QP"); });
+  await_search();
+}
+
+void PeerSearch::await_search() {
+  no_peer_.start(milliseconds(config().rendezvous_ms), [this] {
+    if (is_cut_off()) return await_search();
+    missing("nobody has asked for this QP");
+  });
+}
+
+// A fault has come before the two ends have met, and SHIFT is at the peer's host: it may be that
+// fault which keeps them apart. The round has its own bound.
+bool PeerSearch::is_cut_off() const {
+  return group_.life.peer_present && fsm::kLeaving.has(group_.life.control.state);
 }
 
 void PeerSearch::look() {
@@ -56,14 +68,22 @@ void PeerSearch::look() {
   request.local = group_.life.ends.local;
   request.local_sq_psn = psns.sq;
   request.local_rq_psn = psns.rq;
-  request.deadline = loop_.now() + milliseconds(config().rendezvous_ms);
+  // A round needs the verdict on a peer that was there.
+  request.deadline =
+      loop_.now() + milliseconds(proven_ ? std::min(config().rendezvous_ms, config().exchange_ms)
+                                         : config().rendezvous_ms);
   request.local_ip_be = nics_.address_of(group_).ipv4().value_or(0);
   net_.find_peer(request, [this, alive = std::weak_ptr(alive_)](net::PeerChannel* channel,
                                                                 net::FindError error) {
     if (alive.expired()) return;
     looking_ = false;
-    if (channel != nullptr) return found(channel);
-    if (proven_) return look_later(kLookPause);
+    using net::FindError;
+    gone_ = proven_ && (error == FindError::kNoShift || error == FindError::kNoSuchQp ||
+                        error == FindError::kRefused);
+    if (channel != nullptr && group_.life.control.is_leader) return found(channel);
+    if (proven_ || (error == FindError::kUnreachable && is_cut_off())) {
+      return look_later(kLookPause);
+    }
     missing(net::find_error_name(error));
   });
 }
@@ -94,7 +114,7 @@ void PeerSearch::missing(const char* cause) {
 }
 
 void PeerSearch::look_later(milliseconds pause) {
-  if (!group_.life.control.is_leader || ended_) return;
+  if (ended_ || !(group_.life.control.is_leader || proven_)) return;
   look_again_.start(pause, [this] { look(); });
 }
 

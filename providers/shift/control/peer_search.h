@@ -38,7 +38,8 @@ class PeerSearch {
 
   // The session begins: its leader looks, its follower waits to be asked.
   void begin();
-  // Leader: looks again after a pause, without which a peer that has gone would be asked at once.
+  // Looks again after a pause, without which a peer that has gone would be asked at once. A
+  // follower does so only to learn whether the peer's process is gone, and waits to be found.
   void look_later(std::chrono::milliseconds pause);
   // No more searches, and no more Binds.
   void end();
@@ -64,6 +65,10 @@ class PeerSearch {
     return !channel_proven_ || channel_ == channel;
   }
 
+  // Of a proven peer to which there is no channel: the last search found that its process is gone,
+  // or its QP.
+  bool is_peer_gone() const { return gone_ && channel_ == nullptr; }
+
   // Whether a Bind knows the start PSNs, which only the two ends know (C11).
   bool proof_fits(const wire::Bind& bind) const;
   // A Bind with a proof that fits came on this channel, which is the peer's from here on. The
@@ -86,6 +91,8 @@ class PeerSearch {
   void look();
   void found(net::PeerChannel* channel);
   void missing(const char* cause);
+  void await_search();
+  bool is_cut_off() const;
   void bind_again();
   net::PeerChannel* set_channel(net::PeerChannel* channel);
 
@@ -98,9 +105,10 @@ class PeerSearch {
   net::PeerChannel* channel_ = nullptr;
   bool proven_ = false, channel_proven_ = false;
   bool ended_ = false;
+  bool gone_ = false;
   std::vector<uint32_t> peer_addresses_;
   std::vector<AddressPair> kept_;
-  // Leader. A search that is under way ends with its answer, which may come when this is gone.
+  // A search that is under way ends with its answer, which may come when this is gone.
   bool looking_ = false;
   std::shared_ptr<const bool> alive_ = std::make_shared<bool>(true);
   net::Timer look_again_;

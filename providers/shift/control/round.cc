@@ -1,5 +1,6 @@
 #include "control/round.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "control/jobs.h"
@@ -7,6 +8,7 @@
 #include "group/context.h"
 #include "group/keys.h"
 #include "group/locked.h"
+#include "group/member_qp.h"
 #include "util/config.h"
 #include "util/log.h"
 
@@ -60,6 +62,7 @@ void Round::enter_epoch(std::optional<uint32_t> peer_epoch) {
   session_.control.epoch = peer_is_ahead ? *peer_epoch : session_.control.epoch + 1;
   session_.keys.forget();
   own_progress_.reset();
+  answers_.cancel();
   PathBook& book = session_.book;
   // A target that a further round leaves has not worked.
   if (session_.control.is_leader && (group.life.path.member != group::kNoMember) &&
@@ -86,10 +89,32 @@ void Round::arm_deadline() {
   if (deadline_.is_running()) return;
   detected_ = loop_.now();
   give_up_at_ = detected_ + milliseconds(config().exchange_ms);
-  deadline_.start_at(give_up_at_, [this] {
-    machine_.feed(session_,
-                  {.event = Event::kDeadline, .cause = "no path was found in SHIFT_EXCHANGE_MS"});
-  });
+  waiting_to_ = 0;
+  deadline_look();
+}
+
+// No program has its error earlier than on the stock library: there a request gets one when the NIC
+// has repeated it for as long as the application asked, and who has none under way is told nothing.
+// What shows meanwhile, that waiting is of no use, counts from the beginning of the round.
+void Round::deadline_look() {
+  constexpr milliseconds kLookPause{250};
+  const Time now = loop_.now();
+  const group::Waiting sends = group::sends_waiting(session_.group);
+  if (sends.first >= waiting_to_) {  // those that waited are over
+    waiting_to_ = sends.end;
+    waiting_since_ = now;
+  }
+  Time give_up_at = now + kLookPause;
+  if (!session_.may_come_back()) {
+    give_up_at = give_up_at_;
+  } else if (sends.first != sends.end) {
+    give_up_at = waiting_since_ + session_.patience();
+  }
+  if (now >= give_up_at) {
+    return machine_.feed(session_,
+                         {.event = Event::kDeadline, .cause = "no path was found in time"});
+  }
+  deadline_.start_at(std::min(give_up_at, now + kLookPause), [this] { deadline_look(); });
 }
 
 // ---- the fence
@@ -128,7 +153,7 @@ bool Round::is_in_vain() {
   // and go for long.
   const bool by_post = detector_ == group::Detector::kPost;
   if (!by_post && detector_ != group::Detector::kCompletion) return false;
-  const milliseconds bound(config().exchange_ms);
+  const std::chrono::nanoseconds bound = session_.patience();
   Group& group = session_.group;
   // The queues of the path that was shut are drained: all that completed on it is counted. What has
   // no signal completes nothing here; the peer's word is that of the round before.
@@ -143,9 +168,22 @@ bool Round::is_in_vain() {
   return trouble_.rounds >= kRoundsMin && fenced_ - trouble_.since > bound;
 }
 
-// Registrations under way go first: commit() and replay() would wait for them here, and all other
-// QPs with them (C7). Those of receives that are posted meanwhile do not: a program that registers
-// all the time would never get there.
+// A NIC whose requests are not answered gives up within its patience. If it has not, the path
+// answers, and what does not complete waits for the peer's application, which has posted no receive
+// for it; or it completes without a word, as what has no signal does (C7).
+void Round::watch_answers() {
+  if (trouble_.rounds == 0 || !group::sends_outstanding(session_.group, false)) return;
+  const auto health = group::committed_qp_health(session_.group);
+  if (!health || health->patience == std::chrono::nanoseconds::zero()) return;
+  answers_.start(health->patience, [this] {
+    const auto now = group::committed_qp_health(session_.group);
+    if (now && !now->is_broken) trouble_ = {};
+  });
+}
+
+// Registrations under way go first, of what the round posts itself: the peer will be told that
+// receives stand. Those of receives that are posted meanwhile do not: a program that registers all
+// the time would never get there.
 void Round::await_registrations(uint64_t receives_end) {
   if (!group::round_awaits_registration(session_.group, receives_end)) {
     return machine_.feed(session_, {.event = Event::kFenceDone});
@@ -185,7 +223,7 @@ std::optional<Input> Round::commit(const Input& input) {
   if (!is_usable) return input.then(Event::kTargetUnusable);
   own_progress_.emplace();
   own_progress_->notifications_received = group::notifications_received(group);
-  switch (group::commit(group, member, peer_member(), give_up_at_)) {
+  switch (group::commit(group, member, peer_member())) {
     case group::Commit::kDone:
       break;
     case group::Commit::kKeyMissing: {
@@ -232,7 +270,7 @@ void Round::say_again() {
 
 std::optional<Input> Round::replay(const Input& input) {
   Group& group = session_.group;
-  const auto result = group::replay(group, session_.control.peer_received, give_up_at_);
+  const auto result = group::replay(group, session_.control.peer_received);
   sent_ = target_;
   if (result.refusal != nullptr) {
     Input refused = input.then(Event::kReplayRefused, result.refusal);
@@ -250,6 +288,7 @@ std::optional<Input> Round::replay(const Input& input) {
   is_by_fault_ = false;
   group::original_error_forget(group);
   session_.watch_errors();
+  watch_answers();
   tell_switched(result, now);
   return std::nullopt;
 }

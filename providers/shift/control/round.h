@@ -27,7 +27,8 @@ class Round {
         jobs_(jobs),
         nics_(nics),
         deadline_(loop),
-        look_again_(loop) {}
+        look_again_(loop),
+        answers_(loop) {}
 
   // ---- what is kept of an input before its actions run
 
@@ -75,7 +76,9 @@ class Round {
  private:
   int own_member() const;
   int peer_member() const;
+  void deadline_look();
   bool is_in_vain();
+  void watch_answers();
   void await_registrations(uint64_t receives_end);
   void tell_switched(const group::ReplayResult& result, Time now) const;
 
@@ -99,7 +102,11 @@ class Round {
 
   net::Timer deadline_;  // answers kDeadline
   net::Timer look_again_;
+  net::Timer answers_;  // when the NIC must have given up, if the path answers nothing
   Time detected_{}, fenced_{}, give_up_at_{}, active_since_{};
+  // The application's requests before this position of the journal wait since then.
+  uint64_t waiting_to_ = 0;
+  Time waiting_since_{};
   bool is_by_fault_ = false;
   std::optional<PathName> left_;
   const char* cause_ = "";

@@ -1,8 +1,11 @@
 #include "control/session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "group/context.h"
+#include "group/member_qp.h"
+#include "util/config.h"
 #include "util/log.h"
 
 namespace shift::control {
@@ -30,6 +33,15 @@ Session::Session(group::Group& g, Shared& s)
 void Session::end() {
   over = true;
   search.end();
+}
+
+bool Session::may_come_back() const {
+  return !over && !group.context->members[group::kDefault].dead && !search.is_peer_gone();
+}
+
+std::chrono::nanoseconds Session::patience() const {
+  const std::chrono::nanoseconds least = std::chrono::milliseconds(config().exchange_ms);
+  return may_come_back() ? std::max(least, group::asked_patience(group)) : least;
 }
 
 void Session::say_again() {

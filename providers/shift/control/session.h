@@ -2,6 +2,7 @@
 // the QP: one part for each duty, and each part keeps its own state. Control loop only.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 #include "control/drain.h"
@@ -57,6 +58,12 @@ struct Session final : PeerSearchSink {
   Unpolled unpolled;
 
   void end();
+  // Whether waiting for a path, or for the peer's word, may help. Not if the default NIC is dead,
+  // of which the stock library tells at once, nor if the peer's process or its QP is gone.
+  bool may_come_back() const;
+  // How long the application's requests wait for what is gone for now: as long as they might on the
+  // stock library, SHIFT_EXCHANGE_MS at least.
+  std::chrono::nanoseconds patience() const;
   // Says everything that counts, on a channel that is new or has a new connection: whatever was
   // sent on one that is gone now may be lost. Copies are rows of the table.
   void say_again();

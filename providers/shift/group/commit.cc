@@ -1,17 +1,18 @@
 #include "group/commit.h"
 
+#include <cerrno>
 #include <mutex>
 
 #include "group/completion.h"
 #include "group/context.h"
 #include "group/group.h"
-#include "group/keys.h"
+#include "group/replay.h"
 #include "group/shared_queue.h"
 #include "util/log.h"
 
 namespace shift::group {
 
-Commit commit(Group& group, int member, int peer_member, Clock::time_point deadline) {
+Commit commit(Group& group, int member, int peer_member) {
   std::lock_guard send(group.send.mutex);
   std::lock_guard lock(group.recv.mutex);
   {
@@ -44,22 +45,16 @@ Commit commit(Group& group, int member, int peer_member, Clock::time_point deadl
     case SharedQueue::Join::kKeyMissing:
       return Commit::kKeyMissing;
   }
-  ibv_qp* real = group.real[member];
-  const RecvJournal& journal = group.recv.journal;
-  for (uint64_t position = notifications_received(group); position < journal.head(); position++) {
-    ibv_recv_wr wr, *bad;
-    ibv_sge sges[kMaxSge];
-    journal.rebuild(position, &wr, sges);
-    if (!translate_local(*group.context, member, sges, wr.num_sge, deadline)) {
+  group.recv.posted = notifications_received(group);
+  switch (const int error = pump_receives(group)) {
+    case 0:
+      break;
+    case ENOKEY:
       return Commit::kKeyMissing;
-    }
-    const int error = real->context->ops.post_recv(real, &wr, &bad);
-    if (error != 0) {
+    default:
       SHIFT_DEBUG("qp 0x%x: receive on member %d: errno %d", group.qpn(), member, error);
       return Commit::kUnusable;
-    }
   }
-  group.recv.posted = journal.head();
   group.recv.route = Route::kOnPath;
   return Commit::kDone;
 }

@@ -4,7 +4,6 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -46,7 +45,6 @@ struct Context {
   PerMember<Member> members;
 
   std::mutex mutex;
-  std::condition_variable changed;  // a background job ended
   RegionTable regions;
   std::unordered_map<const ibv_mr*, std::shared_ptr<MemoryRegion>> region_handles;
   std::vector<CompletionQueue*> cqs;

@@ -8,7 +8,6 @@
 #include "group/domain.h"
 #include "group/group.h"
 #include "group/region.h"
-#include "util/config.h"
 #include "util/planted.h"
 
 namespace shift::group {
@@ -97,20 +96,6 @@ bool round_awaits_registration(Group& group, uint64_t receives_end) {
 KeyState translate_local(Context& context, int member, ibv_sge* sges, int count) {
   std::lock_guard lock(context.mutex);
   return translate_locked(context, member, sges, count);
-}
-
-bool translate_local(Context& context, int member, ibv_sge* sges, int count,
-                     std::chrono::steady_clock::time_point deadline) {
-  std::unique_lock lock(context.mutex);
-  KeyState state;
-  while ((state = translate_locked(context, member, sges, count)) == KeyState::kPending) {
-    if (context.changed.wait_until(lock, deadline) == std::cv_status::timeout) return false;
-  }
-  return state == KeyState::kReady;
-}
-
-std::chrono::steady_clock::time_point registration_deadline() {
-  return std::chrono::steady_clock::now() + std::chrono::milliseconds(config().exchange_ms);
 }
 
 KeyState exported_key(Context& context, int member, const ProtectionDomain* pd, uint32_t rkey,

@@ -3,7 +3,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <chrono>
 #include <cstdint>
 
 namespace shift::group {
@@ -17,14 +16,6 @@ enum class KeyState : uint8_t { kReady, kPending, kMissing };
 // Rewrites the lkeys of a list in place to the member's; zero-length elements need none. kPending:
 // a registration is still being made, and nothing was rewritten.
 [[nodiscard]] KeyState translate_local(Context& context, int member, ibv_sge* sges, int count);
-// As above, and waits until `deadline` for such a registration. False: a key is unknown or its
-// registration failed.
-[[nodiscard]] bool translate_local(Context& context, int member, ibv_sge* sges, int count,
-                                   std::chrono::steady_clock::time_point deadline);
-
-// When a registration under way is given up: the bound of everything else that traffic waits for
-// (C6).
-std::chrono::steady_clock::time_point registration_deadline();
 
 // Whether memory that a round posts itself is still being registered with a further member: that of
 // receives below position `receives_end` that were not consumed, and of READs under way, whose data

@@ -20,14 +20,32 @@ uint64_t receives_end(Group& group) {
   return group.recv.journal.head();
 }
 
+namespace {
+
+// Caller holds send.mutex.
+uint64_t first_waiting(const Group& group) {
+  const auto done = static_cast<uint32_t>(group.counters.done[0]);
+  return std::max(group.send.journal.first_incomplete(done), group.send.drained_to);
+}
+
+}  // namespace
+
 bool sends_outstanding(Group& group, bool parked) {
   std::lock_guard lock(group.send.mutex);
-  const auto& journal = group.send.journal;
-  const auto first = journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
-  return std::max(first, group.send.drained_to) < (parked ? journal.head() : group.send.posted);
+  return first_waiting(group) < (parked ? group.send.journal.head() : group.send.posted);
+}
+
+Waiting sends_waiting(Group& group) {
+  std::lock_guard lock(group.send.mutex);
+  return {first_waiting(group), group.send.journal.head()};
 }
 
 int go_on(Group& group) {
+  {
+    std::lock_guard lock(group.recv.mutex);
+    const bool is_on_path = group.recv.route == Route::kOnPath;
+    if (const int error = is_on_path ? pump_receives(group) : 0) return error;
+  }
   std::lock_guard lock(group.send.mutex);
   if (group.send.route != Route::kOnPath) return 0;
   const int error = pump(group);

@@ -28,7 +28,13 @@ uint64_t receives_end(Group& group);
 // Some request waits for its completion that the fenced path was given, or, with `parked`, that the
 // application has posted at all.
 bool sends_outstanding(Group& group, bool parked);
-// Posts parked requests as far as keys are known, on the way back to the hot path where it can. 0,
+// What the application has posted and has no word of: from the first such request to the journal's
+// end. Requests without a signal before it may be among them.
+struct Waiting {
+  uint64_t first, end;
+};
+Waiting sends_waiting(Group& group);
+// Posts what waits as far as keys are known, on the way back to the hot path where it can. 0,
 // or as pump().
 int go_on(Group& group);
 // The application has brought the QP of its path to ERR: what waits for a key, or for a

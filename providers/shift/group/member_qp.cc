@@ -231,8 +231,16 @@ void member_qp_probe_forget(Group& group, int member) {
   group.life.members[member].probe = Probe::kNone;
 }
 
+namespace {
+
 // The timeout is a power of 4.096 us, and the NIC may wait for four times that each time (IBTA
 // 9.7.6.1.3).
+std::chrono::nanoseconds patience_with(uint8_t timeout, uint8_t retries) {
+  return 4 * std::chrono::nanoseconds{int64_t{4096} << (timeout & 31)} * (retries + 1);
+}
+
+}  // namespace
+
 std::optional<QpHealth> committed_qp_health(Group& group) {
   ibv_qp* real = group.real[group.life.path.member];
   ibv_qp_attr attr{};
@@ -241,8 +249,16 @@ std::optional<QpHealth> committed_qp_health(Group& group) {
   if (stock->query_qp(real, &attr, kAsked, &init) != 0) return std::nullopt;
   const bool is_broken = attr.qp_state == IBV_QPS_ERR || attr.qp_state == IBV_QPS_SQE;
   if (attr.timeout == 0) return QpHealth{is_broken, {}};
-  const std::chrono::nanoseconds timeout{int64_t{4096} << (attr.timeout & 31)};
-  return QpHealth{is_broken, 4 * timeout * (attr.retry_cnt + 1)};
+  return QpHealth{is_broken, patience_with(attr.timeout, attr.retry_cnt)};
+}
+
+std::chrono::nanoseconds asked_patience(Group& group) {
+  std::lock_guard lock(group.attr_mutex);
+  if (!(group.life.asked.mask & IBV_QP_TIMEOUT)) return {};
+  const ibv_qp_attr& asked = group.life.asked.attr;
+  // 0 asks for patience without end. The longest that has one comes close, and keeps C6.
+  constexpr uint8_t kLongest = 31;
+  return patience_with(asked.timeout == 0 ? kLongest : asked.timeout, asked.retry_cnt);
 }
 
 }  // namespace shift::group

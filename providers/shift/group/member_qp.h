@@ -47,6 +47,9 @@ struct QpHealth {
   std::chrono::nanoseconds patience;  // 0: it never gives up
 };
 std::optional<QpHealth> committed_qp_health(Group& group);
+// How long, at most, the NIC would have gone on for an acknowledgement on the stock library, by
+// what the application asked for. 0: it has not, and cannot send yet.
+std::chrono::nanoseconds asked_patience(Group& group);
 
 // Giving up early is cheap when there is another path.
 void bound_patience(ibv_qp_attr& attr);

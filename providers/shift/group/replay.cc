@@ -150,7 +150,7 @@ struct Completed {
   uint32_t packets = 0;  // given to the path meanwhile
 };
 
-Completed complete_executed(Group& group, const Plan& plan, Clock::time_point deadline) {
+Completed complete_executed(Group& group, const Plan& plan) {
   const SendJournal& journal = group.send.journal;
   Completed result;
   const auto not_posted = [&](int error) {
@@ -177,7 +177,9 @@ Completed complete_executed(Group& group, const Plan& plan, Clock::time_point de
         }
         *rkey = *translated;
       }
-      if (!translate_local(*group.context, group.life.path.member, sges, wr.num_sge, deadline)) {
+      // Nothing of it is being registered: the fence waited for that.
+      if (translate_local(*group.context, group.life.path.member, sges, wr.num_sge) !=
+          KeyState::kReady) {
         result.refusal = kNoLocalKey;
         return result;
       }
@@ -261,9 +263,14 @@ void skip_bytes(ibv_send_wr& wr, uint64_t bytes) {
   wr.sg_list[0].length -= static_cast<uint32_t>(bytes);
 }
 
+bool receives_wait(Group& group) {
+  std::lock_guard lock(group.recv.mutex);
+  return group.recv.route == Route::kOnPath && group.recv.posted < group.recv.journal.head();
+}
+
 }  // namespace
 
-ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point deadline) {
+ReplayResult replay(Group& group, uint64_t peer_received) {
   ReplayResult result;
   group.life.control.peer_received = peer_received;
   std::lock_guard lock(group.send.mutex);
@@ -274,7 +281,7 @@ ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point dead
     return result;
   }
 
-  const Completed completed = complete_executed(group, plan, deadline);
+  const Completed completed = complete_executed(group, plan);
   result.completed = static_cast<uint32_t>(plan.executed.position - plan.first);
   result.skipped = plan.executed.packets;
   result.refusal = completed.refusal;
@@ -293,6 +300,8 @@ ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point dead
   } else {
     settle(group);
   }
+  // From now on somebody may hear of it.
+  if (receives_wait(group)) fault_sink->pump_wanted(&group);
   return result;
 }
 
@@ -323,7 +332,9 @@ bool marker_is_in_the_way(Group& group) {
 
 }  // namespace
 
-bool waits_for_registration(Group& group) {
+namespace {
+
+bool send_waits_for_registration(Group& group) {
   std::lock_guard lock(group.send.mutex);
   SendQueue& send = group.send;
   if (send.route != Route::kOnPath || send.posted == send.journal.head()) return false;
@@ -331,6 +342,46 @@ bool waits_for_registration(Group& group) {
   ibv_sge sges[kMaxSge];
   send.journal.rebuild(send.posted, &wr, sges);
   return translate_sent(group, wr, sges) == KeyState::kPending;
+}
+
+bool receive_waits_for_registration(Group& group) {
+  std::lock_guard lock(group.recv.mutex);
+  const RecvQueue& recv = group.recv;
+  if (recv.route != Route::kOnPath || recv.posted == recv.journal.head()) return false;
+  ibv_recv_wr wr;
+  ibv_sge sges[kMaxSge];
+  recv.journal.rebuild(recv.posted, &wr, sges);
+  return translate_local(*group.context, group.life.path.member, sges, wr.num_sge) ==
+         KeyState::kPending;
+}
+
+}  // namespace
+
+bool waits_for_registration(Group& group) {
+  return send_waits_for_registration(group) || receive_waits_for_registration(group);
+}
+
+int pump_receives(Group& group) {
+  RecvQueue& recv = group.recv;
+  const int member = group.life.path.member;
+  ibv_qp* real = group.real[member];
+  for (; recv.posted < recv.journal.head(); recv.posted++) {
+    ibv_recv_wr wr, *bad;
+    ibv_sge sges[kMaxSge];
+    recv.journal.rebuild(recv.posted, &wr, sges);
+    switch (translate_local(*group.context, member, sges, wr.num_sge)) {
+      case KeyState::kReady:
+        break;
+      case KeyState::kPending:
+        if (is_given_up(group)) break;
+        fault_sink->pump_wanted(&group);  // goes on when the region is registered there
+        return 0;
+      case KeyState::kMissing:
+        return ENOKEY;
+    }
+    if (const int error = real->context->ops.post_recv(real, &wr, &bad)) return error;
+  }
+  return 0;
 }
 
 int pump(Group& group) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cerrno>
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <vector>
@@ -11,8 +10,6 @@
 namespace shift::group {
 
 struct Group;
-
-using Clock = std::chrono::steady_clock;
 
 // What the replay will need: distinct rkeys, in posting order, that are not known yet. The peer's
 // word must be in group.life.control.peer_received and peer_responder.
@@ -30,9 +27,10 @@ struct ReplayResult {
 };
 // Completes what the peer's word proves executed, posts the rest on the committed path in order.
 // In the mode exact, group.life.control.peer_responder is a part of that word.
-[[nodiscard]] ReplayResult replay(Group& group, uint64_t peer_received, Clock::time_point deadline);
+[[nodiscard]] ReplayResult replay(Group& group, uint64_t peer_received);
 
-// The next request to post names a region that is still being registered with the path's NIC.
+// The next request or receive to post names a region that is still being registered with the path's
+// NIC.
 bool waits_for_registration(Group& group);
 
 // Whether another path may take what a NIC refused with this errno: its device is going, or its
@@ -47,5 +45,7 @@ inline bool post_blames_path(int error) {
 // thread. Returns 0, the errno of the post, or ENOKEY: a request names memory that is not
 // registered there.
 int pump(Group& group);
+// The same for receives that wait. Caller holds recv.mutex.
+int pump_receives(Group& group);
 
 }  // namespace shift::group

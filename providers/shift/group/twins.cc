@@ -76,7 +76,6 @@ void twin_region_register(MemoryRegion& region, ProtectionDomain& pd, int member
   region.members[member].real = real;
   region.members[member].twin =
       real != nullptr ? MemoryRegion::Twin::kReady : MemoryRegion::Twin::kFailed;
-  context.changed.notify_all();
 }
 
 }  // namespace
@@ -118,7 +117,6 @@ bool twin_regions_stop(MemoryRegion& region) {
   Context& context = *Context::from(region.mr.context);
   std::lock_guard lock(context.mutex);
   region.deregistered = true;
-  context.changed.notify_all();  // who waits for its keys gets none
   return region.any_twin(MemoryRegion::Twin::kRunning);
 }
 

@@ -175,6 +175,36 @@ int post_send_failed(Group& group, int error) {
   return error;
 }
 
+namespace {
+
+// Whether it waits in the journal: its region is still being registered with that NIC, or it is
+// behind one that waits for this.
+int post_recv_on_path(Group& group, const ibv_recv_wr& wr, bool* waits) {
+  ibv_recv_wr translated = wr, *bad;
+  ibv_sge sges[group::kMaxSge];
+  translated.next = nullptr;
+  translated.sg_list = sges;
+  std::copy_n(wr.sg_list, wr.num_sge, sges);
+  const int member = group.life.path.member;
+  const auto state = group::translate_local(*group.context, member, sges, wr.num_sge);
+  if (state == group::KeyState::kMissing) return EINVAL;
+  *waits = state == group::KeyState::kPending || group.recv.posted != group.recv.journal.head();
+  if (*waits) {
+    group::fault_sink->pump_wanted(&group);
+    return 0;
+  }
+  ibv_qp* real = group.real[member];
+  const int error = real->context->ops.post_recv(real, &translated, &bad);
+  if (error == 0 || !group::post_blames_path(error)) return error;
+  // It waits in the journal for the next path; so does what follows.
+  group.recv.route = Route::kParked;
+  group::fault_sink->fault(&group, fsm::Event::kPathFault, member,
+                           {"a receive could not be posted", group::Detector::kPost});
+  return 0;
+}
+
+}  // namespace
+
 int post_recv_slow(Group& group, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   auto lock = lock_queue(group.recv, true);
   auto& journal = group.recv.journal;
@@ -188,40 +218,21 @@ int post_recv_slow(Group& group, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   }
   for (; wr != nullptr; wr = wr->next) {
     int error = 0;
+    bool waits = false;
     const uint64_t outstanding = journal.head() - group.counters.done[1];
     if (wr->num_sge < 0 || static_cast<uint32_t>(wr->num_sge) > group.cap.max_recv_sge) {
       error = EINVAL;
     } else if (group.recv.route != Route::kError && outstanding >= journal.depth()) {
       error = ENOMEM;
     } else if (group.recv.route == Route::kOnPath) {
-      ibv_recv_wr translated = *wr;
-      ibv_sge sges[64];
-      translated.next = nullptr;
-      translated.sg_list = sges;
-      std::copy_n(wr->sg_list, wr->num_sge, sges);
-      const auto deadline = group::registration_deadline();
-      ibv_recv_wr* bad;
-      const int member = group.life.path.member;
-      ibv_qp* real = group.real[member];
-      if (!group::translate_local(*group.context, member, sges, wr->num_sge, deadline)) {
-        error = EINVAL;
-      } else {
-        error = real->context->ops.post_recv(real, &translated, &bad);
-        if (error != 0 && group::post_blames_path(error)) {
-          // It waits in the journal for the next path; so does what follows.
-          error = 0;
-          group.recv.route = Route::kParked;
-          group::fault_sink->fault(&group, fsm::Event::kPathFault, member,
-                                   {"a receive could not be posted", group::Detector::kPost});
-        }
-      }
+      error = post_recv_on_path(group, *wr, &waits);
     }
     if (error != 0) {
       *bad_wr = wr;
       return error;
     }
     journal.append(*wr);
-    if (group.recv.route == Route::kOnPath) group.recv.posted = journal.head();
+    if (group.recv.route == Route::kOnPath && !waits) group.recv.posted = journal.head();
     if (group.recv.route == Route::kError) group::flush_recv(group, journal.head() - 1);
   }
   return 0;

@@ -3,4 +3,4 @@
 # within: 500
 # file: control/round.cc
 # model: deadline-not-armed
-s/deadline_.start_at\(give_up_at_, /(void)(/
+s/^  deadline_look\(\);$//

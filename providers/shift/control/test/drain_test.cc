@@ -22,7 +22,7 @@ class DrainTest : public SessionTest {
   DrainTest() {
     Group& group = session_.group;
     group::leave_for(group, kBackup, kBackup);
-    EXPECT_EQ(group::replay(group, 0, group::soon()).refusal, nullptr);
+    EXPECT_EQ(group::replay(group, 0).refusal, nullptr);
   }
   void watch(bool as_leader) {
     session_.control.is_leader = as_leader;

@@ -27,6 +27,10 @@ struct SinkOfHosts final : group::FaultSink {
 };
 
 struct Host {
+  // What the application asks for: 4.2 ms and six times more, so the NIC has given up after 117 ms
+  // at most (IBTA 9.7.6.1.3).
+  static constexpr uint8_t kTimeout = 10, kRetries = 6;
+
   Host(VirtualTime& time, MemoryNetwork& network, SinkOfHosts& sinks, uint8_t net, int members = 3,
        int pairs = 1, bool one_cq = true)
       : world(net, members), loop(time), coordinator(loop, loop) {
@@ -51,11 +55,16 @@ struct Host {
     groups[pair]->life.ends.remote = other.life.ends.local;
     groups[pair]->life.asked.attr.sq_psn = sq_psn;
     groups[pair]->life.asked.attr.rq_psn = rq_psn;
+    groups[pair]->life.asked.attr.timeout = kTimeout;
+    groups[pair]->life.asked.attr.retry_cnt = kRetries;
+    groups[pair]->life.asked.mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT;
     auto& attr = group::World::fake(groups[pair], group::kDefault).attr;
     attr.dest_qp_num = other.qpn();
     attr.ah_attr.grh.dgid = other.life.ends.local.gid.to_verbs();
     attr.sq_psn = sq_psn;
     attr.rq_psn = rq_psn;
+    attr.timeout = kTimeout;
+    attr.retry_cnt = kRetries;
   }
   // The application never brings its QP to RTS: it only receives.
   void stay_in_rtr(group::Group* only_receives) {

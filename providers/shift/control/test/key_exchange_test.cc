@@ -31,7 +31,7 @@ class KeyExchangeTest : public SessionTest {
   // The path is left for good, and a WRITE waits for its key there.
   void write_off_the_default() {
     group::leave_for(session_.group, kBackup, kBackup);
-    EXPECT_EQ(group::replay(session_.group, 0, group::soon()).refusal, nullptr);
+    EXPECT_EQ(group::replay(session_.group, 0).refusal, nullptr);
     session_.control.state = State::kActive;
     group::path_send(session_.group, 1, IBV_WR_RDMA_WRITE);
     keys_.pump_wanted();
@@ -122,6 +122,18 @@ TEST_F(KeyExchangeTest, WhatIsPostedOffTheDefaultWaitsForItsKey) {
 TEST_F(KeyExchangeTest, AKeyIsNotWaitedForForEver) {
   write_off_the_default();
   run_for(milliseconds(config().exchange_ms - 1));
+  EXPECT_TRUE(machine_.inputs.empty());
+  run_for(milliseconds(2));
+  EXPECT_EQ(machine_.events(), std::vector{Event::kReplayRefused});
+}
+
+// The peer may be out of reach for as long as the stock library would repeat the request.
+TEST_F(KeyExchangeTest, AKeyIsWaitedForAsLongAsTheProgramAsked) {
+  session_.group.life.asked.attr.timeout = 16;  // 268 ms, four times that, eight times
+  session_.group.life.asked.attr.retry_cnt = 7;
+  session_.group.life.asked.mask |= IBV_QP_TIMEOUT;
+  write_off_the_default();
+  run_for(milliseconds(8589));
   EXPECT_TRUE(machine_.inputs.empty());
   run_for(milliseconds(2));
   EXPECT_EQ(machine_.events(), std::vector{Event::kReplayRefused});

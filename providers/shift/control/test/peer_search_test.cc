@@ -83,6 +83,53 @@ TEST_F(PeerSearchTest, NobodyIsThere) {
   EXPECT_EQ(search_->channel(), nullptr);
 }
 
+// SHIFT is at the peer's host, and a fault is being masked: it may be that fault which keeps them
+// apart, and the round has its own bound.
+TEST_F(PeerSearchTest, AFaultBeforeTheTwoEndsHaveMetEndsNoSearch) {
+  group_->life.peer_present = true;
+  group_->life.control.state = fsm::State::kSeeking;
+  search_->begin();
+  network_.answer(nullptr, net::FindError::kUnreachable);
+  EXPECT_TRUE(missing_.empty());
+  time_.run_for(milliseconds(1001));
+  ASSERT_EQ(network_.requests.size(), 2u);
+  network_.answer(nullptr, net::FindError::kNoShift);
+  EXPECT_EQ(missing_, std::vector<std::string>{net::find_error_name(net::FindError::kNoShift)});
+}
+
+TEST_F(PeerSearchTest, NorTheWaitOfAFollower) {
+  group_->life.peer_present = true;
+  group_->life.control.is_leader = false;
+  group_->life.control.state = fsm::State::kSeeking;
+  search_->begin();
+  time_.run_for(milliseconds(config().rendezvous_ms + 100));
+  EXPECT_TRUE(missing_.empty());
+  group_->life.control.state = fsm::State::kActive;
+  time_.run_for(milliseconds(config().rendezvous_ms));
+  EXPECT_EQ(missing_.size(), 1u);
+}
+
+// Only an answer from the peer's host says so.
+TEST_F(PeerSearchTest, ASearchTellsAPeerThatIsGoneFromOneThatIsNotReached) {
+  group_->life.control.is_leader = false;
+  group_->life.control.state = fsm::State::kSeeking;
+  search_->take_channel(&channel_);
+  search_->set_proven();
+  search_->channel_lost();
+  search_->look_later({});
+  time_.run_for(milliseconds(1));
+  ASSERT_EQ(network_.requests.size(), 1u);
+  network_.answer(nullptr, net::FindError::kUnreachable);
+  EXPECT_FALSE(search_->is_peer_gone());
+  time_.run_for(milliseconds(1001));
+  network_.answer(nullptr, net::FindError::kNoSuchQp);
+  EXPECT_TRUE(search_->is_peer_gone());
+  time_.run_for(milliseconds(1001));
+  network_.answer(&channel_);
+  EXPECT_FALSE(search_->is_peer_gone());
+  EXPECT_EQ(search_->channel(), nullptr) << "the leader finds it";
+}
+
 TEST_F(PeerSearchTest, AProvenPeerThatIsGoneIsLookedForAgain) {
   search_->begin();
   network_.answer(&channel_);

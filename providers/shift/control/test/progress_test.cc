@@ -107,6 +107,77 @@ TEST_F(Rounds, ARegionThatIsNeverRegisteredEndsInAnError) {
   EXPECT_EQ(sender.errors.size(), 1u);
 }
 
+// A receive that names such a region is taken all the same, and those behind it wait, too.
+TEST_F(Rounds, AReceiveInARegionStillBeingRegisteredWaitsForIt) {
+  for (SimHost* host : {&a_, &b_}) host->group->life.asked.attr.timeout = 20;  // patient
+  traffic(10);
+  SimHost& receiver = leader();
+  receiver.port(kDefault, false);
+  run(milliseconds(20));
+  ASSERT_NE(receiver.group->life.path.member, kDefault);
+  auto* region = receiver.world.make_region(0x30, 0x40, group::MemoryRegion::Twin::kRunning);
+  receive(receiver);
+  receive(receiver, 1, 0x30);
+  receive(receiver);
+  send(follower(), 3);
+  run(2 * milliseconds(config().exchange_ms));
+  EXPECT_EQ(receiver.receives_done.size(), 11u);
+  region->twins_set(group::MemoryRegion::Twin::kReady);
+  run(milliseconds(100));
+  expect_all_done();
+}
+
+// The same, posted while the path is being left: the round does not wait for it.
+TEST_F(Rounds, NorDoesARoundWaitForAReceiveOfItsOwnTime) {
+  traffic(10);
+  SimHost& receiver = follower();
+  auto* region = receiver.world.make_region(0x30, 0x40, group::MemoryRegion::Twin::kRunning);
+  for (int m = 0; m < 3; m++) leader().port(m, false);
+  run(milliseconds(50));
+  ASSERT_TRUE(fsm::kLeaving.has(receiver.group->life.control.state));
+  receive(receiver, 1, 0x30);
+  receive(receiver);
+  for (int m = 1; m < 3; m++) leader().port(m, true);
+  send(leader(), 2);
+  run(milliseconds(200));
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->life.control.state, State::kActive);
+  EXPECT_EQ(receiver.receives_done.size(), 10u);
+  region->twins_set(group::MemoryRegion::Twin::kReady);
+  run(milliseconds(100));
+  expect_all_done();
+}
+
+// A registration that fails after all is an error, for whoever waits for it (C6).
+TEST_F(Rounds, AReceiveInARegionThatCannotBeRegisteredEndsInAnError) {
+  traffic(10);
+  SimHost& receiver = leader();
+  receiver.port(kDefault, false);
+  run(milliseconds(20));
+  auto* region = receiver.world.make_region(0x30, 0x40, group::MemoryRegion::Twin::kRunning);
+  receive(receiver, 1, 0x30);
+  receive(receiver);
+  run(milliseconds(20));
+  region->twins_set(group::MemoryRegion::Twin::kFailed);
+  run(milliseconds(20));
+  EXPECT_EQ(receiver.group->life.control.state, State::kFailed);
+  EXPECT_EQ(receiver.errors.size(), 2u);
+}
+
+// C7: the region takes longer than SHIFT_EXCHANGE_MS, and the program has asked for more patience.
+TEST_F(Rounds, APatientProgramWaitsForARegistrationThatTakesLong) {
+  SimHost& sender = follower();
+  for (SimHost* host : {&a_, &b_}) host->group->life.asked.attr.timeout = 20;
+  traffic(10);
+  auto* region = sender.world.make_region(0x30, 0x40, group::MemoryRegion::Twin::kRunning);
+  receive(leader());
+  leader().port(kDefault, false);
+  post(sender, IBV_WR_SEND, 0x30);
+  run(2 * milliseconds(config().exchange_ms));
+  region->twins_set(group::MemoryRegion::Twin::kReady);
+  run(milliseconds(100));
+  expect_all_done();
+}
+
 class TwoPairs : public Rounds {
  protected:
   TwoPairs() : Rounds(2) {}
@@ -228,6 +299,22 @@ TEST_F(Rounds, PathsThatTakeNoRequestsAreGivenUp) {
   EXPECT_EQ(follower().errors.size(), 2u);
 }
 
+// C7: a receiver that has posted nothing yet is no trouble of the path, however often that breaks
+// meanwhile (shift-sim --seed 900042966).
+TEST_F(Rounds, ASenderThatWaitsForReceivesIsNotGivenUpForItsPathsFaults) {
+  send(follower(), 2);
+  for (int fault = 1; fault <= 7; fault++) {
+    const int member = leader().group->life.path.member;
+    leader().port(member, false, false);
+    run(milliseconds(800));
+    leader().port(member, true);
+    EXPECT_EQ(follower().group->life.control.epoch, static_cast<uint32_t>(fault));
+  }
+  receive(leader(), 2);
+  run(milliseconds(20));
+  expect_all_done();
+}
+
 // What the application got wrong is wrong on every path.
 TEST_F(Rounds, ARequestThatNoNicTakesEndsInAnError) {
   traffic(10);
@@ -271,6 +358,20 @@ TEST_F(Rounds, AWriterWithoutSignalsIsNotGivenUpForItsPortsFaults) {
   }
   for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->life.control.state, State::kActive);
   EXPECT_EQ(leader().group->life.control.epoch, 7u);
+}
+
+// The paths fail without a word: then it is that they held for longer than a NIC goes on without an
+// answer.
+TEST_F(Rounds, AWriterWithoutSignalsIsNotGivenUpForItsPathsFaults) {
+  for (int fault = 1; fault <= 7; fault++) {
+    const int member = leader().group->life.path.member;
+    leader().port(member, false, false);
+    post(follower(), IBV_WR_RDMA_WRITE, group::kLkey, 0);
+    run(milliseconds(800));
+    leader().port(member, true);
+    EXPECT_EQ(follower().group->life.control.epoch, static_cast<uint32_t>(fault));
+  }
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->life.control.state, State::kActive);
 }
 
 }  // namespace

@@ -706,6 +706,7 @@ TEST_F(Rounds, AConnectionManagerHearsOfAFailure) {
   static std::vector<ibv_qp*> gone;
   gone.clear();
   ops::on_peer_gone([](ibv_qp* qp) { gone.push_back(qp); });
+  send(a_);
   for (int m = 0; m < 3; m++) a_.port(m, false);
   run(seconds(4));
   ops::on_peer_gone(nullptr);

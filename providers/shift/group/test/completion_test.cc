@@ -75,7 +75,7 @@ TEST_P(Doubtful, AnErrorIsTheNicsUntilItIsRepeated) {
   EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kPathFault);
 
   leave_for(*group_, kBackup, kBackup);
-  ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
+  ASSERT_EQ(replay(*group_, 0).refusal, nullptr);
   // The same request on a NIC with nothing wrong: the application's own error.
   on_backup().break_with(GetParam());
   const auto completions = poll_all(cq_);
@@ -90,7 +90,7 @@ TEST_P(Doubtful, AnErrorOnADeadPortIsNeverTheApplications) {
   on_default().break_with(GetParam());
   EXPECT_TRUE(poll_all(cq_).empty());
   leave_for(*group_, kBackup, kBackup);
-  ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
+  ASSERT_EQ(replay(*group_, 0).refusal, nullptr);
   world_.nic(kBackup).port_up = false;
   on_backup().break_with(GetParam());
   EXPECT_TRUE(poll_all(cq_).empty());
@@ -102,7 +102,7 @@ TEST_P(Doubtful, AnErrorOfALaterRequestIsAnotherFault) {
   for (uint64_t id = 1; id <= 2; id++) post_send(*group_, id, IBV_WR_SEND);
   on_default().break_with(GetParam());
   leave_for(*group_, kBackup, kBackup);
-  ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
+  ASSERT_EQ(replay(*group_, 0).refusal, nullptr);
   ASSERT_TRUE(on_backup().complete_send());
   on_backup().break_with(GetParam());
   EXPECT_EQ(wr_ids(poll_all(cq_)), Ids{1});
@@ -121,7 +121,7 @@ TEST_F(Completion, NothingThatANicWithoutAPortSaysIsTheApplications) {
   EXPECT_EQ(group_->life.errors.original.status, IBV_WC_LOC_PROT_ERR);
 
   leave_for(*group_, kBackup, kBackup);
-  ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
+  ASSERT_EQ(replay(*group_, 0).refusal, nullptr);
   on_backup().break_with(IBV_WC_LOC_PROT_ERR);
   EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1, 10})) << "repeated where nothing is wrong";
 }

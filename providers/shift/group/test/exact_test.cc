@@ -166,7 +166,7 @@ class Exact : public ::testing::Test {
     leave_for(*group_, member, member);
     group_->life.control.peer_responder.reset();
     if (packets) group_->life.control.peer_responder = (begin + *packets) & kPsnMask;
-    return replay(*group_, received, soon());
+    return replay(*group_, received);
   }
   void finish(int member) {
     while (on(member).complete_send()) {
@@ -258,7 +258,7 @@ TEST_F(Exact, WithoutAWordAnUncoveredWriteGetsTheOriginalError) {
       post_send(*group, 4, opcode);
       leave_for(*group, kBackup, kBackup);
       group->life.remote_keys[kBackup][kRkey] = kBackupRkey;
-      EXPECT_NE(replay(*group, 1, soon()).refusal, nullptr) << opcode << behind;
+      EXPECT_NE(replay(*group, 1).refusal, nullptr) << opcode << behind;
       EXPECT_TRUE(World::fake(group, kBackup).sends.empty());
       fail(*group);
       const auto completions = poll_all(cq);
@@ -281,8 +281,8 @@ TEST_F(Exact, WithoutAWordWhatDoesNoHarmRunsAgain) {
 TEST_F(Exact, WhatWasOnlyParkedNeedsNoWord) {
   ASSERT_TRUE(fence({group_})[0]);
   park_send(*group_, 1, IBV_WR_ATOMIC_FETCH_AND_ADD);
-  ASSERT_EQ(commit(*group_, kBackup, kBackup, soon()), Commit::kDone);
-  ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
+  ASSERT_EQ(commit(*group_, kBackup, kBackup), Commit::kDone);
+  ASSERT_EQ(replay(*group_, 0).refusal, nullptr);
   EXPECT_EQ(posted_ids(on(kBackup), *group_), (Ids{1}));
 }
 
@@ -300,7 +300,7 @@ TEST_F(Exact, ACounterThatContradictsThePacketNumberIsRefused) {
     leave_for(*group, kBackup, kBackup);
     group->life.remote_keys[kBackup][kRkey] = kBackupRkey;
     group->life.control.peer_responder = packets;
-    EXPECT_NE(replay(*group, received, soon()).refusal, nullptr) << received << " " << packets;
+    EXPECT_NE(replay(*group, received).refusal, nullptr) << received << " " << packets;
     EXPECT_TRUE(World::fake(group, kBackup).sends.empty());
   }
 }

@@ -62,7 +62,7 @@ TEST_F(Failing, WhatSucceededBeforeIsDeliveredFirst) {
 // Nothing may be written to the application's memory once it has been told.
 TEST_F(Failing, BothPathsAreShut) {
   leave_default();
-  ASSERT_EQ(commit(*group_, kBackup, kBackup, soon()), Commit::kDone);
+  ASSERT_EQ(commit(*group_, kBackup, kBackup), Commit::kDone);
   fail(*group_);
   EXPECT_TRUE(on_default().in_error());
   EXPECT_TRUE(on_backup().in_error());
@@ -82,8 +82,8 @@ TEST_F(Failing, AfterTheReplayOnlyWhatIsIncompleteFails) {
   for (uint64_t id = 1; id <= 4; id++) post_send(*group_, id, IBV_WR_SEND);
   on_default().complete_send();
   leave_default();
-  ASSERT_EQ(commit(*group_, kBackup, kBackup, soon()), Commit::kDone);
-  ASSERT_EQ(replay(*group_, 2, soon()).refusal, nullptr);
+  ASSERT_EQ(commit(*group_, kBackup, kBackup), Commit::kDone);
+  ASSERT_EQ(replay(*group_, 2).refusal, nullptr);
   on_backup().complete_send();
   on_backup().break_with(IBV_WC_RETRY_EXC_ERR);
   EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1, 2, 3}));
@@ -157,8 +157,8 @@ TEST_F(Failing, OnTheBackupTheApplicationsOwnErrorPassesThough) {
   on_default().break_with(IBV_WC_RETRY_EXC_ERR);
   EXPECT_TRUE(poll_all(cq_).empty());
   leave_default();
-  ASSERT_EQ(commit(*group_, kBackup, kBackup, soon()), Commit::kDone);
-  ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
+  ASSERT_EQ(commit(*group_, kBackup, kBackup), Commit::kDone);
+  ASSERT_EQ(replay(*group_, 0).refusal, nullptr);
   on_backup().break_with(IBV_WC_REM_INV_REQ_ERR);
   const auto completions = poll_all(cq_);
   ASSERT_EQ(wr_ids(completions), (Ids{1}));

@@ -202,7 +202,7 @@ std::vector<bool> fence(std::vector<Group*> groups, std::chrono::nanoseconds pat
 
 void leave_for(Group& group, int member, int peer_member) {
   ASSERT_TRUE(fence({&group})[0]);
-  ASSERT_EQ(commit(group, member, peer_member, soon()), Commit::kDone);
+  ASSERT_EQ(commit(group, member, peer_member), Commit::kDone);
 }
 
 std::vector<ibv_wc> poll_all(CompletionQueue* cq) {
@@ -225,10 +225,6 @@ std::vector<uint64_t> posted_ids(const FakeQp& qp, const Group& group) {
     if (!has_own_number(send.wr.wr_id, group)) ids.push_back(send.wr.wr_id);
   }
   return ids;
-}
-
-Clock::time_point soon() {
-  return Clock::now() + std::chrono::seconds(5);
 }
 
 }  // namespace shift::group

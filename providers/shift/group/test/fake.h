@@ -136,6 +136,4 @@ inline constexpr uint32_t kLkey = 0x10, kRkey = 0x20;
 inline constexpr uint32_t kBackupLkey = lkey_on(kBackup, kLkey);
 inline constexpr uint32_t kBackupRkey = rkey_on(kBackup, kRkey);
 
-Clock::time_point soon();
-
 }  // namespace shift::group

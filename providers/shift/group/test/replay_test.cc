@@ -22,12 +22,10 @@ class Replay : public ::testing::Test {
   // Everything up to the replay, as the control thread does it.
   void leave_default() {
     ASSERT_TRUE(fence({group_})[0]);
-    ASSERT_EQ(commit(*group_, kBackup, kBackup, soon()), Commit::kDone);
+    ASSERT_EQ(commit(*group_, kBackup, kBackup), Commit::kDone);
     if (knows_keys_) group_->life.remote_keys[kBackup][kRkey] = kBackupRkey;
   }
-  ReplayResult replay_with(uint64_t peer_received) {
-    return replay(*group_, peer_received, soon());
-  }
+  ReplayResult replay_with(uint64_t peer_received) { return replay(*group_, peer_received); }
   // The backup executes and acknowledges all it has.
   Ids finish() {
     while (on_backup().complete_send()) {
@@ -179,11 +177,11 @@ TEST_F(Replay, WhatAnExecutedFenceHasWaitedForDoesNotRunAgain) {
       post_send(*group, 3, IBV_WR_RDMA_READ);
       post_send(*group, 4, IBV_WR_SEND);
       ASSERT_TRUE(fence({group})[0]);
-      ASSERT_EQ(commit(*group, kBackup, kBackup, soon()), Commit::kDone);
+      ASSERT_EQ(commit(*group, kBackup, kBackup), Commit::kDone);
       group->life.control.peer_received = 1;
       EXPECT_EQ(rkeys_missing(*group), (std::vector<uint32_t>{kRkey})) << "of the second READ";
       group->life.remote_keys[kBackup][kRkey] = kBackupRkey;
-      ASSERT_EQ(replay(*group, 1, soon()).refusal, nullptr);
+      ASSERT_EQ(replay(*group, 1).refusal, nullptr);
       EXPECT_EQ(wr_ids(poll_all(cq)), signaled ? (Ids{1, 2}) : (Ids{2}));
       EXPECT_EQ(posted_ids(World::fake(group, kBackup), *group), (Ids{3, 4}));
     }
@@ -216,7 +214,7 @@ TEST_F(Replay, AnAtomicInFlightIsNotRepeated) {
       post_send(*group, 2, IBV_WR_SEND);
       ASSERT_TRUE(fence({group})[0]);
       group->life.remote_keys[kBackup][kRkey] = kBackupRkey;
-      EXPECT_NE(replay(*group, executed ? 1 : 0, soon()).refusal, nullptr);
+      EXPECT_NE(replay(*group, executed ? 1 : 0).refusal, nullptr);
       EXPECT_TRUE(World::fake(group, kBackup).sends.empty());
       EXPECT_TRUE(poll_all(cq).empty());
     }
@@ -243,7 +241,7 @@ TEST_F(Replay, WindowRequestsInFlightAreRefused) {
       Group* group = world.make_group(world.make_cq());
       post_send(*group, 1, opcode);
       leave_for(*group, target, target);
-      EXPECT_NE(replay(*group, 0, soon()).refusal, nullptr) << opcode;
+      EXPECT_NE(replay(*group, 0).refusal, nullptr) << opcode;
       EXPECT_TRUE(posted_ids(World::fake(group, kBackup), *group).empty());
     }
   }
@@ -259,7 +257,7 @@ TEST_F(Replay, ParkedWindowRequestsRunWhereTheWindowIs) {
         leave_for(*group, member, peer_member);
         park_send(*group, 1, opcode);
         const bool is_there = (opcode == IBV_WR_SEND_WITH_INV ? peer_member : member) == kDefault;
-        EXPECT_EQ(replay(*group, 0, soon()).refusal == nullptr, is_there);
+        EXPECT_EQ(replay(*group, 0).refusal == nullptr, is_there);
         EXPECT_EQ(posted_ids(World::fake(group, member), *group), is_there ? Ids{1} : Ids{});
       }
     }
@@ -271,7 +269,7 @@ TEST_F(Replay, OffTheDefaultWindowRequestsAreRefused) {
     World world;
     Group* group = world.make_group(world.make_cq());
     leave_for(*group, kBackup, kBackup);
-    ASSERT_EQ(replay(*group, 0, soon()).refusal, nullptr);
+    ASSERT_EQ(replay(*group, 0).refusal, nullptr);
     park_send(*group, 1, opcode);
     std::lock_guard lock(group->send.mutex);
     EXPECT_EQ(pump(*group), ENOKEY) << opcode;
@@ -292,9 +290,9 @@ TEST_F(Replay, ACounterOutOfRangeChangesNothing) {
       for (int i = 0; i < 3; i++) World::fake(group, kDefault).complete_send();
       ASSERT_TRUE(fence({group})[0]);
       ASSERT_EQ(poll_all(cq).size(), 3u);
-      ASSERT_EQ(commit(*group, kBackup, kBackup, soon()), Commit::kDone);
+      ASSERT_EQ(commit(*group, kBackup, kBackup), Commit::kDone);
       const bool possible = told >= 3 && told <= 5;
-      const auto result = replay(*group, uint64_t{start} + static_cast<uint64_t>(told), soon());
+      const auto result = replay(*group, uint64_t{start} + static_cast<uint64_t>(told));
       EXPECT_EQ(result.refusal == nullptr, possible) << start << " + " << told;
       if (possible) continue;
       EXPECT_TRUE(World::fake(group, kBackup).sends.empty());
@@ -464,7 +462,7 @@ TEST_F(Replay, ReceivesThatWereNotConsumedMoveInOrder) {
 TEST_F(Replay, AReceiveWithoutAKeyStopsTheMove) {
   post_recv(*group_, 1, 0xbad);
   ASSERT_TRUE(fence({group_})[0]);
-  EXPECT_EQ(commit(*group_, kBackup, kBackup, soon()), Commit::kKeyMissing);
+  EXPECT_EQ(commit(*group_, kBackup, kBackup), Commit::kKeyMissing);
 }
 
 TEST_F(Replay, AWaitingApplicationIsWokenByTheBackupToo) {
@@ -536,7 +534,7 @@ void check_once(Random& random) {
   for (uint32_t n = random.below(20); n > 0; n--) {
     add([](Group& g, const ibv_send_wr& wr) { g.send.journal.add(wr); });
   }
-  ASSERT_EQ(commit(*group, kBackup, kBackup, soon()), Commit::kDone);
+  ASSERT_EQ(commit(*group, kBackup, kBackup), Commit::kDone);
 
   uint32_t received = start;
   size_t last_proven = 0;  // after the last executed notification
@@ -549,7 +547,7 @@ void check_once(Random& random) {
   for (size_t i = 0; i < last_proven; i++) {
     if (wrs[i].fenced) last_fence = i;
   }
-  const auto result = replay(*group, received, soon());
+  const auto result = replay(*group, received);
   ASSERT_EQ(result.refusal, nullptr) << result.refusal;
 
   FakeQp& new_qp = World::fake(group, kBackup);

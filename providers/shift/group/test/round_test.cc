@@ -25,7 +25,7 @@ class Round : public ::testing::Test {
   // One whole round, as the control thread does it.
   void go(int member, int peer_member, uint64_t peer_received) {
     leave_for(*group_, member, peer_member);
-    const auto result = replay(*group_, peer_received, soon());
+    const auto result = replay(*group_, peer_received);
     ASSERT_EQ(result.refusal, nullptr) << result.refusal;
     ASSERT_FALSE(result.path_broken);
   }
@@ -103,9 +103,9 @@ TEST_F(Round, KeysGoWithBothEndsOfThePath) {
       ASSERT_TRUE(fence({group})[0]);
       ibv_qp_attr reset{};
       ASSERT_EQ(stock->modify_qp(group->real[own], &reset, IBV_QP_STATE), 0);
-      ASSERT_EQ(commit(*group, own, peer, soon()), Commit::kDone);
+      ASSERT_EQ(commit(*group, own, peer), Commit::kDone);
       EXPECT_TRUE(rkeys_missing(*group).empty());
-      ASSERT_EQ(replay(*group, 0, soon()).refusal, nullptr);
+      ASSERT_EQ(replay(*group, 0).refusal, nullptr);
       const FakeQp& qp = World::fake(group, own);
       EXPECT_EQ(qp.sends.back().sges.at(0).lkey, lkey_on(own, kLkey)) << own << "-" << peer;
       EXPECT_EQ(qp.recvs.back().sges.at(0).lkey, lkey_on(own, kLkey)) << own << "-" << peer;

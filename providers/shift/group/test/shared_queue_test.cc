@@ -59,7 +59,7 @@ class Shared : public ::testing::Test {
     for (Group* group : groups) last_taken(group);
     return std::ranges::all_of(fence(groups), [](bool proven) { return proven; });
   }
-  Commit go(Group* group, int member) { return commit(*group, member, member, soon()); }
+  Commit go(Group* group, int member) { return commit(*group, member, member); }
 
   World world_;
   CompletionQueue* cq_ = world_.make_cq();
@@ -493,7 +493,6 @@ class SharedRegistration : public Shared {
   void is_known(MemoryRegion::Twin twin) {
     std::lock_guard lock(world_.context.mutex);
     region_->twins_set(twin);
-    world_.context.changed.notify_all();
   }
 
   static constexpr uint32_t kLate = 0x30;

@@ -353,9 +353,8 @@ TEST_F(Builder, AParkedBatchGoesToTheBackupLater) {
   simple(2);
   ASSERT_EQ(ibv_wr_complete(qp_), 0);
   EXPECT_EQ(real_.started, 0);
-  ASSERT_EQ(group::commit(*group_, group::kBackup, group::kBackup, group::soon()),
-            group::Commit::kDone);
-  ASSERT_EQ(group::replay(*group_, 0, group::soon()).refusal, nullptr);
+  ASSERT_EQ(group::commit(*group_, group::kBackup, group::kBackup), group::Commit::kDone);
+  ASSERT_EQ(group::replay(*group_, 0).refusal, nullptr);
   EXPECT_EQ(World::fake(group_, kBackup).sends.size(), 2u);
 }
 

@@ -255,7 +255,7 @@ TEST_P(ExtendedPollTest, AfterASwitchTheOtherMembersComplete) {
   EXPECT_EQ(ex_->wr_id, 1u);
   const uint64_t before = GetParam() ? ibv_wc_read_completion_ts(ex_) : 0;
   group::leave_for(*group_, kBackup, kBackup);
-  ASSERT_EQ(group::replay(*group_, 2, group::soon()).refusal, nullptr);
+  ASSERT_EQ(group::replay(*group_, 2).refusal, nullptr);
   while (on_backup().complete_send()) {
   }
   Ids ids{ex_->wr_id};

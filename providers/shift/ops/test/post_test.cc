@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "group/locked.h"
 #include "group/test/fake.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
@@ -66,10 +67,8 @@ class Post : public ::testing::Test {
   void leave_default() { ASSERT_TRUE(group::fence({group_})[0]); }
   void switch_over() {
     leave_default();
-    ASSERT_EQ(group::commit(*group_, group::kBackup, group::kBackup, group::soon()),
-              group::Commit::kDone);
-    ASSERT_EQ(group::replay(*group_, group_->life.control.peer_received, group::soon()).refusal,
-              nullptr);
+    ASSERT_EQ(group::commit(*group_, group::kBackup, group::kBackup), group::Commit::kDone);
+    ASSERT_EQ(group::replay(*group_, group_->life.control.peer_received).refusal, nullptr);
   }
   Ids journalled() {
     Ids ids;
@@ -95,6 +94,27 @@ class Post : public ::testing::Test {
   ibv_send_wr* bad_send_ = nullptr;
   uint64_t bad_id_ = 0;
 };
+
+// And those behind it. One that names nothing is refused at once.
+TEST_F(Post, AReceiveWaitsWhileItsRegionIsBeingRegistered) {
+  switch_over();
+  auto* region = world_.make_region(0x30, 0x40, group::MemoryRegion::Twin::kRunning);
+  const auto recv_with = [&](uint64_t id, uint32_t lkey) {
+    Chain chain({id});
+    chain.sge.lkey = lkey;
+    ibv_recv_wr* bad = nullptr;
+    return post_recv(group_->handle(), chain.recvs.data(), &bad);
+  };
+  EXPECT_EQ(recv_with(7, 0x30), 0);
+  EXPECT_EQ(recv({8}), 0);
+  EXPECT_EQ(recv_with(9, 0xbad), EINVAL);
+  EXPECT_EQ(received(on_backup()), Ids{});
+  EXPECT_EQ(group::go_on(*group_), 0);
+  EXPECT_EQ(received(on_backup()), Ids{});
+  region->twins_set(group::MemoryRegion::Twin::kReady);
+  EXPECT_EQ(group::go_on(*group_), 0);
+  EXPECT_EQ(received(on_backup()), (Ids{7, 8}));
+}
 
 // A QP of its own, to which the next post is slow or hot.
 struct Fresh {
@@ -191,7 +211,7 @@ TEST_F(Post, WhatIsQueuedWhenTheDoorbellFailsIsPostedOnce) {
     EXPECT_EQ(it.world.sink.faults[0].event, fsm::Event::kPathFault);
     EXPECT_FALSE(group::errors_pass(*it.group, kDefault)) << "they are not done";
     group::leave_for(*it.group, kBackup, kBackup);
-    ASSERT_EQ(group::replay(*it.group, before, group::soon()).refusal, nullptr);
+    ASSERT_EQ(group::replay(*it.group, before).refusal, nullptr);
     EXPECT_EQ(posted(World::fake(it.group, kBackup)), (Ids{1, 2}));
   }
 }
@@ -320,7 +340,7 @@ TEST_F(Post, OffTheDefaultTheErrorSaysWhoseFaultARefusalIs) {
     World world;
     Group* g = world.make_group(world.make_cq());
     group::leave_for(*g, kBackup, kBackup);
-    ASSERT_EQ(group::replay(*g, 0, group::soon()).refusal, nullptr);
+    ASSERT_EQ(group::replay(*g, 0).refusal, nullptr);
     World::fake(g, kBackup).post_error = error;
     Chain chain({1});
     ibv_send_wr* bad_send;
@@ -347,8 +367,8 @@ TEST_F(Post, WhatEveryNicRefusesIsNotReplayedOnAnother) {
     ibv_send_wr* bad;
     ASSERT_EQ(post_send(g->handle(), chain.sends.data(), &bad), 0);
     World::fake(g, kBackup).post_error = error;
-    ASSERT_EQ(group::commit(*g, kBackup, kBackup, group::soon()), group::Commit::kDone);
-    const group::ReplayResult result = group::replay(*g, 0, group::soon());
+    ASSERT_EQ(group::commit(*g, kBackup, kBackup), group::Commit::kDone);
+    const group::ReplayResult result = group::replay(*g, 0);
     EXPECT_EQ(result.path_broken, error == EIO);
     EXPECT_EQ(result.refusal == nullptr, error == EIO);
   }

@@ -299,8 +299,8 @@ class Refused : public QueuePairs {
   Refused() {
     send(1);
     EXPECT_TRUE(group::fence({group_})[0]);
-    EXPECT_EQ(group::commit(*group_, kBackup, kBackup, group::soon()), group::Commit::kDone);
-    EXPECT_EQ(group::replay(*group_, 0, group::soon()).refusal, nullptr);
+    EXPECT_EQ(group::commit(*group_, kBackup, kBackup), group::Commit::kDone);
+    EXPECT_EQ(group::replay(*group_, 0).refusal, nullptr);
   }
   FakeQp& on_backup() { return World::fake(group_, kBackup); }
 };
@@ -464,8 +464,8 @@ class SharedReceives : public QueuePairs {
   void go_to_backup() {
     group::receives_last_taken(*group_, kDefault);
     ASSERT_TRUE(group::fence({group_})[0]);
-    ASSERT_EQ(group::commit(*group_, kBackup, kBackup, group::soon()), group::Commit::kDone);
-    ASSERT_EQ(group::replay(*group_, 0, group::soon()).refusal, nullptr);
+    ASSERT_EQ(group::commit(*group_, kBackup, kBackup), group::Commit::kDone);
+    ASSERT_EQ(group::replay(*group_, 0).refusal, nullptr);
   }
   // Messages that nobody has polled.
   void take(int member, int count) {
