@@ -285,7 +285,7 @@ void Simulation::check_ended(Outcome outcome) {
   Duration bound = kFailMore, patience{};
   for (Pair& pair : pairs_) {
     for (int h = 0; h < 2; h++) {
-      // Who is gone waits no more.
+      // An end that is gone waits no more.
       if (!gone_[static_cast<size_t>(h)]) patience = std::max(patience, pair.rounds.patience(h));
       const AppPlan& plan = pair.plans[static_cast<size_t>(h)];
       // Each end posts something, so that each notices the loss.

@@ -63,9 +63,9 @@ struct SharedQueue {
   std::unique_ptr<ReceiveSlot[]> slots;
   std::unique_ptr<ibv_sge[]> sges;  // max_sge for each slot
   uint32_t slot_count = 0;
-  // The wr_id of the first slot. Sends of QPs on this queue have numbers of the application's, and
-  // the opcode of a failed completion is not valid: no number that it could know may be one of
-  // ours.
+  // The wr_id of the first slot. Sends of QPs on this queue have the application's numbers, and the
+  // opcode of a failed completion is not valid: so no number that the application could know may be
+  // a slot's.
   uint64_t first_wr_id = 0;
   std::vector<ReceiveSlot*> free;
   std::deque<ReceiveSlot*> waiting;  // the oldest first
