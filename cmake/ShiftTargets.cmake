@@ -8,7 +8,7 @@ target_compile_options(shift_options INTERFACE
   -Wno-address-of-packed-member
   $<$<COMPILE_LANGUAGE:CXX>:-Wno-invalid-offsetof>
   $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>
-  $<$<BOOL:$<TARGET_PROPERTY:SHIFT_UNIT_TESTS>>:-O0>)
+  $<$<BOOL:$<TARGET_PROPERTY:SHIFT_UNOPTIMISED>>:-O0>)
 target_link_libraries(shift_options INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
 set(SHIFT_SANITIZER_RUNTIME "")
 if(SHIFT_SANITIZE)
@@ -49,32 +49,51 @@ function(shift_guest target)
 endfunction()
 
 # shift_only_tests(TARGET): sources that only test other code. They are built without the undefined-behaviour
-# sanitizer, which would double their compile time.
+# sanitizer, which would double their compile time. Programs are compiled as libraries are, so that they share
+# their precompiled headers.
 function(shift_only_tests target)
-  set_target_properties(${target} PROPERTIES SHIFT_ONLY_TESTS ON)
+  set_target_properties(${target} PROPERTIES SHIFT_ONLY_TESTS ON POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
 endfunction()
 
-# shift_unit_tests(TARGET): like shift_only_tests, for sources full of GoogleTest's macros, which are not
-# optimised, either.
-function(shift_unit_tests target)
+# shift_unoptimised(TARGET): like shift_only_tests, for sources whose speed does not matter. Most of their
+# compile time would go into optimising other libraries' templates.
+function(shift_unoptimised target)
   shift_only_tests(${target})
-  set_target_properties(${target} PROPERTIES SHIFT_UNIT_TESTS ON)
+  set_target_properties(${target} PROPERTIES SHIFT_UNOPTIMISED ON)
 endfunction()
 
-# shift_cold(SOURCE...): sources of the current folder whose speed does not matter, as command lines. Most of
-# their compile time would go into optimising and instrumenting other libraries' templates.
-function(shift_cold)
-  if(SHIFT_SANITIZE MATCHES undefined)
-    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "-O0;-fno-sanitize=undefined")
-  else()
-    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1)
-  endif()
+# shift_unit_tests(TARGET): like shift_unoptimised, for sources full of GoogleTest's macros. Several are compiled
+# as one, so names in their anonymous namespaces must differ.
+function(shift_unit_tests target)
+  shift_unoptimised(${target})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
 endfunction()
 
-# shift_test(NAME sources... [LIBS libs...] [OPTIMISED]): a GoogleTest program registered with ctest as NAME,
-# with the label unit. OPTIMISED is for tests that compute much themselves.
+# shift_cold(TARGET SOURCE...): adds sources to TARGET whose speed does not matter, as command lines.
+function(shift_cold target)
+  add_library(${target}_cold OBJECT ${ARGN})
+  target_include_directories(${target}_cold PRIVATE $<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>)
+  target_compile_definitions(${target}_cold PRIVATE $<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>)
+  target_link_libraries(${target}_cold PRIVATE shift_options)
+  shift_unoptimised(${target}_cold)
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_cold>)
+endfunction()
+
+# Put before the command of a test that computes for long: it gives way to tests that wait for what must not be
+# late.
+set(SHIFT_GIVES_WAY nice -n 10)
+
+# shift_quiet_tests(NAME...): these tests run real programs on emulated hosts. They mostly wait, but are wrong
+# when the machine is late. They run one after the other, and `ctest -j 4` runs one other test beside them.
+function(shift_quiet_tests)
+  set_tests_properties(${ARGN} PROPERTIES RESOURCE_LOCK quiet PROCESSORS 3)
+endfunction()
+
+# shift_test(NAME sources... [LIBS libs...] [OPTIMISED] [GIVES_WAY]): a GoogleTest program registered with ctest
+# as NAME, with the label unit. OPTIMISED is for tests that compute much themselves, GIVES_WAY for long ones.
 function(shift_test name)
-  cmake_parse_arguments(arg "OPTIMISED" "" "LIBS" ${ARGN})
+  cmake_parse_arguments(arg "OPTIMISED;GIVES_WAY" "" "LIBS" ${ARGN})
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE shift_options ${arg_LIBS} GTest::gtest GTest::gtest_main)
   shift_only_tests(${name})
@@ -82,7 +101,11 @@ function(shift_test name)
     shift_unit_tests(${name})
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
-  add_test(NAME ${name} COMMAND ${name})
+  set(before)
+  if(arg_GIVES_WAY)
+    set(before ${SHIFT_GIVES_WAY})
+  endif()
+  add_test(NAME ${name} COMMAND ${before} $<TARGET_FILE:${name}>)
   set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 600)
 endfunction()
 

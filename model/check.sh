@@ -56,7 +56,7 @@ for argument in "$@"; do
   esac
 done
 if spin_missing; then exit 77; fi
-[ "$large" = yes ] && export SPIN_HASH=24
+[ "$large" = yes ] && export SPIN_HASH=24 SPIN_LARGE="-O1 -DCOLLAPSE"
 
 work="$(mktemp -d)"
 trap 'rm -rf --one-file-system "$work"' EXIT

@@ -6,8 +6,6 @@ model="$(cd "$(dirname "$0")" && pwd)"
 # shellcheck source-path=SCRIPTDIR
 . "$model/run.sh"
 if spin_missing; then exit 77; fi
-# Most bugs are found sooner than an optimised checker is compiled.
-export SPIN_OPTIMISE=-O0
 
 work="$(mktemp -d)"
 trap 'rm -rf --one-file-system "$work"' EXIT

@@ -39,8 +39,9 @@ def weather(fabric, dice, client):
     return count
 
 
-def run(fabric, options, problems=None):
-    """Does one run and returns the exit code. Adds the programs' complaints to `problems`."""
+def run(fabric, options, problems=None, tell=print):
+    """Does one run and returns the exit code. Adds the programs' complaints to `problems`, and gives each line of
+    the report to tell()."""
     common = [fabric.build.life, "--seed", options.seed, "--threads", options.threads, "--port", free_port()]
     env = {"SHIFT_LOG": "error",
            "TSAN_OPTIONS": "suppressions=" + os.path.join(TESTS, "life", "tsan.supp"), **options.env}
@@ -55,15 +56,15 @@ def run(fabric, options, problems=None):
         problems += [line for one in (client, server) for line in one.lines
                      if line.startswith("problem")]
     for name, one in (("client", client), ("server", server)):
-        print("%s: %s" % (name, "; ".join(line for line in one.lines if "sets," in line or
-                                           line.startswith("problem"))))
-    print("%d faults, %d switches, %.0f s, seed %d" %
-          (faults, moves, time.monotonic() - began, options.seed))
+        tell("%s: %s" % (name, "; ".join(line for line in one.lines if "sets," in line or
+                                          line.startswith("problem"))))
+    tell("%d faults, %d switches, %.0f s, seed %d" %
+         (faults, moves, time.monotonic() - began, options.seed))
     if codes != (0, 0):
-        print("FAILED: exit codes %s and %s" % codes)
+        tell("FAILED: exit codes %s and %s" % codes)
         return 1
     if moves == 0:
-        print("FAILED: nothing has moved")
+        tell("FAILED: nothing has moved")
         return 1
     return 0
 

@@ -12,7 +12,7 @@ import sys
 
 from harness.build import Build
 from harness.options import layer_add, script_parser
-from harness.runs import run_on_fabric
+from harness.runs import run_all, run_on_fabric
 
 from e2e import cells
 from e2e.judge import run_cell
@@ -54,58 +54,76 @@ def cell_for(bug, attempt):
     return cell
 
 
-def run(build, bug, attempt, out, planted):
-    directory = os.path.join(out, "%s-%d-%s" % (bug, attempt, "planted" if planted else "healthy"))
-    env = {"SHIFT_PLANT": bug if planted else "none"}
-    result = run_cell(build, cell_for(bug, attempt), directory, env)
-    print("  %s, attempt %d: %s (exit codes %s and %s)" % (
-        "planted" if planted else "healthy", attempt, ", ".join(result.problems) or "right",
-        *result.codes), flush=True)
-    return set(result.problems)
+class Check:
+    """One bug: the run that catches it, and the healthy twin of that run. `lines` is the report."""
+
+    def __init__(self, options, name, bug):
+        self.options = options
+        self.name = name
+        self.bug = bug
+        self.lines = [name + ":"]
+
+    def run(self, build, attempt, planted):
+        directory = os.path.join(self.options.out, "%s-%d-%s" % (
+            self.bug, attempt, "planted" if planted else "healthy"))
+        env = {"SHIFT_PLANT": self.bug if planted else "none"}
+        result = run_cell(build, cell_for(self.bug, attempt), directory, env)
+        self.lines.append("  %s, attempt %d: %s (exit codes %s and %s)" % (
+            "planted" if planted else "healthy", attempt, ", ".join(result.problems) or "right",
+            *result.codes))
+        return set(result.problems)
+
+    def caught(self, build):
+        """True when the bug is caught and the healthy twin of the run that caught it passes."""
+        wanted = PLANTS[self.bug][3]
+        for attempt in range(ATTEMPTS):
+            if self.run(build, attempt, True) & wanted:
+                return not self.run(build, attempt, False)
+        return False
 
 
-def check(build, bug, out):
-    """True when a run catches the bug, and that run passes without the bug."""
-    print("%s:" % bug, flush=True)
-    wanted = PLANTS[bug][3]
-    for attempt in range(ATTEMPTS):
-        if run(build, bug, attempt, out, True) & wanted:
-            return not run(build, bug, attempt, out, False)
-    return False
+class LifeCheck(Check):
+    """As Check, for the stress of object life."""
 
+    def run(self, build, attempt, planted):
+        """What the judge of object life complained of; [] when the run was right."""
+        name = "life-%s-%d-%s" % (self.bug, attempt, "planted" if planted else "healthy")
+        one = argparse.Namespace(build=self.options.build, layer=self.options.layer, seconds=4, threads=6,
+                                 seed=attempt, out=os.path.join(self.options.out, name),
+                                 env={"SHIFT_PLANT": self.bug if planted else "none"})
+        problems = []
+        code = run_on_fabric(one, lambda fabric: life.run(fabric, one, problems, self.lines.append))
+        return problems or ["exit code %d" % code] if code != 0 else []
 
-def run_life(options, bug, attempt, planted):
-    """What the judge of object life complains of; [] when the run was right."""
-    name = "life-%s-%d-%s" % (bug, attempt, "planted" if planted else "healthy")
-    one = argparse.Namespace(build=options.build, layer=options.layer, seconds=4, threads=6,
-                             seed=attempt, out=os.path.join(options.out, name),
-                             env={"SHIFT_PLANT": bug if planted else "none"})
-    problems = []
-    code = run_on_fabric(one, lambda fabric: life.run(fabric, one, problems))
-    return problems or ["exit code %d" % code] if code != 0 else []
-
-
-def check_life(options, bug):
-    print("life, %s:" % bug, flush=True)
-    wanted = LIFE_PLANTS[bug][1]
-    for attempt in range(1, ATTEMPTS + 1):
-        if any(wanted in problem for problem in run_life(options, bug, attempt, True)):
-            return not run_life(options, bug, attempt, False)
-    return False
+    def caught(self, build):
+        wanted = LIFE_PLANTS[self.bug][1]
+        for attempt in range(1, ATTEMPTS + 1):
+            if any(wanted in problem for problem in self.run(build, attempt, True)):
+                return not self.run(build, attempt, False)
+        return False
 
 
 def main():
     parser = script_parser(__doc__, "out/planted")
     layer_add(parser, "build/test/planted")
+    parser.add_argument("--jobs", type=int, default=1, help="bugs side by side")
     parser.add_argument("--only", choices=sorted(PLANTS.keys() | LIFE_PLANTS.keys()))
     options = parser.parse_args()
     build = Build(options.build, options.layer)
     build.require(build.shift_run, build.traffic, build.life)
-    chosen = {options.only} if options.only else PLANTS.keys() | LIFE_PLANTS.keys()
-    missed = [bug for bug in PLANTS if bug in chosen and not check(build, bug, options.out)]
-    missed += ["life: " + bug for bug in LIFE_PLANTS
-               if bug in chosen and not check_life(options, bug)]
-    print("NOT caught: " + ", ".join(missed) if missed else "all planted bugs caught")
+    # Those of object life take longest.
+    checks = [LifeCheck(options, "life, " + bug, bug) for bug in LIFE_PLANTS]
+    checks += [Check(options, bug, bug) for bug in PLANTS]
+    missed = []
+
+    def tell(check, caught):
+        print("\n".join(check.lines), flush=True)
+        if not caught:
+            missed.append(check.name)
+
+    run_all(options.jobs, [check for check in checks if options.only in (None, check.bug)],
+            lambda check: check.caught(build), tell)
+    print("NOT caught: " + "; ".join(missed) if missed else "all planted bugs caught")
     return 1 if missed else 0
 
 

@@ -77,7 +77,7 @@ def stale(bugs, out):
 def link(entry, build, copy, directory, objects):
     """Compiles the copy and links it before the archives, which hold the unchanged source."""
     command = shlex.split(entry["command"])
-    command = [part for part in command if part not in ("-Werror",) and not part.startswith("-g")]
+    command = [part for part in command if part != "-Werror"]
     changed = os.path.join(directory, "changed.o")
     command[command.index("-o") + 1] = changed
     command[command.index("-c") + 1] = copy

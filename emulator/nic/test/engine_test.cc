@@ -7,27 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "fabric/gid.h"
 #include "nic/unix_carrier.h"
+#include "real_time.h"
 #include "rig.h"
 
 namespace cxemu::test {
 namespace {
-
-// Waits for `done` while other threads work. Returns false when it did not happen in a very long
-// time.
-bool eventually(const std::function<bool()>& done) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!done()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 // A net number that no concurrent test has: names of sockets are global on the machine.
 uint32_t net_number() {
@@ -246,14 +234,6 @@ INSTANTIATE_TEST_SUITE_P(Wires, EngineThreads, ::testing::Values(kWireUnix, kWir
                          [](const auto& wire) { return wire.param == kWireUdp ? "Udp" : "Unix"; });
 
 // ---- The carrier alone.
-
-struct Collect final : FrameSink {
-  void frame_arrived(uint32_t src, uint32_t dst, const uint8_t* packet, size_t size,
-                     bool corrupt) override {
-    frames.push_back({src, dst, {packet, packet + size}, corrupt});
-  }
-  std::vector<MemoryNet::Frame> frames;
-};
 
 TEST(UnixCarrierTest, FramesComeWholeAndInOrder) {
   const auto x = UnixCarrier::open(net_number(), 1);

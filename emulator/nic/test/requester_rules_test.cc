@@ -10,7 +10,6 @@
 namespace cxemu::test {
 namespace {
 
-constexpr uint32_t kMtu = 1024;
 constexpr uint64_t kTimeoutNs = uint64_t{4096} << 8;
 
 class RequesterRules : public ::testing::Test {

@@ -9,8 +9,6 @@
 namespace cxemu::test {
 namespace {
 
-constexpr uint32_t kMtu = 1024;
-
 class ResponderRules : public ::testing::Test {
  protected:
   explicit ResponderRules(const EngineTuning& tuning = Rig::tuning_default())

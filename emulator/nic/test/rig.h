@@ -293,10 +293,13 @@ class Rig {
   Process a, b;
 };
 
+// The path MTU, where a test chooses no other.
+constexpr uint32_t kMtu = 1024;
+
 // A connected pair of QPs with a CQ each. The NIC lives longer and must not read their rings after
 // that.
 struct Pair {
-  explicit Pair(Rig& rig, uint32_t mtu = 1024, const QpOptions& options = {},
+  explicit Pair(Rig& rig, uint32_t mtu = kMtu, const QpOptions& options = {},
                 const std::function<void(TestQp&, TestQp&)>& prepare = {});
   ~Pair();
   Pair(const Pair&) = delete;

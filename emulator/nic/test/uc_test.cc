@@ -9,7 +9,6 @@
 namespace cxemu::test {
 namespace {
 
-constexpr uint32_t kMtu = 1024;
 constexpr uint32_t kSize = 8192;
 
 class Uc : public ::testing::Test {

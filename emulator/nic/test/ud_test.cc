@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t kQkey = 0x11111111;
 constexpr uint32_t kGrh = 40;
-constexpr uint32_t kMtu = 4096;  // the port's MTU
+constexpr uint32_t kPortMtu = 4096;  // the port's MTU
 
 class Ud : public ::testing::Test {
  protected:
@@ -54,7 +54,7 @@ class Ud : public ::testing::Test {
 };
 
 TEST_F(Ud, DatagramsOfEveryLengthArriveBehindTheHeader) {
-  for (const uint32_t length : {0u, 1u, 3u, 4u, 1000u, kMtu - 1, kMtu}) {
+  for (const uint32_t length : {0u, 1u, 3u, 4u, 1000u, kPortMtu - 1, kPortMtu}) {
     std::fill(remote_.bytes.begin(), remote_.bytes.end(), uint8_t{0xee});
     b_.post_recv({remote_.sge(0, kGrh + length)});
     const auto received = exchange(to_b(length));
@@ -168,7 +168,7 @@ TEST_F(Ud, LostAndLateDatagramsAreNobodysBusiness) {
 }
 
 TEST_F(Ud, LongerThanTheMtuIsALocalLengthError) {
-  a_.post_send(to_b(kMtu + 1));
+  a_.post_send(to_b(kPortMtu + 1));
   a_.post_send(to_b(1));
   settle();
   const auto sent = a_cq_.drain();

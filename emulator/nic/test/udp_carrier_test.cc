@@ -6,34 +6,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstring>
-#include <functional>
-#include <thread>
 
 #include "icrc_judge.h"
 #include "nic/udp_socket.h"
+#include "real_time.h"
 #include "rig.h"
 
 namespace cxemu::test {
 namespace {
-
-bool eventually(const std::function<bool()>& done) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!done()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
-struct Collect final : FrameSink {
-  void frame_arrived(uint32_t src, uint32_t dst, const uint8_t* packet, size_t size,
-                     bool corrupt) override {
-    frames.push_back({src, dst, {packet, packet + size}, corrupt});
-  }
-  std::vector<MemoryNet::Frame> frames;
-};
 
 class UdpCarriers : public ::testing::Test {
  protected:

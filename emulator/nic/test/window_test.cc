@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kRegionAccess =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND;
-constexpr uint32_t kSize = 8192;
+constexpr uint32_t kRegionSize = 8192;
 constexpr uint64_t kIova = 0x7000;
 
 class Windows : public ::testing::Test {
@@ -65,8 +65,8 @@ class Windows : public ::testing::Test {
 
   Rig rig_;
   Pair pair_{rig_};
-  TestMr local_{*rig_.a.nic, kSize};
-  TestMr region_{*rig_.b.nic, kSize, kRegionAccess};
+  TestMr local_{*rig_.a.nic, kRegionSize};
+  TestMr region_{*rig_.b.nic, kRegionSize, kRegionAccess};
 };
 
 TEST_F(Windows, GrantMoreThanTheirRegionAndLess) {
@@ -175,7 +175,7 @@ TEST_P(BadBinds, EndsInAnErrorAndBindsNothing) {
 INSTANTIATE_TEST_SUITE_P(
     All, BadBinds,
     ::testing::Values(
-        BadBind{"Beyond", [](WindowWr& wr, const TestMr&) { wr.length = kSize; }},
+        BadBind{"Beyond", [](WindowWr& wr, const TestMr&) { wr.length = kRegionSize; }},
         BadBind{"Before", [](WindowWr& wr, const TestMr&) { wr.address -= 101; }},
         BadBind{"OtherRegionKey", [](WindowWr& wr, const TestMr&) { wr.region_key++; }},
         BadBind{"OtherDomain",

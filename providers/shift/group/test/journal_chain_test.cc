@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kMaxSge = 3;
 constexpr uint32_t kMaxInline = 48;
-constexpr ibv_wr_opcode kOpcodes[] = {
+constexpr ibv_wr_opcode kChainOpcodes[] = {
     IBV_WR_RDMA_WRITE,           IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM,        IBV_WR_RDMA_READ,           IBV_WR_ATOMIC_CMP_AND_SWP,
     IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV,           IBV_WR_SEND_WITH_INV};
@@ -31,7 +31,7 @@ void fill(Slot* slot, Random& random, uint64_t id) {
   wr.wr_id = id;
   // Half of them of the common shape, so that chains begin with it.
   const bool is_common = random.below(2) == 0;
-  wr.opcode = kOpcodes[random.below(is_common ? 5 : std::size(kOpcodes))];
+  wr.opcode = kChainOpcodes[random.below(is_common ? 5 : std::size(kChainOpcodes))];
   wr.num_sge = is_common || is_atomic(wr.opcode) ? 1 : static_cast<int>(random.below(kMaxSge + 1));
   wr.send_flags = random.below(2) != 0 ? IBV_SEND_SIGNALED : 0;
   if (!is_common && !is_atomic(wr.opcode) && random.below(2) != 0) wr.send_flags |= IBV_SEND_INLINE;

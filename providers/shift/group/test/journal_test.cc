@@ -50,7 +50,7 @@ void expect_same_sges(const ibv_send_wr& wr, const Request& original) {
   }
 }
 
-constexpr ibv_wr_opcode kOpcodes[] = {
+constexpr ibv_wr_opcode kEveryOpcode[] = {
     IBV_WR_RDMA_WRITE,           IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM,        IBV_WR_RDMA_READ,           IBV_WR_ATOMIC_CMP_AND_SWP,
     IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV,           IBV_WR_SEND_WITH_INV};
@@ -59,7 +59,7 @@ TEST(SendJournal, RebuildsEveryOpcodeWithAnyNumberOfElements) {
   SendJournal journal;
   journal.init(64, 4, 0, false);
   std::vector<Request> originals;
-  for (ibv_wr_opcode opcode : kOpcodes) {
+  for (ibv_wr_opcode opcode : kEveryOpcode) {
     for (size_t num_sge = 0; num_sge <= (is_atomic(opcode) ? 1u : 4u); num_sge++) {
       originals.push_back(request(opcode, num_sge, originals.size() + 1));
       journal.append(originals.back().get());
@@ -206,7 +206,8 @@ TEST(SendJournal, FirstIncompleteAgreesWithALongMemory) {
     uint32_t done = start_signaled, notifications = start_notifications;
     for (int turn = 0; turn < 300; turn++) {
       if (random.chance(60) && signaled.size() - first < depth) {
-        Request r = request(kOpcodes[random.below(std::size(kOpcodes))], 1, signaled.size());
+        Request r =
+            request(kEveryOpcode[random.below(std::size(kEveryOpcode))], 1, signaled.size());
         r.wr.send_flags = random.chance(percent_signaled) ? IBV_SEND_SIGNALED : 0;
         if (is_notification(r.wr.opcode)) notifications++;
         signaled.push_back(all_signaled || r.wr.send_flags != 0);
@@ -240,7 +241,7 @@ TEST(SendJournal, TheCountsWrapEachForItself) {
 }
 
 TEST(SendJournal, CountsNotificationsOnly) {
-  for (ibv_wr_opcode opcode : kOpcodes) {
+  for (ibv_wr_opcode opcode : kEveryOpcode) {
     SendJournal journal;
     journal.init(4, 1, 0, false);
     journal.append(request(opcode, 1, 1).get());

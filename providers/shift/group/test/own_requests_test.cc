@@ -78,7 +78,7 @@ TEST_F(OwnRequestsTest, AFenceTellsItsMarkersFromTheApplicationsRequests) {
 
 TEST_F(OwnRequestsTest, ADrainTellsItsMarkerFromTheApplicationsRequests) {
   leave_for(*group_, kBackup, kBackup);
-  ASSERT_EQ(replay(*group_, 0, soon()).refusal, nullptr);
+  ASSERT_EQ(replay(*group_, 0).refusal, nullptr);
   for (uint64_t id : tempting()) path_send(*group_, id, IBV_WR_SEND, false);
   park_sends(*group_);
   EXPECT_FALSE(is_drained(*group_));

@@ -102,7 +102,7 @@ class OffTheDefault : public QueuePairs {
  protected:
   OffTheDefault() {
     group::leave_for(*group_, kBackup, kBackup);
-    EXPECT_EQ(group::replay(*group_, 0, group::soon()).refusal, nullptr);
+    EXPECT_EQ(group::replay(*group_, 0).refusal, nullptr);
   }
   FakeQp& on_backup() { return World::fake(group_, kBackup); }
   Completions poll_in_order() {
