@@ -1,7 +1,7 @@
 // Included into each source of a mutated build before all else: the switch of each mutant.
 //
-// SHIFT_MUTANT is the number of the mutant that is on; without it, none is. SHIFT_MUTANT_HITS names a
-// file to which the numbers of all mutants are appended that were reached.
+// SHIFT_MUTANT is the number of the mutant that is on; without it, none is. SHIFT_MUTANT_HITS names
+// a file to which the numbers of all mutants are appended that were reached.
 #pragma once
 
 #include <atomic>
