@@ -2,4 +2,4 @@
 # shows: livelock
 # within: 500
 # file: group/commit.cc
-s/uint64_t position = notifications_received\(group\);/uint64_t position = notifications_received(group) + 1;/
+s/group.recv.posted = notifications_received\(group\);/group.recv.posted = notifications_received(group) + 1;/

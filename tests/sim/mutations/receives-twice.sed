@@ -3,4 +3,4 @@
 # within: 500
 # file: group/commit.cc
 # model: receives-twice
-s/uint64_t position = notifications_received\(group\);/uint64_t position = 0;/
+s/group.recv.posted = notifications_received\(group\);/group.recv.posted = 0;/

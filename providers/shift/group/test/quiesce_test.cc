@@ -2,9 +2,16 @@
 #include "group/quiesce.h"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/membarrier.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <cstddef>
 #include <set>
 #include <thread>
 #include <vector>
@@ -251,6 +258,69 @@ TEST_F(Quiesce, AForkChildDoesNotWaitForThreadsItDoesNotHave) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   leave = true;
   owner.join();
+}
+
+// A child begins anew: what is found out once in each process is not yet known there.
+class QuiesceDeathTest : public ::testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  // What membarrier(2) answers to this command from here on, as a seccomp filter says it. False:
+  // there are no filters here.
+  static bool membarrier_does(uint32_t command, uint32_t answer) {
+    sock_filter lines[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[0])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, command, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, answer),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program{std::size(lines), lines};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+  }
+  // What a child says in its exit status.
+  static constexpr int kRight = 10, kWrong = 11;
+  static bool is_told(int status) {
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kNoFilter) skipped = true;
+    return WIFEXITED(status) && (WEXITSTATUS(status) == kRight || skipped);
+  }
+  static constexpr int kNoFilter = 12;
+  static inline bool skipped = false;
+};
+
+TEST_F(QuiesceDeathTest, WithoutMembarrierNoQueueIsBiased) {
+  const auto child = [] {
+    if (!membarrier_does(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, SECCOMP_RET_ERRNO | EPERM)) {
+      _exit(kNoFilter);
+    }
+    Queue queue;
+    use(queue);
+    use(queue);
+    _exit(thread_slot_get() == nullptr && !is_hot(queue) && queue.work == 2 ? kRight : kWrong);
+  };
+  EXPECT_EXIT(child(), is_told, "");
+  if (skipped) GTEST_SKIP() << "no seccomp filters here";
+}
+
+// On another processor the owner may have seen the old state, and nobody would know.
+TEST_F(QuiesceDeathTest, ARevocationIsABarrierForAllThreads) {
+  const auto child = [] {
+    static volatile sig_atomic_t barriers = 0;
+    std::signal(SIGSYS, [](int) { barriers = barriers + 1; });
+    Queue queue;
+    use(queue);
+    if (!is_hot(queue)) _exit(kNoFilter);
+    if (!membarrier_does(MEMBARRIER_CMD_PRIVATE_EXPEDITED, SECCOMP_RET_TRAP)) _exit(kNoFilter);
+    queue.bias.revoke(&queue);
+    const int revoked = barriers;
+    queue.bias.revoke_begin();
+    const void* const one = &queue;
+    wait_until_left(&one, 1, [&](size_t) { queue.bias.revoke_end(); });
+    _exit(revoked == 1 && barriers == 2 ? kRight : kWrong);
+  };
+  EXPECT_EXIT(child(), is_told, "");
+  if (skipped) GTEST_SKIP() << "no membarrier(2) or no seccomp filters here";
 }
 
 }  // namespace
