@@ -374,23 +374,6 @@ TEST_F(Shared, OneOfTwoReceivesMoves) {
   EXPECT_EQ(on(kDefault), (Ids{2}));
 }
 
-TEST_F(Shared, AMemberAsksBeforeItIsDryWhenAnotherHasPlenty) {
-  srq_ = world_.make_srq(16);
-  a_ = group_make();
-  b_ = group_make();
-  for (uint64_t id = 1; id <= 16; id++) ASSERT_EQ(post({id}), 0);
-  ASSERT_TRUE(leave({a_}));
-  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
-  srq_->recall_some();
-  ASSERT_EQ(on(kBackup).size(), 8u);
-  const int before = world_.sink.receives_wanted_calls;
-  while (world_.sink.receives_wanted_calls == before && !on(kBackup).empty()) {
-    receive(a_);
-    ASSERT_EQ(poll_all(cq_).size(), 1u);
-  }
-  EXPECT_EQ(on(kBackup).size(), 1u) << "the default has 8, more than four times as many";
-}
-
 // C2: a NIC must not write into what the application has back.
 TEST_F(Shared, StaleReceivesAreTakenOutBeforeTheWayBack) {
   ASSERT_EQ(post({1, 2, 3, 4}), 0);
