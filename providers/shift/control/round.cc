@@ -87,7 +87,7 @@ void Round::send_switch() {
 
 void Round::arm_deadline() {
   if (deadline_.is_running()) return;
-  detected_ = loop_.now();
+  detected_ = waiting_since_ = loop_.now();
   give_up_at_ = detected_ + milliseconds(config().exchange_ms);
   waiting_to_ = 0;
   deadline_look();
@@ -100,16 +100,12 @@ void Round::deadline_look() {
   constexpr milliseconds kLookPause{250};
   const Time now = loop_.now();
   const group::Waiting sends = group::sends_waiting(session_.group);
-  if (sends.first >= waiting_to_) {  // those that waited are over
+  if (sends.first >= waiting_to_) {  // nothing waited, or that is over
     waiting_to_ = sends.end;
     waiting_since_ = now;
   }
-  Time give_up_at = now + kLookPause;
-  if (!session_.may_come_back()) {
-    give_up_at = give_up_at_;
-  } else if (sends.first != sends.end) {
-    give_up_at = waiting_since_ + session_.patience();
-  }
+  const Time give_up_at =
+      session_.may_come_back() ? waiting_since_ + session_.patience() : give_up_at_;
   if (now >= give_up_at) {
     return machine_.feed(session_,
                          {.event = Event::kDeadline, .cause = "no path was found in time"});

@@ -39,7 +39,7 @@ struct Config {
   // SHIFT_RC_TIMEOUT_MAX: cap of the RC ack timeout exponent on default paths
   int rc_timeout_max = 11;
   int fence_ms = 2000;        // SHIFT_FENCE_MS
-  int exchange_ms = 3000;     // SHIFT_EXCHANGE_MS
+  int exchange_ms = 3000;     // SHIFT_EXCHANGE_MS: a request waits for a path at least so long
   int failback_ms = 1000;     // SHIFT_FAILBACK_MS: how long a better path must be good; -1: stay
   int drain_ms = 500;         // SHIFT_DRAIN_MS
   int rendezvous_ms = 10000;  // SHIFT_RENDEZVOUS_MS: how long a missing peer is looked for

@@ -2,4 +2,4 @@
 # shows: C7
 # within: 2000
 # file: control/round.cc
-s/\} else if \(sends.first != sends.end\) \{/} else {/
+s/sends.first >= waiting_to_/sends.first > waiting_to_/
