@@ -137,4 +137,8 @@ def make(seed, index, traffic):
     victim = dice.choice(["client", "server"]) if dice.random() < 0.2 else ""
     if victim:
         script = with_death(dice, script, victim)
+        # If no path is left, nothing tells the survivor of the death: it waits as long as its QPs' timeout
+        # asks. That must end within the stall bound.
+        if "--qp-timeout" in options:
+            options[options.index("--qp-timeout") + 1] = "14"
     return Storm(seed, index, traffic, kind, nics, qps, options, script, victim)
