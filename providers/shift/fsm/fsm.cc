@@ -1,5 +1,5 @@
-// The table itself, event by event; each line is one event in one or more states.
-// docs/state-machine.md, which is generated from it, shows it state by state.
+// The failure state machine's table itself, event by event; each line is one event in one or more
+// states. docs/state-machine.md, which is generated from it, shows it state by state.
 #include "fsm/fsm.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct Row {
   StateSet states;
   Event event;
   Cell cell;
-  bool stays = false;  // `next` is the state itself
+  bool stays = false;  // `next` is the state that the row is for
 };
 
 template <typename... Actions>
@@ -49,7 +49,7 @@ constexpr const char* kRole = "the other role's event";
 constexpr const char* kFenceOnce = "no fence is under way";
 
 constexpr Row kRows[] = {
-    // ---- the application
+    // ---- the application's events
     go(S::kUnbound, E::kAppError, S::kClosed),
     go(S::kActive, E::kAppError, S::kClosed, A::kSendClose),
     go(kParked, E::kAppError, S::kFailed, A::kLeaveDrain, A::kFail, A::kSendRefuse),
@@ -63,7 +63,7 @@ constexpr Row kRows[] = {
     go(kLeaving, E::kAppClosed, S::kClosed, A::kCancelDeadline, A::kSendClose),
     ignore(S::kClosed, E::kAppClosed, kOverReason),
 
-    // ---- paths
+    // ---- events of paths
     go(S::kUnbound, E::kBound, S::kActive, A::kProtect),
     ignore({S::kActive, kParked, kLeaving}, E::kBound, "protected already"),
     ignore(kOver, E::kBound, kOverReason),
@@ -101,7 +101,7 @@ constexpr Row kRows[] = {
           "no target was named"),
     ignore(kOver, E::kTargetUnusable, kOverReason),
 
-    // ---- the way back
+    // ---- events of the way back
     go(S::kDraining, E::kDrained, S::kFencing, A::kLeaveDrain, A::kEnterEpoch, A::kSendSwitch,
        A::kArmDeadline, A::kStartFence),
     stay(S::kHeld, E::kDrained, A::kSendDrained),
@@ -127,7 +127,7 @@ constexpr Row kRows[] = {
     never(kLeaderOnly, E::kPeerDrainCancel, kRole),
     ignore(kOver, E::kPeerDrainCancel, kOverReason),
 
-    // ---- our own steps
+    // ---- answers to this end's own steps
     go(S::kFencing, E::kFenceDone, S::kSeeking, A::kSeekPath),
     go(S::kFencingTargeted, E::kFenceDone, S::kResuming, A::kCommit, A::kSendProgress,
        A::kRequestKeys),
@@ -153,13 +153,14 @@ constexpr Row kRows[] = {
     ignore({S::kUnbound, S::kActive, kParked}, E::kDeadline, kLate),
     ignore(kOver, E::kDeadline, kOverReason),
 
-    // ---- the peer
+    // ---- events that come from the peer
     stay({S::kUnbound, kOver}, E::kPeerSwitchNext, A::kSendRefuse),
     go({S::kActive, kCommitted}, E::kPeerSwitchNext, S::kFencing, A::kEnterEpoch, A::kSendSwitch,
        A::kArmDeadline, A::kStartFence),
     go(kParked, E::kPeerSwitchNext, S::kFencing, A::kLeaveDrain, A::kEnterEpoch, A::kSendSwitch,
        A::kArmDeadline, A::kStartFence),
-    // The fence under way serves the new epoch as well; a target named in the old one does not.
+    // The fence that is under way serves the new epoch, too; a target that the old epoch named does
+    // not.
     go(kFence, E::kPeerSwitchNext, S::kFencing, A::kEnterEpoch, A::kSendSwitch),
     stay(S::kSeeking, E::kPeerSwitchNext, A::kEnterEpoch, A::kSendSwitch, A::kSeekPath),
 
@@ -198,28 +199,30 @@ constexpr Row kRows[] = {
            "an old epoch's message changes nothing (C8)"),
 
     ignore(S::kUnbound, E::kPeerRefused, "nothing was asked"),
-    // The peer failed after the exchange.
+    // The peer has failed after the exchange.
     go(S::kActive, E::kPeerRefused, S::kFailed, A::kFail),
     go(kParked, E::kPeerRefused, S::kFailed, A::kLeaveDrain, A::kFail),
     go(kLeaving, E::kPeerRefused, S::kFailed, A::kCancelDeadline, A::kFail),
     ignore(kOver, E::kPeerRefused, kOverReason),
 
     ignore(S::kUnbound, E::kPeerClosed, "nothing was bound"),
-    // What is still posted fails on the wire, as with stock.
+    // What is still posted fails on the wire, as it does with the stock library.
     go(S::kActive, E::kPeerClosed, S::kUnbound, A::kUnprotect),
     go(kParked, E::kPeerClosed, S::kUnbound, A::kLeaveDrain, A::kUnpark, A::kUnprotect),
     go(kLeaving, E::kPeerClosed, S::kFailed, A::kCancelDeadline, A::kFail),
     ignore(kOver, E::kPeerClosed, kOverReason),
 
-    // Not evidence of a dead peer: traffic goes on while the peer is looked for again.
+    // A lost channel is no evidence of a dead peer: traffic goes on while the peer is looked for
+    // again.
     ignore(S::kUnbound, E::kChannelLost, kUnprotected),
     stay(S::kActive, E::kChannelLost, A::kRebind),
     go(S::kDraining, E::kChannelLost, S::kActive, A::kLeaveDrain, A::kUnpark, A::kRebind),
-    // The leader may have begun the round on the strength of our Drained. Anything posted now would
-    // be under way when its Switch comes; an atomic among it would be lost. The watch ends the
-    // wait.
+    // The leader may have begun the round because it got this end's Drain (done). A request that is
+    // posted now would be under way when the leader's Switch comes; if it is an atomic, it would be
+    // lost. So the follower stays held until the watch ends the wait.
     stay(S::kHeld, E::kChannelLost, A::kRebind),
-    // What was said may be lost; a new connection says it again. The deadline bounds the wait.
+    // The messages of this round may be lost; a new connection repeats them. The deadline bounds
+    // the wait.
     stay(kLeaving, E::kChannelLost, A::kRebind),
     ignore(kOver, E::kChannelLost, kOverReason),
 };

@@ -1,8 +1,9 @@
-// The failure state machine of one QP group, as one table: states by events. Pure: no verbs, clock,
-// lock, allocation or logging. The shell (control/coordinator) feeds events on the control thread,
-// runs the returned actions in order and feeds their outcome back. docs/state-machine.md draws it.
+// The failure state machine of one group, as one table: states by events. It is pure: it uses no
+// verbs, clock, lock, allocation or log, so any thread may call it. The coordinator
+// (control/coordinator) feeds it events on the control thread, runs the returned actions in order,
+// and feeds their outcomes back as further events. docs/state-machine.md draws the table.
 //
-// Only step() decides a state and only Coordinator::feed() stores one.
+// Only step() decides on a state, and only Coordinator::feed_one() stores one.
 #pragma once
 
 #include <array>
@@ -13,35 +14,41 @@
 namespace shift::fsm {
 
 enum class State : uint8_t {
-  // No peer that speaks for the other QP: the application has the stock behaviour (C10). Ended by
-  // kBound.
+  // No peer speaks for the other QP: the application has the stock behaviour (C10). kBound ends
+  // this state.
   kUnbound,
-  // Traffic on one path, faults are masked; also while the peer is still being looked for. A QP
-  // begins here, at RTR. Ended by a fault, by a better path, or because there is no peer.
+  // Traffic runs on one path, and faults are masked; this also holds while the peer is still being
+  // looked for. A QP begins here, at RTR. The state is ended by a fault, by a better path, or
+  // because there is no peer.
   kActive,
-  // Leader: posting stopped, what is under way completes, so that the way back replays nothing.
+  // Leader: posting has stopped, and what is under way completes, so that the way back replays
+  // nothing.
   kDraining,
-  // Follower: posting stopped, what is under way completes, because the leader asked.
+  // Follower: it has stopped posting, too, because the leader asked for a drain.
   kHeld,
-  // Posting stopped; the path we are committed to is in ERR and its completions are being drained.
+  // Posting has stopped. The path that this end is committed to is in ERR, and its completions are
+  // being drained.
   kFencing,
-  // Follower, as kFencing; the leader has already named the target and told its counter.
+  // Follower: the fence runs as in kFencing, and the leader has already named the target and told
+  // its counter.
   kFencingTargeted,
-  // Fenced and committed to nothing. Leader: looks for a ready path. Follower: waits for the
-  // leader's Progress.
+  // This end is fenced and committed to no path. The leader looks for a ready path; the follower
+  // waits for the leader's Progress.
   kSeeking,
-  // Leader: committed to the target, our Progress is sent; the follower's is awaited.
+  // Leader: it is committed to the target and has sent its Progress; it waits for the follower's.
   kExchanging,
-  // Both ends are fenced and committed to the target; the keys of the replay are being asked for.
+  // Both ends are fenced and committed to the target; this end is asking for the keys of the
+  // replay.
   kResuming,
-  // The application has been given the original error (C6). Ended by destroy or reset.
+  // The application has been given the original error (C6). Only the application ends this state.
   kFailed,
-  // The application destroyed, reset or broke the QP itself; nothing of it is masked any more.
+  // The application destroyed, reset or broke the QP itself; none of its errors is masked any more.
   kClosed,
   kCount,
 };
 
-// A set of states, for the table's rows and for whoever asks in which part of the way a group is.
+// A set of states. The table's rows use it, and so does code that asks which part of a round a
+// group is in.
 class StateSet {
  public:
   constexpr StateSet(State state) { in_[static_cast<size_t>(state)] = true; }
@@ -56,51 +63,53 @@ class StateSet {
   std::array<bool, static_cast<size_t>(State::kCount)> in_{};
 };
 
-// Posting stopped, and what is under way completes.
+// Posting has stopped, and what is under way completes.
 inline constexpr StateSet kParked{State::kDraining, State::kHeld};
-// A path carries traffic, and faults of it are masked.
+// A path carries traffic, and its faults are masked.
 inline constexpr StateSet kCarrying{State::kActive, kParked};
 // The old path is being shut.
 inline constexpr StateSet kFence{State::kFencing, State::kFencingTargeted};
 // Receives are posted on the target.
 inline constexpr StateSet kCommitted{State::kExchanging, State::kResuming};
-// Between two paths: a round is under way.
+// The group is between two paths: a round is under way.
 inline constexpr StateSet kLeaving{kFence, State::kSeeking, kCommitted};
 // The group is protected.
 inline constexpr StateSet kMasking{kCarrying, kLeaving};
-// The application has its error, or ended the QP itself.
+// The application has its error, or it has ended the QP itself.
 inline constexpr StateSet kOver{State::kFailed, State::kClosed};
 
 enum class Event : uint8_t {
   kBound,      // a peer has proven that it owns the other QP
-  kNoPeer,     // the search for one has found none
-  kAppError,   // an error that is the application's own doing; it is never masked
-  kAppClosed,  // destroy, reset or ERR by the application
+  kNoPeer,     // the search for a peer has found none
+  kAppError,   // an error that the application caused; it is never masked
+  kAppClosed,  // the application destroyed or reset the QP, or moved it to ERR
 
   kPathFault,       // error completion, failing post, port or device event on the committed path
   kBetterPath,      // leader: a better path than the current one has been ready for long enough
-  kPathReady,       // leader: there is a path to go on with
+  kPathReady,       // leader: there is a ready path that may become the target
   kTargetUnusable,  // the target does not work here
 
-  kDrained,       // nothing is under way here (leader: nor at the follower)
-  kDrainTimeout,  // that took too long
+  kDrained,       // nothing is under way any more, for the leader neither here nor at the follower
+  kDrainTimeout,  // the drain took too long
 
-  kFenceDone,      // QP in ERR and drained, or its device is dead and its CQs are empty
-  kFenceFailed,    // that could not be proven in time
+  kFenceDone,      // the QP is in ERR and drained, or its device is dead and its CQs are empty
+  kFenceFailed,    // the fence could not be proven in time
   kKeysReady,      // every key of the replay is known
   kReplayRefused,  // something must not or cannot be replayed (C5, unknown key)
-  kDeadline,       // the way to another path took longer than its bound
+  kDeadline,       // the round took longer than its bound
 
   kPeerDrain,            // the leader wants to go back to a better path
-  kPeerDrainCancel,      // and has given it up
-  kPeerSwitchNext,       // the peer's epoch is ahead: it left the path
-  kPeerSwitchCurrent,    // it left the path that this end left, too: crossing detections
-  kTargetNext,           // follower: the leader's Progress overtook its Switch
-  kTargetCurrent,        // follower: the leader is fenced, counted, and names the target
-  kPeerProgressCurrent,  // leader: the follower is fenced, counted and committed to our target
-  kPeerMessageStale,     // any message of an older epoch, or of one that cannot exist
+  kPeerDrainCancel,      // the leader has called its drain off
+  kPeerSwitchNext,       // the peer is in an epoch ahead of this end's: it has left the path
+  kPeerSwitchCurrent,    // the peer has left the path that this end has left, too: crossing
+                         // detections
+  kTargetNext,           // follower: the leader's Progress has overtaken its Switch
+  kTargetCurrent,        // follower: the leader is fenced, tells its counter, and names the target
+  kPeerProgressCurrent,  // leader: the follower is fenced, tells its counter, and is committed to
+                         // the target
+  kPeerMessageStale,     // any message of an older epoch, or of an epoch that cannot exist
   kPeerRefused,          // the peer cannot move this QP in the current epoch
-  kPeerClosed,           // the peer's application destroyed or reset its QP
+  kPeerClosed,           // the peer's QP is gone: destroyed, reset, or in ERR by its application
   kChannelLost,          // no connection to the peer is left
   kCount,
 };
@@ -108,29 +117,32 @@ enum class Event : uint8_t {
 enum class Action : uint8_t {
   kNone,
   kProtect,    // errors of the current path are held back from here on
-  kUnprotect,  // they are the application's to see again
+  kUnprotect,  // the application sees these errors again
 
   kPark,         // stop posting: sends and receives wait in the journal
   kUnpark,       // post what was parked on the current path and let the application post there
-  kWatchDrain,   // answers kDrained or kDrainTimeout
-  kLeaveDrain,   // stop watching
+  kWatchDrain,   // follow the drain; it answers kDrained or kDrainTimeout
+  kLeaveDrain,   // stop following the drain
   kSendDrain,    // leader: ask the follower to park and drain
-  kSendDrained,  // follower: drained
+  kSendDrained,  // follower: tell the leader that this end is drained
   kSendDrainCancel,
 
-  kEnterEpoch,   // the peer's epoch if it is ahead, else ours + 1; everything older is stale (C8)
-  kSendSwitch,   // tell the peer
-  kStartFence,   // park; committed QP to ERR, drain; answers kFenceDone or kFenceFailed
-  kArmDeadline,  // answers kDeadline; one that runs already goes on
+  kEnterEpoch,   // enter the peer's epoch if it is ahead, else the next one; older ones are stale
+                 // (C8)
+  kSendSwitch,   // tell the peer that this end leaves the path
+  kStartFence,   // park, set the committed QP to ERR, drain; it answers kFenceDone or kFenceFailed
+  kArmDeadline,  // bound the round; it answers kDeadline. A deadline that runs already goes on
   kCancelDeadline,
-  kSeekPath,      // leader: answers kPathReady, now or later; follower: nothing
+  kSeekPath,      // leader: it answers kPathReady, now or later; follower: this does nothing
   kKeepProgress,  // remember the peer's counter and the target
-  kCommit,  // receives that were not consumed, on the target; answers kTargetUnusable if need be
-  kSendProgress,  // our counter and the target; the peer may replay once it has this
-  kRequestKeys,   // answers kKeysReady or kReplayRefused
+  // Post the receives that were not consumed on the target; if that fails, it answers
+  // kTargetUnusable.
+  kCommit,
+  kSendProgress,  // this end's counter and the target; the peer may replay once it has these
+  kRequestKeys,   // ask for the keys of the replay; it answers kKeysReady or kReplayRefused
   kReplay,        // complete what was executed, post the rest on the target, then resume posting
 
-  kFail,  // original error, then flushes, to the application
+  kFail,  // give the application the original error, then flushes
   kSendRefuse,
   kSendClose,
   kRebind,  // look for the peer again in the background
@@ -145,21 +157,23 @@ struct Cell {
   Kind kind = Kind::kEmpty;
   State next = State::kUnbound;
   std::array<Action, kMaxActions> actions{};
-  const char* reason = "";  // why it is ignored, or why it cannot happen
+  const char* reason = "";  // why the event is ignored, or why it cannot happen
 };
 
-// The cell for an event in a state. Total: every pair has one (checked at compile time).
+// Returns the cell for an event in a state. Every pair has one, which is checked at compile time.
 const Cell& step(State state, Event event);
 
 const char* to_string(State);
 const char* to_string(Event);
 const char* to_string(Action);
 
-// How a message's epoch relates to ours, with wrap-around (RFC 1982 style comparison). Ahead is
-// ahead, by however much: an end may have seen two faults while the other heard of none.
+// How a message's epoch relates to this end's own, with wrap-around (in the style of RFC 1982). A
+// message is kNext however far it is ahead: its sender may have seen two faults while this end
+// heard of none.
 enum class EpochIs : uint8_t { kStale, kCurrent, kNext };
 constexpr EpochIs compare_epoch(uint32_t message, uint32_t own) {
-  // An honest peer is ahead by the faults of one outage. More is a lie, or a copy from long ago.
+  // An honest peer is ahead by the faults of one outage. A larger step is a lie, or a copy from
+  // long ago.
   constexpr uint32_t kAheadMax = 1u << 16;
   const uint32_t ahead = message - own;
   return ahead == 0 ? EpochIs::kCurrent : ahead <= kAheadMax ? EpochIs::kNext : EpochIs::kStale;

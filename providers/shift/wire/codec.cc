@@ -1,4 +1,4 @@
-// Encodes and decodes control messages: explicit little-endian fields, one list of fields per
+// Encodes and decodes messages: with explicit little-endian fields, and one list of fields per
 // message for both directions, so that the two cannot drift apart.
 #include <new>
 #include <type_traits>
@@ -9,12 +9,15 @@
 namespace shift::wire {
 namespace {
 
-// Smallest encodings of list items, to bound a count by the bytes that are there.
+// The smallest encodings of list items, in bytes. They bound a list's count by the bytes that are
+// there.
 constexpr size_t kGidSize = 16;
 constexpr size_t kRkeySize = 4;
 constexpr size_t kKeyPairSize = 9;
 constexpr size_t kResponderSize = 10;
 
+// Appends fields to `out`; ok() is false after a list that is too long. One call of encode() owns
+// it.
 class Writer {
  public:
   explicit Writer(std::vector<uint8_t>& out) : out_(out) {}
@@ -44,7 +47,8 @@ class Writer {
   bool ok_ = true;
 };
 
-// After the first failure every read yields nothing and ok() stays false.
+// Reads fields from `in`. After the first failure every read yields nothing. One call of decode()
+// owns it.
 class Reader {
  public:
   explicit Reader(std::span<const uint8_t> in) : in_(in) {}
@@ -90,7 +94,7 @@ class Reader {
   bool ok_ = true;
 };
 
-// Each function names the fields once; M is const when writing.
+// Each function names a message's fields once, for writing (M is const) and for reading.
 template <typename M, typename T>
 concept Is = std::is_same_v<std::remove_const_t<M>, T>;
 
@@ -280,7 +284,7 @@ void header_put(std::vector<uint8_t>& out, uint8_t type, uint64_t sequence) {
   io.number(kVersion);
   io.number(type);
   io.number<uint16_t>(0);  // flags
-  io.number<uint32_t>(0);  // length, patched when known
+  io.number<uint32_t>(0);  // length, filled in by encode()
   io.number(sequence);
 }
 
@@ -342,7 +346,7 @@ bool encode(const Message& message, std::vector<uint8_t>& out, uint64_t sequence
         out[start + kLengthAt + i] = static_cast<uint8_t>(size >> (8 * i));
       return true;
     }
-  } catch (const std::exception&) {  // bad_alloc, or a valueless variant left by one
+  } catch (const std::exception&) {  // bad_alloc, or a variant that bad_alloc left valueless
   }
   out.resize(start);
   return false;
@@ -351,7 +355,7 @@ bool encode(const Message& message, std::vector<uint8_t>& out, uint64_t sequence
 FrameState frame_peek(std::span<const uint8_t> bytes, size_t& size) noexcept {
   size = 0;
   if (bytes.size() < kHeaderSize) {
-    // Strangers that speak another protocol are known by their first bytes.
+    // A stranger that speaks another protocol is known by its first bytes.
     for (size_t i = 0; i < bytes.size() && i < sizeof kMagic; i++)
       if (bytes[i] != static_cast<uint8_t>(kMagic >> (8 * i))) return FrameState::kMalformed;
     return FrameState::kIncomplete;

@@ -1,5 +1,6 @@
-// Control messages between the two processes of a protected QP pair. Everything in them comes from
-// a stranger: decoding checks the form only, the meaning is for the receiver's state table.
+// The messages between two processes, and the functions that encode and decode them. All their
+// content comes from a stranger: decoding checks the form only, and the receiver judges the meaning
+// (C11).
 #pragma once
 
 #include <cstddef>
@@ -12,24 +13,26 @@
 
 namespace shift::wire {
 
-inline constexpr uint32_t kMagic = 0x54464853;  // "SHFT" as it lies on the wire
+inline constexpr uint32_t kMagic = 0x54464853;  // it reads "SHFT" on the wire
 inline constexpr uint8_t kVersion = 4;
-inline constexpr size_t kHeaderSize = 20;           // magic, version, type, flags, length, sequence
-inline constexpr size_t kMessageMax = 1024 * 1024;  // header included
+// Magic, version, type, flags, length, sequence.
+inline constexpr size_t kHeaderSize = 20;
+inline constexpr size_t kMessageMax = 1024 * 1024;  // bytes, with the header
 inline constexpr size_t kKeysMax = 65536;           // keys in one KeyQuery or KeyReply
 
 // In all messages `from` is the sender's default QP and `to` the receiver's.
 
-// First message of a connection, and the question "do you own this QP?" on a channel that exists.
+// The first message of a connection; or, on a channel that exists, the question "do you own this
+// QP?"
 struct Hello {
   Instance instance;  // the asking process
-  Instance target;    // the process looked for; zero: whoever owns `want`
-  QpName want;        // the QP looked for
+  Instance target;    // the process that is looked for; zero: the one that owns `want`
+  QpName want;        // the QP that is looked for
   QpName from;        // the asker's QP
   // Start PSNs of the asker's default QP. The owner of `want` holds the same two numbers, crossed.
   uint32_t from_sq_psn = 0;
   uint32_t from_rq_psn = 0;
-  uint8_t pair = 0;  // 0: found through `want`; n: n-th further address pair of the channel
+  uint8_t pair = 0;  // 0: found through `want`; n: for the channel's n-th kept pair of addresses
 
   bool operator==(const Hello&) const = default;
 };
@@ -37,8 +40,9 @@ struct Hello {
 enum class HelloStatus : uint8_t { kOk = 0, kNoSuchQp = 1, kRefused = 2 };
 
 struct HelloReply {
-  Instance instance;  // the answering process; zero when nobody owns the QP
-  QpName want;        // both copied from the Hello, to tell answers on a shared channel apart
+  Instance instance;  // the answering process; zero when it owns no such QP
+  // Both names are copied from the Hello, to tell the answers on a shared channel apart.
+  QpName want;
   QpName from;
   HelloStatus status = HelloStatus::kOk;
   uint8_t reason = 0;  // with kRefused
@@ -46,34 +50,34 @@ struct HelloReply {
   bool operator==(const HelloReply&) const = default;
 };
 
-// "These are my default QP's start PSNs, and these are my NICs." Sent by both ends.
+// "These are my default QP's start PSNs, and these are my NICs." Both ends send it.
 struct Bind {
   static constexpr uint32_t kHasSqPsn = 1u << 0;  // the sender's QP has reached RTS
-  // Its mode is exact: it wants to know how far our responders got.
+  // The sender's mode is exact: it wants to know how far the receiver's responders got.
   static constexpr uint32_t kAsksResponder = 1u << 1;
 
   QpName from, to;
-  uint32_t sq_psn = 0, rq_psn = 0;
-  uint8_t members_up = 0;    // bit n: member n works
-  std::vector<Gid> members;  // of the sender's device group
+  uint32_t sq_psn = 0, rq_psn = 0;  // the start PSNs of what the sender's QP sends and receives
+  uint8_t members_up = 0;           // bit n: member n works
+  std::vector<Gid> members;         // of the sender's device group
   uint32_t flags = 0;
-  uint32_t epoch = 0;
+  uint32_t epoch = 0;  // the sender's
 
   bool operator==(const Bind&) const = default;
 };
 
-// A path: a member of the leader's and one of the follower's.
+// The name of a path: a member of the leader and one of the follower.
 struct PathName {
   uint8_t leader = 0, follower = 0;
 
   auto operator<=>(const PathName&) const = default;
 };
 
-// A QP of the group that is ready to be connected.
+// A group's QP that is ready to be connected.
 struct QpAddress {
   Gid gid;
   uint32_t qpn = 0;
-  uint32_t psn = 0;  // start PSN of what it sends
+  uint32_t psn = 0;  // the start PSN of what this QP sends
   uint8_t mtu = 0;   // enum ibv_mtu
 
   bool operator==(const QpAddress&) const = default;
@@ -83,7 +87,7 @@ struct QpAddress {
 struct Offer {
   QpName from, to;
   PathName path;
-  uint32_t generation = 0;  // of this connection; one more at each Offer of the group
+  uint32_t generation = 0;  // of this connection; it grows with each Offer of the group
   QpAddress address;
 
   bool operator==(const Offer&) const = default;
@@ -103,8 +107,9 @@ struct Accept {
   bool operator==(const Accept&) const = default;
 };
 
-// Leader to follower: "mine is connected; can you send over it?" (kAsk, when the leader's QP only
-// receives), or "this path is ready" (kReady). Follower to leader: the answer to kAsk.
+// Leader to follower: "mine is connected; can you send over it?" (kAsk), or "this path is ready"
+// (kReady). Follower to leader: the answer to kAsk; or kBroken, unasked, when the path no longer
+// works.
 struct Ready {
   enum class Kind : uint8_t { kReady = 0, kAsk = 1, kBroken = 2 };
 
@@ -116,16 +121,16 @@ struct Ready {
   bool operator==(const Ready&) const = default;
 };
 
-// "Of my NICs these work now."
+// "These of my NICs work now."
 struct Members {
   QpName from, to;
-  uint32_t seq = 0;
-  uint8_t up = 0;
+  uint32_t seq = 0;  // grows with each Members of the sender
+  uint8_t up = 0;    // bit n: member n works
 
   bool operator==(const Members&) const = default;
 };
 
-// The way back: the leader asks for a drain or calls it off, the follower says that it is done.
+// The way back: the leader asks for a drain or calls it off; the follower says that it is drained.
 struct Drain {
   enum class Kind : uint8_t { kAsk = 0, kDone = 1, kCancel = 2 };
 
@@ -149,7 +154,7 @@ struct Switch {
   bool operator==(const Switch&) const = default;
 };
 
-// How far the responder of a fenced connection got: the next PSN it expected.
+// How far the responder of a fenced connection got: the next PSN that it expected.
 struct ResponderPsn {
   PathName path;
   uint32_t generation = 0;  // 0: the connection that the application made
@@ -158,32 +163,34 @@ struct ResponderPsn {
   bool operator==(const ResponderPsn&) const = default;
 };
 
-// "My old path is fenced, this much I consumed, my receives stand on the target." The leader's
-// names the target, the follower's confirms it.
+// "My old path is fenced, I have received this many notifications, and my receives stand on the
+// target." The leader's Progress names the target, and the follower's confirms it.
 struct Progress {
   QpName from, to;
   uint32_t epoch = 0;
   uint32_t seq = 0;
-  uint64_t notifications_received = 0;
+  uint64_t notifications_received = 0;  // since the sender's QP was made
   PathName target;
   uint32_t generation = 0;  // of the target's connection
-  // To a peer that asks: of the connections fenced last. Several, because the peer may not have
-  // sent on the newest.
+  // How far the responders of the last fenced connections got, for a peer that asks. There are
+  // several, because the peer may not have sent on the newest one.
   std::vector<ResponderPsn> responders;
 
   bool operator==(const Progress&) const = default;
 };
 
+// "Which keys do these regions have on that member of yours?"
 struct KeyQuery {
   QpName from, to;
   uint32_t epoch = 0;
   uint32_t query_id = 0;
-  uint8_t member = 0;  // of the asked end, whose keys are wanted
+  uint8_t member = 0;  // the member of the asked end whose keys are wanted
   std::vector<uint32_t> rkeys;
 
   bool operator==(const KeyQuery&) const = default;
 };
 
+// The default's rkey of a region, and the region's rkey on the member that was asked for.
 struct KeyPair {
   uint32_t rkey = 0;
   uint32_t new_rkey = 0;
@@ -192,6 +199,7 @@ struct KeyPair {
   bool operator==(const KeyPair&) const = default;
 };
 
+// The answer to a KeyQuery; it repeats the query's number and member.
 struct KeyReply {
   QpName from, to;
   uint32_t query_id = 0;
@@ -211,7 +219,7 @@ enum class RefuseReason : uint8_t {
   kKeyMissing = 6,
 };
 
-// "This QP cannot be moved." Reasons this side does not know are passed on as they came.
+// "This QP cannot be moved." A reason that the receiver does not know is passed on as it came.
 struct Refuse {
   QpName from, to;
   uint32_t epoch = 0;
@@ -220,15 +228,15 @@ struct Refuse {
   bool operator==(const Refuse&) const = default;
 };
 
-// "My QP was destroyed or reset."
+// "My QP was destroyed or reset, was moved to ERR, or broke by its application's error."
 struct Close {
   QpName from, to;
 
   bool operator==(const Close&) const = default;
 };
 
-// "Who has this GID?" To everybody in a subnet, in a datagram of its own; the answer comes back the
-// same way. Never on a connection.
+// "Who has this GID?" It goes to every host of a subnet, in a datagram of its own, and the answer
+// comes back in another. Neither travels on a connection.
 struct GidQuery {
   uint64_t nonce = 0;  // random, and repeated in the answer
   Gid gid;
@@ -236,36 +244,39 @@ struct GidQuery {
   bool operator==(const GidQuery&) const = default;
 };
 
+// The answer to a GidQuery; it repeats the number and the GID.
 struct GidAnswer {
   uint64_t nonce = 0;
-  Gid gid;      // both copied from the question
+  Gid gid;      // copied from the question, as the number is
   Gid address;  // the IPv4 address, as a GID, at which the holder's processes can be reached
 
   bool operator==(const GidAnswer&) const = default;
 };
 
-// The order is the type number on the wire, counted from 1: append only.
+// The order gives the type numbers on the wire, counted from 1: new types are appended only.
 using Message = std::variant<Hello, HelloReply, Bind, Offer, Accept, Ready, Members, Drain, Switch,
                              Progress, KeyQuery, KeyReply, Refuse, Close, GidQuery, GidAnswer>;
 
 const char* message_name(const Message& message) noexcept;
 
-// Appends header and body to `out`. False (nothing appended) when the message is too large or
-// memory is short. `sequence` grows with each message of a process to a peer; 0, which no message
-// of a channel has: the message stands by itself (the first of a connection, a datagram).
+// Appends header and body to `out`. Returns false, with nothing appended, when the message is too
+// large or memory is short. `sequence` grows with each message of a process to a peer. It is 0,
+// which no message of a channel has, for a message that stands by itself: the first of a
+// connection, or a datagram.
 [[nodiscard]] bool encode(const Message& message, std::vector<uint8_t>& out,
                           uint64_t sequence = 0) noexcept;
 
 enum class FrameState { kIncomplete, kComplete, kMalformed };
 
-// Looks at the start of a byte stream. `size` is that of the first message, or 0 as long as its
-// header is incomplete.
+// Looks at the start of a byte stream. `size` is the first message's size in bytes, or 0 as long as
+// its header is incomplete.
 FrameState frame_peek(std::span<const uint8_t> bytes, size_t& size) noexcept;
 
-// Decodes exactly one message; refuses anything truncated, trailing, oversized or unknown.
+// Decodes exactly one message. Returns false, and leaves `out` as it was, when the frame is
+// malformed, incomplete, or longer than its message, or when memory is short.
 [[nodiscard]] bool decode(std::span<const uint8_t> frame, Message& out) noexcept;
 
-// Of a complete message.
+// Returns the sequence number of a complete message.
 uint64_t frame_sequence(std::span<const uint8_t> frame) noexcept;
 
 }  // namespace shift::wire

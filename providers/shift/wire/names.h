@@ -1,4 +1,4 @@
-// Names that cross the wire: addresses, queue pairs, processes.
+// The names that cross the wire, as value types: of addresses, queue pairs and processes.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -11,7 +11,7 @@
 
 namespace shift::wire {
 
-// A GID as a value type (union ibv_gid has no comparison). Bytes in network order.
+// A GID that can be compared, which union ibv_gid cannot. Its bytes are in network order.
 struct Gid {
   std::array<uint8_t, 16> raw{};
 
@@ -27,13 +27,14 @@ struct Gid {
     std::memcpy(g.raw, raw.data(), raw.size());
     return g;
   }
-  // ::ffff:a.b.c.d <-> IPv4 address in network byte order.
+  // The GID ::ffff:a.b.c.d of an IPv4 address, which is in network byte order.
   static Gid from_ipv4(uint32_t ip_be) noexcept {
     Gid g;
     g.raw[10] = g.raw[11] = 0xff;
     std::memcpy(&g.raw[12], &ip_be, sizeof ip_be);
     return g;
   }
+  // Nothing, unless the GID has that form; the address is in network byte order.
   std::optional<uint32_t> ipv4() const noexcept {
     for (int i = 0; i < 10; i++)
       if (raw[i] != 0) return std::nullopt;
@@ -44,7 +45,7 @@ struct Gid {
   }
 };
 
-// The name of a default QP, the only kind of QP that control messages are about.
+// The name of a default QP; control messages are about no other kind of QP.
 struct QpName {
   Gid gid;
   uint32_t qpn = 0;
@@ -52,7 +53,7 @@ struct QpName {
   auto operator<=>(const QpName&) const = default;
 };
 
-// One life of one process: random, new after fork. All zeros: nobody in particular.
+// Names one life of one process: 16 random bytes, new after fork. All zeros name no process.
 struct Instance {
   std::array<uint8_t, 16> raw{};
 

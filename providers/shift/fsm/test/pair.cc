@@ -1,3 +1,5 @@
+// Explores all states of the model of two ends: it plays what the coordinator does with messages
+// and actions.
 #include "fsm/test/pair.h"
 
 #include <string_view>
@@ -18,7 +20,7 @@ void send(Side& side, Message message, int epoch) {
   side.in_flight[message] |= bit(epoch);
 }
 
-// What the ends themselves bring about sooner or later.
+// Is this an event that the ends themselves bring about sooner or later?
 bool is_due(const Pair& pair, size_t i, Event event) {
   const Side& side = pair.side[i];
   switch (event) {
@@ -41,7 +43,7 @@ bool is_due(const Pair& pair, size_t i, Event event) {
 constexpr Event kOwn[] = {Event::kFenceDone, Event::kKeysReady, Event::kPathReady, Event::kDrained,
                           Event::kDrainTimeout};
 
-// What the world does to them.
+// Is this an event that the outside world may bring about now?
 bool can_happen(const Pair& pair, size_t i, Event event) {
   const Side& side = pair.side[i];
   const bool on_path =
@@ -97,8 +99,8 @@ bool Exploration::run(Pair& pair, size_t i, Action action, int answered, bool co
       send(side, kProgress, side.epoch);
       break;
     case Action::kReplay:
-      // C2, C3: whoever posts on the target knows that the peer has shut what it had before, and
-      // that its receives stand there.
+      // C2, C3: an end that posts on the target knows that the peer has shut its old path, and that
+      // the peer's receives stand on the target.
       if ((pair.side[1 - i].committed_in & bit(side.epoch)) == 0) {
         broken_ = "replayed before the peer is on the target";
       }
@@ -143,7 +145,7 @@ void Exploration::feed(Pair& pair, size_t i, Event event, int answered, bool com
   if (is_over(side.state)) side.fencing = 0;
 }
 
-// What the shell makes of a message.
+// Turns a message into an event, as the coordinator does.
 void Exploration::arrive(Pair& pair, size_t to, Message message, int epoch, bool commits) {
   Side& side = pair.side[to];
   const EpochIs is = compare_epoch(static_cast<uint32_t>(epoch), static_cast<uint32_t>(side.epoch));
@@ -165,7 +167,7 @@ void Exploration::arrive(Pair& pair, size_t to, Message message, int epoch, bool
     case kClose:
       return feed(pair, to, Event::kPeerClosed, -1, commits);
     case kDrainAsk:
-      // Called off already: the copy is known by its attempt.
+      // The leader has called this drain off: the real code knows the late copy by its attempt.
       if (!current || (pair.side[kLeader].sent[kDrainCancel] & bit(epoch)) != 0) return;
       return take(Event::kPeerDrain);
     case kDrainCancel:
@@ -222,7 +224,7 @@ void Exploration::grow(size_t index) {
           if (!commits) next.budget.faults--;
           const uint8_t before = next.side[i].committed_in;
           arrive(next, i, static_cast<Message>(m), epoch, commits);
-          // Without a commit in it, the second way is the first one again.
+          // If this message led to no commit, the second way is a repetition of the first.
           if (!commits && next.side[i].committed_in == before && !is_fencing(next.side[i].state)) {
             continue;
           }

@@ -1,5 +1,6 @@
-// Two machines, the leader and the follower, joined by the control channel: what each has sent may
-// arrive at any time, in any order and again. Messages are not lost for good: the shell repeats.
+// A model of two ends, the leader and the follower, joined by a channel. What each has sent may
+// arrive at any time, in any order, and again. No message is lost for good, because the coordinator
+// repeats it.
 #pragma once
 
 #include <array>
@@ -28,22 +29,22 @@ inline constexpr const char* kMessageNames[] = {
     "switch", "progress", "refuse", "gone", "close", "drain-ask", "drain-done", "drain-cancel"};
 inline constexpr size_t kEpochs = 8;
 
-// Bytes only, so that states compare and hash as bytes.
+// All fields are bytes, so that states can be compared and hashed as bytes.
 struct Side {
   State state = State::kActive;
   uint8_t epoch = 0;
   uint8_t fencing = 0;       // the fence has not answered yet
-  uint8_t committed_in = 1;  // bit per epoch: receives have stood on that epoch's target
+  uint8_t committed_in = 1;  // one bit per epoch: receives have stood on that epoch's target
   uint8_t own_drained = 0, peer_drained = 0;
-  uint8_t drained_in = 0;  // epoch of the drain under way
-  uint8_t keys_ready = 0;  // in this epoch
-  // Bit per epoch: what this side has sent, and of that what has not arrived since it was last
-  // sent.
+  uint8_t drained_in = 0;  // the epoch of the drain that is under way
+  uint8_t keys_ready = 0;  // all keys of this epoch's replay are known
+  // One bit per epoch: the messages that this side has sent, and those of them that have not
+  // arrived since they were last sent.
   std::array<uint8_t, kMessages> sent{}, in_flight{};
 };
-// How often what may still happen.
+// How many more things of each kind may happen.
 struct Budget {
-  uint8_t faults = 0;  // of paths, unusable targets, lost channels
+  uint8_t faults = 0;  // faults of paths, unusable targets, lost channels
   uint8_t drains = 0;
   uint8_t ends = 0;  // deadlines, refusals, the application's errors and closing
 };
@@ -55,7 +56,7 @@ struct Pair {
 };
 static_assert(std::has_unique_object_representations_v<Pair>);
 
-// Every state that the pair can get into, and how.
+// Finds every state that the pair can get into, and how.
 class Exploration {
  public:
   explicit Exploration(Budget budget, State follower = State::kActive);
@@ -63,8 +64,8 @@ class Exploration {
   const std::vector<Pair>& pairs() const { return pairs_; }
   const std::string& broken() const { return broken_; }
   std::string path_to(size_t index) const;
-  // Everything sent has arrived and nothing under way is owed by the ends themselves: only the
-  // outside world or a deadline could change anything.
+  // All messages have arrived, and the ends themselves will do nothing more: only the outside world
+  // or a deadline could change anything.
   static bool is_quiet(const Pair& pair);
 
  private:

@@ -1,5 +1,5 @@
-// Properties of whole runs of one machine, in either role: every sequence of events of any length,
-// by walking the product of the table and a small monitor until nothing new is found.
+// Checks properties of whole runs of one end, in either role. It takes every sequence of events of
+// any length, by walking the product of the table and a small monitor until it finds nothing new.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -12,31 +12,31 @@ namespace shift::fsm {
 namespace {
 
 enum class Role : uint8_t { kLeader, kFollower };
-// What kCommit answers.
+// The outcome of kCommit.
 enum class Commit : uint8_t { kDone, kUnusable, kKeyMissing, kCount };
 
-// What has happened so far, as far as the properties ask.
+// What has happened so far, as far as the properties need it.
 struct Monitor {
   Role role = Role::kLeader;
   State state = State::kActive;
-  bool met = false;       // the peer has proven itself
-  bool committed = true;  // to a path
-  bool fencing = false;   // kStartFence has not been answered
+  bool met = false;       // the peer has proved itself
+  bool committed = true;  // this end is committed to a path
+  bool fencing = false;   // a fence is under way: kStartFence has not been answered
   bool posting = true;    // the application's requests reach the NIC
-  bool watching = false;  // a drain
+  bool watching = false;  // a drain is being watched
   bool deadline = false;
   bool over = false;  // no further path will be made
-  // Of this epoch.
+  // These belong to the current epoch.
   bool kept = false, told = false, keys_asked = false, keys_ready = false;
   uint8_t fails = 0;  // saturates at 2
 
   auto operator<=>(const Monitor&) const = default;
 };
 
-// Can the shell feed this event now? What answers an action comes only after it; what comes from
-// outside may come at any time.
+// Can the coordinator feed this event now? An event that answers an action comes only after that
+// action; an event from outside may come at any time.
 bool can_happen(const Monitor& m, Event event) {
-  if (event >= Event::kPeerDrain && !m.met) return false;  // C11: nobody has proven itself
+  if (event >= Event::kPeerDrain && !m.met) return false;  // C11: no peer has proved itself
   switch (event) {
     case Event::kBound:
     case Event::kNoPeer:
@@ -46,7 +46,7 @@ bool can_happen(const Monitor& m, Event event) {
     case Event::kPathReady:
       return m.role == Role::kLeader && m.state == State::kSeeking && m.met;
     case Event::kTargetUnusable:
-      return false;  // see apply()
+      return false;  // apply() feeds it
     case Event::kDrained:
     case Event::kDrainTimeout:
       return m.watching;
@@ -69,7 +69,7 @@ bool can_happen(const Monitor& m, Event event) {
   }
 }
 
-// Runs one action. False: the rest of the cell is not run.
+// Runs one action. False: the cell's remaining actions are not run.
 bool run(Monitor& m, Action action, Commit commit, std::string* broken) {
   const auto demand = [&](bool holds, const char* rule) {
     if (!holds) *broken = rule;
@@ -112,7 +112,7 @@ bool run(Monitor& m, Action action, Commit commit, std::string* broken) {
     case Action::kCommit:
       demand(!m.committed && !m.fencing,
              "committed to a second path before the first is shut (C3)");
-      // An unusable target may be found so before or after receives were put on it.
+      // A target may turn out to be unusable before or after receives were posted on it.
       if (commit != Commit::kDone) return false;
       m.committed = true;
       break;
@@ -145,7 +145,7 @@ bool run(Monitor& m, Action action, Commit commit, std::string* broken) {
   return true;
 }
 
-// The monitor after the event; a broken rule in *broken.
+// Returns the monitor after the event; a rule that broke is named in *broken.
 Monitor apply(Monitor m, Event event, Commit commit, std::string* broken) {
   const Cell& cell = step(m.state, event);
   if (cell.kind == Kind::kImpossible) *broken = "a cell called impossible is reached";
@@ -154,7 +154,8 @@ Monitor apply(Monitor m, Event event, Commit commit, std::string* broken) {
   if (event == Event::kFenceDone) m.committed = false;
   if (event == Event::kKeysReady) m.keys_ready = true;
   if (event == Event::kDeadline) m.deadline = false;
-  if (event == Event::kAppClosed) m.fencing = false, m.over = true;  // forgotten
+  if (event == Event::kAppClosed)
+    m.fencing = false, m.over = true;  // the fence's answer is not awaited
   m.state = cell.next;
   for (Action action : actions_of(cell)) {
     if (run(m, action, commit, broken)) continue;
@@ -206,13 +207,13 @@ Seen explore() {
   return seen;
 }
 
-// What the states' comments promise.
+// The comments at the states promise this.
 TEST(Paths, NoSequenceOfEventsBreaksARule) {
   const Seen seen = explore();
   EXPECT_GT(seen.size(), 50u);
   for (const auto& [m, origin] : seen) {
     const std::string where = path_to(seen, m);
-    // C6: what waits is bounded, and nothing else has a timer.
+    // C6: each state that waits has its bound, and no other state has a timer.
     EXPECT_EQ(m.deadline, is_leaving(m.state)) << where;
     EXPECT_EQ(m.watching, is_parked(m.state)) << where;
     EXPECT_EQ(m.fencing, is_fencing(m.state)) << where;
@@ -257,7 +258,8 @@ TEST(Paths, TheWalkReachesEveryState) {
   EXPECT_EQ(reached.size(), static_cast<size_t>(State::kCount));
 }
 
-// C7: whatever state a fault of the path meets, the next round begins at once or is under way.
+// C7: in every protected state, a fault of the path begins the next round at once, or a round is
+// under way.
 TEST(Paths, AFaultAtAnyMomentIsTheNextRound) {
   for (State state : all_states()) {
     const Cell& cell = step(state, Event::kPathFault);

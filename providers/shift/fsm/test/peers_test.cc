@@ -1,4 +1,4 @@
-// Two machines joined by the control channel: every interleaving of faults, answers and messages.
+// Checks two ends joined by a channel, in every interleaving of faults, answers and messages.
 #include <gtest/gtest.h>
 
 #include "fsm/test/pair.h"
@@ -14,8 +14,8 @@ std::string names(const Pair& pair) {
   return std::string(to_string(pair.side[0].state)) + " / " + to_string(pair.side[1].state);
 }
 
-// C7: faults of paths alone, at one end or both and at any moment, and drains beside them, always
-// end with both ends on the same path. (C2, C3: Exploration looks at every replay.)
+// C7: faults of paths (at one end or both, at any moment) and drains beside them always end with
+// both ends on one path. Exploration itself checks every replay (C2, C3).
 void check_converges(Budget budget) {
   const Exploration all(budget);
   ASSERT_EQ(all.broken(), "");
@@ -39,8 +39,8 @@ TEST(Peers, FaultsAndWaysBackConverge) {
   check_converges({.faults = 2, .drains = 1});
 }
 
-// C6: the deadline is the last resort, for a peer that says nothing. One that has given up says so,
-// and no end goes on with a peer that does not.
+// C6: the deadline is the last resort, for a peer that says nothing. A peer that has given up says
+// so, and no end goes on with such a peer.
 TEST(Peers, NobodyGoesOnOrWaitsBesideOneThatGaveUp) {
   const Exploration all({.faults = 1, .drains = 1, .ends = 1});
   ASSERT_EQ(all.broken(), "");
@@ -58,7 +58,7 @@ TEST(Peers, NobodyGoesOnOrWaitsBesideOneThatGaveUp) {
   EXPECT_GT(ended, 20u);
 }
 
-// A follower that lost its binding, or has never had one, refuses; the leader does not wait.
+// A follower that lost its peer's proof, or never had it, refuses; the leader does not wait for it.
 TEST(Peers, NobodyWaitsForAPeerThatIsNotProtected) {
   const Exploration all({.faults = 2}, State::kUnbound);
   ASSERT_EQ(all.broken(), "");

@@ -1,4 +1,4 @@
-// Walking the failure state machine's table, for the tests of this folder.
+// Helpers for the tests of this folder: they walk the failure state machine's table.
 #pragma once
 
 #include <deque>
@@ -34,7 +34,8 @@ inline std::vector<Action> all_actions() {
   return actions;
 }
 
-// Sets of states, as the tests name them. (The table has its own; the judge does not ask it.)
+// Sets of states, as the tests name them. fsm.h has such sets, too; the tests do not use them, so
+// that a mistake there shows.
 inline bool is_parked(State s) {
   return s == State::kDraining || s == State::kHeld;
 }

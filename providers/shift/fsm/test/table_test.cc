@@ -1,4 +1,4 @@
-// Properties of single cells of the table.
+// Checks properties of single cells of the table.
 #include "fsm/test/table.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ TEST(Table, EveryCellIsFilledAndSaysWhyItDoesNothing) {
   });
 }
 
-// The shell stops at the first action that answers at once: none may stand after a gap.
+// kNone stands only after a cell's last action.
 TEST(Table, ActionsHaveNoGaps) {
   for_each_cell([](State state, Event event, const Cell& cell) {
     const auto end = std::find(cell.actions.begin(), cell.actions.end(), Action::kNone);
@@ -49,10 +49,10 @@ TEST(Table, EveryActionIsUsed) {
   for_each_cell([&](State, Event, const Cell& cell) {
     for (Action action : actions_of(cell)) used.insert(action);
   });
-  EXPECT_EQ(used.size(), static_cast<size_t>(Action::kCount) - 1);  // without kNone
+  EXPECT_EQ(used.size(), static_cast<size_t>(Action::kCount) - 1);  // all but kNone
 }
 
-// C6: leaving a path can always end in the original error, in one step; a drain can be called off.
+// C6: a round can always end in the original error, in one step; a drain can be called off.
 TEST(Table, EveryWaitIsBounded) {
   for (State state : all_states()) {
     if (is_leaving(state)) {
@@ -78,7 +78,7 @@ TEST(Table, FailedEndsOnlyByTheApplication) {
   }
 }
 
-// C8: a stale message is a row that does nothing, in every state.
+// C8: in every state, a stale message changes nothing.
 TEST(Table, StaleMessagesChangeNothing) {
   for (State state : all_states()) {
     EXPECT_EQ(step(state, Event::kPeerMessageStale).kind, Kind::kIgnore) << to_string(state);
@@ -94,7 +94,7 @@ TEST(Table, LeavingAPathEntersAnEpochFirstAndFencesLast) {
     seen++;
     const auto actions = actions_of(cell);
     ASSERT_FALSE(actions.empty()) << cell_name(state, event);
-    // The messages that follow carry the new epoch. Only a drain is left before.
+    // The messages that follow carry the new epoch. Only a drain is left before that.
     const size_t first = is_parked(state) ? 1 : 0;
     EXPECT_EQ(actions.at(first), Action::kEnterEpoch) << cell_name(state, event);
     // The fence may answer at once.
@@ -105,7 +105,7 @@ TEST(Table, LeavingAPathEntersAnEpochFirstAndFencesLast) {
   EXPECT_GT(seen, 8);
 }
 
-// An epoch is entered exactly where a round begins or a further fault begins the next one.
+// An epoch is entered exactly where a round begins, or where a further fault begins the next one.
 TEST(Table, AnEpochIsEnteredExactlyWhereARoundBegins) {
   constexpr Event kRounds[] = {Event::kPathFault, Event::kDrained, Event::kTargetUnusable,
                                Event::kPeerSwitchNext, Event::kTargetNext};
@@ -117,17 +117,17 @@ TEST(Table, AnEpochIsEnteredExactlyWhereARoundBegins) {
   });
 }
 
-// The peer learns of a round that it did not begin or take part in already.
+// The peer is told of a round, unless it began that round or takes part in it already.
 TEST(Table, AnEpochOfOurOwnIsToldToThePeer) {
   for_each_cell([&](State state, Event event, const Cell& cell) {
     if (!has(cell, Action::kEnterEpoch)) return;
-    // The leader has named the target: our Progress is the answer.
+    // The leader has named the target: this end's Progress is the answer.
     EXPECT_EQ(has(cell, Action::kSendSwitch), event != Event::kTargetNext)
         << cell_name(state, event);
   });
 }
 
-// Whoever is committed to a path gets off it through a fence only (C3).
+// An end that is committed to a path leaves it through a fence only (C3).
 TEST(Table, OnlyAFenceLeavesTheCommittedPath) {
   const auto committed = [](State s) {
     return s == State::kActive || is_parked(s) || is_committed(s);
@@ -141,7 +141,7 @@ TEST(Table, OnlyAFenceLeavesTheCommittedPath) {
     } else {
       EXPECT_FALSE(fences) << cell_name(state, event);
     }
-    // And nothing but the fence's proof reaches the states that are committed to nothing.
+    // Nothing but the fence's proof leads to the states that are committed to no path.
     if (is_fencing(state) && !is_fencing(cell.next) && is_leaving(cell.next)) {
       EXPECT_EQ(event, Event::kFenceDone) << cell_name(state, event);
     }
@@ -195,7 +195,7 @@ TEST(Table, FailingIsTheOnlyWayIntoFailed) {
   });
 }
 
-// C6: a peer that may already be on the next path learns of it, unless it said so itself.
+// C6: a peer that may already be on the next path is told, unless the peer itself said so first.
 TEST(Table, FailingTellsThePeer) {
   for_each_cell([](State state, Event event, const Cell& cell) {
     if (!has(cell, Action::kFail)) return;
@@ -237,12 +237,12 @@ TEST(Table, TheOtherRolesEventsAreImpossibleOrNothing) {
 TEST(Epoch, ComparesWithWrapAround) {
   for (uint32_t own : {0u, 1u, 7u, 0x7fffffffu, 0x80000000u, 0xfffffffeu, 0xffffffffu}) {
     EXPECT_EQ(compare_epoch(own, own), EpochIs::kCurrent) << own;
-    // Ahead is ahead: the peer may have seen several faults.
+    // However far ahead is kNext: the peer may have seen several faults.
     for (uint32_t ahead : {1u, 2u, 1000u, 1u << 16}) {
       EXPECT_EQ(compare_epoch(own + ahead, own), EpochIs::kNext) << own << " + " << ahead;
       EXPECT_EQ(compare_epoch(own - ahead, own), EpochIs::kStale) << own << " - " << ahead;
     }
-    // One that cannot exist is as good as old (C11).
+    // An epoch that cannot exist is treated as an old one (C11).
     EXPECT_EQ(compare_epoch(own + (1u << 16) + 1, own), EpochIs::kStale) << own;
     EXPECT_EQ(compare_epoch(own + 0x80000000u, own), EpochIs::kStale) << own;
   }

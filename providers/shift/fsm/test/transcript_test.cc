@@ -1,5 +1,5 @@
-// Scripts of events with the answers of the table, as golden files: testdata/*.txt.
-// SHIFT_GOLDEN_UPDATE=1 writes them anew; read every changed line.
+// Plays scripts of events and compares the table's answers with the golden files testdata/*.txt.
+// SHIFT_GOLDEN_UPDATE=1 writes the files anew; then read every changed line.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -34,7 +34,8 @@ std::string answer(State& state, Event event) {
   return line + "\n";
 }
 
-// "= state" starts there, "event" is fed, everything indented is what the table answered.
+// A line "= state" sets the state, a line with an event feeds it, and indented lines are the
+// table's answers.
 std::string play(const std::string& script) {
   std::istringstream lines(script);
   std::string out, line;

@@ -1,4 +1,5 @@
-// Every message survives the round trip; nothing malformed is accepted, nothing at all crashes.
+// Checks that every message survives the round trip, and that no malformed frame is accepted or
+// crashes.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -69,7 +70,8 @@ TEST(Codec, RoundTripOfEachMessage) {
 }
 
 TEST(Codec, WireBytesAreFixed) {
-  // Close: header with sequence, then gid and qpn of both ends. A change here breaks running peers.
+  // A Close: the header with a sequence number, then GID and number of both QPs. A change here
+  // breaks running peers.
   const QpName from{Gid::from_ipv4(0x04030201), 0x00112233}, to{Gid{}, 1};
   const std::vector<uint8_t> expected = {
       'S',  'H',  'F',  'T', 4, 14, 0, 0, 60, 0, 0,    0,                            //
@@ -93,7 +95,7 @@ TEST(Codec, EveryTruncationIsRefused) {
       EXPECT_FALSE(decode(cut, out)) << message_name(m) << " cut at " << n;
       size_t size = 0;
       EXPECT_EQ(frame_peek(cut, size), FrameState::kIncomplete);
-      // The same bytes with a header that agrees with them.
+      // Here the header says the length to which the frame was cut.
       if (n < kHeaderSize) continue;
       set_length(cut, static_cast<uint32_t>(n));
       EXPECT_FALSE(decode(cut, out)) << message_name(m) << " honestly cut at " << n;
@@ -146,7 +148,7 @@ TEST(Codec, CountsAreCappedByLimitAndByBytes) {
   std::vector<uint8_t> bytes = {42};
   EXPECT_FALSE(encode(most, bytes));
   EXPECT_EQ(bytes.size(), 1u);  // nothing was appended
-  // A sender that ignores the limit: 65537 keys, honest in everything else.
+  // This sender ignores the limit and sends 65537 keys; everything else in the frame is right.
   auto forged = encoded(KeyQuery{name(1), name(2), 5, 6, 1, std::vector<uint32_t>(kKeysMax, 7)});
   forged.resize(forged.size() + 4);
   set_length(forged, static_cast<uint32_t>(forged.size()));
@@ -191,7 +193,7 @@ TEST(Codec, FlippedBitsNeverCrashAndWhatPassesIsConsistent) {
     Message out;
     if (!decode(frame, out)) continue;
     accepted++;
-    // The encoding is canonical: whatever is accepted is what its own encoding says.
+    // The encoding is canonical: an accepted frame is exactly the encoding of its message.
     std::vector<uint8_t> again;
     ASSERT_TRUE(encode(out, again, frame_sequence(frame)));
     ASSERT_EQ(again, frame);
