@@ -1,4 +1,5 @@
-// The machine: inputs come in, states and actions go out; and the life of its sessions.
+// Runs the machine, whose inputs give each session its next state and its actions. Begins and ends
+// the sessions, too.
 #include "control/coordinator.h"
 
 #include "group/completion.h"
@@ -79,7 +80,7 @@ void Coordinator::feed_one(Session& session, const Input& input, std::deque<Inpu
   enter(session, cell.next, cell.actions, input, inputs);
 }
 
-// The only place where a state is assigned.
+// No other function assigns a state.
 void Coordinator::enter(Session& session, State next, std::span<const Action> actions,
                         const Input& input, std::deque<Input>& inputs) {
   session.control.state = next;
@@ -90,7 +91,8 @@ void Coordinator::enter(Session& session, State next, std::span<const Action> ac
   }
 }
 
-// A bug of the layer. This group fails closed; the program goes on.
+// An input that cannot occur in the session's state is a bug of the layer. The group fails closed,
+// and the program goes on.
 void Coordinator::fail_impossible(Session& session, const Input& input, const fsm::Cell& cell,
                                   std::deque<Input>& inputs) {
   Group& group = session.group;
@@ -109,7 +111,8 @@ void Coordinator::fail_impossible(Session& session, const Input& input, const fs
 
 // ---- what other threads tell
 
-// Only the number travels: the group may be destroyed before the task runs.
+// The task keeps only the group's serial number, because the group may be destroyed before the task
+// runs.
 void Coordinator::soon(uint64_t serial, std::function<void(Session&)> then) {
   control_.call_soon([this, serial, then = std::move(then)] {
     if (Session* session = sessions_.find(serial)) then(*session);
@@ -118,7 +121,7 @@ void Coordinator::soon(uint64_t serial, std::function<void(Session&)> then) {
 
 void Coordinator::fault(Group* group, Event event, int member, group::Cause cause) {
   soon(group->life.serial, [this, event, member, cause, seen = control_.now()](Session& session) {
-    // What happened on a path that is left already is not news.
+    // A fault on a member that the group has left already is of no interest.
     if (member != group::kNoMember && member != session.group.life.path.member) return;
     feed(session, {.event = event, .cause = cause, .seen = seen});
   });
@@ -128,7 +131,8 @@ void Coordinator::pump_wanted(Group* group) {
   soon(group->life.serial, [](Session& session) { session.keys.pump_wanted(); });
 }
 
-// The queue's end waits for the worker, after this.
+// The queue still exists when the task runs: the thread that destroys the queue waits for the
+// worker's tasks first.
 void Coordinator::receives_wanted(group::SharedQueue* queue) {
   worker_.call_soon([queue] { queue->recall_some(); });
 }
@@ -157,14 +161,16 @@ void Coordinator::receives_refused(group::SharedQueue* queue, int member) {
 // ---- the life of a session
 
 void Coordinator::group_add(Group* group) {
-  // At once: who the peer is takes a while to find out, and a fault may come first.
+  // Errors are held back at once, because it takes a while to find the peer, and a fault may come
+  // first.
   group::errors_hold(*group, group::kDefault);
   const bool is_known = control_.call_soon([this, group] { session_begin(*group); });
-  // Nobody would give what is held back.
+  // Without the control loop, nobody would give the application the errors that are held back.
   if (!is_known && !group::errors_pass(*group, group::kDefault)) group::fail(*group);
 }
 
-// A group's life begins here, again after each reset; from now on feed() alone moves it.
+// A session begins here, and a new one after each reset of the QP. From now on only feed() changes
+// its state.
 void Coordinator::session_begin(Group& group) {
   group.life.control.is_leader = group.life.ends.local <= group.life.ends.remote;
   Session& session = sessions_.add(std::make_unique<Session>(group, *shared_));
@@ -217,7 +223,8 @@ void Coordinator::context_add(group::Context* context) {
 
 void Coordinator::context_forget(group::Context* context) {
   control_.call_and_wait([this, context] {
-    // Objects that the application leaves on it are its leak, as with stock, and no longer ours.
+    // QPs that the application leaves on the context are its leak, as with the stock library; the
+    // layer lets go of them.
     std::vector<Session*> left;
     sessions_.for_each_of(context, [&](Session& session) { left.push_back(&session); });
     for (Session* session : left) session_forget(*session);
@@ -231,7 +238,7 @@ void Coordinator::context_forget(group::Context* context) {
 int Coordinator::cq_destroy(group::CompletionQueue* cq) {
   int error = 0;
   const auto destroy = [&] { error = errors_.cq_destroy(cq); };
-  // In a fork child there is no such thread, and nobody to race with.
+  // A fork child has no control thread, so there is nobody to race with.
   if (!control_.call_and_wait(destroy)) destroy();
   return error;
 }

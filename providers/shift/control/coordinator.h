@@ -1,10 +1,10 @@
-// Runs the failure state machine of every group of this process: turns completions, device events,
-// timers and peers' messages into inputs, and the table's actions into steps of the session's
-// parts. Everything that is private happens on the control loop.
+// Runs the failure state machine of every group of this process: it turns completions, device
+// events, timers and peers' messages into inputs, and the table's actions into steps of the
+// session's parts. All private functions but soon() run on the control loop.
 //
 // coordinator.cc runs the machine and keeps the sessions; coordinator_actions.cc has one handler
 // for each action of the table, coordinator_messages.cc one for each message of a peer, and
-// coordinator_nics.cc says what becomes of sessions when NICs go and come.
+// coordinator_nics.cc tells the sessions of NICs that go and come.
 #pragma once
 
 #include <cstdint>
@@ -34,29 +34,32 @@ class Coordinator final : private Machine,
  public:
   Coordinator(net::Loop& control, net::Loop& worker);
   ~Coordinator() override;
-  // Before anything else.
+  // Must be called before any other function.
   void network_set(std::unique_ptr<net::PeerNetwork> network);
-  // What the NICs are, and what the host's network devices tell.
+  // The watch over the NICs of all open contexts and over the network devices of the host.
   NicWatch& nics() { return nics_; }
 
-  // ---- from any thread, about objects that live at least until the matching *_forget returns
+  // ---- any thread may call these; their objects live until the matching *_forget() returns
 
-  // A context with further members was opened: serve its addresses, watch its events.
+  // A context with further members was opened: its addresses are served and its events are watched
+  // from here on.
   void context_add(group::Context* context);
   void context_forget(group::Context* context);
-  // Destroys the CQ's real twins; errno.
+  // Destroys the real CQs on all members. Returns an errno.
   int cq_destroy(group::CompletionQueue* cq);
   // The QP reached RTR: its peer is known and can be looked for.
   void group_add(group::Group* group);
-  // A QP is about to be connected between these: whether SHIFT runs at its peer's address. Waits
-  // for one round trip; 100 ms at most, and a second more for a GID that holds no address.
+  // A QP is about to be connected between these two GIDs: whether SHIFT runs at the address of its
+  // peer. Waits for one round trip: 100 ms at most, and a second more for a GID that holds no
+  // address.
   bool peer_present(group::Context* context, const wire::Gid& local,
                     const wire::Gid& remote) noexcept {
     return presence_.at(context, local, remote);
   }
-  // It reached RTS.
+  // The QP reached RTS.
   void group_sends(group::Group* group);
-  // The application moves it to ERR or RESET, or destroys it: nothing is masked any more. Waits.
+  // The application moves the QP to ERR or RESET, or destroys it: none of its errors is masked any
+  // more. Waits for the control loop.
   void group_forget(group::Group* group);
 
   void fault(group::Group* group, fsm::Event event, int member, group::Cause cause) override;
@@ -65,7 +68,8 @@ class Coordinator final : private Machine,
   void receives_stuck(group::SharedQueue* queue, int member) override;
   void receives_refused(group::SharedQueue* queue, int member) override;
 
-  // What a device said, for tests and simulations: else it is read from the devices' descriptors.
+  // Tests and simulations pass a device's event here; otherwise events are read from the devices'
+  // descriptors.
   void device_event(group::Context* context, int member, const ibv_async_event& event) {
     events_.take(context, member, event, false);
   }
@@ -79,17 +83,17 @@ class Coordinator final : private Machine,
              const Input& input, std::deque<Input>& inputs);
   void fail_impossible(Session& session, const Input& input, const fsm::Cell& cell,
                        std::deque<Input>& inputs);
-  // A task for the control loop about a group that may be gone by then.
+  // Any thread may call this: the control loop runs `then`, unless the group is gone by then.
   void soon(uint64_t serial, std::function<void(Session&)> then);
   void session_begin(group::Group& group);
   void session_forget(Session& session);
 
   // ---- coordinator_actions.cc: the table's actions
 
-  // What a handler has beside the session.
+  // What a handler is given beside the session.
   struct Step {
     const Input& input;
-    std::deque<Input>& inputs;  // what follows is handled next
+    std::deque<Input>& inputs;  // inputs that follow from this one are put here
     bool is_stopped = false;    // the rest of the cell's actions are not run; an input tells why
 
     void then(fsm::Event event, group::Cause cause = {}) {
@@ -126,7 +130,7 @@ class Coordinator final : private Machine,
   void spread(Session& origin);
 
   using Handler = void (Coordinator::*)(Session& session, Step& step);
-  struct Handlers;  // by action
+  struct Handlers;  // one for each action
 
   // ---- coordinator_messages.cc: what peers say
 
@@ -151,7 +155,7 @@ class Coordinator final : private Machine,
   void on(net::PeerChannel* channel, const wire::KeyReply& message);
   void on(net::PeerChannel* channel, const wire::Refuse& message);
   void on(net::PeerChannel* channel, const wire::Close& message);
-  // These are net/'s own.
+  // net/ itself handles these messages.
   void on(net::PeerChannel*, const wire::Hello&) {}
   void on(net::PeerChannel*, const wire::HelloReply&) {}
   void on(net::PeerChannel*, const wire::GidQuery&) {}
@@ -181,7 +185,7 @@ class Coordinator final : private Machine,
   Turns turns_;
   Fences fences_;
   ErrorWatch errors_;
-  std::unique_ptr<Shared> shared_;  // from network_set() on
+  std::unique_ptr<Shared> shared_;  // network_set() makes it
 };
 
 }  // namespace shift::control

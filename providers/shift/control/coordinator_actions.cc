@@ -1,4 +1,5 @@
-// The table's actions: one handler for each. Most are a step of one of the session's parts.
+// Handles the table's actions, with one function for each. Most of them call one of the session's
+// parts.
 #include <algorithm>
 #include <array>
 
@@ -21,7 +22,8 @@ using std::chrono::milliseconds;
 
 struct Coordinator::Handlers {
   std::array<Handler, static_cast<size_t>(Action::kCount)> of{};
-  // Apart, since a sanitizer's compiler does not compare such pointers at compile time.
+  // This array is apart from `of`, because the compiler of a sanitizer build does not compare such
+  // pointers at compile time.
   std::array<bool, static_cast<size_t>(Action::kCount)> is_set{};
 
   constexpr Handlers() {
@@ -74,18 +76,18 @@ void Coordinator::do_protect(Session& session, Step&) {
   group::errors_hold(session.group, session.group.life.path.member);
 }
 
-// Unprotected from here on: the application sees what the path gives.
+// The group is unprotected from here on: the application sees all errors of the path.
 void Coordinator::do_unprotect(Session& session, Step& step) {
   Group& group = session.group;
-  // A peer that was never found may still come.
+  // A session whose peer was never proven goes on, because the peer may still come.
   if (session.search.is_proven()) {
     session.end();
     const auto tell = group::peer_gone.load();
     if (tell != nullptr && group.life.path.departures != 0) tell(group.handle());
   }
   if (group::errors_pass(group, group.life.path.member)) return;
-  // An error that was held back already is on its way here: it finds no protection any more, and
-  // the application cannot see all of it by itself.
+  // An error was held back already, and its report is on its way to this loop. The report will find
+  // the group unprotected, and the application cannot see all of the error without help.
   group::fail(group);
   step.then(Event::kAppError);
 }
@@ -112,7 +114,7 @@ void Coordinator::do_leave_drain(Session& session, Step&) {
   session.drain.leave();
 }
 
-// The leader's own choice, which no other group has to follow.
+// The leader leaves the path by its own choice, which no other group has to follow.
 void Coordinator::do_send_drain(Session& session, Step&) {
   session.round.note_choice();
   session.drain.send_ask();
@@ -150,10 +152,10 @@ void Coordinator::do_cancel_deadline(Session& session, Step&) {
 }
 
 void Coordinator::do_seek_path(Session& session, Step& step) {
-  // What is ready is not what the path was given up for.
+  // A path that is ready now is not the path that the current one was given up for.
   if (session.way_back.wanted()) return session.way_back.seek();
   const PathBook::Ready* ready = session.book.best_ready();
-  if (!session.control.is_leader || ready == nullptr) return;  // tend() looks for one
+  if (!session.control.is_leader || ready == nullptr) return;  // tend() looks for a path
   Input found = step.input.then(Event::kPathReady);
   found.target = {ready->path, ready->generation};
   step.inputs.push_back(found);
@@ -184,12 +186,12 @@ void Coordinator::do_replay(Session& session, Step& step) {
   if (const auto problem = session.round.replay(step.input)) step.inputs.push_back(*problem);
 }
 
-// The peer agrees that this path is broken: take the other QPs of the same NIC pair along now
-// instead of waiting for each one's own retry time.
+// The peer agrees that this path is broken, so the other QPs of the same NIC pair leave it now,
+// without waiting for the retry time of each one's NIC.
 void Coordinator::spread(Session& origin) {
   const Round& round = origin.round;
   if (!round.is_by_fault() || !round.left()) return;
-  // Once for all that left it together.
+  // One session does this for all sessions that left the path together.
   NicPair& pair = origin.paths.pair_of(*round.left());
   if (pair.spread >= round.detected()) return;
   pair.spread = control_.now();
@@ -198,7 +200,7 @@ void Coordinator::spread(Session& origin) {
     if (other.search.channel() != origin.search.channel() ||
         other.ends.remote.gid != origin.ends.remote.gid || other.book.current() != round.left() ||
         other.round.active_since() > round.detected()) {
-      return;  // not on that connection of the path, or not any more
+      return;  // not on that path, or only since the fault
     }
     fault(&other.group, Event::kPathFault, group::kNoMember,
           {"another QP of the same path failed", group::Detector::kNeighbour});
@@ -213,7 +215,8 @@ void Coordinator::do_fail(Session& session, Step&) {
   session.end();
   session.way_back.end_trade();
   session.paths.stop();
-  // What the kernel said of the connection may have been hidden, and will not be said again.
+  // The kernel's word on the connection may have been hidden from the application, and the kernel
+  // will not repeat it.
   if (const auto tell = group::peer_gone.load(); tell != nullptr) tell(group.handle());
   const Round& round = session.round;
   SHIFT_ERROR("qp 0x%x on %s: %s: the application gets the original error", group.qpn(),

@@ -1,5 +1,5 @@
-// What peers say. Everything in it comes from a stranger (C11): a message that does not fit the
-// group's role, epoch or path changes nothing.
+// Handles what peers say. Every message may come from a stranger (C11): a message that does not fit
+// the group's role, epoch or path changes nothing.
 #include <utility>
 #include <variant>
 
@@ -26,8 +26,8 @@ struct MessageVisitor {
 
 namespace {
 
-// To a sender whose QP is unknown here, or to one that speaks for it without having proved that it
-// may.
+// Answers a sender when the QP that it names is unknown here, or when it speaks for the peer's QP
+// without having proved that it may.
 template <typename Message>
 void refuse_as_gone(PeerChannel* channel, const Message& message) {
   channel->send(wire::Refuse{message.to, message.from, message.epoch, wire::RefuseReason::kGone});
@@ -53,7 +53,7 @@ void Coordinator::on_connection_up(PeerChannel* channel, bool /*first*/) {
   });
 }
 
-// Connected QPs stay connected: an idle connection needs no channel.
+// Connected QPs stay connected: they need no channel until their path has to change.
 void Coordinator::on_channel_down(PeerChannel* channel) {
   sessions_.for_each([&](Session& session) {
     if (session.search.channel() != channel) return;
@@ -89,14 +89,14 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
   }
   PeerChannel* const before = search.take_channel(channel);
   if (session->over) {
-    // It may have ended while nobody could be told. What the peer says again now is answered, by
-    // an end that it can believe.
+    // The session may have ended while there was no channel to tell the peer so. The peer repeats
+    // its messages now, and needs a Bind to believe the answers of this end.
     if (before != channel) search.send_bind();
     return;
   }
   session->control.asks_responder = (message.flags & wire::Bind::kAsksResponder) != 0;
   const bool was_proven = search.is_proven();
-  // Later ones are followed by a Members, which says it.
+  // The first Bind says which members are up. Later ones are followed by a Members, which says it.
   if (!was_proven) {
     session->book.peer_members_set(static_cast<int>(members), message.members_up);
   }
@@ -174,7 +174,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Progress& message) {
   if (is == EpochIs::kStale) return feed(*session, {.event = Event::kPeerMessageStale});
   Event event;
   if (session->control.is_leader) {
-    // The follower's answers ours: same epoch, same target.
+    // The follower's Progress answers the leader's, so its epoch and its target must be the same.
     const bool fits = is == EpochIs::kCurrent &&
                       Connection{message.target, message.generation} == session->round.target();
     event = fits ? Event::kPeerProgressCurrent : Event::kPeerMessageStale;
@@ -204,12 +204,13 @@ void Coordinator::on(PeerChannel* channel, const wire::KeyReply& message) {
 void Coordinator::on(PeerChannel* channel, const wire::Refuse& message) {
   Session* session = proven_addressee(channel, message.from, message.to);
   if (session == nullptr) return;
-  // Before the first round nothing was asked that could be refused, but a Bind that came too early.
+  // Before the first round (epoch 0), a peer can refuse nothing but a Bind that came too early, and
+  // such a Refuse is stale.
   const bool is_current =
       message.epoch != 0 &&
       fsm::compare_epoch(message.epoch, session->control.epoch) == EpochIs::kCurrent;
-  // A peer that is gone may be so because all was done: late copies of our own messages draw this
-  // answer, too. It weighs what its Close does.
+  // A peer may be gone because its work was done, and late copies of this end's messages draw
+  // kGone, too. So a Refuse with kGone counts as a Close.
   const Event event = !is_current                                   ? Event::kPeerMessageStale
                       : message.reason == wire::RefuseReason::kGone ? Event::kPeerClosed
                                                                     : Event::kPeerRefused;

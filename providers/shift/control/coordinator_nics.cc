@@ -1,4 +1,4 @@
-// What becomes of sessions when NICs and their addresses go and come.
+// Tells the sessions of NICs and addresses that go and come.
 #include <algorithm>
 
 #include "control/coordinator.h"
@@ -54,7 +54,7 @@ void Coordinator::members_up_changed(Context* context) {
   sessions_.for_each_of(context, [](Session& session) { session.paths.tend(); });
 }
 
-// Groups whose QP on the member uses that address leave it.
+// Groups whose path uses that address on the member leave the path.
 void Coordinator::address_lost(Context* context, int member, const wire::Gid& address,
                                group::Cause cause) {
   sessions_.for_each_of(context, [&](Session& session) {
@@ -68,8 +68,8 @@ void Coordinator::address_lost(Context* context, int member, const wire::Gid& ad
 
 void Coordinator::addresses_changed(Context* context, int member,
                                     const std::vector<wire::Gid>& gone) {
-  // A spare that would send from an address that is not there: the leader makes its connection
-  // again, when members_up_changed() has it tend to its paths.
+  // A spare must not send from an address that is gone. The leader makes its connection again, when
+  // members_up_changed() has it tend to its paths; a follower tells its leader first.
   sessions_.for_each_of(context, [&](Session& session) {
     if (session.group.life.path.member == member) return;
     MemberQp& qp = session.qps[member];
@@ -97,15 +97,16 @@ bool Coordinator::masks_faults(const Context* context) {
   return masks;
 }
 
-// The default's responder met a request that the peer's application got wrong, or none at all. Its
-// QP is broken by an application's doing, and the flushes that follow are all that tells of it
-// here.
+// The default's responder met an error that an application caused, mostly a wrong request of the
+// peer's application. This breaks the QP, and the flushes that follow are all that this end's
+// application sees of the error.
 void Coordinator::request_refused(uint64_t serial) {
   soon(serial, [this](Session& session) {
     Group& group = session.group;
     if (group.life.path.member != kDefault) return;
-    // Before the machine closes: after that nobody would let go of what is held back. In the middle
-    // of a round it is the machine that fails, and gives everything.
+    // Errors that are held back are let go before the machine closes the session, because nobody
+    // would let go of them afterwards. In the middle of a round the machine itself fails the group,
+    // and gives the application everything.
     const bool is_in_round =
         fsm::kLeaving.has(session.control.state) || fsm::kOver.has(session.control.state);
     if (!is_in_round && !group::errors_pass(group, kDefault) &&

@@ -16,7 +16,8 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr microseconds kLookPause{200};
-// The follower waits for longer: the leader may begin the round on the strength of its Drained.
+// The follower waits for longer, because the leader may begin the round once it has the follower's
+// Drained.
 constexpr int kFollowerPatience = 4;
 
 }  // namespace
@@ -32,7 +33,8 @@ void Drain::look() {
   Group& group = session_.group;
   if (!fsm::kParked.has(session_.control.state)) return;
   const bool was_done = own_done_;
-  // The round that follows would wait for registrations under way: it shall not begin then.
+  // The round that follows would wait for registrations under way, so it does not begin before they
+  // are over.
   own_done_ = was_done || (group::is_drained(group) && !group::round_awaits_registration(group));
   if (session_.is_self) peer_done_ = own_done_;
   const bool leader_done = session_.control.is_leader && own_done_ && peer_done_;
@@ -57,7 +59,7 @@ void Drain::send(wire::Drain::Kind kind) {
 void Drain::say_again() {
   if (session_.control.state == State::kDraining) return send(wire::Drain::Kind::kAsk);
   if (session_.control.state == State::kHeld && own_done_) return send_done();
-  // The follower of a drain stays parked while the channel is down.
+  // The follower has stayed parked while the channel was down.
   if (session_.control.state == State::kActive && session_.control.is_leader && attempt_ != 0)
     send_cancel();
 }
@@ -66,12 +68,13 @@ void Drain::take(const wire::Drain& message) {
   const Group& group = session_.group;
   if (session_.control.is_leader) {
     if (message.kind != wire::Drain::Kind::kDone || message.attempt != attempt_) return;
-    peer_done_ = true;  // look() sees it
+    peer_done_ = true;  // look() will see it
     return;
   }
   switch (message.kind) {
     case wire::Drain::Kind::kAsk:
-      // A copy of one that was called off; or asked for on the best path, where nothing is better.
+      // The message may be a copy of an Ask that was called off. And on the default path there is
+      // no reason to drain, because no path is better.
       if (static_cast<int32_t>(message.attempt - cancelled_) <= 0) return;
       if (group.life.path.member == group::kDefault &&
           group.life.path.peer_member == group::kDefault)
@@ -79,8 +82,8 @@ void Drain::take(const wire::Drain& message) {
       attempt_ = message.attempt;
       return machine_.feed(session_, {.event = Event::kPeerDrain, .epoch = message.epoch});
     case wire::Drain::Kind::kCancel:
-      // A late copy of an older one must not unpark us: the leader may begin the round on the
-      // strength of the Drained that the newest attempt has drawn.
+      // A late copy of an older Cancel must not unpark this end: the leader may begin the round,
+      // because the newest Ask has drawn a Drained from this end.
       if (static_cast<int32_t>(message.attempt - attempt_) < 0) return;
       cancelled_ = message.attempt;
       return machine_.feed(session_, {.event = Event::kPeerDrainCancel, .epoch = message.epoch});

@@ -20,9 +20,9 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// Programs with solicited traffic would wake this thread for each message.
+// Without this pause, programs with solicited traffic would wake this thread for each message.
 constexpr milliseconds kArmPause{5};
-// Longer than a NIC's patience on most protected paths: one look is often enough.
+// This is longer than a NIC's patience on most protected paths, so one look is often enough.
 constexpr milliseconds kLookPause{250};
 
 }  // namespace
@@ -71,7 +71,7 @@ void ErrorWatch::readable(Context* context, int member) {
     rearm_[cq] = loop_.timer_start(loop_.now() + kArmPause, [this, cq] {
       rearm_.erase(cq);
       group::errors_arm(*cq);
-      // What came between the event and now raises none: look.
+      // A completion that came between the event and now raises no event, so the CQ is looked at.
       group::inspect(*cq);
     });
   });

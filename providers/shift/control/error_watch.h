@@ -1,11 +1,12 @@
-// Errors that nobody may be looking for: of CQs that the application does not poll. Control loop
-// only.
+// Finds errors that no thread of the application may be looking for: those of CQs that it does not
+// poll. Only the control loop uses this.
 //
-// A CQ without a completion channel is armed for errors by us. One with a channel is armed by the
+// The layer arms a CQ without a completion channel for errors. A CQ with a channel is armed by the
 // application alone, and an application that waits for something else (it spins on memory that a
-// WRITE will change) polls nothing: neither it nor we would learn that its QP broke (C7). So such a
-// QP is asked for its state after the application has stopped posting, until the NIC must have
-// given up, if it does. An application that goes on posting polls, too, or its queue is full.
+// WRITE will change) polls nothing: neither the application nor the layer would learn that its QP
+// broke (C7). So the layer asks for the state of such a QP after the application has stopped
+// posting, until the QP's NIC must have given up, if it does. An application that goes on posting
+// polls, too, or its queue is full.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,9 @@ namespace shift::control {
 class Sessions;
 struct Session;
 
-// What is remembered of a session whose QP may have to be asked.
+// What is remembered of a session whose QP may have to be asked for its state.
 struct Unpolled {
-  uint64_t posted = 0;  // requests at the last look
+  uint64_t posted = 0;  // requests posted by the time of the last look
   Time look_until{};    // when the NIC will have given up what it has not done; not known yet: max
 };
 
@@ -33,9 +34,9 @@ class ErrorWatch {
 
   void context_add(group::Context* context);
   void context_forget(group::Context* context);
-  // The session's CQs are watched from here on; again when there are more of them.
+  // Watches the session's CQs from here on. Has to be called again when the session has more CQs.
   void watch(Session& session);
-  // Destroys the real CQs on all members. Errno.
+  // Destroys the real CQs on all members. Returns an errno.
   int cq_destroy(group::CompletionQueue* cq);
 
  private:
@@ -45,7 +46,7 @@ class ErrorWatch {
 
   net::Loop& loop_;
   const Sessions& sessions_;
-  // CQs that raised an event, and are armed again a little later.
+  // CQs that raised an event and are armed again a little later, each with the timer for it.
   std::unordered_map<group::CompletionQueue*, net::Loop::TimerId> rearm_;
   net::Timer look_again_;  // runs while there are CQs that only the application arms
 };

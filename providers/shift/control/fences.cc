@@ -14,7 +14,8 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// Most fences take as long as the NIC needs to flush: they are looked at at once for a while.
+// Most fences take only as long as the NIC needs to flush, so a new fence is polled with short
+// pauses for a while.
 constexpr milliseconds kFresh{2};
 constexpr microseconds kPauseFresh{5}, kPause{500};
 
@@ -22,7 +23,8 @@ constexpr microseconds kPauseFresh{5}, kPause{500};
 
 void Fences::start(const Session& session) {
   due_.insert(session.serial);
-  // After everything that is known by now: one batch for all QPs that go together.
+  // The batch begins after all tasks that the loop has by now, so that it holds all QPs that go
+  // together.
   if (!std::exchange(scheduled_, true)) loop_.call_soon([this] { begin(); });
 }
 
@@ -61,7 +63,7 @@ void Fences::step() {
   poll_again_.start(fresh ? kPauseFresh : kPause, [this] { step(); });
 }
 
-// Each session goes on as soon as its own path is shut: one whose NIC takes its time must not hold
+// Each session goes on as soon as its own path is shut: a session whose NIC is slow must not hold
 // up the others.
 void Fences::tell(Running& running) {
   for (size_t k = 0; k < running.serials.size(); k++) {

@@ -1,5 +1,5 @@
-// The paths that are being shut, in batches: one fence for all sessions that leave their paths
-// together. Control loop only.
+// Shuts paths in batches: one fence serves all sessions that leave their paths together. Only the
+// control loop uses this.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,13 @@ struct Session;
 
 class Fences {
  public:
-  // Told of each session's path as soon as it is decided.
+  // Called for each session as soon as the fence has decided on its path.
   using Done = std::function<void(Session& session, const group::Fence::Entry& entry)>;
   Fences(net::Loop& loop, const Sessions& sessions, Done done)
       : loop_(loop), sessions_(sessions), done_(std::move(done)), poll_again_(loop) {}
 
-  // Shuts the path that the session's group is committed to, with all that are known by now.
+  // Shuts the path that the session's group is committed to, in one batch with all other paths that
+  // are known by now.
   void start(const Session& session);
   // The group is about to be destroyed.
   void forget(const group::Group* group);
@@ -32,7 +33,7 @@ class Fences {
  private:
   struct Running {
     group::Fence fence;
-    std::vector<uint64_t> serials;  // 0: that session was told
+    std::vector<uint64_t> serials;  // 0 once the session has been told
     Time begun;
   };
   void begin();
@@ -42,7 +43,7 @@ class Fences {
   net::Loop& loop_;
   const Sessions& sessions_;
   const Done done_;
-  std::set<uint64_t> due_;  // serials
+  std::set<uint64_t> due_;  // serials of sessions whose fence has not begun
   bool scheduled_ = false;
   std::vector<std::unique_ptr<Running>> running_;
   net::Timer poll_again_;
