@@ -1,5 +1,5 @@
-// What is fed to the failure state machine of a session: an event, and all that its actions need to
-// know of it.
+// An input of a session's failure state machine: an event, and all that its actions need to know of
+// it.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +29,13 @@ struct Input {
   group::Cause cause = {};
   // When the cause showed itself, if that was not just now.
   std::optional<Time> seen = {};
-  // kPathReady: what the leader goes on with.
+  // With kPathReady: the connection that the leader goes on with.
   std::optional<Connection> target = {};
-  // What this end says if it has to refuse the round because of this.
+  // The reason that this end gives to the peer if it has to refuse the round because of this input.
   std::optional<wire::RefuseReason> refusal = {};
-  // The peer left the path for a fault, and not for a better one.
+  // The peer left the path because of a fault, and not for a better path.
   bool is_peer_fault = false;
-  // Of the peer's message: a refusal answers this epoch, and a new round takes it.
+  // The epoch of the peer's message: a refusal answers this epoch, and a new round takes it.
   std::optional<uint32_t> epoch = {};
   // The peer's Progress, valid while the input is handled.
   const wire::Progress* progress = nullptr;
@@ -46,11 +46,11 @@ struct Input {
   }
 };
 
-// What runs the machine. Control loop only.
+// Runs the failure state machine. Only the control loop uses this.
 class Machine {
  public:
-  // Takes the session from state to state, and runs the actions on the way. The only place where a
-  // state is assigned.
+  // Takes the session from state to state, and runs the actions on the way. Nothing else changes a
+  // state.
   virtual void feed(Session& session, const Input& input) = 0;
 
  protected:

@@ -1,5 +1,5 @@
-// Work that may sleep in the kernel, done for a session by the worker loop. Control loop only, but
-// for the jobs themselves.
+// Has the worker loop do the work of a session that may sleep in the kernel. Only the control loop
+// uses this; the jobs themselves run on the worker.
 #pragma once
 
 #include "control/sessions.h"
@@ -12,8 +12,9 @@ class Jobs {
   Jobs(net::Loop& control, net::Loop& worker, const Sessions& sessions)
       : control_(control), worker_(worker), sessions_(sessions) {}
 
-  // Has the worker do `job(group)`, and `then(session, result)` run here. A group outlives its
-  // jobs, for whoever destroys it waits for them; its session may not.
+  // Has the worker do `job(group)`, and then the control loop `then(session, result)`. A group
+  // outlives its jobs, because the thread that destroys the group waits for them; its session may
+  // not.
   template <typename Job, typename Then>
   void run(const Session& session, Job job, Then then) {
     ++session.group.jobs;
@@ -25,7 +26,8 @@ class Jobs {
       });
     });
   }
-  // Has `then(session)` run here, after all that the worker has to do by now: registrations.
+  // Has the control loop do `then(session)` after all that the worker has to do by now, such as
+  // registrations.
   template <typename Then>
   void after_all(const Session& session, Then then) {
     run(

@@ -64,7 +64,7 @@ void KeyExchange::take(const wire::KeyReply& message) {
   if (message.query_id != query_id_) return;
   Group& group = session_.group;
   group::remote_keys_add(group, message.member, message.keys);
-  if (!pending_) return;  // asked in advance, nobody waits
+  if (!pending_) return;  // the keys were asked for in advance, and no request waits
   for (uint32_t rkey : group::rkeys_missing(group)) {
     const bool is_denied = std::ranges::any_of(
         message.keys, [&](const wire::KeyPair& pair) { return pair.rkey == rkey; });
@@ -78,7 +78,8 @@ void KeyExchange::take(const wire::KeyReply& message) {
   pump();
 }
 
-// The key is as unknown there as it would be to the default NIC: the application's error.
+// The key is as unknown at the peer as it would be to the default NIC, so this is the application's
+// error.
 void KeyExchange::denied() {
   group::original_error_suggest(session_.group, IBV_WC_REM_ACCESS_ERR, 0x88);
   pending_ = false;
@@ -90,11 +91,12 @@ void KeyExchange::denied() {
 void KeyExchange::pump_wanted() {
   Group& group = session_.group;
   if (pending_) return;
-  // A round that has begun since leaves the path of these keys, and asks for those of the next.
+  // A round that has begun since leaves the path of these keys, and asks for the keys of the next
+  // path.
   if (fsm::kLeaving.has(session_.control.state)) return;
   const bool registers = group::waits_for_registration(group);
   // An answer that was asked for in advance may have come between the post that missed the key and
-  // this call: nothing is missing then, and no further answer will set the queue going.
+  // this call. Then nothing is missing, and no further answer will set the queue going.
   if (!ask() && !registers) return pump();
   if (registers && !std::exchange(registering_, true)) await_registration();
   if (deadline_.is_running()) return;
@@ -120,12 +122,12 @@ void KeyExchange::deadline_look() {
                                     : "the peer does not answer for a memory key"});
 }
 
-// The worker is registering the region: after that.
+// The worker is registering the region: the requests go on after that.
 void KeyExchange::await_registration() {
   jobs_.after_all(session_, [](Session& session) {
     KeyExchange& keys = session.keys;
     const bool goes_on = !keys.pending_ && !fsm::kLeaving.has(session.control.state);
-    if (goes_on && group::waits_for_registration(session.group)) {  // begun since
+    if (goes_on && group::waits_for_registration(session.group)) {  // a new registration
       return keys.go_on_again_.start(milliseconds(1), [&keys] { keys.await_registration(); });
     }
     keys.registering_ = false;

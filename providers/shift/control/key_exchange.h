@@ -1,6 +1,6 @@
-// The peer's memory keys that a session's requests need on another path: asked for by KeyQuery; and
-// what was parked for want of them, or of a registration, goes on. One for each session. Control
-// loop only.
+// Asks the peer, by KeyQuery, for the memory keys that a session's requests need on another path.
+// Lets requests go on that were parked because a key, or a registration, was missing. Each session
+// has one key exchange, which only the control loop uses.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class Jobs;
 
 class KeyExchange {
  public:
-  // `next_query`: the number of this process's next question.
+  // `next_query`: the number of the next KeyQuery of this process, which all sessions count on.
   KeyExchange(Session& session, net::Loop& loop, Machine& machine, Jobs& jobs, uint32_t& next_query)
       : session_(session),
         loop_(loop),
@@ -25,20 +25,21 @@ class KeyExchange {
         deadline_(loop),
         go_on_again_(loop) {}
 
-  // Asks for all keys of use, and returns whether the round, or a request that was posted since,
-  // needs any of them before it can go on.
+  // Asks for all keys that may be of use, and returns whether the round, or a request that was
+  // posted since, needs any of them before it can go on.
   bool ask();
-  // The question may have been lost.
+  // Asks again what may have been lost.
   void say_again();
-  // A round begins: what was asked for belongs to the old path.
+  // A round begins: the keys that were asked for belong to the old path.
   void forget();
-  // The peer's answer.
+  // Takes the peer's answer.
   void take(const wire::KeyReply& message);
-  // What the peer asks. At once unless a region that is asked for is still being registered: the
-  // worker may be at a large one for seconds. Else after that.
+  // Answers the peer's question: at once, unless a region that it names is still being registered,
+  // which may take the worker seconds. In that case the answer follows the work that the worker has
+  // by now.
   void answer(const wire::KeyQuery& message) { answer(message, true); }
 
-  // Requests wait in the send queue: for a key, for a registration, or for nothing any more.
+  // Requests wait in the send queue for a key, for a registration, or for nothing any more.
   void pump_wanted();
 
  private:
@@ -54,9 +55,9 @@ class KeyExchange {
   Jobs& jobs_;
   uint32_t& next_query_;
   uint32_t query_id_ = 0;
-  bool pending_ = false;      // something waits for the answer
-  bool registering_ = false;  // something waits for a registration
-  // Of what waits while no round is under way whose deadline would bound it.
+  bool pending_ = false;      // requests wait for the answer
+  bool registering_ = false;  // requests wait for a registration
+  // Bounds the wait while no round is under way, whose own deadline would bound it.
   net::Timer deadline_;
   Time waiting_since_{};
   net::Timer go_on_again_;

@@ -9,9 +9,10 @@ namespace shift::control {
 
 using group::Group;
 
-// The application chose among the default's GIDs. One without an IPv4 address fits those of its
-// kind only, and the other NICs' have one. All zeros when the member has none: connecting will find
-// no such address.
+// The GID that the member's QP uses on the path. On the default, it is the GID that the application
+// chose, but for one case: a GID without an IPv4 address fits only peers' GIDs of its own kind, so
+// on paths to other NICs, whose GIDs have such an address, the default uses one that has it, too.
+// The result is all zeros when the member has no GID: connecting will then find no such address.
 wire::Gid MemberQps::own_gid(int member, PathName path) const {
   const Group& group = session_.group;
   const bool is_original = path == PathName{group::kDefault, group::kDefault};
@@ -35,7 +36,7 @@ void MemberQps::make() {
           } else {
             session.qps[member].made = true;
           }
-          session.paths.tend();  // it may have waited for this one
+          session.paths.tend();  // an attempt may have waited for this QP
         });
   }
 }

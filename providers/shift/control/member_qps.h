@@ -1,5 +1,6 @@
-// The QP that a group has on each member, as control/ sees it: made by the worker, and connected
-// for at most one path at a time. One for each session. Control loop only.
+// The QP that a group has on each member, as control/ sees it: the worker makes it, and it is
+// connected for at most one path at a time. Each session has one of these objects, which only the
+// control loop uses.
 #pragma once
 
 #include <functional>
@@ -16,8 +17,8 @@ struct MemberQp {
   bool made = false;
   bool busy = false;  // a job of the worker is under way
   bool connected = false;
-  Connection connection;    // what it is connected for, or was last
-  wire::QpAddress address;  // as told to the peer for that connection
+  Connection connection;    // the connection that the QP has, or had last
+  wire::QpAddress address;  // as the peer knows it for that connection
 };
 
 class MemberQps {
@@ -26,12 +27,12 @@ class MemberQps {
 
   MemberQp& operator[](int member) { return qps_[member]; }
 
-  // Has the worker make them all. The session's paths go on with each that is there.
+  // Has the worker make all QPs. The session's paths go on with each QP as soon as it is made.
   void make();
   // Whether traffic can go on over this connection of the member's QP.
   bool carries(int member, const Connection& connection) const;
 
-  // What the worker answers: an errno, and where the peer can reach the QP.
+  // The worker's answer: an errno, and where the peer can reach the QP.
   struct Address {
     int error = 0;
     wire::QpAddress address;
@@ -42,7 +43,7 @@ class MemberQps {
   void choose_address(int member, PathName path, Chosen then);
   // Has the worker connect the QP between `own`, which was chosen for it, and the peer's.
   void connect(int member, const wire::QpAddress& own, const wire::QpAddress& peer, Connected then);
-  // Both, in one job.
+  // Has the worker do both in one job.
   void choose_and_connect(int member, PathName path, const wire::QpAddress& peer, Chosen then);
 
  private:

@@ -1,5 +1,5 @@
-// The asynchronous events of every context's NICs: what they mean for the NIC, and which of them
-// the application is given. Control loop only.
+// Takes the asynchronous events of every context's NICs: tells the NIC watch what they mean for the
+// NIC, and decides which of them the application is given. Only the control loop uses this.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -12,13 +12,14 @@
 
 namespace shift::control {
 
-// What the events are about.
+// Knows the groups that the events are about.
 class NicEventSink {
  public:
-  // Some group of the context is protected: an event of the NIC would show a fault that it masks.
+  // Whether some group of the context is protected: an event of the NIC would then show a fault
+  // that the group masks.
   virtual bool masks_faults(const group::Context* context) = 0;
-  // A request was refused for what an application got wrong. With locks of group/ held: the group
-  // can be looked for afterwards.
+  // A request was refused because an application got it wrong. The caller holds locks of group/, so
+  // the group must be looked for afterwards.
   virtual void request_refused(uint64_t serial) = 0;
 
  protected:
@@ -33,8 +34,8 @@ class NicEvents {
   void context_add(group::Context* context);
   void context_forget(group::Context* context);
 
-  // The member's device said this. `is_unprotected`: about a QP or an SRQ that is the application's
-  // own on the default NIC.
+  // Handles an event of the member's device. `is_unprotected`: the event is about a QP or an SRQ
+  // that is the application's own on the default NIC.
   void take(group::Context* context, int member, const ibv_async_event& event, bool is_unprotected);
   // Gives an event of the default NIC to the application, unless it would show a masked fault (C9).
   void give(group::Context* context, const ibv_async_event& event, bool is_unprotected);

@@ -1,5 +1,5 @@
-// What is known of the ways between NICs here and NICs of other hosts: shared by all groups that
-// could use them. Control loop only.
+// What is known of the ways between NICs here and NICs of other hosts. All groups that could use a
+// way share this. Only the control loop uses it.
 #pragma once
 
 #include <chrono>
@@ -17,20 +17,20 @@ using net::Loop;
 using wire::PathName;
 using Time = Loop::Clock::time_point;
 
-// One such way. While it is known to fail, one group tries it at a time, and the others follow when
-// that one has got through.
+// The way between one NIC here and one NIC of a peer's host. While it is known to fail, one group
+// tries it at a time, and the other groups follow when that group has got through.
 struct NicPair {
   int failures = 0;
-  Time not_before{};    // nobody tries it until then
-  uint64_t trying = 0;  // serial of the session that tries it; 0: none does
-  Time spread{};        // when all groups on it were told last that it is broken
-  // Paths that were given up to try this one, while nobody knew that it works: how often, when
-  // last, and when it may be done again.
+  Time not_before{};    // no group tries the pair until then
+  uint64_t trying = 0;  // serial of the session that tries the pair; 0 if none does
+  Time spread{};        // when all groups on the pair were told last that it is broken
+  // Trades for this pair while nobody knew that it works: how many there were, when the last one
+  // was, and when the next one may be.
   int trades = 0;
   Time traded{}, trade_not_before{};
 
-  // A round has just left it: to try it at once would keep hundreds of QPs busy with what does not
-  // work. One of them finds out later.
+  // A round has just left this pair. To try it at once would keep hundreds of QPs busy with a way
+  // that does not work, so one group tries it later.
   void rest(Time now) {
     constexpr std::chrono::milliseconds kRest{100};
     if (failures < 1) failures = 1;
@@ -40,13 +40,13 @@ struct NicPair {
 
 class NicPairs {
  public:
-  // The pair of a path between the context's NICs and those of the host whose default NIC has
-  // `peer`. Valid until context_forget().
+  // The pair of a path between the context's NICs and those of the host whose default NIC has the
+  // GID `peer`. The reference is valid until context_forget().
   NicPair& of(const group::Context* context, const wire::Gid& peer, PathName path) {
     return pairs_[{context, peer, path}];
   }
-  // NICs of the context, or of that peer, changed their state: what failed before deserves another
-  // chance at once.
+  // NICs of the context, or of that peer, changed their state: pairs that failed before deserve
+  // another chance at once.
   void retry(const group::Context* context) {
     for (auto& [key, pair] : pairs_) {
       if (std::get<0>(key) == context) pair.not_before = {};

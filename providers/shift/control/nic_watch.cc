@@ -15,7 +15,8 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// The kernel changes its GID table some time after it has told of an address.
+// The pauses before the GID table is read again: the kernel changes it some time after it has told
+// of an address.
 constexpr milliseconds kAddressPauses[] = {milliseconds(10), milliseconds(1000)};
 
 bool holds(const auto& nic, int ifindex) {
@@ -106,13 +107,13 @@ void NicWatch::port_up(Context* context, int member) {
   Watched* watched = find(context);
   if (watched == nullptr) return;
   Nic& nic = watched->nics[member];
-  // A context that saw its device die stays dead, whatever the port does.
+  // In a context that saw its device die, the device stays dead, whatever its port does.
   if (context->members[member].dead || nic.port_up) return;
   nic.port_up = true;
   if (!nic.linkless) sink_.nic_back(context, member);
 }
 
-// An address that is gone takes its paths along; one that came back may bring some.
+// An address that is gone takes its paths along; an address that came back may bring some.
 void NicWatch::gids_changed(Context* context, int member) {
   Watched* watched = find(context);
   if (watched == nullptr) return;
@@ -130,8 +131,8 @@ void NicWatch::gids_changed(Context* context, int member) {
   sink_.addresses_changed(context, member, gone);
 }
 
-// Reads the GID table anew, once for all QPs. What it held before and does not hold any more, or
-// elsewhere: a QP names its own address by the place in the table.
+// Reads the GID table anew, once for all QPs. Returns the GIDs that it held before and does not
+// hold any more, or holds at another place: a QP names its own address by the place in the table.
 std::vector<wire::Gid> NicWatch::addresses_read(Watched& watched, int member) {
   const auto m = static_cast<size_t>(member);
   Context* context = watched.context;
@@ -150,7 +151,7 @@ std::vector<wire::Gid> NicWatch::addresses_read(Watched& watched, int member) {
         if (name.address == address.gid) gids.push_back(name.gid);
       net_->name_address(*ip, std::move(gids));
     }
-    // The number of a device may be that of another one in our network namespace.
+    // A device of another network namespace may have the same number as a device in this one.
     const bool ours = ip && links_ && links_->has_address(address.ifindex, *ip);
     if (!ours) address.ifindex = 0;
   }
@@ -170,7 +171,7 @@ std::vector<wire::Gid> NicWatch::addresses_read(Watched& watched, int member) {
 
 // ---- what the kernel says of network devices
 
-// A member whose devices are not known has to be taken at its port's word.
+// If no device of a member is known, the word of the member's port has to do.
 bool NicWatch::has_carrier(const Nic& nic) const {
   bool known = false;
   for (const group::PortAddress& address : nic.addresses) {
@@ -182,7 +183,7 @@ bool NicWatch::has_carrier(const Nic& nic) const {
 }
 
 void NicWatch::link_state(int ifindex, bool up) {
-  gone_.erase(ifindex);  // it came back from another network namespace
+  gone_.erase(ifindex);  // the device came back from another network namespace
   const bool changed = up ? carrierless_.erase(ifindex) != 0 : carrierless_.insert(ifindex).second;
   if (!changed) return;
   for (const auto& watched : watched_) {
@@ -200,7 +201,8 @@ void NicWatch::link_gone(int ifindex) {
   links_forget();
 }
 
-// A host that starts and ends containers deletes devices all the time.
+// Forgets deleted devices that hold no address of a NIC: a host that starts and ends containers
+// deletes devices all the time.
 void NicWatch::links_forget() {
   std::erase_if(gone_, [this](int ifindex) {
     for (const auto& watched : watched_) {
@@ -226,7 +228,7 @@ void NicWatch::carrier_changed(Watched& watched, int member, int ifindex) {
     return sink_.nic_lost(context, member, {"no carrier", Detector::kLink});
   }
   if ((after & ~before & bit) != 0) return sink_.nic_back(context, member);
-  // What the port event has told already is no news.
+  // If the member was down already, the port event has told of it.
   if (up || (after & bit) == 0) return;
   const auto addresses = nic.addresses;
   const auto names = nic.names;
@@ -244,7 +246,7 @@ void NicWatch::address_changed(int ifindex) {
     Context* context = watched->context;
     for (int member = 0; member < context->member_count; member++) {
       const auto m = static_cast<size_t>(member);
-      // A member without addresses may get its first one on any device.
+      // A member without addresses may get its first address on any device.
       if (!context->members[m].gids.empty() && !holds(watched->nics[m], ifindex)) continue;
       gids_changed(context, member);
       for (const milliseconds pause : kAddressPauses) {

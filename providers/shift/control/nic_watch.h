@@ -1,6 +1,6 @@
-// The NICs of every open context: whether their ports are up, the network devices on them, and the
-// addresses that these hold. Tells what becomes of them; knows nothing of groups. Control loop
-// only.
+// Watches the NICs of every open context: whether their ports are up, the network devices on them,
+// and the addresses that these hold. Tells its sink what becomes of the NICs, and does nothing to
+// groups. Only the control loop uses this.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,18 @@
 
 namespace shift::control {
 
-// What a watch tells of a context's NICs.
+// Hears what becomes of a context's NICs.
 class NicSink {
  public:
   // The NIC carries nothing any more.
   virtual void nic_lost(group::Context* context, int member, group::Cause cause) = 0;
-  // It may carry traffic again.
+  // The NIC may carry traffic again.
   virtual void nic_back(group::Context* context, int member) = 0;
-  // An address of a NIC that stays is of no use any more: no QP can send from it.
+  // An address of a NIC that otherwise works is of no use any more: no QP can send from it.
   virtual void address_lost(group::Context* context, int member, const wire::Gid& address,
                             group::Cause cause) = 0;
-  // The NIC's GID table has changed: these are not there any more, or not where they were.
+  // The NIC's GID table has changed: the GIDs in `gone` are not there any more, or not where they
+  // were.
   virtual void addresses_changed(group::Context* context, int member,
                                  const std::vector<wire::Gid>& gone) = 0;
 
@@ -38,45 +39,47 @@ class NicSink {
 class NicWatch final : public net::LinkSink {
  public:
   NicWatch(net::Loop& loop, NicSink& sink) : loop_(loop), sink_(sink) {}
-  // Before the first context.
+  // Must be called before the first context_add().
   void network_set(net::PeerNetwork* network) { net_ = network; }
-  // Without it the NICs' network devices are not looked at.
+  // Without this call, the NICs' network devices are not looked at.
   void links_set(std::unique_ptr<net::HostLinks> links) { links_ = std::move(links); }
 
   void context_add(group::Context* context);
   void context_forget(const group::Context* context);
 
-  // One bit for each member that can carry traffic. 0: the context is not watched.
+  // One bit for each member that can carry traffic. 0 if the context is not watched.
   uint8_t up(const group::Context* context) const;
   bool is_up(const group::Context* context, int member) const {
     return (up(context) >> member & 1) != 0;
   }
-  // The address by which the application's GID is reached over IP; all zeros when there is none.
+  // The address by which the application's GID is reached over IP; all zeros if there is none.
   wire::Gid address_of(const group::Context* context, const wire::Gid& local) const;
   wire::Gid address_of(const group::Group& group) const {
     return address_of(group.context, group.life.ends.local.gid);
   }
-  // By which a group's members are reached, each by one address; all zeros for those with none.
+  // The addresses by which a group's members are reached, one for each member; all zeros for a
+  // member that has none.
   std::vector<wire::Gid> addresses_of(const group::Group& group) const;
 
-  // What a NIC's device said.
+  // These handle what a NIC's device said.
   void device_died(group::Context* context, int member);
   void port_down(group::Context* context, int member);
   void port_up(group::Context* context, int member);
   void gids_changed(group::Context* context, int member);
 
-  // What the kernel says of network devices.
+  // These handle what the kernel says of network devices.
   void link_state(int ifindex, bool up) override;
   void link_gone(int ifindex) override;
   void address_changed(int ifindex) override;
-  // Network devices that are kept in mind for having no carrier.
+  // How many network devices are kept in mind because they have no carrier.
   size_t carrierless_count() const { return carrierless_.size(); }
 
  private:
   struct Nic {
     bool port_up = false;
     bool linkless = false;  // none of its network devices has a carrier
-    // A network device that is not known, or not of our network namespace, has the number 0.
+    // A network device that is not known, or not of this process's network namespace, has the
+    // number 0 here.
     std::vector<group::PortAddress> addresses;
     // GIDs that hold no address, and one address that each belongs to.
     std::vector<group::PortName> names;
@@ -99,8 +102,9 @@ class NicWatch final : public net::LinkSink {
   net::PeerNetwork* net_ = nullptr;
   std::unique_ptr<net::HostLinks> links_;
   std::vector<std::unique_ptr<Watched>> watched_;
-  // Network devices, by number, and those of them that are deleted: their numbers do not come back,
-  // so they are kept only while a member's address is theirs.
+  // Network devices without a carrier, by number, and those of them that are deleted. The kernel
+  // gives the number of a deleted device to no other device, so it is kept only while a member's
+  // address is on that device.
   std::set<int> carrierless_, gone_;
 };
 

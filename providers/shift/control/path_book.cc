@@ -90,9 +90,10 @@ bool PathBook::is_wanted(PathName path) const {
   if (!works(path)) return false;
   const bool is_ready = std::ranges::any_of(ready_, [&](const Ready& r) { return r.path == path; });
   if (is_ready) return false;
-  if (!current_) return ready_.empty();  // seeking: one is enough
+  if (!current_) return ready_.empty();  // a group that seeks needs only one ready path
   if (share_member(path, *current_)) return false;
-  // One to go to when the current path fails, and whatever is better than that.
+  // The group wants one spare to go to when the current path fails, and every path that is better
+  // than the current one.
   const bool displaces_better = std::ranges::any_of(ready_, [&](const Ready& r) {
     return share_member(r.path, path) && cost(r.path) <= cost(path);
   });

@@ -1,5 +1,6 @@
-// Which paths a group has ready, and which it should try next. Knows no verbs and sends nothing.
-// The leader of each group keeps it; the follower only fills in its members. Control loop only.
+// Keeps the paths that a group has ready, and says which path the group should try next. It knows
+// no verbs and sends nothing. The leader of each group keeps it; the follower only needs the
+// members and the current path in it. Only the control loop uses it.
 #pragma once
 
 #include <chrono>
@@ -19,7 +20,7 @@ class PathBook {
   struct Ready {
     PathName path;
     uint32_t generation;
-    Time since;  // may be taken for the way back from then on
+    Time since;  // the path may be taken for the way back from then on
   };
 
   // `spread` moves groups of one NIC to different members when there are several.
@@ -30,28 +31,28 @@ class PathBook {
   // The group has no QP on that member of this host, nor will it have one.
   void own_lacks(int member) { own_lacking_ |= static_cast<uint8_t>(1u << member); }
 
-  // Lower is better; default to default is the best.
+  // A path of lower cost is better; the default path has the lowest.
   int cost(PathName path) const;
   bool works(PathName path) const;
-  // Both ends have such members, whatever their state.
+  // Whether both ends have the members of the path, whatever state they are in.
   bool exists(PathName path, bool is_leader) const;
 
-  // The path that carries the group, nullopt while it is between two.
+  // The path that carries the group; nullopt while the group is between two paths.
   void current_set(std::optional<PathName> path);
   const std::optional<PathName>& current() const { return current_; }
 
   void ready_add(PathName path, uint32_t generation, Time since);
   void ready_drop(PathName path);
-  // What the members' state or a new connection has made useless.
+  // Drops the ready paths that a member's state has made useless.
   void ready_clean();
   const Ready* best_ready() const;
   // The best ready path that beats the current one, if any.
   Ready* better_ready();
   const std::vector<Ready>& all_ready() const { return ready_; }
 
-  // What to try next: the best of those that have failed least often. `pair_of` gives the NicPair
-  // of a path. `again` becomes the earliest time when it is worth asking again, and stays as it is
-  // if there is none.
+  // The path to try next: the best of the wanted paths that have failed least often. `pair_of`
+  // gives the NicPair of a path. `again` becomes the earliest time when it is worth asking again,
+  // and stays as it is if there is no such time.
   template <typename PairOf>
   std::optional<PathName> next(Time now, uint64_t serial, const PairOf& pair_of, Time* again) const;
   // Of the straight paths that beat the current one and have a NIC in common with it, the best of
@@ -61,7 +62,7 @@ class PathBook {
   std::optional<PathName> better_blocked(const PairOf& pair_of) const;
 
  private:
-  // Every path, best first.
+  // All paths, the best one first.
   std::vector<PathName> candidates() const;
   bool is_wanted(PathName path) const;
   bool is_better_blocked(PathName path) const;
