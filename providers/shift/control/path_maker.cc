@@ -17,9 +17,9 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// Between attempts on a pair that fails.
+// The pauses between attempts on a pair that fails.
 constexpr milliseconds kPauseMin{20}, kPauseMax{10'000};
-// While nothing works at all, nobody has time for long pauses.
+// The longest pause while the group seeks, and its traffic stands still.
 constexpr milliseconds kPauseSeeking{100};
 constexpr int kDoublings = 10;
 
@@ -41,7 +41,7 @@ void PathMaker::tend() {
   if (state == State::kActive) way_back.check();
   if (attempt_ || session_.control.state != state) return;
   if (state == State::kSeeking && !way_back.wanted()) {
-    // Kept while a better one was tried.
+    // This path was kept while a better one was tried.
     if (const auto* ready = session_.book.best_ready()) {
       return go_on_with({ready->path, ready->generation});
     }
@@ -54,14 +54,14 @@ void PathMaker::tend() {
   }
 }
 
-// What to try now, or when to ask again.
+// Returns the path to try now, or sets `again` to the time when to ask again.
 std::optional<PathName> PathMaker::choose(Time* again) {
   const Time now = loop_.now();
   const auto pair_of_path = [&](PathName path) -> const NicPair& { return pair_of(path); };
   auto path = session_.control.state == State::kSeeking ? session_.way_back.wanted() : std::nullopt;
   if (!path) path = session_.book.next(now, session_.serial, pair_of_path, again);
   if (path && pair_of(*path).not_before > now) {
-    *again = pair_of(*path).not_before;  // of the wanted one: the peer was busy
+    *again = pair_of(*path).not_before;  // the peer was busy with the wanted path
     path.reset();
   }
   return path;
@@ -69,7 +69,7 @@ std::optional<PathName> PathMaker::choose(Time* again) {
 
 void PathMaker::start(PathName path) {
   MemberQp& qp = session_.qps[path.leader];
-  if (!qp.made || qp.busy) return;  // tend() comes again when the worker is done
+  if (!qp.made || qp.busy) return;  // tend() is called again when the worker is done
   pair_of(path).trying = session_.serial;
   session_.book.ready_drop(path);
   const Connection connection{path, next_generation_++};
@@ -97,7 +97,8 @@ void PathMaker::address_chosen(const Connection& connection, int error) {
   say_again();
 }
 
-// The peer has to answer. How long our own worker takes says nothing about the path.
+// The peer has to answer within a bound. How long the worker of this end takes says nothing about
+// the path.
 void PathMaker::expect_answer(Outcome if_silent) {
   const bool seeks = session_.control.state == State::kSeeking;
   silence_.start(seeks ? PathProbe::kPatience : 2 * PathProbe::kPatience, [this, if_silent] {
@@ -113,7 +114,7 @@ void PathMaker::say_again() {
   const Connection& connection = attempt_->connection;
   const MemberQp& own = session_.qps[connection.path.leader];
   if (attempt_->stage == Stage::kOffered && own.connection.generation == connection.generation) {
-    // A peer that is only slow must not bring the NIC pair into disrepute with all groups.
+    // A peer that is only slow must not make the NIC pair count as broken for all groups.
     expect_answer(Outcome::kUndecided);
     session_.search.send(wire::Offer{session_.ends.local, session_.ends.remote, connection.path,
                                      connection.generation, own.address});
@@ -127,7 +128,7 @@ void PathMaker::say_again() {
 void PathMaker::take(const wire::Accept& message) {
   const Connection accepted{message.path, message.generation};
   if (!attempt_ || attempt_->connection != accepted || attempt_->stage != Stage::kOffered) return;
-  // The follower is on its way out of that path, as we are: nothing is wrong with the NIC pair.
+  // The follower has not left the path yet that its QP carried: nothing is wrong with the NIC pair.
   if (message.status == wire::Accept::kBusy) return end(Outcome::kUndecided);
   if (message.status != wire::Accept::kAccepted) return end(Outcome::kBroken);
   attempt_->stage = Stage::kConnecting;
@@ -153,7 +154,7 @@ void PathMaker::connected(const Connection& connection, int error) {
   }
   session_.qps[path.leader].connected = true;
   if (!session_.group.life.members[path.leader].can_send)
-    return ask_peer();  // our application only receives
+    return ask_peer();  // this end's application only receives
   attempt_->stage = Stage::kProbing;
   session_.probe.start(path.leader, [this](bool passed) {
     if (passed) return ask_peer();
@@ -161,9 +162,9 @@ void PathMaker::connected(const Connection& connection, int error) {
   });
 }
 
-// The peer sends its own data on that path, too, if its application sends any.
+// The peer tries the path, too, because its application may send data on it.
 void PathMaker::ask_peer() {
-  // One QP plays both parts: it has just tried.
+  // A QP that is connected to itself plays both parts, and it has just tried the path.
   if (session_.is_self) return end(Outcome::kReady);
   attempt_->stage = Stage::kAsked;
   if (session_.search.channel() == nullptr) return end(Outcome::kBroken);
@@ -177,7 +178,7 @@ void PathMaker::take(const wire::Ready& message) {
     const bool ready = message.kind == wire::Ready::Kind::kReady;
     return end(ready ? Outcome::kReady : Outcome::kBroken);
   }
-  // One that was ready has lost what it needs over there.
+  // The follower has lost what a path needs that was ready.
   const bool known =
       std::ranges::any_of(session_.book.all_ready(), [&](const PathBook::Ready& ready) {
         return Connection{ready.path, ready.generation} == connection;
@@ -194,7 +195,7 @@ void PathMaker::stop() {
 void PathMaker::end(Outcome outcome) {
   const Connection connection = attempt_->connection;
   const PathName path = connection.path;
-  // A NIC of it went down after the probe had passed.
+  // A NIC of the path went down after the probe had passed.
   if (outcome == Outcome::kReady && !session_.book.works(path)) outcome = Outcome::kBroken;
   if (attempt_->stage == Stage::kProbing) session_.probe.stop();
   attempt_.reset();

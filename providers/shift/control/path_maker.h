@@ -1,5 +1,6 @@
-// The leader makes paths ready: Offer, Accept, a probe, Ready. Beside the machine, which it tells
-// of what the machine asked for (kPathReady). One for each session. Control loop only.
+// Makes paths ready for the leader: it sends Offer, takes Accept, probes, and sends Ready. It runs
+// beside the machine, and tells the machine when the path is ready that the machine asked for
+// (kPathReady). Each session has one, which only the control loop uses.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +29,21 @@ class PathMaker {
         silence_(loop),
         tend_again_(loop) {}
 
-  // Goes on with whatever the session's paths need now. Harmless at any time; the follower's end
-  // needs nothing.
+  // Goes on with whatever the session's paths need now. It does no harm at any time, and nothing on
+  // the follower.
   void tend();
-  // The channel is lost, or the group has ended: says nothing about the path.
+  // Gives up the attempt because the channel is lost or the group has ended, which says nothing
+  // about the path.
   void stop();
-  // What the attempt's stage wants of the peer. Also once more, should the connection have been
-  // lost on which it was asked: the peer knows copies.
+  // Sends the peer what the attempt's stage asks of it. Once more, too, when the connection of the
+  // channel on which it was sent may have been lost: the peer recognises copies.
   void say_again();
 
   void take(const wire::Accept& message);
   void take(const wire::Ready& message);
 
-  // The path that is being tried, if any, and whether its connection stands.
+  // Whether a path is being tried, and whether the path that is being tried is this one and
+  // connected.
   bool is_trying() const { return attempt_.has_value(); }
   bool is_probing(PathName path) const {
     return attempt_ && attempt_->connection.path == path && attempt_->stage >= Stage::kProbing;
@@ -52,8 +55,8 @@ class PathMaker {
 
  private:
   enum class Stage : uint8_t { kOffered, kConnecting, kProbing, kAsked };
-  // kUndecided: the follower cannot let go of the QP yet, or somebody went away. That says nothing
-  // about the path.
+  // kUndecided: the follower cannot let go of the QP yet, or the peer, the channel or the group
+  // went away, which says nothing about the path.
   enum class Outcome : uint8_t { kReady, kBroken, kUndecided };
   struct Attempt {
     Connection connection;
@@ -69,7 +72,8 @@ class PathMaker {
   void end(Outcome outcome);
   void end_ready(const Connection& connection, bool was_broken);
   void go_on_with(const Connection& connection);
-  // The other groups of a pair that was broken have waited for the one that tried it.
+  // Has the other groups tend to their paths: those of a pair that was broken have waited for the
+  // group that tried it.
   void tend_others();
 
   Session& session_;
@@ -79,7 +83,7 @@ class PathMaker {
   NicPairs& pairs_;
   Turns& turns_;
   std::optional<Attempt> attempt_;
-  net::Timer silence_;  // the attempt's stage waits for the peer
+  net::Timer silence_;  // bounds the attempt's wait for the peer
   uint32_t next_generation_ = 1;
   net::Timer tend_again_;
 };

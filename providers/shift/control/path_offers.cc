@@ -19,7 +19,7 @@ void PathOffers::take(const wire::Offer& offer) {
   }
   MemberQp& qp = session_.qps[member];
   if (session_.is_self) {
-    // One QP plays both parts; the leader's half connects it.
+    // A QP that is connected to itself plays both parts, and the leader's part connects it.
     return session_.paths.take(wire::Accept{session_.ends.local, session_.ends.remote, offer.path,
                                             offer.generation, wire::Accept::kAccepted,
                                             offer.address});
@@ -27,14 +27,14 @@ void PathOffers::take(const wire::Offer& offer) {
   const uint32_t known = qp.connection.generation;
   if (known == offer.generation && known != 0) {
     if (qp.connected && qp.connection.path == offer.path) answer(offer, wire::Accept::kAccepted);
-    return;  // a copy
+    return;  // the message is a copy
   }
   if (known != 0 && !generation_is_newer(offer.generation, known)) return;
   if (qp.busy) {
     heard_[offer.path.follower].later = offer;
     return;
   }
-  // The QP that carries the traffic, as far as we know: the leader must be a round ahead.
+  // As far as this end knows, that QP carries the traffic: the leader must be a round ahead.
   const bool carries = group.life.path.member == member;
   if (carries) return answer(offer, wire::Accept::kBusy);
   if (!qp.made || session_.over || !nics_.is_up(group.context, member)) {
@@ -83,14 +83,17 @@ void PathOffers::take(const wire::Ready& message) {
   wire::Ready reply{session_.ends.local, session_.ends.remote, message.path, message.generation,
                     wire::Ready::Kind::kReady};
   const Heard& heard = heard_[message.path.follower];
-  // If neither end sends, there is nothing to lose on that path, and nothing to try it with.
+  // This end does not send on that path: it has nothing to lose there, and nothing to try the path
+  // with.
   if (!group.life.members[message.path.follower].can_send) return session_.search.send(reply);
   if (heard.tried == message.generation) {
-    // A late copy: the path may be in use by now, and a probe on it would be the application's.
+    // The message is a late copy. The path may be in use by now, and the application would see the
+    // completion of a probe on it.
     reply.kind = heard.answer;
     return session_.search.send(reply);
   }
-  // The leader has given an earlier one up; but copies overtake.
+  // The leader has given up an earlier path if it asks about a newer one; a late copy asks about an
+  // older one.
   if (asked_ && !generation_is_newer(message.generation, asked_->generation)) return;
   try_out(message);
 }

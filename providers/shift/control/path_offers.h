@@ -1,5 +1,6 @@
-// The follower's part in making a path ready: it connects its QP for what the leader offers, tries
-// the connection when it is asked to, and answers. One for each session. Control loop only.
+// The follower's part in making a path ready: it connects its QP to what the leader offers, tries
+// the connection when the leader asks for that, and answers. Each session has one, which only the
+// control loop uses.
 #pragma once
 
 #include <optional>
@@ -17,17 +18,19 @@ class PathOffers {
   PathOffers(Session& session, const NicWatch& nics) : session_(session), nics_(nics) {}
 
   void take(const wire::Offer& offer);
-  // The leader's word on a connection of this end: it is ready, or shall be tried.
+  // Takes the leader's word on a connection of this end: the connection is ready, or this end shall
+  // try it.
   void take(const wire::Ready& message);
-  // The connection of a member that carries nothing is of no use any more: the leader makes it
-  // anew.
+  // The connection of a member that carries no traffic is of no use any more: tells the leader,
+  // which makes it anew.
   void lose(int member);
 
  private:
   // What the leader said of one member's QP.
   struct Heard {
-    std::optional<wire::Offer> later;  // arrived while the worker was busy with an earlier one
-    // The connection that the leader has asked about, and what we answered.
+    std::optional<wire::Offer> later;  // came while the worker was busy with an earlier Offer
+    // The generation of the connection that this end tried last at the leader's request, and its
+    // answer.
     uint32_t tried = 0;
     wire::Ready::Kind answer{};
   };
@@ -39,7 +42,7 @@ class PathOffers {
   Session& session_;
   const NicWatch& nics_;
   group::PerMember<Heard> heard_;
-  std::optional<wire::Ready> asked_;  // the probe that is under way
+  std::optional<wire::Ready> asked_;  // the request whose probe is under way
 };
 
 }  // namespace shift::control

@@ -11,7 +11,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// A probe on a path that works is back in no time.
+// A probe on a path that works is back very soon, so the first looks have short pauses.
 constexpr milliseconds kFresh{1};
 constexpr microseconds kPauseFresh{20}, kPause{1000};
 
@@ -33,7 +33,7 @@ void PathProbe::stop() {
   then_ = nullptr;
 }
 
-// Polls for the probe's completion, wherever it was posted.
+// Polls for the probe's completion on the member where it was posted.
 void PathProbe::look() {
   const group::Probe probe = group::member_qp_probe_look(group_, member_);
   const auto waited = loop_.now() - begun_;

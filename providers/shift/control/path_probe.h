@@ -1,5 +1,6 @@
-// Tries a new connection with an empty WRITE, one at a time for each session: the leader's on the
-// path that it attempts, the follower's when the leader asks for it. Control loop only.
+// Tries a new connection with an empty WRITE: the leader tries the path that it attempts, and the
+// follower tries a path when the leader asks for that. Each session has one probe at a time. Only
+// the control loop uses this.
 #pragma once
 
 #include <functional>
@@ -17,10 +18,11 @@ class PathProbe {
   // An attempt that takes longer than this has met a path that swallows messages without an error.
   static constexpr std::chrono::milliseconds kPatience{1000};
 
-  // Posts the probe on the member's QP. `then` learns whether it came through, at once or later.
+  // Posts the probe on the member's QP. `then` is told whether the probe came through, before
+  // start() returns or later.
   using Then = std::function<void(bool passed)>;
   void start(int member, Then then);
-  // Nobody wants to know any more. Harmless when none is under way.
+  // Ends the probe without a result. Does nothing when no probe is under way.
   void stop();
 
  private:

@@ -11,7 +11,8 @@ namespace shift::control {
 
 namespace {
 
-// Longer than the question's own bound (GidResolver), so that only a busy machine meets this one.
+// This is longer than the question's own bound (GidResolver), so that only a busy machine reaches
+// it.
 constexpr std::chrono::milliseconds kAddressPatience(1000);
 
 }  // namespace
@@ -26,7 +27,8 @@ std::optional<net::Presence::Addresses> PeerPresence::addresses_find(const group
   if (local.ipv4() && remote.ipv4()) return Addresses({*local.ipv4(), *remote.ipv4()});
   auto found = std::make_shared<std::promise<Addresses>>();
   auto future = found->get_future();
-  // The QP may be gone by then; its context takes its turn after this.
+  // The QP may be gone when the task runs. The context is still there, because context_forget()
+  // takes its turn on the control loop after this task.
   control_.call_soon([this, context, local, remote, found] {
     const auto local_ip = nics_.address_of(context, local).ipv4();
     if (!local_ip) return found->set_value({});

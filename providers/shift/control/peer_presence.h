@@ -1,5 +1,5 @@
-// Whether SHIFT runs at the other end of a connection that an application is about to make. Called
-// by the application's threads.
+// Finds out whether SHIFT runs at the other end of a connection that an application is about to
+// make. The application's threads call this.
 #pragma once
 
 #include <optional>
@@ -13,11 +13,12 @@ namespace shift::control {
 class PeerPresence {
  public:
   PeerPresence(net::Loop& control, const NicWatch& nics);
-  // Before the first question.
+  // Must be called before the first question.
   void network_set(net::PeerNetwork* network) { net_ = network; }
 
-  // Waits for one round trip; 100 ms at most, and a second more for a GID that holds no address.
-  // False also where it cannot be found out: the application's patience is safe. Thread-safe.
+  // Whether SHIFT runs at `remote`. Waits for one round trip: 100 ms at most, and a second more for
+  // a GID that holds no address. False, too, if this cannot be found out, because the patience that
+  // the application asked for is always safe. Thread-safe.
   bool at(const group::Context* context, const wire::Gid& local, const wire::Gid& remote) noexcept;
 
  private:
@@ -26,7 +27,7 @@ class PeerPresence {
                                                          const wire::Gid& remote);
 
   net::Loop& control_;
-  const NicWatch& nics_;  // asked on the control loop
+  const NicWatch& nics_;  // used on the control loop only
   net::PeerNetwork* net_ = nullptr;
   net::Presence presence_;
 };

@@ -14,14 +14,15 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// What helps where a GID holds no IPv4 address.
+// Advice for a GID that holds no IPv4 address.
 constexpr char kHowToReach[] =
     " (SHIFT at the peer? UDP to its port must pass as broadcast; or choose a GID index with an "
     "IPv4 address)";
 
-// Between Binds that are not answered. In the first pause a peer can answer thousands.
+// The pauses between Binds that are not answered. In the first pause a peer can answer thousands of
+// Binds.
 constexpr milliseconds kBindPauseMin(100), kBindPauseMax(1000);
-// A peer that was proven and cannot be found is looked for again after this.
+// A peer that was proven and cannot be found is looked for again after this pause.
 constexpr milliseconds kLookPause(1000);
 
 }  // namespace
@@ -53,8 +54,8 @@ void PeerSearch::await_search() {
   });
 }
 
-// A fault has come before the two ends have met, and SHIFT is at the peer's host: it may be that
-// fault which keeps them apart. The round has its own bound.
+// Whether a fault has come before the two ends have met, while SHIFT is at the peer's host. That
+// fault may keep the two ends apart, so the search goes on; the round has its own bound.
 bool PeerSearch::is_cut_off() const {
   return group_.life.peer_present && fsm::kLeaving.has(group_.life.control.state);
 }
@@ -68,7 +69,7 @@ void PeerSearch::look() {
   request.local = group_.life.ends.local;
   request.local_sq_psn = psns.sq;
   request.local_rq_psn = psns.rq;
-  // A round needs the verdict on a peer that was there.
+  // If the peer was proven, a round needs to know soon whether it is gone.
   request.deadline =
       loop_.now() + milliseconds(proven_ ? std::min(config().rendezvous_ms, config().exchange_ms)
                                          : config().rendezvous_ms);
@@ -90,7 +91,8 @@ void PeerSearch::look() {
 
 void PeerSearch::found(net::PeerChannel* channel) {
   set_channel(channel);
-  // What it says counts when it has proved on this channel, too, that it owns the peer's QP.
+  // What the process says counts only after it has proved on this channel, too, that it owns the
+  // peer's QP.
   channel_proven_ = false;
   sink_.channel_found();
   bind_pause_ = kBindPauseMin;
@@ -122,9 +124,9 @@ void PeerSearch::end() {
   ended_ = true;
 }
 
-// The process that was found may hold the peer's QP as it was before a reset, which its application
-// makes only after ours: then Bind has met PSNs that did not fit, and the QP's new life waits to be
-// asked.
+// The process that was found may still hold the peer's QP as it was before a reset, because its
+// application may reset the QP after the application of this end has reset its own. Then Bind has
+// met PSNs that did not fit, and the QP's new life waits for a Bind.
 void PeerSearch::bind_again() {
   if (proven_) return;
   const auto pause = std::min<net::Loop::Clock::duration>(bind_pause_, bind_until_ - loop_.now());
@@ -157,14 +159,14 @@ void PeerSearch::send_bind() {
   channel_->send(bind);
 }
 
-// Both QPNs are in the names.
+// Both QPNs are in the names, which the caller has compared.
 bool PeerSearch::proof_fits(const wire::Bind& bind) const {
   const group::StartPsns psns = group::start_psns(group_);
   if ((bind.flags & wire::Bind::kHasSqPsn) && bind.sq_psn != psns.rq) return false;
   return !psns.sends || bind.rq_psn == psns.sq;
 }
 
-// The process that is found at the peer's address need not be the one that was there before.
+// The process that is found at the peer's address need not be the process that was there before.
 net::PeerChannel* PeerSearch::take_channel(net::PeerChannel* channel) {
   channel_proven_ = true;
   return set_channel(channel);
@@ -182,7 +184,8 @@ void PeerSearch::channel_lost() {
   channel_proven_ = false;
 }
 
-// What it was before. Connections that were kept for the session's sake are not any longer.
+// Returns the channel of before. The connections of it that were kept for the session's sake are
+// not kept any longer.
 net::PeerChannel* PeerSearch::set_channel(net::PeerChannel* channel) {
   if (channel_ != channel) {
     for (const auto& [own, peer] : kept_) channel_->drop_connection(own, peer);
@@ -199,7 +202,7 @@ void PeerSearch::set_peer_addresses(const std::vector<wire::Gid>& members) {
 }
 
 void PeerSearch::widen() {
-  if (!group_.life.control.is_leader || channel_ == nullptr) return;  // one end dials
+  if (!group_.life.control.is_leader || channel_ == nullptr) return;  // only one end dials
   std::vector<AddressPair> wanted;
   for (const wire::Gid& own : nics_.addresses_of(group_)) {
     const auto ip = own.ipv4();
@@ -209,7 +212,7 @@ void PeerSearch::widen() {
   const auto holds = [](const std::vector<AddressPair>& pairs, const AddressPair& pair) {
     return std::ranges::find(pairs, pair) != pairs.end();
   };
-  // First, since it makes room.
+  // Unwanted connections are dropped first, which makes room for others.
   std::erase_if(kept_, [&](const AddressPair& pair) {
     if (holds(wanted, pair)) return false;
     channel_->drop_connection(pair.first, pair.second);

@@ -1,5 +1,6 @@
-// The search for the process that owns a QP's peer, and the channel to it: one for each session.
-// The leader looks, the follower is found. Control loop only.
+// Searches for the process that owns a QP's peer, and keeps the channel to it. The leader looks for
+// the follower, and the follower is found. Each session has one search, which only the control loop
+// uses.
 #pragma once
 
 #include <chrono>
@@ -19,10 +20,11 @@ namespace shift::control {
 // What a search tells its session.
 class PeerSearchSink {
  public:
-  // There is a channel to the process that may own the peer's QP: whatever counts has to be said on
-  // it.
+  // There is a channel to the process that may own the peer's QP: everything that counts has to be
+  // said on the channel.
   virtual void channel_found() = 0;
-  // Nobody owns the peer's QP, or nobody can be asked. Never after the peer has been proven.
+  // No process owns the peer's QP, or there is no process to ask. Never called after the peer has
+  // been proven.
   virtual void peer_missing(const char* cause) = 0;
 
  protected:
@@ -36,15 +38,16 @@ class PeerSearch {
   // Gives up the connections that were kept for the session's sake.
   ~PeerSearch();
 
-  // The session begins: its leader looks, its follower waits to be asked.
+  // The session begins: a leader looks for its peer, and a follower waits to be found.
   void begin();
-  // Looks again after a pause, without which a peer that has gone would be asked at once. A
-  // follower does so only to learn whether the peer's process is gone, and waits to be found.
+  // Looks again after a pause; without the pause, a peer that has gone would be asked again at
+  // once. A follower looks only to learn whether the peer's process is gone, and still waits to be
+  // found.
   void look_later(std::chrono::milliseconds pause);
-  // No more searches, and no more Binds.
+  // From here on there are no more searches, and no more repeated Binds.
   void end();
 
-  // Null: there is none now.
+  // Null if there is no channel now.
   net::PeerChannel* channel() const { return channel_; }
   // Sends on the channel, if there is one.
   template <typename Message>
@@ -55,37 +58,37 @@ class PeerSearch {
 
   // The peer has shown that it owns the other QP.
   bool is_proven() const { return proven_; }
-  // ... and has said so on this channel.
+  // The peer has shown that on this channel.
   bool is_proven_on(const net::PeerChannel* channel) const {
     return proven_ && channel_proven_ && channel_ == channel;
   }
-  // Whether the channel may speak for the peer: only the process that proved to own the peer's QP
-  // does (C11), if any has.
+  // Whether the channel may speak for the peer. Once a process has proved that it owns the peer's
+  // QP, no other process may (C11).
   bool may_speak(const net::PeerChannel* channel) const {
     return !channel_proven_ || channel_ == channel;
   }
 
-  // Of a proven peer to which there is no channel: the last search found that its process is gone,
-  // or its QP.
+  // Whether a proven peer is gone: there is no channel to it, and the last search found that its
+  // process or its QP is gone.
   bool is_peer_gone() const { return gone_ && channel_ == nullptr; }
 
   // Whether a Bind knows the start PSNs, which only the two ends know (C11).
   bool proof_fits(const wire::Bind& bind) const;
-  // A Bind with a proof that fits came on this channel, which is the peer's from here on. The
-  // channel that it was before.
+  // A Bind with a proof that fits came on this channel, which is the peer's from here on. Returns
+  // the channel that the peer had before.
   net::PeerChannel* take_channel(net::PeerChannel* channel);
-  // The first such Bind ends the search.
+  // The first Bind with a proof that fits ends the search.
   void set_proven();
-  // The addresses that the peer's newest Bind names.
+  // Sets the peer's addresses, which its newest Bind names.
   void set_peer_addresses(const std::vector<wire::Gid>& members);
-  // Leader: the channel must not depend on the NICs that may fail. Keeps one connection for each
-  // pair of addresses that the two ends have now.
+  // Leader: keeps one connection for each pair of addresses that the two ends have now, because the
+  // channel must not depend on the NICs that may fail.
   void widen();
   // All connections of the channel are lost.
   void channel_lost();
 
  private:
-  // Of a connection that is kept: ours and the peer's, in network byte order.
+  // The addresses of a connection that is kept: this end's and the peer's, in network byte order.
   using AddressPair = std::pair<uint32_t, uint32_t>;
 
   void look();
@@ -108,16 +111,17 @@ class PeerSearch {
   bool gone_ = false;
   std::vector<uint32_t> peer_addresses_;
   std::vector<AddressPair> kept_;
-  // A search that is under way ends with its answer, which may come when this is gone.
+  // A search that is under way ends with its answer. The answer may come when this object is gone,
+  // which `alive_` shows.
   bool looking_ = false;
   std::shared_ptr<const bool> alive_ = std::make_shared<bool>(true);
   net::Timer look_again_;
-  // When Bind is said again to a peer that was found and has proved nothing, after which pause, and
+  // Bind is repeated to a peer that was found and has proved nothing: when, after which pause, and
   // until when.
   net::Timer bind_again_;
   std::chrono::milliseconds bind_pause_{};
   Time bind_until_{};
-  // Follower: nobody has looked for it.
+  // Follower: the time within which the leader has to look for it.
   net::Timer no_peer_;
 };
 

@@ -26,14 +26,14 @@ struct Threads {
   std::optional<Runtime> runtime;
 };
 
-// Never destroyed: threads of the program may use verbs until the very end. A parent's stay in its
-// fork child, where objects that were inherited still ask them.
+// This is never destroyed, because threads of the program may use verbs until the very end. In a
+// fork child, the parent's record stays: objects that were inherited still ask it.
 constinit std::atomic<Threads*> current{nullptr};
 constinit std::mutex starting;
 
-// The lock is held across fork: a child could not end what another thread has begun. Handlers of
-// this kind run in the reverse order of their registration, and who starts takes the lock of
-// fork.cc after this one.
+// The lock is held across fork, because a child could not end what another thread has begun.
+// Handlers that run before a fork run in the reverse order of their registration; so this lock is
+// taken before that of fork.cc, as in a thread that starts the runtime.
 void before_fork() {
   starting.lock();
 }
@@ -55,7 +55,7 @@ std::unique_ptr<Threads> start() {
     coordinator->network_set(std::make_unique<net::PeerNet>(made->control, *coordinator, options));
     auto links = std::make_unique<net::LinkWatch>(made->control, coordinator->nics());
     if (const char* problem = links->start()) {
-      // Faults show by other signs, only later in some cases.
+      // Faults still show by other signs, though later in some cases.
       SHIFT_WARN("the state of network devices is not watched: %s", problem);
     } else {
       coordinator->nics().links_set(std::move(links));
@@ -72,7 +72,7 @@ std::unique_ptr<Threads> start() {
 bool runtime_start() {
   if (is_ours(current.load(std::memory_order_acquire))) return true;
   static const int watched = [] {
-    (void)fork_generation();  // registers its own
+    (void)fork_generation();  // registers fork.cc's handlers
     return pthread_atfork(before_fork, after_fork, after_fork);
   }();
   (void)watched;

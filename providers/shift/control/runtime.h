@@ -1,6 +1,6 @@
-// The two background threads of the process and their coordinator, started with the first protected
-// context and never ended: the process's exit ends them. A fork child has none of its parent's, and
-// starts its own with the first protected context that it opens.
+// The two background threads of the process and their coordinator. They start with the first
+// protected context and never end before the process does. A fork child has none of its parent's
+// threads, and starts its own with the first protected context that it opens.
 #pragma once
 
 #include "control/coordinator.h"
@@ -13,10 +13,10 @@ struct Runtime {
   net::Loop& worker;
   Coordinator& coordinator;
 };
-// Starts them where this process has none. False: they cannot run. Thread-safe.
+// Starts the threads if this process has none. False if they cannot run. Thread-safe.
 bool runtime_start();
-// Null before the first start. In a fork child that has not started any: the parent's, which take
-// no calls. Thread-safe.
+// Null before the first start. A fork child that has not started its own gets its parent's, which
+// take no calls. Thread-safe.
 Runtime* runtime();
 
 }  // namespace shift::control

@@ -16,13 +16,14 @@ bool Turns::ask(uint64_t serial, bool is_urgent) {
 
 void Turns::end() {
   running_--;
-  // Not at once: the session whose attempt ends may be about to be forgotten.
+  // The next turn is not given at once, because the session whose attempt ends may be about to be
+  // forgotten.
   if (!waiting_.empty()) loop_.call_soon([this] { give(); });
 }
 
 void Turns::give() {
-  // Each at most once: a session that cannot use its turn, and wants another, comes after the
-  // others.
+  // Each session gets one turn here at most: a session that cannot use its turn, and wants another
+  // one, comes after the others.
   for (size_t left = waiting_.size(); left > 0 && running_ < kMax; left--) {
     const uint64_t serial = waiting_.front();
     waiting_.pop_front();

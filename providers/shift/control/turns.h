@@ -1,5 +1,5 @@
-// Whose turn it is to try a path: of all sessions of the process, so many at a time. Control loop
-// only.
+// Decides whose turn it is to try a path: only so many sessions of the process do so at a time.
+// Only the control loop uses this.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ class Turns {
   using Next = std::function<void(uint64_t serial)>;
   Turns(net::Loop& loop, Next next) : loop_(loop), next_(std::move(next)) {}
 
-  // More would only wait for each other, in the workers of both ends.
+  // More attempts would only wait for each other, in the workers of both ends.
   static constexpr int kMax = 32;
 
-  // Whether the session may begin an attempt now. If not, it gets its turn later: an urgent one
-  // before those that can wait, also if it has waited as one of them.
+  // Whether the session may begin an attempt now. If not, it gets its turn later: an urgent session
+  // before those that can wait, even if it has waited as one of those.
   bool ask(uint64_t serial, bool is_urgent);
   void begin() { running_++; }
-  // One is over.
+  // An attempt is over.
   void end();
 
  private:
@@ -34,7 +34,7 @@ class Turns {
   const Next next_;
   int running_ = 0;
   std::deque<uint64_t> waiting_;
-  std::unordered_set<uint64_t> waits_;  // the same serials
+  std::unordered_set<uint64_t> waits_;  // the serials in waiting_
 };
 
 }  // namespace shift::control

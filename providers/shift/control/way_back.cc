@@ -13,12 +13,12 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// For so long the traffic stands still for a better path, if that does not work.
+// How long the traffic stands still for a better path that does not work.
 constexpr milliseconds kTradeMax{200};
-// The pause after a trade in vain: the first, and how often it is doubled.
+// The first pause after a trade that failed, and how often it is doubled.
 constexpr milliseconds kTradePause{1000};
 constexpr int kDoublings = 6;
-// The pause after a drain that was called off, likewise.
+// The first pause after a drain that was called off, and how often it is doubled.
 constexpr milliseconds kDrainPause{100};
 constexpr int kDrainDoublings = 8;
 
@@ -42,7 +42,7 @@ void WayBack::check() {
                            .cause = {"a better path is back", group::Detector::kProbe}});
 }
 
-// Is there a path to give the current one up for, and is it time?
+// Begins a trade if there is a path to give the current one up for, and if it is time.
 void WayBack::check_trade() {
   const Time now = loop_.now();
   const auto path = session_.book.better_blocked(
@@ -51,7 +51,8 @@ void WayBack::check_trade() {
   if (!path || session_.paths.is_trying()) return;
   const NicPair& pair = session_.paths.pair_of(*path);
   Time due = std::max({since_ + milliseconds(config().failback_ms), not_before_, pair.not_before});
-  // Of all groups one at a time finds out; the others follow when it has got through.
+  // Of all groups, one at a time finds out whether the pair works; the others follow when that
+  // group has got through.
   if (pair.failures > 0) due = std::max(due, pair.trade_not_before);
   if (due > now) return look_at(due);
   begin_trade(*path);
@@ -61,7 +62,7 @@ void WayBack::begin_trade(PathName path) {
   const Time now = loop_.now();
   NicPair& pair = session_.paths.pair_of(path);
   if (pair.failures > 0) {
-    // What a try costs is the traffic's time. Each makes the next one later, also when the path
+    // A trade costs time of the traffic. Each trade makes the next one later, even if the path
     // works for a moment and is lost again.
     if (now - pair.traded > 2 * pause_after(kDoublings)) pair.trades = 0;
     pair.traded = now;

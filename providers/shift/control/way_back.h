@@ -1,6 +1,7 @@
-// Goes back to better paths: to one that is ready, or, from a path across rails, by giving that up
-// for one that cannot be tried beside it (docs/decisions/0012-way-back-across-rails.md). The
-// leader's part, one for each session. Control loop only.
+// Goes back to better paths: to one that is ready; or, from a path across rails, by giving the
+// current path up for one that cannot be tried beside it
+// (docs/decisions/0012-way-back-across-rails.md). This is the leader's part. Each session has one,
+// which only the control loop uses.
 #pragma once
 
 #include <optional>
@@ -15,19 +16,20 @@ class WayBack {
   WayBack(Session& session, net::Loop& loop, Machine& machine)
       : session_(session), loop_(loop), machine_(machine), look_again_(loop), trade_end_(loop) {}
 
-  // Begins the way to a better path if it is time, or looks again when it will be (kBetterPath).
+  // Begins the way to a better path (kBetterPath) if it is time, or looks again when it will be
+  // time.
   void check();
 
-  // The current path has been given up for this one: it is sought before any other.
+  // The path that the current one has been given up for; it is sought before any other.
   const std::optional<PathName>& wanted() const { return wanted_; }
-  // The current path is drained and shut: the wanted one has so much time.
+  // The current path is drained and shut: the wanted path has so much time (kTradeMax).
   void seek();
-  // From here on any path will do.
+  // Ends the trade: from here on any path will do.
   void end_trade();
-  // A round begins: what was a candidate beside the old path need not be one beside the next.
+  // A round begins: a candidate beside the old path need not be one beside the next path.
   void forget_candidate() { candidate_.reset(); }
-  // A drain was called off: not at once again, since whoever does not drain now has a reason that
-  // lasts.
+  // A drain was called off. The next one does not follow at once, because an end that does not
+  // drain now has a reason that lasts.
   void drain_failed();
   void switched() { drain_failures_ = 0; }
 
@@ -41,11 +43,11 @@ class WayBack {
   Machine& machine_;
   net::Timer look_again_;
   int drain_failures_ = 0;
-  // A trade: the current path given up for a better one that cannot be tried beside it.
-  std::optional<PathName> candidate_;  // which, if it comes to that
-  Time since_{};                       // it has been the candidate
-  Time not_before_{};                  // because the last drain was called off
-  std::optional<PathName> wanted_;     // the round for it is under way
+  // A trade gives up the current path for a better one that cannot be tried beside it.
+  std::optional<PathName> candidate_;  // the path that a trade would be for
+  Time since_{};                       // since when it has been the candidate
+  Time not_before_{};                  // no trade before, because the last drain was called off
+  std::optional<PathName> wanted_;     // the path of a trade that is under way
   net::Timer trade_end_;
 };
 
