@@ -27,7 +27,7 @@ int64_t us_between(Time from, Time to) {
   return duration_cast<microseconds>(to - from).count();
 }
 
-// As in the event records: CLOCK_MONOTONIC, which steady_clock is.
+// Event records hold times of CLOCK_MONOTONIC, which steady_clock is.
 int64_t ns_of(Time time) {
   return std::chrono::nanoseconds(time.time_since_epoch()).count();
 }
@@ -54,7 +54,7 @@ void Round::note_evidence(group::Detector detector, Time seen) {
   evidence_ = seen;
 }
 
-// The only place where an epoch is assigned.
+// No other function assigns an epoch.
 void Round::enter_epoch(std::optional<uint32_t> peer_epoch) {
   Group& group = session_.group;
   const bool peer_is_ahead =
@@ -64,7 +64,7 @@ void Round::enter_epoch(std::optional<uint32_t> peer_epoch) {
   own_progress_.reset();
   answers_.cancel();
   PathBook& book = session_.book;
-  // A target that a further round leaves has not worked.
+  // The target has not worked if a further round leaves it before its own round is over.
   if (session_.control.is_leader && (group.life.path.member != group::kNoMember) &&
       !book.current()) {
     NicPair& pair = session_.paths.pair_of(target_.path);
@@ -74,7 +74,7 @@ void Round::enter_epoch(std::optional<uint32_t> peer_epoch) {
   if (book.current()) left_ = book.current();
   book.current_set(std::nullopt);
   session_.way_back.forget_candidate();
-  // Now any path is better than the one that is broken.
+  // Any path is better now than the broken one.
   if (is_by_fault_) session_.way_back.end_trade();
 }
 
@@ -93,14 +93,15 @@ void Round::arm_deadline() {
   deadline_look();
 }
 
-// No program has its error earlier than on the stock library: there a request gets one when the NIC
-// has repeated it for as long as the application asked, and who has none under way is told nothing.
-// What shows meanwhile, that waiting is of no use, counts from the beginning of the round.
+// No program has its error earlier than on the stock library: there a request gets an error when
+// the NIC has repeated it for as long as the application asked, and a program with no request under
+// way gets none. If it shows meanwhile that waiting is of no use, the bound counts from the
+// beginning of the round.
 void Round::deadline_look() {
   constexpr milliseconds kLookPause{250};
   const Time now = loop_.now();
   const group::Waiting sends = group::sends_waiting(session_.group);
-  if (sends.first >= waiting_to_) {  // nothing waited, or that is over
+  if (sends.first >= waiting_to_) {  // no request waited, or those that waited are gone
     waiting_to_ = sends.end;
     waiting_since_ = now;
   }
@@ -140,22 +141,23 @@ void Round::fenced(const group::Fence::Entry& entry) {
   await_registrations(group::receives_end(session_.group));
 }
 
-// A path may pass the probe, which is empty, and carry no data, as with a switch that takes
-// smaller packets only; or its NIC refuses what is posted. Each round finds such a path again and
-// cancels the deadline (C6).
+// Whether the rounds find only paths that do not carry the requests. A path may pass the probe,
+// which is empty, and carry no data, as with a switch that takes only smaller packets; or its NIC
+// refuses what is posted. Each round finds such a path again and cancels the deadline (C6).
 bool Round::is_in_vain() {
   constexpr int kRoundsMin = 4;  // bad luck may come more than once
-  // Only what the NIC could not deliver, or did not take, tells that: ports, and peers, may come
-  // and go for long.
+  // Only requests that the NIC could not deliver, or did not take, show such paths: ports, and
+  // peers, may come and go for long.
   const bool by_post = detector_ == group::Detector::kPost;
   if (!by_post && detector_ != group::Detector::kCompletion) return false;
   const std::chrono::nanoseconds bound = session_.patience();
   Group& group = session_.group;
-  // The queues of the path that was shut are drained: all that completed on it is counted. What has
-  // no signal completes nothing here; the peer's word is that of the round before.
+  // The queues of the path that was shut are drained, so all that completed on it is counted. A
+  // request without a signal completes nothing here; the peer's counter is that of the round
+  // before.
   const uint64_t done =
       group.counters.done[0] + group.counters.done[1] + session_.control.peer_received;
-  // A path that went on for longer was good, though its receiver may have been slow.
+  // A path that held for longer than the bound was good, though its receiver may have been slow.
   const bool goes_on = group::sends_outstanding(group, by_post) && done == trouble_.done &&
                        fenced_ - trouble_.fenced < bound;
   if (!goes_on) trouble_ = {detected_, {}, done, 0};
@@ -164,9 +166,10 @@ bool Round::is_in_vain() {
   return trouble_.rounds >= kRoundsMin && fenced_ - trouble_.since > bound;
 }
 
-// A NIC whose requests are not answered gives up within its patience. If it has not, the path
-// answers, and what does not complete waits for the peer's application, which has posted no receive
-// for it; or it completes without a word, as what has no signal does (C7).
+// Ends the trouble if the path answers. A NIC whose requests are not answered gives up within its
+// patience. If it has not, the path answers, and a request that does not complete waits for the
+// peer's application, which has posted no receive for it; or the request has no signal, so that it
+// completes nothing here (C7).
 void Round::watch_answers() {
   if (trouble_.rounds == 0 || !group::sends_outstanding(session_.group, false)) return;
   const auto health = group::committed_qp_health(session_.group);
@@ -177,9 +180,9 @@ void Round::watch_answers() {
   });
 }
 
-// Registrations under way go first, of what the round posts itself: the peer will be told that
-// receives stand. Those of receives that are posted meanwhile do not: a program that registers all
-// the time would never get there.
+// The round waits for registrations of memory that it posts itself, because the peer will be told
+// that receives stand. It does not wait for those of receives that are posted meanwhile: with a
+// program that registers all the time, the round would never go on.
 void Round::await_registrations(uint64_t receives_end) {
   if (!group::round_awaits_registration(session_.group, receives_end)) {
     return machine_.feed(session_, {.event = Event::kFenceDone});
@@ -206,7 +209,7 @@ void Round::keep(const wire::Progress& progress) {
   if (!session_.control.is_leader) target_ = {progress.target, progress.generation};
 }
 
-// Both ends put their receives on the target before they tell anything: else the peer's first
+// Both ends put their receives on the target before they send Progress: else the peer's first
 // message would meet an empty queue.
 std::optional<Input> Round::commit(const Input& input) {
   Group& group = session_.group;
@@ -214,7 +217,7 @@ std::optional<Input> Round::commit(const Input& input) {
   const bool is_usable = member < group.context->member_count &&
                          session_.qps.carries(member, target_) &&
                          nics_.is_up(group.context, member);
-  // Used up, or of no use: the next round must not choose it again.
+  // The ready path is used up, or of no use: the next round must not choose it again.
   session_.book.ready_drop(target_.path);
   if (!is_usable) return input.then(Event::kTargetUnusable);
   own_progress_.emplace();

@@ -1,6 +1,7 @@
-// One change of a session's path: both ends fence the old one, commit to a target, tell how far
-// they got, and replay what is left. Keeps what is known of the round under way and of the path
-// that the last one chose. One for each session. Control loop only.
+// One change of a session's path: both ends fence the old path, commit to a target, tell how far
+// they got, and replay what is left. Keeps what is known of the round under way, and of the path
+// that the last round chose. Each session has one of these objects, which only the control loop
+// uses.
 #pragma once
 
 #include <cstdint>
@@ -32,35 +33,37 @@ class Round {
 
   // ---- what is kept of an input before its actions run
 
-  // `leaves`: the path is left because of it, or the group fails.
+  // `leaves`: the path is left because of this cause, or the group fails.
   void note_cause(group::Cause cause, bool leaves);
-  // When the cause of leaving showed itself, and what told of it.
+  // Notes when the cause of leaving showed itself, and what told of it.
   void note_evidence(group::Detector detector, Time seen);
-  // The path is left for a fault, and other groups of it follow; or the leader chose to leave it.
+  // The path is left because of a fault, and other groups of the path follow; or the leader chose
+  // to leave it.
   void note_fault() { is_by_fault_ = true; }
   void note_choice() { is_by_fault_ = false; }
   void note_refusal(wire::RefuseReason reason) { refusal_ = reason; }
 
   // ---- the table's actions, in the order of a round
 
-  // The peer's epoch, if that is ahead, else one more than ours.
+  // Takes the peer's epoch if it is ahead, else one more than this end's own.
   void enter_epoch(std::optional<uint32_t> peer_epoch);
   void send_switch();
   void arm_deadline();
   void cancel_deadline() { deadline_.cancel(); }
-  // The path is decided: feeds what became of it.
+  // The fence has decided on the path: feeds the result.
   void fenced(const group::Fence::Entry& entry);
-  // The peer's counter; the follower learns the target.
+  // Keeps the peer's counter; the follower learns the target, too.
   void keep(const wire::Progress& progress);
-  // Leader: the target.
+  // Leader: sets the target.
   void set_target(const Connection& target) { target_ = target; }
-  // Commits this end's receives to the target. An event tells why it cannot.
+  // Commits this end's receives to the target. Returns nothing, or an input that tells why it
+  // cannot.
   std::optional<Input> commit(const Input& input);
   void send_progress();
-  // Posts what is left on the target. An event tells why it cannot.
+  // Posts on the target what is left. Returns nothing, or an input that tells why it cannot.
   std::optional<Input> replay(const Input& input);
 
-  // What the state wants said on a new connection of the channel.
+  // Says on a new connection of the channel what the peer has to know in this state.
   void say_again();
 
   bool is_by_fault() const { return is_by_fault_; }
@@ -90,21 +93,22 @@ class Round {
 
   // The target of the round, and of the traffic after it.
   Connection target_;
-  // The connection that our requests were posted on last; at first the application's own.
+  // The connection that this end's requests were posted on last; at first the application's own.
   Connection sent_;
-  // How far our responder got on connections that are fenced, for a peer that asks. Few: one that
-  // never got a Progress from here since needs an old one.
+  // How far this end's responder got on connections that are fenced, for a peer that asks. A few of
+  // them are kept, because a peer that has had no Progress from here since then needs an old one.
   std::deque<wire::ResponderPsn> responders_;
   static constexpr size_t kRespondersMax = 8;
-  // What a repeated Progress must say again. Notifications are counted by commit(), since the new
-  // path adds to the counter from there on.
+  // The Progress that may have to be repeated. commit() counts the notifications for it, because
+  // the new path adds to the counter from there on.
   std::optional<wire::Progress> own_progress_;
 
-  net::Timer deadline_;  // answers kDeadline
+  net::Timer deadline_;  // feeds kDeadline
   net::Timer look_again_;
-  net::Timer answers_;  // when the NIC must have given up, if the path answers nothing
+  net::Timer answers_;  // runs until the NIC must have given up, if the path answers nothing
   Time detected_{}, fenced_{}, give_up_at_{}, active_since_{};
-  // The application's requests before this position of the journal wait since then.
+  // The application's requests before the position `waiting_to_` of the journal wait since
+  // `waiting_since_`.
   uint64_t waiting_to_ = 0;
   Time waiting_since_{};
   bool is_by_fault_ = false;
@@ -115,10 +119,11 @@ class Round {
   Time evidence_{};
   wire::RefuseReason refusal_ = wire::RefuseReason::kUnknown;
 
-  // Rounds between which nothing completes: the first one's beginning, the last one's fence.
+  // A row of rounds between which nothing completes: when the first one began, and when the last
+  // one had its fence.
   struct Trouble {
     Time since{}, fenced{};
-    uint64_t done = 0;  // by then, here and as the peer counts
+    uint64_t done = 0;  // completed by then, here and as the peer counts
     int rounds = 0;
   } trouble_;
 };

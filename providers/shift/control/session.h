@@ -1,5 +1,6 @@
 // All that control/ knows of one group, from RTR until the application resets, breaks or destroys
-// the QP: one part for each duty, and each part keeps its own state. Control loop only.
+// the QP. A session has one part for each duty, and each part keeps its own state. Only the control
+// loop uses this.
 #pragma once
 
 #include <chrono>
@@ -19,7 +20,7 @@
 
 namespace shift::control {
 
-// What there is once in a process, and all sessions work with.
+// What exists once in a process and is used by all sessions.
 struct Shared {
   net::Loop& loop;
   net::PeerNetwork& net;
@@ -30,7 +31,7 @@ struct Shared {
   NicPairs& pairs;
   Turns& turns;
   ErrorWatch& errors;
-  // Of the next KeyQuery, and of the next Members.
+  // The numbers of the next KeyQuery and of the next Members.
   uint32_t next_query = 1, next_members = 1;
 };
 
@@ -38,7 +39,7 @@ struct Session final : PeerSearchSink {
   Session(group::Group& g, Shared& s);
 
   group::Group& group;           // outlives the session
-  group::ControlState& control;  // its part that is ours
+  group::ControlState& control;  // the group's part that control/ keeps
   const group::Ends& ends;       // the names of its QP and of the peer's
   const uint64_t serial;
   const bool is_self;  // the QP is connected to itself
@@ -58,19 +59,22 @@ struct Session final : PeerSearchSink {
   Unpolled unpolled;
 
   void end();
-  // Whether waiting for a path, or for the peer's word, may help. Not if the default NIC is dead,
-  // of which the stock library tells at once, nor if the peer's process or its QP is gone.
+  // Whether waiting for a path, or for the peer's message, may help. It cannot help when the
+  // session is over, when the default NIC is dead, which the stock library reports at once, or when
+  // the peer's process or its QP is gone.
   bool may_come_back() const;
-  // How long the application's requests wait for what is gone for now: as long as they might on the
-  // stock library, SHIFT_EXCHANGE_MS at least.
+  // How long the application's requests wait for a path or a peer that is gone for now: as long as
+  // they might on the stock library, and SHIFT_EXCHANGE_MS at least.
   std::chrono::nanoseconds patience() const;
-  // Says everything that counts, on a channel that is new or has a new connection: whatever was
-  // sent on one that is gone now may be lost. Copies are rows of the table.
+  // Says everything that counts, on a channel that is new or has a new connection: messages on a
+  // connection that is gone now may be lost. The table has rows for copies.
   void say_again();
   void send_members();
-  // A word of the peer on its members; an older one must not undo a newer one.
+  // Takes the number of a Members from the peer. False if the message is not newer than the last
+  // one, which it must not undo.
   bool take_members_sequence(uint32_t sequence);
-  // The first path beside the default is ready: a fault will not have to wait for one.
+  // A path beside the current one is ready: a fault will not have to wait for one. Only the first
+  // call counts.
   void spare_ready();
   void watch_errors() { shared_.errors.watch(*this); }
 

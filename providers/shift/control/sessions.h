@@ -1,4 +1,4 @@
-// The sessions of this process: found by number and by name. Control loop only.
+// The sessions of this process, found by number and by name. Only the control loop uses this.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace shift::control {
 
 class Sessions {
  public:
-  // Null: there is none, or none any more.
+  // Null if there is no such session, or none any more.
   Session* find(uint64_t serial) const {
     const auto it = by_serial_.find(serial);
     return it == by_serial_.end() ? nullptr : it->second.get();
@@ -33,7 +33,7 @@ class Sessions {
     by_serial_.erase(session.serial);
   }
 
-  // In no particular order. `then` must not add or remove any.
+  // The order is arbitrary. `then` must not add or remove sessions.
   template <typename Then>
   void for_each(const Then& then) const {
     for (const auto& [serial, session] : by_serial_) then(*session);
