@@ -15,8 +15,8 @@ using group::kDefault;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Both applications connect a QP pair anew after a reset, and the leader is the first to be done:
-// its Hello is answered for what the follower's QP was before.
+// Both applications connect a QP pair anew after a reset, and the leader's application is done
+// first: the leader's Hello is answered for the follower's QP as it was before the reset.
 class Anew : public TwoHosts {
  protected:
   Anew() {
@@ -27,7 +27,7 @@ class Anew : public TwoHosts {
       return 1;
     };
   }
-  // The hosts still talk while the rest is taken down.
+  // The hosts still talk while the fixture is taken down, so its hooks go first.
   ~Anew() override {
     network_.copies = [](const wire::Message&) { return 1; };
     network_.before = nullptr;
@@ -105,7 +105,7 @@ TEST_F(Anew, WhoNeverProvesItselfIsGivenUpInTime) {
   const int binds = binds_;
   run(seconds(5));
   EXPECT_EQ(binds_, binds);
-  // It is believed whenever it does.
+  // The peer is believed whenever it proves itself.
   follower_resets();
   follower_connects();
   network_.cut();

@@ -29,7 +29,7 @@ class DrainTest : public SessionTest {
     session_.control.state = as_leader ? State::kDraining : State::kHeld;
     drain_.watch();
   }
-  // What the application sends off the default, and has not completed yet.
+  // The application sends a request off the default path, which does not complete yet.
   void send_one() { group::path_send(session_.group, 1, IBV_WR_SEND); }
   group::FakeQp& qp() { return group::World::fake(&session_.group, kBackup); }
   void peer_says(Kind kind, uint32_t attempt) {
@@ -97,7 +97,7 @@ TEST_F(DrainTest, HasABound) {
   EXPECT_EQ(machine_.events(), std::vector{Event::kDrainTimeout});
 }
 
-// The leader may begin the round on the strength of the follower's word.
+// The leader may begin the round once the follower has said that it is done.
 TEST_F(DrainTest, TheFollowerIsMorePatient) {
   send_one();
   watch(false);
@@ -132,7 +132,7 @@ TEST_F(DrainTest, ALateCancelDoesNotEndTheNextAttempt) {
 }
 
 TEST_F(DrainTest, NothingIsBetterThanTheDefaultPath) {
-  Session& other = make();  // it has not left the default
+  Session& other = make();  // this group has not left the default path
   other.control.is_leader = false;
   wire::Drain ask;
   ask.attempt = 1;
@@ -146,7 +146,7 @@ TEST_F(DrainTest, ANewConnectionIsToldWhatTheStateNeeds) {
   drain_.send_ask();
   session_.control.state = State::kDraining;
   drain_.say_again();
-  session_.control.state = State::kActive;  // called off while the channel was down
+  session_.control.state = State::kActive;  // the drain was called off while the channel was down
   drain_.say_again();
   EXPECT_EQ(said(), (std::vector{Kind::kAsk, Kind::kAsk, Kind::kCancel}));
   channel_.sent.clear();

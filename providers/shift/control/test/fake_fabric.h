@@ -1,6 +1,6 @@
-// What lies between fake NICs: carries out what their QPs hold, in virtual time. A QP talks to the
-// one it is connected to, if that is connected back with the same PSNs and both ports are up; if
-// not, its oldest request fails after the transport's retries.
+// What lies between fake NICs: it carries out what their QPs hold, in virtual time. A QP talks to
+// the QP that it is connected to, if that QP is connected back with the same PSNs and both ports
+// are up; if not, its oldest request fails after the transport's retries.
 #pragma once
 
 #include <chrono>
@@ -19,11 +19,12 @@ class FakeFabric {
  public:
   static constexpr std::chrono::microseconds kTurn{20};
 
-  std::chrono::milliseconds patience{30};  // of all NICs, with who does not answer
+  std::chrono::milliseconds patience{30};  // how long each NIC waits for a QP that does not answer
 
   explicit FakeFabric(VirtualTime& time) : time_(time) { turn(); }
   void world_add(group::World& world) { worlds_.push_back(&world); }
-  // Sees every notification when it is executed: the sender's QP, the request, the receive.
+  // Sees every notification when it is executed: the sender's QP, the request's number, the
+  // receiver's QP.
   std::function<void(const group::FakeQp& from, uint64_t wr_id, const group::FakeQp& to)> executed;
   // Whether the network carries what one NIC sends to another.
   std::function<bool(const group::FakeNic& from, const group::FakeNic& to)> carries =
@@ -65,7 +66,7 @@ class FakeFabric {
     return nullptr;
   }
 
-  // One request of each QP a turn.
+  // Executes one request of the QP in each turn, if it can.
   void move(Qp& qp) {
     if (qp.qp.state != IBV_QPS_RTS || qp.pending_sends.empty()) {
       stuck_.erase(&qp);
@@ -80,7 +81,8 @@ class FakeFabric {
     }
     stuck_.erase(&qp);
     if (group::is_notification(qp.sends[next.index].wr.opcode)) {
-      if (!peer->complete_recv()) return;  // receiver not ready: again, for ever
+      // A QP whose receiver is not ready tries again, for ever.
+      if (!peer->complete_recv()) return;
       if (executed) executed(qp, next.wr_id, *peer);
     }
     if (next.signaled) {

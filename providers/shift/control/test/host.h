@@ -1,4 +1,4 @@
-// One host of a simulation: fake NICs, a QP or more, and the product's coordinator above them.
+// One host of a simulation: fake NICs, one QP or more, and the product's coordinator above them.
 #pragma once
 
 #include <map>
@@ -17,7 +17,8 @@ using net::PeerChannel;
 using net::VirtualLoop;
 using net::VirtualTime;
 
-// There is one sink in a process, and there are two hosts in this one.
+// A process has one fault sink, and this process has two hosts: the sink passes each call on to the
+// group's host.
 struct SinkOfHosts final : group::FaultSink {
   std::map<const group::Context*, group::FaultSink*> sinks;
   void fault(group::Group* group, fsm::Event event, int member, group::Cause cause) override {
@@ -27,8 +28,8 @@ struct SinkOfHosts final : group::FaultSink {
 };
 
 struct Host {
-  // What the application asks for: 4.2 ms and six times more, so the NIC has given up after 117 ms
-  // at most (IBTA 9.7.6.1.3).
+  // The application asks for a timeout of 4.2 ms and six retries, so the NIC has given up after 117
+  // ms at most (IBTA 9.7.6.1.3).
   static constexpr uint8_t kTimeout = 10, kRetries = 6;
 
   Host(VirtualTime& time, MemoryNetwork& network, SinkOfHosts& sinks, uint8_t net, int members = 3,
@@ -42,7 +43,8 @@ struct Host {
     for (int pair = 0; pair < pairs; pair++) {
       cqs.push_back(pair > 0 && one_cq ? cqs.front() : world.make_cq());
       groups.push_back(world.make_group(cqs.back(), cqs.back(), options));
-      groups.back()->life.serial = net + 16u * static_cast<unsigned>(pair);  // whatever ran before
+      // Serials do not depend on the tests that ran before.
+      groups.back()->life.serial = net + 16u * static_cast<unsigned>(pair);
     }
     cq = cqs.front();
     group = groups.front();
@@ -82,7 +84,7 @@ struct Host {
     world.nic(member).port_up = up;
     if (tell) device_says(member, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
   }
-  // What the application does when it is done with the QP, or the end of its process.
+  // The application is done with its QPs, or its process ends.
   void forget() {
     for (group::Group* made : groups) coordinator.group_forget(made);
     coordinator.context_forget(&world.context);
@@ -91,8 +93,8 @@ struct Host {
   group::World world;
   VirtualLoop loop;
   Coordinator coordinator;
-  // One for each QP, which may be the same; one for each peer QP. The first ones by their own
-  // names.
+  // A CQ for each QP pair, which several pairs may share, and the group of each pair. `cq` and
+  // `group` are the first ones.
   std::vector<group::CompletionQueue*> cqs;
   std::vector<group::Group*> groups;
   group::CompletionQueue* cq;

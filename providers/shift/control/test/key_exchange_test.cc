@@ -18,7 +18,7 @@ using group::kRkey;
 using std::chrono::milliseconds;
 using Twin = group::MemoryRegion::Twin;
 
-constexpr uint32_t kPeerKey = 0x99;  // the peer's, on the path
+constexpr uint32_t kPeerKey = 0x99;  // the peer's key that the requests name
 
 class KeyExchangeTest : public SessionTest {
  protected:
@@ -28,7 +28,7 @@ class KeyExchangeTest : public SessionTest {
     group::leave_for(session_.group, kBackup, kBackup);
     session_.control.state = State::kResuming;
   }
-  // The path is left for good, and a WRITE waits for its key there.
+  // The group goes on over the backup path, and a WRITE waits for its key there.
   void write_off_the_default() {
     group::leave_for(session_.group, kBackup, kBackup);
     EXPECT_EQ(group::replay(session_.group, 0).refusal, nullptr);
@@ -129,7 +129,8 @@ TEST_F(KeyExchangeTest, AKeyIsNotWaitedForForEver) {
 
 // The peer may be out of reach for as long as the stock library would repeat the request.
 TEST_F(KeyExchangeTest, AKeyIsWaitedForAsLongAsTheProgramAsked) {
-  session_.group.life.asked.attr.timeout = 16;  // 268 ms, four times that, eight times
+  // The timeout is 268 ms; the NIC may take four times that, eight times.
+  session_.group.life.asked.attr.timeout = 16;
   session_.group.life.asked.attr.retry_cnt = 7;
   session_.group.life.asked.mask |= IBV_QP_TIMEOUT;
   write_off_the_default();
@@ -156,7 +157,7 @@ TEST_F(KeyExchangeTest, NothingIsAskedForWhileARoundIsUnderWay) {
   EXPECT_TRUE(asked().empty());
 }
 
-// C11: only regions of the QP's own protection domain are told.
+// C11: the peer is told only keys of the QP's own protection domain.
 TEST_F(KeyExchangeTest, KnownKeysAreToldAndUnknownOnesDenied) {
   const auto reply = answer_of({kRkey, 0x666});
   EXPECT_EQ(reply.query_id, 5u);
@@ -168,7 +169,7 @@ TEST_F(KeyExchangeTest, KnownKeysAreToldAndUnknownOnesDenied) {
 
 TEST_F(KeyExchangeTest, ARegionThatIsBeingRegisteredIsToldAfterwards) {
   group::MemoryRegion* region = world_.make_region(0x50, 0x60, Twin::kQueued);
-  loop_.call_soon([region] { region->twins_set(Twin::kReady); });  // the worker
+  loop_.call_soon([region] { region->twins_set(Twin::kReady); });  // as the worker does
   const auto reply = answer_of({0x60});
   ASSERT_EQ(reply.keys.size(), 1u);
   EXPECT_EQ(reply.keys[0], (wire::KeyPair{0x60, group::rkey_on(kBackup, 0x60), true}));

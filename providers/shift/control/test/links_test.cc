@@ -1,4 +1,5 @@
-// Network devices and addresses of the NICs, and what is recorded of each switch.
+// Tests what network devices and addresses of the NICs do to a group, and what is recorded of each
+// switch.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -17,7 +18,7 @@ using group::kDefault;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Every device of every host is numbered 100 + member, and has the NIC's address.
+// The network device of each NIC has the number 100 + member and the NIC's address.
 class FakeLinks final : public net::HostLinks {
  public:
   explicit FakeLinks(const bool& foreign) : foreign_(foreign) {}
@@ -87,7 +88,7 @@ TEST_F(Links, WhatThePortEventHasToldIsNoNews) {
   carrier(a_, kDefault, false);
   run(milliseconds(20));
   EXPECT_EQ(a_.group->life.control.epoch, 1u);
-  // Both must be good again.
+  // Port and carrier must both be good again.
   a_.port(kDefault, true);
   run(seconds(5));
   EXPECT_NE(a_.group->life.path.member, kDefault);
@@ -114,7 +115,7 @@ TEST_F(Links, ADeviceOfAnotherNamespaceIsNotOurs) {
   carrier(a_, kDefault, false);
   run(milliseconds(100));
   expect_on(kDefault, 0);
-  // Nor is one that holds none of our addresses.
+  // A device that holds none of the NICs' addresses does not count, either.
   foreign_ = false;
   a_.device_says(kDefault, IBV_EVENT_GID_CHANGE);
   carrier(a_, kDefault, true);
@@ -127,9 +128,9 @@ TEST_F(Links, ADeviceThatIsDeletedTakesItsCarrierAlong) {
   a_.coordinator.nics().link_gone(ifindex_of(kDefault));
   run(milliseconds(20));
   EXPECT_EQ(a_.group->life.control.epoch, 1u);
-  // Its number is kept in mind until no address of a NIC is on it any more.
+  // The device's number is kept in mind until no address of a NIC is on the device any more.
   EXPECT_EQ(a_.coordinator.nics().carrierless_count(), 1u);
-  carrier(a_, kDefault, true);  // from another network namespace, as it went
+  carrier(a_, kDefault, true);  // the device comes back from another network namespace
   run(seconds(3));
   expect_on(kDefault, 2);
   a_.coordinator.nics().link_gone(ifindex_of(kDefault));
@@ -141,7 +142,8 @@ TEST_F(Links, ADeviceThatIsDeletedTakesItsCarrierAlong) {
   EXPECT_EQ(a_.coordinator.nics().carrierless_count(), 0u);
 }
 
-// Each container has its veth, down when it is made, and again before it is deleted.
+// Each container has its own veth device, which is down when it is made, and again before it is
+// deleted.
 TEST_F(Links, DeletedDevicesAreNotKeptInMind) {
   constexpr int kFirst = 1000;
   for (int pod = kFirst; pod < kFirst + 500; pod++) {
@@ -164,7 +166,7 @@ TEST_F(Links, ANicWithoutCarrierIsNotChosen) {
 
 TEST_F(Links, AnAddressThatIsGoneTakesItsPathAlong) {
   const wire::Gid gid = std::exchange(b_.world.nic(kDefault).gid, wire::Gid{});
-  // The kernel tells of the address before its GID table has changed, and after.
+  // Here the GID table has changed before the kernel tells of the address.
   b_.coordinator.nics().address_changed(ifindex_of(kDefault));
   run(milliseconds(20));
   EXPECT_EQ(a_.group->life.control.epoch, 1u);
@@ -211,7 +213,7 @@ TEST_F(Links, ASpareWhoseAddressChangesIsConnectedAnew) {
   expect_on(spare, 1);
 }
 
-// Every address that a NIC ever had would be dialed for ever.
+// Otherwise every address that a NIC ever had would be dialed for ever.
 TEST_F(Links, ConnectionsAreKeptBetweenTheAddressesOfNow) {
   const Delegate& leads = leader().coordinator;
   ASSERT_EQ(network_.paths_of(leads).size(), 9u);
@@ -288,7 +290,7 @@ TEST_F(Links, EveryDetectorHasItsNameInTheRecord) {
          a_.world.nic(kDefault).gid = gid;
          a_.device_says(kDefault, IBV_EVENT_GID_CHANGE);
        }},
-      // Last: a device that died is not used again.
+      // This case is the last one, because a device that died is not used again.
       {"device-event", [&] { a_.device_says(kDefault, IBV_EVENT_DEVICE_FATAL); }, [] {}},
   };
   for (const Case& each : cases) {

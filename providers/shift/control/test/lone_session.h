@@ -1,5 +1,5 @@
-// What a session stands on, in memory: a channel that keeps what is sent, a network whose questions
-// the test answers, and a machine that keeps what is fed.
+// What a session needs, in memory: a channel that keeps what is sent, a network whose questions the
+// test answers, and a machine that keeps what is fed.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ struct FakeChannel final : net::PeerChannel {
     ASSERT_NE(found, kept.end()) << "dropped, but not kept";
     kept.erase(found);
   }
-  // The messages of one kind.
+  // The sent messages of one kind.
   template <typename Message>
   std::vector<Message> all() const {
     std::vector<Message> found;
@@ -80,7 +80,7 @@ struct NoSink final : NicSink {
   void addresses_changed(group::Context*, int, const std::vector<wire::Gid>&) override {}
 };
 
-// Keeps what is fed. The state is the test's to set.
+// Keeps what is fed. The test sets the state.
 struct FakeMachine final : Machine {
   void feed(Session&, const Input& input) override { inputs.push_back(input); }
   std::vector<fsm::Event> events() const {
@@ -91,8 +91,8 @@ struct FakeMachine final : Machine {
   std::vector<Input> inputs;
 };
 
-// Sessions without a coordinator: each part of one can be tested alone. They lead, and have a
-// channel to their peers.
+// Sessions without a coordinator, so that each part of a session can be tested alone. Each session
+// is the leader's, and has a channel to its peer.
 class SessionTest : public ::testing::Test {
  protected:
   SessionTest() {

@@ -134,7 +134,7 @@ TEST_F(NicWatchTest, AnAddressThatMovesIsGoneFromItsPlace) {
   EXPECT_EQ(told(), Told{"0 changed, gone: 1"});
 }
 
-// The kernel changes its table some time after it has told of the address.
+// The kernel changes its GID table some time after it has told of the address.
 TEST_F(NicWatchTest, TheTableIsReadAgainLater) {
   nics_.address_changed(kIfindex);
   EXPECT_TRUE(told().empty());

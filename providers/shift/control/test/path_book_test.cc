@@ -1,4 +1,4 @@
-// Which path is tried next, which one is taken.
+// Tests which path is tried next, and which ready path is taken.
 #include "control/path_book.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class Book : public ::testing::Test {
   std::optional<PathName> blocked() {
     return book_.better_blocked([this](PathName path) -> const NicPair& { return links_[path]; });
   }
-  // Every attempt fails at once and is not repeated.
+  // The order of the attempts if each fails at once and is not repeated.
   Paths order() {
     Paths all;
     while (const auto path = next()) {
@@ -90,7 +90,7 @@ TEST_F(Book, PathsOfMembersThatAreDownAreNotTried) {
   EXPECT_EQ(next(), std::nullopt);
 }
 
-// Such a path would be chosen again and again, and never tried.
+// Otherwise such a path would be chosen again and again, and never tried.
 TEST_F(Book, PathsOfAMemberWithoutAQpAreNotTried) {
   start(2, 2);
   book_.own_lacks(1);
@@ -104,7 +104,8 @@ TEST_F(Book, PathsOfAMemberWithoutAQpAreNotTried) {
   EXPECT_EQ(blocked(), std::nullopt) << "nothing is given up for it";
 }
 
-// Half of the groups of a NIC go one way, half the other; all agree about the default.
+// Half of the groups of a NIC prefer one member, the other half another; all prefer the default
+// path to both.
 TEST_F(Book, SpreadMovesGroupsToDifferentMembers) {
   for (uint64_t spread = 0; spread < 4; spread++) {
     start(3, 3, spread);
@@ -123,7 +124,7 @@ TEST_F(Book, AQpConnectedToItselfStaysOnOneMember) {
   EXPECT_EQ(order(), (Paths{kBest, kOne, kTwo}));
 }
 
-// Off the default, the way back is looked for for ever, beside a spare.
+// Off the default path, a group looks for the way back for ever, and also keeps a spare.
 TEST_F(Book, OffTheDefaultBetterPathsAreWantedBesideTheSpare) {
   start(3, 3);
   book_.current_set(kOne);
@@ -141,7 +142,8 @@ TEST_F(Book, OffTheDefaultBetterPathsAreWantedBesideTheSpare) {
 TEST_F(Book, AcrossRailsAnyStraightPathIsBetter) {
   start(2, 2);
   book_.current_set(PathName{0, 1});
-  // Both members are taken: only the other cross path could stand beside it.
+  // Both members of the current path are taken: only the other path across rails could stand beside
+  // it.
   EXPECT_EQ(order(), (Paths{{1, 0}}));
   book_.current_set(PathName{1, 0});
   ready({0, 1});
@@ -228,7 +230,8 @@ TEST_F(Book, ALinkThatFailedRestsAndSaysForHowLong) {
   EXPECT_EQ(next(), kOne);
 }
 
-// An attempt may take longer than the others rest: they must not take turns before the third.
+// An attempt may take longer than the other paths rest: two paths must not take turns while a third
+// waits.
 TEST_F(Book, WhatFailedLessOftenComesFirst) {
   start(2, 2);
   book_.current_set(std::nullopt);

@@ -1,5 +1,6 @@
-// How long a group waits for what is gone for now, and for what never comes back: no program has
-// its error earlier than with the stock library, and none waits for ever (C6).
+// Tests how long a group waits for a path or a peer that is gone for now, and for one that never
+// comes back: no program has its error earlier than with the stock library, and none waits for ever
+// (C6).
 #include <gtest/gtest.h>
 
 #include "control/test/two_hosts.h"
@@ -18,7 +19,7 @@ class Patience : public Rounds {
  protected:
   const milliseconds exchange_{config().exchange_ms};
 
-  // 4 s and six times more; at most four times that.
+  // The application asks for 4 s and six retries; the NIC may take four times that.
   static void ask_for_long(SimHost& host) { host.group->life.asked.attr.timeout = 20; }
   void ports(SimHost& host, bool up) {
     for (int m = 0; m < 3; m++) host.port(m, up);
@@ -27,7 +28,7 @@ class Patience : public Rounds {
   static bool is_waiting(const SimHost& host) {
     return fsm::kLeaving.has(host.group->life.control.state);
   }
-  // Its process is killed: nobody says anything any more, and nobody owns its QPs.
+  // The process of the host is killed: it says nothing any more, and no process owns its QPs.
   void kill(SimHost& host) {
     for (int m = 0; m < 3; m++) host.world.nic(m).port_up = false;
     network_.host_remove(host.coordinator, milliseconds(1));
@@ -48,7 +49,7 @@ TEST_F(Patience, AnOutageThatTheProgramWouldBearIsBorne) {
   expect_all_done();
 }
 
-// C6: an end gives up when its own patience is over, and the other hears of it.
+// C6: an end gives up when its own patience is over, and the other end hears of it.
 TEST_F(Patience, NoLongerThanTheProgramAskedFor) {
   a_.group->life.asked.attr.timeout = 15;
   const auto asked = group::asked_patience(*a_.group);
@@ -89,7 +90,7 @@ TEST_F(Patience, ARequestOfTheOutageHasAPatienceOfItsOwn) {
   EXPECT_EQ(a_.errors.size(), 1u);
 }
 
-// Waiting is of no use: the bound is as short as for a program that asks for little.
+// Waiting is of no use here, so the bound is as short as for a program that asks for little.
 TEST_F(Patience, APeerWhoseProcessIsGoneIsNotWaitedFor) {
   SimHost& survivor = follower();
   ask_for_long(survivor);
@@ -111,7 +112,8 @@ TEST_F(Patience, NorIsAFollower) {
   EXPECT_EQ(survivor.errors.size(), 1u);
 }
 
-// The stock library tells of it at once, and a program with nothing under way has to be told, too.
+// The stock library reports a dead NIC at once, and a program with nothing under way has to hear of
+// it, too.
 TEST_F(Patience, ADefaultNicThatIsDeadIsNotWaitedFor) {
   ask_for_long(a_);
   a_.world.context.members[kDefault].dead = true;
@@ -130,7 +132,7 @@ TEST_F(Patience, ADestroyedQpEndsTheWaitAtOnce) {
   EXPECT_EQ(state_of(a_), State::kClosed);
 }
 
-// The network carries nothing that has bytes, for longer than SHIFT_EXCHANGE_MS.
+// The network carries no message that has data, for longer than SHIFT_EXCHANGE_MS.
 TEST_F(Patience, PathsThatCarryNoDataForAWhileAreBorne) {
   for (SimHost* host : {&a_, &b_}) ask_for_long(*host);
   fabric_.passes = [](const ibv_send_wr& wr) { return wr.opcode != IBV_WR_SEND; };

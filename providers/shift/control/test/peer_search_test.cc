@@ -34,7 +34,7 @@ class PeerSearchTest : public ::testing::Test, public PeerSearchSink {
 
   wire::Bind good_bind() const {
     wire::Bind bind;
-    bind.sq_psn = 2000;  // what it sends is what we receive
+    bind.sq_psn = 2000;  // the PSN that the peer sends with is the one that this end expects
     bind.rq_psn = 1000;
     bind.flags = wire::Bind::kHasSqPsn;
     return bind;
@@ -83,8 +83,8 @@ TEST_F(PeerSearchTest, NobodyIsThere) {
   EXPECT_EQ(search_->channel(), nullptr);
 }
 
-// SHIFT is at the peer's host, and a fault is being masked: it may be that fault which keeps them
-// apart, and the round has its own bound.
+// SHIFT is at the peer's host, and a fault is being masked: that fault may keep the two ends apart,
+// and the round has its own bound.
 TEST_F(PeerSearchTest, AFaultBeforeTheTwoEndsHaveMetEndsNoSearch) {
   group_->life.peer_present = true;
   group_->life.control.state = fsm::State::kSeeking;
@@ -109,7 +109,7 @@ TEST_F(PeerSearchTest, NorTheWaitOfAFollower) {
   EXPECT_EQ(missing_.size(), 1u);
 }
 
-// Only an answer from the peer's host says so.
+// Only an answer from the peer's host says that the peer is gone.
 TEST_F(PeerSearchTest, ASearchTellsAPeerThatIsGoneFromOneThatIsNotReached) {
   group_->life.control.is_leader = false;
   group_->life.control.state = fsm::State::kSeeking;
@@ -196,12 +196,12 @@ TEST_F(PeerSearchTest, TheProofIsBothStartPsns) {
   wire::Bind bind = good_bind();
   bind.sq_psn++;
   EXPECT_FALSE(search_->proof_fits(bind));
-  bind.flags = 0;  // it does not send, so this one says nothing
+  bind.flags = 0;  // the peer does not send, so its sq_psn says nothing
   EXPECT_TRUE(search_->proof_fits(bind));
   bind = good_bind();
   bind.rq_psn--;
   EXPECT_FALSE(search_->proof_fits(bind));
-  group_->life.asked.mask &= ~IBV_QP_SQ_PSN;  // ours does not send yet
+  group_->life.asked.mask &= ~IBV_QP_SQ_PSN;  // this end's QP does not send yet
   EXPECT_TRUE(search_->proof_fits(bind));
 }
 
@@ -261,7 +261,7 @@ TEST_F(PeerSearchTest, TheFollowerDialsNobody) {
 }
 
 TEST_F(PeerSearchTest, BindSaysWhatProvesAndWhereTheNicsAre) {
-  search_->send_bind();  // to nobody
+  search_->send_bind();  // there is no channel yet
   search_->take_channel(&channel_);
   search_->send_bind();
   ASSERT_EQ(channel_.sent.size(), 1u);

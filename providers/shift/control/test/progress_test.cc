@@ -1,5 +1,5 @@
-// What must go on, and what must end: programs that look at nothing, regions that take long to be
-// registered, NICs that are slow to stop, paths that carry no data.
+// Tests what must go on, and what must end: programs that look at nothing, regions that take long
+// to be registered, NICs that are slow to stop, paths that carry no data.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -16,7 +16,8 @@ using group::kDefault;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Its CQ has a channel, so nobody else may arm it, and it waits for bytes in memory.
+// The program's CQ has a channel, so only the program may arm it, and the program waits for bytes
+// in memory.
 class Unpolled : public TwoHosts {
  protected:
   Unpolled() {
@@ -47,7 +48,7 @@ TEST_F(Unpolled, WhoLooksAtNothingIsMovedAllTheSame) {
   expect_all_done();
 }
 
-// Four times the timeout of 67 ms, seven times, is what the standard lets this NIC take.
+// The standard lets this NIC take four times the timeout of 67 ms, seven times.
 TEST_F(Unpolled, APatientNicIsWaitedFor) {
   traffic(10);
   for (SimHost* host : {&a_, &b_}) {
@@ -74,8 +75,8 @@ TEST_F(TwoHosts, ACqIsArmedSoThatItsNicTellsOfErrors) {
   EXPECT_EQ(group::FakeCq::of(b_.cq->real[kDefault]).last_notify_solicited, 0);
 }
 
-// C7: the worker takes seconds to register a large region with the other NICs. Whoever names it
-// waits; nobody else does.
+// C7: the worker takes seconds to register a large region with the other NICs. The end whose
+// requests name the region waits; the other end does not.
 TEST_F(Rounds, ARegionStillBeingRegisteredHoldsUpNothingElse) {
   traffic(10);
   SimHost& sender = follower();
@@ -95,7 +96,7 @@ TEST_F(Rounds, ARegionStillBeingRegisteredHoldsUpNothingElse) {
   expect_all_done();
 }
 
-// One that never ends is given up (C6).
+// A registration that never ends is given up (C6).
 TEST_F(Rounds, ARegionThatIsNeverRegisteredEndsInAnError) {
   traffic(10);
   SimHost& sender = follower();
@@ -107,9 +108,11 @@ TEST_F(Rounds, ARegionThatIsNeverRegisteredEndsInAnError) {
   EXPECT_EQ(sender.errors.size(), 1u);
 }
 
-// A receive that names such a region is taken all the same, and those behind it wait, too.
+// A receive that names a region still being registered is taken all the same, and the receives
+// after it wait, too.
 TEST_F(Rounds, AReceiveInARegionStillBeingRegisteredWaitsForIt) {
-  for (SimHost* host : {&a_, &b_}) host->group->life.asked.attr.timeout = 20;  // patient
+  // Both programs are patient.
+  for (SimHost* host : {&a_, &b_}) host->group->life.asked.attr.timeout = 20;
   traffic(10);
   SimHost& receiver = leader();
   receiver.port(kDefault, false);
@@ -127,7 +130,7 @@ TEST_F(Rounds, AReceiveInARegionStillBeingRegisteredWaitsForIt) {
   expect_all_done();
 }
 
-// The same, posted while the path is being left: the round does not wait for it.
+// Here such a receive is posted while the path is being left: the round does not wait for it.
 TEST_F(Rounds, NorDoesARoundWaitForAReceiveOfItsOwnTime) {
   traffic(10);
   SimHost& receiver = follower();
@@ -147,7 +150,7 @@ TEST_F(Rounds, NorDoesARoundWaitForAReceiveOfItsOwnTime) {
   expect_all_done();
 }
 
-// A registration that fails after all is an error, for whoever waits for it (C6).
+// A registration that fails after all is an error for the group that waits for it (C6).
 TEST_F(Rounds, AReceiveInARegionThatCannotBeRegisteredEndsInAnError) {
   traffic(10);
   SimHost& receiver = leader();
@@ -184,7 +187,8 @@ class TwoPairs : public Rounds {
   State state_of(size_t pair) { return leader().groups[pair]->life.control.state; }
 };
 
-// C7: a round has to put that receive on the new path, and so waits; the other pair's does not.
+// C7: a round has to put that receive on the new path, and so waits; the round of the other pair
+// does not.
 TEST_F(TwoPairs, AReceiveInARegionStillBeingRegisteredHoldsUpItsOwnPairOnly) {
   auto* region = leader().world.make_region(0x30, 0x40, group::MemoryRegion::Twin::kRunning);
   receive(leader(), 1, 0x30);
@@ -201,7 +205,7 @@ TEST_F(TwoPairs, AReceiveInARegionStillBeingRegisteredHoldsUpItsOwnPairOnly) {
   expect_all_done();
 }
 
-// No round that would wait for it is begun without need.
+// A round that would wait for the registration is not begun without need.
 TEST_F(Rounds, NobodyGoesBackWhileAReceiveWaitsForItsRegion) {
   uint32_t key = 0x2f;
   for (SimHost* host : {&a_, &b_}) {
@@ -217,13 +221,13 @@ TEST_F(Rounds, NobodyGoesBackWhileAReceiveWaitsForItsRegion) {
     run(milliseconds(config().failback_ms) + seconds(3));
     EXPECT_EQ(host->group->life.control.epoch, epoch);
     region->twins_set(group::MemoryRegion::Twin::kReady);
-    run(seconds(30));  // who could not drain is asked ever less often
+    run(seconds(30));  // an end that could not drain is asked ever less often
     EXPECT_EQ(host->group->life.control.epoch, epoch + 1);
     EXPECT_EQ(leader().group->life.path.member, kDefault);
   }
 }
 
-// They leave the path together, in one batch.
+// Both QPs leave the path together, in one batch.
 TEST_F(TwoPairs, AQpThatIsSlowToStopHoldsUpNoOther) {
   group::FakeQp& slow = group::World::fake(leader().groups[1], kDefault);
   slow.flushes = false;
@@ -238,8 +242,7 @@ TEST_F(TwoPairs, AQpThatIsSlowToStopHoldsUpNoOther) {
   EXPECT_EQ(state_of(1), State::kActive) << fsm::to_string(state_of(1));
 }
 
-// C6: who waits for what such a receive holds up would wait for ever. A QP beside it has its own
-// receives.
+// C6: a group that needs such a receive would wait for ever. A QP beside it has its own receives.
 TEST_F(TwoPairs, ASharedReceiveThatCannotBePostedFailsThoseThatNeedIt) {
   leader().port(kDefault, false);
   run(milliseconds(20));
@@ -259,7 +262,8 @@ TEST_F(TwoPairs, ASharedReceiveThatCannotBePostedFailsThoseThatNeedIt) {
   EXPECT_EQ(leader().groups[1]->life.control.state, State::kActive);
 }
 
-// As with a switch that takes smaller packets only: the probe is empty.
+// The paths carry no data, as with a switch that takes only smaller packets; but the probe is
+// empty.
 TEST_F(Rounds, PathsThatCarryNoDataAreGivenUp) {
   traffic(10);
   fabric_.passes = [](const ibv_send_wr& wr) { return wr.opcode != IBV_WR_SEND; };
@@ -272,7 +276,7 @@ TEST_F(Rounds, PathsThatCarryNoDataAreGivenUp) {
   EXPECT_EQ(follower().errors.front().status, IBV_WC_RETRY_EXC_ERR) << "the original one";
 }
 
-// So for a moment only.
+// Here the paths carry no data for a moment only.
 TEST_F(Rounds, PathsThatCarryDataAgainAreNotGivenUp) {
   traffic(10);
   fabric_.passes = [](const ibv_send_wr& wr) { return wr.opcode != IBV_WR_SEND; };
@@ -285,7 +289,7 @@ TEST_F(Rounds, PathsThatCarryDataAgainAreNotGivenUp) {
   expect_all_done();
 }
 
-// Paths are found, and their NICs take nothing.
+// Paths are found, but their NICs take no requests.
 TEST_F(Rounds, PathsThatTakeNoRequestsAreGivenUp) {
   traffic(10);
   leader().port(kDefault, false);
@@ -299,8 +303,8 @@ TEST_F(Rounds, PathsThatTakeNoRequestsAreGivenUp) {
   EXPECT_EQ(follower().errors.size(), 2u);
 }
 
-// C7: a receiver that has posted nothing yet is no trouble of the path, however often that breaks
-// meanwhile (shift-sim --seed 900042966).
+// C7: a receiver that has posted nothing yet is no trouble of the path, however often the path
+// breaks meanwhile (shift-sim --seed 900042966).
 TEST_F(Rounds, ASenderThatWaitsForReceivesIsNotGivenUpForItsPathsFaults) {
   send(follower(), 2);
   for (int fault = 1; fault <= 7; fault++) {
@@ -330,7 +334,7 @@ TEST_F(Rounds, ARequestThatNoNicTakesEndsInAnError) {
   EXPECT_EQ(follower().errors.size(), 2u);
 }
 
-// Nothing that has no signal completes here: that it arrives, the peer says.
+// A request without a signal completes nothing here; only the peer's counter says that it arrived.
 TEST_F(Rounds, ASenderWithoutSignalsIsNotGivenUpForItsPathsFaults) {
   SimHost& sender = follower();
   for (int fault = 1; fault <= 7; fault++) {
@@ -346,7 +350,8 @@ TEST_F(Rounds, ASenderWithoutSignalsIsNotGivenUpForItsPathsFaults) {
   EXPECT_EQ(leader().receives_done.size(), 14u);
 }
 
-// Nor does anybody say so of a WRITE; but then the paths are known to have failed.
+// No end says that a WRITE arrived, either; but here the port events tell that the paths have
+// failed.
 TEST_F(Rounds, AWriterWithoutSignalsIsNotGivenUpForItsPortsFaults) {
   for (int fault = 1; fault <= 7; fault++) {
     post(follower(), IBV_WR_RDMA_WRITE, group::kLkey, 0);
@@ -360,8 +365,8 @@ TEST_F(Rounds, AWriterWithoutSignalsIsNotGivenUpForItsPortsFaults) {
   EXPECT_EQ(leader().group->life.control.epoch, 7u);
 }
 
-// The paths fail without a word: then it is that they held for longer than a NIC goes on without an
-// answer.
+// Here the paths fail without an event: the group is not given up because they held for longer than
+// a NIC goes on without an answer.
 TEST_F(Rounds, AWriterWithoutSignalsIsNotGivenUpForItsPathsFaults) {
   for (int fault = 1; fault <= 7; fault++) {
     const int member = leader().group->life.path.member;

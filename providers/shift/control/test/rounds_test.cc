@@ -1,4 +1,4 @@
-// Two coordinators in virtual time: rounds from the first fault to the way back.
+// Tests two coordinators in virtual time: rounds from the first fault to the way back.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -79,7 +79,7 @@ TEST_F(Rounds, AFaultDuringTheRoundIsTheNextRound) {
   receive(b_, 4);
   send(a_, 4);
   leader().port(kDefault, false);
-  // The leader's Progress names the spare; now that one is gone, too.
+  // Once the leader's Progress has named the spare, the spare is lost, too.
   network_.copies = [this, once = true](const wire::Message& message) mutable {
     const auto* progress = std::get_if<wire::Progress>(&message);
     if (progress != nullptr && std::exchange(once, false)) {
@@ -121,7 +121,7 @@ TEST_F(Rounds, TheDefaultIsTakenAgainWhenItIsBack) {
 
 class AcrossRails : public Rounds {
  protected:
-  // One path is left.
+  // Leaves one path.
   void only(int of_leader, int of_follower) {
     for (int m = 0; m < 3; m++) {
       leader().port(m, m == of_leader);
@@ -139,7 +139,7 @@ class AcrossRails : public Rounds {
     EXPECT_EQ(follower().group->life.path.member, of_follower);
     EXPECT_EQ(follower().group->life.path.peer_member, of_leader);
   }
-  // A message now and then, for so long.
+  // Sends a message now and then, for so long.
   void traffic_for(std::chrono::milliseconds span) {
     for (; span > milliseconds(0); span -= milliseconds(10)) {
       traffic(1);
@@ -148,8 +148,8 @@ class AcrossRails : public Rounds {
   }
 };
 
-// The default path has a NIC in common with the one that is in use: it can be tried only after that
-// has been given up.
+// The default path has a NIC in common with the path that is in use, so it can be tried only after
+// that path has been given up.
 TEST_F(AcrossRails, TheDefaultIsTakenAgain) {
   traffic(5);
   only(0, 1);
@@ -167,8 +167,8 @@ TEST_F(AcrossRails, TheDefaultIsTakenAgain) {
   EXPECT_EQ(a_.group->send.route, Route::kOnDefault);
 }
 
-// Nobody knows that it does not work: it is tried later and later, the traffic goes on where it
-// was, and when it is good again, it is found without any word of it.
+// No event tells that the better path does not work: it is tried later and later, the traffic goes
+// on where it was, and when the better path is good again, it is found without any event.
 TEST_F(AcrossRails, ABetterPathThatDoesNotWorkIsTriedMoreAndMoreSeldom) {
   traffic(5);
   fabric_.carries = [this](const group::FakeNic& from, const group::FakeNic& to) {
@@ -200,7 +200,7 @@ TEST_F(AcrossRails, ABetterPathThatDoesNotWorkIsTriedMoreAndMoreSeldom) {
   expect_path(kDefault, kDefault);
 }
 
-// Whatever better path was hoped for: when the current one breaks, the one that is ready is taken.
+// A better path was hoped for; but when the current path breaks, the path that is ready is taken.
 TEST_F(AcrossRails, AFaultMeanwhileIsLeftForThePathThatIsReady) {
   traffic(5);
   fabric_.carries = [this](const group::FakeNic& from, const group::FakeNic& to) {
@@ -213,7 +213,7 @@ TEST_F(AcrossRails, AFaultMeanwhileIsLeftForThePathThatIsReady) {
   leader().port(1, true);
   follower().port(0, true);
   run(milliseconds(500));
-  send(leader());  // no receive: the drain lasts
+  send(leader());  // there is no receive for it, so the drain lasts
   run(milliseconds(600));
   EXPECT_EQ(leader().group->life.control.state, State::kDraining);
   expect_on_path(0, 1);
@@ -226,7 +226,7 @@ TEST_F(AcrossRails, AFaultMeanwhileIsLeftForThePathThatIsReady) {
   expect_all_done();
 }
 
-// A receiver that posts nothing lets no drain end: the group stays, and loses nothing.
+// A receiver that posts nothing lets no drain end: the group stays on its path, and loses nothing.
 TEST_F(Rounds, ADrainThatTakesTooLongIsCalledOff) {
   a_.port(kDefault, false);
   run(milliseconds(5));
@@ -241,7 +241,7 @@ TEST_F(Rounds, ADrainThatTakesTooLongIsCalledOff) {
   expect_on(kDefault, 2);
 }
 
-// What was lost with a connection is said again on the next one.
+// Messages that were lost with a connection are said again on the next one.
 TEST_F(Rounds, WhatIsLostIsRepeated) {
   traffic(10);
   network_.cut();
@@ -258,7 +258,7 @@ TEST_F(Rounds, WhatIsLostIsRepeated) {
   EXPECT_EQ(a_.group->life.control.epoch, b_.group->life.control.epoch);
 }
 
-// A lost word about a path that is tried costs a moment, not the attempt's whole time.
+// A lost message about a path that is tried costs a moment, not the whole time of the attempt.
 TEST_F(Rounds, WhatIsLostOfAnAttemptIsRepeated) {
   const auto is_offer = [](const wire::Message& message) {
     return std::holds_alternative<wire::Offer>(message);
@@ -288,7 +288,7 @@ TEST_F(Rounds, WhatIsLostOfAnAttemptIsRepeated) {
   network_.copies = [](const wire::Message&) { return 1; };
 }
 
-// C8, C11: every message twice, the copies late.
+// C8, C11: every message comes twice, and the copies are late.
 TEST_F(Rounds, CopiesChangeNothing) {
   network_.copies = [](const wire::Message&) { return 2; };
   network_.delay = [turn = 0]() mutable {
@@ -307,9 +307,9 @@ TEST_F(Rounds, CopiesChangeNothing) {
   EXPECT_EQ(b_.group->life.control.epoch, 2u);
 }
 
-// A path whose offer is refused is not the end: the next one is tried.
+// When the offer of a path is refused, the next path is tried.
 TEST_F(Rounds, ARefusedOfferLeadsToAnotherPath) {
-  // The spare is lost, and what would be the next one cannot be connected there.
+  // The spare is lost, and the next path cannot be connected at the follower.
   follower().world.nic(kBackup).refuses = true;
   leader().port(kThird, false);
   leader().port(kDefault, false);
@@ -325,10 +325,11 @@ TEST_F(Rounds, ARefusedOfferLeadsToAnotherPath) {
   EXPECT_EQ(follower().group->life.path.member, kThird);
 }
 
-// Nor is a NIC on which the leader has no QP: what leads there cannot even be offered.
+// When the leader has no QP on a NIC, another path is taken: a path from that NIC cannot even be
+// offered.
 class WithoutAQp : public TwoHosts {
  protected:
-  // Before the ends have met.
+  // The leader, known before the ends have met.
   SimHost& who_leads() { return a_.group->life.ends.local <= a_.group->life.ends.remote ? a_ : b_; }
 };
 
@@ -351,7 +352,7 @@ TEST_F(WithoutAQp, AnotherPathIsTaken) {
   expect_all_done();
 }
 
-// The leader's own NIC, too: what it knows to be down is not what it goes on with.
+// The leader does not go on with a path whose own NIC it knows to be down.
 TEST_F(Rounds, APathWhoseNicGoesDownWhileItIsTriedIsNotChosen) {
   leader().port(kBackup, false);
   leader().port(kThird, false);
@@ -377,7 +378,7 @@ TEST_F(Rounds, APathWhoseNicGoesDownWhileItIsTriedIsNotChosen) {
   expect_on(kThird, 1);
 }
 
-// Found where the peer was before, and knows the QPs' names, but not their PSNs.
+// A process that is found where the peer was before, and knows the QPs' names, but not their PSNs.
 struct Impostor final : Delegate {
   bool knows_qp(const wire::QpName&) override { return true; }
   void on_channel_down(PeerChannel*) override {}
@@ -469,8 +470,8 @@ TEST_F(Rounds, ALateCopyOfBindChangesNothing) {
   expect_on(kDefault, 2);
 }
 
-// What one end's acknowledgements do not come through on is of no use to the other: it would be
-// gone back to, and left, for ever.
+// A path that one end cannot send on is of no use to the other end: it would be gone back to, and
+// left, for ever.
 TEST_F(Rounds, APathThatOnlyTheLeaderCanSendOnIsNotGoneBackTo) {
   traffic(5);
   const group::FakeNic& sender = follower().world.nic(kDefault);
@@ -485,7 +486,7 @@ TEST_F(Rounds, APathThatOnlyTheLeaderCanSendOnIsNotGoneBackTo) {
   }
   expect_on(kThird, 1);
   fabric_.carries = [](const group::FakeNic&, const group::FakeNic&) { return true; };
-  // The pauses between tries had grown.
+  // The pauses between tries have grown by now.
   for (int i = 0; i < 120; i++) {
     run(milliseconds(100));
     traffic(1);
@@ -494,10 +495,11 @@ TEST_F(Rounds, APathThatOnlyTheLeaderCanSendOnIsNotGoneBackTo) {
   expect_on(kDefault, 2);
 }
 
-// A leader that only receives asks the other end to try a path. A copy of that may come when the
-// path is in use: a probe on it would be a completion that the application never asked for (C2).
+// A leader that only receives asks the other end to try a path. A copy of this Ask may come when
+// the path is in use: a probe on it would be a completion that the application never asked for
+// (C2).
 TEST_F(Rounds, ALateCopyOfAskTriesNothing) {
-  leader().group->life.asked.mask &= ~IBV_QP_SQ_PSN;  // stays in RTR
+  leader().group->life.asked.mask &= ~IBV_QP_SQ_PSN;  // the leader's QP stays in RTR
   for (auto& one : leader().group->life.members) one.can_send = false;
   const auto traffic_to_leader = [this](int messages) {
     for (; messages > 0; messages--) {
@@ -531,7 +533,7 @@ TEST_F(Rounds, ALateCopyOfAskTriesNothing) {
     run(milliseconds(100));
     traffic_to_leader(1);
   }
-  // The ends still talk when this function's variables are gone.
+  // The ends still talk when this function's variables are gone, so the hooks go first.
   network_.after = nullptr;
   network_.copies = [](const wire::Message&) { return 1; };
   network_.delay = []() -> Loop::Clock::duration { return std::chrono::microseconds(30); };
@@ -540,10 +542,12 @@ TEST_F(Rounds, ALateCopyOfAskTriesNothing) {
   expect_on(kDefault, 2);
 }
 
-// The keys of a path that is left in the same moment are asked for no more: the answer would be one
-// about the NIC that has just been left, and say nothing of those that the next path needs.
+// The keys of a path that is left at the same moment are not asked for any more: the answer would
+// be about the NIC that has just been left, and would say nothing of the keys that the next path
+// needs.
 TEST_F(Rounds, KeysOfAPathThatIsLeftAreNotWaitedFor) {
-  // While the next path is being tried: then it is ready before the answer comes.
+  // The path is left while the next one is being tried: so the next one is ready before the answer
+  // comes.
   network_.copies = [this, once = true](const wire::Message& message) mutable {
     const auto* accept = std::get_if<wire::Accept>(&message);
     if (accept != nullptr && std::exchange(once, false)) {
@@ -560,7 +564,8 @@ TEST_F(Rounds, KeysOfAPathThatIsLeftAreNotWaitedFor) {
   expect_on(kBackup, 2);
 }
 
-// The bound of a key that is missing is the path's; the next round's keys have the round's.
+// The bound of a missing key belongs to its path; the next round's keys have the bound of that
+// round.
 TEST_F(Rounds, ABoundOfAnOldPathsKeyEndsNoRound) {
   leader().port(kDefault, false);
   run(milliseconds(100));
@@ -580,10 +585,10 @@ TEST_F(Rounds, ABoundOfAnOldPathsKeyEndsNoRound) {
   EXPECT_EQ(leader().sends_done, (std::vector<uint64_t>{1}));
 }
 
-// C6: who gave up while there was no channel says so on the next one.
+// C6: an end that gave up while there was no channel says so on the next one.
 TEST_F(Rounds, NobodyWaitsForAPeerThatFailedUnheard) {
   traffic(5);
-  follower().qp(kDefault).modify_error = EINVAL;  // no fence
+  follower().qp(kDefault).modify_error = EINVAL;  // the fence cannot be proven
   leader().port(kDefault, false);
   run(milliseconds(100));
   network_.cut();
@@ -599,7 +604,7 @@ TEST_F(Rounds, NobodyWaitsForAPeerThatFailedUnheard) {
 // ibv_close_device(3) calls what is left on the device a leak, not an error.
 TEST_F(Rounds, NothingIsDoneForAQpThatIsLeftOnAClosedDevice) {
   traffic(5);
-  a_.qp(kDefault).flushes = false;  // a fence that takes its time
+  a_.qp(kDefault).flushes = false;  // the fence lasts
   a_.port(kDefault, false);
   time_.run_for(milliseconds(1));
   ASSERT_EQ(a_.group->life.control.state, State::kFencing);
@@ -610,12 +615,12 @@ TEST_F(Rounds, NothingIsDoneForAQpThatIsLeftOnAClosedDevice) {
   for (int m = 0; m < 3; m++) b_.port(m, false);
   time_.run_for(seconds(4));
   EXPECT_EQ(a_.group->life.control.state, State::kClosed);
-  EXPECT_EQ(b_.group->life.control.state, State::kFailed);  // it was told
+  EXPECT_EQ(b_.group->life.control.state, State::kFailed);  // the peer was told
   a_.group->context = context;
 }
 
-// The peer's application got a request wrong: this end's QP breaks, and no send of its own tells
-// so.
+// The peer's application got a request wrong: this end's QP breaks, and none of this end's sends
+// tells so.
 class RefusedRequest : public Rounds {
  protected:
   RefusedRequest() {
@@ -655,13 +660,13 @@ TEST_F(RefusedRequest, FlushesBehindTheEventAreGiven) {
 TEST_F(RefusedRequest, AFlushThatWasHeldBackIsGivenWithTheEvent) {
   event();
   flushes();
-  poll(a_);  // nobody has looked at the event yet
+  poll(a_);  // the control loop has not handled the event yet
   EXPECT_TRUE(a_.errors.empty());
   run(milliseconds(1));
   expect_flushed();
 }
 
-// Its driver destroys memory regions while the QPs still answer.
+// The driver of a NIC that is going destroys memory regions while the QPs still answer.
 TEST_F(RefusedRequest, ANicThatIsGoingIsNotBelieved) {
   a_.port(kDefault, false, false);
   event();
@@ -672,7 +677,8 @@ TEST_F(RefusedRequest, ANicThatIsGoingIsNotBelieved) {
   EXPECT_NE(a_.group->life.path.member, kDefault);
 }
 
-// C6: no path at all. The original error, within the patience, at both ends.
+// C6: without any path, both ends fail within their patience, and the application gets the original
+// error.
 TEST_F(Rounds, WithoutAnyPathBothEndsFailInTime) {
   receive(b_, 2);
   send(a_, 2);
@@ -686,8 +692,7 @@ TEST_F(Rounds, WithoutAnyPathBothEndsFailInTime) {
   EXPECT_EQ(a_.errors.front().status, IBV_WC_RETRY_EXC_ERR);
 }
 
-// What a connection manager was told of the path has been kept from the program until now.
-// A bug of the layer's must not take the program along: this group fails closed.
+// A bug of the layer must not take the program along: the group fails closed.
 TEST_F(Rounds, AnEventThatCannotHappenFailsTheGroup) {
   traffic(5);
   receive(a_);
@@ -702,6 +707,7 @@ TEST_F(Rounds, AnEventThatCannotHappenFailsTheGroup) {
   EXPECT_EQ(b_.group->life.control.state, State::kFailed) << "its peer refuses";
 }
 
+// While the group was masked, the program was not told what a connection manager heard of the path.
 TEST_F(Rounds, AConnectionManagerHearsOfAFailure) {
   static std::vector<ibv_qp*> gone;
   gone.clear();

@@ -11,7 +11,7 @@ namespace {
 
 class TurnsTest : public ::testing::Test {
  protected:
-  // All turns are taken by sessions that are of no interest.
+  // All turns are taken by sessions that do not matter here.
   void fill() {
     for (int i = 0; i < Turns::kMax; i++) {
       ASSERT_TRUE(turns_.ask(1000 + static_cast<uint64_t>(i), false));
@@ -44,7 +44,7 @@ TEST_F(TurnsTest, SoManyAtATime) {
   fill();
   EXPECT_FALSE(turns_.ask(1, false));
   EXPECT_EQ(end_one(), (std::vector<uint64_t>{1}));
-  EXPECT_FALSE(turns_.ask(2, false));  // the first one runs now
+  EXPECT_FALSE(turns_.ask(2, false));  // session 1 runs now
 }
 
 TEST_F(TurnsTest, FirstAskedIsFirstServed) {

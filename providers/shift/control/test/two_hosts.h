@@ -1,5 +1,5 @@
-// Two hosts of three NICs each, connected by one QP pair or more, two coordinators: everything but
-// the NICs, the network and the time is the product.
+// Two hosts of three NICs each, connected by one QP pair or more, with two coordinators: everything
+// but the NICs, the network and the time is the product.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct SimHost : Host {
     fabric.world_add(world);
   }
 
-  // The application: posts numbered SENDs, as many receives, and remembers what completes.
+  // The application posts numbered SENDs and receives, and remembers what completes.
   uint64_t sent = 0, receives = 0;
   std::vector<uint64_t> sends_done, receives_done;
   std::vector<ibv_wc> errors;
@@ -67,7 +67,7 @@ class TwoHosts : public ::testing::Test {
   void send(SimHost& host, int count = 1) {
     for (; count > 0; count--) post(host, IBV_WR_SEND);
   }
-  // Into memory of the peer: with a key.
+  // Writes into memory of the peer, which takes a key.
   void write(SimHost& host) { post(host, IBV_WR_RDMA_WRITE); }
   void receive(SimHost& host, int count = 1, uint32_t lkey = group::kLkey) {
     for (; count > 0; count--) {
@@ -99,7 +99,7 @@ class TwoHosts : public ::testing::Test {
       poll(b_);
     }
   }
-  // A message in each direction every so often.
+  // Sends so many messages in each direction, and lets time pass after each.
   void traffic(int messages) {
     for (; messages > 0; messages--) {
       receive(a_);
@@ -109,7 +109,7 @@ class TwoHosts : public ::testing::Test {
       run(std::chrono::microseconds(200));
     }
   }
-  // C1, C2: everything completed once and in order, and nothing else.
+  // C1, C2: everything completed once and in order, and nothing else completed.
   void expect_all_done() {
     for (SimHost* host : {&a_, &b_}) {
       const SimHost& peer = host == &a_ ? b_ : a_;
