@@ -50,12 +50,12 @@ class PathBook {
   Ready* better_ready();
   const std::vector<Ready>& all_ready() const { return ready_; }
 
-  // The path to try next: the best of the wanted paths that have failed least often. `pair_of`
-  // gives the NicPair of a path. `again` becomes the earliest time when it is worth asking again,
-  // and stays as it is if there is no such time.
+  // Returns the path to try next: the best of the wanted paths that have failed least often.
+  // `pair_of` gives the NicPair of a path. `again` becomes the earliest time when it is worth
+  // asking again, and stays as it is if there is no such time.
   template <typename PairOf>
   std::optional<PathName> next(Time now, uint64_t serial, const PairOf& pair_of, Time* again) const;
-  // Of the straight paths that beat the current one and have a NIC in common with it, the best of
+  // Returns a straight path that beats the current one and has a NIC in common with it: the best of
   // those that have failed least often. A QP has one connection, so that such a path can be tried
   // only after the current one has been given up.
   template <typename PairOf>

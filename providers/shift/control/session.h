@@ -71,7 +71,7 @@ struct Session final : PeerSearchSink {
   void say_again();
   void send_members();
   // Takes the number of a Members from the peer. False if the message is not newer than the last
-  // one, which it must not undo.
+  // one: an older message must not undo a newer one.
   bool take_members_sequence(uint32_t sequence);
   // A path beside the current one is ready: a fault will not have to wait for one. Only the first
   // call counts.
