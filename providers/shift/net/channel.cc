@@ -13,7 +13,8 @@ using namespace std::chrono_literals;
 namespace {
 constexpr std::chrono::milliseconds kRetryMin = 50ms;
 constexpr std::chrono::milliseconds kRetryMax = 5s;
-// Peers may open connections too; more than this serve nobody. Nor do more pairs of addresses.
+// The bound for connections, which the peer may open too, and for pairs of addresses. No channel
+// gains from more.
 constexpr size_t kConnectionsMax = 64;
 }  // namespace
 
@@ -57,9 +58,9 @@ size_t Channel::send_to_self(const wire::Message& message) {
   return queued ? 1 : 0;
 }
 
-// The first copy of each message is taken. What a slow connection brings after a newer message is
-// not, were it the only copy: it may speak of a queue pair that has been connected anew (C8), and
-// what was sent while that connection was the only one has been repeated on the others.
+// Takes the first copy of each message. A message that a slow connection brings after a newer one
+// is dropped, even when it is the only copy: it may be about a queue pair that has been connected
+// anew (C8), and the peer has repeated on the newer connections what it sent on the slow one alone.
 bool Channel::on_message(uint64_t sequence, const wire::Message& message) {
   if (sequence <= taken_) return sequence != 0;
   taken_ = sequence;
@@ -71,7 +72,7 @@ bool Channel::join(UniqueFd fd, uint32_t local_ip_be, uint32_t remote_ip_be) {
   auto connection =
       std::make_shared<Connection>(reactor_, std::move(fd), local_ip_be, remote_ip_be);
   Connection::Events events;
-  // Connections never outlive the channel's interest: ~Channel drops them before they can call.
+  // The lambda may use `this`: ~Channel drops the connections before they can call again.
   events.on_message = [this](Connection&, uint64_t sequence, const wire::Message& message) {
     return on_message(sequence, message);
   };
@@ -107,7 +108,7 @@ bool Channel::connected_over(const KeptPair& pair) const noexcept {
   });
 }
 
-// Null: there are too many.
+// Returns null when there are too many pairs.
 Channel::KeptPair* Channel::kept_at(uint32_t local_ip_be, uint32_t remote_ip_be) {
   for (auto& pair : kept_)
     if (pair->local_ip_be == local_ip_be && pair->remote_ip_be == remote_ip_be) return pair.get();
@@ -167,7 +168,7 @@ void Channel::pair_retry_later(KeptPair& pair) {
   const auto pause = std::min(kRetryMin * (1 << std::min(pair.failures++, 10)), kRetryMax);
   pair.retry = reactor_.timer_start(pause, [this, &pair] {
     pair.retry = 0;
-    // The peer may have opened it meanwhile.
+    // The peer may have opened the connection meanwhile.
     if (!connected_over(pair)) pair_dial(pair);
   });
 }

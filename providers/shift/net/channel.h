@@ -1,5 +1,5 @@
-// All that connects us with one peer process: any number of TCP connections over different NICs.
-// Lives on the reactor thread.
+// The channel between this process and one peer process: any number of TCP connections over
+// different NICs. It lives on the reactor thread.
 #pragma once
 
 #include <chrono>
@@ -19,17 +19,18 @@ namespace shift::net {
 
 class Channel final : public PeerChannel {
  public:
-  // What a channel tells the network it belongs to.
+  // What a channel tells and asks the network that it belongs to.
   class Host {
    public:
     virtual ~Host() = default;
     virtual const wire::Instance& own_instance() const = 0;
-    // For the next message of this process to any peer: more than that of each before. One count
-    // for all channels, since the peer's end of a channel may outlive ours.
+    // The number of this process's next message to any peer, greater than all numbers before. All
+    // channels share one count, since the peer's end of a channel may outlive this end.
     virtual uint64_t next_sequence() = 0;
-    // False: the message makes no sense, the connection is closed.
+    // Returns false when the message makes no sense; the connection is then closed.
     virtual bool on_channel_message(Channel& channel, const wire::Message& message) = 0;
-    // A connection was dialed: the host lets it join() and tells whom it concerns.
+    // A connection was dialed. The host lets it join() the channel and tells the delegate. Returns
+    // false when it could not join.
     virtual bool on_connection_dialed(Channel& channel, UniqueFd fd, uint32_t local_ip_be,
                                       uint32_t remote_ip_be) = 0;
     // No connection came back during the grace period. The host deletes the channel here.
@@ -43,23 +44,23 @@ class Channel final : public PeerChannel {
   Channel& operator=(const Channel&) = delete;
 
   const wire::Instance& peer() const noexcept { return peer_; }
-  // The channel to this very process (both QPs are ours): no sockets, messages go round the loop.
+  // Such a channel has no sockets; its messages go through the loop.
   bool is_self() const noexcept override { return self_; }
   size_t live_connections() const noexcept { return connections_.size(); }
 
-  // What is sent in one turn of the reactor leaves in one write.
+  // All messages of one turn of the reactor leave in one write.
   size_t send(const wire::Message& message) override;
 
-  // Keeps one more connection to the same process open over the given addresses (network byte
-  // order), and reopens it with growing pauses when it is lost; until it is dropped as often.
+  // A kept connection that is lost is dialed again, with growing pauses between the attempts.
   bool keep_connection(uint32_t local_ip_be, uint32_t remote_ip_be) override;
   void drop_connection(uint32_t local_ip_be, uint32_t remote_ip_be) override;
-  // Dials every pair of addresses without a connection now: a NIC came back.
+  // To be called when a NIC came back: dials every pair of addresses without a connection at once.
   void retry_connections();
 
-  // For the network itself.
+  // The functions below are for the network only.
   bool join(UniqueFd fd, uint32_t local_ip_be, uint32_t remote_ip_be);
-  // The addresses by which the peer was found: kept until somebody has added and dropped them.
+  // Keeps the addresses by which the peer was found, until keep_connection() and drop_connection()
+  // were called for them.
   void keep_found(uint32_t local_ip_be, uint32_t remote_ip_be) {
     (void)kept_at(local_ip_be, remote_ip_be);
   }
@@ -70,8 +71,8 @@ class Channel final : public PeerChannel {
     uint32_t local_ip_be;
     uint32_t remote_ip_be;
     uint8_t index;
-    int users = 0;     // that added it and have not dropped it
-    int failures = 0;  // since the last success: sets the pause
+    int users = 0;     // calls of keep_connection() less those of drop_connection()
+    int failures = 0;  // since the last success; they set the pause
     Rendezvous::DialId dial = 0;
     Reactor::TimerId retry = 0;
   };
@@ -91,7 +92,7 @@ class Channel final : public PeerChannel {
   const wire::Instance peer_;
   const bool self_;
   const std::chrono::milliseconds grace_;
-  const std::shared_ptr<Channel*> alive_;  // tells queued tasks whether the channel still exists
+  const std::shared_ptr<Channel*> alive_;  // shows queued tasks whether the channel still exists
   std::vector<std::shared_ptr<Connection>> connections_;
   std::vector<std::unique_ptr<KeptPair>> kept_;
   std::set<uint32_t> seen_at_;        // remote addresses proven by a connection

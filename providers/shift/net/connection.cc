@@ -1,4 +1,4 @@
-// One TCP connection: framing, the send queue, the end.
+// One TCP connection.
 #include "net/connection.h"
 
 #include <sys/socket.h>
@@ -12,8 +12,8 @@ namespace shift::net {
 
 namespace {
 constexpr size_t kReadChunk = 16 * 1024;
-constexpr int kReadsPerTurn = 16;             // then others get their turn
-constexpr size_t kCompactAbove = 256 * 1024;  // sent bytes kept in front of the queue
+constexpr int kReadsPerTurn = 16;             // then other descriptors get their turn
+constexpr size_t kCompactAbove = 256 * 1024;  // sent bytes that may stay in front of the queue
 }  // namespace
 
 Connection::~Connection() {
@@ -83,12 +83,12 @@ void Connection::flush() {
 }
 
 void Connection::on_event(uint32_t events) {
-  // Reading finds out about errors and the end, after the last good bytes.
+  // receive() finds errors and the end of the stream, after it has read the last good bytes.
   if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0 && !receive()) return;
   if ((events & EPOLLOUT) != 0) flush();
 }
 
-// False when the connection is closed.
+// Returns false when the connection is closed.
 bool Connection::receive() {
   uint8_t chunk[kReadChunk];
   for (int i = 0; i < kReadsPerTurn; i++) {
@@ -107,7 +107,7 @@ bool Connection::receive() {
   return true;
 }
 
-// False when the connection is closed.
+// Returns false when the connection is closed.
 bool Connection::deliver() {
   size_t at = 0;
   while (at < in_.size()) {

@@ -1,5 +1,5 @@
-// One TCP connection that speaks wire messages: framing in, a bounded queue out. Lives on the
-// reactor thread, owned through shared_ptr.
+// One TCP connection that carries wire messages. It splits the incoming bytes into messages, and
+// has a bounded queue of outgoing bytes. It lives on the reactor thread, and shared_ptrs own it.
 #pragma once
 
 #include <cstddef>
@@ -17,18 +17,18 @@ namespace shift::net {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // A peer that takes nothing for this many bytes is cut off: it must not hold up our memory, nor
-  // the other connections of the channel.
+  // The connection is closed when this many bytes would wait for a peer that takes none: the peer
+  // must not fill this process's memory, nor hold up the other connections of the channel.
   static constexpr size_t kSendMax = 4 * 1024 * 1024;
 
   struct Events {
-    // One decoded message; false closes the connection.
+    // Takes one decoded message; when it returns false, the connection is closed.
     std::function<bool(Connection&, uint64_t sequence, const wire::Message&)> on_message;
-    // Exactly once, from the reactor's loop, never inside queue() or close().
+    // Runs exactly once, from the reactor's loop, never inside queue() or close().
     std::function<void(Connection&, const char* reason)> on_closed;
   };
 
-  // Addresses in network byte order.
+  // The addresses are in network byte order.
   Connection(Reactor& reactor, UniqueFd fd, uint32_t local_ip, uint32_t remote_ip)
       : reactor_(reactor), fd_(std::move(fd)), local_ip_(local_ip), remote_ip_(remote_ip) {}
   ~Connection();
@@ -36,10 +36,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection& operator=(const Connection&) = delete;
 
   [[nodiscard]] bool open(Events events);
-  // Appends encoded messages; they leave at the end of this turn of the reactor. False when the
-  // connection is lost or overflowed (on_closed follows).
+  // Appends encoded messages, which leave in the reactor's next turn. Returns false when the
+  // connection is lost or its queue is full; on_closed follows.
   bool queue(std::span<const uint8_t> bytes);
-  // on_closed follows.
+  // Closes the connection; on_closed follows.
   void close(const char* reason);
   bool is_open() const noexcept { return open_; }
   size_t queued_bytes() const noexcept { return out_.size() - out_sent_; }

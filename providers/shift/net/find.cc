@@ -1,4 +1,4 @@
-// The search for the process behind a remote QP.
+// The search for the process that owns a remote QP.
 #include "net/find.h"
 
 #include <algorithm>
@@ -12,12 +12,14 @@ namespace shift::net {
 using namespace std::chrono_literals;
 
 namespace {
-// A channel whose connections are all black holes does not answer; dialing is the way out.
+// When all connections of a channel are black holes, the question gets no answer. After this time,
+// the search dials instead.
 constexpr std::chrono::milliseconds kAskTimeout = 500ms;
 constexpr std::chrono::milliseconds kPauseMin = 10ms;
 constexpr std::chrono::milliseconds kPauseMax = 640ms;
-// A port changes hands in milliseconds, and a peer's control thread starts about when ours does:
-// a second of refusals (10 + 20 + ... + 640 ms) means that nobody is going to listen.
+// A port gets a new owner within milliseconds, and the control threads of both ends start at about
+// the same time. So a second of refusals (10 + 20 + ... + 640 ms) means that no process is going to
+// listen.
 constexpr int kNobodyMax = 8;
 
 FindError find_error(DialError error) {
@@ -73,7 +75,7 @@ void Finder::start(const FindRequest& request, FindCallback callback) {
   find->request = request;
   find->callback = std::move(callback);
   finds_.emplace(std::pair(request.remote, request.local), find);
-  // Everything else happens from the loop: the callback must not run inside this call.
+  // The search itself runs from the loop, because the callback must not run inside this call.
   find->timer = reactor_.timer_start(Reactor::Clock::now(), [this, find] {
     find->timer = 0;
     attempt(find);
@@ -99,7 +101,7 @@ void Finder::attempt(const FindPtr& find) {
   const uint32_t local =
       request.local_ip_be != 0 ? request.local_ip_be : request.local.gid.ipv4().value_or(0);
   if (local == 0) return finish(find, nullptr, FindError::kUnsupportedGid);
-  // Both QPs in one process: there is nobody to look for.
+  // This process owns both QPs, so there is no process to look for.
   if (host_.owns_qp(request.remote)) return finish(find, host_.self_channel(), FindError::kNone);
   auto remote = request.remote.gid.ipv4();
   if (!remote) remote = rendezvous_.gid_address(local, request.remote.gid);
@@ -115,7 +117,7 @@ void Finder::attempt(const FindPtr& find) {
   find->timer = reactor_.timer_start(kAskTimeout, [this, find] { asking_end(find); });
 }
 
-// The peer's GID holds no address: somebody on the link may know it.
+// The peer's GID holds no address, but a host on the link may know the address that belongs to it.
 void Finder::ask_subnet(const FindPtr& find, uint32_t local_ip_be) {
   rendezvous_.gid_ask(local_ip_be, find->request.remote.gid,
                       [this, weak = std::weak_ptr(find)](bool answered) {
@@ -137,7 +139,7 @@ void Finder::on_reply(Channel& channel, const wire::HelloReply& reply) {
   std::vector<FindPtr> concerned;
   for (auto it = range.first; it != range.second; ++it) concerned.push_back(it->second);
   for (const FindPtr& find : concerned) {
-    // Not asked, answered already, or too late.
+    // The peer was not asked, or has answered already.
     if (find->open.erase(channel.peer()) == 0) continue;
     if (reply.status == wire::HelloStatus::kOk) {
       finish(find, &channel, FindError::kNone);
@@ -163,7 +165,7 @@ void Finder::attempt_dial(const FindPtr& find) {
     find->waiting = true;
     return;
   }
-  // Kept for those who wait, also when this search ends before its dial.
+  // The dial goes on when this search ends first, because other searches may wait for it.
   dials_[pair] = rendezvous_.dial(pair.first, pair.second, hello_for(*find),
                                   [this, pair, weak = std::weak_ptr(find)](
                                       DialError error, UniqueFd fd, const wire::Instance& peer) {
@@ -198,14 +200,15 @@ void Finder::on_dialed(AddressPair pair, const std::weak_ptr<Find>& dialer, Dial
     else
       attempt_failed(find, find_error(error));
   }
-  // What a dial found out about the address holds for all; about the QP, for its own search only.
+  // A result about the address holds for all searches; a result about the QP holds only for the
+  // search that dialed.
   const bool about_address = error == DialError::kNobody || error == DialError::kUnreachable;
   for (const FindPtr& find : waiting) {
-    if (!find->callback) continue;  // ended by the callback of another
+    if (!find->callback) continue;  // another search's callback has ended it
     if (about_address) {
       attempt_failed(find, find_error(error));
     } else {
-      // First over the channel that has a fresh connection now.
+      // The channel that has just got this connection is asked first.
       if (channel != nullptr) find->asked.erase(channel->peer());
       attempt(find);
     }
@@ -220,7 +223,7 @@ void Finder::attempt_failed(const FindPtr& find, FindError error) {
   find->nobody = is_nobody ? find->nobody + 1 : 0;
   if (find->nobody >= kNobodyMax) return finish(find, nullptr, error);
   if (!find->request.remote.gid.ipv4() && error != FindError::kNoAnswer) {
-    // The process at the address that was answered may only not have got that far with its QP.
+    // The address may be right, while the process there has not made its QP yet.
     const bool may_come = error == FindError::kNoSuchQp && find->attempts % 4 != 3;
     if (!may_come) rendezvous_.gid_doubt(find->pair.first, find->request.remote.gid);
   }

@@ -1,5 +1,6 @@
-// Looks for the processes behind remote QPs: asks the channels that are there already, dials where
-// there is none, repeats until a deadline. Many QPs between two processes cost one connection.
+// Looks for the processes that own remote QPs. It asks over the channels that exist, dials where
+// there is none, and repeats both until a deadline. Many QPs between two processes cost one
+// connection.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ class Channel;
 
 class Finder {
  public:
-  // What the finder needs of the network it searches for.
+  // What the finder needs of the network that it searches for.
   class Host {
    public:
     virtual ~Host() = default;
@@ -31,8 +32,8 @@ class Finder {
     virtual Channel* self_channel() = 0;
     // Channels whose peer was seen at this address.
     virtual std::vector<Channel*> channels_at(uint32_t ip_be) = 0;
-    // A dialed connection joins the channel of its peer, which is made when missing; null when it
-    // could not.
+    // Lets a dialed connection join the channel of its peer, and makes the channel when it is
+    // missing. Returns null when the connection could not join.
     virtual Channel* join_dialed(UniqueFd fd, const wire::Instance& peer, uint32_t local_ip_be,
                                  uint32_t remote_ip_be) = 0;
   };
@@ -44,10 +45,10 @@ class Finder {
   Finder& operator=(const Finder&) = delete;
 
   void start(const FindRequest& request, FindCallback callback);
-  // An answer to a question that was asked over a channel.
+  // Takes an answer to a question that was asked over the channel.
   void on_reply(Channel& channel, const wire::HelloReply& reply);
   void on_channel_down(const wire::Instance& peer);
-  // Every search ends with kStopped.
+  // Ends every search with kStopped.
   void stop();
 
  private:
@@ -58,13 +59,13 @@ class Finder {
     FindCallback callback;
     AddressPair pair;
     std::set<wire::Instance> asked;  // channels asked in this attempt
-    std::set<wire::Instance> open;   // channels that owe an answer; late ones are welcome
-    bool asking = false;             // the attempt waits for answers, before it dials
-    bool waiting = false;            // for another search's dial over the same pair
-    int nobody = 0;                  // dials in a row that nobody listened to
+    std::set<wire::Instance> open;   // channels that owe an answer, however late
+    bool asking = false;             // the attempt waits for answers before it dials
+    bool waiting = false;            // it waits for another search's dial over this pair
+    int nobody = 0;                  // failures in a row with kNoShift or kNoAnswer
     int attempts = 0;
     FindError last = FindError::kUnreachable;
-    Reactor::TimerId timer = 0;  // end of the questions, or the next attempt
+    Reactor::TimerId timer = 0;  // of the end of the questions, or of the next attempt
     Reactor::TimerId deadline = 0;
   };
   using FindPtr = std::shared_ptr<Find>;
@@ -83,9 +84,9 @@ class Finder {
   Reactor& reactor_;
   Rendezvous& rendezvous_;
   Host& host_;
-  // By the pair of names; several searches for one pair are possible.
+  // The key is the remote and the local name; there can be several searches for one pair of names.
   std::multimap<std::pair<wire::QpName, wire::QpName>, FindPtr> finds_;
-  std::map<AddressPair, Rendezvous::DialId> dials_;  // one at a time over each pair
+  std::map<AddressPair, Rendezvous::DialId> dials_;  // at most one over each pair
 };
 
 }  // namespace shift::net

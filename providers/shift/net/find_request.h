@@ -13,12 +13,12 @@ class PeerChannel;
 
 enum class FindError : uint8_t {
   kNone = 0,
-  kUnsupportedGid,  // the port of our GID has no IPv4 address to look from
-  kNoAnswer,        // nobody on the link answers for the peer's GID
-  kNoShift,         // nobody listens there: the peer runs without SHIFT
+  kUnsupportedGid,  // the port of the local GID has no IPv4 address to look from
+  kNoAnswer,        // no host on the link answers for the peer's GID
+  kNoShift,         // no process listens at the port: the peer runs without SHIFT
   kNoSuchQp,        // SHIFT is there, but no process owned the QP until the deadline
   kUnreachable,     // no connection until the deadline
-  kRefused,         // the owner does not want us
+  kRefused,         // the QP's owner refuses this process
   kStopped,         // the PeerNet ended
 };
 const char* find_error_name(FindError error) noexcept;
@@ -29,10 +29,10 @@ struct FindRequest {
   uint32_t local_sq_psn = 0;  // proofs, see wire::Hello
   uint32_t local_rq_psn = 0;
   Loop::Clock::time_point deadline;
-  // Our address on the link of the local GID; 0: the one in the GID itself.
+  // This host's address on the link of the local GID; 0 stands for the address in the GID itself.
   uint32_t local_ip_be = 0;
 };
-// `channel` is null exactly when there is an error.
+// `channel` is null if and only if `error` is not kNone.
 using FindCallback = std::function<void(PeerChannel* channel, FindError error)>;
 
 }  // namespace shift::net

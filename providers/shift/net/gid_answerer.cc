@@ -24,12 +24,12 @@ void GidAnswerer::start() {
 }
 
 void GidAnswerer::on_readable() {
-  // Bounded per turn; what is left wakes us again.
+  // The number of messages in one turn is bounded; those that are left wake the loop again.
   for (int i = 0; i < 16; i++)
     if (!answer_one()) break;
 }
 
-// False when there is nothing more for now.
+// Returns false when no message waits.
 bool GidAnswerer::answer_one() {
   wire::Message message;
   UdpPeer asker;
@@ -42,10 +42,11 @@ bool GidAnswerer::answer_one() {
       break;
   }
   const auto* query = std::get_if<wire::GidQuery>(&message);
-  // Those on the link only: nobody shall have us send anything to third parties far away.
+  // Only hosts on the link get an answer: a forged sender address must not make this process send
+  // to hosts elsewhere.
   if (query == nullptr || !subnet_.holds(asker.ip_be) || !host_.has_gid(ip_be_, query->gid))
     return true;
-  // What gets lost is asked for again.
+  // When the answer gets lost, the asker asks again.
   (void)udp_send(fd_.get(), wire::GidAnswer{query->nonce, query->gid, wire::Gid::from_ipv4(ip_be_)},
                  asker);
   return true;

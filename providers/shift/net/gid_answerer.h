@@ -1,6 +1,5 @@
-// Answers hosts on the link that ask which address has a GID of this host. Whoever owns the
-// rendezvous port of an address answers for it, so there is one answer however many processes share
-// the NIC.
+// Answers hosts on the link that ask which address has a GID of this host. The port owner of an
+// address answers for it, so there is one answer, however many processes share the NIC.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +20,9 @@ class GidAnswerer {
   GidAnswerer(const GidAnswerer&) = delete;
   GidAnswerer& operator=(const GidAnswerer&) = delete;
 
-  // Begins to listen, or does so in the subnet where the address is now. Harmless when it listens
-  // already, or cannot: then the GIDs of the address are not found, the address itself is.
+  // Begins to listen in the subnet that the address is in now; does nothing when it listens there
+  // already. When it cannot listen, peers do not find the GIDs of the address, but still find the
+  // address itself.
   void start();
 
  private:

@@ -36,7 +36,7 @@ void GidResolver::ask(uint32_t local_ip_be, const wire::Gid& gid,
   Question& question = it->second;
   question.waiting.push_back(std::move(callback));
   if (!is_new) return;
-  // Also when nothing can be sent: whoever asks again does not do so at once.
+  // The timer also runs when nothing can be sent, so that the caller does not ask again at once.
   question.timer = reactor_.timer_start(answer_timeout_, [this, key] { end(key); });
   send(key, question);
 }
@@ -49,8 +49,8 @@ void GidResolver::send(const Key& key, Question& question) {
     return;
   }
   question.subnet = *subnet;
-  // An answer that does not repeat it was not made by somebody who heard the question. Should there
-  // be no randomness, it only tells answers apart.
+  // A host that answers must repeat the nonce, which proves that it heard the question. Without a
+  // source of randomness, the nonce can be guessed and only tells answers apart.
   if (getrandom(&question.nonce, sizeof question.nonce, 0) != sizeof question.nonce)
     question.nonce = static_cast<uint64_t>(Reactor::Clock::now().time_since_epoch().count());
   question.fd = udp_speak_to_all(key.first);
@@ -69,7 +69,7 @@ void GidResolver::send(const Key& key, Question& question) {
 void GidResolver::on_readable(const Key& key) {
   const auto it = questions_.find(key);
   if (it == questions_.end()) return;
-  // Bounded per turn; what is left wakes us again.
+  // The number of messages in one turn is bounded; those that are left wake the loop again.
   for (int i = 0; i < 16; i++) {
     wire::Message message;
     UdpPeer from;
@@ -85,8 +85,8 @@ void GidResolver::on_readable(const Key& key) {
 bool GidResolver::take(const Key& key, Question& question, const wire::GidAnswer& answer,
                        uint32_t from_be) {
   const auto ip = answer.address.ipv4();
-  // The process that answers is on the link, and so is what it names: an answer shall not send us
-  // elsewhere.
+  // Both the host that answers and the address that it names must be on the link: an answer must
+  // not send this process elsewhere.
   if (answer.nonce != question.nonce || answer.gid != key.second || !ip ||
       !question.subnet.holds(*ip) || !question.subnet.holds(from_be))
     return false;

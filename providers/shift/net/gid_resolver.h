@@ -1,5 +1,5 @@
-// Finds the address that belongs to a GID which holds none, as ARP would: asks everybody in the
-// subnet, by UDP. What is found is a hint; whoever is at the address has to prove what it owns.
+// Finds the address that belongs to a GID which holds none. It asks all hosts in the subnet by UDP,
+// much as ARP does. The address is a hint only: the process there has to prove what it owns.
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,8 @@ namespace shift::net {
 
 class GidResolver {
  public:
-  // How long a question waits for its answer. One is under way for each GID, whoever wants to know,
-  // so this bounds how often we ask.
+  // How long a question waits for its answer. All callers that ask for a GID share one question, so
+  // the time also bounds how often a GID is asked for.
   static constexpr std::chrono::milliseconds kAnswerTimeout{250};
 
   GidResolver(Reactor& reactor, uint16_t port,
@@ -30,12 +30,13 @@ class GidResolver {
   GidResolver(const GidResolver&) = delete;
   GidResolver& operator=(const GidResolver&) = delete;
 
-  // What the last answer said.
+  // The address that the last answer named.
   std::optional<uint32_t> known(uint32_t local_ip_be, const wire::Gid& gid) const;
-  // Asks from the local address. The callback runs once, from the loop; what was answered is known
-  // then.
+  // Asks from the local address. The callback runs once, from the loop; known() then gives the
+  // address, if a host has answered.
   void ask(uint32_t local_ip_be, const wire::Gid& gid, Rendezvous::AskCallback callback);
-  // Forgets what is known. Another answer is better, the same one better than none.
+  // Forgets the known address. The next question prefers an answer that names another address, and
+  // takes the forgotten one when no other comes.
   void doubt(uint32_t local_ip_be, const wire::Gid& gid);
 
  private:
@@ -55,7 +56,7 @@ class GidResolver {
 
   void send(const Key& key, Question& question);
   void on_readable(const Key& key);
-  // Whether the answer is the one that was waited for.
+  // Whether the answer ends the question.
   bool take(const Key& key, Question& question, const wire::GidAnswer& answer, uint32_t from_be);
   void remember(const Key& key, uint32_t ip_be);
   void end(const Key& key);

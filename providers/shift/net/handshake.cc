@@ -1,4 +1,4 @@
-// First messages of fresh connections.
+// The first messages of fresh connections.
 #include "net/handshake.h"
 
 #include <sys/socket.h>
@@ -44,7 +44,7 @@ void FirstMessage::on_readable() {
       case wire::FrameState::kIncomplete:
         break;
     }
-    // The header is here and valid.
+    // The header has arrived and is valid.
     if (size > kSizeMax) return finish(nullptr, "too long a first message");
     needed_ = size;
   }
@@ -70,7 +70,7 @@ void TcpDial::start(uint32_t local_ip_be, uint32_t remote_ip_be, uint16_t port,
   deadline_ = Reactor::Clock::now() + timeout;
   fd_ = tcp_connect(local_ip_be, remote_ip_be, port);
   if (!fd_) {
-    // On loopback the refusal may come at once.
+    // On the loopback device, connect() itself may report the refusal.
     const bool refused = errno == ECONNREFUSED;
     SHIFT_DEBUG("dial %s -> %s: %m", IpText(local_ip_be).c_str(), IpText(remote_ip_be).c_str());
     return fail(refused ? DialError::kNobody : DialError::kUnreachable);
@@ -83,7 +83,7 @@ void TcpDial::start(uint32_t local_ip_be, uint32_t remote_ip_be, uint16_t port,
       reactor_.timer_start(deadline_, [this] { finish(DialError::kUnreachable, UniqueFd(), {}); });
 }
 
-// Callers get their answer from the loop, never from inside the call.
+// The callback runs from the loop, because it must not run inside the caller's call.
 void TcpDial::fail(DialError error) {
   timer_ =
       reactor_.timer_start(Reactor::Clock::now(), [this, error] { finish(error, UniqueFd(), {}); });

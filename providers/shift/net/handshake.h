@@ -1,4 +1,4 @@
-// The first message on a fresh TCP connection, in either direction, bounded in size and time.
+// The first message in each direction of a fresh TCP connection, bounded in size and time.
 #pragma once
 
 #include <chrono>
@@ -13,11 +13,12 @@
 
 namespace shift::net {
 
-// Reads exactly one message and not a byte more: what follows belongs to the connection.
+// Reads exactly one message and not a byte more, because the bytes that follow are for the reader
+// of the connection.
 class FirstMessage {
  public:
-  // `message` is null when none came: `why` says so, and is null for one who left without a word.
-  // May destroy the FirstMessage.
+  // `message` is null when no valid message came. `why` is then the reason, or null when the other
+  // end closed the connection without sending anything. The callback may destroy the FirstMessage.
   using Callback = std::function<void(UniqueFd fd, const wire::Message* message, const char* why)>;
 
   FirstMessage(Reactor& reactor, UniqueFd fd) : reactor_(reactor), fd_(std::move(fd)) {}
@@ -25,11 +26,11 @@ class FirstMessage {
   FirstMessage(const FirstMessage&) = delete;
   FirstMessage& operator=(const FirstMessage&) = delete;
 
-  // The callback runs exactly once, from the reactor's loop. False when it never will.
+  // The callback runs exactly once, from the reactor's loop. Returns false when it will never run.
   [[nodiscard]] bool start(std::chrono::milliseconds timeout, Callback callback);
 
  private:
-  static constexpr size_t kSizeMax = 256;  // both messages that may come first are shorter
+  static constexpr size_t kSizeMax = 256;  // a Hello and a HelloReply are shorter
 
   void on_readable();
   void finish(const wire::Message* message, const char* why);
@@ -43,7 +44,7 @@ class FirstMessage {
   size_t needed_ = wire::kHeaderSize;
 };
 
-// Connects, says Hello, and waits for the answer.
+// Connects, sends a Hello, and waits for the answer.
 class TcpDial {
  public:
   TcpDial(Reactor& reactor, Rendezvous::DialCallback callback)
@@ -55,7 +56,7 @@ class TcpDial {
   // The callback runs exactly once, from the reactor's loop; it may destroy the TcpDial.
   void start(uint32_t local_ip_be, uint32_t remote_ip_be, uint16_t port, const wire::Hello& hello,
              std::chrono::milliseconds timeout);
-  // Instead of start(): gives the late answer of start(), without an attempt.
+  // To be called in place of start(): reports the error from the loop, without an attempt.
   void fail(DialError error);
 
  private:
@@ -73,7 +74,7 @@ class TcpDial {
   std::unique_ptr<FirstMessage> reply_;
 };
 
-// Sends the answer to a Hello on a fresh connection; false when the connection is lost.
+// Sends the answer to a Hello on a fresh connection; returns false when the connection is lost.
 bool hello_answer(int fd, const wire::Hello& hello, const wire::Instance& self,
                   wire::HelloStatus status);
 

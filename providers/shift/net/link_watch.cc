@@ -16,7 +16,8 @@
 namespace shift::net {
 namespace {
 
-// The functions of libnl-3 that we use. nullptr in all of them until load() has found the library.
+// The functions of libnl-3 that are used here. All of them are nullptr until nl_load() has found
+// the library.
 #define SHIFT_NL_FUNCTIONS(F)    \
   F(nl_socket_alloc)             \
   F(nl_socket_free)              \
@@ -39,7 +40,7 @@ struct Nl {
 #undef SHIFT_NL_POINTER
 };
 
-// Never closed: the program, or the stock verbs library, may use it as well.
+// The library is never closed, because the program or the stock verbs library may use it as well.
 const char* nl_load(const char* library, Nl* nl) {
   void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return "libnl-3 is not installed";
@@ -56,7 +57,7 @@ Nl g_nl;  // loop only
 constexpr unsigned kLowerUp = 1u << 16;  // IFF_LOWER_UP of linux/if.h, which quarrels with net/if.h
 constexpr int kReadsMax = 64;            // in one turn of the loop
 
-// As the kernel's RDMA core does for the state of a RoCE port.
+// The kernel's RDMA core decides likewise about the state of a RoCE port.
 bool carries(unsigned flags) {
   return (flags & IFF_UP) != 0 && (flags & kLowerUp) != 0;
 }
@@ -73,7 +74,7 @@ const char* LinkWatch::start(const char* library) {
   if (const char* problem = nl_load(library, &g_nl)) return problem;
   nl_sock* made = g_nl.nl_socket_alloc();
   if (made == nullptr) return "no memory for a netlink socket";
-  g_nl.nl_socket_disable_seq_check(made);  // news have no sequence
+  g_nl.nl_socket_disable_seq_check(made);  // the kernel's news carry no sequence numbers
   const bool ready =
       g_nl.nl_socket_modify_cb(made, NL_CB_VALID, NL_CB_CUSTOM, &LinkWatch::on_message, this) ==
           0 &&
@@ -107,7 +108,7 @@ int LinkWatch::on_message(nl_msg* message, void* self) noexcept {
 }
 
 void LinkWatch::take(nl_msg* message) {
-  if (g_nl.nlmsg_get_src(message)->nl_pid != 0) return;  // not the kernel's word
+  if (g_nl.nlmsg_get_src(message)->nl_pid != 0) return;  // it is not from the kernel
   const nlmsghdr* header = g_nl.nlmsg_hdr(message);
   const auto length = static_cast<size_t>(std::max(g_nl.nlmsg_datalen(header), 0));
   const void* data = g_nl.nlmsg_data(header);
@@ -116,8 +117,8 @@ void LinkWatch::take(nl_msg* message) {
     case RTM_DELLINK: {
       if (length < sizeof(ifinfomsg)) return;
       const auto* info = static_cast<const ifinfomsg*>(data);
-      // A bridge tells of its ports in messages of its own family; a device that leaves a bridge
-      // would look deleted.
+      // A bridge reports its ports in messages of its own family. They are skipped, or else a
+      // device that leaves a bridge would look deleted.
       if (info->ifi_family != AF_UNSPEC) return;
       const bool is_gone = header->nlmsg_type == RTM_DELLINK;
       const Kind state = carries(info->ifi_flags) ? Kind::kUp : Kind::kDown;
@@ -140,7 +141,7 @@ void LinkWatch::readable() {
   for (int reads = 0; reads < kReadsMax; reads++) {
     const int result = g_nl.nl_recvmsgs_default(socket_);
     if (result == -NLE_NOMEM) lost_ = true;         // more news than the socket holds
-    if (result < 0 && result != -NLE_NOMEM) break;  // nothing more (NLE_AGAIN), or unreadable
+    if (result < 0 && result != -NLE_NOMEM) break;  // no more messages (NLE_AGAIN), or an error
   }
   const auto news = std::exchange(news_, {});
   for (const News& item : news) {

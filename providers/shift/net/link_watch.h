@@ -1,6 +1,6 @@
-// What the kernel tells of the host's network devices: carriers and IPv4 addresses. Through
-// libnl-3, opened when it is there: the stock libibverbs brings it along on most systems, and a
-// guest must not make a program fail to start where it is missing.
+// Hears from the kernel about the carriers and IPv4 addresses of the host's network devices. It
+// uses libnl-3, which the stock libibverbs needs on most systems. It opens the library at run time,
+// because the program must also start where the library is missing.
 #pragma once
 
 #include <cstdint>
@@ -14,39 +14,40 @@ struct nl_msg;
 
 namespace shift::net {
 
-// What is told of devices and addresses. Called on the loop.
+// Takes the news of devices and addresses. LinkWatch calls it on the loop.
 class LinkSink {
  public:
-  // The device may carry traffic: it is up and has a carrier. Also said of devices that have not
-  // changed.
+  // `up`: the device can carry traffic, because it is up and has a carrier. The call may also come
+  // for a device that has not changed.
   virtual void link_state(int ifindex, bool up) = 0;
-  // The device is deleted, or in another network namespace now.
+  // The device was deleted, or moved to another network namespace.
   virtual void link_gone(int ifindex) = 0;
-  // An IPv4 address came to, or went from, the device.
+  // The device got or lost an IPv4 address.
   virtual void address_changed(int ifindex) = 0;
 
  protected:
   ~LinkSink() = default;
 };
 
-// What can be asked.
+// Answers questions about the host's network devices.
 class HostLinks {
  public:
   virtual ~HostLinks() = default;
-  // Does that device of our network namespace have the address? The devices that the GID table
-  // names may be those of another namespace.
+  // Whether the device of that number in this process's network namespace has the address. The GID
+  // table may name devices of another namespace.
   virtual bool has_address(int ifindex, uint32_t ip_be) = 0;
 };
 
 class LinkWatch final : public HostLinks {
  public:
-  // Made, used and destroyed on the loop; `sink` outlives it.
+  // A LinkWatch is made, used and destroyed on the loop, and `sink` outlives it.
   LinkWatch(Loop& loop, LinkSink& sink) : loop_(loop), sink_(sink) {}
   ~LinkWatch() override;
   LinkWatch(const LinkWatch&) = delete;
   LinkWatch& operator=(const LinkWatch&) = delete;
 
-  // Null, or why nothing will be told. Every device's state is told once at the beginning.
+  // Returns null, or the reason why the sink will hear nothing. The sink hears the state of every
+  // device once at the beginning.
   [[nodiscard]] const char* start(const char* library = "libnl-3.so.200");
   bool has_address(int ifindex, uint32_t ip_be) override;
 
@@ -64,8 +65,8 @@ class LinkWatch final : public HostLinks {
   Loop& loop_;
   LinkSink& sink_;
   nl_sock* socket_ = nullptr;
-  std::vector<News> news_;  // collected while libnl calls back, which no exception may cross
-  bool lost_ = false;       // messages were, or the memory for them
+  std::vector<News> news_;  // collected while libnl calls back; the sink is called after
+  bool lost_ = false;       // news were lost, for want of room or memory
 };
 
 }  // namespace shift::net

@@ -1,4 +1,4 @@
-// Local packets: kind, question, answer, and a Hello in its wire form.
+// A local packet has a kind, an answer, the number of a question, and a Hello in its wire form.
 #include "net/local_packet.h"
 
 #include <exception>

@@ -13,12 +13,12 @@ enum class LocalKind : uint8_t {
   kRegister = 1,  // sharer -> owner: my instance is in hello.instance
   kAsk = 2,       // owner -> sharer: is hello.want yours?
   kAnswer = 3,    // sharer -> owner: yes or no
-  kPass = 4,      // owner -> sharer: this connection (it comes along) is yours
+  kPass = 4,      // owner -> sharer: the connection whose descriptor comes along is yours
 };
 
 struct LocalPacket {
   LocalKind kind = LocalKind::kRegister;
-  uint32_t id = 0;  // of the question
+  uint32_t id = 0;  // the number of the question
   bool yes = false;
   wire::Hello hello;
 };

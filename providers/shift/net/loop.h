@@ -1,5 +1,6 @@
-// A place where work is done in turn: the background threads (Reactor), or a simulation's virtual
-// time. Everything but call_soon() and call_and_wait() only from inside.
+// A place that runs its work one piece at a time: a background thread (Reactor), or a simulation
+// with virtual time. Any thread may call call_soon(), call_and_wait() and in_thread(); all other
+// functions may be called only from inside, that is, from work that the loop runs.
 #pragma once
 
 #include <chrono>
@@ -17,16 +18,17 @@ class Loop {
 
   virtual ~Loop() = default;
 
-  // Runs `task`, in the order of the calls. From any thread. False when it will never run.
+  // Runs `task`; tasks run in the order of the calls. Returns false when the task will never run.
   virtual bool call_soon(Task task) noexcept = 0;
-  // Runs `task` and waits for it (directly when already inside).
+  // Runs `task` and waits until it has run; a caller that is already inside runs it directly.
   virtual bool call_and_wait(const Task& task) noexcept = 0;
 
   // Whether the caller is inside.
   virtual bool in_thread() const noexcept = 0;
 
-  // The descriptor stays the caller's: remove it here before closing it. Callbacks may add and
-  // remove any descriptor, their own included; a removed one is never called again.
+  // The caller still owns the descriptor, and must remove it here before closing it. A callback may
+  // add and remove any descriptor, its own included; the callback of a removed descriptor is never
+  // called again.
   [[nodiscard]] virtual bool add_fd(int fd, uint32_t epoll_events, FdCallback callback) = 0;
   virtual void remove_fd(int fd) noexcept = 0;
 
@@ -35,7 +37,7 @@ class Loop {
   TimerId timer_start(Clock::duration in, Task task) {
     return timer_start(now() + in, std::move(task));
   }
-  // Harmless with 0, with a timer that has fired, and from inside a timer's own task.
+  // The call has no effect with 0, with a timer that has fired, or from inside a timer's own task.
   virtual void timer_cancel(TimerId id) noexcept = 0;
 };
 

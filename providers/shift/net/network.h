@@ -1,5 +1,5 @@
-// What the coordinator needs of the network between processes: to find the process behind a remote
-// QP, and to send it messages. PeerNet does it over TCP, a simulation in memory.
+// What the coordinator needs of the network between processes: it finds the process that owns a
+// remote QP, and sends messages to that process. PeerNet does so over TCP, a simulation in memory.
 #pragma once
 
 #include <cstddef>
@@ -13,62 +13,69 @@
 
 namespace shift::net {
 
-// All that connects us with one peer process.
+// All connections between this process and one peer process.
 class PeerChannel {
  public:
   virtual ~PeerChannel() = default;
-  // The channel to this very process: both QPs are ours.
+  // Whether the channel leads to this very process, which then owns both QPs.
   virtual bool is_self() const noexcept = 0;
-  // Queues the message on every live connection and returns on how many. The peer takes it once or
-  // never, and never after one that was sent later. Never: it was sent on a connection that failed
-  // or was slower than one made since, so whoever needs an answer repeats from
-  // Delegate::on_connection_up or by timer. 0: nothing was sent.
+  // Queues the message on every live connection and returns the number of these connections; with
+  // 0, nothing was sent. The peer takes the message once or never, and never after a message that
+  // was sent later. The peer misses it when it was sent on a connection that failed, or that was
+  // slower than a newer connection. So a caller that needs an answer repeats the message from
+  // Delegate::on_connection_up or by timer.
   virtual size_t send(const wire::Message& message) = 0;
-  // Keeps one more connection to the same process open over the given addresses (network byte
-  // order), until they are dropped as often as they were added. False: there are too many already.
+  // Keeps one more connection to the peer open over the given addresses (network byte order), until
+  // drop_connection() was called for them as often as this function. Returns false when there are
+  // too many pairs of addresses already.
   virtual bool keep_connection(uint32_t local_ip_be, uint32_t remote_ip_be) = 0;
-  // A connection that is open stays so until it is lost.
+  // Takes one call of keep_connection() back. An open connection stays open until it is lost.
   virtual void drop_connection(uint32_t local_ip_be, uint32_t remote_ip_be) = 0;
 };
 
-// What the owner of the QPs implements. Called on the control loop only.
+// The owner of the QPs implements it. The network calls it on the control loop only.
 class Delegate {
  public:
   virtual ~Delegate() = default;
 
-  // Is this one of our default QPs? Asked by peers, and on behalf of them by other local processes.
+  // Whether the QP is a default QP of this process. Peers ask for it, either directly or through
+  // another process of this host.
   virtual bool knows_qp(const wire::QpName& name) = 0;
-  // May this asker talk to us (do its PSNs fit, where they are known already)? Called only when
-  // `hello.want` is ours.
+  // Whether the asker may talk to this process: its PSNs fit, where they are known already. Called
+  // only when knows_qp(hello.want) is true.
   virtual bool accepts(const wire::Hello& hello) { return true; }
 
-  // Never a Hello or HelloReply. The channel is valid until its on_channel_down returns.
+  // The message is never a Hello or HelloReply. The channel is valid until its on_channel_down
+  // returns.
   virtual void on_message(PeerChannel* channel, const wire::Message& message) = 0;
-  // A connection joined (`first`: the channel is new): repeat whatever was not answered.
+  // A connection joined the channel (`first`: the channel is new). The delegate repeats all
+  // messages that were not answered.
   virtual void on_connection_up(PeerChannel* channel, bool first) {}
-  // Every connection is lost and none came back during the grace period. The channel is deleted
-  // afterwards. This says nothing about the peer's RDMA traffic.
+  // Every connection is lost, and none came back during the grace period. The channel is deleted
+  // when this call returns. The loss says nothing about the peer's RDMA traffic.
   virtual void on_channel_down(PeerChannel* channel) = 0;
 };
 
 class PeerNetwork {
  public:
   virtual ~PeerNetwork() = default;
-  // This NIC address is ours: peers may look for our QPs there. Twice is once.
+  // Lets peers look for this process's QPs at this address of a local NIC. A second call for an
+  // address only adapts to the subnet that the address is in now.
   virtual void add_address(uint32_t ip_be) = 0;
-  // GIDs that hold no address themselves, of the port that has this one: peers may look for our QPs
-  // by them. They take the place of those named before.
+  // Lets peers look for this process's QPs by GIDs of the NIC port that has this address. The GIDs
+  // hold no address themselves; they replace those of an earlier call for the same address.
   virtual void name_address(uint32_t /*ip_be*/, std::vector<wire::Gid> /*gids*/) {}
-  // Where the holder of a GID can be reached from the local address, asked for if it has to be.
-  // Nothing: nobody knows. The callback runs once at most.
+  // Finds the address at which the holder of a GID can be reached from the local address, and asks
+  // the link for it when needed. The callback runs once at most; it gets no address when no host
+  // on the link knows one.
   using AddressCallback = std::function<void(std::optional<uint32_t> ip_be)>;
   virtual void find_address(uint32_t /*local_ip_be*/, const wire::Gid& gid,
                             AddressCallback callback) {
     callback(gid.ipv4());
   }
-  // The callback runs exactly once, never from inside this call.
+  // The callback runs exactly once, and never from inside this call.
   virtual void find_peer(const FindRequest& request, FindCallback callback) = 0;
-  // A NIC of this host came back: every channel dials its lost connections again.
+  // To be called when a NIC of this host came back: every channel dials its lost connections again.
   virtual void retry_connections() = 0;
 };
 

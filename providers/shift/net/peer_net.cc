@@ -1,4 +1,4 @@
-// The network of peer processes: who is reached through which channel.
+// The network of peer processes, with one channel to each.
 #include "net/peer_net.h"
 
 #include <sys/random.h>
@@ -16,7 +16,7 @@ namespace shift::net {
 
 namespace {
 
-// No host has that many peer processes; whoever pretends to shall not eat our memory.
+// No process has that many peers, and strangers that pretend to be peers must not eat its memory.
 constexpr size_t kChannelsMax = 65536;
 
 wire::Instance instance_make() {
@@ -24,7 +24,7 @@ wire::Instance instance_make() {
   if (getrandom(instance.raw.data(), instance.raw.size(), 0) ==
       static_cast<ssize_t>(instance.raw.size()))
     return instance;
-  // No source of randomness (old sandboxes): unique, though not secret.
+  // Without a source of randomness (as in old sandboxes), the instance is unique, but not secret.
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   const uint64_t parts[2] = {
@@ -64,7 +64,7 @@ bool PeerNet::has_gid(uint32_t ip_be, const wire::Gid& gid) {
 }
 
 void PeerNet::remove_address(uint32_t ip_be) {
-  // Later: we may be inside a call from the very port that goes away.
+  // The address is left later, because this call may come from inside the port that goes away.
   reactor_.call_soon([weak = std::weak_ptr<PeerNet*>(alive_), ip_be] {
     if (const auto net = weak.lock()) (*net)->rendezvous_->leave_address(ip_be);
   });
@@ -95,7 +95,8 @@ void PeerNet::retry_connections() {
 
 void PeerNet::on_inbound(UniqueFd fd, const wire::Hello& hello, uint32_t local_ip_be,
                          uint32_t remote_ip_be) {
-  // Our own search came back to us: its dialing end takes the channel to ourselves.
+  // The connection comes from a search of this very process, so it needs no channel here: the
+  // dialing side takes the channel to itself.
   if (hello.instance == instance_) return;
   (void)join(std::move(fd), hello.instance, local_ip_be, remote_ip_be);
 }
@@ -122,7 +123,7 @@ Channel* PeerNet::join_dialed(UniqueFd fd, const wire::Instance& peer, uint32_t 
                               uint32_t remote_ip_be) {
   if (peer == instance_) return self_channel();
   Channel* channel = join(std::move(fd), peer, local_ip_be, remote_ip_be);
-  // The dialing end sees to it that the connection comes back.
+  // The process that dialed a connection also dials it again when it is lost.
   if (channel != nullptr) channel->keep_found(local_ip_be, remote_ip_be);
   return channel;
 }
@@ -138,7 +139,7 @@ Channel* PeerNet::join(UniqueFd fd, const wire::Instance& peer, uint32_t local_i
     channels_.emplace(peer, std::move(made));
   }
   if (!channel->join(std::move(fd), local_ip_be, remote_ip_be)) {
-    // A full channel is as good as one with one more connection.
+    // A channel that takes no further connection is full, and serves as well as it is.
     if (!first) return channel;
     channels_.erase(peer);
     return nullptr;
@@ -165,7 +166,7 @@ bool PeerNet::on_channel_message(Channel& channel, const wire::Message& message)
   return true;
 }
 
-// A peer that has a channel to us looks for one more of our QPs.
+// A peer that has a channel to this process looks for one more of its QPs.
 bool PeerNet::on_question(Channel& channel, const wire::Hello& hello) {
   if (hello.instance != channel.peer() || !hello.target.is_zero()) return false;
   wire::HelloReply reply;

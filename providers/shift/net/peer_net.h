@@ -1,6 +1,6 @@
-// The control network of this process: finds the process that owns a remote QP, and keeps one
-// channel per peer process. Everything here happens on the reactor thread; the caller brings calls
-// there with Reactor::call_soon.
+// The control network of this process: it finds the process that owns a remote QP, and keeps one
+// channel to each peer process. All calls must come on the reactor thread; other threads get there
+// with Reactor::call_soon.
 #pragma once
 
 #include <chrono>
@@ -24,36 +24,33 @@ struct PeerNetOptions {
   std::chrono::milliseconds grace{3000};  // from the last connection lost to on_channel_down
 };
 
-// The Delegate may call PeerNet and channels from inside its functions, but not destroy the
-// PeerNet.
+// From inside its functions, the Delegate may call the PeerNet and its channels, but may not
+// destroy the PeerNet.
 class PeerNet final : public PeerNetwork,
                       private RendezvousHost,
                       private Finder::Host,
                       private Channel::Host {
  public:
-  // `reactor` and `delegate` outlive it. Made, used and destroyed on the reactor thread (or while
-  // the reactor does not run).
+  // `reactor` and `delegate` outlive the PeerNet. It is made, used and destroyed on the reactor
+  // thread, or while the reactor does not run.
   PeerNet(Reactor& reactor, Delegate& delegate, PeerNetOptions options);
-  // Searches still going end with kStopped; channels end without on_channel_down.
+  // Searches that still run end with kStopped; channels end without on_channel_down.
   ~PeerNet() override;
   PeerNet(const PeerNet&) = delete;
   PeerNet& operator=(const PeerNet&) = delete;
 
   const wire::Instance& instance() const noexcept { return instance_; }
 
-  // This NIC address is ours: peers may look for our QPs there. Twice is once.
   void add_address(uint32_t ip_be) override;
   void name_address(uint32_t ip_be, std::vector<wire::Gid> gids) override;
   void remove_address(uint32_t ip_be);
 
   void find_address(uint32_t local_ip_be, const wire::Gid& gid, AddressCallback callback) override;
-  // The callback runs exactly once, never from inside this call.
   void find_peer(const FindRequest& request, FindCallback callback) override;
 
-  // Null when there is none.
+  // Returns null when there is no channel to the peer.
   Channel* find_channel(const wire::Instance& peer) noexcept;
   size_t channel_count() const noexcept { return channels_.size(); }
-  // A NIC of this host came back: every channel dials its lost connections again.
   void retry_connections() override;
 
  private:
@@ -85,8 +82,8 @@ class PeerNet final : public PeerNetwork,
   Delegate& delegate_;
   const PeerNetOptions options_;
   const wire::Instance instance_;
-  uint64_t sequence_ = 0;                  // of the newest message to any peer
-  const std::shared_ptr<PeerNet*> alive_;  // tells queued tasks whether the network still exists
+  uint64_t sequence_ = 0;                  // the number of the newest message to any peer
+  const std::shared_ptr<PeerNet*> alive_;  // shows queued tasks whether the PeerNet still exists
   const std::unique_ptr<Rendezvous> rendezvous_;
   std::map<wire::Instance, std::unique_ptr<Channel>> channels_;
   std::map<uint32_t, std::vector<wire::Gid>> gids_;  // by the address they belong to

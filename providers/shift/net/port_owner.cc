@@ -1,4 +1,4 @@
-// The owner's side of a shared port.
+// What the port owner of an address does.
 #include "net/port_owner.h"
 
 #include <algorithm>
@@ -16,12 +16,13 @@ using namespace std::chrono_literals;
 namespace {
 constexpr std::chrono::milliseconds kHelloTimeout = 3s;
 constexpr std::chrono::milliseconds kQuestionTimeout = 1s;
-constexpr auto kAcceptPause = 100ms;  // when the process is out of descriptors
+constexpr auto kAcceptPause = 100ms;  // when the process is out of descriptors or memory
 constexpr auto kListenPauseMin = 2ms;
 constexpr std::chrono::milliseconds kListenPauseMax = 5s;
 constexpr int kListenWarnAfter = 9;  // about a second of doubling pauses
 
-// Of accept4(2): what waits stays readable, so that without a pause we would spin.
+// After such an error of accept4(2), the waiting connection keeps the socket readable, so that the
+// loop would spin without a pause.
 bool is_out_of_resources(int error) {
   return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
 }
@@ -44,7 +45,8 @@ bool PortOwner::start() {
   return true;
 }
 
-// The last owner's listener may outlive its local socket by moments; a stranger's may stay.
+// The TCP listener of the last owner may outlive its local socket by moments. A listener of a
+// stranger may stay for good.
 void PortOwner::listen() {
   listen_retry_ = 0;
   tcp_ = tcp_listen(ip_be_, port_);
@@ -63,7 +65,7 @@ void PortOwner::listen() {
 }
 
 void PortOwner::accept_tcp() {
-  // While too many strangers wait, the rest stays in the kernel's queue.
+  // While too many connections are pending, further ones wait in the kernel's queue.
   while (pending() < kPendingMax) {
     uint32_t remote_ip_be = 0;
     UniqueFd fd = tcp_accept(tcp_.get(), remote_ip_be);
@@ -83,7 +85,7 @@ void PortOwner::accept_tcp() {
     const bool started = (*it)->start(
         kHelloTimeout,
         [this, it, remote_ip_be](UniqueFd from, const wire::Message* message, const char* why) {
-          const auto greeting = std::move(*it);  // lives until the end of its own callback
+          const auto greeting = std::move(*it);  // the FirstMessage lives until its callback ends
           greeting_.erase(it);
           on_hello(std::move(from), message, why, remote_ip_be);
         });
@@ -135,7 +137,7 @@ void PortOwner::ask_sharers(UniqueFd fd, const wire::Hello& hello) {
   Question question;
   if (local_encode(packet, bytes))
     for (auto& [sharer_fd, sharer] : sharers_)
-      // A sharer whose queue is full does not run: it cannot answer either.
+      // A sharer whose queue is full does not run, so it could not answer either.
       if (!sharer.instance.is_zero() && local_send(sharer_fd, bytes))
         question.open.insert(sharer_fd);
   question.fd = std::move(fd);
@@ -193,7 +195,7 @@ void PortOwner::on_member(int fd) {
   }
 }
 
-// False when there is nothing more for now, or the sharer is gone.
+// Returns false when no packet waits, or when the sharer is gone.
 bool PortOwner::sharer_receive(Sharer& sharer) {
   const int number = sharer.fd.get();
   std::array<uint8_t, kLocalPacketMax> buffer;

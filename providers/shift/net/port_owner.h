@@ -1,5 +1,5 @@
-// The process that owns a rendezvous port: takes connections, finds out which process of the host
-// each is for, and passes it on.
+// The port owner of an address. It takes connections, finds out for which process of the host each
+// connection is, and passes the connection on to that process.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class PortOwner {
  public:
   static constexpr size_t kPendingMax = 64;  // connections that have not found their process yet
 
-  // `local`: the local socket whose name makes us the owner.
+  // `local` is the local socket whose name makes this process the owner.
   PortOwner(Reactor& reactor, RendezvousHost& host, uint32_t ip_be, uint16_t port, UniqueFd local)
       : reactor_(reactor), host_(host), ip_be_(ip_be), port_(port), local_(std::move(local)) {}
   ~PortOwner();
@@ -34,7 +34,7 @@ class PortOwner {
     UniqueFd fd;
     wire::Instance instance;  // zero until it has registered
   };
-  // A connection whose Hello is known; the sharers are being asked.
+  // A connection whose Hello has come, and about which the sharers are being asked.
   struct Question {
     UniqueFd fd;
     wire::Hello hello;
@@ -67,7 +67,7 @@ class PortOwner {
   int listen_failures_ = 0;
   Reactor::TimerId listen_retry_ = 0;
   Reactor::TimerId accept_retry_ = 0;
-  Reactor::TimerId local_retry_ = 0;  // runs while no further sharer is taken in
+  Reactor::TimerId local_retry_ = 0;  // runs while no further sharer is accepted
   std::list<std::unique_ptr<FirstMessage>> greeting_;
   std::map<int, Sharer> sharers_;  // by descriptor
   std::map<uint32_t, Question> questions_;

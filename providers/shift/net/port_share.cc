@@ -1,5 +1,6 @@
-// Decides which process owns the port. The name of the local socket is the lock: whoever binds it
-// is the owner, and the kernel frees it when that process ends, however it ends.
+// Decides which process owns the port. The name of the local socket is the lock: the process that
+// binds the name is the owner, and the kernel frees the name when that process ends, however it
+// ends.
 #include "net/port_share.h"
 
 #include <algorithm>
@@ -13,9 +14,10 @@ namespace shift::net {
 using namespace std::chrono_literals;
 
 namespace {
-// Between an owner's bind and its listen, or between its end and ours noticing, moments pass.
+// Some moments pass between an owner's bind and its listen, and between an owner's end and the time
+// when this process notices it.
 constexpr auto kPauseMin = 2ms;
-// A port held by a stranger may stay so for ever: looking now and then costs nothing to speak of.
+// A stranger may hold the port for ever, so an attempt now and then must cost almost nothing.
 constexpr std::chrono::milliseconds kPauseMax = 5s;
 }  // namespace
 
@@ -59,7 +61,7 @@ bool PortShare::try_join() {
     return false;
   }
   sharer_ = std::make_unique<PortSharer>(reactor_, host_, std::move(local));
-  // The owner ended: the first of its sharers to come along takes over.
+  // When the owner ends, the first of its sharers to bind the name takes over.
   if (sharer_->start([this] { seek(); })) return true;
   sharer_.reset();
   return false;

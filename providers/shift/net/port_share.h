@@ -1,5 +1,5 @@
-// One rendezvous port of one NIC address, shared by all SHIFT processes of the host: one of them
-// owns it, the others are its sharers, and when it goes one of them takes its place.
+// One rendezvous port of one NIC address, which all SHIFT processes of the host share. One process
+// owns the port, and the others are its sharers; when the owner ends, a sharer takes its place.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ class PortShare {
   PortShare& operator=(const PortShare&) = delete;
 
   void start() { seek(); }
-  // The address may have come back, or be in another subnet.
+  // To be called when the address may have come back, or may be in another subnet.
   void refresh();
 
  private:
@@ -40,8 +40,8 @@ class PortShare {
   RendezvousHost& host_;
   const uint32_t ip_be_;
   const uint16_t port_;
-  GidAnswerer answerer_;              // the owner's
-  std::unique_ptr<PortOwner> owner_;  // at most one of these two
+  GidAnswerer answerer_;              // runs while this process is the owner
+  std::unique_ptr<PortOwner> owner_;  // at most one of these two is set
   std::unique_ptr<PortSharer> sharer_;
   std::chrono::milliseconds pause_{0};  // before the next attempt
   Reactor::TimerId retry_ = 0;

@@ -1,4 +1,4 @@
-// The sharer's side of a shared port.
+// What a port sharer does.
 #include "net/port_sharer.h"
 
 #include <array>
@@ -26,7 +26,7 @@ bool PortSharer::start(std::function<void()> lost) {
 }
 
 void PortSharer::on_readable() {
-  // Bounded per turn; what is left wakes us again.
+  // The number of packets in one turn is bounded; those that are left wake the loop again.
   for (int i = 0; i < 16; i++)
     if (!receive_one()) break;
   if (owner_) return;
@@ -34,7 +34,7 @@ void PortSharer::on_readable() {
   lost();  // may destroy this
 }
 
-// False when there is nothing more for now, or the owner is gone.
+// Returns false when no packet waits, or when the owner is gone.
 bool PortSharer::receive_one() {
   std::array<uint8_t, kLocalPacketMax> buffer;
   UniqueFd passed;
@@ -52,7 +52,8 @@ bool PortSharer::receive_one() {
     packet.kind = LocalKind::kAnswer;
     packet.yes = host_.owns_qp(packet.hello.want);
     std::vector<uint8_t> bytes;
-    // An owner that takes no answers is at its end; its question times out.
+    // An owner that takes no answer is at its end, so a failure does not matter: the question times
+    // out.
     if (local_encode(packet, bytes)) (void)local_send(owner_.get(), bytes);
   }
   return true;
@@ -67,7 +68,8 @@ void inbound_take(RendezvousHost& host, UniqueFd fd, const wire::Hello& hello) {
     (void)hello_answer(fd.get(), hello, self, wire::HelloStatus::kNoSuchQp);
     return;
   }
-  // A further connection of a channel names no QP; the instance that it must know is the proof.
+  // A further connection of a channel names no QP. Its proof is that it knows this process's
+  // instance.
   const bool welcome = !hello.target.is_zero() || host.accepts(hello);
   const auto status = welcome ? wire::HelloStatus::kOk : wire::HelloStatus::kRefused;
   if (!hello_answer(fd.get(), hello, self, status) || !welcome) return;

@@ -1,4 +1,5 @@
-// A process that lets another one of its host own the rendezvous port, and answers its questions.
+// A port sharer: this process answers the questions of the port owner, which is another process of
+// the host, and takes connections from it.
 #pragma once
 
 #include <functional>
@@ -17,8 +18,8 @@ class PortSharer {
   PortSharer(const PortSharer&) = delete;
   PortSharer& operator=(const PortSharer&) = delete;
 
-  // Registers with the owner. `lost` runs from the loop when the owner is gone, and may destroy
-  // the PortSharer.
+  // Registers with the owner. `lost` runs from the loop when the owner is gone; it may destroy the
+  // PortSharer.
   [[nodiscard]] bool start(std::function<void()> lost);
 
  private:
@@ -31,7 +32,8 @@ class PortSharer {
   std::function<void()> lost_;
 };
 
-// Answers the Hello of a connection that was found to be for this process, and hands it up.
+// Answers the Hello of a connection that came to this process, and gives the connection to `host`
+// when the Hello is for this process and `host` accepts it.
 void inbound_take(RendezvousHost& host, UniqueFd fd, const wire::Hello& hello);
 
 }  // namespace shift::net

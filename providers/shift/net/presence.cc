@@ -1,4 +1,4 @@
-// Whether somebody listens at a rendezvous port.
+// Asks whether a process listens at a rendezvous port.
 #include "net/presence.h"
 
 #include <poll.h>
@@ -21,7 +21,7 @@ bool Presence::at(const wire::Gid& local, const wire::Gid& remote, const Find& f
       return found->second.is_there;
     }
   }
-  // Without the lock: a host that stays silent must not hold up the connections to others.
+  // The lock is not held here: a host that stays silent must not hold up connections to others.
   const auto addresses = find();
   const bool is_there = addresses && ask(*addresses);
   std::lock_guard lock(mutex_);

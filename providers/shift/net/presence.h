@@ -1,4 +1,4 @@
-// Whether SHIFT runs at the other end of a connection that is being made.
+// Finds out whether SHIFT runs at the peer of a connection that is being made.
 #pragma once
 
 #include <chrono>
@@ -13,28 +13,30 @@
 
 namespace shift::net {
 
-// Asks the rendezvous port of the peer's address. It is the peer's kernel that accepts or refuses,
-// so the answer takes one round trip, however busy the processes there are. From any thread.
+// Connects to the rendezvous port of the peer's address. The peer's kernel accepts or refuses, so
+// the answer takes one round trip, however busy the peer's processes are. Any thread may ask.
 class Presence {
  public:
   using Clock = std::chrono::steady_clock;
-  // Only hosts that throw connection requests away let us wait that long.
+  // Only a host that drops connection requests makes the caller wait that long.
   static constexpr std::chrono::milliseconds kPatience{100};
-  // Many QPs to one address are made in one go. Later somebody else may live there.
+  // An answer serves all QPs that are made to one address at about one time. It is not kept longer,
+  // because another host may get the address later.
   static constexpr std::chrono::milliseconds kKeptFor{1000};
 
   explicit Presence(uint16_t port, std::chrono::milliseconds patience = kPatience,
                     std::chrono::milliseconds kept_for = kKeptFor)
       : port_(port), patience_(patience), kept_for_(kept_for) {}
 
-  // In network byte order.
+  // The addresses are in network byte order.
   struct Addresses {
     uint32_t local_ip_be, remote_ip_be;
   };
   using Find = std::function<std::optional<Addresses>()>;
 
-  // `find` tells where the two GIDs are reached, if that has to be known, and bounds itself. No
-  // answer from there in `patience` is a no.
+  // Whether SHIFT runs at the remote GID. `find` gives the addresses of the two GIDs and bounds its
+  // own time; it runs only when no answer is kept. Without an answer within `patience`, the result
+  // is false.
   bool at(const wire::Gid& local, const wire::Gid& remote, const Find& find);
 
  private:
@@ -50,7 +52,7 @@ class Presence {
   const uint16_t port_;
   const std::chrono::milliseconds patience_, kept_for_;
   std::mutex mutex_;
-  std::map<std::pair<wire::Gid, wire::Gid>, Answer> known_;  // local and remote
+  std::map<std::pair<wire::Gid, wire::Gid>, Answer> known_;  // by local and remote GID
 };
 
 }  // namespace shift::net

@@ -1,4 +1,4 @@
-// A background thread's loop: tasks, descriptors, timers.
+// The loop of a background thread.
 #include "net/reactor.h"
 
 #include <signal.h>
@@ -18,8 +18,8 @@
 namespace shift::net {
 namespace {
 
-constexpr int kEventsMax = 64;  // taken from epoll at once
-// Watch numbers of the two descriptors the loop itself owns; callers' numbers follow.
+constexpr int kEventsMax = 64;  // that one epoll_wait returns
+// Watch numbers of the two descriptors that the loop itself owns; callers' numbers follow.
 constexpr uint64_t kWakeWatch = 1;
 constexpr uint64_t kTimerWatch = 2;
 constexpr uint64_t kFirstWatch = 3;
@@ -33,11 +33,11 @@ bool epoll_add(int epoll_fd, int fd, uint32_t events, uint64_t watch) {
 
 void counter_clear(int fd) {
   uint64_t count;
-  // Nonblocking, and only the wake-up matters: an empty counter is as good as a full one.
+  // The descriptor is nonblocking, and only the wake-up matters, so an empty counter is no error.
   if (::read(fd, &count, sizeof count) < 0) return;
 }
 
-// Lets call_and_wait end even when its task is dropped unrun.
+// Lets call_and_wait end even when its task is dropped before it has run.
 struct Waiter {
   std::mutex mutex;
   std::condition_variable changed;
@@ -83,8 +83,8 @@ bool Reactor::in_thread() const noexcept {
   return self_.load(std::memory_order_relaxed) == pthread_self() && !is_foreign();
 }
 
-// The loop's tables have no lock: a call from elsewhere is a bug of the layer that would show up
-// as a rare corruption in somebody's job.
+// The loop's tables have no lock. A call from another thread is a bug of the layer, which would
+// otherwise show up as a rare corruption in a user's job.
 void Reactor::check_thread() const noexcept {
   if (!started_ || in_thread()) return;
   SHIFT_ERROR("internal: reactor used from a foreign thread");
@@ -97,13 +97,13 @@ bool Reactor::start() {
   if (!epoll_add(epoll_fd_.get(), event_fd_.get(), EPOLLIN, kWakeWatch) ||
       !epoll_add(epoll_fd_.get(), timer_fd_.get(), EPOLLIN, kTimerWatch))
     return false;
-  // The thread inherits the mask: signals of the program go to the program's threads. Those that
-  // report a fault of the thread itself must keep their meaning.
+  // The thread inherits the mask, so the program's signals go to the program's threads. Signals
+  // that report a fault of the thread itself stay unblocked, or they would lose their meaning.
   sigset_t all, old;
   sigfillset(&all);
   for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&all, fault);
   pthread_sigmask(SIG_SETMASK, &all, &old);
-  started_ = true;  // before the thread's own checks
+  started_ = true;  // the thread's own calls of check_thread() read it
   const int error = pthread_create(&thread_, nullptr, thread_main, this);
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
   if (error != 0) {
@@ -129,7 +129,7 @@ void Reactor::stop() {
 }
 
 void Reactor::close_queue() noexcept {
-  std::vector<Task> dropped;  // destroyed without the lock: a task's end may call us
+  std::vector<Task> dropped;  // destroyed after the lock: a task's destructor may call in
   std::lock_guard lock(mutex_);
   closed_ = true;
   dropped.swap(tasks_);
@@ -146,7 +146,7 @@ bool Reactor::call_soon(Task task) noexcept {
   } catch (const std::exception&) {
     return false;
   }
-  // The loop looks at the queue before it sleeps, so its own thread needs no wake-up.
+  // The loop looks at the queue before it sleeps, so a call on its own thread needs no wake-up.
   if (wake && !in_thread()) {
     const uint64_t one = 1;
     if (::write(event_fd_.get(), &one, sizeof one) < 0 && errno != EAGAIN)
@@ -248,10 +248,10 @@ void Reactor::run() {
   while (!stopping_.load(std::memory_order_relaxed)) {
     run_tasks();
     timer_arm();
-    // Tasks queued by tasks take turns with descriptors and timers.
+    // When tasks have queued further tasks, descriptors and timers get their turn in between.
     const int count = epoll_wait(epoll_fd_.get(), events, kEventsMax, tasks_waiting() ? 0 : -1);
     if (count < 0 && errno != EINTR) {
-      // The program closed our descriptors (daemons do): without them there is no control.
+      // The program closed the loop's descriptors, as daemons do; the loop cannot run without them.
       SHIFT_ERROR("thread %s ends, its descriptors were closed: %m", name_);
       break;
     }
@@ -261,7 +261,7 @@ void Reactor::run() {
   close_queue();
 }
 
-// One batch: what these tasks queue waits for the next turn.
+// Runs one batch of tasks. Tasks that these tasks queue wait for the next turn.
 void Reactor::run_tasks() {
   std::vector<Task> batch;
   {
@@ -292,7 +292,7 @@ void Reactor::run_events(const struct epoll_event* events, int count) {
 void Reactor::run_timers() {
   if (timers_.empty()) return;
   const auto now = Clock::now();
-  // A timer started meanwhile has a higher number and waits for the next turn.
+  // A timer that one of these tasks starts has a higher number, and waits for the next turn.
   const TimerId last = next_timer_;
   for (auto it = timers_.begin(); it != timers_.end() && it->first.first <= now;) {
     if (it->first.second >= last) {
@@ -303,7 +303,7 @@ void Reactor::run_timers() {
     timer_at_.erase(it->first.second);
     timers_.erase(it);
     guarded(task);
-    it = timers_.begin();  // the task may have cancelled any other
+    it = timers_.begin();  // the task may have cancelled any other timer
   }
 }
 
@@ -315,7 +315,7 @@ void Reactor::timer_arm() noexcept {
   struct itimerspec spec = {};
   spec.it_value.tv_sec = ns / 1000000000;
   spec.it_value.tv_nsec = ns % 1000000000;
-  // Times before the start of the clock are due now; an all-zero value would disarm.
+  // A time before the start of the clock is due now; an all-zero value would disarm the timer.
   if (!timers_.empty() && ns <= 0) spec.it_value = {0, 1};
   timerfd_settime(timer_fd_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
   armed_at_ = at;

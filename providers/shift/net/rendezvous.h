@@ -1,5 +1,6 @@
-// How the process behind a remote QP is reached. `tcp` needs nothing but the peer's NIC address;
-// others (a store on a management network) can follow without a change above. Reactor thread only.
+// How this process reaches the process that owns a remote QP. TcpRendezvous needs only the address
+// of the peer's NIC; other ways (a store on a management network) can be added without a change to
+// the callers. All of it runs on the reactor thread only.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +14,23 @@ namespace shift::net {
 
 enum class DialError : uint8_t {
   kNone = 0,
-  kNobody,       // the host is there and says that nobody listens
-  kNoSuchQp,     // somebody listens, nobody owns the QP (or is the process) looked for
-  kRefused,      // the owner does not want us
+  kNobody,       // the peer's host answered that no process listens at the port
+  kNoSuchQp,     // a process listens, but none owns the wanted QP (or has the wanted instance)
+  kRefused,      // the QP's owner refuses this process
   kUnreachable,  // no answer in time
 };
 
-// What the process that serves can say about itself.
+// What the rendezvous asks of its own process, and tells it.
 class RendezvousHost {
  public:
   virtual ~RendezvousHost() = default;
   virtual const wire::Instance& own_instance() const = 0;
   virtual bool owns_qp(const wire::QpName& name) = 0;
   virtual bool accepts(const wire::Hello& hello) = 0;
-  // One of our ports has the GID and this address.
+  // Whether one NIC port of this process has both the GID and this address.
   virtual bool has_gid(uint32_t ip_be, const wire::Gid& gid) = 0;
-  // A peer found us; the answer `ok` is on its way. Addresses in network byte order.
+  // A peer found this process, and the answer `ok` is on its way to the peer. The addresses are in
+  // network byte order.
   virtual void on_inbound(UniqueFd fd, const wire::Hello& hello, uint32_t local_ip_be,
                           uint32_t remote_ip_be) = 0;
 };
@@ -43,21 +45,24 @@ class Rendezvous {
 
   virtual ~Rendezvous() = default;
 
-  // Peers may look for us at this address. Twice is once.
+  // Lets peers look for this process at the address. A second call for an address only adapts to
+  // the subnet that the address is in now.
   virtual void serve_address(uint32_t ip_be) = 0;
   virtual void leave_address(uint32_t ip_be) = 0;
 
-  // Where the holder of a GID that holds no address itself can be dialed from the local address, as
-  // somebody on the link has said. It is a hint: who is there has to prove what it owns.
+  // The address at which the holder of a GID can be dialed from the local address, for a GID that
+  // holds no address itself. Another host on the link has named it, so it is a hint only: the
+  // process at that address has to prove what it owns.
   virtual std::optional<uint32_t> gid_address(uint32_t local_ip_be, const wire::Gid& gid) = 0;
-  // Asks for it once, for a bounded time. The callback runs exactly once, never from inside this
-  // call, unless the rendezvous ends before.
+  // Asks the link once for that address, for a bounded time. The callback runs exactly once, never
+  // from inside this call; it does not run when the rendezvous ends first.
   virtual void gid_ask(uint32_t local_ip_be, const wire::Gid& gid, AskCallback callback) = 0;
-  // What was looked for is not there: who gives another address goes first next time.
+  // The QP was not found at the address that gid_address() gives. The next question prefers an
+  // answer that names another address.
   virtual void gid_doubt(uint32_t local_ip_be, const wire::Gid& gid) = 0;
 
-  // One attempt from address to address, bounded in time. The callback runs exactly once unless
-  // cancelled, never from inside this call.
+  // Makes one attempt, bounded in time, to connect from address to address. The callback runs
+  // exactly once unless the dial is cancelled, and never from inside this call.
   virtual DialId dial(uint32_t local_ip_be, uint32_t remote_ip_be, const wire::Hello& hello,
                       DialCallback callback) = 0;
   virtual void dial_cancel(DialId id) = 0;

@@ -1,4 +1,4 @@
-// System calls of the control network.
+// The system calls of the control network.
 #include "net/socket.h"
 
 #include <arpa/inet.h>
@@ -21,7 +21,7 @@ constexpr unsigned kUserTimeoutMs = 5000;
 constexpr int kKeepIdleS = 5;
 constexpr int kKeepIntervalS = 2;
 constexpr int kKeepProbes = 3;
-constexpr size_t kDatagramMax = 128;  // the longest that is sent has 52 bytes
+constexpr size_t kDatagramMax = 128;  // the longest datagram that is sent has 52 bytes
 
 struct sockaddr_in ipv4(uint32_t ip_be, uint16_t port) {
   struct sockaddr_in a = {};
@@ -37,7 +37,8 @@ const struct sockaddr* generic(const T& address) {
 }
 
 void set_option(int fd, int level, int option, int value) {
-  // What an old kernel refuses costs speed of detection only.
+  // An old kernel may refuse an option. The process then notices a lost peer later, or gets an
+  // error from a later call on the socket.
   (void)setsockopt(fd, level, option, &value, sizeof value);
 }
 
@@ -49,7 +50,7 @@ struct LocalAddress {
 LocalAddress local_address(uint32_t ip_be, uint16_t port) {
   LocalAddress a;
   a.address.sun_family = AF_UNIX;
-  // A leading zero byte: the abstract namespace.
+  // A leading zero byte stands for the abstract namespace.
   const int n = snprintf(a.address.sun_path + 1, sizeof a.address.sun_path - 1,
                          "shift-rendezvous/%s/%u", IpText(ip_be).c_str(), unsigned{port});
   a.size = static_cast<socklen_t>(offsetof(struct sockaddr_un, sun_path) + 1 + n);
@@ -76,7 +77,7 @@ UniqueFd tcp_listen(uint32_t ip_be, uint16_t port) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  // A NIC's address comes and goes with its link; the listener stays.
+  // A NIC's address may come and go with its link, but the listener stays.
   set_option(fd.get(), IPPROTO_IP, IP_FREEBIND, 1);
   const auto address = ipv4(ip_be, port);
   if (::bind(fd.get(), generic(address), sizeof address) != 0 || ::listen(fd.get(), kBacklog) != 0)
@@ -98,7 +99,7 @@ UniqueFd tcp_connect(uint32_t local_ip_be, uint32_t remote_ip_be, uint16_t port)
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
   tcp_tune(fd.get());
-  // The port is chosen at connect: it needs to be free towards this peer only.
+  // The kernel chooses the port at connect(), so that it must be free towards this peer only.
   set_option(fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
   const auto local = ipv4(local_ip_be, 0), remote = ipv4(remote_ip_be, port);
   if (::bind(fd.get(), generic(local), sizeof local) != 0 ||
@@ -139,7 +140,7 @@ UniqueFd udp_hear_all(uint32_t broadcast_be, uint16_t port) {
   UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  set_option(fd.get(), IPPROTO_IP, IP_FREEBIND, 1);  // as tcp_listen()
+  set_option(fd.get(), IPPROTO_IP, IP_FREEBIND, 1);  // for the reason given in tcp_listen()
   const auto address = ipv4(broadcast_be, port);
   if (::bind(fd.get(), generic(address), sizeof address) != 0) fd.reset();
   return fd;
@@ -168,11 +169,11 @@ UdpResult udp_receive(int fd, wire::Message& message, UdpPeer& from) {
   socklen_t size = sizeof address;
   const ssize_t n = ::recvfrom(fd, bytes, sizeof bytes, MSG_DONTWAIT | MSG_TRUNC,
                                reinterpret_cast<struct sockaddr*>(&address), &size);
-  // An error that an earlier datagram of this socket has caused (nobody has that port) is none of
-  // these.
+  // ECONNREFUSED is about an earlier datagram that this socket sent to a port without a listener,
+  // so further datagrams may wait.
   if (n < 0) return errno == ECONNREFUSED ? UdpResult::kMalformed : UdpResult::kNothing;
   from = {address.sin_addr.s_addr, ntohs(address.sin_port)};
-  // MSG_TRUNC: what the datagram had, of which we took no more than fits.
+  // With MSG_TRUNC, `n` is the size of the whole datagram, even when it did not fit.
   if (static_cast<size_t>(n) > sizeof bytes) return UdpResult::kMalformed;
   return wire::decode({bytes, static_cast<size_t>(n)}, message) ? UdpResult::kMessage
                                                                 : UdpResult::kMalformed;

@@ -1,5 +1,6 @@
-// The system calls behind the control network: TCP over NIC addresses, local sockets between the
-// processes of a host. All sockets are nonblocking and close-on-exec. Addresses: network order.
+// The system calls of the control network: TCP and UDP over NIC addresses, and local sockets
+// between the processes of a host. All sockets are nonblocking and close-on-exec. All addresses are
+// in network byte order, all ports in host byte order.
 #pragma once
 
 #include <cstddef>
@@ -25,47 +26,52 @@ struct GidText {
   char text[46];
 };
 
-// All return an empty UniqueFd with errno set when they fail.
+// All functions that return a UniqueFd leave it empty and set errno when they fail.
 UniqueFd tcp_listen(uint32_t ip_be, uint16_t port);
-// Accepts one connection; errno EAGAIN when none waits.
+// Accepts one connection; errno is EAGAIN when none waits.
 UniqueFd tcp_accept(int listen_fd, uint32_t& remote_ip_be);
-// Starts to connect from `local_ip_be` (any port); the result shows in socket_error() once the
-// socket is writable.
+// Starts to connect from `local_ip_be` (any port). Once the socket is writable, socket_error()
+// gives the result.
 UniqueFd tcp_connect(uint32_t local_ip_be, uint32_t remote_ip_be, uint16_t port);
-// No delay, and a bound on how long unacknowledged data or silence goes unnoticed.
+// Lets data leave without delay, and bounds the time until the socket fails when its data is not
+// acknowledged or the peer's host is silent.
 void tcp_tune(int fd);
-// Takes the pending error of a socket.
+// Returns the pending error of a socket and clears it.
 int socket_error(int fd);
 // The addresses of a connected TCP socket.
 bool tcp_addresses(int fd, uint32_t& local_ip_be, uint32_t& remote_ip_be);
 
-// Datagrams to everybody in a subnet, one message in each.
+// The UDP functions send datagrams to all hosts in a subnet, with one message in each datagram.
 struct UdpPeer {
   uint32_t ip_be = 0;
   uint16_t port = 0;
 };
-// Hears what is sent to the broadcast address. Any number of sockets, of all processes, may.
+// Makes a socket that receives what is sent to the broadcast address. Any number of sockets, in any
+// processes of the host, may receive it.
 UniqueFd udp_hear_all(uint32_t broadcast_be, uint16_t port);
-// Sends from the local address, any port, also to a broadcast address; hears answers to that port.
+// Makes a socket that sends from the local address and a free port, also to a broadcast address,
+// and receives the answers to that port.
 UniqueFd udp_speak_to_all(uint32_t local_ip_be);
 bool udp_send(int fd, const wire::Message& message, const UdpPeer& to);
 enum class UdpResult : uint8_t { kNothing, kMalformed, kMessage };
-// kNothing: none is waiting.
+// The result is kNothing when no datagram waits.
 UdpResult udp_receive(int fd, wire::Message& message, UdpPeer& from);
 
-// Sockets in the abstract namespace (no file to clean up), named for a rendezvous port.
+// Local sockets lie in the abstract namespace, so they leave no file to clean up. Each is named for
+// a rendezvous port.
 UniqueFd local_listen(uint32_t ip_be, uint16_t port);
 UniqueFd local_connect(uint32_t ip_be, uint16_t port);
 UniqueFd local_accept(int listen_fd);
-// The process at the other end runs as the same user, or as root.
+// Whether the process at the other end runs as the same user as this process, or as root.
 bool local_peer_trusted(int fd);
-// One packet, with a descriptor when `passed_fd` is not negative.
+// Sends one packet, with a descriptor when `passed_fd` is not negative.
 bool local_send(int fd, std::span<const uint8_t> packet, int passed_fd = -1);
-// Size of the received packet; 0 at the end of the stream, -1 with errno. Oversized packets count
-// as the end of the stream.
+// Returns the size of the received packet, 0 at the end of the stream, or -1 with errno. A packet
+// that does not fit counts as the end of the stream.
 ssize_t local_receive(int fd, std::span<uint8_t> buffer, UniqueFd& passed);
 
-// Sends all of it at once or fails: for the first message on a fresh socket, which always fits.
+// Sends all bytes at once or fails. It is for the first message on a fresh socket, which always
+// fits.
 bool send_whole(int fd, std::span<const uint8_t> bytes);
 
 }  // namespace shift::net

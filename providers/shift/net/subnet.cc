@@ -1,4 +1,4 @@
-// Subnets, as the interfaces of the host have them.
+// Finds subnets among the interfaces of the host.
 #include "net/subnet.h"
 
 #include <arpa/inet.h>
@@ -10,7 +10,7 @@
 namespace shift::net {
 namespace {
 
-constexpr uint32_t kPairMask = 0xfffffffe;  // RFC 3021: both addresses are hosts'
+constexpr uint32_t kPairMask = 0xfffffffe;  // RFC 3021: both addresses belong to hosts
 
 }  // namespace
 
@@ -28,7 +28,8 @@ std::optional<Subnet> subnet_of(uint32_t ip_be) {
     const uint32_t mask_be =
         reinterpret_cast<const struct sockaddr_in*>(entry->ifa_netmask)->sin_addr.s_addr;
     const Subnet subnet{ip_be, mask_be};
-    // All of the loopback network is every host's own, whichever address the interface has.
+    // All addresses of the loopback network belong to each host, whichever of them the interface
+    // has.
     const bool is_ours = address_be == ip_be ||
                          (ntohl(address_be) >> 24 == IN_LOOPBACKNET && subnet.holds(address_be));
     if (!is_ours) continue;

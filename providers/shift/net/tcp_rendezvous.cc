@@ -1,4 +1,4 @@
-// Rendezvous over TCP: which addresses are served, which dials run.
+// Rendezvous over TCP: keeps the addresses that this process serves, and the dials that run.
 #include "net/tcp_rendezvous.h"
 
 namespace shift::net {
@@ -19,7 +19,7 @@ void TcpRendezvous::leave_address(uint32_t ip_be) {
 }
 
 std::optional<uint32_t> TcpRendezvous::gid_address(uint32_t local_ip_be, const wire::Gid& gid) {
-  for (const auto& [ip_be, share] : shares_)  // a neighbour on our own host
+  for (const auto& [ip_be, share] : shares_)  // the GID is one of this host's
     if (host_.has_gid(ip_be, gid)) return ip_be;
   return resolver_.known(local_ip_be, gid);
 }
@@ -37,7 +37,7 @@ Rendezvous::DialId TcpRendezvous::dial(uint32_t local_ip_be, uint32_t remote_ip_
   const DialId id = next_dial_++;
   auto done = [this, id, callback = std::move(callback)](DialError error, UniqueFd fd,
                                                          const wire::Instance& peer) {
-    const auto node = dials_.extract(id);  // lives until the end of its own callback
+    const auto node = dials_.extract(id);  // the dial lives until its callback has ended
     callback(error, std::move(fd), peer);
   };
   auto& dial = dials_[id];

@@ -1,5 +1,5 @@
-// Rendezvous at the IPv4 address that a RoCE GID holds, or that belongs to it on the link, on one
-// well-known port per address.
+// Rendezvous over TCP: processes meet at one well-known port of a NIC's IPv4 address. That is the
+// address that a RoCE GID holds, or the address that belongs to the GID on the link.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 
 namespace shift::net {
 
-// Belongs to the loop: to be made, used and destroyed on its thread only.
+// A Timer may be made, used and destroyed only on its loop's thread.
 class Timer {
  public:
   explicit Timer(Loop& loop) : loop_(loop) {}
@@ -15,7 +15,7 @@ class Timer {
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
-  // Runs `then` once, and in place of what an earlier start had it run. `then` may start the timer
+  // Runs `then` once, and cancels what an earlier start was to run. `then` may start the timer
   // again, or destroy it.
   void start_at(Loop::Clock::time_point at, Loop::Task then) {
     cancel();

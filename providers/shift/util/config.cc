@@ -27,7 +27,7 @@ std::string_view trim(std::string_view s) {
   return s.substr(first, s.find_last_not_of(" \t\r") - first + 1);
 }
 
-// As in a shell's configuration files, which people write these by the example of.
+// Quotes are allowed, because people write these files like a shell's configuration files.
 std::string_view unquote(std::string_view s) {
   const bool is_quoted = s.size() >= 2 && s.front() == '"' && s.back() == '"';
   return is_quoted ? s.substr(1, s.size() - 2) : s;
@@ -58,7 +58,7 @@ bool parse_level(std::string_view s, LogLevel& out) {
   return false;
 }
 
-// Whoever asks for a mode wants more than the default: when in doubt, fail closed.
+// A user who sets a mode wants more than the default, so an unknown value means the strictest mode.
 bool parse_mode(std::string_view s, Mode& out) {
   out = s == "relaxed" ? Mode::kRelaxed : Mode::kExact;
   return s == "relaxed" || s == "exact";
@@ -71,7 +71,7 @@ bool parse_direct_verbs(std::string_view s, DirectVerbs& out) {
   return false;
 }
 
-// "mlx5_0=mlx5_1,mlx5_2=mlx5_3=mlx5_4"; a device may stand in one group only.
+// The form is "mlx5_0=mlx5_1,mlx5_2=mlx5_3=mlx5_4"; a device may be in one group only.
 bool parse_groups(std::string_view s, decltype(Config::groups)& out) {
   decltype(Config::groups) groups;
   std::set<std::string, std::less<>> seen;
@@ -181,7 +181,8 @@ void read_lines(std::string_view text, const char* file, Config& config,
 
 // Fills `config` as far as memory allows.
 void process_config(Config& config) noexcept {
-  // Whoever starts a program that gains privileges chooses its environment; the file is root's.
+  // The user who starts a program that gains privileges chooses its environment, so only the file
+  // counts there, which belongs to root.
   const bool is_privileged = getauxval(AT_SECURE) != 0;
   std::vector<std::string> warnings;
   try {
@@ -210,7 +211,7 @@ Config config_read(const ConfigEnv& env, const char* file, std::vector<std::stri
 }
 
 const Config& config() noexcept {
-  // Never destroyed: our threads may read it after the program's exit handlers ran.
+  // It is never destroyed: the layer's threads may read it after the program's exit handlers ran.
   alignas(Config) static char storage[sizeof(Config)];
   static const Config* const instance = [] {
     auto* made = new (storage) Config;

@@ -1,4 +1,5 @@
-// Configuration: SHIFT_* variables and /etc/shift.conf, the same keys in both, read once.
+// Configuration: SHIFT_* variables and /etc/shift.conf. Both have the same keys, and both are read
+// once.
 #pragma once
 
 #include <cstdint>
@@ -16,46 +17,46 @@ inline constexpr char kConfigFile[] = "/etc/shift.conf";
 // What a fault may cost (docs/trilemma.md).
 enum class Mode : uint8_t {
   kRelaxed,  // a WRITE that no notification covers may run twice
-  kExact,    // nothing runs twice; what cannot be proven gets the original error
+  kExact,    // nothing runs twice; without a proof of that, the original error is given
 };
 
 // SHIFT_DIRECT_VERBS: what a program may do with a provider's direct verbs on virtual devices.
 enum class DirectVerbs : uint8_t {
-  kRefuse,       // they are said not to be there; questions are answered all the same
-  kAnswer,       // they are said to be there; what would go past the layer is refused
-  kUnprotected,  // everything, and what is made by them is not protected
+  kRefuse,       // the layer denies that they exist, but answers questions all the same
+  kAnswer,       // the layer says that they exist, but refuses what would go past the layer
+  kUnprotected,  // all of them work, and objects that they make are not protected
 };
 
 struct Config {
-  bool disable = false;            // SHIFT_DISABLE: plain stock verbs
-  LogLevel log = LogLevel::kWarn;  // SHIFT_LOG
-  Mode mode = Mode::kRelaxed;      // SHIFT_MODE; one that is not known means kExact
+  bool disable = false;                             // SHIFT_DISABLE: plain stock verbs
+  LogLevel log = LogLevel::kWarn;                   // SHIFT_LOG
+  Mode mode = Mode::kRelaxed;                       // SHIFT_MODE; an unknown value means kExact
   DirectVerbs direct_verbs = DirectVerbs::kRefuse;  // SHIFT_DIRECT_VERBS
   std::string events;  // SHIFT_EVENTS: file for event records; empty = none
-  // SHIFT_PAIRS: which devices stand in for each other, the nearest first; empty = neighbours are
-  // paired automatically.
+  // SHIFT_PAIRS: the devices that stand in for each other, the nearest first; empty = neighbours
+  // are paired automatically.
   std::vector<std::vector<std::string>> groups;
   uint16_t port = 9473;  // SHIFT_PORT: rendezvous port of every NIC address
   // SHIFT_RC_TIMEOUT_MAX: cap of the RC ack timeout exponent on default paths
   int rc_timeout_max = 11;
   int fence_ms = 2000;        // SHIFT_FENCE_MS
-  int exchange_ms = 3000;     // SHIFT_EXCHANGE_MS: a request waits for a path at least so long
-  int failback_ms = 1000;     // SHIFT_FAILBACK_MS: how long a better path must be good; -1: stay
+  int exchange_ms = 3000;     // SHIFT_EXCHANGE_MS: the least time that a request waits for a path
+  int failback_ms = 1000;     // SHIFT_FAILBACK_MS: how long a better path must be good; -1: never
   int drain_ms = 500;         // SHIFT_DRAIN_MS
   int rendezvous_ms = 10000;  // SHIFT_RENDEZVOUS_MS: how long a missing peer is looked for
 };
 
-// Looks a variable up; nullptr when it is not set.
+// Looks a variable up, and returns nullptr when it is not set.
 using ConfigEnv = std::function<const char*(const char* key)>;
 
-// Reads `file` (nullptr: none; one that does not exist is no mistake), then the environment, which
-// wins (an empty function: none). Each bad value adds one line to `warnings` and leaves the value
-// as it was; a bad mode is taken for the strictest.
+// Reads `file`, and then the environment, which wins. `file` may be nullptr, and the file may be
+// missing; without `env`, the environment is not read. Each bad value adds one line to `warnings`
+// and leaves the value as it was, except that a bad mode means the strictest mode.
 Config config_read(const ConfigEnv& env, const char* file, std::vector<std::string>& warnings);
 
-// The process's configuration, read at the first call (which also sets the log level and opens
-// the event file). Programs that gain privileges when started heed the file alone, and open no
-// event file.
+// The process's configuration. The first call reads it, sets the log level and opens the event
+// file. In a program that gains privileges when it is started, only the file counts, and no event
+// file is opened.
 const Config& config() noexcept;
 
 }  // namespace shift

@@ -1,6 +1,6 @@
-// An atomic that can be copied, so that a struct which holds some can be made anew by assignment
-// while other threads may read them. Each is stored by itself: of several no reader can tell that
-// they change together.
+// An atomic that can be copied, so that a struct with such members can be made anew by assignment
+// while other threads may read them. Each member is stored by itself, so a reader may see the new
+// value of one member and the old value of another.
 #pragma once
 
 #include <atomic>

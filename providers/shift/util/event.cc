@@ -1,4 +1,4 @@
-// Event records: JSON lines for tests and timelines.
+// Event records: lines of JSON for tests and timelines.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -14,12 +14,14 @@ namespace shift {
 namespace {
 
 constexpr size_t kRecordMax = 2048;
-// Room kept for the end of the record while fields are appended.
+// The room that is kept for the end of the record while fields are appended.
 constexpr size_t kTail = 8;
-// Programs that turn into daemons close low descriptors and reuse their numbers.
+// The record file gets a descriptor from this number on, because programs that turn into daemons
+// close low descriptors and reuse their numbers.
 constexpr int kHighFd = 800;
 
-// Appends a quoted, escaped JSON string; cut (still well-formed) when the record is full.
+// Appends a quoted, escaped JSON string. When the record is full, the string is cut, but still
+// well-formed.
 void append_string(char* buffer, size_t size, size_t& used, std::string_view text) {
   if (used + 2 >= size) return;
   buffer[used++] = '"';
@@ -39,7 +41,8 @@ void append_string(char* buffer, size_t size, size_t& used, std::string_view tex
 }
 
 size_t field_size_max(const EventField& field) {
-  // Quotes, colon, comma, number; strings are cut, so only their frame must fit.
+  // The room is for quotes, colon, comma and a number; a string is cut, so only its quotes must
+  // fit.
   return std::string_view(field.key).size() + 32;
 }
 

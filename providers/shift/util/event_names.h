@@ -1,4 +1,5 @@
-// What an asynchronous event names, by its type (ibv_get_async_event(3)).
+// Tells by the type of an asynchronous event what kind of object the event names
+// (ibv_get_async_event(3)).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -7,7 +8,7 @@ namespace shift {
 
 enum class EventNames { kPort, kCq, kQp, kSrq, kWq };
 
-// A type that is not known names a port: nothing is read from its element.
+// An unknown type counts as one that names a port, so that no object is read from the event.
 constexpr EventNames event_names(ibv_event_type type) {
   switch (type) {
     case IBV_EVENT_CQ_ERR:

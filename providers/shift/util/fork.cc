@@ -1,4 +1,4 @@
-// Closes our descriptors in fork children and counts forks.
+// Closes the layer's descriptors in fork children and counts forks.
 #include "util/fork.h"
 
 #include <pthread.h>
@@ -35,11 +35,11 @@ void after_fork_child() {
   for (int fd : r->fds) ::close(fd);
   r->fds.clear();
   r->generation.fetch_add(1, std::memory_order_relaxed);
-  // Locked by the parent's thread; the child's copy starts afresh.
+  // The parent's thread has locked the mutex, so the child makes its copy anew.
   new (&r->mutex) std::mutex;
 }
 
-// It is never destroyed: the layer's threads may outlive the program's exit handlers.
+// The registry is never destroyed: the layer's threads may outlive the program's exit handlers.
 Registry* registry() noexcept {
   alignas(Registry) static char storage[sizeof(Registry)];
   static Registry* const instance = [] {

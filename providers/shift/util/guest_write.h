@@ -1,16 +1,17 @@
-// write(2) that cannot hurt the program we are a guest of.
+// A write(2) that cannot hurt the program that the layer runs in.
 #pragma once
 
 #include <cstddef>
 
 namespace shift::detail {
 
-// One write of at most PIPE_BUF bytes. Keeps errno; a broken pipe raises no SIGPIPE in the program.
-// A terminal or pipe that is full because its reader stands still takes nothing, and is not waited
-// for.
+// Makes one write of at most PIPE_BUF bytes. It keeps errno, and a broken pipe raises no SIGPIPE in
+// the program. When a terminal or pipe is full because its reader stands still, the bytes are
+// dropped and the call does not wait.
 void guest_write(int fd, const char* data, size_t size) noexcept;
 
-// Appends printf-style to buffer[size] at `used`, cut at the end; `used` stays below `size`.
+// Appends printf-style to buffer[size] at `used`, and cuts what does not fit; `used` stays below
+// `size`.
 [[gnu::format(printf, 4, 5)]] void append_format(char* buffer, size_t size, size_t& used,
                                                  const char* format, ...) noexcept;
 

@@ -1,4 +1,4 @@
-// Log lines: formatting, rate limits, the one write.
+// Formats, limits and writes log lines.
 #include "util/log.h"
 
 #include <poll.h>
@@ -32,7 +32,7 @@ void guest_write(int fd, const char* data, size_t size) noexcept {
   pthread_sigmask(SIG_BLOCK, &pipe_only, &old);
   const ssize_t n = ::write(fd, data, size);
   if (n < 0 && errno == EPIPE && !was_pending) {
-    // Ours, directed at this thread: take it away before it can be delivered.
+    // This write raised the SIGPIPE, for this thread. It is taken before it can be delivered.
     const struct timespec now = {0, 0};
     sigtimedwait(&pipe_only, nullptr, &now);
   }
@@ -87,13 +87,13 @@ void log_write(LogLevel level, const char* format, ...) noexcept {
 bool LogLimit::allow(uint64_t* suppressed) noexcept {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  // +1: zero means that no line was written yet.
+  // 1 is added, because zero means that no line was written yet.
   const uint64_t second = static_cast<uint64_t>(now.tv_sec) + 1;
   uint64_t window = window_s_.load(std::memory_order_relaxed);
   if (window != second &&
       window_s_.compare_exchange_strong(window, second, std::memory_order_relaxed))
     in_window_.store(0, std::memory_order_relaxed);
-  // Two threads at the turn of a second may let one line too many through; that is fine.
+  // Two threads at the turn of a second may let one line too many through, which does no harm.
   if (in_window_.fetch_add(1, std::memory_order_relaxed) >= per_second_) {
     suppressed_.fetch_add(1, std::memory_order_relaxed);
     return false;

@@ -1,4 +1,5 @@
-// Diagnostics of a guest: one line per message on stderr, never on stdout, nothing when disabled.
+// The layer's log lines and event records. A log message is one line on stderr, never on stdout,
+// and nothing is written at disabled levels.
 #pragma once
 
 #include <atomic>
@@ -12,7 +13,7 @@ namespace shift {
 enum class LogLevel : int { kError = 0, kWarn = 1, kInfo = 2, kDebug = 3 };
 
 namespace detail {
-// Relaxed: the level only steers verbosity; no data is published through it.
+// Relaxed access is enough: the level only steers verbosity, and publishes no data.
 inline constinit std::atomic<int> log_level{static_cast<int>(LogLevel::kWarn)};
 inline constinit std::atomic<int> event_fd{-1};
 }  // namespace detail
@@ -22,17 +23,18 @@ inline bool log_enabled(LogLevel level) noexcept {
 }
 void log_set_level(LogLevel level) noexcept;
 
-// Formats into a stack buffer (long messages are cut) and issues one write(2). Keeps errno, and
-// never raises SIGPIPE in the program: its stderr may be a pipe that nobody reads any more.
+// Formats into a buffer on the stack, which cuts long messages, and calls write(2) once. It keeps
+// errno, and never raises SIGPIPE in the program, whose stderr may be a pipe without a reader.
 [[gnu::cold, gnu::format(printf, 2, 3)]] void log_write(LogLevel level, const char* format,
                                                         ...) noexcept;
 
-// Lets a few lines per second through and counts the rest. Constant-initialised, trivially
-// destroyed: fit for function-local and namespace-scope statics of a library.
+// Lets a few lines per second through and counts the rest. It is constant-initialised and trivially
+// destroyed, so a library may use it for function-local and namespace-scope statics.
 class LogLimit {
  public:
   explicit constexpr LogLimit(uint32_t per_second = 1) noexcept : per_second_(per_second) {}
-  // True when a line may be written now; `suppressed` is how many were swallowed before it.
+  // Returns true when a line may be written now. `suppressed` is then the number of lines that were
+  // suppressed since the line before.
   bool allow(uint64_t* suppressed = nullptr) noexcept;
 
  private:
@@ -50,7 +52,7 @@ class LogLimit {
 #define SHIFT_WARN(...) SHIFT_LOG_AT(::shift::LogLevel::kWarn, __VA_ARGS__)
 #define SHIFT_INFO(...) SHIFT_LOG_AT(::shift::LogLevel::kInfo, __VA_ARGS__)
 #define SHIFT_DEBUG(...) SHIFT_LOG_AT(::shift::LogLevel::kDebug, __VA_ARGS__)
-// At most one line per second from this place in the code.
+// Writes at most one line per second from this place in the code.
 #define SHIFT_WARN_LIMITED(...)                                                 \
   do {                                                                          \
     static constinit ::shift::LogLimit shift_limit_;                            \
@@ -76,16 +78,17 @@ struct EventField {
 inline bool events_enabled() noexcept {
   return detail::event_fd.load(std::memory_order_relaxed) >= 0;
 }
-// Opens (appends to) the file that receives event records; false with errno when it cannot.
+// Opens the file to which event records are appended; returns false, with errno, when it cannot.
 bool events_open(const char* path) noexcept;
 void events_close() noexcept;
 
 // Appends one JSON line {"t_ns":..., "t_wall":..., "pid":..., "event":NAME, fields...} with one
-// write(2), so that several processes may share the file. t_ns is CLOCK_MONOTONIC, t_wall seconds.
+// write(2), so that several processes may share the file. t_ns is the time of CLOCK_MONOTONIC in
+// nanoseconds; t_wall is the wall clock's in seconds.
 [[gnu::cold]] void event(const char* name, std::initializer_list<EventField> fields) noexcept;
 
-// SHIFT_EVENT("switch", {{"qp", qpn}, {"epoch", epoch}, {"detail", "port error"}}): the fields are
-// not evaluated when nobody records.
+// Used as SHIFT_EVENT("switch", {{"qp", qpn}, {"epoch", epoch}, {"detail", "port error"}}). The
+// fields are not evaluated when events are not recorded.
 #define SHIFT_EVENT(...)                                        \
   do {                                                          \
     if (::shift::events_enabled()) ::shift::event(__VA_ARGS__); \

@@ -1,6 +1,6 @@
-// Bugs planted on purpose, so that the tests can prove that they would notice. In a normal build
-// SHIFT_PLANT(name) is the constant false; a build with SHIFT_PLANTED_BUGS compares the name with
-// the environment variable SHIFT_PLANT, once per place.
+// Bugs that are planted on purpose, so that the tests can prove that they would notice them. In a
+// normal build, SHIFT_PLANT(name) is the constant false. A build with SHIFT_PLANTED_BUGS compares
+// the name with the environment variable SHIFT_PLANT, once for each place.
 #pragma once
 
 #ifdef SHIFT_PLANTED_BUGS

@@ -1,5 +1,4 @@
-// A pointer that one thread sets, when what it points to is whole, and that others follow
-// meanwhile.
+// A pointer that one thread sets once the object is complete, while other threads may follow it.
 #pragma once
 
 #include <atomic>
@@ -18,9 +17,10 @@ class Published {
   }
   operator T*() const { return object_.load(std::memory_order_acquire); }
   T* operator->() const { return *this; }
-  // The same for a pointer that was set before the caller was given what holds this one, and is not
-  // set again: whatever made that one visible made this and its object visible, too. Where an
-  // ordered load costs more than a plain one (arm64's ldar), the hot path does not pay for it.
+  // Returns the pointer by a plain load. It is for a pointer that was set before the caller got the
+  // struct that holds the pointer, and that is not set again: what made the struct visible to the
+  // caller made the pointer and its object visible, too. An ordered load costs more on some
+  // processors (ldar on arm64), and the hot path does without it.
   T* set_before() const { return object_.load(std::memory_order_relaxed); }
 
  private:

@@ -1,4 +1,4 @@
-// What the layer's own waits do when a signal has ended them.
+// Decides whether the layer's own waits go on when a signal has ended them.
 #pragma once
 
 #include <poll.h>
@@ -8,12 +8,13 @@
 
 namespace shift {
 
-// The stock library waits for events in read(2), which the kernel takes up again after a handler
-// that was installed with SA_RESTART. poll(2) it never does, so who waits in that asks here: true,
-// wait on; false, the program may have a handler that is to end its call with EINTR. Which handler
-// ran nobody tells: one without the flag, for a signal that this thread takes, is enough. (A
-// process that was stopped and goes on has run none. poll(2) stays asleep then, unlike
-// epoll_wait(2).) Keeps errno.
+// The stock library waits for events in read(2), which the kernel restarts after a handler that was
+// installed with SA_RESTART. The kernel never restarts poll(2), so a thread that waits in poll(2)
+// asks here. True: it must wait on. False: the program may have a handler that is to end its call
+// with EINTR. There is no way to learn which handler ran, so the result is false as soon as one
+// signal that this thread does not block has a handler without the flag. (When a process was
+// stopped and continued, no handler ran; poll(2) then goes on by itself, unlike epoll_wait(2).)
+// Keeps errno.
 inline bool wait_restarts() noexcept {
   const int saved = errno;
   bool restarts = true;
@@ -22,7 +23,8 @@ inline bool wait_restarts() noexcept {
   pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
   for (int number = 1; number < NSIG && restarts; number++) {
     switch (number) {
-      // Raised by what a thread does, and so not while it waits. Crash reporters have handlers.
+      // A thread raises these signals by what it does, and so not while it waits. Crash reporters
+      // have handlers for them.
       case SIGSEGV:
       case SIGBUS:
       case SIGFPE:
@@ -35,7 +37,7 @@ inline bool wait_restarts() noexcept {
         break;
     }
     struct sigaction action {};
-    // The C library hides those of its own, which restart.
+    // sigaction() fails for the signals that the C library itself uses; their handlers restart.
     if (sigismember(&blocked, number) == 1 || sigaction(number, nullptr, &action) != 0) continue;
     const bool has_handler = action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
     restarts = !has_handler || (action.sa_flags & SA_RESTART) != 0;
@@ -44,9 +46,9 @@ inline bool wait_restarts() noexcept {
   return restarts;
 }
 
-// poll(2) on behalf of a program that would wait in read(2). False: its call ends with errno. True:
-// look again, whether a descriptor is ready, or the time is over, or neither: how much time is left
-// is for the caller to say, each time.
+// Calls poll(2) on behalf of a program that would wait in read(2). False: the program's call ends
+// with errno. True: a descriptor is ready, or the time is over, or neither, so the caller looks
+// again. The caller computes anew, for each call, how much time is left.
 inline bool wait_readable(pollfd* fds, nfds_t count, int patience_ms) {
   return poll(fds, count, patience_ms) >= 0 || (errno == EINTR && wait_restarts());
 }

@@ -1,5 +1,5 @@
-// A count that one thread at a time advances and that others may read meanwhile: they see an older
-// value or the new one, never a torn one.
+// A count that one thread at a time advances, while other threads may read it. They read an older
+// value or the new value, never a torn one.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@ class Tally {
 #ifdef __SANITIZE_THREAD__
     return *this = value_ + by;
 #else
-    // One instruction on the hot path, of which g++ makes three for an atomic load and store.
-    // Aligned words are written whole on every processor that rdma-core runs on.
+    // This is one instruction on the hot path, while g++ makes three from an atomic load and store.
+    // Every processor that rdma-core runs on writes an aligned word whole.
     value_ += by;
     return *this;
 #endif
@@ -27,7 +27,7 @@ class Tally {
   Tally& operator++() {
     return *this += 1;
   }
-  // For the thread that advances it: may be kept in a register.
+  // Only the thread that advances the count may call it; the value may be kept in a register.
   uint64_t own() const {
     return value_;
   }

@@ -1,13 +1,13 @@
-// Waiting on an application's thread that it may cancel.
+// Shields the layer's waits from the application's cancellation of its own threads.
 #pragma once
 
 #include <pthread.h>
 
 namespace shift {
 
-// Put off until the end of the scope: a cancellation unwinds the stack, and where that meets a
-// function that throws nothing, C++ ends the process. The stock verbs are no cancellation points
-// either, but for those that wait for events.
+// Puts a cancellation off until the end of the scope. A cancellation unwinds the stack, and C++
+// ends the process when the unwinding meets a noexcept function. The stock verbs are no
+// cancellation points either, except those that wait for events.
 class Uncancellable {
  public:
   Uncancellable() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

@@ -1,4 +1,4 @@
-// Owner of one descriptor. Fork children close what it holds (util/fork.h).
+// The owner of one descriptor. The descriptor is closed in fork children (util/fork.h).
 #pragma once
 
 #include <unistd.h>
@@ -31,7 +31,8 @@ class UniqueFd {
   int get() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
 
-  // Keeps errno. In a fork child the number may be the program's by now: only forgotten.
+  // Closes the descriptor and keeps errno. In a fork child the number may belong to the program by
+  // now, so nothing is closed there.
   void reset() noexcept {
     if (fd_ < 0) return;
     const int saved = errno;

@@ -1,5 +1,5 @@
-// What the front of a provider's direct verbs asks the front of libibverbs: which of the objects
-// that a program hands to it are virtual, and the real ones behind them.
+// The questions of the front of a provider's direct verbs to the front of libibverbs: which objects
+// of a program are virtual, and which real objects they stand for.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -11,8 +11,8 @@ namespace shift {
 // Makes a queue pair by direct verbs of the NIC's own parts.
 using MakeQp = ibv_qp* (*)(ibv_context* real, ibv_qp_init_attr_ex* init, void* argument);
 
-// Each of the first six returns its argument where that is not virtual, and else the default NIC's
-// own.
+// Each of the first six functions returns its argument when that is not virtual, and otherwise the
+// real object on the default NIC.
 struct VirtualObjects {
   ibv_device* (*device)(ibv_device* device);
   ibv_context* (*context)(ibv_context* context);
@@ -22,22 +22,23 @@ struct VirtualObjects {
   ibv_qp* (*qp)(ibv_qp* qp);
 
   DirectVerbs (*mode)();
-  // One line of the log, at the level `warn`.
+  // Writes one line to the log, at the level `warn`.
   void (*warn)(const char* line);
-  // Ends the protection of a virtual object for good, so that its owner may work past the layer.
-  // False: it serves what is protected, or its traffic is not on the default NIC.
+  // Ends the protection of a virtual object for good, so that the program may use it past the
+  // layer. Returns false when the object serves protected objects, or when its traffic is not on
+  // the default NIC.
   bool (*let_go_qp)(ibv_qp* qp);
   bool (*let_go_cq)(ibv_cq* cq);  // with all QPs on it
   bool (*let_go_srq)(ibv_srq* srq);
-  // A queue pair of a virtual context that is not protected.
+  // Makes a queue pair of a virtual context; the queue pair is not protected.
   ibv_qp* (*make_qp)(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp make, void* argument);
-  // A list of the stock library's becomes one that ibv_free_device_list() takes. nullptr: no
-  // memory.
+  // Turns a device list of the stock library into one that the front's ibv_free_device_list()
+  // takes. Returns nullptr when there is no memory.
   ibv_device** (*own_list)(ibv_device** list, int count);
 };
 
 }  // namespace shift
 
-// Exported by the front of libibverbs. Not there: a process without it, in which nothing is
-// virtual.
+// The front of libibverbs exports this function. In a process without the front, the function does
+// not exist, and no object is virtual.
 extern "C" __attribute__((weak)) const shift::VirtualObjects* shift_virtual_objects();

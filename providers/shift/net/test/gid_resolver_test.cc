@@ -1,5 +1,5 @@
-// GIDs that hold no address: who has them is asked on the link, and what is answered is a hint
-// only.
+// Tests GIDs that hold no address: the resolver asks the link for their addresses, and takes the
+// answers as hints only.
 #include "net/gid_resolver.h"
 
 #include <poll.h>
@@ -14,7 +14,7 @@
 namespace shift::net::test {
 namespace {
 
-// A link-local GID of this test program's own.
+// A link-local GID that no other test program uses.
 wire::Gid link_local(uint8_t n) {
   wire::Gid gid;
   gid.raw = {0xfe, 0x80};
@@ -28,7 +28,7 @@ uint32_t everybody() {
   return htonl(0x7fffffff);
 }
 
-// Blocks until a message is there; anything malformed fails the test.
+// Waits until a message comes; a malformed message fails the test.
 wire::Message wait_message(int fd, UdpPeer& from) {
   wire::Message message;
   struct pollfd ready = {fd, POLLIN, 0};
@@ -59,7 +59,7 @@ TEST(Subnet, OfOurAddresses) {
   EXPECT_FALSE(subnet_of(htonl(0xc6336401)));  // 198.51.100.1, for documentation
 }
 
-// ---- the asking side, against strangers
+// ---- The asking side, against strangers
 
 class ResolverTest : public ::testing::Test {
  protected:
@@ -134,7 +134,7 @@ TEST_F(ResolverTest, ManyWhoWantToKnowAreOneQuestion) {
   UdpPeer asker;
   const auto query = hear(asker);
   EXPECT_EQ(query.gid, link_local(1));
-  // Had there been a second question, it would come before the one for another GID.
+  // A second question for the first GID would come before the question for the other GID.
   (void)ask(link_local(2));
   UdpPeer other;
   EXPECT_EQ(hear(other).gid, link_local(2));
@@ -191,7 +191,7 @@ TEST_F(ResolverTest, RandomBytesAreNoAnswer) {
 }
 
 TEST_F(ResolverTest, AnotherAnswerIsBetterThanADoubtedOne) {
-  make(2s);  // the last round waits it out
+  make(2s);  // the last round waits for the whole timeout
   const wire::Gid gid = link_local(1);
   const auto round = [&](const std::vector<uint32_t>& answers) {
     auto asked = ask(gid);
@@ -207,17 +207,17 @@ TEST_F(ResolverTest, AnotherAnswerIsBetterThanADoubtedOne) {
   EXPECT_EQ(known(gid), std::nullopt);
   EXPECT_EQ(round({ip(9), ip(8)}), ip(8));
   doubt(gid);
-  // Better than none.
+  // The doubted answer is better than none.
   EXPECT_EQ(round({ip(9)}), ip(9));
 }
 
 TEST_F(ResolverTest, EndsWhileQuestionsAreOpen) {
   auto asked = ask(link_local(1));
   make(kPatience);
-  EXPECT_THROW(asked.get(), std::future_error);  // its callback is gone, and was never called
+  EXPECT_THROW(asked.get(), std::future_error);  // the callback is gone, and was never called
 }
 
-// ---- the answering side
+// ---- The answering side
 
 class AnswererTest : public ::testing::Test {
  protected:
@@ -233,7 +233,7 @@ class AnswererTest : public ::testing::Test {
   void ask(const wire::Message& message) {
     EXPECT_TRUE(udp_send(asker_.get(), message, {everybody(), test_port()}));
   }
-  // The next answer; it has to be the one to this.
+  // Expects that the next answer is the answer to this query.
   void expect_answer(const wire::GidQuery& query, uint32_t ip_be) {
     UdpPeer from;
     const wire::Message got = wait_message(asker_.get(), from);
@@ -265,7 +265,7 @@ TEST_F(AnswererTest, IsSilentForEverythingElse) {
   auto longer = whole;
   longer.resize(9000);
   send_bytes(asker_.get(), all, longer);
-  // All of it was heard before this, which is the first to be answered.
+  // The answerer has heard all of that before this query, which is the first to get an answer.
   const wire::GidQuery good{5, link_local(1)};
   ask(good);
   expect_answer(good, ip(2));
@@ -279,7 +279,7 @@ TEST_F(AnswererTest, NamesFollowTheAddress) {
   expect_answer(good, ip(2));
 }
 
-// ---- both, in a search
+// ---- Both sides, in a search
 
 class LinkSearchTest : public ::testing::Test {
  protected:
@@ -365,7 +365,8 @@ TEST_F(LinkSearchTest, WrongAnswerCostsTimeOnly) {
   Node liar{200ms};
   serve(liar, ip(7), link_local(6));
   auto search = find_start(wanted);
-  // It has been asked: what comes now is an attempt after a wrong one.
+  // When the wrong host has denied the other QP, the search has also tried the wrong host. It then
+  // finds the owner in a later attempt.
   Node owner{200ms};
   const auto asked_it = [&] { return find({link_local(6), 0x67}, 100ms).error; };
   EXPECT_EQ(asked_it(), FindError::kNoSuchQp);

@@ -1,5 +1,5 @@
-// News of network devices, from a kernel's network namespace of our own with a pair of veth
-// devices.
+// Tests the news of network devices, in a network namespace that the test makes for itself with a
+// pair of veth devices.
 #include "net/link_watch.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 namespace shift::net {
 namespace {
 
-// The newest state of each device.
+// Keeps the newest state of each device.
 class Sink final : public LinkSink {
  public:
   void link_state(int ifindex, bool up) override {
@@ -41,7 +41,7 @@ class Sink final : public LinkSink {
     addresses_[ifindex]++;
     changed_.notify_all();
   }
-  // Waits as long as it takes: the test's own time limit ends it.
+  // Waits without a bound: the test's own time limit ends a wait that never succeeds.
   void await_state(int ifindex, bool up) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {
@@ -74,7 +74,7 @@ void file_write(const char* path, const std::string& text) {
   std::ofstream(path) << text;
 }
 
-// A namespace for this process; false: not allowed here.
+// Makes a namespace for this process; returns false when that is not allowed here.
 bool namespace_enter() {
   const uid_t uid = getuid();
   if (unshare(CLONE_NEWNET) != 0) {
@@ -127,11 +127,11 @@ TEST_F(LinkWatchTest, TellsEveryDevicesStateAtTheBeginning) {
 
 TEST_F(LinkWatchTest, TellsOfCarriersThatGoAndCome) {
   sink_.await_state(near_, true);
-  ASSERT_EQ(ip("link set far down"), 0);  // the cable
+  ASSERT_EQ(ip("link set far down"), 0);  // as if the cable were pulled
   sink_.await_state(near_, false);
   ASSERT_EQ(ip("link set far up"), 0);
   sink_.await_state(near_, true);
-  ASSERT_EQ(ip("link set near down"), 0);  // the administrator
+  ASSERT_EQ(ip("link set near down"), 0);  // as an administrator does
   sink_.await_state(near_, false);
   ASSERT_EQ(ip("link set near up"), 0);
   sink_.await_state(near_, true);
@@ -159,7 +159,8 @@ TEST_F(LinkWatchTest, TellsOfAddresses) {
   EXPECT_FALSE(has_address(near_ + 1000, {127, 9, 8, 7}));
 }
 
-// The kernel drops what the socket cannot hold: the newest state is asked for.
+// The kernel drops messages that the socket cannot hold; the LinkWatch then asks for the newest
+// state.
 TEST_F(LinkWatchTest, MessagesThatWereLostAreMadeUpFor) {
   sink_.await_state(near_, true);
   std::promise<void> blocked, released;

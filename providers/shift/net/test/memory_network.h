@@ -1,5 +1,5 @@
 // The control network of a simulation: messages between hosts travel in memory, in virtual time,
-// and a test decides what is lost, delayed or doubled.
+// and a test decides which messages are lost, delayed or doubled.
 #pragma once
 
 #include <algorithm>
@@ -21,29 +21,29 @@ class MemoryNetwork {
  public:
   using Duration = Loop::Clock::duration;
 
-  // How often a message arrives: 0 is lost, 2 a copy.
+  // How often a message arrives: with 0 it is lost, with 2 a copy arrives too.
   std::function<int(const wire::Message& message)> copies = [](const wire::Message&) { return 1; };
-  // How long each copy takes.
+  // How long the first copy of a message travels.
   std::function<Duration()> delay = [] { return std::chrono::microseconds(30); };
-  // As above, for what arrives again over another connection.
+  // How long each further copy travels, which comes over another connection.
   std::function<Duration()> copy_delay = [this] { return delay(); };
   // Called before and after a message is handed over.
   std::function<void(const Delegate&to, const wire::Message&message)> before, after;
   size_t delivered = 0;
-  bool in_order = false;  // but for copies
+  bool in_order = false;  // first copies arrive in the order in which they were sent
 
   explicit MemoryNetwork(VirtualTime& time) : time_(time) {}
   MemoryNetwork(const MemoryNetwork&) = delete;
   MemoryNetwork& operator=(const MemoryNetwork&) = delete;
 
-  // The network as one host sees it.
+  // Returns the network as the added host sees it.
   std::unique_ptr<PeerNetwork> host_add(Delegate& delegate) {
     hosts_.push_back(&delegate);
     return std::make_unique<Host>(*this, delegate);
   }
-  // Somebody who says that all QPs are its own, and is found before their owners.
+  // Adds a host that is found before all others. Its delegate claims to own all QPs.
   void impostor_add(Delegate& delegate) { hosts_.insert(hosts_.begin(), &delegate); }
-  // No message passes from here on; sending says so.
+  // From here on no message passes, and send() returns 0.
   void cut() {
     connected_ = false;
     losses_++;
@@ -56,7 +56,8 @@ class MemoryNetwork {
     }
   }
   bool is_cut() const { return !connected_; }
-  // Own and peer's addresses between which a host wants connections, as often as it said so.
+  // The own and the peer's address of each connection that a host keeps, once for each call of
+  // keep_connection().
   using Paths = std::multiset<std::pair<uint32_t, uint32_t>>;
   Paths paths_of(const Delegate& owner) const {
     Paths all;
@@ -65,7 +66,8 @@ class MemoryNetwork {
     }
     return all;
   }
-  // Every channel ends, as after the grace period; one end notices so much later than the other.
+  // Every channel ends, as it does after the grace period. The ends at `first` notice it at once,
+  // the other ends after `gap`; without `first`, all ends notice it at once.
   void lose_channels(const Delegate* first = nullptr, Duration gap = {}) {
     losses_++;
     for (auto& channel : channels_) {
@@ -80,7 +82,7 @@ class MemoryNetwork {
       }
     }
   }
-  // The process is gone; its peers notice after a while.
+  // The process `gone` ends; its peers notice it after `grace`.
   void host_remove(const Delegate& gone, Duration grace) {
     losses_++;
     std::erase(hosts_, &gone);
@@ -107,7 +109,8 @@ class MemoryNetwork {
       const int copies = net.copies(message);
       for (int i = 0; i < copies; i++) {
         auto due = net.time_.now() + (i == 0 ? net.delay() : net.copy_delay());
-        // A connection keeps the order; copies come over others, whenever they like.
+        // One connection keeps the order of its messages. Further copies come over other
+        // connections, and so at any time.
         if (i == 0 && net.in_order) due = last_due = std::max(due, last_due);
         net.time_.at(due, [this, bytes, losses = net.losses_] {
           if (losses == net.losses_) deliver(*bytes);
@@ -130,7 +133,7 @@ class MemoryNetwork {
       if (!other->alive) return;
       net.delivered++;
       if (net.before) net.before(other->owner, message);
-      if (!net.connected_ || !other->alive || other->broken) return;  // a fault just before it
+      if (!net.connected_ || !other->alive || other->broken) return;  // `before` made a fault
       other->owner.on_message(other, message);
       if (net.after) net.after(other->owner, message);
     }
@@ -141,7 +144,7 @@ class MemoryNetwork {
     Loop::Clock::time_point last_due{};
     bool alive = true;
     Paths paths;
-    bool broken = false;  // nothing passes any more, but this end has not noticed
+    bool broken = false;  // nothing passes any more, but this end has not noticed it
   };
 
   struct Host final : PeerNetwork {
@@ -190,7 +193,7 @@ class MemoryNetwork {
 
   VirtualTime& time_;
   bool connected_ = true;
-  uint64_t losses_ = 0;  // what was sent before one does not arrive after it
+  uint64_t losses_ = 0;  // no message that was sent before a loss arrives after the loss
   std::vector<Delegate*> hosts_;
   std::deque<std::unique_ptr<Channel>> channels_;
 };

@@ -1,4 +1,5 @@
-// A process of the control network, for tests: its own reactor, and a delegate that takes notes.
+// A Node stands for one process of the control network in tests: it has its own reactor, and a
+// delegate that takes notes.
 #pragma once
 
 #include <arpa/inet.h>
@@ -24,17 +25,18 @@
 
 namespace shift::net::test {
 
-// What a PeerNet gives out is its own kind of channel.
+// All channels that a PeerNet gives out are of its own class.
 inline Channel& real(PeerChannel* channel) {
   return *static_cast<Channel*>(channel);
 }
 
 using namespace std::chrono_literals;
 
-// How long a test waits for what must happen: long, since it costs nothing when it does happen.
+// How long a test waits for an event that must happen. The time is long, since a test that passes
+// does not spend it.
 inline constexpr auto kPatience = 30s;
 
-// Address number n of this test program; programs that run at the same time differ.
+// Address number n of this test program. Programs that run at the same time have different ones.
 inline uint32_t ip(unsigned n) {
   return htonl(127u << 24 | 77u << 16 | (1 + static_cast<unsigned>(getpid()) % 250) << 8 | n);
 }
@@ -47,7 +49,7 @@ inline struct sockaddr_in socket_address(uint32_t ip_be, uint16_t port) {
   return a;
 }
 
-// A port that nobody used a moment ago, the same for the whole program.
+// The port that the whole program uses; no process used it when the program asked for it first.
 inline uint16_t test_port() {
   static const uint16_t port = [] {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -130,7 +132,8 @@ class Notes : public Delegate {
     return n;
   }
 
-  // True as soon as `condition` holds; it is looked at after every note.
+  // Returns true as soon as `condition` holds, which it checks after every note; returns false when
+  // kPatience ends first.
   bool wait(const std::function<bool()>& condition) {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     for (;;) {

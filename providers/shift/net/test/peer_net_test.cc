@@ -1,4 +1,5 @@
-// Two and more processes of the control network: searches, channels, paths that die.
+// Tests two and more processes of the control network: searches, channels, and connections that
+// die.
 #include "net/peer_net.h"
 
 #include <linux/filter.h>
@@ -15,7 +16,8 @@ wire::Message numbered(uint32_t seq) {
   return wire::Switch{{}, {}, 1, seq, 0};
 }
 
-// Nothing gets in any more, and nobody is told: what a dead link looks like to TCP.
+// Makes the sockets drop all that arrives, without a notice to either end. A dead link looks the
+// same to TCP.
 void black_hole(const std::vector<int>& sockets) {
   struct sock_filter drop = {BPF_RET | BPF_K, 0, 0, 0};
   const struct sock_fprog program = {1, &drop};
@@ -31,7 +33,7 @@ class PeerNetTest : public ::testing::Test {
     a_.serve(ip(1));
   }
   Found connect() { return a_.find(qp_a_, qp_b_); }
-  // Both addresses of a second pair of NICs, and a connection over them.
+  // Adds the addresses of a second pair of NICs, and a connection over them.
   void add_second_path(PeerChannel* channel) {
     b_.serve(ip(12));
     const int before = a_.notes.ups();
@@ -88,14 +90,14 @@ TEST_F(PeerNetTest, UnknownQpIsLookedForUntilTheDeadline) {
   const auto start = Reactor::Clock::now();
   EXPECT_EQ(a_.find(qp_a_, qp(ip(2), 0x99), 300ms).error, FindError::kNoSuchQp);
   EXPECT_GE(Reactor::Clock::now() - start, 300ms);
-  // Now over a channel that is there already.
+  // The second search asks over a channel that exists already.
   ASSERT_EQ(connect().error, FindError::kNone);
   EXPECT_EQ(a_.find(qp_a_, qp(ip(2), 0x99), 300ms).error, FindError::kNoSuchQp);
 }
 
 TEST_F(PeerNetTest, QpThatAppearsLaterIsFound) {
   auto future = a_.find_start(qp_a_, qp(ip(2), 0x33));
-  // The first denial has been given once another search over the same route got through.
+  // Both searches use one pair of addresses, so this one ends only after the first denial.
   ASSERT_EQ(connect().error, FindError::kNone);
   EXPECT_NE(future.wait_for(0s), std::future_status::ready);
   b_.notes.add_qp(qp(ip(2), 0x33));
@@ -106,7 +108,7 @@ TEST_F(PeerNetTest, QpThatAppearsLaterIsFound) {
 TEST_F(PeerNetTest, GidsWithoutAnAddressAreDeclined) {
   wire::QpName ib = qp_b_;
   ib.gid.raw[0] = 0xfe;
-  // From no address at all; nobody has it.
+  // The first search has no address to start from; in the second, no host has the GID.
   EXPECT_EQ(a_.find(ib, qp_b_).error, FindError::kUnsupportedGid);
   EXPECT_EQ(a_.find(qp_a_, ib).error, FindError::kNoAnswer);
 }
@@ -168,7 +170,7 @@ TEST_F(PeerNetTest, MessagesGoOverEveryPath) {
   EXPECT_EQ(a_.send(found.channel, numbered(1)), 2u);
   EXPECT_TRUE(b_.notes.wait_message(numbered(1)));
   EXPECT_EQ(b_.notes.firsts(), 1);
-  // Known paths are left alone, whoever adds them.
+  // A pair of addresses that has a connection gets no second one, whichever end adds it.
   a_.run([&] { found.channel->keep_connection(ip(11), ip(12)); });
   b_.run([&] { b_.notes.last_up()->keep_connection(ip(12), ip(11)); });
   EXPECT_EQ(a_.live(found.channel), 2u);
@@ -193,10 +195,10 @@ TEST_F(PeerNetTest, APathThatIsDroppedAsOftenAsAddedIsNotReopened) {
   a_.run([&] { found.channel->drop_connection(ip(11), ip(12)); });
   EXPECT_EQ(a_.live(found.channel), 2u) << "what is open is used";
   lose(ip(11), ip(12));
-  // The other one takes as long to come back, each time.
+  // The other connection is lost and comes back twice, which gives the dropped one time enough.
   for (int i = 0; i < 2; i++) EXPECT_TRUE(lose_and_regain(ip(1), ip(2)));
   EXPECT_TRUE(tcp_sockets(ip(11), ip(12)).empty());
-  // Nobody misses it, and dropping it once more changes nothing.
+  // The channel works without the dropped connection, and a further drop changes nothing.
   a_.run([&] { found.channel->drop_connection(ip(11), ip(12)); });
   EXPECT_EQ(a_.send(found.channel, numbered(1)), 1u);
   EXPECT_TRUE(b_.notes.wait_message(numbered(1)));
@@ -235,9 +237,11 @@ TEST_F(PeerNetTest, BlackHoleOnOnePathDoesNotHoldUpTheOther) {
   black_hole(tcp_sockets(ip(2), ip(1)));
   EXPECT_EQ(a_.send(found.channel, numbered(1)), 2u);
   EXPECT_TRUE(b_.notes.wait_message(numbered(1)));
-  // Its queue is bounded: in the end it is given up, the good path carries every byte.
+  // The queue of the dead connection is bounded, so this end closes it in the end; the good
+  // connection carries every byte.
   wire::KeyQuery big{{}, {}, 0, 0, 0, std::vector<uint32_t>(wire::kKeysMax, 7)};
-  // 16 MiB: more than our queue and the kernel's hold together, sent before TCP itself gives up.
+  // 16 MiB is more than this end's queue and the kernel's hold together. All of it is sent before
+  // TCP itself gives up.
   uint32_t sent = 0;
   const auto given_up = [&] { return a_.live(found.channel) < 2 || a_.notes.ups() >= 3; };
   for (; sent < 64 && !given_up(); sent++) {

@@ -1,4 +1,5 @@
-// Several processes behind one rendezvous port: passing on, hand-over, strangers on the host.
+// Tests several processes that share one rendezvous port: connections are passed on, the port gets
+// a new owner, and processes of other users are refused.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -23,7 +24,8 @@ wire::Message numbered(uint32_t seq) {
 class OtherProcess {
  public:
   OtherProcess(uint32_t ip_be, const wire::QpName& name, uid_t user = 0) {
-    // Evaluated here: addresses depend on the process id.
+    // The port is made before fork(), because it must be the parent's, and the addresses that
+    // test_port() uses depend on the process id.
     const uint16_t port = test_port();
     int ready[2];
     EXPECT_EQ(pipe2(ready, O_CLOEXEC), 0);
@@ -60,7 +62,7 @@ class OtherProcess {
   pid_t pid_;
 };
 
-// While it lives, the process can open no descriptor.
+// While an object of this class lives, the process can open no descriptor.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -80,7 +82,7 @@ class NoDescriptors {
   std::vector<UniqueFd> taken_;
 };
 
-// Processor time that the loop's thread uses in so long.
+// The processor time that the loop's thread uses during `span`.
 std::chrono::nanoseconds processor_time(Node& node, std::chrono::milliseconds span) {
   clockid_t clock{};
   std::promise<void> over;
@@ -152,7 +154,7 @@ TEST(PortShare, MemberTakesOverAndOldConnectionsLiveOn) {
   const Found found = asking.find(asker(), second);
   ASSERT_EQ(found.error, FindError::kNone);
   owner.reset();
-  // Both that are left are found, whichever of them owns the port now.
+  // Both members that are left are found, whichever of them owns the port now.
   EXPECT_EQ(later.find(asker(), second).error, FindError::kNone);
   EXPECT_EQ(later.find(asker(), third).error, FindError::kNone);
   EXPECT_EQ(asking.send(found.channel, numbered(1)), 1u);

@@ -1,4 +1,4 @@
-// Is somebody listening? Every answer is bounded in time.
+// Tests whether a process listens at the peer's port. Every answer is bounded in time.
 #include "net/presence.h"
 
 #include <sys/resource.h>
@@ -26,7 +26,7 @@ TEST(Presence, ProcessThatServesTheAddressIsThere) {
   EXPECT_TRUE(asked_once(ip(2), ip(1)));
 }
 
-// The question is not taken for a peer, and the next one finds its way.
+// The port owner does not take the question for a peer, and the next connection finds its process.
 TEST(Presence, QuestionLeavesNothingBehind) {
   Node node, other;
   node.serve(ip(1));
@@ -40,14 +40,14 @@ TEST(Presence, RefusalIsANo) {
   EXPECT_FALSE(asked_once(ip(2), ip(3)));
 }
 
-// A kernel that accepts is enough: the process there may not get a processor for a while.
+// It is enough that the kernel accepts: the process there may not get a processor for a while.
 TEST(Presence, ProcessNeedNotRun) {
   const UniqueFd listener = tcp_listen(ip(4), test_port());
   ASSERT_TRUE(listener);
   EXPECT_TRUE(asked_once(ip(2), ip(4)));
 }
 
-// A queue that is full lets no connection in and refuses none.
+// A listener whose queue is full accepts no connection, but refuses none either.
 TEST(Presence, SilenceIsANoInTime) {
   UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const auto address = socket_address(ip(5), test_port());

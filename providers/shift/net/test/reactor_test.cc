@@ -1,4 +1,4 @@
-// The control thread: hand-over of tasks, descriptors that vanish inside callbacks, timers, fork.
+// Tests the Reactor: hand-over of tasks, descriptors that vanish inside callbacks, timers, fork.
 #include "net/reactor.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,8 @@ TEST_F(ReactorTest, ThrowingTaskDoesNotEndTheThread) {
   EXPECT_TRUE(reactor_.call_and_wait([] {}));
 }
 
-// Its stack has frames that throw nothing: unwinding them would end the process.
+// The waiting thread's stack has noexcept frames: a cancellation that unwinds them would end the
+// process.
 TEST_F(ReactorTest, AWaitingThreadIsNotCancelledBeforeItsTaskIsDone) {
   std::promise<void> begun, go_on;
   bool waited = false;
@@ -67,10 +68,10 @@ TEST_F(ReactorTest, AWaitingThreadIsNotCancelledBeforeItsTaskIsDone) {
       begun.set_value();
       go_on.get_future().wait();
     });
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);  // here it might be
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);  // here, a cancellation could act
   });
   begun.get_future().wait();
-  std::this_thread::sleep_for(20ms);  // it waits by now, most likely
+  std::this_thread::sleep_for(20ms);  // the thread most likely waits by now
   pthread_cancel(waiting.native_handle());
   go_on.set_value();
   waiting.join();
@@ -81,8 +82,8 @@ TEST_F(ReactorTest, CallbackMayRemoveItselfAndOthersOfTheSameBatch) {
   Pair a, b;
   int calls = 0;
   reactor_.call_and_wait([&] {
-    // Both become ready before the loop looks: the first callback takes the second away, closes
-    // it, and puts a descriptor with the same number in its place.
+    // Both descriptors become ready before the loop looks. The first callback removes both, so the
+    // second callback must not run.
     auto callback = [&](uint32_t) {
       calls++;
       reactor_.remove_fd(a.fd[0]);
@@ -159,7 +160,7 @@ TEST_F(ReactorTest, IdleThreadUsesNoCpu) {
     clock_gettime(clock, &t);
     return t.tv_sec * 1000000000L + t.tv_nsec;
   };
-  // The timer is the clock of the test: 200 ms in which nothing else happens.
+  // The timer measures 200 ms, in which nothing else happens.
   std::promise<void> done;
   reactor_.call_and_wait([&] { reactor_.timer_start(200ms, [&] { done.set_value(); }); });
   const long before = cpu();
@@ -194,7 +195,7 @@ TEST_F(ReactorTest, ForkChildForgetsAndDoesNotHang) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "the thread sanitizer allows no threads in forked children";
 #endif
-  // The queue's lock is most likely taken at the time of the fork.
+  // Thanks to this thread, the queue's lock is most likely taken at the time of the fork.
   std::atomic<bool> stop{false};
   std::thread busy([&] {
     while (!stop) reactor_.call_soon([] {});

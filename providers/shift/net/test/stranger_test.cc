@@ -1,4 +1,5 @@
-// Whatever strangers send to the port costs them their connection and us nothing.
+// Tests strangers that connect to the port: whatever they send, they lose their connection, and the
+// process serves its peers as before.
 #include <poll.h>
 
 #include <random>
@@ -23,7 +24,7 @@ class Stranger {
   Stranger(const Stranger&) = delete;
 
   void say(const std::vector<uint8_t>& bytes) {
-    // May fail: the other side may have heard enough already.
+    // It may fail, because the process may have closed the connection already.
     (void)send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
   void say(const wire::Message& message) {
@@ -32,7 +33,7 @@ class Stranger {
     say(bytes);
   }
   void sequence_set(uint64_t sequence) { sequence_ = sequence - 1; }
-  // Null when the connection was closed instead.
+  // Returns the next message, or null when the connection was closed.
   std::unique_ptr<wire::Message> hear() {
     uint8_t buffer[4096];
     size_t used = 0, size = 0;
@@ -101,7 +102,8 @@ TEST_F(StrangerTest, FirstMessageMustBeAHello) {
   Stranger nobody(here_);
   nobody.say(wire::Hello{{}, {}, ours_, ours_});
   EXPECT_TRUE(nobody.closed());
-  // A valid message, too long to be the first: hung up on before it is read.
+  // This message is valid, but too long for a first message: the process closes the connection
+  // before it has read the whole message.
   Stranger talker(here_);
   talker.say(wire::KeyQuery{ours_, ours_, 0, 0, 0, std::vector<uint32_t>(200, 1)});
   EXPECT_TRUE(talker.closed());
@@ -113,7 +115,7 @@ TEST_F(StrangerTest, RandomBytesAfterAValidHeader) {
   for (int i = 0; i < 50; i++) {
     std::vector<uint8_t> bytes;
     ASSERT_TRUE(wire::encode(hello(9), bytes));
-    // The length is right for a Hello: the whole is read, and is no Hello.
+    // The length is that of a Hello, so the process reads the whole message, which is no Hello.
     bytes[5] = static_cast<uint8_t>(2 + random() % 9);
     for (size_t at = wire::kHeaderSize; at < bytes.size(); at++)
       bytes[at] = static_cast<uint8_t>(random());
@@ -147,7 +149,7 @@ TEST_F(StrangerTest, UnknownQpsAndInstancesAreDenied) {
 TEST_F(StrangerTest, NonsenseOnAChannelEndsTheConnection) {
   const std::vector<std::function<void(Stranger&)>> sins = {
       [](Stranger& s) { s.say(std::vector<uint8_t>(64, 0xff)); },
-      // Speaks in another process's name.
+      // The stranger uses the instance of another process.
       [&](Stranger& s) { s.say(hello(77)); },
       [&](Stranger& s) {
         s.say(wire::HelloReply{instance(77), ours_, ours_});
@@ -181,7 +183,7 @@ TEST_F(StrangerTest, UnaskedAnswersChangeNothing) {
   s.say(hello(50));
   ASSERT_NE(s.hear(), nullptr);
   s.say(wire::HelloReply{instance(50), qp(ip(1), 2), qp(ip(20), 7)});
-  // Still heard afterwards.
+  // The process still takes messages afterwards.
   const wire::Message last = wire::Close{ours_, ours_};
   s.say(last);
   EXPECT_TRUE(node_.notes.wait_message(last));
@@ -199,7 +201,8 @@ TEST_F(StrangerTest, AMessageIsTakenOnceAndNeverBehindANewerOne) {
     quick.say(numbered(n));
     ASSERT_TRUE(node_.notes.wait_message(numbered(n)));
   }
-  // Copies, one that was never seen before, and what both connections have yet to bring.
+  // The slow connection brings copies of 2 and 4; the message 3, which no other connection brings;
+  // and the message 5 before the quick connection brings it.
   for (uint32_t n : {2u, 3u, 4u, 5u}) {
     slow.sequence_set(n);
     slow.say(numbered(n));

@@ -39,7 +39,7 @@ TEST_F(TimerTest, ASecondStartTakesThePlaceOfTheFirst) {
 
 TEST_F(TimerTest, ACancelledOneDoesNotRun) {
   Timer timer(loop_);
-  timer.cancel();  // harmless
+  timer.cancel();  // it has no effect
   timer.start(milliseconds(5), [&] { fired_++; });
   timer.cancel();
   EXPECT_FALSE(timer.is_running());

@@ -1,5 +1,5 @@
-// Loops in virtual time: all of a simulation's loops share one clock, and nothing happens by
-// itself.
+// Loops in virtual time: all loops of a simulation share one clock, which moves only when the test
+// moves it.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,8 @@ class VirtualTime {
     while (!heap_.empty() && slots_[heap_.front().id & kSlotMask].id != heap_.front().id) pop();
     return heap_.empty() ? Clock::time_point::max() : heap_.front().due;
   }
-  // Runs the next task, in order of time, then of the calls. False: there is none.
+  // Runs the next task. Tasks run in the order of their times, and those of one time in the order
+  // of the calls. Returns false when there is no task.
   bool step() {
     const auto due = next();
     if (due == Clock::time_point::max()) return false;
@@ -56,13 +57,13 @@ class VirtualTime {
     task();
     return true;
   }
-  // Runs what is due until `span` has passed.
+  // Runs all tasks that are due until `span` has passed.
   void run_for(Clock::duration span) {
     const Clock::time_point end = now_ + span;
     while (next() <= end) step();
     now_ = end;
   }
-  // Lets time pass in which nothing is due.
+  // Lets time pass without running any task; no task may be due before `when`.
   void advance_to(Clock::time_point when) { now_ = std::max(now_, when); }
   void drop_all() {
     heap_.clear();
@@ -75,10 +76,11 @@ class VirtualTime {
   static constexpr uint64_t kSlotMask = (1u << kSlotBits) - 1;
   struct Due {
     Clock::time_point due;
-    Loop::TimerId id;  // grows with each call; its low bits name the slot
+    Loop::TimerId id;  // greater with each call; its low bits name the slot
   };
   struct Slot {
-    Loop::TimerId id = 0;  // 0: free; a cancelled one's place in the heap is found to be stale
+    // 0 when the slot is free. A place in the heap whose id differs from its slot's is stale.
+    Loop::TimerId id = 0;
     Loop::Task task;
   };
   static bool later(const Due& a, const Due& b) {

@@ -1,4 +1,4 @@
-// Configuration: accepted and refused values, the file, and which of the two wins.
+// Tests the configuration: accepted and refused values, the file, and that the environment wins.
 #include "util/config.h"
 
 #include <gtest/gtest.h>
@@ -98,7 +98,7 @@ TEST_F(ConfigTest, BadValuesAreNamedOnceAndLeaveTheDefault) {
   }
 }
 
-// Someone who asks for exactness and mistypes it must not get less.
+// A user who mistypes `exact` must not get a weaker mode.
 TEST_F(ConfigTest, AnUnknownModeIsTheStrictest) {
   for (const char* value : {"exakt", "", "Relaxed", "1"}) {
     EXPECT_EQ(read({{"SHIFT_MODE", value}}, "SHIFT_MODE = relaxed").mode, Mode::kExact) << value;
@@ -141,12 +141,12 @@ TEST_F(ConfigTest, QuotesAroundAValueOfTheFileAreNotOfIt) {
   EXPECT_EQ(c.groups, (std::vector<Names>{{"a", "b"}, {"c", "d"}}));
   EXPECT_EQ(c.port, 2222);
   EXPECT_EQ(c.log, LogLevel::kInfo);
-  // One alone is a mistake, and a second pair is, too.
+  // A single quote mark is a mistake, and so is a second pair of quotes.
   EXPECT_EQ(read({}, "SHIFT_PORT = \"\nSHIFT_PORT = \"\"1\"\"\nSHIFT_PORT = \"1").port, 9473);
   EXPECT_EQ(warnings_.size(), 3u);
 }
 
-// For a program that gains privileges.
+// A program that gains privileges reads only the file.
 TEST_F(ConfigTest, TheFileAloneIsReadWhereThereIsNoEnvironment) {
   std::ofstream(path_) << "SHIFT_PORT = 2222\n";
   setenv("SHIFT_PORT", "1111", 1);

@@ -1,5 +1,5 @@
-// Takes the place of util/event.cc: an object that is given to the linker comes before its twin in
-// the library.
+// Takes the place of util/event.cc in tests: the linker uses an object file that it is given before
+// one in a library that defines the same functions.
 #include "util/test/event_sink.h"
 
 #include <utility>

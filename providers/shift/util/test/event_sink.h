@@ -1,4 +1,4 @@
-// Event records of the layer, handed to a test instead of being written to a file.
+// Hands the layer's event records to a test, instead of writing them to a file.
 #pragma once
 
 #include <functional>
@@ -10,10 +10,10 @@
 namespace shift::test {
 
 using EventSink = std::function<void(const char* name, std::initializer_list<EventField> fields)>;
-// Empty: records are not made.
+// With an empty `sink`, the layer makes no records.
 void event_sink_set(EventSink sink);
 
-// The line that the layer would have written.
+// Returns the line that the layer would have written.
 std::string event_text(int64_t t_ns, const char* name, std::initializer_list<EventField> fields);
 
 }  // namespace shift::test

@@ -9,11 +9,12 @@
 namespace shift {
 namespace {
 
-// Like a program that polls: it holds the mutex nearly always, and comes back at once.
+// The greedy thread acts like a program that polls: it holds the mutex nearly always, and takes it
+// again at once.
 TEST(FairMutexTest, AThreadThatComesAgainAndAgainIsBehindOneThatWaits) {
   FairMutex mutex;
   std::atomic<bool> is_over{false}, is_held{false};
-  uint64_t taken_while_waited = 0;  // under the mutex
+  uint64_t taken_while_waited = 0;  // guarded by the mutex
   std::jthread greedy([&] {
     while (!is_over) {
       mutex.lock_behind();
@@ -31,7 +32,8 @@ TEST(FairMutexTest, AThreadThatComesAgainAndAgainIsBehindOneThatWaits) {
   }
   is_over = true;
   greedy.join();
-  // Only when one loses its processor on the way into the line, or before it looks.
+  // The greedy thread passes a waiting thread only when that thread loses its processor before it
+  // has the turn, or when the greedy thread loses its own before it looks for waiting threads.
   EXPECT_LE(taken_while_waited, kWaits / 10);
 }
 

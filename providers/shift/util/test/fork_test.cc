@@ -1,4 +1,4 @@
-// Fork children lose our descriptors and know that they are children.
+// Tests that fork children close the layer's descriptors, and know that they are children.
 #include "util/fork.h"
 
 #include <fcntl.h>

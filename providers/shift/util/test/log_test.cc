@@ -1,4 +1,4 @@
-// Log lines and event records, read back from the descriptors they go to.
+// Tests log lines and event records, which are read back from the descriptors that they go to.
 #include "util/log.h"
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 namespace shift {
 namespace {
 
-// Takes the place of stderr for its lifetime.
+// Puts a pipe in the place of stderr until the end of the scope.
 class StderrPipe {
  public:
   explicit StderrPipe(int flags = O_NONBLOCK) {
@@ -82,7 +82,7 @@ TEST(Log, ClosedPipeDoesNotKillTheProgram) {
   EXPECT_EQ(sigismember(&pending, SIGPIPE), 0);
 }
 
-// A reader that stands still holds nobody up.
+// A reader that stands still must not hold the program up.
 TEST(Log, AFullPipeIsNotWaitedFor) {
   StderrPipe err(0);
   alarm(10);

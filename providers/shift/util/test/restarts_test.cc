@@ -1,4 +1,4 @@
-// Waits go on after signals as read(2) does.
+// Tests that the layer's waits go on after signals, as read(2) does.
 #include "util/restarts.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace shift {
 namespace {
 
-// A handler for as long as a test runs.
+// Installs a signal handler until the end of the scope.
 class Handler {
  public:
   Handler(int number, int flags) : number_(number) {
@@ -31,8 +31,9 @@ class Handler {
   struct sigaction before_ {};
 };
 
-// Signals a thread in wait_readable() until it has come back, or five times; then a byte comes.
-// Whether it came back before the byte, and by what.
+// Sends a signal to a thread in wait_readable() until the thread has come back, or five times, and
+// then writes the byte that the thread waits for. Returns the errno that ended the wait, or 0 when
+// the thread waited until the byte came.
 int wait_under(int signal_number) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
@@ -45,7 +46,8 @@ int wait_under(int signal_number) {
     }
     back = true;
   });
-  // Each one is taken before the next is sent; it may be taken before the wait, too, and ends none.
+  // The thread takes each signal before the next is sent. A signal that it takes before it waits
+  // ends no wait.
   for (int i = 0; i < 5 && !back; i++) {
     const int before = Handler::ran;
     pthread_kill(waiter.native_handle(), signal_number);
@@ -88,7 +90,8 @@ TEST(Restarts, ErrnoIsKept) {
   EXPECT_EQ(errno, EAGAIN);
 }
 
-// Even with a handler for something else about. (Without SIGCHLD's: the parent's.)
+// The process goes on waiting even though it has a handler, for another signal. The SIGCHLD of the
+// stop goes to the parent.
 TEST(Restarts, AStoppedProcessGoesOnWaiting) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -100,7 +103,7 @@ TEST(Restarts, AStoppedProcessGoesOnWaiting) {
   }
   int status = 0;
   for (int i = 0; i < 3; i++) {
-    usleep(20'000);  // it may wait now; if not, the stop proves nothing
+    usleep(20'000);  // the child may wait now; if not, the stop proves nothing
     ASSERT_EQ(kill(child, SIGSTOP), 0);
     ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
     ASSERT_TRUE(WIFSTOPPED(status)) << status;
