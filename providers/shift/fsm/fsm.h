@@ -3,7 +3,7 @@
 // (control/coordinator) feeds it events on the control thread, runs the returned actions in order,
 // and feeds their outcomes back as further events. docs/state-machine.md draws the table.
 //
-// Only step() decides on a state, and only Coordinator::feed_one() stores one.
+// Only step() decides on a state, and only Coordinator::enter() stores one.
 #pragma once
 
 #include <array>

@@ -138,10 +138,10 @@ void take_error(CompletionQueue& cq, Group& group, int member, Completion wc, Ve
   }
   doubt_events(cq);
   const bool first = !group.life.errors.members[member].fault_reported.exchange(true);
-  if (first || (group.life.errors.original.status == IBV_WC_WR_FLUSH_ERR &&
-                wc.status != IBV_WC_WR_FLUSH_ERR)) {
-    group.life.errors.original = wc;
-  }
+  // A flush says nothing of the cause. A path that was left, and the one that was taken since, may
+  // both give errors; the first one is what the stock library would have shown.
+  ibv_wc& original = group.life.errors.original;
+  if (original.status == IBV_WC_SUCCESS && wc.status != IBV_WC_WR_FLUSH_ERR) original = wc;
   if (!verdict.blames_path) {
     fault_sink->fault(&group, fsm::Event::kAppError, member,
                       "application error found while draining");

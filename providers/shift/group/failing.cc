@@ -57,7 +57,7 @@ void fail(Group& group) {
   uint64_t receive = notifications_received(group);
   ibv_wc_status status = group.life.errors.original.status;
   uint32_t vendor_error = group.life.errors.original.vendor_err;
-  if (status == IBV_WC_SUCCESS || status == IBV_WC_WR_FLUSH_ERR) {
+  if (status == IBV_WC_SUCCESS) {
     status = IBV_WC_RETRY_EXC_ERR;  // the fault was noticed before the transport gave up
     vendor_error = 0x81;
   }

@@ -77,8 +77,7 @@ void original_error_forget(Group& group) {
 void original_error_suggest(Group& group, ibv_wc_status status, uint32_t vendor_error) {
   CqLock lock(group);
   ibv_wc& original = group.life.errors.original;
-  // A flush may be the fence's own doing, and says nothing.
-  if (original.status != IBV_WC_SUCCESS && original.status != IBV_WC_WR_FLUSH_ERR) return;
+  if (original.status != IBV_WC_SUCCESS) return;
   original.status = status;
   original.vendor_err = vendor_error;
 }

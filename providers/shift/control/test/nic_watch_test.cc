@@ -148,6 +148,23 @@ TEST_F(NicWatchTest, TheTableIsReadAgainLater) {
   EXPECT_EQ(told(), Told{"0 changed, gone: 1"});
 }
 
+TEST_F(NicWatchTest, OnlyTheDevicesOwnTableIsReadAgain) {
+  world_.nic(kDefault).gid_index++;
+  nics_.address_changed(kIfindex + 1);
+  time_.run_for(milliseconds(2000));
+  EXPECT_TRUE(told().empty());
+}
+
+// It may get its first address on any device.
+TEST_F(NicWatchTest, ATableWithoutAddressesIsReadWheneverAnyAddressComes) {
+  const wire::Gid gid = std::exchange(world_.nic(kBackup).gid, {});
+  nics_.gids_changed(context_, kBackup);
+  (void)told();
+  world_.nic(kBackup).gid = gid;
+  nics_.address_changed(kIfindex + 1);
+  EXPECT_EQ(told(), Told{"1 changed, gone: 0"});
+}
+
 TEST_F(NicWatchTest, AForgottenContextIsNotReadAgain) {
   nics_.address_changed(kIfindex);
   nics_.context_forget(context_);

@@ -446,6 +446,16 @@ TEST_F(Rounds, APathOfMembersThatThePeerHasNotIsIgnored) {
   expect_all_done();
 }
 
+// Only an end in the exact mode wants to know how far the other's responder got.
+TEST_F(Rounds, APeerIsToldOfTheResponderWhenItAsks) {
+  b_.group->exact = true;
+  network_.cut();
+  network_.restore();
+  run(milliseconds(50));
+  EXPECT_TRUE(a_.group->life.control.asks_responder);
+  EXPECT_FALSE(b_.group->life.control.asks_responder);
+}
+
 // C11: the peer's NICs are what its newest word says, in whatever order the words come.
 TEST_F(Rounds, ALateCopyOfBindChangesNothing) {
   traffic(5);

@@ -48,6 +48,20 @@ TEST_F(Failing, AFaultWithoutAnErrorCompletionLooksLikeAnUnreachablePeer) {
   EXPECT_EQ(completions[0].status, IBV_WC_RETRY_EXC_ERR);
 }
 
+// The round gets as far as the backup, where receives wait, before the peer refuses to move.
+TEST_F(Failing, FlushesOfTheNewPathDoNotHideTheError) {
+  post_send(*group_, 1, IBV_WR_SEND);
+  post_recv(*group_, 11);
+  on_default().break_with(IBV_WC_REM_OP_ERR);
+  leave_for(*group_, kBackup, kBackup);
+  fail(*group_);
+  const auto completions = poll_all(cq_);
+  ASSERT_EQ(wr_ids(completions), (Ids{1, 11}));
+  EXPECT_EQ(completions[0].status, IBV_WC_REM_OP_ERR);
+  EXPECT_EQ(completions[0].vendor_err, 0x42u);
+  EXPECT_EQ(completions[1].status, IBV_WC_WR_FLUSH_ERR);
+}
+
 TEST_F(Failing, WhatSucceededBeforeIsDeliveredFirst) {
   post_send(*group_, 1, IBV_WR_SEND);
   post_send(*group_, 2, IBV_WR_SEND);

@@ -198,8 +198,9 @@ ibv_gid_entry gid_entry(const FakeNic& nic, const wire::Gid& gid, uint32_t index
   return entry;
 }
 
-ssize_t fake_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t most, uint32_t,
-                             size_t) {
+ssize_t fake_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t most,
+                             uint32_t flags, size_t) {
+  if (flags != 0) return -EOPNOTSUPP;
   const FakeNic& nic = FakeNic::of(context);
   std::vector<ibv_gid_entry> table;
   if (nic.link_local != wire::Gid{}) {

@@ -161,6 +161,25 @@ TEST(SendJournal, InlinePayloadLargerThanTheQueueAllowsStaysInItsSlot) {
   EXPECT_EQ(wr.num_sge, 0);
 }
 
+// What the NIC refused is taken back: the next request gets the numbers that the first one had.
+TEST(SendJournal, ARequestThatIsTakenBackCountsForNothing) {
+  SendJournal journal;
+  journal.init(8, 1, 0, false);
+  Request silent = request(IBV_WR_RDMA_WRITE, 1, 1);
+  silent.wr.send_flags = 0;
+  journal.append(request(IBV_WR_SEND, 1, 0).get());
+  for (Request next : {request(IBV_WR_SEND, 1, 1), silent}) {
+    journal.append(next.get());
+    journal.append(request(IBV_WR_SEND, 1, 2).get());
+    journal.take_back(1);
+    EXPECT_EQ(journal.head(), 1u);
+    journal.append(request(IBV_WR_SEND, 1, 3).get());
+    EXPECT_EQ(journal.at(1).signaled_total, 2u);
+    EXPECT_EQ(journal.at(1).notification_total, 2u);
+    journal.take_back(1);
+  }
+}
+
 TEST(SendJournal, KeepsTheLatestEntriesWhenTheRingWraps) {
   SendJournal journal;
   constexpr uint32_t kDepth = 5;

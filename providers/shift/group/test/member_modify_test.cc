@@ -59,6 +59,49 @@ TEST_F(MemberModify, PatienceIsTheApplicationsWhereThePeerHasNoLayer) {
   }
 }
 
+// What is known of a QP that can send: a fence drains its send queue.
+TEST_F(MemberModify, AQpCanSendFromRtsOn) {
+  auto& member = group_->life.members[kDefault];
+  const auto modify = [&](ibv_qp_state state, int mask) {
+    ibv_qp_attr attr = to_rts({8, 3});
+    attr.qp_state = state;
+    member.can_send = false;
+    EXPECT_EQ(application_modify(*group_, kDefault, attr, mask), 0);
+    return bool{member.can_send};
+  };
+  EXPECT_FALSE(modify(IBV_QPS_RTR, IBV_QP_STATE | IBV_QP_RQ_PSN));
+  EXPECT_TRUE(modify(IBV_QPS_RTS, kPatienceMask | IBV_QP_SQ_PSN));
+  EXPECT_FALSE(modify(IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER)) << "it was there before";
+}
+
+// The path was changed before the application brought its QP to RTS.
+TEST_F(MemberModify, AChangedPathStartsWithItsOwnPsn) {
+  on_default().qp.state = IBV_QPS_RTR;
+  group_->life.members[kDefault].last_psn = 0x1234;
+  ibv_qp_attr attr = to_rts({8, 3});
+  attr.sq_psn = 0x777;
+  ASSERT_EQ(application_modify(*group_, kDefault, attr, kPatienceMask | IBV_QP_SQ_PSN), 0);
+  EXPECT_EQ(on_default().qp.state, IBV_QPS_RTS);
+  EXPECT_EQ(on_default().attr.sq_psn, 0x1234u);
+  EXPECT_EQ(group_->life.asked.attr.sq_psn, 0x777u) << "what the application is shown";
+}
+
+// 4.096 us doubled as often as the timeout says, four times that for each try (IBTA 9.7.6.1.3).
+TEST_F(MemberModify, ANicsPatienceIsTheStandards) {
+  on_default().attr.timeout = 10;
+  on_default().attr.retry_cnt = 6;
+  const auto health = committed_qp_health(*group_);
+  ASSERT_TRUE(health.has_value());
+  EXPECT_FALSE(health->is_broken);
+  EXPECT_EQ(health->patience, std::chrono::nanoseconds(4 * 7 * 4096 * 1024));
+  on_default().attr.timeout = 0;
+  EXPECT_EQ(committed_qp_health(*group_)->patience, std::chrono::nanoseconds::zero()) << "no end";
+  on_default().qp.state = IBV_QPS_SQE;
+  EXPECT_TRUE(committed_qp_health(*group_)->is_broken);
+  on_default().query_error = EIO;
+  EXPECT_FALSE(committed_qp_health(*group_));
+}
+
 TEST_F(MemberModify, RetriesEndOnTheOtherMembers) {
   group_->life.asked.attr.retry_cnt = 7;
   group_->life.members[kBackup].last_psn = 1;

@@ -68,6 +68,7 @@ TEST_F(Replay, CompletionsMadeFromTheCounterLookLikeTheNics) {
     EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
     EXPECT_EQ(wc.qp_num, group_->qpn());
     EXPECT_EQ(wc.byte_len, 8u);
+    EXPECT_EQ(wc.wc_flags, wc.wr_id == 1 ? unsigned{IBV_WC_WITH_IMM} : 0u);
   }
 }
 
@@ -434,6 +435,16 @@ TEST_F(Replay, APathThatRefusesIsBroken) {
   post_send(*group_, 1, IBV_WR_SEND);
   leave_default();
   on_backup().post_error = EIO;
+  const auto result = replay_with(0);
+  EXPECT_EQ(result.refusal, nullptr) << "another path may take it";
+  EXPECT_TRUE(result.path_broken);
+}
+
+// Soft-RoCE's: the request lies in the send queue, and no request is named as the bad one.
+TEST_F(Replay, ADoorbellThatFailsBreaksThePathToo) {
+  post_send(*group_, 1, IBV_WR_SEND);
+  leave_default();
+  on_backup().doorbell_error = EPERM;
   const auto result = replay_with(0);
   EXPECT_EQ(result.refusal, nullptr) << "another path may take it";
   EXPECT_TRUE(result.path_broken);

@@ -460,6 +460,30 @@ TEST_F(Shared, AMissingKeyRefusesTheReceive) {
   EXPECT_TRUE(world_.sink.refused.empty());
 }
 
+// Only the members that traffic is on must be able to take it.
+TEST_F(Shared, AKeyThatIsMissingElsewhereRefusesNothing) {
+  MemoryRegion* region = world_.make_region(0x30, 0x40);
+  region->members[kThird].twin = MemoryRegion::Twin::kFailed;
+  ASSERT_TRUE(leave({a_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  EXPECT_EQ(post({1}, 1, 0x30), 0);
+  region->members[kThird].twin = MemoryRegion::Twin::kReady;
+  region->members[kBackup].twin = MemoryRegion::Twin::kFailed;
+  EXPECT_EQ(post({2}, 1, 0x30), EINVAL);
+}
+
+// C9: the NIC's own error, and the request that it names.
+TEST_F(Shared, OnTheDefaultTheNicsErrorIsTheApplications) {
+  ASSERT_EQ(post({1}), 0);
+  real(kDefault).post_error = EIO;
+  EXPECT_EQ(post({2, 3}), EIO);
+  EXPECT_EQ(bad_id_, 2u);
+  EXPECT_EQ(srq_->live, 1u);
+  real(kDefault).post_error = 0;
+  ASSERT_EQ(post({4}), 0);
+  EXPECT_EQ(on(kDefault), (Ids{1, 4}));
+}
+
 // Nobody could have those after it.
 TEST_F(Shared, AMissingKeyFailsWhoCouldHaveHadTheReceive) {
   world_.make_region(0x30, 0x40, MemoryRegion::Twin::kFailed);

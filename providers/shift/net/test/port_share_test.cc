@@ -1,12 +1,14 @@
 // Tests several processes that share one rendezvous port: connections are passed on, the port gets
 // a new owner, and processes of other users are refused.
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 
+#include "net/local_packet.h"
 #include "net/socket.h"
 #include "net/test/net_fixture.h"
 
@@ -139,6 +141,113 @@ TEST(PortShare, QpThatNoProcessOwnsIsDeniedByAll) {
   owner.serve(ip(2));
   sharer.serve(ip(2));
   EXPECT_EQ(asking.find(asker(), qp(ip(2), 300), 300ms).error, FindError::kNoSuchQp);
+}
+
+// A process of this host that shares the port, and does what the test says.
+class RawSharer {
+ public:
+  explicit RawSharer(uint32_t ip_be) {
+    // The owner may not listen yet.
+    while (!(fd_ = local_connect(ip_be, test_port()))) usleep(1000);
+    LocalPacket packet;
+    packet.hello.instance.raw.fill(9);
+    send(packet);
+  }
+  void send(const LocalPacket& packet) {
+    std::vector<uint8_t> bytes;
+    EXPECT_TRUE(local_encode(packet, bytes));
+    EXPECT_TRUE(local_send(fd_.get(), bytes));
+  }
+  LocalPacket receive(UniqueFd& passed) {
+    struct pollfd ready = {fd_.get(), POLLIN, 0};
+    EXPECT_EQ(poll(&ready, 1, 30000), 1) << "nothing came";
+    uint8_t bytes[kLocalPacketMax];
+    const ssize_t n = local_receive(fd_.get(), bytes, passed);
+    LocalPacket packet;
+    EXPECT_TRUE(n > 0 && local_decode({bytes, static_cast<size_t>(n)}, packet));
+    return packet;
+  }
+  LocalPacket receive() {
+    UniqueFd none;
+    return receive(none);
+  }
+  void close() { fd_.reset(); }
+
+ private:
+  UniqueFd fd_;
+};
+
+TEST(PortShare, ASharerThatEndsUnaskedLeavesTheQuestionToTheOthers) {
+  const wire::QpName name = qp(ip(2), 200);
+  Node owner, asking;
+  owner.serve(ip(2));
+  RawSharer first(ip(2)), second(ip(2));
+  owner.run([] {});
+  owner.run([] {});
+  auto found = asking.find_start(asker(), name);
+  LocalPacket question = second.receive();
+  ASSERT_EQ(question.kind, LocalKind::kAsk);
+  ASSERT_EQ(first.receive().kind, LocalKind::kAsk);
+  first.close();
+  owner.run([] {});
+  owner.run([] {});
+  question.kind = LocalKind::kAnswer;
+  question.yes = true;
+  second.send(question);
+  UniqueFd passed;
+  EXPECT_EQ(second.receive(passed).kind, LocalKind::kPass);
+  EXPECT_TRUE(passed);
+}
+
+// Nobody is left that could answer: the asking end is told so.
+TEST(PortShare, TheLastSharersEndAnswersTheQuestion) {
+  Node owner;
+  owner.serve(ip(2));
+  RawSharer only(ip(2));
+  owner.run([] {});
+  owner.run([] {});
+  UniqueFd asking = tcp_connect(ip(1), ip(2), test_port());
+  struct pollfd ready = {asking.get(), POLLOUT, 0};
+  ASSERT_EQ(poll(&ready, 1, 30000), 1);
+  wire::Hello question{{}, {}, qp(ip(2), 200), asker(), 1, 2, 0};
+  question.instance.raw.fill(8);
+  std::vector<uint8_t> hello;
+  ASSERT_TRUE(wire::encode(question, hello));
+  ASSERT_TRUE(send_whole(asking.get(), hello));
+  ASSERT_EQ(only.receive().kind, LocalKind::kAsk);
+  only.close();
+  ready.events = POLLIN;
+  ASSERT_EQ(poll(&ready, 1, 30000), 1);
+  std::vector<uint8_t> answer(512);
+  const ssize_t n = recv(asking.get(), answer.data(), answer.size(), 0);
+  ASSERT_GT(n, 0);
+  wire::Message message;
+  ASSERT_TRUE(wire::decode({answer.data(), static_cast<size_t>(n)}, message));
+  EXPECT_EQ(std::get<wire::HelloReply>(message).status, wire::HelloStatus::kNoSuchQp);
+}
+
+TEST(LocalSocket, EachPortHasAPlaceOfItsOwn) {
+  const UniqueFd one = local_listen(ip(2), 9473), two = local_listen(ip(2), 9472),
+                 three = local_listen(ip(3), 9473);
+  EXPECT_TRUE(one && two && three);
+  EXPECT_FALSE(local_listen(ip(2), 9473)) << "it is taken";
+}
+
+TEST(LocalSocket, AnyDescriptorCanBePassed) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd one(ends[0]), two(ends[1]);
+  ASSERT_NE(fcntl(STDIN_FILENO, F_GETFD), -1) << "the standard input is closed";
+  const uint8_t byte = 1;
+  ASSERT_TRUE(local_send(one.get(), {&byte, 1}, STDIN_FILENO));
+  uint8_t buffer[8];
+  UniqueFd passed;
+  ASSERT_EQ(local_receive(two.get(), buffer, passed), 1);
+  EXPECT_TRUE(passed);
+  passed.reset();
+  ASSERT_TRUE(local_send(one.get(), {&byte, 1}));
+  ASSERT_EQ(local_receive(two.get(), buffer, passed), 1);
+  EXPECT_FALSE(passed);
 }
 
 TEST(PortShare, MemberTakesOverAndOldConnectionsLiveOn) {

@@ -104,7 +104,7 @@ class VirtualTime {
 };
 
 // One loop of one host. There are no descriptors in a simulation.
-class VirtualLoop final : public Loop {
+class VirtualLoop : public Loop {
  public:
   explicit VirtualLoop(VirtualTime& time) : time_(time) {}
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 #include <map>
 
@@ -112,6 +113,7 @@ TEST_F(ConfigTest, AnUnknownModeIsTheStrictest) {
 TEST_F(ConfigTest, DirectVerbsAreRefusedUnlessAsked) {
   EXPECT_EQ(read({}).direct_verbs, DirectVerbs::kRefuse);
   EXPECT_EQ(read({{"SHIFT_DIRECT_VERBS", "answer"}}).direct_verbs, DirectVerbs::kAnswer);
+  EXPECT_TRUE(warnings_.empty());
   EXPECT_EQ(read({}, "SHIFT_DIRECT_VERBS = unprotected").direct_verbs, DirectVerbs::kUnprotected);
   EXPECT_TRUE(warnings_.empty());
   EXPECT_EQ(read({{"SHIFT_DIRECT_VERBS", "1"}}).direct_verbs, DirectVerbs::kRefuse);
@@ -144,6 +146,40 @@ TEST_F(ConfigTest, QuotesAroundAValueOfTheFileAreNotOfIt) {
   // A single quote mark is a mistake, and so is a second pair of quotes.
   EXPECT_EQ(read({}, "SHIFT_PORT = \"\nSHIFT_PORT = \"\"1\"\"\nSHIFT_PORT = \"1").port, 9473);
   EXPECT_EQ(warnings_.size(), 3u);
+}
+
+TEST_F(ConfigTest, AQuoteThatIsNotClosedIsPartOfTheValue) {
+  for (const char* value : {"\"", "\"/tmp/e", "/tmp/e\""}) {
+    EXPECT_EQ(read({}, ("SHIFT_EVENTS=" + std::string(value) + "\n").c_str()).events, value);
+    EXPECT_TRUE(warnings_.empty());
+  }
+  EXPECT_EQ(read({}, "SHIFT_EVENTS=\n").events, "");
+}
+
+TEST_F(ConfigTest, AFolderInTheFilesPlaceIsNoSetting) {
+  alarm(10);
+  errno = EINTR;
+  std::vector<std::string> warnings;
+  const std::string folder = ::testing::TempDir();
+  const Config c = config_read([](const char*) { return nullptr; }, folder.c_str(), warnings);
+  alarm(0);
+  EXPECT_EQ(c.port, 9473);
+  EXPECT_TRUE(warnings.empty());
+}
+
+// A signal that interrupted an earlier call of the program has left its number in errno.
+TEST_F(ConfigTest, AnOldErrnoChangesNothing) {
+  alarm(10);
+  errno = EINTR;
+  EXPECT_EQ(read({}, "SHIFT_PORT=99\n").port, 99);
+  alarm(0);
+}
+
+TEST_F(ConfigTest, ALongValueIsCutInItsWarning) {
+  read({{"SHIFT_PORT", std::string(300, '7')}});
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_NE(warnings_[0].find('"' + std::string(200, '7') + '"'), std::string::npos)
+      << warnings_[0];
 }
 
 // A program that gains privileges reads only the file.

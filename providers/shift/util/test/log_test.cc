@@ -82,6 +82,25 @@ TEST(Log, ClosedPipeDoesNotKillTheProgram) {
   EXPECT_EQ(sigismember(&pending, SIGPIPE), 0);
 }
 
+// The program has blocked the signal and got one of its own: that one stays.
+TEST(Log, ASignalOfTheProgramStaysPending) {
+  sigset_t pipe_only, old, pending;
+  sigemptyset(&pipe_only);
+  sigaddset(&pipe_only, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe_only, &old);
+  raise(SIGPIPE);
+  {
+    StderrPipe err;
+    err.close_reader();
+    SHIFT_WARN("into the void");
+  }
+  sigpending(&pending);
+  EXPECT_EQ(sigismember(&pending, SIGPIPE), 1);
+  const struct timespec now = {0, 0};
+  sigtimedwait(&pipe_only, nullptr, &now);
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+}
+
 // A reader that stands still must not hold the program up.
 TEST(Log, AFullPipeIsNotWaitedFor) {
   StderrPipe err(0);
@@ -99,6 +118,23 @@ TEST(Log, LimitLetsOneThroughAndCountsTheRest) {
   for (int i = 0; i < 1000; i++) allowed += limit.allow();
   EXPECT_GE(allowed, 1);
   EXPECT_LE(allowed, 2);  // the second may turn within the loop
+}
+
+TEST(Log, WhatTheLimitHeldBackIsCountedOnce) {
+  LogLimit limit(1);
+  uint64_t suppressed = 0;
+  // At most one line a second: of several lines within one second, all but one are held back.
+  uint64_t held_back = 0;
+  while (held_back < 3) held_back += !limit.allow(&suppressed);
+  EXPECT_EQ(suppressed, 0u);
+  const auto next = [&] {
+    suppressed = ~uint64_t{0};
+    while (!limit.allow(&suppressed)) held_back++;
+    return suppressed;
+  };
+  EXPECT_EQ(next(), held_back);
+  held_back = 0;
+  EXPECT_EQ(next(), held_back);
 }
 
 TEST(Event, JsonLineWithEscapes) {

@@ -1,6 +1,8 @@
 // Checks that every message survives the round trip, and that no malformed frame is accepted or
 // crashes.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <random>
 #include <string>
@@ -101,6 +103,38 @@ TEST(Codec, EveryTruncationIsRefused) {
       EXPECT_FALSE(decode(cut, out)) << message_name(m) << " honestly cut at " << n;
     }
   }
+}
+
+// What follows the frame in memory belongs to others, and may not even be readable.
+TEST(Codec, NothingIsReadBeyondTheFrame) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* memory = mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  uint8_t* const end = static_cast<uint8_t*>(memory) + page;
+  ASSERT_EQ(mprotect(end, page, PROT_NONE), 0);
+  for (const Message& m : samples()) {
+    const auto whole = encoded(m);
+    for (size_t n = kHeaderSize; n <= whole.size(); n++) {
+      std::vector<uint8_t> cut(whole.begin(), whole.begin() + static_cast<long>(n));
+      set_length(cut, static_cast<uint32_t>(n));
+      std::copy(cut.begin(), cut.end(), end - n);
+      Message out;
+      EXPECT_EQ(decode({end - n, n}, out), n == whole.size()) << message_name(m) << " cut at " << n;
+    }
+  }
+  munmap(memory, 2 * page);
+}
+
+TEST(Codec, TheLongestFrameIsNotMalformed) {
+  auto frame = encoded(Close{name(1), name(2)});
+  size_t size = 0;
+  set_length(frame, kMessageMax);
+  EXPECT_EQ(frame_peek(frame, size), FrameState::kIncomplete);
+  EXPECT_EQ(size, kMessageMax);
+  set_length(frame, kMessageMax + 1);
+  EXPECT_EQ(frame_peek(frame, size), FrameState::kMalformed);
+  set_length(frame, kHeaderSize - 1);
+  EXPECT_EQ(frame_peek(frame, size), FrameState::kMalformed);
 }
 
 TEST(Codec, TrailingBytesAreRefused) {
