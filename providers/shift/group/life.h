@@ -50,8 +50,8 @@ struct Errors {
     CopyableAtomic<bool> fault_reported{false};  // an error of this path was held back and reported
   };
   PerMember<Member> members;
-  // The first error that a path gave since the last switch, flushes aside: it was held back, and the
-  // application gets it if the switch fails (C6).
+  // The first error that a path gave since the last switch, flushes aside: it was held back, and
+  // the application gets it if the switch fails (C6).
   ibv_wc original{};  // status 0: none yet
   // The request that failed last with an error that may be the path's or the request's, and how
   // many requests had completed then.
