@@ -70,7 +70,7 @@ asan_tests() {
   local left_out='(mlx5_)?front_symbols|front_programs|shift_run|cxemu_e2e_udp_test|model_.*|programs.*|pyverbs.*|clients|vm'
   left_out="^($left_out)\$"
   echo "left out under sanitizers: $left_out"
-  tests build/asan -L unit -E "$left_out" && ASAN_OPTIONS=detect_leaks=0 tests build/asan -LE unit -E "$left_out"
+  ASAN_OPTIONS=detect_leaks=0 tests build/asan -E "$left_out"
 }
 
 # The sanitizer build runs beside the release tests, which wait now and then. It has the idle scheduling class

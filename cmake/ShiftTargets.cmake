@@ -8,7 +8,7 @@ target_compile_options(shift_options INTERFACE
   -Wno-address-of-packed-member
   $<$<COMPILE_LANGUAGE:CXX>:-Wno-invalid-offsetof>
   $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>
-  $<$<BOOL:$<TARGET_PROPERTY:SHIFT_UNOPTIMISED>>:-O0>)
+  $<$<BOOL:$<TARGET_PROPERTY:SHIFT_UNOPTIMISED>>:-O0 -g0>)
 target_link_libraries(shift_options INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
 set(SHIFT_SANITIZER_RUNTIME "")
 if(SHIFT_SANITIZE)
@@ -57,7 +57,8 @@ function(shift_only_tests target)
 endfunction()
 
 # shift_unoptimised(TARGET): like shift_only_tests, for sources whose speed does not matter. Most of their
-# compile time would go into optimising other libraries' templates.
+# compile time would go into optimising other libraries' templates and describing them for debuggers, so these
+# find lines in such sources only with the preset dev.
 function(shift_unoptimised target)
   shift_only_tests(${target})
   set_target_properties(${target} PROPERTIES SHIFT_UNOPTIMISED ON)
@@ -107,6 +108,10 @@ function(shift_test name)
   endif()
   add_test(NAME ${name} COMMAND ${before} $<TARGET_FILE:${name}>)
   set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 600)
+  if(SHIFT_SANITIZE MATCHES address)
+    # Other tests run programs whose leaks are their own, and switch the search for leaks off for all.
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT_MODIFICATION ASAN_OPTIONS=set:detect_leaks=1)
+  endif()
 endfunction()
 
 if(BUILD_TESTING OR NOT DEFINED BUILD_TESTING)

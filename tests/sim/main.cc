@@ -24,7 +24,7 @@ network, with faults at any step. Each schedule follows from its seed. The judge
 clauses C1 to C9 of docs/protocol.md; the exit status is 0 when all hold. Progress goes to stderr.
 
   --count N   schedules to run (default: SHIFT_SIM_SCHEDULES, else 200000,
-              or 5000 under a sanitizer)
+              or 2000 under a sanitizer)
   --first N   seed of the first schedule (default 1); the others count on
   --jobs N    processes to spread them over (default 1)
   --most N    stop after so many broken schedules (default 5)
@@ -35,7 +35,7 @@ clauses C1 to C9 of docs/protocol.md; the exit status is 0 when all hold. Progre
 
 // The default takes about half a minute on one core.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr uint64_t kDefaultCount = 5'000;
+constexpr uint64_t kDefaultCount = 2'000;
 #else
 constexpr uint64_t kDefaultCount = 200'000;
 #endif
