@@ -94,9 +94,11 @@ ibv_mr* register_on_twins(const std::shared_ptr<MemoryRegion>& region, Protectio
   return &region->mr;
 }
 
-// What a group may do with a region that faults its pages in, all members must be able to do.
+// What a group may do with a region that faults its pages in, all members must be able to do. If
+// the default NIC itself cannot, its own answer tells the application.
 bool all_can(const Context& context, unsigned access) {
   if (!(access & IBV_ACCESS_ON_DEMAND)) return true;
+  if (!(context.device_attr.odp_caps.general_caps & IBV_ODP_SUPPORT)) return true;
   if (context.common_attr.odp_caps.general_caps & IBV_ODP_SUPPORT) return true;
   SHIFT_WARN_LIMITED("%s: a region with paging on demand is refused: a NIC of the group cannot",
                      context.device->dev.name);
@@ -210,8 +212,9 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
                       int access) noexcept try {
   auto region = describe(Kind::kDmabuf, nullptr, length, iova, static_cast<unsigned>(access));
   // The application may close its own before the further members have registered theirs.
+  // Whether there is such a buffer is for the default NIC to say: NCCL asks without one, and learns
+  // from the error whether the NIC can register any.
   region->fd = UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3));
-  if (!region->fd) return nullptr;
   region->offset = offset;
   return add_region(region, pd, [=](ibv_pd* real) {
     return stock->reg_dmabuf_mr(real, offset, length, iova, fd, access);

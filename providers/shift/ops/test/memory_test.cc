@@ -1,5 +1,7 @@
 // A region that is deregistered goes from all NICs, whatever the worker has come to.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <set>
@@ -90,6 +92,53 @@ TEST_F(Memory, ThatIsRefusedForWantOfMemoryNamesTheLimit) {
     EXPECT_EQ(errno, reason);
     const std::string said = testing::internal::GetCapturedStderr();
     EXPECT_EQ(said.find("RLIMIT_MEMLOCK") != std::string::npos, reason == ENOMEM) << said;
+  }
+}
+
+// NCCL asks so whether the NIC can register dma-bufs: EBADF means that it can.
+TEST_F(Memory, AskedForWithoutABufferIsAnsweredByTheDefault) {
+  static int asked_fd;
+  for (const int answer : {EBADF, EOPNOTSUPP, EPROTONOSUPPORT}) {
+    failure = answer;
+    asked_fd = 0;
+    table_.reg_dmabuf_mr = [](ibv_pd*, uint64_t, size_t, uint64_t, int fd, int) -> ibv_mr* {
+      asked_fd = fd;
+      errno = failure;
+      return nullptr;
+    };
+    EXPECT_EQ(reg_dmabuf_mr(&world_.pd.pd, 0, 0, 0, -1, 0), nullptr);
+    EXPECT_EQ(errno, answer);
+    EXPECT_EQ(asked_fd, -1);
+  }
+}
+
+TEST_F(Memory, OfABufferIsRegisteredOnAllNicsThoughTheProgramClosesItsDescriptor) {
+  static std::vector<int> fds;
+  fds.clear();
+  table_.reg_dmabuf_mr = [](ibv_pd* pd, uint64_t, size_t, uint64_t, int fd, int) {
+    EXPECT_NE(fcntl(fd, F_GETFD), -1) << fd;
+    fds.push_back(fd);
+    return make(pd);
+  };
+  const int own = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ibv_mr* mr = reg_dmabuf_mr(&world_.pd.pd, 0, 4096, 0, own, IBV_ACCESS_LOCAL_WRITE);
+  close(own);
+  ASSERT_NE(mr, nullptr);
+  worker_.run();
+  ASSERT_EQ(fds.size(), 3u);
+  EXPECT_EQ(fds[kDefault], own);
+  EXPECT_EQ(dereg_mr(mr), 0);
+}
+
+TEST_F(Memory, WithPagingIsRefusedByTheLayerOnlyWhereTheDefaultCouldDoIt) {
+  table_.reg_mr = [](ibv_pd*, void*, size_t, int) -> ibv_mr* {
+    errno = EINVAL;
+    return nullptr;
+  };
+  for (const bool default_can : {false, true}) {
+    world_.context.device_attr.odp_caps.general_caps = default_can ? IBV_ODP_SUPPORT : 0;
+    EXPECT_EQ(reg_mr(&world_.pd.pd, bytes_, sizeof bytes_, IBV_ACCESS_ON_DEMAND), nullptr);
+    EXPECT_EQ(errno, default_can ? EOPNOTSUPP : EINVAL);
   }
 }
 
