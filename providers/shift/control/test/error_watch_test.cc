@@ -35,6 +35,7 @@ class LoopWithFds final : public net::VirtualLoop {
 // The CQ whose event is to be taken next; nullptr: none.
 ibv_cq* raised;
 int destroy_error;
+unsigned acknowledged;
 
 int take_event(ibv_comp_channel*, ibv_cq** cq, void** owner) {
   if (raised == nullptr) return -1;
@@ -48,9 +49,10 @@ class ErrorWatchTest : public ::testing::Test {
   ErrorWatchTest() {
     raised = nullptr;
     destroy_error = 0;
+    acknowledged = 0;
     stock_ = *group::fake_stock();
     stock_.get_cq_event = take_event;
-    stock_.ack_cq_events = [](ibv_cq*, unsigned) {};
+    stock_.ack_cq_events = [](ibv_cq*, unsigned count) { acknowledged += count; };
     stock_.destroy_cq = [](ibv_cq*) { return destroy_error; };
     stock = &stock_;
     channel_.fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -87,6 +89,7 @@ TEST_F(ErrorWatchTest, AQueueThatRaisedAnEventIsArmedAgainLater) {
   raise();
   time_.run_for(milliseconds(100));
   EXPECT_EQ(armed(), 2);
+  EXPECT_EQ(acknowledged, 3u) << "else destroying the queue would wait for ever";
 }
 
 TEST_F(ErrorWatchTest, ADestroyedQueueIsNotArmedAgain) {

@@ -328,6 +328,29 @@ TEST_F(Replay, MissingRemoteKeysAreListedOnceInOrder) {
   EXPECT_EQ(rkeys_missing(*group_), (std::vector<uint32_t>{5}));
 }
 
+// Those of the requests that the queue has room for: what is posted next will name them, too.
+TEST_F(Replay, RecentRemoteKeysAreListedOnceInOrder) {
+  knows_keys_ = false;
+  leave_for(*group_, kBackup, kBackup);
+  const auto post_with = [&](uint64_t id, uint32_t rkey) {
+    ibv_sge sge{0x5000, 8, kLkey};
+    ibv_send_wr wr{};
+    wr.wr_id = id;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.wr.rdma.rkey = rkey;
+    group_->send.journal.append(wr);
+  };
+  for (const uint32_t rkey : {7, 5, 7}) post_with(1, rkey);
+  EXPECT_EQ(rkeys_recent(*group_), (std::vector<uint32_t>{7, 5}));
+  group_->life.remote_keys[kBackup][7] = 70;
+  EXPECT_EQ(rkeys_recent(*group_), (std::vector<uint32_t>{5}));
+  for (uint32_t i = 0; i < group_->send.journal.depth(); i++) post_with(2, 100 + i);
+  EXPECT_EQ(rkeys_recent(*group_).front(), 100u);
+  EXPECT_EQ(rkeys_recent(*group_).size(), group_->send.journal.depth());
+}
+
 // The peer may have taken such a region back as soon as it saw the notification.
 TEST_F(Replay, NoKeyIsAskedForWhatWasExecuted) {
   knows_keys_ = false;

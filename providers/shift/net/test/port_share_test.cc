@@ -226,6 +226,31 @@ TEST(PortShare, TheLastSharersEndAnswersTheQuestion) {
   EXPECT_EQ(std::get<wire::HelloReply>(message).status, wire::HelloStatus::kNoSuchQp);
 }
 
+TEST(LocalPacket, OnlyWhatIsSentIsUnderstood) {
+  std::vector<uint8_t> good;
+  ASSERT_TRUE(local_encode({LocalKind::kAnswer, 7, true, {}}, good));
+  LocalPacket packet;
+  ASSERT_TRUE(local_decode(good, packet));
+  EXPECT_EQ(packet.kind, LocalKind::kAnswer);
+  EXPECT_EQ(packet.id, 7u);
+  EXPECT_TRUE(packet.yes);
+  const auto is_taken = [&good](size_t at, uint8_t value) {
+    auto bytes = good;
+    bytes[at] = value;
+    LocalPacket unused;
+    return local_decode(bytes, unused);
+  };
+  for (const uint8_t kind : {1, 2, 3, 4}) EXPECT_TRUE(is_taken(0, kind));
+  for (const uint8_t kind : {0, 5}) EXPECT_FALSE(is_taken(0, kind));
+  for (const uint8_t yes : {0, 1}) EXPECT_TRUE(is_taken(1, yes));
+  EXPECT_FALSE(is_taken(1, 2));
+  for (size_t size = 0; size < good.size(); size++)
+    EXPECT_FALSE(local_decode({good.data(), size}, packet)) << size;
+  std::vector<uint8_t> other(good.begin(), good.begin() + 6);
+  ASSERT_TRUE(wire::encode(numbered(1), other));
+  EXPECT_FALSE(local_decode(other, packet)) << "it brings no Hello";
+}
+
 TEST(LocalSocket, EachPortHasAPlaceOfItsOwn) {
   const UniqueFd one = local_listen(ip(2), 9473), two = local_listen(ip(2), 9472),
                  three = local_listen(ip(3), 9473);

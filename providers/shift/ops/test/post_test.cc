@@ -95,6 +95,17 @@ class Post : public ::testing::Test {
   uint64_t bad_id_ = 0;
 };
 
+// A message without bytes needs no element.
+TEST_F(Post, AReceiveWithoutElementsIsTakenOnEveryPath) {
+  ASSERT_EQ(recv({1}, 0), 0);
+  leave_default();
+  ASSERT_EQ(recv({2}, 0), 0);
+  EXPECT_EQ(recv({3}, -1), EINVAL);
+  ASSERT_EQ(group::commit(*group_, group::kBackup, group::kBackup), group::Commit::kDone);
+  ASSERT_EQ(recv({4}, 0), 0);
+  EXPECT_EQ(received(on_backup()), (Ids{1, 2, 4}));
+}
+
 // And those behind it. One that names nothing is refused at once.
 TEST_F(Post, AReceiveWaitsWhileItsRegionIsBeingRegistered) {
   switch_over();

@@ -321,6 +321,15 @@ TEST_F(Refused, AResetLeavesAQpInError) {
   EXPECT_EQ(attr.qp_state, IBV_QPS_ERR);
 }
 
+TEST_F(QueuePairs, TheNicsRefusalOfAQueryIsTheApplications) {
+  on_default().query_error = EPERM;
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_SQD;
+  ibv_qp_init_attr init{};
+  EXPECT_EQ(query_qp(group_->handle(), &attr, IBV_QP_STATE, &init), EPERM);
+  EXPECT_EQ(attr.qp_state, IBV_QPS_SQD) << "nothing is shown";
+}
+
 TEST_F(Refused, AResetFlushesOnce) {
   on_default().modify_error = EIO;
   ASSERT_TRUE(group::fence({group_})[0]);
