@@ -22,7 +22,7 @@ uint64_t receives_end(Group& group) {
 
 namespace {
 
-// Caller holds send.mutex.
+// The caller holds send.mutex.
 uint64_t first_waiting(const Group& group) {
   const auto done = static_cast<uint32_t>(group.counters.done[0]);
   return std::max(group.send.journal.first_incomplete(done), group.send.drained_to);
@@ -56,7 +56,7 @@ int go_on(Group& group) {
 int flush_waiting(Group& group) {
   {
     CqLock lock(group);
-    group.life.errors.members[group.life.path.member].fault_reported = true;  // no news
+    group.life.errors.members[group.life.path.member].fault_reported = true;  // not reported again
   }
   return go_on(group);
 }
@@ -77,7 +77,7 @@ void original_error_forget(Group& group) {
 void original_error_suggest(Group& group, ibv_wc_status status, uint32_t vendor_error) {
   CqLock lock(group);
   ibv_wc& original = group.life.errors.original;
-  // A flush may be the fence's own doing, and says nothing.
+  // A flush says nothing, since the fence itself may have caused it.
   if (original.status != IBV_WC_SUCCESS && original.status != IBV_WC_WR_FLUSH_ERR) return;
   original.status = status;
   original.vendor_err = vendor_error;
