@@ -51,8 +51,8 @@ void put_side(CompletionQueue& cq, const ibv_wc& wc);
 [[gnu::cold]] void put_first(CompletionQueue& cq, const ibv_wc& wc);
 // The clock for events that are kept back; tests stop it.
 inline std::chrono::steady_clock::time_point (*event_clock)() = &std::chrono::steady_clock::now;
-// Notes that the NIC may have raised events for completions which are not the application's, or
-// which it has already been told of.
+// Notes that the NIC may have raised events for completions that are not the application's, or that
+// another event has announced.
 [[gnu::cold]] void doubt_events(CompletionQueue& cq);
 
 // Does the work of ibv_poll_cq when the caller is not the biased thread, or the hot path is barred.

@@ -53,7 +53,8 @@ bool name_group(Context& context, ibv_async_event* event,
     if (group->real[kDefault] != event->element.qp) continue;
     event->element.qp = group->handle();
     if (type == IBV_EVENT_QP_REQ_ERR || type == IBV_EVENT_QP_ACCESS_ERR) {
-      // As with completions: a NIC that is going has itself destroyed the memory regions.
+      // As with completions, the error is not believed: a NIC that is going has itself destroyed
+      // the memory regions.
       if (is_protected(*group) && !member_port_is_up(context, kDefault)) return false;
       request_refused(group->life.serial);
     }

@@ -139,7 +139,7 @@ struct Life {
   // SHIFT runs at the peer, so the NIC's patience on the default path is bounded (C10). Set at RTR,
   // on the application's thread.
   bool peer_present = false;
-  // For each member of the peer: from the default rkey to the rkey on that member, as the peer has
+  // Maps, for each member of the peer, the default rkey to the rkey on that member, as the peer has
   // answered. Under send.mutex.
   PerMember<std::unordered_map<uint32_t, uint32_t>> remote_keys;
   // Stand-ins of the replay that are signaled: their completions must show the opcode of the

@@ -175,8 +175,8 @@ int start_sending(Group& group, int member) {
   {
     std::lock_guard lock(group.attr_mutex);
     const auto psn = group.life.members[member].last_psn;
-    // Not before the application's QP: its READ depth and retry counts are not known until then,
-    // and a QP that the application leaves in RTR stays there.
+    // The QP does not start before the application's QP: its READ depth and retry counts are not
+    // known until then, and a QP that the application leaves in RTR stays there.
     if (!psn || !(group.life.asked.mask & IBV_QP_SQ_PSN)) return 0;
     attr = group.life.asked.attr;
     attr.sq_psn = *psn;

@@ -1,4 +1,4 @@
-// From the number of a real QP to the counters of its group; the hot path looks it up for each
+// Maps the number of a real QP to the counters of its group; the hot path looks it up for each
 // completion. Readers take no lock; writers hold the context's mutex. Entries never move inside a
 // table. A table that is too full is replaced, and kept until the context is closed, since a reader
 // may still be in it.

@@ -202,7 +202,7 @@ TEST_F(Exact, AWriteGoesOnInItsMiddle) {
   EXPECT_EQ(rest.sges[0].addr, 0x9000u + kMtu - 100);
   EXPECT_EQ(rest.sges[0].length, 2 * kMtu + 100);
   EXPECT_EQ(on(kBackup).sends[1].sges.at(0).length, 8u);
-  // Once more before the rest is complete: the peer has executed the probe and one further packet.
+  // Another fault: the peer has executed the probe and one further packet of the WRITE.
   ASSERT_EQ(round(0, 1 + 1, kThird).refusal, nullptr);
   ASSERT_EQ(posted_ids(on(kThird), *group_), (Ids{1, 2}));
   EXPECT_EQ(on(kThird).sends[0].wr.wr.rdma.remote_addr, 0x9000u + 3 * kMtu);
