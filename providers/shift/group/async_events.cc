@@ -35,8 +35,8 @@ AsyncEvents::~AsyncEvents() {
 }
 
 bool AsyncEvents::open() {
-  // Blocking, as the application expects of a context's descriptor: it may set O_NONBLOCK. We never
-  // read it empty, nor write it full.
+  // It blocks, as the application expects of a context's descriptor, which it may set to
+  // O_NONBLOCK. The layer never reads it when it is empty, nor writes it when it is full.
   fd_ = eventfd(0, EFD_CLOEXEC);
   return fd_ >= 0;
 }

@@ -1,22 +1,22 @@
-// Why a group leaves its path: what the cause is, and what told of it.
+// Why a group leaves its path: the cause, and its detector.
 #pragma once
 
 #include <cstdint>
 
 namespace shift::group {
 
-// Where the first sign of a fault comes from.
+// Where the first sign of a fault came from.
 enum class Detector : uint8_t {
-  kNone,        // no fault of a path
+  kNone,        // the path has no fault
   kCompletion,  // a completion with an error
   kPost,        // a request or a receive that the device did not take
   kPort,        // PORT_ERR
   kDevice,      // DEVICE_FATAL
   kAddress,     // the NIC's address has left the GID table
   kLink,        // the network device of the port lost its carrier
-  kPeer,        // the peer says so
+  kPeer,        // the peer has said so
   kNeighbour,   // another QP of the same path
-  kProbe,       // no fault: a probe came through on a better path
+  kProbe,       // no fault: a probe succeeded on a better path
 };
 
 constexpr const char* to_string(Detector detector) {
@@ -49,7 +49,7 @@ struct Cause {
   // NOLINTNEXTLINE(google-explicit-constructor): most causes are a text and nothing else
   constexpr Cause(const char* why = "", Detector by = Detector::kNone) : text(why), detector(by) {}
 
-  const char* text;  // lives for ever
+  const char* text;  // a string that is never freed
   Detector detector;
 };
 

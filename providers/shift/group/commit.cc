@@ -25,11 +25,11 @@ Commit commit(Group& group, int member, int peer_member) {
       doubt_events(*cq);
       if (member != kDefault && !cq->poll_all) {
         cq->poll_all = true;
-        // A thread that arms the queue now does so on this member, too, or is seen to have armed
-        // it.
+        // A thread that arms the queue from now on arms this member, too; a thread that has armed
+        // it before is seen to have done so.
         barrier_everywhere();
       }
-      // An application that waits for an event must be woken by this member's completions too.
+      // This member's completions, too, must wake an application that waits for an event.
       if (cq->real[member] != nullptr && cq->armed) {
         ibv_cq* real = cq->real[member];
         real->context->ops.req_notify_cq(real, cq->armed_solicited);

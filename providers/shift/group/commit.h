@@ -1,4 +1,4 @@
-// Opening the new path of a fenced group for what it receives.
+// Opens the new path of a fenced group for the messages that it receives.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@ namespace shift::group {
 
 struct Group;
 
-// Commits a fenced group to a path: receives that were not consumed go on the member's QP, and
-// later ones follow. From the first one on whose region is still being registered there they wait.
+// Commits a fenced group to a path: the receives that were not consumed are posted on the member's
+// QP, and later receives follow. If the region of one is still being registered there, that receive
+// and all after it wait.
 enum class Commit : uint8_t { kDone, kKeyMissing, kUnusable };
 [[nodiscard]] Commit commit(Group& group, int member, int peer_member);
 

@@ -23,7 +23,7 @@ CompletionQueue::~CompletionQueue() = default;
 bool is_path_error(ibv_wc_status status) {
   switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
-    case IBV_WC_WR_FLUSH_ERR:  // without an error before it: the QP was taken from under us
+    case IBV_WC_WR_FLUSH_ERR:  // without an error before it: the NIC has taken the QP away
     case IBV_WC_FATAL_ERR:
     case IBV_WC_RESP_TIMEOUT_ERR:
       return true;
@@ -40,15 +40,15 @@ Group* group_of(Counters* counters) {
                                                         offsetof(Group, counters));
 }
 
-// May be the doing of the NIC here (rxe gives the first one when its link or address is gone), or
-// of the peer's: a driver that lets go of its NIC destroys memory regions while QPs still answer.
+// Either NIC may cause these. rxe gives IBV_WC_LOC_QP_OP_ERR when its link or address is gone; and
+// a driver of the peer that lets go of its NIC destroys memory regions while QPs still answer.
 bool is_doubtful(ibv_wc_status status) {
   return status == IBV_WC_LOC_QP_OP_ERR || status == IBV_WC_REM_ACCESS_ERR ||
          status == IBV_WC_REM_OP_ERR;
 }
 
-// Whether the path may be to blame. If not, the request would fail on any other, too: an error of a
-// NIC that is going is not believed, and a doubtful one not at the first time.
+// Whether the path may be to blame. If it is not, the request would fail on any other path, too. No
+// error is believed of a NIC that is going, and a doubtful error is not believed the first time.
 bool blames_path(const Group& group, int member, const ibv_wc& wc) {
   if (is_path_error(wc.status)) return true;
   const Errors::Doubt now{wc.wr_id, group.counters.done[0]};
@@ -56,7 +56,7 @@ bool blames_path(const Group& group, int member, const ibv_wc& wc) {
          !member_port_is_up(*group.context, member);
 }
 
-// The layer's own requests: none of their completions is the application's.
+// Takes the completion if its request is the layer's own. The application sees none of these.
 bool take_own(const CompletionQueue& cq, Group& group, int member, const ibv_wc& wc) {
   const auto kind = own_take(cq, group, member, wc);
   if (!kind) return false;
@@ -64,13 +64,14 @@ bool take_own(const CompletionQueue& cq, Group& group, int member, const ibv_wc&
   switch (*kind) {
     case OwnRequest::Kind::kSendMarker:
       doubt_events(*group.send_cq);
-      // Markers come out in order: those of a drain, called off perhaps, before the fence's.
+      // Markers come out in order: those of a drain, which may have been called off, before the
+      // fence's.
       if (group.life.markers.under_way > 0) {
         group.life.markers.under_way--;
         if (group.life.markers.awaited.exchange(false)) fault_sink->pump_wanted(&group);
         if (success) return true;
-        // A flushed one proves nothing about what is before it, which failed or never ran. Nothing
-        // else may be there to tell that the path broke.
+        // A flushed marker proves nothing about the requests before it, which failed or never ran.
+        // It may be the only sign that the path has broken.
         group.life.markers.posted = false;
         return group.life.errors.switching ||
                group.life.errors.members[member].accept != Accept::kGuard;
@@ -110,7 +111,8 @@ void take_success(CompletionQueue& cq, Group& group, Completion wc) {
   cq.side.push_back(wc);
 }
 
-// What becomes of an error completion of a guarded path. The port is asked once: it may flap.
+// What becomes of an error completion of a guarded path. The port is asked only once, because it
+// may flap.
 struct Verdict {
   bool blames_path = false;
   bool held_back = false;
@@ -127,8 +129,9 @@ void take_error(CompletionQueue& cq, Group& group, int member, Completion wc, Ve
     group.life.errors.doubt = {wc.wr_id, group.counters.done[0]};
   }
   if (!verdict.held_back) {
-    // The application's own error: it sees everything from here on, as with stock. Not so when a
-    // flush of the same breakdown, polled first, was held back: then fail() gives all of them.
+    // The error is the application's own: it sees all completions from here on, as with the stock
+    // library. This is not done if a flush of the same breakdown was polled first and held back:
+    // then fail() gives all of them.
     group.life.errors.members[member].accept = Accept::kPass;
     group.life.errors.members[member].fault_reported = true;  // the flushes that follow are no news
     translate(group, wc);
@@ -186,7 +189,8 @@ void take_accepted(CompletionQueue& cq, Group& group, int member, const Completi
 void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
   Group* group = group_of(cq.context->members[member].qps.find(wc.qp_num));
   if (group == nullptr) {
-    // On the default the application's own unprotected QPs, elsewhere the rest of a destroyed one.
+    // On the default member the QP is one of the application's unprotected QPs, on another member
+    // it belongs to a group that is destroyed.
     if (member != kDefault) return;
     Completion shown = wc;
     shown.wr_id = consume_unprotected(*cq.context, wc).value_or(wc.wr_id);
@@ -205,7 +209,8 @@ void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
       group->srq != nullptr && &cq == group->recv_cq ? group->srq->find(wc) : nullptr;
   if (slot != nullptr) {
     if (group->life.errors.members[member].accept == Accept::kDrop || verdict.held_back) {
-      // Taken by a path that broke, and not delivered: it serves the next message.
+      // A path that broke has taken the receive, and the application does not get it: it serves the
+      // next message.
       group->srq->give_back(slot);
       if (!verdict.held_back) return;
     } else {
@@ -229,7 +234,7 @@ void take_accepted(CompletionQueue& cq, Group& group, int member, const Completi
       if (copy.status == IBV_WC_SUCCESS) return take_success(cq, group, copy);
       translate(group, copy);
       cq.side.push_back(copy);
-      // The application knows that this QP is broken: nothing can be masked from now on.
+      // The application knows that this QP is broken, so nothing can be masked from now on.
       if (!group.life.errors.members[member].fault_reported.exchange(true)) {
         fault_sink->fault(&group, fsm::Event::kAppError, member, "an error while unprotected");
       }
@@ -260,7 +265,7 @@ void collect_member(CompletionQueue& cq, int member) {
 }
 
 // The order of the members means nothing: a group's completions come from one path at a time, and
-// that one is drained before the next gets its first request.
+// that path is drained before the next one gets its first request.
 void collect(CompletionQueue& cq) {
   collect_member(cq, kDefault);
   if (!cq.poll_all) return;
@@ -292,7 +297,7 @@ void put_side(CompletionQueue& cq, const ibv_wc& wc) {
 }
 
 void doubt_events(CompletionQueue& cq) {
-  // Events come at once; a program may be late to ask for them.
+  // An event comes at once; the time is for a program that asks for events late.
   constexpr std::chrono::milliseconds kDoubt{500};
   if (cq.channel == nullptr) return;
   cq.doubtful_until.store(event_clock() + kDoubt, std::memory_order_relaxed);
@@ -307,7 +312,7 @@ void put_first(CompletionQueue& cq, const ibv_wc& wc) {
 bool has_news(CompletionQueue& cq) {
   auto lock = lock_queue(cq);
   if (cq.extended != nullptr) {
-    if (!cq.extended->may_poll()) return true;  // that thread knows more
+    if (!cq.extended->may_poll()) return true;  // the thread that polls knows more
     cq.extended->put_back();
   }
   if (cq.side.size() <= cq.announced) collect(cq);
@@ -350,8 +355,9 @@ int poll_slow(CompletionQueue& cq, int count, ibv_wc* wc) {
 }
 
 int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra, int from, int got) {
-  // Locked before the section is left: nobody can poll younger completions in between. (No holder
-  // of this mutex ever waits for a section.) After the unlock the section touches nothing more.
+  // The mutex is locked before the section is left, so that no thread can poll younger completions
+  // in between. (No thread waits for a section while it holds this mutex.) After the unlock the
+  // section touches nothing more.
   std::lock_guard lock(cq.mutex);
   cq.bias.set_nobody();
   for (int i = from; i < got; i++) {
@@ -367,7 +373,7 @@ void poll_error_extended(CompletionQueue& cq, const ibv_wc* wc, const WcExtra* e
   const auto completion = [&](int i) {
     return Completion(wc[i], extra != nullptr ? extra[i] : WcExtra{});
   };
-  for (int i = 0; i < from; i++) cq.side.push_back(completion(i));  // they are counted
+  for (int i = 0; i < from; i++) cq.side.push_back(completion(i));  // they are counted already
   for (int i = from; i < got; i++) take_completion(cq, kDefault, completion(i));
 }
 
@@ -382,7 +388,7 @@ bool errors_hold(Group& group, int member) {
 }
 
 bool errors_pass(Group& group, int member) {
-  if (member == kNoMember) return false;  // between two paths nobody gives any
+  if (member == kNoMember) return false;  // no path is committed, so no errors can come
   CqLock lock(group);
   if (group.life.errors.members[member].accept == Accept::kGuard &&
       group.life.errors.members[member].fault_reported)
@@ -396,7 +402,7 @@ void purge(CompletionQueue& cq, Group* group) {
   auto lock = lock_poll(cq);
   cq.last_qpn = UINT32_MAX;
   cq.last_counters = nullptr;
-  // Some NICs (rxe, siw) keep what a destroyed QP has left, the layer's markers among it.
+  // Some NICs (rxe, siw) keep completions of a destroyed QP, the layer's markers among them.
   collect(cq);
   if (cq.extended != nullptr) cq.extended->forget(group->qpn());
   const auto is_its = [&](const ibv_wc& wc) { return wc.qp_num == group->qpn(); };
@@ -404,7 +410,7 @@ void purge(CompletionQueue& cq, Group* group) {
   cq.announced -= static_cast<size_t>(std::count_if(cq.side.begin(), announced_end, is_its));
   std::erase_if(cq.side, is_its);
   std::erase(cq.groups, group);
-  signal_side(cq);  // as inspect(): those of other QPs have left the NIC
+  signal_side(cq);  // completions of other QPs have left the NIC, as in inspect()
 }
 
 void inspect(CompletionQueue& cq) {

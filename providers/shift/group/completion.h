@@ -1,5 +1,6 @@
-// Completions while something is wrong, or has been: classification, side queue, slow poll.
-// The healthy path is in ops/poll.cc.
+// What is done with completions while a fault is handled, and afterwards: how they are classified,
+// the side queue, and the slow poll. The healthy path is in ops/poll.cc. `cq.mutex` always is
+// CompletionQueue::mutex.
 #pragma once
 
 #include <sys/epoll.h>
@@ -8,77 +9,84 @@
 
 namespace shift::group {
 
-// True for errors that only a broken path causes. Some others may come from one, too, and all of
-// them may where the NIC is going (docs/protocol.md, step 1); the rest is the application's own.
+// True for errors that only a broken path causes. A broken path may cause some other errors, too,
+// and a NIC that is going may cause any error (docs/protocol.md, step 1); all others are the
+// application's own.
 bool is_path_error(ibv_wc_status status);
 
-// Handles one completion of a member's real CQ: counts it, then delivers it into the side queue,
-// or holds it back. Caller holds cq.mutex; no hot section is running.
+// Handles one completion of a member's real CQ: counts it, and then puts it into the side queue or
+// holds it back. The caller holds cq.mutex; no hot section is running.
 void take_completion(CompletionQueue& cq, int member, const Completion& wc);
 
-// Polls the members' real CQs into the side queue until they are empty. Caller holds cq.mutex, and
+// Polls the members' real CQs into the side queue until they are empty. The caller holds cq.mutex;
 // no hot section is running.
 void collect(CompletionQueue& cq);
-// As collect(), for one further member and beside hot sections, which know the default only.
+// Does this for one member. For a further member, hot sections may run at the same time, because
+// they poll the default's CQ only.
 void collect_member(CompletionQueue& cq, int member);
 
-// Moves at most `count` completions out of the side queue; `extra` may be null. Caller holds
+// Moves at most `count` completions out of the side queue; `extra` may be null. The caller holds
 // cq.mutex.
 int take_side(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra = nullptr);
 
-// Raises an event of our own if completions wait in the side queue that no event has told of, and
-// the application waits for one. Caller holds cq.mutex.
+// Raises an event of the layer's own if the application waits for one, and the side queue holds
+// completions that no event has announced. The caller holds cq.mutex.
 void signal_side(CompletionQueue& cq);
-// Would a poll find something that no event has told of? Whatever a masked fault left in the queue
-// is taken out. A program may count on one event for each completion, and go on waiting without
-// having polled (perftest does, with two queues on a channel).
+// Whether a poll would find a completion that no event has announced. Removes what a masked fault
+// has left in the queue. Without this question a program could wait for ever that counts on one
+// event for each completion and waits again without a poll (perftest does, with two queues on a
+// channel).
 [[gnu::cold]] bool has_news(CompletionQueue& cq);
-// The application gets an event, which tells of all that is there.
+// The application gets an event, which announces all completions in the side queue.
 [[gnu::cold]] void event_given(CompletionQueue& cq);
 
 const char* path_error_name(ibv_wc_status status);
 
-// Adds a completion made by us, with an event if the application waits for one. Caller holds
-// cq.mutex.
+// Adds a completion that the layer has made, and raises an event if the application waits for one.
+// The caller holds cq.mutex.
 void put_side(CompletionQueue& cq, const ibv_wc& wc);
 
-// From a hot section: a completion that was polled and is not to be shown yet comes first in the
-// next poll.
+// Called from a hot section: a completion that was polled and must not be shown yet comes first in
+// the next poll.
 [[gnu::cold]] void put_first(CompletionQueue& cq, const ibv_wc& wc);
-// The clock by which events are kept back; tests stop it.
+// The clock for events that are kept back; tests stop it.
 inline std::chrono::steady_clock::time_point (*event_clock)() = &std::chrono::steady_clock::now;
-// The NIC may have raised events for completions that are not the application's, or not news.
+// Notes that the NIC may have raised events for completions that are not the application's, or that
+// another event has announced.
 [[gnu::cold]] void doubt_events(CompletionQueue& cq);
 
-// ibv_poll_cq when the caller is not the biased thread, or the hot path is barred.
+// Does the work of ibv_poll_cq when the caller is not the biased thread, or the hot path is barred.
 int poll_slow(CompletionQueue& cq, int count, ibv_wc* wc);
-// The rest of a hot poll that met an error: wc[from..got) are not yet looked at. Called inside the
-// hot section. Returns how many of `count` are filled in. `extra` may be null.
+// Ends a hot poll that met an error: wc[from..got) are not yet looked at. Called inside the hot
+// section. Returns how many of `count` are filled in. `extra` may be null.
 int poll_error(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra, int from, int got);
-// As poll_error(), for an extended poll, whose batch belongs to nobody from here on: all of `wc`
-// goes to the side queue.
+// Like poll_error(), for an extended poll. All of `wc` goes to the side queue, because no thread
+// owns the batch from here on.
 void poll_error_extended(CompletionQueue& cq, const ibv_wc* wc, const WcExtra* extra, int from,
                          int got);
 
-// The CQ's mutex, with every hot section over and no other thread in the middle of an extended
-// poll. As lock_queue().
+// Locks the CQ's mutex when every hot section is over and no other thread is between the start and
+// the end of an extended poll. `share` is that of lock_queue().
 [[gnu::cold]] std::unique_lock<FairMutex> lock_poll(CompletionQueue& cq, bool share = false);
 
-// What epoll says of a completion channel, from now on for ever, when its driver has let go of the
-// device and no event is left.
+// What epoll says of a completion channel when its driver has let go of the device and no event is
+// left; it says so from then on for ever.
 inline bool is_closed_channel(uint32_t events) {
   return (events & (EPOLLERR | EPOLLHUP)) != 0 && (events & EPOLLIN) == 0;
 }
 
-// From here on the member's errors are held back and reported. False: the application has seen one.
+// From here on the member's errors are held back and reported. False: the application has seen an
+// error already.
 bool errors_hold(Group& group, int member);
-// From here on the application sees them again. False: it cannot, for one was held back already.
+// From here on the application sees the member's errors again. False: an error was held back
+// already, so it cannot see all of them.
 [[nodiscard]] bool errors_pass(Group& group, int member);
 
-// Forgets a destroyed QP's completions, and hot-path caches of it. Before its number is given up.
+// Forgets the completions of a destroyed QP, and what hot paths have cached of it. Must be called
+// before the QP's number is given up.
 void purge(CompletionQueue& cq, Group* group);
 
-// Looks at a CQ on behalf of an application that may not be polling: reports held-back errors.
+// Looks at a CQ for an application that may not poll: reports the errors that are held back.
 void inspect(CompletionQueue& cq);
 
 }  // namespace shift::group

@@ -1,4 +1,5 @@
-// What stands for an open device: all that is known of its members, and of the objects on them.
+// What the layer holds for an open device: all that it knows of the members, and of the objects on
+// them.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -26,21 +27,23 @@ struct Group;
 struct MemoryRegion;
 struct SharedQueue;
 
-// What stands between `mutex` and `events` is under `mutex`, but for what is noted; the rest is set
-// before the application has it.
+// The fields between `mutex` and `events` are under `mutex`, unless a comment says otherwise; the
+// others are set before the application gets the context.
 struct Context {
   Device* device = nullptr;
   int member_count = 0;
   struct Member {
     ibv_context* real = nullptr;
     QpTable qps;
-    std::atomic<bool> dead{false};  // DEVICE_FATAL seen, or a call said EIO
-    bool is_soft_roce = false;      // Linux's, which leaves some things untold
-    // CQs without a channel of the application's own are attached to it, armed for errors only.
+    std::atomic<bool> dead{false};  // DEVICE_FATAL has come, or a call has answered EIO
+    bool is_soft_roce = false;      // Linux's soft-RoCE, which does not report some things
+    // A CQ for which the application has no channel is attached to this channel, armed for errors
+    // only.
     ibv_comp_channel* watch = nullptr;
-    // GIDs of its port 1 that carry RoCE v2 and an IPv4 address, by value.
+    // The GIDs of port 1 that carry RoCE v2 and an IPv4 address: their values, since indices
+    // change.
     std::vector<wire::Gid> gids;  // control thread only
-    uint32_t gid_index = 0;       // where an own address was found last; worker only
+    uint32_t gid_index = 0;       // where the member's address was last found; worker only
   };
   PerMember<Member> members;
 
@@ -49,27 +52,30 @@ struct Context {
   std::unordered_map<const ibv_mr*, std::shared_ptr<MemoryRegion>> region_handles;
   std::vector<CompletionQueue*> cqs;
   std::vector<Group*> groups;
-  // Before `mutex`: held while an event's group is worked on, and to take a group off `groups`. Of
-  // this kind since one can see who waits for it: a test does.
+  // Held while a thread works on the group of an event, and to take a group off `groups`; locked
+  // before `mutex`. It is a FairMutex because a test must see that a thread waits for it.
   FairMutex event_mutex;
   std::vector<SharedQueue*> srqs;
-  std::vector<const ibv_qp*> own_qps;  // that stand for nothing of the application's
+  // The layer's own QPs, which stand for no QP of the application.
+  std::vector<const ibv_qp*> own_qps;
   std::atomic<int> objects{0};
 
-  AsyncEvents events;  // behind context.async_fd
+  AsyncEvents events;  // the application reads them at context.async_fd
 
-  // What a healthy NIC answered: while its fault is masked, these are shown (C9).
+  // What the healthy NIC has answered: the application is shown this while a fault is masked (C9).
   ibv_device_attr_ex device_attr{};
-  ibv_device_attr_ex common_attr{};  // what all members can do, as they said when they were opened
+  ibv_device_attr_ex common_attr{};  // what all members can do, by their answers at the start
   std::map<uint8_t, ibv_port_attr> port_attr;
-  std::map<uint8_t, ibv_port_attr> port_limits;  // what all members that were up can do
-  // Start PSNs of our connections are drawn from it. Seeded at random when the device is opened.
+  std::map<uint8_t, ibv_port_attr> port_limits;  // what all members can do that were up
+  // The start PSNs of the layer's connections are drawn from it. Seeded at random when the device
+  // is opened.
   std::atomic<uint64_t> psn_draws{0};
 
   verbs_context verbs{};  // its ibv_context is the application's handle; last, as the ABI wants
 
   ibv_context* handle() { return &verbs.context; }
-  // Of a member's NIC. Its device lives as long as it is open, whatever lists are made meanwhile.
+  // The name of a member's NIC. Its ibv_device lives as long as the NIC is open, whatever device
+  // lists are made meanwhile.
   const char* name(int member) const { return members[member].real->device->name; }
   static Context* from(ibv_context* context) {
     return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) - offsetof(Context, verbs) -

@@ -7,12 +7,12 @@
 
 namespace shift::group {
 
-// Members of a device group, by their place in it: the NIC that the application opened comes first.
+// Members of a device group, by their place in it. The NIC that the application opened comes first.
 inline constexpr int kDefault = 0;
 inline constexpr int kMembersMax = 4;
 inline constexpr int kNoMember = -1;
 
-// One of something for each member.
+// Holds one T for each member.
 template <typename T>
 class PerMember {
  public:
@@ -34,11 +34,11 @@ class PerMember {
   T items_[kMembersMax]{};
 };
 
-// Made with a list of devices and not changed until it is freed.
+// Made together with a list of devices, and not changed until it is freed.
 struct Device {
-  ibv_device dev;   // handed to the application; names and paths of the default NIC
-  char zeros[512];  // stock providers look past the end of a device (verbs_device)
-  // Valid while the real list is held; an open context has its own.
+  ibv_device dev;   // what the application holds, with the names and paths of the default NIC
+  char zeros[512];  // stock providers read beyond the end of an ibv_device (verbs_device)
+  // Valid while the real device list is held; an open context has its own.
   PerMember<ibv_device*> real{};
   int member_count = 0;
 };

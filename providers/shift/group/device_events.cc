@@ -44,8 +44,8 @@ void raise(Context& context, const ibv_async_event& event) {
                      context.device->dev.name);
 }
 
-// Under the context's mutex. False: the application knows nothing of this QP, or may not hear of
-// the event (C9).
+// Puts the group's QP into the event. False: the application does not know this QP, or must not see
+// the event (C9). The caller holds the context's mutex.
 bool name_group(Context& context, ibv_async_event* event,
                 const std::function<void(uint64_t)>& request_refused) {
   const ibv_event_type type = event->event_type;
@@ -53,7 +53,8 @@ bool name_group(Context& context, ibv_async_event* event,
     if (group->real[kDefault] != event->element.qp) continue;
     event->element.qp = group->handle();
     if (type == IBV_EVENT_QP_REQ_ERR || type == IBV_EVENT_QP_ACCESS_ERR) {
-      // As with its completions: a NIC that is going has destroyed the memory regions itself.
+      // As with completions, the error is not believed: a NIC that is going has itself destroyed
+      // the memory regions.
       if (is_protected(*group) && !member_port_is_up(context, kDefault)) return false;
       request_refused(group->life.serial);
     }
@@ -63,7 +64,8 @@ bool name_group(Context& context, ibv_async_event* event,
   return false;
 }
 
-// Puts the application's object in the place of the default's; as name_group().
+// Puts the application's object in the place of the default NIC's. False and the lock: as with
+// name_group().
 bool name_for_application(Context& context, ibv_async_event* event,
                           const std::function<void(uint64_t)>& request_refused) {
   if (names_qp(event->event_type)) return name_group(context, event, request_refused);
@@ -95,9 +97,10 @@ void events_take(Context& context, int member,
   ibv_async_event event;
   while (stock->get_async_event(context.members[member].real, &event) == 0) {
     take(event, is_unprotected(context, member, event));
-    // Also where the application holds the object beneath itself: it may never read the event, and
-    // whoever destroys the object would wait for ever. But not before the event waits: when the
-    // object has gone, all of its events are there to be dropped.
+    // The layer acknowledges the event even if the application holds the NIC's object itself: it
+    // may never read the event, and a thread that destroys the object would wait for ever. It does
+    // so only after take(), so that all events of an object are queued, and can be dropped, when
+    // the object is gone.
     stock->ack_async_event(&event);
   }
 }
@@ -109,7 +112,7 @@ bool is_about_own_qp(Context& context, const ibv_async_event& event) {
 }
 
 void last_receive_taken(Context& context, int member, const ibv_qp* real) {
-  // The application may be destroying it.
+  // The lock is for an application that destroys the group meanwhile.
   std::lock_guard in_hand(context.event_mutex);
   if (Group* group = group_of(context, member, real)) receives_last_taken(*group, member);
 }
@@ -128,8 +131,8 @@ void shared_queue_low(Context& context, int member, const ibv_async_event& event
 void event_give(Context& context, const ibv_async_event& event, bool is_unprotected,
                 const std::function<void(uint64_t)>& request_refused) {
   ibv_async_event out = event;
-  // Held until the event waits: whoever destroys the object takes it off the lists first, and the
-  // events after that.
+  // The lock is held until the event is queued: a thread that destroys the object first takes it
+  // off the lists, and then drops its events.
   std::lock_guard lock(context.mutex);
   if (!is_unprotected && !name_for_application(context, &out, request_refused)) return;
   raise(context, out);

@@ -1,4 +1,4 @@
-// Protection domains, parent domains among them.
+// Protection domains and parent domains.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -13,21 +13,22 @@
 
 namespace shift::group {
 
-// Filled in before the application has it, but for what is noted.
+// Filled in before the application gets it, unless a comment says otherwise.
 struct ProtectionDomain {
   ibv_pd pd;
   PerMember<ibv_pd*> real{};
   std::atomic<int> users{0};
-  // Of a parent domain: what it was made of. On the further members the two are one.
+  // For a parent domain: the domain that it was made from. On the further members both are one.
   ProtectionDomain* base = nullptr;
-  // The application's, for objects on the default; called with its handle, and by its threads.
+  // The application's allocators, for objects on the default NIC. They are called with the
+  // application's handle, on its threads only.
   ibv_parent_domain_init_attr allocators{};
   struct Released {
     void* memory;
     uint64_t resource_type;
   };
   std::mutex mutex;
-  std::vector<Released> released;  // by one of the layer's threads; under mutex
+  std::vector<Released> released;  // what the layer's threads have released; under mutex
 
   const ProtectionDomain& domain() const { return base != nullptr ? *base : *this; }
   static ProtectionDomain* from(ibv_pd* pd) { return reinterpret_cast<ProtectionDomain*>(pd); }

@@ -31,10 +31,11 @@ bool is_drained(Group& group) {
     signal_side(*group.send_cq);
     const uint64_t first =
         group.send.journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
-    // All that was posted has completed by signaled completions. (A READ's stand-ins are such.)
+    // By signaled completions, all that was posted has completed. (The signaled stand-ins of a READ
+    // count as well.)
     if (first >= group.send.posted && group.life.markers.under_way == 0) return true;
-    // What nobody signals is known to be over only when something after it completes. Both are
-    // read while no marker can be polled: a flushed one takes `posted` back.
+    // Requests without a signal are known to be over only when a later one completes. Both values
+    // are read while no marker can be polled, because a flushed marker sets `posted` back.
     if (group.life.markers.posted && group.life.markers.under_way == 0) {
       group.send.drained_to = group.send.posted;
       return true;
@@ -42,7 +43,7 @@ bool is_drained(Group& group) {
   }
   if (!group.life.members[member].can_send) return true;
   if (group.life.markers.posted) return false;
-  // Whoever posts a receive may hold it for long; the caller looks again.
+  // A thread that posts a receive may hold the mutex for long; the caller looks again later.
   std::unique_lock recv(group.recv.mutex, std::try_to_lock);
   if (!recv.owns_lock()) return false;
   ibv_send_wr wr{}, *bad = &wr;
@@ -50,11 +51,11 @@ bool is_drained(Group& group) {
   wr.opcode = IBV_WR_RDMA_WRITE;
   wr.send_flags = IBV_SEND_SIGNALED;
   ibv_qp* real = committed_qp(group);
-  // Before it is posted: its completion may be polled at once.
+  // Counted before it is posted, because its completion may be polled at once.
   group.life.markers.under_way++;
   group.life.markers.posted = true;
   if (real->context->ops.post_send(real, &wr, &bad) != 0) {
-    group.life.markers.posted = false;  // no room: again when something has completed
+    group.life.markers.posted = false;  // no room: it is tried again when something has completed
     group.life.markers.under_way--;
     if (bad != nullptr) own_refused(group, member, wr.wr_id);
   } else if (group.exact) {

@@ -6,9 +6,9 @@
 
 namespace shift::group {
 
-// Solicited only: errors count as solicited, and ordinary completions wake nobody. Linux's
-// soft-RoCE does not count a sender's error so. There any completion wakes us, as often as the
-// caller arms.
+// Arms for solicited events only: errors count as solicited, and ordinary completions wake no
+// thread. Linux's soft-RoCE does not count a sender's error as solicited. With it any completion
+// wakes the control thread, as often as the caller arms.
 void errors_arm(const CompletionQueue& cq) {
   for (int member = 0; member < cq.context->member_count; member++) {
     ibv_cq* real = cq.real[member];

@@ -1,5 +1,5 @@
-// CQs without a completion channel of the application's own are attached to a channel of the
-// layer's on each NIC, which tells of errors on them. Called on the control thread.
+// CQs for which the application has no completion channel are attached to a channel of the layer's
+// own on each NIC, where events announce errors on them. Called on the control thread.
 #pragma once
 
 #include <functional>
@@ -9,9 +9,9 @@ namespace shift::group {
 struct CompletionQueue;
 struct Context;
 
-// Asks each member's NIC for an event when the next error completes.
+// Asks each member's NIC for an event when the next error completes on this CQ.
 void errors_arm(const CompletionQueue& cq);
-// Takes the events of the member's channel, and tells of each one's queue.
+// Takes the events of the member's channel, and calls `take` with each event's CQ.
 void errors_take(Context& context, int member, const std::function<void(CompletionQueue&)>& take);
 
 }  // namespace shift::group

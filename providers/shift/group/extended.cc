@@ -49,7 +49,7 @@ int ExtendedPoll::harvest(int most, ibv_wc* wcs, WcExtra* extras) {
     wc.status = real->status;
     wc.qp_num = real->read_qp_num(real);
     wc.vendor_err = real->read_vendor_err(real);
-    // Of a failed completion nothing else is valid.
+    // No other field of a failed completion is valid.
     if (wc.status == IBV_WC_SUCCESS) {
       read_common(real, &wc);
       read_extra(real, read_flags, &extras[got]);
@@ -64,7 +64,8 @@ int ExtendedPoll::harvest(int most, ibv_wc* wcs, WcExtra* extras) {
 }
 
 void ExtendedPoll::put_back() {
-  if (count > next) cq.announced = 0;  // the NIC, which has given them, tells of them no more
+  // The NIC raises no event for them any more, so nothing in the side queue counts as announced.
+  if (count > next) cq.announced = 0;
   while (count > next) {
     count--;
     cq.side.emplace_front(batch[count], batch_extra[count]);
@@ -102,7 +103,7 @@ bool extended_fill_slow(CompletionQueue& cq, bool begin) {
     if (cq.slow_groups == 0 && cq.side.empty()) cq.bias.adopt(&cq, Manner::kExtended);
   }
   if (poll.next < poll.count) return true;
-  // A start that finds nothing has no end.
+  // A start that finds nothing is not followed by an end.
   if (begin) poll.open.store(nullptr, std::memory_order_release);
   return false;
 }

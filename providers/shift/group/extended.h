@@ -1,9 +1,10 @@
-// Extended completion queues (ibv_create_cq_ex): what lies between ibv_start_poll and ibv_end_poll.
+// Extended completion queues (ibv_create_cq_ex): the calls from ibv_start_poll to ibv_end_poll.
 //
-// A call takes completions from beneath by the batch, as a classic poll does, and hands them out
-// one by one: the functions that read a completion's fields look into the batch. So whatever
-// happens between start and end holds nobody up, neither the control thread nor a second CQ. A
-// member's own ibv_start_poll is used only for what an ibv_wc does not hold (`needs_device`).
+// A call takes a batch of completions from the real CQ, as a classic poll does, and hands them out
+// one by one: the functions that read a completion's fields look into the batch. So nothing that
+// happens between start and end holds up another thread, neither the control thread nor one that
+// polls a second CQ. A member's own ibv_start_poll is used only for fields that an ibv_wc does not
+// have (`needs_device`).
 #pragma once
 
 #include <array>
@@ -19,57 +20,61 @@ struct ExtendedPoll {
   static constexpr uint32_t kBatch = 16;
 
   CompletionQueue& cq;
-  ibv_cq_ex* real = nullptr;  // the default's
-  bool needs_device = false;  // fields were asked for that only `real` can read
-  uint32_t read_flags = 0;    // IBV_WC_EX_* that may be read from `real`
-  uint64_t clock_khz = 0;     // of the default NIC, 0: unknown
-  // Its clock, less the host's in ticks of it. Set by what is taken from beneath, in a hot section;
-  // read by whoever makes a completion, on another thread perhaps.
+  ibv_cq_ex* real = nullptr;  // the default's CQ
+  bool needs_device = false;  // the application asked for fields that only `real` can read
+  uint32_t read_flags = 0;    // the IBV_WC_EX_* that may be read from `real`
+  uint64_t clock_khz = 0;     // of the default NIC; 0: unknown
+  // The clock of the default NIC minus the host's, in ticks of the NIC's. A hot section sets it
+  // when it takes completions; a thread that makes a completion reads it, which may be another
+  // thread.
   std::atomic<uint64_t> clock_lead{0};
 
-  // The thread between start and end, by thread_mark(). Set inside a hot section, or under the
-  // CQ's mutex while none runs; so two threads never both set it. Until it is taken back the batch
-  // is that thread's; afterwards it belongs to the hot section or the mutex again.
+  // The thread that is between start and end, by thread_mark(). It is set inside a hot section, or
+  // under the CQ's mutex while none runs; so two threads never both set it. Until it is set back,
+  // the batch belongs to that thread; afterwards it belongs to the hot section or the mutex again.
   std::atomic<const void*> open{nullptr};
   uint32_t next = 0, count = 0;  // batch entries [next, count) have not been handed out
   std::array<ibv_wc, kBatch> batch;
   std::array<WcExtra, kBatch> batch_extra;  // valid with needs_device, and after a slow poll
 
-  // What the default NIC's clock showed, and an estimate of what it shows, at a CLOCK_MONOTONIC.
+  // Sets what the default NIC's clock showed at a time of CLOCK_MONOTONIC; clock_at() estimates
+  // what it shows at another time.
   void clock_set(uint64_t ticks, uint64_t host_ns) {
     clock_lead.store(ticks - ticks_of(host_ns), std::memory_order_relaxed);
   }
   uint64_t clock_at(uint64_t host_ns) const {
     return clock_lead.load(std::memory_order_relaxed) + ticks_of(host_ns);
   }
-  uint64_t ticks_of(uint64_t ns) const {  // their product does not fit into 64 bits
+  uint64_t ticks_of(uint64_t ns) const {  // the product does not fit into 64 bits
     return static_cast<uint64_t>(static_cast<unsigned __int128>(ns) * clock_khz / 1'000'000);
   }
-  // Differs from thread to thread.
+  // A different value for each thread.
   static const void* thread_mark() { return &tls_slot; }
-  // Whether the caller, who holds the CQ's mutex and has quiet, may touch the batch.
+  // Whether the caller may touch the batch. It holds the CQ's mutex, and no hot section runs.
   bool may_poll() const {
     const void* owner = open.load(std::memory_order_acquire);
     return owner == nullptr || owner == thread_mark();
   }
 
-  // Polls `real` by its own extended calls. In a hot section or under the CQ's mutex.
+  // Polls `real` with its own extended calls. Called in a hot section or under the CQ's mutex.
   int harvest(int most, ibv_wc* wcs, WcExtra* extras);
 
-  // Under the CQ's mutex, from lock_poll():
-  // what a program left behind when it ended its poll early comes first in a classic one.
+  // For these two the caller holds the CQ's mutex from lock_poll(). put_back(): completions that a
+  // program has left when it ended its extended poll early come first in the next classic poll.
   void put_back();
   void forget(uint32_t qpn);
 };
 
-// What is known of a completion's time when its NIC does not say it: the host's, and an estimate
-// of the default NIC's clock. Nothing for a CQ that has no use for it.
+// The time of a completion whose NIC does not say it: the host's time, and an estimate of the
+// default NIC's clock. Empty for a CQ without needs_device.
 WcExtra extra_now(const CompletionQueue& cq);
 
-// ibv_start_poll and ibv_next_poll when the hot path is barred: refills the batch. False: nothing
-// is there. `begin`: this is a start, else the caller is between start and end.
+// Does the work of ibv_start_poll and ibv_next_poll when the hot path is barred: refills the batch.
+// False: there is no completion. `begin`: the call is a start; otherwise the caller is between
+// start and end.
 [[gnu::cold]] bool extended_fill_slow(CompletionQueue& cq, bool begin);
-// Arming with completions in the batch: raises the event that the NIC would.
+// Called when the CQ is armed while completions are in the batch: raises the event that the NIC
+// would.
 [[gnu::cold]] void extended_wake(CompletionQueue& cq);
 
 }  // namespace shift::group

@@ -22,27 +22,27 @@ ibv_wc error_of(const Group& group, uint64_t wr_id, ibv_wc_status status, uint32
   return wc;
 }
 
-constexpr uint32_t kVendorFlushed = 0xf9;  // what ConnectX gives
+constexpr uint32_t kVendorFlushed = 0xf9;  // the vendor error that ConnectX gives for a flush
 
 }  // namespace
 
 void fail(Group& group) {
-  // A refusal may come before the fence does.
+  // The peer may refuse before the fence has begun, so the group may not be parked yet.
   Group* const self = &group;
   park({&self, 1});
-  // Nothing may be written to the application's memory once it has been told (C3, C6).
-  // A dead device refuses; then it writes nothing either.
+  // Nothing may be written to the application's memory once it has been given the error (C3, C6). A
+  // dead device refuses ERR, but it writes nothing either.
   for (int m = 0; m < kMembersMax; m++) (void)member_qp_to_state(group, m, IBV_QPS_ERR);
   std::lock_guard send(group.send.mutex);
   std::lock_guard recv(group.recv.mutex);
   CqLock cqs(group);
-  group.life.errors.switching =
-      true;  // errors found now are not news, nor the application's to see
+  group.life.errors.switching = true;  // errors found now are neither reported nor shown
   collect(*group.send_cq);
   if (group.recv_cq != group.send_cq) collect(*group.recv_cq);
   group.life.errors.switching = false;
 
-  // Else when the device says that the QP takes no more.
+  // The group leaves its shared queue now if its QP takes no more receives; otherwise it leaves
+  // when the device says so.
   const int consumes = group.srq_member;
   if (consumes != kNoMember &&
       (group.life.members[consumes].last_taken || group.context->members[consumes].dead)) {
@@ -61,8 +61,8 @@ void fail(Group& group) {
     status = IBV_WC_RETRY_EXC_ERR;  // the fault was noticed before the transport gave up
     vendor_error = 0x81;
   }
-  // After an error of its own the application is given what the NIC gives; only what never got
-  // there is left to be flushed (C1).
+  // After an error of its own, the application gets the completions that the NIC gives; only
+  // requests that the NIC was never given are left to be flushed (C1).
   const int member = group.life.path.member;
   if (member != kNoMember && group.life.errors.members[member].accept == Accept::kPass) {
     position = group.send.posted;

@@ -1,4 +1,4 @@
-// Giving up (C6): the application gets what it would have seen without the layer.
+// Giving up (C6): the application gets the completions that it would have seen without the layer.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,13 @@ namespace shift::group {
 
 struct Group;
 
-// Gives up: every WR that is not completed gets an error completion, the first one the original
-// error; later posts are flushed. All QPs go to ERR, so that nothing is written any more.
+// Gives up. Each WR that is not completed gets an error completion, the first of them with the
+// original error; later posts are flushed. All QPs go to ERR, so that no NIC writes into the
+// application's memory any more.
 void fail(Group& group);
 
-// Adds flush completions for sends or receives posted after fail(). Caller holds the queue's mutex.
+// Adds a flush completion for a request or a receive that was posted after fail(). The caller holds
+// the queue's mutex.
 void flush_send(Group& group, uint64_t position);
 void flush_recv(Group& group, uint64_t position);
 

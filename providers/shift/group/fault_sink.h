@@ -1,4 +1,4 @@
-// How the data path tells the control thread.
+// What the data path reports to the control thread.
 #pragma once
 
 #include "fsm/fsm.h"
@@ -9,19 +9,23 @@ namespace shift::group {
 struct Group;
 struct SharedQueue;
 
-// Set once by control/ before the first QP exists. Called with any lock held, on any thread.
+// Set once by control/ before the first QP exists. The functions may be called with any lock held,
+// on any thread.
 class FaultSink {
  public:
-  // `member`: the one it happened on; what is not committed any more when this is handled is not
-  // news. kNoMember: whichever is.
+  // `member`: the member where it happened. The report is ignored if the group is not committed to
+  // it any more when the report is handled. kNoMember: the member that the group is committed to
+  // then.
   virtual void fault(Group* group, fsm::Event event, int member, Cause cause) = 0;
-  // Something waits in the send queue, perhaps for a key of the peer's: ask for that, or pump().
+  // A request waits in the send queue, perhaps for a key of the peer: ask for the key, or call
+  // pump().
   virtual void pump_wanted(Group* group) = 0;
-  // The worker shall call the queue's recall_some().
+  // The worker must call the queue's recall_some().
   virtual void receives_wanted(SharedQueue*) {}
-  // Nor can that bring any back from `member`, which does not work. From the worker.
+  // The queue's receives on `member` cannot be brought back, or none can be posted there: the
+  // groups that consume there must leave it. Called on any thread.
   virtual void receives_stuck(SharedQueue*, int /*member*/) {}
-  // A receive that has to go to `member` names a region which is not registered there.
+  // A receive that has to go to `member` names a region that is not registered there.
   virtual void receives_refused(SharedQueue*, int /*member*/) {}
 
  protected:

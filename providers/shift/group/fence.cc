@@ -17,9 +17,9 @@
 namespace shift::group {
 namespace {
 
-// Well after what a NIC needs for its flushes.
+// Much longer than a NIC needs for its flushes.
 constexpr std::chrono::milliseconds kUrgePause{2};
-// A step that comes later than that was kept from coming.
+// A step that comes later than this after the last one: the thread could not run.
 constexpr std::chrono::milliseconds kStepMax{5};
 
 }  // namespace
@@ -40,8 +40,8 @@ void Fence::begin(Entry& entry) {
   const int member = entry.member;
   {
     CqLock lock(group);
-    // The application has been given an error of its own in the meantime: it has seen what cannot
-    // be taken back, and its completions are not counted.
+    // The application has been given an error of its own in the meantime. That cannot be taken
+    // back, and its completions after it are not counted.
     if (group.life.errors.members[member].accept == Accept::kPass) {
       entry.result = Result::kNotProven;
       return;
@@ -63,7 +63,7 @@ void Fence::begin(Entry& entry) {
   entry.shut = error == 0;
   if (error == EIO || error == ENODEV) group.context->members[member].dead.store(true);
   if (error != 0) SHIFT_DEBUG("qp 0x%x: old path to ERR: errno %d", group.qpn(), error);
-  // A QP that never reached RTS has sent nothing, and providers refuse the marker.
+  // A QP that never reached RTS has sent nothing, and providers refuse the marker on it.
   entry.marked_send = group.cap.max_send_wr == 0 || !group.life.members[member].can_send;
   entry.marked_recv = group.cap.max_recv_wr == 0;
   group.life.markers.drained[0] = entry.marked_send;
@@ -97,13 +97,14 @@ void Fence::urge(Entry& entry, Clock::time_point now) {
   if (entry.urge_at == Clock::time_point::min()) entry.urge_at = now + kUrgePause;
   if (now < entry.urge_at) return;
   entry.urge_at = now + kUrgePause;
-  // Refused by a device that has died meanwhile, which is found out elsewhere.
+  // A device that has died meanwhile refuses; other functions find that out.
   (void)member_qp_to_state(*entry.group, entry.member, IBV_QPS_ERR);
 }
 
 namespace {
 
-// Final now: the QP answers nothing any more. Devices report the live number in ERR, too.
+// The next PSN that the responder expects. It is final, because the QP answers nothing any more.
+// Devices report it in ERR, too.
 std::optional<uint32_t> responder_of(ibv_qp* real) {
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};
@@ -116,10 +117,10 @@ std::optional<uint32_t> responder_of(ibv_qp* real) {
 
 }  // namespace
 
-// On a shared receive queue the device's word stands for a marker: the completions of all that was
-// taken are written before it. Soft-RoCE (Linux 6.1) gives no such word, but has ended all work on
-// a QP when a change to RESET returns. That drops what is not flushed, so the send marker comes
-// first.
+// On a shared receive queue, LAST_WQE_REACHED stands for a marker: the device writes the
+// completions of all receives that the QP has taken before it. Soft-RoCE (Linux 6.1) does not
+// report it, but all work on a QP is over when a change to RESET returns. That change drops what is
+// not flushed, so the send marker must come out first.
 bool Fence::all_taken(Entry& entry) {
   Group& group = *entry.group;
   const int member = entry.member;
@@ -143,8 +144,8 @@ bool Fence::step(Clock::time_point now) {
       urge(entry, now);
     }
     open.push_back(entry.group);
-    // Read before the CQs are emptied: a dead device writes no CQE after it reported its death, so
-    // what is collected now is all there will ever be.
+    // Read before the CQs are emptied: a dead device writes no completion after it has reported its
+    // death, so what is collected after that is all there will ever be.
     const int member = entry.member;
     dead.push_back(entry.group->context->members[member].dead.load());
     taken.push_back(all_taken(entry));
@@ -184,14 +185,14 @@ void Fence::end(Entry& entry, Result result) {
                                              : "full");
   }
   const int member = entry.member;
-  // What a QP tells of an earlier life is no proof.
+  // A QP that has been in RESET says nothing of its connection any more.
   if (result == Result::kProven && entry.shut && !entry.stopped &&
       group.life.control.asks_responder && !group.context->members[member].dead) {
     entry.responder = responder_of(group.real[member]);
   }
   {
     CqLock lock(group);
-    // Whatever the old path still gives belongs to an old epoch (C8).
+    // From now on any completion of the old path is of an old epoch (C8).
     group.life.errors.members[member].accept = Accept::kDrop;
     group.life.errors.switching = false;
     group.life.markers.under_way = 0;
@@ -201,7 +202,7 @@ void Fence::end(Entry& entry, Result result) {
   }
   if (result != Result::kProven) return;
   receives_leave(group);
-  // The receive of a message that broke off is found when all have left.
+  // The receive of a message that broke off is found only when all groups have left the member.
   if (entry.stopped) fault_sink->receives_stuck(group.srq, entry.member);
 }
 

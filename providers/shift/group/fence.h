@@ -1,4 +1,4 @@
-// Proving that the old path will neither move nor report anything any more.
+// Proves that the old path will neither move nor report anything any more.
 #pragma once
 
 #include <chrono>
@@ -12,29 +12,32 @@ struct Group;
 
 using Clock = std::chrono::steady_clock;
 
-// Shuts the paths that a batch of groups is committed to: their QPs to ERR, then drains the CQs
-// until the markers posted after everything else have come out. Groups must be parked.
+// Shuts the paths that a batch of groups is committed to: brings their QPs to ERR, and then drains
+// the CQs until the markers have come out that were posted after everything else. The groups must
+// be parked.
 class Fence {
  public:
-  // `patience`: how long the NIC may take. Only time in which it is looked at counts: what setting
-  // the QPs to ERR takes does not, nor what this thread is kept from running.
+  // `patience`: how long the NIC may take. Only time during which the fence polls it counts:
+  // neither the time that it takes to set the QPs to ERR, nor time in which this thread could not
+  // run.
   Fence(std::vector<Group*> groups, std::chrono::nanoseconds patience);
 
-  // Polls once; true when every group is decided.
+  // Polls once; true when the fence has decided on every group.
   [[nodiscard]] bool step(Clock::time_point now);
-  // The group is about to be destroyed.
+  // Called when the group is about to be destroyed.
   void forget(const Group* group);
 
   enum class Result : uint8_t { kOpen, kProven, kNotProven };
   struct Entry {
-    Group* group;  // null: forgotten
+    Group* group;  // null: the group is forgotten
     int member;
     Result result = Result::kOpen;
-    bool shut = false;                                     // ERR was accepted
-    bool stopped = false;                                  // RESET has been between
+    bool shut = false;                                     // the NIC has accepted ERR
+    bool stopped = false;                                  // the QP has been in RESET since
     bool marked_send = false, marked_recv = false;         // markers posted, or none is needed
     Clock::time_point urge_at = Clock::time_point::min();  // when ERR is asked for again
-    // The next PSN that our responder expected, if the peer asks and the NIC still answers.
+    // The next PSN that this end's responder expected, if the peer asks for it and the NIC still
+    // answers.
     std::optional<uint32_t> responder{};
   };
   const std::vector<Entry>& entries() const { return entries_; }

@@ -1,10 +1,10 @@
-// Making a group new: at its creation, and when its QP is reset.
+// Makes a group new: when it is created, and when its QP is reset.
 #include "group/group.h"
 
 namespace shift::group {
 namespace {
 
-// Each reset begins another life, and what was asked for in an older one is nobody's any more.
+// Each reset begins another life; what was asked for in an older life has no receiver any more.
 constinit std::atomic<uint64_t> next_serial{1};
 
 }  // namespace
@@ -27,7 +27,7 @@ void Group::life_begin() {
   send.renew(cap, sq_sig_all);
   recv.renew(cap);
   counters = {};
-  std::lock_guard lock(attr_mutex);  // others look for users of an address
+  std::lock_guard lock(attr_mutex);  // other threads look for groups that use an address
   life = {};
   life.serial = next_serial++;
 }

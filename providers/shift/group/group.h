@@ -4,10 +4,9 @@
 // completion_queue.h, shared_queue.h) are what the application holds in place of a NIC's own. Each
 // begins with the public verbs struct and knows the real object on each member of the device group.
 //
-// Locks, outermost first: SendQueue::mutex, RecvQueue::mutex, CompletionQueue::mutex (two of them
-// in address order), Group::errors_mutex, SharedQueue::mutex, Context::mutex. Before them all
-// Group::modify_mutex.
-// Nobody waits for a hot section (quiesce.h) while holding any.
+// Locks, outermost first: Group::modify_mutex, SendQueue::mutex, RecvQueue::mutex,
+// CompletionQueue::mutex (two of them in address order), Group::errors_mutex, SharedQueue::mutex,
+// Context::mutex. A thread that holds any of them must not wait for a hot section (quiesce.h).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -34,94 +33,97 @@ struct Context;
 struct ProtectionDomain;
 struct SharedQueue;
 
-// Where a queue's WRs go.
+// Where the requests go that a queue is given.
 enum class Route : uint8_t {
-  kOnDefault,  // default to default: the hot path
-  kParked,     // into the journal only
+  kOnDefault,  // from default to default: the hot path
+  kParked,     // only into the journal
   kOnPath,     // on the committed path, through the journal
-  kError,      // flushed
+  kError,      // each request completes as flushed
 };
 
-// The send side of a group. Its hot part belongs to the thread that the bias names, or to the
-// holder of `mutex` while nobody is; the rest is under `mutex`.
+// The send side of a group. While the bias names an owner, the hot part belongs to that thread;
+// otherwise it belongs to the holder of `mutex`. The rest is under `mutex`.
 struct SendQueue {
   Bias bias;
   Route route = Route::kOnDefault;  // under mutex
   SendJournal journal;
   FairMutex mutex;
-  // Builder interface (ibv_wr_*): the batch being built between wr_start and wr_complete.
+  // For the builder interface (ibv_wr_*): the batch that is built between wr_start and wr_complete.
   struct {
     bool fast = false;
     uint32_t pending = 0;
     int error = 0;
   } build;
-  // Journal position up to which the committed path has been given WRs; valid off kOnDefault.
+  // The committed path has been given all WRs before this journal position. Valid off kOnDefault.
   uint64_t posted = 0;
-  // Up to which all are known to be over, though nothing after them was signaled (a drain).
+  // A drain has shown that all WRs before this journal position are over, though no signaled
+  // completion says so.
   uint64_t drained_to = 0;
-  // The mode exact: packets of the connection that the posted WRs were given to, and what is proven
-  // executed for good, on whichever connection.
+  // For the mode exact: the packets of the connection that the posted WRs were given to, and the
+  // WRs that are proven executed for good, on whichever connection.
   SentPackets sent;
   Executed executed;
 
-  // Empty and on the default path. Nobody else knows it yet, or the caller holds `mutex`.
+  // Makes the queue empty and puts it on the default path. No other thread knows the queue yet, or
+  // the caller holds `mutex`.
   void renew(const ibv_qp_cap& cap, bool all_signaled);
 };
 
-// The receive side, owned in the same way.
+// The receive side. Its parts are owned like those of the send side.
 struct RecvQueue {
   Bias bias;
   Route route = Route::kOnDefault;
   RecvJournal journal;
   FairMutex mutex;
-  uint64_t posted = 0;  // as SendQueue::posted
+  uint64_t posted = 0;  // like SendQueue::posted
 
-  void renew(const ibv_qp_cap& cap);  // as SendQueue::renew
+  void renew(const ibv_qp_cap& cap);  // like SendQueue::renew
 };
 
 // All QPs that stand for one application QP.
 struct Group {
-  // ---- set before the application has it
-  ibv_qp_ex qp;                         // handed to the application
-  PerMember<Published<ibv_qp>> real{};  // as CompletionQueue::real
-  ibv_qp_ex* real_ex = nullptr;         // the default's
+  // ---- set before the application gets the QP
+  ibv_qp_ex qp;                         // what the application holds
+  PerMember<Published<ibv_qp>> real{};  // like CompletionQueue::real
+  ibv_qp_ex* real_ex = nullptr;         // the default's QP, for the builder interface
   Context* context = nullptr;
   ProtectionDomain* pd = nullptr;
   CompletionQueue* send_cq = nullptr;
   CompletionQueue* recv_cq = nullptr;
-  SharedQueue* srq = nullptr;  // receives come from it; else from a queue of our own
+  SharedQueue* srq = nullptr;  // the receives come from it; null: the QP has its own receive queue
   ibv_qp_cap cap{};
   bool sq_sig_all = false;
-  bool exact = false;  // SHIFT_MODE
-  // Where the numbers of our own requests begin (own_requests.h).
+  bool exact = false;  // whether SHIFT_MODE is exact
+  // The numbers of the layer's own requests begin here (own_requests.h).
   uint64_t tag = 0;
 
   SendQueue send;
   RecvQueue recv;
   Counters counters;
 
-  // One error completion at a time, from whichever CQ: what the application has seen of a breakdown
-  // decides what becomes of the next one. Held with that CQ's mutex.
+  // Held, after the CQ's mutex, while one error completion of either CQ is worked on: what the
+  // application has seen of a breakdown decides what becomes of the next error.
   std::mutex errors_mutex;
-  // One change of a member QP's state at a time, towards RTS, by the application or for a path. The
-  // way to ERR asks nobody.
+  // Held while the application or a change of path brings a member's QP towards RTS. A change to
+  // ERR does not take it.
   std::mutex modify_mutex;
-  std::mutex attr_mutex;  // nothing else is locked under it
+  std::mutex attr_mutex;  // no other lock is taken while it is held
 
-  // What a reset makes new.
+  // A reset makes all of it new.
   Life life;
-  // Begins one. Nobody else knows the group yet; or the control thread has forgotten it, and the
-  // caller holds both queues' and both CQs' mutexes.
+  // Begins a new life. Either no other thread knows the group yet; or the control thread has
+  // forgotten it, and the caller holds the mutexes of both queues and both CQs.
   void life_begin();
 
-  // ---- what others count, and whoever ends a life takes back
-  bool counted_slow = false;               // among its CQs' slow_groups. Under the CQs' mutexes
-  std::atomic<int> srq_member{kNoMember};  // on which the group can consume its receives
+  // ---- counts that others keep of this group; the thread that ends a life takes them back
+  bool counted_slow = false;               // its CQs' slow_groups count it; under the CQs' mutexes
+  std::atomic<int> srq_member{kNoMember};  // where the group can consume receives of its SRQ
 
-  // Of the worker, for this group. The control thread gives them, until it has forgotten the group.
+  // How many jobs the worker has for this group. The control thread adds jobs until it has
+  // forgotten the group.
   std::atomic<int> jobs{0};
-  // Its owner works past the layer, and wants no protection. Set before it is connected, or after
-  // Coordinator::group_forget().
+  // The owner of the QP works past the layer, and wants no protection. Set before the QP is
+  // connected, or after Coordinator::group_forget().
   std::atomic<bool> let_go{false};
 
   static Group* from(ibv_qp* qp) { return reinterpret_cast<Group*>(qp); }
@@ -131,12 +133,12 @@ struct Group {
 static_assert(offsetof(Group, qp) == 0);
 static_assert(offsetof(ibv_qp_ex, qp_base) == 0);
 
-// Number of notifications the group has received (valid after the fence).
+// The number of notifications that the group has received. Valid after the fence.
 inline uint64_t notifications_received(const Group& group) {
   return group.counters.done[1];
 }
 
-// Both CQs of a group locked, in address order; one when they are the same.
+// Locks both CQs of a group in address order, or the one CQ if it serves as both.
 class CqLock {
  public:
   explicit CqLock(Group& group)

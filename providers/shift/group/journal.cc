@@ -6,11 +6,12 @@
 namespace shift::group {
 namespace {
 
-// Operands of an atomic, kept at the end of the extension, after the SGEs.
+// The operands of an atomic. They lie at the end of the extension, after the SGEs.
 struct AtomicOperands {
   uint64_t compare_add, swap;
 };
-// Of a request to bind a window, in the same place. The rest lies in fields that it has no use for.
+// The operands of a request to bind a window, in the same place. Its other values lie in fields of
+// the entry that such a request does not need.
 struct BindOperands {
   ibv_mw* mw;
   ibv_mr* mr;
@@ -58,7 +59,7 @@ void SendJournal::append_rest(const ibv_send_wr* wr) {
   }
 }
 
-// Small messages are often posted inline; atomics and several SGEs are the rare ones.
+// Messages that are posted inline are often small and frequent; atomics and several SGEs are rare.
 inline void SendJournal::append_inline(const ibv_send_wr& wr) {
   SendEntry& entry = ring_[head_.own() & mask_];
   entry.wr_id = wr.wr_id;
@@ -68,7 +69,7 @@ inline void SendJournal::append_inline(const ibv_send_wr& wr) {
   count(entry);
 }
 
-// The application may reuse the buffer as soon as the post returns: keep the bytes.
+// Keeps the bytes, because the application may reuse the buffer as soon as the post returns.
 inline void SendJournal::keep_inline(SendEntry& entry, const ibv_send_wr& wr) {
   uint8_t* extra = extension(head_.own());
   uint32_t length = 0;

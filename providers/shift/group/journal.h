@@ -1,10 +1,11 @@
-// What is posted and not yet completed: enough of every WR to post it again. One ring per send and
-// per receive queue, written on the hot path, read only when the path changes.
+// What is posted and not yet completed, with all that is needed to post each WR again. There is one
+// ring for each send and receive queue; the hot path writes it, and it is read only when the path
+// changes.
 //
 // The ring needs no tail. It has twice the slots of the work queue, and the provider beneath
 // refuses a WR when its own queue is full, so a slot is overwritten only long after its WR was
-// reaped. How far the queue has completed follows from the number of signaled completions seen
-// (send) or of receives consumed (receive).
+// reaped. How far the queue has completed follows from a count: of signaled completions seen (send)
+// or of receives consumed (receive).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -18,10 +19,10 @@
 
 namespace shift::group {
 
-// What no WR exceeds; for arrays that rebuild() fills.
+// The largest number of SGEs in a WR; for the arrays that rebuild() fills.
 inline constexpr int kMaxSge = 64;
 
-// Bit n: does opcode n consume a receive WQE at the peer? (Glossary: notification.)
+// Bit n is set if opcode n consumes a receive at the peer (glossary: notification).
 inline constexpr uint32_t kNotificationOpcodes = 1u << IBV_WR_RDMA_WRITE_WITH_IMM |
                                                  1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM |
                                                  1u << IBV_WR_SEND_WITH_INV;
@@ -34,16 +35,17 @@ constexpr bool is_notification(uint32_t opcode) {
 constexpr bool is_atomic(uint32_t opcode) {
   return kAtomicOpcodes >> opcode & 1;
 }
-// Memory windows are objects of one NIC: these name one here, the last one at the peer.
+// A memory window is an object of one NIC. These requests name a window: SEND_WITH_INV one of the
+// peer's, the others one of this end's.
 constexpr bool is_window_request(uint32_t opcode) {
   return opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW || opcode == IBV_WR_SEND_WITH_INV;
 }
 
-// One cache line. The middle fields lie in the order of ibv_send_wr, so that two 16-byte moves
-// copy them.
+// Fills one cache line. The middle fields lie in the order of ibv_send_wr, so that two 16-byte
+// moves copy them.
 struct alignas(64) SendEntry {
   uint64_t wr_id;
-  // Running counts up to and including this WR. Both wrap around, each for itself.
+  // Running counts up to and including this WR. Each wraps around on its own.
   uint32_t signaled_total;
   uint32_t notification_total;
   int32_t num_sge;
@@ -59,7 +61,7 @@ static_assert(sizeof(SendEntry) == 64);
 
 class SendJournal {
  public:
-  // depth: max_send_wr. Throws std::bad_alloc.
+  // `depth` is max_send_wr. Throws std::bad_alloc.
   void init(uint32_t depth, uint32_t max_sge, uint32_t max_inline, bool all_signaled);
 
   // Appends a WR that the provider beneath accepted, or that is parked.
@@ -79,10 +81,10 @@ class SendJournal {
     count(entry);
   }
 
-  // As append(), for a whole accepted chain.
+  // Like append(), for a whole accepted chain.
   [[gnu::always_inline]] void append_chain(const ibv_send_wr* wr) {
-    // In registers for the length of the chain: as far as the compiler knows, the ring may overlap
-    // these members.
+    // The members are copied into registers for the length of the chain, because the compiler must
+    // assume that the ring overlaps them.
     SendEntry* const ring = ring_.get();
     const uint32_t mask = mask_, all_signaled = all_signaled_;
     uint64_t head = head_.own();
@@ -108,7 +110,8 @@ class SendJournal {
       append_rest(wr);
   }
 
-  // For the builder interface: the entry after `pending` uncommitted ones, filled in piecemeal.
+  // For the builder interface: the entry after `pending` uncommitted ones. The builder fills it
+  // piece by piece.
   SendEntry& slot(uint32_t pending) { return ring_[(head_.own() + pending) & mask_]; }
   uint8_t* extension(uint64_t position) { return extension_.get() + (position & mask_) * stride_; }
   [[gnu::always_inline]] void count(SendEntry& entry) {
@@ -117,38 +120,41 @@ class SendJournal {
     ++head_;
   }
 
-  // ---- the mode exact: how many packets each WR takes on a connection
+  // ---- for the mode exact: how many packets each WR takes on a connection
 
-  // From here on the packets of what add() and add_chain() append are counted. `mtu` in bytes.
+  // From here on, add() and add_chain() count the packets of what they append. `mtu` is in bytes.
   void count_packets(uint32_t mtu) { mtu_ = mtu; }
   uint32_t mtu() const { return mtu_; }  // 0: nothing is counted
-  // All counted so far, modulo 2^32 (a PSN is the low 24 bits of such a number).
+  // All packets that were counted so far, modulo 2^32 (a PSN is the low 24 bits of such a number).
   uint32_t packets() const { return packets_; }
   uint32_t packets_at(uint64_t position) const;
-  // As append() and append_chain(); for every place that does not know the mode.
+  // Like append() and append_chain(), but they count packets in the mode exact; for callers that do
+  // not know the mode.
   void add(const ibv_send_wr& wr) {
     append(wr);
     add_packets();
   }
   void add_chain(const ibv_send_wr* wr);
-  // Behind count(), likewise.
+  // Called after count() for the same reason.
   void add_packets() {
     if (mtu_ != 0) packets_ += packets_at(head_.own() - 1);
   }
 
   void keep_atomic(uint32_t pending, uint64_t compare_add, uint64_t swap);
-  // The window and its region are named by their addresses: the application's until it completes.
+  // Keeps only the addresses of the window and its region: both stay the application's until the
+  // request completes.
   void keep_bind(uint32_t pending, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info& info);
-  // Forgets the entries from `position` on, which must be there: they were not accepted after all.
+  // Forgets the entries from `position` on, which must exist: the NIC has not accepted them after
+  // all.
   void take_back(uint64_t position);
 
-  // Lets the running counts start elsewhere: tests begin just before the wrap.
+  // Lets the running counts start elsewhere: tests start just before they wrap around.
   void start_counts_at(uint32_t signaled, uint32_t notifications) {
     signaled_ = signaled;
     notifications_ = notifications;
   }
 
-  // All that were ever appended. From any thread.
+  // The number of WRs that were ever appended. Any thread may call it.
   uint64_t head() const { return head_; }
   uint32_t depth() const { return depth_; }
   uint32_t extension_size() const { return stride_; }
@@ -158,20 +164,21 @@ class SendJournal {
     return (entry.send_flags | all_signaled_) & IBV_SEND_SIGNALED;
   }
 
-  // Position of the first WR that is not known to be completed, when `signaled_done` signaled
-  // completions were seen. Linear in the ring; cold.
+  // The position of the first WR that is not known to be completed, when `signaled_done` signaled
+  // completions were seen. It looks through the whole ring; cold.
   uint64_t first_incomplete(uint32_t signaled_done) const;
 
-  // Fills `wr` and `sges` (room for max_sge) from an entry, keys untouched; `wr->next` is null.
+  // Fills `wr` and `sges` (with room for max_sge) from an entry. The keys are those of the
+  // application; `wr->next` is null.
   void rebuild(uint64_t position, ibv_send_wr* wr, ibv_sge* sges) const;
 
  private:
-  // Four neighbouring fields, or two, in one move.
+  // Copies 16 bytes in one move: two or four neighbouring fields.
   [[gnu::always_inline]] static void copy16(void* to, size_t to_at, const void* from,
                                             size_t from_at) {
     std::memcpy(static_cast<char*>(to) + to_at, static_cast<const char*>(from) + from_at, 16);
   }
-  // The rest of a chain from the first WR on that is of a less common shape.
+  // Appends the rest of a chain, from its first WR of a less common shape on.
   [[gnu::noinline]] void append_rest(const ibv_send_wr* wr);
   void append_inline(const ibv_send_wr& wr);
   void keep_inline(SendEntry& entry, const ibv_send_wr& wr);
@@ -182,12 +189,12 @@ class SendJournal {
   uint32_t signaled_ = 0;
   uint32_t notifications_ = 0;
   uint32_t mask_ = 0;
-  uint32_t all_signaled_ = 0;  // IBV_SEND_SIGNALED when sq_sig_all
+  uint32_t all_signaled_ = 0;  // IBV_SEND_SIGNALED if sq_sig_all is set
   uint32_t stride_ = 0;        // bytes of extension per entry
   uint32_t depth_ = 0;
   uint32_t mtu_ = 0;
   uint32_t packets_ = 0;
-  std::unique_ptr<uint8_t[]> extension_;  // further SGEs, inline payload, atomic operands
+  std::unique_ptr<uint8_t[]> extension_;  // further SGEs, inline payload, operands of atomics
 };
 
 class RecvJournal {

@@ -15,7 +15,7 @@ namespace {
 
 KeyState twin_of(const MemoryRegion& region, int member) {
   if (member == kDefault) {
-    // A region made while the default was dead lives on the others only.
+    // A region that was made while the default was dead exists on the other members only.
     return region.members[kDefault].real != nullptr ? KeyState::kReady : KeyState::kMissing;
   }
   switch (region.members[member].twin) {
@@ -28,7 +28,7 @@ KeyState twin_of(const MemoryRegion& region, int member) {
   }
 }
 
-// Caller holds context.mutex.
+// The caller holds context.mutex.
 KeyState local_key_locked(Context& context, int member, uint32_t lkey, uint32_t* out) {
   const MemoryRegion* region = context.regions.by_lkey(lkey);
   if (region == nullptr) return KeyState::kMissing;
@@ -37,7 +37,7 @@ KeyState local_key_locked(Context& context, int member, uint32_t lkey, uint32_t*
   return state;
 }
 
-// Caller holds context.mutex. All of them or none.
+// Translates all keys or none. The caller holds context.mutex.
 KeyState translate_locked(Context& context, int member, ibv_sge* sges, int count) {
   if (member == kDefault || SHIFT_PLANT(local_keys_untranslated)) return KeyState::kReady;
   uint32_t keys[kMaxSge];
@@ -52,7 +52,7 @@ KeyState translate_locked(Context& context, int member, ibv_sge* sges, int count
   return KeyState::kReady;
 }
 
-// Caller holds context.mutex. A region that is gone is nobody's to wait for.
+// A region that is gone is not pending. The caller holds context.mutex.
 bool any_pending_locked(Context& context, const ibv_sge* sges, int count) {
   return std::any_of(sges, sges + count, [&](const ibv_sge& sge) {
     if (sge.length == 0) return false;

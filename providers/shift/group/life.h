@@ -1,7 +1,7 @@
-// One life of a group: from the making of its QP, or a reset, to the next reset. All of it is made
-// new at once (Group::life_begin), so that nothing of an earlier connection can be forgotten.
+// One life of a group: from the creation of its QP, or a reset, to the next reset. All of it is
+// made new at once (Group::life_begin), so that no trace of an earlier connection can be left.
 //
-// Each struct here is what one lock or one thread owns. What others may look at is atomic.
+// Each struct here belongs to one lock or one thread. What other threads read is atomic.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -20,28 +20,29 @@
 
 namespace shift::group {
 
-// What the application asked for; query_qp shows it. Under Group::attr_mutex.
+// The attributes that the application has asked for; query_qp shows them. Under Group::attr_mutex.
 struct Asked {
   ibv_qp_attr attr{};
   int mask = 0;
 };
 
 // The two ends of the application's connection. Set at RTR under Group::attr_mutex, before the
-// control thread, which reads them without a lock, knows of the group; they stay until the reset.
+// control thread knows of the group; that thread reads them without a lock. They stay until the
+// reset.
 struct Ends {
-  wire::QpName local{}, remote{};            // names on the control channel
+  wire::QpName local{}, remote{};            // the names on the control channel
   uint32_t gid_type = IBV_GID_TYPE_ROCE_V2;  // of the GID in `local`, as the application chose it
 };
 
-// What becomes of a completion that a member's CQ gives for a group's QP.
+// What the layer does with a completion that a member's CQ gives for the QP of a group.
 enum class Accept : uint8_t {
-  kPass,   // unprotected, or the application's own doing: as it comes, QPN translated
+  kPass,   // unprotected, or after the application's own error: only the QPN is translated
   kGuard,  // successes are counted and delivered; a path error is held back and reported
-  kDrop,   // an old epoch's, or synthesised already (C8)
+  kDrop,   // it is of an old epoch, or the layer has already made its completion (C8)
 };
 
-// What becomes of completions, and what the application has not seen of a breakdown. Changed under
-// both CQs' mutexes, or under Group::errors_mutex; read under one of the three.
+// What the layer does with completions, and the errors that the application has not seen. Changed
+// under both CQs' mutexes or under Group::errors_mutex; read under any of the three.
 struct Errors {
   Errors() { members[kDefault].accept = Accept::kPass; }
 
@@ -50,76 +51,84 @@ struct Errors {
     CopyableAtomic<bool> fault_reported{false};  // an error of this path was held back and reported
   };
   PerMember<Member> members;
-  // The first error that a path gave since the last switch, flushes aside: it was held back, and
-  // the application gets it if the switch fails (C6).
-  ibv_wc original{};  // status 0: none yet
-  // The request that failed last with an error that may be the path's or the request's, and how
-  // many requests had completed then.
+  // The first error that a path gave since the last switch, flushes aside. It is held back, and the
+  // application gets it if the group fails (C6).
+  ibv_wc original{};  // status 0: there is none yet
+  // The request that last failed with an error for which the path or the request itself may be to
+  // blame, and how many requests had completed before.
   struct Doubt {
     uint64_t wr_id;
     uint64_t done;
     bool operator==(const Doubt&) const = default;
   };
   std::optional<Doubt> doubt;
-  CopyableAtomic<bool> switching{false};  // errors of the old path are stored, not reported
+  CopyableAtomic<bool> switching{
+      false};  // in a fence: errors of the old path are stored, not reported
 };
 
-// Empty requests of the layer's own after everything else: when they come out of a queue, all
-// before them is over.
+// Markers: empty requests of the layer's own that are posted after everything else. When a marker
+// comes out of a queue, everything before it is over.
 struct Markers {
-  // A fence's marker of the send / receive queue was seen. Under the CQ's mutex.
+  // The fence has seen its marker of the send queue [0] or the receive queue [1], or needs none
+  // there. The fence sets them back before it posts; they become true under the CQ's mutex.
   std::array<CopyableAtomic<bool>, 2> drained{};
-  // A drain's, on their way through a healthy send queue (the way back).
+  // Markers of drains that are on their way through a healthy send queue (the way back).
   CopyableAtomic<int> under_way{0};
-  // This drain's is posted, and was not flushed. Set under send.mutex, taken back under it or under
-  // the CQ's mutex.
+  // The marker of the current drain is posted, and was not flushed. Set under send.mutex; taken
+  // back under send.mutex or the CQ's mutex.
   CopyableAtomic<bool> posted{false};
-  // A request waits for the place that a drain's takes in the send queue.
+  // A request waits for the place that a drain's marker takes in the send queue.
   CopyableAtomic<bool> awaited{false};
 };
 
-// The path that a group is committed to. Written by the control thread under both queues' mutexes.
+// The path that a group is committed to. The control thread writes `member` and `peer_member`: a
+// fence under both CQs' mutexes, while the queues are parked, and commit() under both queues'
+// mutexes, too. The other two are under send.mutex.
 struct CommittedPath {
-  CopyableAtomic<int> member{kDefault};  // kNoMember between fence and choice
+  CopyableAtomic<int> member{kDefault};  // kNoMember between the fence and the choice of a path
   int peer_member = kDefault;
   CopyableAtomic<bool> off_default{false};  // a fault is being masked
-  CopyableAtomic<uint32_t> departures{0};   // how often a path was left
+  CopyableAtomic<uint32_t> departures{0};   // how often the group has left a path
 };
 
-// The empty WRITE that tries a new connection.
+// How far the probe of a new connection is, which is an empty WRITE.
 enum class Probe : uint8_t { kNone, kPosted, kDone, kFailed };
 
-// The QP on one member. By whoever changes the QP, under Group::modify_mutex, but for what is
-// noted.
+// The state of one member's QP. The thread that changes the QP writes it under Group::modify_mutex,
+// unless a comment says otherwise.
 struct MemberLife {
-  CopyableAtomic<bool> can_send{false};       // it has reached RTS
-  CopyableAtomic<bool> last_taken{false};     // LAST_WQE_REACHED since it was connected
+  CopyableAtomic<bool> can_send{false};  // the QP has reached RTS
+  // LAST_WQE_REACHED has come since the QP was connected. The control thread writes it, too.
+  CopyableAtomic<bool> last_taken{false};
   CopyableAtomic<Probe> probe{Probe::kNone};  // control thread, and under the send CQ's mutex
-  // Requests of our own that its connection was given before the application's; each is one packet.
-  // Set back when it is connected.
+  // The layer's own requests that the connection was given before the application's; each is one
+  // packet. Zero again when the QP is connected.
   CopyableAtomic<uint32_t> own_packets{0};
-  // Of the connection that we made last of it; both under Group::attr_mutex. Its start PSN; none:
-  // the connection is the application's own, or there is none. The bytes of a packet.
+  // About the last connection that the layer has made of this QP; under Group::attr_mutex.
+  // `last_psn` is its start PSN; nullopt: the connection is the application's own, or there is
+  // none. `path_mtu` is the number of bytes in a packet.
   std::optional<uint32_t> last_psn;
   uint32_t path_mtu = 0;
   OwnRequests own;
 };
 
-// Control thread only.
+// Used on the control thread only.
 struct ControlState {
-  // Looked at by that thread even when it has forgotten the group, which may be reset meanwhile.
+  // The control thread looks at it even when it has forgotten the group, and the group may be reset
+  // meanwhile.
   CopyableAtomic<fsm::State> state{fsm::State::kActive};
   uint32_t epoch = 0;
   uint32_t sequence = 0;
   uint64_t peer_received = 0;
-  // PSN that the peer's responder expected next on the connection our requests were posted on.
+  // The PSN that the peer's responder expected next, on the connection that carried this end's
+  // requests.
   std::optional<uint32_t> peer_responder;
-  bool asks_responder = true;  // the peer wants to know ours, or has not said yet
-  bool is_leader = false;      // picks the paths: the smaller of the two names
+  bool asks_responder = true;  // the peer wants to know this end's PSN, or has not said yet
+  bool is_leader = false;      // this end picks the paths: its name is the smaller of the two
 };
 
 struct Life {
-  // Never used twice in a process. What was asked for in an older life is nobody's any more.
+  // Never used twice in a process. What was asked for in an older life has no receiver any more.
   uint64_t serial = 0;
   Asked asked;
   Ends ends;
@@ -128,13 +137,14 @@ struct Life {
   CommittedPath path;
   PerMember<MemberLife> members;
   ControlState control;
-  // SHIFT runs at the peer: the NIC's patience on the default path is bounded (C10). Set at RTR, on
-  // the application's thread.
+  // SHIFT runs at the peer, so the NIC's patience on the default path is bounded (C10). Set at RTR,
+  // on the application's thread.
   bool peer_present = false;
-  // The peer's default rkey -> the rkey on each of its members, as it told us. Under send.mutex.
+  // Maps, for each member of the peer, the default rkey to the rkey on that member, as the peer has
+  // answered. Under send.mutex.
   PerMember<std::unordered_map<uint32_t, uint32_t>> remote_keys;
-  // Completed WRs of the replay whose completion must not show the stand-in's opcode. Under
-  // send_cq->mutex.
+  // Stand-ins of the replay that are signaled: their completions must show the opcode of the
+  // application's request. Under send_cq->mutex.
   std::map<uint32_t, ibv_wc_opcode> opcode_of_signaled;
 };
 

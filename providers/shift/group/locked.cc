@@ -22,7 +22,7 @@ uint64_t receives_end(Group& group) {
 
 namespace {
 
-// Caller holds send.mutex.
+// The caller holds send.mutex.
 uint64_t first_waiting(const Group& group) {
   const auto done = static_cast<uint32_t>(group.counters.done[0]);
   return std::max(group.send.journal.first_incomplete(done), group.send.drained_to);
@@ -56,7 +56,7 @@ int go_on(Group& group) {
 int flush_waiting(Group& group) {
   {
     CqLock lock(group);
-    group.life.errors.members[group.life.path.member].fault_reported = true;  // no news
+    group.life.errors.members[group.life.path.member].fault_reported = true;  // not reported again
   }
   return go_on(group);
 }

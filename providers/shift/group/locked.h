@@ -1,5 +1,5 @@
-// A group's queues and attributes, read and changed by the control thread under the locks that they
-// need.
+// What the control thread reads and changes in a group's queues and attributes; the functions take
+// the locks that this needs.
 #pragma once
 
 #include <cstdint>
@@ -11,38 +11,40 @@
 
 namespace shift::group {
 
-// Errors of the group's path are held back and moved away from, as far as the machine is.
+// Whether the layer holds back the errors of the group's path and moves away from it, by the state
+// machine.
 inline bool is_protected(const Group& group) {
   return fsm::kMasking.has(group.life.control.state);
 }
 
-// The application's own start PSNs, by which the two ends prove who they are.
+// The application's own start PSNs, with which each end proves that the QP is its own.
 struct StartPsns {
   bool sends;  // `sq` is known: the QP has reached RTS
   uint32_t sq, rq;
 };
 StartPsns start_psns(Group& group);
 
-// The journal's end: how many receives the application has posted.
+// How many receives the application has posted, which is where the journal ends.
 uint64_t receives_end(Group& group);
-// Some request waits for its completion that the fenced path was given, or, with `parked`, that the
-// application has posted at all.
+// Whether a request waits for its completion: one that the fenced path was given or, with `parked`,
+// any that the application has posted.
 bool sends_outstanding(Group& group, bool parked);
-// What the application has posted and has no word of: from the first such request to the journal's
-// end. Requests without a signal before it may be among them.
+// From the first request that the application has posted and has no completion of, to the end of
+// the journal. Unsignaled requests that are over may be among them.
 struct Waiting {
   uint64_t first, end;
 };
 Waiting sends_waiting(Group& group);
-// Posts what waits as far as keys are known, on the way back to the hot path where it can. 0,
-// or as pump().
+// Posts what waits as far as keys are known, and goes back to the hot path if possible. Returns 0,
+// or the error of pump() or pump_receives().
 int go_on(Group& group);
-// The application has brought the QP of its path to ERR: what waits for a key, or for a
-// registration, is given to that QP, which flushes it after all that was posted before. 0, or as
-// pump().
+// The application has brought the QP of its path to ERR. Requests that wait for a key or for a
+// registration are given to that QP, which flushes them after all that was posted before. Returns
+// what go_on() does.
 int flush_waiting(Group& group);
 void remote_keys_add(Group& group, int member, const std::vector<wire::KeyPair>& keys);
-// The error that the application gets if the group fails: none is known, or this one if none is.
+// The error that the application gets if the group fails. The first function forgets it; the second
+// sets it, unless a better one is known.
 void original_error_forget(Group& group);
 void original_error_suggest(Group& group, ibv_wc_status status, uint32_t vendor_error);
 

@@ -43,12 +43,13 @@ int application_modify(Group& group, int member, const ibv_qp_attr& attr, int ma
     ours = group.life.members[member].last_psn.has_value();
   }
   if (to_rts && ours) {
-    // A path was changed before the application got here. Its connection has a PSN of its own.
+    // The path was changed before the application brought its QP to RTS. The QP has a connection
+    // that the layer made, with a start PSN of its own.
     remember(group, attr, mask);
     return start_sending(group, member);
   }
   ibv_qp_attr real = attr;
-  // A peer without SHIFT has no other path: then it is the application's patience that counts.
+  // A peer without SHIFT has no other path, so the application's own patience counts.
   if (group.life.peer_present || SHIFT_PLANT(patience_always_bounded)) bound_patience(real);
   if (int error = stock->modify_qp(group.real[member], &real, mask)) return error;
   remember(group, attr, mask);
@@ -59,10 +60,11 @@ int application_modify(Group& group, int member, const ibv_qp_attr& attr, int ma
 void count_packets(Group& group) {
   SendQueue& send = group.send;
   std::lock_guard lock(group.attr_mutex);
-  if (!group.exact || send.journal.head() != 0) return;  // too late: nothing is known any more
+  if (!group.exact || send.journal.head() != 0) return;  // too late to count
   send.journal.count_packets(mtu_bytes(group.life.asked.attr.path_mtu));
   const uint32_t psn = group.life.asked.attr.sq_psn & kPsnMask;
-  // Not if the traffic has moved before it began; then the next round knows.
+  // The connection is unknown if the group has left its first path before it sent anything; then
+  // the next round sets it.
   const bool is_original =
       !group.life.members[kDefault].last_psn && group.life.path.member == kDefault;
   send.sent = {.known = is_original, .begin = psn, .psn = psn};

@@ -1,4 +1,5 @@
-// What the application asks of its QP, on whichever member carries its data. On its own thread.
+// What the application asks of its QP, done on the member that carries its data. Called on the
+// application's thread.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -7,9 +8,11 @@ namespace shift::group {
 
 struct Group;
 
-// ibv_modify_qp but to RESET: what was asked for is remembered for the other members.
+// Does the work of ibv_modify_qp for any state but RESET, and remembers the attributes for the
+// other members.
 [[nodiscard]] int application_modify(Group& group, int member, const ibv_qp_attr& attr, int mask);
-// The mode exact: the application has connected its QP and will send. Nothing is posted yet.
+// For the mode exact: called when the application has connected its QP and can send, before
+// anything is posted.
 void count_packets(Group& group);
 
 }  // namespace shift::group

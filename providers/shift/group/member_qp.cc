@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint8_t kHopLimit = 64;
 
-// SplitMix64: any seed is a good one, and the state is a counter, which threads can share.
+// SplitMix64: any seed is good, and its state is a counter, which threads can share.
 uint64_t draw(Context& context) {
   constexpr uint64_t kStep = 0x9e3779b97f4a7c15;
   uint64_t z = context.psn_draws.fetch_add(kStep, std::memory_order_relaxed) + kStep;
@@ -27,8 +27,8 @@ uint64_t draw(Context& context) {
   return z ^ z >> 31;
 }
 
-// A quarter of the PSN space ahead of the last connection, give or take: whatever of that one is
-// still under way, at most half a space of packets, fits nowhere in the new one.
+// About a quarter of the PSN space after the start of the last connection. Packets of that
+// connection that are still under way, at most half the space, do not fit into the new one.
 uint32_t next_psn(Context& context, uint32_t last) {
   return (last + (1u << 22) + static_cast<uint32_t>(draw(context) & 0xfffff)) & 0xffffff;
 }
@@ -39,8 +39,8 @@ int to_init(Group& group, ibv_qp* real) {
   attr.port_num = kPortNumber;
   {
     std::lock_guard lock(group.attr_mutex);
-    // Our own empty WRITEs must be let in: probes, drain markers, stand-ins. They name no memory,
-    // and regions keep the rights that the application gave them.
+    // The peer's empty WRITEs must be let in: probes, drain markers, stand-ins. They name no
+    // memory, and regions keep the rights that the application gave them.
     attr.qp_access_flags = group.life.asked.attr.qp_access_flags | IBV_ACCESS_REMOTE_WRITE;
   }
   return stock->modify_qp(real, &attr,
@@ -52,7 +52,8 @@ int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpA
   uint32_t& known_index = group.context->members[member].gid_index;
   ibv_qp_attr attr{};
   uint32_t type = IBV_GID_TYPE_ROCE_V2;
-  // The application's own path is made again as it made it: the peer's end is, too.
+  // The application's own path is connected again with the application's attributes, since the peer
+  // does this, too.
   bool is_original;
   {
     std::lock_guard lock(group.attr_mutex);
@@ -82,7 +83,7 @@ int to_rtr(Group& group, int member, const wire::QpAddress& own, const wire::QpA
   attr.ah_attr.grh = route;
   attr.ah_attr.grh.dgid = peer.gid.to_verbs();
   attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(index);
-  // What is enough on the link need not be between addresses that may be routed.
+  // A hop limit that is enough on the link may be too small between addresses that are routed.
   if (!is_original && !group.life.ends.local.gid.ipv4())
     attr.ah_attr.grh.hop_limit = std::max(route.hop_limit, kHopLimit);
   return stock->modify_qp(group.real[member], &attr,
@@ -103,8 +104,8 @@ int member_qp_to_state(Group& group, int member, ibv_qp_state state) {
 void bound_patience(ibv_qp_attr& attr) {
   const auto cap = static_cast<uint8_t>(config().rc_timeout_max);
   if (attr.timeout == 0 || attr.timeout > cap) attr.timeout = cap;
-  // Some NICs (rxe) take the largest count, 7, for "without end": no error would ever tell of a
-  // fault.
+  // Some NICs (rxe) repeat without end when the count is the largest one, 7. Then no error would
+  // ever show a fault.
   constexpr uint8_t kRetriesMax = 6;
   attr.retry_cnt = std::min(attr.retry_cnt, kRetriesMax);
 }
@@ -151,7 +152,7 @@ int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
                       const wire::QpAddress& peer) {
   ibv_qp* real = group.real[member];
   if (real == nullptr) return ENODEV;
-  // What lies on the member's shared receive queue from earlier must not be written into.
+  // Old receives on the member's shared receive queue must not be written into.
   if (group.srq != nullptr && !group.srq->cleanse(member)) return EAGAIN;
   {
     std::lock_guard lock(group.modify_mutex);
@@ -174,8 +175,8 @@ int start_sending(Group& group, int member) {
   {
     std::lock_guard lock(group.attr_mutex);
     const auto psn = group.life.members[member].last_psn;
-    // Not before the application: its READ depth and retry counts are not known until then, and a
-    // QP that it leaves in RTR stays there.
+    // The QP does not start before the application's QP: its READ depth and retry counts are not
+    // known until then, and a QP that the application leaves in RTR stays there.
     if (!psn || !(group.life.asked.mask & IBV_QP_SQ_PSN)) return 0;
     attr = group.life.asked.attr;
     attr.sq_psn = *psn;
@@ -233,8 +234,8 @@ void member_qp_probe_forget(Group& group, int member) {
 
 namespace {
 
-// The timeout is a power of 4.096 us, and the NIC may wait for four times that each time (IBTA
-// 9.7.6.1.3).
+// The timeout is a power of two times 4.096 us, and the NIC may wait for four times the timeout in
+// each try (IBTA 9.7.6.1.3).
 std::chrono::nanoseconds patience_with(uint8_t timeout, uint8_t retries) {
   return 4 * std::chrono::nanoseconds{int64_t{4096} << (timeout & 31)} * (retries + 1);
 }
@@ -256,7 +257,7 @@ std::chrono::nanoseconds asked_patience(Group& group) {
   std::lock_guard lock(group.attr_mutex);
   if (!(group.life.asked.mask & IBV_QP_TIMEOUT)) return {};
   const ibv_qp_attr& asked = group.life.asked.attr;
-  // 0 asks for patience without end. The longest that has one comes close, and keeps C6.
+  // 0 asks for patience without end. The longest patience with an end comes close, and keeps C6.
   constexpr uint8_t kLongest = 31;
   return patience_with(asked.timeout == 0 ? kLongest : asked.timeout, asked.retry_cnt);
 }

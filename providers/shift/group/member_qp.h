@@ -1,6 +1,6 @@
-// The steps on one member's QP of a group: making it, connecting it to the peer, starting and
-// stopping it, and trying it. But where noted they run on the worker thread, so that no verb of the
-// application waits for them.
+// The steps on one member's QP of a group: to make it, connect it to the peer, start, stop and
+// probe it. They run on the worker thread, so that no verb of the application waits for them,
+// unless a comment says otherwise.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -16,44 +16,47 @@ namespace shift::group {
 
 struct Group;
 
-// Creates the member's QP unless there is one. Errno on failure.
+// Creates the member's QP if there is none yet. Returns an errno on failure.
 [[nodiscard]] int member_qp_create(Group& group, int member);
-// Where the peer can reach the member's QP, with a start PSN far from its last one (C8).
+// Fills in `own`: where the peer can reach the member's QP, with a start PSN far from its last one
+// (C8).
 [[nodiscard]] int member_qp_address(Group& group, int member, const wire::Gid& gid,
                                     wire::QpAddress* own);
-// RESET -> INIT -> RTR towards the peer's QP, and on to RTS if the application's QP is there.
+// RESET -> INIT -> RTR towards the peer's QP, and on to RTS if the application's QP has reached
+// RTS.
 [[nodiscard]] int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
                                     const wire::QpAddress& peer);
-// RTR -> RTS for a connected QP, once the application's has got there.
+// RTR -> RTS for a connected QP, once the application's QP has reached RTS.
 [[nodiscard]] int member_qp_start_sending(Group& group, int member);
-// The same; the caller holds modify_mutex. On whichever thread.
+// Like member_qp_start_sending(), on any thread; the caller holds modify_mutex.
 [[nodiscard]] int start_sending(Group& group, int member);
-// RESET, which ends all work on the QP and forgets it, and on to ERR, where it takes nothing. Errno
-// if RESET is refused.
+// Brings the QP to RESET, which ends all work on it and forgets it, and on to ERR, where it takes
+// no more work. Returns an errno if RESET is refused.
 [[nodiscard]] int member_qp_stop(Group& group, int member);
-// To ERR or RESET, whatever it was in. Errno; ENODEV: there is none. On any thread.
+// Brings the QP to ERR or RESET from any state, on any thread. Returns 0 or an errno; ENODEV: there
+// is no QP.
 [[nodiscard]] int member_qp_to_state(Group& group, int member, ibv_qp_state state);
 
-// The empty WRITE that tries a new connection of the member's QP. Control thread.
+// Posts the empty WRITE that tries a new connection of the member's QP. Control thread.
 void member_qp_probe(Group& group, int member);
-// Looks for its completion.
+// Looks for the probe's completion.
 Probe member_qp_probe_look(Group& group, int member);
 void member_qp_probe_forget(Group& group, int member);
 
-// Whether the QP that carries the data has broken, and how long its NIC may go on for an
-// acknowledgement. Nothing: the NIC does not say. Control thread.
+// Whether the QP of the committed path has broken, and how long its NIC may wait for an
+// acknowledgement. nullopt: the NIC does not say. Control thread.
 struct QpHealth {
   bool is_broken;
-  std::chrono::nanoseconds patience;  // 0: it never gives up
+  std::chrono::nanoseconds patience;  // 0: the NIC never gives up
 };
 std::optional<QpHealth> committed_qp_health(Group& group);
-// How long, at most, the NIC would have gone on for an acknowledgement on the stock library, by
-// what the application asked for. 0: it has not, and cannot send yet.
+// How long, at most, the NIC would have waited for an acknowledgement on the stock library, with
+// the attributes that the application asked for. 0: it has not asked yet, and cannot send.
 std::chrono::nanoseconds asked_patience(Group& group);
 
-// Giving up early is cheap when there is another path.
+// Limits timeout and retry count: to give up early is cheap when there is another path.
 void bound_patience(ibv_qp_attr& attr);
-// What an ibv_mtu stands for.
+// The number of bytes that an ibv_mtu stands for.
 inline uint32_t mtu_bytes(ibv_mtu mtu) {
   return 128u << mtu;
 }

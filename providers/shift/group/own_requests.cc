@@ -10,7 +10,7 @@
 namespace shift::group {
 namespace {
 
-// Of the last `depth` requests that the QP was given, which are all that it can have.
+// Looks at the last `depth` requests that the QP was given, because the QP cannot hold more.
 bool is_among(const auto& journal, uint64_t posted, uint64_t wr_id, auto wr_id_at) {
   const uint64_t depth = journal.depth();
   for (uint64_t i = posted > depth ? posted - depth : 0; i < posted; i++) {

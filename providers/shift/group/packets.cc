@@ -8,7 +8,7 @@
 namespace shift::group {
 namespace {
 
-// Half of all numbers: with more under way, "before" and "after" cannot be told apart.
+// Half of all numbers: if more packets are under way, "before" and "after" cannot be told apart.
 constexpr uint64_t kWindowMax = 1u << 23;
 
 bool continues_in_the_middle(uint32_t opcode) {
@@ -34,13 +34,14 @@ std::optional<Executed> executed_before(const SendJournal& journal, const SentPa
     return journal.packets_at(position) - (position == sent.from ? sent.skipped : 0);
   };
 
-  // Where `start` begins: counted from the newest WR back, since the older ones are forgotten.
+  // The PSN at which `start` begins. It is counted back from the newest WR, since the journal has
+  // forgotten the older ones.
   uint32_t total = journal.packets();
   for (uint64_t i = journal.head(); i > start; i--) total -= journal.packets_at(i - 1);
   uint32_t begins = sent.psn + (total - sent.total);
   if (start > sent.from) begins -= sent.skipped;
   for (uint64_t m : sent.markers) begins += m <= start;
-  // Nothing before that can be what an honest peer expects: what has completed was executed.
+  // An honest peer can expect no smaller PSN: what has completed was executed.
   const uint32_t lowest = start == sent.from ? sent.begin : begins - markers_at(start);
 
   const uint64_t reached = (psn - lowest) & kPsnMask;

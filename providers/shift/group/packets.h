@@ -1,6 +1,6 @@
-// The mode exact: which packet numbers (PSNs) the WRs of a send queue have on the connection that
-// carries them, and which of them were executed when the peer's responder stood at a certain one.
-// Read after a fence only.
+// For the mode exact: which packet numbers (PSNs) the WRs of a send queue have on the connection
+// that carries them, and which WRs were executed when the peer's responder expected a certain PSN.
+// Read only after a fence.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace shift::group {
 
 inline constexpr uint32_t kPsnMask = 0xffffff;
 
-// How far the peer got: all WRs before `position`, and so many packets of the one there. Only a
-// plain WRITE is ever continued in its middle; everything else runs again as a whole.
+// How far the peer has executed: all WRs before `position`, and so many packets of the WR there.
+// Only a plain WRITE is ever continued in its middle; any other WR runs again as a whole.
 struct Executed {
   uint64_t position = 0;
   uint32_t packets = 0;
@@ -22,26 +22,28 @@ struct Executed {
   auto operator<=>(const Executed&) const = default;
 };
 
-// What was sent on one connection. Control thread, and under send.mutex.
+// What was sent on one connection. Written on the control thread, under send.mutex.
 struct SentPackets {
   bool known = false;  // false: nothing can be said about this connection
-  uint32_t begin = 0;  // PSN of its first packet
-  // The first WR of the journal that it was given, where that one begins, and how many of its
-  // packets an earlier connection had executed already.
+  uint32_t begin = 0;  // the PSN of its first packet
+  // The first WR of the journal that the connection was given, the PSN at which this WR begins, and
+  // how many of its packets an earlier connection had executed already.
   uint64_t from = 0;
   uint32_t psn = 0;
   uint32_t skipped = 0;
   uint32_t total = 0;  // SendJournal::packets() before that WR
-  // Empty WRITEs of the layer's own among the WRs, one packet each: the position of the WR after
-  // each.
+  // The empty WRITEs of the layer's own among the WRs, one packet each: for each of them the
+  // position of the WR after it.
   std::vector<uint64_t> markers;
 
-  // One more of these; what lies before `first` has completed and need not be remembered singly.
+  // Adds a marker. WRs before `first` have completed, so markers among them need not be remembered
+  // one by one.
   void marker_add(uint64_t position, uint64_t first);
 };
 
-// What was executed of the WRs that were posted (those before `posted`) and have not completed
-// (`first` is the first of these), when the responder expects `psn` next. nullopt: that cannot be.
+// How much the peer has executed of the WRs from `first` (the first without a completion) to
+// `posted` (the end of those that were posted) when its responder expects `psn` next. nullopt: this
+// `psn` is impossible.
 std::optional<Executed> executed_before(const SendJournal& journal, const SentPackets& sent,
                                         uint64_t first, uint64_t posted, uint32_t psn);
 

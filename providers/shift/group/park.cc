@@ -21,16 +21,17 @@ std::vector<CompletionQueue*> cqs_of(std::span<Group* const> groups) {
 
 namespace {
 
-// Caller holds the CQ's mutex.
+// The caller holds the CQ's mutex.
 void count_slow(CompletionQueue& cq, std::span<Group* const> groups) {
   for (Group* group : groups) {
     if (!group->counted_slow && (group->send_cq == &cq || group->recv_cq == &cq)) cq.slow_groups++;
   }
 }
 
-// Parks those whose send queues nobody is building a batch on the slow way, and returns the others.
-// Such a batch keeps the mutex, and its thread may want another of these queues before it ends the
-// batch: it must not find that one barred by us, who would be waiting for the mutex.
+// Parks the groups whose send queue no thread is building a batch on in the slow way, and returns
+// the others. A thread that builds such a batch holds the mutex, and may want another of these
+// queues before it ends the batch. That queue must not be barred while this thread waits for the
+// mutex.
 std::vector<Group*> park_some(std::span<Group* const> groups) {
   std::vector<Group*> hot, later;
   for (Group* group : groups) {
@@ -40,12 +41,12 @@ std::vector<Group*> park_some(std::span<Group* const> groups) {
         later.push_back(group);
         continue;
       }
-      send.lock();  // nothing is barred yet
+      send.lock();  // no queue is barred yet
     }
     group->life.path.off_default = true;
     group->life.path.departures++;
     std::lock_guard recv(group->recv.mutex);
-    // From here on nobody adopts the bias again.
+    // From here on no thread becomes the owner again.
     const bool was_hot = group->send.route == Route::kOnDefault;
     if (group->send.route != Route::kError) group->send.route = Route::kParked;
     if (group->recv.route != Route::kError) group->recv.route = Route::kParked;
@@ -68,9 +69,9 @@ std::vector<Group*> park_some(std::span<Group* const> groups) {
     queues.push_back(cq);
   }
   const size_t first_cq = 2 * hot.size();
-  // One barrier for the whole batch: a thousand QPs cost what one costs.
+  // There is one barrier for the whole batch, so a thousand QPs cost what one QP costs.
   wait_until_left(queues.data(), queues.size(), [&](size_t i) {
-    // Where it stopped, before it is opened to those who park.
+    // Notes where the hot path stopped, before the queue is opened for posts that park.
     if (i >= first_cq) {
       cqs[i - first_cq]->bias.revoke_end();
     } else if (i % 2 == 0) {

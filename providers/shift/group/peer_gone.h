@@ -1,4 +1,4 @@
-// The function that is told when a peer is gone.
+// The function that is called when a peer is gone.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -7,9 +7,10 @@
 
 namespace shift::group {
 
-// Told, on the control thread, of each QP that has left a path and whose peer has closed its own: a
-// connection manager's word on it would have to come over the default NIC, from the address that it
-// had in the beginning. Null: nobody.
+// Called on the control thread, with the QP of the application: when a group has left a path once
+// and its peer has closed its QP, and when a group has failed. A connection manager would not learn
+// of this by itself, because its messages go over the default NIC, from the address of the
+// beginning. Null: no function is called.
 inline constinit std::atomic<void (*)(ibv_qp*)> peer_gone{nullptr};
 
 }  // namespace shift::group

@@ -9,8 +9,8 @@
 namespace shift::group {
 namespace {
 
-// The last notification that the peer counted, and all WRs before it: RC executes in order.
-// nullopt: the counter cannot be.
+// The position after the last notification that the peer has counted: RC executes in order, so all
+// WRs before it were executed. nullopt: this counter is impossible.
 std::optional<uint64_t> executed_by_count(const SendJournal& journal, const Plan& plan,
                                           uint32_t peer) {
   uint32_t completed = journal.notifications_posted();
@@ -18,7 +18,8 @@ std::optional<uint64_t> executed_by_count(const SendJournal& journal, const Plan
     const SendEntry& entry = journal.at(plan.first);
     completed = entry.notification_total - is_notification(entry.opcode);
   }
-  // A peer cannot have received less than it acknowledged, nor more than was posted (C11).
+  // A peer cannot have received fewer messages than it acknowledged, nor more than were posted
+  // (C11).
   if (static_cast<int32_t>(peer - completed) < 0 ||
       static_cast<int32_t>(journal.notifications_posted() - peer) < 0) {
     return std::nullopt;
@@ -35,8 +36,8 @@ std::optional<uint64_t> executed_by_count(const SendJournal& journal, const Plan
   return executed;
 }
 
-// A request with a fence flag does not begin before the READs and atomics in front of it have ended
-// (IBA 10.8.3.3).
+// The last executed request with a fence flag. It did not begin before all READs and atomics in
+// front of it had ended (IBA 10.8.3.3).
 uint64_t fenced_by(const SendJournal& journal, const Plan& plan) {
   const bool in_part = plan.executed.packets != 0;
   for (uint64_t end = plan.executed.position + in_part; end > plan.first; end--) {
@@ -45,7 +46,7 @@ uint64_t fenced_by(const SendJournal& journal, const Plan& plan) {
   return plan.first;
 }
 
-// Notifications before that position, as the peer counts them.
+// How many notifications lie before that position, as the peer counts them.
 uint32_t notifications_before(const SendJournal& journal, uint64_t position) {
   if (position == journal.head()) return journal.notifications_posted();
   const SendEntry& entry = journal.at(position);
@@ -59,21 +60,22 @@ bool moves_bytes(const SendJournal& journal, uint64_t position) {
   return std::any_of(sges, sges + wr.num_sge, [](const ibv_sge& sge) { return sge.length != 0; });
 }
 
-// The mode exact: what was posted and is not known to be executed must be known not to be.
+// For the mode exact: each WR that was posted and is not known to be executed must be known not to
+// be executed. Returns why this cannot be known, or nullptr.
 const char* refine(const Group& group, Plan& plan) {
   const SendJournal& journal = group.send.journal;
   const uint64_t posted = std::min(group.send.posted, plan.end);
-  // Whatever a path was known to have executed stays so.
+  // WRs that a path was known to have executed stay executed.
   if (!SHIFT_PLANT(executed_forgotten)) {
     plan.executed = std::max(plan.executed, group.send.executed);
   }
-  if (plan.first >= posted) return nullptr;  // nothing was under way
+  if (plan.first >= posted) return nullptr;  // no request was under way
   const bool known = group.life.control.peer_responder && group.send.sent.known;
   if (!known && !SHIFT_PLANT(unknown_is_unexecuted)) {
     for (uint64_t position = plan.executed.position; position < posted; position++) {
       const uint32_t opcode = journal.at(position).opcode;
-      // Behind a notification that was not counted, too: a NIC that died may have executed it and
-      // not said so.
+      // This includes requests after a notification that was not counted: a NIC that died may have
+      // executed it without saying so.
       if (is_atomic(opcode)) return "nothing proves whether an atomic was executed";
       if (opcode == IBV_WR_RDMA_WRITE && moves_bytes(journal, position)) {
         return "nothing proves whether a WRITE was executed";
@@ -99,7 +101,7 @@ const char* refine(const Group& group, Plan& plan) {
   return nullptr;
 }
 
-// C5 and the limits of replay, looked at before anything is done.
+// C5 and the limits of replay, checked before anything is done. Returns the reason, or nullptr.
 const char* refusal(const Group& group, const Plan& plan) {
   const SendJournal& journal = group.send.journal;
   for (uint64_t position = plan.first; position < plan.end; position++) {
@@ -110,7 +112,7 @@ const char* refusal(const Group& group, const Plan& plan) {
         return "an atomic was executed, and its result is lost";
       }
     }
-    // Of what was posted nobody knows whether the window has changed.
+    // If the request was posted, it is not known whether the window has changed.
     if (is_window_request(opcode) &&
         (position < group.send.posted || names_other_nic(group, opcode))) {
       return "a memory window operation cannot be moved to another NIC";

@@ -10,22 +10,23 @@ namespace shift::group {
 struct Group;
 
 struct Plan {
-  uint64_t first = 0;  // first WR without a completion
+  uint64_t first = 0;  // the first WR without a completion
   uint64_t end = 0;
-  // The peer has executed all before that position, and packets of the WRITE there (mode exact).
+  // The peer has executed all WRs before that position, and in the mode exact some packets of the
+  // WRITE there.
   Executed executed;
-  // READs and atomics before that position have completed, data and all: something after them that
-  // carries a fence flag was executed.
+  // READs and atomics before that position have completed, with their data: a request after them
+  // that carries a fence flag was executed.
   uint64_t fenced = 0;
-  // Why the group cannot go on; then only what was executed may be completed.
+  // Why the group cannot go on. If it is set, only WRs that were executed may be completed.
   const char* refusal = nullptr;
 };
 
-// The request names an object of another NIC than the committed path's.
+// Whether the request names an object of another NIC than the committed path's.
 bool names_other_nic(const Group& group, uint32_t opcode);
 
-// From group.life.control.peer_received and, in the mode exact, group.life.control.peer_responder.
-// Caller holds send.mutex.
+// Makes the plan from group.life.control.peer_received and, in the mode exact, from
+// group.life.control.peer_responder. The caller holds send.mutex.
 Plan make_plan(const Group& group);
 
 }  // namespace shift::group

@@ -42,7 +42,7 @@ std::vector<PortName> port_names(ibv_context* real, uint8_t port) {
     if (entry.port_num != port || !is_roce || gid.ipv4() || gid == wire::Gid{}) continue;
     for (const PortAddress& address : addresses) {
       if (address.ifindex != static_cast<int>(entry.ndev_ifindex)) continue;
-      // Most are there twice, for either version of RoCE.
+      // Most GIDs are there twice, once for each version of RoCE.
       const bool known = std::ranges::any_of(names, [&](const PortName& name) {
         return name.gid == gid && name.address == address.gid;
       });
@@ -60,7 +60,7 @@ std::optional<ibv_gid_entry> gid_at(ibv_context* real, uint8_t port, uint32_t in
 
 int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t type,
                  uint32_t likely) {
-  // The whole table takes a while to read, which thousands of QPs would each do.
+  // It takes a while to read the whole table, and thousands of QPs would each do it.
   const auto there = gid_at(real, port, likely);
   if (there && there->gid_type == type && wire::Gid::from_verbs(there->gid) == gid) {
     return static_cast<int>(likely);

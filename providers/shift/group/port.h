@@ -13,34 +13,35 @@ namespace shift::group {
 
 struct Context;
 
-inline constexpr uint8_t kPortNumber = 1;  // the one that carries what the layer moves
+inline constexpr uint8_t kPortNumber = 1;  // the port that carries the traffic that the layer moves
 
-// The index of a GID by its value and type (indices change when an address flaps), -1 when it is
-// gone. `likely` is looked at first.
+// The index of a GID, found by its value and type (indices change when an address flaps); -1: the
+// GID is gone. The index `likely` is looked at first.
 int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t type,
                  uint32_t likely);
-// What stands at that place of the NIC's GID table; its type says how the NIC encapsulates what is
+// The entry at that index of the NIC's GID table. Its type says how the NIC encapsulates what is
 // sent from there.
 std::optional<ibv_gid_entry> gid_at(ibv_context* real, uint8_t port, uint32_t index);
 
-// The address at that place of the default NIC's GID table, as a QP of the application has used it.
+// The address at that index of the default NIC's GID table when a QP of the application was
+// connected with it.
 std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t index);
 
 // Whether the member's port carries traffic now.
 bool member_port_is_up(const Context& context, int member);
 
-// An address of a port, its place in the GID table, and the network device that holds it (0: not
+// An address of a port, its index in the GID table, and the network device that holds it (0: not
 // known).
 struct PortAddress {
   wire::Gid gid;
   uint32_t index;
   int ifindex;
 };
-// Those that can carry RoCE v2 over IPv4.
+// The addresses of a port that can carry RoCE v2 over IPv4.
 std::vector<PortAddress> port_addresses(ibv_context* real, uint8_t port);
 
-// A GID of a port that holds no IPv4 address (link-local ones, other IPv6), and one that does and
-// is of the same network device.
+// A GID of a port that holds no IPv4 address (link-local or other IPv6), and one with an IPv4
+// address of the same network device.
 struct PortName {
   wire::Gid gid;
   wire::Gid address;

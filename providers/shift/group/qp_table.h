@@ -1,6 +1,7 @@
-// Real QPN -> counters of its group, looked up on the hot path for every completion. Readers take
-// no lock; writers hold the context's mutex. Entries never move inside a table; a table that grew
-// too full is replaced and kept until the context is closed, since a reader may still be in it.
+// Maps the number of a real QP to the counters of its group; the hot path looks it up for each
+// completion. Readers take no lock; writers hold the context's mutex. Entries never move inside a
+// table. A table that is too full is replaced, and kept until the context is closed, since a reader
+// may still be in it.
 #pragma once
 
 #include <atomic>
@@ -12,9 +13,9 @@
 
 namespace shift::group {
 
-// Completions seen, by kind: [0] signaled sends, [1] receives. Written by whoever polls the queue
-// (the biased thread or the holder of the CQ's mutex). Exact for a reader that has stopped that
-// one, otherwise a lower bound.
+// Completions seen, by kind: [0] signaled sends, [1] receives. The thread that polls the queue (the
+// biased one or the holder of the CQ's mutex) writes them. A reader that has stopped that thread
+// reads exact values; any other reader gets a lower bound.
 struct Counters {
   Tally done[2];
 };
@@ -23,7 +24,7 @@ class QpTable {
  public:
   QpTable() { table_.store(make(64), std::memory_order_release); }
 
-  // nullptr: not a protected QP.
+  // nullptr: the QP is not protected.
   [[gnu::always_inline]] Counters* find(uint32_t qpn) const {
     const Table* table = table_.load(std::memory_order_acquire);
     for (uint32_t i = hash(qpn);; i++) {
@@ -39,9 +40,9 @@ class QpTable {
     if ((used_ + 1) * 2 > table->mask) table = grow(table);
     put(table, qpn, counters);
   }
-  // The key stays as a tombstone with a null pointer; growing drops it. Nothing happens when the
-  // number belongs to another QP by now: the NIC gives it out again before its old owner, already
-  // destroyed there, is taken out here.
+  // The key stays as a tombstone with a null pointer; grow() drops it. If the number belongs to
+  // another QP by now, nothing changes: the NIC may give out the number of a destroyed QP again
+  // before that QP is taken out of this table.
   void erase(uint32_t qpn, const Counters* counters) {
     Table* table = table_.load(std::memory_order_relaxed);
     for (uint32_t i = hash(qpn);; i++) {

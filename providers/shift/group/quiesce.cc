@@ -23,19 +23,20 @@ constinit thread_local ThreadSlot* tls_slot = &unregistered_slot;
 
 namespace {
 
-// Append-only list: readers walk it without a lock.
+// A list to which slots are only added, so readers walk it without a lock.
 constinit std::atomic<ThreadSlot*> slots{nullptr};
 pthread_key_t slot_key;
-// Whether queues may be biased: the kernel has the call, and it has not failed yet.
+// Whether queues may be biased: the kernel has membarrier(2), and it has not failed yet.
 constinit std::atomic<bool> membarrier_works{false};
-// Whether queues were ever biased.
+// Whether queues may have been biased at any time.
 constinit std::atomic<bool> membarrier_worked{false};
 
 int membarrier(int command) {
   return static_cast<int>(syscall(SYS_membarrier, command, 0, 0));
 }
 
-// A processor's stores reach the others within far less, whatever it does meanwhile.
+// A processor's stores reach the other processors much sooner than this, whatever it does
+// meanwhile.
 void wait_for_stores() {
   std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
@@ -50,7 +51,7 @@ void slot_release(void* value) {
   slot->taken.store(false, std::memory_order_release);
 }
 
-// A fork child has one thread: the others' sections will never end there.
+// A fork child has only one thread: the sections of the other threads will never end there.
 void forget_other_threads() {
   for (ThreadSlot* s = slots.load(std::memory_order_acquire); s != nullptr; s = s->next) {
     if (s == tls_slot) continue;
@@ -110,7 +111,7 @@ namespace {
 
 bool is_worked_on(const void* queue) {
   for (ThreadSlot* s = slots.load(std::memory_order_acquire); s != nullptr; s = s->next) {
-    if (s == tls_slot) continue;  // our own section cannot be in the way of ourselves
+    if (s == tls_slot) continue;  // a thread need not wait for its own section
     if (s->active.load(std::memory_order_acquire) == queue ||
         s->building.load(std::memory_order_acquire) == queue) {
       return true;
@@ -124,14 +125,14 @@ bool is_worked_on(const void* queue) {
 void barrier_everywhere() {
   if (membarrier_works.load(std::memory_order_relaxed)) {
     if (calls.membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0) return;
-    // A sandbox that the program has entered since forbids the call. Nothing is biased from here
+    // The program has since entered a sandbox that forbids the call. No queue is biased from here
     // on.
     membarrier_works = false;
     SHIFT_WARN_LIMITED("membarrier(2) fails (errno %d): the healthy path takes locks from now on",
                        errno);
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // If nobody was ever biased, the mutexes order everything but single flags.
+  // If no queue was ever biased, the mutexes order everything but single flags.
   if (membarrier_worked) calls.wait_for_stores();
 }
 

@@ -1,5 +1,5 @@
-// Taking receives out of a shared queue that has no way of giving them back: two QPs of our own on
-// that NIC, the second one on the SRQ, the first one sending it empty messages.
+// Takes receives out of a member's SRQ, although verbs have no call for it. The layer has two QPs
+// of its own on that NIC: the second is on the SRQ, and the first sends it empty messages.
 #include <sched.h>
 
 #include <algorithm>
@@ -20,9 +20,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr uint32_t kWindow = 64;
-// Beyond it something is wrong with the NIC; the path is tried again later.
+// If it takes longer, something is wrong with the NIC; the path is tried again later.
 constexpr milliseconds kPatience{300};
-// Meanwhile the worker does nothing else, and registrations wait for it.
+// The pause after a failure: the worker does nothing else while it tries, and registrations wait.
 constexpr milliseconds kCleansePause{100};
 constexpr int kCleanseDoublings = 5;
 
@@ -89,7 +89,7 @@ bool Recall::make() {
   init.cap.max_send_sge = 1;
   init.qp_type = IBV_QPT_RC;
   init.sq_sig_all = 1;
-  // Not a parent domain, whose allocators are the program's and no worker's to call.
+  // A parent domain is not used: its allocators belong to the program, and no worker may call them.
   ibv_pd* pd = queue.pd->domain().real[member];
   for (ibv_qp** qp : {&sender_, &receiver_}) {
     if (qp == &receiver_) init.srq = queue.members[member].real;
@@ -127,7 +127,7 @@ bool Recall::poll() {
       acknowledged_++;
       if (wc[i].status == IBV_WC_SUCCESS) continue;
       is_good = false;
-      // The first error is the cause, flushes follow.
+      // The first error is the cause; flushes follow.
       if (wc[i].status == IBV_WC_RNR_RETRY_EXC_ERR) found_empty_ = true;
       if (wc[i].status != IBV_WC_RNR_RETRY_EXC_ERR && wc[i].status != IBV_WC_WR_FLUSH_ERR) {
         found_broken_ = true;
@@ -137,7 +137,8 @@ bool Recall::poll() {
   return is_good;
 }
 
-// Both QPs take nothing more, and what they took is given back. RESET, later, would drop it.
+// Both QPs take no more receives, and those that they have taken are given back. A later RESET
+// would drop them.
 void Recall::shut() {
   connected_ = false;
   to_state(sender_, IBV_QPS_ERR);
@@ -196,8 +197,8 @@ void SharedQueue::recall_some() {
   const Recall::Taken taken = tool->take(count);
   std::lock_guard lock(mutex);
   (void)bring_waiting();
-  // Those that can still consume there may be idle, and would notice nothing: without them the
-  // receives are free to go.
+  // The groups that can still consume there may be idle, and would notice nothing. When they have
+  // left the member, its receives are free to go elsewhere.
   if (taken == Recall::Taken::kBroken) fault_sink->receives_stuck(this, from);
   if (taken == Recall::Taken::kLate) ask_if_dry();
   SHIFT_DEBUG("%s: %u shared receives asked back from member %d", context.device->dev.name, count,
@@ -212,7 +213,7 @@ bool SharedQueue::cleanse(int member) {
     if (count == 0) return true;
     if (context.members[member].dead) return false;
   }
-  // Each group on this queue asks for it; a NIC that has just failed at it is not tried again soon.
+  // Each group on this queue asks for this; a NIC that has just failed is not tried again soon.
   const auto now = std::chrono::steady_clock::now();
   if (now < cleanse_not_before[member] || !member_port_is_up(context, member)) return false;
   auto& tool = recall[member];
@@ -227,7 +228,8 @@ bool SharedQueue::cleanse(int member) {
     cleanse_failures[member] = 0;
   }
   if (!is_empty) return members[member].stale == 0;
-  // There were fewer: completions were lost with an earlier connection of the recall.
+  // There were fewer receives than stale slots: an earlier connection of the recall has lost
+  // completions.
   for (uint32_t i = 0; i < slot_count && members[member].stale > 0; i++) {
     ReceiveSlot& slot = slots[i];
     if (slot.state != ReceiveSlot::State::kStale || slot.member != member) continue;

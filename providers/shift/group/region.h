@@ -1,4 +1,4 @@
-// Memory regions: the default NIC's own, and a twin of each on the further members.
+// Memory regions: the region on the default NIC, and a twin of it on each further member.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -11,39 +11,39 @@
 
 namespace shift::group {
 
-// The application's handle is the default NIC's own object, which names the virtual context and PD
-// for as long as the stock library does not look at it (ops/memory.cc): providers keep things
-// behind a region that they want to see when it is named in a request (IBV_WR_BIND_MW).
+// The application's handle is the default NIC's own object. The layer writes the virtual context
+// and PD into it, except while the stock library looks at it (ops/memory.cc). It cannot be a copy:
+// providers keep data next to a region that they look for when a request names it (IBV_WR_BIND_MW).
 //
-// Filled in before it is registered with its context; what changes afterwards is under
-// Context::mutex.
+// Filled in before the region is added to its context; later changes are under Context::mutex.
 struct MemoryRegion {
-  ibv_mr mr;  // what the application is shown; lkey and rkey are the default member's
-  // The further members' registrations are made by the worker.
+  ibv_mr mr;  // what the application is shown, with the default member's lkey and rkey
+  // The worker makes the registrations on the further members.
   enum class Twin : uint8_t { kQueued, kRunning, kReady, kFailed };
   struct Member {
     ibv_mr* real = nullptr;
     Twin twin = Twin::kQueued;  // under Context::mutex
   };
   PerMember<Member> members;
-  // How it is registered on the further members.
-  enum class Kind : uint8_t { kMemory, kDmabuf, kNull, kOnDefault };  // the last: it is not
+  // How the region is registered on the further members; kOnDefault: not at all.
+  enum class Kind : uint8_t { kMemory, kDmabuf, kNull, kOnDefault };
   Kind kind = Kind::kMemory;
-  UniqueFd fd;  // kDmabuf: our own
+  UniqueFd fd;  // for kDmabuf: the layer's own descriptor
   uint64_t offset = 0;
   unsigned access = 0;
   uint64_t iova = 0;
 
-  // The handle. Where the default NIC has no region, being dead, it is our own.
+  // The handle. It is `mr` when the default NIC was dead, and so has no region.
   ibv_mr* shown() { return members[kDefault].real != nullptr ? members[kDefault].real : &mr; }
-  // Whether any of the twins has got there. Caller holds Context::mutex, as of the next.
+  // Whether any twin has reached the state. For this and twins_set() the caller holds
+  // Context::mutex.
   bool any_twin(Twin state) const {
     return std::ranges::any_of(members, [&](const Member& one) { return one.twin == state; });
   }
   void twins_set(Twin state) {
     for (Member& one : members) one.twin = state;
   }
-  bool deregistered = false;  // what is queued yet is not begun. Under Context::mutex
+  bool deregistered = false;  // a queued registration does not begin. Under Context::mutex
 };
 
 }  // namespace shift::group

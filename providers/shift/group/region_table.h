@@ -1,5 +1,5 @@
-// The regions of a device group, by either of the application's keys. Cold, and under
-// Context::mutex: a program may have many thousands of regions, and a peer asks for many keys.
+// The regions of a device group, by their lkey or rkey. Cold, and under Context::mutex. A program
+// may have many thousands of regions, and a peer asks for many keys.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,20 @@ struct ProtectionDomain;
 
 class RegionTable {
  public:
-  // Some numbers stand for several regions (those of null regions, and imported ones): the first
-  // keeps it. Memory may be short: then nothing is changed.
+  // Several regions may have the same key (null regions and imported regions do): then the first
+  // one keeps it. If memory is short, it throws std::bad_alloc and has changed nothing.
   void add(MemoryRegion& region);
-  // Under the keys that it was added with.
+  // Takes the region off; its keys must still be those that it was added with.
   void remove(const MemoryRegion& region);
 
-  // nullptr: nothing has that key.
+  // nullptr: no region has that key.
   MemoryRegion* by_lkey(uint32_t lkey) const;
   MemoryRegion* by_rkey(uint32_t rkey, const ProtectionDomain& domain) const;
 
  private:
   std::unordered_map<uint32_t, MemoryRegion*> by_lkey_;
-  // Of the ones above. mlx5 and rxe give a region one number for both keys; do not count on it.
+  // Holds the regions of by_lkey_ only. mlx5 and rxe use one number for both keys of a region; the
+  // layer does not count on that.
   std::unordered_multimap<uint32_t, MemoryRegion*> by_rkey_;
 };
 

@@ -50,8 +50,8 @@ uint32_t total_length(const ibv_send_wr& wr) {
   return length;
 }
 
-// The key of the peer that a request names; nullptr when it needs none. One that moves no byte may
-// carry any number there (IBA C9-88), and programs do that with WRITE_WITH_IMM.
+// The key of the peer that a request names; nullptr: it needs none. A request that moves no byte
+// may carry any number as its key (IBA C9-88), and programs do that with WRITE_WITH_IMM.
 uint32_t* remote_key(ibv_send_wr& wr) {
   if (is_atomic(wr.opcode)) return &wr.wr.atomic.rkey;
   const bool has_key = wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
@@ -70,8 +70,8 @@ ibv_wc success_of(const Group& group, const ibv_send_wr& wr) {
   return wc;
 }
 
-// `queued`: soft-RoCE's doorbell may fail after it. Then no request is named as bad, and this one
-// may be executed.
+// `queued`: whether the request is in the send queue. It is if only soft-RoCE's doorbell failed,
+// which names no request as bad; then it may be executed.
 int post_on_path(Group& group, ibv_send_wr& wr, bool* queued = nullptr) {
   ibv_qp* real = group.real[group.life.path.member];
   ibv_send_wr* bad = &wr;
@@ -81,13 +81,14 @@ int post_on_path(Group& group, ibv_send_wr& wr, bool* queued = nullptr) {
   return by_doorbell ? EIO : error;
 }
 
-// Of a post that failed: nullptr, the path is to blame, or why no other would take it.
+// Why no other path would take a request whose post has failed with this errno; nullptr: the path
+// is to blame.
 const char* refusal_of(int error) {
   if (error == ENOKEY) return kNoLocalKey;
   return post_blames_path(error) ? nullptr : "no NIC takes a request";
 }
 
-// The rkey to use towards the committed path's peer member; nullopt: not known yet.
+// The rkey to use for the peer's member on the committed path; nullopt: not known yet.
 std::optional<uint32_t> translate_remote(const Group& group, uint32_t rkey) {
   if (group.life.path.peer_member == kDefault || SHIFT_PLANT(remote_keys_untranslated)) return rkey;
   const auto& known = group.life.remote_keys[group.life.path.peer_member];
@@ -105,7 +106,7 @@ std::vector<uint32_t> rkeys_missing(Group& group) {
   uint64_t from = group.send.posted, executed = from, fenced = from;
   if (group.send.route != Route::kOnPath) {
     const Plan plan = make_plan(group);
-    if (plan.refusal != nullptr) return keys;  // the replay says it, too
+    if (plan.refusal != nullptr) return keys;  // the replay refuses for the plan's reason
     from = plan.first;
     executed = plan.executed.position;
     fenced = plan.fenced;
@@ -114,7 +115,8 @@ std::vector<uint32_t> rkeys_missing(Group& group) {
     ibv_send_wr wr;
     ibv_sge sges[kMaxSge];
     journal.rebuild(position, &wr, sges);
-    // The peer's application may have deregistered what an executed request was allowed to touch.
+    // The peer's application may have deregistered memory that an executed request was allowed to
+    // touch.
     if (position < executed && (wr.opcode != IBV_WR_RDMA_READ || position < fenced)) continue;
     const uint32_t* rkey = remote_key(wr);
     if (rkey == nullptr || translate_remote(group, *rkey)) continue;
@@ -143,11 +145,12 @@ std::vector<uint32_t> rkeys_recent(Group& group) {
 
 namespace {
 
-// What is proven executed: completed, except that a READ is read again whose data may be lost.
+// What became of the WRs that are proven executed. They complete, but a READ whose data may be lost
+// is posted again.
 struct Completed {
   const char* refusal = nullptr;
   bool path_broken = false;
-  uint32_t packets = 0;  // given to the path meanwhile
+  uint32_t packets = 0;  // given to the path for this
 };
 
 Completed complete_executed(Group& group, const Plan& plan) {
@@ -165,19 +168,20 @@ Completed complete_executed(Group& group, const Plan& plan) {
     journal.rebuild(position, &wr, sges);
     const bool signaled = journal.is_signaled(journal.at(position));
     if (wr.opcode == IBV_WR_RDMA_READ && position >= plan.fenced) {
-      // Executed, but its data may be lost. Reading again is allowed: without a fence nothing
-      // orders a READ before the effects of what follows it (IBA 10.8.3.3). With one that was
-      // executed the data was here, and the peer may have given its memory to something else.
+      // The READ was executed, but its data may be lost. The layer may post it again: without a
+      // fence flag nothing orders a READ before the effects of later requests (IBA 10.8.3.3). If a
+      // later request with a fence flag was executed, the data has arrived, and the peer may use
+      // its memory for something else.
       if (uint32_t* rkey = remote_key(wr)) {
         const auto translated = translate_remote(group, *rkey);
-        // All were asked for; a reply may have left one out (C11).
+        // All of them were asked for, but the reply may have left one out (C11).
         if (!translated) {
           result.refusal = "a remote key is not known";
           return result;
         }
         *rkey = *translated;
       }
-      // Nothing of it is being registered: the fence waited for that.
+      // No region of it is still being registered: the round has waited for that.
       if (translate_local(*group.context, group.life.path.member, sges, wr.num_sge) !=
           KeyState::kReady) {
         result.refusal = kNoLocalKey;
@@ -187,8 +191,9 @@ Completed complete_executed(Group& group, const Plan& plan) {
       if (journal.mtu() != 0) result.packets += journal.packets_at(position);
       read_pending = true;
     } else if (read_pending) {
-      // Must not complete before that READ: an empty WRITE takes its place in the order. Also when
-      // it is not signaled: should the READ fail, the application gets it back (C1).
+      // This request must not complete before that READ, so an empty WRITE takes its place in the
+      // order. This is also done if it is not signaled: should the READ fail, the application gets
+      // this request back, too (C1).
       const SendEntry& entry = journal.at(position);
       if (signaled) {
         std::lock_guard cq(group.send_cq->mutex);
@@ -209,8 +214,8 @@ Completed complete_executed(Group& group, const Plan& plan) {
   return result;
 }
 
-// The mode exact, before the group fails: what is proven executed was a success (C4). Ends where a
-// result is missing.
+// For the mode exact, before the group fails: a WR that is proven executed was a success (C4).
+// Stops at the first WR whose result is missing.
 void complete_proven(Group& group, const Plan& plan) {
   const SendJournal& journal = group.send.journal;
   ibv_send_wr wr;
@@ -229,7 +234,8 @@ void complete_proven(Group& group, const Plan& plan) {
   group.send.drained_to = std::max(group.send.drained_to, position);
 }
 
-// What the committed path is given from `executed` on, and the packet numbers that will have.
+// Notes that the committed path gets WRs from `executed` on, and which packet numbers they will
+// have.
 void begin_packets(Group& group, const Executed& executed, uint32_t own_packets) {
   SendQueue& send = group.send;
   const int member = group.life.path.member;
@@ -289,7 +295,7 @@ ReplayResult replay(Group& group, uint64_t peer_received) {
   group.send.posted = plan.executed.position;
   if (result.refusal != nullptr) return result;
   if (group.exact) begin_packets(group, plan.executed, completed.packets);
-  // Everything up to there was given to this path, so what is posted later may go there, too.
+  // This path was given everything before `posted`, so later posts may go there, too.
   group.send.route = Route::kOnPath;
   if (result.path_broken) return result;
   const int error = pump(group);
@@ -300,15 +306,15 @@ ReplayResult replay(Group& group, uint64_t peer_received) {
   } else {
     settle(group);
   }
-  // From now on somebody may hear of it.
+  // The control thread has ignored calls that came during the round; it will act on this one.
   if (receives_wait(group)) fault_sink->pump_wanted(&group);
   return result;
 }
 
 namespace {
 
-// The application has seen an error of this path: its QP only flushes any more, whatever the key,
-// and nobody will be asked for one (C6).
+// The application has seen an error of this path. The QP only flushes requests now, whatever their
+// keys, and the peer will not be asked for keys (C6).
 bool is_given_up(Group& group) {
   const int member = group.life.path.member;
   CqLock lock(group);
@@ -321,11 +327,11 @@ KeyState translate_sent(Group& group, const ibv_send_wr& wr, ibv_sge* sges) {
   return translate_local(*group.context, group.life.path.member, sges, wr.num_sge);
 }
 
-// A drain that was called off leaves its marker in the send queue, which has room for as many
-// requests as the application may post.
+// Whether the marker of a drain that was called off is still in the send queue, which has room for
+// only as many requests as the application may post.
 bool marker_is_in_the_way(Group& group) {
   group.life.markers.awaited = true;
-  if (group.life.markers.under_way != 0) return true;  // who takes its completion says so
+  if (group.life.markers.under_way != 0) return true;  // take_own() will call pump_wanted()
   group.life.markers.awaited = false;
   return false;
 }
@@ -414,7 +420,7 @@ int pump(Group& group) {
     const int error = post_on_path(group, wr, &queued);
     if (error == ENOMEM && marked) {
       if (marker_is_in_the_way(group)) return 0;
-      continue;  // it has just gone
+      continue;  // the marker has just come out
     }
     if (queued) send.posted++;
     if (error != 0) return error;

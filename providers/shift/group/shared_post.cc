@@ -1,4 +1,4 @@
-// Where the receives of a shared queue go.
+// Decides on which member's SRQ the receives of a shared queue are posted, and posts them.
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -24,8 +24,8 @@ bool SharedQueue::is_usable(int member) const {
          !context.members[member].dead;
 }
 
-// Where the next receive goes: the member in use that has the fewest, and the default while nobody
-// is connected. kNoMember: it has to wait.
+// Where the next receive goes: to the member in use that has the fewest, or to the default while no
+// QP is connected. kNoMember: the receive has to wait.
 int SharedQueue::emptiest() const {
   if (members_used == 0) return is_usable(kDefault) ? kDefault : kNoMember;
   int found = kNoMember;
@@ -37,10 +37,10 @@ int SharedQueue::emptiest() const {
   return found;
 }
 
-// Gives waiting slots, at most kChain, to the member's SRQ, as far as their keys are known there.
-// 0, EAGAIN (the next one's region is still being registered there), ENOKEY (it is not) or the
-// errno of the call; those that were not taken are still waiting. Nobody waits here: the worker,
-// which registers, wants the mutex, too.
+// Posts waiting slots, at most kChain, on the member's SRQ, as far as their keys are known there.
+// Returns 0, EAGAIN (the next slot's region is still being registered there), ENOKEY (it is not
+// registered there) or the errno of the call; slots that were not taken still wait. This does not
+// wait for a registration: the worker, which registers, wants the mutex, too.
 int SharedQueue::post_to(int member, ReceiveSlot* const* list, int count) {
   Member& to = members[member];
   ibv_recv_wr wrs[kChain];
@@ -90,8 +90,8 @@ SharedQueue::Obstacle SharedQueue::post_waiting() {
   return {};
 }
 
-// Those after it wait, too: QPs that can consume there would starve, and nobody would know. Caller
-// holds mutex.
+// Reports the obstacle. Later receives wait, too, so QPs that can consume there would starve, and
+// nothing else would show it. The caller holds mutex.
 void SharedQueue::tell(const Obstacle& in_the_way) {
   switch (in_the_way.error) {
     case 0:
@@ -113,7 +113,7 @@ bool SharedQueue::bring_waiting() {
   return in_the_way.error == 0;
 }
 
-// A group off the default could not be given it.
+// Whether a group off the default could not get this receive, because a region is missing there.
 bool SharedQueue::names_missing(const ibv_recv_wr& wr) const {
   for (int m = kDefault + 1; m < context.member_count; m++) {
     if (members[m].groups == 0) continue;
@@ -124,7 +124,7 @@ bool SharedQueue::names_missing(const ibv_recv_wr& wr) const {
   return false;
 }
 
-// Has the worker call recall_some(). Caller holds mutex.
+// Makes the worker call recall_some(). The caller holds mutex.
 void SharedQueue::ask() {
   if (!std::exchange(recall_asked, true)) fault_sink->receives_wanted(this);
 }

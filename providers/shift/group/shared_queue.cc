@@ -23,7 +23,7 @@ using State = ReceiveSlot::State;
 
 SharedQueue::SharedQueue(Context& owner, uint32_t most, uint32_t most_sge)
     : context(owner), max_wr(std::max(most, 1u)), max_sge(std::max(most_sge, 1u)) {
-  // Each member may hold as many stale ones as the application has outstanding.
+  // Each member may hold as many stale receives as the application has outstanding.
   slot_count = max_wr * static_cast<uint32_t>(owner.member_count + 1);
   slots = std::make_unique<ReceiveSlot[]>(slot_count);
   sges = std::make_unique<ibv_sge[]>(size_t{slot_count} * max_sge);
@@ -71,7 +71,7 @@ uint64_t SharedQueue::consume(ReceiveSlot* slot) {
   return slot->wr_id;
 }
 
-// Caller holds mutex.
+// The caller holds mutex.
 void SharedQueue::wait_again(ReceiveSlot* slot) {
   slot->state = State::kWaiting;
   const auto at = std::ranges::upper_bound(waiting, slot->order, {}, &ReceiveSlot::order);
@@ -89,7 +89,8 @@ void SharedQueue::give_back(ReceiveSlot* slot) {
   }
   at.posted--;
   wait_again(slot);
-  // Its own SRQ takes it at once. Others are the worker's business, who may be in the middle of it.
+  // The default's SRQ takes the receive at once. A further member's is left to the worker, which
+  // may be in the middle of a recall.
   if (emptiest() == kDefault) {
     (void)bring_waiting();
   } else {
@@ -97,7 +98,8 @@ void SharedQueue::give_back(ReceiveSlot* slot) {
   }
 }
 
-// What nobody can consume there any more goes to those that are in use. Caller holds mutex.
+// Receives that no group can consume any more go to members that are in use. The caller holds
+// mutex.
 void SharedQueue::abandon_unused() {
   if (members_used == 0) return;
   for (int m = 0; m < context.member_count; m++) {
@@ -108,7 +110,7 @@ void SharedQueue::abandon_unused() {
 
 void SharedQueue::abandon(int member) {
   Member& from = members[member];
-  // A dead NIC's SRQ is never used again: the places there are free at once.
+  // A dead NIC's SRQ is never used again, so the slots there are free at once.
   const bool is_dead = context.members[member].dead;
   for (uint32_t i = 0; i < slot_count && from.posted > 0; i++) {
     ReceiveSlot& slot = slots[i];
@@ -130,7 +132,7 @@ void SharedQueue::abandon(int member) {
   std::ranges::sort(waiting, {}, &ReceiveSlot::order);
 }
 
-// Has the worker look when a member in use runs dry. Caller holds mutex.
+// Makes the worker look when a member in use runs dry. The caller holds mutex.
 void SharedQueue::ask_if_dry() {
   if (recall_asked) return;
   const int dry = emptiest();
@@ -205,7 +207,7 @@ void receives_leave(Group& group) {
 void receives_settle(Group& group, int first) {
   if (group.srq == nullptr) return;
   for (int m = first; m < group.context->member_count; m++) {
-    // A dead device refuses; then it takes nothing either.
+    // A dead device refuses ERR, but it takes no receives either.
     (void)member_qp_to_state(group, m, IBV_QPS_ERR);
   }
   auto lock = lock_poll(*group.recv_cq);
@@ -221,14 +223,14 @@ std::optional<uint64_t> consume_unprotected(Context& context, const ibv_wc& wc) 
       if (ReceiveSlot* found = candidate->find(wc)) queue = candidate, slot = found;
     }
   }
-  // It stays: nobody destroys a queue while completions of its QPs are taken.
+  // The queue still exists: no thread destroys a queue while completions of its QPs are taken.
   if (slot == nullptr) return std::nullopt;
   return queue->consume(slot);
 }
 
 void receives_last_taken(Group& group, int member) {
   group.life.members[member].last_taken = true;
-  // A group that failed without a fence, or that the application has shut, has waited for this.
+  // A group that failed without a fence, or whose QP the application has shut, has waited for this.
   const bool is_over = group.life.control.state == fsm::State::kFailed ||
                        group.life.control.state == fsm::State::kClosed;
   if (group.srq_member != member || !is_over) return;

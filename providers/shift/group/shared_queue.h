@@ -1,4 +1,4 @@
-// Shared receive queues: one pool of receives over an SRQ on each member (decision 11).
+// Shared receive queues: one pool of receives, and an SRQ on each member (decision 11).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -21,112 +21,114 @@ struct Context;
 struct Group;
 struct ProtectionDomain;
 
-// One receive that the application has posted, or what is left of one on a member's SRQ. Its place
-// in the pool, counted from a number drawn at random, is the wr_id that the NIC sees.
+// One receive that the application has posted, or what is left of it on a member's SRQ. The slot's
+// place in the pool, counted from a number drawn at random, is the wr_id that the NIC sees.
 struct ReceiveSlot {
   enum class State : uint8_t {
     kFree,
     kWaiting,  // in SharedQueue::waiting
     kPosted,   // on the member's SRQ
-    kStale,    // on the member's SRQ, but it stands for nothing
+    kStale,    // on the member's SRQ, but it stands for no receive
   };
   State state = State::kFree;
   uint8_t member = 0;
   int32_t num_sge = 0;
   uint64_t wr_id = 0;
-  uint64_t order = 0;  // of posting
+  uint64_t order = 0;  // its place in the order of posting
 };
 
 struct Recall;
 
 struct SharedQueue {
-  // max_wr, max_sge: what the default's SRQ has. Throws std::bad_alloc.
+  // max_wr and max_sge are those of the default's SRQ. Throws std::bad_alloc.
   SharedQueue(Context& owner, uint32_t max_wr, uint32_t max_sge);
   ~SharedQueue();
 
-  ibv_srq srq{};  // handed to the application
+  ibv_srq srq{};  // what the application holds
   Context& context;
   ProtectionDomain* pd = nullptr;
   const uint32_t max_wr, max_sge;
-  std::atomic<int> users{0};  // groups. Goes up under mutex
+  std::atomic<int> users{0};  // how many groups use it; increased under mutex
   // The application waits for IBV_EVENT_SRQ_LIMIT_REACHED.
   std::atomic<bool> limit_armed{false};
 
-  // ---- inside CompletionQueue::mutex, outside Context::mutex
+  // ---- under `mutex`, which is locked after CompletionQueue::mutex and before Context::mutex
   std::mutex mutex;
   struct Member {
     ibv_srq* real = nullptr;
-    uint32_t posted = 0, stale = 0;  // slots
-    int groups = 0;                  // that can consume here
+    uint32_t posted = 0, stale = 0;  // how many slots
+    int groups = 0;                  // how many groups can consume here
   };
   PerMember<Member> members;
   std::unique_ptr<ReceiveSlot[]> slots;
   std::unique_ptr<ibv_sge[]> sges;  // max_sge for each slot
   uint32_t slot_count = 0;
-  // The wr_id of the first slot. Sends of QPs on this queue have the application's numbers, and the
-  // opcode of a failed completion is not valid: so no number that the application could know may be
-  // a slot's.
+  // The wr_id of the first slot. Requests of QPs on this queue have the application's numbers, and
+  // the opcode of a failed completion is not valid. So no number that the application could know
+  // may be that of a slot.
   uint64_t first_wr_id = 0;
   std::vector<ReceiveSlot*> free;
-  std::deque<ReceiveSlot*> waiting;  // the oldest first
-  uint32_t live = 0;                 // waiting or posted: what the application has outstanding
+  std::deque<ReceiveSlot*> waiting;  // the oldest comes first
+  uint32_t live = 0;  // waiting or posted: the receives that the application has outstanding
   uint64_t next_order = 0;
   uint32_t limit = 0;
-  int members_used = 0;  // with groups
+  int members_used = 0;  // how many members have groups
   bool recall_asked = false;
-  bool is_stock = false;  // serves QPs that are not protected, and none that are (C10)
+  bool is_stock = false;  // serves QPs that are not protected, and no others (C10)
 
-  // Worker only.
+  // Used on the worker only.
   PerMember<std::unique_ptr<Recall>> recall;
   PerMember<std::chrono::steady_clock::time_point> cleanse_not_before{};
   PerMember<int> cleanse_failures{};
 
   static SharedQueue* from(ibv_srq* handle) { return reinterpret_cast<SharedQueue*>(handle); }
 
-  // A QP is about to be made on it; a protected one counts among its users from here on. A queue
-  // serves the one kind or the other: false if it is not this one.
+  // Called when a QP is about to be made on this queue; a protected QP counts among its users from
+  // here on. A queue serves only protected QPs or only others; false: the QP is of the wrong kind.
   [[nodiscard]] bool claim(bool is_protected);
 
-  // ibv_post_srq_recv: 0, or errno with `bad`.
+  // Does the work of ibv_post_srq_recv: returns 0, or an errno with `bad`.
   int post(ibv_recv_wr* wr, ibv_recv_wr** bad);
 
-  // The slot whose completion this is; nullptr: it is no receive of this queue.
+  // The slot that the completion is for; nullptr: the completion is for no receive of this queue.
   ReceiveSlot* find(const ibv_wc& wc) const;
-  // The application gets the completion; returns its wr_id.
+  // The application gets the completion. Returns the application's wr_id.
   uint64_t consume(ReceiveSlot* slot);
-  // It does not: the receive was taken by a path that broke, or recalled.
+  // The application does not get the completion: the receive was taken by a path that broke, or was
+  // recalled.
   void give_back(ReceiveSlot* slot);
 
-  // A group can consume on the member from here on. kUnusable: there are stale receives, no SRQ, or
-  // one that refuses; kKeyMissing: a receive's region is not registered there.
+  // From here on a group can consume on the member. kUnusable: the member's SRQ has stale receives,
+  // refuses a receive, or does not exist; kKeyMissing: a receive's region is not registered there.
   enum class Join : uint8_t { kDone, kUnusable, kKeyMissing };
   [[nodiscard]] Join join(int member);
-  // No more.
+  // From here on that group cannot consume on the member any more.
   void leave(int member);
 
-  // Worker: posts those that waited for their regions, and brings receives back from members that
-  // have many for those that have none.
+  // On the worker: posts the receives that waited for their regions, and takes receives from the
+  // member that has most for one that has too few.
   void recall_some();
-  // Worker: takes all stale receives out of a member's SRQ. False: not done.
+  // On the worker: takes all stale receives out of a member's SRQ. False: some are left.
   [[nodiscard]] bool cleanse(int member);
-  // Worker, at the end.
+  // On the worker, when the queue is destroyed.
   void recall_destroy();
 
-  // Asks for an event when fewer are left; errno.
+  // Asks for an event when fewer receives than this are left. Returns 0 or an errno.
   int limit_set(uint32_t value);
 
  private:
   bool is_usable(int member) const;
   int emptiest() const;
   int post_to(int member, ReceiveSlot* const* list, int count);
-  // What keeps the oldest of the waiting from being posted: as post_to(), and where.
+  // What keeps the oldest waiting receive from being posted: the error of post_to(), and the
+  // member.
   struct Obstacle {
     int error = 0;
     int member = kNoMember;
   };
   Obstacle post_waiting();
   void tell(const Obstacle& in_the_way);
-  // Both. False: something is in the way.
+  // Calls post_waiting() and tell(). False: an obstacle is left.
   bool bring_waiting();
   bool names_missing(const ibv_recv_wr& wr) const;
   void ask();
@@ -136,33 +138,34 @@ struct SharedQueue {
   void ask_if_dry();
 };
 
-// The group's part in its shared queue, if it has one. Before the application's or our connection
-// of the member's QP is used:
+// The group's part in its shared queue, if it has one. Called before the connection of the member's
+// QP is used:
 [[nodiscard]] SharedQueue::Join receives_join(Group& group, int member);
-// when nothing can be consumed any more by the QP that it is committed with:
+// Called when the QP that the group is committed with can consume nothing any more:
 void receives_leave(Group& group);
-// before the group's QPs are destroyed or reset, and most NICs drop their completions: nobody would
-// learn which receives they have taken. Those of members from `first` on take no more.
+// Called before the group's QPs are destroyed or reset. Most NICs then drop the completions, and
+// nothing would say which receives the QPs have taken. The QPs on members from `first` on take no
+// more receives.
 void receives_settle(Group& group, int first);
 // The device says that a QP in the error state has taken its last receive.
 void receives_last_taken(Group& group, int member);
 
-// A completion of a QP that is not protected: the application's number, if it tells of a receive of
-// a shared queue.
+// For a completion of a QP that is not protected: the application's wr_id if the completion is for
+// a receive of a shared queue.
 std::optional<uint64_t> consume_unprotected(Context& context, const ibv_wc& wc);
 
 void twin_srqs_create(SharedQueue& queue);
 void twin_srqs_destroy(SharedQueue& queue);
 
-// Takes receives out of a member's SRQ by sending it empty messages. The worker's.
+// Takes receives out of a member's SRQ by sending it empty messages. Used on the worker.
 struct Recall {
   Recall(SharedQueue& owner, int member_number) : queue(owner), member(member_number) {}
   ~Recall();
 
-  // kEmpty: there were fewer. kLate: not all could be taken in time. kBroken: this NIC does not
-  // even carry messages to itself.
+  // kEmpty: there were fewer receives. kLate: not all could be taken in time. kBroken: this NIC
+  // does not even carry messages to itself.
   enum class Taken : uint8_t { kAll, kEmpty, kLate, kBroken };
-  // Takes `count` of them; each is given back to the queue.
+  // Takes `count` receives and gives each back to the queue.
   Taken take(uint32_t count);
 
  private:

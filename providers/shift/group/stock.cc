@@ -1,4 +1,5 @@
-// The table of the stock library; in a file of its own, because tests bring another.
+// Defines the pointer to the stock library's table. It has a file of its own, because tests define
+// another.
 #include "group/stock.h"
 
 namespace shift {

@@ -5,11 +5,11 @@
 
 namespace shift {
 
-// Exported functions of the stock library, with the version each is bound at. Inline verbs need no
-// entry: they go through the pointers in the real context. Do not use an exported ibv_* function of
-// the same name from the provider: inside the front that is the front's own one.
-// query_port is the old entry point, which fills a short struct: real ports are queried through
-// verbs_get_ctx(context)->query_port, and through this one only when that is missing.
+// Exported functions of the stock library, with the version that each is bound at. Inline verbs
+// need no entry: they go through the pointers in the real context. The provider must not call an
+// exported ibv_* function by its name: inside the front, that is the front's own function.
+// query_port is the old entry point, which fills a short struct. Real ports are queried through
+// verbs_get_ctx(context)->query_port, and through query_port only when that is missing.
 #define SHIFT_STOCK_FUNCTIONS(F)            \
   F(get_device_list, "IBVERBS_1.1")         \
   F(free_device_list, "IBVERBS_1.1")        \
@@ -69,20 +69,18 @@ namespace shift {
   F(event_type_str, "IBVERBS_1.1")          \
   F(wc_status_str, "IBVERBS_1.1")
 
-// A pointer is null when the stock library lacks the function (none is missing from version 44 on).
+// A pointer is null when the stock library lacks the function. Version 44 and later have all of
+// them.
 struct StockVerbs {
 #define SHIFT_STOCK_MEMBER(name, version) decltype(&::ibv_##name) name = nullptr;
   SHIFT_STOCK_FUNCTIONS(SHIFT_STOCK_MEMBER)
 #undef SHIFT_STOCK_MEMBER
   decltype(&::_ibv_query_gid_ex) query_gid_ex = nullptr;        // _ibv_query_gid_ex@IBVERBS_1.11
-  decltype(&::_ibv_query_gid_table) query_gid_table = nullptr;  // _ibv_query_gid_table, the same
+  decltype(&::_ibv_query_gid_table) query_gid_table = nullptr;  // _ibv_query_gid_table@IBVERBS_1.11
 };
 
-// Set by ops::init(); the table outlives the process's last verbs call. Defined by the provider.
+// Set by ops::init(). The table must live until the process's last verbs call. The provider defines
+// the pointer.
 extern const StockVerbs* stock;
-
-// Every function is noexcept and reports as the man page of its verb says: an errno value, NULL
-// with errno, or -1 with errno. They are called with virtual objects only, except where noted; the
-// carrier has looked at owns() before.
 
 }  // namespace shift

@@ -20,7 +20,7 @@ void twin_cq_create(CompletionQueue& cq, int member) {
   ibv_comp_channel* channel =
       cq.channel != nullptr ? cq.channel->real[member] : context.members[member].watch;
   if (cq.channel != nullptr && channel == nullptr) {
-    // A program that waits for events would wait for ever.
+    // With a CQ but no channel there, a program that waits for events would wait for ever.
     SHIFT_WARN_LIMITED("%s: no completion channel on %s, and no CQ; its QPs cannot move there",
                        context.device->dev.name, context.name(member));
     return;

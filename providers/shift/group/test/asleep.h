@@ -1,4 +1,4 @@
-// For tests in which one thread must wait for another: has it come to that?
+// For tests in which one thread must not go on before another thread waits.
 #pragma once
 
 #include <sys/types.h>
@@ -8,7 +8,7 @@
 
 namespace shift::group {
 
-// A thread of this process, by gettid(2), waits in the kernel.
+// Whether this thread of the process, by its gettid(2), waits in the kernel.
 inline bool is_asleep(pid_t thread) {
   std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
   std::string line;

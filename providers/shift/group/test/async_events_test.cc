@@ -1,4 +1,5 @@
-// Events of objects: delivered once, acknowledged before the object goes, dropped with it.
+// Events of objects: each comes once, is acknowledged before its object is destroyed, or is dropped
+// with it.
 #include "group/async_events.h"
 
 #include <fcntl.h>
@@ -59,7 +60,7 @@ TEST_F(AsyncEventsTest, ComesOutOnceAndInOrder) {
   EXPECT_EQ(errno, EAGAIN);
 }
 
-// As stock, which waits in read(2).
+// The stock library, which waits in read(2), behaves like this.
 TEST_F(AsyncEventsTest, AHandlerWithSaRestartEndsNoWait) {
   static std::atomic<int> ticks;
   ticks = 0;
@@ -76,7 +77,7 @@ TEST_F(AsyncEventsTest, AHandlerWithSaRestartEndsNoWait) {
     back = true;
   });
   for (int sent = 1; sent <= 3 && !back; sent++) {
-    usleep(10'000);  // it waits, most likely
+    usleep(10'000);  // most likely it waits by now
     pthread_kill(reader.native_handle(), SIGUSR1);
     while (ticks < sent && !back) usleep(100);
   }
@@ -105,7 +106,7 @@ TEST_F(AsyncEventsTest, AnObjectWaitsForEachOfItsEvents) {
   ASSERT_TRUE(events_.raise(of(&qp_, IBV_EVENT_COMM_EST), true));
   ASSERT_EQ(events_.get(&first), 0);
   ASSERT_EQ(events_.get(&second), 0);
-  events_.forget(&other_);  // nobody else waits
+  events_.forget(&other_);  // no event of it waits for an acknowledgement
   std::atomic<int> acknowledged{0};
   int seen = -1;
   std::thread destroyer([&] {
@@ -120,7 +121,7 @@ TEST_F(AsyncEventsTest, AnObjectWaitsForEachOfItsEvents) {
   EXPECT_EQ(seen, 2);
 }
 
-// An object that could not be destroyed after all has lost nothing.
+// An object that could not be destroyed after all has lost no event.
 TEST_F(AsyncEventsTest, WhatIsKeptBackComesWhenTheObjectStays) {
   ASSERT_TRUE(events_.raise(of(&qp_), true));
   ASSERT_TRUE(events_.raise(of(&other_), true));
@@ -148,7 +149,7 @@ TEST_F(AsyncEventsTest, WhatIsKeptBackGoesWithTheObject) {
   ASSERT_TRUE(events_.raise(of(&qp_, IBV_EVENT_COMM_EST), true));
   events_.forget(&qp_);
   EXPECT_FALSE(readable());
-  // Another object at the same address.
+  // Now this is another object at the same address.
   ASSERT_TRUE(events_.raise(of(&qp_), true));
   EXPECT_TRUE(readable());
 }

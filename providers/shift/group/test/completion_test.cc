@@ -1,4 +1,5 @@
-// What becomes of a completion while something is wrong: counted, delivered, held back or dropped.
+// What becomes of a completion while a fault is handled: it is counted, delivered, held back or
+// dropped.
 #include "group/completion.h"
 
 #include <gtest/gtest.h>
@@ -60,8 +61,8 @@ TEST_F(Completion, APathErrorIsHeldBackAndReported) {
   EXPECT_EQ(world_.sink.faults[0].group, group_);
 }
 
-// rxe's word for a link or an address that is gone; what a request meets at a peer whose NIC is
-// going.
+// rxe gives the first status when its link or address is gone; a request gets the others at a peer
+// whose NIC is going.
 class Doubtful : public Completion, public ::testing::WithParamInterface<ibv_wc_status> {};
 INSTANTIATE_TEST_SUITE_P(Statuses, Doubtful,
                          ::testing::Values(IBV_WC_LOC_QP_OP_ERR, IBV_WC_REM_ACCESS_ERR,
@@ -76,7 +77,7 @@ TEST_P(Doubtful, AnErrorIsTheNicsUntilItIsRepeated) {
 
   leave_for(*group_, kBackup, kBackup);
   ASSERT_EQ(replay(*group_, 0).refusal, nullptr);
-  // The same request on a NIC with nothing wrong: the application's own error.
+  // The request fails in the same way on a healthy NIC, so the error is the application's own.
   on_backup().break_with(GetParam());
   const auto completions = poll_all(cq_);
   ASSERT_EQ(wr_ids(completions), (Ids{1, 2}));
@@ -109,7 +110,7 @@ TEST_P(Doubtful, AnErrorOfALaterRequestIsAnotherFault) {
   EXPECT_EQ(world_.sink.faults.back().event, fsm::Event::kPathFault);
 }
 
-// A driver that lets go of its NIC destroys the memory regions first.
+// A driver that lets go of its NIC first destroys the memory regions.
 TEST_F(Completion, NothingThatANicWithoutAPortSaysIsTheApplications) {
   post_recv(*group_, 10);
   post_send(*group_, 1, IBV_WR_SEND);
@@ -126,7 +127,7 @@ TEST_F(Completion, NothingThatANicWithoutAPortSaysIsTheApplications) {
   EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1, 10})) << "repeated where nothing is wrong";
 }
 
-// The receive queue's flushes may be polled before the error that caused them.
+// The flushes of the receive queue may be polled before the error that caused them.
 TEST_F(Completion, AFlushIsNotTheOriginalErrorWhenTheRealOneFollows) {
   CompletionQueue* recv_cq = world_.make_cq();
   Group* group = world_.make_group(cq_, recv_cq, {});
@@ -159,7 +160,7 @@ TEST_F(Completion, WithoutProtectionErrorsPassAsTheyCome) {
   EXPECT_EQ(wr_ids(completions), (Ids{1, 2}));
   EXPECT_EQ(completions[0].status, IBV_WC_RETRY_EXC_ERR);
   EXPECT_EQ(completions[0].vendor_err, 0x42u);
-  // It knows now that the QP is broken: nothing can be masked from here on.
+  // The application knows now that the QP is broken, so nothing can be masked from here on.
   ASSERT_EQ(world_.sink.faults.size(), 1u);
   EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kAppError);
 }
@@ -203,7 +204,7 @@ TEST_F(Completion, MarkersShowThatAQueueIsDrainedAndNobodySeesThem) {
   World::fake(cq_, kDefault).waiting.push_back(marker);
   EXPECT_TRUE(poll_all(cq_).empty());
   EXPECT_TRUE(group_->life.markers.drained[0]);
-  // One that comes out after the application has taken over.
+  // This marker comes out after the application has seen an error of its own.
   marker.wr_id = begin(OwnRequest::Kind::kSendMarker);
   group_->life.errors.members[kDefault].accept = Accept::kPass;
   World::fake(cq_, kDefault).waiting.push_back(marker);
@@ -283,7 +284,7 @@ TEST_F(Completion, TheHotPathStaysBarredWhileAnythingWaitsOrIsWrong) {
   EXPECT_TRUE(hot());
 }
 
-// The hot poll hands over what it has not looked at; completions of other QPs in between stay.
+// The hot poll passes on completions that it has not looked at; those of other QPs stay.
 TEST_F(Completion, AHotPollThatMeetsAnErrorKeepsTheOthersCompletions) {
   Group* other = world_.make_group(cq_);
   auto wc_of = [](Group* group, uint64_t id, ibv_wc_status status) {
@@ -362,7 +363,8 @@ TEST_F(WithChannel, AnEmptyQueueRaisesNone) {
   EXPECT_TRUE(cq_->armed);
 }
 
-// The control thread took the completion out of the real CQ: the application must still wake up.
+// The control thread has taken the completion out of the real CQ; the application must still wake
+// up.
 TEST_F(WithChannel, WhatALookCollectsWakesTheApplication) {
   cq_->armed = true;
   post_send(*group_, 1, IBV_WR_SEND);
@@ -371,14 +373,14 @@ TEST_F(WithChannel, WhatALookCollectsWakesTheApplication) {
   EXPECT_EQ(events(), 1u);
 }
 
-// Two threads, each with a CQ of its own, meet an error of the same QP.
+// Two threads, each with its own CQ, meet an error of one QP.
 class TwoPollers : public ::testing::Test {
  protected:
   static inline std::atomic<pid_t> second;
   static inline std::atomic<bool> first_is_inside, second_is_done;
 };
 
-// C1: what one of them decides by, the other may not change meanwhile.
+// C1: while one thread decides by the group's state, the other must not change it.
 TEST_F(TwoPollers, BothErrorsAreGiven) {
   World world;
   CompletionQueue* const send_cq = world.make_cq();
@@ -387,7 +389,7 @@ TEST_F(TwoPollers, BothErrorsAreGiven) {
   FakeQp& qp = World::fake(group, kDefault);
   second = 0;
   first_is_inside = second_is_done = false;
-  // The first one asks for the port in the middle of its work.
+  // The first thread queries the port in the middle of its work.
   world.nic(kDefault).verbs.query_port = [](ibv_context*, uint8_t, ibv_port_attr* attr, size_t) {
     attr->state = IBV_PORT_ACTIVE;
     first_is_inside = true;

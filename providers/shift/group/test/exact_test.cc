@@ -1,5 +1,5 @@
 // The mode exact: what the PSN that the peer's responder expected proves, and what becomes of the
-// rest. Every rule has a planted bug that these tests must notice (CMakeLists.txt).
+// other requests. Each rule has a planted bug that these tests must notice (CMakeLists.txt).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 using Ids = std::vector<uint64_t>;
 constexpr uint32_t kMtu = 1024;
-constexpr uint32_t kFirstPsn = 0xfffffe;  // wraps at once
+constexpr uint32_t kFirstPsn = 0xfffffe;  // wraps around at once
 constexpr uint32_t kBackupPsn = 0xfffff0;
 
 ibv_send_wr make_wr(uint64_t id, ibv_wr_opcode opcode, ibv_sge* sge, int sges = 1) {
@@ -65,7 +65,7 @@ TEST(Packets, EachRequestTakesAsManyNumbersAsItHasPackets) {
   EXPECT_EQ(journal.packets(), total);
 }
 
-// Against an oracle that gives every packet its number, from the first one on.
+// Compares with an oracle that gives each packet its number, from the first packet on.
 TEST(Packets, ExecutedIsWhatTheNumbersSay) {
   Random random;
   const auto below = [&](uint64_t limit) { return random.number() % limit; };
@@ -76,13 +76,13 @@ TEST(Packets, ExecutedIsWhatTheNumbersSay) {
     SentPackets sent;
     sent.known = true;
     sent.begin = static_cast<uint32_t>(below(1u << 24));
-    const uint64_t before = below(40);  // completed on an earlier connection
+    const uint64_t before = below(40);  // these were completed on an earlier connection
     struct Entry {
-      uint64_t begin, end;  // in packets since the beginning of the connection
+      uint64_t begin, end;  // in packets since the start of the connection
       bool is_write;
     };
     std::vector<Entry> entries;
-    uint64_t at = below(3);  // our own, before the application's
+    uint64_t at = below(3);  // the layer's own requests, before the application's
     sent.psn = sent.begin + static_cast<uint32_t>(at);
     const uint64_t count = below(30) + 1;
     for (uint64_t i = 0; i < before + count; i++) {
@@ -125,7 +125,7 @@ TEST(Packets, ExecutedIsWhatTheNumbersSay) {
     ASSERT_TRUE(found);
     ASSERT_EQ(found->position, expected.position) << "round " << round;
     ASSERT_EQ(found->packets, expected.packets) << "round " << round;
-    // What was never sent cannot have been executed (C11).
+    // A packet that was never sent cannot have been executed (C11).
     EXPECT_FALSE(executed_before(journal, sent, first, journal.head(),
                                  (sent.begin + static_cast<uint32_t>(at) + 1) & kPsnMask));
   }
@@ -160,7 +160,8 @@ class Exact : public ::testing::Test {
     ibv_sge sge{0x5000, length, kLkey};
     post_send(*group_, make_wr(id, opcode, &sge));
   }
-  // A round: what the peer received, and how many packets of the connection it executed.
+  // Does a round. `received` is the peer's counter, `packets` how many packets of the connection
+  // the peer has executed.
   ReplayResult round(uint64_t received, std::optional<uint32_t> packets, int member = kBackup) {
     const uint32_t begin = group_->send.sent.begin;
     leave_for(*group_, member, member);
@@ -187,7 +188,8 @@ TEST_F(Exact, WhatWasExecutedIsCompletedAndNotRepeated) {
   EXPECT_EQ(posted_ids(on(kBackup), *group_), (Ids{4}));
 }
 
-// Of a WRITE that was executed in part only the rest runs: the target may have seen the beginning.
+// When a WRITE was executed in part, only its rest runs: the application may have seen its
+// beginning.
 TEST_F(Exact, AWriteGoesOnInItsMiddle) {
   ibv_sge sges[2] = {{0x5000, kMtu + 100, kLkey}, {0x9000, 3 * kMtu, kLkey}};
   post_send(*group_, make_wr(1, IBV_WR_RDMA_WRITE, sges, 2));
@@ -200,14 +202,14 @@ TEST_F(Exact, AWriteGoesOnInItsMiddle) {
   EXPECT_EQ(rest.sges[0].addr, 0x9000u + kMtu - 100);
   EXPECT_EQ(rest.sges[0].length, 2 * kMtu + 100);
   EXPECT_EQ(on(kBackup).sends[1].sges.at(0).length, 8u);
-  // Once more on the way: one further packet, after the probe.
+  // Another fault: the peer has executed the probe and one further packet of the WRITE.
   ASSERT_EQ(round(0, 1 + 1, kThird).refusal, nullptr);
   ASSERT_EQ(posted_ids(on(kThird), *group_), (Ids{1, 2}));
   EXPECT_EQ(on(kThird).sends[0].wr.wr.rdma.remote_addr, 0x9000u + 3 * kMtu);
   EXPECT_EQ(on(kThird).sends[0].sges.at(0).length, kMtu + 100);
 }
 
-// Its completion at the peer says how long it was.
+// Its completion at the peer says how long it was, so it must run as a whole.
 TEST_F(Exact, ANotificationRunsAgainAsAWhole) {
   post(1, IBV_WR_RDMA_WRITE_WITH_IMM, 4 * kMtu);
   ASSERT_EQ(round(0, 2).refusal, nullptr);
@@ -226,7 +228,7 @@ TEST_F(Exact, AnAtomicThatWasNotExecutedRunsOnTheOtherPath) {
   EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1, 2, 3}));
 }
 
-// C5: it must not run twice, and nobody knows the value that it found.
+// C5: the atomic must not run twice, and the value that it found is lost.
 TEST_F(Exact, AnAtomicWhoseResultIsLostGetsTheOriginalError) {
   post(1, IBV_WR_RDMA_WRITE);
   post(2, IBV_WR_ATOMIC_FETCH_AND_ADD);
@@ -241,10 +243,10 @@ TEST_F(Exact, AnAtomicWhoseResultIsLostGetsTheOriginalError) {
   EXPECT_EQ(completions[2].status, IBV_WC_WR_FLUSH_ERR);
 }
 
-// C6: a receiver's NIC that died says nothing.
+// C6: if the receiver's NIC has died, the peer sends no PSN.
 TEST_F(Exact, WithoutAWordAnUncoveredWriteGetsTheOriginalError) {
   for (ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
-    // Also after a notification: it may have been executed, and its completion lost.
+    // This holds after a notification, too: it may have been executed, and its completion lost.
     for (bool behind : {false, true}) {
       World world;
       CompletionQueue* cq = world.make_cq();
@@ -286,7 +288,7 @@ TEST_F(Exact, WhatWasOnlyParkedNeedsNoWord) {
   EXPECT_EQ(posted_ids(on(kBackup), *group_), (Ids{1}));
 }
 
-// The two ways of counting must agree.
+// The peer's counter and its PSN must agree.
 TEST_F(Exact, ACounterThatContradictsThePacketNumberIsRefused) {
   for (const auto& [received, packets] : {std::pair{0u, 2u}, {1u, 1u}, {2u, 2u}}) {
     World world;
@@ -305,26 +307,26 @@ TEST_F(Exact, ACounterThatContradictsThePacketNumberIsRefused) {
   }
 }
 
-// A second fault, and the backup's receiver says nothing: what the first one proved stays proven.
+// At a second fault the backup's receiver sends no PSN: what the first one proved stays proven.
 TEST_F(Exact, WhatOnceWasProvenStaysSo) {
   post(1, IBV_WR_RDMA_READ);
   post(2, IBV_WR_RDMA_WRITE);
   post(3, IBV_WR_SEND);
   ASSERT_EQ(round(0, 2).refusal, nullptr);
-  // The READ runs again, a stand-in for the WRITE, then the SEND.
+  // The READ runs again, then a stand-in for the WRITE, then the SEND.
   EXPECT_EQ(posted_ids(on(kBackup), *group_), (Ids{1, 2, 3}));
   ASSERT_EQ(round(0, std::nullopt, kThird).refusal, nullptr) << "the WRITE was executed";
   EXPECT_EQ(on(kThird).sends.at(1).sges.size(), 0u) << "a stand-in, not the WRITE";
 }
 
-// The READ and its stand-ins take numbers, too.
+// The repeated READ and its stand-ins take packet numbers, too.
 TEST_F(Exact, WhatRunsBeforeTheRestIsCounted) {
   post(1, IBV_WR_RDMA_READ, 3 * kMtu);
   post(2, IBV_WR_RDMA_WRITE);
   post(3, IBV_WR_RDMA_WRITE);
   post(4, IBV_WR_RDMA_WRITE);
   ASSERT_EQ(round(0, 4).refusal, nullptr);
-  // Probe, READ, stand-in, the third request.
+  // These are the probe, the READ, the stand-in and the third request.
   ASSERT_EQ(round(0, 1 + 3 + 1 + 1, kThird).refusal, nullptr);
   ASSERT_EQ(on(kThird).sends.size(), 4u);
   EXPECT_TRUE(on(kThird).sends[2].sges.empty()) << "executed: a stand-in";
@@ -344,7 +346,7 @@ TEST_F(Exact, APathWithOtherPacketsProvesNothing) {
   EXPECT_NE(round(0, 1, kThird).refusal, nullptr);
 }
 
-// ---- the other end: what its fence tells
+// ---- the other end: the PSN that its fence finds
 
 TEST_F(Exact, TheFenceTellsTheResponderToWhoAsks) {
   for (bool asks : {false, true}) {
@@ -379,7 +381,7 @@ TEST_F(Exact, ADeadDeviceTellsNothing) {
   EXPECT_FALSE(shut.entries()[0].responder);
 }
 
-// C4: its number is that of a life that RESET has ended.
+// C4: the QP's PSN belongs to a connection that RESET has ended.
 TEST_F(Exact, AQueuePairThatWasResetTellsNothing) {
   World world;
   World::Options options;

@@ -1,4 +1,4 @@
-// Giving up: the application sees what it would have seen without the layer (C6).
+// Giving up: the application sees the completions that it would have seen without the layer (C6).
 #include <gtest/gtest.h>
 
 #include "group/test/fake.h"
@@ -29,7 +29,7 @@ TEST_F(Failing, TheFirstRequestGetsTheOriginalErrorTheOthersAreFlushed) {
   park_send(*group_, 5, IBV_WR_SEND);
   fail(*group_);
   const auto completions = poll_all(cq_);
-  // As with stock, unsignaled requests are flushed visibly.
+  // Unsignaled requests that are flushed are visible, as with the stock library.
   ASSERT_EQ(wr_ids(completions), (Ids{1, 11, 2, 3, 4, 5, 12}));
   EXPECT_EQ(completions[2].status, IBV_WC_RESP_TIMEOUT_ERR);
   EXPECT_EQ(completions[2].vendor_err, 0x42u);
@@ -41,7 +41,7 @@ TEST_F(Failing, TheFirstRequestGetsTheOriginalErrorTheOthersAreFlushed) {
 
 TEST_F(Failing, AFaultWithoutAnErrorCompletionLooksLikeAnUnreachablePeer) {
   post_send(*group_, 1, IBV_WR_SEND);
-  leave_default();  // by a port event, say: the QP was flushed by us
+  leave_default();  // for example after a port event: the layer has flushed the QP
   fail(*group_);
   const auto completions = poll_all(cq_);
   ASSERT_EQ(completions.size(), 1u);
@@ -73,7 +73,7 @@ TEST_F(Failing, WhatSucceededBeforeIsDeliveredFirst) {
   EXPECT_NE(completions[1].status, IBV_WC_SUCCESS);
 }
 
-// Nothing may be written to the application's memory once it has been told.
+// Nothing may be written to the application's memory once it has been given the error.
 TEST_F(Failing, BothPathsAreShut) {
   leave_default();
   ASSERT_EQ(commit(*group_, kBackup, kBackup), Commit::kDone);
@@ -107,10 +107,10 @@ TEST_F(Failing, AfterTheReplayOnlyWhatIsIncompleteFails) {
   EXPECT_EQ(completions[0].status, IBV_WC_RETRY_EXC_ERR);
 }
 
-// The peer's refusal may arrive between the fault and the fence.
+// The peer may refuse between the fault and the fence.
 TEST_F(Failing, BeforeTheFenceTheHotPathsAreBarredFirst) {
   if (thread_slot_get() == nullptr) GTEST_SKIP() << "no membarrier(2) here";
-  EXPECT_TRUE(poll_all(cq_).empty());  // makes this thread the owner of the CQ
+  EXPECT_TRUE(poll_all(cq_).empty());  // this thread becomes the owner of the CQ
   {
     std::lock_guard lock(group_->send.mutex);
     group_->send.bias.adopt(&group_->send);
@@ -133,7 +133,7 @@ TEST_F(Failing, AfterTheFenceAGroupCountsOnce) {
   EXPECT_EQ(cq_->slow_groups, 1);
 }
 
-// ---- C1 when the application's own error and a fault of the path meet
+// ---- C1, when the application's own error and a fault of the path meet
 
 TEST_F(Failing, WhatTheApplicationHasSeenPassIsNotGivenAgain) {
   for (uint64_t id = 1; id <= 3; id++) post_send(*group_, id, IBV_WR_SEND);
@@ -155,7 +155,7 @@ TEST_F(Failing, WhatWasHeldBackBeforeTheApplicationsErrorIsGivenWithIt) {
   for (uint64_t id = 11; id <= 12; id++) post_recv(*group, id);
   for (uint64_t id = 1; id <= 2; id++) post_send(*group, id, IBV_WR_SEND);
   World::fake(group, kDefault).break_with(IBV_WC_REM_INV_REQ_ERR);
-  // The receive queue's flushes are polled first and look like a broken path.
+  // The flushes of the receive queue are polled first and look like those of a broken path.
   EXPECT_TRUE(poll_all(recv_cq).empty());
   EXPECT_TRUE(poll_all(cq_).empty());
   ASSERT_EQ(world_.sink.faults.back().event, fsm::Event::kAppError);

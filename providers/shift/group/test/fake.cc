@@ -92,7 +92,7 @@ Group* World::make_group(CompletionQueue* send_cq, CompletionQueue* recv_cq,
   g.life.ends.local = {nics_[0].gid, g.qpn()};
   g.life.ends.remote.qpn = 0x777;
   g.life.asked.attr.path_mtu = IBV_MTU_1024;
-  g.life.asked.mask = IBV_QP_SQ_PSN;  // it has reached RTS
+  g.life.asked.mask = IBV_QP_SQ_PSN;  // the QP has reached RTS
   if (options.guarded) g.life.errors.members[kDefault].accept = Accept::kGuard;
   for (CompletionQueue* cq : {send_cq, recv_cq}) {
     if (cq->groups.empty() || cq->groups.back() != &g) cq->groups.push_back(&g);

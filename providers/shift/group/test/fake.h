@@ -1,4 +1,4 @@
-// A host whose device group has three members, without hardware, for tests of the virtual objects.
+// A host without hardware, whose device group has three members, for tests of the virtual objects.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,10 +27,10 @@
 
 namespace shift::group {
 
-// The members beside kDefault.
+// The members besides kDefault.
 inline constexpr int kBackup = 1, kThird = 2;
 
-// Records what the data path tells the control thread.
+// Records what the data path reports to the control thread.
 struct FakeSink final : FaultSink {
   struct Fault {
     Group* group;
@@ -41,7 +41,7 @@ struct FakeSink final : FaultSink {
   std::vector<Fault> faults;
   int pump_wanted_calls = 0;
   int receives_wanted_calls = 0;
-  std::vector<int> stuck, refused;  // members
+  std::vector<int> stuck, refused;  // the members named
 
   void fault(Group* group, fsm::Event event, int member, Cause cause) override {
     faults.push_back({group, event, member, cause.text});
@@ -52,7 +52,7 @@ struct FakeSink final : FaultSink {
   void receives_refused(SharedQueue*, int member) override { refused.push_back(member); }
 };
 
-// One context with all members, one PD, and whatever CQs and groups the test makes.
+// One context with all members, one PD, and the CQs and groups that the test makes.
 class World {
  public:
   // `net`: the second byte of the NICs' addresses, 127.<net>.<member>.1.
@@ -66,17 +66,17 @@ class World {
     uint32_t max_sge = 2;
     uint32_t max_inline = 64;
     bool all_signaled = false;
-    bool guarded = true;  // as when a second path is ready
+    bool guarded = true;  // as if a second path were ready
     bool twins = true;    // the further members' QPs exist and are connected
     SharedQueue* srq = nullptr;
   };
   Group* make_group(CompletionQueue* send_cq, CompletionQueue* recv_cq, const Options& options);
   Group* make_group(CompletionQueue* cq) { return make_group(cq, cq, Options{}); }
-  // The test destroys it.
+  // From here on the test owns the object, and destroys it.
   void let_go(Group* group);
   void let_go(CompletionQueue* cq);
 
-  // A region whose registrations on the further members have ended this way.
+  // Makes a region; each of its registrations on the further members is in the state `twin`.
   MemoryRegion* make_region(uint32_t lkey, uint32_t rkey,
                             MemoryRegion::Twin twin = MemoryRegion::Twin::kReady);
 
@@ -91,41 +91,42 @@ class World {
 
  private:
   Device device_{};
-  std::deque<FakeNic> nics_;  // addresses stay
+  std::deque<FakeNic> nics_;  // a deque, so that addresses stay
   std::vector<std::unique_ptr<CompletionQueue>> cqs_;
   std::vector<std::unique_ptr<SharedQueue>> srqs_;
   std::vector<std::unique_ptr<Group>> groups_;
   std::vector<std::unique_ptr<MemoryRegion>> regions_;
 };
 
-// What an application does, straight through the default path as the hot path would.
+// Posts directly on the default path and into the journal, as the hot path would.
 void post_send(Group& group, const ibv_send_wr& wr);
 void post_recv(Group& group, uint64_t wr_id, uint32_t lkey = 0x10);
-// One SGE of 8 bytes with lkey 0x10, and rkey 0x20 where one is needed.
+// Posts one SGE of 8 bytes with lkey 0x10, and with rkey 0x20 where the opcode needs one.
 void post_send(Group& group, uint64_t wr_id, ibv_wr_opcode opcode, bool signaled = true);
-// As above while the queue is parked: into the journal only.
+// Does the same for a parked queue: the request goes only into the journal.
 void park_send(Group& group, uint64_t wr_id, ibv_wr_opcode opcode, bool signaled = true);
-// As above off the default, where the journal is pumped.
+// Does the same off the default, where the request goes into the journal and is pumped.
 void path_send(Group& group, uint64_t wr_id, ibv_wr_opcode opcode, bool signaled = true);
 
-// Parks the groups and shuts the paths they are committed to; which of them are proven.
+// Parks the groups and shuts the paths that they are committed to. Returns which of them are
+// proven.
 inline constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(5), kNoPatience{};
 std::vector<bool> fence(std::vector<Group*> groups, std::chrono::nanoseconds patience = kPatience);
-// The first half of a round, up to where the peer is told: fence, then commit.
+// The first half of a round, before the peer gets its Progress: fence and commit.
 void leave_for(Group& group, int member, int peer_member);
 
-// Everything poll_slow() gives.
+// All completions that poll_slow() gives.
 std::vector<ibv_wc> poll_all(CompletionQueue* cq);
 std::vector<uint64_t> wr_ids(const std::vector<ibv_wc>& completions);
-// Whether a request has one of the numbers that the layer's own have where the application's have
-// none of them.
+// Whether a request has one of the first numbers that the layer's own requests may have. They have
+// others only if the application uses these.
 inline bool has_own_number(uint64_t wr_id, const Group& group) {
   return wr_id - group.tag <= 2;
 }
-// What was posted on a QP, in order, without requests of our own.
+// What was posted on a QP, in order, without the layer's own requests.
 std::vector<uint64_t> posted_ids(const FakeQp& qp, const Group& group);
 
-// The keys of a region on a member, as the test NICs number them.
+// The keys of a region on a member, as the fake NICs number them.
 inline constexpr uint32_t lkey_on(int member, uint32_t lkey) {
   return lkey + 0x1000u * static_cast<uint32_t>(member);
 }

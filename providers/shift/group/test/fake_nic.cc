@@ -47,14 +47,14 @@ ibv_wc completion(const FakeQp& qp, uint64_t wr_id, ibv_wc_status status, int op
   ibv_wc wc{};
   wc.wr_id = wr_id;
   wc.status = status;
-  // As real NICs: the opcode of an error completion means nothing.
+  // The opcode of an error completion means nothing, as with real NICs.
   wc.opcode = status == IBV_WC_SUCCESS ? static_cast<ibv_wc_opcode>(opcode)
                                        : static_cast<ibv_wc_opcode>(0x55);
   wc.qp_num = qp.qp.qp_num;
   return wc;
 }
 
-// A message to a QP of the same NIC that receives from a shared queue.
+// Delivers a message to a QP of the same NIC that receives from a shared queue.
 void loop_back(FakeQp& from) {
   FakeNic& nic = FakeNic::of(from.qp.context);
   const auto peer = nic.qps.find(from.attr.dest_qp_num);
@@ -116,7 +116,7 @@ int fake_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   return 0;
 }
 
-// As real NICs: what the QP has left in its CQs is gone.
+// The completions that the QP has left in its CQs are gone, as with real NICs.
 void drop_completions(FakeQp& fake) {
   if (FakeNic::of(fake.qp.context).is_soft_roce) return;
   for (FakeCq* cq : {fake.send_cq, fake.recv_cq}) {
@@ -325,7 +325,7 @@ FakeSrq& FakeNic::srq_make() {
 }
 
 FakeQp& FakeNic::qp_make(ibv_cq* send_cq, ibv_cq* recv_cq, bool all_signaled) {
-  static uint32_t next_qpn = 0x100;  // no two NICs of a test give the same number
+  static uint32_t next_qpn = 0x100;  // no two NICs of a test give a QP the same number
   auto made = std::make_unique<FakeQp>();
   made->qp.context = context();
   made->qp.qp_num = next_qpn++;

@@ -1,4 +1,5 @@
-// Shutting the old path: posting stops, and everything it did is known before the fence counts.
+// The old path is shut: nothing more is posted, and all that was posted is counted before the fence
+// is proven.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -33,8 +34,8 @@ TEST_F(Fencing, ParkingStopsBothQueuesAndRemembersWhere) {
   EXPECT_EQ(recv_cq_->slow_groups, 1);
 }
 
-// Setting many QPs to ERR takes long, and so may this thread's next turn. A NIC that has not been
-// looked at in the meantime has not failed.
+// It takes long to set many QPs to ERR, and this thread may have to wait before it runs again. A
+// NIC that nothing has polled in the meantime has not failed.
 TEST_F(Fencing, OnlyTimeInWhichTheNicIsLookedAtCounts) {
   post_send(*group_, 1, IBV_WR_SEND);
   on_default().flushes = false;
@@ -69,7 +70,7 @@ TEST_F(Fencing, ParkingWaitsForTheSectionAndKeepsOthersOut) {
     stopped = true;
   });
   std::thread other([&] {
-    // Only once the owner is gone, so that this thread finds none.
+    // This thread asks only when the owner is gone, so it finds none.
     for (bool parked = false; !parked; std::this_thread::yield()) {
       std::lock_guard lock(group_->send.mutex);
       parked = group_->send.route == Route::kParked;
@@ -115,7 +116,7 @@ TEST_F(Fencing, MarkersComeBehindEverythingElse) {
   EXPECT_EQ(on_default().recvs.back().wr_id, group_->tag + 1);
 }
 
-// C8
+// C8: completions after the fence change nothing.
 TEST_F(Fencing, WhatTheOldPathGivesAfterwardsIsStale) {
   post_send(*group_, 1, IBV_WR_SEND);
   ASSERT_TRUE(run());
@@ -177,7 +178,7 @@ TEST_F(Fencing, ADeadDeviceIsShutAndItsLastCompletionsCount) {
 
 TEST_F(Fencing, AQpThatNeverSentNeedsNoSendMarker) {
   group_->life.members[kDefault].can_send = false;
-  on_default().sends_accepted = 0;  // providers refuse before RTS
+  on_default().sends_accepted = 0;  // providers refuse sends before RTS
   EXPECT_TRUE(run());
 }
 

@@ -1,4 +1,5 @@
-// append_chain(), which the hot paths use, leaves what append() would leave for each WR.
+// append_chain(), which the hot paths use, leaves the entries that append() leaves for each single
+// WR.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -29,7 +30,7 @@ void fill(Slot* slot, Random& random, uint64_t id) {
   ibv_send_wr& wr = slot->wr;
   wr = {};
   wr.wr_id = id;
-  // Half of them of the common shape, so that chains begin with it.
+  // Half of the WRs are of the common shape, so that chains begin with it.
   const bool is_common = random.below(2) == 0;
   wr.opcode = kChainOpcodes[random.below(is_common ? 5 : std::size(kChainOpcodes))];
   wr.num_sge = is_common || is_atomic(wr.opcode) ? 1 : static_cast<int>(random.below(kMaxSge + 1));
@@ -75,7 +76,7 @@ void expect_same(const SendJournal& one, const SendJournal& other, uint64_t posi
   }
 }
 
-// Chains of 0 to 5 WRs of every shape, over many laps of the ring.
+// Chains of 0 to 5 WRs of each shape, for many laps of the ring.
 TEST(JournalChain, LeavesWhatSingleWrsLeave) {
   for (const bool all_signaled : {false, true}) {
     SCOPED_TRACE(all_signaled);

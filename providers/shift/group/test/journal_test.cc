@@ -1,4 +1,5 @@
-// What goes into the journals comes out again, and how far a queue has got is known at any time.
+// What is put into the journals comes out again, and they always know how far a queue has
+// completed.
 #include "group/journal.h"
 
 #include <gtest/gtest.h>
@@ -90,7 +91,7 @@ TEST(SendJournal, RebuildsEveryOpcodeWithAnyNumberOfElements) {
   }
 }
 
-// The element count means nothing to such a request, and programs leave anything there.
+// The element count means nothing in such a request, and programs leave any value there.
 TEST(SendJournal, ABoundWindowComesOutAgain) {
   for (int num_sge : {0, 1, 3}) {
     for (bool in_chain : {false, true}) {
@@ -154,7 +155,7 @@ TEST(SendJournal, InlinePayloadLargerThanTheQueueAllowsStaysInItsSlot) {
   Request r = request(IBV_WR_SEND, 0, 2);
   r.wr.send_flags |= IBV_SEND_INLINE;
   r.sges.push_back({reinterpret_cast<uintptr_t>(large.data()), room + 1, 0});
-  journal.append(r.get());  // AddressSanitizer watches
+  journal.append(r.get());  // AddressSanitizer would report a write beyond the slot
   ibv_send_wr wr;
   ibv_sge sges[1];
   journal.rebuild(1, &wr, sges);
@@ -196,7 +197,7 @@ TEST(SendJournal, KeepsTheLatestEntriesWhenTheRingWraps) {
   }
 }
 
-// A batch under construction must not touch what is outstanding, not even with full queues.
+// A batch under construction must not touch outstanding entries, not even with full queues.
 TEST(SendJournal, UncommittedSlotsLieBesideOutstandingOnes) {
   SendJournal journal;
   constexpr uint32_t kDepth = 8;
@@ -208,7 +209,7 @@ TEST(SendJournal, UncommittedSlotsLieBesideOutstandingOnes) {
   }
 }
 
-// Against a list of everything ever posted. The counts start just before they wrap.
+// Compares with a list of all that was ever posted. The counts start just before they wrap around.
 TEST(SendJournal, FirstIncompleteAgreesWithALongMemory) {
   Random random;
   for (int round = 0; round < 200; round++) {
@@ -220,8 +221,8 @@ TEST(SendJournal, FirstIncompleteAgreesWithALongMemory) {
     SendJournal journal;
     journal.init(depth, 1, 0, all_signaled);
     journal.start_counts_at(start_signaled, start_notifications);
-    std::vector<bool> signaled;  // per position
-    size_t first = 0;            // first WR that has no completion
+    std::vector<bool> signaled;  // for each position
+    size_t first = 0;            // the first WR without a completion
     uint32_t done = start_signaled, notifications = start_notifications;
     for (int turn = 0; turn < 300; turn++) {
       if (random.chance(60) && signaled.size() - first < depth) {

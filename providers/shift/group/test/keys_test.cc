@@ -1,4 +1,4 @@
-// Which key of the backup stands for which of the application's.
+// Which key of the backup stands for which key of the application.
 #include "group/keys.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST_F(Keys, NothingIsReplacedWhileARegistrationIsUnderWay) {
   EXPECT_EQ(sges[1].lkey, 0x1030u);
 }
 
-// A round posts receives and READs itself, and so has to know; SENDs wait by themselves.
+// A round posts receives and READs itself, so it must know this; SENDs wait on their own.
 TEST_F(Keys, ARoundAwaitsTheRegionsOfReceivesAndReadsUnderWay) {
   Group* group = world_.make_group(world_.make_cq());
   MemoryRegion* late = world_.make_region(0x30, 0x40, Twin::kRunning);
@@ -87,7 +87,7 @@ TEST_F(Keys, ARoundAwaitsTheRegionsOfReceivesAndReadsUnderWay) {
   EXPECT_FALSE(round_awaits_registration(*group)) << "the post says so";
 }
 
-// C11: a peer learns the backup key only of what it can name, and only in this QP's domain.
+// C11: the peer learns the backup keys only of regions that it can name, in this QP's domain.
 TEST_F(Keys, ThePeerIsToldByRkeyWithinTheDomain) {
   uint32_t out = 0;
   EXPECT_EQ(exported_key(world_.context, kBackup, &world_.pd, kRkey, &out), KeyState::kReady);
@@ -120,7 +120,7 @@ TEST_F(Keys, OfRegionsWithTheSameRkeyEachDomainHasItsOwn) {
 
 TEST_F(Keys, ARegionThatIsGoneOrHasOtherKeysIsNotFoundByTheOldOnes) {
   MemoryRegion* region = world_.make_region(0x30, 0x40);
-  MemoryRegion* shadowed = world_.make_region(0x30, 0x50);  // the first keeps the number
+  MemoryRegion* shadowed = world_.make_region(0x30, 0x50);  // the first region keeps the lkey
   world_.context.regions.remove(*shadowed);
   EXPECT_EQ(world_.context.regions.by_lkey(0x30), region);
   world_.context.regions.remove(*region);
@@ -136,7 +136,8 @@ TEST_F(Keys, ARegionThatIsGoneOrHasOtherKeysIsNotFoundByTheOldOnes) {
   EXPECT_EQ(world_.context.regions.by_lkey(0x31), region);
 }
 
-// One query may name as many as the peer likes, and the thread that answers handles every fault.
+// One query may name as many keys as the peer likes, and the thread that answers it handles all
+// faults.
 TEST_F(Keys, AnswersToManyKeysOfManyRegionsTakeNoTime) {
   constexpr uint32_t kMany = 30000;
   for (uint32_t i = 0; i < kMany; i++) world_.make_region(0x10000 + i, 0x100000 + i);

@@ -1,4 +1,4 @@
-// What of the application's attributes reaches the NIC, and what it is shown of them.
+// Which of the application's attributes reach the NIC, and which of them the application is shown.
 #include "group/member_modify.h"
 
 #include <gtest/gtest.h>
@@ -33,8 +33,8 @@ ibv_qp_attr to_rts(Patience asked) {
   return attr;
 }
 
-// rxe takes 7 retries for "without end", as the standard takes the timeout 0: such a QP would never
-// report a broken path.
+// rxe repeats without end for 7 retries, and by the standard a NIC does so for the timeout 0. Such
+// a QP would never report a broken path.
 TEST_F(MemberModify, PatienceEnds) {
   group_->life.peer_present = true;
   for (const auto& [asked, set] : {std::pair<Patience, Patience>{{14, 0}, {11, 0}},
@@ -50,7 +50,8 @@ TEST_F(MemberModify, PatienceEnds) {
   }
 }
 
-// C10: there is no other path, so giving up early would be an error that stock does not have.
+// C10: there is no other path, and to give up early would be an error that the stock library does
+// not have.
 TEST_F(MemberModify, PatienceIsTheApplicationsWhereThePeerHasNoLayer) {
   for (const Patience asked : {Patience{14, 7}, {0, 7}, {31, 0}}) {
     ASSERT_EQ(application_modify(*group_, kDefault, to_rts(asked), kPatienceMask), 0);
@@ -111,7 +112,7 @@ TEST_F(MemberModify, RetriesEndOnTheOtherMembers) {
   EXPECT_EQ(backup.attr.retry_cnt, 6);
 }
 
-// C9: an address that is gone for a while is shown to who uses it.
+// C9: an address that is gone for a while is still shown to an application that uses it.
 TEST_F(MemberModify, AnAddressInUseIsRememberedAtItsPlace) {
   group_->life.asked.mask = IBV_QP_AV;
   group_->life.asked.attr.port_num = 1;
@@ -119,7 +120,7 @@ TEST_F(MemberModify, AnAddressInUseIsRememberedAtItsPlace) {
   EXPECT_EQ(gid_in_use(world_.context, 1, 5), group_->life.ends.local.gid);
   EXPECT_FALSE(gid_in_use(world_.context, 1, 4));
   EXPECT_FALSE(gid_in_use(world_.context, 2, 5));
-  group_->life.asked.mask = 0;  // reset since
+  group_->life.asked.mask = 0;  // as after a reset
   EXPECT_FALSE(gid_in_use(world_.context, 1, 5));
 }
 

@@ -28,8 +28,8 @@ class Address : public ::testing::Test {
   World world_;
 };
 
-// C8: what is left of the last connection, or of the one before, lies outside what the new one
-// takes for its own: half the numbers ahead of it.
+// C8: packets of the last connection, or of the one before, are outside the half of the numbers
+// that a new connection takes for its own.
 TEST_F(Address, StartPsnsAreFarFromThoseOfTheLastConnections) {
   Group* group = group_of(world_, 1);
   group->life.asked.attr.sq_psn = 0xfffff0;
@@ -58,7 +58,7 @@ TEST_F(Address, StartPsnsFollowFromTheContextsSeed) {
   EXPECT_GT(first.size(), 60u) << "different seeds, different numbers";
 }
 
-// A group whose application has connected it between link-local GIDs, at index 0.
+// A group that the application has connected between link-local GIDs, at index 0.
 class LinkLocal : public ::testing::Test {
  protected:
   LinkLocal() {
@@ -115,7 +115,7 @@ TEST_F(LinkLocal, OtherPathsAreOfIpv4Addresses) {
   }
 }
 
-// Between IPv4 addresses the application knows how far they are.
+// Between IPv4 addresses the application knows how many hops there are.
 TEST_F(LinkLocal, HopLimitBetweenAddressesIsTheApplications) {
   group_->life.ends.local.gid = world_.nic(kDefault).gid;
   const ibv_qp_attr& attr =
@@ -138,7 +138,7 @@ TEST_F(LinkLocal, TypeIsThatOfThePlace) {
   EXPECT_EQ(gid_at(nic, 1, 0)->gid_type, uint32_t{IBV_GID_TYPE_ROCE_V1});
   EXPECT_EQ(gid_at(nic, 1, 1)->gid_type, uint32_t{IBV_GID_TYPE_ROCE_V2});
   EXPECT_FALSE(gid_at(nic, 1, 100));
-  // Found by value and type, wherever the last one was.
+  // The GID is found by value and type, wherever `likely` points.
   EXPECT_EQ(gid_index_of(nic, 1, link_local(1), IBV_GID_TYPE_ROCE_V1, 3), 0);
   EXPECT_EQ(gid_index_of(nic, 1, link_local(1), IBV_GID_TYPE_ROCE_V2, 0), 1);
   EXPECT_EQ(gid_index_of(nic, 1, world_.nic(kDefault).gid, IBV_GID_TYPE_ROCE_V1, 3), -1);
@@ -254,7 +254,7 @@ TEST_F(Twins, OfDeviceMemoryThereAreNone) {
   }
 }
 
-// A program that sleeps until its completions raise an event would sleep for ever.
+// A program that sleeps until a completion raises an event would sleep for ever.
 TEST(TwinQueue, IsNotMadeWithoutItsChannel) {
   World world;
   CompletionQueue cq;
@@ -267,7 +267,7 @@ TEST(TwinQueue, IsNotMadeWithoutItsChannel) {
   twin_cqs_create(cq);
   EXPECT_TRUE(cq.real[kBackup] == nullptr);
   EXPECT_FALSE(cq.real[kThird] == nullptr);
-  cq.channel = nullptr;  // nobody waits
+  cq.channel = nullptr;  // no program waits for events
   twin_cqs_create(cq);
   EXPECT_FALSE(cq.real[kBackup] == nullptr);
 }

@@ -1,3 +1,4 @@
+// The layer's own requests, whatever numbers the application gives to its requests.
 #include "group/own_requests.h"
 
 #include <gtest/gtest.h>
@@ -17,8 +18,8 @@ class OwnRequestsTest : public ::testing::Test {
  protected:
   OwnRequestsTest() { cq_->poll_all = true; }
   FakeQp& on(int member) { return World::fake(group_, member); }
-  // Every number that the layer's own requests have while nobody else has it, and every address
-  // that the application knows.
+  // Each number that the layer's own requests have if the application does not use it, and each
+  // address that the application knows.
   Ids tempting() const {
     const auto address = [](const void* object) { return reinterpret_cast<uintptr_t>(object); };
     return {group_->tag,
@@ -63,7 +64,7 @@ TEST_F(OwnRequestsTest, AFenceTellsItsMarkersFromTheApplicationsRequests) {
   park({{group_}});
   Fence shut({group_}, kPatience);
   EXPECT_FALSE(shut.step(Clock::now()));
-  // The NIC gives what it has, one by one.
+  // The NIC completes its requests and receives one by one.
   for (size_t i = 0; i < ids.size(); i++) {
     ASSERT_TRUE(on(kDefault).complete_send());
     ASSERT_TRUE(on(kDefault).complete_recv());
@@ -96,7 +97,7 @@ TEST_F(OwnRequestsTest, ARequestThatTheNicRefusesIsNotUnderWay) {
   EXPECT_TRUE(group_->life.members[kDefault].own.receives.empty());
 }
 
-// C8. Soft-RoCE leaves in its CQs what a QP had completed before RESET.
+// C8: soft-RoCE leaves in its CQs what a QP had completed before RESET.
 TEST_F(OwnRequestsTest, WhatAnEarlierConnectionLeftIsNotTheNextOnes) {
   world_.nic(kBackup).is_soft_roce = true;
   member_qp_probe(*group_, kBackup);
@@ -121,7 +122,7 @@ TEST_F(OwnRequestsTest, EachQueueHasItsOwn) {
   EXPECT_EQ(own_take(*cq_, *group_, kBackup, wc), std::nullopt) << "it is over";
 }
 
-// The slots of a shared queue have numbers, too, which sends of its QPs may happen to have.
+// The slots of a shared queue have numbers, too, which requests of its QPs may happen to have.
 TEST(OwnNumbers, ASendIsNoSharedReceive) {
   World world;
   CompletionQueue* cq = world.make_cq();

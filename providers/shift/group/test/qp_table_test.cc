@@ -1,4 +1,4 @@
-// The table that the hot path finds a completion's group with.
+// The table in which the hot path finds the group of a completion.
 #include "group/qp_table.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ TEST(QpTable, AgreesWithAMap) {
   std::vector<Counters> counters(400);
   for (int turn = 0; turn < 20000; turn++) {
     const uint32_t index = random.below(static_cast<uint32_t>(counters.size()));
-    // Neighbours, and numbers that differ in their high bits only, share chains.
+    // Neighbouring numbers share chains, and so do numbers that differ only in their high bits.
     const uint32_t qpn = index % 2 ? index : index << 12;
     if (random.chance(turn < 10000 ? 60 : 30)) {
       table.insert(qpn, &counters[index]);
@@ -35,8 +35,8 @@ TEST(QpTable, AgreesWithAMap) {
   }
 }
 
-// The NIC gives a number out again as soon as the QP is destroyed: the new QP may stand in the
-// table before the old one's removal gets there.
+// The NIC may give the number out again as soon as the QP is destroyed. The new QP may be in the
+// table before the old one is taken out.
 TEST(QpTable, ErasingAnOldQpLeavesTheNewOwnerOfItsNumber) {
   QpTable table;
   Counters old_qp, new_qp;

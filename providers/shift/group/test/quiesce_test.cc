@@ -1,4 +1,5 @@
-// Nobody works on a queue beside its biased owner, whoever asks and however many.
+// No thread works on a queue at the same time as its biased owner, whichever and however many
+// threads ask.
 #include "group/quiesce.h"
 
 #include <gtest/gtest.h>
@@ -21,10 +22,10 @@ namespace {
 struct Queue {
   FairMutex mutex;
   Bias bias;
-  uint64_t work = 0;  // not atomic on purpose: a lost increment shows two workers at once
+  uint64_t work = 0;  // not atomic, so that a lost increment shows two threads at work
 };
 
-// As the entry points use it: hot if the queue is ours, else through the mutex.
+// Uses the queue as the entry points do: hot if this thread is the owner, else through the mutex.
 void use(Queue& queue) {
   ThreadSlot* self = tls_slot;
   if (queue.bias.enter(self, &queue)) {
@@ -43,7 +44,7 @@ bool is_hot(Queue& queue) {
   return hot;
 }
 
-// Gives others every chance to do what they must not.
+// Gives other threads many chances to do what they must not do.
 void yield_often() {
   for (int i = 0; i < 2000; i++) std::this_thread::yield();
 }
@@ -71,7 +72,7 @@ TEST_F(Quiesce, AQueueWithTwoUsersIsSharedForGood) {
   EXPECT_EQ(queue.work, 3u);
 }
 
-// The control thread looks into a queue now and then; that must not cost its user the hot path.
+// The control thread looks into a queue now and then; the owner must keep its hot path.
 TEST_F(Quiesce, LookingInLeavesTheOwnerItsQueue) {
   Queue queue;
   use(queue);
@@ -100,8 +101,8 @@ TEST_F(Quiesce, MeetingARevocationIsNotSharing) {
   EXPECT_TRUE(hot);
 }
 
-// Two threads want the queue while its owner is inside. Both must wait: the second one finds no
-// owner any more, but the section has not ended.
+// Two threads want the queue while its owner is in a section. Both must wait: the second one finds
+// no owner any more, but the section has not ended.
 TEST_F(Quiesce, EveryContenderWaitsForTheRunningSection) {
   Queue queue;
   use(queue);
@@ -128,8 +129,8 @@ TEST_F(Quiesce, ABatchUnderConstructionIsASection) {
   use(queue);
   use(other);
   ASSERT_TRUE(queue.bias.enter_building(tls_slot, &queue));
-  EXPECT_FALSE(other.bias.enter_building(tls_slot, &other));  // one at a time
-  use(other);                                                 // polling in between is no harm
+  EXPECT_FALSE(other.bias.enter_building(tls_slot, &other));  // one batch at a time
+  use(other);                                                 // polling in between does no harm
   std::atomic<bool> asking{false}, inside{false};
   std::thread contender([&] {
     asking = true;
@@ -190,7 +191,7 @@ TEST_F(Quiesce, FirstUsesOfManyThreadsExcludeEachOther) {
   }
 }
 
-// As under a seccomp filter that the program has installed meanwhile.
+// Behaves as if the program had installed a seccomp filter in the meantime.
 class WithoutMembarrier : public Quiesce {
  protected:
   static inline int waits_ = 0;
@@ -223,12 +224,13 @@ TEST_F(Quiesce, SlotsOfEndedThreadsAreUsedAgain) {
   EXPECT_FALSE(slots.contains(thread_slot_get()));
 }
 
-// Whoever inherits an ended thread's slot inherits its queues; still there is one owner only.
+// A thread that gets the slot of an ended thread also gets its queues; there is still only one
+// owner.
 TEST_F(Quiesce, AThreadThatEndsLeavesNoSectionBehind) {
   Queue queue;
   std::thread([&] {
     use(queue);
-    (void)queue.bias.enter(tls_slot, &queue);  // ends inside
+    (void)queue.bias.enter(tls_slot, &queue);  // the thread ends inside the section
   }).join();
   auto lock = lock_queue(queue);
   EXPECT_TRUE(queue.bias.is_quiet());
@@ -259,12 +261,12 @@ TEST_F(Quiesce, AForkChildDoesNotWaitForThreadsItDoesNotHave) {
   owner.join();
 }
 
-// A child begins anew: what is found out once in each process is not yet known there.
+// A child starts anew: what each process finds out once is not known there yet.
 class QuiesceDeathTest : public ::testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
-  // What membarrier(2) answers to this command from here on, as a seccomp filter says it. False:
-  // there are no filters here.
+  // Installs a seccomp filter that answers this command of membarrier(2). False: this system has no
+  // filters.
   static bool membarrier_does(uint32_t command, uint32_t answer) {
     sock_filter lines[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -278,7 +280,7 @@ class QuiesceDeathTest : public ::testing::Test {
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
   }
-  // What a child says in its exit status.
+  // The exit status by which a child reports its result.
   static constexpr int kRight = 10, kWrong = 11;
   static bool is_told(int status) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == kNoFilter) skipped = true;
@@ -302,7 +304,7 @@ TEST_F(QuiesceDeathTest, WithoutMembarrierNoQueueIsBiased) {
   if (skipped) GTEST_SKIP() << "no seccomp filters here";
 }
 
-// On another processor the owner may have seen the old state, and nobody would know.
+// The owner may run on another processor and still see the old state, and nothing would show this.
 TEST_F(Quiesce, ARevocationIsABarrierForAllThreads) {
   static int barriers;
   barriers = 0;

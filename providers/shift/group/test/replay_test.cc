@@ -1,5 +1,5 @@
-// The new path: what the peer's counter proves executed is completed, the rest runs again, in order
-// and with the backup's keys.
+// The new path: requests that the peer's counter proves executed are completed; the others run
+// again, in order and with the backup's keys.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,14 +19,14 @@ class Replay : public ::testing::Test {
   FakeQp& on_default() { return World::fake(group_, kDefault); }
   FakeQp& on_backup() { return World::fake(group_, kBackup); }
 
-  // Everything up to the replay, as the control thread does it.
+  // Does everything before the replay, as the control thread does it.
   void leave_default() {
     ASSERT_TRUE(fence({group_})[0]);
     ASSERT_EQ(commit(*group_, kBackup, kBackup), Commit::kDone);
     if (knows_keys_) group_->life.remote_keys[kBackup][kRkey] = kBackupRkey;
   }
   ReplayResult replay_with(uint64_t peer_received) { return replay(*group_, peer_received); }
-  // The backup executes and acknowledges all it has.
+  // The backup executes and acknowledges all its requests.
   Ids finish() {
     while (on_backup().complete_send()) {
     }
@@ -72,7 +72,7 @@ TEST_F(Replay, CompletionsMadeFromTheCounterLookLikeTheNics) {
   }
 }
 
-// A WRITE before an executed notification was executed with it: RC executes in order (C3).
+// A WRITE before an executed notification was executed, too: RC executes in order (C3).
 TEST_F(Replay, SilentRequestsBeforeAnExecutedNotificationDoNotRunAgain) {
   post_send(*group_, 1, IBV_WR_RDMA_WRITE, false);
   post_send(*group_, 2, IBV_WR_SEND, false);
@@ -87,7 +87,7 @@ TEST_F(Replay, SilentRequestsBeforeAnExecutedNotificationDoNotRunAgain) {
 TEST_F(Replay, KeysAreTranslated) {
   post_send(*group_, 1, IBV_WR_RDMA_WRITE);
   post_send(*group_, 2, IBV_WR_ATOMIC_FETCH_AND_ADD);
-  group_->send.journal.init(16, 2, 64, false);  // nothing of it was posted: atomics may move
+  group_->send.journal.init(16, 2, 64, false);  // none of it was posted, so atomics may move
   leave_default();
   park_send(*group_, 1, IBV_WR_RDMA_WRITE);
   park_send(*group_, 2, IBV_WR_ATOMIC_FETCH_AND_ADD);
@@ -121,7 +121,7 @@ TEST_F(Replay, InlinePayloadNeedsNoKey) {
   EXPECT_EQ(std::string(reinterpret_cast<char*>(copy.addr)), "payload");
 }
 
-// ---- READ before an executed notification: its data may be lost, so it runs again.
+// ---- a READ before an executed notification: its data may be lost, so it runs again
 
 TEST_F(Replay, AReadRunsAgainAndWhatFollowsDoesNotOvertakeIt) {
   post_send(*group_, 1, IBV_WR_RDMA_READ);
@@ -134,8 +134,8 @@ TEST_F(Replay, AReadRunsAgainAndWhatFollowsDoesNotOvertakeIt) {
   EXPECT_EQ(on_backup().sends[0].wr.opcode, IBV_WR_RDMA_READ);
   EXPECT_EQ(on_backup().sends[0].wr.wr.rdma.rkey, kBackupRkey);
   EXPECT_EQ(on_backup().sends[0].sges.at(0).lkey, kBackupLkey);
-  // The SENDs were delivered: stand-ins that move nothing take their places. Also that of the one
-  // without a signal, which comes back should the READ fail.
+  // The SENDs were delivered: stand-ins that move nothing take their places. A SEND without a
+  // signal gets one, too, and comes back if the READ fails.
   for (size_t i : {1u, 2u}) {
     EXPECT_EQ(on_backup().sends[i].wr.opcode, IBV_WR_RDMA_WRITE);
     EXPECT_EQ(on_backup().sends[i].wr.wr_id, i + 1);
@@ -161,7 +161,7 @@ TEST_F(Replay, AReadWhoseKeyThePeerDidNotTellIsRefused) {
 }
 
 // A fence flag holds a request back until the READs and atomics before it have ended. So the peer
-// may use its memory for something else when it has seen that request.
+// may use its memory for something else when it has seen a request with this flag.
 TEST_F(Replay, WhatAnExecutedFenceHasWaitedForDoesNotRunAgain) {
   for (ibv_wr_opcode opcode :
        {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP}) {
@@ -234,7 +234,7 @@ TEST_F(Replay, ACompletedAtomicIsNoObstacle) {
 constexpr ibv_wr_opcode kWindowRequests[] = {IBV_WR_LOCAL_INV, IBV_WR_BIND_MW,
                                              IBV_WR_SEND_WITH_INV};
 
-// Whether it was executed cannot be known, and a window cannot be asked.
+// It is not known whether the request was executed, and a window cannot be queried.
 TEST_F(Replay, WindowRequestsInFlightAreRefused) {
   for (ibv_wr_opcode opcode : kWindowRequests) {
     for (int target : {kDefault, kBackup}) {
@@ -278,7 +278,7 @@ TEST_F(Replay, OffTheDefaultWindowRequestsAreRefused) {
   }
 }
 
-// ---- C11: a counter that cannot be
+// ---- C11: an impossible counter
 
 TEST_F(Replay, ACounterOutOfRangeChangesNothing) {
   for (uint32_t start : {0u, 1000u, UINT32_MAX - 2}) {
@@ -318,10 +318,10 @@ TEST_F(Replay, MissingRemoteKeysAreListedOnceInOrder) {
     post_send(*group_, wr);
   };
   post_with(1, IBV_WR_RDMA_WRITE, 7, 8);
-  post_with(2, IBV_WR_SEND, 99, 8);  // no key, whatever the bytes say
+  post_with(2, IBV_WR_SEND, 99, 8);  // a SEND has no rkey, whatever the bytes are
   post_with(3, IBV_WR_RDMA_READ, 5, 8);
   post_with(4, IBV_WR_RDMA_WRITE_WITH_IMM, 7, 8);
-  post_with(5, IBV_WR_RDMA_WRITE_WITH_IMM, 98, 0);  // moves no byte: any number will do
+  post_with(5, IBV_WR_RDMA_WRITE_WITH_IMM, 98, 0);  // moves no byte, so it may carry any number
   leave_default();
   EXPECT_EQ(rkeys_missing(*group_), (std::vector<uint32_t>{7, 5}));
   group_->life.remote_keys[kBackup][7] = 70;
@@ -351,7 +351,7 @@ TEST_F(Replay, RecentRemoteKeysAreListedOnceInOrder) {
   EXPECT_EQ(rkeys_recent(*group_).size(), group_->send.journal.depth());
 }
 
-// The peer may have taken such a region back as soon as it saw the notification.
+// The peer may have deregistered such a region as soon as it saw the notification.
 TEST_F(Replay, NoKeyIsAskedForWhatWasExecuted) {
   knows_keys_ = false;
   post_send(*group_, 1, IBV_WR_RDMA_WRITE);
@@ -506,7 +506,8 @@ TEST_F(Replay, AWaitingApplicationIsWokenByTheBackupToo) {
   EXPECT_EQ(World::fake(cq_, kBackup).last_notify_solicited, 0);
 }
 
-// ---- C1, C2, C3 together: random traffic, a random amount of it executed, acknowledged, polled.
+// ---- C1, C2 and C3 together, with random traffic. A random part of it is executed, acknowledged
+// and polled.
 
 struct Wr {
   ibv_wr_opcode opcode;
@@ -559,7 +560,7 @@ void check_once(Random& random) {
     if (random.chance(20)) take();
   }
   if (random.chance(50) && !old_qp.pending_sends.empty()) {
-    // Requests that were acknowledged but not signaled are not pending for the NIC any more.
+    // The NIC no longer has requests that were acknowledged but not signaled.
     old_qp.break_with(IBV_WC_RETRY_EXC_ERR);
     if (random.chance(50)) take();
   }
@@ -571,13 +572,13 @@ void check_once(Random& random) {
   ASSERT_EQ(commit(*group, kBackup, kBackup), Commit::kDone);
 
   uint32_t received = start;
-  size_t last_proven = 0;  // after the last executed notification
+  size_t last_proven = 0;  // the position after the last executed notification
   for (size_t i = 0; i < executed; i++) {
     if (!is_notification(wrs[i].opcode)) continue;
     received++;
     last_proven = i + 1;
   }
-  size_t last_fence = 0;  // what is before it has its data
+  size_t last_fence = 0;  // READs before it have their data
   for (size_t i = 0; i < last_proven; i++) {
     if (wrs[i].fenced) last_fence = i;
   }

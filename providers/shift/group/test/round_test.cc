@@ -1,4 +1,4 @@
-// Rounds after the first one: any path to any other, the way back, and a drain before it.
+// Rounds after the first: from any path to any other, the way back, and the drain before it.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -22,7 +22,7 @@ class Round : public ::testing::Test {
     }
     return ids;
   }
-  // One whole round, as the control thread does it.
+  // Does one whole round, as the control thread does it.
   void go(int member, int peer_member, uint64_t peer_received) {
     leave_for(*group_, member, peer_member);
     const auto result = replay(*group_, peer_received);
@@ -34,7 +34,7 @@ class Round : public ::testing::Test {
     }
     return wr_ids(poll_all(cq_));
   }
-  // The application's request while the route is kOnPath or hot.
+  // Posts a request of the application, on the hot path or off it.
   void send(uint64_t id, bool signaled = true) {
     if (group_->send.route == Route::kOnDefault) {
       post_send(*group_, id, IBV_WR_SEND, signaled);
@@ -87,7 +87,7 @@ TEST_F(Round, AGroupCommittedToNothingIsFencedAlready) {
   EXPECT_EQ(on(kDefault).sends.size(), before) << "no second marker";
 }
 
-// Every pair of members needs the rkeys of its own far end, and the lkeys of its own near end.
+// Each pair of members needs the rkeys of the peer's member and the lkeys of this end's member.
 TEST_F(Round, KeysGoWithBothEndsOfThePath) {
   for (int own : {kDefault, kBackup, kThird}) {
     for (int peer : {kDefault, kBackup, kThird}) {
@@ -96,7 +96,8 @@ TEST_F(Round, KeysGoWithBothEndsOfThePath) {
       Group* group = world.make_group(cq);
       post_send(*group, 1, IBV_WR_RDMA_WRITE);
       post_recv(*group, 11);
-      leave_for(*group, kThird, kThird);  // from another one, so that the default is a target, too
+      // The group starts from another member, so that the default is a target, too.
+      leave_for(*group, kThird, kThird);
       for (int m : {kBackup, kThird}) {
         group->life.remote_keys[m][kRkey] = 0x7000u + static_cast<uint32_t>(m);
       }
@@ -131,7 +132,7 @@ class WayBack : public Round {
     go(kBackup, kBackup, 0);
     ibv_qp_attr reset{};
     (void)stock->modify_qp(group_->real[kDefault], &reset, IBV_QP_STATE);
-    on(kDefault).qp.state = IBV_QPS_RTS;  // connected anew
+    on(kDefault).qp.state = IBV_QPS_RTS;  // as if it were connected anew
   }
   bool drained() { return is_drained(*group_); }
 };
@@ -143,7 +144,7 @@ TEST_F(WayBack, OnTheDefaultTheGroupSettlesToTheHotPath) {
   EXPECT_EQ(group_->recv.route, Route::kOnDefault);
   EXPECT_FALSE(group_->life.path.off_default);
   EXPECT_EQ(cq_->slow_groups, 0);
-  // And leaves it again like the first time.
+  // The group leaves the default again, like the first time.
   send(1);
   on(kBackup).qp.state = IBV_QPS_RTS;
   go(kBackup, kBackup, 0);
@@ -157,7 +158,7 @@ TEST_F(WayBack, AcrossRailsIsNotTheHotPath) {
   EXPECT_EQ(cq_->slow_groups, 1);
 }
 
-// A stand-in's completion must be looked at: the hot path would show the wrong opcode.
+// A stand-in's completion must go through the slow poll: the hot path would show the wrong opcode.
 TEST_F(WayBack, NotHotBeforeTheStandInsAreDone) {
   path_send(*group_, 1, IBV_WR_RDMA_READ);
   group_->life.remote_keys[kBackup][kRkey] = kBackupRkey;
@@ -182,7 +183,7 @@ TEST_F(WayBack, ADrainParksSendsAndLetsReceivesFlow) {
   EXPECT_EQ(group_->recv.route, Route::kOnPath);
   EXPECT_FALSE(drained());
   on(kBackup).complete_send();
-  // The marker that was posted meanwhile has to come out, too.
+  // The marker that was posted meanwhile must come out, too.
   on(kBackup).complete_send();
   EXPECT_TRUE(drained());
   EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1})) << "no marker is shown";
@@ -194,7 +195,8 @@ TEST_F(WayBack, AnIdleGroupIsDrainedAtOnce) {
   EXPECT_TRUE(posted(kBackup).empty());
 }
 
-// What nobody signaled is over when the marker after it completes; it must not run again (C2).
+// Requests without a signal are over when the marker after them completes; they must not run again
+// (C2).
 TEST_F(WayBack, AnUnsignaledTailIsNotReplayed) {
   send(1);
   send(2, false);
@@ -212,7 +214,8 @@ TEST_F(WayBack, AnUnsignaledTailIsNotReplayed) {
   EXPECT_EQ(finish(kDefault), (Ids{1}));
 }
 
-// So it is when the peer's counter proves nothing, because nothing notified it.
+// They are also over when the peer's counter proves nothing, because none of them was a
+// notification.
 TEST_F(WayBack, SilentRequestsThatDrainedDoNotRunTwice) {
   group_->life.remote_keys[kBackup][kRkey] = kBackupRkey;
   path_send(*group_, 1, IBV_WR_RDMA_WRITE, false);
@@ -225,7 +228,7 @@ TEST_F(WayBack, SilentRequestsThatDrainedDoNotRunTwice) {
   EXPECT_TRUE(posted(kDefault).empty());
 }
 
-// A marker that is flushed proves nothing about what is before it.
+// A flushed marker proves nothing about the requests before it.
 TEST_F(WayBack, AFlushedMarkerDoesNotEndTheDrain) {
   send(1, false);
   park_sends(*group_);
@@ -237,13 +240,13 @@ TEST_F(WayBack, AFlushedMarkerDoesNotEndTheDrain) {
   EXPECT_EQ(posted(kDefault), (Ids{1}));
 }
 
-// Nothing else may be there to tell that the path broke.
+// A flushed marker may be the only sign that the path has broken.
 TEST_F(WayBack, AFlushedMarkerIsAFaultOfThePath) {
   group_->life.remote_keys[kBackup][kRkey] = kBackupRkey;
   path_send(*group_, 1, IBV_WR_RDMA_WRITE, false);
   park_sends(*group_);
   EXPECT_FALSE(drained());
-  on(kBackup).pending_sends.pop_front();  // executed
+  on(kBackup).pending_sends.pop_front();  // the WRITE was executed
   on(kBackup).break_with(IBV_WC_RETRY_EXC_ERR);
   EXPECT_FALSE(drained());
   ASSERT_EQ(world_.sink.faults.size(), 1u);
@@ -251,7 +254,8 @@ TEST_F(WayBack, AFlushedMarkerIsAFaultOfThePath) {
   EXPECT_TRUE(poll_all(cq_).empty());
 }
 
-// An application that has seen an error of its path gets flushes; no key is waited for (C6).
+// An application that has seen an error of its path gets flushes, and no request waits for a key
+// (C6).
 TEST_F(WayBack, WhatComesAfterAnErrorOfTheApplicationsWaitsForNoKey) {
   path_send(*group_, 1, IBV_WR_RDMA_WRITE);
   EXPECT_TRUE(posted(kBackup).empty());
@@ -297,7 +301,7 @@ TEST_F(WayBack, AMarkerInTheWayOfARequestIsNoFault) {
     EXPECT_EQ(pump(*group_), 0);
   }
   EXPECT_EQ(posted(kBackup), (Ids{1, 2, 3}));
-  // Without a marker that is a queue which does not take what it must.
+  // Without a marker in the queue, the NIC refuses a request that it must take.
   on(kBackup).sends_accepted = 0;
   park_send(*group_, 4, IBV_WR_SEND);
   std::lock_guard lock(group_->send.mutex);
@@ -333,7 +337,7 @@ TEST_F(WayBack, AFaultDuringTheDrainReplaysWhatIsNotOver) {
   EXPECT_EQ(finish(kThird), (Ids{1, 3}));
 }
 
-// A marker that is flushed says that what is before it failed, which is the opposite of over.
+// A flushed marker shows that requests before it failed, so they are not over.
 TEST_F(WayBack, AFlushedMarkerIsNoDrain) {
   send(1);
   send(2, false);
@@ -361,7 +365,7 @@ TEST_F(WayBack, WhatFailedDuringTheDrainGetsItsError) {
   EXPECT_EQ(completions[0].status, IBV_WC_RETRY_EXC_ERR);
 }
 
-// The marker of a drain that was called off is older than what was posted since.
+// The marker of a drain that was called off is older than the requests that were posted later.
 TEST_F(WayBack, ADrainsMarkerIsNotTheFences) {
   send(1);
   park_sends(*group_);
@@ -369,7 +373,7 @@ TEST_F(WayBack, ADrainsMarkerIsNotTheFences) {
   ASSERT_EQ(unpark(*group_), 0);
   send(2);
   park({{group_}});
-  on(kBackup).flushes = false;  // they come one by one
+  on(kBackup).flushes = false;  // the completions come one by one
   Fence shut({group_}, kPatience);
   on(kBackup).complete_recv();
   group_->life.markers.drained[1] = true;
@@ -416,7 +420,7 @@ TEST_F(Round, ADeathDuringTheFenceProvesIt) {
   EXPECT_EQ(shut.entries()[0].result, Fence::Result::kProven);
 }
 
-// A device that died matters to who is on it only.
+// The death of a device matters only to the groups that are on it.
 TEST_F(Round, AnotherMembersDeathProvesNothing) {
   post_send(*group_, 1, IBV_WR_SEND);
   on(kDefault).flushes = false;

@@ -1,4 +1,4 @@
-// Shared receive queues: which member has which receive, and that each is consumed once.
+// Shared receive queues: which receive is on which member, and that each is consumed once.
 #include "group/shared_queue.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ class Shared : public ::testing::Test {
     bad_id_ = bad != nullptr ? bad->wr_id : 0;
     return error;
   }
-  // The application's numbers of what lies on a member, in order.
+  // The application's numbers of the receives that are on a member's SRQ, in order.
   Ids on(int member) {
     Ids ids;
     ibv_wc wc{};
@@ -50,7 +50,7 @@ class Shared : public ::testing::Test {
     return ids;
   }
   FakeSrq& real(int member) { return FakeSrq::of(srq_->members[member].real); }
-  // The message that the group's QP on its member gets takes a receive.
+  // A message to the group's QP on its member takes a receive.
   void receive(Group* group) {
     ASSERT_TRUE(World::fake(group, group->life.path.member).complete_recv());
   }
@@ -69,7 +69,7 @@ class Shared : public ::testing::Test {
   uint64_t bad_id_ = 0;
 };
 
-// C10: a queue of QPs of other types; they are nobody's groups.
+// C10: a queue that serves QPs of other types, which are in no group.
 TEST(SharedStock, ReceivesOfUnprotectedQpsComeBackByTheirNumbers) {
   World world;
   CompletionQueue* cq = world.make_cq();
@@ -87,7 +87,7 @@ TEST(SharedStock, ReceivesOfUnprotectedQpsComeBackByTheirNumbers) {
   wc.opcode = IBV_WC_RECV;
   wc.qp_num = 0xdddd;
   World::fake(cq, kDefault).waiting.push_back(wc);
-  wc.wr_id = 5;  // and one of a queue of its own
+  wc.wr_id = 5;  // a completion of a QP that has its own receive queue
   World::fake(cq, kDefault).waiting.push_back(wc);
   EXPECT_EQ(wr_ids(poll_all(cq)), (Ids{77, 5}));
   EXPECT_EQ(srq->live, 0u);
@@ -120,7 +120,7 @@ TEST_F(Shared, RefusesWhatTheNicWould) {
   EXPECT_EQ(bad_id_, 9u);
   EXPECT_EQ(on(kDefault).size(), 8u);
   receive(a_);
-  EXPECT_EQ(post({9}), ENOMEM);  // until the completion is polled
+  EXPECT_EQ(post({9}), ENOMEM);  // refused until the completion is polled
   EXPECT_EQ(poll_all(cq_).size(), 1u);
   EXPECT_EQ(post({9}), 0);
 }
@@ -149,10 +149,10 @@ TEST_F(Shared, TheLastOneToLeaveBringsTheReceives) {
   EXPECT_EQ(on(kBackup), (Ids{1, 2, 3}));
 }
 
-// C2: without the device's word a completion may still come.
+// C2: until the device has sent LAST_WQE_REACHED, another completion may come.
 TEST_F(Shared, NothingIsProvenBeforeTheLastReceiveWasTaken) {
   ASSERT_EQ(post({1, 2}), 0);
-  // Long enough for its send queue to be drained.
+  // The time is long enough for the send queue to be drained.
   EXPECT_FALSE(fence({a_}, std::chrono::milliseconds(12))[0]);
   EXPECT_TRUE(a_->life.markers.drained[0]);
   EXPECT_EQ(srq_->members[kDefault].groups, 2);
@@ -170,7 +170,7 @@ TEST_F(Shared, AReceiveThatWasHalfTakenServesAgain) {
   EXPECT_EQ(a_->counters.done[1], 0u);
 }
 
-// It says no last word.
+// Linux's soft-RoCE does not report LAST_WQE_REACHED.
 TEST_F(Shared, OnSoftRoceTheQueuePairsAreStopped) {
   a_->context->members[kDefault].is_soft_roce = world_.nic(kDefault).is_soft_roce = true;
   ASSERT_EQ(post({1, 2, 3, 4}), 0);
@@ -180,8 +180,8 @@ TEST_F(Shared, OnSoftRoceTheQueuePairsAreStopped) {
   FakeQp& qp = World::fake(a_, kDefault);
   ASSERT_TRUE(qp.complete_send());
   for (bool proven : fence({a_, b_})) EXPECT_TRUE(proven);
-  // Before RESET the send marker has come out, or requests would be gone untold. A fence that was
-  // kept from running asks for ERR again.
+  // Before RESET the send marker has come out; otherwise completions of requests would be lost. A
+  // fence that could not run for a while asks for ERR again.
   auto walk = qp.walk;
   walk.erase(std::unique(walk.begin(), walk.end()), walk.end());
   EXPECT_EQ(walk, (std::vector{IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_ERR}));
@@ -190,7 +190,7 @@ TEST_F(Shared, OnSoftRoceTheQueuePairsAreStopped) {
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
   ASSERT_EQ(go(b_, kBackup), Commit::kDone);
   EXPECT_EQ(on(kBackup), (Ids{2, 3, 4})) << "with the one that was lost half taken";
-  // There is one less to take out.
+  // There is one receive less to take out.
   EXPECT_EQ(real(kDefault).waiting.size(), 2u);
   EXPECT_TRUE(srq_->cleanse(kDefault));
   EXPECT_TRUE(real(kDefault).waiting.empty());
@@ -217,7 +217,7 @@ TEST_F(Shared, OnSoftRoceTheSendQueueIsDrainedFirst) {
   EXPECT_EQ(shut.entries()[0].result, Fence::Result::kProven);
 }
 
-// C7: what it lost with one of them is known when nobody takes anything there.
+// C7: the receive that soft-RoCE has lost with one QP is found when no QP takes receives there.
 TEST_F(Shared, OnSoftRoceAllLeaveWithTheFirst) {
   a_->context->members[kDefault].is_soft_roce = world_.nic(kDefault).is_soft_roce = true;
   ASSERT_EQ(post({1, 2}), 0);
@@ -244,7 +244,8 @@ TEST_F(Shared, AReceiveThatTheApplicationGotWrongIsConsumed) {
   EXPECT_EQ(srq_->live, 1u);
 }
 
-// C2: not when its completion is held back, for then nobody gives it later.
+// C2: the receive is not consumed when its completion is held back, since it is never delivered
+// then.
 TEST_F(Shared, AReceiveThatWentWrongBehindAFaultServesAgain) {
   ASSERT_EQ(post({1, 2}), 0);
   FakeQp& qp = World::fake(a_, kDefault);
@@ -269,7 +270,7 @@ TEST_F(Shared, AReceiveThatWentWrongBehindAFaultServesAgain) {
   EXPECT_EQ(on(kBackup), (Ids{1, 2}));
 }
 
-// C7: the others keep the NIC, and half of what lies there comes over by empty messages.
+// C7: the other groups keep the NIC, and half of its receives are recalled by empty messages.
 TEST_F(Shared, WhenSomeLeaveReceivesAreRecalled) {
   ASSERT_EQ(post({1, 2, 3, 4, 5, 6}), 0);
   ASSERT_TRUE(leave({a_}));
@@ -288,7 +289,7 @@ TEST_F(Shared, WhenSomeLeaveReceivesAreRecalled) {
   EXPECT_EQ(b_->counters.done[1], 1u);
 }
 
-// The worker makes the queue pairs for that: no thread to call a program's allocators.
+// The worker makes the QPs for this, and must not call a program's allocators.
 TEST_F(Shared, ReceivesAreRecalledPastAParentDomain) {
   static std::vector<ibv_pd*> seen;
   seen.clear();
@@ -315,8 +316,7 @@ TEST_F(Shared, ReceivesAreRecalledPastAParentDomain) {
   srq_->pd = &world_.pd;
 }
 
-// C7: an idle queue pair does not notice that its NIC is broken. The receives there are not left
-// with it.
+// C7: an idle QP does not notice that its NIC is broken. The receives there must not stay with it.
 TEST_F(Shared, WhatCannotBeRecalledIsSaid) {
   ASSERT_EQ(post({1, 2, 3, 4}), 0);
   ASSERT_TRUE(leave({a_}));
@@ -343,7 +343,7 @@ TEST_F(Shared, AMemberThatRunsDryAsksAgain) {
   ASSERT_EQ(post({1, 2, 3, 4, 5, 6, 7, 8}), 0);
   ASSERT_TRUE(leave({a_}));
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
-  // Whatever is asked for meanwhile.
+  // Does all recalls that were asked for meanwhile.
   for (int calls = 0; calls < world_.sink.receives_wanted_calls; calls++) srq_->recall_some();
   const int before = world_.sink.receives_wanted_calls;
   for (int i = 0; i < 4; i++) receive(a_);
@@ -354,7 +354,7 @@ TEST_F(Shared, AMemberThatRunsDryAsksAgain) {
   EXPECT_EQ(on(kDefault).size(), 2u);
 }
 
-// Moving the last one would only make the other member run dry.
+// If the last receive moved, the other member would run dry instead.
 TEST_F(Shared, ALastReceiveStaysWhereItIs) {
   ASSERT_EQ(post({1}), 0);
   ASSERT_TRUE(leave({a_}));
@@ -374,7 +374,7 @@ TEST_F(Shared, OneOfTwoReceivesMoves) {
   EXPECT_EQ(on(kDefault), (Ids{2}));
 }
 
-// C2: a NIC must not write into what the application has back.
+// C2: a NIC must not write into memory that the application has got back.
 TEST_F(Shared, StaleReceivesAreTakenOutBeforeTheWayBack) {
   ASSERT_EQ(post({1, 2, 3, 4}), 0);
   ASSERT_TRUE(leave({a_, b_}));
@@ -386,7 +386,7 @@ TEST_F(Shared, StaleReceivesAreTakenOutBeforeTheWayBack) {
   EXPECT_EQ(go(a_, kDefault), Commit::kUnusable);
   EXPECT_TRUE(srq_->cleanse(kDefault));
   EXPECT_TRUE(real(kDefault).waiting.empty());
-  World::fake(a_, kDefault).qp.state = IBV_QPS_RTS;  // connected again
+  World::fake(a_, kDefault).qp.state = IBV_QPS_RTS;  // as if it were connected again
   ASSERT_EQ(go(a_, kDefault), Commit::kDone);
   EXPECT_EQ(on(kDefault), (Ids{2, 3, 4}));
   EXPECT_EQ(srq_->members[kBackup].stale, 3u);
@@ -404,7 +404,8 @@ TEST_F(Shared, AMemberThatCannotBeCleansedIsNotConnected) {
   EXPECT_EQ(srq_->members[kDefault].stale, 2u);
 }
 
-// A completion can be lost with the recall's own connection: then there are fewer than it thinks.
+// A completion can be lost with the recall's own connection; then there are fewer receives than
+// stale slots.
 TEST_F(Shared, CleansingEndsWhenTheQueueIsFoundEmpty) {
   ASSERT_EQ(post({1, 2, 3}), 0);
   ASSERT_TRUE(leave({a_, b_}));
@@ -426,7 +427,7 @@ TEST_F(Shared, ADeadNicsReceivesMoveAtOnce) {
   EXPECT_FALSE(srq_->cleanse(kDefault) && receives_join(*b_, kDefault) == Join::kDone);
 }
 
-// Its QP may still complete a receive until the device has said that it does not.
+// Its QP may complete a receive until the device has sent LAST_WQE_REACHED.
 TEST_F(Shared, AFailedGroupLeavesWithItsLastReceive) {
   ASSERT_EQ(post({1, 2}), 0);
   ASSERT_TRUE(leave({b_}));
@@ -447,7 +448,7 @@ TEST_F(Shared, AMissingKeyFailsTheCommit) {
   EXPECT_EQ(go(a_, kBackup), Commit::kKeyMissing);
 }
 
-// C6: as a queue of its own does, where the receive goes to the NIC at once.
+// C6: a QP with its own receive queue refuses such a receive, too, since the NIC gets it at once.
 TEST_F(Shared, AMissingKeyRefusesTheReceive) {
   world_.make_region(0x30, 0x40, MemoryRegion::Twin::kFailed);
   ASSERT_TRUE(leave({a_}));
@@ -484,7 +485,7 @@ TEST_F(Shared, OnTheDefaultTheNicsErrorIsTheApplications) {
   EXPECT_EQ(on(kDefault), (Ids{1, 4}));
 }
 
-// Nobody could have those after it.
+// The receives after it cannot be posted either.
 TEST_F(Shared, AMissingKeyFailsWhoCouldHaveHadTheReceive) {
   world_.make_region(0x30, 0x40, MemoryRegion::Twin::kFailed);
   ASSERT_EQ(post({1}, 1, 0x30), 0);
@@ -512,11 +513,11 @@ TEST_F(Shared, ANicThatTakesNoReceivesIsLeft) {
   EXPECT_EQ(on(kThird), (Ids{1, 2}));
 }
 
-// The worker registers the region, and wants the queue for other things: nobody keeps the queue
-// from it and waits.
+// The worker registers the region, and wants the queue for other work, so no thread may hold the
+// queue while it waits.
 class SharedRegistration : public Shared {
  protected:
-  // What would wait for the region does not come back before this says so.
+  // A call that waited for the region would not return before the region is known to be registered.
   template <typename Call>
   void expect_no_wait(Call call) {
     std::atomic<pid_t> thread{0};
@@ -559,7 +560,7 @@ TEST_F(SharedRegistration, HoldsUpReceivesAndNobodyElse) {
   EXPECT_EQ(on(kBackup), (Ids{2, 4}));
 }
 
-// Queued after the registration, it finds another one.
+// A recall that runs before the region is registered asks to run again.
 TEST_F(SharedRegistration, IsAskedForAgain) {
   ASSERT_TRUE(leave({a_, b_}));
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
@@ -596,7 +597,7 @@ TEST_F(Shared, TheLimitMovesAlong) {
   EXPECT_EQ(real(kBackup).limit, 2u);
 }
 
-// Any groups on any members, in any order: each receive is consumed once, and none is lost.
+// Any groups move to any members in any order: each receive is consumed once, and none is lost.
 TEST_F(Shared, EachReceiveIsConsumedOnceThroughAnyMoves) {
   Random random;
   std::vector<Group*> groups{a_, b_, group_make()};
@@ -642,7 +643,7 @@ TEST_F(Shared, EachReceiveIsConsumedOnceThroughAnyMoves) {
     ASSERT_EQ(posted + srq_->waiting.size(), srq_->live);
     ASSERT_LE(srq_->live, 8u);
   }
-  // All that is left can be had by any group that is alone.
+  // A group that is alone can get all receives that are left.
   ASSERT_TRUE(leave(groups));
   ASSERT_TRUE(srq_->cleanse(kThird));
   World::fake(a_, kThird).qp.state = IBV_QPS_RTS;
