@@ -16,7 +16,8 @@ TEST_P(Campaign, NothingFails) {
 }
 
 TEST_P(Campaign, WhatFailsFailsRight) {
-  const CampaignReport report = campaign_run({.seed = GetParam(), .messages = 3000, .may_fail = true});
+  const CampaignReport report =
+      campaign_run({.seed = GetParam(), .messages = 3000, .may_fail = true});
   EXPECT_EQ(report.problem, "") << "seed " << GetParam();
   EXPECT_GT(report.failures, 10u) << "too little failed to show anything";
 }

@@ -108,7 +108,8 @@ TEST(Codec, EveryTruncationIsRefused) {
 // What follows the frame in memory belongs to others, and may not even be readable.
 TEST(Codec, NothingIsReadBeyondTheFrame) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  void* memory = mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory =
+      mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   uint8_t* const end = static_cast<uint8_t*>(memory) + page;
   ASSERT_EQ(mprotect(end, page, PROT_NONE), 0);
