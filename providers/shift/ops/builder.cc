@@ -1,6 +1,6 @@
-// The builder interface, ibv_wr_*: while the default path is healthy each call is forwarded to the
-// real QP's builder and leaves its trace in the journal; otherwise the journal entry alone is made
-// and goes where ibv_post_send would put it.
+// The builder interface, ibv_wr_*. While the default path is healthy, each call fills in a journal
+// entry and is forwarded to the real QP's builder. Otherwise a call only fills in the journal
+// entry, and wr_complete treats the request as ibv_post_send would.
 #include "ops/builder.h"
 
 #include <cerrno>
@@ -37,8 +37,8 @@ void start(ibv_qp_ex* qp) {
   start_slow(g);
 }
 
-// Opens the journal entry of the next WR. Past the journal's room it keeps using the last slot;
-// the batch fails as a whole then.
+// Opens the journal entry of the next WR. When the journal has no room left, the last slot is used
+// again and again, and the whole batch fails.
 SendEntry& open_entry(ibv_qp_ex* qp, ibv_wr_opcode opcode) {
   Group& g = group_of(qp);
   auto& build = g.send.build;
@@ -49,7 +49,7 @@ SendEntry& open_entry(ibv_qp_ex* qp, ibv_wr_opcode opcode) {
   SendEntry& entry = g.send.journal.slot(build.pending++);
   entry.wr_id = qp->wr_id;
   entry.opcode = opcode;
-  entry.send_flags = qp->wr_flags & ~unsigned{IBV_SEND_INLINE};  // the data calls say so
+  entry.send_flags = qp->wr_flags & ~unsigned{IBV_SEND_INLINE};  // the inline calls set it
   entry.num_sge = 0;
   if (build.fast) [[likely]] {
     real_of(g)->wr_id = qp->wr_id;
@@ -119,7 +119,7 @@ void bind_mw_in_batch(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey, const ibv_mw_bin
   if (fast(qp)) real->wr_bind_mw(real, mw, rkey, info);
 }
 
-// The journal keeps an atomic's operands in the extension; rebuild() finds them there.
+// Keeps an atomic's operands in the extension of its journal entry, where rebuild() finds them.
 void keep_atomic(ibv_qp_ex* qp, SendEntry& entry, uint32_t rkey, uint64_t remote_addr,
                  uint64_t compare_add, uint64_t swap) {
   Group& g = group_of(qp);
@@ -171,7 +171,8 @@ void set_sge_list(ibv_qp_ex* qp, size_t count, const ibv_sge* list) {
   if (g.send.build.fast) real_of(g)->wr_set_sge_list(real_of(g), count, list);
 }
 
-// The NIC's own builder refuses what is longer; on the slow side nobody else does.
+// On the fast side the NIC's own builder refuses data that is too long; on the slow side only this
+// check does.
 void check_inline(Group& g) {
   if (last_entry(g).inline_length > g.cap.max_inline_data) g.send.build.error = ENOMEM;
 }
@@ -217,8 +218,8 @@ void set_inline_data_list(ibv_qp_ex* qp, size_t count, const ibv_data_buf* buffe
   }
 }
 
-// Leaves the section. A batch that the NIC's builder refuses is not in its queue; but one whose
-// doorbell failed is.
+// The NIC's builder has returned an error. A batch that it refused is not in the NIC's queue, but a
+// batch whose doorbell failed is. Leaves the hot section.
 [[gnu::cold, gnu::noinline]] int complete_failed(Group& g, int error) {
   const bool taken = takes_over(g, error);
   for (uint32_t i = taken ? g.send.build.pending : 0; i > 0; i--) {
@@ -230,7 +231,7 @@ void set_inline_data_list(ibv_qp_ex* qp, size_t count, const ibv_data_buf* buffe
   return taken ? 0 : shown;
 }
 
-// `exact`: as ops/post.cc.
+// `exact` means what it means in ops/post.cc.
 template <bool exact>
 int complete(ibv_qp_ex* qp) {
   Group& g = group_of(qp);
@@ -267,7 +268,7 @@ void install_builder(Group& g) {
   qp.wr_start = start;
   qp.wr_complete = g.exact ? complete<true> : complete<false>;
   qp.wr_abort = abort_batch;
-  // Only what the NIC's QP was created for.
+  // The application gets only the calls that the NIC's QP was created for.
   if (real.wr_rdma_write != nullptr) qp.wr_rdma_write = rdma_write;
   if (real.wr_rdma_write_imm != nullptr) qp.wr_rdma_write_imm = rdma_write_imm;
   if (real.wr_rdma_read != nullptr) qp.wr_rdma_read = rdma_read;

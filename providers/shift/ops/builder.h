@@ -7,7 +7,7 @@ struct Group;
 
 namespace shift::ops {
 
-// Puts it into the table that the application calls it by.
+// Puts the builder's functions into the QP's table, through which the application calls them.
 void install_builder(group::Group& group);
 
 }  // namespace shift::ops

@@ -10,7 +10,7 @@ void at_most(Number& value, Number limit) {
   value = std::min(value, limit);
 }
 
-// Of what the default NIC alone serves.
+// Flags of what the default NIC alone serves; the other members need not have them.
 constexpr unsigned kStockFlags = IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW |
                                  IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
                                  IBV_DEVICE_RAW_IP_CSUM | IBV_DEVICE_UD_IP_CSUM |
@@ -18,7 +18,7 @@ constexpr unsigned kStockFlags = IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW |
                                  IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR;
 constexpr uint64_t kStockFlagsEx = IBV_DEVICE_RAW_SCATTER_FCS | IBV_DEVICE_PCI_WRITE_END_PADDING;
 
-// Of what the layer refuses, whatever the NICs can do.
+// Flags of what the layer refuses, whatever the NICs can do.
 constexpr unsigned kRefusedFlags = IBV_DEVICE_SRQ_RESIZE;
 
 }  // namespace

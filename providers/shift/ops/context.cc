@@ -1,4 +1,4 @@
-// Opening and closing a virtual device, and what is asked about it.
+// Opening and closing a virtual device, and the queries about it.
 
 #include <algorithm>
 #include <cstring>
@@ -29,7 +29,7 @@ bool is_masking(Context& context) {
                      [](const group::Group* group) { return group->life.path.off_default.load(); });
 }
 
-// verbs_context entries that reach the application through inline functions.
+// The next functions are verbs_context entries, which inline functions call in the application.
 
 int vctx_query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
                          ibv_device_attr_ex* attr, size_t size) {
@@ -58,7 +58,7 @@ int compat_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr*
                     offsetof(ibv_port_attr, port_cap_flags2));
 }
 
-// The clock that completion timestamps are taken from.
+// Reads the default NIC's clock, which completion timestamps are taken from.
 int vctx_query_rt_values(ibv_context* context, ibv_values_ex* values) {
   ibv_context* real = Context::from(context)->members[kDefault].real;
   const auto query = verbs_get_ctx_op(real, query_rt_values);
@@ -108,7 +108,8 @@ ibv_device_attr_ex attributes_of(ibv_context* real) {
   return attr;
 }
 
-// Ports are compared by their numbers. What a port that is down says of its MTU means nothing.
+// Ports are compared by their numbers. The MTU that a port reports while it is down means nothing,
+// so such a port of another member sets no limits.
 void remember_port(Context* c, uint8_t port) {
   ibv_port_attr attr{};
   if (real_query_port(c->members[kDefault].real, port, &attr, sizeof attr) != 0) return;
@@ -123,7 +124,7 @@ void remember_port(Context* c, uint8_t port) {
 }
 
 void remember_attributes(Context* c) {
-  constexpr uint32_t kSoftRoce = 0xffffff;  // what it gives for its vendor
+  constexpr uint32_t kSoftRoce = 0xffffff;  // the vendor ID that Soft-RoCE reports
   for (int member = 0; member < c->member_count; member++) {
     const ibv_device_attr_ex attr = attributes_of(c->members[member].real);
     c->members[member].is_soft_roce = attr.orig_attr.vendor_id == kSoftRoce;
@@ -138,7 +139,8 @@ void remember_attributes(Context* c) {
   }
 }
 
-// Processes that follow one another with the same QP numbers should not draw the same PSNs.
+// Gives each context another seed: processes that run one after the other and get the same QP
+// numbers should not draw the same PSNs.
 uint64_t psn_seed() {
   std::random_device device;
   return uint64_t{device()} << 32 | device();
@@ -164,11 +166,11 @@ ibv_context* open_device(ibv_device* device) noexcept try {
     if (real == nullptr) {
       SHIFT_WARN("%s: no protection by %s: it cannot be opened (errno %d)", d->dev.name,
                  d->real[i]->name, errno);
-      break;  // members are known by their places
+      break;  // a member is known by its place, so none may be skipped
     }
     c->members[c->member_count++].real = real;
   }
-  // Alone: the application gets the NIC itself, as stock.
+  // No other member can be opened, so the application gets the real context, as with stock.
   if (c->member_count == 1) return c->members[kDefault].real;
   if (!c->events.open() || !control::runtime_start()) {
     close_real(c.get());
@@ -194,7 +196,7 @@ int close_device(ibv_context* context) noexcept {
   Context* c = Context::from(context);
   coordinator().context_forget(c);
   context_is_closed(c);
-  in_background_and_wait([] {});  // after every job that touches it
+  in_background_and_wait([] {});  // the worker has run every job that uses the context
   close_real(c);
   pthread_mutex_destroy(&context->mutex);
   delete c;
@@ -216,7 +218,7 @@ int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t s
   const auto limits = c->port_limits.find(port);
   if (error == 0 && limits != c->port_limits.end()) limit_to(*attr, limits->second);
   if (!is_masking(*c)) return error;
-  // The traffic flows: show the port as it was (C9).
+  // The traffic flows on another member, so the port is shown as it was (C9).
   auto it = c->port_attr.find(port);
   if (it == c->port_attr.end()) return error;
   if (error != 0) {
@@ -232,7 +234,8 @@ int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) noexc
   Context* c = Context::from(context);
   const int error = stock->query_gid(c->members[kDefault].real, port, index, gid);
   if (error == 0 && wire::Gid::from_verbs(*gid) != wire::Gid{}) return 0;
-  // It may come back, and stand elsewhere then: who uses it sees no change (C9).
+  // The address is gone; it may come back, and then at another index. A program that uses it sees
+  // no change (C9).
   const auto used = group::gid_in_use(*c, port, static_cast<uint32_t>(index));
   if (!used) return error;
   *gid = used->to_verbs();
@@ -263,7 +266,7 @@ int get_async_event(ibv_context* context, ibv_async_event* event) {
   return Context::from(context)->events.get(event);
 }
 
-// The real ones were acknowledged when they were read.
+// The layer acknowledges a real context's event when it reads the event.
 void ack_async_event(ibv_context* context, ibv_async_event* event) noexcept {
   Context::from(context)->events.acknowledge(*event);
 }

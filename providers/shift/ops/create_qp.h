@@ -1,4 +1,4 @@
-// What a new QP has to do with its CQs.
+// How a new QP is entered at its CQs.
 #pragma once
 
 namespace shift::group {
@@ -8,7 +8,8 @@ struct Group;
 
 namespace shift::ops {
 
-// The group's completions come from this queue. One that was let go of has no protected QPs.
+// From here on the group's completions come from this CQ. When the layer has let go of the CQ, the
+// group is never protected.
 void cq_join(group::CompletionQueue& cq, group::Group& group);
 
 }  // namespace shift::ops

@@ -10,7 +10,7 @@ namespace shift::ops {
 namespace {
 
 bool is_first(const std::string& what) {
-  // Never destroyed: programs ask for the list in exit handlers, too.
+  // The set is never destroyed, because programs ask for the device list in exit handlers, too.
   static auto* const told = new std::set<std::string>;
   return told->insert(what).second;
 }
@@ -33,7 +33,7 @@ void log_missing_names(const std::vector<Names>& groups,
     }
   }
 } catch (const std::bad_alloc&) {
-  // The list itself is more important than what is said of it.
+  // The line is dropped: the device list is more important than its log.
 }
 
 void log_group(std::span<ibv_device* const> devices, const std::vector<int>& members) noexcept try {
@@ -46,7 +46,7 @@ void log_group(std::span<ibv_device* const> devices, const std::vector<int>& mem
   }
   if (is_first(line)) SHIFT_INFO("%s", line.c_str());
 } catch (const std::bad_alloc&) {
-  // As above.
+  // The line is dropped, as in log_missing_names().
 }
 
 }  // namespace shift::ops

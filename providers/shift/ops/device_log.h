@@ -1,6 +1,6 @@
-// What the log tells of the device list: the groups made of it, and configured names that it lacks.
-// The list is asked for again and again; each thing is told once in a process. Not by two threads
-// at a time.
+// Logs which device groups were made of the device list, and which configured names are missing in
+// it. Programs ask for the list again and again, but a process logs each line once. Two threads
+// must not call these functions at the same time.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -13,12 +13,13 @@ namespace shift::ops {
 
 using Names = std::vector<std::string>;
 
-// A name of SHIFT_PAIRS (`groups`) that no device has: whoever wrote it believes in a protection
-// that there is not. A host without devices has nothing to protect, and nothing is told.
+// Warns of each name in SHIFT_PAIRS (`groups`) that no device has: the user who wrote it expects a
+// protection that does not exist. A host without devices has nothing to protect, so nothing is
+// logged there.
 void log_missing_names(const std::vector<Names>& groups,
                        std::span<ibv_device* const> devices) noexcept;
 
-// The first of `members` is backed by the others, or by none.
+// Logs that the first of `members` is backed by the others, or by none.
 void log_group(std::span<ibv_device* const> devices, const std::vector<int>& members) noexcept;
 
 }  // namespace shift::ops

@@ -1,4 +1,4 @@
-// The device list: which NICs form a group, and the virtual devices that stand in their places.
+// The device list: which NICs form a device group, and the virtual devices in their places.
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -18,8 +18,8 @@ namespace {
 using group::Device;
 using group::kDefault;
 
-// Virtual devices live for ever, at most one per NIC name: an address the program holds stays
-// valid, and the ownership test is a range check.
+// Virtual devices live for ever, and there is at most one for each NIC name. So an address that the
+// program holds stays valid, and owns() only checks a range.
 constexpr int kMaxDevices = 64;
 alignas(Device) constinit unsigned char device_storage[kMaxDevices * sizeof(Device)] = {};
 constinit std::atomic<int> device_count{0};
@@ -29,13 +29,15 @@ Device* device_at(int index) {
   return std::launder(reinterpret_cast<Device*>(device_storage + sizeof(Device) * index));
 }
 
-// What the application holds: the real list goes back to the stock library with it.
+// The application holds the array after this header, at shown(). When it frees that array, the
+// real list goes back to the stock library.
 struct List {
   ibv_device** real;
   ibv_device** shown() { return reinterpret_cast<ibv_device**>(this + 1); }
 };
 
-// The devices that form a group with `index`, itself first; only itself: none.
+// The devices that form a group with the device at `index`, which comes first. A device without a
+// partner is alone in the result.
 std::vector<int> group_of(ibv_device** real, int count, int index) {
   std::vector<int> members{index};
   const auto& groups = config().groups;
@@ -49,7 +51,8 @@ std::vector<int> group_of(ibv_device** real, int count, int index) {
     for (const auto& names : groups) {
       const auto self = std::ranges::find(names, real[index]->name);
       if (self == names.end()) continue;
-      // In the configured order, which a member in the middle sees from its own place on.
+      // The order is the configured one; it starts at the device's own place and goes on at the
+      // beginning.
       for (size_t i = 1; i < names.size(); i++) {
         const auto place = (static_cast<size_t>(self - names.begin()) + i) % names.size();
         const int other = find(names[place]);
@@ -58,7 +61,7 @@ std::vector<int> group_of(ibv_device** real, int count, int index) {
     }
     return members;
   }
-  // Neighbours of the same kind: 0 and 1, 2 and 3 ...
+  // Without a configuration, neighbours of one kind form a pair: 0 and 1, 2 and 3 ...
   std::vector<int> kind;
   int place = -1;
   for (int i = 0; i < count; i++) {
@@ -75,7 +78,7 @@ std::vector<int> group_of(ibv_device** real, int count, int index) {
   return members;
 }
 
-// Caller holds devices_mutex.
+// The caller holds devices_mutex.
 Device* virtual_device(ibv_device** list, const std::vector<int>& members) {
   ibv_device* real = list[members.front()];
   const int count = device_count.load(std::memory_order_relaxed);
@@ -90,7 +93,8 @@ Device* virtual_device(ibv_device** list, const std::vector<int>& members) {
     device->dev._ops = {};
     device_count.store(count + 1, std::memory_order_release);
   }
-  // Mostly they are the same as ever, and other threads may be opening them.
+  // Other threads may read these fields while they open the device, so a field is written only when
+  // its value changes, which is rare.
   const auto set = [](auto& field, auto value) {
     if (field != value) field = value;
   };
