@@ -13,26 +13,28 @@ using group::Context;
 using group::kDefault;
 using group::ProtectionDomain;
 
-// The allocators of a parent domain are told the application's handle and context.
+// The real parent domain gets allocate() and release() as its allocators. They call the
+// application's allocators with the application's handle and context.
 void* allocate(ibv_pd*, void* domain, size_t size, size_t alignment, uint64_t resource_type) {
   auto* p = static_cast<ProtectionDomain*>(domain);
   return p->allocators.alloc(&p->pd, p->allocators.pd_context, size, alignment, resource_type);
 }
 void release(ibv_pd*, void* domain, void* memory, uint64_t resource_type) {
   auto* p = static_cast<ProtectionDomain*>(domain);
-  // An interpreter's allocator, for one, cannot be called by any thread.
+  // The application's allocator may belong to an interpreter, for example, which not every thread
+  // may call. So the control thread only notes the memory.
   if (control::runtime()->control.in_thread()) {
     try {
       std::lock_guard lock(p->mutex);
       p->released.push_back({memory, resource_type});
-    } catch (const std::bad_alloc&) {  // then it is lost
+    } catch (const std::bad_alloc&) {  // the memory is lost
     }
     return;
   }
   p->allocators.free(&p->pd, p->allocators.pd_context, memory, resource_type);
 }
 
-// Completes the virtual object over `real`; takes it over.
+// Completes the virtual object over `real`, which it owns from here on.
 void publish(ProtectionDomain& pd, ibv_context* context, ibv_pd* real) {
   pd.real[kDefault] = real;
   pd.pd = *real;
@@ -78,9 +80,9 @@ int dealloc_pd(ibv_pd* pd) noexcept {
   return 0;
 }
 
-// The further members know the domain that it was made of and nothing else: what a parent domain
-// adds (allocators, one thread's use) matters to the process's own memory, which on those the
-// worker alone works on.
+// On the further members, the domain that the parent domain was made of stands for both. A parent
+// domain adds allocators and the promise that one thread alone uses it. Both concern the process's
+// memory for the NIC's objects, and only the worker makes objects on the further members.
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* init) noexcept {
   ibv_context* real_context = Context::from(context)->members[kDefault].real;
   const auto* verbs = verbs_get_ctx_op(real_context, alloc_parent_domain);
@@ -111,7 +113,7 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* i
   publish(*pd, context, real);
   pd->base = base->base != nullptr ? base->base : base;
   pd->base->users++;
-  // Behind the making of the base's.
+  // The worker does this after it has made the twins of the base domain.
   in_background([raw = pd.get()] {
     for (int member = kDefault + 1; member < raw->real.size(); member++) {
       raw->real[member] = raw->base->real[member];
@@ -120,8 +122,8 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* i
   return &pd.release()->pd;
 }
 
-// A domain that some process knows by its number belongs to one NIC: what is made of it has no
-// twins, and stays there.
+// An imported domain is known to another process by its handle, and belongs to one NIC. So objects
+// that are made of it have no twins, and stay on that NIC.
 ibv_pd* import_pd(ibv_context* context, uint32_t handle) noexcept {
   auto pd = std::unique_ptr<ProtectionDomain>(new (std::nothrow) ProtectionDomain);
   if (pd == nullptr) {

@@ -1,4 +1,4 @@
-// The memory that an application gives out for objects on its domain.
+// The memory that an application's allocators give for objects on its domain.
 #pragma once
 
 namespace shift::group {
@@ -7,7 +7,8 @@ struct ProtectionDomain;
 
 namespace shift::ops {
 
-// What objects on the domain have let go of goes to its allocator.
+// Returns the memory that the layer's threads have released to the allocators of the domain. Called
+// on a thread of the application.
 void give_back_released(group::ProtectionDomain& pd);
 
 }  // namespace shift::ops

@@ -1,4 +1,4 @@
-// Shared by the files of ops/: access to virtual objects and to the background threads.
+// What the files of ops/ share: access to virtual objects and to the background threads.
 #pragma once
 
 #include <cerrno>
@@ -23,12 +23,12 @@ inline group::CompletionChannel* virtual_channel(ibv_comp_channel* channel) {
   return reinterpret_cast<group::CompletionChannel*>(channel);
 }
 
-// Runs a task for the backup member; never waits for it.
+// Queues a task for the worker, which works on the further members. Never waits for the task.
 template <typename Task>
 void in_background(Task task) {
   if (auto* runtime = control::runtime()) runtime->worker.call_soon(std::move(task));
 }
-// As in_background(), about an object that outlives its jobs.
+// Like in_background(), for a task about an object, which must live until its jobs are done.
 template <typename Object, typename Task>
 void in_background_for(Object* object, Task task) {
   ++object->jobs;
@@ -37,8 +37,9 @@ void in_background_for(Object* object, Task task) {
     --object->jobs;  // the object may be gone after this
   });
 }
-// As in_background(), and waits: to take a backup object down after everything that was queued for
-// it. False: there is no worker, as in a fork child with what it inherited.
+// Like in_background(), but waits for the task. A real object on a further member is destroyed in
+// this way, after every task that was queued for it. False: there is no worker; this is so in a
+// fork child, with the objects that it inherited.
 template <typename Task>
 bool in_background_and_wait(Task task) {
   auto* runtime = control::runtime();

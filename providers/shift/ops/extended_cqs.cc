@@ -1,4 +1,4 @@
-// Making extended completion queues, and reading the fields of the completion that is looked at.
+// Making extended completion queues, and reading the fields of the current completion.
 #include "ops/extended_cqs.h"
 
 #include <memory>
@@ -26,7 +26,7 @@ const WcExtra& current_extra(ibv_cq_ex* cq) {
   return poll.batch_extra[poll.next - 1];
 }
 
-// What the default NIC's clock shows now; estimates go on from there.
+// Reads the default NIC's clock; the estimates of clock_at() start from this reading.
 void clock_read(ExtendedPoll& poll, Context& context) {
   poll.clock_khz = context.device_attr.hca_core_clock;
   ibv_values_ex values{};
@@ -51,7 +51,7 @@ void install_readers(ibv_cq_ex& cq, uint64_t wc_flags) {
   cq.read_opcode = [](ibv_cq_ex* c) { return current(c).opcode; };
   cq.read_vendor_err = [](ibv_cq_ex* c) { return current(c).vendor_err; };
   cq.read_wc_flags = [](ibv_cq_ex* c) { return current(c).wc_flags; };
-  // Only what was asked for, as stock.
+  // As with stock, only the fields that the application asked for have a function.
   if (wc_flags & IBV_WC_EX_WITH_BYTE_LEN) {
     cq.read_byte_len = [](ibv_cq_ex* c) { return current(c).byte_len; };
   }
@@ -105,7 +105,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) try {
   }
   attr.cq_context = cq.get();
   attr.channel = real_channel(*c, init->channel);
-  // The layer itself reads these of every completion that it takes by the extended calls.
+  // The layer itself reads the standard fields of each completion that it polls by extended calls.
   attr.wc_flags |= IBV_WC_STANDARD_FLAGS;
   ibv_context* real = c->members[kDefault].real;
   poll.real = verbs_get_ctx(real)->create_cq_ex(real, &attr);

@@ -1,4 +1,4 @@
-// What reads the fields of an extended CQ's completion.
+// The functions that read the fields of an extended CQ's completion.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -7,7 +7,8 @@
 
 namespace shift::ops {
 
-// Fills in the functions that read a completion's fields (extended_cqs.cc).
+// Puts the poll functions, and those that read a completion's fields, into the CQ's table. Of the
+// optional fields, only those in `wc_flags` get a function.
 void install_readers(ibv_cq_ex& cq, uint64_t wc_flags);
 
 }  // namespace shift::ops

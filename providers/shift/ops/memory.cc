@@ -1,5 +1,5 @@
-// Memory regions. The default's keys are the application's; the further members' registrations
-// follow in the background.
+// Memory regions. The application gets the keys of the default NIC. The worker registers the region
+// on the further members later.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ using group::MemoryRegion;
 using group::ProtectionDomain;
 using Kind = MemoryRegion::Kind;
 
-// The default NIC's own object as the stock library made it, while that looks at it.
+// Gives the default NIC's region its real context and PD back while the stock library works on it.
+// At other times the region shows the virtual ones, because it is the application's handle.
 class Unveiled {
  public:
   explicit Unveiled(MemoryRegion& region) : real_(region.members[kDefault].real) {
@@ -32,7 +33,7 @@ class Unveiled {
     real_->context = Context::from(shown_context_)->members[kDefault].real;
     real_->pd = virtual_pd(shown_pd_)->real[kDefault];
   }
-  // Not if the stock library has freed it.
+  // Must not be called when the stock library has freed the region.
   void veil(ibv_pd* pd = nullptr) {
     real_->context = shown_context_;
     real_->pd = pd != nullptr ? pd : shown_pd_;
@@ -44,8 +45,8 @@ class Unveiled {
   ibv_pd* shown_pd_;
 };
 
-// A key for a region that the default NIC, being dead, cannot have. It never reaches a NIC: with
-// the default gone every key is translated.
+// Makes up a key for a region that cannot be registered on the default NIC, because that NIC is
+// dead. Such a key never reaches a NIC: on the other members each key is translated.
 uint32_t mint_key(Context& context) {
   static constinit std::atomic<uint32_t> next{0};
   std::lock_guard lock(context.mutex);
@@ -79,7 +80,8 @@ std::shared_ptr<MemoryRegion> region_of(ibv_mr* mr) {
   return it != context->region_handles.end() ? it->second : nullptr;
 }
 
-// The application must not notice that its NIC is gone (C9): the region lives on the others alone.
+// Registers the region on the further members alone: the application must not notice that its NIC
+// is gone (C9).
 ibv_mr* register_on_twins(const std::shared_ptr<MemoryRegion>& region, ProtectionDomain& pd) {
   Context& context = *Context::from(pd.pd.context);
   region->mr.lkey = region->mr.rkey = mint_key(context);
@@ -94,8 +96,9 @@ ibv_mr* register_on_twins(const std::shared_ptr<MemoryRegion>& region, Protectio
   return &region->mr;
 }
 
-// What a group may do with a region that faults its pages in, all members must be able to do. If
-// the default NIC itself cannot, its own answer tells the application.
+// Whether all members can register a region with that access. With paging on demand a region is
+// refused when only a further member lacks it. If the default NIC itself lacks it, the application
+// gets that NIC's own error.
 bool all_can(const Context& context, unsigned access) {
   if (!(access & IBV_ACCESS_ON_DEMAND)) return true;
   if (!(context.device_attr.odp_caps.general_caps & IBV_ODP_SUPPORT)) return true;
@@ -105,7 +108,8 @@ bool all_can(const Context& context, unsigned access) {
   return false;
 }
 
-// The application's error, of which the further members' registrations may be the cause.
+// Logs a likely cause of the ENOMEM that the application gets: its regions are registered on the
+// further members, too.
 void tell_if_memory_is_short(const Context& context, const MemoryRegion& region) {
   if (errno != ENOMEM || region.kind != Kind::kMemory) return;
   SHIFT_WARN_LIMITED(
@@ -114,8 +118,9 @@ void tell_if_memory_is_short(const Context& context, const MemoryRegion& region)
       context.device->dev.name, region.mr.length, context.member_count);
 }
 
-// Behind a call that failed: the driver has let go of the default NIC, and nobody has said so yet.
-// That is no proof of the NIC's death: regions alone are made without it.
+// Called after a call has failed. True: the driver seems to have let go of the default NIC,
+// although the layer has not yet learned of the NIC's death. This is no proof of that death, so
+// only this region is made without the NIC.
 bool is_going(const Context& context) {
   const int error = errno;
   const bool is_gone =
@@ -124,7 +129,7 @@ bool is_going(const Context& context) {
   return is_gone;
 }
 
-// `on_default` registers what `region` describes with the default's PD.
+// `on_default` registers, on the default NIC's PD, the memory that `region` describes.
 template <typename Register>
 ibv_mr* add_region(const std::shared_ptr<MemoryRegion>& region, ibv_pd* pd, Register on_default) {
   ProtectionDomain& p = *virtual_pd(pd);
@@ -211,9 +216,10 @@ ibv_mr* reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsig
 ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
                       int access) noexcept try {
   auto region = describe(Kind::kDmabuf, nullptr, length, iova, static_cast<unsigned>(access));
-  // The application may close its own before the further members have registered theirs.
-  // Whether there is such a buffer is for the default NIC to say: NCCL asks without one, and learns
-  // from the error whether the NIC can register any.
+  // The application may close its descriptor before the worker has registered the region on the
+  // further members, so the layer keeps a copy. A failed copy is no error here: NCCL passes no
+  // valid descriptor, and learns from the default NIC's error whether that NIC can register any
+  // buffer.
   region->fd = UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3));
   region->offset = offset;
   return add_region(region, pd, [=](ibv_pd* real) {
@@ -225,7 +231,7 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
 
 ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t offset, size_t length, unsigned access) noexcept
     try {
-  // Memory of the device: no other NIC reaches it.
+  // This is memory of the device, which no other NIC reaches.
   return add_region(describe(Kind::kOnDefault, nullptr, length, 0, access), pd,
                     [=](ibv_pd* real) -> ibv_mr* {
                       if (const auto* verbs = verbs_get_ctx_op(real->context, reg_dm_mr)) {
@@ -250,7 +256,7 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept try {
   return no_memory();
 }
 
-// Its address is not known here, so it stays on the one NIC.
+// The address of an imported region is not known here, so the region stays on the default NIC.
 ibv_mr* import_mr(ibv_pd* pd, uint32_t handle) noexcept try {
   return add_region(describe(Kind::kOnDefault, nullptr, 0, 0, 0), pd,
                     [=](ibv_pd* real) { return stock->import_mr(real, handle); });
@@ -272,9 +278,11 @@ int dereg_mr(ibv_mr* mr) noexcept {
   const auto region = region_of(mr);
   if (region == nullptr) return EINVAL;
   Context& context = *Context::from(mr->context);
-  // Off the lists first: when the default's is gone, its address and key may be another's at once.
+  // The region is taken off the lists first: once the default NIC's region is destroyed, another
+  // region may get its address and its key at once.
   strike(context, *region);
-  // A memory window or a live QP may still need the default's: ask it before the others.
+  // The default NIC may refuse, because a memory window or a live QP still needs the region. So it
+  // is asked before the other members.
   if (region->members[kDefault].real != nullptr) {
     Unveiled unveiled(*region);
     const int error = stock->dereg_mr(mr);
@@ -303,18 +311,19 @@ void unimport_mr(ibv_mr* mr) noexcept {
 
 namespace {
 
-// Whoever wants its keys waits.
+// From here on, a request that needs the region's keys on a further member waits.
 void withdraw_keys(MemoryRegion& region) {
   std::lock_guard lock(Context::from(region.mr.context)->mutex);
   region.twins_set(MemoryRegion::Twin::kQueued);
 }
 
-// The further members' are made anew, which nobody uses meanwhile.
+// Registers the region on the further members anew. No request uses the old registrations
+// meanwhile, because their keys are withdrawn.
 void renew_twins(const std::shared_ptr<MemoryRegion>& region, const ibv_mr& as, unsigned access,
                  uint64_t iova) {
   withdraw_keys(*region);
   in_background_and_wait([&] {
-    withdraw_keys(*region);  // the first registration may have been before us in the queue
+    withdraw_keys(*region);  // the worker may have run the first registration just before
     group::twin_regions_deregister(*region);
     region->mr = as;
     region->access = access;
@@ -376,7 +385,7 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int a
   return IBV_REREG_MR_ERR_CMD;
 }
 
-// Of the default's pages; the others fault in theirs when they are used.
+// Advises the default NIC alone. The further members fault their pages in when a request uses them.
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sges,
               uint32_t count) noexcept {
   ibv_pd* real = virtual_pd(pd)->real[kDefault];

@@ -1,4 +1,4 @@
-// The contexts that are open, and what is asked about them and their QPs from outside.
+// The contexts that are open, and the carrier's queries about them and their QPs.
 #include "ops/open_contexts.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using group::Context;
 using group::Group;
 using group::kDefault;
 
-// Never destroyed: programs close their devices in exit handlers, too.
+// It is never destroyed, because programs close their devices in exit handlers, too.
 struct OpenContexts {
   std::mutex mutex;
   std::vector<Context*> all;
@@ -25,7 +25,8 @@ OpenContexts& open_contexts() {
   return *contexts;
 }
 
-// Under its mutex. The address may be that of a QP that is gone: it is compared, no more.
+// The caller holds Context::mutex. The address may be that of a destroyed QP, so it is only
+// compared and never dereferenced.
 Group* group_at(const Context& context, const ibv_qp* qp) {
   const auto found =
       std::ranges::find(context.groups, qp, [](Group* group) { return group->handle(); });
@@ -52,8 +53,8 @@ ibv_context* context_above(const ibv_context* real) noexcept {
 }
 
 bool context_is_masked(Context& context) {
-  // The first keeps its groups from being destroyed. The other is not to be held while a group's
-  // own are taken.
+  // event_mutex keeps the context's groups from being destroyed. Context::mutex must not be held
+  // while is_masked() locks the mutexes of a group, so it is held only to copy the list.
   std::lock_guard alive(context.event_mutex);
   std::vector<Group*> groups;
   {
@@ -73,7 +74,7 @@ bool device_is_masked(ibv_context* context) noexcept {
 bool is_protected(const ibv_qp* qp) noexcept {
   std::lock_guard lock(open_contexts().mutex);
   return std::ranges::any_of(open_contexts().all, [qp](Context* context) {
-    std::lock_guard alive(context->event_mutex);  // as above
+    std::lock_guard alive(context->event_mutex);  // keeps the group, as in context_is_masked()
     Group* group = nullptr;
     {
       std::lock_guard list(context->mutex);

@@ -1,4 +1,4 @@
-// The contexts that the program holds, by address, and what others ask of one.
+// The contexts that the program holds open, and a query about one of them.
 #pragma once
 
 namespace shift::group {
@@ -7,9 +7,11 @@ struct Context;
 
 namespace shift::ops {
 
-// Are the faults of the paths of any of its QPs masked? Not with any of its locks held.
+// Whether path faults of any of the context's QPs are masked. The caller holds no lock of the
+// context or of its QPs.
 bool context_is_masked(group::Context& context);
-// Between these the context is found by its address or its NIC's, and its QPs are by theirs.
+// Between these two calls, context_above() finds the context by the real context of its default
+// NIC, and is_protected() and has_left() find its QPs by their addresses.
 void context_is_open(group::Context* context);
 void context_is_closed(group::Context* context);
 
