@@ -1,5 +1,5 @@
-// The hot path: ibv_poll_cq, ibv_start_poll, ibv_next_poll and ibv_end_poll. Everything cold lives
-// in group/completion.cc and group/extended.cc.
+// The hot path of ibv_poll_cq, ibv_start_poll, ibv_next_poll and ibv_end_poll. All cold code is in
+// group/completion.cc and group/extended.cc.
 #include "group/context.h"
 #include "group/extended.h"
 #include "ops/completion_queues.h"
@@ -38,13 +38,13 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
 }
 
 bool has_news(CompletionQueue* q) {
-  // An ibv_wc does not hold all that the fields of an extended completion are read from.
+  // put_first() takes an ibv_wc alone, which does not hold all fields of an extended completion.
   if (q->extended != nullptr) return group::has_news(*q);
   ThreadSlot* self = group::tls_slot;
   int raw = 0, got = 0;
   if (q->bias.enter(self, q)) [[likely]] {
     ibv_cq* real = q->real[kDefault].set_before();
-    ibv_wc wc[2];  // one is polled; the compiler cannot see that no second is looked at
+    ibv_wc wc[2];  // one is polled, but the compiler cannot see that and warns
     raw = real->context->ops.poll_cq(real, 1, wc);
     got = count_polled(q, 1, wc, nullptr, raw);
     if (got > 0) group::put_first(*q, wc[0]);
@@ -67,8 +67,8 @@ int show_next(CompletionQueue* q, ExtendedPoll& poll) {
   return 0;
 }
 
-// Polls the default into the batch. Inside the hot section. False: there was an error, and the
-// batch is not the caller's any more.
+// Polls the default NIC's CQ into the batch. Called inside the hot section. False: there was an
+// error, and the batch no longer belongs to the caller.
 bool fill(CompletionQueue* q, ExtendedPoll& poll) {
   ibv_wc* wc = poll.batch.data();
   int got;

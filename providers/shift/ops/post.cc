@@ -1,6 +1,6 @@
-// The hot path: ibv_post_send and ibv_post_recv. Everything cold lives in post_slow.cc. What a
-// healthy call pays: its thread's slot (one store, one compare), the journal entry, and the call
-// beneath that it makes anyway.
+// The hot path of ibv_post_send and ibv_post_recv. All cold code is in post_slow.cc. Beside the
+// NIC's own post function, a healthy call costs one store and one compare for its thread's slot,
+// and the journal entry.
 #include "group/group.h"
 #include "ops/post_slow.h"
 #include "ops/tables.h"
@@ -14,7 +14,7 @@ using group::ThreadSlot;
 
 namespace {
 
-// Only the WRs before `bad` were accepted. Leaves the section.
+// The NIC has accepted only the WRs before `bad`. Leaves the hot section.
 [[gnu::cold, gnu::noinline]] int post_send_partly(Group& group, const ibv_send_wr* wr,
                                                   const ibv_send_wr* bad, int error) {
   const bool taken = journal_queued(group, wr, bad, error);
@@ -30,7 +30,8 @@ namespace {
   return error;
 }
 
-// `exact`: the mode, known when the context is opened, so that the others pay nothing for it.
+// `exact`: the mode is exact. It is a template argument, since the mode is known when the context
+// is opened, and the other modes should pay nothing for this one.
 template <bool exact>
 [[gnu::always_inline]] inline int post_send_in(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   Group* g = Group::from(qp);
@@ -41,8 +42,8 @@ template <bool exact>
   }
   ibv_qp* real = g->real[kDefault].set_before();
   const int error = real->context->ops.post_send(real, wr, bad_wr);
-  // Journalled after the call: what is not accepted is not in it. A switch cannot come between,
-  // since it waits until this section is left.
+  // The journal entries are made after the call, so that it holds only what the NIC has accepted. A
+  // switch cannot come in between, because it waits until this thread leaves the hot section.
   if (error != 0) [[unlikely]]
     return post_send_partly(*g, wr, *bad_wr, error);
   if constexpr (exact) {

@@ -21,22 +21,25 @@ using group::Route;
 
 namespace {
 
-// errno when the journal has no room for one more (the provider beneath would say ENOMEM).
+// Whether the journal has room for one more WR after `pending` uncommitted ones. The caller holds
+// send.mutex.
 bool send_has_room(const Group& group, uint32_t pending) {
   const auto& journal = group.send.journal;
   const uint64_t first = journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0]));
   return journal.head() + pending - first < journal.depth();
 }
 
-// Parks or moves on what the application posts while the default path is barred. Caller holds
-// send.mutex; `count` entries were appended to the journal.
+// Called when the application has posted while the hot path is barred: leaves the new requests
+// parked, posts them on the current path, or flushes them. The caller holds send.mutex; the journal
+// entries from `from` on are new. Always returns 0.
 int send_appended(Group& group, uint64_t from) {
   switch (group.send.route) {
     case Route::kOnPath: {
       const int member = group.life.path.member;
       const int error = group::pump(group);
       if (error != 0) {
-        // What no NIC takes would go round all paths for ever.
+        // A request that no NIC takes must not blame the path, or the group would go round all
+        // paths for ever.
         const bool blames_path = group::post_blames_path(error);
         group::fault_sink->fault(&group,
                                  blames_path ? fsm::Event::kPathFault : fsm::Event::kReplayRefused,
@@ -57,8 +60,9 @@ int send_appended(Group& group, uint64_t from) {
   return 0;
 }
 
-// What the provider beneath would refuse must not get into the journal, where nobody is left to be
-// told. With the error that mlx5 has for it (others say EINVAL).
+// Why the provider beneath would refuse the WR: an errno, or 0. Such a WR must not get into the
+// journal, because when a NIC refuses it later, the application's call has already returned. The
+// errno is the one of mlx5 (other providers return EINVAL).
 int refusal_of(const Group& group, const ibv_send_wr& wr) {
   if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > group.cap.max_send_sge) return EINVAL;
   if (wr.send_flags & IBV_SEND_INLINE) {
@@ -102,13 +106,13 @@ int post_send_slow(Group& group, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
 }
 
 void start_slow(Group& group) {
-  lock_queue(group.send, true).release();  // until complete_slow() or abort
+  lock_queue(group.send, true).release();  // complete_slow() or wr_abort unlocks it
   group.send.build.fast = false;
   group.send.build.pending = 0;
   group.send.build.error = 0;
   if (group.send.route != Route::kOnDefault) return;
   group.send.bias.adopt(&group.send);
-  // The next batch may be fast; this one goes through the journal and the classic call.
+  // The next batch may be fast; this batch goes through the journal and the classic post function.
 }
 
 int complete_slow(Group& group) {
@@ -133,7 +137,7 @@ int complete_slow(Group& group) {
     journal.rebuild(position, &wr, sges);
     const int error = real->context->ops.post_send(real, &wr, &bad);
     if (error != 0) {
-      // With this one, those after it are the layer's, too.
+      // The layer takes over this request, and with it all later requests of the batch.
       const bool taken = bad == nullptr && takes_over(group, error);
       if (!taken) journal.take_back(position);
       const int shown = post_send_failed(group, error);
@@ -155,7 +159,8 @@ bool takes_over(Group& group, int error) {
   if (!device_is_gone(error)) return false;
   std::lock_guard lock(group.errors_mutex);
   if (group.life.errors.members[kDefault].accept != group::Accept::kGuard) return false;
-  // Whoever ends the protection before the fault is handled gives the errors of what was taken.
+  // If the protection ends before the fault is handled, this flag says that the application still
+  // gets the errors of the requests that were taken over.
   group.life.errors.members[kDefault].fault_reported = true;
   return true;
 }
@@ -177,8 +182,9 @@ int post_send_failed(Group& group, int error) {
 
 namespace {
 
-// Whether it waits in the journal: its region is still being registered with that NIC, or it is
-// behind one that waits for this.
+// Posts a receive on the current path, and returns 0 or an errno. Sets `waits` when the receive
+// waits in the journal instead: its region is still being registered on that NIC, or an earlier
+// receive waits.
 int post_recv_on_path(Group& group, const ibv_recv_wr& wr, bool* waits) {
   ibv_recv_wr translated = wr, *bad;
   ibv_sge sges[group::kMaxSge];
@@ -196,7 +202,7 @@ int post_recv_on_path(Group& group, const ibv_recv_wr& wr, bool* waits) {
   ibv_qp* real = group.real[member];
   const int error = real->context->ops.post_recv(real, &translated, &bad);
   if (error == 0 || !group::post_blames_path(error)) return error;
-  // It waits in the journal for the next path; so does what follows.
+  // This receive waits in the journal for the next path, and so do all later ones.
   group.recv.route = Route::kParked;
   group::fault_sink->fault(&group, fsm::Event::kPathFault, member,
                            {"a receive could not be posted", group::Detector::kPost});

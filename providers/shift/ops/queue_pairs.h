@@ -1,4 +1,4 @@
-// What others ask of a QP.
+// A query about a QP, for other files of ops/.
 #pragma once
 
 namespace shift::group {
@@ -7,7 +7,8 @@ struct Group;
 
 namespace shift::ops {
 
-// Are the faults of its path masked, as far as is known? Not with Context::mutex held.
+// Whether faults of the group's path are masked, as far as is known. The caller does not hold
+// Context::mutex.
 bool is_masked(group::Group& group);
 
 }  // namespace shift::ops

@@ -46,8 +46,8 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   return SharedQueue::from(srq)->post(wr, bad_wr);
 }
 
-// The size stays, and IBV_DEVICE_SRQ_RESIZE is not among the capabilities: what was posted may lie
-// on several NICs, and must fit into each one's queue when all of it is brought there.
+// The size cannot be changed, and IBV_DEVICE_SRQ_RESIZE is not among the capabilities. The posted
+// receives may lie on several NICs, and all of them must fit into the queue of each single NIC.
 int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) noexcept {
   SharedQueue* queue = SharedQueue::from(srq);
   if (mask & ~IBV_SRQ_LIMIT) return EINVAL;
@@ -68,7 +68,8 @@ int destroy_srq(ibv_srq* srq) noexcept {
   SharedQueue* queue = SharedQueue::from(srq);
   Context& context = queue->context;
   if (queue->users != 0) return EBUSY;
-  // Our own QPs stand on it. Behind the making of the twins, if that is still queued.
+  // The layer's own QPs use the queue, so the worker destroys them first. It does so after it has
+  // made the twins, if that task is still queued.
   in_background_and_wait([queue] { queue->recall_destroy(); });
   const int error = stock->destroy_srq(queue->members[kDefault].real);
   if (error != 0 && !context.members[kDefault].dead) return error;

@@ -1,6 +1,6 @@
-// Objects that the layer does not protect: they are the default NIC's own, and the application
-// holds those. What is done with one goes past the layer; only making one comes here, because the
-// objects that it is made of may be virtual.
+// Objects that the layer does not protect. The application holds the default NIC's own object, and
+// its calls on that object go past the layer. Only the call that makes the object comes here,
+// because the objects that it is made of may be virtual.
 #include "group/shared_queue.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
@@ -15,18 +15,19 @@ using group::Context;
 using group::kDefault;
 using group::SharedQueue;
 
-// The default's own function for one of its extended verbs; null: it has none.
+// The default NIC's own function for an extended verb; null: its provider has none.
 template <typename Function>
 Function real_verb(ibv_context* context, Function verbs_context::*verb) {
   verbs_context* real = verbs_get_ctx(Context::from(context)->members[kDefault].real);
   if (real == nullptr) return nullptr;
-  // The table grows towards lower addresses: an older stock library's begins later.
+  // The table grows towards lower addresses, so the table of an older stock library begins at a
+  // higher address.
   const auto offset =
       static_cast<size_t>(reinterpret_cast<char*>(&(real->*verb)) - reinterpret_cast<char*>(real));
   return real->sz < sizeof *real - offset ? nullptr : real->*verb;
 }
 
-// Makes an object of which all parts are real.
+// Makes an object from an `init` that names no virtual objects.
 template <auto verb, typename Object, typename Init>
 Object* make(ibv_context* context, Init* init) noexcept {
   const auto function = real_verb(context, verb);
@@ -47,7 +48,7 @@ ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* init) noexcept {
   return wq;
 }
 
-// XRC and tag matching: QPs that are not protected receive from them.
+// Makes an SRQ for XRC or tag matching; only QPs that are not protected receive from it.
 ibv_srq* create_stock_srq(ibv_context* context, ibv_srq_init_attr_ex* init) noexcept {
   ibv_srq_init_attr_ex real = *init;
   if (init->comp_mask & IBV_SRQ_INIT_ATTR_PD) real.pd = real_pd(init->pd);
@@ -68,7 +69,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* init) noexcep
     errno = EINVAL;
     return nullptr;
   }
-  // Its first members are those of the short struct.
+  // The long struct begins with the members of the short one.
   return create_srq(init->pd, reinterpret_cast<ibv_srq_init_attr*>(init));
 }
 static_assert(offsetof(ibv_srq_init_attr_ex, attr) == offsetof(ibv_srq_init_attr, attr));
@@ -129,6 +130,6 @@ bool let_go(ibv_srq* srq) noexcept {
 ibv_dm* import_dm(ibv_context* context, uint32_t handle) noexcept {
   return stock->import_dm(Context::from(context)->members[kDefault].real, handle);
 }
-void unimport_dm(ibv_dm*) noexcept {}  // none is virtual
+void unimport_dm(ibv_dm*) noexcept {}  // no device memory is virtual
 
 }  // namespace shift::ops

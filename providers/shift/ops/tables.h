@@ -1,5 +1,5 @@
-// What stands in the function tables of a virtual context, its QPs and its CQs (context.cc fills
-// them): verbs that no exported function of the front leads to.
+// The functions in the tables of a virtual context, its QPs and its CQs (context.cc fills in the
+// context's table). They are verbs that the front exports no function for.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -9,7 +9,7 @@
 
 namespace shift::ops {
 
-// Hot entry points, installed into a virtual context's and QP's function tables (post.cc, poll.cc).
+// Hot functions (post.cc, poll.cc).
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
 int post_send_exact(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);  // in the mode exact
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
@@ -20,8 +20,7 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr);
 int next_poll(ibv_cq_ex* cq);
 void end_poll(ibv_cq_ex* cq);
 
-// Extended verbs of a virtual context, and classic ones that reach it through its table (context.cc
-// fills it).
+// Extended verbs of a virtual context, and classic verbs that are called through its table.
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init);
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init);
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) noexcept;
@@ -34,7 +33,7 @@ int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr* attr) noexcept;
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept;
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept;
 int dealloc_mw(ibv_mw* mw) noexcept;
-// Those that make objects which the layer does not protect (stock_objects.cc).
+// Fills in the verbs that make objects which the layer does not protect (stock_objects.cc).
 void install_stock_objects(verbs_context& verbs);
 
 }  // namespace shift::ops

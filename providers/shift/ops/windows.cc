@@ -1,7 +1,7 @@
-// Memory windows. They live on the default NIC: while the default path is in use they work as
-// stock; a request that names one is refused elsewhere (group/plan.cc), and so is the peer's that
-// uses one (its key is none of a region). As a region's, the application's handle is the NIC's own
-// object.
+// Memory windows. A window lives on the default NIC, and works as on stock while the default path
+// is in use. On any other path, a request that names a window is refused (group/plan.cc), and so is
+// a request of the peer that uses a window's key, because that key belongs to no region. The
+// application's handle is the NIC's own object, as it is for a region.
 #include "ops/windows.h"
 
 #include "group/group.h"
@@ -25,7 +25,7 @@ int bind_window(Group& g, ibv_mw* mw, ibv_mw_bind* bind) {
     return EOPNOTSUPP;
   }
   ibv_qp* real = g.real[kDefault];
-  // The provider makes a request of it, which completes like any other.
+  // The provider posts the bind as a request, which completes like any other.
   ibv_send_wr wr{};
   wr.wr_id = bind->wr_id;
   wr.opcode = IBV_WR_BIND_MW;
