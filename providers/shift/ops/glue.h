@@ -1,7 +1,7 @@
-// The contract between the provider and whatever carries it (the front library libibverbs/ here; an
-// upstream provider tree elsewhere). Two halves: `StockVerbs`, the stock verbs library as the
-// provider sees it, and `shift::ops`, what the carrier calls on virtual objects. Neither side knows
-// more of the other than this file.
+// The contract between the provider and its carrier (the front library libibverbs/ here; an
+// upstream provider tree elsewhere). It has two halves: `StockVerbs` is the stock verbs library as
+// the provider sees it, and `shift::ops` holds the functions that the carrier calls on virtual
+// objects. Neither side knows more of the other than this file.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -16,42 +16,43 @@ namespace shift {
 
 namespace ops {
 
-// Called once per process, before the first device list, never with SHIFT_DISABLE=1. Starts no
-// thread. False: the layer stays out of this process (configuration, or it cannot work here);
-// nothing but owns(), which is always false then, is called afterwards.
+// Called once per process, before the first device list, and never with SHIFT_DISABLE=1. Starts no
+// thread. False: the layer stays out of this process, because the configuration says so or because
+// it cannot work here. Then owns() always returns false, and no other function may be called.
 bool init(const StockVerbs& functions) noexcept;
 
 // Takes over `real`, a list of `count` devices from stock->get_device_list(), and returns the list
-// for the application, NULL-terminated, of the same length and order, virtual devices in the places
-// of the protected ones. A virtual device has the name and sysfs paths of its real one, stands at
-// the same address in every list while a list or a context refers to it, and has 512 zero bytes
-// after its ibv_device (stock providers look there). NULL with errno: `real` is still the
-// caller's.
+// for the application. That list is NULL-terminated and has the same length and order, with virtual
+// devices in the places of the protected ones. A virtual device has the name and sysfs paths of its
+// real device, and 512 zero bytes after its ibv_device (stock providers look there). While a list
+// or a context refers to the device, its address is the same in every list. NULL with errno: `real`
+// still belongs to the caller.
 ibv_device** device_list_wrap(ibv_device** real, int count) noexcept;
-// Frees what device_list_wrap() returned, and the real list in it.
+// Frees a list that device_list_wrap() returned, and the real list in it.
 void device_list_free(ibv_device** list) noexcept;
 
-// Cheap (compare addresses, look nothing up in the device), callable with any device or context
-// the program holds, from any thread, before init() and after the last close.
+// Whether the device or context is virtual. It is cheap, because it only compares addresses and
+// never looks into the device. It may be called for any device or context that the program holds,
+// on any thread, before init() and after the last close.
 bool owns(const ibv_device* device) noexcept;
 inline bool owns(const ibv_context* context) noexcept {
   return owns(context->device);
 }
 
-// The default NIC behind a virtual device or context: for what asks about the NIC only.
+// The default NIC's device or context of a virtual one, for queries that concern only the NIC.
 ibv_device* real_device(ibv_device* device) noexcept;
 ibv_context* real_context(ibv_context* context) noexcept;
-// The same for virtual objects. A caller that looks into them may not work on them, unless the
-// layer lets go.
-ibv_pd* real_pd(ibv_pd* pd) noexcept;  // of one that is not virtual, or null: itself
-ibv_cq* real_cq(ibv_cq* cq) noexcept;  // as real_pd
+// The default NIC's objects of virtual ones. A caller may look into a real object, but may not work
+// on it unless let_go() has returned true for the virtual one.
+ibv_pd* real_pd(ibv_pd* pd) noexcept;  // returns an argument that is null or not virtual
+ibv_cq* real_cq(ibv_cq* cq) noexcept;  // like real_pd()
 ibv_srq* real_srq(ibv_srq* srq) noexcept;
 ibv_qp* real_qp(ibv_qp* qp) noexcept;
-// SHIFT_DIRECT_VERBS, and the log.
+// direct_verbs() is the value of SHIFT_DIRECT_VERBS; warn() writes a line to the log.
 DirectVerbs direct_verbs() noexcept;
 void warn(const char* line) noexcept;
-// Nothing of the object is protected any more, nor will be; of a CQ, none of the QPs on it. False:
-// it cannot be let go of.
+// Ends the protection of the object for good; for a CQ, the protection of all QPs on it, and of QPs
+// that will be made on it. False: the layer cannot let go of the object.
 bool let_go(ibv_qp* qp) noexcept;
 bool let_go(ibv_cq* cq) noexcept;
 bool let_go(ibv_srq* srq) noexcept;
@@ -60,8 +61,8 @@ ibv_context* open_device(ibv_device* device) noexcept;
 int close_device(ibv_context* context) noexcept;
 
 int query_device(ibv_context* context, ibv_device_attr* attr) noexcept;
-// As verbs_context.query_port: fills at most attr_size bytes. The old exported ibv_query_port comes
-// here with the short size.
+// Like verbs_context.query_port, it fills in at most attr_size bytes. The old exported
+// ibv_query_port passes the short size.
 int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t attr_size) noexcept;
 int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) noexcept;
 int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry,
@@ -95,27 +96,28 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
                   int comp_vector) noexcept;
 int resize_cq(ibv_cq* cq, int cqe) noexcept;
 int destroy_cq(ibv_cq* cq) noexcept;
-// As get_async_event: a thread may be cancelled in it.
+// A thread may be cancelled in this function, as in get_async_event().
 int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);
 void ack_cq_events(ibv_cq* cq, unsigned count) noexcept;
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) noexcept;
-// One that is not protected, made by `make` of the NIC's own objects.
+// Makes a QP that is not protected: `make` makes it of the NIC's own objects.
 ibv_qp* create_unprotected_qp(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp make,
                               void* argument) noexcept;
 ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) noexcept;
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept;
 int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) noexcept;
 int destroy_qp(ibv_qp* qp) noexcept;
-// Faults of its path are masked, as far as is known: it has not failed, nor was it found to have no
-// peer. Of this and has_left(): the QP may be any, or be destroyed already, and then it is not.
+// Whether faults of the QP's path are masked, as far as is known: the QP has not failed, and it was
+// not found to have no peer that runs the layer. This function and has_left() take any address; for
+// a QP that is destroyed or not virtual they return false.
 bool is_protected(const ibv_qp* qp) noexcept;
-// So is any QP of this process on the device that the context is of.
+// Whether is_protected() holds for any QP of this process on the context's device.
 bool device_is_masked(ibv_context* context) noexcept;
-// It has left a path, if only once.
+// Whether the QP has ever left a path.
 bool has_left(const ibv_qp* qp) noexcept;
-// `call` is told, on one of the layer's threads, of each QP that has left a path and whose peer has
-// closed its own.
+// From here on the control thread calls `call` for each QP that has left a path once and whose peer
+// has closed its QP, and for each QP that has failed.
 void on_peer_gone(void (*call)(ibv_qp* qp)) noexcept;
 int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, uint32_t flags) noexcept;
 int query_ece(ibv_qp* qp, ibv_ece* ece) noexcept;
@@ -126,25 +128,29 @@ int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) noexcept;
 int query_srq(ibv_srq* srq, ibv_srq_attr* attr) noexcept;
 int destroy_srq(ibv_srq* srq) noexcept;
 
-// The carrier makes create_ah_from_wc from init_ah_from_wc on the real context and this.
+// The carrier implements create_ah_from_wc by init_ah_from_wc on the real context and this
+// function.
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) noexcept;
 int destroy_ah(ibv_ah* ah) noexcept;
 int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) noexcept;
 int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) noexcept;
 
-// The virtual context whose default NIC's own this is; nullptr: none's. Objects that are not
-// protected have such a context, but their events come through the virtual one.
+// The virtual context whose default NIC has this real context; nullptr: there is none. Objects that
+// are not protected name the real context, but their events come through the virtual one.
 ibv_context* context_above(const ibv_context* real) noexcept;
-// Such an object is about to be destroyed: its events are kept back, and the call waits until the
-// application has acknowledged those it was given. False: there is no memory.
+// Called before an unprotected object is destroyed: keeps the object's events back, and waits until
+// the application has acknowledged those that it was given. False: there is no memory.
 [[nodiscard]] bool keep_events_back(ibv_context* context, const void* object) noexcept;
-// It could not be destroyed, and they come; or it was, and they are dropped.
+// Called after that: the object could not be destroyed, and its events come again, or it was
+// destroyed, and its events are dropped.
 void let_events_come(ibv_context* context, const void* object) noexcept;
 void forget_events(ibv_context* context, const void* object) noexcept;
 
-// A thread may be cancelled in this one: unwound, so no noexcept.
+// A thread may be cancelled in this function. Cancellation unwinds the stack, so the function is
+// not noexcept.
 int get_async_event(ibv_context* context, ibv_async_event* event);
-// Events that name a virtual CQ, QP, SRQ or WQ. Port and device events need no acknowledgement.
+// Acknowledges an event that names a CQ, QP, SRQ or WQ. Port and device events need no
+// acknowledgement.
 void ack_async_event(ibv_context* context, ibv_async_event* event) noexcept;
 
 }  // namespace ops

@@ -44,7 +44,7 @@ bool has_news(CompletionQueue* q) {
   int raw = 0, got = 0;
   if (q->bias.enter(self, q)) [[likely]] {
     ibv_cq* real = q->real[kDefault].set_before();
-    ibv_wc wc[2];  // one is polled, but the compiler cannot see that and warns
+    ibv_wc wc[2];  // one is polled; the compiler cannot see that no second is read
     raw = real->context->ops.poll_cq(real, 1, wc);
     got = count_polled(q, 1, wc, nullptr, raw);
     if (got > 0) group::put_first(*q, wc[0]);
