@@ -569,7 +569,7 @@ TEST_F(QueuePairs, IsNotDestroyedWhileAnEventIsFollowed) {
   options.srq = world_.make_srq(16);
   Group* group = world_.make_group(cq_, cq_, options);
   world_.let_go(group);
-  group->life.control.state = fsm::State::kFailed;  // it has waited for the event
+  group->life.control.state = fsm::State::kFailed;  // a failed group waits for the event
 
   ibv_async_event event{};
   event.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
