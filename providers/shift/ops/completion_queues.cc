@@ -40,15 +40,18 @@ void epoll_add(int epoll_fd, int fd, uint64_t tag) {
 
 constexpr uint64_t kInjectTag = kMembersMax;
 
-// A program that looks whether the channel is readable, and then waits in ibv_get_cq_event, may
-// have other work to do, without which nothing completes. Longer than most switches take.
+// An event that was kept back comes after this time at the latest. A program that looks whether the
+// channel is readable, and then waits in ibv_get_cq_event, may have other work to do, without which
+// nothing completes. The time is longer than most switches take.
 constexpr std::chrono::milliseconds kOwedAtMost{250};
-// The same after the end of a device, when it surely has seen it readable or is about to wait.
+// The time after the end of a device, when the program has surely seen the channel readable or is
+// about to wait.
 constexpr std::chrono::milliseconds kOwedForClosed{20};
 
-// Counts an event as delivered when it is taken, and not when it is handed over: who destroys the
-// CQ waits for it, and would not see a thread that has taken it and polls what it stands for.
-// False: somebody destroys the CQ already, and nothing may touch it any more.
+// Counts an event as delivered when a thread takes it, and not when the application gets it: the
+// thread that destroys the CQ waits for delivered events, and would otherwise not see a thread that
+// has taken the event and polls the CQ. False: a thread destroys the CQ already, and nothing may
+// touch the CQ any more.
 bool count_event(CompletionQueue* cq) {
   pthread_mutex_lock(&cq->cq.mutex);
   const bool gives = cq->gives_events;
@@ -57,7 +60,8 @@ bool count_event(CompletionQueue* cq) {
   return gives;
 }
 
-// The event was for nobody, and is dropped. The CQ may be gone after this call.
+// Drops an event that was counted and is not for the application. The CQ may be gone after this
+// call.
 void uncount_event(CompletionQueue* cq) {
   pthread_mutex_lock(&cq->cq.mutex);
   cq->events_delivered--;
@@ -65,7 +69,7 @@ void uncount_event(CompletionQueue* cq) {
   pthread_mutex_unlock(&cq->cq.mutex);
 }
 
-// The three that follow take an event without blocking, and count it.
+// real_event(), injected_event() and owed_event() take an event without blocking, and count it.
 
 CompletionQueue* real_event(CompletionChannel* channel, int member) {
   ibv_cq* real;
@@ -73,13 +77,14 @@ CompletionQueue* real_event(CompletionChannel* channel, int member) {
   if (stock->get_cq_event(channel->real[member], &real, &owner) != 0) return nullptr;
   auto* cq = static_cast<CompletionQueue*>(owner);
   const bool counts = count_event(cq);
-  // Behind the counting: until then it is this event that keeps the CQ from being destroyed.
+  // This comes after the counting: until then the unacknowledged event keeps the CQ from being
+  // destroyed.
   stock->ack_cq_events(real, 1);
   return counts ? cq : nullptr;
 }
 
 CompletionQueue* injected_event(CompletionChannel* channel) {
-  std::lock_guard lock(channel->mutex);  // a CQ that is on the lists is there
+  std::lock_guard lock(channel->mutex);  // a CQ on the list is not destroyed
   CompletionQueue* cq = nullptr;
   if (!channel->injected.empty()) {
     cq = channel->injected.front();
@@ -96,8 +101,8 @@ CompletionQueue* injected_event(CompletionChannel* channel) {
 
 }  // namespace
 
-// The application may poll(2), epoll or set O_NONBLOCK on channel.fd: an epoll descriptor over both
-// members' channels does all of that without a thread in between.
+// The application may poll(2), epoll or set O_NONBLOCK on channel.fd: an epoll descriptor over all
+// members' channels allows all of that without a thread in between.
 ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
   Context* c = Context::from(context);
   auto channel = std::unique_ptr<CompletionChannel>(new (std::nothrow) CompletionChannel{});
@@ -147,14 +152,15 @@ namespace {
 
 // A program that gets an event may poll once and take for granted that it finds something (C9).
 bool is_due(CompletionQueue* cq) {
-  // The program may have found already what it was woken for, as with stock. Not so when
-  // completions that the layer made, or of a masked fault, were here a moment ago (which looking
-  // may just have shown): then the event stands for them, or it comes after an event of the
-  // layer's, or of another NIC's, for what the application has seen or was told of.
+  // Without a fault an event may be for a completion that the program has found already, as with
+  // stock. That is different when the CQ had completions that the layer made, or of a masked fault,
+  // a moment ago (has_news() may just have found those): then this event stands for them, or it is
+  // the second event, after one of the layer or of another NIC, for completions that the
+  // application has seen or was given an event for.
   return has_news(cq) || group::event_clock() >= cq->doubtful_until.load(std::memory_order_relaxed);
 }
 
-// On the further members, once traffic was there.
+// Arms the further members' CQs once there has been traffic on those members.
 void arm_twins(CompletionQueue* q, int solicited_only) {
   if (q->poll_all) [[unlikely]] {
     for (int member = kDefault + 1; member < kMembersMax; member++) {
@@ -164,7 +170,7 @@ void arm_twins(CompletionQueue* q, int solicited_only) {
   }
 }
 
-// The list is in the order of time.
+// Owes the application an event of `cq`. The list is in the order of time.
 void owe(CompletionChannel* channel, CompletionQueue* cq, std::chrono::milliseconds at_most) {
   using Owed = CompletionChannel::Owed;
   std::lock_guard lock(channel->mutex);
@@ -176,15 +182,15 @@ void owe(CompletionChannel* channel, CompletionQueue* cq, std::chrono::milliseco
   owed.insert(std::ranges::upper_bound(owed, added.at, {}, &Owed::at), added);
 }
 
-// True: the event is for the application. Else a masked fault raised it, by completions that were
-// held back: the application goes on waiting.
+// True: the event is for the application. False: completions of a masked fault, which were held
+// back, raised the event, and the application goes on waiting.
 bool take_event(CompletionChannel* channel, CompletionQueue* cq) {
-  if (!cq->armed) return false;  // one event per request
+  if (!cq->armed) return false;  // each arming gives one event
   if (!is_due(cq)) {
     ibv_cq* real = cq->real[kDefault];
     arm_twins(cq, cq->armed_solicited);
     (void)real->context->ops.req_notify_cq(real, cq->armed_solicited);
-    // What came before the arming raises none.
+    // A completion that came before the new arming raises no event, so the CQ is looked at again.
     if (!is_due(cq)) return owe(channel, cq, kOwedAtMost), false;
   }
   return cq->armed.exchange(false);
@@ -194,8 +200,8 @@ bool is_masked(CompletionChannel* channel) {
   return context_is_masked(*Context::from(channel->channel.context));
 }
 
-// A member's driver let go of its device, and its channel says so for ever. False: that was the
-// default's, and no fault is masked: the application is told, as with stock.
+// A member's driver let go of its device, and its channel says so for ever. False: it was the
+// default's driver, and no fault is masked: the application gets an error, as with stock.
 bool leave_closed(CompletionChannel* channel, uint64_t member) {
   if (member == kDefault) {
     channel->default_closed = true;
@@ -205,9 +211,9 @@ bool leave_closed(CompletionChannel* channel, uint64_t member) {
   return true;
 }
 
-// The application may have seen a closed channel readable. One event ends that; of a queue that is
-// armed, if there is one. Counted and now (null where there is none to give), or owed to who blocks
-// for it.
+// The application may have seen a closed channel readable, and gets one event for it, of an armed
+// queue if there is one. `now`: returns the counted event of that queue, or null when there is no
+// event to give. Otherwise a thread that blocks is owed the event.
 CompletionQueue* event_for_closed(CompletionChannel* channel, bool now) {
   Context* context = Context::from(channel->channel.context);
   std::lock_guard lock(context->mutex);
@@ -222,7 +228,7 @@ CompletionQueue* event_for_closed(CompletionChannel* channel, bool now) {
   return nullptr;
 }
 
-// How long to wait for an event: for ever, unless one was kept back.
+// How long to wait for an event: for ever, unless an event was kept back.
 int patience_ms(CompletionChannel* channel) {
   std::lock_guard lock(channel->mutex);
   if (channel->owed.empty()) return -1;
@@ -240,7 +246,7 @@ CompletionQueue* owed_event(CompletionChannel* channel) {
   return nullptr;
 }
 
-// As reading the channel of a device that is gone.
+// Fails as a read from the channel of a device that is gone does.
 int closed() {
   errno = EIO;
   return -1;
@@ -284,10 +290,10 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
       has_waited = true;
       continue;
     }
-    const Uncancellable shield;  // what is taken must be given
+    const Uncancellable shield;  // an event that was taken must be given
     if (group::is_closed_channel(ready[0].events)) {
       if (!leave_closed(c, ready[0].data.u64)) return closed();
-      // A thread that has waited in this call was not told by looking.
+      // A thread that has waited in this call has not looked whether the channel is readable.
       if (has_waited) continue;
       CompletionQueue* told_of = event_for_closed(c, !blocking);
       if (told_of != nullptr) return give_event(c, told_of, cq, cq_context);
@@ -296,15 +302,15 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
     const bool is_injected = ready[0].data.u64 == kInjectTag;
     CompletionQueue* source = is_injected ? injected_event(c) : real_event(c, ready[0].data.u64);
     if (source == nullptr) continue;
-    // (What it is for was looked at when it was made.)
+    // (The layer judged an injected event when it made it.)
     if (is_injected) return give_event(c, source, cq, cq_context);
     if (blocking && !take_event(c, source)) {
       uncount_event(source);
       continue;
     }
     // Programs that do not wait look first whether the channel is readable, and some (Gloo) take it
-    // for a failure then to get nothing. They all poll until the queue is empty, so too many events
-    // harm nobody.
+    // for a failure when they then get no event. All of these programs poll until the queue is
+    // empty, so too many events do them no harm.
     if (!blocking) source->armed = false;
     return give_event(c, source, cq, cq_context);
   }
@@ -318,7 +324,8 @@ void ack_cq_events(ibv_cq* cq, unsigned count) noexcept {
 }
 
 int room_for(const Context& context, int cqe) {
-  // Twice the room: when a QP is fenced, its unsignaled WRs give completions as well.
+  // The NIC is asked for twice the room: when a QP is fenced, its unsignaled WRs give completions
+  // as well.
   const int max = context.device_attr.orig_attr.max_cqe;
   return cqe > 0 && cqe <= max / 2 ? cqe * 2 : cqe;
 }
@@ -372,9 +379,9 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
 
 namespace {
 
-// As stock: every event the application got must have been acknowledged. Stock destroys the NIC's
-// queue first, and takes no event of it afterwards. Ours looks into that queue when it has taken
-// one, so the waiting comes before.
+// Waits, as stock does, until the application has acknowledged every event that it got. Stock
+// destroys the NIC's queue first and takes no event of that queue afterwards. With SHIFT, a
+// thread that has taken an event looks into the NIC's queue, so the wait comes first.
 void last_event(CompletionQueue* q) {
   const Uncancellable shield;
   ibv_cq& cq = q->cq;
@@ -397,9 +404,9 @@ int destroy_cq(ibv_cq* cq) noexcept {
   if (q->users != 0) return EBUSY;
   if (q->jobs != 0) in_background_and_wait([] {});
   last_event(q);
-  // On the control thread, which alone reads the watch channels: it is not looking at this CQ now,
-  // and finds no event of it afterwards. A thread that reads the application's channel holds it up
-  // no longer than it takes to drop an event.
+  // The control thread destroys the real CQs. It alone reads the watch channels, so no thread looks
+  // at this CQ for them now, and no event of the CQ comes from them afterwards. A thread that reads
+  // the application's channel delays the call no longer than it takes to drop an event.
   const int error = coordinator().cq_destroy(q);
   if (error != 0) {
     events_again(q);
@@ -417,7 +424,7 @@ int destroy_cq(ibv_cq* cq) noexcept {
       std::erase(q->channel->injected, q);
       std::erase_if(q->channel->owed, [q](const auto& one) { return one.cq == q; });
     }
-    if (cq->channel != nullptr) cq->channel->refcnt--;  // from here on it may be destroyed
+    if (cq->channel != nullptr) cq->channel->refcnt--;  // from here on the channel may be destroyed
   }
   q->context->events.forget(cq);
   pthread_mutex_destroy(&cq->mutex);
@@ -428,8 +435,8 @@ int destroy_cq(ibv_cq* cq) noexcept {
 
 namespace {
 
-// Completions that a program left in an extended poll's batch were, to the NIC, polled. Those of
-// another thread's batch are that one's to go on with.
+// The NIC raises no event for completions that a program left in an extended poll's batch, since
+// the layer has polled them. A batch of another thread is left for that thread to go on with.
 void wake_for_leftovers(CompletionQueue& cq) {
   const bool may_be_left =
       cq.bias.is_own() ? cq.extended->next < cq.extended->count : !cq.bias.has_owner();

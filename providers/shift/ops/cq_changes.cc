@@ -1,4 +1,4 @@
-// What a program changes about a completion queue that it has: its size, and how often it is told.
+// What a program changes about its completion queue: the size, and how often it gets events.
 #include <algorithm>
 
 #include "group/completion.h"
@@ -14,7 +14,7 @@ using group::CompletionQueue;
 using group::Context;
 using group::kDefault;
 
-// On each further member's CQ, when those have been made.
+// Makes the change on each further member's CQ once those CQs have been made.
 template <typename Change>
 void change_twins(CompletionQueue* q, const char* what, Change change) {
   in_background_for(q, [what, change](CompletionQueue& cq) {
@@ -35,10 +35,12 @@ int resize_cq(ibv_cq* cq, int cqe) noexcept {
   CompletionQueue* q = CompletionQueue::from(cq);
   const int room = room_for(*q->context, cqe);
   {
-    // A provider whose CQ serves one thread has no lock of its own against our background threads.
+    // A provider whose CQ serves one thread has no lock of its own against SHIFT's background
+    // threads.
     auto lock = lock_poll(*q);
     ibv_cq* real = q->real[kDefault];
-    // More completions than the program asks room for are its error, although there is room.
+    // A program that asks for less room than its completions need gets the error, although the real
+    // CQ has room for them.
     if (cqe < cq->cqe && room != cqe) {
       if (const int error = stock->resize_cq(real, cqe)) return error;
     }

@@ -1,4 +1,4 @@
-// Making QPs: protected ones, and those that are the default NIC's own.
+// Makes QPs: protected ones, and those that are the default NIC's own.
 #include "ops/create_qp.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using group::Group;
 using group::kDefault;
 using group::SharedQueue;
 
-// nullptr: there is none, or one that the layer does not protect.
+// nullptr: there is no shared queue, or one that the layer does not protect.
 SharedQueue* shared_queue_of(ibv_srq* srq) {
   return srq != nullptr && owns(srq->context) ? SharedQueue::from(srq) : nullptr;
 }
@@ -36,7 +36,7 @@ Init on_default(const Init& init) {
   return real;
 }
 
-// Why a QP cannot be protected; nullptr: it can.
+// Says why a QP cannot be protected; nullptr: it can.
 template <typename Init>
 const char* unprotected_because(const Init& init) {
   if (init.qp_type != IBV_QPT_RC) return "only RC is protected";
@@ -49,8 +49,9 @@ const char* unprotected_because(const Init& init) {
   return nullptr;
 }
 
-// A shared receive queue serves protected QPs or others (C10). `reason`: as above, and what comes
-// of it. False, with errno: it serves the other kind, and the QP cannot be made.
+// A shared receive queue serves either protected QPs or unprotected ones (C10). `reason` is what
+// unprotected_because() returned, and is set when the queue is the reason. False, with errno: the
+// queue serves the other kind, and the QP cannot be made.
 template <typename Init>
 bool claim_shared(const Init& init, const char** reason) {
   SharedQueue* queue = shared_queue_of(init.srq);
@@ -65,8 +66,8 @@ bool claim_shared(const Init& init, const char** reason) {
     errno = EOPNOTSUPP;
     return false;
   }
-  // The receives' numbers have to be replaced: never on the hot path. For as long as the CQ lives,
-  // since nobody tells us when such a QP is destroyed.
+  // The wr_ids of the receives have to be replaced, which the hot path never does. The CQ stays off
+  // the hot path for as long as it lives, since the layer does not see such a QP's destruction.
   if (is_virtual_cq(init.recv_cq)) {
     CompletionQueue* cq = CompletionQueue::from(init.recv_cq);
     auto lock = lock_queue(*cq);
@@ -75,7 +76,7 @@ bool claim_shared(const Init& init, const char** reason) {
   return true;
 }
 
-// The claim of a protected QP that was not made after all.
+// Gives up the claim of a protected QP that was not made after all.
 template <typename Init>
 void unclaim_shared(const Init& init, const char* reason) {
   if (init.srq != nullptr && reason == nullptr) shared_queue_of(init.srq)->users--;
@@ -129,8 +130,8 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const Init& init) {
   }
   g->pd->users++;
   if (init.srq != nullptr) {
-    g->srq = SharedQueue::from(init.srq);  // claimed
-    // Its receives' numbers have to be replaced: never on the hot path.
+    g->srq = SharedQueue::from(init.srq);  // claim_shared() counted the user
+    // The wr_ids of its receives have to be replaced, which the hot path never does.
     auto lock = lock_queue(*g->recv_cq);
     g->recv_cq->slow_groups++;
   }
@@ -141,7 +142,7 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const Init& init) {
 
 void cq_join(CompletionQueue& cq, Group& group) {
   auto lock = lock_queue(cq);
-  // It may be the number of a QP that was not ours, and is gone.
+  // The last number may be that of an unprotected QP that is gone, and now of this group.
   cq.last_qpn = UINT32_MAX;
   if (std::ranges::find(cq.groups, &group) == cq.groups.end()) cq.groups.push_back(&group);
   if (cq.let_go) group.let_go = true;
@@ -169,7 +170,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) noexcept try {
 
 namespace {
 
-// `make`: by what other means than the verb, and then it is not protected.
+// `make` makes the QP by other means than the verb; such a QP is not protected.
 ibv_qp* create_extended(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp make,
                         void* argument) {
   // An XRC receiver belongs to an XRC domain instead.
@@ -182,7 +183,7 @@ ibv_qp* create_extended(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp 
   if (reason == nullptr && !has_pd) reason = "it belongs to no protection domain";
   constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   if (reason == nullptr && (init->comp_mask & ~kKnown)) reason = "it asks for special features";
-  // The builder has no function for the others: a program that asked for one would call null.
+  // The builder has no function for other requests: a program that asked for one would call null.
   constexpr uint64_t kBuilt = 2 * IBV_QP_EX_WITH_SEND_WITH_INV - 1;
   if (reason == nullptr && (init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
       (init->send_ops_flags & ~kBuilt)) {

@@ -1,4 +1,4 @@
-// Connecting, changing, querying and destroying QPs.
+// Connects, changes, queries and destroys QPs.
 #include "ops/queue_pairs.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ using group::Group;
 using group::kDefault;
 using group::SharedQueue;
 
-// Nothing: this path cannot be protected (no global address).
+// nullopt: this path cannot be protected, since it has no global address.
 std::optional<Ends> ends_of(Group* g, const ibv_qp_attr& to_rtr) {
   const ibv_ah_attr& av = to_rtr.ah_attr;
   if (!av.is_global) return std::nullopt;
@@ -45,10 +45,10 @@ std::optional<Ends> ends_of(Group* g, const ibv_qp_attr& to_rtr) {
               .gid_type = own->gid_type};
 }
 
-// Once the NIC has accepted them: a connected QP keeps its names, which the control thread reads
-// without a lock, when RTR is asked for again and refused.
+// Called once the NIC has accepted the ends: when the application asks for RTR again and the NIC
+// refuses, a connected QP keeps its names, which the control thread reads without a lock.
 void name_ends(Group* g, const Ends& ends) {
-  std::lock_guard lock(g->attr_mutex);  // others look for users of an address
+  std::lock_guard lock(g->attr_mutex);  // other threads look for users of an address
   g->life.ends = ends;
 }
 
@@ -62,18 +62,19 @@ bool is_parked(Group* g) {
   return g->send.route == group::Route::kParked || g->recv.route == group::Route::kParked;
 }
 
-// Behind Coordinator::group_forget(), which begins nothing more for it.
+// Waits for the worker's jobs for the group. Called after Coordinator::group_forget(), which begins
+// no more jobs.
 void await_jobs(const Group& g) {
   if (g.jobs != 0) in_background_and_wait([] {});
 }
 
-// What the real QPs say from now on is the truth.
+// The application sees from now on what the real QPs say.
 void show_truth(Group* g) {
   await_jobs(*g);
-  if (send_route(g) == group::Route::kError) return;  // it is shown already
-  // In the middle of a switch no NIC holds what is posted, nor when a NIC has refused a receive;
-  // and where an error was held back, the NIC has given a part of it already. Nobody else would
-  // flush that.
+  if (send_route(g) == group::Route::kError) return;  // the application sees the error already
+  // In the middle of a switch, or when a NIC has refused a receive, no NIC holds the requests; and
+  // where an error was held back, the NIC has given a part of their completions already. Only
+  // group::fail() flushes those requests.
   if (is_parked(g) || !group::errors_pass(*g, g->life.path.member)) group::fail(*g);
 }
 
@@ -83,8 +84,8 @@ void stop_masking(Group* g) {
   show_truth(g);
 }
 
-// The member that carries the group's data now. A fence under way is waited for: the QP that is
-// being shut is none that the application should see. The round's deadline bounds the wait.
+// The member that carries the group's data now. The call waits for a fence under way, since the
+// application should not see a QP that is being shut. The round's deadline bounds the wait.
 int current_member(Group* g) {
   const Uncancellable shield;
   for (;;) {
@@ -99,8 +100,9 @@ int current_member(Group* g) {
   }
 }
 
-// Before the application connects its QP. Receives of the shared queue that moved away while the
-// default NIC was broken may still lie there. False: they do, and it still is.
+// Called before the application connects its QP. Receives of the shared queue that moved away while
+// the default NIC was broken may still lie on that NIC. False: they do, and the NIC is still
+// broken.
 bool join_default(Group* g) {
   if (g->srq == nullptr || g->srq_member != group::kNoMember) return true;
   bool is_clean = true;
@@ -117,14 +119,16 @@ void leave_cqs(Group* g) {
   if (g->recv_cq != g->send_cq) g->recv_cq->slow_groups--;
 }
 
-// RESET gives a fresh QP: on the default again, with empty queues and no peer.
+// RESET gives a fresh QP, which is on the default again, with empty queues and no peer.
 int reset_group(Group* g) {
-  // The default's stays as it is: what its device says of its last receive would be taken for the
-  // next connection's. What arrives between is lost to the queue.
+  // The default's QP is not brought to ERR first: its device's event about the last receive would
+  // be taken for one of the next connection. The shared queue loses the receives that this QP takes
+  // until it is in RESET.
   group::receives_settle(*g, kDefault + 1);
   if (const int error = group::member_qp_to_state(*g, kDefault, IBV_QPS_RESET)) {
-    // The default NIC is dead. What the application wants stopped may be on its way over another
-    // one's QP, which stays, shut, for what is posted and asked until the end.
+    // The default NIC is dead. Requests that the application wants to stop may be on their way over
+    // another NIC's QP: group::fail() shuts that QP, and it stays for later posts and queries until
+    // the application destroys its own.
     if (send_route(g) != group::Route::kError) group::fail(*g);
     return error;
   }
@@ -156,8 +160,8 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   if (to_state && attr->qp_state == IBV_QPS_RTR && !join_default(g)) return EAGAIN;
   const bool to_rtr = to_state && attr->qp_state == IBV_QPS_RTR && (mask & IBV_QP_AV);
   const auto ends = to_rtr && !g->let_go ? ends_of(g, *attr) : std::nullopt;
-  // Its NIC's patience is set at RTS, while the peer itself may take longer to show up. Asked
-  // before anything can arrive or fail.
+  // The patience of the QP's NIC is set at RTS, while the peer itself may take longer to show up.
+  // So the layer asks for the peer now, before anything can arrive or fail.
   const bool peer_present =
       ends && coordinator().peer_present(g->context, ends->local.gid, ends->remote.gid);
   for (;;) {
@@ -165,7 +169,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
     const int member = current_member(g);
     const int error = group::application_modify(*g, member, *attr, mask);
     if (error == 0) break;
-    // A QP that was left meanwhile is in ERR, and refuses what its successor takes.
+    // A QP that the group has left meanwhile is in ERR, and refuses what its successor accepts.
     if (g->life.path.departures == departures) return error;
   }
   if (!to_state) return 0;
@@ -194,7 +198,7 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) no
   if (send_route(g) == group::Route::kError) attr->qp_state = attr->cur_qp_state = IBV_QPS_ERR;
   qp->state = attr->qp_state;
   {
-    // What the application set, not what we made of it (C9).
+    // The application sees what it set, and not what the layer made of it (C9).
     std::lock_guard lock(g->attr_mutex);
     const ibv_qp_attr& asked = g->life.asked.attr;
     if (g->life.asked.mask & IBV_QP_TIMEOUT) attr->timeout = asked.timeout;
@@ -218,14 +222,15 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) no
 
 int destroy_qp(ibv_qp* qp) noexcept {
   Group* g = Group::from(qp);
-  // Its device will say that it has taken its last receive: nothing that the application asked for.
+  // The QP's device will raise an event about the last receive, for which the application did not
+  // ask.
   if (g->srq != nullptr && !g->context->events.keep_back(qp)) return ENOMEM;
   coordinator().group_forget(g);
   await_jobs(*g);
   group::receives_settle(*g, kDefault);
   const int error = stock->destroy_qp(g->real[kDefault]);
   if (error != 0 && !g->context->members[kDefault].dead) {
-    show_truth(g);  // it stays, wherever it is
+    show_truth(g);  // the QP stays, on whichever member it is
     group::inspect(*g->recv_cq);
     g->context->events.let_come(qp);
     return error;
@@ -283,20 +288,20 @@ bool let_go(ibv_qp* qp) noexcept {
   if (g->let_go) return true;
   if (!is_on_default(g)) return false;
   stop_masking(g);
-  g->let_go = is_on_default(g);  // it may have been leaving
+  g->let_go = is_on_default(g);  // a round may have begun to leave the default
   return g->let_go;
 }
 
-// The layer does not see the completions of its QPs any more, on which their protection rests.
+// The layer does not see the completions of the CQ's QPs any more, on which their protection rests.
 bool let_go(ibv_cq* cq) noexcept try {
   CompletionQueue* queue = CompletionQueue::from(cq);
   std::vector<Group*> groups;
   {
     std::lock_guard lock(queue->mutex);
     groups = queue->groups;
-    queue->let_go = true;  // before those that are made meanwhile
+    queue->let_go = true;  // for groups that join meanwhile: cq_join() reads it
   }
-  // All or none, as far as can be known before.
+  // Either all groups are let go of or none, as far as can be known beforehand.
   if (std::ranges::all_of(groups, is_on_default) &&
       std::ranges::all_of(groups, [](Group* g) { return let_go(g->handle()); })) {
     return true;
@@ -315,8 +320,9 @@ void on_peer_gone(void (*call)(ibv_qp*)) noexcept {
 int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) noexcept {
   return 0;
 }
-// What the two NICs agree on beyond the standard holds for the application's own connection; those
-// that we make have none of it. The mode exact counts packets by the standard's rules.
+// What the two NICs agree on beyond the standard holds for the application's own connection, and
+// not for the connections that the layer makes. The mode exact counts packets by the standard's
+// rules.
 int query_ece(ibv_qp* qp, ibv_ece* ece) noexcept {
   Group* g = Group::from(qp);
   return g->exact ? EOPNOTSUPP : stock->query_ece(g->real[kDefault], ece);
@@ -326,7 +332,7 @@ int set_ece(ibv_qp* qp, ibv_ece* ece) noexcept {
   return g->exact ? EOPNOTSUPP : stock->set_ece(g->real[kDefault], ece);
 }
 
-// A rate is kept by one NIC, and would be lost on the way to another.
+// One NIC keeps a rate, which would be lost on the way to another NIC.
 int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr*) noexcept {
   SHIFT_WARN_LIMITED("qp 0x%x: rate limits are not supported on a group of NICs",
                      Group::from(qp)->qpn());

@@ -1,4 +1,4 @@
-// ibv_wr_*: the journal must not know by which interface a request came.
+// ibv_wr_*: the journal keeps the same record of a request by whichever interface it came.
 #include "ops/builder.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ using group::kRkey;
 using group::Random;
 using group::World;
 
-// The real QP's builder: counts calls, accepts or refuses a batch.
+// The real QP's builder: it counts calls, and accepts or refuses a batch.
 struct FakeBuilder {
   ibv_qp_ex ex{};  // first
   int started = 0, completed = 0, aborted = 0, requests = 0, error = 0;
@@ -94,7 +94,7 @@ Request random_request(Random& random, uint64_t id) {
 
 void build(ibv_qp_ex* qp, Request& r, Random& random) {
   qp->wr_id = r.wr.wr_id;
-  // A flag that has no meaning here; the data calls say what is inline.
+  // IBV_SEND_INLINE has no meaning here: the data calls say what is inline.
   qp->wr_flags = r.wr.send_flags | (random.chance(10) ? unsigned{IBV_SEND_INLINE} : 0u);
   const auto& rdma = r.wr.wr.rdma;
   const auto& atomic = r.wr.wr.atomic;
@@ -220,7 +220,7 @@ TEST_F(Builder, TheJournalHoldsWhatWasBuilt) {
         SCOPED_TRACE(parked ? "parked" : "hot");
         ASSERT_NO_FATAL_FAILURE(expect_journalled(*group_, before + i, requests[i]));
       }
-      // All done, for the journal's room.
+      // All requests count as completed, so that the journal has room again.
       group_->counters.done[0] = group_->send.journal.at(before).signaled_total;
       group_->send.journal.init(16, 2, 64, false);
       group_->counters.done[0] = 0;
@@ -258,7 +258,7 @@ TEST_F(Builder, AnAbortedBatchLeavesNoTrace) {
     EXPECT_EQ(group_->send.journal.head(), 0u);
   }
   EXPECT_EQ(real_.aborted, 1);
-  // Nothing is left locked or announced.
+  // The batch left neither a lock held nor a use of the queue announced.
   auto lock = lock_queue(group_->send);
   EXPECT_TRUE(lock.owns_lock());
 }
@@ -299,7 +299,7 @@ TEST_F(Builder, AWindowIsBoundByEachWay) {
   }
 }
 
-// What the NIC did not take must not be replayed later.
+// Requests that the NIC did not take must not be replayed later.
 TEST_F(Builder, TheClassicWaysRefusalLeavesOnlyWhatWasTaken) {
   World::fake(group_, kDefault).sends_accepted = 1;
   ibv_wr_start(qp_);
@@ -317,7 +317,7 @@ TEST_F(Builder, TheClassicWaysRefusalLeavesOnlyWhatWasTaken) {
   EXPECT_EQ(ibv_wr_complete(qp_), group_->send.build.fast ? 0 : EIO);
 }
 
-// C1, C2: as with ibv_post_send.
+// C1, C2: a failed doorbell has the same effect as with ibv_post_send.
 TEST_F(Builder, ABatchIsTakenWhoseDoorbellFails) {
   for (bool hot : {false, true}) {
     if (hot) make_hot();
@@ -384,7 +384,7 @@ TEST_F(Builder, TooMuchInlineDataFailsTheBatch) {
   EXPECT_EQ(group_->send.journal.head(), 0u);
 }
 
-// C4: nor is there room in the NIC's request for what the journal could hold.
+// C4: the NIC's request has less room for inline data than the journal.
 TEST_F(Builder, InlineDataThatTheNicWouldRefuseFailsTheBatch) {
   leave_default();
   group_->cap.max_inline_data = 32;
@@ -417,8 +417,8 @@ TEST_F(Builder, WithoutAPathBatchesAreFlushed) {
   EXPECT_EQ(group::wr_ids(group::poll_all(cq_)), (std::vector<uint64_t>{1, 2}));
 }
 
-// The application goes on between the start and the end of a batch on `own`, while both groups
-// are about to leave their path.
+// The application posts on `other` and polls between the start and the end of a batch on `own`,
+// while a round is about to take both groups off their path.
 void batch_beside_a_round(Group* own, Group* other, bool hot) {
   group::CompletionQueue* cq = own->send_cq;
   ibv_qp_ex* qp = &own->qp;
@@ -433,7 +433,7 @@ void batch_beside_a_round(Group* own, Group* other, bool hot) {
   wr.sg_list = &sge;
   wr.num_sge = 1;
   wr.opcode = IBV_WR_SEND;
-  ASSERT_EQ(post_send(other->handle(), &wr, &bad), 0);  // owned from here on
+  ASSERT_EQ(post_send(other->handle(), &wr, &bad), 0);  // this thread owns the queue from now on
   ASSERT_EQ(poll_cq(&cq->cq, 4, wc), 0);
   ibv_wr_start(qp);
   ASSERT_EQ(own->send.build.fast, hot);
@@ -450,14 +450,15 @@ void batch_beside_a_round(Group* own, Group* other, bool hot) {
   ibv_wr_set_sge(qp, kLkey, 0x5000, 8);
   EXPECT_EQ(ibv_wr_complete(qp), 0);
   control.join();
-  // The round begins after the batch, and before what was posted meanwhile.
+  // The round begins after the batch, and before the request that was posted on `other` meanwhile.
   EXPECT_EQ(own->send.posted, 1u);
   EXPECT_EQ(own->send.journal.at(0).wr_id, 7u);
   EXPECT_EQ(other->send.posted, 1u);
   EXPECT_EQ(other->send.journal.head(), 2u);
 }
 
-// A round begins while a batch is open: it waits for that one, and nobody for the round.
+// A round begins while a batch is open: the round waits for the batch, and no call waits for the
+// round.
 TEST_F(Builder, TheOtherQueuesStayOpenWhileABatchIs) {
   for (bool hot : {true, false}) {
     SCOPED_TRACE(hot ? "hot" : "slow");

@@ -1,4 +1,4 @@
-// The capabilities of a group: what protected objects need, the weakest member decides.
+// The capabilities of a group: the weakest member decides on what protected objects need.
 #include "ops/capabilities.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ TEST(Capabilities, TheWeakerMemberDecidesWhateverItsPlace) {
   }
 }
 
-// C10: it works as on the default NIC, which is where it stays.
+// C10: an unprotected object works as on the default NIC, where it stays.
 TEST(Capabilities, WhatIsNotProtectedIsTheDefaults) {
   ibv_device_attr_ex attr = strong();
   limit_to(attr, ibv_device_attr_ex{});

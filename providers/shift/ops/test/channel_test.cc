@@ -1,4 +1,4 @@
-// Completion channels: an event of the application's means a completion of the application's.
+// Completion channels: an event for the application means a completion for the application.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -36,10 +36,10 @@ using group::Group;
 using group::kDefault;
 using group::World;
 
-// Stands still, however long a test gets no processor.
+// The tests' clock: it stands still however long a test gets no processor.
 std::chrono::steady_clock::time_point stopped_now;
 
-// One completion queue that the default NIC raises events of, as many as the eventfd counts.
+// The completion queue for which the default NIC raises events, as many as the eventfd counts.
 CompletionQueue* raised = nullptr;
 
 int fake_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** owner) {
@@ -89,7 +89,7 @@ class ChannelTest : public ::testing::Test {
     const uint64_t one = 1;
     ASSERT_EQ(write(real_.fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
   }
-  // What the test's own signal does to a wait.
+  // Sets what the test's own signal does during a wait.
   static void on_tick(
       int flags, void (*handler)(int) = [](int) {}) {
     struct sigaction action {};
@@ -98,7 +98,7 @@ class ChannelTest : public ::testing::Test {
     sigaction(SIGUSR1, &action, nullptr);
   }
   void arm() { ASSERT_EQ(req_notify_cq(&cq_->cq, 0), 0); }
-  // Waits for an event. False: none came, and the test ends the wait as a signal does.
+  // Waits for an event. False: no event came, and the test's signal ended the wait.
   bool event() {
     ibv_cq* cq = nullptr;
     void* context = nullptr;
@@ -121,7 +121,7 @@ class ChannelTest : public ::testing::Test {
     EXPECT_EQ(cq, &cq_->cq);
     return true;
   }
-  // As when the member's driver lets go of its device.
+  // Acts like the member's driver when it lets go of its device.
   void close_channel(int member) {
     static ibv_comp_channel closed{};
     int ends[2];
@@ -133,7 +133,7 @@ class ChannelTest : public ::testing::Test {
     channel_.real[member] = &closed;
     add(closed.fd, member);
   }
-  // Without waiting: errno, or 0.
+  // Takes an event without waiting. Returns 0 or errno.
   int take() {
     ibv_cq* cq = nullptr;
     void* context = nullptr;
@@ -145,12 +145,12 @@ class ChannelTest : public ::testing::Test {
   }
   bool is_blocking() { return !(fcntl(channel_.channel.fd, F_GETFL) & O_NONBLOCK); }
   void nonblocking() { fcntl(channel_.channel.fd, F_SETFL, O_NONBLOCK); }
-  // What the application's single poll finds.
+  // Polls once, as the application does; returns the number of completions.
   int poll() {
     ibv_wc wc[4];
     return poll_cq(&cq_->cq, 4, wc);
   }
-  // The NIC says that it cannot reach the peer, by an event.
+  // The NIC reports by an event that it cannot reach the peer.
   void fail_a_send() {
     send(1);
     nic().break_with(IBV_WC_RETRY_EXC_ERR);
@@ -169,7 +169,7 @@ class ChannelTest : public ::testing::Test {
 };
 
 TEST_F(ChannelTest, ACompletionIsTold) {
-  for (int turn = 0; turn < 3; turn++) {  // hot from the second on
+  for (int turn = 0; turn < 3; turn++) {  // the queues are hot from the second turn on
     arm();
     send(1);
     EXPECT_FALSE(event());
@@ -196,7 +196,7 @@ TEST_F(ChannelTest, ABackupsDeviceThatGoesIsNotHeardOfAgain) {
   EXPECT_EQ(take(), 0);
 }
 
-// It polled the channel's descriptor, and has other work to do after the event.
+// The application polled the channel's descriptor, and has other work to do after the event.
 TEST_F(ChannelTest, WhoSawTheEndOfADeviceDoesNotWaitForEver) {
   arm();
   close_channel(kDefault);
@@ -210,14 +210,14 @@ TEST_F(ChannelTest, TheEndOfADeviceIsToldBeforeWhatIsOwedLonger) {
   EXPECT_EQ(poll(), 0);
   arm();
   fail_a_send();
-  EXPECT_FALSE(event());  // owed in 250 ms
+  EXPECT_FALSE(event());  // the layer owes the event in 250 ms
   close_channel(kDefault);
   EXPECT_FALSE(event());
   stopped_now += std::chrono::milliseconds(20);
   EXPECT_TRUE(event());
 }
 
-// C9: it polled the descriptor, and takes it for a failure that nothing is there.
+// C9: the application polled the descriptor, and takes it for a failure to find no event then.
 TEST_F(ChannelTest, WhoSawTheEndOfADeviceAndDoesNotBlockFindsOneEvent) {
   CompletionQueue* other = world_.make_cq();
   other->channel = &channel_;
@@ -273,7 +273,7 @@ TEST_F(ChannelTest, AHeldBackErrorWakesNobodyAndIsReported) {
   raise();
   EXPECT_FALSE(event());
   ASSERT_EQ(world_.sink.faults.size(), 1u);
-  // The event took the arming with it.
+  // The event used up the arming, so the layer armed the CQ again.
   EXPECT_EQ(fake.notify_requests, armings + 1);
   EXPECT_TRUE(cq_->armed);
   EXPECT_EQ(poll(), 0);
@@ -285,7 +285,7 @@ TEST_F(ChannelTest, TheFirstErrorComesAfterCompletionsOfTheSameArming) {
   ASSERT_TRUE(nic().complete_send());
   raise();
   EXPECT_TRUE(event());
-  arm();  // before polling, as programs do
+  arm();  // programs arm the CQ before they poll
   EXPECT_EQ(poll(), 1);
   send(2);
   nic().break_with(IBV_WC_RETRY_EXC_ERR);
@@ -315,7 +315,7 @@ TEST_F(ChannelTest, ASuccessBehindTheErrorIsTold) {
   EXPECT_EQ(poll(), 1);
 }
 
-// ib_send_lat waits for two queues in turn, by one channel: it counts on one event for each
+// ib_send_lat waits for two queues in turn on one channel: it counts on one event for each
 // completion, and may wait again before it has polled.
 TEST_F(ChannelTest, WhatOneEventHasToldNoOtherTellsAgain) {
   arm();
@@ -326,7 +326,7 @@ TEST_F(ChannelTest, WhatOneEventHasToldNoOtherTellsAgain) {
   arm();
   fail_a_send();
   EXPECT_FALSE(event());
-  group::inspect(*cq_);  // as a fence does
+  group::inspect(*cq_);  // a fence does so
   EXPECT_FALSE(event());
   EXPECT_EQ(poll(), 1);
 }
@@ -344,12 +344,12 @@ TEST_F(ChannelTest, WhatCameSinceTheLastEventIsTold) {
   group::inspect(*cq_);
   EXPECT_TRUE(event());
   arm();
-  raise();  // the NIC's own, for the same
+  raise();  // the NIC's own event for that completion
   EXPECT_FALSE(event());
   EXPECT_EQ(poll(), 2);
 }
 
-// A QP's completions go with it, and what an event has told of them.
+// A destroyed QP's completions leave the CQ, and with them the record that an event told of them.
 TEST_F(ChannelTest, WhatComesBehindADestroyedQpsIsTold) {
   Group* other = world_.make_group(cq_);
   world_.let_go(other);
@@ -360,7 +360,7 @@ TEST_F(ChannelTest, WhatComesBehindADestroyedQpsIsTold) {
   EXPECT_TRUE(event());
   group::post_recv(*group_, 8);
   ASSERT_TRUE(nic().complete_recv());
-  group::inspect(*cq_);  // not armed
+  group::inspect(*cq_);  // the CQ is not armed
   arm();
   group::purge(*cq_, other);
   EXPECT_TRUE(event());
@@ -396,8 +396,8 @@ TEST_F(ChannelTest, WhatWasPolledBeforeIsToldAsByStock) {
   EXPECT_EQ(poll(), 0);
 }
 
-// As with stock, where a program that found the completions itself gets an event for the arming
-// before.
+// With stock, too, a program that found the completions itself gets an event for the earlier
+// arming.
 TEST_F(ChannelTest, WithoutAFaultEveryEventIsTold) {
   arm();
   send(1);
@@ -405,7 +405,7 @@ TEST_F(ChannelTest, WithoutAFaultEveryEventIsTold) {
   EXPECT_EQ(poll(), 1);
   arm();
   EXPECT_EQ(poll(), 0);
-  raise();  // the first arming's
+  raise();  // the event of the first arming
   EXPECT_TRUE(event());
 }
 
@@ -429,7 +429,7 @@ TEST_F(ChannelTest, TheNicsOwnEventBehindOursIsNoNews) {
   ASSERT_TRUE(nic().complete_recv());
   nic().break_with(IBV_WC_RETRY_EXC_ERR);
   group::inspect(*cq_);
-  EXPECT_TRUE(event());  // ours
+  EXPECT_TRUE(event());  // the layer's own event
   arm();
   EXPECT_EQ(poll(), 1);
   raise();
@@ -441,7 +441,7 @@ TEST_F(ChannelTest, NorWhenItComesLate) {
   group::post_recv(*group_, 7);
   ASSERT_TRUE(nic().complete_recv());
   group::inspect(*cq_);
-  EXPECT_TRUE(event());  // ours
+  EXPECT_TRUE(event());  // the layer's own event
   EXPECT_EQ(poll(), 1);
   arm();
   raise();
@@ -459,7 +459,7 @@ TEST_F(ChannelTest, WhatIsKeptBackIsToldInTheEnd) {
   EXPECT_TRUE(channel_.owed.empty());
 }
 
-// As stock, which waits in read(2).
+// Such a handler does not end a wait in stock either, which waits in read(2).
 TEST_F(ChannelTest, AHandlerWithSaRestartEndsNoWait) {
   static std::atomic<int> ticks;
   static int nic_fd;
@@ -477,7 +477,7 @@ TEST_F(ChannelTest, AHandlerWithSaRestartEndsNoWait) {
   EXPECT_GE(ticks, 3);
 }
 
-// A thread that has taken an event of a queue polls that queue, while another destroys it.
+// One thread has taken an event of a queue and polls that queue while another thread destroys it.
 class DyingQueue : public ChannelTest {
  protected:
   void SetUp() override {
@@ -513,7 +513,7 @@ class DyingQueue : public ChannelTest {
     });
     while (!is_polled) sched_yield();
   }
-  // Until it is over, or waits for somebody.
+  // Starts destroy_cq(), and returns when it is over or sleeps in a wait.
   void destroy() {
     std::atomic<pid_t> thread{0};
     destroyer_ = std::thread([&] {
@@ -546,7 +546,7 @@ TEST_F(DyingQueue, WaitsForWhoPollsIt) {
   may_go = true;
   getter_.join();
   ASSERT_TRUE(got_);
-  EXPECT_FALSE(is_destroyed);  // as stock
+  EXPECT_FALSE(is_destroyed);  // stock waits for the acknowledgement as well
   ack_cq_events(event_, 1);
   destroyer_.join();
   EXPECT_TRUE(is_destroyed);
@@ -560,7 +560,7 @@ TEST_F(DyingQueue, WaitsNoLongerThanThat) {
   destroy();
   EXPECT_FALSE(is_destroyed);
   may_go = true;
-  destroyer_.join();  // the event was for nobody
+  destroyer_.join();  // the layer dropped the event
   EXPECT_TRUE(is_destroyed);
   EXPECT_TRUE(channel_.owed.empty());
   while (!is_back_) {
@@ -577,7 +577,7 @@ TEST_F(DyingQueue, GivesNoFurtherEvent) {
   dying_->gives_events = false;
   raise();
   EXPECT_FALSE(event());
-  EXPECT_EQ(acknowledged, 1u);  // else the NIC's own queue would never go
+  EXPECT_EQ(acknowledged, 1u);  // else the NIC's own queue could never be destroyed
   channel_.injected.push_back(dying_);
   const uint64_t one = 1;
   ASSERT_EQ(write(channel_.inject_fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));

@@ -1,4 +1,4 @@
-// Objects of a device: left on it when it is closed, or made by many threads.
+// Objects that are left on a device when it is closed, or that many threads make at a time.
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -24,7 +24,7 @@ using group::CompletionQueue;
 using group::kDefault;
 using group::World;
 
-// Descriptors are readable when the test says so, and no time passes.
+// A loop in which descriptors are readable when the test says so, and no time passes.
 class ScriptedLoop final : public LazyLoop {
  public:
   bool add_fd(int fd, uint32_t, FdCallback callback) override {
@@ -48,7 +48,8 @@ class ScriptedLoop final : public LazyLoop {
 
 CompletionQueue* told_of = nullptr;
 
-// An event of a CQ that nobody may be polling is followed by another look.
+// After an event of a CQ that perhaps no thread polls, the control thread looks at the CQ again
+// later. Once the context is closed it does not.
 TEST(ClosedContext, ItsQueuesAreNotLookedAtAgain) {
   World world;
   StockVerbs table = *group::fake_stock();
@@ -75,7 +76,7 @@ TEST(ClosedContext, ItsQueuesAreNotLookedAtAgain) {
   told_of = cq;
   control.callbacks.at(watch.fd)(0);
   EXPECT_EQ(control.timers.size(), 1u);
-  // Its driver lets go of the device: it would be "ready" for ever.
+  // The driver lets go of the device: the watch descriptor would be "ready" for ever.
   control.callbacks.at(watch.fd)(EPOLLERR);
   EXPECT_FALSE(control.callbacks.contains(watch.fd));
   coordinator.context_forget(&world.context);
@@ -87,7 +88,7 @@ TEST(ClosedContext, ItsQueuesAreNotLookedAtAgain) {
   close(async_fd);
 }
 
-// Runs nothing in the background, and takes calls from several threads.
+// A loop that runs nothing in the background and takes calls from several threads.
 class DeafLoop final : public LazyLoop {
  public:
   bool call_soon(Task) noexcept override { return true; }
@@ -119,8 +120,8 @@ TEST(Channel, IsBusyByACountThatNobodyIsChanging) {
   EXPECT_EQ(error, 0);
 }
 
-// The channel's count of them says in the end whether it may go. (What counts without a lock is
-// seen by the thread sanitizer.)
+// The channel's count of its queues says in the end whether the channel may be destroyed. (The
+// thread sanitizer sees it when the code counts without a lock.)
 TEST(Channel, ManyThreadsMakeAndDestroyQueuesOnIt) {
   World world;
   DeafLoop control, worker;
@@ -130,7 +131,7 @@ TEST(Channel, ManyThreadsMakeAndDestroyQueuesOnIt) {
   group::CompletionChannel channel;
   channel.channel = {};
   channel.channel.context = world.context.handle();
-  // Batches, so that the counting is a good part of the work.
+  // The threads make queues in batches, so that the counting is a good part of the work.
   auto make_and_destroy = [&] {
     group::FakeCq real;
     real.cq.context = world.context.members[kDefault].real;

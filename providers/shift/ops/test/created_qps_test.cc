@@ -1,4 +1,4 @@
-// Which QPs are protected, and what the others are: the default NIC's own (C10).
+// Which QPs are protected. The others are the default NIC's own (C10).
 #include <array>
 
 #include "group/group.h"
@@ -50,7 +50,7 @@ class CreatedQps : public Opened {
     EXPECT_EQ(destroy_cq(recv_cq_), 0);
     EXPECT_EQ(dealloc_pd(pd_), 0);
   }
-  // Makes one, and takes it down again.
+  // Says whether `qp` is protected, and destroys it.
   bool is_protected_qp(ibv_qp* qp) {
     EXPECT_NE(qp, nullptr);
     if (qp == nullptr) return false;
@@ -131,7 +131,7 @@ TEST_F(CreatedQps, ThatTheNicRefusesLeaveNothingBehind) {
   EXPECT_EQ(destroy_srq(srq), 0);
 }
 
-// C10: a shared queue serves protected QPs, or others.
+// C10: a shared queue serves either protected QPs or unprotected ones.
 TEST_F(CreatedQps, OnASharedQueueAreAllOfOneKind) {
   ibv_srq* srq = shared_make();
   CompletionQueue& polled = *CompletionQueue::from(recv_cq_);
@@ -147,7 +147,7 @@ TEST_F(CreatedQps, OnASharedQueueAreAllOfOneKind) {
   EXPECT_EQ(destroy_qp(qp), 0);
   EXPECT_EQ(polled.slow_groups, 0);
   EXPECT_EQ(SharedQueue::from(srq)->users, 0);
-  // The first of the other kind decides for ever.
+  // The first unprotected QP decides for ever.
   EXPECT_FALSE(makes_protected());
   EXPECT_EQ(polled.slow_groups, 1) << "nobody tells when such a QP goes";
   init_.qp_type = IBV_QPT_RC;
@@ -176,7 +176,7 @@ TEST_F(CreatedQps, ByTheExtendedCallNeedADomainOfTheLayer) {
   extended_.pd = virtual_pd(pd_)->real[kDefault];
   EXPECT_EQ(create_qp_ex(context_, &extended_), nullptr);
   EXPECT_EQ(errno, EINVAL);
-  // Without one it is an XRC receiver, or an error that the NIC reports.
+  // Without a domain the QP is an XRC receiver, or the NIC reports an error.
   extended_.comp_mask = 0;
   EXPECT_FALSE(makes_protected_ex());
 }
@@ -189,7 +189,7 @@ TEST_F(CreatedQps, WithWhatTheLayerCannotMoveAreTheNicsOwn) {
   EXPECT_FALSE(makes_protected_ex());
   extended_.send_ops_flags = IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE;
   EXPECT_TRUE(makes_protected_ex());
-  // Flags that comp_mask does not name are not looked at.
+  // The layer does not look at fields that comp_mask does not name.
   extended_.comp_mask = IBV_QP_INIT_ATTR_PD;
   extended_.send_ops_flags = ~uint64_t{0};
   EXPECT_TRUE(makes_protected_ex());
@@ -269,7 +269,7 @@ TEST_F(Windows, NeedANicThatHasThem) {
   EXPECT_EQ(errno, EOPNOTSUPP);
 }
 
-// The provider makes a request of it, which completes among the others.
+// The provider turns a bind into a request, which completes among the QP's other requests.
 TEST_F(Windows, AreBoundOnTheDefaultPathOnly) {
   ibv_mw* mw = alloc_mw(pd_, IBV_MW_TYPE_1);
   ibv_qp* qp = create_qp(pd_, &init_);
@@ -288,7 +288,7 @@ TEST_F(Windows, AreBoundOnTheDefaultPathOnly) {
   EXPECT_EQ(bind_mw(qp, mw, &bind), EOPNOTSUPP);
   EXPECT_EQ(group.send.journal.head(), before + 1);
   group.send.route = group::Route::kOnDefault;
-  // Of a QP that is the NIC's own nothing is kept.
+  // The journal keeps no bind on a QP that is the NIC's own.
   EXPECT_EQ(bind_mw(group.real[kDefault], mw, &bind), 0);
   EXPECT_EQ(group.send.journal.head(), before + 1);
   EXPECT_EQ(destroy_qp(qp), 0);

@@ -1,4 +1,4 @@
-// What is said of the device list, and how often.
+// What the log says of the device list, and how often.
 #include "ops/device_log.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,8 @@ class DeviceLog : public ::testing::Test {
       list_[i] = &device_[i];
     }
   }
-  // There are three. Other names in each test: what was told stays told.
+  // The name of one of the three devices. Each test has other names, since the log says each thing
+  // only once in a process.
   std::string name(size_t i) const { return letter_ + ("_" + std::to_string(i)); }
   template <typename Act>
   static std::string said(Act act) {

@@ -1,4 +1,4 @@
-// Which NICs stand behind a device of the list, and what an open device says of itself.
+// Which NICs a device of the list stands for, and what an open device says of itself.
 #include <cstring>
 
 #include "ops/glue.h"
@@ -85,7 +85,7 @@ TEST_F(DeviceList, IsTheSameTheNextTime) {
   add("again_1");
   const auto first = shown();
   EXPECT_EQ(shown(), first);
-  // Without the second NIC the first has nobody.
+  // Without the second NIC the first one has no partner.
   real_.pop_back();
   EXPECT_EQ(shown(), (std::vector{real_[0]}));
 }
@@ -139,7 +139,7 @@ TEST_F(OpenDevices, WithoutBackgroundThreadsAreNotOpened) {
   in_use = &runtime_;
 }
 
-// A message must fit through each NIC that it may have to go over.
+// A message must fit through each NIC over which it may have to go.
 TEST_F(OpenDevices, ShowWhatAllPortsCanDo) {
   second_.verbs.query_port = [](ibv_context*, uint8_t, ibv_port_attr* attr, size_t) {
     attr->state = IBV_PORT_ACTIVE;
@@ -149,7 +149,7 @@ TEST_F(OpenDevices, ShowWhatAllPortsCanDo) {
   open();
   EXPECT_EQ(port().max_msg_sz, 60u);
   close();
-  // One that is down says nothing of its MTU that means anything.
+  // What a port that is down says of its message size means nothing.
   second_.verbs.query_port = [](ibv_context*, uint8_t, ibv_port_attr* attr, size_t) {
     attr->state = IBV_PORT_DOWN;
     attr->max_msg_sz = 1;
@@ -158,7 +158,7 @@ TEST_F(OpenDevices, ShowWhatAllPortsCanDo) {
   open();
   EXPECT_EQ(port().max_msg_sz, 100u);
   close();
-  // Nor does one that refuses to tell.
+  // The answer of a port that refuses the query means nothing either.
   second_.verbs.query_port = [](ibv_context*, uint8_t, ibv_port_attr* attr, size_t) {
     attr->state = IBV_PORT_ACTIVE;
     attr->max_msg_sz = 1;
@@ -175,7 +175,7 @@ TEST_F(OpenDevices, TellTheirPortsErrorsWhileNothingIsMasked) {
   EXPECT_EQ(query_port(context_, 1, &attr, sizeof attr), EIO);
 }
 
-// C9: the traffic flows, on another NIC.
+// C9: the traffic flows on another NIC.
 TEST_F(OpenDevices, ShowTheirPortAsItWasWhileAFaultIsMasked) {
   open();
   group::Group away;
@@ -233,7 +233,7 @@ TEST_F(OpenDevices, ReadTheDefaultsClock) {
   EXPECT_EQ(values.raw_clock.tv_nsec, 3);
 }
 
-// ---- what is made by the default NIC alone
+// ---- objects that the default NIC alone makes
 
 using StockObjects = Opened;
 
@@ -266,7 +266,7 @@ TEST_F(StockObjects, AreMadeOfRealParts) {
   EXPECT_EQ(dealloc_pd(pd), 0);
 }
 
-// An older stock library's table of verbs begins later.
+// An older stock library's table of verbs begins later and lacks the newest verbs.
 TEST_F(StockObjects, AreNotMadeByVerbsThatTheStockLibraryDoesNotHave) {
   first_.verbs.alloc_td = [](ibv_context*, ibv_td_init_attr*) -> ibv_td* {
     static ibv_td td;

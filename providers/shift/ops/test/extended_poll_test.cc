@@ -1,4 +1,4 @@
-// ibv_start_poll and what belongs to it, in each state of a group.
+// ibv_start_poll and the calls that belong to it, in each state of a group.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -28,7 +28,7 @@ constexpr uint64_t kFlags = uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COM
                             IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 constexpr uint64_t kClockBegin = 5'000'000;
 
-// The default NIC's own extended poll over the same completions; its clock ticks with each of them.
+// The default NIC's own extended poll over the same completions; its clock ticks with each one.
 struct FakeExtended {
   ibv_cq_ex ex{};  // first
   FakeCq* source = nullptr;
@@ -92,7 +92,7 @@ class ExtendedPollTest : public ::testing::TestWithParam<bool> {
     ibv_poll_cq_attr attr{};
     return ibv_start_poll(ex_, &attr);
   }
-  // What one start gives, at most.
+  // One start, and at most `most` completions.
   Ids poll(size_t most) {
     Ids ids;
     if (start() != 0) return ids;
@@ -113,8 +113,8 @@ class ExtendedPollTest : public ::testing::TestWithParam<bool> {
   ibv_cq_ex* ex_ = nullptr;
 };
 
-// Whether an event is for the application is found out by looking: the fields must survive that,
-// also while the classic way is the hot one.
+// The layer looks into the CQ to find out whether an event is for the application. The fields of
+// the completions must survive that look, also while the classic poll is the hot one.
 TEST_P(ExtendedPollTest, LookingTakesNothingAway) {
   ibv_wc wc[1];
   EXPECT_EQ(poll_cq(&cq_->cq, 1, wc), 0);
@@ -131,14 +131,14 @@ TEST_P(ExtendedPollTest, LookingTakesNothingAway) {
 
 TEST_P(ExtendedPollTest, NothingIsThere) {
   EXPECT_EQ(start(), ENOENT);
-  EXPECT_EQ(start(), ENOENT);  // hot by now
+  EXPECT_EQ(start(), ENOENT);  // the second start is hot
   ibv_poll_cq_attr attr{.comp_mask = 1};
   EXPECT_EQ(ibv_start_poll(ex_, &attr), EINVAL);
   EXPECT_FALSE(device_.is_open);
 }
 
 TEST_P(ExtendedPollTest, AllComeInOrderAndAreCounted) {
-  ASSERT_EQ(start(), ENOENT);  // becomes the owner
+  ASSERT_EQ(start(), ENOENT);  // this thread becomes the owner
   send(1, 16);
   complete(16);
   group::post_recv(*group_, 40);
@@ -211,8 +211,8 @@ TEST_P(ExtendedPollTest, AClassicPollFindsWhatIsLeftBehind) {
   }
 }
 
-// An event channel's program sleeps after arming: what the layer took from the NIC raises no event
-// there.
+// A program with an event channel sleeps after it has armed the CQ, and the NIC raises no event for
+// completions that the layer has taken from it.
 TEST_P(ExtendedPollTest, ArmingPutsTheLeftoversBack) {
   ASSERT_EQ(start(), ENOENT);
   send(1, 3);
@@ -246,7 +246,8 @@ TEST_P(ExtendedPollTest, AnErrorThatIsTheApplicationsOwnIsRead) {
   ibv_end_poll(ex_);
 }
 
-// C9: number, order and identity as on the default. In the middle of a poll, too.
+// C9: completions have the number, order and identity that they have on the default, also when the
+// path changes in the middle of a poll.
 TEST_P(ExtendedPollTest, AfterASwitchTheOtherMembersComplete) {
   ASSERT_EQ(start(), ENOENT);
   send(1, 4);
@@ -272,7 +273,7 @@ TEST_P(ExtendedPollTest, AfterASwitchTheOtherMembersComplete) {
   EXPECT_EQ(ids, (Ids{1, 2, 3, 4}));
 }
 
-// As a provider that holds its lock from start to end.
+// A provider that holds its lock from start to end makes a second thread wait as well.
 TEST_P(ExtendedPollTest, ASecondThreadWaitsForTheEnd) {
   ASSERT_EQ(start(), ENOENT);
   send(1, 4);
@@ -319,7 +320,7 @@ TEST_P(ExtendedPollTest, ThreadsThatShareTheQueueSeeEachCompletionOnce) {
   for (uint64_t id = 0; id < kCount; id++) EXPECT_EQ(all[id], id);
 }
 
-// Nobody may be held up by a program that rests between start and end.
+// A program that rests between start and end must not hold up the control thread.
 TEST_P(ExtendedPollTest, AFenceDoesNotWaitForTheEnd) {
   ASSERT_EQ(start(), ENOENT);
   send(1, 2);

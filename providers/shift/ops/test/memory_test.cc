@@ -1,4 +1,4 @@
-// A region that is deregistered goes from all NICs, whatever the worker has come to.
+// A region that is deregistered goes from all NICs, however far the worker has come.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -19,10 +19,10 @@ namespace {
 using group::kDefault;
 using group::World;
 
-// What lives on the NICs, by the PD that it was registered with.
+// The regions that the NICs hold now, and the PD of each registration that was made.
 std::set<ibv_mr*> live;
 std::vector<ibv_pd*> registrations;
-int failure = 0;  // what registering with the default says
+int failure = 0;  // the errno of a refused registration
 
 ibv_mr* make(ibv_pd* pd) {
   registrations.push_back(pd);
@@ -78,7 +78,7 @@ TEST_F(Memory, IsRegisteredOnAllNicsAndGoesFromAll) {
   EXPECT_EQ(world_.pd.users, 0);
 }
 
-// The further NICs' registrations count against the same limit.
+// The registrations on the further NICs count against the same limit.
 TEST_F(Memory, ThatIsRefusedForWantOfMemoryNamesTheLimit) {
   static int error;
   table_.reg_mr = [](ibv_pd*, void*, size_t, int) -> ibv_mr* {
@@ -95,7 +95,7 @@ TEST_F(Memory, ThatIsRefusedForWantOfMemoryNamesTheLimit) {
   }
 }
 
-// NCCL asks so whether the NIC can register dma-bufs: EBADF means that it can.
+// NCCL asks in this way whether the NIC can register dma-bufs: EBADF means that it can.
 TEST_F(Memory, AskedForWithoutABufferIsAnsweredByTheDefault) {
   static int asked_fd;
   for (const int answer : {EBADF, EOPNOTSUPP, EPROTONOSUPPORT}) {
@@ -165,7 +165,7 @@ TEST_F(Memory, StaysOnAllNicsWhenTheDefaultKeepsIt) {
   EXPECT_TRUE(live.empty());
 }
 
-// C9: the driver has let go of the default NIC, and its event is on the way.
+// C9: the driver has let go of the default NIC, and the event that says so is on the way.
 TEST_F(Memory, IsRegisteredOnTheOthersWhileTheDefaultGoes) {
   for (int error : {EIO, ENODEV}) {
     failure = error;
@@ -201,7 +201,7 @@ TEST_F(Memory, IsNotRegisteredWhenTheDefaultIsThereAndRefuses) {
   }
 }
 
-// Nobody waits for keys that will never come.
+// No request waits for the keys of a region that is gone.
 TEST_F(Memory, ThatIsGoneHasNoKeys) {
   ibv_mr* mr = add();
   ASSERT_NE(mr, nullptr);
@@ -214,13 +214,14 @@ TEST_F(Memory, ThatIsGoneHasNoKeys) {
   EXPECT_EQ(state(), group::KeyState::kMissing);
 }
 
-// Registered again before the worker has come to the first time: once on each, as it is now.
+// The program registers the region again before the worker has come to the first registration. In
+// the end each NIC holds the region once, as it is now.
 TEST_F(Memory, ThatIsChangedIsRegisteredAnew) {
   table_.rereg_mr = [](ibv_mr*, int, ibv_pd*, void*, size_t, int) { return 0; };
   ibv_mr* mr = add();
   ASSERT_NE(mr, nullptr);
   ASSERT_EQ(rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0), 0);
-  // The worker has done the first, and not yet the second.
+  // The worker has done the first registration, and not yet the second one.
   ibv_sge sge{reinterpret_cast<uintptr_t>(bytes_), 8, mr->lkey};
   EXPECT_EQ(group::translate_local(world_.context, group::kBackup, &sge, 1),
             group::KeyState::kPending);

@@ -1,4 +1,4 @@
-// What the application makes stands for an object on each NIC, and goes from all of them.
+// An object that the application makes stands for one on each NIC, and goes from all NICs.
 #include "group/extended.h"
 #include "group/group.h"
 #include "ops/completion_queues.h"
@@ -78,7 +78,7 @@ class ParentDomains : public Opened {
     freed++;
   }
 
-  static inline ibv_parent_domain_init_attr asked;  // of the NIC
+  static inline ibv_parent_domain_init_attr asked;  // what the NIC was asked for
   static inline ibv_pd* told_pd;
   static inline void* told_context;
   static inline int freed;
@@ -121,7 +121,7 @@ TEST_F(ParentDomains, NeedADomainAndANicThatHasThem) {
   EXPECT_EQ(errno, EOPNOTSUPP);
 }
 
-// The NIC calls them with its own objects.
+// The NIC calls the layer's allocators with its own objects.
 TEST_F(ParentDomains, TellTheProgramsAllocatorsItsOwnObjects) {
   int mark = 0;
   init_.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
@@ -153,7 +153,7 @@ TEST_F(ParentDomains, PassOnOnlyWhatTheProgramGave) {
   int mark = 0;
   init_.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
   init_.alloc = own_alloc;
-  init_.pd_context = &mark;  // not said in comp_mask
+  init_.pd_context = &mark;  // comp_mask does not name it
   ibv_pd* pd = alloc_parent_domain(context_, &init_);
   ASSERT_NE(pd, nullptr);
   EXPECT_EQ(asked.free, nullptr);
@@ -247,7 +247,7 @@ TEST_F(SharedQueues, TakeALimitBelowTheirSizeAndShowIt) {
   ASSERT_EQ(limit_set(srq, 31), 0);
   ASSERT_EQ(query_srq(srq, &attr), 0);
   EXPECT_EQ(attr.srq_limit, 31u);
-  SharedQueue::from(srq)->limit_armed = false;  // its event has come
+  SharedQueue::from(srq)->limit_armed = false;  // the event of the limit has come
   ASSERT_EQ(query_srq(srq, &attr), 0);
   EXPECT_EQ(attr.srq_limit, 0u);
   EXPECT_EQ(destroy_srq(srq), 0);
@@ -305,14 +305,15 @@ TEST_F(Queues, ChangeTheirSizeOnEachNic) {
   EXPECT_EQ(destroy_cq(cq), 0);
 }
 
-// The second half of the room is the layer's: completions of the program's must fit into the first.
+// The second half of the room is for the layer: the program's completions must fit into the first
+// half.
 TEST_F(Queues, BecomeSmallerOnlyWhenTheProgramsCompletionsFit) {
   static std::vector<int> asked;
   asked.clear();
   ibv_cq* cq = create_cq(context_, 100, nullptr, nullptr, 0);
   table_.resize_cq = [](ibv_cq* real, int cqe) {
     asked.push_back(cqe);
-    if (cqe < 60) return EINVAL;  // so many lie there
+    if (cqe < 60) return EINVAL;  // the CQ holds 60 completions
     real->cqe = cqe;
     return 0;
   };
@@ -391,7 +392,7 @@ TEST_F(ExtendedQueues, ReadOnlyWhatWasAskedFor) {
   EXPECT_EQ(asked.cqe, 200u);
   EXPECT_NE(cq->read_byte_len, nullptr);
   EXPECT_EQ(cq->read_imm_data, nullptr);
-  // The layer itself reads these.
+  // The layer itself reads these fields.
   EXPECT_EQ(asked.wc_flags & IBV_WC_STANDARD_FLAGS, uint64_t{IBV_WC_STANDARD_FLAGS});
   EXPECT_FALSE(poll(cq).needs_device);
   EXPECT_EQ(clock_reads, 0);
@@ -406,7 +407,7 @@ TEST_F(ExtendedQueues, WithTheNicsTimeReadItsClockOnce) {
   EXPECT_EQ(clock_reads, 1);
   EXPECT_NE(cq->read_completion_ts, nullptr);
   EXPECT_EQ(destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
-  // A NIC without such a call, or that refuses it, is no reason to have no queue.
+  // The queue is made also when the NIC has no such call or refuses it.
   refusals["query_rt_values"] = EIO;
   cq = create_cq_ex(context_, &init_);
   ASSERT_NE(cq, nullptr);

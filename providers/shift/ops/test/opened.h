@@ -1,5 +1,5 @@
-// A device of two NICs that is open, over a stock library that keeps count of what was made on
-// them.
+// An open device of two NICs over a fake stock library, which keeps count of the objects made on
+// the NICs.
 #pragma once
 
 #include <arpa/inet.h>
@@ -26,7 +26,7 @@ using group::FakeNic;
 using group::kDefault;
 inline constexpr int kBackup = 1;
 
-// Its descriptors are never readable.
+// A loop whose descriptors are never readable.
 class QuietLoop final : public LazyLoop {
  public:
   bool add_fd(int, uint32_t, FdCallback) override { return true; }
@@ -44,7 +44,7 @@ class Opened : public ::testing::Test {
     table_fill();
     before_ = std::exchange(stock, &table_);
     for (FakeNic* nic : {&first_, &second_}) {
-      nic->gid = {};  // nobody looks for peers
+      nic->gid = {};  // without an address the layer looks for no peers
       nic->verbs.context.async_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
       nic->verbs.query_device_ex = [](ibv_context*, const ibv_query_device_ex_input*,
                                       ibv_device_attr_ex* attr, size_t) {
@@ -78,7 +78,8 @@ class Opened : public ::testing::Test {
   void close() { EXPECT_EQ(close_device(std::exchange(context_, nullptr)), 0); }
   group::Context& context() { return *group::Context::from(context_); }
 
-  // What a call of the stock library answers; 0: it does as it should.
+  // The error that a call of the stock library answers, by its name. A call that is not here
+  // succeeds.
   static inline std::map<std::string, int> refusals;
   static int refusal(const std::string& call) {
     const auto found = refusals.find(call);
@@ -86,7 +87,7 @@ class Opened : public ::testing::Test {
     errno = found->second;
     return found->second;
   }
-  // What was made on the NICs and is still there, of each kind.
+  // The objects of each kind that were made on the NICs and not yet destroyed.
   static inline std::map<std::string, std::set<const void*>> live;
   static size_t count(const char* kind) { return live[kind].size(); }
   template <typename Object>
@@ -94,7 +95,7 @@ class Opened : public ::testing::Test {
     live[kind].insert(object);
     return object;
   }
-  // As the function that destroys one answers.
+  // What the function that destroys `object` returns.
   static int gone(const char* kind, const void* object) {
     if (const int error = refusal(kind)) return error;
     EXPECT_EQ(live[kind].erase(object), 1u) << kind;
@@ -155,7 +156,7 @@ class Opened : public ::testing::Test {
       return made("srq", &FakeNic::of(pd->context).srq_make().srq);
     };
     table_.query_srq = [](ibv_srq*, ibv_srq_attr* attr) {
-      attr->max_wr = 32;  // more than was asked for, as NICs round up
+      attr->max_wr = 32;  // more than was asked for: NICs round up
       attr->max_sge = 3;
       return refusal("query_srq");
     };

@@ -106,7 +106,7 @@ TEST_F(Post, AReceiveWithoutElementsIsTakenOnEveryPath) {
   EXPECT_EQ(received(on_backup()), (Ids{1, 2, 4}));
 }
 
-// And those behind it. One that names nothing is refused at once.
+// So do the receives after it. A receive whose key names no region is refused at once.
 TEST_F(Post, AReceiveWaitsWhileItsRegionIsBeingRegistered) {
   switch_over();
   auto* region = world_.make_region(0x30, 0x40, group::MemoryRegion::Twin::kRunning);
@@ -127,7 +127,7 @@ TEST_F(Post, AReceiveWaitsWhileItsRegionIsBeingRegistered) {
   EXPECT_EQ(received(on_backup()), (Ids{7, 8}));
 }
 
-// A QP of its own, to which the next post is slow or hot.
+// A world with one QP, on which the next post is slow or hot.
 struct Fresh {
   explicit Fresh(bool hot, group::Accept accept = group::Accept::kGuard) {
     group->life.errors.members[kDefault].accept = accept;
@@ -145,7 +145,7 @@ struct Fresh {
   ibv_send_wr* bad = nullptr;
 };
 
-// The first call is slow and makes the thread the owner; the second one is hot.
+// The first call is slow and makes the thread the owner of the queue; the second one is hot.
 TEST_F(Post, GoesToTheDefaultAndIntoTheJournal) {
   ASSERT_EQ(send({1, 2}), 0);
   ASSERT_EQ(send({3, 4}), 0);
@@ -170,7 +170,7 @@ TEST_F(Post, OnlyWhatTheNicAcceptedIsJournalled) {
   }
 }
 
-// C4: else the journal would hold a message without its data.
+// C4: without the refusal the journal would hold a message without its data.
 TEST_F(Post, OffTheDefaultInlineDataThatIsTooLongIsRefused) {
   group_->cap.max_inline_data = 32;
   char data[33] = {};
@@ -209,8 +209,8 @@ TEST_F(Post, ADeviceThatRefusesIsAFault) {
   }
 }
 
-// C1, C2: soft-RoCE has the requests in its ring when its doorbell fails. A program that was told
-// of the error would post them again.
+// C1, C2: soft-RoCE has the requests in its ring when its doorbell fails. A program that saw the
+// error would post them again.
 TEST_F(Post, WhatIsQueuedWhenTheDoorbellFailsIsPostedOnce) {
   for (bool hot : {false, true}) {
     Fresh it(hot);
@@ -238,7 +238,7 @@ TEST_F(Post, WithoutProtectionAFailedDoorbellIsShown) {
   }
 }
 
-// C5: it may have been executed.
+// C5: the NIC may have executed the request.
 TEST_F(Post, OffTheDefaultWhatIsQueuedWhenTheDoorbellFailsIsInFlight) {
   switch_over();
   on_backup().doorbell_error = EIO;
@@ -252,7 +252,7 @@ TEST_F(Post, CompletionsAreCountedOnTheHotPath) {
   ASSERT_EQ(send({1, 2, 3}), 0);
   ASSERT_EQ(recv({11}), 0);
   ibv_wc wc[8];
-  ASSERT_EQ(poll_cq(&cq_->cq, 8, wc), 0);  // becomes the owner
+  ASSERT_EQ(poll_cq(&cq_->cq, 8, wc), 0);  // the thread becomes the owner
   on_default().complete_send();
   on_default().complete_recv();
   on_default().complete_send();
@@ -285,7 +285,8 @@ TEST_F(Post, WhileThePathChangesRequestsAreParked) {
   EXPECT_TRUE(on_backup().recvs.empty());
 }
 
-// As the NIC would: no more than the queue's depth, and the caller learns where it ended.
+// The layer, like the NIC, takes no more than the queue's depth, and the caller learns which
+// request was refused first.
 TEST_F(Post, TheParkingPlaceHasTheQueuesDepth) {
   leave_default();
   Ids ids;
@@ -327,7 +328,7 @@ TEST_F(Post, OnTheBackupRequestsFlowWithItsKeys) {
 TEST_F(Post, AFurtherMemberThatRefusesIsAFaultOfThatMember) {
   switch_over();
   on_backup().post_error = EIO;
-  EXPECT_EQ(send({1}), 0);  // accepted; it will be completed with an error
+  EXPECT_EQ(send({1}), 0);  // accepted: the round decides what becomes of it
   ASSERT_FALSE(world_.sink.faults.empty());
   EXPECT_EQ(world_.sink.faults.back().event, fsm::Event::kPathFault);
   EXPECT_EQ(world_.sink.faults.back().member, kBackup);
@@ -344,7 +345,7 @@ TEST_F(Post, OffTheDefaultUnregisteredMemoryIsNoFaultOfThePath) {
   EXPECT_EQ(world_.sink.faults.back().event, fsm::Event::kReplayRefused);
 }
 
-// What is a fault of the path, and what every NIC would refuse.
+// Some errors are a fault of the path; with the others every NIC would refuse the request.
 TEST_F(Post, OffTheDefaultTheErrorSaysWhoseFaultARefusalIs) {
   for (int error : {EIO, ENODEV, ENOMEM, -ENOMEM, EINVAL, -EINVAL, EOPNOTSUPP}) {
     const bool of_path = error != EINVAL && error != -EINVAL && error != EOPNOTSUPP;
@@ -368,7 +369,7 @@ TEST_F(Post, OffTheDefaultTheErrorSaysWhoseFaultARefusalIs) {
   }
 }
 
-// The same in the middle of a round.
+// The error is judged in the same way in the middle of a round.
 TEST_F(Post, WhatEveryNicRefusesIsNotReplayedOnAnother) {
   for (int error : {EIO, EINVAL}) {
     World world;
@@ -385,7 +386,7 @@ TEST_F(Post, WhatEveryNicRefusesIsNotReplayedOnAnother) {
   }
 }
 
-// The NIC makes a request of it, which will complete like any other.
+// The NIC turns the bind into a request, which will complete like any other.
 TEST_F(Post, ABoundWindowIsInTheJournal) {
   world_.nic(kDefault).verbs.context.ops.bind_mw = [](ibv_qp*, ibv_mw* mw, ibv_mw_bind*) {
     mw->rkey++;
@@ -417,7 +418,7 @@ TEST_F(Post, AfterTheErrorRequestsAreFlushed) {
   ASSERT_EQ(poll_cq(&cq_->cq, 8, wc), 3);
   for (int i = 0; i < 3; i++) EXPECT_EQ(wc[i].status, IBV_WC_WR_FLUSH_ERR);
   EXPECT_EQ((Ids{wc[0].wr_id, wc[1].wr_id, wc[2].wr_id}), (Ids{1, 2, 11}));
-  // However many: nothing is outstanding.
+  // Any number of requests is taken, since none stays outstanding.
   for (uint64_t id = 0; id < 100; id++) ASSERT_EQ(send({id}), 0);
 }
 

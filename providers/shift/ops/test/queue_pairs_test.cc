@@ -1,4 +1,4 @@
-// The application breaks or destroys its QP while something is under way for it.
+// The application breaks or destroys its QP while the layer has work under way for that QP.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 #include "ops/tables.h"
 #include "ops/test/runtime.h"
 
-// In the place of the one with threads, which the linker leaves in its archive.
+// These functions replace the ones that start threads, which the linker leaves in their archive.
 namespace shift::control {
 Runtime* runtime() {
   return ops::in_use;
@@ -66,7 +66,7 @@ class QueuePairs : public ::testing::Test {
     ibv_recv_wr wr{wr_id, nullptr, &sge, 1}, *bad;
     ASSERT_EQ(post_recv(group_->handle(), &wr, &bad), 0);
   }
-  // Sorted: the order between the two queues is nobody's business.
+  // Sorted, since the order between sends and receives does not matter.
   Completions poll() {
     Completions all;
     ibv_wc wc[16];
@@ -76,7 +76,7 @@ class QueuePairs : public ::testing::Test {
     std::ranges::sort(all);
     return all;
   }
-  // The default NIC breaks, and the application polls: it is not to see that.
+  // The default NIC breaks, and the application polls: it must not see the error.
   void break_default() {
     on_default().break_with(IBV_WC_RETRY_EXC_ERR);
     ASSERT_EQ(poll(), Completions{});
@@ -113,7 +113,7 @@ class OffTheDefault : public QueuePairs {
     }
     return all;
   }
-  // Its key on the path is not known.
+  // The remote key's counterpart on the backup is not known, unless the test sets it.
   void write(uint64_t wr_id, uint32_t lkey = group::kLkey) {
     ibv_sge sge{0x5000, 8, lkey};
     ibv_send_wr wr{}, *bad;
@@ -127,7 +127,7 @@ class OffTheDefault : public QueuePairs {
   }
 };
 
-// C6
+// C6: the requests that wait for a remote key are flushed too.
 TEST_F(OffTheDefault, WhatWaitsForAKeyIsFlushedWithTheQp) {
   send(1);
   write(2);
@@ -139,7 +139,7 @@ TEST_F(OffTheDefault, WhatWaitsForAKeyIsFlushedWithTheQp) {
             (Completions{{1, kFlushed}, {2, kFlushed}, {3, kFlushed}, {4, kFlushed}}));
 }
 
-// C6
+// C6: so is a request that waits for the registration of its own region.
 TEST_F(OffTheDefault, WhatWaitsForARegistrationIsFlushedWithTheQp) {
   world_.make_region(0x50, 0x60, group::MemoryRegion::Twin::kQueued);
   group_->life.remote_keys[kBackup][group::kRkey] = 0x99;
@@ -166,7 +166,7 @@ TEST_F(QueuePairs, AnErrorThatWasHeldBackComesWhenTheApplicationBreaksItsQp) {
   for (uint64_t id : {11u, 12u}) receive(id);
   break_default();
   to_error();
-  control_.run();  // what told of the error comes too late
+  control_.run();  // the report of the error comes too late
   EXPECT_EQ(poll(), (Completions{{1, IBV_WC_RETRY_EXC_ERR},
                                  {2, kFlushed},
                                  {3, kFlushed},
@@ -181,7 +181,7 @@ TEST_F(QueuePairs, WhatTheNicHoldsComesWhenTheApplicationBreaksItsQp) {
   EXPECT_EQ(poll(), (Completions{{1, kFlushed}, {2, kFlushed}, {11, kFlushed}}));
 }
 
-// In the middle of a round no NIC holds it.
+// In the middle of a round no NIC holds the requests that are parked.
 TEST_F(QueuePairs, WhatIsParkedComesWhenTheApplicationBreaksItsQp) {
   for (uint64_t id : {1u, 2u}) send(id);
   receive(11);
@@ -211,7 +211,8 @@ TEST_F(QueuePairs, ConnectionsUnderWayAreShutWithTheQp) {
   }
 }
 
-// The NIC refuses it, without effect; so must we: by its name the control thread knows the QP.
+// The NIC refuses the change without effect, and so must the layer: the control thread knows the QP
+// by its name.
 TEST_F(QueuePairs, ARefusedConnectionLeavesTheNamesAlone) {
   group::FakeNic& nic = world_.nic(kDefault);
   nic.link_local = wire::Gid::from_ipv4(htonl(0x7f000004));  // another address, in place 1
@@ -221,7 +222,7 @@ TEST_F(QueuePairs, ARefusedConnectionLeavesTheNamesAlone) {
   control_.run();
   net::Delegate& asked = coordinator_;
   ASSERT_TRUE(asked.knows_qp(local));
-  on_default().modify_error = EINVAL;  // it is in RTS
+  on_default().modify_error = EINVAL;  // the QP is in RTS
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RTR;
   attr.ah_attr.is_global = 1;
@@ -246,7 +247,7 @@ TEST_F(QueuePairs, IsDestroyedBehindWhatTheWorkerDoesForIt) {
   EXPECT_TRUE(done);
 }
 
-// The worker may be busy with anything.
+// The destruction does not wait for the worker's other tasks.
 TEST_F(QueuePairs, WaitsForNothingElse) {
   Group* group = world_.make_group(cq_);
   world_.let_go(group);
@@ -256,13 +257,13 @@ TEST_F(QueuePairs, WaitsForNothingElse) {
   EXPECT_FALSE(other);
 }
 
-// Its NIC keeps completions of QPs that are gone, as rxe does.
+// The NIC keeps completions of QPs that are gone, as rxe does.
 TEST_F(QueuePairs, NothingOfADestroyedQpIsLeftToBePolled) {
   world_.nic(kDefault).is_soft_roce = true;
   Group* group = world_.make_group(cq_);
   world_.let_go(group);
   FakeQp& nic = World::fake(group, kDefault);
-  nic.flushes = false;  // not yet
+  nic.flushes = false;  // the flush comes later
   group::park({&group, 1});
   group::Fence fence({group}, group::kPatience);
   ASSERT_FALSE(fence.step(group::Clock::now()));
@@ -276,7 +277,7 @@ TEST_F(QueuePairs, NothingOfADestroyedQpIsLeftToBePolled) {
   EXPECT_EQ(poll(), (Completions{{1, IBV_WC_SUCCESS}}));
 }
 
-// Nor of one that was reset, which is used again.
+// Nothing of a QP that was reset is left either: the QP is used again.
 TEST_F(QueuePairs, NothingFromBeforeAResetIsLeftToBePolled) {
   send(1);
   ASSERT_TRUE(on_default().complete_send());
@@ -305,7 +306,7 @@ class Refused : public QueuePairs {
   FakeQp& on_backup() { return World::fake(group_, kBackup); }
 };
 
-// The default NIC is dead, and the QP on another one.
+// The default NIC is dead, and the QP is on another NIC.
 TEST_F(Refused, AResetLeavesAQpInError) {
   on_default().modify_error = EIO;
   ibv_qp_attr attr{};
@@ -355,7 +356,7 @@ TEST_F(Refused, AnEndChangesNothingButTheProtection) {
   EXPECT_EQ(poll(), (Completions{{2, IBV_WC_RETRY_EXC_ERR}}));
 }
 
-// It has failed where no path was chosen.
+// The QP failed while no path was chosen.
 TEST_F(QueuePairs, WhatHasFailedBetweenTwoPathsIsToldOnce) {
   send(1);
   ASSERT_TRUE(group::fence({group_})[0]);
@@ -366,7 +367,7 @@ TEST_F(QueuePairs, WhatHasFailedBetweenTwoPathsIsToldOnce) {
   EXPECT_EQ(poll(), (Completions{{1, IBV_WC_RETRY_EXC_ERR}}));
 }
 
-// Its owner polls the NIC's own queue.
+// The program polls the NIC's own CQ from now on, so the layer cannot see its completions.
 TEST_F(QueuePairs, LoseTheirProtectionWithTheirCompletionQueue) {
   World::Options options;
   options.guarded = false;
@@ -386,7 +387,7 @@ TEST_F(QueuePairs, LoseTheirProtectionWithTheirCompletionQueue) {
   for (CompletionQueue* queue : {cq, other_cq}) std::erase(queue->groups, &late);
 }
 
-// A program that polls the NIC's own CQ would wait for completions that are on another.
+// A program that polls the default NIC's own CQ would wait for completions that are on another NIC.
 TEST_F(QueuePairs, KeepTheirCompletionQueueWhileOneIsAwayFromTheDefault) {
   Group* away = world_.make_group(cq_);
   ASSERT_TRUE(group::fence({away})[0]);
@@ -418,7 +419,8 @@ TEST_F(QueuePairs, ThatAreGoneAreAskedAboutWithoutALookBehindTheirAddress) {
   context_is_closed(&world_.context);
 }
 
-// The number of one that was not ours, which has gone, and of which a completion has been polled.
+// The new group gets the number of an unprotected QP that is gone, and of which the application has
+// polled a completion.
 TEST_F(QueuePairs, CountsUnderANumberThatWasNobodys) {
   StockVerbs table = *stock;
   table.free_device_list = [](ibv_device**) {};
@@ -432,7 +434,7 @@ TEST_F(QueuePairs, CountsUnderANumberThatWasNobodys) {
   ibv_wc wc{};
   wc.wr_id = 5;
   wc.qp_num = world_.nic(kDefault).qp_make(beneath, beneath, false).qp.qp_num + 1;
-  EXPECT_EQ(poll(), Completions{});  // becomes the owner
+  EXPECT_EQ(poll(), Completions{});  // the thread becomes the owner
   World::fake(cq_, kDefault).waiting.push_back(wc);
   EXPECT_EQ(poll(), (Completions{{5, IBV_WC_SUCCESS}}));
   ASSERT_EQ(cq_->last_qpn, wc.qp_num);
@@ -457,7 +459,7 @@ TEST_F(QueuePairs, CountsUnderANumberThatWasNobodys) {
   stock = before;
 }
 
-// On a shared receive queue, with two receives.
+// A QP on a shared receive queue that has two receives.
 class SharedReceives : public QueuePairs {
  protected:
   SharedReceives() {
@@ -476,7 +478,7 @@ class SharedReceives : public QueuePairs {
     ASSERT_EQ(group::commit(*group_, kBackup, kBackup), group::Commit::kDone);
     ASSERT_EQ(group::replay(*group_, 0).refusal, nullptr);
   }
-  // Messages that nobody has polled.
+  // `count` messages arrive on `member`, and the application has not polled them.
   void take(int member, int count) {
     for (; count > 0; count--) ASSERT_TRUE(World::fake(group_, member).complete_recv());
   }
@@ -500,7 +502,7 @@ class SharedReceives : public QueuePairs {
   group::SharedQueue* srq_ = world_.make_srq(16);
 };
 
-// The NIC drops the completions with the QP, and the receives were taken.
+// The NIC drops the QP's completions, and with them those of the receives that the QP took.
 TEST_F(SharedReceives, ThatWereTakenAreNoLongerPostedBehindAReset) {
   take(kDefault, 2);
   reset();
@@ -527,7 +529,7 @@ TEST_F(SharedReceives, ThatWereTakenAreNoLongerPostedBehindTheEndOffTheDefault) 
   expect_left(1);
 }
 
-// What it takes until it is gone would be known to nobody.
+// The layer would not learn of a receive that the QP takes until it is gone.
 TEST_F(SharedReceives, AreNotTakenAnyMoreWhenAQpIsDestroyed) {
   static std::vector<ibv_qp_state> states;
   static group::Context* context;
@@ -537,7 +539,7 @@ TEST_F(SharedReceives, AreNotTakenAnyMoreWhenAQpIsDestroyed) {
   heard = 0;
   ASSERT_TRUE(context->events.open());
   ASSERT_EQ(fcntl(context->events.fd(), F_SETFL, O_NONBLOCK), 0);
-  group_->life.control.state = fsm::State::kClosed;  // as the coordinator has it
+  group_->life.control.state = fsm::State::kClosed;  // the state that the coordinator gives it
   StockVerbs table = *stock;
   table.modify_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int) {
     qp->state = attr->qp_state;
@@ -567,12 +569,12 @@ TEST_F(QueuePairs, IsNotDestroyedWhileAnEventIsFollowed) {
   options.srq = world_.make_srq(16);
   Group* group = world_.make_group(cq_, cq_, options);
   world_.let_go(group);
-  group->life.control.state = fsm::State::kFailed;  // has waited for the event
+  group->life.control.state = fsm::State::kFailed;  // a failed group waits for the event
 
   ibv_async_event event{};
   event.event_type = IBV_EVENT_QP_LAST_WQE_REACHED;
   event.element.qp = group->real[kDefault];
-  std::unique_lock stop(group->srq->mutex);  // the follower needs it, too
+  std::unique_lock stop(group->srq->mutex);  // the follower needs this mutex, too
   std::atomic<pid_t> thread{0};
   std::thread follower([&] {
     thread = gettid();
@@ -586,7 +588,7 @@ TEST_F(QueuePairs, IsNotDestroyedWhileAnEventIsFollowed) {
     std::unique_lock lock(world_.context.mutex, std::try_to_lock);
     return !lock.owns_lock() || std::ranges::count(world_.context.groups, group) != 0;
   };
-  // One of them comes.
+  // Either the group leaves the list (a fault), or the destroyer waits for the follower.
   while (is_listed() && !world_.context.event_mutex.has_waiters()) sched_yield();
   EXPECT_TRUE(is_listed());
   stop.unlock();

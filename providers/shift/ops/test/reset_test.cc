@@ -1,4 +1,4 @@
-// A reset begins another life of a QP: nothing of the one before is left in it.
+// A reset begins another life of a QP, in which nothing of the life before is left.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -22,8 +22,8 @@ std::string bytes(const T& plain) {
   return {reinterpret_cast<const char*>(&plain), sizeof plain};
 }
 
-// Of each member. The fields are named one by one, here and below, so that one which is added to a
-// life does not compile until it is looked at.
+// The fields of one member. They are named one by one, here and below, so that the test does not
+// compile with a new field until somebody has looked at it.
 auto fields_of_member(const Life& life, int m) {
   const auto& [accept, fault_reported] = life.errors.members[m];
   const auto& [can_send, last_taken, probe, own_packets, last_psn, path_mtu, own] = life.members[m];
@@ -33,7 +33,7 @@ auto fields_of_member(const Life& life, int m) {
                          own_receives.size(), life.remote_keys[m]);
 }
 
-// All but the serial number, and what belongs to each member.
+// All other fields, without the serial number.
 auto fields(const Life& life) {
   const auto& [serial, asked, ends, errors, markers, path, members, control, peer_present,
                remote_keys, opcode_of_signaled] = life;
@@ -52,7 +52,7 @@ auto fields(const Life& life) {
                          opcode_of_signaled);
 }
 
-// As nothing is in a fresh one.
+// Gives each field a value that no fresh life has.
 void wear(Life& life) {
   life.asked.attr.timeout = 7;
   life.asked.mask = IBV_QP_AV;
@@ -162,7 +162,8 @@ TEST_F(Reset, EmptiesTheQueues) {
   EXPECT_EQ(cq_->slow_groups, 0);
 }
 
-// What was asked for before, as the search for the old peer, must not find the new connection.
+// The answer to a question of the life before, such as the search for the old peer, must not be
+// taken for one of the new connection.
 TEST_F(Reset, BeginsAnotherLife) {
   const uint64_t before = group_->life.serial;
   reset();

@@ -1,4 +1,4 @@
-// The background threads' place in the tests of ops/, which have none.
+// What takes the place of the background threads in the tests of ops/.
 #pragma once
 
 #include <deque>
@@ -8,7 +8,7 @@
 
 namespace shift::ops {
 
-// A loop whose tasks wait until somebody waits for one that is queued after them.
+// A loop that keeps its tasks until a thread waits for a task that it queues after them.
 class LazyLoop : public net::Loop {
  public:
   bool call_soon(Task task) noexcept override {
@@ -40,7 +40,7 @@ class LazyLoop : public net::Loop {
   std::deque<Task> tasks_;
 };
 
-// Nobody is there.
+// A network without peers.
 class EmptyNetwork final : public net::PeerNetwork {
  public:
   void add_address(uint32_t) override {}
@@ -48,7 +48,7 @@ class EmptyNetwork final : public net::PeerNetwork {
   void retry_connections() override {}
 };
 
-// What control::runtime() answers.
+// What control::runtime() returns.
 inline control::Runtime* in_use = nullptr;
 
 }  // namespace shift::ops
