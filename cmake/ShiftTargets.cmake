@@ -91,10 +91,11 @@ function(shift_quiet_tests)
   set_tests_properties(${ARGN} PROPERTIES RESOURCE_LOCK quiet PROCESSORS 3)
 endfunction()
 
-# shift_test(NAME sources... [LIBS libs...] [OPTIMISED] [GIVES_WAY]): a GoogleTest program registered with ctest
-# as NAME, with the label unit. OPTIMISED is for tests that compute much themselves, GIVES_WAY for long ones.
+# shift_test(NAME sources... [LIBS libs...] [OPTIMISED] [GIVES_WAY] [RUNS_PROGRAMS]): a GoogleTest program
+# registered with ctest as NAME, with the label unit. OPTIMISED is for tests that compute much themselves,
+# GIVES_WAY for long ones, RUNS_PROGRAMS for those that run others' programs, whose leaks are their own.
 function(shift_test name)
-  cmake_parse_arguments(arg "OPTIMISED;GIVES_WAY" "" "LIBS" ${ARGN})
+  cmake_parse_arguments(arg "OPTIMISED;GIVES_WAY;RUNS_PROGRAMS" "" "LIBS" ${ARGN})
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE shift_options ${arg_LIBS} GTest::gtest GTest::gtest_main)
   shift_only_tests(${name})
@@ -108,8 +109,8 @@ function(shift_test name)
   endif()
   add_test(NAME ${name} COMMAND ${before} $<TARGET_FILE:${name}>)
   set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 600)
-  if(SHIFT_SANITIZE MATCHES address)
-    # Other tests run programs whose leaks are their own, and switch the search for leaks off for all.
+  if(SHIFT_SANITIZE MATCHES address AND NOT arg_RUNS_PROGRAMS)
+    # check.sh switches the search for leaks off, for the tests that run others' programs.
     set_tests_properties(${name} PROPERTIES ENVIRONMENT_MODIFICATION ASAN_OPTIONS=set:detect_leaks=1)
   endif()
 endfunction()
