@@ -65,6 +65,7 @@ TEST_F(FencesTest, EachIsToldOnce) {
   leave();
   run_for(milliseconds(3 * config().fence_ms));
   EXPECT_EQ(told_.size(), 2u);
+  EXPECT_EQ(time_.next(), net::VirtualTime::Clock::time_point::max()) << "nothing is waited for";
 }
 
 TEST_F(FencesTest, ASessionThatHasMovedOnIsNotFenced) {

@@ -52,6 +52,7 @@ TEST_F(Book, APathIsOneOfMembersThatThereAre) {
   EXPECT_TRUE(book_.exists({2, 1}, true));
   EXPECT_FALSE(book_.exists({2, 1}, false));
   EXPECT_FALSE(book_.exists({0, 2}, true));
+  EXPECT_FALSE(book_.exists({3, 1}, true));
   EXPECT_FALSE(book_.exists({200, 1}, true));
   EXPECT_TRUE(book_.exists({1, 2}, false));
 }

@@ -32,7 +32,7 @@ class Address : public ::testing::Test {
 // that a new connection takes for its own.
 TEST_F(Address, StartPsnsAreFarFromThoseOfTheLastConnections) {
   Group* group = group_of(world_, 1);
-  group->life.asked.attr.sq_psn = 0xfffff0;
+  group->life.asked.attr.sq_psn = 0x800000;
   uint32_t last = group->life.asked.attr.sq_psn;
   for (int i = 0; i < 1000; i++) {
     const uint32_t psn = psn_of_next(group, kDefault);

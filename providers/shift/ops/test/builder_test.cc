@@ -239,6 +239,19 @@ TEST_F(Builder, AHotBatchIsForwarded) {
   EXPECT_EQ(real_.requests, 2);
 }
 
+TEST_F(Builder, ARequestMayHaveNoData) {
+  make_hot();
+  ibv_wr_start(qp_);
+  simple(1);
+  ibv_wr_send(qp_);
+  ibv_wr_set_sge_list(qp_, 0, nullptr);
+  ASSERT_EQ(ibv_wr_complete(qp_), 0);
+  ibv_send_wr wr;
+  ibv_sge sges[64];
+  group_->send.journal.rebuild(1, &wr, sges);
+  EXPECT_EQ(wr.num_sge, 0);
+}
+
 TEST_F(Builder, ARefusedBatchLeavesNoTrace) {
   make_hot();
   real_.error = ENOMEM;

@@ -199,6 +199,38 @@ TEST_F(OpenDevices, ShowTheirPortAsItWasWhileAFaultIsMasked) {
   EXPECT_EQ(port().state, IBV_PORT_DOWN);
 }
 
+// C9: the address is gone from the NIC, but a QP uses it.
+TEST_F(OpenDevices, ShowTheAddressThatAQpUses) {
+  static constexpr uint32_t kIp = 0x0100007f, kOther = 0x0200007f;
+  static ibv_gid now;
+  now = wire::Gid::from_ipv4(kOther).to_verbs();
+  open();
+  table_.query_gid = [](ibv_context*, uint8_t, int, ibv_gid* gid) {
+    *gid = now;
+    return refusal("query_gid");
+  };
+  const auto shown = [&](int index) {
+    ibv_gid gid{};
+    const int error = query_gid(context_, 1, index, &gid);
+    return error == 0 ? wire::Gid::from_verbs(gid).ipv4() : std::nullopt;
+  };
+  group::Group user;
+  user.life.asked.mask = IBV_QP_AV;
+  user.life.asked.attr.port_num = 1;
+  user.life.asked.attr.ah_attr.grh.sgid_index = 3;
+  user.life.ends.local.gid = wire::Gid::from_ipv4(kIp);
+  context().groups.push_back(&user);
+  EXPECT_EQ(shown(3), kOther) << "the NIC has an address there";
+  now = {};
+  EXPECT_EQ(shown(3), kIp);
+  EXPECT_EQ(shown(4), std::nullopt) << "no QP uses it";
+  refusals["query_gid"] = EIO;
+  EXPECT_EQ(shown(3), kIp);
+  ibv_gid gid{};
+  EXPECT_EQ(query_gid(context_, 1, 4, &gid), EIO);
+  context().groups.clear();
+}
+
 TEST_F(OpenDevices, ShowWhatTheyWereWhenTheirNicIsDead) {
   open();
   refusals["query_device"] = EIO;

@@ -140,6 +140,9 @@ TEST_F(Memory, WithPagingIsRefusedByTheLayerOnlyWhereTheDefaultCouldDoIt) {
     EXPECT_EQ(reg_mr(&world_.pd.pd, bytes_, sizeof bytes_, IBV_ACCESS_ON_DEMAND), nullptr);
     EXPECT_EQ(errno, default_can ? EOPNOTSUPP : EINVAL);
   }
+  world_.context.common_attr.odp_caps.general_caps = IBV_ODP_SUPPORT;
+  EXPECT_EQ(reg_mr(&world_.pd.pd, bytes_, sizeof bytes_, IBV_ACCESS_ON_DEMAND), nullptr);
+  EXPECT_EQ(errno, EINVAL) << "all NICs can, so the NIC's own answer counts";
 }
 
 TEST_F(Memory, ThatIsGoneBeforeTheWorkerComesToItIsNotRegistered) {

@@ -150,6 +150,17 @@ TEST_F(OffTheDefault, WhatWaitsForARegistrationIsFlushedWithTheQp) {
   EXPECT_EQ(poll_in_order(), (Completions{{1, kFlushed}, {2, kFlushed}}));
 }
 
+// Only the way to ERR flushes.
+TEST_F(OffTheDefault, WhatWaitsForAKeyGoesOnWaitingWhenTheQpIsChanged) {
+  write(1);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTS;
+  ASSERT_EQ(modify_qp(group_->handle(), &attr, IBV_QP_STATE), 0);
+  EXPECT_EQ(poll(), Completions{});
+  to_error();
+  EXPECT_EQ(poll(), (Completions{{1, kFlushed}}));
+}
+
 // The receive waits for a path that will not come.
 TEST_F(OffTheDefault, AReceiveThatWasRefusedIsFlushedWithTheQp) {
   receive(11);
@@ -385,6 +396,17 @@ TEST_F(QueuePairs, LoseTheirProtectionWithTheirCompletionQueue) {
   cq_join(*cq, late);
   EXPECT_TRUE(late.let_go);
   for (CompletionQueue* queue : {cq, other_cq}) std::erase(queue->groups, &late);
+}
+
+TEST_F(QueuePairs, LoseTheirProtectionOnlyOnTheDefault) {
+  EXPECT_TRUE(let_go(group_->handle()));
+  EXPECT_TRUE(group_->let_go);
+  EXPECT_TRUE(let_go(group_->handle())) << "it is so already";
+}
+
+TEST_F(OffTheDefault, KeepTheirProtection) {
+  EXPECT_FALSE(let_go(group_->handle()));
+  EXPECT_FALSE(group_->let_go);
 }
 
 // A program that polls the default NIC's own CQ would wait for completions that are on another NIC.

@@ -201,7 +201,13 @@ TEST_F(ConfigTest, FileMistakesNameTheirLine) {
   read({}, "SHIFT_PORT = 1\nnonsense\nSHIFT_PROT = 5\n");
   ASSERT_EQ(warnings_.size(), 2u);
   EXPECT_NE(warnings_[0].find(":2: "), std::string::npos);
-  EXPECT_NE(warnings_[1].find(":3: unknown key SHIFT_PROT"), std::string::npos);
+  EXPECT_TRUE(warnings_[1].ends_with(":3: unknown key SHIFT_PROT"));
+}
+
+TEST_F(ConfigTest, ALongNameIsCutInTheWarning) {
+  read({}, (std::string(500, 'X') + " = 1\n").c_str());
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_TRUE(warnings_[0].ends_with(" " + std::string(100, 'X')));
 }
 
 }  // namespace
