@@ -112,9 +112,12 @@ TEST_F(Keys, AParentDomainIsTheDomainItWasMadeOf) {
 TEST_F(Keys, OfRegionsWithTheSameRkeyEachDomainHasItsOwn) {
   ProtectionDomain other;
   world_.make_region(0x30, 0x40, Twin::kRunning)->mr.pd = &other.pd;
-  world_.make_region(0x31, 0x40);
+  MemoryRegion* second = world_.make_region(0x31, 0x40);
   uint32_t out = 0;
   EXPECT_EQ(exported_key(world_.context, kBackup, &world_.pd, 0x40, &out), KeyState::kReady);
+  EXPECT_EQ(exported_key(world_.context, kBackup, &other, 0x40, &out), KeyState::kPending);
+  world_.context.regions.remove(*second);
+  EXPECT_EQ(exported_key(world_.context, kBackup, &world_.pd, 0x40, &out), KeyState::kMissing);
   EXPECT_EQ(exported_key(world_.context, kBackup, &other, 0x40, &out), KeyState::kPending);
 }
 

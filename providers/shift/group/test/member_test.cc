@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <set>
+#include <utility>
 
 #include "group/member_qp.h"
 #include "group/port.h"
@@ -142,6 +143,33 @@ TEST_F(LinkLocal, TypeIsThatOfThePlace) {
   EXPECT_EQ(gid_index_of(nic, 1, link_local(1), IBV_GID_TYPE_ROCE_V1, 3), 0);
   EXPECT_EQ(gid_index_of(nic, 1, link_local(1), IBV_GID_TYPE_ROCE_V2, 0), 1);
   EXPECT_EQ(gid_index_of(nic, 1, world_.nic(kDefault).gid, IBV_GID_TYPE_ROCE_V1, 3), -1);
+}
+
+TEST_F(LinkLocal, AGidIsFoundWhereItIsTheOnlyOne) {
+  EXPECT_EQ(gid_index_of(world_.context.members[kBackup].real, 1, world_.nic(kBackup).gid,
+                         IBV_GID_TYPE_ROCE_V2, 0),
+            static_cast<int>(world_.nic(kBackup).gid_index));
+}
+
+TEST(MemberQp, IsMadeOnlyWhereItsPartsAre) {
+  World world;
+  CompletionQueue *sends = world.make_cq(), *receives = world.make_cq();
+  World::Options options;
+  options.twins = false;
+  Group* group = world.make_group(sends, receives, options);
+  ASSERT_EQ(group->real[kBackup], nullptr);
+  EXPECT_EQ(start_sending(*group, kBackup), 0) << "there is nothing to start";
+  for (CompletionQueue* missing : {sends, receives}) {
+    ibv_cq* kept = missing->real[kBackup];
+    missing->real[kBackup] = nullptr;
+    EXPECT_EQ(member_qp_create(*group, kBackup), ENODEV);
+    missing->real[kBackup] = kept;
+  }
+  ibv_pd* kept = std::exchange(world.pd.real[kBackup], nullptr);
+  EXPECT_EQ(member_qp_create(*group, kBackup), ENODEV);
+  world.pd.real[kBackup] = kept;
+  EXPECT_EQ(member_qp_create(*group, kBackup), 0);
+  EXPECT_NE(group->real[kBackup], nullptr);
 }
 
 // What the further members' NICs were asked to register.

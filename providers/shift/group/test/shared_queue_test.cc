@@ -125,6 +125,13 @@ TEST_F(Shared, RefusesWhatTheNicWould) {
   EXPECT_EQ(post({9}), 0);
 }
 
+TEST_F(Shared, TakesAsManyElementsAsItWasMadeFor) {
+  EXPECT_EQ(post({1}, 2), 0);
+  EXPECT_EQ(post({2}, 3), EINVAL);
+  EXPECT_EQ(post({3}, -1), EINVAL);
+  EXPECT_EQ(on(kDefault), (Ids{1}));
+}
+
 TEST_F(Shared, WhenAllHaveLeftTheReceivesFollowInOrder) {
   ASSERT_EQ(post({1, 2, 3, 4, 5}), 0);
   receive(a_);
@@ -439,6 +446,18 @@ TEST_F(Shared, AFailedGroupLeavesWithItsLastReceive) {
   EXPECT_EQ(on(kBackup), (Ids{1, 2}));
 }
 
+TEST_F(Shared, AGroupLeavesWithItsLastReceiveOnlyWhenItIsOver) {
+  ASSERT_EQ(post({1, 2}), 0);
+  ASSERT_TRUE(leave({b_}));
+  ASSERT_EQ(go(b_, kBackup), Commit::kDone);
+  a_->life.control.state = fsm::State::kActive;
+  receives_last_taken(*a_, kDefault);
+  EXPECT_EQ(on(kBackup), (Ids{}));
+  a_->life.control.state = fsm::State::kClosed;
+  receives_last_taken(*a_, kDefault);
+  EXPECT_EQ(on(kBackup), (Ids{1, 2}));
+}
+
 TEST_F(Shared, AMissingKeyFailsTheCommit) {
   world_.make_region(0x30, 0x40, MemoryRegion::Twin::kFailed);
   ibv_sge sge{0x6000, 8, 0x30};
@@ -459,6 +478,14 @@ TEST_F(Shared, AMissingKeyRefusesTheReceive) {
   ASSERT_EQ(post({3, 4}), 0);
   EXPECT_EQ(on(kBackup), (Ids{4}));
   EXPECT_TRUE(world_.sink.refused.empty());
+}
+
+TEST_F(Shared, AFullQueueRefusesWhateverTheKey) {
+  world_.make_region(0x30, 0x40, MemoryRegion::Twin::kFailed);
+  ASSERT_TRUE(leave({a_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  ASSERT_EQ(post({1, 2, 3, 4, 5, 6, 7, 8}), 0);
+  EXPECT_EQ(post({9}, 1, 0x30), ENOMEM);
 }
 
 // Only the members that traffic is on must be able to take it.
@@ -595,6 +622,9 @@ TEST_F(Shared, TheLimitMovesAlong) {
   ASSERT_TRUE(leave({a_, b_}));
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
   EXPECT_EQ(real(kBackup).limit, 2u);
+  ASSERT_EQ(srq_->limit_set(1), 0);
+  EXPECT_EQ(real(kBackup).limit, 1u);
+  EXPECT_EQ(real(kDefault).limit, 2u) << "nobody is there";
 }
 
 // Any groups move to any members in any order: each receive is consumed once, and none is lost.

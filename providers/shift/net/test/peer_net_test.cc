@@ -175,6 +175,11 @@ TEST_F(PeerNetTest, MessagesGoOverEveryPath) {
   b_.run([&] { b_.notes.last_up()->keep_connection(ip(12), ip(11)); });
   EXPECT_EQ(a_.live(found.channel), 2u);
   EXPECT_EQ(b_.live(b_.notes.last_up()), 2u);
+  // A pair that shares an address with one of them does.
+  const int before = a_.notes.ups();
+  a_.run([&] { found.channel->keep_connection(ip(13), ip(12)); });
+  EXPECT_TRUE(a_.notes.wait([&] { return a_.notes.ups() > before; }));
+  EXPECT_EQ(a_.live(found.channel), 3u);
 }
 
 TEST_F(PeerNetTest, APathThatIsDroppedAsOftenAsAddedIsNotReopened) {

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <random>
+#include <thread>
 
 #include "net/port_owner.h"
 #include "net/test/net_fixture.h"
@@ -221,6 +222,19 @@ TEST_F(StrangerTest, AMessageIsTakenOnceAndNeverBehindANewerOne) {
   quick.sequence_set(0);
   quick.say(numbered(7));
   EXPECT_TRUE(quick.closed());
+}
+
+TEST_F(StrangerTest, AHelloMayComeByteByByte) {
+  std::vector<uint8_t> bytes;
+  ASSERT_TRUE(wire::encode(hello(9), bytes));
+  Stranger s(here_);
+  for (const uint8_t byte : bytes) {
+    s.say(std::vector<uint8_t>{byte});
+    std::this_thread::sleep_for(1ms);
+  }
+  const auto answer = s.hear();
+  ASSERT_NE(answer, nullptr);
+  EXPECT_TRUE(std::holds_alternative<wire::HelloReply>(*answer));
 }
 
 TEST_F(StrangerTest, SilentCrowdIsTimedOutAndHonestPeersGetThrough) {
