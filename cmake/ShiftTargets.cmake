@@ -64,11 +64,16 @@ function(shift_unoptimised target)
   set_target_properties(${target} PROPERTIES SHIFT_UNOPTIMISED ON)
 endfunction()
 
-# shift_unit_tests(TARGET): like shift_unoptimised, for sources full of GoogleTest's macros. Several are compiled
-# as one, so names in their anonymous namespaces must differ.
+# shift_together(TARGET): several sources are compiled as one, since the headers cost more than the sources. Names
+# in their anonymous namespaces must differ.
+function(shift_together target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+endfunction()
+
+# shift_unit_tests(TARGET): for sources full of GoogleTest's macros.
 function(shift_unit_tests target)
   shift_unoptimised(${target})
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  shift_together(${target})
 endfunction()
 
 # shift_cold(TARGET SOURCE...): adds sources to TARGET whose speed does not matter, as command lines.
@@ -99,8 +104,9 @@ function(shift_test name)
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE shift_options ${arg_LIBS} GTest::gtest GTest::gtest_main)
   shift_only_tests(${name})
+  shift_together(${name})
   if(NOT arg_OPTIMISED)
-    shift_unit_tests(${name})
+    shift_unoptimised(${name})
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
   set(before)
