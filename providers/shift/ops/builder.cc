@@ -163,8 +163,10 @@ void set_sge_list(ibv_qp_ex* qp, size_t count, const ibv_sge* list) {
   SendEntry& entry = last_entry(g);
   if (count <= g.cap.max_send_sge) {
     entry.num_sge = static_cast<int32_t>(count);
-    if (count > 0) entry.sge = list[0];
-    std::memcpy(last_extension(g), list, sizeof(ibv_sge) * count);
+    if (count > 0) {  // without elements the list may be null
+      entry.sge = list[0];
+      std::memcpy(last_extension(g), list, sizeof(ibv_sge) * count);
+    }
   } else {
     g.send.build.error = ENOMEM;
   }
