@@ -72,6 +72,25 @@ TEST_F(Replay, CompletionsMadeFromTheCounterLookLikeTheNics) {
   }
 }
 
+// During a round the control thread does not listen, so what commit() has asked for is asked again.
+TEST_F(Replay, ReceivesThatWaitForTheirRegionAreAskedForAgain) {
+  world_.make_region(0x30, 0x40, MemoryRegion::Twin::kRunning);
+  post_recv(*group_, 1);
+  post_recv(*group_, 2, 0x30);
+  leave_default();
+  ASSERT_EQ(on_backup().recvs.size(), 1u);
+  const int before = world_.sink.pump_wanted_calls;
+  ASSERT_EQ(replay_with(0).refusal, nullptr);
+  EXPECT_EQ(world_.sink.pump_wanted_calls, before + 1);
+}
+
+TEST_F(Replay, NothingIsAskedForWhenAllReceivesArePosted) {
+  post_recv(*group_, 1);
+  leave_default();
+  ASSERT_EQ(replay_with(0).refusal, nullptr);
+  EXPECT_EQ(world_.sink.pump_wanted_calls, 0);
+}
+
 // A WRITE before an executed notification was executed, too: RC executes in order (C3).
 TEST_F(Replay, SilentRequestsBeforeAnExecutedNotificationDoNotRunAgain) {
   post_send(*group_, 1, IBV_WR_RDMA_WRITE, false);

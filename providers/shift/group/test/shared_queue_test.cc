@@ -296,6 +296,17 @@ TEST_F(Shared, WhenSomeLeaveReceivesAreRecalled) {
   EXPECT_EQ(b_->counters.done[1], 1u);
 }
 
+// Its messages have all arrived, so the next recall need not connect again.
+TEST_F(Shared, ARecallThatGotAllStaysConnected) {
+  ASSERT_EQ(post({1, 2, 3, 4}), 0);
+  ASSERT_TRUE(leave({a_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  srq_->recall_some();
+  ASSERT_EQ(on(kBackup), (Ids{1, 2}));
+  ASSERT_EQ(world_.context.own_qps.size(), 2u);
+  for (const ibv_qp* qp : world_.context.own_qps) EXPECT_EQ(qp->state, IBV_QPS_RTS);
+}
+
 // The worker makes the QPs for this, and must not call a program's allocators.
 TEST_F(Shared, ReceivesAreRecalledPastAParentDomain) {
   static std::vector<ibv_pd*> seen;
