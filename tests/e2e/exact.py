@@ -15,6 +15,7 @@ from harness.build import Build
 from harness.checker import ENDS, ERROR, HANG, RIGHT, VIOLATION, checker_start
 from harness.fabric import Fabric
 from harness.options import script_parser
+from harness.runs import run_all
 from harness.waiting import wait_until
 
 BOUND = 8.0  # seconds until all QPs have moved or the program has its error (C6, C7)
@@ -31,6 +32,21 @@ class Case:
 
     def name(self):
         return "%s %s %s on %s" % (self.mode, self.op, self.fault, self.side)
+
+
+@dataclasses.dataclass
+class Planned:
+    case: Case
+    directory: str
+
+
+@dataclasses.dataclass
+class Outcome:
+    client: int  # exit code, None without one
+    server: int
+    problem: str
+    skipped: bool  # a WRITE went on in its middle
+    right: bool
 
 
 def cases():
@@ -80,37 +96,44 @@ def run(build, case, directory):
         return codes + (problem, skipped)
 
 
+def run_armed(build, planned):
+    case = planned.case
+    for _ in range(3):
+        client, server, problem, skipped = run(build, case, planned.directory)
+        # The machine gave no processor for 70 ms; a QP that is not protected yet then breaks.
+        if problem != "not armed":
+            break
+    # Both ends must agree that nothing ran twice, whatever else happened.
+    right = not problem and client in case.allowed and (
+        case.mode == "relaxed" or server not in (VIOLATION, None, HANG))
+    return Outcome(client, server, problem, skipped, right)
+
+
 def main():
     parser = script_parser(__doc__, "out/exact")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--only", help="a part of a case's name")
     options = parser.parse_args()
     build = Build(options.build)
     build.require(build.shift_run, build.once)
-    failed = runs = proven = continued = 0
     begun = time.monotonic()
-    for turn in range(options.rounds):
-        for number, case in enumerate(cases()):
-            if options.only and options.only not in case.name():
-                continue
-            directory = os.path.join(options.out, "%d-%d" % (turn, number))
-            for _ in range(3):
-                client, server, problem, skipped = run(build, case, directory)
-                # The machine gave no processor for 70 ms; a QP that is not protected yet then breaks.
-                if problem != "not armed":
-                    break
-            runs += 1
-            proven += client == RIGHT
-            continued += skipped
-            # Both ends must agree that nothing ran twice, whatever else happened.
-            right = not problem and client in case.allowed and (
-                case.mode == "relaxed" or server not in (VIOLATION, None, HANG))
-            failed += not right
-            print("%-6s %-38s client %s server %s %s" % (
-                "right" if right else "FAILED", case.name(), client, server, problem or case.why),
-                flush=True)
-            if right:
-                shutil.rmtree(directory)
+    planned = [Planned(case, os.path.join(options.out, "%d-%d" % (turn, number)))
+               for turn in range(options.rounds) for number, case in enumerate(cases())
+               if not options.only or options.only in case.name()]
+    outcomes = []
+
+    def tell(one, outcome):
+        outcomes.append(outcome)
+        print("%-6s %-38s client %s server %s %s" % (
+            "right" if outcome.right else "FAILED", one.case.name(), outcome.client, outcome.server,
+            outcome.problem or one.case.why), flush=True)
+        if outcome.right:
+            shutil.rmtree(one.directory)
+
+    run_all(options.jobs, planned, lambda one: run_armed(build, one), tell)
+    runs, failed = len(outcomes), sum(not o.right for o in outcomes)
+    proven, continued = sum(o.client == RIGHT for o in outcomes), sum(o.skipped for o in outcomes)
     print("%d runs, %d failed, %d without an error, %d went on in the middle of a WRITE, %.0f s" % (
         runs, failed, proven, continued, time.monotonic() - begun))
     return 1 if failed or not runs else 0
