@@ -7,19 +7,21 @@ BOUND = 10.0  # seconds within which QPs must move
 TRAFFIC_BOUND = 60.0  # seconds for more messages, which a busy machine sends slowly
 
 
+# A little of everything.
+MIXED = ("--qps", "2", "--rate", "2000", "--size", "512", "--events", "--op", "mixed", "--bidirectional")
+
+
 class CheckerPair:
     """A client on host a, a server on host b, and what their layers did."""
 
-    def __init__(self, fabric, options=(), env=None):
+    def __init__(self, fabric, options=(), env=None, traffic=MIXED):
         self.fabric = fabric
         # With less patience a busy machine looks like a silent fault.
         env = {"SHIFT_FAILBACK_MS": "200", "SHIFT_RC_TIMEOUT_MAX": "15", **(env or {})}
         self.seen = dict.fromkeys(ENDS, 0)
         patience = ["--timeout-ms", "60000"]
         self.server, self.client = checker_start(
-            fabric, fabric.build.traffic, patience, patience + [
-                "--qps", "2", "--rate", "2000", "--size", "512", "--events", "--op", "mixed", "--until-stop",
-                "--bidirectional", *options], env=env)
+            fabric, fabric.build.traffic, patience, patience + ["--until-stop", *traffic, *options], env=env)
         if self.client is None:
             raise SystemExit("the server did not start")
         self.wait("armed", lambda: fabric.all_have("armed", 2, *ENDS))

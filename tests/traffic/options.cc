@@ -42,6 +42,7 @@ int options_parse(int argc, char** argv, Traffic* t, Local* local) {
   app.add_flag("--sig-all", t->sig_all, "sq_sig_all");
   app.add_flag("--srq", t->srq, "receive from one shared receive queue");
   app.add_flag("--one-cq", t->one_cq, "one CQ for sends and receives");
+  app.add_flag("--short-cq", t->short_cq, "the CQ of the sends has room for signaled ones only");
   app.add_option("--api", t->api, "ibv_post_send or ibv_wr_*")
       ->transform(CLI::CheckedTransformer(apis));
   app.add_option("--cqs", t->cqs, "ibv_poll_cq, ibv_start_poll, or the latter with timestamps")

@@ -32,7 +32,8 @@ struct Traffic {
   bool receiver_rtr = false;  // the server never leaves RTR
   bool sig_all = false;       // sq_sig_all instead of the per-WR flag
   bool srq = false;
-  bool one_cq = false;  // sends and receives share one CQ
+  bool one_cq = false;    // sends and receives share one CQ
+  bool short_cq = false;  // the CQ of the sends has room for the completions of signaled ones only
   Api api = Api::kClassic;
   Cqs cqs = Cqs::kClassic;
   Credits credits = Credits::kTcp;

@@ -24,7 +24,7 @@ NLOHMANN_JSON_SERIALIZE_ENUM(Credits, {{Credits::kTcp, "tcp"}, {Credits::kVerbs,
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Traffic, op, messages, duration_ms, until_stop, size,
                                    random_size, qps, depth, signal_every, inline_max, batch, sges,
                                    rate, events, bidirectional, receiver_rtr, sig_all, srq, one_cq,
-                                   api, cqs, credits, seed, quiet_ms, rnr_retry, qp_timeout,
-                                   retry_count)
+                                   short_cq, api, cqs, credits, seed, quiet_ms, rnr_retry,
+                                   qp_timeout, retry_count)
 
 }  // namespace traffic

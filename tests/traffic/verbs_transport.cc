@@ -55,7 +55,9 @@ bool VerbsTransport::cqs_make() {
     if (channel_ == nullptr) return fail("ibv_create_comp_channel");
   }
   int size = static_cast<int>((traffic_.depth + kExtraWrs) * traffic_.qps * 2);
-  cqs_[0] = cq_make(size);
+  const uint32_t signaled = traffic_.depth / traffic_.signal_every + 1;
+  cqs_[0] =
+      cq_make(traffic_.short_cq ? static_cast<int>((signaled + kExtraWrs) * traffic_.qps) : size);
   cqs_[1] = traffic_.one_cq ? cqs_[0] : cq_make(size);
   return cqs_[0] != nullptr && cqs_[1] != nullptr ? true : fail("ibv_create_cq");
 }

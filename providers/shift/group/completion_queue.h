@@ -100,8 +100,13 @@ struct CompletionQueue {
   bool gives_events = true;  // false: the CQ is being destroyed
   std::atomic<int> users{0};
   std::atomic<int> jobs{0};  // how many the worker has for the further members' CQs
-  bool doubled = false;      // made with twice the entries that the application asked for
-  bool let_go = false;       // its owner polls the NIC's CQ: no QP on it is protected; under mutex
+  // How many entries the application asked for, and how many a fence of the protected QPs may need:
+  // all that they can have posted gives completions then. Both under `room_mutex`, which is also
+  // held while the real CQs change their size. A thread takes it before `mutex`.
+  std::mutex room_mutex;
+  int asked = 0;
+  int flushable = 0;
+  bool let_go = false;  // its owner polls the NIC's CQ: no QP on it is protected; under mutex
 
   static CompletionQueue* from(ibv_cq* cq) { return reinterpret_cast<CompletionQueue*>(cq); }
   static CompletionQueue* from(ibv_cq_ex* cq) { return reinterpret_cast<CompletionQueue*>(cq); }

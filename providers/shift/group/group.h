@@ -118,6 +118,8 @@ struct Group {
   // ---- counts that others keep of this group; the thread that ends a life takes them back
   bool counted_slow = false;               // its CQs' slow_groups count it; under the CQs' mutexes
   std::atomic<int> srq_member{kNoMember};  // where the group can consume receives of its SRQ
+  // The room that its CQs keep for it, from its creation until it is destroyed.
+  uint32_t reserved_sends = 0, reserved_receives = 0;
 
   // How many jobs the worker has for this group. The control thread adds jobs until it has
   // forgotten the group.

@@ -323,16 +323,15 @@ void ack_cq_events(ibv_cq* cq, unsigned count) noexcept {
   pthread_mutex_unlock(&cq->mutex);
 }
 
-int room_for(const Context& context, int cqe) {
-  // The NIC is asked for twice the room: when a QP is fenced, its unsignaled WRs give completions
-  // as well.
+int room_for(const Context& context, int cqe, int flushable) {
   const int max = context.device_attr.orig_attr.max_cqe;
+  if (cqe > 0 && flushable > cqe)
+    return flushable <= max - cqe ? cqe + flushable : std::max(cqe, max);
   return cqe > 0 && cqe <= max / 2 ? cqe * 2 : cqe;
 }
 
-int shown_cqe(const CompletionQueue& cq) {
-  const int real = cq.real[kDefault]->cqe;
-  return cq.doubled ? real / 2 : real;
+int shown_cqe(int asked, int room, int real) {
+  return room == asked ? real : room == 2 * asked ? real / 2 : asked;
 }
 
 ibv_comp_channel* real_channel(Context& context, ibv_comp_channel* channel) {
@@ -346,7 +345,7 @@ CompletionQueue* publish_cq(std::unique_ptr<CompletionQueue> cq, Context& contex
   cq->channel = channel != nullptr ? virtual_channel(channel) : nullptr;
   cq->cq = *cq->real[kDefault];
   cq->cq.context = context.handle();
-  cq->cq.cqe = shown_cqe(*cq);
+  cq->cq.cqe = shown_cqe(cq->asked, room_for(context, cq->asked), cq->real[kDefault]->cqe);
   cq->cq.channel = channel;
   cq->cq.cq_context = cq_context;
   cq->cq.comp_events_completed = 0;
@@ -366,9 +365,8 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
                   int comp_vector) noexcept try {
   Context* c = Context::from(context);
   auto cq = std::make_unique<CompletionQueue>();
-  const int room = room_for(*c, cqe);
-  cq->doubled = room != cqe;
-  cq->real[kDefault] = stock->create_cq(c->members[kDefault].real, room, cq.get(),
+  cq->asked = cqe;
+  cq->real[kDefault] = stock->create_cq(c->members[kDefault].real, room_for(*c, cqe), cq.get(),
                                         real_channel(*c, channel), comp_vector);
   if (cq->real[kDefault] == nullptr) return nullptr;
   return &publish_cq(std::move(cq), *c, channel, cq_context)->cq;

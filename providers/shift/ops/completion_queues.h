@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
 #include <memory>
 
 namespace shift::group {
@@ -12,8 +13,11 @@ struct Context;
 
 namespace shift::ops {
 
-// The number of entries to ask the NIC for when the application wants `cqe`.
-int room_for(const group::Context& context, int cqe);
+// The number of entries to ask the NIC for: twice those that the application asks for, since the
+// unsignaled requests of a QP that is fenced give completions, too. If the protected QPs of the CQ
+// can have more requests than that, `flushable`, there is room for all of these beside the
+// application's own. At most what the NIC can make.
+int room_for(const group::Context& context, int cqe, int flushable = 0);
 // Would a poll find a completion that no event has announced? The call takes completions that are
 // not for the application out of the queue.
 bool has_news(group::CompletionQueue* q);
@@ -25,7 +29,15 @@ group::CompletionQueue* publish_cq(std::unique_ptr<group::CompletionQueue> cq,
                                    group::Context& context, ibv_comp_channel* channel,
                                    void* cq_context);
 
-// The number of entries that the application sees in ibv_cq::cqe.
-int shown_cqe(const group::CompletionQueue& cq);
+// The number of entries that the application is shown if it asked for `asked`, the layer asked the
+// NIC for `room`, and the NIC made `real`, rounded up.
+int shown_cqe(int asked, int room, int real);
+
+// Makes room in the CQ for the completions of a protected QP that can have so many requests; on the
+// further members the worker does it later. Returns false when the NIC cannot; then nothing is
+// changed. Takes the CQ's locks, and may sleep in the kernel.
+[[nodiscard]] bool cq_reserve(group::CompletionQueue& cq, uint32_t entries);
+// The QP is gone. The CQ keeps its size.
+void cq_release(group::CompletionQueue& cq, uint32_t entries);
 
 }  // namespace shift::ops

@@ -1,5 +1,7 @@
 // What a program changes about its completion queue: the size, and how often it gets events.
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 
 #include "group/completion.h"
 #include "ops/completion_queues.h"
@@ -29,11 +31,16 @@ void change_twins(CompletionQueue* q, const char* what, Change change) {
   });
 }
 
+void resize_twins(CompletionQueue& cq, int room) {
+  change_twins(&cq, "size", [room](ibv_cq* twin) { return stock->resize_cq(twin, room); });
+}
+
 }  // namespace
 
 int resize_cq(ibv_cq* cq, int cqe) noexcept {
   CompletionQueue* q = CompletionQueue::from(cq);
-  const int room = room_for(*q->context, cqe);
+  std::lock_guard resizing(q->room_mutex);
+  const int room = room_for(*q->context, cqe, q->flushable);
   {
     // A provider whose CQ serves one thread has no lock of its own against SHIFT's background
     // threads.
@@ -41,15 +48,41 @@ int resize_cq(ibv_cq* cq, int cqe) noexcept {
     ibv_cq* real = q->real[kDefault];
     // A program that asks for less room than its completions need gets the error, although the real
     // CQ has room for them.
-    if (cqe < cq->cqe && room != cqe) {
+    if (cqe < cq->cqe && room != cqe && q->flushable <= cqe) {
       if (const int error = stock->resize_cq(real, cqe)) return error;
     }
     if (const int error = stock->resize_cq(real, room)) return error;
-    q->doubled = room != cqe;
-    cq->cqe = shown_cqe(*q);
+    q->asked = cqe;
+    cq->cqe = shown_cqe(cqe, room, real->cqe);
   }
-  change_twins(q, "size", [room](ibv_cq* twin) { return stock->resize_cq(twin, room); });
+  resize_twins(*q, room);
   return 0;
+}
+
+bool cq_reserve(CompletionQueue& cq, uint32_t entries) {
+  std::lock_guard resizing(cq.room_mutex);
+  const int64_t flushable = int64_t{cq.flushable} + entries;
+  if (flushable > std::numeric_limits<int>::max()) return false;
+  ibv_cq* real = cq.real[kDefault];
+  const int room = room_for(*cq.context, cq.asked, static_cast<int>(flushable));
+  if (room > real->cqe) {
+    // A CQ that many QPs share grows in few steps: each is a command of the NIC.
+    const int max = cq.context->device_attr.orig_attr.max_cqe;
+    const int grown = std::max(room, real->cqe <= max / 2 ? 2 * real->cqe : max);
+    {
+      auto lock = lock_poll(cq);
+      if (stock->resize_cq(real, grown) != 0) (void)stock->resize_cq(real, room);
+    }
+    resize_twins(cq, real->cqe);
+  }
+  if (real->cqe < flushable) return false;
+  cq.flushable = static_cast<int>(flushable);
+  return true;
+}
+
+void cq_release(CompletionQueue& cq, uint32_t entries) {
+  std::lock_guard resizing(cq.room_mutex);
+  cq.flushable -= static_cast<int>(entries);
 }
 
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) noexcept {

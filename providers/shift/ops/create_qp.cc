@@ -7,6 +7,7 @@
 #include "group/group.h"
 #include "group/shared_queue.h"
 #include "ops/builder.h"
+#include "ops/completion_queues.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
 #include "util/config.h"
@@ -95,6 +96,18 @@ void copy_public(ibv_qp& qp, const ibv_qp& real) {
   pthread_cond_init(&qp.cond, nullptr);
 }
 
+// When the QP is fenced, all its requests give completions, and a CQ that overruns breaks every QP
+// on it. False: a CQ has no room for that.
+bool reserve_room(Group& g) {
+  // A shared receive queue gives its QPs one receive at a time.
+  const uint32_t receives = g.qp.qp_base.srq != nullptr ? 1 : g.cap.max_recv_wr;
+  if (!cq_reserve(*g.send_cq, g.cap.max_send_wr)) return false;
+  g.reserved_sends = g.cap.max_send_wr;
+  if (!cq_reserve(*g.recv_cq, receives)) return false;
+  g.reserved_receives = receives;
+  return true;
+}
+
 // Takes over a real RC QP as the default member of a new group.
 template <typename Init>
 Group* make_group(ibv_pd* pd, ibv_qp* real, const Init& init) {
@@ -127,6 +140,12 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const Init& init) {
   for (CompletionQueue* cq : {g->send_cq, g->recv_cq}) {
     cq->users++;
     cq_join(*cq, *g);
+  }
+  if (!reserve_room(*g)) {
+    SHIFT_WARN_LIMITED(
+        "qp 0x%x on %s is not protected: its CQ cannot grow to what the QP may flush", g->qpn(),
+        context->device->dev.name);
+    g->let_go = true;
   }
   g->pd->users++;
   if (init.srq != nullptr) {

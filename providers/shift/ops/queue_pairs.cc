@@ -19,6 +19,7 @@
 #include "group/port.h"
 #include "group/shared_queue.h"
 #include "group/twins.h"
+#include "ops/completion_queues.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
 #include "util/log.h"
@@ -252,6 +253,8 @@ int destroy_qp(ibv_qp* qp) noexcept {
     std::lock_guard lock(g->recv_cq->mutex);
     g->recv_cq->slow_groups--;
   }
+  cq_release(*g->send_cq, g->reserved_sends);
+  cq_release(*g->recv_cq, g->reserved_receives);
   g->send_cq->users--;
   g->recv_cq->users--;
   g->pd->users--;

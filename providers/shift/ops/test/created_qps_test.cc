@@ -99,6 +99,95 @@ TEST_F(CreatedQps, ReliableOnesAreProtected) {
   EXPECT_EQ(destroy_qp(qp), 0);
 }
 
+// A fence flushes all requests, also those without a signal, for which the program needs no room.
+class CqRoom : public CreatedQps {
+ protected:
+  ibv_qp* make(uint32_t sends, uint32_t receives) {
+    init_.cap.max_send_wr = sends;
+    init_.cap.max_recv_wr = receives;
+    ibv_qp* qp = create_qp(pd_, &init_);
+    worker_.run();
+    return qp;
+  }
+  static int room(ibv_cq* cq, int member = kDefault) {
+    return CompletionQueue::from(cq)->real[member]->cqe;
+  }
+  static bool is_let_go(ibv_qp* qp) { return Group::from(qp)->let_go; }
+};
+
+TEST_F(CqRoom, IsEnoughWhereTheProgramHasRoomForAll) {
+  refusals["resize_cq"] = EOPNOTSUPP;  // nothing is asked of the NIC
+  ibv_qp* one = make(10, 10);
+  ibv_qp* two = make(6, 6);
+  EXPECT_EQ(room(send_cq_), 32);
+  EXPECT_FALSE(is_let_go(one) || is_let_go(two));
+  EXPECT_EQ(destroy_qp(one), 0);
+  EXPECT_EQ(destroy_qp(two), 0);
+}
+
+TEST_F(CqRoom, GrowsOnEachNicWithTheQpsAndIsNotShown) {
+  ibv_qp* one = make(100, 20);
+  for (const int member : {int{kDefault}, int{kBackup}}) {
+    EXPECT_EQ(room(send_cq_, member), 116);
+    EXPECT_EQ(room(recv_cq_, member), 64) << "it grows in few steps";
+  }
+  ibv_qp* two = make(100, 20);
+  EXPECT_GE(room(send_cq_), 216);
+  EXPECT_EQ(room(recv_cq_), 64);
+  EXPECT_EQ(send_cq_->cqe, 16);
+  EXPECT_EQ(destroy_qp(one), 0);
+  EXPECT_EQ(destroy_qp(two), 0);
+  const int before = room(send_cq_);
+  ibv_qp* three = make(150, 4);
+  EXPECT_EQ(room(send_cq_), before) << "the room of those that are gone serves again";
+  EXPECT_EQ(destroy_qp(three), 0);
+}
+
+TEST_F(CqRoom, OfOneQueueForBothIsForBoth) {
+  init_.recv_cq = send_cq_;
+  ibv_qp* qp = make(100, 100);
+  EXPECT_GE(room(send_cq_), 216);
+  EXPECT_EQ(destroy_qp(qp), 0);
+  EXPECT_EQ(CompletionQueue::from(send_cq_)->flushable, 0);
+}
+
+TEST_F(CqRoom, StaysWhenTheProgramChangesTheSize) {
+  ibv_qp* qp = make(100, 4);
+  EXPECT_EQ(resize_cq(send_cq_, 8), 0);
+  worker_.run();
+  EXPECT_EQ(send_cq_->cqe, 8);
+  EXPECT_EQ(room(send_cq_), 108);
+  EXPECT_EQ(room(send_cq_, kBackup), 108);
+  EXPECT_EQ(resize_cq(send_cq_, 200), 0);
+  EXPECT_EQ(send_cq_->cqe, 200);
+  EXPECT_EQ(room(send_cq_), 400);
+  EXPECT_EQ(destroy_qp(qp), 0);
+}
+
+TEST_F(CqRoom, ThatTheNicCannotMakeLeavesTheQpUnprotected) {
+  ibv_qp* qp = make(990, 4);
+  EXPECT_FALSE(is_let_go(qp)) << "it is the most that the NIC can make";
+  EXPECT_EQ(room(send_cq_), 1000);
+  ibv_qp* more = make(20, 4);
+  EXPECT_TRUE(is_let_go(more));
+  EXPECT_EQ(destroy_qp(qp), 0);
+  ibv_qp* again = make(20, 4);
+  EXPECT_FALSE(is_let_go(again));
+  EXPECT_EQ(destroy_qp(more), 0);
+  EXPECT_EQ(destroy_qp(again), 0);
+  for (ibv_cq* cq : {send_cq_, recv_cq_}) EXPECT_EQ(CompletionQueue::from(cq)->flushable, 0);
+}
+
+TEST_F(CqRoom, OfANicThatCannotResizeIsWhatThereIs) {
+  refusals["resize_cq"] = EOPNOTSUPP;
+  ibv_qp* fits = make(32, 4);
+  EXPECT_FALSE(is_let_go(fits));
+  ibv_qp* more = make(1, 4);
+  EXPECT_TRUE(is_let_go(more));
+  EXPECT_EQ(destroy_qp(fits), 0);
+  EXPECT_EQ(destroy_qp(more), 0);
+}
+
 TEST_F(CreatedQps, OtherKindsAreTheNicsOwn) {
   for (ibv_qp_type type : {IBV_QPT_UD, IBV_QPT_UC, IBV_QPT_RAW_PACKET}) {
     init_.qp_type = extended_.qp_type = type;
