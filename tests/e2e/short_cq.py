@@ -19,8 +19,8 @@ BUSY = ["--qps", "2", "--op", "write", "--size", "512", "--depth", "512", "--sig
 FILLING_S = 0.2  # until the NIC gives up, requests pile up
 
 
-def run(fabric):
-    traffic = CheckerPair(fabric, env={"SHIFT_RC_TIMEOUT_MAX": "16"}, traffic=BUSY)
+def run(fabric, env=None):
+    traffic = CheckerPair(fabric, env={"SHIFT_RC_TIMEOUT_MAX": "16", **(env or {})}, traffic=BUSY)
     for turn in range(2):
         fabric.fault("a/mlx5_0", "drop-acks")
         time.sleep(FILLING_S)

@@ -14,7 +14,7 @@ from harness.build import Build
 from harness.options import layer_add, script_parser
 from harness.runs import run_all, run_on_fabric
 
-from e2e import cells
+from e2e import cells, short_cq
 from e2e.judge import run_cell
 from life import life
 
@@ -38,6 +38,10 @@ LIFE_PLANTS = {
     "busy_forgotten": ("life", "a channel in use: it went"),
     "replay_delivered": ("life", "instead of"),
     "own_by_number": ("life", "sends complete in another order"),
+}
+# bug: (the test that shows it, what its program must say)
+SCENARIO_PLANTS = {
+    "cq_not_grown": (short_cq, "CQ error"),
 }
 ATTEMPTS = 8
 
@@ -103,17 +107,39 @@ class LifeCheck(Check):
         return False
 
 
+class ScenarioCheck(Check):
+    """As Check, for a test with one fixed course of events."""
+
+    def run(self, build, attempt, planted):
+        """What the test complained of; "" when it passed."""
+        name = "%s-%s" % (self.bug, "planted" if planted else "healthy")
+        one = argparse.Namespace(build=self.options.build, layer=self.options.layer,
+                                 out=os.path.join(self.options.out, name))
+        env = {"SHIFT_PLANT": self.bug if planted else "none"}
+        try:
+            run_on_fabric(one, lambda fabric: SCENARIO_PLANTS[self.bug][0].run(fabric, env))
+        except SystemExit as failure:
+            self.lines.append("  %s: %s" % (name, failure))
+            return str(failure)
+        self.lines.append("  %s: right" % name)
+        return ""
+
+    def caught(self, build):
+        return SCENARIO_PLANTS[self.bug][1] in self.run(build, 0, True) and not self.run(build, 0, False)
+
+
 def main():
     parser = script_parser(__doc__, "out/planted")
     layer_add(parser, "build/test/planted")
     parser.add_argument("--jobs", type=int, default=1, help="bugs side by side")
-    parser.add_argument("--only", choices=sorted(PLANTS.keys() | LIFE_PLANTS.keys()))
+    parser.add_argument("--only", choices=sorted(PLANTS.keys() | LIFE_PLANTS.keys() | SCENARIO_PLANTS.keys()))
     options = parser.parse_args()
     build = Build(options.build, options.layer)
     build.require(build.shift_run, build.traffic, build.life)
     # Those of object life take longest.
     checks = [LifeCheck(options, "life, " + bug, bug) for bug in LIFE_PLANTS]
     checks += [Check(options, bug, bug) for bug in PLANTS]
+    checks += [ScenarioCheck(options, bug, bug) for bug in SCENARIO_PLANTS]
     missed = []
 
     def tell(check, caught):

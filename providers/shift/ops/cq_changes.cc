@@ -8,6 +8,7 @@
 #include "ops/entry.h"
 #include "ops/tables.h"
 #include "util/log.h"
+#include "util/planted.h"
 
 namespace shift::ops {
 namespace {
@@ -65,7 +66,7 @@ bool cq_reserve(CompletionQueue& cq, uint32_t entries) {
   if (flushable > std::numeric_limits<int>::max()) return false;
   ibv_cq* real = cq.real[kDefault];
   const int room = room_for(*cq.context, cq.asked, static_cast<int>(flushable));
-  if (room > real->cqe) {
+  if (room > real->cqe && !SHIFT_PLANT(cq_not_grown)) {
     // A CQ that many QPs share grows in few steps: each is a command of the NIC.
     const int max = cq.context->device_attr.orig_attr.max_cqe;
     const int grown = std::max(room, real->cqe <= max / 2 ? 2 * real->cqe : max);
@@ -75,7 +76,7 @@ bool cq_reserve(CompletionQueue& cq, uint32_t entries) {
     }
     resize_twins(cq, real->cqe);
   }
-  if (real->cqe < flushable) return false;
+  if (real->cqe < flushable && !SHIFT_PLANT(cq_not_grown)) return false;
   cq.flushable = static_cast<int>(flushable);
   return true;
 }
