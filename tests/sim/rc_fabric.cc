@@ -37,6 +37,13 @@ void RcFabric::look() {
 
 void RcFabric::look_at(int host, int member, Qp& qp) {
   End& e = end(host, member);
+  // This is what query_qp returns.
+  qp.expected_psn = (qp.attr.rq_psn + e.expected) & group::kPsnMask;
+  const auto seen = [&] {
+    return End::Seen{qp.walk.size(), qp.sends.size(), qp.recvs.size(), qp.pending_sends.size(),
+                     e.base,         e.next,          qp.qp.state};
+  };
+  if (seen() == e.seen) return;
   if (e.walked != qp.walk.size()) {
     for (; e.walked < qp.walk.size(); e.walked++) {
       if (qp.walk[e.walked] != IBV_QPS_RESET) continue;
@@ -49,10 +56,10 @@ void RcFabric::look_at(int host, int member, Qp& qp) {
     }
     e.fenced = qp.walk.back() == IBV_QPS_ERR;
   }
-  // This is what query_qp returns.
   qp.expected_psn = (qp.attr.rq_psn + e.expected) & group::kPsnMask;
   check_posted(host, member, qp, e);
   if (qp.qp.state == IBV_QPS_RTS) send_more(host, member, qp, e);
+  e.seen = seen();
 }
 
 // The layer must post nothing on a path that it has left, and only with the keys of that NIC.

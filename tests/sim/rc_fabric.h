@@ -97,6 +97,13 @@ class RcFabric {
     std::map<uint32_t, uint64_t> found;
     size_t sends_seen = 0, receives_seen = 0;
     bool fenced = false;
+    // What there was after the last look. While nothing is different there is nothing to do.
+    struct Seen {
+      size_t walked = 0, sends = 0, receives = 0, pending = 0;
+      uint32_t base = 0, next = 0;
+      ibv_qp_state state = IBV_QPS_RESET;
+      bool operator==(const Seen&) const = default;
+    } seen;
   };
 
   group::FakeNic& nic(int host, int member) const {
