@@ -56,7 +56,8 @@ for argument in "$@"; do
   esac
 done
 if spin_missing; then exit 77; fi
-[ "$large" = yes ] && export SPIN_HASH=24 SPIN_LARGE="-O1 -DCOLLAPSE"
+export SPIN_FLAGS=-Og
+[ "$large" = yes ] && export SPIN_HASH=24 SPIN_FLAGS="-O1 -DCOLLAPSE"
 
 work="$(mktemp -d)"
 trap 'rm -rf --one-file-system "$work"' EXIT

@@ -23,9 +23,9 @@ spin_run() {
   (
     cd "$work" || exit
     spin $defines -a "$model/shift.pml" >spin.out 2>&1 || { cat spin.out; exit 2; }
-    # The few processes share everything, so partial-order reduction would have nothing to leave out. Most
-    # checkers run for less time than the compiler would take to optimise them.
-    gcc ${SPIN_LARGE:--O0} -w $compile -DNOFAIR -DNOREDUCE -DMEMLIM=4000 -o pan pan.c || exit 2
+    # The few processes share everything, so partial-order reduction would have nothing to leave out.
+    # Without SPIN_FLAGS, the checker runs for less time than the compiler would take to optimise it.
+    gcc ${SPIN_FLAGS:--O0} -w $compile -DNOFAIR -DNOREDUCE -DMEMLIM=4000 -o pan pan.c || exit 2
     nice -n 10 ./pan $option -n -m1000000 -w"${SPIN_HASH:-20}" >out 2>&1
   )
 }
@@ -33,12 +33,12 @@ spin_run() {
 # spin_verdict WORK-DIRECTORY: prints the broken rule, or why the run proves nothing; prints nothing if all holds.
 spin_verdict() {
   local out="$1/out"
-  if grep -q '^pan:1: assertion violated' "$out"; then
+  if grep -qE '^pan:1: assertion violated \(*[A-Za-z_0-9]+' "$out"; then
     grep -m 1 -oE 'assertion violated \(*[A-Za-z_0-9]+' "$out" | sed 's/.*(//'
   elif grep -q '^pan:1: non-progress cycle' "$out"; then
     echo "endless run"
   elif grep -q '^pan:1:' "$out"; then
-    grep -m 1 '^pan:1:' "$out"
+    sed -nE '0,/^pan:1:/ s/^pan:1: (assertion violated - )?(.*) \(at depth.*/\2/p' "$out"
   elif ! grep -q 'errors: 0' "$out" || grep -qE 'max search depth too small|out of memory|memory limit' "$out"; then
     echo "incomplete: $(tail -n 1 "$out")"
   fi

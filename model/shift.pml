@@ -194,8 +194,8 @@ end_of_run:
        /* Faults, as an end sees them. */
        :: TROUBLE(me) && LIVE(me, E_path_fault) -> ev = E_path_fault
        :: scares > 0 && at[me] != NO_PATH && LIVE(me, E_path_fault) -> scares--; ev = E_path_fault
-       :: st[me] == S_unbound && !over[me] && TROUBLE(me) && posted[me] > done[me] ->
-         ev = E_none; d_step { shut() } /* as without SHIFT */
+       :: st[me] == S_unbound && TROUBLE(me) && posted[me] > done[me] ->
+         ev = E_app_error /* the application gets the error, as without SHIFT */
        :: st[me] == S_fencing_targeted && (!GOOD(target[me]) || NEXT_IS(E_target_unusable)) ->
          ev = E_target_unusable
 
