@@ -2,9 +2,11 @@
 #include "front_dir.h"
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
-#include <iterator>
+#include <string>
 #include <string_view>
+#include <system_error>
 
 namespace shift::run {
 
@@ -16,9 +18,13 @@ namespace {
 constexpr std::string_view kMark = "libibverbs (SHIFT front): ";
 
 bool is_front(const fs::path& library) {
-  std::ifstream file(library, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  return bytes.find(kMark) != std::string::npos;
+  std::error_code error;
+  std::string bytes(fs::is_regular_file(library, error) ? fs::file_size(library, error) : 0, '\0');
+  if (error || !std::ifstream(library, std::ios::binary)
+                    .read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
+    return false;
+  }
+  return memmem(bytes.data(), bytes.size(), kMark.data(), kMark.size()) != nullptr;
 }
 
 }  // namespace
