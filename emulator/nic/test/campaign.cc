@@ -12,7 +12,7 @@ namespace cxemu::test {
 namespace {
 
 constexpr uint32_t kLinks = 3;
-constexpr uint64_t kPatienceNs = 5'000'000'000;  // without any completion
+constexpr uint64_t kCampaignPatienceNs = 5'000'000'000;  // without any completion
 
 template <typename T, size_t N>
 T pick(const std::array<T, N>& from, Random& random) {
@@ -177,7 +177,7 @@ void Round::run() {
     rig_.step(step_ns);
     if (random_() % 4 != 0) continue;
     completions_take();
-    judge_.check(rig_.clock.now_ns() - progress_ns_ < kPatienceNs, "no progress any more");
+    judge_.check(rig_.clock.now_ns() - progress_ns_ < kCampaignPatienceNs, "no progress any more");
   }
   if (may_fail_) stop();
   for (int i = 0; judge_.ok() && (i < 200 || rig_.net.in_flight() > 0); i++) rig_.step(step_ns);

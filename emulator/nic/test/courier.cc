@@ -21,7 +21,7 @@ constexpr uint32_t kQueueDomain = 7;  // the protection domain of shared receive
 constexpr uint32_t kSlot = 16 << 10, kSlots = 64;
 constexpr uint32_t kQueueEntries = 32;
 constexpr uint8_t kPoison = 0xee;
-constexpr uint64_t kPatienceNs = 2'000'000'000;
+constexpr uint64_t kCourierPatienceNs = 2'000'000'000;
 
 // The beginning of every message, from which its content follows.
 struct Label {
@@ -354,7 +354,7 @@ void Courier::run() {
     rig_.step(kStepNs);
     received_take();
     sent_take();
-    judge_.check(rig_.clock.now_ns() - progress_ns_ < kPatienceNs, "no progress any more");
+    judge_.check(rig_.clock.now_ns() - progress_ns_ < kCourierPatienceNs, "no progress any more");
   }
   for (int i = 0; judge_.ok() && (i < 200 || rig_.net.in_flight() > 0); i++) {
     receives_post();

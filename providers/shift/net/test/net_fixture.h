@@ -67,6 +67,11 @@ inline wire::QpName qp(uint32_t ip_be, uint32_t qpn) {
   return {wire::Gid::from_ipv4(ip_be), qpn};
 }
 
+// A message that is told from others by its number.
+inline wire::Message numbered(uint32_t seq) {
+  return wire::Switch{{}, {}, 1, seq, 0};
+}
+
 // The descriptors of this process that are TCP sockets between these two addresses.
 inline std::vector<int> tcp_sockets(uint32_t local_ip_be, uint32_t remote_ip_be) {
   std::vector<int> found;

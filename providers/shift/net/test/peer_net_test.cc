@@ -12,10 +12,6 @@
 namespace shift::net::test {
 namespace {
 
-wire::Message numbered(uint32_t seq) {
-  return wire::Switch{{}, {}, 1, seq, 0};
-}
-
 // Makes the sockets drop all that arrives, without a notice to either end. A dead link looks the
 // same to TCP.
 void black_hole(const std::vector<int>& sockets) {

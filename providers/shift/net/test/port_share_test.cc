@@ -18,9 +18,6 @@ namespace {
 wire::QpName asker() {
   return qp(ip(1), 1);
 }
-wire::Message numbered(uint32_t seq) {
-  return wire::Switch{{}, {}, 1, seq, 0};
-}
 
 // Another process that serves `ip_be` and owns one QP there, until it is ended.
 class OtherProcess {

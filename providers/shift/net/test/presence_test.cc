@@ -49,11 +49,9 @@ TEST(Presence, ProcessNeedNotRun) {
 
 // A listener whose queue is full accepts no connection, but refuses none either.
 TEST(Presence, SilenceIsANoInTime) {
-  UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const auto address = socket_address(ip(5), test_port());
-  ASSERT_EQ(
-      bind(listener.get(), reinterpret_cast<const struct sockaddr*>(&address), sizeof address), 0);
-  ASSERT_EQ(listen(listener.get(), 0), 0);
+  const UniqueFd listener = tcp_listen(ip(5), test_port());
+  ASSERT_TRUE(listener);
+  ASSERT_EQ(listen(listener.get(), 0), 0) << "room for no more than one that waits";
   std::vector<UniqueFd> waiting;
   Presence presence(test_port(), 20ms, 0ms);
   for (int i = 0; i < 4; i++) waiting.push_back(tcp_connect(ip(2), ip(5), test_port()));
