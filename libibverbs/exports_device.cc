@@ -3,6 +3,7 @@
 
 #include "direct_verbs.h"
 #include "stock.h"
+#include "unknown_verbs.h"
 
 using shift::front::layer_enabled;
 using shift::front::stock;
@@ -46,7 +47,12 @@ SHIFT_EXPORT int ibv_get_device_index(ibv_device* device) {
 }
 
 SHIFT_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
-  return ops::owns(device) ? ops::open_device(device) : stock.open_device(device);
+  if (!ops::owns(device)) return stock.open_device(device);
+  ibv_context* context = ops::open_device(device);
+  if (context != nullptr && ops::owns(context)) {
+    shift::front::unknown_verbs_refuse(context, ops::real_context(context));
+  }
+  return context;
 }
 
 SHIFT_EXPORT int ibv_close_device(ibv_context* context) {

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "exports_newer.h"
+
 namespace shift::front {
 
 StockVerbs stock;
@@ -55,6 +57,8 @@ Variable variables[] = {
 #undef SHIFT_FRONT_DATA
 };
 
+void* stock_handle = nullptr;
+
 pthread_once_t layer_once = PTHREAD_ONCE_INIT;
 bool layer_on = false;
 
@@ -79,6 +83,7 @@ void bind(void* handle, Function& function, const char* name, const char* versio
 __attribute__((constructor(101))) void stock_bind() noexcept {
   void* handle = dlopen(SHIFT_STOCK_LIBIBVERBS, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) die("stock library not loaded:", SHIFT_STOCK_LIBIBVERBS);
+  stock_handle = handle;
   using shift::front::stock;
 #define SHIFT_BIND(name, version) bind(handle, stock.name, "ibv_" #name, version);
   SHIFT_STOCK_FUNCTIONS(SHIFT_BIND)
@@ -95,6 +100,7 @@ __attribute__((constructor(101))) void stock_bind() noexcept {
   for (Variable& variable : variables) {
     variable.original = static_cast<const char*>(dlsym(handle, variable.name));
   }
+  shift::front::newer_verbs_bind();
   // dlvsym leaves an error message for each symbol that an older stock library lacks. The program's
   // own dlerror() must not return it.
   dlerror();
@@ -116,6 +122,12 @@ extern "C" [[noreturn]] __attribute__((visibility("hidden"))) void shift_front_m
 }
 
 namespace shift::front {
+
+void* stock_symbol(const char* name) noexcept {
+  void* found = dlsym(stock_handle, name);
+  if (found == nullptr) dlerror();  // the message is not for the program
+  return found;
+}
 
 bool layer_enabled() noexcept {
   pthread_once(&layer_once, layer_decide);

@@ -22,6 +22,9 @@ extern StockVerbs stock;
 using QueryGidType = int (*)(ibv_context* context, uint8_t port, unsigned index, unsigned* type);
 extern QueryGidType stock_query_gid_type;
 
+// The stock library's function of that name, in whatever version it has; null: it has none.
+void* stock_symbol(const char* name) noexcept;
+
 // Some stock functions call public ones and expect to get their own structs back. While such a
 // function runs on this thread, the front passes calls through.
 class StockCall {

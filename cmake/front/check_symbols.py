@@ -14,7 +14,9 @@ import sys
 FAMILIES = {
     "ibverbs": (r"IBVERBS_(1\.\d+|PRIVATE_\d+)",
                 {"shift_qp_is_protected", "shift_qp_has_left", "shift_device_is_masked",
-                 "shift_on_peer_gone", "shift_virtual_objects"}),
+                 "shift_on_peer_gone", "shift_virtual_objects",
+                 "ibv_reg_mr_ex@@IBVERBS_1.15", "ibv_query_port_speed@@IBVERBS_1.16",
+                 "ibv_reg_buf_mr@@IBVERBS_1.17"}),
     "mlx5": (r"MLX5_1(\.\d+)+", set()),
 }
 

@@ -58,15 +58,20 @@ def read_stock(nm, stock, family):
 
 def read_lists(path):
     """Reads symbols.txt: functions written by hand (wrap), functions whose trampoline leads to a
-    function of the front (lead), and functions knowingly passed through (pass)."""
-    lists = {"wrap": set(), "lead": set(), "pass": set()}
+    function of the front (lead), functions knowingly passed through (pass), and the versions of
+    functions written by hand that the stock library may lack (newer)."""
+    lists = {"wrap": set(), "lead": set(), "pass": set(), "newer": {}}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         fields = line.split("#")[0].split()
         if not fields:
             continue
-        if len(fields) != 2 or fields[0] not in lists:
-            sys.exit(f"{path}:{number}: expected 'wrap NAME', 'lead NAME' or 'pass NAME'")
-        lists[fields[0]].add(fields[1])
+        if len(fields) == 3 and fields[0] == "newer":
+            lists["newer"][fields[1]] = fields[2]
+        elif len(fields) == 2 and fields[0] in ("wrap", "lead", "pass"):
+            lists[fields[0]].add(fields[1])
+        else:
+            sys.exit(f"{path}:{number}: expected 'wrap NAME', 'lead NAME', 'pass NAME' or "
+                     "'newer NAME VERSION'")
     return lists
 
 
@@ -79,6 +84,9 @@ def classify(symbols, lists, family):
             sys.exit(f"{s.name}: version {s.version} is beyond the nodes known to gen_symbols.py")
         if s.is_data:
             data.append(s)
+        elif s.name in lists["newer"]:
+            if s.version != lists["newer"][s.name]:
+                sys.exit(f"{s.name}: the stock library has it at {s.version}")
         elif s.name in lists["wrap"] and s.is_default:
             written.append(s)
         else:
@@ -98,15 +106,17 @@ def alias(symbol):
     return f"shift_tramp_{symbol.name}_{symbol.version.replace('.', '_')}"
 
 
-def version_script(written, wrapped, family):
+def version_script(written, lists, family):
     # Trampolines carry their version themselves (.symver); a name listed in two nodes would bind the
     # hand-written function to the older one.
     names = collections.defaultdict(set)
     for s in written:
         names[s.version].add(s.name)
+    for name, version in lists["newer"].items():
+        names[version].add(name)
     # The front must not export a function that the stock library lacks: programs probe for it. C++
     # templates instantiated in our objects are in namespace std and so have default visibility.
-    absent = sorted(wrapped - {s.name for s in written})
+    absent = sorted(lists["wrap"] - {s.name for s in written})
     out, previous = [], ""
     for node in family.nodes:
         out.append(f"{node} {{")
@@ -175,7 +185,7 @@ def main():
     lists = read_lists(args.symbols)
     written, trampolines, data = classify(read_stock(args.nm, args.stock, family), lists, family)
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "front.map").write_text(version_script(written, lists["wrap"], family))
+    (args.out / "front.map").write_text(version_script(written, lists, family))
     (args.out / "trampolines.S").write_text(assembly(trampolines, family))
     (args.out / "trampolines.inc").write_text(table(trampolines, lists["lead"], family))
     (args.out / "leads.inc").write_text(lead_declarations(trampolines, lists["lead"]))

@@ -34,7 +34,8 @@ def accepts(args, folder):
     library = build(args.cc, folder, {"IBVERBS_1.1": ["ibv_open_device", "ibv_new_verb", "ibv_str"],
                                       "IBVERBS_PRIVATE_34": ["verbs_set_ops"]})
     result = generate(args, folder, library,
-                      "wrap ibv_open_device\nwrap ibv_later # comment\npass ibv_str\n")
+                      "wrap ibv_open_device\nwrap ibv_later # comment\npass ibv_str\n"
+                      "newer ibv_speed IBVERBS_1.16\n")
     assert result.returncode == 0, result.stderr
     assert "ibv_new_verb@IBVERBS_1.1 is unknown" in result.stderr, result.stderr
     assert "ibv_str" not in result.stderr and "verbs_set_ops" not in result.stderr, result.stderr
@@ -44,6 +45,7 @@ def accepts(args, folder):
     script = (folder / "out/front.map").read_text()
     exported, local = script.split("IBVERBS_1.1 {")[1], script.split("local:")[1].split("}")[0]
     assert "ibv_open_device;" in exported, script
+    assert "ibv_speed;" in script.split("IBVERBS_1.16 {")[1].split("}")[0], script
     assert "ibv_later;" in local, "a function the stock library lacks would be exported"
 
 
@@ -53,6 +55,9 @@ def refuses(args, folder):
     assert result.returncode != 0 and "IBVERBS_1.41" in result.stderr, result
     result = generate(args, folder, later, "keep ibv_open_device\n")
     assert result.returncode != 0 and "symbols.txt:1" in result.stderr, result
+    moved = build(args.cc, folder, {"IBVERBS_1.1": ["ibv_open_device"], "IBVERBS_1.15": ["ibv_x"]})
+    result = generate(args, folder, moved, "wrap ibv_open_device\nnewer ibv_x IBVERBS_1.16\n")
+    assert result.returncode != 0 and "at IBVERBS_1.15" in result.stderr, result
     foreign = build(args.cc, folder, {"IBVERBS_1.1": ["ibv_other"]})
     result = generate(args, folder, foreign, "")
     assert result.returncode != 0 and "the stock library" in result.stderr, result

@@ -95,15 +95,19 @@ def main():
     parser.add_argument("--cxemu", required=True)
     parser.add_argument("--shift-run", required=True)
     parser.add_argument("--test", required=True, help="the GoogleTest program for emulated NICs")
+    parser.add_argument("--newer-stock", nargs=2, metavar=("FRONT_DIR", "TEST"), required=True,
+                        help="a front before a newer stock library, and its GoogleTest program")
     args = parser.parse_args()
     emulated = Emulated(args.cxemu, args.shift_run, f"front-{os.getpid()}")
     try:
         good = all([same_output(emulated, words) for words in PROGRAMS])
         good &= pairs_are_told(emulated)
         good &= all([pingpong(emulated), pingpong(emulated, "-e")])
-        unit = emulated.run("a", [args.test], True)
-        print(unit.stdout, unit.stderr)
-        good &= unit.returncode == 0
+        front_dir, test = args.newer_stock
+        for words in [[args.test], ["env", "LD_LIBRARY_PATH=" + front_dir, test]]:
+            unit = emulated.run("a", words, True)
+            print(unit.stdout, unit.stderr)
+            good &= unit.returncode == 0
     finally:
         subprocess.run([args.cxemu, "clean", "--fabric", emulated.fabric], check=True)
     sys.exit(0 if good else 1)

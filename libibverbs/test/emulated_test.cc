@@ -124,4 +124,14 @@ TEST_F(EmulatedTest, import_finds_real_devices) {
   EXPECT_EQ(ibv_close_device(imported), 0);
 }
 
+// A verb that reaches the stock library past the front, as one does that the front does not know.
+TEST_F(EmulatedTest, the_stock_library_refuses_virtual_objects) {
+  ibv_pd* pd = ibv_alloc_pd(context_);
+  ASSERT_NE(pd, nullptr);
+  errno = 0;
+  EXPECT_EQ(stock(&ibv_reg_dmabuf_mr, "ibv_reg_dmabuf_mr")(pd, 0, 4096, 0, 0, 0), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+}
+
 }  // namespace

@@ -95,6 +95,10 @@ TEST(LoadTest, dlvsym_as_nccl_does_it) {
   // Looking up a symbol that the stock library lacks has to fail here as well.
   EXPECT_EQ(dlvsym(handle, "ibv_open_device", "IBVERBS_1.40"), nullptr);
   EXPECT_EQ(dlvsym(handle, "ibv_no_such_verb", "IBVERBS_1.15"), nullptr);
+  // The front has this function, and shows it where the stock library has it, too.
+  void* stock = dlopen(SHIFT_STOCK_LIBIBVERBS, RTLD_NOW | RTLD_NOLOAD);
+  EXPECT_EQ(dlsym(handle, "ibv_query_port_speed") == nullptr,
+            dlsym(stock, "ibv_query_port_speed") == nullptr);
   EXPECT_TRUE(Api(handle).opens_first());
 }
 
