@@ -39,6 +39,8 @@ void KeyExchange::say_again() {
 
 void KeyExchange::forget() {
   pending_ = false;
+  query_id_ = next_query_++;  // an answer that is still under way is of no use
+  group::remote_keys_forget(session_.group);
   deadline_.cancel();
 }
 

@@ -30,7 +30,8 @@ class KeyExchange {
   bool ask();
   // Asks again what may have been lost.
   void say_again();
-  // A round begins: the keys that were asked for belong to the old path.
+  // A round begins. The peer's keys are asked for anew: its NIC may have given the number of a key
+  // to another region since, and the error of a request that named the old one began this round.
   void forget();
   // Takes the peer's answer.
   void take(const wire::KeyReply& message);

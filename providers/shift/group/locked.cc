@@ -69,6 +69,11 @@ void remote_keys_add(Group& group, int member, const std::vector<wire::KeyPair>&
   }
 }
 
+void remote_keys_forget(Group& group) {
+  std::lock_guard lock(group.send.mutex);
+  for (auto& known : group.life.remote_keys) known.clear();
+}
+
 void original_error_forget(Group& group) {
   CqLock lock(group);
   group.life.errors.original = {};

@@ -43,6 +43,8 @@ int go_on(Group& group);
 // what go_on() does.
 int flush_waiting(Group& group);
 void remote_keys_add(Group& group, int member, const std::vector<wire::KeyPair>& keys);
+// Forgets the peer's keys on all of its members.
+void remote_keys_forget(Group& group);
 // The error that the application gets if the group fails. The first function forgets it; the second
 // sets it, unless a better one is known.
 void original_error_forget(Group& group);

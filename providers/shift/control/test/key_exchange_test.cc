@@ -106,6 +106,19 @@ TEST_F(KeyExchangeTest, AnOlderQuestionsAnswerIsStale) {
   EXPECT_EQ(asked().size(), 2u) << "nothing waits any more";
 }
 
+// The peer has deregistered a region, and its NIC gave the same number to another one.
+TEST_F(KeyExchangeTest, ARoundForgetsWhatItKnew) {
+  begin_round();
+  EXPECT_TRUE(keys_.ask());
+  peer_answers(true, asked()[0].query_id);
+  EXPECT_FALSE(keys_.ask()) << "the key is known";
+  keys_.forget();
+  peer_answers(true, asked()[0].query_id);
+  EXPECT_TRUE(keys_.ask()) << "an old answer is no answer";
+  peer_answers(true, asked().back().query_id);
+  EXPECT_FALSE(keys_.ask());
+}
+
 TEST_F(KeyExchangeTest, WhatIsPostedOffTheDefaultWaitsForItsKey) {
   write_off_the_default();
   ASSERT_EQ(asked().size(), 1u);
