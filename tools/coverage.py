@@ -8,6 +8,7 @@ import collections
 import glob
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -29,7 +30,7 @@ def build_and_run(jobs):
     run("cmake", "--preset", "coverage")
     shown = subprocess.run(["ctest", "--test-dir", BUILD, "-N", "-L", "unit", "-R", "^shift_.*_test$"], check=True,
                            capture_output=True, text=True).stdout
-    tests = [line.split()[-1] for line in shown.splitlines() if line.strip().startswith("Test ")]
+    tests = re.findall(r"^ *Test +#\d+: (\S+)$", shown, re.MULTILINE)
     run("ninja", "-C", BUILD, "shift-sim", *tests)
     for path in data_files():
         os.remove(path)

@@ -14,7 +14,7 @@ from harness.build import Build
 from harness.options import layer_add, script_parser
 from harness.runs import run_all, run_on_fabric
 
-from e2e import cells, short_cq
+from e2e import cells, short_cq, sleepers
 from e2e.judge import run_cell
 from life import life
 
@@ -42,6 +42,7 @@ LIFE_PLANTS = {
 # bug: (the test that shows it, what its program must say)
 SCENARIO_PLANTS = {
     "cq_not_grown": (short_cq, "CQ error"),
+    "event_kept_long": (sleepers, "stood still"),
 }
 ATTEMPTS = 8
 

@@ -5,6 +5,7 @@
 
 #include "control/sessions.h"
 #include "group/completion.h"
+#include "group/completion_events.h"
 #include "group/context.h"
 #include "group/error_arming.h"
 #include "group/locked.h"

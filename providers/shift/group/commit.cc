@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "group/completion.h"
+#include "group/completion_events.h"
 #include "group/context.h"
 #include "group/group.h"
 #include "group/replay.h"
@@ -23,6 +24,7 @@ Commit commit(Group& group, int member, int peer_member) {
     group.life.errors.members[member].fault_reported = false;
     for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) {
       doubt_events(*cq);
+      owed_events_settle(*cq);
       if (member != kDefault && !cq->poll_all) {
         cq->poll_all = true;
         // A thread that arms the queue from now on arms this member, too; a thread that has armed

@@ -1,11 +1,11 @@
 #include "group/completion.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "group/completion_events.h"
 #include "group/context.h"
 #include "group/extended.h"
 #include "group/fault_sink.h"
@@ -84,7 +84,8 @@ bool take_own(const CompletionQueue& cq, Group& group, int member, const ibv_wc&
       return true;
     case OwnRequest::Kind::kProbe: {
       auto& probe = group.life.members[member].probe;
-      doubt_events(*group.send_cq);
+      // A further member's CQ is armed only when there has been traffic on it.
+      if (member == kDefault || group.send_cq->poll_all) doubt_events(*group.send_cq);
       if (probe == Probe::kPosted) probe = success ? Probe::kDone : Probe::kFailed;
       return true;
     }
@@ -296,44 +297,10 @@ void put_side(CompletionQueue& cq, const ibv_wc& wc) {
   signal_side(cq);
 }
 
-void doubt_events(CompletionQueue& cq) {
-  // An event comes at once; the time is for a program that asks for events late.
-  constexpr std::chrono::milliseconds kDoubt{500};
-  if (cq.channel == nullptr) return;
-  cq.doubtful_until.store(event_clock() + kDoubt, std::memory_order_relaxed);
-}
-
 void put_first(CompletionQueue& cq, const ibv_wc& wc) {
   std::lock_guard lock(cq.mutex);
   cq.bias.set_nobody();
   cq.side.emplace_front(wc, WcExtra{});
-}
-
-bool has_news(CompletionQueue& cq) {
-  auto lock = lock_queue(cq);
-  if (cq.extended != nullptr) {
-    if (!cq.extended->may_poll()) return true;  // the thread that polls knows more
-    cq.extended->put_back();
-  }
-  if (cq.side.size() <= cq.announced) collect(cq);
-  return cq.side.size() > cq.announced;
-}
-
-void event_given(CompletionQueue& cq) {
-  std::lock_guard lock(cq.mutex);
-  cq.announced = cq.side.size();
-}
-
-void signal_side(CompletionQueue& cq) {
-  if (cq.channel == nullptr || cq.side.size() <= cq.announced || !cq.armed.exchange(false)) return;
-  cq.announced = cq.side.size();
-  doubt_events(cq);  // the NIC may be about to raise its own event for them
-  std::lock_guard lock(cq.channel->mutex);
-  cq.channel->injected.push_back(&cq);
-  const uint64_t one = 1;
-  if (write(cq.channel->inject_fd, &one, sizeof one) < 0) {
-    SHIFT_WARN_LIMITED("completion channel %d: event not raised", cq.channel->channel.fd);
-  }
 }
 
 std::unique_lock<FairMutex> lock_poll(CompletionQueue& cq, bool share) {

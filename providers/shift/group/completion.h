@@ -3,8 +3,6 @@
 // CompletionQueue::mutex.
 #pragma once
 
-#include <sys/epoll.h>
-
 #include "group/completion_queue.h"
 
 namespace shift::group {
@@ -29,17 +27,6 @@ void collect_member(CompletionQueue& cq, int member);
 // cq.mutex.
 int take_side(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra = nullptr);
 
-// Raises an event of the layer's own if the application waits for one, and the side queue holds
-// completions that no event has announced. The caller holds cq.mutex.
-void signal_side(CompletionQueue& cq);
-// Whether a poll would find a completion that no event has announced. Removes what a masked fault
-// has left in the queue. Without this question a program could wait for ever that counts on one
-// event for each completion and waits again without a poll (perftest does, with two queues on a
-// channel).
-[[gnu::cold]] bool has_news(CompletionQueue& cq);
-// The application gets an event, which announces all completions in the side queue.
-[[gnu::cold]] void event_given(CompletionQueue& cq);
-
 const char* path_error_name(ibv_wc_status status);
 
 // Adds a completion that the layer has made, and raises an event if the application waits for one.
@@ -49,12 +36,6 @@ void put_side(CompletionQueue& cq, const ibv_wc& wc);
 // Called from a hot section: a completion that was polled and must not be shown yet comes first in
 // the next poll.
 [[gnu::cold]] void put_first(CompletionQueue& cq, const ibv_wc& wc);
-// The clock for events that are kept back; tests stop it.
-inline std::chrono::steady_clock::time_point (*event_clock)() = &std::chrono::steady_clock::now;
-// Notes that the NIC may have raised events for completions that are not the application's, or that
-// another event has announced.
-[[gnu::cold]] void doubt_events(CompletionQueue& cq);
-
 // Does the work of ibv_poll_cq when the caller is not the biased thread, or the hot path is barred.
 int poll_slow(CompletionQueue& cq, int count, ibv_wc* wc);
 // Ends a hot poll that met an error: wc[from..got) are not yet looked at. Called inside the hot
@@ -68,12 +49,6 @@ void poll_error_extended(CompletionQueue& cq, const ibv_wc* wc, const WcExtra* e
 // Locks the CQ's mutex when every hot section is over and no other thread is between the start and
 // the end of an extended poll. `share` is that of lock_queue().
 [[gnu::cold]] std::unique_lock<FairMutex> lock_poll(CompletionQueue& cq, bool share = false);
-
-// What epoll says of a completion channel when its driver has let go of the device and no event is
-// left; it says so from then on for ever.
-inline bool is_closed_channel(uint32_t events) {
-  return (events & (EPOLLERR | EPOLLHUP)) != 0 && (events & EPOLLIN) == 0;
-}
 
 // From here on the member's errors are held back and reported. False: the application has seen an
 // error already.

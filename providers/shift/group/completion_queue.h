@@ -39,8 +39,12 @@ struct CompletionChannel {
     CompletionQueue* cq;
     std::chrono::steady_clock::time_point at;
   };
-  std::deque<Owed> owed;
+  std::deque<Owed> owed;                    // in the order of time
   std::atomic<bool> default_closed{false};  // its driver has let go of the default NIC
+
+  // Owes the application an event of `cq` at that time, or earlier if it was owed earlier.
+  void owe(CompletionQueue& cq, std::chrono::steady_clock::time_point at);
+  bool owes(const CompletionQueue& cq);
 };
 
 // What an extended CQ can say of a completion besides an ibv_wc.
@@ -79,12 +83,16 @@ struct CompletionQueue {
   Counters* last_counters = nullptr;
   Counters unprotected;  // shared by all QPs that are not protected; nothing reads these counts
   // Completions of the layer's own requests or of a masked fault were here: until this time, an
-  // event of the NIC may stand for them.
+  // event of the NIC may stand for them. Zero: not for a while.
   std::atomic<std::chrono::steady_clock::time_point> doubtful_until{};
 
   FairMutex mutex;
-  std::deque<Completion> side;             // delivered before the real CQs are polled
-  size_t announced = 0;                    // an event has announced the oldest `announced` of them
+  std::deque<Completion> side;  // delivered before the real CQs are polled
+  size_t announced = 0;         // an event has announced the oldest `announced` of them
+  // While events are in doubt: how many completions had been seen when the application last asked
+  // for an event, and how many events it has not got yet that earlier completions have raised.
+  uint64_t seen_at_arming = 0;
+  int events_open = 0;
   std::unique_ptr<ExtendedPoll> extended;  // of a CQ that ibv_create_cq_ex made
   std::vector<Group*> groups;
   // How many groups are off their default path, or have failed. While there are any, the hot path

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "group/completion.h"
+#include "group/completion_events.h"
 #include "group/group.h"
 #include "group/park.h"
 #include "group/replay.h"

@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "group/completion.h"
+#include "group/completion_events.h"
 #include "group/context.h"
 
 namespace shift::group {

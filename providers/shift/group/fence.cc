@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "group/completion.h"
+#include "group/completion_events.h"
 #include "group/context.h"
 #include "group/fault_sink.h"
 #include "group/group.h"

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "group/completion.h"
+#include "group/completion_events.h"
 #include "group/extended.h"
 #include "group/twins.h"
 #include "ops/domains.h"
@@ -40,10 +41,6 @@ void epoll_add(int epoll_fd, int fd, uint64_t tag) {
 
 constexpr uint64_t kInjectTag = kMembersMax;
 
-// An event that was kept back comes after this time at the latest. A program that looks whether the
-// channel is readable, and then waits in ibv_get_cq_event, may have other work to do, without which
-// nothing completes. The time is longer than most switches take.
-constexpr std::chrono::milliseconds kOwedAtMost{250};
 // The time after the end of a device, when the program has surely seen the channel readable or is
 // about to wait.
 constexpr std::chrono::milliseconds kOwedForClosed{20};
@@ -156,8 +153,10 @@ bool is_due(CompletionQueue* cq) {
   // stock. That is different when the CQ had completions that the layer made, or of a masked fault,
   // a moment ago (has_news() may just have found those): then this event stands for them, or it is
   // the second event, after one of the layer or of another NIC, for completions that the
-  // application has seen or was given an event for.
-  return has_news(cq) || group::event_clock() >= cq->doubtful_until.load(std::memory_order_relaxed);
+  // application was given an event for.
+  return has_news(cq) ||
+         group::event_clock() >= cq->doubtful_until.load(std::memory_order_relaxed) ||
+         group::is_event_open(*cq);
 }
 
 // Arms the further members' CQs once there has been traffic on those members.
@@ -170,28 +169,20 @@ void arm_twins(CompletionQueue* q, int solicited_only) {
   }
 }
 
-// Owes the application an event of `cq`. The list is in the order of time.
-void owe(CompletionChannel* channel, CompletionQueue* cq, std::chrono::milliseconds at_most) {
-  using Owed = CompletionChannel::Owed;
-  std::lock_guard lock(channel->mutex);
-  auto& owed = channel->owed;
-  const Owed added{cq, group::event_clock() + at_most};
-  const auto known = std::ranges::find(owed, cq, &Owed::cq);
-  if (known != owed.end() && known->at <= added.at) return;
-  if (known != owed.end()) owed.erase(known);
-  owed.insert(std::ranges::upper_bound(owed, added.at, {}, &Owed::at), added);
-}
-
 // True: the event is for the application. False: completions of a masked fault, which were held
-// back, raised the event, and the application goes on waiting.
-bool take_event(CompletionChannel* channel, CompletionQueue* cq) {
+// back, raised the event, and the application goes on waiting. `has_waited`: it waited already when
+// the event came, so it has not seen the channel readable.
+bool take_event(CompletionQueue* cq, bool has_waited) {
   if (!cq->armed) return false;  // each arming gives one event
   if (!is_due(cq)) {
     ibv_cq* real = cq->real[kDefault];
     arm_twins(cq, cq->armed_solicited);
     (void)real->context->ops.req_notify_cq(real, cq->armed_solicited);
     // A completion that came before the new arming raises no event, so the CQ is looked at again.
-    if (!is_due(cq)) return owe(channel, cq, kOwedAtMost), false;
+    if (!is_due(cq)) {
+      if (!has_waited) group::owe_event(*cq);
+      return false;
+    }
   }
   return cq->armed.exchange(false);
 }
@@ -224,15 +215,17 @@ CompletionQueue* event_for_closed(CompletionChannel* channel, bool now) {
   if (told_of == nullptr) return nullptr;
   told_of->armed = !now;
   if (now) return count_event(told_of) ? told_of : nullptr;
-  owe(channel, told_of, kOwedForClosed);
+  channel->owe(*told_of, group::event_clock() + kOwedForClosed);
   return nullptr;
 }
 
-// How long to wait for an event: for ever, unless an event was kept back.
+// How long to wait for an event: for ever, unless an event was kept back. What is owed may be due
+// earlier by the time that a switch is over; so a long wait has parts.
 int patience_ms(CompletionChannel* channel) {
   std::lock_guard lock(channel->mutex);
   if (channel->owed.empty()) return -1;
-  const auto left = channel->owed.front().at - group::event_clock();
+  const auto left = std::min<std::chrono::nanoseconds>(
+      channel->owed.front().at - group::event_clock(), group::kOwedSettled);
   return std::max(0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
 }
 
@@ -304,7 +297,7 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
     if (source == nullptr) continue;
     // (The layer judged an injected event when it made it.)
     if (is_injected) return give_event(c, source, cq, cq_context);
-    if (blocking && !take_event(c, source)) {
+    if (blocking && !take_event(source, has_waited)) {
       uncount_event(source);
       continue;
     }
@@ -446,6 +439,10 @@ void wake_for_leftovers(CompletionQueue& cq) {
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
   CompletionQueue* q = CompletionQueue::from(cq);
   q->armed_solicited = solicited_only != 0;
+  if (q->doubtful_until.load(std::memory_order_relaxed) != std::chrono::steady_clock::time_point{})
+      [[unlikely]] {
+    group::note_arming(*q);
+  }
   q->armed.store(true, std::memory_order_relaxed);
   if (q->extended != nullptr) wake_for_leftovers(*q);
   ibv_cq* real = q->real[kDefault];

@@ -1,5 +1,6 @@
 // The hot path of ibv_poll_cq, ibv_start_poll, ibv_next_poll and ibv_end_poll. All cold code is in
 // group/completion.cc and group/extended.cc.
+#include "group/completion_events.h"
 #include "group/context.h"
 #include "group/extended.h"
 #include "ops/completion_queues.h"

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <thread>
 
+#include "group/completion_events.h"
 #include "group/test/asleep.h"
 #include "group/test/fake.h"
 

@@ -16,7 +16,9 @@
 
 #include "group/commit.h"
 #include "group/completion.h"
+#include "group/completion_events.h"
 #include "group/failing.h"
+#include "group/member_qp.h"
 #include "group/park.h"
 #include "group/replay.h"
 #include "group/stock.h"
@@ -421,6 +423,32 @@ TEST_F(ChannelTest, DoubtHasAnEnd) {
   EXPECT_TRUE(event());
 }
 
+// A program that looks whether the channel is readable, and polls without an event as well: with
+// stock it gets an event for each arming that a completion has met.
+TEST_F(ChannelTest, WhatWasPolledBeforeIsToldInDoubtToo) {
+  EXPECT_EQ(poll(), 0);
+  group::doubt_events(*cq_);
+  for (int turn = 0; turn < 2; turn++) {
+    arm();
+    send(1);
+    ASSERT_TRUE(nic().complete_send());
+    EXPECT_EQ(poll(), 1);
+  }
+  arm();
+  for (int events = 0; events < 2; events++) {
+    raise();
+    EXPECT_TRUE(event());
+    arm();
+  }
+  raise();  // of the layer's own request
+  EXPECT_FALSE(event());
+  send(1);
+  ASSERT_TRUE(nic().complete_send());
+  EXPECT_EQ(poll(), 1);
+  raise();
+  EXPECT_TRUE(event());
+}
+
 TEST_F(ChannelTest, TheNicsOwnEventBehindOursIsNoNews) {
   EXPECT_EQ(poll(), 0);
   arm();
@@ -456,6 +484,60 @@ TEST_F(ChannelTest, WhatIsKeptBackIsToldInTheEnd) {
   stopped_now += std::chrono::milliseconds(250);
   EXPECT_TRUE(event());
   EXPECT_FALSE(event());
+  EXPECT_TRUE(channel_.owed.empty());
+}
+
+// Afterwards nothing more is to be expected soon, and the application may have other work to do.
+TEST_F(ChannelTest, WhatIsKeptBackIsToldSoonAfterTheSwitch) {
+  EXPECT_EQ(poll(), 0);
+  arm();
+  fail_a_send();
+  EXPECT_FALSE(event());
+  stopped_now += std::chrono::milliseconds(100);
+  EXPECT_FALSE(event());
+  group::leave_for(*group_, group::kBackup, group::kBackup);
+  EXPECT_FALSE(event());
+  stopped_now += group::kOwedSettled;
+  EXPECT_TRUE(event());
+}
+
+TEST_F(ChannelTest, WithoutASwitchWhatIsKeptBackIsToldSoon) {
+  EXPECT_EQ(poll(), 0);
+  group::doubt_events(*cq_);
+  arm();
+  raise();
+  EXPECT_FALSE(event());
+  stopped_now += group::kOwedSettled;
+  EXPECT_TRUE(event());
+}
+
+// The backup's CQ is not armed before it carries traffic.
+TEST_F(ChannelTest, AProbeOfThePathInReserveLeavesEventsAlone) {
+  EXPECT_EQ(poll(), 0);
+  group::member_qp_probe(*group_, group::kBackup);
+  ASSERT_TRUE(World::fake(group_, group::kBackup).complete_send());
+  EXPECT_EQ(group::member_qp_probe_look(*group_, group::kBackup), group::Probe::kDone);
+  arm();
+  raise();
+  EXPECT_TRUE(event());
+}
+
+// It has not seen the channel readable, and goes on waiting.
+TEST_F(ChannelTest, WhoWaitsAlreadyIsOwedNothing) {
+  static std::atomic<int> ticks;
+  static int nic_fd;
+  ticks = 0;
+  nic_fd = real_.fd;
+  on_tick(SA_RESTART, [](int) {
+    const uint64_t one = 1;
+    if (++ticks == 2) (void)!write(nic_fd, &one, sizeof one);
+    if (ticks == 4) on_tick(0);  // the next one ends the wait
+  });
+  EXPECT_EQ(poll(), 0);
+  group::doubt_events(*cq_);
+  arm();
+  EXPECT_FALSE(event());
+  EXPECT_FALSE(is_readable());
   EXPECT_TRUE(channel_.owed.empty());
 }
 

@@ -1,0 +1,127 @@
+#include "group/completion_events.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "group/completion.h"
+#include "group/context.h"
+#include "group/extended.h"
+#include "group/group.h"
+#include "util/log.h"
+#include "util/planted.h"
+
+namespace shift::group {
+
+void CompletionChannel::owe(CompletionQueue& cq, std::chrono::steady_clock::time_point at) {
+  std::lock_guard lock(mutex);
+  const auto known = std::ranges::find(owed, &cq, &Owed::cq);
+  if (known != owed.end() && known->at <= at) return;
+  if (known != owed.end()) owed.erase(known);
+  owed.insert(std::ranges::upper_bound(owed, at, {}, &Owed::at), {&cq, at});
+}
+
+bool CompletionChannel::owes(const CompletionQueue& cq) {
+  std::lock_guard lock(mutex);
+  return std::ranges::any_of(owed, [&cq](const Owed& one) { return one.cq == &cq; });
+}
+
+namespace {
+
+// Counts what has come for the application.
+uint64_t seen_on(const CompletionQueue& cq) {
+  uint64_t seen = cq.unprotected.done[0] + cq.unprotected.done[1];
+  for (const Group* group : cq.groups) {
+    if (group->send_cq == &cq) seen += group->counters.done[0];
+    if (group->recv_cq == &cq) seen += group->counters.done[1];
+  }
+  return seen;
+}
+
+bool is_in_doubt(const CompletionQueue& cq) {
+  return event_clock() < cq.doubtful_until.load(std::memory_order_relaxed);
+}
+
+// Whether the group has met an error of its path, or has left it, and does not go on yet.
+bool is_leaving(const Group& group) {
+  const int member = group.life.path.member;
+  if (member == kNoMember || group.life.errors.switching) return true;
+  const auto& errors = group.life.errors.members[member];
+  return errors.fault_reported && errors.accept == Accept::kGuard;
+}
+
+}  // namespace
+
+void doubt_events(CompletionQueue& cq) {
+  // An event comes at once; the time is for a program that asks for events late.
+  constexpr std::chrono::milliseconds kDoubt{500};
+  if (cq.channel == nullptr) return;
+  if (!is_in_doubt(cq)) {
+    cq.seen_at_arming = seen_on(cq);
+    cq.events_open = 0;
+  }
+  cq.doubtful_until.store(event_clock() + kDoubt, std::memory_order_relaxed);
+}
+
+void note_arming(CompletionQueue& cq) {
+  std::lock_guard lock(cq.mutex);
+  if (!is_in_doubt(cq)) return cq.doubtful_until.store({}, std::memory_order_relaxed);
+  // What has come since the last arming has raised an event.
+  const uint64_t seen = seen_on(cq);
+  if (std::exchange(cq.seen_at_arming, seen) != seen) cq.events_open++;
+}
+
+bool is_event_open(CompletionQueue& cq) {
+  std::lock_guard lock(cq.mutex);
+  if (SHIFT_PLANT(event_kept_long)) return false;
+  return cq.events_open > 0 || seen_on(cq) != cq.seen_at_arming;
+}
+
+bool has_news(CompletionQueue& cq) {
+  auto lock = lock_queue(cq);
+  if (cq.extended != nullptr) {
+    if (!cq.extended->may_poll()) return true;  // the thread that polls knows more
+    cq.extended->put_back();
+  }
+  if (cq.side.size() <= cq.announced) collect(cq);
+  return cq.side.size() > cq.announced;
+}
+
+void event_given(CompletionQueue& cq) {
+  std::lock_guard lock(cq.mutex);
+  cq.announced = cq.side.size();
+  if (!is_in_doubt(cq)) return;
+  if (cq.events_open > 0) {
+    cq.events_open--;
+  } else {
+    cq.seen_at_arming = seen_on(cq);
+  }
+}
+
+void owe_event(CompletionQueue& cq) {
+  std::lock_guard lock(cq.mutex);
+  const bool is_settled =
+      std::ranges::none_of(cq.groups, [](const Group* g) { return is_leaving(*g); });
+  const bool is_soon = is_settled && !SHIFT_PLANT(event_kept_long);
+  cq.channel->owe(cq, event_clock() + (is_soon ? kOwedSettled : kOwedAtMost));
+}
+
+void owed_events_settle(CompletionQueue& cq) {
+  if (cq.channel == nullptr || !cq.channel->owes(cq) || SHIFT_PLANT(event_kept_long)) return;
+  cq.channel->owe(cq, event_clock() + kOwedSettled);
+}
+
+void signal_side(CompletionQueue& cq) {
+  if (cq.channel == nullptr || cq.side.size() <= cq.announced || !cq.armed.exchange(false)) return;
+  cq.announced = cq.side.size();
+  doubt_events(cq);  // the NIC may be about to raise its own event for them
+  std::lock_guard lock(cq.channel->mutex);
+  cq.channel->injected.push_back(&cq);
+  const uint64_t one = 1;
+  if (write(cq.channel->inject_fd, &one, sizeof one) < 0) {
+    SHIFT_WARN_LIMITED("completion channel %d: event not raised", cq.channel->channel.fd);
+  }
+}
+
+}  // namespace shift::group

@@ -1,0 +1,51 @@
+// Completion events: which of them the application gets while the layer keeps completions back, and
+// events of the layer's own. `cq.mutex` always is CompletionQueue::mutex.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <chrono>
+
+#include "group/completion_queue.h"
+
+namespace shift::group {
+
+// Raises an event of the layer's own if the application waits for one, and the side queue holds
+// completions that no event has announced. The caller holds cq.mutex.
+void signal_side(CompletionQueue& cq);
+// Whether a poll would find a completion that no event has announced. Removes what a masked fault
+// has left in the queue. Without this question a program could wait for ever that counts on one
+// event for each completion and waits again without a poll (perftest does, with two queues on a
+// channel).
+[[gnu::cold]] bool has_news(CompletionQueue& cq);
+// The application gets an event, which announces all completions in the side queue.
+[[gnu::cold]] void event_given(CompletionQueue& cq);
+
+// The clock for events that are kept back; tests stop it.
+inline std::chrono::steady_clock::time_point (*event_clock)() = &std::chrono::steady_clock::now;
+// Notes that the NIC may have raised events for completions that are not the application's, or that
+// another event has announced.
+[[gnu::cold]] void doubt_events(CompletionQueue& cq);
+// The application asks for an event while events are in doubt. Any thread may call this.
+[[gnu::cold]] void note_arming(CompletionQueue& cq);
+// While events are in doubt: whether the stock library's CQ would have raised an event for what has
+// come for the application, perhaps polled by now. Any thread may call this.
+[[gnu::cold]] bool is_event_open(CompletionQueue& cq);
+
+// An event was kept back, and the application may have seen its channel readable. It has other work
+// to do, perhaps, without which nothing completes. So it gets the event after all: at the latest
+// after kOwedAtMost, which is longer than most switches take, and kOwedSettled after the groups of
+// the CQ have settled on their paths.
+inline constexpr std::chrono::milliseconds kOwedAtMost{250}, kOwedSettled{20};
+// Owes the application an event of `cq`.
+[[gnu::cold]] void owe_event(CompletionQueue& cq);
+// A group of the CQ goes on on another path. The caller holds cq.mutex.
+[[gnu::cold]] void owed_events_settle(CompletionQueue& cq);
+
+// What epoll says of a completion channel when its driver has let go of the device and no event is
+// left; it says so from then on for ever.
+inline bool is_closed_channel(uint32_t events) {
+  return (events & (EPOLLERR | EPOLLHUP)) != 0 && (events & EPOLLIN) == 0;
+}
+
+}  // namespace shift::group
