@@ -8,6 +8,8 @@
 namespace shift::sim {
 namespace {
 
+constexpr milliseconds kExchange{3'000};  // SHIFT_EXCHANGE_MS
+
 constexpr const char* kWhatNames[] = {
     "port-down", "port-silent",   "scare",        "block",      "rails",        "slow",
     "cut",       "reconnect",     "channel-lost", "refuse",     "device-death", "fence-fails",
@@ -222,8 +224,10 @@ void lose_all(Dice& dice, Schedule& s) {
   f.what = What::kOutage;
   f.lasts = milliseconds(1'000 + dice.below(9'000));
   s.heal_after += milliseconds(dice.below(12'000));
+  // What is lost with the default NIC's device does not pass, so no program's patience counts then.
+  const milliseconds shortest =
+      s.default_dies ? kExchange : std::min(s.apps[0].patience(), s.apps[1].patience());
   // The other faults, and finding a path, take their time, too.
-  const milliseconds shortest = std::min(s.apps[0].patience(), s.apps[1].patience());
   if (f.lasts + milliseconds(1'500) > shortest && s.outcome != Outcome::kFails) {
     s.outcome = Outcome::kEither;
   }
@@ -234,7 +238,7 @@ void lose_all(Dice& dice, Schedule& s) {
 milliseconds AppPlan::patience() const {
   // 4.096 us to the power, six repeats, and a NIC may take four times that (IBTA 9.7.6.1.3).
   const std::chrono::nanoseconds asked(int64_t{4096} * 4 * 7 << timeout);
-  return std::max(milliseconds(3'000), std::chrono::duration_cast<milliseconds>(asked));
+  return std::max(kExchange, std::chrono::duration_cast<milliseconds>(asked));
 }
 
 const char* to_string(What what) {

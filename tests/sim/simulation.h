@@ -80,6 +80,7 @@ class Simulation {
   void finish();
   bool is_converged() const;
   void check_converged();
+  bool is_uninformed(const Pair& pair, int h) const;
   void check_ended(Outcome outcome);
   bool has_failed() const;
   void check_excused();
