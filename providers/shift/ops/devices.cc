@@ -4,11 +4,15 @@
 #include <mutex>
 #include <new>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "ops/device_log.h"
 #include "ops/entry.h"
 #include "ops/glue.h"
+#include "ops/nic_facts.h"
+#include "ops/pairing.h"
 #include "util/config.h"
 #include "util/log.h"
 
@@ -36,45 +40,52 @@ struct List {
   ibv_device** shown() { return reinterpret_cast<ibv_device**>(this + 1); }
 };
 
-// The devices that form a group with the device at `index`, which comes first. A device without a
-// partner is alone in the result.
-std::vector<int> group_of(ibv_device** real, int count, int index) {
-  std::vector<int> members{index};
-  const auto& groups = config().groups;
-  auto find = [&](const std::string& name) {
-    for (int i = 0; i < count; i++) {
-      if (name == real[i]->name) return i;
-    }
-    return -1;
+// The devices that the configuration puts into a group with the device at `index`, which comes
+// first. The order is the configured one; it starts at the device's own place and goes on at the
+// beginning.
+std::vector<int> configured_group(std::span<ibv_device* const> real, int index) {
+  const auto place_of = [&](const std::string& name) {
+    const auto found =
+        std::ranges::find(real, name, [](const ibv_device* one) { return one->name; });
+    return found != real.end() ? static_cast<int>(found - real.begin()) : -1;
   };
-  if (!groups.empty()) {
-    for (const auto& names : groups) {
-      const auto self = std::ranges::find(names, real[index]->name);
-      if (self == names.end()) continue;
-      // The order is the configured one; it starts at the device's own place and goes on at the
-      // beginning.
-      for (size_t i = 1; i < names.size(); i++) {
-        const auto place = (static_cast<size_t>(self - names.begin()) + i) % names.size();
-        const int other = find(names[place]);
-        if (other >= 0 && members.size() < group::kMembersMax) members.push_back(other);
-      }
+  std::vector<int> members{index};
+  for (const auto& names : config().groups) {
+    const auto self = std::ranges::find(names, real[static_cast<size_t>(index)]->name);
+    if (self == names.end()) continue;
+    for (size_t i = 1; i < names.size(); i++) {
+      const auto place = (static_cast<size_t>(self - names.begin()) + i) % names.size();
+      const int other = place_of(names[place]);
+      if (other >= 0 && members.size() < group::kMembersMax) members.push_back(other);
     }
-    return members;
   }
-  // Without a configuration, neighbours of one kind form a pair: 0 and 1, 2 and 3 ...
-  std::vector<int> kind;
-  int place = -1;
-  for (int i = 0; i < count; i++) {
-    if (real[i]->node_type != real[index]->node_type ||
-        std::strncmp(real[i]->name, real[index]->name,
-                     std::strcspn(real[index]->name, "0123456789_")) != 0) {
-      continue;
-    }
-    if (i == index) place = static_cast<int>(kind.size());
-    kind.push_back(i);
+  return members;
+}
+
+// The partners of these devices. A process that asks for the same devices again gets the same
+// partners, whatever their ports do meanwhile. The caller holds devices_mutex.
+const std::vector<int>& partners(std::span<ibv_device* const> real) {
+  // These are never destroyed, because programs ask for the device list in exit handlers, too.
+  static auto* const known_names = new std::vector<std::string>;
+  static auto* const known = new std::vector<int>;
+  std::vector<std::string> names;
+  for (const ibv_device* device : real) names.emplace_back(device->name);
+  if (names != *known_names) {
+    std::vector<NicFacts> nics;
+    for (const ibv_device* device : real) nics.push_back(nic_facts(*device));
+    *known = partners_of(nics);
+    *known_names = std::move(names);
   }
-  const int other = place ^ 1;
-  if (other < static_cast<int>(kind.size())) members.push_back(kind[static_cast<size_t>(other)]);
+  return *known;
+}
+
+// The devices that form a group with the device at `index`, which comes first. A device without a
+// partner is alone in the result. The caller holds devices_mutex.
+std::vector<int> group_of(std::span<ibv_device* const> real, int index) {
+  if (!config().groups.empty()) return configured_group(real, index);
+  std::vector<int> members{index};
+  const int partner = partners(real)[static_cast<size_t>(index)];
+  if (partner >= 0) members.push_back(partner);
   return members;
 }
 
@@ -120,7 +131,7 @@ ibv_device** device_list_wrap(ibv_device** real, int count) noexcept try {
   std::lock_guard lock(devices_mutex);
   log_missing_names(config().groups, devices);
   for (int i = 0; i < count; i++) {
-    const auto members = group_of(real, count, i);
+    const auto members = group_of(devices, i);
     log_group(devices, members);
     Device* device = members.size() < 2 ? nullptr : virtual_device(real, members);
     list->shown()[i] = device != nullptr ? &device->dev : real[i];

@@ -1,0 +1,27 @@
+// Which NICs back each other when the configuration does not say it. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace shift::ops {
+
+// What is known of a NIC (ops/nic_facts.h). What is empty is not known, and tells no NICs apart.
+struct NicFacts {
+  std::string kind;                // NICs of unlike kinds never back each other
+  std::string link_layer;          // of its port, as in sysfs; likewise
+  std::optional<double> gigabits;  // per second, of its port while that is active
+  std::vector<std::string> place;  // the PCI devices from the root complex down to its function
+  std::optional<int> numa_node;
+};
+
+// For each NIC, the place in the list of the one that backs it; -1: there is none that may.
+//
+// Two NICs fit each other the better, the more of this holds, in this order: they have one speed;
+// they are on different cards, which do not fail together; they are at one NUMA node; the way
+// between them is short; their names follow each other. NICs that fit best form pairs, so that each
+// backs one other. One that is left over is backed by the NIC that fits it best.
+std::vector<int> partners_of(const std::vector<NicFacts>& nics);
+
+}  // namespace shift::ops

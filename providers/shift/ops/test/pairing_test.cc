@@ -1,0 +1,83 @@
+#include "ops/pairing.h"
+
+#include <gtest/gtest.h>
+
+namespace shift::ops {
+namespace {
+
+using Nics = std::vector<NicFacts>;
+using Partners = std::vector<int>;
+
+// A function of a card of its own below that switch, if the address does not say otherwise.
+NicFacts nic(const std::string& upstream, const std::string& function, double gigabits, int numa) {
+  NicFacts facts;
+  facts.kind = "1 mlx5_core";
+  facts.link_layer = "Ethernet";
+  facts.gigabits = gigabits;
+  facts.place = {upstream, function};
+  facts.numa_node = numa;
+  return facts;
+}
+
+NicFacts unknown() {
+  return NicFacts{};
+}
+
+TEST(Pairing, NeighboursArePairsWhereNothingTellsThemApart) {
+  EXPECT_EQ(partners_of(Nics(4)), (Partners{1, 0, 3, 2}));
+  EXPECT_EQ(partners_of({}), Partners{});
+  EXPECT_EQ(partners_of(Nics(1)), Partners{-1});
+}
+
+TEST(Pairing, OneThatIsLeftOverIsBackedAllTheSame) {
+  EXPECT_EQ(partners_of(Nics(3)), (Partners{1, 0, 0}));
+}
+
+TEST(Pairing, UnlikeNicsNeverBackEachOther) {
+  Nics nics(4, nic("0000:00:01.0", "0000:01:00.0", 100, 0));
+  nics[0].link_layer = nics[2].link_layer = "InfiniBand";
+  EXPECT_EQ(partners_of(nics), (Partners{2, 3, 0, 1}));
+  nics[0].kind = "1 rxe";
+  EXPECT_EQ(partners_of(nics), (Partners{-1, 3, -1, 1}));
+}
+
+// Four for the storage's network lie between those of the computation.
+TEST(Pairing, OneSpeedComesFirst) {
+  const Nics nics{
+      nic("0000:00:01.0", "0000:01:00.0", 400, 0), nic("0000:00:02.0", "0000:02:00.0", 200, 0),
+      nic("0000:40:01.0", "0000:41:00.0", 200, 1), nic("0000:40:02.0", "0000:42:00.0", 400, 1)};
+  EXPECT_EQ(partners_of(nics), (Partners{3, 2, 1, 0}));
+}
+
+TEST(Pairing, OfTwoCardsWithTwoPortsEachBacksTheOther) {
+  const Nics nics{
+      nic("0000:00:01.0", "0000:01:00.0", 100, 0), nic("0000:00:01.0", "0000:01:00.1", 100, 0),
+      nic("0000:00:02.0", "0000:02:00.0", 100, 0), nic("0000:00:02.0", "0000:02:00.1", 100, 0)};
+  EXPECT_EQ(partners_of(nics), (Partners{2, 3, 0, 1}));
+}
+
+TEST(Pairing, TwoPortsOfTheOnlyCardBackEachOther) {
+  const Nics nics{nic("0000:00:01.0", "0000:01:00.0", 100, 0),
+                  nic("0000:00:01.0", "0000:01:00.1", 100, 0)};
+  EXPECT_EQ(partners_of(nics), (Partners{1, 0}));
+}
+
+TEST(Pairing, TheSameNumaNodeAndThenAShortWayAreBetter) {
+  const Nics nics{
+      nic("0000:00:01.0", "0000:01:00.0", 100, 0), nic("0000:80:01.0", "0000:81:00.0", 100, 1),
+      nic("0000:00:02.0", "0000:02:00.0", 100, 0), nic("0000:80:01.0", "0000:82:00.0", 100, 1)};
+  EXPECT_EQ(partners_of(nics), (Partners{2, 3, 0, 1}));
+  const Nics below_switches{
+      nic("0000:00:01.0", "0000:01:00.0", 100, 0), nic("0000:00:02.0", "0000:02:00.0", 100, 0),
+      nic("0000:00:01.0", "0000:03:00.0", 100, 0), nic("0000:00:02.0", "0000:04:00.0", 100, 0)};
+  EXPECT_EQ(partners_of(below_switches), (Partners{2, 3, 0, 1}));
+}
+
+TEST(Pairing, WhatIsNotKnownTellsNothingApart) {
+  Nics nics{nic("0000:00:01.0", "0000:01:00.0", 100, 0), unknown(), unknown(),
+            nic("0000:00:01.0", "0000:02:00.0", 100, 0)};
+  EXPECT_EQ(partners_of(nics), (Partners{1, 0, 3, 2}));
+}
+
+}  // namespace
+}  // namespace shift::ops
