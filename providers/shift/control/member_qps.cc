@@ -1,6 +1,7 @@
 #include "control/member_qps.h"
 
 #include "control/jobs.h"
+#include "control/nic_watch.h"
 #include "group/context.h"
 #include "group/member_qp.h"
 #include "util/log.h"
@@ -13,13 +14,12 @@ using group::Group;
 // chose, but for one case: a GID without an IPv4 address fits only peers' GIDs of its own kind, so
 // on paths to other NICs, whose GIDs have such an address, the default uses one that has it, too.
 // The result is all zeros when the member has no GID: connecting will then find no such address.
-wire::Gid MemberQps::own_gid(int member, PathName path) const {
+wire::Gid MemberQps::own_gid(int member, PathName path, const wire::Gid& peer) const {
   const Group& group = session_.group;
   const bool is_original = path == PathName{group::kDefault, group::kDefault};
   if (member == group::kDefault && (is_original || session_.ends.local.gid.ipv4()))
     return session_.ends.local.gid;
-  const auto& gids = group.context->members[member].gids;
-  return gids.empty() ? wire::Gid{} : gids.front();
+  return nics_.address_of_member(group, member, peer);
 }
 
 void MemberQps::make() {
@@ -69,7 +69,7 @@ void MemberQps::choose_and_connect(int member, PathName path, const wire::QpAddr
                                    Chosen then) {
   jobs_.run(
       session_,
-      [member, peer, gid = own_gid(member, path)](Group& g) {
+      [member, peer, gid = own_gid(member, path, peer.gid)](Group& g) {
         Address own;
         own.error = group::member_qp_address(g, member, gid, &own.address);
         if (own.error == 0) own.error = group::member_qp_connect(g, member, own.address, peer);

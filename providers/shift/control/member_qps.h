@@ -12,6 +12,7 @@
 namespace shift::control {
 
 class Jobs;
+class NicWatch;
 
 struct MemberQp {
   bool made = false;
@@ -23,7 +24,8 @@ struct MemberQp {
 
 class MemberQps {
  public:
-  MemberQps(Session& session, Jobs& jobs) : session_(session), jobs_(jobs) {}
+  MemberQps(Session& session, Jobs& jobs, const NicWatch& nics)
+      : session_(session), jobs_(jobs), nics_(nics) {}
 
   MemberQp& operator[](int member) { return qps_[member]; }
 
@@ -47,10 +49,12 @@ class MemberQps {
   void choose_and_connect(int member, PathName path, const wire::QpAddress& peer, Chosen then);
 
  private:
-  wire::Gid own_gid(int member, PathName path) const;
+  // `peer`: the address that the other end uses; all zeros: it has not told yet.
+  wire::Gid own_gid(int member, PathName path, const wire::Gid& peer = {}) const;
 
   Session& session_;
   Jobs& jobs_;
+  const NicWatch& nics_;
   group::PerMember<MemberQp> qps_;
 };
 

@@ -79,11 +79,31 @@ wire::Gid NicWatch::address_of(const Context* context, const wire::Gid& local) c
 
 std::vector<wire::Gid> NicWatch::addresses_of(const group::Group& group) const {
   std::vector<wire::Gid> addresses{address_of(group)};
-  for (size_t m = 1; m < static_cast<size_t>(group.context->member_count); m++) {
-    const auto& gids = group.context->members[m].gids;
-    addresses.push_back(gids.empty() ? wire::Gid{} : gids.front());
+  for (int m = 1; m < group.context->member_count; m++) {
+    addresses.push_back(address_of_member(group, m));
   }
   return addresses;
+}
+
+HostAddress NicWatch::host_address(const group::PortAddress& address) const {
+  HostAddress host{.ip_be = address.gid.ipv4().value_or(0), .mask_be = address.mask_be};
+  if (links_ && address.ifindex != 0) host.vlan = links_->vlan_of(address.ifindex);
+  return host;
+}
+
+wire::Gid NicWatch::address_of_member(const group::Group& group, int member,
+                                      const wire::Gid& peer) const {
+  const wire::Gid own = address_of(group);
+  if (member == group::kDefault && own != wire::Gid{}) return own;
+  const Watched* watched = find(group.context);
+  if (watched == nullptr || watched->nics[member].addresses.empty()) return {};
+  HostAddress application{.ip_be = own.ipv4().value_or(0)};
+  for (const group::PortAddress& address : watched->nics[group::kDefault].addresses)
+    if (address.gid == own) application = host_address(address);
+  const auto& addresses = watched->nics[member].addresses;
+  std::vector<HostAddress> choice;
+  for (const group::PortAddress& address : addresses) choice.push_back(host_address(address));
+  return addresses[address_choose(choice, application, peer.ipv4())].gid;
 }
 
 // ---- what devices say
@@ -152,8 +172,9 @@ std::vector<wire::Gid> NicWatch::addresses_read(Watched& watched, int member) {
       net_->name_address(*ip, std::move(gids));
     }
     // A device of another network namespace may have the same number as a device in this one.
-    const bool ours = ip && links_ && links_->has_address(address.ifindex, *ip);
-    if (!ours) address.ifindex = 0;
+    const auto mask = ip && links_ ? links_->mask_of(address.ifindex, *ip) : std::nullopt;
+    if (!mask) address.ifindex = 0;
+    address.mask_be = mask.value_or(0);
   }
   links_forget();
   std::vector<wire::Gid> gone;

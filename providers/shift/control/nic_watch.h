@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "control/address_choice.h"
 #include "control/nic_pairs.h"
 #include "group/cause.h"
 #include "group/group.h"
@@ -60,6 +61,10 @@ class NicWatch final : public net::LinkSink {
   // The addresses by which a group's members are reached, one for each member; all zeros for a
   // member that has none.
   std::vector<wire::Gid> addresses_of(const group::Group& group) const;
+  // A member's: that of the application's GID on the default, and elsewhere the one that fits it
+  // best, or the address `peer` that the other end uses (all zeros: that is not known).
+  wire::Gid address_of_member(const group::Group& group, int member,
+                              const wire::Gid& peer = {}) const;
 
   // These handle what a NIC's device said.
   void device_died(group::Context* context, int member);
@@ -90,6 +95,7 @@ class NicWatch final : public net::LinkSink {
   };
 
   Watched* find(const group::Context* context) const;
+  HostAddress host_address(const group::PortAddress& address) const;
   static uint8_t up_of(const Watched& watched);
   void port_lost(group::Context* context, int member, group::Cause cause);
   std::vector<wire::Gid> addresses_read(Watched& watched, int member);

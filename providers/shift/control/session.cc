@@ -17,7 +17,7 @@ Session::Session(group::Group& g, Shared& s)
       serial(g.life.serial),
       is_self(ends.local == ends.remote),
       search(g, *this, s.loop, s.net, s.nics),
-      qps(*this, s.jobs),
+      qps(*this, s.jobs, s.nics),
       probe(g, s.loop),
       paths(*this, s.sessions, s.loop, s.machine, s.pairs, s.turns),
       way_back(*this, s.loop, s.machine),

@@ -30,12 +30,13 @@ std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t in
 // Whether the member's port carries traffic now.
 bool member_port_is_up(const Context& context, int member);
 
-// An address of a port, its index in the GID table, and the network device that holds it (0: not
-// known).
+// An address of a port, its index in the GID table, the network device that holds it (0: not
+// known), and the mask of its subnet there (0: not known; the port itself does not know it).
 struct PortAddress {
   wire::Gid gid;
   uint32_t index;
   int ifindex;
+  uint32_t mask_be = 0;
 };
 // The addresses of a port that can carry RoCE v2 over IPv4.
 std::vector<PortAddress> port_addresses(ibv_context* real, uint8_t port);

@@ -10,7 +10,11 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <new>
+#include <span>
+#include <string_view>
 #include <utility>
 
 namespace shift::net {
@@ -60,6 +64,35 @@ constexpr int kReadsMax = 64;            // in one turn of the loop
 // The kernel's RDMA core decides likewise about the state of a RoCE port.
 bool carries(unsigned flags) {
   return (flags & IFF_UP) != 0 && (flags & kLowerUp) != 0;
+}
+
+using Attributes = std::span<const std::byte>;
+
+// The payload of the first attribute of that type; empty: there is none.
+Attributes attribute(Attributes in, unsigned type) {
+  while (in.size() >= sizeof(rtattr)) {
+    rtattr header;
+    std::memcpy(&header, in.data(), sizeof header);
+    if (header.rta_len < sizeof header || header.rta_len > in.size()) break;
+    if ((header.rta_type & NLA_TYPE_MASK) == type) {
+      return in.subspan(sizeof header, header.rta_len - sizeof header);
+    }
+    in = in.subspan(std::min<size_t>(RTA_ALIGN(header.rta_len), in.size()));
+  }
+  return {};
+}
+
+// Of the attributes of a link; 0: it is no VLAN's device.
+uint16_t vlan_in(Attributes link) {
+  constexpr std::string_view kVlan = "vlan";
+  const Attributes info = attribute(link, IFLA_LINKINFO);
+  const Attributes kind = attribute(info, IFLA_INFO_KIND);
+  if (kind.size() < kVlan.size() || std::memcmp(kind.data(), kVlan.data(), kVlan.size()) != 0)
+    return 0;
+  const Attributes id = attribute(attribute(info, IFLA_INFO_DATA), IFLA_VLAN_ID);
+  uint16_t vlan = 0;
+  if (id.size() >= sizeof vlan) std::memcpy(&vlan, id.data(), sizeof vlan);
+  return vlan;
 }
 
 }  // namespace
@@ -123,6 +156,14 @@ void LinkWatch::take(nl_msg* message) {
       const bool is_gone = header->nlmsg_type == RTM_DELLINK;
       const Kind state = carries(info->ifi_flags) ? Kind::kUp : Kind::kDown;
       news_.push_back({info->ifi_index, is_gone ? Kind::kGone : state});
+      const auto* bytes = static_cast<const std::byte*>(data);
+      const size_t begin = std::min<size_t>(NLMSG_ALIGN(sizeof *info), length);
+      const uint16_t vlan = is_gone ? 0 : vlan_in({bytes + begin, length - begin});
+      if (vlan != 0) {
+        vlans_[info->ifi_index] = vlan;
+      } else {
+        vlans_.erase(info->ifi_index);
+      }
       return;
     }
     case RTM_NEWADDR:
@@ -161,18 +202,27 @@ void LinkWatch::readable() {
   if (std::exchange(lost_, false)) ask_for_all();
 }
 
-bool LinkWatch::has_address(int ifindex, uint32_t ip_be) {
+std::optional<uint32_t> LinkWatch::mask_of(int ifindex, uint32_t ip_be) {
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return false;
-  bool found = false;
-  for (const ifaddrs* entry = list; entry != nullptr && !found; entry = entry->ifa_next) {
+  if (getifaddrs(&list) != 0) return std::nullopt;
+  std::optional<uint32_t> mask;
+  for (const ifaddrs* entry = list; entry != nullptr && !mask; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
     const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-    found = address->sin_addr.s_addr == ip_be &&
-            static_cast<int>(if_nametoindex(entry->ifa_name)) == ifindex;
+    if (address->sin_addr.s_addr != ip_be ||
+        static_cast<int>(if_nametoindex(entry->ifa_name)) != ifindex) {
+      continue;
+    }
+    const auto* netmask = reinterpret_cast<const sockaddr_in*>(entry->ifa_netmask);
+    mask = netmask != nullptr ? netmask->sin_addr.s_addr : 0;
   }
   freeifaddrs(list);
-  return found;
+  return mask;
+}
+
+uint16_t LinkWatch::vlan_of(int ifindex) {
+  const auto found = vlans_.find(ifindex);
+  return found != vlans_.end() ? found->second : uint16_t{0};
 }
 
 }  // namespace shift::net

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "net/loop.h"
@@ -33,9 +35,12 @@ class LinkSink {
 class HostLinks {
  public:
   virtual ~HostLinks() = default;
-  // Whether the device of that number in this process's network namespace has the address. The GID
-  // table may name devices of another namespace.
-  virtual bool has_address(int ifindex, uint32_t ip_be) = 0;
+  // The mask of the subnet with which the device of that number in this process's network namespace
+  // has the address, in network byte order; nothing: it has no such address. The GID table may name
+  // devices of another namespace.
+  virtual std::optional<uint32_t> mask_of(int ifindex, uint32_t ip_be) = 0;
+  // The VLAN that the device is for; 0: for none, as far as is known.
+  virtual uint16_t vlan_of(int ifindex) = 0;
 };
 
 class LinkWatch final : public HostLinks {
@@ -49,7 +54,8 @@ class LinkWatch final : public HostLinks {
   // Returns null, or the reason why the sink will hear nothing. The sink hears the state of every
   // device once at the beginning.
   [[nodiscard]] const char* start(const char* library = "libnl-3.so.200");
-  bool has_address(int ifindex, uint32_t ip_be) override;
+  std::optional<uint32_t> mask_of(int ifindex, uint32_t ip_be) override;
+  uint16_t vlan_of(int ifindex) override;
 
  private:
   enum class Kind : uint8_t { kUp, kDown, kGone, kAddress };
@@ -65,8 +71,9 @@ class LinkWatch final : public HostLinks {
   Loop& loop_;
   LinkSink& sink_;
   nl_sock* socket_ = nullptr;
-  std::vector<News> news_;  // collected while libnl calls back; the sink is called after
-  bool lost_ = false;       // news were lost, for want of room or memory
+  std::vector<News> news_;         // collected while libnl calls back; the sink is called after
+  std::map<int, uint16_t> vlans_;  // the VLANs of the devices that are for one
+  bool lost_ = false;              // news were lost, for want of room or memory
 };
 
 }  // namespace shift::net

@@ -1,8 +1,10 @@
 // Tests what network devices and addresses of the NICs do to a group, and what is recorded of each
 // switch.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,11 +20,17 @@ using group::kDefault;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+// Network devices of a VLAN have numbers from here on.
+constexpr int kTagged = 200;
+
 // The network device of each NIC has the number 100 + member and the NIC's address.
 class FakeLinks final : public net::HostLinks {
  public:
   explicit FakeLinks(const bool& foreign) : foreign_(foreign) {}
-  bool has_address(int, uint32_t) override { return !foreign_; }
+  std::optional<uint32_t> mask_of(int, uint32_t) override {
+    return foreign_ ? std::nullopt : std::optional(htonl(0xffffff00));
+  }
+  uint16_t vlan_of(int ifindex) override { return ifindex >= kTagged ? 100 : 0; }
 
  private:
   const bool& foreign_;
@@ -211,6 +219,36 @@ TEST_F(Links, ASpareWhoseAddressChangesIsConnectedAnew) {
   a_.port(kDefault, false);
   run(milliseconds(20));
   expect_on(spare, 1);
+}
+
+// Each NIC has addresses in other networks, which its GID table names first.
+TEST_F(Links, ASpareUsesTheNetworkThatTheApplicationChose) {
+  for (SimHost* host : {&a_, &b_}) {
+    for (const int member : {kBackup, group::kThird}) {
+      auto& nic = host->world.nic(member);
+      const auto elsewhere = wire::Gid::from_ipv4(*nic.gid.ipv4() ^ htonl(0x100));
+      nic.decoys = {{elsewhere, nic.gid_index + 1, static_cast<uint32_t>(kTagged + member)}};
+      host->device_says(member, IBV_EVENT_GID_CHANGE);
+    }
+  }
+  // This makes the spare anew.
+  for (const int member : {kBackup, group::kThird}) {
+    a_.port(member, false);
+    run(milliseconds(20));
+    a_.port(member, true);
+  }
+  run(seconds(3));
+  a_.port(kDefault, false);
+  run(milliseconds(20));
+  EXPECT_EQ(a_.group->life.control.epoch, 1u);
+  EXPECT_EQ(a_.group->life.control.state, fsm::State::kActive);
+  const int spare = a_.group->life.path.member;
+  EXPECT_NE(spare, kDefault);
+  for (SimHost* host : {&a_, &b_}) {
+    SimHost& peer = host == &a_ ? b_ : a_;
+    const auto& route = host->qp(spare).attr.ah_attr.grh;
+    EXPECT_EQ(wire::Gid::from_verbs(route.dgid), peer.world.nic(spare).gid);
+  }
 }
 
 // Otherwise every address that a NIC ever had would be dialed for ever.

@@ -3,7 +3,9 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,14 +38,28 @@ struct FakeSink final : NicSink {
 };
 
 struct FakeLinks final : net::HostLinks {
-  bool has_address(int ifindex, uint32_t) override { return ifindex == kIfindex; }
+  explicit FakeLinks(const std::map<int, uint16_t>& vlans) : vlans_(vlans) {}
+  std::optional<uint32_t> mask_of(int ifindex, uint32_t) override {
+    if (ifindex != kIfindex && !vlans_.contains(ifindex)) return std::nullopt;
+    return htonl(0xffffff00);
+  }
+  uint16_t vlan_of(int ifindex) override {
+    return vlans_.contains(ifindex) ? vlans_.at(ifindex) : uint16_t{0};
+  }
+
+ private:
+  const std::map<int, uint16_t>& vlans_;
 };
+
+wire::Gid address(uint8_t subnet, uint8_t host) {
+  return wire::Gid::from_ipv4(htonl(127u << 24 | 1u << 16 | uint32_t{subnet} << 8 | host));
+}
 
 class NicWatchTest : public ::testing::Test {
  protected:
   NicWatchTest() {
     nics_.network_set(&network_);
-    nics_.links_set(std::make_unique<FakeLinks>());
+    nics_.links_set(std::make_unique<FakeLinks>(vlans_));
     world_.nic(kDefault).ifindex = kIfindex;
     nics_.context_add(context_);
   }
@@ -52,6 +68,7 @@ class NicWatchTest : public ::testing::Test {
 
   net::VirtualTime time_;
   net::VirtualLoop loop_{time_};
+  std::map<int, uint16_t> vlans_;  // of further network devices of the host
   group::World world_{1, 2};
   Context* context_ = &world_.context;
   FakeNetwork network_;
@@ -179,6 +196,29 @@ TEST_F(NicWatchTest, EachMemberIsReachedByOneAddress) {
   ASSERT_EQ(addresses.size(), 2u);
   EXPECT_EQ(addresses[kDefault], world_.nic(kDefault).gid);
   EXPECT_EQ(addresses[kBackup], world_.nic(kBackup).gid);
+}
+
+TEST_F(NicWatchTest, AMemberIsReachedInTheSubnetOfTheApplicationsAddress) {
+  group::Group* group = world_.make_group(world_.make_cq());
+  auto& backup = world_.nic(kBackup);
+  backup.decoys = {{address(7, 2), 4, 0}, {address(0, 2), 5, 0}};  // the default's is 127.1.0.1
+  nics_.gids_changed(context_, kBackup);
+  EXPECT_EQ(nics_.addresses_of(*group)[kBackup], address(0, 2));
+  EXPECT_EQ(nics_.address_of_member(*group, kBackup), address(0, 2));
+  // The mask of the application's own says what its subnet is; those of the others are not known.
+  EXPECT_EQ(nics_.address_of_member(*group, kBackup, address(7, 9)), address(0, 2));
+}
+
+TEST_F(NicWatchTest, AMemberIsReachedInTheVlanOfTheApplicationsAddress) {
+  vlans_ = {{kIfindex, 100}, {kIfindex + 1, 200}, {kIfindex + 2, 100}};
+  group::Group* group = world_.make_group(world_.make_cq());
+  auto& backup = world_.nic(kBackup);
+  backup.decoys = {{address(7, 2), 4, kIfindex + 1}, {address(8, 2), 5, kIfindex + 2}};
+  nics_.gids_changed(context_, kBackup);
+  EXPECT_EQ(nics_.address_of_member(*group, kBackup), address(8, 2));
+  EXPECT_EQ(nics_.address_of_member(*group, kBackup, address(7, 9)), address(7, 2))
+      << "the other end has chosen";
+  EXPECT_EQ(nics_.address_of_member(*group, kDefault, address(7, 9)), world_.nic(kDefault).gid);
 }
 
 TEST_F(NicWatchTest, AGidWithoutAnAddressIsReachedByItsDevices) {

@@ -63,7 +63,8 @@ TEST_F(OwnAddress, OfTheLinkOnlyIsForTheOriginalPath) {
 }
 
 TEST_F(OwnAddress, OfAMemberWithoutOneIsZero) {
-  world_.context.members[kBackup].gids.clear();
+  world_.nic(kBackup).gid = {};
+  nics_.gids_changed(&world_.context, kBackup);
   EXPECT_EQ(chosen(kBackup, {kBackup, kBackup}), wire::Gid{});
 }
 

@@ -207,6 +207,10 @@ ssize_t fake_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_
     table.push_back(gid_entry(nic, nic.link_local, 0, IBV_GID_TYPE_ROCE_V1));
     table.push_back(gid_entry(nic, nic.link_local, 1, IBV_GID_TYPE_ROCE_V2));
   }
+  for (const FakeNic::Decoy& decoy : nic.decoys) {
+    table.push_back(gid_entry(nic, decoy.gid, decoy.index, IBV_GID_TYPE_ROCE_V2));
+    table.back().ndev_ifindex = decoy.ifindex;
+  }
   if (nic.gid != wire::Gid{})
     table.push_back(gid_entry(nic, nic.gid, nic.gid_index, IBV_GID_TYPE_ROCE_V2));
   const size_t count = std::min(most, table.size());
@@ -216,7 +220,7 @@ ssize_t fake_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_
 
 int fake_query_gid_ex(ibv_context* context, uint32_t, uint32_t index, ibv_gid_entry* entry,
                       uint32_t, size_t) {
-  ibv_gid_entry table[4];
+  ibv_gid_entry table[8];
   const ssize_t count = fake_query_gid_table(context, table, std::size(table), 0, 0);
   for (ssize_t i = 0; i < count; i++) {
     if (table[i].gid_index != index) continue;

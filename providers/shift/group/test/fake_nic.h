@@ -100,6 +100,13 @@ struct FakeNic {
   uint32_t gid_index = 3;
   wire::Gid link_local;  // at index 0 for RoCE v1 and at 1 for v2; zero: there is none
   uint32_t ifindex = 0;  // the network device that holds the address
+  // Further addresses, which come before it in the table. The NIC is not reached by them.
+  struct Decoy {
+    wire::Gid gid;
+    uint32_t index;
+    uint32_t ifindex;
+  };
+  std::vector<Decoy> decoys;
   bool port_up = true;
   bool refuses = false;                      // it refuses to connect a QP
   bool is_full = false;                      // no further QP can be made

@@ -105,12 +105,19 @@ class LinkWatchTest : public ::testing::Test {
     reactor_.call_and_wait([this] { watch_.reset(); });
     reactor_.stop();
   }
-  bool has_address(int ifindex, const uint8_t (&ip_bytes)[4]) {
+  // In host byte order.
+  std::optional<uint32_t> mask_of(int ifindex, const uint8_t (&ip_bytes)[4]) {
     uint32_t ip_be;
     memcpy(&ip_be, ip_bytes, sizeof ip_be);
-    bool has = false;
-    reactor_.call_and_wait([&] { has = watch_->has_address(ifindex, ip_be); });
-    return has;
+    std::optional<uint32_t> mask;
+    reactor_.call_and_wait([&] { mask = watch_->mask_of(ifindex, ip_be); });
+    if (mask) mask = ntohl(*mask);
+    return mask;
+  }
+  uint16_t vlan_of(int ifindex) {
+    uint16_t vlan = 0;
+    reactor_.call_and_wait([&] { vlan = watch_->vlan_of(ifindex); });
+    return vlan;
   }
 
   static inline bool entered_ = false;
@@ -151,12 +158,28 @@ TEST_F(LinkWatchTest, TellsOfAddresses) {
   sink_.await_state(near_, true);
   ASSERT_EQ(ip("address del 127.9.8.7/32 dev near"), 0);
   sink_.await_addresses(near_, 1);
-  EXPECT_FALSE(has_address(near_, {127, 9, 8, 7}));
+  EXPECT_FALSE(mask_of(near_, {127, 9, 8, 7}));
   ASSERT_EQ(ip("address add 127.9.8.7/32 dev near"), 0);
   sink_.await_addresses(near_, 2);
-  EXPECT_TRUE(has_address(near_, {127, 9, 8, 7}));
-  EXPECT_FALSE(has_address(near_, {127, 9, 8, 6}));
-  EXPECT_FALSE(has_address(near_ + 1000, {127, 9, 8, 7}));
+  EXPECT_EQ(mask_of(near_, {127, 9, 8, 7}), 0xffffffff);
+  EXPECT_FALSE(mask_of(near_, {127, 9, 8, 6}));
+  EXPECT_FALSE(mask_of(near_ + 1000, {127, 9, 8, 7}));
+  ASSERT_EQ(ip("address add 10.1.2.3/20 dev near"), 0);
+  EXPECT_EQ(mask_of(near_, {10, 1, 2, 3}), 0xfffff000);
+  ASSERT_EQ(ip("address del 10.1.2.3/20 dev near"), 0);
+}
+
+TEST_F(LinkWatchTest, KnowsTheVlanOfADevice) {
+  if (ip("link add link near name near.5 type vlan id 5") != 0)
+    GTEST_SKIP() << "this kernel makes no VLAN devices";
+  ASSERT_EQ(ip("link set near.5 up"), 0);
+  const int vlan = static_cast<int>(if_nametoindex("near.5"));
+  sink_.await_state(vlan, true);
+  EXPECT_EQ(vlan_of(vlan), 5);
+  EXPECT_EQ(vlan_of(near_), 0);
+  ASSERT_EQ(ip("link delete near.5"), 0);
+  sink_.await_gone(vlan);
+  EXPECT_EQ(vlan_of(vlan), 0);
 }
 
 // The kernel drops messages that the socket cannot hold; the LinkWatch then asks for the newest
