@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "group/group.h"
 #include "net/loop.h"
@@ -28,6 +30,7 @@ struct NicPair {
   // was, and when the next one may be.
   int trades = 0;
   Time traded{}, trade_not_before{};
+  const char* why = nullptr;  // why the last try failed; null: it did not, or there was none
 
   // A round has just left this pair. To try it at once would keep hundreds of QPs busy with a way
   // that does not work, so one group tries it later.
@@ -62,13 +65,19 @@ class NicPairs {
       if (pair.trying == serial) pair.trying = 0;
     }
   }
+  // Whether the context's groups with that peer have not been called unprotected yet.
+  bool first_to_tell(const group::Context* context, const wire::Gid& peer) {
+    return told_.emplace(context, peer).second;
+  }
   void context_forget(const group::Context* context) {
+    std::erase_if(told_, [context](const auto& entry) { return entry.first == context; });
     std::erase_if(pairs_,
                   [context](const auto& entry) { return std::get<0>(entry.first) == context; });
   }
 
  private:
   std::map<std::tuple<const group::Context*, wire::Gid, PathName>, NicPair> pairs_;
+  std::set<std::pair<const group::Context*, wire::Gid>> told_;
 };
 
 }  // namespace shift::control

@@ -49,6 +49,8 @@ class PathBook {
   // The best ready path that beats the current one, if any.
   Ready* better_ready();
   const std::vector<Ready>& all_ready() const { return ready_; }
+  // All paths, the best one first.
+  std::vector<PathName> candidates() const;
 
   // Returns the path to try next: the best of the wanted paths that have failed least often.
   // `pair_of` gives the NicPair of a path. `again` becomes the earliest time when it is worth
@@ -62,8 +64,6 @@ class PathBook {
   std::optional<PathName> better_blocked(const PairOf& pair_of) const;
 
  private:
-  // All paths, the best one first.
-  std::vector<PathName> candidates() const;
   bool is_wanted(PathName path) const;
   bool is_better_blocked(PathName path) const;
 

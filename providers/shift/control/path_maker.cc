@@ -92,7 +92,7 @@ void PathMaker::start(PathName path) {
 }
 
 void PathMaker::address_chosen(const Connection& connection, int error) {
-  if (error != 0) return end(Outcome::kBroken);
+  if (error != 0) return end_broken("this end has no address there");
   session_.qps[connection.path.leader].connection = connection;
   say_again();
 }
@@ -105,6 +105,7 @@ void PathMaker::expect_answer(Outcome if_silent) {
     // Meanwhile another path gets its turn.
     NicPair& pair = pair_of(attempt_->connection.path);
     pair.not_before = std::max(pair.not_before, loop_.now() + kPauseSeeking);
+    pair.why = "the peer does not answer";
     end(if_silent);
   });
 }
@@ -130,7 +131,7 @@ void PathMaker::take(const wire::Accept& message) {
   if (!attempt_ || attempt_->connection != accepted || attempt_->stage != Stage::kOffered) return;
   // The follower has not left the path yet that its QP carried: nothing is wrong with the NIC pair.
   if (message.status == wire::Accept::kBusy) return end(Outcome::kUndecided);
-  if (message.status != wire::Accept::kAccepted) return end(Outcome::kBroken);
+  if (message.status != wire::Accept::kAccepted) return end_broken("the peer cannot use it");
   attempt_->stage = Stage::kConnecting;
   silence_.cancel();
   const int member = message.path.leader;
@@ -150,7 +151,7 @@ void PathMaker::connected(const Connection& connection, int error) {
   if (error != 0) {
     SHIFT_DEBUG("qp 0x%x: path %u-%u cannot be connected: errno %d", session_.group.qpn(),
                 path.leader, path.follower, error);
-    return end(Outcome::kBroken);
+    return end_broken("it cannot be connected");
   }
   session_.qps[path.leader].connected = true;
   if (!session_.group.life.members[path.leader].can_send)
@@ -158,7 +159,7 @@ void PathMaker::connected(const Connection& connection, int error) {
   attempt_->stage = Stage::kProbing;
   session_.probe.start(path.leader, [this](bool passed) {
     if (passed) return ask_peer();
-    end(Outcome::kBroken);
+    end_broken("nothing passes");
   });
 }
 
@@ -167,7 +168,7 @@ void PathMaker::ask_peer() {
   // A QP that is connected to itself plays both parts, and it has just tried the path.
   if (session_.is_self) return end(Outcome::kReady);
   attempt_->stage = Stage::kAsked;
-  if (session_.search.channel() == nullptr) return end(Outcome::kBroken);
+  if (session_.search.channel() == nullptr) return end_broken("the peer cannot be asked");
   say_again();
 }
 
@@ -176,7 +177,7 @@ void PathMaker::take(const wire::Ready& message) {
   if (attempt_ && attempt_->stage == Stage::kAsked &&
       attempt_->connection.generation == message.generation) {
     const bool ready = message.kind == wire::Ready::Kind::kReady;
-    return end(ready ? Outcome::kReady : Outcome::kBroken);
+    return ready ? end(Outcome::kReady) : end_broken("nothing passes from the peer");
   }
   // The follower has lost what a path needs that was ready.
   const bool known =
@@ -190,6 +191,11 @@ void PathMaker::take(const wire::Ready& message) {
 
 void PathMaker::stop() {
   if (attempt_) end(Outcome::kUndecided);
+}
+
+void PathMaker::end_broken(const char* why) {
+  pair_of(attempt_->connection.path).why = why;
+  end(Outcome::kBroken);
 }
 
 void PathMaker::end(Outcome outcome) {
@@ -227,6 +233,7 @@ void PathMaker::end(Outcome outcome) {
 void PathMaker::end_ready(const Connection& connection, bool was_broken) {
   NicPair& pair = pair_of(connection.path);
   pair.not_before = pair.trade_not_before = {};
+  pair.why = nullptr;
   session_.book.ready_add(connection.path, connection.generation,
                           loop_.now() + milliseconds(std::max(config().failback_ms, 0)));
   session_.search.send(wire::Ready{session_.ends.local, session_.ends.remote, connection.path,

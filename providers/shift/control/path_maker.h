@@ -49,7 +49,7 @@ class PathMaker {
     return attempt_ && attempt_->connection.path == path && attempt_->stage >= Stage::kProbing;
   }
   // The path that is being tried swallows what is sent on it.
-  void attempt_broke() { end(Outcome::kBroken); }
+  void attempt_broke() { end_broken("nothing passes"); }
 
   NicPair& pair_of(PathName path) const;
 
@@ -70,6 +70,7 @@ class PathMaker {
   void ask_peer();
   void expect_answer(Outcome if_silent);
   void end(Outcome outcome);
+  void end_broken(const char* why);
   void end_ready(const Connection& connection, bool was_broken);
   void go_on_with(const Connection& connection);
   // Has the other groups tend to their paths: those of a pair that was broken have waited for the

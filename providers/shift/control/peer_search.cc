@@ -177,6 +177,7 @@ void PeerSearch::set_proven() {
   no_peer_.cancel();
   bind_again_.cancel();
   SHIFT_EVENT("bound", {{"qp", group_.qpn()}, {"peer_qp", group_.life.ends.remote.qpn}});
+  sink_.peer_proven();
 }
 
 void PeerSearch::channel_lost() {

@@ -23,6 +23,8 @@ class PeerSearchSink {
   // There is a channel to the process that may own the peer's QP: everything that counts has to be
   // said on the channel.
   virtual void channel_found() = 0;
+  // The peer is found, and has proven that it is the peer. Called once.
+  virtual void peer_proven() = 0;
   // No process owns the peer's QP, or there is no process to ask. Never called after the peer has
   // been proven.
   virtual void peer_missing(const char* cause) = 0;

@@ -25,6 +25,7 @@ Session::Session(group::Group& g, Shared& s)
       drain(*this, s.loop, s.machine),
       round(*this, s.loop, s.machine, s.jobs, s.nics),
       keys(*this, s.loop, s.machine, s.jobs, s.next_query),
+      spare(*this, s.loop, s.pairs, s.nics),
       shared_(s) {
   book.init(g.context->member_count, is_self, serial);
   book.own_up_set(s.nics.up(g.context));
@@ -32,6 +33,7 @@ Session::Session(group::Group& g, Shared& s)
 
 void Session::end() {
   over = true;
+  spare.stop();
   search.end();
 }
 
@@ -71,6 +73,7 @@ bool Session::take_members_sequence(uint32_t sequence) {
 
 void Session::spare_ready() {
   if (std::exchange(has_spare_, true)) return;
+  spare.stop();
   watch_errors();  // the other members' CQs are there by now
   SHIFT_EVENT("armed", {{"qp", group.qpn()},
                         {"device", group.context->device->dev.name},

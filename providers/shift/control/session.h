@@ -16,6 +16,7 @@
 #include "control/path_probe.h"
 #include "control/peer_search.h"
 #include "control/round.h"
+#include "control/spare_watch.h"
 #include "control/way_back.h"
 
 namespace shift::control {
@@ -56,6 +57,7 @@ struct Session final : PeerSearchSink {
   Drain drain;
   Round round;
   KeyExchange keys;
+  SpareWatch spare;
   Unpolled unpolled;
 
   void end();
@@ -80,6 +82,7 @@ struct Session final : PeerSearchSink {
 
  private:
   void channel_found() override { say_again(); }
+  void peer_proven() override { spare.start(); }
   void peer_missing(const char* cause) override;
 
   Shared& shared_;

@@ -30,6 +30,7 @@ class PeerSearchTest : public ::testing::Test, public PeerSearchSink {
     search_ = std::make_unique<PeerSearch>(*group_, *this, loop_, network_, nics_);
   }
   void channel_found() override { found_++; }
+  void peer_proven() override {}
   void peer_missing(const char* cause) override { missing_.emplace_back(cause); }
 
   wire::Bind good_bind() const {

@@ -1,0 +1,56 @@
+#include "control/spare_watch.h"
+
+#include "control/nic_watch.h"
+#include "control/sessions.h"
+#include "group/context.h"
+#include "util/log.h"
+
+namespace shift::control {
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{10};
+
+}  // namespace
+
+void SpareWatch::start() {
+  look_.start(kPatience, [this] { look(); });
+}
+
+void SpareWatch::look() {
+  if (session_.over || session_.control.state == fsm::State::kClosed) return;
+  if (session_.control.state != fsm::State::kActive) return start();  // a round is under way
+  // One line is enough for all groups between two hosts.
+  if (!pairs_.first_to_tell(session_.group.context, session_.ends.remote.gid)) return;
+  SHIFT_WARN("qp 0x%x on %s: no second path after %d s, so a fault would not be masked: %s",
+             session_.group.qpn(), session_.group.context->device->dev.name,
+             static_cast<int>(kPatience.count()), reasons().c_str());
+}
+
+std::string SpareWatch::reasons() const {
+  const bool is_leader = session_.control.is_leader;
+  const auto& members = session_.group.context->members;
+  std::string text;
+  for (const wire::PathName path : session_.book.candidates()) {
+    const auto& current = session_.book.current();
+    if (!current || path.leader == current->leader || path.follower == current->follower) continue;
+    const int own = is_leader ? path.leader : path.follower;
+    const int peer = is_leader ? path.follower : path.leader;
+    text += (text.empty() ? "" : "; ") + std::string(members[own].real->device->name) +
+            " to the peer's NIC " + std::to_string(peer) + ": " + reason(path);
+  }
+  return text.empty() ? "the peer has one NIC only" : text;
+}
+
+const char* SpareWatch::reason(wire::PathName path) const {
+  const int own = session_.control.is_leader ? path.leader : path.follower;
+  if ((nics_.up(session_.group.context) >> own & 1) == 0)
+    return "its port is down, or has no IPv4 address";
+  if (!session_.book.works(path)) return "the peer's port is down, or has no IPv4 address";
+  if (!session_.qps[own].made) return "no queue pair could be made there";
+  if (!session_.control.is_leader) return "the peer leads, and has not made it ready";
+  const char* why = session_.paths.pair_of(path).why;
+  return why != nullptr ? why : "it has not been tried yet";
+}
+
+}  // namespace shift::control
