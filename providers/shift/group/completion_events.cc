@@ -69,13 +69,14 @@ void note_arming(CompletionQueue& cq) {
   if (!is_in_doubt(cq)) return cq.doubtful_until.store({}, std::memory_order_relaxed);
   // What has come since the last arming has raised an event.
   const uint64_t seen = seen_on(cq);
-  if (std::exchange(cq.seen_at_arming, seen) != seen) cq.events_open++;
+  if (std::exchange(cq.seen_at_arming, seen) != seen && !cq.armed_solicited) cq.events_open++;
 }
 
 bool is_event_open(CompletionQueue& cq) {
   std::lock_guard lock(cq.mutex);
   if (SHIFT_PLANT(event_kept_long)) return false;
-  return cq.events_open > 0 || seen_on(cq) != cq.seen_at_arming;
+  // It is not known which completions were solicited.
+  return cq.events_open > 0 || (!cq.armed_solicited && seen_on(cq) != cq.seen_at_arming);
 }
 
 bool has_news(CompletionQueue& cq) {

@@ -26,7 +26,8 @@ inline std::chrono::steady_clock::time_point (*event_clock)() = &std::chrono::st
 // Notes that the NIC may have raised events for completions that are not the application's, or that
 // another event has announced.
 [[gnu::cold]] void doubt_events(CompletionQueue& cq);
-// The application asks for an event while events are in doubt. Any thread may call this.
+// The application asks for an event while events are in doubt. Called before cq.armed_solicited
+// says what kind it asks for now. Any thread may call this.
 [[gnu::cold]] void note_arming(CompletionQueue& cq);
 // While events are in doubt: whether the stock library's CQ would have raised an event for what has
 // come for the application, perhaps polled by now. Any thread may call this.

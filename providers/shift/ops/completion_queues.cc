@@ -438,11 +438,11 @@ void wake_for_leftovers(CompletionQueue& cq) {
 
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
   CompletionQueue* q = CompletionQueue::from(cq);
-  q->armed_solicited = solicited_only != 0;
   if (q->doubtful_until.load(std::memory_order_relaxed) != std::chrono::steady_clock::time_point{})
       [[unlikely]] {
     group::note_arming(*q);
   }
+  q->armed_solicited = solicited_only != 0;
   q->armed.store(true, std::memory_order_relaxed);
   if (q->extended != nullptr) wake_for_leftovers(*q);
   ibv_cq* real = q->real[kDefault];

@@ -449,6 +449,20 @@ TEST_F(ChannelTest, WhatWasPolledBeforeIsToldInDoubtToo) {
   EXPECT_TRUE(event());
 }
 
+// It cannot be told whether the completions that came were solicited.
+TEST_F(ChannelTest, WhoAskedForSolicitedEventsGetsNoneForWhatWasPolled) {
+  EXPECT_EQ(poll(), 0);
+  group::doubt_events(*cq_);
+  for (int turn = 0; turn < 2; turn++) {
+    ASSERT_EQ(req_notify_cq(&cq_->cq, 1), 0);
+    send(1);
+    ASSERT_TRUE(nic().complete_send());
+    EXPECT_EQ(poll(), 1);
+  }
+  raise();
+  EXPECT_FALSE(event());
+}
+
 TEST_F(ChannelTest, TheNicsOwnEventBehindOursIsNoNews) {
   EXPECT_EQ(poll(), 0);
   arm();
