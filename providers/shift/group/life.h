@@ -108,6 +108,10 @@ struct MemberLife {
   // `last_psn` is its start PSN; nullopt: the connection is the application's own, or there is
   // none. `path_mtu` is the number of bytes in a packet.
   std::optional<uint32_t> last_psn;
+  // The last PSN that packets may have: what the connection had got to, or the start PSN that was
+  // given out since; nullopt: neither was noted since the QP was connected. Under
+  // Group::attr_mutex, too.
+  std::optional<uint32_t> reached_psn;
   uint32_t path_mtu = 0;
   OwnRequests own;
 };

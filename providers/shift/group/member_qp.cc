@@ -27,10 +27,26 @@ uint64_t draw(Context& context) {
   return z ^ z >> 31;
 }
 
-// About a quarter of the PSN space after the start of the last connection. Packets of that
+// About a quarter of the PSN space after what the last connection got to. Packets of that
 // connection that are still under way, at most half the space, do not fit into the new one.
 uint32_t next_psn(Context& context, uint32_t last) {
   return (last + (1u << 22) + static_cast<uint32_t>(draw(context) & 0xfffff)) & 0xffffff;
+}
+
+// Notes what the connection has got to, before that is lost. If the NIC does not tell, the start of
+// the connection has to do.
+void note_reached(Group& group, int member) {
+  ibv_qp* real = group.real[member];
+  if (!group.life.members[member].can_send) return;
+  {
+    std::lock_guard lock(group.attr_mutex);
+    if (group.life.members[member].reached_psn) return;  // it is known, or newer numbers are
+  }
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  if (stock->query_qp(real, &attr, IBV_QP_SQ_PSN, &init) != 0) return;
+  std::lock_guard lock(group.attr_mutex);
+  group.life.members[member].reached_psn = attr.sq_psn & 0xffffff;
 }
 
 int to_init(Group& group, ibv_qp* real) {
@@ -140,10 +156,13 @@ int member_qp_address(Group& group, int member, const wire::Gid& gid, wire::QpAd
   if (group.real[member] == nullptr) return ENODEV;
   own->gid = gid;
   own->qpn = group.real[member]->qp_num;
+  note_reached(group, member);
   std::lock_guard lock(group.attr_mutex);
-  own->psn = next_psn(*group.context, group.life.members[member].last_psn.value_or(
-                                          member == kDefault ? group.life.asked.attr.sq_psn : 0));
-  group.life.members[member].last_psn = own->psn;
+  MemberLife& life = group.life.members[member];
+  const uint32_t begun =
+      life.last_psn.value_or(member == kDefault ? group.life.asked.attr.sq_psn : 0);
+  own->psn = next_psn(*group.context, life.reached_psn.value_or(begun));
+  life.last_psn = life.reached_psn = own->psn;
   own->mtu = static_cast<uint8_t>(group.life.asked.attr.path_mtu);
   return 0;
 }
@@ -160,6 +179,10 @@ int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
     group.life.members[member].can_send = false;
     group.life.members[member].own_packets = 0;
     if (int error = member_qp_to_state(group, member, IBV_QPS_RESET)) return error;
+  }
+  {
+    std::lock_guard lock(group.attr_mutex);
+    group.life.members[member].reached_psn.reset();
   }
   own_forget(group, member);
   std::lock_guard lock(group.modify_mutex);
@@ -198,6 +221,7 @@ int member_qp_start_sending(Group& group, int member) {
 
 int member_qp_stop(Group& group, int member) {
   ibv_qp* real = group.real[member];
+  note_reached(group, member);
   if (const int error = member_qp_to_state(group, member, IBV_QPS_RESET)) return error;
   if (to_init(group, real) == 0) (void)member_qp_to_state(group, member, IBV_QPS_ERR);
   return 0;

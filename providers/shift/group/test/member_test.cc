@@ -33,8 +33,8 @@ class Address : public ::testing::Test {
 // that a new connection takes for its own.
 TEST_F(Address, StartPsnsAreFarFromThoseOfTheLastConnections) {
   Group* group = group_of(world_, 1);
-  group->life.asked.attr.sq_psn = 0x800000;
-  uint32_t last = group->life.asked.attr.sq_psn;
+  World::fake(group, kDefault).attr.sq_psn = 0x800000;
+  uint32_t last = 0x800000;
   for (int i = 0; i < 1000; i++) {
     const uint32_t psn = psn_of_next(group, kDefault);
     const uint32_t ahead = (psn - last) & 0xffffff;
@@ -42,6 +42,27 @@ TEST_F(Address, StartPsnsAreFarFromThoseOfTheLastConnections) {
     EXPECT_GE(ahead, 1u << 22);
     EXPECT_LT(ahead, (1u << 22) + (1u << 20));
     last = psn;
+  }
+}
+
+// C8: what counts is where the connection has got to, also after the QP was stopped.
+TEST_F(Address, StartPsnsAreFarFromWhatTheLastConnectionSent) {
+  constexpr uint32_t kReached = 0x654321;
+  for (const bool stopped : {false, true}) {
+    World world{1, 2};
+    Group* group = world.make_group(world.make_cq());
+    FakeQp& fake = World::fake(group, kBackup);
+    group->life.members[kBackup].can_send = true;
+    fake.attr.sq_psn = kReached;
+    if (stopped) {
+      ASSERT_EQ(member_qp_stop(*group, kBackup), 0);
+      fake.attr.sq_psn = 0;
+    }
+    wire::QpAddress own;
+    ASSERT_EQ(member_qp_address(*group, kBackup, {}, &own), 0);
+    const uint32_t ahead = (own.psn - kReached) & 0xffffff;
+    EXPECT_GE(ahead, 1u << 22);
+    EXPECT_LT(ahead, (1u << 22) + (1u << 20));
   }
 }
 

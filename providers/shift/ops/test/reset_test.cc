@@ -26,11 +26,12 @@ std::string bytes(const T& plain) {
 // compile with a new field until somebody has looked at it.
 auto fields_of_member(const Life& life, int m) {
   const auto& [accept, fault_reported] = life.errors.members[m];
-  const auto& [can_send, last_taken, probe, own_packets, last_psn, path_mtu, own] = life.members[m];
+  const auto& [can_send, last_taken, probe, own_packets, last_psn, reached_psn, path_mtu, own] =
+      life.members[m];
   const auto& [own_sends, own_receives] = own;
   return std::make_tuple(accept.load(), fault_reported.load(), can_send.load(), last_taken.load(),
-                         probe.load(), own_packets.load(), last_psn, path_mtu, own_sends.size(),
-                         own_receives.size(), life.remote_keys[m]);
+                         probe.load(), own_packets.load(), last_psn, reached_psn, path_mtu,
+                         own_sends.size(), own_receives.size(), life.remote_keys[m]);
 }
 
 // All other fields, without the serial number.
@@ -85,6 +86,7 @@ void wear(Life& life) {
     life.members[m].probe = Probe::kFailed;
     life.members[m].own_packets = 12;
     life.members[m].last_psn = 13;
+    life.members[m].reached_psn = 14;
     life.members[m].path_mtu = 1024;
     life.members[m].own.sends.push_back({15, group::OwnRequest::Kind::kProbe});
     life.members[m].own.receives.push_back({16, group::OwnRequest::Kind::kRecvMarker});
