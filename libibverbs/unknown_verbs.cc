@@ -24,7 +24,9 @@ verbs_ex_private* table_make(const ibv_context* real) {
   // A verbs_context grows at its beginning. The ibv_context is always its end.
   const size_t size = extended->sz;
   if (size < sizeof(verbs_context)) return nullptr;
-  auto* made = static_cast<char*>(make(real->device, -1, size, nullptr, 0));
+  // A checker of lost memory must find the block, whose table alone we use.
+  static constinit char* made = nullptr;
+  made = static_cast<char*>(make(real->device, -1, size, nullptr, 0));
   if (made == nullptr) return nullptr;
   const auto* context = reinterpret_cast<verbs_context*>(made + size - sizeof(verbs_context));
   return context->sz == size ? context->priv : nullptr;

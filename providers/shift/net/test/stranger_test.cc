@@ -67,6 +67,8 @@ class StrangerTest : public ::testing::Test {
     node_.notes.add_qp(ours_);
     node_.serve(here_);
     EXPECT_TRUE(works()) << "serving";
+    // The honest peer has its answer before the process has noted the connection.
+    EXPECT_TRUE(node_.notes.wait([&] { return node_.notes.ups() == 1; }));
   }
   bool works() {
     Node honest;
