@@ -95,7 +95,10 @@ void EngineCore::time_advance() {
 bool EngineCore::pass() {
   if (gone_) return false;
   time_advance();
-  for (NicModel* nic : nics_) nic->fabric_check(clock_last_ns_);
+  for (NicModel* nic : nics_) {
+    nic->fabric_check(clock_last_ns_);
+    nic->held_writes().release_due(clock_last_ns_);
+  }
 
   const Transport transport = {wire_, tuning_.transport, now_ns_, clock_last_ns_};
   transport_ = &transport;
@@ -228,7 +231,8 @@ uint64_t EngineCore::quiet_ns(uint64_t limit_ns) const {
     until = std::min(until, requester_deadline_ns(*qp, tuning_.transport));
   }
   uint64_t quiet = until == UINT64_MAX ? limit_ns : (until > now_ns_ ? until - now_ns_ : 0);
-  const uint64_t due = wire_.delayed_due_ns();
+  uint64_t due = wire_.delayed_due_ns();
+  for (NicModel* nic : nics_) due = std::min(due, nic->held_writes().due_ns());
   if (due != UINT64_MAX) quiet = std::min(quiet, due > clock_last_ns_ ? due - clock_last_ns_ : 0);
   return std::min(quiet, limit_ns);
 }

@@ -89,6 +89,7 @@ NicModel::NicModel(EngineCore& core, FabricNic& fabric_nic, EventSink* port_sink
 }
 
 NicModel::~NicModel() {
+  if (!core_.gone()) held_writes_.release();
   for (Qp* qp : qps_) core_.qp_remove(qp);
   core_.address_change(second_address_be_, 0);
   core_.nic_remove(this);
@@ -150,11 +151,13 @@ int NicModel::mr_register(uint32_t pd, uint64_t start, uint64_t length, uint64_t
 }
 
 int NicModel::mr_deregister(uint32_t key) {
+  held_writes_.release();
   const int error = memory_.remove(key);
   return dead() ? 0 : error;
 }
 
 int NicModel::mr_reregister(uint32_t key, const RegionChange& change, uint32_t* new_key) {
+  held_writes_.release();
   return dead() ? EIO : memory_.change(key, change, new_key);
 }
 
@@ -257,6 +260,7 @@ int NicModel::qp_create(const QpConfig& config, Qp** out) {
 }
 
 int NicModel::qp_destroy(Qp* qp) {
+  held_writes_.release();
   users_add(qp->config, -1);
   std::erase(qps_, qp);
   core_.qp_remove(qp);
@@ -282,6 +286,8 @@ int NicModel::qp_modify(Qp* qp, const ibv_qp_attr& attr, int attr_mask) {
     Requester& requester = qp->requester;
     requester.psn_una = requester.psn_sent = requester.psn_next = attr.sq_psn & kPsnMask;
   }
+  // The card answers when all that the QP has written is in the memory.
+  if (next == IBV_QPS_RESET || next == IBV_QPS_ERR) held_writes_.release();
   switch (next) {
     case IBV_QPS_RESET:
       qp_reset(*qp);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "nic/held_writes.h"
 #include "nic/memory_table.h"
 #include "nic/nic.h"
 #include "nic/qp.h"
@@ -47,6 +48,7 @@ class NicModel final : public Nic {
 
   FabricNic& fabric() { return fabric_nic_; }
   MemoryTable& memory() { return memory_; }
+  HeldWrites& held_writes() { return held_writes_; }
   const std::vector<std::unique_ptr<Cq>>& cqs() const { return cqs_; }
   EngineCore& core() { return core_; }
   // The XRC queue with this number in this domain, or nullptr.
@@ -68,6 +70,7 @@ class NicModel final : public Nic {
   bool link_up_;
   bool fatal_told_ = false;
   MemoryTable memory_;
+  HeldWrites held_writes_{hold_writes_ns()};
   std::vector<std::unique_ptr<Cq>> cqs_;
   std::vector<std::unique_ptr<Srq>> srqs_;
   std::vector<Qp*> qps_;  // owned by the core's table

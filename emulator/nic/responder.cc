@@ -148,8 +148,9 @@ void write_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   const bool imm = opcode_has_imm(packet.opcode);
   const bool needs_receive = imm || (CXEMU_PLANT(write_takes_receive) && last);
   if ((needs_receive || CXEMU_PLANT(write_imm_takes_receive_early)) && !recv_demand(qp)) return;
-  place(remote_find(qp, rkey, address + r.received, size, IBV_ACCESS_REMOTE_WRITE), packet.payload,
-        size);
+  qp.nic.held_writes().write(
+      remote_find(qp, rkey, address + r.received, size, IBV_ACCESS_REMOTE_WRITE), packet.payload,
+      size, transport.wall_ns);
   r.message = Responder::Message::kWrite;
   r.write_address = address;
   r.write_rkey = rkey;
@@ -395,8 +396,10 @@ void responder_request(Qp& qp, const Packet& packet, const Transport& transport)
   } else if (opcode_is_write(packet.opcode)) {
     write_execute(qp, packet, transport);
   } else if (packet.opcode == Operation::kReadRequest) {
+    qp.nic.held_writes().release();
     read_execute(qp, packet);
   } else {
+    qp.nic.held_writes().release();
     atomic_execute(qp, packet);
   }
 }
