@@ -100,7 +100,7 @@ void RecvComm::notification(uint32_t qp, const ibv_wc& wc) {
   auto group = receives_[qp].completion(wc);
   if (!group) return;
   if (--shares_left_[*group - lowest_] != 0) return;
-  judge_data(*group);
+  // Memory of a GPU has all data only when the READ is over, so nobody looks at it before.
   if (!layout_.options().flush || !flush_post(*group)) consume(*group);
 }
 
@@ -179,6 +179,7 @@ void RecvComm::flush_done(uint64_t group) {
 }
 
 void RecvComm::consume(uint64_t group) {
+  judge_data(group);
   for (uint32_t i = 0; i < layout_.count(group); ++i)
     pattern_fill(poison_of(group, i), slot_of(group, i).first(layout_.size(group, i)));
   if (layout_.count(group) > 1) pattern_fill(sizes_poison(group), sizes_of(group));
