@@ -14,7 +14,7 @@ from harness.build import Build
 from harness.options import layer_add, script_parser
 from harness.runs import run_all, run_on_fabric
 
-from e2e import cells, short_cq, sleepers
+from e2e import cells, flush, short_cq, sleepers
 from e2e.judge import run_cell
 from life import life
 
@@ -43,6 +43,7 @@ LIFE_PLANTS = {
 SCENARIO_PLANTS = {
     "cq_not_grown": (short_cq, "CQ error"),
     "event_kept_long": (sleepers, "stood still"),
+    "read_back_skipped": (flush, "payload-mismatch"),
 }
 ATTEMPTS = 8
 
@@ -139,7 +140,7 @@ def main():
     parser.add_argument("--only", choices=sorted(PLANTS.keys() | LIFE_PLANTS.keys() | SCENARIO_PLANTS.keys()))
     options = parser.parse_args()
     build = Build(options.build, options.layer)
-    build.require(build.shift_run, build.traffic, build.life)
+    build.require(build.shift_run, build.traffic, build.nccl, build.life)
     # Those of object life take longest.
     checks = [LifeCheck(options, "life, " + bug, bug) for bug in LIFE_PLANTS]
     checks += [Check(options, bug, bug) for bug in PLANTS]

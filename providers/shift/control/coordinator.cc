@@ -41,8 +41,8 @@ void Coordinator::network_set(std::unique_ptr<net::PeerNetwork> network) {
   net_ = std::move(network);
   nics_.network_set(net_.get());
   presence_.network_set(net_.get());
-  shared_ = std::make_unique<Shared>(
-      Shared{control_, *net_, *this, sessions_, jobs_, nics_, pairs_, turns_, errors_});
+  shared_ = std::make_unique<Shared>(Shared{control_, *net_, *this, sessions_, jobs_, nics_, pairs_,
+                                            turns_, errors_, read_backs_});
 }
 
 // ---- the machine
@@ -131,6 +131,16 @@ void Coordinator::pump_wanted(Group* group) {
   soon(group->life.serial, [](Session& session) { session.keys.pump_wanted(); });
 }
 
+void Coordinator::read_back_wanted(Group* group) {
+  soon(group->life.serial, [this](Session& session) {
+    const auto make = [](Group& g) {
+      group::read_back_make(g);
+      return 0;
+    };
+    jobs_.run(session, make, [](Session&, int) {});
+  });
+}
+
 // The queue still exists when the task runs: the thread that destroys the queue waits for the
 // worker's tasks first.
 void Coordinator::receives_wanted(group::SharedQueue* queue) {
@@ -174,7 +184,13 @@ void Coordinator::group_add(Group* group) {
 void Coordinator::session_begin(Group& group) {
   group.life.control.is_leader = group.life.ends.local <= group.life.ends.remote;
   Session& session = sessions_.add(std::make_unique<Session>(group, *shared_));
+  read_backs_.add(session);
   session.qps.make();
+  if (session.is_self) {
+    group.life.is_self = true;
+    read_back_prepare(group);
+    read_back_wanted(&group);
+  }
   session.watch_errors();
   session.search.begin();
 }
@@ -210,6 +226,7 @@ void Coordinator::session_forget(Session& session) {
   session.paths.stop();
   pairs_.session_forget(session.serial);
   fences_.forget(&session.group);
+  read_backs_.forget(session);
   sessions_.remove(session);
 }
 

@@ -19,6 +19,7 @@
 #include "control/nic_events.h"
 #include "control/nic_watch.h"
 #include "control/peer_presence.h"
+#include "control/read_backs.h"
 #include "control/sessions.h"
 #include "control/turns.h"
 #include "group/fault_sink.h"
@@ -64,6 +65,7 @@ class Coordinator final : private Machine,
 
   void fault(group::Group* group, fsm::Event event, int member, group::Cause cause) override;
   void pump_wanted(group::Group* group) override;
+  void read_back_wanted(group::Group* group) override;
   void receives_wanted(group::SharedQueue* queue) override;
   void receives_stuck(group::SharedQueue* queue, int member) override;
   void receives_refused(group::SharedQueue* queue, int member) override;
@@ -185,6 +187,7 @@ class Coordinator final : private Machine,
   Turns turns_;
   Fences fences_;
   ErrorWatch errors_;
+  ReadBacks read_backs_;
   std::unique_ptr<Shared> shared_;  // network_set() makes it
 };
 

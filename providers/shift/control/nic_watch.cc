@@ -41,6 +41,7 @@ void NicWatch::context_add(Context* context) {
   Watched& watched = *watched_.back();
   for (int m = 0; m < context->member_count; m++) {
     watched.nics[m].port_up = group::member_port_is_up(*context, m);
+    context->members[m].port_down = !watched.nics[m].port_up;
   }
   for (int m = 0; m < context->member_count; m++) {
     (void)addresses_read(watched, m);
@@ -119,6 +120,7 @@ void NicWatch::port_down(Context* context, int member) {
 void NicWatch::port_lost(Context* context, int member, group::Cause cause) {
   if (Watched* watched = find(context)) {
     watched->nics[member].port_up = false;
+    context->members[member].port_down = true;
   }
   sink_.nic_lost(context, member, cause);
 }
@@ -130,6 +132,7 @@ void NicWatch::port_up(Context* context, int member) {
   // In a context that saw its device die, the device stays dead, whatever its port does.
   if (context->members[member].dead || nic.port_up) return;
   nic.port_up = true;
+  context->members[member].port_down = false;
   if (!nic.linkless) sink_.nic_back(context, member);
 }
 

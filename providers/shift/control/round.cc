@@ -220,6 +220,7 @@ std::optional<Input> Round::commit(const Input& input) {
   // The ready path is used up, or of no use: the next round must not choose it again.
   session_.book.ready_drop(target_.path);
   if (!is_usable) return input.then(Event::kTargetUnusable);
+  session_.read_backs_begin(member);
   own_progress_.emplace();
   own_progress_->notifications_received = group::notifications_received(group);
   switch (group::commit(group, member, peer_member())) {

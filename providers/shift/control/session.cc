@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "control/read_backs.h"
 #include "group/context.h"
 #include "group/member_qp.h"
 #include "util/config.h"
@@ -78,6 +79,10 @@ void Session::spare_ready() {
   SHIFT_EVENT("armed", {{"qp", group.qpn()},
                         {"device", group.context->device->dev.name},
                         {"peer_qp", ends.remote.qpn}});
+}
+
+void Session::read_backs_begin(int member) {
+  shared_.read_backs.begin(group.context, member);
 }
 
 void Session::peer_missing(const char* cause) {

@@ -21,6 +21,8 @@
 
 namespace shift::control {
 
+class ReadBacks;
+
 // What exists once in a process and is used by all sessions.
 struct Shared {
   net::Loop& loop;
@@ -32,6 +34,7 @@ struct Shared {
   NicPairs& pairs;
   Turns& turns;
   ErrorWatch& errors;
+  ReadBacks& read_backs;
   // The numbers of the next KeyQuery and of the next Members.
   uint32_t next_query = 1, next_members = 1;
 };
@@ -79,6 +82,8 @@ struct Session final : PeerSearchSink {
   // call counts.
   void spare_ready();
   void watch_errors() { shared_.errors.watch(*this); }
+  // Called before the group is committed to the member.
+  void read_backs_begin(int member);
 
  private:
   void channel_found() override { say_again(); }

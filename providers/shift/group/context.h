@@ -35,8 +35,9 @@ struct Context {
   struct Member {
     ibv_context* real = nullptr;
     QpTable qps;
-    std::atomic<bool> dead{false};  // DEVICE_FATAL has come, or a call has answered EIO
-    bool is_soft_roce = false;      // Linux's soft-RoCE, which does not report some things
+    std::atomic<bool> dead{false};       // DEVICE_FATAL has come, or a call has answered EIO
+    std::atomic<bool> port_down{false};  // as the control thread last heard
+    bool is_soft_roce = false;           // Linux's soft-RoCE, which does not report some things
     // A CQ for which the application has no channel is attached to this channel, armed for errors
     // only.
     ibv_comp_channel* watch = nullptr;

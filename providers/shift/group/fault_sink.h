@@ -20,6 +20,8 @@ class FaultSink {
   // A request waits in the send queue, perhaps for a key of the peer: ask for the key, or call
   // pump().
   virtual void pump_wanted(Group* group) = 0;
+  // The worker must call read_back_make().
+  virtual void read_back_wanted(Group*) {}
   // The worker must call the queue's recall_some().
   virtual void receives_wanted(SharedQueue*) {}
   // The queue's receives on `member` cannot be brought back, or none can be posted there: the

@@ -24,6 +24,7 @@
 #include "group/packets.h"
 #include "group/qp_table.h"
 #include "group/quiesce.h"
+#include "group/read_back.h"
 #include "util/fair_mutex.h"
 #include "util/published.h"
 
@@ -100,6 +101,7 @@ struct Group {
   SendQueue send;
   RecvQueue recv;
   Counters counters;
+  ReadBack read_back;
 
   // Held, after the CQ's mutex, while one error completion of either CQ is worked on: what the
   // application has seen of a breakdown decides what becomes of the next error.

@@ -141,6 +141,8 @@ struct Life {
   CommittedPath path;
   PerMember<MemberLife> members;
   ControlState control;
+  // The QP is connected to itself. Set by the control thread when it gets to know the group.
+  CopyableAtomic<bool> is_self{false};
   // SHIFT runs at the peer, so the NIC's patience on the default path is bounded (C10). Set at RTR,
   // on the application's thread.
   bool peer_present = false;

@@ -103,6 +103,7 @@ void park(std::span<Group* const> groups) {
 void settle(Group& group) {
   if (group.life.path.member != kDefault || group.life.path.peer_member != kDefault) return;
   if (group.send.route != Route::kOnPath || group.send.posted != group.send.journal.head()) return;
+  if (read_back_owed(group)) return;
   std::lock_guard recv(group.recv.mutex);
   if (group.recv.route != Route::kOnPath) return;
   CqLock lock(group);

@@ -9,6 +9,7 @@
 #include "group/context.h"
 #include "group/domain.h"
 #include "group/fault_sink.h"
+#include "group/own_qp.h"
 #include "group/port.h"
 #include "group/shared_queue.h"
 #include "group/stock.h"
@@ -25,46 +26,6 @@ constexpr milliseconds kPatience{300};
 // The pause after a failure: the worker does nothing else while it tries, and registrations wait.
 constexpr milliseconds kCleansePause{100};
 constexpr int kCleanseDoublings = 5;
-
-void to_state(ibv_qp* qp, ibv_qp_state state) {
-  ibv_qp_attr attr{};
-  attr.qp_state = state;
-  (void)stock->modify_qp(qp, &attr, IBV_QP_STATE);
-}
-
-bool connect_to(ibv_qp* qp, const ibv_qp* peer, const wire::Gid& gid, int gid_index) {
-  to_state(qp, IBV_QPS_RESET);
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = kPortNumber;
-  if (stock->modify_qp(qp, &attr,
-                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0) {
-    return false;
-  }
-  attr = {};
-  attr.qp_state = IBV_QPS_RTR;
-  attr.path_mtu = IBV_MTU_1024;
-  attr.dest_qp_num = peer->qp_num;
-  attr.min_rnr_timer = 1;
-  attr.ah_attr.is_global = 1;
-  attr.ah_attr.port_num = kPortNumber;
-  attr.ah_attr.grh.dgid = gid.to_verbs();
-  attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(gid_index);
-  attr.ah_attr.grh.hop_limit = 64;
-  if (stock->modify_qp(qp, &attr,
-                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                           IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0) {
-    return false;
-  }
-  attr = {};
-  attr.qp_state = IBV_QPS_RTS;
-  attr.timeout = 11;
-  attr.retry_cnt = 3;
-  attr.rnr_retry = 1;
-  return stock->modify_qp(qp, &attr,
-                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                              IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0;
-}
 
 }  // namespace
 
@@ -108,8 +69,8 @@ bool Recall::connect() {
   if (addresses.empty() || !make()) return false;
   const PortAddress& own = addresses.front();
   sent_ = acknowledged_ = taken_ = 0;
-  connected_ = connect_to(sender_, receiver_, own.gid, static_cast<int>(own.index)) &&
-               connect_to(receiver_, sender_, own.gid, static_cast<int>(own.index));
+  connected_ = own_qp_connect(sender_, receiver_, own.gid, static_cast<int>(own.index), 0) &&
+               own_qp_connect(receiver_, sender_, own.gid, static_cast<int>(own.index), 0);
   return connected_;
 }
 
@@ -141,8 +102,8 @@ bool Recall::poll() {
 // would drop them.
 void Recall::shut() {
   connected_ = false;
-  to_state(sender_, IBV_QPS_ERR);
-  to_state(receiver_, IBV_QPS_ERR);
+  own_qp_to_state(sender_, IBV_QPS_ERR);
+  own_qp_to_state(receiver_, IBV_QPS_ERR);
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (acknowledged_ != sent_ && std::chrono::steady_clock::now() < deadline) {
     (void)poll();

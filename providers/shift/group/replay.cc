@@ -347,7 +347,8 @@ bool send_waits_for_registration(Group& group) {
   ibv_send_wr wr;
   ibv_sge sges[kMaxSge];
   send.journal.rebuild(send.posted, &wr, sges);
-  return translate_sent(group, wr, sges) == KeyState::kPending;
+  if (translate_sent(group, wr, sges) == KeyState::kPending) return true;
+  return wr.opcode == IBV_WR_RDMA_READ && !read_back_done(group, wr);
 }
 
 bool receive_waits_for_registration(Group& group) {
@@ -397,6 +398,7 @@ int pump(Group& group) {
   while (send.posted < send.journal.head()) {
     send.journal.rebuild(send.posted, &wr, sges);
     if (names_other_nic(group, wr.opcode)) return ENOKEY;
+    const ibv_send_wr original = wr;
     if (uint32_t* rkey = remote_key(wr)) {
       const auto translated = translate_remote(group, *rkey);
       if (translated) {
@@ -410,6 +412,10 @@ int pump(Group& group) {
     if (local != KeyState::kReady && !is_given_up(group)) {
       if (local == KeyState::kMissing) return ENOKEY;
       fault_sink->pump_wanted(&group);  // goes on when the region is registered there
+      return 0;
+    }
+    if (wr.opcode == IBV_WR_RDMA_READ && !is_given_up(group) && !read_back_done(group, original)) {
+      fault_sink->pump_wanted(&group);  // goes on when the other NICs have answered
       return 0;
     }
     if (send.posted == send.executed.position && send.executed.packets != 0) {

@@ -128,6 +128,7 @@ void twin_regions_deregister(MemoryRegion& region) {
 }
 
 void twin_qps_destroy(Group& group) {
+  read_back_end(group);
   for (int member = kDefault + 1; member < kMembersMax; member++) {
     ibv_qp* real = std::exchange(group.real[member], nullptr);
     if (real == nullptr) continue;

@@ -14,6 +14,7 @@
 #include "control/error_watch.h"
 #include "control/jobs.h"
 #include "control/nic_watch.h"
+#include "control/read_backs.h"
 #include "control/session.h"
 #include "control/sessions.h"
 #include "control/turns.h"
@@ -128,7 +129,9 @@ class SessionTest : public ::testing::Test {
   Jobs jobs_{loop_, loop_, sessions_};
   Turns turns_{loop_, [](uint64_t) {}};
   ErrorWatch errors_{loop_, sessions_};
-  Shared shared_{loop_, network_, machine_, sessions_, jobs_, nics_, pairs_, turns_, errors_};
+  ReadBacks read_backs_;
+  Shared shared_{loop_, network_, machine_, sessions_, jobs_,
+                 nics_, pairs_,   turns_,   errors_,   read_backs_};
   uint32_t serial_ = 0;
 };
 

@@ -171,6 +171,18 @@ int fake_destroy_cq(ibv_cq*) {
   return 0;
 }
 
+ibv_mr* fake_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, uint64_t, unsigned) {
+  ibv_mr made{};
+  made.pd = pd;
+  made.addr = address;
+  made.length = length;
+  return &FakeNic::of(pd->context).mrs.emplace_back(made);
+}
+
+int fake_dereg_mr(ibv_mr*) {
+  return 0;
+}
+
 ibv_qp* fake_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
   if (FakeNic::of(pd->context).is_full) {
     errno = ENOMEM;
@@ -350,6 +362,8 @@ const StockVerbs* fake_stock() {
     t.destroy_qp = fake_destroy_qp;
     t.create_cq = fake_create_cq;
     t.destroy_cq = fake_destroy_cq;
+    t.reg_mr_iova2 = fake_reg_mr_iova2;
+    t.dereg_mr = fake_dereg_mr;
     t.modify_srq = fake_modify_srq;
     t.query_gid_table = fake_query_gid_table;
     t.query_gid_ex = fake_query_gid_ex;
