@@ -106,6 +106,8 @@ void NicModel::fabric_check(uint64_t now_ns) {
   const bool flaps = (fabric_nic_.faults.load(std::memory_order_relaxed) & kFlap) != 0;
   if ((same && !flaps) || fatal_told_) return;
   generation_seen_ = generation;
+  // What has come in before a fault arrives soon, too.
+  held_writes_.release();
   if (dead()) {
     fatal_told_ = true;
     port_event(IBV_EVENT_DEVICE_FATAL);

@@ -128,6 +128,8 @@ def run_once(build, storm, directory):
     os.makedirs(directory, exist_ok=True)
     outcome = Outcome([])
     env = {"SHIFT_FAILBACK_MS": "200"}
+    if storm.reads_back and storm.index % 2:
+        env["CXEMU_HOLD_WRITES"] = "3"  # data is there when it was read back, and perhaps not before
     if storm.nics > 2:
         env["SHIFT_PAIRS"] = "=".join("mlx5_%d" % i for i in range(storm.nics))
     with Fabric(build, directory, storm.nics) as fabric:

@@ -31,6 +31,11 @@ class Storm:
         return "%s %s %s, %d NICs, %d events%s" % (
             self.kind, self.traffic, self.shape(), self.nics, len(self.script), more)
 
+    @property
+    def reads_back(self):
+        """Whether the receiver READs through a QP that is connected to itself before it looks at the data."""
+        return self.traffic == "nccl" and "--no-flush" not in self.options
+
     def shape(self):
         option = "--op" if self.traffic == "checker" else "--qps"
         return "%s %s" % (option[2:], self.options[self.options.index(option) + 1])
