@@ -1,11 +1,15 @@
 // The hot path of ibv_poll_cq, ibv_start_poll, ibv_next_poll and ibv_end_poll. All cold code is in
 // group/completion.cc and group/extended.cc.
+#include <chrono>
+#include <thread>
+
 #include "group/completion_events.h"
 #include "group/context.h"
 #include "group/extended.h"
 #include "ops/completion_queues.h"
 #include "ops/poll_hot.h"
 #include "ops/tables.h"
+#include "util/planted.h"
 
 namespace shift::ops {
 
@@ -68,6 +72,15 @@ int show_next(CompletionQueue* q, ExtendedPoll& poll) {
   return 0;
 }
 
+// For a planted bug only: the batch is taken for the caller's own after an error, and another
+// thread has time to poll before the caller goes on.
+[[gnu::cold, gnu::noinline]] int count_and_keep(CompletionQueue* q, ibv_wc* wc,
+                                                group::WcExtra* extra, int got) {
+  got = count_polled<false>(q, kBatch, wc, extra, got);
+  if (!q->bias.has_owner()) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  return got;
+}
+
 // Polls the default NIC's CQ into the batch. Called inside the hot section. False: there was an
 // error, and the batch no longer belongs to the caller.
 bool fill(CompletionQueue* q, ExtendedPoll& poll) {
@@ -76,7 +89,8 @@ bool fill(CompletionQueue* q, ExtendedPoll& poll) {
   if (!poll.needs_device) [[likely]] {
     ibv_cq* real = q->real[kDefault].set_before();
     got = real->context->ops.poll_cq(real, kBatch, wc);
-    got = count_polled<true>(q, kBatch, wc, nullptr, got);
+    got = SHIFT_PLANT(batch_kept_after_error) ? count_and_keep(q, wc, nullptr, got)
+                                              : count_polled<true>(q, kBatch, wc, nullptr, got);
   } else {
     got = poll.harvest(kBatch, wc, poll.batch_extra.data());
     got = count_polled<true>(q, kBatch, wc, poll.batch_extra.data(), got);

@@ -1,6 +1,8 @@
 // ibv_start_poll and the calls that belong to it, in each state of a group.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <thread>
 
@@ -233,6 +235,47 @@ TEST_P(ExtendedPollTest, AnErrorIsHeldBack) {
   ASSERT_EQ(world_.sink.faults.size(), 1u);
   EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kPathFault);
   EXPECT_EQ(start(), ENOENT);
+}
+
+// The thread that meets an error gives up its batch. Another thread, which waits for nothing else,
+// fills it at once.
+TEST_P(ExtendedPollTest, AfterAnErrorTheBatchMayBeAnotherThreads) {
+  Group* other = world_.make_group(cq_, cq_, {.depth = 64});
+  ASSERT_EQ(start(), ENOENT);  // this thread owns the hot path
+  send(1, 2);
+  complete(1);
+  on_default().break_with(IBV_WC_RETRY_EXC_ERR);
+  // More than the rest of the batch holds, so that the second thread finds some in the CQ.
+  constexpr uint64_t kFirst = 100, kCount = ExtendedPoll::kBatch + 8;
+  for (uint64_t id = kFirst; id < kFirst + kCount; id++) {
+    group::post_send(*other, id, IBV_WR_SEND);
+  }
+  while (World::fake(other, kDefault).complete_send()) {
+  }
+  std::atomic<bool> met{false};
+  struct Waker final : group::FaultSink {
+    explicit Waker(std::atomic<bool>& flag) : met(flag) {}
+    void fault(Group*, fsm::Event, int, group::Cause) override { met = true; }
+    void pump_wanted(Group*) override {}
+    std::atomic<bool>& met;
+  } waker(met);
+  group::fault_sink = &waker;
+  Ids theirs;
+  std::thread second([&] {
+    while (!met) std::this_thread::yield();
+    theirs = poll(99);
+  });
+  Ids all = poll(99);
+  second.join();
+  group::fault_sink = &world_.sink;
+  all.insert(all.end(), theirs.begin(), theirs.end());
+  for (Ids more = poll(99); !more.empty(); more = poll(99)) {
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  std::ranges::sort(all);
+  Ids expected{1};
+  for (uint64_t id = kFirst; id < kFirst + kCount; id++) expected.push_back(id);
+  EXPECT_EQ(all, expected);
 }
 
 TEST_P(ExtendedPollTest, AnErrorThatIsTheApplicationsOwnIsRead) {
