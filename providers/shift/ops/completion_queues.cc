@@ -43,7 +43,7 @@ constexpr uint64_t kInjectTag = kMembersMax;
 
 // The time after the end of a device, when the program has surely seen the channel readable or is
 // about to wait.
-constexpr std::chrono::milliseconds kOwedForClosed{20};
+constexpr std::chrono::milliseconds kOwedForClosed{10};
 
 // Counts an event as delivered when a thread takes it, and not when the application gets it: the
 // thread that destroys the CQ waits for delivered events, and would otherwise not see a thread that
