@@ -138,11 +138,24 @@ void RecvComm::judge_sizes(uint64_t group) {
                                                   layout_.connection(), group, *wrong));
 }
 
-// READs the last byte back through the NIC, so that all data before it is visible in memory.
-bool RecvComm::flush_post(uint64_t group) {
+// The last byte of the group's data; if it has none, of its sizes.
+std::optional<RecvComm::LastByte> RecvComm::last_byte(uint64_t group) const {
   uint32_t index = layout_.count(group);
   while (index > 0 && layout_.size(group, index - 1) == 0) --index;
-  if (index == 0) return false;
+  if (index > 0) {
+    const uint32_t last = layout_.size(group, index - 1) - 1;
+    return LastByte{&slot_of(group, index - 1)[last], data_.rkey,
+                    pattern_byte(layout_.payload_key(group, index - 1), last)};
+  }
+  if (layout_.count(group) == 1) return std::nullopt;
+  return LastByte{&sizes_of(group)[layout_.count(group) * sizeof(uint32_t) - 1], sizes_.rkey,
+                  std::byte{0}};
+}
+
+// READs the last byte back through the NIC, so that all data before it is visible in memory.
+bool RecvComm::flush_post(uint64_t group) {
+  const auto last = last_byte(group);
+  if (!last) return false;
   check_poison(flush_of(group), flush_poison(group), "flush buffer",
                group % layout_.options().depth);
   SendQueue* queue = queues_.back();
@@ -153,9 +166,8 @@ bool RecvComm::flush_post(uint64_t group) {
   request.local = flush_of(group).data();
   request.length = 1;
   request.lkey = flush_.lkey;
-  request.remote = reinterpret_cast<uintptr_t>(slot_of(group, index - 1).data()) +
-                   layout_.size(group, index - 1) - 1;
-  request.rkey = data_.rkey;
+  request.remote = reinterpret_cast<uintptr_t>(last->place);
+  request.rkey = last->rkey;
   queue->posted({request.wr_id, WorkKind::kMessage, true, IBV_WC_RDMA_READ, 1, group});
   size_t posted = 0;
   if (int error = transport_->post_send(qp_base_ + layout_.options().qps, {&request, 1}, &posted);
@@ -166,11 +178,7 @@ bool RecvComm::flush_post(uint64_t group) {
 
 void RecvComm::flush_done(uint64_t group) {
   auto bytes = flush_of(group);
-  uint32_t index = layout_.count(group);
-  while (layout_.size(group, index - 1) == 0) --index;
-  std::byte expected =
-      pattern_byte(layout_.payload_key(group, index - 1), layout_.size(group, index - 1) - 1);
-  if (bytes[0] != expected)
+  if (bytes[0] != last_byte(group)->value)
     report_->violation("read-mismatch",
                        fmt::format("connection {} flush of group {}", layout_.connection(), group));
   pattern_fill(flush_poison(group), bytes.first(1));

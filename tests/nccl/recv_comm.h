@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "layout.h"
@@ -67,7 +68,14 @@ class RecvComm {
   void grant_post(uint64_t group);
   void judge_data(uint64_t group);
   void judge_sizes(uint64_t group);
-  bool flush_post(uint64_t group);
+  // What a group's READ reads back, and what it must find there.
+  struct LastByte {
+    const std::byte* place;
+    uint32_t rkey;
+    std::byte value;
+  };
+  std::optional<LastByte> last_byte(uint64_t group) const;
+  bool flush_post(uint64_t group);  // false: the group has nothing to read back
   void consume(uint64_t group);
 
   const Layout layout_;
