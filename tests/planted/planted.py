@@ -44,6 +44,7 @@ SCENARIO_PLANTS = {
     "cq_not_grown": (short_cq, "CQ error"),
     "event_kept_long": (sleepers, "stood still"),
     "read_back_skipped": (flush, "payload-mismatch"),
+    "read_back_passed_over": (flush, "payload-mismatch"),
 }
 ATTEMPTS = 8
 

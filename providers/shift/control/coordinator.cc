@@ -141,6 +141,18 @@ void Coordinator::read_back_wanted(Group* group) {
   });
 }
 
+void Coordinator::read_back_failed(Group* group, int member) {
+  soon(group->life.serial, [this, member](Session& session) {
+    const auto& state = session.group.read_back.members[member].state;
+    if (state != group::ReadBack::State::kBroken) return;  // traffic has moved there anew
+    sessions_.for_each_of(session.group.context, [&](Session& other) {
+      if (other.is_self || other.group.life.path.member != member) return;
+      fault(&other.group, Event::kPathFault, member,
+            {"the NIC does not read back", group::Detector::kNeighbour});
+    });
+  });
+}
+
 // The queue still exists when the task runs: the thread that destroys the queue waits for the
 // worker's tasks first.
 void Coordinator::receives_wanted(group::SharedQueue* queue) {

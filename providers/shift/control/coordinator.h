@@ -66,6 +66,7 @@ class Coordinator final : private Machine,
   void fault(group::Group* group, fsm::Event event, int member, group::Cause cause) override;
   void pump_wanted(group::Group* group) override;
   void read_back_wanted(group::Group* group) override;
+  void read_back_failed(group::Group* group, int member) override;
   void receives_wanted(group::SharedQueue* queue) override;
   void receives_stuck(group::SharedQueue* queue, int member) override;
   void receives_refused(group::SharedQueue* queue, int member) override;

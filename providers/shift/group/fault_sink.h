@@ -24,6 +24,9 @@ class FaultSink {
   virtual void read_back_wanted(Group*) {}
   // The worker must call the queue's recall_some().
   virtual void receives_wanted(SharedQueue*) {}
+  // The member does not read back: the groups of the context whose data comes through it must leave
+  // it.
+  virtual void read_back_failed(Group*, int /*member*/) {}
   // The queue's receives on `member` cannot be brought back, or none can be posted there: the
   // groups that consume there must leave it. Called on any thread.
   virtual void receives_stuck(SharedQueue*, int /*member*/) {}

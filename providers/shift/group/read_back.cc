@@ -12,6 +12,7 @@
 #include "group/fault_sink.h"
 #include "group/group.h"
 #include "group/keys.h"
+#include "group/locked.h"
 #include "group/own_qp.h"
 #include "group/park.h"
 #include "group/port.h"
@@ -47,6 +48,15 @@ bool is_any_away(Context& context) {
   std::lock_guard lock(context.mutex);
   return std::ranges::any_of(context.groups, [](const Group* one) {
     return !one->life.is_self && one->life.path.off_default;
+  });
+}
+
+// Whether data may still come through the member to a group that can leave it. A group that is not
+// protected cannot leave.
+bool is_carrying(Context& context, int member) {
+  std::lock_guard lock(context.mutex);
+  return std::ranges::any_of(context.groups, [member](const Group* one) {
+    return !one->life.is_self && is_protected(*one) && one->life.path.member == member;
   });
 }
 
@@ -128,26 +138,38 @@ void ask(Group& group, int member, const ibv_send_wr& wr) {
   ReadBack::Member& one = back.members[member];
   const uint32_t bit = bit_of(member);
   if (wants_making(one)) fault_sink->read_back_wanted(&group);
-  if (one.state == State::kMaking && !is_gone(*group.context, member)) return;
-  if (one.state != State::kReady || is_gone(*group.context, member)) {
+  if (is_gone(*group.context, member)) {
     back.to_ask &= ~bit;
+    return;
+  }
+  if (one.state == State::kMaking) return;
+  if (one.state == State::kBroken) {
+    // What came before the fence is in memory when the fence is over, and then nothing comes.
+    if (is_carrying(*group.context, member) && !SHIFT_PLANT(read_back_passed_over)) {
+      fault_sink->read_back_failed(&group, member);
+    } else {
+      back.to_ask &= ~bit;
+    }
     return;
   }
   uint32_t rkey = 0;
   const KeyState key = exported_key(*group.context, member, group.pd, wr.wr.rdma.rkey, &rkey);
   if (key == KeyState::kPending) return;
-  back.to_ask &= ~bit;
-  if (key == KeyState::kMissing) return;  // then nothing came into this memory through the NIC
-  if (one.unanswered == kDepth || !post(one, wr.wr.rdma.remote_addr, rkey)) {
-    one.state = State::kBroken;
-    return;
+  if (key == KeyState::kReady) {
+    if (one.unanswered == kDepth || !post(one, wr.wr.rdma.remote_addr, rkey)) {
+      one.state = State::kBroken;
+      return;
+    }
+    one.unanswered++;
+    back.under_way |= bit;
   }
-  one.unanswered++;
-  back.under_way |= bit;
+  // If the key is missing, nothing came into this memory through the NIC.
+  back.to_ask &= ~bit;
 }
 
-// Whether the member has answered, or never will.
-bool is_answered(Group& group, int member) {
+enum class Answer : uint8_t { kNone, kRight, kWrong };
+
+Answer answer_of(Group& group, int member) {
   ReadBack::Member& one = group.read_back.members[member];
   ibv_wc wc[kDepth];
   const int got = one.cq->context->ops.poll_cq(one.cq, kDepth, wc);
@@ -157,17 +179,21 @@ bool is_answered(Group& group, int member) {
   one.unanswered -= static_cast<uint32_t>(std::max(got, 0));
   const bool is_late = steady_clock::now() - group.read_back.since > kPatience;
   // READs of one QP end in their order, so the last one is over when all are.
-  if (!failed && one.unanswered == 0) return true;
-  if (!failed && !is_late && !is_gone(*group.context, member)) return false;
-  SHIFT_DEBUG("qp 0x%x: %s does not read back", group.qpn(), group.context->name(member));
-  one.state = State::kBroken;
-  return true;
+  if (!failed && one.unanswered == 0) return Answer::kRight;
+  return failed || is_late || is_gone(*group.context, member) ? Answer::kWrong : Answer::kNone;
 }
 
 void look(Group& group) {
   ReadBack& back = group.read_back;
   for (int m = 0; m < group.context->member_count; m++) {
-    if ((back.under_way & bit_of(m)) != 0 && is_answered(group, m)) back.under_way &= ~bit_of(m);
+    if ((back.under_way & bit_of(m)) == 0) continue;
+    const Answer answer = answer_of(group, m);
+    if (answer == Answer::kNone) continue;
+    back.under_way &= ~bit_of(m);
+    if (answer == Answer::kRight) continue;
+    SHIFT_DEBUG("qp 0x%x: %s does not read back", group.qpn(), group.context->name(m));
+    back.members[m].state = State::kBroken;
+    back.to_ask |= bit_of(m);
   }
 }
 
@@ -208,8 +234,9 @@ void read_back_make(Group& group) {
     const bool made = make(group, m);
     if (!made) {
       SHIFT_WARN_LIMITED(
-          "qp 0x%x: no QP on %s to read back (errno %d): a READ through the QP does not wait for "
-          "what came through that NIC",
+          "qp 0x%x: no QP on %s to read back (errno %d): the context's data leaves that NIC before "
+          "a "
+          "READ through the QP",
           group.qpn(), group.context->name(m), errno);
     }
     one.state = made ? State::kReady : State::kBroken;
@@ -263,12 +290,16 @@ bool read_back_done(Group& group, const ibv_send_wr& wr) {
   } else if (back.is_over) {
     return true;  // this was asked before, and the request is still not posted
   }
-  for (int m = 0; m < group.context->member_count; m++) {
-    if ((back.to_ask & bit_of(m)) != 0) ask(group, m, wr);
-  }
+  const auto ask_all = [&] {
+    for (int m = 0; m < group.context->member_count; m++) {
+      if ((back.to_ask & bit_of(m)) != 0) ask(group, m, wr);
+    }
+  };
+  ask_all();
   const auto until = steady_clock::now() + kLookFor;
   do look(group);
   while (back.under_way != 0 && steady_clock::now() < until);
+  ask_all();  // those that have just failed may have no data to wait for
   if (back.to_ask != 0 || back.under_way != 0) return false;
   back.is_over = true;
   // Unless the control thread has added to it meanwhile.

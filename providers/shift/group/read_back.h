@@ -27,8 +27,8 @@ struct Group;
 // says otherwise.
 struct ReadBack {
   // kNone: there is no QP, or one that must be made anew. kMaking: it is the worker's. kReady: a
-  // READ can be posted. kBroken: the NIC did not answer; it is passed over until traffic moves
-  // there again.
+  // READ can be posted. kBroken: the NIC does not read back, so no data may come through it, until
+  // traffic moves there again.
   enum class State : uint8_t { kNone, kMaking, kReady, kBroken };
   struct Member {
     ibv_cq* cq = nullptr;

@@ -42,13 +42,14 @@ struct FakeSink final : FaultSink {
   int pump_wanted_calls = 0;
   int read_back_wanted_calls = 0;
   int receives_wanted_calls = 0;
-  std::vector<int> stuck, refused;  // the members named
+  std::vector<int> stuck, refused, unread;  // the members named
 
   void fault(Group* group, fsm::Event event, int member, Cause cause) override {
     faults.push_back({group, event, member, cause.text});
   }
   void pump_wanted(Group*) override { pump_wanted_calls++; }
   void read_back_wanted(Group*) override { read_back_wanted_calls++; }
+  void read_back_failed(Group*, int member) override { unread.push_back(member); }
   void receives_wanted(SharedQueue*) override { receives_wanted_calls++; }
   void receives_stuck(SharedQueue*, int member) override { stuck.push_back(member); }
   void receives_refused(SharedQueue*, int member) override { refused.push_back(member); }

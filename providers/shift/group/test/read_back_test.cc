@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <time.h>
 
+#include "group/commit.h"
 #include "group/locked.h"
 #include "group/test/fake.h"
 
@@ -146,25 +147,51 @@ TEST_F(ReadsBack, AQpThatHasMovedItselfReadsThroughTheDefault) {
   EXPECT_EQ(posted(kBackup), (Ids{7, 8}));
 }
 
-TEST_F(ReadsBack, ANicThatFailsIsPassedOverUntilDataComesThroughItAgain) {
+TEST_F(ReadsBack, DataLeavesANicThatFailsBeforeTheRead) {
   data_moves();
   read(7);
   own(kBackup).break_with(IBV_WC_RETRY_EXC_ERR);
   EXPECT_EQ(go_on(*self_), 0);
-  EXPECT_EQ(posted(kDefault), Ids{7});
+  EXPECT_EQ(posted(kDefault), Ids{});
   EXPECT_EQ(on(kBackup).state, State::kBroken);
-  read(8);
+  EXPECT_EQ(world_.sink.unread, std::vector{kBackup});
+  EXPECT_TRUE(waits_for_registration(*self_));
+  ASSERT_TRUE(fence({data_})[0]);
+  EXPECT_FALSE(waits_for_registration(*self_));
+  EXPECT_EQ(go_on(*self_), 0);
+  EXPECT_EQ(posted(kDefault), Ids{7});
+  read(8);  // nothing comes through the NIC
   EXPECT_EQ(posted(kDefault), (Ids{7, 8}));
+}
+
+TEST_F(ReadsBack, DataThatCannotLeaveANicThatFailsIsNotWaitedFor) {
   data_moves();
-  read(9);
-  EXPECT_EQ(posted(kDefault), (Ids{7, 8}));
+  data_->life.control.state = fsm::State::kFailed;
+  read(7);
+  own(kBackup).break_with(IBV_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(go_on(*self_), 0);
+  EXPECT_EQ(posted(kDefault), Ids{7});
+  EXPECT_TRUE(world_.sink.unread.empty());
+}
+
+TEST_F(ReadsBack, ANicThatFailedIsReadWhenDataComesThroughItAgain) {
+  data_moves();
+  read(7);
+  own(kBackup).break_with(IBV_WC_RETRY_EXC_ERR);
+  ASSERT_TRUE(fence({data_})[0]);
+  EXPECT_EQ(go_on(*self_), 0);
+  EXPECT_EQ(posted(kDefault), Ids{7});
+  read_back_begin(*self_, kBackup);
+  ASSERT_EQ(commit(*data_, kBackup, kBackup), Commit::kDone);
+  read(8);
+  EXPECT_EQ(posted(kDefault), Ids{7});
   EXPECT_EQ(world_.sink.read_back_wanted_calls, 1);
   read_back_make(*self_);
   EXPECT_EQ(go_on(*self_), 0);
   ASSERT_EQ(own(kBackup).sends.size(), 1u);
   ASSERT_TRUE(own(kBackup).complete_send());
   EXPECT_EQ(go_on(*self_), 0);
-  EXPECT_EQ(posted(kDefault), (Ids{7, 8, 9}));
+  EXPECT_EQ(posted(kDefault), (Ids{7, 8}));
 }
 
 TEST_F(ReadsBack, NothingComesThroughADeadNicOrAPortThatIsDown) {
@@ -176,12 +203,16 @@ TEST_F(ReadsBack, NothingComesThroughADeadNicOrAPortThatIsDown) {
   EXPECT_EQ(posted(kDefault), Ids{7});
 }
 
-TEST_F(ReadsBack, ANicThatDoesNotAnswerHoldsAReadUpForATimeOnly) {
+TEST_F(ReadsBack, DataLeavesANicThatDoesNotAnswer) {
   data_moves();
   read(7);
   EXPECT_EQ(posted(kDefault), Ids{});
+  EXPECT_TRUE(world_.sink.unread.empty());
   const timespec longer{0, 60'000'000};
   nanosleep(&longer, nullptr);
+  EXPECT_EQ(go_on(*self_), 0);
+  EXPECT_EQ(world_.sink.unread, std::vector{kBackup});
+  ASSERT_TRUE(fence({data_})[0]);
   EXPECT_EQ(go_on(*self_), 0);
   EXPECT_EQ(posted(kDefault), Ids{7});
 }
