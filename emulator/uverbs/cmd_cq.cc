@@ -163,7 +163,7 @@ constexpr Command kCommands[] = {
     {IB_USER_VERBS_CMD_RESIZE_CQ, "resize_cq", sizeof(ib_uverbs_resize_cq),
      sizeof(ib_uverbs_resize_cq_resp), sizeof(mlx5_ib_resize_cq), 0, resize_cq},
     {IB_USER_VERBS_CMD_DESTROY_CQ, "destroy_cq", sizeof(ib_uverbs_destroy_cq),
-     sizeof(ib_uverbs_destroy_cq_resp), 0, 0, destroy_cq, true},
+     sizeof(ib_uverbs_destroy_cq_resp), 0, 0, destroy_cq, kWorksWhenDead},
 };
 
 }  // namespace

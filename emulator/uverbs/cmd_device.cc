@@ -130,12 +130,12 @@ constexpr Command kCommands[] = {
      sizeof(ib_uverbs_get_context_resp), sizeof(mlx5_ib_alloc_ucontext_req),
      offsetof(mlx5_ib_alloc_ucontext_resp, response_length), get_context},
     {IB_USER_VERBS_CMD_QUERY_DEVICE, "query_device", sizeof(ib_uverbs_query_device),
-     sizeof(ib_uverbs_query_device_resp), 0, 0, query_device, false, true},
+     sizeof(ib_uverbs_query_device_resp), 0, 0, query_device, kWorksInChild},
     {IB_USER_VERBS_CMD_QUERY_PORT, "query_port", sizeof(ib_uverbs_query_port),
-     sizeof(ib_uverbs_query_port_resp), 0, 0, query_port, false, true},
+     sizeof(ib_uverbs_query_port_resp), 0, 0, query_port, kWorksInChild},
     {IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_QUERY_DEVICE, "query_device_ex",
      sizeof(ib_uverbs_ex_query_device), offsetof(ib_uverbs_ex_query_device_resp, odp_caps), 0, 0,
-     query_device_ex, false, true},
+     query_device_ex, kWorksInChild},
 };
 
 }  // namespace

@@ -204,7 +204,7 @@ constexpr Command kCommands[] = {
     {IB_USER_VERBS_CMD_ALLOC_PD, "alloc_pd", sizeof(ib_uverbs_alloc_pd),
      sizeof(ib_uverbs_alloc_pd_resp), 0, sizeof(mlx5_ib_alloc_pd_resp), alloc_pd},
     {IB_USER_VERBS_CMD_DEALLOC_PD, "dealloc_pd", sizeof(ib_uverbs_dealloc_pd), 0, 0, 0, dealloc_pd,
-     true},
+     kWorksWhenDead},
     {IB_USER_VERBS_CMD_REG_MR, "reg_mr", sizeof(ib_uverbs_reg_mr), sizeof(ib_uverbs_reg_mr_resp), 0,
      0, reg_mr},
     {IB_USER_VERBS_CMD_REREG_MR, "rereg_mr", sizeof(ib_uverbs_rereg_mr),
@@ -212,12 +212,13 @@ constexpr Command kCommands[] = {
     {IB_USER_VERBS_CMD_ALLOC_MW, "alloc_mw", sizeof(ib_uverbs_alloc_mw),
      sizeof(ib_uverbs_alloc_mw_resp), 0, 0, alloc_mw},
     {IB_USER_VERBS_CMD_DEALLOC_MW, "dealloc_mw", sizeof(ib_uverbs_dealloc_mw), 0, 0, 0, dealloc_mw,
-     true},
-    {IB_USER_VERBS_CMD_DEREG_MR, "dereg_mr", sizeof(ib_uverbs_dereg_mr), 0, 0, 0, dereg_mr, true},
+     kWorksWhenDead},
+    {IB_USER_VERBS_CMD_DEREG_MR, "dereg_mr", sizeof(ib_uverbs_dereg_mr), 0, 0, 0, dereg_mr,
+     kWorksWhenDead},
     {IB_USER_VERBS_CMD_CREATE_AH, "create_ah", sizeof(ib_uverbs_create_ah),
      sizeof(ib_uverbs_create_ah_resp), 0, 0, create_ah},
     {IB_USER_VERBS_CMD_DESTROY_AH, "destroy_ah", sizeof(ib_uverbs_destroy_ah), 0, 0, 0, destroy_ah,
-     true},
+     kWorksWhenDead},
 };
 
 }  // namespace

@@ -361,7 +361,7 @@ constexpr Command kCommands[] = {
     {IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_MODIFY_QP, "modify_qp_ex",
      sizeof(ib_uverbs_modify_qp), 0, 0, 0, modify_qp_ex},
     {IB_USER_VERBS_CMD_DESTROY_QP, "destroy_qp", sizeof(ib_uverbs_destroy_qp),
-     sizeof(ib_uverbs_destroy_qp_resp), 0, 0, destroy_qp, true},
+     sizeof(ib_uverbs_destroy_qp_resp), 0, 0, destroy_qp, kWorksWhenDead},
 };
 
 }  // namespace

@@ -155,7 +155,7 @@ constexpr Command kCommands[] = {
     {IB_USER_VERBS_CMD_QUERY_SRQ, "query_srq", sizeof(ib_uverbs_query_srq),
      sizeof(ib_uverbs_query_srq_resp), 0, 0, query_srq},
     {IB_USER_VERBS_CMD_DESTROY_SRQ, "destroy_srq", sizeof(ib_uverbs_destroy_srq),
-     sizeof(ib_uverbs_destroy_srq_resp), 0, 0, destroy_srq, true},
+     sizeof(ib_uverbs_destroy_srq_resp), 0, 0, destroy_srq, kWorksWhenDead},
 };
 
 }  // namespace

@@ -98,7 +98,7 @@ constexpr Command kCommands[] = {
     {IB_USER_VERBS_CMD_OPEN_XRCD, "open_xrcd", sizeof(ib_uverbs_open_xrcd),
      sizeof(ib_uverbs_open_xrcd_resp), 0, 0, open_xrcd},
     {IB_USER_VERBS_CMD_CLOSE_XRCD, "close_xrcd", sizeof(ib_uverbs_close_xrcd), 0, 0, 0, close_xrcd,
-     true},
+     kWorksWhenDead},
 };
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <rdma/rdma_user_ioctl_cmds.h>
 
 #include <cerrno>
-#include <mutex>
 
 #include "uverbs/ioctl.h"
 #include "uverbs/memory_check.h"
@@ -27,11 +26,9 @@ int command_run(Context& context, const Command& command, const CommandIo& io) {
   if (io.driver_in.size() < command.driver_in) return EINVAL;
   if (io.driver_out.size() < command.driver_out) return ENOSPC;
   if (!usable(io.core_out, true) || !usable(io.driver_out, true)) return EFAULT;
-  std::lock_guard lock(context.engine().lock());
-  if (context.orphaned() && !command.works_in_child) return EIO;
-  const bool is_get_context = command.number == IB_USER_VERBS_CMD_GET_CONTEXT;
-  if (context.started() == is_get_context) return EINVAL;
-  if (!context.orphaned() && context.nic().dead() && !command.works_when_dead) return EIO;
+  CommandTurn turn(context);
+  if (const int error = turn.take(command.traits, command.number == IB_USER_VERBS_CMD_GET_CONTEXT))
+    return error;
   return command.run(context, io);
 }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <span>
 
+#include "uverbs/command_turn.h"
 #include "uverbs/context.h"
 
 namespace cxemu {
@@ -27,8 +28,7 @@ struct Command {
   // Minimal lengths; for commands that are not extended, the exact lengths of the core parts.
   size_t core_in, core_out, driver_in, driver_out;
   int (*run)(Context&, const CommandIo&);
-  bool works_when_dead = false;  // destroying succeeds on a dead device
-  bool works_in_child = false;   // of fork(), on the parent's device, as it needs no NIC
+  CommandTraits traits = kNoTraits;
 };
 
 // What the driver says about a context. `own_registers`: the application itself asks for register

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <mutex>
 
 #include "uverbs/memory_check.h"
 
@@ -74,10 +73,8 @@ int method_run(Context& context, const ib_uverbs_ioctl_hdr& header, std::span<ib
   if (method == nullptr) return EPROTONOSUPPORT;
   const Attributes attributes(all);
   if (const int error = attributes_check(*method, attributes, all)) return error;
-  const std::lock_guard lock(context.engine().lock());
-  if (context.orphaned() && !method->works_in_child) return EIO;
-  if (!context.started()) return EINVAL;
-  if (!context.orphaned() && context.nic().dead() && !method->works_when_dead) return EIO;
+  CommandTurn turn(context);
+  if (const int refused = turn.take(method->traits, false)) return refused;
   const int error = method->run(context, attributes);
   return attributes.faulted() ? EFAULT : error;
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <span>
 
+#include "uverbs/command_turn.h"
 #include "uverbs/context.h"
 
 namespace cxemu {
@@ -66,8 +67,7 @@ struct Method {
   std::span<const uint16_t> known;  // attributes; any other attribute that is mandatory is refused
   uint16_t needed;                  // this many of `known`, from the first on, must be present
   int (*run)(Context&, const Attributes&);
-  bool works_when_dead = false;
-  bool works_in_child = false;  // of fork(), on the parent's device, as it needs no NIC
+  CommandTraits traits = kNoTraits;
 };
 
 std::span<const Method> context_methods();

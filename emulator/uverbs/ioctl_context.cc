@@ -90,7 +90,8 @@ constexpr Method kMethods[] = {
     {UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY, kPdQuery, 2, pd_query},
     {UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR, kMrQuery, 4, mr_query},
     {MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, kUarAlloc, 5, uar_alloc},
-    {MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, kUarDestroy, 1, uar_destroy, true},
+    {MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, kUarDestroy, 1, uar_destroy,
+     kWorksWhenDead},
 };
 
 }  // namespace

@@ -163,9 +163,9 @@ constexpr uint16_t kAdvise[] = {UVERBS_ATTR_ADVISE_MR_PD_HANDLE, UVERBS_ATTR_ADV
                                 UVERBS_ATTR_ADVISE_MR_FLAGS, UVERBS_ATTR_ADVISE_MR_SGE_LIST};
 
 constexpr Method kMethods[] = {
-    {UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC, kAlloc, 5, dm_alloc, false, true},
-    {UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, kFree, 1, dm_free, true, true},
-    {UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_QUERY, kQuery, 4, dm_query, false, true},
+    {UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC, kAlloc, 5, dm_alloc, kWorksInChild},
+    {UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, kFree, 1, dm_free, kWorksWhenDead | kWorksInChild},
+    {UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_QUERY, kQuery, 4, dm_query, kWorksInChild},
     {UVERBS_OBJECT_MR, UVERBS_METHOD_DM_MR_REG, kRegister, 8, dm_mr_reg},
     {UVERBS_OBJECT_MR, UVERBS_METHOD_ADVISE_MR, kAdvise, 4, mr_advise},
 };
