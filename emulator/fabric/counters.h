@@ -38,6 +38,7 @@ struct alignas(64) PortCounters {
   std::atomic<uint64_t> icrc_errors;      // packets that arrived damaged
   std::atomic<uint64_t> qkey_violations;  // datagrams whose Q_Key differs from the queue pair's
   std::atomic<uint64_t> link_downed;
+  std::atomic<uint64_t> held_commands;  // commands that a fault made wait
   std::array<std::atomic<uint64_t>, static_cast<size_t>(HwCounter::kCount)> hw;
 
   void add(HwCounter counter, uint64_t n = 1) {

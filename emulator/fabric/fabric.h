@@ -21,7 +21,7 @@
 namespace cxemu {
 
 inline constexpr uint32_t kFabricMagic = 0x55584343;  // "CCXU"
-inline constexpr uint32_t kFabricVersion = 3;
+inline constexpr uint32_t kFabricVersion = 4;
 inline constexpr int kMaxHosts = 16;
 inline constexpr int kMaxNicsPerHost = 8;
 inline constexpr int kMaxNics = kMaxHosts * kMaxNicsPerHost;
@@ -41,13 +41,19 @@ enum FaultBits : uint32_t {
   kGidMoved = 1u << 6,
 };
 
+// A FabricNic::command_delay_us that does not end.
+inline constexpr uint32_t kCommandsHang = UINT32_MAX;
+
 // One NIC. The fabric file owns it. `generation` is stored after `faults` at every change.
 struct FabricNic : PortCounters {
   std::atomic<uint32_t> used;
-  uint32_t host;                     // index in FabricFile::host_name
-  uint32_t index;                    // N of mlx5_N on its host
-  uint32_t ipv4_be;                  // its address inside 127.0.0.0/8, network byte order
-  uint64_t guid;                     // host byte order
+  uint32_t host;     // index in FabricFile::host_name
+  uint32_t index;    // N of mlx5_N on its host
+  uint32_t ipv4_be;  // its address inside 127.0.0.0/8, network byte order
+  uint64_t guid;     // host byte order
+  // How much longer commands to its firmware take. This is no bit of `faults`, because packets and
+  // completions do not care.
+  std::atomic<uint32_t> command_delay_us;
   std::atomic<uint32_t> faults;      // FaultBits; kLinkDown has a second source, see faults_now
   std::atomic<uint32_t> kills;       // counts kills: a context opened before the last one is dead
   std::atomic<uint32_t> gids;        // where the GIDs are that follow its IPv4 address: see gid.h

@@ -26,6 +26,8 @@ struct FaultCommand {
     kGidRestore,
     kHeal,
     kFlap,
+    kSlowCommands,
+    kHangCommands,
     // All kinds from here on are rules about packets.
     kLoss,
     kDelay,
@@ -33,7 +35,7 @@ struct FaultCommand {
     kDuplicate,
     kCorrupt,
   } kind = Kind::kHeal;
-  // packets per million; for kDelay: microseconds; for kGidChange: a GidChange
+  // packets per million; for kDelay and kSlowCommands: microseconds; for kGidChange: a GidChange
   uint32_t value = 0;
   struct {
     uint32_t down_us = 0, up_us = 0, times = 0;

@@ -58,6 +58,7 @@ void heal(FabricNic& nic) {
   // stay.
   nic.faults.fetch_and(kGidMoved);
   rules_end(nic);
+  nic.command_delay_us.store(0);
   if (!gids_are_original(nic.gids.load())) gids_change(nic, GidChange::kRestore);
 }
 
@@ -82,6 +83,12 @@ void switch_apply(FabricFile& fabric, FabricNic& nic, Kind kind, uint32_t value,
       break;
     case Kind::kDropAcks:
       nic.faults.fetch_or(kDropAcks);
+      break;
+    case Kind::kSlowCommands:
+      nic.command_delay_us.store(value);
+      break;
+    case Kind::kHangCommands:
+      nic.command_delay_us.store(kCommandsHang);
       break;
     case Kind::kGidChange:
       gids_change(nic, static_cast<GidChange>(value));

@@ -49,10 +49,11 @@ std::string head_describe(const RuleSpec& rule, uint8_t* ops) {
     case FaultEffect::kSwitch:
       break;
   }
-  std::string text = word_of(static_cast<Kind>(rule.action));
-  if (static_cast<Kind>(rule.action) == Kind::kGidChange &&
-      static_cast<GidChange>(rule.value) == GidChange::kIndex)
+  const auto kind = static_cast<Kind>(rule.action);
+  std::string text = word_of(kind);
+  if (kind == Kind::kGidChange && static_cast<GidChange>(rule.value) == GidChange::kIndex)
     text += "=index";
+  if (kind == Kind::kSlowCommands) text += "=" + number(rule.value / 1e3);
   return text + "@" + kTickWords[static_cast<size_t>(rule.tick)] + "=" + std::to_string(rule.after);
 }
 
@@ -103,6 +104,10 @@ std::string fault_describe(const FabricFile& fabric, const FabricNic& nic, uint6
   }
   if ((faults & kDropData) != 0) add(word_of(Kind::kDropData));
   if ((faults & kDropAcks) != 0) add(word_of(Kind::kDropAcks));
+  if (const uint32_t delay_us = nic.command_delay_us.load(); delay_us == kCommandsHang)
+    add(word_of(Kind::kHangCommands));
+  else if (delay_us != 0)
+    add(std::string(word_of(Kind::kSlowCommands)) + "=" + number(delay_us / 1e3));
   if (!gids_are_original(nic.gids.load(std::memory_order_acquire))) add(word_of(Kind::kGidChange));
   RuleCopy copy;
   for (const FaultRule& rule : nic.rules)

@@ -55,7 +55,7 @@ std::string known_words() {
   return "known are link-down, link-up, kill, revive, drop-data, drop-acks, loss=PERCENT, "
          "delay=MS, "
          "reorder[=PERCENT], duplicate[=PERCENT], corrupt[=PERCENT], flap=DOWN_MS/UP_MS[xTIMES], "
-         "gid-change[=index], gid-restore and heal";
+         "slow-commands=MS, hang-commands, gid-change[=index], gid-restore and heal";
 }
 
 // Parses the value after "=", if there is one.
@@ -71,6 +71,7 @@ bool value_parse(const std::string& word, bool has_value, const std::string& val
       return scaled_parse(value, 100, 1e4, &out->value) ||
              fail(error, word, "wants a percentage, 0 to 100");
     case Kind::kDelay:
+    case Kind::kSlowCommands:
       return scaled_parse(value, kMaxMs, 1e3, &out->value) ||
              fail(error, word, "wants milliseconds, 0 to 60000");
     case Kind::kFlap:

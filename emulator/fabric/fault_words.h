@@ -20,6 +20,8 @@ inline constexpr FaultWord kFaultWords[] = {
     {"gid-restore", FaultCommand::Kind::kGidRestore},
     {"heal", FaultCommand::Kind::kHeal},
     {"flap", FaultCommand::Kind::kFlap},
+    {"slow-commands", FaultCommand::Kind::kSlowCommands},
+    {"hang-commands", FaultCommand::Kind::kHangCommands},
     {"loss", FaultCommand::Kind::kLoss},
     {"delay", FaultCommand::Kind::kDelay},
     {"reorder", FaultCommand::Kind::kReorder},

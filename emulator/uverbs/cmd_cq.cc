@@ -153,7 +153,7 @@ int destroy_cq(Context& context, const CommandIo& io) {
 constexpr Command kCommands[] = {
     {IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, "create_comp_channel",
      sizeof(ib_uverbs_create_comp_channel), sizeof(ib_uverbs_create_comp_channel_resp), 0, 0,
-     create_comp_channel},
+     create_comp_channel, kKernelAnswers},
     {IB_USER_VERBS_CMD_CREATE_CQ, "create_cq", sizeof(ib_uverbs_create_cq),
      sizeof(ib_uverbs_create_cq_resp), offsetof(mlx5_ib_create_cq, cqe_comp_en), sizeof(uint32_t),
      create_cq},

@@ -130,7 +130,7 @@ constexpr Command kCommands[] = {
      sizeof(ib_uverbs_get_context_resp), sizeof(mlx5_ib_alloc_ucontext_req),
      offsetof(mlx5_ib_alloc_ucontext_resp, response_length), get_context},
     {IB_USER_VERBS_CMD_QUERY_DEVICE, "query_device", sizeof(ib_uverbs_query_device),
-     sizeof(ib_uverbs_query_device_resp), 0, 0, query_device, kWorksInChild},
+     sizeof(ib_uverbs_query_device_resp), 0, 0, query_device, kWorksInChild | kKernelAnswers},
     {IB_USER_VERBS_CMD_QUERY_PORT, "query_port", sizeof(ib_uverbs_query_port),
      sizeof(ib_uverbs_query_port_resp), 0, 0, query_port, kWorksInChild},
     {IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_QUERY_DEVICE, "query_device_ex",

@@ -216,9 +216,9 @@ constexpr Command kCommands[] = {
     {IB_USER_VERBS_CMD_DEREG_MR, "dereg_mr", sizeof(ib_uverbs_dereg_mr), 0, 0, 0, dereg_mr,
      kWorksWhenDead},
     {IB_USER_VERBS_CMD_CREATE_AH, "create_ah", sizeof(ib_uverbs_create_ah),
-     sizeof(ib_uverbs_create_ah_resp), 0, 0, create_ah},
+     sizeof(ib_uverbs_create_ah_resp), 0, 0, create_ah, kKernelAnswers},
     {IB_USER_VERBS_CMD_DESTROY_AH, "destroy_ah", sizeof(ib_uverbs_destroy_ah), 0, 0, 0, destroy_ah,
-     kWorksWhenDead},
+     kWorksWhenDead | kKernelAnswers},
 };
 
 }  // namespace

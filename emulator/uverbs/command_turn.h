@@ -1,4 +1,4 @@
-// What must hold before a command of a device file may run.
+// What must hold before a command of a device file may run, and how long it takes.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,14 @@ enum CommandTraits : uint8_t {
   kNoTraits = 0,
   kWorksWhenDead = 1 << 0,  // destroying succeeds on a dead device
   kWorksInChild = 1 << 1,   // of fork(), on the parent's device, as it needs no NIC
+  kKernelAnswers = 1 << 2,  // by itself: all other commands go to the NIC's firmware
 };
 constexpr CommandTraits operator|(CommandTraits one, CommandTraits other) {
   return static_cast<CommandTraits>(uint8_t{one} | uint8_t{other});
 }
 
-// The turn of one command; once it is taken, it holds the engine's lock as long as it lives.
+// The turn of one command; once it is taken, it holds the engine's lock as long as it lives. While
+// the firmware takes its time, as a fault says, only the calling thread waits, without any lock.
 class CommandTurn {
  public:
   explicit CommandTurn(Context& context)
@@ -29,6 +31,7 @@ class CommandTurn {
 
  private:
   int check(CommandTraits traits, bool starts) const;
+  uint64_t due_ns(CommandTraits traits, uint64_t begun_ns) const;
 
   Context& context_;
   std::unique_lock<EngineLock> lock_;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <mutex>
 
+#include "uverbs/command_turn.h"
+
 namespace cxemu {
 
 std::unique_ptr<Context> Context::open(Engine& engine, Fabric& fabric, FabricNic* fabric_nic,
@@ -18,7 +20,10 @@ std::unique_ptr<Context> Context::open(Engine& engine, Fabric& fabric, FabricNic
 }
 
 Context::~Context() {
-  std::lock_guard lock(engine_.lock());
+  // What get_context had from the firmware goes back to it, so closing waits like a command. It
+  // fails only where nothing was started; the lock is taken in any case.
+  CommandTurn turn(*this);
+  (void)turn.take(kWorksWhenDead, false);
   // Errors no longer matter: the Nic frees whatever is left.
   objects_.each<QpObject>([this](QpObject* object) { (void)nic_->qp_destroy(object->qp); });
   objects_.remove_all(ObjectType::kQp);

@@ -53,7 +53,7 @@ class Context final : public EventSink {
 
   Engine& engine() const { return engine_; }
   Nic& nic() const { return *nic_; }
-  const FabricNic& fabric_nic() const { return *fabric_nic_; }
+  FabricNic& fabric_nic() const { return *fabric_nic_; }
   const Fabric& fabric() const { return fabric_; }
   ContextObserver* observer() const { return observer_; }
   HandleTable& objects() { return objects_; }

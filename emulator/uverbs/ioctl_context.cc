@@ -85,10 +85,12 @@ constexpr uint16_t kUarAlloc[] = {
 constexpr uint16_t kUarDestroy[] = {MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE};
 
 constexpr Method kMethods[] = {
-    {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT, kQueryContext, 0, query_context},
-    {UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, kAsyncEvent, 1, async_event_alloc},
-    {UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY, kPdQuery, 2, pd_query},
-    {UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR, kMrQuery, 4, mr_query},
+    {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT, kQueryContext, 0, query_context,
+     kKernelAnswers},
+    {UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, kAsyncEvent, 1, async_event_alloc,
+     kKernelAnswers},
+    {UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY, kPdQuery, 2, pd_query, kKernelAnswers},
+    {UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR, kMrQuery, 4, mr_query, kKernelAnswers},
     {MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, kUarAlloc, 5, uar_alloc},
     {MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, kUarDestroy, 1, uar_destroy,
      kWorksWhenDead},

@@ -165,9 +165,10 @@ constexpr uint16_t kAdvise[] = {UVERBS_ATTR_ADVISE_MR_PD_HANDLE, UVERBS_ATTR_ADV
 constexpr Method kMethods[] = {
     {UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC, kAlloc, 5, dm_alloc, kWorksInChild},
     {UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, kFree, 1, dm_free, kWorksWhenDead | kWorksInChild},
-    {UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_QUERY, kQuery, 4, dm_query, kWorksInChild},
+    {UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_QUERY, kQuery, 4, dm_query,
+     kWorksInChild | kKernelAnswers},
     {UVERBS_OBJECT_MR, UVERBS_METHOD_DM_MR_REG, kRegister, 8, dm_mr_reg},
-    {UVERBS_OBJECT_MR, UVERBS_METHOD_ADVISE_MR, kAdvise, 4, mr_advise},
+    {UVERBS_OBJECT_MR, UVERBS_METHOD_ADVISE_MR, kAdvise, 4, mr_advise, kKernelAnswers},
 };
 
 }  // namespace

@@ -103,7 +103,8 @@ TEST_F(FaultTest, RulesAreShownInTheWordsInWhichTheyAreSet) {
         "duplicate op=send,write after=7", "corrupt=2.5 qpn=65537 count=3",
         "drop-data peer=b/mlx5_0 after=10 count=1", "drop-acks dir=out", "loss=100 op=ack count=2",
         "link-down@packet=100", "kill@wqe=5", "drop-acks@cqe=3 qpn=9",
-        "gid-change=index@packet=4 peer=b/mlx5_0 dir=in", "heal@packet=9"}) {
+        "gid-change=index@packet=4 peer=b/mlx5_0 dir=in", "heal@packet=9", "slow-commands=2.5",
+        "hang-commands", "slow-commands=50@wqe=3", "hang-commands@cqe=2"}) {
     apply(text);
     EXPECT_EQ(shown(), text);
     EXPECT_EQ(last_event().text, text);
@@ -126,6 +127,31 @@ TEST_F(FaultTest, TheSameFaultOfTheSamePacketsReplacesAndZeroEnds) {
   apply("delay=1");
   apply("delay=0");
   EXPECT_EQ(nic_->faults, 0u);
+}
+
+TEST_F(FaultTest, CommandsAreSlowOrHangOrNeither) {
+  apply("slow-commands=50");
+  EXPECT_EQ(nic_->command_delay_us, 50'000u);
+  EXPECT_EQ(nic_->faults, 0u) << "packets keep their fast way";
+  apply("hang-commands");
+  EXPECT_EQ(nic_->command_delay_us, kCommandsHang);
+  EXPECT_EQ(shown(), "hang-commands");
+  apply("drop-acks");
+  EXPECT_EQ(shown(), "drop-acks,hang-commands");
+  apply("slow-commands=60000");
+  EXPECT_EQ(shown(), "drop-acks,slow-commands=60000");
+  apply("slow-commands=0");
+  EXPECT_EQ(shown(), "drop-acks");
+  apply("hang-commands");
+  apply("slow-commands=0");
+  EXPECT_EQ(nic_->command_delay_us, 0u);
+  apply("hang-commands");
+  fault_switch(*fabric_, *nic_, parse("slow-commands=7@packet=1").rule, kNow);
+  EXPECT_EQ(nic_->command_delay_us, 7'000u);
+  EXPECT_EQ(last_event().text, "slow-commands=7@packet=1");
+  EXPECT_EQ(fabric_->nic[1].command_delay_us, 0u);
+  EXPECT_NE(refusal("slow-commands=x").find("wants milliseconds, 0 to 60000"), std::string::npos);
+  EXPECT_NE(refusal("hang-commands=1").find("takes no value"), std::string::npos);
 }
 
 TEST_F(FaultTest, SeveralFaultsWithTheirModifiers) {
@@ -206,6 +232,13 @@ TEST_F(FaultTest, Refusals) {
                            "flap=10/20x0",
                            "flap=10/20y3",
                            "gid-change=value",
+                           "slow-commands",
+                           "slow-commands=",
+                           "slow-commands=60001",
+                           "slow-commands=5s",
+                           "hang-commands=5",
+                           "hang-commands peer=b/mlx5_0",
+                           "slow-commands=5 count=1",
                            "link-down@packet",
                            "link-down@packet=0",
                            "link-down@byte=3",

@@ -91,6 +91,7 @@ json nic_json(FabricFile& fabric, FabricNic& nic) {
           {"retransmits", nic.retransmits.load()},
           {"qp_errors", nic.qp_errors.load()},
           {"icrc_errors", nic.icrc_errors.load()},
+          {"held_commands", nic.held_commands.load()},
           {"counters", port_counters(nic, "counters/")},
           {"hw_counters", port_counters(nic, "hw_counters/")},
           {"gids", gids_json(nic)},

@@ -53,7 +53,8 @@ int main(int argc, char** argv) {
       ->add_option(
           "fault", faults,
           "link-down, link-up, kill, revive, drop-data, drop-acks, loss=PERCENT, delay=MS, "
-          "reorder, duplicate, corrupt, flap=DOWN_MS/UP_MS, gid-change, gid-restore, heal; "
+          "reorder, duplicate, corrupt, flap=DOWN_MS/UP_MS, slow-commands=MS, hang-commands, "
+          "gid-change, gid-restore, heal; "
           "cxemu(1) explains the modifiers")
       ->required();
   uint32_t seed = 1;
