@@ -217,6 +217,24 @@ TEST_F(CommandsTest, ATriggerStrikesUnderAStockProgramAndIsLogged) {
   EXPECT_LT(find("triggered"), find("qp-error"));
 }
 
+TEST_F(CommandsTest, SlowAndHungCommandsAreListedAndLogged) {
+  fault("a/mlx5_0", "slow-commands=0.5");
+  json nic = nic_of(json_of({"list", "--json"}), 0, 0);
+  EXPECT_EQ(nic["state"], "slow-commands=0.5");
+  EXPECT_EQ(nic["held_commands"], 0);
+  std::string output;
+  EXPECT_EQ(run(on("a", {"ibv_devinfo", "-d", "mlx5_0"}), &output), 0) << output;
+  nic = nic_of(json_of({"list", "--json"}), 0, 0);
+  EXPECT_GT(nic["held_commands"].get<int>(), 0);
+  fault("a/mlx5_0", "hang-commands");
+  EXPECT_EQ(run(cxemu({"list"}), &output), 0);
+  EXPECT_NE(output.find("active hang-commands"), std::string::npos) << output;
+  fault("a/mlx5_0", "heal");
+  std::vector<std::string> texts;
+  for (const json& event : events()) texts.push_back(event["text"]);
+  EXPECT_EQ(texts, (std::vector<std::string>{"slow-commands=0.5", "hang-commands", "heal"}));
+}
+
 TEST_F(CommandsTest, EventsCanBeFollowed) {
   Process follower(cxemu({"events", "--follow"}));
   fault("a/mlx5_0", "loss=1 peer=b/mlx5_0");
@@ -260,7 +278,7 @@ TEST_F(CommandsTest, AWrongScriptDoesNothing) {
 }
 
 TEST_F(CommandsTest, WrongFaultsAreOneLine) {
-  for (const char* fault : {"fire", "loss=101", "flap=1"}) {
+  for (const char* fault : {"fire", "loss=101", "flap=1", "slow-commands", "hang-commands=1"}) {
     std::string output;
     EXPECT_EQ(run(cxemu({"fault", "a/mlx5_0", "link-down", fault}), &output), 1);
     EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;

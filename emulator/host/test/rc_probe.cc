@@ -1,13 +1,17 @@
 // Two of these programs exchange one of everything that a reliable connection supports. Each prints
 // a line "address ..." and reads the other's line on its standard input. "run" makes it the
-// requester; the end of its input ends it.
+// requester; "write" is a single WRITE. "modify" and "create" give commands to the NIC in a thread
+// of their own, "other" gives one to another NIC. "exit" or the end of its input ends it.
 #include <infiniband/verbs.h>
 
+#include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -46,17 +50,10 @@ class Probe {
                        IBV_ACCESS_REMOTE_ATOMIC;
     local_ = ibv_reg_mr(pd_, buffer_, kSize, access);
     remote_ = ibv_reg_mr(pd_, target_, kSize, access);
-    ibv_qp_init_attr init = {};
-    init.send_cq = init.recv_cq = cq_;
-    init.cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1};
-    init.qp_type = IBV_QPT_RC;
-    qp_ = ibv_create_qp(pd_, &init);
-    if (qp_ == nullptr) fail("queue pair");
-    ibv_qp_attr attr = {};
-    attr.qp_state = IBV_QPS_INIT;
-    attr.port_num = 1;
-    attr.qp_access_flags = static_cast<unsigned>(access);
-    modify(&attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    qp_ = qp_create();
+    spare_ = qp_create();
+    if (qp_ == nullptr || spare_ == nullptr) fail("queue pair");
+    if (to_init(qp_) != 0) fail("modify");
     for (int i = 0; i < 4; i++) receive_post();
   }
 
@@ -93,6 +90,28 @@ class Probe {
     printf("connected\n");
   }
 
+  void write() {
+    expect(IBV_WR_RDMA_WRITE, kSize, peer_.rkey, IBV_WC_SUCCESS);
+    printf("written\n");
+  }
+
+  // While the command has not come back, the thread is in the kernel, as it were.
+  void modify_start() {
+    std::thread([this] {
+      const int error = to_init(spare_);
+      printf("modified: %s\n", error == 0 ? "ok" : strerror(error));
+    }).detach();
+  }
+  void create_start() {
+    std::thread([this] {
+      using Clock = std::chrono::steady_clock;
+      const auto begin = Clock::now();
+      const bool made = qp_create() != nullptr;
+      const auto took = std::chrono::floor<std::chrono::microseconds>(Clock::now() - begin);
+      printf("created: %s, %ld us\n", made ? "ok" : strerror(errno), took.count());
+    }).detach();
+  }
+
   void run() {
     for (uint32_t i = 0; i < kSize; i++) buffer_[i] = static_cast<uint8_t>(i * 7);
     expect(IBV_WR_SEND, 101, peer_.rkey, IBV_WC_SUCCESS);  // three bytes of padding
@@ -110,6 +129,22 @@ class Probe {
   }
 
  private:
+  ibv_qp* qp_create() {
+    ibv_qp_init_attr init = {};
+    init.send_cq = init.recv_cq = cq_;
+    init.cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1};
+    init.qp_type = IBV_QPT_RC;
+    return ibv_create_qp(pd_, &init);
+  }
+  static int to_init(ibv_qp* qp) {
+    ibv_qp_attr attr = {};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                           IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    return ibv_modify_qp(qp, &attr,
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  }
   void modify(ibv_qp_attr* attr, int mask) {
     if (ibv_modify_qp(qp_, attr, mask) != 0) fail("modify");
   }
@@ -145,7 +180,7 @@ class Probe {
   ibv_pd* pd_;
   ibv_cq* cq_;
   ibv_mr *local_, *remote_;
-  ibv_qp* qp_;
+  ibv_qp *qp_, *spare_;
   Address peer_ = {};
   alignas(8) uint8_t buffer_[kSize] = {}, target_[kSize] = {};
 };
@@ -166,7 +201,15 @@ int main() {
   }
   if (!std::cin) fail("address of the peer");
   probe.connect(peer);
-  while (std::cin >> word)
+  while (std::cin >> word && word != "exit") {
     if (word == "run") probe.run();
+    if (word == "write") probe.write();
+    if (word == "modify") probe.modify_start();
+    if (word == "create") probe.create_start();
+    if (word == "other") {
+      ibv_context* other = device_open("mlx5_1");
+      printf("other: %s\n", ibv_alloc_pd(other) != nullptr ? "ok" : strerror(errno));
+    }
+  }
   return 0;
 }
