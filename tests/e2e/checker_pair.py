@@ -14,7 +14,7 @@ MIXED = ("--qps", "2", "--rate", "2000", "--size", "512", "--events", "--op", "m
 class CheckerPair:
     """A client on host a, a server on host b, and what their layers did."""
 
-    def __init__(self, fabric, options=(), env=None, traffic=MIXED):
+    def __init__(self, fabric, options=(), env=None, traffic=MIXED, armed=True):
         self.fabric = fabric
         # With less patience a busy machine looks like a silent fault.
         env = {"SHIFT_FAILBACK_MS": "200", "SHIFT_RC_TIMEOUT_MAX": "15", **(env or {})}
@@ -24,7 +24,8 @@ class CheckerPair:
             fabric, fabric.build.traffic, patience, patience + ["--until-stop", *traffic, *options], env=env)
         if self.client is None:
             raise SystemExit("the server did not start")
-        self.wait("armed", lambda: fabric.all_have("armed", 2, *ENDS))
+        if armed:
+            self.wait("armed", lambda: fabric.all_have("armed", 2, *ENDS))
 
     def wait(self, what, condition, bound=BOUND):
         if not wait_until(lambda: condition() or self.client.ended, bound) or self.client.ended:

@@ -17,22 +17,23 @@ using fsm::Event;
 using fsm::State;
 using group::Group;
 
-Coordinator::Coordinator(net::Loop& control, net::Loop& worker)
+Coordinator::Coordinator(net::Loop& control, group::CommandThreads& commands)
     : control_(control),
-      worker_(worker),
       nics_(control, *this),
       events_(control, nics_, *this),
       presence_(control, nics_),
-      jobs_(control, worker, sessions_),
+      late_(control, nics_),
+      jobs_(control, sessions_, late_),
       turns_(control,
              [this](uint64_t serial) {
                if (Session* session = sessions_.find(serial)) session->paths.tend();
              }),
       fences_(
-          control, sessions_,
+          control, sessions_, late_,
           [](Session& session, const group::Fence::Entry& entry) { session.round.fenced(entry); }),
-      errors_(control, sessions_) {
+      errors_(control, sessions_, jobs_) {
   group::fault_sink = this;
+  group::command_threads = &commands;
 }
 
 Coordinator::~Coordinator() = default;
@@ -133,11 +134,13 @@ void Coordinator::pump_wanted(Group* group) {
 
 void Coordinator::read_back_wanted(Group* group) {
   soon(group->life.serial, [this](Session& session) {
-    const auto make = [](Group& g) {
-      group::read_back_make(g);
-      return 0;
-    };
-    jobs_.run(session, make, [](Session&, int) {});
+    for (int member = 0; member < session.group.context->member_count; member++) {
+      const auto make = [member](Group& g) {
+        group::read_back_make(g, member);
+        return 0;
+      };
+      jobs_.run(session, member, make, [](Session&, int) {});
+    }
   });
 }
 
@@ -153,10 +156,9 @@ void Coordinator::read_back_failed(Group* group, int member) {
   });
 }
 
-// The queue still exists when the task runs: the thread that destroys the queue waits for the
-// worker's tasks first.
-void Coordinator::receives_wanted(group::SharedQueue* queue) {
-  worker_.call_soon([queue] { queue->recall_some(); });
+void Coordinator::receives_wanted(group::SharedQueue* queue, int member) {
+  (void)group::on_nic(queue->context, member,
+                      [held = group::Held(queue), member] { held->recall_some(member); });
 }
 
 void Coordinator::receives_stuck(group::SharedQueue* queue, int member) {
@@ -209,20 +211,15 @@ void Coordinator::session_begin(Group& group) {
 
 void Coordinator::group_sends(Group* group) {
   soon(group->life.serial, [this](Session& session) {
-    jobs_.run(
-        session,
-        [](Group& g) {
-          int error = 0;
-          for (int member = 0; member < g.context->member_count; member++) {
-            if (const int e = group::member_qp_start_sending(g, member)) error = e;
-          }
-          return error;
-        },
-        [](Session& started, int error) {
-          if (error == 0) return;
-          SHIFT_WARN_LIMITED("qp 0x%x: a spare QP cannot start sending (errno %d)",
-                             started.group.qpn(), error);
-        });
+    for (int member = 0; member < session.group.context->member_count; member++) {
+      jobs_.run(
+          session, member, [member](Group& g) { return group::member_qp_start_sending(g, member); },
+          [](Session& started, int error) {
+            if (error == 0) return;
+            SHIFT_WARN_LIMITED("qp 0x%x: a spare QP cannot start sending (errno %d)",
+                               started.group.qpn(), error);
+          });
+    }
   });
 }
 
@@ -242,9 +239,9 @@ void Coordinator::session_forget(Session& session) {
   sessions_.remove(session);
 }
 
-void Coordinator::context_add(group::Context* context) {
-  control_.call_and_wait([this, context] {
-    nics_.context_add(context);
+void Coordinator::context_add(group::Context* context, const group::PerMember<bool>& ports_up) {
+  control_.call_and_wait([this, context, &ports_up] {
+    nics_.context_add(context, ports_up);
     events_.context_add(context);
     errors_.context_add(context);
   });
@@ -264,12 +261,14 @@ void Coordinator::context_forget(group::Context* context) {
   });
 }
 
-int Coordinator::cq_destroy(group::CompletionQueue* cq) {
-  int error = 0;
-  const auto destroy = [&] { error = errors_.cq_destroy(cq); };
-  // A fork child has no control thread, so there is nobody to race with.
-  if (!control_.call_and_wait(destroy)) destroy();
-  return error;
+void Coordinator::cq_forget(group::CompletionQueue* cq) {
+  cq->is_ending = true;
+  control_.call_and_wait([this, cq] { errors_.cq_forget(cq); });
+}
+
+void Coordinator::cq_stays(group::CompletionQueue* cq) {
+  cq->is_ending = false;
+  control_.call_and_wait([this, cq] { errors_.cq_again(cq); });
 }
 
 }  // namespace shift::control

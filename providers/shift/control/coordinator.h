@@ -16,6 +16,7 @@
 #include "control/fences.h"
 #include "control/input.h"
 #include "control/jobs.h"
+#include "control/late_nics.h"
 #include "control/nic_events.h"
 #include "control/nic_watch.h"
 #include "control/peer_presence.h"
@@ -33,7 +34,8 @@ class Coordinator final : private Machine,
                           private NicSink,
                           private NicEventSink {
  public:
-  Coordinator(net::Loop& control, net::Loop& worker);
+  // `commands` must outlive the coordinator.
+  Coordinator(net::Loop& control, group::CommandThreads& commands);
   ~Coordinator() override;
   // Must be called before any other function.
   void network_set(std::unique_ptr<net::PeerNetwork> network);
@@ -43,11 +45,14 @@ class Coordinator final : private Machine,
   // ---- any thread may call these; their objects live until the matching *_forget() returns
 
   // A context with further members was opened: its addresses are served and its events are watched
-  // from here on.
-  void context_add(group::Context* context);
+  // from here on. `ports_up`: as the members' NICs have just said.
+  void context_add(group::Context* context, const group::PerMember<bool>& ports_up);
   void context_forget(group::Context* context);
-  // Destroys the real CQs on all members. Returns an errno.
-  int cq_destroy(group::CompletionQueue* cq);
+  // The real CQs are about to be destroyed: the control thread looks at the queue no more, although
+  // events of these CQs may still come.
+  void cq_forget(group::CompletionQueue* cq);
+  // They were not destroyed.
+  void cq_stays(group::CompletionQueue* cq);
   // The QP reached RTR: its peer is known and can be looked for.
   void group_add(group::Group* group);
   // A QP is about to be connected between these two GIDs: whether SHIFT runs at the address of its
@@ -67,7 +72,7 @@ class Coordinator final : private Machine,
   void pump_wanted(group::Group* group) override;
   void read_back_wanted(group::Group* group) override;
   void read_back_failed(group::Group* group, int member) override;
-  void receives_wanted(group::SharedQueue* queue) override;
+  void receives_wanted(group::SharedQueue* queue, int member) override;
   void receives_stuck(group::SharedQueue* queue, int member) override;
   void receives_refused(group::SharedQueue* queue, int member) override;
 
@@ -167,6 +172,7 @@ class Coordinator final : private Machine,
   // ---- coordinator_nics.cc: NICs that go and come
 
   void nic_lost(group::Context* context, int member, group::Cause cause) override;
+  void nic_late(group::Context* context, int member) override;
   void nic_back(group::Context* context, int member) override;
   void address_lost(group::Context* context, int member, const wire::Gid& address,
                     group::Cause cause) override;
@@ -177,13 +183,13 @@ class Coordinator final : private Machine,
   void members_up_changed(group::Context* context);
 
   net::Loop& control_;
-  net::Loop& worker_;
   std::unique_ptr<net::PeerNetwork> net_;
   NicWatch nics_;
   NicEvents events_;
   PeerPresence presence_;
   NicPairs pairs_;
   Sessions sessions_;
+  LateNics late_;
   Jobs jobs_;
   Turns turns_;
   Fences fences_;

@@ -88,7 +88,7 @@ void Coordinator::do_unprotect(Session& session, Step& step) {
   if (group::errors_pass(group, group.life.path.member)) return;
   // An error was held back already, and its report is on its way to this loop. The report will find
   // the group unprotected, and the application cannot see all of the error without help.
-  group::fail(group);
+  session.failing.begin();
   step.then(Event::kAppError);
 }
 
@@ -211,7 +211,8 @@ void Coordinator::spread(Session& origin) {
 
 void Coordinator::do_fail(Session& session, Step&) {
   Group& group = session.group;
-  group::fail(group);
+  fences_.forget(&group);
+  session.failing.begin();
   session.end();
   session.way_back.end_trade();
   session.paths.stop();

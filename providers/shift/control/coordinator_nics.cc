@@ -6,6 +6,7 @@
 #include "group/context.h"
 #include "group/failing.h"
 #include "group/locked.h"
+#include "util/config.h"
 #include "util/log.h"
 
 namespace shift::control {
@@ -37,8 +38,18 @@ void Coordinator::nic_lost(Context* context, int member, group::Cause cause) {
   members_up_changed(context);
 }
 
+void Coordinator::nic_late(Context* context, int member) {
+  SHIFT_WARN("%s has not answered a command for %d ms: no path goes over it until it does",
+             context->name(member), config().command_ms);
+  sessions_.for_each_of(context, [&](Session& session) {
+    session.paths.nic_late(member);
+    session.failing.nic_late(member);
+  });
+  members_up_changed(context);
+}
+
 void Coordinator::nic_back(Context* context, int member) {
-  SHIFT_INFO("%s: port up", context->name(member));
+  SHIFT_INFO("%s can be used again", context->name(member));
   net_->retry_connections();
   members_up_changed(context);
 }
@@ -111,7 +122,7 @@ void Coordinator::request_refused(uint64_t serial) {
         fsm::kLeaving.has(session.control.state) || fsm::kOver.has(session.control.state);
     if (!is_in_round && !group::errors_pass(group, kDefault) &&
         session.control.state == State::kActive) {
-      group::fail(group);
+      session.failing.begin();
     }
     feed(session, {.event = Event::kAppError, .cause = "the application's request was refused"});
   });

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 
+#include "control/jobs.h"
 #include "control/sessions.h"
 #include "group/completion.h"
 #include "group/completion_events.h"
@@ -10,7 +11,6 @@
 #include "group/error_arming.h"
 #include "group/locked.h"
 #include "group/member_qp.h"
-#include "group/twins.h"
 
 namespace shift::control {
 
@@ -67,6 +67,7 @@ void ErrorWatch::watch(Session& session) {
 void ErrorWatch::readable(Context* context, int member) {
   group::errors_take(*context, member, [this](CompletionQueue& queue) {
     CompletionQueue* cq = &queue;
+    if (cq->is_ending) return;
     group::inspect(*cq);
     if (rearm_.contains(cq)) return;
     rearm_[cq] = loop_.timer_start(loop_.now() + kArmPause, [this, cq] {
@@ -78,14 +79,16 @@ void ErrorWatch::readable(Context* context, int member) {
   });
 }
 
-int ErrorWatch::cq_destroy(CompletionQueue* cq) {
-  const int error = group::real_cqs_destroy(*cq);
-  if (error != 0) return error;
+void ErrorWatch::cq_forget(CompletionQueue* cq) {
   const auto found = rearm_.find(cq);
-  if (found == rearm_.end()) return 0;
+  if (found == rearm_.end()) return;
   loop_.timer_cancel(found->second);
   rearm_.erase(found);
-  return 0;
+}
+
+void ErrorWatch::cq_again(CompletionQueue* cq) {
+  if (cq->channel == nullptr) group::errors_arm(*cq);
+  group::inspect(*cq);
 }
 
 void ErrorWatch::look_start() {
@@ -106,14 +109,25 @@ void ErrorWatch::look() {
       return;
     }
     if (now >= unpolled.look_until || session.control.state != fsm::State::kActive) return;
-    const auto health = group::committed_qp_health(group);
-    if (!health) return;
-    if (health->is_broken) group::inspect(*group.send_cq);
-    if (unpolled.look_until == Time::max()) {
-      unpolled.look_until = now + health->patience + kLookPause;
-    }
+    if (!unpolled.is_asking) ask(session);
   });
   if (any) look_start();
+}
+
+void ErrorWatch::ask(Session& session) {
+  session.unpolled.is_asking = true;
+  const int member = session.group.life.path.member;
+  jobs_.run(
+      session, member, [member](Group& g) { return group::member_qp_health(g, member); },
+      [this](Session& asked, const std::optional<group::QpHealth>& health) {
+        Unpolled& unpolled = asked.unpolled;
+        unpolled.is_asking = false;
+        if (!health) return;
+        if (health->is_broken) group::inspect(*asked.group.send_cq);
+        if (unpolled.look_until == Time::max()) {
+          unpolled.look_until = loop_.now() + health->patience + kLookPause;
+        }
+      });
 }
 
 }  // namespace shift::control

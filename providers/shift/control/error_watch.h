@@ -18,34 +18,39 @@
 
 namespace shift::control {
 
+class Jobs;
 class Sessions;
 struct Session;
 
 // What is remembered of a session whose QP may have to be asked for its state.
 struct Unpolled {
-  uint64_t posted = 0;  // requests posted by the time of the last look
-  Time look_until{};    // when the NIC will have given up what it has not done; not known yet: max
+  uint64_t posted = 0;     // requests posted by the time of the last look
+  bool is_asking = false;  // the NIC has not answered the last look
+  Time look_until{};  // when the NIC will have given up what it has not done; not known yet: max
 };
 
 class ErrorWatch {
  public:
-  ErrorWatch(net::Loop& loop, const Sessions& sessions)
-      : loop_(loop), sessions_(sessions), look_again_(loop) {}
+  ErrorWatch(net::Loop& loop, const Sessions& sessions, Jobs& jobs)
+      : loop_(loop), sessions_(sessions), jobs_(jobs), look_again_(loop) {}
 
   void context_add(group::Context* context);
   void context_forget(group::Context* context);
   // Watches the session's CQs from here on. Has to be called again when the session has more CQs.
   void watch(Session& session);
-  // Destroys the real CQs on all members. Returns an errno.
-  int cq_destroy(group::CompletionQueue* cq);
+  // The application destroys the queue (is_ending is set), or could not destroy it.
+  void cq_forget(group::CompletionQueue* cq);
+  void cq_again(group::CompletionQueue* cq);
 
  private:
   void readable(group::Context* context, int member);
   void look_start();
   void look();
+  void ask(Session& session);
 
   net::Loop& loop_;
   const Sessions& sessions_;
+  Jobs& jobs_;
   // CQs that raised an event and are armed again a little later, each with the timer for it.
   std::unordered_map<group::CompletionQueue*, net::Loop::TimerId> rearm_;
   net::Timer look_again_;  // runs while there are CQs that only the application arms

@@ -40,6 +40,7 @@ void Fences::begin() {
   }
   if (groups.empty()) return;
   group::park(groups);
+  late_.expect();
   group::Fence fence(std::move(groups), milliseconds(config().fence_ms));
   running_.push_back(
       std::make_unique<Running>(Running{std::move(fence), std::move(serials), loop_.now()}));

@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "control/late_nics.h"
 #include "control/nic_pairs.h"
 #include "group/fence.h"
 #include "net/timer.h"
@@ -21,13 +22,13 @@ class Fences {
  public:
   // Called for each session as soon as the fence has decided on its path.
   using Done = std::function<void(Session& session, const group::Fence::Entry& entry)>;
-  Fences(net::Loop& loop, const Sessions& sessions, Done done)
-      : loop_(loop), sessions_(sessions), done_(std::move(done)), poll_again_(loop) {}
+  Fences(net::Loop& loop, const Sessions& sessions, LateNics& late, Done done)
+      : loop_(loop), sessions_(sessions), late_(late), done_(std::move(done)), poll_again_(loop) {}
 
   // Shuts the path that the session's group is committed to, in one batch with all other paths that
   // are known by now.
   void start(const Session& session);
-  // The group is about to be destroyed.
+  // The group is about to be destroyed, or has failed.
   void forget(const group::Group* group);
 
  private:
@@ -42,6 +43,7 @@ class Fences {
 
   net::Loop& loop_;
   const Sessions& sessions_;
+  LateNics& late_;
   const Done done_;
   std::set<uint64_t> due_;  // serials of sessions whose fence has not begun
   bool scheduled_ = false;

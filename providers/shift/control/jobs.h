@@ -1,43 +1,49 @@
-// Has the worker loop do the work of a session that may sleep in the kernel. Only the control loop
-// uses this; the jobs themselves run on the worker.
+// Has the command threads do the work of a session that may sleep in the kernel. Only the control
+// loop uses this; the jobs themselves run on the command threads.
 #pragma once
 
+#include "control/late_nics.h"
 #include "control/sessions.h"
+#include "group/command_threads.h"
 #include "net/loop.h"
 
 namespace shift::control {
 
 class Jobs {
  public:
-  Jobs(net::Loop& control, net::Loop& worker, const Sessions& sessions)
-      : control_(control), worker_(worker), sessions_(sessions) {}
+  Jobs(net::Loop& control, const Sessions& sessions, LateNics& late)
+      : control_(control), sessions_(sessions), late_(late) {}
 
-  // Has the worker do `job(group)`, and then the control loop `then(session, result)`. A group
-  // outlives its jobs, because the thread that destroys the group waits for them; its session may
-  // not.
+  // Has the command thread of the member's NIC do `job(group)`, and then the control loop
+  // `then(session, result)`, if there is such a session then.
   template <typename Job, typename Then>
-  void run(const Session& session, Job job, Then then) {
+  void run(const Session& session, int member, Job job, Then then) {
+    late_.expect();
     ++session.group.jobs;
-    worker_.call_soon([this, serial = session.serial, group = &session.group, job, then] {
-      const auto result = job(*group);
-      --group->jobs;  // from here on the group may be gone
-      control_.call_soon([this, serial, then, result] {
-        if (Session* found = sessions_.find(serial)) then(*found, result);
-      });
-    });
+    const bool queued = group::on_nic(
+        *session.group.context, member,
+        [this, serial = session.serial, held = group::Held(&session.group), job, then] {
+          const auto result = job(*held);
+          --held->jobs;
+          control_.call_soon([this, serial, then, result] {
+            if (Session* found = sessions_.find(serial)) then(*found, result);
+          });
+        });
+    if (!queued) --session.group.jobs;
   }
-  // Has the control loop do `then(session)` after all that the worker has to do by now, such as
-  // registrations.
+  // Has the control loop do `then(session)` after all that the command thread of the member's NIC
+  // has to do by now, such as registrations.
   template <typename Then>
-  void after_all(const Session& session, Then then) {
+  void after(const Session& session, int member, Then then) {
     run(
-        session, [](group::Group&) { return 0; }, [then](Session& found, int) { then(found); });
+        session, member, [](group::Group&) { return 0; },
+        [then](Session& found, int) { then(found); });
   }
 
  private:
   net::Loop& control_;
-  net::Loop& worker_;
   const Sessions& sessions_;
+  LateNics& late_;
 };
 
 }  // namespace shift::control

@@ -53,8 +53,8 @@ void KeyExchange::answer(const wire::KeyQuery& message, bool may_wait) {
     const auto state =
         group::exported_key(*group.context, message.member, group.pd, rkey, &pair.new_rkey);
     if (state == group::KeyState::kPending && may_wait) {
-      return jobs_.after_all(session_,
-                             [message](Session& session) { session.keys.answer(message, false); });
+      return jobs_.after(session_, message.member,
+                         [message](Session& session) { session.keys.answer(message, false); });
     }
     pair.found = state == group::KeyState::kReady;
     reply.keys.push_back(pair);
@@ -124,18 +124,15 @@ void KeyExchange::deadline_look() {
                                     : "the peer does not answer for a memory key"});
 }
 
-// The worker is registering the region: the requests go on after that.
+// The command thread is registering the region: the requests go on after that.
 void KeyExchange::await_registration() {
-  jobs_.after_all(session_, [](Session& session) {
-    KeyExchange& keys = session.keys;
-    const bool goes_on = !keys.pending_ && !fsm::kLeaving.has(session.control.state);
-    if (goes_on && group::waits_for_registration(session.group)) {  // a new registration
-      return keys.go_on_again_.start(milliseconds(1), [&keys] { keys.await_registration(); });
-    }
-    keys.registering_ = false;
+  go_on_again_.start(milliseconds(1), [this] {
+    const bool goes_on = !pending_ && !fsm::kLeaving.has(session_.control.state);
+    if (goes_on && group::waits_for_registration(session_.group)) return await_registration();
+    registering_ = false;
     if (!goes_on) return;
-    keys.deadline_.cancel();
-    keys.pump();
+    deadline_.cancel();
+    pump();
   });
 }
 

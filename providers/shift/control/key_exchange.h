@@ -36,8 +36,8 @@ class KeyExchange {
   // Takes the peer's answer.
   void take(const wire::KeyReply& message);
   // Answers the peer's question: at once, unless a region that it names is still being registered,
-  // which may take the worker seconds. In that case the answer follows the work that the worker has
-  // by now.
+  // which may take seconds. In that case the answer follows what the command thread has to do by
+  // now.
   void answer(const wire::KeyQuery& message) { answer(message, true); }
 
   // Requests wait in the send queue for a key, for a registration, or for nothing any more.

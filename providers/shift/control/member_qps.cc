@@ -25,7 +25,7 @@ wire::Gid MemberQps::own_gid(int member, PathName path, const wire::Gid& peer) c
 void MemberQps::make() {
   for (int member = 0; member < session_.group.context->member_count; member++) {
     jobs_.run(
-        session_, [member](Group& g) { return group::member_qp_create(g, member); },
+        session_, member, [member](Group& g) { return group::member_qp_create(g, member); },
         [member](Session& session, int error) {
           if (error != 0) {
             const Group& group = session.group;
@@ -48,7 +48,7 @@ bool MemberQps::carries(int member, const Connection& connection) const {
 
 void MemberQps::choose_address(int member, PathName path, Chosen then) {
   jobs_.run(
-      session_,
+      session_, member,
       [member, gid = own_gid(member, path)](Group& g) {
         Address own;
         own.error = group::member_qp_address(g, member, gid, &own.address);
@@ -60,7 +60,7 @@ void MemberQps::choose_address(int member, PathName path, Chosen then) {
 void MemberQps::connect(int member, const wire::QpAddress& own, const wire::QpAddress& peer,
                         Connected then) {
   jobs_.run(
-      session_,
+      session_, member,
       [member, own, peer](Group& g) { return group::member_qp_connect(g, member, own, peer); },
       std::move(then));
 }
@@ -68,7 +68,7 @@ void MemberQps::connect(int member, const wire::QpAddress& own, const wire::QpAd
 void MemberQps::choose_and_connect(int member, PathName path, const wire::QpAddress& peer,
                                    Chosen then) {
   jobs_.run(
-      session_,
+      session_, member,
       [member, peer, gid = own_gid(member, path, peer.gid)](Group& g) {
         Address own;
         own.error = group::member_qp_address(g, member, gid, &own.address);

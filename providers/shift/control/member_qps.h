@@ -1,6 +1,6 @@
-// The QP that a group has on each member, as control/ sees it: the worker makes it, and it is
-// connected for at most one path at a time. Each session has one of these objects, which only the
-// control loop uses.
+// The QP that a group has on each member, as control/ sees it: the command thread makes it, and it
+// is connected for at most one path at a time. Each session has one of these objects, which only
+// the control loop uses.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ class NicWatch;
 
 struct MemberQp {
   bool made = false;
-  bool busy = false;  // a job of the worker is under way
+  bool busy = false;  // a job of the command thread is under way
   bool connected = false;
   Connection connection;    // the connection that the QP has, or had last
   wire::QpAddress address;  // as the peer knows it for that connection
@@ -29,23 +29,24 @@ class MemberQps {
 
   MemberQp& operator[](int member) { return qps_[member]; }
 
-  // Has the worker make all QPs. The session's paths go on with each QP as soon as it is made.
+  // Has the command threads make all QPs. The session's paths go on with each QP as soon as it is
+  // made.
   void make();
   // Whether traffic can go on over this connection of the member's QP.
   bool carries(int member, const Connection& connection) const;
 
-  // The worker's answer: an errno, and where the peer can reach the QP.
+  // The command thread's answer: an errno, and where the peer can reach the QP.
   struct Address {
     int error = 0;
     wire::QpAddress address;
   };
   using Chosen = std::function<void(Session& session, const Address& own)>;
   using Connected = std::function<void(Session& session, int error)>;
-  // Has the worker choose an address for the member's end of the path.
+  // Has the command thread choose an address for the member's end of the path.
   void choose_address(int member, PathName path, Chosen then);
-  // Has the worker connect the QP between `own`, which was chosen for it, and the peer's.
+  // Has the command thread connect the QP between `own`, which was chosen for it, and the peer's.
   void connect(int member, const wire::QpAddress& own, const wire::QpAddress& peer, Connected then);
-  // Has the worker do both in one job.
+  // Has the command thread do both in one job.
   void choose_and_connect(int member, PathName path, const wire::QpAddress& peer, Chosen then);
 
  private:

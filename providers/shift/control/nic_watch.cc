@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "group/command_threads.h"
 #include "group/context.h"
 #include "util/log.h"
 
@@ -36,11 +37,11 @@ NicWatch::Watched* NicWatch::find(const Context* context) const {
   return found == watched_.end() ? nullptr : found->get();
 }
 
-void NicWatch::context_add(Context* context) {
+void NicWatch::context_add(Context* context, const group::PerMember<bool>& ports_up) {
   watched_.push_back(std::make_unique<Watched>(Watched{context, {}}));
   Watched& watched = *watched_.back();
   for (int m = 0; m < context->member_count; m++) {
-    watched.nics[m].port_up = group::member_port_is_up(*context, m);
+    watched.nics[m].port_up = ports_up[m];
     context->members[m].port_down = !watched.nics[m].port_up;
   }
   for (int m = 0; m < context->member_count; m++) {
@@ -59,7 +60,7 @@ uint8_t NicWatch::up_of(const Watched& watched) {
   uint8_t up = 0;
   for (int m = 0; m < watched.context->member_count; m++) {
     const Nic& nic = watched.nics[m];
-    if (nic.port_up && !nic.linkless) up |= bit_of(m);
+    if (nic.port_up && !nic.linkless && !nic.late) up |= bit_of(m);
   }
   return up;
 }
@@ -107,6 +108,26 @@ wire::Gid NicWatch::address_of_member(const group::Group& group, int member,
   return addresses[address_choose(choice, application, peer.ipv4())].gid;
 }
 
+bool NicWatch::commands_look() {
+  bool is_busy = false;
+  for (const auto& watched : watched_) {
+    Context* context = watched->context;
+    for (int m = 0; m < context->member_count; m++) {
+      Nic& nic = watched->nics[m];
+      const bool late = group::is_late(*context, m);
+      is_busy |= late || group::is_busy(*context, m);
+      if (late == std::exchange(nic.late, late)) continue;
+      SHIFT_EVENT("commands", {{"device", context->name(m)}, {"late", late}});
+      if (late) {
+        sink_.nic_late(context, m);
+      } else if ((up_of(*watched) & bit_of(m)) != 0) {
+        sink_.nic_back(context, m);
+      }
+    }
+  }
+  return is_busy;
+}
+
 // ---- what devices say
 
 void NicWatch::device_died(Context* context, int member) {
@@ -133,7 +154,7 @@ void NicWatch::port_up(Context* context, int member) {
   if (context->members[member].dead || nic.port_up) return;
   nic.port_up = true;
   context->members[member].port_down = false;
-  if (!nic.linkless) sink_.nic_back(context, member);
+  if (!nic.linkless && !nic.late) sink_.nic_back(context, member);
 }
 
 // An address that is gone takes its paths along; an address that came back may bring some.

@@ -23,6 +23,9 @@ class NicSink {
  public:
   // The NIC carries nothing any more.
   virtual void nic_lost(group::Context* context, int member, group::Cause cause) = 0;
+  // The NIC has not answered a command in time. Traffic that it carries may go on, but no new path
+  // goes over it; nic_back() tells when it has answered.
+  virtual void nic_late(group::Context* context, int member) = 0;
   // The NIC may carry traffic again.
   virtual void nic_back(group::Context* context, int member) = 0;
   // An address of a NIC that otherwise works is of no use any more: no QP can send from it.
@@ -45,8 +48,12 @@ class NicWatch final : public net::LinkSink {
   // Without this call, the NICs' network devices are not looked at.
   void links_set(std::unique_ptr<net::HostLinks> links) { links_ = std::move(links); }
 
-  void context_add(group::Context* context);
+  // `ports_up`: whether each member's port was up when the context was opened, as
+  // group::ports_up() tells. (This loop asks no NIC.)
+  void context_add(group::Context* context, const group::PerMember<bool>& ports_up);
   void context_forget(const group::Context* context);
+  // Looks which NICs are late with a command. False: none has any command to do.
+  bool commands_look();
 
   // One bit for each member that can carry traffic. 0 if the context is not watched.
   uint8_t up(const group::Context* context) const;
@@ -83,6 +90,7 @@ class NicWatch final : public net::LinkSink {
   struct Nic {
     bool port_up = false;
     bool linkless = false;  // none of its network devices has a carrier
+    bool late = false;      // it has not answered a command in time
     // A network device that is not known, or not of this process's network namespace, has the
     // number 0 here.
     std::vector<group::PortAddress> addresses;

@@ -69,7 +69,7 @@ std::optional<PathName> PathMaker::choose(Time* again) {
 
 void PathMaker::start(PathName path) {
   MemberQp& qp = session_.qps[path.leader];
-  if (!qp.made || qp.busy) return;  // tend() is called again when the worker is done
+  if (!qp.made || qp.busy) return;  // tend() is called again when the command thread is done
   pair_of(path).trying = session_.serial;
   session_.book.ready_drop(path);
   const Connection connection{path, next_generation_++};
@@ -97,8 +97,8 @@ void PathMaker::address_chosen(const Connection& connection, int error) {
   say_again();
 }
 
-// The peer has to answer within a bound. How long the worker of this end takes says nothing about
-// the path.
+// The peer has to answer within a bound. How long the command thread of this end takes says nothing
+// about the path.
 void PathMaker::expect_answer(Outcome if_silent) {
   const bool seeks = session_.control.state == State::kSeeking;
   silence_.start(seeks ? PathProbe::kPatience : 2 * PathProbe::kPatience, [this, if_silent] {
@@ -187,6 +187,12 @@ void PathMaker::take(const wire::Ready& message) {
   if (message.kind != wire::Ready::Kind::kBroken || !known) return;
   session_.book.ready_drop(message.path);
   tend();
+}
+
+void PathMaker::nic_late(int member) {
+  if (!attempt_ || attempt_->connection.path.leader != member) return;
+  const bool waits = session_.qps[member].busy;
+  if (waits) end_broken("the NIC does not answer commands");
 }
 
 void PathMaker::stop() {

@@ -48,6 +48,8 @@ class PathMaker {
   bool is_probing(PathName path) const {
     return attempt_ && attempt_->connection.path == path && attempt_->stage >= Stage::kProbing;
   }
+  // The NIC does not answer commands: an attempt that waits for it is given up.
+  void nic_late(int member);
   // The path that is being tried swallows what is sent on it.
   void attempt_broke() { end_broken("nothing passes"); }
 

@@ -28,7 +28,8 @@ class PathOffers {
  private:
   // What the leader said of one member's QP.
   struct Heard {
-    std::optional<wire::Offer> later;  // came while the worker was busy with an earlier Offer
+    std::optional<wire::Offer>
+        later;  // came while the command thread was busy with an earlier Offer
     // The generation of the connection that this end tried last at the leader's request, and its
     // answer.
     uint32_t tried = 0;

@@ -172,12 +172,27 @@ bool Round::is_in_vain() {
 // completes nothing here (C7).
 void Round::watch_answers() {
   if (trouble_.rounds == 0 || !group::sends_outstanding(session_.group, false)) return;
-  const auto health = group::committed_qp_health(session_.group);
-  if (!health || health->patience == std::chrono::nanoseconds::zero()) return;
-  answers_.start(health->patience, [this] {
-    const auto now = group::committed_qp_health(session_.group);
-    if (now && !now->is_broken) trouble_ = {};
+  ask_health([](Round& round, const group::QpHealth& health) {
+    if (health.patience == std::chrono::nanoseconds::zero()) return;
+    round.answers_.start(health.patience, [&round] {
+      round.ask_health([](Round& asked, const group::QpHealth& now) {
+        if (!now.is_broken) asked.trouble_ = {};
+      });
+    });
   });
+}
+
+// Asks the NIC about the QP of the committed path. `then` is called if it says anything, and the
+// group is on that path still.
+void Round::ask_health(void (*then)(Round& round, const group::QpHealth& health)) {
+  const int member = session_.group.life.path.member;
+  if (member == group::kNoMember) return;
+  jobs_.run(
+      session_, member, [member](Group& g) { return group::member_qp_health(g, member); },
+      [then, epoch = session_.control.epoch](Session& asked,
+                                             const std::optional<group::QpHealth>& health) {
+        if (health && asked.control.epoch == epoch) then(asked.round, *health);
+      });
 }
 
 // The round waits for registrations of memory that it posts itself, because the peer will be told
@@ -187,12 +202,9 @@ void Round::await_registrations(uint64_t receives_end) {
   if (!group::round_awaits_registration(session_.group, receives_end)) {
     return machine_.feed(session_, {.event = Event::kFenceDone});
   }
-  jobs_.after_all(session_, [receives_end, fenced = fenced_](Session& session) {
-    Round& round = session.round;
-    round.look_again_.start(microseconds(100), [&round, receives_end, fenced] {
-      if (!fsm::kFence.has(round.session_.control.state)) return;
-      if (round.fenced_ == fenced) round.await_registrations(receives_end);
-    });
+  look_again_.start(microseconds(500), [this, receives_end, fenced = fenced_] {
+    if (!fsm::kFence.has(session_.control.state)) return;
+    if (fenced_ == fenced) await_registrations(receives_end);
   });
 }
 

@@ -10,6 +10,7 @@
 
 #include "control/input.h"
 #include "group/fence.h"
+#include "group/member_qp.h"
 #include "group/replay.h"
 #include "net/timer.h"
 #include "wire/messages.h"
@@ -82,6 +83,7 @@ class Round {
   void deadline_look();
   bool is_in_vain();
   void watch_answers();
+  void ask_health(void (*then)(Round& round, const group::QpHealth& health));
   void await_registrations(uint64_t receives_end);
   void tell_switched(const group::ReplayResult& result, Time now) const;
 

@@ -7,6 +7,7 @@
 #include <new>
 #include <optional>
 
+#include "control/nic_threads.h"
 #include "net/link_watch.h"
 #include "net/peer_net.h"
 #include "net/reactor.h"
@@ -21,7 +22,7 @@ namespace {
 struct Threads {
   const uint64_t generation = fork_generation();
   net::Reactor control{"shift-control"};
-  net::Reactor worker{"shift-worker"};
+  NicThreads commands{config().command_ms};
   std::unique_ptr<Coordinator> coordinator;
   std::optional<Runtime> runtime;
 };
@@ -47,9 +48,9 @@ bool is_ours(const Threads* threads) {
 
 std::unique_ptr<Threads> start() {
   std::unique_ptr<Threads> made(new (std::nothrow) Threads);
-  if (made == nullptr || !made->control.start() || !made->worker.start()) return nullptr;
+  if (made == nullptr || !made->control.start()) return nullptr;
   made->control.call_and_wait([&made] {
-    auto coordinator = std::make_unique<Coordinator>(made->control, made->worker);
+    auto coordinator = std::make_unique<Coordinator>(made->control, made->commands);
     net::PeerNetOptions options;
     options.port = config().port;
     coordinator->network_set(std::make_unique<net::PeerNet>(made->control, *coordinator, options));
@@ -63,7 +64,7 @@ std::unique_ptr<Threads> start() {
     made->coordinator = std::move(coordinator);
   });
   if (made->coordinator == nullptr) return nullptr;
-  made->runtime.emplace(made->control, made->worker, *made->coordinator);
+  made->runtime.emplace(made->control, *made->coordinator);
   return made;
 }
 

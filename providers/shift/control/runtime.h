@@ -1,6 +1,7 @@
-// The two background threads of the process and their coordinator. They start with the first
-// protected context and never end before the process does. A fork child has none of its parent's
-// threads, and starts its own with the first protected context that it opens.
+// The background threads of the process and their coordinator: the control thread, which starts
+// with the first protected context, and the command threads of the NICs (nic_threads.h), each of
+// which starts with its first task. They never end before the process does. A fork child has none
+// of its parent's threads, and starts its own with the first protected context that it opens.
 #pragma once
 
 #include "control/coordinator.h"
@@ -10,10 +11,9 @@ namespace shift::control {
 
 struct Runtime {
   net::Loop& control;
-  net::Loop& worker;
   Coordinator& coordinator;
 };
-// Starts the threads if this process has none. False if they cannot run. Thread-safe.
+// Starts the control thread if this process has none. False if it cannot run. Thread-safe.
 bool runtime_start();
 // Null before the first start. A fork child that has not started its own gets its parent's, which
 // take no calls. Thread-safe.

@@ -8,6 +8,7 @@
 
 #include "control/drain.h"
 #include "control/error_watch.h"
+#include "control/failing.h"
 #include "control/key_exchange.h"
 #include "control/member_qps.h"
 #include "control/path_book.h"
@@ -61,6 +62,7 @@ struct Session final : PeerSearchSink {
   Round round;
   KeyExchange keys;
   SpareWatch spare;
+  Failing failing;
   Unpolled unpolled;
 
   void end();

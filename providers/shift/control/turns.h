@@ -17,7 +17,7 @@ class Turns {
   using Next = std::function<void(uint64_t serial)>;
   Turns(net::Loop& loop, Next next) : loop_(loop), next_(std::move(next)) {}
 
-  // More attempts would only wait for each other, in the workers of both ends.
+  // More attempts would only wait for each other, in the command threads of both ends.
   static constexpr int kMax = 32;
 
   // Whether the session may begin an attempt now. If not, it gets its turn later: an urgent session

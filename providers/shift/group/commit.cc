@@ -19,6 +19,7 @@ Commit commit(Group& group, int member, int peer_member) {
   {
     CqLock cqs(group);
     group.life.path.member = member;
+    if (member != kDefault) group.context->members[member].has_carried = true;
     group.life.path.peer_member = peer_member;
     group.life.errors.members[member].accept = Accept::kGuard;
     group.life.errors.members[member].fault_reported = false;

@@ -18,7 +18,10 @@
 namespace shift::group {
 
 CompletionQueue::CompletionQueue() = default;
-CompletionQueue::~CompletionQueue() = default;
+CompletionQueue::~CompletionQueue() {
+  pthread_mutex_destroy(&cq.mutex);
+  pthread_cond_destroy(&cq.cond);
+}
 
 bool is_path_error(ibv_wc_status status) {
   switch (status) {
@@ -76,7 +79,9 @@ bool take_own(const CompletionQueue& cq, Group& group, int member, const ibv_wc&
         return group.life.errors.switching ||
                group.life.errors.members[member].accept != Accept::kGuard;
       }
-      if (group.life.errors.switching) group.life.markers.drained[0] = true;
+      if (group.life.errors.switching) {
+        (success ? group.life.markers.passed : group.life.markers.drained[0]) = true;
+      }
       return true;
     case OwnRequest::Kind::kRecvMarker:
       doubt_events(*group.recv_cq);
@@ -252,7 +257,7 @@ void take_accepted(CompletionQueue& cq, Group& group, int member, const Completi
 void collect_member(CompletionQueue& cq, int member) {
   ibv_wc batch[16];
   ibv_cq* real = cq.real[member];
-  if (real == nullptr) return;
+  if (real == nullptr || (member == kDefault && cq.is_changing)) return;
   const bool by_device = member == kDefault && cq.extended != nullptr && cq.extended->needs_device;
   WcExtra extra[16];
   for (;;) {

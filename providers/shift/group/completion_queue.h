@@ -12,7 +12,10 @@
 #include <mutex>
 #include <vector>
 
+#include "group/context.h"
 #include "group/device.h"
+#include "group/domain.h"
+#include "group/held.h"
 #include "group/qp_table.h"
 #include "group/quiesce.h"
 #include "util/fair_mutex.h"
@@ -39,7 +42,8 @@ struct CompletionChannel {
     CompletionQueue* cq;
     std::chrono::steady_clock::time_point at;
   };
-  std::deque<Owed> owed;                    // in the order of time
+  std::deque<Owed> owed;  // in the order of time
+  Holders holders;
   std::atomic<bool> default_closed{false};  // its driver has let go of the default NIC
 
   // Owes the application an event of `cq` at that time, or earlier if it was owed earlier.
@@ -70,8 +74,8 @@ struct CompletionQueue {
     ibv_cq cq;
     ibv_cq_ex cq_ex{};  // begins like `cq`; it is the larger one, so its {} clears both
   };
-  // The worker makes the CQs of the further members; the default's CQ exists before the handle
-  // does.
+  // The command threads make the CQs of the further members; the default's CQ exists before the
+  // handle does.
   PerMember<Published<ibv_cq>> real{};
   Context* context = nullptr;
   CompletionChannel* channel = nullptr;
@@ -87,6 +91,7 @@ struct CompletionQueue {
   std::atomic<std::chrono::steady_clock::time_point> doubtful_until{};
 
   FairMutex mutex;
+  bool is_changing = false;     // a command changes the default's CQ: nobody polls it here
   std::deque<Completion> side;  // delivered before the real CQs are polled
   size_t announced = 0;         // an event has announced the oldest `announced` of them
   // While events are in doubt: how many completions had been seen when the application last asked
@@ -107,7 +112,13 @@ struct CompletionQueue {
   unsigned events_delivered = 0;
   bool gives_events = true;  // false: the CQ is being destroyed
   std::atomic<int> users{0};
-  std::atomic<int> jobs{0};  // how many the worker has for the further members' CQs
+  Holders holders;
+  Held<Context> context_held;
+  Held<CompletionChannel> channel_held;
+  Held<ProtectionDomain> domain_held;
+  // The application destroys the queue: the control thread, which takes events of its real CQs,
+  // looks at it no more.
+  std::atomic<bool> is_ending{false};
   // How many entries the application asked for, and how many a fence of the protected QPs may need:
   // all that they can have posted gives completions then. Both under `room_mutex`, which is also
   // held while the real CQs change their size. A thread takes it before `mutex`.

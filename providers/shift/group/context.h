@@ -15,6 +15,7 @@
 
 #include "group/async_events.h"
 #include "group/device.h"
+#include "group/held.h"
 #include "group/qp_table.h"
 #include "group/region_table.h"
 #include "util/fair_mutex.h"
@@ -34,6 +35,7 @@ struct Context {
   int member_count = 0;
   struct Member {
     ibv_context* real = nullptr;
+    int nic = 0;  // the NIC's number in this process (command_threads.h)
     QpTable qps;
     std::atomic<bool> dead{false};       // DEVICE_FATAL has come, or a call has answered EIO
     std::atomic<bool> port_down{false};  // as the control thread last heard
@@ -44,7 +46,12 @@ struct Context {
     // The GIDs of port 1 that carry RoCE v2 and an IPv4 address: their values, since indices
     // change.
     std::vector<wire::Gid> gids;  // control thread only
-    uint32_t gid_index = 0;       // where the member's address was last found; worker only
+    uint32_t gid_index = 0;       // where the member's address was last found; command thread only
+    // Groups have been committed to the member while it was not their default: its twins may be in
+    // use.
+    std::atomic<bool> has_carried{false};
+    // Objects of the application's on this NIC that its command thread has yet to destroy.
+    std::atomic<int> deferred{0};
   };
   PerMember<Member> members;
 
@@ -60,6 +67,9 @@ struct Context {
   // The layer's own QPs, which stand for no QP of the application.
   std::vector<const ibv_qp*> own_qps;
   std::atomic<int> objects{0};
+
+  Holders holders;  // the objects of the context, and tasks
+  ~Context() { pthread_mutex_destroy(&verbs.context.mutex); }
 
   AsyncEvents events;  // the application reads them at context.async_fd
 

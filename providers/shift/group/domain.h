@@ -9,13 +9,16 @@
 #include <mutex>
 #include <vector>
 
+#include "group/context.h"
 #include "group/device.h"
+#include "group/held.h"
 
 namespace shift::group {
 
 // Filled in before the application gets it, unless a comment says otherwise.
 struct ProtectionDomain {
   ibv_pd pd;
+  // Those of the further members belong to the command threads.
   PerMember<ibv_pd*> real{};
   std::atomic<int> users{0};
   // For a parent domain: the domain that it was made from. On the further members both are one.
@@ -29,6 +32,9 @@ struct ProtectionDomain {
   };
   std::mutex mutex;
   std::vector<Released> released;  // what the layer's threads have released; under mutex
+  Holders holders;
+  Held<Context> context;             // null in tests
+  Held<ProtectionDomain> base_held;  // null, or `base`
 
   const ProtectionDomain& domain() const { return base != nullptr ? *base : *this; }
   static ProtectionDomain* from(ibv_pd* pd) { return reinterpret_cast<ProtectionDomain*>(pd); }

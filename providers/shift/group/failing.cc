@@ -27,12 +27,15 @@ constexpr uint32_t kVendorFlushed = 0xf9;  // the vendor error that ConnectX giv
 }  // namespace
 
 void fail(Group& group) {
-  // The peer may refuse before the fence has begun, so the group may not be parked yet.
   Group* const self = &group;
   park({&self, 1});
   // Nothing may be written to the application's memory once it has been given the error (C3, C6). A
-  // dead device refuses ERR, but it writes nothing either.
-  for (int m = 0; m < kMembersMax; m++) (void)member_qp_to_state(group, m, IBV_QPS_ERR);
+  // dead device refuses ERR, but it writes nothing either. A NIC that is late is not waited for.
+  for (int m = 0; m < group.context->member_count; m++) (void)member_qp_shut(group, m);
+  fail_stopped(group);
+}
+
+void fail_stopped(Group& group) {
   std::lock_guard send(group.send.mutex);
   std::lock_guard recv(group.recv.mutex);
   CqLock cqs(group);

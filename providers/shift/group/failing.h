@@ -7,10 +7,12 @@ namespace shift::group {
 
 struct Group;
 
-// Gives up. Each WR that is not completed gets an error completion, the first of them with the
-// original error; later posts are flushed. All QPs go to ERR, so that no NIC writes into the
-// application's memory any more.
+// Gives up, on a thread of the application: all QPs go to ERR, so that no NIC writes into the
+// application's memory any more, and then it calls fail_stopped().
 void fail(Group& group);
+// Gives up, when the group is parked and its QPs are in ERR. Each WR that is not completed gets an
+// error completion, the first of them with the original error; later posts are flushed.
+void fail_stopped(Group& group);
 
 // Adds a flush completion for a request or a receive that was posted after fail(). The caller holds
 // the queue's mutex.

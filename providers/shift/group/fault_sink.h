@@ -20,10 +20,10 @@ class FaultSink {
   // A request waits in the send queue, perhaps for a key of the peer: ask for the key, or call
   // pump().
   virtual void pump_wanted(Group* group) = 0;
-  // The worker must call read_back_make().
+  // The command threads must call read_back_make().
   virtual void read_back_wanted(Group*) {}
-  // The worker must call the queue's recall_some().
-  virtual void receives_wanted(SharedQueue*) {}
+  // The member's command thread must call the queue's recall_some().
+  virtual void receives_wanted(SharedQueue*, int /*member*/) {}
   // The member does not read back: the groups of the context whose data comes through it must leave
   // it.
   virtual void read_back_failed(Group*, int /*member*/) {}

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "group/command_threads.h"
 #include "group/completion.h"
 #include "group/completion_events.h"
 #include "group/context.h"
@@ -22,12 +23,36 @@ namespace {
 constexpr std::chrono::milliseconds kUrgePause{2};
 // A step that comes later than this after the last one: the thread could not run.
 constexpr std::chrono::milliseconds kStepMax{5};
+// Most NICs have accepted ERR by then.
+constexpr std::chrono::milliseconds kEarly{10};
+
+// Has the NIC's command thread run it, or this thread, if there is no other.
+std::shared_ptr<Fence::Command> command(Group& group, int member,
+                                        std::function<void(Group&, Fence::Command&)> run) {
+  auto made = std::make_shared<Fence::Command>();
+  const auto task = [made, held = Held(&group), run = std::move(run)] {
+    run(*held, *made);
+    made->done.store(true, std::memory_order_release);
+  };
+  if (!on_nic(*group.context, member, task)) task();
+  return made;
+}
+
+bool is_done(const std::shared_ptr<Fence::Command>& command) {
+  return command != nullptr && command->done.load(std::memory_order_acquire);
+}
+
+std::shared_ptr<Fence::Command> to_error(Group& group, int member) {
+  return command(group, member, [member](Group& g, Fence::Command& out) {
+    out.error = member_qp_to_state(g, member, IBV_QPS_ERR);
+  });
+}
 
 }  // namespace
 
-Fence::Fence(std::vector<Group*> groups, std::chrono::nanoseconds patience) : patience_(patience) {
+Fence::Fence(std::vector<Group*> groups, std::chrono::nanoseconds patience) {
   for (Group* group : groups) {
-    entries_.push_back({.group = group, .member = group->life.path.member});
+    entries_.push_back({.group = group, .member = group->life.path.member, .patience = patience});
     begin(entries_.back());
   }
 }
@@ -60,10 +85,7 @@ void Fence::begin(Entry& entry) {
     entry.result = Result::kProven;
     return;
   }
-  const int error = member_qp_to_state(group, member, IBV_QPS_ERR);
-  entry.shut = error == 0;
-  if (error == EIO || error == ENODEV) group.context->members[member].dead.store(true);
-  if (error != 0) SHIFT_DEBUG("qp 0x%x: old path to ERR: errno %d", group.qpn(), error);
+  entry.to_error = to_error(group, member);
   // A QP that never reached RTS has sent nothing, and providers refuse the marker on it.
   entry.marked_send = group.cap.max_send_wr == 0 || !group.life.members[member].can_send;
   entry.marked_recv = group.cap.max_recv_wr == 0;
@@ -71,24 +93,52 @@ void Fence::begin(Entry& entry) {
   group.life.markers.drained[1] = entry.marked_recv;
 }
 
-// Posts the two markers, as far as the queues have room for them.
-void Fence::post_markers(Entry& entry) {
+void Fence::take_answer(Entry& entry) {
+  if (entry.answered || !is_done(entry.to_error)) return;
+  Group& group = *entry.group;
+  entry.answered = true;
+  const int error = entry.to_error->error;
+  entry.shut = entry.shut || error == 0;
+  if (error == EIO || error == ENODEV) group.context->members[entry.member].dead.store(true);
+  if (error != 0) SHIFT_DEBUG("qp 0x%x: old path to ERR: errno %d", group.qpn(), error);
+}
+
+// Posts the marker of the send queue, if the queue has room for it.
+void Fence::post_send_marker(Entry& entry) {
+  if (entry.marked_send) return;
   Group& group = *entry.group;
   ibv_qp* real = group.real[entry.member];
-  if (!entry.marked_send) {
-    ibv_send_wr wr{}, *bad = &wr;
-    wr.wr_id = own_begin(group, entry.member, OwnRequest::Kind::kSendMarker);
-    wr.opcode = IBV_WR_RDMA_WRITE;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    entry.marked_send = real->context->ops.post_send(real, &wr, &bad) == 0;
-    if (!entry.marked_send && bad != nullptr) own_refused(group, entry.member, wr.wr_id);
-  }
-  if (!entry.marked_recv) {
-    ibv_recv_wr wr{}, *bad = &wr;
-    wr.wr_id = own_begin(group, entry.member, OwnRequest::Kind::kRecvMarker);
-    entry.marked_recv = real->context->ops.post_recv(real, &wr, &bad) == 0;
-    if (!entry.marked_recv && bad != nullptr) own_refused(group, entry.member, wr.wr_id);
-  }
+  ibv_send_wr wr{}, *bad = &wr;
+  wr.wr_id = own_begin(group, entry.member, OwnRequest::Kind::kSendMarker);
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  entry.marked_send = real->context->ops.post_send(real, &wr, &bad) == 0;
+  if (!entry.marked_send && bad != nullptr) own_refused(group, entry.member, wr.wr_id);
+}
+
+void Fence::post_recv_marker(Entry& entry) {
+  if (entry.marked_recv) return;
+  Group& group = *entry.group;
+  ibv_qp* real = group.real[entry.member];
+  ibv_recv_wr wr{}, *bad = &wr;
+  wr.wr_id = own_begin(group, entry.member, OwnRequest::Kind::kRecvMarker);
+  entry.marked_recv = real->context->ops.post_recv(real, &wr, &bad) == 0;
+  if (!entry.marked_recv && bad != nullptr) own_refused(group, entry.member, wr.wr_id);
+}
+
+// A NIC whose commands hang may break the QP by itself, as when its requests are not acknowledged.
+// The send marker shows that: it comes out with an error only when the QP is in ERR. If the QP
+// works, the marker is an empty WRITE, which does nothing, and shows nothing. (A receive marker
+// could be taken by the peer's next message.)
+void Fence::try_early(Entry& entry, Clock::time_point now) {
+  Group& group = *entry.group;
+  if (entry.asked == Clock::time_point{}) entry.asked = now;
+  if (now - entry.asked < kEarly || SHIFT_PLANT(fence_waits_for_command)) return;
+  const bool has_queue = group.cap.max_send_wr != 0 && group.life.members[entry.member].can_send;
+  if (!has_queue) return;
+  if (group.life.markers.passed.exchange(false)) entry.marked_send = false;
+  post_send_marker(entry);
+  if (entry.marked_send && group.life.markers.drained[0]) entry.shut = true;
 }
 
 // Some NICs (rxe) flush when a QP enters ERR, and overlook receives that are posted to it later.
@@ -96,10 +146,21 @@ void Fence::post_markers(Entry& entry) {
 void Fence::urge(Entry& entry, Clock::time_point now) {
   if (!entry.marked_send || !entry.marked_recv) return;
   if (entry.urge_at == Clock::time_point::min()) entry.urge_at = now + kUrgePause;
-  if (now < entry.urge_at) return;
+  if (now < entry.urge_at || !is_done(entry.to_error)) return;
   entry.urge_at = now + kUrgePause;
   // A device that has died meanwhile refuses; other functions find that out.
-  (void)member_qp_to_state(*entry.group, entry.member, IBV_QPS_ERR);
+  entry.to_error = to_error(*entry.group, entry.member);
+}
+
+void Fence::go_on(Entry& entry, Clock::time_point now) {
+  take_answer(entry);
+  if (!entry.answered && !entry.shut) try_early(entry, now);
+  if (!entry.shut) return;
+  // The marker that was posted early may have come out before the QP was in ERR.
+  if (entry.group->life.markers.passed.exchange(false)) entry.marked_send = false;
+  post_send_marker(entry);
+  post_recv_marker(entry);
+  urge(entry, now);
 }
 
 namespace {
@@ -128,22 +189,48 @@ bool Fence::all_taken(Entry& entry) {
   if (group.srq == nullptr || group.life.members[member].last_taken) return true;
   if (!group.context->members[member].is_soft_roce || !entry.shut || !group.life.markers.drained[0])
     return false;
-  if (member_qp_stop(group, entry.member) != 0) return false;
+  if (entry.stop == nullptr) {
+    entry.stop = command(
+        group, member, [member](Group& g, Command& out) { out.error = member_qp_stop(g, member); });
+  }
+  if (!is_done(entry.stop)) return false;
+  if (entry.stop->error != 0) {
+    entry.stop = nullptr;  // it is tried again
+    return false;
+  }
   entry.stopped = group.life.members[member].last_taken = true;
   return true;
 }
 
+// Asks the NIC how far the responder got, if the peer wants to know. True: the answer is not there
+// yet.
+bool Fence::asks_responder(Entry& entry) {
+  Group& group = *entry.group;
+  const int member = entry.member;
+  // A QP that has been in RESET says nothing of its connection any more.
+  if (!entry.shut || entry.stopped || !group.life.control.asks_responder ||
+      group.context->members[member].dead || is_late(*group.context, member)) {
+    return false;
+  }
+  if (entry.question == nullptr) {
+    entry.question = command(group, member, [member](Group& g, Command& out) {
+      out.responder = responder_of(g.real[member]);
+    });
+  }
+  if (!is_done(entry.question)) return true;
+  entry.responder = entry.question->responder;
+  return false;
+}
+
 bool Fence::step(Clock::time_point now) {
-  if (last_step_) patience_ -= std::min<std::chrono::nanoseconds>(now - *last_step_, kStepMax);
+  const auto passed = last_step_ ? std::min<std::chrono::nanoseconds>(now - *last_step_, kStepMax)
+                                 : std::chrono::nanoseconds::zero();
   last_step_ = now;
   std::vector<Group*> open;
   std::vector<bool> dead, taken;
   for (Entry& entry : entries_) {
     if (entry.group == nullptr || entry.result != Result::kOpen) continue;
-    if (entry.shut) {
-      post_markers(entry);
-      urge(entry, now);
-    }
+    go_on(entry, now);
     open.push_back(entry.group);
     // Read before the CQs are emptied: a dead device writes no completion after it has reported its
     // death, so what is collected after that is all there will ever be.
@@ -159,11 +246,17 @@ bool Fence::step(Clock::time_point now) {
   size_t left = 0, i = 0;
   for (Entry& entry : entries_) {
     if (entry.group == nullptr || entry.result != Result::kOpen) continue;
-    const bool drained =
-        entry.group->life.markers.drained[0] && entry.group->life.markers.drained[1] && taken[i];
-    if (dead[i++] || drained) {
-      end(entry, Result::kProven);
-    } else if (patience_ <= std::chrono::nanoseconds::zero()) {
+    const auto& drained = entry.group->life.markers.drained;
+    const bool is_drained = entry.shut && drained[0] && drained[1] && taken[i];
+    if (entry.answered || entry.shut) entry.patience -= passed;
+    if (dead[i++] || is_drained) {
+      if (asks_responder(entry)) {
+        left++;
+      } else {
+        end(entry, Result::kProven);
+      }
+    } else if ((entry.answered || entry.shut) &&
+               entry.patience <= std::chrono::nanoseconds::zero()) {
       end(entry, Result::kNotProven);
     } else {
       left++;
@@ -186,18 +279,13 @@ void Fence::end(Entry& entry, Result result) {
                                              : "full");
   }
   const int member = entry.member;
-  // A QP that has been in RESET says nothing of its connection any more.
-  if (result == Result::kProven && entry.shut && !entry.stopped &&
-      group.life.control.asks_responder && !group.context->members[member].dead) {
-    entry.responder = responder_of(group.real[member]);
-  }
   {
     CqLock lock(group);
     // From now on any completion of the old path is of an old epoch (C8).
     group.life.errors.members[member].accept = Accept::kDrop;
     group.life.errors.switching = false;
     group.life.markers.under_way = 0;
-    group.life.markers.posted = group.life.markers.awaited = false;
+    group.life.markers.posted = group.life.markers.awaited = group.life.markers.passed = false;
     group.life.opcode_of_signaled.clear();
     if (result == Result::kProven) group.life.path.member = kNoMember;
   }

@@ -18,21 +18,21 @@
 #include <mutex>
 
 #include "group/completion_queue.h"
+#include "group/context.h"
 #include "group/device.h"
+#include "group/domain.h"
+#include "group/held.h"
 #include "group/journal.h"
 #include "group/life.h"
 #include "group/packets.h"
 #include "group/qp_table.h"
 #include "group/quiesce.h"
 #include "group/read_back.h"
+#include "group/shared_queue.h"
 #include "util/fair_mutex.h"
 #include "util/published.h"
 
 namespace shift::group {
-
-struct Context;
-struct ProtectionDomain;
-struct SharedQueue;
 
 // Where the requests go that a queue is given.
 enum class Route : uint8_t {
@@ -106,9 +106,9 @@ struct Group {
   // Held, after the CQ's mutex, while one error completion of either CQ is worked on: what the
   // application has seen of a breakdown decides what becomes of the next error.
   std::mutex errors_mutex;
-  // Held while the application or a change of path brings a member's QP towards RTS. A change to
-  // ERR does not take it.
-  std::mutex modify_mutex;
+  // Held while the application or a change of path brings that member's QP towards RTS. A change to
+  // ERR does not take it. The control thread never takes it, because a NIC may hang meanwhile.
+  PerMember<std::mutex> modify_mutex;
   std::mutex attr_mutex;  // no other lock is taken while it is held
 
   // A reset makes all of it new.
@@ -123,9 +123,14 @@ struct Group {
   // The room that its CQs keep for it, from its creation until it is destroyed.
   uint32_t reserved_sends = 0, reserved_receives = 0;
 
-  // How many jobs the worker has for this group. The control thread adds jobs until it has
-  // forgotten the group.
+  // How many jobs the command threads have for this group. The control thread adds jobs until it
+  // has forgotten the group.
   std::atomic<int> jobs{0};
+  Holders holders;
+  // What the tasks of command threads may still use when the application has destroyed the group.
+  Held<CompletionQueue> send_cq_held, recv_cq_held;
+  Held<ProtectionDomain> pd_held;
+  Held<SharedQueue> srq_held;
   // The owner of the QP works past the layer, and wants no protection. Set before the QP is
   // connected, or after Coordinator::group_forget().
   std::atomic<bool> let_go{false};

@@ -72,6 +72,8 @@ struct Markers {
   // The fence has seen its marker of the send queue [0] or the receive queue [1], or needs none
   // there. The fence sets them back before it posts; they become true under the CQ's mutex.
   std::array<CopyableAtomic<bool>, 2> drained{};
+  // The fence's marker of the send queue has come out as a success: the QP still works.
+  CopyableAtomic<bool> passed{false};
   // Markers of drains that are on their way through a healthy send queue (the way back).
   CopyableAtomic<int> under_way{0};
   // The marker of the current drain is posted, and was not flushed. Set under send.mutex; taken

@@ -34,7 +34,7 @@ void remember(Group& group, const ibv_qp_attr& attr, int mask) {
 }  // namespace
 
 int application_modify(Group& group, int member, const ibv_qp_attr& attr, int mask) {
-  std::lock_guard lock(group.modify_mutex);
+  std::lock_guard lock(group.modify_mutex[member]);
   const bool to_rts =
       (mask & IBV_QP_STATE) && attr.qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN);
   bool ours;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <mutex>
 
+#include "group/command_threads.h"
 #include "group/completion.h"
 #include "group/context.h"
 #include "group/domain.h"
@@ -117,6 +119,18 @@ int member_qp_to_state(Group& group, int member, ibv_qp_state state) {
   return stock->modify_qp(real, &attr, IBV_QP_STATE);
 }
 
+int member_qp_shut(Group& group, int member) {
+  if (is_late(*group.context, member)) return EBUSY;
+  if (member == kDefault) return member_qp_to_state(group, member, IBV_QPS_ERR);
+  const auto error = std::make_shared<int>(ENODEV);
+  const auto waited = on_nic_and_wait(*group.context, member, [held = Held(&group), member, error] {
+    *error = member_qp_to_state(*held, member, IBV_QPS_ERR);
+  });
+  if (waited == CommandThreads::Waited::kNever)
+    return member_qp_to_state(group, member, IBV_QPS_ERR);
+  return waited == CommandThreads::Waited::kDone ? *error : EBUSY;
+}
+
 void bound_patience(ibv_qp_attr& attr) {
   const auto cap = static_cast<uint8_t>(config().rc_timeout_max);
   if (attr.timeout == 0 || attr.timeout > cap) attr.timeout = cap;
@@ -174,7 +188,7 @@ int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
   // Old receives on the member's shared receive queue must not be written into.
   if (group.srq != nullptr && !group.srq->cleanse(member)) return EAGAIN;
   {
-    std::lock_guard lock(group.modify_mutex);
+    std::lock_guard lock(group.modify_mutex[member]);
     group.life.members[member].last_taken = false;
     group.life.members[member].can_send = false;
     group.life.members[member].own_packets = 0;
@@ -185,7 +199,7 @@ int member_qp_connect(Group& group, int member, const wire::QpAddress& own,
     group.life.members[member].reached_psn.reset();
   }
   own_forget(group, member);
-  std::lock_guard lock(group.modify_mutex);
+  std::lock_guard lock(group.modify_mutex[member]);
   if (int error = to_init(group, real)) return error;
   if (int error = to_rtr(group, member, own, peer)) return error;
   return start_sending(group, member);
@@ -215,7 +229,7 @@ int start_sending(Group& group, int member) {
 }
 
 int member_qp_start_sending(Group& group, int member) {
-  std::lock_guard lock(group.modify_mutex);
+  std::lock_guard lock(group.modify_mutex[member]);
   return start_sending(group, member);
 }
 
@@ -266,8 +280,9 @@ std::chrono::nanoseconds patience_with(uint8_t timeout, uint8_t retries) {
 
 }  // namespace
 
-std::optional<QpHealth> committed_qp_health(Group& group) {
-  ibv_qp* real = group.real[group.life.path.member];
+std::optional<QpHealth> member_qp_health(Group& group, int member) {
+  ibv_qp* real = group.real[member];
+  if (real == nullptr) return std::nullopt;
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};
   constexpr int kAsked = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT;

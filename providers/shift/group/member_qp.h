@@ -1,6 +1,5 @@
 // The steps on one member's QP of a group: to make it, connect it to the peer, start, stop and
-// probe it. They run on the worker thread, so that no verb of the application waits for them,
-// unless a comment says otherwise.
+// probe it. They run on the command thread of the member's NIC, unless a comment says otherwise.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -33,9 +32,12 @@ struct Group;
 // Brings the QP to RESET, which ends all work on it and forgets it, and on to ERR, where it takes
 // no more work. Returns an errno if RESET is refused.
 [[nodiscard]] int member_qp_stop(Group& group, int member);
-// Brings the QP to ERR or RESET from any state, on any thread. Returns 0 or an errno; ENODEV: there
-// is no QP.
+// Brings the QP to ERR or RESET from any state, also on a thread of the application. Returns 0 or
+// an errno; ENODEV: there is no QP.
 [[nodiscard]] int member_qp_to_state(Group& group, int member, ibv_qp_state state);
+// Brings the QP to ERR, on a thread of the application. Returns 0 or an errno; EBUSY: the NIC is
+// late, and nothing was waited for.
+int member_qp_shut(Group& group, int member);
 
 // Posts the empty WRITE that tries a new connection of the member's QP. Control thread.
 void member_qp_probe(Group& group, int member);
@@ -43,13 +45,13 @@ void member_qp_probe(Group& group, int member);
 Probe member_qp_probe_look(Group& group, int member);
 void member_qp_probe_forget(Group& group, int member);
 
-// Whether the QP of the committed path has broken, and how long its NIC may wait for an
-// acknowledgement. nullopt: the NIC does not say. Control thread.
+// Whether the member's QP has broken, and how long its NIC may wait for an acknowledgement.
+// nullopt: the NIC does not say.
 struct QpHealth {
   bool is_broken;
   std::chrono::nanoseconds patience;  // 0: the NIC never gives up
 };
-std::optional<QpHealth> committed_qp_health(Group& group);
+std::optional<QpHealth> member_qp_health(Group& group, int member);
 // How long, at most, the NIC would have waited for an acknowledgement on the stock library, with
 // the attributes that the application asked for. 0: it has not asked yet, and cannot send.
 std::chrono::nanoseconds asked_patience(Group& group);

@@ -86,6 +86,12 @@ std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t in
   return std::nullopt;
 }
 
+PerMember<bool> ports_up(const Context& context) {
+  PerMember<bool> up;
+  for (int m = 0; m < context.member_count; m++) up[m] = member_port_is_up(context, m);
+  return up;
+}
+
 bool member_port_is_up(const Context& context, int member) {
   ibv_context* real = context.members[member].real;
   ibv_port_attr attr{};

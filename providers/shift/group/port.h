@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "group/device.h"
 #include "wire/names.h"
 
 namespace shift::group {
@@ -29,6 +30,8 @@ std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t in
 
 // Whether the member's port carries traffic now.
 bool member_port_is_up(const Context& context, int member);
+// Asks all members' NICs for that, and may sleep in the kernel.
+PerMember<bool> ports_up(const Context& context);
 
 // An address of a port, its index in the GID table, the network device that holds it (0: not
 // known), and the mask of its subnet there (0: not known; the port itself does not know it).

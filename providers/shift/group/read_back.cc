@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <mutex>
 
+#include "group/command_threads.h"
 #include "group/context.h"
 #include "group/domain.h"
 #include "group/fault_sink.h"
@@ -70,9 +71,11 @@ void destroy(Group& group, ReadBack::Member& one) {
   }
   if (one.region != nullptr) (void)stock->dereg_mr(one.region);
   if (one.cq != nullptr) (void)stock->destroy_cq(one.cq);
+  if (one.page != nullptr) munmap(one.page, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   one.qp = nullptr;
   one.region = nullptr;
   one.cq = nullptr;
+  one.page = nullptr;
   one.unanswered = 0;
 }
 
@@ -80,18 +83,16 @@ bool make(Group& group, int member) {
   ReadBack::Member& one = group.read_back.members[member];
   destroy(group, one);
   ibv_context* real = group.context->members[member].real;
-  // A parent domain is not used: its allocators belong to the program, and no worker may call them.
+  // A parent domain is not used: its allocators belong to the program, and no command thread may
+  // call them.
   ibv_pd* pd = group.pd->domain().real[member];
   const auto addresses = port_addresses(real, kPortNumber);
   if (pd == nullptr || addresses.empty()) return false;
   // The page is not shared with anything: fork support may take it from children.
   const auto size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  void*& page = group.read_back.page;
-  if (page == nullptr) {
-    page = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) page = nullptr;
-    if (page == nullptr) return false;
-  }
+  void* page = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return false;
+  one.page = page;
   one.cq = stock->create_cq(real, kDepth, nullptr, nullptr, 0);
   one.region = stock->reg_mr_iova2(pd, page, size, reinterpret_cast<uintptr_t>(page),
                                    IBV_ACCESS_LOCAL_WRITE);
@@ -129,7 +130,9 @@ bool post(const ReadBack::Member& one, uint64_t address, uint32_t rkey) {
 
 bool wants_making(ReadBack::Member& one) {
   auto none = State::kNone;
-  return one.state.compare_exchange_strong(none, State::kMaking);
+  if (!one.state.compare_exchange_strong(none, State::kMaking)) return false;
+  one.is_used = true;
+  return true;
 }
 
 // Gives the member the layer's READ, if it can take it by now.
@@ -142,7 +145,7 @@ void ask(Group& group, int member, const ibv_send_wr& wr) {
     back.to_ask &= ~bit;
     return;
   }
-  if (one.state == State::kMaking) return;
+  if (one.state == State::kMaking || one.ending != 0) return;
   if (one.state == State::kBroken) {
     // What came before the fence is in memory when the fence is over, and then nothing comes.
     if (is_carrying(*group.context, member) && !SHIFT_PLANT(read_back_passed_over)) {
@@ -227,20 +230,17 @@ void read_back_prepare(Group& group) {
   }
 }
 
-void read_back_make(Group& group) {
-  for (int m = 0; m < group.context->member_count; m++) {
-    ReadBack::Member& one = group.read_back.members[m];
-    if (one.state != State::kMaking) continue;
-    const bool made = make(group, m);
-    if (!made) {
-      SHIFT_WARN_LIMITED(
-          "qp 0x%x: no QP on %s to read back (errno %d): the context's data leaves that NIC before "
-          "a "
-          "READ through the QP",
-          group.qpn(), group.context->name(m), errno);
-    }
-    one.state = made ? State::kReady : State::kBroken;
+void read_back_make(Group& group, int member) {
+  ReadBack::Member& one = group.read_back.members[member];
+  if (one.state != State::kMaking) return;
+  const bool made = make(group, member);
+  if (!made) {
+    SHIFT_WARN_LIMITED(
+        "qp 0x%x: no QP on %s to read back (errno %d): the context's data leaves that NIC before a "
+        "READ through the QP",
+        group.qpn(), group.context->name(member), errno);
   }
+  one.state = made ? State::kReady : State::kBroken;
 }
 
 void read_back_begin(Group& group, int member) {
@@ -270,12 +270,25 @@ void read_back_begin(Group& group, int member) {
 
 void read_back_end(Group& group) {
   ReadBack& back = group.read_back;
-  for (ReadBack::Member& one : back.members) {
-    destroy(group, one);
-    one.state = State::kNone;
+  for (int m = 0; m < group.context->member_count; m++) {
+    ReadBack::Member& one = back.members[m];
+    if (!one.is_used.exchange(false)) continue;
+    {
+      std::lock_guard send(group.send.mutex);
+      ++one.ending;  // from here on no thread posts there
+    }
+    const auto end = [held = Held(&group), &one] {
+      destroy(*held, one);
+      one.state = State::kNone;
+      --one.ending;
+    };
+    // Those on the default NIC keep the application from destroying its domain there.
+    if (m == kDefault && !is_late(*group.context, m)) {
+      (void)on_nic_and_wait(*group.context, m, end);
+    } else {
+      (void)on_nic(*group.context, m, end);
+    }
   }
-  if (back.page != nullptr) munmap(back.page, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
-  back.page = nullptr;
   back.owed = 0;
   back.position = UINT64_MAX;
   back.to_ask = back.under_way = 0;

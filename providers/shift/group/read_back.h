@@ -26,19 +26,21 @@ struct Group;
 // Of a group whose QP is connected to itself (Life::is_self). Under send.mutex, unless a comment
 // says otherwise.
 struct ReadBack {
-  // kNone: there is no QP, or one that must be made anew. kMaking: it is the worker's. kReady: a
-  // READ can be posted. kBroken: the NIC does not read back, so no data may come through it, until
-  // traffic moves there again.
+  // kNone: there is no QP, or one that must be made anew. kMaking: it is the command thread's.
+  // kReady: a READ can be posted. kBroken: the NIC does not read back, so no data may come through
+  // it, until traffic moves there again.
   enum class State : uint8_t { kNone, kMaking, kReady, kBroken };
   struct Member {
     ibv_cq* cq = nullptr;
     ibv_qp* qp = nullptr;
     ibv_mr* region = nullptr;  // of the page that the byte is read into
+    void* page = nullptr;      // the command thread's
     std::atomic<State> state{State::kNone};
-    uint32_t unanswered = 0;  // READs posted on the QP that have not completed
+    std::atomic<bool> is_used{false};  // there may be something to destroy
+    std::atomic<int> ending{0};        // the command thread is asked to destroy what there is
+    uint32_t unanswered = 0;           // READs posted on the QP that have not completed
   };
   PerMember<Member> members;
-  void* page = nullptr;  // the worker's, while a member is in kMaking
   // The members through which data may have come that no READ has ordered yet, one bit each (the
   // low half), and how often the control thread has added to them.
   std::atomic<uint64_t> owed{0};
@@ -55,14 +57,15 @@ struct ReadBack {
   std::chrono::steady_clock::time_point since;
 };
 
-// Has all members' QPs made: the caller has the worker call read_back_make(). Control thread.
+// Has all members' QPs made: the caller has the command threads call read_back_make(). Control
+// thread.
 void read_back_prepare(Group& group);
-// Makes the QPs that are in kMaking. Worker thread.
-void read_back_make(Group& group);
+// Makes the member's QP if it is in kMaking. On the NIC's command thread.
+void read_back_make(Group& group, int member);
 // Notes that data may come through the member from now on, and takes the group off its hot path.
 // Called before any other group of the context is committed to the member. Control thread.
 void read_back_begin(Group& group, int member);
-// Ends it, for a group that is destroyed or reset. No job of the group is under way.
+// Ends it, for a group that is destroyed or reset.
 void read_back_end(Group& group);
 
 // Called before the group's path is given `wr`, a READ that is the first request not posted yet.

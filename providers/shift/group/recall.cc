@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "group/command_threads.h"
 #include "group/context.h"
 #include "group/domain.h"
 #include "group/fault_sink.h"
@@ -23,7 +24,7 @@ using std::chrono::milliseconds;
 constexpr uint32_t kWindow = 64;
 // If it takes longer, something is wrong with the NIC; the path is tried again later.
 constexpr milliseconds kPatience{300};
-// The pause after a failure: the worker does nothing else while it tries, and registrations wait.
+// The pause after a failure: the command thread does nothing else while it tries.
 constexpr milliseconds kCleansePause{100};
 constexpr int kCleanseDoublings = 5;
 
@@ -50,7 +51,8 @@ bool Recall::make() {
   init.cap.max_send_sge = 1;
   init.qp_type = IBV_QPT_RC;
   init.sq_sig_all = 1;
-  // A parent domain is not used: its allocators belong to the program, and no worker may call them.
+  // A parent domain is not used: its allocators belong to the program, and no command thread may
+  // call them.
   ibv_pd* pd = queue.pd->domain().real[member];
   for (ibv_qp** qp : {&sender_, &receiver_}) {
     if (qp == &receiver_) init.srq = queue.members[member].real;
@@ -134,14 +136,14 @@ Recall::Taken Recall::take(uint32_t count) {
   return found_empty_ ? Taken::kEmpty : found_broken_ ? Taken::kBroken : Taken::kLate;
 }
 
-void SharedQueue::recall_some() {
+void SharedQueue::recall_some(int dry) {
   int from = kNoMember;
   uint32_t count = 0;
   {
     std::lock_guard lock(mutex);
-    recall_asked = false;
+    recall_asked &= ~(1u << dry);
     if (!bring_waiting()) return;
-    const int dry = emptiest();
+    dry = emptiest();
     if (dry == kNoMember) return;
     for (int m = 0; m < context.member_count; m++) {
       const Member& one = members[m];
@@ -153,17 +155,21 @@ void SharedQueue::recall_some() {
     }
   }
   if (from == kNoMember) return;
-  auto& tool = recall[from];
-  if (tool == nullptr) tool = std::make_unique<Recall>(*this, from);
+  (void)on_nic(context, from, [held = Held(this), from, count] { held->recall_from(from, count); });
+}
+
+void SharedQueue::recall_from(int member, uint32_t count) {
+  auto& tool = recall[member];
+  if (tool == nullptr) tool = std::make_unique<Recall>(*this, member);
   const Recall::Taken taken = tool->take(count);
   std::lock_guard lock(mutex);
   (void)bring_waiting();
   // The groups that can still consume there may be idle, and would notice nothing. When they have
   // left the member, its receives are free to go elsewhere.
-  if (taken == Recall::Taken::kBroken) fault_sink->receives_stuck(this, from);
+  if (taken == Recall::Taken::kBroken) fault_sink->receives_stuck(this, member);
   if (taken == Recall::Taken::kLate) ask_if_dry();
   SHIFT_DEBUG("%s: %u shared receives asked back from member %d", context.device->dev.name, count,
-              from);
+              member);
 }
 
 bool SharedQueue::cleanse(int member) {
@@ -201,36 +207,48 @@ bool SharedQueue::cleanse(int member) {
   return members[member].stale == 0;
 }
 
-void SharedQueue::recall_destroy() {
-  for (auto& tool : recall) tool.reset();
+namespace {
+
+// On the NIC's command thread.
+void twin_srq_create(SharedQueue& queue, int member) {
+  ibv_srq_init_attr init{};
+  init.attr.max_wr = queue.max_wr;
+  init.attr.max_sge = queue.max_sge;
+  ibv_pd* pd = queue.pd->real[member];
+  ibv_srq* real = pd != nullptr ? stock->create_srq(pd, &init) : nullptr;
+  if (real == nullptr) {
+    SHIFT_WARN_LIMITED("%s: no shared receive queue on %s (errno %d): its QPs cannot move there",
+                       queue.context.device->dev.name, queue.context.name(member), errno);
+    return;
+  }
+  std::lock_guard lock(queue.mutex);
+  queue.members[member].real = real;
 }
 
-void twin_srqs_create(SharedQueue& queue) {
-  for (int m = kDefault + 1; m < queue.context.member_count; m++) {
-    ibv_srq_init_attr init{};
-    init.attr.max_wr = queue.max_wr;
-    init.attr.max_sge = queue.max_sge;
-    ibv_srq* real =
-        queue.pd->real[m] != nullptr ? stock->create_srq(queue.pd->real[m], &init) : nullptr;
-    if (real == nullptr) {
-      SHIFT_WARN_LIMITED("%s: no shared receive queue on %s (errno %d): its QPs cannot move there",
-                         queue.context.device->dev.name, queue.context.name(m), errno);
-      continue;
-    }
+void twin_srq_destroy(SharedQueue& queue, int member) {
+  queue.recall[member].reset();
+  if (member == kDefault) return;
+  ibv_srq* real;
+  {
     std::lock_guard lock(queue.mutex);
-    queue.members[m].real = real;
+    real = std::exchange(queue.members[member].real, nullptr);
   }
+  if (real != nullptr && stock->destroy_srq(real) != 0) {
+    SHIFT_WARN_LIMITED("%s: a shared receive queue could not be destroyed",
+                       queue.context.device->dev.name);
+  }
+}
+
+}  // namespace
+
+void twin_srqs_create(SharedQueue& queue) {
+  for (int m = kDefault + 1; m < queue.context.member_count; m++)
+    (void)on_nic(queue.context, m, [held = Held(&queue), m] { twin_srq_create(*held, m); });
 }
 
 void twin_srqs_destroy(SharedQueue& queue) {
-  queue.recall_destroy();
-  for (int m = kDefault + 1; m < kMembersMax; m++) {
-    ibv_srq* real = std::exchange(queue.members[m].real, nullptr);
-    if (real != nullptr && stock->destroy_srq(real) != 0) {
-      SHIFT_WARN_LIMITED("%s: a shared receive queue could not be destroyed",
-                         queue.context.device->dev.name);
-    }
-  }
+  for (int m = kDefault; m < queue.context.member_count; m++)
+    (void)on_nic(queue.context, m, [held = Held(&queue), m] { twin_srq_destroy(*held, m); });
 }
 
 }  // namespace shift::group

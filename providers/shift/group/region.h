@@ -18,7 +18,7 @@ namespace shift::group {
 // Filled in before the region is added to its context; later changes are under Context::mutex.
 struct MemoryRegion {
   ibv_mr mr;  // what the application is shown, with the default member's lkey and rkey
-  // The worker makes the registrations on the further members.
+  // The command threads make the registrations on the further members.
   enum class Twin : uint8_t { kQueued, kRunning, kReady, kFailed };
   struct Member {
     ibv_mr* real = nullptr;
@@ -44,6 +44,9 @@ struct MemoryRegion {
     for (Member& one : members) one.twin = state;
   }
   bool deregistered = false;  // a queued registration does not begin. Under Context::mutex
+  // Counts the changes of what is registered; a queued registration of an older one does not begin.
+  // Under Context::mutex.
+  uint32_t generation = 0;
 };
 
 }  // namespace shift::group

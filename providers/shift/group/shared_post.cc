@@ -40,7 +40,7 @@ int SharedQueue::emptiest() const {
 // Posts waiting slots, at most kChain, on the member's SRQ, as far as their keys are known there.
 // Returns 0, EAGAIN (the next slot's region is still being registered there), ENOKEY (it is not
 // registered there) or the errno of the call; slots that were not taken still wait. This does not
-// wait for a registration: the worker, which registers, wants the mutex, too.
+// wait for a registration: the command thread, which registers, wants the mutex, too.
 int SharedQueue::post_to(int member, ReceiveSlot* const* list, int count) {
   Member& to = members[member];
   ibv_recv_wr wrs[kChain];
@@ -84,7 +84,7 @@ SharedQueue::Obstacle SharedQueue::post_waiting() {
     std::copy_n(waiting.begin(), count, list);
     const int error = post_to(to, list, count);
     while (!waiting.empty() && waiting.front()->state == State::kPosted) waiting.pop_front();
-    if (error == EAGAIN) ask();  // the worker goes on after the registration
+    if (error == EAGAIN) ask(to);  // its command thread goes on after the registration
     if (error != 0) return {error, to};
   }
   return {};
@@ -124,9 +124,12 @@ bool SharedQueue::names_missing(const ibv_recv_wr& wr) const {
   return false;
 }
 
-// Makes the worker call recall_some(). The caller holds mutex.
-void SharedQueue::ask() {
-  if (!std::exchange(recall_asked, true)) fault_sink->receives_wanted(this);
+// Makes the member's command thread call recall_some(). The caller holds mutex.
+void SharedQueue::ask(int member) {
+  const uint32_t bit = 1u << member;
+  if ((recall_asked & bit) != 0) return;
+  recall_asked |= bit;
+  fault_sink->receives_wanted(this, member);
 }
 
 int SharedQueue::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "group/command_threads.h"
 #include "group/completion.h"
 #include "group/context.h"
 #include "group/domain.h"
@@ -34,7 +35,10 @@ SharedQueue::SharedQueue(Context& owner, uint32_t most, uint32_t most_sge)
   }
 }
 
-SharedQueue::~SharedQueue() = default;
+SharedQueue::~SharedQueue() {
+  pthread_mutex_destroy(&srq.mutex);
+  pthread_cond_destroy(&srq.cond);
+}
 
 bool SharedQueue::claim(bool is_protected) {
   std::lock_guard lock(mutex);
@@ -89,8 +93,8 @@ void SharedQueue::give_back(ReceiveSlot* slot) {
   }
   at.posted--;
   wait_again(slot);
-  // The default's SRQ takes the receive at once. A further member's is left to the worker, which
-  // may be in the middle of a recall.
+  // The default's SRQ takes the receive at once. A further member's is left to its command thread,
+  // which may be in the middle of a recall.
   if (emptiest() == kDefault) {
     (void)bring_waiting();
   } else {
@@ -132,17 +136,16 @@ void SharedQueue::abandon(int member) {
   std::ranges::sort(waiting, {}, &ReceiveSlot::order);
 }
 
-// Makes the worker look when a member in use runs dry. The caller holds mutex.
+// Makes the dry member's command thread look when a member in use runs dry. The caller holds mutex.
 void SharedQueue::ask_if_dry() {
-  if (recall_asked) return;
   const int dry = emptiest();
-  if (dry == kNoMember) return;
+  if (dry == kNoMember || (recall_asked >> dry & 1) != 0) return;
   bool others_have = !waiting.empty();
   for (const Member& one : members) {
     others_have |=
         one.posted / 4 > members[dry].posted || (one.posted > 1 && members[dry].posted == 0);
   }
-  if (others_have) ask();
+  if (others_have) ask(dry);
 }
 
 SharedQueue::Join SharedQueue::join(int member) {
@@ -158,10 +161,8 @@ SharedQueue::Join SharedQueue::join(int member) {
     return in_the_way.error == ENOKEY ? Join::kKeyMissing : Join::kUnusable;
   }
   tell(in_the_way);
-  if (limit_armed && limit != 0) {
-    ibv_srq_attr attr{.srq_limit = limit};
-    (void)stock->modify_srq(to.real, &attr, IBV_SRQ_LIMIT);
-  }
+  if (limit_armed && limit != 0)
+    (void)on_nic(context, member, [held = Held(this), member] { held->limit_renew(member); });
   if (members_used > 1) ask_if_dry();
   return Join::kDone;
 }
@@ -174,20 +175,40 @@ void SharedQueue::leave(int member) {
   (void)bring_waiting();
 }
 
-int SharedQueue::limit_set(uint32_t value) {
-  std::lock_guard lock(mutex);
-  ibv_srq_attr attr{.srq_limit = value};
-  limit_armed = value != 0;
-  limit = value;
-  int error = 0;
-  for (int m = 0; m < context.member_count; m++) {
-    Member& one = members[m];
-    const bool is_used = one.groups != 0 || (members_used == 0 && m == kDefault);
-    if (!is_used || one.real == nullptr) continue;
-    const int refused = stock->modify_srq(one.real, &attr, IBV_SRQ_LIMIT);
-    if (m == kDefault && !context.members[kDefault].dead) error = refused;
+void SharedQueue::limit_renew(int member) {
+  std::lock_guard changing(limit_mutex);
+  ibv_srq_attr attr{};
+  ibv_srq* real;
+  {
+    std::lock_guard lock(mutex);
+    const bool is_used = members[member].groups != 0 || (members_used == 0 && member == kDefault);
+    if (!is_used) return;
+    attr.srq_limit = limit_armed ? limit : 0;
+    real = members[member].real;
   }
+  if (real != nullptr) (void)stock->modify_srq(real, &attr, IBV_SRQ_LIMIT);
+}
+
+// Only the default's answer counts; the further members are told later.
+int SharedQueue::limit_set(uint32_t value) {
+  int error = 0;
+  std::unique_lock changing(limit_mutex);
+  bool is_default_used;
+  {
+    std::lock_guard lock(mutex);
+    limit_armed = value != 0;
+    limit = value;
+    is_default_used = members[kDefault].groups != 0 || members_used == 0;
+  }
+  if (is_default_used && !is_late(context, kDefault)) {
+    ibv_srq_attr attr{.srq_limit = value};
+    error = stock->modify_srq(members[kDefault].real, &attr, IBV_SRQ_LIMIT);
+    if (context.members[kDefault].dead) error = 0;
+  }
+  changing.unlock();
   if (error != 0) limit_armed = false;
+  for (int m = kDefault + 1; m < context.member_count && error == 0; m++)
+    (void)on_nic(context, m, [held = Held(this), m] { held->limit_renew(m); });
   return error;
 }
 
@@ -208,7 +229,7 @@ void receives_settle(Group& group, int first) {
   if (group.srq == nullptr) return;
   for (int m = first; m < group.context->member_count; m++) {
     // A dead device refuses ERR, but it takes no receives either.
-    (void)member_qp_to_state(group, m, IBV_QPS_ERR);
+    (void)member_qp_shut(group, m);
   }
   auto lock = lock_poll(*group.recv_cq);
   collect(*group.recv_cq);

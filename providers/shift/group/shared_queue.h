@@ -13,13 +13,14 @@
 #include <optional>
 #include <vector>
 
+#include "group/context.h"
 #include "group/device.h"
+#include "group/domain.h"
+#include "group/held.h"
 
 namespace shift::group {
 
-struct Context;
 struct Group;
-struct ProtectionDomain;
 
 // One receive that the application has posted, or what is left of it on a member's SRQ. The slot's
 // place in the pool, counted from a number drawn at random, is the wr_id that the NIC sees.
@@ -72,11 +73,17 @@ struct SharedQueue {
   uint32_t live = 0;  // waiting or posted: the receives that the application has outstanding
   uint64_t next_order = 0;
   uint32_t limit = 0;
-  int members_used = 0;  // how many members have groups
-  bool recall_asked = false;
-  bool is_stock = false;  // serves QPs that are not protected, and no others (C10)
+  int members_used = 0;       // how many members have groups
+  uint32_t recall_asked = 0;  // for these members, one bit each, recall_some() will be called
+  bool is_stock = false;      // serves QPs that are not protected, and no others (C10)
 
-  // Used on the worker only.
+  // Held while the NICs' limits are changed, before `mutex`.
+  std::mutex limit_mutex;
+
+  Holders holders;
+  Held<ProtectionDomain> pd_held;
+
+  // Each is used on the command thread of the member's NIC only.
   PerMember<std::unique_ptr<Recall>> recall;
   PerMember<std::chrono::steady_clock::time_point> cleanse_not_before{};
   PerMember<int> cleanse_failures{};
@@ -105,16 +112,17 @@ struct SharedQueue {
   // From here on that group cannot consume on the member any more.
   void leave(int member);
 
-  // On the worker: posts the receives that waited for their regions, and takes receives from the
-  // member that has most for one that has too few.
-  void recall_some();
-  // On the worker: takes all stale receives out of a member's SRQ. False: some are left.
+  // For the member `dry`, on its NIC's command thread: posts the receives that waited for their
+  // regions, and has the member that has most give some of its receives to one that has too few.
+  void recall_some(int dry);
+  // On the NIC's command thread: takes all stale receives out of a member's SRQ. False: some are
+  // left.
   [[nodiscard]] bool cleanse(int member);
-  // On the worker, when the queue is destroyed.
-  void recall_destroy();
 
   // Asks for an event when fewer receives than this are left. Returns 0 or an errno.
   int limit_set(uint32_t value);
+  // On the NIC's command thread, when a group can consume on the member: sets its SRQ's limit.
+  void limit_renew(int member);
 
  private:
   bool is_usable(int member) const;
@@ -131,7 +139,8 @@ struct SharedQueue {
   // Calls post_waiting() and tell(). False: an obstacle is left.
   bool bring_waiting();
   bool names_missing(const ibv_recv_wr& wr) const;
-  void ask();
+  void recall_from(int member, uint32_t count);
+  void ask(int member);
   void wait_again(ReceiveSlot* slot);
   void abandon_unused();
   void abandon(int member);
@@ -154,10 +163,13 @@ void receives_last_taken(Group& group, int member);
 // a receive of a shared queue.
 std::optional<uint64_t> consume_unprotected(Context& context, const ibv_wc& wc);
 
+// These ask the command threads, and do not wait for them.
 void twin_srqs_create(SharedQueue& queue);
+// The twins are destroyed, and the layer's own QPs on them, those of the default's SRQ included.
 void twin_srqs_destroy(SharedQueue& queue);
 
-// Takes receives out of a member's SRQ by sending it empty messages. Used on the worker.
+// Takes receives out of a member's SRQ by sending it empty messages. Used on the command thread of
+// the member's NIC.
 struct Recall {
   Recall(SharedQueue& owner, int member_number) : queue(owner), member(member_number) {}
   ~Recall();

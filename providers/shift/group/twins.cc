@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "group/command_threads.h"
 #include "group/context.h"
 #include "group/domain.h"
 #include "group/group.h"
@@ -15,6 +16,7 @@
 namespace shift::group {
 namespace {
 
+// On the NIC's command thread.
 void twin_cq_create(CompletionQueue& cq, int member) {
   Context& context = *cq.context;
   ibv_comp_channel* channel =
@@ -36,14 +38,35 @@ void twin_cq_create(CompletionQueue& cq, int member) {
   cq.real[member] = real;
 }
 
-ibv_mr* region_make(const MemoryRegion& region, ibv_pd* real) {
+void twin_cq_destroy(CompletionQueue& cq, int member) {
+  ibv_cq* real;
+  {
+    std::lock_guard lock(cq.mutex);
+    real = std::exchange(cq.real[member], nullptr);
+  }
+  if (real != nullptr && stock->destroy_cq(real) != 0) {
+    SHIFT_WARN_LIMITED("%s: a CQ on %s could not be destroyed", cq.context->device->dev.name,
+                       cq.context->name(member));
+  }
+}
+
+// What a region is registered as.
+struct Registration {
+  Held<ProtectionDomain> pd;
+  void* addr;
+  size_t length;
+  uint64_t iova;
+  unsigned access;
+  uint32_t generation;
+};
+
+ibv_mr* region_make(const MemoryRegion& region, const Registration& as, ibv_pd* real) {
   switch (region.kind) {
     case MemoryRegion::Kind::kMemory:
-      return stock->reg_mr_iova2(real, region.mr.addr, region.mr.length, region.iova,
-                                 region.access);
+      return stock->reg_mr_iova2(real, as.addr, as.length, as.iova, as.access);
     case MemoryRegion::Kind::kDmabuf:
-      return stock->reg_dmabuf_mr(real, region.offset, region.mr.length, region.iova,
-                                  region.fd.get(), static_cast<int>(region.access));
+      return stock->reg_dmabuf_mr(real, region.offset, as.length, as.iova, region.fd.get(),
+                                  static_cast<int>(as.access));
     case MemoryRegion::Kind::kNull:
       if (const auto* verbs = verbs_get_ctx_op(real->context, alloc_null_mr)) {
         return verbs->alloc_null_mr(real);
@@ -56,90 +79,141 @@ ibv_mr* region_make(const MemoryRegion& region, ibv_pd* real) {
   return nullptr;
 }
 
-void twin_region_register(MemoryRegion& region, ProtectionDomain& pd, int member) {
+// On the NIC's command thread.
+void twin_region_register(MemoryRegion& region, const Registration& as, int member) {
+  ProtectionDomain& pd = *as.pd;
   Context& context = *Context::from(pd.pd.context);
+  const auto is_over = [&] { return region.deregistered || region.generation != as.generation; };
   {
     std::lock_guard lock(context.mutex);
-    if (region.deregistered) return;
+    if (is_over()) return;
     region.members[member].twin = MemoryRegion::Twin::kRunning;
   }
   ibv_mr* real = nullptr;
   errno = ENODEV;
-  if (pd.real[member] != nullptr) real = region_make(region, pd.real[member]);
+  if (pd.real[member] != nullptr) real = region_make(region, as, pd.real[member]);
   if (real == nullptr) {
     SHIFT_WARN_LIMITED(
         "%s: a region of %zu bytes cannot be registered on %s (errno %d): QPs that "
         "use it cannot move there",
-        context.device->dev.name, region.mr.length, context.name(member), errno);
+        context.device->dev.name, as.length, context.name(member), errno);
   }
   std::lock_guard lock(context.mutex);
   region.members[member].real = real;
+  if (is_over()) return;  // this thread will be asked to end the registration, or has been
   region.members[member].twin =
       real != nullptr ? MemoryRegion::Twin::kReady : MemoryRegion::Twin::kFailed;
+}
+
+void twin_region_deregister(Context& context, MemoryRegion& region, int member) {
+  ibv_mr* real;
+  {
+    std::lock_guard lock(context.mutex);
+    real = std::exchange(region.members[member].real, nullptr);
+  }
+  if (real != nullptr) (void)stock->dereg_mr(real);
+}
+
+// A large region has many pages to pin.
+std::chrono::nanoseconds time_for(size_t bytes) {
+  return std::chrono::nanoseconds(bytes * 4);  // 250 MB in a second
 }
 
 }  // namespace
 
 void twin_cqs_create(CompletionQueue& cq) {
   for (int member = kDefault + 1; member < cq.context->member_count; member++) {
-    twin_cq_create(cq, member);
+    (void)on_nic(*cq.context, member,
+                 [held = Held(&cq), member] { twin_cq_create(*held, member); });
   }
 }
 
 void twin_cqs_destroy(CompletionQueue& cq) {
-  for (int member = kDefault + 1; member < kMembersMax; member++) {
-    ibv_cq* real;
-    {
-      std::lock_guard lock(cq.mutex);
-      real = std::exchange(cq.real[member], nullptr);
+  for (int member = kDefault + 1; member < cq.context->member_count; member++) {
+    (void)on_nic(*cq.context, member,
+                 [held = Held(&cq), member] { twin_cq_destroy(*held, member); });
+  }
+}
+
+void twin_regions_register(const std::shared_ptr<MemoryRegion>& region, ProtectionDomain& pd) {
+  Context& context = *Context::from(pd.pd.context);
+  Registration as{Held(&pd),    region->mr.addr, region->mr.length,
+                  region->iova, region->access,  region->generation};
+  for (int member = kDefault + 1; member < context.member_count; member++) {
+    (void)on_nic(
+        context, member, [region, as, member] { twin_region_register(*region, as, member); },
+        time_for(as.length));
+  }
+}
+
+namespace {
+
+void twin_regions_stop(const std::shared_ptr<MemoryRegion>& region, bool must_wait) {
+  const Held pd(ProtectionDomain::from(region->mr.pd));
+  Context& context = *Context::from(region->mr.context);
+  for (int member = kDefault + 1; member < context.member_count; member++) {
+    const auto stop = [region, pd, member] {
+      twin_region_deregister(*Context::from(pd->pd.context), *region, member);
+    };
+    if (must_wait || context.members[member].has_carried) {
+      if (!is_late(context, member)) {
+        (void)on_nic_and_wait(context, member, stop);
+        continue;
+      }
     }
-    if (real != nullptr && stock->destroy_cq(real) != 0) {
-      SHIFT_WARN_LIMITED("%s: a CQ on %s could not be destroyed", cq.context->device->dev.name,
-                         cq.context->name(member));
-    }
+    (void)on_nic(context, member, stop);
   }
 }
 
-int real_cqs_destroy(CompletionQueue& cq) {
-  const int error = stock->destroy_cq(cq.real[kDefault]);
-  if (error == 0) twin_cqs_destroy(cq);
-  return error;
+}  // namespace
+
+// The memory may be freed when the application's call returns. A NIC that carries nothing, and
+// never did, does not use it.
+void twin_regions_deregister(const std::shared_ptr<MemoryRegion>& region) {
+  {
+    std::lock_guard lock(Context::from(region->mr.context)->mutex);
+    region->deregistered = true;
+  }
+  twin_regions_stop(region, false);
 }
 
-void twin_regions_register(MemoryRegion& region, ProtectionDomain& pd) {
-  const int members = Context::from(pd.pd.context)->member_count;
-  for (int member = kDefault + 1; member < members; member++) {
-    twin_region_register(region, pd, member);
+void twin_regions_end(const std::shared_ptr<MemoryRegion>& region) {
+  {
+    std::lock_guard lock(Context::from(region->mr.context)->mutex);
+    region->twins_set(MemoryRegion::Twin::kQueued);
+    region->generation++;
+  }
+  twin_regions_stop(region, true);
+}
+
+namespace {
+
+void twin_qp_forget(Group& group, const ibv_qp& real, int member) {
+  std::lock_guard lock(group.context->mutex);
+  group.context->members[member].qps.erase(real.qp_num, &group.counters);
+}
+
+// On the NIC's command thread.
+void twin_qp_destroy(Group& group, int member) {
+  ibv_qp* real = group.real[member];
+  if (real == nullptr) return;
+  group.real[member] = nullptr;
+  twin_qp_forget(group, *real, member);
+  if (stock->destroy_qp(real) != 0) {
+    SHIFT_WARN_LIMITED("qp 0x%x: its QP on %s could not be destroyed", group.qpn(),
+                       group.context->name(member));
   }
 }
 
-bool twin_regions_stop(MemoryRegion& region) {
-  Context& context = *Context::from(region.mr.context);
-  std::lock_guard lock(context.mutex);
-  region.deregistered = true;
-  return region.any_twin(MemoryRegion::Twin::kRunning);
-}
-
-void twin_regions_deregister(MemoryRegion& region) {
-  for (int member = kDefault + 1; member < kMembersMax; member++) {
-    ibv_mr* real = std::exchange(region.members[member].real, nullptr);
-    if (real != nullptr) (void)stock->dereg_mr(real);
-  }
-}
+}  // namespace
 
 void twin_qps_destroy(Group& group) {
   read_back_end(group);
-  for (int member = kDefault + 1; member < kMembersMax; member++) {
-    ibv_qp* real = std::exchange(group.real[member], nullptr);
-    if (real == nullptr) continue;
-    {
-      std::lock_guard lock(group.context->mutex);
-      group.context->members[member].qps.erase(real->qp_num, &group.counters);
-    }
-    if (stock->destroy_qp(real) != 0) {
-      SHIFT_WARN_LIMITED("qp 0x%x: its QP on %s could not be destroyed", group.qpn(),
-                         group.context->name(member));
-    }
+  for (int member = kDefault + 1; member < group.context->member_count; member++) {
+    // What the QP still completes is nobody's from here on.
+    if (const ibv_qp* real = group.real[member]) twin_qp_forget(group, *real, member);
+    (void)on_nic(*group.context, member,
+                 [held = Held(&group), member] { twin_qp_destroy(*held, member); });
   }
 }
 

@@ -1,8 +1,13 @@
-// The twins of the application's objects on the further members of the device group. The worker
-// makes them, so that no verb of the application waits for them; its queue is first in, first out.
-// When the application destroys an object and the worker has no job left for it, the application's
-// thread destroys the twins.
+// The twins of the application's objects on the further members of the device group. The command
+// thread of each NIC makes and destroys them, in the order in which it is asked to, so that no verb
+// of the application waits for them.
 #pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "group/command_threads.h"
+#include "group/device.h"
 
 namespace shift::group {
 
@@ -11,19 +16,46 @@ struct Group;
 struct MemoryRegion;
 struct ProtectionDomain;
 
+// Each of these asks the command threads of all further members, and does not wait for them.
 void twin_cqs_create(CompletionQueue& cq);
 void twin_cqs_destroy(CompletionQueue& cq);
-// Destroys the default's CQ and the twins. Returns 0 or the errno for the default's CQ; then no
-// twin is destroyed.
-int real_cqs_destroy(CompletionQueue& cq);
-// Registers the region on the further members. If the region is deregistered meanwhile,
-// registrations that have not begun do not begin.
-void twin_regions_register(MemoryRegion& region, ProtectionDomain& pd);
-// From here on no registration begins; the caller has taken the region off all lists. True: one is
-// under way.
-bool twin_regions_stop(MemoryRegion& region);
-void twin_regions_deregister(MemoryRegion& region);
-// Destroys the QPs of all members but the default; member_qp.h makes them.
+// Registers the region as it is now. If it is deregistered or changed meanwhile, registrations that
+// have not begun do not begin.
+void twin_regions_register(const std::shared_ptr<MemoryRegion>& region, ProtectionDomain& pd);
+// Takes the QPs of all members but the default out of the lists, and has them destroyed;
+// member_qp.h makes them.
 void twin_qps_destroy(Group& group);
+
+// Has the registrations of the further members ended. Waits for those of members whose twins have
+// been in use, unless the NIC is late.
+void twin_regions_deregister(const std::shared_ptr<MemoryRegion>& region);
+// Has them ended because the region is changed; from here on, a request that needs the region's
+// keys on a further member waits. Waits for all of them, unless a NIC is late.
+void twin_regions_end(const std::shared_ptr<MemoryRegion>& region);
+
+// Has the default's real object destroyed by `destroy`, which returns an errno and holds what it
+// uses. The application's thread does this itself, as with stock, unless the NIC is late, or its
+// command thread has tasks for the object (`has_tasks`), or for another one that was destroyed
+// before: these come first. If the NIC is late, nothing is waited for, and the result is 0.
+template <typename Destroy>
+int default_destroy(Context& context, bool has_tasks, Destroy destroy) {
+  auto& deferred = context.members[kDefault].deferred;
+  const bool late = is_late(context, kDefault);
+  if (!has_tasks && !late && deferred == 0) return destroy();
+  const auto error = std::make_shared<int>(0);
+  ++deferred;
+  const auto task = [held = Held(&context), error, destroy] {
+    *error = destroy();
+    --held->members[kDefault].deferred;
+  };
+  using Waited = CommandThreads::Waited;
+  const Waited waited = !late                             ? on_nic_and_wait(context, kDefault, task)
+                        : on_nic(context, kDefault, task) ? Waited::kLate
+                                                          : Waited::kNever;
+  if (waited == Waited::kDone) return *error;
+  if (waited == Waited::kLate) return 0;
+  --deferred;
+  return destroy();
+}
 
 }  // namespace shift::group

@@ -136,12 +136,22 @@ int destroy_comp_channel(ibv_comp_channel* channel) noexcept {
     std::lock_guard lock(Context::from(channel->context)->mutex);
     if (channel->refcnt != 0 && !SHIFT_PLANT(busy_forgotten)) return EBUSY;
   }
-  for (ibv_comp_channel* real : c->real) {
-    if (real != nullptr) (void)stock->destroy_comp_channel(real);
-  }
   if (c->inject_fd >= 0) close(c->inject_fd);
   if (channel->fd >= 0) close(channel->fd);
-  delete c;
+  Context& context = *Context::from(channel->context);
+  if (c->real[kDefault] != nullptr) {
+    (void)group::default_destroy(
+        context, false, [real = c->real[kDefault]] { return stock->destroy_comp_channel(real); });
+  }
+  // These come after the destruction of the CQs that use them.
+  for (int member = kDefault + 1; member < context.member_count; member++) {
+    ibv_comp_channel* real = c->real[member];
+    if (real == nullptr) continue;
+    (void)group::on_nic(context, member, [real, held = group::Held(&context)] {
+      (void)stock->destroy_comp_channel(real);
+    });
+  }
+  group::let_go(c);
   return 0;
 }
 
@@ -350,7 +360,10 @@ CompletionQueue* publish_cq(std::unique_ptr<CompletionQueue> cq, Context& contex
     context.cqs.push_back(cq.get());
     if (channel != nullptr) channel->refcnt++;
   }
-  in_background_for(cq.get(), group::twin_cqs_create);
+  cq->context_held = group::Held(&context);
+  cq->channel_held = group::Held(cq->channel);
+  cq->domain_held = group::Held(cq->domain);
+  group::twin_cqs_create(*cq);
   return cq.release();
 }
 
@@ -382,6 +395,11 @@ void last_event(CompletionQueue* q) {
   pthread_mutex_unlock(&cq.mutex);
 }
 
+// The default's.
+int destroy_real(CompletionQueue& q) {
+  return stock->destroy_cq(q.real[kDefault]);
+}
+
 void events_again(CompletionQueue* q) {
   pthread_mutex_lock(&q->cq.mutex);
   q->gives_events = true;
@@ -393,16 +411,18 @@ void events_again(CompletionQueue* q) {
 int destroy_cq(ibv_cq* cq) noexcept {
   CompletionQueue* q = CompletionQueue::from(cq);
   if (q->users != 0) return EBUSY;
-  if (q->jobs != 0) in_background_and_wait([] {});
   last_event(q);
-  // The control thread destroys the real CQs. It alone reads the watch channels, so no thread looks
-  // at this CQ for them now, and no event of the CQ comes from them afterwards. A thread that reads
-  // the application's channel delays the call no longer than it takes to drop an event.
-  const int error = coordinator().cq_destroy(q);
+  coordinator().cq_forget(q);
+  // An event that another thread takes meanwhile delays the call no longer than it takes to drop
+  // it.
+  const int error = group::default_destroy(*q->context, false,
+                                           [held = group::Held(q)] { return destroy_real(*held); });
   if (error != 0) {
+    coordinator().cq_stays(q);
     events_again(q);
     return error;
   }
+  group::twin_cqs_destroy(*q);
   if (q->domain != nullptr) {
     give_back_released(*q->domain);
     q->domain->users--;
@@ -418,9 +438,7 @@ int destroy_cq(ibv_cq* cq) noexcept {
     if (cq->channel != nullptr) cq->channel->refcnt--;  // from here on the channel may be destroyed
   }
   q->context->events.forget(cq);
-  pthread_mutex_destroy(&cq->mutex);
-  pthread_cond_destroy(&cq->cond);
-  delete q;
+  group::let_go(q);
   return 0;
 }
 

@@ -34,8 +34,8 @@ group::CompletionQueue* publish_cq(std::unique_ptr<group::CompletionQueue> cq,
 int shown_cqe(int asked, int room, int real);
 
 // Makes room in the CQ for the completions of a protected QP that can have so many requests; on the
-// further members the worker does it later. Returns false when the NIC cannot; then nothing is
-// changed. Takes the CQ's locks, and may sleep in the kernel.
+// further members the command threads do it later. Returns false when the NIC cannot; then nothing
+// is changed. Takes the CQ's locks, and may sleep in the kernel.
 [[nodiscard]] bool cq_reserve(group::CompletionQueue& cq, uint32_t entries);
 // The QP is gone. The CQ keeps its size.
 void cq_release(group::CompletionQueue& cq, uint32_t entries);

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <random>
 
+#include "group/command_threads.h"
 #include "group/port.h"
 #include "ops/capabilities.h"
 #include "ops/entry.h"
@@ -108,34 +112,93 @@ ibv_device_attr_ex attributes_of(ibv_context* real) {
   return attr;
 }
 
-// Ports are compared by their numbers. The MTU that a port reports while it is down means nothing,
-// so such a port of another member sets no limits.
-void remember_port(Context* c, uint8_t port) {
-  ibv_port_attr attr{};
-  if (real_query_port(c->members[kDefault].real, port, &attr, sizeof attr) != 0) return;
-  c->port_attr[port] = c->port_limits[port] = attr;
-  for (int member = kDefault + 1; member < c->member_count; member++) {
-    ibv_port_attr other{};
-    if (real_query_port(c->members[member].real, port, &other, sizeof other) == 0 &&
-        other.state == IBV_PORT_ACTIVE) {
-      limit_to(c->port_limits[port], other);
-    }
+// What is asked of a NIC when it is opened.
+struct Nic {
+  ibv_context* real = nullptr;
+  int error = 0;  // why it could not be opened
+  ibv_comp_channel* watch = nullptr;
+  ibv_device_attr_ex attr{};
+  std::map<uint8_t, ibv_port_attr> ports;
+  std::mutex mutex;
+  bool is_late = false;  // nobody waits for it any more; under `mutex`
+};
+
+void nic_close(Nic& nic) {
+  if (nic.watch != nullptr) (void)stock->destroy_comp_channel(nic.watch);
+  if (nic.real != nullptr) (void)stock->close_device(nic.real);
+  nic.watch = nullptr;
+  nic.real = nullptr;
+}
+
+void nic_open(Nic& nic, ibv_device* device) {
+  nic.real = stock->open_device(device);
+  if (nic.real == nullptr) {
+    nic.error = errno;
+    return;
+  }
+  nic.watch = stock->create_comp_channel(nic.real);
+  nic.attr = attributes_of(nic.real);
+  for (uint8_t port = 1; port <= nic.attr.orig_attr.phys_port_cnt; port++) {
+    ibv_port_attr attr{};
+    if (real_query_port(nic.real, port, &attr, sizeof attr) == 0) nic.ports[port] = attr;
   }
 }
 
-void remember_attributes(Context* c) {
-  constexpr uint32_t kSoftRoce = 0xffffff;  // the vendor ID that Soft-RoCE reports
-  for (int member = 0; member < c->member_count; member++) {
-    const ibv_device_attr_ex attr = attributes_of(c->members[member].real);
-    c->members[member].is_soft_roce = attr.orig_attr.vendor_id == kSoftRoce;
-    if (member == kDefault) {
-      c->device_attr = c->common_attr = attr;
-    } else {
-      limit_to(c->common_attr, attr);
+// Opens the NIC of a further member. Its command thread does that, because the application must not
+// wait for a NIC that hangs. Null: it cannot be opened, or not in time; a warning says so.
+std::shared_ptr<Nic> further_open(const Device& d, int member) {
+  ibv_device* device = d.real[member];
+  auto nic = std::make_shared<Nic>();
+  const auto open = [nic, device] {
+    {
+      std::lock_guard lock(nic->mutex);
+      if (nic->is_late) return;  // the device may be gone
     }
+    nic_open(*nic, device);
+    std::lock_guard lock(nic->mutex);
+    if (nic->is_late) nic_close(*nic);
+  };
+  const int number = group::command_threads->number_of(device->name);
+  using Waited = group::CommandThreads::Waited;
+  const Waited waited = group::command_threads->is_late(number)
+                            ? Waited::kLate
+                            : group::command_threads->run_and_wait(number, open);
+  if (waited == Waited::kNever) open();
+  std::lock_guard lock(nic->mutex);
+  if (nic->real != nullptr) return nic;
+  nic->is_late = true;
+  if (waited == Waited::kLate) {
+    device_lists_keep();  // the call that hangs uses its device
+    SHIFT_WARN("%s: no protection by %s: it does not answer commands", d.dev.name, device->name);
+  } else {
+    SHIFT_WARN("%s: no protection by %s: it cannot be opened (errno %d)", d.dev.name, device->name,
+               nic->error);
   }
-  for (uint8_t port = 1; port <= c->device_attr.orig_attr.phys_port_cnt; port++) {
-    remember_port(c, port);
+  return nullptr;
+}
+
+// Makes the opened NIC the context's next member. Ports are compared by their numbers. The MTU that
+// a port reports while it is down means nothing, so such a port of another member sets no limits.
+void take_nic(Context& c, const Nic& nic) {
+  constexpr uint32_t kSoftRoce = 0xffffff;  // the vendor ID that Soft-RoCE reports
+  const int m = c.member_count++;
+  Context::Member& member = c.members[m];
+  member.real = nic.real;
+  member.watch = nic.watch;
+  member.nic = group::command_threads->number_of(c.name(m));
+  member.is_soft_roce = nic.attr.orig_attr.vendor_id == kSoftRoce;
+  const auto own = nic.ports.find(group::kPortNumber);
+  member.port_down = own == nic.ports.end() || own->second.state != IBV_PORT_ACTIVE;
+  if (m == kDefault) {
+    c.device_attr = c.common_attr = nic.attr;
+    c.port_attr = c.port_limits = nic.ports;
+    return;
+  }
+  limit_to(c.common_attr, nic.attr);
+  for (const auto& [port, attr] : nic.ports) {
+    const auto limits = c.port_limits.find(port);
+    if (limits != c.port_limits.end() && attr.state == IBV_PORT_ACTIVE)
+      limit_to(limits->second, attr);
   }
 }
 
@@ -146,46 +209,52 @@ uint64_t psn_seed() {
   return uint64_t{device()} << 32 | device();
 }
 
-void close_real(Context* c) {
-  for (int member = 0; member < group::kMembersMax; member++) {
-    if (c->members[member].watch != nullptr)
-      (void)stock->destroy_comp_channel(c->members[member].watch);
-    if (c->members[member].real != nullptr) (void)stock->close_device(c->members[member].real);
-  }
+void close_member(Context& c, int member) {
+  if (c.members[member].watch != nullptr)
+    (void)stock->destroy_comp_channel(c.members[member].watch);
+  (void)stock->close_device(c.members[member].real);
 }
 
 }  // namespace
 
 ibv_context* open_device(ibv_device* device) noexcept try {
   auto* d = reinterpret_cast<Device*>(device);
-  auto c = std::make_unique<Context>();
-  c->device = d;
-  for (int i = 0; i < d->member_count; i++) {
-    ibv_context* real = stock->open_device(d->real[i]);
-    if (real == nullptr && i == kDefault) return nullptr;
-    if (real == nullptr) {
-      SHIFT_WARN("%s: no protection by %s: it cannot be opened (errno %d)", d->dev.name,
-                 d->real[i]->name, errno);
-      break;  // a member is known by its place, so none may be skipped
-    }
-    c->members[c->member_count++].real = real;
-  }
-  // No other member can be opened, so the application gets the real context, as with stock.
-  if (c->member_count == 1) return c->members[kDefault].real;
-  if (!c->events.open() || !control::runtime_start()) {
-    close_real(c.get());
+  if (d->member_count == 1) return stock->open_device(d->real[kDefault]);
+  if (!control::runtime_start()) {
     errno = ENOMEM;
     return nullptr;
   }
-  for (int member = 0; member < c->member_count; member++) {
-    c->members[member].watch = stock->create_comp_channel(c->members[member].real);
+  Nic first;
+  nic_open(first, d->real[kDefault]);
+  if (first.real == nullptr) {
+    errno = first.error;
+    return nullptr;
+  }
+  auto c = std::make_unique<Context>();
+  c->device = d;
+  take_nic(*c, first);
+  for (int i = kDefault + 1; i < d->member_count; i++) {
+    const auto nic = further_open(*d, i);
+    if (nic == nullptr) break;  // a member is known by its place, so none may be skipped
+    take_nic(*c, *nic);
+  }
+  // No other member can be opened, so the application gets the real context, as with stock.
+  if (c->member_count == 1) {
+    if (first.watch != nullptr) (void)stock->destroy_comp_channel(first.watch);
+    return first.real;
+  }
+  if (!c->events.open()) {
+    for (int member = 0; member < c->member_count; member++) close_member(*c, member);
+    errno = ENOMEM;
+    return nullptr;
   }
   c->psn_draws = psn_seed();
   fill_tables(c.get());
   c->verbs.context.async_fd = c->events.fd();
-  remember_attributes(c.get());
   context_is_open(c.get());
-  coordinator().context_add(c.get());
+  group::PerMember<bool> ports_up;
+  for (int m = 0; m < c->member_count; m++) ports_up[m] = !c->members[m].port_down;
+  coordinator().context_add(c.get(), ports_up);
   return c.release()->handle();
 } catch (const std::bad_alloc&) {
   errno = ENOMEM;
@@ -196,10 +265,14 @@ int close_device(ibv_context* context) noexcept {
   Context* c = Context::from(context);
   coordinator().context_forget(c);
   context_is_closed(c);
-  in_background_and_wait([] {});  // the worker has run every job that uses the context
-  close_real(c);
-  pthread_mutex_destroy(&context->mutex);
-  delete c;
+  // Each NIC's command thread closes the real context after all that uses it. A NIC that is late
+  // does so later.
+  for (int member = 0; member < c->member_count; member++) {
+    const auto close = [held = group::Held(c), member] { close_member(*held, member); };
+    const auto waited = group::on_nic_and_wait(*c, member, close);
+    if (waited == group::CommandThreads::Waited::kNever) close();
+  }
+  group::let_go(c);
   return 0;
 }
 

@@ -2,8 +2,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
+#include "group/command_threads.h"
 #include "group/completion.h"
+#include "group/error_arming.h"
 #include "ops/completion_queues.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
@@ -17,23 +20,52 @@ using group::CompletionQueue;
 using group::Context;
 using group::kDefault;
 
-// Makes the change on each further member's CQ once those CQs have been made.
+// Makes the change on each further member's CQ once those CQs have been made. The CQ is taken away
+// meanwhile, because no other thread may wait for a NIC that hangs.
 template <typename Change>
 void change_twins(CompletionQueue* q, const char* what, Change change) {
-  in_background_for(q, [what, change](CompletionQueue& cq) {
-    for (int member = kDefault + 1; member < cq.real.size(); member++) {
-      std::lock_guard lock(cq.mutex);
-      if (cq.real[member] == nullptr) continue;
-      if (const int error = change(cq.real[member])) {
+  for (int member = kDefault + 1; member < q->context->member_count; member++) {
+    (void)group::on_nic(*q->context, member, [held = group::Held(q), member, what, change] {
+      CompletionQueue& cq = *held;
+      ibv_cq* twin;
+      {
+        std::lock_guard lock(cq.mutex);
+        twin = std::exchange(cq.real[member], nullptr);
+      }
+      if (twin == nullptr) return;
+      if (const int error = change(twin)) {
         SHIFT_WARN_LIMITED("%s: a CQ on %s keeps its %s: errno %d", cq.context->device->dev.name,
                            cq.context->name(member), what, error);
       }
-    }
-  });
+      std::lock_guard lock(cq.mutex);
+      cq.real[member] = twin;
+      // Whoever armed the queue meanwhile did not reach this CQ.
+      if (cq.channel == nullptr) group::errors_arm(cq, member);
+      if (cq.poll_all && cq.armed) (void)twin->context->ops.req_notify_cq(twin, cq.armed_solicited);
+    });
+  }
 }
 
 void resize_twins(CompletionQueue& cq, int room) {
   change_twins(&cq, "size", [room](ibv_cq* twin) { return stock->resize_cq(twin, room); });
+}
+
+// Changes the default's CQ, on a thread of the application. The layer's threads do not touch that
+// CQ meanwhile: a provider whose CQ serves one thread has no lock of its own, and none of them may
+// wait for a NIC that hangs.
+template <typename Change>
+int change_default(CompletionQueue& cq, Change change) {
+  {
+    auto lock = lock_poll(cq);
+    cq.is_changing = true;
+  }
+  const int error = change(cq.real[kDefault]);
+  {
+    std::lock_guard lock(cq.mutex);
+    cq.is_changing = false;
+  }
+  group::inspect(cq);  // it was not looked at
+  return error;
 }
 
 }  // namespace
@@ -42,20 +74,17 @@ int resize_cq(ibv_cq* cq, int cqe) noexcept {
   CompletionQueue* q = CompletionQueue::from(cq);
   std::lock_guard resizing(q->room_mutex);
   const int room = room_for(*q->context, cqe, q->flushable);
-  {
-    // A provider whose CQ serves one thread has no lock of its own against SHIFT's background
-    // threads.
-    auto lock = lock_poll(*q);
-    ibv_cq* real = q->real[kDefault];
+  const int error = change_default(*q, [&](ibv_cq* real) {
     // A program that asks for less room than its completions need gets the error, although the real
     // CQ has room for them.
     if (cqe < cq->cqe && room != cqe && q->flushable <= cqe) {
-      if (const int error = stock->resize_cq(real, cqe)) return error;
+      if (const int refused = stock->resize_cq(real, cqe)) return refused;
     }
-    if (const int error = stock->resize_cq(real, room)) return error;
-    q->asked = cqe;
-    cq->cqe = shown_cqe(cqe, room, real->cqe);
-  }
+    return stock->resize_cq(real, room);
+  });
+  if (error != 0) return error;
+  q->asked = cqe;
+  cq->cqe = shown_cqe(cqe, room, q->real[kDefault]->cqe);
   resize_twins(*q, room);
   return 0;
 }
@@ -70,10 +99,10 @@ bool cq_reserve(CompletionQueue& cq, uint32_t entries) {
     // A CQ that many QPs share grows in few steps: each is a command of the NIC.
     const int max = cq.context->device_attr.orig_attr.max_cqe;
     const int grown = std::max(room, real->cqe <= max / 2 ? 2 * real->cqe : max);
-    {
-      auto lock = lock_poll(cq);
-      if (stock->resize_cq(real, grown) != 0) (void)stock->resize_cq(real, room);
-    }
+    (void)change_default(cq, [&](ibv_cq* one) {
+      const int refused = stock->resize_cq(one, grown);
+      return refused == 0 ? 0 : stock->resize_cq(one, room);
+    });
     resize_twins(cq, real->cqe);
   }
   if (real->cqe < flushable && !SHIFT_PLANT(cq_not_grown)) return false;

@@ -148,8 +148,12 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const Init& init) {
     g->let_go = true;
   }
   g->pd->users++;
+  g->send_cq_held = group::Held(g->send_cq);
+  g->recv_cq_held = group::Held(g->recv_cq);
+  g->pd_held = group::Held(g->pd);
   if (init.srq != nullptr) {
     g->srq = SharedQueue::from(init.srq);  // claim_shared() counted the user
+    g->srq_held = group::Held(g->srq);
     // The wr_ids of its receives have to be replaced, which the hot path never does.
     auto lock = lock_queue(*g->recv_cq);
     g->recv_cq->slow_groups++;

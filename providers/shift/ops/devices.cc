@@ -12,6 +12,7 @@
 #include "ops/entry.h"
 #include "ops/glue.h"
 #include "ops/nic_facts.h"
+#include "ops/open_contexts.h"
 #include "ops/pairing.h"
 #include "util/config.h"
 #include "util/log.h"
@@ -32,6 +33,9 @@ constinit std::mutex devices_mutex;
 Device* device_at(int index) {
   return std::launder(reinterpret_cast<Device*>(device_storage + sizeof(Device) * index));
 }
+
+// A call that hangs uses the device of a list, so real lists are not freed any more.
+constinit std::atomic<bool> lists_kept{false};
 
 // The application holds the array after this header, at shown(). When it frees that array, the
 // real list goes back to the stock library.
@@ -142,9 +146,13 @@ ibv_device** device_list_wrap(ibv_device** real, int count) noexcept try {
   return nullptr;
 }
 
+void device_lists_keep() noexcept {
+  lists_kept = true;
+}
+
 void device_list_free(ibv_device** shown) noexcept {
   auto* list = reinterpret_cast<List*>(shown) - 1;
-  stock->free_device_list(list->real);
+  if (!lists_kept) stock->free_device_list(list->real);
   std::free(list);
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "group/twins.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
 
@@ -22,8 +23,8 @@ void* allocate(ibv_pd*, void* domain, size_t size, size_t alignment, uint64_t re
 void release(ibv_pd*, void* domain, void* memory, uint64_t resource_type) {
   auto* p = static_cast<ProtectionDomain*>(domain);
   // The application's allocator may belong to an interpreter, for example, which not every thread
-  // may call. So the control thread only notes the memory.
-  if (control::runtime()->control.in_thread()) {
+  // may call. So a command thread only notes the memory.
+  if (group::command_threads->in_thread()) {
     try {
       std::lock_guard lock(p->mutex);
       p->released.push_back({memory, resource_type});
@@ -39,11 +40,17 @@ void publish(ProtectionDomain& pd, ibv_context* context, ibv_pd* real) {
   pd.real[kDefault] = real;
   pd.pd = *real;
   pd.pd.context = context;
+  pd.context = group::Held(Context::from(context));
 }
 
-void twins_dealloc(ProtectionDomain& pd) {
-  for (int member = kDefault + 1; member < pd.real.size(); member++) {
-    if (pd.real[member] != nullptr) (void)stock->dealloc_pd(pd.real[member]);
+// Runs `task(pd, member)` on the command threads of all further members, in order with what they
+// were asked before.
+template <typename Task>
+void on_twins(ProtectionDomain& pd, Task task) {
+  const Context& context = *Context::from(pd.pd.context);
+  for (int member = kDefault + 1; member < context.member_count; member++) {
+    (void)group::on_nic(context, member,
+                        [held = group::Held(&pd), member, task] { task(*held, member); });
   }
 }
 
@@ -59,10 +66,8 @@ ibv_pd* alloc_pd(ibv_context* context) noexcept {
   ibv_pd* real = stock->alloc_pd(c->members[kDefault].real);
   if (real == nullptr) return nullptr;
   publish(*pd, context, real);
-  in_background([raw = pd.get(), c] {
-    for (int member = kDefault + 1; member < c->member_count; member++) {
-      raw->real[member] = stock->alloc_pd(c->members[member].real);
-    }
+  on_twins(*pd, [](ProtectionDomain& made, int member) {
+    made.real[member] = stock->alloc_pd(made.context->members[member].real);
   });
   return &pd.release()->pd;
 }
@@ -70,19 +75,23 @@ ibv_pd* alloc_pd(ibv_context* context) noexcept {
 int dealloc_pd(ibv_pd* pd) noexcept {
   auto* p = virtual_pd(pd);
   if (p->users != 0) return EBUSY;
-  const int error = stock->dealloc_pd(p->real[kDefault]);
+  const int error = group::default_destroy(
+      *p->context, false, [real = p->real[kDefault]] { return stock->dealloc_pd(real); });
   if (error != 0) return error;
-  in_background_and_wait([p] {
-    if (p->base == nullptr) twins_dealloc(*p);
-  });
-  if (p->base != nullptr) p->base->users--;
-  delete p;
+  if (p->base == nullptr) {
+    on_twins(*p, [](ProtectionDomain& gone, int member) {
+      if (gone.real[member] != nullptr) (void)stock->dealloc_pd(gone.real[member]);
+    });
+  } else {
+    p->base->users--;
+  }
+  group::let_go(p);
   return 0;
 }
 
 // On the further members, the domain that the parent domain was made of stands for both. A parent
 // domain adds allocators and the promise that one thread alone uses it. Both concern the process's
-// memory for the NIC's objects, and only the worker makes objects on the further members.
+// memory for the NIC's objects, and only command threads make objects on the further members.
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* init) noexcept {
   ibv_context* real_context = Context::from(context)->members[kDefault].real;
   const auto* verbs = verbs_get_ctx_op(real_context, alloc_parent_domain);
@@ -113,12 +122,10 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* i
   publish(*pd, context, real);
   pd->base = base->base != nullptr ? base->base : base;
   pd->base->users++;
-  // The worker does this after it has made the twins of the base domain.
-  in_background([raw = pd.get()] {
-    for (int member = kDefault + 1; member < raw->real.size(); member++) {
-      raw->real[member] = raw->base->real[member];
-    }
-  });
+  pd->base_held = group::Held(pd->base);
+  // This comes after the making of the base domain's twins.
+  on_twins(*pd,
+           [](ProtectionDomain& made, int member) { made.real[member] = made.base->real[member]; });
   return &pd.release()->pd;
 }
 
@@ -150,8 +157,7 @@ void give_back_released(ProtectionDomain& pd) {
 void unimport_pd(ibv_pd* pd) noexcept {
   auto* p = virtual_pd(pd);
   stock->unimport_pd(p->real[kDefault]);
-  in_background_and_wait([] {});
-  delete p;
+  group::let_go(p);
 }
 
 }  // namespace shift::ops

@@ -1,5 +1,5 @@
-// Memory regions. The application gets the keys of the default NIC. The worker registers the region
-// on the further members later.
+// Memory regions. The application gets the keys of the default NIC. The command threads register
+// the region on the further members later.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -86,9 +86,15 @@ ibv_mr* register_on_twins(const std::shared_ptr<MemoryRegion>& region, Protectio
   Context& context = *Context::from(pd.pd.context);
   region->mr.lkey = region->mr.rkey = mint_key(context);
   enlist(context, region);
-  in_background_and_wait([&] { group::twin_regions_register(*region, pd); });
-  if (!region->any_twin(MemoryRegion::Twin::kReady)) {
+  group::twin_regions_register(region, pd);
+  for (int member = kDefault + 1; member < context.member_count; member++)
+    (void)group::on_nic_and_wait(context, member, [] {});
+  std::unique_lock lock(context.mutex);
+  const bool is_ready = region->any_twin(MemoryRegion::Twin::kReady);
+  lock.unlock();
+  if (!is_ready) {
     strike(context, *region);
+    group::twin_regions_deregister(region);
     errno = EIO;
     return nullptr;
   }
@@ -160,7 +166,7 @@ ibv_mr* add_region(const std::shared_ptr<MemoryRegion>& region, ibv_pd* pd, Regi
   real->context = pd->context;
   real->pd = pd;
   p.users++;
-  in_background([region, &p] { group::twin_regions_register(*region, p); });
+  group::twin_regions_register(region, p);
   return region->shown();
 }
 
@@ -216,9 +222,9 @@ ibv_mr* reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsig
 ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
                       int access) noexcept try {
   auto region = describe(Kind::kDmabuf, nullptr, length, iova, static_cast<unsigned>(access));
-  // The application may close its descriptor before the worker has registered the region on the
-  // further members, so the layer keeps a copy. A failed copy is no error here: NCCL passes no
-  // valid descriptor, and learns from the default NIC's error whether that NIC can register any
+  // The application may close its descriptor before the command threads have registered the region
+  // on the further members, so the layer keeps a copy. A failed copy is no error here: NCCL passes
+  // no valid descriptor, and learns from the default NIC's error whether that NIC can register any
   // buffer.
   region->fd = UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3));
   region->offset = offset;
@@ -266,10 +272,9 @@ ibv_mr* import_mr(ibv_pd* pd, uint32_t handle) noexcept try {
 
 namespace {
 
-void forget_region(MemoryRegion& region) {
-  if (group::twin_regions_stop(region)) in_background_and_wait([] {});
+void forget_region(const std::shared_ptr<MemoryRegion>& region) {
   group::twin_regions_deregister(region);
-  virtual_pd(region.mr.pd)->users--;
+  virtual_pd(region->mr.pd)->users--;
 }
 
 }  // namespace
@@ -285,7 +290,7 @@ int dereg_mr(ibv_mr* mr) noexcept {
   // is asked before the other members.
   if (region->members[kDefault].real != nullptr) {
     Unveiled unveiled(*region);
-    const int error = stock->dereg_mr(mr);
+    const int error = group::default_destroy(context, false, [mr] { return stock->dereg_mr(mr); });
     if (error != 0 && !context.members[kDefault].dead) {
       unveiled.veil();
       try {
@@ -296,7 +301,7 @@ int dereg_mr(ibv_mr* mr) noexcept {
       return error;
     }
   }
-  forget_region(*region);
+  forget_region(region);
   return 0;
 }
 
@@ -306,30 +311,23 @@ void unimport_mr(ibv_mr* mr) noexcept {
   strike(*Context::from(mr->context), *region);
   const Unveiled unveiled(*region);
   stock->unimport_mr(mr);
-  forget_region(*region);
+  forget_region(region);
 }
 
 namespace {
-
-// From here on, a request that needs the region's keys on a further member waits.
-void withdraw_keys(MemoryRegion& region) {
-  std::lock_guard lock(Context::from(region.mr.context)->mutex);
-  region.twins_set(MemoryRegion::Twin::kQueued);
-}
 
 // Registers the region on the further members anew. No request uses the old registrations
 // meanwhile, because their keys are withdrawn.
 void renew_twins(const std::shared_ptr<MemoryRegion>& region, const ibv_mr& as, unsigned access,
                  uint64_t iova) {
-  withdraw_keys(*region);
-  in_background_and_wait([&] {
-    withdraw_keys(*region);  // the worker may have run the first registration just before
-    group::twin_regions_deregister(*region);
+  group::twin_regions_end(region);
+  {
+    std::lock_guard lock(Context::from(region->mr.context)->mutex);
     region->mr = as;
     region->access = access;
     region->iova = iova;
-  });
-  in_background([region] { group::twin_regions_register(*region, *virtual_pd(region->mr.pd)); });
+  }
+  group::twin_regions_register(region, *virtual_pd(as.pd));
 }
 
 }  // namespace

@@ -15,4 +15,8 @@ bool context_is_masked(group::Context& context);
 void context_is_open(group::Context* context);
 void context_is_closed(group::Context* context);
 
+// From here on the real devices of the device lists are kept, even when the lists are freed: a call
+// that hangs uses one of them.
+void device_lists_keep() noexcept;
+
 }  // namespace shift::ops

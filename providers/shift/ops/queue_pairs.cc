@@ -20,6 +20,7 @@
 #include "group/shared_queue.h"
 #include "group/twins.h"
 #include "ops/completion_queues.h"
+#include "ops/domains.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
 #include "util/log.h"
@@ -63,10 +64,11 @@ bool is_parked(Group* g) {
   return g->send.route == group::Route::kParked || g->recv.route == group::Route::kParked;
 }
 
-// Waits for the worker's jobs for the group. Called after Coordinator::group_forget(), which begins
-// no more jobs.
+// Waits for the command threads' jobs for the group, but not for those of a NIC that is late.
+// Called after Coordinator::group_forget(), which begins no more jobs.
 void await_jobs(const Group& g) {
-  if (g.jobs != 0) in_background_and_wait([] {});
+  for (int member = 0; member < g.context->member_count && g.jobs != 0; member++)
+    (void)group::on_nic_and_wait(*g.context, member, [] {});
 }
 
 // The application sees from now on what the real QPs say.
@@ -106,9 +108,13 @@ int current_member(Group* g) {
 // broken.
 bool join_default(Group* g) {
   if (g->srq == nullptr || g->srq_member != group::kNoMember) return true;
-  bool is_clean = true;
-  (void)in_background_and_wait([&] { is_clean = g->srq->cleanse(kDefault); });
-  return is_clean && group::receives_join(*g, kDefault) == SharedQueue::Join::kDone;
+  const auto is_clean = std::make_shared<bool>(true);
+  const auto cleanse = [held = group::Held(g->srq), is_clean] {
+    *is_clean = held->cleanse(kDefault);
+  };
+  using Waited = group::CommandThreads::Waited;
+  if (group::on_nic_and_wait(*g->context, kDefault, cleanse) == Waited::kLate) return false;
+  return *is_clean && group::receives_join(*g, kDefault) == SharedQueue::Join::kDone;
 }
 
 void leave_cqs(Group* g) {
@@ -191,11 +197,48 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   return 0;
 }
 
+namespace {
+
+// Asks the NIC that carries the group's data. A further member's is asked by its command thread,
+// for the program must not wait for a NIC that hangs, if it is not the program's own. Such a NIC's
+// answer is made of what the application has asked for.
+int ask_nic(Group* g, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
+  const int member = current_member(g);
+  if (member == kDefault && !group::is_late(*g->context, member))
+    return stock->query_qp(g->real[member], attr, mask, init);
+  struct Answer {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    int error = 0;
+  };
+  using Waited = group::CommandThreads::Waited;
+  const auto answer = std::make_shared<Answer>();
+  const auto ask = [answer, mask, member, held = group::Held(g)] {
+    answer->error = stock->query_qp(held->real[member], &answer->attr, mask, &answer->init);
+  };
+  Waited waited = Waited::kLate;
+  if (!group::is_late(*g->context, member))
+    waited = group::on_nic_and_wait(*g->context, member, ask);
+  if (waited == Waited::kNever) ask();
+  if (waited == Waited::kLate) {
+    std::lock_guard lock(g->attr_mutex);
+    *attr = g->life.asked.attr;
+    attr->qp_state = attr->cur_qp_state = g->handle()->state;
+    *init = {};
+    init->qp_type = IBV_QPT_RC;
+    init->sq_sig_all = g->sq_sig_all;
+    return 0;
+  }
+  *attr = answer->attr;
+  *init = answer->init;
+  return answer->error;
+}
+
+}  // namespace
+
 int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) noexcept {
   Group* g = Group::from(qp);
-  const int member = current_member(g);
-  const int error = stock->query_qp(g->real[member], attr, mask, init);
-  if (error != 0) return error;
+  if (const int error = ask_nic(g, attr, mask, init)) return error;
   if (send_route(g) == group::Route::kError) attr->qp_state = attr->cur_qp_state = IBV_QPS_ERR;
   qp->state = attr->qp_state;
   {
@@ -227,9 +270,10 @@ int destroy_qp(ibv_qp* qp) noexcept {
   // ask.
   if (g->srq != nullptr && !g->context->events.keep_back(qp)) return ENOMEM;
   coordinator().group_forget(g);
-  await_jobs(*g);
   group::receives_settle(*g, kDefault);
-  const int error = stock->destroy_qp(g->real[kDefault]);
+  const int error = group::default_destroy(*g->context, g->jobs != 0, [held = group::Held(g)] {
+    return stock->destroy_qp(held->real[kDefault]);
+  });
   if (error != 0 && !g->context->members[kDefault].dead) {
     show_truth(g);  // the QP stays, on whichever member it is
     group::inspect(*g->recv_cq);
@@ -253,14 +297,13 @@ int destroy_qp(ibv_qp* qp) noexcept {
     std::lock_guard lock(g->recv_cq->mutex);
     g->recv_cq->slow_groups--;
   }
+  if (g->pd->base != nullptr) give_back_released(*g->pd);
   cq_release(*g->send_cq, g->reserved_sends);
   cq_release(*g->recv_cq, g->reserved_receives);
   g->send_cq->users--;
   g->recv_cq->users--;
   g->pd->users--;
-  pthread_mutex_destroy(&qp->mutex);
-  pthread_cond_destroy(&qp->cond);
-  delete g;
+  group::let_go(g);
   return 0;
 }
 

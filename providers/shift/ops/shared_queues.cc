@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "group/shared_queue.h"
+#include "group/twins.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
 
@@ -35,7 +36,8 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) noexcept try {
   queue->pd = virtual_pd(pd);
   queue->pd->users++;
   queue->members[kDefault].real = real;
-  in_background([raw = queue.get()] { group::twin_srqs_create(*raw); });
+  queue->pd_held = group::Held(queue->pd);
+  group::twin_srqs_create(*queue);
   return &queue.release()->srq;
 } catch (const std::bad_alloc&) {
   errno = ENOMEM;
@@ -68,21 +70,20 @@ int destroy_srq(ibv_srq* srq) noexcept {
   SharedQueue* queue = SharedQueue::from(srq);
   Context& context = queue->context;
   if (queue->users != 0) return EBUSY;
-  // The layer's own QPs use the queue, so the worker destroys them first. It does so after it has
-  // made the twins, if that task is still queued.
-  in_background_and_wait([queue] { queue->recall_destroy(); });
-  const int error = stock->destroy_srq(queue->members[kDefault].real);
+  // The layer's own QPs use the queue, so the command thread destroys them first.
+  const int error = group::default_destroy(context, true, [held = group::Held(queue)] {
+    held->recall[kDefault].reset();
+    return stock->destroy_srq(held->members[kDefault].real);
+  });
   if (error != 0 && !context.members[kDefault].dead) return error;
-  in_background_and_wait([queue] { group::twin_srqs_destroy(*queue); });
+  group::twin_srqs_destroy(*queue);
   {
     std::lock_guard lock(context.mutex);
     std::erase(context.srqs, queue);
   }
   context.events.forget(srq);
   queue->pd->users--;
-  pthread_mutex_destroy(&srq->mutex);
-  pthread_cond_destroy(&srq->cond);
-  delete queue;
+  group::let_go(queue);
   return 0;
 }
 

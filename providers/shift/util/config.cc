@@ -118,6 +118,8 @@ constexpr Key kKeys[] = {
      [](std::string_view v, Config& c) { return parse_number(v, 1, 65535, c.port); }},
     {"SHIFT_RC_TIMEOUT_MAX", "8..31",
      [](std::string_view v, Config& c) { return parse_number(v, 8, 31, c.rc_timeout_max); }},
+    {"SHIFT_COMMAND_MS", "10..60000",
+     [](std::string_view v, Config& c) { return parse_number(v, 10, 60000, c.command_ms); }},
     {"SHIFT_FENCE_MS", "1..60000",
      [](std::string_view v, Config& c) { return parse_number(v, 1, 60000, c.fence_ms); }},
     {"SHIFT_EXCHANGE_MS", "1..600000",

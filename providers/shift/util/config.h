@@ -39,10 +39,12 @@ struct Config {
   uint16_t port = 9473;  // SHIFT_PORT: rendezvous port of every NIC address
   // SHIFT_RC_TIMEOUT_MAX: cap of the RC ack timeout exponent on default paths
   int rc_timeout_max = 11;
-  int fence_ms = 2000;        // SHIFT_FENCE_MS
-  int exchange_ms = 3000;     // SHIFT_EXCHANGE_MS: the least time that a request waits for a path
-  int failback_ms = 1000;     // SHIFT_FAILBACK_MS: how long a better path must be good; -1: never
-  int drain_ms = 500;         // SHIFT_DRAIN_MS
+  int fence_ms = 2000;     // SHIFT_FENCE_MS
+  int exchange_ms = 3000;  // SHIFT_EXCHANGE_MS: the least time that a request waits for a path
+  int failback_ms = 1000;  // SHIFT_FAILBACK_MS: how long a better path must be good; -1: never
+  int drain_ms = 500;      // SHIFT_DRAIN_MS
+  // SHIFT_COMMAND_MS: a NIC that has not answered a command for so long is not used for now
+  int command_ms = 2000;
   int rendezvous_ms = 10000;  // SHIFT_RENDEZVOUS_MS: how long a missing peer is looked for
 };
 

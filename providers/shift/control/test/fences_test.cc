@@ -31,7 +31,7 @@ class FencesTest : public SessionTest {
   };
 
   std::vector<Told> told_;
-  Fences fences_{loop_, sessions_, [this](Session& session, const Fence::Entry& entry) {
+  Fences fences_{loop_, sessions_, late_, [this](Session& session, const Fence::Entry& entry) {
                    told_.push_back({&session, entry.result});
                  }};
 };
@@ -97,6 +97,65 @@ TEST_F(FencesTest, ALaterOneIsABatchOfItsOwn) {
   qp(slow).flush();
   run_for(milliseconds(5));
   EXPECT_EQ(told_.back(), (Told{&slow, Fence::Result::kProven}));
+}
+
+// The NIC's commands hang.
+class LateFences : public FencesTest {
+ protected:
+  LateFences() { commands_.late.insert(0); }
+  void post(Session& session, uint64_t wr_id) {
+    group::post_send(session.group, wr_id, IBV_WR_SEND);
+  }
+};
+
+// C6: the round's deadline bounds the wait, and not the fence, whose NIC may answer yet.
+TEST_F(LateFences, ANicThatDoesNotAnswerIsWaitedFor) {
+  Session& session = leave();
+  run_for(milliseconds(3 * config().fence_ms));
+  EXPECT_TRUE(told_.empty());
+  commands_.answer(0);
+  run_for(milliseconds(5));
+  EXPECT_EQ(told_, (std::vector<Told>{{&session, Fence::Result::kProven}}));
+}
+
+// A NIC whose requests are not acknowledged breaks the QP by itself.
+TEST_F(LateFences, TheNicsOwnErrorProvesAsMuchAsItsAnswer) {
+  Session& session = make();
+  post(session, 1);
+  session.control.state = State::kFencing;
+  fences_.start(session);
+  run_for(milliseconds(50));
+  EXPECT_TRUE(told_.empty());
+  ASSERT_EQ(qp(session).pending_sends.size(), 2u) << "a marker is behind the request";
+  EXPECT_TRUE(qp(session).recvs.empty()) << "a message of the peer could take a marker there";
+  qp(session).break_with(IBV_WC_RETRY_EXC_ERR);
+  run_for(milliseconds(5));
+  EXPECT_EQ(told_, (std::vector<Told>{{&session, Fence::Result::kProven}}));
+  commands_.answer(0);
+}
+
+// C2, C3: the QP still works, and takes what the peer sends.
+TEST_F(LateFences, AMarkerThatArrivesProvesNothing) {
+  Session& session = leave();
+  for (int turn = 0; turn < 3; turn++) {
+    run_for(milliseconds(20));
+    ASSERT_TRUE(qp(session).complete_send()) << turn;
+  }
+  run_for(milliseconds(20));
+  EXPECT_TRUE(told_.empty());
+  commands_.answer(0);
+  run_for(milliseconds(5));
+  EXPECT_EQ(told_, (std::vector<Told>{{&session, Fence::Result::kProven}}));
+}
+
+// A NIC that refuses ERR has answered.
+TEST_F(FencesTest, AnAnswerOfNoEndsTheWait) {
+  Session& session = make();
+  qp(session).modify_error = EINVAL;
+  session.control.state = State::kFencing;
+  fences_.start(session);
+  run_for(milliseconds(2 * config().fence_ms));
+  EXPECT_EQ(told_, (std::vector<Told>{{&session, Fence::Result::kNotProven}}));
 }
 
 }  // namespace

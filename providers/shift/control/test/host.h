@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "control/coordinator.h"
+#include "group/port.h"
 #include "group/test/fake.h"
+#include "group/test/fake_commands.h"
 #include "net/test/memory_network.h"
 #include "net/test/virtual_loop.h"
 
@@ -34,7 +36,7 @@ struct Host {
 
   Host(VirtualTime& time, MemoryNetwork& network, SinkOfHosts& sinks, uint8_t net, int members = 3,
        int pairs = 1, bool one_cq = true)
-      : world(net, members), loop(time), coordinator(loop, loop) {
+      : world(net, members), loop(time), commands(loop), coordinator(loop, commands) {
     coordinator.network_set(network.host_add(coordinator));
     sinks.sinks[&world.context] = &coordinator;
     group::World::Options options;
@@ -48,7 +50,7 @@ struct Host {
     }
     cq = cqs.front();
     group = groups.front();
-    coordinator.context_add(&world.context);
+    coordinator.context_add(&world.context, group::ports_up(world.context));
   }
   group::FakeQp& qp(int member) { return group::World::fake(group, member); }
   // The application connects its QP, and the provider tells the coordinator.
@@ -92,6 +94,7 @@ struct Host {
 
   group::World world;
   VirtualLoop loop;
+  group::FakeCommands commands;
   Coordinator coordinator;
   // A CQ for each QP pair, which several pairs may share, and the group of each pair. `cq` and
   // `group` are the first ones.

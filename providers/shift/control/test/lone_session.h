@@ -18,7 +18,9 @@
 #include "control/session.h"
 #include "control/sessions.h"
 #include "control/turns.h"
+#include "group/port.h"
 #include "group/test/fake.h"
+#include "group/test/fake_commands.h"
 #include "net/network.h"
 #include "net/test/virtual_loop.h"
 
@@ -76,6 +78,7 @@ struct FakeNetwork final : net::PeerNetwork {
 
 struct NoSink final : NicSink {
   void nic_lost(group::Context*, int, group::Cause) override {}
+  void nic_late(group::Context*, int) override {}
   void nic_back(group::Context*, int) override {}
   void address_lost(group::Context*, int, const wire::Gid&, group::Cause) override {}
   void addresses_changed(group::Context*, int, const std::vector<wire::Gid>&) override {}
@@ -98,8 +101,9 @@ class SessionTest : public ::testing::Test {
  protected:
   SessionTest() {
     group::fault_sink = &world_.sink;
+    group::command_threads = &commands_;
     nics_.network_set(&network_);
-    nics_.context_add(&world_.context);
+    nics_.context_add(&world_.context, group::ports_up(world_.context));
   }
   ~SessionTest() override { group::fault_sink = nullptr; }
 
@@ -117,6 +121,7 @@ class SessionTest : public ::testing::Test {
 
   net::VirtualTime time_;
   net::VirtualLoop loop_{time_};
+  group::FakeCommands commands_{loop_};
   group::World world_{1, 2};
   group::CompletionQueue* cq_ = world_.make_cq();
   FakeNetwork network_;
@@ -126,9 +131,10 @@ class SessionTest : public ::testing::Test {
   NicWatch nics_{loop_, no_sink_};
   NicPairs pairs_;
   Sessions sessions_;
-  Jobs jobs_{loop_, loop_, sessions_};
+  LateNics late_{loop_, nics_};
+  Jobs jobs_{loop_, sessions_, late_};
   Turns turns_{loop_, [](uint64_t) {}};
-  ErrorWatch errors_{loop_, sessions_};
+  ErrorWatch errors_{loop_, sessions_, jobs_};
   ReadBacks read_backs_;
   Shared shared_{loop_, network_, machine_, sessions_, jobs_,
                  nics_, pairs_,   turns_,   errors_,   read_backs_};

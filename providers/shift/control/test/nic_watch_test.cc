@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "control/test/lone_session.h"
+#include "group/test/fake_commands.h"
 
 namespace shift::control {
 namespace {
@@ -27,6 +28,7 @@ struct FakeSink final : NicSink {
   void nic_lost(Context*, int member, group::Cause cause) override {
     told.push_back(std::to_string(member) + " lost: " + cause.text);
   }
+  void nic_late(Context*, int member) override { told.push_back(std::to_string(member) + " late"); }
   void nic_back(Context*, int member) override { told.push_back(std::to_string(member) + " back"); }
   void address_lost(Context*, int member, const wire::Gid&, group::Cause) override {
     told.push_back(std::to_string(member) + " lost an address");
@@ -61,7 +63,7 @@ class NicWatchTest : public ::testing::Test {
     nics_.network_set(&network_);
     nics_.links_set(std::make_unique<FakeLinks>(vlans_));
     world_.nic(kDefault).ifindex = kIfindex;
-    nics_.context_add(context_);
+    nics_.context_add(context_, group::ports_up(*context_));
   }
   std::vector<std::string> told() { return std::exchange(sink_.told, {}); }
   using Told = std::vector<std::string>;
@@ -80,7 +82,7 @@ TEST_F(NicWatchTest, ThePortsAreAskedAtTheBeginning) {
   EXPECT_EQ(nics_.up(context_), 0b11);
   group::World other(2, 2);
   other.nic(kBackup).port_up = false;
-  nics_.context_add(&other.context);
+  nics_.context_add(&other.context, group::ports_up(other.context));
   EXPECT_EQ(nics_.up(&other.context), 0b01);
   nics_.context_forget(&other.context);
   EXPECT_EQ(nics_.up(&other.context), 0) << "it is not watched any more";
@@ -233,6 +235,24 @@ TEST_F(NicWatchTest, AGidWithoutAnAddressIsReachedByItsDevices) {
   wire::Gid strange = nic.link_local;
   strange.raw[15] ^= 1;
   EXPECT_EQ(nics_.address_of(context_, strange), wire::Gid{});
+}
+
+// A NIC that does not answer commands gets no new path.
+TEST_F(NicWatchTest, ANicThatIsLateIsOfNoUse) {
+  group::FakeCommands commands(loop_);
+  group::command_threads = &commands;
+  context_->members[kBackup].nic = 1;
+  EXPECT_FALSE(nics_.commands_look()) << "nothing is to be done";
+  commands.late.insert(1);
+  EXPECT_TRUE(nics_.commands_look());
+  EXPECT_EQ(nics_.up(context_), 0b01);
+  nics_.port_down(context_, kBackup);
+  nics_.port_up(context_, kBackup);
+  EXPECT_EQ(nics_.up(context_), 0b01) << "its port says nothing of that";
+  commands.answer(1);
+  EXPECT_FALSE(nics_.commands_look());
+  EXPECT_EQ(nics_.up(context_), 0b11);
+  EXPECT_EQ(told(), (Told{"1 late", "1 lost: port down", "1 back"}));
 }
 
 }  // namespace

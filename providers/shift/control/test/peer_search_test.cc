@@ -21,7 +21,7 @@ class PeerSearchTest : public ::testing::Test, public PeerSearchSink {
  protected:
   PeerSearchTest() {
     nics_.network_set(&network_);
-    nics_.context_add(&world_.context);
+    nics_.context_add(&world_.context, group::ports_up(world_.context));
     group_->life.control.asks_responder = true;
     group_->life.ends.remote = {wire::Gid::from_ipv4(htonl(0x7f020001)), 0x777};
     group_->life.asked.attr.sq_psn = 1000;

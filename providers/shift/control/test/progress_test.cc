@@ -379,5 +379,64 @@ TEST_F(Rounds, AWriterWithoutSignalsIsNotGivenUpForItsPathsFaults) {
   for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->life.control.state, State::kActive);
 }
 
+// The firmware of a NIC hangs, and with it each command of its driver.
+class Commands : public Rounds {
+ protected:
+  Commands() {
+    a_.world.context.members[kDefault].nic = 1;
+    a_.world.context.members[group::kBackup].nic = 2;
+    a_.world.context.members[group::kThird].nic = 3;
+  }
+  group::FakeCommands& commands() {
+    return *static_cast<group::FakeCommands*>(group::command_threads);
+  }
+};
+
+// C7: the NIC has stopped the QP by itself, since nothing was acknowledged.
+TEST_F(Commands, OfANicThatBreaksMayHang) {
+  traffic(10);
+  commands().late.insert(1);
+  a_.port(kDefault, false);
+  receive(a_, 2);
+  receive(b_, 2);
+  send(a_, 2);
+  send(b_, 2);
+  run(seconds(2));
+  EXPECT_EQ(a_.group->life.path.member == kDefault, false);
+  expect_all_done();
+  commands().answer(1);
+  run(seconds(1));
+  traffic(10);
+  expect_all_done();
+}
+
+// No path is tried over a spare NIC that does not answer, and the others are.
+TEST_F(Commands, OfASpareMayHang) {
+  commands().late.insert(2);
+  run(milliseconds(500));
+  a_.port(kDefault, false);
+  traffic(10);
+  run(seconds(1));
+  EXPECT_EQ(a_.group->life.path.member, group::kThird);
+  expect_all_done();
+  commands().answer(2);
+  run(seconds(1));
+}
+
+// C6: no NIC stops the QP, so nothing is proven. The peer gives up when its program's patience is
+// over, and this end's program is not kept waiting for the NIC.
+TEST_F(Commands, ThatHangForEverEndInTheOriginalError) {
+  traffic(10);
+  a_.stay_in_rtr(a_.group);  // it has nothing to send, and no NIC of its own gives up
+  commands().late.insert(1);
+  a_.port(kDefault, false);
+  receive(a_);
+  send(b_);
+  run(seconds(10));
+  EXPECT_FALSE(b_.errors.empty());
+  EXPECT_FALSE(a_.errors.empty());
+  commands().answer(1);
+}
+
 }  // namespace
 }  // namespace shift::control

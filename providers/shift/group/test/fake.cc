@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "group/command_threads.h"
 
 namespace shift::group {
 namespace {
@@ -191,8 +194,11 @@ void post_recv(Group& group, uint64_t wr_id, uint32_t lkey) {
 
 std::vector<bool> fence(std::vector<Group*> groups, std::chrono::nanoseconds patience) {
   park(groups);
+  // This thread runs the commands itself.
+  CommandThreads* const threads = std::exchange(command_threads, nullptr);
   Fence shut(std::move(groups), patience);
   while (!shut.step(Clock::now())) sched_yield();
+  command_threads = threads;
   std::vector<bool> proven;
   for (const Fence::Entry& entry : shut.entries()) {
     proven.push_back(entry.result == Fence::Result::kProven);

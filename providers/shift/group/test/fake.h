@@ -50,7 +50,7 @@ struct FakeSink final : FaultSink {
   void pump_wanted(Group*) override { pump_wanted_calls++; }
   void read_back_wanted(Group*) override { read_back_wanted_calls++; }
   void read_back_failed(Group*, int member) override { unread.push_back(member); }
-  void receives_wanted(SharedQueue*) override { receives_wanted_calls++; }
+  void receives_wanted(SharedQueue*, int) override { receives_wanted_calls++; }
   void receives_stuck(SharedQueue*, int member) override { stuck.push_back(member); }
   void receives_refused(SharedQueue*, int member) override { refused.push_back(member); }
 };

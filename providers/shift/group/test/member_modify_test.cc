@@ -91,16 +91,17 @@ TEST_F(MemberModify, AChangedPathStartsWithItsOwnPsn) {
 TEST_F(MemberModify, ANicsPatienceIsTheStandards) {
   on_default().attr.timeout = 10;
   on_default().attr.retry_cnt = 6;
-  const auto health = committed_qp_health(*group_);
+  const auto health = member_qp_health(*group_, kDefault);
   ASSERT_TRUE(health.has_value());
   EXPECT_FALSE(health->is_broken);
   EXPECT_EQ(health->patience, std::chrono::nanoseconds(4 * 7 * 4096 * 1024));
   on_default().attr.timeout = 0;
-  EXPECT_EQ(committed_qp_health(*group_)->patience, std::chrono::nanoseconds::zero()) << "no end";
+  EXPECT_EQ(member_qp_health(*group_, kDefault)->patience, std::chrono::nanoseconds::zero())
+      << "no end";
   on_default().qp.state = IBV_QPS_SQE;
-  EXPECT_TRUE(committed_qp_health(*group_)->is_broken);
+  EXPECT_TRUE(member_qp_health(*group_, kDefault)->is_broken);
   on_default().query_error = EIO;
-  EXPECT_FALSE(committed_qp_health(*group_));
+  EXPECT_FALSE(member_qp_health(*group_, kDefault));
 }
 
 TEST_F(MemberModify, RetriesEndOnTheOtherMembers) {

@@ -8,6 +8,7 @@
 #include "group/member_qp.h"
 #include "group/port.h"
 #include "group/test/fake.h"
+#include "group/test/fake_commands.h"
 #include "group/twins.h"
 
 namespace shift::group {
@@ -220,23 +221,32 @@ class Twins : public ::testing::Test {
       return answer;
     };
     before_ = std::exchange(stock, &table_);
+    command_threads = &commands_;
     region_.mr.context = world_.context.handle();
+    region_.mr.pd = &world_.pd.pd;
     region_.mr.length = 100;
     region_.iova = 0x5000;
     region_.access = IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_LOCAL_WRITE;
   }
   void TearDown() override { stock = before_; }
   bool is_ready(int member) { return region_.members[member].twin == MemoryRegion::Twin::kReady; }
+  void register_twins() {
+    twin_regions_register(held_, world_.pd);
+    tasks_.run();
+  }
 
   World world_;
   StockVerbs table_;
   const StockVerbs* before_ = nullptr;
   ibv_mr mr_{};
-  MemoryRegion region_{};
+  std::shared_ptr<MemoryRegion> held_ = std::make_shared<MemoryRegion>();
+  MemoryRegion& region_ = *held_;
+  LazyTasks tasks_;
+  FakeCommands commands_{tasks_};
 };
 
 TEST_F(Twins, AreRegisteredWithAllThatTheApplicationAskedFor) {
-  twin_regions_register(region_, world_.pd);
+  register_twins();
   ASSERT_EQ(registered.size(), 2u);
   for (int member : {kBackup, kThird}) {
     const Registered& one = registered[static_cast<size_t>(member) - 1];
@@ -252,7 +262,7 @@ TEST_F(Twins, AreMadeOfTheSameBuffer) {
   region_.kind = MemoryRegion::Kind::kDmabuf;
   region_.fd = UniqueFd(dup(2));
   region_.offset = 4096;
-  twin_regions_register(region_, world_.pd);
+  register_twins();
   ASSERT_EQ(registered.size(), 2u);
   EXPECT_EQ(registered[0].fd, region_.fd.get());
   EXPECT_EQ(registered[0].offset, 4096u);
@@ -266,7 +276,7 @@ TEST_F(Twins, OfANullRegionAreNullRegions) {
     registered.push_back({pd, 0, 0, 0, -1, 0, true});
     return answer;
   };
-  twin_regions_register(region_, world_.pd);
+  register_twins();
   ASSERT_EQ(registered.size(), 1u);
   EXPECT_TRUE(registered[0].is_null);
   EXPECT_TRUE(is_ready(kBackup));
@@ -274,29 +284,71 @@ TEST_F(Twins, OfANullRegionAreNullRegions) {
 }
 
 TEST_F(Twins, OfARegionThatIsGoneAreNotMade) {
-  EXPECT_FALSE(twin_regions_stop(region_));
-  twin_regions_register(region_, world_.pd);
+  twin_regions_register(held_, world_.pd);
+  twin_regions_deregister(held_);
+  tasks_.run();
   EXPECT_TRUE(registered.empty());
 }
 
-TEST_F(Twins, WhatIsUnderWayIsTheLast) {
-  static MemoryRegion* region;
-  static bool is_under_way;
-  region = &region_;
+// The application deregisters the region while its twin is being registered.
+TEST_F(Twins, OfARegionThatGoesMeanwhileGoToo) {
+  static std::shared_ptr<MemoryRegion>* region;
+  static int ended;
+  region = &held_;
+  ended = 0;
   table_.reg_mr_iova2 = [](ibv_pd* pd, void*, size_t, uint64_t, unsigned) {
     registered.push_back({pd, 0, 0, 0, -1, 0, false});
-    is_under_way = twin_regions_stop(*region);
+    if (!(*region)->deregistered) twin_regions_deregister(*region);
     return answer;
   };
-  twin_regions_register(region_, world_.pd);
-  EXPECT_TRUE(is_under_way);
+  table_.dereg_mr = [](ibv_mr*) { return ended++, 0; };
+  register_twins();
   EXPECT_EQ(registered.size(), 1u);
-  EXPECT_FALSE(twin_regions_stop(region_));
+  EXPECT_EQ(ended, 1);
+  EXPECT_FALSE(is_ready(kBackup));
+}
+
+// What was asked for before a change of the region is not done any more.
+TEST_F(Twins, OfARegionThatIsChangedAreMadeOnce) {
+  twin_regions_register(held_, world_.pd);
+  twin_regions_end(held_);
+  region_.mr.length = 200;
+  register_twins();
+  ASSERT_EQ(registered.size(), 2u);
+  EXPECT_EQ(registered[0].length, 200u);
+  EXPECT_TRUE(is_ready(kBackup));
+}
+
+// The memory may be freed when ibv_dereg_mr returns, so it waits where the region may be in use.
+TEST_F(Twins, OfARegionInUseAreWaitedFor) {
+  static int ended;
+  ended = 0;
+  table_.dereg_mr = [](ibv_mr*) { return ended++, 0; };
+  register_twins();
+  world_.context.members[kThird].has_carried = true;
+  twin_regions_deregister(held_);
+  EXPECT_EQ(ended, 2) << "one task follows the other here";
+  tasks_.run();
+  EXPECT_EQ(ended, 2);
+}
+
+// C6: nobody waits for a NIC whose commands hang; it does its part later.
+TEST_F(Twins, OnANicThatIsLateAreNotWaitedFor) {
+  static int ended;
+  ended = 0;
+  table_.dereg_mr = [](ibv_mr*) { return ended++, 0; };
+  register_twins();
+  world_.context.members[kBackup].has_carried = true;
+  commands_.late.insert(0);
+  twin_regions_deregister(held_);
+  EXPECT_EQ(ended, 0);
+  commands_.answer(0);
+  EXPECT_EQ(ended, 2);
 }
 
 TEST_F(Twins, OfDeviceMemoryThereAreNone) {
   region_.kind = MemoryRegion::Kind::kOnDefault;
-  twin_regions_register(region_, world_.pd);
+  register_twins();
   EXPECT_TRUE(registered.empty());
   for (int member : {kBackup, kThird}) {
     EXPECT_EQ(region_.members[member].twin, MemoryRegion::Twin::kFailed);
@@ -306,6 +358,9 @@ TEST_F(Twins, OfDeviceMemoryThereAreNone) {
 // A program that sleeps until a completion raises an event would sleep for ever.
 TEST(TwinQueue, IsNotMadeWithoutItsChannel) {
   World world;
+  LazyTasks tasks;
+  FakeCommands commands{tasks};
+  command_threads = &commands;
   CompletionQueue cq;
   cq.context = &world.context;
   cq.real[kDefault] = &world.nic(kDefault).cq_make(64).cq;
@@ -314,10 +369,12 @@ TEST(TwinQueue, IsNotMadeWithoutItsChannel) {
   channel.real[kDefault] = channel.real[kThird] = &real;
   cq.channel = &channel;
   twin_cqs_create(cq);
+  tasks.run();
   EXPECT_TRUE(cq.real[kBackup] == nullptr);
   EXPECT_FALSE(cq.real[kThird] == nullptr);
   cq.channel = nullptr;  // no program waits for events
   twin_cqs_create(cq);
+  tasks.run();
   EXPECT_FALSE(cq.real[kBackup] == nullptr);
 }
 

@@ -7,6 +7,7 @@
 #include "group/commit.h"
 #include "group/locked.h"
 #include "group/test/fake.h"
+#include "group/test/fake_commands.h"
 
 namespace shift::group {
 namespace {
@@ -18,11 +19,18 @@ class ReadsBack : public ::testing::Test {
  protected:
   ReadsBack()
       : cq_(world_.make_cq()), self_(world_.make_group(cq_)), data_(world_.make_group(cq_)) {
+    command_threads = &commands_;
     self_->life.is_self = true;
     read_back_prepare(*self_);
-    read_back_make(*self_);
+    make_all();
   }
-  ~ReadsBack() override { read_back_end(*self_); }
+  ~ReadsBack() override {
+    read_back_end(*self_);
+    tasks_.run();
+  }
+  void make_all() {
+    for (int m = 0; m < world_.context.member_count; m++) read_back_make(*self_, m);
+  }
 
   ReadBack::Member& on(int member) { return self_->read_back.members[member]; }
   FakeQp& own(int member) { return World::fake(on(member).qp); }
@@ -41,6 +49,8 @@ class ReadsBack : public ::testing::Test {
   bool is_hot() const { return self_->send.route == Route::kOnDefault; }
 
   World world_;
+  LazyTasks tasks_;
+  FakeCommands commands_{tasks_};
   CompletionQueue* cq_;
   Group* self_;
   Group* data_;
@@ -186,12 +196,26 @@ TEST_F(ReadsBack, ANicThatFailedIsReadWhenDataComesThroughItAgain) {
   read(8);
   EXPECT_EQ(posted(kDefault), Ids{7});
   EXPECT_EQ(world_.sink.read_back_wanted_calls, 1);
-  read_back_make(*self_);
+  make_all();
   EXPECT_EQ(go_on(*self_), 0);
   ASSERT_EQ(own(kBackup).sends.size(), 1u);
   ASSERT_TRUE(own(kBackup).complete_send());
   EXPECT_EQ(go_on(*self_), 0);
   EXPECT_EQ(posted(kDefault), (Ids{7, 8}));
+}
+
+// The program could not destroy its domain otherwise.
+TEST_F(ReadsBack, WhatWasMadeGoesInWhicheverStateItIs) {
+  data_moves();
+  read(7);
+  own(kBackup).break_with(IBV_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(go_on(*self_), 0);
+  read_back_begin(*self_, kBackup);  // it has to be made anew
+  EXPECT_EQ(on(kBackup).state, State::kNone);
+  ASSERT_EQ(world_.context.own_qps.size(), 3u);
+  read_back_end(*self_);
+  tasks_.run();
+  EXPECT_TRUE(world_.context.own_qps.empty());
 }
 
 TEST_F(ReadsBack, NothingComesThroughADeadNicOrAPortThatIsDown) {

@@ -13,6 +13,7 @@
 #include "group/member_qp.h"
 #include "group/test/asleep.h"
 #include "group/test/fake.h"
+#include "group/test/fake_commands.h"
 #include "group/test/random.h"
 
 namespace shift::group {
@@ -23,6 +24,14 @@ using Join = SharedQueue::Join;
 
 class Shared : public ::testing::Test {
  protected:
+  Shared() { command_threads = &commands_; }
+  // Does what the command threads were asked for, as in receives_wanted().
+  void recall() {
+    const uint32_t asked = srq_->recall_asked;
+    for (int m = 0; m < world_.context.member_count; m++)
+      if ((asked >> m & 1) != 0 || asked == 0) srq_->recall_some(m);
+    tasks_.run();
+  }
   Group* group_make() {
     World::Options options;
     options.srq = srq_;
@@ -62,6 +71,8 @@ class Shared : public ::testing::Test {
   Commit go(Group* group, int member) { return commit(*group, member, member); }
 
   World world_;
+  LazyTasks tasks_;
+  FakeCommands commands_{tasks_};
   CompletionQueue* cq_ = world_.make_cq();
   SharedQueue* srq_ = world_.make_srq(8);
   Group* a_ = group_make();
@@ -214,11 +225,15 @@ TEST_F(Shared, OnSoftRoceTheSendQueueIsDrainedFirst) {
   Group* const self = a_;
   park({&self, 1});
   Fence shut({a_}, kPatience);
-  for (int i = 0; i < 3; i++) EXPECT_FALSE(shut.step(Clock::now()));
+  const auto step = [&] {
+    tasks_.run();
+    return shut.step(Clock::now());
+  };
+  for (int i = 0; i < 3; i++) EXPECT_FALSE(step());
   EXPECT_EQ(resets(), 0);
   qp.flushes = true;
   qp.flush();
-  while (!shut.step(Clock::now())) {
+  while (!step()) {
   }
   EXPECT_EQ(resets(), 1);
   EXPECT_EQ(shut.entries()[0].result, Fence::Result::kProven);
@@ -283,7 +298,7 @@ TEST_F(Shared, WhenSomeLeaveReceivesAreRecalled) {
   ASSERT_TRUE(leave({a_}));
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
   EXPECT_EQ(world_.sink.receives_wanted_calls, 1);
-  srq_->recall_some();
+  recall();
   EXPECT_EQ(on(kBackup), (Ids{1, 2, 3}));
   EXPECT_EQ(on(kDefault), (Ids{4, 5, 6}));
   EXPECT_EQ(srq_->members[kDefault].stale, 0u);
@@ -301,13 +316,13 @@ TEST_F(Shared, ARecallThatGotAllStaysConnected) {
   ASSERT_EQ(post({1, 2, 3, 4}), 0);
   ASSERT_TRUE(leave({a_}));
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
-  srq_->recall_some();
+  recall();
   ASSERT_EQ(on(kBackup), (Ids{1, 2}));
   ASSERT_EQ(world_.context.own_qps.size(), 2u);
   for (const ibv_qp* qp : world_.context.own_qps) EXPECT_EQ(qp->state, IBV_QPS_RTS);
 }
 
-// The worker makes the QPs for this, and must not call a program's allocators.
+// A command thread makes the QPs for this, and must not call a program's allocators.
 TEST_F(Shared, ReceivesAreRecalledPastAParentDomain) {
   static std::vector<ibv_pd*> seen;
   seen.clear();
@@ -327,7 +342,7 @@ TEST_F(Shared, ReceivesAreRecalledPastAParentDomain) {
   ASSERT_EQ(post({1, 2, 3, 4}), 0);
   ASSERT_TRUE(leave({a_}));
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
-  srq_->recall_some();
+  recall();
   EXPECT_EQ(on(kBackup), (Ids{1, 2}));
   EXPECT_EQ(seen, (std::vector{world_.pd.real[kDefault], world_.pd.real[kDefault]}));
   stock = before;
@@ -340,7 +355,7 @@ TEST_F(Shared, WhatCannotBeRecalledIsSaid) {
   ASSERT_TRUE(leave({a_}));
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
   world_.nic(kDefault).loops = false;
-  srq_->recall_some();
+  recall();
   EXPECT_EQ(world_.sink.stuck, std::vector<int>{kDefault});
   EXPECT_TRUE(on(kBackup).empty());
   ASSERT_TRUE(leave({b_}));
@@ -362,12 +377,12 @@ TEST_F(Shared, AMemberThatRunsDryAsksAgain) {
   ASSERT_TRUE(leave({a_}));
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
   // Does all recalls that were asked for meanwhile.
-  for (int calls = 0; calls < world_.sink.receives_wanted_calls; calls++) srq_->recall_some();
+  for (int calls = 0; calls < world_.sink.receives_wanted_calls; calls++) recall();
   const int before = world_.sink.receives_wanted_calls;
   for (int i = 0; i < 4; i++) receive(a_);
   EXPECT_EQ(poll_all(cq_).size(), 4u);
   EXPECT_EQ(world_.sink.receives_wanted_calls, before + 1);
-  srq_->recall_some();
+  recall();
   EXPECT_EQ(on(kBackup).size(), 2u);
   EXPECT_EQ(on(kDefault).size(), 2u);
 }
@@ -378,7 +393,7 @@ TEST_F(Shared, ALastReceiveStaysWhereItIs) {
   ASSERT_TRUE(leave({a_}));
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
   EXPECT_EQ(world_.sink.receives_wanted_calls, 0);
-  srq_->recall_some();
+  recall();
   EXPECT_EQ(on(kDefault), (Ids{1}));
 }
 
@@ -387,7 +402,7 @@ TEST_F(Shared, OneOfTwoReceivesMoves) {
   ASSERT_TRUE(leave({a_}));
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
   EXPECT_EQ(world_.sink.receives_wanted_calls, 1);
-  srq_->recall_some();
+  recall();
   EXPECT_EQ(on(kBackup), (Ids{1}));
   EXPECT_EQ(on(kDefault), (Ids{2}));
 }
@@ -531,7 +546,7 @@ TEST_F(Shared, AMissingKeyFailsWhoCouldHaveHadTheReceive) {
   ASSERT_TRUE(leave({a_}));
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
   EXPECT_TRUE(world_.sink.refused.empty());
-  srq_->recall_some();
+  recall();
   EXPECT_EQ(world_.sink.refused, std::vector{kBackup});
   ASSERT_TRUE(leave({b_}));
   EXPECT_EQ(world_.sink.refused, (std::vector{kBackup, kBackup}));
@@ -551,8 +566,8 @@ TEST_F(Shared, ANicThatTakesNoReceivesIsLeft) {
   EXPECT_EQ(on(kThird), (Ids{1, 2}));
 }
 
-// The worker registers the region, and wants the queue for other work, so no thread may hold the
-// queue while it waits.
+// A command thread registers the region, and wants the queue for other work, so no thread may hold
+// the queue while it waits.
 class SharedRegistration : public Shared {
  protected:
   // A call that waited for the region would not return before the region is known to be registered.
@@ -594,7 +609,7 @@ TEST_F(SharedRegistration, HoldsUpReceivesAndNobodyElse) {
   expect_no_wait([&] { EXPECT_EQ(post({4}, 1, kLate), 0); });
   EXPECT_EQ(world_.sink.receives_wanted_calls, before + 1);
   EXPECT_EQ(on(kBackup), (Ids{2}));
-  srq_->recall_some();
+  recall();
   EXPECT_EQ(on(kBackup), (Ids{2, 4}));
 }
 
@@ -605,11 +620,11 @@ TEST_F(SharedRegistration, IsAskedForAgain) {
   ASSERT_EQ(go(b_, kBackup), Commit::kDone);
   ASSERT_EQ(post({1, 2}, 1, kLate), 0);
   EXPECT_EQ(world_.sink.receives_wanted_calls, 1);
-  srq_->recall_some();
+  recall();
   EXPECT_EQ(world_.sink.receives_wanted_calls, 2);
   EXPECT_TRUE(on(kBackup).empty());
   is_known(MemoryRegion::Twin::kReady);
-  srq_->recall_some();
+  recall();
   EXPECT_EQ(on(kBackup), (Ids{1, 2}));
   EXPECT_EQ(world_.sink.receives_wanted_calls, 2);
 }
@@ -621,7 +636,7 @@ TEST_F(SharedRegistration, HoldsUpNoRound) {
   expect_no_wait([&] { EXPECT_EQ(go(a_, kBackup), Commit::kDone); });
   EXPECT_EQ(on(kBackup), (Ids{1}));
   EXPECT_EQ(world_.sink.receives_wanted_calls, 1);
-  srq_->recall_some();
+  recall();
   EXPECT_EQ(on(kBackup), (Ids{1, 2}));
 }
 
@@ -632,8 +647,10 @@ TEST_F(Shared, TheLimitMovesAlong) {
   EXPECT_EQ(real(kBackup).limit, 0u);
   ASSERT_TRUE(leave({a_, b_}));
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  tasks_.run();
   EXPECT_EQ(real(kBackup).limit, 2u);
   ASSERT_EQ(srq_->limit_set(1), 0);
+  tasks_.run();
   EXPECT_EQ(real(kBackup).limit, 1u);
   EXPECT_EQ(real(kDefault).limit, 2u) << "nobody is there";
 }
@@ -670,7 +687,7 @@ TEST_F(Shared, EachReceiveIsConsumedOnceThroughAnyMoves) {
         if (post({delivered.size()}) == 0) delivered.push_back(0);
         break;
       case 2:
-        if (world_.sink.receives_wanted_calls > 0) srq_->recall_some();
+        if (world_.sink.receives_wanted_calls > 0) recall();
         break;
       case 3:
         drain();

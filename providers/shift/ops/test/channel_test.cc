@@ -624,8 +624,9 @@ class DyingQueue : public ChannelTest {
   static inline std::atomic<bool> is_polled, may_go, is_destroyed;
   static inline std::atomic<unsigned> acknowledged;
   LazyLoop control_, worker_;
-  control::Coordinator coordinator_{control_, worker_};
-  control::Runtime runtime_{control_, worker_, coordinator_};
+  group::FakeCommands commands_{worker_};
+  control::Coordinator coordinator_{control_, commands_};
+  control::Runtime runtime_{control_, coordinator_};
   CompletionQueue* dying_ = nullptr;
   std::thread getter_, destroyer_;
   std::atomic<bool> is_back_{false};

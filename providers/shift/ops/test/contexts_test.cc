@@ -71,8 +71,9 @@ TEST(ClosedContext, ItsQueuesAreNotLookedAtAgain) {
 
   ScriptedLoop control;
   LazyLoop worker;
-  control::Coordinator coordinator(control, worker);
-  coordinator.context_add(&world.context);
+  group::FakeCommands commands(worker);
+  control::Coordinator coordinator(control, commands);
+  coordinator.context_add(&world.context, group::ports_up(world.context));
   told_of = cq;
   control.callbacks.at(watch.fd)(0);
   EXPECT_EQ(control.timers.size(), 1u);
@@ -125,8 +126,9 @@ TEST(Channel, IsBusyByACountThatNobodyIsChanging) {
 TEST(Channel, ManyThreadsMakeAndDestroyQueuesOnIt) {
   World world;
   DeafLoop control, worker;
-  control::Coordinator coordinator(control, worker);
-  control::Runtime runtime{control, worker, coordinator};
+  group::FakeCommands commands(worker);
+  control::Coordinator coordinator(control, commands);
+  control::Runtime runtime{control, coordinator};
   in_use = &runtime;
   group::CompletionChannel channel;
   channel.channel = {};

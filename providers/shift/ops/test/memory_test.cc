@@ -58,8 +58,9 @@ class Memory : public ::testing::Test {
 
   World world_;
   LazyLoop control_, worker_;
-  control::Coordinator coordinator_{control_, worker_};
-  control::Runtime runtime_{control_, worker_, coordinator_};
+  group::FakeCommands commands_{worker_};
+  control::Coordinator coordinator_{control_, commands_};
+  control::Runtime runtime_{control_, coordinator_};
   StockVerbs table_;
   const StockVerbs* before_ = nullptr;
   char bytes_[64];
@@ -71,10 +72,11 @@ TEST_F(Memory, IsRegisteredOnAllNicsAndGoesFromAll) {
   worker_.run();
   EXPECT_EQ(live.size(), 3u);
   bool other = false;
-  in_background([&] { other = true; });
+  commands_.run(0, [&] { other = true; }, {});
   EXPECT_EQ(dereg_mr(mr), 0);
+  EXPECT_FALSE(other) << "it has waited for the command thread";
+  worker_.run();
   EXPECT_TRUE(live.empty());
-  EXPECT_FALSE(other) << "it has waited for the worker";
   EXPECT_EQ(world_.pd.users, 0);
 }
 
@@ -149,6 +151,7 @@ TEST_F(Memory, ThatIsGoneBeforeTheWorkerComesToItIsNotRegistered) {
   ibv_mr* mr = add();
   ASSERT_NE(mr, nullptr);
   EXPECT_EQ(dereg_mr(mr), 0);
+  worker_.run();
   EXPECT_TRUE(live.empty());
   worker_.run();
   EXPECT_TRUE(live.empty());
@@ -165,6 +168,7 @@ TEST_F(Memory, StaysOnAllNicsWhenTheDefaultKeepsIt) {
   EXPECT_EQ(live.size(), 3u);
   table_.dereg_mr = dereg;
   EXPECT_EQ(dereg_mr(mr), 0);
+  worker_.run();
   EXPECT_TRUE(live.empty());
 }
 
@@ -184,6 +188,7 @@ TEST_F(Memory, IsRegisteredOnTheOthersWhileTheDefaultGoes) {
     EXPECT_EQ(group::translate_local(world_.context, group::kBackup, &sge, 1),
               group::KeyState::kReady);
     EXPECT_EQ(dereg_mr(mr), 0);
+    worker_.run();
     EXPECT_TRUE(live.empty());
     EXPECT_FALSE(world_.context.members[kDefault].dead)
         << "a fence would not wait for its completions";
@@ -224,7 +229,7 @@ TEST_F(Memory, ThatIsChangedIsRegisteredAnew) {
   ibv_mr* mr = add();
   ASSERT_NE(mr, nullptr);
   ASSERT_EQ(rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0), 0);
-  // The worker has done the first registration, and not yet the second one.
+  // The command threads have not done the second registration yet.
   ibv_sge sge{reinterpret_cast<uintptr_t>(bytes_), 8, mr->lkey};
   EXPECT_EQ(group::translate_local(world_.context, group::kBackup, &sge, 1),
             group::KeyState::kPending);
@@ -233,6 +238,7 @@ TEST_F(Memory, ThatIsChangedIsRegisteredAnew) {
             group::KeyState::kReady);
   EXPECT_EQ(live.size(), 3u);
   EXPECT_EQ(dereg_mr(mr), 0);
+  worker_.run();
   EXPECT_TRUE(live.empty());
 }
 

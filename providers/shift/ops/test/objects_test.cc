@@ -27,6 +27,7 @@ TEST_F(Domains, AreOnEachNicAndGoFromAll) {
   worker_.run();
   EXPECT_EQ(count("pd"), 2u);
   EXPECT_EQ(dealloc_pd(pd), 0);
+  worker_.run();
   EXPECT_EQ(count("pd"), 0u);
 }
 
@@ -65,6 +66,7 @@ class ParentDomains : public Opened {
   }
   void TearDown() override {
     EXPECT_EQ(dealloc_pd(base_), 0);
+    worker_.run();
     EXPECT_EQ(count("pd"), 0u);
   }
   static void* own_alloc(ibv_pd* pd, void* told, size_t size, size_t, uint64_t) {
@@ -135,12 +137,12 @@ TEST_F(ParentDomains, TellTheProgramsAllocatorsItsOwnObjects) {
   EXPECT_EQ(told_context, &mark);
   told_pd = nullptr;
   freed = 0;
-  control_.is_own_thread = false;
+  commands_.is_own_thread = false;
   asked.free(virtual_pd(pd)->real[kDefault], asked.pd_context, &mark, 0);
   EXPECT_EQ(freed, 1);
   EXPECT_EQ(told_pd, pd);
   // A thread of the layer does not run the program's code: a thread of the program does so later.
-  control_.is_own_thread = true;
+  commands_.is_own_thread = true;
   asked.free(virtual_pd(pd)->real[kDefault], asked.pd_context, &mark, 0);
   EXPECT_EQ(freed, 1);
   give_back_released(*virtual_pd(pd));
@@ -206,6 +208,7 @@ TEST_F(SharedQueues, AreOnEachNicAndGoFromAll) {
   EXPECT_EQ(destroy_srq(srq), EBUSY);
   SharedQueue::from(srq)->users--;
   EXPECT_EQ(destroy_srq(srq), 0);
+  worker_.run();
   EXPECT_EQ(count("srq"), 0u);
   EXPECT_TRUE(context().srqs.empty());
 }
@@ -351,6 +354,7 @@ TEST_F(Queues, OnAChannelKeepItBusy) {
   EXPECT_EQ(destroy_comp_channel(channel), EBUSY);
   EXPECT_EQ(destroy_cq(cq), 0);
   EXPECT_EQ(destroy_comp_channel(channel), 0);
+  worker_.run();
   EXPECT_EQ(count("channel"), 2u);
 }
 

@@ -105,8 +105,9 @@ class Opened : public ::testing::Test {
 
   FakeNic first_{"made_0", htonl(0x7f580001)}, second_{"made_1", htonl(0x7f580002)};
   QuietLoop control_, worker_;
-  control::Coordinator coordinator_{control_, worker_};
-  control::Runtime runtime_{control_, worker_, coordinator_};
+  group::FakeCommands commands_{worker_};
+  control::Coordinator coordinator_{control_, commands_};
+  control::Runtime runtime_{control_, coordinator_};
   ibv_device** shown_ = nullptr;
   ibv_context* context_ = nullptr;
   StockVerbs table_ = *group::fake_stock();

@@ -82,6 +82,15 @@ class QueuePairs : public ::testing::Test {
     ASSERT_EQ(poll(), Completions{});
     ASSERT_TRUE(group_->life.errors.members[kDefault].fault_reported);
   }
+  // A job of the control thread's for the group, as in control/jobs.h.
+  template <typename Job>
+  void job_for(Group* group, Job job) {
+    ++group->jobs;
+    worker_.call_soon([held = group::Held(group), job] {
+      job(*held);
+      --held->jobs;
+    });
+  }
   void to_error() {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_ERR;
@@ -90,8 +99,9 @@ class QueuePairs : public ::testing::Test {
 
   World world_;
   LazyLoop control_, worker_;
-  control::Coordinator coordinator_{control_, worker_};
-  control::Runtime runtime_{control_, worker_, coordinator_};
+  group::FakeCommands commands_{worker_};
+  control::Coordinator coordinator_{control_, commands_};
+  control::Runtime runtime_{control_, coordinator_};
   CompletionQueue* cq_ = world_.make_cq();
   Group* group_ = world_.make_group(cq_);
 };
@@ -203,12 +213,12 @@ TEST_F(QueuePairs, WhatIsParkedComesWhenTheApplicationBreaksItsQp) {
             (Completions{{1, IBV_WC_RETRY_EXC_ERR}, {2, kFlushed}, {3, kFlushed}, {11, kFlushed}}));
 }
 
-// C3: no connection that the worker was making is left after a QP has failed.
+// C3: no connection that a command thread was making is left after a QP has failed.
 TEST_F(QueuePairs, ConnectionsUnderWayAreShutWithTheQp) {
   send(1);
   break_default();
   int error = -1;
-  in_background_for(group_, [&](Group& group) {
+  job_for(group_, [&](Group& group) {
     wire::QpAddress own;
     error = group::member_qp_address(group, kBackup, world_.nic(kBackup).gid, &own);
     if (error == 0) error = group::member_qp_connect(group, kBackup, own, own);
@@ -249,21 +259,21 @@ TEST_F(QueuePairs, ARefusedConnectionLeavesTheNamesAlone) {
   EXPECT_FALSE(asked.knows_qp(local));
 }
 
-TEST_F(QueuePairs, IsDestroyedBehindWhatTheWorkerDoesForIt) {
+TEST_F(QueuePairs, IsDestroyedBehindWhatTheCommandThreadDoesForIt) {
   Group* group = world_.make_group(cq_);
   world_.let_go(group);
   bool done = false;
-  in_background_for(group, [&](Group& g) { done = g.real[kBackup] != nullptr; });
+  job_for(group, [&](Group& g) { done = g.real[kBackup] != nullptr; });
   ASSERT_EQ(destroy_qp(group->handle()), 0);
   EXPECT_TRUE(done);
 }
 
-// The destruction does not wait for the worker's other tasks.
+// The destruction does not wait for the command thread's other tasks.
 TEST_F(QueuePairs, WaitsForNothingElse) {
   Group* group = world_.make_group(cq_);
   world_.let_go(group);
   bool other = false;
-  in_background([&] { other = true; });
+  commands_.run(0, [&] { other = true; }, {});
   ASSERT_EQ(destroy_qp(group->handle()), 0);
   EXPECT_FALSE(other);
 }
@@ -277,6 +287,7 @@ TEST_F(QueuePairs, NothingOfADestroyedQpIsLeftToBePolled) {
   nic.flushes = false;  // the flush comes later
   group::park({&group, 1});
   group::Fence fence({group}, group::kPatience);
+  worker_.run();
   ASSERT_FALSE(fence.step(group::Clock::now()));
   nic.flushes = true;
   nic.flush();
@@ -580,6 +591,7 @@ TEST_F(SharedReceives, AreNotTakenAnyMoreWhenAQpIsDestroyed) {
   };
   const StockVerbs* const before = std::exchange(stock, &table);
   destroy();
+  worker_.run();
   stock = before;
   EXPECT_EQ(states, (std::vector{IBV_QPS_ERR, IBV_QPS_ERR, IBV_QPS_ERR}));
   EXPECT_EQ(heard, 0) << "the application has not asked for this";

@@ -41,16 +41,16 @@ auto fields(const Life& life) {
   const auto& [attr, mask] = asked;
   const auto& [local, remote, gid_type] = ends;
   const auto& [error_members, original, doubt, switching] = errors;
-  const auto& [drained, under_way, posted, awaited] = markers;
+  const auto& [drained, passed, under_way, posted, awaited] = markers;
   const auto& [member, peer_member, off_default, departures] = path;
   const auto& [state, epoch, sequence, peer_received, peer_responder, asks_responder, is_leader] =
       control;
   return std::make_tuple(bytes(attr), mask, local, remote, gid_type, bytes(original), doubt,
-                         switching.load(), drained[0].load(), drained[1].load(), under_way.load(),
-                         posted.load(), awaited.load(), member.load(), peer_member,
-                         off_default.load(), departures.load(), state.load(), epoch, sequence,
-                         peer_received, peer_responder, asks_responder, is_leader, is_self.load(),
-                         peer_present, opcode_of_signaled);
+                         switching.load(), drained[0].load(), drained[1].load(), passed.load(),
+                         under_way.load(), posted.load(), awaited.load(), member.load(),
+                         peer_member, off_default.load(), departures.load(), state.load(), epoch,
+                         sequence, peer_received, peer_responder, asks_responder, is_leader,
+                         is_self.load(), peer_present, opcode_of_signaled);
 }
 
 // Gives each field a value that no fresh life has.
@@ -65,7 +65,7 @@ void wear(Life& life) {
   life.errors.switching = true;
   life.markers.drained[0] = life.markers.drained[1] = true;
   life.markers.under_way = 3;
-  life.markers.posted = life.markers.awaited = true;
+  life.markers.posted = life.markers.awaited = life.markers.passed = true;
   life.path.member = group::kBackup;
   life.path.peer_member = group::kThird;
   life.path.off_default = true;
@@ -120,8 +120,9 @@ class Reset : public ::testing::Test {
 
   group::World world_;
   LazyLoop control_, worker_;
-  control::Coordinator coordinator_{control_, worker_};
-  control::Runtime runtime_{control_, worker_, coordinator_};
+  group::FakeCommands commands_{worker_};
+  control::Coordinator coordinator_{control_, commands_};
+  control::Runtime runtime_{control_, coordinator_};
   group::CompletionQueue* cq_ = world_.make_cq();
   group::Group* group_ = world_.make_group(cq_);
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "control/runtime.h"
+#include "group/test/fake_commands.h"
 
 namespace shift::ops {
 
