@@ -12,6 +12,17 @@
 // Without the barrier this order of events would be possible: the owner stores `active`, which
 // stays in its store buffer, reads that it is the owner, and works; the revoker reads that `active`
 // is null, and works on the queue at the same time.
+//
+// Nothing here counts on x86-64, where only a store and a later load can change places. On aarch64
+// any two accesses can that no order below keeps apart:
+// - A section can begin to read the queue before it has read the owner. That is harmless: if the
+//   barrier came before its store to `active`, it reads no owner and works on nothing; otherwise
+//   the revoker sees the store, and changes nothing before the section is over.
+// - A revoker that finds another queue, or none, in `active` must see all that earlier sections
+//   wrote. So every store to `active` is a release: those of leave(), and those of enter(), since
+//   the revoker may find the queue of the next section.
+// - An owner reads its own name in `owner` only if it has stored it itself, under the mutex, and so
+//   sees all that was done to the queue before.
 #pragma once
 
 #include <sched.h>
@@ -29,7 +40,7 @@ namespace shift::group {
 // One for each thread that has ever used a virtual object. When the thread ends, another thread may
 // get its slot. A slot is never freed.
 struct alignas(64) ThreadSlot {
-  std::atomic<const void*> active{nullptr};  // only its thread writes it (with release at the end)
+  std::atomic<const void*> active{nullptr};  // only its thread writes it
   // The send queue whose batch this thread is building (ibv_wr_start .. ibv_wr_complete). It is not
   // in `active`, because a program may poll while it builds a batch.
   std::atomic<const void*> building{nullptr};
@@ -52,7 +63,8 @@ class Bias {
   // True: the calling thread may work without the mutex, and must call leave() afterwards.
   template <Manner manner = Manner::kClassic>
   [[gnu::always_inline]] bool enter(ThreadSlot* self, const void* queue) {
-    self->active.store(queue, std::memory_order_relaxed);
+    // Release: see the top. (An ordinary move on x86-64.)
+    self->active.store(queue, std::memory_order_release);
     std::atomic_signal_fence(std::memory_order_seq_cst);  // see barrier_everywhere()
     return owner_.load(std::memory_order_relaxed) == tagged(self, manner);
   }
@@ -70,7 +82,7 @@ class Bias {
   bool enter_building(ThreadSlot* self, const void* queue) {
     // A thread builds one batch at a time.
     if (self->building.load(std::memory_order_relaxed) != nullptr) return false;
-    self->building.store(queue, std::memory_order_relaxed);
+    self->building.store(queue, std::memory_order_release);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (owner_.load(std::memory_order_relaxed) == self) [[likely]]
       return true;
