@@ -461,7 +461,9 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
     group::note_arming(*q);
   }
   q->armed_solicited = solicited_only != 0;
-  q->armed.store(true, std::memory_order_relaxed);
+  // Release: who sees that the queue is armed also sees for what.
+  q->armed.store(true, std::memory_order_release);
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // before poll_all: see barrier_everywhere()
   if (q->extended != nullptr) wake_for_leftovers(*q);
   ibv_cq* real = q->real[kDefault];
   arm_twins(q, solicited_only);
