@@ -51,6 +51,9 @@ bool rule_arm(std::array<FaultRule, kMaxRules>& table, const RuleSpec& spec) {
     if ((state & kPhaseMask) != kFree) continue;
     const uint32_t mine = next_state(state, kWriting);
     if (!rule.state.compare_exchange_strong(state, mine, std::memory_order_acq_rel)) continue;
+    // A reader that sees a new word must see that the rule is being written. The exchange alone
+    // does not order its store before those of the words.
+    std::atomic_thread_fence(std::memory_order_release);
     uint64_t words[sizeof(RuleSpec) / 8];
     memcpy(words, &spec, sizeof words);
     for (size_t i = 0; i < rule.words.size(); ++i)

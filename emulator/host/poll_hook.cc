@@ -42,6 +42,12 @@ struct Originals {
     }
     return kCount;
   }
+  // For a hook that runs. It was installed after its original was stored, and the pointer that led
+  // to the hook was read before: the fence keeps the two reads in this order.
+  Function of_hook(size_t index) const {
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return functions[index].load(std::memory_order_relaxed);
+  }
   std::array<std::atomic<Function>, kCount> functions;
 };
 
@@ -50,7 +56,7 @@ Originals<StartPoll, 64> g_start_poll;
 
 template <size_t kIndex>
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
-  const PollCq original = g_poll_cq.functions[kIndex].load(std::memory_order_relaxed);
+  const PollCq original = g_poll_cq.of_hook(kIndex);
   const int found = original(cq, count, wc);
   if (found != 0 || !engine_drive()) return found;
   return original(cq, count, wc);
@@ -58,7 +64,7 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
 
 template <size_t kIndex>
 int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
-  const StartPoll original = g_start_poll.functions[kIndex].load(std::memory_order_relaxed);
+  const StartPoll original = g_start_poll.of_hook(kIndex);
   const int result = original(cq, attr);
   if (result != ENOENT || !engine_drive()) return result;
   return original(cq, attr);

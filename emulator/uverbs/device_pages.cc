@@ -49,7 +49,8 @@ void DevicePages::clock_update() const {
   // A reader that sees an odd sign, or a different one afterwards, reads again.
   auto* info = reinterpret_cast<mlx5_ib_clock_info*>(page(kPageClockInfo));
   const uint32_t sign = info->sign;
-  __atomic_store_n(&info->sign, sign | MLX5_IB_CLOCK_INFO_KERNEL_UPDATING, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&info->sign, sign | MLX5_IB_CLOCK_INFO_KERNEL_UPDATING, __ATOMIC_RELAXED);
+  std::atomic_thread_fence(std::memory_order_release);  // a store alone orders nothing behind it
   info->cycles = nanoseconds(CLOCK_MONOTONIC);
   info->nsec = nanoseconds(CLOCK_REALTIME);
   info->frac = 0;
@@ -57,7 +58,7 @@ void DevicePages::clock_update() const {
   info->shift = 0;
   info->mask = UINT64_MAX;
   info->overflow_period = 1'000'000'000;
-  __atomic_store_n(&info->sign, sign + 2 * MLX5_IB_CLOCK_INFO_KERNEL_UPDATING, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&info->sign, sign + 2 * MLX5_IB_CLOCK_INFO_KERNEL_UPDATING, __ATOMIC_RELEASE);
 }
 
 }  // namespace cxemu
