@@ -9,12 +9,8 @@
 #include <bit>
 #include <cerrno>
 
+#include "fabric/populate.h"
 #include "nic/planted.h"
-
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#define MADV_POPULATE_WRITE 23
-#endif
 
 namespace cxemu {
 
@@ -51,17 +47,6 @@ uint32_t page_count(uint64_t start, uint64_t length) {
   constexpr uint64_t kPage = 4096;
   const uint64_t pages = (start % kPage + length + kPage - 1) / kPage;
   return static_cast<uint32_t>(std::min<uint64_t>(pages, UINT32_MAX));
-}
-
-// Linux has this from 5.14 on. On older kernels only the mapping is checked, not its permissions.
-bool populate_supported() {
-  static const bool supported = [] {
-    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-    int probe = 0;
-    const uintptr_t at = reinterpret_cast<uintptr_t>(&probe) & ~(page - 1);
-    return madvise(reinterpret_cast<void*>(at), page, MADV_POPULATE_READ) == 0;
-  }();
-  return supported;
 }
 
 // Real devices ask the kernel for a page when they need it; this one does so, too, packet by

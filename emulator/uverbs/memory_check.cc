@@ -9,23 +9,10 @@
 #include <cerrno>
 #include <vector>
 
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#define MADV_POPULATE_WRITE 23
-#endif
+#include "fabric/populate.h"
 
 namespace cxemu {
 namespace {
-
-// Linux has this from 5.14 on. On older kernels only the mapping is checked, not its permissions.
-bool populate_supported(uintptr_t page_size) {
-  static const bool supported = [page_size] {
-    int probe = 0;
-    const uintptr_t page = reinterpret_cast<uintptr_t>(&probe) & ~(page_size - 1);
-    return madvise(reinterpret_cast<void*>(page), page_size, MADV_POPULATE_READ) == 0;
-  }();
-  return supported;
-}
 
 int mapped_check(uintptr_t first, uintptr_t end, uintptr_t page_size) {
   std::vector<unsigned char> present(4096);
@@ -44,7 +31,7 @@ int memory_check(uint64_t start, uint64_t length, bool writable) {
   if (length == 0 || start + length < start || start + length + page_size < start) return EINVAL;
   const uintptr_t first = start & ~(page_size - 1);
   const uintptr_t end = (start + length + page_size - 1) & ~(page_size - 1);
-  if (!populate_supported(page_size)) return mapped_check(first, end, page_size);
+  if (!populate_supported()) return mapped_check(first, end, page_size);
   while (madvise(reinterpret_cast<void*>(first), end - first,
                  writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0) {
     if (errno != EINTR && errno != EAGAIN) return EFAULT;
