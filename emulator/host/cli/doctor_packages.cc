@@ -75,6 +75,12 @@ Finding programs_check() {
   return {"test-programs", Health::kWarn, "not installed: " + missing, "apt install " + missing};
 }
 
+#if defined(__aarch64__)
+constexpr uint16_t kOwnMachine = EM_AARCH64;
+#else
+constexpr uint16_t kOwnMachine = EM_X86_64;
+#endif
+
 enum class Linkage { kDynamic, kStatic, kForeign, kScript };
 
 Linkage linkage_of(const std::string& path) {
@@ -83,7 +89,7 @@ Linkage linkage_of(const std::string& path) {
   file.read(reinterpret_cast<char*>(&header), sizeof header);
   if (memcmp(header.e_ident, "#!", 2) == 0) return Linkage::kScript;
   if (!file || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
-      header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != EM_X86_64)
+      header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != kOwnMachine)
     return Linkage::kForeign;
   for (int i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr segment{};
@@ -116,7 +122,8 @@ std::vector<Finding> program_findings(const std::string& program) {
       return {{"program", Health::kFail, path + " is statically linked",
                "LD_PRELOAD does not reach it: link it dynamically"}};
     case Linkage::kForeign:
-      return {{"program", Health::kFail, path + " is no x86-64 program", "use a 64-bit build"}};
+      return {{"program", Health::kFail, path + " is no program for this processor",
+               "use a 64-bit build"}};
     case Linkage::kScript:
       return {{"program", Health::kOk, path + " is a script; what it starts is emulated", ""}};
     case Linkage::kDynamic:
