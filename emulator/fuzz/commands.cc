@@ -72,7 +72,7 @@ struct Machine {
         mmap(nullptr, kPage + kArena + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     require(memory != MAP_FAILED, "no arena");
     arena = static_cast<uint8_t*>(memory) + kPage;
-    pages = static_cast<uint8_t*>(mmap(nullptr, kDevicePagesSize, PROT_READ | PROT_WRITE,
+    pages = static_cast<uint8_t*>(mmap(nullptr, device_pages_size(), PROT_READ | PROT_WRITE,
                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     require(pages != MAP_FAILED, "no device pages");
     require(mprotect(arena, kArena, PROT_READ | PROT_WRITE) == 0, "no arena");
@@ -161,7 +161,7 @@ Session::Session(std::span<const uint8_t> bytes)
       answer_(m_.arena + kArena - kAnswer) {
   require(context_ != nullptr, "no context");
   memset(m_.arena, 0, kArena);
-  memset(m_.pages + size_t{kPageAllocations} * kDevicePageSize, 0, kDevicePageSize);
+  memset(m_.pages + size_t{kPageAllocations} * device_page_size(), 0, device_page_size());
 }
 
 Session::~Session() {

@@ -23,9 +23,9 @@ std::unique_ptr<DeviceArea> DeviceArea::create(int flags, int* fd) {
   if (*fd < 0) return nullptr;
   void* base = MAP_FAILED;
   struct stat file;
-  if (ftruncate(*fd, kDevicePagesSize) == 0 && g_fstat(*fd, &file) == 0)
-    base =
-        mmap(nullptr, kDevicePagesSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, *fd, 0);
+  if (ftruncate(*fd, device_pages_size()) == 0 && g_fstat(*fd, &file) == 0)
+    base = mmap(nullptr, device_pages_size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                *fd, 0);
   if (base == MAP_FAILED) {
     const int error = errno;
     g_close(*fd);
@@ -36,7 +36,7 @@ std::unique_ptr<DeviceArea> DeviceArea::create(int flags, int* fd) {
 }
 
 DeviceArea::~DeviceArea() {
-  munmap(base_, kDevicePagesSize);
+  munmap(base_, device_pages_size());
 }
 
 bool DeviceArea::is_behind(int fd) const {

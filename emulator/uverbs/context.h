@@ -33,7 +33,7 @@ class Context final : public EventSink {
  public:
   // `nic` must have been opened with this object as its port_sink: see open(). Returns nullptr when
   // the NIC is dead. Takes the engine's lock itself. `pages`: what the file's mapping shows,
-  // kDevicePagesSize bytes; it must outlive the context.
+  // device_pages_size() bytes; it must outlive the context.
   static std::unique_ptr<Context> open(Engine&, Fabric&, FabricNic*, ContextObserver*,
                                        uint8_t* pages);
   // Destroys all remaining objects, as the kernel does when the file is closed. Takes the lock

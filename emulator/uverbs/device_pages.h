@@ -3,20 +3,28 @@
 // share it with their parent.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 namespace cxemu {
 
-inline constexpr size_t kDevicePageSize = 4096;
+// The library counts in the pages of the machine, which on aarch64 often have 64 KiB.
+inline size_t device_page_size() {
+  static const auto size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
 // Page numbers. The driver defines the first ones: command << 8 | index.
 inline constexpr uint32_t kPageClockInfo = 7u << 8 | 1;
 inline constexpr uint32_t kPageDeviceMemory = 8u << 8;
 inline constexpr uint32_t kPageRegisters = 16u << 8;  // pages that the library asks for
 inline constexpr uint32_t kRegisterPagesMax = 4096;
 inline constexpr uint32_t kPageAllocations = 33u << 8;
-inline constexpr size_t kDevicePagesSize = (kPageAllocations + 1) * kDevicePageSize;
+inline size_t device_pages_size() {
+  return (kPageAllocations + 1) * device_page_size();
+}
 
 inline constexpr size_t kDeviceMemorySize = 128 << 10;
 
@@ -35,14 +43,14 @@ class DeviceMemory {
   std::atomic<uint32_t> locked_;
   uint8_t used_[kUnits];
 };
-static_assert(sizeof(DeviceMemory) <= kDevicePageSize);
+static_assert(sizeof(DeviceMemory) <= 4096);  // no machine has smaller pages
 
-// The area; its creator maps it: kDevicePagesSize bytes, zero at first.
+// The area; its creator maps it: device_pages_size() bytes, zero at first.
 class DevicePages {
  public:
   explicit DevicePages(uint8_t* base) : base_(base) {}
 
-  uint8_t* page(uint32_t number) const { return base_ + number * kDevicePageSize; }
+  uint8_t* page(uint32_t number) const { return base_ + number * device_page_size(); }
   uint8_t* memory() const { return page(kPageDeviceMemory); }
   DeviceMemory& allocations() const {
     return *reinterpret_cast<DeviceMemory*>(page(kPageAllocations));

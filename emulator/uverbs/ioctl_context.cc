@@ -55,9 +55,10 @@ int uar_alloc(Context& context, const Attributes& attributes) {
   uint32_t index = 0;
   if (!context.register_page_take(&index)) return ENOMEM;
   const uint32_t handle = context.objects().add(std::make_unique<UarObject>(&context, index));
-  const uint64_t offset = uint64_t{kPageRegisters + index} * kDevicePageSize;
+  const uint64_t offset = uint64_t{kPageRegisters + index} * device_page_size();
   attributes.write(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, offset);
-  attributes.write(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, uint32_t{kDevicePageSize});
+  attributes.write(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH,
+                   static_cast<uint32_t>(device_page_size()));
   attributes.write(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, kPageRegisters + index);
   attributes.write_new(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, handle);
   return 0;

@@ -19,8 +19,8 @@ namespace {
 // Writes where the memory's mapping begins, and the memory's offset in its first page.
 void place_write(const DmObject& dm, const Attributes& attributes, uint16_t offset_id,
                  uint16_t page_id) {
-  attributes.write(offset_id, uint64_t{dm.offset % kDevicePageSize});
-  attributes.write(page_id, static_cast<uint16_t>(dm.offset / kDevicePageSize));
+  attributes.write(offset_id, uint64_t{dm.offset % device_page_size()});
+  attributes.write(page_id, static_cast<uint16_t>(dm.offset / device_page_size()));
 }
 
 int dm_alloc(Context& context, const Attributes& attributes) {

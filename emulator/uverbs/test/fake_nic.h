@@ -161,9 +161,9 @@ class FakeEngine final : public Engine {
 class TestPages {
  public:
   TestPages()
-      : base_(static_cast<uint8_t*>(mmap(nullptr, kDevicePagesSize, PROT_READ | PROT_WRITE,
+      : base_(static_cast<uint8_t*>(mmap(nullptr, device_pages_size(), PROT_READ | PROT_WRITE,
                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {}
-  ~TestPages() { munmap(base_, kDevicePagesSize); }
+  ~TestPages() { munmap(base_, device_pages_size()); }
   uint8_t* data() const { return base_; }
 
  private:

@@ -70,7 +70,7 @@ class IoctlTest : public ::testing::Test {
     uint64_t offset = 0;
     uint16_t page = 0;
     uint32_t handle = 0;
-    size_t at() const { return page * kDevicePageSize + offset; }
+    size_t at() const { return page * device_page_size() + offset; }
   };
   int allocate(uint64_t length, uint32_t log_alignment, Dm* dm) {
     Call call(UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC);
@@ -185,7 +185,7 @@ TEST_F(IoctlTest, RegisterPagesDiffer) {
         .out(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &page);
     ASSERT_EQ(call.run(*device_.context), 0);
     EXPECT_TRUE(offsets.insert(offset).second);
-    EXPECT_LE(offset + length, kPageAllocations * kDevicePageSize);
+    EXPECT_LE(offset + length, kPageAllocations * device_page_size());
     handle = call.result(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE);
   }
   const auto destroy = [&] {
