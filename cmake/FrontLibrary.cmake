@@ -3,11 +3,18 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 include(GNUInstallDirs)
 set(SHIFT_FRONT_TOOLS ${CMAKE_CURRENT_LIST_DIR}/front)
 
-# shift_find_stock(RESULT FILE): where the distribution keeps FILE; empty if it is not installed.
+# Where the files of the machine lie that the fronts are built for: a cross compiler's are below a folder of their
+# own, while programs find them there without it.
+set(SHIFT_STOCK_ROOT "")
+if(CMAKE_CROSSCOMPILING)
+  list(GET CMAKE_FIND_ROOT_PATH 0 SHIFT_STOCK_ROOT)
+endif()
+
+# shift_find_stock(RESULT FILE): where the distribution keeps FILE at run time; empty if it is not installed.
 function(shift_find_stock result file)
   set(found "")
   foreach(dir /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} /usr/lib64 /usr/lib)
-    if(NOT found AND EXISTS ${dir}/${file})
+    if(NOT found AND EXISTS ${SHIFT_STOCK_ROOT}${dir}/${file})
       set(found ${dir}/${file})
     endif()
   endforeach()

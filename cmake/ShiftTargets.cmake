@@ -86,6 +86,12 @@ function(shift_cold target)
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_cold>)
 endfunction()
 
+# Put before each program of a test that is not named by its target: a cross build's programs need an emulator.
+set(SHIFT_EMULATOR)
+if(CMAKE_CROSSCOMPILING)
+  set(SHIFT_EMULATOR ${CMAKE_CROSSCOMPILING_EMULATOR})
+endif()
+
 # Put before the command of a test that computes for long: it gives way to tests that wait for what must not be
 # late.
 set(SHIFT_GIVES_WAY nice -n 10)
@@ -113,7 +119,7 @@ function(shift_test name)
   if(arg_GIVES_WAY)
     set(before ${SHIFT_GIVES_WAY})
   endif()
-  add_test(NAME ${name} COMMAND ${before} $<TARGET_FILE:${name}>)
+  add_test(NAME ${name} COMMAND ${before} ${SHIFT_EMULATOR} $<TARGET_FILE:${name}>)
   set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 600)
   if(SHIFT_SANITIZE MATCHES address AND NOT arg_RUNS_PROGRAMS)
     # check.sh switches the search for leaks off, for the tests that run others' programs.
