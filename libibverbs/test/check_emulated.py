@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+from harness.build import EMULATOR, words as words_of
 from harness.ports import free_port
 
 PYVERBS = """
@@ -25,11 +26,11 @@ PROGRAMS = [["ibv_devices"], ["ibv_devinfo"], ["ibv_devinfo", "-v"],
 class Emulated:
     def __init__(self, cxemu, shift_run, fabric):
         self.fabric = fabric
-        self.cxemu = [cxemu, "exec", "--fabric", fabric]
-        self.shift_run = [shift_run, "--"]
+        self.cxemu = words_of([cxemu, "exec", "--fabric", fabric])
+        self.shift_run = words_of([shift_run, "--"])
 
     def command(self, host, words, with_layer):
-        return [*self.cxemu, "--host", host, "--", *(self.shift_run if with_layer else []), *words]
+        return [*self.cxemu, "--host", host, "--", *(self.shift_run if with_layer else []), *words_of(words)]
 
     def run(self, host, words, with_layer, **variables):
         return subprocess.run(self.command(host, words, with_layer), capture_output=True, text=True,
@@ -38,8 +39,8 @@ class Emulated:
 
 def same_output(emulated, words):
     if shutil.which(words[0]) is None or (
-            "python" in words[0] and emulated.run("a", [words[0], "-c", "import pyverbs"],
-                                                  False).returncode):
+            "python" in words[0] and (EMULATOR or emulated.run(
+                "a", [words[0], "-c", "import pyverbs"], False).returncode)):
         print("not installed, left out:", words[0])
         return True
     stock = emulated.run("a", words, False)
@@ -104,12 +105,12 @@ def main():
         good &= pairs_are_told(emulated)
         good &= all([pingpong(emulated), pingpong(emulated, "-e")])
         front_dir, test = args.newer_stock
-        for words in [[args.test], ["env", "LD_LIBRARY_PATH=" + front_dir, test]]:
+        for words in [[args.test], ["env", "LD_LIBRARY_PATH=" + front_dir, *words_of([test])]]:
             unit = emulated.run("a", words, True)
             print(unit.stdout, unit.stderr)
             good &= unit.returncode == 0
     finally:
-        subprocess.run([args.cxemu, "clean", "--fabric", emulated.fabric], check=True)
+        subprocess.run(words_of([args.cxemu, "clean", "--fabric", emulated.fabric]), check=True)
     sys.exit(0 if good else 1)
 
 

@@ -1,9 +1,25 @@
 """Finds the programs under test in a build folder."""
 
 import os
+import shutil
 import sys
 
 NOT_BUILT = 4  # the exit status of a script that was called wrongly
+
+EMULATOR = os.environ.get("SHIFT_EMULATOR", "").split()  # runs programs for aarch64: check.sh --arm64
+EM_AARCH64 = (183).to_bytes(2, "little")  # in an ELF header
+
+
+def words(argv):
+    """The words that run a program: its own, after the emulator's if there is one, and the program is for it."""
+    argv = [str(word) for word in argv]
+    path = EMULATOR and shutil.which(argv[0])
+    if not path:
+        return argv
+    with open(path, "rb") as file:
+        head = file.read(20)
+    is_foreign = head[:4] == b"\x7fELF" and head[18:20] == EM_AARCH64
+    return [*EMULATOR, path, *argv[1:]] if is_foreign else argv
 
 
 class Build:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 
+from harness.build import words
 from harness.events import event_lines
 from harness.program import Program
 
@@ -32,15 +33,15 @@ class Fabric:
         for program in self.programs:
             if program.process.poll() is None:
                 program.kill()
-        subprocess.run([self.build.cxemu, "clean", "--fabric", self.name],
+        subprocess.run(words([self.build.cxemu, "clean", "--fabric", self.name]),
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
     # ---- Programs.
 
     def command(self, host, argv, layered=False):
         """The command line that runs `argv` on a host, with the layer or without it."""
-        line = [self.build.cxemu, "exec", "--fabric", self.name, "--host", host, "--nics", str(self.nics), "--"]
-        return line + ([self.build.shift_run, "--"] if layered else []) + [str(word) for word in argv]
+        line = [self.build.cxemu, "exec", "--fabric", self.name, "--host", host, "--nics", self.nics, "--"]
+        return words(line) + (words([self.build.shift_run, "--"]) if layered else []) + words(argv)
 
     def start(self, host, name, argv, shift=True, env=None, apart=False):
         """Runs `argv` on `host`; its log is NAME.log, its event records NAME.events."""
@@ -88,7 +89,7 @@ class Fabric:
 
     def hosts(self):
         """{host: {device: what is known of the NIC, with its counters}}"""
-        text = subprocess.run([self.build.cxemu, "list", "--fabric", self.name, "--json"],
+        text = subprocess.run(words([self.build.cxemu, "list", "--fabric", self.name, "--json"]),
                               check=True, capture_output=True, text=True).stdout
         return {host["host"]: {nic["device"]: nic for nic in host["nics"]}
                 for host in json.loads(text)["hosts"]}
@@ -104,6 +105,6 @@ class Fabric:
     def fault(self, nic, what):
         """Breaks or heals a NIC. Returns the time of the fault (CLOCK_MONOTONIC, seconds)."""
         when = time.monotonic()
-        subprocess.run([self.build.cxemu, "fault", "--fabric", self.name, nic] + what.split(),
+        subprocess.run(words([self.build.cxemu, "fault", "--fabric", self.name, nic, *what.split()]),
                        check=True, stdout=subprocess.DEVNULL)
         return when

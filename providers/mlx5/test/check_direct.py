@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 
+from harness.build import EMULATOR, words as words_of
+
 UNPROTECTED = "SHIFT_DIRECT_VERBS=unprotected"
 
 
@@ -18,8 +20,9 @@ class Emulated:
 
     def run(self, words, variable=""):
         return subprocess.run(
-            [self.cxemu, "exec", "--fabric", self.fabric, "--host", "a", "--", "env", variable or "A=",
-             self.shift_run, "--", *words], capture_output=True, text=True, timeout=100)
+            [*words_of([self.cxemu, "exec", "--fabric", self.fabric, "--host", "a", "--"]),
+             "env", variable or "A=", *words_of([self.shift_run, "--"]), *words_of(words)],
+            capture_output=True, text=True, timeout=100)
 
 
 def calls(emulated, test):
@@ -35,7 +38,7 @@ def calls(emulated, test):
 
 def ucx(emulated):
     """UCX falls back by itself, or uses direct verbs by explicit choice; one line reports which."""
-    if shutil.which("ucx_info") is None:
+    if EMULATOR or shutil.which("ucx_info") is None:
         print("not installed, left out: ucx_info")
         return True
     good = True
@@ -63,7 +66,7 @@ def main():
         good = calls(emulated, args.test)
         good &= ucx(emulated)
     finally:
-        subprocess.run([args.cxemu, "clean", "--fabric", emulated.fabric], check=True)
+        subprocess.run(words_of([args.cxemu, "clean", "--fabric", emulated.fabric]), check=True)
     sys.exit(0 if good else 1)
 
 
