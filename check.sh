@@ -1,18 +1,19 @@
 #!/bin/bash
 # Installs missing packages, builds, and runs all tests. Options: --tidy also runs clang-tidy, --quick leaves
-# out the sanitizer build, and --programs also runs all unmodified programs and not only a few: MPI, PyTorch
-# and others, which are large to install.
+# out the sanitizer build, --programs also runs all unmodified programs and not only a few (MPI, PyTorch and
+# others, which are large to install), and --arm64 also builds for aarch64 and runs what it can under QEMU.
 set -u -o pipefail
 cd "$(dirname "$0")" || exit
 . tools/packages.sh
 
-tidy=no quick=no programs=no
+tidy=no quick=no programs=no arm64=no
 for argument in "$@"; do
   case "$argument" in
     --tidy) tidy=yes ;;
     --quick) quick=yes ;;
     --programs) programs=yes ;;
-    *) echo "usage: $0 [--tidy] [--quick] [--programs]" >&2; exit 4 ;;
+    --arm64) arm64=yes ;;
+    *) echo "usage: $0 [--tidy] [--quick] [--programs] [--arm64]" >&2; exit 4 ;;
   esac
 done
 
@@ -116,6 +117,7 @@ fi
   --build build --all --complete --out build/out/all-programs --json build/out/all-programs.json
 [ "$programs" = yes ] && step "client matrix" /usr/bin/python3 tests/clients/clients.py --build build \
   --all --complete --jobs 2 --out build/out/all-clients --json build/out/all-clients.json
+[ "$arm64" = yes ] && step arm64 tools/arm64.sh
 [ "$tidy" = yes ] && step clang-tidy tidy
 
 echo

@@ -11,6 +11,11 @@ packages_vm_smoke="qemu-system-x86 busybox-static iproute2 rdmacm-utils"
 packages_vm="$packages_vm_smoke ibverbs-utils ibverbs-providers perftest
   libfabric-bin fio python3-pyverbs rdma-core ucx-utils libgloo-dev python3-torch"
 packages_mutate="python3-clang"
+packages_arm64="g++-aarch64-linux-gnu"
+# Not installed: tools/arm64.sh unpacks these packages of the architecture arm64.
+packages_arm64_root="libc6 libgcc-s1 libstdc++6 libibverbs1 libibverbs-dev ibverbs-providers ibverbs-utils librdmacm1
+  librdmacm-dev libnl-3-200 libnl-route-3-200 libnl-3-dev libnl-route-3-dev zlib1g zlib1g-dev libfmt9 libfmt-dev
+  libgtest-dev libcli11-dev nlohmann-json3-dev"
 packages_fuzz="clang libclang-rt-14-dev"
 
 package_installed() {
