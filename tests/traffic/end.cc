@@ -208,7 +208,7 @@ void End::stop() {
 void End::progress_watch() {
   uint64_t now = now_ns(), made = progress();
   if (made != last_progress_) {
-    if (last_progress_ != 0) longest_gap_ns_ = std::max(longest_gap_ns_, now - last_progress_ns_);
+    if (last_progress_ != 0) pauses_.add({last_progress_ns_, now});
     last_progress_ = made;
     last_progress_ns_ = now;
   }

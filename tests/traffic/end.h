@@ -12,6 +12,7 @@
 
 #include "farewell.h"
 #include "pace.h"
+#include "pauses.h"
 #include "report.h"
 #include "send_queue.h"
 #include "transport.h"
@@ -49,7 +50,7 @@ class End {
   bool is_passive() const { return is_passive_ && phase_ != Phase::kOrphaned; }
   // Before this time nothing happens unless the other end or the NIC does something; 0 is unknown.
   uint64_t idle_until_ns() const;
-  uint64_t longest_gap_ns() const { return longest_gap_ns_; }
+  const Pauses& pauses() const { return pauses_; }
   bool is_everything_flushed() const;
   std::string state_text() const;
 
@@ -128,7 +129,8 @@ class End {
   bool is_stopping_ = false;
   int peer_abort_code_ = 0;
   uint64_t started_ns_ = 0, quiet_until_ns_ = 0, fail_until_ns_ = 0;
-  uint64_t last_progress_ns_ = 0, last_progress_ = 0, longest_gap_ns_ = 0;
+  uint64_t last_progress_ns_ = 0, last_progress_ = 0;
+  Pauses pauses_;
 };
 
 }  // namespace traffic

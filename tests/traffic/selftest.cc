@@ -138,10 +138,26 @@ std::vector<Traffic> clean_runs() {
   return runs;
 }
 
+// Of more pauses than are kept, the longest ones are.
+bool check_pauses() {
+  Pauses pauses;
+  constexpr uint64_t kCount = 3 * Pauses::kKeepMax, kMs = 1'000'000;
+  pauses.add({5, 5 + kMs / 2});
+  for (uint64_t i = 0; i < kCount; ++i) {
+    const uint64_t length = (1 + i * 7 % kCount) * kMs;  // each once, and in no order
+    pauses.add({i, i + length});
+  }
+  bool is_right = pauses.longest_ns() == kCount * kMs && pauses.kept().size() == Pauses::kKeepMax;
+  for (const Pause& pause : pauses.kept())
+    is_right &= pause.length_ns() > (kCount - Pauses::kKeepMax) * kMs;
+  if (!is_right) printf("MISSED: the longest pauses were not kept\n");
+  return is_right;
+}
+
 }  // namespace
 
 int selftest() {
-  int checked = 0, failed = 0;
+  int checked = 1, failed = check_pauses() ? 0 : 1;
   for (const Traffic& traffic : clean_runs()) {
     ++checked;
     failed += check_clean(traffic) ? 0 : 1;

@@ -34,17 +34,25 @@ bool address_parse(const std::string& text, QpAddress* out) {
   return true;
 }
 
-// Sleeps, when there is nothing to do, as a program of this kind would.
+// How long an end sleeps at most when it does not know when the next thing happens. Only credits
+// that are written into its memory come without an event; all else wakes it, and it shows how late.
+uint32_t longest_sleep_ms(const Traffic& traffic) {
+  return traffic.credits == Credits::kVerbs ? 5 : 200;
+}
+
+// Sleeps, when there was nothing to do at the time `looked_ns`, as a program of this kind would.
+// What has become due since then must not wait.
 void idle(const Traffic& traffic, End* end, VerbsTransport* verbs, TcpChannel* side,
-          bool* is_armed) {
-  uint64_t now = now_ns(), until = end->idle_until_ns();
-  uint32_t wait_ms = until > now ? static_cast<uint32_t>((until - now) / 1'000'000) : 5;
+          uint64_t looked_ns, bool* is_armed) {
+  const uint64_t until = end->idle_until_ns(), now = std::min(now_ns(), std::max(until, looked_ns));
+  const uint32_t longest = longest_sleep_ms(traffic);
+  uint32_t wait_ms = until > looked_ns ? static_cast<uint32_t>((until - now) / 1'000'000) : longest;
   if (traffic.events && !end->is_passive()) {
     if (!*is_armed) {
       *is_armed = verbs->arm();
       return;  // poll again: a completion may have come before arm()
     }
-    verbs->wait_events(side->fd(), std::min(wait_ms, 5u));
+    verbs->wait_events(side->fd(), std::min(wait_ms, longest));
     *is_armed = false;
   } else if (end->is_passive()) {
     verbs->wait_events(side->fd(), 5);
@@ -63,6 +71,7 @@ int drive(const Session& session, End* end, VerbsTransport* verbs, TcpChannel* s
   bool is_armed = false;
   while (!end->is_done()) {
     watchdog.beat();
+    const uint64_t looked_ns = now_ns();
     bool worked = end->step();
     uint64_t now = now_ns();
     timeline->add(now, end->bytes_completed());
@@ -83,7 +92,7 @@ int drive(const Session& session, End* end, VerbsTransport* verbs, TcpChannel* s
       if (poll(&input, 1, 0) == 1) end->stop();
       stdin_at = now + kProgressEveryNs;
     }
-    if (!worked) idle(traffic, end, verbs, side, &is_armed);
+    if (!worked) idle(traffic, end, verbs, side, looked_ns, &is_armed);
   }
   return end->exit_code();
 }
@@ -95,7 +104,8 @@ void result_write(const Session& session, const End& end, const Report& report,
                       {"traffic", session.told},
                       {"progress", end.progress()},
                       {"bytes", end.bytes_completed()},
-                      {"longest_gap_ms", static_cast<double>(end.longest_gap_ns()) / 1e6},
+                      {"longest_gap_ms", static_cast<double>(end.pauses().longest_ns()) / 1e6},
+                      {"pauses_ns", nlohmann::json::array()},
                       {"start_ns", start_ns},
                       {"end_ns", now_ns()},
                       {"error", report.first_error()},
@@ -103,6 +113,8 @@ void result_write(const Session& session, const End& end, const Report& report,
                       {"all_flushed", end.is_everything_flushed()},
                       {"async_events", events},
                       {"violations", nlohmann::json::array()}};
+  for (const Pause& pause : end.pauses().kept())
+    json["pauses_ns"].push_back({pause.begin_ns, pause.end_ns});
   for (const Violation& violation : report.violations())
     json["violations"].push_back({{"name", violation.name}, {"detail", violation.detail}});
   std::ofstream(session.local.json_path) << json.dump(2) << '\n';
@@ -165,7 +177,7 @@ int session_run(const Session& session, TcpChannel* side) {
     result_write(session, *end, report, watcher.events(), code, start_ns);
   printf("%s %s: %llu messages, longest gap %.1f ms\n", session.is_client() ? "client" : "server",
          code == kExitRight ? "RIGHT" : "WRONG", static_cast<unsigned long long>(end->progress()),
-         static_cast<double>(end->longest_gap_ns()) / 1e6);
+         static_cast<double>(end->pauses().longest_ns()) / 1e6);
   fflush(stdout);
   if (code == kExitHang) _exit(code);
   return code;
