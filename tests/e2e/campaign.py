@@ -6,6 +6,7 @@ The test `e2e_campaign` calls this program. The seed and the index of a run deci
 """
 
 import collections
+import dataclasses
 import os
 import shutil
 import sys
@@ -17,7 +18,7 @@ from harness.options import layer_add, runs_add, script_parser
 from harness.report import write_json
 from harness.runs import run_all
 
-from e2e import cells
+from e2e import beside, cells
 from e2e.judge import run_cell
 
 
@@ -43,10 +44,11 @@ def chosen(options):
     return picked
 
 
-def reproduce(options, cell):
+def reproduce(options, *picked):
     layer = " --layer %s" % options.layer if options.layer else ""
-    return "%s --build %s%s --runs %d --seed %d --only %d --keep" % (
-        os.path.relpath(__file__), options.build, layer, options.runs, options.seed, cell.index)
+    only = " ".join("--only %d" % cell.index for cell in picked)
+    return "%s --build %s%s --runs %d --seed %d %s --keep" % (
+        os.path.relpath(__file__), options.build, layer, options.runs, options.seed, only)
 
 
 def tell_failure(options, result, directory):
@@ -84,7 +86,23 @@ def table(results):
     return "\n".join(lines)
 
 
-def summary(options, results, seconds):
+def judge_pauses(options, build, results, place):
+    """Judges how long programs stood still. Returns the verdicts."""
+    verdicts = []
+    print("\nhow long programs stood still, in the middle of their class:")
+    for verdict, members in beside.judge_twice(
+            results, lambda cell: run_cell(build, cell, place(cell)), build.slowed_by()):
+        print("  " + verdict.text())
+        verdicts.append(verdict)
+        if verdict.failed:
+            print("\n".join("    " + r.pause.text() for r in members if r.pause))
+            print("    again: %s" % reproduce(options, *[r.cell for r in members]))
+    if not verdicts:
+        print("  not judged: no run was measured")
+    return verdicts
+
+
+def summary(options, results, verdicts, seconds):
     failed = [r for r in results if not r.ok()]
     masked = [r for r in results if r.cell.kind == "masked"]
     covered = {(r.cell.fault, r.cell.op, r.cell.side, r.cell.api) for r in masked}
@@ -99,11 +117,13 @@ def summary(options, results, seconds):
         len(results), len(failed), len(covered), options.seed, seconds))
     write_json(options.json, {
         "seed": options.seed, "runs": len(results), "failed": len(failed), "seconds": seconds,
+        "pauses": [dict(dataclasses.asdict(v), bound_ms=v.bound_ms, failed=v.failed) for v in verdicts],
         "results": [{"index": r.cell.index, "kind": r.cell.kind, "fault": r.cell.fault, "op": r.cell.op,
                      "side": r.cell.side, "api": r.cell.api, "problems": r.problems, "codes": r.codes,
-                     "gap_ms": r.gap_ms, "error_s": r.error_s, "switch_us": r.switch_us,
+                     "gap_ms": r.gap_ms, "pause": r.pause and dataclasses.asdict(r.pause),
+                     "error_s": r.error_s, "switch_us": r.switch_us,
                      "seconds": r.seconds} for r in results]})
-    return 1 if failed or not results else 0
+    return 1 if failed or not results or any(v.failed for v in verdicts) else 0
 
 
 def main():
@@ -127,7 +147,8 @@ def main():
         return result.ok() or not options.stop
 
     run_all(options.jobs, picked, lambda cell: run_cell(build, cell, place(cell)), tell)
-    return summary(options, results, time.monotonic() - begun)
+    verdicts = judge_pauses(options, build, results, place)
+    return summary(options, results, verdicts, time.monotonic() - begun)
 
 
 if __name__ == "__main__":

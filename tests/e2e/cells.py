@@ -4,6 +4,7 @@ import dataclasses
 import random
 
 from harness.faults import FAULTS, SIDES
+from harness.pauses import TOLD
 
 OPS = ["write", "write_imm", "send", "send_imm", "read", "mixed"]
 APIS = ["classic", "wr"]
@@ -44,6 +45,10 @@ ERROR_BOUND = 8.0
 STALL_MS = 10000
 
 
+# Without a fault such traffic never stands still for longer than a few milliseconds.
+STEADY = ["--qps", "2", "--rate", "3000", "--size", "4096", "--random-size", "--credits", "tcp"]
+PACED = [(waits, op, is_told) for op in OPS for is_told in (True, False) for waits in ("polls", "sleeps")]
+
 # With these options a sender gives the layer nothing to see between the fault and the failback.
 QUIET = [{"--rate": "1", "--signal-every": "1", "--batch": "1"},
          {"--rate": "20", "--signal-every": "32", "--depth": "64", "--batch": "1"}]
@@ -64,6 +69,7 @@ class Cell:
     second_fault: str
     second_side: str
     options: list       # further options of shift-traffic
+    waits: str = ""     # how the program waits, when its pause is judged: "polls" or "sleeps"
 
     def name(self):
         return "%s %s %s on %s, %s" % (self.kind, self.fault or "no-fault", self.op, self.side,
@@ -153,4 +159,27 @@ def plan(seed, runs):
         op = "atomic" if kind == "atomic" else dice.choice(OPS)
         cells.append((kind, fault, op, dice.choice(SIDES), dice.choice(APIS)))
     dice.shuffle(cells)
-    return [make(seed, i, *c) for i, c in enumerate(cells)]
+    return paced([make(seed, i, *c) for i, c in enumerate(cells)])
+
+
+def paced(drawn):
+    """Makes the pauses of a quarter of the masked runs fit to be judged: so many of each class, with all
+    operations among them. Their traffic is steady, since other traffic stands still by itself."""
+    left = [cell for cell in drawn if cell.kind == "masked"]
+    if len(left) < 4 * len(PACED):
+        return drawn
+    for waits, op, is_told in PACED:
+        cell = next((c for c in left if c.op == op and (c.fault in TOLD) == is_told), None)
+        if cell is None:
+            continue
+        left.remove(cell)
+        pace(cell, waits)
+    return drawn
+
+
+def pace(cell, waits):
+    cell.waits = waits
+    cell.after_ms = 40
+    # A sleeper has other work, too: its credits come over TCP. So it sees that its channel is readable, and
+    # then waits for the event that was announced.
+    cell.options = STEADY + ["--seed", str(cell.index)] + (["--events"] if waits == "sleeps" else [])

@@ -8,10 +8,11 @@ import time
 from harness import checker
 from harness.fabric import Fabric
 from harness.faults import healing
+from harness.pauses import Pause
 from harness.report import write_json
 from harness.waiting import wait_until
 
-from e2e import cells
+from e2e import beside, cells
 
 HEALING = {"heal", "heal_quiet"}
 MOVING = {"masked", "late_packets"} | HEALING
@@ -35,6 +36,7 @@ class Result:
     seconds: float = 0.0
     repeated: int = 0         # how often the run had to be repeated
     met: bool = False         # all QPs had found their peers before the fault, which must be masked
+    pause: Pause = None       # what the program saw of the switch, of cells whose pause is judged
     spurious: bool = False    # QPs moved without a fault: the machine is too busy
 
     def ok(self):
@@ -88,13 +90,15 @@ def switched(fabric, cell, times=1):
     return fabric.all_have("switched", expected_qps(cell) * times, *checker.ENDS)
 
 
-def reach_fault(fabric, cell, client):
+def reach_fault(fabric, cell, client, stock):
     """Waits for the moment of the fault. Returns why it did not come, or an empty string."""
     if cell.kind in ALWAYS_SHIFT and not wait_until(
             lambda: all_have(fabric, cell, "armed") or client.ended, 10):
         return "not armed within 10 s"
     if not client.wait_for(lambda p: p.progress >= cell.at, 20):
         return "the traffic did not get to the fault"
+    if stock is not None:
+        stock.reach(cell.at)
     time.sleep(cell.delay_ms / 1000)
     return "the traffic ended before the fault" if client.ended else ""
 
@@ -107,7 +111,7 @@ def check_default_used(fabric, client, result):
         result.problems.append("the default NIC is not used after the way back")
 
 
-def inject(fabric, cell, client, result):
+def inject(fabric, cell, client, stock, result):
     """Breaks what the cell says. Returns the time of the last fault, or None."""
     default, backup = "%s/mlx5_0" % cell.side, "%s/mlx5_1" % cell.side
     if cell.kind == "early_fault":
@@ -117,7 +121,7 @@ def inject(fabric, cell, client, result):
         # new memory regions, as with the stock library.
         result.met = client.progress > 0 and all_have(fabric, cell, "bound")
         return fabric.fault(default, cell.fault)
-    problem = reach_fault(fabric, cell, client)
+    problem = reach_fault(fabric, cell, client, stock)
     result.met = all_have(fabric, cell, "bound")
     if problem:
         # A busy machine alone can exhaust the retries, and an atomic is never replayed.
@@ -147,7 +151,7 @@ def inject(fabric, cell, client, result):
 
 
 def settle(fabric, cell, client):
-    """Lets the traffic go on until the fault has had its effect, and a little longer."""
+    """Lets the traffic go on until the fault has had its effect, and a little longer. Returns when it ended."""
     if must_fail(cell):
         wait_until(lambda: client.ended, cells.ERROR_BOUND + cells.STALL_MS / 1000)
     elif cell.kind in MOVING:
@@ -162,7 +166,9 @@ def settle(fabric, cell, client):
     client.wait_for(lambda p: p.progress > progress, 2)
     late = cells.LATE_MS if cell.kind == "late_packets" else 0
     wait_until(lambda: client.ended, (cell.after_ms + late) / 1000)
+    end_ns = time.monotonic_ns()
     client.tell("stop")
+    return end_ns
 
 
 def judge(fabric, cell, result, fault_time):
@@ -226,18 +232,22 @@ def run_once(build, cell, directory, env):
         env = dict(env or {}, SHIFT_FAILBACK_MS="200")
     result = Result(cell)
     begun = time.monotonic()
-    with Fabric(build, directory) as fabric:
+    with beside.stock_beside(build, cell, directory) as stock, Fabric(build, directory) as fabric:
         server, client = start_pair(fabric, cell, env)
         fault_time = None
         if client is None:
             result.problems.append("the server did not start")
         elif cell.fault:
-            fault_time = inject(fabric, cell, client, result)
+            fault_time = inject(fabric, cell, client, stock, result)
         if client is not None:
-            settle(fabric, cell, client)
+            end_ns = settle(fabric, cell, client)
             client_code = client.finish(45)
             result.codes = (client_code, server.finish(15))
             judge(fabric, cell, result, fault_time)
+        if stock is not None:
+            stock.end()
+            if result.ok() and result.codes == (0, 0):
+                result.pause = beside.measure(fabric, cell, stock, end_ns)
     result.seconds = time.monotonic() - begun
     if result.problems:
         write_json(os.path.join(directory, "cell.json"), dataclasses.asdict(result))

@@ -1,9 +1,11 @@
 """Finds the programs under test in a build folder."""
 
 import os
+import re
 import shutil
 import sys
 
+SLOWED = re.compile(r"^SHIFT_SANITIZE:\w+=(.+)$|^CMAKE_CXX_FLAGS_DEBUG:\w+=.*--(coverage)", re.M)
 NOT_BUILT = 4  # the exit status of a script that was called wrongly
 
 EMULATOR = os.environ.get("SHIFT_EMULATOR", "").split()  # runs programs for aarch64: check.sh --arm64
@@ -37,6 +39,12 @@ class Build:
 
     def program(self, folder, name):
         return os.path.join(self.path, folder, name)
+
+    def slowed_by(self):
+        """Why times mean nothing in this build, or ''."""
+        with open(os.path.join(self.path, "CMakeCache.txt"), errors="replace") as file:
+            found = SLOWED.search(file.read())
+        return "built with %s" % (found.group(1) or found.group(2)) if found else ""
 
     def require(self, *programs):
         """Ends the script when the emulator or one of `programs` is missing. Returns the build."""

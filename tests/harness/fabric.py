@@ -1,5 +1,6 @@
 """An emulated network: it runs programs on its hosts, reads and breaks their NICs, and is removed at the end."""
 
+import datetime
 import itertools
 import json
 import os
@@ -12,6 +13,7 @@ from harness.build import words
 from harness.events import event_lines
 from harness.program import Program
 
+EPOCH = datetime.datetime.fromtimestamp(0, datetime.timezone.utc)
 WRONG_ACCESS = re.compile('"cause":"((?:local protection|remote access|remote operation) error)"')
 
 
@@ -108,3 +110,15 @@ class Fabric:
         subprocess.run(words([self.build.cxemu, "fault", "--fabric", self.name, nic, *what.split()]),
                        check=True, stdout=subprocess.DEVNULL)
         return when
+
+    def fault_ns(self, nic):
+        """When a NIC last broke or healed (CLOCK_MONOTONIC), by the emulator's own record; None if it never did.
+        To start the command that breaks it takes longer than a switch does."""
+        done = subprocess.run([self.build.cxemu, "events", "--fabric", self.name, "--json"],
+                              check=True, capture_output=True, text=True)
+        found = [event["time"] for event in map(json.loads, done.stdout.splitlines())
+                 if event["kind"] == "fault" and event["nic"] == nic]
+        if not found:
+            return None
+        wall_us = datetime.datetime.fromisoformat(found[-1].replace("Z", "+00:00")) - EPOCH
+        return wall_us // datetime.timedelta(microseconds=1) * 1000 - (time.time_ns() - time.monotonic_ns())
