@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 
+from harness import pauses
 from harness.build import Build
 from harness.options import layer_add, script_parser
 from harness.runs import run_all, run_on_fabric
@@ -46,6 +47,11 @@ SCENARIO_PLANTS = {
     "read_back_skipped": (flush, "payload-mismatch"),
     "read_back_passed_over": (flush, "payload-mismatch"),
     "fence_waits_for_command": (commands, "the link of a NIC that hangs: not within"),
+}
+# bug: (how the program waits, what the judge of pauses must say of its class)
+PAUSE_PLANTS = {
+    "completions_late": ("polls", "FAILED"),
+    "event_kept_long": ("sleeps", "FAILED"),
 }
 ATTEMPTS = 8
 
@@ -135,11 +141,45 @@ class ScenarioCheck(Check):
         return False
 
 
+class PauseCheck(Check):
+    """As Check, for the judge of pauses, which needs several runs. On a busy machine it does not judge; then the
+    check says so, and proves nothing."""
+
+    def run(self, build, attempt, planted):
+        """The verdict on a class of runs."""
+        waits = PAUSE_PLANTS[self.bug][0]
+        measured = []
+        for number, op in enumerate(cells.OPS):
+            fault = ("link-down", "kill")[number % 2]
+            cell = cells.make(2000 + attempt, number, "masked", fault, op, "a", "classic")
+            cells.pace(cell, waits)
+            directory = os.path.join(self.options.out, "pause-%s-%d-%s-%d" % (
+                self.bug, attempt, "planted" if planted else "healthy", number))
+            result = run_cell(build, cell, directory, {"SHIFT_PLANT": self.bug if planted else "none"})
+            measured += [result.pause] if result.pause else []
+        verdicts = pauses.judge(measured, build.slowed_by())
+        text = verdicts[0].text() if verdicts else "not judged: no run came to its end"
+        self.lines.append("  %s, attempt %d: %s" % ("planted" if planted else "healthy", attempt, text))
+        return text
+
+    def caught(self, build):
+        """True when the judge refuses the bug, and not its healthy twin. A late machine can make the twin fail
+        once."""
+        wanted, unjudged = PAUSE_PLANTS[self.bug][1], 0
+        for attempt in range(3):
+            planted = self.run(build, attempt, True)
+            if wanted in planted:
+                return any(wanted not in self.run(build, again, False) for again in range(2))
+            unjudged += "not judged" in planted
+        return unjudged == 3
+
+
 def main():
     parser = script_parser(__doc__, "out/planted")
     layer_add(parser, "build/test/planted")
     parser.add_argument("--jobs", type=int, default=1, help="bugs side by side")
-    parser.add_argument("--only", choices=sorted(PLANTS.keys() | LIFE_PLANTS.keys() | SCENARIO_PLANTS.keys()))
+    parser.add_argument("--only", choices=sorted(
+        PLANTS.keys() | LIFE_PLANTS.keys() | SCENARIO_PLANTS.keys() | PAUSE_PLANTS.keys()))
     options = parser.parse_args()
     build = Build(options.build, options.layer)
     build.require(build.shift_run, build.traffic, build.nccl, build.life)
@@ -147,6 +187,7 @@ def main():
     checks = [LifeCheck(options, "life, " + bug, bug) for bug in LIFE_PLANTS]
     checks += [Check(options, bug, bug) for bug in PLANTS]
     checks += [ScenarioCheck(options, bug, bug) for bug in SCENARIO_PLANTS]
+    checks += [PauseCheck(options, "pause, " + bug, bug) for bug in PAUSE_PLANTS]
     missed = []
 
     def tell(check, caught):

@@ -39,10 +39,6 @@ uint64_t seen_on(const CompletionQueue& cq) {
   return seen;
 }
 
-bool is_in_doubt(const CompletionQueue& cq) {
-  return event_clock() < cq.doubtful_until.load(std::memory_order_relaxed);
-}
-
 // Whether the group has met an error of its path, or has left it, and does not go on yet.
 bool is_leaving(const Group& group) {
   const int member = group.life.path.member;
@@ -53,10 +49,14 @@ bool is_leaving(const Group& group) {
 
 }  // namespace
 
+bool is_in_doubt(const CompletionQueue& cq) {
+  return event_clock() < cq.doubtful_until.load(std::memory_order_relaxed);
+}
+
 void doubt_events(CompletionQueue& cq) {
   // An event comes at once; the time is for a program that asks for events late.
   constexpr std::chrono::milliseconds kDoubt{500};
-  if (cq.channel == nullptr) return;
+  if (cq.channel == nullptr && !SHIFT_PLANT(completions_late)) return;
   if (!is_in_doubt(cq)) {
     cq.seen_at_arming = seen_on(cq);
     cq.events_open = 0;

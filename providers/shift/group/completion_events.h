@@ -26,6 +26,7 @@ inline std::chrono::steady_clock::time_point (*event_clock)() = &std::chrono::st
 // Notes that the NIC may have raised events for completions that are not the application's, or that
 // another event has announced.
 [[gnu::cold]] void doubt_events(CompletionQueue& cq);
+[[gnu::cold]] bool is_in_doubt(const CompletionQueue& cq);
 // The application asks for an event while events are in doubt. Called before cq.armed_solicited
 // says what kind it asks for now. Any thread may call this.
 [[gnu::cold]] void note_arming(CompletionQueue& cq);
