@@ -9,15 +9,19 @@ runs show that this judge refuses the stock libraries under these faults. By def
 The exit status is 0 when all is good, 1 when something failed, 3 when nothing ran, 4 after a wrong call.
 """
 
+import dataclasses
 import os
 import random
+import re
 import shutil
+import statistics
 import sys
 import time
 
 from harness.build import Build
 from harness.faults import FAULTS, SIDES
 from harness.options import script_parser, seed_add
+from harness.pauses import judge_twice
 from harness.report import write_json, write_text
 from harness.runs import run_all
 
@@ -97,6 +101,8 @@ class Run:
     def __init__(self, build, options):
         self.build, self.options = build, options
         self.outcomes = []
+        self.measured = []  # (item, pause)
+        self.verdicts = []
 
     def cell(self, item):
         number, seed, (row, column) = item
@@ -107,6 +113,8 @@ class Run:
         directory = os.path.join(self.options.out, str(number))
         outcome = run_cell(self.build, row, column, directory, seed)
         outcome["good"], outcome["says"] = verdict(outcome, column)
+        if outcome["good"] and column.fault and column.layer:
+            outcome["says"] += "; " + pause_text(outcome)
         if outcome["good"]:
             shutil.rmtree(directory, ignore_errors=True)
         else:
@@ -115,6 +123,7 @@ class Run:
 
     def tell(self, item, outcome):
         self.outcomes.append(outcome)
+        self.measured += [(item, outcome["pause"])] if "pause" in outcome else []
         result = "skipped" if outcome.get("skipped") else "ok" if outcome["good"] else "FAILED"
         text = outcome.get("skipped") or outcome["says"]
         if not outcome["good"]:
@@ -127,8 +136,36 @@ class Run:
                  for turn in range(self.options.repeat) for number, item in enumerate(chosen)]
         run_all(self.options.jobs, items, self.cell, self.tell)
 
+    def again(self, item):
+        outcome = self.cell(item)
+        self.tell(item, outcome)
+        return outcome.get("pause")
 
-def markdown(outcomes, command):
+    def judge_pauses(self):
+        """Judges how long programs stood still, as far as they tell. Returns how many classes are wrong."""
+        print("\nhow long programs stood still, by their own words, in the middle of their class:")
+        for verdict, members in judge_twice(self.measured, self.again, self.build.slowed_by()):
+            print("  " + verdict.text())
+            self.verdicts.append(verdict)
+            if verdict.failed:
+                print("\n".join("    " + pause.text() for _, pause in members))
+        if not self.verdicts:
+            print("  not judged: no program tells")
+        return sum(verdict.failed for verdict in self.verdicts)
+
+
+def pause_text(outcome):
+    pause = outcome.get("pause")
+    return "longest pause %.1f ms (stock %.1f)" % (pause.seen_ms, pause.stock_ms) if pause else "pause not seen"
+
+
+def pause_cell(runs):
+    """How long a program stood still beyond the switch and the stock stack's own pause, in the middle."""
+    excesses = [run["pause"].excess_ms for run in runs if "pause" in run]
+    return "%.0f ms" % max(0, statistics.median(excesses)) if excesses else "not seen"
+
+
+def markdown(outcomes, verdicts, command):
     """The table: one line for each program, one column for each fault; a cell has its longest switch."""
     found = {}
     for outcome in outcomes:
@@ -157,12 +194,20 @@ def markdown(outcomes, command):
              os.cpu_count(),
              "judge. A star marks programs that compare every byte themselves.",
              "",
-             "| program | %s |" % " | ".join(column.title() for column in columns),
-             "| --- |" + " --- |" * len(columns)]
+             "The column *pause* is for programs that tell how long each exchange or round took. It says what",
+             "the longest one after the fault had beyond the switch (from the fault until both ends went on) and",
+             "beyond the longest one of the same program on the stock stack without a fault, in the middle of",
+             "all faults; 0 is nothing. [bench/README.md](../bench/README.md#pauses) says how it is judged.",
+             "",
+             "| program | %s | pause |" % " | ".join(column.title() for column in columns),
+             "| --- |" + " --- |" * (len(columns) + 1)]
     for row in ROWS:
         if any((row.name, column.title()) in found for column in columns):
-            lines.append("| `%s`%s | %s |" % (row.name, " *" if row.verifies else "",
-                                              " | ".join(cell(row, column) for column in columns)))
+            runs = [run for column in COLUMNS for run in found.get((row.name, column.title()), [])]
+            lines.append("| `%s`%s | %s | %s |" % (
+                row.name, " *" if row.verifies else "", " | ".join(cell(row, column) for column in columns),
+                pause_cell(runs)))
+    lines += ["", "Pauses by class:", ""] + ["- " + re.sub(" +", " ", one.text()) for one in verdicts]
     others = [row for row in OTHER_TYPES if (row.name, HEALTHY.title()) in found]
     if others:
         lines += ["", "These are not protected, and complete as with the stock library (C10):", ""]
@@ -180,12 +225,13 @@ def main():
     print("%-52s %-18s %-7s %5s  (seed %d)" % ("program", "fault, side", "result", "s", options.seed))
     run = Run(build, options)
     run.all(chosen)
-    failed = sum(1 for outcome in run.outcomes if not outcome["good"])
+    failed = run.judge_pauses() + sum(1 for outcome in run.outcomes if not outcome["good"])
     skipped = sum(1 for outcome in run.outcomes if outcome.get("skipped"))
-    write_json(options.json, run.outcomes)
+    write_json(options.json, [dict(outcome, pause=dataclasses.asdict(outcome["pause"]))
+                              if "pause" in outcome else outcome for outcome in run.outcomes])
     if options.markdown:
         command = " ".join(["tests/clients/clients.py"] + sys.argv[1:])
-        write_text(options.markdown, markdown(run.outcomes, command))
+        write_text(options.markdown, markdown(run.outcomes, run.verdicts, command))
     print("%d runs, %d failed, %d skipped; %.0f s" % (len(run.outcomes), failed, skipped,
                                                       time.monotonic() - begun))
     if len(run.outcomes) == skipped:

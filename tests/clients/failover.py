@@ -6,12 +6,15 @@ must have moved a share of the packets, too.
 """
 
 import dataclasses
+import math
 import random
+import shutil
 import subprocess
 import threading
 import time
 
 from harness.case import Failure
+from harness.pauses import Pause, kind_of, switch_ms
 from harness.session import Session, run_case
 
 MISSED = "the traffic ended before the fault"
@@ -143,21 +146,53 @@ class LayeredSession(Session):
         counters["replayed"] = sum(move["replayed"] for move in moves)
         counters["after"] = after
         counters["before"] = self.fault_packets
+        counters["fault_to_end_ms"] = switch_ms(moves, self.fabric.fault_ns(self.column.side + "/mlx5_0"))
         return counters
+
+
+class Attempt:
+    """One run of a program, and the session that it had."""
+
+    def __init__(self, build, row, column, directory, seed, scale):
+        self.build, self.row, self.column, self.directory, self.seed = build, row, column, directory, seed
+        self.case = row.case(scale, SECONDS if column.layer or not column.fault else STOCK_SECONDS)
+        self.session = None
+
+    def _session(self, build, case, directory, seed):
+        self.session = LayeredSession(build, case, directory, seed, self.row, self.column)
+        return self.session
+
+    def run(self):
+        return run_case(self.build, self.case, self.directory, self.seed, self._session)
+
+    def seen_ms(self, share):
+        return self.row.seen_ms([program.text() for program in self.session.fabric.programs], share)
+
+
+def run_once(build, row, column, directory, seed, scale):
+    """One run, and after it one on the stock stack without a fault, where the program tells how long it stood
+    still. Not at the same time: such programs take a processor for each of their processes."""
+    attempt = Attempt(build, row, column, directory, seed, scale)
+    outcome = attempt.run()
+    # A little earlier than the fault was. Before it, looking for its moment keeps the machine busy.
+    share = 0.9 * attempt.session.fault_packets / attempt.case.packets
+    seen_ms = attempt.seen_ms(share) if column.fault and column.layer and not outcome["problem"] else None
+    if seen_ms is not None:
+        stock = Attempt(build, row, Column("", "a", layer=False), directory + "-stock", seed, scale)
+        # A program that did not come to its end stood still for ever.
+        stock_ms = (stock.seen_ms(share) if not stock.run()["problem"] else None) or math.inf
+        shutil.rmtree(stock.directory, ignore_errors=True)
+        outcome["pause"] = Pause(kind_of(row.sleeps, column.fault), "%s, %s" % (row.name, column.title()),
+                                 seen_ms, outcome["counters"]["fault_to_end_ms"], stock_ms)
+    return outcome, attempt.session
 
 
 def run_cell(build, row, column, directory, seed):
     """Returns run_case's outcome. A run that proves nothing is repeated, with more work if there was too little
     for this machine."""
-    scale, last = 1, None
+    scale = 1
     for attempt in range(ATTEMPTS):
-        case = row.case(scale, SECONDS if column.layer else STOCK_SECONDS)
-
-        def session(build, case, directory, seed):
-            nonlocal last
-            last = LayeredSession(build, case, directory, seed, row, column)
-            return last
-        outcome = run_case(build, case, directory, seed + 1000 * attempt, session)
+        outcome, last = run_once(build, row, column, directory, seed + 1000 * attempt, scale)
         if last.fault_ns and column.layer and last.outlived():
             outcome["problem"] = MISSED
         if outcome["problem"] == MISSED:

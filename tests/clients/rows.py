@@ -5,6 +5,8 @@ the wire at least; the moment of the fault and the work after it are measured by
 """
 
 import dataclasses
+import math
+import re
 from typing import Callable
 
 from harness.case import Case
@@ -24,6 +26,20 @@ class Row:
     qps: int = 1         # how many of each process must have found their peers before the fault
     check: bool = False  # cheap and typical: an ordinary check draws its rows from these
     verifies: bool = False  # the program itself compares every byte
+    sleeps: bool = False    # it waits for completion events
+    told: str = ""          # the pattern of the number and the time of each exchange or round in its output
+    told_us: float = 0      # what such a time is in microseconds: a latency may be half of an exchange
+
+    def seen_ms(self, texts, share):
+        """How long the program stood still at most, by its own words, after this share of its work; None when it
+        does not tell."""
+        longest = 0.0
+        for text in texts if self.told else []:
+            found = [(int(number), float(time)) for number, time in re.findall(self.told, text, re.M)]
+            last = max((number for number, _ in found), default=0)
+            longest = max([longest] + [time for number, time in found if number >= share * last])
+        # perftest tells 0 or inf where it could not find out how fast the processor's clock is.
+        return longest * self.told_us / 1000 if 0 < longest < math.inf else None
 
     def case(self, scale, seconds):
         case = self.make(scale)
@@ -41,8 +57,14 @@ def perf(tool, *options, n, size, check=False):
     else:
         packets *= 2 if "read" in tool else 4
     shown = [tool] + options + ([] if "atomic" in tool else ["-s %d" % size])
-    return Row(" ".join(shown), lambda scale: perftest(tool, *options, n=n * scale, size=size),
-               packets, qps, check)
+    if tool.endswith("_bw"):
+        return Row(" ".join(shown), lambda scale: perftest(tool, *options, n=n * scale, size=size),
+                   packets, qps, check)
+    # The longest latency in the summary is the second longest; with -U a line tells of each. All but READs count
+    # half of an exchange.
+    return Row(" ".join(shown), lambda scale: perftest(tool, *options, "-U", n=n * scale, size=size),
+               packets, qps, check, sleeps="-e" in options, told=r"^(\d+), ([0-9.]+|inf)$",
+               told_us=1 if "read" in tool else 2)
 
 
 # An exchange is 4 KiB each way, in packets of 1 KiB.
@@ -86,7 +108,7 @@ ROWS = [
     # halving_doubling is not here: it waits for no send, so it overruns its own send queue of 8 requests
     # (ENOMEM) when acknowledgements are missing while messages arrive, with the stock library, too.
     Row("Gloo allreduce ring", lambda scale: gloo("ring", 2, 65536, 40 * scale, meet=True), 40000, check=True,
-        verifies=True),
+        verifies=True, sleeps=True, told=r"round (\d+) took ([0-9.]+) ms$", told_us=1000),
     Row("Open MPI over UCX, 2 ranks", lambda scale: mpi("rc_v", "ab", rounds=6 * scale), 20000,
         verifies=True),
     Row("Open MPI over UCX, messages, 4 ranks",

@@ -2,7 +2,6 @@
 the same time and without a fault."""
 
 import contextlib
-import dataclasses
 import os
 
 from harness import checker, pauses
@@ -65,21 +64,6 @@ def stock_beside(build, cell, directory):
     os.makedirs(place)
     with Fabric(build, place) as fabric:
         yield Stock(fabric, cell)
-
-
-def judge_twice(results, run, unjudged):
-    """Yields a verdict for each class of measured runs, and its runs. A class that fails is run once more, with
-    run(cell) for one cell after the other, and these runs alone count, since the machine may have been late in
-    most of a few runs. They are added to the results."""
-    measured = [result for result in results if result.pause]
-    for verdict in pauses.judge([result.pause for result in measured], unjudged):
-        members = [result for result in measured if result.pause.kind == verdict.kind]
-        if verdict.failed:
-            members = [run(result.cell) for result in members]
-            results += members
-            again = pauses.judge([result.pause for result in members if result.pause])
-            verdict = again[0] if again else dataclasses.replace(verdict, unjudged="no run came to its end again")
-        yield verdict, members
 
 
 def measure(fabric, cell, stock, end_ns):

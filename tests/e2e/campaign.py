@@ -12,13 +12,14 @@ import shutil
 import sys
 import time
 
+from harness import pauses
 from harness.build import Build
 from harness.checker import ENDS
 from harness.options import layer_add, runs_add, script_parser
 from harness.report import write_json
 from harness.runs import run_all
 
-from e2e import beside, cells
+from e2e import cells
 from e2e.judge import run_cell
 
 
@@ -89,14 +90,19 @@ def table(results):
 def judge_pauses(options, build, results, place):
     """Judges how long programs stood still. Returns the verdicts."""
     verdicts = []
+
+    def again(cell):
+        results.append(run_cell(build, cell, place(cell)))
+        return results[-1].pause
+
     print("\nhow long programs stood still, in the middle of their class:")
-    for verdict, members in beside.judge_twice(
-            results, lambda cell: run_cell(build, cell, place(cell)), build.slowed_by()):
+    measured = [(r.cell, r.pause) for r in results if r.pause]
+    for verdict, members in pauses.judge_twice(measured, again, build.slowed_by()):
         print("  " + verdict.text())
         verdicts.append(verdict)
         if verdict.failed:
-            print("\n".join("    " + r.pause.text() for r in members if r.pause))
-            print("    again: %s" % reproduce(options, *[r.cell for r in members]))
+            print("\n".join("    " + pause.text() for _, pause in members))
+            print("    again: %s" % reproduce(options, *[cell for cell, _ in members]))
     if not verdicts:
         print("  not judged: no run was measured")
     return verdicts

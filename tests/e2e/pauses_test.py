@@ -1,14 +1,16 @@
 #!/usr/bin/python3
 """Tests the judge of pauses with made-up figures: what it passes, what it refuses, and what it does not judge."""
 
+import dataclasses
 import unittest
 
 import harness  # noqa: F401 finds the package e2e
 
 from harness import pauses
-from harness.pauses import Pause, judge, kind_of, longest_ms, switch_ms
+from harness.pauses import Pause, judge, judge_twice, kind_of, longest_ms, switch_ms
 
-from e2e import beside, cells
+from clients.rows import ROWS
+from e2e import cells
 
 MS = 1_000_000
 
@@ -106,22 +108,15 @@ class Judge(unittest.TestCase):
                           "sleeps, silent fault"})
 
 
-class Result:
-    def __init__(self, cell, pause):
-        self.cell, self.pause = cell, pause
-
-
 class Twice(unittest.TestCase):
     def verdicts(self, first, again):
         """The verdicts on one class, whose runs give `first` and, if they are repeated, `again`."""
-        self.results = [Result(number, pause) for number, pause in enumerate(runs(first))]
         self.repeated = []
 
-        def run(cell):
-            self.repeated.append(cell)
-            pause = runs([again[cell]])[0] if again[cell] is not None else None
-            return Result(cell, pause)
-        return [verdict for verdict, _ in beside.judge_twice(self.results, run, "")]
+        def run(number):
+            self.repeated.append(number)
+            return runs([again[number]])[0] if again[number] is not None else None
+        return [verdict for verdict, _ in judge_twice(list(enumerate(runs(first))), run)]
 
     def test_a_class_that_passes_is_not_repeated(self):
         self.assertFalse(self.verdicts([0] * 5, [250] * 5)[0].failed)
@@ -130,13 +125,28 @@ class Twice(unittest.TestCase):
     def test_a_class_that_fails_once_was_a_late_machine(self):
         self.assertFalse(self.verdicts([30] * 5, [0] * 5)[0].failed)
         self.assertEqual(self.repeated, [0, 1, 2, 3, 4])
-        self.assertEqual(len(self.results), 10)
 
     def test_a_class_that_fails_twice_is_wrong(self):
         self.assertTrue(self.verdicts([250] * 5, [250] * 5)[0].failed)
 
     def test_runs_that_break_are_not_judged_again(self):
         self.assertIn("not judged", self.verdicts([250] * 5, [None] * 5)[0].text())
+
+
+class Told(unittest.TestCase):
+    """What a program tells of itself, one number and time for each exchange."""
+    ROW = dataclasses.replace(ROWS[0], told=r"^(\d+), ([0-9.]+|inf)$", told_us=2)
+    TEXT = "1, 9000.0\n2, 30.0\n3, 500.0\n#, usec\n4, 40.0\n"
+
+    def test_the_longest_after_the_fault(self):
+        self.assertEqual(self.ROW.seen_ms([self.TEXT], 0.5), 1.0)
+        self.assertEqual(self.ROW.seen_ms([self.TEXT], 0), 18.0)
+        self.assertEqual(self.ROW.seen_ms(["", self.TEXT, "5, 700.0\n"], 0.5), 1.4)
+
+    def test_not_seen(self):
+        self.assertIsNone(self.ROW.seen_ms(["nothing"], 0))
+        self.assertIsNone(self.ROW.seen_ms(["1, inf\n2, inf\n"], 0))
+        self.assertIsNone(ROWS[0].seen_ms([self.TEXT], 0))
 
 
 class Plan(unittest.TestCase):

@@ -94,3 +94,18 @@ def judge(pauses, unjudged=""):
     for pause in pauses:
         kinds.setdefault(pause.kind, []).append(pause)
     return [verdict(kind, kinds[kind], unjudged) for kind in sorted(kinds)]
+
+
+def judge_twice(measured, run, unjudged=""):
+    """Yields a verdict for each class, and the runs that it is about, of `measured`, a list of (run, its pause). A
+    class that fails is run once more, by run(one), which returns the pause or None, and these runs alone count,
+    since the machine may have been late in most of a few runs."""
+    for first in judge([pause for _, pause in measured], unjudged):
+        members = [(one, pause) for one, pause in measured if pause.kind == first.kind]
+        if not first.failed:
+            yield first, members
+            continue
+        again = [(one, pause) for one, pause in ((one, run(one)) for one, _ in members) if pause]
+        verdicts = judge([pause for _, pause in again])
+        yield (verdicts[0] if verdicts else dataclasses.replace(first, unjudged="no run came to its end again"),
+               again)

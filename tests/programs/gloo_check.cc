@@ -78,7 +78,10 @@ bool run(int rank, int ranks, const char* const* arguments, bool meets) {
   gloo::BarrierAllToOne barrier(context);
   for (int round = 0; round < rounds; round++) {
     for (int i = 0; i < count; i++) numbers[static_cast<size_t>(i)] = element(rank, round, i, seed);
+    const auto begin = std::chrono::steady_clock::now();
     reduce->run();
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    printf("gloo_check: round %d took %.3f ms\n", round, took.count());
     for (int i = 0; i < count; i++) {
       const double wanted = element(0, round, i, seed) * ranks * (ranks + 1) / 2;
       const double got = numbers[static_cast<size_t>(i)];
