@@ -119,6 +119,9 @@ def summary(options, results, verdicts, seconds):
     repeated = sum(r.repeated for r in results)
     if repeated:
         print("%d runs were repeated: they broke before they were protected (too busy?)" % repeated)
+    wrong = [v.kind for v in verdicts if v.failed]
+    if wrong:
+        print("FAILED: programs stood still for too long: " + "; ".join(wrong))
     print("%d runs, %d failed, %d of 96 cells fault x op x side x api covered, seed %d, %.0f s" % (
         len(results), len(failed), len(covered), options.seed, seconds))
     write_json(options.json, {
@@ -129,7 +132,7 @@ def summary(options, results, verdicts, seconds):
                      "gap_ms": r.gap_ms, "pause": r.pause and dataclasses.asdict(r.pause),
                      "error_s": r.error_s, "switch_us": r.switch_us,
                      "seconds": r.seconds} for r in results]})
-    return 1 if failed or not results or any(v.failed for v in verdicts) else 0
+    return 1 if failed or not results or wrong else 0
 
 
 def main():

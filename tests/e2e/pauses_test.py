@@ -2,11 +2,14 @@
 """Tests the judge of pauses with made-up figures: what it passes, what it refuses, and what it does not judge."""
 
 import dataclasses
+import os
+import tempfile
 import unittest
 
 import harness  # noqa: F401 finds the package e2e
 
 from harness import pauses
+from harness.build import Build
 from harness.pauses import Pause, judge, judge_twice, kind_of, longest_ms, switch_ms
 
 from clients.rows import ROWS
@@ -106,6 +109,23 @@ class Judge(unittest.TestCase):
         self.assertEqual({kind_of(sleeps, fault) for sleeps in (True, False) for fault in ("kill", "drop-acks")},
                          {"polls, told fault", "polls, silent fault", "sleeps, told fault",
                           "sleeps, silent fault"})
+
+
+class Slowed(unittest.TestCase):
+    """In which builds times mean nothing."""
+
+    def slowed_by(self, cache):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "CMakeCache.txt"), "w") as file:
+                file.write("A:STRING=1\n" + cache + "\nB:STRING=2\n")
+            return Build(folder).slowed_by()
+
+    def test_sanitizers_and_coverage(self):
+        self.assertEqual(self.slowed_by("SHIFT_SANITIZE:STRING=address,undefined"), "built with address,undefined")
+        self.assertEqual(self.slowed_by("CMAKE_CXX_FLAGS_DEBUG:STRING=-O0 --coverage -g"), "built with coverage")
+
+    def test_others(self):
+        self.assertEqual(self.slowed_by("SHIFT_SANITIZE:STRING=\nCMAKE_CXX_FLAGS_DEBUG:STRING=-g"), "")
 
 
 class Twice(unittest.TestCase):
