@@ -4,9 +4,10 @@
 // completion_queue.h, shared_queue.h) are what the application holds in place of a NIC's own. Each
 // begins with the public verbs struct and knows the real object on each member of the device group.
 //
-// Locks, outermost first: Group::modify_mutex, SendQueue::mutex, RecvQueue::mutex,
-// CompletionQueue::mutex (two of them in address order), Group::errors_mutex, SharedQueue::mutex,
-// Context::mutex. A thread that holds any of them must not wait for a hot section (quiesce.h).
+// Locks, outermost first: SlowBatch::mutex, Group::modify_mutex, SendQueue::mutex,
+// RecvQueue::mutex, CompletionQueue::mutex (two of them in address order), Group::errors_mutex,
+// SharedQueue::mutex, Context::mutex. A thread that holds any but the first must not wait for a hot
+// section (quiesce.h).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -42,6 +43,18 @@ enum class Route : uint8_t {
   kError,      // each request completes as flushed
 };
 
+// A batch of the builder interface (ibv_wr_*) that is built while the hot path is barred. The
+// thread collects it here, and wr_complete gives it to the journal and the NIC under
+// SendQueue::mutex in one piece: no thread holds that mutex while the program works.
+struct SlowBatch {
+  // Held from wr_start to wr_complete. The control thread never takes it.
+  std::mutex mutex;
+  // Under SendQueue::mutex. While it is set, no thread becomes the queue's owner, who would build
+  // its own batch beside this one.
+  bool is_open = false;
+  SendJournal entries;  // its uncommitted entries are the batch
+};
+
 // The send side of a group. While the bias names an owner, the hot part belongs to that thread;
 // otherwise it belongs to the holder of `mutex`. The rest is under `mutex`.
 struct SendQueue {
@@ -49,9 +62,9 @@ struct SendQueue {
   Route route = Route::kOnDefault;  // under mutex
   SendJournal journal;
   FairMutex mutex;
-  // For the builder interface (ibv_wr_*): the batch that is built between wr_start and wr_complete.
+  // For the builder interface: the batch that is built between wr_start and wr_complete.
   struct {
-    bool fast = false;
+    bool fast = false;  // it goes to the journal's head and to the NIC's own builder
     uint32_t pending = 0;
     int error = 0;
   } build;
@@ -64,7 +77,12 @@ struct SendQueue {
   // WRs that are proven executed for good, on whichever connection.
   SentPackets sent;
   Executed executed;
+  SlowBatch slow_batch;
 
+  // Under `mutex`: makes the calling thread the owner, if the queue may have one.
+  void adopt() {
+    if (!slow_batch.is_open) bias.adopt(this);
+  }
   // Makes the queue empty and puts it on the default path. No other thread knows the queue yet, or
   // the caller holds `mutex`.
   void renew(const ibv_qp_cap& cap, bool all_signaled);

@@ -150,9 +150,17 @@ void SendJournal::take_back(uint64_t position) {
   head_ = position;
 }
 
-uint64_t SendJournal::first_incomplete(uint32_t signaled_done) const {
-  const uint64_t oldest = head_ > mask_ ? head_ - mask_ : 0;
-  for (uint64_t position = head_; position > oldest; position--) {
+void SendJournal::append_from(SendJournal& other, uint32_t pending) {
+  SendEntry& entry = slot(0);
+  entry = other.slot(pending);
+  std::memcpy(extension(head_.own()), other.extension(other.head_.own() + pending), stride_);
+  count(entry);
+  add_packets();
+}
+
+uint64_t SendJournal::first_incomplete(uint32_t signaled_done, uint64_t end) const {
+  const uint64_t oldest = end > mask_ ? end - mask_ : 0;
+  for (uint64_t position = end; position > oldest; position--) {
     const SendEntry& entry = at(position - 1);
     if (is_signaled(entry) && static_cast<int32_t>(entry.signaled_total - signaled_done) <= 0) {
       return position;

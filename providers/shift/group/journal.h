@@ -114,11 +114,21 @@ class SendJournal {
   // piece by piece.
   SendEntry& slot(uint32_t pending) { return ring_[(head_.own() + pending) & mask_]; }
   uint8_t* extension(uint64_t position) { return extension_.get() + (position & mask_) * stride_; }
-  [[gnu::always_inline]] void count(SendEntry& entry) {
-    entry.signaled_total = signaled_ += (entry.send_flags | all_signaled_) >> 1 & 1;
-    entry.notification_total = notifications_ += kNotificationOpcodes >> entry.opcode & 1;
-    ++head_;
+  // Takes in the next `pending` entries, which slot() gave out: all of them in one step, for a
+  // thread that reads head_seen(). `exact`: the mode may be exact.
+  template <bool exact>
+  [[gnu::always_inline]] void append_batch(uint32_t pending) {
+    const uint64_t head = head_.own(), end = head + pending;
+    for (uint64_t position = head; position < end; position++) {
+      SendEntry& entry = ring_[position & mask_];
+      entry.signaled_total = signaled_ += (entry.send_flags | all_signaled_) >> 1 & 1;
+      entry.notification_total = notifications_ += kNotificationOpcodes >> entry.opcode & 1;
+      if (exact && mtu_ != 0) packets_ += packets_at(position);
+    }
+    head_.publish(end);
   }
+  // Takes in an entry that another journal for the same queue has given out as slot(pending).
+  void append_from(SendJournal& other, uint32_t pending);
 
   // ---- for the mode exact: how many packets each WR takes on a connection
 
@@ -135,10 +145,6 @@ class SendJournal {
     add_packets();
   }
   void add_chain(const ibv_send_wr* wr);
-  // Called after count() for the same reason.
-  void add_packets() {
-    if (mtu_ != 0) packets_ += packets_at(head_.own() - 1);
-  }
 
   void keep_atomic(uint32_t pending, uint64_t compare_add, uint64_t swap);
   // Keeps only the addresses of the window and its region: both stay the application's until the
@@ -156,6 +162,8 @@ class SendJournal {
 
   // The number of WRs that were ever appended. Any thread may call it.
   uint64_t head() const { return head_; }
+  // The same; the entries of a batch before it may be read although its owner goes on.
+  uint64_t head_seen() const { return head_.seen(); }
   uint32_t depth() const { return depth_; }
   uint32_t extension_size() const { return stride_; }
   uint32_t notifications_posted() const { return notifications_; }
@@ -166,7 +174,11 @@ class SendJournal {
 
   // The position of the first WR that is not known to be completed, when `signaled_done` signaled
   // completions were seen. It looks through the whole ring; cold.
-  uint64_t first_incomplete(uint32_t signaled_done) const;
+  uint64_t first_incomplete(uint32_t signaled_done) const {
+    return first_incomplete(signaled_done, head_);
+  }
+  // The same among the WRs before `end`, or `end`.
+  uint64_t first_incomplete(uint32_t signaled_done, uint64_t end) const;
 
   // Fills `wr` and `sges` (with room for max_sge) from an entry. The keys are those of the
   // application; `wr->next` is null.
@@ -177,6 +189,15 @@ class SendJournal {
   [[gnu::always_inline]] static void copy16(void* to, size_t to_at, const void* from,
                                             size_t from_at) {
     std::memcpy(static_cast<char*>(to) + to_at, static_cast<const char*>(from) + from_at, 16);
+  }
+  [[gnu::always_inline]] void count(SendEntry& entry) {
+    entry.signaled_total = signaled_ += (entry.send_flags | all_signaled_) >> 1 & 1;
+    entry.notification_total = notifications_ += kNotificationOpcodes >> entry.opcode & 1;
+    ++head_;
+  }
+  // Called after count().
+  void add_packets() {
+    if (mtu_ != 0) packets_ += packets_at(head_.own() - 1);
   }
   // Appends the rest of a chain, from its first WR of a less common shape on.
   [[gnu::noinline]] void append_rest(const ibv_send_wr* wr);

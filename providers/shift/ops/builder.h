@@ -8,6 +8,7 @@ struct Group;
 namespace shift::ops {
 
 // Puts the builder's functions into the QP's table, through which the application calls them.
+// Throws std::bad_alloc.
 void install_builder(group::Group& group);
 
 }  // namespace shift::ops

@@ -231,7 +231,12 @@ ibv_qp* create_extended(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp 
   Group* g = make_group(init->pd, real, *init);
   if (init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
     g->real_ex = stock->qp_to_qp_ex(real);
-    if (g->real_ex != nullptr) install_builder(*g);
+    try {
+      if (g->real_ex != nullptr) install_builder(*g);
+    } catch (const std::bad_alloc&) {
+      (void)destroy_qp(g->handle());
+      throw;
+    }
   }
   return g->handle();
 }

@@ -83,11 +83,11 @@ int post_send_slow(Group& group, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     const int error = real->context->ops.post_send(real, wr, bad_wr);
     if (error == 0) {
       for (; wr != nullptr; wr = wr->next) journal.add(*wr);
-      group.send.bias.adopt(&group.send);
+      group.send.adopt();
       return 0;
     }
     const bool taken = journal_queued(group, wr, *bad_wr, error);
-    group.send.bias.adopt(&group.send);
+    group.send.adopt();
     const int shown = post_send_failed(group, error);
     return taken ? 0 : shown;
   }
@@ -106,18 +106,20 @@ int post_send_slow(Group& group, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
 }
 
 void start_slow(Group& group) {
-  lock_queue(group.send, true).release();  // complete_slow() or wr_abort unlocks it
+  auto& batch = group.send.slow_batch;
+  batch.mutex.lock();                        // complete_slow() or abort_slow() unlocks it
+  auto lock = lock_queue(group.send, true);  // after the hot batch of another thread
+  batch.is_open = true;
   group.send.build.fast = false;
   group.send.build.pending = 0;
   group.send.build.error = 0;
-  if (group.send.route != Route::kOnDefault) return;
-  group.send.bias.adopt(&group.send);
-  // The next batch may be fast; this batch goes through the journal and the classic post function.
 }
 
-int complete_slow(Group& group) {
-  std::unique_lock lock(group.send.mutex, std::adopt_lock);
-  auto& build = group.send.build;
+namespace {
+
+// Gives the batch to the journal and to the path. The caller holds send.mutex.
+int give_batch(Group& group) {
+  const auto& build = group.send.build;
   auto& journal = group.send.journal;
   if (build.error != 0) return build.error;
   if (build.pending > 0 && group.send.route != Route::kError &&
@@ -125,9 +127,8 @@ int complete_slow(Group& group) {
     return ENOMEM;
   }
   const uint64_t from = journal.head();
-  for (uint32_t i = build.pending; i > 0; i--) {
-    journal.count(journal.slot(0));
-    journal.add_packets();
+  for (uint32_t i = 0; i < build.pending; i++) {
+    journal.append_from(group.send.slow_batch.entries, i);
   }
   if (group.send.route != Route::kOnDefault) return send_appended(group, from);
   ibv_qp* real = group.real[kDefault];
@@ -145,6 +146,23 @@ int complete_slow(Group& group) {
     }
   }
   return 0;
+}
+
+}  // namespace
+
+int complete_slow(Group& group) {
+  std::lock_guard built(group.send.slow_batch.mutex, std::adopt_lock);
+  auto lock = lock_queue(group.send, true);
+  group.send.slow_batch.is_open = false;
+  const int error = give_batch(group);
+  if (group.send.route == Route::kOnDefault) group.send.adopt();  // the next batch may be fast
+  return error;
+}
+
+void abort_slow(Group& group) {
+  std::lock_guard built(group.send.slow_batch.mutex, std::adopt_lock);
+  std::lock_guard lock(group.send.mutex);
+  group.send.slow_batch.is_open = false;
 }
 
 namespace {

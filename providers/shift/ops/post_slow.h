@@ -32,9 +32,10 @@ namespace shift::ops {
 // application.
 [[gnu::cold, gnu::noinline]] int post_send_failed(group::Group& group, int error);
 
-// The builder interface when the hot path is barred. start_slow() leaves the send mutex locked
-// until complete_slow(), as a provider's own builder locks its queue.
+// The builder interface when the hot path is barred. Until complete_slow() or abort_slow(), other
+// threads wait in start_slow(), as a provider's own builder locks its queue.
 [[gnu::cold, gnu::noinline]] void start_slow(group::Group& group);
 [[gnu::cold, gnu::noinline]] int complete_slow(group::Group& group);
+[[gnu::cold, gnu::noinline]] void abort_slow(group::Group& group);
 
 }  // namespace shift::ops

@@ -35,7 +35,7 @@ int bind_window(Group& g, ibv_mw* mw, ibv_mw_bind* bind) {
   const int error = real->context->ops.bind_mw(real, mw, bind);
   wr.bind_mw.rkey = mw->rkey;
   if (error == 0) g.send.journal.add(wr);
-  g.send.bias.adopt(&g.send);
+  g.send.adopt();
   return post_send_failed(g, error);
 }
 

@@ -27,6 +27,13 @@ class Tally {
   Tally& operator++() {
     return *this += 1;
   }
+  // Advances the count; a thread that reads it with seen() also sees what was written before.
+  void publish(uint64_t value) {
+    std::atomic_ref(value_).store(value, std::memory_order_release);
+  }
+  uint64_t seen() const {
+    return std::atomic_ref(value_).load(std::memory_order_acquire);
+  }
   // Only the thread that advances the count may call it; the value may be kept in a register.
   uint64_t own() const {
     return value_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <string>
 #include <thread>
@@ -463,15 +464,15 @@ void batch_beside_a_round(Group* own, Group* other, bool hot) {
   ibv_wr_set_sge(qp, kLkey, 0x5000, 8);
   EXPECT_EQ(ibv_wr_complete(qp), 0);
   control.join();
-  // The round begins after the batch, and before the request that was posted on `other` meanwhile.
-  EXPECT_EQ(own->send.posted, 1u);
+  // The round begins after a hot batch and before a slow one, and before the request that was
+  // posted on `other` meanwhile.
+  EXPECT_EQ(own->send.posted, hot ? 1u : 0u);
   EXPECT_EQ(own->send.journal.at(0).wr_id, 7u);
   EXPECT_EQ(other->send.posted, 1u);
   EXPECT_EQ(other->send.journal.head(), 2u);
 }
 
-// A round begins while a batch is open: the round waits for the batch, and no call waits for the
-// round.
+// A round begins while a batch is open: it waits for a hot batch, and no call waits for the round.
 TEST_F(Builder, TheOtherQueuesStayOpenWhileABatchIs) {
   for (bool hot : {true, false}) {
     SCOPED_TRACE(hot ? "hot" : "slow");
@@ -483,6 +484,53 @@ TEST_F(Builder, TheOtherQueuesStayOpenWhileABatchIs) {
     install_builder(*own);
     batch_beside_a_round(own, world.make_group(cq), hot);
   }
+}
+
+int post_one(Group* group, uint64_t wr_id) {
+  ibv_sge sge{0x5000, 8, kLkey};
+  ibv_send_wr wr{}, *bad;
+  wr.wr_id = wr_id;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_SEND;
+  return post_send(group->handle(), &wr, &bad);
+}
+
+// As in the provider's own builder, one batch of a QP follows the other.
+TEST_F(Builder, TheSlowBatchesOfTwoThreadsAreNotMixed) {
+  leave_default();
+  ibv_wr_start(qp_);
+  simple(1);
+  std::atomic<bool> begins{false}, began{false};
+  std::thread second([&] {
+    begins = true;
+    ibv_wr_start(qp_);
+    began = true;
+    simple(3);
+    EXPECT_EQ(ibv_wr_complete(qp_), 0);
+  });
+  while (!begins) std::this_thread::yield();
+  for (int i = 0; i < 1000; i++) std::this_thread::yield();
+  EXPECT_FALSE(began);
+  simple(2);
+  EXPECT_EQ(ibv_wr_complete(qp_), 0);
+  second.join();
+  ASSERT_EQ(group_->send.journal.head(), 3u);
+  for (uint64_t i = 0; i < 3; i++) EXPECT_EQ(group_->send.journal.at(i).wr_id, i + 1);
+}
+
+// Another thread may post while a slow batch is open. It must not become the owner, whose own batch
+// would be taken for this one.
+TEST_F(Builder, ASlowBatchFollowsWhatOthersPostMeanwhile) {
+  ibv_wr_start(qp_);
+  simple(2);
+  std::thread([&] { EXPECT_EQ(post_one(group_, 1), 0); }).join();
+  EXPECT_FALSE(group_->send.bias.has_owner());
+  simple(3);
+  EXPECT_EQ(ibv_wr_complete(qp_), 0);
+  ASSERT_EQ(group_->send.journal.head(), 3u);
+  for (uint64_t i = 0; i < 3; i++) EXPECT_EQ(group_->send.journal.at(i).wr_id, i + 1);
+  EXPECT_EQ(World::fake(group_, kDefault).sends.size(), 3u);
 }
 
 }  // namespace
