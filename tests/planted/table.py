@@ -11,7 +11,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 # The folders whose unit tests switch bugs on, and what these are about.
-UNIT = {"group": "exact", "ops": "poll"}
+UNIT = [("group", "exact"), ("group", "leaving"), ("ops", "poll")]
 BEGIN, END = "<!-- table.py: begin -->\n", "<!-- table.py: end -->\n"
 
 
@@ -29,13 +29,13 @@ def hooks():
     """The names in SHIFT_PLANT() that tests with real processes switch on, and those of unit tests."""
     with open(os.path.join(HERE, "planted.py"), encoding="utf-8") as file:
         campaign = re.findall(r'^    "(\w+)": \(', file.read(), re.M)
-    return set(campaign), {bug for folder in UNIT for bug in unit_hooks(folder)}
+    return set(campaign), {bug for area in UNIT for bug in unit_hooks(*area)}
 
 
-def unit_hooks(folder):
-    """The names that the unit tests of a folder of providers/shift switch on."""
+def unit_hooks(folder, area):
+    """The names that the unit tests of a folder of providers/shift switch on for an area."""
     with open(os.path.join(ROOT, "providers/shift", folder, "CMakeLists.txt"), encoding="utf-8") as file:
-        return re.search(r"set\(%s_bugs ([^)]*)\)" % UNIT[folder], file.read()).group(1).split()
+        return re.search(r"set\(%s_bugs ([^)]*)\)" % area, file.read()).group(1).split()
 
 
 def table():
@@ -56,8 +56,8 @@ def table():
             "`%s`" % same[where] if same[where] else "" for where in ("model", "campaign", "unit")]))
     rows += [(model[name]["bug"], "", "`%s`" % name, "", "") for name in left["model"]]
     rows += [(name.replace("_", " "), "", "", "`%s`" % name, "") for name in left["campaign"]]
-    rows += [("%s: %s" % (UNIT[folder], name.replace("_", " ")), "", "", "", "`%s`" % name)
-             for folder in UNIT for name in unit_hooks(folder) if name in left["unit"]]
+    rows += [("%s: %s" % (area, name.replace("_", " ")), "", "", "", "`%s`" % name)
+             for folder, area in UNIT for name in unit_hooks(folder, area) if name in left["unit"]]
     lines = ["%d bugs: %d in the simulation, %d in the model, %d with real processes, %d in unit "
              "tests.\n" % (len(rows), len(simulation), len(model), len(campaign), len(unit)), "",
              "| planted bug | simulation: rule | model | real processes | unit |",

@@ -37,7 +37,15 @@ void Failing::stopped(int member) {
   const uint32_t bit = 1u << member;
   if ((waits_for_ & bit) == 0) return;
   waits_for_ &= ~bit;
-  if (waits_for_ == 0) group::fail_stopped(session_.group);
+  if (waits_for_ != 0) return;
+  group::fail_stopped(session_.group);
+  await_batch();
+}
+
+// The errors of a batch that a thread is building are given when the batch is over.
+void Failing::await_batch() {
+  if (group::batch_is_over(session_.group)) return;
+  look_again_.start(std::chrono::milliseconds(1), [this] { await_batch(); });
 }
 
 }  // namespace shift::control

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "net/timer.h"
+
 namespace shift::control {
 
 class Jobs;
@@ -12,7 +14,8 @@ struct Session;
 
 class Failing {
  public:
-  Failing(Session& session, Jobs& jobs) : session_(session), jobs_(jobs) {}
+  Failing(Session& session, net::Loop& loop, Jobs& jobs)
+      : session_(session), jobs_(jobs), look_again_(loop) {}
 
   // Once it has begun, nothing of the group goes on.
   void begin();
@@ -21,10 +24,12 @@ class Failing {
 
  private:
   void stopped(int member);
+  void await_batch();
 
   Session& session_;
   Jobs& jobs_;
   bool has_begun_ = false;
+  net::Timer look_again_;
   uint32_t waits_for_ = 0;  // the members whose QPs are being stopped, one bit each
 };
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "control/session.h"
 #include "control/sessions.h"
-#include "group/park.h"
 #include "util/config.h"
 
 namespace shift::control {
@@ -30,16 +30,24 @@ void Fences::start(const Session& session) {
 
 void Fences::begin() {
   scheduled_ = false;
+  std::vector<Session*> leaving;
+  for (uint64_t serial : std::exchange(due_, {})) {
+    Session* session = sessions_.find(serial);
+    if (session != nullptr && fsm::kFence.has(session->control.state)) leaving.push_back(session);
+  }
+  if (!leaving.empty()) parking_.park(leaving);
+}
+
+void Fences::shut(const std::vector<Session*>& parked) {
   std::vector<uint64_t> serials;
   std::vector<group::Group*> groups;
-  for (uint64_t serial : std::exchange(due_, {})) {
-    const Session* session = sessions_.find(serial);
-    if (session == nullptr || !fsm::kFence.has(session->control.state)) continue;
-    serials.push_back(serial);
+  for (Session* session : parked) {
+    // A session may have failed while it waited.
+    if (!fsm::kFence.has(session->control.state)) continue;
+    serials.push_back(session->serial);
     groups.push_back(&session->group);
   }
   if (groups.empty()) return;
-  group::park(groups);
   late_.expect();
   group::Fence fence(std::move(groups), milliseconds(config().fence_ms));
   running_.push_back(

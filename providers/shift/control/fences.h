@@ -10,6 +10,7 @@
 
 #include "control/late_nics.h"
 #include "control/nic_pairs.h"
+#include "control/parking.h"
 #include "group/fence.h"
 #include "net/timer.h"
 
@@ -23,7 +24,12 @@ class Fences {
   // Called for each session as soon as the fence has decided on its path.
   using Done = std::function<void(Session& session, const group::Fence::Entry& entry)>;
   Fences(net::Loop& loop, const Sessions& sessions, LateNics& late, Done done)
-      : loop_(loop), sessions_(sessions), late_(late), done_(std::move(done)), poll_again_(loop) {}
+      : loop_(loop),
+        sessions_(sessions),
+        late_(late),
+        done_(std::move(done)),
+        parking_(loop, sessions, [this](const auto& parked) { shut(parked); }),
+        poll_again_(loop) {}
 
   // Shuts the path that the session's group is committed to, in one batch with all other paths that
   // are known by now.
@@ -38,6 +44,7 @@ class Fences {
     Time begun;
   };
   void begin();
+  void shut(const std::vector<Session*>& parked);
   void step();
   void tell(Running& running);
 
@@ -47,6 +54,7 @@ class Fences {
   const Done done_;
   std::set<uint64_t> due_;  // serials of sessions whose fence has not begun
   bool scheduled_ = false;
+  Parking parking_;
   std::vector<std::unique_ptr<Running>> running_;
   net::Timer poll_again_;
 };

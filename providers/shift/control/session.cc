@@ -27,7 +27,7 @@ Session::Session(group::Group& g, Shared& s)
       round(*this, s.loop, s.machine, s.jobs, s.nics),
       keys(*this, s.loop, s.machine, s.jobs, s.next_query),
       spare(*this, s.loop, s.pairs, s.nics),
-      failing(*this, s.jobs),
+      failing(*this, s.loop, s.jobs),
       shared_(s) {
   book.init(g.context->member_count, is_self, serial);
   book.own_up_set(s.nics.up(g.context));

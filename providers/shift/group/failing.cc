@@ -24,6 +24,22 @@ ibv_wc error_of(const Group& group, uint64_t wr_id, ibv_wc_status status, uint32
 
 constexpr uint32_t kVendorFlushed = 0xf9;  // the vendor error that ConnectX gives for a flush
 
+// Gives an error to each request before `end`. The caller holds send.mutex and the CQs' mutexes.
+void fail_sends(Group& group, Errors::Owed& owed, uint64_t end) {
+  for (; owed.position < end; owed.position++) {
+    put_side(*group.send_cq, error_of(group, group.send.journal.at(owed.position).wr_id,
+                                      owed.status, owed.vendor_error));
+    owed.status = IBV_WC_WR_FLUSH_ERR;
+    owed.vendor_error = kVendorFlushed;
+  }
+}
+
+// The first request before `end` that is not known to be over.
+uint64_t first_open(const Group& group, uint64_t end) {
+  const auto done = static_cast<uint32_t>(group.counters.done[0]);
+  return std::max(group.send.journal.first_incomplete(done, end), group.send.drained_to);
+}
+
 }  // namespace
 
 void fail(Group& group) {
@@ -52,11 +68,10 @@ void fail_stopped(Group& group) {
     receives_leave(group);
   }
 
-  const SendJournal& journal = group.send.journal;
+  // All that follows is a batch that a thread may be building.
+  const uint64_t end = group.send.journal.head_seen();
   const RecvJournal& receives = group.recv.journal;
-  uint64_t position =
-      std::max(journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0])),
-               group.send.drained_to);
+  uint64_t position = first_open(group, end);
   uint64_t receive = notifications_received(group);
   ibv_wc_status status = group.life.errors.original.status;
   uint32_t vendor_error = group.life.errors.original.vendor_err;
@@ -68,7 +83,7 @@ void fail_stopped(Group& group) {
   // requests that the NIC was never given are left to be flushed (C1).
   const int member = group.life.path.member;
   if (member != kNoMember && group.life.errors.members[member].accept == Accept::kPass) {
-    position = group.send.posted;
+    position = group.send.is_closing ? UINT64_MAX : group.send.posted;
     receive = group.recv.posted;
     status = IBV_WC_WR_FLUSH_ERR;
     vendor_error = kVendorFlushed;
@@ -79,15 +94,23 @@ void fail_stopped(Group& group) {
   group.send.route = Route::kError;
   group.recv.route = Route::kError;
 
-  for (; position < journal.head(); position++) {
-    put_side(*group.send_cq, error_of(group, journal.at(position).wr_id, status, vendor_error));
-    status = IBV_WC_WR_FLUSH_ERR;
-    vendor_error = kVendorFlushed;
-  }
+  Errors::Owed owed{position, status, vendor_error};
+  fail_sends(group, owed, end);
+  if (group.send.is_closing) group.life.errors.owed = owed;
   for (; receive < receives.head(); receive++) {
     put_side(*group.recv_cq,
              error_of(group, receives.wr_id(receive), IBV_WC_WR_FLUSH_ERR, kVendorFlushed));
   }
+}
+
+void fail_batch(Group& group) {
+  auto& owed = group.life.errors.owed;
+  if (!owed) return;
+  CqLock cqs(group);
+  const uint64_t end = group.send.journal.head();
+  owed->position = std::max(owed->position, first_open(group, end));
+  fail_sends(group, *owed, end);
+  owed.reset();
 }
 
 void flush_send(Group& group, uint64_t position) {

@@ -68,7 +68,11 @@ struct SendQueue {
     uint32_t pending = 0;
     int error = 0;
   } build;
-  // The committed path has been given all WRs before this journal position. Valid off kOnDefault.
+  // Under mutex: park() has barred the hot path, and nobody has found since that no batch is built
+  // there any more (batch_is_over). Meanwhile other users of the queue wait.
+  bool is_closing = false;
+  // The committed path has been given all WRs before this journal position. Valid off kOnDefault,
+  // when the queue is not closing.
   uint64_t posted = 0;
   // A drain has shown that all WRs before this journal position are over, though no signaled
   // completion says so.

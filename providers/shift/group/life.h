@@ -62,6 +62,15 @@ struct Errors {
     bool operator==(const Doubt&) const = default;
   };
   std::optional<Doubt> doubt;
+  // What fail() still has to give: these errors, to a batch that a thread was building on the hot
+  // path. `position` is the batch's place in the journal. Under send.mutex.
+  struct Owed {
+    uint64_t position;
+    ibv_wc_status status;
+    uint32_t vendor_error;
+    bool operator==(const Owed&) const = default;
+  };
+  std::optional<Owed> owed;
   CopyableAtomic<bool> switching{
       false};  // in a fence: errors of the old path are stored, not reported
 };

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "group/failing.h"
 #include "group/group.h"
+#include "util/planted.h"
 
 namespace shift::group {
 
@@ -28,21 +30,13 @@ void count_slow(CompletionQueue& cq, std::span<Group* const> groups) {
   }
 }
 
-// Parks the groups whose send queue no thread is building a batch on in the slow way, and returns
-// the others. A thread that builds such a batch holds the mutex, and may want another of these
-// queues before it ends the batch. That queue must not be barred while this thread waits for the
-// mutex.
-std::vector<Group*> park_some(std::span<Group* const> groups) {
-  std::vector<Group*> hot, later;
+}  // namespace
+
+void park(std::span<Group* const> groups) {
+  std::vector<Group*> hot;
+  std::vector<const void*> queues;
   for (Group* group : groups) {
-    std::unique_lock send(group->send.mutex, std::try_to_lock);
-    if (!send.owns_lock()) {
-      if (!hot.empty() || group != groups.back()) {
-        later.push_back(group);
-        continue;
-      }
-      send.lock();  // no queue is barred yet
-    }
+    std::lock_guard send(group->send.mutex);
     group->life.path.off_default = true;
     group->life.path.departures++;
     std::lock_guard recv(group->recv.mutex);
@@ -53,14 +47,11 @@ std::vector<Group*> park_some(std::span<Group* const> groups) {
     if (!was_hot) continue;
     hot.push_back(group);
     group->send.bias.revoke_begin();
+    group->send.is_closing = true;
     group->recv.bias.revoke_begin();
+    queues.insert(queues.end(), {&group->send, &group->recv});
   }
-  if (hot.empty()) return later;
-  std::vector<const void*> queues;
-  for (Group* group : hot) {
-    queues.push_back(&group->send);
-    queues.push_back(&group->recv);
-  }
+  if (hot.empty()) return;
   const auto cqs = cqs_of(hot);
   for (CompletionQueue* cq : cqs) {
     std::lock_guard lock(cq->mutex);
@@ -68,36 +59,32 @@ std::vector<Group*> park_some(std::span<Group* const> groups) {
     cq->bias.revoke_begin();
     queues.push_back(cq);
   }
-  const size_t first_cq = 2 * hot.size();
   // There is one barrier for the whole batch, so a thousand QPs cost what one QP costs.
-  wait_until_left(queues.data(), queues.size(), [&](size_t i) {
-    // Notes where the hot path stopped, before the queue is opened for posts that park.
-    if (i >= first_cq) {
-      cqs[i - first_cq]->bias.revoke_end();
-    } else if (i % 2 == 0) {
-      SendQueue& send = hot[i / 2]->send;
-      std::lock_guard lock(send.mutex);
-      send.posted = send.journal.head();
-      send.bias.revoke_end();
-    } else {
-      RecvQueue& recv = hot[i / 2]->recv;
-      std::lock_guard lock(recv.mutex);
-      recv.posted = recv.journal.head();
-      recv.bias.revoke_end();
-    }
-  });
+  wait_until_left(queues.data(), queues.size());
+  for (CompletionQueue* cq : cqs) cq->bias.revoke_end();
   for (Group* group : hot) {
+    {
+      // Notes where the hot path stopped, before the queue is opened for posts that park.
+      std::lock_guard lock(group->recv.mutex);
+      group->recv.posted = group->recv.journal.head();
+      group->recv.bias.revoke_end();
+    }
+    (void)batch_is_over(*group);
     CqLock lock(*group);
     group->counted_slow = true;
   }
-  return later;
 }
 
-}  // namespace
-
-void park(std::span<Group* const> groups) {
-  std::vector<Group*> rest(groups.begin(), groups.end());
-  while (!rest.empty()) rest = park_some(rest);
+bool batch_is_over(Group& group) {
+  SendQueue& send = group.send;
+  std::lock_guard lock(send.mutex);
+  if (!send.is_closing) return true;
+  if (is_built_on(&send) && !SHIFT_PLANT(open_batch_ignored)) return false;
+  send.posted = send.journal.head();
+  fail_batch(group);
+  send.is_closing = false;
+  send.bias.revoke_end();
+  return true;
 }
 
 void settle(Group& group) {

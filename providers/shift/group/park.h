@@ -14,8 +14,14 @@ namespace shift::group {
 struct CompletionQueue;
 struct Group;
 
-// Bars the hot paths of these groups: when it returns, every post is parked in the journal.
+// Bars the hot paths of these groups: when it returns, every post is parked in the journal. The
+// exception is a batch that a thread has begun on the hot path (ibv_wr_start): the application may
+// take any time to end it, and may wait for this thread meanwhile, so nothing waits for the batch.
+// The group is parked once batch_is_over().
 void park(std::span<Group* const> groups);
+// After park(): looks whether the group is parked, and lets other users of the send queue go on.
+// Any thread may call it.
+[[nodiscard]] bool batch_is_over(Group& group);
 
 // Goes back to the hot path if the group is on its default path and nothing special is under way.
 // The caller holds send.mutex, on any thread.

@@ -9,10 +9,8 @@
 #include <cerrno>
 #include <chrono>
 #include <new>
-#include <numeric>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "util/log.h"
 
@@ -109,18 +107,24 @@ void Bias::adopt(const void* queue, Manner manner) {
 
 namespace {
 
-bool is_worked_on(const void* queue) {
+// Whether this part of another thread's slot names the queue. A thread need not wait for its own
+// section.
+bool is_named(std::atomic<const void*> ThreadSlot::*part, const void* queue) {
   for (ThreadSlot* s = slots.load(std::memory_order_acquire); s != nullptr; s = s->next) {
-    if (s == tls_slot) continue;  // a thread need not wait for its own section
-    if (s->active.load(std::memory_order_acquire) == queue ||
-        s->building.load(std::memory_order_acquire) == queue) {
-      return true;
-    }
+    if (s != tls_slot && (s->*part).load(std::memory_order_acquire) == queue) return true;
   }
   return false;
 }
 
+bool is_worked_on(const void* queue) {
+  return is_named(&ThreadSlot::active, queue) || is_built_on(queue);
+}
+
 }  // namespace
+
+bool is_built_on(const void* queue) {
+  return is_named(&ThreadSlot::building, queue);
+}
 
 void barrier_everywhere() {
   if (membarrier_works.load(std::memory_order_relaxed)) {
@@ -144,19 +148,10 @@ BarrierCalls barrier_calls_set(const BarrierCalls& other) {
   return std::exchange(calls, other);
 }
 
-void wait_until_left(const void* const* queues, size_t count,
-                     const std::function<void(size_t)>& left) {
+void wait_until_left(const void* const* queues, size_t count) {
   barrier_everywhere();
-  std::vector<size_t> rest(count);
-  std::iota(rest.begin(), rest.end(), size_t{0});
-  for (;;) {
-    std::erase_if(rest, [&](size_t i) {
-      if (is_worked_on(queues[i])) return false;
-      left(i);
-      return true;
-    });
-    if (rest.empty()) return;
-    sched_yield();
+  for (size_t i = 0; i < count; i++) {
+    while (is_named(&ThreadSlot::active, queues[i])) sched_yield();
   }
 }
 

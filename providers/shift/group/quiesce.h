@@ -30,7 +30,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 
 #include "util/fair_mutex.h"
@@ -82,6 +81,7 @@ class Bias {
   bool enter_building(ThreadSlot* self, const void* queue) {
     // A thread builds one batch at a time.
     if (self->building.load(std::memory_order_relaxed) != nullptr) return false;
+    // Release: a thread that finds the batch sees all that was done before it.
     self->building.store(queue, std::memory_order_release);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (owner_.load(std::memory_order_relaxed) == self) [[likely]]
@@ -112,7 +112,8 @@ class Bias {
   // become the owner meanwhile.
   [[gnu::cold]] void revoke(const void* queue);
   // revoke() in two halves, for several queues with one wait_until_left() in between. The caller
-  // may hold the mutex in either half, but not while it waits.
+  // may hold the mutex in either half, but not while it waits. Between them, all other users of the
+  // queue wait.
   void revoke_begin() {
     revokers_.fetch_add(1, std::memory_order_acq_rel);
     set_nobody();
@@ -138,16 +139,19 @@ class Bias {
 // mutex.
 [[gnu::cold]] ThreadSlot* thread_slot_get();
 
-// After revoke_begin() on each of `queues`: returns when no thread works on any of them. The caller
-// must not hold a mutex that a hot section may want, since it may wait for a section inside which a
-// thread wants it.
+// After revoke_begin() on each of `queues`: returns when all sections are over that lie within one
+// call of the application; these are short. The caller must not hold a mutex that a hot section may
+// want, since it may wait for a section inside which a thread wants it.
 //
-// `left` is called with the number of each queue as soon as no thread works on it, and should open
-// the queue again (revoke_end). A thread that builds a batch on one of the queues may want another
-// one of them before it ends the batch; if that one stayed closed, the two threads would wait for
-// each other.
-[[gnu::cold]] void wait_until_left(const void* const* queues, size_t count,
-                                   const std::function<void(size_t)>& left);
+// A batch that a thread builds may be open for as long as the application likes, so it is not
+// waited for: when this function has returned, is_built_on() tells.
+[[gnu::cold]] void wait_until_left(const void* const* queues, size_t count);
+// Whether another thread builds a batch on this send queue in the hot way.
+[[gnu::cold]] bool is_built_on(const void* queue);
+// Whether the calling thread does.
+inline bool builds_on(const void* queue) {
+  return tls_slot->building.load(std::memory_order_relaxed) == queue;
+}
 
 // Makes each thread of the process execute a full barrier. What the caller has stored before is
 // seen by all that they load from here on; what they had stored before they loaded an old value is

@@ -258,6 +258,11 @@ void read_back_begin(Group& group, int member) {
   }
   Group* const one = &group;
   park({&one, 1});
+  if (!batch_is_over(group)) {
+    // The batch began before the QP was connected to itself. A round waits for its end.
+    return fault_sink->fault(&group, fsm::Event::kPathFault, kNoMember,
+                             {"a batch is older than the connection", Detector::kNeighbour});
+  }
   {
     std::lock_guard send(group.send.mutex);
     std::lock_guard recv(group.recv.mutex);

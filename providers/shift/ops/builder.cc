@@ -38,6 +38,10 @@ void start(ibv_qp_ex* qp) {
   start_slow(g);
 }
 
+void start_aside(ibv_qp_ex* qp) {
+  start_slow(group_of(qp));
+}
+
 // Each function below has two instances: `hot` is SendQueue::build.fast, which one() looks at.
 
 template <bool hot>
@@ -326,6 +330,10 @@ void install_builder(Group& g) {
   qp.wr_set_sge_list = one<set_sge_list<true>, set_sge_list<false>>;
   qp.wr_set_inline_data = one<set_inline_data<true>, set_inline_data<false>>;
   qp.wr_set_inline_data_list = one<set_inline_data_list<true>, set_inline_data_list<false>>;
+}
+
+void build_aside(Group& g, bool aside) {
+  if (g.real_ex != nullptr) g.qp.wr_start = aside ? start_aside : start;
 }
 
 }  // namespace shift::ops

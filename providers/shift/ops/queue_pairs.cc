@@ -1,6 +1,8 @@
 // Connects, changes, queries and destroys QPs.
 #include "ops/queue_pairs.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <new>
@@ -15,10 +17,12 @@
 #include "group/locked.h"
 #include "group/member_modify.h"
 #include "group/member_qp.h"
+#include "group/park.h"
 #include "group/peer_gone.h"
 #include "group/port.h"
 #include "group/shared_queue.h"
 #include "group/twins.h"
+#include "ops/builder.h"
 #include "ops/completion_queues.h"
 #include "ops/domains.h"
 #include "ops/entry.h"
@@ -64,6 +68,13 @@ bool is_parked(Group* g) {
   return g->send.route == group::Route::kParked || g->recv.route == group::Route::kParked;
 }
 
+// The control thread has forgotten the group, so this thread sees to its end. It waits for a batch
+// that another thread of the program builds, as any use of the queue does.
+void give_up(Group& g) {
+  group::fail(g);
+  while (!group::batch_is_over(g)) sched_yield();
+}
+
 // Waits for the command threads' jobs for the group, but not for those of a NIC that is late.
 // Called after Coordinator::group_forget(), which begins no more jobs.
 void await_jobs(const Group& g) {
@@ -78,7 +89,7 @@ void show_truth(Group* g) {
   // In the middle of a switch, or when a NIC has refused a receive, no NIC holds the requests; and
   // where an error was held back, the NIC has given a part of their completions already. Only
   // group::fail() flushes those requests.
-  if (is_parked(g) || !group::errors_pass(*g, g->life.path.member)) group::fail(*g);
+  if (is_parked(g) || !group::errors_pass(*g, g->life.path.member)) give_up(*g);
 }
 
 // The application breaks or resets its QP.
@@ -95,7 +106,8 @@ int current_member(Group* g) {
     {
       std::lock_guard lock(g->recv.mutex);
       // Receives are parked from the beginning of a fence until the next path is chosen.
-      if (g->recv.route != group::Route::kParked) {
+      // The QP is not shut while this thread builds a batch that began on the hot path.
+      if (g->recv.route != group::Route::kParked || group::builds_on(&g->send)) {
         return std::max<int>(g->life.path.member, kDefault);
       }
     }
@@ -136,12 +148,13 @@ int reset_group(Group* g) {
     // The default NIC is dead. Requests that the application wants to stop may be on their way over
     // another NIC's QP: group::fail() shuts that QP, and it stays for later posts and queries until
     // the application destroys its own.
-    if (send_route(g) != group::Route::kError) group::fail(*g);
+    if (send_route(g) != group::Route::kError) give_up(*g);
     return error;
   }
   group::twin_qps_destroy(*g);
   leave_cqs(g);
   group::receives_leave(*g);
+  while (!group::batch_is_over(*g)) sched_yield();  // a fence may have waited for one
   auto send = lock_queue(g->send);
   auto recv = lock_queue(g->recv);
   group::CqLock lock(*g);
@@ -183,10 +196,11 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   qp->state = attr->qp_state;
   if (attr->qp_state == IBV_QPS_ERR && send_route(g) == group::Route::kOnPath &&
       group::flush_waiting(*g) != 0) {
-    group::fail(*g);
+    give_up(*g);
   }
   if (to_rtr) {
     g->life.peer_present = peer_present;
+    build_aside(*g, ends && ends->local == ends->remote);
     if (!ends || g->let_go) return 0;
     name_ends(g, *ends);
     coordinator().group_add(g);
@@ -303,6 +317,8 @@ int destroy_qp(ibv_qp* qp) noexcept {
   g->send_cq->users--;
   g->recv_cq->users--;
   g->pd->users--;
+  // The batch that this thread was building ends with the QP.
+  if (group::builds_on(&g->send)) group::Bias::leave_building(group::tls_slot);
   group::let_go(g);
   return 0;
 }

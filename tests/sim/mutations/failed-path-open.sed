@@ -1,5 +1,5 @@
 # bug: an end that fails leaves its QPs open
 # shows: C6
 # within: 10000
-# file: group/failing.cc
-/for .* \(void\)member_qp_to_state\(group, m, IBV_QPS_ERR\);/d
+# file: control/failing.cc
+s/(member_qp_to_state\(g, m, )IBV_QPS_ERR\)/\1g.real[m]->state)/

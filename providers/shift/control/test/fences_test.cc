@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "control/test/lone_session.h"
+#include "group/test/batch.h"
 #include "util/config.h"
 
 namespace shift::control {
@@ -156,6 +157,39 @@ TEST_F(FencesTest, AnAnswerOfNoEndsTheWait) {
   fences_.start(session);
   run_for(milliseconds(2 * config().fence_ms));
   EXPECT_EQ(told_, (std::vector<Told>{{&session, Fence::Result::kNotProven}}));
+}
+
+// C7: a thread of the program builds a batch, and may wait for another QP or for this loop.
+TEST_F(FencesTest, ABatchHoldsUpOnlyItsOwnFence) {
+  Session& building = leave();
+  Session& other = leave();
+  group::OpenBatch batch(building.group);
+  if (!batch.is_hot) GTEST_SKIP() << "no membarrier(2) here";
+  ASSERT_TRUE(batch.lets_return([&] { run_for(milliseconds(10)); }));
+  EXPECT_EQ(told_, (std::vector<Told>{{&other, Fence::Result::kProven}}));
+  EXPECT_FALSE(qp(building).in_error());
+  batch.end();
+  run_for(milliseconds(10));
+  ASSERT_EQ(told_.size(), 2u);
+  EXPECT_EQ(told_[1], (Told{&building, Fence::Result::kProven}));
+}
+
+TEST_F(FencesTest, ASessionThatFailsInABatchIsNotFenced) {
+  Session& session = leave();
+  group::OpenBatch batch(session.group);
+  if (!batch.is_hot) GTEST_SKIP() << "no membarrier(2) here";
+  ASSERT_TRUE(batch.lets_return([&] {
+    run_for(milliseconds(10));
+    session.control.state = State::kFailed;
+    session.failing.begin();
+    run_for(milliseconds(10));
+  }));
+  EXPECT_FALSE(session.group.send.bias.is_quiet());
+  batch.end();
+  run_for(milliseconds(500));  // LateNics looks at the NICs for a while
+  EXPECT_TRUE(session.group.send.bias.is_quiet());
+  EXPECT_TRUE(told_.empty());
+  EXPECT_EQ(time_.next(), net::VirtualTime::Clock::time_point::max()) << "nothing is waited for";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "control/test/two_hosts.h"
+#include "group/test/batch.h"
 #include "util/config.h"
 
 namespace shift::control {
@@ -627,6 +628,50 @@ TEST_F(Rounds, NothingIsDoneForAQpThatIsLeftOnAClosedDevice) {
   EXPECT_EQ(a_.group->life.control.state, State::kClosed);
   EXPECT_EQ(b_.group->life.control.state, State::kFailed);  // the peer was told
   a_.group->context = context;
+}
+
+// C6: a group whose thread never ends a batch cannot be fenced.
+TEST_F(Rounds, ABatchThatDoesNotEndFailsTheGroupInTime) {
+  group::OpenBatch batch(*a_.group, [&] { send(a_, 2); });
+  if (!batch.is_hot) GTEST_SKIP() << "no membarrier(2) here";
+  a_.port(kDefault, false);
+  ASSERT_TRUE(batch.lets_return([&] { run(seconds(5)); }));
+  for (SimHost* host : {&a_, &b_}) EXPECT_EQ(host->group->life.control.state, State::kFailed);
+  ASSERT_EQ(a_.errors.size(), 2u);
+  EXPECT_EQ(a_.errors[0].status, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(a_.errors[1].wr_id, 2u);
+  batch.end([&] { group::post_send(*a_.group, 3, IBV_WR_SEND); });
+  run(milliseconds(10));
+  ASSERT_EQ(a_.errors.size(), 3u);
+  EXPECT_EQ(a_.errors[2].wr_id, 3u);
+  EXPECT_EQ(a_.errors[2].status, IBV_WC_WR_FLUSH_ERR);
+}
+
+// C6: the same without a round.
+TEST_F(Rounds, ABatchThatIsOpenWhenTheGroupFailsIsFlushed) {
+  group::OpenBatch batch(*a_.group);
+  if (!batch.is_hot) GTEST_SKIP() << "no membarrier(2) here";
+  a_.coordinator.fault(a_.group, fsm::Event::kReplayRefused, kDefault, "a request cannot move");
+  ASSERT_TRUE(batch.lets_return([&] { run(milliseconds(10)); }));
+  EXPECT_EQ(a_.group->life.control.state, State::kFailed);
+  batch.end([&] { group::post_send(*a_.group, 1, IBV_WR_SEND); });
+  run(milliseconds(10));
+  ASSERT_EQ(a_.errors.size(), 1u);
+  EXPECT_EQ(a_.errors[0].wr_id, 1u);
+}
+
+// C7: the round begins when the batch is over, and the batch is replayed.
+TEST_F(Rounds, ABatchThatEndsIsPartOfTheRound) {
+  group::OpenBatch batch(*a_.group, [&] { send(a_); });
+  if (!batch.is_hot) GTEST_SKIP() << "no membarrier(2) here";
+  a_.port(kDefault, false);
+  ASSERT_TRUE(batch.lets_return([&] { run(milliseconds(500)); }));
+  EXPECT_TRUE(fsm::kFence.has(a_.group->life.control.state));
+  batch.end([&] { group::post_send(*a_.group, ++a_.sent, IBV_WR_SEND); });
+  receive(b_, 2);
+  run(milliseconds(500));
+  expect_all_done();
+  EXPECT_NE(a_.group->life.path.member, kDefault);
 }
 
 // The peer's application got a request wrong: this end's QP breaks, and none of this end's sends

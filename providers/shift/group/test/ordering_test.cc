@@ -141,13 +141,12 @@ Outcome revoke_in_a_loop() {
       std::lock_guard lock(taken);
       taken.bias.revoke_begin();
     }
-    wait_until_left(&queue, 1, [&](size_t) {
-      const uint64_t advances = by_owner.load(memory_order_relaxed) + outcome.revocations;
-      outcome.lost = CountedQueue::kStep * advances - taken.work.load(memory_order_relaxed);
-      taken.advance();
-      outcome.revocations++;
-      taken.bias.revoke_end();
-    });
+    wait_until_left(&queue, 1);
+    const uint64_t advances = by_owner.load(memory_order_relaxed) + outcome.revocations;
+    outcome.lost = CountedQueue::kStep * advances - taken.work.load(memory_order_relaxed);
+    taken.advance();
+    outcome.revocations++;
+    taken.bias.revoke_end();
   }
   stop = true;
   owner.join();

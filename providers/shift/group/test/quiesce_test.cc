@@ -316,7 +316,8 @@ TEST_F(Quiesce, ARevocationIsABarrierForAllThreads) {
   EXPECT_EQ(barriers, 1);
   queue.bias.revoke_begin();
   const void* const one = &queue;
-  wait_until_left(&one, 1, [&](size_t) { queue.bias.revoke_end(); });
+  wait_until_left(&one, 1);
+  queue.bias.revoke_end();
   EXPECT_EQ(barriers, 2);
   barrier_calls_set({});
 }

@@ -6,6 +6,7 @@
 
 #include "group/commit.h"
 #include "group/locked.h"
+#include "group/test/batch.h"
 #include "group/test/fake.h"
 #include "group/test/fake_commands.h"
 
@@ -137,6 +138,17 @@ TEST_F(ReadsBack, DataThatLeavesAgainMeanwhileIsNotForgotten) {
   EXPECT_FALSE(is_hot());
   read(8);
   EXPECT_EQ(own(kThird).sends.size(), 1u);
+}
+
+// C6: nothing waits for a batch that a thread began before the QP was connected to itself.
+TEST_F(ReadsBack, ARoundWaitsForABatchThatIsOlderThanTheConnection) {
+  OpenBatch batch(*self_);
+  if (!batch.is_hot) GTEST_SKIP() << "no membarrier(2) here";
+  ASSERT_TRUE(batch.lets_return([&] { read_back_begin(*self_, kBackup); }));
+  ASSERT_EQ(world_.sink.faults.size(), 1u);
+  EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kPathFault);
+  EXPECT_EQ(self_->send.route, Route::kParked);
+  EXPECT_FALSE(batch_is_over(*self_));
 }
 
 TEST_F(ReadsBack, AQpThatHasMovedItselfReadsThroughTheDefault) {

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <functional>
+#include <future>
 #include <string>
 #include <thread>
 
@@ -431,60 +434,55 @@ TEST_F(Builder, WithoutAPathBatchesAreFlushed) {
   EXPECT_EQ(group::wr_ids(group::poll_all(cq_)), (std::vector<uint64_t>{1, 2}));
 }
 
-// The application posts on `other` and polls between the start and the end of a batch on `own`,
-// while a round is about to take both groups off their path.
-void batch_beside_a_round(Group* own, Group* other, bool hot) {
-  group::CompletionQueue* cq = own->send_cq;
-  ibv_qp_ex* qp = &own->qp;
-  ibv_wc wc[4];
-  if (hot) {
-    std::lock_guard lock(own->send.mutex);
-    own->send.bias.adopt(&own->send);
-  }
-  ibv_sge sge{0x5000, 8, kLkey};
-  ibv_send_wr wr{}, *bad;
-  wr.wr_id = 5;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_SEND;
-  ASSERT_EQ(post_send(other->handle(), &wr, &bad), 0);  // this thread owns the queue from now on
-  ASSERT_EQ(poll_cq(&cq->cq, 4, wc), 0);
-  ibv_wr_start(qp);
-  ASSERT_EQ(own->send.build.fast, hot);
-  std::thread control([&] {
-    Group* const both[] = {own, other};
-    group::park(both);
-  });
-  while (other->send.bias.has_owner()) std::this_thread::yield();
-  wr.wr_id = 6;
-  EXPECT_EQ(post_send(other->handle(), &wr, &bad), 0);
-  EXPECT_EQ(poll_cq(&cq->cq, 4, wc), 0);
-  qp->wr_id = 7;
-  ibv_wr_send(qp);
-  ibv_wr_set_sge(qp, kLkey, 0x5000, 8);
-  EXPECT_EQ(ibv_wr_complete(qp), 0);
-  control.join();
-  // The round begins after a hot batch and before a slow one, and before the request that was
-  // posted on `other` meanwhile.
-  EXPECT_EQ(own->send.posted, hot ? 1u : 0u);
-  EXPECT_EQ(own->send.journal.at(0).wr_id, 7u);
-  EXPECT_EQ(other->send.posted, 1u);
-  EXPECT_EQ(other->send.journal.head(), 2u);
-}
-
-// A round begins while a batch is open: it waits for a hot batch, and no call waits for the round.
-TEST_F(Builder, TheOtherQueuesStayOpenWhileABatchIs) {
-  for (bool hot : {true, false}) {
-    SCOPED_TRACE(hot ? "hot" : "slow");
-    World world;
-    group::CompletionQueue* cq = world.make_cq();
-    Group* own = world.make_group(cq);
-    FakeBuilder real;
+// The program builds a batch on one queue, and before the batch ends it waits for the control
+// thread, as ibv_destroy_qp() of another QP does. Meanwhile that thread takes all queues off their
+// path.
+struct InABatch {
+  InABatch() {
     own->real_ex = &real.ex;
     install_builder(*own);
-    batch_beside_a_round(own, world.make_group(cq), hot);
   }
-}
+  // This thread owns the queues of all groups but, without `hot`, of the first one.
+  void begin(bool hot) {
+    for (Group* group : {other, third, own}) {
+      if (group == own && !hot) continue;
+      std::lock_guard lock(group->send.mutex);
+      group->send.adopt();
+    }
+    (void)poll_cq(&cq->cq, 1, &wc);
+    ibv_wr_start(&own->qp);
+    ASSERT_EQ(own->send.build.fast, hot);
+  }
+  void end(uint64_t wr_id) {
+    own->qp.wr_id = wr_id;
+    own->qp.wr_flags = 0;
+    ibv_wr_send(&own->qp);
+    ibv_wr_set_sge(&own->qp, kLkey, 0x5000, 8);
+    EXPECT_EQ(ibv_wr_complete(&own->qp), 0);
+  }
+  // Whether the call returns on the control thread while the batch is open. A call that waits for
+  // the batch never returns; the bound is far beyond what a busy machine takes.
+  bool control_returns(const std::function<void()>& call) {
+    std::promise<void> returned;
+    std::thread control([&] {
+      call();
+      returned.set_value();
+    });
+    const bool is_free =
+        returned.get_future().wait_for(std::chrono::minutes(1)) == std::future_status::ready;
+    if (!is_free) ibv_wr_abort(&own->qp);
+    control.join();
+    return is_free;
+  }
+
+  World world;
+  group::CompletionQueue* cq = world.make_cq();
+  Group* own = world.make_group(cq);
+  Group* other = world.make_group(cq);
+  Group* third = world.make_group(cq);
+  FakeBuilder real;
+  ibv_wc wc{};
+};
 
 int post_one(Group* group, uint64_t wr_id) {
   ibv_sge sge{0x5000, 8, kLkey};
@@ -494,6 +492,33 @@ int post_one(Group* group, uint64_t wr_id) {
   wr.num_sge = 1;
   wr.opcode = IBV_WR_SEND;
   return post_send(group->handle(), &wr, &bad);
+}
+
+TEST(BuilderAndControl, TheControlThreadWaitsForNoBatch) {
+  if (group::thread_slot_get() == nullptr) GTEST_SKIP() << "no membarrier(2) here";
+  for (bool hot : {true, false}) {
+    SCOPED_TRACE(hot ? "hot" : "slow");
+    InABatch program;
+    ASSERT_NO_FATAL_FAILURE(program.begin(hot));
+    Group* const all[] = {program.own, program.other, program.third};
+    ASSERT_TRUE(program.control_returns([&] {
+      group::park(all);
+      EXPECT_TRUE(group::fence({program.other})[0]);
+    }));
+    // The calls of the program do not wait, either.
+    EXPECT_EQ(post_one(program.third, 6), 0);
+    EXPECT_EQ(poll_cq(&program.cq->cq, 1, &program.wc), 0);
+    EXPECT_TRUE(
+        program.control_returns([&] { EXPECT_EQ(group::batch_is_over(*program.own), !hot); }));
+    program.end(7);
+    EXPECT_TRUE(group::batch_is_over(*program.own));
+    // A hot batch is part of what the path was given, and a slow one parks.
+    EXPECT_EQ(program.own->send.posted, hot ? 1u : 0u);
+    EXPECT_EQ(program.own->send.journal.head(), 1u);
+    EXPECT_EQ(program.own->send.journal.at(0).wr_id, 7u);
+    EXPECT_EQ(program.third->send.posted, 0u);
+    EXPECT_EQ(program.third->send.journal.head(), 1u);
+  }
 }
 
 // As in the provider's own builder, one batch of a QP follows the other.
@@ -531,6 +556,17 @@ TEST_F(Builder, ASlowBatchFollowsWhatOthersPostMeanwhile) {
   ASSERT_EQ(group_->send.journal.head(), 3u);
   for (uint64_t i = 0; i < 3; i++) EXPECT_EQ(group_->send.journal.at(i).wr_id, i + 1);
   EXPECT_EQ(World::fake(group_, kDefault).sends.size(), 3u);
+}
+
+// A READ through a QP that is connected to itself must not pass what a change of path begins.
+TEST_F(Builder, BatchesOfAQpThatIsConnectedToItselfAreNeverHot) {
+  for (bool aside : {true, false}) {
+    build_aside(*group_, aside);
+    make_hot();
+    ibv_wr_start(qp_);
+    EXPECT_EQ(group_->send.build.fast, !aside && group::thread_slot_get() != nullptr);
+    ibv_wr_abort(qp_);
+  }
 }
 
 }  // namespace

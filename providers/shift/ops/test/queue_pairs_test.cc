@@ -299,6 +299,31 @@ TEST_F(QueuePairs, NothingOfADestroyedQpIsLeftToBePolled) {
   EXPECT_EQ(poll(), (Completions{{1, IBV_WC_SUCCESS}}));
 }
 
+// A fence cannot begin before this thread's batch ends, so a call between them must not wait for
+// it.
+TEST_F(QueuePairs, AThreadThatBuildsABatchMayAskForTheState) {
+  if (group::thread_slot_get() == nullptr) GTEST_SKIP() << "no membarrier(2) here";
+  StockVerbs table = *stock;
+  table.query_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr*) {
+    attr->qp_state = qp->state;
+    return 0;
+  };
+  const StockVerbs* const before = std::exchange(stock, &table);
+  {
+    std::lock_guard lock(group_->send.mutex);
+    group_->send.adopt();
+  }
+  ASSERT_TRUE(group_->send.bias.enter_building(group::tls_slot, &group_->send));
+  std::thread([&] { group::park({&group_, 1}); }).join();
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  EXPECT_EQ(query_qp(group_->handle(), &attr, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(attr.qp_state, IBV_QPS_RTS);
+  group::Bias::leave_building(group::tls_slot);
+  EXPECT_TRUE(group::batch_is_over(*group_));
+  stock = before;
+}
+
 // Nothing of a QP that was reset is left either: the QP is used again.
 TEST_F(QueuePairs, NothingFromBeforeAResetIsLeftToBePolled) {
   send(1);
