@@ -163,6 +163,8 @@ class Coordinator final : private Machine,
   void on(net::PeerChannel* channel, const wire::KeyReply& message);
   void on(net::PeerChannel* channel, const wire::Refuse& message);
   void on(net::PeerChannel* channel, const wire::Close& message);
+  void on(net::PeerChannel* channel, const wire::KeysGone& message);
+  void on(net::PeerChannel*, const wire::KeysForgotten&) {}  // nothing is said to be gone yet
   // net/ itself handles these messages.
   void on(net::PeerChannel*, const wire::Hello&) {}
   void on(net::PeerChannel*, const wire::HelloReply&) {}

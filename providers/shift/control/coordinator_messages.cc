@@ -201,6 +201,12 @@ void Coordinator::on(PeerChannel* channel, const wire::KeyReply& message) {
   session->keys.take(message);
 }
 
+void Coordinator::on(PeerChannel* channel, const wire::KeysGone& message) {
+  Session* session = addressee(channel, message.from, message.to);
+  if (session == nullptr) return refuse_as_gone(channel, message);
+  if (session->search.is_proven_on(channel)) session->keys.take(message);
+}
+
 void Coordinator::on(PeerChannel* channel, const wire::Refuse& message) {
   Session* session = proven_addressee(channel, message.from, message.to);
   if (session == nullptr) return;

@@ -8,6 +8,7 @@
 #include "group/locked.h"
 #include "group/replay.h"
 #include "util/config.h"
+#include "util/planted.h"
 
 namespace shift::control {
 
@@ -26,6 +27,8 @@ bool KeyExchange::ask() {
   pending_ = !missing.empty();
   if (!keys.empty() && session_.search.channel() != nullptr) {
     query_id_ = next_query_++;
+    asked_.clear();
+    for (uint32_t rkey : keys) asked_.emplace(rkey, false);
     session_.search.send(
         wire::KeyQuery{session_.ends.local, session_.ends.remote, session_.control.epoch, query_id_,
                        static_cast<uint8_t>(group.life.path.peer_member), std::move(keys)});
@@ -40,6 +43,7 @@ void KeyExchange::say_again() {
 void KeyExchange::forget() {
   pending_ = false;
   query_id_ = next_query_++;  // an answer that is still under way is of no use
+  asked_.clear();
   group::remote_keys_forget(session_.group);
   deadline_.cancel();
 }
@@ -65,19 +69,47 @@ void KeyExchange::answer(const wire::KeyQuery& message, bool may_wait) {
 void KeyExchange::take(const wire::KeyReply& message) {
   if (message.query_id != query_id_) return;
   Group& group = session_.group;
-  group::remote_keys_add(group, message.member, message.keys);
+  // A key that the peer has said to be gone is asked for anew: the answer may be older than that.
+  std::vector<wire::KeyPair> answers;
+  for (const wire::KeyPair& pair : message.keys) {
+    const auto asked = asked_.find(pair.rkey);
+    if (asked != asked_.end() && !asked->second) answers.push_back(pair);
+  }
+  group::remote_keys_add(group, message.member, answers);
   if (!pending_) return;  // the keys were asked for in advance, and no request waits
+  const bool resumes = session_.control.state == State::kResuming;
   for (uint32_t rkey : group::rkeys_missing(group)) {
-    const bool is_denied = std::ranges::any_of(
-        message.keys, [&](const wire::KeyPair& pair) { return pair.rkey == rkey; });
+    const bool is_denied =
+        std::ranges::any_of(answers, [&](const wire::KeyPair& pair) { return pair.rkey == rkey; });
     if (is_denied) return denied();
+    const auto asked = asked_.find(rkey);
+    // The replay has no place for a READ whose key is not known.
+    if (resumes && asked != asked_.end() && asked->second) return static_cast<void>(ask());
   }
   deadline_.cancel();
   pending_ = false;
-  if (session_.control.state == State::kResuming) {
+  if (resumes) {
     return machine_.feed(session_, {.event = Event::kKeysReady});
   }
   pump();
+}
+
+void KeyExchange::take(const wire::KeysGone& message) {
+  if (SHIFT_PLANT(keys_gone_ignored)) {
+  } else if (message.all) {
+    group::remote_keys_forget(session_.group);
+    for (auto& [rkey, is_gone] : asked_) is_gone = true;
+  } else {
+    group::remote_keys_forget(session_.group, message.rkeys);
+    for (uint32_t rkey : message.rkeys) {
+      const auto asked = asked_.find(rkey);
+      if (asked != asked_.end()) asked->second = true;
+    }
+  }
+  // Requests that the path was given with the old keys are none of the peer's concern: its
+  // application has seen them executed, or lets them fail.
+  session_.search.send(
+      wire::KeysForgotten{session_.ends.local, session_.ends.remote, message.number});
 }
 
 // The key is as unknown at the peer as it would be to the default NIC, so this is the application's

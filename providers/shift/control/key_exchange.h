@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
 
 #include "control/input.h"
 #include "net/timer.h"
@@ -35,6 +36,9 @@ class KeyExchange {
   void forget();
   // Takes the peer's answer.
   void take(const wire::KeyReply& message);
+  // The peer's application has deregistered regions. Forgets their keys, so that they are asked for
+  // anew when they are needed, and says so.
+  void take(const wire::KeysGone& message);
   // Answers the peer's question: at once, unless a region that it names is still being registered,
   // which may take seconds. In that case the answer follows what the command thread has to do by
   // now.
@@ -56,6 +60,9 @@ class KeyExchange {
   Jobs& jobs_;
   uint32_t& next_query_;
   uint32_t query_id_ = 0;
+  // The keys that the last question named, and whether the peer has said since that they are gone.
+  // Nothing else is taken from an answer (C11).
+  std::unordered_map<uint32_t, bool> asked_;
   bool pending_ = false;      // requests wait for the answer
   bool registering_ = false;  // requests wait for a registration
   // Bounds the wait while no round is under way, whose own deadline would bound it.

@@ -74,6 +74,13 @@ void remote_keys_forget(Group& group) {
   for (auto& known : group.life.remote_keys) known.clear();
 }
 
+void remote_keys_forget(Group& group, const std::vector<uint32_t>& rkeys) {
+  std::lock_guard lock(group.send.mutex);
+  for (auto& known : group.life.remote_keys) {
+    for (uint32_t rkey : rkeys) known.erase(rkey);
+  }
+}
+
 void original_error_forget(Group& group) {
   CqLock lock(group);
   group.life.errors.original = {};

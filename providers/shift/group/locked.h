@@ -43,8 +43,9 @@ int go_on(Group& group);
 // what go_on() does.
 int flush_waiting(Group& group);
 void remote_keys_add(Group& group, int member, const std::vector<wire::KeyPair>& keys);
-// Forgets the peer's keys on all of its members.
+// Forgets the peer's keys on all of its members: all of them, or those of these regions.
 void remote_keys_forget(Group& group);
+void remote_keys_forget(Group& group, const std::vector<uint32_t>& rkeys);
 // The error that the application gets if the group fails. The first function forgets it; the second
 // sets it, unless a better one is known.
 void original_error_forget(Group& group);

@@ -251,6 +251,21 @@ void fields(IO& io, M& m) {
   });
 }
 
+template <typename IO, Is<KeysGone> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
+  io.number(m.epoch);
+  io.number(m.number);
+  io.flag(m.all);
+  io.list(m.rkeys, kRkeySize, [](IO& i, auto& rkey) { i.number(rkey); });
+}
+
+template <typename IO, Is<KeysForgotten> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
+  io.number(m.number);
+}
+
 template <typename IO, Is<Refuse> M>
 void fields(IO& io, M& m) {
   pair(io, m);
@@ -327,9 +342,10 @@ bool body_get(uint8_t type, std::span<const uint8_t> body, Message& out) {
 }  // namespace
 
 const char* message_name(const Message& message) noexcept {
-  constexpr const char* kNames[] = {
-      "Hello",  "HelloReply", "Bind",     "Offer",    "Accept", "Ready", "Members",  "Drain",
-      "Switch", "Progress",   "KeyQuery", "KeyReply", "Refuse", "Close", "GidQuery", "GidAnswer"};
+  constexpr const char* kNames[] = {"Hello",     "HelloReply", "Bind",         "Offer",  "Accept",
+                                    "Ready",     "Members",    "Drain",        "Switch", "Progress",
+                                    "KeyQuery",  "KeyReply",   "Refuse",       "Close",  "GidQuery",
+                                    "GidAnswer", "KeysGone",   "KeysForgotten"};
   static_assert(std::size(kNames) == std::variant_size_v<Message>);
   return message.index() < std::size(kNames) ? kNames[message.index()] : "?";
 }

@@ -18,7 +18,7 @@ inline constexpr uint8_t kVersion = 4;
 // Magic, version, type, flags, length, sequence.
 inline constexpr size_t kHeaderSize = 20;
 inline constexpr size_t kMessageMax = 1024 * 1024;  // bytes, with the header
-inline constexpr size_t kKeysMax = 65536;           // keys in one KeyQuery or KeyReply
+inline constexpr size_t kKeysMax = 65536;           // keys in one KeyQuery, KeyReply or KeysGone
 
 // In all messages `from` is the sender's default QP and `to` the receiver's.
 
@@ -55,6 +55,7 @@ struct Bind {
   static constexpr uint32_t kHasSqPsn = 1u << 0;  // the sender's QP has reached RTS
   // The sender's mode is exact: it wants to know how far the receiver's responders got.
   static constexpr uint32_t kAsksResponder = 1u << 1;
+  static constexpr uint32_t kForgetsKeys = 1u << 2;  // the sender answers KeysGone
 
   QpName from, to;
   uint32_t sq_psn = 0, rq_psn = 0;  // the start PSNs of what the sender's QP sends and receives
@@ -253,9 +254,32 @@ struct GidAnswer {
   bool operator==(const GidAnswer&) const = default;
 };
 
-// The order gives the type numbers on the wire, counted from 1: new types are appended only.
-using Message = std::variant<Hello, HelloReply, Bind, Offer, Accept, Ready, Members, Drain, Switch,
-                             Progress, KeyQuery, KeyReply, Refuse, Close, GidQuery, GidAnswer>;
+// "My application has deregistered these regions: forget their keys." It names the default's rkeys,
+// and goes only to a peer whose Bind says kForgetsKeys.
+struct KeysGone {
+  QpName from, to;
+  uint32_t epoch = 0;   // the sender's
+  uint32_t number = 0;  // repeated in the answer
+  bool all = false;     // the peer must forget all keys; `rkeys` is empty
+  std::vector<uint32_t> rkeys;
+
+  bool operator==(const KeysGone&) const = default;
+};
+
+// The answer to a KeysGone; it repeats the number.
+struct KeysForgotten {
+  QpName from, to;
+  uint32_t number = 0;
+
+  bool operator==(const KeysForgotten&) const = default;
+};
+
+// The order gives the type numbers on the wire, counted from 1: new types are appended only. A peer
+// of an older build closes the connection over a type that it does not know, so a new type goes
+// only to a peer whose Bind says, with a flag, that it knows the type.
+using Message =
+    std::variant<Hello, HelloReply, Bind, Offer, Accept, Ready, Members, Drain, Switch, Progress,
+                 KeyQuery, KeyReply, Refuse, Close, GidQuery, GidAnswer, KeysGone, KeysForgotten>;
 
 const char* message_name(const Message& message) noexcept;
 

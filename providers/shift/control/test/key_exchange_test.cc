@@ -44,12 +44,20 @@ class KeyExchangeTest : public SessionTest {
     reply.keys = {{kRkey, kPeerKey, found}};
     keys_.take(reply);
   }
-  size_t writes() {
+  size_t writes(uint32_t rkey = kPeerKey) {
     size_t count = 0;
     for (const auto& send : group::World::fake(&session_.group, kBackup).sends) {
-      count += send.wr.opcode == IBV_WR_RDMA_WRITE && send.wr.wr.rdma.rkey == kPeerKey;
+      count += send.wr.opcode == IBV_WR_RDMA_WRITE && send.wr.wr.rdma.rkey == rkey;
     }
     return count;
+  }
+  void keys_are_gone(std::vector<uint32_t> rkeys, uint32_t number = 9, bool all = false) {
+    keys_.take({session_.ends.remote, session_.ends.local, 1, number, all, std::move(rkeys)});
+  }
+  std::vector<uint32_t> forgotten() const {
+    std::vector<uint32_t> numbers;
+    for (const auto& answer : channel_.all<wire::KeysForgotten>()) numbers.push_back(answer.number);
+    return numbers;
   }
   wire::KeyReply answer_of(std::vector<uint32_t> rkeys) {
     wire::KeyQuery query;
@@ -168,6 +176,89 @@ TEST_F(KeyExchangeTest, NothingIsAskedForWhileARoundIsUnderWay) {
   group::leave_for(session_.group, kBackup, kBackup);
   keys_.pump_wanted();
   EXPECT_TRUE(asked().empty());
+}
+
+TEST_F(KeyExchangeTest, AKeyThatIsGoneIsAskedForAnew) {
+  write_off_the_default();
+  peer_answers(true, asked().back().query_id);
+  EXPECT_EQ(writes(), 1u);
+  keys_are_gone({kRkey + 1});
+  group::path_send(session_.group, 2, IBV_WR_RDMA_WRITE);
+  EXPECT_EQ(writes(), 2u) << "the key of another region is gone";
+  for (const bool all : {false, true}) {
+    SCOPED_TRACE(all);
+    const size_t questions = asked().size(), before = writes();
+    keys_are_gone(all ? std::vector<uint32_t>{} : std::vector{kRkey}, 10, all);
+    group::path_send(session_.group, 3, IBV_WR_RDMA_WRITE);
+    EXPECT_EQ(writes(), before);
+    keys_.pump_wanted();
+    ASSERT_EQ(asked().size(), questions + 1);
+    peer_answers(true, asked().back().query_id);
+    EXPECT_EQ(writes(), before + 1);
+  }
+}
+
+TEST_F(KeyExchangeTest, ThatAKeyIsGoneIsAnsweredEachTime) {
+  keys_are_gone({1, 2}, 7);
+  keys_are_gone({1, 2}, 7);
+  keys_are_gone({}, 8, true);
+  EXPECT_EQ(forgotten(), (std::vector<uint32_t>{7, 7, 8}));
+  EXPECT_TRUE(machine_.inputs.empty());
+  EXPECT_TRUE(asked().empty());
+}
+
+// The peer answered, and then its application deregistered the region: an answer that comes after
+// that news is older than it.
+TEST_F(KeyExchangeTest, AnAnswerFromBeforeTheKeyWentIsNotTaken) {
+  write_off_the_default();
+  for (const bool all : {false, true}) {
+    SCOPED_TRACE(all);
+    const auto question = asked().back();
+    keys_are_gone(all ? std::vector<uint32_t>{} : std::vector{kRkey}, 9, all);
+    peer_answers(true, question.query_id);
+    EXPECT_EQ(writes(), 0u);
+    keys_.pump_wanted();  // as the data path does when it meets the missing key
+    ASSERT_EQ(asked().back().query_id, question.query_id + 1) << "the request still needs the key";
+    peer_answers(true, question.query_id);
+    EXPECT_EQ(writes(), 0u);
+  }
+  peer_answers(true, asked().back().query_id);
+  EXPECT_EQ(writes(), 1u);
+}
+
+TEST_F(KeyExchangeTest, NorDoesItLetARoundGoOn) {
+  begin_round();
+  EXPECT_TRUE(keys_.ask());
+  keys_are_gone({kRkey});
+  peer_answers(true, asked()[0].query_id);
+  EXPECT_TRUE(machine_.inputs.empty());
+  ASSERT_EQ(asked().size(), 2u);
+  EXPECT_EQ(asked()[1].rkeys, std::vector{kRkey});
+  peer_answers(true, asked()[1].query_id);
+  EXPECT_EQ(machine_.events(), std::vector{Event::kKeysReady});
+}
+
+TEST_F(KeyExchangeTest, AKeyThatIsGoneForGoodIsTheApplicationsError) {
+  begin_round();
+  EXPECT_TRUE(keys_.ask());
+  keys_are_gone({kRkey});
+  peer_answers(false, asked()[0].query_id);
+  EXPECT_TRUE(machine_.inputs.empty()) << "that may be older, too";
+  peer_answers(false, asked()[1].query_id);
+  EXPECT_EQ(machine_.events(), std::vector{Event::kReplayRefused});
+}
+
+// C11
+TEST_F(KeyExchangeTest, KeysThatWereNotAskedForAreNotKept) {
+  write_off_the_default();
+  wire::KeyReply reply;
+  reply.query_id = asked()[0].query_id;
+  reply.member = kBackup;
+  for (uint32_t key = 0x1000; key < 0x1100; key++) reply.keys.push_back({key, key + 1, true});
+  reply.keys.push_back({kRkey, kPeerKey, true});
+  keys_.take(reply);
+  EXPECT_EQ(writes(), 1u);
+  EXPECT_EQ(session_.group.life.remote_keys[kBackup].size(), 1u);
 }
 
 // C11: the peer is told only keys of the QP's own protection domain.

@@ -44,6 +44,8 @@ std::vector<Message> samples() {
       Close{b, a},
       GidQuery{0xfedcba9876543210, name(40).gid},
       GidAnswer{0x0123456789abcdef, name(41).gid, Gid::from_ipv4(0x04030201)},
+      KeysGone{b, a, 7, 8, true, {0xffffffff, 2}},
+      KeysForgotten{a, b, 0x80000009},
   };
 }
 
@@ -154,7 +156,7 @@ TEST(Codec, ForeignHeadersAreRefused) {
   const struct {
     size_t at;
     uint8_t value;
-  } cases[] = {{0, 'X'}, {4, 3}, {5, 0}, {5, 17}, {6, 1}, {7, 1}, {11, 1}, {8, 0}};
+  } cases[] = {{0, 'X'}, {4, 3}, {5, 0}, {5, 19}, {6, 1}, {7, 1}, {11, 1}, {8, 0}};
   for (const auto& c : cases) {
     auto bad = good;
     bad[c.at] = c.value;
@@ -198,6 +200,9 @@ TEST(Codec, FlagBytesAreZeroOrOne) {
   reply.back() = 2;
   Message out;
   EXPECT_FALSE(decode(reply, out));
+  auto gone = encoded(KeysGone{name(1), name(2), 6, 1, true, {}});
+  gone[gone.size() - 5] = 2;  // the empty list's count follows
+  EXPECT_FALSE(decode(gone, out));
 }
 
 TEST(Codec, StreamIsSplitIntoMessages) {
