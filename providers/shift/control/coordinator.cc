@@ -271,4 +271,18 @@ void Coordinator::cq_stays(group::CompletionQueue* cq) {
   control_.call_and_wait([this, cq] { errors_.cq_again(cq); });
 }
 
+// The context lives until context_forget() returns, which is behind this task.
+void Coordinator::keys_gone(group::Context* context) {
+  control_.call_soon([this, context] {
+    std::vector<uint64_t> listeners;
+    {
+      std::lock_guard lock(context->mutex);
+      listeners = context->told_keys.listeners();
+    }
+    for (uint64_t serial : listeners) {
+      if (Session* session = sessions_.find(serial)) session->gone.say();
+    }
+  });
+}
+
 }  // namespace shift::control

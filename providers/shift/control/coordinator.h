@@ -68,6 +68,10 @@ class Coordinator final : private Machine,
   // more. Waits for the control loop.
   void group_forget(group::Group* group);
 
+  // Keys that peers were told are withdrawn: the peers hear of it. Never waits for the control
+  // loop.
+  void keys_gone(group::Context* context);
+
   void fault(group::Group* group, fsm::Event event, int member, group::Cause cause) override;
   void pump_wanted(group::Group* group) override;
   void read_back_wanted(group::Group* group) override;
@@ -164,7 +168,7 @@ class Coordinator final : private Machine,
   void on(net::PeerChannel* channel, const wire::Refuse& message);
   void on(net::PeerChannel* channel, const wire::Close& message);
   void on(net::PeerChannel* channel, const wire::KeysGone& message);
-  void on(net::PeerChannel*, const wire::KeysForgotten&) {}  // nothing is said to be gone yet
+  void on(net::PeerChannel* channel, const wire::KeysForgotten& message);
   // net/ itself handles these messages.
   void on(net::PeerChannel*, const wire::Hello&) {}
   void on(net::PeerChannel*, const wire::HelloReply&) {}

@@ -82,6 +82,7 @@ void Coordinator::do_unprotect(Session& session, Step& step) {
   // A session whose peer was never proven goes on, because the peer may still come.
   if (session.search.is_proven()) {
     session.end();
+    session.gone.over();
     const auto tell = group::peer_gone.load();
     if (tell != nullptr && group.life.path.departures != 0) tell(group.handle());
   }
@@ -214,6 +215,7 @@ void Coordinator::do_fail(Session& session, Step&) {
   fences_.forget(&group);
   session.failing.begin();
   session.end();
+  session.gone.over();
   session.way_back.end_trade();
   session.paths.stop();
   // The kernel's word on the connection may have been hidden from the application, and the kernel

@@ -95,6 +95,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
     return;
   }
   session->control.asks_responder = (message.flags & wire::Bind::kAsksResponder) != 0;
+  session->gone.peer_forgets_set((message.flags & wire::Bind::kForgetsKeys) != 0);
   const bool was_proven = search.is_proven();
   // The first Bind says which members are up. Later ones are followed by a Members, which says it.
   if (!was_proven) {
@@ -191,7 +192,9 @@ void Coordinator::on(PeerChannel* channel, const wire::Progress& message) {
 
 void Coordinator::on(PeerChannel* channel, const wire::KeyQuery& message) {
   Session* session = proven_addressee(channel, message.from, message.to);
-  if (session == nullptr || message.member >= session->group.context->member_count) return;
+  // A peer whose QP is gone, or whose requests cannot arrive any more, needs no key.
+  if (session == nullptr || session->over) return;
+  if (message.member >= session->group.context->member_count) return;
   session->keys.answer(message);
 }
 
@@ -205,6 +208,11 @@ void Coordinator::on(PeerChannel* channel, const wire::KeysGone& message) {
   Session* session = addressee(channel, message.from, message.to);
   if (session == nullptr) return refuse_as_gone(channel, message);
   if (session->search.is_proven_on(channel)) session->keys.take(message);
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::KeysForgotten& message) {
+  Session* session = proven_addressee(channel, message.from, message.to);
+  if (session != nullptr) session->gone.take(message);
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::Refuse& message) {

@@ -54,8 +54,11 @@ void KeyExchange::answer(const wire::KeyQuery& message, bool may_wait) {
       session_.ends.local, session_.ends.remote, message.query_id, message.member, {}};
   for (uint32_t rkey : message.rkeys) {
     wire::KeyPair pair{rkey, 0, false};
+    // A peer of an older build does not forget keys that are gone.
     const auto state =
-        group::exported_key(*group.context, message.member, group.pd, rkey, &pair.new_rkey);
+        session_.gone.peer_forgets()
+            ? group::tell_key(group, message.member, rkey, &pair.new_rkey)
+            : group::exported_key(*group.context, message.member, group.pd, rkey, &pair.new_rkey);
     if (state == group::KeyState::kPending && may_wait) {
       return jobs_.after(session_, message.member,
                          [message](Session& session) { session.keys.answer(message, false); });

@@ -81,6 +81,7 @@ void PeerSearch::look() {
     using net::FindError;
     gone_ = proven_ && (error == FindError::kNoShift || error == FindError::kNoSuchQp ||
                         error == FindError::kRefused);
+    if (is_peer_gone()) sink_.peer_gone();
     if (channel != nullptr && group_.life.control.is_leader) return found(channel);
     if (proven_ || (error == FindError::kUnreachable && is_cut_off())) {
       return look_later(kLookPause);

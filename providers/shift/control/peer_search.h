@@ -28,6 +28,8 @@ class PeerSearchSink {
   // No process owns the peer's QP, or there is no process to ask. Never called after the peer has
   // been proven.
   virtual void peer_missing(const char* cause) = 0;
+  // The peer was proven, and its process or its QP is gone.
+  virtual void peer_gone() = 0;
 
  protected:
   ~PeerSearchSink() = default;

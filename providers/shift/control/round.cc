@@ -132,6 +132,7 @@ void Round::fenced(const group::Fence::Entry& entry) {
                                     .cause = "the old path could not be proven shut",
                                     .refusal = wire::RefuseReason::kFenceFailed});
   }
+  session_.gone.over();
   if (is_in_vain()) {
     cancel_deadline();
     return machine_.feed(session_,

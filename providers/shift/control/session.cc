@@ -26,6 +26,7 @@ Session::Session(group::Group& g, Shared& s)
       drain(*this, s.loop, s.machine),
       round(*this, s.loop, s.machine, s.jobs, s.nics),
       keys(*this, s.loop, s.machine, s.jobs, s.next_query),
+      gone(*this, s.next_gone),
       spare(*this, s.loop, s.pairs, s.nics),
       failing(*this, s.loop, s.jobs),
       shared_(s) {
@@ -58,6 +59,7 @@ void Session::say_again() {
   drain.say_again();
   round.say_again();
   keys.say_again();
+  gone.say_again();
   paths.say_again();
 }
 

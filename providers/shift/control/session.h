@@ -9,6 +9,7 @@
 #include "control/drain.h"
 #include "control/error_watch.h"
 #include "control/failing.h"
+#include "control/gone_keys.h"
 #include "control/key_exchange.h"
 #include "control/member_qps.h"
 #include "control/path_book.h"
@@ -36,8 +37,8 @@ struct Shared {
   Turns& turns;
   ErrorWatch& errors;
   ReadBacks& read_backs;
-  // The numbers of the next KeyQuery and of the next Members.
-  uint32_t next_query = 1, next_members = 1;
+  // The numbers of the next KeyQuery, Members and KeysGone.
+  uint32_t next_query = 1, next_members = 1, next_gone = 1;
 };
 
 struct Session final : PeerSearchSink {
@@ -60,7 +61,8 @@ struct Session final : PeerSearchSink {
   PathOffers offers;
   Drain drain;
   Round round;
-  KeyExchange keys;
+  KeyExchange keys;  // of the peer's
+  GoneKeys gone;     // of this end
   SpareWatch spare;
   Failing failing;
   Unpolled unpolled;
@@ -91,6 +93,7 @@ struct Session final : PeerSearchSink {
   void channel_found() override { say_again(); }
   void peer_proven() override { spare.start(); }
   void peer_missing(const char* cause) override;
+  void peer_gone() override { gone.over(); }
 
   Shared& shared_;
   bool has_spare_ = false;  // a second path has been ready

@@ -18,6 +18,7 @@
 #include "group/held.h"
 #include "group/qp_table.h"
 #include "group/region_table.h"
+#include "group/told_keys.h"
 #include "util/fair_mutex.h"
 #include "wire/names.h"
 
@@ -57,6 +58,7 @@ struct Context {
 
   std::mutex mutex;
   RegionTable regions;
+  ToldKeys told_keys;  // told_keys.h says which of its functions needs no mutex
   std::unordered_map<const ibv_mr*, std::shared_ptr<MemoryRegion>> region_handles;
   std::vector<CompletionQueue*> cqs;
   std::vector<Group*> groups;

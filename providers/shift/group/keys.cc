@@ -52,6 +52,16 @@ KeyState translate_locked(Context& context, int member, ibv_sge* sges, int count
   return KeyState::kReady;
 }
 
+// The caller holds context.mutex.
+KeyState exported_key_locked(Context& context, int member, const ProtectionDomain* pd,
+                             uint32_t rkey, uint32_t* out) {
+  const MemoryRegion* region = context.regions.by_rkey(rkey, pd->domain());
+  if (region == nullptr) return KeyState::kMissing;
+  const KeyState state = twin_of(*region, member);
+  if (state == KeyState::kReady) *out = region->members[member].real->rkey;
+  return state;
+}
+
 // A region that is gone is not pending. The caller holds context.mutex.
 bool any_pending_locked(Context& context, const ibv_sge* sges, int count) {
   return std::any_of(sges, sges + count, [&](const ibv_sge& sge) {
@@ -101,11 +111,21 @@ KeyState translate_local(Context& context, int member, ibv_sge* sges, int count)
 KeyState exported_key(Context& context, int member, const ProtectionDomain* pd, uint32_t rkey,
                       uint32_t* out) {
   std::lock_guard lock(context.mutex);
-  const MemoryRegion* region = context.regions.by_rkey(rkey, pd->domain());
-  if (region == nullptr) return KeyState::kMissing;
-  const KeyState state = twin_of(*region, member);
-  if (state == KeyState::kReady) *out = region->members[member].real->rkey;
+  return exported_key_locked(context, member, pd, rkey, out);
+}
+
+KeyState tell_key(Group& group, int member, uint32_t rkey, uint32_t* out) {
+  Context& context = *group.context;
+  std::lock_guard lock(context.mutex);
+  const KeyState state = exported_key_locked(context, member, group.pd, rkey, out);
+  // The region may go as soon as the lock is free.
+  if (state == KeyState::kReady) context.told_keys.tell(group.life.serial, rkey);
   return state;
+}
+
+void told_keys_forget(Group& group) {
+  std::lock_guard lock(group.context->mutex);
+  group.context->told_keys.forget(group.life.serial);
 }
 
 }  // namespace shift::group

@@ -23,9 +23,13 @@ enum class KeyState : uint8_t { kReady, kPending, kMissing };
 // parked.
 [[nodiscard]] bool round_awaits_registration(Group& group, uint64_t receives_end = UINT64_MAX);
 
-// Finds the region of this protection domain that the peer names by its default rkey, in answer to
-// the peer's KeyQuery.
+// Finds the region of this protection domain that has this rkey on the default NIC.
 KeyState exported_key(Context& context, int member, const ProtectionDomain* pd, uint32_t rkey,
                       uint32_t* out);
+// Does the same in answer to the KeyQuery of the group's peer, who will hear when the key is gone.
+KeyState tell_key(Group& group, int member, uint32_t rkey, uint32_t* out);
+// No request of the group's peer can use a key any more that the peer was told so far: the path is
+// shut, or one of the two QPs is gone.
+void told_keys_forget(Group& group);
 
 }  // namespace shift::group

@@ -11,6 +11,7 @@
 #include "group/region.h"
 #include "group/twins.h"
 #include "ops/entry.h"
+#include "ops/fresh_key.h"
 #include "ops/tables.h"
 #include "util/log.h"
 
@@ -52,7 +53,9 @@ uint32_t mint_key(Context& context) {
   std::lock_guard lock(context.mutex);
   for (;;) {
     const uint32_t key = 0xff000000 | (next++ & 0xffffff);
-    if (context.regions.by_lkey(key) == nullptr) return key;
+    if (context.regions.by_lkey(key) != nullptr) continue;
+    // While every number is withheld, those that were used last are still far away.
+    if (context.told_keys.withholds_every() || !context.told_keys.withholds(key)) return key;
   }
 }
 
@@ -67,10 +70,17 @@ void enlist(Context& context, const std::shared_ptr<MemoryRegion>& region) {
   }
 }
 
+// From here on no peer is told the region's key, and those who were told it hear that it is gone.
+// Until they have forgotten it, no region of the application gets its number.
 void strike(Context& context, MemoryRegion& region) {
-  std::lock_guard lock(context.mutex);
-  context.region_handles.erase(region.shown());
-  context.regions.remove(region);
+  bool was_told;
+  {
+    std::lock_guard lock(context.mutex);
+    context.region_handles.erase(region.shown());
+    context.regions.remove(region);
+    was_told = context.told_keys.withdraw(region.mr.rkey);
+  }
+  if (was_told) coordinator().keys_gone(&context);
 }
 
 std::shared_ptr<MemoryRegion> region_of(ibv_mr* mr) {
@@ -135,9 +145,15 @@ bool is_going(const Context& context) {
   return is_gone;
 }
 
-// `on_default` registers, on the default NIC's PD, the memory that `region` describes.
+void drop_region(ibv_mr* real) {
+  (void)stock->dereg_mr(real);
+}
+
+// `on_default` registers, on the default NIC's PD, the memory that `region` describes, and `drop`
+// takes that back.
 template <typename Register>
-ibv_mr* add_region(const std::shared_ptr<MemoryRegion>& region, ibv_pd* pd, Register on_default) {
+ibv_mr* add_region(const std::shared_ptr<MemoryRegion>& region, ibv_pd* pd, Register on_default,
+                   void (*drop)(ibv_mr*) = drop_region, size_t tries = kFreshTries) {
   ProtectionDomain& p = *virtual_pd(pd);
   Context& context = *Context::from(pd->context);
   if (!all_can(context, region->access)) {
@@ -148,9 +164,11 @@ ibv_mr* add_region(const std::shared_ptr<MemoryRegion>& region, ibv_pd* pd, Regi
   region->mr.pd = pd;
   if (context.members[kDefault].dead) return register_on_twins(region, p);
   ibv_mr* real = on_default(p.real[kDefault]);
+  if (real == nullptr) tell_if_memory_is_short(context, *region);
+  real = fresh(
+      context, real, [&] { return on_default(p.real[kDefault]); }, drop, tries);
   if (real == nullptr) {
     if (is_going(context)) return register_on_twins(region, p);
-    tell_if_memory_is_short(context, *region);
     return nullptr;
   }
   region->mr = *real;
@@ -160,7 +178,7 @@ ibv_mr* add_region(const std::shared_ptr<MemoryRegion>& region, ibv_pd* pd, Regi
   try {
     enlist(context, region);
   } catch (const std::bad_alloc&) {
-    (void)stock->dereg_mr(real);
+    drop(real);
     throw;
   }
   real->context = pd->context;
@@ -262,10 +280,13 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept try {
   return no_memory();
 }
 
-// The address of an imported region is not known here, so the region stays on the default NIC.
+// The address of an imported region is not known here, so the region stays on the default NIC. Its
+// key is what it is, however often the region is imported.
 ibv_mr* import_mr(ibv_pd* pd, uint32_t handle) noexcept try {
-  return add_region(describe(Kind::kOnDefault, nullptr, 0, 0, 0), pd,
-                    [=](ibv_pd* real) { return stock->import_mr(real, handle); });
+  return add_region(
+      describe(Kind::kOnDefault, nullptr, 0, 0, 0), pd,
+      [=](ibv_pd* real) { return stock->import_mr(real, handle); },
+      [](ibv_mr* real) { stock->unimport_mr(real); }, 1);
 } catch (const std::bad_alloc&) {
   return no_memory();
 }
@@ -316,10 +337,31 @@ void unimport_mr(ibv_mr* mr) noexcept {
 
 namespace {
 
+// From here on, peers that were told the region's keys hear that they are gone.
+void withdraw_keys(MemoryRegion& region) {
+  Context& context = *Context::from(region.mr.context);
+  bool was_told;
+  {
+    std::lock_guard lock(context.mutex);
+    was_told = context.told_keys.withdraw(region.mr.rkey);
+  }
+  if (was_told) coordinator().keys_gone(&context);
+}
+
+// A region that was registered anew may have kept its number. Then the peers must have forgotten
+// the key that it had on other NICs. False: they have not within the bound.
+bool await_forgotten(Context& context, uint32_t rkey) {
+  if (!context.told_keys.withholds_any()) return true;
+  std::unique_lock lock(context.mutex);
+  const auto& told = context.told_keys;
+  return context.told_keys.await(lock, fresh_deadline(), [&] { return !told.withholds(rkey); });
+}
+
 // Registers the region on the further members anew. No request uses the old registrations
 // meanwhile, because their keys are withdrawn.
 void renew_twins(const std::shared_ptr<MemoryRegion>& region, const ibv_mr& as, unsigned access,
                  uint64_t iova) {
+  withdraw_keys(*region);
   group::twin_regions_end(region);
   {
     std::lock_guard lock(Context::from(region->mr.context)->mutex);
@@ -377,7 +419,10 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int a
     virtual_pd(new_pd)->users++;
   }
   renew_twins(region, as, has_access ? static_cast<unsigned>(access) : region->access, iova);
-  return 0;
+  if (await_forgotten(context, region->mr.rkey)) return 0;
+  tell_of_withheld(context, region->mr.rkey);
+  errno = ENOMEM;
+  return IBV_REREG_MR_ERR_CMD;
 } catch (const std::bad_alloc&) {
   errno = ENOMEM;
   return IBV_REREG_MR_ERR_CMD;

@@ -14,6 +14,7 @@
 #include "group/completion.h"
 #include "group/failing.h"
 #include "group/group.h"
+#include "group/keys.h"
 #include "group/locked.h"
 #include "group/member_modify.h"
 #include "group/member_qp.h"
@@ -149,9 +150,11 @@ int reset_group(Group* g) {
     // another NIC's QP: group::fail() shuts that QP, and it stays for later posts and queries until
     // the application destroys its own.
     if (send_route(g) != group::Route::kError) give_up(*g);
+    group::told_keys_forget(*g);
     return error;
   }
   group::twin_qps_destroy(*g);
+  group::told_keys_forget(*g);
   leave_cqs(g);
   group::receives_leave(*g);
   while (!group::batch_is_over(*g)) sched_yield();  // a fence may have waited for one
@@ -194,6 +197,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   }
   if (!to_state) return 0;
   qp->state = attr->qp_state;
+  if (attr->qp_state == IBV_QPS_ERR) group::told_keys_forget(*g);
   if (attr->qp_state == IBV_QPS_ERR && send_route(g) == group::Route::kOnPath &&
       group::flush_waiting(*g) != 0) {
     give_up(*g);
@@ -295,6 +299,7 @@ int destroy_qp(ibv_qp* qp) noexcept {
     return error;
   }
   group::twin_qps_destroy(*g);
+  group::told_keys_forget(*g);
   {
     std::scoped_lock lock(g->context->event_mutex, g->context->mutex);
     std::erase(g->context->groups, g);
@@ -351,6 +356,7 @@ bool let_go(ibv_qp* qp) noexcept {
   if (!is_on_default(g)) return false;
   stop_masking(g);
   g->let_go = is_on_default(g);  // a round may have begun to leave the default
+  if (g->let_go) group::told_keys_forget(*g);
   return g->let_go;
 }
 

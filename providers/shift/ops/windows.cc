@@ -6,6 +6,7 @@
 
 #include "group/group.h"
 #include "ops/entry.h"
+#include "ops/fresh_key.h"
 #include "ops/post_slow.h"
 #include "ops/tables.h"
 #include "util/log.h"
@@ -45,7 +46,9 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  ibv_mw* mw = real->context->ops.alloc_mw(real, type);
+  const auto make = [&] { return real->context->ops.alloc_mw(real, type); };
+  ibv_mw* mw = fresh(*Context::from(pd->context), make(), make,
+                     [](ibv_mw* made) { (void)made->context->ops.dealloc_mw(made); });
   if (mw == nullptr) return nullptr;
   mw->context = pd->context;
   mw->pd = pd;

@@ -32,6 +32,7 @@ class PeerSearchTest : public ::testing::Test, public PeerSearchSink {
   void channel_found() override { found_++; }
   void peer_proven() override {}
   void peer_missing(const char* cause) override { missing_.emplace_back(cause); }
+  void peer_gone() override { gone_++; }
 
   wire::Bind good_bind() const {
     wire::Bind bind;
@@ -51,7 +52,7 @@ class PeerSearchTest : public ::testing::Test, public PeerSearchSink {
   NicWatch nics_{loop_, no_sink_};
   FakeChannel channel_;  // outlives the search
   std::unique_ptr<PeerSearch> search_;
-  int found_ = 0;
+  int found_ = 0, gone_ = 0;
   std::vector<std::string> missing_;
 };
 
@@ -122,9 +123,11 @@ TEST_F(PeerSearchTest, ASearchTellsAPeerThatIsGoneFromOneThatIsNotReached) {
   ASSERT_EQ(network_.requests.size(), 1u);
   network_.answer(nullptr, net::FindError::kUnreachable);
   EXPECT_FALSE(search_->is_peer_gone());
+  EXPECT_EQ(gone_, 0);
   time_.run_for(milliseconds(1001));
   network_.answer(nullptr, net::FindError::kNoSuchQp);
   EXPECT_TRUE(search_->is_peer_gone());
+  EXPECT_EQ(gone_, 1);
   time_.run_for(milliseconds(1001));
   network_.answer(&channel_);
   EXPECT_FALSE(search_->is_peer_gone());

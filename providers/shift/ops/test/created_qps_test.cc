@@ -349,6 +349,29 @@ TEST_F(Windows, AreTheDefaultsAndNameTheProgramsObjects) {
   EXPECT_EQ(dealloc_mw(mw), 0);
 }
 
+// Each bind changes the last byte of a window's key, so no other byte may be that of a key which a
+// peer takes for a region's.
+TEST_F(Windows, GetNoNumberThatAPeerTakesForARegions) {
+  static std::deque<uint32_t> numbers;
+  numbers = {0x1201, 0x12ff, 0x1300};
+  const auto alloc = std::exchange(first_.verbs.context.ops.alloc_mw, [](ibv_pd* pd, ibv_mw_type) {
+    auto* mw = new ibv_mw{};
+    mw->context = pd->context;
+    mw->pd = pd;
+    mw->rkey = numbers.front();
+    numbers.pop_front();
+    return made("mw", mw);
+  });
+  context().told_keys.tell(1, 0x1234);
+  EXPECT_TRUE(context().told_keys.withdraw(0x1234));
+  ibv_mw* mw = alloc_mw(pd_, IBV_MW_TYPE_2);
+  ASSERT_NE(mw, nullptr);
+  EXPECT_EQ(mw->rkey, 0x1300u);
+  EXPECT_EQ(live["mw"].size(), 1u);
+  EXPECT_EQ(dealloc_mw(mw), 0);
+  first_.verbs.context.ops.alloc_mw = alloc;
+}
+
 TEST_F(Windows, NeedANicThatHasThem) {
   refusals["alloc_mw"] = ENOSPC;
   EXPECT_EQ(alloc_mw(pd_, IBV_MW_TYPE_1), nullptr);

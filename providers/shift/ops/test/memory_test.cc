@@ -3,14 +3,20 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <deque>
+#include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "group/keys.h"
 #include "group/test/fake.h"
 #include "ops/entry.h"
+#include "ops/fresh_key.h"
 #include "ops/test/runtime.h"
 
 namespace shift::ops {
@@ -22,7 +28,8 @@ using group::World;
 // The regions that the NICs hold now, and the PD of each registration that was made.
 std::set<ibv_mr*> live;
 std::vector<ibv_pd*> registrations;
-int failure = 0;  // the errno of a refused registration
+int failure = 0;                 // the errno of a refused registration
+std::deque<uint32_t> next_keys;  // of the next registrations
 
 ibv_mr* make(ibv_pd* pd) {
   registrations.push_back(pd);
@@ -30,6 +37,10 @@ ibv_mr* make(ibv_pd* pd) {
   mr->context = pd->context;
   mr->pd = pd;
   mr->lkey = mr->rkey = 0x100 + static_cast<uint32_t>(registrations.size());
+  if (!next_keys.empty()) {
+    mr->lkey = mr->rkey = next_keys.front();
+    next_keys.pop_front();
+  }
   live.insert(mr);
   return mr;
 }
@@ -40,6 +51,7 @@ class Memory : public ::testing::Test {
     in_use = &runtime_;
     live.clear();
     registrations.clear();
+    next_keys.clear();
     table_ = *stock;
     table_.reg_mr = [](ibv_pd* pd, void*, size_t, int) { return make(pd); };
     table_.reg_mr_iova2 = [](ibv_pd* pd, void*, size_t, uint64_t, unsigned) { return make(pd); };
@@ -240,6 +252,185 @@ TEST_F(Memory, ThatIsChangedIsRegisteredAnew) {
   EXPECT_EQ(dereg_mr(mr), 0);
   worker_.run();
   EXPECT_TRUE(live.empty());
+}
+
+// ---- keys that peers were told
+
+constexpr uint64_t kPeer = 7;
+
+class ToldMemory : public Memory {
+ protected:
+  // A region that a peer was told of is deregistered. Returns its key.
+  uint32_t deregister_told() {
+    ibv_mr* mr = add();
+    EXPECT_NE(mr, nullptr);
+    const uint32_t rkey = mr->rkey;
+    told_.tell(kPeer, rkey);
+    EXPECT_EQ(dereg_mr(mr), 0);
+    EXPECT_TRUE(live.empty());
+    EXPECT_TRUE(told_.withholds(rkey));
+    registrations.clear();
+    return rkey;
+  }
+  // What the control thread does when the peer has answered.
+  void peer_forgets() {
+    std::lock_guard lock(world_.context.mutex);
+    told_.forget(kPeer);
+  }
+
+  group::ToldKeys& told_ = world_.context.told_keys;
+};
+
+TEST_F(ToldMemory, ThatGoesIsToldOfWithoutAWait) {
+  deregister_told();
+  EXPECT_EQ(told_.listeners(), std::vector{kPeer});
+}
+
+TEST_F(ToldMemory, WhoseNumberComesAgainIsRegisteredOnceMore) {
+  const uint32_t old = deregister_told();
+  next_keys = {old, old, 0x777};
+  ibv_mr* mr = add();
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(mr->rkey, 0x777u);
+  EXPECT_EQ(mr->lkey, 0x777u);
+  EXPECT_EQ(live.size(), 1u) << "the others are gone";
+  EXPECT_EQ(registrations.size(), 3u);
+  worker_.run();
+  EXPECT_EQ(live.size(), 3u);
+  EXPECT_EQ(dereg_mr(mr), 0);
+  worker_.run();
+  EXPECT_TRUE(live.empty());
+}
+
+TEST_F(ToldMemory, WhoseNumberNobodyTakesForAnotherIsRegisteredOnce) {
+  const uint32_t old = deregister_told();
+  peer_forgets();
+  next_keys = {old};
+  ibv_mr* mr = add();
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(mr->rkey, old);
+  EXPECT_EQ(registrations.size(), 1u);
+  EXPECT_EQ(dereg_mr(mr), 0);
+}
+
+// The NIC gives out nothing else, so the program gets the number when the peer has answered.
+TEST_F(ToldMemory, WhoseNumberComesAgainAndAgainWaitsForThePeer) {
+  static std::atomic<size_t> tries;
+  tries = 0;
+  const uint32_t old = deregister_told();
+  next_keys.assign(kFreshTries, old);
+  table_.reg_mr = [](ibv_pd* pd, void*, size_t, int) {
+    ibv_mr* mr = make(pd);
+    tries++;
+    return mr;
+  };
+  std::atomic<bool> done{false};
+  std::thread peer([&] {
+    while (tries < kFreshTries && !done) std::this_thread::yield();
+    peer_forgets();
+  });
+  ibv_mr* mr = add();
+  done = true;
+  peer.join();
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(mr->rkey, old);
+  EXPECT_EQ(live.size(), 1u);
+  EXPECT_EQ(registrations.size(), kFreshTries);
+  EXPECT_EQ(dereg_mr(mr), 0);
+}
+
+// C6: the peer does not answer.
+TEST_F(ToldMemory, WhoseNumberStaysWithheldIsRefusedInTheEnd) {
+  const uint32_t old = deregister_told();
+  const auto again = [&] { return make(&world_.pd.pd); };
+  const auto drop = [](ibv_mr* mr) { (void)stock->dereg_mr(mr); };
+  const std::chrono::steady_clock::time_point now{};
+  for (const bool every : {false, true}) {
+    for (uint32_t i = 0; every && i <= group::ToldKeys::kGoneMax; i++) {
+      told_.tell(kPeer, 0x10000 + i);
+      EXPECT_TRUE(told_.withdraw(0x10000 + i));
+    }
+    EXPECT_EQ(told_.withholds_every(), every);
+    registrations.clear();
+    next_keys.assign(kFreshTries, old);
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(fresh_slow(world_.context, again(), again, drop, kFreshTries, now), nullptr);
+    const int reason = errno;
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(reason, ENOMEM);
+    EXPECT_NE(said.find(every ? "" : "has not said"), std::string::npos) << said;
+    EXPECT_EQ(registrations.size(), every ? 1u : kFreshTries);
+    EXPECT_TRUE(live.empty());
+  }
+}
+
+TEST_F(ToldMemory, ThatTheNicRefusesMeanwhileHasTheNicsError) {
+  const uint32_t old = deregister_told();
+  next_keys = {old};
+  const auto again = []() -> ibv_mr* {
+    errno = EIO;
+    return nullptr;
+  };
+  const auto drop = [](ibv_mr* mr) { (void)stock->dereg_mr(mr); };
+  EXPECT_EQ(fresh(world_.context, make(&world_.pd.pd), again, drop), nullptr);
+  EXPECT_EQ(errno, EIO);
+  EXPECT_TRUE(live.empty());
+}
+
+// A peer that asks while the region stays is told anew.
+TEST_F(ToldMemory, ThatTheDefaultKeepsIsWithdrawnAllTheSame) {
+  ibv_mr* mr = add();
+  ASSERT_NE(mr, nullptr);
+  told_.tell(kPeer, mr->rkey);
+  const auto dereg = table_.dereg_mr;
+  table_.dereg_mr = [](ibv_mr*) { return EBUSY; };
+  EXPECT_EQ(dereg_mr(mr), EBUSY);
+  EXPECT_EQ(told_.listeners(), std::vector{kPeer});
+  told_.tell(kPeer, mr->rkey);
+  table_.dereg_mr = dereg;
+  EXPECT_EQ(dereg_mr(mr), 0);
+  peer_forgets();
+  EXPECT_FALSE(told_.withholds_any());
+}
+
+// The region keeps its key, and has others on the further NICs. So the peer must have forgotten
+// those before the program goes on.
+TEST_F(ToldMemory, ThatIsChangedWaitsForThePeer) {
+  static std::atomic<bool> changed;
+  changed = false;
+  table_.rereg_mr = [](ibv_mr*, int, ibv_pd*, void*, size_t, int) {
+    changed = true;
+    return 0;
+  };
+  ibv_mr* mr = add();
+  ASSERT_NE(mr, nullptr);
+  told_.tell(kPeer, mr->rkey);
+  std::atomic<bool> forgot{false};
+  std::thread peer([&] {
+    while (!changed) std::this_thread::yield();
+    forgot = true;
+    peer_forgets();
+  });
+  EXPECT_EQ(rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0), 0);
+  EXPECT_TRUE(forgot);
+  peer.join();
+  worker_.run();
+  EXPECT_EQ(live.size(), 3u);
+  EXPECT_EQ(dereg_mr(mr), 0);
+}
+
+TEST_F(ToldMemory, IsNotTakenForOneThatWasMadeWithoutTheDefault) {
+  world_.context.members[kDefault].dead = true;
+  ibv_mr* first = add();
+  ASSERT_NE(first, nullptr);
+  told_.tell(kPeer, first->rkey);
+  told_.tell(kPeer, first->rkey + 1);
+  EXPECT_TRUE(told_.withdraw(first->rkey + 1));
+  ibv_mr* second = add();
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(second->rkey, first->rkey + 2);
+  EXPECT_EQ(dereg_mr(first), 0);
+  EXPECT_EQ(dereg_mr(second), 0);
 }
 
 }  // namespace

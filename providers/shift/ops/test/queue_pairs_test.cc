@@ -213,6 +213,28 @@ TEST_F(QueuePairs, WhatIsParkedComesWhenTheApplicationBreaksItsQp) {
             (Completions{{1, IBV_WC_RETRY_EXC_ERR}, {2, kFlushed}, {3, kFlushed}, {11, kFlushed}}));
 }
 
+// No request of the peer arrives through a QP in ERR.
+TEST_F(QueuePairs, NothingIsWithheldForAQpThatTheApplicationEnds) {
+  group::ToldKeys& told = world_.context.told_keys;
+  const auto withdraw = [&] {
+    told.tell(group_->life.serial, 1);
+    EXPECT_TRUE(told.withdraw(1));
+    EXPECT_TRUE(told.withholds_any());
+  };
+  withdraw();
+  to_error();
+  EXPECT_FALSE(told.withholds_any());
+  withdraw();
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  EXPECT_EQ(modify_qp(group_->handle(), &attr, IBV_QP_STATE), 0);
+  EXPECT_FALSE(told.withholds_any());
+  withdraw();
+  world_.let_go(group_);
+  EXPECT_EQ(destroy_qp(group_->handle()), 0);
+  EXPECT_FALSE(told.withholds_any());
+}
+
 // C3: no connection that a command thread was making is left after a QP has failed.
 TEST_F(QueuePairs, ConnectionsUnderWayAreShutWithTheQp) {
   send(1);
