@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
 
 #include "fabric/populate.h"
 #include "nic/planted.h"
@@ -73,7 +75,14 @@ uint8_t g_nothing;  // the address that accesses of no bytes get
 
 }  // namespace
 
-MemoryTable::MemoryTable(uint32_t first_index) : first_index_(first_index) {}
+KeyReuse key_reuse(uint32_t nic) {
+  const char* text = std::getenv("CXEMU_REUSE_KEYS");
+  if (text == nullptr || std::strcmp(text, "1") != 0) return KeyReuse::kLate;
+  return nic == 0 ? KeyReuse::kNewestFirst : KeyReuse::kOldestFirst;
+}
+
+MemoryTable::MemoryTable(uint32_t first_index, KeyReuse reuse)
+    : first_index_(first_index), reuse_(reuse) {}
 
 MemoryTable::Entry* MemoryTable::entry(uint32_t key) {
   const uint32_t index = (key >> 8) - first_index_;  // wraps below the first index
@@ -91,7 +100,12 @@ int MemoryTable::entry_take(uint32_t* index) {
   // A freed index rests until some others are free, too, so that stale keys stay invalid for
   // longer.
   constexpr size_t kRest = 64;
-  if (free_.size() > kRest) {
+  if (reuse_ == KeyReuse::kNewestFirst && !free_.empty()) {
+    *index = free_.back();
+    free_.pop_back();
+    return 0;
+  }
+  if (free_.size() > (reuse_ == KeyReuse::kLate ? kRest : 0)) {
     *index = free_.front();
     free_.pop_front();
     return 0;
@@ -126,7 +140,7 @@ int MemoryTable::add(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova
             .qpn = 0,
             .windows = 0,
             .pages = page_count(start, length),
-            .variant = static_cast<uint8_t>(region.variant + 1),
+            .variant = static_cast<uint8_t>(region.variant + (reuse_ == KeyReuse::kLate)),
             .state = State::kRegion,
             .type2 = false,
             .on_demand = (access & IBV_ACCESS_ON_DEMAND) != 0};

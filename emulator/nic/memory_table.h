@@ -25,11 +25,23 @@ struct WindowBind {
   uint32_t access;
 };
 
+// When a key that was freed is given out again.
+enum class KeyReuse : uint8_t {
+  kLate,         // after many others, and with another low byte
+  kNewestFirst,  // at once, as it was: the one that was freed last
+  kOldestFirst,  // at once, as it was: the one that was freed first
+};
+
+// What CXEMU_REUSE_KEYS says for a NIC of this process's host: with 1, the first NIC gives out the
+// newest key first, and the others the oldest. So two regions that are registered anew exchange
+// their keys on the first NIC and keep them on the others.
+KeyReuse key_reuse(uint32_t nic);
+
 class MemoryTable {
  public:
   // Keys count up from here. The value differs for each NIC, so that no key of one NIC is valid on
   // another by chance. It is at least 2: no key may be 0, or 0x100, which ends receive lists.
-  explicit MemoryTable(uint32_t first_index = 2);
+  explicit MemoryTable(uint32_t first_index = 2, KeyReuse reuse = KeyReuse::kLate);
 
   int add(uint32_t pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access,
           uint32_t* key);
@@ -71,7 +83,8 @@ class MemoryTable {
     uint32_t qpn;      // type 2 windows: the QP that may use it
     uint32_t windows;  // regions: number of bound windows; bound windows: index of the region
     uint32_t pages;    // regions: room for the translation
-    uint8_t variant;   // low byte of the key: +1 at each reuse, so that old keys stay invalid
+    uint8_t
+        variant;  // low byte of the key: with kLate +1 at each reuse, so that old keys stay invalid
     State state;
     bool type2;
     bool on_demand;  // pages may be absent until they are used
@@ -87,8 +100,9 @@ class MemoryTable {
                           uint32_t access);
 
   const uint32_t first_index_;
+  const KeyReuse reuse_;
   std::vector<Entry> entries_;  // index: (key >> 8) - first_index_
-  std::deque<uint32_t> free_;   // oldest first, so that keys return late
+  std::deque<uint32_t> free_;   // oldest first
 };
 
 }  // namespace cxemu

@@ -83,7 +83,7 @@ NicModel::NicModel(EngineCore& core, FabricNic& fabric_nic, EventSink* port_sink
       generation_seen_(fabric_nic.generation.load(std::memory_order_acquire)),
       gids_seen_(fabric_nic.gids.load(std::memory_order_acquire)),
       link_up_((faults_now(fabric_nic, core.wall_ns()) & kLinkDown) == 0),
-      memory_(first_key_index(fabric_nic)) {
+      memory_(first_key_index(fabric_nic), key_reuse(fabric_nic.index)) {
   core_.nic_add(this);
   address_follow();
 }

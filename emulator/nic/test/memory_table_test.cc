@@ -76,6 +76,26 @@ TEST_F(MemoryTableTest, KeysAreNotReusedSoonAndNeverEndLists) {
   }
 }
 
+TEST_F(MemoryTableTest, KeysComeAgainAtOnceInTheOrderAskedFor) {
+  for (const KeyReuse reuse : {KeyReuse::kNewestFirst, KeyReuse::kOldestFirst}) {
+    MemoryTable table(1000, reuse);
+    const auto next = [&] {
+      uint32_t key = 0;
+      EXPECT_EQ(table.add(1, start(), 100, kIova, kAll, &key), 0);
+      return key;
+    };
+    const uint32_t first = next(), second = next();
+    EXPECT_NE(first, second);
+    EXPECT_EQ(table.remove(first), 0);
+    EXPECT_EQ(table.find(first, 1, kIova, 1, 0), nullptr);
+    EXPECT_EQ(table.remove(second), 0);
+    const bool newest = reuse == KeyReuse::kNewestFirst;
+    EXPECT_EQ(next(), newest ? second : first);
+    EXPECT_EQ(next(), newest ? first : second);
+    EXPECT_NE(table.find(first, 1, kIova, 1, 0), nullptr);
+  }
+}
+
 TEST_F(MemoryTableTest, TablesWithOtherFirstKeysShareNone) {
   MemoryTable other(1000);
   for (int i = 0; i < 100; i++) {
