@@ -35,6 +35,7 @@ class Build:
         self.traffic = self.program("test", "shift-traffic")
         self.nccl = self.program("test", "shift-nccl")
         self.once = self.program("test", "shift-once")
+        self.regions = self.program("test", "shift-regions")
         self.life = self.program("test", "shift-life")
 
     def program(self, folder, name):

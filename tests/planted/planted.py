@@ -15,7 +15,7 @@ from harness.build import Build
 from harness.options import layer_add, script_parser
 from harness.runs import run_all, run_on_fabric
 
-from e2e import cells, commands, flush, short_cq, sleepers
+from e2e import cells, commands, flush, regions, short_cq, sleepers
 from e2e.judge import run_cell
 from life import life
 
@@ -46,6 +46,7 @@ SCENARIO_PLANTS = {
     "event_kept_long": (sleepers, "stood still"),
     "read_back_skipped": (flush, "payload-mismatch"),
     "read_back_passed_over": (flush, "payload-mismatch"),
+    "keys_gone_ignored": (regions, "wrong-bytes"),
     "fence_waits_for_command": (commands, "the link of a NIC that hangs: not within"),
 }
 # bug: (how the program waits, what the judge of pauses must say of its class)
@@ -182,7 +183,7 @@ def main():
         PLANTS.keys() | LIFE_PLANTS.keys() | SCENARIO_PLANTS.keys() | PAUSE_PLANTS.keys()))
     options = parser.parse_args()
     build = Build(options.build, options.layer)
-    build.require(build.shift_run, build.traffic, build.nccl, build.life)
+    build.require(build.shift_run, build.traffic, build.nccl, build.life, build.regions)
     # Those of object life take longest.
     checks = [LifeCheck(options, "life, " + bug, bug) for bug in LIFE_PLANTS]
     checks += [Check(options, bug, bug) for bug in PLANTS]

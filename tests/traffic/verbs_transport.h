@@ -43,6 +43,7 @@ class VerbsTransport : public Transport {
   // Sleeps until a completion event, a line on `side_fd`, or the time limit.
   void wait_events(int side_fd, uint32_t timeout_ms);
   ibv_context* context() const { return context_; }
+  ibv_pd* pd() const { return pd_; }
   // Checks, after a run without errors, that nothing changed that the application can see (C9).
   void inspect();
 
