@@ -20,16 +20,16 @@ class Jobs {
   void run(const Session& session, int member, Job job, Then then) {
     late_.expect();
     ++session.group.jobs;
-    const bool queued = group::on_nic(
-        *session.group.context, member,
-        [this, serial = session.serial, held = group::Held(&session.group), job, then] {
-          const auto result = job(*held);
-          --held->jobs;
-          control_.call_soon([this, serial, then, result] {
-            if (Session* found = sessions_.find(serial)) then(*found, result);
-          });
-        });
-    if (!queued) --session.group.jobs;
+    const auto task = [this, serial = session.serial, held = group::Held(&session.group), job,
+                       then] {
+      const auto result = job(*held);
+      --held->jobs;
+      control_.call_soon([this, serial, then, result] {
+        if (Session* found = sessions_.find(serial)) then(*found, result);
+      });
+    };
+    // Without a thread for it, which the system refused, the job is better done here than never.
+    if (!group::on_nic(*session.group.context, member, task)) task();
   }
   // Has the control loop do `then(session)` after all that the command thread of the member's NIC
   // has to do by now, such as registrations.

@@ -1,13 +1,11 @@
 #include "control/nic_threads.h"
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
-#include <string>
-#include <vector>
 
 #include "util/fork.h"
 #include "util/log.h"
@@ -19,16 +17,10 @@ using std::chrono::nanoseconds;
 
 namespace {
 
-// A fork child keeps the numbers, because its copies of the parent's objects have them. The list is
-// never destroyed, because devices may be opened in exit handlers, too.
-struct Names {
-  std::mutex mutex;
-  std::vector<std::string> all;
-};
-Names& names() {
-  static auto* const made = new Names;
-  return *made;
-}
+// The names of the NICs, by their numbers. A fork child keeps them, because its copies of the
+// parent's objects have the numbers; no lock, which another thread may hold at the fork, guards the
+// list. Names are never freed, because devices may be opened in exit handlers, too.
+constinit std::array<std::atomic<const char*>, NicThreads::kNicsMax> names{};
 
 // How often a thread that waits for a task looks whether the NIC is late.
 constexpr std::chrono::milliseconds kLookPause{20};
@@ -41,13 +33,8 @@ int64_t now_ns() {
 
 struct NicThreads::Nic {
   explicit Nic(int number) {
-    std::string device;
-    {
-      std::lock_guard lock(names().mutex);
-      if (static_cast<size_t>(number) < names().all.size())
-        device = names().all[static_cast<size_t>(number)];
-    }
-    std::snprintf(name.data(), name.size(), "shift-%s", device.c_str());
+    const char* device = names[static_cast<size_t>(number)];
+    std::snprintf(name.data(), name.size(), "shift-%s", device != nullptr ? device : "nic");
   }
   std::array<char, 16> name{};  // the kernel's limit
   net::Reactor loop{name.data()};
@@ -63,12 +50,18 @@ NicThreads::~NicThreads() {
 }
 
 int NicThreads::number_of(const char* name) {
-  std::lock_guard lock(names().mutex);
-  auto& all = names().all;
-  const auto found = std::ranges::find(all, name);
-  const auto number = std::min<ptrdiff_t>(found - all.begin(), kNicsMax - 1);
-  if (found == all.end() && all.size() < kNicsMax) all.emplace_back(name);
-  return static_cast<int>(number);
+  std::unique_ptr<char, decltype(&std::free)> copy(nullptr, std::free);
+  for (int nic = 0; nic < kNicsMax; nic++) {
+    auto& place = names[static_cast<size_t>(nic)];
+    const char* known = place;
+    if (known == nullptr) {
+      if (copy == nullptr) copy.reset(strdup(name));
+      if (copy == nullptr) break;
+      if (place.compare_exchange_strong(known, copy.get())) return copy.release(), nic;
+    }
+    if (std::strcmp(known, name) == 0) return nic;
+  }
+  return kNicsMax - 1;
 }
 
 NicThreads::Nic* NicThreads::find(int nic) const noexcept {

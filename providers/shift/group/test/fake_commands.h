@@ -48,6 +48,7 @@ class FakeCommands final : public CommandThreads {
 
   int number_of(const char*) override { return 0; }
   bool run(int nic, Task task, std::chrono::nanoseconds) noexcept override {
+    if (!has_threads) return false;
     if (late.contains(nic)) return held.emplace_back(nic, std::move(task)), true;
     return soon_(std::move(task));
   }
@@ -75,6 +76,7 @@ class FakeCommands final : public CommandThreads {
   std::set<int> late;
   std::deque<std::pair<int, Task>> held;  // tasks of NICs that are late
   bool is_own_thread = false;
+  bool has_threads = true;
 
  private:
   std::function<bool(Task)> soon_;
