@@ -257,7 +257,11 @@ void take_accepted(CompletionQueue& cq, Group& group, int member, const Completi
 void collect_member(CompletionQueue& cq, int member) {
   ibv_wc batch[16];
   ibv_cq* real = cq.real[member];
-  if (real == nullptr || (member == kDefault && cq.is_changing)) return;
+  if (real == nullptr) return;
+  if (member == kDefault && cq.is_changing) {
+    cq.is_passed_over = true;
+    return;
+  }
   const bool by_device = member == kDefault && cq.extended != nullptr && cq.extended->needs_device;
   WcExtra extra[16];
   for (;;) {

@@ -91,7 +91,8 @@ struct CompletionQueue {
   std::atomic<std::chrono::steady_clock::time_point> doubtful_until{};
 
   FairMutex mutex;
-  bool is_changing = false;     // a command changes the default's CQ: nobody polls it here
+  // A command changes the default's CQ, so the layer does not poll it; and the layer wanted to.
+  bool is_changing = false, is_passed_over = false;
   std::deque<Completion> side;  // delivered before the real CQs are polled
   size_t announced = 0;         // an event has announced the oldest `announced` of them
   // While events are in doubt: how many completions had been seen when the application last asked

@@ -60,11 +60,13 @@ int change_default(CompletionQueue& cq, Change change) {
     cq.is_changing = true;
   }
   const int error = change(cq.real[kDefault]);
+  bool look;
   {
     std::lock_guard lock(cq.mutex);
     cq.is_changing = false;
+    look = std::exchange(cq.is_passed_over, false);
   }
-  group::inspect(cq);  // it was not looked at
+  if (look) group::inspect(cq);
   return error;
 }
 

@@ -294,6 +294,31 @@ TEST_F(Queues, HaveNoMoreRoomThanTheNicCanMake) {
   }
 }
 
+// A NIC may hang while it changes a CQ, and nobody else may wait for it; and the program's
+// completions stay where they are.
+TEST_F(Queues, AreLeftAloneWhileTheyChange) {
+  static CompletionQueue* queue;
+  static bool looks;
+  ibv_cq* cq = create_cq(context_, 100, nullptr, nullptr, 0);
+  queue = CompletionQueue::from(cq);
+  table_.resize_cq = [](ibv_cq*, int) {
+    if (looks) group::inspect(*queue);
+    return 0;
+  };
+  auto& real = group::FakeCq::of(queue->real[kDefault]);
+  ibv_wc wc{};
+  wc.qp_num = 0xdddd;  // of a QP that is not protected
+  real.waiting.push_back(wc);
+  looks = false;
+  ASSERT_EQ(resize_cq(cq, 200), 0);
+  EXPECT_EQ(real.waiting.size(), 1u);
+  looks = true;  // as the control thread does
+  ASSERT_EQ(resize_cq(cq, 300), 0);
+  EXPECT_TRUE(real.waiting.empty()) << "it was not looked at, so it is afterwards";
+  EXPECT_EQ(queue->side.size(), 1u);
+  EXPECT_EQ(destroy_cq(cq), 0);
+}
+
 TEST_F(Queues, ChangeTheirSizeOnEachNic) {
   ibv_cq* cq = create_cq(context_, 100, nullptr, nullptr, 0);
   worker_.run();
