@@ -34,6 +34,12 @@ struct Words {
     return " epoch " + to_string(m.epoch) + " received " + to_string(m.notifications_received) +
            path(m.target, m.generation);
   }
+  std::string operator()(const wire::KeysGone& m) const {
+    return " number " + to_string(m.number) + (m.all ? " all" : "");
+  }
+  std::string operator()(const wire::KeysForgotten& m) const {
+    return " number " + to_string(m.number);
+  }
   std::string operator()(const wire::Refuse& m) const {
     return " epoch " + to_string(m.epoch) + " reason " + to_string(static_cast<int>(m.reason));
   }
