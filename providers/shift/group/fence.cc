@@ -30,8 +30,10 @@ constexpr std::chrono::milliseconds kEarly{10};
 std::shared_ptr<Fence::Command> command(Group& group, int member,
                                         std::function<void(Group&, Fence::Command&)> run) {
   auto made = std::make_shared<Fence::Command>();
+  ++group.jobs;  // the application's thread does not destroy the QP meanwhile
   const auto task = [made, held = Held(&group), run = std::move(run)] {
     run(*held, *made);
+    --held->jobs;
     made->done.store(true, std::memory_order_release);
   };
   if (!on_nic(*group.context, member, task)) task();

@@ -145,8 +145,8 @@ struct Group {
   // The room that its CQs keep for it, from its creation until it is destroyed.
   uint32_t reserved_sends = 0, reserved_receives = 0;
 
-  // How many jobs the command threads have for this group. The control thread adds jobs until it
-  // has forgotten the group.
+  // How many jobs the command threads have for this group, those of a fence included. The control
+  // thread adds jobs until it has forgotten the group.
   std::atomic<int> jobs{0};
   Holders holders;
   // What the tasks of command threads may still use when the application has destroyed the group.
