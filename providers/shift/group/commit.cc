@@ -21,6 +21,7 @@ Commit commit(Group& group, int member, int peer_member) {
     group.life.path.member = member;
     if (member != kDefault) group.context->members[member].has_carried = true;
     group.life.path.peer_member = peer_member;
+    group.send.given_from = UINT64_MAX;
     group.life.errors.members[member].accept = Accept::kGuard;
     group.life.errors.members[member].fault_reported = false;
     for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) {

@@ -9,6 +9,7 @@
 #include "group/context.h"
 #include "group/extended.h"
 #include "group/fault_sink.h"
+#include "group/flushed.h"
 #include "group/group.h"
 #include "group/port.h"
 #include "group/shared_queue.h"
@@ -213,6 +214,9 @@ void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
   }
   ReceiveSlot* slot =
       group->srq != nullptr && &cq == group->recv_cq ? group->srq->find(wc) : nullptr;
+  if (wc.status != IBV_WC_SUCCESS && group->life.errors.members[member].accept == Accept::kGuard) {
+    flush_note(cq, *group, wc, slot != nullptr);
+  }
   if (slot != nullptr) {
     if (group->life.errors.members[member].accept == Accept::kDrop || verdict.held_back) {
       // A path that broke has taken the receive, and the application does not get it: it serves the

@@ -8,6 +8,7 @@
 #include "group/completion_events.h"
 #include "group/context.h"
 #include "group/fault_sink.h"
+#include "group/flushed.h"
 #include "group/group.h"
 #include "group/member_qp.h"
 #include "group/park.h"
@@ -267,6 +268,21 @@ bool Fence::step(Clock::time_point now) {
   return left == 0;
 }
 
+namespace {
+
+// Both markers have come out, so all flushes have.
+void note_flushed(Group& group) {
+  std::lock_guard send(group.send.mutex);
+  std::lock_guard recv(group.recv.mutex);
+  CqLock cqs(group);
+  if (!group.life.markers.drained[0] || !group.life.markers.drained[1]) return;
+  const auto flushed = first_flushed(group);
+  if (!flushed) return;
+  group.send.flushed_from = std::max(group.send.flushed_from, *flushed);
+}
+
+}  // namespace
+
 void Fence::end(Entry& entry, Result result) {
   Group& group = *entry.group;
   entry.result = result;
@@ -281,6 +297,11 @@ void Fence::end(Entry& entry, Result result) {
                                              : "full");
   }
   const int member = entry.member;
+  // A device that died may not have given all flushes.
+  if (result == Result::kProven && entry.shut && group.life.markers.drained[0] &&
+      group.life.members[member].can_send && !group.context->members[member].dead) {
+    note_flushed(group);
+  }
   {
     CqLock lock(group);
     // From now on any completion of the old path is of an old epoch (C8).
@@ -289,6 +310,7 @@ void Fence::end(Entry& entry, Result result) {
     group.life.markers.under_way = 0;
     group.life.markers.posted = group.life.markers.awaited = group.life.markers.passed = false;
     group.life.opcode_of_signaled.clear();
+    group.life.errors.flushed.clear();
     if (result == Result::kProven) group.life.path.member = kNoMember;
   }
   if (result != Result::kProven) return;

@@ -12,7 +12,7 @@ constinit std::atomic<uint64_t> next_serial{1};
 void SendQueue::renew(const ibv_qp_cap& cap, bool all_signaled) {
   route = Route::kOnDefault;
   journal.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data, all_signaled);
-  posted = drained_to = 0;
+  posted = drained_to = given_from = flushed_from = 0;
   sent = {};
   executed = {};
 }

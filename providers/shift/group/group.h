@@ -77,6 +77,12 @@ struct SendQueue {
   // A drain has shown that all WRs before this journal position are over, though no signaled
   // completion says so.
   uint64_t drained_to = 0;
+  // The committed path's QP holds all WRs from this journal position to `posted`, as far as they
+  // have not completed, and no others but the layer's own; UINT64_MAX: that is not known.
+  uint64_t given_from = 0;
+  // The flushes of a path that was shut have shown that it had completed all WRs before this
+  // journal position (group/flushed.h).
+  uint64_t flushed_from = 0;
   // For the mode exact: the packets of the connection that the posted WRs were given to, and the
   // WRs that are proven executed for good, on whichever connection.
   SentPackets sent;

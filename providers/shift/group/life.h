@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "fsm/fsm.h"
 #include "group/device.h"
@@ -71,6 +72,14 @@ struct Errors {
     bool operator==(const Owed&) const = default;
   };
   std::optional<Owed> owed;
+  // The error completions that the send CQ has given for the committed path's QP, without the
+  // layer's own requests (group/flushed.h). Under that CQ's mutex.
+  struct Flushed {
+    uint64_t wr_id;
+    bool is_shared;  // a receive of a shared queue
+    bool operator==(const Flushed&) const = default;
+  };
+  std::vector<Flushed> flushed;
   CopyableAtomic<bool> switching{
       false};  // in a fence: errors of the old path are stored, not reported
 };

@@ -46,6 +46,21 @@ uint64_t fenced_by(const SendJournal& journal, const Plan& plan) {
   return plan.first;
 }
 
+// The position after the last atomic that a path is known to have completed. With it, all before it
+// was completed, as if the atomic had had a signal. But if a notification before it is not among
+// those that the peer has counted, the peer's NIC has died without telling of it, and then nothing
+// is known of the atomic for this rule.
+uint64_t atomics_over(const Group& group, const Plan& plan) {
+  const SendJournal& journal = group.send.journal;
+  uint64_t over = plan.first;
+  for (uint64_t i = plan.first; i < std::min(group.send.flushed_from, plan.end); i++) {
+    const uint32_t opcode = journal.at(i).opcode;
+    if (is_notification(opcode) && i >= plan.executed.position) break;
+    if (is_atomic(opcode)) over = i + 1;
+  }
+  return over;
+}
+
 // How many notifications lie before that position, as the peer counts them.
 uint32_t notifications_before(const SendJournal& journal, uint64_t position) {
   if (position == journal.head()) return journal.notifications_posted();
@@ -144,8 +159,13 @@ Plan make_plan(const Group& group) {
     return plan;
   }
   plan.executed.position = *counted;
+  const uint64_t over = atomics_over(group, plan);
+  plan.executed.position = std::max(*counted, over);
   if (group.exact) plan.refusal = refine(group, plan);
-  plan.fenced = fenced_by(journal, plan);
+  if (plan.refusal == nullptr && plan.executed.position < over) {
+    plan.refusal = "the peer's packet number contradicts what the NIC has completed";
+  }
+  plan.fenced = std::max(fenced_by(journal, plan), over);
   if (plan.refusal == nullptr) plan.refusal = refusal(group, plan);
   return plan;
 }

@@ -295,6 +295,7 @@ ReplayResult replay(Group& group, uint64_t peer_received) {
   group.send.posted = plan.executed.position;
   if (result.refusal != nullptr) return result;
   if (group.exact) begin_packets(group, plan.executed, completed.packets);
+  group.send.given_from = group.send.posted;
   // This path was given everything before `posted`, so later posts may go there, too.
   group.send.route = Route::kOnPath;
   if (result.path_broken) return result;
@@ -429,6 +430,7 @@ int pump(Group& group) {
       continue;  // the marker has just come out
     }
     if (queued) send.posted++;
+    if (queued && error != 0) send.given_from = UINT64_MAX;
     if (error != 0) return error;
   }
   return 0;

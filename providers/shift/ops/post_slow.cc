@@ -177,6 +177,7 @@ bool takes_over(Group& group, int error) {
   if (!device_is_gone(error)) return false;
   std::lock_guard lock(group.errors_mutex);
   if (group.life.errors.members[kDefault].accept != group::Accept::kGuard) return false;
+  group.send.given_from = UINT64_MAX;  // nobody knows which requests the NIC has found
   // If the protection ends before the fault is handled, this flag says that the application still
   // gets the errors of the requests that were taken over.
   group.life.errors.members[kDefault].fault_reported = true;

@@ -490,6 +490,7 @@ TEST_F(Replay, ADoorbellThatFailsBreaksThePathToo) {
   const auto result = replay_with(0);
   EXPECT_EQ(result.refusal, nullptr) << "another path may take it";
   EXPECT_TRUE(result.path_broken);
+  EXPECT_EQ(group_->send.given_from, UINT64_MAX) << "nobody knows what the NIC has";
 }
 
 // ---- receives

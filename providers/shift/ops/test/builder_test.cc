@@ -348,6 +348,7 @@ TEST_F(Builder, ABatchIsTakenWhoseDoorbellFails) {
     EXPECT_EQ(group_->send.journal.head(), before + 2);
     EXPECT_EQ(group_->send.journal.notifications_posted(), before + 2);
     EXPECT_EQ(world_.sink.faults.size(), hot ? 2u : 1u);
+    EXPECT_EQ(group_->send.given_from, UINT64_MAX) << "nobody knows what the NIC has";
   }
 }
 

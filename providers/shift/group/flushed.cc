@@ -1,0 +1,69 @@
+#include "group/flushed.h"
+
+#include <algorithm>
+#include <unordered_set>
+#include <vector>
+
+#include "group/group.h"
+#include "util/planted.h"
+
+namespace shift::group {
+
+void flush_note(const CompletionQueue& cq, Group& group, const ibv_wc& wc, bool is_shared) {
+  if (&cq == group.send_cq) group.life.errors.flushed.push_back({wc.wr_id, is_shared});
+}
+
+namespace {
+
+// The completions of requests, without those of receives. One CQ may have both, and an error
+// completion tells only its wr_id: the receives that were posted and not consumed are known.
+std::optional<std::vector<uint64_t>> requests_among(const Group& group, uint64_t first) {
+  std::unordered_set<uint64_t> receives;
+  uint64_t own_receives = 0;
+  if (group.send_cq == group.recv_cq) {
+    for (uint64_t i = notifications_received(group); i < group.recv.posted; i++) {
+      receives.insert(group.recv.journal.wr_id(i));
+      own_receives++;
+    }
+  }
+  std::vector<uint64_t> requests;
+  for (const Errors::Flushed& one : group.life.errors.flushed) {
+    if (one.is_shared) {
+      receives.insert(one.wr_id);
+    } else if (!receives.contains(one.wr_id)) {
+      requests.push_back(one.wr_id);
+    } else if (own_receives-- == 0) {
+      return std::nullopt;
+    }
+  }
+  if (own_receives != 0) return std::nullopt;
+  for (uint64_t i = first; i < group.send.posted; i++) {
+    if (receives.contains(group.send.journal.at(i).wr_id)) return std::nullopt;
+  }
+  return requests;
+}
+
+}  // namespace
+
+std::optional<uint64_t> first_flushed(const Group& group) {
+  const SendJournal& journal = group.send.journal;
+  const auto done = static_cast<uint32_t>(group.counters.done[0]);
+  const uint64_t posted = group.send.posted;
+  const uint64_t first = std::max(journal.first_incomplete(done), group.send.drained_to);
+  const uint64_t given = std::max(first, group.send.given_from);
+  if (given > posted) return std::nullopt;
+  const auto requests = requests_among(group, first);
+  if (!requests || requests->size() > posted - given) return std::nullopt;
+  const uint64_t flushed = posted - requests->size();
+  for (uint64_t i = flushed; i < posted; i++) {
+    if (journal.at(i).wr_id != (*requests)[i - flushed]) return std::nullopt;
+  }
+  // A signaled request that the path had completed would have told so.
+  for (uint64_t i = first; i < flushed; i++) {
+    if (journal.is_signaled(journal.at(i))) return std::nullopt;
+  }
+  if (SHIFT_PLANT(flushed_taken_for_over) && flushed < posted) return flushed + 1;
+  return flushed;
+}
+
+}  // namespace shift::group
