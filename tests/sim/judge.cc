@@ -201,11 +201,6 @@ void Judge::data_came(const Packet& packet, uint64_t data) {
   }
 }
 
-void Judge::completed(int host, uint64_t wr_id) {
-  App& app = at(host);
-  if (wr_id != 0 && wr_id <= app.sends.size()) app.sends[wr_id - 1].completed = true;
-}
-
 // ---- What the applications get.
 
 void Judge::take(int host, const ibv_wc& wc) {
@@ -302,13 +297,12 @@ bool Judge::is_in_memory(const App& app, const Sent& sent, uint32_t number) cons
   return true;
 }
 
-bool Judge::has_atomic_open(int host, bool flushes_tell) const {
+bool Judge::has_atomic_open(int host) const {
   const App& app = at(host);
   if (app.first_error == 0) return false;
   return std::any_of(app.sends.begin() + static_cast<std::ptrdiff_t>(app.first_error - 1),
-                     app.sends.end(), [&](const Sent& sent) {
-                       return is_atomic(sent.opcode) && sent.path_faults != path_faults_ &&
-                              !(flushes_tell && sent.completed);
+                     app.sends.end(), [this](const Sent& sent) {
+                       return is_atomic(sent.opcode) && sent.path_faults != path_faults_;
                      });
 }
 

@@ -41,9 +41,8 @@ class Judge final : public Observer {
   bool is_over(int host) const;
   // An end has found its path broken, so what was posted before may run again.
   void path_fault_noted() { path_faults_++; }
-  // Whether an atomic did not succeed whose path broke. `flushes_tell`: no NIC has died, so an
-  // atomic that its NIC has completed does not count.
-  bool has_atomic_open(int host, bool flushes_tell) const;
+  // Whether an atomic did not succeed whose path broke.
+  bool has_atomic_open(int host) const;
   size_t sends_posted(int host) const { return at(host).sends.size(); }
   size_t receives_posted(int host) const { return at(host).receives; }
   size_t notifications_posted(int host) const { return at(host).notifications.size(); }
@@ -53,7 +52,6 @@ class Judge final : public Observer {
   uint64_t executed(const Packet& packet, const group::PostedRecv* receive) override;
   uint64_t read_again(const Packet& packet) override;
   void data_came(const Packet& packet, uint64_t data) override;
-  void completed(int host, uint64_t wr_id) override;
 
  private:
   static constexpr uint32_t kBlocks = AppPlan::kLengthMax / kMtu + 1;
@@ -66,9 +64,8 @@ class Judge final : public Observer {
     uint32_t blocks_run = 0;  // how many blocks of kMtu bytes ran at least once
     bool executed = false;
     bool data_came = false;
-    bool completed = false;  // by a NIC
-    uint64_t found = 0;      // what an atomic found
-    bool too_late = false;   // it was posted after the QP failed, so it is flushed
+    uint64_t found = 0;     // what an atomic found
+    bool too_late = false;  // it was posted after the QP failed, so it is flushed
   };
   struct App {
     group::Group* group = nullptr;

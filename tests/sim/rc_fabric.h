@@ -47,8 +47,6 @@ class Observer {
   virtual uint64_t read_again(const Packet& packet) = 0;
   // The data of a READ or an atomic arrives at the host that posted it.
   virtual void data_came(const Packet& packet, uint64_t data) = 0;
-  // The QP of this host has completed a request, signaled or not.
-  virtual void completed(int host, uint64_t wr_id) = 0;
 
  protected:
   ~Observer() = default;
@@ -131,7 +129,7 @@ class RcFabric {
   void timer_fired(int host, int member, uint32_t connection);
   enum class Answer : uint8_t { kAck, kNotReady };
   void answered(const Packet& packet, uint32_t connection, Answer kind, uint64_t data);
-  void complete(int host, Qp& qp, End& end);
+  void complete(Qp& qp, End& end);
 
   // These functions are in rc_responder.cc.
   void arrive(const Packet& packet, uint32_t connection);

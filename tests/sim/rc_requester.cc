@@ -107,19 +107,18 @@ void RcFabric::answered(const Packet& packet, uint32_t connection, Answer kind, 
     observer_.data_came(packet, data);
   }
   e.acked = std::max(e.acked, packet.index + packet.numbers);
-  complete(packet.host, *q, e);
+  complete(*q, e);
 }
 
 // A request is complete when all its packets are acknowledged, a READ or atomic when its data is
 // here, too.
-void RcFabric::complete(int host, Qp& q, End& e) {
+void RcFabric::complete(Qp& q, End& e) {
   while (!q.pending_sends.empty()) {
     const Qp::Pending& oldest = q.pending_sends.front();
     const uint32_t end = e.base + numbers_of(q.sends[oldest.index]);
     if (end > e.acked) return;
     if (has_answer(q.sends[oldest.index].wr.opcode) && !(e.answered & bit(e.base))) return;
     e.answered &= ~bit(e.base);
-    observer_.completed(host, oldest.wr_id);
     if (oldest.signaled) {
       (void)q.complete_send();
     } else {

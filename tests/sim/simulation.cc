@@ -338,9 +338,7 @@ bool Simulation::has_failed() const {
 // While there is a path, only an atomic is a reason to fail.
 void Simulation::check_excused() {
   for (Pair& pair : pairs_) {
-    const bool flushes_tell = !schedule_.default_dies;
-    if (pair.judge.has_atomic_open(0, flushes_tell) || pair.judge.has_atomic_open(1, flushes_tell))
-      continue;
+    if (pair.judge.has_atomic_open(0) || pair.judge.has_atomic_open(1)) continue;
     for (int h = 0; h < 2; h++) {
       if (pair.groups[static_cast<size_t>(h)]->life.control.state == State::kFailed)
         pair.judge.fail(std::string("C7: ").append(1, kNames[h]).append(" fails for nothing"));
@@ -359,8 +357,7 @@ void Simulation::finish() {
     case Outcome::kComplete:
       return check_converged();
     case Outcome::kUnproven:
-      // An atomic may be in doubt; after the death of a NIC, an unsignaled one long after it was
-      // executed.
+      // An unsignaled atomic may be in doubt long after it was executed.
       run_until([this] { return is_converged() || has_failed(); }, kConvergence);
       return has_failed() ? check_failed() : check_converged();
     case Outcome::kEither:
