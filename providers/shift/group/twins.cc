@@ -17,7 +17,8 @@ namespace shift::group {
 namespace {
 
 // On the NIC's command thread.
-void twin_cq_create(CompletionQueue& cq, int member) {
+void twin_cq_create(CompletionQueue& cq, int member, int entries) {
+  if (cq.is_ending) return;
   Context& context = *cq.context;
   ibv_comp_channel* channel =
       cq.channel != nullptr ? cq.channel->real[member] : context.members[member].watch;
@@ -27,8 +28,7 @@ void twin_cq_create(CompletionQueue& cq, int member) {
                        context.device->dev.name, context.name(member));
     return;
   }
-  ibv_cq* real =
-      stock->create_cq(context.members[member].real, cq.real[kDefault]->cqe, &cq, channel, 0);
+  ibv_cq* real = stock->create_cq(context.members[member].real, entries, &cq, channel, 0);
   if (real == nullptr) {
     SHIFT_WARN_LIMITED("%s: no CQ on %s: errno %d; its QPs cannot move there",
                        context.device->dev.name, context.name(member), errno);
@@ -122,9 +122,11 @@ std::chrono::nanoseconds time_for(size_t bytes) {
 }  // namespace
 
 void twin_cqs_create(CompletionQueue& cq) {
+  // The default's CQ may be gone when a command thread comes to this.
+  const int entries = cq.real[kDefault]->cqe;
   for (int member = kDefault + 1; member < cq.context->member_count; member++) {
     (void)on_nic(*cq.context, member,
-                 [held = Held(&cq), member] { twin_cq_create(*held, member); });
+                 [held = Held(&cq), member, entries] { twin_cq_create(*held, member, entries); });
   }
 }
 

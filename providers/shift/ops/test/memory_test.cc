@@ -63,6 +63,7 @@ class Memory : public ::testing::Test {
     before_ = std::exchange(stock, &table_);
   }
   ~Memory() override {
+    worker_.run();  // what is still to be deregistered
     stock = before_;
     in_use = nullptr;
   }

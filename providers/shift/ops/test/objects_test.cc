@@ -319,6 +319,21 @@ TEST_F(Queues, AreLeftAloneWhileTheyChange) {
   EXPECT_EQ(destroy_cq(cq), 0);
 }
 
+// The command threads come to it when the program has destroyed the CQ already.
+TEST_F(Queues, ThatAreGoneGetNoTwins) {
+  static int made;
+  made = 0;
+  table_.create_cq = [](ibv_context* c, int cqe, void* owner, ibv_comp_channel* channel,
+                        int vector) {
+    made++;
+    return group::fake_stock()->create_cq(c, cqe, owner, channel, vector);
+  };
+  ibv_cq* cq = create_cq(context_, 100, nullptr, nullptr, 0);
+  EXPECT_EQ(destroy_cq(cq), 0);
+  worker_.run();
+  EXPECT_EQ(made, 1);
+}
+
 TEST_F(Queues, ChangeTheirSizeOnEachNic) {
   ibv_cq* cq = create_cq(context_, 100, nullptr, nullptr, 0);
   worker_.run();
