@@ -116,7 +116,8 @@ void twin_region_deregister(Context& context, MemoryRegion& region, int member) 
 
 // A large region has many pages to pin.
 std::chrono::nanoseconds time_for(size_t bytes) {
-  return std::chrono::nanoseconds(bytes * 4);  // 250 MB in a second
+  constexpr size_t kMost = size_t{1} << 50;  // the length of a region may mean all memory
+  return std::chrono::nanoseconds(std::min(bytes, kMost) * 4);  // 250 MB in a second
 }
 
 }  // namespace

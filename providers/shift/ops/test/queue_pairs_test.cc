@@ -290,6 +290,37 @@ TEST_F(QueuePairs, IsDestroyedBehindWhatTheCommandThreadDoesForIt) {
   EXPECT_TRUE(done);
 }
 
+// A fence is given up when its group is forgotten, but its command may be under way.
+TEST_F(QueuePairs, IsDestroyedBehindTheCommandsOfAFence) {
+  static std::vector<const char*> calls;
+  calls.clear();
+  StockVerbs table = *stock;
+  table.modify_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int) {
+    qp->state = attr->qp_state;
+    calls.push_back("modify");
+    return 0;
+  };
+  table.destroy_qp = [](ibv_qp*) {
+    calls.push_back("destroy");
+    return 0;
+  };
+  const StockVerbs* const before = std::exchange(stock, &table);
+  Group* group = world_.make_group(cq_);
+  world_.let_go(group);
+  group::park({&group, 1});
+  {
+    group::Fence fence({group}, group::kPatience);
+    fence.forget(group);
+  }
+  EXPECT_TRUE(calls.empty());
+  ASSERT_EQ(destroy_qp(group->handle()), 0);
+  ASSERT_GE(calls.size(), 2u);
+  EXPECT_STREQ(calls[0], "modify");
+  EXPECT_STREQ(calls[1], "destroy");
+  worker_.run();
+  stock = before;
+}
+
 // The destruction does not wait for the command thread's other tasks.
 TEST_F(QueuePairs, WaitsForNothingElse) {
   Group* group = world_.make_group(cq_);
