@@ -2,8 +2,8 @@
 // the sessions, too.
 #include "control/coordinator.h"
 
-#include "group/completion.h"
 #include "group/context.h"
+#include "group/errors.h"
 #include "group/failing.h"
 #include "group/locked.h"
 #include "group/member_qp.h"
@@ -124,8 +124,16 @@ void Coordinator::fault(Group* group, Event event, int member, group::Cause caus
   soon(group->life.serial, [this, event, member, cause, seen = control_.now()](Session& session) {
     // A fault on a member that the group has left already is of no interest.
     if (member != group::kNoMember && member != session.group.life.path.member) return;
+    if (event == Event::kPathFault && cause.detector == group::Detector::kCompletion &&
+        session.verdict.is_open(member)) {
+      return;
+    }
     feed(session, {.event = event, .cause = cause, .seen = seen});
   });
+}
+
+void Coordinator::verdict_wanted(Group* group, int member) {
+  soon(group->life.serial, [member](Session& session) { session.verdict.want(member); });
 }
 
 void Coordinator::pump_wanted(Group* group) {

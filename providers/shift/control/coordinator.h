@@ -73,6 +73,7 @@ class Coordinator final : private Machine,
   void keys_gone(group::Context* context);
 
   void fault(group::Group* group, fsm::Event event, int member, group::Cause cause) override;
+  void verdict_wanted(group::Group* group, int member) override;
   void pump_wanted(group::Group* group) override;
   void read_back_wanted(group::Group* group) override;
   void read_back_failed(group::Group* group, int member) override;
@@ -185,7 +186,7 @@ class Coordinator final : private Machine,
   void addresses_changed(group::Context* context, int member,
                          const std::vector<wire::Gid>& gone) override;
   bool masks_faults(const group::Context* context) override;
-  void request_refused(uint64_t serial) override;
+  bool request_refused(group::Context* context, const ibv_async_event& event) override;
   void members_up_changed(group::Context* context);
 
   net::Loop& control_;

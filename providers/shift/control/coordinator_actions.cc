@@ -4,9 +4,9 @@
 #include <array>
 
 #include "control/coordinator.h"
-#include "group/completion.h"
 #include "group/context.h"
 #include "group/drain.h"
+#include "group/errors.h"
 #include "group/failing.h"
 #include "group/peer_gone.h"
 #include "group/replay.h"

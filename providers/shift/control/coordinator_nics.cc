@@ -2,9 +2,7 @@
 #include <algorithm>
 
 #include "control/coordinator.h"
-#include "group/completion.h"
 #include "group/context.h"
-#include "group/failing.h"
 #include "group/locked.h"
 #include "util/config.h"
 #include "util/log.h"
@@ -44,6 +42,7 @@ void Coordinator::nic_late(Context* context, int member) {
   sessions_.for_each_of(context, [&](Session& session) {
     session.paths.nic_late(member);
     session.failing.nic_late(member);
+    session.verdict.nic_late(member);
   });
   members_up_changed(context);
 }
@@ -110,22 +109,20 @@ bool Coordinator::masks_faults(const Context* context) {
 
 // The default's responder met an error that an application caused, mostly a wrong request of the
 // peer's application. This breaks the QP, and the flushes that follow are all that this end's
-// application sees of the error.
-void Coordinator::request_refused(uint64_t serial) {
-  soon(serial, [this](Session& session) {
-    Group& group = session.group;
-    if (group.life.path.member != kDefault) return;
-    // Errors that are held back are let go before the machine closes the session, because nobody
-    // would let go of them afterwards. In the middle of a round the machine itself fails the group,
-    // and gives the application everything.
-    const bool is_in_round =
-        fsm::kLeaving.has(session.control.state) || fsm::kOver.has(session.control.state);
-    if (!is_in_round && !group::errors_pass(group, kDefault) &&
-        session.control.state == State::kActive) {
-      session.failing.begin();
-    }
-    feed(session, {.event = Event::kAppError, .cause = "the application's request was refused"});
+// application sees of the error. As with completions, the error is not believed of a NIC that is
+// going: it has itself destroyed the memory regions.
+bool Coordinator::request_refused(Context* context, const ibv_async_event& event) {
+  Session* refused = nullptr;
+  sessions_.for_each_of(context, [&](Session& session) {
+    if (session.group.real[kDefault] == event.element.qp) refused = &session;
   });
+  if (refused == nullptr) return false;
+  if (!group::is_protected(refused->group)) {
+    refused->verdict.application(kDefault, "the application's request was refused");
+    return false;
+  }
+  refused->verdict.want(kDefault, [this, context, event] { events_.give(context, event, false); });
+  return true;
 }
 
 }  // namespace shift::control

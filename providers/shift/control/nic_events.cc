@@ -60,6 +60,10 @@ void NicEvents::take(Context* context, int member, const ibv_async_event& event,
     case IBV_EVENT_SRQ_LIMIT_REACHED:
       if (!is_unprotected) return group::shared_queue_low(*context, member, event);
       break;
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+      if (member == kDefault && !is_unprotected && sink_.request_refused(context, event)) return;
+      break;
     default:
       break;
   }
@@ -77,8 +81,7 @@ void NicEvents::give(Context* context, const ibv_async_event& event, bool is_unp
     default:
       break;
   }
-  group::event_give(*context, event, is_unprotected,
-                    [this](uint64_t serial) { sink_.request_refused(serial); });
+  group::event_give(*context, event, is_unprotected);
 }
 
 }  // namespace shift::control

@@ -18,9 +18,9 @@ class NicEventSink {
   // Whether some group of the context is protected: an event of the NIC would then show a fault
   // that the group masks.
   virtual bool masks_faults(const group::Context* context) = 0;
-  // A request was refused because an application got it wrong. The caller holds locks of group/, so
-  // the group must be looked for afterwards.
-  virtual void request_refused(uint64_t serial) = 0;
+  // The QP in the event of the default NIC met a faulty request of an application, if the NIC is to
+  // be believed. True: the sink asks the NIC first, and then may give() the event.
+  virtual bool request_refused(group::Context* context, const ibv_async_event& event) = 0;
 
  protected:
   ~NicEventSink() = default;

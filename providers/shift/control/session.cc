@@ -29,6 +29,7 @@ Session::Session(group::Group& g, Shared& s)
       gone(*this, s.next_gone),
       spare(*this, s.loop, s.pairs, s.nics),
       failing(*this, s.loop, s.jobs),
+      verdict(*this, s.machine, s.jobs),
       shared_(s) {
   book.init(g.context->member_count, is_self, serial);
   book.own_up_set(s.nics.up(g.context));

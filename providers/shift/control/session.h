@@ -19,6 +19,7 @@
 #include "control/peer_search.h"
 #include "control/round.h"
 #include "control/spare_watch.h"
+#include "control/verdict.h"
 #include "control/way_back.h"
 
 namespace shift::control {
@@ -65,6 +66,7 @@ struct Session final : PeerSearchSink {
   GoneKeys gone;     // of this end
   SpareWatch spare;
   Failing failing;
+  Verdict verdict;
   Unpolled unpolled;
 
   void end();

@@ -7,11 +7,11 @@
 
 #include "group/completion_events.h"
 #include "group/context.h"
+#include "group/errors.h"
 #include "group/extended.h"
 #include "group/fault_sink.h"
 #include "group/flushed.h"
 #include "group/group.h"
-#include "group/port.h"
 #include "group/shared_queue.h"
 #include "util/log.h"
 #include "util/planted.h"
@@ -24,40 +24,12 @@ CompletionQueue::~CompletionQueue() {
   pthread_cond_destroy(&cq.cond);
 }
 
-bool is_path_error(ibv_wc_status status) {
-  switch (status) {
-    case IBV_WC_RETRY_EXC_ERR:
-    case IBV_WC_WR_FLUSH_ERR:  // without an error before it: the NIC has taken the QP away
-    case IBV_WC_FATAL_ERR:
-    case IBV_WC_RESP_TIMEOUT_ERR:
-      return true;
-    default:
-      return false;
-  }
-}
-
 namespace {
 
 Group* group_of(Counters* counters) {
   return counters == nullptr ? nullptr
                              : reinterpret_cast<Group*>(reinterpret_cast<char*>(counters) -
                                                         offsetof(Group, counters));
-}
-
-// Either NIC may cause these. rxe gives IBV_WC_LOC_QP_OP_ERR when its link or address is gone; and
-// a driver of the peer that lets go of its NIC destroys memory regions while QPs still answer.
-bool is_doubtful(ibv_wc_status status) {
-  return status == IBV_WC_LOC_QP_OP_ERR || status == IBV_WC_REM_ACCESS_ERR ||
-         status == IBV_WC_REM_OP_ERR;
-}
-
-// Whether the path may be to blame. If it is not, the request would fail on any other path, too. No
-// error is believed of a NIC that is going, and a doubtful error is not believed the first time.
-bool blames_path(const Group& group, int member, const ibv_wc& wc) {
-  if (is_path_error(wc.status)) return true;
-  const Errors::Doubt now{wc.wr_id, group.counters.done[0]};
-  return (is_doubtful(wc.status) && group.life.errors.doubt != now) ||
-         !member_port_is_up(*group.context, member);
 }
 
 // Takes the completion if its request is the layer's own. The application sees none of these.
@@ -77,8 +49,11 @@ bool take_own(const CompletionQueue& cq, Group& group, int member, const ibv_wc&
         // A flushed marker proves nothing about the requests before it, which failed or never ran.
         // It may be the only sign that the path has broken.
         group.life.markers.posted = false;
-        return group.life.errors.switching ||
-               group.life.errors.members[member].accept != Accept::kGuard;
+        if (!group.life.errors.switching &&
+            group.life.errors.members[member].accept == Accept::kGuard) {
+          own_flush_take(*group.send_cq, group, member);
+        }
+        return true;
       }
       if (group.life.errors.switching) {
         (success ? group.life.markers.passed : group.life.markers.drained[0]) = true;
@@ -99,11 +74,6 @@ bool take_own(const CompletionQueue& cq, Group& group, int member, const ibv_wc&
   return false;
 }
 
-void translate(Group& group, ibv_wc& wc) {
-  wc.qp_num = group.qpn();
-  if (wc.src_qp != 0) wc.src_qp = group.life.ends.remote.qpn;
-}
-
 void take_success(CompletionQueue& cq, Group& group, Completion wc) {
   const int queue = wc.opcode & IBV_WC_RECV ? 1 : 0;
   ++group.counters.done[queue];
@@ -118,78 +88,16 @@ void take_success(CompletionQueue& cq, Group& group, Completion wc) {
   cq.side.push_back(wc);
 }
 
-// What becomes of an error completion of a guarded path. The port is asked only once, because it
-// may flap.
-struct Verdict {
-  bool blames_path = false;
-  bool held_back = false;
-};
-
-Verdict judge(const Group& group, int member, const ibv_wc& wc) {
-  const bool blames = blames_path(group, member, wc);
-  return {blames, blames || group.life.errors.switching ||
-                      group.life.errors.members[member].fault_reported};
-}
-
-void take_error(CompletionQueue& cq, Group& group, int member, Completion wc, Verdict verdict) {
-  if (verdict.blames_path && is_doubtful(wc.status)) {
-    group.life.errors.doubt = {wc.wr_id, group.counters.done[0]};
-  }
-  if (!verdict.held_back) {
-    // The error is the application's own: it sees all completions from here on, as with the stock
-    // library. This is not done if a flush of the same breakdown was polled first and held back:
-    // then fail() gives all of them.
-    group.life.errors.members[member].accept = Accept::kPass;
-    group.life.errors.members[member].fault_reported = true;  // the flushes that follow are no news
-    translate(group, wc);
-    cq.side.push_back(wc);
-    fault_sink->fault(&group, fsm::Event::kAppError, member, "application error completion");
-    return;
-  }
-  doubt_events(cq);
-  const bool first = !group.life.errors.members[member].fault_reported.exchange(true);
-  // A flush says nothing of the cause. A path that was left, and the one that was taken since, may
-  // both give errors; the first one is what the stock library would have shown.
-  ibv_wc& original = group.life.errors.original;
-  if (original.status == IBV_WC_SUCCESS && wc.status != IBV_WC_WR_FLUSH_ERR) original = wc;
-  if (!verdict.blames_path) {
-    fault_sink->fault(&group, fsm::Event::kAppError, member,
-                      "application error found while draining");
-  } else if (first && !group.life.errors.switching) {
-    fault_sink->fault(&group, fsm::Event::kPathFault, member,
-                      {path_error_name(wc.status), Detector::kCompletion});
+// Takes a completion of the application's that is not held back.
+void show(CompletionQueue& cq, Group& group, int member, Completion wc) {
+  if (wc.status == IBV_WC_SUCCESS) return take_success(cq, group, wc);
+  translate(group, wc);
+  cq.side.push_back(wc);
+  // The application knows that this QP is broken, so nothing can be masked from now on.
+  if (!group.life.errors.members[member].fault_reported.exchange(true)) {
+    fault_sink->fault(&group, fsm::Event::kAppError, member, "an error while unprotected");
   }
 }
-
-}  // namespace
-
-const char* path_error_name(ibv_wc_status status) {
-  switch (status) {
-    case IBV_WC_RETRY_EXC_ERR:
-      return "transport retry exceeded";
-    case IBV_WC_WR_FLUSH_ERR:
-      return "flushed";
-    case IBV_WC_FATAL_ERR:
-      return "fatal error";
-    case IBV_WC_RESP_TIMEOUT_ERR:
-      return "response timeout";
-    case IBV_WC_LOC_QP_OP_ERR:
-      return "local operation error";
-    case IBV_WC_LOC_PROT_ERR:
-      return "local protection error";
-    case IBV_WC_REM_ACCESS_ERR:
-      return "remote access error";
-    case IBV_WC_REM_OP_ERR:
-      return "remote operation error";
-    default:
-      return "error completion";
-  }
-}
-
-namespace {
-
-void take_accepted(CompletionQueue& cq, Group& group, int member, const Completion& wc,
-                   Verdict verdict);
 
 }  // namespace
 
@@ -206,57 +114,23 @@ void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
   }
   if (take_own(cq, *group, member, wc)) return;
   std::unique_lock error(group->errors_mutex, std::defer_lock);
-  Verdict verdict;
-  if (wc.status != IBV_WC_SUCCESS) {
-    error.lock();
-    if (group->life.errors.members[member].accept == Accept::kGuard)
-      verdict = judge(*group, member, wc);
-  }
+  if (wc.status != IBV_WC_SUCCESS) error.lock();
+  const Accept accept = group->life.errors.members[member].accept;
   ReceiveSlot* slot =
       group->srq != nullptr && &cq == group->recv_cq ? group->srq->find(wc) : nullptr;
-  if (wc.status != IBV_WC_SUCCESS && group->life.errors.members[member].accept == Accept::kGuard) {
+  if (wc.status != IBV_WC_SUCCESS && accept == Accept::kGuard) {
     flush_note(cq, *group, wc, slot != nullptr);
+    return error_take(cq, *group, member, wc, slot);
   }
-  if (slot != nullptr) {
-    if (group->life.errors.members[member].accept == Accept::kDrop || verdict.held_back) {
-      // A path that broke has taken the receive, and the application does not get it: it serves the
-      // next message.
-      group->srq->give_back(slot);
-      if (!verdict.held_back) return;
-    } else {
-      Completion shown = wc;
-      shown.wr_id = group->srq->consume(slot);
-      return take_accepted(cq, *group, member, shown, verdict);
-    }
+  if (accept == Accept::kDrop) {
+    // A path that broke has taken the receive: it serves the next message.
+    if (slot != nullptr) group->srq->give_back(slot);
+    return;
   }
-  take_accepted(cq, *group, member, wc, verdict);
+  Completion shown = wc;
+  if (slot != nullptr) shown.wr_id = group->srq->consume(slot);
+  show(cq, *group, member, shown);
 }
-
-namespace {
-
-void take_accepted(CompletionQueue& cq, Group& group, int member, const Completion& wc,
-                   Verdict verdict) {
-  switch (group.life.errors.members[member].accept) {
-    case Accept::kDrop:
-      return;
-    case Accept::kPass: {
-      Completion copy = wc;
-      if (copy.status == IBV_WC_SUCCESS) return take_success(cq, group, copy);
-      translate(group, copy);
-      cq.side.push_back(copy);
-      // The application knows that this QP is broken, so nothing can be masked from now on.
-      if (!group.life.errors.members[member].fault_reported.exchange(true)) {
-        fault_sink->fault(&group, fsm::Event::kAppError, member, "an error while unprotected");
-      }
-      return;
-    }
-    case Accept::kGuard:
-      if (wc.status == IBV_WC_SUCCESS) return take_success(cq, group, wc);
-      return take_error(cq, group, member, wc, verdict);
-  }
-}
-
-}  // namespace
 
 void collect_member(CompletionQueue& cq, int member) {
   ibv_wc batch[16];
@@ -331,7 +205,7 @@ int poll_slow(CompletionQueue& cq, int count, ibv_wc* wc) {
   if (cq.side.size() < static_cast<size_t>(count)) collect(cq);
   if (SHIFT_PLANT(completions_late) && is_in_doubt(cq)) return 0;
   const int got = take_side(cq, count, wc);
-  if (cq.slow_groups == 0 && cq.side.empty()) cq.bias.adopt(&cq);
+  if (may_be_hot(cq)) cq.bias.adopt(&cq);
   return got;
 }
 
@@ -358,27 +232,6 @@ void poll_error_extended(CompletionQueue& cq, const ibv_wc* wc, const WcExtra* e
   for (int i = from; i < got; i++) take_completion(cq, kDefault, completion(i));
 }
 
-bool errors_hold(Group& group, int member) {
-  CqLock lock(group);
-  if (group.life.errors.members[member].accept == Accept::kPass &&
-      group.life.errors.members[member].fault_reported)
-    return false;
-  if (group.life.errors.members[member].accept == Accept::kPass)
-    group.life.errors.members[member].accept = Accept::kGuard;
-  return true;
-}
-
-bool errors_pass(Group& group, int member) {
-  if (member == kNoMember) return false;  // no path is committed, so no errors can come
-  CqLock lock(group);
-  if (group.life.errors.members[member].accept == Accept::kGuard &&
-      group.life.errors.members[member].fault_reported)
-    return false;
-  if (group.life.errors.members[member].accept == Accept::kGuard)
-    group.life.errors.members[member].accept = Accept::kPass;
-  return true;
-}
-
 void purge(CompletionQueue& cq, Group* group) {
   auto lock = lock_poll(cq);
   cq.last_qpn = UINT32_MAX;
@@ -390,6 +243,7 @@ void purge(CompletionQueue& cq, Group* group) {
   const auto announced_end = cq.side.begin() + static_cast<ptrdiff_t>(cq.announced);
   cq.announced -= static_cast<size_t>(std::count_if(cq.side.begin(), announced_end, is_its));
   std::erase_if(cq.side, is_its);
+  kept_forget(cq, *group);
   std::erase(cq.groups, group);
   signal_side(cq);  // completions of other QPs have left the NIC, as in inspect()
 }

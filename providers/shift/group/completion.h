@@ -1,16 +1,11 @@
-// What is done with completions while a fault is handled, and afterwards: how they are classified,
-// the side queue, and the slow poll. The healthy path is in ops/poll.cc. `cq.mutex` always is
-// CompletionQueue::mutex.
+// What is done with completions while a fault is handled, and afterwards: the side queue, and the
+// slow poll. Errors are classified in group/errors.h. The healthy path is in ops/poll.cc.
+// `cq.mutex` always is CompletionQueue::mutex.
 #pragma once
 
 #include "group/completion_queue.h"
 
 namespace shift::group {
-
-// True for errors that only a broken path causes. A broken path may cause some other errors, too,
-// and a NIC that is going may cause any error (docs/protocol.md, step 1); all others are the
-// application's own.
-bool is_path_error(ibv_wc_status status);
 
 // Handles one completion of a member's real CQ: counts it, and then puts it into the side queue or
 // holds it back. The caller holds cq.mutex; no hot section is running.
@@ -26,8 +21,6 @@ void collect_member(CompletionQueue& cq, int member);
 // Moves at most `count` completions out of the side queue; `extra` may be null. The caller holds
 // cq.mutex.
 int take_side(CompletionQueue& cq, int count, ibv_wc* wc, WcExtra* extra = nullptr);
-
-const char* path_error_name(ibv_wc_status status);
 
 // Adds a completion that the layer has made, and raises an event if the application waits for one.
 // The caller holds cq.mutex.
@@ -49,13 +42,6 @@ void poll_error_extended(CompletionQueue& cq, const ibv_wc* wc, const WcExtra* e
 // Locks the CQ's mutex when every hot section is over and no other thread is between the start and
 // the end of an extended poll. `share` is that of lock_queue().
 [[gnu::cold]] std::unique_lock<FairMutex> lock_poll(CompletionQueue& cq, bool share = false);
-
-// From here on the member's errors are held back and reported. False: the application has seen an
-// error already.
-bool errors_hold(Group& group, int member);
-// From here on the application sees the member's errors again. False: an error was held back
-// already, so it cannot see all of them.
-[[nodiscard]] bool errors_pass(Group& group, int member);
 
 // Forgets the completions of a destroyed QP, and what hot paths have cached of it. Must be called
 // before the QP's number is given up.

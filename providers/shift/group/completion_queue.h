@@ -104,6 +104,7 @@ struct CompletionQueue {
   // How many groups are off their default path, or have failed. While there are any, the hot path
   // is barred.
   int slow_groups = 0;
+  int kept_errors = 0;                // of this queue, in KeptErrors; they bar the hot path, too
   std::atomic<bool> poll_all{false};  // further members' CQs have completions for the application
   std::atomic<bool> armed{false};     // the application asked for an event that has not come yet
   std::atomic<bool> armed_solicited{false};
@@ -134,5 +135,10 @@ struct CompletionQueue {
 static_assert(offsetof(CompletionQueue, cq) == 0 && offsetof(CompletionQueue, cq_ex) == 0);
 static_assert(offsetof(ibv_cq_ex, async_events_completed) ==
               offsetof(ibv_cq, async_events_completed));
+
+// Whether a thread may own the hot part. The caller holds cq.mutex.
+inline bool may_be_hot(const CompletionQueue& cq) {
+  return cq.slow_groups == 0 && cq.kept_errors == 0 && cq.side.empty();
+}
 
 }  // namespace shift::group

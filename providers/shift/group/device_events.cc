@@ -4,7 +4,6 @@
 
 #include "group/context.h"
 #include "group/locked.h"
-#include "group/port.h"
 #include "group/shared_queue.h"
 #include "group/stock.h"
 #include "util/event_names.h"
@@ -46,18 +45,11 @@ void raise(Context& context, const ibv_async_event& event) {
 
 // Puts the group's QP into the event. False: the application does not know this QP, or must not see
 // the event (C9). The caller holds the context's mutex.
-bool name_group(Context& context, ibv_async_event* event,
-                const std::function<void(uint64_t)>& request_refused) {
+bool name_group(Context& context, ibv_async_event* event) {
   const ibv_event_type type = event->event_type;
   for (Group* group : context.groups) {
     if (group->real[kDefault] != event->element.qp) continue;
     event->element.qp = group->handle();
-    if (type == IBV_EVENT_QP_REQ_ERR || type == IBV_EVENT_QP_ACCESS_ERR) {
-      // As with completions, the error is not believed: a NIC that is going has itself destroyed
-      // the memory regions.
-      if (is_protected(*group) && !member_port_is_up(context, kDefault)) return false;
-      request_refused(group->life.serial);
-    }
     return !is_protected(*group) ||
            (type != IBV_EVENT_QP_FATAL && type != IBV_EVENT_QP_LAST_WQE_REACHED);
   }
@@ -66,9 +58,8 @@ bool name_group(Context& context, ibv_async_event* event,
 
 // Puts the application's object in the place of the default NIC's. False and the lock: as with
 // name_group().
-bool name_for_application(Context& context, ibv_async_event* event,
-                          const std::function<void(uint64_t)>& request_refused) {
-  if (names_qp(event->event_type)) return name_group(context, event, request_refused);
+bool name_for_application(Context& context, ibv_async_event* event) {
+  if (names_qp(event->event_type)) return name_group(context, event);
   switch (event->event_type) {
     case IBV_EVENT_CQ_ERR:
       for (CompletionQueue* cq : context.cqs) {
@@ -128,13 +119,12 @@ void shared_queue_low(Context& context, int member, const ibv_async_event& event
   }
 }
 
-void event_give(Context& context, const ibv_async_event& event, bool is_unprotected,
-                const std::function<void(uint64_t)>& request_refused) {
+void event_give(Context& context, const ibv_async_event& event, bool is_unprotected) {
   ibv_async_event out = event;
   // The lock is held until the event is queued: a thread that destroys the object first takes it
   // off the lists, and then drops its events.
   std::lock_guard lock(context.mutex);
-  if (!is_unprotected && !name_for_application(context, &out, request_refused)) return;
+  if (!is_unprotected && !name_for_application(context, &out)) return;
   raise(context, out);
 }
 

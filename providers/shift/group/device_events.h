@@ -29,9 +29,7 @@ void shared_queue_low(Context& context, int member, const ibv_async_event& event
 
 // Gives an event of the default NIC to the application, with the application's object in it. Two
 // kinds are not given: events of objects that the application does not know, and events that would
-// show a masked fault (C9). For a QP that met a faulty request of an application, `request_refused`
-// is called with the group's serial.
-void event_give(Context& context, const ibv_async_event& event, bool is_unprotected,
-                const std::function<void(uint64_t serial)>& request_refused);
+// show a masked fault (C9).
+void event_give(Context& context, const ibv_async_event& event, bool is_unprotected);
 
 }  // namespace shift::group

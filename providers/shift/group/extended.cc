@@ -101,7 +101,7 @@ bool extended_fill_slow(CompletionQueue& cq, bool begin) {
     poll.next = 0;
     poll.count = static_cast<uint32_t>(
         take_side(cq, ExtendedPoll::kBatch, poll.batch.data(), poll.batch_extra.data()));
-    if (cq.slow_groups == 0 && cq.side.empty()) cq.bias.adopt(&cq, Manner::kExtended);
+    if (may_be_hot(cq)) cq.bias.adopt(&cq, Manner::kExtended);
   }
   if (poll.next < poll.count) return true;
   // A start that finds nothing is not followed by an end.

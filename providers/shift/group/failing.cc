@@ -56,6 +56,7 @@ void fail_stopped(Group& group) {
   std::lock_guard recv(group.recv.mutex);
   CqLock cqs(group);
   group.life.errors.switching = true;  // errors found now are neither reported nor shown
+  kept_hold_back(group);
   collect(*group.send_cq);
   if (group.recv_cq != group.send_cq) collect(*group.recv_cq);
   group.life.errors.switching = false;

@@ -17,6 +17,9 @@ class FaultSink {
   // it any more when the report is handled. kNoMember: the member that the group is committed to
   // then.
   virtual void fault(Group* group, fsm::Event event, int member, Cause cause) = 0;
+  // Ask whether the member's port is up: if it is, an error that was held back is the
+  // application's, otherwise it is the path's.
+  virtual void verdict_wanted(Group* group, int member) = 0;
   // A request waits in the send queue, perhaps for a key of the peer: ask for the key, or call
   // pump().
   virtual void pump_wanted(Group* group) = 0;

@@ -76,6 +76,7 @@ void Fence::begin(Entry& entry) {
       return;
     }
     group.life.errors.switching = true;
+    kept_hold_back(group);
   }
   if (SHIFT_PLANT(no_fence)) {
     for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) {

@@ -22,6 +22,7 @@
 #include "group/context.h"
 #include "group/device.h"
 #include "group/domain.h"
+#include "group/errors.h"
 #include "group/held.h"
 #include "group/journal.h"
 #include "group/life.h"
@@ -134,6 +135,7 @@ struct Group {
   // Held, after the CQ's mutex, while one error completion of either CQ is worked on: what the
   // application has seen of a breakdown decides what becomes of the next error.
   std::mutex errors_mutex;
+  KeptErrors kept;
   // Held while the application or a change of path brings that member's QP towards RTS. A change to
   // ERR does not take it. The control thread never takes it, because a NIC may hang meanwhile.
   PerMember<std::mutex> modify_mutex;

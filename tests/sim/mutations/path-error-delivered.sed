@@ -1,5 +1,5 @@
 # bug: an error of a path reaches the application
 # shows: C7
 # within: 500
-# file: group/completion.cc
+# file: group/errors.cc
 s/if \(is_path_error\(wc\.status\)\) return true;/if (is_path_error(wc.status)) return false;/

@@ -26,6 +26,9 @@ struct SinkOfHosts final : group::FaultSink {
   void fault(group::Group* group, fsm::Event event, int member, group::Cause cause) override {
     sinks.at(group->context)->fault(group, event, member, cause);
   }
+  void verdict_wanted(group::Group* group, int member) override {
+    sinks.at(group->context)->verdict_wanted(group, member);
+  }
   void pump_wanted(group::Group* group) override { sinks.at(group->context)->pump_wanted(group); }
 };
 

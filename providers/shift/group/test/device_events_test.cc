@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <optional>
-#include <vector>
 
 #include "group/test/fake.h"
 
@@ -27,8 +26,7 @@ class DeviceEvents : public ::testing::Test {
     return give(event);
   }
   std::optional<ibv_async_event> give(const ibv_async_event& event) {
-    event_give(world_.context, event, false,
-               [this](uint64_t serial) { refused_.push_back(serial); });
+    event_give(world_.context, event, false);
     ibv_async_event out{};
     if (world_.context.events.get(&out) != 0) return std::nullopt;
     world_.context.events.acknowledge(out);
@@ -40,7 +38,6 @@ class DeviceEvents : public ::testing::Test {
   World world_;
   CompletionQueue* cq_ = world_.make_cq();
   Group* group_ = world_.make_group(cq_);
-  std::vector<uint64_t> refused_;
 };
 
 TEST_F(DeviceEvents, AMaskedFaultIsNotHeardOf) {
@@ -72,17 +69,6 @@ TEST_F(DeviceEvents, AnotherObjectsEventIsNotTheApplications) {
   EXPECT_FALSE(give(event));
   event.element.cq = cq_->real[kDefault];
   EXPECT_EQ(give(event).value().element.cq, &cq_->cq);
-}
-
-TEST_F(DeviceEvents, ARequestThatWasRefusedIsReported) {
-  group_->life.serial = 7;
-  protect();
-  for (const ibv_event_type type : {IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR})
-    EXPECT_TRUE(heard(type));
-  EXPECT_EQ(refused_, (std::vector<uint64_t>{7, 7}));
-  world_.nic(kDefault).port_up = false;
-  EXPECT_FALSE(heard(IBV_EVENT_QP_ACCESS_ERR)) << "a NIC that is going destroys regions itself";
-  EXPECT_EQ(refused_.size(), 2u);
 }
 
 TEST_F(DeviceEvents, TheLimitIsHeardOfOncePerArming) {

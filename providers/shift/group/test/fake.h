@@ -43,10 +43,12 @@ struct FakeSink final : FaultSink {
   int read_back_wanted_calls = 0;
   int receives_wanted_calls = 0;
   std::vector<int> stuck, refused, unread;  // the members named
+  std::vector<std::pair<Group*, int>> doubted;
 
   void fault(Group* group, fsm::Event event, int member, Cause cause) override {
     faults.push_back({group, event, member, cause.text});
   }
+  void verdict_wanted(Group* group, int member) override { doubted.emplace_back(group, member); }
   void pump_wanted(Group*) override { pump_wanted_calls++; }
   void read_back_wanted(Group*) override { read_back_wanted_calls++; }
   void read_back_failed(Group*, int member) override { unread.push_back(member); }
@@ -78,6 +80,10 @@ class World {
   // From here on the test owns the object, and destroys it.
   void let_go(Group* group);
   void let_go(CompletionQueue* cq);
+
+  // Does what the control thread does when the NICs say that their ports are up. Returns how many
+  // groups were asked for.
+  size_t believe();
 
   // Makes a region; each of its registrations on the further members is in the state `twin`.
   MemoryRegion* make_region(uint32_t lkey, uint32_t rkey,

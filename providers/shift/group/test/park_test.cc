@@ -123,6 +123,8 @@ TEST_F(Park, ABatchThatHasSucceededGetsNoError) {
 TEST_F(Park, AfterTheApplicationsErrorTheNicFlushesTheBatch) {
   OpenBatch batch(*group_, [this] { post_send(*group_, 1, IBV_WR_SEND); });
   on_default().break_with(IBV_WC_REM_INV_REQ_ERR);
+  EXPECT_TRUE(poll_all(cq_).empty());
+  EXPECT_EQ(world_.believe(), 1u);
   EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1}));
   ASSERT_NO_FATAL_FAILURE(fail_beside(batch));
   batch.end([this] { post_send(*group_, 2, IBV_WR_SEND); });

@@ -260,10 +260,29 @@ TEST_F(Shared, AReceiveThatTheApplicationGotWrongIsConsumed) {
   wc.qp_num = qp.qp.qp_num;
   real(kDefault).waiting.pop_front();
   World::fake(cq_, kDefault).waiting.push_back(wc);
+  EXPECT_TRUE(poll_all(cq_).empty());
+  EXPECT_EQ(srq_->live, 2u);
+  EXPECT_EQ(world_.believe(), 1u);
   const auto got = poll_all(cq_);
   ASSERT_EQ(wr_ids(got), (Ids{1}));
   EXPECT_EQ(got[0].status, IBV_WC_LOC_LEN_ERR);
   EXPECT_EQ(srq_->live, 1u);
+}
+
+// C2: the NIC is not believed, and the receive serves the next message.
+TEST_F(Shared, AReceiveWhoseErrorIsNotBelievedServesAgain) {
+  ASSERT_EQ(post({1, 2}), 0);
+  ibv_wc wc{};
+  wc.wr_id = real(kDefault).waiting.front().wr_id;
+  wc.status = IBV_WC_LOC_PROT_ERR;
+  wc.qp_num = World::fake(a_, kDefault).qp.qp_num;
+  real(kDefault).waiting.pop_front();
+  World::fake(cq_, kDefault).waiting.push_back(wc);
+  EXPECT_TRUE(poll_all(cq_).empty());
+  ASSERT_TRUE(leave({a_, b_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  EXPECT_EQ(on(kBackup), (Ids{1, 2}));
+  EXPECT_TRUE(poll_all(cq_).empty());
 }
 
 // C2: the receive is not consumed when its completion is held back, since it is never delivered

@@ -256,6 +256,7 @@ TEST_P(ExtendedPollTest, AfterAnErrorTheBatchMayBeAnotherThreads) {
   struct Waker final : group::FaultSink {
     explicit Waker(std::atomic<bool>& flag) : met(flag) {}
     void fault(Group*, fsm::Event, int, group::Cause) override { met = true; }
+    void verdict_wanted(Group*, int) override { met = true; }
     void pump_wanted(Group*) override {}
     std::atomic<bool>& met;
   } waker(met);
@@ -282,6 +283,8 @@ TEST_P(ExtendedPollTest, AnErrorThatIsTheApplicationsOwnIsRead) {
   ASSERT_EQ(start(), ENOENT);
   send(1, 1);
   on_default().break_with(IBV_WC_REM_INV_REQ_ERR);
+  ASSERT_EQ(start(), ENOENT);
+  EXPECT_EQ(world_.believe(), 1u);
   ASSERT_EQ(start(), 0);
   EXPECT_EQ(ex_->status, IBV_WC_REM_INV_REQ_ERR);
   EXPECT_EQ(ibv_wc_read_vendor_err(ex_), 0x42u);
