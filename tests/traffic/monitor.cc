@@ -1,11 +1,14 @@
 // Async events, watchdog, timeline.
 #include "monitor.h"
 
+#include <execinfo.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 
 namespace traffic {
@@ -49,7 +52,21 @@ std::vector<std::string> AsyncWatcher::events() const {
   return events_;
 }
 
-Watchdog::Watchdog(uint32_t limit_ms) : limit_ms_(limit_ms) {
+namespace {
+
+// Shows where the main loop stands still. The process ends afterwards, so nothing has to be safe
+// but the way here.
+void show_stack(int) {
+  void* frames[64];
+  printf("HANG the main loop stands here\n");
+  fflush(stdout);
+  backtrace_symbols_fd(frames, backtrace(frames, 64), STDOUT_FILENO);
+}
+
+}  // namespace
+
+Watchdog::Watchdog(uint32_t limit_ms) : limit_ms_(limit_ms), watched_(pthread_self()) {
+  signal(SIGUSR2, show_stack);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -69,6 +86,8 @@ void Watchdog::run() {
     } else if (now_ns() - since > uint64_t{limit_ms_} * 1'000'000) {
       printf("HANG the main loop has not come round for %u ms\n", limit_ms_);
       fflush(stdout);
+      pthread_kill(watched_, SIGUSR2);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
       _exit(kExitHang);
     }
   }

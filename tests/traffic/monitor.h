@@ -33,7 +33,8 @@ class AsyncWatcher {
   std::thread thread_;
 };
 
-// Ends the process when the main loop hangs: a verbs call that never returns is a finding, too.
+// Ends the process when the main loop hangs, and shows where: a verbs call that never returns is a
+// finding, too. Made by the thread that it watches.
 class Watchdog {
  public:
   explicit Watchdog(uint32_t limit_ms);
@@ -44,6 +45,7 @@ class Watchdog {
   void run();
 
   const uint32_t limit_ms_;
+  const pthread_t watched_;
   std::atomic<uint64_t> beats_{0};
   std::atomic<bool> stop_{false};
   std::thread thread_;
