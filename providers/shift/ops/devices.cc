@@ -1,5 +1,6 @@
 // The device list: which NICs form a device group, and the virtual devices in their places.
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -77,6 +78,8 @@ const std::vector<int>& partners(std::span<ibv_device* const> real) {
   if (names != *known_names) {
     std::vector<NicFacts> nics;
     for (const ibv_device* device : real) nics.push_back(nic_facts(*device));
+    if (speeds_matter(nics))
+      port_speeds_read(real, nics, std::chrono::milliseconds(config().command_ms));
     *known = partners_of(nics);
     *known_names = std::move(names);
   }

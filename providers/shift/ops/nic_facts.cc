@@ -1,10 +1,18 @@
 #include "ops/nic_facts.h"
 
 #include <climits>
+#include <condition_variable>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
 #include <string_view>
+#include <thread>
+
+#include "util/log.h"
 
 namespace shift::ops {
 namespace {
@@ -44,6 +52,44 @@ std::vector<std::string> place_in(std::string_view path) {
   return place;
 }
 
+// In gigabits per second. A port that is down shows some speed, which says nothing.
+std::optional<double> speed_of(const std::string& port) {
+  if (std::atoi(line_of(port + "state").c_str()) != IBV_PORT_ACTIVE) return std::nullopt;
+  const double gigabits = std::atof(line_of(port + "rate").c_str());
+  return gigabits > 0 ? std::optional(gigabits) : std::nullopt;
+}
+
+// What the threads of port_speeds_read() have found. They share it, because one may outlive the
+// call.
+struct Speeds {
+  std::mutex mutex;
+  std::condition_variable answered;
+  std::vector<std::optional<double>> of;  // in the order of the devices
+  size_t open = 0;                        // so many have not answered
+};
+
+// Starts a thread that asks for one port, and takes none of the program's signals. False: the
+// system refuses it.
+bool asks(const std::shared_ptr<Speeds>& speeds, size_t index, const std::string& port) {
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  bool is_started = true;
+  try {
+    std::thread([speeds, index, port] {
+      const auto speed = speed_of(port);
+      std::lock_guard lock(speeds->mutex);
+      speeds->of[index] = speed;
+      speeds->open--;
+      speeds->answered.notify_one();
+    }).detach();
+  } catch (const std::exception&) {
+    is_started = false;
+  }
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  return is_started;
+}
+
 // A driver's name where it is known. Otherwise it is what the names of its devices begin with.
 std::string kind_of(const ibv_device& device, const std::string& driver) {
   std::string kind = std::to_string(device.node_type) + ' ';
@@ -54,15 +100,10 @@ std::string kind_of(const ibv_device& device, const std::string& driver) {
 }  // namespace
 
 NicFacts nic_facts(const ibv_device& device) {
-  const std::string base = device.ibdev_path, port = base + "/ports/1/";
+  const std::string base = device.ibdev_path;
   NicFacts facts;
   facts.kind = kind_of(device, real_path(base + "/device/driver"));
-  facts.link_layer = line_of(port + "link_layer");
-  // A port that is down shows some speed, which says nothing.
-  if (std::atoi(line_of(port + "state").c_str()) == IBV_PORT_ACTIVE) {
-    const double gigabits = std::atof(line_of(port + "rate").c_str());
-    if (gigabits > 0) facts.gigabits = gigabits;
-  }
+  facts.link_layer = line_of(base + "/ports/1/link_layer");
   // A virtual function is on the card of its physical one.
   const std::string physical = real_path(base + "/device/physfn");
   facts.place = place_in(physical.empty() ? real_path(base + "/device") : physical);
@@ -70,6 +111,22 @@ NicFacts nic_facts(const ibv_device& device) {
   if (!numa_node.empty() && std::atoi(numa_node.c_str()) >= 0)
     facts.numa_node = std::atoi(numa_node.c_str());
   return facts;
+}
+
+void port_speeds_read(std::span<ibv_device* const> devices, std::vector<NicFacts>& facts,
+                      std::chrono::milliseconds patience) {
+  const auto speeds = std::make_shared<Speeds>();
+  std::unique_lock lock(speeds->mutex);
+  speeds->of.resize(devices.size());
+  for (size_t i = 0; i < devices.size(); i++)
+    speeds->open += asks(speeds, i, devices[i]->ibdev_path + std::string("/ports/1/"));
+  if (!speeds->answered.wait_for(lock, patience, [&] { return speeds->open == 0; })) {
+    SHIFT_WARN(
+        "%zu of the NICs %s not say the speed of the port within %lld ms: NICs are paired "
+        "without it",
+        speeds->open, speeds->open == 1 ? "does" : "do", static_cast<long long>(patience.count()));
+  }
+  for (size_t i = 0; i < devices.size(); i++) facts[i].gigabits = speeds->of[i];
 }
 
 }  // namespace shift::ops

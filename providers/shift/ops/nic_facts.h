@@ -3,11 +3,21 @@
 
 #include <infiniband/verbs.h>
 
+#include <chrono>
+#include <span>
+#include <vector>
+
 #include "ops/pairing.h"
 
 namespace shift::ops {
 
-// Reads a few small files; what cannot be read stays unknown. The port is the device's first.
+// All but the speed. Reads a few small files, which the kernel answers from its own memory; what
+// cannot be read stays unknown. The port is the device's first.
 NicFacts nic_facts(const ibv_device& device);
+
+// Puts the ports' speeds into the facts of these devices. For this the kernel asks the NICs, one of
+// which may hang: what is not known after `patience` stays unknown.
+void port_speeds_read(std::span<ibv_device* const> devices, std::vector<NicFacts>& facts,
+                      std::chrono::milliseconds patience);
 
 }  // namespace shift::ops

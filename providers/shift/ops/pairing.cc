@@ -76,4 +76,12 @@ std::vector<int> partners_of(const std::vector<NicFacts>& nics) {
   return partners;
 }
 
+bool speeds_matter(const std::vector<NicFacts>& nics) {
+  return std::ranges::any_of(nics, [&](const NicFacts& one) {
+    return std::ranges::count_if(nics, [&](const NicFacts& other) {
+             return &other != &one && may_pair(one, other);
+           }) > 1;
+  });
+}
+
 }  // namespace shift::ops

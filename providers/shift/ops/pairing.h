@@ -24,4 +24,7 @@ struct NicFacts {
 // backs one other. One that is left over is backed by the NIC that fits it best.
 std::vector<int> partners_of(const std::vector<NicFacts>& nics);
 
+// Whether the NICs' speeds may change that: some NIC may be backed by more than one other.
+bool speeds_matter(const std::vector<NicFacts>& nics);
+
 }  // namespace shift::ops

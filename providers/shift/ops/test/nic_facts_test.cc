@@ -1,7 +1,9 @@
 #include "ops/nic_facts.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -35,6 +37,13 @@ class NicFactsTest : public ::testing::Test {
     return made;
   }
 
+  NicFacts facts_with_speed(std::chrono::milliseconds patience = std::chrono::minutes(1)) {
+    std::vector<NicFacts> facts{nic_facts(device_)};
+    ibv_device* const device = &device_;
+    port_speeds_read({&device, 1}, facts, patience);
+    return facts.front();
+  }
+
   fs::path root_;
   ibv_device device_{};
 };
@@ -48,7 +57,7 @@ TEST_F(NicFactsTest, AreReadFromSysfs) {
   write(base() / "ports/1/link_layer", "InfiniBand");
   write(base() / "ports/1/state", "4: ACTIVE");
   write(base() / "ports/1/rate", "400 Gb/sec (4X NDR)");
-  const NicFacts facts = nic_facts(device_);
+  const NicFacts facts = facts_with_speed();
   EXPECT_EQ(facts.kind, "1 mlx5_core");
   EXPECT_EQ(facts.link_layer, "InfiniBand");
   EXPECT_EQ(facts.gigabits, 400);
@@ -57,7 +66,7 @@ TEST_F(NicFactsTest, AreReadFromSysfs) {
 }
 
 TEST_F(NicFactsTest, AreUnknownWithoutSysfs) {
-  const NicFacts facts = nic_facts(device_);
+  const NicFacts facts = facts_with_speed();
   EXPECT_EQ(facts.kind, "1 mlx");
   EXPECT_EQ(facts.link_layer, "");
   EXPECT_FALSE(facts.gigabits || facts.numa_node);
@@ -70,9 +79,20 @@ TEST_F(NicFactsTest, APortThatIsDownHasNoSpeedAndNoNumaNodeIsNotOne) {
   fs::create_directory_symlink(function, base() / "device");
   write(base() / "ports/1/state", "1: DOWN");
   write(base() / "ports/1/rate", "40 Gb/sec (4X QDR)");
-  const NicFacts facts = nic_facts(device_);
+  const NicFacts facts = facts_with_speed();
   EXPECT_FALSE(facts.gigabits || facts.numa_node);
   EXPECT_EQ(facts.place.size(), 2u);
+}
+
+// The kernel asks the card for the state of its port, and the firmware hangs.
+TEST_F(NicFactsTest, ACardThatHangsIsNotWaitedForLong) {
+  write(base() / "ports/1/link_layer", "Ethernet");
+  const fs::path state = base() / "ports/1/state";
+  ASSERT_EQ(mkfifo(state.c_str(), 0600), 0);  // nobody writes to it
+  const NicFacts facts = facts_with_speed(std::chrono::milliseconds(20));
+  EXPECT_FALSE(facts.gigabits);
+  EXPECT_EQ(facts.link_layer, "Ethernet");
+  std::ofstream(state) << "4: ACTIVE";  // lets the thread end
 }
 
 TEST_F(NicFactsTest, AVirtualFunctionIsOnTheCardOfItsPhysicalOne) {

@@ -41,6 +41,15 @@ TEST(Pairing, UnlikeNicsNeverBackEachOther) {
   EXPECT_EQ(partners_of(nics), (Partners{-1, 3, -1, 1}));
 }
 
+TEST(Pairing, SpeedsMatterOnlyWhereThereIsAChoice) {
+  Nics nics(2, nic("0000:00:01.0", "0000:01:00.0", 100, 0));
+  EXPECT_FALSE(speeds_matter(nics));
+  nics.push_back(nics.front());
+  EXPECT_TRUE(speeds_matter(nics));
+  nics.back().link_layer = "InfiniBand";
+  EXPECT_FALSE(speeds_matter(nics));
+}
+
 // Four for the storage's network lie between those of the computation.
 TEST(Pairing, OneSpeedComesFirst) {
   const Nics nics{
