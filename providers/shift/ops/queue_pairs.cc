@@ -217,9 +217,18 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
 
 namespace {
 
+// Answers for a NIC: with what the application has asked for.
+void answer_as_asked(Group* g, ibv_qp_attr* attr, ibv_qp_init_attr* init) {
+  std::lock_guard lock(g->attr_mutex);
+  *attr = g->life.asked.attr;
+  attr->qp_state = attr->cur_qp_state = g->handle()->state;
+  *init = {};
+  init->qp_type = IBV_QPT_RC;
+  init->sq_sig_all = g->sq_sig_all;
+}
+
 // Asks the NIC that carries the group's data. A further member's is asked by its command thread,
-// for the program must not wait for a NIC that hangs, if it is not the program's own. Such a NIC's
-// answer is made of what the application has asked for.
+// for the program must not wait for a NIC that hangs, if it is not the program's own.
 int ask_nic(Group* g, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
   const int member = current_member(g);
   if (member == kDefault && !group::is_late(*g->context, member))
@@ -239,12 +248,7 @@ int ask_nic(Group* g, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
     waited = group::on_nic_and_wait(*g->context, member, ask);
   if (waited == Waited::kNever) ask();
   if (waited == Waited::kLate) {
-    std::lock_guard lock(g->attr_mutex);
-    *attr = g->life.asked.attr;
-    attr->qp_state = attr->cur_qp_state = g->handle()->state;
-    *init = {};
-    init->qp_type = IBV_QPT_RC;
-    init->sq_sig_all = g->sq_sig_all;
+    answer_as_asked(g, attr, init);
     return 0;
   }
   *attr = answer->attr;
@@ -252,12 +256,27 @@ int ask_nic(Group* g, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
   return answer->error;
 }
 
+// Whether a fault of the path would be masked now. The NIC may have brought its QP to ERR then, or
+// the layer may do so while the NIC is asked.
+bool masks_faults(Group* g) {
+  if (send_route(g) == group::Route::kError) return false;
+  const group::CqLock lock(*g);
+  const int member = g->life.path.member;
+  return member == group::kNoMember ||
+         g->life.errors.members[member].accept == group::Accept::kGuard;
+}
+
 }  // namespace
 
 int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) noexcept {
   Group* g = Group::from(qp);
-  if (const int error = ask_nic(g, attr, mask, init)) return error;
+  const int error = ask_nic(g, attr, mask, init);
+  const bool is_gone = error == EIO || error == ENODEV;
+  if (error != 0 && !(is_gone && masks_faults(g))) return error;
+  if (error != 0) answer_as_asked(g, attr, init);
   if (send_route(g) == group::Route::kError) attr->qp_state = attr->cur_qp_state = IBV_QPS_ERR;
+  // The application sees the state that it has set, and no sign of a fault that is masked (C9).
+  if (masks_faults(g)) attr->qp_state = attr->cur_qp_state = qp->state;
   qp->state = attr->qp_state;
   {
     // The application sees what it set, and not what the layer made of it (C9).

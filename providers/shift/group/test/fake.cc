@@ -91,6 +91,7 @@ Group* World::make_group(CompletionQueue* send_cq, CompletionQueue* recv_cq,
     context.members[member].qps.insert(made.qp.qp_num, &g.counters);
   }
   g.qp.qp_base.qp_num = g.real[kDefault]->qp_num;
+  g.qp.qp_base.state = IBV_QPS_RTS;
   g.qp.qp_base.context = context.handle();
   g.life.ends.local = {nics_[0].gid, g.qpn()};
   g.life.ends.remote.qpn = 0x777;

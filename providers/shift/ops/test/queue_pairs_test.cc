@@ -422,6 +422,24 @@ TEST_F(Refused, AResetLeavesAQpInError) {
   EXPECT_EQ(attr.qp_state, IBV_QPS_ERR);
 }
 
+// C9: the NIC has brought its QP to ERR, or the layer does so for a fence, while the program asks.
+TEST_F(QueuePairs, AQueryShowsNothingOfAFaultThatIsMasked) {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  on_default().qp.state = IBV_QPS_ERR;
+  ASSERT_EQ(query_qp(group_->handle(), &attr, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(attr.qp_state, IBV_QPS_RTS);
+  EXPECT_EQ(group_->handle()->state, IBV_QPS_RTS);
+  on_default().query_error = EIO;
+  ASSERT_EQ(query_qp(group_->handle(), &attr, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(attr.qp_state, IBV_QPS_RTS);
+  on_default().query_error = 0;
+  group_->life.errors.members[kDefault].accept = group::Accept::kPass;  // it is not masked any more
+  ASSERT_EQ(query_qp(group_->handle(), &attr, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(attr.qp_state, IBV_QPS_ERR);
+  EXPECT_EQ(group_->handle()->state, IBV_QPS_ERR);
+}
+
 TEST_F(QueuePairs, TheNicsRefusalOfAQueryIsTheApplications) {
   on_default().query_error = EPERM;
   ibv_qp_attr attr{};
