@@ -146,7 +146,9 @@ class LayeredSession(Session):
         counters["replayed"] = sum(move["replayed"] for move in moves)
         counters["after"] = after
         counters["before"] = self.fault_packets
-        counters["fault_to_end_ms"] = switch_ms(moves, self.fabric.fault_ns(self.column.side + "/mlx5_0"))
+        # The emulator keeps its newest events only, so the time at which it was told of the fault may have to do.
+        fault_ns = self.fabric.fault_ns(self.column.side + "/mlx5_0") or self.fault_ns
+        counters["fault_to_end_ms"] = switch_ms(moves, fault_ns)
         return counters
 
 
