@@ -183,22 +183,21 @@ void arm_twins(CompletionQueue* q, int solicited_only) {
 // back, raised the event, and the application goes on waiting. `has_waited`: it waited already when
 // the event came, so it has not seen the channel readable.
 bool take_event(CompletionQueue* cq, bool has_waited) {
-  const auto keep_back = [&] {
-    if (!has_waited) group::owe_event(*cq);
-    return false;
-  };
+  // In doubt, each arming gives one event: the other one is of a second NIC, or the layer's own
+  // stands for it. Otherwise the application may have armed the CQ again before it took the event
+  // of an earlier arming, and gets an event for each, as with stock.
+  if (!cq->armed && group::is_in_doubt(*cq)) return false;
   if (!is_due(cq)) {
-    if (!cq->armed) return keep_back();  // the application has the event of its last arming
     ibv_cq* real = cq->real[kDefault];
     arm_twins(cq, cq->armed_solicited);
     (void)real->context->ops.req_notify_cq(real, cq->armed_solicited);
     // A completion that came before the new arming raises no event, so the CQ is looked at again.
-    if (!is_due(cq)) return keep_back();
+    if (!is_due(cq)) {
+      if (!has_waited) group::owe_event(*cq);
+      return false;
+    }
   }
-  // The application may have armed the CQ again before it took the event of an earlier arming, and
-  // gets an event for each, as with stock. So this event is its own even if the flag is down.
-  cq->armed = false;
-  return true;
+  return cq->armed.exchange(false) || !group::is_in_doubt(*cq);
 }
 
 bool is_masked(CompletionChannel* channel) {
@@ -248,9 +247,7 @@ CompletionQueue* owed_event(CompletionChannel* channel) {
   while (!channel->owed.empty() && channel->owed.front().at <= group::event_clock()) {
     CompletionQueue* cq = channel->owed.front().cq;
     channel->owed.pop_front();
-    if (std::ranges::count(channel->injected, cq) != 0) continue;  // that is its event
-    cq->armed = false;
-    if (count_event(cq)) return cq;
+    if (cq->armed.exchange(false) && count_event(cq)) return cq;
   }
   return nullptr;
 }

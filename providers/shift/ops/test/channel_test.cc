@@ -714,20 +714,20 @@ TEST_F(ChannelTest, InDoubtOneEventForEachArming) {
   EXPECT_FALSE(event());
 }
 
-// The program has seen the channel readable, and has other work to do.
-TEST_F(ChannelTest, AnEventWithoutAnArmingIsOwed) {
+// Some programs (perftest) post a request for each event. The layer's own event for a completion
+// and the NIC's are one, whichever is taken first.
+TEST_F(ChannelTest, TheNicsEventBeforeOursIsNoneOfItsOwn) {
+  EXPECT_EQ(poll(), 0);
   arm();
   group::post_recv(*group_, 7);
   ASSERT_TRUE(nic().complete_recv());
   fail_a_send();
-  group::inspect(*cq_);
+  group::inspect(*cq_);  // raises an event of the layer's own
   EXPECT_TRUE(event());
-  EXPECT_EQ(poll(), 1);
-  raise();  // another NIC was armed, too
   EXPECT_FALSE(event());
   stopped_now += group::kOwedAtMost;
-  EXPECT_TRUE(event());
-  EXPECT_FALSE(event());
+  EXPECT_FALSE(event()) << "nor is one owed";
+  EXPECT_EQ(poll(), 1);
 }
 
 }  // namespace
