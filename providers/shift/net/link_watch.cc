@@ -17,6 +17,8 @@
 #include <string_view>
 #include <utility>
 
+#include "util/fork.h"
+
 namespace shift::net {
 namespace {
 
@@ -99,7 +101,9 @@ uint16_t vlan_in(Attributes link) {
 
 LinkWatch::~LinkWatch() {
   if (socket_ == nullptr) return;
-  loop_.remove_fd(g_nl.nl_socket_get_fd(socket_));
+  const int fd = g_nl.nl_socket_get_fd(socket_);
+  loop_.remove_fd(fd);
+  fork_fd_remove(fd);
   g_nl.nl_socket_free(socket_);
 }
 
@@ -120,6 +124,7 @@ const char* LinkWatch::start(const char* library) {
     return "the netlink socket cannot be opened";
   }
   socket_ = made;
+  fork_fd_add(g_nl.nl_socket_get_fd(made));  // libnl owns it
   ask_for_all();
   return nullptr;
 }

@@ -7,6 +7,8 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -142,6 +144,26 @@ TEST_F(LinkWatchTest, TellsOfCarriersThatGoAndCome) {
   sink_.await_state(near_, false);
   ASSERT_EQ(ip("link set near up"), 0);
   sink_.await_state(near_, true);
+}
+
+int netlink_sockets() {
+  int count = 0;
+  for (int fd = 0; fd < 1024; fd++) {
+    int domain = 0;
+    socklen_t size = sizeof domain;
+    const bool is_socket = getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0;
+    count += is_socket && domain == AF_NETLINK;
+  }
+  return count;
+}
+
+TEST_F(LinkWatchTest, AForkChildHasNoSocketOfIt) {
+  ASSERT_EQ(netlink_sockets(), 1);
+  const pid_t child = fork();
+  if (child == 0) _exit(netlink_sockets());
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(LinkWatchTest, TellsOfADeviceThatIsRemoved) {
