@@ -103,6 +103,8 @@ struct Key {
 constexpr Key kKeys[] = {
     {"SHIFT_DISABLE", "0 or 1",
      [](std::string_view v, Config& c) { return parse_bool(v, c.disable); }},
+    {"SHIFT_PRIVILEGED", "0 or 1",
+     [](std::string_view v, Config& c) { return parse_bool(v, c.privileged); }},
     {"SHIFT_LOG", "error, warn, info or debug",
      [](std::string_view v, Config& c) { return parse_level(v, c.log); }},
     {"SHIFT_MODE", "relaxed or exact, and exact is used",
@@ -184,7 +186,8 @@ void read_lines(std::string_view text, const char* file, Config& config,
 // Fills `config` as far as memory allows.
 void process_config(Config& config) noexcept {
   // The user who starts a program that gains privileges chooses its environment, so only the file
-  // counts there, which belongs to root.
+  // counts there, which belongs to root. The layer opens ports and makes threads, which such a
+  // program may not expect; so the file has to ask for it.
   const bool is_privileged = getauxval(AT_SECURE) != 0;
   std::vector<std::string> warnings;
   try {
@@ -194,10 +197,12 @@ void process_config(Config& config) noexcept {
   } catch (const std::bad_alloc&) {
     SHIFT_WARN("out of memory while reading the configuration: defaults are used");
   }
+  if (is_privileged && !config.privileged) config.disable = true;
   log_set_level(config.log);
   for (const std::string& warning : warnings) SHIFT_WARN("%s", warning.c_str());
-  if (!config.events.empty() && !is_privileged && !events_open(config.events.c_str()))
-    SHIFT_WARN("SHIFT_EVENTS: cannot open %s: %m", config.events.c_str());
+  if (config.events.empty() || is_privileged) return;
+  if (const char* problem = events_open(config.events.c_str()))
+    SHIFT_WARN("SHIFT_EVENTS: cannot open %s: %s", config.events.c_str(), problem);
 }
 
 }  // namespace

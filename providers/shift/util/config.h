@@ -28,7 +28,9 @@ enum class DirectVerbs : uint8_t {
 };
 
 struct Config {
-  bool disable = false;                             // SHIFT_DISABLE: plain stock verbs
+  bool disable = false;  // SHIFT_DISABLE: plain stock verbs
+  // SHIFT_PRIVILEGED: the layer works in programs that gain privileges when they are started, too
+  bool privileged = false;
   LogLevel log = LogLevel::kWarn;                   // SHIFT_LOG
   Mode mode = Mode::kRelaxed;                       // SHIFT_MODE; an unknown value means kExact
   DirectVerbs direct_verbs = DirectVerbs::kRefuse;  // SHIFT_DIRECT_VERBS
@@ -57,8 +59,8 @@ using ConfigEnv = std::function<const char*(const char* key)>;
 Config config_read(const ConfigEnv& env, const char* file, std::vector<std::string>& warnings);
 
 // The process's configuration. The first call reads it, sets the log level and opens the event
-// file. In a program that gains privileges when it is started, only the file counts, and no event
-// file is opened.
+// file. In a program that gains privileges when it is started, only the file counts, the layer is
+// off unless the file says otherwise, and no event file is opened.
 const Config& config() noexcept;
 
 }  // namespace shift

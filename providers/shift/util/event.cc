@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cinttypes>
+#include <cstring>
 
 #include "util/guest_write.h"
 #include "util/log.h"
@@ -48,9 +49,18 @@ size_t field_size_max(const EventField& field) {
 
 }  // namespace
 
-bool events_open(const char* path) noexcept {
-  const int low = ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
-  if (low < 0) return false;
+const char* events_open(const char* path) noexcept {
+  // Whoever may write to the file's folder, such as /tmp, must not choose what is written to. Nor
+  // may a FIFO hold the program up.
+  constexpr int kFlags =
+      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
+  const int low = ::open(path, kFlags, 0600);
+  if (low < 0) return errno == ELOOP ? "it is a symbolic link" : std::strerror(errno);
+  struct stat status {};
+  if (::fstat(low, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(low);
+    return "it is no regular file";
+  }
   int fd = ::fcntl(low, F_DUPFD_CLOEXEC, kHighFd);
   if (fd < 0)
     fd = low;
@@ -58,7 +68,7 @@ bool events_open(const char* path) noexcept {
     ::close(low);
   const int old = detail::event_fd.exchange(fd, std::memory_order_relaxed);
   if (old >= 0) ::close(old);
-  return true;
+  return nullptr;
 }
 
 void events_close() noexcept {

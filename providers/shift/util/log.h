@@ -78,8 +78,9 @@ struct EventField {
 inline bool events_enabled() noexcept {
   return detail::event_fd.load(std::memory_order_relaxed) >= 0;
 }
-// Opens the file to which event records are appended; returns false, with errno, when it cannot.
-bool events_open(const char* path) noexcept;
+// Opens the regular file to which event records are appended, or makes it for its owner alone.
+// Returns nullptr, or the reason why it cannot.
+const char* events_open(const char* path) noexcept;
 void events_close() noexcept;
 
 // Appends one JSON line {"t_ns":..., "t_wall":..., "pid":..., "event":NAME, fields...} with one

@@ -2,9 +2,14 @@
 #include "util/config.h"
 
 #include <gtest/gtest.h>
+#include <sys/auxv.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 
@@ -33,7 +38,7 @@ class ConfigTest : public ::testing::Test {
 
 TEST_F(ConfigTest, DefaultsHoldWithoutAnySetting) {
   const Config c = read({});
-  EXPECT_FALSE(c.disable);
+  EXPECT_FALSE(c.disable || c.privileged);
   EXPECT_EQ(c.log, LogLevel::kWarn);
   EXPECT_EQ(c.mode, Mode::kRelaxed);
   EXPECT_EQ(c.events, "");
@@ -50,6 +55,7 @@ TEST_F(ConfigTest, DefaultsHoldWithoutAnySetting) {
 
 TEST_F(ConfigTest, EnvironmentSetsEveryKey) {
   const Config c = read({{"SHIFT_DISABLE", "1"},
+                         {"SHIFT_PRIVILEGED", "1"},
                          {"SHIFT_LOG", "debug"},
                          {"SHIFT_MODE", "exact"},
                          {"SHIFT_EVENTS", "/tmp/e.json"},
@@ -62,7 +68,7 @@ TEST_F(ConfigTest, EnvironmentSetsEveryKey) {
                          {"SHIFT_DRAIN_MS", "10"},
                          {"SHIFT_RENDEZVOUS_MS", "9"}});
   EXPECT_TRUE(warnings_.empty());
-  EXPECT_TRUE(c.disable);
+  EXPECT_TRUE(c.disable && c.privileged);
   EXPECT_EQ(c.log, LogLevel::kDebug);
   EXPECT_EQ(c.mode, Mode::kExact);
   EXPECT_EQ(c.events, "/tmp/e.json");
@@ -208,6 +214,37 @@ TEST_F(ConfigTest, ALongNameIsCutInTheWarning) {
   read({}, (std::string(500, 'X') + " = 1\n").c_str());
   ASSERT_EQ(warnings_.size(), 1u);
   EXPECT_TRUE(warnings_[0].ends_with(" " + std::string(100, 'X')));
+}
+
+// What `config()` says in a program that gains privileges: this program, as another user's
+// set-user-ID file.
+TEST(Privileged, ShowsWhatHolds) {
+  if (getenv("SHIFT_TEST_PRIVILEGED") == nullptr) GTEST_SKIP() << "run by the test below";
+  if (getauxval(AT_SECURE) == 0) _exit(2);
+  _exit(config().disable ? 0 : 1);
+}
+
+TEST(Privileged, TheLayerIsOff) {
+  if (getuid() != 0) GTEST_SKIP() << "needs root, which may make another user's file";
+  if (access(kConfigFile, F_OK) == 0) GTEST_SKIP() << kConfigFile << " decides on this host";
+  const std::string path = ::testing::TempDir() + "shift_privileged_" + std::to_string(getpid());
+  std::filesystem::copy_file("/proc/self/exe", path);
+  ASSERT_EQ(chown(path.c_str(), 65534, 65534), 0);
+  ASSERT_EQ(chmod(path.c_str(), 04755), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("SHIFT_TEST_PRIVILEGED", "1", 1);
+    setenv("SHIFT_PRIVILEGED", "1", 1);  // the environment does not count
+    execl(path.c_str(), path.c_str(), "--gtest_filter=Privileged.ShowsWhatHolds", nullptr);
+    _exit(3);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  unlink(path.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 2)
+    GTEST_SKIP() << "set-user-ID files mean nothing on this file system";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

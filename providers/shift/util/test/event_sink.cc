@@ -14,8 +14,8 @@ test::EventSink& sink() {
 
 }  // namespace
 
-bool events_open(const char*) noexcept {
-  return false;
+const char* events_open(const char*) noexcept {
+  return "this test has no file";
 }
 void events_close() noexcept {}
 void event(const char* name, std::initializer_list<EventField> fields) noexcept {

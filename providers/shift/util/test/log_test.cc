@@ -139,7 +139,7 @@ TEST(Log, WhatTheLimitHeldBackIsCountedOnce) {
 
 TEST(Event, JsonLineWithEscapes) {
   const std::string path = ::testing::TempDir() + "shift_events_" + std::to_string(getpid());
-  ASSERT_TRUE(events_open(path.c_str()));
+  ASSERT_EQ(events_open(path.c_str()), nullptr);
   errno = EIO;
   SHIFT_EVENT("switch", {{"qp", 7u}, {"epoch", -1}, {"detail", "a\"b\\c\n"}});
   SHIFT_EVENT("long", {{"detail", std::string(5000, '"')}, {"after", 1}});
@@ -161,9 +161,38 @@ TEST(Event, JsonLineWithEscapes) {
 }
 
 TEST(Event, UnopenableFileIsReported) {
-  EXPECT_FALSE(events_open("/nonexistent-directory/events"));
-  EXPECT_EQ(errno, ENOENT);
+  EXPECT_STREQ(events_open("/nonexistent-directory/events"), strerror(ENOENT));
   EXPECT_FALSE(events_enabled());
+}
+
+// In a folder like /tmp, others may make a link or a FIFO of the file's name beforehand.
+TEST(Event, OnlyARegularFileIsWrittenTo) {
+  const std::string path = ::testing::TempDir() + "shift_trap_" + std::to_string(getpid());
+  const std::string target = path + "_target";
+  ASSERT_EQ(symlink(target.c_str(), path.c_str()), 0);
+  EXPECT_STREQ(events_open(path.c_str()), "it is a symbolic link");
+  EXPECT_NE(access(target.c_str(), F_OK), 0);
+  unlink(path.c_str());
+
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_NE(events_open(path.c_str()), nullptr) << "it does not wait for a reader";
+  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  EXPECT_STREQ(events_open(path.c_str()), "it is no regular file");
+  close(reader);
+  unlink(path.c_str());
+  EXPECT_FALSE(events_enabled());
+}
+
+TEST(Event, TheFileIsItsOwnersAlone) {
+  const std::string path = ::testing::TempDir() + "shift_mode_" + std::to_string(getpid());
+  const mode_t before = umask(0);
+  ASSERT_EQ(events_open(path.c_str()), nullptr);
+  umask(before);
+  events_close();
+  struct stat status {};
+  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  unlink(path.c_str());
 }
 
 }  // namespace
