@@ -10,6 +10,20 @@ target_compile_options(shift_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>
   $<$<BOOL:$<TARGET_PROPERTY:SHIFT_UNOPTIMISED>>:-O0 -g0>)
 target_link_libraries(shift_options INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
+
+# What a bug of memory can do in other people's programs. The sanitizers look for the same, and do not agree with
+# _FORTIFY_SOURCE.
+if(NOT SHIFT_SANITIZE AND NOT SHIFT_FUZZ)
+  set(branch_protection -fcf-protection)
+  if(CMAKE_SYSTEM_PROCESSOR STREQUAL aarch64)
+    set(branch_protection -mbranch-protection=standard)
+  endif()
+  target_compile_options(shift_options INTERFACE
+    -fstack-protector-strong -fstack-clash-protection ${branch_protection}
+    $<$<NOT:$<BOOL:$<TARGET_PROPERTY:SHIFT_UNOPTIMISED>>>:-U_FORTIFY_SOURCE$<SEMICOLON>-D_FORTIFY_SOURCE=2>)
+  target_compile_definitions(shift_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:_GLIBCXX_ASSERTIONS>)
+  target_link_options(shift_options INTERFACE -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+endif()
 set(SHIFT_SANITIZER_RUNTIME "")
 if(SHIFT_SANITIZE)
   target_compile_options(shift_options INTERFACE
