@@ -148,6 +148,7 @@ class Coordinator final : private Machine,
   // ---- coordinator_messages.cc: what peers say
 
   bool knows_qp(const wire::QpName& name) override;
+  bool expects(const wire::QpName& own, const wire::QpName& peer) override;
   void on_message(net::PeerChannel* channel, const wire::Message& message) override;
   void on_connection_up(net::PeerChannel* channel, bool first) override;
   void on_channel_down(net::PeerChannel* channel) override;

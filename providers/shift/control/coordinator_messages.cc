@@ -47,6 +47,11 @@ bool Coordinator::knows_qp(const wire::QpName& name) {
   return sessions_.find(name) != nullptr;
 }
 
+bool Coordinator::expects(const wire::QpName& own, const wire::QpName& peer) {
+  const Session* session = sessions_.find(own);
+  return session != nullptr && session->ends.remote == peer;
+}
+
 void Coordinator::on_connection_up(PeerChannel* channel, bool /*first*/) {
   sessions_.for_each([channel](Session& session) {
     if (session.search.channel() == channel) session.say_again();

@@ -63,12 +63,9 @@ bool PeerSearch::is_cut_off() const {
 void PeerSearch::look() {
   if (looking_ || channel_ != nullptr) return;
   looking_ = true;
-  const group::StartPsns psns = group::start_psns(group_);
   net::FindRequest request;
   request.remote = group_.life.ends.remote;
   request.local = group_.life.ends.local;
-  request.local_sq_psn = psns.sq;
-  request.local_rq_psn = psns.rq;
   // If the peer was proven, a round needs to know soon whether it is gone.
   request.deadline =
       loop_.now() + milliseconds(proven_ ? std::min(config().rendezvous_ms, config().exchange_ms)
@@ -159,6 +156,12 @@ void PeerSearch::send_bind() {
   bind.members_up = nics_.up(group_.context);
   bind.epoch = group_.life.control.epoch;
   channel_->send(bind);
+}
+
+bool PeerSearch::may_speak(const net::PeerChannel* channel) const {
+  if (channel_proven_) return channel_ == channel;
+  const auto ip = group_.life.ends.remote.gid.ipv4();
+  return channel->is_self() || !ip || channel->is_at(*ip);
 }
 
 // Both QPNs are in the names, which the caller has compared.

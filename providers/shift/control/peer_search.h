@@ -66,11 +66,9 @@ class PeerSearch {
   bool is_proven_on(const net::PeerChannel* channel) const {
     return proven_ && channel_proven_ && channel_ == channel;
   }
-  // Whether the channel may speak for the peer. Once a process has proved that it owns the peer's
-  // QP, no other process may (C11).
-  bool may_speak(const net::PeerChannel* channel) const {
-    return !channel_proven_ || channel_ == channel;
-  }
+  // Whether the channel may speak for the peer: it leads to the address in the GID of the peer's
+  // QP. Once a process has proved that it owns that QP, no other process may (C11).
+  bool may_speak(const net::PeerChannel* channel) const;
 
   // Whether a proven peer is gone: there is no channel to it, and the last search found that its
   // process or its QP is gone.

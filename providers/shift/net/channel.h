@@ -46,6 +46,7 @@ class Channel final : public PeerChannel {
   const wire::Instance& peer() const noexcept { return peer_; }
   // Such a channel has no sockets; its messages go through the loop.
   bool is_self() const noexcept override { return self_; }
+  bool is_at(uint32_t ip_be) const override { return seen_at_.contains(ip_be); }
   size_t live_connections() const noexcept { return connections_.size(); }
 
   // All messages of one turn of the reactor leave in one write.
@@ -64,7 +65,6 @@ class Channel final : public PeerChannel {
   void keep_found(uint32_t local_ip_be, uint32_t remote_ip_be) {
     (void)kept_at(local_ip_be, remote_ip_be);
   }
-  bool seen_at(uint32_t ip_be) const { return seen_at_.count(ip_be) != 0; }
 
  private:
   struct KeptPair {

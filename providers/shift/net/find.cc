@@ -91,8 +91,6 @@ wire::Hello Finder::hello_for(const Find& find) const {
   hello.instance = host_.own_instance();
   hello.want = find.request.remote;
   hello.from = find.request.local;
-  hello.from_sq_psn = find.request.local_sq_psn;
-  hello.from_rq_psn = find.request.local_rq_psn;
   return hello;
 }
 

@@ -26,8 +26,6 @@ const char* find_error_name(FindError error) noexcept;
 struct FindRequest {
   wire::QpName remote;
   wire::QpName local;
-  uint32_t local_sq_psn = 0;  // proofs, see wire::Hello
-  uint32_t local_rq_psn = 0;
   Loop::Clock::time_point deadline;
   // This host's address on the link of the local GID; 0 stands for the address in the GID itself.
   uint32_t local_ip_be = 0;

@@ -19,6 +19,8 @@ class PeerChannel {
   virtual ~PeerChannel() = default;
   // Whether the channel leads to this very process, which then owns both QPs.
   virtual bool is_self() const noexcept = 0;
+  // Whether a connection to that address of the peer, or from it, has joined the channel.
+  virtual bool is_at(uint32_t ip_be) const = 0;
   // Queues the message on every live connection and returns the number of these connections; with
   // 0, nothing was sent. The peer takes the message once or never, and never after a message that
   // was sent later. The peer misses it when it was sent on a connection that failed, or that was
@@ -38,12 +40,11 @@ class Delegate {
  public:
   virtual ~Delegate() = default;
 
-  // Whether the QP is a default QP of this process. Peers ask for it, either directly or through
-  // another process of this host.
+  // Whether the QP is a default QP of this process.
   virtual bool knows_qp(const wire::QpName& name) = 0;
-  // Whether the asker may talk to this process: its PSNs fit, where they are known already. Called
-  // only when knows_qp(hello.want) is true.
-  virtual bool accepts(const wire::Hello& hello) { return true; }
+  // Whether that QP of this process is connected to the asker's. Nobody else is told that it
+  // exists.
+  virtual bool expects(const wire::QpName& own, const wire::QpName& peer) = 0;
 
   // The message is never a Hello or HelloReply. The channel is valid until its on_channel_down
   // returns.

@@ -93,6 +93,15 @@ void PeerNet::retry_connections() {
   for (auto& [peer, channel] : channels_) channel->retry_connections();
 }
 
+bool PeerNet::is_at(const wire::Gid& gid, uint32_t local_ip_be, uint32_t remote_ip_be) {
+  if (const auto ip = gid.ipv4()) return *ip == remote_ip_be;
+  const auto known = rendezvous_->gid_address(local_ip_be, gid);
+  if (known == remote_ip_be) return true;
+  if (known) rendezvous_->gid_doubt(local_ip_be, gid);
+  rendezvous_->gid_ask(local_ip_be, gid, [](bool) {});
+  return false;
+}
+
 void PeerNet::on_inbound(UniqueFd fd, const wire::Hello& hello, uint32_t local_ip_be,
                          uint32_t remote_ip_be) {
   // The connection comes from a search of this very process, so it needs no channel here: the
@@ -115,7 +124,7 @@ Channel* PeerNet::self_channel() {
 std::vector<Channel*> PeerNet::channels_at(uint32_t ip_be) {
   std::vector<Channel*> found;
   for (auto& [peer, channel] : channels_)
-    if (channel->seen_at(ip_be)) found.push_back(channel.get());
+    if (channel->is_at(ip_be)) found.push_back(channel.get());
   return found;
 }
 
@@ -173,10 +182,9 @@ bool PeerNet::on_question(Channel& channel, const wire::Hello& hello) {
   reply.instance = instance_;
   reply.want = hello.want;
   reply.from = hello.from;
-  if (!delegate_.knows_qp(hello.want))
-    reply.status = wire::HelloStatus::kNoSuchQp;
-  else if (!delegate_.accepts(hello))
-    reply.status = wire::HelloStatus::kRefused;
+  // If no connection has come from the asker's address yet, the peer opens one there.
+  const auto ip = hello.from.gid.ipv4();
+  if (!expects(hello) || (ip && !channel.is_at(*ip))) reply.status = wire::HelloStatus::kNoSuchQp;
   channel.send(reply);
   return true;
 }

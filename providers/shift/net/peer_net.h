@@ -58,7 +58,10 @@ class PeerNet final : public PeerNetwork,
   uint64_t next_sequence() override { return ++sequence_; }
   bool owns_qp(const wire::QpName& name) override { return delegate_.knows_qp(name); }
 
-  bool accepts(const wire::Hello& hello) override { return delegate_.accepts(hello); }
+  bool expects(const wire::Hello& hello) override {
+    return delegate_.expects(hello.want, hello.from);
+  }
+  bool is_at(const wire::Gid& gid, uint32_t local_ip_be, uint32_t remote_ip_be) override;
   bool has_gid(uint32_t ip_be, const wire::Gid& gid) override;
   void on_inbound(UniqueFd fd, const wire::Hello& hello, uint32_t local_ip_be,
                   uint32_t remote_ip_be) override;

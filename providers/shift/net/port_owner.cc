@@ -65,8 +65,9 @@ void PortOwner::listen() {
 }
 
 void PortOwner::accept_tcp() {
-  // While too many connections are pending, further ones wait in the kernel's queue.
-  while (pending() < kPendingMax) {
+  // While the sharers are asked about too many connections, further ones wait in the kernel's
+  // queue.
+  for (size_t i = 0; i < kPendingMax && !is_full(); i++) {
     uint32_t remote_ip_be = 0;
     UniqueFd fd = tcp_accept(tcp_.get(), remote_ip_be);
     if (!fd) {
@@ -75,23 +76,34 @@ void PortOwner::accept_tcp() {
         accept_pause(true);
         accept_retry_ = reactor_.timer_start(kAcceptPause, [this] {
           accept_retry_ = 0;
-          accept_pause(pending() >= kPendingMax);
+          accept_pause(is_full());
         });
       }
       return;
     }
-    greeting_.push_front(std::make_unique<FirstMessage>(reactor_, std::move(fd)));
+    if (greeting_.size() >= kPendingMax) make_room();
+    greeting_.push_front({remote_ip_be, std::make_unique<FirstMessage>(reactor_, std::move(fd))});
     const auto it = greeting_.begin();
-    const bool started = (*it)->start(
+    const bool started = it->first->start(
         kHelloTimeout,
         [this, it, remote_ip_be](UniqueFd from, const wire::Message* message, const char* why) {
-          const auto greeting = std::move(*it);  // the FirstMessage lives until its callback ends
+          const auto first = std::move(it->first);  // it lives until its callback ends
           greeting_.erase(it);
           on_hello(std::move(from), message, why, remote_ip_be);
         });
     if (!started) greeting_.erase(it);
   }
-  accept_pause(true);
+  accept_pause(is_full());
+}
+
+void PortOwner::make_room() {
+  std::map<uint32_t, size_t> count;
+  for (const Greeting& greeting : greeting_) count[greeting.remote_ip_be]++;
+  const auto most = std::ranges::max_element(count, {}, [](const auto& one) { return one.second; });
+  const auto oldest = std::find_if(greeting_.rbegin(), greeting_.rend(), [&](const Greeting& one) {
+    return one.remote_ip_be == most->first;
+  });
+  greeting_.erase(std::next(oldest).base());
 }
 
 void PortOwner::accept_pause(bool pause) {
@@ -112,7 +124,7 @@ void PortOwner::on_hello(UniqueFd fd, const wire::Message* message, const char* 
                        why != nullptr ? why : "it does not introduce itself");
   else
     find_process(std::move(fd), *hello);
-  accept_pause(pending() >= kPendingMax);
+  accept_pause(is_full());
 }
 
 void PortOwner::find_process(UniqueFd fd, const wire::Hello& hello) {
@@ -123,7 +135,7 @@ void PortOwner::find_process(UniqueFd fd, const wire::Hello& hello) {
     (void)hello_answer(fd.get(), hello, {}, wire::HelloStatus::kNoSuchQp);
     return;
   }
-  if (host_.owns_qp(hello.want)) return inbound_take(host_, std::move(fd), hello);
+  if (host_.expects(hello)) return inbound_take(host_, std::move(fd), hello);
   ask_sharers(std::move(fd), hello);
 }
 
@@ -164,7 +176,7 @@ void PortOwner::question_deny(uint32_t id) {
   const Question& question = node.mapped();
   reactor_.timer_cancel(question.timer);
   (void)hello_answer(question.fd.get(), question.hello, {}, wire::HelloStatus::kNoSuchQp);
-  accept_pause(pending() >= kPendingMax);
+  accept_pause(is_full());
 }
 
 void PortOwner::accept_local() {
@@ -231,7 +243,7 @@ void PortOwner::on_answer(int sharer_fd, uint32_t id, bool yes) {
     Question& question = node.mapped();
     reactor_.timer_cancel(question.timer);
     pass(sharers_.at(sharer_fd), std::move(question.fd), question.hello);
-    accept_pause(pending() >= kPendingMax);
+    accept_pause(is_full());
   } else if (it->second.open.empty()) {
     question_deny(id);
   }

@@ -18,7 +18,10 @@ namespace shift::net {
 
 class PortOwner {
  public:
-  static constexpr size_t kPendingMax = 64;  // connections that have not found their process yet
+  // Connections that have not found their process yet. When there are as many that have not said
+  // their Hello, the oldest of the address that has most of them gives way: an honest Hello comes
+  // within a round trip, however many strangers are silent.
+  static constexpr size_t kPendingMax = 64;
 
   // `local` is the local socket whose name makes this process the owner.
   PortOwner(Reactor& reactor, RendezvousHost& host, uint32_t ip_be, uint16_t port, UniqueFd local)
@@ -42,11 +45,17 @@ class PortOwner {
     Reactor::TimerId timer = 0;
   };
 
+  struct Greeting {
+    uint32_t remote_ip_be;
+    std::unique_ptr<FirstMessage> first;
+  };
+
   void listen();
   void accept_tcp();
+  void make_room();
   void accept_pause(bool pause);
   void accept_local();
-  size_t pending() const { return greeting_.size() + questions_.size(); }
+  bool is_full() const { return questions_.size() >= kPendingMax; }
   void on_hello(UniqueFd fd, const wire::Message* message, const char* why, uint32_t remote_ip_be);
   void find_process(UniqueFd fd, const wire::Hello& hello);
   void ask_sharers(UniqueFd fd, const wire::Hello& hello);
@@ -68,8 +77,8 @@ class PortOwner {
   Reactor::TimerId listen_retry_ = 0;
   Reactor::TimerId accept_retry_ = 0;
   Reactor::TimerId local_retry_ = 0;  // runs while no further sharer is accepted
-  std::list<std::unique_ptr<FirstMessage>> greeting_;
-  std::map<int, Sharer> sharers_;  // by descriptor
+  std::list<Greeting> greeting_;      // the newest first
+  std::map<int, Sharer> sharers_;     // by descriptor
   std::map<uint32_t, Question> questions_;
   uint32_t next_question_ = 1;
 };

@@ -50,7 +50,7 @@ bool PortSharer::receive_one() {
     inbound_take(host_, std::move(passed), packet.hello);
   } else if (packet.kind == LocalKind::kAsk) {
     packet.kind = LocalKind::kAnswer;
-    packet.yes = host_.owns_qp(packet.hello.want);
+    packet.yes = host_.expects(packet.hello);
     std::vector<uint8_t> bytes;
     // An owner that takes no answer is at its end, so a failure does not matter: the question times
     // out.
@@ -63,15 +63,13 @@ void inbound_take(RendezvousHost& host, UniqueFd fd, const wire::Hello& hello) {
   const wire::Instance& self = host.own_instance();
   uint32_t local_ip_be = 0, remote_ip_be = 0;
   if (!tcp_addresses(fd.get(), local_ip_be, remote_ip_be) || hello.instance.is_zero()) return;
-  const bool ours = hello.target.is_zero() ? host.owns_qp(hello.want) : hello.target == self;
-  if (!ours) {
-    (void)hello_answer(fd.get(), hello, self, wire::HelloStatus::kNoSuchQp);
-    return;
-  }
   // A further connection of a channel names no QP. Its proof is that it knows this process's
-  // instance.
-  const bool welcome = !hello.target.is_zero() || host.accepts(hello);
-  const auto status = welcome ? wire::HelloStatus::kOk : wire::HelloStatus::kRefused;
+  // instance, which only peers are told: those that come from the address of a peer's QP.
+  const bool welcome =
+      hello.target.is_zero()
+          ? host.expects(hello) && host.is_at(hello.from.gid, local_ip_be, remote_ip_be)
+          : hello.target == self;
+  const auto status = welcome ? wire::HelloStatus::kOk : wire::HelloStatus::kNoSuchQp;
   if (!hello_answer(fd.get(), hello, self, status) || !welcome) return;
   host.on_inbound(std::move(fd), hello, local_ip_be, remote_ip_be);
 }

@@ -25,12 +25,11 @@ inline constexpr size_t kKeysMax = 65536;           // keys in one KeyQuery, Key
 // The first message of a connection; or, on a channel that exists, the question "do you own this
 // QP?"
 struct Hello {
-  Instance instance;  // the asking process
-  Instance target;    // the process that is looked for; zero: the one that owns `want`
-  QpName want;        // the QP that is looked for
-  QpName from;        // the asker's QP
-  // Start PSNs of the asker's default QP. The owner of `want` holds the same two numbers, crossed.
-  uint32_t from_sq_psn = 0;
+  Instance instance;         // the asking process
+  Instance target;           // the process that is looked for; zero: the one that owns `want`
+  QpName want;               // the QP that is looked for
+  QpName from;               // the asker's QP
+  uint32_t from_sq_psn = 0;  // these two are not used: PSNs are told to a proven address only
   uint32_t from_rq_psn = 0;
   uint8_t pair = 0;  // 0: found through `want`; n: for the channel's n-th kept pair of addresses
 

@@ -204,6 +204,7 @@ TEST_F(KeysAgain, AFailedGroupWithholdsNothing) {
 TEST_F(KeysAgain, AStrangerIsNotBelieved) {
   struct Stranger final : net::PeerChannel {
     bool is_self() const noexcept override { return false; }
+    bool is_at(uint32_t) const override { return true; }
     size_t send(const wire::Message&) override { return 1; }
     bool keep_connection(uint32_t, uint32_t) override { return true; }
     void drop_connection(uint32_t, uint32_t) override {}

@@ -30,6 +30,7 @@ using AddressPair = std::pair<uint32_t, uint32_t>;
 
 struct FakeChannel final : net::PeerChannel {
   bool is_self() const noexcept override { return false; }
+  bool is_at(uint32_t ip_be) const override { return !is_elsewhere || elsewhere == ip_be; }
   size_t send(const wire::Message& message) override {
     sent.push_back(message);
     return 1;
@@ -44,6 +45,9 @@ struct FakeChannel final : net::PeerChannel {
     ASSERT_NE(found, kept.end()) << "dropped, but not kept";
     kept.erase(found);
   }
+  // The only address at which it is, if `is_elsewhere`; otherwise it is at all of them.
+  uint32_t elsewhere = 0;
+  bool is_elsewhere = false;
   // The sent messages of one kind.
   template <typename Message>
   std::vector<Message> all() const {

@@ -60,8 +60,6 @@ TEST_F(PeerSearchTest, TheLeaderLooksAtOnceAndOnce) {
   search_->begin();
   ASSERT_EQ(network_.requests.size(), 1u);
   EXPECT_EQ(network_.requests[0].remote, group_->life.ends.remote);
-  EXPECT_EQ(network_.requests[0].local_sq_psn, 1000u);
-  EXPECT_EQ(network_.requests[0].local_rq_psn, 2000u);
   search_->look_later(milliseconds(0));
   time_.run_for(milliseconds(10));
   EXPECT_EQ(network_.requests.size(), 1u) << "a search is under way already";
@@ -225,6 +223,18 @@ TEST_F(PeerSearchTest, OnlyTheChannelThatProvedItselfSpeaks) {
   EXPECT_TRUE(search_->is_proven());
   EXPECT_TRUE(search_->may_speak(&other)) << "the peer may come back as another process";
   EXPECT_FALSE(search_->is_proven_on(&channel_));
+}
+
+// C11: an exact echo of the PSNs proves nothing at another address.
+TEST_F(PeerSearchTest, OnlyAChannelToTheAddressOfThePeersQpSpeaks) {
+  FakeChannel other;
+  other.is_elsewhere = true;
+  EXPECT_FALSE(search_->may_speak(&other));
+  other.elsewhere = *group_->life.ends.remote.gid.ipv4();
+  EXPECT_TRUE(search_->may_speak(&other));
+  other.elsewhere = 0;
+  group_->life.ends.remote.gid.raw[0] = 0xfe;  // holds no address; the connection was judged by it
+  EXPECT_TRUE(search_->may_speak(&other));
 }
 
 TEST_F(PeerSearchTest, OneConnectionIsKeptForEachPairOfAddresses) {

@@ -382,6 +382,7 @@ TEST_F(Rounds, APathWhoseNicGoesDownWhileItIsTriedIsNotChosen) {
 // A process that is found where the peer was before, and knows the QPs' names, but not their PSNs.
 struct Impostor final : Delegate {
   bool knows_qp(const wire::QpName&) override { return true; }
+  bool expects(const wire::QpName&, const wire::QpName&) override { return true; }
   void on_channel_down(PeerChannel*) override {}
   void on_message(PeerChannel* channel, const wire::Message& message) override {
     const auto* bind = std::get_if<wire::Bind>(&message);

@@ -295,7 +295,7 @@ class LinkSearchTest : public ::testing::Test {
                                 std::chrono::milliseconds patience = kPatience) {
     auto promise = std::make_shared<std::promise<Found>>();
     a_.run([&] {
-      FindRequest request{remote, qp_a_, 11, 22, Reactor::Clock::now() + patience, ip(1)};
+      FindRequest request{remote, qp_a_, Reactor::Clock::now() + patience, ip(1)};
       a_.net->find_peer(request, [promise](PeerChannel* channel, FindError error) {
         promise->set_value({channel, error});
       });
@@ -315,10 +315,7 @@ TEST_F(LinkSearchTest, FindsTheOwnerOfAQp) {
   const Found found = find(qp_b_);
   ASSERT_EQ(found.error, FindError::kNone);
   EXPECT_EQ(real(found.channel).peer(), b_.net->instance());
-  const auto hellos = b_.notes.hellos();
-  ASSERT_EQ(hellos.size(), 1u);
-  EXPECT_EQ(hellos[0].want, qp_b_);
-  EXPECT_EQ(hellos[0].from, qp_a_);
+  EXPECT_EQ(b_.notes.asked(), (Notes::Asked{{qp_b_, qp_a_}}));
 }
 
 TEST_F(LinkSearchTest, NobodyAnswers) {

@@ -102,6 +102,7 @@ class MemoryNetwork {
   struct Channel final : PeerChannel {
     Channel(MemoryNetwork& n, Delegate& d) : net(n), owner(d) {}
     bool is_self() const noexcept override { return other == this; }
+    bool is_at(uint32_t) const override { return true; }
     size_t send(const wire::Message& message) override {
       if (!net.connected_ || !alive || broken) return 0;
       auto bytes = std::make_shared<std::vector<uint8_t>>();

@@ -96,10 +96,11 @@ class Notes : public Delegate {
     std::lock_guard lock(mutex_);
     return qps_.count(name) != 0;
   }
-  bool accepts(const wire::Hello& hello) override {
+  bool expects(const wire::QpName& own, const wire::QpName& peer) override {
     std::lock_guard lock(mutex_);
-    hellos_.push_back(hello);
-    return accepting_;
+    if (!expecting_ || qps_.count(own) == 0) return false;
+    asked_.insert({own, peer});
+    return true;
   }
   void on_message(PeerChannel* channel, const wire::Message& message) override {
     note([&] { messages_.emplace_back(channel, message); });
@@ -119,16 +120,19 @@ class Notes : public Delegate {
     std::lock_guard lock(mutex_);
     qps_.insert(name);
   }
-  void set_accepting(bool accepting) {
+  // Its QPs are connected to no peer's from here on.
+  void set_expecting(bool expecting) {
     std::lock_guard lock(mutex_);
-    accepting_ = accepting;
+    expecting_ = expecting;
   }
 
   int ups() { return read(ups_); }
   int firsts() { return read(firsts_); }
   int downs() { return read(downs_); }
   PeerChannel* last_up() { return read(last_up_); }
-  std::vector<wire::Hello> hellos() { return read(hellos_); }
+  // The own and the peer's QP of each question that was answered yes.
+  using Asked = std::set<std::pair<wire::QpName, wire::QpName>>;
+  Asked asked() { return read(asked_); }
   std::vector<std::pair<PeerChannel*, wire::Message>> messages() { return read(messages_); }
   size_t count(const wire::Message& wanted) {
     std::lock_guard lock(mutex_);
@@ -170,8 +174,8 @@ class Notes : public Delegate {
   std::condition_variable changed_;
   uint64_t notes_ = 0;
   std::set<wire::QpName> qps_;
-  bool accepting_ = true;
-  std::vector<wire::Hello> hellos_;
+  bool expecting_ = true;
+  Asked asked_;
   std::vector<std::pair<PeerChannel*, wire::Message>> messages_;
   PeerChannel* last_up_ = nullptr;
   int ups_ = 0, firsts_ = 0, downs_ = 0;
@@ -203,7 +207,7 @@ class Node {
                                 std::chrono::milliseconds patience = kPatience) {
     auto promise = std::make_shared<std::promise<Found>>();
     run([&] {
-      FindRequest request{remote, local, 11, 22, Reactor::Clock::now() + patience};
+      FindRequest request{remote, local, Reactor::Clock::now() + patience};
       net->find_peer(request, [promise](PeerChannel* channel, FindError error) {
         promise->set_value({channel, error});
       });

@@ -57,19 +57,14 @@ TEST_F(PeerNetTest, FindsTheOwnerAndTalksBothWays) {
   EXPECT_EQ(b_.notes.firsts(), 1);
 }
 
-TEST_F(PeerNetTest, OwnerSeesTheAskersProof) {
+TEST_F(PeerNetTest, OwnerSeesWhoAsks) {
   ASSERT_EQ(connect().error, FindError::kNone);
-  const auto hellos = b_.notes.hellos();
-  ASSERT_EQ(hellos.size(), 1u);
-  EXPECT_EQ(hellos[0].want, qp_b_);
-  EXPECT_EQ(hellos[0].from, qp_a_);
-  EXPECT_EQ(hellos[0].from_sq_psn, 11u);
-  EXPECT_EQ(hellos[0].from_rq_psn, 22u);
+  EXPECT_EQ(b_.notes.asked(), (Notes::Asked{{qp_b_, qp_a_}}));
 }
 
-TEST_F(PeerNetTest, RefusalEndsTheSearch) {
-  b_.notes.set_accepting(false);
-  EXPECT_EQ(connect().error, FindError::kRefused);
+TEST_F(PeerNetTest, AQpOfAnotherPeerIsNotFound) {
+  b_.notes.set_expecting(false);
+  EXPECT_EQ(a_.find(qp_a_, qp_b_, 100ms).error, FindError::kNoSuchQp);
   EXPECT_EQ(a_.notes.ups(), 0);
   EXPECT_EQ(b_.notes.ups(), 0);
 }
@@ -127,8 +122,7 @@ TEST_F(PeerNetTest, ThousandQpsShareOneConnection) {
   std::promise<void> done;
   a_.run([&] {
     for (uint32_t i = 0; i < kQps; i++) {
-      FindRequest request{qp(ip(2), 1000 + i), qp(ip(1), i), 1, 2,
-                          Reactor::Clock::now() + kPatience};
+      FindRequest request{qp(ip(2), 1000 + i), qp(ip(1), i), Reactor::Clock::now() + kPatience};
       a_.net->find_peer(request, [&](PeerChannel*, FindError error) {
         others += error != FindError::kNone;
         if (++found == kQps) done.set_value();

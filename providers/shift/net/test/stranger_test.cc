@@ -49,6 +49,10 @@ class Stranger {
     return message;
   }
   bool closed() { return hear() == nullptr; }
+  bool is_closed_now() {
+    char byte;
+    return recv(fd_, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
+  }
 
  private:
   const int fd_;
@@ -149,6 +153,35 @@ TEST_F(StrangerTest, UnknownQpsAndInstancesAreDenied) {
   EXPECT_EQ(std::get<wire::HelloReply>(*denial).status, wire::HelloStatus::kNoSuchQp);
 }
 
+// Whoever knows the names of two QPs, but does not come from the address of one of them, is told
+// nothing: not the instance, which opens further connections, and not that there is such a QP.
+TEST_F(StrangerTest, WhoComesFromAnotherAddressThanItsQpIsDenied) {
+  Stranger s(here_);
+  wire::Hello h = hello(9);
+  h.from = qp(ip(1), 1);
+  s.say(h);
+  const auto answer = s.hear();
+  ASSERT_NE(answer, nullptr);
+  const auto& reply = std::get<wire::HelloReply>(*answer);
+  EXPECT_EQ(reply.status, wire::HelloStatus::kNoSuchQp);
+  EXPECT_TRUE(reply.instance.is_zero());
+  EXPECT_TRUE(s.closed());
+  EXPECT_TRUE(works());
+}
+
+// The same over a channel that exists: it leads to another address.
+TEST_F(StrangerTest, AQuestionForAnotherAddressIsDenied) {
+  Stranger s(here_);
+  s.say(hello(9));
+  ASSERT_NE(s.hear(), nullptr);
+  wire::Hello h = hello(9);
+  h.from = qp(ip(1), 1);
+  s.say(h);
+  const auto answer = s.hear();
+  ASSERT_NE(answer, nullptr);
+  EXPECT_EQ(std::get<wire::HelloReply>(*answer).status, wire::HelloStatus::kNoSuchQp);
+}
+
 TEST_F(StrangerTest, NonsenseOnAChannelEndsTheConnection) {
   const std::vector<std::function<void(Stranger&)>> sins = {
       [](Stranger& s) { s.say(std::vector<uint8_t>(64, 0xff)); },
@@ -244,6 +277,7 @@ TEST_F(StrangerTest, SilentCrowdIsTimedOutAndHonestPeersGetThrough) {
   for (size_t i = 0; i < PortOwner::kPendingMax + 10; i++)
     crowd.push_back(std::make_unique<Stranger>(here_));
   EXPECT_TRUE(works()) << "behind the crowd";
+  EXPECT_FALSE(crowd.back()->is_closed_now()) << "it was not the crowd's end that let it through";
   for (auto& s : crowd) EXPECT_TRUE(s->closed());
 }
 
