@@ -16,6 +16,7 @@ import re
 import shutil
 import statistics
 import sys
+import textwrap
 import time
 
 from harness.build import Build
@@ -207,7 +208,9 @@ def markdown(outcomes, verdicts, command):
             lines.append("| `%s`%s | %s | %s |" % (
                 row.name, " *" if row.verifies else "", " | ".join(cell(row, column) for column in columns),
                 pause_cell(runs)))
-    lines += ["", "Pauses by class:", ""] + ["- " + re.sub(" +", " ", one.text()) for one in verdicts]
+    lines += ["", "Pauses by class:", ""]
+    for one in verdicts:
+        lines += textwrap.wrap("- " + re.sub(" +", " ", one.text()), 110, subsequent_indent="  ")
     others = [row for row in OTHER_TYPES if (row.name, HEALTHY.title()) in found]
     if others:
         lines += ["", "These are not protected, and complete as with the stock library (C10):", ""]
