@@ -124,6 +124,7 @@ void Coordinator::fault(Group* group, Event event, int member, group::Cause caus
   soon(group->life.serial, [this, event, member, cause, seen = control_.now()](Session& session) {
     // A fault on a member that the group has left already is of no interest.
     if (member != group::kNoMember && member != session.group.life.path.member) return;
+    // The flushes behind an error that the NIC is being asked about say nothing of their own.
     if (event == Event::kPathFault && cause.detector == group::Detector::kCompletion &&
         session.verdict.is_open(member)) {
       return;

@@ -16,25 +16,27 @@ using fsm::State;
 using group::Group;
 
 void Verdict::want(int member, std::function<void()> then) {
+  Question& question = questions_[member];
   const bool is_asked = is_open(member);
-  asked_ |= 1u << member;
-  if (then) if_believed_.push_back(std::move(then));
-  if (group::is_late(*session_.group.context, member)) return answered(member, false);
+  if (!is_asked) question.number = next_number_++;
+  if (then) question.if_believed.push_back(std::move(then));
+  if (group::is_late(*session_.group.context, member)) return nic_late(member);
   if (is_asked) return;
   jobs_.run(
       session_, member,
       [member](const Group& g) { return group::member_port_is_up(*g.context, member); },
-      [member](Session& session, bool is_up) { session.verdict.answered(member, is_up); });
+      [member, number = question.number](Session& session, bool is_up) {
+        session.verdict.answered(member, number, is_up);
+      });
 }
 
-void Verdict::answered(int member, bool is_up) {
-  if (!is_open(member)) return;  // the NIC was late, and this is its answer
-  asked_ &= ~(1u << member);
-  const auto if_believed = std::exchange(if_believed_, {});
+void Verdict::answered(int member, uint32_t number, bool is_up) {
+  if (number == 0 || questions_[member].number != number) return;  // too late, as the NIC was
+  const Question question = std::exchange(questions_[member], {});
   // If the group has left the path, the request meets its error again on the next one.
   if (member != session_.group.life.path.member) return;
   if (is_up) {
-    for (const auto& then : if_believed) then();
+    for (const auto& then : question.if_believed) then();
     return application(member, "application error completion");
   }
   {
