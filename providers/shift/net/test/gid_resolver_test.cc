@@ -318,6 +318,22 @@ TEST_F(LinkSearchTest, FindsTheOwnerOfAQp) {
   EXPECT_EQ(b_.notes.asked(), (Notes::Asked{{qp_b_, qp_a_}}));
 }
 
+// C11: the link says where the QP is that the asker names as its own, and that is another host.
+TEST_F(LinkSearchTest, WhoIsNotWhereItsGidIsFindsNothing) {
+  b_.notes.add_qp(qp_b_);
+  Node other{200ms};
+  other.serve(ip(3));
+  auto promise = std::make_shared<std::promise<FindError>>();
+  other.run([&] {
+    FindRequest request{qp_b_, qp_a_, Reactor::Clock::now() + 1s, ip(3)};
+    other.net->find_peer(request,
+                         [promise](PeerChannel*, FindError error) { promise->set_value(error); });
+  });
+  EXPECT_EQ(promise->get_future().get(), FindError::kNoSuchQp);
+  EXPECT_EQ(b_.notes.ups(), 0);
+  EXPECT_EQ(find(qp_b_).error, FindError::kNone) << "the QP's owner itself";
+}
+
 TEST_F(LinkSearchTest, NobodyAnswers) {
   EXPECT_EQ(find({link_local(9), 0x22}).error, FindError::kNoAnswer);
 }
