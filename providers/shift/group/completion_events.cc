@@ -14,12 +14,16 @@
 
 namespace shift::group {
 
-void CompletionChannel::owe(CompletionQueue& cq, std::chrono::steady_clock::time_point at) {
+void CompletionChannel::owe(CompletionQueue& cq, std::chrono::steady_clock::time_point at,
+                            bool unarmed) {
   std::lock_guard lock(mutex);
   const auto known = std::ranges::find(owed, &cq, &Owed::cq);
-  if (known != owed.end() && known->at <= at) return;
-  if (known != owed.end()) owed.erase(known);
-  owed.insert(std::ranges::upper_bound(owed, at, {}, &Owed::at), {&cq, at});
+  if (known != owed.end()) {
+    at = std::min(at, known->at);
+    unarmed = unarmed || known->unarmed;
+    owed.erase(known);
+  }
+  owed.insert(std::ranges::upper_bound(owed, at, {}, &Owed::at), {&cq, at, unarmed});
 }
 
 bool CompletionChannel::owes(const CompletionQueue& cq) {

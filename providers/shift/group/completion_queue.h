@@ -41,13 +41,15 @@ struct CompletionChannel {
   struct Owed {
     CompletionQueue* cq;
     std::chrono::steady_clock::time_point at;
+    bool unarmed;  // the event is owed even if the queue is not armed
   };
   std::deque<Owed> owed;  // in the order of time
   Holders holders;
   std::atomic<bool> default_closed{false};  // its driver has let go of the default NIC
 
-  // Owes the application an event of `cq` at that time, or earlier if it was owed earlier.
-  void owe(CompletionQueue& cq, std::chrono::steady_clock::time_point at);
+  // Owes the application an event of `cq` at that time, or earlier if it was owed earlier, and if
+  // `unarmed` or if it was owed so earlier, to one that has not armed the queue, too.
+  void owe(CompletionQueue& cq, std::chrono::steady_clock::time_point at, bool unarmed = false);
   bool owes(const CompletionQueue& cq);
 };
 

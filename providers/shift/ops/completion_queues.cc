@@ -186,7 +186,14 @@ bool take_event(CompletionQueue* cq, bool has_waited) {
   // In doubt, each arming gives one event: the other one is of a second NIC, or the layer's own
   // stands for it. Otherwise the application may have armed the CQ again before it took the event
   // of an earlier arming, and gets an event for each, as with stock.
-  if (!cq->armed && group::is_in_doubt(*cq)) return false;
+  if (!cq->armed && group::is_in_doubt(*cq)) {
+    // A NIC may still be armed when the application is not any more. A program that arms no queue
+    // may look at the channel all the same, and must not wait here for what it saw.
+    if (!has_waited) {
+      cq->channel->owe(*cq, group::event_clock() + group::kOwedSettled, true);
+    }
+    return false;
+  }
   if (!is_due(cq)) {
     ibv_cq* real = cq->real[kDefault];
     arm_twins(cq, cq->armed_solicited);
@@ -226,9 +233,11 @@ CompletionQueue* event_for_closed(CompletionChannel* channel, bool now) {
     if (cq->channel == channel && (told_of == nullptr || !told_of->armed)) told_of = cq;
   }
   if (told_of == nullptr) return nullptr;
-  told_of->armed = !now;
-  if (now) return count_event(told_of) ? told_of : nullptr;
-  channel->owe(*told_of, group::event_clock() + kOwedForClosed);
+  if (now) {
+    told_of->armed = false;
+    return count_event(told_of) ? told_of : nullptr;
+  }
+  channel->owe(*told_of, group::event_clock() + kOwedForClosed, true);
   return nullptr;
 }
 
@@ -245,9 +254,9 @@ int patience_ms(CompletionChannel* channel) {
 CompletionQueue* owed_event(CompletionChannel* channel) {
   std::lock_guard lock(channel->mutex);
   while (!channel->owed.empty() && channel->owed.front().at <= group::event_clock()) {
-    CompletionQueue* cq = channel->owed.front().cq;
+    const auto [cq, at, unarmed] = channel->owed.front();
     channel->owed.pop_front();
-    if (cq->armed.exchange(false) && count_event(cq)) return cq;
+    if ((cq->armed.exchange(false) || unarmed) && count_event(cq)) return cq;
   }
   return nullptr;
 }

@@ -208,6 +208,28 @@ TEST_F(ChannelTest, WhoSawTheEndOfADeviceDoesNotWaitForEver) {
   EXPECT_EQ(poll(), 0);
 }
 
+// The layer does not arm a queue for the sake of such an event: when the path moves, the queues of
+// the other NIC are armed as the application's are, and their events would be for nobody.
+TEST_F(ChannelTest, TheEndOfADeviceArmsNothing) {
+  close_channel(kDefault);
+  EXPECT_FALSE(event());
+  EXPECT_FALSE(cq_->armed);
+  stopped_now += std::chrono::milliseconds(20);
+  EXPECT_TRUE(event());
+  EXPECT_FALSE(event());
+}
+
+// A program that has stopped to arm its queues, and waits for other things, looks at the channel
+// when it is readable: a NIC was still armed.
+TEST_F(ChannelTest, WhoArmsNothingAndSawTheChannelReadableDoesNotWaitForEver) {
+  group::doubt_events(*cq_);
+  raise();
+  EXPECT_FALSE(event()) << "another event of the same arming would be one too many";
+  stopped_now += std::chrono::milliseconds(20);
+  EXPECT_TRUE(event());
+  EXPECT_FALSE(event());
+}
+
 TEST_F(ChannelTest, TheEndOfADeviceIsToldBeforeWhatIsOwedLonger) {
   EXPECT_EQ(poll(), 0);
   arm();
@@ -696,7 +718,7 @@ TEST_F(DyingQueue, GivesNoFurtherEvent) {
   const uint64_t one = 1;
   ASSERT_EQ(write(channel_.inject_fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
   EXPECT_FALSE(event());
-  channel_.owed.push_back({dying_, stopped_now});
+  channel_.owed.push_back({dying_, stopped_now, false});
   EXPECT_FALSE(event());
   EXPECT_EQ(dying_->events_delivered, 0u);
 }
