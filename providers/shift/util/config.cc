@@ -14,18 +14,13 @@
 #include <set>
 #include <string_view>
 
+#include "util/trim.h"
 #include "util/unique_fd.h"
 
 namespace shift {
 namespace {
 
 constexpr size_t kFileMax = 64 * 1024;
-
-std::string_view trim(std::string_view s) {
-  const auto first = s.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return s.substr(first, s.find_last_not_of(" \t\r") - first + 1);
-}
 
 // Quotes are allowed, because people write these files like a shell's configuration files.
 std::string_view unquote(std::string_view s) {
