@@ -3,7 +3,7 @@
 
 packages_build="g++ cmake ninja-build python3 libibverbs-dev librdmacm-dev ibverbs-providers libgtest-dev
   libcli11-dev nlohmann-json3-dev libfmt-dev zlib1g-dev
-  libnl-3-dev"
+  libnl-3-dev libsodium-dev"
 packages_run="ibverbs-utils perftest python3-matplotlib"
 packages_check="clang-format clang-tidy python3-pyverbs rdma-core spin tshark tcpdump iproute2 ucx-utils libgloo-dev"
 packages_programs="$packages_check openmpi-bin libopenmpi-dev python3-torch"
@@ -15,7 +15,7 @@ packages_arm64="g++-aarch64-linux-gnu"
 # Not installed: tools/arm64.sh unpacks these packages of the architecture arm64.
 packages_arm64_root="libc6 libgcc-s1 libstdc++6 libibverbs1 libibverbs-dev ibverbs-providers ibverbs-utils librdmacm1
   librdmacm-dev libnl-3-200 libnl-route-3-200 libnl-3-dev libnl-route-3-dev zlib1g zlib1g-dev libfmt9 libfmt-dev
-  libgtest-dev libcli11-dev nlohmann-json3-dev"
+  libgtest-dev libcli11-dev nlohmann-json3-dev libsodium-dev"
 packages_fuzz="clang libclang-rt-14-dev"
 
 package_installed() {

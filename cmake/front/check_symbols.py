@@ -57,7 +57,7 @@ def check_dynamic(text, needed, soname, fail):
     if needed not in libraries:
         fail(f"does not need {needed}")
     for library in libraries:
-        if library == soname or re.match(r"libstdc\+\+|libgcc_s|libmlx5|libfmt|libspdlog", library):
+        if library == soname or re.match(r"libstdc\+\+|libgcc_s|libmlx5|libfmt|libspdlog|libsodium", library):
             fail(f"needs {library}, which a guest must bring along hidden")
     flags = " ".join(re.findall(r"\(FLAGS(?:_1)?\)(.*)", text))
     for flag in ("NOW", "NODELETE"):

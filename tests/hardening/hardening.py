@@ -6,6 +6,11 @@ information, the symbols of the checks, and how the linker has laid the object o
 
 The checks of libc's calls and of the standard library's indices leave a sign only where there is such a call or
 index, so they are looked for in the objects that --checked names.
+
+The distribution's static archives, which --archive names, are linked into the objects, and the distribution
+chooses their options. They bring no debug information, so the options above are those of our sources; and a call
+that is checked in an archive, too, is no sign that ours are. Of an archive itself it is only asked that it has
+stack protectors.
 """
 
 import argparse
@@ -22,8 +27,16 @@ def readelf(*arguments):
     return subprocess.run(["readelf", "-W", *arguments], check=True, capture_output=True, text=True).stdout
 
 
-def complaints(path, is_checked):
-    """What the object lacks, one line each."""
+def checked_calls(path):
+    return set(re.findall(r"\b__\w+_chk\b", readelf("-s", path)))
+
+
+def archive_complaints(path):
+    return [] if "__stack_chk_fail" in readelf("-s", path) else ["no function has a stack protector"]
+
+
+def complaints(path, is_checked, foreign=frozenset()):
+    """What the object lacks, one line each. `foreign` are the checked calls of what is linked into it."""
     found = []
     machine = re.search(r"Machine:\s*(.*)", readelf("-h", path)).group(1)
     options = OPTIONS + [BRANCHES[machine]] if machine in BRANCHES else OPTIONS
@@ -37,7 +50,7 @@ def complaints(path, is_checked):
     symbols = readelf("-s", path)
     if not re.search(r"\b__stack_chk_fail\b", symbols):
         found.append("no function has a stack protector")
-    if is_checked and not re.search(r"\b__\w+_chk\b", symbols):
+    if is_checked and not checked_calls(path) - foreign:
         found.append("no call of libc is checked (_FORTIFY_SOURCE)")
     if is_checked and not re.search(r"__glibcxx_assert_fail", symbols):
         found.append("no index is checked (_GLIBCXX_ASSERTIONS)")
@@ -88,6 +101,13 @@ def selftest(compiler):
             if bool(found) != (left_out is not None):
                 print(f"without {left_out}: {found}")
                 wrong += 1
+            if bool(archive_complaints(folder + "/object")) != (left_out == "-fstack-protector-strong"):
+                print(f"without {left_out}: wrong as an archive")
+                wrong += 1
+        found = complaints(folder + "/object", True, checked_calls(folder + "/object"))
+        if not any("FORTIFY" in one for one in found):
+            print("the calls that an archive checks are taken for ours")
+            wrong += 1
     return wrong
 
 
@@ -95,16 +115,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("objects", nargs="*", metavar="OBJECT")
     parser.add_argument("--checked", action="append", default=[], metavar="OBJECT")
+    parser.add_argument("--archive", action="append", default=[], metavar="ARCHIVE")
     parser.add_argument("--selftest", metavar="COMPILER", help="leave each option out of a small program")
     options = parser.parse_args()
     if options.selftest:
         return 1 if selftest(options.selftest) else 0
-    wrong = 0
-    for path in options.checked + options.objects:
-        for complaint in complaints(path, path in options.checked):
-            print(f"{path}: {complaint}")
-            wrong += 1
-    return 1 if wrong else 0
+    foreign = {call for archive in options.archive for call in checked_calls(archive)}
+    found = [(path, archive_complaints(path)) for path in options.archive]
+    found += [(path, complaints(path, path in options.checked, foreign))
+              for path in options.checked + options.objects]
+    lines = [f"{path}: {complaint}" for path, ones in found for complaint in ones]
+    print(*lines, sep="\n", end="\n" if lines else "")
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":
