@@ -42,6 +42,7 @@ TEST_F(ConfigTest, DefaultsHoldWithoutAnySetting) {
   EXPECT_EQ(c.log, LogLevel::kWarn);
   EXPECT_EQ(c.mode, Mode::kRelaxed);
   EXPECT_EQ(c.events, "");
+  EXPECT_EQ(c.key_file, "");
   EXPECT_TRUE(c.groups.empty());
   EXPECT_EQ(c.port, 9473);
   EXPECT_EQ(c.rc_timeout_max, 11);
@@ -59,6 +60,7 @@ TEST_F(ConfigTest, EnvironmentSetsEveryKey) {
                          {"SHIFT_LOG", "debug"},
                          {"SHIFT_MODE", "exact"},
                          {"SHIFT_EVENTS", "/tmp/e.json"},
+                         {"SHIFT_KEY_FILE", "/etc/job.key"},
                          {"SHIFT_PAIRS", "mlx5_0=mlx5_1, mlx5_2 = mlx5_3= mlx5_4"},
                          {"SHIFT_PORT", "65535"},
                          {"SHIFT_RC_TIMEOUT_MAX", "8"},
@@ -72,6 +74,7 @@ TEST_F(ConfigTest, EnvironmentSetsEveryKey) {
   EXPECT_EQ(c.log, LogLevel::kDebug);
   EXPECT_EQ(c.mode, Mode::kExact);
   EXPECT_EQ(c.events, "/tmp/e.json");
+  EXPECT_EQ(c.key_file, "/etc/job.key");
   using Names = std::vector<std::string>;
   EXPECT_EQ(c.groups, (std::vector<Names>{{"mlx5_0", "mlx5_1"}, {"mlx5_2", "mlx5_3", "mlx5_4"}}));
   EXPECT_EQ(c.port, 65535);
@@ -190,10 +193,14 @@ TEST_F(ConfigTest, ALongValueIsCutInItsWarning) {
 
 // A program that gains privileges reads only the file.
 TEST_F(ConfigTest, TheFileAloneIsReadWhereThereIsNoEnvironment) {
-  std::ofstream(path_) << "SHIFT_PORT = 2222\n";
+  std::ofstream(path_) << "SHIFT_PORT = 2222\nSHIFT_KEY_FILE = /etc/job.key\n";
   setenv("SHIFT_PORT", "1111", 1);
-  EXPECT_EQ(config_read({}, path_.c_str(), warnings_).port, 2222);
+  setenv("SHIFT_KEY_FILE", "/tmp/job.key", 1);
+  const Config c = config_read({}, path_.c_str(), warnings_);
+  EXPECT_EQ(c.port, 2222);
+  EXPECT_EQ(c.key_file, "/etc/job.key");
   unsetenv("SHIFT_PORT");
+  unsetenv("SHIFT_KEY_FILE");
   EXPECT_TRUE(warnings_.empty());
 }
 
