@@ -8,11 +8,13 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <regex>
 #include <string>
 #include <vector>
 
 #include "front_dir.h"
+#include "key_file.h"
 #include "privileged.h"
 
 namespace {
@@ -28,6 +30,10 @@ struct Options {
   std::string log;
   std::string events;
   std::string pairs;
+  // An empty name is no missing option: whoever asks for keys must not run without them.
+  std::optional<std::string> key;
+  std::optional<std::string> make_key;
+  std::optional<std::string> key_id;
   bool disable = false;
   std::vector<std::string> command;
 };
@@ -72,7 +78,14 @@ Options parse(int argc, char** argv) {
                  "mlx5_0=mlx5_1,mlx5_2=mlx5_3=mlx5_4 (SHIFT_PAIRS)")
       ->type_name("LIST")
       ->check(CLI::Validator(check_pairs, "", "pairs"));
+  app.add_option("--key", options.key, "Take the job's keys from FILE (SHIFT_KEY_FILE)")
+      ->type_name("FILE");
   app.add_flag("--disable", options.disable, "Load the layer, but leave it off (SHIFT_DISABLE)");
+  app.add_option("--make-key", options.make_key,
+                 "Make FILE with a new job key, print the key's id and exit")
+      ->type_name("FILE");
+  app.add_option("--key-id", options.key_id, "Print the ids of FILE's keys and exit")
+      ->type_name("FILE");
   // The first word that is not an option of shift-run begins the command, which CLI11 must not
   // parse.
   app.prefix_command();
@@ -87,8 +100,24 @@ Options parse(int argc, char** argv) {
   } else if (!options.command.empty() && options.command.front().starts_with('-')) {
     fail(kExitUsage, options.command.front() + ": unknown option; see shift-run --help");
   }
-  if (options.command.empty()) fail(kExitUsage, "no command given; see shift-run --help");
+  const bool makes = options.make_key.has_value(), shows = options.key_id.has_value();
+  if (makes && shows) fail(kExitUsage, "--make-key and --key-id exclude each other");
+  if ((makes || shows) && !options.command.empty())
+    fail(kExitUsage, "--make-key and --key-id run no command; see shift-run --help");
+  if (!makes && !shows && options.command.empty())
+    fail(kExitUsage, "no command given; see shift-run --help");
   return options;
+}
+
+// Does what --make-key and --key-id ask for.
+[[noreturn]] void show_keys(const Options& options) {
+  std::string problem, ids;
+  if (options.make_key) problem = shift::run::key_file_make(*options.make_key);
+  const std::string& file = options.make_key ? *options.make_key : *options.key_id;
+  if (problem.empty()) problem = shift::run::key_file_ids(file, ids);
+  if (!problem.empty()) fail(kExitUsage, problem);
+  std::cout << ids;
+  exit(0);
 }
 
 void set_variable(const char* name, const std::string& value) {
@@ -116,6 +145,7 @@ void put_first(const char* name, const std::string& entry) {
 
 int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
+  if (options.command.empty()) show_keys(options);
   const auto candidates = shift::run::front_candidates(fs::read_symlink("/proc/self/exe"));
   const auto front = shift::run::front_find(candidates);
   if (!front) {
@@ -129,6 +159,10 @@ int main(int argc, char** argv) {
                          ": libraries cannot be loaded from a folder that has ':' or "
                          "';' in its name; move or install SHIFT elsewhere");
   }
+  if (options.key) {
+    const std::string problem = shift::run::key_file_check(*options.key);
+    if (!problem.empty()) fail(kExitUsage, problem);
+  }
   put_first("LD_LIBRARY_PATH", front->string());
   if (!options.disable) {
     for (const std::string& line : shift::run::fronts_missing(*front)) warn(line);
@@ -138,6 +172,7 @@ int main(int argc, char** argv) {
   set_variable("SHIFT_LOG", options.log);
   // The command may change its working folder before it writes.
   if (!options.events.empty()) set_variable("SHIFT_EVENTS", fs::absolute(options.events).string());
+  if (options.key) set_variable("SHIFT_KEY_FILE", fs::absolute(*options.key).string());
   set_variable("SHIFT_PAIRS", options.pairs);
   if (options.disable) setenv("SHIFT_DISABLE", "1", 1);
   const std::string reason = shift::run::unreachable_because(options.command.front());

@@ -20,10 +20,10 @@ class Runner:
     def __init__(self, program):
         self.program = str(program)
 
-    def run(self, *words, cwd=None, user=None, **variables):
+    def run(self, *words, cwd=None, user=None, umask=-1, **variables):
         env = {k: v for k, v in os.environ.items()
                if not k.startswith(("SHIFT_", "LD_"))} | variables
-        return subprocess.run([self.program, *words], env=env, cwd=cwd, user=user,
+        return subprocess.run([self.program, *words], env=env, cwd=cwd, user=user, umask=umask,
                               capture_output=True, text=True, timeout=30)
 
     def environment(self, *words, **kwargs):
@@ -85,6 +85,12 @@ def mistakes_are_named(runner, args):
             (("--pairs", "mlx5_0", "true"), 125, "DEVICE=DEVICE"),
             (("--pairs", "a=b,c", "true"), 125, "DEVICE=DEVICE"),
             (("--pairs", "a=b=c=d=e", "true"), 125, "two to four"),
+            (("--key", "", "true"), 125, "no such file"),
+            (("--key-id", ""), 125, "no such file"),
+            (("--make-key", ""), 125, "No such file"),
+            (("--make-key", "a", "--key-id", "b"), 125, "exclude each other"),
+            (("--key-id", "/a", "true"), 125, "run no command"),
+            (("--make-key", "/nonexistent/a", "--", "true"), 125, "run no command"),
             (("--", "no-such-command-here"), 127, "no-such-command-here: command not found"),
             (("--", "/"), 126, "/: Permission denied")]:
         result = runner.run(*words)
@@ -167,11 +173,66 @@ def help_and_manual_agree(runner, args):
     result = runner.run("--help")
     assert result.returncode == 0, result
     manual = args.man.read_text().replace("\\", "")
-    options = set(re.findall(r"--[a-z]+", result.stdout))
-    assert {"--log", "--events", "--pairs", "--disable", "--version"} <= options, result.stdout
+    options = set(re.findall(r"--[a-z-]+", result.stdout))
+    assert {"--log", "--events", "--pairs", "--key", "--make-key", "--key-id", "--disable",
+            "--version"} <= options, result.stdout
     for option in options:
-        assert option in manual, f"{option} is not in the manual page"
+        assert re.search(option + r"(?![a-z-])", manual), f"{option} is not in the manual page"
+    settings = set(re.findall(r'{"(SHIFT_[A-Z_]+)"', args.settings.read_text()))
+    assert "SHIFT_KEY_FILE" in settings, settings
+    named = set(re.findall(r"^\.TP\n\.B (SHIFT_[A-Z_]+)$", manual, re.M))
+    assert named == settings, f"in the manual page alone, or in the layer alone: {named ^ settings}"
     assert re.fullmatch(r"shift-run \d+\.\d+\.\d+\n", runner.run("--version").stdout)
+
+
+def key_files_are_made_once(runner, args):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "job.key")
+        for mask in (0o022, 0o777):
+            made = runner.run("--make-key", "job.key", cwd=folder, umask=mask)
+            assert made.returncode == 0 and made.stderr == "", made
+            assert re.fullmatch(r"[0-9a-f]{16}\n", made.stdout), made
+            assert path.stat().st_mode == 0o100600, oct(path.stat().st_mode)
+            comment, key = path.read_text().splitlines()
+            assert comment.startswith("# ") and re.fullmatch("[0-9a-f]{64}", key), comment
+            assert made.stdout.strip() not in key, "the id is a part of the secret"
+            shown = runner.run("--key-id", path)
+            assert (shown.returncode, shown.stdout) == (0, made.stdout), shown
+            again = runner.run("--make-key", path)
+            assert again.returncode == 125 and "exists already" in again.stderr, again
+            assert path.read_text() == comment + "\n" + key + "\n", "it was written to"
+            path.rename(path.with_name(f"{mask}.key"))
+        first, second = (pathlib.Path(folder, f"{mask}.key") for mask in (0o022, 0o777))
+        assert first.read_text() != second.read_text()
+        target = pathlib.Path(folder, "target")
+        path.symlink_to(target)
+        assert runner.run("--make-key", path).returncode == 125
+        assert not target.exists(), "a link was followed"
+        path.unlink()
+        shutil.copy(first, path)
+        with path.open("a") as file:
+            file.write(second.read_text())
+        ids = [runner.run("--key-id", one).stdout for one in (first, second, path)]
+        assert ids[2] == ids[0] + ids[1], ids
+        assert runner.run("--make-key", pathlib.Path(folder, "no", "folder")).returncode == 125
+
+
+def a_command_gets_only_keys_that_are_of_use(runner, args):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "job.key")
+        assert runner.run("--make-key", path).returncode == 0
+        env, _ = runner.environment("--key", "job.key", "--", *SHOW, cwd=folder, SHIFT_KEY_FILE="/x")
+        assert env["SHIFT_KEY_FILE"] == os.path.join(os.path.realpath(folder), "job.key"), env
+        secret = path.read_text().splitlines()[1]
+        for mode, text in ((0o640, None), (0o600, secret[1:]), (0o600, "")):
+            if text is not None:
+                path.write_text(text)
+            path.chmod(mode)
+            for words in (("--key", path, "--", *SHOW), ("--key-id", path)):
+                result = runner.run(*words)
+                assert result.returncode == 125 and result.stdout == "", result
+                assert result.stderr.count("\n") == 1 and str(path) in result.stderr, result
+                assert secret[1:] not in result.stderr, result
 
 
 def programs_run_through_the_front(runner, args):
@@ -186,7 +247,7 @@ def programs_run_through_the_front(runner, args):
 
 def main():
     parser = argparse.ArgumentParser()
-    for name in ("shift-run", "front", "man"):
+    for name in ("shift-run", "front", "man", "settings"):
         parser.add_argument("--" + name, type=pathlib.Path, required=True)
     parser.add_argument("--sanitizer", default="")
     args = parser.parse_args()
@@ -194,7 +255,8 @@ def main():
     for case in (command_gets_the_front_first, options_become_variables, command_keeps_its_words,
                  status_is_the_commands, mistakes_are_named, missing_front_is_an_error,
                  a_folder_that_the_linker_cannot_search_is_refused,
-                 commands_out_of_reach_are_named, help_and_manual_agree, programs_run_through_the_front):
+                 commands_out_of_reach_are_named, help_and_manual_agree, key_files_are_made_once,
+                 a_command_gets_only_keys_that_are_of_use, programs_run_through_the_front):
         case(runner, args)
         print("ok:", case.__name__)
 
