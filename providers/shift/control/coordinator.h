@@ -149,6 +149,7 @@ class Coordinator final : private Machine,
 
   bool knows_qp(const wire::QpName& name) override;
   bool expects(const wire::QpName& own, const wire::QpName& peer) override;
+  bool relies_on(const net::PeerChannel* channel) override;
   void on_message(net::PeerChannel* channel, const wire::Message& message) override;
   void on_connection_up(net::PeerChannel* channel, bool first) override;
   void on_channel_down(net::PeerChannel* channel) override;
@@ -174,6 +175,7 @@ class Coordinator final : private Machine,
   // net/ itself handles these messages.
   void on(net::PeerChannel*, const wire::Hello&) {}
   void on(net::PeerChannel*, const wire::HelloReply&) {}
+  void on(net::PeerChannel*, const wire::Confirm&) {}
   void on(net::PeerChannel*, const wire::GidQuery&) {}
   void on(net::PeerChannel*, const wire::GidAnswer&) {}
 

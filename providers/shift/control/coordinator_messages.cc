@@ -52,6 +52,13 @@ bool Coordinator::expects(const wire::QpName& own, const wire::QpName& peer) {
   return session != nullptr && session->ends.remote == peer;
 }
 
+bool Coordinator::relies_on(const PeerChannel* channel) {
+  bool relies = false;
+  sessions_.for_each(
+      [&](Session& session) { relies = relies || session.search.channel() == channel; });
+  return relies;
+}
+
 void Coordinator::on_connection_up(PeerChannel* channel, bool /*first*/) {
   sessions_.for_each([channel](Session& session) {
     if (session.search.channel() == channel) session.say_again();

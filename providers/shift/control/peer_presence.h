@@ -14,7 +14,10 @@ class PeerPresence {
  public:
   PeerPresence(net::Loop& control, const NicWatch& nics);
   // Must be called before the first question.
-  void network_set(net::PeerNetwork* network) { net_ = network; }
+  void network_set(net::PeerNetwork* network) {
+    net_ = network;
+    if (auto ports = network->ports(); !ports.empty()) presence_.ports_set(std::move(ports));
+  }
 
   // Whether SHIFT runs at `remote`. Waits for one round trip: 100 ms at most, and a second more for
   // a GID that holds no address. False, too, if this cannot be found out, because the patience that

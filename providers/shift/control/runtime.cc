@@ -6,6 +6,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <string>
 
 #include "control/nic_threads.h"
 #include "net/link_watch.h"
@@ -13,6 +14,7 @@
 #include "net/reactor.h"
 #include "util/config.h"
 #include "util/fork.h"
+#include "util/job_keys.h"
 #include "util/log.h"
 
 namespace shift::control {
@@ -46,14 +48,28 @@ bool is_ours(const Threads* threads) {
   return threads != nullptr && threads->generation == fork_generation();
 }
 
+// The keys of SHIFT_KEY_FILE. False: they cannot be used, and nothing may be said without them.
+bool keys_read(std::unique_ptr<JobKeys>& keys) {
+  if (config().key_file.empty()) return true;
+  std::string problem;
+  keys = JobKeys::read(config().key_file, problem);
+  static bool is_told = false;
+  if (keys == nullptr && !std::exchange(is_told, true))
+    SHIFT_ERROR("no failover: %s", problem.c_str());
+  return keys != nullptr;
+}
+
 std::unique_ptr<Threads> start() {
+  std::unique_ptr<JobKeys> keys;
+  if (!keys_read(keys)) return nullptr;
   std::unique_ptr<Threads> made(new (std::nothrow) Threads);
   if (made == nullptr || !made->control.start()) return nullptr;
-  made->control.call_and_wait([&made] {
+  made->control.call_and_wait([&made, &keys] {
     auto coordinator = std::make_unique<Coordinator>(made->control, made->commands);
     net::PeerNetOptions options;
     options.port = config().port;
-    coordinator->network_set(std::make_unique<net::PeerNet>(made->control, *coordinator, options));
+    coordinator->network_set(
+        std::make_unique<net::PeerNet>(made->control, *coordinator, options, std::move(keys)));
     auto links = std::make_unique<net::LinkWatch>(made->control, coordinator->nics());
     if (const char* problem = links->start()) {
       // Faults still show by other signs, though later in some cases.

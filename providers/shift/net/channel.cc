@@ -13,23 +13,35 @@ using namespace std::chrono_literals;
 namespace {
 constexpr std::chrono::milliseconds kRetryMin = 50ms;
 constexpr std::chrono::milliseconds kRetryMax = 5s;
+// Nobody may ever have listened at an address that the peer named.
+constexpr std::chrono::milliseconds kRetryNeverUpMax = 60s;
 // The bound for connections, which the peer may open too, and for pairs of addresses. No channel
 // gains from more.
 constexpr size_t kConnectionsMax = 64;
+constexpr size_t kStrangerConnectionsMax = 4;  // while nothing relies on the peer
+// A channel on which nothing relies at two looks in a row ends.
+constexpr std::chrono::milliseconds kIdleLook = 15s;
+// Numbers are of all messages of a process, so those to one peer have gaps; but not such gaps.
+constexpr uint64_t kJumpMax = uint64_t{1} << 40;
 }  // namespace
 
 Channel::Channel(Reactor& reactor, Rendezvous& rendezvous, Host& host, const wire::Instance& peer,
-                 std::chrono::milliseconds grace)
+                 uint64_t key, uint64_t taken, std::chrono::milliseconds grace)
     : reactor_(reactor),
       rendezvous_(rendezvous),
       host_(host),
       peer_(peer),
       self_(peer == host.own_instance()),
+      key_(key),
       grace_(grace),
-      alive_(std::make_shared<Channel*>(this)) {}
+      alive_(std::make_shared<Channel*>(this)),
+      taken_(taken) {
+  if (!self_) idle_timer_ = reactor_.timer_start(kIdleLook, [this] { look_idle(); });
+}
 
 Channel::~Channel() {
   reactor_.timer_cancel(grace_timer_);
+  reactor_.timer_cancel(idle_timer_);
   for (auto& pair : kept_) {
     reactor_.timer_cancel(pair->retry);
     rendezvous_.dial_cancel(pair->dial);
@@ -44,6 +56,8 @@ size_t Channel::send(const wire::Message& message) {
     SHIFT_WARN_LIMITED("%s message does not fit", wire::message_name(message));
     return 0;
   }
+  const Way way{host_.own_instance(), peer_};
+  if (key_ != 0 && !seal(host_.secrets().job_key(key_), key_, way, encoded_)) return 0;
   size_t count = 0;
   for (auto& connection : connections_) count += connection->queue(encoded_);
   if (encoded_.capacity() > 64 * 1024) encoded_ = {};
@@ -61,27 +75,51 @@ size_t Channel::send_to_self(const wire::Message& message) {
 // Takes the first copy of each message. A message that a slow connection brings after a newer one
 // is dropped, even when it is the only copy: it may be about a queue pair that has been connected
 // anew (C8), and the peer has repeated on the newer connections what it sent on the slow one alone.
-bool Channel::on_message(uint64_t sequence, const wire::Message& message) {
+bool Channel::on_frame(std::span<const uint8_t> frame) {
+  const uint64_t sequence = wire::frame_sequence(frame);
   if (sequence <= taken_) return sequence != 0;
+  if (sequence - taken_ > kJumpMax || wire::frame_is_sealed(frame) != (key_ != 0)) return false;
+  std::vector<uint8_t> opened;
+  if (key_ != 0) {
+    const SecretKey key = host_.secrets().job_key(sealed_with(frame));
+    if (key.empty() || !unseal(key, {peer_, host_.own_instance()}, frame, opened)) return false;
+    frame = opened;
+  }
+  wire::Message message;
+  if (!wire::decode(frame, message)) return false;
   taken_ = sequence;
   return host_.on_channel_message(*this, message);
 }
 
-bool Channel::join(UniqueFd fd, uint32_t local_ip_be, uint32_t remote_ip_be) {
-  if (self_ || connections_.size() >= kConnectionsMax) return false;
+bool Channel::is_full() {
+  const size_t count = connections_.size();
+  return count >= kConnectionsMax || (count >= kStrangerConnectionsMax && !host_.relies_on(*this));
+}
+
+// Only QPs need a channel: the descriptors of one that serves none are given back.
+void Channel::look_idle() {
+  idle_looks_ = host_.relies_on(*this) ? 0 : idle_looks_ + 1;
+  idle_timer_ = 0;
+  if (idle_looks_ >= 2) return host_.on_channel_dead(*this);  // destroys this
+  idle_timer_ = reactor_.timer_start(kIdleLook, [this] { look_idle(); });
+}
+
+bool Channel::join(Joining joining) {
+  if (self_ || is_full()) return false;
+  const uint32_t local_ip_be = joining.local_ip_be, remote_ip_be = joining.remote_ip_be;
   auto connection =
-      std::make_shared<Connection>(reactor_, std::move(fd), local_ip_be, remote_ip_be);
+      std::make_shared<Connection>(reactor_, std::move(joining.fd), local_ip_be, remote_ip_be);
   Connection::Events events;
-  // The lambda may use `this`: ~Channel drops the connections before they can call again.
-  events.on_message = [this](Connection&, uint64_t sequence, const wire::Message& message) {
-    return on_message(sequence, message);
-  };
+  // The lambdas may use `this`: ~Channel drops the connections before they can call again.
+  events.on_frame = [this](Connection&, std::span<const uint8_t> frame) { return on_frame(frame); };
+  events.is_relied_on = [this] { return host_.relies_on(*this); };
   events.on_closed = [weak = std::weak_ptr<Channel*>(alive_)](Connection& c, const char* reason) {
     if (const auto channel = weak.lock()) (*channel)->on_closed(c, reason);
   };
   if (!connection->open(std::move(events))) return false;
   connections_.push_back(std::move(connection));
   seen_at_.insert(remote_ip_be);
+  if (!joining.token.is_zero()) peer_token_ = joining.token;
   reactor_.timer_cancel(std::exchange(grace_timer_, 0));
   SHIFT_DEBUG("control connection %s -> %s up, %zu in all", IpText(local_ip_be).c_str(),
               IpText(remote_ip_be).c_str(), connections_.size());
@@ -149,23 +187,24 @@ void Channel::pair_dial(KeptPair& pair) {
   hello.instance = host_.own_instance();
   hello.target = peer_;
   hello.pair = pair.index;
-  pair.dial =
-      rendezvous_.dial(pair.local_ip_be, pair.remote_ip_be, hello,
-                       [this, &pair](DialError error, UniqueFd fd, const wire::Instance& peer) {
-                         pair.dial = 0;
-                         on_dialed(pair, error, std::move(fd), peer);
-                       });
+  hello.key = key_;
+  pair.dial = rendezvous_.dial(pair.local_ip_be, pair.remote_ip_be, hello,
+                               [this, &pair](DialError error, Joining joining) {
+                                 pair.dial = 0;
+                                 on_dialed(pair, error, std::move(joining));
+                               });
 }
 
-void Channel::on_dialed(KeptPair& pair, DialError error, UniqueFd fd, const wire::Instance& peer) {
+void Channel::on_dialed(KeptPair& pair, DialError error, Joining joining) {
   if (error != DialError::kNone) return pair_retry_later(pair);
   pair.failures = 0;
-  if (!host_.on_connection_dialed(*this, std::move(fd), pair.local_ip_be, pair.remote_ip_be))
-    pair_retry_later(pair);
+  pair.was_up = true;
+  if (!host_.on_connection_dialed(*this, std::move(joining))) pair_retry_later(pair);
 }
 
 void Channel::pair_retry_later(KeptPair& pair) {
-  const auto pause = std::min(kRetryMin * (1 << std::min(pair.failures++, 10)), kRetryMax);
+  const auto pause = std::min(kRetryMin * (1 << std::min(pair.failures++, 11)),
+                              pair.was_up ? kRetryMax : kRetryNeverUpMax);
   pair.retry = reactor_.timer_start(pause, [this, &pair] {
     pair.retry = 0;
     // The peer may have opened the connection meanwhile.

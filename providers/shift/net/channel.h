@@ -13,6 +13,7 @@
 #include "net/network.h"
 #include "net/reactor.h"
 #include "net/rendezvous.h"
+#include "net/seal.h"
 #include "wire/messages.h"
 
 namespace shift::net {
@@ -24,6 +25,9 @@ class Channel final : public PeerChannel {
    public:
     virtual ~Host() = default;
     virtual const wire::Instance& own_instance() const = 0;
+    virtual const Secrets& secrets() const = 0;
+    // Whether a QP of this process relies on the peer.
+    virtual bool relies_on(Channel& channel) = 0;
     // The number of this process's next message to any peer, greater than all numbers before. All
     // channels share one count, since the peer's end of a channel may outlive this end.
     virtual uint64_t next_sequence() = 0;
@@ -31,14 +35,16 @@ class Channel final : public PeerChannel {
     virtual bool on_channel_message(Channel& channel, const wire::Message& message) = 0;
     // A connection was dialed. The host lets it join() the channel and tells the delegate. Returns
     // false when it could not join.
-    virtual bool on_connection_dialed(Channel& channel, UniqueFd fd, uint32_t local_ip_be,
-                                      uint32_t remote_ip_be) = 0;
-    // No connection came back during the grace period. The host deletes the channel here.
+    virtual bool on_connection_dialed(Channel& channel, Joining joining) = 0;
+    // No connection came back during the grace period, or nothing has relied on the peer for a
+    // while. The host deletes the channel here.
     virtual void on_channel_dead(Channel& channel) = 0;
   };
 
+  // `key` is the id of the job key that its messages are sealed with, 0 without one; `taken` the
+  // number of the newest message that was taken from the peer before.
   Channel(Reactor& reactor, Rendezvous& rendezvous, Host& host, const wire::Instance& peer,
-          std::chrono::milliseconds grace);
+          uint64_t key, uint64_t taken, std::chrono::milliseconds grace);
   ~Channel() override;
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -48,6 +54,9 @@ class Channel final : public PeerChannel {
   bool is_self() const noexcept override { return self_; }
   bool is_at(uint32_t ip_be) const override { return seen_at_.contains(ip_be); }
   size_t live_connections() const noexcept { return connections_.size(); }
+  // What the peer wants to be shown on further connections; zero if it has not said it.
+  const wire::Token& peer_token() const noexcept { return peer_token_; }
+  uint64_t taken() const noexcept { return taken_; }
 
   // All messages of one turn of the reactor leave in one write.
   size_t send(const wire::Message& message) override;
@@ -59,7 +68,7 @@ class Channel final : public PeerChannel {
   void retry_connections();
 
   // The functions below are for the network only.
-  bool join(UniqueFd fd, uint32_t local_ip_be, uint32_t remote_ip_be);
+  bool join(Joining joining);
   // Keeps the addresses by which the peer was found, until keep_connection() and drop_connection()
   // were called for them.
   void keep_found(uint32_t local_ip_be, uint32_t remote_ip_be) {
@@ -73,6 +82,7 @@ class Channel final : public PeerChannel {
     uint8_t index;
     int users = 0;     // calls of keep_connection() less those of drop_connection()
     int failures = 0;  // since the last success; they set the pause
+    bool was_up = false;
     Rendezvous::DialId dial = 0;
     Reactor::TimerId retry = 0;
   };
@@ -80,10 +90,12 @@ class Channel final : public PeerChannel {
   KeptPair* kept_at(uint32_t local_ip_be, uint32_t remote_ip_be);
   bool connected_over(const KeptPair& pair) const noexcept;
   size_t send_to_self(const wire::Message& message);
-  bool on_message(uint64_t sequence, const wire::Message& message);
+  bool on_frame(std::span<const uint8_t> frame);
+  bool is_full();
+  void look_idle();
   void pair_dial(KeptPair& pair);
   void pair_retry_later(KeptPair& pair);
-  void on_dialed(KeptPair& pair, DialError error, UniqueFd fd, const wire::Instance& peer);
+  void on_dialed(KeptPair& pair, DialError error, Joining joining);
   void on_closed(Connection& connection, const char* reason);
 
   Reactor& reactor_;
@@ -91,14 +103,18 @@ class Channel final : public PeerChannel {
   Host& host_;
   const wire::Instance peer_;
   const bool self_;
+  const uint64_t key_;
   const std::chrono::milliseconds grace_;
   const std::shared_ptr<Channel*> alive_;  // shows queued tasks whether the channel still exists
   std::vector<std::shared_ptr<Connection>> connections_;
   std::vector<std::unique_ptr<KeptPair>> kept_;
   std::set<uint32_t> seen_at_;        // remote addresses proven by a connection
   Reactor::TimerId grace_timer_ = 0;  // runs while there is no connection
-  std::vector<uint8_t> encoded_;      // reused by send()
-  uint64_t taken_ = 0;                // sequence of the newest message that was taken
+  Reactor::TimerId idle_timer_ = 0;
+  int idle_looks_ = 0;            // in a row at which nothing relied on the peer
+  std::vector<uint8_t> encoded_;  // reused by send()
+  wire::Token peer_token_;
+  uint64_t taken_;  // sequence of the newest message that was taken
 };
 
 }  // namespace shift::net

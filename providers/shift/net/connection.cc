@@ -42,7 +42,8 @@ void Connection::close(const char* reason) {
 
 bool Connection::queue(std::span<const uint8_t> bytes) {
   if (!open_) return false;
-  if (queued_bytes() + bytes.size() > kSendMax) {
+  const size_t waiting = queued_bytes() + bytes.size();
+  if (waiting > kSendMax || (waiting > kStrangerSendMax && !events_.is_relied_on())) {
     close("it takes nothing any more");
     return false;
   }
@@ -114,10 +115,10 @@ bool Connection::deliver() {
     const std::span<const uint8_t> rest(in_.data() + at, in_.size() - at);
     size_t size = 0;
     const auto state = wire::frame_peek(rest, size);
-    if (state == wire::FrameState::kIncomplete) break;
-    wire::Message message;
-    if (state == wire::FrameState::kMalformed || !wire::decode(rest.first(size), message) ||
-        !events_.on_message(*this, wire::frame_sequence(rest), message)) {
+    const bool is_long = size > kStrangerFrameMax && !events_.is_relied_on();
+    if (state == wire::FrameState::kIncomplete && !is_long) break;
+    if (state == wire::FrameState::kMalformed || is_long ||
+        !events_.on_frame(*this, rest.first(size))) {
       SHIFT_WARN_LIMITED("connection to %s closed: malformed message", IpText(remote_ip_).c_str());
       return close("it sent nonsense"), false;
     }

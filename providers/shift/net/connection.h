@@ -1,4 +1,4 @@
-// One TCP connection that carries wire messages. It splits the incoming bytes into messages, and
+// One TCP connection that carries wire messages. It splits the incoming bytes into frames, and
 // has a bounded queue of outgoing bytes. It lives on the reactor thread, and shared_ptrs own it.
 #pragma once
 
@@ -20,10 +20,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The connection is closed when this many bytes would wait for a peer that takes none: the peer
   // must not fill this process's memory, nor hold up the other connections of the channel.
   static constexpr size_t kSendMax = 4 * 1024 * 1024;
+  // The same, and the longest frame, while nothing relies on the peer.
+  static constexpr size_t kStrangerSendMax = 64 * 1024;
+  static constexpr size_t kStrangerFrameMax = 4 * 1024;
 
   struct Events {
-    // Takes one decoded message; when it returns false, the connection is closed.
-    std::function<bool(Connection&, uint64_t sequence, const wire::Message&)> on_message;
+    // Takes one complete frame; when it returns false, the connection is closed.
+    std::function<bool(Connection&, std::span<const uint8_t> frame)> on_frame;
+    // Whether a QP of this process relies on the peer.
+    std::function<bool()> is_relied_on;
     // Runs exactly once, from the reactor's loop, never inside queue() or close().
     std::function<void(Connection&, const char* reason)> on_closed;
   };

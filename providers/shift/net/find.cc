@@ -164,11 +164,11 @@ void Finder::attempt_dial(const FindPtr& find) {
     return;
   }
   // The dial goes on when this search ends first, because other searches may wait for it.
-  dials_[pair] = rendezvous_.dial(pair.first, pair.second, hello_for(*find),
-                                  [this, pair, weak = std::weak_ptr(find)](
-                                      DialError error, UniqueFd fd, const wire::Instance& peer) {
-                                    on_dialed(pair, weak, error, std::move(fd), peer);
-                                  });
+  dials_[pair] =
+      rendezvous_.dial(pair.first, pair.second, hello_for(*find),
+                       [this, pair, weak = std::weak_ptr(find)](DialError error, Joining joining) {
+                         on_dialed(pair, weak, error, std::move(joining));
+                       });
 }
 
 std::vector<Finder::FindPtr> Finder::take_waiting(AddressPair pair) {
@@ -182,12 +182,12 @@ std::vector<Finder::FindPtr> Finder::take_waiting(AddressPair pair) {
 }
 
 void Finder::on_dialed(AddressPair pair, const std::weak_ptr<Find>& dialer, DialError error,
-                       UniqueFd fd, const wire::Instance& peer) {
+                       Joining joining) {
   dials_.erase(pair);
   const std::vector<FindPtr> waiting = take_waiting(pair);
   Channel* channel = nullptr;
   if (error == DialError::kNone) {
-    channel = host_.join_dialed(std::move(fd), peer, pair.first, pair.second);
+    channel = host_.join_dialed(std::move(joining));
     if (channel == nullptr) error = DialError::kUnreachable;
   }
   if (const FindPtr find = dialer.lock()) {

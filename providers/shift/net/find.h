@@ -34,8 +34,7 @@ class Finder {
     virtual std::vector<Channel*> channels_at(uint32_t ip_be) = 0;
     // Lets a dialed connection join the channel of its peer, and makes the channel when it is
     // missing. Returns null when the connection could not join.
-    virtual Channel* join_dialed(UniqueFd fd, const wire::Instance& peer, uint32_t local_ip_be,
-                                 uint32_t remote_ip_be) = 0;
+    virtual Channel* join_dialed(Joining joining) = 0;
   };
 
   Finder(Reactor& reactor, Rendezvous& rendezvous, Host& host)
@@ -75,8 +74,8 @@ class Finder {
   void ask_subnet(const FindPtr& find, uint32_t local_ip_be);
   void asking_end(const FindPtr& find);
   void attempt_dial(const FindPtr& find);
-  void on_dialed(AddressPair pair, const std::weak_ptr<Find>& dialer, DialError error, UniqueFd fd,
-                 const wire::Instance& peer);
+  void on_dialed(AddressPair pair, const std::weak_ptr<Find>& dialer, DialError error,
+                 Joining joining);
   void attempt_failed(const FindPtr& find, FindError error);
   void finish(const FindPtr& find, Channel* channel, FindError error);
   std::vector<FindPtr> take_waiting(AddressPair pair);

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "net/proof.h"
 #include "net/socket.h"
 #include "util/log.h"
 
@@ -44,11 +45,17 @@ bool GidAnswerer::answer_one() {
   const auto* query = std::get_if<wire::GidQuery>(&message);
   // Only hosts on the link get an answer: a forged sender address must not make this process send
   // to hosts elsewhere.
-  if (query == nullptr || !subnet_.holds(asker.ip_be) || !host_.has_gid(ip_be_, query->gid))
+  if (query == nullptr || query->key != key_ || !subnet_.holds(asker.ip_be) ||
+      !host_.has_gid(ip_be_, query->gid))
     return true;
   // When the answer gets lost, the asker asks again.
-  (void)udp_send(fd_.get(), wire::GidAnswer{query->nonce, query->gid, wire::Gid::from_ipv4(ip_be_)},
-                 asker);
+  wire::GidAnswer answer{query->nonce, query->gid, wire::Gid::from_ipv4(ip_be_), {}};
+  if (key_ != 0) {
+    const SecretKey key = host_.secrets().job_key(key_);
+    if (!tag_fits(query_tag(key, *query), query->tag)) return true;
+    answer.tag = answer_tag(key, answer);
+  }
+  (void)udp_send(fd_.get(), answer, asker);
   return true;
 }
 

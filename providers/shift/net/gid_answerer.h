@@ -14,8 +14,8 @@ namespace shift::net {
 
 class GidAnswerer {
  public:
-  GidAnswerer(Reactor& reactor, RendezvousHost& host, uint32_t ip_be, uint16_t port)
-      : reactor_(reactor), host_(host), ip_be_(ip_be), port_(port) {}
+  GidAnswerer(Reactor& reactor, RendezvousHost& host, uint32_t ip_be, uint16_t port, uint64_t key)
+      : reactor_(reactor), host_(host), ip_be_(ip_be), port_(port), key_(key) {}
   ~GidAnswerer();
   GidAnswerer(const GidAnswerer&) = delete;
   GidAnswerer& operator=(const GidAnswerer&) = delete;
@@ -33,6 +33,7 @@ class GidAnswerer {
   RendezvousHost& host_;
   const uint32_t ip_be_;
   const uint16_t port_;
+  const uint64_t key_;  // the id of the job key that questions are asked with, 0 without one
   Subnet subnet_;
   UniqueFd fd_;
 };

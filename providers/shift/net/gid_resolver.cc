@@ -3,6 +3,9 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
+
+#include "net/proof.h"
 #include "net/socket.h"
 #include "util/log.h"
 
@@ -54,9 +57,10 @@ void GidResolver::send(const Key& key, Question& question) {
   if (getrandom(&question.nonce, sizeof question.nonce, 0) != sizeof question.nonce)
     question.nonce = static_cast<uint64_t>(Reactor::Clock::now().time_since_epoch().count());
   question.fd = udp_speak_to_all(key.first);
-  const UdpPeer all{subnet->broadcast_be(), port_};
-  if (!question.fd ||
-      !udp_send(question.fd.get(), wire::GidQuery{question.nonce, key.second}, all)) {
+  bool is_sent = false;
+  for (const uint64_t job_key : secrets_.key_ids())
+    is_sent = (question.fd && send_with(job_key, key.second, question)) || is_sent;
+  if (!is_sent) {
     SHIFT_DEBUG("GID %s cannot be asked for from %s: %m", GidText(key.second).c_str(),
                 IpText(key.first).c_str());
     question.fd.reset();
@@ -64,6 +68,19 @@ void GidResolver::send(const Key& key, Question& question) {
   }
   if (!reactor_.add_fd(question.fd.get(), EPOLLIN, [this, key](uint32_t) { on_readable(key); }))
     question.fd.reset();
+}
+
+bool GidResolver::send_with(uint64_t job_key, const wire::Gid& gid, const Question& question) {
+  wire::GidQuery query{question.nonce, gid, job_key, {}};
+  if (job_key != 0) query.tag = query_tag(secrets_.job_key(job_key), query);
+  return udp_send(question.fd.get(), query,
+                  {question.subnet.broadcast_be(), Secrets::port_of(port_, job_key)});
+}
+
+bool GidResolver::is_proved(const wire::GidAnswer& answer) const {
+  return !secrets_.has_keys() || std::ranges::any_of(secrets_.key_ids(), [&](uint64_t job_key) {
+    return tag_fits(answer_tag(secrets_.job_key(job_key), answer), answer.tag);
+  });
 }
 
 void GidResolver::on_readable(const Key& key) {
@@ -87,7 +104,7 @@ bool GidResolver::take(const Key& key, Question& question, const wire::GidAnswer
   const auto ip = answer.address.ipv4();
   // Both the host that answers and the address that it names must be on the link: an answer must
   // not send this process elsewhere.
-  if (answer.nonce != question.nonce || answer.gid != key.second || !ip ||
+  if (answer.nonce != question.nonce || answer.gid != key.second || !ip || !is_proved(answer) ||
       !question.subnet.holds(*ip) || !question.subnet.holds(from_be))
     return false;
   const auto doubted = doubted_.find(key);

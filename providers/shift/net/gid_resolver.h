@@ -23,9 +23,10 @@ class GidResolver {
   // the time also bounds how often a GID is asked for.
   static constexpr std::chrono::milliseconds kAnswerTimeout{250};
 
-  GidResolver(Reactor& reactor, uint16_t port,
+  // `port` is the one without a job key.
+  GidResolver(Reactor& reactor, const Secrets& secrets, uint16_t port,
               std::chrono::milliseconds answer_timeout = kAnswerTimeout)
-      : reactor_(reactor), port_(port), answer_timeout_(answer_timeout) {}
+      : reactor_(reactor), secrets_(secrets), port_(port), answer_timeout_(answer_timeout) {}
   ~GidResolver();
   GidResolver(const GidResolver&) = delete;
   GidResolver& operator=(const GidResolver&) = delete;
@@ -55,6 +56,8 @@ class GidResolver {
   };
 
   void send(const Key& key, Question& question);
+  bool send_with(uint64_t job_key, const wire::Gid& gid, const Question& question);
+  bool is_proved(const wire::GidAnswer& answer) const;
   void on_readable(const Key& key);
   // Whether the answer ends the question.
   bool take(const Key& key, Question& question, const wire::GidAnswer& answer, uint32_t from_be);
@@ -62,6 +65,7 @@ class GidResolver {
   void end(const Key& key);
 
   Reactor& reactor_;
+  const Secrets& secrets_;
   const uint16_t port_;
   const std::chrono::milliseconds answer_timeout_;
   std::map<Key, Question> questions_;

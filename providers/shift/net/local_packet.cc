@@ -8,7 +8,24 @@ namespace {
 
 constexpr size_t kHead = 6;  // kind, yes, id
 
+// What both sides said, in a row.
+wire::Tag local_tag(SecretKey key, std::string_view purpose, const wire::Nonce& challenge,
+                    const wire::Hello& hello) {
+  std::vector<uint8_t> bytes;
+  for (const auto* part : {&challenge.raw, &hello.nonce.raw, &hello.instance.raw})
+    bytes.insert(bytes.end(), part->begin(), part->end());
+  return bytes_tag(key, purpose, bytes);
+}
+
 }  // namespace
+
+wire::Tag register_tag(SecretKey key, const wire::Nonce& challenge, const wire::Hello& hello) {
+  return local_tag(key, "local register", challenge, hello);
+}
+
+wire::Tag welcome_tag(SecretKey key, const wire::Nonce& challenge, const wire::Hello& registered) {
+  return local_tag(key, "local welcome", challenge, registered);
+}
 
 bool local_encode(const LocalPacket& packet, std::vector<uint8_t>& out) noexcept {
   try {
@@ -22,7 +39,7 @@ bool local_encode(const LocalPacket& packet, std::vector<uint8_t>& out) noexcept
 }
 
 bool local_decode(std::span<const uint8_t> bytes, LocalPacket& packet) noexcept {
-  if (bytes.size() < kHead || bytes[0] < 1 || bytes[0] > 4 || bytes[1] > 1) return false;
+  if (bytes.size() < kHead || bytes[0] < 1 || bytes[0] > 6 || bytes[1] > 1) return false;
   packet.kind = static_cast<LocalKind>(bytes[0]);
   packet.yes = bytes[1] == 1;
   packet.id = 0;

@@ -5,15 +5,18 @@
 #include <span>
 #include <vector>
 
+#include "net/proof.h"
 #include "wire/messages.h"
 
 namespace shift::net {
 
 enum class LocalKind : uint8_t {
-  kRegister = 1,  // sharer -> owner: my instance is in hello.instance
-  kAsk = 2,       // owner -> sharer: is hello.want yours?
-  kAnswer = 3,    // sharer -> owner: yes or no
-  kPass = 4,      // owner -> sharer: the connection whose descriptor comes along is yours
+  kRegister = 1,   // sharer -> owner: my instance, a nonce and a tag are in the hello
+  kAsk = 2,        // owner -> sharer: is hello.want yours?
+  kAnswer = 3,     // sharer -> owner: yes or no
+  kPass = 4,       // owner -> sharer: the connection whose descriptor comes along is yours
+  kChallenge = 5,  // owner -> sharer, first of all: register with a tag over hello.nonce
+  kWelcome = 6,    // owner -> sharer: you are registered, and hello.tag is over your nonce
 };
 
 struct LocalPacket {
@@ -24,6 +27,11 @@ struct LocalPacket {
 };
 
 inline constexpr size_t kLocalPacketMax = 512;
+
+// The tags of Register and Welcome. With a job key they prove that both processes know it; without
+// one they are not looked at.
+wire::Tag register_tag(SecretKey key, const wire::Nonce& challenge, const wire::Hello& hello);
+wire::Tag welcome_tag(SecretKey key, const wire::Nonce& challenge, const wire::Hello& registered);
 
 [[nodiscard]] bool local_encode(const LocalPacket& packet, std::vector<uint8_t>& out) noexcept;
 [[nodiscard]] bool local_decode(std::span<const uint8_t> bytes, LocalPacket& packet) noexcept;

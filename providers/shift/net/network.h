@@ -46,7 +46,11 @@ class Delegate {
   // exists.
   virtual bool expects(const wire::QpName& own, const wire::QpName& peer) = 0;
 
-  // The message is never a Hello or HelloReply. The channel is valid until its on_channel_down
+  // Whether a QP of this process has found its peer over the channel. Other channels are kept
+  // small, and not for long.
+  virtual bool relies_on(const PeerChannel* channel) = 0;
+
+  // The message is never one of a handshake. The channel is valid until its on_channel_down
   // returns.
   virtual void on_message(PeerChannel* channel, const wire::Message& message) = 0;
   // A connection joined the channel (`first`: the channel is new). The delegate repeats all
@@ -76,6 +80,8 @@ class PeerNetwork {
   }
   // The callback runs exactly once, and never from inside this call.
   virtual void find_peer(const FindRequest& request, FindCallback callback) = 0;
+  // The ports at which a peer may listen: one for each job key.
+  virtual std::vector<uint16_t> ports() const { return {}; }
   // To be called when a NIC of this host came back: every channel dials its lost connections again.
   virtual void retry_connections() = 0;
 };

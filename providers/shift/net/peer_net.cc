@@ -1,7 +1,7 @@
 // The network of peer processes, with one channel to each.
 #include "net/peer_net.h"
 
-#include <sys/random.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,12 +18,18 @@ namespace {
 
 // No process has that many peers, and strangers that pretend to be peers must not eat its memory.
 constexpr size_t kChannelsMax = 65536;
+constexpr size_t kTakenMax = 65536;
+
+// Descriptors that the process may open; the greater part is for the application.
+size_t connections_max() {
+  struct rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 256;
+  return std::clamp<size_t>(limit.rlim_cur / 4, 32, kChannelsMax);
+}
 
 wire::Instance instance_make() {
   wire::Instance instance;
-  if (getrandom(instance.raw.data(), instance.raw.size(), 0) ==
-      static_cast<ssize_t>(instance.raw.size()))
-    return instance;
+  if (random_fill(instance.raw)) return instance;
   // Without a source of randomness (as in old sandboxes), the instance is unique, but not secret.
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
@@ -36,11 +42,13 @@ wire::Instance instance_make() {
 
 }  // namespace
 
-PeerNet::PeerNet(Reactor& reactor, Delegate& delegate, PeerNetOptions options)
+PeerNet::PeerNet(Reactor& reactor, Delegate& delegate, PeerNetOptions options,
+                 std::unique_ptr<JobKeys> keys)
     : reactor_(reactor),
       delegate_(delegate),
       options_(options),
       instance_(instance_make()),
+      secrets_(std::move(keys)),
       alive_(std::make_shared<PeerNet*>(this)),
       rendezvous_(std::make_unique<TcpRendezvous>(reactor, static_cast<RendezvousHost&>(*this),
                                                   options.port)),
@@ -89,6 +97,12 @@ Channel* PeerNet::find_channel(const wire::Instance& peer) noexcept {
   return it == channels_.end() ? nullptr : it->second.get();
 }
 
+std::vector<uint16_t> PeerNet::ports() const {
+  std::vector<uint16_t> all;
+  for (const uint64_t key : secrets_.key_ids()) all.push_back(Secrets::port_of(options_.port, key));
+  return all;
+}
+
 void PeerNet::retry_connections() {
   for (auto& [peer, channel] : channels_) channel->retry_connections();
 }
@@ -102,23 +116,41 @@ bool PeerNet::is_at(const wire::Gid& gid, uint32_t local_ip_be, uint32_t remote_
   return false;
 }
 
-void PeerNet::on_inbound(UniqueFd fd, const wire::Hello& hello, uint32_t local_ip_be,
-                         uint32_t remote_ip_be) {
-  // The connection comes from a search of this very process, so it needs no channel here: the
-  // dialing side takes the channel to itself.
-  if (hello.instance == instance_) return;
-  (void)join(std::move(fd), hello.instance, local_ip_be, remote_ip_be);
+Acquaintance PeerNet::acquaintance(const wire::Instance& peer, uint32_t remote_ip_be) const {
+  const auto found = channels_.find(peer);
+  if (found == channels_.end() || peer == instance_) return Acquaintance::kNone;
+  return found->second->is_at(remote_ip_be) ? Acquaintance::kHere : Acquaintance::kElsewhere;
 }
 
-std::unique_ptr<Channel> PeerNet::channel_make(const wire::Instance& peer) {
+wire::Token PeerNet::peer_token(const wire::Instance& peer) const {
+  const auto found = channels_.find(peer);
+  return found == channels_.end() ? wire::Token{} : found->second->peer_token();
+}
+
+void PeerNet::on_inbound(Joining joining) {
+  // The connection comes from a search of this very process, so it needs no channel here: the
+  // dialing side takes the channel to itself.
+  if (joining.peer != instance_) (void)join(std::move(joining));
+}
+
+std::unique_ptr<Channel> PeerNet::channel_make(const wire::Instance& peer, uint64_t key) {
   Channel::Host& host = *this;
-  return std::make_unique<Channel>(reactor_, *rendezvous_, host, peer, options_.grace);
+  const auto before = taken_.extract(peer);
+  const uint64_t taken = before.empty() ? 0 : before.mapped();
+  return std::make_unique<Channel>(reactor_, *rendezvous_, host, peer, key, taken, options_.grace);
 }
 
 Channel* PeerNet::self_channel() {
   auto& channel = channels_[instance_];
-  if (!channel) channel = channel_make(instance_);
+  if (!channel) channel = channel_make(instance_, 0);
   return channel.get();
+}
+
+// A channel needs one connection; only when there are few in all, it gets more than two.
+bool PeerNet::is_crowded(bool first) const {
+  size_t count = 0;
+  for (const auto& [peer, channel] : channels_) count += channel->live_connections();
+  return count >= (first ? connections_max() : connections_max() / 2);
 }
 
 std::vector<Channel*> PeerNet::channels_at(uint32_t ip_be) {
@@ -128,26 +160,31 @@ std::vector<Channel*> PeerNet::channels_at(uint32_t ip_be) {
   return found;
 }
 
-Channel* PeerNet::join_dialed(UniqueFd fd, const wire::Instance& peer, uint32_t local_ip_be,
-                              uint32_t remote_ip_be) {
-  if (peer == instance_) return self_channel();
-  Channel* channel = join(std::move(fd), peer, local_ip_be, remote_ip_be);
+Channel* PeerNet::join_dialed(Joining joining) {
+  if (joining.peer == instance_) return self_channel();
+  const uint32_t local_ip_be = joining.local_ip_be, remote_ip_be = joining.remote_ip_be;
+  Channel* channel = join(std::move(joining));
   // The process that dialed a connection also dials it again when it is lost.
   if (channel != nullptr) channel->keep_found(local_ip_be, remote_ip_be);
   return channel;
 }
 
-Channel* PeerNet::join(UniqueFd fd, const wire::Instance& peer, uint32_t local_ip_be,
-                       uint32_t remote_ip_be) {
+Channel* PeerNet::join(Joining joining) {
+  const wire::Instance peer = joining.peer;
   Channel* channel = find_channel(peer);
   const bool first = channel == nullptr;
+  const bool is_needed = first || channel->live_connections() < 2;
+  if (is_crowded(is_needed)) {
+    SHIFT_WARN_LIMITED("too many control connections for RLIMIT_NOFILE: one more is turned away");
+    return channel;
+  }
   if (first) {
     if (channels_.size() >= kChannelsMax) return nullptr;
-    auto made = channel_make(peer);
+    auto made = channel_make(peer, joining.key);
     channel = made.get();
     channels_.emplace(peer, std::move(made));
   }
-  if (!channel->join(std::move(fd), local_ip_be, remote_ip_be)) {
+  if (!channel->join(std::move(joining))) {
     // A channel that takes no further connection is full, and serves as well as it is.
     if (!first) return channel;
     channels_.erase(peer);
@@ -157,9 +194,8 @@ Channel* PeerNet::join(UniqueFd fd, const wire::Instance& peer, uint32_t local_i
   return channel;
 }
 
-bool PeerNet::on_connection_dialed(Channel& channel, UniqueFd fd, uint32_t local_ip_be,
-                                   uint32_t remote_ip_be) {
-  if (!channel.join(std::move(fd), local_ip_be, remote_ip_be)) return false;
+bool PeerNet::on_connection_dialed(Channel& channel, Joining joining) {
+  if (is_crowded(channel.live_connections() < 2) || !channel.join(std::move(joining))) return false;
   delegate_.on_connection_up(&channel, false);
   return true;
 }
@@ -192,6 +228,8 @@ bool PeerNet::on_question(Channel& channel, const wire::Hello& hello) {
 void PeerNet::on_channel_dead(Channel& channel) {
   const auto node = channels_.extract(channel.peer());
   if (node.empty()) return;
+  if (taken_.size() >= kTakenMax) taken_.erase(taken_.begin());
+  taken_[channel.peer()] = channel.taken();
   finder_.on_channel_down(channel.peer());
   delegate_.on_channel_down(&channel);
 }

@@ -33,7 +33,8 @@ class PeerNet final : public PeerNetwork,
  public:
   // `reactor` and `delegate` outlive the PeerNet. It is made, used and destroyed on the reactor
   // thread, or while the reactor does not run.
-  PeerNet(Reactor& reactor, Delegate& delegate, PeerNetOptions options);
+  PeerNet(Reactor& reactor, Delegate& delegate, PeerNetOptions options,
+          std::unique_ptr<JobKeys> keys = nullptr);
   // Searches that still run end with kStopped; channels end without on_channel_down.
   ~PeerNet() override;
   PeerNet(const PeerNet&) = delete;
@@ -51,10 +52,15 @@ class PeerNet final : public PeerNetwork,
   // Returns null when there is no channel to the peer.
   Channel* find_channel(const wire::Instance& peer) noexcept;
   size_t channel_count() const noexcept { return channels_.size(); }
+  std::vector<uint16_t> ports() const override;
   void retry_connections() override;
 
  private:
   const wire::Instance& own_instance() const override { return instance_; }
+  const Secrets& secrets() const override { return secrets_; }
+  Acquaintance acquaintance(const wire::Instance& peer, uint32_t remote_ip_be) const override;
+  wire::Token peer_token(const wire::Instance& peer) const override;
+  bool relies_on(Channel& channel) override { return delegate_.relies_on(&channel); }
   uint64_t next_sequence() override { return ++sequence_; }
   bool owns_qp(const wire::QpName& name) override { return delegate_.knows_qp(name); }
 
@@ -63,32 +69,33 @@ class PeerNet final : public PeerNetwork,
   }
   bool is_at(const wire::Gid& gid, uint32_t local_ip_be, uint32_t remote_ip_be) override;
   bool has_gid(uint32_t ip_be, const wire::Gid& gid) override;
-  void on_inbound(UniqueFd fd, const wire::Hello& hello, uint32_t local_ip_be,
-                  uint32_t remote_ip_be) override;
+  void on_inbound(Joining joining) override;
 
   Channel* self_channel() override;
   std::vector<Channel*> channels_at(uint32_t ip_be) override;
-  Channel* join_dialed(UniqueFd fd, const wire::Instance& peer, uint32_t local_ip_be,
-                       uint32_t remote_ip_be) override;
+  Channel* join_dialed(Joining joining) override;
 
   bool on_channel_message(Channel& channel, const wire::Message& message) override;
-  bool on_connection_dialed(Channel& channel, UniqueFd fd, uint32_t local_ip_be,
-                            uint32_t remote_ip_be) override;
+  bool on_connection_dialed(Channel& channel, Joining joining) override;
   void on_channel_dead(Channel& channel) override;
 
-  std::unique_ptr<Channel> channel_make(const wire::Instance& peer);
-  Channel* join(UniqueFd fd, const wire::Instance& peer, uint32_t local_ip_be,
-                uint32_t remote_ip_be);
+  std::unique_ptr<Channel> channel_make(const wire::Instance& peer, uint64_t key);
+  Channel* join(Joining joining);
+  bool is_crowded(bool first) const;
   bool on_question(Channel& channel, const wire::Hello& hello);
 
   Reactor& reactor_;
   Delegate& delegate_;
   const PeerNetOptions options_;
   const wire::Instance instance_;
+  const Secrets secrets_;
   uint64_t sequence_ = 0;                  // the number of the newest message to any peer
   const std::shared_ptr<PeerNet*> alive_;  // shows queued tasks whether the PeerNet still exists
   const std::unique_ptr<Rendezvous> rendezvous_;
   std::map<wire::Instance, std::unique_ptr<Channel>> channels_;
+  // The newest numbers taken on channels that are gone, by the peer's instance: what was recorded
+  // then is not taken again on a new channel.
+  std::map<wire::Instance, uint64_t> taken_;
   std::map<uint32_t, std::vector<wire::Gid>> gids_;  // by the address they belong to
   Finder finder_;
 };

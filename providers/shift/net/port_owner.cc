@@ -5,7 +5,7 @@
 #include <array>
 #include <cerrno>
 
-#include "net/port_sharer.h"
+#include "net/proof.h"
 #include "net/socket.h"
 #include "util/log.h"
 
@@ -16,6 +16,8 @@ using namespace std::chrono_literals;
 namespace {
 constexpr std::chrono::milliseconds kHelloTimeout = 3s;
 constexpr std::chrono::milliseconds kQuestionTimeout = 1s;
+constexpr std::chrono::milliseconds kRegisterTimeout = 1s;
+constexpr size_t kAcceptsPerTurn = 64;
 constexpr auto kAcceptPause = 100ms;  // when the process is out of descriptors or memory
 constexpr auto kListenPauseMin = 2ms;
 constexpr std::chrono::milliseconds kListenPauseMax = 5s;
@@ -34,7 +36,10 @@ PortOwner::~PortOwner() {
   reactor_.timer_cancel(accept_retry_);
   reactor_.timer_cancel(local_retry_);
   for (auto& [id, question] : questions_) reactor_.timer_cancel(question.timer);
-  for (auto& [fd, sharer] : sharers_) reactor_.remove_fd(fd);
+  for (auto& [fd, sharer] : sharers_) {
+    reactor_.timer_cancel(sharer.timer);
+    reactor_.remove_fd(fd);
+  }
   if (tcp_) reactor_.remove_fd(tcp_.get());
   if (local_) reactor_.remove_fd(local_.get());
 }
@@ -65,9 +70,7 @@ void PortOwner::listen() {
 }
 
 void PortOwner::accept_tcp() {
-  // While the sharers are asked about too many connections, further ones wait in the kernel's
-  // queue.
-  for (size_t i = 0; i < kPendingMax && !is_full(); i++) {
+  for (size_t i = 0; i < kAcceptsPerTurn; i++) {
     uint32_t remote_ip_be = 0;
     UniqueFd fd = tcp_accept(tcp_.get(), remote_ip_be);
     if (!fd) {
@@ -76,14 +79,14 @@ void PortOwner::accept_tcp() {
         accept_pause(true);
         accept_retry_ = reactor_.timer_start(kAcceptPause, [this] {
           accept_retry_ = 0;
-          accept_pause(is_full());
+          accept_pause(false);
         });
       }
       return;
     }
-    if (greeting_.size() >= kPendingMax) make_room();
-    greeting_.push_front({remote_ip_be, std::make_unique<FirstMessage>(reactor_, std::move(fd))});
-    const auto it = greeting_.begin();
+    const auto it = greeting_.emplace(greeting_.end());
+    it->seat = rooms_.lobby.sit(remote_ip_be, [this, it] { greeting_.erase(it); });
+    it->first = std::make_unique<FirstMessage>(reactor_, std::move(fd));
     const bool started = it->first->start(
         kHelloTimeout,
         [this, it, remote_ip_be](UniqueFd from, const wire::Message* message, const char* why) {
@@ -93,17 +96,6 @@ void PortOwner::accept_tcp() {
         });
     if (!started) greeting_.erase(it);
   }
-  accept_pause(is_full());
-}
-
-void PortOwner::make_room() {
-  std::map<uint32_t, size_t> count;
-  for (const Greeting& greeting : greeting_) count[greeting.remote_ip_be]++;
-  const auto most = std::ranges::max_element(count, {}, [](const auto& one) { return one.second; });
-  const auto oldest = std::find_if(greeting_.rbegin(), greeting_.rend(), [&](const Greeting& one) {
-    return one.remote_ip_be == most->first;
-  });
-  greeting_.erase(std::next(oldest).base());
 }
 
 void PortOwner::accept_pause(bool pause) {
@@ -118,47 +110,47 @@ void PortOwner::on_hello(UniqueFd fd, const wire::Message* message, const char* 
   const auto* hello = message != nullptr ? std::get_if<wire::Hello>(message) : nullptr;
   if (message == nullptr && why == nullptr)
     SHIFT_DEBUG("%s asked whether somebody listens", IpText(remote_ip_be).c_str());
-  else if (hello == nullptr || hello->instance.is_zero())
+  else if (hello == nullptr || hello->instance.is_zero() || !host_.secrets().hello_fits(*hello))
+    // (Who does not know the job key is told nothing.)
     SHIFT_WARN_LIMITED("connection from %s to %s:%u closed: %s", IpText(remote_ip_be).c_str(),
                        IpText(ip_be_).c_str(), unsigned{port_},
-                       why != nullptr ? why : "it does not introduce itself");
+                       why != nullptr ? why
+                       : hello == nullptr || hello->instance.is_zero()
+                           ? "it does not introduce itself"
+                           : "its job key is another");
   else
-    find_process(std::move(fd), *hello);
-  accept_pause(is_full());
+    find_process(std::move(fd), *hello, remote_ip_be);
 }
 
-void PortOwner::find_process(UniqueFd fd, const wire::Hello& hello) {
+void PortOwner::find_process(UniqueFd fd, const wire::Hello& hello, uint32_t remote_ip_be) {
   if (!hello.target.is_zero()) {
-    if (hello.target == host_.own_instance()) return inbound_take(host_, std::move(fd), hello);
+    if (hello.target == host_.own_instance()) return rooms_.inbound.take(std::move(fd), hello);
     for (auto& [sharer_fd, sharer] : sharers_)
       if (sharer.instance == hello.target) return pass(sharer, std::move(fd), hello);
-    (void)hello_answer(fd.get(), hello, {}, wire::HelloStatus::kNoSuchQp);
-    return;
+    return hello_deny(fd.get(), hello, host_.secrets());
   }
-  if (host_.expects(hello)) return inbound_take(host_, std::move(fd), hello);
-  ask_sharers(std::move(fd), hello);
+  if (host_.expects(hello)) return rooms_.inbound.take(std::move(fd), hello);
+  ask_sharers(std::move(fd), hello, remote_ip_be);
 }
 
-void PortOwner::ask_sharers(UniqueFd fd, const wire::Hello& hello) {
+void PortOwner::ask_sharers(UniqueFd fd, const wire::Hello& hello, uint32_t remote_ip_be) {
   const uint32_t id = next_question_++;
   LocalPacket packet;
   packet.kind = LocalKind::kAsk;
   packet.id = id;
   packet.hello = hello;
   std::vector<uint8_t> bytes;
-  Question question;
+  Question& question = questions_[id];
+  question.fd = std::move(fd);
+  question.hello = hello;
+  question.seat = rooms_.lobby.sit(remote_ip_be, [this, id] { question_deny(id); });
   if (local_encode(packet, bytes))
     for (auto& [sharer_fd, sharer] : sharers_)
       // A sharer whose queue is full does not run, so it could not answer either.
       if (!sharer.instance.is_zero() && local_send(sharer_fd, bytes))
         question.open.insert(sharer_fd);
-  question.fd = std::move(fd);
-  question.hello = hello;
-  const bool asked = !question.open.empty();
-  if (asked)
-    question.timer = reactor_.timer_start(kQuestionTimeout, [this, id] { question_deny(id); });
-  questions_.emplace(id, std::move(question));
-  if (!asked) question_deny(id);
+  if (question.open.empty()) return question_deny(id);
+  question.timer = reactor_.timer_start(kQuestionTimeout, [this, id] { question_deny(id); });
 }
 
 void PortOwner::pass(Sharer& sharer, UniqueFd fd, const wire::Hello& hello) {
@@ -167,7 +159,7 @@ void PortOwner::pass(Sharer& sharer, UniqueFd fd, const wire::Hello& hello) {
   packet.hello = hello;
   std::vector<uint8_t> bytes;
   if (!local_encode(packet, bytes) || !local_send(sharer.fd.get(), bytes, fd.get()))
-    (void)hello_answer(fd.get(), hello, {}, wire::HelloStatus::kNoSuchQp);
+    hello_deny(fd.get(), hello, host_.secrets());
 }
 
 void PortOwner::question_deny(uint32_t id) {
@@ -175,8 +167,7 @@ void PortOwner::question_deny(uint32_t id) {
   if (node.empty()) return;
   const Question& question = node.mapped();
   reactor_.timer_cancel(question.timer);
-  (void)hello_answer(question.fd.get(), question.hello, {}, wire::HelloStatus::kNoSuchQp);
-  accept_pause(is_full());
+  hello_deny(question.fd.get(), question.hello, host_.secrets());
 }
 
 void PortOwner::accept_local() {
@@ -190,14 +181,27 @@ void PortOwner::accept_local() {
     });
     return;
   }
-  if (!local_peer_trusted(fd.get())) {
+  // A process that knows the job key is trusted; without a key, one of the same user is.
+  if (key_ == 0 && !local_peer_trusted(fd.get())) {
     SHIFT_WARN_LIMITED("another user's process wants to share %s:%u: refused",
                        IpText(ip_be_).c_str(), unsigned{port_});
     return;
   }
   const int number = fd.get();
-  if (reactor_.add_fd(number, EPOLLIN, [this, number](uint32_t) { on_member(number); }))
-    sharers_[number].fd = std::move(fd);
+  LocalPacket packet;
+  packet.kind = LocalKind::kChallenge;
+  std::vector<uint8_t> bytes;
+  if ((!random_fill(packet.hello.nonce.raw) && key_ != 0) || !local_encode(packet, bytes) ||
+      !local_send(number, bytes) ||
+      !reactor_.add_fd(number, EPOLLIN, [this, number](uint32_t) { on_member(number); }))
+    return;
+  Lobby::Seat seat =
+      rooms_.local_lobby.sit(local_peer_user(number), [this, number] { member_drop(number); });
+  Sharer& sharer = sharers_[number];
+  sharer.fd = std::move(fd);
+  sharer.challenge = packet.hello.nonce;
+  sharer.seat = std::move(seat);
+  sharer.timer = reactor_.timer_start(kRegisterTimeout, [this, number] { member_drop(number); });
 }
 
 void PortOwner::on_member(int fd) {
@@ -215,20 +219,41 @@ bool PortOwner::sharer_receive(Sharer& sharer) {
   const ssize_t n = local_receive(number, buffer, passed);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   LocalPacket packet;
-  if (n <= 0 || !local_decode({buffer.data(), static_cast<size_t>(n)}, packet)) {
-    member_drop(number);
-    return false;
-  }
-  if (packet.kind == LocalKind::kRegister)
-    sharer.instance = packet.hello.instance;
-  else if (packet.kind == LocalKind::kAnswer)
+  const bool is_understood = n > 0 && local_decode({buffer.data(), static_cast<size_t>(n)}, packet);
+  const bool is_registered = !sharer.instance.is_zero();
+  if (is_understood && packet.kind == LocalKind::kAnswer && is_registered) {
     on_answer(number, packet.id, packet.yes);
+    return true;
+  }
+  if (is_understood && packet.kind == LocalKind::kRegister && !is_registered &&
+      sharer_register(sharer, packet.hello))
+    return true;
+  member_drop(number);
+  return false;
+}
+
+bool PortOwner::sharer_register(Sharer& sharer, const wire::Hello& hello) {
+  const SecretKey key = host_.secrets().job_key(key_);
+  if (hello.instance.is_zero()) return false;
+  LocalPacket welcome;
+  welcome.kind = LocalKind::kWelcome;
+  if (key_ != 0) {
+    if (!tag_fits(register_tag(key, sharer.challenge, hello), hello.tag)) return false;
+    welcome.hello.tag = welcome_tag(key, sharer.challenge, hello);
+  }
+  std::vector<uint8_t> bytes;
+  if (!local_encode(welcome, bytes) || !local_send(sharer.fd.get(), bytes)) return false;
+  sharer.instance = hello.instance;
+  sharer.seat = {};
+  reactor_.timer_cancel(std::exchange(sharer.timer, 0));
   return true;
 }
 
 void PortOwner::member_drop(int fd) {
+  const auto sharer = sharers_.extract(fd);
+  if (sharer.empty()) return;
+  reactor_.timer_cancel(sharer.mapped().timer);
   reactor_.remove_fd(fd);
-  sharers_.erase(fd);
   std::vector<uint32_t> unanswered;
   for (auto& [id, question] : questions_)
     if (question.open.erase(fd) != 0 && question.open.empty()) unanswered.push_back(id);
@@ -243,7 +268,6 @@ void PortOwner::on_answer(int sharer_fd, uint32_t id, bool yes) {
     Question& question = node.mapped();
     reactor_.timer_cancel(question.timer);
     pass(sharers_.at(sharer_fd), std::move(question.fd), question.hello);
-    accept_pause(is_full());
   } else if (it->second.open.empty()) {
     question_deny(id);
   }

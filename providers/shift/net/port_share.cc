@@ -32,17 +32,32 @@ void PortShare::refresh() {
 void PortShare::seek() {
   retry_ = 0;
   sharer_.reset();
-  if (try_own() || try_join()) {
+  if (try_own())
     pause_ = 0ms;
-    return;
+  else if (!try_join())
+    seek_later();
+}
+
+// When the owner ends, the first of its sharers to bind the name takes over. An owner that never
+// took this process in may not do so next time either.
+void PortShare::on_lost() {
+  if (sharer_->is_welcome()) {
+    pause_ = 0ms;
+    return seek();
   }
+  SHIFT_WARN_LIMITED(
+      "port %u of %s is served by a process that shares it with others only: no "
+      "failover over it",
+      unsigned{port_}, IpText(ip_be_).c_str());
+  sharer_.reset();
   seek_later();
 }
 
 bool PortShare::try_own() {
-  UniqueFd local = local_listen(ip_be_, port_);
+  UniqueFd local = local_listen(local_name());
   if (!local) return false;
-  owner_ = std::make_unique<PortOwner>(reactor_, host_, ip_be_, port_, std::move(local));
+  owner_ =
+      std::make_unique<PortOwner>(reactor_, host_, rooms_, ip_be_, port_, key_, std::move(local));
   if (owner_->start()) {
     answerer_.start();
     return true;
@@ -52,17 +67,16 @@ bool PortShare::try_own() {
 }
 
 bool PortShare::try_join() {
-  UniqueFd local = local_connect(ip_be_, port_);
+  UniqueFd local = local_connect(local_name());
   if (!local) return false;
-  if (!local_peer_trusted(local.get())) {
+  if (key_ == 0 && !local_peer_trusted(local.get())) {
     SHIFT_WARN_LIMITED("port %u of %s is served by another user's process: no failover over it",
                        unsigned{port_}, IpText(ip_be_).c_str());
     pause_ = kPauseMax;
     return false;
   }
-  sharer_ = std::make_unique<PortSharer>(reactor_, host_, std::move(local));
-  // When the owner ends, the first of its sharers to bind the name takes over.
-  if (sharer_->start([this] { seek(); })) return true;
+  sharer_ = std::make_unique<PortSharer>(reactor_, host_, rooms_.inbound, std::move(local), key_);
+  if (sharer_->start([this] { on_lost(); })) return true;
   sharer_.reset();
   return false;
 }

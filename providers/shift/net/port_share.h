@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "net/gid_answerer.h"
 #include "net/port_owner.h"
@@ -16,12 +17,16 @@ namespace shift::net {
 
 class PortShare {
  public:
-  PortShare(Reactor& reactor, RendezvousHost& host, uint32_t ip_be, uint16_t port)
+  // `port` is the TCP port, and `key` the id of the job key of all who share it, 0 without one.
+  PortShare(Reactor& reactor, RendezvousHost& host, const PortOwner::Rooms& rooms, uint32_t ip_be,
+            uint16_t port, uint64_t key)
       : reactor_(reactor),
         host_(host),
+        rooms_(rooms),
         ip_be_(ip_be),
         port_(port),
-        answerer_(reactor, host, ip_be, port) {}
+        key_(key),
+        answerer_(reactor, host, ip_be, port, key) {}
   ~PortShare();
   PortShare(const PortShare&) = delete;
   PortShare& operator=(const PortShare&) = delete;
@@ -35,11 +40,15 @@ class PortShare {
   bool try_own();
   bool try_join();
   void seek_later();
+  void on_lost();
+  std::string local_name() const { return host_.secrets().local_name(ip_be_, port_, key_); }
 
   Reactor& reactor_;
   RendezvousHost& host_;
+  const PortOwner::Rooms rooms_;
   const uint32_t ip_be_;
   const uint16_t port_;
+  const uint64_t key_;
   GidAnswerer answerer_;              // runs while this process is the owner
   std::unique_ptr<PortOwner> owner_;  // at most one of these two is set
   std::unique_ptr<PortSharer> sharer_;

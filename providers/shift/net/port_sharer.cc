@@ -4,25 +4,36 @@
 #include <array>
 #include <cerrno>
 
-#include "net/handshake.h"
-#include "net/local_packet.h"
+#include "net/proof.h"
 #include "net/socket.h"
 #include "util/log.h"
 
 namespace shift::net {
 
+namespace {
+constexpr std::chrono::milliseconds kWelcomeTimeout{1000};
+}
+
 PortSharer::~PortSharer() {
+  leave();
+}
+
+void PortSharer::leave() {
+  reactor_.timer_cancel(std::exchange(timer_, 0));
   if (owner_) reactor_.remove_fd(owner_.get());
+  owner_.reset();
 }
 
 bool PortSharer::start(std::function<void()> lost) {
-  LocalPacket packet;
-  packet.kind = LocalKind::kRegister;
-  packet.hello.instance = host_.own_instance();
-  std::vector<uint8_t> bytes;
-  if (!local_encode(packet, bytes) || !local_send(owner_.get(), bytes)) return false;
   lost_ = std::move(lost);
-  return reactor_.add_fd(owner_.get(), EPOLLIN, [this](uint32_t) { on_readable(); });
+  if (!reactor_.add_fd(owner_.get(), EPOLLIN, [this](uint32_t) { on_readable(); })) return false;
+  timer_ = reactor_.timer_start(kWelcomeTimeout, [this] {
+    timer_ = 0;
+    leave();
+    const auto gone = std::move(lost_);
+    gone();  // may destroy this
+  });
+  return true;
 }
 
 void PortSharer::on_readable() {
@@ -41,37 +52,56 @@ bool PortSharer::receive_one() {
   const ssize_t n = local_receive(owner_.get(), buffer, passed);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   LocalPacket packet;
-  if (n <= 0 || !local_decode({buffer.data(), static_cast<size_t>(n)}, packet)) {
-    reactor_.remove_fd(owner_.get());
-    owner_.reset();
-    return false;
-  }
-  if (packet.kind == LocalKind::kPass && passed) {
-    inbound_take(host_, std::move(passed), packet.hello);
-  } else if (packet.kind == LocalKind::kAsk) {
-    packet.kind = LocalKind::kAnswer;
-    packet.yes = host_.expects(packet.hello);
-    std::vector<uint8_t> bytes;
-    // An owner that takes no answer is at its end, so a failure does not matter: the question times
-    // out.
-    if (local_encode(packet, bytes)) (void)local_send(owner_.get(), bytes);
-  }
-  return true;
+  if (n > 0 && local_decode({buffer.data(), static_cast<size_t>(n)}, packet) &&
+      take(packet, std::move(passed)))
+    return true;
+  leave();
+  return false;
 }
 
-void inbound_take(RendezvousHost& host, UniqueFd fd, const wire::Hello& hello) {
-  const wire::Instance& self = host.own_instance();
-  uint32_t local_ip_be = 0, remote_ip_be = 0;
-  if (!tcp_addresses(fd.get(), local_ip_be, remote_ip_be) || hello.instance.is_zero()) return;
-  // A further connection of a channel names no QP. Its proof is that it knows this process's
-  // instance, which only peers are told: those that come from the address of a peer's QP.
-  const bool welcome =
-      hello.target.is_zero()
-          ? host.expects(hello) && host.is_at(hello.from.gid, local_ip_be, remote_ip_be)
-          : hello.target == self;
-  const auto status = welcome ? wire::HelloStatus::kOk : wire::HelloStatus::kNoSuchQp;
-  if (!hello_answer(fd.get(), hello, self, status) || !welcome) return;
-  host.on_inbound(std::move(fd), hello, local_ip_be, remote_ip_be);
+bool PortSharer::take(const LocalPacket& packet, UniqueFd passed) {
+  const SecretKey key = host_.secrets().job_key(key_);
+  switch (packet.kind) {
+    case LocalKind::kChallenge:
+      return !welcome_ && register_with(packet.hello.nonce);
+    case LocalKind::kWelcome:
+      if (key_ != 0 && !tag_fits(welcome_tag(key, challenge_, registered_), packet.hello.tag))
+        return false;
+      welcome_ = true;
+      reactor_.timer_cancel(std::exchange(timer_, 0));
+      return true;
+    case LocalKind::kPass:
+      if (welcome_ && passed) inbound_.take(std::move(passed), packet.hello);
+      return welcome_;
+    case LocalKind::kAsk: {
+      if (!welcome_) return false;
+      LocalPacket answer = packet;
+      answer.kind = LocalKind::kAnswer;
+      answer.yes = host_.expects(packet.hello);
+      std::vector<uint8_t> bytes;
+      // An owner that takes no answer is at its end, so a failure does not matter: the question
+      // times out.
+      if (local_encode(answer, bytes)) (void)local_send(owner_.get(), bytes);
+      return true;
+    }
+    case LocalKind::kRegister:
+    case LocalKind::kAnswer:
+      break;
+  }
+  return false;
+}
+
+bool PortSharer::register_with(const wire::Nonce& challenge) {
+  LocalPacket packet;
+  packet.kind = LocalKind::kRegister;
+  packet.hello.instance = host_.own_instance();
+  if (!random_fill(packet.hello.nonce.raw) && key_ != 0) return false;
+  challenge_ = challenge;
+  registered_ = packet.hello;
+  const SecretKey key = host_.secrets().job_key(key_);
+  if (key_ != 0) packet.hello.tag = register_tag(key, challenge, packet.hello);
+  std::vector<uint8_t> bytes;
+  return local_encode(packet, bytes) && local_send(owner_.get(), bytes);
 }
 
 }  // namespace shift::net

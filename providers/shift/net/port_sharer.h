@@ -4,6 +4,8 @@
 
 #include <functional>
 
+#include "net/inbound.h"
+#include "net/local_packet.h"
 #include "net/reactor.h"
 #include "net/rendezvous.h"
 #include "util/unique_fd.h"
@@ -12,28 +14,37 @@ namespace shift::net {
 
 class PortSharer {
  public:
-  PortSharer(Reactor& reactor, RendezvousHost& host, UniqueFd owner)
-      : reactor_(reactor), host_(host), owner_(std::move(owner)) {}
+  // `key` is the id of the job key that the owner must know, 0 without one.
+  PortSharer(Reactor& reactor, RendezvousHost& host, Inbound& inbound, UniqueFd owner, uint64_t key)
+      : reactor_(reactor), host_(host), inbound_(inbound), owner_(std::move(owner)), key_(key) {}
   ~PortSharer();
   PortSharer(const PortSharer&) = delete;
   PortSharer& operator=(const PortSharer&) = delete;
 
-  // Registers with the owner. `lost` runs from the loop when the owner is gone; it may destroy the
-  // PortSharer.
+  // Registers with the owner. `lost` runs from the loop when the owner is gone, does not take this
+  // process in, or does not know the key; it may destroy the PortSharer.
   [[nodiscard]] bool start(std::function<void()> lost);
+  // The owner has taken this process in.
+  bool is_welcome() const { return welcome_; }
 
  private:
   void on_readable();
   bool receive_one();
+  // Returns false when the owner has to be left.
+  bool take(const LocalPacket& packet, UniqueFd passed);
+  bool register_with(const wire::Nonce& challenge);
+  void leave();
 
   Reactor& reactor_;
   RendezvousHost& host_;
+  Inbound& inbound_;
   UniqueFd owner_;
+  const uint64_t key_;
+  bool welcome_ = false;
+  wire::Nonce challenge_;
+  wire::Hello registered_;
+  Reactor::TimerId timer_ = 0;  // runs until the welcome
   std::function<void()> lost_;
 };
-
-// Answers the Hello of a connection that came to this process, and gives the connection to `host`
-// when the Hello is for this process and `host` accepts it.
-void inbound_take(RendezvousHost& host, UniqueFd fd, const wire::Hello& hello);
 
 }  // namespace shift::net

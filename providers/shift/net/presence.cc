@@ -31,9 +31,13 @@ bool Presence::at(const wire::Gid& local, const wire::Gid& remote, const Find& f
 }
 
 bool Presence::ask(Addresses addresses) const {
-  const UniqueFd fd = tcp_connect(addresses.local_ip_be, addresses.remote_ip_be, port_);
-  if (!fd) return false;
   const auto until = Clock::now() + patience_;
+  return std::ranges::any_of(ports_, [&](uint16_t port) { return ask(addresses, port, until); });
+}
+
+bool Presence::ask(Addresses addresses, uint16_t port, Clock::time_point until) const {
+  const UniqueFd fd = tcp_connect(addresses.local_ip_be, addresses.remote_ip_be, port);
+  if (!fd) return false;
   for (;;) {
     const auto left = std::chrono::ceil<milliseconds>(until - Clock::now());
     struct pollfd connecting = {fd.get(), POLLOUT, 0};

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "wire/names.h"
 
@@ -26,7 +27,9 @@ class Presence {
 
   explicit Presence(uint16_t port, std::chrono::milliseconds patience = kPatience,
                     std::chrono::milliseconds kept_for = kKeptFor)
-      : port_(port), patience_(patience), kept_for_(kept_for) {}
+      : ports_{port}, patience_(patience), kept_for_(kept_for) {}
+  // The ports at which the peer may listen, one for each job key. To be called before at().
+  void ports_set(std::vector<uint16_t> ports) { ports_ = std::move(ports); }
 
   // The addresses are in network byte order.
   struct Addresses {
@@ -48,8 +51,9 @@ class Presence {
   };
 
   bool ask(Addresses addresses) const;
+  bool ask(Addresses addresses, uint16_t port, Clock::time_point until) const;
 
-  const uint16_t port_;
+  std::vector<uint16_t> ports_;
   const std::chrono::milliseconds patience_, kept_for_;
   std::mutex mutex_;
   std::map<std::pair<wire::Gid, wire::Gid>, Answer> known_;  // by local and remote GID

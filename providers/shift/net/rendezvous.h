@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 
+#include "net/secrets.h"
 #include "util/unique_fd.h"
 #include "wire/messages.h"
 
@@ -20,11 +21,28 @@ enum class DialError : uint8_t {
   kUnreachable,  // no answer in time
 };
 
+// A connection whose handshake is over, before it joins the channel to its peer. The addresses are
+// in network byte order.
+struct Joining {
+  UniqueFd fd;
+  wire::Instance peer;
+  wire::Token token;  // what the peer wants to be shown; zero if it did not say it this time
+  uint64_t key = 0;   // the id of the job key of both ends; 0: none
+  uint32_t local_ip_be = 0, remote_ip_be = 0;
+};
+
+// Whether there is a channel to a process, and whether it leads to an address.
+enum class Acquaintance : uint8_t { kNone, kHere, kElsewhere };
+
 // What the rendezvous asks of its own process, and tells it.
 class RendezvousHost {
  public:
   virtual ~RendezvousHost() = default;
   virtual const wire::Instance& own_instance() const = 0;
+  virtual const Secrets& secrets() const = 0;
+  virtual Acquaintance acquaintance(const wire::Instance& peer, uint32_t remote_ip_be) const = 0;
+  // What the peer wants to be shown; zero if it has not said it.
+  virtual wire::Token peer_token(const wire::Instance& peer) const = 0;
   // Whether the QP that the Hello wants is this process's and is connected to the asker's.
   virtual bool expects(const wire::Hello& hello) = 0;
   // Whether the QP of that GID is at the address from which a connection to the local address came:
@@ -33,18 +51,15 @@ class RendezvousHost {
   virtual bool is_at(const wire::Gid& gid, uint32_t local_ip_be, uint32_t remote_ip_be) = 0;
   // Whether one NIC port of this process has both the GID and this address.
   virtual bool has_gid(uint32_t ip_be, const wire::Gid& gid) = 0;
-  // A peer found this process, and the answer `ok` is on its way to the peer. The addresses are in
-  // network byte order.
-  virtual void on_inbound(UniqueFd fd, const wire::Hello& hello, uint32_t local_ip_be,
-                          uint32_t remote_ip_be) = 0;
+  // A peer found this process, and proved itself.
+  virtual void on_inbound(Joining joining) = 0;
 };
 
 class Rendezvous {
  public:
   using DialId = uint64_t;  // 0 is never a dial
-  // A connected socket on which `peer` answered `ok`, or an error.
-  using DialCallback =
-      std::function<void(DialError error, UniqueFd fd, const wire::Instance& peer)>;
+  // A connection on which the peer said yes and proved itself, or an error.
+  using DialCallback = std::function<void(DialError error, Joining joining)>;
   using AskCallback = std::function<void(bool answered)>;
 
   virtual ~Rendezvous() = default;
@@ -65,8 +80,9 @@ class Rendezvous {
   // answer that names another address.
   virtual void gid_doubt(uint32_t local_ip_be, const wire::Gid& gid) = 0;
 
-  // Makes one attempt, bounded in time, to connect from address to address. The callback runs
-  // exactly once unless the dial is cancelled, and never from inside this call.
+  // Makes one attempt, bounded in time, to connect from address to address, with the job key that
+  // the Hello names or, if it names none, with each of this process's. The callback runs exactly
+  // once unless the dial is cancelled, and never from inside this call.
   virtual DialId dial(uint32_t local_ip_be, uint32_t remote_ip_be, const wire::Hello& hello,
                       DialCallback callback) = 0;
   virtual void dial_cancel(DialId id) = 0;

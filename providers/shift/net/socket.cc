@@ -21,7 +21,7 @@ constexpr unsigned kUserTimeoutMs = 5000;
 constexpr int kKeepIdleS = 5;
 constexpr int kKeepIntervalS = 2;
 constexpr int kKeepProbes = 3;
-constexpr size_t kDatagramMax = 128;  // the longest datagram that is sent has 52 bytes
+constexpr size_t kDatagramMax = 128;  // the longest datagram that is sent has 76 bytes
 
 struct sockaddr_in ipv4(uint32_t ip_be, uint16_t port) {
   struct sockaddr_in a = {};
@@ -47,12 +47,12 @@ struct LocalAddress {
   socklen_t size = 0;
 };
 
-LocalAddress local_address(uint32_t ip_be, uint16_t port) {
+LocalAddress local_address(const std::string& name) {
   LocalAddress a;
   a.address.sun_family = AF_UNIX;
   // A leading zero byte stands for the abstract namespace.
   const int n = snprintf(a.address.sun_path + 1, sizeof a.address.sun_path - 1,
-                         "shift-rendezvous/%s/%u", IpText(ip_be).c_str(), unsigned{port});
+                         "shift-rendezvous/%s", name.c_str());
   a.size = static_cast<socklen_t>(offsetof(struct sockaddr_un, sun_path) + 1 + n);
   return a;
 }
@@ -179,18 +179,18 @@ UdpResult udp_receive(int fd, wire::Message& message, UdpPeer& from) {
                                                                 : UdpResult::kMalformed;
 }
 
-UniqueFd local_listen(uint32_t ip_be, uint16_t port) {
+UniqueFd local_listen(const std::string& name) {
   UniqueFd fd = local_socket();
-  const LocalAddress a = local_address(ip_be, port);
+  const LocalAddress a = local_address(name);
   if (fd &&
       (::bind(fd.get(), generic(a.address), a.size) != 0 || ::listen(fd.get(), kBacklog) != 0))
     fd.reset();
   return fd;
 }
 
-UniqueFd local_connect(uint32_t ip_be, uint16_t port) {
+UniqueFd local_connect(const std::string& name) {
   UniqueFd fd = local_socket();
-  const LocalAddress a = local_address(ip_be, port);
+  const LocalAddress a = local_address(name);
   if (fd && ::connect(fd.get(), generic(a.address), a.size) != 0) fd.reset();
   return fd;
 }
@@ -204,6 +204,13 @@ bool local_peer_trusted(int fd) {
   socklen_t size = sizeof peer;
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
   return peer.uid == geteuid() || peer.uid == 0;
+}
+
+uint32_t local_peer_user(int fd) {
+  struct ucred peer = {};
+  socklen_t size = sizeof peer;
+  (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+  return peer.uid;
 }
 
 bool local_send(int fd, std::span<const uint8_t> packet, int passed_fd) {

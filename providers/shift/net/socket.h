@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "util/unique_fd.h"
 #include "wire/messages.h"
@@ -58,12 +59,14 @@ enum class UdpResult : uint8_t { kNothing, kMalformed, kMessage };
 UdpResult udp_receive(int fd, wire::Message& message, UdpPeer& from);
 
 // Local sockets lie in the abstract namespace, so they leave no file to clean up. Each is named for
-// a rendezvous port.
-UniqueFd local_listen(uint32_t ip_be, uint16_t port);
-UniqueFd local_connect(uint32_t ip_be, uint16_t port);
+// a rendezvous port (Secrets::local_name()).
+UniqueFd local_listen(const std::string& name);
+UniqueFd local_connect(const std::string& name);
 UniqueFd local_accept(int listen_fd);
 // Whether the process at the other end runs as the same user as this process, or as root.
 bool local_peer_trusted(int fd);
+// The user whose process is at the other end, as this process sees users.
+uint32_t local_peer_user(int fd);
 // Sends one packet, with a descriptor when `passed_fd` is not negative.
 bool local_send(int fd, std::span<const uint8_t> packet, int passed_fd = -1);
 // Returns the size of the received packet, 0 at the end of the stream, or -1 with errno. A packet

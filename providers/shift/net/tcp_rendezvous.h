@@ -6,8 +6,10 @@
 #include <map>
 #include <memory>
 
+#include "net/dial.h"
 #include "net/gid_resolver.h"
-#include "net/handshake.h"
+#include "net/inbound.h"
+#include "net/lobby.h"
 #include "net/port_share.h"
 #include "net/reactor.h"
 #include "net/rendezvous.h"
@@ -17,7 +19,7 @@ namespace shift::net {
 class TcpRendezvous : public Rendezvous {
  public:
   TcpRendezvous(Reactor& reactor, RendezvousHost& host, uint16_t port)
-      : reactor_(reactor), host_(host), port_(port), resolver_(reactor, port) {}
+      : reactor_(reactor), host_(host), port_(port), resolver_(reactor, host.secrets(), port) {}
 
   void serve_address(uint32_t ip_be) override;
   void leave_address(uint32_t ip_be) override;
@@ -32,8 +34,14 @@ class TcpRendezvous : public Rendezvous {
   Reactor& reactor_;
   RendezvousHost& host_;
   const uint16_t port_;
+  // How many descriptors strangers may hold of this process.
+  static constexpr size_t kLobby = 48, kLocalLobby = 16;
+
   GidResolver resolver_;
-  std::map<uint32_t, std::unique_ptr<PortShare>> shares_;  // by address
+  Lobby lobby_{kLobby}, local_lobby_{kLocalLobby};
+  Inbound inbound_{reactor_, host_, lobby_};
+  // By address and by the id of the job key.
+  std::map<std::pair<uint32_t, uint64_t>, std::unique_ptr<PortShare>> shares_;
   std::map<DialId, std::unique_ptr<TcpDial>> dials_;
   DialId next_dial_ = 1;
 };

@@ -221,6 +221,9 @@ ibv_context* open_device(ibv_device* device) noexcept try {
   auto* d = reinterpret_cast<Device*>(device);
   if (d->member_count == 1) return stock->open_device(d->real[kDefault]);
   if (!control::runtime_start()) {
+    // Without the job key that it was to have, the layer says nothing, and the program goes on as
+    // without the layer.
+    if (!config().key_file.empty()) return stock->open_device(d->real[kDefault]);
     errno = ENOMEM;
     return nullptr;
   }

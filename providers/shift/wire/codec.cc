@@ -116,9 +116,10 @@ void fields(IO& io, M& m) {
   io.bytes(m.target.raw);
   fields(io, m.want);
   fields(io, m.from);
-  io.number(m.from_sq_psn);
-  io.number(m.from_rq_psn);
   io.number(m.pair);
+  io.number(m.key);
+  io.bytes(m.nonce.raw);
+  io.bytes(m.tag.raw);
 }
 
 // Enumerations travel as one byte.
@@ -136,10 +137,19 @@ void enumeration(Reader& io, Enum& value) {
 template <typename IO, Is<HelloReply> M>
 void fields(IO& io, M& m) {
   io.bytes(m.instance.raw);
+  io.bytes(m.nonce.raw);
   fields(io, m.want);
   fields(io, m.from);
   enumeration(io, m.status);
   io.number(m.reason);
+  io.bytes(m.token.raw);
+  io.bytes(m.tag.raw);
+}
+
+template <typename IO, Is<Confirm> M>
+void fields(IO& io, M& m) {
+  io.bytes(m.token.raw);
+  io.bytes(m.tag.raw);
 }
 
 template <typename IO, Is<Bind> M>
@@ -282,6 +292,8 @@ template <typename IO, Is<GidQuery> M>
 void fields(IO& io, M& m) {
   io.number(m.nonce);
   io.bytes(m.gid.raw);
+  io.number(m.key);
+  io.bytes(m.tag.raw);
 }
 
 template <typename IO, Is<GidAnswer> M>
@@ -289,8 +301,10 @@ void fields(IO& io, M& m) {
   io.number(m.nonce);
   io.bytes(m.gid.raw);
   io.bytes(m.address.raw);
+  io.bytes(m.tag.raw);
 }
 
+constexpr size_t kFlagsAt = 6;
 constexpr size_t kLengthAt = 8;
 
 void header_put(std::vector<uint8_t>& out, uint8_t type, uint64_t sequence) {
@@ -342,10 +356,10 @@ bool body_get(uint8_t type, std::span<const uint8_t> body, Message& out) {
 }  // namespace
 
 const char* message_name(const Message& message) noexcept {
-  constexpr const char* kNames[] = {"Hello",     "HelloReply", "Bind",         "Offer",  "Accept",
-                                    "Ready",     "Members",    "Drain",        "Switch", "Progress",
-                                    "KeyQuery",  "KeyReply",   "Refuse",       "Close",  "GidQuery",
-                                    "GidAnswer", "KeysGone",   "KeysForgotten"};
+  constexpr const char* kNames[] = {"Hello",    "HelloReply", "Confirm",  "Bind",         "Offer",
+                                    "Accept",   "Ready",      "Members",  "Drain",        "Switch",
+                                    "Progress", "KeyQuery",   "KeyReply", "Refuse",       "Close",
+                                    "GidQuery", "GidAnswer",  "KeysGone", "KeysForgotten"};
   static_assert(std::size(kNames) == std::variant_size_v<Message>);
   return message.index() < std::size(kNames) ? kNames[message.index()] : "?";
 }
@@ -358,8 +372,7 @@ bool encode(const Message& message, std::vector<uint8_t>& out, uint64_t sequence
     std::visit([&](const auto& m) { fields(io, m); }, message);
     const size_t size = out.size() - start;
     if (io.ok() && size <= kMessageMax) {
-      for (size_t i = 0; i < 4; i++)
-        out[start + kLengthAt + i] = static_cast<uint8_t>(size >> (8 * i));
+      frame_mark(std::span(out).subspan(start), size, false);
       return true;
     }
   } catch (const std::exception&) {  // bad_alloc, or a variant that bad_alloc left valueless
@@ -377,8 +390,10 @@ FrameState frame_peek(std::span<const uint8_t> bytes, size_t& size) noexcept {
     return FrameState::kIncomplete;
   }
   const Header h = header_get(bytes);
-  if (h.magic != kMagic || h.version != kVersion || h.flags != 0 || h.type == 0 ||
-      h.type > std::variant_size_v<Message> || h.length < kHeaderSize || h.length > kMessageMax)
+  const size_t seal = h.flags == kSealed ? kSealSize : 0;
+  if (h.magic != kMagic || h.version != kVersion || (h.flags & ~kSealed) != 0 || h.type == 0 ||
+      h.type > std::variant_size_v<Message> || h.length < kHeaderSize + seal ||
+      h.length > kMessageMax + seal)
     return FrameState::kMalformed;
   size = h.length;
   return bytes.size() < size ? FrameState::kIncomplete : FrameState::kComplete;
@@ -387,6 +402,7 @@ FrameState frame_peek(std::span<const uint8_t> bytes, size_t& size) noexcept {
 bool decode(std::span<const uint8_t> frame, Message& out) noexcept {
   size_t size = 0;
   if (frame_peek(frame, size) != FrameState::kComplete || size != frame.size()) return false;
+  if (frame_is_sealed(frame)) return false;
   try {
     return body_get(header_get(frame).type, frame.subspan(kHeaderSize), out);
   } catch (const std::bad_alloc&) {
@@ -396,6 +412,16 @@ bool decode(std::span<const uint8_t> frame, Message& out) noexcept {
 
 uint64_t frame_sequence(std::span<const uint8_t> frame) noexcept {
   return header_get(frame).sequence;
+}
+
+bool frame_is_sealed(std::span<const uint8_t> frame) noexcept {
+  return header_get(frame).flags == kSealed;
+}
+
+void frame_mark(std::span<uint8_t> frame, size_t size, bool sealed) noexcept {
+  const uint16_t flags = sealed ? kSealed : 0;
+  for (size_t i = 0; i < 2; i++) frame[kFlagsAt + i] = static_cast<uint8_t>(flags >> (8 * i));
+  for (size_t i = 0; i < 4; i++) frame[kLengthAt + i] = static_cast<uint8_t>(size >> (8 * i));
 }
 
 }  // namespace shift::wire

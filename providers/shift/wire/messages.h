@@ -14,39 +14,60 @@
 namespace shift::wire {
 
 inline constexpr uint32_t kMagic = 0x54464853;  // it reads "SHFT" on the wire
-inline constexpr uint8_t kVersion = 4;
+inline constexpr uint8_t kVersion = 5;
 // Magic, version, type, flags, length, sequence.
 inline constexpr size_t kHeaderSize = 20;
 inline constexpr size_t kMessageMax = 1024 * 1024;  // bytes, with the header
-inline constexpr size_t kKeysMax = 65536;           // keys in one KeyQuery, KeyReply or KeysGone
+// Flag of a sealed frame: behind the header come the id of a job key (8 bytes), the encrypted body,
+// and a tag of 16 bytes.
+inline constexpr uint16_t kSealed = 1u << 0;
+inline constexpr size_t kSealSize = 8 + 16;  // bytes by which a sealed frame is longer
+inline constexpr size_t kKeysMax = 65536;    // keys in one KeyQuery, KeyReply or KeysGone
 
 // In all messages `from` is the sender's default QP and `to` the receiver's.
 
 // The first message of a connection; or, on a channel that exists, the question "do you own this
-// QP?"
+// QP?", which has neither key, nonce nor tag. Tags are made and checked by net/proof.h.
 struct Hello {
-  Instance instance;         // the asking process
-  Instance target;           // the process that is looked for; zero: the one that owns `want`
-  QpName want;               // the QP that is looked for
-  QpName from;               // the asker's QP
-  uint32_t from_sq_psn = 0;  // these two are not used: PSNs are told to a proven address only
-  uint32_t from_rq_psn = 0;
-  uint8_t pair = 0;  // 0: found through `want`; n: for the channel's n-th kept pair of addresses
+  Instance instance;  // the asking process
+  Instance target;    // the process that is looked for; zero: the one that owns `want`
+  QpName want;        // the QP that is looked for
+  QpName from;        // the asker's QP
+  uint8_t pair = 0;   // 0: found through `want`; n: for the channel's n-th kept pair of addresses
+  uint64_t key = 0;   // the id of the job key that the tags of the handshake are made with; 0: none
+  Nonce nonce;
+  Tag tag{};
 
   bool operator==(const Hello&) const = default;
 };
 
-enum class HelloStatus : uint8_t { kOk = 0, kNoSuchQp = 1, kRefused = 2 };
+enum class HelloStatus : uint8_t {
+  kOk = 0,
+  kNoSuchQp = 1,
+  kRefused = 2,
+  kProve = 3,  // yes, but the asker has to prove in Confirm that it is the process it names
+};
 
 struct HelloReply {
   Instance instance;  // the answering process; zero when it owns no such QP
+  Nonce nonce;
   // Both names are copied from the Hello, to tell the answers on a shared channel apart.
   QpName want;
   QpName from;
   HelloStatus status = HelloStatus::kOk;
   uint8_t reason = 0;  // with kRefused
+  Token token{};       // what the asker shows when it opens further connections; without a key
+  Tag tag{};
 
   bool operator==(const HelloReply&) const = default;
+};
+
+// The asker's answer to a HelloReply that says yes. The connection joins the channel after it.
+struct Confirm {
+  Token token{};  // what the answering process shows when it opens further connections
+  Tag tag{};
+
+  bool operator==(const Confirm&) const = default;
 };
 
 // "These are my default QP's start PSNs, and these are my NICs." Both ends send it.
@@ -240,6 +261,8 @@ struct Close {
 struct GidQuery {
   uint64_t nonce = 0;  // random, and repeated in the answer
   Gid gid;
+  uint64_t key = 0;  // the id of the job key of both tags; 0: none
+  Tag tag{};
 
   bool operator==(const GidQuery&) const = default;
 };
@@ -249,6 +272,7 @@ struct GidAnswer {
   uint64_t nonce = 0;
   Gid gid;      // copied from the question, as the number is
   Gid address;  // the IPv4 address, as a GID, at which the holder's processes can be reached
+  Tag tag{};
 
   bool operator==(const GidAnswer&) const = default;
 };
@@ -276,9 +300,9 @@ struct KeysForgotten {
 // The order gives the type numbers on the wire, counted from 1: new types are appended only. A peer
 // of an older build closes the connection over a type that it does not know, so a new type goes
 // only to a peer whose Bind says, with a flag, that it knows the type.
-using Message =
-    std::variant<Hello, HelloReply, Bind, Offer, Accept, Ready, Members, Drain, Switch, Progress,
-                 KeyQuery, KeyReply, Refuse, Close, GidQuery, GidAnswer, KeysGone, KeysForgotten>;
+using Message = std::variant<Hello, HelloReply, Confirm, Bind, Offer, Accept, Ready, Members, Drain,
+                             Switch, Progress, KeyQuery, KeyReply, Refuse, Close, GidQuery,
+                             GidAnswer, KeysGone, KeysForgotten>;
 
 const char* message_name(const Message& message) noexcept;
 
@@ -291,15 +315,18 @@ const char* message_name(const Message& message) noexcept;
 
 enum class FrameState { kIncomplete, kComplete, kMalformed };
 
-// Looks at the start of a byte stream. `size` is the first message's size in bytes, or 0 as long as
-// its header is incomplete.
+// Looks at the start of a byte stream. `size` is the first frame's size in bytes, or 0 as long as
+// its header is incomplete. A frame is a message, sealed or not.
 FrameState frame_peek(std::span<const uint8_t> bytes, size_t& size) noexcept;
 
-// Decodes exactly one message. Returns false, and leaves `out` as it was, when the frame is
+// Decodes exactly one message. Returns false, and leaves `out` as it was, when the frame is sealed,
 // malformed, incomplete, or longer than its message, or when memory is short.
 [[nodiscard]] bool decode(std::span<const uint8_t> frame, Message& out) noexcept;
 
-// Returns the sequence number of a complete message.
+// The sequence number of a frame whose header is complete, and whether it is sealed.
 uint64_t frame_sequence(std::span<const uint8_t> frame) noexcept;
+bool frame_is_sealed(std::span<const uint8_t> frame) noexcept;
+// Writes a frame's size and whether it is sealed into its header, which is complete.
+void frame_mark(std::span<uint8_t> frame, size_t size, bool sealed) noexcept;
 
 }  // namespace shift::wire

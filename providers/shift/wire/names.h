@@ -61,4 +61,27 @@ struct Instance {
   bool is_zero() const noexcept { return *this == Instance{}; }
 };
 
+// 16 random bytes that make one handshake unlike all others.
+struct Nonce {
+  std::array<uint8_t, 16> raw{};
+
+  bool operator==(const Nonce&) const = default;
+};
+
+// A secret that a process tells its peer: whoever shows that it knows the secret may add a
+// connection to their channel. All zeros are no token.
+struct Token {
+  std::array<uint8_t, 16> raw{};
+
+  bool operator==(const Token&) const = default;
+  bool is_zero() const noexcept { return *this == Token{}; }
+};
+
+// A keyed hash of what was said, which proves that the sender knows the key. All zeros are no tag.
+struct Tag {
+  std::array<uint8_t, 16> raw{};
+
+  bool operator==(const Tag&) const = default;
+};
+
 }  // namespace shift::wire

@@ -383,6 +383,7 @@ TEST_F(Rounds, APathWhoseNicGoesDownWhileItIsTriedIsNotChosen) {
 struct Impostor final : Delegate {
   bool knows_qp(const wire::QpName&) override { return true; }
   bool expects(const wire::QpName&, const wire::QpName&) override { return true; }
+  bool relies_on(const PeerChannel*) override { return true; }
   void on_channel_down(PeerChannel*) override {}
   void on_message(PeerChannel* channel, const wire::Message& message) override {
     const auto* bind = std::get_if<wire::Bind>(&message);

@@ -70,8 +70,9 @@ class ResolverTest : public ::testing::Test {
     make(GidResolver::kAnswerTimeout);
   }
   void make(std::chrono::milliseconds answer_timeout) {
-    reactor_.call_and_wait(
-        [&] { resolver_ = std::make_unique<GidResolver>(reactor_, test_port(), answer_timeout); });
+    reactor_.call_and_wait([&] {
+      resolver_ = std::make_unique<GidResolver>(reactor_, secrets_, test_port(), answer_timeout);
+    });
   }
   ~ResolverTest() override {
     reactor_.call_and_wait([&] { resolver_.reset(); });
@@ -102,6 +103,7 @@ class ResolverTest : public ::testing::Test {
   }
 
   Reactor reactor_;
+  const Secrets secrets_;
   UniqueFd stranger_;
   std::unique_ptr<GidResolver> resolver_;
 };

@@ -102,6 +102,7 @@ class Notes : public Delegate {
     asked_.insert({own, peer});
     return true;
   }
+  bool relies_on(const PeerChannel*) override { return relying_; }
   void on_message(PeerChannel* channel, const wire::Message& message) override {
     note([&] { messages_.emplace_back(channel, message); });
   }
@@ -175,6 +176,7 @@ class Notes : public Delegate {
   uint64_t notes_ = 0;
   std::set<wire::QpName> qps_;
   bool expecting_ = true;
+  std::atomic<bool> relying_ = true;
   Asked asked_;
   std::vector<std::pair<PeerChannel*, wire::Message>> messages_;
   PeerChannel* last_up_ = nullptr;
@@ -188,10 +190,12 @@ struct Found {
 
 class Node {
  public:
-  explicit Node(std::chrono::milliseconds grace = 3s) {
+  explicit Node(std::unique_ptr<JobKeys> keys) : Node(3s, std::move(keys)) {}
+  explicit Node(std::chrono::milliseconds grace = 3s, std::unique_ptr<JobKeys> keys = nullptr) {
     EXPECT_TRUE(reactor.start());
     reactor.call_and_wait([&] {
-      net = std::make_unique<PeerNet>(reactor, notes, PeerNetOptions{test_port(), grace});
+      net = std::make_unique<PeerNet>(reactor, notes, PeerNetOptions{test_port(), grace},
+                                      std::move(keys));
     });
   }
   ~Node() {

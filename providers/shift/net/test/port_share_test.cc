@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "net/local_packet.h"
+#include "net/secrets.h"
 #include "net/socket.h"
 #include "net/test/net_fixture.h"
 
@@ -17,6 +18,11 @@ namespace {
 
 wire::QpName asker() {
   return qp(ip(1), 1);
+}
+
+// The local socket of a port, without a job key.
+std::string name(uint32_t ip_be, uint16_t port) {
+  return Secrets().local_name(ip_be, port, 0);
 }
 
 // Another process that serves `ip_be` and owns one QP there, until it is ended.
@@ -145,10 +151,12 @@ class RawSharer {
  public:
   explicit RawSharer(uint32_t ip_be) {
     // The owner may not listen yet.
-    while (!(fd_ = local_connect(ip_be, test_port()))) usleep(1000);
+    while (!(fd_ = local_connect(name(ip_be, test_port())))) usleep(1000);
+    EXPECT_EQ(receive().kind, LocalKind::kChallenge);
     LocalPacket packet;
     packet.hello.instance.raw.fill(9);
     send(packet);
+    EXPECT_EQ(receive().kind, LocalKind::kWelcome);
   }
   void send(const LocalPacket& packet) {
     std::vector<uint8_t> bytes;
@@ -206,7 +214,9 @@ TEST(PortShare, TheLastSharersEndAnswersTheQuestion) {
   UniqueFd asking = tcp_connect(ip(1), ip(2), test_port());
   struct pollfd ready = {asking.get(), POLLOUT, 0};
   ASSERT_EQ(poll(&ready, 1, 30000), 1);
-  wire::Hello question{{}, {}, qp(ip(2), 200), asker(), 1, 2, 0};
+  wire::Hello question;
+  question.want = qp(ip(2), 200);
+  question.from = asker();
   question.instance.raw.fill(8);
   std::vector<uint8_t> hello;
   ASSERT_TRUE(wire::encode(question, hello));
@@ -237,8 +247,8 @@ TEST(LocalPacket, OnlyWhatIsSentIsUnderstood) {
     LocalPacket unused;
     return local_decode(bytes, unused);
   };
-  for (const uint8_t kind : {1, 2, 3, 4}) EXPECT_TRUE(is_taken(0, kind));
-  for (const uint8_t kind : {0, 5}) EXPECT_FALSE(is_taken(0, kind));
+  for (const uint8_t kind : {1, 2, 3, 4, 5, 6}) EXPECT_TRUE(is_taken(0, kind));
+  for (const uint8_t kind : {0, 7}) EXPECT_FALSE(is_taken(0, kind));
   for (const uint8_t yes : {0, 1}) EXPECT_TRUE(is_taken(1, yes));
   EXPECT_FALSE(is_taken(1, 2));
   for (size_t size = 0; size < good.size(); size++)
@@ -249,10 +259,10 @@ TEST(LocalPacket, OnlyWhatIsSentIsUnderstood) {
 }
 
 TEST(LocalSocket, EachPortHasAPlaceOfItsOwn) {
-  const UniqueFd one = local_listen(ip(2), 9473), two = local_listen(ip(2), 9472),
-                 three = local_listen(ip(3), 9473);
+  const UniqueFd one = local_listen(name(ip(2), 9473)), two = local_listen(name(ip(2), 9472)),
+                 three = local_listen(name(ip(3), 9473));
   EXPECT_TRUE(one && two && three);
-  EXPECT_FALSE(local_listen(ip(2), 9473)) << "it is taken";
+  EXPECT_FALSE(local_listen(name(ip(2), 9473))) << "it is taken";
 }
 
 TEST(LocalSocket, AnyDescriptorCanBePassed) {
@@ -304,7 +314,7 @@ TEST(PortShare, AnOwnerWithoutDescriptorsTakesMembersInLaterAndDoesNotSpin) {
   {
     NoDescriptors none;
     none.give_one();
-    waiting = local_connect(ip(7), test_port());
+    waiting = local_connect(name(ip(7), test_port()));
     ASSERT_TRUE(waiting);
     EXPECT_LT(processor_time(owner, 300ms), 50ms) << "a loop that spins would have used it all";
   }

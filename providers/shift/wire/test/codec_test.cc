@@ -28,8 +28,23 @@ Instance instance(uint8_t seed) {
 std::vector<Message> samples() {
   const QpName a = name(1), b = name(77);
   return {
-      Hello{instance(9), instance(8), a, b, 0x123456, 0xfedcba, 3},
-      HelloReply{instance(7), a, b, HelloStatus::kRefused, 5},
+      Hello{instance(9),
+            instance(8),
+            a,
+            b,
+            3,
+            0x123456789abcdef0,
+            {instance(1).raw},
+            {instance(2).raw}},
+      HelloReply{instance(7),
+                 {instance(3).raw},
+                 a,
+                 b,
+                 HelloStatus::kRefused,
+                 5,
+                 {instance(4).raw},
+                 {instance(5).raw}},
+      Confirm{{instance(6).raw}, {instance(10).raw}},
       Bind{a, b, 1, 0xffffff, 5, {name(9).gid, name(10).gid}, 0x80000001, 0xfffffffe},
       Offer{a, b, {1, 2}, 7, {name(33).gid, 0x010203, 4, 5}},
       Accept{a, b, {3, 0}, 0xffffffff, 9, {name(34).gid, 0xffffff, 0xfffffe, 3}},
@@ -42,8 +57,8 @@ std::vector<Message> samples() {
       KeyReply{a, b, 6, 1, {{1, 2, true}, {3, 0, false}}},
       Refuse{a, b, 4, static_cast<RefuseReason>(250)},
       Close{b, a},
-      GidQuery{0xfedcba9876543210, name(40).gid},
-      GidAnswer{0x0123456789abcdef, name(41).gid, Gid::from_ipv4(0x04030201)},
+      GidQuery{0xfedcba9876543210, name(40).gid, 0x55, {instance(11).raw}},
+      GidAnswer{0x0123456789abcdef, name(41).gid, Gid::from_ipv4(0x04030201), {instance(12).raw}},
       KeysGone{b, a, 7, 8, true, {0xffffffff, 2}},
       KeysForgotten{a, b, 0x80000009},
   };
@@ -78,7 +93,7 @@ TEST(Codec, WireBytesAreFixed) {
   // breaks running peers.
   const QpName from{Gid::from_ipv4(0x04030201), 0x00112233}, to{Gid{}, 1};
   const std::vector<uint8_t> expected = {
-      'S',  'H',  'F',  'T', 4, 14, 0, 0, 60, 0, 0,    0,                            //
+      'S',  'H',  'F',  'T', 5, 15, 0, 0, 60, 0, 0,    0,                            //
       0x08, 0x07, 0x06, 5,   4, 3,  2, 1,                                            //
       0,    0,    0,    0,   0, 0,  0, 0, 0,  0, 0xff, 0xff, 1, 2, 3, 4,             //
       0x33, 0x22, 0x11, 0,                                                           //
@@ -151,12 +166,27 @@ TEST(Codec, TrailingBytesAreRefused) {
   }
 }
 
+// The layer must not take the sealed body for a message.
+TEST(Codec, SealedFramesAreNotDecoded) {
+  auto frame = encoded(Close{name(1), name(2)});
+  size_t size = 0;
+  frame_mark(frame, frame.size(), true);
+  EXPECT_TRUE(frame_is_sealed(frame));
+  EXPECT_EQ(frame_peek(frame, size), FrameState::kComplete);
+  Message out;
+  EXPECT_FALSE(decode(frame, out));
+  frame_mark(frame, kHeaderSize + kSealSize - 1, true);
+  EXPECT_EQ(frame_peek(frame, size), FrameState::kMalformed) << "there is no room for the seal";
+  frame_mark(frame, frame.size(), false);
+  EXPECT_TRUE(decode(frame, out));
+}
+
 TEST(Codec, ForeignHeadersAreRefused) {
   const auto good = encoded(Close{name(1), name(2)});
   const struct {
     size_t at;
     uint8_t value;
-  } cases[] = {{0, 'X'}, {4, 3}, {5, 0}, {5, 19}, {6, 1}, {7, 1}, {11, 1}, {8, 0}};
+  } cases[] = {{0, 'X'}, {4, 4}, {5, 0}, {5, 20}, {6, 2}, {7, 1}, {11, 1}, {8, 0}};
   for (const auto& c : cases) {
     auto bad = good;
     bad[c.at] = c.value;

@@ -1,0 +1,166 @@
+#include "net/dial.h"
+
+#include <cerrno>
+
+#include "net/proof.h"
+#include "net/socket.h"
+#include "util/log.h"
+
+namespace shift::net {
+
+TcpDial::~TcpDial() {
+  reactor_.timer_cancel(timer_);
+  if (fd_) reactor_.remove_fd(fd_.get());
+}
+
+void TcpDial::start(uint32_t local_ip_be, uint32_t remote_ip_be, uint16_t port,
+                    const wire::Hello& hello, std::chrono::milliseconds timeout) {
+  hello_ = hello;
+  port_ = port;
+  local_ip_be_ = local_ip_be;
+  remote_ip_be_ = remote_ip_be;
+  deadline_ = Reactor::Clock::now() + timeout;
+  if (hello.key != 0) {
+    keys_.push_back(hello.key);
+  } else {
+    const auto& all = host_.secrets().key_ids();
+    keys_.assign(all.rbegin(), all.rend());
+  }
+  attempt();
+}
+
+// Makes the Hello anew for the next key. False where a proof is needed and cannot be made.
+bool TcpDial::sign() {
+  const Secrets& secrets = host_.secrets();
+  hello_.key = keys_.back();
+  keys_.pop_back();
+  hello_.tag = {};
+  const bool is_random = random_fill(hello_.nonce.raw);
+  if (secrets.has_keys()) {
+    const SecretKey key = secrets.job_key(hello_.key);
+    if (key.empty() || !is_random) return false;
+    hello_.tag = hello_tag(key, hello_);
+    return true;
+  }
+  if (hello_.target.is_zero()) return true;
+  const wire::Token token = host_.peer_token(hello_.target);
+  if (token.is_zero()) return false;
+  hello_.tag = hello_tag(token.raw, hello_);
+  return true;
+}
+
+void TcpDial::attempt() {
+  if (!sign()) return fail_later(DialError::kUnreachable);
+  fd_ = tcp_connect(local_ip_be_, remote_ip_be_, Secrets::port_of(port_, hello_.key));
+  if (!fd_) {
+    // On the loopback device, connect() itself may report the refusal.
+    const bool refused = errno == ECONNREFUSED;
+    SHIFT_DEBUG("dial %s -> %s: %m", IpText(local_ip_be_).c_str(), IpText(remote_ip_be_).c_str());
+    if (refused && !keys_.empty()) return attempt();
+    return fail_later(refused ? DialError::kNobody : DialError::kUnreachable);
+  }
+  if (!reactor_.add_fd(fd_.get(), EPOLLOUT, [this](uint32_t) { on_connected(); })) {
+    fd_.reset();
+    return fail_later(DialError::kUnreachable);
+  }
+  timer_ = reactor_.timer_start(deadline_, [this] { finish(DialError::kUnreachable); });
+}
+
+// The callback runs from the loop, because it must not run inside the caller's call.
+void TcpDial::fail_later(DialError error) {
+  timer_ = reactor_.timer_start(Reactor::Clock::now(), [this, error] { finish(error); });
+}
+
+void TcpDial::on_connected() {
+  reactor_.timer_cancel(std::exchange(timer_, 0));
+  reactor_.remove_fd(fd_.get());
+  if (const int error = socket_error(fd_.get()); error != 0) {
+    fd_.reset();
+    if (error == ECONNREFUSED && !keys_.empty()) return attempt();
+    return finish(error == ECONNREFUSED ? DialError::kNobody : DialError::kUnreachable);
+  }
+  std::vector<uint8_t> bytes;
+  if (!wire::encode(hello_, bytes) || !send_whole(fd_.get(), bytes)) {
+    fd_.reset();
+    return finish(DialError::kUnreachable);
+  }
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Reactor::Clock::now());
+  reply_ = std::make_unique<FirstMessage>(reactor_, std::move(fd_));
+  const bool started =
+      reply_->start(left, [this](UniqueFd fd, const wire::Message* message, const char* why) {
+        on_reply(std::move(fd), message, why);
+      });
+  if (!started) finish(DialError::kUnreachable);
+}
+
+// Whether the answer comes from the process that it names. Without a key, the process at the
+// address of the peer's QP needs no proof, unless it is known from other addresses.
+bool TcpDial::is_proved(const wire::HelloReply& reply) const {
+  const Secrets& secrets = host_.secrets();
+  const SecretKey key = secrets.job_key(hello_.key);
+  if (secrets.has_keys()) return tag_fits(reply_tag(key, hello_, reply), reply.tag);
+  const bool says_yes =
+      reply.status == wire::HelloStatus::kOk || reply.status == wire::HelloStatus::kProve;
+  if (!says_yes) return true;
+  if (hello_.target.is_zero() &&
+      host_.acquaintance(reply.instance, remote_ip_be_) != Acquaintance::kElsewhere)
+    return true;
+  const wire::Token token = secrets.token_for(reply.instance);
+  return !token.is_zero() && tag_fits(reply_tag(token.raw, hello_, reply), reply.tag);
+}
+
+DialError TcpDial::judge(const wire::HelloReply& reply) const {
+  if (reply.want != hello_.want || reply.from != hello_.from || !is_proved(reply))
+    return DialError::kUnreachable;
+  switch (reply.status) {
+    case wire::HelloStatus::kOk:
+    case wire::HelloStatus::kProve: {
+      const bool fits = hello_.target.is_zero() || reply.instance == hello_.target;
+      return fits && !reply.instance.is_zero() ? DialError::kNone : DialError::kUnreachable;
+    }
+    case wire::HelloStatus::kNoSuchQp:
+      return DialError::kNoSuchQp;
+    case wire::HelloStatus::kRefused:
+      return DialError::kRefused;
+  }
+  return DialError::kUnreachable;
+}
+
+// False when the peer asks for a proof that this process cannot give.
+bool TcpDial::confirm_make(const wire::HelloReply& reply, wire::Confirm& confirm) const {
+  const Secrets& secrets = host_.secrets();
+  if (secrets.has_keys()) {
+    confirm.tag = confirm_tag(secrets.job_key(hello_.key), hello_, reply, confirm);
+    return true;
+  }
+  if (hello_.target.is_zero()) confirm.token = secrets.token_for(reply.instance);
+  const wire::Token token = host_.peer_token(reply.instance);
+  if (token.is_zero()) return reply.status == wire::HelloStatus::kOk;
+  confirm.tag = confirm_tag(token.raw, hello_, reply, confirm);
+  return true;
+}
+
+void TcpDial::on_reply(UniqueFd fd, const wire::Message* message, const char* why) {
+  const auto* reply = message != nullptr ? std::get_if<wire::HelloReply>(message) : nullptr;
+  DialError error = reply != nullptr ? judge(*reply) : DialError::kUnreachable;
+  wire::Confirm confirm;
+  std::vector<uint8_t> bytes;
+  if (error == DialError::kNone && !(confirm_make(*reply, confirm) &&
+                                     wire::encode(confirm, bytes) && send_whole(fd.get(), bytes)))
+    error = DialError::kUnreachable;
+  if (error != DialError::kNone) {
+    SHIFT_DEBUG("dial to %s: %s", IpText(remote_ip_be_).c_str(),
+                why != nullptr ? why : "its answer is no, or does not fit");
+    return finish(error);
+  }
+  finish(DialError::kNone,
+         {std::move(fd), reply->instance, reply->token, hello_.key, local_ip_be_, remote_ip_be_});
+}
+
+void TcpDial::finish(DialError error, Joining joining) {
+  const Rendezvous::DialCallback callback = std::move(callback_);
+  callback(error, std::move(joining));  // may destroy this
+}
+
+}  // namespace shift::net

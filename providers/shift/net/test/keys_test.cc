@@ -1,0 +1,200 @@
+// Tests processes with job keys: who has one in common finds each other, nobody else does, and what
+// goes over the wire cannot be read, made, changed or repeated by others.
+#include <sys/socket.h>
+
+#include "net/proof.h"
+#include "net/seal.h"
+#include "net/test/net_fixture.h"
+
+namespace shift::net::test {
+namespace {
+
+using Secret = std::array<uint8_t, kJobKeySize>;
+
+Secret secret(uint8_t seed) {
+  Secret s;
+  s.fill(seed);
+  return s;
+}
+
+std::unique_ptr<JobKeys> keys(std::initializer_list<uint8_t> seeds) {
+  std::vector<Secret> all;
+  for (const uint8_t seed : seeds) all.push_back(secret(seed));
+  return all.empty() ? nullptr : JobKeys::make(all);
+}
+
+// Whether two processes with these keys find each other, and whether a message arrives.
+FindError meet(std::initializer_list<uint8_t> serving, std::initializer_list<uint8_t> looking) {
+  const wire::QpName name = qp(ip(30), 7);
+  Node server(keys(serving)), client(keys(looking));
+  server.notes.add_qp(name);
+  server.serve(ip(30));
+  const Found found = client.find(qp(ip(1), 1), name, 1500ms);
+  if (found.error != FindError::kNone) return found.error;
+  EXPECT_EQ(client.send(found.channel, numbered(5)), 1u);
+  EXPECT_TRUE(server.notes.wait_message(numbered(5)));
+  // The answer, too, is understood.
+  PeerChannel* back = server.notes.last_up();
+  EXPECT_EQ(server.send(back, numbered(6)), 1u);
+  EXPECT_TRUE(client.notes.wait_message(numbered(6)));
+  return FindError::kNone;
+}
+
+TEST(Keys, WhoHasAKeyInCommonMeets) {
+  EXPECT_EQ(meet({1}, {1}), FindError::kNone);
+  EXPECT_EQ(meet({2, 1}, {1, 2}), FindError::kNone) << "while keys are changed";
+  EXPECT_EQ(meet({1}, {2, 1}), FindError::kNone) << "the old key is tried, too";
+  EXPECT_EQ(meet({2, 1}, {1}), FindError::kNone);
+}
+
+TEST(Keys, OthersDoNotMeet) {
+  EXPECT_NE(meet({1}, {2}), FindError::kNone);
+  EXPECT_NE(meet({1}, {}), FindError::kNone);
+  EXPECT_NE(meet({}, {1}), FindError::kNone);
+}
+
+TEST(Keys, TwoTenantsOfOneHostDoNotHearEachOther) {
+  const wire::QpName one = qp(ip(31), 7), two = qp(ip(31), 8);
+  Node first(keys({1})), second(keys({2})), peer(keys({2}));
+  first.notes.add_qp(one);
+  second.notes.add_qp(two);
+  first.serve(ip(31));
+  second.serve(ip(31));
+  EXPECT_EQ(peer.find(qp(ip(1), 1), two).error, FindError::kNone);
+  EXPECT_NE(peer.find(qp(ip(1), 1), one, 700ms).error, FindError::kNone);
+  EXPECT_TRUE(first.notes.asked().empty());
+}
+
+TEST(Keys, ProcessesOfOneHostShareThePortOfTheirKey) {
+  const wire::QpName name = qp(ip(32), 9);
+  Node owner(keys({1})), sharer(keys({1})), peer(keys({1}));
+  owner.serve(ip(32));
+  sharer.notes.add_qp(name);
+  sharer.serve(ip(32));
+  const Found found = peer.find(qp(ip(1), 1), name);
+  ASSERT_EQ(found.error, FindError::kNone);
+  EXPECT_EQ(real(found.channel).peer(), sharer.net->instance());
+}
+
+// Somebody who listens on the wire, or sits at the address, without the key.
+class Wire : public ::testing::Test {
+ protected:
+  Wire() {
+    node_.notes.add_qp(ours_);
+    node_.serve(here_);
+    // The process listens when an honest peer has found it.
+    Node honest(keys({1}));
+    EXPECT_EQ(honest.find(qp(ip(1), 1), ours_).error, FindError::kNone);
+  }
+  ~Wire() override {
+    if (fd_ >= 0) close(fd_);
+  }
+  void connect_to_key() {
+    if (fd_ >= 0) close(fd_);
+    fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const auto from = socket_address(ip(66), 0),
+               there = socket_address(here_, Secrets::port_of(test_port(), secrets_.key_ids()[0]));
+    EXPECT_EQ(bind(fd_, reinterpret_cast<const struct sockaddr*>(&from), sizeof from), 0);
+    ASSERT_EQ(connect(fd_, reinterpret_cast<const struct sockaddr*>(&there), sizeof there), 0);
+    const struct timeval patience = {30, 0};
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
+  void say(const wire::Message& message) {
+    std::vector<uint8_t> bytes;
+    ASSERT_TRUE(wire::encode(message, bytes));
+    ASSERT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  // Nothing, if the process closed the connection without a word.
+  std::optional<wire::HelloReply> hear() {
+    uint8_t buffer[512];
+    const ssize_t n = recv(fd_, buffer, sizeof buffer, 0);
+    wire::Message message;
+    if (n <= 0 || !wire::decode({buffer, static_cast<size_t>(n)}, message)) return {};
+    return std::get<wire::HelloReply>(message);
+  }
+  wire::Hello hello() {
+    wire::Hello h;
+    h.instance.raw.fill(9);
+    h.want = ours_;
+    h.from = qp(ip(66), 5);
+    h.key = secrets_.key_ids()[0];
+    return h;
+  }
+  wire::Hello signed_hello() {
+    auto h = hello();
+    h.tag = hello_tag(secrets_.job_key(h.key), h);
+    return h;
+  }
+
+  const uint32_t here_ = ip(33);
+  const wire::QpName ours_ = qp(here_, 7);
+  const Secrets secrets_{keys({1})};
+  Node node_{keys({1})};
+  int fd_ = -1;
+};
+
+TEST_F(Wire, AWrongTagIsMetBySilence) {
+  connect_to_key();
+  say(hello());
+  EXPECT_FALSE(hear());
+  connect_to_key();
+  auto h = signed_hello();
+  h.want.qpn++;  // changed after it was signed
+  say(h);
+  EXPECT_FALSE(hear());
+  connect_to_key();
+  h = signed_hello();
+  h.key = 0;
+  say(h);
+  EXPECT_FALSE(hear());
+}
+
+// A recorded Hello gets an answer, but the answer has a number that only the key can answer.
+TEST_F(Wire, ARecordedHelloOpensNothing) {
+  const int before = node_.notes.ups();
+  wire::Confirm recorded;
+  for (int i = 0; i < 2; i++) {
+    connect_to_key();
+    const auto h = signed_hello();
+    say(h);
+    const auto reply = hear();
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->status, wire::HelloStatus::kProve);
+    EXPECT_TRUE(reply->token.is_zero());
+    if (i == 0) recorded.tag = confirm_tag(secrets_.job_key(h.key), h, *reply, recorded);
+    say(recorded);
+    if (i == 0) {
+      ASSERT_TRUE(node_.notes.wait([&] { return node_.notes.ups() == before + 1; }));
+    }
+  }
+  EXPECT_FALSE(hear()) << "the second time it was the tag of another handshake";
+  EXPECT_EQ(node_.notes.ups(), before + 1);
+}
+
+TEST(Seal, OnlyTheKeyAndTheWayOpenAFrame) {
+  wire::Instance a, b;
+  a.raw.fill(1);
+  b.raw.fill(2);
+  const Secret key = secret(1), other = secret(2);
+  std::vector<uint8_t> plain, opened;
+  ASSERT_TRUE(wire::encode(numbered(7), plain, 77));
+  auto frame = plain;
+  ASSERT_TRUE(seal(key, 5, {a, b}, frame));
+  EXPECT_EQ(frame.size(), plain.size() + wire::kSealSize);
+  EXPECT_TRUE(wire::frame_is_sealed(frame));
+  EXPECT_EQ(sealed_with(frame), 5u);
+  EXPECT_EQ(wire::frame_sequence(frame), 77u);
+  ASSERT_TRUE(unseal(key, {a, b}, frame, opened));
+  EXPECT_EQ(opened, plain);
+  EXPECT_FALSE(unseal(other, {a, b}, frame, opened));
+  EXPECT_FALSE(unseal(key, {b, a}, frame, opened)) << "it would be an echo";
+  for (size_t at = 0; at < frame.size(); at++) {
+    auto changed = frame;
+    changed[at] ^= 1;
+    EXPECT_FALSE(unseal(key, {a, b}, changed, opened)) << at;
+  }
+}
+
+}  // namespace
+}  // namespace shift::net::test
