@@ -61,7 +61,10 @@ bool Coordinator::relies_on(const PeerChannel* channel) {
 
 void Coordinator::on_connection_up(PeerChannel* channel, bool /*first*/) {
   sessions_.for_each([channel](Session& session) {
-    if (session.search.channel() == channel) session.say_again();
+    if (session.search.channel() != channel) return;
+    session.say_again();
+    session.offers.connection_up();
+    session.paths.connection_up();
   });
 }
 
@@ -147,7 +150,10 @@ void Coordinator::on(PeerChannel* channel, const wire::Ready& message) {
 void Coordinator::on(PeerChannel* channel, const wire::Members& message) {
   Session* session = proven_addressee(channel, message.from, message.to);
   if (session == nullptr || !session->take_members_sequence(message.seq)) return;
+  const bool came_back = (message.up & ~session->book.peer_up()) != 0;
   session->book.peer_up_set(message.up);
+  // No connection may have reached that NIC of the peer yet.
+  if (came_back) net_->retry_connections();
   session->book.ready_clean();
   pairs_.retry(session->ends.remote.gid);
   session->paths.tend();

@@ -8,6 +8,7 @@
 #include "group/locked.h"
 #include "group/replay.h"
 #include "util/config.h"
+#include "util/log.h"
 #include "util/planted.h"
 
 namespace shift::control {
@@ -54,6 +55,12 @@ void KeyExchange::answer(const wire::KeyQuery& message, bool may_wait) {
       session_.ends.local, session_.ends.remote, message.query_id, message.member, {}};
   for (uint32_t rkey : message.rkeys) {
     wire::KeyPair pair{rkey, 0, false};
+    if (misses_.is_spent()) {
+      SHIFT_WARN_LIMITED("qp 0x%x: the peer asks for too many memory keys that do not exist",
+                         group.qpn());
+      reply.keys.push_back(pair);
+      continue;
+    }
     // A peer of an older build does not forget keys that are gone.
     const auto state =
         session_.gone.peer_forgets()
@@ -64,6 +71,7 @@ void KeyExchange::answer(const wire::KeyQuery& message, bool may_wait) {
                          [message](Session& session) { session.keys.answer(message, false); });
     }
     pair.found = state == group::KeyState::kReady;
+    if (state == group::KeyState::kMissing) misses_.spend();
     reply.keys.push_back(pair);
   }
   session_.search.send(reply);
@@ -78,6 +86,8 @@ void KeyExchange::take(const wire::KeyReply& message) {
     const auto asked = asked_.find(pair.rkey);
     if (asked != asked_.end() && !asked->second) answers.push_back(pair);
   }
+  // Each key is answered once.
+  for (const wire::KeyPair& pair : answers) asked_.erase(pair.rkey);
   group::remote_keys_add(group, message.member, answers);
   if (!pending_) return;  // the keys were asked for in advance, and no request waits
   const bool resumes = session_.control.state == State::kResuming;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <unordered_map>
 
+#include "control/budget.h"
 #include "control/input.h"
 #include "net/timer.h"
 #include "wire/messages.h"
@@ -16,6 +17,10 @@ class Jobs;
 
 class KeyExchange {
  public:
+  // An application may have deregistered many regions that its peer still names. To guess 2^24 keys
+  // at this rate takes two days.
+  static constexpr Budget::Rate kMisses{4096, 100};
+
   // `next_query`: the number of the next KeyQuery of this process, which all sessions count on.
   KeyExchange(Session& session, net::Loop& loop, Machine& machine, Jobs& jobs, uint32_t& next_query)
       : session_(session),
@@ -23,6 +28,7 @@ class KeyExchange {
         machine_(machine),
         jobs_(jobs),
         next_query_(next_query),
+        misses_(loop, kMisses),
         deadline_(loop),
         go_on_again_(loop) {}
 
@@ -59,6 +65,7 @@ class KeyExchange {
   Machine& machine_;
   Jobs& jobs_;
   uint32_t& next_query_;
+  Budget misses_;  // keys that the peer asked for and nobody has
   uint32_t query_id_ = 0;
   // The keys that the last question named, and whether the peer has said since that they are gone.
   // Nothing else is taken from an answer (C11).

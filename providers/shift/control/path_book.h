@@ -27,6 +27,7 @@ class PathBook {
   void init(int own_members, bool own_is_self, uint64_t spread);
   void peer_members_set(int members, uint8_t up);
   void own_up_set(uint8_t up) { own_up_ = up; }
+  uint8_t peer_up() const { return peer_up_; }
   void peer_up_set(uint8_t up) { peer_up_ = up; }
   // The group has no QP on that member of this host, nor will it have one.
   void own_lacks(int member) { own_lacking_ |= static_cast<uint8_t>(1u << member); }

@@ -132,6 +132,10 @@ void PathMaker::take(const wire::Accept& message) {
   // The follower has not left the path yet that its QP carried: nothing is wrong with the NIC pair.
   if (message.status == wire::Accept::kBusy) return end(Outcome::kUndecided);
   if (message.status != wire::Accept::kAccepted) return end_broken("the peer cannot use it");
+  if (!session_.search.owns(message.address.gid)) {
+    foreign_ = message;
+    return;
+  }
   attempt_->stage = Stage::kConnecting;
   silence_.cancel();
   const int member = message.path.leader;
@@ -143,6 +147,10 @@ void PathMaker::take(const wire::Accept& message) {
                          session.paths.connected(accepted, error);
                          session.paths.tend();
                        });
+}
+
+void PathMaker::connection_up() {
+  if (const auto accept = std::exchange(foreign_, std::nullopt)) take(*accept);
 }
 
 void PathMaker::connected(const Connection& connection, int error) {
@@ -211,6 +219,7 @@ void PathMaker::end(Outcome outcome) {
   if (outcome == Outcome::kReady && !session_.book.works(path)) outcome = Outcome::kBroken;
   if (attempt_->stage == Stage::kProbing) session_.probe.stop();
   attempt_.reset();
+  foreign_.reset();
   silence_.cancel();
   turns_.end();
   NicPair& pair = pair_of(path);

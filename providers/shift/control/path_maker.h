@@ -40,6 +40,8 @@ class PathMaker {
   void say_again();
 
   void take(const wire::Accept& message);
+  // A connection has joined the channel.
+  void connection_up();
   void take(const wire::Ready& message);
 
   // Whether a path is being tried, and whether the path that is being tried is this one and
@@ -85,6 +87,7 @@ class PathMaker {
   Machine& machine_;
   NicPairs& pairs_;
   Turns& turns_;
+  std::optional<wire::Accept> foreign_;  // names an address that has not been reached yet
   std::optional<Attempt> attempt_;
   net::Timer silence_;  // bounds the attempt's wait for the peer
   uint32_t next_generation_ = 1;

@@ -4,6 +4,7 @@
 
 #include "control/nic_watch.h"
 #include "control/session.h"
+#include "group/context.h"
 #include "util/log.h"
 
 namespace shift::control {
@@ -18,6 +19,11 @@ void PathOffers::take(const wire::Offer& offer) {
     return;
   }
   MemberQp& qp = session_.qps[member];
+  if (!session_.search.owns(offer.address.gid)) {
+    heard_[member].foreign = offer;
+    return;
+  }
+  heard_[member].foreign.reset();
   if (session_.is_self) {
     // A QP that is connected to itself plays both parts, and the leader's part connects it.
     return session_.paths.take(wire::Accept{session_.ends.local, session_.ends.remote, offer.path,
@@ -47,6 +53,12 @@ void PathOffers::take(const wire::Offer& offer) {
                                     session.qps[offer.path.follower].address = own.address;
                                     session.offers.connected(offer, own.error);
                                   });
+}
+
+void PathOffers::connection_up() {
+  for (int member = 0; member < session_.group.context->member_count; member++) {
+    if (const auto offer = std::exchange(heard_[member].foreign, std::nullopt)) take(*offer);
+  }
 }
 
 void PathOffers::connected(const wire::Offer& offer, int error) {

@@ -18,6 +18,8 @@ class PathOffers {
   PathOffers(Session& session, const NicWatch& nics) : session_(session), nics_(nics) {}
 
   void take(const wire::Offer& offer);
+  // A connection has joined the channel.
+  void connection_up();
   // Takes the leader's word on a connection of this end: the connection is ready, or this end shall
   // try it.
   void take(const wire::Ready& message);
@@ -28,8 +30,10 @@ class PathOffers {
  private:
   // What the leader said of one member's QP.
   struct Heard {
-    std::optional<wire::Offer>
-        later;  // came while the command thread was busy with an earlier Offer
+    // It came while the command thread was busy with an earlier Offer.
+    std::optional<wire::Offer> later;
+    // It names an address from which no connection has come yet.
+    std::optional<wire::Offer> foreign;
     // The generation of the connection that this end tried last at the leader's request, and its
     // answer.
     uint32_t tried = 0;

@@ -25,6 +25,19 @@ constexpr milliseconds kBindPauseMin(100), kBindPauseMax(1000);
 // A peer that was proven and cannot be found is looked for again after this pause.
 constexpr milliseconds kLookPause(1000);
 
+constexpr unsigned kLoopback = 127;
+
+unsigned first_octet(uint32_t ip_be) {
+  return reinterpret_cast<const uint8_t*>(&ip_be)[0];
+}
+
+// Multicast, reserved and broadcast addresses are no NIC's, and the loopback ones belong to NICs
+// only where this end's does, which is then an emulated one.
+bool may_be_a_nics(uint32_t ip_be, bool on_loopback) {
+  const unsigned first = first_octet(ip_be);
+  return first != 0 && first < 224 && (first != kLoopback || on_loopback);
+}
+
 }  // namespace
 
 PeerSearch::PeerSearch(group::Group& group, PeerSearchSink& sink, net::Loop& loop,
@@ -34,6 +47,7 @@ PeerSearch::PeerSearch(group::Group& group, PeerSearchSink& sink, net::Loop& loo
       loop_(loop),
       net_(net),
       nics_(nics),
+      wrong_binds_(loop, kWrongBinds),
       look_again_(loop),
       bind_again_(loop),
       no_peer_(loop) {}
@@ -164,11 +178,21 @@ bool PeerSearch::may_speak(const net::PeerChannel* channel) const {
   return channel->is_self() || !ip || channel->is_at(*ip);
 }
 
+bool PeerSearch::owns(const wire::Gid& gid) const {
+  if (channel_ == nullptr) return false;
+  const auto ip = gid.ipv4();
+  return channel_->is_self() || channel_->is_keyed() || gid == group_.life.ends.remote.gid ||
+         (ip && channel_->is_at(*ip));
+}
+
 // Both QPNs are in the names, which the caller has compared.
-bool PeerSearch::proof_fits(const wire::Bind& bind) const {
+bool PeerSearch::proof_fits(const wire::Bind& bind) {
+  if (wrong_binds_.is_spent()) return false;
   const group::StartPsns psns = group::start_psns(group_);
-  if ((bind.flags & wire::Bind::kHasSqPsn) && bind.sq_psn != psns.rq) return false;
-  return !psns.sends || bind.rq_psn == psns.sq;
+  const bool fits = (!(bind.flags & wire::Bind::kHasSqPsn) || bind.sq_psn == psns.rq) &&
+                    (!psns.sends || bind.rq_psn == psns.sq);
+  if (!fits) wrong_binds_.spend();
+  return fits;
 }
 
 // The process that is found at the peer's address need not be the process that was there before.
@@ -202,8 +226,10 @@ net::PeerChannel* PeerSearch::set_channel(net::PeerChannel* channel) {
 
 void PeerSearch::set_peer_addresses(const std::vector<wire::Gid>& members) {
   peer_addresses_.clear();
+  const bool on_loopback = first_octet(nics_.address_of(group_).ipv4().value_or(0)) == kLoopback;
   for (const wire::Gid& gid : members) {
-    if (const auto ip = gid.ipv4()) peer_addresses_.push_back(*ip);
+    const auto ip = gid.ipv4();
+    if (ip && may_be_a_nics(*ip, on_loopback)) peer_addresses_.push_back(*ip);
   }
 }
 

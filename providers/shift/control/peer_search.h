@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "control/budget.h"
 #include "control/nic_watch.h"
 #include "group/group.h"
 #include "net/network.h"
@@ -70,12 +71,18 @@ class PeerSearch {
   // QP. Once a process has proved that it owns that QP, no other process may (C11).
   bool may_speak(const net::PeerChannel* channel) const;
 
+  // Whether the peer may name this GID as one of its NICs': the address in it has been seen on the
+  // channel, or the application's own connection goes there (C11).
+  bool owns(const wire::Gid& gid) const;
+
   // Whether a proven peer is gone: there is no channel to it, and the last search found that its
   // process or its QP is gone.
   bool is_peer_gone() const { return gone_ && channel_ == nullptr; }
 
-  // Whether a Bind knows the start PSNs, which only the two ends know (C11).
-  bool proof_fits(const wire::Bind& bind) const;
+  // Whether a Bind knows the start PSNs, which only the two ends know (C11). Nobody may guess them
+  // at will: after many wrong Binds even a right one is not looked at for a moment, and an honest
+  // peer says it again.
+  bool proof_fits(const wire::Bind& bind);
   // A Bind with a proof that fits came on this channel, which is the peer's from here on. Returns
   // the channel that the peer had before.
   net::PeerChannel* take_channel(net::PeerChannel* channel);
@@ -90,6 +97,9 @@ class PeerSearch {
   void channel_lost();
 
  private:
+  // A peer whose QP is still in its last life is wrong once for each connection and pause.
+  static constexpr Budget::Rate kWrongBinds{64, 20};
+
   // The addresses of a connection that is kept: this end's and the peer's, in network byte order.
   using AddressPair = std::pair<uint32_t, uint32_t>;
 
@@ -111,6 +121,7 @@ class PeerSearch {
   bool proven_ = false, channel_proven_ = false;
   bool ended_ = false;
   bool gone_ = false;
+  Budget wrong_binds_;
   std::vector<uint32_t> peer_addresses_;
   std::vector<AddressPair> kept_;
   // A search that is under way ends with its answer. The answer may come when this object is gone,

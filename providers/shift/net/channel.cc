@@ -19,24 +19,22 @@ constexpr std::chrono::milliseconds kRetryNeverUpMax = 60s;
 // gains from more.
 constexpr size_t kConnectionsMax = 64;
 constexpr size_t kStrangerConnectionsMax = 4;  // while nothing relies on the peer
-// A channel on which nothing relies at two looks in a row ends.
-constexpr std::chrono::milliseconds kIdleLook = 15s;
 // Numbers are of all messages of a process, so those to one peer have gaps; but not such gaps.
 constexpr uint64_t kJumpMax = uint64_t{1} << 40;
 }  // namespace
 
 Channel::Channel(Reactor& reactor, Rendezvous& rendezvous, Host& host, const wire::Instance& peer,
-                 uint64_t key, uint64_t taken, std::chrono::milliseconds grace)
+                 uint64_t key, uint64_t taken, const Times& times)
     : reactor_(reactor),
       rendezvous_(rendezvous),
       host_(host),
       peer_(peer),
       self_(peer == host.own_instance()),
       key_(key),
-      grace_(grace),
+      times_(times),
       alive_(std::make_shared<Channel*>(this)),
       taken_(taken) {
-  if (!self_) idle_timer_ = reactor_.timer_start(kIdleLook, [this] { look_idle(); });
+  if (!self_) idle_timer_ = reactor_.timer_start(times_.idle_look, [this] { look_idle(); });
 }
 
 Channel::~Channel() {
@@ -101,7 +99,7 @@ void Channel::look_idle() {
   idle_looks_ = host_.relies_on(*this) ? 0 : idle_looks_ + 1;
   idle_timer_ = 0;
   if (idle_looks_ >= 2) return host_.on_channel_dead(*this);  // destroys this
-  idle_timer_ = reactor_.timer_start(kIdleLook, [this] { look_idle(); });
+  idle_timer_ = reactor_.timer_start(times_.idle_look, [this] { look_idle(); });
 }
 
 bool Channel::join(Joining joining) {
@@ -133,7 +131,7 @@ void Channel::on_closed(Connection& connection, const char* reason) {
   for (auto& pair : kept_)
     if (!connected_over(*pair) && pair->dial == 0 && pair->retry == 0) pair_retry_later(*pair);
   if (connections_.empty() && grace_timer_ == 0)
-    grace_timer_ = reactor_.timer_start(grace_, [this] {
+    grace_timer_ = reactor_.timer_start(times_.grace, [this] {
       grace_timer_ = 0;
       host_.on_channel_dead(*this);
     });

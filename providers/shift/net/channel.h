@@ -41,10 +41,14 @@ class Channel final : public PeerChannel {
     virtual void on_channel_dead(Channel& channel) = 0;
   };
 
+  struct Times {
+    std::chrono::milliseconds grace;      // without a connection
+    std::chrono::milliseconds idle_look;  // between two looks whether a QP relies on the peer
+  };
   // `key` is the id of the job key that its messages are sealed with, 0 without one; `taken` the
   // number of the newest message that was taken from the peer before.
   Channel(Reactor& reactor, Rendezvous& rendezvous, Host& host, const wire::Instance& peer,
-          uint64_t key, uint64_t taken, std::chrono::milliseconds grace);
+          uint64_t key, uint64_t taken, const Times& times);
   ~Channel() override;
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -53,6 +57,7 @@ class Channel final : public PeerChannel {
   // Such a channel has no sockets; its messages go through the loop.
   bool is_self() const noexcept override { return self_; }
   bool is_at(uint32_t ip_be) const override { return seen_at_.contains(ip_be); }
+  bool is_keyed() const noexcept override { return key_ != 0; }
   size_t live_connections() const noexcept { return connections_.size(); }
   // What the peer wants to be shown on further connections; zero if it has not said it.
   const wire::Token& peer_token() const noexcept { return peer_token_; }
@@ -104,7 +109,7 @@ class Channel final : public PeerChannel {
   const wire::Instance peer_;
   const bool self_;
   const uint64_t key_;
-  const std::chrono::milliseconds grace_;
+  const Times times_;
   const std::shared_ptr<Channel*> alive_;  // shows queued tasks whether the channel still exists
   std::vector<std::shared_ptr<Connection>> connections_;
   std::vector<std::unique_ptr<KeptPair>> kept_;

@@ -21,6 +21,8 @@ class PeerChannel {
   virtual bool is_self() const noexcept = 0;
   // Whether a connection to that address of the peer, or from it, has joined the channel.
   virtual bool is_at(uint32_t ip_be) const = 0;
+  // Whether the peer has proved with a job key that it belongs to the job.
+  virtual bool is_keyed() const noexcept { return false; }
   // Queues the message on every live connection and returns the number of these connections; with
   // 0, nothing was sent. The peer takes the message once or never, and never after a message that
   // was sent later. The peer misses it when it was sent on a connection that failed, or that was

@@ -137,7 +137,8 @@ std::unique_ptr<Channel> PeerNet::channel_make(const wire::Instance& peer, uint6
   Channel::Host& host = *this;
   const auto before = taken_.extract(peer);
   const uint64_t taken = before.empty() ? 0 : before.mapped();
-  return std::make_unique<Channel>(reactor_, *rendezvous_, host, peer, key, taken, options_.grace);
+  return std::make_unique<Channel>(reactor_, *rendezvous_, host, peer, key, taken,
+                                   Channel::Times{options_.grace, options_.idle_look});
 }
 
 Channel* PeerNet::self_channel() {

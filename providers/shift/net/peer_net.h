@@ -22,6 +22,8 @@ namespace shift::net {
 struct PeerNetOptions {
   uint16_t port = 9473;
   std::chrono::milliseconds grace{3000};  // from the last connection lost to on_channel_down
+  // A channel ends when no QP relies on it at two looks in a row.
+  std::chrono::milliseconds idle_look{15000};
 };
 
 // From inside its functions, the Delegate may call the PeerNet and its channels, but may not

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sodium.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -84,7 +85,11 @@ struct JobKeys::Area {
 };
 
 bool crypto_ready() noexcept {
-  static const bool is_ready = sodium_init() >= 0;
+  // Where the kernel gives no random numbers, sodium_init() may end the process.
+  static const bool is_ready = [] {
+    uint8_t byte;
+    return getrandom(&byte, sizeof byte, 0) == sizeof byte && sodium_init() >= 0;
+  }();
   return is_ready;
 }
 

@@ -127,6 +127,31 @@ TEST_F(KeyExchangeTest, ARoundForgetsWhatItKnew) {
   EXPECT_FALSE(keys_.ask());
 }
 
+// C11: a second answer could change what the first one said.
+TEST_F(KeyExchangeTest, AnAnswerIsTakenOnce) {
+  begin_round();
+  EXPECT_TRUE(keys_.ask());
+  const uint32_t query_id = asked()[0].query_id;
+  peer_answers(true, query_id);
+  wire::KeyReply second;
+  second.query_id = query_id;
+  second.member = kBackup;
+  second.keys = {{kRkey, 0x77, true}};
+  keys_.take(second);
+  EXPECT_EQ(session_.group.life.remote_keys[kBackup].at(kRkey), kPeerKey);
+}
+
+// C11: a peer that guesses keys learns none when it has guessed too often.
+TEST_F(KeyExchangeTest, WhoGuessesKeysGetsNoAnswersForAWhile) {
+  std::vector<uint32_t> guesses;
+  for (uint32_t i = 0; i < 5000; i++) guesses.push_back(0x40000000 + i);
+  guesses.push_back(kRkey);
+  EXPECT_FALSE(answer_of(guesses).keys.back().found);
+  channel_.sent.clear();
+  run_for(std::chrono::seconds(1));
+  EXPECT_TRUE(answer_of({kRkey}).keys.back().found) << "an honest question, later";
+}
+
 TEST_F(KeyExchangeTest, WhatIsPostedOffTheDefaultWaitsForItsKey) {
   write_off_the_default();
   ASSERT_EQ(asked().size(), 1u);

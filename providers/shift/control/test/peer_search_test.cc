@@ -207,6 +207,53 @@ TEST_F(PeerSearchTest, TheProofIsBothStartPsns) {
   EXPECT_TRUE(search_->proof_fits(bind));
 }
 
+// C11: 2^24 PSNs cannot be tried.
+TEST_F(PeerSearchTest, WhoGuessesPsnsIsNotListenedToForAWhile) {
+  wire::Bind wrong = good_bind();
+  for (int i = 0; i < 50; i++) {
+    wrong.sq_psn++;
+    EXPECT_FALSE(search_->proof_fits(wrong));
+  }
+  EXPECT_TRUE(search_->proof_fits(good_bind())) << "a peer with many connections";
+  for (int i = 0; i < 50; i++) EXPECT_FALSE(search_->proof_fits(wrong));
+  EXPECT_FALSE(search_->proof_fits(good_bind()));
+  time_.run_for(milliseconds(100));
+  EXPECT_TRUE(search_->proof_fits(good_bind())) << "an honest peer says it again";
+}
+
+// C11: a GID of the peer's NIC is the one of the application's connection, or one whose address the
+// channel was seen at.
+TEST_F(PeerSearchTest, AGidIsThePeersWhereTheChannelWasSeen) {
+  const auto there = wire::Gid::from_ipv4(htonl(0x7f020101));
+  EXPECT_FALSE(search_->owns(there)) << "there is no channel";
+  search_->take_channel(&channel_);
+  channel_.is_elsewhere = true;
+  EXPECT_FALSE(search_->owns(there));
+  channel_.elsewhere = *there.ipv4();
+  EXPECT_TRUE(search_->owns(there));
+  group_->life.ends.remote.gid.raw[0] = 0xfe;
+  EXPECT_TRUE(search_->owns(group_->life.ends.remote.gid));
+  wire::Gid other = group_->life.ends.remote.gid;
+  other.raw[15] ^= 1;
+  EXPECT_FALSE(search_->owns(other));
+}
+
+// C11: a false peer must not make this process dial whatever it names.
+TEST_F(PeerSearchTest, OnlyAddressesThatNicsMayHaveAreDialed) {
+  search_->begin();
+  network_.answer(&channel_);
+  std::vector<wire::Gid> odd;
+  for (const uint32_t ip :
+       {0x00000000u, 0x00000001u, 0xe0000001u, 0xefffffffu, 0xf0000001u, 0xffffffffu})
+    odd.push_back(wire::Gid::from_ipv4(htonl(ip)));
+  search_->set_peer_addresses(odd);
+  search_->widen();
+  EXPECT_TRUE(channel_.kept.empty());
+  search_->set_peer_addresses({wire::Gid::from_ipv4(htonl(0x0a000001))});
+  search_->widen();
+  EXPECT_FALSE(channel_.kept.empty());
+}
+
 // C11
 TEST_F(PeerSearchTest, OnlyTheChannelThatProvedItselfSpeaks) {
   FakeChannel other;

@@ -2,8 +2,10 @@
 // goes over the wire cannot be read, made, changed or repeated by others.
 #include <sys/socket.h>
 
+#include "net/local_packet.h"
 #include "net/proof.h"
 #include "net/seal.h"
+#include "net/socket.h"
 #include "net/test/net_fixture.h"
 
 namespace shift::net::test {
@@ -170,6 +172,80 @@ TEST_F(Wire, ARecordedHelloOpensNothing) {
   }
   EXPECT_FALSE(hear()) << "the second time it was the tag of another handshake";
   EXPECT_EQ(node_.notes.ups(), before + 1);
+}
+
+// Somebody without the key listens at the peer's address, and says yes.
+TEST_F(Wire, AnAnswerWithoutTheKeyIsNone) {
+  const uint16_t port = Secrets::port_of(test_port(), secrets_.key_ids()[0]);
+  const UniqueFd listener = tcp_listen(ip(68), port);
+  ASSERT_TRUE(listener);
+  auto search = node_.find_start(ours_, qp(ip(68), 3), 1s);
+  UniqueFd fd;
+  for (uint32_t from; !(fd = tcp_accept(listener.get(), from));) usleep(1000);
+  uint8_t bytes[512];
+  ssize_t n;
+  while ((n = recv(fd.get(), bytes, sizeof bytes, 0)) < 0 && errno == EAGAIN) usleep(1000);
+  wire::Message message;
+  ASSERT_TRUE(n > 0 && wire::decode({bytes, static_cast<size_t>(n)}, message));
+  const auto& hello = std::get<wire::Hello>(message);
+  wire::HelloReply reply;
+  reply.instance.raw.fill(3);
+  reply.want = hello.want;
+  reply.from = hello.from;
+  std::vector<uint8_t> out;
+  ASSERT_TRUE(wire::encode(reply, out));
+  ASSERT_TRUE(send_whole(fd.get(), out));
+  while ((n = recv(fd.get(), bytes, sizeof bytes, 0)) < 0 && errno == EAGAIN) usleep(1000);
+  EXPECT_EQ(n, 0) << "there is no Confirm";
+  EXPECT_NE(search.get().error, FindError::kNone);
+}
+
+// Another user of the host knows the name of the local socket, which the kernel shows to all.
+TEST_F(Wire, AProcessWithoutTheKeySharesNoPort) {
+  const uint64_t key = secrets_.key_ids()[0];
+  const UniqueFd fd =
+      local_connect(secrets_.local_name(here_, Secrets::port_of(test_port(), key), key));
+  ASSERT_TRUE(fd);
+  const auto receive = [&](LocalPacket& packet) {
+    uint8_t bytes[kLocalPacketMax];
+    UniqueFd none;
+    ssize_t n;
+    while ((n = local_receive(fd.get(), bytes, none)) < 0 && errno == EAGAIN) usleep(1000);
+    return n > 0 && local_decode({bytes, static_cast<size_t>(n)}, packet);
+  };
+  LocalPacket packet;
+  ASSERT_TRUE(receive(packet));
+  ASSERT_EQ(packet.kind, LocalKind::kChallenge);
+  packet.kind = LocalKind::kRegister;
+  packet.hello.instance.raw.fill(4);
+  std::vector<uint8_t> bytes;
+  ASSERT_TRUE(local_encode(packet, bytes));
+  ASSERT_TRUE(local_send(fd.get(), bytes));
+  EXPECT_FALSE(receive(packet)) << "it is not welcome";
+}
+
+// Somebody without the key has taken the name of the local socket first.
+TEST_F(Wire, AnOwnerWithoutTheKeyIsLeft) {
+  const uint64_t key = secrets_.key_ids()[0];
+  const UniqueFd listener =
+      local_listen(secrets_.local_name(ip(34), Secrets::port_of(test_port(), key), key));
+  ASSERT_TRUE(listener);
+  node_.serve(ip(34));
+  UniqueFd fd;
+  while (!(fd = local_accept(listener.get()))) usleep(1000);
+  LocalPacket packet;
+  std::vector<uint8_t> bytes;
+  for (const auto kind : {LocalKind::kChallenge, LocalKind::kWelcome}) {
+    packet.kind = kind;
+    bytes.clear();
+    ASSERT_TRUE(local_encode(packet, bytes));
+    ASSERT_TRUE(local_send(fd.get(), bytes));
+    uint8_t answer[kLocalPacketMax];
+    UniqueFd none;
+    ssize_t n;
+    while ((n = local_receive(fd.get(), answer, none)) < 0 && errno == EAGAIN) usleep(1000);
+    EXPECT_EQ(n > 0, kind == LocalKind::kChallenge) << "it registers, and leaves after the welcome";
+  }
 }
 
 TEST(Seal, OnlyTheKeyAndTheWayOpenAFrame) {

@@ -29,6 +29,8 @@ class MemoryNetwork {
   std::function<Duration()> copy_delay = [this] { return delay(); };
   // Called before and after a message is handed over.
   std::function<void(const Delegate&to, const wire::Message&message)> before, after;
+  // Whether a connection has come from that address, or has reached it.
+  std::function<bool(uint32_t ip_be)> is_reached = [](uint32_t) { return true; };
   size_t delivered = 0;
   bool in_order = false;  // first copies arrive in the order in which they were sent
 
@@ -102,7 +104,7 @@ class MemoryNetwork {
   struct Channel final : PeerChannel {
     Channel(MemoryNetwork& n, Delegate& d) : net(n), owner(d) {}
     bool is_self() const noexcept override { return other == this; }
-    bool is_at(uint32_t) const override { return true; }
+    bool is_at(uint32_t ip_be) const override { return net.is_reached(ip_be); }
     size_t send(const wire::Message& message) override {
       if (!net.connected_ || !alive || broken) return 0;
       auto bytes = std::make_shared<std::vector<uint8_t>>();

@@ -121,6 +121,8 @@ class Notes : public Delegate {
     std::lock_guard lock(mutex_);
     qps_.insert(name);
   }
+  // Whether its QPs have found their peers over its channels.
+  void set_relying(bool relying) { relying_ = relying; }
   // Its QPs are connected to no peer's from here on.
   void set_expecting(bool expecting) {
     std::lock_guard lock(mutex_);
@@ -191,10 +193,11 @@ struct Found {
 class Node {
  public:
   explicit Node(std::unique_ptr<JobKeys> keys) : Node(3s, std::move(keys)) {}
-  explicit Node(std::chrono::milliseconds grace = 3s, std::unique_ptr<JobKeys> keys = nullptr) {
+  explicit Node(std::chrono::milliseconds grace = 3s, std::unique_ptr<JobKeys> keys = nullptr,
+                std::chrono::milliseconds idle_look = 15s) {
     EXPECT_TRUE(reactor.start());
     reactor.call_and_wait([&] {
-      net = std::make_unique<PeerNet>(reactor, notes, PeerNetOptions{test_port(), grace},
+      net = std::make_unique<PeerNet>(reactor, notes, PeerNetOptions{test_port(), grace, idle_look},
                                       std::move(keys));
     });
   }

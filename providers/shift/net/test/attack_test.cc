@@ -1,0 +1,226 @@
+// Tests attackers that know how processes talk to each other: from other addresses, as a peer of
+// the same process, and with what they have recorded (C11).
+#include <dirent.h>
+
+#include "net/proof.h"
+#include "net/socket.h"
+#include "net/test/stranger.h"
+
+namespace shift::net::test {
+namespace {
+
+size_t open_descriptors() {
+  size_t count = 0;
+  DIR* dir = opendir("/proc/self/fd");
+  while (readdir(dir) != nullptr) count++;
+  closedir(dir);
+  return count;
+}
+
+// A process with two QPs, each of which is connected to a peer's.
+class Attack : public ::testing::Test {
+ protected:
+  Attack() {
+    node_.notes.add_qp(ours_);
+    node_.serve(here_);
+    victim_.notes.add_qp(theirs_);
+    const Found found = victim_.find(theirs_, ours_);
+    EXPECT_EQ(found.error, FindError::kNone);
+    EXPECT_TRUE(node_.notes.wait([&] { return node_.notes.ups() == 1; }));
+    to_node_ = found.channel;
+  }
+  // What an attacker at `address` says, who poses as the process of that instance.
+  wire::Hello hello_of(const wire::Instance& posed, uint32_t address) const {
+    wire::Hello h;
+    h.instance = posed;
+    h.want = ours_;
+    h.from = qp(address, 5);
+    return h;
+  }
+  // The process is the victim's peer as before.
+  void expect_unharmed() {
+    EXPECT_EQ(victim_.send(to_node_, numbered(99)), 1u);
+    EXPECT_TRUE(node_.notes.wait_message(numbered(99)));
+    EXPECT_EQ(node_.notes.downs(), 0);
+    EXPECT_EQ(node_.notes.firsts(), 1) << "nobody else has a channel";
+  }
+
+  const uint32_t here_ = ip(40);
+  const wire::QpName ours_ = qp(here_, 7), theirs_ = qp(ip(41), 8);
+  Node node_, victim_;
+  PeerChannel* to_node_ = nullptr;
+};
+
+// Another peer of the process poses as the victim: it owns a QP that is connected to one of this
+// process's, and has learned the victim's instance.
+TEST_F(Attack, APeerCannotJoinAnothersChannel) {
+  Stranger peer(here_, ip(66));
+  peer.say(hello_of(victim_.net->instance(), ip(66)));
+  const auto answer = peer.hear();
+  ASSERT_NE(answer, nullptr);
+  const auto& reply = std::get<wire::HelloReply>(*answer);
+  EXPECT_EQ(reply.status, wire::HelloStatus::kProve);
+  EXPECT_TRUE(reply.token.is_zero());
+  peer.say(wire::Confirm{});
+  EXPECT_TRUE(peer.closed());
+  expect_unharmed();
+}
+
+// It was answered while the victim had no channel yet, and confirms when it has.
+TEST_F(Attack, NorByComingFirst) {
+  Node later;
+  Stranger peer(here_, ip(66));
+  peer.say(hello_of(later.net->instance(), ip(66)));
+  ASSERT_NE(peer.hear(), nullptr);
+  later.notes.add_qp(qp(ip(42), 9));
+  ASSERT_EQ(later.find(qp(ip(42), 9), ours_).error, FindError::kNone);
+  ASSERT_TRUE(node_.notes.wait([&] { return node_.notes.ups() == 2; }));
+  peer.say(wire::Confirm{});
+  EXPECT_TRUE(peer.closed());
+  EXPECT_EQ(node_.notes.ups(), 2);
+}
+
+// An instance alone opens no further connection, and neither does a proof that is made up.
+TEST_F(Attack, FurtherConnectionsNeedTheToken) {
+  for (const bool signs : {false, true}) {
+    SCOPED_TRACE(signs);
+    Stranger s(here_, ip(66));
+    wire::Hello h = hello_of(victim_.net->instance(), ip(66));
+    h.want = h.from = {};
+    h.target = node_.net->instance();
+    if (signs) h.tag = hello_tag(std::array<uint8_t, 16>{}, h);
+    s.say(h);
+    const auto answer = s.hear();
+    ASSERT_NE(answer, nullptr);
+    EXPECT_EQ(std::get<wire::HelloReply>(*answer).status, wire::HelloStatus::kNoSuchQp);
+    EXPECT_TRUE(s.closed());
+  }
+  expect_unharmed();
+}
+
+// Somebody listens at an address that the peer had, and is dialed there.
+TEST_F(Attack, AnAddressThatWasThePeersProvesNothing) {
+  const UniqueFd listener = tcp_listen(ip(67), test_port());
+  ASSERT_TRUE(listener);
+  victim_.run([&] { to_node_->keep_connection(ip(41), ip(67)); });
+  UniqueFd fd;
+  uint32_t from = 0;
+  ASSERT_TRUE(node_.notes.wait([&] {
+    fd = tcp_accept(listener.get(), from);
+    if (!fd) usleep(1000), node_.notes.on_connection_up(nullptr, false);
+    return static_cast<bool>(fd);
+  }));
+  uint8_t bytes[512];
+  ssize_t n;
+  while ((n = recv(fd.get(), bytes, sizeof bytes, 0)) < 0 && errno == EAGAIN) usleep(1000);
+  wire::Message message;
+  ASSERT_TRUE(n > 0 && wire::decode({bytes, static_cast<size_t>(n)}, message));
+  const auto& hello = std::get<wire::Hello>(message);
+  wire::HelloReply reply;
+  reply.instance = node_.net->instance();
+  std::vector<uint8_t> out;
+  ASSERT_TRUE(wire::encode(reply, out));
+  ASSERT_TRUE(send_whole(fd.get(), out));
+  // The dial ends, since the answer proves nothing; no token has gone over the wire.
+  while ((n = recv(fd.get(), bytes, sizeof bytes, 0)) < 0 && errno == EAGAIN) usleep(1000);
+  EXPECT_EQ(n, 0);
+  EXPECT_EQ(victim_.live(to_node_), 1u);
+  EXPECT_EQ(hello.target, node_.net->instance());
+}
+
+TEST_F(Attack, ANumberThatJumpsEndsTheConnection) {
+  Stranger s(here_);
+  ASSERT_TRUE(s.greet(hello_of(instance(50), ip(66))));
+  s.sequence_set(uint64_t{1} << 63);
+  s.say(numbered(1));
+  EXPECT_TRUE(s.closed());
+  EXPECT_EQ(node_.notes.count(numbered(1)), 0u);
+}
+
+TEST_F(Attack, WhatIsLongNeedsAChannelThatServes) {
+  const wire::Message long_one =
+      wire::KeyQuery{ours_, ours_, 0, 0, 0, std::vector<uint32_t>(2000, 1)};
+  for (const bool serves : {true, false}) {
+    SCOPED_TRACE(serves);
+    node_.notes.set_relying(serves);
+    Stranger s(here_);
+    ASSERT_TRUE(s.greet(hello_of(instance(serves ? 51 : 52), ip(66))));
+    s.say(long_one);
+    if (serves) {
+      EXPECT_TRUE(node_.notes.wait_message(long_one));
+    } else {
+      EXPECT_TRUE(s.closed());
+    }
+  }
+  EXPECT_EQ(node_.notes.count(long_one), 1u);
+}
+
+TEST_F(Attack, AChannelThatServesNothingHasFewConnectionsAndEnds) {
+  Node guarded(3s, nullptr, 200ms);
+  guarded.notes.set_relying(false);
+  guarded.notes.add_qp(qp(ip(43), 7));
+  guarded.serve(ip(43));
+  ASSERT_EQ(victim_.find(theirs_, qp(ip(43), 7)).error, FindError::kNone);
+  ASSERT_TRUE(guarded.notes.wait([&] { return guarded.notes.ups() == 1; }));
+  std::vector<std::unique_ptr<Stranger>> crowd;
+  auto hello = hello_of(instance(53), ip(66));
+  hello.want = qp(ip(43), 7);
+  for (int i = 0; i < 6; i++) {
+    crowd.push_back(std::make_unique<Stranger>(ip(43)));
+    ASSERT_TRUE(crowd.back()->greet(hello));
+  }
+  for (auto& s : crowd) EXPECT_TRUE(s->closed());
+  EXPECT_TRUE(guarded.notes.wait([&] { return guarded.notes.downs() == 2; }));
+  EXPECT_LE(guarded.notes.ups(), 5) << "4 of the stranger's";
+}
+
+// The channel has ended, and a new one begins: what was said on the old one is not taken again.
+TEST_F(Attack, WhatWasRecordedIsNotTakenOnANewChannel) {
+  Node forgetful(50ms);
+  forgetful.notes.add_qp(qp(ip(44), 7));
+  forgetful.serve(ip(44));
+  // The process listens when an honest peer has found it.
+  ASSERT_EQ(victim_.find(theirs_, qp(ip(44), 7)).error, FindError::kNone);
+  ASSERT_TRUE(forgetful.notes.wait([&] { return forgetful.notes.ups() == 1; }));
+  auto hello = hello_of(instance(54), ip(66));
+  hello.want = qp(ip(44), 7);
+  {
+    Stranger s(ip(44));
+    ASSERT_TRUE(s.greet(hello));
+    s.sequence_set(100);
+    s.say(numbered(1));
+    ASSERT_TRUE(forgetful.notes.wait_message(numbered(1)));
+  }
+  ASSERT_TRUE(forgetful.notes.wait([&] { return forgetful.notes.downs() == 1; }));
+  Stranger again(ip(44));
+  ASSERT_TRUE(again.greet(hello));
+  again.sequence_set(100);
+  again.say(numbered(1));
+  again.say(numbered(2));
+  ASSERT_TRUE(forgetful.notes.wait_message(numbered(2)));
+  EXPECT_EQ(forgetful.notes.count(numbered(1)), 1u);
+}
+
+// Many strangers from many addresses, some silent, some that ask, some that are in the middle of a
+// handshake.
+TEST_F(Attack, ACrowdHoldsFewDescriptorsAndKeepsNobodyOut) {
+  const size_t before = open_descriptors();
+  std::vector<std::unique_ptr<Stranger>> crowd;
+  for (unsigned i = 0; i < 300; i++) {
+    crowd.push_back(std::make_unique<Stranger>(here_, ip(100 + i % 100)));
+    auto hello = hello_of(instance(static_cast<uint8_t>(i)), ip(100 + i % 100));
+    if (i % 3 == 1) hello.want.qpn = 1000 + i;
+    if (i % 3 != 0) crowd.back()->say(hello);
+  }
+  Node honest;
+  honest.notes.add_qp(qp(ip(45), 3));
+  EXPECT_EQ(honest.find(qp(ip(45), 3), ours_).error, FindError::kNone);
+  node_.run([] {});
+  // The attackers' ends are in this process, too, and so are the honest process's descriptors.
+  EXPECT_LT(open_descriptors(), before + crowd.size() + 64 + 16);
+  EXPECT_EQ(victim_.send(to_node_, numbered(98)), 1u);
+  EXPECT_TRUE(node_.notes.wait_message(numbered(98)));
+}
+
+}  // namespace
+}  // namespace shift::net::test

@@ -1,0 +1,75 @@
+// A program that connects to the rendezvous port and talks as it likes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "net/test/net_fixture.h"
+
+namespace shift::net::test {
+
+class Stranger {
+ public:
+  explicit Stranger(uint32_t to, uint32_t own = ip(66))
+      : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const auto from = socket_address(own, 0), there = socket_address(to, test_port());
+    EXPECT_EQ(bind(fd_, reinterpret_cast<const struct sockaddr*>(&from), sizeof from), 0);
+    EXPECT_EQ(connect(fd_, reinterpret_cast<const struct sockaddr*>(&there), sizeof there), 0);
+    const struct timeval patience = {30, 0};
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
+  ~Stranger() { close(fd_); }
+  Stranger(const Stranger&) = delete;
+
+  void say(const std::vector<uint8_t>& bytes) {
+    // It may fail, because the process may have closed the connection already.
+    (void)send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  void say(const wire::Message& message) {
+    std::vector<uint8_t> bytes;
+    ASSERT_TRUE(wire::encode(message, bytes, ++sequence_));
+    say(bytes);
+  }
+  // Introduces itself as a peer does. Returns false when it is not taken in.
+  bool greet(const wire::Hello& hello) {
+    say(hello);
+    const auto answer = hear();
+    const auto* reply = answer ? std::get_if<wire::HelloReply>(answer.get()) : nullptr;
+    if (reply == nullptr || reply->status != wire::HelloStatus::kOk) return false;
+    say(wire::Confirm{});
+    return true;
+  }
+  void sequence_set(uint64_t sequence) { sequence_ = sequence - 1; }
+  // Returns the next message, or null when the connection was closed.
+  std::unique_ptr<wire::Message> hear() {
+    uint8_t buffer[4096];
+    size_t used = 0, size = 0;
+    while (wire::frame_peek({buffer, used}, size) == wire::FrameState::kIncomplete) {
+      const ssize_t n = recv(fd_, buffer + used, sizeof buffer - used, 0);
+      EXPECT_FALSE(n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) << "neither word nor end";
+      if (n <= 0) return nullptr;
+      used += static_cast<size_t>(n);
+    }
+    auto message = std::make_unique<wire::Message>();
+    EXPECT_TRUE(wire::decode({buffer, size}, *message));
+    return message;
+  }
+  bool closed() { return hear() == nullptr; }
+  bool is_closed_now() {
+    char byte;
+    return recv(fd_, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
+  }
+
+ private:
+  const int fd_;
+  uint64_t sequence_ = 0;
+};
+
+inline wire::Instance instance(uint8_t seed) {
+  wire::Instance i;
+  i.raw.fill(seed);
+  return i;
+}
+
+}  // namespace shift::net::test
