@@ -156,7 +156,7 @@ TEST_F(Attack, WhatIsLongNeedsAChannelThatServes) {
 }
 
 TEST_F(Attack, AChannelThatServesNothingHasFewConnectionsAndEnds) {
-  Node guarded(3s, nullptr, 200ms);
+  Node guarded(3s, nullptr, 1s);
   guarded.notes.set_relying(false);
   guarded.notes.add_qp(qp(ip(43), 7));
   guarded.serve(ip(43));
