@@ -92,6 +92,7 @@ class RcFabric {
     int repeats = 0;
     VirtualTime::Clock::time_point progress{};
     bool timer = false;
+    bool waits = false;  // for receives at the responder
     // As responder: the next packet, and what each atomic found, in case that it is sent again.
     uint32_t expected = 0;
     std::map<uint32_t, uint64_t> found;

@@ -94,9 +94,12 @@ void RcFabric::answered(const Packet& packet, uint32_t connection, Answer kind, 
   e.progress = time_.now();
   e.repeats = 0;
   if (kind == Answer::kNotReady) {
+    if (std::exchange(e.waits, true)) return;  // copies of a packet make the NIC wait once
     time_.in(kNotReady, [this, packet, connection] {
       End& waiting = end(packet.host, packet.member);
-      if (waiting.connection != connection || packet.index < waiting.base) return;
+      if (waiting.connection != connection) return;
+      waiting.waits = false;
+      if (packet.index < waiting.base) return;
       waiting.next = std::min(waiting.next, packet.index);
       waiting.progress = time_.now();
     });

@@ -119,6 +119,10 @@ class Simulation {
   bool armed_ = false, draining_ = false, healed_ = false;
   Duration slow_{};
   uint64_t steps_ = 0;
+  struct {
+    Time end{};
+    uint64_t steps_before = 0;
+  } second_;
   int lost_host_ = -1;  // the host that has no path any more
   std::array<std::FILE*, 2> files_{};
 };
