@@ -172,10 +172,27 @@ void PeerSearch::send_bind() {
   channel_->send(bind);
 }
 
-bool PeerSearch::may_speak(const net::PeerChannel* channel) const {
+bool PeerSearch::may_speak(const net::PeerChannel* channel) {
   if (channel_proven_) return channel_ == channel;
-  const auto ip = group_.life.ends.remote.gid.ipv4();
-  return channel->is_self() || !ip || channel->is_at(*ip);
+  if (channel->is_self()) return true;
+  if (const auto ip = group_.life.ends.remote.gid.ipv4()) return channel->is_at(*ip);
+  if (channel == channel_ || channel->is_keyed()) return true;
+  ask_link();
+  return link_address_ && channel->is_at(*link_address_);
+}
+
+// Asks for the address of a GID that holds none. The answer is there at once if it was asked for
+// when the channel began; otherwise the peer says its Bind again.
+void PeerSearch::ask_link() {
+  const auto local = nics_.address_of(group_).ipv4();
+  if (!local || asking_link_) return;
+  asking_link_ = true;
+  net_.find_address(*local, group_.life.ends.remote.gid,
+                    [this, alive = std::weak_ptr(alive_)](std::optional<uint32_t> ip_be) {
+                      if (alive.expired()) return;
+                      asking_link_ = false;
+                      link_address_ = ip_be;
+                    });
 }
 
 bool PeerSearch::owns(const wire::Gid& gid) const {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -67,9 +68,10 @@ class PeerSearch {
   bool is_proven_on(const net::PeerChannel* channel) const {
     return proven_ && channel_proven_ && channel_ == channel;
   }
-  // Whether the channel may speak for the peer: it leads to the address in the GID of the peer's
-  // QP. Once a process has proved that it owns that QP, no other process may (C11).
-  bool may_speak(const net::PeerChannel* channel) const;
+  // Whether the channel may speak for the peer: it leads to the address of the peer's QP, which is
+  // in its GID, or which the link names. Once a process has proved that it owns that QP, no other
+  // process may (C11).
+  bool may_speak(const net::PeerChannel* channel);
 
   // Whether the peer may name this GID as one of its NICs': the address in it has been seen on the
   // channel, or the application's own connection goes there (C11).
@@ -109,6 +111,7 @@ class PeerSearch {
   void await_search();
   bool is_cut_off() const;
   void bind_again();
+  void ask_link();
   net::PeerChannel* set_channel(net::PeerChannel* channel);
 
   group::Group& group_;
@@ -121,6 +124,9 @@ class PeerSearch {
   bool proven_ = false, channel_proven_ = false;
   bool ended_ = false;
   bool gone_ = false;
+  // The address of the peer's QP as the link named it last, and whether the link is being asked.
+  std::optional<uint32_t> link_address_;
+  bool asking_link_ = false;
   Budget wrong_binds_;
   std::vector<uint32_t> peer_addresses_;
   std::vector<AddressPair> kept_;

@@ -31,6 +31,7 @@ using AddressPair = std::pair<uint32_t, uint32_t>;
 struct FakeChannel final : net::PeerChannel {
   bool is_self() const noexcept override { return false; }
   bool is_at(uint32_t ip_be) const override { return !is_elsewhere || elsewhere == ip_be; }
+  bool is_keyed() const noexcept override { return keyed; }
   size_t send(const wire::Message& message) override {
     sent.push_back(message);
     return 1;
@@ -48,6 +49,7 @@ struct FakeChannel final : net::PeerChannel {
   // The only address at which it is, if `is_elsewhere`; otherwise it is at all of them.
   uint32_t elsewhere = 0;
   bool is_elsewhere = false;
+  bool keyed = false;
   // The sent messages of one kind.
   template <typename Message>
   std::vector<Message> all() const {
@@ -70,6 +72,9 @@ struct FakeNetwork final : net::PeerNetwork {
     requests.push_back(request);
     callbacks.push_back(std::move(callback));
   }
+  void find_address(uint32_t, const wire::Gid&, AddressCallback callback) override {
+    link_asked.push_back(std::move(callback));
+  }
   void retry_connections() override {}
   void answer(net::PeerChannel* channel, net::FindError error = net::FindError::kNone) {
     const auto callback = std::move(callbacks.back());
@@ -78,6 +83,7 @@ struct FakeNetwork final : net::PeerNetwork {
   }
   std::vector<net::FindRequest> requests;
   std::vector<net::FindCallback> callbacks;
+  std::vector<AddressCallback> link_asked;
 };
 
 struct NoSink final : NicSink {

@@ -279,9 +279,39 @@ TEST_F(PeerSearchTest, OnlyAChannelToTheAddressOfThePeersQpSpeaks) {
   EXPECT_FALSE(search_->may_speak(&other));
   other.elsewhere = *group_->life.ends.remote.gid.ipv4();
   EXPECT_TRUE(search_->may_speak(&other));
-  other.elsewhere = 0;
-  group_->life.ends.remote.gid.raw[0] = 0xfe;  // holds no address; the connection was judged by it
+}
+
+// For a GID that holds no address, the link names it.
+TEST_F(PeerSearchTest, AChannelToTheAddressThatTheLinkNamesSpeaks) {
+  const auto address = *group_->life.ends.remote.gid.ipv4();
+  group_->life.ends.remote.gid.raw[0] = 0xfe;
+  FakeChannel other;
+  other.is_elsewhere = true;
+  other.elsewhere = address;
+  EXPECT_FALSE(search_->may_speak(&other)) << "the link has not answered";
+  EXPECT_FALSE(search_->may_speak(&other));
+  ASSERT_EQ(network_.link_asked.size(), 1u) << "it is asked once at a time";
+  network_.link_asked.back()({});
+  EXPECT_FALSE(search_->may_speak(&other)) << "nobody has answered";
+  ASSERT_EQ(network_.link_asked.size(), 2u);
+  network_.link_asked.back()(address);
   EXPECT_TRUE(search_->may_speak(&other));
+  other.elsewhere++;
+  EXPECT_FALSE(search_->may_speak(&other));
+}
+
+TEST_F(PeerSearchTest, TheLinksAnswerMayComeTooLate) {
+  group_->life.ends.remote.gid.raw[0] = 0xfe;
+  EXPECT_FALSE(search_->may_speak(&channel_));
+  search_.reset();
+  network_.link_asked.back()(1);
+}
+
+TEST_F(PeerSearchTest, AKeyedChannelSpeaksForAGidWithoutAnAddress) {
+  group_->life.ends.remote.gid.raw[0] = 0xfe;
+  channel_.keyed = true;
+  EXPECT_TRUE(search_->may_speak(&channel_));
+  EXPECT_TRUE(network_.link_asked.empty());
 }
 
 TEST_F(PeerSearchTest, OneConnectionIsKeptForEachPairOfAddresses) {
