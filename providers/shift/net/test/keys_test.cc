@@ -1,5 +1,6 @@
 // Tests processes with job keys: who has one in common finds each other, nobody else does, and what
 // goes over the wire cannot be read, made, changed or repeated by others.
+#include <poll.h>
 #include <sys/socket.h>
 
 #include "net/local_packet.h"
@@ -247,6 +248,87 @@ TEST_F(Wire, AnOwnerWithoutTheKeyIsLeft) {
     while ((n = local_receive(fd.get(), answer, none)) < 0 && errno == EAGAIN) usleep(1000);
     EXPECT_EQ(n > 0, kind == LocalKind::kChallenge) << "it registers, and leaves after the welcome";
   }
+}
+
+// Everything between two processes goes through it, and it knows how they talk.
+class MiddleTest : public ::testing::Test {
+ protected:
+  MiddleTest() {
+    server_.notes.add_qp(theirs_);
+    server_.serve(ip(36));
+    const uint16_t port = Secrets::port_of(test_port(), secrets_.key_ids()[0]);
+    listener_ = tcp_listen(ip(35), port);
+    EXPECT_TRUE(listener_);
+    auto search = client_.find_start(qp(ip(1), 1), theirs_);
+    for (uint32_t from; !(to_client_ = tcp_accept(listener_.get(), from));) usleep(1000);
+    do {
+      to_server_ = tcp_connect(ip(1), ip(36), port);
+      struct pollfd connecting = {to_server_.get(), POLLOUT, 0};
+      EXPECT_EQ(poll(&connecting, 1, -1), 1);
+    } while (socket_error(to_server_.get()) != 0);  // the process does not listen yet
+    while (search.wait_for(1ms) != std::future_status::ready) {
+      (void)forward(to_client_, to_server_);
+      (void)forward(to_server_, to_client_);
+    }
+    channel_ = search.get().channel;
+    EXPECT_NE(channel_, nullptr);
+    while (server_.notes.ups() == 0) {
+      (void)forward(to_client_, to_server_);
+      usleep(1000);
+    }
+  }
+  static std::vector<uint8_t> take(const UniqueFd& from) {
+    std::vector<uint8_t> bytes(1 << 16);
+    const ssize_t n = recv(from.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    bytes.resize(n > 0 ? static_cast<size_t>(n) : 0);
+    return bytes;
+  }
+  static std::vector<uint8_t> forward(const UniqueFd& from, const UniqueFd& to) {
+    auto bytes = take(from);
+    EXPECT_TRUE(bytes.empty() || send_whole(to.get(), bytes));
+    return bytes;
+  }
+  // The bytes in which the client says the message; they wait here.
+  std::vector<uint8_t> said(uint32_t number) {
+    EXPECT_EQ(client_.send(channel_, numbered(number)), 1u);
+    std::vector<uint8_t> bytes;
+    while (bytes.empty()) bytes = take(to_client_);
+    return bytes;
+  }
+
+  const wire::QpName theirs_ = qp(ip(35), 7);
+  const Secrets secrets_{keys({1})};
+  Node server_{keys({1})}, client_{keys({1})};
+  UniqueFd listener_, to_client_, to_server_;
+  PeerChannel* channel_ = nullptr;
+};
+
+TEST_F(MiddleTest, WhoSitsOnTheWayReadsAndRepeatsNothing) {
+  const auto first = said(5), second = said(6);
+  std::vector<uint8_t> plain;
+  ASSERT_TRUE(wire::encode(numbered(5), plain));
+  const std::span body(plain.end() - 12, plain.end());
+  EXPECT_TRUE(std::ranges::search(first, body).empty());
+  for (const auto* bytes : {&first, &first, &second, &first}) {
+    ASSERT_TRUE(send_whole(to_server_.get(), *bytes));
+  }
+  const auto third = said(7);
+  ASSERT_TRUE(send_whole(to_server_.get(), third));
+  ASSERT_TRUE(server_.notes.wait_message(numbered(7)));
+  EXPECT_EQ(server_.notes.count(numbered(5)), 1u);
+  EXPECT_EQ(server_.notes.count(numbered(6)), 1u);
+  // What this end said is not taken as the other end's word.
+  (void)send_whole(to_client_.get(), first);
+  client_.run([] {});
+  EXPECT_EQ(client_.notes.count(numbered(5)), 0u);
+}
+
+TEST_F(MiddleTest, WhoSitsOnTheWayChangesNothing) {
+  auto bytes = said(5);
+  bytes.back() ^= 1;
+  ASSERT_TRUE(send_whole(to_server_.get(), bytes));
+  ASSERT_TRUE(server_.notes.wait([&] { return server_.notes.downs() == 1; })) << "it is cut";
+  EXPECT_EQ(server_.notes.count(numbered(5)), 0u);
 }
 
 TEST(Seal, OnlyTheKeyAndTheWayOpenAFrame) {
