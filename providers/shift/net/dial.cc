@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "net/neighbours.h"
 #include "net/proof.h"
 #include "net/socket.h"
 #include "util/log.h"
@@ -78,6 +79,11 @@ void TcpDial::on_connected() {
     fd_.reset();
     if (error == ECONNREFUSED && !keys_.empty()) return attempt();
     return finish(error == ECONNREFUSED ? DialError::kNobody : DialError::kUnreachable);
+  }
+  // The kernel knows the neighbour's MAC address from here on, if it did not before.
+  if (!host_.secrets().has_keys() && neighbour_contradicts(remote_ip_be_, hello_.want.gid)) {
+    fd_.reset();
+    return finish(DialError::kUnreachable);
   }
   std::vector<uint8_t> bytes;
   if (!wire::encode(hello_, bytes) || !send_whole(fd_.get(), bytes)) {

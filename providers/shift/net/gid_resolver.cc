@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "net/neighbours.h"
 #include "net/proof.h"
 #include "net/socket.h"
 #include "util/log.h"
@@ -105,7 +106,8 @@ bool GidResolver::take(const Key& key, Question& question, const wire::GidAnswer
   // Both the host that answers and the address that it names must be on the link: an answer must
   // not send this process elsewhere.
   if (answer.nonce != question.nonce || answer.gid != key.second || !ip || !is_proved(answer) ||
-      !question.subnet.holds(*ip) || !question.subnet.holds(from_be))
+      !question.subnet.holds(*ip) || !question.subnet.holds(from_be) ||
+      (!secrets_.has_keys() && neighbour_contradicts(*ip, key.second)))
     return false;
   const auto doubted = doubted_.find(key);
   if (doubted != doubted_.end() && doubted->second.contains(*ip)) {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "net/neighbours.h"
 #include "net/tcp_rendezvous.h"
 #include "util/log.h"
 
@@ -110,7 +111,9 @@ void PeerNet::retry_connections() {
 bool PeerNet::is_at(const wire::Gid& gid, uint32_t local_ip_be, uint32_t remote_ip_be) {
   if (const auto ip = gid.ipv4()) return *ip == remote_ip_be;
   const auto known = rendezvous_->gid_address(local_ip_be, gid);
-  if (known == remote_ip_be) return true;
+  if (known == remote_ip_be) {
+    return secrets_.has_keys() || !neighbour_contradicts(remote_ip_be, gid);
+  }
   if (known) rendezvous_->gid_doubt(local_ip_be, gid);
   rendezvous_->gid_ask(local_ip_be, gid, [](bool) {});
   return false;
@@ -212,6 +215,17 @@ bool PeerNet::on_channel_message(Channel& channel, const wire::Message& message)
   return true;
 }
 
+// Whether the channel leads to the address of the asker's QP. The link is not asked here.
+bool PeerNet::leads_to(Channel& channel, const wire::Hello& hello) {
+  if (const auto ip = hello.from.gid.ipv4()) return channel.is_at(*ip);
+  if (channel.is_keyed()) return true;
+  auto own = hello.want.gid.ipv4();
+  for (const auto& [ip_be, gids] : gids_)
+    if (!own && std::ranges::count(gids, hello.want.gid) != 0) own = ip_be;
+  const auto ip = own ? rendezvous_->gid_address(*own, hello.from.gid) : std::nullopt;
+  return ip && channel.is_at(*ip);
+}
+
 // A peer that has a channel to this process looks for one more of its QPs.
 bool PeerNet::on_question(Channel& channel, const wire::Hello& hello) {
   if (hello.instance != channel.peer() || !hello.target.is_zero()) return false;
@@ -220,8 +234,7 @@ bool PeerNet::on_question(Channel& channel, const wire::Hello& hello) {
   reply.want = hello.want;
   reply.from = hello.from;
   // If no connection has come from the asker's address yet, the peer opens one there.
-  const auto ip = hello.from.gid.ipv4();
-  if (!expects(hello) || (ip && !channel.is_at(*ip))) reply.status = wire::HelloStatus::kNoSuchQp;
+  if (!expects(hello) || !leads_to(channel, hello)) reply.status = wire::HelloStatus::kNoSuchQp;
   channel.send(reply);
   return true;
 }

@@ -84,6 +84,7 @@ class PeerNet final : public PeerNetwork,
   std::unique_ptr<Channel> channel_make(const wire::Instance& peer, uint64_t key);
   Channel* join(Joining joining);
   bool is_crowded(bool first) const;
+  bool leads_to(Channel& channel, const wire::Hello& hello);
   bool on_question(Channel& channel, const wire::Hello& hello);
 
   Reactor& reactor_;

@@ -6,14 +6,11 @@
 #include <gtest/gtest.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <condition_variable>
-#include <cstdlib>
-#include <fstream>
 #include <future>
 #include <map>
 #include <mutex>
@@ -21,6 +18,7 @@
 #include <string>
 
 #include "net/reactor.h"
+#include "net/test/own_namespace.h"
 
 namespace shift::net {
 namespace {
@@ -68,29 +66,17 @@ class Sink final : public LinkSink {
   std::map<int, int> addresses_;
 };
 
-int ip(const std::string& words) {
-  return std::system(("ip " + words + " >/dev/null 2>&1").c_str());
-}
+constexpr auto ip = test::ip_command;
 
-void file_write(const char* path, const std::string& text) {
-  std::ofstream(path) << text;
-}
-
-// Makes a namespace for this process; returns false when that is not allowed here.
-bool namespace_enter() {
-  const uid_t uid = getuid();
-  if (unshare(CLONE_NEWNET) != 0) {
-    if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
-    file_write("/proc/self/setgroups", "deny");
-    file_write("/proc/self/uid_map", "0 " + std::to_string(uid) + " 1");
-  }
-  return ip("link add near type veth peer name far") == 0 && ip("link set near up") == 0 &&
-         ip("link set far up") == 0 && ip("address add 127.9.8.7/32 dev near") == 0;
+bool namespace_make() {
+  return test::namespace_enter() && ip("link add near type veth peer name far") == 0 &&
+         ip("link set near up") == 0 && ip("link set far up") == 0 &&
+         ip("address add 127.9.8.7/32 dev near") == 0;
 }
 
 class LinkWatchTest : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { entered_ = namespace_enter(); }
+  static void SetUpTestSuite() { entered_ = namespace_make(); }
   void SetUp() override {
     if (!entered_) GTEST_SKIP() << "no network namespace with veth devices can be made here";
     near_ = static_cast<int>(if_nametoindex("near"));
@@ -218,7 +204,7 @@ TEST_F(LinkWatchTest, MessagesThatWereLostAreMadeUpFor) {
   for (int i = 0; i < 300; i++) batch += "link set near mtu " + std::to_string(1000 + i) + "\n";
   batch += "link set far down\n";
   const std::string path = ::testing::TempDir() + "link_watch." + std::to_string(getpid());
-  file_write(path.c_str(), batch);
+  test::file_write(path.c_str(), batch);
   const int status = ip("-batch " + path);
   unlink(path.c_str());
   released.set_value();
