@@ -45,7 +45,8 @@ class CommandsTest : public EmulatedTest {
       return "";
     return output.substr(0, output.find('\n'));
   }
-  // ib_write_bw that runs until it is stopped or fails, with a server on a and a client on b.
+  // ib_write_bw that runs until it is stopped or fails, with a server on a and a client on b. Its
+  // patience is about a second, since with less a busy machine looks like a fault.
   struct Traffic {
     std::unique_ptr<Process> server, client;
   };
@@ -53,7 +54,7 @@ class CommandsTest : public EmulatedTest {
     const int port = port_free();
     std::vector<std::string> command = {
         "ib_write_bw", "-x", "3",   "-F", "-s",     "4096", "-u",
-        "10",          "-D", "300", "-d", "mlx5_0", "-p",   std::to_string(port)};
+        "15",          "-D", "300", "-d", "mlx5_0", "-p",   std::to_string(port)};
     Traffic traffic;
     traffic.server = std::make_unique<Process>(on("a", command));
     EXPECT_TRUE(wait_until([&] { return port_listening(port); })) << traffic.server->output();

@@ -128,7 +128,7 @@ TEST_F(ProgramsTest, LinkDownKillsAStockProgramAndHealingHelpsTheNextOne) {
   const int port = port_free();
   std::vector<std::string> command = {
       "ib_write_bw", "-x", "3",  "-F", "-s",     "65536", "-u",
-      "12",          "-D", "60", "-d", "mlx5_0", "-p",    std::to_string(port)};
+      "15",          "-D", "60", "-d", "mlx5_0", "-p",    std::to_string(port)};
   Process server(on("a", command));
   ASSERT_TRUE(wait_until([&] { return port_listening(port); })) << server.output();
   command.push_back(address(0, 0));
