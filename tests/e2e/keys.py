@@ -250,7 +250,9 @@ def unprotected_lines_expect(case, end, program):
 
 def run_unprotected(fabric, case, pair, recorder):
     usable = [name for name in ENDS if case.is_usable(name)] if case.is_layered else []
-    pair.wait("unprotected", lambda: fabric.all_have("unprotected", 1, *usable))
+    pair.wait("unprotected", lambda: fabric.events("client", "armed")
+              or fabric.all_have("unprotected", 1, *usable))
+    expect(not fabric.events("client", "armed"), "the ends have found each other")
     pair.goes_on(500)
     addresses = {host: [nic["address"] for nic in nics.values()] for host, nics in fabric.hosts().items()}
     fabric.fault("a/mlx5_0", "link-down")
