@@ -53,6 +53,19 @@ class Smoke(unittest.TestCase):
         text, result = output("instructions.py", "--rounds", "1", "--wrs", "16")
         self.check_rings(result["rings"], text)
 
+    def test_control_cost(self):
+        text, result = output("control_cost.py", "--repeat", "1", "--handshakes", "2", "--frames", "3",
+                              "--rounds", "2", "--messages", "5")
+        (run,) = result["runs"]
+        for key in ("handshake", "message"):
+            self.assertIn(key, text)
+            for side in ("plain", "keyed"):
+                self.assertGreater(run[key][side]["median"], 0, key)
+        self.assertEqual([frame["bytes"] for frame in run["frames"]], [73, 4096, 239616])
+        for frame in run["frames"]:
+            for part in ("seal", "open"):
+                self.assertGreater(frame[part]["median"], 0, part)
+
     def test_switch_time(self):
         text, result = output("switch_time.py", "--qps", "2", "--faults", "link-down", "--repeat",
                               "1")
