@@ -1,6 +1,7 @@
 // Tests attackers that know how processes talk to each other: from other addresses, as a peer of
 // the same process, and with what they have recorded (C11).
 #include <dirent.h>
+#include <malloc.h>
 
 #include "net/proof.h"
 #include "net/socket.h"
@@ -15,6 +16,11 @@ size_t open_descriptors() {
   while (readdir(dir) != nullptr) count++;
   closedir(dir);
   return count;
+}
+
+size_t allocated() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
 }
 
 // A process with two QPs, each of which is connected to a peer's.
@@ -220,6 +226,27 @@ TEST_F(Attack, ACrowdHoldsFewDescriptorsAndKeepsNobodyOut) {
   EXPECT_LT(open_descriptors(), before + crowd.size() + 64 + 16);
   EXPECT_EQ(victim_.send(to_node_, numbered(98)), 1u);
   EXPECT_TRUE(node_.notes.wait_message(numbered(98)));
+}
+
+// Strangers and false peers, each of whom says most of the longest message that there is.
+TEST_F(Attack, ACrowdTakesLittleMemory) {
+  std::vector<uint8_t> most;
+  ASSERT_TRUE(wire::encode(
+      wire::KeyQuery{ours_, ours_, 0, 0, 0, std::vector<uint32_t>(wire::kKeysMax, 1)}, most, 1));
+  most.resize(most.size() - 1);
+  node_.notes.set_relying(false);
+  std::vector<std::unique_ptr<Stranger>> crowd;
+  const size_t before = allocated();
+  for (unsigned i = 0; i < 200; i++) {
+    crowd.push_back(std::make_unique<Stranger>(here_, ip(100 + i % 100)));
+    if (i % 2 == 0) {
+      EXPECT_TRUE(
+          crowd.back()->greet(hello_of(instance(static_cast<uint8_t>(i + 1)), ip(100 + i % 100))));
+    }
+    crowd.back()->say(most);
+  }
+  node_.run([] {});
+  EXPECT_LT(allocated(), before + (8 << 20));
 }
 
 }  // namespace
