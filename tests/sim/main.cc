@@ -21,7 +21,7 @@ constexpr char kUsage[] =
 
 Two hosts in virtual time: the failure logic of the layer itself on modelled NICs and a modelled
 network, with faults at any step. Each schedule follows from its seed. The judges check in each the
-clauses C1 to C9 of docs/protocol.md; the exit status is 0 when all hold. Progress goes to stderr.
+clauses C1 to C9 and C11 of docs/protocol.md; the exit status is 0 when all hold. Progress goes to stderr.
 
   --count N   schedules to run (default: SHIFT_SIM_SCHEDULES, else 200000,
               or 2000 under a sanitizer)

@@ -233,6 +233,24 @@ void lose_all(Dice& dice, Schedule& s) {
   }
 }
 
+std::vector<Forged> forgeries(Dice& dice) {
+  std::vector<Forged> all(1 + dice.below(8));
+  for (Forged& forged : all) {
+    forged.before = 1 + dice.below(dice.chance(40) ? 4 : dice.chance(50) ? 30 : 200);
+    forged.times = static_cast<uint8_t>(1 + dice.below(dice.chance(50) ? 1 : 60));
+    forged.host = static_cast<int>(dice.below(2));
+    forged.heard = static_cast<uint8_t>(dice.below(16));
+    forged.is_near = dice.chance(50);
+    const uint32_t changes = dice.below(4);
+    for (uint32_t i = 0; i < changes; i++) {
+      const auto with = dice.chance(50) ? 1u << dice.below(8) : dice.below(256);
+      forged.changes.push_back(
+          {static_cast<uint16_t>(dice.below(120)), static_cast<uint8_t>(with)});
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 milliseconds AppPlan::patience() const {
@@ -280,6 +298,7 @@ Schedule schedule_make(uint64_t seed) {
     if (dice.chance(25)) app.timeout = static_cast<uint8_t>(14 + dice.below(4));
   }
   if (dice.chance(4)) lose_all(dice, s);
+  if (dice.chance(12)) s.forged = forgeries(dice);
   return s;
 }
 
@@ -297,7 +316,8 @@ std::string to_string(const Schedule& s) {
   static constexpr const char* kOutcomes[] = {"complete", "unproven", "either", "fails"};
   std::string text = "seed " + std::to_string(s.seed) + ", outcome " +
                      kOutcomes[static_cast<size_t>(s.outcome)] + ", " +
-                     std::to_string(s.copies_percent) + "% copies" + (s.early ? ", early" : "");
+                     std::to_string(s.copies_percent) + "% copies" + (s.early ? ", early" : "") +
+                     (s.forged.empty() ? "" : ", a stranger");
   if (!s.more.empty()) {
     text += ", " + std::to_string(s.more.size() + 1) + " QPs on " +
             (s.one_cq ? "one CQ" : "CQs of their own");

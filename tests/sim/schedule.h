@@ -97,6 +97,21 @@ struct Fault {
   microseconds lasts{0};  // 0: until everything heals
 };
 
+// What a stranger says: a message that it has heard, with changes.
+struct Forged {
+  struct Change {
+    uint16_t at;  // the byte of the body, modulo the body's size
+    uint8_t with;
+  };
+  // It is said before this message between the peers, counted from 1, and before those that follow.
+  uint32_t before = 1;
+  uint8_t times = 1;
+  int host = 0;          // to whom
+  uint8_t heard = 0;     // which of the last messages to that host, counted back from the newest
+  bool is_near = false;  // the stranger is at the peer's address
+  std::vector<Change> changes;
+};
+
 // How a run must end.
 enum class Outcome : uint8_t {
   kComplete,  // everything is done, on the default path and in one epoch
@@ -117,6 +132,7 @@ struct Schedule {
   microseconds message_max{30};  // how long a message takes at most
   microseconds copy_max{30};     // how long a copy of it takes at most
   std::vector<Fault> faults;
+  std::vector<Forged> forged;
   microseconds heal_after{0};  // from the last fault on
   bool default_dies = false;   // then there is no failback to it
   Outcome outcome = Outcome::kComplete;

@@ -38,7 +38,18 @@ constexpr char kNames[] = "ab";
 }  // namespace
 
 Simulation::Simulation(const Schedule& schedule, std::FILE* out)
-    : schedule_(schedule), out_(out), dice_(schedule.seed ^ 0x5eed) {
+    : schedule_(schedule),
+      out_(out),
+      dice_(schedule.seed ^ 0x5eed),
+      stranger_(
+          schedule.forged,
+          [this](int host, net::PeerChannel* channel, const wire::Message& message) {
+            if (gone_[static_cast<size_t>(host)]) return;
+            if (out_) say("%c <~ %s, of a stranger", kNames[host], message_text(message).c_str());
+            Delegate& end = hosts_[static_cast<size_t>(host)]->coordinator;
+            end.on_message(channel, message);
+          },
+          [this](std::string what) { fail(std::move(what)); }) {
   (void)config();  // before log_set_level(), because reading the settings sets a level
   log_set_level(static_cast<LogLevel>(-1));
   test::event_sink_set([this](const char* name, std::initializer_list<EventField> fields) {
@@ -376,6 +387,7 @@ int Simulation::host_of(const Delegate& delegate) const {
 
 void Simulation::on_message(const Delegate& to, const wire::Message& message, bool before) {
   if (!before) return count(When::kAfterMessage);
+  if (!schedule_.forged.empty()) stranger_.heard(host_of(to), message);
   count(When::kBeforeMessage);
   const auto* ready = std::get_if<wire::Ready>(&message);
   if (ready != nullptr && ready->kind == wire::Ready::Kind::kReady) traffic_way_back();

@@ -13,6 +13,7 @@
 #include "sim/rc_fabric.h"
 #include "sim/rounds_judge.h"
 #include "sim/schedule.h"
+#include "sim/stranger.h"
 #include "util/log.h"
 
 namespace shift::sim {
@@ -111,6 +112,7 @@ class Simulation {
   control::SinkOfHosts sinks_;
   std::array<std::unique_ptr<control::Host>, 2> hosts_;
   std::deque<Pair> pairs_;
+  Stranger stranger_;
   std::array<bool, 2> polling_{}, gone_{};
   std::array<group::PerMember<bool>, 2> told_down_{}, dead_{};
 
