@@ -6,6 +6,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <cstdlib>
@@ -244,21 +245,32 @@ bool Reactor::tasks_waiting() noexcept {
 
 void Reactor::run() {
   self_.store(pthread_self(), std::memory_order_relaxed);
-  struct epoll_event events[kEventsMax];
   while (!stopping_.load(std::memory_order_relaxed)) {
-    run_tasks();
-    timer_arm();
-    // When tasks have queued further tasks, descriptors and timers get their turn in between.
-    const int count = epoll_wait(epoll_fd_.get(), events, kEventsMax, tasks_waiting() ? 0 : -1);
-    if (count < 0 && errno != EINTR) {
-      // The program closed the loop's descriptors, as daemons do; the loop cannot run without them.
-      SHIFT_ERROR("thread %s ends, its descriptors were closed: %m", name_);
-      break;
-    }
-    run_events(events, count);
-    run_timers();
+    if (run_turn(-1) >= 0) continue;
+    // The program closed the loop's descriptors, as daemons do; the loop cannot run without them.
+    SHIFT_ERROR("thread %s ends, its descriptors were closed: %m", name_);
+    break;
   }
   close_queue();
+}
+
+bool Reactor::turn() {
+  const bool has_tasks = tasks_waiting();
+  return run_turn(0) > 0 || has_tasks;
+}
+
+// Returns how many events there were; negative, with errno, when the loop cannot go on.
+int Reactor::run_turn(int timeout_ms) {
+  struct epoll_event events[kEventsMax];
+  run_tasks();
+  timer_arm();
+  // When tasks have queued further tasks, descriptors and timers get their turn in between.
+  const int count =
+      epoll_wait(epoll_fd_.get(), events, kEventsMax, tasks_waiting() ? 0 : timeout_ms);
+  if (count < 0 && errno != EINTR) return count;
+  run_events(events, count);
+  run_timers();
+  return std::max(count, 0);
 }
 
 // Runs one batch of tasks. Tasks that these tasks queue wait for the next turn.

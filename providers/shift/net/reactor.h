@@ -38,6 +38,10 @@ class Reactor final : public Loop {
   // the thread itself.
   void stop();
   bool in_thread() const noexcept override;
+  // One turn of the loop of a reactor that was not started, in place of its thread: whatever is due
+  // runs, and nothing is waited for. Returns whether a task or a descriptor had its turn. Tests
+  // that must see everything on one thread use it.
+  bool turn();
 
   // Runs `task` on the thread; tasks run in the order of the calls. Any thread may call it, also
   // before start(). Returns false when the task will never run: after stop(), or in a fork child.
@@ -68,6 +72,7 @@ class Reactor final : public Loop {
 
   static void* thread_main(void* self);
   void run();
+  int run_turn(int timeout_ms);
   void run_tasks();
   void run_events(const struct epoll_event* events, int count);
   void run_timers();
