@@ -141,6 +141,20 @@ function(shift_test name)
   endif()
 endfunction()
 
+# shift_fuzzers(PREFIX NAMESPACE LIBRARY target...): one fuzzer, named PREFIX_target, for each target function of
+# the library. They are built with clang only (preset "fuzz", tools/fuzz.sh).
+function(shift_fuzzers prefix namespace library)
+  if(NOT SHIFT_FUZZ)
+    return()
+  endif()
+  foreach(target ${ARGN})
+    add_executable(${prefix}_${target} ${CMAKE_SOURCE_DIR}/emulator/fuzz/fuzz_main.cc)
+    target_compile_definitions(${prefix}_${target} PRIVATE FUZZ_NAMESPACE=${namespace} FUZZ_TARGET=${target})
+    target_link_libraries(${prefix}_${target} PRIVATE ${library})
+    target_link_options(${prefix}_${target} PRIVATE -fsanitize=fuzzer)
+  endforeach()
+endfunction()
+
 if(BUILD_TESTING OR NOT DEFINED BUILD_TESTING)
   find_package(GTest REQUIRED)
 endif()
