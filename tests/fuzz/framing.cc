@@ -87,15 +87,23 @@ Bytes stream_of(Input& in) {
   return stream;
 }
 
+// All inputs share one pair of sockets, since to close one can take milliseconds.
 class Ends {
  public:
   Ends() { require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds_) == 0, "no sockets"); }
-  ~Ends() { close(fds_[0]); }
+  ~Ends() {
+    close(fds_[0]);
+    close(fds_[1]);
+  }
   Ends(const Ends&) = delete;
-  UniqueFd take() { return UniqueFd(fds_[1]); }
-  // It may fail, because the other end may have closed the connection.
+  UniqueFd take() {
+    uint8_t left[4096];
+    while (recv(fds_[1], left, sizeof left, MSG_DONTWAIT) > 0) continue;
+    return UniqueFd(dup(fds_[1]));
+  }
+  // It may fail when nobody reads any more, because the connection was closed.
   void say(std::span<const uint8_t> bytes) {
-    (void)!send(fds_[0], bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    (void)!send(fds_[0], bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
  private:
@@ -112,7 +120,7 @@ void framing(std::span<const uint8_t> input) {
   const Bytes stream = stream_of(in);
   Outcome got;
   size_t closed = 0;
-  Ends ends;
+  static Ends ends;
   const auto connection = std::make_shared<net::Connection>(reactor, ends.take(), 0, 0);
   require(connection->open({
               [&](net::Connection&, std::span<const uint8_t> frame) {
