@@ -16,7 +16,7 @@ namespace shift::sim {
 class Judge final : public Observer {
  public:
   // `number` is that of the judged pair of QPs; each number has its own memory addresses.
-  Judge(VirtualTime& time, uint64_t number) : time_(time), memory_base_(number << 40) {}
+  explicit Judge(uint64_t number) : memory_base_(number << 40) {}
   void group_set(int host, group::Group& group) { at(host).group = &group; }
 
   void send(int host, const AppPlan::Send& plan);
@@ -100,7 +100,6 @@ class Judge final : public Observer {
   }
   uint64_t buffer_of(uint64_t receive) const { return memory_base_ + 0x10000 + receive; }
 
-  VirtualTime& time_;
   const uint64_t memory_base_;
   std::array<App, 2> apps_;
   uint64_t path_faults_ = 0;

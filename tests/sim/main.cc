@@ -99,15 +99,6 @@ Options options_of(int argc, char** argv) {
   return options;
 }
 
-// The judges' bounds belong to these settings, so the environment must not change them.
-void settings_fix() {
-  setenv("SHIFT_EXCHANGE_MS", "3000", 1);
-  setenv("SHIFT_FAILBACK_MS", "1000", 1);
-  setenv("SHIFT_DRAIN_MS", "500", 1);
-  setenv("SHIFT_FENCE_MS", "500", 1);
-  setenv("SHIFT_RENDEZVOUS_MS", "10000", 1);
-}
-
 std::FILE* open_record(const std::string& path) {
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (file == nullptr) {

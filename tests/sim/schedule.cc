@@ -1,6 +1,7 @@
 #include "sim/schedule.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 
 #include "group/journal.h"
@@ -343,6 +344,14 @@ std::string to_string(const Schedule& s) {
   }
   for (const Fault& f : s.faults) text += "\n  " + to_string(f);
   return text;
+}
+
+void settings_fix() {
+  setenv("SHIFT_EXCHANGE_MS", "3000", 1);
+  setenv("SHIFT_FAILBACK_MS", "1000", 1);
+  setenv("SHIFT_DRAIN_MS", "500", 1);
+  setenv("SHIFT_FENCE_MS", "500", 1);
+  setenv("SHIFT_RENDEZVOUS_MS", "10000", 1);
 }
 
 }  // namespace shift::sim

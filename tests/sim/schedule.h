@@ -139,6 +139,9 @@ struct Schedule {
 };
 
 Schedule schedule_make(uint64_t seed);
+// The judges' bounds belong to certain settings, so the environment must not change them. To be
+// called before anything reads the settings.
+void settings_fix();
 // Returns one line of text for people.
 std::string to_string(const Fault& fault);
 std::string to_string(const Schedule& schedule);

@@ -20,9 +20,10 @@ namespace shift::sim {
 
 class Simulation {
  public:
-  // Each step is printed to `out`, unless that is null.
-  Simulation(const Schedule& schedule, std::FILE* out);
-  ~Simulation();
+  // Each step is printed to `out`, unless that is null. Each host has so many more groups than the
+  // schedule has pairs; they are those of a derived class, and are not judged.
+  Simulation(const Schedule& schedule, std::FILE* out, int more_groups = 0);
+  virtual ~Simulation();
   Simulation(const Simulation&) = delete;
   Simulation& operator=(const Simulation&) = delete;
 
@@ -33,6 +34,26 @@ class Simulation {
   const std::string& run();
   uint32_t rounds() const { return hosts_[0]->group->life.control.epoch; }
   uint64_t steps() const { return steps_; }
+
+ protected:
+  // What a derived class adds to a run: the two ends have begun; a message is about to be handed
+  // over; a step is done.
+  virtual void begun() {}
+  virtual void heard(const net::Delegate& /*to*/, const wire::Message& /*message*/) {}
+  virtual void stepped() {}
+  // Whether nothing is promised to this QP, because it is not one of a pair; and whether its own
+  // end was lied to in a way that no end can be in truth.
+  virtual bool is_unjudged(uint64_t /*qpn*/) const { return false; }
+  virtual bool is_confused(uint64_t /*qpn*/) const { return false; }
+
+  const Schedule schedule_;
+  std::FILE* const out_;
+  Dice dice_;
+  VirtualTime time_;
+  net::MemoryNetwork network_{time_};
+  control::SinkOfHosts sinks_;
+  std::array<std::unique_ptr<control::Host>, 2> hosts_;
+  std::array<bool, 2> polling_{}, gone_{};
 
  private:
   using Time = VirtualTime::Clock::time_point;
@@ -47,7 +68,7 @@ class Simulation {
   // Two QPs that are connected to each other, one of each host, with their traffic and judges.
   struct Pair {
     Pair(VirtualTime& time, uint64_t pair_number, const std::array<AppPlan, 2>& planned)
-        : number(pair_number), plans(planned), judge(time, number), fabric(time, judge) {}
+        : number(pair_number), plans(planned), judge(number), fabric(time, judge) {}
     const uint64_t number;
     const std::array<AppPlan, 2>& plans;
     Judge judge;
@@ -104,16 +125,8 @@ class Simulation {
   int host_of(const net::Delegate& delegate) const;
   [[gnu::format(printf, 2, 3)]] void say(const char* format, ...);
 
-  const Schedule schedule_;
-  std::FILE* const out_;
-  Dice dice_;
-  VirtualTime time_;
-  net::MemoryNetwork network_{time_};
-  control::SinkOfHosts sinks_;
-  std::array<std::unique_ptr<control::Host>, 2> hosts_;
   std::deque<Pair> pairs_;
   Stranger stranger_;
-  std::array<bool, 2> polling_{}, gone_{};
   std::array<group::PerMember<bool>, 2> told_down_{}, dead_{};
 
   size_t next_fault_ = 0;

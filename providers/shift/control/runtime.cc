@@ -80,7 +80,7 @@ std::unique_ptr<Threads> start() {
     made->coordinator = std::move(coordinator);
   });
   if (made->coordinator == nullptr) return nullptr;
-  made->runtime.emplace(made->control, *made->coordinator);
+  made->runtime.emplace(Runtime{made->control, *made->coordinator});
   return made;
 }
 

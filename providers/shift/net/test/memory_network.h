@@ -31,6 +31,9 @@ class MemoryNetwork {
   std::function<void(const Delegate&to, const wire::Message&message)> before, after;
   // Whether a connection has come from that address, or has reached it.
   std::function<bool(uint32_t ip_be)> is_reached = [](uint32_t) { return true; };
+  // Whether the channel to that host leads to the address; not every host has every address.
+  std::function<bool(const Delegate& host, uint32_t ip_be)> has_address =
+      [](const Delegate&, uint32_t) { return true; };
   size_t delivered = 0;
   bool in_order = false;  // first copies arrive in the order in which they were sent
 
@@ -45,6 +48,8 @@ class MemoryNetwork {
   }
   // Adds a host that is found before all others. Its delegate claims to own all QPs.
   void impostor_add(Delegate& delegate) { hosts_.insert(hosts_.begin(), &delegate); }
+  // The channel from one host, which need not have been added, to another.
+  PeerChannel* channel_open(Delegate& from, Delegate& to) { return channel_between(from, to); }
   // From here on no message passes, and send() returns 0.
   void cut() {
     connected_ = false;
@@ -78,7 +83,7 @@ class MemoryNetwork {
       if (first == nullptr || &channel->owner == first) {
         end(*channel);
       } else {
-        time_.in(gap, [this, lost = channel.get()] {
+        time_.in(gap, [lost = channel.get()] {
           if (lost->alive) end(*lost);
         });
       }
@@ -93,7 +98,7 @@ class MemoryNetwork {
         channel->alive = false;
       } else if (&channel->other->owner == &gone) {
         channel->broken = true;
-        time_.in(grace, [this, lost = channel.get()] {
+        time_.in(grace, [lost = channel.get()] {
           if (lost->alive) end(*lost);
         });
       }
@@ -104,13 +109,15 @@ class MemoryNetwork {
   struct Channel final : PeerChannel {
     Channel(MemoryNetwork& n, Delegate& d) : net(n), owner(d) {}
     bool is_self() const noexcept override { return other == this; }
-    bool is_at(uint32_t ip_be) const override { return net.is_reached(ip_be); }
+    bool is_at(uint32_t ip_be) const override {
+      return net.is_reached(ip_be) && net.has_address(other->owner, ip_be);
+    }
     size_t send(const wire::Message& message) override {
       if (!net.connected_ || !alive || broken) return 0;
       auto bytes = std::make_shared<std::vector<uint8_t>>();
       if (!encode(message, *bytes)) std::abort();
-      const int copies = net.copies(message);
-      for (int i = 0; i < copies; i++) {
+      const int count = net.copies(message);
+      for (int i = 0; i < count; i++) {
         auto due = net.time_.now() + (i == 0 ? net.delay() : net.copy_delay());
         // One connection keeps the order of its messages. Further copies come over other
         // connections, and so at any time.

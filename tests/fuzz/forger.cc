@@ -1,0 +1,87 @@
+#include "tests/fuzz/forger.h"
+
+#include <algorithm>
+
+namespace shift::fuzz {
+
+namespace {
+
+constexpr size_t kHeardMax = 64, kNamesMax = 16;
+constexpr size_t kNameSize = 20;                            // of a QP, on the wire
+constexpr size_t kTypeAt = 5, kFromAt = wire::kHeaderSize;  // the receiver's name follows
+constexpr size_t kFieldsAt = kFromAt + 2 * kNameSize;
+
+// The messages of coordinators have these numbers, and begin with two names.
+bool is_of_coordinator(uint8_t type) {
+  return (type >= 4 && type <= 15) || type == 18 || type == 19;
+}
+
+void put_name(const wire::QpName& name, uint8_t* at) {
+  std::ranges::copy(name.gid.raw, at);
+  for (int i = 0; i < 4; i++) at[16 + i] = static_cast<uint8_t>(name.qpn >> (8 * i));
+}
+
+}  // namespace
+
+void Forger::hear(const wire::Message& message) {
+  Bytes bytes;
+  if (!wire::encode(message, bytes) || !is_of_coordinator(bytes[kTypeAt])) return;
+  heard_.push_back(std::move(bytes));
+  if (heard_.size() > kHeardMax) heard_.pop_front();
+}
+
+void Forger::know(const wire::QpName& name) {
+  if (names_.size() < kNamesMax) names_.push_back(name);
+}
+
+// One field gets a small number, one more or less, or what stands somewhere in another message.
+void Forger::change(Bytes& bytes, Input& script) const {
+  const uint8_t how = script.take<uint8_t>();
+  const size_t at =
+      kFieldsAt + script.take<uint8_t>() % std::max<size_t>(bytes.size() - kFieldsAt, 1);
+  const uint8_t value = script.take<uint8_t>();
+  if (at >= bytes.size()) return;
+  const Bytes& other = heard_[value % heard_.size()];
+  constexpr size_t kSizes[] = {4, 16, 8, 4};
+  switch (how % 4) {
+    case 0:
+      bytes[at] = value;
+      break;
+    case 1:
+      bytes[at] = static_cast<uint8_t>(bytes[at] + 1);
+      break;
+    case 2:
+      bytes[at] = static_cast<uint8_t>(bytes[at] - 1);
+      break;
+    default: {
+      const size_t size = kSizes[how >> 6];
+      const size_t from = kFromAt + (how >> 2) % (other.size() - kFromAt);
+      const size_t count = std::min({size, other.size() - from, bytes.size() - at});
+      std::copy_n(other.begin() + static_cast<std::ptrdiff_t>(from), count,
+                  bytes.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+  }
+}
+
+std::optional<wire::Message> Forger::forge(Input script) const {
+  if (heard_.empty() || names_.empty()) return std::nullopt;
+  // The first message of the wanted kind, seen from a place in the list.
+  const uint8_t kind = script.below(19);
+  const size_t place = script.take<uint8_t>();
+  Bytes bytes;
+  for (size_t i = 0; i < heard_.size() && bytes.empty(); i++) {
+    const Bytes& one = heard_[(place + i) % heard_.size()];
+    if (kind == 0 || one[kTypeAt] == kind + 1) bytes = one;
+  }
+  if (bytes.empty()) bytes = heard_[place % heard_.size()];
+  const uint8_t names = script.take<uint8_t>();
+  if ((names & 1) != 0) put_name(names_[(names >> 1 & 7) % names_.size()], &bytes[kFromAt]);
+  if ((names & 0x10) != 0)
+    put_name(names_[(names >> 5 & 7) % names_.size()], &bytes[kFromAt + kNameSize]);
+  for (int changes = script.below(5); changes > 0; changes--) change(bytes, script);
+  wire::Message message;
+  if (!wire::decode(bytes, message)) return std::nullopt;
+  return message;
+}
+
+}  // namespace shift::fuzz
