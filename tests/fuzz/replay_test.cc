@@ -17,6 +17,18 @@ TEST(FuzzReplay, Framing) {
 TEST(FuzzReplay, Config) {
   fuzzing::replay(kCorpus / "config", fuzz::config);
 }
+TEST(FuzzReplay, First) {
+  fuzzing::replay(kCorpus / "first", first, 30);
+}
+TEST(FuzzReplay, Local) {
+  fuzzing::replay(kCorpus / "local", local, 30);
+}
+TEST(FuzzReplay, Udp) {
+  fuzzing::replay(kCorpus / "udp", udp, 30);
+}
+TEST(FuzzReplay, Coordinator) {
+  fuzzing::replay(kCorpus / "coordinator", coordinator, 100);
+}
 
 }  // namespace
 }  // namespace shift::fuzz
