@@ -22,7 +22,7 @@ using control::Host;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Who forges.
+// The kinds of forgers.
 enum class Who : uint8_t {
   kElsewhere,     // a process at none of the peers' addresses, which knows all that is said
   kAtTheAddress,  // a process at the peer's address, which does not know the start PSNs
