@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <string>
 
@@ -74,7 +75,14 @@ class Attack final : public sim::Simulation {
     for (const auto& host : hosts_)
       for (const group::Group* group : host->groups) forger_.know(group->life.ends.local);
     forger_.know({wire::Gid::from_ipv4(0x0101017f), 0x1234});
-    if (plan.who == Who::kFalsePeer) false_peer_make();
+    if (plan.who == Who::kFalsePeer) {
+      false_peer_make();
+      forger_.samples_make(falses()->life.ends.local, victims()->life.ends.local);
+    } else {
+      const Host& victim = *hosts_[plan.victim];
+      forger_.samples_make(hosts_[1 - plan.victim]->group->life.ends.local,
+                           victim.group->life.ends.local);
+    }
     network_.has_address = [this](const net::Delegate& host, uint32_t ip_be) {
       if (&host == &stranger_) return plan_.who == Who::kAtTheAddress;
       return peer_ == nullptr || &host != &peer_->coordinator ||
@@ -104,16 +112,29 @@ class Attack final : public sim::Simulation {
     }
     microseconds when{0};
     for (size_t i = 0; i < kMessagesMax && !script_.ended(); i++) {
-      // Pauses are from microseconds to half a second.
+      // It is said after a pause of microseconds to half a second, or when so many more messages
+      // of the honest ends have come.
       const uint8_t pause = script_.take<uint8_t>();
-      when += microseconds((2 + (pause >> 4)) << (pause & 15));
-      const size_t to = script_.below(2);
-      std::array<uint8_t, Forger::kScript> bytes;
+      const uint8_t kind = script_.take<uint8_t>();
+      const size_t to = kind & 1;
+      const bool in_turn = (kind & 2) != 0;
+      Script bytes;
       script_.take(bytes.data(), bytes.size());
+      if (in_turn) {
+        in_turn_.push_back({pause, to, bytes});
+        continue;
+      }
+      when += microseconds((2 + (pause >> 4)) << (pause & 15));
       time_.in(when, [this, to, bytes] { forged_send(to, Input(bytes)); });
     }
   }
-  void heard(const net::Delegate&, const wire::Message& message) override { forger_.hear(message); }
+  void heard(const net::Delegate&, const wire::Message& message) override {
+    forger_.hear(message);
+    if (in_turn_.empty() || in_turn_.front().left-- > 0) return;
+    const InTurn next = in_turn_.front();
+    in_turn_.pop_front();
+    forged_send(next.to, Input(next.bytes));
+  }
   void stepped() override {
     if (peer_ != nullptr) fabric_.look();
   }
@@ -125,6 +146,13 @@ class Attack final : public sim::Simulation {
   }
 
  private:
+  using Script = std::array<uint8_t, Forger::kScript>;
+  struct InTurn {
+    uint8_t left;  // how many messages come before it
+    size_t to;
+    Script bytes;
+  };
+
   group::Group* victims() const { return hosts_[plan_.victim]->groups[pairs_]; }
   group::Group* falses() const { return peer_->groups[pairs_]; }
 
@@ -195,6 +223,7 @@ class Attack final : public sim::Simulation {
   std::unique_ptr<Host> peer_;
   NoJudge no_judge_;
   sim::RcFabric fabric_{time_, no_judge_};
+  std::deque<InTurn> in_turn_;
   unsigned said_ = 0;
 };
 

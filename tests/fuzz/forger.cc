@@ -30,6 +30,27 @@ void Forger::hear(const wire::Message& message) {
   if (heard_.size() > kHeardMax) heard_.pop_front();
 }
 
+void Forger::samples_make(const wire::QpName& from, const wire::QpName& to) {
+  constexpr auto kReady = wire::Ready::Kind::kReady;
+  const wire::Message all[] = {
+      wire::Bind{from, to, 1, 2, 1, {from.gid}, wire::Bind::kHasSqPsn, 0},
+      wire::Offer{from, to, {1, 1}, 1, {from.gid, 1, 2, 5}},
+      wire::Accept{from, to, {1, 1}, 1, wire::Accept::kAccepted, {from.gid, 1, 2, 5}},
+      wire::Ready{from, to, {1, 1}, 1, kReady},
+      wire::Members{from, to, 1, 1},
+      wire::Drain{from, to, 0, 1, wire::Drain::Kind::kAsk},
+      wire::Switch{from, to, 1, 1, wire::Switch::kFault},
+      wire::Progress{from, to, 1, 1, 0, {1, 1}, 1, {{{1, 1}, 1, 2}}},
+      wire::KeyQuery{from, to, 1, 1, 1, {0x20}},
+      wire::KeyReply{from, to, 1, 1, {{0x20, 0x1020, true}}},
+      wire::Refuse{from, to, 1, wire::RefuseReason::kGone},
+      wire::Close{from, to},
+      wire::KeysGone{from, to, 0, 1, false, {0x20}},
+      wire::KeysForgotten{from, to, 1}};
+  for (const wire::Message& message : all)
+    require(wire::encode(message, samples_.emplace_back()), "no memory");
+}
+
 void Forger::know(const wire::QpName& name) {
   if (names_.size() < kNamesMax) names_.push_back(name);
 }
@@ -41,7 +62,7 @@ void Forger::change(Bytes& bytes, Input& script) const {
       kFieldsAt + script.take<uint8_t>() % std::max<size_t>(bytes.size() - kFieldsAt, 1);
   const uint8_t value = script.take<uint8_t>();
   if (at >= bytes.size()) return;
-  const Bytes& other = heard_[value % heard_.size()];
+  const Bytes& other = value < heard_.size() ? heard_[value] : samples_[value % samples_.size()];
   constexpr size_t kSizes[] = {4, 16, 8, 4};
   switch (how % 4) {
     case 0:
@@ -63,17 +84,19 @@ void Forger::change(Bytes& bytes, Input& script) const {
   }
 }
 
-std::optional<wire::Message> Forger::forge(Input script) const {
-  if (heard_.empty() || names_.empty()) return std::nullopt;
-  // The first message of the wanted kind, seen from a place in the list.
-  const uint8_t kind = script.below(19);
+// The first message of the wanted kind, seen from a place in the list, or the sample of that kind.
+const Forger::Bytes& Forger::base(Input& script) const {
+  const Bytes& sample = samples_[script.below(static_cast<uint8_t>(samples_.size()))];
   const size_t place = script.take<uint8_t>();
-  Bytes bytes;
-  for (size_t i = 0; i < heard_.size() && bytes.empty(); i++) {
+  for (size_t i = 0; i < heard_.size() && place < 192; i++) {
     const Bytes& one = heard_[(place + i) % heard_.size()];
-    if (kind == 0 || one[kTypeAt] == kind + 1) bytes = one;
+    if (one[kTypeAt] == sample[kTypeAt]) return one;
   }
-  if (bytes.empty()) bytes = heard_[place % heard_.size()];
+  return sample;
+}
+
+std::optional<wire::Message> Forger::forge(Input script) const {
+  Bytes bytes = base(script);
   const uint8_t names = script.take<uint8_t>();
   if ((names & 1) != 0) put_name(names_[(names >> 1 & 7) % names_.size()], &bytes[kFromAt]);
   if ((names & 0x10) != 0)
