@@ -34,9 +34,12 @@ class Stranger::Channel final : public net::PeerChannel {
 Stranger::Stranger(std::vector<Forged> plan, Deliver deliver, Fail fail)
     : plan_(std::move(plan)), deliver_(std::move(deliver)), fail_(std::move(fail)) {
   for (int host = 0; host < 2; host++) {
-    for (const bool is_near : {false, true}) channels_.emplace_back(fail_, is_near);
+    for (const bool is_near : {false, true})
+      channels_.push_back(std::make_unique<Channel>(fail_, is_near));
   }
 }
+
+Stranger::~Stranger() = default;
 
 void Stranger::heard(int host, const wire::Message& message) {
   auto& heard = heard_[static_cast<size_t>(host)];
@@ -71,7 +74,7 @@ void Stranger::say(const Forged& forged) {
   wire::Message message;
   if (!forge(forged, message)) return;
   const auto channel = static_cast<size_t>(2 * forged.host + (forged.is_near ? 1 : 0));
-  deliver_(forged.host, &channels_[channel], message);
+  deliver_(forged.host, channels_[channel].get(), message);
 }
 
 }  // namespace shift::sim

@@ -5,6 +5,7 @@
 #include <array>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ class Stranger {
   using Fail = std::function<void(std::string what)>;
 
   Stranger(std::vector<Forged> plan, Deliver deliver, Fail fail);
+  ~Stranger();
   Stranger(const Stranger&) = delete;
   Stranger& operator=(const Stranger&) = delete;
 
@@ -40,7 +42,7 @@ class Stranger {
   const Fail fail_;
   uint32_t count_ = 0;
   std::array<std::deque<std::vector<uint8_t>>, 2> heard_;  // by host, the newest last
-  std::deque<Channel> channels_;                           // two for each host: far and near
+  std::vector<std::unique_ptr<Channel>> channels_;         // two for each host: far and near
 };
 
 }  // namespace shift::sim
