@@ -336,6 +336,24 @@ TEST_F(LinkSearchTest, WhoIsNotWhereItsGidIsFindsNothing) {
   EXPECT_EQ(find(qp_b_).error, FindError::kNone) << "the QP's owner itself";
 }
 
+// C11: nor over the channel that it has for a QP of its own.
+TEST_F(LinkSearchTest, AChannelFindsNothingForAGidThatIsElsewhere) {
+  b_.notes.add_qp(qp_b_);
+  Node other{200ms};
+  serve(other, ip(3), link_local(3));
+  const auto find_as = [&](const wire::QpName& asker, std::chrono::milliseconds patience) {
+    auto promise = std::make_shared<std::promise<FindError>>();
+    other.run([&] {
+      FindRequest request{qp_b_, asker, Reactor::Clock::now() + patience, ip(3)};
+      other.net->find_peer(request,
+                           [promise](PeerChannel*, FindError error) { promise->set_value(error); });
+    });
+    return promise->get_future().get();
+  };
+  ASSERT_EQ(find_as({link_local(3), 0x33}, kPatience), FindError::kNone);
+  EXPECT_NE(find_as(qp_a_, 1s), FindError::kNone);
+}
+
 TEST_F(LinkSearchTest, NobodyAnswers) {
   EXPECT_EQ(find({link_local(9), 0x22}).error, FindError::kNoAnswer);
 }

@@ -319,7 +319,7 @@ TEST_F(MiddleTest, WhoSitsOnTheWayReadsAndRepeatsNothing) {
   EXPECT_EQ(server_.notes.count(numbered(6)), 1u);
   // What this end said is not taken as the other end's word.
   (void)send_whole(to_client_.get(), first);
-  client_.run([] {});
+  while (client_.live(channel_) != 0) usleep(1000);
   EXPECT_EQ(client_.notes.count(numbered(5)), 0u);
 }
 
