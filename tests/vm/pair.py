@@ -67,6 +67,7 @@ class Pair:
         self.machines = {}
         self.unbound = {}
         self.fresh = True  # no case has run yet
+        self.fault_said = ""  # by a kernel, of itself
         self.image = image
 
     def __enter__(self):
@@ -145,6 +146,12 @@ class Pair:
                            "cm_*/* | grep -v ':0$'; tc qdisc; dmesg | tail -n 40", check=False)
             with open(os.path.join(machine.shared, "state.log"), "a") as file:
                 file.write(told)
+
+    def kernel_fault(self):
+        """What the kernels have said of faults of their own since they were started, in one line; or ''."""
+        told = [self.sh(host, "dmesg | grep -m 1 -E 'WARNING: |BUG: |Oops: '", check=False).strip()
+                for host in self.machines]
+        return "; ".join(line for line in told if line)
 
     def renew(self):
         """Makes new rxe devices on both machines. A device whose link was down when the connection manager had

@@ -161,6 +161,12 @@ def run(pair, case, cells):
     for machine in pair.machines.values():
         if machine.gone:
             problem = "machine %s died: %s" % (machine.name, machine.said())
+    if not any(machine.gone for machine in pair.machines.values()):
+        pair.fault_said = pair.kernel_fault()
+    if pair.fault_said:
+        print("  the kernel says: %s" % pair.fault_said, flush=True)
+        if problem:
+            raise KernelStuck(problem)
     print("  %s (%.0f s)" % ("FAILED: " + problem if problem else "ok",
                              time.monotonic() - begun), flush=True)
     return problem
@@ -238,7 +244,7 @@ def main():
                 book.run_again(case)
             problem, cells = judged(machines, book, case, number)
             book.add(case, problem, cells)
-            if problem:
+            if problem or machines.pair.fault_said:
                 machines.drop()  # nothing that the case left may reach the next one
             if options.markdown:
                 book.write(options.markdown)  # a run that is broken off leaves its results
