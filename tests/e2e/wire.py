@@ -28,7 +28,7 @@ MAGIC, VERSION, SEALED = b"SHFT", 5, 1
 HELLO, HELLO_REPLY, CONFIRM = 1, 2, 3
 KEY_ID = struct.Struct("<Q")  # follows the header of a sealed frame
 TAG_SIZE = 16
-HELLO_KEY_AT = 73  # in the body of a Hello: two instances, two names of QPs and the pair come before
+HELLO_KEY_AT = 105  # in a Hello's body: two instances, a public key, two names of QPs and the pair come before
 
 PCAP_HEADER, PCAP_RECORD = 24, struct.Struct("<IIII")
 ETHERNET, TCP, SYN = 14, 6, 2

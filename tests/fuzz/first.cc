@@ -1,5 +1,6 @@
-// A process has one honest peer. Strangers connect and say what they like; without the key, or the
-// token that only the honest peer was told, nobody is taken for that peer, and it loses nothing.
+// A process has one honest peer. Strangers connect and say what they like; without the job key, or
+// the secret half of the honest peer's identity, nobody is taken for that peer, and it loses
+// nothing.
 #include <algorithm>
 #include <array>
 #include <set>
@@ -58,17 +59,17 @@ class Scene {
       : reactor_(reactor), keyed_(keyed), keys_(job_keys(true)), process_(reactor, keyed) {
     wire::Hello hello;
     hello.instance = kHonest;
+    hello.identity = identity_of(0x11).public_key();
     hello.want = process_.ours;
     hello.from = process_.theirs;
-    if (keyed) hello.key = keys_->id(0), hello.tag = net::hello_tag(kRightKey, hello);
+    if (keyed) hello.key = keys_->id(0), hello.tag = net::hello_tag({kRightKey, {}}, hello);
     honest_ = call(2);
     recorded_.push_back(honest_->say(hello));
     settle(reactor_);
     const auto reply = honest_->hear();
     require(reply && reply->instance == process_.net.instance(), "the peer is not answered");
     wire::Confirm confirm;
-    confirm.token.raw.fill(0x22);
-    if (keyed) confirm.tag = net::confirm_tag(kRightKey, hello, *reply, confirm);
+    confirm.tag = confirm_tag(0x11, 2, kRightKey, hello, *reply);
     recorded_.push_back(honest_->say(confirm));
     settle(reactor_);
     require(process_.ups == 1, "the peer does not join");
@@ -99,10 +100,8 @@ class Scene {
       const auto reply = callers_[i]->hear();
       if (!reply) continue;
       replies_[i] = *reply;
-      require(reply->status == wire::HelloStatus::kOk || reply->token == wire::Token{},
-              "a token is told to somebody who has proved nothing");
-      require(hellos_[i].instance != kHonest || reply->token == wire::Token{},
-              "the peer's token is told to another");
+      require(reply->status == wire::HelloStatus::kOk || reply->instance.is_zero(),
+              "somebody who is denied learns who the process is");
     }
     const net::Channel* channel = process_.net.find_channel(kHonest);
     require(channel != nullptr && channel->live_connections() == 1, "somebody joins the peer");
@@ -133,6 +132,14 @@ class Scene {
     settle(reactor_);
     return made;
   }
+  // The tag of a process that is played here, at one of the addresses.
+  wire::Tag confirm_tag(uint8_t who, unsigned from, net::SecretKey job_key,
+                        const wire::Hello& hello, const wire::HelloReply& reply) const {
+    if (keyed_) return net::confirm_tag({job_key, {}}, hello, reply, {});
+    const auto key = identity_of(who).pair_key(reply.identity, reply.instance);
+    if (!key) return {};
+    return net::confirm_tag({*key, {own_ip(from), own_ip(1)}}, hello, reply, {});
+  }
   // A stranger may be at the honest peer's address only where there are keys (docs/security.md).
   void open(size_t at, Input& in) {
     hellos_[at] = {};
@@ -159,19 +166,18 @@ class Scene {
     hello.from = names[in.below(4)];
     const uint8_t sign = in.below(4);
     if (sign != 0) hello.key = sign == 1 ? 0 : keys_->id(0);
-    if (sign == 3) hello.tag = net::hello_tag(kWrongKey, hello);
+    if (sign == 3) hello.tag = net::hello_tag({kWrongKey, {}}, hello);
+    const uint8_t shown[] = {0x11, 0x33, 0x44};
+    hello.identity = identity_of(shown[in.below(3)]).public_key();
     hellos_[at] = hello;
     callers_[at]->say(hello);
   }
   void say_confirm(size_t at, Input& in) {
     if (!callers_[at]) return;
     wire::Confirm confirm;
-    confirm.token.raw.fill(in.take<uint8_t>());
-    const auto& told = replies_[at].token.raw;
-    if (in.below(2) == 0)
-      confirm.tag = net::confirm_tag(kWrongKey, hellos_[at], replies_[at], confirm);
-    else
-      confirm.tag = net::confirm_tag(told, hellos_[at], replies_[at], confirm);
+    const uint8_t who[] = {0x33, 0x44};
+    confirm.tag = confirm_tag(who[in.below(2)], from_[at], kWrongKey, hellos_[at], replies_[at]);
+    if (in.below(4) == 0) confirm.tag = {};
     callers_[at]->say(confirm);
   }
   void say_message(size_t at, Input& in) {

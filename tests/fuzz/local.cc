@@ -130,7 +130,7 @@ class FalseSharers {
     hello.instance = instance_of(9);
     hello.key = key();
     if (in.below(2) == 0) hello.target = instance_of(in.below(4));
-    if (key() != 0) hello.tag = net::hello_tag(kRightKey, hello);
+    if (key() != 0) hello.tag = net::hello_tag({kRightKey, {}}, hello);
     callers_.push_back(std::make_unique<Caller>(own_ip(2), own_ip(1), own_port()));
     callers_.back()->say(hello);
   }

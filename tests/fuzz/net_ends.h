@@ -39,10 +39,14 @@ inline std::unique_ptr<JobKeys> job_keys(bool any) {
 inline wire::QpName name_of(uint32_t ip_be, uint32_t qpn) {
   return {wire::Gid::from_ipv4(ip_be), qpn};
 }
+// A process that is played here.
+inline const net::Identity& identity_of(uint8_t n) {
+  static std::array<std::unique_ptr<net::Identity>, 256> all;
+  if (all[n] == nullptr) all[n] = std::make_unique<net::Identity>(net::Identity::Secret{n, 1});
+  return *all[n];
+}
 inline wire::Instance instance_of(uint8_t n) {
-  wire::Instance i;
-  i.raw.fill(n);
-  return i;
+  return identity_of(n).instance();
 }
 
 inline void settle(net::Reactor& reactor) {
@@ -99,12 +103,9 @@ class Caller {
 class LoneProcess : public net::RendezvousHost {
  public:
   explicit LoneProcess(bool keyed) : secrets_(job_keys(keyed)) {}
-  const wire::Instance& own_instance() const override { return instance_; }
+  const wire::Instance& own_instance() const override { return secrets_.identity().instance(); }
   const net::Secrets& secrets() const override { return secrets_; }
-  net::Acquaintance acquaintance(const wire::Instance&, uint32_t) const override {
-    return net::Acquaintance::kNone;
-  }
-  wire::Token peer_token(const wire::Instance&) const override { return {}; }
+  const net::PairKey* pair_key(const wire::Instance&) const override { return nullptr; }
   bool expects(const wire::Hello& hello) override { return hello.want.qpn == 7; }
   bool is_at(const wire::Gid&, uint32_t, uint32_t) override { return true; }
   bool has_gid(uint32_t, const wire::Gid& gid) override { return gid.raw[0] == 0xfe; }
@@ -112,7 +113,6 @@ class LoneProcess : public net::RendezvousHost {
   int taken = 0;
 
  private:
-  const wire::Instance instance_ = instance_of(0x55);
   const net::Secrets secrets_;
 };
 

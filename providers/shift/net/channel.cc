@@ -117,7 +117,7 @@ bool Channel::join(Joining joining) {
   if (!connection->open(std::move(events))) return false;
   connections_.push_back(std::move(connection));
   seen_at_.insert(remote_ip_be);
-  if (!joining.token.is_zero()) peer_token_ = joining.token;
+  if (key_ == 0) pair_key_ = joining.pair_key;
   reactor_.timer_cancel(std::exchange(grace_timer_, 0));
   SHIFT_DEBUG("control connection %s -> %s up, %zu in all", IpText(local_ip_be).c_str(),
               IpText(remote_ip_be).c_str(), connections_.size());

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -59,8 +60,8 @@ class Channel final : public PeerChannel {
   bool is_at(uint32_t ip_be) const override { return seen_at_.contains(ip_be); }
   bool is_keyed() const noexcept override { return key_ != 0; }
   size_t live_connections() const noexcept { return connections_.size(); }
-  // What the peer wants to be shown on further connections; zero if it has not said it.
-  const wire::Token& peer_token() const noexcept { return peer_token_; }
+  // The key that is shared with the peer; null to this very process, and with a job key.
+  const PairKey* pair_key() const noexcept { return pair_key_ ? &*pair_key_ : nullptr; }
   uint64_t taken() const noexcept { return taken_; }
 
   // All messages of one turn of the reactor leave in one write.
@@ -118,7 +119,7 @@ class Channel final : public PeerChannel {
   Reactor::TimerId idle_timer_ = 0;
   int idle_looks_ = 0;            // in a row at which nothing relied on the peer
   std::vector<uint8_t> encoded_;  // reused by send()
-  wire::Token peer_token_;
+  std::optional<PairKey> pair_key_;
   uint64_t taken_;  // sequence of the newest message that was taken
 };
 

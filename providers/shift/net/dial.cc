@@ -40,14 +40,26 @@ bool TcpDial::sign() {
   if (secrets.has_keys()) {
     const SecretKey key = secrets.job_key(hello_.key);
     if (key.empty() || !is_random) return false;
-    hello_.tag = hello_tag(key, hello_);
+    hello_.tag = hello_tag(signer(), hello_);
     return true;
   }
-  if (hello_.target.is_zero()) return true;
-  const wire::Token token = host_.peer_token(hello_.target);
-  if (token.is_zero()) return false;
-  hello_.tag = hello_tag(token.raw, hello_);
+  if (!is_random) return false;
+  if (hello_.target.is_zero()) {
+    hello_.identity = secrets.identity().public_key();
+    return true;
+  }
+  const PairKey* key = host_.pair_key(hello_.target);
+  if (key == nullptr) return false;
+  pair_key_ = *key;
+  hello_.tag = hello_tag(signer(), hello_);
   return true;
+}
+
+// What the two ends make their tags with.
+Signer TcpDial::signer() const {
+  const Secrets& secrets = host_.secrets();
+  if (secrets.has_keys()) return {secrets.job_key(hello_.key), {}};
+  return {pair_key_, {local_ip_be_, remote_ip_be_}};
 }
 
 void TcpDial::attempt() {
@@ -100,28 +112,26 @@ void TcpDial::on_connected() {
   if (!started) finish(DialError::kUnreachable);
 }
 
-// Whether the answer comes from the process that it names. Without a key, the process at the
-// address of the peer's QP needs no proof, unless it is known from other addresses.
-bool TcpDial::is_proved(const wire::HelloReply& reply) const {
+// Whether the answer comes from the process that it names. Without a key, who says no proves
+// nothing.
+bool TcpDial::is_proved(const wire::HelloReply& reply) {
   const Secrets& secrets = host_.secrets();
-  const SecretKey key = secrets.job_key(hello_.key);
-  if (secrets.has_keys()) return tag_fits(reply_tag(key, hello_, reply), reply.tag);
-  const bool says_yes =
-      reply.status == wire::HelloStatus::kOk || reply.status == wire::HelloStatus::kProve;
-  if (!says_yes) return true;
-  if (hello_.target.is_zero() &&
-      host_.acquaintance(reply.instance, remote_ip_be_) != Acquaintance::kElsewhere)
-    return true;
-  const wire::Token token = secrets.token_for(reply.instance);
-  return !token.is_zero() && tag_fits(reply_tag(token.raw, hello_, reply), reply.tag);
+  if (!secrets.has_keys()) {
+    if (reply.status != wire::HelloStatus::kOk) return true;
+    const PairKey* known = host_.pair_key(reply.instance);
+    const auto key = known != nullptr ? std::optional(*known)
+                                      : secrets.identity().pair_key(reply.identity, reply.instance);
+    if (!key) return false;
+    pair_key_ = *key;
+  }
+  return tag_fits(reply_tag(signer(), hello_, reply), reply.tag);
 }
 
-DialError TcpDial::judge(const wire::HelloReply& reply) const {
+DialError TcpDial::judge(const wire::HelloReply& reply) {
   if (reply.want != hello_.want || reply.from != hello_.from || !is_proved(reply))
     return DialError::kUnreachable;
   switch (reply.status) {
-    case wire::HelloStatus::kOk:
-    case wire::HelloStatus::kProve: {
+    case wire::HelloStatus::kOk: {
       const bool fits = hello_.target.is_zero() || reply.instance == hello_.target;
       return fits && !reply.instance.is_zero() ? DialError::kNone : DialError::kUnreachable;
     }
@@ -133,35 +143,23 @@ DialError TcpDial::judge(const wire::HelloReply& reply) const {
   return DialError::kUnreachable;
 }
 
-// False when the peer asks for a proof that this process cannot give.
-bool TcpDial::confirm_make(const wire::HelloReply& reply, wire::Confirm& confirm) const {
-  const Secrets& secrets = host_.secrets();
-  if (secrets.has_keys()) {
-    confirm.tag = confirm_tag(secrets.job_key(hello_.key), hello_, reply, confirm);
-    return true;
-  }
-  if (hello_.target.is_zero()) confirm.token = secrets.token_for(reply.instance);
-  const wire::Token token = host_.peer_token(reply.instance);
-  if (token.is_zero()) return reply.status == wire::HelloStatus::kOk;
-  confirm.tag = confirm_tag(token.raw, hello_, reply, confirm);
-  return true;
-}
-
 void TcpDial::on_reply(UniqueFd fd, const wire::Message* message, const char* why) {
   const auto* reply = message != nullptr ? std::get_if<wire::HelloReply>(message) : nullptr;
   DialError error = reply != nullptr ? judge(*reply) : DialError::kUnreachable;
   wire::Confirm confirm;
   std::vector<uint8_t> bytes;
-  if (error == DialError::kNone && !(confirm_make(*reply, confirm) &&
-                                     wire::encode(confirm, bytes) && send_whole(fd.get(), bytes)))
-    error = DialError::kUnreachable;
+  if (error == DialError::kNone) {
+    confirm.tag = confirm_tag(signer(), hello_, *reply, confirm);
+    if (!wire::encode(confirm, bytes) || !send_whole(fd.get(), bytes))
+      error = DialError::kUnreachable;
+  }
   if (error != DialError::kNone) {
     SHIFT_DEBUG("dial to %s: %s", IpText(remote_ip_be_).c_str(),
                 why != nullptr ? why : "its answer is no, or does not fit");
     return finish(error);
   }
   finish(DialError::kNone,
-         {std::move(fd), reply->instance, reply->token, hello_.key, local_ip_be_, remote_ip_be_});
+         {std::move(fd), reply->instance, pair_key_, hello_.key, local_ip_be_, remote_ip_be_});
 }
 
 void TcpDial::finish(DialError error, Joining joining) {

@@ -30,9 +30,9 @@ class TcpDial {
   bool sign();
   void on_connected();
   void on_reply(UniqueFd fd, const wire::Message* message, const char* why);
-  DialError judge(const wire::HelloReply& reply) const;
-  bool is_proved(const wire::HelloReply& reply) const;
-  bool confirm_make(const wire::HelloReply& reply, wire::Confirm& confirm) const;
+  DialError judge(const wire::HelloReply& reply);
+  bool is_proved(const wire::HelloReply& reply);
+  Signer signer() const;
   void fail_later(DialError error);
   void finish(DialError error, Joining joining = {});
 
@@ -41,6 +41,7 @@ class TcpDial {
   Rendezvous::DialCallback callback_;
   UniqueFd fd_;
   wire::Hello hello_;
+  PairKey pair_key_{};          // shared with who answers, without job keys
   std::vector<uint64_t> keys_;  // those that are left to try; the last one is next
   uint16_t port_ = 0;
   uint32_t local_ip_be_ = 0, remote_ip_be_ = 0;

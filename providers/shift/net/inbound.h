@@ -28,6 +28,7 @@ class Inbound {
   struct Guest {
     wire::Hello hello;
     wire::HelloReply reply;
+    PairKey pair_key;  // without job keys
     uint32_t local_ip_be = 0, remote_ip_be = 0;
     std::unique_ptr<FirstMessage> confirm;
     Lobby::Seat seat;
@@ -35,8 +36,8 @@ class Inbound {
   using Guests = std::list<Guest>;
 
   bool is_welcome(const wire::Hello& hello, uint32_t local_ip_be, uint32_t remote_ip_be);
-  bool has_to_prove(const wire::Hello& hello, uint32_t remote_ip_be) const;
-  bool is_proved(const Guest& guest, const wire::Confirm& confirm) const;
+  bool pair_key_find(Guest& guest) const;
+  Signer signer(const Guest& guest) const;
   void on_confirm(Guests::iterator guest, UniqueFd fd, const wire::Message* message,
                   const char* why);
 

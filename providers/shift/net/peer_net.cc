@@ -2,11 +2,8 @@
 #include "net/peer_net.h"
 
 #include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "net/neighbours.h"
@@ -28,19 +25,6 @@ size_t connections_max() {
   return std::clamp<size_t>(limit.rlim_cur / 4, 32, kChannelsMax);
 }
 
-wire::Instance instance_make() {
-  wire::Instance instance;
-  if (random_fill(instance.raw)) return instance;
-  // Without a source of randomness (as in old sandboxes), the instance is unique, but not secret.
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  const uint64_t parts[2] = {
-      static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec),
-      static_cast<uint64_t>(getpid())};
-  std::memcpy(instance.raw.data(), parts, sizeof parts);
-  return instance;
-}
-
 }  // namespace
 
 PeerNet::PeerNet(Reactor& reactor, Delegate& delegate, PeerNetOptions options,
@@ -48,7 +32,6 @@ PeerNet::PeerNet(Reactor& reactor, Delegate& delegate, PeerNetOptions options,
     : reactor_(reactor),
       delegate_(delegate),
       options_(options),
-      instance_(instance_make()),
       secrets_(std::move(keys)),
       alive_(std::make_shared<PeerNet*>(this)),
       rendezvous_(std::make_unique<TcpRendezvous>(reactor, static_cast<RendezvousHost&>(*this),
@@ -119,21 +102,15 @@ bool PeerNet::is_at(const wire::Gid& gid, uint32_t local_ip_be, uint32_t remote_
   return false;
 }
 
-Acquaintance PeerNet::acquaintance(const wire::Instance& peer, uint32_t remote_ip_be) const {
+const PairKey* PeerNet::pair_key(const wire::Instance& peer) const {
   const auto found = channels_.find(peer);
-  if (found == channels_.end() || peer == instance_) return Acquaintance::kNone;
-  return found->second->is_at(remote_ip_be) ? Acquaintance::kHere : Acquaintance::kElsewhere;
-}
-
-wire::Token PeerNet::peer_token(const wire::Instance& peer) const {
-  const auto found = channels_.find(peer);
-  return found == channels_.end() ? wire::Token{} : found->second->peer_token();
+  return found == channels_.end() ? nullptr : found->second->pair_key();
 }
 
 void PeerNet::on_inbound(Joining joining) {
   // The connection comes from a search of this very process, so it needs no channel here: the
   // dialing side takes the channel to itself.
-  if (joining.peer != instance_) (void)join(std::move(joining));
+  if (joining.peer != instance()) (void)join(std::move(joining));
 }
 
 std::unique_ptr<Channel> PeerNet::channel_make(const wire::Instance& peer, uint64_t key) {
@@ -145,8 +122,8 @@ std::unique_ptr<Channel> PeerNet::channel_make(const wire::Instance& peer, uint6
 }
 
 Channel* PeerNet::self_channel() {
-  auto& channel = channels_[instance_];
-  if (!channel) channel = channel_make(instance_, 0);
+  auto& channel = channels_[instance()];
+  if (!channel) channel = channel_make(instance(), 0);
   return channel.get();
 }
 
@@ -165,7 +142,7 @@ std::vector<Channel*> PeerNet::channels_at(uint32_t ip_be) {
 }
 
 Channel* PeerNet::join_dialed(Joining joining) {
-  if (joining.peer == instance_) return self_channel();
+  if (joining.peer == instance()) return self_channel();
   const uint32_t local_ip_be = joining.local_ip_be, remote_ip_be = joining.remote_ip_be;
   Channel* channel = join(std::move(joining));
   // The process that dialed a connection also dials it again when it is lost.
@@ -230,7 +207,7 @@ bool PeerNet::leads_to(Channel& channel, const wire::Hello& hello) {
 bool PeerNet::on_question(Channel& channel, const wire::Hello& hello) {
   if (hello.instance != channel.peer() || !hello.target.is_zero()) return false;
   wire::HelloReply reply;
-  reply.instance = instance_;
+  reply.instance = instance();
   reply.want = hello.want;
   reply.from = hello.from;
   // If no connection has come from the asker's address yet, the peer opens one there.

@@ -42,7 +42,8 @@ class PeerNet final : public PeerNetwork,
   PeerNet(const PeerNet&) = delete;
   PeerNet& operator=(const PeerNet&) = delete;
 
-  const wire::Instance& instance() const noexcept { return instance_; }
+  const Identity& identity() const noexcept { return secrets_.identity(); }
+  const wire::Instance& instance() const noexcept { return identity().instance(); }
 
   void add_address(uint32_t ip_be) override;
   void name_address(uint32_t ip_be, std::vector<wire::Gid> gids) override;
@@ -58,10 +59,9 @@ class PeerNet final : public PeerNetwork,
   void retry_connections() override;
 
  private:
-  const wire::Instance& own_instance() const override { return instance_; }
+  const wire::Instance& own_instance() const override { return instance(); }
   const Secrets& secrets() const override { return secrets_; }
-  Acquaintance acquaintance(const wire::Instance& peer, uint32_t remote_ip_be) const override;
-  wire::Token peer_token(const wire::Instance& peer) const override;
+  const PairKey* pair_key(const wire::Instance& peer) const override;
   bool relies_on(Channel& channel) override { return delegate_.relies_on(&channel); }
   uint64_t next_sequence() override { return ++sequence_; }
   bool owns_qp(const wire::QpName& name) override { return delegate_.knows_qp(name); }
@@ -90,7 +90,6 @@ class PeerNet final : public PeerNetwork,
   Reactor& reactor_;
   Delegate& delegate_;
   const PeerNetOptions options_;
-  const wire::Instance instance_;
   const Secrets secrets_;
   uint64_t sequence_ = 0;                  // the number of the newest message to any peer
   const std::shared_ptr<PeerNet*> alive_;  // shows queued tasks whether the PeerNet still exists

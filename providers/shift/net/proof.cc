@@ -33,6 +33,9 @@ class Hash {
     whole_ = whole_ && wire::encode(message, bytes);
     return add(bytes);
   }
+  Hash& add(const Ends& ends) {
+    return add({reinterpret_cast<const uint8_t*>(&ends), sizeof ends});
+  }
   wire::Tag end() {
     wire::Tag tag;
     if (whole_) crypto_generichash_final(&state_, tag.raw.data(), tag.raw.size());
@@ -46,20 +49,25 @@ class Hash {
 
 }  // namespace
 
-wire::Tag hello_tag(SecretKey key, wire::Hello hello) {
+wire::Tag hello_tag(const Signer& signer, wire::Hello hello) {
   hello.tag = {};
-  return Hash(key, "hello").add(wire::Message(hello)).end();
+  return Hash(signer.key, "hello").add(signer.ends).add(wire::Message(hello)).end();
 }
 
-wire::Tag reply_tag(SecretKey key, const wire::Hello& hello, wire::HelloReply reply) {
+wire::Tag reply_tag(const Signer& signer, const wire::Hello& hello, wire::HelloReply reply) {
   reply.tag = {};
-  return Hash(key, "reply").add(wire::Message(hello)).add(wire::Message(reply)).end();
+  return Hash(signer.key, "reply")
+      .add(signer.ends)
+      .add(wire::Message(hello))
+      .add(wire::Message(reply))
+      .end();
 }
 
-wire::Tag confirm_tag(SecretKey key, const wire::Hello& hello, const wire::HelloReply& reply,
+wire::Tag confirm_tag(const Signer& signer, const wire::Hello& hello, const wire::HelloReply& reply,
                       wire::Confirm confirm) {
   confirm.tag = {};
-  return Hash(key, "confirm")
+  return Hash(signer.key, "confirm")
+      .add(signer.ends)
       .add(wire::Message(hello))
       .add(wire::Message(reply))
       .add(wire::Message(confirm))

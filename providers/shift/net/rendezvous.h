@@ -26,13 +26,10 @@ enum class DialError : uint8_t {
 struct Joining {
   UniqueFd fd;
   wire::Instance peer;
-  wire::Token token;  // what the peer wants to be shown; zero if it did not say it this time
-  uint64_t key = 0;   // the id of the job key of both ends; 0: none
+  PairKey pair_key{};  // shared with the peer, without a job key
+  uint64_t key = 0;    // the id of the job key of both ends; 0: none
   uint32_t local_ip_be = 0, remote_ip_be = 0;
 };
-
-// Whether there is a channel to a process, and whether it leads to an address.
-enum class Acquaintance : uint8_t { kNone, kHere, kElsewhere };
 
 // What the rendezvous asks of its own process, and tells it.
 class RendezvousHost {
@@ -40,9 +37,9 @@ class RendezvousHost {
   virtual ~RendezvousHost() = default;
   virtual const wire::Instance& own_instance() const = 0;
   virtual const Secrets& secrets() const = 0;
-  virtual Acquaintance acquaintance(const wire::Instance& peer, uint32_t remote_ip_be) const = 0;
-  // What the peer wants to be shown; zero if it has not said it.
-  virtual wire::Token peer_token(const wire::Instance& peer) const = 0;
+  // The key that is shared with a process to which there is a channel; null without a channel, and
+  // with job keys.
+  virtual const PairKey* pair_key(const wire::Instance& peer) const = 0;
   // Whether the QP that the Hello wants is this process's and is connected to the asker's.
   virtual bool expects(const wire::Hello& hello) = 0;
   // Whether the QP of that GID is at the address from which a connection to the local address came:

@@ -1,9 +1,6 @@
 #include "net/secrets.h"
 
 #include <sodium.h>
-#include <sys/random.h>
-
-#include <cstring>
 
 #include "net/socket.h"
 
@@ -13,18 +10,9 @@ namespace {
 constexpr uint16_t kKeyPorts = 1024;  // how many ports the keys spread over
 }
 
-bool random_fill(std::span<uint8_t> out) {
-  return getrandom(out.data(), out.size(), 0) == static_cast<ssize_t>(out.size());
-}
-
-Secrets::Secrets(std::unique_ptr<JobKeys> keys)
-    : keys_(std::move(keys)), has_join_secret_(random_fill(join_secret_)) {
+Secrets::Secrets(std::unique_ptr<JobKeys> keys) : keys_(std::move(keys)) {
   for (int i = 0; keys_ != nullptr && i < keys_->count(); i++) ids_.push_back(keys_->id(i));
   if (keys_ == nullptr) ids_.push_back(0);
-}
-
-Secrets::~Secrets() {
-  sodium_memzero(join_secret_.data(), join_secret_.size());
 }
 
 SecretKey Secrets::job_key(uint64_t id) const {
@@ -36,12 +24,7 @@ SecretKey Secrets::job_key(uint64_t id) const {
 bool Secrets::hello_fits(const wire::Hello& hello) const {
   if (!has_keys()) return hello.key == 0;
   const SecretKey key = job_key(hello.key);
-  return !key.empty() && tag_fits(hello_tag(key, hello), hello.tag);
-}
-
-wire::Token Secrets::token_for(const wire::Instance& peer) const {
-  if (!has_join_secret_) return {};
-  return {bytes_tag(join_secret_, "token", peer.raw).raw};
+  return !key.empty() && tag_fits(hello_tag({key, {}}, hello), hello.tag);
 }
 
 uint16_t Secrets::port_of(uint16_t port, uint64_t key_id) {

@@ -29,7 +29,8 @@ class Writer {
     for (size_t i = 0; i < sizeof(T); i++) out_.push_back(static_cast<uint8_t>(bits >> (8 * i)));
   }
   void flag(const bool& value) { number<uint8_t>(value ? 1 : 0); }
-  void bytes(const std::array<uint8_t, 16>& raw) {
+  template <size_t N>
+  void bytes(const std::array<uint8_t, N>& raw) {
     out_.insert(out_.end(), raw.begin(), raw.end());
   }
   template <typename T, typename Item>
@@ -70,7 +71,8 @@ class Reader {
     if (byte > 1) ok_ = false;
     value = byte == 1;
   }
-  void bytes(std::array<uint8_t, 16>& raw) {
+  template <size_t N>
+  void bytes(std::array<uint8_t, N>& raw) {
     if (!take(raw.size())) return;
     for (size_t i = 0; i < raw.size(); i++) raw[i] = in_[at_ + i];
     at_ += raw.size();
@@ -113,6 +115,7 @@ void pair(IO& io, M& m) {
 template <typename IO, Is<Hello> M>
 void fields(IO& io, M& m) {
   io.bytes(m.instance.raw);
+  io.bytes(m.identity.raw);
   io.bytes(m.target.raw);
   fields(io, m.want);
   fields(io, m.from);
@@ -137,18 +140,17 @@ void enumeration(Reader& io, Enum& value) {
 template <typename IO, Is<HelloReply> M>
 void fields(IO& io, M& m) {
   io.bytes(m.instance.raw);
+  io.bytes(m.identity.raw);
   io.bytes(m.nonce.raw);
   fields(io, m.want);
   fields(io, m.from);
   enumeration(io, m.status);
   io.number(m.reason);
-  io.bytes(m.token.raw);
   io.bytes(m.tag.raw);
 }
 
 template <typename IO, Is<Confirm> M>
 void fields(IO& io, M& m) {
-  io.bytes(m.token.raw);
   io.bytes(m.tag.raw);
 }
 

@@ -30,11 +30,13 @@ inline constexpr size_t kKeysMax = 65536;    // keys in one KeyQuery, KeyReply o
 // QP?", which has neither key, nonce nor tag. Tags are made and checked by net/proof.h.
 struct Hello {
   Instance instance;  // the asking process
-  Instance target;    // the process that is looked for; zero: the one that owns `want`
-  QpName want;        // the QP that is looked for
-  QpName from;        // the asker's QP
-  uint8_t pair = 0;   // 0: found through `want`; n: for the channel's n-th kept pair of addresses
-  uint64_t key = 0;   // the id of the job key that the tags of the handshake are made with; 0: none
+  // The instance is its hash. Zero with a job key, and where the answerer knows the process.
+  PublicKey identity{};
+  Instance target;   // the process that is looked for; zero: the one that owns `want`
+  QpName want;       // the QP that is looked for
+  QpName from;       // the asker's QP
+  uint8_t pair = 0;  // 0: found through `want`; n: for the channel's n-th kept pair of addresses
+  uint64_t key = 0;  // the id of the job key that the tags of the handshake are made with; 0: none
   Nonce nonce;
   Tag tag{};
 
@@ -45,26 +47,25 @@ enum class HelloStatus : uint8_t {
   kOk = 0,
   kNoSuchQp = 1,
   kRefused = 2,
-  kProve = 3,  // yes, but the asker has to prove in Confirm that it is the process it names
 };
 
 struct HelloReply {
-  Instance instance;  // the answering process; zero when it owns no such QP
+  Instance instance;     // the answering process; zero when it owns no such QP
+  PublicKey identity{};  // as in the Hello
   Nonce nonce;
   // Both names are copied from the Hello, to tell the answers on a shared channel apart.
   QpName want;
   QpName from;
   HelloStatus status = HelloStatus::kOk;
   uint8_t reason = 0;  // with kRefused
-  Token token{};       // what the asker shows when it opens further connections; without a key
   Tag tag{};
 
   bool operator==(const HelloReply&) const = default;
 };
 
-// The asker's answer to a HelloReply that says yes. The connection joins the channel after it.
+// The asker's answer to a HelloReply that says yes: its proof. The connection joins the channel
+// after it.
 struct Confirm {
-  Token token{};  // what the answering process shows when it opens further connections
   Tag tag{};
 
   bool operator==(const Confirm&) const = default;

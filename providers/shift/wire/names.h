@@ -68,13 +68,11 @@ struct Nonce {
   bool operator==(const Nonce&) const = default;
 };
 
-// A secret that a process tells its peer: whoever shows that it knows the secret may add a
-// connection to their channel. All zeros are no token.
-struct Token {
-  std::array<uint8_t, 16> raw{};
+// The public half of a process's key pair (X25519). All zeros are no key.
+struct PublicKey {
+  std::array<uint8_t, 32> raw{};
 
-  bool operator==(const Token&) const = default;
-  bool is_zero() const noexcept { return *this == Token{}; }
+  bool operator==(const PublicKey&) const = default;
 };
 
 // A keyed hash of what was said, which proves that the sender knows the key. All zeros are no tag.

@@ -2,8 +2,8 @@
 // the same process, and with what they have recorded (C11).
 #include <dirent.h>
 #include <malloc.h>
+#include <sodium.h>
 
-#include "net/proof.h"
 #include "net/socket.h"
 #include "net/test/stranger.h"
 
@@ -39,6 +39,7 @@ class Attack : public ::testing::Test {
   wire::Hello hello_of(const wire::Instance& posed, uint32_t address) const {
     wire::Hello h;
     h.instance = posed;
+    h.identity = identity_of(posed).public_key();
     h.want = ours_;
     h.from = qp(address, 5);
     return h;
@@ -58,43 +59,135 @@ class Attack : public ::testing::Test {
 };
 
 // Another peer of the process poses as the victim: it owns a QP that is connected to one of this
-// process's, and has learned the victim's instance.
+// process's, and has learned the victim's instance and the public half of its identity.
 TEST_F(Attack, APeerCannotJoinAnothersChannel) {
-  Stranger peer(here_, ip(66));
-  peer.say(hello_of(victim_.net->instance(), ip(66)));
-  const auto answer = peer.hear();
-  ASSERT_NE(answer, nullptr);
-  const auto& reply = std::get<wire::HelloReply>(*answer);
-  EXPECT_EQ(reply.status, wire::HelloStatus::kProve);
-  EXPECT_TRUE(reply.token.is_zero());
-  peer.say(wire::Confirm{});
-  EXPECT_TRUE(peer.closed());
+  const Identity& own = identity(1);
+  for (const auto* shown : {&victim_.net->identity(), &own}) {
+    auto hello = hello_of(victim_.net->instance(), ip(66));
+    hello.identity = shown->public_key();
+    for (const bool signs : {false, true}) {
+      Stranger peer(here_, ip(66));
+      peer.say(hello);
+      const auto answer = peer.hear();
+      ASSERT_NE(answer, nullptr);
+      const auto& reply = std::get<wire::HelloReply>(*answer);
+      peer.say(signs ? peer.confirm(hello, reply, own) : wire::Confirm{});
+      EXPECT_TRUE(peer.closed());
+    }
+  }
   expect_unharmed();
 }
 
-// It was answered while the victim had no channel yet, and confirms when it has.
+// It comes before the victim has a channel, and keeps nobody out.
 TEST_F(Attack, NorByComingFirst) {
   Node later;
+  const wire::QpName its = qp(ip(42), 9);
+  const Identity& own = identity(1);
+  auto hello = hello_of(later.net->instance(), ip(66));
+  {
+    Stranger peer(here_, ip(66));
+    hello.identity = own.public_key();
+    peer.say(hello);
+    EXPECT_TRUE(peer.closed()) << "the instance is not that of its key";
+  }
+  hello.identity = later.net->identity().public_key();
   Stranger peer(here_, ip(66));
-  peer.say(hello_of(later.net->instance(), ip(66)));
-  ASSERT_NE(peer.hear(), nullptr);
-  later.notes.add_qp(qp(ip(42), 9));
-  ASSERT_EQ(later.find(qp(ip(42), 9), ours_).error, FindError::kNone);
+  peer.say(hello);
+  const auto answer = peer.hear();
+  ASSERT_NE(answer, nullptr);
+  later.notes.add_qp(its);
+  ASSERT_EQ(later.find(its, ours_).error, FindError::kNone);
   ASSERT_TRUE(node_.notes.wait([&] { return node_.notes.ups() == 2; }));
-  peer.say(wire::Confirm{});
+  peer.say(peer.confirm(hello, std::get<wire::HelloReply>(*answer), own));
   EXPECT_TRUE(peer.closed());
   EXPECT_EQ(node_.notes.ups(), 2);
 }
 
+// A peer of two processes hands on what the one says to the other. Each proof is for the two
+// addresses between which it was made.
+TEST_F(Attack, APeerOfBothCannotStandBetweenThem) {
+  const uint32_t middle = ip(69);
+  const UniqueFd listener = tcp_listen(middle, test_port());
+  ASSERT_TRUE(listener);
+  Node other;
+  other.notes.add_qp(qp(ip(42), 9));
+  auto search = other.find_start(qp(middle, 9), qp(middle, 5), 1s);
+  UniqueFd to_other;
+  for (uint32_t from; !(to_other = tcp_accept(listener.get(), from));) usleep(1000);
+  Stranger to_node(here_, middle);
+  uint8_t bytes[512];
+  ssize_t n;
+  const auto take = [&] {
+    while ((n = recv(to_other.get(), bytes, sizeof bytes, 0)) < 0 && errno == EAGAIN) usleep(1000);
+    return std::span<const uint8_t>(bytes, static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  };
+  wire::Message message;
+  ASSERT_TRUE(wire::decode(take(), message));
+  // What the other process has asked of the one in the middle, it asks of this one.
+  auto hello = std::get<wire::Hello>(message);
+  hello.want = ours_;
+  hello.from = qp(middle, 5);
+  to_node.say(hello);
+  const auto answer = to_node.hear();
+  ASSERT_NE(answer, nullptr);
+  auto reply = std::get<wire::HelloReply>(*answer);
+  EXPECT_EQ(reply.status, wire::HelloStatus::kOk);
+  reply.want = std::get<wire::Hello>(message).want;
+  reply.from = std::get<wire::Hello>(message).from;
+  std::vector<uint8_t> out;
+  ASSERT_TRUE(wire::encode(reply, out));
+  ASSERT_TRUE(send_whole(to_other.get(), out));
+  EXPECT_TRUE(take().empty()) << "the answer proves nothing at this address";
+  to_node.say(wire::Confirm{});
+  EXPECT_TRUE(to_node.closed());
+  EXPECT_NE(search.get().error, FindError::kNone);
+  expect_unharmed();
+}
+
+// The same where both ends do not notice that the names were changed: the addresses alone decide.
+TEST(Proof, AProofIsForTwoAddresses) {
+  const Identity &a = identity(1), &b = identity(2), &stranger = identity(3);
+  const auto ab = a.pair_key(b.public_key(), b.instance());
+  const auto ba = b.pair_key(a.public_key(), a.instance());
+  const auto other = stranger.pair_key(b.public_key(), b.instance());
+  ASSERT_TRUE(ab && ba && other);
+  EXPECT_EQ(*ab, *ba);
+  EXPECT_NE(*ab, *other);
+  const wire::Hello hello;
+  const wire::Tag tag = hello_tag({*ab, {ip(1), ip(2)}}, hello);
+  EXPECT_TRUE(tag_fits(hello_tag({*ba, {ip(1), ip(2)}}, hello), tag));
+  EXPECT_FALSE(tag_fits(hello_tag({*ba, {ip(3), ip(2)}}, hello), tag));
+  EXPECT_FALSE(tag_fits(hello_tag({*ba, {ip(1), ip(3)}}, hello), tag));
+  EXPECT_FALSE(tag_fits(hello_tag({*ba, {ip(2), ip(1)}}, hello), tag));
+}
+
+TEST(Proof, NobodySharesAKeyByAPublicKeyThatIsNone) {
+  const Identity& a = identity(1);
+  EXPECT_FALSE(a.pair_key(identity(2).public_key(), identity(3).instance()));
+  EXPECT_FALSE(a.pair_key({}, {}));
+  // With a few public keys, zero and one among them, everybody computes the same.
+  for (const uint8_t low : {0, 1}) {
+    wire::PublicKey key;
+    key.raw[0] = low;
+    wire::Instance hash;
+    crypto_generichash(hash.raw.data(), hash.raw.size(), key.raw.data(), key.raw.size(), nullptr,
+                       0);
+    EXPECT_FALSE(a.pair_key(key, hash));
+  }
+}
+
 // An instance alone opens no further connection, and neither does a proof that is made up.
-TEST_F(Attack, FurtherConnectionsNeedTheToken) {
+TEST_F(Attack, FurtherConnectionsNeedAProof) {
+  const Identity& own = identity(1);
+  const auto key = own.pair_key(node_.net->identity().public_key(), node_.net->instance());
+  ASSERT_TRUE(key);
   for (const bool signs : {false, true}) {
     SCOPED_TRACE(signs);
     Stranger s(here_, ip(66));
     wire::Hello h = hello_of(victim_.net->instance(), ip(66));
     h.want = h.from = {};
     h.target = node_.net->instance();
-    if (signs) h.tag = hello_tag(std::array<uint8_t, 16>{}, h);
+    if (signs) h.tag = hello_tag({*key, {ip(66), here_}}, h);
     s.say(h);
     const auto answer = s.hear();
     ASSERT_NE(answer, nullptr);
@@ -127,7 +220,7 @@ TEST_F(Attack, AnAddressThatWasThePeersProvesNothing) {
   std::vector<uint8_t> out;
   ASSERT_TRUE(wire::encode(reply, out));
   ASSERT_TRUE(send_whole(fd.get(), out));
-  // The dial ends, since the answer proves nothing; no token has gone over the wire.
+  // The dial ends, since the answer proves nothing.
   while ((n = recv(fd.get(), bytes, sizeof bytes, 0)) < 0 && errno == EAGAIN) usleep(1000);
   EXPECT_EQ(n, 0);
   EXPECT_EQ(victim_.live(to_node_), 1u);

@@ -1,18 +1,41 @@
 // A program that connects to the rendezvous port and talks as it likes.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "net/identity.h"
+#include "net/proof.h"
 #include "net/test/net_fixture.h"
 
 namespace shift::net::test {
 
+// A process that strangers speak for. The same number is the same process.
+inline const Identity& identity(uint8_t seed) {
+  static std::array<std::unique_ptr<Identity>, 256> all;
+  if (all[seed] == nullptr) {
+    Identity::Secret secret{};
+    secret.fill(seed);
+    secret[0] = 77;
+    all[seed] = std::make_unique<Identity>(secret);
+  }
+  return *all[seed];
+}
+inline wire::Instance instance(uint8_t seed) {
+  return identity(seed).instance();
+}
+inline const Identity& identity_of(const wire::Instance& wanted) {
+  int seed = 0;
+  while (seed < 255 && instance(static_cast<uint8_t>(seed)) != wanted) seed++;
+  return identity(static_cast<uint8_t>(seed));
+}
+
 class Stranger {
  public:
   explicit Stranger(uint32_t to, uint32_t own = ip(66))
-      : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+      : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), ends_{own, to} {
     const auto from = socket_address(own, 0), there = socket_address(to, test_port());
     EXPECT_EQ(bind(fd_, reinterpret_cast<const struct sockaddr*>(&from), sizeof from), 0);
     EXPECT_EQ(connect(fd_, reinterpret_cast<const struct sockaddr*>(&there), sizeof there), 0);
@@ -31,14 +54,24 @@ class Stranger {
     ASSERT_TRUE(wire::encode(message, bytes, ++sequence_));
     say(bytes);
   }
-  // Introduces itself as a peer does. Returns false when it is not taken in.
+  // Introduces itself as a peer does, as one of the processes above. Returns false when it is not
+  // taken in.
   bool greet(const wire::Hello& hello) {
     say(hello);
     const auto answer = hear();
     const auto* reply = answer ? std::get_if<wire::HelloReply>(answer.get()) : nullptr;
     if (reply == nullptr || reply->status != wire::HelloStatus::kOk) return false;
-    say(wire::Confirm{});
+    say(confirm(hello, *reply, identity_of(hello.instance)));
     return true;
+  }
+  // The proof that somebody with this identity can make.
+  wire::Confirm confirm(const wire::Hello& hello, const wire::HelloReply& reply,
+                        const Identity& who) const {
+    const auto key = who.pair_key(reply.identity, reply.instance);
+    EXPECT_TRUE(key);
+    wire::Confirm made;
+    if (key) made.tag = confirm_tag({*key, ends_}, hello, reply, made);
+    return made;
   }
   void sequence_set(uint64_t sequence) { sequence_ = sequence - 1; }
   // Returns the next message, or null when the connection was closed.
@@ -63,13 +96,8 @@ class Stranger {
 
  private:
   const int fd_;
+  const Ends ends_;
   uint64_t sequence_ = 0;
 };
-
-inline wire::Instance instance(uint8_t seed) {
-  wire::Instance i;
-  i.raw.fill(seed);
-  return i;
-}
 
 }  // namespace shift::net::test

@@ -24,6 +24,7 @@ class StrangerTest : public ::testing::Test {
   wire::Hello hello(uint8_t seed) {
     wire::Hello h;
     h.instance = instance(seed);
+    h.identity = identity(seed).public_key();
     h.want = ours_;
     h.from = qp(ip(66), 5);
     return h;

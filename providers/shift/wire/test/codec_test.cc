@@ -25,10 +25,17 @@ Instance instance(uint8_t seed) {
   return i;
 }
 
+PublicKey public_key(uint8_t seed) {
+  PublicKey key;
+  key.raw.fill(seed);
+  return key;
+}
+
 std::vector<Message> samples() {
   const QpName a = name(1), b = name(77);
   return {
       Hello{instance(9),
+            public_key(11),
             instance(8),
             a,
             b,
@@ -37,14 +44,14 @@ std::vector<Message> samples() {
             {instance(1).raw},
             {instance(2).raw}},
       HelloReply{instance(7),
+                 public_key(4),
                  {instance(3).raw},
                  a,
                  b,
                  HelloStatus::kRefused,
                  5,
-                 {instance(4).raw},
                  {instance(5).raw}},
-      Confirm{{instance(6).raw}, {instance(10).raw}},
+      Confirm{{instance(6).raw}},
       Bind{a, b, 1, 0xffffff, 5, {name(9).gid, name(10).gid}, 0x80000001, 0xfffffffe},
       Offer{a, b, {1, 2}, 7, {name(33).gid, 0x010203, 4, 5}},
       Accept{a, b, {3, 0}, 0xffffffff, 9, {name(34).gid, 0xffffff, 0xfffffe, 3}},
