@@ -94,6 +94,8 @@ def unusable_files(files, good):
     yield Unusable("one bad line", files.write("bad", key + "secret\n"), "is not a key of 64", "correct it")
     yield Unusable("empty", files.write("empty", ""), "no key in it", "shift-run --make-key")
     yield Unusable("a FIFO", files.path("fifo"), "not a regular file", "give the path of one")
+    # As a script exports it whose own variable is not set.
+    yield Unusable("an empty name", "", "its name is empty", "name a file")
     yield Unusable("a device", "/dev/zero", "not a regular file", "give the path of one")
     others = files.write("others", key)
     try:

@@ -86,7 +86,7 @@ class Pair:
         for file in files:
             path = file.path if isinstance(file, Unusable) else file
             envs.append({"SHIFT_LOG": "warn", "SHIFT_RC_TIMEOUT_MAX": "15", **(env or {}),
-                         **({"SHIFT_KEY_FILE": path} if path else {})})
+                         **({} if path is None else {"SHIFT_KEY_FILE": path})})
         program = fabric.build.traffic
         self.server = fabric.start("b", self.names[1], [program, *PATIENCE], layered, envs[1])
         expect(self.server.wait_for(lambda one: one.port, BOUND), "the server does not start")
@@ -210,7 +210,7 @@ def lines_wanted(case, end):
     file = case.files[ENDS.index(end)]
     if isinstance(file, Unusable):
         return ["error: no failover: the key file %s cannot be used: .*%s.*; .*%s.*" % (
-            re.escape(file.path), re.escape(file.cause), re.escape(file.remedy))]
+            re.escape(file.path or '""'), re.escape(file.cause), re.escape(file.remedy))]
     return [NOT_PROTECTED]
 
 

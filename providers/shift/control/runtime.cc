@@ -50,9 +50,9 @@ bool is_ours(const Threads* threads) {
 
 // The keys of SHIFT_KEY_FILE. False: they cannot be used, and nothing may be said without them.
 bool keys_read(std::unique_ptr<JobKeys>& keys) {
-  if (config().key_file.empty()) return true;
+  if (!config().key_file) return true;
   std::string problem;
-  keys = JobKeys::read(config().key_file, problem);
+  keys = JobKeys::read(*config().key_file, problem);
   static bool is_told = false;
   if (keys == nullptr && !std::exchange(is_told, true))
     SHIFT_ERROR("no failover: %s", problem.c_str());

@@ -223,7 +223,7 @@ ibv_context* open_device(ibv_device* device) noexcept try {
   if (!control::runtime_start()) {
     // Without the job key that it was to have, the layer says nothing, and the program goes on as
     // without the layer.
-    if (!config().key_file.empty()) return stock->open_device(d->real[kDefault]);
+    if (config().key_file) return stock->open_device(d->real[kDefault]);
     errno = ENOMEM;
     return nullptr;
   }

@@ -108,8 +108,8 @@ constexpr Key kKeys[] = {
      [](std::string_view v, Config& c) { return parse_direct_verbs(v, c.direct_verbs); }},
     {"SHIFT_EVENTS", "a file name",
      [](std::string_view v, Config& c) { return c.events = v, true; }},
-    // A name is never refused here: a process whose keys are out of reach must learn it, and not
-    // go on without keys.
+    // No name is refused or passed over here, not even an empty one: a process whose keys are out
+    // of reach must learn it, and not go on without keys.
     {"SHIFT_KEY_FILE", "a file name",
      [](std::string_view v, Config& c) { return c.key_file = v, true; }},
     {"SHIFT_PAIRS",

@@ -26,6 +26,8 @@ constexpr size_t kDigits = 2 * kJobKeySize;
 
 constexpr char kNoFile[] =
     "there is no such file; make one with shift-run --make-key, or copy the job's";
+constexpr char kNoName[] =
+    "its name is empty; name a file, or take the setting away where the job has no key";
 constexpr char kNoKey[] =
     "there is no key in it; make one with shift-run --make-key, or copy the job's";
 
@@ -45,6 +47,7 @@ uint64_t id_of(std::span<const uint8_t, kJobKeySize> secret) noexcept {
 
 // Problems take one line, whatever the path is.
 std::string printable(std::string path) {
+  if (path.empty()) return "\"\"";
   std::ranges::replace_if(
       path, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
   return path;
@@ -172,6 +175,7 @@ bool JobKeys::parse(size_t size, std::string& why) {
 }
 
 bool JobKeys::load(const std::string& path, std::string& why) {
+  if (path.empty()) return why = kNoName, false;
   // A FIFO must not hold the program up, and the checks are for the file that is read.
   const UniqueFd fd(
       ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY));

@@ -42,7 +42,7 @@ TEST_F(ConfigTest, DefaultsHoldWithoutAnySetting) {
   EXPECT_EQ(c.log, LogLevel::kWarn);
   EXPECT_EQ(c.mode, Mode::kRelaxed);
   EXPECT_EQ(c.events, "");
-  EXPECT_EQ(c.key_file, "");
+  EXPECT_EQ(c.key_file, std::nullopt);
   EXPECT_TRUE(c.groups.empty());
   EXPECT_EQ(c.port, 9473);
   EXPECT_EQ(c.rc_timeout_max, 11);
@@ -202,6 +202,19 @@ TEST_F(ConfigTest, TheFileAloneIsReadWhereThereIsNoEnvironment) {
   unsetenv("SHIFT_PORT");
   unsetenv("SHIFT_KEY_FILE");
   EXPECT_TRUE(warnings_.empty());
+}
+
+// A script whose variable is not set exports an empty name, and must not get a job without keys.
+TEST_F(ConfigTest, AnEmptyNameOfAKeyFileIsANameAllTheSame) {
+  for (const char* value : {"", " \t"}) {
+    EXPECT_EQ(read({{"SHIFT_KEY_FILE", value}}, "SHIFT_KEY_FILE = /etc/job.key").key_file, "");
+    EXPECT_EQ(read({{"SHIFT_KEY_FILE", value}}).key_file, "");
+  }
+  EXPECT_EQ(read({}, "SHIFT_KEY_FILE =\n").key_file, "");
+  EXPECT_EQ(read({}, "SHIFT_KEY_FILE = \"\"\n").key_file, "");
+  EXPECT_EQ(read({{"SHIFT_KEY_FILE", "/k"}}, "SHIFT_KEY_FILE =\n").key_file, "/k");
+  EXPECT_EQ(read({}, "SHIFT_PORT = 2222\n").key_file, std::nullopt);
+  EXPECT_TRUE(warnings_.empty()) << "the reader of the keys says what is wrong";
 }
 
 TEST_F(ConfigTest, BadEnvironmentKeepsTheFilesValue) {

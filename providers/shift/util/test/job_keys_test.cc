@@ -127,6 +127,13 @@ TEST_F(JobKeysTest, OnlyAFileOfItsOwnIsRead) {
   expect_refused("a symbolic link");
 }
 
+TEST_F(JobKeysTest, AnEmptyNameIsNoFile) {
+  std::string problem;
+  EXPECT_EQ(JobKeys::read("", problem), nullptr);
+  EXPECT_TRUE(problem.starts_with("the key file \"\" cannot be used: its name is empty; "))
+      << problem;
+}
+
 TEST_F(JobKeysTest, NobodyElseMayUseTheFile) {
   for (const mode_t mode : {0640, 0620, 0610, 0604, 0602, 0601, 0644, 0777}) {
     write(line_of('1'), mode);
