@@ -47,6 +47,17 @@ size_t field_size_max(const EventField& field) {
   return std::string_view(field.key).size() + 32;
 }
 
+// What speaks against writing to this file, or null. Whoever may write to its folder, such as /tmp,
+// may have made it beforehand: a file of that user's own, who could read the records, or a second
+// name of a file that belongs to this process's user and is no record.
+const char* file_problem(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return "it is no regular file";
+  if (status.st_uid != geteuid()) return "it belongs to another user";
+  if (status.st_nlink > 1) return "it has a second name (a hard link)";
+  return nullptr;
+}
+
 }  // namespace
 
 const char* events_open(const char* path) noexcept {
@@ -56,10 +67,9 @@ const char* events_open(const char* path) noexcept {
       O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
   const int low = ::open(path, kFlags, 0600);
   if (low < 0) return errno == ELOOP ? "it is a symbolic link" : std::strerror(errno);
-  struct stat status {};
-  if (::fstat(low, &status) != 0 || !S_ISREG(status.st_mode)) {
+  if (const char* problem = file_problem(low)) {
     ::close(low);
-    return "it is no regular file";
+    return problem;
   }
   int fd = ::fcntl(low, F_DUPFD_CLOEXEC, kHighFd);
   if (fd < 0)

@@ -78,8 +78,8 @@ struct EventField {
 inline bool events_enabled() noexcept {
   return detail::event_fd.load(std::memory_order_relaxed) >= 0;
 }
-// Opens the regular file to which event records are appended, or makes it for its owner alone.
-// Returns nullptr, or the reason why it cannot.
+// Opens the file to which event records are appended, a regular one of the process's user with one
+// name, or makes it for its owner alone. Returns nullptr, or the reason why it cannot.
 const char* events_open(const char* path) noexcept;
 void events_close() noexcept;
 

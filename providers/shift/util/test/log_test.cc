@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -181,6 +183,61 @@ TEST(Event, OnlyARegularFileIsWrittenTo) {
   close(reader);
   unlink(path.c_str());
   EXPECT_FALSE(events_enabled());
+}
+
+// A folder in which everybody may make files. It has no sticky bit, since the kernel itself may
+// refuse files of others where there is one.
+class CommonFolder {
+ public:
+  CommonFolder() : path_(::testing::TempDir() + "shift_common_XXXXXX") {
+    EXPECT_NE(mkdtemp(path_.data()), nullptr);
+    EXPECT_EQ(chmod(path_.c_str(), 0777), 0);
+  }
+  ~CommonFolder() { std::filesystem::remove_all(path_); }
+  // A file that everybody may write to.
+  std::string file_make(const char* name) const {
+    std::string file = path_ + "/" + name;
+    std::ofstream(file) << "mine\n";
+    EXPECT_EQ(chmod(file.c_str(), 0666), 0);
+    return file;
+  }
+
+ private:
+  std::string path_;
+};
+
+void expect_refused(const std::string& path, const char* why) {
+  EXPECT_STREQ(events_open(path.c_str()), why);
+  EXPECT_FALSE(events_enabled());
+  events_close();
+  EXPECT_EQ(std::filesystem::file_size(path), 5u);
+}
+
+// Somebody else made the name, and records would end up in a file of this user that is none.
+TEST(Event, ASecondNameOfAFileIsNotWrittenTo) {
+  const CommonFolder folder;
+  const std::string target = folder.file_make("target"), name = target + ".events";
+  ASSERT_EQ(link(target.c_str(), name.c_str()), 0);
+  expect_refused(name, "it has a second name (a hard link)");
+  unlink(target.c_str());
+  EXPECT_EQ(events_open(name.c_str()), nullptr) << "records are appended to a file that is there";
+  events_close();
+}
+
+TEST(Event, AFileOfAnotherUserIsNotWrittenTo) {
+  if (getuid() != 0) GTEST_SKIP() << "needs root, which may make another user's file";
+  constexpr uid_t kNobody = 65534;
+  const CommonFolder folder;
+  const std::string of_root = folder.file_make("root"), of_other = folder.file_make("other");
+  ASSERT_EQ(chown(of_other.c_str(), kNobody, kNobody), 0);
+  expect_refused(of_other, "it belongs to another user");
+  // The user that counts is the one as whom the process writes: it makes the file's owner, too.
+  ASSERT_EQ(seteuid(kNobody), 0);
+  expect_refused(of_root, "it belongs to another user");
+  const char* const problem = events_open(of_other.c_str());
+  EXPECT_EQ(seteuid(0), 0);
+  EXPECT_EQ(problem, nullptr);
+  events_close();
 }
 
 TEST(Event, TheFileIsItsOwnersAlone) {
