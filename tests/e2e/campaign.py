@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """The failover campaign: many short runs, each with a fault at a random moment, and every byte judged.
 
-The test `e2e_campaign` calls this program. The seed and the index of a run decide all of it:
-`--seed S --only I` repeats one run.
+The test `e2e_campaign` calls this program. The seed and the index of a run decide all of it, also whether it has
+a job key: `--seed S --only I` repeats one run.
 """
 
 import collections
@@ -15,18 +15,20 @@ import time
 from harness import pauses
 from harness.build import Build
 from harness.checker import ENDS
-from harness.options import layer_add, runs_add, script_parser
+from harness.options import key_add, key_again, layer_add, runs_add, script_parser
 from harness.report import write_json
 from harness.runs import run_all
 
 from e2e import cells
 from e2e.judge import run_cell
+from e2e.key_files import JobKey
 
 
 def parse():
     parser = script_parser(__doc__, "out/e2e")
     layer_add(parser)
     runs_add(parser, 200)
+    key_add(parser)
     parser.add_argument("--kind", action="append", help="run cells of this kind only")
     parser.add_argument("--op", action="append", help="run cells with this operation only")
     parser.add_argument("--fault", action="append", help="run cells with this fault only")
@@ -48,13 +50,14 @@ def chosen(options):
 def reproduce(options, *picked):
     layer = " --layer %s" % options.layer if options.layer else ""
     only = " ".join("--only %d" % cell.index for cell in picked)
-    return "%s --build %s%s --runs %d --seed %d %s --keep" % (
-        os.path.relpath(__file__), options.build, layer, options.runs, options.seed, only)
+    return "%s --build %s%s%s --runs %d --seed %d %s --keep" % (
+        os.path.relpath(__file__), options.build, layer, key_again(options), options.runs, options.seed, only)
 
 
-def tell_failure(options, result, directory):
-    print("\nFAILED run %d (%s): %s; exit codes client %s server %s" % (
-        result.cell.index, result.cell.name(), ", ".join(result.problems), *result.codes))
+def tell_failure(options, key, result, directory):
+    cell = result.cell
+    print("\nFAILED run %d (%s%s): %s; exit codes client %s server %s" % (
+        cell.index, cell.name(), key.word(cell.seed, cell.index), ", ".join(result.problems), *result.codes))
     for name in ENDS:
         path = os.path.join(directory, name + ".log")
         if not os.path.exists(path):
@@ -87,12 +90,12 @@ def table(results):
     return "\n".join(lines)
 
 
-def judge_pauses(options, build, results, place):
+def judge_pauses(options, build, results, run_one):
     """Judges how long programs stood still. Returns the verdicts."""
     verdicts = []
 
     def again(cell):
-        results.append(run_cell(build, cell, place(cell)))
+        results.append(run_one(cell))
         return results[-1].pause
 
     print("\nhow long programs stood still, in the middle of their class:")
@@ -108,7 +111,7 @@ def judge_pauses(options, build, results, place):
     return verdicts
 
 
-def summary(options, results, verdicts, seconds):
+def summary(options, key, results, verdicts, seconds):
     failed = [r for r in results if not r.ok()]
     masked = [r for r in results if r.cell.kind == "masked"]
     covered = {(r.cell.fault, r.cell.op, r.cell.side, r.cell.api) for r in masked}
@@ -122,13 +125,15 @@ def summary(options, results, verdicts, seconds):
     wrong = [v.kind for v in verdicts if v.failed]
     if wrong:
         print("FAILED: programs stood still for too long: " + "; ".join(wrong))
-    print("%d runs, %d failed, %d of 96 cells fault x op x side x api covered, seed %d, %.0f s" % (
-        len(results), len(failed), len(covered), options.seed, seconds))
+    keyed = sum(key.has(r.cell.seed, r.cell.index) for r in results)
+    print("%d runs, %d with a job key, %d failed, %d of 96 cells fault x op x side x api covered, seed %d, "
+          "%.0f s" % (len(results), keyed, len(failed), len(covered), options.seed, seconds))
     write_json(options.json, {
         "seed": options.seed, "runs": len(results), "failed": len(failed), "seconds": seconds,
         "pauses": [dict(dataclasses.asdict(v), bound_ms=v.bound_ms, failed=v.failed) for v in verdicts],
         "results": [{"index": r.cell.index, "kind": r.cell.kind, "fault": r.cell.fault, "op": r.cell.op,
-                     "side": r.cell.side, "api": r.cell.api, "problems": r.problems, "codes": r.codes,
+                     "side": r.cell.side, "api": r.cell.api, "key": key.has(r.cell.seed, r.cell.index),
+                     "problems": r.problems, "codes": r.codes,
                      "gap_ms": r.gap_ms, "pause": r.pause and dataclasses.asdict(r.pause),
                      "error_s": r.error_s, "switch_us": r.switch_us,
                      "seconds": r.seconds} for r in results]})
@@ -140,13 +145,15 @@ def main():
     build = Build(options.build, options.layer)
     build.require(build.shift_run, build.traffic)
     picked = chosen(options)
+    key = JobKey(build, options)
     results, begun = [], time.monotonic()
     place = lambda cell: os.path.join(options.out, "%d-%d" % (options.seed, cell.index))
+    run_one = lambda cell: run_cell(build, cell, place(cell), key.settings(cell.seed, cell.index))
 
     def tell(cell, result):
         results.append(result)
         if not result.ok():
-            tell_failure(options, result, place(cell))
+            tell_failure(options, key, result, place(cell))
         elif not options.keep:
             shutil.rmtree(place(cell), ignore_errors=True)
         if len(results) % 20 == 0 or len(results) == len(picked):
@@ -155,9 +162,9 @@ def main():
                 time.monotonic() - begun), flush=True)
         return result.ok() or not options.stop
 
-    run_all(options.jobs, picked, lambda cell: run_cell(build, cell, place(cell)), tell)
-    verdicts = judge_pauses(options, build, results, place)
-    return summary(options, results, verdicts, time.monotonic() - begun)
+    run_all(options.jobs, picked, run_one, tell)
+    verdicts = judge_pauses(options, build, results, run_one)
+    return summary(options, key, results, verdicts, time.monotonic() - begun)
 
 
 if __name__ == "__main__":

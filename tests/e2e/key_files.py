@@ -1,9 +1,12 @@
-"""Makes the key files of a test: usable ones, and one for each cause for which the layer refuses a file."""
+"""Makes the key files of tests: the one of a script with many runs, usable ones, and one for each cause for which
+the layer refuses a file."""
 
 import dataclasses
 import hashlib
 import os
+import random
 import secrets
+import shutil
 import subprocess
 
 from harness.build import words
@@ -66,6 +69,30 @@ class KeyFiles:
     def joined(self, name, *keys):
         """A file with these keys, the first one to speak with."""
         return self.write(name, "".join(self.text(key) for key in keys))
+
+
+class JobKey:
+    """The key of a script's runs, in a folder of its `options.out`. Each run draws whether it has the key, unless
+    `options.key` decides for all."""
+
+    def __init__(self, build, options):
+        self.decided = options.key
+        directory = os.path.join(os.path.abspath(options.out), "key")
+        shutil.rmtree(directory, ignore_errors=True)
+        self.path = None if self.decided is False else KeyFiles(build, directory).make("job.key")
+
+    def has(self, *run):
+        """`run` is what all of a run follows from, such as its seed and its index."""
+        if self.decided is not None:
+            return self.decided
+        return random.Random("key " + "/".join(map(str, run))).random() < 0.5
+
+    def settings(self, *run):
+        """The run's variables of the environment."""
+        return {"SHIFT_KEY_FILE": self.path} if self.has(*run) else {}
+
+    def word(self, *run):
+        return ", with a job key" if self.has(*run) else ""
 
 
 @dataclasses.dataclass

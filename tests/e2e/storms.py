@@ -6,7 +6,7 @@ pair has been good for a while, so the program must finish. `wild`: all paths ma
 or gets an error in time. In some storms one of the two processes is killed; the other one must soon get, on
 every QP, the error that the stock library gives. There may never be a wrong byte, a lost or double completion,
 or a hang. The traffic is that of shift-traffic or of NCCL's net_ib transport. The seed and the index of a run
-decide all of it: `--seed S --only I` repeats one run.
+decide all of it, also whether it has a job key: `--seed S --only I` repeats one run.
 """
 
 import dataclasses
@@ -19,12 +19,13 @@ import time
 from harness import checker
 from harness.build import Build
 from harness.fabric import Fabric
-from harness.options import layer_add, runs_add, script_parser
+from harness.options import key_add, key_again, layer_add, runs_add, script_parser
 from harness.report import write_json
 from harness.runs import run_all
 from harness.waiting import wait_until
 
 from e2e import weather
+from e2e.key_files import JobKey
 
 STALL_MS = 12000
 # A survivor must get its errors within the stall bound; to start and to end takes time, too.
@@ -124,10 +125,10 @@ def judge(fabric, storm, outcome):
         outcome.problems.append("ended with %s" % (outcome.codes,))
 
 
-def run_once(build, storm, directory):
+def run_once(build, storm, directory, settings):
     os.makedirs(directory, exist_ok=True)
     outcome = Outcome([])
-    env = {"SHIFT_FAILBACK_MS": "200"}
+    env = {**settings, "SHIFT_FAILBACK_MS": "200"}
     if storm.reads_back and storm.index % 2:
         env["CXEMU_HOLD_WRITES"] = "3"  # data is there when it was read back, and perhaps not before
     if storm.nics > 2:
@@ -149,10 +150,10 @@ def run_once(build, storm, directory):
     return outcome
 
 
-def run_storm(build, storm, directory):
+def run_storm(build, storm, directory, settings):
     for _ in range(3):
         shutil.rmtree(directory, ignore_errors=True)  # event records are appended to old ones
-        outcome = run_once(build, storm, directory)
+        outcome = run_once(build, storm, directory, settings)
         # When the machine gives a host no processor for a tenth of a second, a QP breaks before it is
         # protected, as it does with the stock library.
         if outcome.problems != [NOT_ARMED]:
@@ -164,6 +165,7 @@ def parse():
     parser = script_parser(__doc__, "out/storms")
     layer_add(parser)
     runs_add(parser, 20)  # for each kind of traffic
+    key_add(parser)
     parser.add_argument("--traffic", choices=TRAFFICS, action="append", help="default: both")
     parser.add_argument("--kind", choices=["sheltered", "wild"], help="run storms of this kind only")
     parser.add_argument("--deaths", action="store_true", help="run storms with a death only")
@@ -179,16 +181,20 @@ def chosen(options):
                 yield storm
 
 
-def tell(options, storm, outcome, directory):
+def draw(storm):
+    return storm.seed, storm.index, storm.traffic
+
+
+def tell(options, key, storm, outcome, directory):
     word = "right" if not outcome.problems else "FAILED: " + ", ".join(outcome.problems)
     late = ", survivor ended after %.1f s" % outcome.survivor_s if outcome.was_killed else ""
-    print("storm %d (%s): %d rounds, exit codes %s and %s%s: %s" % (
-        storm.index, storm.name(), outcome.rounds, *outcome.codes, late, word), flush=True)
+    print("storm %d (%s%s): %d rounds, exit codes %s and %s%s: %s" % (
+        storm.index, storm.name(), key.word(*draw(storm)), outcome.rounds, *outcome.codes, late, word), flush=True)
     if outcome.problems:
         write_json(os.path.join(directory, "storm.json"), dataclasses.asdict(storm))
-        print("  again: %s --build %s --traffic %s --seed %d --only %d --keep" % (
-            os.path.relpath(__file__), options.build, storm.traffic, options.seed, storm.index),
-              flush=True)
+        print("  again: %s --build %s%s --traffic %s --seed %d --only %d --keep" % (
+            os.path.relpath(__file__), options.build, key_again(options), storm.traffic, options.seed,
+            storm.index), flush=True)
     elif options.keep_records:
         for entry in os.scandir(directory):
             if entry.is_file() and not entry.name.endswith(".events"):
@@ -201,21 +207,25 @@ def main():
     options = parse()
     build = Build(options.build, options.layer)
     build.require(build.shift_run, build.traffic, build.nccl)
+    key = JobKey(build, options)
     begun, outcomes = time.monotonic(), []
     place = lambda storm: os.path.join(
         options.out, "%s-%d-%d" % (storm.traffic, storm.seed, storm.index))
 
     def note(storm, outcome):
         outcomes.append(outcome)
-        tell(options, storm, outcome, place(storm))
+        tell(options, key, storm, outcome, place(storm))
 
-    run_all(options.jobs, list(chosen(options)), lambda s: run_storm(build, s, place(s)), note)
+    picked = list(chosen(options))
+    run_all(options.jobs, picked, lambda s: run_storm(build, s, place(s), key.settings(*draw(s))), note)
     figures = {"storms": len(outcomes), "finished": sum(o.codes == (0, 0) for o in outcomes),
+               "with_key": sum(key.has(*draw(storm)) for storm in picked),
                "killed": sum(o.was_killed for o in outcomes),
                "failed": sum(bool(o.problems) for o in outcomes),
                "rounds": sum(o.rounds for o in outcomes), "seed": options.seed}
-    print("%(storms)d storms, %(finished)d finished, %(killed)d with a death, %(failed)d failed, "
-          "%(rounds)d rounds, seed %(seed)d" % figures + ", %.0f s" % (time.monotonic() - begun))
+    print("%(storms)d storms, %(with_key)d with a job key, %(finished)d finished, %(killed)d with a death, "
+          "%(failed)d failed, %(rounds)d rounds, seed %(seed)d" % figures
+          + ", %.0f s" % (time.monotonic() - begun))
     write_json(options.json, figures)
     return 1 if figures["failed"] or not outcomes else 0
 

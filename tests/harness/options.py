@@ -28,5 +28,16 @@ def runs_add(parser, count):
     parser.add_argument("--keep", action="store_true", help="keep the logs of good runs too")
 
 
+def key_add(parser):
+    """Adds the option that decides for all runs whether they have a job key; without it, each run draws that."""
+    parser.add_argument("--key", action=argparse.BooleanOptionalAction, default=None,
+                        help="all runs with a job key, or none (default: the seed and the index of a run decide)")
+
+
+def key_again(options):
+    """The option that was given, for the command that repeats a run."""
+    return {None: "", True: " --key", False: " --no-key"}[options.key]
+
+
 def layer_add(parser, default=None):
     parser.add_argument("--layer", default=default, help="use the bin/shift-run of this prefix")
