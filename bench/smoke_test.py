@@ -68,11 +68,12 @@ class Smoke(unittest.TestCase):
 
     def test_switch_time(self):
         text, result = output("switch_time.py", "--qps", "2", "--faults", "link-down", "--repeat",
-                              "1")
+                              "1", "--key")
         self.assertEqual(result["problems"], [])
-        (row,) = result["rows"]
-        for key in ("detection", "fence", "switch_qp", "switch_all"):
-            self.assertGreater(row[key], 0, key)
+        self.assertEqual([row["key"] for row in result["rows"]], [False, True])
+        for row in result["rows"]:
+            for figure in ("detection", "fence", "switch_qp", "switch_all"):
+                self.assertGreater(row[figure], 0, figure)
         self.assertIn("link-down", text)
 
     def test_detection_time(self):

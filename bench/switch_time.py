@@ -2,7 +2,8 @@
 """How long a fault goes unnoticed, and how long the switch to the backup takes after that.
 
 Two emulated hosts exchange messages over Q protected QPs (shift-traffic). Then a NIC of host a
-breaks. All times come from the event records of the layer (SHIFT_EVENTS), CLOCK_MONOTONIC."""
+breaks. All times come from the event records of the layer (SHIFT_EVENTS), CLOCK_MONOTONIC. With
+--key, runs without and with a job key take turns."""
 
 import contextlib
 import json
@@ -14,6 +15,7 @@ import tempfile
 import time
 
 import environment
+from harness.build import words
 from harness.faults import healing
 from harness.report import write_json
 
@@ -63,18 +65,19 @@ def port(output):
 
 
 @contextlib.contextmanager
-def traffic(fabric, folder, qps, options):
-    """A server on host b, a client on host a; yields their processes and their records."""
+def traffic(fabric, folder, qps, options, key=None):
+    """A server on host b, a client on host a, with this key file; yields their processes and their records."""
     records = [Records(folder / "a.jsonl"), Records(folder / "b.jsonl")]
     program = fabric.build.traffic
     # Sleeping ends: pollers would take the processors of a small machine from the layer's thread.
     # Connecting a thousand QPs takes a while on a busy machine.
-    words = [program, "--events", "--qps", qps, "--rate", options.rate, "--size", 256, "--depth", 8,
-             "--op", "send", "--duration-ms", 600000, "--timeout-ms", 600000, "--stall-ms", 60000]
+    arguments = [program, "--events", "--qps", qps, "--rate", options.rate, "--size", 256, "--depth", 8,
+                 "--op", "send", "--duration-ms", 600000, "--timeout-ms", 600000, "--stall-ms", 60000]
+    settings = {**os.environ, **({"SHIFT_KEY_FILE": key} if key else {})}
     with contextlib.ExitStack() as stack:
-        def start(host, arguments, events):
+        def start(host, argv, events):
             process = stack.enter_context(subprocess.Popen(
-                fabric.command(host, arguments, True), env={**os.environ, "SHIFT_EVENTS": str(events)},
+                fabric.command(host, argv, True), env={**settings, "SHIFT_EVENTS": str(events)},
                 stdout=stack.enter_context((folder / f"{host}.out").open("w")),
                 stderr=stack.enter_context((folder / f"{host}.log").open("w"))))
             stack.callback(process.kill)
@@ -82,7 +85,7 @@ def traffic(fabric, folder, qps, options):
 
         server = start("b", [program, "--port", 0], records[1].path)
         wait_until("starting", lambda: port(folder / "b.out"), [server], 20)
-        client = start("a", [*words, "localhost", "--port", port(folder / "b.out")],
+        client = start("a", [*arguments, "localhost", "--port", port(folder / "b.out")],
                        records[0].path)
         yield (server, client), records
 
@@ -111,9 +114,9 @@ def figures(records, broken_ns):
             "switch_all": (last - noticed) / 1e3}
 
 
-def run(fabric, fault, qps, options):
+def run(fabric, fault, qps, options, key):
     with tempfile.TemporaryDirectory() as name:
-        with traffic(fabric, pathlib.Path(name), qps, options) as (processes, records):
+        with traffic(fabric, pathlib.Path(name), qps, options, key) as (processes, records):
             wait_until("arming", lambda: all(len(side.qps("armed")) >= qps for side in records),
                        processes, options.arm_s)
             time.sleep(0.2)  # let the traffic be under way; nothing depends on it
@@ -130,13 +133,28 @@ def run(fabric, fault, qps, options):
             return figures(records, broken_ns)
 
 
-def measure(fabric, fault, qps, options):
-    runs = [run(fabric, fault, qps, options) for _ in range(options.repeat)]
-    row = {"fault": fault, "qps": qps, "runs": runs}
-    for key in runs[0]:
-        known = [one[key] for one in runs if one[key] is not None]
-        row[key] = statistics.median(known) if known else None
+def row_of(fault, qps, has_key, runs):
+    row = {"fault": fault, "qps": qps, "key": has_key, "runs": runs}
+    for figure in runs[0]:
+        known = [one[figure] for one in runs if one[figure] is not None]
+        row[figure] = statistics.median(known) if known else None
     return row
+
+
+def measure(fabric, fault, qps, options, keys):
+    """A row for each of the key files, whose runs take turns: the machine's moods are the same for all."""
+    turns = [[run(fabric, fault, qps, options, key) for key in keys] for _ in range(options.repeat)]
+    return [row_of(fault, qps, key is not None, list(runs)) for key, runs in zip(keys, zip(*turns))]
+
+
+@contextlib.contextmanager
+def key_files(build, is_wanted):
+    """The key files of the runs: none, and a new one if it is wanted."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "job.key")
+        if is_wanted:
+            subprocess.run(words([build.shift_run, "--make-key", path]), stdout=subprocess.DEVNULL, check=True)
+        yield [None, path] if is_wanted else [None]
 
 
 def milliseconds(us):
@@ -149,23 +167,24 @@ def main():
     parser.add_argument("--faults", nargs="+", default=["link-down", "kill", "drop-data"],
                         help="as for `cxemu fault`, on %s" % NIC)
     parser.add_argument("--repeat", type=int, default=3, help="runs of each kind")
+    parser.add_argument("--key", action="store_true", help="runs with a job key, too, in turns")
     parser.add_argument("--rate", type=int, default=2000, help="messages per second, all QPs")
     parser.add_argument("--arm-s", type=float, default=60, help="how long arming may take")
     parser.add_argument("--switch-s", type=float, default=30, help="how long switching may take")
     options = parser.parse_args()
     rows, problems = [], []
-    with environment.Fabric(options.build) as fabric:
+    with environment.Fabric(options.build) as fabric, key_files(fabric.build, options.key) as keys:
         for fault in options.faults:
             for qps in options.qps:
                 try:
-                    rows.append(measure(fabric, fault, qps, options))
+                    rows += measure(fabric, fault, qps, options, keys)
                 except environment.Failure as problem:
                     problems.append(f"{fault}, {qps} QPs: {problem}")
     environment.table(
         f"Switch time, ms (medians of {options.repeat} runs)",
-        ["fault", "QPs", "device event", "detection", "budget", "fence", "one QP", "all QPs",
+        ["fault", "QPs", "key", "device event", "detection", "budget", "fence", "one QP", "all QPs",
          "budget"],
-        [[row["fault"], str(row["qps"]), milliseconds(row["device_event"]),
+        [[row["fault"], str(row["qps"]), "yes" if row["key"] else "no", milliseconds(row["device_event"]),
           milliseconds(row["detection"]), DETECTION_BUDGET.get(row["fault"], ""),
           milliseconds(row["fence"]), milliseconds(row["switch_qp"]),
           milliseconds(row["switch_all"]), SWITCH_BUDGET.get(row["qps"], "")] for row in rows],
