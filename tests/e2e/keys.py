@@ -48,6 +48,7 @@ HANDSHAKES = ([wire.HELLO], [wire.HELLO, wire.HELLO_REPLY], [wire.HELLO, wire.CO
 STOCK_ERROR = r"ERROR (receive )?wc status (5|12) "
 MOVES_AWAY = r"warn: mlx5_0: .*: 1 QP moves away"
 NOT_PROTECTED = r"warn: qp 0x[0-9a-f]+ on mlx5_0 is not protected: peer qp 0x[0-9a-f]+: .+"
+NO_PORT = r"warn: cannot listen on [0-9.:]+: Address already in use; peers will not find this host there"
 STRANGER = r"warn: connection from [0-9.]+ to [0-9.:]+ closed: its job key is another"
 
 
@@ -333,6 +334,29 @@ def run_tenants(fabric, case, recorder, keys, env):
     return wire_expect_speech(recorder, ids, names)
 
 
+def run_crowded(fabric, case, recorder, keys, env):
+    """Two jobs whose keys have one port. The one that comes second has no failover, and its log says why; the
+    first one bears it."""
+    env = {"SHIFT_RENDEZVOUS_MS": "2000"}
+    first = Pair(fabric, [case.files[0]] * 2, "first-", env)
+    first.armed()
+    second = Pair(fabric, [case.files[1]] * 2, "second-", env)
+    second.wait("unprotected", lambda: fabric.all_have("unprotected", 1, *second.names))
+    expect(not fabric.records("armed", *second.names), "the second tenant is protected")
+    fabric.fault("a/mlx5_0", "drop-data qpn=%d" % first.qpn("client"))
+    first.moved("mlx5_1")
+    second.goes_on()
+    for one in (first, second):
+        codes = one.stop()
+        expect(codes == (0, 0), "client and server ended with %s and %s" % codes)
+    for end, program in second.ends.items():
+        lines = lines_of(program)
+        for pattern in (NO_PORT, NOT_PROTECTED):
+            expect(any(re.fullmatch(pattern, line) for line in lines), "the second %s printed %s" % (end, lines))
+    recorder.end()
+    return "the second tenant has no failover"
+
+
 def run_pingpong(fabric, case, recorder, keys, env):
     """Debian's own program checks its bytes, while the key files of both ends cannot be used."""
     port = free_port()
@@ -362,9 +386,11 @@ def cases(keys):
     yield Case("the server has a new key, too", (one, new_and_old), "one")
     yield Case("the server speaks with the new key first", (old_and_new, new_and_old), "one")
     yield Case("the client has the new key alone", (two, old_and_new), "two")
+    neighbour = keys.neighbour("neighbour", "one")
     yield Case("two tenants", (one, two), "one two", run=run_tenants)
+    yield Case("two tenants with one port", (one, neighbour), "one", run=run_crowded)
     yield Case("other keys", (one, two))
-    yield Case("other keys with one port", (one, keys.neighbour("neighbour", "one")), said=HELLO_ONLY)
+    yield Case("other keys with one port", (one, neighbour), said=HELLO_ONLY)
     yield Case("no key at the client", (None, one))
     yield Case("no key at the server", (one, None))
     unusable = list(unusable_files(keys, "one"))
