@@ -99,19 +99,23 @@ void stop_masking(Group* g) {
   show_truth(g);
 }
 
-// The member that carries the group's data now. The call waits for a fence under way, since the
-// application should not see a QP that is being shut. The round's deadline bounds the wait.
+// The member that carries the group's data now, or kNoMember: receives are parked from the
+// beginning of a fence until the next path is chosen. The QP is not shut while this thread builds a
+// batch that began on the hot path.
+int carrying_member(Group* g) {
+  std::lock_guard lock(g->recv.mutex);
+  if (g->recv.route == group::Route::kParked && !group::builds_on(&g->send))
+    return group::kNoMember;
+  return std::max<int>(g->life.path.member, kDefault);
+}
+
+// Waits until a member carries the group's data, since the QP that is being shut would refuse what
+// its successor accepts. That may take as long as an outage.
 int current_member(Group* g) {
   const Uncancellable shield;
   for (;;) {
-    {
-      std::lock_guard lock(g->recv.mutex);
-      // Receives are parked from the beginning of a fence until the next path is chosen.
-      // The QP is not shut while this thread builds a batch that began on the hot path.
-      if (g->recv.route != group::Route::kParked || group::builds_on(&g->send)) {
-        return std::max<int>(g->life.path.member, kDefault);
-      }
-    }
+    const int member = carrying_member(g);
+    if (member != group::kNoMember) return member;
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
@@ -228,9 +232,14 @@ void answer_as_asked(Group* g, ibv_qp_attr* attr, ibv_qp_init_attr* init) {
 }
 
 // Asks the NIC that carries the group's data. A further member's is asked by its command thread,
-// for the program must not wait for a NIC that hangs, if it is not the program's own.
+// for the program must not wait for a NIC that hangs, if it is not the program's own. Nor does it
+// wait for a path: an outage has no bound while nothing waits for its end.
 int ask_nic(Group* g, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
-  const int member = current_member(g);
+  const int member = carrying_member(g);
+  if (member == group::kNoMember) {
+    answer_as_asked(g, attr, init);
+    return 0;
+  }
   if (member == kDefault && !group::is_late(*g->context, member))
     return stock->query_qp(g->real[member], attr, mask, init);
   struct Answer {

@@ -440,6 +440,19 @@ TEST_F(QueuePairs, AQueryShowsNothingOfAFaultThatIsMasked) {
   EXPECT_EQ(group_->handle()->state, IBV_QPS_ERR);
 }
 
+// An outage may last for hours, and no NIC holds the QP then.
+TEST_F(QueuePairs, AQueryDoesNotWaitForAPath) {
+  group_->life.asked.attr.timeout = 18;
+  group_->life.asked.mask |= IBV_QP_TIMEOUT;
+  ASSERT_TRUE(group::fence({group_})[0]);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(query_qp(group_->handle(), &attr, IBV_QP_STATE | IBV_QP_TIMEOUT, &init), 0);
+  EXPECT_EQ(attr.qp_state, IBV_QPS_RTS);
+  EXPECT_EQ(attr.timeout, 18);
+  EXPECT_EQ(attr.cap.max_send_wr, group_->cap.max_send_wr);
+}
+
 TEST_F(QueuePairs, TheNicsRefusalOfAQueryIsTheApplications) {
   on_default().query_error = EPERM;
   ibv_qp_attr attr{};
