@@ -29,25 +29,57 @@ bool send_has_room(const Group& group, uint32_t pending) {
   return journal.head() + pending - first < journal.depth();
 }
 
+// The NIC of the current path has refused a request or a receive. True: the group is protected, so
+// the layer keeps it for the next path. The caller then reports the fault, and holds the queue's
+// mutex.
+bool holds_back_refusal(Group& group, int member) {
+  group::CqLock lock(group);
+  auto& errors = group.life.errors.members[member];
+  if (errors.accept != group::Accept::kGuard) return false;
+  errors.fault_reported = true;  // as in takes_over()
+  return true;
+}
+
+// Nobody takes over what the NIC has refused: the application gets it back with the error, as on
+// the stock library. It cannot get back requests of earlier calls, which waited for a key; their
+// group can only fail. Returns the errno.
+int take_back_refused(Group& group, uint64_t from, int member, int error) {
+  if (group.send.posted < from) {
+    group::fault_sink->fault(&group, fsm::Event::kReplayRefused, member,
+                             {"a request could not be posted", group::Detector::kPost});
+  }
+  const uint64_t refused = std::max(from, group.send.posted);
+  if (refused < group.send.journal.head()) group.send.journal.take_back(refused);
+  return error == ENOKEY ? EINVAL : error;
+}
+
+// Gives the new requests, the journal entries from `from` on, to the current path. The caller holds
+// send.mutex. Returns 0, or an errno when the journal ends before the request that was refused.
+int send_on_path(Group& group, uint64_t from) {
+  const int member = group.life.path.member;
+  int error = group::pump(group);
+  if (error != 0 && !holds_back_refusal(group, member)) {
+    error = take_back_refused(group, from, member, error);
+  } else if (error != 0) {
+    // A request that no NIC takes must not blame the path, or the group would go round all paths
+    // for ever.
+    const bool blames_path = group::post_blames_path(error);
+    group::fault_sink->fault(&group,
+                             blames_path ? fsm::Event::kPathFault : fsm::Event::kReplayRefused,
+                             member, {"a request could not be posted", group::Detector::kPost});
+    error = 0;
+  }
+  group::settle(group);
+  return error;
+}
+
 // Called when the application has posted while the hot path is barred: leaves the new requests
 // parked, posts them on the current path, or flushes them. The caller holds send.mutex; the journal
-// entries from `from` on are new. Always returns 0.
+// entries from `from` on are new. Returns what send_on_path() does.
 int send_appended(Group& group, uint64_t from) {
   switch (group.send.route) {
-    case Route::kOnPath: {
-      const int member = group.life.path.member;
-      const int error = group::pump(group);
-      if (error != 0) {
-        // A request that no NIC takes must not blame the path, or the group would go round all
-        // paths for ever.
-        const bool blames_path = group::post_blames_path(error);
-        group::fault_sink->fault(&group,
-                                 blames_path ? fsm::Event::kPathFault : fsm::Event::kReplayRefused,
-                                 member, {"a request could not be posted", group::Detector::kPost});
-      }
-      group::settle(group);
-      break;
-    }
+    case Route::kOnPath:
+      return send_on_path(group, from);
     case Route::kError:
       for (uint64_t position = from; position < group.send.journal.head(); position++) {
         group::flush_send(group, position);
@@ -92,6 +124,7 @@ int post_send_slow(Group& group, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     return taken ? 0 : shown;
   }
   const uint64_t from = journal.head();
+  ibv_send_wr* refused = wr;
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {
     error = refusal_of(group, *wr);
@@ -101,7 +134,11 @@ int post_send_slow(Group& group, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     }
     journal.add(*wr);
   }
-  send_appended(group, from);
+  if (const int on_path = send_appended(group, from)) {
+    for (uint64_t position = from; position < journal.head(); position++) refused = refused->next;
+    *bad_wr = refused;
+    return on_path;
+  }
   return error;
 }
 
@@ -221,6 +258,7 @@ int post_recv_on_path(Group& group, const ibv_recv_wr& wr, bool* waits) {
   ibv_qp* real = group.real[member];
   const int error = real->context->ops.post_recv(real, &translated, &bad);
   if (error == 0 || !group::post_blames_path(error)) return error;
+  if (!holds_back_refusal(group, member)) return error;
   // This receive waits in the journal for the next path, and so do all later ones.
   group.recv.route = Route::kParked;
   group::fault_sink->fault(&group, fsm::Event::kPathFault, member,

@@ -51,5 +51,82 @@ TEST_F(OffTheDefault, AReceiveThatWasRefusedIsFlushedWithTheQp) {
   EXPECT_EQ(poll(), (Completions{{11, kFlushed}, {12, kFlushed}}));
 }
 
+// Nothing masks a fault of the backup any more, so nobody would bring what it refuses to another
+// path.
+class Unguarded : public OffTheDefault {
+ protected:
+  Unguarded() {
+    group_->life.errors.members[kBackup].accept = group::Accept::kPass;
+    group::fault_sink = &world_.sink;
+  }
+  // Posts two SENDs. Returns the result, and sets `refused` to the one that came back, or to 0.
+  int send_two(uint64_t wr_id, uint64_t* refused) {
+    ibv_sge sge{0x5000, 8, group::kLkey};
+    ibv_send_wr wrs[2]{}, *bad = nullptr;
+    for (int i : {0, 1}) {
+      wrs[i].wr_id = wr_id + i;
+      wrs[i].next = i == 0 ? &wrs[1] : nullptr;
+      wrs[i].sg_list = &sge;
+      wrs[i].num_sge = 1;
+      wrs[i].opcode = IBV_WR_SEND;
+      wrs[i].send_flags = IBV_SEND_SIGNALED;
+    }
+    const int error = post_send(group_->handle(), wrs, &bad);
+    *refused = bad != nullptr ? bad->wr_id : 0;
+    return error;
+  }
+};
+
+TEST_F(Unguarded, AReceiveThatTheNicRefusesComesBack) {
+  ibv_sge sge{0x6000, 8, group::kLkey};
+  ibv_recv_wr wr{11, nullptr, &sge, 1}, *bad = nullptr;
+  for (int error : {EIO, ENOMEM}) {
+    on_backup().post_error = error;
+    EXPECT_EQ(post_recv(group_->handle(), &wr, &bad), error);
+    EXPECT_EQ(bad, &wr);
+  }
+  on_backup().post_error = 0;
+  receive(12);
+  ASSERT_TRUE(on_backup().complete_recv());
+  EXPECT_EQ(poll(), (Completions{{12, IBV_WC_SUCCESS}}));
+}
+
+TEST_F(Unguarded, ARequestThatTheNicRefusesComesBack) {
+  uint64_t refused = 0;
+  on_backup().sends_accepted = 1;
+  EXPECT_EQ(send_two(1, &refused), ENOMEM);
+  EXPECT_EQ(refused, 2u);
+  on_backup().post_error = EIO;
+  EXPECT_EQ(send_two(3, &refused), EIO);
+  EXPECT_EQ(refused, 3u);
+  on_backup().post_error = 0;
+  on_backup().sends_accepted = INT_MAX;
+  send(5);
+  while (on_backup().complete_send()) continue;
+  EXPECT_EQ(poll(), (Completions{{1, IBV_WC_SUCCESS}, {5, IBV_WC_SUCCESS}}));
+}
+
+// An earlier call has returned without an error, so the request of that call cannot come back.
+TEST_F(Unguarded, ARequestThatWaitedForAKeyFailsItsGroupWhenTheNicRefusesIt) {
+  write(1);
+  group_->life.remote_keys[kBackup][group::kRkey] = 0x99;
+  on_backup().post_error = EIO;
+  uint64_t refused = 0;
+  EXPECT_EQ(send_two(2, &refused), EIO);
+  EXPECT_EQ(refused, 2u);
+  ASSERT_EQ(world_.sink.faults.size(), 1u);
+  EXPECT_EQ(world_.sink.faults[0].event, fsm::Event::kReplayRefused);
+}
+
+// If the protection ends before the fault is handled, the application still gets the error.
+TEST_F(OffTheDefault, WhatTheNicRefusesIsOwedToTheApplication) {
+  on_backup().post_error = EIO;
+  receive(11);
+  EXPECT_TRUE(group_->life.errors.members[kBackup].fault_reported);
+  group_->life.errors.members[kBackup].fault_reported = false;
+  send(1);
+  EXPECT_TRUE(group_->life.errors.members[kBackup].fault_reported);
+}
+
 }  // namespace
 }  // namespace shift::ops
