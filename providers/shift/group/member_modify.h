@@ -1,5 +1,5 @@
 // What the application asks of its QP, done on the member that carries its data. Called on the
-// application's thread.
+// application's thread or, for a further member, on the command thread of its NIC.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -120,6 +120,39 @@ int current_member(Group* g) {
   }
 }
 
+// Runs the task on the command thread of a member's NIC: the program must not wait for a NIC that
+// hangs, if it is not the program's own. False: the NIC is late, and the task may still run.
+template <typename Task>
+bool on_command_thread(Group* g, int member, const Task& task) {
+  using Waited = group::CommandThreads::Waited;
+  if (group::is_late(*g->context, member)) return false;
+  const Waited waited = group::on_nic_and_wait(*g->context, member, task);
+  if (waited == Waited::kNever) task();
+  return waited != Waited::kLate;
+}
+
+// Changes the QP of the member as the application asks. Returns 0 or an errno; nullopt: it is a
+// further member, and its NIC is late.
+std::optional<int> change_on(Group* g, int member, const ibv_qp_attr& attr, int mask) {
+  if (member == kDefault) return group::application_modify(*g, member, attr, mask);
+  const auto error = std::make_shared<int>(0);
+  const auto change = [error, attr, mask, member, held = group::Held(g)] {
+    *error = group::application_modify(*held, member, attr, mask);
+  };
+  if (!on_command_thread(g, member, change)) return std::nullopt;
+  return *error;
+}
+
+// The application breaks its QP while that lies on a NIC that is late, and will not wait for the
+// flushes of that NIC.
+void break_without(Group* g, int member) {
+  (void)group::on_nic(*g->context, member, [member, held = group::Held(g)] {
+    (void)group::member_qp_to_state(*held, member, IBV_QPS_ERR);
+  });
+  (void)group::errors_hold(*g, member);  // what the NIC gives later comes too late
+  give_up(*g);
+}
+
 // Called before the application connects its QP. Receives of the shared queue that moved away while
 // the default NIC was broken may still lie on that NIC. False: they do, and the NIC is still
 // broken.
@@ -194,10 +227,14 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   for (;;) {
     const uint32_t departures = g->life.path.departures;
     const int member = current_member(g);
-    const int error = group::application_modify(*g, member, *attr, mask);
+    const auto error = change_on(g, member, *attr, mask);
     if (error == 0) break;
+    if (!error && to_state && attr->qp_state == IBV_QPS_ERR) {
+      break_without(g, member);
+      break;
+    }
     // A QP that the group has left meanwhile is in ERR, and refuses what its successor accepts.
-    if (g->life.path.departures == departures) return error;
+    if (g->life.path.departures == departures) return error.value_or(EIO);
   }
   if (!to_state) return 0;
   qp->state = attr->qp_state;
@@ -231,9 +268,8 @@ void answer_as_asked(Group* g, ibv_qp_attr* attr, ibv_qp_init_attr* init) {
   init->sq_sig_all = g->sq_sig_all;
 }
 
-// Asks the NIC that carries the group's data. A further member's is asked by its command thread,
-// for the program must not wait for a NIC that hangs, if it is not the program's own. Nor does it
-// wait for a path: an outage has no bound while nothing waits for its end.
+// Asks the NIC that carries the group's data. The call does not wait for a path: an outage has no
+// bound while nothing waits for its end.
 int ask_nic(Group* g, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
   const int member = carrying_member(g);
   if (member == group::kNoMember) {
@@ -247,16 +283,11 @@ int ask_nic(Group* g, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
     ibv_qp_init_attr init{};
     int error = 0;
   };
-  using Waited = group::CommandThreads::Waited;
   const auto answer = std::make_shared<Answer>();
   const auto ask = [answer, mask, member, held = group::Held(g)] {
     answer->error = stock->query_qp(held->real[member], &answer->attr, mask, &answer->init);
   };
-  Waited waited = Waited::kLate;
-  if (!group::is_late(*g->context, member))
-    waited = group::on_nic_and_wait(*g->context, member, ask);
-  if (waited == Waited::kNever) ask();
-  if (waited == Waited::kLate) {
+  if (!on_command_thread(g, member, ask)) {
     answer_as_asked(g, attr, init);
     return 0;
   }

@@ -53,6 +53,7 @@ class FakeCommands final : public CommandThreads {
     return soon_(std::move(task));
   }
   Waited run_and_wait(int nic, Task task) noexcept override {
+    if (hangs.erase(nic) == 1) late.insert(nic);
     if (late.contains(nic)) return held.emplace_back(nic, std::move(task)), Waited::kLate;
     return wait_(task) ? Waited::kDone : Waited::kNever;
   }
@@ -74,6 +75,7 @@ class FakeCommands final : public CommandThreads {
   }
 
   std::set<int> late;
+  std::set<int> hangs;                    // becomes late with the next task that is waited for
   std::deque<std::pair<int, Task>> held;  // tasks of NICs that are late
   bool is_own_thread = false;
   bool has_threads = true;

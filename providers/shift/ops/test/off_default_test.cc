@@ -51,6 +51,49 @@ TEST_F(OffTheDefault, AReceiveThatWasRefusedIsFlushedWithTheQp) {
   EXPECT_EQ(poll(), (Completions{{11, kFlushed}, {12, kFlushed}}));
 }
 
+// The backup's NIC hangs, and is not the program's own.
+class OnALateNic : public OffTheDefault {
+ protected:
+  OnALateNic() {
+    world_.context.members[kBackup].nic = 1;
+    world_.context.members[group::kThird].nic = 2;
+    send(1);
+    send(2);
+    receive(11);
+  }
+  void expect_flushed_at_once() {
+    to_error();
+    EXPECT_FALSE(on_backup().in_error()) << "the program has waited for the NIC";
+    send(3);
+    const Completions all{{1, IBV_WC_RETRY_EXC_ERR}, {2, kFlushed}, {3, kFlushed}, {11, kFlushed}};
+    EXPECT_EQ(poll(), all);
+    commands_.answer(1);
+    EXPECT_TRUE(on_backup().in_error()) << "C3";
+    EXPECT_EQ(poll(), Completions{}) << "nothing comes twice";
+  }
+};
+
+TEST_F(OnALateNic, AQpIsBrokenWithoutIt) {
+  commands_.late.insert(1);
+  expect_flushed_at_once();
+}
+
+TEST_F(OnALateNic, AQpIsBrokenWithoutItsAnswer) {
+  commands_.hangs.insert(1);
+  expect_flushed_at_once();
+}
+
+TEST_F(OnALateNic, AQpIsNotChanged) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTS;
+  commands_.hangs.insert(1);
+  for (int i = 0; i < 2; i++) EXPECT_EQ(modify_qp(group_->handle(), &attr, IBV_QP_STATE), EIO);
+  EXPECT_TRUE(on_backup().walk.empty());
+  commands_.answer(1);
+  ASSERT_TRUE(on_backup().complete_send());
+  EXPECT_EQ(poll(), (Completions{{1, IBV_WC_SUCCESS}})) << "traffic goes on";
+}
+
 // Nothing masks a fault of the backup any more, so nobody would bring what it refuses to another
 // path.
 class Unguarded : public OffTheDefault {
