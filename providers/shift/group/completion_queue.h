@@ -93,7 +93,7 @@ struct CompletionQueue {
   std::atomic<std::chrono::steady_clock::time_point> doubtful_until{};
 
   FairMutex mutex;
-  // A command changes the default's CQ, so the layer does not poll it; and the layer wanted to.
+  // A command changes the default's CQ, so no thread polls it; and one wanted to.
   bool is_changing = false, is_passed_over = false;
   std::deque<Completion> side;  // delivered before the real CQs are polled
   size_t announced = 0;         // an event has announced the oldest `announced` of them
@@ -140,7 +140,7 @@ static_assert(offsetof(ibv_cq_ex, async_events_completed) ==
 
 // Whether a thread may own the hot part. The caller holds cq.mutex.
 inline bool may_be_hot(const CompletionQueue& cq) {
-  return cq.slow_groups == 0 && cq.kept_errors == 0 && cq.side.empty();
+  return cq.slow_groups == 0 && cq.kept_errors == 0 && !cq.is_changing && cq.side.empty();
 }
 
 }  // namespace shift::group

@@ -50,9 +50,10 @@ void resize_twins(CompletionQueue& cq, int room) {
   change_twins(&cq, "size", [room](ibv_cq* twin) { return stock->resize_cq(twin, room); });
 }
 
-// Changes the default's CQ, on a thread of the application. The layer's threads do not touch that
-// CQ meanwhile: a provider whose CQ serves one thread has no lock of its own, and none of them may
-// wait for a NIC that hangs.
+// Changes the default's CQ, on a thread of the application. No other thread touches that CQ
+// meanwhile. A provider whose CQ serves one thread has no lock of its own, and the application's
+// thread that polls it does not know that the making of a QP changes it. The layer's threads may
+// not wait for a NIC that hangs, either.
 template <typename Change>
 int change_default(CompletionQueue& cq, Change change) {
   {

@@ -1,4 +1,6 @@
 // An object that the application makes stands for one on each NIC, and goes from all NICs.
+#include <thread>
+
 #include "group/extended.h"
 #include "group/group.h"
 #include "ops/completion_queues.h"
@@ -316,6 +318,34 @@ TEST_F(Queues, AreLeftAloneWhileTheyChange) {
   ASSERT_EQ(resize_cq(cq, 300), 0);
   EXPECT_TRUE(real.waiting.empty()) << "it was not looked at, so it is afterwards";
   EXPECT_EQ(queue->side.size(), 1u);
+  EXPECT_EQ(destroy_cq(cq), 0);
+}
+
+// One thread of the program polls the queue, and another makes a QP, for which the queue grows.
+TEST_F(Queues, AreNotPolledByTheProgramWhileTheyChange) {
+  static ibv_cq* cq;
+  static int polled;
+  cq = create_cq(context_, 100, nullptr, nullptr, 0);
+  CompletionQueue* queue = CompletionQueue::from(cq);
+  ibv_wc wc{};
+  wc.qp_num = 0xdddd;
+  // The second call would take the hot path.
+  static const auto poll_twice = [] {
+    ibv_wc found;
+    polled = ops::poll_cq(cq, 1, &found) + ops::poll_cq(cq, 1, &found);
+  };
+  poll_twice();
+  auto& real = group::FakeCq::of(queue->real[kDefault]);
+  real.waiting.push_back(wc);
+  table_.resize_cq = [](ibv_cq* one, int cqe) {
+    std::thread(poll_twice).join();
+    one->cqe = cqe;
+    return 0;
+  };
+  ASSERT_TRUE(cq_reserve(*queue, 500));
+  EXPECT_EQ(polled, 0);
+  poll_twice();
+  EXPECT_EQ(polled, 1) << "it was not looked at, so it is afterwards";
   EXPECT_EQ(destroy_cq(cq), 0);
 }
 
