@@ -176,7 +176,8 @@ void SharedQueue::leave(int member) {
 }
 
 void SharedQueue::limit_renew(int member) {
-  std::lock_guard changing(limit_mutex);
+  std::unique_lock changing(limit_mutex, std::defer_lock);
+  if (member == kDefault) changing.lock();
   ibv_srq_attr attr{};
   ibv_srq* real;
   {
@@ -192,7 +193,9 @@ void SharedQueue::limit_renew(int member) {
 // Only the default's answer counts; the further members are told later.
 int SharedQueue::limit_set(uint32_t value) {
   int error = 0;
-  std::unique_lock changing(limit_mutex);
+  const bool asks_default = !is_late(context, kDefault);
+  std::unique_lock changing(limit_mutex, std::defer_lock);
+  if (asks_default) changing.lock();
   bool is_default_used;
   {
     std::lock_guard lock(mutex);
@@ -200,12 +203,12 @@ int SharedQueue::limit_set(uint32_t value) {
     limit = value;
     is_default_used = members[kDefault].groups != 0 || members_used == 0;
   }
-  if (is_default_used && !is_late(context, kDefault)) {
+  if (is_default_used && asks_default) {
     ibv_srq_attr attr{.srq_limit = value};
     error = stock->modify_srq(members[kDefault].real, &attr, IBV_SRQ_LIMIT);
     if (context.members[kDefault].dead) error = 0;
   }
-  changing.unlock();
+  if (asks_default) changing.unlock();
   if (error != 0) limit_armed = false;
   for (int m = kDefault + 1; m < context.member_count && error == 0; m++)
     (void)on_nic(context, m, [held = Held(this), m] { held->limit_renew(m); });

@@ -77,7 +77,8 @@ struct SharedQueue {
   uint32_t recall_asked = 0;  // for these members, one bit each, recall_some() will be called
   bool is_stock = false;      // serves QPs that are not protected, and no others (C10)
 
-  // Held while the NICs' limits are changed, before `mutex`.
+  // Held while the limit of the default's SRQ is changed, before `mutex`: the program and that
+  // NIC's command thread change it. A further member's is changed by its command thread alone.
   std::mutex limit_mutex;
 
   Holders holders;

@@ -674,6 +674,36 @@ TEST_F(Shared, TheLimitMovesAlong) {
   EXPECT_EQ(real(kDefault).limit, 2u) << "nobody is there";
 }
 
+// A NIC that hangs holds up its own command thread alone.
+TEST_F(Shared, TheLimitIsSetWhileAFurtherNicHangs) {
+  static ibv_srq* hanging;
+  static std::atomic<bool> hangs, goes_on;
+  hanging = srq_->members[kBackup].real;
+  hangs = goes_on = false;
+  ASSERT_EQ(srq_->limit_set(2), 0);
+  tasks_.run();
+  ASSERT_TRUE(leave({a_}));
+  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
+  StockVerbs table = *stock;
+  table.modify_srq = [](ibv_srq* srq, ibv_srq_attr* attr, int mask) {
+    if (srq == hanging) hangs = true;
+    while (srq == hanging && !goes_on) sched_yield();
+    return fake_stock()->modify_srq(srq, attr, mask);
+  };
+  const StockVerbs* const before = std::exchange(stock, &table);
+  std::thread backups([&] { srq_->limit_renew(kBackup); });
+  while (!hangs) sched_yield();
+  EXPECT_EQ(srq_->limit_set(1), 0);
+  srq_->limit_renew(kDefault);
+  EXPECT_EQ(real(kDefault).limit, 1u);
+  goes_on = true;
+  backups.join();
+  EXPECT_EQ(real(kBackup).limit, 2u);
+  tasks_.run();
+  EXPECT_EQ(real(kBackup).limit, 1u);
+  stock = before;
+}
+
 // Any groups move to any members in any order: each receive is consumed once, and none is lost.
 TEST_F(Shared, EachReceiveIsConsumedOnceThroughAnyMoves) {
   Random random;
