@@ -119,6 +119,7 @@ void cq_release(CompletionQueue& cq, uint32_t entries) {
 }
 
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) noexcept {
+  if (asks_for_newer(attr->attr_mask, IBV_CQ_ATTR_RESERVED - 1)) return EOPNOTSUPP;
   CompletionQueue* q = CompletionQueue::from(cq);
   ibv_cq* real = q->real[kDefault];
   const auto* verbs = verbs_get_ctx_op(real->context, modify_cq);

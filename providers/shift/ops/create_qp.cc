@@ -196,6 +196,8 @@ namespace {
 // `make` makes the QP by other means than the verb; such a QP is not protected.
 ibv_qp* create_extended(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp make,
                         void* argument) {
+  constexpr uint32_t kInHeaders = 2 * IBV_QP_INIT_ATTR_SEND_OPS_FLAGS - 1;
+  if (asks_for_newer(init->comp_mask, kInHeaders)) return nullptr;
   // An XRC receiver belongs to an XRC domain instead.
   const bool has_pd = init->comp_mask & IBV_QP_INIT_ATTR_PD;
   if (has_pd && (init->pd == nullptr || !owns(init->pd->context))) {

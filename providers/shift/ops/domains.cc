@@ -93,6 +93,9 @@ int dealloc_pd(ibv_pd* pd) noexcept {
 // domain adds allocators and the promise that one thread alone uses it. Both concern the process's
 // memory for the NIC's objects, and only command threads make objects on the further members.
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* init) noexcept {
+  constexpr uint32_t kKnown =
+      IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  if (asks_for_newer(init->comp_mask, kKnown)) return nullptr;
   ibv_context* real_context = Context::from(context)->members[kDefault].real;
   const auto* verbs = verbs_get_ctx_op(real_context, alloc_parent_domain);
   if (verbs == nullptr || init->pd == nullptr) {

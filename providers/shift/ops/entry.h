@@ -23,6 +23,15 @@ inline group::CompletionChannel* virtual_channel(ibv_comp_channel* channel) {
   return reinterpret_cast<group::CompletionChannel*>(channel);
 }
 
+// The program asks for what only younger headers know, by a bit in the mask of its attributes. The
+// layer copies attributes in the size that it knows, so a provider that is as young would read
+// beyond the copy. Sets errno.
+inline bool asks_for_newer(uint64_t mask, uint64_t known) {
+  if ((mask & ~known) == 0) return false;
+  errno = EOPNOTSUPP;
+  return true;
+}
+
 inline control::Coordinator& coordinator() {
   return control::runtime()->coordinator;
 }

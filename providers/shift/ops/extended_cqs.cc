@@ -91,6 +91,12 @@ void install_readers(ibv_cq_ex& cq, uint64_t wc_flags) {
 }
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) try {
+  // A field without a function here would be a null pointer in the program.
+  constexpr uint32_t kKnown = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+  if (asks_for_newer(init->comp_mask, kKnown) ||
+      asks_for_newer(init->wc_flags, IBV_CREATE_CQ_SUP_WC_FLAGS)) {
+    return nullptr;
+  }
   Context* c = Context::from(context);
   auto cq = std::make_unique<CompletionQueue>();
   cq->extended = std::make_unique<ExtendedPoll>(*cq);

@@ -39,6 +39,7 @@ Object* make(ibv_context* context, Init* init) noexcept {
 }
 
 ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* init) noexcept {
+  if (asks_for_newer(init->comp_mask, IBV_WQ_INIT_ATTR_RESERVED - 1)) return nullptr;
   ibv_wq_init_attr real = *init;
   real.pd = real_pd(init->pd);
   real.cq = real_cq(init->cq);
@@ -61,6 +62,7 @@ ibv_srq* create_stock_srq(ibv_context* context, ibv_srq_init_attr_ex* init) noex
 }
 
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* init) noexcept {
+  if (asks_for_newer(init->comp_mask, IBV_SRQ_INIT_ATTR_RESERVED - 1)) return nullptr;
   const bool is_basic =
       !(init->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) || init->srq_type == IBV_SRQT_BASIC;
   constexpr uint32_t kOfBasic = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
