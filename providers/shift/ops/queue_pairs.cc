@@ -296,9 +296,9 @@ int ask_nic(Group* g, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
   return answer->error;
 }
 
-// Whether a fault of the path would be masked now. The NIC may have brought its QP to ERR then, or
+// Whether errors of the group's path are held back. The NIC may have brought its QP to ERR then, or
 // the layer may do so while the NIC is asked.
-bool masks_faults(Group* g) {
+bool holds_errors_back(Group* g) {
   if (send_route(g) == group::Route::kError) return false;
   const group::CqLock lock(*g);
   const int member = g->life.path.member;
@@ -312,11 +312,12 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) no
   Group* g = Group::from(qp);
   const int error = ask_nic(g, attr, mask, init);
   const bool is_gone = error == EIO || error == ENODEV;
-  if (error != 0 && !(is_gone && masks_faults(g))) return error;
+  const bool holds_back = holds_errors_back(g);
+  if (error != 0 && !(is_gone && holds_back)) return error;
   if (error != 0) answer_as_asked(g, attr, init);
   if (send_route(g) == group::Route::kError) attr->qp_state = attr->cur_qp_state = IBV_QPS_ERR;
   // The application sees the state that it has set, and no sign of a fault that is masked (C9).
-  if (masks_faults(g)) attr->qp_state = attr->cur_qp_state = qp->state;
+  if (holds_back) attr->qp_state = attr->cur_qp_state = qp->state;
   qp->state = attr->qp_state;
   {
     // The application sees what it set, and not what the layer made of it (C9).
@@ -387,13 +388,10 @@ int destroy_qp(ibv_qp* qp) noexcept {
   return 0;
 }
 
+// Off the default, faults of the default NIC do not concern the group, protected or not.
 bool is_masked(Group& g) {
-  std::lock_guard send(g.send.mutex);
-  if (g.send.route == group::Route::kError) return false;
-  if (g.life.path.off_default) return true;
-  group::CqLock lock(g);
-  return std::ranges::any_of(g.life.errors.members,
-                             [](const auto& one) { return one.accept == group::Accept::kGuard; });
+  return holds_errors_back(&g) ||
+         (g.life.path.off_default && send_route(&g) != group::Route::kError);
 }
 
 ibv_qp* real_qp(ibv_qp* qp) noexcept {

@@ -7,8 +7,8 @@ struct Group;
 
 namespace shift::ops {
 
-// Whether faults of the group's path are masked, as far as is known. The caller does not hold
-// Context::mutex.
+// Whether a fault of the default NIC stays hidden from the group's application, as far as is known.
+// The caller does not hold Context::mutex.
 bool is_masked(group::Group& group);
 
 }  // namespace shift::ops

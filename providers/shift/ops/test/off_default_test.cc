@@ -2,6 +2,7 @@
 // application ends them.
 #include <gtest/gtest.h>
 
+#include "ops/queue_pairs.h"
 #include "ops/test/queue_pairs.h"
 
 namespace shift::ops {
@@ -147,6 +148,20 @@ TEST_F(Unguarded, ARequestThatTheNicRefusesComesBack) {
   send(5);
   while (on_backup().complete_send()) continue;
   EXPECT_EQ(poll(), (Completions{{1, IBV_WC_SUCCESS}, {5, IBV_WC_SUCCESS}}));
+}
+
+// The default NIC is not the path's, so the group does not care for it; its path's errors are
+// shown.
+TEST_F(Unguarded, FaultsOfTheDefaultAreMasked) {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  EXPECT_TRUE(is_masked(*group_));
+  on_backup().qp.state = IBV_QPS_ERR;
+  ASSERT_EQ(query_qp(group_->handle(), &attr, IBV_QP_STATE, &init), 0);
+  EXPECT_EQ(attr.qp_state, IBV_QPS_ERR);
+  EXPECT_TRUE(is_masked(*group_));
+  group::fail(*group_);
+  EXPECT_FALSE(is_masked(*group_));
 }
 
 // An earlier call has returned without an error, so the request of that call cannot come back.
