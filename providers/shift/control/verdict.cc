@@ -8,6 +8,7 @@
 #include "group/context.h"
 #include "group/errors.h"
 #include "group/port.h"
+#include "util/planted.h"
 
 namespace shift::control {
 
@@ -20,7 +21,10 @@ void Verdict::want(int member, std::function<void()> then) {
   const bool is_asked = is_open(member);
   if (!is_asked) question.number = next_number_++;
   if (then) question.if_believed.push_back(std::move(then));
-  if (group::is_late(*session_.group.context, member)) return nic_late(member);
+  if (group::is_late(*session_.group.context, member)) {
+    return SHIFT_PLANT(late_nic_believed) ? answered(member, question.number, true)
+                                          : nic_late(member);
+  }
   if (is_asked) return;
   jobs_.run(
       session_, member,
@@ -35,7 +39,7 @@ void Verdict::answered(int member, uint32_t number, bool is_up) {
   const Question question = std::exchange(questions_[member], {});
   // If the group has left the path, the request meets its error again on the next one.
   if (member != session_.group.life.path.member) return;
-  if (is_up) {
+  if (is_up || SHIFT_PLANT(port_not_asked)) {
     for (const auto& then : question.if_believed) then();
     return application(member, "application error completion");
   }

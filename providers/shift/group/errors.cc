@@ -8,6 +8,7 @@
 #include "group/fault_sink.h"
 #include "group/group.h"
 #include "group/shared_queue.h"
+#include "util/planted.h"
 
 namespace shift::group {
 
@@ -134,7 +135,7 @@ bool kept_pass(Group& group, int member) {
   for (KeptErrors::Kept& kept : group.kept.list) {
     if (kept.slot != nullptr) kept.wc.wr_id = group.srq->consume(kept.slot);
     translate(group, kept.wc);
-    kept.cq->side.push_back(kept.wc);
+    if (!SHIFT_PLANT(kept_errors_lost)) kept.cq->side.push_back(kept.wc);
     kept.cq->kept_errors--;
   }
   group.kept.list.clear();

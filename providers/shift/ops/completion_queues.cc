@@ -204,7 +204,8 @@ bool take_event(CompletionQueue* cq, bool has_waited) {
       return false;
     }
   }
-  return cq->armed.exchange(false) || !group::is_in_doubt(*cq);
+  return cq->armed.exchange(false) ||
+         (!group::is_in_doubt(*cq) && !SHIFT_PLANT(unarmed_event_lost));
 }
 
 bool is_masked(CompletionChannel* channel) {

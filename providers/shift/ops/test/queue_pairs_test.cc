@@ -20,16 +20,6 @@
 #include "ops/open_contexts.h"
 #include "ops/tables.h"
 
-// These functions replace the ones that start threads, which the linker leaves in their archive.
-namespace shift::control {
-Runtime* runtime() {
-  return ops::in_use;
-}
-bool runtime_start() {
-  return ops::in_use != nullptr;
-}
-}  // namespace shift::control
-
 namespace shift::ops {
 namespace {
 
