@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <string_view>
 
 #include "monitor.h"
 
@@ -61,6 +62,20 @@ void idle(const Traffic& traffic, End* end, VerbsTransport* verbs, TcpChannel* s
   }
 }
 
+// A line "inspect" has the handles looked at while the run goes on. Any other line stops the run,
+// and so does the end of the input.
+void hear(End* end, VerbsTransport* verbs) {
+  pollfd input{STDIN_FILENO, POLLIN, 0};
+  if (poll(&input, 1, 0) != 1) return;
+  char line[64];
+  const ssize_t length = read(STDIN_FILENO, line, sizeof line);
+  if (length <= 0 || std::string_view(line, static_cast<size_t>(length)) != "inspect\n")
+    return end->stop();
+  verbs->inspect();
+  printf("inspected\n");
+  fflush(stdout);
+}
+
 int drive(const Session& session, End* end, VerbsTransport* verbs, TcpChannel* side,
           Timeline* timeline) {
   const Traffic& traffic = session.verbs;
@@ -88,8 +103,7 @@ int drive(const Session& session, End* end, VerbsTransport* verbs, TcpChannel* s
       return kExitHang;
     }
     if (traffic.until_stop && session.is_client() && now >= stdin_at) {
-      pollfd input{STDIN_FILENO, POLLIN, 0};
-      if (poll(&input, 1, 0) == 1) end->stop();
+      hear(end, verbs);
       stdin_at = now + kProgressEveryNs;
     }
     if (!worked) idle(traffic, end, verbs, side, looked_ns, &is_armed);
