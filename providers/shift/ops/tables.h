@@ -35,5 +35,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept;
 int dealloc_mw(ibv_mw* mw) noexcept;
 // Fills in the verbs that make objects which the layer does not protect (stock_objects.cc).
 void install_stock_objects(verbs_context& verbs);
+// Fills in the queries about the device (device_queries.cc).
+void install_queries(verbs_context& verbs);
 
 }  // namespace shift::ops
