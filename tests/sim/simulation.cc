@@ -109,6 +109,18 @@ std::pair<Simulation::Pair*, int> Simulation::pair_of(uint64_t qpn) {
   return {nullptr, 0};
 }
 
+// Two ends that are both in RTR have no start PSN to prove themselves with. Faults meet two
+// strangers, and the applications reach RTS only when all is well again.
+void Simulation::reach_rts() {
+  for (Pair& pair : pairs_) {
+    if (!pair.only_receives()) continue;
+    for (size_t h = 0; h < 2; h++) {
+      if (pair.armed_ends != 0) pair.judge.fail("C11: an end is believed that proved nothing");
+      if (!gone_[h]) hosts_[h]->reach_rts(pair.groups[h]);
+    }
+  }
+}
+
 bool Simulation::is_broken() const {
   return std::ranges::any_of(pairs_, [](const Pair& pair) { return pair.judge.is_broken(); });
 }
@@ -147,7 +159,8 @@ const std::string& Simulation::run() {
   }
   begun();
   const auto is_armed = [this] {
-    return std::ranges::all_of(pairs_, [](const Pair& pair) { return pair.armed_ends == 3; });
+    return std::ranges::all_of(
+        pairs_, [](const Pair& pair) { return pair.armed_ends == (pair.only_receives() ? 0 : 3); });
   };
   if (!schedule_.early && !run_until(is_armed, kBindLimit)) {
     fail("C7: the two ends do not find each other");
@@ -157,6 +170,7 @@ const std::string& Simulation::run() {
   run_until([this] { return next_fault_ == schedule_.faults.size(); }, seconds(60));
   run_for(schedule_.heal_after);
   heal();
+  reach_rts();
   finish();
   for (const Pair& pair : pairs_) {
     if (pair.judge.is_broken()) return pair.judge.verdict();

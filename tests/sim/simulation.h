@@ -69,6 +69,8 @@ class Simulation {
   struct Pair {
     Pair(VirtualTime& time, uint64_t pair_number, const std::array<AppPlan, 2>& planned)
         : number(pair_number), plans(planned), judge(number), fabric(time, judge) {}
+    // Neither end sends.
+    bool only_receives() const { return plans[0].only_receives && plans[1].only_receives; }
     const uint64_t number;
     const std::array<AppPlan, 2>& plans;
     Judge judge;
@@ -99,6 +101,7 @@ class Simulation {
   void traffic_rest();
 
   void heal();
+  void reach_rts();
   void finish();
   bool is_converged() const;
   void check_converged();

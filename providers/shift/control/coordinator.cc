@@ -220,6 +220,8 @@ void Coordinator::session_begin(Group& group) {
 
 void Coordinator::group_sends(Group* group) {
   soon(group->life.serial, [this](Session& session) {
+    session.search.sends_begin();
+    if (const auto kept = session.search.take_kept()) on(kept->channel, kept->bind);
     for (int member = 0; member < session.group.context->member_count; member++) {
       jobs_.run(
           session, member, [member](Group& g) { return group::member_qp_start_sending(g, member); },

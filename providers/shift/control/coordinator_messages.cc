@@ -71,6 +71,7 @@ void Coordinator::on_connection_up(PeerChannel* channel, bool /*first*/) {
 // Connected QPs stay connected: they need no channel until their path has to change.
 void Coordinator::on_channel_down(PeerChannel* channel) {
   sessions_.for_each([&](Session& session) {
+    session.search.channel_ends(channel);
     if (session.search.channel() != channel) return;
     session.search.channel_lost();
     session.paths.stop();
@@ -97,7 +98,9 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
   PeerSearch& search = session->search;
   const size_t members = message.members.size();
   if (members == 0 || members > group::kMembersMax) return;
-  if (!search.proof_fits(message)) {
+  const PeerSearch::Proof proof = search.proof_of(message);
+  if (proof == PeerSearch::Proof::kNothing) return search.keep(channel, message);
+  if (proof == PeerSearch::Proof::kWrong) {
     SHIFT_WARN_LIMITED("qp 0x%x: a peer could not prove that it owns qp 0x%x; ignored",
                        session->group.qpn(), message.from.qpn);
     return;

@@ -21,6 +21,8 @@ void Coordinator::nic_lost(Context* context, int member, group::Cause cause) {
   sessions_.for_each_of(context, [&](Session& session) {
     const Group& group = session.group;
     if (!group::is_protected(group)) return;
+    // A QP in RTR loses nothing to a NIC that comes back, and cannot go elsewhere without a peer.
+    if (session.search.is_early()) return;
     if (group.life.path.member == member) {
       moving += session.control.state == State::kActive;
       feed(session, {.event = Event::kPathFault, .cause = cause});
@@ -58,6 +60,8 @@ void Coordinator::members_up_changed(Context* context) {
   sessions_.for_each_of(context, [&](Session& session) {
     session.book.own_up_set(up);
     session.book.ready_clean();
+    // A peer that cannot believe this end yet keeps nothing but its newest Bind.
+    if (!session.search.is_proven()) session.search.send_bind();
     session.send_members();
   });
   pairs_.retry(context);
@@ -69,7 +73,7 @@ void Coordinator::address_lost(Context* context, int member, const wire::Gid& ad
                                group::Cause cause) {
   sessions_.for_each_of(context, [&](Session& session) {
     const Group& group = session.group;
-    if (group.life.path.member != member) return;
+    if (group.life.path.member != member || session.search.is_early()) return;
     const MemberQp& qp = session.qps[member];
     if ((qp.connected ? qp.address.gid : session.ends.local.gid) != address) return;
     feed(session, {.event = Event::kPathFault, .cause = cause});

@@ -63,7 +63,7 @@ void PeerSearch::begin() {
 
 void PeerSearch::await_search() {
   no_peer_.start(milliseconds(config().rendezvous_ms), [this] {
-    if (is_cut_off()) return await_search();
+    if (is_cut_off() || (kept_bind_ && is_patient())) return await_search();
     missing("nobody has asked for this QP");
   });
 }
@@ -71,7 +71,18 @@ void PeerSearch::await_search() {
 // Whether a fault has come before the two ends have met, while SHIFT is at the peer's host. That
 // fault may keep the two ends apart, so the search goes on; the round has its own bound.
 bool PeerSearch::is_cut_off() const {
-  return group_.life.peer_present && fsm::kLeaving.has(group_.life.control.state);
+  return group_.life.peer_present && fsm::kLeaving.has(group_.life.control.state) && !is_early();
+}
+
+bool PeerSearch::is_early() const {
+  return !proven_ && !group::start_psns(group_).sends;
+}
+
+// Whether time is no sign against who was found, or against who has asked: their proof has to wait
+// for RTS. A round must not wait for that, because the application's own change to RTS waits for
+// the round.
+bool PeerSearch::is_patient() const {
+  return is_early() && !fsm::kLeaving.has(group_.life.control.state);
 }
 
 void PeerSearch::look() {
@@ -106,10 +117,19 @@ void PeerSearch::found(net::PeerChannel* channel) {
   // What the process says counts only after it has proved on this channel, too, that it owns the
   // peer's QP.
   channel_proven_ = false;
+  bind_begin();
+}
+
+void PeerSearch::bind_begin() {
   sink_.channel_found();
   bind_pause_ = kBindPauseMin;
   bind_until_ = loop_.now() + milliseconds(config().rendezvous_ms);
   bind_again();
+}
+
+// A Bind that was said in RTR proved nothing to a peer in RTR, which may stay there.
+void PeerSearch::sends_begin() {
+  if (channel_ != nullptr && !channel_proven_ && !ended_) bind_begin();
 }
 
 void PeerSearch::missing(const char* cause) {
@@ -144,6 +164,7 @@ void PeerSearch::bind_again() {
   const auto pause = std::min<net::Loop::Clock::duration>(bind_pause_, bind_until_ - loop_.now());
   bind_again_.start(pause, [this] {
     if (ended_ || channel_ == nullptr) return;  // without a channel the peer is looked for anew
+    if (is_patient()) bind_until_ = loop_.now() + milliseconds(config().rendezvous_ms);
     if (loop_.now() >= bind_until_) {
       return missing("who was found does not prove that it owns the QP");
     }
@@ -203,18 +224,21 @@ bool PeerSearch::owns(const wire::Gid& gid) const {
 }
 
 // Both QPNs are in the names, which the caller has compared.
-bool PeerSearch::proof_fits(const wire::Bind& bind) {
-  if (wrong_binds_.is_spent()) return false;
+PeerSearch::Proof PeerSearch::proof_of(const wire::Bind& bind) {
+  if (wrong_binds_.is_spent()) return Proof::kWrong;
   const group::StartPsns psns = group::start_psns(group_);
-  const bool fits = (!(bind.flags & wire::Bind::kHasSqPsn) || bind.sq_psn == psns.rq) &&
-                    (!psns.sends || bind.rq_psn == psns.sq);
+  const bool peer_sends = (bind.flags & wire::Bind::kHasSqPsn) != 0;
+  if (!peer_sends && !psns.sends) return Proof::kNothing;
+  const bool fits =
+      (!peer_sends || bind.sq_psn == psns.rq) && (!psns.sends || bind.rq_psn == psns.sq);
   if (!fits) wrong_binds_.spend();
-  return fits;
+  return fits ? Proof::kFits : Proof::kWrong;
 }
 
 // The process that is found at the peer's address need not be the process that was there before.
 net::PeerChannel* PeerSearch::take_channel(net::PeerChannel* channel) {
   channel_proven_ = true;
+  kept_bind_.reset();
   return set_channel(channel);
 }
 

@@ -50,6 +50,8 @@ class PeerSearch {
   // once. A follower looks only to learn whether the peer's process is gone, and still waits to be
   // found.
   void look_later(std::chrono::milliseconds pause);
+  // The QP has reached RTS, so from here on Binds can be told right from wrong.
+  void sends_begin();
   // From here on there are no more searches, and no more repeated Binds.
   void end();
 
@@ -64,6 +66,8 @@ class PeerSearch {
 
   // The peer has shown that it owns the other QP.
   bool is_proven() const { return proven_; }
+  // Nobody has proved anything, and the QP is in RTR, as its peer's may be: then nobody can.
+  bool is_early() const;
   // The peer has shown that on this channel.
   bool is_proven_on(const net::PeerChannel* channel) const {
     return proven_ && channel_proven_ && channel_ == channel;
@@ -81,10 +85,18 @@ class PeerSearch {
   // process or its QP is gone.
   bool is_peer_gone() const { return gone_ && channel_ == nullptr; }
 
-  // Whether a Bind knows the start PSNs, which only the two ends know (C11). Nobody may guess them
-  // at will: after many wrong Binds even a right one is not looked at for a moment, and an honest
-  // peer says it again.
-  bool proof_fits(const wire::Bind& bind);
+  // Whether a Bind knows the start PSNs, which only the two ends know (C11). While both QPs are in
+  // RTR, neither end has a PSN that it can compare. Nobody may guess PSNs at will: after many wrong
+  // Binds even a right one is not looked at for a moment, and an honest peer says it again.
+  enum class Proof : uint8_t { kFits, kWrong, kNothing };
+  Proof proof_of(const wire::Bind& bind);
+  // Keeps a Bind that proves nothing yet. The newest one is kept, until take_kept().
+  void keep(net::PeerChannel* channel, const wire::Bind& bind) { kept_bind_ = {channel, bind}; }
+  struct KeptBind {
+    net::PeerChannel* channel;
+    wire::Bind bind;
+  };
+  std::optional<KeptBind> take_kept() { return std::exchange(kept_bind_, {}); }
   // A Bind with a proof that fits came on this channel, which is the peer's from here on. Returns
   // the channel that the peer had before.
   net::PeerChannel* take_channel(net::PeerChannel* channel);
@@ -97,6 +109,10 @@ class PeerSearch {
   void widen();
   // All connections of the channel are lost.
   void channel_lost();
+  // The channel, which need not be this search's, is about to be deleted.
+  void channel_ends(const net::PeerChannel* channel) {
+    if (kept_bind_ && kept_bind_->channel == channel) kept_bind_.reset();
+  }
 
  private:
   // A peer whose QP is still in its last life is wrong once for each connection and pause.
@@ -110,6 +126,8 @@ class PeerSearch {
   void missing(const char* cause);
   void await_search();
   bool is_cut_off() const;
+  bool is_patient() const;
+  void bind_begin();
   void bind_again();
   void ask_link();
   net::PeerChannel* set_channel(net::PeerChannel* channel);
@@ -140,6 +158,7 @@ class PeerSearch {
   net::Timer bind_again_;
   std::chrono::milliseconds bind_pause_{};
   Time bind_until_{};
+  std::optional<KeptBind> kept_bind_;
   // Follower: the time within which the leader has to look for it.
   net::Timer no_peer_;
 };

@@ -2,4 +2,4 @@
 # shows: C11
 # within: 2000
 # file: control/peer_search.cc
-s/if \(!fits\) wrong_binds_\.spend\(\);/return true;/
+s/if \(!fits\) wrong_binds_\.spend\(\);/return Proof::kFits;/

@@ -1,11 +1,14 @@
 // The two ends of a QP pair that is connected anew find each other, whichever application is slow.
 #include <gtest/gtest.h>
 
+#include <initializer_list>
+#include <string_view>
 #include <utility>
 #include <variant>
 
 #include "control/test/two_hosts.h"
 #include "util/config.h"
+#include "util/test/event_sink.h"
 
 namespace shift::control {
 namespace {
@@ -23,7 +26,9 @@ class Anew : public TwoHosts {
     follows_.group->life.asked.attr.sq_psn = 7;
     follows_.group->life.asked.attr.rq_psn = 8;
     network_.copies = [this](const wire::Message& message) {
-      binds_ += std::holds_alternative<wire::Bind>(message);
+      const auto* bind = std::get_if<wire::Bind>(&message);
+      if (bind != nullptr) last_bind_ = *bind;
+      binds_ += bind != nullptr;
       return 1;
     };
   }
@@ -63,6 +68,7 @@ class Anew : public TwoHosts {
   SimHost& leads_ = a_.group->life.ends.local <= a_.group->life.ends.remote ? a_ : b_;
   SimHost& follows_ = &leads_ == &a_ ? b_ : a_;
   int binds_ = 0;
+  wire::Bind last_bind_;
 };
 
 TEST_F(Anew, ABindThatMetTheOldLifeIsSaidAgain) {
@@ -111,6 +117,105 @@ TEST_F(Anew, WhoNeverProvesItselfIsGivenUpInTime) {
   network_.cut();
   network_.restore();
   expect_protected();
+}
+
+// The applications bring their QPs to RTR, and to RTS when the test says so.
+class LateRts : public Anew {
+ protected:
+  LateRts() {
+    for (SimHost* host : {&leads_, &follows_}) host->stay_in_rtr(host->group);
+    psns_of_now();
+    test::event_sink_set([this](const char* name, std::initializer_list<EventField>) {
+      bound_ += std::string_view(name) == "bound";
+    });
+  }
+  ~LateRts() override { test::event_sink_set({}); }
+  void to_rts(SimHost& host) { host.reach_rts(host.group); }
+  // Each end believes the other at once; timers run for longer than that.
+  void expect_bound() {
+    run(milliseconds(2));
+    EXPECT_EQ(bound_, 2);
+  }
+
+  int bound_ = 0;
+};
+
+TEST_F(LateRts, NobodyIsBelievedWhileBothAreInRtr) {
+  run(seconds(60));
+  EXPECT_EQ(bound_, 0);
+  for (SimHost* host : {&leads_, &follows_}) {
+    EXPECT_EQ(host->group->life.control.state, State::kActive) << "nor is anybody given up";
+    EXPECT_EQ(host->group->life.control.epoch, 0u);
+  }
+}
+
+TEST_F(LateRts, TheLeaderIsFirst) {
+  run(seconds(60));
+  to_rts(leads_);
+  expect_bound();
+  to_rts(follows_);
+  expect_protected();
+}
+
+TEST_F(LateRts, TheFollowerIsFirst) {
+  run(seconds(60));
+  to_rts(follows_);
+  expect_bound();
+  to_rts(leads_);
+  expect_protected();
+}
+
+TEST_F(LateRts, OneOfThemStaysInRtr) {
+  run(seconds(60));
+  to_rts(follows_);
+  expect_bound();
+  run(seconds(60));
+  EXPECT_EQ(leads_.group->life.control.state, State::kActive);
+}
+
+// As programs do it: the QPs are in RTS before the two processes have met, or just then.
+TEST_F(LateRts, NobodyWaitsForATimer) {
+  run(std::chrono::microseconds(50));
+  to_rts(leads_);
+  run(std::chrono::microseconds(50));
+  to_rts(follows_);
+  expect_bound();
+  expect_protected();
+}
+
+// The link may be back before anything is sent, and the round would have nobody to speak with.
+TEST_F(LateRts, ALinkThatComesAndGoesBefore) {
+  run(seconds(1));
+  for (SimHost* host : {&leads_, &follows_}) host->port(kDefault, false);
+  run(seconds(60));
+  for (SimHost* host : {&leads_, &follows_}) host->port(kDefault, true);
+  for (SimHost* host : {&leads_, &follows_}) {
+    EXPECT_EQ(host->group->life.control.state, State::kActive);
+    EXPECT_EQ(host->group->life.control.epoch, 0u);
+    to_rts(*host);
+  }
+  expect_bound();
+  expect_protected();
+}
+
+// C6: the application's change to RTS waits for the end of a round, so that no round waits for RTS.
+TEST_F(LateRts, ARoundBeforeEndsInTime) {
+  run(seconds(1));
+  for (SimHost* host : {&leads_, &follows_}) {
+    host->coordinator.fault(host->group, fsm::Event::kPathFault, kDefault, "a fault");
+  }
+  run(milliseconds(config().rendezvous_ms) + seconds(1));
+  for (SimHost* host : {&leads_, &follows_})
+    EXPECT_EQ(host->group->life.control.state, State::kFailed);
+}
+
+// A follower in RTR keeps the leader's Bind, which has to be true when it is believed at last.
+TEST_F(LateRts, WhatChangesIsSaidAtOnce) {
+  run(seconds(20));
+  EXPECT_EQ(last_bind_.members_up, 7);
+  leads_.port(group::kThird, false);
+  run(milliseconds(1));
+  EXPECT_EQ(last_bind_.members_up, 3);
 }
 
 }  // namespace

@@ -79,6 +79,13 @@ struct Host {
     for (auto& one : only_receives->life.members) one.can_send = false;
     group::World::fake(only_receives, group::kDefault).qp.state = IBV_QPS_RTR;
   }
+  // The application brings that QP to RTS after all.
+  void reach_rts(group::Group* sends) {
+    sends->life.asked.mask |= IBV_QP_SQ_PSN;
+    sends->life.members[group::kDefault].can_send = true;
+    group::World::fake(sends, group::kDefault).qp.state = IBV_QPS_RTS;
+    coordinator.group_sends(sends);
+  }
   void device_says(int member, ibv_event_type type) {
     ibv_async_event event{};
     event.event_type = type;

@@ -42,6 +42,14 @@ class PeerSearchTest : public ::testing::Test, public PeerSearchSink {
     return bind;
   }
 
+  void stay_in_rtr() { group_->life.asked.mask &= ~IBV_QP_SQ_PSN; }
+  void reach_rts() {
+    group_->life.asked.mask |= IBV_QP_SQ_PSN;
+    search_->sends_begin();
+  }
+
+  using Proof = PeerSearch::Proof;
+
   net::VirtualTime time_;
   net::VirtualLoop loop_{time_};
   World world_{1, 2};
@@ -194,17 +202,97 @@ TEST_F(PeerSearchTest, AnAnswerThatComesTooLateIsNobodys) {
 
 // C11
 TEST_F(PeerSearchTest, TheProofIsBothStartPsns) {
-  EXPECT_TRUE(search_->proof_fits(good_bind()));
+  EXPECT_EQ(search_->proof_of(good_bind()), Proof::kFits);
   wire::Bind bind = good_bind();
   bind.sq_psn++;
-  EXPECT_FALSE(search_->proof_fits(bind));
+  EXPECT_EQ(search_->proof_of(bind), Proof::kWrong);
   bind.flags = 0;  // the peer does not send, so its sq_psn says nothing
-  EXPECT_TRUE(search_->proof_fits(bind));
+  EXPECT_EQ(search_->proof_of(bind), Proof::kFits);
   bind = good_bind();
   bind.rq_psn--;
-  EXPECT_FALSE(search_->proof_fits(bind));
-  group_->life.asked.mask &= ~IBV_QP_SQ_PSN;  // this end's QP does not send yet
-  EXPECT_TRUE(search_->proof_fits(bind));
+  EXPECT_EQ(search_->proof_of(bind), Proof::kWrong);
+  stay_in_rtr();
+  EXPECT_EQ(search_->proof_of(bind), Proof::kFits);
+  bind.sq_psn++;
+  EXPECT_EQ(search_->proof_of(bind), Proof::kWrong);
+}
+
+// C11: the sender chooses the flag, so a Bind without it may come from anybody.
+TEST_F(PeerSearchTest, WhereNoPsnCanBeComparedNothingIsProvenAndNothingIsWrong) {
+  stay_in_rtr();
+  wire::Bind bind = good_bind();
+  bind.flags = 0;
+  for (int i = 0; i < 100; i++) EXPECT_EQ(search_->proof_of(bind), Proof::kNothing);
+  EXPECT_EQ(search_->proof_of(good_bind()), Proof::kFits) << "an honest end may stay in RTR";
+}
+
+TEST_F(PeerSearchTest, TheNewestBindThatProvesNothingIsKeptWhileItsChannelLives) {
+  FakeChannel other;
+  wire::Bind bind;
+  search_->keep(&channel_, bind);
+  bind.rq_psn = 7;
+  search_->keep(&other, bind);
+  search_->channel_ends(&channel_);
+  const auto kept = search_->take_kept();
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->channel, &other);
+  EXPECT_EQ(kept->bind.rq_psn, 7u);
+  EXPECT_FALSE(search_->take_kept());
+  search_->keep(&other, bind);
+  search_->channel_ends(&other);
+  EXPECT_FALSE(search_->take_kept());
+  search_->keep(&other, bind);
+  search_->take_channel(&channel_);
+  EXPECT_FALSE(search_->take_kept()) << "the peer has proved itself";
+}
+
+// A receive-only QP never leaves RTR, and another one may be late.
+TEST_F(PeerSearchTest, ALeaderInRtrGivesNobodyUp) {
+  stay_in_rtr();
+  search_->begin();
+  network_.answer(&channel_);
+  time_.run_for(milliseconds(5 * config().rendezvous_ms));
+  EXPECT_TRUE(missing_.empty());
+  EXPECT_GE(found_, 50);
+  EXPECT_LE(found_, 60) << "once a second at last";
+  const int said = found_;
+  reach_rts();
+  EXPECT_EQ(found_, said + 1) << "at once";
+  time_.run_for(milliseconds(101));
+  EXPECT_EQ(found_, said + 2);
+  time_.run_for(milliseconds(config().rendezvous_ms - 200));
+  EXPECT_TRUE(missing_.empty());
+  time_.run_for(milliseconds(200));
+  EXPECT_EQ(missing_.size(), 1u);
+}
+
+TEST_F(PeerSearchTest, NothingIsSaidAtRtsWhereItWouldTellNothing) {
+  search_->sends_begin();  // there is no channel
+  EXPECT_EQ(found_, 0);
+  search_->take_channel(&channel_);
+  search_->set_proven();
+  search_->sends_begin();
+  EXPECT_EQ(found_, 0);
+  search_->channel_lost();
+  search_->begin();
+  network_.answer(&channel_);
+  EXPECT_EQ(found_, 1) << "this channel has proved nothing yet";
+  search_->end();
+  search_->sends_begin();
+  EXPECT_EQ(found_, 1);
+}
+
+// Its Bind will prove the leader when this end's QP reaches RTS.
+TEST_F(PeerSearchTest, AFollowerInRtrWaitsOnWhenItWasAsked) {
+  group_->life.control.is_leader = false;
+  stay_in_rtr();
+  search_->begin();
+  search_->keep(&channel_, good_bind());
+  time_.run_for(milliseconds(5 * config().rendezvous_ms));
+  EXPECT_TRUE(missing_.empty());
+  search_->channel_ends(&channel_);
+  time_.run_for(milliseconds(config().rendezvous_ms));
+  EXPECT_EQ(missing_.size(), 1u);
 }
 
 // C11: 2^24 PSNs cannot be tried.
@@ -212,13 +300,13 @@ TEST_F(PeerSearchTest, WhoGuessesPsnsIsNotListenedToForAWhile) {
   wire::Bind wrong = good_bind();
   for (int i = 0; i < 50; i++) {
     wrong.sq_psn++;
-    EXPECT_FALSE(search_->proof_fits(wrong));
+    EXPECT_EQ(search_->proof_of(wrong), Proof::kWrong);
   }
-  EXPECT_TRUE(search_->proof_fits(good_bind())) << "a peer with many connections";
-  for (int i = 0; i < 50; i++) EXPECT_FALSE(search_->proof_fits(wrong));
-  EXPECT_FALSE(search_->proof_fits(good_bind()));
+  EXPECT_EQ(search_->proof_of(good_bind()), Proof::kFits) << "a peer with many connections";
+  for (int i = 0; i < 50; i++) EXPECT_EQ(search_->proof_of(wrong), Proof::kWrong);
+  EXPECT_EQ(search_->proof_of(good_bind()), Proof::kWrong);
   time_.run_for(milliseconds(100));
-  EXPECT_TRUE(search_->proof_fits(good_bind())) << "an honest peer says it again";
+  EXPECT_EQ(search_->proof_of(good_bind()), Proof::kFits) << "an honest peer says it again";
 }
 
 // C11: a GID of the peer's NIC is the one of the application's connection, or one whose address the
