@@ -55,7 +55,7 @@ bool Coordinator::expects(const wire::QpName& own, const wire::QpName& peer) {
 bool Coordinator::relies_on(const PeerChannel* channel) {
   bool relies = false;
   sessions_.for_each(
-      [&](Session& session) { relies = relies || session.search.channel() == channel; });
+      [&](Session& session) { relies = relies || session.search.relies_on(channel); });
   return relies;
 }
 

@@ -123,7 +123,7 @@ void PeerSearch::found(net::PeerChannel* channel) {
 void PeerSearch::bind_begin() {
   sink_.channel_found();
   bind_pause_ = kBindPauseMin;
-  bind_until_ = loop_.now() + milliseconds(config().rendezvous_ms);
+  relied_until_ = bind_until_ = loop_.now() + milliseconds(config().rendezvous_ms);
   bind_again();
 }
 

@@ -72,6 +72,10 @@ class PeerSearch {
   bool is_proven_on(const net::PeerChannel* channel) const {
     return proven_ && channel_proven_ && channel_ == channel;
   }
+  // Whether the search needs the channel: the peer has shown that on it, or may still be about to.
+  bool relies_on(const net::PeerChannel* channel) const {
+    return channel_ == channel && (channel_proven_ || loop_.now() < relied_until_);
+  }
   // Whether the channel may speak for the peer: it leads to the address of the peer's QP, which is
   // in its GID, or which the link names. Once a process has proved that it owns that QP, no other
   // process may (C11).
@@ -158,6 +162,9 @@ class PeerSearch {
   net::Timer bind_again_;
   std::chrono::milliseconds bind_pause_{};
   Time bind_until_{};
+  // Until when the channel counts as relied on before anything is proven. In RTR that ends,
+  // although Binds go on: whoever was found may be false.
+  Time relied_until_{};
   std::optional<KeptBind> kept_bind_;
   // Follower: the time within which the leader has to look for it.
   net::Timer no_peer_;

@@ -282,6 +282,38 @@ TEST_F(PeerSearchTest, NothingIsSaidAtRtsWhereItWouldTellNothing) {
   EXPECT_EQ(found_, 1);
 }
 
+// C11: a process that proves nothing must not have the bounds of a peer for ever.
+TEST_F(PeerSearchTest, AChannelIsReliedOnWhileItMayStillProveItself) {
+  EXPECT_FALSE(search_->relies_on(&channel_));
+  search_->begin();
+  network_.answer(&channel_);
+  EXPECT_TRUE(search_->relies_on(&channel_));
+  FakeChannel other;
+  EXPECT_FALSE(search_->relies_on(&other));
+  time_.run_for(milliseconds(config().rendezvous_ms - 1));
+  EXPECT_TRUE(search_->relies_on(&channel_));
+  time_.run_for(milliseconds(2));
+  EXPECT_EQ(missing_.size(), 1u);
+  EXPECT_FALSE(search_->relies_on(&channel_));
+  search_->take_channel(&channel_);
+  EXPECT_TRUE(search_->relies_on(&channel_)) << "it has proved itself after all";
+  time_.run_for(milliseconds(10 * config().rendezvous_ms));
+  EXPECT_TRUE(search_->relies_on(&channel_));
+  search_->channel_lost();
+  EXPECT_FALSE(search_->relies_on(&channel_));
+}
+
+TEST_F(PeerSearchTest, NorForEverInRtr) {
+  stay_in_rtr();
+  search_->begin();
+  network_.answer(&channel_);
+  EXPECT_TRUE(search_->relies_on(&channel_));
+  time_.run_for(milliseconds(config().rendezvous_ms + 1));
+  EXPECT_FALSE(search_->relies_on(&channel_));
+  reach_rts();
+  EXPECT_TRUE(search_->relies_on(&channel_));
+}
+
 // Its Bind will prove the leader when this end's QP reaches RTS.
 TEST_F(PeerSearchTest, AFollowerInRtrWaitsOnWhenItWasAsked) {
   group_->life.control.is_leader = false;
