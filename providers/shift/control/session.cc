@@ -11,6 +11,12 @@
 
 namespace shift::control {
 
+namespace {
+
+constexpr std::chrono::seconds kRedialPause(1);
+
+}  // namespace
+
 Session::Session(group::Group& g, Shared& s)
     : group(g),
       control(g.life.control),
@@ -30,7 +36,8 @@ Session::Session(group::Group& g, Shared& s)
       spare(*this, s.loop, s.pairs, s.nics),
       failing(*this, s.loop, s.jobs),
       verdict(*this, s.machine, s.jobs),
-      shared_(s) {
+      shared_(s),
+      redial_pause_(s.loop) {
   book.init(g.context->member_count, is_self, serial);
   book.own_up_set(s.nics.up(g.context));
 }
@@ -74,6 +81,22 @@ bool Session::take_members_sequence(uint32_t sequence) {
   if (static_cast<int32_t>(sequence - members_heard_) <= 0) return false;
   members_heard_ = sequence;
   return true;
+}
+
+void Session::peer_came_back() {
+  if (redial_pause_.is_running()) {
+    redials_ = true;
+  } else {
+    redial();
+  }
+}
+
+void Session::redial() {
+  redials_ = false;
+  shared_.net.retry_connections();
+  redial_pause_.start(kRedialPause, [this] {
+    if (redials_) redial();
+  });
 }
 
 void Session::spare_ready() {

@@ -84,6 +84,9 @@ struct Session final : PeerSearchSink {
   // Takes the number of a Members from the peer. False if the message is not newer than the last
   // one: an older message must not undo a newer one.
   bool take_members_sequence(uint32_t sequence);
+  // A NIC of the peer's is back, and no connection may have reached it yet: lost connections are
+  // dialed again. A peer whose NICs come and go all the time must not set the pace of that (C11).
+  void peer_came_back();
   // A path beside the current one is ready: a fault will not have to wait for one. Only the first
   // call counts.
   void spare_ready();
@@ -94,12 +97,17 @@ struct Session final : PeerSearchSink {
  private:
   void channel_found() override { say_again(); }
   void peer_proven() override { spare.start(); }
+  void redial();
   void peer_missing(const char* cause) override;
   void peer_gone() override { gone.over(); }
 
   Shared& shared_;
   bool has_spare_ = false;  // a second path has been ready
   uint32_t members_heard_ = 0;
+  // Runs for a pause after each time that connections were dialed again for the peer's sake, and
+  // whether a NIC came back since.
+  net::Timer redial_pause_;
+  bool redials_ = false;
 };
 
 }  // namespace shift::control

@@ -75,7 +75,7 @@ struct FakeNetwork final : net::PeerNetwork {
   void find_address(uint32_t, const wire::Gid&, AddressCallback callback) override {
     link_asked.push_back(std::move(callback));
   }
-  void retry_connections() override {}
+  void retry_connections() override { retries++; }
   void answer(net::PeerChannel* channel, net::FindError error = net::FindError::kNone) {
     const auto callback = std::move(callbacks.back());
     callbacks.pop_back();
@@ -84,6 +84,7 @@ struct FakeNetwork final : net::PeerNetwork {
   std::vector<net::FindRequest> requests;
   std::vector<net::FindCallback> callbacks;
   std::vector<AddressCallback> link_asked;
+  int retries = 0;
 };
 
 struct NoSink final : NicSink {

@@ -26,6 +26,24 @@ TEST_F(SessionTest, OnlyANewerWordOnThePeersMembersCounts) {
   EXPECT_FALSE(session.take_members_sequence(0xffffffff));
 }
 
+// C11: a peer whose NICs come and go all the time sets no pace, and an honest one is not held up.
+TEST_F(SessionTest, ConnectionsAreDialedAgainOnceASecond) {
+  Session& session = make();
+  session.peer_came_back();
+  EXPECT_EQ(network_.retries, 1) << "at once";
+  for (int i = 0; i < 50; i++) {
+    session.peer_came_back();
+    run_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(network_.retries, 1);
+  run_for(std::chrono::milliseconds(501));
+  EXPECT_EQ(network_.retries, 2) << "none is lost";
+  run_for(std::chrono::seconds(5));
+  EXPECT_EQ(network_.retries, 2);
+  session.peer_came_back();
+  EXPECT_EQ(network_.retries, 3);
+}
+
 class OwnAddress : public SessionTest {
  protected:
   wire::Gid chosen(int member, PathName path) {
