@@ -220,8 +220,7 @@ void Coordinator::on(PeerChannel* channel, const wire::KeyQuery& message) {
 
 void Coordinator::on(PeerChannel* channel, const wire::KeyReply& message) {
   Session* session = proven_addressee(channel, message.from, message.to);
-  if (session == nullptr || message.member >= group::kMembersMax) return;
-  session->keys.take(message);
+  if (session != nullptr) session->keys.take(message);
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::KeysGone& message) {

@@ -28,11 +28,12 @@ bool KeyExchange::ask() {
   pending_ = !missing.empty();
   if (!keys.empty() && session_.search.channel() != nullptr) {
     query_id_ = next_query_++;
+    asked_member_ = group.life.path.peer_member;
     asked_.clear();
     for (uint32_t rkey : keys) asked_.emplace(rkey, false);
-    session_.search.send(
-        wire::KeyQuery{session_.ends.local, session_.ends.remote, session_.control.epoch, query_id_,
-                       static_cast<uint8_t>(group.life.path.peer_member), std::move(keys)});
+    session_.search.send(wire::KeyQuery{session_.ends.local, session_.ends.remote,
+                                        session_.control.epoch, query_id_,
+                                        static_cast<uint8_t>(asked_member_), std::move(keys)});
   }
   return pending_;
 }
@@ -67,8 +68,7 @@ void KeyExchange::answer(const wire::KeyQuery& message, bool may_wait) {
             ? group::tell_key(group, message.member, rkey, &pair.new_rkey)
             : group::exported_key(*group.context, message.member, group.pd, rkey, &pair.new_rkey);
     if (state == group::KeyState::kPending && may_wait) {
-      return jobs_.after(session_, message.member,
-                         [message](Session& session) { session.keys.answer(message, false); });
+      return answer_later(message);
     }
     pair.found = state == group::KeyState::kReady;
     if (state == group::KeyState::kMissing) misses_.spend();
@@ -77,8 +77,19 @@ void KeyExchange::answer(const wire::KeyQuery& message, bool may_wait) {
   session_.search.send(reply);
 }
 
+void KeyExchange::answer_later(const wire::KeyQuery& message) {
+  is_newer_ = waiting_.has_value();
+  waiting_ = message;
+  if (is_newer_) return;
+  jobs_.after(session_, message.member, [](Session& session) {
+    KeyExchange& keys = session.keys;
+    const auto query = std::exchange(keys.waiting_, {});
+    if (query) keys.answer(*query, keys.is_newer_);
+  });
+}
+
 void KeyExchange::take(const wire::KeyReply& message) {
-  if (message.query_id != query_id_) return;
+  if (message.query_id != query_id_ || message.member != asked_member_) return;
   Group& group = session_.group;
   // A key that the peer has said to be gone is asked for anew: the answer may be older than that.
   std::vector<wire::KeyPair> answers;

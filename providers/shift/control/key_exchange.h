@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 
 #include "control/budget.h"
@@ -47,7 +48,7 @@ class KeyExchange {
   void take(const wire::KeysGone& message);
   // Answers the peer's question: at once, unless a region that it names is still being registered,
   // which may take seconds. In that case the answer follows what the command thread has to do by
-  // now.
+  // now. Only the newest question waits: the peer takes no answer to an older one.
   void answer(const wire::KeyQuery& message) { answer(message, true); }
 
   // Requests wait in the send queue for a key, for a registration, or for nothing any more.
@@ -55,6 +56,7 @@ class KeyExchange {
 
  private:
   void answer(const wire::KeyQuery& message, bool may_wait);
+  void answer_later(const wire::KeyQuery& message);
   void denied();
   void pump();
   void deadline_look();
@@ -66,7 +68,12 @@ class KeyExchange {
   Jobs& jobs_;
   uint32_t& next_query_;
   Budget misses_;  // keys that the peer asked for and nobody has
+  // The peer's question that waits for a registration, and whether it came when an older one waited
+  // already: then what the older one waited for is not enough.
+  std::optional<wire::KeyQuery> waiting_;
+  bool is_newer_ = false;
   uint32_t query_id_ = 0;
+  int asked_member_ = 0;
   // The keys that the last question named, and whether the peer has said since that they are gone.
   // Nothing else is taken from an answer (C11).
   std::unordered_map<uint32_t, bool> asked_;

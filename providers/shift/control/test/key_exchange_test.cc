@@ -141,6 +141,22 @@ TEST_F(KeyExchangeTest, AnAnswerIsTakenOnce) {
   EXPECT_EQ(session_.group.life.remote_keys[kBackup].at(kRkey), kPeerKey);
 }
 
+// C11: the same number is another key on another NIC.
+TEST_F(KeyExchangeTest, AnAnswerForAnotherMemberIsNoAnswer) {
+  begin_round();
+  EXPECT_TRUE(keys_.ask());
+  wire::KeyReply reply;
+  reply.query_id = asked()[0].query_id;
+  reply.keys = {{kRkey, kPeerKey, true}};
+  for (const uint8_t member : {uint8_t{0}, uint8_t{2}, uint8_t{255}}) {
+    reply.member = member;
+    keys_.take(reply);
+  }
+  EXPECT_TRUE(machine_.inputs.empty());
+  peer_answers(true, reply.query_id);
+  EXPECT_EQ(machine_.events(), std::vector{Event::kKeysReady});
+}
+
 // C11: a peer that guesses keys learns none when it has guessed too often.
 TEST_F(KeyExchangeTest, WhoGuessesKeysGetsNoAnswersForAWhile) {
   std::vector<uint32_t> guesses;
@@ -302,6 +318,52 @@ TEST_F(KeyExchangeTest, ARegionThatIsBeingRegisteredIsToldAfterwards) {
   const auto reply = answer_of({0x60});
   ASSERT_EQ(reply.keys.size(), 1u);
   EXPECT_EQ(reply.keys[0], (wire::KeyPair{0x60, group::rkey_on(kBackup, 0x60), true}));
+}
+
+// C11: a question has up to 256 KiB, and a registration may take seconds.
+TEST_F(KeyExchangeTest, OnlyTheNewestQuestionWaitsForARegistration) {
+  group::MemoryRegion* region = world_.make_region(0x50, 0x60, Twin::kQueued);
+  commands_.late.insert(1);  // the registration takes a while
+  commands_.late.insert(0);
+  wire::KeyQuery query;
+  query.member = kBackup;
+  query.rkeys = {0x60};
+  for (query.query_id = 1; query.query_id < 1000; query.query_id++) keys_.answer(query);
+  EXPECT_EQ(commands_.held.size(), 1u);
+  run_for(milliseconds(1));
+  EXPECT_TRUE(channel_.all<wire::KeyReply>().empty());
+  region->twins_set(Twin::kReady);
+  for (const int nic : {0, 1}) commands_.answer(nic);
+  run_for(milliseconds(1));
+  const auto replies = channel_.all<wire::KeyReply>();
+  ASSERT_EQ(replies.size(), 1u);
+  EXPECT_EQ(replies[0].query_id, 999u);
+  EXPECT_EQ(replies[0].keys,
+            (std::vector<wire::KeyPair>{{0x60, group::rkey_on(kBackup, 0x60), true}}));
+  keys_.answer(query);
+  EXPECT_EQ(channel_.all<wire::KeyReply>().size(), 2u);
+}
+
+// The command thread has other registrations to do when a newer question comes.
+TEST_F(KeyExchangeTest, AQuestionWaitsForWhatWasBegunBeforeIt) {
+  group::MemoryRegion* first = world_.make_region(0x50, 0x60, Twin::kQueued);
+  group::MemoryRegion* second = world_.make_region(0x51, 0x61, Twin::kQueued);
+  wire::KeyQuery query;
+  query.member = kBackup;
+  query.rkeys = {0x60};
+  keys_.answer(query);
+  loop_.call_soon([first] { first->twins_set(Twin::kReady); });
+  // The next registration ends after what the first question waits for.
+  loop_.call_soon(
+      [this, second] { loop_.call_soon([second] { second->twins_set(Twin::kReady); }); });
+  query.query_id = 2;
+  query.rkeys = {0x61};
+  keys_.answer(query);
+  run_for(milliseconds(1));
+  const auto replies = channel_.all<wire::KeyReply>();
+  ASSERT_EQ(replies.size(), 1u);
+  EXPECT_EQ(replies[0].query_id, 2u);
+  EXPECT_TRUE(replies[0].keys[0].found);
 }
 
 TEST_F(KeyExchangeTest, ARegionThatCouldNotBeRegisteredIsDenied) {
