@@ -222,9 +222,17 @@ void Coordinator::group_sends(Group* group) {
   soon(group->life.serial, [this](Session& session) {
     session.search.sends_begin();
     if (const auto kept = session.search.take_kept()) on(kept->channel, kept->bind);
-    for (int member = 0; member < session.group.context->member_count; member++) {
+    // What happened to the NIC while the QP was in RTR was not acted on (nic_lost).
+    const int member = session.group.life.path.member;
+    if (std::exchange(session.lost_early, false) && member >= group::kDefault &&
+        !nics_.is_up(session.group.context, member)) {
+      feed(session,
+           {.event = Event::kPathFault,
+            .cause = {"the NIC was lost before the QP could send", group::Detector::kPort}});
+    }
+    for (int each = 0; each < session.group.context->member_count; each++) {
       jobs_.run(
-          session, member, [member](Group& g) { return group::member_qp_start_sending(g, member); },
+          session, each, [each](Group& g) { return group::member_qp_start_sending(g, each); },
           [](Session& started, int error) {
             if (error == 0) return;
             SHIFT_WARN_LIMITED("qp 0x%x: a spare QP cannot start sending (errno %d)",

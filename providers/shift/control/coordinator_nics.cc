@@ -22,7 +22,10 @@ void Coordinator::nic_lost(Context* context, int member, group::Cause cause) {
     const Group& group = session.group;
     if (!group::is_protected(group)) return;
     // A QP in RTR loses nothing to a NIC that comes back, and cannot go elsewhere without a peer.
-    if (session.search.is_early()) return;
+    if (session.search.is_early()) {
+      session.lost_early |= group.life.path.member == member;
+      return;
+    }
     if (group.life.path.member == member) {
       moving += session.control.state == State::kActive;
       feed(session, {.event = Event::kPathFault, .cause = cause});

@@ -52,6 +52,7 @@ struct Session final : PeerSearchSink {
   const bool is_self;  // the QP is connected to itself
   // The group has failed or ended, or the peer closed: no more paths.
   bool over = false;
+  bool lost_early = false;  // the path's NIC was lost while the QP was in RTR and nobody was proven
 
   PeerSearch search;
   MemberQps qps;

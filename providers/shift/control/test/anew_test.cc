@@ -198,6 +198,20 @@ TEST_F(LateRts, ALinkThatComesAndGoesBefore) {
   expect_protected();
 }
 
+TEST_F(LateRts, ALinkThatGoesBeforeIsLeftThen) {
+  run(seconds(1));
+  leads_.port(kDefault, false);
+  run(seconds(60));
+  EXPECT_EQ(leads_.group->life.path.member, kDefault);
+  for (SimHost* host : {&leads_, &follows_}) to_rts(*host);
+  run(seconds(1));
+  for (SimHost* host : {&leads_, &follows_}) {
+    EXPECT_EQ(host->group->life.control.state, State::kActive);
+    EXPECT_EQ(host->group->life.control.epoch, 1u);
+  }
+  EXPECT_NE(leads_.group->life.path.member, kDefault);
+}
+
 // C6: the application's change to RTS waits for the end of a round, so that no round waits for RTS.
 TEST_F(LateRts, ARoundBeforeEndsInTime) {
   run(seconds(1));
