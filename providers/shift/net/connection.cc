@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kReadChunk = 16 * 1024;
 constexpr int kReadsPerTurn = 16;             // then other descriptors get their turn
 constexpr size_t kCompactAbove = 256 * 1024;  // sent bytes that may stay in front of the queue
+constexpr size_t kKeptBuffer = 64 * 1024;     // what a buffer may keep for the next messages
 }  // namespace
 
 Connection::~Connection() {
@@ -103,8 +104,9 @@ bool Connection::receive() {
     if (!deliver()) return false;
     if (static_cast<size_t>(n) < sizeof chunk) break;
   }
-  // An idle connection keeps no buffer.
-  if (in_.empty()) in_.shrink_to_fit();
+  // An idle connection keeps no buffer, and the start of a message needs none for a long one.
+  if (in_.empty() || (in_.capacity() > kKeptBuffer && in_.size() < kKeptBuffer / 2))
+    in_.shrink_to_fit();
   return true;
 }
 

@@ -47,11 +47,11 @@ class Lobby {
   // Takes a place for a connection from `source`. When another one needs the place, `leave` runs
   // from inside that other call, and has to destroy the Seat and the connection.
   [[nodiscard]] Seat sit(uint32_t source, std::function<void()> leave);
+  // Lets the connection leave whose place is needed first. Returns false when no place is taken.
+  bool make_room();
   size_t taken() const { return taken_.size(); }
 
  private:
-  void make_room();
-
   const size_t max_;
   Places taken_;  // the oldest first
 };

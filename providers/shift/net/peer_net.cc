@@ -134,6 +134,22 @@ bool PeerNet::is_crowded(bool first) const {
   return count >= (first ? connections_max() : connections_max() / 2);
 }
 
+// Channels that nothing relies on give way to a connection that is needed.
+bool PeerNet::has_room(bool is_needed) {
+  while (is_crowded(is_needed))
+    if (!is_needed || !idle_channels_.make_room()) return false;
+  return true;
+}
+
+// The channel ends when another one needs the place and nothing relies on this one.
+void PeerNet::idle_place_take(const wire::Instance& peer, uint32_t remote_ip_be) {
+  idle_places_[peer] = idle_channels_.sit(remote_ip_be, [this, peer] {
+    idle_places_.erase(peer);
+    Channel* channel = find_channel(peer);
+    if (channel != nullptr && !relies_on(*channel)) on_channel_dead(*channel);
+  });
+}
+
 std::vector<Channel*> PeerNet::channels_at(uint32_t ip_be) {
   std::vector<Channel*> found;
   for (auto& [peer, channel] : channels_)
@@ -152,15 +168,18 @@ Channel* PeerNet::join_dialed(Joining joining) {
 
 Channel* PeerNet::join(Joining joining) {
   const wire::Instance peer = joining.peer;
-  Channel* channel = find_channel(peer);
-  const bool first = channel == nullptr;
-  const bool is_needed = first || channel->live_connections() < 2;
-  if (is_crowded(is_needed)) {
+  const uint32_t remote_ip_be = joining.remote_ip_be;
+  const Channel* known = find_channel(peer);
+  const bool has = has_room(known == nullptr || known->live_connections() < 2);
+  Channel* channel = find_channel(peer);  // it may have given way itself
+  if (!has) {
     SHIFT_WARN_LIMITED("too many control connections for RLIMIT_NOFILE: one more is turned away");
     return channel;
   }
+  const bool first = channel == nullptr;
   if (first) {
     if (channels_.size() >= kChannelsMax) return nullptr;
+    idle_place_take(peer, remote_ip_be);
     auto made = channel_make(peer, joining.key);
     channel = made.get();
     channels_.emplace(peer, std::move(made));
@@ -169,6 +188,7 @@ Channel* PeerNet::join(Joining joining) {
     // A channel that takes no further connection is full, and serves as well as it is.
     if (!first) return channel;
     channels_.erase(peer);
+    idle_places_.erase(peer);
     return nullptr;
   }
   delegate_.on_connection_up(channel, first);
@@ -176,7 +196,10 @@ Channel* PeerNet::join(Joining joining) {
 }
 
 bool PeerNet::on_connection_dialed(Channel& channel, Joining joining) {
-  if (is_crowded(channel.live_connections() < 2) || !channel.join(std::move(joining))) return false;
+  // (A channel that something relies on does not give way to its own connection.)
+  const bool is_needed = channel.live_connections() < 2;
+  const bool has = is_needed && relies_on(channel) ? has_room(true) : !is_crowded(is_needed);
+  if (!has || !channel.join(std::move(joining))) return false;
   delegate_.on_connection_up(&channel, false);
   return true;
 }
@@ -219,6 +242,7 @@ bool PeerNet::on_question(Channel& channel, const wire::Hello& hello) {
 void PeerNet::on_channel_dead(Channel& channel) {
   const auto node = channels_.extract(channel.peer());
   if (node.empty()) return;
+  idle_places_.erase(channel.peer());
   if (taken_.size() >= kTakenMax) taken_.erase(taken_.begin());
   taken_[channel.peer()] = channel.taken();
   finder_.on_channel_down(channel.peer());

@@ -12,6 +12,7 @@
 #include "net/channel.h"
 #include "net/find.h"
 #include "net/find_request.h"
+#include "net/lobby.h"
 #include "net/network.h"
 #include "net/reactor.h"
 #include "net/rendezvous.h"
@@ -84,6 +85,8 @@ class PeerNet final : public PeerNetwork,
   std::unique_ptr<Channel> channel_make(const wire::Instance& peer, uint64_t key);
   Channel* join(Joining joining);
   bool is_crowded(bool first) const;
+  bool has_room(bool is_needed);
+  void idle_place_take(const wire::Instance& peer, uint32_t remote_ip_be);
   bool leads_to(Channel& channel, const wire::Hello& hello);
   bool on_question(Channel& channel, const wire::Hello& hello);
 
@@ -95,6 +98,11 @@ class PeerNet final : public PeerNetwork,
   const std::shared_ptr<PeerNet*> alive_;  // shows queued tasks whether the PeerNet still exists
   const std::unique_ptr<Rendezvous> rendezvous_;
   std::map<wire::Instance, std::unique_ptr<Channel>> channels_;
+  // A peer that makes a new channel with each new instance gets no more than these. A channel keeps
+  // its place until the place is needed and a QP relies on the channel.
+  static constexpr size_t kIdleChannels = 48;
+  Lobby idle_channels_{kIdleChannels};
+  std::map<wire::Instance, Lobby::Seat> idle_places_;
   // The newest numbers taken on channels that are gone, by the peer's instance: what was recorded
   // then is not taken again on a new channel.
   std::map<wire::Instance, uint64_t> taken_;

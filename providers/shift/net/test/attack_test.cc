@@ -1,7 +1,5 @@
 // Tests attackers that know how processes talk to each other: from other addresses, as a peer of
 // the same process, and with what they have recorded (C11).
-#include <dirent.h>
-#include <malloc.h>
 #include <sodium.h>
 
 #include "net/socket.h"
@@ -9,19 +7,6 @@
 
 namespace shift::net::test {
 namespace {
-
-size_t open_descriptors() {
-  size_t count = 0;
-  DIR* dir = opendir("/proc/self/fd");
-  while (readdir(dir) != nullptr) count++;
-  closedir(dir);
-  return count;
-}
-
-size_t allocated() {
-  const struct mallinfo2 info = mallinfo2();
-  return info.uordblks + info.hblkhd;
-}
 
 // A process with two QPs, each of which is connected to a peer's.
 class Attack : public ::testing::Test {

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -102,7 +103,9 @@ class Notes : public Delegate {
     asked_.insert({own, peer});
     return true;
   }
-  bool relies_on(const PeerChannel*) override { return relying_; }
+  bool relies_on(const PeerChannel* channel) override {
+    return relying_ || (channel != nullptr && channel == relied_);
+  }
   void on_message(PeerChannel* channel, const wire::Message& message) override {
     note([&] { messages_.emplace_back(channel, message); });
   }
@@ -123,6 +126,11 @@ class Notes : public Delegate {
   }
   // Whether its QPs have found their peers over its channels.
   void set_relying(bool relying) { relying_ = relying; }
+  // They have found them over this channel only.
+  void set_relying_on(const PeerChannel* channel) {
+    relied_ = channel;
+    relying_ = false;
+  }
   // Its QPs are connected to no peer's from here on.
   void set_expecting(bool expecting) {
     std::lock_guard lock(mutex_);
@@ -179,6 +187,7 @@ class Notes : public Delegate {
   std::set<wire::QpName> qps_;
   bool expecting_ = true;
   std::atomic<bool> relying_ = true;
+  std::atomic<const PeerChannel*> relied_ = nullptr;
   Asked asked_;
   std::vector<std::pair<PeerChannel*, wire::Message>> messages_;
   PeerChannel* last_up_ = nullptr;

@@ -1,6 +1,9 @@
 // A program that connects to the rendezvous port and talks as it likes.
 #pragma once
 
+#include <dirent.h>
+#include <malloc.h>
+
 #include <array>
 #include <memory>
 #include <string>
@@ -99,5 +102,18 @@ class Stranger {
   const Ends ends_;
   uint64_t sequence_ = 0;
 };
+
+inline size_t open_descriptors() {
+  size_t count = 0;
+  DIR* dir = opendir("/proc/self/fd");
+  while (readdir(dir) != nullptr) count++;
+  closedir(dir);
+  return count;
+}
+
+inline size_t allocated() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
 
 }  // namespace shift::net::test
