@@ -15,6 +15,8 @@ constexpr std::chrono::milliseconds kRetryMin = 50ms;
 constexpr std::chrono::milliseconds kRetryMax = 5s;
 // Nobody may ever have listened at an address that the peer named.
 constexpr std::chrono::milliseconds kRetryNeverUpMax = 60s;
+// The peer may say again and again that a NIC of its came back.
+constexpr std::chrono::milliseconds kHintPause = 1s;
 // The bound for connections, which the peer may open too, and for pairs of addresses. No channel
 // gains from more.
 constexpr size_t kConnectionsMax = 64;
@@ -171,16 +173,24 @@ void Channel::drop_connection(uint32_t local_ip_be, uint32_t remote_ip_be) {
   kept_.erase(it);
 }
 
+// Nobody has ever answered at the address of a pair that was never up, and that stays as unlikely.
 void Channel::retry_connections() {
+  const auto now = Reactor::Clock::now();
   for (auto& pair : kept_) {
-    if (connected_over(*pair) || pair->dial != 0) continue;
-    pair->failures = 0;
-    reactor_.timer_cancel(std::exchange(pair->retry, 0));
-    pair_dial(*pair);
+    if (connected_over(*pair) || pair->dial != 0 || pair->hinted_at > now) continue;
+    if (pair->was_up) pair->failures = 0;
+    pair->hinted_at = std::max(now, pair->hinted_at + kHintPause);
+    pair_dial_at(*pair, pair->hinted_at);
   }
 }
 
+size_t Channel::sockets() const noexcept {
+  const auto dials = std::ranges::count_if(kept_, [](const auto& pair) { return pair->dial != 0; });
+  return connections_.size() + static_cast<size_t>(dials);
+}
+
 void Channel::pair_dial(KeptPair& pair) {
+  if (!host_.may_connect(*this, sockets() < 2)) return pair_retry_later(pair);
   wire::Hello hello;
   hello.instance = host_.own_instance();
   hello.target = peer_;
@@ -200,10 +210,17 @@ void Channel::on_dialed(KeptPair& pair, DialError error, Joining joining) {
   if (!host_.on_connection_dialed(*this, std::move(joining))) pair_retry_later(pair);
 }
 
+std::chrono::milliseconds Channel::retry_pause(int failures, bool was_up) {
+  return std::min(kRetryMin * (1 << std::min(failures, 11)), was_up ? kRetryMax : kRetryNeverUpMax);
+}
+
 void Channel::pair_retry_later(KeptPair& pair) {
-  const auto pause = std::min(kRetryMin * (1 << std::min(pair.failures++, 11)),
-                              pair.was_up ? kRetryMax : kRetryNeverUpMax);
-  pair.retry = reactor_.timer_start(pause, [this, &pair] {
+  pair_dial_at(pair, Reactor::Clock::now() + retry_pause(pair.failures++, pair.was_up));
+}
+
+void Channel::pair_dial_at(KeptPair& pair, Reactor::Clock::time_point at) {
+  reactor_.timer_cancel(pair.retry);
+  pair.retry = reactor_.timer_start(at, [this, &pair] {
     pair.retry = 0;
     // The peer may have opened the connection meanwhile.
     if (!connected_over(pair)) pair_dial(pair);

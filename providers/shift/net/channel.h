@@ -32,6 +32,9 @@ class Channel final : public PeerChannel {
     // The number of this process's next message to any peer, greater than all numbers before. All
     // channels share one count, since the peer's end of a channel may outlive this end.
     virtual uint64_t next_sequence() = 0;
+    // Whether the process may have one more connection, or dial, of the channel. The first two of a
+    // channel are needed.
+    virtual bool may_connect(Channel& channel, bool is_needed) = 0;
     // Returns false when the message makes no sense; the connection is then closed.
     virtual bool on_channel_message(Channel& channel, const wire::Message& message) = 0;
     // A connection was dialed. The host lets it join() the channel and tells the delegate. Returns
@@ -62,6 +65,8 @@ class Channel final : public PeerChannel {
   size_t live_connections() const noexcept { return connections_.size(); }
   // The key that is shared with the peer; null to this very process, and with a job key.
   const PairKey* pair_key() const noexcept { return pair_key_ ? &*pair_key_ : nullptr; }
+  // Its descriptors: those of connections, and of dials that have no answer yet.
+  size_t sockets() const noexcept;
   uint64_t taken() const noexcept { return taken_; }
 
   // All messages of one turn of the reactor leave in one write.
@@ -70,8 +75,11 @@ class Channel final : public PeerChannel {
   // A kept connection that is lost is dialed again, with growing pauses between the attempts.
   bool keep_connection(uint32_t local_ip_be, uint32_t remote_ip_be) override;
   void drop_connection(uint32_t local_ip_be, uint32_t remote_ip_be) override;
-  // To be called when a NIC came back: dials every pair of addresses without a connection at once.
+  // To be called when a NIC came back: dials every pair of addresses without a connection, each at
+  // once or, when an earlier call has had it dialed, a second after that.
   void retry_connections();
+  // How long a pair of addresses waits after so many failures in a row.
+  static std::chrono::milliseconds retry_pause(int failures, bool was_up);
 
   // The functions below are for the network only.
   bool join(Joining joining);
@@ -91,6 +99,7 @@ class Channel final : public PeerChannel {
     bool was_up = false;
     Rendezvous::DialId dial = 0;
     Reactor::TimerId retry = 0;
+    Reactor::Clock::time_point hinted_at{};  // when retry_connections() has it dialed
   };
 
   KeptPair* kept_at(uint32_t local_ip_be, uint32_t remote_ip_be);
@@ -101,6 +110,7 @@ class Channel final : public PeerChannel {
   void look_idle();
   void pair_dial(KeptPair& pair);
   void pair_retry_later(KeptPair& pair);
+  void pair_dial_at(KeptPair& pair, Reactor::Clock::time_point at);
   void on_dialed(KeptPair& pair, DialError error, Joining joining);
   void on_closed(Connection& connection, const char* reason);
 

@@ -130,7 +130,7 @@ Channel* PeerNet::self_channel() {
 // A channel needs one connection; only when there are few in all, it gets more than two.
 bool PeerNet::is_crowded(bool first) const {
   size_t count = 0;
-  for (const auto& [peer, channel] : channels_) count += channel->live_connections();
+  for (const auto& [peer, channel] : channels_) count += channel->sockets();
   return count >= (first ? connections_max() : connections_max() / 2);
 }
 
@@ -195,11 +195,14 @@ Channel* PeerNet::join(Joining joining) {
   return channel;
 }
 
+// (A channel that something relies on does not give way to its own connection.)
+bool PeerNet::may_connect(Channel& channel, bool is_needed) {
+  return is_needed && relies_on(channel) ? has_room(true) : !is_crowded(is_needed);
+}
+
 bool PeerNet::on_connection_dialed(Channel& channel, Joining joining) {
-  // (A channel that something relies on does not give way to its own connection.)
-  const bool is_needed = channel.live_connections() < 2;
-  const bool has = is_needed && relies_on(channel) ? has_room(true) : !is_crowded(is_needed);
-  if (!has || !channel.join(std::move(joining))) return false;
+  const bool may = may_connect(channel, channel.live_connections() < 2);
+  if (!may || !channel.join(std::move(joining))) return false;
   delegate_.on_connection_up(&channel, false);
   return true;
 }

@@ -65,6 +65,7 @@ class PeerNet final : public PeerNetwork,
   const PairKey* pair_key(const wire::Instance& peer) const override;
   bool relies_on(Channel& channel) override { return delegate_.relies_on(&channel); }
   uint64_t next_sequence() override { return ++sequence_; }
+  bool may_connect(Channel& channel, bool is_needed) override;
   bool owns_qp(const wire::QpName& name) override { return delegate_.knows_qp(name); }
 
   bool expects(const wire::Hello& hello) override {

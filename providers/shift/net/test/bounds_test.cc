@@ -20,12 +20,12 @@ class Bounds : public ::testing::Test {
     node_.notes.set_relying_on(node_.notes.last_up());
   }
   // Each comes from the address of one false peer, but says that it is another process.
-  bool greet_as(unsigned n) {
-    crowd_.push_back(std::make_unique<Stranger>(here_));
+  bool greet_as(unsigned n, uint32_t address = ip(66)) {
+    crowd_.push_back(std::make_unique<Stranger>(here_, address));
     wire::Hello hello;
     hello.instance.raw = {1, static_cast<uint8_t>(n), static_cast<uint8_t>(n >> 8)};
     hello.want = ours_;
-    hello.from = qp(ip(66), 5);
+    hello.from = qp(address, 5);
     return crowd_.back()->greet(hello);
   }
   size_t channels() {
@@ -50,10 +50,11 @@ class Bounds : public ::testing::Test {
   std::vector<std::unique_ptr<Stranger>> crowd_;
 };
 
+// The false peer is of the honest one's host.
 TEST_F(Bounds, AFalsePeerWithManyInstancesHoldsFewChannels) {
   const size_t descriptors = open_descriptors(), memory = allocated();
   constexpr unsigned kCrowd = 500;
-  for (unsigned i = 0; i < kCrowd; i++) EXPECT_TRUE(greet_as(i)) << i;
+  for (unsigned i = 0; i < kCrowd; i++) EXPECT_TRUE(greet_as(i, ip(47))) << i;
   ASSERT_TRUE(node_.notes.wait([&] { return node_.notes.ups() == 1 + kCrowd; }));
   // (The strangers' own ends are in this process, too.)
   EXPECT_LT(open_descriptors(), descriptors + kCrowd + 64);
