@@ -25,6 +25,8 @@ class FirstMessage {
 
   // The callback runs exactly once, from the reactor's loop. Returns false when it will never run.
   [[nodiscard]] bool start(std::chrono::milliseconds timeout, Callback callback);
+  // To be called after start(): reads what has come already, so that the callback may run inside.
+  void read_now() { on_readable(); }
 
  private:
   static constexpr size_t kSizeMax = 256;  // all messages of a handshake are shorter

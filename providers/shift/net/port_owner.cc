@@ -17,8 +17,8 @@ namespace {
 constexpr std::chrono::milliseconds kHelloTimeout = 3s;
 constexpr std::chrono::milliseconds kQuestionTimeout = 1s;
 constexpr std::chrono::milliseconds kRegisterTimeout = 1s;
-constexpr size_t kAcceptsPerTurn = 64;
-constexpr auto kAcceptPause = 100ms;  // when the process is out of descriptors or memory
+constexpr size_t kAcceptsPerTurn = 8;  // much less than there are places in the lobby
+constexpr auto kAcceptPause = 100ms;   // when the process is out of descriptors or memory
 constexpr auto kListenPauseMin = 2ms;
 constexpr std::chrono::milliseconds kListenPauseMax = 5s;
 constexpr int kListenWarnAfter = 9;  // about a second of doubling pauses
@@ -94,7 +94,13 @@ void PortOwner::accept_tcp() {
           greeting_.erase(it);
           on_hello(std::move(from), message, why, remote_ip_be);
         });
-    if (!started) greeting_.erase(it);
+    if (!started) {
+      greeting_.erase(it);
+      continue;
+    }
+    // In a flood, a Hello has come before its connection is accepted. It need not wait for the next
+    // turn, in which others may need its place.
+    it->first->read_now();
   }
 }
 

@@ -16,7 +16,9 @@
 namespace shift::net {
 namespace {
 
-constexpr int kBacklog = 128;
+// In a flood the kernel drops what does not fit, and the honest end tries again after a second. What
+// waits costs this process no descriptor.
+constexpr int kBacklog = 1024;
 constexpr unsigned kUserTimeoutMs = 5000;
 constexpr int kKeepIdleS = 5;
 constexpr int kKeepIntervalS = 2;

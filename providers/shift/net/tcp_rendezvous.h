@@ -35,11 +35,13 @@ class TcpRendezvous : public Rendezvous {
   RendezvousHost& host_;
   const uint16_t port_;
   // How many descriptors strangers may hold of this process.
-  static constexpr size_t kLobby = 48, kLocalLobby = 16;
+  static constexpr size_t kLobby = 32, kGuests = 32, kLocalLobby = 16;
 
   GidResolver resolver_;
-  Lobby lobby_{kLobby}, local_lobby_{kLocalLobby};
-  Inbound inbound_{reactor_, host_, lobby_};
+  // Those whose Hello was answered with yes have places of their own: a flood of others does not
+  // push them out.
+  Lobby lobby_{kLobby}, guests_{kGuests}, local_lobby_{kLocalLobby};
+  Inbound inbound_{reactor_, host_, guests_};
   // By address and by the id of the job key.
   std::map<std::pair<uint32_t, uint64_t>, std::unique_ptr<PortShare>> shares_;
   std::map<DialId, std::unique_ptr<TcpDial>> dials_;
