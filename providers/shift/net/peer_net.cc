@@ -91,12 +91,22 @@ void PeerNet::retry_connections() {
   for (auto& [peer, channel] : channels_) channel->retry_connections();
 }
 
+// Whether a channel that something relies on leads to that address.
+bool PeerNet::serves_at(uint32_t ip_be) {
+  return std::ranges::any_of(channels_, [&](const auto& one) {
+    return one.second->is_at(ip_be) && relies_on(*one.second);
+  });
+}
+
 bool PeerNet::is_at(const wire::Gid& gid, uint32_t local_ip_be, uint32_t remote_ip_be) {
   if (const auto ip = gid.ipv4()) return *ip == remote_ip_be;
   const auto known = rendezvous_->gid_address(local_ip_be, gid);
   if (known == remote_ip_be) {
     return secrets_.has_keys() || !neighbour_contradicts(remote_ip_be, gid);
   }
+  // Whoever knows the names of two QPs may say them from anywhere. It casts no doubt on an address
+  // where a peer is.
+  if (known && serves_at(*known)) return false;
   if (known) rendezvous_->gid_doubt(local_ip_be, gid);
   rendezvous_->gid_ask(local_ip_be, gid, [](bool) {});
   return false;

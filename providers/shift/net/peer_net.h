@@ -73,6 +73,7 @@ class PeerNet final : public PeerNetwork,
   }
   bool is_at(const wire::Gid& gid, uint32_t local_ip_be, uint32_t remote_ip_be) override;
   bool has_gid(uint32_t ip_be, const wire::Gid& gid) override;
+  bool serves_at(uint32_t ip_be);
   void on_inbound(Joining joining) override;
 
   Channel* self_channel() override;
