@@ -97,7 +97,7 @@ class FalseSharers {
       packet.kind = net::LocalKind::kRegister;
       const bool knows = in.below(3) != 0;
       packet.hello.tag =
-          net::register_tag(knows ? kRightKey : kWrongKey, sharer.challenge, packet.hello);
+          net::register_tag(knows ? kRightKey : kWrongKey, name_, sharer.challenge, packet.hello);
       sharer.proved = sharer.proved || knows;
     }
     send(sharer.fd.get(), packet, passed);
@@ -147,6 +147,8 @@ class FalseSharers {
 
 // A process that shares the port, and another one that says that it owns it.
 class FalseOwner {
+  static constexpr char kName[] = "a local socket";
+
  public:
   FalseOwner(net::Reactor& reactor, bool keyed)
       : reactor_(reactor), keys_(job_keys(keyed)), host_(keyed), rooms_(reactor, host_) {
@@ -154,7 +156,7 @@ class FalseOwner {
     require(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0,
             "no sockets");
     owner_ = UniqueFd(fds[0]);
-    sharer_.emplace(reactor, host_, rooms_.inbound, UniqueFd(fds[1]),
+    sharer_.emplace(reactor, host_, rooms_.inbound, UniqueFd(fds[1]), kName,
                     keys_ != nullptr ? keys_->id(0) : 0);
     require(sharer_->start([this] { lost_++; }), "the reactor takes no descriptor");
   }
@@ -166,7 +168,8 @@ class FalseOwner {
     if (what == 1) {
       packet.kind = net::LocalKind::kWelcome;
       const bool knows = in.below(3) != 0;
-      packet.hello.tag = net::welcome_tag(knows ? kRightKey : kWrongKey, challenge_, registered_);
+      packet.hello.tag =
+          net::welcome_tag(knows ? kRightKey : kWrongKey, kName, challenge_, registered_);
       proved_ = proved_ || knows;
     } else if (packet.kind == net::LocalKind::kChallenge) {
       challenge_ = packet.hello.nonce;

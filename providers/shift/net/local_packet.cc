@@ -9,22 +9,25 @@ namespace {
 constexpr size_t kHead = 6;  // kind, yes, id
 
 // What both sides said, in a row.
-wire::Tag local_tag(SecretKey key, std::string_view purpose, const wire::Nonce& challenge,
-                    const wire::Hello& hello) {
+wire::Tag local_tag(SecretKey key, std::string_view purpose, std::string_view local_name,
+                    const wire::Nonce& challenge, const wire::Hello& hello) {
   std::vector<uint8_t> bytes;
   for (const auto* part : {&challenge.raw, &hello.nonce.raw, &hello.instance.raw})
     bytes.insert(bytes.end(), part->begin(), part->end());
+  bytes.insert(bytes.end(), local_name.begin(), local_name.end());
   return bytes_tag(key, purpose, bytes);
 }
 
 }  // namespace
 
-wire::Tag register_tag(SecretKey key, const wire::Nonce& challenge, const wire::Hello& hello) {
-  return local_tag(key, "local register", challenge, hello);
+wire::Tag register_tag(SecretKey key, std::string_view local_name, const wire::Nonce& challenge,
+                       const wire::Hello& hello) {
+  return local_tag(key, "local register", local_name, challenge, hello);
 }
 
-wire::Tag welcome_tag(SecretKey key, const wire::Nonce& challenge, const wire::Hello& registered) {
-  return local_tag(key, "local welcome", challenge, registered);
+wire::Tag welcome_tag(SecretKey key, std::string_view local_name, const wire::Nonce& challenge,
+                      const wire::Hello& registered) {
+  return local_tag(key, "local welcome", local_name, challenge, registered);
 }
 
 bool local_encode(const LocalPacket& packet, std::vector<uint8_t>& out) noexcept {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "net/proof.h"
@@ -29,9 +30,12 @@ struct LocalPacket {
 inline constexpr size_t kLocalPacketMax = 512;
 
 // The tags of Register and Welcome. With a job key they prove that both processes know it; without
-// one they are not looked at.
-wire::Tag register_tag(SecretKey key, const wire::Nonce& challenge, const wire::Hello& hello);
-wire::Tag welcome_tag(SecretKey key, const wire::Nonce& challenge, const wire::Hello& registered);
+// one they are not looked at. They cover the name of the local socket: else a process that took the
+// name of one address could have a sharer of that one registered with the owner of another.
+wire::Tag register_tag(SecretKey key, std::string_view local_name, const wire::Nonce& challenge,
+                       const wire::Hello& hello);
+wire::Tag welcome_tag(SecretKey key, std::string_view local_name, const wire::Nonce& challenge,
+                      const wire::Hello& registered);
 
 [[nodiscard]] bool local_encode(const LocalPacket& packet, std::vector<uint8_t>& out) noexcept;
 [[nodiscard]] bool local_decode(std::span<const uint8_t> bytes, LocalPacket& packet) noexcept;

@@ -136,6 +136,9 @@ void PortOwner::find_process(UniqueFd fd, const wire::Hello& hello, uint32_t rem
     return hello_deny(fd.get(), hello, host_.secrets());
   }
   if (host_.expects(hello)) return rooms_.inbound.take(std::move(fd), hello);
+  // No sharer takes a connection from another address than that of the asker's QP.
+  if (const auto ip = hello.from.gid.ipv4(); ip && *ip != remote_ip_be)
+    return hello_deny(fd.get(), hello, host_.secrets());
   ask_sharers(std::move(fd), hello, remote_ip_be);
 }
 
@@ -244,8 +247,9 @@ bool PortOwner::sharer_register(Sharer& sharer, const wire::Hello& hello) {
   LocalPacket welcome;
   welcome.kind = LocalKind::kWelcome;
   if (key_ != 0) {
-    if (!tag_fits(register_tag(key, sharer.challenge, hello), hello.tag)) return false;
-    welcome.hello.tag = welcome_tag(key, sharer.challenge, hello);
+    const std::string name = host_.secrets().local_name(ip_be_, port_, key_);
+    if (!tag_fits(register_tag(key, name, sharer.challenge, hello), hello.tag)) return false;
+    welcome.hello.tag = welcome_tag(key, name, sharer.challenge, hello);
   }
   std::vector<uint8_t> bytes;
   if (!local_encode(welcome, bytes) || !local_send(sharer.fd.get(), bytes)) return false;

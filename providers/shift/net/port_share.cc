@@ -67,7 +67,8 @@ bool PortShare::try_own() {
 }
 
 bool PortShare::try_join() {
-  UniqueFd local = local_connect(local_name());
+  std::string name = local_name();
+  UniqueFd local = local_connect(name);
   if (!local) return false;
   if (key_ == 0 && !local_peer_trusted(local.get())) {
     SHIFT_WARN_LIMITED("port %u of %s is served by another user's process: no failover over it",
@@ -75,7 +76,8 @@ bool PortShare::try_join() {
     pause_ = kPauseMax;
     return false;
   }
-  sharer_ = std::make_unique<PortSharer>(reactor_, host_, rooms_.inbound, std::move(local), key_);
+  sharer_ = std::make_unique<PortSharer>(reactor_, host_, rooms_.inbound, std::move(local),
+                                         std::move(name), key_);
   if (sharer_->start([this] { on_lost(); })) return true;
   sharer_.reset();
   return false;

@@ -65,7 +65,8 @@ bool PortSharer::take(const LocalPacket& packet, UniqueFd passed) {
     case LocalKind::kChallenge:
       return !welcome_ && register_with(packet.hello.nonce);
     case LocalKind::kWelcome:
-      if (key_ != 0 && !tag_fits(welcome_tag(key, challenge_, registered_), packet.hello.tag))
+      if (key_ != 0 &&
+          !tag_fits(welcome_tag(key, name_, challenge_, registered_), packet.hello.tag))
         return false;
       welcome_ = true;
       reactor_.timer_cancel(std::exchange(timer_, 0));
@@ -99,7 +100,7 @@ bool PortSharer::register_with(const wire::Nonce& challenge) {
   challenge_ = challenge;
   registered_ = packet.hello;
   const SecretKey key = host_.secrets().job_key(key_);
-  if (key_ != 0) packet.hello.tag = register_tag(key, challenge, packet.hello);
+  if (key_ != 0) packet.hello.tag = register_tag(key, name_, challenge, packet.hello);
   std::vector<uint8_t> bytes;
   return local_encode(packet, bytes) && local_send(owner_.get(), bytes);
 }

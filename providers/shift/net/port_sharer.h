@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "net/inbound.h"
 #include "net/local_packet.h"
@@ -14,9 +15,16 @@ namespace shift::net {
 
 class PortSharer {
  public:
-  // `key` is the id of the job key that the owner must know, 0 without one.
-  PortSharer(Reactor& reactor, RendezvousHost& host, Inbound& inbound, UniqueFd owner, uint64_t key)
-      : reactor_(reactor), host_(host), inbound_(inbound), owner_(std::move(owner)), key_(key) {}
+  // `owner` is connected to the local socket of that name; `key` is the id of the job key that the
+  // owner must know, 0 without one.
+  PortSharer(Reactor& reactor, RendezvousHost& host, Inbound& inbound, UniqueFd owner,
+             std::string name, uint64_t key)
+      : reactor_(reactor),
+        host_(host),
+        inbound_(inbound),
+        owner_(std::move(owner)),
+        name_(std::move(name)),
+        key_(key) {}
   ~PortSharer();
   PortSharer(const PortSharer&) = delete;
   PortSharer& operator=(const PortSharer&) = delete;
@@ -39,6 +47,7 @@ class PortSharer {
   RendezvousHost& host_;
   Inbound& inbound_;
   UniqueFd owner_;
+  const std::string name_;
   const uint64_t key_;
   bool welcome_ = false;
   wire::Nonce challenge_;

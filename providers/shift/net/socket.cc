@@ -16,8 +16,8 @@
 namespace shift::net {
 namespace {
 
-// In a flood the kernel drops what does not fit, and the honest end tries again after a second. What
-// waits costs this process no descriptor.
+// In a flood the kernel drops what does not fit, and the honest end tries again after a second.
+// What waits costs this process no descriptor.
 constexpr int kBacklog = 1024;
 constexpr unsigned kUserTimeoutMs = 5000;
 constexpr int kKeepIdleS = 5;

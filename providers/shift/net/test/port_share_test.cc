@@ -8,21 +8,13 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "net/local_packet.h"
-#include "net/secrets.h"
-#include "net/socket.h"
-#include "net/test/net_fixture.h"
+#include "net/test/raw_sharer.h"
 
 namespace shift::net::test {
 namespace {
 
 wire::QpName asker() {
   return qp(ip(1), 1);
-}
-
-// The local socket of a port, without a job key.
-std::string name(uint32_t ip_be, uint16_t port) {
-  return Secrets().local_name(ip_be, port, 0);
 }
 
 // Another process that serves `ip_be` and owns one QP there, until it is ended.
@@ -146,42 +138,6 @@ TEST(PortShare, QpThatNoProcessOwnsIsDeniedByAll) {
   EXPECT_EQ(asking.find(asker(), qp(ip(2), 300), 300ms).error, FindError::kNoSuchQp);
 }
 
-// A process of this host that shares the port, and does what the test says.
-class RawSharer {
- public:
-  explicit RawSharer(uint32_t ip_be) {
-    // The owner may not listen yet.
-    while (!(fd_ = local_connect(name(ip_be, test_port())))) usleep(1000);
-    EXPECT_EQ(receive().kind, LocalKind::kChallenge);
-    LocalPacket packet;
-    packet.hello.instance.raw.fill(9);
-    send(packet);
-    EXPECT_EQ(receive().kind, LocalKind::kWelcome);
-  }
-  void send(const LocalPacket& packet) {
-    std::vector<uint8_t> bytes;
-    EXPECT_TRUE(local_encode(packet, bytes));
-    EXPECT_TRUE(local_send(fd_.get(), bytes));
-  }
-  LocalPacket receive(UniqueFd& passed) {
-    struct pollfd ready = {fd_.get(), POLLIN, 0};
-    EXPECT_EQ(poll(&ready, 1, 30000), 1) << "nothing came";
-    uint8_t bytes[kLocalPacketMax];
-    const ssize_t n = local_receive(fd_.get(), bytes, passed);
-    LocalPacket packet;
-    EXPECT_TRUE(n > 0 && local_decode({bytes, static_cast<size_t>(n)}, packet));
-    return packet;
-  }
-  LocalPacket receive() {
-    UniqueFd none;
-    return receive(none);
-  }
-  void close() { fd_.reset(); }
-
- private:
-  UniqueFd fd_;
-};
-
 TEST(PortShare, ASharerThatEndsUnaskedLeavesTheQuestionToTheOthers) {
   const wire::QpName name = qp(ip(2), 200);
   Node owner, asking;
@@ -259,10 +215,11 @@ TEST(LocalPacket, OnlyWhatIsSentIsUnderstood) {
 }
 
 TEST(LocalSocket, EachPortHasAPlaceOfItsOwn) {
-  const UniqueFd one = local_listen(name(ip(2), 9473)), two = local_listen(name(ip(2), 9472)),
-                 three = local_listen(name(ip(3), 9473));
+  const UniqueFd one = local_listen(local_name(ip(2), 9473)),
+                 two = local_listen(local_name(ip(2), 9472)),
+                 three = local_listen(local_name(ip(3), 9473));
   EXPECT_TRUE(one && two && three);
-  EXPECT_FALSE(local_listen(name(ip(2), 9473))) << "it is taken";
+  EXPECT_FALSE(local_listen(local_name(ip(2), 9473))) << "it is taken";
 }
 
 TEST(LocalSocket, AnyDescriptorCanBePassed) {
@@ -314,7 +271,7 @@ TEST(PortShare, AnOwnerWithoutDescriptorsTakesMembersInLaterAndDoesNotSpin) {
   {
     NoDescriptors none;
     none.give_one();
-    waiting = local_connect(name(ip(7), test_port()));
+    waiting = local_connect(local_name(ip(7), test_port()));
     ASSERT_TRUE(waiting);
     EXPECT_LT(processor_time(owner, 300ms), 50ms) << "a loop that spins would have used it all";
   }
