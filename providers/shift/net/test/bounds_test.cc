@@ -105,6 +105,33 @@ TEST_F(Bounds, AtTheBoundOfConnectionsFalsePeersGiveWay) {
   expect_unharmed();
 }
 
+// The greater part of the descriptors is for the application, whoever the peers are.
+TEST_F(Bounds, ConnectionsTakeAQuarterOfTheDescriptors) {
+  node_.notes.set_relying(true);
+  std::unique_ptr<FewDescriptors> few = std::make_unique<FewDescriptors>(160);
+  for (unsigned i = 0; i < 39; i++) EXPECT_TRUE(greet_as(i)) << i;
+  ASSERT_TRUE(node_.notes.wait([&] { return node_.notes.ups() == 40; }));
+  EXPECT_TRUE(greet_as(100));
+  EXPECT_TRUE(crowd_.back()->closed());
+  EXPECT_EQ(channels(), 40u);
+  few.reset();
+  EXPECT_TRUE(greet_as(101));
+  EXPECT_TRUE(node_.notes.wait([&] { return node_.notes.ups() == 41; }));
+}
+
+// From half of that on, no channel gets a third connection.
+TEST_F(Bounds, FromHalfOfThatOnAChannelHasTwoConnections) {
+  node_.notes.set_relying(true);
+  const FewDescriptors few(160);
+  for (unsigned i = 0; i < 17; i++) EXPECT_TRUE(greet_as(i)) << i;
+  for (unsigned i = 0; i < 2; i++) EXPECT_TRUE(greet_as(50)) << i;
+  ASSERT_TRUE(node_.notes.wait([&] { return node_.notes.ups() == 20; }));
+  EXPECT_TRUE(greet_as(50));
+  EXPECT_TRUE(crowd_.back()->closed()) << "a third one";
+  EXPECT_TRUE(greet_as(0));
+  EXPECT_TRUE(node_.notes.wait([&] { return node_.notes.ups() == 21; })) << "a second one";
+}
+
 // A connection keeps no buffer for a long message that has been taken.
 TEST_F(Bounds, ALongMessageLeavesNoBufferBehind) {
   node_.notes.set_relying(true);

@@ -330,6 +330,32 @@ TEST_F(MiddleTest, WhoSitsOnTheWayChangesNothing) {
   EXPECT_EQ(server_.notes.count(numbered(5)), 0u);
 }
 
+// Somebody on the way makes a message newer than all that the client is going to say. A process
+// that took its number would drop these.
+TEST_F(MiddleTest, ANumberCountsOnlyWhenItsFrameHasOpened) {
+  auto bytes = said(5);
+  constexpr size_t kSequence = wire::kHeaderSize - sizeof(uint64_t);
+  const uint64_t before = wire::frame_sequence(bytes);
+  bytes[kSequence + 1] = static_cast<uint8_t>(bytes[kSequence + 1] + 4);
+  ASSERT_EQ(wire::frame_sequence(bytes), before + 1024);
+  ASSERT_TRUE(send_whole(to_server_.get(), bytes));
+  // The server cuts the connection, and the client dials again.
+  while (server_.live(server_.notes.last_up()) != 0) usleep(1000);
+  to_client_.reset();
+  for (uint32_t from; !(to_client_ = tcp_accept(listener_.get(), from));) usleep(1000);
+  to_server_ = tcp_connect(ip(1), ip(36), Secrets::port_of(test_port(), secrets_.key_ids()[0]));
+  struct pollfd connecting = {to_server_.get(), POLLOUT, 0};
+  ASSERT_EQ(poll(&connecting, 1, -1), 1);
+  while (server_.notes.ups() < 2) {
+    (void)forward(to_client_, to_server_);
+    (void)forward(to_server_, to_client_);
+    usleep(1000);
+  }
+  ASSERT_TRUE(send_whole(to_server_.get(), said(6)));
+  EXPECT_TRUE(server_.notes.wait_message(numbered(6)));
+  EXPECT_EQ(server_.notes.count(numbered(5)), 0u);
+}
+
 TEST(Seal, OnlyTheKeyAndTheWayOpenAFrame) {
   wire::Instance a, b;
   a.raw.fill(1);
