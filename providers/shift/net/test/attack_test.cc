@@ -20,14 +20,12 @@ class Attack : public ::testing::Test {
     EXPECT_TRUE(node_.notes.wait([&] { return node_.notes.ups() == 1; }));
     to_node_ = found.channel;
   }
-  // What an attacker at `address` says, who poses as the process of that instance.
-  wire::Hello hello_of(const wire::Instance& posed, uint32_t address) const {
-    wire::Hello h;
-    h.instance = posed;
-    h.identity = identity_of(posed).public_key();
-    h.want = ours_;
-    h.from = qp(address, 5);
-    return h;
+  // What an attacker at `address` says, who poses as that process.
+  wire::Hello hello_of(const Identity& posed, uint32_t address) const {
+    return hello_by(posed, qp(address, 5), ours_);
+  }
+  bool greet(Stranger& stranger, unsigned number, uint32_t address) const {
+    return stranger.greet(identity(number), qp(address, 5), ours_);
   }
   // The process is the victim's peer as before.
   void expect_unharmed() {
@@ -48,7 +46,7 @@ class Attack : public ::testing::Test {
 TEST_F(Attack, APeerCannotJoinAnothersChannel) {
   const Identity& own = identity(1);
   for (const auto* shown : {&victim_.net->identity(), &own}) {
-    auto hello = hello_of(victim_.net->instance(), ip(66));
+    auto hello = hello_of(victim_.net->identity(), ip(66));
     hello.identity = shown->public_key();
     for (const bool signs : {false, true}) {
       Stranger peer(here_, ip(66));
@@ -68,7 +66,7 @@ TEST_F(Attack, NorByComingFirst) {
   Node later;
   const wire::QpName its = qp(ip(42), 9);
   const Identity& own = identity(1);
-  auto hello = hello_of(later.net->instance(), ip(66));
+  auto hello = hello_of(later.net->identity(), ip(66));
   {
     Stranger peer(here_, ip(66));
     hello.identity = own.public_key();
@@ -169,7 +167,7 @@ TEST_F(Attack, FurtherConnectionsNeedAProof) {
   for (const bool signs : {false, true}) {
     SCOPED_TRACE(signs);
     Stranger s(here_, ip(66));
-    wire::Hello h = hello_of(victim_.net->instance(), ip(66));
+    wire::Hello h = hello_of(victim_.net->identity(), ip(66));
     h.want = h.from = {};
     h.target = node_.net->instance();
     if (signs) h.tag = hello_tag({*key, {ip(66), here_}}, h);
@@ -214,7 +212,7 @@ TEST_F(Attack, AnAddressThatWasThePeersProvesNothing) {
 
 TEST_F(Attack, ANumberThatJumpsEndsTheConnection) {
   Stranger s(here_);
-  ASSERT_TRUE(s.greet(hello_of(instance(50), ip(66))));
+  ASSERT_TRUE(greet(s, 50, ip(66)));
   s.sequence_set(uint64_t{1} << 63);
   s.say(numbered(1));
   EXPECT_TRUE(s.closed());
@@ -228,7 +226,7 @@ TEST_F(Attack, WhatIsLongNeedsAChannelThatServes) {
     SCOPED_TRACE(serves);
     node_.notes.set_relying(serves);
     Stranger s(here_);
-    ASSERT_TRUE(s.greet(hello_of(instance(serves ? 51 : 52), ip(66))));
+    ASSERT_TRUE(greet(s, serves ? 51 : 52, ip(66)));
     s.say(long_one);
     if (serves) {
       EXPECT_TRUE(node_.notes.wait_message(long_one));
@@ -247,11 +245,9 @@ TEST_F(Attack, AChannelThatServesNothingHasFewConnectionsAndEnds) {
   ASSERT_EQ(victim_.find(theirs_, qp(ip(43), 7)).error, FindError::kNone);
   ASSERT_TRUE(guarded.notes.wait([&] { return guarded.notes.ups() == 1; }));
   std::vector<std::unique_ptr<Stranger>> crowd;
-  auto hello = hello_of(instance(53), ip(66));
-  hello.want = qp(ip(43), 7);
   for (int i = 0; i < 6; i++) {
     crowd.push_back(std::make_unique<Stranger>(ip(43)));
-    ASSERT_TRUE(crowd.back()->greet(hello));
+    ASSERT_TRUE(crowd.back()->greet(identity(53), qp(ip(66), 5), qp(ip(43), 7)));
   }
   for (auto& s : crowd) EXPECT_TRUE(s->closed());
   EXPECT_TRUE(guarded.notes.wait([&] { return guarded.notes.downs() == 2; }));
@@ -266,18 +262,17 @@ TEST_F(Attack, WhatWasRecordedIsNotTakenOnANewChannel) {
   // The process listens when an honest peer has found it.
   ASSERT_EQ(victim_.find(theirs_, qp(ip(44), 7)).error, FindError::kNone);
   ASSERT_TRUE(forgetful.notes.wait([&] { return forgetful.notes.ups() == 1; }));
-  auto hello = hello_of(instance(54), ip(66));
-  hello.want = qp(ip(44), 7);
+  const wire::QpName from = qp(ip(66), 5), to = qp(ip(44), 7);
   {
     Stranger s(ip(44));
-    ASSERT_TRUE(s.greet(hello));
+    ASSERT_TRUE(s.greet(identity(54), from, to));
     s.sequence_set(100);
     s.say(numbered(1));
     ASSERT_TRUE(forgetful.notes.wait_message(numbered(1)));
   }
   ASSERT_TRUE(forgetful.notes.wait([&] { return forgetful.notes.downs() == 1; }));
   Stranger again(ip(44));
-  ASSERT_TRUE(again.greet(hello));
+  ASSERT_TRUE(again.greet(identity(54), from, to));
   again.sequence_set(100);
   again.say(numbered(1));
   again.say(numbered(2));
@@ -292,7 +287,7 @@ TEST_F(Attack, ACrowdHoldsFewDescriptorsAndKeepsNobodyOut) {
   std::vector<std::unique_ptr<Stranger>> crowd;
   for (unsigned i = 0; i < 300; i++) {
     crowd.push_back(std::make_unique<Stranger>(here_, ip(100 + i % 100)));
-    auto hello = hello_of(instance(static_cast<uint8_t>(i)), ip(100 + i % 100));
+    auto hello = hello_of(identity(i), ip(100 + i % 100));
     if (i % 3 == 1) hello.want.qpn = 1000 + i;
     if (i % 3 != 0) crowd.back()->say(hello);
   }
@@ -318,8 +313,7 @@ TEST_F(Attack, ACrowdTakesLittleMemory) {
   for (unsigned i = 0; i < 200; i++) {
     crowd.push_back(std::make_unique<Stranger>(here_, ip(100 + i % 100)));
     if (i % 2 == 0) {
-      EXPECT_TRUE(
-          crowd.back()->greet(hello_of(instance(static_cast<uint8_t>(i + 1)), ip(100 + i % 100))));
+      EXPECT_TRUE(greet(*crowd.back(), i + 1, ip(100 + i % 100)));
     }
     crowd.back()->say(most);
   }

@@ -22,11 +22,7 @@ class Bounds : public ::testing::Test {
   // Each comes from the address of one false peer, but says that it is another process.
   bool greet_as(unsigned n, uint32_t address = ip(66)) {
     crowd_.push_back(std::make_unique<Stranger>(here_, address));
-    wire::Hello hello;
-    hello.instance.raw = {1, static_cast<uint8_t>(n), static_cast<uint8_t>(n >> 8)};
-    hello.want = ours_;
-    hello.from = qp(address, 5);
-    return crowd_.back()->greet(hello);
+    return crowd_.back()->greet(identity(n), qp(address, 5), ours_);
   }
   size_t channels() {
     size_t count = 0;

@@ -74,13 +74,7 @@ class FloodTest : public ::testing::Test {
     Node first;  // the process listens when it has been found
     EXPECT_EQ(first.find(qp(ip(56), 1), ours_).error, FindError::kNone);
   }
-  wire::Hello hello() const {
-    wire::Hello hello;
-    hello.instance = instance(9);
-    hello.want = ours_;
-    hello.from = qp(ip(66), 5);
-    return hello;
-  }
+  wire::Hello hello() const { return hello_by(identity(9), qp(ip(66), 5), ours_); }
 
   const uint32_t here_ = ip(55);
   const wire::QpName ours_ = qp(here_, 7);
@@ -107,11 +101,12 @@ TEST_F(FloodTest, AHelloIsReadBeforeItsPlaceIsNeeded) {
 TEST_F(FloodTest, AnAnsweredPeerMayTakeItsTime) {
   Stranger honest(here_);
   honest.say(hello());
-  ASSERT_NE(honest.hear(), nullptr);
+  const auto answer = honest.hear();
+  ASSERT_NE(answer, nullptr);
   std::vector<std::unique_ptr<Stranger>> crowd;
   for (unsigned n = 0; n < 90; n++) crowd.push_back(std::make_unique<Stranger>(here_, ip(100 + n)));
   EXPECT_TRUE(crowd.front()->closed());
-  honest.say(wire::Confirm{});
+  honest.say(honest.confirm(hello(), std::get<wire::HelloReply>(*answer), identity(9)));
   honest.say(numbered(5));
   EXPECT_TRUE(node_.notes.wait_message(numbered(5)));
 }

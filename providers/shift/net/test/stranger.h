@@ -4,7 +4,8 @@
 #include <dirent.h>
 #include <malloc.h>
 
-#include <array>
+#include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,23 +17,23 @@
 namespace shift::net::test {
 
 // A process that strangers speak for. The same number is the same process.
-inline const Identity& identity(uint8_t seed) {
-  static std::array<std::unique_ptr<Identity>, 256> all;
-  if (all[seed] == nullptr) {
-    Identity::Secret secret{};
-    secret.fill(seed);
-    secret[0] = 77;
-    all[seed] = std::make_unique<Identity>(secret);
-  }
-  return *all[seed];
+inline const Identity& identity(unsigned number) {
+  static std::map<unsigned, Identity> all;
+  Identity::Secret secret{77};
+  std::memcpy(&secret[1], &number, sizeof number);
+  return all.try_emplace(number, secret).first->second;
 }
-inline wire::Instance instance(uint8_t seed) {
-  return identity(seed).instance();
+inline wire::Instance instance(unsigned number) {
+  return identity(number).instance();
 }
-inline const Identity& identity_of(const wire::Instance& wanted) {
-  int seed = 0;
-  while (seed < 255 && instance(static_cast<uint8_t>(seed)) != wanted) seed++;
-  return identity(static_cast<uint8_t>(seed));
+// A Hello of that process, from one QP to another.
+inline wire::Hello hello_by(const Identity& who, const wire::QpName& from, const wire::QpName& to) {
+  wire::Hello hello;
+  hello.instance = who.instance();
+  hello.identity = who.public_key();
+  hello.want = to;
+  hello.from = from;
+  return hello;
 }
 
 class Stranger {
@@ -57,14 +58,14 @@ class Stranger {
     ASSERT_TRUE(wire::encode(message, bytes, ++sequence_));
     say(bytes);
   }
-  // Introduces itself as a peer does, as one of the processes above. Returns false when it is not
-  // taken in.
-  bool greet(const wire::Hello& hello) {
+  // Introduces itself as a peer does. Returns false when it is not taken in.
+  bool greet(const Identity& who, const wire::QpName& from, const wire::QpName& to) {
+    const wire::Hello hello = hello_by(who, from, to);
     say(hello);
     const auto answer = hear();
     const auto* reply = answer ? std::get_if<wire::HelloReply>(answer.get()) : nullptr;
     if (reply == nullptr || reply->status != wire::HelloStatus::kOk) return false;
-    say(confirm(hello, *reply, identity_of(hello.instance)));
+    say(confirm(hello, *reply, who));
     return true;
   }
   // The proof that somebody with this identity can make.
