@@ -9,6 +9,8 @@
 
 #include <bit>
 #include <cerrno>
+#include <cstdint>
+#include <memory>
 
 #include "uverbs/ioctl.h"
 #include "uverbs/memory_check.h"
@@ -35,7 +37,7 @@ int dm_alloc(Context& context, const Attributes& attributes) {
     return EINVAL;
   if (type != MLX5_IB_UAPI_DM_TYPE_MEMIC) return EOPNOTSUPP;
   if (length == 0 || length > kDeviceMemorySize) return EINVAL;
-  if (log_alignment >= std::bit_width(kDeviceMemorySize)) return ENOMEM;
+  if (log_alignment >= uint32_t{std::bit_width(kDeviceMemorySize)}) return ENOMEM;
   const size_t offset = context.pages().allocations().allocate(length, size_t{1} << log_alignment);
   if (offset == SIZE_MAX) return ENOMEM;
   auto object = std::make_unique<DmObject>(&context.pages(), offset, length);
