@@ -17,6 +17,7 @@ std::string fabric_default() {
 
 int main(int argc, char** argv) {
   CLI::App app("Software ConnectX NICs under the stock RDMA libraries", "cxemu");
+  app.set_version_flag("--version", "cxemu " CXEMU_VERSION);
   app.require_subcommand(1);
 
   cxemu::ExecOptions exec_options;
@@ -105,7 +106,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     fprintf(stderr, "cxemu: %s; see cxemu --help\n", error.what());
     return 2;
   }
