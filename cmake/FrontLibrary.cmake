@@ -85,5 +85,6 @@ function(shift_front_install target)
     add_custom_target(fronts)
   endif()
   add_dependencies(fronts ${target})
-  install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/shift)
+  install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/shift
+    COMPONENT shift-rdma NAMELINK_COMPONENT shift-rdma)
 endfunction()

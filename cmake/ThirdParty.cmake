@@ -4,24 +4,43 @@ include(GNUInstallDirs)
 set(SHIFT_COPYRIGHTS "${SHIFT_STOCK_ROOT}/usr/share/doc" CACHE PATH
   "Folder with PACKAGE/copyright for each package whose code gets into the installed files")
 
-# shift_notice(NAME FOLDER PACKAGE): installs FOLDER/PACKAGE/copyright as third-party/NAME.
+# The components are what packages hold. Each has its own folder of documents, since a file can belong to one
+# package only.
+set(SHIFT_COMPONENTS shift-rdma cxemu)
+foreach(component ${SHIFT_COMPONENTS})
+  set(SHIFT_DOCUMENTS_${component} ${CMAKE_INSTALL_DATAROOTDIR}/doc/${component})
+endforeach()
+
+# shift_notice(NAME FOLDER PACKAGE component...): installs FOLDER/PACKAGE/copyright as third-party/NAME with each
+# of the components.
 function(shift_notice name folder package)
   set(file ${folder}/${package}/copyright)
+  set(is_there FALSE)
   if(EXISTS ${file})
+    set(is_there TRUE)
     get_filename_component(file ${file} REALPATH)
-    install(FILES ${file} DESTINATION ${CMAKE_INSTALL_DOCDIR}/third-party RENAME ${name})
-  else()
-    install(CODE "message(FATAL_ERROR \"no ${file}: what is installed contains ${name}, whose notice must go with
-      it. Install the package, or set SHIFT_COPYRIGHTS to a folder with this file.\")")
   endif()
+  foreach(component ${ARGN})
+    if(is_there)
+      install(FILES ${file} DESTINATION ${SHIFT_DOCUMENTS_${component}}/third-party RENAME ${name}
+        COMPONENT ${component})
+    else()
+      install(CODE "message(FATAL_ERROR \"no ${file}: what is installed contains ${name}, whose notice must go
+        with it. Install the package, or set SHIFT_COPYRIGHTS to a folder with this file.\")"
+        COMPONENT ${component})
+    endif()
+  endforeach()
 endfunction()
 
-install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
-shift_notice(cli11 ${SHIFT_COPYRIGHTS} libcli11-dev)
-shift_notice(libsodium ${SHIFT_COPYRIGHTS} libsodium-dev)
-shift_notice(nlohmann-json ${SHIFT_COPYRIGHTS} nlohmann-json3-dev)
-shift_notice(rdma-core ${SHIFT_COPYRIGHTS} libibverbs-dev)  # functions in its headers
-shift_notice(zlib ${SHIFT_COPYRIGHTS} zlib1g-dev)
+foreach(component ${SHIFT_COMPONENTS})
+  install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${SHIFT_DOCUMENTS_${component}} COMPONENT ${component})
+endforeach()
+shift_notice(cli11 ${SHIFT_COPYRIGHTS} libcli11-dev ${SHIFT_COMPONENTS})
+shift_notice(libsodium ${SHIFT_COPYRIGHTS} libsodium-dev shift-rdma)
+shift_notice(nlohmann-json ${SHIFT_COPYRIGHTS} nlohmann-json3-dev cxemu)
+# Functions in its headers.
+shift_notice(rdma-core ${SHIFT_COPYRIGHTS} libibverbs-dev shift-rdma cxemu)
+shift_notice(zlib ${SHIFT_COPYRIGHTS} zlib1g-dev cxemu)
 
 # The C++ run-time is of the compiler's package, which a cross compiler has outside the foreign folders.
 execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.a
@@ -29,7 +48,7 @@ execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.a
 string(REGEX REPLACE "^.*/([0-9]+)/libstdc.*$" "\\1" runtime "${runtime}")
 if(CMAKE_CROSSCOMPILING)
   string(REPLACE aarch64 arm64 debian_name ${CMAKE_SYSTEM_PROCESSOR})
-  shift_notice(libstdc++ /usr/share/doc libstdc++-${runtime}-dev-${debian_name}-cross)
+  shift_notice(libstdc++ /usr/share/doc libstdc++-${runtime}-dev-${debian_name}-cross ${SHIFT_COMPONENTS})
 else()
-  shift_notice(libstdc++ ${SHIFT_COPYRIGHTS} libstdc++-${runtime}-dev)
+  shift_notice(libstdc++ ${SHIFT_COPYRIGHTS} libstdc++-${runtime}-dev ${SHIFT_COMPONENTS})
 endif()

@@ -17,6 +17,8 @@ namespace {
 // A message that the front contains and no stock library does.
 constexpr std::string_view kMark = "libibverbs (SHIFT front): ";
 
+}  // namespace
+
 bool is_front(const fs::path& library) {
   std::error_code error;
   std::string bytes(fs::is_regular_file(library, error) ? fs::file_size(library, error) : 0, '\0');
@@ -26,8 +28,6 @@ bool is_front(const fs::path& library) {
   }
   return memmem(bytes.data(), bytes.size(), kMark.data(), kMark.size()) != nullptr;
 }
-
-}  // namespace
 
 std::vector<fs::path> front_candidates(const fs::path& program) {
   const fs::path prefix = program.parent_path().parent_path();

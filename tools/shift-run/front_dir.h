@@ -8,6 +8,9 @@
 
 namespace shift::run {
 
+// Whether the file is the project's libibverbs.so.1, of whichever build.
+bool is_front(const std::filesystem::path& library);
+
 // The folders in which a front may lie, relative to the program's own folder: in the build tree, in
 // an installation moved as a whole, and in the installation as configured.
 std::vector<std::filesystem::path> front_candidates(const std::filesystem::path& program);
