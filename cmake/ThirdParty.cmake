@@ -6,7 +6,7 @@ set(SHIFT_COPYRIGHTS "${SHIFT_STOCK_ROOT}/usr/share/doc" CACHE PATH
 
 # The components are what packages hold. Each has its own folder of documents, since a file can belong to one
 # package only.
-set(SHIFT_COMPONENTS shift-rdma cxemu)
+set(SHIFT_COMPONENTS shift-rdma shift-rdma-system cxemu)
 foreach(component ${SHIFT_COMPONENTS})
   set(SHIFT_DOCUMENTS_${component} ${CMAKE_INSTALL_DATAROOTDIR}/doc/${component})
 endforeach()
@@ -36,10 +36,10 @@ foreach(component ${SHIFT_COMPONENTS})
   install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${SHIFT_DOCUMENTS_${component}} COMPONENT ${component})
 endforeach()
 shift_notice(cli11 ${SHIFT_COPYRIGHTS} libcli11-dev ${SHIFT_COMPONENTS})
-shift_notice(libsodium ${SHIFT_COPYRIGHTS} libsodium-dev shift-rdma)
+shift_notice(libsodium ${SHIFT_COPYRIGHTS} libsodium-dev shift-rdma shift-rdma-system)
 shift_notice(nlohmann-json ${SHIFT_COPYRIGHTS} nlohmann-json3-dev cxemu)
 # Functions in its headers.
-shift_notice(rdma-core ${SHIFT_COPYRIGHTS} libibverbs-dev shift-rdma cxemu)
+shift_notice(rdma-core ${SHIFT_COPYRIGHTS} libibverbs-dev ${SHIFT_COMPONENTS})
 shift_notice(zlib ${SHIFT_COPYRIGHTS} zlib1g-dev cxemu)
 
 # The C++ run-time is of the compiler's package, which a cross compiler has outside the foreign folders.
