@@ -77,12 +77,22 @@ void bind(void* handle, Function& function, const char* name, const char* versio
   function = reinterpret_cast<Function>(dlvsym(handle, name, version));
 }
 
+// A front that was copied or linked over the stock library would call itself without end.
+bool is_this_library(void* handle) noexcept {
+  const void *theirs = nullptr, *ours = nullptr;
+  Dl_info info;
+  return dlinfo(handle, RTLD_DI_LINKMAP, &theirs) == 0 &&
+         dladdr1(&stock_handle, &info, const_cast<void**>(&ours), RTLD_DL_LINKMAP) != 0 &&
+         theirs == ours;
+}
+
 // Our DT_NEEDED names the stock library by its path, so it is loaded already and dlopen only
 // returns its handle. 101 is the first priority a library may use: plug-ins that a program is
 // linked with call verbs_register_driver from their constructors.
 __attribute__((constructor(101))) void stock_bind() noexcept {
   void* handle = dlopen(SHIFT_STOCK_LIBIBVERBS, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) die("stock library not loaded:", SHIFT_STOCK_LIBIBVERBS);
+  if (is_this_library(handle)) die("in the place of the stock library:", SHIFT_STOCK_LIBIBVERBS);
   stock_handle = handle;
   using shift::front::stock;
 #define SHIFT_BIND(name, version) bind(handle, stock.name, "ibv_" #name, version);
