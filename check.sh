@@ -1,19 +1,21 @@
 #!/bin/bash
 # Installs missing packages, builds, and runs all tests. Options: --tidy also runs clang-tidy, --quick leaves
 # out the sanitizer build, --programs also runs all unmodified programs and not only a few (MPI, PyTorch and
-# others, which are large to install), and --arm64 also builds for aarch64 and runs what it can under QEMU.
+# others, which are large to install), --arm64 also builds for aarch64 and runs what it can under QEMU, and
+# --packages builds Debian packages and installs them into fresh roots.
 set -u -o pipefail
 cd "$(dirname "$0")" || exit
 . tools/packages.sh
 
-tidy=no quick=no programs=no arm64=no
+tidy=no quick=no programs=no arm64=no packages=no
 for argument in "$@"; do
   case "$argument" in
     --tidy) tidy=yes ;;
     --quick) quick=yes ;;
     --programs) programs=yes ;;
     --arm64) arm64=yes ;;
-    *) echo "usage: $0 [--tidy] [--quick] [--programs] [--arm64]" >&2; exit 4 ;;
+    --packages) packages=yes ;;
+    *) echo "usage: $0 [--tidy] [--quick] [--programs] [--arm64] [--packages]" >&2; exit 4 ;;
   esac
 done
 
@@ -62,6 +64,13 @@ vm_smoke() {
   # shellcheck disable=SC2086
   packages_install $packages_vm_smoke || { echo "skipped: packages are missing"; return 77; }
   timeout 600 /usr/bin/python3 tests/vm/vm.py --build build --smoke --out build/out/vm-smoke
+}
+
+# Two releases of Debian, in roots that debootstrap makes.
+packages_roots() {
+  # shellcheck disable=SC2086
+  packages_install $packages_roots || { echo "skipped: packages are missing"; return 77; }
+  /usr/bin/python3 tests/packages/roots.py --suite bookworm --suite trixie
 }
 
 # The sanitizer build leaves out tests that look at the shipped library's symbols, or at a program's whole
@@ -117,6 +126,8 @@ fi
   --build build --all --complete --out build/out/all-programs --json build/out/all-programs.json
 [ "$programs" = yes ] && step "client matrix" /usr/bin/python3 tests/clients/clients.py --build build \
   --all --complete --jobs 2 --out build/out/all-clients --json build/out/all-clients.json
+[ "$packages" = yes ] && step "debian packages" tools/package deb &&
+  step "package roots" packages_roots
 [ "$arm64" = yes ] && step arm64 tools/arm64.sh
 [ "$tidy" = yes ] && step clang-tidy tidy
 
