@@ -1,0 +1,151 @@
+// Whether the manual page of the settings says what the layer does: which settings there are,
+// which values they take, and which one holds without them.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "util/config.h"
+
+namespace shift {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+// The layer asks the environment for each key of its table, so the table need not be repeated here.
+std::set<std::string> keys_of_the_layer() {
+  std::set<std::string> keys;
+  Strings warnings;
+  config_read([&keys](const char* key) { return keys.insert(key), nullptr; }, nullptr, warnings);
+  return keys;
+}
+
+Config with(const std::string& key, const std::string& value, Strings& warnings) {
+  const ConfigEnv env = [&](const char* asked) { return asked == key ? value.c_str() : nullptr; };
+  return config_read(env, nullptr, warnings);
+}
+
+bool is_accepted(const std::string& key, const std::string& value) {
+  Strings warnings;
+  (void)with(key, value, warnings);
+  return warnings.empty();
+}
+
+// A new field of Config does not compile here before it is compared, too.
+auto fields(const Config& config) {
+  const auto& [disable, privileged, log, mode, direct_verbs, events, key_file, groups, port,
+               rc_timeout_max, fence_ms, exchange_ms, failback_ms, drain_ms, command_ms,
+               rendezvous_ms] = config;
+  return std::tie(disable, privileged, log, mode, direct_verbs, events, key_file, groups, port,
+                  rc_timeout_max, fence_ms, exchange_ms, failback_ms, drain_ms, command_ms,
+                  rendezvous_ms);
+}
+
+bool is_default(const Config& config) {
+  return fields(config) == fields(Config{});
+}
+
+std::string file_text(const std::string& path) {
+  std::ifstream file(std::string(SHIFT_SOURCE_DIR) + "/" + path);
+  EXPECT_TRUE(file) << path;
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+Strings all_matches(const std::string& text, const char* pattern) {
+  const std::regex regex(pattern);
+  Strings found;
+  for (std::sregex_iterator at(text.begin(), text.end(), regex), end; at != end; ++at)
+    found.push_back((*at)[1]);
+  return found;
+}
+
+struct Described {
+  std::string values;  // what the page says of the values
+  std::string preset;  // and of the default; empty: nothing
+};
+
+// What the page says of each setting, in the form "Values: ... Default: ...".
+std::map<std::string, Described> described() {
+  std::map<std::string, Described> settings;
+  std::istringstream lines(file_text("man/shift.conf.5.md"));
+  std::map<std::string, std::string> parts;
+  std::string key;
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch match;
+    if (std::regex_match(line, match, std::regex(R"(\*\*(SHIFT_[A-Z_]+)\*\*)"))) key = match[1];
+    if (line.starts_with("# ")) key.clear();
+    if (!key.empty()) parts[key] += line + " ";
+  }
+  for (const auto& [name, part] : parts) {
+    const std::string text = std::regex_replace(part, std::regex(" +"), " ");
+    std::smatch match;
+    const std::regex form("Values: (.*?)\\. Default: ([^ ]+)\\. ");
+    EXPECT_TRUE(std::regex_search(text, match, form)) << name << ": " << text;
+    settings[name] = {match[1], match[2] == "nothing" ? "" : match[2].str()};
+  }
+  return settings;
+}
+
+TEST(Settings, page_has_the_keys_of_the_layer) {
+  std::set<std::string> names;
+  for (const auto& [name, ignored] : described()) names.insert(name);
+  EXPECT_EQ(names, keys_of_the_layer());
+}
+
+TEST(Settings, page_has_the_defaults) {
+  for (const auto& [key, setting] : described()) {
+    Strings warnings;
+    EXPECT_TRUE(is_default(with(key, setting.preset, warnings))) << key;
+    EXPECT_EQ(warnings, Strings{}) << key;
+  }
+}
+
+TEST(Settings, values_of_the_page_are_accepted) {
+  for (const auto& [key, setting] : described()) {
+    for (const std::string& value : all_matches(setting.values, R"(\*\*([^*]+)\*\*)"))
+      EXPECT_TRUE(is_accepted(key, value)) << key << "=" << value;
+  }
+}
+
+// What the layer says of a wrong value names the right ones.
+TEST(Settings, page_has_all_values) {
+  for (const auto& [key, setting] : described()) {
+    Strings warnings;
+    (void)with(key, "?", warnings);
+    if (warnings.empty()) continue;  // a file may have any name
+    std::smatch match;
+    if (std::regex_search(warnings[0], match, std::regex(R"((-?\d+)\.\.(\d+))"))) {
+      const std::string range = match[1].str() + " to " + match[2].str();
+      EXPECT_TRUE(setting.values.starts_with(range)) << key << ": " << setting.values;
+      continue;
+    }
+    const std::string said = warnings[0].substr(warnings[0].find("must be"));
+    for (const std::string& word : all_matches(said, R"(\b([a-z0-9]+)\b)")) {
+      if (!is_accepted(key, word)) continue;
+      EXPECT_NE(setting.values.find("**" + word + "**"), std::string::npos) << key << "=" << word;
+    }
+  }
+}
+
+// Shows that the comparisons above see each setting.
+TEST(Settings, each_key_has_a_value_that_is_no_default) {
+  const Strings others = {"1", "exact", "debug", "answer", "a=b", "9", "99"};
+  for (const std::string& key : keys_of_the_layer()) {
+    const bool is_seen = std::ranges::any_of(others, [&key](const std::string& value) {
+      Strings warnings;
+      return !is_default(with(key, value, warnings)) && warnings.empty();
+    });
+    EXPECT_TRUE(is_seen) << key;
+  }
+}
+
+}  // namespace
+}  // namespace shift
