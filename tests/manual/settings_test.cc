@@ -1,7 +1,9 @@
-// Whether the manual page of the settings says what the layer does: which settings there are,
-// which values they take, and which one holds without them.
+// Whether the manual page of the settings and the sample file say what the layer does: which
+// settings there are, which values they take, and which one holds without them.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <regex>
@@ -133,6 +135,88 @@ TEST(Settings, page_has_all_values) {
       EXPECT_NE(setting.values.find("**" + word + "**"), std::string::npos) << key << "=" << word;
     }
   }
+}
+
+constexpr char kSample[] = "etc/shift.conf";
+
+// The sample's lines; those of `keys`, or of all keys without it, are no comments any more.
+std::string sample_with(const std::set<std::string>& keys, bool all = false) {
+  std::istringstream lines(file_text(kSample));
+  std::string text;
+  for (std::string line; std::getline(lines, line);) {
+    const bool is_setting = line.starts_with("#SHIFT_");
+    const bool is_wanted = is_setting && (all || keys.count(line.substr(1, line.find(' ') - 1)));
+    text += (is_wanted ? line.substr(1) : line) + "\n";
+  }
+  return text;
+}
+
+Config read_back(const std::string& text, Strings& warnings) {
+  const std::string path = testing::TempDir() + "shift_settings_test." + std::to_string(getpid());
+  std::ofstream(path) << text;
+  const Config config = config_read(nullptr, path.c_str(), warnings);
+  EXPECT_EQ(unlink(path.c_str()), 0);
+  return config;
+}
+
+// A setting is "#KEY = VALUE" after one to three lines that tell what it is.
+std::map<std::string, std::string> sample_settings() {
+  std::istringstream lines(file_text(kSample));
+  std::map<std::string, std::string> settings;
+  int told = 0;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 115u) << line;
+    std::smatch match;
+    if (std::regex_match(line, match, std::regex("#(SHIFT_[A-Z_]+) =( [^ ]+)?"))) {
+      const std::string key = match[1];
+      EXPECT_TRUE(told >= 1 && told <= 3) << key << " has " << told << " lines before it";
+      EXPECT_TRUE(settings.emplace(key, match[2].matched ? match[2].str().substr(1) : "").second)
+          << key << " is there twice";
+    } else {
+      EXPECT_TRUE(line.empty() || line == "#" || line.starts_with("# ")) << line;
+    }
+    told = line.starts_with("# ") ? told + 1 : 0;
+  }
+  return settings;
+}
+
+TEST(Sample, has_the_keys_of_the_layer) {
+  std::set<std::string> names;
+  for (const auto& [name, ignored] : sample_settings()) names.insert(name);
+  EXPECT_EQ(names, keys_of_the_layer());
+}
+
+TEST(Sample, has_the_defaults_of_the_page) {
+  const auto page = described();
+  for (const auto& [key, value] : sample_settings()) EXPECT_EQ(value, page.at(key).preset) << key;
+}
+
+TEST(Sample, changes_nothing) {
+  Strings warnings;
+  EXPECT_TRUE(is_default(read_back(sample_with({}), warnings)));
+  EXPECT_EQ(warnings, Strings{});
+}
+
+TEST(Sample, each_line_and_all_together_are_read_without_a_complaint) {
+  std::vector<std::string> texts{sample_with({}, true)};
+  for (const std::string& key : keys_of_the_layer()) texts.push_back(sample_with({key}));
+  for (const std::string& text : texts) {
+    Strings warnings;
+    EXPECT_NE(text, sample_with({}));
+    EXPECT_TRUE(is_default(read_back(text, warnings))) << text;
+    EXPECT_EQ(warnings, Strings{});
+  }
+}
+
+// Shows that the tests above see what is wrong in a file.
+TEST(Sample, mistakes_are_seen) {
+  for (const char* mistake : {"SHIFT_PORT = 0", "SHIFT_PROT = 1", "no setting"}) {
+    Strings warnings;
+    (void)read_back(sample_with({}, true) + mistake + "\n", warnings);
+    EXPECT_EQ(warnings.size(), 1u) << mistake;
+  }
+  Strings warnings;
+  EXPECT_FALSE(is_default(read_back(sample_with({}) + "SHIFT_PORT = 1\n", warnings)));
 }
 
 // Shows that the comparisons above see each setting.
