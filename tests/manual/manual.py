@@ -42,6 +42,10 @@ def plain(page):
     return text.replace("\\-", "-").replace("\\(aq", "'")
 
 
+def page_names():
+    return sorted(source.name[:-len(".md")] for source in (SOURCE / "man").glob("*.[1-9].md"))
+
+
 def judge_formats(file):
     for name, (command, counts) in FORMATTERS.items():
         if not shutil.which(name):
@@ -108,19 +112,38 @@ def compare_prebuilt(pandoc, made):
     return differing
 
 
+PROJECT = """cmake_minimum_required(VERSION 3.25)
+project(shift-manual NONE)
+add_subdirectory(%s/man man)
+"""
+
+
+def judge_without_pandoc(cmake, names):
+    """Whether a build without pandoc installs all prebuilt pages."""
+    with tempfile.TemporaryDirectory() as top:
+        pathlib.Path(top, "CMakeLists.txt").write_text(PROJECT % SOURCE, encoding="utf-8")
+        output(cmake, "-S", top, "-B", top + "/build", "-DSHIFT_PANDOC=OFF", "-DCMAKE_INSTALL_LIBDIR=lib")
+        output(cmake, "--install", top + "/build", "--prefix", top + "/installed")
+        pages = {file.name: file for file in pathlib.Path(top, "installed").rglob("*.[1-9]")}
+        if sorted(pages) != names:
+            yield "without pandoc the installed pages are %s" % sorted(pages)
+        for name, file in pages.items():
+            if file.read_bytes() != (SOURCE / "man" / "prebuilt" / name).read_bytes():
+                yield "%s: without pandoc another page than the prebuilt one is installed" % name
+            if file.parent.name != "man" + name[-1]:
+                yield "%s: it is installed into %s" % (name, file.parent.name)
+
+
 def judge(folder, programs):
     """`folder` has the pages, made or prebuilt. `programs` are those of the pages, by their names."""
-    names = [source.name[:-len(".md")] for source in sorted((SOURCE / "man").glob("*.[1-9].md"))]
-    for name in names:
+    for name in page_names():
         page = (folder / name).read_text(encoding="utf-8")
         yield from judge_formats(folder / name)
-        yield from judge_text(name, page, names)
+        yield from judge_text(name, page, page_names())
         yield from judge_prebuilt(SOURCE / "man", name)
         program = programs.get(name.rsplit(".", 1)[0])
         if program:
             yield from judge_options(name, page, help_of(program))
-    if not names:
-        yield "there are no pages"
 
 
 GOOD = """.TH "A" "1" "" "SHIFT" "User Commands"
@@ -195,6 +218,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pages", type=pathlib.Path, help="the folder of the pages")
     parser.add_argument("--programs", nargs="*", default=[], help="the options of these programs are compared")
+    parser.add_argument("--cmake", default="cmake")
     parser.add_argument("--prebuilt", action="store_true", help="compare the prebuilt pages with --pages")
     parser.add_argument("--pandoc", help="the pandoc that made --pages")
     parser.add_argument("--selftest", action="store_true")
@@ -211,6 +235,7 @@ def main():
     else:
         print("not here, left out: %s" % ([one for one in FORMATTERS if not shutil.which(one)] or "nothing"))
         complaints = list(judge(options.pages, {pathlib.Path(one).name: one for one in options.programs}))
+        complaints += judge_without_pandoc(options.cmake, page_names())
     for complaint in complaints:
         print(complaint)
     return 1 if complaints else 0
