@@ -112,6 +112,22 @@ def compare_prebuilt(pandoc, made):
     return differing
 
 
+def literals(text):
+    """The string literals of a C++ source; adjacent ones are one."""
+    return re.sub(r'"\s*"', "", "\n".join(re.findall(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*', text)))
+
+
+def judge_log_lines(source, texts):
+    """Each log line that a page gives as an example must be one that the layer writes."""
+    lines = re.findall(r"^\*\*shift\[4711\]: (?:error|warn|info|debug): (.*)\*\*$", source, re.M)
+    for line in lines:
+        for part in re.split(r"0x[0-9a-f]+|mlx5_\d|\b\d+\b|\(.*?\)|\.\.\.", line):
+            if len(part.strip()) > 3 and part.strip() not in texts:
+                yield "shift.7: the layer writes no log line with: %s" % part.strip()
+    if not lines:
+        yield "shift.7: it has no log lines"
+
+
 PROJECT = """cmake_minimum_required(VERSION 3.25)
 project(shift-manual NONE)
 add_subdirectory(%s/man man)
@@ -195,7 +211,18 @@ def selftest():
             print("%s: %s" % (formatter, "sees it" if found else "is silent or not here"))
             wrong += found != bool(shutil.which(formatter))
         wrong += selftest_prebuilt(folder)
-    return 1 if wrong else 0
+    return 1 if wrong + selftest_log_lines() else 0
+
+
+def selftest_log_lines():
+    texts = literals('f("%s is backed by %s");\ng("qp 0x%x: no "\n  "path");')
+    wrong = 0
+    for line, good in (("mlx5_0 is backed by mlx5_1", True), ("qp 0x1a: no path", True),
+                       ("mlx5_0 is backed with mlx5_1", False), ("qp 0x1a: none", False)):
+        found = list(judge_log_lines("**shift[4711]: warn: %s**\n" % line, texts))
+        print("%s: %s" % (line, found))
+        wrong += bool(found) == good
+    return wrong + (list(judge_log_lines("", texts)) == [])
 
 
 def selftest_prebuilt(folder):
@@ -235,6 +262,9 @@ def main():
     else:
         print("not here, left out: %s" % ([one for one in FORMATTERS if not shutil.which(one)] or "nothing"))
         complaints = list(judge(options.pages, {pathlib.Path(one).name: one for one in options.programs}))
+        texts = "\n".join(literals(file.read_text(encoding="utf-8"))
+                          for file in (SOURCE / "providers" / "shift").rglob("*.cc") if "test" not in file.parts)
+        complaints += judge_log_lines((SOURCE / "man" / "shift.7.md").read_text(encoding="utf-8"), texts)
         complaints += judge_without_pandoc(options.cmake, page_names())
     for complaint in complaints:
         print(complaint)
