@@ -180,8 +180,8 @@ class Terminal:
         end = time.monotonic() + PATIENCE_S
         while wanted not in self.said:
             ready, _, _ = select.select([self.fd], [], [], max(0, end - time.monotonic()))
-            assert ready, "wanted: %s; the terminal shows: %s" % (wanted, self.said)
-            self.said += os.read(self.fd, 4096).decode(errors="replace")
+            assert ready, "wanted: %r; the terminal shows: %r" % (wanted, self.said)
+            self.said += os.read(self.fd, 4096).decode(errors="replace").replace("\a", "")
 
     def close(self):
         os.close(self.fd)
