@@ -37,8 +37,9 @@ def output(*command, check=True):
 
 def plain(page):
     """The text of a page without requests and fonts, one line for each line of the source."""
-    text = re.sub(r"\\f[BIR]|\\f\[\w*\]", "", page)
-    text = re.sub(r'^\.(SH|TP|PP|IP|RS|RE|nf|fi|TH|\\")\b ?', "", text, flags=re.M)
+    text = re.sub(r'^\.\\".*\n', "", page, flags=re.M)
+    text = re.sub(r"\\f[BIR]|\\f\[\w*\]", "", text)
+    text = re.sub(r"^\.(SH|TP|PP|IP|RS|RE|nf|fi|TH)\b ?", "", text, flags=re.M)
     return text.replace("\\-", "-").replace("\\(aq", "'")
 
 
@@ -175,6 +176,7 @@ It has
 # What is replaced in the page, by what, and a part of the complaint that follows.
 FAULTS = [
     ("", "", None),
+    (".TH", prebuilt.HEAD % ("2.0", "0" * 64) + ".TH", None),
     ("It has", "It **has**", "a sign of Markdown"),
     ("It has", "It has `code`", "a sign of Markdown"),
     ("shift\\f[R](7)", "shiftctl\\f[R](1)", "there is no page shiftctl(1)"),
