@@ -104,8 +104,12 @@ class Root:
             words.append(name)
         return self.run("apt-get", "-qq", "install", "-y", "--no-install-recommends", *words)
 
-    def remove(self, *names, purge=False):
-        return self.run("apt-get", "-qq", "purge" if purge else "remove", "-y", *names)
+    def remove(self, *names):
+        return self.run("apt-get", "-qq", "remove", "-y", *names)
+
+    def purge(self, *names):
+        """With everything that only these needed."""
+        return self.run("apt-get", "-qq", "autoremove", "--purge", "-y", *names)
 
     def tree(self):
         """Each file of the root, and the packages that are known."""
@@ -115,7 +119,8 @@ class Root:
             folders[:] = [name for name in folders if str(here / name) not in (*UNCOMPARED, "debs")]
             for name in folders + files:
                 found[str(here / name)] = describe(self.path / here / name)
-        found["(packages)"] = self.run("dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n").split("\n")
+        for line in self.run("dpkg-query", "-W", "-f", "package ${Package}|${db:Status-Abbrev}\n").splitlines():
+            found[line.split("|")[0]] = line.split("|")[1]
         return found
 
     def library(self, name="libibverbs.so.1"):

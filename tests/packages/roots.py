@@ -7,7 +7,6 @@ It needs root, debootstrap and the network, and takes minutes. `tools/package de
 import argparse
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -90,7 +89,7 @@ def life(root, packages):
     found(root, False)
     root.install(packages.later(2)[1])
     found(root, True)
-    root.remove("shift-rdma", purge=True)
+    root.purge("shift-rdma")
     same(before, root, "after the packages are purged")
     found(root, False)
 
@@ -98,15 +97,14 @@ def life(root, packages):
 def removed_beneath(root, packages):
     """The stock library goes first: by apt, which takes SHIFT along, and by force."""
     root.install(*STOCK)
-    root.remove("libibverbs1", purge=True)
+    root.purge(*STOCK)
     root.run("ldconfig")
     before = root.tree()
     root.install(*packages.now)
     found(root, True)
-    root.remove("libibverbs1", "ibverbs-providers", "librdmacm1", "shift-rdma", purge=True)
-    root.run("apt-get", "-qq", "autoremove", "--purge", "-y")
-    root.run("apt-get", "-qq", "purge", "-y", *[
-        line.split()[0] for line in set(root.tree()["(packages)"]) - set(before["(packages)"]) if line])
+    root.remove("libibverbs1")
+    require(not list(root.path.glob("etc/ld.so.conf.d/*shift*")), "SHIFT is enabled without the stock library")
+    root.purge(*STOCK)
     same(before, root, "after the stock library has taken SHIFT along")
     root.install(*packages.now)
     root.run("dpkg", "--force-depends", "--purge", "libibverbs1")
@@ -141,18 +139,20 @@ def traffic(root, packages):
 
 
 def privileged(root, packages):
-    """A set-user-ID program has the fronts, but no layer until the settings ask for it."""
-    root.install(*packages.now, packages.files["cxemu"], "perftest", "ibverbs-utils")
-    program = root.path / "usr/local/bin/devices"
-    shutil.copy(root.path / "usr/bin/ib_write_bw", program)
+    """A set-user-ID program has the fronts, too, and its user's environment does not count there."""
+    root.install(*packages.now, "ibverbs-utils")
+    (root.path / "etc/shift.conf").write_text("SHIFT_COLOUR = red\n")
+    program = root.path / "usr/bin/privileged"
+    shutil.copy(root.path / "usr/bin/ibv_devices", program)
     os.chown(program, 1, 1)
-    program.chmod(0o4755)
-    # It waits for a client, when it has opened a device; here it finds none, so it is started stopped.
-    script = ("use DynaLoader; $> = $<; system('chroot', '--userspec=%s', '/', 'devices', '--version');" % NOBODY)
-    said = root.attempt("perl", "-e", script).stdout
-    require("Version" in said or re.search(r"\d+\.\d+", said), "a set-user-ID program says: " + said)
-    linked = root.run("ldd", "/usr/local/bin/devices")
-    require("/shift/libibverbs.so.1" in linked, "it is linked with: " + linked)
+    # The layer says at its start that the key is unknown.
+    for mode, variables, is_said in ((0o755, {}, True), (0o755, {"SHIFT_DISABLE": "1"}, False),
+                                     (0o4755, {"SHIFT_DISABLE": "1"}, True)):
+        program.chmod(mode)
+        said = root.attempt("setpriv", "--reuid=" + NOBODY, "--clear-groups", "privileged", **variables).stdout
+        require(("unknown key SHIFT_COLOUR" in said) == is_said, "with the mode %o and %s it says: %s" % (
+            mode, variables, said))
+    require("unknown key" in root.attempt("shift-system", "status").stdout, "the status does not name the mistake")
 
 
 def built_there(root, packages):
