@@ -14,11 +14,12 @@ import tempfile
 import time
 import traceback
 
-from root import Failure, Root, differences, require
+from root import Failure, Root, differences, mirror, require
 
 LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1")
 STOCK = ("libibverbs1", "ibverbs-providers", "librdmacm1")
 NOBODY = "65534"
+FAILOVER = pathlib.Path(__file__).resolve().parents[2] / "debian/tests/failover"
 
 
 class Packages:
@@ -129,8 +130,7 @@ def folder_gone(root, packages):
 
 def traffic(root, packages):
     """Unmodified programs survive a dead NIC without shift-run; and with it, once SHIFT is disabled."""
-    test = pathlib.Path(__file__).resolve().parents[2] / "debian/tests/failover"
-    shutil.copy(test, root.path / "debs/failover")
+    shutil.copy(FAILOVER, root.path / "debs/failover")
     root.install(*packages.now, packages.files["cxemu"], "perftest")
     print(root.run("/debs/failover"), end="")
     root.run("shift-system", "disable")
@@ -165,7 +165,26 @@ def built_there(root, packages):
     require("libibverbs1" in said and "librdmacm1" in said and "shift" not in said, "it depends on " + said)
 
 
-CASES = {case.__name__: case for case in (traffic, life, removed_beneath, folder_gone, privileged, built_there)}
+def release_upgrade(root, packages):
+    """Debian 12 becomes Debian 13, with a newer stock library beneath, while SHIFT is enabled."""
+    if root.suite != "bookworm":
+        print("left out: it begins with bookworm")
+        return
+    root.install(*packages.now, packages.files["cxemu"], "perftest")
+    before = root.run("dpkg-query", "-W", "-f", "${Version}", "libibverbs1")
+    (root.path / "etc/apt/sources.list").write_text("deb %s trixie main\n" % mirror("trixie"))
+    root.run("apt-get", "-qq", "update")
+    root.run("apt-get", "-qq", "full-upgrade", "-y", "-o", "Dpkg::Options::=--force-confold")
+    require(root.run("dpkg-query", "-W", "-f", "${Version}", "libibverbs1") != before, "the library is not newer")
+    found(root, True)
+    shutil.copy(FAILOVER, root.path / "debs/failover")
+    print(root.run("/debs/failover"), end="")
+    root.purge("shift-rdma")
+    found(root, False)
+
+
+CASES = {case.__name__: case for case in (
+    traffic, life, removed_beneath, folder_gone, privileged, built_there, release_upgrade)}
 
 
 def main():
