@@ -33,6 +33,14 @@ Config with(const std::string& key, const std::string& value, Strings& warnings)
   return config_read(env, nullptr, warnings);
 }
 
+Config read_back(const std::string& text, Strings& warnings) {
+  const std::string path = testing::TempDir() + "shift_settings_test." + std::to_string(getpid());
+  std::ofstream(path) << text;
+  const Config config = config_read(nullptr, path.c_str(), warnings);
+  EXPECT_EQ(unlink(path.c_str()), 0);
+  return config;
+}
+
 bool is_accepted(const std::string& key, const std::string& value) {
   Strings warnings;
   (void)with(key, value, warnings);
@@ -105,7 +113,7 @@ TEST(Settings, page_has_the_keys_of_the_layer) {
 TEST(Settings, page_has_the_defaults) {
   for (const auto& [key, setting] : described()) {
     Strings warnings;
-    EXPECT_TRUE(is_default(with(key, setting.preset, warnings))) << key;
+    EXPECT_TRUE(is_default(read_back(key + " = " + setting.preset + "\n", warnings))) << key;
     EXPECT_EQ(warnings, Strings{}) << key;
   }
 }
@@ -149,14 +157,6 @@ std::string sample_with(const std::set<std::string>& keys, bool all = false) {
     text += (is_wanted ? line.substr(1) : line) + "\n";
   }
   return text;
-}
-
-Config read_back(const std::string& text, Strings& warnings) {
-  const std::string path = testing::TempDir() + "shift_settings_test." + std::to_string(getpid());
-  std::ofstream(path) << text;
-  const Config config = config_read(nullptr, path.c_str(), warnings);
-  EXPECT_EQ(unlink(path.c_str()), 0);
-  return config;
 }
 
 // A setting is "#KEY = VALUE" after one to three lines that tell what it is.

@@ -31,7 +31,7 @@ Settings settings_check(const Layout& layout) {
     settings.problems.push_back(file + ": programs of other users cannot read it");
   const Config config = config_read(nullptr, file.c_str(), settings.problems);
   std::string problem;
-  if (!config.key_file.empty() && !JobKeys::read(layout.at(config.key_file), problem))
+  if (config.key_file && !JobKeys::read(layout.at(*config.key_file), problem))
     settings.problems.push_back("SHIFT_KEY_FILE: " + problem);
   return settings;
 }

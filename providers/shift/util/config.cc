@@ -108,8 +108,8 @@ constexpr Key kKeys[] = {
      [](std::string_view v, Config& c) { return parse_direct_verbs(v, c.direct_verbs); }},
     {"SHIFT_EVENTS", "a file name",
      [](std::string_view v, Config& c) { return c.events = v, true; }},
-    // No name is refused or passed over here, not even an empty one: a process whose keys are out
-    // of reach must learn it, and not go on without keys.
+    // No name is refused here, not even an empty one: a process whose keys are out of reach must
+    // learn it, and not go on without keys.
     {"SHIFT_KEY_FILE", "a file name",
      [](std::string_view v, Config& c) { return c.key_file = v, true; }},
     {"SHIFT_PAIRS",
@@ -210,6 +210,8 @@ Config config_read(const ConfigEnv& env, const char* file, std::vector<std::stri
   Config config;
   if (file != nullptr)
     if (const auto text = file_read(file)) read_lines(*text, file, config, warnings);
+  // Whoever leaves the name empty in the file means that there are no keys.
+  if (config.key_file && config.key_file->empty()) config.key_file.reset();
   if (!env) return config;
   for (const Key& key : kKeys)
     if (const char* value = env(key.name)) set(key, trim(value), config, warnings, "");

@@ -36,8 +36,9 @@ struct Config {
   Mode mode = Mode::kRelaxed;                       // SHIFT_MODE; an unknown value means kExact
   DirectVerbs direct_verbs = DirectVerbs::kRefuse;  // SHIFT_DIRECT_VERBS
   std::string events;  // SHIFT_EVENTS: file for event records; empty = none
-  // SHIFT_KEY_FILE: the job's keys (util/job_keys.h). An empty name is a file that cannot be used:
-  // a variable that a script failed to fill in must not mean that there are no keys.
+  // SHIFT_KEY_FILE: the job's keys (util/job_keys.h). An empty name in the environment is a file
+  // that cannot be used: a variable that a script failed to fill in must not mean that there are no
+  // keys.
   std::optional<std::string> key_file;
   // SHIFT_PAIRS: the devices that stand in for each other, the nearest first; empty = neighbours
   // are paired automatically.

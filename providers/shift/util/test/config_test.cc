@@ -210,8 +210,9 @@ TEST_F(ConfigTest, AnEmptyNameOfAKeyFileIsANameAllTheSame) {
     EXPECT_EQ(read({{"SHIFT_KEY_FILE", value}}, "SHIFT_KEY_FILE = /etc/job.key").key_file, "");
     EXPECT_EQ(read({{"SHIFT_KEY_FILE", value}}).key_file, "");
   }
-  EXPECT_EQ(read({}, "SHIFT_KEY_FILE =\n").key_file, "");
-  EXPECT_EQ(read({}, "SHIFT_KEY_FILE = \"\"\n").key_file, "");
+  EXPECT_EQ(read({{"SHIFT_KEY_FILE", ""}}, "SHIFT_KEY_FILE =\n").key_file, "");
+  EXPECT_EQ(read({}, "SHIFT_KEY_FILE =\n").key_file, std::nullopt) << "who writes the file sees it";
+  EXPECT_EQ(read({}, "SHIFT_KEY_FILE = \"\"\n").key_file, std::nullopt);
   EXPECT_EQ(read({{"SHIFT_KEY_FILE", "/k"}}, "SHIFT_KEY_FILE =\n").key_file, "/k");
   EXPECT_EQ(read({}, "SHIFT_PORT = 2222\n").key_file, std::nullopt);
   EXPECT_TRUE(warnings_.empty()) << "the reader of the keys says what is wrong";
