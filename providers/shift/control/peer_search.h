@@ -72,9 +72,11 @@ class PeerSearch {
   bool is_proven_on(const net::PeerChannel* channel) const {
     return proven_ && channel_proven_ && channel_ == channel;
   }
-  // Whether the search needs the channel: the peer has shown that on it, or may still be about to.
+  // Whether the search needs the channel: the peer has shown that on it, or may still be about to,
+  // or has said there the Bind that is kept. So one QP needs two channels at most.
   bool relies_on(const net::PeerChannel* channel) const {
-    return channel_ == channel && (channel_proven_ || loop_.now() < relied_until_);
+    return (channel_ == channel && (channel_proven_ || loop_.now() < relied_until_)) ||
+           (kept_bind_ && kept_bind_->channel == channel);
   }
   // Whether the channel may speak for the peer: it leads to the address of the peer's QP, which is
   // in its GID, or which the link names. Once a process has proved that it owns that QP, no other

@@ -232,6 +232,8 @@ TEST_F(PeerSearchTest, TheNewestBindThatProvesNothingIsKeptWhileItsChannelLives)
   search_->keep(&channel_, bind);
   bind.rq_psn = 7;
   search_->keep(&other, bind);
+  EXPECT_TRUE(search_->relies_on(&other)) << "a crowd must not push out who waits for RTS";
+  EXPECT_FALSE(search_->relies_on(&channel_));
   search_->channel_ends(&channel_);
   const auto kept = search_->take_kept();
   ASSERT_TRUE(kept);
