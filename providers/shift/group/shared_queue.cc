@@ -190,7 +190,8 @@ void SharedQueue::limit_renew(int member) {
   if (real != nullptr) (void)stock->modify_srq(real, &attr, IBV_SRQ_LIMIT);
 }
 
-// Only the default's answer counts; the further members are told later.
+// Only the default's answer counts. The further members are told later, and so is a default NIC
+// that is late.
 int SharedQueue::limit_set(uint32_t value) {
   int error = 0;
   const bool asks_default = !is_late(context, kDefault);
@@ -210,7 +211,8 @@ int SharedQueue::limit_set(uint32_t value) {
   }
   if (asks_default) changing.unlock();
   if (error != 0) limit_armed = false;
-  for (int m = kDefault + 1; m < context.member_count && error == 0; m++)
+  const int first = asks_default ? kDefault + 1 : kDefault;
+  for (int m = first; m < context.member_count && error == 0; m++)
     (void)on_nic(context, m, [held = Held(this), m] { held->limit_renew(m); });
   return error;
 }

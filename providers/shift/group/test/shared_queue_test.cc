@@ -704,6 +704,19 @@ TEST_F(Shared, TheLimitIsSetWhileAFurtherNicHangs) {
   stock = before;
 }
 
+// The program does not wait for a default NIC that is late, which learns of the limit when it
+// answers.
+TEST_F(Shared, ALateDefaultLearnsOfTheLimitWhenItAnswers) {
+  world_.context.members[kBackup].nic = 1;
+  world_.context.members[kThird].nic = 2;
+  commands_.late.insert(0);
+  ASSERT_EQ(srq_->limit_set(2), 0);
+  EXPECT_EQ(real(kDefault).limit, 0u);
+  ASSERT_EQ(srq_->limit_set(1), 0);
+  commands_.answer(0);
+  EXPECT_EQ(real(kDefault).limit, 1u) << "the last one counts";
+}
+
 // Any groups move to any members in any order: each receive is consumed once, and none is lost.
 TEST_F(Shared, EachReceiveIsConsumedOnceThroughAnyMoves) {
   Random random;
