@@ -17,7 +17,7 @@
 #include "ops/domains.h"
 #include "ops/entry.h"
 #include "ops/open_contexts.h"
-#include "ops/queue_pairs.h"
+#include "ops/query_qp.h"
 #include "ops/tables.h"
 #include "util/planted.h"
 #include "util/restarts.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ops/entry.h"
-#include "ops/queue_pairs.h"
+#include "ops/query_qp.h"
 
 namespace shift::ops {
 namespace {

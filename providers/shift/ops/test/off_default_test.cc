@@ -2,7 +2,7 @@
 // application ends them.
 #include <gtest/gtest.h>
 
-#include "ops/queue_pairs.h"
+#include "ops/query_qp.h"
 #include "ops/test/queue_pairs.h"
 
 namespace shift::ops {
