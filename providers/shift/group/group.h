@@ -7,7 +7,7 @@
 // Locks, outermost first: SlowBatch::mutex, Group::modify_mutex, SendQueue::mutex,
 // RecvQueue::mutex, CompletionQueue::mutex (two of them in address order), Group::errors_mutex,
 // SharedQueue::mutex, Context::mutex. A thread that holds any but the first must not wait for a hot
-// section (quiesce.h).
+// section (quiesce.h), so a thread in a hot section of a send queue may lock the CQs.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -132,8 +132,8 @@ struct Group {
   Counters counters;
   ReadBack read_back;
 
-  // Held, after the CQ's mutex, while one error completion of either CQ is worked on: what the
-  // application has seen of a breakdown decides what becomes of the next error.
+  // Held, after the CQ's mutex and never without it, while one error completion of either CQ is
+  // worked on: what the application has seen of a breakdown decides what becomes of the next error.
   std::mutex errors_mutex;
   KeptErrors kept;
   // Held while the application or a change of path brings that member's QP towards RTS. A change to

@@ -43,7 +43,8 @@ enum class Accept : uint8_t {
 };
 
 // What the layer does with completions, and the errors that the application has not seen. Changed
-// under both CQs' mutexes or under Group::errors_mutex; read under any of the three.
+// under both CQs' mutexes, or under one of them and Group::errors_mutex; so who holds both CQs'
+// mutexes is alone. Read under any of the three.
 struct Errors {
   Errors() { members[kDefault].accept = Accept::kPass; }
 

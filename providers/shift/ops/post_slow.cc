@@ -30,13 +30,16 @@ bool send_has_room(const Group& group, uint32_t pending) {
 }
 
 // The NIC of the current path has refused a request or a receive. True: the group is protected, so
-// the layer keeps it for the next path. The caller then reports the fault, and holds the queue's
-// mutex.
+// the layer keeps it for the next path. The caller then reports the fault, and is the only user of
+// the queue.
+//
+// The protection cannot end between the look and the mark: errors_pass() holds the same mutexes. It
+// finds the mark, and the application still gets an error for what was kept.
 bool holds_back_refusal(Group& group, int member) {
   group::CqLock lock(group);
   auto& errors = group.life.errors.members[member];
   if (errors.accept != group::Accept::kGuard) return false;
-  errors.fault_reported = true;  // as in takes_over()
+  errors.fault_reported = true;
   return true;
 }
 
@@ -211,13 +214,8 @@ bool device_is_gone(int error) {
 }  // namespace
 
 bool takes_over(Group& group, int error) {
-  if (!device_is_gone(error)) return false;
-  std::lock_guard lock(group.errors_mutex);
-  if (group.life.errors.members[kDefault].accept != group::Accept::kGuard) return false;
+  if (!device_is_gone(error) || !holds_back_refusal(group, kDefault)) return false;
   group.send.given_from = UINT64_MAX;  // nobody knows which requests the NIC has found
-  // If the protection ends before the fault is handled, this flag says that the application still
-  // gets the errors of the requests that were taken over.
-  group.life.errors.members[kDefault].fault_reported = true;
   return true;
 }
 

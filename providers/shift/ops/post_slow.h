@@ -25,7 +25,8 @@ namespace shift::ops {
 [[gnu::cold, gnu::noinline]] bool journal_queued(group::Group& group, const ibv_send_wr* wr,
                                                  const ibv_send_wr* bad, int error);
 // A doorbell has failed with `error`. True: from here on the layer answers for the requests that
-// the doorbell was for.
+// the doorbell was for. The caller is in the queue's hot section or holds its mutex, and holds no
+// CQ's mutex.
 [[gnu::cold, gnu::noinline]] bool takes_over(group::Group& group, int error);
 // The provider beneath has refused a WR. Reports a fault of the default path if the device is gone;
 // a full queue and bad arguments are the application's own errors. Returns the errno for the

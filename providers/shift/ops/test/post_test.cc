@@ -1,10 +1,15 @@
 // ibv_post_send, ibv_post_recv and ibv_poll_cq in each state of a group.
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <thread>
 
 #include "group/locked.h"
+#include "group/test/asleep.h"
 #include "group/test/fake.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
@@ -235,6 +240,29 @@ TEST_F(Post, WithoutProtectionAFailedDoorbellIsShown) {
     EXPECT_EQ(it.post(Chain({1, 2})), ENODEV) << hot;
     EXPECT_EQ(it.journalled(), before);
     EXPECT_TRUE(group::errors_pass(*it.group, kDefault));
+  }
+}
+
+// The protection ends between the failed doorbell and the layer's decision: nobody would replay the
+// request.
+TEST_F(Post, ADoorbellThatFailsWhileTheProtectionEndsIsShown) {
+  const pid_t poster = gettid();
+  for (bool hot : {false, true}) {
+    Fresh it(hot);
+    const uint64_t before = it.journalled();
+    it.qp.doorbell_error = EIO;
+    std::atomic<bool> is_held{false}, is_posted{false};
+    std::thread control([&] {
+      const group::CqLock lock(*it.group);  // as in errors_pass()
+      is_held = true;
+      while (!is_posted && !group::is_asleep(poster)) sched_yield();
+      it.group->life.errors.members[kDefault].accept = group::Accept::kPass;
+    });
+    while (!is_held) sched_yield();
+    EXPECT_EQ(it.post(Chain({1})), EIO) << hot;
+    is_posted = true;
+    control.join();
+    EXPECT_EQ(it.journalled(), before);
   }
 }
 
