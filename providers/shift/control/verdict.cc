@@ -56,13 +56,13 @@ void Verdict::application(int member, const char* cause) {
   Group& group = session_.group;
   if (member != group.life.path.member) return;
   // Errors that are held back are let go before the machine closes the session, because nobody
-  // would let go of them afterwards. In the middle of a round the machine itself fails the group,
-  // and gives the application everything.
+  // would let go of them afterwards. In the middle of a round or of a drain the machine itself
+  // fails the group, and gives the application everything.
   const State state = session_.control.state;
   const bool is_in_round = fsm::kLeaving.has(state) || fsm::kOver.has(state);
   const bool is_shown =
       group::kept_pass(group, member) || is_in_round || group::errors_pass(group, member);
-  if (!is_shown && state == State::kActive) session_.failing.begin();
+  if (!is_shown && !fsm::kParked.has(state)) session_.failing.begin();
   machine_.feed(session_, {.event = Event::kAppError, .cause = cause});
 }
 

@@ -24,6 +24,7 @@ Commit commit(Group& group, int member, int peer_member) {
     group.send.given_from = UINT64_MAX;
     group.life.errors.members[member].accept = Accept::kGuard;
     group.life.errors.members[member].fault_reported = false;
+    group.life.errors.keeps_refused = false;
     for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) {
       doubt_events(*cq);
       owed_events_settle(*cq);

@@ -131,6 +131,7 @@ bool errors_pass(Group& group, int member) {
 
 bool kept_pass(Group& group, int member) {
   CqLock lock(group);
+  if (group.life.errors.keeps_refused) return false;
   if (!group.kept.is_open.exchange(false)) return false;
   for (KeptErrors::Kept& kept : group.kept.list) {
     if (kept.slot != nullptr) kept.wc.wr_id = group.srq->consume(kept.slot);

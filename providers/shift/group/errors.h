@@ -49,7 +49,8 @@ bool errors_hold(Group& group, int member);
 [[nodiscard]] bool errors_pass(Group& group, int member);
 
 // The NIC is to be believed: the application sees the errors that are kept, as on the stock
-// library, and all that follow. False: none is kept.
+// library, and all that follow. False: none is kept, or they are not all, since the layer also
+// keeps what a NIC refused (errors_pass() says so, too).
 [[nodiscard]] bool kept_pass(Group& group, int member);
 // The group leaves the path: the errors that are kept are held back for good. The caller holds both
 // CQs' mutexes.

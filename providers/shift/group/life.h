@@ -73,6 +73,9 @@ struct Errors {
     bool operator==(const Owed&) const = default;
   };
   std::optional<Owed> owed;
+  // The layer keeps requests or receives that the path's NIC has refused. No NIC gives their
+  // completions.
+  CopyableAtomic<bool> keeps_refused{false};
   // The error completions that the send CQ has given for the committed path's QP, without the
   // layer's own requests (group/flushed.h). Under that CQ's mutex.
   struct Flushed {

@@ -40,6 +40,7 @@ bool holds_back_refusal(Group& group, int member) {
   auto& errors = group.life.errors.members[member];
   if (errors.accept != group::Accept::kGuard) return false;
   errors.fault_reported = true;
+  group.life.errors.keeps_refused = true;
   return true;
 }
 

@@ -58,5 +58,19 @@ TEST_F(FailingTest, WithoutThreadsTheQpsAreStoppedAllTheSame) {
   EXPECT_EQ(errors(), 1u);
 }
 
+// The peer is not found yet, and a fault was held back already.
+TEST_F(FailingTest, AnErrorOfTheApplicationsGivesAllErrors) {
+  for (const auto state : {fsm::State::kUnbound, fsm::State::kActive}) {
+    SCOPED_TRACE(fsm::to_string(state));
+    Session& session = make();
+    session.control.state = state;
+    group::post_send(session.group, 1, IBV_WR_SEND);
+    session.group.life.errors.members[kDefault].fault_reported = true;
+    session.verdict.application(kDefault, "a request was refused");
+    run_for(milliseconds(1));
+    EXPECT_EQ(errors(), 1u);
+  }
+}
+
 }  // namespace
 }  // namespace shift::control

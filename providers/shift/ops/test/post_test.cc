@@ -266,6 +266,25 @@ TEST_F(Post, ADoorbellThatFailsWhileTheProtectionEndsIsShown) {
   }
 }
 
+// An error of the application's own is kept until the NIC has said that its port is up, and the
+// device refuses the next request meanwhile. No NIC gives the error of that request.
+TEST_F(Post, WhatIsTakenOverBehindAKeptErrorGetsItsErrorToo) {
+  ASSERT_EQ(send({1, 2}), 0);
+  on_default().flushes = false;
+  on_default().break_with(IBV_WC_LOC_PROT_ERR);
+  ibv_wc wc[8];
+  ASSERT_EQ(poll_cq(&cq_->cq, 8, wc), 0);
+  on_default().doorbell_error = EIO;
+  ASSERT_EQ(send({3}), 0);
+  EXPECT_FALSE(group::errors_pass(*group_, kDefault));
+  group::fail(*group_);
+  ASSERT_EQ(poll_cq(&cq_->cq, 8, wc), 3);
+  EXPECT_EQ(wc[0].wr_id, 1u);
+  EXPECT_EQ(wc[0].status, IBV_WC_LOC_PROT_ERR);
+  EXPECT_EQ(wc[2].wr_id, 3u);
+  EXPECT_EQ(wc[2].status, IBV_WC_WR_FLUSH_ERR);
+}
+
 // C5: the NIC may have executed the request.
 TEST_F(Post, OffTheDefaultWhatIsQueuedWhenTheDoorbellFailsIsInFlight) {
   switch_over();
