@@ -90,6 +90,7 @@ void Coordinator::enter(Session& session, State next, std::span<const Action> ac
     run(session, action, step);
     if (step.is_stopped) break;
   }
+  if (input.event == Event::kAppError && next == State::kClosed) session.keys.flush();
 }
 
 // An input that cannot occur in the session's state is a bug of the layer. The group fails closed,
@@ -197,6 +198,7 @@ void Coordinator::group_add(Group* group) {
   // Errors are held back at once, because it takes a while to find the peer, and a fault may come
   // first.
   group::errors_hold(*group, group::kDefault);
+  group->life.is_alone = false;
   const bool is_known = control_.call_soon([this, group] { session_begin(*group); });
   // Without the control loop, nobody would give the application the errors that are held back.
   if (!is_known && !group::errors_pass(*group, group::kDefault)) group::fail(*group);
@@ -246,6 +248,7 @@ void Coordinator::group_forget(Group* group) {
   control_.call_and_wait([this, group] {
     if (Session* session = sessions_.find(group->life.serial)) session_forget(*session);
   });
+  group->life.is_alone = true;
 }
 
 void Coordinator::session_forget(Session& session) {

@@ -86,7 +86,11 @@ void Coordinator::do_unprotect(Session& session, Step& step) {
     const auto tell = group::peer_gone.load();
     if (tell != nullptr && group.life.path.departures != 0) tell(group.handle());
   }
-  if (group::errors_pass(group, group.life.path.member)) return;
+  if (group::errors_pass(group, group.life.path.member)) {
+    if (session.keys.is_left_waiting())
+      step.then(Event::kReplayRefused, KeyExchange::kNobodyAnswers);
+    return;
+  }
   // An error was held back already, and its report is on its way to this loop. The report will find
   // the group unprotected, and the application cannot see all of the error without help.
   session.failing.begin();

@@ -152,6 +152,8 @@ void KeyExchange::pump_wanted() {
   // A round that has begun since leaves the path of these keys, and asks for the keys of the next
   // path.
   if (fsm::kLeaving.has(session_.control.state)) return;
+  if (session_.control.state == State::kClosed) return flush();
+  if (is_left_waiting()) return refuse(kNobodyAnswers);
   const bool registers = group::waits_for_registration(group);
   // An answer that was asked for in advance may have come between the post that missed the key and
   // this call. Then nothing is missing, and no further answer will set the queue going.
@@ -172,12 +174,27 @@ void KeyExchange::deadline_look() {
   }
   const bool registers = group::waits_for_registration(session_.group);
   if (!pending_ && !registers) return;
-  // The application broke the QP meanwhile: what waited is flushed.
-  if (session_.control.state == State::kClosed) return pump();
-  machine_.feed(session_,
-                {.event = Event::kReplayRefused,
-                 .cause = registers ? "a region is still being registered with the other NIC"
-                                    : "the peer does not answer for a memory key"});
+  refuse(registers ? "a region is still being registered with the other NIC"
+                   : "the peer does not answer for a memory key");
+}
+
+void KeyExchange::refuse(const char* cause) {
+  machine_.feed(session_, {.event = Event::kReplayRefused, .cause = cause});
+}
+
+bool KeyExchange::is_left_waiting() {
+  // The keys of the peer's default NIC need no translation. (The queue may be hot there, and is
+  // not to be looked at.)
+  if (!session_.over || session_.group.life.path.peer_member == group::kDefault) return false;
+  return !group::rkeys_missing(session_.group).empty();
+}
+
+void KeyExchange::flush() {
+  Group& group = session_.group;
+  pending_ = false;
+  deadline_.cancel();
+  if (!group.life.path.off_default || group.life.path.member == group::kNoMember) return;
+  if (group::flush_waiting(group) != 0) session_.failing.begin();
 }
 
 // The command thread is registering the region: the requests go on after that.

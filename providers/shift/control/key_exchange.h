@@ -21,6 +21,8 @@ class KeyExchange {
   // An application may have deregistered many regions that its peer still names. To guess 2^24 keys
   // at this rate takes two days.
   static constexpr Budget::Rate kMisses{4096, 100};
+  // Why a group fails that is_left_waiting().
+  static constexpr const char* kNobodyAnswers = "nobody answers for a memory key any more";
 
   // `next_query`: the number of the next KeyQuery of this process, which all sessions count on.
   KeyExchange(Session& session, net::Loop& loop, Machine& machine, Jobs& jobs, uint32_t& next_query)
@@ -53,12 +55,19 @@ class KeyExchange {
 
   // Requests wait in the send queue for a key, for a registration, or for nothing any more.
   void pump_wanted();
+  // The session is over. True: a request waits for a key that nobody will translate, so the group
+  // is to fail (C6). Registrations go on.
+  [[nodiscard]] bool is_left_waiting();
+  // The application has been given an error of the path, whose QP is in ERR: gives that QP what
+  // waits, to be flushed.
+  void flush();
 
  private:
   void answer(const wire::KeyQuery& message, bool may_wait);
   void answer_later(const wire::KeyQuery& message);
   void denied();
   void pump();
+  void refuse(const char* cause);
   void deadline_look();
   void await_registration();
 

@@ -165,6 +165,9 @@ struct Life {
   CommittedPath path;
   PerMember<MemberLife> members;
   ControlState control;
+  // The control thread has forgotten the group, so nobody asks the peer for keys, and nobody posts
+  // later what waits.
+  CopyableAtomic<bool> is_alone{false};
   // The QP is connected to itself. Set by the control thread when it gets to know the group.
   CopyableAtomic<bool> is_self{false};
   // SHIFT runs at the peer, so the NIC's patience on the default path is bounded (C10). Set at RTR,

@@ -328,6 +328,14 @@ KeyState translate_sent(Group& group, const ibv_send_wr& wr, ibv_sge* sges) {
   return translate_local(*group.context, group.life.path.member, sges, wr.num_sge);
 }
 
+// The queue goes on when the control thread finds that nothing is missing any more. If that thread
+// has forgotten the group, the request cannot be posted. Returns 0 or an errno.
+int wait_for_missing(Group& group) {
+  if (group.life.is_alone) return ENOKEY;
+  fault_sink->pump_wanted(&group);
+  return 0;
+}
+
 // Whether the marker of a drain that was called off is still in the send queue, which has room for
 // only as many requests as the application may post.
 bool marker_is_in_the_way(Group& group) {
@@ -382,8 +390,7 @@ int pump_receives(Group& group) {
         break;
       case KeyState::kPending:
         if (is_given_up(group)) break;
-        fault_sink->pump_wanted(&group);  // goes on when the region is registered there
-        return 0;
+        return wait_for_missing(group);  // goes on when the region is registered there
       case KeyState::kMissing:
         return ENOKEY;
     }
@@ -405,19 +412,16 @@ int pump(Group& group) {
       if (translated) {
         *rkey = *translated;
       } else if (!is_given_up(group)) {
-        fault_sink->pump_wanted(&group);  // goes on when the peer has answered
-        return 0;
+        return wait_for_missing(group);  // goes on when the peer has answered
       }
     }
     const KeyState local = translate_sent(group, wr, sges);
     if (local != KeyState::kReady && !is_given_up(group)) {
       if (local == KeyState::kMissing) return ENOKEY;
-      fault_sink->pump_wanted(&group);  // goes on when the region is registered there
-      return 0;
+      return wait_for_missing(group);  // goes on when the region is registered there
     }
     if (wr.opcode == IBV_WR_RDMA_READ && !is_given_up(group) && !read_back_done(group, original)) {
-      fault_sink->pump_wanted(&group);  // goes on when the other NICs have answered
-      return 0;
+      return wait_for_missing(group);  // goes on when the other NICs have answered
     }
     if (send.posted == send.executed.position && send.executed.packets != 0) {
       skip_bytes(wr, uint64_t{send.executed.packets} * send.journal.mtu());
@@ -425,7 +429,7 @@ int pump(Group& group) {
     const bool marked = group.life.markers.under_way != 0;
     bool queued = false;
     const int error = post_on_path(group, wr, &queued);
-    if (error == ENOMEM && marked) {
+    if (error == ENOMEM && marked && !group.life.is_alone) {
       if (marker_is_in_the_way(group)) return 0;
       continue;  // the marker has just come out
     }

@@ -251,6 +251,7 @@ int post_recv_on_path(Group& group, const ibv_recv_wr& wr, bool* waits) {
   if (state == group::KeyState::kMissing) return EINVAL;
   *waits = state == group::KeyState::kPending || group.recv.posted != group.recv.journal.head();
   if (*waits) {
+    if (group.life.is_alone) return EINVAL;
     group::fault_sink->pump_wanted(&group);
     return 0;
   }

@@ -88,6 +88,13 @@ void show_truth(Group* g) {
   if (is_parked(g) || !group::errors_pass(*g, g->life.path.member)) give_up(*g);
 }
 
+// The control thread has forgotten the group, and the QP stays as it is. What waits for a key or a
+// registration is posted if nothing is missing any more; otherwise the group fails, as nobody would
+// post it later (C6).
+void bring_waiting(Group* g) {
+  if (group::go_on(*g) != 0) give_up(*g);
+}
+
 // The application breaks or resets its QP.
 void stop_masking(Group* g) {
   coordinator().group_forget(g);
@@ -208,7 +215,10 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
       break;
     }
     // A QP that the group has left meanwhile is in ERR, and refuses what its successor accepts.
-    if (g->life.path.departures == departures) return error.value_or(EIO);
+    if (g->life.path.departures == departures) {
+      if (g->life.is_alone) bring_waiting(g);
+      return error.value_or(EIO);
+    }
   }
   if (!to_state) return 0;
   qp->state = attr->qp_state;
@@ -242,6 +252,7 @@ int destroy_qp(ibv_qp* qp) noexcept {
   });
   if (error != 0 && !g->context->members[kDefault].dead) {
     show_truth(g);  // the QP stays, on whichever member it is
+    bring_waiting(g);
     group::inspect(*g->recv_cq);
     g->context->events.let_come(qp);
     return error;

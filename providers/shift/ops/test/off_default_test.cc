@@ -52,6 +52,79 @@ TEST_F(OffTheDefault, AReceiveThatWasRefusedIsFlushedWithTheQp) {
   EXPECT_EQ(poll(), (Completions{{11, kFlushed}, {12, kFlushed}}));
 }
 
+// The application tries to end its QP, and the stock library refuses. The layer has forgotten the
+// QP by then.
+class LeftAlone : public OffTheDefault {
+ protected:
+  LeftAlone() { world_.make_region(0x50, 0x60, group::MemoryRegion::Twin::kQueued); }
+  void destroy_in_vain() {
+    StockVerbs table = *stock;
+    table.destroy_qp = [](ibv_qp*) { return EBUSY; };
+    const StockVerbs* const before = std::exchange(stock, &table);
+    EXPECT_EQ(destroy_qp(group_->handle()), EBUSY);
+    stock = before;
+  }
+  void break_in_vain() {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_ERR;
+    on_backup().modify_error = EINVAL;
+    EXPECT_EQ(modify_qp(group_->handle(), &attr, IBV_QP_STATE), EINVAL);
+    on_backup().modify_error = 0;
+  }
+};
+
+// C6
+TEST_F(LeftAlone, WhatWaitsForAKeyIsFlushed) {
+  send(1);
+  ASSERT_TRUE(on_backup().complete_send());
+  write(2);
+  destroy_in_vain();
+  write(3);
+  EXPECT_EQ(poll(), (Completions{{1, IBV_WC_SUCCESS}, {2, kFlushed}, {3, kFlushed}}));
+}
+
+TEST_F(LeftAlone, WhatWaitsForAKeyIsFlushedWhereTheNicRefusesTheChange) {
+  write(1);
+  break_in_vain();
+  EXPECT_EQ(poll(), (Completions{{1, kFlushed}}));
+}
+
+TEST_F(LeftAlone, WhatWaitsForARegistrationIsFlushed) {
+  ibv_sge sge{0x6000, 8, 0x50};
+  ibv_recv_wr wr{11, nullptr, &sge, 1}, *bad;
+  ASSERT_EQ(post_recv(group_->handle(), &wr, &bad), 0);
+  receive(12);
+  destroy_in_vain();
+  EXPECT_EQ(poll(), (Completions{{11, kFlushed}, {12, kFlushed}}));
+}
+
+// The key has come, and nobody has posted the request yet.
+TEST_F(LeftAlone, WhatWaitsForNothingAnyMoreIsPosted) {
+  write(1);
+  group_->life.remote_keys[kBackup][group::kRkey] = 0x99;
+  destroy_in_vain();
+  ASSERT_TRUE(on_backup().complete_send());
+  EXPECT_EQ(poll(), (Completions{{1, IBV_WC_SUCCESS}}));
+}
+
+TEST_F(LeftAlone, WhatWouldWaitIsRefused) {
+  destroy_in_vain();
+  ibv_sge sge{0x5000, 8, group::kLkey};
+  ibv_send_wr wr{}, *bad = nullptr;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.wr.rdma = {0x7000, group::kRkey};
+  EXPECT_EQ(post_send(group_->handle(), &wr, &bad), EINVAL);
+  EXPECT_EQ(bad, &wr);
+  ibv_recv_wr recv{11, nullptr, &sge, 1}, *bad_recv = nullptr;
+  sge.lkey = 0x50;
+  EXPECT_EQ(post_recv(group_->handle(), &recv, &bad_recv), EINVAL);
+  send(2);
+  ASSERT_TRUE(on_backup().complete_send());
+  EXPECT_EQ(poll(), (Completions{{2, IBV_WC_SUCCESS}})) << "the QP goes on";
+}
+
 // The backup's NIC hangs, and is not the program's own.
 class OnALateNic : public OffTheDefault {
  protected:

@@ -36,8 +36,8 @@ auto fields_of_member(const Life& life, int m) {
 
 // All other fields, without the serial number.
 auto fields(const Life& life) {
-  const auto& [serial, asked, ends, errors, markers, path, members, control, is_self, peer_present,
-               remote_keys, opcode_of_signaled] = life;
+  const auto& [serial, asked, ends, errors, markers, path, members, control, is_alone, is_self,
+               peer_present, remote_keys, opcode_of_signaled] = life;
   const auto& [attr, mask] = asked;
   const auto& [local, remote, gid_type] = ends;
   const auto& [error_members, original, doubt, owed, keeps_refused, flushed, switching] = errors;
@@ -45,12 +45,13 @@ auto fields(const Life& life) {
   const auto& [member, peer_member, off_default, departures] = path;
   const auto& [state, epoch, sequence, peer_received, peer_responder, asks_responder, is_leader] =
       control;
-  return std::make_tuple(
-      bytes(attr), mask, local, remote, gid_type, bytes(original), doubt, owed,
-      keeps_refused.load(), flushed, switching.load(), drained[0].load(), drained[1].load(),
-      passed.load(), under_way.load(), posted.load(), awaited.load(), member.load(), peer_member,
-      off_default.load(), departures.load(), state.load(), epoch, sequence, peer_received,
-      peer_responder, asks_responder, is_leader, is_self.load(), peer_present, opcode_of_signaled);
+  return std::make_tuple(bytes(attr), mask, local, remote, gid_type, bytes(original), doubt, owed,
+                         keeps_refused.load(), flushed, switching.load(), drained[0].load(),
+                         drained[1].load(), passed.load(), under_way.load(), posted.load(),
+                         awaited.load(), member.load(), peer_member, off_default.load(),
+                         departures.load(), state.load(), epoch, sequence, peer_received,
+                         peer_responder, asks_responder, is_leader, is_alone.load(), is_self.load(),
+                         peer_present, opcode_of_signaled);
 }
 
 // Gives each field a value that no fresh life has.
@@ -73,7 +74,7 @@ void wear(Life& life) {
   life.path.peer_member = group::kThird;
   life.path.off_default = true;
   life.path.departures = 4;
-  life.is_self = true;
+  life.is_alone = life.is_self = true;
   life.control.state = fsm::State::kFailed;
   life.control.epoch = 8;
   life.control.sequence = 9;
