@@ -1,0 +1,140 @@
+#!/usr/bin/python3
+"""Strangers attack a job that runs, fails over and comes back; with a key also from the addresses of its own NICs.
+
+The test `e2e_attack` calls this program. While a crowd connects without pause, replays and changes what the job
+has said, and is silent, the job is moved by a fault as if nobody was there, a second job meets, and nothing that
+the strangers hear is more than a denial. A process grows by 64 descriptors and 8 MB at most.
+
+It runs in a network namespace of its own, where one can be made, and needs tcpdump to know what the job says.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+
+from harness.build import Build
+from harness.devices import INSIDE, ip, run_inside
+from harness.fabric import Fabric
+from harness.options import script_parser, seed_add
+
+from e2e import wire
+from e2e.crowd import Crowd, Footprint
+from e2e.keys import Failure, Pair, expect
+from e2e.key_files import KeyFiles
+
+# A process accepts a few connections before it closes others.
+DESCRIPTORS_MOST = 64 + 8
+MEMORY_MOST = 8 << 20
+CONNECTIONS_LEAST = 500
+STATUS_AT = 104  # in the body of a HelloReply: instance, public key, nonce and two names of QPs come before
+QUIET = {"SHIFT_FAILBACK_MS": "200"}
+
+
+def addresses_of(fabric, host):
+    return [nic["address"] for nic in fabric.hosts()[host].values()]
+
+
+def denials_expect(crowd, may_greet):
+    """Strangers hear nothing but denials; with a key, whoever repeats a Hello is answered, and no more."""
+    for frame in crowd.frames():
+        expect(frame.type == wire.HELLO_REPLY, "a stranger heard a message of type %d" % frame.type)
+        expect(may_greet or frame.body[STATUS_AT] == 1, "a stranger was answered yes")
+        expect(may_greet or not any(frame.body[:16]), "a stranger was told who the process is")
+
+
+def events_expect(fabric, pair):
+    for name in pair.names:
+        expect(len(fabric.records("switched", name)) == 2, "%s did not switch twice" % name)
+        for kind in ("failed", "unprotected"):
+            expect(not fabric.records(kind, name), "%s: %s" % (name, kind))
+
+
+def run(fabric, key, seed):
+    recorder = wire.Wire(fabric)
+    if recorder.problem:
+        return recorder.problem
+    pair = Pair(fabric, (key, key), env=QUIET)
+    pair.armed()
+    pair.goes_on()
+    recorder.end()
+    known = [said for one in recorder.connections() for said in (one.asked, one.answered) if said]
+    expect(known, "the job was not heard")
+    ports = {one.port for one in recorder.connections()}
+    own = addresses_of(fabric, "a") + addresses_of(fabric, "b")
+    net = own[0].rsplit(".", 2)[0]
+    # Without a key, another process at the address of a NIC is not held off (docs/security.md).
+    sources = ["%s.200.%d" % (net, n) for n in range(1, 101)] + (own * 20 if key else [])
+    crowd = Crowd([(address, port) for address in own for port in ports], sources, known, seed)
+    sizes = [Footprint(one.process.pid) for one in pair.ends.values()]
+    crowd.start()
+    try:
+        pair.goes_on(500)
+        fabric.fault("a/mlx5_0", "link-down")
+        pair.moved("mlx5_1")
+        fabric.fault("a/mlx5_0", "link-up")
+        pair.moved("mlx5_0")
+        begun = time.monotonic()
+        second = Pair(fabric, (key, key), "second-", QUIET)
+        second.armed()
+        took = time.monotonic() - begun
+        second.goes_on()
+        codes = second.stop()
+        expect(codes == (0, 0), "the second job ended with %s and %s" % codes)
+        pair.goes_on(500)
+    finally:
+        crowd.end()
+    grown = [one.end() for one in sizes]
+    codes = pair.stop()
+    expect(codes == (0, 0), "client and server ended with %s and %s" % codes)
+    events_expect(fabric, pair)
+    denials_expect(crowd, may_greet=key is not None)
+    expect(crowd.connections >= CONNECTIONS_LEAST, "there were %d strangers only" % crowd.connections)
+    expect(key or crowd.answers, "no stranger was heard")
+    for descriptors, memory in grown:
+        expect(descriptors <= DESCRIPTORS_MOST, "a process took %d descriptors more" % descriptors)
+        expect(memory <= MEMORY_MOST, "a process took %d bytes more" % memory)
+    print("right  %s: %d strangers; %d descriptors and %d KiB more at most; a second job met in %.1f s" % (
+        "with a key" if key else "without a key", crowd.connections, max(one[0] for one in grown),
+        max(one[1] for one in grown) >> 10, took), flush=True)
+    return ""
+
+
+def run_all_cases(options):
+    shutil.rmtree(options.out, ignore_errors=True)
+    os.makedirs(options.out)
+    build = Build(options.build)
+    build.require(build.shift_run, build.traffic)
+    key = KeyFiles(build, os.path.join(os.path.abspath(options.out), "keys")).make("job")
+    print("seed %d" % options.seed, flush=True)
+    for name, one in (("keyless", None), ("keyed", key)):
+        directory = os.path.join(options.out, name)
+        os.makedirs(directory)
+        with Fabric(build, directory) as fabric:
+            try:
+                problem = run(fabric, one, options.seed)
+            except Failure as failure:
+                print("FAILED %s: %s" % (name, failure))
+                return 1
+        if problem:
+            print("SKIPPED: nobody listened on the wire: %s" % problem)
+            return 77
+    shutil.rmtree(options.out)
+    return 0
+
+
+def main():
+    parser = script_parser(__doc__, "out/attack")
+    seed_add(parser)
+    parser.add_argument(INSIDE, action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.in_namespace:
+        ip("link", "set", "lo", "up")
+        return run_all_cases(options)
+    status = run_inside()
+    return run_all_cases(options) if status is None else status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
