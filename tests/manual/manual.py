@@ -118,15 +118,15 @@ def literals(text):
     return re.sub(r'"\s*"', "", "\n".join(re.findall(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*', text)))
 
 
-def judge_log_lines(source, texts):
+def judge_log_lines(source, texts, page="shift.7"):
     """Each log line that a page gives as an example must be one that the layer writes."""
     lines = re.findall(r"^\*\*shift\[4711\]: (?:error|warn|info|debug): (.*)\*\*$", source, re.M)
     for line in lines:
         for part in re.split(r"0x[0-9a-f]+|mlx5_\d|\b\d+\b|\(.*?\)|\.\.\.", line):
             if len(part.strip()) > 3 and part.strip() not in texts:
-                yield "shift.7: the layer writes no log line with: %s" % part.strip()
+                yield "%s: the layer writes no log line with: %s" % (page, part.strip())
     if not lines:
-        yield "shift.7: it has no log lines"
+        yield "%s: it has no log lines" % page
 
 
 PROJECT = """cmake_minimum_required(VERSION 3.25)
