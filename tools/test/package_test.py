@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/package in a small repository, with a dpkg-buildpackage that only looks at what it gets."""
+"""tools/package in a small repository, with programs that only look at what they are given to build."""
 import argparse
 import os
 import pathlib
@@ -26,7 +26,34 @@ name="../shift-rdma_${PWD##*/shift-rdma-}-1_all"
 touch "$name.deb" "$name.changes"
 [ -z "$FAIL" ] || { echo "some error"; exit 1; }
 """
-PROGRAMS = {"dpkg-buildpackage": BUILD, "dpkg-query": "echo installed", "lintian": "exit 0"}
+SPEC = """Name: shift-rdma
+Version:        0
+Release: 1
+
+%changelog
+* Wed Nov 25 2026 Some Body <some@example.org> - 1.2.3-1
+- Some.
+"""
+RPM_BUILD = """
+for word; do
+  case "$word" in
+    "_topdir "*) top="${word#* }" ;;
+    *.spec) spec="$word" ;;
+  esac
+done
+cp "$spec" "$SEEN"
+{
+  echo "epoch $SOURCE_DATE_EPOCH, umask $(umask)"
+  printf '%s\n' "$@"
+  stat -c '%n %Y' "$top"/S*/*
+  tar -tzf "$top"/SOURCES/*.tar.gz
+} >"$SEEN/facts"
+mkdir -p "$top/SRPMS" "$top/RPMS/x"
+touch "$top/SRPMS/some.src.rpm" "$top/RPMS/x/some.x.rpm"
+[ -z "$FAIL" ] || { echo "some error"; exit 1; }
+"""
+PROGRAMS = {"dpkg-buildpackage": BUILD, "dpkg-query": "echo installed", "lintian": "exit 0", "rpmbuild": RPM_BUILD,
+            "rpmlint": 'echo "rpmlint $*"', "g++": "echo some-triplet"}
 DATE = "2024-11-25T23:30:00-0300"  # the next day in UTC
 
 
@@ -34,12 +61,14 @@ class Tree:
     def __init__(self, package, folder):
         self.folder = pathlib.Path(folder)
         self.root, self.seen = self.folder / "tree", self.folder / "seen"
-        for place in (self.root / "tools", self.root / "debian", self.seen, self.folder / "bin"):
+        for place in (self.root / "tools", self.root / "debian", self.root / "redhat", self.seen,
+                      self.folder / "bin"):
             place.mkdir(parents=True)
         for name in ("package", "packages.sh"):
             shutil.copy(package.parent / name, self.root / "tools")
         (self.root / "CMakeLists.txt").write_text("project(shift VERSION 1.2.3 LANGUAGES C)\n")
         (self.root / "debian/changelog").write_text(CHANGELOG)
+        (self.root / "redhat/shift-rdma.spec").write_text(SPEC)
         for name, text in PROGRAMS.items():
             (self.folder / "bin" / name).write_text("#!/bin/sh\n" + text)
             (self.folder / "bin" / name).chmod(0o755)
@@ -75,7 +104,7 @@ def a_snapshot_comes_before_its_release(tree):
            "<some@example.org>  Tue, 26 Nov 2024 02:30:00 +0000\n\n" % (version, tree.commit)
     assert text == head + CHANGELOG, text
     made = "shift-rdma_%s-1_all" % version
-    assert {"build.log", made + ".deb", made + ".changes"} <= set(os.listdir(tree.root / "out"))
+    assert {"build-deb.log", made + ".deb", made + ".changes"} <= set(os.listdir(tree.root / "out"))
     left = [name for name in os.listdir(tree.folder) if name.startswith("tmp")]
     assert not left, left
 
@@ -87,11 +116,34 @@ def a_release_has_the_changelog_of_its_commit(tree):
     assert tree.run("version").stdout == "1.2.3\n"
     assert tree.run("deb").returncode == 0
     assert (tree.seen / "changelog").read_text() == CHANGELOG
+    assert tree.run("rpm").returncode == 0
+    spec = (tree.seen / "shift-rdma.spec").read_text()
+    assert spec == SPEC.replace("        0", "        1.2.3"), spec
+
+
+def an_rpm_snapshot_is_the_commit(tree):
+    version = "1.2.3~git20241126.%s" % tree.commit[:8]
+    done = tree.run("rpm", "--out", "out")
+    assert done.returncode == 0 and "not committed" in done.stdout, done
+    facts = (tree.seen / "facts").read_text()
+    assert "epoch 1732588200, umask 0022" in facts and "_buildhost localhost" in facts, facts
+    assert "clamp_mtime_to_source_date_epoch 1" in facts and "stock_folder /usr/lib/some-triplet" in facts, facts
+    assert facts.count(" 1732588200\n") == 2 and "uncommitted" not in facts, facts
+    assert "shift-rdma-%s/redhat/shift-rdma.spec" % version in facts, facts
+    spec = (tree.seen / "shift-rdma.spec").read_text()
+    entry = "%%changelog\n* Tue Nov 26 2024 Some Body <some@example.org> - %s-1\n- Snapshot of commit %s.\n\n" % (
+        version, tree.commit)
+    assert spec == SPEC.replace("        0", "        " + version).replace("%changelog\n", entry), spec
+    assert set(os.listdir(tree.root / "out")) == {"build-rpm.log", "some.src.rpm", "some.x.rpm"}, done
+    assert "redhat/shift-rdma.rpmlintrc some.x.rpm some.src.rpm" in done.stdout, done
+    left = [name for name in os.listdir(tree.folder) if name.startswith("tmp")]
+    assert not left, left
 
 
 def a_failure_shows_the_end_of_the_log(tree):
-    done = tree.run("deb", FAIL="1")
-    assert done.returncode == 1 and "some error" in done.stderr, done
+    for kind in ("deb", "rpm"):
+        done = tree.run(kind, FAIL="1")
+        assert done.returncode == 1 and "some error" in done.stderr, done
 
 
 def mistakes_end_with_the_usage(tree):
@@ -108,7 +160,7 @@ def main():
         print("skipped: git is not installed")
         return 77
     for case in (a_snapshot_comes_before_its_release, a_release_has_the_changelog_of_its_commit,
-                 a_failure_shows_the_end_of_the_log, mistakes_end_with_the_usage):
+                 an_rpm_snapshot_is_the_commit, a_failure_shows_the_end_of_the_log, mistakes_end_with_the_usage):
         with tempfile.TemporaryDirectory() as folder:
             case(Tree(args.package.resolve(), folder))
         print("ok:", case.__name__)
