@@ -116,7 +116,8 @@ def judge_filters(tree, _):
              ("/usr/lib64/libibverbs.so.1", "/usr/bin/shift-run")),
             ("__requires_exclude",
              ("/usr/lib64/libibverbs.so.1()(64bit)", "/usr/lib64/librdmacm.so.1()(64bit)",
-              "libibverbs.so.1(IBVERBS_1.1)(64bit)", "libmlx5.so.1()(64bit)"), ("libc.so.6(GLIBC_2.34)(64bit)", "/bin/sh"))):
+              "libibverbs.so.1(IBVERBS_1.1)(64bit)", "libmlx5.so.1()(64bit)"),
+             ("libc.so.6(GLIBC_2.34)(64bit)", "/bin/sh"))):
         pattern = re.search(r"^%%global %s (\S+)$" % macro, tags, re.M)
         pattern = pattern[1].replace("%{_libdir}", "/usr/lib64") if pattern else "$."
         for name in excluded:
