@@ -2,7 +2,7 @@
 # Installs missing packages, builds, and runs all tests. Options: --tidy also runs clang-tidy, --quick leaves
 # out the sanitizer build, --programs also runs all unmodified programs and not only a few (MPI, PyTorch and
 # others, which are large to install), --arm64 also builds for aarch64 and runs what it can under QEMU, and
-# --packages builds Debian packages and installs them into fresh roots.
+# --packages builds Debian and RPM packages and installs them into fresh roots.
 set -u -o pipefail
 cd "$(dirname "$0")" || exit
 . tools/packages.sh
@@ -73,6 +73,13 @@ packages_roots() {
   /usr/bin/python3 tests/packages/roots.py --suite bookworm --suite trixie
 }
 
+# RPM packages in a root of their own, and whether that would find mistakes in them.
+rpm_roots() {
+  # shellcheck disable=SC2086
+  packages_install $packages_roots $packages_rpm || { echo "skipped: packages are missing"; return 77; }
+  /usr/bin/python3 tests/packages/rpms.py && /usr/bin/python3 tests/packages/rpms.py --selftest
+}
+
 # The sanitizer build leaves out tests that look at the shipped library's symbols, or at a program's whole
 # environment and error output, since a sanitizer changes these. It also leaves out the model, which has no C++,
 # and unmodified programs, whose own leaks would be reported.
@@ -128,6 +135,7 @@ fi
   --all --complete --jobs 2 --out build/out/all-clients --json build/out/all-clients.json
 [ "$packages" = yes ] && step "debian packages" tools/package deb &&
   step "package roots" packages_roots
+[ "$packages" = yes ] && step "rpm packages" tools/package rpm && step "rpm roots" rpm_roots
 [ "$arm64" = yes ] && step arm64 tools/arm64.sh
 [ "$tidy" = yes ] && step clang-tidy tidy
 

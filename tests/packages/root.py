@@ -23,12 +23,13 @@ mount -t tmpfs shm "$ROOT/dev/shm"
 ln -s /proc/self/fd "$ROOT/dev/fd"
 mount -t proc proc "$ROOT/proc"
 mount -t sysfs -o ro sysfs "$ROOT/sys"
-exec chroot "$ROOT" "$@"
+exec "$@"
 """
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive",
                "HOME": "/root"}
 # What package managers and the linker keep for themselves.
-UNCOMPARED = ("dev", "proc", "sys", "run", "tmp", "root", "var/cache", "var/log", "var/lib/apt", "var/lib/dpkg")
+UNCOMPARED = ("dev", "proc", "sys", "run", "tmp", "root", "var/cache", "var/log", "var/lib/apt", "var/lib/dpkg",
+              "var/lib/rpm")
 
 
 class Failure(Exception):
@@ -81,6 +82,10 @@ class Root:
         self.run("apt-get", "-qq", "update")
 
     def attempt(self, *command, **environment):
+        return self.attempt_beside("chroot", self.path, *command, **environment)
+
+    def attempt_beside(self, *command, **environment):
+        """Runs a program of this machine, with all that is mounted for programs in the root."""
         return subprocess.run(
             ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, "enter",
              *map(str, command)],
