@@ -365,6 +365,7 @@ def main():
         return 77
     problems = 0
     with tempfile.TemporaryDirectory() as scratch:
+        os.environ["HOME"] = scratch  # where Debian's rpm makes a database, even to look at a file
         # The packages are built for this machine's C library.
         root = RpmRoot(platform.freedesktop_os_release()["VERSION_CODENAME"], options.cache, scratch)
         rpms = Rpms(options.rpms, scratch)
