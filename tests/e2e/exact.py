@@ -98,11 +98,16 @@ def run(build, case, directory):
 
 def run_armed(build, planned):
     case = planned.case
-    for _ in range(3):
+    for _ in range(5):
         client, server, problem, skipped = run(build, case, planned.directory)
         # The machine gave no processor for 70 ms; a QP that is not protected yet then breaks.
-        if problem != "not armed":
-            break
+        if problem == "not armed":
+            continue
+        # A client that had no processor has posted nothing between the fault and its end, so nothing could run
+        # twice.
+        if case.mode == "relaxed" and client == RIGHT:
+            continue
+        break
     # Both ends must agree that nothing ran twice, whatever else happened.
     right = not problem and client in case.allowed and (
         case.mode == "relaxed" or server not in (VIOLATION, None, HANG))
