@@ -179,6 +179,7 @@ inline do_action(a) {
   :: a == A_fail -> shut()
   :: a == A_send_refuse -> send_refuse()
   :: a == A_send_close -> net_close[me] = channel[me]
+  :: a == A_flush_waiting -> skip /* the model has no requests that wait for a key */
   :: a == A_rebind -> skip /* in the model the channel comes back by itself */
   fi
 }

@@ -66,8 +66,9 @@
 #define A_fail 21
 #define A_send_refuse 22
 #define A_send_close 23
-#define A_rebind 24
-#define ACTIONS 25
+#define A_flush_waiting 24
+#define A_rebind 25
+#define ACTIONS 26
 
 #define E_none EVENTS
 #define ACTIONS_MAX 7
@@ -98,7 +99,7 @@ inline table_step(s, e) {
     if
     :: e == E_bound -> go1(S_active, A_protect) /* unbound + bound */
     :: e == E_no_peer -> ignored() /* unbound + no-peer */
-    :: e == E_app_error -> go0(S_closed) /* unbound + app-error */
+    :: e == E_app_error -> go1(S_closed, A_flush_waiting) /* unbound + app-error */
     :: e == E_app_closed -> go1(S_closed, A_send_close) /* unbound + app-closed */
     :: e == E_path_fault -> ignored() /* unbound + path-fault */
     :: e == E_better_path -> ignored() /* unbound + better-path */
@@ -127,7 +128,7 @@ inline table_step(s, e) {
     if
     :: e == E_bound -> ignored() /* active + bound */
     :: e == E_no_peer -> go1(S_unbound, A_unprotect) /* active + no-peer */
-    :: e == E_app_error -> go1(S_closed, A_send_close) /* active + app-error */
+    :: e == E_app_error -> go2(S_closed, A_send_close, A_flush_waiting) /* active + app-error */
     :: e == E_app_closed -> go1(S_closed, A_send_close) /* active + app-closed */
     :: e == E_path_fault -> go4(S_fencing, A_enter_epoch, A_send_switch, A_arm_deadline, A_start_fence) /* active + path-fault */
     :: e == E_better_path -> go3(S_draining, A_park, A_send_drain, A_watch_drain) /* active + better-path */

@@ -90,7 +90,6 @@ void Coordinator::enter(Session& session, State next, std::span<const Action> ac
     run(session, action, step);
     if (step.is_stopped) break;
   }
-  if (input.event == Event::kAppError && next == State::kClosed) session.keys.flush();
 }
 
 // An input that cannot occur in the session's state is a bug of the layer. The group fails closed,

@@ -139,6 +139,7 @@ class Coordinator final : private Machine,
   void do_fail(Session& session, Step& step);
   void do_send_refuse(Session& session, Step& step);
   void do_send_close(Session& session, Step& step);
+  void do_flush_waiting(Session& session, Step& step);
   void do_rebind(Session& session, Step& step);
   void spread(Session& origin);
 

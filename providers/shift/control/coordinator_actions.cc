@@ -51,6 +51,7 @@ struct Coordinator::Handlers {
     set(Action::kFail, &Coordinator::do_fail);
     set(Action::kSendRefuse, &Coordinator::do_send_refuse);
     set(Action::kSendClose, &Coordinator::do_send_close);
+    set(Action::kFlushWaiting, &Coordinator::do_flush_waiting);
     set(Action::kRebind, &Coordinator::do_rebind);
   }
   constexpr void set(Action action, Handler handler) {
@@ -248,6 +249,10 @@ void Coordinator::do_send_refuse(Session& session, Step& step) {
 
 void Coordinator::do_send_close(Session& session, Step&) {
   session.search.send(wire::Close{session.ends.local, session.ends.remote});
+}
+
+void Coordinator::do_flush_waiting(Session& session, Step&) {
+  session.keys.flush();
 }
 
 void Coordinator::do_rebind(Session& session, Step&) {

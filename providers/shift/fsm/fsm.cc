@@ -50,8 +50,8 @@ constexpr const char* kFenceOnce = "no fence is under way";
 
 constexpr Row kRows[] = {
     // ---- the application's events
-    go(S::kUnbound, E::kAppError, S::kClosed),
-    go(S::kActive, E::kAppError, S::kClosed, A::kSendClose),
+    go(S::kUnbound, E::kAppError, S::kClosed, A::kFlushWaiting),
+    go(S::kActive, E::kAppError, S::kClosed, A::kSendClose, A::kFlushWaiting),
     go(kParked, E::kAppError, S::kFailed, A::kLeaveDrain, A::kFail, A::kSendRefuse),
     go({kFence, kCommitted}, E::kAppError, S::kFailed, A::kCancelDeadline, A::kFail,
        A::kSendRefuse),
@@ -290,7 +290,8 @@ constexpr const char* kActionNames[] = {
     "watch-drain", "leave-drain",   "send-drain",  "send-drained",  "send-drain-cancel",
     "enter-epoch", "send-switch",   "start-fence", "arm-deadline",  "cancel-deadline",
     "seek-path",   "keep-progress", "commit",      "send-progress", "request-keys",
-    "replay",      "fail",          "send-refuse", "send-close",    "rebind"};
+    "replay",      "fail",          "send-refuse", "send-close",    "flush-waiting",
+    "rebind"};
 static_assert(std::size(kStateNames) == kStates);
 static_assert(std::size(kEventNames) == kEvents);
 static_assert(std::size(kActionNames) == static_cast<size_t>(A::kCount));

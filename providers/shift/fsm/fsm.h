@@ -145,7 +145,8 @@ enum class Action : uint8_t {
   kFail,  // give the application the original error, then flushes
   kSendRefuse,
   kSendClose,
-  kRebind,  // look for the peer again in the background
+  kFlushWaiting,  // the path's QP is in ERR, and flushes what waits for a key or a registration
+  kRebind,        // look for the peer again in the background
   kCount,
 };
 
