@@ -6,18 +6,18 @@ has said, and is silent, the job is moved by a fault as if nobody was there, a s
 the strangers hear is more than a denial. A process grows by 64 descriptors and 8 MB at most.
 
 It runs in a network namespace of its own, where one can be made, and needs tcpdump to know what the job says.
+With --layer, which names one with planted bugs, these must be noticed, too (`planted_attack`).
 """
 
-import argparse
 import os
 import shutil
 import sys
 import time
 
 from harness.build import Build
-from harness.devices import INSIDE, ip, run_inside
+from harness.devices import main_inside
 from harness.fabric import Fabric
-from harness.options import script_parser, seed_add
+from harness.options import layer_add, script_parser, seed_add
 
 from e2e import wire
 from e2e.crowd import Crowd, Footprint
@@ -29,7 +29,12 @@ DESCRIPTORS_MOST = 64 + 8
 MEMORY_MOST = 8 << 20
 CONNECTIONS_LEAST = 500
 STATUS_AT = 104  # in the body of a HelloReply: instance, public key, nonce and two names of QPs come before
-QUIET = {"SHIFT_FAILBACK_MS": "200"}
+SETTINGS = {"SHIFT_FAILBACK_MS": "200"}
+# planted bug: (whether the job has a key, what must be said of it)
+PLANTS = {
+    "address_not_asked": (False, "a stranger was answered yes"),
+    "proof_not_checked": (True, "a stranger heard a message of type"),
+}
 
 
 def addresses_of(fabric, host):
@@ -51,11 +56,12 @@ def events_expect(fabric, pair):
             expect(not fabric.records(kind, name), "%s: %s" % (name, kind))
 
 
-def run(fabric, key, seed):
+def run(fabric, key, seed, env):
+    env = {**SETTINGS, **env}
     recorder = wire.Wire(fabric)
     if recorder.problem:
         return recorder.problem
-    pair = Pair(fabric, (key, key), env=QUIET)
+    pair = Pair(fabric, (key, key), env=env)
     pair.armed()
     pair.goes_on()
     recorder.end()
@@ -76,7 +82,7 @@ def run(fabric, key, seed):
         fabric.fault("a/mlx5_0", "link-up")
         pair.moved("mlx5_0")
         begun = time.monotonic()
-        second = Pair(fabric, (key, key), "second-", QUIET)
+        second = Pair(fabric, (key, key), "second-", env)
         second.armed()
         took = time.monotonic() - begun
         second.goes_on()
@@ -101,25 +107,39 @@ def run(fabric, key, seed):
     return ""
 
 
+def cases(options):
+    """The name of each run, whether its job has a key, its environment, and what must be said of it."""
+    for is_keyed in (False, True):
+        yield ("keyed" if is_keyed else "keyless"), is_keyed, {"SHIFT_PLANT": "none"}, ""
+    if options.layer:
+        for bug, (is_keyed, wanted) in PLANTS.items():
+            yield bug, is_keyed, {"SHIFT_PLANT": bug}, wanted
+
+
 def run_all_cases(options):
     shutil.rmtree(options.out, ignore_errors=True)
     os.makedirs(options.out)
-    build = Build(options.build)
+    build = Build(options.build, options.layer)
     build.require(build.shift_run, build.traffic)
     key = KeyFiles(build, os.path.join(os.path.abspath(options.out), "keys")).make("job")
     print("seed %d" % options.seed, flush=True)
-    for name, one in (("keyless", None), ("keyed", key)):
+    for name, is_keyed, env, wanted in cases(options):
         directory = os.path.join(options.out, name)
         os.makedirs(directory)
+        said = ""
         with Fabric(build, directory) as fabric:
             try:
-                problem = run(fabric, one, options.seed)
+                unheard = run(fabric, key if is_keyed else None, options.seed, env)
             except Failure as failure:
-                print("FAILED %s: %s" % (name, failure))
-                return 1
-        if problem:
-            print("SKIPPED: nobody listened on the wire: %s" % problem)
+                said, unheard = str(failure), ""
+        if unheard:
+            print("SKIPPED: nobody listened on the wire: %s" % unheard)
             return 77
+        if bool(said) != bool(wanted) or wanted not in said:
+            print("FAILED %s: %s" % (name, said or "the planted bug was not noticed"))
+            return 1
+        if wanted:
+            print("right  %s, planted: %s" % (name, said), flush=True)
     shutil.rmtree(options.out)
     return 0
 
@@ -127,13 +147,8 @@ def run_all_cases(options):
 def main():
     parser = script_parser(__doc__, "out/attack")
     seed_add(parser)
-    parser.add_argument(INSIDE, action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.in_namespace:
-        ip("link", "set", "lo", "up")
-        return run_all_cases(options)
-    status = run_inside()
-    return run_all_cases(options) if status is None else status
+    layer_add(parser)
+    return main_inside(parser, run_all_cases)
 
 
 if __name__ == "__main__":

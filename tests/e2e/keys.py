@@ -11,7 +11,6 @@ It runs in a network namespace of its own, since it needs the right to listen on
 Where nobody may listen it tests all else, and exits with 77.
 """
 
-import argparse
 import collections.abc
 import dataclasses
 import os
@@ -23,7 +22,7 @@ import time
 
 from harness.build import Build
 from harness.checker import ENDS, ERROR
-from harness.devices import INSIDE, ip, run_inside
+from harness.devices import main_inside
 from harness.fabric import Fabric
 from harness.options import script_parser
 from harness.ports import free_port, is_listening
@@ -446,13 +445,7 @@ def main():
     parser = script_parser(__doc__, "out/keys")
     parser.add_argument("--jobs", type=int, default=3, help="cases side by side")
     parser.add_argument("--only", help="a part of a case's name")
-    parser.add_argument(INSIDE, action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.in_namespace:
-        ip("link", "set", "lo", "up")
-        return run(options)
-    status = run_inside()
-    return run(options) if status is None else status
+    return main_inside(parser, run)
 
 
 if __name__ == "__main__":

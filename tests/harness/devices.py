@@ -1,6 +1,7 @@
 """Makes network devices for emulated NICs in a network namespace, so that tests can take away their carriers
 and addresses."""
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,17 @@ def run_inside():
     if not words:
         return None
     return subprocess.run(words + [sys.executable] + sys.argv + [INSIDE], check=False).returncode
+
+
+def main_inside(parser, run):
+    """Runs `run(options)` in a network namespace of its own or, where none can be made, here."""
+    parser.add_argument(INSIDE, action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.in_namespace:
+        ip("link", "set", "lo", "up")
+        return run(options)
+    status = run_inside()
+    return run(options) if status is None else status
 
 
 def devices_make(fabric):

@@ -27,8 +27,10 @@ def heads(folder):
 
 def hooks():
     """The names in SHIFT_PLANT() that tests with real processes switch on, and those of unit tests."""
-    with open(os.path.join(HERE, "planted.py"), encoding="utf-8") as file:
-        campaign = re.findall(r'^    "(\w+)": \(', file.read(), re.M)
+    campaign = []
+    for script in ("tests/planted/planted.py", "tests/e2e/attack.py"):
+        with open(os.path.join(ROOT, script), encoding="utf-8") as file:
+            campaign += re.findall(r'^    "(\w+)": \(', file.read(), re.M)
     return set(campaign), {bug for area in UNIT for bug in unit_hooks(*area)}
 
 
