@@ -48,13 +48,17 @@ class QueuePairs : public ::testing::Test {
     ibv_recv_wr wr{wr_id, nullptr, &sge, 1}, *bad;
     ASSERT_EQ(post_recv(group_->handle(), &wr, &bad), 0);
   }
-  // Sorted, since the order between sends and receives does not matter.
-  Completions poll() {
+  Completions poll_in_order() {
     Completions all;
     ibv_wc wc[16];
     for (int got; (got = poll_cq(&cq_->cq, 16, wc)) > 0;) {
       for (int i = 0; i < got; i++) all.emplace_back(wc[i].wr_id, wc[i].status);
     }
+    return all;
+  }
+  // Sorted, since the order between sends and receives does not matter.
+  Completions poll() {
+    Completions all = poll_in_order();
     std::ranges::sort(all);
     return all;
   }
@@ -97,14 +101,6 @@ class OffTheDefault : public QueuePairs {
     EXPECT_EQ(group::replay(*group_, 0).refusal, nullptr);
   }
   FakeQp& on_backup() { return World::fake(group_, kBackup); }
-  Completions poll_in_order() {
-    Completions all;
-    ibv_wc wc[16];
-    for (int got; (got = poll_cq(&cq_->cq, 16, wc)) > 0;) {
-      for (int i = 0; i < got; i++) all.emplace_back(wc[i].wr_id, wc[i].status);
-    }
-    return all;
-  }
   // The remote key's counterpart on the backup is not known, unless the test sets it.
   void write(uint64_t wr_id, uint32_t lkey = group::kLkey) {
     ibv_sge sge{0x5000, 8, lkey};
