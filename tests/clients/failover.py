@@ -1,13 +1,14 @@
 """Runs one cell of the client matrix: a program between two hosts, a NIC that breaks in mid-run, the verdict.
 
-The run proves that the fault came in the middle. It comes when every queue pair has found its peer and a share
-of the packets is sent. Each process must record a switch after the fault, and after the switch the backup NICs
-must have moved a share of the packets, too.
+The run proves that the fault came in the middle. It comes when every queue pair has found its peer, the program
+is ready, if its row says how it tells, and a share of the packets is sent. Each process must record a switch
+after the fault, and after the switch the backup NICs must have moved a share of the packets, too.
 """
 
 import dataclasses
 import math
 import random
+import re
 import shutil
 import subprocess
 import threading
@@ -99,12 +100,17 @@ class LayeredSession(Session):
             found.setdefault(event["pid"], set()).add(event["qp"])
         return sum(1 for qps in found.values() if len(qps) >= self.row.qps) >= 2
 
+    def _ready(self):
+        """Whether the program has said that it is ready for a fault, if its row waits for that."""
+        return not self.row.ready or any(re.search(self.row.ready, program.text(), re.M)
+                                         for program in self.fabric.programs)
+
     def _inject(self):
         wanted = self.case.packets * self.share
         while not self._over.wait(0.01):
             if self.column.layer and not self._bound():
                 continue
-            if self.packets(0) < wanted:
+            if not self._ready() or self.packets(0) < wanted:
                 continue
             self.fault_packets = self.packets(0)
             begun = time.clock_gettime_ns(time.CLOCK_MONOTONIC)

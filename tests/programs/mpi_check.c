@@ -208,6 +208,10 @@ int main(int argc, char** argv) {
       windows(100);
       windows(limit / 4);
     }
+    if (rank == 0) {
+      printf("mpi_check: round %d of %d is over\n", round + 1, rounds);
+      fflush(stdout);
+    }
   }
   uint64_t total = 0;
   MPI_Reduce(&checks, &total, 1, MPI_UINT64_T, MPI_SUM, 0, MPI_COMM_WORLD);
