@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 PROVIDER = "providers/shift/"
-PARTS = {name: PROVIDER + name for name in ("util", "fsm", "wire", "net", "group", "control", "ops")}
+PARTS = {name: PROVIDER + name for name in ("util", "state", "fsm", "wire", "net", "group", "control", "ops")}
 
 
 def parts(*names):
@@ -22,12 +22,13 @@ def parts(*names):
 # For each folder, the folders that it may include from beside itself. None means all.
 ALLOWED = {
     PROVIDER + "util": [],
+    PROVIDER + "state": parts("util"),
     PROVIDER + "fsm": [],
     PROVIDER + "wire": [],
     PROVIDER + "net": parts("util", "wire"),
     PROVIDER + "group": parts("util", "wire", "fsm"),
-    PROVIDER + "control": parts("util", "wire", "fsm", "net", "group"),
-    PROVIDER + "ops": parts("util", "group", "control"),
+    PROVIDER + "control": parts("util", "state", "wire", "fsm", "net", "group"),
+    PROVIDER + "ops": parts("util", "state", "group", "control"),
     # These tests are scenarios of the whole layer.
     PROVIDER + "control/test": parts("util", "net", "group", "control", "ops"),
     "providers/mlx5": parts("util"),

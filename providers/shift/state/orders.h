@@ -1,0 +1,16 @@
+// What an operator may send to a process's socket (directory.h): one datagram holds one order, a
+// word and perhaps a QP, "move 0x1f". Only the process's own user and root are heard. There is no
+// answer: what the order changed shows in the process's state file.
+#pragma once
+
+#include <cstddef>
+
+namespace shift::state {
+
+inline constexpr size_t kOrderMax = 64;  // bytes
+// Read the files of drained NICs again.
+inline constexpr char kOrderLook[] = "look";
+// With a QP's number: the QP shall leave the NIC that it uses, or need not keep away from any.
+inline constexpr char kOrderMove[] = "move", kOrderHome[] = "home";
+
+}  // namespace shift::state
