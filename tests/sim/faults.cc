@@ -86,6 +86,17 @@ void Simulation::port_restore(int host, int member) {
   hosts_[h]->port(member, true, std::exchange(told_down_[h][member], false));
 }
 
+void Simulation::drained(int host, int member, bool is_drained) {
+  const auto h = static_cast<size_t>(host);
+  if (gone_[h]) return;
+  control::Orders& orders = hosts_[h]->coordinator.orders();
+  group::Context* context = &hosts_[h]->world.context;
+  const auto bit = static_cast<uint8_t>(1u << member);
+  const uint8_t others = static_cast<uint8_t>(orders.drained(context) & ~bit);
+  say("%c/%d is %s", kNames[h], member, is_drained ? "drained" : "in use again");
+  orders.drained_set(context, is_drained ? others | bit : others);
+}
+
 void Simulation::total_loss(int host) {
   auto& lost = *hosts_[static_cast<size_t>(host)];
   lost_host_ = host;
@@ -130,7 +141,7 @@ void Simulation::fault_start(const Fault& fault) {
       fault.lasts.count() == 0 ? VirtualTime::Clock::time_point::max() : time_.now() + fault.lasts;
   if (breaks_channel(fault.what)) {
     for (Pair& pair : pairs_) pair.rounds.channel_disturbed(until);
-  } else {
+  } else if (fault.what != What::kDrained) {
     for (Pair& pair : pairs_) pair.rounds.disturbed(until);
   }
   switch (fault.what) {
@@ -218,6 +229,10 @@ void Simulation::fault_start(const Fault& fault) {
       break;
     case What::kOutage:
       for (int m = 0; m < host.world.context.member_count; m++) outage(fault, m);
+      break;
+    case What::kDrained:
+      drained(fault.host, member, true);
+      lasts(fault, [this, fault, member] { drained(fault.host, member, false); });
       break;
     case What::kCount:
       break;

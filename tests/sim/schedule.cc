@@ -14,7 +14,7 @@ constexpr milliseconds kExchange{3'000};  // SHIFT_EXCHANGE_MS
 constexpr const char* kWhatNames[] = {
     "port-down", "port-silent",   "scare",        "block",      "rails",        "slow",
     "cut",       "reconnect",     "channel-lost", "refuse",     "device-death", "fence-fails",
-    "mute",      "process-death", "close",        "total-loss", "outage"};
+    "mute",      "process-death", "close",        "total-loss", "outage",       "drained"};
 static_assert(std::size(kWhatNames) == static_cast<size_t>(What::kCount));
 constexpr const char* kWhenNames[] = {"steps", "before-message", "after-message", "transition",
                                       "drain"};
@@ -234,6 +234,16 @@ void lose_all(Dice& dice, Schedule& s) {
   }
 }
 
+// An operator drains NICs, for a moment or for a while: traffic leaves them, and nothing runs
+// twice.
+void drain_some(Dice& dice, Schedule& s) {
+  for (Fault& f : s.faults) {
+    if (f.lasts.count() == 0 || !dice.chance(60)) continue;  // 0: an end
+    f.what = What::kDrained;
+    if (dice.chance(50)) f.lasts = microseconds(1 + dice.below(3'000'000));
+  }
+}
+
 std::vector<Forged> forgeries(Dice& dice) {
   std::vector<Forged> all(1 + dice.below(8));
   for (Forged& forged : all) {
@@ -300,6 +310,7 @@ Schedule schedule_make(uint64_t seed) {
   }
   if (dice.chance(4)) lose_all(dice, s);
   if (dice.chance(12)) s.forged = forgeries(dice);
+  if (dice.chance(10)) drain_some(dice, s);
   return s;
 }
 

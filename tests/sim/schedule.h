@@ -75,6 +75,7 @@ enum class What : uint8_t {
   kClose,         // the application destroys its QP
   kTotalLoss,     // every port of one host is down for good
   kOutage,        // every port of one host is down for seconds
+  kDrained,       // an operator drains a NIC
   kCount,
 };
 const char* to_string(What what);

@@ -232,6 +232,7 @@ void Simulation::heal() {
     const auto i = static_cast<size_t>(h);
     for (int m = 0; m < hosts_[i]->world.context.member_count; m++) {
       port_restore(h, m);
+      drained(h, m, false);
       hosts_[i]->world.nic(m).refuses = false;
       for (int n = 0; n < hosts_[1 - i]->world.context.member_count; n++)
         nic_blocked(h, m, n, false);

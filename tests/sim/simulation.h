@@ -120,6 +120,7 @@ class Simulation {
   void lasts(const Fault& fault, std::function<void()> end);
   void port_restore(int host, int member);
   void total_loss(int host);
+  void drained(int host, int member, bool is_drained);
   void outage(const Fault& fault, int member);
   void hopeless(int host, bool knows);
 

@@ -31,7 +31,9 @@ Coordinator::Coordinator(net::Loop& control, group::CommandThreads& commands)
       fences_(
           control, sessions_, late_,
           [](Session& session, const group::Fence::Entry& entry) { session.round.fenced(entry); }),
-      errors_(control, sessions_, jobs_) {
+      errors_(control, sessions_, jobs_),
+      orders_(control, sessions_, *this),
+      reporter_(control, sessions_, nics_, orders_) {
   group::fault_sink = this;
   group::command_threads = &commands;
 }
@@ -43,7 +45,7 @@ void Coordinator::network_set(std::unique_ptr<net::PeerNetwork> network) {
   nics_.network_set(net_.get());
   presence_.network_set(net_.get());
   shared_ = std::make_unique<Shared>(Shared{control_, *net_, *this, sessions_, jobs_, nics_, pairs_,
-                                            turns_, errors_, read_backs_});
+                                            turns_, errors_, read_backs_, reporter_});
 }
 
 // ---- the machine
@@ -56,6 +58,7 @@ void Coordinator::feed(Session& session, const Input& input) {
     feed_one(session, next, inputs);
   }
   session.paths.tend();
+  reporter_.touch(session);
 }
 
 void Coordinator::feed_one(Session& session, const Input& input, std::deque<Input>& inputs) {
@@ -78,6 +81,9 @@ void Coordinator::feed_one(Session& session, const Input& input, std::deque<Inpu
                                                      {"to", fsm::to_string(cell.next)},
                                                      {"on", fsm::to_string(input.event)},
                                                      {"cause", round.cause()}});
+  if (input.event == Event::kBound) reporter_.peer_found();
+  if (input.event == Event::kNoPeer) reporter_.peer_missing();
+  if (input.event == Event::kDrainTimeout) reporter_.drain_called_off();
   enter(session, cell.next, cell.actions, input, inputs);
 }
 
@@ -216,7 +222,9 @@ void Coordinator::session_begin(Group& group) {
     read_back_wanted(&group);
   }
   session.watch_errors();
+  orders_.session_begin(session);
   session.search.begin();
+  reporter_.touch(session);
 }
 
 void Coordinator::group_sends(Group* group) {
@@ -257,6 +265,7 @@ void Coordinator::session_forget(Session& session) {
   pairs_.session_forget(session.serial);
   fences_.forget(&session.group);
   read_backs_.forget(session);
+  reporter_.session_forget(session);
   sessions_.remove(session);
 }
 
@@ -265,6 +274,8 @@ void Coordinator::context_add(group::Context* context, const group::PerMember<bo
     nics_.context_add(context, ports_up);
     events_.context_add(context);
     errors_.context_add(context);
+    orders_.context_add(context);
+    reporter_.context_changed(context);
   });
 }
 
@@ -275,6 +286,8 @@ void Coordinator::context_forget(group::Context* context) {
     std::vector<Session*> left;
     sessions_.for_each_of(context, [&](Session& session) { left.push_back(&session); });
     for (Session* session : left) session_forget(*session);
+    reporter_.context_forget(context);
+    orders_.context_forget(context);
     errors_.context_forget(context);
     events_.context_forget(context);
     nics_.context_forget(context);
@@ -290,6 +303,11 @@ void Coordinator::cq_forget(group::CompletionQueue* cq) {
 void Coordinator::cq_stays(group::CompletionQueue* cq) {
   cq->is_ending = false;
   control_.call_and_wait([this, cq] { errors_.cq_again(cq); });
+}
+
+// Whoever makes or destroys a QP keeps the context, and its end waits behind this task.
+void Coordinator::stock_qps_changed(group::Context* context) {
+  control_.call_soon([this, context] { reporter_.context_changed(context); });
 }
 
 // The context lives until context_forget() returns, which is behind this task.

@@ -19,8 +19,10 @@
 #include "control/late_nics.h"
 #include "control/nic_events.h"
 #include "control/nic_watch.h"
+#include "control/orders.h"
 #include "control/peer_presence.h"
 #include "control/read_backs.h"
+#include "control/reporter.h"
 #include "control/sessions.h"
 #include "control/turns.h"
 #include "group/fault_sink.h"
@@ -32,7 +34,8 @@ class Coordinator final : private Machine,
                           public net::Delegate,
                           public group::FaultSink,
                           private NicSink,
-                          private NicEventSink {
+                          private NicEventSink,
+                          private OrderSink {
  public:
   // `commands` must outlive the coordinator.
   Coordinator(net::Loop& control, group::CommandThreads& commands);
@@ -41,6 +44,8 @@ class Coordinator final : private Machine,
   void network_set(std::unique_ptr<net::PeerNetwork> network);
   // The watch over the NICs of all open contexts and over the network devices of the host.
   NicWatch& nics() { return nics_; }
+  Orders& orders() { return orders_; }
+  Reporter& reporter() { return reporter_; }
 
   // ---- any thread may call these; their objects live until the matching *_forget() returns
 
@@ -67,6 +72,9 @@ class Coordinator final : private Machine,
   // The application moves the QP to ERR or RESET, or destroys it: none of its errors is masked any
   // more. Waits for the control loop.
   void group_forget(group::Group* group);
+
+  // The context has another number of QPs that are not protected.
+  void stock_qps_changed(group::Context* context);
 
   // Keys that peers were told are withdrawn: the peers hear of it. Never waits for the control
   // loop.
@@ -173,6 +181,7 @@ class Coordinator final : private Machine,
   void on(net::PeerChannel* channel, const wire::Close& message);
   void on(net::PeerChannel* channel, const wire::KeysGone& message);
   void on(net::PeerChannel* channel, const wire::KeysForgotten& message);
+  void on(net::PeerChannel* channel, const wire::Avoid& message);
   // net/ itself handles these messages.
   void on(net::PeerChannel*, const wire::Hello&) {}
   void on(net::PeerChannel*, const wire::HelloReply&) {}
@@ -192,6 +201,7 @@ class Coordinator final : private Machine,
   bool masks_faults(const group::Context* context) override;
   bool request_refused(group::Context* context, const ibv_async_event& event) override;
   void members_up_changed(group::Context* context);
+  void drained_changed(group::Context* context) override { reporter_.context_changed(context); }
 
   net::Loop& control_;
   std::unique_ptr<net::PeerNetwork> net_;
@@ -206,6 +216,8 @@ class Coordinator final : private Machine,
   Fences fences_;
   ErrorWatch errors_;
   ReadBacks read_backs_;
+  Orders orders_;
+  Reporter reporter_;
   std::unique_ptr<Shared> shared_;  // network_set() makes it
 };
 

@@ -8,6 +8,7 @@
 #include "group/drain.h"
 #include "group/errors.h"
 #include "group/failing.h"
+#include "group/park.h"
 #include "group/peer_gone.h"
 #include "group/replay.h"
 #include "util/log.h"
@@ -101,6 +102,7 @@ void Coordinator::do_unprotect(Session& session, Step& step) {
 // ---- parking and draining
 
 void Coordinator::do_park(Session& session, Step&) {
+  // If a batch is open on the hot path, is_drained() tries again.
   group::park_sends(session.group);
 }
 
@@ -233,6 +235,7 @@ void Coordinator::do_fail(Session& session, Step&) {
                          {"epoch", session.control.epoch},
                          {"detector", to_string(round.detector())},
                          {"cause", round.cause()}});
+  reporter_.failed(session, round.refusal(), {round.cause(), round.detector()});
   if (!group.context->members[group::kDefault].dead) return;
   ibv_async_event event{};
   event.event_type = IBV_EVENT_DEVICE_FATAL;

@@ -83,7 +83,9 @@ Session* Coordinator::addressee(PeerChannel* channel, const wire::QpName& from,
                                 const wire::QpName& to) {
   Session* session = sessions_.find(to);
   if (session == nullptr || session->ends.remote != from) return nullptr;
-  return session->search.may_speak(channel) ? session : nullptr;
+  if (!session->search.may_speak(channel)) return nullptr;
+  reporter_.touch(*session);
+  return session;
 }
 
 Session* Coordinator::proven_addressee(PeerChannel* channel, const wire::QpName& from,
@@ -114,6 +116,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
   }
   session->control.asks_responder = (message.flags & wire::Bind::kAsksResponder) != 0;
   session->gone.peer_forgets_set((message.flags & wire::Bind::kForgetsKeys) != 0);
+  session->avoidance.peer_heeds_set((message.flags & wire::Bind::kHeedsAvoid) != 0);
   const bool was_proven = search.is_proven();
   // The first Bind says which members are up. Later ones are followed by a Members, which says it.
   if (!was_proven) {
@@ -159,6 +162,11 @@ void Coordinator::on(PeerChannel* channel, const wire::Members& message) {
   session->book.ready_clean();
   pairs_.retry(session->ends.remote.gid);
   session->paths.tend();
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Avoid& message) {
+  Session* session = proven_addressee(channel, message.from, message.to);
+  if (session != nullptr) session->avoidance.take(message);
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::Drain& message) {

@@ -60,6 +60,7 @@ void Coordinator::nic_back(Context* context, int member) {
 
 void Coordinator::members_up_changed(Context* context) {
   const uint8_t up = nics_.up(context);
+  reporter_.context_changed(context);
   sessions_.for_each_of(context, [&](Session& session) {
     session.book.own_up_set(up);
     session.book.ready_clean();
@@ -68,7 +69,10 @@ void Coordinator::members_up_changed(Context* context) {
     session.send_members();
   });
   pairs_.retry(context);
-  sessions_.for_each_of(context, [](Session& session) { session.paths.tend(); });
+  sessions_.for_each_of(context, [this](Session& session) {
+    session.paths.tend();
+    reporter_.touch(session);
+  });
 }
 
 // Groups whose path uses that address on the member leave the path.

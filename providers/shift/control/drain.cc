@@ -74,10 +74,10 @@ void Drain::take(const wire::Drain& message) {
   switch (message.kind) {
     case wire::Drain::Kind::kAsk:
       // The message may be a copy of an Ask that was called off. And on the default path there is
-      // no reason to drain, because no path is better.
+      // no reason to drain, because no path is better, unless one of its NICs is to be left.
       if (static_cast<int32_t>(message.attempt - cancelled_) <= 0) return;
       if (group.life.path.member == group::kDefault &&
-          group.life.path.peer_member == group::kDefault)
+          group.life.path.peer_member == group::kDefault && !session_.book.avoids({0, 0}))
         return;
       attempt_ = message.attempt;
       return machine_.feed(session_, {.event = Event::kPeerDrain, .epoch = message.epoch});

@@ -65,6 +65,15 @@ uint8_t NicWatch::up_of(const Watched& watched) {
   return up;
 }
 
+uint8_t NicWatch::late(const Context* context) const {
+  const Watched* watched = find(context);
+  uint8_t late = 0;
+  for (int m = 0; watched != nullptr && m < context->member_count; m++) {
+    if (watched->nics[m].late) late |= bit_of(m);
+  }
+  return late;
+}
+
 uint8_t NicWatch::up(const Context* context) const {
   const Watched* watched = find(context);
   return watched == nullptr ? 0 : up_of(*watched);

@@ -55,6 +55,8 @@ class NicWatch final : public net::LinkSink {
   // Looks which NICs are late with a command. False: none has any command to do.
   bool commands_look();
 
+  // One bit for each member whose NIC has not answered a command in time.
+  uint8_t late(const group::Context* context) const;
   // One bit for each member that can carry traffic. 0 if the context is not watched.
   uint8_t up(const group::Context* context) const;
   bool is_up(const group::Context* context, int member) const {

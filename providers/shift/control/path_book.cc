@@ -31,11 +31,13 @@ void PathBook::peer_members_set(int members, uint8_t up) {
 }
 
 int PathBook::cost(PathName path) const {
-  constexpr int kCrossRail = 64;
-  if (path.leader != path.follower) return kCrossRail + path.leader * 8 + path.follower;
-  if (path.leader == 0) return 0;
+  constexpr int kCrossRail = 64, kAvoided = 128;
+  const int avoided = avoids(path) ? kAvoided : 0;
+  if (path.leader != path.follower) return avoided + kCrossRail + path.leader * 8 + path.follower;
+  if (path.leader == 0) return avoided;
   const int others = std::max(std::min(own_members_, peer_members_) - 1, 1);
-  return 1 + static_cast<int>((path.leader - 1u + spread_) % static_cast<unsigned>(others));
+  return avoided + 1 +
+         static_cast<int>((path.leader - 1u + spread_) % static_cast<unsigned>(others));
 }
 
 bool PathBook::works(PathName path) const {
@@ -103,8 +105,8 @@ bool PathBook::is_wanted(PathName path) const {
 
 bool PathBook::is_better_blocked(PathName path) const {
   const bool is_straight = path.leader == path.follower;
-  return current_ && is_straight && works(path) && share_member(path, *current_) &&
-         cost(path) < cost(*current_);
+  return current_ && (is_straight || is_wanted_away(path)) && works(path) &&
+         share_member(path, *current_) && cost(path) < cost(*current_);
 }
 
 }  // namespace shift::control

@@ -28,7 +28,21 @@ class PathBook {
   void peer_members_set(int members, uint8_t up);
   void own_up_set(uint8_t up) { own_up_ = up; }
   uint8_t peer_up() const { return peer_up_; }
+  int peer_members() const { return peer_members_; }
   void peer_up_set(uint8_t up) { peer_up_ = up; }
+  // Bit n: the group shall leave member n, here or at the peer, though it works. Such a path is
+  // taken only when there is no other.
+  void own_avoided_set(uint8_t members) { own_avoided_ = members; }
+  void peer_avoided_set(uint8_t members) { peer_avoided_ = members; }
+  uint8_t own_avoided() const { return own_avoided_; }
+  uint8_t peer_avoided() const { return peer_avoided_; }
+  bool avoids(PathName path) const {
+    return (own_avoided_ >> path.leader & 1) != 0 || (peer_avoided_ >> path.follower & 1) != 0;
+  }
+  // Whether the current path is one to leave, and this one is not.
+  bool is_wanted_away(PathName path) const {
+    return current_ && avoids(*current_) && !avoids(path);
+  }
   // The group has no QP on that member of this host, nor will it have one.
   void own_lacks(int member) { own_lacking_ |= static_cast<uint8_t>(1u << member); }
 
@@ -58,8 +72,9 @@ class PathBook {
   // asking again, and stays as it is if there is no such time.
   template <typename PairOf>
   std::optional<PathName> next(Time now, uint64_t serial, const PairOf& pair_of, Time* again) const;
-  // Returns a straight path that beats the current one and has a NIC in common with it: the best of
-  // those that have failed least often. A QP has one connection, so that such a path can be tried
+  // Returns a path that beats the current one and has a NIC in common with it: the best of those
+  // that have failed least often. It is a straight one, unless the group shall leave the current
+  // path. A QP has one connection, so that such a path can be tried
   // only after the current one has been given up.
   template <typename PairOf>
   std::optional<PathName> better_blocked(const PairOf& pair_of) const;
@@ -72,6 +87,7 @@ class PathBook {
   bool self_ = false;  // a QP connected to itself has the same member at both ends
   uint64_t spread_ = 0;
   uint8_t own_up_ = 0, peer_up_ = 0, own_lacking_ = 0;
+  uint8_t own_avoided_ = 0, peer_avoided_ = 0;
   std::optional<PathName> current_;
   std::vector<Ready> ready_;
 };

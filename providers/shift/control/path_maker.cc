@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "control/reporter.h"
 #include "control/sessions.h"
 #include "control/turns.h"
 #include "util/config.h"
@@ -213,6 +214,7 @@ void PathMaker::end_broken(const char* why) {
 }
 
 void PathMaker::end(Outcome outcome) {
+  session_.reporter().touch(session_);
   const Connection connection = attempt_->connection;
   const PathName path = connection.path;
   // A NIC of the path went down after the probe had passed.

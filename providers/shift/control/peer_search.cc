@@ -185,7 +185,7 @@ void PeerSearch::send_bind() {
     bind.sq_psn = psns.sq;
     bind.flags |= wire::Bind::kHasSqPsn;
   }
-  bind.flags |= wire::Bind::kForgetsKeys;
+  bind.flags |= wire::Bind::kForgetsKeys | wire::Bind::kHeedsAvoid;
   if (group_.exact) bind.flags |= wire::Bind::kAsksResponder;
   bind.members = nics_.addresses_of(group_);
   bind.members_up = nics_.up(group_.context);

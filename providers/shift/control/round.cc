@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "control/jobs.h"
+#include "control/reporter.h"
 #include "group/commit.h"
 #include "group/context.h"
 #include "group/keys.h"
@@ -330,6 +331,18 @@ void Round::tell_switched(const group::ReplayResult& result, Time now) const {
                            {"replayed", result.posted},
                            {"skipped_packets", result.skipped},
                            {"cause", cause_}});
+  const bool is_leader = session_.control.is_leader;
+  session_.reporter().switched(
+      session_, {.from = !left_      ? group::kNoMember
+                         : is_leader ? left_->leader
+                                     : left_->follower,
+                 .to = group.life.path.member,
+                 .detector = detector_,
+                 .cause = cause_,
+                 .us = static_cast<uint32_t>(us_between(detected_, now)),
+                 .fence_us = static_cast<uint32_t>(us_between(detected_, fenced_)),
+                 .notice_us = static_cast<uint32_t>(us_between(evidence_, detected_)),
+                 .result = result});
 }
 
 }  // namespace shift::control

@@ -27,6 +27,7 @@ Session::Session(group::Group& g, Shared& s)
       qps(*this, s.jobs, s.nics),
       probe(g, s.loop),
       paths(*this, s.sessions, s.loop, s.machine, s.pairs, s.turns),
+      avoidance(*this, s.next_avoid),
       way_back(*this, s.loop, s.machine),
       offers(*this, s.nics),
       drain(*this, s.loop, s.machine),
@@ -60,6 +61,7 @@ std::chrono::nanoseconds Session::patience() const {
 void Session::say_again() {
   search.send_bind();
   send_members();
+  avoidance.say_again();
   for (const PathBook::Ready& ready : book.all_ready()) {
     search.send(wire::Ready{ends.local, ends.remote, ready.path, ready.generation,
                             wire::Ready::Kind::kReady});

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "control/avoidance.h"
 #include "control/drain.h"
 #include "control/error_watch.h"
 #include "control/failing.h"
@@ -25,6 +26,7 @@
 namespace shift::control {
 
 class ReadBacks;
+class Reporter;
 
 // What exists once in a process and is used by all sessions.
 struct Shared {
@@ -38,8 +40,9 @@ struct Shared {
   Turns& turns;
   ErrorWatch& errors;
   ReadBacks& read_backs;
-  // The numbers of the next KeyQuery, Members and KeysGone.
-  uint32_t next_query = 1, next_members = 1, next_gone = 1;
+  Reporter& reporter;
+  // The numbers of the next KeyQuery, Members, KeysGone and Avoid.
+  uint32_t next_query = 1, next_members = 1, next_gone = 1, next_avoid = 1;
 };
 
 struct Session final : PeerSearchSink {
@@ -52,6 +55,7 @@ struct Session final : PeerSearchSink {
   const bool is_self;  // the QP is connected to itself
   // The group has failed or ended, or the peer closed: no more paths.
   bool over = false;
+  bool is_touched = false;  // the reporter will tell of it
   bool lost_early = false;  // the path's NIC was lost while the QP was in RTR and nobody was proven
 
   PeerSearch search;
@@ -59,6 +63,7 @@ struct Session final : PeerSearchSink {
   PathProbe probe;
   PathBook book;
   PathMaker paths;
+  Avoidance avoidance;
   WayBack way_back;
   PathOffers offers;
   Drain drain;
@@ -91,6 +96,7 @@ struct Session final : PeerSearchSink {
   // A path beside the current one is ready: a fault will not have to wait for one. Only the first
   // call counts.
   void spare_ready();
+  Reporter& reporter() { return shared_.reporter; }
   void watch_errors() { shared_.errors.watch(*this); }
   // Called before the group is committed to the member.
   void read_backs_begin(int member);

@@ -23,11 +23,11 @@ class SpareWatch {
   void start();
   // There is a second path, or none is wanted any more.
   void stop() { look_.cancel(); }
+  // Names each path that could be the second one, with the reason why it is not.
+  std::string reasons() const;
 
  private:
   void look();
-  // Names each path that could be the second one, with the reason why it is not.
-  std::string reasons() const;
   const char* reason(wire::PathName path) const;
 
   Session& session_;

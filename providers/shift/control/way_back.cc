@@ -33,13 +33,23 @@ void WayBack::look_at(Time when) {
   look_again_.start_at(when, [this] { session_.paths.tend(); });
 }
 
+// Whoever leaves a NIC by order does not wait, because the other path need not prove that it lasts,
+// and leaves it where nobody goes home, too.
+bool WayBack::may_go(PathName path) const {
+  return config().failback_ms >= 0 || session_.book.is_wanted_away(path);
+}
+
 void WayBack::check() {
-  if (config().failback_ms < 0) return;
-  const PathBook::Ready* better = session_.book.better_ready();
+  PathBook::Ready* better = session_.book.better_ready();
   if (better == nullptr) return check_trade();
-  if (better->since > loop_.now()) return look_at(better->since);
-  machine_.feed(session_, {.event = Event::kBetterPath,
-                           .cause = {"a better path is back", group::Detector::kProbe}});
+  if (!may_go(better->path)) return;
+  const bool by_order = session_.book.is_wanted_away(better->path);
+  const Time due = by_order ? not_before_ : better->since;
+  if (due > loop_.now()) return look_at(due);
+  const group::Cause cause = by_order
+                                 ? group::Cause{"a NIC is drained", group::Detector::kOrder}
+                                 : group::Cause{"a better path is back", group::Detector::kProbe};
+  machine_.feed(session_, {.event = Event::kBetterPath, .cause = cause});
 }
 
 // Begins a trade if there is a path to give the current one up for, and if it is time.
@@ -48,9 +58,11 @@ void WayBack::check_trade() {
   const auto path = session_.book.better_blocked(
       [&](PathName candidate) -> const NicPair& { return session_.paths.pair_of(candidate); });
   if (std::exchange(candidate_, path) != path) since_ = now;
-  if (!path || session_.paths.is_trying()) return;
+  if (!path || !may_go(*path) || session_.paths.is_trying()) return;
   const NicPair& pair = session_.paths.pair_of(*path);
-  Time due = std::max({since_ + milliseconds(config().failback_ms), not_before_, pair.not_before});
+  const bool by_order = session_.book.is_wanted_away(*path);
+  const Time settled = by_order ? Time{} : since_ + milliseconds(config().failback_ms);
+  Time due = std::max({settled, not_before_, pair.not_before});
   // Of all groups, one at a time finds out whether the pair works; the others follow when that
   // group has got through.
   if (pair.failures > 0) due = std::max(due, pair.trade_not_before);

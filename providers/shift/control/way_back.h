@@ -1,4 +1,5 @@
-// Goes back to better paths: to one that is ready; or, from a path across rails, by giving the
+// Goes to better paths: home to one that is ready again, or away from a NIC that the group shall
+// leave (avoidance.h); or, from a path across rails, by giving the
 // current path up for one that cannot be tried beside it
 // (docs/decisions/0012-way-back-across-rails.md). This is the leader's part. Each session has one,
 // which only the control loop uses.
@@ -34,6 +35,7 @@ class WayBack {
   void switched() { drain_failures_ = 0; }
 
  private:
+  bool may_go(PathName path) const;
   void check_trade();
   void begin_trade(PathName path);
   void look_at(Time when);

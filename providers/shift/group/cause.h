@@ -17,6 +17,7 @@ enum class Detector : uint8_t {
   kPeer,        // the peer has said so
   kNeighbour,   // another QP of the same path
   kProbe,       // no fault: a probe succeeded on a better path
+  kOrder,       // no fault: an operator drains a NIC, or moves the QP
 };
 
 constexpr const char* to_string(Detector detector) {
@@ -41,6 +42,8 @@ constexpr const char* to_string(Detector detector) {
       return "neighbour";
     case Detector::kProbe:
       return "probe";
+    case Detector::kOrder:
+      return "order";
   }
   return "none";
 }

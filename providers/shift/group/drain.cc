@@ -17,14 +17,10 @@ ibv_qp* committed_qp(Group& group) {
 
 }  // namespace
 
-void park_sends(Group& group) {
-  std::lock_guard lock(group.send.mutex);
-  if (group.send.route == Route::kOnPath) group.send.route = Route::kParked;
-}
-
 bool is_drained(Group& group) {
   const int member = group.life.path.member;
   if (member == kNoMember) return true;
+  if (!park_sends(group)) return false;
   std::lock_guard send(group.send.mutex);
   {
     CqLock lock(group);

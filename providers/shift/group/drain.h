@@ -1,15 +1,13 @@
-// The way back: a group leaves a working path when all requests that are under way on it are over.
+// The way to a better path: a group leaves a path that works when all requests that are under way
+// on it are over.
 #pragma once
 
 namespace shift::group {
 
 struct Group;
 
-// For a group off the default path: parks its requests, while receives are still posted (a peer
-// that finds no receive could never drain). is_drained() then posts a marker.
-void park_sends(Group& group);
-// Whether everything that was posted has completed. Tries to post the marker until there is room
-// for it.
+// Whether everything that was posted has completed. Parks the requests (park_sends), and tries to
+// post a marker behind them until there is room for it.
 [[nodiscard]] bool is_drained(Group& group);
 // Posts the parked requests on the path that the group is committed to. Returns the result of
 // pump().

@@ -111,7 +111,7 @@ struct Markers {
 struct CommittedPath {
   CopyableAtomic<int> member{kDefault};  // kNoMember between the fence and the choice of a path
   int peer_member = kDefault;
-  CopyableAtomic<bool> off_default{false};  // a fault is being masked
+  CopyableAtomic<bool> off_default{false};  // the hot path is barred: mostly, a fault is masked
   CopyableAtomic<uint32_t> departures{0};   // how often the group has left a path
 };
 

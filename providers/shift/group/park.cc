@@ -30,28 +30,18 @@ void count_slow(CompletionQueue& cq, std::span<Group* const> groups) {
   }
 }
 
-}  // namespace
+// Takes both queues from their owners; no thread becomes the owner again. The caller holds their
+// mutexes.
+void revoke(Group& group, std::vector<const void*>& queues) {
+  group.send.bias.revoke_begin();
+  group.send.is_closing = true;
+  group.recv.bias.revoke_begin();
+  queues.insert(queues.end(), {&group.send, &group.recv});
+}
 
-void park(std::span<Group* const> groups) {
-  std::vector<Group*> hot;
-  std::vector<const void*> queues;
-  for (Group* group : groups) {
-    std::lock_guard send(group->send.mutex);
-    group->life.path.off_default = true;
-    group->life.path.departures++;
-    std::lock_guard recv(group->recv.mutex);
-    // From here on no thread becomes the owner again.
-    const bool was_hot = group->send.route == Route::kOnDefault;
-    if (group->send.route != Route::kError) group->send.route = Route::kParked;
-    if (group->recv.route != Route::kError) group->recv.route = Route::kParked;
-    if (!was_hot) continue;
-    hot.push_back(group);
-    group->send.bias.revoke_begin();
-    group->send.is_closing = true;
-    group->recv.bias.revoke_begin();
-    queues.insert(queues.end(), {&group->send, &group->recv});
-  }
-  if (hot.empty()) return;
+// After revoke() of all these groups' queues: waits for the sections that still run on them and on
+// their CQs.
+void await_sections(std::span<Group* const> hot, std::vector<const void*>& queues) {
   const auto cqs = cqs_of(hot);
   for (CompletionQueue* cq : cqs) {
     std::lock_guard lock(cq->mutex);
@@ -75,6 +65,63 @@ void park(std::span<Group* const> groups) {
   }
 }
 
+// The caller holds the mutexes of both queues and both CQs.
+void hot_path_open(Group& group) {
+  group.send.route = Route::kOnDefault;
+  group.recv.route = Route::kOnDefault;
+  group.life.path.off_default = false;
+  if (!std::exchange(group.counted_slow, false)) return;
+  group.send_cq->slow_groups--;
+  if (group.recv_cq != group.send_cq) group.recv_cq->slow_groups--;
+}
+
+}  // namespace
+
+void park(std::span<Group* const> groups) {
+  std::vector<Group*> hot;
+  std::vector<const void*> queues;
+  for (Group* group : groups) {
+    std::lock_guard send(group->send.mutex);
+    group->life.path.off_default = true;
+    group->life.path.departures++;
+    std::lock_guard recv(group->recv.mutex);
+    const bool was_hot = group->send.route == Route::kOnDefault;
+    if (group->send.route != Route::kError) group->send.route = Route::kParked;
+    if (group->recv.route != Route::kError) group->recv.route = Route::kParked;
+    if (!was_hot) continue;
+    hot.push_back(group);
+    revoke(*group, queues);
+  }
+  if (!hot.empty()) await_sections(hot, queues);
+}
+
+bool park_sends(Group& group) {
+  std::vector<const void*> queues;
+  {
+    std::lock_guard send(group.send.mutex);
+    if (group.send.route == Route::kOnPath) group.send.route = Route::kParked;
+    if (group.send.route != Route::kOnDefault) return true;
+    if (is_built_on(&group.send)) return false;
+    std::lock_guard recv(group.recv.mutex);
+    group.life.path.off_default = true;
+    group.send.route = Route::kParked;
+    group.recv.route = Route::kOnPath;
+    revoke(group, queues);
+  }
+  Group* const one = &group;
+  await_sections({&one, 1}, queues);
+  if (batch_is_over(group)) return true;
+  // A thread has begun a batch meanwhile. Nobody else could use the send queue since, so all is as
+  // it was.
+  std::lock_guard send(group.send.mutex);
+  std::lock_guard recv(group.recv.mutex);
+  CqLock lock(group);
+  group.send.is_closing = false;
+  group.send.bias.revoke_end();
+  hot_path_open(group);
+  return false;
+}
+
 bool batch_is_over(Group& group) {
   SendQueue& send = group.send;
   std::lock_guard lock(send.mutex);
@@ -95,12 +142,7 @@ void settle(Group& group) {
   if (group.recv.route != Route::kOnPath) return;
   CqLock lock(group);
   if (!group.life.opcode_of_signaled.empty() || group.life.markers.under_way != 0) return;
-  group.send.route = Route::kOnDefault;
-  group.recv.route = Route::kOnDefault;
-  group.life.path.off_default = false;
-  if (!std::exchange(group.counted_slow, false)) return;
-  group.send_cq->slow_groups--;
-  if (group.recv_cq != group.send_cq) group.recv_cq->slow_groups--;
+  hot_path_open(group);
 }
 
 }  // namespace shift::group

@@ -23,6 +23,11 @@ void park(std::span<Group* const> groups);
 // Any thread may call it.
 [[nodiscard]] bool batch_is_over(Group& group);
 
+// Parks the requests of a group that is to be drained, while receives are still posted (a peer that
+// finds no receive could never drain). False: a thread is building a batch on the hot path, so
+// nothing has changed, and the caller tries again later.
+bool park_sends(Group& group);
+
 // Goes back to the hot path if the group is on its default path and nothing special is under way.
 // The caller holds send.mutex, on any thread.
 void settle(Group& group);

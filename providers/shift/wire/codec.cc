@@ -211,6 +211,13 @@ void fields(IO& io, M& m) {
   io.number(m.up);
 }
 
+template <typename IO, Is<Avoid> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
+  io.number(m.seq);
+  io.number(m.members);
+}
+
 template <typename IO, Is<Drain> M>
 void fields(IO& io, M& m) {
   pair(io, m);
@@ -358,10 +365,10 @@ bool body_get(uint8_t type, std::span<const uint8_t> body, Message& out) {
 }  // namespace
 
 const char* message_name(const Message& message) noexcept {
-  constexpr const char* kNames[] = {"Hello",    "HelloReply", "Confirm",  "Bind",         "Offer",
-                                    "Accept",   "Ready",      "Members",  "Drain",        "Switch",
-                                    "Progress", "KeyQuery",   "KeyReply", "Refuse",       "Close",
-                                    "GidQuery", "GidAnswer",  "KeysGone", "KeysForgotten"};
+  constexpr const char* kNames[] = {"Hello",    "HelloReply", "Confirm",  "Bind",          "Offer",
+                                    "Accept",   "Ready",      "Members",  "Drain",         "Switch",
+                                    "Progress", "KeyQuery",   "KeyReply", "Refuse",        "Close",
+                                    "GidQuery", "GidAnswer",  "KeysGone", "KeysForgotten", "Avoid"};
   static_assert(std::size(kNames) == std::variant_size_v<Message>);
   return message.index() < std::size(kNames) ? kNames[message.index()] : "?";
 }

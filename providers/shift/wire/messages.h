@@ -77,6 +77,7 @@ struct Bind {
   // The sender's mode is exact: it wants to know how far the receiver's responders got.
   static constexpr uint32_t kAsksResponder = 1u << 1;
   static constexpr uint32_t kForgetsKeys = 1u << 2;  // the sender answers KeysGone
+  static constexpr uint32_t kHeedsAvoid = 1u << 3;   // the sender knows Avoid
 
   QpName from, to;
   uint32_t sq_psn = 0, rq_psn = 0;  // the start PSNs of what the sender's QP sends and receives
@@ -298,12 +299,22 @@ struct KeysForgotten {
   bool operator==(const KeysForgotten&) const = default;
 };
 
+// "Leave these NICs of mine, though they work: use them only where there is no other path." It goes
+// only to a peer whose Bind says kHeedsAvoid.
+struct Avoid {
+  QpName from, to;
+  uint32_t seq = 0;     // grows with each Avoid of the sender
+  uint8_t members = 0;  // bit n: member n is to be left
+
+  bool operator==(const Avoid&) const = default;
+};
+
 // The order gives the type numbers on the wire, counted from 1: new types are appended only. A peer
 // of an older build closes the connection over a type that it does not know, so a new type goes
 // only to a peer whose Bind says, with a flag, that it knows the type.
 using Message = std::variant<Hello, HelloReply, Confirm, Bind, Offer, Accept, Ready, Members, Drain,
                              Switch, Progress, KeyQuery, KeyReply, Refuse, Close, GidQuery,
-                             GidAnswer, KeysGone, KeysForgotten>;
+                             GidAnswer, KeysGone, KeysForgotten, Avoid>;
 
 const char* message_name(const Message& message) noexcept;
 

@@ -14,7 +14,9 @@
 #include "control/error_watch.h"
 #include "control/jobs.h"
 #include "control/nic_watch.h"
+#include "control/orders.h"
 #include "control/read_backs.h"
+#include "control/reporter.h"
 #include "control/session.h"
 #include "control/sessions.h"
 #include "control/turns.h"
@@ -147,8 +149,13 @@ class SessionTest : public ::testing::Test {
   Turns turns_{loop_, [](uint64_t) {}};
   ErrorWatch errors_{loop_, sessions_, jobs_};
   ReadBacks read_backs_;
-  Shared shared_{loop_, network_, machine_, sessions_, jobs_,
-                 nics_, pairs_,   turns_,   errors_,   read_backs_};
+  struct NoOrders final : OrderSink {
+    void drained_changed(group::Context*) override {}
+  } no_orders_;
+  Orders orders_{loop_, sessions_, no_orders_};
+  Reporter reporter_{loop_, sessions_, nics_, orders_};
+  Shared shared_{loop_,  network_, machine_, sessions_,   jobs_,    nics_,
+                 pairs_, turns_,   errors_,  read_backs_, reporter_};
   uint32_t serial_ = 0;
 };
 

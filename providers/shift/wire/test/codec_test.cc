@@ -68,6 +68,7 @@ std::vector<Message> samples() {
       GidAnswer{0x0123456789abcdef, name(41).gid, Gid::from_ipv4(0x04030201), {instance(12).raw}},
       KeysGone{b, a, 7, 8, true, {0xffffffff, 2}},
       KeysForgotten{a, b, 0x80000009},
+      Avoid{b, a, 0xfffffff8, 0x81},
   };
 }
 
@@ -193,7 +194,7 @@ TEST(Codec, ForeignHeadersAreRefused) {
   const struct {
     size_t at;
     uint8_t value;
-  } cases[] = {{0, 'X'}, {4, 4}, {5, 0}, {5, 20}, {6, 2}, {7, 1}, {11, 1}, {8, 0}};
+  } cases[] = {{0, 'X'}, {4, 4}, {5, 0}, {5, 21}, {6, 2}, {7, 1}, {11, 1}, {8, 0}};
   for (const auto& c : cases) {
     auto bad = good;
     bad[c.at] = c.value;

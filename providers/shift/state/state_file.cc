@@ -1,0 +1,98 @@
+#include "state/state_file.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <random>
+
+#include "state/directory.h"
+#include "state/totals.h"
+
+namespace shift::state {
+
+namespace {
+
+// Descriptors from this number on, because programs that turn into daemons close low descriptors
+// and reuse their numbers.
+constexpr int kHighFd = 800;
+
+UniqueFd moved_up(int low) {
+  if (low < 0) return {};
+  const int high = ::fcntl(low, F_DUPFD_CLOEXEC, kHighFd);
+  if (high < 0) return UniqueFd(low);
+  ::close(low);
+  return UniqueFd(high);
+}
+
+// The kernel kills a process that writes behind this limit.
+bool is_allowed(size_t end) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+         end <= limit.rlim_cur;
+}
+
+}  // namespace
+
+bool StateFile::open(const std::string& base, std::string& problem) {
+  const uid_t user = ::geteuid();
+  if (!directory_open(base, user, true, problem)) return false;
+  ended_fold(base, user);
+  char name[64];
+  std::snprintf(name, sizeof name, "/%d-%08x", static_cast<int>(::getpid()),
+                static_cast<unsigned>(std::random_device{}()));
+  stem_ = user_directory(base, user) + name;
+  base_ = base;
+  const std::string path = stem_ + kStateEnd;
+  UniqueFd file =
+      moved_up(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  // A lock of the process, not of the descriptor: a child that was forked does not have it, and
+  // whoever asks for its holder is told a process.
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  struct stat status {};
+  if (!file || ::fcntl(file.get(), F_SETLK, &lock) != 0 || ::fstat(file.get(), &status) != 0) {
+    problem = path + ": " + std::strerror(errno);
+    return false;
+  }
+  device_ = status.st_dev;
+  number_ = status.st_ino;
+  file_ = std::move(file);
+  return true;
+}
+
+// A program may have closed all descriptors that it does not know, and given the number to a file
+// of its own.
+bool StateFile::is_ours() const noexcept {
+  struct stat status {};
+  return ::fstat(file_.get(), &status) == 0 && status.st_dev == device_ && status.st_ino == number_;
+}
+
+int StateFile::write(size_t place, const void* bytes, size_t size) noexcept {
+  if (!file_) return 0;
+  if (!is_ours()) return EBADF;
+  const size_t at = place * kPlaceSize;
+  if (!is_allowed(at + size)) return EFBIG;
+  const ssize_t n = ::pwrite(file_.get(), bytes, size, static_cast<off_t>(at));
+  if (n == static_cast<ssize_t>(size)) return 0;
+  return n < 0 ? errno : ENOSPC;
+}
+
+int StateFile::clear(size_t place) noexcept {
+  const Head free{};
+  return write(place, &free, sizeof free);
+}
+
+void StateFile::end(const Counters& counters) noexcept {
+  if (!file_ || !is_ours()) return;
+  const std::string path = stem_ + kStateEnd;
+  // Without the totals the file stays, and a later process adds its counts.
+  if (totals_add(base_, ::geteuid(), counters, path)) file_.reset();
+}
+
+}  // namespace shift::state
