@@ -32,12 +32,21 @@ void Orders::listen() {
   for (int i = 0; i < kAtOnce && !is_empty; i++) {
     const auto order = socket_.take(is_empty);
     if (!order) continue;
-    if (order->kind == Order::Kind::kLook)
-      looks = true;
-    else
-      move(order->qpn, order->kind == Order::Kind::kMove);
+    if (order->kind != Order::Kind::kLook) take(*order);
+    looks = looks || order->kind == Order::Kind::kLook;
   }
-  if (looks) look();
+  if (looks) look();  // once for all that have asked
+}
+
+void Orders::take(const Order& order) {
+  switch (order.kind) {
+    case Order::Kind::kLook:
+      return look();
+    case Order::Kind::kMove:
+      return move(order.qpn, true);
+    case Order::Kind::kHome:
+      return move(order.qpn, false);
+  }
 }
 
 void Orders::names_read() {

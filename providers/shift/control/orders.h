@@ -35,6 +35,9 @@ class Orders {
   // path. Without this call there are no orders but those of drained_set().
   void begin(std::string base, const std::string& socket_path);
 
+  // Carries out what was sent to the socket.
+  void take(const state::Order& order);
+
   void context_add(group::Context* context);
   void context_forget(group::Context* context) { drained_.erase(context); }
   void session_begin(Session& session) const;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "group/drain.h"
 #include "group/test/batch.h"
 #include "group/test/fake.h"
 
@@ -53,6 +54,27 @@ TEST_F(Park, TheBatchIsPartOfWhatThePathWasGiven) {
   auto lock = lock_queue(group_->send);
   EXPECT_EQ(group_->send.route, Route::kParked);
   EXPECT_EQ(group_->send.posted, 2u);
+}
+
+// A drain begins when the batch is over; meanwhile the group stays on the hot path.
+TEST_F(Park, ADrainLeavesAnOpenBatchAlone) {
+  OpenBatch batch(*group_, [this] { post_send(*group_, 1, IBV_WR_SEND); });
+  ASSERT_TRUE(batch.is_hot);
+  ASSERT_TRUE(batch.lets_return([&] { EXPECT_FALSE(park_sends(*group_)); }));
+  EXPECT_EQ(group_->send.route, Route::kOnDefault);
+  EXPECT_EQ(group_->recv.route, Route::kOnDefault);
+  EXPECT_FALSE(group_->life.path.off_default);
+  EXPECT_EQ(cq_->slow_groups, 0);
+  batch.end([] {});
+  ASSERT_TRUE(park_sends(*group_));
+  EXPECT_EQ(group_->send.route, Route::kParked);
+  EXPECT_EQ(group_->recv.route, Route::kOnPath) << "the peer needs receives to drain";
+  EXPECT_EQ(group_->send.posted, 1u);
+  EXPECT_EQ(cq_->slow_groups, 1);
+  EXPECT_EQ(group_->life.path.departures, 0u) << "the path is not left yet";
+  EXPECT_EQ(unpark(*group_), 0);
+  EXPECT_EQ(group_->send.route, Route::kOnDefault);
+  EXPECT_EQ(cq_->slow_groups, 0);
 }
 
 TEST_F(Park, AGroupIsNotClosedTwice) {
