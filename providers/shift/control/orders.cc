@@ -19,6 +19,7 @@ Orders::~Orders() {
 void Orders::begin(std::string base, const std::string& socket_path) {
   base_ = std::move(base);
   names_read();
+  if (socket_path.empty()) return;
   std::string problem;
   if (!socket_.open(socket_path, problem) ||
       !loop_.add_fd(socket_.fd(), EPOLLIN, [this](uint32_t) { listen(); })) {

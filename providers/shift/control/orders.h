@@ -32,7 +32,7 @@ class Orders {
   ~Orders();
 
   // Follows the files in this base folder (state/directory.h), and takes orders at a socket of this
-  // path. Without this call there are no orders but those of drained_set().
+  // path, if it is not empty. Without this call there are no orders but those of drained_set().
   void begin(std::string base, const std::string& socket_path);
 
   // Carries out what was sent to the socket.

@@ -9,9 +9,12 @@
 #include <string>
 
 #include "control/nic_threads.h"
+#include "control/process_board.h"
 #include "net/link_watch.h"
 #include "net/peer_net.h"
 #include "net/reactor.h"
+#include "state/board.h"
+#include "state/directory.h"
 #include "util/config.h"
 #include "util/fork.h"
 #include "util/job_keys.h"
@@ -56,6 +59,7 @@ bool keys_read(std::unique_ptr<JobKeys>& keys) {
   static bool is_told = false;
   if (keys == nullptr && !std::exchange(is_told, true))
     SHIFT_ERROR("no failover: %s", problem.c_str());
+  if (keys == nullptr) process_board().problem_set(problem.c_str());
   return keys != nullptr;
 }
 
@@ -77,6 +81,11 @@ std::unique_ptr<Threads> start() {
     } else {
       coordinator->nics().links_set(std::move(links));
     }
+    state::Board& board = process_board();
+    coordinator->reporter().board_set(&board);
+    const std::string stem = board.stem();
+    if (!config().state_dir.empty())
+      coordinator->orders().begin(config().state_dir, stem.empty() ? "" : stem + state::kSocketEnd);
     made->coordinator = std::move(coordinator);
   });
   if (made->coordinator == nullptr) return nullptr;

@@ -69,7 +69,8 @@ struct Context {
   // The layer's own QPs, which stand for no QP of the application.
   std::vector<const ibv_qp*> own_qps;
   std::atomic<int> objects{0};
-  // QPs of the application's that the layer does not protect, such as UD.
+  // QPs that the application has made and the layer does not protect, such as UD. The layer does
+  // not see their end.
   std::atomic<uint32_t> stock_qps{0};
 
   Holders holders;  // the objects of the context, and tasks

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "control/process_board.h"
 #include "ops/device_log.h"
 #include "ops/entry.h"
 #include "ops/glue.h"
@@ -140,6 +141,7 @@ ibv_device** device_list_wrap(ibv_device** real, int count) noexcept try {
   for (int i = 0; i < count; i++) {
     const auto members = group_of(devices, i);
     log_group(devices, members);
+    if (members.size() < 2) control::tell_alone(real[i]->name, "no other NIC of this host fits it");
     Device* device = members.size() < 2 ? nullptr : virtual_device(real, members);
     list->shown()[i] = device != nullptr ? &device->dev : real[i];
   }

@@ -120,11 +120,13 @@ struct DeviceRecord {
   static constexpr size_t kPlaces = 1;
 
   Head head{};
-  uint8_t members = 0;     // how many NICs the group has, the default first; 1: it is not protected
-  uint8_t up = 0;          // bit n: NIC n can carry traffic
-  uint8_t drained = 0;     // bit n: an operator has drained NIC n
-  uint8_t late = 0;        // bit n: NIC n has not answered a command in time
-  uint32_t stock_qps = 0;  // QPs there now that the layer does not protect, such as UD
+  uint8_t members = 0;  // how many NICs the group has, the default first; 1: it is not protected
+  uint8_t up = 0;       // bit n: NIC n can carry traffic
+  uint8_t drained = 0;  // bit n: an operator has drained NIC n
+  uint8_t late = 0;     // bit n: NIC n has not answered a command in time
+  // QPs that the layer does not protect, such as UD, that were ever made there: it does not see
+  // their end.
+  uint32_t stock_qps = 0;
   std::array<DeviceName, kMembers> names{};
   std::array<char, 96> problem{};  // why the device is not protected; empty: it is
 };
