@@ -311,12 +311,12 @@ void Round::tell_switched(const group::ReplayResult& result, Time now) const {
   const Group& group = session_.group;
   SHIFT_INFO(
       "qp 0x%x goes on over %s after %lld us (%s, %s; noticed in %lld us; fence %lld us): %u "
-      "completed by the peer's word, %u posted again (without %u packets)",
+      "completed by the peer's word, %u posted again (without %u packets), %u parked",
       group.qpn(), group.context->name(group.life.path.member),
       static_cast<long long>(us_between(detected_, now)), to_string(detector_), cause_,
       static_cast<long long>(us_between(evidence_, detected_)),
       static_cast<long long>(us_between(detected_, fenced_)), result.completed, result.posted,
-      result.skipped);
+      result.skipped, result.parked);
   SHIFT_EVENT("switched", {{"qp", group.qpn()},
                            {"epoch", session_.control.epoch},
                            {"member", group.context->name(group.life.path.member)},
@@ -329,6 +329,7 @@ void Round::tell_switched(const group::ReplayResult& result, Time now) const {
                            {"fence_us", us_between(detected_, fenced_)},
                            {"completed", result.completed},
                            {"replayed", result.posted},
+                           {"parked", result.parked},
                            {"skipped_packets", result.skipped},
                            {"cause", cause_}});
   const bool is_leader = session_.control.is_leader;

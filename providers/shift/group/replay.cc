@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "group/completion.h"
 #include "group/context.h"
@@ -292,7 +293,7 @@ ReplayResult replay(Group& group, uint64_t peer_received) {
   result.skipped = plan.executed.packets;
   result.refusal = completed.refusal;
   result.path_broken = completed.path_broken;
-  group.send.posted = plan.executed.position;
+  const uint64_t given = std::exchange(group.send.posted, plan.executed.position);
   if (result.refusal != nullptr) return result;
   if (group.exact) begin_packets(group, plan.executed, completed.packets);
   group.send.given_from = group.send.posted;
@@ -300,7 +301,9 @@ ReplayResult replay(Group& group, uint64_t peer_received) {
   group.send.route = Route::kOnPath;
   if (result.path_broken) return result;
   const int error = pump(group);
-  result.posted = static_cast<uint32_t>(group.send.posted - plan.executed.position);
+  const uint64_t again = std::min(group.send.posted, std::max(given, plan.executed.position));
+  result.posted = static_cast<uint32_t>(again - plan.executed.position);
+  result.parked = static_cast<uint32_t>(group.send.posted - again);
   if (error != 0) {
     result.refusal = refusal_of(error);
     result.path_broken = result.refusal == nullptr;

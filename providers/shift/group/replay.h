@@ -22,7 +22,8 @@ struct ReplayResult {
   const char* refusal = nullptr;  // no path may or can take the replay
   bool path_broken = false;       // a post failed on the way
   uint32_t completed = 0;         // requests that the peer's word proves executed
-  uint32_t posted = 0;            // requests that were posted again
+  uint32_t posted = 0;            // requests that were posted again: an older path had them, too
+  uint32_t parked = 0;            // requests that were posted for the first time
   uint32_t skipped = 0;           // packets left out at the beginning of the first of these
 };
 // Completes the requests that the peer's word proves executed, and posts the others on the
