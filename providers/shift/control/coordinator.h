@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <unordered_map>
 
 #include "control/fences.h"
 #include "control/input.h"
@@ -210,6 +211,7 @@ class Coordinator final : private Machine,
   PeerPresence presence_;
   NicPairs pairs_;
   Sessions sessions_;
+  std::unordered_map<const net::PeerChannel*, uint64_t> reliers_;  // a session that relies on each
   LateNics late_;
   Jobs jobs_;
   Turns turns_;

@@ -52,11 +52,21 @@ bool Coordinator::expects(const wire::QpName& own, const wire::QpName& peer) {
   return session != nullptr && session->ends.remote == peer;
 }
 
+// Asked for each message of a burst, when each of a thousand sessions has something to say. So who
+// relied on the channel last is asked first.
 bool Coordinator::relies_on(const PeerChannel* channel) {
-  bool relies = false;
-  sessions_.for_each(
-      [&](Session& session) { relies = relies || session.search.relies_on(channel); });
-  return relies;
+  const auto relies = [channel](const Session& session) {
+    return session.search.relies_on(channel);
+  };
+  const auto known = reliers_.find(channel);
+  const Session* session = known == reliers_.end() ? nullptr : sessions_.find(known->second);
+  if (session != nullptr && relies(*session)) return true;
+  session = sessions_.find_if(relies);
+  if (session == nullptr)
+    reliers_.erase(channel);
+  else
+    reliers_[channel] = session->serial;
+  return session != nullptr;
 }
 
 void Coordinator::on_connection_up(PeerChannel* channel, bool /*first*/) {
@@ -70,6 +80,7 @@ void Coordinator::on_connection_up(PeerChannel* channel, bool /*first*/) {
 
 // Connected QPs stay connected: they need no channel until their path has to change.
 void Coordinator::on_channel_down(PeerChannel* channel) {
+  reliers_.erase(channel);
   sessions_.for_each([&](Session& session) {
     session.search.channel_ends(channel);
     if (session.search.channel() != channel) return;

@@ -38,6 +38,14 @@ class Sessions {
   void for_each(const Then& then) const {
     for (const auto& [serial, session] : by_serial_) then(*session);
   }
+  // Any session of which `is` is true; null if there is none.
+  template <typename Is>
+  Session* find_if(const Is& is) const {
+    for (const auto& [serial, session] : by_serial_) {
+      if (is(*session)) return session.get();
+    }
+    return nullptr;
+  }
   template <typename Then>
   void for_each_of(const group::Context* context, const Then& then) const {
     for (const auto& [serial, session] : by_serial_) {
