@@ -29,7 +29,7 @@ namespace {
 constexpr size_t kPlacesMax = 1u << 20;
 constexpr size_t kUsersMax = 4096;
 constexpr size_t kUnreadableMax = 100;  // lines
-constexpr int kTotalsTries = 20;
+constexpr int kTotalsTries = 10;
 constexpr std::chrono::milliseconds kTotalsPause{5};
 
 void note(Host& host, const std::string& line) {
@@ -76,9 +76,10 @@ class Folder {
     bool is_steady = false;
     for (int i = 0; i < kTotalsTries && !is_steady; i++) {
       if (i > 0) std::this_thread::sleep_for(kTotalsPause);
+      const auto before = totals();
+      if (!before.is_steady && i + 1 < kTotalsTries) continue;
       processes_.clear();
       problems_.clear();
-      const auto before = totals();
       files_read();
       const auto after = totals();
       is_steady =

@@ -18,6 +18,9 @@ namespace {
 
 constexpr int kTries = 4;  // one, and three more where a sum is wrong
 constexpr std::chrono::milliseconds kPause{1};
+// Damage costs a reader time, so it costs the user's files as much as so many places.
+constexpr size_t kDamagePlaces = 4096;
+constexpr char kTooMuch[] = "the user's files are too many to look at all of them";
 
 // Reads up to `size` bytes, fewer where the file ends, and never more.
 size_t read_at(int fd, void* to, size_t size, size_t begin) {
@@ -89,13 +92,17 @@ void place_read(int fd, size_t place, const char* bytes, std::vector<Record>& re
     damaged++;
 }
 
-void places_read(int fd, size_t end, Process& process) {
+void charge(size_t& places, size_t cost) {
+  places -= std::min(places, cost);
+}
+
+void places_read(int fd, size_t end, size_t& left, Process& process) {
   std::vector<char> bytes((end - state::kFaultsBegin) * state::kPlaceSize);
   const size_t size =
       read_at(fd, bytes.data(), bytes.size(), state::kFaultsBegin * state::kPlaceSize);
   for (size_t at = 0; at + state::kPlaceSize <= size; at += state::kPlaceSize) {
-    // A file of damaged records only would otherwise take its retries for each of them.
-    if (process.damaged >= 16) break;
+    if (left == 0) break;
+    const unsigned damaged = process.damaged;
     const size_t place = state::kFaultsBegin + at / state::kPlaceSize;
     const char* const from = bytes.data() + at;
     if (place >= state::kGroupsBegin)
@@ -104,6 +111,7 @@ void places_read(int fd, size_t end, Process& process) {
       place_read(fd, place, from, process.devices, process.damaged);
     else
       place_read(fd, place, from, process.faults, process.damaged);
+    charge(left, (process.damaged - damaged) * kDamagePlaces);
   }
 }
 
@@ -128,15 +136,19 @@ std::string process_read(int fd, size_t& places, Process& process) {
   if (::fstat(fd, &status) != 0) return std::strerror(errno);
   const size_t size = static_cast<size_t>(status.st_size);
   if (size > state::kFileMax) return "it is larger than a state file can be";
-  if (const auto problem = head_read(fd, process.record); !problem.empty()) return problem;
+  if (places == 0) return kTooMuch;
+  if (const auto problem = head_read(fd, process.record); !problem.empty()) {
+    charge(places, kDamagePlaces);
+    return problem;
+  }
   const pid_t holder = lock_holder(fd);
   process.is_live = holder != 0 && process.record.is_closed == 0;
   process.pid = holder > 0 ? static_cast<uint32_t>(holder) : process.record.pid;
   const size_t end = size / state::kPlaceSize;
   if (end <= state::kFaultsBegin) return "";
-  if (end > places) return "the user's files are too many to look at all of them";
-  places -= end;
-  places_read(fd, end, process);
+  if (end > places) return kTooMuch;
+  charge(places, end);
+  places_read(fd, end, places, process);
   std::stable_sort(process.faults.begin(), process.faults.end(),
                    [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; });
   return "";

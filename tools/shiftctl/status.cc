@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kLastFaults = 10;
 constexpr size_t kNameMax = 24;
+const std::vector<state::GroupRecord> kNoGroups;
 
 using Rows = std::vector<std::vector<std::string>>;
 using Counts = std::array<unsigned, static_cast<size_t>(Standing::kCount)>;
@@ -35,7 +36,8 @@ std::string life_of(const Process& process) {
 // A row for each device of the process, and one for a process without any.
 void process_rows(const Host& host, const Process& process, Rows& rows) {
   std::map<std::string, Counts> qps;
-  for (const state::GroupRecord& group : process.groups)
+  // What a process had when it ended is of no use any more.
+  for (const state::GroupRecord& group : process.is_live ? process.groups : kNoGroups)
     qps[text_safe(state::text_of(group.device))][static_cast<size_t>(standing_of(group))]++;
   std::map<std::string, std::pair<std::string, uint64_t>> devices;  // their NICs and stock QPs
   for (const auto& [name, counts] : qps) devices[name].first = name;

@@ -124,6 +124,13 @@ TEST_F(File, its_size_is_bounded) {
   EXPECT_EQ(process_read(fd.get(), places, process), "");
   ASSERT_EQ(::ftruncate(fd.get(), static_cast<off_t>(state::kFileMax) + 1), 0);
   EXPECT_EQ(process_read(fd.get(), places, process), "it is larger than a state file can be");
+  // Damage uses up the bound, too.
+  std::string damaged = full().bytes();
+  damaged[state::kGroupsBegin * state::kPlaceSize + 100] ^= 1;
+  places = 1000;
+  EXPECT_EQ(read(damaged, process), "");
+  EXPECT_EQ(places, 0u);
+  EXPECT_NE(read(damaged, process).find("too many"), std::string::npos);
   places = 100;
   EXPECT_NE(read(full().bytes(), process).find("too many"), std::string::npos);
 }

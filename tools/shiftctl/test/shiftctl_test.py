@@ -59,7 +59,8 @@ class Host:
 
     def run(self, status, *words, err=()):
         """What the command prints. Its messages must contain `err`, and there must be none without that."""
-        said = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        said = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=PATIENCE_S,
+                              check=False)
         assert said.returncode == status, (words, status, said)
         for text in [err] if isinstance(err, str) else err:
             assert text in said.stderr, (words, text, said)
@@ -94,7 +95,8 @@ def a_wrong_command_line_changes_nothing(host):
     for words in ([], ["nonsense"], ["drain", "../x"], ["drain", "a b"], ["undrain"], ["explain"], ["move"],
                   ["drain", "mlx5_0", "--timeout", "x"], ["status", "--watch=0"], ["move", "31"], ["config", "x"],
                   ["config"]):
-        said = subprocess.run(host.command(*words), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        said = subprocess.run(host.command(*words), capture_output=True, text=True, timeout=PATIENCE_S,
+                              check=False)
         assert said.returncode == 2 and said.stderr, (words, said)
     assert not list(host.base.iterdir())
 
@@ -124,7 +126,8 @@ def status_shows_processes(host):
     assert one[good.pid]["qps"][0]["standing"] == "protected"
     assert one[good.pid]["faults"][0]["cause"] == "test"
     assert one[bad.pid]["qps"][0]["problem"] == "no SHIFT at the peer"
-    assert one[bad.pid]["devices"][0]["nics"][1] == {"name": "mlx5_2", "up": False, "drained": False, "late": False}
+    nic = {"name": "mlx5_2", "up": False, "drained": False, "late": False}
+    assert one[bad.pid]["devices"][0]["nics"][1] == nic
     assert [nic["name"] for nic in said["nics"]] == ["mlx5_0", "mlx5_1", "mlx5_2"]
     good.end("end")
     assert {p["pid"]: p["closed"] for p in host.json(0, "status")["processes"]}[good.pid]
@@ -132,7 +135,8 @@ def status_shows_processes(host):
 
 def status_can_be_watched(host):
     host.start()
-    with subprocess.Popen(host.command("status", "--json", "--watch=0.1"), stdout=subprocess.PIPE, text=True) as watch:
+    command = host.command("status", "--json", "--watch=0.1")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watch:
         for _ in range(3):
             assert json.loads(watch.stdout.readline())["version"] == 1
         watch.kill()
@@ -140,7 +144,8 @@ def status_can_be_watched(host):
 
 def events_are_followed(host):
     fake = host.start()
-    with subprocess.Popen(host.command("events", "--follow", "--json"), stdout=subprocess.PIPE, text=True) as follow:
+    command = host.command("events", "--follow", "--json")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follow:
         for qpn in ("100", "101"):
             fake.say("fault " + qpn)
             event = json.loads(follow.stdout.readline())
@@ -217,8 +222,8 @@ def drain_waits_until_a_nic_is_idle(host):
 
 def drain_refuses_what_does_harm(host):
     host.start("--ready", "0", "--qps", "12", "--problem", "nothing passes")
-    host.run(3, "drain", "mlx5_0", err=["since not all can leave it", "QP 0x109 has no other path ready: nothing passes",
-                                        "and 2 more"])
+    host.run(3, "drain", "mlx5_0", err=[
+        "since not all can leave it", "QP 0x109 has no other path ready: nothing passes", "and 2 more"])
     assert not host.order.exists(), "the order was given all the same"
     host.run(1, "drain", "mlx5_0", "--force", "--timeout", "0.2", err=["is not idle", "The order stands"])
     assert host.order.read_text() == "mlx5_0\n"
@@ -239,7 +244,8 @@ def drain_refuses_what_does_harm(host):
 
 def drain_has_an_end(host):
     fake = host.start("--stubborn", "--qps", "2")
-    host.run(1, "drain", "mlx5_0", "--timeout", "0.2", err=["is not idle", "QP 0x100 is protected", "shiftctl undrain"])
+    host.run(1, "drain", "mlx5_0", "--timeout", "0.2",
+             err=["is not idle", "QP 0x100 is protected", "shiftctl undrain"])
     assert fake.line() == "look"
     deaf = host.start("--deaf", "--qps", "0")
     host.run(0, "drain", "mlx5_1", err="process %d (trainer) was not told" % deaf.pid)
@@ -289,8 +295,8 @@ def metrics_go_into_a_file(host):
     assert host.run(0, "metrics", "--output", str(file)) == ""
     text = host.run(0, "metrics")
     assert file.read_text() == text and stat.S_IMODE(file.stat().st_mode) == 0o644
-    has(text, 'shift_switches_total{detector="completion"} 5\n', "shift_processes 1\n", "shift_processes_not_closed 1\n",
-        'shift_nic_up{device="mlx5_1"} 1\n')
+    has(text, 'shift_switches_total{detector="completion"} 5\n', "shift_processes 1\n",
+        "shift_processes_not_closed 1\n", 'shift_nic_up{device="mlx5_1"} 1\n')
     assert str(host.fakes[0].pid) not in re.sub(r"(?m)^.* ", "", text), "a PID is in the metrics"
     host.run(1, "metrics", "--output", str(host.base / "no" / "such"), err="No such file")
 
