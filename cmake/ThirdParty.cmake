@@ -37,7 +37,7 @@ foreach(component ${SHIFT_COMPONENTS})
 endforeach()
 shift_notice(cli11 ${SHIFT_COPYRIGHTS} libcli11-dev ${SHIFT_COMPONENTS})
 shift_notice(libsodium ${SHIFT_COPYRIGHTS} libsodium-dev shift-rdma shift-rdma-system)
-shift_notice(nlohmann-json ${SHIFT_COPYRIGHTS} nlohmann-json3-dev cxemu)
+shift_notice(nlohmann-json ${SHIFT_COPYRIGHTS} nlohmann-json3-dev shift-rdma cxemu)
 # Functions in its headers.
 shift_notice(rdma-core ${SHIFT_COPYRIGHTS} libibverbs-dev ${SHIFT_COMPONENTS})
 shift_notice(zlib ${SHIFT_COPYRIGHTS} zlib1g-dev cxemu)

@@ -162,6 +162,29 @@ def shift_system_options(t):
             t.expect("shift-system %s " % command, *options_of(help_of(t.args.shift_system, command)))
 
 
+def shiftctl_options(t):
+    text = help_of(t.args.shiftctl)
+    t.expect("shiftctl ", *commands_of(text))
+    t.expect("shiftctl -", *options_of(text.split("Subcommands:")[0]))
+    for command in commands_of(text):
+        t.expect("shiftctl %s -" % command, *options_of(help_of(t.args.shiftctl, command)))
+    for option in ("--state-dir ", "--state-dir=", "drain --state-dir "):
+        t.expect("shiftctl %sa" % option, "a folder", options=["filenames"])
+    t.expect("shiftctl metrics --output a", "a file", "a folder", options=["filenames"])
+    t.expect("shiftctl drain --timeout ")
+
+
+def shiftctl_names(t):
+    """NICs and processes are those that it tells of; here an order is all that there is."""
+    place = t.folder / "state"
+    place.mkdir()
+    subprocess.run([t.args.shiftctl, "--state-dir", place, "drain", "mlx5_77"], check=True, capture_output=True)
+    for option in ("--state-dir %s", "--state-dir=%s"):
+        line = "shiftctl %s undrain mlx5_7" % (option % place)
+        t.expect(line, "mlx5_77", program=t.args.shiftctl)
+    t.expect("shiftctl --state-dir %s config " % place, program=t.args.shiftctl)
+
+
 class Terminal:
     """An interactive bash that has read a completion."""
 
@@ -204,6 +227,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shift-run", required=True)
     parser.add_argument("--cxemu", required=True)
+    parser.add_argument("--shiftctl", required=True)
     parser.add_argument("--shift-system", help="the program; without it, only what is documented is compared")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -212,7 +236,8 @@ def main():
             subprocess.run([args.cxemu, "exec", "--fabric", t.fabric, "--host", host, "--", "true"], check=True)
         try:
             for case in (shift_run_options, shift_run_commands, cxemu_options, cxemu_faults, cxemu_targets,
-                         cxemu_commands, pairs_are_devices, shift_system_options, a_key_is_pressed):
+                         cxemu_commands, pairs_are_devices, shift_system_options, shiftctl_options, shiftctl_names,
+                         a_key_is_pressed):
                 case(t)
                 print("ok: %s" % case.__name__)
         finally:
