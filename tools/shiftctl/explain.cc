@@ -37,7 +37,7 @@ std::string masked_text(const Process& process, const state::GroupRecord& group)
                                        : std::to_string(group.ready) + " further paths are") +
                      " ready (this end has " + others_of(process, group) +
                      " beside it), so a fault of " + nic + " would be masked.\n";
-  if (group.member != 0)
+  if (group.member != 0 && (group.avoided & 1) == 0)
     text += "It is not on its default NIC, " + nics_of(process, group).front() +
             ", and goes back there when that has been good for SHIFT_FAILBACK_MS.\n";
   return text;

@@ -1,7 +1,8 @@
 // A process as shiftctl sees one: it writes a state file, holds its lock, and takes orders at its
 // socket. It obeys them by changing its file, as far as its options let it.
 //
-// The words that it reads from its input, a line each: "fault QPN", "end" (in order), "crash".
+// The words that it reads from its input, a line each: "fault QPN" (it says when that is written),
+// "end" (in order), "crash".
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -102,6 +103,7 @@ class Process {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     fake_.add_fault(qpn, std::chrono::duration_cast<std::chrono::nanoseconds>(now).count(), "test");
     write();
+    std::cout << "written" << std::endl;
   }
 
   void order_take() {
