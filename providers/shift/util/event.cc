@@ -1,13 +1,11 @@
 // Event records: lines of JSON for tests and timelines.
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cinttypes>
-#include <cstring>
 
+#include "util/append_file.h"
 #include "util/guest_write.h"
 #include "util/log.h"
 
@@ -17,9 +15,6 @@ namespace {
 constexpr size_t kRecordMax = 2048;
 // The room that is kept for the end of the record while fields are appended.
 constexpr size_t kTail = 8;
-// The record file gets a descriptor from this number on, because programs that turn into daemons
-// close low descriptors and reuse their numbers.
-constexpr int kHighFd = 800;
 
 // Appends a quoted, escaped JSON string. When the record is full, the string is cut, but still
 // well-formed.
@@ -47,35 +42,12 @@ size_t field_size_max(const EventField& field) {
   return std::string_view(field.key).size() + 32;
 }
 
-// What speaks against writing to this file, or null. Whoever may write to its folder, such as /tmp,
-// may have made it beforehand: a file of that user's own, who could read the records, or a second
-// name of a file that belongs to this process's user and is no record.
-const char* file_problem(int fd) {
-  struct stat status {};
-  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return "it is no regular file";
-  if (status.st_uid != geteuid()) return "it belongs to another user";
-  if (status.st_nlink > 1) return "it has a second name (a hard link)";
-  return nullptr;
-}
-
 }  // namespace
 
 const char* events_open(const char* path) noexcept {
-  // Whoever may write to the file's folder, such as /tmp, must not choose what is written to. Nor
-  // may a FIFO hold the program up.
-  constexpr int kFlags =
-      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
-  const int low = ::open(path, kFlags, 0600);
-  if (low < 0) return errno == ELOOP ? "it is a symbolic link" : std::strerror(errno);
-  if (const char* problem = file_problem(low)) {
-    ::close(low);
-    return problem;
-  }
-  int fd = ::fcntl(low, F_DUPFD_CLOEXEC, kHighFd);
-  if (fd < 0)
-    fd = low;
-  else
-    ::close(low);
+  const char* problem = nullptr;
+  const int fd = detail::append_file_open(path, problem);
+  if (fd < 0) return problem;
   const int old = detail::event_fd.exchange(fd, std::memory_order_relaxed);
   if (old >= 0) ::close(old);
   return nullptr;
