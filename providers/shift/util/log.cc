@@ -16,28 +16,44 @@
 namespace shift {
 namespace detail {
 
-void guest_write(int fd, const char* data, size_t size) noexcept {
+namespace {
+
+// Signals that a write raises in the program, for the thread that writes: a pipe has no reader, or
+// the file has reached RLIMIT_FSIZE.
+constexpr int kWriteSignals[] = {SIGPIPE, SIGXFSZ};
+
+int signal_of(int error) {
+  return error == EPIPE ? SIGPIPE : error == EFBIG ? SIGXFSZ : 0;
+}
+
+}  // namespace
+
+bool guest_write(int fd, const char* data, size_t size) noexcept {
   const int saved = errno;
   const Uncancellable shield;
   pollfd taker{fd, POLLOUT, 0};
   if (poll(&taker, 1, 0) == 0) {
     errno = saved;
-    return;
+    return false;
   }
-  sigset_t pipe_only, old, pending;
-  sigemptyset(&pipe_only);
-  sigaddset(&pipe_only, SIGPIPE);
+  sigset_t raised, old, pending;
+  sigemptyset(&raised);
+  for (const int signal : kWriteSignals) sigaddset(&raised, signal);
   sigpending(&pending);
-  const bool was_pending = sigismember(&pending, SIGPIPE) == 1;
-  pthread_sigmask(SIG_BLOCK, &pipe_only, &old);
+  pthread_sigmask(SIG_BLOCK, &raised, &old);
   const ssize_t n = ::write(fd, data, size);
-  if (n < 0 && errno == EPIPE && !was_pending) {
-    // This write raised the SIGPIPE, for this thread. It is taken before it can be delivered.
+  const int signal = n < 0 ? signal_of(errno) : 0;
+  if (signal != 0 && sigismember(&pending, signal) != 1) {
+    // This write raised the signal, for this thread. It is taken before it can be delivered.
+    sigset_t own;
+    sigemptyset(&own);
+    sigaddset(&own, signal);
     const struct timespec now = {0, 0};
-    sigtimedwait(&pipe_only, nullptr, &now);
+    sigtimedwait(&own, nullptr, &now);
   }
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
   errno = saved;
+  return n == static_cast<ssize_t>(size);
 }
 
 void append_format(char* buffer, size_t size, size_t& used, const char* format, ...) noexcept {

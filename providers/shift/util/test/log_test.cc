@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -101,6 +103,27 @@ TEST(Log, ASignalOfTheProgramStaysPending) {
   const struct timespec now = {0, 0};
   sigtimedwait(&pipe_only, nullptr, &now);
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
+}
+
+// A file at its limit would raise SIGXFSZ, which ends a program by default.
+TEST(Log, AFileAtItsLimitDoesNotEndTheProgram) {
+  const std::string path = ::testing::TempDir() + "shift_limit_" + std::to_string(getpid());
+  const pid_t child = fork();
+  if (child == 0) {
+    const struct rlimit limit = {100, 100};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0 || events_open(path.c_str()) != nullptr) _exit(2);
+    signal(SIGXFSZ, SIG_DFL);
+    errno = ENOENT;
+    for (int i = 0; i < 5; i++) SHIFT_EVENT("long", {{"detail", "much more than fits"}});
+    sigset_t pending;
+    sigpending(&pending);
+    _exit(errno == ENOENT && sigismember(&pending, SIGXFSZ) == 0 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(std::filesystem::file_size(path), 100u);
+  unlink(path.c_str());
 }
 
 // A reader that stands still must not hold the program up.
