@@ -1,4 +1,4 @@
-// Formats, limits and writes log lines.
+// Formats and limits log lines, and writes to the program's descriptors.
 #include "util/log.h"
 
 #include <poll.h>
@@ -6,11 +6,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 
 #include "util/guest_write.h"
+#include "util/log_target.h"
 #include "util/uncancellable.h"
 
 namespace shift {
@@ -70,8 +72,14 @@ void append_format(char* buffer, size_t size, size_t& used, const char* format, 
 
 namespace {
 
-constexpr size_t kLineMax = 1024;
 constexpr const char* kLevelNames[] = {"error", "warn", "info", "debug"};
+
+// Texts may hold what a peer, a variable or a file has said, and must not become two lines, or
+// orders to a terminal.
+void controls_hide(char* text, size_t size) {
+  for (char* at = text; at != text + size; at++)
+    if (static_cast<unsigned char>(*at) < 0x20 || *at == 0x7f) *at = '?';
+}
 
 }  // namespace
 
@@ -81,22 +89,17 @@ void log_set_level(LogLevel level) noexcept {
 
 void log_write(LogLevel level, const char* format, ...) noexcept {
   const int saved = errno;
-  char line[kLineMax];
+  char text[detail::kLogTextMax];
   size_t used = 0;
-  detail::append_format(line, sizeof line, used, "shift[%d]: %s: ", static_cast<int>(getpid()),
-                        kLevelNames[static_cast<int>(level)]);
+  detail::append_format(text, sizeof text, used, "%s: ", kLevelNames[static_cast<int>(level)]);
   errno = saved;  // for %m
   va_list args;
   va_start(args, format);
-  // One byte stays for the line end.
-  const int n = vsnprintf(line + used, sizeof line - 1 - used, format, args);
+  const int n = vsnprintf(text + used, sizeof text - used, format, args);
   va_end(args);
-  if (n > 0) {
-    used += static_cast<size_t>(n);
-    if (used > sizeof line - 2) used = sizeof line - 2;
-  }
-  line[used++] = '\n';
-  detail::guest_write(STDERR_FILENO, line, used);
+  if (n > 0) used = std::min(used + static_cast<size_t>(n), sizeof text - 1);
+  controls_hide(text, used);
+  detail::log_deliver(level, text, used);
   errno = saved;
 }
 

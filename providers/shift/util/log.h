@@ -1,5 +1,5 @@
-// The layer's log lines and event records. A log message is one line on stderr, never on stdout,
-// and nothing is written at disabled levels.
+// The layer's log lines and event records. A log message is one line on stderr or on another target
+// (log_target.h), never on stdout, and nothing is written at disabled levels.
 #pragma once
 
 #include <atomic>
@@ -23,10 +23,14 @@ inline bool log_enabled(LogLevel level) noexcept {
 }
 void log_set_level(LogLevel level) noexcept;
 
-// Formats into a buffer on the stack, which cuts long messages, and calls write(2) once. It keeps
-// errno, and never raises SIGPIPE in the program, whose stderr may be a pipe without a reader.
+// Formats into a buffer on the stack, which cuts long messages, shows control characters as "?",
+// and hands the line to its target. It keeps errno, never waits and never raises a signal in the
+// program, whose stderr may be a pipe without a reader.
 [[gnu::cold, gnu::format(printf, 2, 3)]] void log_write(LogLevel level, const char* format,
                                                         ...) noexcept;
+
+// So many lines of one kind a second tell of an incident; others like them would hide the rest.
+inline constexpr uint32_t kFewLines = 8;
 
 // Lets a few lines per second through and counts the rest. It is constant-initialised and trivially
 // destroyed, so a library may use it for function-local and namespace-scope statics.
@@ -52,13 +56,21 @@ class LogLimit {
 #define SHIFT_WARN(...) SHIFT_LOG_AT(::shift::LogLevel::kWarn, __VA_ARGS__)
 #define SHIFT_INFO(...) SHIFT_LOG_AT(::shift::LogLevel::kInfo, __VA_ARGS__)
 #define SHIFT_DEBUG(...) SHIFT_LOG_AT(::shift::LogLevel::kDebug, __VA_ARGS__)
-// Writes at most one line per second from this place in the code.
-#define SHIFT_WARN_LIMITED(...)                                                 \
-  do {                                                                          \
-    static constinit ::shift::LogLimit shift_limit_;                            \
-    if (::shift::log_enabled(::shift::LogLevel::kWarn) && shift_limit_.allow()) \
-      ::shift::log_write(::shift::LogLevel::kWarn, __VA_ARGS__);                \
+// Write at most `per_second` lines per second from this place in the code. The macros ending in
+// LIMITED are for lines of which one tells it all, those ending in FEW for lines that each name
+// another device or peer.
+#define SHIFT_LIMITED_AT(level, per_second, ...)                 \
+  do {                                                           \
+    static constinit ::shift::LogLimit shift_limit_{per_second}; \
+    if (::shift::log_enabled(level) && shift_limit_.allow())     \
+      ::shift::log_write(level, __VA_ARGS__);                    \
   } while (0)
+#define SHIFT_ERROR_LIMITED(...) SHIFT_LIMITED_AT(::shift::LogLevel::kError, 1, __VA_ARGS__)
+#define SHIFT_WARN_LIMITED(...) SHIFT_LIMITED_AT(::shift::LogLevel::kWarn, 1, __VA_ARGS__)
+#define SHIFT_WARN_FEW(...) \
+  SHIFT_LIMITED_AT(::shift::LogLevel::kWarn, ::shift::kFewLines, __VA_ARGS__)
+#define SHIFT_INFO_FEW(...) \
+  SHIFT_LIMITED_AT(::shift::LogLevel::kInfo, ::shift::kFewLines, __VA_ARGS__)
 
 // One field of an event record: an integer or a string.
 struct EventField {
