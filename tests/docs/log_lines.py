@@ -16,8 +16,8 @@ import manual  # pylint: disable=wrong-import-position
 
 DOCUMENT = "docs/operations.md"
 FOLDERS = ("providers", "libibverbs", "librdmacm")
-LEVELS = {"SHIFT_ERROR": "error"}  # all others write warnings
-CALL = re.compile(r"(?<![\w*~])(SHIFT_ERROR|SHIFT_WARN|SHIFT_WARN_LIMITED|warn|warnings\.push_back"
+LEVELS = {"SHIFT_ERROR": "error", "SHIFT_ERROR_LIMITED": "error"}  # all others write warnings
+CALL = re.compile(r"(?<![\w*~])(SHIFT_ERROR(?:_LIMITED)?|SHIFT_WARN(?:_LIMITED|_FEW)?|warn|warnings\.push_back"
                   r"|snprintf(?=\(\s*line, sizeof line,))\(\s*(?:line, sizeof line,\s*)?")
 # Files that hand on a line whose text they do not have, and where the text is.
 HANDED_ON = {
@@ -125,12 +125,15 @@ def judge_infos(document, files):
 
 GOOD_FILES = {
     "a.cc": 'SHIFT_WARN("%s: no QP (errno %d)",\n    name("x)"), errno);\nSHIFT_ERROR("qp 0x%x: "\n  "bad");\n'
-            'void warn(const char* line);\nwarnings.push_back(where + "unknown " + std::string(key(0)));\n'
+            'void warn(const char* line);\nSHIFT_ERROR_LIMITED("%s: lost", n);\n'
+            'SHIFT_WARN_FEW("%s: slow", n);\nwarnings.push_back(where + "unknown " + std::string(key(0)));\n'
             'SHIFT_WARN_LIMITED("%s: %s", a, b);\n',
     "providers/mlx5/stock.cc": 'snprintf(\n  line, sizeof line,\n  "%s is refused", f);\nwarn(line);\n',
 }
 GOOD_ROWS = """| warn | `mlx5_0: no QP (errno 12)` | a | b |
 | error | `qp 0x1a: bad` | a | b |
+| error | `mlx5_0: lost` | a | b |
+| warn | `mlx5_0: slow` | a | b |
 | warn | `/etc/shift.conf:3: unknown SHIFT_A` | a | b |
 | warn | `mlx5_0: gone` | a | b |
 | warn | `f is refused` | a | b |

@@ -32,6 +32,7 @@ Coordinator::Coordinator(net::Loop& control, group::CommandThreads& commands)
           control, sessions_, late_,
           [](Session& session, const group::Fence::Entry& entry) { session.round.fenced(entry); }),
       errors_(control, sessions_, jobs_),
+      lines_(control),
       orders_(control, sessions_, *this),
       reporter_(control, sessions_, nics_, orders_) {
   group::fault_sink = this;
@@ -45,7 +46,7 @@ void Coordinator::network_set(std::unique_ptr<net::PeerNetwork> network) {
   nics_.network_set(net_.get());
   presence_.network_set(net_.get());
   shared_ = std::make_unique<Shared>(Shared{control_, *net_, *this, sessions_, jobs_, nics_, pairs_,
-                                            turns_, errors_, read_backs_, reporter_});
+                                            turns_, errors_, read_backs_, lines_, reporter_});
 }
 
 // ---- the machine
@@ -107,9 +108,9 @@ void Coordinator::fail_impossible(Session& session, const Input& input, const fs
                       {"from", fsm::to_string(session.control.state)},
                       {"on", fsm::to_string(input.event)},
                       {"cause", cell.reason}});
-  SHIFT_ERROR("qp 0x%x epoch %u: internal error: %s in state %s (%s)", group.qpn(),
-              session.control.epoch, fsm::to_string(input.event),
-              fsm::to_string(session.control.state), cell.reason);
+  SHIFT_ERROR_LIMITED("qp 0x%x epoch %u: internal error: %s in state %s (%s)", group.qpn(),
+                      session.control.epoch, fsm::to_string(input.event),
+                      fsm::to_string(session.control.state), cell.reason);
   session.round.note_cause("internal error", true);
   static constexpr Action kEnd[] = {Action::kLeaveDrain, Action::kCancelDeadline, Action::kFail,
                                     Action::kSendRefuse};

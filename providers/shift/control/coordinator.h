@@ -18,6 +18,7 @@
 #include "control/input.h"
 #include "control/jobs.h"
 #include "control/late_nics.h"
+#include "control/line_budget.h"
 #include "control/nic_events.h"
 #include "control/nic_watch.h"
 #include "control/orders.h"
@@ -218,6 +219,7 @@ class Coordinator final : private Machine,
   Fences fences_;
   ErrorWatch errors_;
   ReadBacks read_backs_;
+  Lines lines_;
   Orders orders_;
   Reporter reporter_;
   std::unique_ptr<Shared> shared_;  // network_set() makes it

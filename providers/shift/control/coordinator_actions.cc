@@ -229,8 +229,9 @@ void Coordinator::do_fail(Session& session, Step&) {
   // will not repeat it.
   if (const auto tell = group::peer_gone.load(); tell != nullptr) tell(group.handle());
   const Round& round = session.round;
-  SHIFT_ERROR("qp 0x%x on %s: %s: the application gets the original error", group.qpn(),
-              group.context->device->dev.name, round.cause());
+  if (lines_.failed.allow())
+    SHIFT_ERROR("qp 0x%x on %s: %s: the application gets the original error", group.qpn(),
+                group.context->device->dev.name, round.cause());
   SHIFT_EVENT("failed", {{"qp", group.qpn()},
                          {"epoch", session.control.epoch},
                          {"detector", to_string(round.detector())},

@@ -35,15 +35,15 @@ void Coordinator::nic_lost(Context* context, int member, group::Cause cause) {
     }
   });
   if (moving > 0) {
-    SHIFT_WARN("%s: %s: %d QP%s move%s away", context->name(member), cause.text, moving,
-               moving == 1 ? "" : "s", moving == 1 ? "s" : "");
+    SHIFT_WARN_FEW("%s: %s: %d QP%s move%s away", context->name(member), cause.text, moving,
+                   moving == 1 ? "" : "s", moving == 1 ? "s" : "");
   }
   members_up_changed(context);
 }
 
 void Coordinator::nic_late(Context* context, int member) {
-  SHIFT_WARN("%s has not answered a command for %d ms: no path goes over it until it does",
-             context->name(member), config().command_ms);
+  SHIFT_WARN_FEW("%s has not answered a command for %d ms: no path goes over it until it does",
+                 context->name(member), config().command_ms);
   sessions_.for_each_of(context, [&](Session& session) {
     session.paths.nic_late(member);
     session.failing.nic_late(member);
@@ -53,7 +53,7 @@ void Coordinator::nic_late(Context* context, int member) {
 }
 
 void Coordinator::nic_back(Context* context, int member) {
-  SHIFT_INFO("%s can be used again", context->name(member));
+  SHIFT_INFO_FEW("%s can be used again", context->name(member));
   net_->retry_connections();
   members_up_changed(context);
 }

@@ -309,14 +309,16 @@ std::optional<Input> Round::replay(const Input& input) {
 
 void Round::tell_switched(const group::ReplayResult& result, Time now) const {
   const Group& group = session_.group;
-  SHIFT_INFO(
-      "qp 0x%x goes on over %s after %lld us (%s, %s; noticed in %lld us; fence %lld us): %u "
-      "completed by the peer's word, %u posted again (without %u packets), %u parked",
-      group.qpn(), group.context->name(group.life.path.member),
-      static_cast<long long>(us_between(detected_, now)), to_string(detector_), cause_,
-      static_cast<long long>(us_between(evidence_, detected_)),
-      static_cast<long long>(us_between(detected_, fenced_)), result.completed, result.posted,
-      result.skipped, result.parked);
+  if (log_enabled(LogLevel::kInfo) && lines_.switched.allow()) {
+    SHIFT_INFO(
+        "qp 0x%x goes on over %s after %lld us (%s, %s; noticed in %lld us; fence %lld us): %u "
+        "completed by the peer's word, %u posted again (without %u packets), %u parked",
+        group.qpn(), group.context->name(group.life.path.member),
+        static_cast<long long>(us_between(detected_, now)), to_string(detector_), cause_,
+        static_cast<long long>(us_between(evidence_, detected_)),
+        static_cast<long long>(us_between(detected_, fenced_)), result.completed, result.posted,
+        result.skipped, result.parked);
+  }
   SHIFT_EVENT("switched", {{"qp", group.qpn()},
                            {"epoch", session_.control.epoch},
                            {"member", group.context->name(group.life.path.member)},

@@ -19,15 +19,18 @@ namespace shift::control {
 
 class Jobs;
 class NicWatch;
+struct Lines;
 
 class Round {
  public:
-  Round(Session& session, net::Loop& loop, Machine& machine, Jobs& jobs, const NicWatch& nics)
+  Round(Session& session, net::Loop& loop, Machine& machine, Jobs& jobs, const NicWatch& nics,
+        Lines& lines)
       : session_(session),
         loop_(loop),
         machine_(machine),
         jobs_(jobs),
         nics_(nics),
+        lines_(lines),
         deadline_(loop),
         look_again_(loop),
         answers_(loop) {}
@@ -92,6 +95,7 @@ class Round {
   Machine& machine_;
   Jobs& jobs_;
   const NicWatch& nics_;
+  Lines& lines_;
 
   // The target of the round, and of the traffic after it.
   Connection target_;

@@ -12,6 +12,7 @@
 #include "control/failing.h"
 #include "control/gone_keys.h"
 #include "control/key_exchange.h"
+#include "control/line_budget.h"
 #include "control/member_qps.h"
 #include "control/path_book.h"
 #include "control/path_maker.h"
@@ -40,6 +41,7 @@ struct Shared {
   Turns& turns;
   ErrorWatch& errors;
   ReadBacks& read_backs;
+  Lines& lines;
   Reporter& reporter;
   // The numbers of the next KeyQuery, Members, KeysGone and Avoid.
   uint32_t next_query = 1, next_members = 1, next_gone = 1, next_avoid = 1;

@@ -1,5 +1,6 @@
 #include "control/spare_watch.h"
 
+#include "control/line_budget.h"
 #include "control/nic_watch.h"
 #include "control/sessions.h"
 #include "group/context.h"
@@ -22,6 +23,7 @@ void SpareWatch::look() {
   if (session_.control.state != fsm::State::kActive) return start();  // a round is under way
   // One line is enough for all groups between two hosts.
   if (!pairs_.first_to_tell(session_.group.context, session_.ends.remote.gid)) return;
+  if (!log_enabled(LogLevel::kWarn) || !lines_.no_spare.allow()) return;
   SHIFT_WARN("qp 0x%x on %s: no second path after %d s, so a fault would not be masked: %s",
              session_.group.qpn(), session_.group.context->device->dev.name,
              static_cast<int>(kPatience.count()), reasons().c_str());

@@ -12,12 +12,13 @@ namespace shift::control {
 
 class NicPairs;
 class NicWatch;
+struct Lines;
 struct Session;
 
 class SpareWatch {
  public:
-  SpareWatch(Session& session, net::Loop& loop, NicPairs& pairs, const NicWatch& nics)
-      : session_(session), pairs_(pairs), nics_(nics), look_(loop) {}
+  SpareWatch(Session& session, net::Loop& loop, NicPairs& pairs, const NicWatch& nics, Lines& lines)
+      : session_(session), pairs_(pairs), nics_(nics), lines_(lines), look_(loop) {}
 
   // The peer is found.
   void start();
@@ -33,6 +34,7 @@ class SpareWatch {
   Session& session_;
   NicPairs& pairs_;
   const NicWatch& nics_;
+  Lines& lines_;
   net::Timer look_;
 };
 

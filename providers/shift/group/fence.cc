@@ -288,14 +288,14 @@ void Fence::end(Entry& entry, Result result) {
   Group& group = *entry.group;
   entry.result = result;
   if (result == Result::kNotProven) {
-    SHIFT_INFO("qp 0x%x: fence not proven: ERR %s, send queue %s, receive queue %s", group.qpn(),
-               entry.shut ? "entered" : "refused",
-               group.life.markers.drained[0] ? "drained"
-               : entry.marked_send           ? "not drained"
-                                             : "full",
-               group.life.markers.drained[1] ? "drained"
-               : entry.marked_recv           ? "not drained"
-                                             : "full");
+    SHIFT_INFO_FEW("qp 0x%x: fence not proven: ERR %s, send queue %s, receive queue %s",
+                   group.qpn(), entry.shut ? "entered" : "refused",
+                   group.life.markers.drained[0] ? "drained"
+                   : entry.marked_send           ? "not drained"
+                                                 : "full",
+                   group.life.markers.drained[1] ? "drained"
+                   : entry.marked_recv           ? "not drained"
+                                                 : "full");
   }
   const int member = entry.member;
   // A device that died may not have given all flushes.

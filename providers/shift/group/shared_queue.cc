@@ -66,8 +66,8 @@ uint64_t SharedQueue::consume(ReceiveSlot* slot) {
     live--;
   } else {
     at.stale--;
-    SHIFT_ERROR("%s: a receive was consumed on a path that had been left",
-                context.device->dev.name);
+    SHIFT_ERROR_LIMITED("%s: a receive was consumed on a path that had been left",
+                        context.device->dev.name);
   }
   slot->state = State::kFree;
   free.push_back(slot);

@@ -127,8 +127,8 @@ bool Channel::join(Joining joining) {
 }
 
 void Channel::on_closed(Connection& connection, const char* reason) {
-  SHIFT_INFO("control connection %s -> %s lost: %s", IpText(connection.local_ip_be()).c_str(),
-             IpText(connection.remote_ip_be()).c_str(), reason);
+  SHIFT_INFO_FEW("control connection %s -> %s lost: %s", IpText(connection.local_ip_be()).c_str(),
+                 IpText(connection.remote_ip_be()).c_str(), reason);
   std::erase_if(connections_, [&](const auto& c) { return c.get() == &connection; });
   for (auto& pair : kept_)
     if (!connected_over(*pair) && pair->dial == 0 && pair->retry == 0) pair_retry_later(*pair);

@@ -117,10 +117,11 @@ std::shared_ptr<Nic> further_open(const Device& d, int member) {
   nic->is_late = true;
   if (waited == Waited::kLate) {
     device_lists_keep();  // the call that hangs uses its device
-    SHIFT_WARN("%s: no protection by %s: it does not answer commands", d.dev.name, device->name);
+    SHIFT_WARN_FEW("%s: no protection by %s: it does not answer commands", d.dev.name,
+                   device->name);
   } else {
-    SHIFT_WARN("%s: no protection by %s: it cannot be opened (errno %d)", d.dev.name, device->name,
-               nic->error);
+    SHIFT_WARN_FEW("%s: no protection by %s: it cannot be opened (errno %d)", d.dev.name,
+                   device->name, nic->error);
   }
   return nullptr;
 }

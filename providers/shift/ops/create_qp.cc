@@ -84,7 +84,7 @@ void unclaim_shared(const Init& init, const char* reason) {
 }
 
 void tell_unprotected(Context* context, const char* reason) {
-  SHIFT_INFO("a QP on %s behaves as stock: %s", context->device->dev.name, reason);
+  SHIFT_INFO_FEW("a QP on %s behaves as stock: %s", context->device->dev.name, reason);
   context->stock_qps++;
   coordinator().stock_qps_changed(context);
 }

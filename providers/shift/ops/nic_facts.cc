@@ -121,7 +121,7 @@ void port_speeds_read(std::span<ibv_device* const> devices, std::vector<NicFacts
   for (size_t i = 0; i < devices.size(); i++)
     speeds->open += asks(speeds, i, devices[i]->ibdev_path + std::string("/ports/1/"));
   if (!speeds->answered.wait_for(lock, patience, [&] { return speeds->open == 0; })) {
-    SHIFT_WARN(
+    SHIFT_WARN_LIMITED(
         "%zu of the NICs %s not say the speed of the port within %lld ms: NICs are paired "
         "without it",
         speeds->open, speeds->open == 1 ? "does" : "do", static_cast<long long>(patience.count()));

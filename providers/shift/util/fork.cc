@@ -60,7 +60,7 @@ void fork_fd_add(int fd) noexcept {
   try {
     r->fds.push_back(fd);
   } catch (const std::bad_alloc&) {
-    SHIFT_WARN("out of memory: descriptor %d stays open in forked children", fd);
+    SHIFT_WARN_LIMITED("out of memory: descriptor %d stays open in forked children", fd);
   }
 }
 

@@ -149,13 +149,14 @@ class SessionTest : public ::testing::Test {
   Turns turns_{loop_, [](uint64_t) {}};
   ErrorWatch errors_{loop_, sessions_, jobs_};
   ReadBacks read_backs_;
+  Lines lines_{loop_};
   struct NoOrders final : OrderSink {
     void drained_changed(group::Context*) override {}
   } no_orders_;
   Orders orders_{loop_, sessions_, no_orders_};
   Reporter reporter_{loop_, sessions_, nics_, orders_};
-  Shared shared_{loop_,  network_, machine_, sessions_,   jobs_,    nics_,
-                 pairs_, turns_,   errors_,  read_backs_, reporter_};
+  Shared shared_{loop_,  network_, machine_, sessions_,   jobs_,  nics_,
+                 pairs_, turns_,   errors_,  read_backs_, lines_, reporter_};
   uint32_t serial_ = 0;
 };
 
