@@ -25,7 +25,8 @@ constexpr const char* kNames[] = {
     "SHIFT_DISABLE",     "SHIFT_PRIVILEGED",   "SHIFT_LOG",        "SHIFT_MODE",
     "SHIFT_PAIRS",       "SHIFT_DIRECT_VERBS", "SHIFT_EVENTS",     "SHIFT_KEY_FILE",
     "SHIFT_PORT",        "SHIFT_FENCE_MS",     "SHIFT_DRAIN_MS",   "SHIFT_RC_TIMEOUT_MAX",
-    "SHIFT_EXCHANGE_MS", "SHIFT_FAILBACK_MS",  "SHIFT_COMMAND_MS", "SHIFT_RENDEZVOUS_MS"};
+    "SHIFT_EXCHANGE_MS", "SHIFT_FAILBACK_MS",  "SHIFT_COMMAND_MS", "SHIFT_RENDEZVOUS_MS",
+    "SHIFT_LOG_TARGET",  "SHIFT_STATE_DIR"};
 
 // One file, written anew for each input.
 class File {
@@ -58,6 +59,10 @@ void check_ranges(const Config& c) {
               within(c.rendezvous_ms, 1, 600000),
           "a number is out of its range");
   require(c.mode == Mode::kRelaxed || c.mode == Mode::kExact, "there is no such mode");
+  require(c.state_dir.empty() || c.state_dir[0] == '/', "a folder's name is relative");
+  require(c.log_target[0] == '/' || c.log_target == "stderr" || c.log_target == "syslog" ||
+              c.log_target == "journal",
+          "there is no such target");
   std::set<std::string> seen;
   for (const auto& group : c.groups) {
     require(group.size() >= 2 && group.size() <= 4, "a group has a wrong size");
@@ -68,17 +73,22 @@ void check_ranges(const Config& c) {
 
 bool is_alike(const Config& a, const Config& b) {
   return a.disable == b.disable && a.privileged == b.privileged && a.log == b.log &&
-         a.mode == b.mode && a.direct_verbs == b.direct_verbs && a.events == b.events &&
-         a.key_file == b.key_file && a.groups == b.groups && a.port == b.port &&
-         a.rc_timeout_max == b.rc_timeout_max && a.fence_ms == b.fence_ms &&
-         a.exchange_ms == b.exchange_ms && a.failback_ms == b.failback_ms &&
-         a.drain_ms == b.drain_ms && a.command_ms == b.command_ms &&
-         a.rendezvous_ms == b.rendezvous_ms;
+         a.log_target == b.log_target && a.state_dir == b.state_dir && a.mode == b.mode &&
+         a.direct_verbs == b.direct_verbs && a.events == b.events && a.key_file == b.key_file &&
+         a.groups == b.groups && a.port == b.port && a.rc_timeout_max == b.rc_timeout_max &&
+         a.fence_ms == b.fence_ms && a.exchange_ms == b.exchange_ms &&
+         a.failback_ms == b.failback_ms && a.drain_ms == b.drain_ms &&
+         a.command_ms == b.command_ms && a.rendezvous_ms == b.rendezvous_ms;
 }
 
 void check_file(std::string_view text) {
   std::vector<std::string> warnings;
   check_ranges(config_read(nullptr, file().write(text), warnings));
+  std::set<std::string> names;
+  for (const Setting& one : config_settings(nullptr, file().write(text)))
+    require(names.insert(one.name).second && one.value.size() <= kSettingMax &&
+                std::ranges::none_of(one.value, [](char c) { return c >= 0 && c < ' '; }),
+            "a setting is shown twice, or takes more than one line");
   size_t lines = 1;
   for (const char c : text) lines += c == '\n';
   require(warnings.size() <= lines, "a line has two warnings");

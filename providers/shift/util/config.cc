@@ -1,4 +1,4 @@
-// Parses SHIFT_* variables and /etc/shift.conf through one table of keys.
+// Reads SHIFT_* variables and /etc/shift.conf, and keeps where each value came from.
 #include "util/config.h"
 
 #include <fcntl.h>
@@ -6,14 +6,14 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <array>
 #include <cerrno>
-#include <charconv>
 #include <new>
 #include <optional>
-#include <set>
 #include <string_view>
 
+#include "util/config_keys.h"
+#include "util/log_target.h"
 #include "util/trim.h"
 #include "util/unique_fd.h"
 
@@ -28,120 +28,30 @@ std::string_view unquote(std::string_view s) {
   return is_quoted ? s.substr(1, s.size() - 2) : s;
 }
 
-bool parse_bool(std::string_view s, bool& out) {
-  for (auto yes : {"1", "yes", "true", "on"})
-    if (s == yes) return out = true, true;
-  for (auto no : {"", "0", "no", "false", "off"})
-    if (s == no) return out = false, true;
-  return false;
-}
-
-template <typename T>
-bool parse_number(std::string_view s, int min, int max, T& out) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), value);
-  if (error != std::errc() || end != s.data() + s.size() || value < min || value > max)
-    return false;
-  out = static_cast<T>(value);
-  return true;
-}
-
-bool parse_level(std::string_view s, LogLevel& out) {
-  constexpr std::string_view kNames[] = {"error", "warn", "info", "debug"};
-  for (int i = 0; i < 4; i++)
-    if (s == kNames[i]) return out = static_cast<LogLevel>(i), true;
-  return false;
-}
-
-// A user who sets a mode wants more than the default, so an unknown value means the strictest mode.
-bool parse_mode(std::string_view s, Mode& out) {
-  out = s == "relaxed" ? Mode::kRelaxed : Mode::kExact;
-  return s == "relaxed" || s == "exact";
-}
-
-bool parse_direct_verbs(std::string_view s, DirectVerbs& out) {
-  if (s == "refuse") return out = DirectVerbs::kRefuse, true;
-  if (s == "answer") return out = DirectVerbs::kAnswer, true;
-  if (s == "unprotected") return out = DirectVerbs::kUnprotected, true;
-  return false;
-}
-
-// The form is "mlx5_0=mlx5_1,mlx5_2=mlx5_3=mlx5_4"; a device may be in one group only.
-bool parse_groups(std::string_view s, decltype(Config::groups)& out) {
-  decltype(Config::groups) groups;
-  std::set<std::string, std::less<>> seen;
-  while (!s.empty()) {
-    const auto comma = s.find(',');
-    const auto item = trim(s.substr(0, comma));
-    s = comma == std::string_view::npos ? std::string_view{} : s.substr(comma + 1);
-    if (item.empty()) continue;
-    auto& group = groups.emplace_back();
-    for (size_t at = 0; at <= item.size();) {
-      const auto end = std::min(item.find('=', at), item.size());
-      const auto name = trim(item.substr(at, end - at));
-      if (name.empty() || !seen.emplace(name).second) return false;
-      group.emplace_back(name);
-      at = end + 1;
-    }
-    if (group.size() < 2 || group.size() > 4) return false;
-  }
-  out = std::move(groups);
-  return true;
-}
-
-struct Key {
-  const char* name;
-  const char* range;
-  bool (*parse)(std::string_view value, Config& config);
-};
-
-constexpr Key kKeys[] = {
-    {"SHIFT_DISABLE", "0 or 1",
-     [](std::string_view v, Config& c) { return parse_bool(v, c.disable); }},
-    {"SHIFT_PRIVILEGED", "0 or 1",
-     [](std::string_view v, Config& c) { return parse_bool(v, c.privileged); }},
-    {"SHIFT_LOG", "error, warn, info or debug",
-     [](std::string_view v, Config& c) { return parse_level(v, c.log); }},
-    {"SHIFT_MODE", "relaxed or exact, and exact is used",
-     [](std::string_view v, Config& c) { return parse_mode(v, c.mode); }},
-    {"SHIFT_DIRECT_VERBS", "refuse, answer or unprotected",
-     [](std::string_view v, Config& c) { return parse_direct_verbs(v, c.direct_verbs); }},
-    {"SHIFT_EVENTS", "a file name",
-     [](std::string_view v, Config& c) { return c.events = v, true; }},
-    // No name is refused here, not even an empty one: a process whose keys are out of reach must
-    // learn it, and not go on without keys.
-    {"SHIFT_KEY_FILE", "a file name",
-     [](std::string_view v, Config& c) { return c.key_file = v, true; }},
-    {"SHIFT_PAIRS",
-     "device=device[=device...],... with each device named once, four in a group at most",
-     [](std::string_view v, Config& c) { return parse_groups(v, c.groups); }},
-    {"SHIFT_PORT", "1..65535",
-     [](std::string_view v, Config& c) { return parse_number(v, 1, 65535, c.port); }},
-    {"SHIFT_RC_TIMEOUT_MAX", "8..31",
-     [](std::string_view v, Config& c) { return parse_number(v, 8, 31, c.rc_timeout_max); }},
-    {"SHIFT_COMMAND_MS", "10..60000",
-     [](std::string_view v, Config& c) { return parse_number(v, 10, 60000, c.command_ms); }},
-    {"SHIFT_FENCE_MS", "1..60000",
-     [](std::string_view v, Config& c) { return parse_number(v, 1, 60000, c.fence_ms); }},
-    {"SHIFT_EXCHANGE_MS", "1..600000",
-     [](std::string_view v, Config& c) { return parse_number(v, 1, 600000, c.exchange_ms); }},
-    {"SHIFT_FAILBACK_MS", "-1..3600000",
-     [](std::string_view v, Config& c) { return parse_number(v, -1, 3600000, c.failback_ms); }},
-    {"SHIFT_DRAIN_MS", "1..60000",
-     [](std::string_view v, Config& c) { return parse_number(v, 1, 60000, c.drain_ms); }},
-    {"SHIFT_RENDEZVOUS_MS", "1..600000",
-     [](std::string_view v, Config& c) { return parse_number(v, 1, 600000, c.rendezvous_ms); }},
-};
-
-const Key* key_find(std::string_view name) {
-  for (const Key& key : kKeys)
+const ConfigKey* key_find(std::string_view name) {
+  for (const ConfigKey& key : config_keys())
     if (name == key.name) return &key;
   return nullptr;
 }
 
-void set(const Key& key, std::string_view value, Config& config, std::vector<std::string>& warnings,
-         const std::string& where) {
-  if (key.parse(value, config)) return;
+// Where a value came from: a line of the file, or one of these.
+constexpr int kDefault = 0, kEnvironment = -1, kFallback = -2;
+
+struct Reading {
+  Config config{};
+  std::array<int, kConfigKeysMax> sources{};  // in the order of the keys
+
+  int& source(const ConfigKey& key) {
+    return sources[static_cast<size_t>(&key - config_keys().data())];
+  }
+  int& source(const char* name) { return source(*key_find(name)); }
+};
+
+void set(const ConfigKey& key, std::string_view value, Reading& reading, int source,
+         std::vector<std::string>& warnings, const std::string& where) {
+  const bool is_good = key.parse(value, reading.config);
+  if (is_good || key.bad_counts) reading.source(key) = source;
+  if (is_good) return;
   warnings.push_back(where + key.name + "=\"" + std::string(value.substr(0, 200)) +
                      "\" is ignored: it must be " + key.range);
 }
@@ -161,7 +71,7 @@ std::optional<std::string> file_read(const char* path) {
   return text;
 }
 
-void read_lines(std::string_view text, const char* file, Config& config,
+void read_lines(std::string_view text, const char* file, Reading& reading,
                 std::vector<std::string>& warnings) {
   for (int number = 1; !text.empty(); number++) {
     const auto end = text.find('\n');
@@ -175,15 +85,49 @@ void read_lines(std::string_view text, const char* file, Config& config,
       continue;
     }
     const auto name = trim(line.substr(0, equals));
-    if (const Key* key = key_find(name))
-      set(*key, trim(unquote(trim(line.substr(equals + 1)))), config, warnings, where);
+    if (const ConfigKey* key = key_find(name))
+      set(*key, trim(unquote(trim(line.substr(equals + 1)))), reading, number, warnings, where);
     else
       warnings.push_back(where + "unknown key " + std::string(name.substr(0, 100)));
   }
 }
 
-// Fills `config` as far as memory allows.
-void process_config(Config& config) noexcept {
+Reading read_all(const ConfigEnv& env, const char* file, std::vector<std::string>& warnings) {
+  Reading reading;
+  if (file != nullptr)
+    if (const auto text = file_read(file)) read_lines(*text, file, reading, warnings);
+  // Whoever leaves the name empty in the file means that there are no keys.
+  auto& key_file = reading.config.key_file;
+  if (key_file && key_file->empty()) key_file.reset();
+  if (!env) return reading;
+  for (const ConfigKey& key : config_keys())
+    if (const char* value = env(key.name))
+      set(key, trim(value), reading, kEnvironment, warnings, "");
+  return reading;
+}
+
+// Opens the log's target, and goes on with stderr if that cannot be done.
+void open_target(Reading& reading, bool is_privileged) {
+  std::string& target = reading.config.log_target;
+  const char* const problem = log_target_set(target.c_str(), is_privileged);
+  if (problem == nullptr) return;
+  SHIFT_WARN("SHIFT_LOG_TARGET: cannot open %s: %s; lines go to standard error", target.c_str(),
+             problem);
+  target = "stderr";
+  reading.source("SHIFT_LOG_TARGET") = kFallback;
+}
+
+// A file that is no settings file may have a mistake in each of its lines.
+void tell_mistakes(const std::vector<std::string>& warnings) {
+  constexpr size_t kToldMax = 10;
+  for (size_t i = 0; i < warnings.size() && i < kToldMax; i++)
+    SHIFT_WARN("%s", warnings[i].c_str());
+  if (warnings.size() > kToldMax)
+    SHIFT_WARN("the settings have %zu more mistakes", warnings.size() - kToldMax);
+}
+
+// Fills `reading` as far as memory allows.
+void process_read(Reading& reading) noexcept {
   // The user who starts a program that gains privileges chooses its environment, so only the file
   // counts there, which belongs to root. The layer opens ports and makes threads, which such a
   // program may not expect; so the file has to ask for it.
@@ -192,41 +136,88 @@ void process_config(Config& config) noexcept {
   try {
     ConfigEnv env;
     if (!is_privileged) env = [](const char* k) { return getenv(k); };
-    config = config_read(env, kConfigFile, warnings);
+    reading = read_all(env, kConfigFile, warnings);
   } catch (const std::bad_alloc&) {
     SHIFT_WARN("out of memory while reading the configuration: defaults are used");
   }
-  if (is_privileged && !config.privileged) config.disable = true;
+  Config& config = reading.config;
+  if (is_privileged && !config.privileged && !config.disable) {
+    config.disable = true;
+    reading.source("SHIFT_DISABLE") = kFallback;
+  }
   log_set_level(config.log);
-  for (const std::string& warning : warnings) SHIFT_WARN("%s", warning.c_str());
-  if (config.events.empty() || is_privileged) return;
-  if (const char* problem = events_open(config.events.c_str()))
+  open_target(reading, is_privileged);
+  tell_mistakes(warnings);
+  if (config.events.empty()) return;
+  const char* problem = is_privileged ? "" : events_open(config.events.c_str());
+  if (problem == nullptr) return;
+  if (!is_privileged)
     SHIFT_WARN("SHIFT_EVENTS: cannot open %s: %s", config.events.c_str(), problem);
+  config.events.clear();
+  reading.source("SHIFT_EVENTS") = kFallback;
+}
+
+const Reading& process_reading() noexcept {
+  // It is never destroyed: the layer's threads may read it after the program's exit handlers ran.
+  alignas(Reading) static char storage[sizeof(Reading)];
+  static const Reading* const instance = [] {
+    auto* made = new (storage) Reading;
+    process_read(*made);
+    return made;
+  }();
+  return *instance;
+}
+
+std::string source_text(int source, const char* file) {
+  if (source > 0) return std::string(file) + ":" + std::to_string(source);
+  return source == kEnvironment ? "environment" : source == kFallback ? "fallback" : "default";
+}
+
+// A value for a line of its own. A cut may not leave half of a character of UTF-8.
+std::string shown_value(std::string value) {
+  for (char& c : value)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  if (value.size() <= kSettingMax) return value;
+  size_t size = kSettingMax - 3;
+  while (size > 0 && (static_cast<unsigned char>(value[size]) & 0xc0) == 0x80) size--;
+  return value.substr(0, size) + "...";
+}
+
+std::vector<Setting> settings_of(const Reading& reading, const char* file) {
+  std::vector<Setting> settings;
+  for (size_t i = 0; const ConfigKey& key : config_keys())
+    settings.push_back(
+        {key.name, shown_value(key.show(reading.config)), source_text(reading.sources[i++], file)});
+  return settings;
 }
 
 }  // namespace
 
 Config config_read(const ConfigEnv& env, const char* file, std::vector<std::string>& warnings) {
-  Config config;
-  if (file != nullptr)
-    if (const auto text = file_read(file)) read_lines(*text, file, config, warnings);
-  // Whoever leaves the name empty in the file means that there are no keys.
-  if (config.key_file && config.key_file->empty()) config.key_file.reset();
-  if (!env) return config;
-  for (const Key& key : kKeys)
-    if (const char* value = env(key.name)) set(key, trim(value), config, warnings, "");
-  return config;
+  return read_all(env, file, warnings).config;
+}
+
+std::vector<Setting> config_settings(const ConfigEnv& env, const char* file) {
+  std::vector<std::string> warnings;
+  return settings_of(read_all(env, file, warnings), file);
+}
+
+std::string settings_text(const std::vector<Setting>& settings, size_t size_max) {
+  std::string text;
+  for (const Setting& setting : settings) {
+    const std::string line = setting.name + "=" + setting.value + "\t" + setting.source + "\n";
+    if (text.size() + line.size() > size_max) break;
+    text += line;
+  }
+  return text;
+}
+
+std::string config_settings_text(size_t size_max) {
+  return settings_text(settings_of(process_reading(), kConfigFile), size_max);
 }
 
 const Config& config() noexcept {
-  // It is never destroyed: the layer's threads may read it after the program's exit handlers ran.
-  alignas(Config) static char storage[sizeof(Config)];
-  static const Config* const instance = [] {
-    auto* made = new (storage) Config;
-    process_config(*made);
-    return made;
-  }();
-  return *instance;
+  return process_reading().config;
 }
 
 }  // namespace shift

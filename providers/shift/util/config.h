@@ -32,10 +32,15 @@ struct Config {
   bool disable = false;  // SHIFT_DISABLE: plain stock verbs
   // SHIFT_PRIVILEGED: the layer works in programs that gain privileges when they are started, too
   bool privileged = false;
-  LogLevel log = LogLevel::kWarn;                   // SHIFT_LOG
+  LogLevel log = LogLevel::kWarn;  // SHIFT_LOG
+  // SHIFT_LOG_TARGET: stderr, syslog, journal, or the absolute name of a file (util/log_target.h)
+  std::string log_target = "stderr";
   Mode mode = Mode::kRelaxed;                       // SHIFT_MODE; an unknown value means kExact
   DirectVerbs direct_verbs = DirectVerbs::kRefuse;  // SHIFT_DIRECT_VERBS
   std::string events;  // SHIFT_EVENTS: file for event records; empty = none
+  // SHIFT_STATE_DIR: the base folder of what processes tell of themselves (state/directory.h);
+  // empty = nothing is told. The name is absolute.
+  std::string state_dir = "/dev/shm";
   // SHIFT_KEY_FILE: the job's keys (util/job_keys.h). An empty name in the environment is a file
   // that cannot be used: a variable that a script failed to fill in must not mean that there are no
   // keys.
@@ -63,9 +68,30 @@ using ConfigEnv = std::function<const char*(const char* key)>;
 // and leaves the value as it was, except that a bad mode means the strictest mode.
 Config config_read(const ConfigEnv& env, const char* file, std::vector<std::string>& warnings);
 
-// The process's configuration. The first call reads it, sets the log level and opens the event
-// file. In a program that gains privileges when it is started, only the file counts, the layer is
-// off unless the file says otherwise, and no event file is opened.
+// One setting, for people who look at a process.
+struct Setting {
+  std::string name;
+  // What holds, in the form in which it is set. A name of a file stands for itself, never for what
+  // the file holds. Control characters are shown as "?", and what is longer than kSettingMax is cut
+  // and ends in "...".
+  std::string value;
+  // "default", "FILE:LINE", "environment", or "fallback": what was set cannot be used here, and
+  // this value is in its place.
+  std::string source;
+};
+inline constexpr size_t kSettingMax = 500;  // bytes of a value that is shown
+
+// All settings, as config_read() would find them.
+std::vector<Setting> config_settings(const ConfigEnv& env, const char* file);
+// A line "NAME=VALUE<TAB>SOURCE" for each setting, as many whole ones as fit.
+std::string settings_text(const std::vector<Setting>& settings, size_t size_max);
+// These lines for the process's own configuration.
+std::string config_settings_text(size_t size_max);
+
+// The process's configuration. The first call reads it, sets the log level and the log's target,
+// and opens the event file. In a program that gains privileges when it is started, only the file
+// counts, the layer is off unless the file says otherwise, and no file is opened for the log or for
+// event records.
 const Config& config() noexcept;
 
 }  // namespace shift

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -32,6 +33,18 @@ class ConfigTest : public ::testing::Test {
         text != nullptr ? path_.c_str() : nullptr, warnings_);
   }
 
+  std::map<std::string, Setting> shown(const std::map<std::string, std::string>& env,
+                                       const char* text) {
+    std::ofstream(path_) << text;
+    std::map<std::string, Setting> settings;
+    const auto look_up = [&](const char* key) {
+      const auto it = env.find(key);
+      return it == env.end() ? nullptr : it->second.c_str();
+    };
+    for (const Setting& one : config_settings(look_up, path_.c_str())) settings[one.name] = one;
+    return settings;
+  }
+
   std::string path_;
   std::vector<std::string> warnings_;
 };
@@ -41,7 +54,9 @@ TEST_F(ConfigTest, DefaultsHoldWithoutAnySetting) {
   EXPECT_FALSE(c.disable || c.privileged);
   EXPECT_EQ(c.log, LogLevel::kWarn);
   EXPECT_EQ(c.mode, Mode::kRelaxed);
+  EXPECT_EQ(c.log_target, "stderr");
   EXPECT_EQ(c.events, "");
+  EXPECT_EQ(c.state_dir, "/dev/shm");
   EXPECT_EQ(c.key_file, std::nullopt);
   EXPECT_TRUE(c.groups.empty());
   EXPECT_EQ(c.port, 9473);
@@ -58,6 +73,8 @@ TEST_F(ConfigTest, EnvironmentSetsEveryKey) {
   const Config c = read({{"SHIFT_DISABLE", "1"},
                          {"SHIFT_PRIVILEGED", "1"},
                          {"SHIFT_LOG", "debug"},
+                         {"SHIFT_LOG_TARGET", "journal"},
+                         {"SHIFT_STATE_DIR", "/run/shift"},
                          {"SHIFT_MODE", "exact"},
                          {"SHIFT_EVENTS", "/tmp/e.json"},
                          {"SHIFT_KEY_FILE", "/etc/job.key"},
@@ -72,6 +89,8 @@ TEST_F(ConfigTest, EnvironmentSetsEveryKey) {
   EXPECT_TRUE(warnings_.empty());
   EXPECT_TRUE(c.disable && c.privileged);
   EXPECT_EQ(c.log, LogLevel::kDebug);
+  EXPECT_EQ(c.log_target, "journal");
+  EXPECT_EQ(c.state_dir, "/run/shift");
   EXPECT_EQ(c.mode, Mode::kExact);
   EXPECT_EQ(c.events, "/tmp/e.json");
   EXPECT_EQ(c.key_file, "/etc/job.key");
@@ -94,7 +113,9 @@ TEST_F(ConfigTest, BadValuesAreNamedOnceAndLeaveTheDefault) {
       {"SHIFT_RC_TIMEOUT_MAX", "32"}, {"SHIFT_PAIRS", "mlx5_0"},     {"SHIFT_PAIRS", "a=a"},
       {"SHIFT_PAIRS", "a=b,b=c"},     {"SHIFT_PAIRS", "a=b=a"},      {"SHIFT_PAIRS", "a=b="},
       {"SHIFT_PAIRS", "=a"},          {"SHIFT_PAIRS", "a=b=c=d=e"},  {"SHIFT_FAILBACK_MS", "-2"},
-      {"SHIFT_DRAIN_MS", "0"},        {"SHIFT_DRAIN_MS", "60001"},
+      {"SHIFT_DRAIN_MS", "0"},        {"SHIFT_DRAIN_MS", "60001"},   {"SHIFT_LOG_TARGET", ""},
+      {"SHIFT_LOG_TARGET", "stdout"}, {"SHIFT_LOG_TARGET", "log"},   {"SHIFT_STATE_DIR", "shm"},
+      {"SHIFT_STATE_DIR", "./shm"},
   };
   for (const auto& [key, value] : cases) {
     const Config c = read({{key, value}});
@@ -105,7 +126,22 @@ TEST_F(ConfigTest, BadValuesAreNamedOnceAndLeaveTheDefault) {
     EXPECT_EQ(c.port, 9473);
     EXPECT_EQ(c.rc_timeout_max, 11);
     EXPECT_TRUE(c.groups.empty());
+    EXPECT_EQ(c.log_target, "stderr");
+    EXPECT_EQ(c.state_dir, "/dev/shm");
   }
+}
+
+TEST_F(ConfigTest, TheLogGoesToADaemonOrAnAbsoluteName) {
+  for (const char* target : {"stderr", "syslog", "journal", "/var/log/shift.log"})
+    EXPECT_EQ(read({{"SHIFT_LOG_TARGET", target}}).log_target, target);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(ConfigTest, NothingIsToldWithoutAFolder) {
+  EXPECT_EQ(read({{"SHIFT_STATE_DIR", ""}}).state_dir, "");
+  EXPECT_EQ(read({}, "SHIFT_STATE_DIR =\n").state_dir, "");
+  EXPECT_EQ(read({{"SHIFT_STATE_DIR", "/run"}}, "SHIFT_STATE_DIR =\n").state_dir, "/run");
+  EXPECT_TRUE(warnings_.empty());
 }
 
 // A user who mistypes `exact` must not get a weaker mode.
@@ -237,12 +273,140 @@ TEST_F(ConfigTest, ALongNameIsCutInTheWarning) {
   EXPECT_TRUE(warnings_[0].ends_with(" " + std::string(100, 'X')));
 }
 
+TEST_F(ConfigTest, EachSettingSaysWhereItCameFrom) {
+  const auto settings = shown({{"SHIFT_PORT", " 01111"}, {"SHIFT_FENCE_MS", "bad"}},
+                              "SHIFT_PORT = 2\nSHIFT_DRAIN_MS = 4\nSHIFT_DRAIN_MS = 5\n"
+                              "SHIFT_DRAIN_MS = bad\nSHIFT_DISABLE = yes\nSHIFT_FENCE_MS = 9\n");
+  const auto is = [&](const char* name, const std::string& value, const std::string& source) {
+    const Setting& one = settings.at(name);
+    EXPECT_EQ(one.value, value) << name;
+    EXPECT_EQ(one.source, source) << name;
+  };
+  is("SHIFT_PORT", "1111", "environment");
+  is("SHIFT_DRAIN_MS", "5", path_ + ":3");
+  is("SHIFT_DISABLE", "1", path_ + ":5");
+  is("SHIFT_FENCE_MS", "9", path_ + ":6");
+  is("SHIFT_EXCHANGE_MS", "3000", "default");
+  is("SHIFT_LOG", "warn", "default");
+}
+
+// What is shown is what holds: a bad mode means the strictest one.
+TEST_F(ConfigTest, ABadModeIsShownAsWhatItMeans) {
+  for (const char* file : {"", "SHIFT_MODE = relaxed\n", "SHIFT_MODE = exact\n"}) {
+    const Setting mode = shown({{"SHIFT_MODE", "exakt"}}, file).at("SHIFT_MODE");
+    EXPECT_EQ(mode.value, "exact");
+    EXPECT_EQ(mode.source, "environment");
+  }
+}
+
+// A line that was shown sets the same again.
+TEST_F(ConfigTest, AShownValueCanBeSet) {
+  const std::map<std::string, std::string> env = {
+      {"SHIFT_DISABLE", "1"},         {"SHIFT_LOG", "debug"},
+      {"SHIFT_MODE", "exact"},        {"SHIFT_DIRECT_VERBS", "answer"},
+      {"SHIFT_EVENTS", "/e"},         {"SHIFT_KEY_FILE", "/etc/job.key"},
+      {"SHIFT_FAILBACK_MS", "-1"},    {"SHIFT_PAIRS", "a=b,c=d=e"},
+      {"SHIFT_LOG_TARGET", "/var/l"}, {"SHIFT_STATE_DIR", "/run/s"}};
+  auto settings = shown(env, "");
+  for (const auto& [name, value] : env) EXPECT_EQ(settings.at(name).value, value);
+  EXPECT_EQ(shown({{"SHIFT_PAIRS", " c = d , a = b,"}}, "").at("SHIFT_PAIRS").value, "c=d,a=b");
+  EXPECT_EQ(shown({{"SHIFT_KEY_FILE", ""}}, "").at("SHIFT_KEY_FILE").source, "environment");
+  EXPECT_EQ(shown({}, "SHIFT_STATE_DIR =\n").at("SHIFT_STATE_DIR").value, "");
+}
+
+// Whoever sets a value must not be able to forge a line, nor to push the others out.
+TEST_F(ConfigTest, AShownValueIsOneLineOfBoundedLength) {
+  const std::string e_acute = "\xc3\xa9";
+  const auto value = [&](const std::string& name) {
+    return shown({{"SHIFT_EVENTS", name}}, "").at("SHIFT_EVENTS").value;
+  };
+  EXPECT_EQ(value("/a\nSHIFT_DISABLE=1\tdefault\x1b"), "/a?SHIFT_DISABLE=1?default?");
+  EXPECT_EQ(value(std::string(kSettingMax, 'x')), std::string(kSettingMax, 'x'));
+  EXPECT_EQ(value(std::string(kSettingMax + 1, 'x')), std::string(kSettingMax - 3, 'x') + "...");
+  std::string accents;
+  while (accents.size() < 2 * kSettingMax) accents += e_acute;
+  EXPECT_EQ(value(accents), accents.substr(0, (kSettingMax - 3) / 2 * 2) + "...");
+}
+
+TEST_F(ConfigTest, SettingsAreCutByWholeLines) {
+  const std::vector<Setting> settings = {{"A", "1", "default"}, {"B", "", "environment"}};
+  const std::string first = "A=1\tdefault\n", both = first + "B=\tenvironment\n";
+  EXPECT_EQ(settings_text(settings, both.size()), both);
+  EXPECT_EQ(settings_text(settings, both.size() - 1), first);
+  EXPECT_EQ(settings_text(settings, first.size() - 1), "");
+  // All settings fit into the record of a process, however long their values are.
+  std::map<std::string, std::string> env;
+  for (const char* name : {"EVENTS", "KEY_FILE", "LOG_TARGET", "STATE_DIR"})
+    env[std::string("SHIFT_") + name] = "/" + std::string(5000, 'x');
+  env["SHIFT_PAIRS"] = std::string(5000, 'x') + "=b";
+  std::vector<Setting> longest;
+  for (const auto& [name, one] : shown(env, "")) longest.push_back(one);
+  EXPECT_EQ(settings_text(longest, 100000), settings_text(longest, 4095));
+}
+
+// Runs in a child, since a process reads its settings once. Returns what config_settings_text()
+// gives there, after what the child says.
+std::string settings_in_child(const std::vector<std::pair<const char*, const char*>>& env) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    for (const auto& [name, value] : env) setenv(name, value, 1);
+    const std::string text = config_settings_text(4095);
+    _exit(write(ends[1], text.data(), text.size()) < 0);
+  }
+  close(ends[1]);
+  std::string text(20000, '\0');
+  size_t used = 0;
+  for (ssize_t n; (n = read(ends[0], text.data() + used, text.size() - used)) > 0;)
+    used += static_cast<size_t>(n);
+  close(ends[0]);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  return text.substr(0, used);
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// What cannot be opened is not in force.
+TEST(Process, ShowsWhatIsInForce) {
+  if (access(kConfigFile, F_OK) == 0) GTEST_SKIP() << kConfigFile << " decides on this host";
+  const std::string text = settings_in_child({{"SHIFT_LOG_TARGET", "/no-such-folder/log"},
+                                              {"SHIFT_EVENTS", "/no-such-folder/events"},
+                                              {"SHIFT_PORT", "1234"}});
+  EXPECT_TRUE(has(text, "warn: SHIFT_LOG_TARGET: cannot open /no-such-folder/log: No such file"));
+  EXPECT_TRUE(has(text, "warn: SHIFT_EVENTS: cannot open /no-such-folder/events: No such file"));
+  EXPECT_TRUE(has(text, "SHIFT_LOG_TARGET=stderr\tfallback\n")) << text;
+  EXPECT_TRUE(has(text, "SHIFT_EVENTS=\tfallback\n"));
+  EXPECT_TRUE(has(text, "SHIFT_PORT=1234\tenvironment\n"));
+  EXPECT_TRUE(has(text, "SHIFT_RENDEZVOUS_MS=10000\tdefault\n"));
+}
+
+// A settings file that is none at all must not fill the log of each process.
+TEST(Process, TellsOfAFewMistakes) {
+  std::vector<std::pair<const char*, const char*>> env;
+  for (const char* name : {"SHIFT_DISABLE", "SHIFT_PRIVILEGED", "SHIFT_LOG", "SHIFT_LOG_TARGET",
+                           "SHIFT_MODE", "SHIFT_DIRECT_VERBS", "SHIFT_STATE_DIR", "SHIFT_PAIRS",
+                           "SHIFT_PORT", "SHIFT_FENCE_MS", "SHIFT_EXCHANGE_MS", "SHIFT_DRAIN_MS"})
+    env.emplace_back(name, "?");
+  const std::string text = settings_in_child(env);
+  EXPECT_EQ(std::ranges::count(text.substr(0, text.find("SHIFT_DISABLE=0")), '\n'), 11) << text;
+  EXPECT_TRUE(has(text, "]: warn: the settings have 2 more mistakes\n"));
+}
+
 // What `config()` says in a program that gains privileges: this program, as another user's
 // set-user-ID file.
 TEST(Privileged, ShowsWhatHolds) {
   if (getenv("SHIFT_TEST_PRIVILEGED") == nullptr) GTEST_SKIP() << "run by the test below";
   if (getauxval(AT_SECURE) == 0) _exit(2);
-  _exit(config().disable ? 0 : 1);
+  const bool is_off = config().disable;
+  const std::string said = config_settings_text(4095);
+  const bool is_told = said.find("SHIFT_DISABLE=1\tfallback\n") != std::string::npos;
+  _exit(is_off && is_told ? 0 : 1);
 }
 
 TEST(Privileged, TheLayerIsOff) {
