@@ -32,7 +32,7 @@ state::ProcessRecord about() {
   state::text_set(record.version, SHIFT_VERSION);
   record.wire_version = wire::kVersion;
   record.has_key = config().key_file.has_value();
-  state::text_set(record.settings, config_text(sizeof record.settings - 1));
+  state::text_set(record.settings, config_settings_text(sizeof record.settings - 1));
   return record;
 }
 
