@@ -28,7 +28,7 @@ ALLOWED = {
     PROVIDER + "net": parts("util", "wire"),
     PROVIDER + "group": parts("util", "wire", "fsm"),
     PROVIDER + "control": parts("util", "state", "wire", "fsm", "net", "group"),
-    PROVIDER + "ops": parts("util", "state", "group", "control"),
+    PROVIDER + "ops": parts("util", "group", "control"),
     # These tests are scenarios of the whole layer.
     PROVIDER + "control/test": parts("util", "net", "group", "control", "ops"),
     "providers/mlx5": parts("util"),

@@ -98,7 +98,8 @@ DrainPlan departures_await(const Place& place, const DrainOptions& options) {
 
 int outcome_print(const DrainPlan& plan, const std::string& nic) {
   if (plan.remaining.empty()) {
-    printf("%s is idle: no QP of a process with SHIFT uses it\n", nic.c_str());
+    printf("%s is idle: no QP that SHIFT moves uses it\n", nic.c_str());
+    for (size_t i = 0; i < plan.notes.size() && i < kMost; i++) puts(plan.notes[i].c_str());
     return 0;
   }
   complain(nic + " is not idle; what is still there:");

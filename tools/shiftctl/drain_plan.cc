@@ -55,11 +55,8 @@ DrainPlan drain_plan(const Host& host, const std::string& nic) {
       const auto nics = nics_of(device);
       has_nic = has_nic || std::find(nics.begin(), nics.end(), nic) != nics.end();
       if (nics.front() != nic || device.stock_qps == 0) continue;
-      plan.staying += device.stock_qps;
-      const std::string line = name_of(process) + ": " + count_of(device.stock_qps, "QP") +
-                               " of a kind that is not protected, such as UD";
-      plan.blocked.push_back(line);
-      plan.remaining.push_back(line);
+      plan.notes.push_back(name_of(process) + ": has made " + count_of(device.stock_qps, "QP") +
+                           " there of a kind that is not protected, such as UD, and may use them");
     }
     plan.processes += has_nic;
     for (const state::GroupRecord& group : process.groups) group_plan(process, group, nic, plan);

@@ -14,6 +14,8 @@ struct DrainPlan {
   unsigned staying = 0;              // QPs that cannot leave, since the layer does not protect them
   std::vector<std::string> blocked;  // one reason for each QP that cannot leave now
   std::vector<std::string> remaining;  // what is still there, one line for each QP
+  // QPs that the layer does not protect were made there, and nobody knows whether they still exist.
+  std::vector<std::string> notes;
 };
 
 DrainPlan drain_plan(const Host& host, const std::string& nic);

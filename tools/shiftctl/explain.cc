@@ -23,20 +23,11 @@ std::string advice_text(const std::string& why) {
          "\nWhat to do: " + std::string(advice.to_do) + "\n";
 }
 
-// The NICs of the QP's device group beside the one that it uses.
-std::string others_of(const Process& process, const state::GroupRecord& group) {
-  auto names = nics_of(process, group);
-  if (group.member < names.size()) names.erase(names.begin() + group.member);
-  return list_of(names, names.size());
-}
-
 std::string masked_text(const Process& process, const state::GroupRecord& group) {
   const std::string nic = nic_of(process, group);
   std::string text = "It is protected. Its traffic goes over " + path_of(process, group) + ". " +
-                     (group.ready == 1 ? "One further path is"
-                                       : std::to_string(group.ready) + " further paths are") +
-                     " ready (this end has " + others_of(process, group) +
-                     " beside it), so a fault of " + nic + " would be masked.\n";
+                     "A path over " + list_of(ready_nics_of(process, group), state::kMembers) +
+                     " is ready, so a fault of " + nic + " would be masked.\n";
   if (group.member != 0 && (group.avoided & 1) == 0)
     text += "It is not on its default NIC, " + nics_of(process, group).front() +
             ", and goes back there when that has been good for SHIFT_FAILBACK_MS.\n";
@@ -137,7 +128,7 @@ std::string process_text(const Host& host, const Process& process) {
       text += ", which is not protected: " + why + ".\n" + advice_text(why);
     if (device.stock_qps > 0)
       text += count_of(device.stock_qps, "QP") +
-              " there cannot be protected, such as those of type UD.\n";
+              " made there cannot be protected, such as those of type UD.\n";
   }
   return text + reasons_text(process);
 }
@@ -149,7 +140,9 @@ std::string nic_text(const Host& host, const std::string& name) {
     text =
         name + " is a NIC of " + count_of(nic.processes, "process") + " with SHIFT. It carries " +
         count_of(nic.qps, "QP") +
-        (nic.stock_qps > 0 ? " and " + std::to_string(nic.stock_qps) + " that cannot be protected"
+        (nic.stock_qps > 0 ? "; " + std::to_string(nic.stock_qps) +
+                                 " that cannot be protected, such as those of type UD, were made "
+                                 "there, and may still be"
                            : "") +
         ".\n";
     if (nic.down > 0)

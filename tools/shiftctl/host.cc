@@ -20,6 +20,7 @@
 #include "drained_file.h"
 #include "state/directory.h"
 #include "text.h"
+#include "util/config.h"
 
 namespace shift::ctl {
 
@@ -192,11 +193,11 @@ std::string Host::drained_by(uid_t uid, const std::string& nic) const {
 }
 
 Place Place::of(const std::string& option) {
-  const char* const variable = std::getenv("SHIFT_STATE_DIR");
-  std::string base = !option.empty()                              ? option
-                     : variable != nullptr && variable[0] != '\0' ? variable
-                                                                  : state::kDefaultBase;
-  return {std::move(base), ::geteuid()};
+  if (!option.empty()) return {option, ::geteuid()};
+  std::vector<std::string> warnings;  // shiftctl config shows what is in force
+  const auto env = [](const char* key) -> const char* { return std::getenv(key); };
+  std::string base = config_read(env, kConfigFile, warnings).state_dir;
+  return {base.empty() ? state::kDefaultBase : std::move(base), ::geteuid()};
 }
 
 Host host_read(const Place& place) {

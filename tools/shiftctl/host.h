@@ -36,7 +36,7 @@ struct Place {
   std::string base;
   uid_t uid = 0;  // root looks into all folders
 
-  static Place of(const std::string& option);  // the option, SHIFT_STATE_DIR, or the default
+  static Place of(const std::string& option);  // the option, or SHIFT_STATE_DIR
 };
 
 Host host_read(const Place& place);

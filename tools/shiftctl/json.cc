@@ -56,7 +56,7 @@ Json qp_json(const Process& process, const state::GroupRecord& group) {
           {"state", state_name(group)},
           {"since", time_utc(group.since_ns)},
           {"path", path_json(process, group)},
-          {"ready", group.ready},
+          {"ready", ready_nics_of(process, group)},
           {"problem", problem_of(process, group)},
           {"leader", group.is_leader != 0},
           {"self", group.is_self != 0},

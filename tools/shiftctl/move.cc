@@ -76,8 +76,9 @@ int move_run(const Place& place, const std::string& text, bool is_home,
     const std::string why = hindrance(qp);
     if (!why.empty()) return complain(name + " is not moved: it " + why, kExitRefused);
   }
-  const std::string order =
-      std::string(is_home ? state::kOrderHome : state::kOrderMove) + " " + hex(qp.group->qpn);
+  const std::string order = std::string(is_home ? state::kOrderHome : state::kOrderMove) + " " +
+                            hex(qp.group->qpn) + " " +
+                            std::string(state::text_of(qp.group->device));
   const std::string problem = order_send(place, *qp.process, order);
   if (!problem.empty()) return complain(name + " is not moved: " + problem, kExitProblem);
   const uint8_t from = qp.group->member;

@@ -22,6 +22,7 @@
 #include "status.h"
 #include "target.h"
 #include "text.h"
+#include "util/config.h"
 
 namespace {
 
@@ -97,14 +98,22 @@ int explain_run(const Place& place, const Options& options) {
   return status;
 }
 
-// What a process would get that started now. This build of the layer tells a process's settings
-// only from inside it, so the command needs the number of one.
-int settings_now() {
-  return fail("which process? Name it by its PID", kExitUsage);
+// What a process would get that started now from here.
+std::vector<shift::ctl::Setting> settings_now() {
+  std::vector<shift::ctl::Setting> settings;
+  const auto env = [](const char* key) -> const char* { return std::getenv(key); };
+  for (const auto& one : shift::config_settings(env, shift::kConfigFile))
+    settings.push_back({one.name, one.value, one.source});
+  return settings;
+}
+
+int settings_print(const std::vector<shift::ctl::Setting>& settings, bool is_json) {
+  print(is_json ? shift::ctl::settings_json(settings) : shift::ctl::settings_text(settings));
+  return 0;
 }
 
 int config_run(const Place& place, const Options& options) {
-  if (options.target.empty()) return settings_now();
+  if (options.target.empty()) return settings_print(settings_now(), options.is_json);
   uint32_t pid = 0;
   if (!shift::ctl::number_read(options.target, 10, pid))
     return fail(shift::ctl::text_safe(options.target) + " is no PID", kExitUsage);
@@ -115,10 +124,7 @@ int config_run(const Place& place, const Options& options) {
     return fail("there is no process " + options.target + " with SHIFT");
   }
   // Of several that have had this number, the last one in the folder's order is as good as any.
-  const auto settings = shift::ctl::settings_of(*found.back());
-  print(options.is_json ? shift::ctl::settings_json(settings)
-                        : shift::ctl::settings_text(settings));
-  return 0;
+  return settings_print(shift::ctl::settings_of(*found.back()), options.is_json);
 }
 
 int health_run(const Place& place, const Options& options) {
@@ -213,10 +219,9 @@ class CommandLine {
     add("explain", "Say whether it is protected, what is missing, and what helps", explain_run)
         ->add_option("TARGET", options_.target, "A QP (0x1f, 4711:0x1f), a PID, or a NIC")
         ->required();
-    CLI::App* config =
-        add("config", "Show the settings of a process, and where they come from", config_run);
+    CLI::App* config = add("config", "Show settings, and where they come from", config_run);
     json_add(config);
-    config->add_option("PID", options_.target, "The process");
+    config->add_option("PID", options_.target, "The process; without it, one that would start now");
     json_add(
         add("health", "Print a line for each problem; the exit status is 0, 1 or 2", health_run));
     add("metrics", "Print counts and states for Prometheus", metrics_run)

@@ -56,7 +56,7 @@ Standing standing_of(const state::GroupRecord& group) {
   if (fsm::kLeaving.has(state) || group.member == state::GroupRecord::kNoPath)
     return Standing::kMoving;
   if (group.peer_members == 0 && group.is_self == 0) return Standing::kSearching;
-  return group.ready > 0 ? Standing::kProtected : Standing::kOnePath;
+  return group.ready_members != 0 ? Standing::kProtected : Standing::kOnePath;
 }
 
 const char* state_name(const state::GroupRecord& group) {
@@ -64,7 +64,7 @@ const char* state_name(const state::GroupRecord& group) {
 }
 
 const char* detector_name(uint8_t detector) {
-  return detector <= static_cast<uint8_t>(group::Detector::kProbe)
+  return detector <= static_cast<uint8_t>(group::Detector::kOrder)
              ? group::to_string(static_cast<group::Detector>(detector))
              : "other";
 }
@@ -91,6 +91,13 @@ std::string nic_of(const Process& process, const state::GroupRecord& group) {
   if (group.member == state::GroupRecord::kNoPath) return "";
   const auto names = nics_of(process, group);
   return group.member < names.size() ? names[group.member] : "?";
+}
+
+std::vector<std::string> ready_nics_of(const Process& process, const state::GroupRecord& group) {
+  std::vector<std::string> names = nics_of(process, group), ready;
+  for (size_t i = 0; i < names.size(); i++)
+    if ((group.ready_members >> i & 1) != 0) ready.push_back(names[i]);
+  return ready;
 }
 
 std::string path_of(const Process& process, const state::GroupRecord& group) {

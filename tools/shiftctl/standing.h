@@ -33,6 +33,8 @@ std::string nic_of(const Process& process, const state::GroupRecord& group);
 // All NICs of the QP's device group, the default first.
 std::vector<std::string> nics_of(const Process& process, const state::GroupRecord& group);
 std::vector<std::string> nics_of(const state::DeviceRecord& device);
+// The local NICs over which paths are ready beside the current one.
+std::vector<std::string> ready_nics_of(const Process& process, const state::GroupRecord& group);
 // "mlx5_0 to the peer's NIC 0", or "between two paths".
 std::string path_of(const Process& process, const state::GroupRecord& group);
 // Why it is not protected, has no second path, or has failed.
@@ -46,7 +48,7 @@ struct Nic {
   unsigned processes = 0;                    // that have it in a device group
   unsigned down = 0, drained = 0, late = 0;  // for so many of these
   unsigned qps = 0;                          // whose path it carries
-  uint64_t stock_qps = 0;                    // there, and not protected by the layer
+  uint64_t stock_qps = 0;                    // made there, and not protected by the layer
   bool is_ordered = false;                   // an order names it as drained
 };
 std::vector<Nic> nics_of(const Host& host);  // by name; names that no device can have are left out

@@ -93,10 +93,10 @@ std::string qp_table(const Host& host) {
   for (const Process& process : host.processes) {
     if (!process.is_live) continue;
     for (const state::GroupRecord& group : process.groups)
-      rows.push_back({std::to_string(process.pid), hex(group.qpn), peer_of(group),
-                      path_of(process, group), std::to_string(group.ready),
-                      to_string(standing_of(group)), time_local(group.since_ns),
-                      problem_of(process, group)});
+      rows.push_back(
+          {std::to_string(process.pid), hex(group.qpn), peer_of(group), path_of(process, group),
+           list_of(ready_nics_of(process, group), state::kMembers), to_string(standing_of(group)),
+           time_local(group.since_ns), problem_of(process, group)});
   }
   return rows.size() == 1 ? "" : "\n" + table(rows);
 }

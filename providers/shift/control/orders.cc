@@ -44,9 +44,8 @@ void Orders::take(const Order& order) {
     case Order::Kind::kLook:
       return look();
     case Order::Kind::kMove:
-      return move(order.qpn, true);
     case Order::Kind::kHome:
-      return move(order.qpn, false);
+      return move(order);
   }
 }
 
@@ -101,10 +100,11 @@ void Orders::session_begin(Session& session) const {
   session.avoidance.drained_set(drained(session.group.context));
 }
 
-void Orders::move(uint32_t qpn, bool away) {
+void Orders::move(const Order& order) {
   sessions_.for_each([&](Session& session) {
-    if (session.group.qpn() != qpn) return;
-    if (away)
+    if (session.group.qpn() != order.qpn) return;
+    if (order.device != session.group.context->device->dev.name) return;
+    if (order.kind == Order::Kind::kMove)
       session.avoidance.move_away();
     else
       session.avoidance.move_home();

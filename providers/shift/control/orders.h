@@ -50,7 +50,7 @@ class Orders {
   void look();
   void names_read();
   uint8_t members_of(const group::Context* context) const;
-  void move(uint32_t qpn, bool away);
+  void move(const state::Order& order);
 
   net::Loop& loop_;
   const Sessions& sessions_;

@@ -90,7 +90,10 @@ void PathOffers::take(const wire::Ready& message) {
   if (!session_.book.exists(message.path, false)) return;
   const MemberQp& qp = session_.qps[message.path.follower];
   if (!qp.connected || qp.connection != Connection{message.path, message.generation}) return;
-  if (message.kind == wire::Ready::Kind::kReady) return session_.spare_ready();
+  if (message.kind == wire::Ready::Kind::kReady) {
+    heard_[message.path.follower].ready = qp.connection;
+    return session_.spare_ready();
+  }
   if (message.kind != wire::Ready::Kind::kAsk) return;
   wire::Ready reply{session_.ends.local, session_.ends.remote, message.path, message.generation,
                     wire::Ready::Kind::kReady};
@@ -121,6 +124,13 @@ void PathOffers::try_out(const wire::Ready& ask) {
     heard.answer = reply.kind;
     session_.search.send(reply);
   });
+}
+
+bool PathOffers::is_ready(int member) const {
+  const MemberQp& qp = session_.qps[member];
+  return qp.connected && heard_[member].ready == qp.connection &&
+         session_.book.peer_up() >> qp.connection.path.leader & 1 &&
+         nics_.is_up(session_.group.context, member);
 }
 
 void PathOffers::lose(int member) {

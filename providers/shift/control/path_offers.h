@@ -26,6 +26,8 @@ class PathOffers {
   // The connection of a member that carries no traffic is of no use any more: tells the leader,
   // which makes it anew.
   void lose(int member);
+  // Whether the leader has said that the member's connection is ready, and its NICs still work.
+  bool is_ready(int member) const;
 
  private:
   // What the leader said of one member's QP.
@@ -38,6 +40,7 @@ class PathOffers {
     // answer.
     uint32_t tried = 0;
     wire::Ready::Kind answer{};
+    Connection ready;  // that the leader has called ready
   };
 
   void connected(const wire::Offer& offer, int error);

@@ -36,6 +36,18 @@ size_t bucket_of(uint32_t us) {
   return static_cast<size_t>(std::ranges::lower_bound(bounds, us) - bounds.begin());
 }
 
+// Bit n: a path beside the current one is ready over this end's NIC n.
+uint8_t ready_members(const Session& session) {
+  uint8_t members = 0;
+  const auto add = [&members](int member) { members |= static_cast<uint8_t>(1u << member); };
+  for (const PathBook::Ready& ready : session.book.all_ready()) add(ready.path.leader);
+  if (session.control.is_leader) return members;
+  for (int m = 0; m < session.group.context->member_count; m++) {
+    if (m != session.group.life.path.member && session.offers.is_ready(m)) add(m);
+  }
+  return members;
+}
+
 // Why the QP has no second path, or no protection at all; empty: it has both.
 std::string problem_of(const Session& session) {
   switch (session.control.state) {
@@ -44,7 +56,7 @@ std::string problem_of(const Session& session) {
       return session.round.cause();
     case State::kActive:
       if (!session.search.is_proven()) return "its peer is being looked for";
-      return session.book.all_ready().empty() ? session.spare.reasons() : "";
+      return ready_members(session) == 0 ? session.spare.reasons() : "";
     default:
       return "";
   }
@@ -111,7 +123,7 @@ GroupRecord Reporter::record_of(const Session& session, const Told& told) const 
   record.state = static_cast<uint8_t>(state);
   record.is_leader = session.control.is_leader;
   record.is_self = session.is_self;
-  record.ready = static_cast<uint8_t>(std::min<size_t>(book.all_ready().size(), UINT8_MAX));
+  record.ready_members = ready_members(session);
   record.peer_members = static_cast<uint8_t>(book.peer_members());
   record.peer_up = book.peer_up();
   record.avoided = book.own_avoided();

@@ -174,7 +174,10 @@ std::string Board::stem() noexcept try {
 
 void Board::end() noexcept {
   std::lock_guard lock(mutex_);
-  if (std::exchange(phase_, Phase::kOver) == Phase::kOpen) file_.end(process_.counters);
+  if (std::exchange(phase_, Phase::kOver) != Phase::kOpen) return;
+  process_.is_closed = 1;  // for the case that the file has to stay
+  process_write();
+  file_.end(process_.counters);
 }
 
 }  // namespace shift::state

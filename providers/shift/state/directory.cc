@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -36,7 +38,10 @@ void names_read(int fd, std::set<std::string>& names) {
     const size_t end = left.find('\n');
     const std::string_view line = trim(left.substr(0, end));
     left = end == std::string_view::npos ? std::string_view{} : left.substr(end + 1);
-    if (!line.empty() && line[0] != '#') names.emplace(line);
+    const bool is_name = std::ranges::all_of(line, [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+    });
+    if (!line.empty() && is_name) names.emplace(line);
   }
 }
 

@@ -143,10 +143,10 @@ struct GroupRecord {
   DeviceName device{};             // that the application made the QP on
   // The path: the NICs' places in their device groups, here and at the peer; kNoPath between two.
   uint8_t member = 0, peer_member = 0;
-  uint8_t state = 0;      // fsm::State
-  uint8_t is_leader = 0;  // this end picks the paths
-  uint8_t is_self = 0;    // the QP is connected to itself
-  uint8_t ready = 0;      // how many paths are ready beside the current one
+  uint8_t state = 0;          // fsm::State
+  uint8_t is_leader = 0;      // this end picks the paths
+  uint8_t is_self = 0;        // the QP is connected to itself
+  uint8_t ready_members = 0;  // bit n: a path beside the current one is ready over NIC n
   uint8_t peer_members = 0;
   uint8_t peer_up = 0;                    // bit n: the peer's NIC n works
   uint8_t avoided = 0, peer_avoided = 0;  // bit n: this QP shall leave NIC n, here or at the peer

@@ -16,16 +16,18 @@ namespace shift::state {
 
 namespace {
 
-// Returns the number behind the word and a blank: "move 0x1f".
-std::optional<uint32_t> number_after(std::string_view text, std::string_view word) {
+// Reads "WORD 0x1f mlx5_0".
+std::optional<Order> qp_order(std::string_view text, std::string_view word, Order::Kind kind) {
   if (!text.starts_with(word)) return std::nullopt;
   text.remove_prefix(word.size());
   if (!text.starts_with(" 0x")) return std::nullopt;
   text.remove_prefix(3);
-  uint32_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
+  Order order{kind, 0, {}};
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, order.qpn, 16);
+  if (error != std::errc() || end == last || *end != ' ' || end + 1 == last) return std::nullopt;
+  order.device.assign(end + 1, last);
+  return order;
 }
 
 bool may_order(const msghdr& message) {
@@ -43,10 +45,9 @@ bool may_order(const msghdr& message) {
 
 std::optional<Order> order_parse(const char* text, size_t size) {
   const std::string_view order(text, size);
-  if (order == kOrderLook) return Order{Order::Kind::kLook};
-  if (const auto qpn = number_after(order, kOrderMove)) return Order{Order::Kind::kMove, *qpn};
-  if (const auto qpn = number_after(order, kOrderHome)) return Order{Order::Kind::kHome, *qpn};
-  return std::nullopt;
+  if (order == kOrderLook) return Order{};
+  if (auto move = qp_order(order, kOrderMove, Order::Kind::kMove)) return move;
+  return qp_order(order, kOrderHome, Order::Kind::kHome);
 }
 
 bool OrderSocket::open(const std::string& path, std::string& problem) {

@@ -14,6 +14,7 @@ struct Order {
   enum class Kind : uint8_t { kLook, kMove, kHome };
   Kind kind = Kind::kLook;
   uint32_t qpn = 0;
+  std::string device;
 
   bool operator==(const Order&) const = default;
 };

@@ -1,6 +1,7 @@
 // What an operator may send to a process's socket (directory.h): one datagram holds one order, a
-// word and perhaps a QP, "move 0x1f". Only the process's own user and root are heard. There is no
-// answer: what the order changed shows in the process's state file.
+// word and perhaps a QP, by its number and the device that it was made on: "move 0x1f mlx5_0". Only
+// the process's own user and root are heard. There is no answer: what the order changed shows in
+// the process's state file.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@ namespace shift::state {
 inline constexpr size_t kOrderMax = 64;  // bytes
 // Read the files of drained NICs again.
 inline constexpr char kOrderLook[] = "look";
-// With a QP's number: the QP shall leave the NIC that it uses, or need not keep away from any.
+// With a QP: it shall leave the NIC that it uses, or need not keep away from any.
 inline constexpr char kOrderMove[] = "move", kOrderHome[] = "home";
 
 }  // namespace shift::state

@@ -41,14 +41,14 @@ Fake Fake::with(uint32_t pid, const std::vector<std::string>& nics) {
   return fake;
 }
 
-state::GroupRecord& Fake::add_qp(uint32_t qpn, uint8_t ready, fsm::State state) {
+state::GroupRecord& Fake::add_qp(uint32_t qpn, uint8_t ready_members, fsm::State state) {
   state::GroupRecord group;
   group.qpn = qpn;
   group.peer_qpn = qpn + 0x1000;
   group.since_ns = process.started_ns;
   group.device = devices.front().names[0];
   group.state = static_cast<uint8_t>(state);
-  group.ready = ready;
+  group.ready_members = ready_members;
   if (state != fsm::State::kUnbound) group.peer_members = 2, group.peer_up = 3;
   group.peer_gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2};
   groups.push_back(group);

@@ -24,7 +24,8 @@ struct Fake {
   static Fake with(uint32_t pid, const std::vector<std::string>& nics);
 
   // Adds a QP that is on its default NIC and has this many further paths.
-  state::GroupRecord& add_qp(uint32_t qpn, uint8_t ready, fsm::State state = fsm::State::kActive);
+  state::GroupRecord& add_qp(uint32_t qpn, uint8_t ready_members,
+                             fsm::State state = fsm::State::kActive);
   state::FaultRecord& add_fault(uint32_t qpn, int64_t time_ns, const std::string& cause);
 
   // The file's bytes, sealed.

@@ -27,7 +27,7 @@ using shift::state::GroupRecord;
 struct Options {
   std::string base, problem, device_problem, process_problem;
   std::vector<std::string> nics{"mlx5_0", "mlx5_1"};
-  unsigned qps = 2, ready = 1, state = 1, stock = 0, down = 0, late = 0, switches = 0;
+  unsigned qps = 2, ready = 2, state = 1, stock = 0, down = 0, late = 0, switches = 0;
   bool is_deaf = false, is_stubborn = false, is_dead = false, is_searching = false;
 };
 
@@ -137,7 +137,7 @@ class Process {
       if (drained.contains(std::string(shift::state::text_of(device.names[i]))))
         device.drained = static_cast<uint8_t>(device.drained | 1u << i);
     for (auto& group : fake_.groups) {
-      if ((device.drained >> group.member & 1) != 0 && group.ready > 0)
+      if ((device.drained >> group.member & 1) != 0 && group.ready_members != 0)
         leave(group, group.member);
       else if (device.drained == 0)
         group.avoided = group.member = 0;

@@ -144,7 +144,7 @@ TEST_F(File, a_liars_records_harm_nobody) {
   fake.devices[0].names[1].fill('\xff');
   for (auto& group : fake.groups) {
     group.problem.fill('\n');
-    group.avoided = group.peer_avoided = group.ready = 0xff;
+    group.avoided = group.peer_avoided = group.ready_members = 0xff;
     group.since_ns = INT64_MIN;
   }
   for (auto& fault : fake.faults) {

@@ -93,8 +93,7 @@ def nothing_runs(host):
 
 def a_wrong_command_line_changes_nothing(host):
     for words in ([], ["nonsense"], ["drain", "../x"], ["drain", "a b"], ["undrain"], ["explain"], ["move"],
-                  ["drain", "mlx5_0", "--timeout", "x"], ["status", "--watch=0"], ["move", "31"], ["config", "x"],
-                  ["config"]):
+                  ["drain", "mlx5_0", "--timeout", "x"], ["status", "--watch=0"], ["move", "31"], ["config", "x"]):
         said = subprocess.run(host.command(*words), capture_output=True, text=True, timeout=PATIENCE_S,
                               check=False)
         assert said.returncode == 2 and said.stderr, (words, said)
@@ -227,8 +226,11 @@ def drain_refuses_what_does_harm(host):
     host.run(1, "drain", "mlx5_0", "--force", "--timeout", "0.2", err=["is not idle", "The order stands"])
     assert host.order.read_text() == "mlx5_0\n"
     host.run(0, "undrain", "mlx5_0")
-    for options, why in ((["--stock", "3", "--qps", "0"], "3 QPs of a kind that is not protected"),
-                         (["--state", "0", "--problem", "no SHIFT"], "QP 0x100 is not protected: no SHIFT"),
+    host.fakes[-1].end()
+    host.start("--stock", "3", "--qps", "0")
+    has(host.run(0, "drain", "mlx5_0"), "mlx5_0 is idle", "has made 3 QPs there of a kind that is not protected")
+    host.run(0, "undrain", "mlx5_0")
+    for options, why in ((["--state", "0", "--problem", "no SHIFT"], "QP 0x100 is not protected: no SHIFT"),
                          (["--ready", "0", "--searching"], "its peer is being looked for")):
         host.fakes[-1].end()
         fake = host.start(*options)

@@ -86,7 +86,7 @@ TEST(Standing, a_nic_is_what_all_processes_say_of_it) {
 TEST(DrainPlan, names_what_cannot_leave) {
   auto fake = test::Fake::with(4711, {"mlx5_0", "mlx5_1"});
   fake.devices[0].stock_qps = 3;
-  fake.add_qp(0x10, 1);
+  fake.add_qp(0x10, 2);
   state::text_set(fake.add_qp(0x11, 0).problem, "nothing passes");
   state::text_set(fake.add_qp(0x12, 0, fsm::State::kUnbound).problem, "no SHIFT at the peer");
   fake.add_qp(0x13, 0, fsm::State::kFailed);
@@ -97,15 +97,18 @@ TEST(DrainPlan, names_what_cannot_leave) {
   const DrainPlan plan = drain_plan(host, "mlx5_0");
   EXPECT_EQ(plan.processes, 1u);
   EXPECT_EQ(plan.on_it, 3u);    // 0x10, 0x11, 0x14
-  EXPECT_EQ(plan.staying, 4u);  // 0x12 and three others
-  ASSERT_EQ(plan.blocked.size(), 3u);
+  EXPECT_EQ(plan.staying, 1u);  // 0x12
+  ASSERT_EQ(plan.notes.size(), 1u);
+  EXPECT_EQ(
+      plan.notes[0],
+      "process 4711 (trainer): has made 3 QPs there of a kind that is not protected, such as UD, "
+      "and may use them");
+  ASSERT_EQ(plan.blocked.size(), 2u);
   EXPECT_EQ(plan.blocked[0],
-            "process 4711 (trainer): 3 QPs of a kind that is not protected, such as UD");
-  EXPECT_EQ(plan.blocked[1],
             "process 4711 (trainer): QP 0x11 has no other path ready: nothing passes");
-  EXPECT_EQ(plan.blocked[2],
+  EXPECT_EQ(plan.blocked[1],
             "process 4711 (trainer): QP 0x12 is not protected: no SHIFT at the peer");
-  EXPECT_EQ(plan.remaining.size(), 5u);
+  EXPECT_EQ(plan.remaining.size(), 4u);
   EXPECT_EQ(drain_plan(host, "mlx5_1").on_it, 2u);  // 0x15, and 0x14 may come there
   EXPECT_EQ(drain_plan(host, "mlx5_9").processes, 0u);
   host.processes[0].is_live = false;

@@ -117,7 +117,7 @@ TEST_F(Drained, OneQpIsMovedAndGoesHome) {
   traffic(3);
   SimHost& host = follower();
   const auto order = [&](Order::Kind kind, uint32_t qpn) {
-    host.coordinator.orders().take({kind, qpn});
+    host.coordinator.orders().take({kind, qpn, host.world.context.device->dev.name});
     run(milliseconds(50));
     return member(host);
   };
