@@ -7,10 +7,11 @@
 // place for each QP, up to kGroups. A place of a device or a QP is free when its kind is kFree; the
 // file ends behind the last place that was ever used. Numbers have the byte order of the machine.
 //
-// Each record is written with one pwrite(2). A reader that sees a wrong sum has met a write halfway
-// and reads again; a sum that stays wrong means a damaged record, which the reader leaves out.
-// Texts end with a zero byte and hold UTF-8; a text that was too long is cut. All of it may come
-// from a program that lies, so a reader checks each number against its range.
+// Each record is written with one pwrite(2), which fills its places to their end. A reader that
+// sees a wrong sum has met a write halfway and reads again; a sum that stays wrong means a damaged
+// record, which the reader leaves out. Texts end with a zero byte and hold UTF-8; a text that was
+// too long is cut. All of it may come from a program that lies, so a reader checks each number
+// against its range.
 #pragma once
 
 #include <array>

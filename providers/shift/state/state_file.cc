@@ -84,8 +84,8 @@ int StateFile::write(size_t place, const void* bytes, size_t size) noexcept {
 }
 
 int StateFile::clear(size_t place) noexcept {
-  const Head free{};
-  return write(place, &free, sizeof free);
+  const char free[kPlaceSize] = {};
+  return write(place, free, sizeof free);
 }
 
 void StateFile::end(const Counters& counters) noexcept {

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstring>
 #include <string>
 
 #include "state/layout.h"
@@ -26,7 +27,9 @@ class StateFile {
   template <typename Record>
   int write(size_t place, Record& record) noexcept {
     seal(record);
-    return write(place, &record, sizeof record);
+    char places[Record::kPlaces * kPlaceSize] = {};
+    std::memcpy(places, &record, sizeof record);
+    return write(place, places, sizeof places);
   }
   // Marks the place as free.
   int clear(size_t place) noexcept;

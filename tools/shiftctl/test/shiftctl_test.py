@@ -157,7 +157,7 @@ def events_are_followed(host):
 def explain_says_what_is_missing(host):
     good = host.start("--qps", "1")
     has(host.run(0, "explain", "0x100"), "It is protected. Its traffic goes over mlx5_0 to the peer's NIC 0.",
-        "One further path is ready", "a fault of mlx5_0 would be masked")
+        "A path over mlx5_1 is ready", "a fault of mlx5_0 would be masked")
     bad = host.start("--qps", "2", "--state", "0", "--problem", "the peer cannot be reached")
     has(host.run(0, "explain", "%d:0x101" % bad.pid), "It is not protected", "the peer cannot be reached",
         "What is missing: The peer's rendezvous port gave no answer", "What to do: Let TCP to the rendezvous port")
@@ -276,13 +276,13 @@ def one_qp_moves(host):
     fake = host.start("--qps", "2")
     name = "%d:0x101" % fake.pid
     has(host.run(0, "move", name), "goes over mlx5_1")
-    assert fake.line() == "move 0x101"
+    assert fake.line() == "move 0x101 mlx5_0"
     assert [qp["path"]["nic"] for qp in host.json(0, "status")["processes"][0]["qps"]] == ["mlx5_0", "mlx5_1"]
     text = host.run(0, "explain", "0x101")
     has(text, "It keeps away from mlx5_0, by an order")
     assert "goes back there" not in text, text
     has(host.run(0, "move", "--home", "0x101"), "keeps away from no NIC")
-    assert fake.line() == "home 0x101"
+    assert fake.line() == "home 0x101 mlx5_0"
     host.run(1, "move", "0x999", err="no live process has a QP 0x999")
     host.start("--ready", "0", "--problem", "nothing passes", "--qps", "1")
     host.run(1, "move", "0x100", err="is not one QP only")
