@@ -57,6 +57,9 @@
 #ifndef DRAINS
 #define DRAINS 0 /* how often the way back is tried */
 #endif
+#ifndef ORDERS
+#define ORDERS 0 /* 1: an operator may have the traffic leave a path that works: any other is better */
+#endif
 #ifndef LOSSES
 #define LOSSES 0 /* the control channel breaks, with all messages in flight */
 #endif

@@ -130,7 +130,8 @@ inline connected(p) {
 #define ARRIVALS(p) \
   :: CAN_ARRIVE(me, p) -> ev = E_none; d_step { arrive(me, p, o) }
 
-#define BETTER(p) (at[0] != NO_PATH && (p) < at[0] && shake[p] == 2 && GOOD(p))
+#define BETTER(p) \
+  (at[0] != NO_PATH && ((p) < at[0] || (ORDERS && (p) != at[0])) && shake[p] == 2 && GOOD(p))
 
 /* Repeats what may have been lost with the old connections (Coordinator::on_connection_up). */
 inline reconnect() {

@@ -12,6 +12,7 @@
 #define NOTIFY_B 0
 #define LENIENT 1
 #define EARLY_DEADLINE 1
+#define ORDERS 1
 #define LATE_SWITCH 1
 
 short taken[2]; /* steps taken of the record of each end */
