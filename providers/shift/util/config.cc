@@ -34,8 +34,8 @@ const ConfigKey* key_find(std::string_view name) {
   return nullptr;
 }
 
-// Where a value came from: a line of the file, or one of these.
-constexpr int kDefault = 0, kEnvironment = -1, kFallback = -2;
+// Where a value came from: a line of the file, or one of these; 0: it is the default.
+constexpr int kEnvironment = -1, kFallback = -2;
 
 struct Reading {
   Config config{};
