@@ -5,7 +5,7 @@ fails, and the program hardly notices.
 The test `e2e_drain` calls this program. NICs of either host are drained and taken into use again, in turns,
 while traffic runs. shift-once counts how often each WRITE and each atomic is executed, and shift-traffic compares
 every byte. Each drain must end with all queue pairs on the other NIC, and their records must say that nothing was
-posted again. The pauses are measured at the program.
+posted again.
 """
 
 import dataclasses
@@ -22,6 +22,7 @@ from harness.build import Build
 from harness.checker import ENDS, RIGHT, report_of, report_option
 from harness.fabric import Fabric
 from harness.options import script_parser
+from harness.pauses import longest_ms
 from harness.runs import run_all
 from harness.waiting import wait_until
 
@@ -61,11 +62,13 @@ class Planned:
 class Outcome:
     drains: int
     problem: str
-    us: list       # how long each change of path took
+    us: list       # how long each change of path took, by the layer's records
+    seen_ms: list  # how long the program stood still around each; empty if it does not tell
 
 
 class Run:
-    def __init__(self, fabric, planned):
+    def __init__(self, fabric, planned, env=None):
+        self.env = {"SHIFT_FAILBACK_MS": "100", "SHIFT_RC_TIMEOUT_MAX": "15", **(env or {})}
         self.fabric, self.planned = fabric, planned
         self.state = {host: os.path.join(planned.directory, "state-" + host) for host in HOSTS}
         self.seen = dict.fromkeys(ENDS, 0)
@@ -76,7 +79,7 @@ class Run:
     def start(self):
         load, fabric = self.planned.load, self.fabric
         program = getattr(fabric.build, load.program)
-        env = {"SHIFT_FAILBACK_MS": "100", "SHIFT_RC_TIMEOUT_MAX": "15"}
+        env = self.env
         self.server = fabric.start("b", "server", [program, "--timeout-ms", "120000"] + report_option(
             fabric, "server"), env=env | {"SHIFT_STATE_DIR": self.state["b"]})
         if not self.server.wait_for(lambda one: one.port, 15):
@@ -126,7 +129,16 @@ class Run:
         return "" if codes == (RIGHT, RIGHT) else "the programs ended with %s" % (codes,)
 
 
-def run(build, planned):
+def run(fabric, env=None):
+    """One load and two drains, for tests/planted."""
+    one = Run(fabric, Planned(LOADS[0], 2, 1, fabric.directory), env)
+    problem = one.start() or one.drain() or one.drain()
+    problem = problem or one.end()
+    if problem:
+        raise SystemExit("FAILED: " + problem)
+
+
+def run_load(build, planned):
     shutil.rmtree(planned.directory, ignore_errors=True)
     os.makedirs(planned.directory)
     with Fabric(build, planned.directory) as fabric:
@@ -137,8 +149,17 @@ def run(build, planned):
             done += not problem
         if hasattr(one, "client"):
             problem = problem or one.end()
-        us = [record["us"] for end in ENDS for record in fabric.records("switched", end)]
-        return Outcome(done, problem, us)
+        moves = fabric.records("switched", *ENDS)
+        return Outcome(done, problem, [move["us"] for move in moves], seen_at(planned.directory, moves))
+
+
+def seen_at(directory, moves):
+    """The longest pause of either program around each change of path. Those below 1 ms are not told, and of the
+    others only the longest ones."""
+    pauses = [pause for end in ENDS for pause in report_of(directory, end).get("pauses_ns", [])]
+    if not pauses:
+        return []
+    return [longest_ms(pauses, move["evidence_ns"], move["end_ns"]) for move in moves]
 
 
 def main():
@@ -158,13 +179,15 @@ def main():
     def tell(one, outcome):
         outcomes.append(outcome)
         times = sorted(outcome.us) or [0]
-        print("%-6s %-9s %d drains; each change of path took %.1f ms at most, %.1f in the middle%s" % (
+        seen = "; the program stood still for %.1f at most, %.1f in the middle" % (
+            max(outcome.seen_ms), statistics.median(outcome.seen_ms)) if outcome.seen_ms else ""
+        print("%-6s %-9s %d drains; each change of path took %.1f ms at most, %.1f in the middle%s%s" % (
             "FAILED" if outcome.problem else "right", one.load.name, outcome.drains, times[-1] / 1000,
-            statistics.median(times) / 1000, "; " + outcome.problem if outcome.problem else ""), flush=True)
+            statistics.median(times) / 1000, seen, "; " + outcome.problem if outcome.problem else ""), flush=True)
         if not outcome.problem:
             shutil.rmtree(one.directory)
 
-    run_all(options.jobs, planned, lambda one: run(build, one), tell)
+    run_all(options.jobs, planned, lambda one: run_load(build, one), tell)
     drains, failed = sum(one.drains for one in outcomes), sum(bool(one.problem) for one in outcomes)
     print("%d drains, %d runs of %d failed, seed %d" % (drains, failed, len(outcomes), options.seed))
     if options.json:

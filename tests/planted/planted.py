@@ -15,7 +15,7 @@ from harness.build import Build
 from harness.options import layer_add, script_parser
 from harness.runs import run_all, run_on_fabric
 
-from e2e import cells, commands, flush, regions, short_cq, sleepers
+from e2e import cells, commands, drain, flush, regions, short_cq, sleepers
 from e2e.judge import run_cell
 from life import life
 
@@ -46,6 +46,7 @@ SCENARIO_PLANTS = {
     "event_kept_long": (sleepers, "stood still"),
     "read_back_skipped": (flush, "payload-mismatch"),
     "read_back_passed_over": (flush, "payload-mismatch"),
+    "drain_not_awaited": (drain, "posted again"),
     "keys_gone_ignored": (regions, "wrong-bytes"),
     "fence_waits_for_command": (commands, "the link of a NIC that hangs: not within"),
 }

@@ -4,6 +4,7 @@ A case returns what is wrong, or '' when nothing is wrong. vm.py makes the list 
 """
 
 import collections
+import json
 import time
 
 from vm.clients import PORT, Session
@@ -103,9 +104,16 @@ def survives_once(pair, cells, client, host, fault, is_undone, sign):
     return problem
 
 
-def journey(pair, cells, client, steps, env=None):
+def posted_again(session):
+    """What speaks against a change of path that was no fault; '' when nothing does."""
+    moves = [json.loads(line) for host in "ab" for line in session.events(host, "switched")]
+    again = [move for move in moves if move["replayed"] or move["completed"]]
+    return "posted again: %s" % again[0] if again else ""
+
+
+def journey(pair, cells, client, steps, env=None, judge=lambda session: ""):
     """Takes shift-traffic through all these faults, one after the other, and back each time. It judges its
-    data byte by byte, and must see no sign of the faults."""
+    data byte by byte, and must see no sign of the faults. `judge` says what else is wrong."""
     session = Session(pair, client, True, env)
     moves = 0
     if not session.wait_count("armed", 1):
@@ -127,7 +135,7 @@ def journey(pair, cells, client, steps, env=None):
         noted.append(Cell(client.name, fault, host, away, back))
         print("    %-12s on %s: away after %.1f s%s" % (
             fault, host, away, "" if back is None else ", back after %.1f s" % back), flush=True)
-    problem = session.finish()
+    problem = session.finish() or judge(session)
     for host, fault in steps:
         if fault in LASTING:
             pair.fault(host, "rail0", HEALS[fault])

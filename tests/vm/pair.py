@@ -216,6 +216,17 @@ class Pair:
     def _address_on(self, host, nic):
         self.sh(host, "ip address add %s/24 dev %s" % (address(nic, host), nic))
 
+    def _drain(self, host, nic):
+        """An operator has the traffic leave the NIC, and waits until it has."""
+        self.sh(host, self._shiftctl("drain", nic), timeout=90)
+
+    def _undrain(self, host, nic):
+        self.sh(host, self._shiftctl("undrain", nic))
+
+    def _shiftctl(self, command, nic):
+        return "%s %s rxe%d" % (os.path.join(self.build, "bin", "shiftctl"), command,
+                              list(NETWORKS).index(nic))
+
     def _unbind(self, host, nic):
         """Takes the NIC from its driver; its verbs device goes with it. The kernel ends this only when all
         programs have closed that device."""
@@ -243,4 +254,4 @@ class Pair:
 
 
 HEALS = {"link-down": "link-up", "carrier-off": "carrier-on", "drop-data": "pass-all",
-         "drop-acks": "pass-all", "address-off": "address-on", "unbind": "bind"}
+         "drop-acks": "pass-all", "address-off": "address-on", "unbind": "bind", "drain": "undrain"}

@@ -16,7 +16,7 @@ from harness.options import script_parser
 
 from vm import image, pyverbs_case, table
 from vm.cases import (FAULTS, LASTING, dies_as_on_stock, dies_on_stock, disabled_in_mid_life,
-                      gives_up_on_stock_too, healthy, journey, survives)
+                      gives_up_on_stock_too, healthy, journey, posted_again, survives)
 from vm.clients import (fi_pingpong, fio, gloo, io_demo, perftest, pingpong, rdma_client, rping,
                         rsocket_stream, torch_rpc, traffic, ucmatose, uct)
 from vm.pair import KernelStuck, Pair
@@ -77,10 +77,17 @@ def trip(name, steps, env=None, row=""):
                 tuple((fault, host) for host, fault in steps))
 
 
+def drains(count):
+    """So many drains of either host's NIC under load, nothing else: no request may be posted again."""
+    steps = [(host, "drain") for _ in range(count) for host in "ab"]
+    return Case("mixed traffic, %d drains" % len(steps),
+                lambda pair, cells: journey(pair, [], MIXED, steps, judge=posted_again))
+
+
 def smoke_set():
     """The cases that check.sh has time for."""
     return [trip("mixed traffic, two faults", [("a", "link-down"), ("b", "drop-data")]),
-            through(RPING, "link-down", "a")]
+            through(RPING, "link-down", "a"), drains(1)]
 
 
 def short_set():
@@ -124,7 +131,7 @@ def whole_set():
     return short_set() + [case for case in cases if case.name not in known]
 
 
-SETS = {"1": short_set, "smoke": smoke_set, "all": whole_set}
+SETS = {"1": short_set, "smoke": smoke_set, "all": whole_set, "drains": lambda: [drains(50)]}
 
 
 def parse():
@@ -132,14 +139,16 @@ def parse():
     parser.add_argument("--all", action="store_const", dest="set", const="all", default="1",
                         help="each program through each fault on either host (SHIFT_VM=all)")
     parser.add_argument("--smoke", action="store_const", dest="set", const="smoke",
-                        help="a set of two cases (SHIFT_VM=smoke)")
+                        help="a set of three cases (SHIFT_VM=smoke)")
+    parser.add_argument("--drains", action="store_const", dest="set", const="drains",
+                        help="a hundred drains under load (SHIFT_VM=drains)")
     parser.add_argument("--only", action="append", default=[],
                         help="only cases whose name contains this, of all cases")
     parser.add_argument("--markdown", help="write the table to this file")
     parser.add_argument("--resume", action="store_true",
                         help="go on with that table: run cases that are missing, failed, or did not come back")
     parser.add_argument("--if-asked", action="store_true",
-                        help="skip unless SHIFT_VM names a set: 1, smoke or all")
+                        help="skip unless SHIFT_VM names a set: 1, smoke, drains or all")
     options = parser.parse_args()
     if options.resume and not (options.markdown and os.path.exists(options.markdown)):
         parser.error("--resume goes on with the table that --markdown names: there is none")

@@ -7,6 +7,7 @@
 #include "group/group.h"
 #include "group/park.h"
 #include "group/replay.h"
+#include "util/planted.h"
 
 namespace shift::group {
 namespace {
@@ -21,6 +22,7 @@ bool is_drained(Group& group) {
   const int member = group.life.path.member;
   if (member == kNoMember) return true;
   if (!park_sends(group)) return false;
+  if (SHIFT_PLANT(drain_not_awaited)) return true;
   std::lock_guard send(group.send.mutex);
   {
     CqLock lock(group);
