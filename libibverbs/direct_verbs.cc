@@ -38,6 +38,7 @@ ibv_device** own_list(ibv_device** list, int count) noexcept {
 }
 
 constexpr shift::VirtualObjects kVirtualObjects = {
+    .size = sizeof(shift::VirtualObjects),
     .device = device,
     .context = context,
     .pd = real_of<ops::real_pd, ibv_pd>,

@@ -34,6 +34,7 @@ bool let_go(Object*) {
 }
 
 constexpr shift::VirtualObjects kVirtualObjects = {
+    .size = sizeof(shift::VirtualObjects),
     .device = real_of<&virtual_device, &real_device>,
     .context = real_of<&virtual_context, &real_context>,
     .pd = real_of<&virtual_pd, &real_pd>,

@@ -4,6 +4,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
+
 #include "util/config.h"
 
 namespace shift {
@@ -11,9 +13,14 @@ namespace shift {
 // Makes a queue pair by direct verbs of the NIC's own parts.
 using MakeQp = ibv_qp* (*)(ibv_context* real, ibv_qp_init_attr_ex* init, void* argument);
 
+// The two fronts of a process may be of different builds: a process that has loaded one before an
+// upgrade may load the other after it. So this table only ever grows at its end, and nothing in it
+// changes its meaning. A front that wants more than the first version had looks at `size` first.
+//
 // Each of the first six functions returns its argument when that is not virtual, and otherwise the
 // real object on the default NIC.
 struct VirtualObjects {
+  size_t size;  // bytes of the table, as its maker knows it
   ibv_device* (*device)(ibv_device* device);
   ibv_context* (*context)(ibv_context* context);
   ibv_pd* (*pd)(ibv_pd* pd);
@@ -36,6 +43,9 @@ struct VirtualObjects {
   // takes. Returns nullptr when there is no memory.
   ibv_device** (*own_list)(ibv_device** list, int count);
 };
+static_assert(offsetof(VirtualObjects, mode) == 7 * sizeof(void*) &&
+              offsetof(VirtualObjects, let_go_qp) == 9 * sizeof(void*) &&
+              offsetof(VirtualObjects, own_list) == 13 * sizeof(void*));
 
 }  // namespace shift
 
