@@ -2,9 +2,9 @@
 """Installs the RPM packages into a root, runs programs there, and lives their life to its end.
 
 The root is Debian's, and RPM's database in it begins empty. So packages are made that stand for those of Fedora
-and RHEL: the C library, libibverbs with libmlx5, and librdmacm, with Debian's files in the folders of RPM's
-distributions. It needs root, debootstrap, rpm and the network, and takes minutes. `tools/package rpm` makes the
-packages.
+and RHEL: the run-time of C and C++, libibverbs with libmlx5, and librdmacm, with Debian's files in the folders of
+RPM's distributions. It needs root, debootstrap, rpm and the network, and takes minutes. `tools/package rpm` makes
+the packages.
 """
 
 import argparse
@@ -25,7 +25,9 @@ from roots import FAILOVER, STOCK, found, same
 LIBDIR = "/usr/lib64"
 NAMES = ("shift-rdma", "shift-rdma-system", "cxemu")
 CONF = "etc/ld.so.conf.d/00-shift.conf"
-GLIBC = ("libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1")
+# What one package of the root stands for; the C++ run-time is among it.
+RUNTIME = ("libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libstdc++.so.6",
+           "libgcc_s.so.1")
 # What the packages may provide: their own names.
 PROVIDED = re.compile(r"(config\()?(%s)\)?(\((x86-64|aarch-64)\))? = \S+$" % "|".join(NAMES))
 
@@ -171,7 +173,7 @@ class RpmRoot(Root):
         shutil.copy2(self.path / "usr/bin/ib_write_bw", place / "perftest/usr/bin")
         release = re.search(r"\.so\.\d+\.\d+\.(.*)", os.path.realpath(folder / "libibverbs.so.1"))[1]
         provided = ["/bin/sh", "rtld(GNU_HASH)"]
-        for library in GLIBC:
+        for library in RUNTIME:
             if (folder / library).exists():
                 provided += output("/usr/lib/rpm/elfdeps", "--provides", folder / library).splitlines()
         made = {name: stand_in(name, release, place / name, place)
