@@ -137,8 +137,22 @@ def an_rpm_snapshot_is_the_commit(tree):
     assert spec == SPEC.replace("        0", "        " + version).replace("%changelog\n", entry), spec
     assert set(os.listdir(tree.root / "out")) == {"build-rpm.log", "some.src.rpm", "some.x.rpm"}, done
     assert "redhat/shift-rdma.rpmlintrc some.x.rpm some.src.rpm" in done.stdout, done
-    left = [name for name in os.listdir(tree.folder) if name.startswith("tmp")]
+    left = [name for name in os.listdir(tree.folder) if name.startswith(("tmp", "shift-rdma"))]
     assert not left, left
+
+
+def an_rpm_is_built_in_the_same_folder_each_time(tree):
+    folder = tree.folder / "shift-rdma-rpm"
+    done = tree.run("rpm", "--out", "out")
+    facts = (tree.seen / "facts").read_text()
+    assert done.returncode == 0 and "note: /" not in done.stdout, done
+    assert "_topdir %s\n" % folder in facts, facts
+    folder.mkdir()  # another build is under way
+    done = tree.run("rpm", "--out", "out")
+    facts = (tree.seen / "facts").read_text()
+    assert done.returncode == 0 and "note: /" in done.stdout, done
+    assert "_topdir %s/tmp" % tree.folder in facts, facts
+    assert folder.exists() and not list(tree.folder.glob("tmp*"))
 
 
 def a_failure_shows_the_end_of_the_log(tree):
@@ -161,7 +175,8 @@ def main():
         print("skipped: git is not installed")
         return 77
     for case in (a_snapshot_comes_before_its_release, a_release_has_the_changelog_of_its_commit,
-                 an_rpm_snapshot_is_the_commit, a_failure_shows_the_end_of_the_log, mistakes_end_with_the_usage):
+                 an_rpm_snapshot_is_the_commit, an_rpm_is_built_in_the_same_folder_each_time,
+                 a_failure_shows_the_end_of_the_log, mistakes_end_with_the_usage):
         with tempfile.TemporaryDirectory() as folder:
             case(Tree(args.package.resolve(), folder))
         print("ok:", case.__name__)
