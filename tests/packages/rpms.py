@@ -2,9 +2,9 @@
 """Installs the RPM packages into a root, runs programs there, and lives their life to its end.
 
 The root is Debian's, and RPM's database in it begins empty. So packages are made that stand for those of Fedora
-and RHEL: the run-time of C and C++, libibverbs with libmlx5, and librdmacm, with Debian's files in the folders of
-RPM's distributions. It needs root, debootstrap, rpm and the network, and takes minutes. `tools/package rpm` makes
-the packages.
+and RHEL: the run-time of C and C++, libibverbs with its providers, and librdmacm, with Debian's files in the
+folders of RPM's distributions. It needs root, debootstrap, rpm and the network, and takes minutes. `tools/package
+rpm` makes the packages.
 """
 
 import argparse
@@ -158,7 +158,8 @@ class RpmRoot(Root):
 
     def make_stock(self, place):
         folder = next(self.path.glob("usr/lib/*-linux-gnu"))
-        for name, library in (("libibverbs", "libibverbs"), ("libibverbs", "libmlx5"), ("librdmacm", "librdmacm")):
+        for name, library in (("libibverbs", "libibverbs"), ("libibverbs", "libmlx5"), ("libibverbs", "libefa"),
+                              ("librdmacm", "librdmacm")):
             there = place / name / LIBDIR[1:]
             there.mkdir(parents=True, exist_ok=True)
             for file in folder.glob(library + ".so.1*"):
@@ -168,7 +169,9 @@ class RpmRoot(Root):
         providers.mkdir(parents=True)
         for file in (folder / "libibverbs").glob("libmlx5-*.so"):
             (providers / file.name).symlink_to(LIBDIR + "/libmlx5.so.1")
-        shutil.copytree(self.path / "etc/libibverbs.d", place / "libibverbs/etc/libibverbs.d")
+        drivers = place / "libibverbs/etc/libibverbs.d"
+        drivers.mkdir(parents=True)
+        shutil.copy2(self.path / "etc/libibverbs.d/mlx5.driver", drivers)
         (place / "perftest/usr/bin").mkdir(parents=True)
         shutil.copy2(self.path / "usr/bin/ib_write_bw", place / "perftest/usr/bin")
         release = re.search(r"\.so\.\d+\.\d+\.(.*)", os.path.realpath(folder / "libibverbs.so.1"))[1]
