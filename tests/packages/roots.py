@@ -14,6 +14,7 @@ import tempfile
 import time
 import traceback
 
+from exercises import EXERCISES
 from root import Failure, Root, differences, mirror, require
 
 LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1")
@@ -184,7 +185,7 @@ def release_upgrade(root, packages):
 
 
 CASES = {case.__name__: case for case in (
-    traffic, life, removed_beneath, folder_gone, privileged, built_there, release_upgrade)}
+    traffic, life, removed_beneath, folder_gone, privileged, built_there, *EXERCISES, release_upgrade)}
 
 
 def main():

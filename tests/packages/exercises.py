@@ -1,0 +1,174 @@
+"""What programs and administrators do on a host with the packages. roots.py runs these cases."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+
+from harness.ports import free_port
+from inside import Inside
+from root import require
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+BW = ("ib_write_bw", "-d", "mlx5_0", "-x", "3", "-s", "65536", "-F")
+MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_plm": "isolated", "PRTE_MCA_plm": "isolated",  # there is no remote shell
+    "OMPI_MCA_pml": "ucx", "OMPI_MCA_osc": "ucx", "OMPI_MCA_btl": "self",
+    "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+    # The ranks share a machine, so UCX would find shared memory.
+    "UCX_TLS": "self,rc_v", "UCX_NET_DEVICES": "mlx5_0:1", "UCX_WARN_UNUSED_ENV_VARS": "n",
+}
+# Programs of librdmacm, and what they do without an address.
+CM = {"rping": ("-s",), "ucmatose": (), "rstream": (), "udaddy": ()}
+
+
+def on_host(host, *words):
+    return ("cxemu", "exec", "--host", host, "--", *words)
+
+
+def bw_start(inside, *options):
+    """Both ends of a program that sends all the time."""
+    words = (*BW, "-p", free_port(), *options)
+    inside.pair(words[len(BW) + 1], lambda name, host, *last: inside.start(name, *on_host(host, *words, *last)))
+
+
+def jobs(root, packages):
+    """A job of Open MPI survives its NIC without shift-run, and ends without SHIFT."""
+    root.install(*packages.now, packages.files["cxemu"], "openmpi-bin", "libopenmpi-dev", "gcc", "libc6-dev")
+    shutil.copy(TESTS / "programs/mpi_check.c", root.path / "debs")
+    root.run("mpicc", "-O2", "-o", "/debs/mpi_check", "/debs/mpi_check.c")
+    for fault in ("link-down", "kill"):
+        with Inside(root, **MPI) as inside:
+            job_start(inside)
+            inside.wait("both ranks are protected", 60, lambda: inside.protected(2, "mlx5_0"))
+            inside.fault("a/mlx5_0", fault)
+            inside.wait("the job goes on over the other NICs", 30, lambda: inside.qps() and inside.on("mlx5_1"))
+            job, = inside.programs
+            inside.ended_well(150)
+            said = job.log.read_text()
+            require("mpi_check ok: 2 ranks" in said, "the job says: " + said[-1500:])
+    with Inside(root, SHIFT_DISABLE="1", **MPI) as inside:
+        job_start(inside)
+        inside.fault("a/mlx5_0", "link-down")
+        require(inside.dies(40), "without SHIFT the job survives, so the above shows nothing")
+
+
+def job_start(inside):
+    words = []
+    for host in "ab":
+        words += [":"] * bool(words) + ["-np", "1"]
+        words += on_host(host, "/debs/mpi_check", "1", "60", str(1 << 18), "messages")
+    job = inside.start("mpirun", "mpirun", *words)
+    # UCX connects over UD, which is not protected; in the first round each has met all.
+    inside.wait("the first round is over", 60, lambda: "is over" in job.log.read_text())
+
+
+def operated(root, packages):
+    """shiftctl sees the processes of the host. Traffic leaves a NIC on order, whose link can fail then, and comes
+    back."""
+    root.install(*packages.now, packages.files["cxemu"], "perftest")
+    with Inside(root) as inside:
+        require(health(inside) == (0, "ok"), "without a process, the health is %s" % (health(inside),))
+        bw_start(inside, "-n", 1500000)
+        inside.wait("both ends are protected", 30, lambda: inside.protected(2, "mlx5_0"))
+        found = sorted((process["program"], process["user"]) for process in inside.status()["processes"])
+        require(found == [("ib_write_bw", "root")] * 2, "the processes are %s" % found)
+        require(health(inside) == (0, "ok"), "the health is %s" % (health(inside),))
+        require("can be drained" in inside.run("shiftctl", "explain", "mlx5_0"), "a NIC is not explained")
+
+        inside.run("shiftctl", "drain", "mlx5_0")
+        require(inside.on("mlx5_1"), "drained, and there are still QPs on it: %s" % inside.qps())
+        require("mlx5_0  root" in inside.run("shiftctl", "drain", "--list"), "the order is not listed")
+        idle, busy = inside.packets("mlx5_0"), inside.packets("mlx5_1")
+        require(health(inside) == (1, "degraded"), "drained, the health is %s" % (health(inside),))
+        inside.fault("a/mlx5_0", "link-down")
+        inside.wait("traffic goes on", 20, lambda: inside.packets("mlx5_1") > busy + 10000)
+        inside.fault("a/mlx5_0", "link-up")
+        # What is left are probes.
+        require(inside.packets("mlx5_0") - idle < 100, "the drained NIC carries traffic")
+
+        inside.run("shiftctl", "undrain", "mlx5_0")
+        inside.wait("traffic is back", 30, lambda: inside.protected(2, "mlx5_0"))
+        back = inside.packets("mlx5_0")
+        inside.wait("traffic goes on", 20, lambda: inside.packets("mlx5_0") > back + 10000)
+        require(health(inside) == (0, "ok"), "in the end the health is %s" % (health(inside),))
+        inside.ended_well(300)
+
+
+def health(inside):
+    done = inside.attempt("shiftctl", "health", "--json")
+    return done.returncode, json.loads(done.stdout)["health"]
+
+
+# The emulator's way into programs that gain privileges: the linker keeps LD_PRELOAD from them, and libibverbs
+# SYSFS_PATH. The mounts are of one program alone.
+PRIVILEGED = """
+set -e
+mount --bind "$0/$SYSFS_PATH" "$0/sys"
+mount --bind "$0/debs/preload" "$0/etc/ld.so.preload"
+exec "$@"
+"""
+OWNER, USER = "2001", "2002"
+
+
+def privileged_start(inside, name, host, *words, **environment):
+    said = inside.run(*inside.as_user, "cxemu", "env", "--host", host)
+    emulated = dict(re.findall(r"^export (\w+)='(.*)'$", said, re.M))
+    library = emulated.pop("LD_PRELOAD")
+    (inside.root.path / "debs/preload").write_text(library + "\n")
+    before = ["unshare", "--mount", "sh", "-c", PRIVILEGED, inside.root.path]
+    inside.start(name, "setpriv", "--reuid=" + USER, "--clear-groups", *words, before=before,
+                 **emulated, **environment)
+
+
+def set_user_id(root, packages):
+    """A set-user-ID program survives its NIC where /etc/shift.conf has SHIFT_PRIVILEGED, and has plain verbs
+    otherwise. The environment of its user counts for nothing."""
+    root.install(*packages.now, packages.files["cxemu"], "perftest")
+    program = root.path / "usr/bin/privileged_bw"
+    shutil.copy(root.path / "usr/bin/ib_write_bw", program)
+    os.chown(program, int(OWNER), int(OWNER))
+    program.chmod(0o4755)
+    (root.path / "etc/ld.so.preload").touch()
+    for is_on in (True, False):
+        port = free_port()
+        against = {"SHIFT_PRIVILEGED": str(int(not is_on)), "SHIFT_DISABLE": str(int(is_on))}
+        with Inside(root, user=OWNER) as inside:
+            (root.path / "etc/shift.conf").write_text("SHIFT_PORT = %s\nSHIFT_PRIVILEGED = %d\n" % (
+                inside.environment["SHIFT_PORT"], is_on))
+            inside.pair(port, lambda name, host, *last: privileged_start(
+                inside, name, host, "privileged_bw", *BW[1:], "-n", 100000, "-p", port, *last, **against))
+            if is_on:
+                inside.wait("both ends are protected", 30, lambda: inside.protected(2, "mlx5_0"))
+            inside.wait("there is traffic", 30, lambda: inside.packets("mlx5_0") > 10000)
+            users = [process["uid"] for process in inside.status()["processes"]]
+            require(users == [int(OWNER)] * 2 * is_on, "the processes with SHIFT are of %s" % users)
+            inside.fault("a/mlx5_0", "link-down")
+            if is_on:
+                inside.ended_well(120)
+                require(inside.packets("mlx5_1") > 10000, "the other NIC has carried nothing")
+            else:
+                require(inside.dies(20), "without the layer it survives, so the above shows nothing")
+
+
+def connection_manager(root, packages):
+    """Programs of librdmacm load the fronts. cxemu has no rdma_cm, so they end with the words of the stock stack;
+    tests/vm has their failover."""
+    root.install(*packages.now, packages.files["cxemu"], "rdmacm-utils")
+    with Inside(root) as inside:
+        for name, options in CM.items():
+            linked = inside.run("ldd", "/usr/bin/" + name)
+            require("/shift/librdmacm.so.1" in linked and "/shift/libibverbs.so.1" in linked,
+                    "%s has no fronts: %s" % (name, linked))
+            said = []
+            for disabled in "01":
+                done = inside.attempt(*on_host("a", "timeout", "20", name, *options), SHIFT_DISABLE=disabled)
+                said.append((done.returncode, done.stdout))
+            require(said[0] == said[1] and said[0][0] not in (124, 139), "%s: %s with SHIFT, %s without" % (
+                name, *said))
+
+
+EXERCISES = (jobs, operated, set_user_id, connection_manager)
