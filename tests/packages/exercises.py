@@ -31,8 +31,9 @@ def on_host(host, *words):
 
 def bw_start(inside, *options):
     """Both ends of a program that sends all the time."""
-    words = (*BW, "-p", free_port(), *options)
-    inside.pair(words[len(BW) + 1], lambda name, host, *last: inside.start(name, *on_host(host, *words, *last)))
+    port = free_port()
+    words = (*BW, "-p", port, *options)
+    inside.pair(port, lambda name, host, *last: inside.start(name, *on_host(host, *words, *last)))
 
 
 def jobs(root, packages):
@@ -140,7 +141,7 @@ def set_user_id(root, packages):
             (root.path / "etc/shift.conf").write_text("SHIFT_PORT = %s\nSHIFT_PRIVILEGED = %d\n" % (
                 inside.environment["SHIFT_PORT"], is_on))
             inside.pair(port, lambda name, host, *last: privileged_start(
-                inside, name, host, "privileged_bw", *BW[1:], "-n", 100000, "-p", port, *last, **against))
+                inside, name, host, "privileged_bw", *BW[1:], "-n", 400000, "-p", port, *last, **against))
             if is_on:
                 inside.wait("both ends are protected", 30, lambda: inside.protected(2, "mlx5_0"))
             inside.wait("there is traffic", 30, lambda: inside.packets("mlx5_0") > 10000)
@@ -148,7 +149,7 @@ def set_user_id(root, packages):
             require(users == [int(OWNER)] * 2 * is_on, "the processes with SHIFT are of %s" % users)
             inside.fault("a/mlx5_0", "link-down")
             if is_on:
-                inside.ended_well(120)
+                inside.ended_well(300)
                 require(inside.packets("mlx5_1") > 10000, "the other NIC has carried nothing")
             else:
                 require(inside.dies(20), "without the layer it survives, so the above shows nothing")
