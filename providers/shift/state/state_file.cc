@@ -17,18 +17,6 @@ namespace shift::state {
 
 namespace {
 
-// Descriptors from this number on, because programs that turn into daemons close low descriptors
-// and reuse their numbers.
-constexpr int kHighFd = 800;
-
-UniqueFd moved_up(int low) {
-  if (low < 0) return {};
-  const int high = ::fcntl(low, F_DUPFD_CLOEXEC, kHighFd);
-  if (high < 0) return UniqueFd(low);
-  ::close(low);
-  return UniqueFd(high);
-}
-
 // The kernel kills a process that writes behind this limit.
 bool is_allowed(size_t end) {
   rlimit limit{};
@@ -41,15 +29,17 @@ bool is_allowed(size_t end) {
 bool StateFile::open(const std::string& base, std::string& problem) {
   const uid_t user = ::geteuid();
   if (!directory_open(base, user, true, problem)) return false;
-  ended_fold(base, user);
+  const auto number = static_cast<unsigned>(std::random_device{}());
+  // The program waits meanwhile, so one process in eight looks what others have left.
+  if (number % 8 == 0) ended_fold(base, user);
   char name[64];
-  std::snprintf(name, sizeof name, "/%d-%08x", static_cast<int>(::getpid()),
-                static_cast<unsigned>(std::random_device{}()));
+  std::snprintf(name, sizeof name, "/%d-%08x", static_cast<int>(::getpid()), number);
   stem_ = user_directory(base, user) + name;
   base_ = base;
   const std::string path = stem_ + kStateEnd;
-  UniqueFd file =
-      moved_up(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  // The descriptor is not moved to a high number: the kernel would hold this process of several
+  // threads up for 10 ms to make room for it.
+  UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   // A lock of the process, not of the descriptor: a child that was forked does not have it, and
   // whoever asks for its holder is told a process.
   struct flock lock {};
