@@ -106,6 +106,8 @@ void check_value(const char* name, const std::string& value) {
   check_ranges(here);
   require(warnings.size() <= 1, "a value has two warnings");
   if (value.find('\n') != std::string::npos || value.find('"') != std::string::npos) return;
+  // An empty variable is a key file that cannot be used, and an empty name in the file means none.
+  if (here.key_file && here.key_file->empty()) return;
   const std::string text = std::string(name) + "=" + value;
   if (text.size() > 60000) return;
   require(is_alike(here, config_read(nullptr, file().write(text), of_file)) &&
