@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: (GPL-2.0 OR Linux-OpenIB)
+# For providers that are written in C++. This file is read only where one of them is built, since reading it
+# demands a C++ compiler.
+
+if (CMAKE_VERSION VERSION_LESS "3.18")
+  message(FATAL_ERROR "providers in C++ need CMake 3.18, this is ${CMAKE_VERSION}")
+endif()
+if (NOT SIZEOF_LONG EQUAL 8)
+  message(FATAL_ERROR "providers in C++ are for 64-bit architectures only")
+endif()
+
+enable_language(CXX)
+include(CheckCXXSourceCompiles)
+
+option(RDMA_CXX_STATIC_RUNTIME "Link the C++ run-time into providers that are written in C++" ON)
+
+# The build types were set up before there was a second language: C++ is optimised as C is.
+foreach(type DEBUG RELEASE RELWITHDEBINFO MINSIZEREL)
+  if (NOT CMAKE_CXX_FLAGS_${type})
+    set(CMAKE_CXX_FLAGS_${type} "${CMAKE_C_FLAGS_${type}}")
+  endif()
+endforeach()
+
+set(rdma_flags_before "${CMAKE_REQUIRED_FLAGS}")
+set(CMAKE_REQUIRED_FLAGS "${CMAKE_REQUIRED_FLAGS} -std=gnu++20")
+check_cxx_source_compiles("
+#include <bit>
+#include <compare>
+#include <concepts>
+#include <optional>
+#include <span>
+struct version {
+  int major, minor;
+  auto operator<=>(const version &) const = default;
+};
+template <std::integral T>
+constexpr T twice(T x) { return x << 1; }
+int main() {
+  const version one{.major = 1, .minor = 0};
+  return twice(std::countr_zero(2u)) - 2 + (one < version{1, 1} ? 0 : 1);
+}" HAVE_CXX20)
+set(CMAKE_REQUIRED_FLAGS "${rdma_flags_before}")
+if (NOT HAVE_CXX20)
+  message(FATAL_ERROR "${CMAKE_CXX_COMPILER} cannot compile C++20, which ENABLE_SHIFT needs (g++ from 11 on can)")
+endif()
+
+# rdma_cxx_objects(TARGET source...): compiles the sources as those of a plug-in are compiled.
+function(rdma_cxx_objects target)
+  add_library(${target} OBJECT ${ARGN})
+  set_target_properties(${target} PROPERTIES
+    CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS ON
+    CXX_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers>)
+endfunction()
+
+# rdma_cxx_provider(NAME OBJECTS): links the objects of the target OBJECTS to a plug-in for libibverbs, and makes the
+# .driver file that has libibverbs load it. No static library is made: a static libibverbs must not need a C++
+# run-time.
+function(rdma_cxx_provider name objects)
+  set(plugin ${name}-rdmav${IBVERBS_PABI_VERSION})
+  add_library(${plugin} MODULE $<TARGET_OBJECTS:${objects}>)
+  set_target_properties(${plugin} PROPERTIES
+    LINKER_LANGUAGE CXX
+    LINK_FLAGS "${CMAKE_SHARED_LINKER_FLAGS}"
+    LIBRARY_OUTPUT_DIRECTORY "${BUILD_LIB}")
+  rdma_set_library_map(${plugin} ${BUILDLIB}/provider.map)
+  target_link_libraries(${plugin} PRIVATE ibverbs Threads::Threads ${CMAKE_DL_LIBS})
+  # The plug-in may have started threads, so it stays loaded.
+  target_link_options(${plugin} PRIVATE -Wl,-z,nodelete)
+  if (RDMA_CXX_STATIC_RUNTIME)
+    target_link_options(${plugin} PRIVATE -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL)
+  endif()
+
+  # One .driver file for programs that run from the build folder, and one to install.
+  foreach(row "${BUILD_ETC}/libibverbs.d|${BUILD_LIB}/lib" "${CMAKE_CURRENT_BINARY_DIR}|")
+    string(REPLACE "|" ";" row "${row}")
+    list(GET row 0 folder)
+    list(GET row 1 prefix)
+    file(MAKE_DIRECTORY "${folder}")
+    file(WRITE "${folder}/${name}.driver" "driver ${prefix}${name}\n")
+  endforeach()
+  install(FILES "${CMAKE_CURRENT_BINARY_DIR}/${name}.driver" DESTINATION ${CONFIG_DIR})
+  if (VERBS_PROVIDER_DIR)
+    install(TARGETS ${plugin} DESTINATION ${VERBS_PROVIDER_DIR})
+  else()
+    install(TARGETS ${plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endif()
+endfunction()
