@@ -1,5 +1,5 @@
-"""Anchors: where in a file of the tree something of the series goes. Each kind of anchor finds regions of the file;
-a place says where at the region the text is put."""
+"""Anchors: where in a file of the tree something of the series goes. Each kind of anchor finds regions of the
+file; a place says where at the region the text is put."""
 
 import collections
 import re
@@ -27,7 +27,8 @@ DEEPER = "{{it, deeper}}"
 def definition_regions(text, kind, name):
     for one in c_text.definitions(text):
         if (one.kind, one.name) == (kind, name):
-            yield Region(one.start, c_text.line_end(text, one.body), c_text.line_start(text, one.body_end), one.end)
+            yield Region(one.start, c_text.line_end(text, one.body), c_text.line_start(text, one.body_end),
+                         one.end)
 
 
 def cmake_masked(text):
@@ -79,7 +80,8 @@ class Anchor:
         self.place = where.get("place", self.value if self.kind == "edge" else None)
         self.within = Anchor({"place": "begin", **where["within"]}, source) if "within" in where else None
         if self.place not in PLACES[self.kind]:
-            raise WrongContent("%s: a place at a %s is one of %s" % (source, self.kind, ", ".join(PLACES[self.kind])))
+            raise WrongContent("%s: a place at a %s is one of %s" % (
+                source, self.kind, ", ".join(PLACES[self.kind])))
         if (self.kind == "call") != (self.argument is not None):
             raise WrongContent("%s: a call has an argument, and nothing else has" % source)
         if self.within and self.kind != "pattern":

@@ -61,16 +61,17 @@ class Layered:
         self.changed[path] = Change(path, mode, data)
 
 
-def sources_list(tree, template, facts, source):
-    """Fills in a template. {{list GLOB}}, on a line of its own, becomes a line for each file of the tree that fits, in
-    the order of the alphabet and relative to the folder of the template's target."""
+def filled_template(tree, template, facts, source):
+    """Fills in a template. {{list GLOB}}, on a line of its own, becomes a line for each file of the tree that
+    fits, in the order of the alphabet and relative to the folder of the template's target."""
     target = template["to"]
     folder = target.rpartition("/")[0] + "/"
 
     def line(match):
         inner = sorted(path.removeprefix(folder) for path in tree.files if path.startswith(folder))
         return "".join(match[1] + path + "\n" for path in inner if content.fits(path, match[2]))
-    return facts.filled(re.sub(r"^([ \t]*)\{\{list ([^}]*(?:\{[^}]*\}[^}]*)*)\}\}\n", line, source, flags=re.M), target)
+    listed = re.sub(r"^([ \t]*)\{\{list (\S+)\}\}\n", line, source, flags=re.M)
+    return facts.filled(listed, target)
 
 
 def bring_files(commit, tree, project):
@@ -89,7 +90,7 @@ def fill_templates(commit, tree, project, facts):
         if template["from"] not in project.files:
             raise WrongContent("%s: there is no template %s" % (commit.name, template["from"]))
         source = project.data(template["from"]).decode()
-        tree.put(template["to"], "100644", sources_list(tree, template, facts, source).encode())
+        tree.put(template["to"], "100644", filled_template(tree, template, facts, source).encode())
 
 
 def make_edit(edit, tree, facts):

@@ -27,8 +27,8 @@ def masked(text):
 
 
 def blocks(text):
-    """Yields the offsets of the braces of each block at file scope, in masked text. The branches of one #if begin at
-    the same depth, whichever of them has the braces."""
+    """Yields the offsets of the braces of each block at file scope, in masked text. The branches of one #if begin
+    at the same depth, whichever of them has the braces."""
     depth, start, saved = 0, 0, []
     for match in re.finditer(r"^[ \t]*#[ \t]*(\w*)(?:[^\n]*\\\n)*[^\n]*|[{}]", text, re.M):
         word = match[1]

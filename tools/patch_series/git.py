@@ -1,12 +1,11 @@
-"""Git: the tree that the user names, our own repository, and the repository in which the commits are made. The user's
-repository is only read until all is made; then it gets the objects and one new branch."""
+"""Git: the tree that the user names, our own repository, and the repository in which the commits are made. The
+user's repository is only read until all is made; then it gets the objects and one new branch."""
 
 import os
 import re
 import subprocess
 import tempfile
 
-from apply import Change
 from errors import Refused
 
 # Reading commands must not even refresh the user's index.
@@ -46,7 +45,8 @@ class UserTree:
         if not os.path.isdir(folder):
             raise Refused("%s is no folder" % folder)
         top = line(self.folder, "rev-parse", "--show-toplevel", check=False)
-        self.is_bare = top is None and line(self.folder, "rev-parse", "--is-bare-repository", check=False) == "true"
+        bare = line(self.folder, "rev-parse", "--is-bare-repository", check=False)
+        self.is_bare = top is None and bare == "true"
         if top is None and not self.is_bare:
             raise Refused("%s is no tree of git's" % folder)
         if top and not os.path.samefile(top, self.folder):
@@ -73,7 +73,8 @@ class UserTree:
         """Refuses changes that are not committed, in files that the series is about: they would not be in it."""
         if self.is_bare or not self.is_head:
             return
-        said = git(self.folder, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignored=no")
+        said = git(self.folder, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames",
+                   "--ignored=no")
         for entry in said.split(b"\0")[:-1]:
             path = entry[3:].decode(errors="surrogateescape")
             if path in paths:
@@ -98,7 +99,8 @@ class Project:
 
     def __init__(self, root):
         self.root = root
-        tracked = git(root, "ls-files", "-z", check=False) if os.path.exists(os.path.join(root, ".git")) else None
+        has_git = os.path.exists(os.path.join(root, ".git"))
+        tracked = git(root, "ls-files", "-z", check=False) if has_git else None
         paths = tracked.decode().split("\0")[:-1] if tracked else self.walk()
         self.files = {path: "100755" if os.access(os.path.join(root, path), os.X_OK) else "100644"
                       for path in paths if os.path.isfile(os.path.join(root, path))}
@@ -170,13 +172,10 @@ class Workshop:
         who = {"GIT_%s_%s" % (role, what): value for role in ("AUTHOR", "COMMITTER")
                for what, value in (("NAME", name), ("EMAIL", mail), ("DATE", "%d +0000" % seconds))}
         # How long git makes short names of objects depends on how many objects there are; hence the full ones.
-        git(self.folder, "format-patch", "--quiet", "--cover-letter", "--no-signature", "--full-index", "--no-renames",
-            "--subject-prefix=" + prefix, "--base=" + self.tree.base, "-o", os.path.abspath(out),
+        git(self.folder, "format-patch", "--quiet", "--cover-letter", "--no-signature", "--full-index",
+            "--no-renames", "--subject-prefix=" + prefix, "--base=" + self.tree.base, "-o", os.path.abspath(out),
             self.tree.base + "..refs/heads/series", more={**ALONE, **who})
 
 
 def quoted(path):
     return b'"%s"' % path.encode(errors="surrogateescape").replace(b"\\", b"\\\\").replace(b'"', b'\\"')
-
-
-__all__ = ["Change", "Project", "UserTree", "Workshop"]

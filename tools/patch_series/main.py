@@ -15,9 +15,9 @@ from errors import Refused, WrongContent
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 AUTHOR = "The SHIFT authors <shift-authors@example.org>"
 DONE, REFUSED, USAGE = 0, 1, 4
-ABOUT = """Makes SHIFT's patch series for a git tree of rdma-core, release 44 or newer: a branch of commits on top of the
-tree's HEAD, and patch files with a cover letter. The checkout stays as it is, whatever happens; if the series does
-not fit, nothing is made.
+ABOUT = """Makes SHIFT's patch series for a git tree of rdma-core, release 44 or newer: a branch of commits on
+top of the tree's HEAD, and patch files with a cover letter. The checkout stays as it is, whatever happens; if the
+series does not fit, nothing is made.
 
 exit status: 0 done, 1 refused (one line says why, and nothing was changed), 4 wrong usage"""
 
@@ -63,8 +63,8 @@ def refuse_applied(tree, commits, project):
 
 def refuse_out(out, tree):
     """Where the patches go must be empty, writable, and not in the user's checkout."""
-    place = os.path.realpath(out)
-    if not tree.is_bare and os.path.commonpath([place, os.path.realpath(tree.folder)]) == os.path.realpath(tree.folder):
+    place, checkout = os.path.realpath(out), os.path.realpath(tree.folder)
+    if os.path.commonpath([place, checkout]) == checkout:
         raise Refused("%s lies in the tree, which stays as it is: name another folder with --out" % out)
     if os.path.lexists(out) and (not os.path.isdir(out) or os.listdir(out)):
         raise Refused("%s is not an empty folder: name another one with --out" % out)
