@@ -7,9 +7,9 @@ import anchors
 import content
 from errors import Refused, WrongContent
 
-VERSION = re.compile(r'^\s*set\s*\(PACKAGE_VERSION\s+"(\d+(?:\.\d+)*)', re.M)
-PRIVATE_VERSION = re.compile(r'^\s*set\s*\(IBVERBS_PABI_VERSION\s+"(\d+)', re.M)
-PROJECT = re.compile(r"^\s*project\s*\(rdma-core\b", re.M)
+VERSION = re.compile(r'^\s*set\s*\(\s*PACKAGE_VERSION\s+"(\d+(?:\.\d+)*)', re.M)
+PRIVATE_VERSION = re.compile(r'^\s*set\s*\(\s*IBVERBS_PABI_VERSION\s+"(\d+)', re.M)
+PROJECT = re.compile(r"^\s*project\s*\(\s*rdma-core\b", re.M)
 
 # What a commit does to one file. The mode is git's.
 Change = collections.namedtuple("Change", "path mode data")
@@ -46,10 +46,7 @@ class Layered:
     def __init__(self, below):
         self.below = below
         self.changed = {}
-
-    @property
-    def files(self):
-        return {**self.below.files, **{path: change.mode for path, change in self.changed.items()}}
+        self.files = dict(below.files)
 
     def data(self, path):
         return self.changed[path].data if path in self.changed else self.below.data(path)
@@ -59,6 +56,7 @@ class Layered:
 
     def put(self, path, mode, data):
         self.changed[path] = Change(path, mode, data)
+        self.files[path] = mode
 
 
 def filled_template(tree, template, facts, source):

@@ -99,6 +99,7 @@ class Project:
 
     def __init__(self, root):
         self.root = root
+        self.read = {}
         has_git = os.path.exists(os.path.join(root, ".git"))
         tracked = git(root, "ls-files", "-z", check=False) if has_git else None
         paths = tracked.decode().split("\0")[:-1] if tracked else self.walk()
@@ -120,8 +121,10 @@ class Project:
         return sorted(path for path in self.files if path.startswith(folder + "/"))
 
     def data(self, path):
-        with open(os.path.join(self.root, path), "rb") as file:
-            return file.read()
+        if path not in self.read:
+            with open(os.path.join(self.root, path), "rb") as file:
+                self.read[path] = file.read()
+        return self.read[path]
 
 
 class Workshop:

@@ -133,7 +133,7 @@ def make(options, tree, commits, project, facts):
         try:
             move(patches, out)
         except OSError as error:
-            raise Refused("%s cannot be written: %s" % (out, error.strerror)) from None
+            raise Refused("%s cannot be written: %s" % (out, error)) from None
         try:
             tree.take(workshop, options.branch, last)
         except Refused:
@@ -162,6 +162,6 @@ def main():
     options = arguments(sys.argv[1:])
     try:
         return run(options)
-    except (Refused, WrongContent) as error:
+    except (Refused, WrongContent, OSError) as error:
         print("series: %s" % error, file=sys.stderr)
         return REFUSED

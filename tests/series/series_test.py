@@ -1,0 +1,414 @@
+#!/usr/bin/python3
+"""Tries tools/series on trees of stubs (stubs.py): it fits every kind of release, each anchor that is missing or there
+twice is refused by its name, git am makes the same tree of the patches, and whatever is refused leaves no trace."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
+SERIES = os.path.join(ROOT, "tools", "series")
+sys.path.insert(0, os.path.join(ROOT, "tools", "patch_series"))
+if not shutil.which("git"):
+    print("skipped: git is not installed")
+    sys.exit(77)
+try:
+    import apply
+    import content
+    import git
+    import stubs
+except ImportError as error:
+    print("skipped: tools/series needs Python 3.11 (%s)" % error)
+    sys.exit(77)
+
+PROJECT = git.Project(ROOT)
+COMMITS = content.load(PROJECT)
+SIGNER = "A Tester <tester@example.org>"
+# The tester's own settings must not change what comes out.
+ENVIRONMENT = {**{k: v for k, v in os.environ.items() if not k.startswith("GIT_")}, "GIT_CONFIG_NOSYSTEM": "1",
+               "GIT_CONFIG_GLOBAL": os.devnull, "GIT_AUTHOR_NAME": "t", "GIT_AUTHOR_EMAIL": "t@example.org",
+               "GIT_COMMITTER_NAME": "t", "GIT_COMMITTER_EMAIL": "t@example.org"}
+
+
+class Memory:
+    """A tree of texts."""
+
+    def __init__(self, texts):
+        self.texts = {path: text.encode() for path, text in texts.items()}
+        self.files = {path: "100644" for path in texts}
+
+    def data(self, path):
+        return self.texts[path]
+
+    def text(self, path):
+        return self.texts[path].decode()
+
+
+def refusals(texts):
+    """All that does not fit, of all commits."""
+    tree, said = Memory(texts), []
+    facts = apply.Facts(tree, PROJECT)
+    for commit in COMMITS:
+        tree, more = apply.make_commit(commit, tree, PROJECT, facts)
+        said += more
+    return said
+
+
+class Anchors(unittest.TestCase):
+    """Runs in memory, since there are many trees."""
+
+    def test_examples(self):
+        self.assertEqual(list(stubs.wrong_examples(COMMITS)), [])
+
+    def test_all_releases_fit(self):
+        for version in stubs.versions(COMMITS):
+            with self.subTest(version):
+                self.assertEqual(refusals(stubs.tree(COMMITS, PROJECT, version)), [])
+            for special in stubs.specials(COMMITS, version):
+                with self.subTest((version, special[0].file, special[1])):
+                    self.assertEqual(refusals(stubs.tree(COMMITS, PROJECT, version, special)), [])
+
+    def test_each_anchor_is_missed_and_found_twice(self):
+        tried = set()
+        for version in stubs.versions(COMMITS):
+            for special in [None, *stubs.specials(COMMITS, version)]:
+                tree = stubs.tree(COMMITS, PROJECT, version, special)
+                for edit in (edit for commit in COMMITS for edit in commit.edits):
+                    place = stubs.chosen(edit, version, special)
+                    key = place and (edit.file, str(place.anchor), place.anchor.place)
+                    if place and key not in tried:
+                        tried.add(key)
+                        self.try_anchor(tree, edit.file, place.anchor)
+        print("%d anchors" % len(tried))
+
+    def try_anchor(self, tree, file, anchor):
+        text = tree.get(file)
+        if anchor.kind == "edge":
+            without = {path: other for path, other in tree.items() if path != file}
+            if file != stubs.ROOT:
+                self.assertIn("%s: there is no such file" % file, refusals(without))
+            return
+        regions = anchor.regions(text) if text else []
+        if len(regions) != 1:
+            print("%s: %s is of the series itself, and not tried" % (file, anchor))
+            return
+        start, end = regions[0].start, regions[0].end
+        with self.subTest("%s: %s is missing" % (file, anchor)):
+            self.assertIn("%s: %s is not there" % (file, anchor), refusals({**tree, file: text[:start] + text[end:]}))
+        with self.subTest("%s: %s is there twice" % (file, anchor)):
+            said = refusals({**tree, file: text[:end] + text[start:end] + text[end:]})
+            self.assertTrue(any(one.startswith("%s: %s is there 2 times (lines " % (file, anchor)) for one in said), said)
+
+
+class Messages(unittest.TestCase):
+    def test_form(self):
+        for commit in COMMITS:
+            with self.subTest(commit.name):
+                lines = commit.message.split("\n")
+                self.assertRegex(lines[0], r"^[\w/+.-]+(, [\w/+.-]+)*: [A-Z].*[^.]$")
+                self.assertEqual(lines[1], "")
+                self.assertTrue(lines[2])
+                self.assertLessEqual(max(map(len, lines)), 75)
+                self.assertFalse([line for line in lines if line != line.rstrip()])
+                # git am takes such a line for the end of the message.
+                self.assertFalse([line for line in lines if re.match(r"---|diff -|Index: ", line)])
+
+
+def run(*arguments, cwd=None, check=True, more=None):
+    done = subprocess.run(arguments, cwd=cwd, env={**ENVIRONMENT, **(more or {})}, capture_output=True, text=True,
+                          check=False)
+    if check and done.returncode:
+        raise AssertionError("%s: %s" % (" ".join(arguments), done.stderr))
+    return done
+
+
+def series(*arguments, more=None):
+    return run(SERIES, *arguments, check=False, more=more)
+
+
+def snapshot(folder):
+    """All files below the folder with their bytes; of git's, too."""
+    found = {}
+    for where, folders, names in os.walk(folder):
+        for name in names + [f for f in folders if os.path.islink(os.path.join(where, f))]:
+            path = os.path.join(where, name)
+            what = os.lstat(path)
+            if os.path.islink(path):
+                data = os.readlink(path).encode()
+            else:
+                with open(path, "rb") as file:
+                    data = file.read()
+            found[os.path.relpath(path, folder)] = (hashlib.sha256(data).digest(), what.st_mode, what.st_mtime_ns)
+    return found
+
+
+def patches(folder):
+    found = {}
+    for name in sorted(os.listdir(folder)):
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            found[name] = file.read()
+    return found
+
+
+class Trees(unittest.TestCase):
+    """Runs the command on trees of git's."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.count = 0
+        cls.texts = stubs.tree(COMMITS, PROJECT, (65, 0))
+        cls.model = cls.write(cls.texts, "model")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    @classmethod
+    def write(cls, texts, name):
+        folder = os.path.join(cls.scratch.name, name)
+        for path, text in texts.items():
+            os.makedirs(os.path.join(folder, os.path.dirname(path)), exist_ok=True)
+            with open(os.path.join(folder, path), "w", encoding="utf-8") as file:
+                file.write(text)
+        run("git", "init", "-q", "-b", "main", folder)
+        run("git", "add", "-A", cwd=folder)
+        when = "2026-01-01T00:00:00Z"
+        run("git", "commit", "-q", "-m", "stubs", cwd=folder, more={"GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when})
+        return folder
+
+    def fresh(self, name):
+        Trees.count += 1
+        return os.path.join(self.scratch.name, "%s-%d" % (name, Trees.count))
+
+    def tree(self):
+        folder = self.fresh("tree")
+        shutil.copytree(self.model, folder, symlinks=True)
+        run("git", "status", cwd=folder)  # so that the index knows the times of the copies
+        return folder
+
+    def refused(self, folder, wanted, *arguments, watched=None, more=None):
+        """The command must end with 1 and one line, and change nothing."""
+        watched = watched or folder
+        before, out = snapshot(watched), self.fresh("out")
+        arguments = arguments if "--out" in arguments else (*arguments, "--out", out)
+        done = series(folder, *arguments, more=more)
+        said = [line for line in done.stderr.split("\n")[:-1] if not line.startswith("note: ")]
+        self.assertEqual((done.returncode, done.stdout, len(said)), (1, "", 1), done.stderr)
+        self.assertRegex(said[0], "^series: .*" + wanted)
+        self.assertEqual(snapshot(watched), before)
+        self.assertFalse(os.path.exists(out))
+
+    def test_branch_and_patches(self):
+        tree, out = self.tree(), self.fresh("out")
+        before = snapshot(tree)
+        done = series(tree, "--signoff", SIGNER, "--out", out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        new = {path for path, what in snapshot(tree).items() if before.get(path) != what}
+        self.assertIn(".git/refs/heads/shift", new)
+        self.assertEqual({re.sub(r"^.git/objects/[0-9a-f]{2}/[0-9a-f]{38}$", "an object", path) for path in new},
+                         {"an object", ".git/refs/heads/shift", ".git/logs/refs/heads/shift"})
+        self.assertLessEqual(before.keys(), snapshot(tree).keys())
+        names = sorted(os.listdir(out))
+        self.assertEqual(len(names), len(COMMITS) + 1)
+        said = run("git", "log", "--reverse", "--format=%an <%ae>%n%cn <%ce>%n%s%n%(trailers:key=Signed-off-by)",
+                   "HEAD..shift", cwd=tree).stdout.split("\n\n")[:-1]
+        self.assertEqual(said, ["%s\n%s\n%s\nSigned-off-by: %s" % (SIGNER, SIGNER, commit.subject, SIGNER)
+                                for commit in COMMITS])
+        self.check_bytes(tree)
+        self.check_am(tree, out, names)
+        self.check_cover(out, names)
+
+    def check_bytes(self, tree):
+        """Files that come along are the same here and there, except those that the series itself edits."""
+        count, edited = 0, {edit.file for commit in COMMITS for edit in commit.edits}
+        for path, target in ((path, target) for commit in COMMITS for files in commit.files
+                             for path, target in files.list(PROJECT)):
+            if target in edited:
+                continue
+            done = subprocess.run(["git", "cat-file", "blob", "shift:" + target], cwd=tree, capture_output=True,
+                                  check=True)
+            self.assertEqual(hashlib.sha256(done.stdout).digest(), hashlib.sha256(PROJECT.data(path)).digest(), path)
+            count += 1
+        self.assertGreater(count, 100)
+        layer = {path for path in PROJECT.below("providers/shift")
+                 if re.fullmatch(r"providers/shift/\w+/[^/]+\.(cc|h)", path)}
+        there = run("git", "ls-tree", "-r", "--name-only", "shift", "providers/shift/", cwd=tree).stdout.split("\n")
+        self.assertEqual(layer - set(there), set(), "sources of the layer that no commit has")
+        self.assertFalse([path for path in there if "/test/" in path])
+
+    def check_am(self, tree, out, names):
+        copy = self.fresh("copy")
+        run("git", "clone", "-q", tree, copy)
+        for name in names[1:]:
+            run("git", "apply", "--check", os.path.join(out, name), cwd=copy)
+            run("git", "am", "-q", os.path.join(out, name), cwd=copy)
+        trees = [run("git", "rev-parse", name + "^{tree}", cwd=copy).stdout for name in ("HEAD", "origin/shift")]
+        self.assertEqual(trees[0], trees[1])
+        self.assertEqual(run("git", "diff", "--check", "origin/main", "HEAD", "--", ":!providers/shift", cwd=copy).stdout,
+                         "")
+
+    def check_cover(self, out, names):
+        with open(os.path.join(out, names[0]), encoding="utf-8") as file:
+            letter = file.read()
+        self.assertNotIn("***", letter)
+        self.assertNotIn("{{", letter)
+        self.assertIn("From: " + SIGNER, letter)
+        self.assertRegex(letter, r"\nSubject: \[PATCH rdma-core 0+/%d\] " % len(COMMITS))
+
+    def test_same_bytes_again(self):
+        """Also with other settings, from a bare, a shallow and a linked tree, and in another time zone."""
+        first = self.fresh("out")
+        self.assertEqual(series(self.tree(), "--out", first).returncode, 0)
+        wanted = patches(first)
+        odd = self.tree()
+        for name, value in (("diff.noprefix", "true"), ("format.signature", "me"), ("commit.gpgsign", "true"),
+                            ("core.abbrev", "5"), ("format.numbered", "false"), ("core.autocrlf", "true"),
+                            ("format.signOff", "true"), ("user.name", "Else"), ("i18n.commitEncoding", "latin1")):
+            run("git", "config", name, value, cwd=odd)
+        bare, shallow, linked, away = (self.fresh(name) for name in ("bare", "shallow", "linked", "away"))
+        run("git", "clone", "-q", "--bare", self.model, bare)
+        run("git", "commit", "-q", "--no-gpg-sign", "--allow-empty", "-m", "later", cwd=odd)
+        run("git", "clone", "-q", "--depth=1", "file://" + self.model, shallow)
+        run("git", "worktree", "add", "-q", "--detach", linked, "main", cwd=odd)
+        detached = self.tree()
+        run("git", "checkout", "-q", "--detach", cwd=detached)
+        rows = [(odd, "--base", "main~1"), (bare,), (shallow,), (linked, "--base", "main~1", "--branch", "other"),
+                (detached, "--branch", "a/b")]
+        for number, row in enumerate(rows):
+            with self.subTest(row):
+                out = away + str(number)
+                done = series(*row, "--out", out, more={"TZ": "Asia/Tokyo", "LC_ALL": "C"})
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(patches(out), wanted)
+
+    def test_check_makes_nothing(self):
+        tree = self.tree()
+        before = snapshot(tree)
+        done = series(tree, "--check")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(snapshot(tree), before)
+        for commit in COMMITS:
+            self.assertIn("fits    %s: %s\n" % (commit.name, commit.subject), done.stdout)
+        edit = next(edit for commit in COMMITS for edit in commit.edits if edit.file != stubs.ROOT or True)
+        os.remove(os.path.join(tree, edit.file))
+        if edit.file == stubs.ROOT:
+            with open(os.path.join(tree, edit.file), "w", encoding="utf-8") as file:
+                file.write(stubs.MAKER % ("project(" + "rdma-core C)", "65.0", 65))
+        run("git", "commit", "-qam", "less", cwd=tree)
+        done = series(tree, "--check")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("refused ", done.stdout)
+        self.assertIn("        %s: %s is not there\n" % (edit.file, edit.places[0].anchor), done.stdout)
+
+    def test_trees_that_are_none(self):
+        plain = self.fresh("plain")
+        os.mkdir(plain)
+        self.refused(plain, "is no tree of git's$")
+        self.refused(plain + "/gone", "is no folder$", watched=plain)
+        inner = self.tree()
+        os.mkdir(inner + "/inner")
+        self.refused(inner + "/inner", "is no tree of git's, but lies in one, ", watched=inner)
+        unborn = self.fresh("unborn")
+        run("git", "init", "-q", unborn)
+        self.refused(unborn, "has no commit HEAD$")
+        self.refused(self.tree(), "has no commit v1000$", "--base", "v1000")
+        self.refused(self.write({"a": "b"}, "other"), "no tree of rdma-core: it has no CMakeLists.txt$")
+        self.refused(self.write({"CMakeLists.txt": "project(other)\n"}, "cmake"), "no tree of rdma-core: ")
+        old = stubs.tree(COMMITS, PROJECT, (44, 0))
+        old[stubs.ROOT] = old[stubs.ROOT].replace("44.0", "43.9")
+        self.refused(self.write(old, "old"), "is rdma-core 43.9, which is older than 44.0$")
+
+    def test_applied_already(self):
+        tree = self.tree()
+        self.assertEqual(series(tree, "--out", self.fresh("out")).returncode, 0)
+        self.refused(tree, "there is a branch shift already: ")
+        run("git", "checkout", "-q", "shift", cwd=tree)
+        self.refused(tree, "the series is applied already: the tree has ", "--branch", "again")
+
+    def test_changes_that_are_not_committed(self):
+        edited = stubs.ROOT
+        brought = next(target for commit in COMMITS for files in commit.files for _, target in files.list(PROJECT))
+        for path, is_staged in ((edited, False), (edited, True), (brought, False), (brought, True)):
+            with self.subTest((path, is_staged)):
+                tree = self.tree()
+                os.makedirs(os.path.dirname(os.path.join(tree, path)), exist_ok=True)
+                with open(os.path.join(tree, path), "a", encoding="utf-8") as file:
+                    file.write("more\n")
+                if is_staged:
+                    run("git", "add", path, cwd=tree)
+                self.refused(tree, re.escape(path) + " has changes that are not committed$")
+        harmless = self.tree()
+        for name in ("README", "new"):
+            with open(os.path.join(harmless, name), "a", encoding="utf-8") as file:
+                file.write("more\n")
+        self.assertEqual(series(harmless, "--out", self.fresh("out")).returncode, 0)
+        os.remove(os.path.join(harmless, edited))
+        self.refused(harmless, re.escape(edited) + " has changes", "--branch", "again")
+
+    def test_anchor(self):
+        """One of each kind by the command itself; test_each_anchor_is_missed_and_found_twice has them all."""
+        edit = next(edit for commit in COMMITS for edit in commit.edits if edit.places[0].anchor.kind == "call")
+        anchor, text = edit.places[0].anchor, self.texts[edit.file]
+        (region,) = anchor.regions(text)
+        one = text[region.start:region.end]
+        for new, wanted in ((text.replace(one, ""), "is not there"), (text.replace(one, one * 2), "is there 2 times ")):
+            with self.subTest(wanted):
+                tree = self.write({**self.texts, edit.file: new}, self.fresh("tree"))
+                self.refused(tree, re.escape("%s: %s " % (edit.file, anchor)) + wanted)
+
+    def test_link_instead_of_a_file(self):
+        tree = self.tree()
+        edit = next(edit for commit in COMMITS for edit in commit.edits if edit.file != stubs.ROOT)
+        os.remove(os.path.join(tree, edit.file))
+        os.symlink("README", os.path.join(tree, edit.file))
+        run("git", "commit", "-qam", "link", cwd=tree)
+        self.refused(tree, re.escape(edit.file) + " is not a plain file$")
+
+    def test_where_the_patches_go(self):
+        tree, full, file = self.tree(), self.fresh("full"), self.fresh("file")
+        os.mkdir(full)
+        with open(os.path.join(full, "a"), "w", encoding="utf-8"), open(file, "w", encoding="utf-8"):
+            pass
+        self.refused(tree, "is not an empty folder: ", "--out", full)
+        self.assertEqual(os.listdir(full), ["a"])
+        self.refused(tree, "is not an empty folder: ", "--out", file)
+        self.refused(tree, "cannot be written", "--out", file + "/below")
+        self.refused(tree, "lies in the tree, which stays as it is: ", "--out", tree + "/out")
+        self.refused(tree, "cannot be written", "--out", "/proc/series")
+        empty = self.fresh("empty")
+        os.mkdir(empty)
+        self.assertEqual(series(tree, "--out", empty).returncode, 0)
+        self.assertEqual(len(os.listdir(empty)), len(COMMITS) + 1)
+        self.assertEqual([name for name in os.listdir(self.scratch.name) if name.startswith(".series")], [])
+
+    def test_branch_that_cannot_be_made(self):
+        """Git refuses at the very end, when the patches are there."""
+        tree = self.tree()
+        with open(os.path.join(tree, ".git", "refs", "heads", "shift.lock"), "w", encoding="utf-8"):
+            pass
+        out = self.fresh("out")
+        done = series(tree, "--out", out)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("series: git update-ref: ", done.stderr)
+        self.assertFalse(os.path.exists(out))
+        self.assertEqual(run("git", "branch", "--format=%(refname)", cwd=tree).stdout, "refs/heads/main\n")
+        self.refused(self.tree(), "a..b is no name for a branch$", "--branch", "a..b")
+
+    def test_usage(self):
+        for row in ([], ["--none", "x"], ["x", "--signoff", "Me"], ["x", "--signoff", "Me <me>"], ["x", "y"]):
+            with self.subTest(row):
+                self.assertEqual(series(*row).returncode, 4)
+        done = series("--help")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("exit status: ", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
