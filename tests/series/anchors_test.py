@@ -17,104 +17,14 @@ except ImportError as error:
     print("skipped: tools/series needs Python 3.11 (%s)" % error)
     sys.exit(77)
 
-SHAPES = r"""/* A comment with a { and the name plain(int a) { in it. */
-#include "some.h"
-#define OPEN(x) do { \
-	use(x); {
-#ifdef __cplusplus
-extern "C" {
-#endif
-static int declared(int a);
-extern struct shape variable;
 
-/*
- * Above plain.
- */
-static int plain(int a)
-{
-	const char *text = "} plain(";
-	char sign = '{';
 
-	if (a) { // } a brace that does not count
-		return declared(a);
-	}
-	return plain(a - 1) + other(sign);
-}
+def shapes(name):
+    with open(os.path.join(HERE, "shapes", name), encoding="utf-8") as file:
+        return file.read()
 
-// One line above.
-// And another one.
-SOME_MACRO_FUNC(wrapped, 1_1, "X", int,
-		int a)
-{
-	return a;
-}
-struct shape {
-	int a;
-	struct inner { int b; } c;
-} __attribute__((packed));
 
-struct shape *pointer(struct shape *s) __attribute__((cold)) { return s; }
-
-#if HAVE_X
-static int either(void) {
-	x();
-#else
-static int other_either(void) {
-#endif
-	return 1;
-}
-
-enum colour {
-	RED,
-};
-
-static const struct ops the_ops[] = {
-	{ .first = plain },
-};
-
-int (*get(void))(int);
-
-int
-late(void)
-{
-	for (;;) {
-		if (one)
-			two(
-				three);
-		else {
-			four();
-		}
-		five();
-	}
-}
-#ifdef __cplusplus
-}
-#endif
-"""
-
-BUILD = """# library(one comment.c) is a comment
-include(first)
-library(one "${A}(b.map"
-  # a comment )
-  alpha.c
-  zulu.c
-  )
-library(two x.c)
-library(three
-  x.c)
-"""
-
-MAP = """
-PUBLIC_1 {
-	global:
-		f_b;
-} PUBLIC_0;
-PRIVATE_@X@ {
-	global:
-		p_a;
-		p_c;
-};
-"""
+SHAPES, BUILD, MAP = (shapes(name) for name in ("definitions.c.txt", "build.cmake.txt", "symbols.map.txt"))
 
 
 def put(text, where, addition="+\n"):
@@ -146,8 +56,9 @@ class Definitions(unittest.TestCase):
             ({"function": "wrapped", "place": "before"}, ("", "// One line above.")),
             ({"function": "wrapped", "place": "begin"}, ("{", "\treturn a;")),
             ({"struct": "shape", "place": "before"}, ("}", "struct shape {")),
-            ({"struct": "shape", "place": "end"}, ("\tstruct inner { int b; } c;", "} __attribute__((packed));")),
-            ({"struct": "shape", "place": "after"}, ("} __attribute__((packed));", "")),
+            ({"struct": "shape", "place": "end"},
+             ("\tstruct inner { int b; } c;", "} __attribute__((aligned(8)));")),
+            ({"struct": "shape", "place": "after"}, ("} __attribute__((aligned(8)));", "")),
             ({"enum": "colour", "place": "begin"}, ("enum colour {", "\tRED,")),
             ({"table": "the_ops", "place": "end"}, ("\t{ .first = plain },", "};")),
             ({"table": "the_ops", "place": "after"}, ("};", "")),
@@ -187,7 +98,8 @@ class Patterns(unittest.TestCase):
             ({"pattern": "^include", "place": "before"}, BUILD,
              ("# library(one comment.c) is a comment", "include(first)")),
             ({"pattern": "five", "place": "before", "within": late}, SHAPES, ("\t\t}", "\t\tfive();")),
-            ({"pattern": r"if \(one", "place": "after-statement", "within": late}, SHAPES, ("\t\t}", "\t\tfive();")),
+            ({"pattern": r"if \(one", "place": "after-statement", "within": late}, SHAPES,
+             ("\t\t}", "\t\tfive();")),
             ({"pattern": r"for \(", "place": "after-statement", "within": late}, SHAPES, ("\t}", "}")),
             # The else is of the statement around this one, and nothing can stand before it.
             ({"pattern": r"two\(", "place": "after-statement", "within": late}, SHAPES, ("\t\t}", "\t\tfive();")),
@@ -239,7 +151,8 @@ class Others(unittest.TestCase):
             ({**one, "place": "after"}, ("  )", "library(two x.c)"), "+\n"),
             ({**one, "place": "sorted"}, ("  alpha.c", "  zulu.c"), "  mike.c\n"),
             ({**one, "place": "sorted"}, ("  zulu.c", "  )"), "  zz.c\n"),
-            ({"call": "library", "argument": "two", "place": "after"}, ("library(two x.c)", "library(three"), "+\n"),
+            ({"call": "library", "argument": "two", "place": "after"}, ("library(two x.c)", "library(three"),
+             "+\n"),
         ]
         for where, wanted, addition in rows:
             with self.subTest(where):
@@ -283,10 +196,11 @@ class Small(unittest.TestCase):
                 self.assertEqual(content.fits(path, glob), wanted)
 
     def test_conditions(self):
-        rows = [({"since": "46"}, (45, 9), False), ({"since": "46"}, (46, 0), True), ({"until": "57"}, (57, 3), True),
-                ({"until": "57"}, (58, 0), False), ({"until": "57.1"}, (57, 2), False), ({"since": 44}, (44, 0), True),
-                ({"has": "word"}, (44, 0), True), ({"lacks": "word"}, (44, 0), False), ({"has": "no"}, (44, 0), False),
-                ({"lacks": "no"}, (44, 0), True), ({}, (44, 0), True)]
+        rows = [({"since": "46"}, (45, 9), False), ({"since": "46"}, (46, 0), True),
+                ({"until": "57"}, (57, 3), True), ({"until": "57"}, (58, 0), False),
+                ({"until": "57.1"}, (57, 2), False), ({"since": 44}, (44, 0), True),
+                ({"has": "word"}, (44, 0), True), ({"has": "no"}, (44, 0), False),
+                ({"lacks": "word"}, (44, 0), False), ({"lacks": "no"}, (44, 0), True), ({}, (44, 0), True)]
         for table, version, wanted in rows:
             with self.subTest(table):
                 self.assertEqual(content.Condition(table).holds(version, "a word"), wanted)

@@ -1,6 +1,6 @@
-"""Makes a tree like rdma-core's out of the series' own anchors: every file that the series changes is there, with a
-definition, a call or a line for each anchor to be found in. All text is our own. Whether the anchors fit rdma-core
-itself is asked by real_tree.py, for which somebody has to bring a tree."""
+"""Makes a tree like rdma-core's out of the series' own anchors: every file that the series changes is there, with
+a definition, a call or a line for each anchor to be found in. All text is our own. Whether the anchors fit
+rdma-core itself is asked by real_tree.py, for which somebody has to bring a tree."""
 
 import collections
 import re
@@ -13,7 +13,8 @@ SHAPES = (
     "STUB_MACRO_FUNC({0}, 1_9, \"STUB_1.9\",\n\tint,\n\tstruct stub *a)\n",
     "// The stub {0}.\n#ifdef STUB\n#endif\nstatic struct stub *{0}(void)\n",
 )
-BODY = "{{\n\tconst char *brace = \"}} {{\";\n\tchar sign = '{{';\n\n\tstub_first(brace); // }}\n{0}\tstub_last(sign);\n}}\n\n"
+BODY = ("{{\n\tconst char *brace = \"}} {{\";\n\tchar sign = '{{';\n\n"
+        "\tstub_first(brace); // }}\n{0}\tstub_last(sign);\n}}\n\n")
 
 
 class Scope:
@@ -89,7 +90,8 @@ def chosen(edit, version, special):
 
 
 def in_range(condition, version):
-    return version >= condition.since and (not condition.until or version[:len(condition.until)] <= condition.until)
+    is_over = condition.until and version[:len(condition.until)] > condition.until
+    return version >= condition.since and not is_over
 
 
 def tree(commits, project, version, special=None):

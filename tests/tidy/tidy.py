@@ -137,11 +137,12 @@ def judge_columns(kind, lines):
             yield number, "%d columns, more than %d" % (len(line), COLUMNS)
 
 
-def judge_blanks(kind, lines):
+def judge_blanks(path, kind, lines):
     if kind not in ("c++", "python"):
         return
+    is_kernel_style = path.startswith("series" + os.sep)
     for number, line in enumerate(lines, 1):
-        if "\t" in line:
+        if "\t" in line and not is_kernel_style:
             yield number, "a tab"
         if line != line.rstrip():
             yield number, "blanks at the end"
@@ -188,7 +189,7 @@ def judge_everywhere(lines):
 def judge(path, text):
     kind, lines = kind_of(path), text.split("\n")[:-1] if text.endswith("\n") else text.split("\n")
     yield from judge_everywhere(lines)
-    yield from judge_blanks(kind, lines)
+    yield from judge_blanks(path, kind, lines)
     yield from judge_lengths(path, kind, text, lines)
     yield from judge_words(kind, text)
     yield from judge_columns(kind, lines)
@@ -222,6 +223,7 @@ PLANTED = {
     "a/later.cc": ("int a;  // " + "TO" + "DO: more\n", [1]),
     "a/later.py": ("A = 1\n# FIX" + "ME\n", [2]),
     "a/tab.cc": ("int a;\n\tint b;\n", [2]),
+    "series/01-a/kernel.c": ("int a()\n{\n\tint b; \n}\n", [3]),
     "a/blank.py": ("A = 1 \n", [1]),
     "a/long.md": ("a " * 58 + "\n| " + "a " * 60 + "|\nhttps://example.org/" + "a" * 120 + "\n", [1]),
     "a/long.cmake": ("set(a\n  " + "b" * 114 + ")\n", [2]),

@@ -128,7 +128,7 @@ class Project:
 
 
 class Workshop:
-    """A repository of its own in a temporary folder. It sees the user's objects, but none of the user's settings."""
+    """A repository in a temporary folder. It sees the objects of the user's, but none of the settings."""
 
     def __init__(self, tree):
         self.scratch = tempfile.TemporaryDirectory(prefix="shift-series-")

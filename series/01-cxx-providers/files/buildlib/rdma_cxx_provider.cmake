@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: (GPL-2.0 OR Linux-OpenIB)
-# For providers that are written in C++. This file is read only where one of them is built, since reading it
-# demands a C++ compiler.
+# For providers that are written in C++. This file is read only where one of
+# them is built, since reading it demands a C++ compiler.
 
 if (CMAKE_VERSION VERSION_LESS "3.18")
   message(FATAL_ERROR "providers in C++ need CMake 3.18, this is ${CMAKE_VERSION}")
@@ -14,7 +14,8 @@ include(CheckCXXSourceCompiles)
 
 option(RDMA_CXX_STATIC_RUNTIME "Link the C++ run-time into providers that are written in C++" ON)
 
-# The build types were set up before there was a second language: C++ is optimised as C is.
+# The build types were set up before there was a second language, so C++ has
+# no flags of its own for them: it is optimised as C is.
 foreach(type DEBUG RELEASE RELWITHDEBINFO MINSIZEREL)
   if (NOT CMAKE_CXX_FLAGS_${type})
     set(CMAKE_CXX_FLAGS_${type} "${CMAKE_C_FLAGS_${type}}")
@@ -41,10 +42,11 @@ int main() {
 }" HAVE_CXX20)
 set(CMAKE_REQUIRED_FLAGS "${rdma_flags_before}")
 if (NOT HAVE_CXX20)
-  message(FATAL_ERROR "${CMAKE_CXX_COMPILER} cannot compile C++20, which ENABLE_SHIFT needs (g++ from 11 on can)")
+  message(FATAL_ERROR "ENABLE_SHIFT needs C++20, which ${CMAKE_CXX_COMPILER} "
+    "does not have (g++ has it from 11 on)")
 endif()
 
-# rdma_cxx_objects(TARGET source...): compiles the sources as those of a plug-in are compiled.
+# rdma_cxx_objects(TARGET source...): compiles the sources as a plug-in's.
 function(rdma_cxx_objects target)
   add_library(${target} OBJECT ${ARGN})
   set_target_properties(${target} PROPERTIES
@@ -55,16 +57,17 @@ function(rdma_cxx_objects target)
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers>)
 endfunction()
 
-# rdma_cxx_provider(NAME OBJECTS): links the objects of the target OBJECTS to a plug-in for libibverbs, and makes the
-# .driver file that has libibverbs load it. No static library is made: a static libibverbs must not need a C++
+# rdma_cxx_provider(NAME OBJECTS): links the objects of the target OBJECTS to a
+# plug-in for libibverbs, and makes the .driver file that has libibverbs load
+# it. No static library is made: a static libibverbs must not need a C++
 # run-time.
 function(rdma_cxx_provider name objects)
   set(plugin ${name}-rdmav${IBVERBS_PABI_VERSION})
   add_library(${plugin} MODULE $<TARGET_OBJECTS:${objects}>)
   set_target_properties(${plugin} PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY "${BUILD_LIB}"
     LINKER_LANGUAGE CXX
-    LINK_FLAGS "${CMAKE_SHARED_LINKER_FLAGS}"
-    LIBRARY_OUTPUT_DIRECTORY "${BUILD_LIB}")
+    LINK_FLAGS "${CMAKE_SHARED_LINKER_FLAGS}")
   rdma_set_library_map(${plugin} ${BUILDLIB}/provider.map)
   target_link_libraries(${plugin} PRIVATE ibverbs Threads::Threads ${CMAKE_DL_LIBS})
   # The plug-in may have started threads, so it stays loaded.
@@ -82,9 +85,9 @@ function(rdma_cxx_provider name objects)
     file(WRITE "${folder}/${name}.driver" "driver ${prefix}${name}\n")
   endforeach()
   install(FILES "${CMAKE_CURRENT_BINARY_DIR}/${name}.driver" DESTINATION ${CONFIG_DIR})
-  if (VERBS_PROVIDER_DIR)
-    install(TARGETS ${plugin} DESTINATION ${VERBS_PROVIDER_DIR})
-  else()
-    install(TARGETS ${plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  set(folder "${VERBS_PROVIDER_DIR}")
+  if (folder STREQUAL "")
+    set(folder "${CMAKE_INSTALL_LIBDIR}")
   endif()
+  install(TARGETS ${plugin} DESTINATION "${folder}")
 endfunction()
