@@ -8,15 +8,18 @@ import tempfile
 
 from errors import Refused
 
-# Reading commands must not even refresh the user's index.
-QUIET = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+# Reading commands must not even refresh the user's index, and see each commit as it is.
+QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+# Where git finds settings, among them which other users' repositories may be read.
+SETTINGS = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 # Commits and patches must not depend on whose machine makes them.
 ALONE = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
 
 
 def environment(more):
     """Without git's own variables, which hooks and scripts leave, and which would lead to another repository."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    clean = {name: value for name, value in os.environ.items()
+             if name in SETTINGS or not name.startswith("GIT_")}
     return {**clean, **QUIET, **more}
 
 
@@ -28,7 +31,7 @@ def git(folder, *arguments, more=None, data=b"", check=True):
         return done.stdout
     if check:
         said = done.stderr.decode(errors="replace").strip().split("\n")
-        raise Refused("git %s: %s" % (arguments[0], said[0].removeprefix("fatal: ")))
+        raise Refused("git says of %s: %s" % (folder, said[0].removeprefix("fatal: ")))
     return None
 
 
@@ -44,13 +47,11 @@ class UserTree:
         self.folder = os.path.abspath(folder)
         if not os.path.isdir(folder):
             raise Refused("%s is no folder" % folder)
-        top = line(self.folder, "rev-parse", "--show-toplevel", check=False)
-        bare = line(self.folder, "rev-parse", "--is-bare-repository", check=False)
-        self.is_bare = top is None and bare == "true"
-        if top is None and not self.is_bare:
-            raise Refused("%s is no tree of git's" % folder)
-        if top and not os.path.samefile(top, self.folder):
-            raise Refused("%s is no tree of git's, but lies in one, %s" % (folder, top))
+        self.is_bare = line(self.folder, "rev-parse", "--is-bare-repository") == "true"
+        if not self.is_bare:
+            top = line(self.folder, "rev-parse", "--show-toplevel")
+            if not os.path.samefile(top, self.folder):
+                raise Refused("%s is no git tree, but lies in one, %s" % (folder, top))
         self.base = line(self.folder, "rev-parse", "--verify", "--quiet", base + "^{commit}", check=False)
         if self.base is None:
             raise Refused("%s has no commit %s" % (folder, base))
@@ -73,8 +74,8 @@ class UserTree:
         """Refuses changes that are not committed, in files that the series is about: they would not be in it."""
         if self.is_bare or not self.is_head:
             return
-        said = git(self.folder, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames",
-                   "--ignored=no")
+        said = git(self.folder, "-c", "core.fsmonitor=false", "status", "--porcelain", "-z",
+                   "--untracked-files=all", "--no-renames", "--ignored=no", "--ignore-submodules=all")
         for entry in said.split(b"\0")[:-1]:
             path = entry[3:].decode(errors="surrogateescape")
             if path in paths:
@@ -113,7 +114,7 @@ class Project:
 
     def walk(self):
         for folder, folders, names in os.walk(self.root):
-            folders[:] = sorted(f for f in folders if not f.startswith((".", "build", "__")))
+            folders[:] = sorted(f for f in folders if f not in ("build", "out", "__pycache__") and f[0] != ".")
             for name in sorted(names):
                 yield os.path.relpath(os.path.join(folder, name), self.root)
 

@@ -103,16 +103,32 @@ def write_cover(folder, project, facts):
         file.write(letter.replace("*** SUBJECT HERE ***", subject).replace("*** BLURB HERE ***", text.strip("\n")))
 
 
-def move(folder, out):
+def move(folder, place):
     """Puts the finished folder in its place, in one step; its parents are made before."""
-    os.makedirs(os.path.dirname(os.path.realpath(out)), exist_ok=True)
-    beside = tempfile.mkdtemp(prefix=".series-", dir=os.path.dirname(os.path.realpath(out)))
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    beside = tempfile.mkdtemp(prefix=".series-", dir=os.path.dirname(place))
     try:
         ready = os.path.join(beside, "patches")
         shutil.copytree(folder, ready)
-        os.rename(ready, os.path.realpath(out))
+        os.rename(ready, place)
     finally:
         shutil.rmtree(beside)
+
+
+def hand_over(tree, workshop, patches, place, branch, commit):
+    """Gives the user the patches and the branch: both or nothing."""
+    was_there = os.path.isdir(place)
+    try:
+        move(patches, place)
+    except OSError as error:
+        raise Refused("%s cannot be written: %s" % (place, error)) from None
+    try:
+        tree.take(workshop, branch, commit)
+    except BaseException:
+        shutil.rmtree(place)
+        if was_there:
+            os.mkdir(place)
+        raise
 
 
 def make(options, tree, commits, project, facts):
@@ -130,15 +146,7 @@ def make(options, tree, commits, project, facts):
         patches = os.path.join(workshop.scratch.name, "patches")
         workshop.patches(patches, who, project.seconds, options.prefix)
         write_cover(patches, project, facts)
-        try:
-            move(patches, out)
-        except OSError as error:
-            raise Refused("%s cannot be written: %s" % (out, error)) from None
-        try:
-            tree.take(workshop, options.branch, last)
-        except Refused:
-            shutil.rmtree(out)
-            raise
+        hand_over(tree, workshop, patches, os.path.realpath(out), options.branch, last)
     print("branch %s: %d commits on rdma-core %s" % (options.branch, len(made), facts.words["version"]))
     print("patches: %s" % out)
     return DONE

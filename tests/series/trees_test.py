@@ -304,6 +304,24 @@ class Trees(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertEqual(patches(out), wanted)
 
+    def test_without_git_here(self):
+        """A release archive of this repository makes the same, when it is told the time of the commit."""
+        here, odd, outs = self.fresh("archive"), self.fresh("copy"), [self.fresh("out"), self.fresh("out")]
+        for path in PROJECT.files:
+            if path.startswith(("series/", "tools/", "providers/", "man/", "tests/rdma-core/", "CMakeLists.txt")):
+                os.makedirs(os.path.dirname(os.path.join(here, path)), exist_ok=True)
+                shutil.copy(os.path.join(ROOT, path), os.path.join(here, path))
+        self.assertEqual(series(self.tree(), "--out", outs[0]).returncode, 0)
+        done = run(os.path.join(here, "tools", "series"), self.tree(), "--out", outs[1],
+                   more={"SOURCE_DATE_EPOCH": str(PROJECT.seconds)})
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(patches(outs[1]), patches(outs[0]))
+        # What lies there beside is no part of the series, whoever put it there.
+        shutil.copytree(here, odd)
+        os.remove(os.path.join(odd, "series", "cover"))
+        done = run(os.path.join(odd, "tools", "series"), self.tree(), "--out", self.fresh("out"), check=False)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
+
     def test_check_makes_nothing(self):
         tree = self.tree()
         before = snapshot(tree)
@@ -312,25 +330,24 @@ class Trees(unittest.TestCase):
         self.assertEqual(snapshot(tree), before)
         for commit in COMMITS:
             self.assertIn("fits    %s: %s\n" % (commit.name, commit.subject), done.stdout)
-        edit = next(edit for commit in COMMITS for edit in commit.edits if edit.file != stubs.ROOT or True)
-        os.remove(os.path.join(tree, edit.file))
-        if edit.file == stubs.ROOT:
-            with open(os.path.join(tree, edit.file), "w", encoding="utf-8") as file:
-                file.write(stubs.MAKER % ("project(" + "rdma-core C)", "65.0", 65))
+        edit = next(edit for commit in COMMITS for edit in commit.edits if edit.file == stubs.ROOT)
+        with open(os.path.join(tree, stubs.ROOT), "w", encoding="utf-8") as file:
+            file.write(stubs.MAKER % ("project(" + "rdma-core C)", "65.0", 65))
         run("git", "commit", "-qam", "less", cwd=tree)
         done = series(tree, "--check")
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn("refused ", done.stdout)
+        self.assertIn("refused %s: " % COMMITS[0].name, done.stdout)
+        self.assertIn("fits    %s: " % COMMITS[-1].name, done.stdout)
         self.assertIn("        %s: %s is not there\n" % (edit.file, edit.places[0].anchor), done.stdout)
 
     def test_trees_that_are_none(self):
         plain = self.fresh("plain")
         os.mkdir(plain)
-        self.refused(plain, "is no tree of git's$")
+        self.refused(plain, ": not a git repository")
         self.refused(plain + "/gone", "is no folder$", watched=plain)
         inner = self.tree()
         os.mkdir(inner + "/inner")
-        self.refused(inner + "/inner", "is no tree of git's, but lies in one, ", watched=inner)
+        self.refused(inner + "/inner", "is no git tree, but lies in one, ", watched=inner)
         unborn = self.fresh("unborn")
         run("git", "init", "-q", unborn)
         self.refused(unborn, "has no commit HEAD$")
@@ -410,10 +427,13 @@ class Trees(unittest.TestCase):
         tree = self.tree()
         with open(os.path.join(tree, ".git", "refs", "heads", "shift.lock"), "w", encoding="utf-8"):
             pass
-        out = self.fresh("out")
+        out, empty = self.fresh("out"), self.fresh("empty")
+        os.mkdir(empty)
+        self.assertEqual(series(tree, "--out", empty).returncode, 1)
+        self.assertEqual(os.listdir(empty), [])
         done = series(tree, "--out", out)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("series: git update-ref: ", done.stderr)
+        self.assertRegex(done.stderr, "series: git says of .*: .*shift.lock")
         self.assertFalse(os.path.exists(out))
         self.assertEqual(run("git", "branch", "--format=%(refname)", cwd=tree).stdout, "refs/heads/main\n")
         self.refused(self.tree(), "a..b is no name for a branch$", "--branch", "a..b")
