@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+#include <errno.h>
+#include <stdio.h>
+
+#include "ibverbs.h"
+#include "stacked.h"
+
+/* Set while providers are loaded, before the first device list is returned. */
+static const struct verbs_stack_ops *registered;
+/*
+ * A list of devices has been returned as it was. All lists are wrapped, or
+ * none is, so it is too late to register then. An empty list is never wrapped.
+ */
+static bool lists_are_plain;
+/* What all stacked contexts have in common: the table of their verbs. */
+static struct verbs_ex_private stacked_private;
+
+void verbs_stack_register(const struct verbs_stack_ops *ops)
+{
+	struct verbs_context scratch = {};
+
+	if (registered || lists_are_plain) {
+		fprintf(stderr,
+			PFX "Warning: a provider of stacked devices is ignored: %s\n",
+			registered ? "there is one already" :
+				     "devices are in use already");
+		return;
+	}
+	/* verbs_set_ops() fills tables of the context, too; those stay here. */
+	scratch.sz = sizeof(scratch);
+	scratch.priv = &stacked_private;
+	verbs_set_ops(&scratch, &verbs_dummy_ops);
+	verbs_set_ops(&scratch, ops->context_ops);
+	registered = ops;
+}
+
+const struct verbs_stack_ops *
+verbs_device_stack(const struct ibv_device *device)
+{
+	return verbs_get_device(device)->ops->stack;
+}
+
+struct ibv_device **verbs_stack_wrap(struct ibv_device **list)
+{
+	struct ibv_device **wrapped;
+	int count = 0;
+	int err;
+
+	if (!list || !list[0])
+		return list;
+	if (!registered) {
+		lists_are_plain = true;
+		return list;
+	}
+	while (list[count])
+		count++;
+	wrapped = registered->wrap_list(list, count);
+	if (wrapped)
+		return wrapped;
+	err = errno;
+	for (count = 0; list[count]; count++)
+		ibverbs_device_put(list[count]);
+	free(list);
+	errno = err;
+	return NULL;
+}
+
+struct ibv_device **verbs_stack_unwrap(struct ibv_device **list)
+{
+	return registered && list[0] ? registered->unwrap_list(list) : list;
+}
+
+struct ibv_context *verbs_stack_open(struct ibv_device *device)
+{
+	struct ibv_context *context;
+
+	context = verbs_device_stack(device)->open_device(device);
+	/* The provider may return a context of the device beneath. */
+	if (context && verbs_stack_of(context))
+		verbs_get_ctx(context)->priv = &stacked_private;
+	return context;
+}
+
+/* NULL: the event is one of a port or of the device. */
+static struct ibv_context *named_context(const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_CQ_ERR:
+		return event->element.cq->context;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_PATH_MIG:
+	case IBV_EVENT_PATH_MIG_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		return event->element.qp->context;
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		return event->element.srq->context;
+	case IBV_EVENT_WQ_FATAL:
+		return event->element.wq->context;
+	default:
+		return NULL;
+	}
+}
+
+bool verbs_stack_ack_async_event(struct ibv_async_event *event)
+{
+	struct ibv_context *context;
+
+	if (!registered)
+		return false;
+	context = named_context(event);
+	return context && registered->ack_async_event(context, event);
+}
+
+bool verbs_stack_is_there(void)
+{
+	return registered;
+}
+
+int verbs_stack_destroy_qp(struct ibv_qp *qp)
+{
+	struct ibv_context *context = qp->context;
+	int ret;
+
+	ret = registered->destroy_begin(context, qp);
+	if (ret)
+		return ret;
+	ret = get_ops(context)->destroy_qp(qp);
+	registered->destroy_end(context, qp, ret);
+	return ret;
+}
+
+int verbs_stack_destroy_srq(struct ibv_srq *srq)
+{
+	struct ibv_context *context = srq->context;
+	int ret;
+
+	ret = registered->destroy_begin(context, srq);
+	if (ret)
+		return ret;
+	ret = get_ops(context)->destroy_srq(srq);
+	registered->destroy_end(context, srq, ret);
+	return ret;
+}
