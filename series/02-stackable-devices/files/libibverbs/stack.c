@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "ibverbs.h"
 #include "stacked.h"
 
 /* Set while providers are loaded, before the first device list is returned. */
 static const struct verbs_stack_ops *registered;
-/*
- * A list of devices has been returned as it was. All lists are wrapped, or
- * none is, so it is too late to register then. An empty list is never wrapped.
- */
-static bool lists_are_plain;
 /* What all stacked contexts have in common: the table of their verbs. */
 static struct verbs_ex_private stacked_private;
 
@@ -19,11 +16,9 @@ void verbs_stack_register(const struct verbs_stack_ops *ops)
 {
 	struct verbs_context scratch = {};
 
-	if (registered || lists_are_plain) {
+	if (registered) {
 		fprintf(stderr,
-			PFX "Warning: a provider of stacked devices is ignored: %s\n",
-			registered ? "there is one already" :
-				     "devices are in use already");
+			PFX "Warning: a second provider of stacked devices is ignored\n");
 		return;
 	}
 	/* verbs_set_ops() fills tables of the context, too; those stay here. */
@@ -40,23 +35,45 @@ verbs_device_stack(const struct ibv_device *device)
 	return verbs_get_device(device)->ops->stack;
 }
 
+/*
+ * The lists that the provider has made. Others come back as well: lists from
+ * before the provider was loaded, and lists that another library makes.
+ */
+struct wrapped_list {
+	struct list_node entry;
+	struct ibv_device **list;
+};
+static LIST_HEAD(wrapped_lists);
+static pthread_mutex_t wrapped_lock = PTHREAD_MUTEX_INITIALIZER;
+
 struct ibv_device **verbs_stack_wrap(struct ibv_device **list)
 {
-	struct ibv_device **wrapped;
+	struct wrapped_list *wrapped;
 	int count = 0;
 	int err;
 
-	if (!list || !list[0])
+	if (!registered || !list)
 		return list;
-	if (!registered) {
-		lists_are_plain = true;
-		return list;
-	}
 	while (list[count])
 		count++;
-	wrapped = registered->wrap_list(list, count);
-	if (wrapped)
-		return wrapped;
+	wrapped = malloc(sizeof(*wrapped));
+	if (!wrapped) {
+		errno = ENOMEM;
+		goto err_list;
+	}
+	wrapped->list = registered->wrap_list(list, count);
+	if (!wrapped->list)
+		goto err_wrapped;
+	pthread_mutex_lock(&wrapped_lock);
+	list_add(&wrapped_lists, &wrapped->entry);
+	pthread_mutex_unlock(&wrapped_lock);
+	return wrapped->list;
+
+err_wrapped:
+	err = errno;
+	free(wrapped);
+	errno = err;
+err_list:
 	err = errno;
 	for (count = 0; list[count]; count++)
 		ibverbs_device_put(list[count]);
@@ -65,9 +82,28 @@ struct ibv_device **verbs_stack_wrap(struct ibv_device **list)
 	return NULL;
 }
 
+/* Forgets the list. False: it is none of the provider's. */
+static bool forget_wrapped(struct ibv_device **list)
+{
+	struct wrapped_list *wrapped;
+	bool found = false;
+
+	pthread_mutex_lock(&wrapped_lock);
+	list_for_each(&wrapped_lists, wrapped, entry) {
+		found = wrapped->list == list;
+		if (found) {
+			list_del(&wrapped->entry);
+			free(wrapped);
+			break;
+		}
+	}
+	pthread_mutex_unlock(&wrapped_lock);
+	return found;
+}
+
 struct ibv_device **verbs_stack_unwrap(struct ibv_device **list)
 {
-	return registered && list[0] ? registered->unwrap_list(list) : list;
+	return forget_wrapped(list) ? registered->unwrap_list(list) : list;
 }
 
 struct ibv_context *verbs_stack_open(struct ibv_device *device)
