@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 #include <infiniband/stack.h>
 
@@ -33,6 +34,22 @@ void keep_list(ibv_device** list) {
   list_beneath = list;
 }
 
+// The core's own calls work on the NICs' objects and mean nothing but these. An application's call on
+// the same object comes by the same function, and concerns the virtual context above it.
+thread_local bool is_own_call = false;
+template <auto verb, typename Result, typename Object>
+Result own_call(Object* object) {
+  is_own_call = true;
+  if constexpr (std::is_void_v<Result>) {
+    verb(object);
+    is_own_call = false;
+  } else {
+    const Result result = verb(object);
+    is_own_call = false;
+    return result;
+  }
+}
+
 // ibv_query_port's address is that of the entry point for old programs, as the core expects it.
 void decide() {
   const char* disable = ::secure_getenv("SHIFT_DISABLE");
@@ -41,6 +58,9 @@ void decide() {
   SHIFT_STOCK_FUNCTIONS(SHIFT_BIND)
 #undef SHIFT_BIND
   stock_verbs.free_device_list = keep_list;
+  stock_verbs.ack_async_event = own_call<ibv_ack_async_event, void, ibv_async_event>;
+  stock_verbs.destroy_qp = own_call<ibv_destroy_qp, int, ibv_qp>;
+  stock_verbs.destroy_srq = own_call<ibv_destroy_srq, int, ibv_srq>;
   stock_verbs.query_gid_ex = &::_ibv_query_gid_ex;
   stock_verbs.query_gid_table = &::_ibv_query_gid_table;
   is_on = ops::init(stock_verbs);
@@ -63,19 +83,24 @@ ibv_device** unwrap_list(ibv_device** list) {
 // An event may name an object that the layer does not protect. Its context is then one beneath a
 // virtual context.
 bool ack_async_event(ibv_context* context, ibv_async_event* event) {
+  if (is_own_call) return false;
   ibv_context* above = ops::owns(context) ? context : ops::context_above(context);
   if (above == nullptr) return false;
   ops::ack_async_event(above, event);
   return true;
 }
 
+ibv_context* above_for_application(ibv_context* context) {
+  return is_own_call ? nullptr : ops::context_above(context);
+}
+
 int destroy_begin(ibv_context* context, const void* object) {
-  ibv_context* above = ops::context_above(context);
+  ibv_context* above = above_for_application(context);
   return above == nullptr || ops::keep_events_back(above, object) ? 0 : ENOMEM;
 }
 
 void destroy_end(ibv_context* context, const void* object, int result) {
-  ibv_context* above = ops::context_above(context);
+  ibv_context* above = above_for_application(context);
   if (above == nullptr) return;
   result == 0 ? ops::forget_events(above, object) : ops::let_events_come(above, object);
 }
