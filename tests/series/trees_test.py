@@ -127,10 +127,23 @@ class Messages(unittest.TestCase):
 class Lines(unittest.TestCase):
     def test_lines_of_theirs_are_found(self):
         """A line of the tree must be found among ours, wherever it stands and however it is indented."""
-        theirs = real_tree.lines_of("\tint somebody_elses(int a)\n#include <some_header.h>\nshort_one();\n")
-        files = {"a": "x\n  int somebody_elses(int a)  \n", "b": "#include <some_header.h>\nshort_one();\n",
-                 "c": "an int somebody_elses(int a)\n"}
-        self.assertEqual(list(real_tree.equal_lines(theirs, files)), ["a:2: int somebody_elses(int a)"])
+        line = "if (somebody_elses(a)) return a;"
+        theirs = real_tree.lines_of("\t%s\nshort_one();\n" % line)
+        files = {"a": "x\n  %s  \n" % line, "b": "short_one();\n", "c": "so %s\n" % line}
+        self.assertEqual(list(real_tree.equal_lines(theirs, files)), ["a:2: " + line])
+
+    def test_what_may_be_the_same(self):
+        """Lines that only name things, and none that does something."""
+        rows = [("#include <infiniband/verbs.h>", True), ("// SPDX-License-Identifier: GPL-2.0", True),
+                ("case STUB_EVENT_OF_SOME_KIND:", True), ("switch (event->event_type) {", True),
+                (".match_stub_version = STUB,", True), ("struct stub_context *context;", True),
+                ("struct stub *(*make)(struct stub *a, const void *b,", True), ("size_t length, int access);", True),
+                ("void *stub, unsigned int access)", True), ("int stub = stub_call(a, b);", False),
+                ("return stub_call(context);", False), ("stub_call(context, length, flags);", False),
+                ("if (stub->first && stub->second)", False), ("stub->context = context->stub;", False)]
+        for line, may in rows:
+            with self.subTest(line):
+                self.assertEqual(list(real_tree.equal_lines({line}, {"a": line})), [] if may else ["a:1: " + line])
 
 
 def run(*arguments, cwd=None, check=True, more=None):
