@@ -34,6 +34,8 @@ bool VerbsTransport::open() {
   if (context_ == nullptr) return fail("no such device, or it does not open");
   if (ibv_query_port(context_, 1, &port_) != 0) return fail("ibv_query_port");
   if (ibv_query_gid(context_, 1, local_.gid_index, &gid_) != 0) return fail("ibv_query_gid");
+  if (ibv_query_gid_ex(context_, 1, static_cast<uint32_t>(local_.gid_index), &gid_entry_, 0) != 0)
+    return fail("ibv_query_gid_ex");
   pd_ = ibv_alloc_pd(context_);
   if (pd_ == nullptr) return fail("ibv_alloc_pd");
   if (!cqs_make()) return false;
@@ -267,6 +269,10 @@ void VerbsTransport::inspect() {
   if (ibv_query_gid(context_, 1, local_.gid_index, &gid) != 0 ||
       std::memcmp(&gid, &gid_, sizeof gid) != 0)
     report_->violation("handle-changed", "GID");
+  ibv_gid_entry entry{};
+  if (ibv_query_gid_ex(context_, 1, static_cast<uint32_t>(local_.gid_index), &entry, 0) != 0 ||
+      std::memcmp(&entry, &gid_entry_, sizeof entry) != 0)
+    report_->violation("handle-changed", "GID entry");
 }
 
 VerbsTransport::~VerbsTransport() {

@@ -70,6 +70,7 @@ class VerbsTransport : public Transport {
   ibv_context* context_ = nullptr;
   ibv_port_attr port_{};
   ibv_gid gid_{};
+  ibv_gid_entry gid_entry_{};
   ibv_pd* pd_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
   std::array<ibv_cq*, 2> cqs_{};  // for sends and for receives; with one_cq it is one CQ

@@ -18,6 +18,7 @@
 #include "group/held.h"
 #include "group/qp_table.h"
 #include "group/region_table.h"
+#include "group/shown_gids.h"
 #include "group/told_keys.h"
 #include "util/fair_mutex.h"
 #include "wire/names.h"
@@ -83,6 +84,7 @@ struct Context {
   ibv_device_attr_ex common_attr{};  // what all members can do, by their answers at the start
   std::map<uint8_t, ibv_port_attr> port_attr;
   std::map<uint8_t, ibv_port_attr> port_limits;  // what all members can do that were up
+  ShownGids shown_gids;
   // The start PSNs of the layer's connections are drawn from it. Seeded at random when the device
   // is opened.
   std::atomic<uint64_t> psn_draws{0};

@@ -74,14 +74,22 @@ int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t
   return -1;
 }
 
-std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t index) {
+std::vector<GidInUse> gids_in_use(Context& context) {
+  std::vector<GidInUse> used;
   std::lock_guard lock(context.mutex);
   for (Group* group : context.groups) {
     std::lock_guard attr_lock(group->attr_mutex);
-    const bool is_here = (group->life.asked.mask & IBV_QP_AV) &&
-                         group->life.asked.attr.port_num == port &&
-                         group->life.asked.attr.ah_attr.grh.sgid_index == index;
-    if (is_here && group->life.ends.local.gid != wire::Gid{}) return group->life.ends.local.gid;
+    const auto& asked = group->life.asked;
+    const wire::Gid& gid = group->life.ends.local.gid;
+    if ((asked.mask & IBV_QP_AV) == 0 || gid == wire::Gid{}) continue;
+    used.push_back({asked.attr.port_num, asked.attr.ah_attr.grh.sgid_index, gid});
+  }
+  return used;
+}
+
+std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t index) {
+  for (const GidInUse& used : gids_in_use(context)) {
+    if (used.port == port && used.index == index) return used.gid;
   }
   return std::nullopt;
 }

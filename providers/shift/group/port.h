@@ -24,8 +24,13 @@ int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t
 // sent from there.
 std::optional<ibv_gid_entry> gid_at(ibv_context* real, uint8_t port, uint32_t index);
 
-// The address at that index of the default NIC's GID table when a QP of the application was
-// connected with it.
+// Places in the default NIC's GID table that QPs of the application use, with the address that was
+// there when the QP was connected. A place is listed once for each QP.
+struct GidInUse {
+  uint32_t port, index;
+  wire::Gid gid;
+};
+std::vector<GidInUse> gids_in_use(Context& context);
 std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t index);
 
 // Whether the member's port carries traffic now.

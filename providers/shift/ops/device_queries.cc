@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstring>
 #include <mutex>
+#include <new>
+#include <optional>
 
 #include "group/port.h"
 #include "ops/capabilities.h"
@@ -104,15 +106,43 @@ int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) noexc
 }
 
 int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry,
-                 uint32_t flags, size_t size) noexcept {
-  return stock->query_gid_ex(Context::from(context)->members[kDefault].real, port, index, entry,
-                             flags, size);
+                 uint32_t flags, size_t size) noexcept try {
+  Context* c = Context::from(context);
+  const int error = stock->query_gid_ex(c->members[kDefault].real, port, index, entry, flags, size);
+  if (size < sizeof *entry) return error;
+  if (error == 0 && wire::Gid::from_verbs(entry->gid) != wire::Gid{}) {
+    c->shown_gids.add(*entry);
+    return 0;
+  }
+  const auto used = group::gid_in_use(*c, port, index);
+  const auto shown = used ? c->shown_gids.find(port, index, *used) : std::nullopt;
+  if (!shown) return error;
+  std::memset(entry, 0, size);
+  *entry = *shown;
+  return 0;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
 }
 
 ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t max, uint32_t flags,
-                        size_t size) noexcept {
-  return stock->query_gid_table(Context::from(context)->members[kDefault].real, entries, max, flags,
-                                size);
+                        size_t size) noexcept try {
+  Context* c = Context::from(context);
+  const ssize_t count =
+      stock->query_gid_table(c->members[kDefault].real, entries, max, flags, size);
+  if (size != sizeof *entries) return count;  // a younger program: its entries are not known
+  size_t shown = count < 0 ? 0 : static_cast<size_t>(count);
+  for (size_t i = 0; i < shown; i++) c->shown_gids.add(entries[i]);
+  for (const group::GidInUse& used : group::gids_in_use(*c)) {
+    const auto is_it = [&used](const ibv_gid_entry& entry) {
+      return entry.port_num == used.port && entry.gid_index == used.index;
+    };
+    if (shown == max || std::any_of(entries, entries + shown, is_it)) continue;
+    if (const auto entry = c->shown_gids.find(used.port, used.index, used.gid))
+      entries[shown++] = *entry;
+  }
+  return shown == 0 ? count : static_cast<ssize_t>(shown);
+} catch (const std::bad_alloc&) {
+  return -ENOMEM;
 }
 
 int query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) noexcept {

@@ -1,5 +1,9 @@
 // Which NICs a device of the list stands for, and what an open device says of itself.
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "ops/glue.h"
 #include "ops/test/opened.h"
@@ -228,6 +232,72 @@ TEST_F(OpenDevices, ShowTheAddressThatAQpUses) {
   EXPECT_EQ(shown(3), kIp);
   ibv_gid gid{};
   EXPECT_EQ(query_gid(context_, 1, 4, &gid), EIO);
+  context().groups.clear();
+}
+
+// C9: so do the entry and the table, once the program has seen them.
+TEST_F(OpenDevices, ShowTheEntryThatAQpUses) {
+  static constexpr uint32_t kIp = 0x0100007f, kOther = 0x0200007f;
+  static std::vector<ibv_gid_entry> table;
+  const auto entry = [](uint32_t index, uint32_t ip) {
+    return ibv_gid_entry{wire::Gid::from_ipv4(ip).to_verbs(), index, 1, IBV_GID_TYPE_ROCE_V2, 7};
+  };
+  table = {entry(3, kIp), entry(4, kOther)};
+  open();
+  table_.query_gid_ex = [](ibv_context*, uint32_t, uint32_t index, ibv_gid_entry* to, uint32_t,
+                           size_t) {
+    for (const ibv_gid_entry& one : table) {
+      if (one.gid_index == index) *to = one;
+    }
+    const int error = refusal("query_gid_ex");
+    if (error != 0) return error;
+    return std::ranges::count(table, index, &ibv_gid_entry::gid_index) != 0 ? 0 : ENODATA;
+  };
+  table_.query_gid_table = [](ibv_context*, ibv_gid_entry* to, size_t, uint32_t,
+                              size_t) -> ssize_t {
+    if (const int error = refusal("query_gid_table")) return -error;
+    std::ranges::copy(table, to);
+    return static_cast<ssize_t>(table.size());
+  };
+  group::Group user;
+  user.life.asked.mask = IBV_QP_AV;
+  user.life.asked.attr.port_num = 1;
+  user.life.asked.attr.ah_attr.grh.sgid_index = 3;
+  user.life.ends.local.gid = wire::Gid::from_ipv4(kIp);
+  context().groups.push_back(&user);
+  ibv_gid_entry one{};
+  std::array<ibv_gid_entry, 8> all{};
+  const auto ask = [&](uint32_t index) {
+    one = {};
+    return query_gid_ex(context_, 1, index, &one, 0, sizeof one);
+  };
+  const auto ask_all = [&](size_t max) {
+    all = {};
+    return query_gid_table(context_, all.data(), max, 0, sizeof one);
+  };
+  const std::vector<ibv_gid_entry> before = std::exchange(table, {entry(4, kOther)});
+  EXPECT_EQ(ask(3), ENODATA) << "it was never shown";
+  EXPECT_EQ(ask_all(8), 1);
+  table = before;
+  ASSERT_EQ(ask(3), 0);
+  ASSERT_EQ(ask_all(8), 2);
+
+  table = {entry(4, kOther)};
+  ASSERT_EQ(ask(3), 0);
+  EXPECT_EQ(std::memcmp(&one, &before[0], sizeof one), 0);
+  ASSERT_EQ(ask_all(8), 2);
+  EXPECT_EQ(std::memcmp(&all[1], &before[0], sizeof one), 0);
+  EXPECT_EQ(ask_all(1), 1) << "the program has no room for more";
+  table = {};
+  EXPECT_EQ(ask(4), ENODATA) << "no QP uses it";
+  refusals["query_gid_ex"] = refusals["query_gid_table"] = EIO;
+  ASSERT_EQ(ask(3), 0);
+  EXPECT_EQ(one.ndev_ifindex, 7u);
+  ASSERT_EQ(ask_all(8), 1);
+  EXPECT_EQ(std::memcmp(&all[0], &before[0], sizeof one), 0);
+  user.life.ends.local.gid = wire::Gid::from_ipv4(kOther);
+  EXPECT_EQ(ask(3), EIO) << "another address was shown there";
+  EXPECT_EQ(ask_all(8), -EIO);
   context().groups.clear();
 }
 

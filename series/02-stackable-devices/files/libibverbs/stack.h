@@ -52,6 +52,8 @@ struct verbs_stack_ops {
 	bool (*ack_async_event)(struct ibv_context *context,
 				struct ibv_async_event *event);
 
+	int (*query_gid)(struct ibv_context *context, uint8_t port_num,
+			 int index, union ibv_gid *gid);
 	int (*query_gid_ex)(struct ibv_context *context, uint32_t port_num,
 			    uint32_t gid_index, struct ibv_gid_entry *entry,
 			    uint32_t flags, size_t entry_size);

@@ -128,6 +128,7 @@ const verbs_stack_ops shift_stack_ops = {
     .close_device = ops::close_device,
     .get_async_event = ops::get_async_event,
     .ack_async_event = ack_async_event,
+    .query_gid = ops::query_gid,
     .query_gid_ex = ops::query_gid_ex,
     .query_gid_table = ops::query_gid_table,
     .reg_mr = ops::reg_mr_iova2,
