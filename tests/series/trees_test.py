@@ -25,6 +25,7 @@ try:
     import git
     import real_tree
     import stubs
+    from errors import WrongContent
 except ImportError as error:
     print("skipped: tools/series needs Python 3.11 (%s)" % error)
     sys.exit(77)
@@ -108,6 +109,18 @@ class Anchors(unittest.TestCase):
             said = refusals({**tree, file: text[:end] + text[start:end] + text[end:]})
             wanted = "%s: %s is there 2 times (lines " % (file, anchor)
             self.assertTrue(any(one.startswith(wanted) for one in said), said)
+
+
+class Texts(unittest.TestCase):
+    def test_words_and_lists(self):
+        root = stubs.MAKER % ("project(" + "rdma-core C)", "64.1", 59)
+        tree = Memory({stubs.ROOT: root, "a/z.cc": "", "a/b/c.cc": "", "a/m.h": "", "b.cc": ""})
+        facts = apply.Facts(tree, PROJECT)
+        text = "{{version}} {{major}} {{pabi}}\n  {{list **/*.cc}}\n{{it}}\n{{ x }}\n"
+        filled = apply.filled(text, "a/new", tree, facts)
+        self.assertEqual(filled, "64.1 64 59\n  b/c.cc\n  z.cc\n{{it}}\n{{ x }}\n")
+        self.assertRaises(WrongContent, apply.filled, "{{words}}", "a/new", tree, facts)
+        self.assertEqual(facts.words["project_version"], PROJECT.version)
 
 
 class Messages(unittest.TestCase):
@@ -216,9 +229,9 @@ class Trees(unittest.TestCase):
         return os.path.join(self.scratch.name, "%s-%d" % (name, Trees.count))
 
     def tree(self):
+        """A copy, whose index does not know the copied files: whoever lets git refresh it is found out."""
         folder = self.fresh("tree")
         shutil.copytree(self.model, folder, symlinks=True)
-        run("git", "status", cwd=folder)  # so that the index knows the times of the copies
         return folder
 
     def refused(self, folder, wanted, *arguments, watched=None, more=None):
@@ -309,12 +322,17 @@ class Trees(unittest.TestCase):
         run("git", "worktree", "add", "-q", "--detach", linked, "main", cwd=odd)
         detached = self.tree()
         run("git", "checkout", "-q", "--detach", cwd=detached)
+        settings = self.fresh("settings")
+        with open(settings, "w", encoding="utf-8") as file:
+            file.write("[diff]\n\tnoprefix = true\n\tcontext = 1\n[format]\n\tsignOff = true\n\tthread = true\n")
         rows = [(odd, "--base", "main~1"), (bare,), (shallow,), (linked, "--base", "main~1", "--branch", "other"),
                 (detached, "--branch", "a/b")]
         for number, row in enumerate(rows):
             with self.subTest(row):
                 out = away + str(number)
-                done = series(*row, "--out", out, more={"TZ": "Asia/Tokyo", "LC_ALL": "C"})
+                done = series(*row, "--out", out,
+                              more={"TZ": "Asia/Tokyo", "LC_ALL": "C", "GIT_CONFIG_GLOBAL": settings,
+                                    "GIT_AUTHOR_DATE": "2020-01-01T00:00:00Z", "GIT_DIFF_OPTS": "-u1"})
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertEqual(patches(out), wanted)
 
