@@ -3,20 +3,13 @@
 where the text goes."""
 
 import os
-import sys
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "..", "tools", "patch_series"))
-try:
-    import anchors
-    import c_text
-    import content
-    from errors import Refused, WrongContent
-except ImportError as error:
-    print("skipped: tools/series needs Python 3.11 (%s)" % error)
-    sys.exit(77)
-
+from common import HERE
+import anchors
+import c_text
+import content
+from errors import Refused, WrongContent
 
 
 def shapes(name):
