@@ -324,8 +324,9 @@ class Trees(unittest.TestCase):
             pass
         out, empty = self.fresh("out"), self.fresh("empty")
         os.mkdir(empty)
-        self.assertEqual(series(tree, "--out", empty).returncode, 1)
-        self.assertEqual(os.listdir(empty), [])
+        for place in (empty, os.path.join(empty, "a", "b")):
+            self.assertEqual(series(tree, "--out", place).returncode, 1)
+            self.assertEqual(os.listdir(empty), [])
         done = series(tree, "--out", out)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, "series: git says of .*: .*shift.lock")
