@@ -75,6 +75,25 @@ class Definitions(unittest.TestCase):
                 put(SHAPES, where)
             self.assertEqual(str(caught.exception), wanted)
 
+    def test_statements(self):
+        """After declarations of each kind, and never after anything else."""
+        good = ["int a;", "struct x *a = f(b,\n\t\t\tc);", "static const int t[] = {\n\t\t1,\n\t};",
+                "a_t *b, c = { 1 };", "MAKE_BUFFER(a, b,\n\t\tc);\n\tint a;",
+                "int a; // why\n\t/* and\n\t   more */\n\tint b;", "const char *s = \"if (\";",
+                "x_t x = (y_t)f(z);"]
+        bad = ["f(a);", "a = 1;", "a->b |= 1;", "if (a)\n\t\treturn;", "for (;;)\n\t\tf();", "return;", "a++;",
+               "*a = b;", "(void)a;", "int a;\n\ta = 1;", "x[1] = 2;", "{", "int a = f(\n", "\n\tint a;"]
+        for lines in good + bad:
+            text = "int f(void)\n{\n\t%s\n\n\tlast();\n}\n" % lines
+            if lines == "{":
+                text = text.replace("last();", "last(); }")
+            with self.subTest(lines):
+                where = {"function": "f", "place": "statements"}
+                if lines in good:
+                    self.assertEqual(lines_around(text, where), ("", "\tlast();"))
+                else:
+                    self.assertRaises(Refused, put, text, where)
+
     def test_twice_is_refused_with_the_lines(self):
         with self.assertRaises(Refused) as caught:
             put(SHAPES + SHAPES, {"function": "wrapped", "place": "after"})
