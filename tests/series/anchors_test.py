@@ -172,6 +172,7 @@ class Others(unittest.TestCase):
         for argument, place in (("two", "begin"), ("three", "end"), ("two", "sorted"), ("comment.c", "before")):
             with self.subTest(argument), self.assertRaises(Refused):
                 put(BUILD, {"call": "library", "argument": argument, "place": place})
+        self.assertRaises(Refused, put, BUILD, {**one, "place": "sorted"}, "    indented_more.c\n")
 
     def test_nodes(self):
         self.assertEqual(lines_around(MAP, {"node": "PRIVATE_", "place": "sorted"}, "\t\tp_b;\n"),
@@ -211,6 +212,7 @@ class Small(unittest.TestCase):
         rows = [({"since": "46"}, (45, 9), False), ({"since": "46"}, (46, 0), True),
                 ({"until": "57"}, (57, 3), True), ({"until": "57"}, (58, 0), False),
                 ({"until": "57.1"}, (57, 2), False), ({"since": 44}, (44, 0), True),
+                ({"since": "46.1"}, (46, 1), True), ({"since": "46.1"}, (46, 0), False),
                 ({"has": "word"}, (44, 0), True), ({"has": "no"}, (44, 0), False),
                 ({"lacks": "word"}, (44, 0), False), ({"lacks": "no"}, (44, 0), True), ({}, (44, 0), True)]
         for table, version, wanted in rows:

@@ -69,13 +69,14 @@ class Writing(unittest.TestCase):
 
     EDIT = '[[edit]]\nfile = "f"\ntext = "t"\nat = { function = "a", place = "after" }\n'
 
-    def loaded(self, files):
+    def loaded(self, files, ask=lambda commits, _: commits):
         with tempfile.TemporaryDirectory() as root:
             for path, text in {"CMakeLists.txt": "project(shift VERSION 1.2.3 )\n", **files}.items():
                 os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
                 with open(os.path.join(root, path), "w", encoding="utf-8") as file:
                     file.write(text)
-            return content.load(git.Project(root))
+            project = git.Project(root)
+            return ask(content.load(project), project)
 
     def test_right(self):
         files = {"series/02-b/message": "b", "series/02-b/edits.toml": self.EDIT, "series/common/x": "",
@@ -86,6 +87,16 @@ class Writing(unittest.TestCase):
         third = {path: text for path, text in files.items() if "/03-" in path}
         (commit,) = self.loaded({**third, "none/some": ""})
         self.assertEqual(commit.name, "03-c")
+
+    def test_files(self):
+        text = ('[[files]]\nfrom = "a"\nto = "b"\nonly = ["**/*.c", "one"]\nexcept = ["test/**"]\n'
+                '[[files]]\nfrom = "a/test/x.h"\nto = "x.h"\n[[files]]\nfrom = "c"\nto = "."\n')
+        files = {"series/01-a/message": "a", "series/01-a/files.toml": text, "ab/4.c": "", "c/5": "",
+                 **{"a/" + name: "" for name in ("1.c", "i/2.c", "1.h", "one", "i/one", "test/3.c", "test/x.h")}}
+        self.assertEqual(self.loaded(files, lambda commits, project: [
+            pair for files in commits[0].files for pair in files.list(project)]), [
+                ("a/1.c", "b/1.c"), ("a/i/2.c", "b/i/2.c"), ("a/one", "b/one"), ("a/test/x.h", "x.h"),
+                ("c/5", "5")])
 
     def test_wrong(self):
         head = '[[edit]]\nfile = "f"\n'
