@@ -22,9 +22,6 @@
 
 namespace ops = shift::ops;
 
-// Exported by SHIFT's front of libibverbs, where a process has that.
-extern "C" __attribute__((weak)) const void* shift_virtual_objects();
-
 namespace {
 
 shift::StockVerbs stock_verbs;
