@@ -173,6 +173,7 @@ class Trees(unittest.TestCase):
         first = self.fresh("out")
         self.assertEqual(series(self.tree(), "--out", first).returncode, 0)
         wanted = patches(first)
+        self.assertFalse([name for name, text in wanted.items() if "Signed-off-by" in text])
         odd = self.tree()
         for name, value in (("diff.noprefix", "true"), ("format.signature", "me"), ("commit.gpgsign", "true"),
                             ("core.abbrev", "5"), ("format.numbered", "false"), ("core.autocrlf", "true"),
