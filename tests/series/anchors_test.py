@@ -80,7 +80,7 @@ class Definitions(unittest.TestCase):
         good = ["int a;", "struct x *a = f(b,\n\t\t\tc);", "static const int t[] = {\n\t\t1,\n\t};",
                 "a_t *b, c = { 1 };", "MAKE_BUFFER(a, b,\n\t\tc);\n\tint a;",
                 "int a; // why\n\t/* and\n\t   more */\n\tint b;", "const char *s = \"if (\";",
-                "x_t x = (y_t)f(z);"]
+                "x_t x = (y_t)f(z);", "struct x *a =\n\t\tinner_of(b, c);"]
         bad = ["f(a);", "a = 1;", "a->b |= 1;", "if (a)\n\t\treturn;", "for (;;)\n\t\tf();", "return;", "a++;",
                "*a = b;", "(void)a;", "int a;\n\ta = 1;", "x[1] = 2;", "{", "int a = f(\n", "\n\tint a;"]
         for lines in good + bad:

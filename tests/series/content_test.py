@@ -168,6 +168,7 @@ class Lines(unittest.TestCase):
         rows = [("#include <infiniband/verbs.h>", True), ("// SPDX-License-Identifier: GPL-2.0", True),
                 ("case STUB_EVENT_OF_SOME_KIND:", True), ("switch (event->event_type) {", True),
                 (".match_stub_version = STUB,", True), ("struct stub_context *context;", True),
+                ("struct stub_of_a_device {", True),
                 ("struct stub *(*make)(struct stub *a, const void *b,", True),
                 ("size_t length, int access);", True),
                 ("void *stub, unsigned int access)", True), ("int stub = stub_call(a, b);", False),

@@ -13,7 +13,10 @@ import tempfile
 import unittest
 
 from common import COMMITS, PROJECT, ROOT, SERIES
+import apply
+import git
 import stubs
+from errors import Refused
 
 SIGNER = "Zoë T. Ester <tester@example.org>"
 # The tester's own settings must not change what comes out.
@@ -173,6 +176,7 @@ class Trees(unittest.TestCase):
         first = self.fresh("out")
         self.assertEqual(series(self.tree(), "--out", first).returncode, 0)
         wanted = patches(first)
+        self.assertFalse([name for name, text in wanted.items() if "Signed-off-by" in text])
         odd = self.tree()
         for name, value in (("diff.noprefix", "true"), ("format.signature", "me"), ("commit.gpgsign", "true"),
                             ("core.abbrev", "5"), ("format.numbered", "false"), ("core.autocrlf", "true"),
@@ -333,6 +337,17 @@ class Trees(unittest.TestCase):
         self.assertFalse(os.path.exists(out))
         self.assertEqual(run("git", "branch", "--format=%(refname)", cwd=tree).stdout, "refs/heads/main\n")
         self.refused(self.tree(), "a..b is no name for a branch$", "--branch", "a..b")
+
+    def test_branch_that_comes_meanwhile(self):
+        tree = self.tree()
+        user = git.UserTree(tree, "HEAD")
+        with git.Workshop(user) as workshop:
+            made = workshop.commit_all([("a\n", [apply.Change("new", "100644", b"text")])], SIGNER, 1)
+            run("git", "branch", "shift", cwd=tree)
+            self.assertRaises(Refused, user.take, workshop, "shift", made)
+            self.assertEqual(run("git", "rev-parse", "shift", cwd=tree).stdout.strip(), user.base)
+            user.take(workshop, "other", made)
+        self.assertEqual(run("git", "show", "other:new", cwd=tree).stdout, "text")
 
     def test_usage(self):
         for row in ([], ["--none", "x"], ["x", "--signoff", "Me"], ["x", "--signoff", "Me <me>"], ["x", "y"]):

@@ -145,10 +145,6 @@ class Workshop:
         with open(os.path.join(self.folder, "objects", "info", "alternates"), "w", encoding="utf-8",
                   errors="surrogateescape") as file:
             file.write(objects + "\n")
-        shallow = line(tree.folder, "rev-parse", "--path-format=absolute", "--git-path", "shallow")
-        if os.path.exists(shallow):
-            with open(shallow, "rb") as source, open(os.path.join(self.folder, "shallow"), "wb") as copy:
-                copy.write(source.read())
 
     def __enter__(self):
         return self
