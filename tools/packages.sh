@@ -6,7 +6,7 @@ packages_build="g++ cmake ninja-build python3 libibverbs-dev librdmacm-dev ibver
   libnl-3-dev libsodium-dev"
 packages_run="ibverbs-utils perftest python3-matplotlib"
 packages_check="clang-format clang-tidy python3-pyverbs rdma-core spin tshark tcpdump iproute2 ucx-utils libgloo-dev
-  mandoc"
+  libcmocka-dev mandoc"
 packages_programs="$packages_check openmpi-bin libopenmpi-dev python3-torch"
 packages_vm_smoke="qemu-system-x86 busybox-static iproute2 rdmacm-utils"
 packages_vm="$packages_vm_smoke ibverbs-utils ibverbs-providers perftest

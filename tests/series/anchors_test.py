@@ -3,20 +3,13 @@
 where the text goes."""
 
 import os
-import sys
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "..", "tools", "patch_series"))
-try:
-    import anchors
-    import c_text
-    import content
-    from errors import Refused, WrongContent
-except ImportError as error:
-    print("skipped: tools/series needs Python 3.11 (%s)" % error)
-    sys.exit(77)
-
+from common import HERE
+import anchors
+import c_text
+import content
+from errors import Refused, WrongContent
 
 
 def shapes(name):
@@ -81,6 +74,25 @@ class Definitions(unittest.TestCase):
             with self.subTest(where), self.assertRaises(Refused) as caught:
                 put(SHAPES, where)
             self.assertEqual(str(caught.exception), wanted)
+
+    def test_statements(self):
+        """After declarations of each kind, and never after anything else."""
+        good = ["int a;", "struct x *a = f(b,\n\t\t\tc);", "static const int t[] = {\n\t\t1,\n\t};",
+                "a_t *b, c = { 1 };", "MAKE_BUFFER(a, b,\n\t\tc);\n\tint a;",
+                "int a; // why\n\t/* and\n\t   more */\n\tint b;", "const char *s = \"if (\";",
+                "x_t x = (y_t)f(z);"]
+        bad = ["f(a);", "a = 1;", "a->b |= 1;", "if (a)\n\t\treturn;", "for (;;)\n\t\tf();", "return;", "a++;",
+               "*a = b;", "(void)a;", "int a;\n\ta = 1;", "x[1] = 2;", "{", "int a = f(\n", "\n\tint a;"]
+        for lines in good + bad:
+            text = "int f(void)\n{\n\t%s\n\n\tlast();\n}\n" % lines
+            if lines == "{":
+                text = text.replace("last();", "last(); }")
+            with self.subTest(lines):
+                where = {"function": "f", "place": "statements"}
+                if lines in good:
+                    self.assertEqual(lines_around(text, where), ("", "\tlast();"))
+                else:
+                    self.assertRaises(Refused, put, text, where)
 
     def test_twice_is_refused_with_the_lines(self):
         with self.assertRaises(Refused) as caught:
@@ -160,6 +172,7 @@ class Others(unittest.TestCase):
         for argument, place in (("two", "begin"), ("three", "end"), ("two", "sorted"), ("comment.c", "before")):
             with self.subTest(argument), self.assertRaises(Refused):
                 put(BUILD, {"call": "library", "argument": argument, "place": place})
+        self.assertRaises(Refused, put, BUILD, {**one, "place": "sorted"}, "    indented_more.c\n")
 
     def test_nodes(self):
         self.assertEqual(lines_around(MAP, {"node": "PRIVATE_", "place": "sorted"}, "\t\tp_b;\n"),
@@ -199,6 +212,7 @@ class Small(unittest.TestCase):
         rows = [({"since": "46"}, (45, 9), False), ({"since": "46"}, (46, 0), True),
                 ({"until": "57"}, (57, 3), True), ({"until": "57"}, (58, 0), False),
                 ({"until": "57.1"}, (57, 2), False), ({"since": 44}, (44, 0), True),
+                ({"since": "46.1"}, (46, 1), True), ({"since": "46.1"}, (46, 0), False),
                 ({"has": "word"}, (44, 0), True), ({"has": "no"}, (44, 0), False),
                 ({"lacks": "word"}, (44, 0), False), ({"lacks": "no"}, (44, 0), True), ({}, (44, 0), True)]
         for table, version, wanted in rows:

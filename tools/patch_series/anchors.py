@@ -20,6 +20,9 @@ PLACES = {
     "edge": ("begin", "end"),  # the anchor's own value
     "pattern": ("before", "after", "after-statement", "wrap", "replace"),
 }
+# What a line begins with that is no declaration. A macro in capitals may declare something.
+STATEMENT = re.compile(r"(?:if|for|while|switch|do|return|goto|break)\b|[{(*]"
+                       r"|(?![A-Z0-9_]+\()[\w.>\[\]-]+(?:\(| *[-+*/|&^<>]*= |;|\+\+|--)")
 ALL_OF_IT = "{{it}}"
 DEEPER = "{{it, deeper}}"
 
@@ -140,15 +143,17 @@ def sorted_place(text, region, addition):
 
 
 def statements_place(text, region):
-    """After the declarations that a function's body begins with, which a blank line ends."""
-    at = region.inside
+    """After the declarations that a function's body begins with, which a blank line ends. None: something else
+    comes before the first blank line."""
+    plain, at, is_first = c_text.masked(text), region.inside, True
     while at < region.inside_end:
         end = c_text.line_end(text, at)
-        line = text[at:end].strip()
-        if not line:
-            return end
-        if line.endswith("{") and not line.endswith("= {"):
-            break
+        line = plain[at:end].strip()
+        if not text[at:end].strip():
+            return end if is_first and at > region.inside else None
+        if line and is_first and STATEMENT.match(line):
+            return None
+        is_first = line.endswith(";") if line else is_first
         at = end
     return None
 

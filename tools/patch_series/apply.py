@@ -59,17 +59,15 @@ class Layered:
         self.files[path] = mode
 
 
-def filled_template(tree, template, facts, source):
-    """Fills in a template. {{list GLOB}}, on a line of its own, becomes a line for each file of the tree that
-    fits, in the order of the alphabet and relative to the folder of the template's target."""
-    target = template["to"]
-    folder = target.rpartition("/")[0] + "/"
+def filled(text, file, tree, facts):
+    """Fills in the text that is for the file. {{list GLOB}}, on a line of its own, becomes a line for each file of
+    the tree that fits, in the order of the alphabet and relative to the folder of the file."""
+    folder = file.rpartition("/")[0] + "/"
 
     def line(match):
         inner = sorted(path.removeprefix(folder) for path in tree.files if path.startswith(folder))
         return "".join(match[1] + path + "\n" for path in inner if content.fits(path, match[2]))
-    listed = re.sub(r"^([ \t]*)\{\{list (\S+)\}\}\n", line, source, flags=re.M)
-    return facts.filled(listed, target)
+    return facts.filled(re.sub(r"^([ \t]*)\{\{list (\S+)\}\}\n", line, text, flags=re.M), file)
 
 
 def bring_files(commit, tree, project):
@@ -87,8 +85,8 @@ def fill_templates(commit, tree, project, facts):
     for template in commit.templates:
         if template["from"] not in project.files:
             raise WrongContent("%s: there is no template %s" % (commit.name, template["from"]))
-        source = project.data(template["from"]).decode()
-        tree.put(template["to"], "100644", filled_template(tree, template, facts, source).encode())
+        text = filled(project.data(template["from"]).decode(), template["to"], tree, facts)
+        tree.put(template["to"], "100644", text.encode())
 
 
 def make_edit(edit, tree, facts):
@@ -101,7 +99,7 @@ def make_edit(edit, tree, facts):
     if not edit.condition.holds(facts.version, text):
         return
     place = edit.place(facts.version, text)
-    new = anchors.changed(text, place.anchor, edit.file, facts.filled(place.text, edit.file))
+    new = anchors.changed(text, place.anchor, edit.file, filled(place.text, edit.file, tree, facts))
     tree.put(edit.file, mode, new.encode("utf-8", "surrogateescape"))
 
 

@@ -29,12 +29,16 @@ def toml(path):
 
 
 def known_keys(table, keys, source):
+    if not isinstance(table, dict):
+        raise WrongContent("%s: '%s' is no table" % (source, table))
     for key in table:
         if key not in keys:
             raise WrongContent("%s: '%s' is no key here" % (source, key))
 
 
 def version_of(said):
+    if not re.fullmatch(r"\d+(\.\d+)*", str(said)):
+        raise WrongContent("'%s' is no version" % said)
     return tuple(int(part) for part in str(said).split("."))
 
 
@@ -57,6 +61,7 @@ class Place:
 
     def __init__(self, table, edit, source, folder):
         known_keys(table, ANCHOR_KEYS | CONDITION_KEYS | TEXT_KEYS, source)
+        known_keys(table.get("within", {}), set(KINDS) | {"argument"}, source)
         self.anchor = Anchor({key: table[key] for key in ANCHOR_KEYS & table.keys()}, source)
         self.example = table.get("example")
         self.condition = Condition(table)
@@ -125,6 +130,13 @@ def fits(path, glob):
     return re.fullmatch(re.sub(r"\*\*/|\*\*|\*|\?|\{[^{}]*\}|[^*?{}]", part, glob), path) is not None
 
 
+def tables(table, key, source):
+    found = table.get(key, [])
+    if not isinstance(found, list):
+        raise WrongContent("%s: write [[%s]], since there may be several" % (source, key))
+    return found
+
+
 class Commit:
     """One folder of series/."""
 
@@ -138,11 +150,13 @@ class Commit:
         known_keys(edits, {"edit"}, self.name + "/edits.toml")
         known_keys(files, {"files", "template", "optional"}, self.name + "/files.toml")
         self.edits = [Edit(table, "%s/edits.toml, edit %d" % (self.name, number), folder)
-                      for number, table in enumerate(edits.get("edit", []), 1)]
-        self.files = [Files(table, self.name + "/files.toml") for table in files.get("files", [])]
-        self.templates = files.get("template", [])
+                      for number, table in enumerate(tables(edits, "edit", self.name), 1)]
+        self.files = [Files(table, self.name + "/files.toml") for table in tables(files, "files", self.name)]
+        self.templates = tables(files, "template", self.name)
         for template in self.templates:
             known_keys(template, TEMPLATE_KEYS, self.name + "/files.toml")
+            if template.keys() != TEMPLATE_KEYS:
+                raise WrongContent("%s/files.toml: a template has a from and a to" % self.name)
         self.is_left_out = files.get("optional", False) and not any(
             list(one.list(project)) for one in self.files)
         if not (self.edits or self.files or self.templates):

@@ -10,6 +10,8 @@ from errors import Refused
 
 # Reading commands must not even refresh the user's index, and see each commit as it is.
 QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+# Where the series comes from, in this repository.
+SOURCES = ("series", "tools/patch_series", "providers/shift", "man", "tests/rdma-core")
 # Where git finds settings, among them which other users' repositories may be read.
 SETTINGS = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 # Commits and patches must not depend on whose machine makes them.
@@ -108,7 +110,7 @@ class Project:
                       for path in paths if os.path.isfile(os.path.join(root, path))}
         self.seconds = int(line(root, "log", "-1", "--format=%ct") if tracked else
                            os.environ.get("SOURCE_DATE_EPOCH", "1790000000"))
-        self.is_dirty = bool(tracked) and bool(line(root, "status", "--porcelain", "--", "series", "providers"))
+        self.is_dirty = bool(tracked) and bool(line(root, "status", "--porcelain", "--", *SOURCES))
         with open(os.path.join(root, "CMakeLists.txt"), encoding="utf-8") as file:
             self.version = re.search(r"^project\(shift VERSION ([\d.]+)", file.read(), re.M)[1]
 

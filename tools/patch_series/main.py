@@ -103,9 +103,13 @@ def write_cover(folder, project, facts):
         file.write(letter.replace("*** SUBJECT HERE ***", subject).replace("*** BLURB HERE ***", text.strip("\n")))
 
 
+def missing(place):
+    """The folders that have to be made for the place and are not there, the outermost first."""
+    return ([] if os.path.lexists(place) else missing(os.path.dirname(place)) + [place])
+
+
 def move(folder, place):
-    """Puts the finished folder in its place, in one step; its parents are made before."""
-    os.makedirs(os.path.dirname(place), exist_ok=True)
+    """Puts the finished folder in its place, in one step; its parents are there."""
     beside = tempfile.mkdtemp(prefix=".series-", dir=os.path.dirname(place))
     try:
         ready = os.path.join(beside, "patches")
@@ -117,17 +121,17 @@ def move(folder, place):
 
 def hand_over(tree, workshop, patches, place, branch, commit):
     """Gives the user the patches and the branch: both or nothing."""
-    was_there = os.path.isdir(place)
+    new = missing(place)
     try:
+        os.makedirs(place, exist_ok=True)
         move(patches, place)
-    except OSError as error:
-        raise Refused("%s cannot be written: %s" % (place, error)) from None
-    try:
         tree.take(workshop, branch, commit)
-    except BaseException:
-        shutil.rmtree(place)
-        if was_there:
+    except BaseException as error:
+        shutil.rmtree(new[0] if new else place, ignore_errors=True)
+        if not new:
             os.mkdir(place)
+        if isinstance(error, OSError):
+            raise Refused("%s cannot be written: %s" % (place, error)) from None
         raise
 
 
@@ -172,4 +176,7 @@ def main():
         return run(options)
     except (Refused, WrongContent, OSError) as error:
         print("series: %s" % error, file=sys.stderr)
+        return REFUSED
+    except KeyboardInterrupt:
+        print("series: interrupted, and nothing was changed", file=sys.stderr)
         return REFUSED

@@ -14,11 +14,16 @@ include(CheckCXXSourceCompiles)
 
 option(RDMA_CXX_STATIC_RUNTIME "Link the C++ run-time into providers that are written in C++" ON)
 
-# The build types were set up before there was a second language, so C++ has
-# no flags of its own for them: it is optimised as C is.
+# RDMA_BuildType() has set up the build types before there was a second
+# language. Where nobody has chosen other flags, C++ is compiled as C is.
+# CMake's own choice must not stay in the cache, since RDMA_BuildType() would
+# meet it without its default when CMake runs again.
 foreach(type DEBUG RELEASE RELWITHDEBINFO MINSIZEREL)
-  if (NOT CMAKE_CXX_FLAGS_${type})
-    set(CMAKE_CXX_FLAGS_${type} "${CMAKE_C_FLAGS_${type}}")
+  set(flags CMAKE_CXX_FLAGS_${type})
+  string(STRIP "${${flags}_INIT}" default)
+  if (NOT ${flags} OR "${${flags}}" STREQUAL "${default}")
+    unset(${flags} CACHE)
+    set(${flags} "${CMAKE_C_FLAGS_${type}}")
   endif()
 endforeach()
 

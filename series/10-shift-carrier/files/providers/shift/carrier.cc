@@ -54,6 +54,7 @@ Result own_call(Object* object) {
 void decide() {
   const char* disable = ::secure_getenv("SHIFT_DISABLE");
   if (disable != nullptr && std::strcmp(disable, "1") == 0) return;
+  if (shift_virtual_objects != nullptr) return;  // the front protects the process already
 #define SHIFT_BIND(name, version) stock_verbs.name = &::ibv_##name;
   SHIFT_STOCK_FUNCTIONS(SHIFT_BIND)
 #undef SHIFT_BIND
