@@ -26,7 +26,8 @@ SAME = [
     (r"def __\w+__\(self\):", "Python names these methods"),
     (r"switch \([\w>.-]+\) \{|case \w+:", "the constants of an interface"),
     (r"\.\w+ = \w+,", "the members of a table of the interface"),
-    (rf"(?:{TYPE}\(\*\w+\)\()?(?:{TYPE}\w+(?:, |[,;)]|\);)?)+", "declarations: types and names of the interface"),
+    (rf"(?:{TYPE}(?:\(\*\w+\)|rdma_\w+)\()?(?:{TYPE}\w+(?:, |[,;)]|\);)?)+",
+     "declarations: types and names of the interface"),
 ]
 
 
