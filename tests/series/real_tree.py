@@ -28,6 +28,7 @@ SAME = [
     (r"\.\w+ = \w+,", "the members of a table of the interface"),
     (rf"(?:{TYPE}(?:\(\*\w+\)|rdma_\w+)\()?(?:{TYPE}\w+(?:, |[,;)]|\);)?)+",
      "declarations: types and names of the interface"),
+    (r"(?:struct|union|enum) \w+ \{", "the names of the interface's types, in stubs"),
 ]
 
 
