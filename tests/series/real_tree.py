@@ -25,8 +25,9 @@ SAME = [
     (r"#(include [<\"].*[>\"]|undef \w+)", "there is one way to name a header or a macro"),
     (r"def __\w+__\(self\):", "Python names these methods"),
     (r"switch \([\w>.-]+\) \{|case \w+:", "the constants of an interface"),
-    (r"\.\w+ = \w+,|(struct|enum|union) \w+ \{", "structures of the interface, and the members of its tables"),
-    (rf"(?:{TYPE}\(\*\w+\)\()?(?:{TYPE}\w+(?:, |[,;)]|\);)?)+", "declarations: types and names of the interface"),
+    (r"\.\w+ = \w+,|(?:struct|enum|union) \w+ \{", "structures of the interface, and the members of its tables"),
+    (rf"(?:{TYPE}(?:\(\*\w+\)|rdma_\w+)\()?(?:{TYPE}\w+(?:, |[,;)]|\);)?)+",
+     "declarations: types and names of the interface"),
 ]
 
 

@@ -207,7 +207,8 @@ class Trees(unittest.TestCase):
         """A release archive of this repository makes the same, when it is told the time of the commit."""
         here, odd, outs = self.fresh("archive"), self.fresh("copy"), [self.fresh("out"), self.fresh("out")]
         for path in PROJECT.files:
-            if path.startswith(("series/", "tools/", "providers/", "man/", "tests/rdma-core/", "CMakeLists.txt")):
+            if path.startswith(("series/", "tools/", "providers/", "librdmacm/", "man/", "tests/rdma-core/",
+                                "CMakeLists.txt")):
                 os.makedirs(os.path.dirname(os.path.join(here, path)), exist_ok=True)
                 shutil.copy(os.path.join(ROOT, path), os.path.join(here, path))
         self.assertEqual(series(self.tree(), "--out", outs[0]).returncode, 0)

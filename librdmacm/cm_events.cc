@@ -1,8 +1,7 @@
-// The front of librdmacm: what a program is told about its connections while faults are masked. All
-// other functions are the stock library's, which the dynamic linker finds after this library.
-#include <dlfcn.h>
+// The logic of cm_events.h, for the events of the kernel as they come.
+#include "cm_events.h"
+
 #include <fcntl.h>
-#include <rdma/rdma_cma.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,44 +11,9 @@
 #include "connections.h"
 #include "util/restarts.h"
 
-#define SHIFT_EXPORT extern "C" __attribute__((visibility("default")))
-
-// Defined in the front of libibverbs (libibverbs/exports_queue.cc); null in a program without it.
-extern "C" __attribute__((weak)) bool shift_qp_is_protected(ibv_qp* qp);
-extern "C" __attribute__((weak)) bool shift_qp_has_left(ibv_qp* qp);
-extern "C" __attribute__((weak)) bool shift_device_is_masked(ibv_context* context);
-extern "C" __attribute__((weak)) void shift_on_peer_gone(void (*call)(ibv_qp* qp));
+namespace shift::cm {
 
 namespace {
-
-using shift::cm::Connections;
-
-struct Stock {
-  int (*get_event)(rdma_event_channel*, rdma_cm_event**) = nullptr;
-  int (*ack_event)(rdma_cm_event*) = nullptr;
-  int (*destroy_id)(rdma_cm_id*) = nullptr;
-  void (*destroy_ep)(rdma_cm_id*) = nullptr;
-  int (*disconnect)(rdma_cm_id*) = nullptr;
-  int (*migrate_id)(rdma_cm_id*, rdma_event_channel*) = nullptr;
-};
-constinit Stock stock;
-
-template <typename Function>
-void bind(void* handle, Function& function, const char* name) {
-  function = reinterpret_cast<Function>(dlvsym(handle, name, "RDMACM_1.0"));
-}
-
-// Our DT_NEEDED names the stock library by its path, so it is loaded already.
-__attribute__((constructor)) void stock_bind() noexcept {
-  void* handle = dlopen(SHIFT_STOCK_LIBRDMACM, RTLD_LAZY | RTLD_NOLOAD);
-  if (handle == nullptr) return;
-  bind(handle, stock.get_event, "rdma_get_cm_event");
-  bind(handle, stock.ack_event, "rdma_ack_cm_event");
-  bind(handle, stock.destroy_id, "rdma_destroy_id");
-  bind(handle, stock.destroy_ep, "rdma_destroy_ep");
-  bind(handle, stock.disconnect, "rdma_disconnect");
-  bind(handle, stock.migrate_id, "rdma_migrate_id");
-}
 
 // Never destroyed: threads may wait for events while the process ends.
 Connections& connections() {
@@ -68,13 +32,13 @@ void peer_gone(ibv_qp* qp) {
 // Some programs make the QP by themselves, often on a context of their own. Then only the device is
 // known.
 bool is_masked(const rdma_cm_id& id) {
-  if (id.qp != nullptr) return shift_qp_is_protected != nullptr && shift_qp_is_protected(id.qp);
-  return shift_device_is_masked != nullptr && id.verbs != nullptr &&
-         shift_device_is_masked(id.verbs);
+  if (id.qp != nullptr) return layer.qp_is_protected != nullptr && layer.qp_is_protected(id.qp);
+  return layer.device_is_masked != nullptr && id.verbs != nullptr &&
+         layer.device_is_masked(id.verbs);
 }
 
 bool has_left(const rdma_cm_id& id) {
-  return shift_qp_has_left != nullptr && id.qp != nullptr && shift_qp_has_left(id.qp);
+  return layer.qp_has_left != nullptr && id.qp != nullptr && layer.qp_has_left(id.qp);
 }
 
 // Linux reports the peer of a connection as unreachable when the neighbour table no longer has it,
@@ -98,17 +62,8 @@ bool is_postponed(const rdma_cm_event& event) {
          connections().postpone_end(event.id, is_masked);
 }
 
-// rsockets asks for events on its own: its thread polls the channel and must then get an event at
-// once. Whether its calls come to us depends on how the stock library was linked.
-bool is_stock(const void* caller) {
-  Dl_info ours{}, theirs{};
-  return dladdr(caller, &ours) != 0 &&
-         dladdr(reinterpret_cast<const void*>(stock.get_event), &theirs) != 0 &&
-         ours.dli_fbase == theirs.dli_fbase;
-}
-
-// For a caller that must be given an event. The event stays in the stock library's memory and is
-// acknowledged as usual.
+// rsockets ask for events on their own: their thread polls the channel and must then get an event
+// at once. The event stays in the stock library's memory and is acknowledged as usual.
 void make_harmless(rdma_cm_event& event) {
   event.event = RDMA_CM_EVENT_ADDR_CHANGE;
   event.status = 0;
@@ -131,7 +86,7 @@ int until(Connections::Clock::time_point due) {
 // Waits until the kernel or we have an event. `own` becomes our event, or nullptr. Returns false if
 // the call is to fail with errno.
 bool await(rdma_event_channel* channel, rdma_cm_event** own) {
-  if (shift_on_peer_gone == nullptr) return true;  // we have no events
+  if (layer.on_peer_gone == nullptr) return true;  // we have no events
   if (!blocks(channel)) {
     *own = connections().take(channel);
     return true;
@@ -141,7 +96,7 @@ bool await(rdma_event_channel* channel, rdma_cm_event** own) {
     *own = connections().take(channel);
     if (*own != nullptr) return true;
     pollfd fds[] = {{channel->fd, POLLIN, 0}, {waiter.fd(), POLLIN, 0}};
-    if (!shift::wait_readable(fds, 2, until(connections().next_due(channel)))) return false;
+    if (!wait_readable(fds, 2, until(connections().next_due(channel)))) return false;
     if (fds[0].revents != 0) return true;
     waiter.clear();
   }
@@ -149,15 +104,16 @@ bool await(rdma_event_channel* channel, rdma_cm_event** own) {
 
 void told(const rdma_cm_event& event, bool by_stock) try {
   // Each connection has an event before it has a QP, so the callback is set in time.
-  if (shift_on_peer_gone != nullptr) shift_on_peer_gone(peer_gone);
+  if (layer.on_peer_gone != nullptr) layer.on_peer_gone(peer_gone);
   connections().told(event, by_stock, has_left);
 } catch (const std::bad_alloc&) {
-  // The program has its event; the front will just hide nothing of this connection.
+  // The program has its event; the layer will just hide nothing of this connection.
 }
 
 }  // namespace
 
-SHIFT_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) try {
+int get_event(const Stock& stock, rdma_event_channel* channel, rdma_cm_event** event,
+              bool by_stock) try {
   if (event == nullptr) return stock.get_event(channel, event);
   for (;;) {
     rdma_cm_event* own = nullptr;
@@ -170,7 +126,6 @@ SHIFT_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** 
     rdma_cm_event* told_by_kernel = nullptr;
     const int error = stock.get_event(channel, &told_by_kernel);
     if (error != 0) return error;
-    const bool by_stock = is_stock(__builtin_return_address(0));
     const bool hidden = is_hidden(*told_by_kernel);
     if (hidden) connections().hidden(*told_by_kernel);
     if (!by_stock && (hidden || is_postponed(*told_by_kernel))) {
@@ -190,13 +145,13 @@ SHIFT_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** 
   return -1;
 }
 
-SHIFT_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
+int ack_event(const Stock& stock, rdma_cm_event* event) {
   return event != nullptr && connections().acknowledge(event) ? 0 : stock.ack_event(event);
 }
 
 // When the NIC of a connection is gone, the kernel reports the end of the connection after a minute
 // or never; and the peer's word about it would by now find no QP here.
-SHIFT_EXPORT int rdma_disconnect(rdma_cm_id* id) try {
+int disconnect(const Stock& stock, rdma_cm_id* id) try {
   const auto ending = connections().ending(id, has_left);
   if (!ending.is_ours) return stock.disconnect(id);
   // In that case the stock library waits for the event before it returns.
@@ -214,7 +169,7 @@ SHIFT_EXPORT int rdma_disconnect(rdma_cm_id* id) try {
   return -1;
 }
 
-SHIFT_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
+int migrate_id(const Stock& stock, rdma_cm_id* id, rdma_event_channel* channel) {
   const int error = stock.migrate_id(id, channel);
   if (error == 0) connections().migrated(id, channel == nullptr);
   return error;
@@ -231,12 +186,14 @@ void forget(rdma_cm_id* id) {
 
 }  // namespace
 
-SHIFT_EXPORT int rdma_destroy_id(rdma_cm_id* id) {
+int destroy_id(const Stock& stock, rdma_cm_id* id) {
   forget(id);
   return stock.destroy_id(id);
 }
 
-SHIFT_EXPORT void rdma_destroy_ep(rdma_cm_id* id) {
+void destroy_ep(const Stock& stock, rdma_cm_id* id) {
   forget(id);
   stock.destroy_ep(id);
 }
+
+}  // namespace shift::cm

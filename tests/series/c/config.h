@@ -1,0 +1,2 @@
+/* What the tree's configuration says, for tests. */
+#define IBVERBS_PABI_VERSION 44
