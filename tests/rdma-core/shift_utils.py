@@ -244,12 +244,12 @@ class Sender:
 
     def __init__(self, test, player, op, peer=None, qp_idx=0, signal_every=1):
         """
-        :param peer: The other player, if its memory is in this process, which requests that it does not notice need.
+        :param peer: The other player, if it is in this process. Requests that it does not notice need it.
         :param signal_every: One request in so many has a signal.
         """
         self.test, self.player, self.op, self.peer, self.qp_idx = test, player, op, peer, qp_idx
         self.signal_every, self.errors = signal_every, []
-        self.next, self.done = 0, 0  # the numbers of the request that is posted next, and of the oldest outstanding
+        self.next, self.done = 0, 0  # the numbers of the next request, and of the oldest outstanding one
         player.routes[player.qps_num[qp_idx], False] = self
         if op == 'read':
             for slot in range(SLOTS):
@@ -265,7 +265,8 @@ class Sender:
         """
         number, slot = self.next, self.next % SLOTS
         signaled = self.is_signaled(number) if signaled is None else signaled
-        size, here = length_of(self.op, slot if self.op == 'read' else number), self.player.sent_at(self.qp_idx, slot)
+        size = length_of(self.op, slot if self.op == 'read' else number)
+        here = self.player.sent_at(self.qp_idx, slot)
         is_fetching = self.op in ('read', 'fetch_add')
         data = b'\xa5' * size if is_fetching else bytes_of(self.op, self.qp_idx, number)
         self.player.mr.write(data, size, here)
@@ -319,9 +320,9 @@ class Sender:
         expected = next(number for number in range(self.done, self.next + self.signal_every)
                         if self.is_signaled(number))
         self.test.assertLess(expected, self.next, 'A completion of a request that was not posted')
-        self.test.assertEqual(
-            (expected, KINDS[self.op].sent, self.player.qps_num[self.qp_idx]), (done.wr_id, done.opcode, done.qp_num),
-            'The completion is not that of the oldest request with a signal')
+        self.test.assertEqual((expected, KINDS[self.op].sent, self.player.qps_num[self.qp_idx]),
+                              (done.wr_id, done.opcode, done.qp_num),
+                              'The completion is not that of the oldest request with a signal')
         for number in range(self.done, expected + 1):
             self.check(number)
         self.done = expected + 1

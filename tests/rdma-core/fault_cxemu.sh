@@ -1,5 +1,5 @@
 #!/bin/sh
-# fault-cxemu FAULT DEVICE PORT: breaks or heals a NIC of the emulated host that this runs on.
+# fault_cxemu.sh FAULT DEVICE PORT: breaks or heals a NIC of the emulated host that this runs on.
 # A value of RDMA_TEST_FAULT_CMD.
 if [ -z "$CXEMU_HOST" ]; then
   echo "This is no emulated host: cxemu exec starts programs on one"
