@@ -28,7 +28,14 @@ suite = importlib.machinery.SourceFileLoader("suite", os.path.join(TESTS, "pyver
 
 # bug: (the case that must find it, what the case must say)
 PLANTS = {
-    "replay_delivered": ("test_send_drop_acks", "The bytes of message|The completion of receive"),
+    "counter_ignored": ("test_unsignaled_drop_acks", "The completion of receive"),
+    "replay_delivered": ("TrafficTest.test_send_drop_acks", "The completion of receive"),
+    "lose_completion": ("TrafficTest.test_send_drop_acks", "The completion is not that of the oldest request"),
+    "completions_late": ("test_cq_events_link_down", "Failed to get CQ event"),
+    "local_keys_untranslated": ("test_send_link_down", "status=4"),
+    "remote_keys_untranslated": ("test_write_imm_link_down", "status=10"),
+    "flushed_taken_for_over": ("test_exact_under_way", "status=12"),
+    "atomic_result_made_up": ("test_exact_result_lost", "What atomic 10 has fetched"),
 }
 ATTEMPTS = 4
 
@@ -64,6 +71,7 @@ def plant(build, folder, bug):
         outcomes = {}
         for name in (bug, "none"):
             os.environ["SHIFT_PLANT"] = name
+            os.environ["RDMA_TEST_SHIFT_BOUND"] = "5"  # a bug may also show as a request that never completes
             (outcomes[name],) = Cases(build, folder, [case], attempt).run().values()
         last = outcomes[bug][1].strip().split("\n")[-1][:160]
         print("%s, attempt %d: %s %s (%s), and %s without the bug" % (

@@ -31,8 +31,8 @@ UNDO = {'link-down': 'link-up', 'kill': 'revive', 'drop-acks': 'heal', 'drop-dat
 CANNOT = 77
 # Exit codes of processes, as those of the tests of rdmacm.
 PASSED, FAILED, SKIPPED = 0, 2, 5
-# Nothing here takes nearly as long: this only ends what would hang.
-BOUND = 30
+# Nothing here takes nearly as long: these seconds only end what would hang.
+BOUND = int(os.environ.get('RDMA_TEST_SHIFT_BOUND', '30'))
 
 # What may tell of each fault first. A peer or a neighbour only says what another queue pair has noticed.
 HEARSAY = {'peer', 'neighbour'}
