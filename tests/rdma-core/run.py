@@ -8,11 +8,9 @@ not, 3 when the suite is not installed, 4 after a wrong call.
 """
 
 import argparse
-import glob
 import importlib.machinery
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +18,7 @@ import tempfile
 from harness import TESTS
 from harness.build import Build
 from harness.fabric import Fabric
-from harness.suite import PYTHON, SUITE, unpack
+from harness.suite import PYTHON, SUITE, unpack_failover
 
 HERE = os.path.join(TESTS, "rdma-core")
 # The folder pyverbs has the name of a package of Python's, so its script is loaded by its path.
@@ -52,16 +50,6 @@ class Cases(suite.Runner):
             while not self.run_process(fabric):
                 pass
         return self.outcomes
-
-
-def assemble(folder):
-    """Makes a suite in `folder` that has only the cases of this folder, and the modules that they need."""
-    unpack(SUITE, folder)
-    for path in glob.glob(os.path.join(folder, "tests", "test_*")):
-        os.remove(path)
-    for pattern in ("shift_*.py", "test_shift*.py"):
-        for path in glob.glob(os.path.join(HERE, pattern)):
-            shutil.copy(path, os.path.join(folder, "tests"))
 
 
 def plant(build, folder, bug):
@@ -103,7 +91,7 @@ def main():
     os.environ["RDMA_TEST_FAULT_CMD"] = os.path.join(HERE, "fault_cxemu.sh")
     os.environ.setdefault("SHIFT_LOG", "error")
     with tempfile.TemporaryDirectory(prefix="rdma-core-") as folder:
-        assemble(folder)
+        unpack_failover(folder)
         # The watching process kills the suite's at the end, which then does not remove a file of its own.
         os.environ["SHIFT_EVENTS"] = os.path.join(folder, "events")
         if options.plants:
