@@ -29,6 +29,7 @@ except ImportError:  # the name of the module in newer releases
 FAULT_CMD = os.environ.get('RDMA_TEST_FAULT_CMD')
 UNDO = {'link-down': 'link-up', 'kill': 'revive', 'drop-acks': 'heal', 'drop-data': 'heal'}
 CANNOT = 77
+NO_LAYER = 'The layer is not there: it wrote no event records'
 # Exit codes of processes, as those of the tests of rdmacm.
 PASSED, FAILED, SKIPPED = 0, 2, 5
 # Nothing here takes nearly as long: these seconds only end what would hang.
@@ -111,12 +112,14 @@ class ShiftTestCase(RDMATestCase):
     """
     A test with protected queue pairs. A subclass has the tests; all faults are undone after each.
     """
-    # No process has a second device until one that runs without the layer was seen to have none.
+    # Why no test can run, once one of them has found that out.
     layer_missing = None
 
     def setUp(self):
         if not FAULT_CMD:
             raise unittest.SkipTest('Faults need a command: RDMA_TEST_FAULT_CMD is not set')
+        if ShiftTestCase.layer_missing:
+            raise unittest.SkipTest(ShiftTestCase.layer_missing)
         if alone_test():
             # Nothing is opened here, so that the test decides what the first use of RDMA finds.
             self.dev_name, self.ib_port = self.config['dev'], self.config['port']
@@ -180,15 +183,17 @@ class ShiftTestCase(RDMATestCase):
             return all(self.records.find('armed', qp) or self.records.find('unprotected', qp)
                        for player in players for qp in player.qps_num)
 
-        if ShiftTestCase.layer_missing:
-            raise unittest.SkipTest(ShiftTestCase.layer_missing)
-        wait_until(qps_are_armed, BOUND if self.records.find() else BOUND / 3)
-        if not self.records.find():
-            ShiftTestCase.layer_missing = 'The layer is not there: it wrote no event records'
-            raise unittest.SkipTest(ShiftTestCase.layer_missing)
+        wait_until(lambda: self.records.find() or qps_are_armed(), BOUND / 10)
+        self.require_records()
+        wait_until(qps_are_armed)
         for record in self.records.find('unprotected'):
             raise unittest.SkipTest(f'A queue pair is not protected: {record["cause"]}')
         self.assertTrue(qps_are_armed(), 'No second path became ready')
+
+    def require_records(self):
+        if not self.records.find():
+            ShiftTestCase.layer_missing = NO_LAYER
+            raise unittest.SkipTest(NO_LAYER)
 
     def moves(self, qp):
         """
@@ -261,7 +266,9 @@ class ShiftTestCase(RDMATestCase):
     def run_alone(self, test, settings):
         code, output = self.run_new('test', test, dict(settings, RDMA_TEST_SHIFT_ALONE=test))
         if code == SKIPPED:
-            raise unittest.SkipTest(output.split('\n')[-1])
+            reason = output.split('\n')[-1]
+            ShiftTestCase.layer_missing = reason if reason == NO_LAYER else None
+            raise unittest.SkipTest(reason)
         if code != PASSED:
             for undo in sorted(set(UNDO.values())):
                 self.addCleanup(self.fault, undo)

@@ -283,7 +283,8 @@ class Sender:
     def post_extended(self, number, flags, sge, remote, rkey):
         qp = self.player.qps[self.qp_idx]
         qp.wr_start()
-        qp.wr_id, qp.wr_flags = number, flags
+        # libibverbs does not ask for the flag, but soft-RoCE takes inline data only with it.
+        qp.wr_id, qp.wr_flags = number, flags | (e.IBV_SEND_INLINE if self.op == 'inline' else 0)
         if self.op in ('send', 'inline'):
             qp.wr_send()
         elif self.op == 'send_imm':

@@ -1,5 +1,5 @@
-"""Runs the failover cases of tests/rdma-core in rdma-core's own suite, on soft-RoCE: the faults of a real link, and
-connections of rdma_cm.
+"""Runs the failover cases of tests/rdma-core in rdma-core's own suite, on soft-RoCE: the faults of a real link,
+and connections of rdma_cm.
 
 One machine is enough, whose two rxe devices back each other. The suite is run as in pyverbs_case.
 """
