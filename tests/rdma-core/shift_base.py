@@ -197,8 +197,8 @@ class ShiftTestCase(RDMATestCase):
 
     def moves(self, qp):
         """
-        :return: The changes of path of a queue pair: pairs of the device that it left and the one it went to, and
-                 what noticed first.
+        :return: The changes of path of a queue pair: each with the device that it left, the one that it went to,
+                 and what noticed first. A record names only the second; the first is that of the record before.
         """
         at, moves = self.dev_name, []
         for record in self.records.find('switched', qp):
@@ -215,8 +215,8 @@ class ShiftTestCase(RDMATestCase):
 
     def assert_moves(self, players, *reasons):
         """
-        Checks that each queue pair has changed its path for these reasons and no others, each time to another
-        device and from the right one, and that something has noticed the fault itself.
+        Checks that each queue pair has changed its path so often, each time to another device, and back to its own
+        on the way back, and that something has noticed each fault itself.
         :param players: The players whose queue pairs are checked; they are in this process.
         :param reasons: Names of faults, or 'way back'.
         """
@@ -257,10 +257,13 @@ class ShiftTestCase(RDMATestCase):
         """
         config = dict(self.config, dev=self.dev_name, port=self.ib_port, gid=self.gid_index, ip_addr=self.ip_addr)
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'shift_alone.py')
-        done = subprocess.run([sys.executable, script, what, name, json.dumps(config)],
-                              env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), **settings),
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              universal_newlines=True, timeout=4 * BOUND)
+        try:
+            done = subprocess.run([sys.executable, script, what, name, json.dumps(config)],
+                                  env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), **settings),
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  universal_newlines=True, timeout=4 * BOUND)
+        except subprocess.TimeoutExpired as ex:
+            return FAILED, f'{ex}: {ex.stdout}'
         return done.returncode, done.stdout.strip()
 
     def run_alone(self, test, settings):

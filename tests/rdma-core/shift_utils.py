@@ -13,7 +13,7 @@ import socket
 import time
 
 from pyverbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx, PollCqAttr
-from pyverbs.qp import QP, QPCap, QPEx, QPInitAttr, QPInitAttrEx
+from pyverbs.qp import QPCap, QPEx, QPInitAttr, QPInitAttrEx
 from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.wr import SGE, RecvWR, SendWR
 from pyverbs.mr import MR

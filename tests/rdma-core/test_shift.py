@@ -3,7 +3,6 @@ Tests failover of RC queue pairs: both ends are in one process, as in most tests
 """
 
 import json
-import sys
 import time
 import unittest
 
