@@ -28,7 +28,7 @@ def heads(folder):
 def hooks():
     """The names in SHIFT_PLANT() that tests with real processes switch on, and those of unit tests."""
     campaign = []
-    for script in ("tests/planted/planted.py", "tests/e2e/attack.py"):
+    for script in ("tests/planted/planted.py", "tests/e2e/attack.py", "tests/rdma-core/run.py"):
         with open(os.path.join(ROOT, script), encoding="utf-8") as file:
             campaign += re.findall(r'^    "(\w+)": \(', file.read(), re.M)
     return set(campaign), {bug for area in UNIT for bug in unit_hooks(*area)}
@@ -57,9 +57,10 @@ def table():
         rows.append((head["bug"], "`%s`: %s" % (name, head["shows"]), *[
             "`%s`" % same[where] if same[where] else "" for where in ("model", "campaign", "unit")]))
     rows += [(model[name]["bug"], "", "`%s`" % name, "", "") for name in left["model"]]
-    rows += [(name.replace("_", " "), "", "", "`%s`" % name, "") for name in left["campaign"]]
-    rows += [("%s: %s" % (area, name.replace("_", " ")), "", "", "", "`%s`" % name)
+    rows += [("%s: %s" % (area, name.replace("_", " ")), "", "", "`%s`" % name if name in campaign else "",
+              "`%s`" % name)
              for folder, area in UNIT for name in unit_hooks(folder, area) if name in left["unit"]]
+    rows += [(name.replace("_", " "), "", "", "`%s`" % name, "") for name in left["campaign"] - left["unit"]]
     lines = ["%d bugs: %d in the simulation, %d in the model, %d with real processes, %d in unit "
              "tests.\n" % (len(rows), len(simulation), len(model), len(campaign), len(unit)), "",
              "| planted bug | simulation: rule | model | real processes | unit |",

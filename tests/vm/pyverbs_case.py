@@ -23,18 +23,21 @@ KNOWN = {}
 class Run:
     """One run of the suite on one machine. The caller must call poll() again and again."""
 
-    def __init__(self, pair, host, layered):
-        self.pair, self.host, self.layered = pair, host, layered
-        self.outcomes = collections.OrderedDict()
+    def __init__(self, pair, host, layered, env=None):
+        self.pair, self.host, self.layered, self.env = pair, host, layered, env
+        self.outcomes, self.said = collections.OrderedDict(), {}
         self.over, self.number = False, 0
         self.shared = pair.machines[host].shared
         self.folder = os.path.join(self.shared, "suite")
         os.makedirs(self.folder)
+        self._unpack()
+        self._start()
+
+    def _unpack(self):
         suite.unpack(suite.SUITE, self.folder)
         for word in FOREIGN:
             for path in glob.glob(os.path.join(self.folder, "tests", "test_%s*" % word)):
                 os.unlink(path)
-        self._start()
 
     def _start(self):
         self.number += 1
@@ -48,7 +51,7 @@ class Run:
                   " --device rxe0 --gid %s --seed 1") % (
                       self.number, suite.PYTHON, TESTS, self.pair.gid_index(self.host))
         self.program = self.pair.start(self.host, "pyverbs-%d" % self.number, ["bash", "-c", script],
-                                       self.layered)
+                                       self.layered, self.env)
         self.read, self.running, self.changed = 0, None, time.monotonic()
 
     def _lines(self):
@@ -68,7 +71,7 @@ class Run:
             elif line["outcome"] == "started":
                 self.running = line["test"]
             elif self.outcomes.get(line["test"], "passed") in ("passed", "skipped"):
-                self.outcomes[line["test"]] = line["outcome"]
+                self.outcomes[line["test"]], self.said[line["test"]] = line["outcome"], line["text"]
         hangs = time.monotonic() - self.changed > TEST_SECONDS
         if self.over or not (ended or hangs):
             return

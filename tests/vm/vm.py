@@ -14,7 +14,7 @@ import traceback
 
 from harness.options import script_parser
 
-from vm import image, pyverbs_case, table
+from vm import failover_case, image, pyverbs_case, table
 from vm.cases import (FAULTS, LASTING, dies_as_on_stock, dies_on_stock, disabled_in_mid_life,
                       gives_up_on_stock_too, healthy, journey, posted_again, survives)
 from vm.clients import (fi_pingpong, fio, gloo, io_demo, perftest, pingpong, rdma_client, rping,
@@ -127,6 +127,7 @@ def whole_set():
             for host in "a" if fault == "drop-acks" and client.one_way else "ab":
                 cases.append(through(client, fault, host))
     cases.append(Case("pyverbs on the layer as on the bare device", pyverbs_case.same_passes))
+    cases.append(Case("failover cases of rdma-core's suite", failover_case.failover_cases))
     known = {case.name for case in short_set()}
     return short_set() + [case for case in cases if case.name not in known]
 

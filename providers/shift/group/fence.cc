@@ -92,7 +92,9 @@ void Fence::begin(Entry& entry) {
   entry.to_error = to_error(group, member);
   // A QP that never reached RTS has sent nothing, and providers refuse the marker on it.
   entry.marked_send = group.cap.max_send_wr == 0 || !group.life.members[member].can_send;
-  entry.marked_recv = group.cap.max_recv_wr == 0;
+  // With a shared receive queue the QP has none of its own, though some providers (rxe) leave the
+  // application's max_recv_wr as it is.
+  entry.marked_recv = group.srq != nullptr || group.cap.max_recv_wr == 0;
   group.life.markers.drained[0] = entry.marked_send;
   group.life.markers.drained[1] = entry.marked_recv;
 }

@@ -105,9 +105,10 @@ int fake_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
 int fake_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   FakeQp& fake = FakeQp::of(qp);
   for (; wr != nullptr; wr = wr->next) {
-    if (fake.post_error != 0) {
+    const int error = fake.srq != nullptr ? EINVAL : fake.post_error;
+    if (error != 0) {
       *bad_wr = wr;
-      return fake.post_error;
+      return error;
     }
     fake.recvs.push_back({wr->wr_id, {wr->sg_list, wr->sg_list + wr->num_sge}});
     fake.pending_recvs.push_back(wr->wr_id);

@@ -178,6 +178,14 @@ TEST_F(Shared, NothingIsProvenBeforeTheLastReceiveWasTaken) {
       << "which would lose completions";
 }
 
+// Some providers leave in the QP's capabilities how many receives the application asked for in
+// vain.
+TEST_F(Shared, AQueuePairWithoutItsOwnReceivesGetsNoMarkerThere) {
+  a_->cap.max_recv_wr = 8;
+  ASSERT_EQ(post({1, 2}), 0);
+  EXPECT_TRUE(leave({a_}));
+}
+
 TEST_F(Shared, AReceiveThatWasHalfTakenServesAgain) {
   ASSERT_EQ(post({1, 2, 3}), 0);
   World::fake(a_, kDefault).take_half();
