@@ -115,7 +115,29 @@ def check_port(frames, see, seed):
         yield "at ports of others and at its own it shows %s" % shown
 
 
-CHECKS = (check_layout, check_values, check_streams, check_experts, check_longest, check_port, check_nonsense)
+def filters_of(text):
+    """The filters in a document: those of commands, and those that stand by themselves."""
+    found = re.findall(r"-Y '([^']+)'", text) + re.findall(r"`([^`\n]*\bshift\.[a-z_.]+[^`\n]*)`", text)
+    return [one.replace("\\|", "|") for one in found if not re.search(r"\.(lua|pcap|conf|h)\b|-Y |-o ", one)]
+
+
+def check_filters(frames, see, seed):
+    """Wireshark understands each filter that the documents and the dissector's own head tell of."""
+    capture = Capture()
+    capture.stream([frames.make("switch", random.Random(seed))[0]], frames.numbers["PORT"])
+    manual = read(os.path.join(ROOT, "docs", "troubleshooting.md"))
+    manual = manual.partition("\n## Looking at the control channel\n")[2]
+    head = read(tshark.SCRIPT).partition("\nlocal ")[0]
+    filters = [one for text in (manual, head) for one in filters_of(text)]
+    if len(filters) < 10:
+        yield "only %s are found in the documents" % filters
+    for one in filters:
+        _, errors = see(capture, fields=(one, "frame.number"))
+        yield from ("%s: %s" % (one, error) for error in errors[:2])
+
+
+CHECKS = (check_layout, check_values, check_streams, check_experts, check_longest, check_port, check_filters,
+          check_nonsense)
 
 
 def run_checks(text, script, seed, checks=CHECKS):
@@ -163,6 +185,7 @@ PLANTED = [
     (r"if count > ITEMS_MAX or \(count > room", "if (count > room", check_experts),
     (r"if count > ITEMS_MAX or", "if count >= ITEMS_MAX or", check_longest),
     (r"shift\.prefs_changed = port_set", "", check_port),
+    (r'"shift\.expert\."', '"shift.told."', check_filters),
     (r'shift:register_heuristic\("tcp", heuristic\)', "", check_port),
 ]
 # A bug in the header, which its own comments or the dissector must contradict.
