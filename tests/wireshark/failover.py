@@ -4,7 +4,8 @@ shows of it with what the layer tells of itself.
 
 The test `wireshark_failover` calls this program. Without a job key the dissector must show the frames that another
 reader finds in the same capture, and in them the queue pairs, epochs, paths and reasons of the event records. With
-a key it must show sealed frames, the id of the key, and nothing else.
+a key it must show sealed frames, the id of the key, and nothing else. Where GIDs hold no address, it must show who
+asks for them, and who answers.
 
 It runs in a network namespace of its own, since it needs the right to listen, where one can be made. Where nobody
 may listen, or tshark is not installed, it exits with 77 and says why.
@@ -45,16 +46,16 @@ def expect(is_right, what):
 class Job:
     """What one run left: its capture, as two readers see it, and what both ends told."""
 
-    def __init__(self, build, directory, env):
+    def __init__(self, build, directory, env, both=()):
         os.makedirs(directory)
         with Fabric(build, directory) as fabric:
             recorder = wire.Wire(fabric)
             self.problem = recorder.problem
             if not self.problem:
-                self._run(fabric, recorder, env)
+                self._run(fabric, recorder, env, both)
 
-    def _run(self, fabric, recorder, env):
-        traffic = CheckerPair(fabric, report_option(fabric, "client"), env)
+    def _run(self, fabric, recorder, env, both):
+        traffic = CheckerPair(fabric, report_option(fabric, "client"), env, both=both)
         fabric.fault("a/mlx5_0", "link-down")
         traffic.moved("the link of a NIC is down", "mlx5_1")
         fabric.fault("a/mlx5_0", "link-up")
@@ -74,7 +75,7 @@ def frames_compare(job):
     """Both readers find the same frames between the same addresses. Wireshark also shows what was sent again."""
     shown = collections.defaultdict(list)
     for one in job.seen.messages:
-        if one.is_again:
+        if one.is_again or one.is_datagram:
             continue
         shown[one.way[0], one.way[2], one.get("length"), one.get("sequence")].append(one.get("type"))
     other = collections.defaultdict(list)
@@ -195,6 +196,26 @@ def sealed_judge(job, types, key_id):
     return "%d frames, %d of them sealed" % (frames, len(sealed))
 
 
+def hints_judge(job, types, _):
+    """Queue pairs whose GIDs hold no address: their hosts are asked for by datagrams."""
+    frames = frames_compare(job)
+    questions, answers = job.seen.kind(types["gid_query"]), job.seen.kind(types["gid_answer"])
+    expect(all(one.is_datagram for one in questions + answers), "a question or an answer goes by TCP")
+    asked = {(one.get("gid_nonce"), one.all("gid")[0].show) for one in questions}
+    expect(asked and answers, "nobody asks for a GID, or nobody answers")
+    told = {}
+    for one in answers:
+        gid = one.all("gid")[0].show
+        expect((one.get("gid_nonce"), gid) in asked, "an answer to no question")
+        told[gid] = one.all("gid_answer.address")[0].show.replace("::ffff:", "")
+    expect(set(told.values()) <= job.nics, "the answers name %s" % told)
+    for one in job.seen.kind(types["hello"]):
+        gid = one.all("want.gid")[0].show
+        is_for_process = one.get("want.qpn") == 0
+        expect(is_for_process or one.way[2] == told.get(gid), "a Hello for %s goes to %s" % (gid, one.way[2]))
+    return "%d frames, %d questions, %d answers" % (frames, len(questions), len(answers))
+
+
 # What either end might have told, were it not as it is; each must be noticed.
 def other_record(kind, name, value):
     def change(job):
@@ -239,8 +260,9 @@ def run(options):
     types = header.read().types()
     keys = KeyFiles(build, os.path.join(os.path.abspath(options.out), "keys"))
     path = keys.make("job")
-    for name, env, judge in (("clear", {}, clear_judge), ("sealed", {"SHIFT_KEY_FILE": path}, sealed_judge)):
-        job = Job(build, os.path.join(options.out, name), env)
+    for name, judge, *how in (("clear", clear_judge, {}), ("sealed", sealed_judge, {"SHIFT_KEY_FILE": path}),
+                              ("hints", hints_judge, {}, ["--gid-index", "1"])):
+        job = Job(build, os.path.join(options.out, name), *how)
         if job.problem:
             print("SKIPPED: nobody listened on the wire: %s" % job.problem)
             return 77

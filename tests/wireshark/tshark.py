@@ -41,6 +41,7 @@ class Message:
     packet: int
     way: tuple       # source and its port, destination and its port
     is_again: bool   # the packet was sent again
+    is_datagram: bool
     text: str
     at: int
     size: int
@@ -127,8 +128,10 @@ class Seen:
                 experts = {one.get("name")[len(EXPERT):] for one in proto.iter("field")
                            if one.get("name", "").startswith(EXPERT)}
                 place = int(proto.get("pos")), int(proto.get("size"))
-                self.messages.append(Message(self.packets, way_of(found), is_again, proto.get("showname"), *place,
-                                             list(leaves(proto)), dict(bits(proto)), experts))
+                is_datagram = "udp.srcport" in found
+                self.messages.append(Message(
+                    self.packets, way_of(found), is_again, is_datagram, proto.get("showname"), *place,
+                    list(leaves(proto)), dict(bits(proto)), experts))
 
     def kind(self, number):
         """The messages of one type that can be read."""
