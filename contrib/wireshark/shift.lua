@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: (GPL-2.0 OR Linux-OpenIB)
 --
 -- Shows Wireshark and tshark what processes with SHIFT say to each other: the messages of the control channel over
--- TCP, and the questions for GIDs over UDP. Wireshark loads it from a folder of plugins (Help, About, Folders), and
+-- TCP, and the questions for GIDs over UDP. Wireshark loads it from a folder of plugins (Help, About, Folders),
 -- tshark from there or by `-X lua_script:shift.lua`. Filters are `shift`, `shift.type == 10`,
 -- `shift.from.qpn == 0x11a || shift.to.qpn == 0x11a`, `_ws.expert && shift` and the like.
 --
@@ -195,13 +195,17 @@ function readers.flag(body, tree, name)
   return readers.u8(body, tree, name, NO_YES, experts.flag)
 end
 
--- A part with a line of its own in the tree: as long as its parts, as far as they are here.
+-- A part with a line of its own in the tree: as long as its parts, as far as they are here. Nothing, if none is.
 local function branch(body, tree, name, size)
-  return tree:add(fields[name], body.tvb(body.at, math.max(0, math.min(size, body.stop - body.at))))
+  local here = math.min(size, body.stop - body.at)
+  if here > 0 then return tree:add(fields[name], body.tvb(body.at, here)) end
+  take(body, size)
+  return nil
 end
 
 function readers.qp(body, tree, name, text)
   local part = branch(body, tree, name, 20)
+  if not part then return end
   readers.gid(body, part, name .. ".gid")
   local qpn = not body.is_over and readers.u32(body, part, name .. ".qpn")
   if not qpn then return end
@@ -212,6 +216,7 @@ end
 
 function readers.path(body, tree, name)
   local part = branch(body, tree, name, 2)
+  if not part then return end
   local leader = readers.u8(body, part, name .. ".leader")
   local follower = leader and readers.u8(body, part, name .. ".follower")
   if not follower then return end
@@ -221,6 +226,7 @@ end
 
 function readers.address(body, tree, name)
   local part = branch(body, tree, name, 25)
+  if not part then return end
   readers.gid(body, part, name .. ".gid")
   for _, one in ipairs({"qpn", "psn"}) do
     if not body.is_over then readers.u32(body, part, name .. "." .. one) end
@@ -244,7 +250,7 @@ local function parts_add(body, tree, layout)
     if body.is_over then return end
     local value = readers[part[1]](body, tree, part[2], part[3])
     local is_told = part[2] == "epoch" or part[2] == "generation"
-    if value and is_told then body.text[#body.text + 1] = part[2] .. " " .. value end
+    if value and is_told then body.text[#body.text + 1] = string.format("%s %d", part[2], value) end
     if value and type(part[3]) == "table" and part[1] == "u8" and part[3][value] then
       body.text[#body.text + 1] = part[3][value]
     end
@@ -262,8 +268,9 @@ function readers.list(body, tree, layout, size)
     return
   end
   for _ = 1, count do
+    local part = #layout == 1 and tree or branch(body, tree, "item", size)
+    if part then parts_add(body, part, layout) end
     if body.is_over then return end
-    parts_add(body, #layout == 1 and tree or branch(body, tree, "item", size), layout)
   end
 end
 
@@ -323,7 +330,7 @@ local function sealed_add(body)
   readers.u64(body, body.tree, "key_id")
   if body.is_over then return end
   local secret = math.max(0, body.stop - body.at - (body.is_cut and 0 or TAG))
-  body.tree:add(fields.sealed, body.tvb(body.at, secret))
+  if secret > 0 then body.tree:add(fields.sealed, body.tvb(body.at, secret)) end
   body.at = body.at + secret
   if not body.is_cut then readers.bytes16(body, body.tree, "tag") end
 end
@@ -362,7 +369,9 @@ local function frame_add(tvb, at, size, header, pinfo, root)
   local name = TYPES[header.type]
   local tree = root:add(shift, tvb(at, size))
   header_add(tree, tvb, at)
-  local body = {tvb = tvb, at = at + HEADER, stop = at + size, is_cut = size < header.length, tree = tree, text = {}}
+  local body = {
+    tvb = tvb, at = at + HEADER, stop = at + size, is_cut = size < header.length, tree = tree, text = {},
+  }
   local is_datagram = pinfo.port_type == UDP
   if name and (header.type == GID_QUERY or header.type == GID_ANSWER) ~= is_datagram then
     tree:add_proto_expert_info(experts.transport)
@@ -370,7 +379,7 @@ local function frame_add(tvb, at, size, header, pinfo, root)
   if is_datagram and (tvb:reported_len() > DATAGRAM_MAX or size < tvb:len()) then
     tree:add_proto_expert_info(experts.datagram)
   end
-  local title = name or ("type " .. header.type)
+  local title = name or string.format("type %d", header.type)
   if header.flags == SEALED then
     title = "sealed " .. title
     sealed_add(body)
@@ -391,7 +400,7 @@ local function nonsense_add(tvb, at, root, why, header)
   local tree = root:add(shift, tvb(at))
   if header then
     header_add(tree, tvb, at)
-    tree:append_text(", version " .. header.version)
+    tree:append_text(string.format(", version %d", header.version))
   end
   local skipped = header and HEADER or 0
   if tvb:len() - at > skipped then tree:add(fields.nonsense, tvb(at + skipped)) end
@@ -407,8 +416,8 @@ local function may_begin(tvb, at)
   return true
 end
 
--- Adds the frame at `at`. Returns where the next one begins, and what the list of packets says; or nil, and how many
--- more bytes it needs, if it has to wait for them.
+-- Adds the frame at `at`. Returns where the next one begins, and what the list of packets says; or nil, and how
+-- many more bytes it needs, if it has to wait for them.
 local function next_add(tvb, at, pinfo, root, can_wait)
   local left = tvb:len() - at
   if not may_begin(tvb, at) then return tvb:len(), nonsense_add(tvb, at, root, experts.magic) end
