@@ -12,6 +12,7 @@ local MAGIC, VERSION = "SHFT", 5
 local HEADER, SEAL, TAG = 20, 24, 16
 local FRAME_MAX, ITEMS_MAX, DATAGRAM_MAX = 1024 * 1024, 65536, 128
 local SEALED, GID_QUERY, GID_ANSWER = 1, 16, 17
+local KEY_PORTS = 1024
 local UDP = 3  -- pinfo.port_type
 
 local shift = Proto("shift", "SHIFT control channel")
@@ -462,7 +463,7 @@ end
 
 shift.dissector = dissect
 
--- A connection that is at no port of ours is known by its first bytes. It stays known then.
+-- What is at no port of its own is known by its first bytes. A connection stays known then.
 local function heuristic(tvb, pinfo, root)
   if tvb:len() < #MAGIC or not may_begin(tvb, 0) then return false end
   pinfo.conversation = shift
@@ -473,14 +474,37 @@ end
 shift:register_heuristic("tcp", heuristic)
 shift:register_heuristic("udp", heuristic)
 
-local port
-local function port_set()
+-- Heuristics are asked last, and the dialer's port may be that of another protocol. So the ports of job keys are
+-- taken where they are free, and what does not begin as a frame does is left to others.
+local keyed = Proto("shift_keyed", "SHIFT control channel at the port of a job key")
+
+function keyed.dissector(tvb, pinfo, root)
+  return heuristic(tvb, pinfo, root) and tvb:len() or 0
+end
+
+-- The port of a job key is one of these (net/secrets.cc has the rule).
+local function key_ports(port)
+  if port + KEY_PORTS <= 65535 then return port + 1, port + KEY_PORTS end
+  return port - KEY_PORTS, port - 1
+end
+
+-- What was added to the tables of ports, to be taken out when the port changes.
+local added = {}
+
+local function ports_set()
+  for _, one in ipairs(added) do one[1]:remove(one[2], one[3]) end
+  added = {}
+  local port = shift.prefs.port
   for _, name in ipairs({"tcp.port", "udp.port"}) do
     local ports = DissectorTable.get(name)
-    if port then ports:remove(port, shift) end
-    ports:add(shift.prefs.port, shift)
+    added[#added + 1] = {ports, port, shift}
+    local first, last = key_ports(port)
+    for one = first, last do
+      if not ports:get_dissector(one) then added[#added + 1] = {ports, one, keyed} end
+    end
   end
-  port = shift.prefs.port
+  for _, one in ipairs(added) do one[1]:add(one[2], one[3]) end
 end
-shift.prefs_changed = port_set
-port_set()
+
+shift.prefs_changed = ports_set
+ports_set()

@@ -21,7 +21,7 @@ from wireshark import header, tshark
 from wireshark.frames import HEADER, Frames
 from wireshark.layout import check_layout, check_values, judge_constants
 from wireshark.nonsense import check_nonsense
-from wireshark.pcap import Capture
+from wireshark.pcap import SOURCE_PORT, Capture
 
 SEGMENT = 50000  # the bytes of a large segment
 def check_streams(frames, see, seed):
@@ -104,15 +104,23 @@ def check_longest(frames, see, seed):
 
 
 def check_port(frames, see, seed):
-    """The port is a setting, and frames at other ports are known by their beginning."""
-    capture = Capture()
+    """The port is a setting, and frames at other ports are known by their beginning. At the ports of keys, which
+    others may use, no other protocol is at home; the dialer's port may be that of one."""
+    capture, busy = Capture(), 44818  # EtherNet/IP
     frame = frames.make("switch", random.Random(seed))[0]
-    packets = [capture.stream([data], port) for port in (9473, 9999, 12345) for data in (frame, b"nothing of it")]
+    key_ports = frames.numbers["KEY_PORTS"]
+    wanted = []
+    cases = ((9473, SOURCE_PORT, 1, 0), (9999, SOURCE_PORT, 1, 0), (12345, SOURCE_PORT, 1, 1), (12345, busy, 1, 1),
+             (12346, busy, 1, 0), (12345 + key_ports, busy, 1, 0), (12346 + key_ports, busy, 0, 0))
+    for port, source, *shown in cases:
+        for data, count in zip((frame, b"nothing of it"), shown):
+            wanted.append((port, source, capture.stream([data], port, source=source), count))
     seen = see(capture, options=("-o", "shift.port:12345"))
     yield from seen.errors
-    shown = [len(seen.of(packet)) for packet in packets]
-    if shown != [1, 0, 1, 0, 1, 1]:
-        yield "at ports of others and at its own it shows %s" % shown
+    for port, source, packet, count in wanted:
+        if len(seen.of(packet)) != count:
+            yield "from port %d to %d it shows %d frames, and there are %d" % (
+                source, port, len(seen.of(packet)), count)
 
 
 def filters_of(text):
@@ -184,9 +192,11 @@ PLANTED = [
     (r"if body\.stop - body\.at < size then", "if false then", check_nonsense),
     (r"if count > ITEMS_MAX or \(count > room", "if (count > room", check_experts),
     (r"if count > ITEMS_MAX or", "if count >= ITEMS_MAX or", check_longest),
-    (r"shift\.prefs_changed = port_set", "", check_port),
+    (r"shift\.prefs_changed = ports_set", "", check_port),
     (r'"shift\.expert\."', '"shift.told."', check_filters),
     (r'shift:register_heuristic\("tcp", heuristic\)', "", check_port),
+    (r"for one = first, last do", "for one = first, last - 1 do", check_port),
+    (r"for _, one in ipairs\(added\) do one\[1\]:remove", "for _, one in ipairs({}) do one[1]:remove", check_port),
 ]
 # A bug in the header, which its own comments or the dissector must contradict.
 PLANTED_HEADER = [

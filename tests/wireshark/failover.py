@@ -260,7 +260,10 @@ def run(options):
     build.require(build.shift_run, build.traffic)
     types = header.read().types()
     keys = KeyFiles(build, os.path.join(os.path.abspath(options.out), "keys"))
-    path = keys.make("job")
+    path, taken = keys.make("job"), tshark.taken_ports()
+    while wire.key_port(keys.ids["job"]) in taken:
+        os.remove(path)
+        path = keys.make("job")
     for name, judge, *how in (("clear", clear_judge, {}), ("sealed", sealed_judge, {"SHIFT_KEY_FILE": path}),
                               ("hints", hints_judge, {}, ["--gid-index", "1"])):
         job = Job(build, os.path.join(options.out, name), *how)

@@ -139,7 +139,7 @@ def judge_constants(header, script):
     own = dict(zip(("HEADER", "SEAL", "TAG"), (HEADER.size, numbers["SEAL_SIZE"], numbers["TAG_SIZE"])),
                VERSION=numbers["VERSION"], SEALED=header.enums["flags"]["SEALED"],
                GID_QUERY=header.types()["gid_query"], GID_ANSWER=header.types()["gid_answer"],
-               **{name: numbers[name] for name in ("FRAME_MAX", "ITEMS_MAX", "DATAGRAM_MAX")})
+               **{name: numbers[name] for name in ("FRAME_MAX", "ITEMS_MAX", "DATAGRAM_MAX", "KEY_PORTS")})
     found = {}
     for names, values in re.findall(r"^local ([A-Z_]+(?:, [A-Z_]+)*) = ([^{\n]+?)(?:  --.*)?$", script, re.M):
         for name, value in zip(names.split(", "), values.split(", ")):

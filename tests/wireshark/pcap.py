@@ -7,12 +7,14 @@ RECORD = struct.Struct("<IIII")
 ETHERNET = bytes(12) + b"\x08\x00"
 TCP, UDP = 6, 17
 PUSH = 0x18  # and ACK
+FIRST_SOURCE = 0x0a010000  # 10.1.0.0
+SOURCE_PORT = 55555  # no protocol is at home there
 # Where the payload of a packet begins.
 TCP_PAYLOAD, UDP_PAYLOAD = 14 + 20 + 20, 14 + 20 + 8
 
 
 class Capture:
-    """Collects packets. Each connection comes from an address and a port of its own."""
+    """Collects packets. Each connection comes from an address of its own."""
 
     def __init__(self):
         self.data = FILE
@@ -31,15 +33,12 @@ class Capture:
 
     def _source(self):
         self._connections += 1
-        number = self._connections
-        # No protocol is at home at these ports.
-        return bytes([10, 1 + number // 10000, 0, 2]), 52000 + number % 10000
+        return struct.pack(">I", FIRST_SOURCE + self._connections)
 
-    def stream(self, chunks, port, snap=None):
+    def stream(self, chunks, port, snap=None, source=SOURCE_PORT):
         """A connection on which one end sends these chunks, a segment for each. With `snap`, no more bytes of a
         packet are in the capture. Returns the number of its first packet, which counts from 1."""
-        address, source = self._source()
-        first, sequence = self.packets + 1, 1000
+        address, first, sequence = self._source(), self.packets + 1, 1000
         for chunk in chunks:
             head = struct.pack(">HHIIBBHHH", source, port, sequence, 1, 5 << 4, PUSH, 8192, 0, 0)
             self._add(self._packet(TCP, address, head + chunk), snap)
@@ -47,9 +46,8 @@ class Capture:
         return first
 
     def datagram(self, data, port):
-        address, source = self._source()
-        head = struct.pack(">HHHH", source, port, 8 + len(data), 0)
-        self._add(self._packet(UDP, address, head + data), None)
+        head = struct.pack(">HHHH", SOURCE_PORT, port, 8 + len(data), 0)
+        self._add(self._packet(UDP, self._source(), head + data), None)
         return self.packets
 
     def write(self, path):

@@ -23,6 +23,12 @@ def missing():
     return "" if re.search(r"\bwith Lua\b", said) else "this tshark cannot run Lua"
 
 
+def taken_ports():
+    """The TCP ports at which Wireshark expects other protocols."""
+    said = subprocess.run(["tshark", "-G", "decodes"], capture_output=True, text=True, check=True).stdout
+    return {int(port) for port in re.findall(r"^tcp\.port\t(\d+)\t", said, re.M)}
+
+
 @dataclasses.dataclass
 class Field:
     name: str
