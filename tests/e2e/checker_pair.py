@@ -14,12 +14,13 @@ MIXED = ("--qps", "2", "--rate", "2000", "--size", "512", "--events", "--op", "m
 class CheckerPair:
     """A client on host a, a server on host b, and what their layers did."""
 
-    def __init__(self, fabric, options=(), env=None, traffic=MIXED, armed=True):
+    def __init__(self, fabric, options=(), env=None, traffic=MIXED, armed=True, both=()):
+        """`options` are the client's, and `both` those of both ends."""
         self.fabric = fabric
         # With less patience a busy machine looks like a silent fault.
         env = {"SHIFT_FAILBACK_MS": "200", "SHIFT_RC_TIMEOUT_MAX": "15", **(env or {})}
         self.seen = dict.fromkeys(ENDS, 0)
-        patience = ["--timeout-ms", "60000"]
+        patience = ["--timeout-ms", "60000", *both]
         self.server, self.client = checker_start(
             fabric, fabric.build.traffic, patience, patience + ["--until-stop", *traffic, *options], env=env)
         if self.client is None:

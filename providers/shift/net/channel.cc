@@ -21,8 +21,6 @@ constexpr std::chrono::milliseconds kHintPause = 1s;
 // gains from more.
 constexpr size_t kConnectionsMax = 64;
 constexpr size_t kStrangerConnectionsMax = 4;  // while nothing relies on the peer
-// Numbers are of all messages of a process, so those to one peer have gaps; but not such gaps.
-constexpr uint64_t kJumpMax = uint64_t{1} << 40;
 }  // namespace
 
 Channel::Channel(Reactor& reactor, Rendezvous& rendezvous, Host& host, const wire::Instance& peer,

@@ -21,6 +21,9 @@ namespace shift::net {
 
 class Channel final : public PeerChannel {
  public:
+  // Numbers are of all messages of a process, so those to one peer have gaps; but not such gaps.
+  static constexpr uint64_t kJumpMax = uint64_t{1} << 40;
+
   // What a channel tells and asks the network that it belongs to.
   class Host {
    public:

@@ -14,6 +14,7 @@ namespace shift::net {
 // of the connection.
 class FirstMessage {
  public:
+  static constexpr size_t kSizeMax = 256;  // all messages of a handshake are shorter
   // `message` is null when no valid message came. `why` is then the reason, or null when the other
   // end closed the connection without sending anything. The callback may destroy the FirstMessage.
   using Callback = std::function<void(UniqueFd fd, const wire::Message* message, const char* why)>;
@@ -29,8 +30,6 @@ class FirstMessage {
   void read_now() { on_readable(); }
 
  private:
-  static constexpr size_t kSizeMax = 256;  // all messages of a handshake are shorter
-
   void on_readable();
   void finish(const wire::Message* message, const char* why);
 

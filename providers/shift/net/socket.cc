@@ -23,7 +23,6 @@ constexpr unsigned kUserTimeoutMs = 5000;
 constexpr int kKeepIdleS = 5;
 constexpr int kKeepIntervalS = 2;
 constexpr int kKeepProbes = 3;
-constexpr size_t kDatagramMax = 128;  // the longest datagram that is sent has 76 bytes
 
 struct sockaddr_in ipv4(uint32_t ip_be, uint16_t port) {
   struct sockaddr_in a = {};

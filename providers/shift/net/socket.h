@@ -43,6 +43,7 @@ int socket_error(int fd);
 bool tcp_addresses(int fd, uint32_t& local_ip_be, uint32_t& remote_ip_be);
 
 // The UDP functions send datagrams to all hosts in a subnet, with one message in each datagram.
+inline constexpr size_t kDatagramMax = 128;  // the longest one that is sent has 76 bytes
 struct UdpPeer {
   uint32_t ip_be = 0;
   uint16_t port = 0;
