@@ -55,8 +55,9 @@ def base(suite, cache):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         print("debootstrap of %s" % suite, flush=True)
-        subprocess.run(["debootstrap", "--variant=minbase", suite, folder / "root", mirror(suite)], check=True,
-                       stdout=subprocess.DEVNULL)
+        # In a namespace of its own, since debootstrap leaves /proc mounted where a program has a file of it open.
+        subprocess.run(["unshare", "--mount", "debootstrap", "--variant=minbase", suite, folder / "root",
+                        mirror(suite)], check=True, stdout=subprocess.DEVNULL)
         (folder / "complete").touch()
     return folder / "root"
 
@@ -72,11 +73,16 @@ def describe(path):
     return about
 
 
+def copy_tree(there, here):
+    """Copies a root, and nothing that is mounted in it: /proc has files without an end."""
+    subprocess.run(["cp", "-a", "--one-file-system", there, here], check=True)
+
+
 class Root:
     def __init__(self, suite, cache, scratch):
         self.suite, self.path = suite, pathlib.Path(scratch, suite)
         shutil.rmtree(self.path, ignore_errors=True)
-        subprocess.run(["cp", "-a", base(suite, cache), self.path], check=True)
+        copy_tree(base(suite, cache), self.path)
         shutil.copy("/etc/resolv.conf", self.path / "etc/resolv.conf")
         (self.path / "debs").mkdir()
         self.run("apt-get", "-qq", "update")

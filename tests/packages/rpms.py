@@ -19,7 +19,7 @@ import tempfile
 import time
 import traceback
 
-from root import Failure, Root, require
+from root import Failure, Root, copy_tree, require
 from roots import FAILOVER, STOCK, found, same
 
 LIBDIR = "/usr/lib64"
@@ -149,12 +149,12 @@ class RpmRoot(Root):
         self.rpm("-i", *self.stock.values())
         self.run("ldconfig")
         found(self, False)
-        subprocess.run(["cp", "-a", self.path, self.scratch / "fresh"], check=True)
+        copy_tree(self.path, self.scratch / "fresh")
 
     def again(self):
         """As it was at the beginning."""
         shutil.rmtree(self.path)
-        subprocess.run(["cp", "-a", self.scratch / "fresh", self.path], check=True)
+        copy_tree(self.scratch / "fresh", self.path)
 
     def make_stock(self, place):
         folder = next(self.path.glob("usr/lib/*-linux-gnu"))
