@@ -15,7 +15,7 @@ import time
 import traceback
 
 from exercises import EXERCISES
-from root import Failure, Root, differences, mirror, require
+from root import ENVIRONMENT, Failure, Root, differences, mirror, require
 
 LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1")
 STOCK = ("libibverbs1", "ibverbs-providers", "librdmacm1")
@@ -136,7 +136,27 @@ def traffic(root, packages):
     print(root.run("/debs/failover"), end="")
     root.run("shift-system", "disable")
     print(root.run("/debs/failover", "shift-run", "--"), end="")
-    require(root.attempt("/debs/failover").returncode != 0, "the test passes without SHIFT")
+    does_not_pass(root)
+
+
+def does_not_pass(root):
+    """Without SHIFT, or with a program that does not start, the package's own test fails and says so, in time."""
+    broken = root.path / "debs/broken"
+    broken.mkdir()
+    program = broken / "ib_write_bw"
+    program.symlink_to("/usr/bin/ib_write_bw")
+    for command, words in ((None, "have found no second path"), ("exit 3", "the server does not start"),
+                           ("exec sleep 1000", "the server does not start")):
+        if command:
+            program.unlink(missing_ok=True)
+            program.write_text("#!/bin/sh\n%s\n" % command)
+            program.chmod(0o755)
+        begin = time.monotonic()
+        done = root.attempt("/debs/failover", PATH="/debs/broken:" + ENVIRONMENT["PATH"])
+        took = time.monotonic() - begin
+        require(done.returncode == 1 and done.stdout.count("FAILED") == 1 and words in done.stdout and took < 60,
+                "with %s, the test ends after %.0f s with %d: %s" % (
+                    command or "no SHIFT", took, done.returncode, done.stdout))
 
 
 def privileged(root, packages):
