@@ -85,12 +85,12 @@ class Rpms:
 
     def later(self, number):
         """The packages with a higher release."""
-        text = self.spec
+        text = re.sub(r"^%prep\n(.*\n)*?(?=%install)|^%check\n(.*\n)*?(?=%post)", "", self.spec, flags=re.M)
+        # After the above, so that nothing is changed which is left out here.
         for pattern, other in self.changes:
             text, count = re.subn(pattern, other, text, count=1)
             require(count, "the spec has no %s" % pattern)
         text = re.sub(r"^(Release: +)\d+", r"\g<1>%d" % (number + 1), text, flags=re.M)
-        text = re.sub(r"^%prep\n(.*\n)*?(?=%install)|^%check\n(.*\n)*?(?=%post)", "", text, flags=re.M)
         conf = "mkdir -p %%{buildroot}/etc/ld.so.conf.d\ntouch %%{buildroot}/%s\n\n" % CONF
         text = re.sub(r"^%install\n(.*\n)*?(?=%post|%preun|%files)",
                       "%%install\nmkdir -p %%{buildroot}\ncp -a %s/. %%{buildroot}\n%s" % (self.place, conf), text,
@@ -329,7 +329,10 @@ PLANTED = [
     ([(r"%global __provides_exclude_from .*\n", "")], contents, "provides lib"),
     ([(r"%global __requires_exclude .*\n", "")], contents, "which is not by hand"),
     ([(r"Requires:       libibverbs.*\n", "")], contents, "does not need libibverbs"),
-    ([(r"%\{_bindir\}/shift-run", "%attr(0775,root,daemon) %{_bindir}/shift-run")], contents, "others may change"),
+    ([(r"(?m)^%\{_bindir\}/shift-run$", "%attr(0775,root,root) %{_bindir}/shift-run")], contents,
+     "others may change"),
+    ([(r"(?m)^%\{_bindir\}/shift-run$", "%attr(0755,root,daemon) %{_bindir}/shift-run")], contents,
+     "others may change"),
     ([(r"%license (.*/cxemu/)", r"\1")], contents, "not marked as a licence"),
     ([(r"%post system", "%post")], contents, "has the scriptlets"),
     ([(r"\$1 -eq 1", "$1 -ge 1")], life, "programs get"),
