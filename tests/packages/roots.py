@@ -14,6 +14,7 @@ import tempfile
 import time
 import traceback
 
+from daemons import DAEMONS
 from exercises import EXERCISES
 from root import ENVIRONMENT, Failure, Root, differences, mirror, require
 
@@ -205,7 +206,7 @@ def release_upgrade(root, packages):
 
 
 CASES = {case.__name__: case for case in (
-    traffic, life, removed_beneath, folder_gone, privileged, built_there, *EXERCISES, release_upgrade)}
+    traffic, life, removed_beneath, folder_gone, privileged, built_there, *EXERCISES, *DAEMONS, release_upgrade)}
 
 
 def main():
