@@ -107,6 +107,7 @@ def removed_beneath(root, packages):
     found(root, True)
     root.remove("libibverbs1")
     require(not list(root.path.glob("etc/ld.so.conf.d/*shift*")), "SHIFT is enabled without the stock library")
+    root.run("dpkg", "--purge", *[file.name.split("_")[0] for file in packages.now])  # its settings are left
     root.purge(*STOCK)
     same(before, root, "after the stock library has taken SHIFT along")
     root.install(*packages.now)
