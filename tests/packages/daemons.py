@@ -1,7 +1,10 @@
 """rsyslog and systemd's journal take the layer's lines, on a host with the packages. roots.py runs these cases."""
 
 import json
+import os
+import pathlib
 import re
+import socket
 
 from exercises import bw_start
 from inside import Inside
@@ -25,16 +28,24 @@ CGROUPS = 'mount -t cgroup2 cgroup2 "$0/sys/fs/cgroup" && exec "$@"'
 class Daemon:
     """A daemon that can be stopped and started again while programs run."""
 
-    def __init__(self, inside, socket, *words, before=()):
-        self.inside, self.socket, self.words, self.before = inside, socket, words, before
+    def __init__(self, inside, place, *words, before=()):
+        self.inside, self.socket, self.words, self.before = inside, place, words, before
         self.start()
 
     def start(self):
         self.process = self.inside.start("daemon", "sh", "-c", 'echo $$ >/run/daemon.pid; exec "$@"', "daemon",
                                          *self.words, before=self.before)
-        # The daemon takes the place of a socket that its predecessor has left.
-        self.inside.wait("the daemon listens", 20, lambda: self.inside.attempt(
-            "logger", "--socket", self.socket, "--tag", "test", "is there").returncode == 0)
+        self.inside.wait("the daemon listens", 20, self.listens)
+
+    def listens(self):
+        """Whether the socket can be connected to; its file may be left of an earlier daemon."""
+        there = pathlib.Path("/proc/%s/root%s%s" % (self.inside.first, self.inside.root.path, self.socket))
+        folder = os.open(there.parent, os.O_PATH)  # names of sockets are short
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+                return probe.connect_ex("/proc/self/fd/%d/%s" % (folder, there.name)) == 0
+        finally:
+            os.close(folder)
 
     def stop(self):
         self.inside.run("sh", "-c", "kill $(cat /run/daemon.pid)")
@@ -69,7 +80,7 @@ def journald(inside):
     settings.mkdir(exist_ok=True)
     (settings / "test.conf").write_text("[Journal]\nAudit=\n")  # leave the machine's as it is
     inside.run("mkdir", "-p", "/run/systemd/journal")
-    return Daemon(inside, "/run/systemd/journal/dev-log", "/usr/lib/systemd/systemd-journald",
+    return Daemon(inside, "/run/systemd/journal/socket", "/usr/lib/systemd/systemd-journald",
                   before=("unshare", "--mount", "sh", "-c", CGROUPS, inside.root.path)), lines
 
 
