@@ -19,7 +19,7 @@ packages_arm64_root="libc6 libgcc-s1 libstdc++6 libibverbs1 libibverbs-dev ibver
   libgtest-dev libcli11-dev nlohmann-json3-dev libsodium-dev"
 packages_deb="dpkg-dev debhelper fakeroot lintian"
 packages_rpm="rpm rpmlint"
-packages_roots="debootstrap"
+packages_roots="debootstrap iproute2"
 packages_fuzz="clang libclang-rt-14-dev"
 
 package_installed() {

@@ -6,12 +6,12 @@ import pathlib
 import re
 import shutil
 
-from harness.ports import free_port
 from inside import Inside
 from root import require
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 BW = ("ib_write_bw", "-d", "mlx5_0", "-x", "3", "-s", "65536", "-F")
+PORT = 18515  # perftest's own
 MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_plm_rsh_agent": "false",  # there is no remote shell
@@ -31,9 +31,8 @@ def on_host(host, *words):
 
 def bw_start(inside, *options):
     """Both ends of a program that sends all the time."""
-    port = free_port()
-    words = (*BW, "-p", port, *options)
-    inside.pair(port, lambda name, host, *last: inside.start(name, *on_host(host, *words, *last)))
+    words = (*BW, "-p", PORT, *options)
+    inside.pair(PORT, lambda name, host, *last: inside.start(name, *on_host(host, *words, *last)))
 
 
 def jobs(root, packages):
@@ -136,13 +135,11 @@ def set_user_id(root, packages):
     program.chmod(0o4755)
     (root.path / "etc/ld.so.preload").touch()
     for is_on in (True, False):
-        port = free_port()
         against = {"SHIFT_PRIVILEGED": str(int(not is_on)), "SHIFT_DISABLE": str(int(is_on))}
         with Inside(root, user=OWNER) as inside:
-            (root.path / "etc/shift.conf").write_text("SHIFT_PORT = %s\nSHIFT_PRIVILEGED = %d\n" % (
-                inside.environment["SHIFT_PORT"], is_on))
-            inside.pair(port, lambda name, host, *last: privileged_start(
-                inside, name, host, "privileged_bw", *BW[1:], "-n", 400000, "-p", port, *last, **against))
+            (root.path / "etc/shift.conf").write_text("SHIFT_PRIVILEGED = %d\n" % is_on)
+            inside.pair(PORT, lambda name, host, *last: privileged_start(
+                inside, name, host, "privileged_bw", *BW[1:], "-n", 400000, "-p", PORT, *last, **against))
             if is_on:
                 inside.wait("both ends are protected", 30, lambda: inside.protected(2, "mlx5_0"))
             inside.wait("there is traffic", 30, lambda: inside.packets("mlx5_0") > 10000)

@@ -135,9 +135,9 @@ def traffic(root, packages):
     """Unmodified programs survive a dead NIC without shift-run; and with it, once SHIFT is disabled."""
     shutil.copy(FAILOVER, root.path / "debs/failover")
     root.install(*packages.now, packages.files["cxemu"], "perftest")
-    print(root.run("/debs/failover"), end="")
+    print(root.run("/debs/failover", alone=True), end="")
     root.run("shift-system", "disable")
-    print(root.run("/debs/failover", "shift-run", "--"), end="")
+    print(root.run("/debs/failover", "shift-run", "--", alone=True), end="")
     does_not_pass(root)
 
 
@@ -154,7 +154,7 @@ def does_not_pass(root):
             program.write_text("#!/bin/sh\n%s\n" % command)
             program.chmod(0o755)
         begin = time.monotonic()
-        done = root.attempt("/debs/failover", PATH="/debs/broken:" + ENVIRONMENT["PATH"])
+        done = root.attempt("/debs/failover", alone=True, PATH="/debs/broken:" + ENVIRONMENT["PATH"])
         took = time.monotonic() - begin
         require(done.returncode == 1 and done.stdout.count("FAILED") == 1 and words in done.stdout and took < 60,
                 "with %s, the test ends after %.0f s with %d: %s" % (
@@ -201,7 +201,7 @@ def release_upgrade(root, packages):
     require(root.run("dpkg-query", "-W", "-f", "${Version}", "libibverbs1") != before, "the library is not newer")
     found(root, True)
     shutil.copy(FAILOVER, root.path / "debs/failover")
-    print(root.run("/debs/failover"), end="")
+    print(root.run("/debs/failover", alone=True), end="")
     root.purge("shift-rdma")
     found(root, False)
 

@@ -317,10 +317,10 @@ def traffic(root, rpms):
     """Unmodified programs survive a dead NIC without shift-run; and with it, once SHIFT is disabled."""
     root.rpm("-i", *rpms.files.values())
     shutil.copy(FAILOVER, root.path / "debs/failover")
-    print(root.run("/debs/failover"), end="")
+    print(root.run("/debs/failover", alone=True), end="")
     root.run("shift-system", "disable")
-    print(root.run("/debs/failover", "shift-run", "--"), end="")
-    require(root.attempt("/debs/failover").returncode != 0, "the test passes without SHIFT")
+    print(root.run("/debs/failover", "shift-run", "--", alone=True), end="")
+    require(root.attempt("/debs/failover", alone=True).returncode != 0, "the test passes without SHIFT")
 
 
 CASES = {case.__name__: case for case in (contents, life, removed_beneath, cannot_disable, settings, traffic)}
