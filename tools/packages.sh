@@ -17,9 +17,9 @@ packages_arm64="g++-aarch64-linux-gnu"
 packages_arm64_root="libc6 libgcc-s1 libstdc++6 libibverbs1 libibverbs-dev ibverbs-providers ibverbs-utils librdmacm1
   librdmacm-dev libnl-3-200 libnl-route-3-200 libnl-3-dev libnl-route-3-dev zlib1g zlib1g-dev libfmt9 libfmt-dev
   libgtest-dev libcli11-dev nlohmann-json3-dev libsodium-dev"
-packages_deb="dpkg-dev debhelper fakeroot"
+packages_deb="dpkg-dev debhelper fakeroot lintian"
 packages_rpm="rpm rpmlint"
-packages_roots="debootstrap"
+packages_roots="debootstrap iproute2"
 packages_fuzz="clang libclang-rt-14-dev"
 
 package_installed() {

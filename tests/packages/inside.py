@@ -5,12 +5,13 @@ import pathlib
 import subprocess
 import time
 
-from harness.ports import free_port, is_listening
-from root import ENTER, ENVIRONMENT, Failure, require
+from harness.ports import has_listener
+from root import ENVIRONMENT, Failure, enter, require
 
 
 class Inside:
-    """The namespaces of a root for as long as the `with` lasts: all programs see the same /dev/shm and /proc.
+    """The namespaces of a root for as long as the `with` lasts: all programs see the same /dev/shm and /proc, and
+    the same network, which is theirs alone.
 
     `environment` is that of all programs, and `user` is the number of the one whose emulated hosts these are.
     """
@@ -18,13 +19,11 @@ class Inside:
     def __init__(self, root, user="0", **environment):
         self.root = root
         self.as_user = ("setpriv", "--reuid=" + user, "--clear-groups")
-        # Ports apart from those of others, since the root has the machine's network.
-        self.environment = {"SHIFT_PORT": str(free_port())} | environment
+        self.environment = environment
         self.programs = []
-        self.holder = subprocess.Popen(
-            ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, "enter", "sh", "-c",
-             "echo ready; exec sleep infinity"], env=ENVIRONMENT | {"ROOT": str(root.path)},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        words, always = enter(root, True, "sh", "-c", "echo ready; exec sleep infinity")
+        self.holder = subprocess.Popen(words, env=always, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                       text=True)
         require(self.holder.stdout.readline() == "ready\n", "the root's namespaces cannot be made")
         own = self.holder.pid
         self.first = pathlib.Path("/proc/%d/task/%d/children" % (own, own)).read_text().split()[0]
@@ -40,8 +39,8 @@ class Inside:
             program.wait()
 
     def command(self, words, before=()):
-        enter = ["nsenter", "--target", self.first, "--mount", "--pid"]
-        return [*map(str, (*enter, *before, "chroot", self.root.path, *words))]
+        there = ["nsenter", "--target", self.first, "--mount", "--pid", "--net"]
+        return [*map(str, (*there, *before, "chroot", self.root.path, *words))]
 
     def start(self, name, *words, before=(), **environment):
         """Starts a program, whose output goes to a file. `before` runs outside of the root."""
@@ -116,8 +115,12 @@ class Inside:
     def fault(self, nic, fault):
         self.run(*self.as_user, "cxemu", "fault", nic, fault)
 
+    def is_listening(self, port):
+        return any(has_listener(pathlib.Path("/proc", self.first, "net", table).read_text(), port)
+                   for table in ("tcp", "tcp6"))
+
     def pair(self, port, start):
         """Starts the server and, when it listens, the client, by start(name, host, ARGUMENT...)."""
         start("server", "a")
-        self.wait("the server listens", 20, lambda: is_listening(port))
+        self.wait("the server listens", 20, lambda: self.is_listening(port))
         start("client", "b", "127.0.0.1")

@@ -23,6 +23,7 @@ mount -t tmpfs shm "$ROOT/dev/shm"
 ln -s /proc/self/fd "$ROOT/dev/fd"
 mount -t proc proc "$ROOT/proc"
 mount -t sysfs -o ro sysfs "$ROOT/sys"
+test -z "$ALONE" || ip link set lo up
 exec "$@"
 """
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive",
@@ -30,6 +31,14 @@ ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "DE
 # What package managers and the linker keep for themselves.
 UNCOMPARED = ("dev", "proc", "sys", "run", "tmp", "root", "var/cache", "var/log", "var/lib/apt", "var/lib/dpkg",
               "var/lib/rpm")
+
+
+def enter(root, alone, *command):
+    """A command, and its environment, that runs another one with all this. `alone`: with a network of its own, so
+    that programs of other roots have neither its ports nor the addresses of its emulated hosts."""
+    words = ["unshare", "--mount", "--pid", *["--net"] * alone, "--fork", "--kill-child", "sh", "-c", ENTER,
+             "enter", *map(str, command)]
+    return words, ENVIRONMENT | {"ROOT": str(root.path), "ALONE": "yes" * alone}
 
 
 class Failure(Exception):
@@ -55,8 +64,9 @@ def base(suite, cache):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         print("debootstrap of %s" % suite, flush=True)
-        subprocess.run(["debootstrap", "--variant=minbase", suite, folder / "root", mirror(suite)], check=True,
-                       stdout=subprocess.DEVNULL)
+        # In a namespace of its own, since debootstrap leaves /proc mounted where a program has a file of it open.
+        subprocess.run(["unshare", "--mount", "debootstrap", "--variant=minbase", suite, folder / "root",
+                        mirror(suite)], check=True, stdout=subprocess.DEVNULL)
         (folder / "complete").touch()
     return folder / "root"
 
@@ -72,11 +82,16 @@ def describe(path):
     return about
 
 
+def copy_tree(there, here):
+    """Copies a root, and nothing that is mounted in it: /proc has files without an end."""
+    subprocess.run(["cp", "-a", "--one-file-system", there, here], check=True)
+
+
 class Root:
     def __init__(self, suite, cache, scratch):
         self.suite, self.path = suite, pathlib.Path(scratch, suite)
         shutil.rmtree(self.path, ignore_errors=True)
-        subprocess.run(["cp", "-a", base(suite, cache), self.path], check=True)
+        copy_tree(base(suite, cache), self.path)
         shutil.copy("/etc/resolv.conf", self.path / "etc/resolv.conf")
         (self.path / "debs").mkdir()
         self.run("apt-get", "-qq", "update")
@@ -84,13 +99,11 @@ class Root:
     def attempt(self, *command, **environment):
         return self.attempt_beside("chroot", self.path, *command, **environment)
 
-    def attempt_beside(self, *command, **environment):
+    def attempt_beside(self, *command, alone=False, **environment):
         """Runs a program of this machine, with all that is mounted for programs in the root."""
-        return subprocess.run(
-            ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, "enter",
-             *map(str, command)],
-            env=ENVIRONMENT | {"ROOT": str(self.path)} | environment, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=900, check=False)
+        words, always = enter(self, alone, *command)
+        return subprocess.run(words, env=always | environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=900, check=False)
 
     def run(self, *command, **environment):
         done = self.attempt(*command, **environment)

@@ -14,8 +14,9 @@ import tempfile
 import time
 import traceback
 
+from daemons import DAEMONS
 from exercises import EXERCISES
-from root import Failure, Root, differences, mirror, require
+from root import ENVIRONMENT, Failure, Root, differences, mirror, require
 
 LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1")
 STOCK = ("libibverbs1", "ibverbs-providers", "librdmacm1")
@@ -106,6 +107,7 @@ def removed_beneath(root, packages):
     found(root, True)
     root.remove("libibverbs1")
     require(not list(root.path.glob("etc/ld.so.conf.d/*shift*")), "SHIFT is enabled without the stock library")
+    root.run("dpkg", "--purge", *[file.name.split("_")[0] for file in packages.now])  # its settings are left
     root.purge(*STOCK)
     same(before, root, "after the stock library has taken SHIFT along")
     root.install(*packages.now)
@@ -133,10 +135,30 @@ def traffic(root, packages):
     """Unmodified programs survive a dead NIC without shift-run; and with it, once SHIFT is disabled."""
     shutil.copy(FAILOVER, root.path / "debs/failover")
     root.install(*packages.now, packages.files["cxemu"], "perftest")
-    print(root.run("/debs/failover"), end="")
+    print(root.run("/debs/failover", alone=True), end="")
     root.run("shift-system", "disable")
-    print(root.run("/debs/failover", "shift-run", "--"), end="")
-    require(root.attempt("/debs/failover").returncode != 0, "the test passes without SHIFT")
+    print(root.run("/debs/failover", "shift-run", "--", alone=True), end="")
+    does_not_pass(root)
+
+
+def does_not_pass(root):
+    """Without SHIFT, or with a program that does not start, the package's own test fails and says so, in time."""
+    broken = root.path / "debs/broken"
+    broken.mkdir()
+    program = broken / "ib_write_bw"
+    program.symlink_to("/usr/bin/ib_write_bw")
+    for command, words in ((None, "have found no second path"), ("exit 3", "the server does not start"),
+                           ("exec sleep 1000", "the server does not start")):
+        if command:
+            program.unlink(missing_ok=True)
+            program.write_text("#!/bin/sh\n%s\n" % command)
+            program.chmod(0o755)
+        begin = time.monotonic()
+        done = root.attempt("/debs/failover", alone=True, PATH="/debs/broken:" + ENVIRONMENT["PATH"])
+        took = time.monotonic() - begin
+        require(done.returncode == 1 and done.stdout.count("FAILED") == 1 and words in done.stdout and took < 60,
+                "with %s, the test ends after %.0f s with %d: %s" % (
+                    command or "no SHIFT", took, done.returncode, done.stdout))
 
 
 def privileged(root, packages):
@@ -179,13 +201,13 @@ def release_upgrade(root, packages):
     require(root.run("dpkg-query", "-W", "-f", "${Version}", "libibverbs1") != before, "the library is not newer")
     found(root, True)
     shutil.copy(FAILOVER, root.path / "debs/failover")
-    print(root.run("/debs/failover"), end="")
+    print(root.run("/debs/failover", alone=True), end="")
     root.purge("shift-rdma")
     found(root, False)
 
 
 CASES = {case.__name__: case for case in (
-    traffic, life, removed_beneath, folder_gone, privileged, built_there, *EXERCISES, release_upgrade)}
+    traffic, life, removed_beneath, folder_gone, privileged, built_there, *EXERCISES, *DAEMONS, release_upgrade)}
 
 
 def main():
