@@ -8,8 +8,11 @@
 #include <cmocka.h>
 /* clang-format on */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "ibverbs.h"
 #include "stacked.h"
@@ -241,6 +244,30 @@ static void the_stack_learns_of_destroyed_objects(void** state) {
   assert_int_equal(steps, 2);
 }
 
+static void touch(const char* path) {
+  FILE* file = fopen(path, "w");
+
+  assert_non_null(file);
+  fclose(file);
+}
+
+static void a_stack_is_configured_by_its_file(void** state) {
+  const char* const marker = IBV_CONFIG_DIR "/some.stack";
+  const char* const others[] = {IBV_CONFIG_DIR "/some.driver", IBV_CONFIG_DIR "/.stack",
+                                IBV_CONFIG_DIR "/some.stack.old"};
+
+  unlink(marker);
+  for (int i = 0; i < 3; i++) unlink(others[i]);
+  rmdir(IBV_CONFIG_DIR);
+  assert_false(verbs_stack_is_configured());
+  assert_int_equal(mkdir(IBV_CONFIG_DIR, 0755), 0);
+  assert_false(verbs_stack_is_configured());
+  for (int i = 0; i < 3; i++) touch(others[i]);
+  assert_false(verbs_stack_is_configured());
+  touch(marker);
+  assert_true(verbs_stack_is_configured());
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(without_a_stack_nothing_changes),
@@ -251,6 +278,7 @@ int main(void) {
       cmocka_unit_test(a_list_that_cannot_be_wrapped_is_freed),
       cmocka_unit_test(events_are_acknowledged_by_their_objects_context),
       cmocka_unit_test(the_stack_learns_of_destroyed_objects),
+      cmocka_unit_test(a_stack_is_configured_by_its_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,9 +63,9 @@ function(rdma_cxx_objects target)
 endfunction()
 
 # rdma_cxx_provider(NAME OBJECTS): links the objects of the target OBJECTS to a
-# plug-in for libibverbs, and makes the .driver file that has libibverbs load
-# it. No static library is made: a static libibverbs must not need a C++
-# run-time.
+# plug-in for libibverbs that stacks devices, and makes the files .driver and
+# .stack that have libibverbs load it. No static library is made: a static
+# libibverbs must not need a C++ run-time.
 function(rdma_cxx_provider name objects)
   set(plugin ${name}-rdmav${IBVERBS_PABI_VERSION})
   add_library(${plugin} MODULE $<TARGET_OBJECTS:${objects}>)
@@ -88,8 +88,10 @@ function(rdma_cxx_provider name objects)
     list(GET row 1 prefix)
     file(MAKE_DIRECTORY "${folder}")
     file(WRITE "${folder}/${name}.driver" "driver ${prefix}${name}\n")
+    file(WRITE "${folder}/${name}.stack" "# ${name}.driver is to be loaded in any case.\n")
   endforeach()
-  install(FILES "${CMAKE_CURRENT_BINARY_DIR}/${name}.driver" DESTINATION ${CONFIG_DIR})
+  install(FILES "${CMAKE_CURRENT_BINARY_DIR}/${name}.driver" "${CMAKE_CURRENT_BINARY_DIR}/${name}.stack"
+    DESTINATION ${CONFIG_DIR})
   set(folder "${VERBS_PROVIDER_DIR}")
   if (folder STREQUAL "")
     set(folder "${CMAKE_INSTALL_LIBDIR}")

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR Linux-OpenIB
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "ibverbs.h"
 #include "stacked.h"
@@ -11,6 +13,25 @@
 static const struct verbs_stack_ops *registered;
 /* What all stacked contexts have in common: the table of their verbs. */
 static struct verbs_ex_private stacked_private;
+
+bool verbs_stack_is_configured(void)
+{
+	struct dirent *entry;
+	bool found = false;
+	size_t length;
+	DIR *dir;
+
+	dir = opendir(IBV_CONFIG_DIR);
+	if (!dir)
+		return false;
+	while (!found && (entry = readdir(dir))) {
+		length = strlen(entry->d_name);
+		found = length > strlen(".stack") &&
+			!strcmp(entry->d_name + length - strlen(".stack"), ".stack");
+	}
+	closedir(dir);
+	return found;
+}
 
 void verbs_stack_register(const struct verbs_stack_ops *ops)
 {

@@ -6,6 +6,14 @@
 #include <infiniband/stack.h>
 
 /*
+ * Whether a provider of stacked devices is installed: a file NAME.stack lies
+ * beside its NAME.driver. Providers are otherwise loaded only while a device
+ * has none, which never happens in a program that is linked with the provider
+ * of all its devices.
+ */
+bool verbs_stack_is_configured(void);
+
+/*
  * The provider registers once, when it is loaded. There is one of them: what
  * a stack of stacks would mean for events and lists is not defined.
  */
