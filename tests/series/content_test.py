@@ -98,6 +98,19 @@ class Writing(unittest.TestCase):
                 ("a/1.c", "b/1.c"), ("a/i/2.c", "b/i/2.c"), ("a/one", "b/one"), ("a/test/x.h", "x.h"),
                 ("c/5", "5")])
 
+    def test_file_that_is_there(self):
+        """It stays as it is: neither the tree's own files nor those of a commit before are written over."""
+        text = '[[files]]\nfrom = "a"\nto = "a"\n'
+        files = {"series/01-a/message": "a", "series/01-a/files.toml": text, "a": "new"}
+        root = {stubs.ROOT: stubs.MAKER % ("project(" + "rdma-core C)", "64.0", 64)}
+
+        def made(commits, project, tree):
+            return apply.make_commit(commits[0], tree, project, apply.Facts(tree, project))
+        tree, said = self.loaded(files, lambda *both: made(*both, Memory(root)))
+        self.assertEqual((said, tree.text("a")), ([], "new"))
+        tree, said = self.loaded(files, lambda *both: made(*both, Memory({**root, "a": "old"})))
+        self.assertEqual((said, tree.text("a")), (["a: the tree has this file already"], "old"))
+
     def test_wrong(self):
         head = '[[edit]]\nfile = "f"\n'
         rows = [

@@ -82,6 +82,7 @@ class Trees(unittest.TestCase):
             os.makedirs(os.path.join(folder, os.path.dirname(path)), exist_ok=True)
             with open(os.path.join(folder, path), "w", encoding="utf-8") as file:
                 file.write(text)
+        os.chmod(os.path.join(folder, sorted(texts)[-1]), 0o755)
         run("git", "init", "-q", "-b", "main", folder)
         run("git", "add", "-A", cwd=folder)
         when = "2026-01-01T00:00:00Z"
@@ -128,6 +129,7 @@ class Trees(unittest.TestCase):
         self.assertEqual(said, ["%s\n%s\n%s\nSigned-off-by: %s" % (SIGNER, SIGNER, commit.subject, SIGNER)
                                 for commit in COMMITS])
         self.check_bytes(tree)
+        self.check_modes(tree)
         self.check_am(tree, out, names)
         self.check_cover(out, names)
 
@@ -150,6 +152,17 @@ class Trees(unittest.TestCase):
         there = listed.stdout.split("\n")
         self.assertEqual(layer - set(there), set(), "sources of the layer that no commit has")
         self.assertFalse([path for path in there if "/test/" in path])
+
+    def check_modes(self, tree):
+        """What was there keeps its mode, and what comes along has that of here."""
+        modes = [dict(reversed(re.fullmatch(r"(\d+) blob \w+\t(.*)", line).groups()) for line in
+                      run("git", "ls-tree", "-r", commit, cwd=tree).stdout.split("\n")[:-1])
+                 for commit in ("main", "shift")]
+        self.assertEqual(modes[0], {path: modes[1][path] for path in modes[0]})
+        self.assertIn("100755", modes[0].values())
+        for commit in COMMITS:
+            for path, target in (pair for files in commit.files for pair in files.list(PROJECT)):
+                self.assertEqual(modes[1][target], PROJECT.files[path], target)
 
     def check_am(self, tree, out, names):
         copy = self.fresh("copy")
