@@ -29,8 +29,9 @@ static _Atomic(const struct rdma_cm_stack_ops *) stack;
 /*
  * librdmacm may be of another release than libibverbs, and must not look into
  * private structures of a libibverbs that has others. So it asks by a
- * function with the number of those structures in its name, and a libibverbs
- * that has no such function has no stacks for this librdmacm.
+ * function with the number of those structures in its name. A libibverbs that
+ * has no such function has no stacks for this librdmacm, and one that is
+ * linked statically has none at all.
  */
 void ucma_find_stack(struct ibv_device *device)
 {
