@@ -270,8 +270,11 @@ void VerbsTransport::inspect() {
       std::memcmp(&gid, &gid_, sizeof gid) != 0)
     report_->violation("handle-changed", "GID");
   ibv_gid_entry entry{};
-  if (ibv_query_gid_ex(context_, 1, static_cast<uint32_t>(local_.gid_index), &entry, 0) != 0 ||
-      std::memcmp(&entry, &gid_entry_, sizeof entry) != 0)
+  const bool is_shown =
+      ibv_query_gid_ex(context_, 1, static_cast<uint32_t>(local_.gid_index), &entry, 0) == 0;
+  // Which network device the address is on is the host's own business.
+  entry.ndev_ifindex = gid_entry_.ndev_ifindex;
+  if (!is_shown || std::memcmp(&entry, &gid_entry_, sizeof entry) != 0)
     report_->violation("handle-changed", "GID entry");
 }
 
