@@ -74,22 +74,32 @@ int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t
   return -1;
 }
 
+namespace {
+
+std::optional<GidInUse> gid_used_by(Group& group) {
+  std::lock_guard lock(group.attr_mutex);
+  const auto& asked = group.life.asked;
+  const wire::Gid& gid = group.life.ends.local.gid;
+  if ((asked.mask & IBV_QP_AV) == 0 || gid == wire::Gid{}) return std::nullopt;
+  return GidInUse{asked.attr.port_num, asked.attr.ah_attr.grh.sgid_index, gid};
+}
+
+}  // namespace
+
 std::vector<GidInUse> gids_in_use(Context& context) {
-  std::vector<GidInUse> used;
+  std::vector<GidInUse> all;
   std::lock_guard lock(context.mutex);
   for (Group* group : context.groups) {
-    std::lock_guard attr_lock(group->attr_mutex);
-    const auto& asked = group->life.asked;
-    const wire::Gid& gid = group->life.ends.local.gid;
-    if ((asked.mask & IBV_QP_AV) == 0 || gid == wire::Gid{}) continue;
-    used.push_back({asked.attr.port_num, asked.attr.ah_attr.grh.sgid_index, gid});
+    if (const auto used = gid_used_by(*group)) all.push_back(*used);
   }
-  return used;
+  return all;
 }
 
 std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t index) {
-  for (const GidInUse& used : gids_in_use(context)) {
-    if (used.port == port && used.index == index) return used.gid;
+  std::lock_guard lock(context.mutex);
+  for (Group* group : context.groups) {
+    const auto used = gid_used_by(*group);
+    if (used && used->port == port && used->index == index) return used->gid;
   }
   return std::nullopt;
 }

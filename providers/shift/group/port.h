@@ -30,7 +30,7 @@ struct GidInUse {
   uint32_t port, index;
   wire::Gid gid;
 };
-std::vector<GidInUse> gids_in_use(Context& context);
+std::vector<GidInUse> gids_in_use(Context& context);  // throws std::bad_alloc
 std::optional<wire::Gid> gid_in_use(Context& context, uint32_t port, uint32_t index);
 
 // Whether the member's port carries traffic now.
