@@ -70,8 +70,6 @@ VERB(int, shift_set_ece, struct ibv_qp* qp, struct ibv_ece* ece)
 VERB(int, shift_modify_srq, struct ibv_srq* srq, struct ibv_srq_attr* attr, int mask)
 VERB(int, shift_query_srq, struct ibv_srq* srq, struct ibv_srq_attr* attr)
 VERB(int, shift_destroy_srq, struct ibv_srq* srq)
-VERB(struct ibv_ah*, shift_create_ah, struct ibv_pd* pd, struct ibv_ah_attr* attr)
-VERB(int, shift_destroy_ah, struct ibv_ah* ah)
 VERB(int, shift_attach_mcast, struct ibv_qp* qp, const union ibv_gid* gid, uint16_t lid)
 VERB(int, shift_detach_mcast, struct ibv_qp* qp, const union ibv_gid* gid, uint16_t lid)
 VERB(int, shift_query_device_ex, struct ibv_context* context,
@@ -108,8 +106,6 @@ static void verbs_go_to_their_functions(void** state) {
   GOES(modify_srq, NULL, NULL, 0);
   GOES(query_srq, NULL, NULL);
   GOES(destroy_srq, NULL);
-  GOES(create_ah, NULL, NULL);
-  GOES(destroy_ah, NULL);
   GOES(attach_mcast, NULL, NULL, 0);
   GOES(detach_mcast, NULL, NULL, 0);
   GOES(query_device_ex, NULL, NULL, NULL, 0);

@@ -82,6 +82,9 @@ struct verbs_stack_ops {
 	struct ibv_srq *(*create_srq)(struct ibv_pd *pd,
 				      struct ibv_srq_init_attr *attr);
 	struct ibv_qp_ex *(*qp_to_qp_ex)(struct ibv_qp *qp);
+	/* The AH may be one of a device beneath, and name its context. */
+	struct ibv_ah *(*create_ah)(struct ibv_pd *pd,
+				    struct ibv_ah_attr *attr);
 
 	/*
 	 * A QP or SRQ of a context is about to be destroyed. If the context is

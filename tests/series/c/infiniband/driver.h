@@ -49,10 +49,8 @@ static inline struct verbs_device* verbs_get_device(const struct ibv_device* dev
 struct verbs_context_ops {
   struct ibv_pd* (*alloc_pd)(struct ibv_context*);
   int (*attach_mcast)(struct ibv_qp*, const union ibv_gid*, uint16_t);
-  struct ibv_ah* (*create_ah)(struct ibv_pd*, struct ibv_ah_attr*);
   struct ibv_qp* (*create_qp)(struct ibv_pd*, struct ibv_qp_init_attr*);
   int (*dealloc_pd)(struct ibv_pd*);
-  int (*destroy_ah)(struct ibv_ah*);
   int (*destroy_qp)(struct ibv_qp*);
   int (*destroy_srq)(struct ibv_srq*);
   int (*detach_mcast)(struct ibv_qp*, const union ibv_gid*, uint16_t);

@@ -143,6 +143,7 @@ const verbs_stack_ops shift_stack_ops = {
     .ack_cq_events = ops::ack_cq_events,
     .create_srq = ops::create_srq,
     .qp_to_qp_ex = ops::qp_to_qp_ex,
+    .create_ah = ops::create_ah,
     .destroy_begin = destroy_begin,
     .destroy_end = destroy_end,
 };
@@ -207,12 +208,6 @@ int shift_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
 }
 int shift_destroy_srq(ibv_srq* srq) {
   return ops::destroy_srq(srq);
-}
-ibv_ah* shift_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
-  return ops::create_ah(pd, attr);
-}
-int shift_destroy_ah(ibv_ah* ah) {
-  return ops::destroy_ah(ah);
 }
 int shift_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
   return ops::attach_mcast(qp, gid, lid);

@@ -58,8 +58,6 @@ int shift_set_ece(struct ibv_qp *qp, struct ibv_ece *ece);
 int shift_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);
 int shift_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
 int shift_destroy_srq(struct ibv_srq *srq);
-struct ibv_ah *shift_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
-int shift_destroy_ah(struct ibv_ah *ah);
 int shift_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid,
 		       uint16_t lid);
 int shift_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid,

@@ -12,10 +12,8 @@
 const struct verbs_context_ops shift_context_ops = {
 	.alloc_pd = shift_alloc_pd,
 	.attach_mcast = shift_attach_mcast,
-	.create_ah = shift_create_ah,
 	.create_qp = shift_create_qp,
 	.dealloc_pd = shift_dealloc_pd,
-	.destroy_ah = shift_destroy_ah,
 	.destroy_qp = shift_destroy_qp,
 	.destroy_srq = shift_destroy_srq,
 	.detach_mcast = shift_detach_mcast,
