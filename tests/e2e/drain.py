@@ -70,7 +70,7 @@ class Run:
     def __init__(self, fabric, planned, env=None):
         self.env = {"SHIFT_FAILBACK_MS": "100", "SHIFT_RC_TIMEOUT_MAX": "15", **(env or {})}
         self.fabric, self.planned = fabric, planned
-        self.state = {host: os.path.join(planned.directory, "state-" + host) for host in HOSTS}
+        self.state = {host: os.path.abspath(os.path.join(planned.directory, "state-" + host)) for host in HOSTS}
         self.seen = dict.fromkeys(ENDS, 0)
         self.dice = random.Random(planned.seed)
         for folder in self.state.values():
