@@ -38,7 +38,7 @@ inline std::chrono::steady_clock::time_point (*event_clock)() = &std::chrono::st
 // to do, perhaps, without which nothing completes. So it gets the event after all: at the latest
 // after kOwedAtMost, which is longer than most switches take, and kOwedSettled after the groups of
 // the CQ have settled on their paths.
-inline constexpr std::chrono::milliseconds kOwedAtMost{250}, kOwedSettled{10};
+inline constexpr std::chrono::milliseconds kOwedAtMost{250}, kOwedSettled{2};
 // Owes the application an event of `cq`.
 [[gnu::cold]] void owe_event(CompletionQueue& cq);
 // A group of the CQ goes on on another path. The caller holds cq.mutex.
