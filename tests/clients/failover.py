@@ -22,7 +22,7 @@ MISSED = "the traffic ended before the fault"
 # Shares of the packets: between these two are sent before the fault, and at least the third after the switch.
 SHARES = (0.05, 0.4)
 SHARE_AFTER = 0.2
-ATTEMPTS = 4
+ATTEMPTS = 6
 SECONDS = 60
 STOCK_SECONDS = 8  # a program that does not die hangs
 
