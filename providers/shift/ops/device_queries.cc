@@ -28,6 +28,11 @@ bool is_masking(Context& context) {
                      [](const group::Group* group) { return group->life.path.off_default.load(); });
 }
 
+// The call itself was at fault, so the NIC's answer says nothing of its addresses.
+bool is_callers_mistake(int error) {
+  return error == EINVAL || error == EOPNOTSUPP;
+}
+
 // The next functions are verbs_context entries, which inline functions call in the application.
 
 int vctx_query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
@@ -109,7 +114,7 @@ int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_en
                  uint32_t flags, size_t size) noexcept try {
   Context* c = Context::from(context);
   const int error = stock->query_gid_ex(c->members[kDefault].real, port, index, entry, flags, size);
-  if (size < sizeof *entry) return error;
+  if (size < sizeof *entry || is_callers_mistake(error)) return error;
   if (error == 0 && wire::Gid::from_verbs(entry->gid) != wire::Gid{}) {
     c->shown_gids.add(*entry);
     return 0;
@@ -129,7 +134,8 @@ ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t max
   Context* c = Context::from(context);
   const ssize_t count =
       stock->query_gid_table(c->members[kDefault].real, entries, max, flags, size);
-  if (size != sizeof *entries) return count;  // a younger program: its entries are not known
+  // The entries of a younger program are not known.
+  if (size != sizeof *entries || is_callers_mistake(static_cast<int>(-count))) return count;
   size_t shown = count < 0 ? 0 : static_cast<size_t>(count);
   for (size_t i = 0; i < shown; i++) c->shown_gids.add(entries[i]);
   for (const group::GidInUse& used : group::gids_in_use(*c)) {

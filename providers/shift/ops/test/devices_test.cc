@@ -203,6 +203,14 @@ TEST_F(OpenDevices, ShowTheirPortAsItWasWhileAFaultIsMasked) {
   EXPECT_EQ(port().state, IBV_PORT_DOWN);
 }
 
+// Has a QP use this address, at this place of port 1's GID table.
+void use_address(group::Group& group, uint8_t index, uint32_t ip) {
+  group.life.asked.mask = IBV_QP_AV;
+  group.life.asked.attr.port_num = 1;
+  group.life.asked.attr.ah_attr.grh.sgid_index = index;
+  group.life.ends.local.gid = wire::Gid::from_ipv4(ip);
+}
+
 // C9: the address is gone from the NIC, but a QP uses it.
 TEST_F(OpenDevices, ShowTheAddressThatAQpUses) {
   static constexpr uint32_t kIp = 0x0100007f, kOther = 0x0200007f;
@@ -219,10 +227,7 @@ TEST_F(OpenDevices, ShowTheAddressThatAQpUses) {
     return error == 0 ? wire::Gid::from_verbs(gid).ipv4() : std::nullopt;
   };
   group::Group user;
-  user.life.asked.mask = IBV_QP_AV;
-  user.life.asked.attr.port_num = 1;
-  user.life.asked.attr.ah_attr.grh.sgid_index = 3;
-  user.life.ends.local.gid = wire::Gid::from_ipv4(kIp);
+  use_address(user, 3, kIp);
   context().groups.push_back(&user);
   EXPECT_EQ(shown(3), kOther) << "the NIC has an address there";
   now = {};
@@ -260,10 +265,7 @@ TEST_F(OpenDevices, ShowTheEntryThatAQpUses) {
     return static_cast<ssize_t>(table.size());
   };
   group::Group user;
-  user.life.asked.mask = IBV_QP_AV;
-  user.life.asked.attr.port_num = 1;
-  user.life.asked.attr.ah_attr.grh.sgid_index = 3;
-  user.life.ends.local.gid = wire::Gid::from_ipv4(kIp);
+  use_address(user, 3, kIp);
   context().groups.push_back(&user);
   ibv_gid_entry one{};
   std::array<ibv_gid_entry, 8> all{};
@@ -295,6 +297,12 @@ TEST_F(OpenDevices, ShowTheEntryThatAQpUses) {
   EXPECT_EQ(one.ndev_ifindex, 7u);
   ASSERT_EQ(ask_all(8), 1);
   EXPECT_EQ(std::memcmp(&all[0], &before[0], sizeof one), 0);
+  for (const int mistake : {EINVAL, EOPNOTSUPP}) {
+    refusals["query_gid_ex"] = refusals["query_gid_table"] = mistake;
+    EXPECT_EQ(ask(3), mistake) << "the program asks for what is not there";
+    EXPECT_EQ(ask_all(8), -mistake);
+  }
+  refusals["query_gid_ex"] = refusals["query_gid_table"] = EIO;
   user.life.ends.local.gid = wire::Gid::from_ipv4(kOther);
   EXPECT_EQ(ask(3), EIO) << "another address was shown there";
   EXPECT_EQ(ask_all(8), -EIO);
