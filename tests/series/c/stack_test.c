@@ -98,6 +98,8 @@ static const struct verbs_stack_ops stack = {
 static const struct verbs_device_ops stacked_ops = {.stack = &stack},
                                      kernel_ops = {.name = "kernel"};
 static struct verbs_device stacked = {.ops = &stacked_ops}, kernel = {.ops = &kernel_ops};
+/* As another library makes it: behind the public struct there are zeros. */
+static struct verbs_device foreign;
 static struct verbs_context context = {
     .context = {.device = &stacked.device, .abi_compat = __VERBS_ABI_IS_EXTENDED}};
 
@@ -119,6 +121,7 @@ static void without_a_stack_nothing_changes(void** state) {
   assert_false(verbs_stack_is_there());
   assert_false(verbs_stack_ack_async_event(&event));
   assert_null(verbs_device_stack(&kernel.device));
+  assert_null(verbs_device_stack(&foreign.device));
 }
 
 static void stacked_contexts_refuse_what_the_stack_lacks(void** state) {

@@ -53,7 +53,10 @@ void verbs_stack_register(const struct verbs_stack_ops *ops)
 const struct verbs_stack_ops *
 verbs_device_stack(const struct ibv_device *device)
 {
-	return verbs_get_device(device)->ops->stack;
+	/* A device that another library has made has no operations. */
+	const struct verbs_device_ops *ops = verbs_get_device(device)->ops;
+
+	return ops ? ops->stack : NULL;
 }
 
 /*
