@@ -18,6 +18,12 @@ enum Verb : int {
 // nothing.
 inline constexpr char kEnableVariable[] = "SHIFT_FRONT_DOUBLE";
 
+// A context of the program's that has this real one beneath it, and how often it was asked to keep
+// the events of an object back.
+inline const ibv_context* context_beneath = nullptr;
+inline ibv_context* context_over_it = nullptr;
+inline int kept_back = 0;
+
 // Each call is noted in this field of the virtual context, where a program can read it.
 inline int last_verb(const ibv_context* context) {
   return context->num_comp_vectors;
