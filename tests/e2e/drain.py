@@ -38,6 +38,7 @@ class Load:
     qps: int
 
 
+AFTER_NS = 3_000_000  # a pause that begins so soon after a change of path belongs to it
 LOADS = (
     Load("WRITEs", "once", ("--op", "write", "--depth", "16", "--size", "16384", "--rate", "3000"), 1),
     Load("atomics", "once", ("--op", "atomic", "--depth", "8", "--rate", "3000"), 1),
@@ -157,12 +158,13 @@ def run_load(build, planned):
 
 
 def seen_at(directory, moves):
-    """The longest pause of either program around each change of path. Those below 1 ms are not told, and of the
-    others only the longest ones."""
+    """The longest pause of either program around each change of path, also one that begins when the change is
+    over: the program has to get going again. Those below 1 ms are not told, and of the others only the longest
+    ones."""
     pauses = [pause for end in ENDS for pause in report_of(directory, end).get("pauses_ns", [])]
     if not pauses:
         return []
-    return [longest_ms(pauses, move["evidence_ns"], move["end_ns"]) for move in moves]
+    return [longest_ms(pauses, move["evidence_ns"], move["end_ns"] + AFTER_NS) for move in moves]
 
 
 def main():
