@@ -37,7 +37,8 @@ inline std::chrono::steady_clock::time_point (*event_clock)() = &std::chrono::st
 // An event was kept back, and the application may have seen its channel readable. It has other work
 // to do, perhaps, without which nothing completes. So it gets the event after all: at the latest
 // after kOwedAtMost, which is longer than most switches take, and kOwedSettled after the groups of
-// the CQ have settled on their paths.
+// the CQ have settled on their paths. What is under way then completes within a round trip and
+// raises an event of its own; a program that has nothing under way stands still for all of it.
 inline constexpr std::chrono::milliseconds kOwedAtMost{250}, kOwedSettled{2};
 // Owes the application an event of `cq`.
 [[gnu::cold]] void owe_event(CompletionQueue& cq);
