@@ -2,13 +2,12 @@
 """A program sleeps on its completion channel and on a TCP connection, and takes the work of both as it comes.
 When its NIC fails and comes back, it stands still for no longer than the traffic takes to move.
 
-The test `e2e_sleepers` calls this program. Time is judged with much room, and in most of several turns, since a
-busy machine may be late in any of them. A layer that keeps back an event that the program has seen announced
-stands still in nearly each.
+The test `e2e_sleepers` calls this program. Time is judged with much room, and in all of several turns but one,
+since a busy machine may be late in any of them. A layer that keeps back an event that the program has seen
+announced stands still in nearly each.
 """
 
 import os
-import statistics
 import sys
 import time
 
@@ -51,8 +50,8 @@ def run(fabric, env=None):
     moments = [float(moment) for moment, count in rows if int(count)]
     gaps = [gap_ms(moments, *turn) for turn in turns]
     print("the program stood still for %s ms" % ", ".join("%.0f" % gap for gap in gaps))
-    if statistics.median(gaps) > BOUND_MS:
-        raise SystemExit("FAILED: the program stood still for more than %d ms in most turns" % BOUND_MS)
+    if sorted(gaps)[1] > BOUND_MS:
+        raise SystemExit("FAILED: the program stood still for more than %d ms in nearly each turn" % BOUND_MS)
 
 
 def main():
