@@ -5,16 +5,21 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "fabric/fabric.h"
 #include "fabric/net.h"
 
 namespace cxemu {
 namespace {
 
+// A file may have been changed later than time() says: file systems may stamp with a finer clock
+// than time()'s, which lags by up to a tick and is then a second behind. Such a file has been idle
+// for 0 s.
 bool idle_file(const std::string& path, long idle_seconds) {
   struct stat st;
-  return lstat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
-         st.st_mtime + idle_seconds <= time(nullptr);
+  if (lstat(path.c_str(), &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) return false;
+  return std::max<long>(0, time(nullptr) - st.st_mtime) >= idle_seconds;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "fabric/fabric.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -141,6 +142,9 @@ TEST_F(FabricTest, OnlyIdleFabricsWithoutProcessesAreRemoved) {
   const int slot = fabric_.process_join(0);
   EXPECT_EQ(idle_fabrics_remove(dir_, 0), 0);  // this process is in it
   fabric_.process_leave(slot);
+  const timespec ahead[2] = {{time(nullptr) + 3, 0}, {time(nullptr) + 3, 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, path_.c_str(), ahead, 0), 0);  // stamped by a clock that is ahead
+  EXPECT_EQ(idle_fabrics_remove(dir_, 1), 0);
   EXPECT_EQ(idle_fabrics_remove(dir_, 0), 1);
   EXPECT_FALSE(std::filesystem::exists(path_));
   EXPECT_EQ(idle_fabrics_remove(dir_, 0), 0);
