@@ -83,17 +83,17 @@ TEST_F(Carrier, OnlyTheProgramsDestructionsConcernItsEvents) {
 TEST_F(Carrier, TheLayersAcknowledgementsGoToTheNic) {
   ibv_cq cq{};
   cq.context = &real_;
-  ibv_async_event event{};
-  event.event_type = IBV_EVENT_CQ_ERR;
-  event.element.cq = &cq;
-  stock->ack_async_event(&event);
+  ibv_async_event came{};
+  came.event_type = IBV_EVENT_CQ_ERR;
+  came.element.cq = &cq;
+  stock->ack_async_event(&came);
   EXPECT_EQ(acked_by_libibverbs, 1);
   EXPECT_EQ(test::last_verb(&real_), 0);
-  ibv_ack_async_event(&event);
+  ibv_ack_async_event(&came);
   EXPECT_EQ(acked_by_libibverbs, 1);
   EXPECT_EQ(test::last_verb(&real_), test::k_ack_async_event);
   cq.context = &foreign_;
-  ibv_ack_async_event(&event);
+  ibv_ack_async_event(&came);
   EXPECT_EQ(acked_by_libibverbs, 2) << "it is an event of a device without the layer";
 }
 
