@@ -142,7 +142,7 @@ TEST_F(FabricTest, OnlyIdleFabricsWithoutProcessesAreRemoved) {
   const int slot = fabric_.process_join(0);
   EXPECT_EQ(idle_fabrics_remove(dir_, 0), 0);  // this process is in it
   fabric_.process_leave(slot);
-  const timespec ahead[2] = {{time(nullptr) + 3, 0}, {time(nullptr) + 3, 0}};
+  const timespec ahead[2] = {{time(nullptr) + 3600, 0}, {time(nullptr) + 3600, 0}};
   ASSERT_EQ(utimensat(AT_FDCWD, path_.c_str(), ahead, 0), 0);  // stamped by a clock that is ahead
   EXPECT_EQ(idle_fabrics_remove(dir_, 1), 0);
   EXPECT_EQ(idle_fabrics_remove(dir_, 0), 1);
