@@ -1,0 +1,72 @@
+// Test traffic under the layer, through a fault and back: the default path's QP is put into ERR
+// behind the layer's back, or the link is taken down.
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "internal.h"
+#include "nics.h"
+#include "runner.h"
+#include "topics.h"
+#include "trouble.h"
+#include "wire.h"
+
+namespace shift::verify {
+namespace {
+
+std::vector<std::string> traffic_words(const Subject& subject, const ChildFiles& files, int fd,
+                                       const std::string& fault, const std::string& down,
+                                       const std::string& up) {
+  return {shift_run_program(), "--",         own_program(), "internal", "traffic", subject.nic,
+          std::to_string(fd),  files.events, fault,         down,       up};
+}
+
+Outcome ask(const Subject& subject, Wire& wire, const std::string& fault, const std::string& down,
+            const std::string& up) {
+  if (subject.nics.size() < 2) return skipped("there is no second NIC to move to");
+  const ChildFiles files;
+  int status = 0;
+  const std::string said =
+      program_run(traffic_words(subject, files, wire.fd(), fault, down, up),
+                  layer_environment(subject, files), wire.fd(), files.log, status);
+  const auto json = nlohmann::json::parse(said, nullptr, false);
+  if (!json.is_object()) return failure("the traffic program ends early: " + files.last_line());
+  Outcome out = outcome_from_json(json);
+  if (out.verdict == Verdict::kFailure) {
+    const std::string last = files.last_line();
+    if (last != "it says nothing") out.text += " [" + last + "]";
+  }
+  return out;
+}
+
+}  // namespace
+
+Outcome ask_failover(const Subject& subject, Wire& wire) {
+  return ask(subject, wire, "error", "", "");
+}
+
+Outcome ask_link_down(const Subject& subject, Wire& wire) {
+  const Wishes& wishes = subject.wishes;
+  if (!wishes.breaks_link) return skipped("the option --link asks for it");
+  std::string down = wishes.link_down, up = wishes.link_up;
+  if (down.empty()) {
+    const auto devices = network_devices(subject.nic);
+    if (devices.size() != 1 || devices.front() == "lo")
+      return skipped(subject.nic + " is not on one network device; give --link-down and --link-up");
+    if (geteuid() != 0) return skipped("only root may take a link down");
+    down = "ip link set dev " + devices.front() + " down";
+    up = "ip link set dev " + devices.front() + " up";
+  }
+  return ask(subject, wire, "link", down, up);
+}
+
+void answer_failover(const Subject& subject, Wire& wire) {
+  if (subject.nics.size() < 2) return;
+  // The folder is left to the process that runs the program, and is removed when that has ended.
+  const ChildFiles files;
+  int status = 0;
+  (void)program_run(traffic_words(subject, files, wire.fd(), "none", "", ""),
+                    layer_environment(subject, files), wire.fd(), files.log, status);
+}
+
+}  // namespace shift::verify

@@ -1,0 +1,81 @@
+// Checks of registered memory: each region is registered on each NIC of its group.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+
+#include "rig.h"
+#include "topics.h"
+#include "trouble.h"
+#include "util/config.h"
+
+namespace shift::verify {
+namespace {
+
+constexpr double kGib = 1024.0 * 1024 * 1024;
+constexpr size_t kRegion = 64 * 1024 * 1024;
+constexpr int kCapIpcLock = 14;  // linux/capability.h
+
+bool may_lock_all() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("CapEff:", 0) == 0)
+      return (std::stoull(line.substr(7), nullptr, 16) >> kCapIpcLock & 1) != 0;
+  }
+  return false;
+}
+
+}  // namespace
+
+Outcome check_locked_memory(const Subject& subject) {
+  const auto nics = static_cast<double>(std::max<size_t>(subject.nics.size(), 1));
+  const double machine =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  rlimit limit{};
+  require(getrlimit(RLIMIT_MEMLOCK, &limit) == 0, "getrlimit", errno);
+  if (limit.rlim_cur == RLIM_INFINITY) return ok("RLIMIT_MEMLOCK is unlimited");
+  const double bytes = static_cast<double>(limit.rlim_cur);
+  const double each = bytes / nics;
+  const std::string seen =
+      text("RLIMIT_MEMLOCK is %.3g GiB, so with %.0f NICs a program can register %.3g GiB",
+           bytes / kGib, nics, each / kGib);
+  if (may_lock_all())
+    return ok(seen + "; it does not hold for this user (CAP_IPC_LOCK), but may hold for others");
+  const double wanted = subject.wishes.memory_gib * kGib;
+  if (wanted > 0)
+    return each < wanted ? failure(text("%s, not %.3g GiB", seen.c_str(), wanted / kGib))
+                         : ok(seen);
+  if (each < static_cast<double>(kRegion)) return failure(seen);
+  return each < machine ? warning(seen + text("; this machine has %.3g GiB", machine / kGib))
+                        : ok(seen);
+}
+
+Outcome check_registration(const Subject& subject) {
+  Device device(subject.nic);
+  double most = 0;
+  for (int round = 0; round < 3; round++) {
+    // New pages in each round, as for a program that registers what it has just allocated.
+    const auto start = Clock::now();
+    Memory memory(device, kRegion);
+    most = std::max(most, ms_since(start));
+  }
+  const double per_gib = most / 1000 * kGib / static_cast<double>(kRegion);
+  // The layer gives a registration SHIFT_COMMAND_MS, and a second more for each GiB.
+  const double allowed = config().command_ms + 1000.0 * static_cast<double>(kRegion) / kGib;
+  Outcome out = ok(text("%.2f s per GiB", per_gib));
+  if (most > allowed) {
+    out =
+        failure(text("64 MiB took %.0f ms, so the layer takes this NIC for one that hangs", most));
+  } else if (per_gib > 2) {
+    out =
+        warning(text("%.2f s per GiB: a program may have no second path until its memory is "
+                     "registered",
+                     per_gib));
+  }
+  out.figures = {{"s_per_gib", per_gib}};
+  return out;
+}
+
+}  // namespace shift::verify
