@@ -2,6 +2,7 @@
 // behind the layer's back, or the link is taken down.
 #include <unistd.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "internal.h"
@@ -48,6 +49,8 @@ Outcome ask_failover(const Subject& subject, Wire& wire) {
 Outcome ask_link_down(const Subject& subject, Wire& wire) {
   const Wishes& wishes = subject.wishes;
   if (!wishes.breaks_link) return skipped("the option --link asks for it");
+  // The commands find the NIC in their environment.
+  setenv("NIC", subject.nic.c_str(), 1);
   std::string down = wishes.link_down, up = wishes.link_up;
   if (down.empty()) {
     const auto devices = network_devices(subject.nic);

@@ -207,10 +207,11 @@ Outcome check_error_event(const Subject& subject) {
   pollfd one{end.channel->fd, POLLIN, 0};
   if (::poll(&one, 1, static_cast<int>(kPatience.count())) == 1)
     return ok("a failed request wakes a thread that waits for errors only");
-  const std::string seen =
+  const char* const seen =
       "a failed request without a signal wakes nobody who waits for errors only";
   return device.is_soft_roce()
-             ? warning(seen + "; this is soft-RoCE, where the layer waits for all completions")
+             ? warning(
+                   text("%s; this is soft-RoCE, where the layer waits for all completions", seen))
              : failure(seen);
 }
 

@@ -77,9 +77,9 @@ Outcome check_last_wqe(const Subject& subject) {
     ibv_ack_async_event(&event);
     if (is_it) return ok(text("LAST_WQE_REACHED came %.1f ms after ERR", ms_since(start)));
   }
-  const std::string seen = "LAST_WQE_REACHED did not come within a second after ERR";
+  const char* const seen = "LAST_WQE_REACHED did not come within a second after ERR";
   return device.is_soft_roce()
-             ? warning(seen + "; this is soft-RoCE, whose QPs the layer resets in its place")
+             ? warning(text("%s; this is soft-RoCE, whose QPs the layer resets in its place", seen))
              : failure(seen);
 }
 

@@ -25,6 +25,7 @@ struct Options {
   std::vector<std::string> devices, only, without;
   Wishes wishes;
   uint16_t port = kServerPort;
+  int timeout = 0;  // in seconds; 0: as the checks say
   bool is_server = false, is_json = false, is_list = false;
 };
 
@@ -35,8 +36,10 @@ class Run {
       : options_(options), host_(host), session_(session), report_(options.is_json) {}
 
   int all() {
-    for (const Check& check : checks()) {
-      if (is_asked_for(check)) one(check);
+    for (Check& check : checks_) {
+      if (!is_asked_for(check)) continue;
+      if (options_.timeout > 0) check.seconds = std::min(check.seconds, options_.timeout);
+      one(check);
     }
     return report_.end();
   }
@@ -121,6 +124,7 @@ class Run {
   const Options& options_;
   const Subject& host_;
   Session& session_;
+  std::vector<Check> checks_ = checks();
   Report report_;
 };
 
@@ -150,6 +154,9 @@ void options_add(CLI::App& app, Options& options) {
       ->type_name("COMMAND");
   app.add_option("--link-up", options.wishes.link_up, "The command that undoes it")
       ->type_name("COMMAND");
+  app.add_option("--timeout", options.timeout, "No check takes longer than this")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(1, 3600));
   app.add_flag("--json", options.is_json, "Print JSON, for programs");
   app.add_flag("--list", options.is_list, "List the checks");
 }
