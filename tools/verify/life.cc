@@ -36,7 +36,7 @@ class Stopwatch {
   std::string said() const {
     std::string out;
     for (const Timed& one : timed_)
-      out += (out.empty() ? "" : ", ") + text("%s %.1f", one.name.c_str(), one.most_ms);
+      out += (out.empty() ? "" : ", ") + text("%s %.2f", one.name.c_str(), one.most_ms);
     return out + " ms";
   }
   // What the figures mean for the layer.

@@ -12,6 +12,7 @@
 #include "net/secrets.h"
 #include "net/socket.h"
 #include "net/subnet.h"
+#include "nics.h"
 #include "rig.h"
 #include "topics.h"
 #include "trouble.h"
@@ -112,9 +113,9 @@ Outcome check_subnets(const Subject& subject) {
   }
   if (known.size() < 2) return skipped("no two NICs have an IPv4 address in a subnet");
   if (known[0].second.holds(known[1].second.address_be)) {
-    // All of the loopback network belongs to each host, and needs no routes.
-    if (ntohl(known[0].second.address_be) >> 24 == IN_LOOPBACKNET)
-      return ok("the NICs' addresses are in the loopback network");
+    // The loopback device needs no routes.
+    if (network_devices(subject.nics.front()) == std::vector<std::string>{"lo"})
+      return ok("the NICs' addresses are on the loopback device");
     return warning(
         text("%s and %s are in one subnet", known[0].first.c_str(), known[1].first.c_str()));
   }

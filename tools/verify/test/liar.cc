@@ -1,6 +1,9 @@
 // A library for LD_PRELOAD that makes the stock verbs library, the kernel or a NIC seem to break
 // one assumption of the layer, which LIAR names. So each check of shift-verify can be seen to fail,
 // on emulated NICs as well as on others.
+// This must come first: the verbs' own declarations decide whether their definitions here can be
+// seen.
+#pragma GCC visibility push(default)
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
@@ -198,3 +201,5 @@ void* dlopen(const char* name, int flags) {
 }
 
 }  // extern "C"
+
+#pragma GCC visibility pop

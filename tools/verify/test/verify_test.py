@@ -1,0 +1,306 @@
+#!/usr/bin/python3
+"""shift-verify on emulated hosts: nothing is wrong with healthy NICs, and each check fails when what it looks at is
+wrong. The fault is one of the emulator's, or a lie of the library shift-liar, which makes the stock library, the
+kernel or a NIC seem to behave otherwise.
+
+The test `verify` calls this program; --only runs one case, and --text shows what it prints."""
+
+import concurrent.futures
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+
+from harness.build import Build, words
+from harness.devices import ip, main_inside
+from harness.fabric import Fabric
+from harness.options import script_parser
+from harness.ports import free_port
+from harness.program import Program
+from harness.waiting import wait_until
+
+PATIENCE_S = 120
+PR_CAPBSET_DROP, CAP_IPC_LOCK = 24, 14
+
+
+class Host:
+    """A fabric of its own, whose host a is looked at."""
+
+    def __init__(self, options, folder, nics=2):
+        self.options = options
+        self.fabric = Fabric(Build(options.build), folder, nics)
+        self.folder = folder
+
+    def __enter__(self):
+        self.fabric.__enter__()
+        for host in "ab":
+            subprocess.run(self.fabric.command(host, ["true"]), check=True)
+        return self
+
+    def __exit__(self, *error):
+        self.fabric.__exit__(*error)
+
+    def command(self, host, arguments, lie=""):
+        verify = words([os.path.join(self.options.build, "bin", "shift-verify"), *arguments])
+        if lie:
+            library = os.path.abspath(os.path.join(self.options.build, "test", "shift-liar.so"))
+            verify = ["sh", "-c", 'LD_PRELOAD="$LD_PRELOAD:%s" exec "$@"' % library, "sh", *verify]
+        return self.fabric.command(host, verify)
+
+    def run(self, *arguments, lie="", host="a", setup=None):
+        """The exit status, what was printed, and the messages."""
+        done = subprocess.run(self.command(host, arguments, lie), capture_output=True, text=True, check=False,
+                              timeout=PATIENCE_S, preexec_fn=setup, env={**os.environ, "LIAR": lie})
+        return done.returncode, done.stdout, done.stderr
+
+    def json(self, *arguments, **how):
+        status, said, errors = self.run(*arguments, "--json", **how)
+        try:
+            return status, json.loads(said)
+        except ValueError:
+            raise SystemExit("no JSON: %s\n%s" % (said, errors)) from None
+
+    def address(self, nic="a/mlx5_0"):
+        return self.fabric.counters(nic)["address"]
+
+
+# ---- A fault for each check. Each function returns arguments and further words of Host.run().
+
+def lie(name):
+    return lambda host: ([], {"lie": name})
+
+
+def fault(*faults):
+    def run(host):
+        for one in faults:
+            nic, _, what = one.partition(" ")
+            host.fabric.fault(nic, what)
+        return [], {}
+
+    return run
+
+
+def little_memory(host):
+    def setup():
+        import ctypes  # in the child
+        ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0)
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (8 << 20, 8 << 20))
+
+    return [], {"setup": setup}
+
+
+def port_taken(host):
+    taken = socket.socket()
+    taken.bind((host.address(), 9473))
+    host.taken = taken  # as long as the host
+    return [], {}
+
+
+def one_network(host):
+    """The NICs' addresses are on two devices, but in one subnet."""
+    if not host.options.in_namespace:
+        return None
+    for index, nic in enumerate(host.fabric.hosts()["a"].values()):
+        ip("link", "add", "v%d" % index, "type", "veth", "peer", "name", "v%dp" % index)
+        ip("address", "add", nic["address"] + "/24", "dev", "v%d" % index)
+        ip("link", "set", "v%d" % index, "up")
+    return [], {}
+
+
+def both_links(host):
+    cut = "%s fault --fabric %s a/%%s link-down" % (host.fabric.build.cxemu, host.fabric.name)
+    return ["--link", "--link-down", "%s; %s" % (cut % "mlx5_0", cut % "mlx5_1"), "--link-up", "true"], {}
+
+
+# The verdict that must come, and words of its reason.
+FAULTS = {
+    "pairing": (lambda host: ([], {}), "failure", "backed by none"),  # on a host with one NIC
+    "membarrier": (lie("no-membarrier"), "warning", "membarrier(2)"),
+    "link-watch": (lie("no-libnl"), "warning", "libnl-3"),
+    "locked-memory": (little_memory, "failure", "RLIMIT_MEMLOCK is 0.00781 GiB"),
+    "registration": (fault("a/mlx5_0 slow-commands=150"), "warning", "s per GiB"),
+    "port": (fault("a/mlx5_0 link-down"), "failure", "PORT_DOWN|down"),
+    "address": (lie("no-ipv4"), "warning", "no GID holds an IPv4 address"),
+    "subnets": (one_network, "warning", "in one subnet"),
+    "rendezvous-port": (port_taken, "failure", "which another program has"),
+    "control-channel": (fault("a/mlx5_0 drop-data"), "failure", "no TCP connection"),
+    "path": (lie("small-packets"), "failure", "packets of 1024 bytes come through, and of 4096 do not"),
+    "flush-all": (lie("unsignaled-unflushed"), "failure", "ERR gave back: 5 8"),
+    "marker-last": (lie("marker-overtakes"), "failure", "after the marker's"),
+    "err-shuts": (lie("err-ignored"), "failure", "changed memory after"),
+    "error-event": (lie("errors-silent"), "failure", "wakes nobody"),
+    "rq-psn": (lie("psn-off"), "failure", "7 packets were executed, and ibv_query_qp's rq_psn says 6"),
+    "last-wqe": (lie("no-last-wqe"), "failure", "LAST_WQE_REACHED did not come"),
+    "write-order": (lie("notified-early"), "failure", "came before byte"),
+    "reconnect": (lie("reset-ignored"), "failure", "RESET|INIT|another state"),
+    "new-psn": (lie("old-psn"), "failure", "nothing comes through"),
+    "commands": (fault("a/mlx5_0 slow-commands=150"), "warning", "which each switch waits for"),
+    "cq-resize": (lie("no-resize"), "warning", "cannot be made larger"),
+    "patience": (lie("waits-long"), "failure", "no error within"),
+    "cost": (lie("slow-layer"), "warning", "with the layer 1"),
+    "failover": (lie("wrong-byte"), "failure", "byte 5 of message 400 is wrong"),
+    "link-down": (both_links, "failure", "the program sees an error"),
+}
+
+
+def check_fails(options, name, folder):
+    """Runs one check with its fault. Returns complaints."""
+    make, verdict, reason = FAULTS[name]
+    with Host(options, folder, 1 if name == "pairing" else 2) as host:
+        how = make(host)
+        if how is None:
+            return ["SKIPPED %s: no network namespace can be made here" % name]
+        arguments, more = how
+        if options.text:
+            print(host.run("--only", name, *arguments, **more)[1])
+        status, report = host.json("--only", name, *arguments, **more)
+        found = report["checks"][0]
+        wrong = [] if found["check"] == name else ["%s was run" % found["check"]]
+        if found["verdict"] != verdict or not any(one in found["text"] for one in reason.split("|")):
+            wrong.append("%s: %s, and a %s with '%s' had to come" % (
+                found["verdict"], found["text"], verdict, reason))
+        if status != (1 if verdict == "failure" else 0):
+            wrong.append("the exit status is %d" % status)
+        return ["%s: %s" % (name, one) for one in wrong]
+
+
+# ---- Other cases.
+
+def healthy(options, folder):
+    with Host(options, folder) as host:
+        down = "%s fault --fabric %s a/$NIC link-" % (host.fabric.build.cxemu, host.fabric.name)
+        status, report = host.json("--link", "--link-down", down + "down", "--link-up", down + "up")
+        bad = ["%s %s: %s: %s" % (one["check"], one["nic"], one["verdict"], one["text"])
+               for one in report["checks"] if one["verdict"] != "ok"]
+        names = [one["check"] for one in report["checks"]]
+        listed = host.run("--list")[1]
+        if set(names) != set(FAULTS):
+            bad.append("checks without a fault here, or without a run: %s" % (set(names) ^ set(FAULTS)))
+        bad += ["%s is not listed" % name for name in FAULTS if "\n%s " % name not in "\n" + listed]
+        if status != 0 or report["version"] != 1 or report["failures"] != 0:
+            bad.append("status %d, version %s" % (status, report["version"]))
+        if not all(one["means"] and one["advice"] and one["seconds"] >= 0 for one in report["checks"]):
+            bad.append("a check does not say what it means")
+        text = host.run("--only", "port")[1]
+        if "2 ok, 0 warnings, 0 failures, 0 skipped" not in text:
+            bad.append("the text says: " + text)
+        return bad
+
+
+def hanging(options, folder):
+    """A NIC that answers no command is a failure within the bound, and the next check runs."""
+    with Host(options, folder) as host:
+        host.fabric.fault("a/mlx5_1", "hang-commands")
+        status, report = host.json("--only", "port", "--only", "rq-psn", "--timeout", "2")
+        seen = [(one["check"], one["nic"], one["verdict"]) for one in report["checks"]]
+        wanted = [(check, nic, "failure" if nic == "mlx5_1" else "ok")
+                  for check in ("port", "rq-psn") for nic in ("mlx5_0", "mlx5_1")]
+        return [] if (status, seen) == (1, wanted) else ["status %d: %s" % (status, seen)]
+
+
+def command_line(options, folder):
+    bad = []
+    with Host(options, folder) as host:
+        for arguments in (["--only", "nonsense"], ["--port", "0"], ["--nonsense"], ["--server", "b"],
+                          ["--device", "a", "--device", "a"], ["--link-down", "true"]):
+            status, said, errors = host.run(*arguments)
+            if status != 2 or said or not errors:
+                bad.append("%s: status %d, %s%s" % (arguments, status, said, errors))
+        status, said, errors = host.run("127.0.0.1", "--port", "1")
+        if status != 3 or "no shift-verify --server" not in errors:
+            bad.append("no server: status %d, %s%s" % (status, said, errors))
+        status, said, errors = host.run("--device", "mlx5_9", "--only", "port")
+        if status != 1 or "mlx5_9" not in said:
+            bad.append("no such NIC: status %d, %s%s" % (status, said, errors))
+    return bad
+
+
+STRANGE = [b"", b"\n", b"{}\n", b"[1]\n", b"\xff\xfe\x00" * 100 + b"\n", b"GET / HTTP/1.1\r\n\r\n", b"x" * 100000,
+           b'{"shift-verify":2,"do":"nics"}\n', b'{"shift-verify":"1"}\n', b'{"shift-verify":1,"do":7}\n',
+           b'{"shift-verify":1,"do":"run","check":"no"}\n', b'{"shift-verify":1,"do":"run","check":"failover"}\n',
+           b'{"shift-verify":1,"do":"run","check":"port","nic":"../x"}\n',
+           b'{"shift-verify":1,"do":"answer","check":"path","nic":"mlx5_0"}\n{"address":{"qpn":-1}}\n']
+
+
+def stranger(address, port, strange):
+    """What the server says to a stranger."""
+    with socket.create_connection((address, port), timeout=10) as talk:
+        try:
+            talk.sendall(strange)
+            talk.shutdown(socket.SHUT_WR)
+            said = b""
+            while more := talk.recv(4096):
+                said += more
+            return said
+        except ConnectionError:
+            return b""
+
+
+def two_hosts(options, folder):
+    bad, port = [], free_port()
+    with Host(options, folder) as host:
+        server = Program(host.command("b", ["--server", "--port", str(port)]),
+                         os.path.join(folder, "server.log"))
+        host.fabric.programs.append(server)
+        if not wait_until(lambda: "waiting" in server.text(), 20):
+            return ["the server does not start: " + server.text()]
+        address = host.address("b/mlx5_0")
+        status, report = host.json(address, "--port", str(port), "--without", "cost")
+        bad += ["%s %s: %s: %s" % (one["check"], one["host"], one["verdict"], one["text"])
+                for one in report["checks"]
+                if one["verdict"] != ("skipped" if one["check"] == "link-down" else "ok")]
+        hosts = {one["host"] for one in report["checks"]}
+        if status != 0 or hosts != {"here", "there", "both"}:
+            bad.append("status %d, hosts %s" % (status, hosts))
+        for strange in STRANGE:
+            said = stranger(address, port, strange)
+            if said and b'"trouble"' not in said and b'"go"' not in said:
+                bad.append("a stranger's %r is answered with %r" % (strange[:60], said))
+        host.fabric.fault("b/mlx5_1", "drop-data")
+        status, report = host.json(address, "--port", str(port), "--only", "path", "--only", "port")
+        seen = {(one["nic"], one["peer_nic"]): one["verdict"] for one in report["checks"] if one["check"] == "path"}
+        wanted = {(a, b): "failure" if b == "mlx5_1" else "ok" for a in ("mlx5_0", "mlx5_1")
+                  for b in ("mlx5_0", "mlx5_1")}
+        if seen != wanted:
+            bad.append("with a NIC that loses data there: %s" % seen)
+        if server.ended:
+            bad.append("the server has ended: " + server.text())
+    return bad
+
+
+CASES = {"healthy": healthy, "hanging": hanging, "command line": command_line, "two hosts": two_hosts}
+
+
+def run(options):
+    options.build = os.path.abspath(options.build)
+    names = options.only or [*CASES, *FAULTS]
+
+    def one(name):
+        with tempfile.TemporaryDirectory(prefix="verify-") as folder:
+            if name in CASES:
+                return ["%s: %s" % (name, complaint) for complaint in CASES[name](options, folder)]
+            return check_fails(options, name, folder)
+
+    failures = 0
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for name, complaints in zip(names, pool.map(one, names)):
+            print("%-6s %s" % ("wrong" if complaints else "right", name), flush=True)
+            for complaint in complaints:
+                print("       " + complaint, flush=True)
+            failures += any(not complaint.startswith("SKIPPED") for complaint in complaints)
+    return 1 if failures else 0
+
+
+def main():
+    parser = script_parser(__doc__, "out/verify")
+    parser.add_argument("--jobs", type=int, default=3, help="runs side by side")
+    parser.add_argument("--only", action="append", help="run this case or check only")
+    parser.add_argument("--text", action="store_true", help="show what is printed, too")
+    return main_inside(parser, run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
