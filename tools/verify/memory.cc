@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
@@ -54,16 +55,17 @@ Outcome check_locked_memory(const Subject& subject) {
 
 Outcome check_registration(const Subject& subject) {
   Device device(subject.nic);
-  double most = 0;
+  std::vector<double> took;
   for (int round = 0; round < 3; round++) {
-    // New pages in each round, as for a program that registers what it has just allocated.
-    const auto start = Clock::now();
-    Memory memory(device, kRegion);
-    most = std::max(most, ms_since(start));
+    // New pages in each round, as for a program that registers what it has just allocated. They are
+    // touched before, so that the kernel's work for them is not counted.
+    const Memory memory(device, kRegion);
+    took.push_back(memory.registration_ms());
   }
-  const double per_gib = most / 1000 * kGib / static_cast<double>(kRegion);
-  // The layer gives a registration SHIFT_COMMAND_MS, and a second more for each GiB.
-  const double allowed = config().command_ms + 1000.0 * static_cast<double>(kRegion) / kGib;
+  std::ranges::sort(took);
+  const double most = took.back();
+  const double per_gib = took[1] / 1000 * kGib / static_cast<double>(kRegion);
+  const double allowed = config().command_ms;  // and more for large regions
   Outcome out = ok(text("%.2f s per GiB", per_gib));
   if (most > allowed) {
     out =

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -126,11 +127,16 @@ Outcome ask_write_order(const Subject& subject, Wire& wire) {
     }
     const auto done = End::poll(end.send_cq, std::chrono::seconds(5),
                                 [](const auto& all) { return all.size() == kWindow; });
-    for (const ibv_wc& one : done) {
-      if (one.status != IBV_WC_SUCCESS)
-        return failure(std::string("a WRITE fails: ") + ibv_wc_status_str(one.status));
+    // A receiver that finds something wrong says so and ends.
+    const auto bad =
+        std::ranges::find_if(done, [](const ibv_wc& one) { return one.status != IBV_WC_SUCCESS; });
+    if (bad != done.end() || done.size() != kWindow) {
+      const auto why = wire.hear().value("wrong", std::string());
+      if (!why.empty()) return failure(why);
+      return failure(bad != done.end()
+                         ? std::string("a WRITE fails: ") + ibv_wc_status_str(bad->status)
+                         : "WRITEs with immediate do not complete within 5 s");
     }
-    if (done.size() != kWindow) return failure("WRITEs with immediate do not complete within 5 s");
     // The receiver looks at this window before the next one is written over it.
     const auto seen = wire.hear();
     if (seen.contains("wrong")) return failure(seen.value("wrong", std::string()));

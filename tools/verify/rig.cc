@@ -82,12 +82,14 @@ std::string Device::ip() const {
   return gid_text(gid.gid);
 }
 
-Memory::Memory(Device& device, size_t size) : size_(size) {
+Memory::Memory(Device& device, size_t size) {
   void* pages = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   require(pages != MAP_FAILED, "mmap", errno);
   bytes_ = static_cast<uint8_t*>(pages);
+  const auto start = Clock::now();
   mr_ = ibv_reg_mr(device.pd, bytes_, size, kAccess);
+  registration_ms_ = ms_since(start);
   require(mr_ != nullptr, "ibv_reg_mr", errno);
 }
 

@@ -47,10 +47,10 @@ class Memory {
   uint64_t address(size_t offset = 0) const { return reinterpret_cast<uint64_t>(bytes_) + offset; }
   uint32_t lkey() const { return mr_->lkey; }
   uint32_t rkey() const { return mr_->rkey; }
-  size_t size() const { return size_; }
+  double registration_ms() const { return registration_ms_; }
 
  private:
-  size_t size_;
+  double registration_ms_ = 0;
   uint8_t* bytes_;
   ibv_mr* mr_;
 };

@@ -89,7 +89,7 @@ void obey(const Subject& host, Wire& wire) {
 
 }  // namespace
 
-int server_run(const Subject& host, uint16_t port) {
+[[noreturn]] void server_run(const Subject& host, uint16_t port) {
   const int listener = listen_at(port);
   std::string names;
   for (const std::string& nic : host.nics) names += (names.empty() ? "" : ", ") + nic;

@@ -1,4 +1,4 @@
-// Who answers the checks that need two ends: a process of this host, or another host where
+// The checks that need two ends: a process of this host answers, or another host where
 // `shift-verify --server` runs (docs/verify.md).
 #pragma once
 
@@ -36,8 +36,7 @@ std::unique_ptr<Session> session_alone(const Subject& host);
 // Throws Trouble when there is no server, or none of this version.
 std::unique_ptr<Session> session_with(const std::string& server, uint16_t port);
 
-// Serves until it is ended, or, with `once`, until a client that was served has gone for good.
-// Returns the exit status.
-int server_run(const Subject& host, uint16_t port);
+// Serves until it is ended. Throws Trouble when the port cannot be had.
+[[noreturn]] void server_run(const Subject& host, uint16_t port);
 
 }  // namespace shift::verify

@@ -190,7 +190,7 @@ int run(const Options& options) try {
   host.nics = pair_choose(nics_read(), options.devices);
   host.is_one_host = options.server.empty();
   if (host.nics.empty()) return complain("this host has no RDMA device", kExitNothing);
-  if (options.is_server) return server_run(host, options.port);
+  if (options.is_server) server_run(host, options.port);
   const auto session =
       host.is_one_host ? session_alone(host) : session_with(options.server, options.port);
   return Run(options, host, *session).all();

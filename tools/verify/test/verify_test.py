@@ -1,13 +1,15 @@
 #!/usr/bin/python3
-"""shift-verify on emulated hosts: nothing is wrong with healthy NICs, and each check fails when what it looks at is
-wrong. The fault is one of the emulator's, or a lie of the library shift-liar, which makes the stock library, the
-kernel or a NIC seem to behave otherwise.
+"""shift-verify on emulated hosts: nothing is wrong with healthy NICs, and each check fails when what it looks at
+is wrong. The fault is one of the emulator's, or a lie of the library shift-liar, which makes the stock library,
+the kernel or a NIC seem to behave otherwise.
 
 The test `verify` calls this program; --only runs one case, and --text shows what it prints."""
 
 import concurrent.futures
+import contextlib
 import json
 import os
+import pty
 import resource
 import socket
 import subprocess
@@ -67,6 +69,15 @@ class Host:
         return self.fabric.counters(nic)["address"]
 
 
+def network_devices(host, name, prefix):
+    """Gives each NIC of host a a network device of its own, by a name with its number."""
+    for index, nic in enumerate(host.fabric.hosts()["a"].values()):
+        ip("link", "add", name % index, "type", "veth", "peer", "name", name % index + "p")
+        ip("address", "add", "%s/%d" % (nic["address"], prefix), "dev", name % index)
+        ip("link", "set", name % index, "up")
+        ip("link", "set", name % index + "p", "up")
+
+
 # ---- A fault for each check. Each function returns arguments and further words of Host.run().
 
 def lie(name):
@@ -103,10 +114,7 @@ def one_network(host):
     """The NICs' addresses are on two devices, but in one subnet."""
     if not host.options.in_namespace:
         return None
-    for index, nic in enumerate(host.fabric.hosts()["a"].values()):
-        ip("link", "add", "v%d" % index, "type", "veth", "peer", "name", "v%dp" % index)
-        ip("address", "add", nic["address"] + "/24", "dev", "v%d" % index)
-        ip("link", "set", "v%d" % index, "up")
+    network_devices(host, "v%d", 24)
     return [], {}
 
 
@@ -169,12 +177,22 @@ def check_fails(options, name, folder):
 
 # ---- Other cases.
 
+# These judge times, and the machine may be busy: their warnings say nothing here.
+TIMED = ("registration", "commands", "reconnect", "control-channel", "patience", "cost")
+
+
+def objections(report):
+    """What a report says of healthy NICs that it must not say."""
+    return ["%s %s %s: %s: %s" % (one["check"], one["host"], one["nic"], one["verdict"], one["text"])
+            for one in report["checks"]
+            if one["verdict"] != "ok" and not (one["verdict"] == "warning" and one["check"] in TIMED)]
+
+
 def healthy(options, folder):
     with Host(options, folder) as host:
         down = "%s fault --fabric %s a/$NIC link-" % (host.fabric.build.cxemu, host.fabric.name)
         status, report = host.json("--link", "--link-down", down + "down", "--link-up", down + "up")
-        bad = ["%s %s: %s: %s" % (one["check"], one["nic"], one["verdict"], one["text"])
-               for one in report["checks"] if one["verdict"] != "ok"]
+        bad = objections(report)
         names = [one["check"] for one in report["checks"]]
         listed = host.run("--list")[1]
         if set(names) != set(FAULTS):
@@ -218,9 +236,40 @@ def command_line(options, folder):
     return bad
 
 
-STRANGE = [b"", b"\n", b"{}\n", b"[1]\n", b"\xff\xfe\x00" * 100 + b"\n", b"GET / HTTP/1.1\r\n\r\n", b"x" * 100000,
+def network_device_down(options, folder):
+    """Root takes a link down without saying how. Only netlink tells the layer of it: the emulated NICs go on."""
+    if not options.in_namespace:
+        return ["SKIPPED: no network namespace can be made here"]
+    with Host(options, folder) as host:
+        network_devices(host, "w%d", 32)
+        status, report = host.json("--link", "--only", "link-down")
+        bad = objections(report)
+        bad += [one["text"] for one in report["checks"] if "(link-state)" not in one["text"]]
+        ip("link", "set", "w1p", "down")
+        said = host.run("--only", "link-watch")[1]
+        return bad if status == 0 and "w1 is down or has no carrier" in said else bad + ["status %d; %s" % (status, said)]
+
+
+def progress(options, folder):
+    """Whoever watches at a terminal sees what runs."""
+    with Host(options, folder) as host:
+        ours, theirs = pty.openpty()
+        done = subprocess.run(host.command("a", ["--only", "port"]), stdout=subprocess.PIPE, stderr=theirs,
+                              timeout=PATIENCE_S, check=False)
+        os.close(theirs)
+        seen = ""
+        with contextlib.suppress(OSError):  # that is the end, at a terminal
+            while more := os.read(ours, 65536):
+                seen += more.decode()
+        os.close(ours)
+        return [] if "1 checks done; port, mlx5_1" in seen and done.returncode == 0 else [repr(seen)]
+
+
+STRANGE = [b"", b"\n", b"{}\n", b"[1]\n", b"\xff\xfe\x00" * 100 + b"\n", b"GET / HTTP/1.1\r\n\r\n",
+           b"x" * 100000,
            b'{"shift-verify":2,"do":"nics"}\n', b'{"shift-verify":"1"}\n', b'{"shift-verify":1,"do":7}\n',
-           b'{"shift-verify":1,"do":"run","check":"no"}\n', b'{"shift-verify":1,"do":"run","check":"failover"}\n',
+           b'{"shift-verify":1,"do":"run","check":"no"}\n',
+           b'{"shift-verify":1,"do":"run","check":"failover"}\n',
            b'{"shift-verify":1,"do":"run","check":"port","nic":"../x"}\n',
            b'{"shift-verify":1,"do":"answer","check":"path","nic":"mlx5_0"}\n{"address":{"qpn":-1}}\n']
 
@@ -249,9 +298,7 @@ def two_hosts(options, folder):
             return ["the server does not start: " + server.text()]
         address = host.address("b/mlx5_0")
         status, report = host.json(address, "--port", str(port), "--without", "cost")
-        bad += ["%s %s: %s: %s" % (one["check"], one["host"], one["verdict"], one["text"])
-                for one in report["checks"]
-                if one["verdict"] != ("skipped" if one["check"] == "link-down" else "ok")]
+        bad += [one for one in objections(report) if not one.startswith("link-down both")]
         hosts = {one["host"] for one in report["checks"]}
         if status != 0 or hosts != {"here", "there", "both"}:
             bad.append("status %d, hosts %s" % (status, hosts))
@@ -261,7 +308,8 @@ def two_hosts(options, folder):
                 bad.append("a stranger's %r is answered with %r" % (strange[:60], said))
         host.fabric.fault("b/mlx5_1", "drop-data")
         status, report = host.json(address, "--port", str(port), "--only", "path", "--only", "port")
-        seen = {(one["nic"], one["peer_nic"]): one["verdict"] for one in report["checks"] if one["check"] == "path"}
+        seen = {(one["nic"], one["peer_nic"]): one["verdict"] for one in report["checks"]
+                if one["check"] == "path"}
         wanted = {(a, b): "failure" if b == "mlx5_1" else "ok" for a in ("mlx5_0", "mlx5_1")
                   for b in ("mlx5_0", "mlx5_1")}
         if seen != wanted:
@@ -271,7 +319,8 @@ def two_hosts(options, folder):
     return bad
 
 
-CASES = {"healthy": healthy, "hanging": hanging, "command line": command_line, "two hosts": two_hosts}
+CASES = {"healthy": healthy, "hanging": hanging, "command line": command_line, "progress": progress,
+         "network device down": network_device_down, "two hosts": two_hosts}
 
 
 def run(options):
@@ -290,7 +339,7 @@ def run(options):
             print("%-6s %s" % ("wrong" if complaints else "right", name), flush=True)
             for complaint in complaints:
                 print("       " + complaint, flush=True)
-            failures += any(not complaint.startswith("SKIPPED") for complaint in complaints)
+            failures += any("SKIPPED" not in complaint for complaint in complaints)
     return 1 if failures else 0
 
 
