@@ -185,6 +185,17 @@ def shiftctl_names(t):
     t.expect("shiftctl --state-dir %s config " % place, program=t.args.shiftctl)
 
 
+def shift_verify_options(t):
+    t.expect("shift-verify -", *options_of(help_of(t.args.shift_verify)))
+    listed = subprocess.run([t.args.shift_verify, "--list"], check=True, capture_output=True, text=True).stdout
+    rows = [line.split() for line in listed.split("\n") if line and not line.startswith(" ")]
+    names = {row[0] for row in rows} | {row[1].rstrip(":") for row in rows}
+    for option in ("--only ", "--without ", "--only=", "--json --only "):
+        t.expect("shift-verify %s" % option, *sorted(names), program=t.args.shift_verify)
+    t.expect("shift-verify --only mem", "membarrier", "memory", program=t.args.shift_verify)
+    t.expect("shift-verify --timeout ")
+
+
 class Terminal:
     """An interactive bash that has read a completion."""
 
@@ -228,6 +239,7 @@ def main():
     parser.add_argument("--shift-run", required=True)
     parser.add_argument("--cxemu", required=True)
     parser.add_argument("--shiftctl", required=True)
+    parser.add_argument("--shift-verify", required=True)
     parser.add_argument("--shift-system", help="the program; without it, only what is documented is compared")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -237,7 +249,7 @@ def main():
         try:
             for case in (shift_run_options, shift_run_commands, cxemu_options, cxemu_faults, cxemu_targets,
                          cxemu_commands, pairs_are_devices, shift_system_options, shiftctl_options, shiftctl_names,
-                         a_key_is_pressed):
+                         shift_verify_options, a_key_is_pressed):
                 case(t)
                 print("ok: %s" % case.__name__)
         finally:

@@ -131,7 +131,7 @@ def judge_installation(options, top):
         shares[name] = installed(prefix)
         yield from judge_component(options, name, prefix)
     yield from judge_shares(shares, installed(everything))
-    for program in ("bin/shift-run", "bin/shiftctl", "sbin/shift-system", "bin/cxemu"):
+    for program in ("bin/shift-run", "bin/shift-verify", "bin/shiftctl", "sbin/shift-system", "bin/cxemu"):
         said = output(os.path.join(everything, program), "--version")
         if said != "%s %s\n" % (os.path.basename(program), options.version):
             yield "%s calls itself %s, and the project's version is %s" % (program, said.strip(), options.version)
