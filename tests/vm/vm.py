@@ -14,7 +14,7 @@ import traceback
 
 from harness.options import script_parser
 
-from vm import failover_case, image, pyverbs_case, table
+from vm import failover_case, image, pyverbs_case, table, verify_case
 from vm.cases import (FAULTS, LASTING, dies_as_on_stock, dies_on_stock, disabled_in_mid_life,
                       gives_up_on_stock_too, healthy, journey, posted_again, survives)
 from vm.clients import (fi_pingpong, fio, gloo, io_demo, perftest, pingpong, rdma_client, rping,
@@ -116,6 +116,7 @@ def short_set():
              lambda pair, cells: dies_as_on_stock(pair, MORTAL, "b", "carrier-off", "a", "b")),
         Case("a server with the layer, clients with it and without",
              lambda pair, cells: disabled_in_mid_life(pair, RPING)),
+        *(Case(name, act) for name, act in verify_case.CASES.items()),
     ]
 
 

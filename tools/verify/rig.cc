@@ -82,7 +82,7 @@ std::string Device::ip() const {
   return gid_text(gid.gid);
 }
 
-Memory::Memory(Device& device, size_t size) {
+Memory::Memory(Device& device, size_t size) : size_(size) {
   void* pages = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   require(pages != MAP_FAILED, "mmap", errno);
@@ -91,6 +91,11 @@ Memory::Memory(Device& device, size_t size) {
   mr_ = ibv_reg_mr(device.pd, bytes_, size, kAccess);
   registration_ms_ = ms_since(start);
   require(mr_ != nullptr, "ibv_reg_mr", errno);
+}
+
+void Memory::release() {
+  succeed(ibv_dereg_mr(mr_), "ibv_dereg_mr");
+  munmap(bytes_, size_);
 }
 
 nlohmann::json Address::to_json() const {

@@ -48,8 +48,10 @@ class Memory {
   uint32_t lkey() const { return mr_->lkey; }
   uint32_t rkey() const { return mr_->rkey; }
   double registration_ms() const { return registration_ms_; }
+  void release();  // for those who want more of it than the machine has
 
  private:
+  size_t size_;
   double registration_ms_ = 0;
   uint8_t* bytes_;
   ibv_mr* mr_;
