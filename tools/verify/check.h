@@ -17,19 +17,34 @@ struct Outcome {
   std::string text;  // one line: the reason, or what was seen
   // What was measured, for programs.
   std::vector<std::pair<std::string, double>> figures;
+  // In place of the check's own words, where these are too strong.
+  std::string means, advice;
 };
 
+inline Outcome outcome(Verdict verdict, std::string text) {
+  Outcome made;
+  made.verdict = verdict;
+  made.text = std::move(text);
+  return made;
+}
 inline Outcome ok(std::string text) {
-  return {Verdict::kOk, std::move(text), {}};
+  return outcome(Verdict::kOk, std::move(text));
 }
 inline Outcome skipped(std::string text) {
-  return {Verdict::kSkipped, std::move(text), {}};
+  return outcome(Verdict::kSkipped, std::move(text));
 }
 inline Outcome warning(std::string text) {
-  return {Verdict::kWarning, std::move(text), {}};
+  return outcome(Verdict::kWarning, std::move(text));
 }
 inline Outcome failure(std::string text) {
-  return {Verdict::kFailure, std::move(text), {}};
+  return outcome(Verdict::kFailure, std::move(text));
+}
+// The layer copes with it, at this price.
+inline Outcome coped_with(std::string text, std::string means) {
+  Outcome made = warning(std::move(text));
+  made.means = std::move(means);
+  made.advice = "Nothing has to be done.";
+  return made;
 }
 
 // What the user asked for, as far as checks have to know it.
@@ -46,6 +61,7 @@ struct Subject {
   std::string nic;                // this host's NIC whose turn it is; empty for a check of the host
   std::string peer_nic;           // and the peer's, for a check of a path
   bool is_one_host = true;
+  bool is_straight = true;  // both NICs of a path have the same rank
 };
 
 // How often a check runs.

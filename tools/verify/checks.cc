@@ -104,8 +104,7 @@ const std::vector<Check> kFenceChecks = {
     {"error-event", "fence", Scope::kNic, 10,
      "an error completion wakes a thread that has armed its queue for solicited events only",
      "A fault would be noticed only when the program polls.",
-     "On soft-RoCE nothing has to be done. Otherwise update the driver.", check_error_event,
-     nullptr, nullptr},
+     "Update the driver; do not use the layer on it.", check_error_event, nullptr, nullptr},
 };
 
 const std::vector<Check> kResponderChecks = {
@@ -119,9 +118,8 @@ const std::vector<Check> kResponderChecks = {
      "the event LAST_WQE_REACHED comes when a QP on a shared receive queue enters ERR",
      "The fence of queue pairs with a shared receive queue is never proven, and their programs get "
      "an error at each fault.",
-     "On soft-RoCE nothing has to be done, but all QPs of a shared queue leave a NIC together. "
-     "Otherwise update the driver.",
-     check_last_wqe, nullptr, nullptr},
+     "Update the driver; do not use shared receive queues with the layer on it.", check_last_wqe,
+     nullptr, nullptr},
     {"write-order", "responder", Scope::kRail, 30,
      "a WRITE with immediate completes at the receiver after all data before it, and in order",
      "The layer counts notifications to know what was executed. With another order it would leave "

@@ -39,7 +39,7 @@ std::string ChildFiles::last_line() const {
 }
 
 std::vector<std::string> layer_environment(const Subject& subject, const ChildFiles& files) {
-  std::vector<std::string> env{"SHIFT_DISABLE", "SHIFT_LOG=warn", "SHIFT_LOG_TARGET=stderr",
+  std::vector<std::string> env{"SHIFT_DISABLE=0", "SHIFT_LOG=warn", "SHIFT_LOG_TARGET=stderr",
                                "SHIFT_FAILBACK_MS=300", "SHIFT_EVENTS=" + files.events};
   // The default comes first, and the other one after it.
   if (subject.nics.size() == 2)

@@ -29,6 +29,13 @@ std::string wrap(const std::string& head, const std::string& paragraph) {
   return out + line + "\n";
 }
 
+std::string means_of(const Check& check, const Outcome& outcome) {
+  return outcome.means.empty() ? check.means : outcome.means;
+}
+std::string advice_of(const Check& check, const Outcome& outcome) {
+  return outcome.advice.empty() ? check.advice : outcome.advice;
+}
+
 }  // namespace
 
 Report::Report(bool is_json) : is_json_(is_json), is_watched_(isatty(STDERR_FILENO) != 0) {}
@@ -50,13 +57,13 @@ void Report::clear_progress() {
   has_progress_ = false;
 }
 
-void Report::explain(const Check& check) {
-  if (std::ranges::find(explained_, &check) != explained_.end()) return;
-  explained_.push_back(&check);
-  std::fputs((wrap("         assumed: ", check.assumes) + wrap("         means:   ", check.means) +
-              wrap("         do:      ", check.advice))
-                 .c_str(),
-             stdout);
+void Report::explain(const Check& check, const Outcome& outcome) {
+  const std::string words = wrap("         assumed: ", check.assumes) +
+                            wrap("         means:   ", means_of(check, outcome)) +
+                            wrap("         do:      ", advice_of(check, outcome));
+  if (std::ranges::find(explained_, words) != explained_.end()) return;
+  explained_.push_back(words);
+  std::fputs(words.c_str(), stdout);
 }
 
 void Report::add(Result result) {
@@ -68,7 +75,8 @@ void Report::add(Result result) {
   const char* word = verdict == Verdict::kFailure ? "FAILURE" : verdict_name(verdict);
   std::printf("%-8s %-16s %-20s %s\n", word, one.check->name, one.where.c_str(),
               one.outcome.text.c_str());
-  if (verdict == Verdict::kWarning || verdict == Verdict::kFailure) explain(*one.check);
+  if (verdict == Verdict::kWarning || verdict == Verdict::kFailure)
+    explain(*one.check, one.outcome);
   std::fflush(stdout);
 }
 
@@ -96,8 +104,8 @@ int Report::end() {
                  {"peer_nic", one.peer_nic},
                  {"seconds", one.seconds},
                  {"assumes", one.check->assumes},
-                 {"means", one.check->means},
-                 {"advice", one.check->advice}});
+                 {"means", means_of(*one.check, one.outcome)},
+                 {"advice", advice_of(*one.check, one.outcome)}});
     all.push_back(std::move(line));
   }
   const nlohmann::json document = {

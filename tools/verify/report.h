@@ -30,12 +30,12 @@ class Report {
 
  private:
   void clear_progress();
-  void explain(const Check& check);
+  void explain(const Check& check, const Outcome& outcome);
 
   const bool is_json_, is_watched_;
   bool has_progress_ = false;
   std::vector<Result> results_;
-  std::vector<const Check*> explained_;
+  std::vector<std::string> explained_;
 };
 
 // What --list prints.

@@ -132,6 +132,8 @@ nlohmann::json outcome_to_json(const Outcome& outcome) {
   for (const auto& [name, value] : outcome.figures) figures[name] = value;
   return {{"verdict", verdict_name(outcome.verdict)},
           {"text", outcome.text},
+          {"means", outcome.means},
+          {"advice", outcome.advice},
           {"figures", std::move(figures)}};
 }
 
@@ -142,8 +144,11 @@ Outcome outcome_from_json(const nlohmann::json& json) try {
        {Verdict::kOk, Verdict::kSkipped, Verdict::kWarning, Verdict::kFailure}) {
     if (verdict == verdict_name(one)) outcome.verdict = one;
   }
-  for (const char letter : json.at("text").get<std::string>().substr(0, 1000))
-    outcome.text += static_cast<unsigned char>(letter) < ' ' ? '?' : letter;
+  for (const auto& [name, line] :
+       {std::pair{"text", &outcome.text}, {"means", &outcome.means}, {"advice", &outcome.advice}}) {
+    for (const char letter : json.at(name).get<std::string>().substr(0, 1000))
+      *line += static_cast<unsigned char>(letter) < ' ' ? '?' : letter;
+  }
   for (const auto& [name, value] : json.at("figures").items())
     outcome.figures.emplace_back(name, value.get<double>());
   return outcome;

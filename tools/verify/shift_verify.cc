@@ -1,5 +1,7 @@
 // shift-verify looks whether this host's NICs, driver, kernel and network do what the layer counts
 // on.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -63,7 +65,7 @@ class Run {
         for (const std::string& nic : session_.peer_nics()) there(check, nic);
         return;
       case Scope::kHosts:
-        return both(check, host_.nics.front(), session_.peer_nics().front());
+        return both(check, host_.nics.front(), session_.peer_nics().front(), true);
       case Scope::kRail:
       case Scope::kPath:
         break;
@@ -71,7 +73,7 @@ class Run {
     const auto& others = session_.peer_nics();
     for (size_t i = 0; i < host_.nics.size(); i++) {
       for (size_t j = 0; j < others.size(); j++) {
-        if (i == j || check.scope == Scope::kPath) both(check, host_.nics[i], others[j]);
+        if (i == j || check.scope == Scope::kPath) both(check, host_.nics[i], others[j], i == j);
       }
     }
   }
@@ -91,10 +93,12 @@ class Run {
         [&](const auto& progress) { return session_.run_there(check, nic, progress); });
   }
 
-  void both(const Check& check, const std::string& nic, const std::string& peer_nic) {
+  void both(const Check& check, const std::string& nic, const std::string& peer_nic,
+            bool is_straight) {
     Subject subject = host_;
     subject.nic = nic;
     subject.peer_nic = peer_nic;
+    subject.is_straight = is_straight;
     const std::string where = check.scope == Scope::kHosts
                                   ? (host_.is_one_host ? "host" : "here > there")
                                   : nic + " > " + peer_nic;
@@ -198,12 +202,21 @@ int run(const Options& options) try {
   return complain(trouble.what(), kExitNothing);
 }
 
+// Where SHIFT is enabled for the system, this program looks at what is beneath it all the same. The
+// layer reads its settings before main(), so the program starts again.
+void beneath_the_layer(char** argv) {
+  const char* off = std::getenv("SHIFT_DISABLE");
+  if (off != nullptr && std::string(off) == "1") return;
+  setenv("SHIFT_DISABLE", "1", 1);
+  execv("/proc/self/exe", argv);
+  complain("it cannot be started again without the layer, which may be beneath it", 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::string(argv[1]) == "internal") return internal_main(argc, argv);
-  // Where SHIFT is enabled for the system, this program looks at what is beneath it all the same.
-  setenv("SHIFT_DISABLE", "1", 1);
+  beneath_the_layer(argv);
   Options options;
   CLI::App app("Looks whether this host's NICs, driver, kernel and network do what SHIFT counts on",
                "shift-verify");

@@ -32,15 +32,19 @@ Outcome check_registration(const Subject&);
 Outcome check_membarrier(const Subject&);
 Outcome check_link_watch(const Subject&);
 
-// network.cc: ports, addresses and the paths between NICs.
+// network.cc: ports and addresses.
 Outcome check_port(const Subject&);
 Outcome check_address(const Subject&);
 Outcome check_subnets(const Subject&);
+
+// control.cc: how processes find each other.
 Outcome check_listen(const Subject&);
-Outcome ask_path(const Subject&, Wire&);
-void answer_path(const Subject&, Wire&);
 Outcome ask_control(const Subject&, Wire&);
 void answer_control(const Subject&, Wire&);
+
+// paths.cc: what passes between NICs.
+Outcome ask_path(const Subject&, Wire&);
+void answer_path(const Subject&, Wire&);
 
 // pairs.cc: which NICs back each other.
 Outcome check_pairing(const Subject&);

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -38,6 +39,7 @@ std::map<ibv_context*, ibv_context_ops> real_ops;
 // Requests without a signal, by QP number and wr_id.
 std::set<std::pair<uint32_t, uint64_t>> unsignaled;
 std::map<ibv_cq*, std::deque<ibv_wc>> kept_back;
+std::set<uint32_t> entered_twice;  // ERR, by QP number
 std::map<uint32_t, uint32_t> first_psn;
 std::map<uint32_t, std::pair<ibv_send_wr, ibv_sge>> delayed;  // by QP number
 uint8_t* last_region = nullptr;
@@ -69,6 +71,22 @@ int poll(ibv_cq* cq, int count, ibv_wc* out) {
       kept.push_back(*out);
       std::copy(out + 1, out + got, out);
       return got - 1;
+    }
+  }
+  if (lies("late-receives")) {
+    // What is posted in ERR comes out when ERR is entered again.
+    auto& kept = kept_back[cq];
+    for (int i = 0; i < got; i++) {
+      if (is_flush(out[i]) && out[i].wr_id == 2000 && !entered_twice.contains(out[i].qp_num)) {
+        kept.push_back(out[i]);
+        std::copy(out + i + 1, out + got, out + i);
+        return got - 1;
+      }
+    }
+    if (got == 0 && !kept.empty() && entered_twice.contains(kept.front().qp_num)) {
+      *out = kept.front();
+      kept.pop_front();
+      return 1;
     }
   }
   if (lies("wrong-byte")) {
@@ -124,6 +142,7 @@ ibv_context* ibv_open_device(ibv_device* device) {
 int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   ibv_qp_attr changed = *attr;
   if ((mask & IBV_QP_STATE) != 0) {
+    if (attr->qp_state == IBV_QPS_ERR && qp->state == IBV_QPS_ERR) entered_twice.insert(qp->qp_num);
     if (lies("err-ignored") && attr->qp_state == IBV_QPS_ERR) return 0;
     if (lies("reset-ignored") && attr->qp_state == IBV_QPS_RESET) return 0;
     if (lies("waits-long") && attr->qp_state == IBV_QPS_RTS) changed.timeout = 18;
@@ -189,6 +208,13 @@ long syscall(long number, ...) {
   }
   return real<long(long, ...)>("syscall")(number, words[0], words[1], words[2], words[3], words[4],
                                           words[5]);
+}
+
+ssize_t sendto(int fd, const void* bytes, size_t size, int flags, const sockaddr* to,
+               socklen_t to_size) {
+  if (lies("no-udp")) return static_cast<ssize_t>(size);
+  return real<ssize_t(int, const void*, size_t, int, const sockaddr*, socklen_t)>("sendto")(
+      fd, bytes, size, flags, to, to_size);
 }
 
 void* dlopen(const char* name, int flags) {

@@ -145,18 +145,27 @@ FAULTS = {
     "write-order": (lie("notified-early"), "failure", "came before byte"),
     "reconnect": (lie("reset-ignored"), "failure", "RESET|INIT|another state"),
     "new-psn": (lie("old-psn"), "failure", "nothing comes through"),
-    "commands": (fault("a/mlx5_0 slow-commands=150"), "warning", "which each switch waits for"),
+    "commands": (fault("a/mlx5_0 slow-commands=150"), "warning", "waits for that"),
     "cq-resize": (lie("no-resize"), "warning", "cannot be made larger"),
     "patience": (lie("waits-long"), "failure", "no error within"),
     "cost": (lie("slow-layer"), "warning", "with the layer 1"),
     "failover": (lie("wrong-byte"), "failure", "byte 5 of message 400 is wrong"),
     "link-down": (both_links, "failure", "the program sees an error"),
 }
+# Further faults, with the check that each of them is for.
+MORE = {
+    "no UDP": ("control-channel", lie("no-udp"), "warning", "no UDP to port 9473"),
+    "no packets": ("path", fault("a/mlx5_0 drop-acks"), "failure", "nothing comes through"),
+    "slow switches": ("reconnect", fault("a/mlx5_0 slow-commands=150"), "warning", "each switch waits for that"),
+    "ERR is entered twice": ("marker-last", lie("late-receives"), "warning", "only when ERR was entered again"),
+    "much memory": ("locked-memory", lambda host: (["--memory", "1"], little_memory(host)[1]), "failure",
+                    "not 1 GiB"),
+}
 
 
-def check_fails(options, name, folder):
+def check_fails(options, case, folder):
     """Runs one check with its fault. Returns complaints."""
-    make, verdict, reason = FAULTS[name]
+    name, make, verdict, reason = MORE[case] if case in MORE else (case, *FAULTS[case])
     with Host(options, folder, 1 if name == "pairing" else 2) as host:
         how = make(host)
         if how is None:
@@ -172,7 +181,7 @@ def check_fails(options, name, folder):
                 found["verdict"], found["text"], verdict, reason))
         if status != (1 if verdict == "failure" else 0):
             wrong.append("the exit status is %d" % status)
-        return ["%s: %s" % (name, one) for one in wrong]
+        return ["%s: %s" % (case, one) for one in wrong]
 
 
 # ---- Other cases.
@@ -252,6 +261,21 @@ def network_device_down(options, folder):
         return bad
 
 
+def beneath_the_layer(options, folder):
+    """Where the layer is in front, the stock library beneath it is looked at."""
+    with Host(options, folder) as host:
+        events = host.fabric.events_path("verify")
+        verify = os.path.join(options.build, "bin", "shift-verify")
+        for argv, wanted in (([verify, "--only", "responder"], False),
+                             ([verify, "internal", "cost", "mlx5_0"], True)):
+            done = subprocess.run(host.fabric.command("a", argv, True), capture_output=True, text=True,
+                                  check=False, timeout=PATIENCE_S, env={**os.environ, "SHIFT_EVENTS": events})
+            recorded = os.path.exists(events) and os.path.getsize(events) > 0
+            if done.returncode != 0 or recorded != wanted:
+                return ["status %d, event records: %s; %s" % (done.returncode, recorded, done.stdout)]
+    return []
+
+
 def progress(options, folder):
     """Whoever watches at a terminal sees what runs."""
     with Host(options, folder) as host:
@@ -314,8 +338,8 @@ def two_hosts(options, folder):
         status, report = host.json(address, "--port", str(port), "--only", "path", "--only", "port")
         seen = {(one["nic"], one["peer_nic"]): one["verdict"] for one in report["checks"]
                 if one["check"] == "path"}
-        wanted = {(a, b): "failure" if b == "mlx5_1" else "ok" for a in ("mlx5_0", "mlx5_1")
-                  for b in ("mlx5_0", "mlx5_1")}
+        wanted = {("mlx5_0", "mlx5_0"): "ok", ("mlx5_1", "mlx5_0"): "ok",
+                  ("mlx5_0", "mlx5_1"): "warning", ("mlx5_1", "mlx5_1"): "failure"}
         if seen != wanted:
             bad.append("with a NIC that loses data there: %s" % seen)
         if server.ended:
@@ -324,12 +348,13 @@ def two_hosts(options, folder):
 
 
 CASES = {"healthy": healthy, "hanging": hanging, "command line": command_line, "progress": progress,
-         "network device down": network_device_down, "two hosts": two_hosts}
+         "network device down": network_device_down, "beneath the layer": beneath_the_layer,
+         "two hosts": two_hosts}
 
 
 def run(options):
     options.build = os.path.abspath(options.build)
-    names = options.only or [*CASES, *FAULTS]
+    names = options.only or [*CASES, *FAULTS, *MORE]
 
     def one(name):
         with tempfile.TemporaryDirectory(prefix="verify-") as folder:
