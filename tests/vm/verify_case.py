@@ -4,13 +4,15 @@ What it prints goes to the logs of the machines; docs/verify.md shows it.
 """
 
 import os
+import re
 
 from vm.pair import PATIENCE, address
 
-PORT = "9474"
+PORT = "9472"
 SECONDS = 400
-# What soft-RoCE is known for (README), and paths between two devices of one host, which the kernel does not carry.
-KNOWN = {"last-wqe", "error-event", "path"}
+SECOND = "192.0.2.101"  # in the subnet of rail0
+# What soft-RoCE is known for (README), and paths across rails, which have no routes here.
+KNOWN = {"last-wqe", "error-event", "marker-last", "path"}
 # These judge times, and the processors are emulated.
 TIMED = {"registration", "commands", "reconnect", "control-channel", "patience", "cost"}
 
@@ -54,6 +56,22 @@ def one_lie(pair, unused_cells):
     return "" if len(failed) == 2 and wanted else "the text says: " + text
 
 
+def source_routing(pair, unused_cells):
+    """Two NICs in one subnet, first as the kernel sets that up, and then with a table for the second one."""
+    alone = "ip address del %s/24 dev rail1" % address("rail1", "a")
+    pair.sh("a", alone + " && ip address add %s/24 dev rail1" % SECOND)
+    try:
+        problem, text = verify(pair, "verify-one-subnet", "--only", "subnets")
+        if problem or not re.search(r"^warning .*what is sent from %s leaves through rail0$" % SECOND, text, re.M):
+            return problem or text
+        pair.sh("a", "ip rule add from %s table 101 && ip route add 192.0.2.0/24 dev rail1 table 101" % SECOND)
+        problem, text = verify(pair, "verify-source-routing", "--only", "subnets")
+        return problem or ("" if re.search("^ok .*with source routing$", text, re.M) else text)
+    finally:
+        pair.sh("a", "ip rule del table 101; ip route flush table 101; ip address del %s/24 dev rail1;"
+                " ip address add %s/24 dev rail1" % (SECOND, address("rail1", "a")))
+
+
 def two_hosts(pair, unused_cells):
     """With the links down and up."""
     server = pair.machines["b"].start("verify-server", [
@@ -68,4 +86,4 @@ def two_hosts(pair, unused_cells):
 
 
 CASES = {"shift-verify on one host": one_host, "shift-verify with a wrong assumption": one_lie,
-         "shift-verify between two hosts": two_hosts}
+         "shift-verify between two hosts": two_hosts, "shift-verify and source routing": source_routing}

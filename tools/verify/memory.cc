@@ -28,6 +28,10 @@ bool may_lock_all() {
   return false;
 }
 
+std::string size_text(double bytes) {
+  return bytes < kGib ? text("%.3g MiB", bytes / (kGib / 1024)) : text("%.4g GiB", bytes / kGib);
+}
+
 }  // namespace
 
 Outcome check_locked_memory(const Subject& subject) {
@@ -39,18 +43,16 @@ Outcome check_locked_memory(const Subject& subject) {
   if (limit.rlim_cur == RLIM_INFINITY) return ok("RLIMIT_MEMLOCK is unlimited");
   const double bytes = static_cast<double>(limit.rlim_cur);
   const double each = bytes / nics;
-  const std::string seen =
-      text("RLIMIT_MEMLOCK is %.3g GiB, so with %.0f NICs a program can register %.3g GiB",
-           bytes / kGib, nics, each / kGib);
+  const std::string seen = text("RLIMIT_MEMLOCK is %s, so with %.0f NICs a program can register %s",
+                                size_text(bytes).c_str(), nics, size_text(each).c_str());
   if (may_lock_all())
     return ok(seen + "; it does not hold for this user (CAP_IPC_LOCK), but may hold for others");
   const double wanted = subject.wishes.memory_gib * kGib;
-  if (wanted > 0)
-    return each < wanted ? failure(text("%s, not %.3g GiB", seen.c_str(), wanted / kGib))
-                         : ok(seen);
+  if (wanted > 0) {
+    return each < wanted ? failure(seen + ", not " + size_text(wanted)) : ok(seen);
+  }
   if (each < static_cast<double>(kRegion)) return failure(seen);
-  return each < machine ? warning(seen + text("; this machine has %.3g GiB", machine / kGib))
-                        : ok(seen);
+  return each < machine ? warning(seen + "; this machine has " + size_text(machine)) : ok(seen);
 }
 
 Outcome check_registration(const Subject& subject) {

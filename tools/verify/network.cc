@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -9,6 +10,7 @@
 #include "net/subnet.h"
 #include "nics.h"
 #include "rig.h"
+#include "routes.h"
 #include "topics.h"
 
 namespace shift::verify {
@@ -52,23 +54,46 @@ Outcome check_address(const Subject& subject) {
       text("GID %u is %s, RoCE v2, %s", device.gid.gid_index, device.ip().c_str(), where.c_str()));
 }
 
+namespace {
+
+struct Place {
+  std::string nic, ip;
+  net::Subnet subnet;
+};
+
+// An address of the subnet that neither of them has.
+uint32_t neighbour_of(const Place& a, const Place& b) {
+  uint32_t ip = ntohl(a.subnet.broadcast_be()) - 1;
+  while (htonl(ip) == a.subnet.address_be || htonl(ip) == b.subnet.address_be) ip--;
+  return htonl(ip);
+}
+
+}  // namespace
+
 Outcome check_subnets(const Subject& subject) {
-  std::vector<std::pair<std::string, net::Subnet>> known;
+  std::vector<Place> known;
   for (const std::string& nic : subject.nics) {
     const Device device(nic);
     const auto subnet = net::subnet_of(ip_of(device));
-    if (device.has_ip() && subnet) known.emplace_back(nic + " " + device.ip(), *subnet);
+    if (device.has_ip() && subnet) known.push_back({nic, device.ip(), *subnet});
   }
   if (known.size() < 2) return skipped("no two NICs have an IPv4 address in a subnet");
-  if (known[0].second.holds(known[1].second.address_be)) {
-    // The loopback device needs no routes.
-    if (network_devices(subject.nics.front()) == std::vector<std::string>{"lo"})
-      return ok("the NICs' addresses are on the loopback device");
-    return warning(
-        text("%s and %s are in one subnet", known[0].first.c_str(), known[1].first.c_str()));
+  const Place &a = known[0], &b = known[1];
+  const std::string both =
+      text("%s %s and %s %s are in", a.nic.c_str(), a.ip.c_str(), b.nic.c_str(), b.ip.c_str());
+  if (!a.subnet.holds(b.subnet.address_be)) return ok(both + " different subnets");
+  // The loopback device needs no routes.
+  if (network_devices(a.nic) == std::vector<std::string>{"lo"})
+    return ok("the NICs' addresses are on the loopback device");
+  for (const Place& one : known) {
+    const std::string leaves = route_device(one.subnet.address_be, neighbour_of(a, b));
+    const auto own = network_devices(one.nic);
+    if (std::ranges::find(own, leaves) != own.end()) continue;
+    if (leaves.empty() || leaves == "lo") return warning(both + " one subnet");
+    return warning(text("%s one subnet, and what is sent from %s leaves through %s", both.c_str(),
+                        one.ip.c_str(), leaves.c_str()));
   }
-  return ok(
-      text("%s and %s are in different subnets", known[0].first.c_str(), known[1].first.c_str()));
+  return ok(both + " one subnet, with source routing");
 }
 
 }  // namespace shift::verify

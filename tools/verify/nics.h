@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "ops/pairing.h"
+
 namespace shift::verify {
 
 // What the pairing knows, in its own words.
@@ -17,6 +19,8 @@ struct Nics {
 
 // Reads sysfs, and opens no NIC.
 Nics nics_read();
+// What is the same in two NICs, or not known, in one line; what is not good goes to `remark`.
+std::string pair_compare(const ops::NicFacts& a, const ops::NicFacts& b, std::string& remark);
 // The pair that is looked at: `wanted` if it names two, else the first NIC that has a partner, and
 // that partner. One or none: there is no such pair.
 std::vector<std::string> pair_choose(const Nics& nics, const std::vector<std::string>& wanted);

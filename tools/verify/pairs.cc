@@ -26,15 +26,34 @@ std::string card_of(const NicFacts& facts) {
   return function.substr(0, function.rfind('.'));
 }
 
-// What is the same, or not known, in one line; what is not good goes to `remark`.
-std::string compare(const NicFacts& a, const NicFacts& b, std::string& remark) {
+// What is not known tells nothing apart.
+bool is_unlike(const std::string& a, const std::string& b) {
+  return !a.empty() && !b.empty() && a != b;
+}
+
+// The partner that SHIFT_PAIRS gives a NIC; -1: none.
+int configured_partner(const std::vector<std::string>& names, const std::string& name) {
+  for (const auto& group : config().groups) {
+    const auto self = std::ranges::find(group, name);
+    for (size_t step = 1; self != group.end() && step < group.size(); step++) {
+      const size_t place = (static_cast<size_t>(self - group.begin()) + step) % group.size();
+      const auto other = std::ranges::find(names, group[place]);
+      if (other != names.end()) return static_cast<int>(other - names.begin());
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::string pair_compare(const NicFacts& a, const NicFacts& b, std::string& remark) {
   std::string seen;
   const auto add = [&seen](const std::string& what) { seen += (seen.empty() ? "" : ", ") + what; };
   const auto object = [&remark](const std::string& what) {
     remark += (remark.empty() ? "" : "; ") + what;
   };
-  if (a.kind != b.kind) object("they are of different kinds");
-  if (a.link_layer != b.link_layer)
+  if (is_unlike(a.kind, b.kind)) object("they are of different kinds");
+  if (is_unlike(a.link_layer, b.link_layer))
     object("one is " + a.link_layer + ", the other " + b.link_layer);
   if (!a.gigabits || !b.gigabits) {
     add("speeds not both known");
@@ -57,21 +76,6 @@ std::string compare(const NicFacts& a, const NicFacts& b, std::string& remark) {
   }
   return seen;
 }
-
-// The partner that SHIFT_PAIRS gives a NIC; -1: none.
-int configured_partner(const std::vector<std::string>& names, const std::string& name) {
-  for (const auto& group : config().groups) {
-    const auto self = std::ranges::find(group, name);
-    for (size_t step = 1; self != group.end() && step < group.size(); step++) {
-      const size_t place = (static_cast<size_t>(self - group.begin()) + step) % group.size();
-      const auto other = std::ranges::find(names, group[place]);
-      if (other != names.end()) return static_cast<int>(other - names.begin());
-    }
-  }
-  return -1;
-}
-
-}  // namespace
 
 Nics nics_read() {
   Nics nics;
@@ -97,7 +101,7 @@ Nics nics_read() {
     nics.reasons.emplace_back();
     if (nics.partners[i] < 0) continue;
     nics.reasons[i] =
-        compare(facts[i], facts[static_cast<size_t>(nics.partners[i])], nics.remarks[i]);
+        pair_compare(facts[i], facts[static_cast<size_t>(nics.partners[i])], nics.remarks[i]);
   }
   return nics;
 }

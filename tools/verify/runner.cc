@@ -102,8 +102,10 @@ Outcome Job::result(std::chrono::seconds patience, const Progress& progress) {
     }
     const std::chrono::duration<double> passed = Clock::now() - start;
     if (passed > patience)
-      return failure(text("no result within %lld s: a command to the NIC does not return",
-                          static_cast<long long>(patience.count())));
+      return failure(
+          text("no result within %lld s: a command to the NIC does not return, or this host is "
+               "very busy",
+               static_cast<long long>(patience.count())));
     if (progress) progress(passed.count());
   }
   if (!bytes.empty()) return outcome_from_json(nlohmann::json::parse(bytes, nullptr, false));

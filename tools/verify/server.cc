@@ -20,8 +20,8 @@
 namespace shift::verify {
 namespace {
 
-constexpr int kOrdersMax = 8;           // at a time
-constexpr unsigned kOrderSeconds = 90;  // each of them at most
+constexpr int kOrdersMax = 8;            // at a time
+constexpr unsigned kOrderSeconds = 200;  // each of them at most
 
 int listen_at(uint16_t port) {
   const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);

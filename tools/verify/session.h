@@ -14,7 +14,8 @@
 namespace shift::verify {
 
 inline constexpr int kProtocol = 1;
-inline constexpr uint16_t kServerPort = 9474;
+// Below the layer's own, which go on upwards for job keys.
+inline constexpr uint16_t kServerPort = 9472;
 
 class Session {
  public:

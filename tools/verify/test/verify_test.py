@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 
+from harness import ROOT
 from harness.build import Build, words
 from harness.devices import ip, main_inside
 from harness.fabric import Fabric
@@ -128,7 +129,8 @@ FAULTS = {
     "pairing": (lambda host: ([], {}), "failure", "backed by none"),  # on a host with one NIC
     "membarrier": (lie("no-membarrier"), "warning", "membarrier(2)"),
     "link-watch": (lie("no-libnl"), "warning", "libnl-3"),
-    "locked-memory": (little_memory, "failure", "RLIMIT_MEMLOCK is 0.00781 GiB"),
+    "locked-memory": (little_memory, "failure",
+                      "RLIMIT_MEMLOCK is 8 MiB, so with 2 NICs a program can register 4 MiB"),
     "registration": (fault("a/mlx5_0 slow-commands=150"), "warning", "s per GiB"),
     "port": (fault("a/mlx5_0 link-down"), "failure", "PORT_DOWN|down"),
     "address": (lie("no-ipv4"), "warning", "no GID holds an IPv4 address"),
@@ -152,6 +154,36 @@ FAULTS = {
     "failover": (lie("wrong-byte"), "failure", "byte 5 of message 400 is wrong"),
     "link-down": (both_links, "failure", "the program sees an error"),
 }
+# What docs/verify.md says of these.
+WORDS = {
+    "pairing": "a host with one NIC",
+    "membarrier": "a lie: the system call is missing",
+    "link-watch": "a lie: libnl-3 is missing; a cable that is out",
+    "locked-memory": "a limit of 8 MiB",
+    "registration": "commands that take 150 ms",
+    "port": "a link that is down",
+    "address": "a lie: no GID has an IPv4 address",
+    "subnets": "two network devices in one subnet",
+    "rendezvous-port": "a program that has the port and does not listen",
+    "control-channel": "an address that TCP cannot reach; a lie: UDP is lost",
+    "path": "a lie: packets above 1024 bytes are lost; a NIC that loses acknowledgements",
+    "flush-all": "a lie: requests without a signal are not flushed",
+    "marker-last": "a lie: a flush comes after the marker",
+    "err-shuts": "a lie: ERR does nothing",
+    "error-event": "a lie: queues are not armed",
+    "rq-psn": "a lie: the number is one less",
+    "last-wqe": "a lie: another event comes",
+    "write-order": "a lie: large WRITEs are overtaken",
+    "reconnect": "a lie: RESET does nothing; commands that take 150 ms",
+    "new-psn": "a lie: the first start PSN stays",
+    "commands": "commands that take 150 ms; a NIC that answers none",
+    "cq-resize": "a lie: the command is refused",
+    "patience": "a lie: a longer timeout is set",
+    "cost": "a lie: each post takes a microsecond longer with the layer",
+    "failover": "a lie: one byte changes in memory",
+    "link-down": "both links go down",
+}
+
 # Further faults, with the check that each of them is for.
 MORE = {
     "no UDP": ("control-channel", lie("no-udp"), "warning", "no UDP to port 9473"),
@@ -207,6 +239,10 @@ def healthy(options, folder):
         if set(names) != set(FAULTS):
             bad.append("checks without a fault here, or without a run: %s" % (set(names) ^ set(FAULTS)))
         bad += ["%s is not listed" % name for name in FAULTS if "\n%s " % name not in "\n" + listed]
+        with open(os.path.join(ROOT, "docs", "verify.md")) as file:
+            page = file.read()
+        bad += ["docs/verify.md does not say how %s fails" % name
+                for name in FAULTS if "| `%s` |" % name not in page or WORDS[name] not in page]
         if status != 0 or report["version"] != 1 or report["failures"] != 0:
             bad.append("status %d, version %s" % (status, report["version"]))
         if not all(one["means"] and one["advice"] and one["seconds"] >= 0 for one in report["checks"]):
