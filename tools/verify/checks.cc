@@ -86,9 +86,14 @@ const std::vector<Check> kFenceChecks = {
     {"flush-all", "fence", Scope::kNic, 30,
      "a QP in ERR gives one error completion for each request that it has not completed, in order, "
      "also for those without a signal",
-     "The layer would take requests for executed that were not, or atomics in doubt for lost: data "
-     "may be missing after a switch, or the program gets an error where none was needed.",
-     "Do not use the layer on this driver or firmware; update them, and report what was seen.",
+     "The layer tells by the flushes whether an atomic without a signal was done before a fault. "
+     "One "
+     "that was not done would count as done (a wrong success), or one that was done would end in "
+     "the "
+     "original error. Other requests do not depend on it.",
+     "Update the driver or firmware, and report what was seen. Until then use the layer on this "
+     "NIC "
+     "only for programs without atomics.",
      check_flush_all, nullptr, nullptr},
     {"marker-last", "fence", Scope::kNic, 30,
      "a request that is posted in ERR is flushed after everything before it",

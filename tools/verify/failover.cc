@@ -1,7 +1,10 @@
 // Test traffic under the layer, through a fault and back: the default path's QP is put into ERR
 // behind the layer's back, or the link is taken down.
+#include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -40,6 +43,39 @@ Outcome ask(const Subject& subject, Wire& wire, const std::string& fault, const 
   return out;
 }
 
+// Brings a link up again when this process is over, however it ends: it may be killed, with the
+// traffic program, while the link is down.
+class Guardian {
+ public:
+  explicit Guardian(const std::string& up) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) fail("pipe", errno);
+    pid_ = fork();
+    if (pid_ < 0) fail("fork", errno);
+    if (pid_ == 0) {
+      setsid();  // neither ^C nor the end of this job reaches it
+      dup2(ends[0], STDIN_FILENO);
+      close_range(STDERR_FILENO + 1, ~0u, 0);
+      char unused;
+      while (read(STDIN_FILENO, &unused, 1) < 0 && errno == EINTR) {
+      }
+      _exit(std::system((up + " >&2").c_str()) == 0 ? 0 : 1);
+    }
+    close(ends[0]);
+    fd_ = ends[1];
+  }
+  ~Guardian() {
+    close(fd_);
+    waitpid(pid_, nullptr, 0);
+  }
+  Guardian(const Guardian&) = delete;
+  Guardian& operator=(const Guardian&) = delete;
+
+ private:
+  pid_t pid_ = -1;
+  int fd_ = -1;
+};
+
 }  // namespace
 
 Outcome ask_failover(const Subject& subject, Wire& wire) {
@@ -60,6 +96,7 @@ Outcome ask_link_down(const Subject& subject, Wire& wire) {
     down = "ip link set dev " + devices.front() + " down";
     up = "ip link set dev " + devices.front() + " up";
   }
+  const Guardian guardian(up);
   return ask(subject, wire, "link", down, up);
 }
 

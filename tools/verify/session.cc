@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -62,12 +64,22 @@ class Alone final : public Session {
     });
     close(ends[0]);
     close(ends[1]);
-    return asks.result(seconds(check.seconds), progress);
+    Outcome out = asks.result(seconds(check.seconds), progress);
+    // The other end sees that this one is over, and tidies up.
+    (void)answers.result(seconds(3), nullptr);
+    return out;
   }
 
  private:
   std::vector<std::string> nics_;
 };
+
+// Names come from another host, and go to a terminal.
+bool is_device_name(const std::string& name) {
+  return !name.empty() && name.size() < 64 && std::ranges::all_of(name, [](unsigned char letter) {
+    return std::isalnum(letter) != 0 || std::strchr("_-.:", letter) != nullptr;
+  });
+}
 
 int dial(const std::string& server, uint16_t port) {
   addrinfo wanted{}, *found = nullptr;
@@ -110,6 +122,8 @@ class Remote final : public Session {
       throw Trouble(server_ + " has a shift-verify of another version");
     nics_ = told.value("nics", std::vector<std::string>{});
     if (nics_.empty()) throw Trouble(server_ + " has no RDMA device");
+    if (nics_.size() > 2 || !std::ranges::all_of(nics_, is_device_name))
+      throw Trouble(server_ + " names no NICs");
   }
 
   const std::vector<std::string>& peer_nics() const override { return nics_; }

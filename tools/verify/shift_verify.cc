@@ -198,7 +198,7 @@ int run(const Options& options) try {
   const auto session =
       host.is_one_host ? session_alone(host) : session_with(options.server, options.port);
   return Run(options, host, *session).all();
-} catch (const Trouble& trouble) {
+} catch (const std::exception& trouble) {  // also when a server talks nonsense
   return complain(trouble.what(), kExitNothing);
 }
 

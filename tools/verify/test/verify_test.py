@@ -11,6 +11,7 @@ import json
 import os
 import pty
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -312,6 +313,19 @@ def beneath_the_layer(options, folder):
     return []
 
 
+def interrupted(options, folder):
+    """A link that is down comes up again when the tool is ended in the middle."""
+    with Host(options, folder) as host:
+        down, up = os.path.join(folder, "down"), os.path.join(folder, "up")
+        command = host.command("a", ["--only", "link-down", "--link", "--link-down", "touch %s; sleep 60" % down,
+                                     "--link-up", "touch %s" % up])
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
+            is_down = wait_until(lambda: os.path.exists(down), 30) and not os.path.exists(up)
+            running.send_signal(signal.SIGINT)
+            is_up = wait_until(lambda: os.path.exists(up), 30)
+        return [] if (is_down, is_up) == (True, True) else ["down %s, up again %s" % (is_down, is_up)]
+
+
 def progress(options, folder):
     """Whoever watches at a terminal sees what runs."""
     with Host(options, folder) as host:
@@ -385,6 +399,7 @@ def two_hosts(options, folder):
 
 CASES = {"healthy": healthy, "hanging": hanging, "command line": command_line, "progress": progress,
          "network device down": network_device_down, "beneath the layer": beneath_the_layer,
+         "interrupted": interrupted,
          "two hosts": two_hosts}
 
 
