@@ -1,7 +1,7 @@
 // What is said of two NICs that back each other.
 #include <gtest/gtest.h>
 
-#include "nics.h"
+#include "../nics.h"
 
 namespace shift::verify {
 namespace {

@@ -1,5 +1,5 @@
 // What two ends say to each other is bounded, and nonsense ends it.
-#include "wire.h"
+#include "../wire.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trouble.h"
+#include "../trouble.h"
 
 namespace shift::verify {
 namespace {
