@@ -94,6 +94,13 @@ uint8_t pattern(uint32_t message, uint32_t offset) {
   return static_cast<uint8_t>(message * 31 + offset * 7 + (offset >> 8));
 }
 
+// What the receiver found wrong, if it still says so.
+std::string wrong_of(Wire& wire) try {
+  return wire.hear().value("wrong", std::string());
+} catch (const Trouble&) {
+  return "";
+}
+
 }  // namespace
 
 // The sender. Each message is a WRITE and, after it, a WRITE with immediate of its last byte.
@@ -133,7 +140,7 @@ Outcome ask_write_order(const Subject& subject, Wire& wire) {
     const auto bad =
         std::ranges::find_if(done, [](const ibv_wc& one) { return one.status != IBV_WC_SUCCESS; });
     if (bad != done.end() || done.size() != kWindow) {
-      const auto why = wire.hear().value("wrong", std::string());
+      const std::string why = wrong_of(wire);
       if (!why.empty()) return failure(why);
       return failure(bad != done.end()
                          ? std::string("a WRITE fails: ") + ibv_wc_status_str(bad->status)
