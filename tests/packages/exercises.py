@@ -99,6 +99,19 @@ def operated(root, packages):
         inside.ended_well(300)
 
 
+def verified(root, packages):
+    """shift-verify finds nothing wrong with emulated NICs. It looks beneath the fronts, which all programs have,
+    and its own traffic survives."""
+    root.install(*packages.now, packages.files["cxemu"])
+    with Inside(root) as inside:
+        report = json.loads(inside.run(*on_host("a", "shift-verify", "--json")))
+        bad = ["%(check)s %(nic)s: %(text)s" % one for one in report["checks"] if one["verdict"] == "failure"]
+        require(not bad, "shift-verify: %s" % bad)
+        moved = [one["nic"] for one in report["checks"] if (one["check"], one["verdict"]) == ("failover", "ok")]
+        require(moved == ["mlx5_0", "mlx5_1"], "its traffic has survived on %s" % moved)
+        require("shift-verify" not in inside.run("shiftctl", "status", "--json"), "it leaves processes behind")
+
+
 def health(inside):
     done = inside.attempt("shiftctl", "health", "--json")
     return done.returncode, json.loads(done.stdout)["health"]
@@ -170,4 +183,4 @@ def connection_manager(root, packages):
                 name, *said))
 
 
-EXERCISES = (jobs, operated, set_user_id, connection_manager)
+EXERCISES = (jobs, operated, verified, set_user_id, connection_manager)

@@ -37,6 +37,7 @@ class Host:
         self.options = options
         self.fabric = Fabric(Build(options.build), folder, nics)
         self.folder = folder
+        self.devices = []
 
     def __enter__(self):
         self.fabric.__enter__()
@@ -45,6 +46,9 @@ class Host:
         return self
 
     def __exit__(self, *error):
+        # While the fabric is there: another one may get its addresses.
+        for device in self.devices:
+            ip("link", "delete", device)
         self.fabric.__exit__(*error)
 
     def command(self, host, arguments, lie=""):
@@ -75,6 +79,7 @@ def network_devices(host, name, prefix):
     """Gives each NIC of host a a network device of its own, by a name with its number."""
     for index, nic in enumerate(host.fabric.hosts()["a"].values()):
         ip("link", "add", name % index, "type", "veth", "peer", "name", name % index + "p")
+        host.devices.append(name % index)
         ip("address", "add", "%s/%d" % (nic["address"], prefix), "dev", name % index)
         ip("link", "set", name % index, "up")
         ip("link", "set", name % index + "p", "up")
