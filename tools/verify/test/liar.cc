@@ -197,7 +197,7 @@ ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t size, int access) {
 }
 
 // It reads six words, however many there are.
-[[gnu::no_sanitize("address")]] long syscall(long number, ...) {
+[[gnu::no_sanitize_address]] long syscall(long number, ...) {
   va_list list;
   va_start(list, number);
   long words[6];
