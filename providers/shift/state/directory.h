@@ -6,6 +6,7 @@
 //     PID-RANDOM.ctl              a datagram socket: the process takes orders there (orders.h)
 //     totals                      the counts of the user's processes that have ended
 //     drained                     the user's order: NICs that the user's processes shall leave
+//     hosts                       which addresses belong to one host, as processes have seen
 //   BASE/shift-drained            root's order: NICs that all processes shall leave
 //
 // The base may be open to all, as /dev/shm is, so nothing in it is believed before its owner is
