@@ -223,6 +223,7 @@ void Coordinator::session_begin(Group& group) {
     read_back_wanted(&group);
   }
   session.watch_errors();
+  session.lost_early = group.life.unconnected || !nics_.is_up(group.context, group::kDefault);
   orders_.session_begin(session);
   session.search.begin();
   reporter_.touch(session);
@@ -235,7 +236,7 @@ void Coordinator::group_sends(Group* group) {
     // What happened to the NIC while the QP was in RTR was not acted on (nic_lost).
     const int member = session.group.life.path.member;
     if (std::exchange(session.lost_early, false) && member >= group::kDefault &&
-        !nics_.is_up(session.group.context, member)) {
+        (session.group.life.unconnected || !nics_.is_up(session.group.context, member))) {
       feed(session,
            {.event = Event::kPathFault,
             .cause = {"the NIC was lost before the QP could send", group::Detector::kPort}});

@@ -91,6 +91,8 @@ void Coordinator::do_unprotect(Session& session, Step& step) {
   if (group::errors_pass(group, group.life.path.member)) {
     if (session.keys.is_left_waiting())
       step.then(Event::kReplayRefused, KeyExchange::kNobodyAnswers);
+    else if (group.life.unconnected && group.life.path.member == group::kDefault)
+      step.then(Event::kReplayRefused, "its NIC has refused to connect it, and no peer was found");
     return;
   }
   // An error was held back already, and its report is on its way to this loop. The report will find

@@ -73,6 +73,7 @@ void Coordinator::on_connection_up(PeerChannel* channel, bool /*first*/) {
   sessions_.for_each([channel](Session& session) {
     if (session.search.channel() != channel) return;
     session.say_again();
+    session.search.note_host();
     session.offers.connection_up();
     session.paths.connection_up();
   });
@@ -134,6 +135,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
     session->book.peer_members_set(static_cast<int>(members), message.members_up);
   }
   search.set_peer_addresses(message.members);
+  search.note_host();
   search.widen();
   session->book.ready_clean();
   if (before == nullptr || (!was_proven && !session->control.is_leader)) session->say_again();

@@ -4,6 +4,7 @@
 #include "control/coordinator.h"
 #include "group/context.h"
 #include "group/locked.h"
+#include "group/port.h"
 #include "util/config.h"
 #include "util/log.h"
 
@@ -111,11 +112,15 @@ void Coordinator::addresses_changed(Context* context, int member,
   members_up_changed(context);
 }
 
+// While the application has no connected QP, and none that is its own on the default NIC, another
+// NIC can carry all that it will do.
 bool Coordinator::masks_faults(const Context* context) {
-  bool masks = false;
-  sessions_.for_each_of(
-      context, [&](Session& session) { masks = masks || group::is_protected(session.group); });
-  return masks;
+  bool masks = false, has_any = false;
+  sessions_.for_each_of(context, [&](Session& session) {
+    has_any = true;
+    masks = masks || group::is_protected(session.group);
+  });
+  return masks || (!has_any && context->stock_qps == 0 && group::is_backed(*context));
 }
 
 // The default's responder met an error that an application caused, mostly a wrong request of the

@@ -23,7 +23,9 @@ wire::Gid MemberQps::own_gid(int member, PathName path, const wire::Gid& peer) c
 }
 
 void MemberQps::make() {
-  for (int member = 0; member < session_.group.context->member_count; member++) {
+  if (session_.group.is_homeless) session_.book.own_lacks(group::kDefault);
+  const int first = session_.group.is_homeless ? group::kDefault + 1 : group::kDefault;
+  for (int member = first; member < session_.group.context->member_count; member++) {
     jobs_.run(
         session_, member, [member](Group& g) { return group::member_qp_create(g, member); },
         [member](Session& session, int error) {

@@ -16,7 +16,8 @@ using group::kDefault;
 void NicEvents::context_add(Context* context) {
   for (int m = 0; m < context->member_count; m++) {
     const int fd = context->members[m].real->async_fd;
-    if (fd < 0) continue;  // a simulated device has no descriptor
+    if (fd < 0) continue;                         // a simulated device has no descriptor
+    if (context->members[m].is_deputy) continue;  // the other member's context tells it, too
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     (void)loop_.add_fd(fd, EPOLLIN, [this, context, m](uint32_t) {
       group::events_take(*context, m, [&](const ibv_async_event& event, bool is_unprotected) {
@@ -29,7 +30,7 @@ void NicEvents::context_add(Context* context) {
 void NicEvents::context_forget(Context* context) {
   for (int m = 0; m < context->member_count; m++) {
     const int fd = context->members[m].real->async_fd;
-    if (fd >= 0) loop_.remove_fd(fd);
+    if (fd >= 0 && !context->members[m].is_deputy) loop_.remove_fd(fd);
   }
 }
 

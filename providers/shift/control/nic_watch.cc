@@ -96,6 +96,17 @@ std::vector<wire::Gid> NicWatch::addresses_of(const group::Group& group) const {
   return addresses;
 }
 
+std::vector<uint32_t> NicWatch::addresses_up(const Context* context) const {
+  std::vector<uint32_t> up;
+  const Watched* watched = find(context);
+  for (int m = 0; watched != nullptr && m < context->member_count; m++) {
+    const Nic& nic = watched->nics[m];
+    if ((up_of(*watched) & bit_of(m)) == 0 || nic.addresses.empty()) continue;
+    if (const auto ip = nic.addresses.front().gid.ipv4()) up.push_back(*ip);
+  }
+  return up;
+}
+
 HostAddress NicWatch::host_address(const group::PortAddress& address) const {
   HostAddress host{.ip_be = address.gid.ipv4().value_or(0), .mask_be = address.mask_be};
   if (links_ && address.ifindex != 0) host.vlan = links_->vlan_of(address.ifindex);
@@ -190,6 +201,7 @@ std::vector<wire::Gid> NicWatch::addresses_read(Watched& watched, int member) {
   const auto m = static_cast<size_t>(member);
   Context* context = watched.context;
   Nic& nic = watched.nics[m];
+  if (context->members[m].is_deputy) return {};  // another member's addresses
   const auto before =
       std::exchange(nic.addresses, group::port_addresses(context->members[m].real, 1));
   nic.names = group::port_names(context->members[m].real, 1);

@@ -70,6 +70,8 @@ class NicWatch final : public net::LinkSink {
   // The addresses by which a group's members are reached, one for each member; all zeros for a
   // member that has none.
   std::vector<wire::Gid> addresses_of(const group::Group& group) const;
+  // One IPv4 address of each member that can carry traffic, in network byte order.
+  std::vector<uint32_t> addresses_up(const group::Context* context) const;
   // A member's: that of the application's GID on the default, and elsewhere the one that fits it
   // best, or the address `peer` that the other end uses (all zeros: that is not known).
   wire::Gid address_of_member(const group::Group& group, int member,

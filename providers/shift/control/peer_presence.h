@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "control/nic_watch.h"
 #include "net/network.h"
@@ -19,8 +20,9 @@ class PeerPresence {
     if (auto ports = network->ports(); !ports.empty()) presence_.ports_set(std::move(ports));
   }
 
-  // Whether SHIFT runs at `remote`. Waits for one round trip: 100 ms at most, and a second more for
-  // a GID that holds no address. False, too, if this cannot be found out, because the patience that
+  // Whether SHIFT runs at `remote`. Waits for one round trip: 100 ms at most, as long again where
+  // the address does not answer and others are known, and a second more for a GID that holds no
+  // address. False, too, if this cannot be found out, because the patience that
   // the application asked for is always safe. Thread-safe.
   bool at(const group::Context* context, const wire::Gid& local, const wire::Gid& remote) noexcept;
 
@@ -28,6 +30,8 @@ class PeerPresence {
   std::optional<net::Presence::Addresses> addresses_find(const group::Context* context,
                                                          const wire::Gid& local,
                                                          const wire::Gid& remote);
+  std::vector<net::Presence::Addresses> more_find(const group::Context* context,
+                                                  const wire::Gid& local, const wire::Gid& remote);
 
   net::Loop& control_;
   const NicWatch& nics_;  // used on the control loop only

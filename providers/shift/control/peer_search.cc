@@ -25,6 +25,9 @@ constexpr milliseconds kBindPauseMin(100), kBindPauseMax(1000);
 // A peer that was proven and cannot be found is looked for again after this pause.
 constexpr milliseconds kLookPause(1000);
 
+// How often a follower that its leader has not found asks itself why.
+constexpr milliseconds kFollowerPause(500);
+
 constexpr unsigned kLoopback = 127;
 
 unsigned first_octet(uint32_t ip_be) {
@@ -59,6 +62,19 @@ PeerSearch::~PeerSearch() {
 void PeerSearch::begin() {
   if (group_.life.control.is_leader) return look();
   await_search();
+  look_if_cut_off();
+}
+
+// The leader knows this host by a NIC that may be broken, and may know no other address of it. So a
+// follower that has heard nothing looks for its leader, once it has a reason to think so.
+void PeerSearch::look_if_cut_off() {
+  look_again_.start(kFollowerPause, [this] {
+    if (heard_ || !no_peer_.is_running()) return;
+    const bool is_hurt = !nics_.is_up(group_.context, group::kDefault) ||
+                         fsm::kLeaving.has(group_.life.control.state);
+    if (is_hurt) return look();
+    look_if_cut_off();
+  });
 }
 
 void PeerSearch::await_search() {
@@ -96,15 +112,29 @@ void PeerSearch::look() {
       loop_.now() + milliseconds(proven_ ? std::min(config().rendezvous_ms, config().exchange_ms)
                                          : config().rendezvous_ms);
   request.local_ip_be = nics_.address_of(group_).ipv4().value_or(0);
+  const uint8_t up = nics_.up(group_.context);
+  request.is_first_usable = (up >> group::kDefault & 1) != 0;
+  const std::vector<wire::Gid> own = nics_.addresses_of(group_);
+  for (size_t m = group::kDefault + 1; m < own.size(); m++) {
+    if (const auto ip = own[m].ipv4(); ip && (up >> m & 1) != 0)
+      request.more_local_ip_be.push_back(*ip);
+  }
   net_.find_peer(request, [this, alive = std::weak_ptr(alive_)](net::PeerChannel* channel,
                                                                 net::FindError error) {
     if (alive.expired()) return;
     looking_ = false;
     using net::FindError;
+    if (channel_ != nullptr || ended_) return;  // the peer was the first to find this end
     gone_ = proven_ && (error == FindError::kNoShift || error == FindError::kNoSuchQp ||
                         error == FindError::kRefused);
     if (is_peer_gone()) sink_.peer_gone();
-    if (channel != nullptr && group_.life.control.is_leader) return found(channel);
+    // A follower that was proven waits to be found: the leader would take its search for another.
+    const bool is_leader = group_.life.control.is_leader;
+    if (channel != nullptr && (is_leader || !proven_)) return found(channel);
+    if (!is_leader && !proven_) {  // await_search() has the last word
+      if (error != FindError::kNoShift && !heard_ && no_peer_.is_running()) look_later(kLookPause);
+      return;
+    }
     if (proven_ || (error == FindError::kUnreachable && is_cut_off())) {
       return look_later(kLookPause);
     }
@@ -148,7 +178,7 @@ void PeerSearch::missing(const char* cause) {
 }
 
 void PeerSearch::look_later(milliseconds pause) {
-  if (ended_ || !(group_.life.control.is_leader || proven_)) return;
+  if (ended_) return;
   look_again_.start(pause, [this] { look(); });
 }
 
@@ -196,7 +226,9 @@ void PeerSearch::send_bind() {
 bool PeerSearch::may_speak(const net::PeerChannel* channel) {
   if (channel_proven_) return channel_ == channel;
   if (channel->is_self()) return true;
-  if (const auto ip = group_.life.ends.remote.gid.ipv4()) return channel->is_at(*ip);
+  const wire::Gid& remote = group_.life.ends.remote.gid;
+  if (net_.leads_to(*channel, remote)) return true;
+  if (remote.ipv4()) return false;
   if (channel == channel_ || channel->is_keyed()) return true;
   ask_link();
   return link_address_ && channel->is_at(*link_address_);
@@ -225,6 +257,7 @@ bool PeerSearch::owns(const wire::Gid& gid) const {
 
 // Both QPNs are in the names, which the caller has compared.
 PeerSearch::Proof PeerSearch::proof_of(const wire::Bind& bind) {
+  heard_ = true;
   if (wrong_binds_.is_spent()) return Proof::kWrong;
   const group::StartPsns psns = group::start_psns(group_);
   const bool peer_sends = (bind.flags & wire::Bind::kHasSqPsn) != 0;
@@ -272,6 +305,14 @@ void PeerSearch::set_peer_addresses(const std::vector<wire::Gid>& members) {
     const auto ip = gid.ipv4();
     if (ip && may_be_a_nics(*ip, on_loopback)) peer_addresses_.push_back(*ip);
   }
+}
+
+void PeerSearch::note_host() {
+  if (channel_ == nullptr || !channel_proven_ || channel_->is_self()) return;
+  std::vector<uint32_t> seen;
+  for (const uint32_t ip_be : peer_addresses_)
+    if (channel_->is_at(ip_be)) seen.push_back(ip_be);
+  if (!seen.empty()) net_.host_seen(group_.life.ends.remote.gid, seen);
 }
 
 void PeerSearch::widen() {

@@ -1,6 +1,6 @@
 // Searches for the process that owns a QP's peer, and keeps the channel to it. The leader looks for
-// the follower, and the follower is found. Each session has one search, which only the control loop
-// uses.
+// the follower, and the follower is found; only a follower whose own NIC is hurt looks as well, if
+// it has heard nothing. Each session has one search, which only the control loop uses.
 #pragma once
 
 #include <chrono>
@@ -113,6 +113,9 @@ class PeerSearch {
   // Leader: keeps one connection for each pair of addresses that the two ends have now, because the
   // channel must not depend on the NICs that may fail.
   void widen();
+  // Remembers at which of its addresses the peer was seen: one of them may be down the next time.
+  // To be called when a connection has joined the channel.
+  void note_host();
   // All connections of the channel are lost.
   void channel_lost();
   // The channel, which need not be this search's, is about to be deleted.
@@ -131,6 +134,7 @@ class PeerSearch {
   void found(net::PeerChannel* channel);
   void missing(const char* cause);
   void await_search();
+  void look_if_cut_off();
   bool is_cut_off() const;
   bool is_patient() const;
   void bind_begin();
@@ -148,6 +152,7 @@ class PeerSearch {
   bool proven_ = false, channel_proven_ = false;
   bool ended_ = false;
   bool gone_ = false;
+  bool heard_ = false;  // somebody has said a Bind: this end can be found
   // The address of the peer's QP as the link named it last, and whether the link is being asked.
   std::optional<uint32_t> link_address_;
   bool asking_link_ = false;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "control/host_memory.h"
 #include "control/nic_threads.h"
 #include "control/process_board.h"
 #include "net/link_watch.h"
@@ -72,8 +73,10 @@ std::unique_ptr<Threads> start() {
     auto coordinator = std::make_unique<Coordinator>(made->control, made->commands);
     net::PeerNetOptions options;
     options.port = config().port;
-    coordinator->network_set(
-        std::make_unique<net::PeerNet>(made->control, *coordinator, options, std::move(keys)));
+    auto net =
+        std::make_unique<net::PeerNet>(made->control, *coordinator, options, std::move(keys));
+    net->book_set(host_book_make());
+    coordinator->network_set(std::move(net));
     auto links = std::make_unique<net::LinkWatch>(made->control, coordinator->nics());
     if (const char* problem = links->start()) {
       // Faults still show by other signs, though later in some cases.

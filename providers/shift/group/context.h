@@ -42,6 +42,10 @@ struct Context {
     std::atomic<bool> dead{false};       // DEVICE_FATAL has come, or a call has answered EIO
     std::atomic<bool> port_down{false};  // as the control thread last heard
     bool is_soft_roce = false;           // Linux's soft-RoCE, which does not report some things
+    // The default only: its NIC could not be opened. `real` is a context of another member's NIC,
+    // so that the application's objects have something to stand on. It carries no traffic: the
+    // member counts as dead.
+    bool is_deputy = false;
     // A CQ for which the application has no channel is attached to this channel, armed for errors
     // only.
     ibv_comp_channel* watch = nullptr;
@@ -56,6 +60,17 @@ struct Context {
     std::atomic<int> deferred{0};
   };
   PerMember<Member> members;
+  // What the application makes after its NIC has died stands on these objects of another member's
+  // NIC in place of the default's (ops/deputy.h). Null until then; under its mutex, and never
+  // changed once it is there.
+  struct Deputy {
+    std::mutex mutex;
+    int member = 0;  // whose NIC it is
+    ibv_context* real = nullptr;
+    ibv_pd* pd = nullptr;
+    ibv_cq* cq = nullptr;
+  };
+  Deputy deputy;
 
   std::mutex mutex;
   RegionTable regions;
@@ -85,6 +100,9 @@ struct Context {
   std::map<uint8_t, ibv_port_attr> port_attr;
   std::map<uint8_t, ibv_port_attr> port_limits;  // what all members can do that were up
   ShownGids shown_gids;
+  // The default's GID table as its NIC gave it the last time that it was healthy, maybe to another
+  // process.
+  std::vector<ibv_gid_entry> remembered_gids;
   // The start PSNs of the layer's connections are drawn from it. Seeded at random when the device
   // is opened.
   std::atomic<uint64_t> psn_draws{0};
@@ -94,7 +112,10 @@ struct Context {
   ibv_context* handle() { return &verbs.context; }
   // The name of a member's NIC. Its ibv_device lives as long as the NIC is open, whatever device
   // lists are made meanwhile.
-  const char* name(int member) const { return members[member].real->device->name; }
+  const char* name(int member) const {
+    const Member& one = members[member];
+    return one.is_deputy ? device->dev.name : one.real->device->name;
+  }
   static Context* from(ibv_context* context) {
     return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) - offsetof(Context, verbs) -
                                       offsetof(verbs_context, context));

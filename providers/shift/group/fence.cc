@@ -67,6 +67,14 @@ void Fence::begin(Entry& entry) {
     return;
   }
   const int member = entry.member;
+  if (group.is_homeless && member == kDefault) {
+    // Nothing was ever posted there.
+    CqLock lock(group);
+    group.life.errors.members[member].accept = Accept::kDrop;
+    group.life.path.member = kNoMember;
+    entry.result = Result::kProven;
+    return;
+  }
   {
     CqLock lock(group);
     // The application has been given an error of its own in the meantime. That cannot be taken

@@ -124,6 +124,10 @@ struct Group {
   ibv_qp_cap cap{};
   bool sq_sig_all = false;
   bool exact = false;  // whether SHIFT_MODE is exact
+  // The default NIC was dead when the QP was made or reset. Its QP, a deputy's or the dead NIC's,
+  // gives the group its number and is used for nothing: the group begins on another path, and never
+  // comes to the default. Set on the application's thread while no other thread works on the group.
+  std::atomic<bool> is_homeless{false};
   // The numbers of the layer's own requests begin here (own_requests.h).
   uint64_t tag = 0;
 

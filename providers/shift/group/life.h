@@ -173,6 +173,10 @@ struct Life {
   // SHIFT runs at the peer, so the NIC's patience on the default path is bounded (C10). Set at RTR,
   // on the application's thread.
   bool peer_present = false;
+  // The default's NIC has refused to connect the QP, since it or the way to the peer is broken. Its
+  // QP is in INIT, and the group begins on another path as soon as it can send. Set on the
+  // application's thread, before the control thread knows of the group.
+  CopyableAtomic<bool> unconnected{false};
   // Maps, for each member of the peer, the default rkey to the rkey on that member, as the peer has
   // answered. Under send.mutex.
   PerMember<std::unordered_map<uint32_t, uint32_t>> remote_keys;

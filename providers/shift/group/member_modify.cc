@@ -48,6 +48,10 @@ int application_modify(Group& group, int member, const ibv_qp_attr& attr, int ma
     remember(group, attr, mask);
     return start_sending(group, member);
   }
+  if (member == kDefault && group.life.unconnected) {
+    remember(group, attr, mask);
+    return 0;
+  }
   ibv_qp_attr real = attr;
   // A peer without SHIFT has no other path, so the application's own patience counts.
   if (group.life.peer_present || SHIFT_PLANT(patience_always_bounded)) bound_patience(real);
@@ -55,6 +59,10 @@ int application_modify(Group& group, int member, const ibv_qp_attr& attr, int ma
   remember(group, attr, mask);
   if (to_rts) group.life.members[member].can_send = true;
   return 0;
+}
+
+void application_note(Group& group, const ibv_qp_attr& attr, int mask) {
+  remember(group, attr, mask);
 }
 
 void count_packets(Group& group) {
@@ -65,8 +73,8 @@ void count_packets(Group& group) {
   const uint32_t psn = group.life.asked.attr.sq_psn & kPsnMask;
   // The connection is unknown if the group has left its first path before it sent anything; then
   // the next round sets it.
-  const bool is_original =
-      !group.life.members[kDefault].last_psn && group.life.path.member == kDefault;
+  const bool is_original = !group.life.members[kDefault].last_psn &&
+                           group.life.path.member == kDefault && !group.life.unconnected;
   send.sent = {.known = is_original, .begin = psn, .psn = psn};
 }
 

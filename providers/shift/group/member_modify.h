@@ -11,6 +11,9 @@ struct Group;
 // Does the work of ibv_modify_qp for any state but RESET, and remembers the attributes for the
 // other members.
 [[nodiscard]] int application_modify(Group& group, int member, const ibv_qp_attr& attr, int mask);
+// Remembers what the default's NIC has refused for a reason of its own: another member is connected
+// with it.
+void application_note(Group& group, const ibv_qp_attr& attr, int mask);
 // For the mode exact: called when the application has connected its QP and can send, before
 // anything is posted.
 void count_packets(Group& group);

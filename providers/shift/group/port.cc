@@ -6,10 +6,9 @@
 #include "group/context.h"
 #include "group/group.h"
 #include "group/stock.h"
+#include "util/config.h"
 
 namespace shift::group {
-namespace {
-
 std::vector<ibv_gid_entry> gid_entries(ibv_context* real) {
   std::vector<ibv_gid_entry> entries(256);
   const ssize_t got =
@@ -17,8 +16,6 @@ std::vector<ibv_gid_entry> gid_entries(ibv_context* real) {
   entries.resize(got > 0 ? static_cast<size_t>(got) : 0);
   return entries;
 }
-
-}  // namespace
 
 std::vector<PortAddress> port_addresses(ibv_context* real, uint8_t port) {
   std::vector<PortAddress> addresses;
@@ -56,6 +53,48 @@ std::optional<ibv_gid_entry> gid_at(ibv_context* real, uint8_t port, uint32_t in
   ibv_gid_entry entry{};
   if (stock->query_gid_ex(real, port, index, &entry, 0, sizeof entry) != 0) return std::nullopt;
   return entry;
+}
+
+bool is_backed(const Context& context) {
+  if (!config().born_masked) return false;
+  for (int member = kDefault + 1; member < context.member_count; member++) {
+    const auto& other = context.members[member];
+    if (!other.dead && !other.port_down) return true;
+  }
+  return false;
+}
+
+namespace {
+
+// An address that is now another NIC's, or stands elsewhere in the table, is not shown where it
+// was.
+bool is_elsewhere(const Context& context, const wire::Gid& gid) {
+  for (int member = 0; member < context.member_count; member++) {
+    const auto& one = context.members[member];
+    if (one.dead) continue;
+    for (const ibv_gid_entry& entry : gid_entries(one.real))
+      if (wire::Gid::from_verbs(entry.gid) == gid) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<ibv_gid_entry> shown_gid(Context& context, uint32_t port, uint32_t index) {
+  const Context::Member& own = context.members[kDefault];
+  if (!own.is_deputy) {
+    const auto real = gid_at(own.real, static_cast<uint8_t>(port), index);
+    if (real && wire::Gid::from_verbs(real->gid) != wire::Gid{}) return real;
+  }
+  if (const auto used = gid_in_use(context, port, index)) {
+    if (const auto shown = context.shown_gids.find(port, index, *used)) return shown;
+  }
+  if (!is_backed(context)) return std::nullopt;
+  for (const ibv_gid_entry& entry : context.remembered_gids) {
+    if (entry.port_num != port || entry.gid_index != index) continue;
+    if (!is_elsewhere(context, wire::Gid::from_verbs(entry.gid))) return entry;
+  }
+  return std::nullopt;
 }
 
 int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t type,

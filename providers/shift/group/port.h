@@ -24,6 +24,16 @@ int gid_index_of(ibv_context* real, uint8_t port, const wire::Gid& gid, uint32_t
 // sent from there.
 std::optional<ibv_gid_entry> gid_at(ibv_context* real, uint8_t port, uint32_t index);
 
+// The whole table of the NIC, without empty places.
+std::vector<ibv_gid_entry> gid_entries(ibv_context* real);
+
+// The GID at a place of the default NIC's table as the application is shown it, also where the NIC
+// has lost the address or is dead, and another member carries what is sent from there (C9).
+std::optional<ibv_gid_entry> shown_gid(Context& context, uint32_t port, uint32_t index);
+// Whether another member can carry what is sent to the default NIC. Then the default is shown as it
+// is when it is healthy, unless SHIFT_BORN says otherwise.
+bool is_backed(const Context& context);
+
 // Places in the default NIC's GID table that QPs of the application use, with the address that was
 // there when the QP was connected. A place is listed once for each QP.
 struct GidInUse {

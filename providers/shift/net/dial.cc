@@ -92,6 +92,11 @@ void TcpDial::on_connected() {
     if (error == ECONNREFUSED && !keys_.empty()) return attempt();
     return finish(error == ECONNREFUSED ? DialError::kNobody : DialError::kUnreachable);
   }
+  // Where the kernel chose the address of this end, the proofs need to know it.
+  if (local_ip_be_ == 0 && !tcp_addresses(fd_.get(), local_ip_be_, remote_ip_be_)) {
+    fd_.reset();
+    return finish(DialError::kUnreachable);
+  }
   // The kernel knows the neighbour's MAC address from here on, if it did not before.
   if (!host_.secrets().has_keys() && neighbour_contradicts(remote_ip_be_, hello_.want.gid)) {
     fd_.reset();

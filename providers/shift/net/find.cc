@@ -15,6 +15,8 @@ namespace {
 // When all connections of a channel are black holes, the question gets no answer. After this time,
 // the search dials instead.
 constexpr std::chrono::milliseconds kAskTimeout = 500ms;
+// So long the usual address is dialed alone. A healthy one answers much sooner.
+constexpr std::chrono::milliseconds kHeadStart = 50ms;
 constexpr std::chrono::milliseconds kPauseMin = 10ms;
 constexpr std::chrono::milliseconds kPauseMax = 640ms;
 // A port gets a new owner within milliseconds, and the control threads of both ends start at about
@@ -94,23 +96,52 @@ wire::Hello Finder::hello_for(const Find& find) const {
   return hello;
 }
 
+// The usual pair comes first, and is alone as long as nothing is known of other addresses of either
+// host, or of a use for them.
+void Finder::pairs_choose(Find& find, uint32_t local_ip_be, std::optional<uint32_t> remote_ip_be) {
+  const FindRequest& request = find.request;
+  std::vector<uint32_t> locals = request.more_local_ip_be;
+  if (local_ip_be != 0) locals.insert(locals.begin(), local_ip_be);
+  if (locals.empty()) locals.push_back(0);  // the kernel chooses
+  std::vector<uint32_t> remotes = host_.others(request.remote.gid);
+  if (remote_ip_be) remotes.insert(remotes.begin(), *remote_ip_be);
+  find.pairs.clear();
+  for (const uint32_t remote : remotes) {
+    for (const uint32_t local : locals)
+      if (find.pairs.size() < kPairsMax) find.pairs.emplace_back(local, remote);
+  }
+  const bool has_usual = local_ip_be != 0 && remote_ip_be && request.is_first_usable;
+  find.spare = has_usual ? 1 : 0;
+  find.dialed = 0;
+  find.dialing.clear();
+  find.waiting.clear();
+  find.worst = FindError::kNoShift;
+}
+
 void Finder::attempt(const FindPtr& find) {
   const FindRequest& request = find->request;
   const uint32_t local =
       request.local_ip_be != 0 ? request.local_ip_be : request.local.gid.ipv4().value_or(0);
-  if (local == 0) return finish(find, nullptr, FindError::kUnsupportedGid);
   // This process owns both QPs, so there is no process to look for.
   if (host_.owns_qp(request.remote)) return finish(find, host_.self_channel(), FindError::kNone);
   auto remote = request.remote.gid.ipv4();
-  if (!remote) remote = rendezvous_.gid_address(local, request.remote.gid);
-  if (!remote) return ask_subnet(find, local);
-  find->pair = {local, *remote};
+  if (!remote && local != 0) remote = rendezvous_.gid_address(local, request.remote.gid);
+  const bool has_place = local != 0 || !request.more_local_ip_be.empty();
+  if (!has_place && host_.others(request.remote.gid).empty())
+    return finish(find, nullptr, FindError::kUnsupportedGid);
+  pairs_choose(*find, local, remote);
+  if (find->pairs.empty()) {
+    if (local == 0) return finish(find, nullptr, FindError::kUnsupportedGid);
+    return ask_subnet(find, local);
+  }
   const wire::Hello hello = hello_for(*find);
-  for (Channel* channel : host_.channels_at(*remote))
-    if (find->asked.insert(channel->peer()).second && channel->send(hello) != 0) {
-      find->open.insert(channel->peer());
-      find->asking = true;
-    }
+  for (const AddressPair& pair : find->pairs) {
+    for (Channel* channel : host_.channels_at(pair.second))
+      if (find->asked.insert(channel->peer()).second && channel->send(hello) != 0) {
+        find->open.insert(channel->peer());
+        find->asking = true;
+      }
+  }
   if (!find->asking) return attempt_dial(find);
   find->timer = reactor_.timer_start(kAskTimeout, [this, find] { asking_end(find); });
 }
@@ -158,26 +189,36 @@ void Finder::on_channel_down(const wire::Instance& peer) {
 }
 
 void Finder::attempt_dial(const FindPtr& find) {
-  const AddressPair pair = find->pair;
-  if (dials_.count(pair) != 0) {
-    find->waiting = true;
-    return;
+  const size_t all = find->pairs.size();
+  if (find->spare == 0 || find->spare == all) return dial_up_to(find, all);
+  find->timer = reactor_.timer_start(kHeadStart, [this, find] {
+    find->timer = 0;
+    dial_up_to(find, find->pairs.size());
+  });
+  dial_up_to(find, find->spare);
+}
+
+void Finder::dial_up_to(const FindPtr& find, size_t count) {
+  while (find->dialed < count) {
+    const AddressPair pair = find->pairs[find->dialed++];
+    find->dialing.insert(pair);
+    if (dials_.count(pair) != 0) {
+      find->waiting.insert(pair);
+      continue;
+    }
+    // The dial goes on when this search ends first, because other searches may wait for it.
+    dials_[pair] = rendezvous_.dial(
+        pair.first, pair.second, hello_for(*find),
+        [this, pair, weak = std::weak_ptr(find)](DialError error, Joining joining) {
+          on_dialed(pair, weak, error, std::move(joining));
+        });
   }
-  // The dial goes on when this search ends first, because other searches may wait for it.
-  dials_[pair] =
-      rendezvous_.dial(pair.first, pair.second, hello_for(*find),
-                       [this, pair, weak = std::weak_ptr(find)](DialError error, Joining joining) {
-                         on_dialed(pair, weak, error, std::move(joining));
-                       });
 }
 
 std::vector<Finder::FindPtr> Finder::take_waiting(AddressPair pair) {
   std::vector<FindPtr> waiting;
   for (auto& [names, find] : finds_)
-    if (find->waiting && find->pair == pair) {
-      find->waiting = false;
-      waiting.push_back(find);
-    }
+    if (find->waiting.erase(pair) != 0) waiting.push_back(find);
   return waiting;
 }
 
@@ -196,7 +237,7 @@ void Finder::on_dialed(AddressPair pair, const std::weak_ptr<Find>& dialer, Dial
     else if (error == DialError::kRefused)
       finish(find, nullptr, find_error(error));
     else
-      attempt_failed(find, find_error(error));
+      pair_failed(find, pair, find_error(error));
   }
   // A result about the address holds for all searches; a result about the QP holds only for the
   // search that dialed.
@@ -204,13 +245,31 @@ void Finder::on_dialed(AddressPair pair, const std::weak_ptr<Find>& dialer, Dial
   for (const FindPtr& find : waiting) {
     if (!find->callback) continue;  // another search's callback has ended it
     if (about_address) {
-      attempt_failed(find, find_error(error));
-    } else {
+      pair_failed(find, pair, find_error(error));
+    } else if (find->dialing.contains(pair)) {
       // The channel that has just got this connection is asked first.
       if (channel != nullptr) find->asked.erase(channel->peer());
+      reactor_.timer_cancel(std::exchange(find->timer, 0));
       attempt(find);
     }
   }
+}
+
+// An attempt is over when its pairs have failed, or when a process of the peer's host has answered
+// that there is no such QP yet: others, which a dead NIC swallows, may take seconds.
+void Finder::pair_failed(const FindPtr& find, AddressPair pair, FindError error) {
+  if (!find->callback || find->dialing.erase(pair) == 0) return;
+  if (error != FindError::kNoShift) find->worst = error;
+  const bool is_answer = error == FindError::kNoSuchQp;
+  if (!is_answer && find->dialed < find->pairs.size()) {
+    reactor_.timer_cancel(std::exchange(find->timer, 0));
+    return dial_up_to(find, find->pairs.size());
+  }
+  if (!is_answer && !find->dialing.empty()) return;
+  reactor_.timer_cancel(std::exchange(find->timer, 0));
+  find->dialing.clear();
+  find->waiting.clear();
+  attempt_failed(find, is_answer ? error : find->worst);
 }
 
 void Finder::attempt_failed(const FindPtr& find, FindError error) {
@@ -223,7 +282,8 @@ void Finder::attempt_failed(const FindPtr& find, FindError error) {
   if (!find->request.remote.gid.ipv4() && error != FindError::kNoAnswer) {
     // The address may be right, while the process there has not made its QP yet.
     const bool may_come = error == FindError::kNoSuchQp && find->attempts % 4 != 3;
-    if (!may_come) rendezvous_.gid_doubt(find->pair.first, find->request.remote.gid);
+    if (!may_come && find->pairs.front().first != 0)
+      rendezvous_.gid_doubt(find->pairs.front().first, find->request.remote.gid);
   }
   const auto pause = std::min(kPauseMin * (1 << std::min(find->attempts++, 10)), kPauseMax);
   find->timer = reactor_.timer_start(pause, [this, find] {

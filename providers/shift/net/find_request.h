@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "net/loop.h"
 #include "wire/names.h"
@@ -29,6 +30,10 @@ struct FindRequest {
   Loop::Clock::time_point deadline;
   // This host's address on the link of the local GID; 0 stands for the address in the GID itself.
   uint32_t local_ip_be = 0;
+  // Further addresses of this host's NICs, from which the peer is looked for, too.
+  std::vector<uint32_t> more_local_ip_be;
+  // The NIC of the local GID works, as far as is known: it has a head start before the others.
+  bool is_first_usable = true;
 };
 // `channel` is null if and only if `error` is not kNone.
 using FindCallback = std::function<void(PeerChannel* channel, FindError error)>;

@@ -80,6 +80,16 @@ class PeerNetwork {
                             AddressCallback callback) {
     callback(gid.ipv4());
   }
+  // Further addresses of the host that has the GID, as far as they are known.
+  virtual std::vector<uint32_t> others(const wire::Gid& /*gid*/) { return {}; }
+  // Whether the channel leads to the host that has the GID: to the address in the GID, to another
+  // one of the host's, or to a process that has proved to belong to the job.
+  virtual bool leads_to(const PeerChannel& channel, const wire::Gid& gid) {
+    const auto ip = gid.ipv4();
+    return ip && channel.is_at(*ip);
+  }
+  // A process that has proved to own a QP of that GID was seen at these addresses.
+  virtual void host_seen(const wire::Gid& /*gid*/, const std::vector<uint32_t>& /*addresses_be*/) {}
   // The callback runs exactly once, and never from inside this call.
   virtual void find_peer(const FindRequest& request, FindCallback callback) = 0;
   // The ports at which a peer may listen: one for each job key.

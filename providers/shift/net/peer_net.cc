@@ -98,8 +98,24 @@ bool PeerNet::serves_at(uint32_t ip_be) {
   });
 }
 
+std::vector<uint32_t> PeerNet::others(const wire::Gid& gid) {
+  return book_ == nullptr ? std::vector<uint32_t>{} : book_->others(gid);
+}
+
+bool PeerNet::leads_to(const PeerChannel& channel, const wire::Gid& gid) {
+  const auto ip = gid.ipv4();
+  if ((ip && channel.is_at(*ip)) || channel.is_keyed()) return true;
+  return std::ranges::any_of(others(gid), [&](uint32_t other) { return channel.is_at(other); });
+}
+
+void PeerNet::host_seen(const wire::Gid& gid, const std::vector<uint32_t>& addresses_be) {
+  if (book_ != nullptr) book_->see(gid, addresses_be);
+}
+
 bool PeerNet::is_at(const wire::Gid& gid, uint32_t local_ip_be, uint32_t remote_ip_be) {
-  if (const auto ip = gid.ipv4()) return *ip == remote_ip_be;
+  const auto ip = gid.ipv4();
+  if (ip == remote_ip_be || (book_ != nullptr && book_->is_of(gid, remote_ip_be))) return true;
+  if (ip) return secrets_.has_keys();
   const auto known = rendezvous_->gid_address(local_ip_be, gid);
   if (known == remote_ip_be) {
     return secrets_.has_keys() || !neighbour_contradicts(remote_ip_be, gid);
@@ -228,10 +244,10 @@ bool PeerNet::on_channel_message(Channel& channel, const wire::Message& message)
   return true;
 }
 
-// Whether the channel leads to the address of the asker's QP. The link is not asked here.
-bool PeerNet::leads_to(Channel& channel, const wire::Hello& hello) {
-  if (const auto ip = hello.from.gid.ipv4()) return channel.is_at(*ip);
-  if (channel.is_keyed()) return true;
+// Whether the channel leads to the host of the asker's QP. The link is not asked here.
+bool PeerNet::leads_to_asker(Channel& channel, const wire::Hello& hello) {
+  if (leads_to(channel, hello.from.gid)) return true;
+  if (hello.from.gid.ipv4()) return false;
   auto own = hello.want.gid.ipv4();
   for (const auto& [ip_be, gids] : gids_)
     if (!own && std::ranges::count(gids, hello.want.gid) != 0) own = ip_be;
@@ -247,7 +263,8 @@ bool PeerNet::on_question(Channel& channel, const wire::Hello& hello) {
   reply.want = hello.want;
   reply.from = hello.from;
   // If no connection has come from the asker's address yet, the peer opens one there.
-  if (!expects(hello) || !leads_to(channel, hello)) reply.status = wire::HelloStatus::kNoSuchQp;
+  if (!expects(hello) || !leads_to_asker(channel, hello))
+    reply.status = wire::HelloStatus::kNoSuchQp;
   channel.send(reply);
   return true;
 }

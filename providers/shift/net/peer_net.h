@@ -12,6 +12,7 @@
 #include "net/channel.h"
 #include "net/find.h"
 #include "net/find_request.h"
+#include "net/host_book.h"
 #include "net/lobby.h"
 #include "net/network.h"
 #include "net/reactor.h"
@@ -58,6 +59,11 @@ class PeerNet final : public PeerNetwork,
   size_t channel_count() const noexcept { return channels_.size(); }
   std::vector<uint16_t> ports() const override;
   void retry_connections() override;
+  // Without this call, a host is known by the address in its GID alone.
+  void book_set(std::unique_ptr<HostBook> book) { book_ = std::move(book); }
+  std::vector<uint32_t> others(const wire::Gid& gid) override;
+  bool leads_to(const PeerChannel& channel, const wire::Gid& gid) override;
+  void host_seen(const wire::Gid& gid, const std::vector<uint32_t>& addresses_be) override;
 
  private:
   const wire::Instance& own_instance() const override { return instance(); }
@@ -89,7 +95,7 @@ class PeerNet final : public PeerNetwork,
   bool is_crowded(bool first) const;
   bool has_room(bool is_needed);
   void idle_place_take(const wire::Instance& peer, uint32_t remote_ip_be);
-  bool leads_to(Channel& channel, const wire::Hello& hello);
+  bool leads_to_asker(Channel& channel, const wire::Hello& hello);
   bool on_question(Channel& channel, const wire::Hello& hello);
 
   Reactor& reactor_;
@@ -109,6 +115,7 @@ class PeerNet final : public PeerNetwork,
   // then is not taken again on a new channel.
   std::map<wire::Instance, uint64_t> taken_;
   std::map<uint32_t, std::vector<wire::Gid>> gids_;  // by the address they belong to
+  std::unique_ptr<HostBook> book_;
   Finder finder_;
 };
 

@@ -137,7 +137,7 @@ void PortOwner::find_process(UniqueFd fd, const wire::Hello& hello, uint32_t rem
   }
   if (host_.expects(hello)) return rooms_.inbound.take(std::move(fd), hello);
   // No sharer takes a connection from another address than that of the asker's QP.
-  if (const auto ip = hello.from.gid.ipv4(); ip && *ip != remote_ip_be)
+  if (hello.from.gid.ipv4() && !host_.is_at(hello.from.gid, ip_be_, remote_ip_be))
     return hello_deny(fd.get(), hello, host_.secrets());
   ask_sharers(std::move(fd), hello, remote_ip_be);
 }

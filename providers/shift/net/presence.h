@@ -36,11 +36,13 @@ class Presence {
     uint32_t local_ip_be, remote_ip_be;
   };
   using Find = std::function<std::optional<Addresses>()>;
+  using FindMore = std::function<std::vector<Addresses>()>;
 
   // Whether SHIFT runs at the remote GID. `find` gives the addresses of the two GIDs and bounds its
-  // own time; it runs only when no answer is kept. Without an answer within `patience`, the result
-  // is false.
-  bool at(const wire::Gid& local, const wire::Gid& remote, const Find& find);
+  // own time; it runs only when no answer is kept. Without an answer within `patience`, or without
+  // addresses, the host is asked at all pairs of addresses that `find_more` gives, for as long.
+  bool at(const wire::Gid& local, const wire::Gid& remote, const Find& find,
+          const FindMore& find_more = {});
 
  private:
   static constexpr size_t kKnownMax = 4096;
@@ -50,8 +52,9 @@ class Presence {
     Clock::time_point since;
   };
 
-  bool ask(Addresses addresses) const;
-  bool ask(Addresses addresses, uint16_t port, Clock::time_point until) const;
+  enum class Reply : uint8_t { kYes, kNobody, kSilent };
+  // The first yes; otherwise kNobody if any of them says so.
+  Reply ask(const std::vector<Addresses>& pairs) const;
 
   std::vector<uint16_t> ports_;
   const std::chrono::milliseconds patience_, kept_for_;

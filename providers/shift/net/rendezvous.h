@@ -43,8 +43,9 @@ class RendezvousHost {
   // Whether the QP that the Hello wants is this process's and is connected to the asker's.
   virtual bool expects(const wire::Hello& hello) = 0;
   // Whether the QP of that GID is at the address from which a connection to the local address came:
-  // it is the address in the GID or, for another GID, the one that the link names. If that is not
-  // known, it is asked for, and the asker has to come again.
+  // it is the address in the GID or another one of that host or, for a GID that holds none, the one
+  // that the link names. If that is not known, it is asked for, and the asker has to come again.
+  // With job keys, who knows the key may come from anywhere, unless the link names an address.
   virtual bool is_at(const wire::Gid& gid, uint32_t local_ip_be, uint32_t remote_ip_be) = 0;
   // Whether one NIC port of this process has both the GID and this address.
   virtual bool has_gid(uint32_t ip_be, const wire::Gid& gid) = 0;

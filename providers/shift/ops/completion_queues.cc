@@ -14,6 +14,7 @@
 #include "group/completion_events.h"
 #include "group/extended.h"
 #include "group/twins.h"
+#include "ops/deputy.h"
 #include "ops/domains.h"
 #include "ops/entry.h"
 #include "ops/open_contexts.h"
@@ -112,7 +113,10 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
   channel->channel.fd = epoll_create1(EPOLL_CLOEXEC);
   channel->inject_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   for (int member = 0; member < c->member_count; member++) {
-    channel->real[member] = stock->create_comp_channel(c->members[member].real);
+    channel->real[member] =
+        member == kDefault
+            ? make_at_home(*c, [](Home at) { return stock->create_comp_channel(at.real); })
+            : stock->create_comp_channel(c->members[member].real);
   }
   if (channel->channel.fd < 0 || channel->inject_fd < 0 || channel->real[kDefault] == nullptr) {
     const int error = errno;
@@ -350,7 +354,9 @@ int shown_cqe(int asked, int room, int real) {
   return room == asked ? real : room == 2 * asked ? real / 2 : asked;
 }
 
-ibv_comp_channel* real_channel(Context& context, ibv_comp_channel* channel) {
+ibv_comp_channel* real_channel(Context& context, Home at, ibv_comp_channel* channel) {
+  // Nothing completes on the deputy's CQs, and the channel may be the dead NIC's.
+  if (at.is_deputy) return nullptr;
   return channel != nullptr ? virtual_channel(channel)->real[kDefault]
                             : context.members[kDefault].watch;
 }
@@ -385,8 +391,10 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
   Context* c = Context::from(context);
   auto cq = std::make_unique<CompletionQueue>();
   cq->asked = cqe;
-  cq->real[kDefault] = stock->create_cq(c->members[kDefault].real, room_for(*c, cqe), cq.get(),
-                                        real_channel(*c, channel), comp_vector);
+  cq->real[kDefault] = make_at_home(*c, [&](Home at) {
+    return stock->create_cq(at.real, room_for(*c, cqe), cq.get(), real_channel(*c, at, channel),
+                            at.is_deputy ? 0 : comp_vector);
+  });
   if (cq->real[kDefault] == nullptr) return nullptr;
   return &publish_cq(std::move(cq), *c, channel, cq_context)->cq;
 } catch (const std::bad_alloc&) {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "ops/deputy.h"
+
 namespace shift::group {
 struct CompletionQueue;
 struct Context;
@@ -23,7 +25,8 @@ int room_for(const group::Context& context, int cqe, int flushable = 0);
 bool has_news(group::CompletionQueue* q);
 
 // The default NIC's channel under `channel`; without one, the watch channel of the layer.
-ibv_comp_channel* real_channel(group::Context& context, ibv_comp_channel* channel);
+// `at` is where the CQ is made; null on a deputy.
+ibv_comp_channel* real_channel(group::Context& context, Home at, ibv_comp_channel* channel);
 // Completes the virtual object over `cq->real[kDefault]`, whose own cq_context is this object.
 group::CompletionQueue* publish_cq(std::unique_ptr<group::CompletionQueue> cq,
                                    group::Context& context, ibv_comp_channel* channel,

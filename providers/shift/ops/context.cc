@@ -1,13 +1,18 @@
 // Opening and closing a virtual device, its function tables, and its events.
+#include <algorithm>
+#include <ctime>
 #include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <random>
 
 #include "group/command_threads.h"
 #include "group/port.h"
 #include "ops/capabilities.h"
+#include "ops/deputy.h"
 #include "ops/entry.h"
+#include "ops/nic_memory.h"
+#include "ops/nic_open.h"
 #include "ops/open_contexts.h"
 #include "ops/tables.h"
 #include "util/config.h"
@@ -50,80 +55,27 @@ void fill_tables(Context* c) {
   ops.post_srq_recv = post_srq_recv;
 }
 
-ibv_device_attr_ex attributes_of(ibv_context* real) {
-  ibv_device_attr_ex attr{};
-  if (verbs_get_ctx(real)->query_device_ex(real, nullptr, &attr, sizeof attr) != 0) {
-    attr = {};
-    (void)stock->query_device(real, &attr.orig_attr);
-  }
-  return attr;
+// What the healthy NIC says of itself. Nothing: one of its ports is down.
+std::optional<NicMemory> said_in_health(const Nic& nic) {
+  const bool is_healthy =
+      !nic.ports.empty() && std::ranges::all_of(nic.ports, [](const auto& port) {
+        return port.second.state == IBV_PORT_ACTIVE;
+      });
+  if (!is_healthy) return std::nullopt;
+  return NicMemory{time(nullptr), nic.attr, nic.ports, group::gid_entries(nic.real)};
 }
 
-// What is asked of a NIC when it is opened.
-struct Nic {
-  ibv_context* real = nullptr;
-  int error = 0;  // why it could not be opened
-  ibv_comp_channel* watch = nullptr;
-  ibv_device_attr_ex attr{};
-  std::map<uint8_t, ibv_port_attr> ports;
-  std::mutex mutex;
-  bool is_late = false;  // nobody waits for it any more; under `mutex`
-};
-
-void nic_close(Nic& nic) {
-  if (nic.watch != nullptr) (void)stock->destroy_comp_channel(nic.watch);
-  if (nic.real != nullptr) (void)stock->close_device(nic.real);
-  nic.watch = nullptr;
-  nic.real = nullptr;
-}
-
-void nic_open(Nic& nic, ibv_device* device) {
-  nic.real = stock->open_device(device);
-  if (nic.real == nullptr) {
-    nic.error = errno;
-    return;
+// What the default NIC said when it was healthy, now or in an earlier process.
+std::optional<NicMemory> memory_of(const ibv_device& device, const Nic& nic) {
+  if (!config().born_masked) return std::nullopt;
+  auto before = nic_recall(device);
+  if (nic.real == nullptr) return before;
+  const auto now = said_in_health(nic);
+  if (now && nic_is_news(*now, before)) {
+    nic_remember(device, *now);
+    return now;
   }
-  nic.watch = stock->create_comp_channel(nic.real);
-  nic.attr = attributes_of(nic.real);
-  for (uint8_t port = 1; port <= nic.attr.orig_attr.phys_port_cnt; port++) {
-    ibv_port_attr attr{};
-    const int error = verbs_get_ctx(nic.real)->query_port(nic.real, port, &attr, sizeof attr);
-    if (error == 0) nic.ports[port] = attr;
-  }
-}
-
-// Opens the NIC of a further member. Its command thread does that, because the application must not
-// wait for a NIC that hangs. Null: it cannot be opened, or not in time; a warning says so.
-std::shared_ptr<Nic> further_open(const Device& d, int member) {
-  ibv_device* device = d.real[member];
-  auto nic = std::make_shared<Nic>();
-  const auto open = [nic, device] {
-    {
-      std::lock_guard lock(nic->mutex);
-      if (nic->is_late) return;  // the device may be gone
-    }
-    nic_open(*nic, device);
-    std::lock_guard lock(nic->mutex);
-    if (nic->is_late) nic_close(*nic);
-  };
-  const int number = group::command_threads->number_of(device->name);
-  using Waited = group::CommandThreads::Waited;
-  const Waited waited = group::command_threads->is_late(number)
-                            ? Waited::kLate
-                            : group::command_threads->run_and_wait(number, open);
-  if (waited == Waited::kNever) open();
-  std::lock_guard lock(nic->mutex);
-  if (nic->real != nullptr) return nic;
-  nic->is_late = true;
-  if (waited == Waited::kLate) {
-    device_lists_keep();  // the call that hangs uses its device
-    SHIFT_WARN_FEW("%s: no protection by %s: it does not answer commands", d.dev.name,
-                   device->name);
-  } else {
-    SHIFT_WARN_FEW("%s: no protection by %s: it cannot be opened (errno %d)", d.dev.name,
-                   device->name, nic->error);
-  }
-  return nullptr;
+  return before ? before : now;
 }
 
 // Makes the opened NIC the context's next member. Ports are compared by their numbers. The MTU that
@@ -166,6 +118,25 @@ void close_member(Context& c, int member) {
 
 }  // namespace
 
+namespace {
+
+// The default NIC cannot be opened. Opens another member's NIC in its place, and describes it as
+// the default was. False: there is none.
+bool deputy_open(const Device& d, const NicMemory& memory, Nic& nic) {
+  for (int i = kDefault + 1; i < d.member_count; i++) {
+    const auto other = further_open(d.dev.name, d.real[i]);
+    if (other == nullptr) continue;
+    nic.real = other->real;
+    nic.watch = other->watch;
+    nic.attr = memory.attr;
+    nic.ports = memory.ports;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 ibv_context* open_device(ibv_device* device) noexcept try {
   auto* d = reinterpret_cast<Device*>(device);
   if (d->member_count == 1) return stock->open_device(d->real[kDefault]);
@@ -178,22 +149,37 @@ ibv_context* open_device(ibv_device* device) noexcept try {
   }
   Nic first;
   nic_open(first, d->real[kDefault]);
-  if (first.real == nullptr) {
+  const auto memory = memory_of(*d->real[kDefault], first);
+  const bool is_dead = first.real == nullptr;
+  if (is_dead && !(memory && deputy_open(*d, *memory, first))) {
     errno = first.error;
     return nullptr;
   }
   auto c = std::make_unique<Context>();
   c->device = d;
   take_nic(*c, first);
+  if (is_dead) {
+    SHIFT_WARN_FEW("%s cannot be opened (errno %d): other NICs carry what is sent there",
+                   d->dev.name, first.error);
+    Context::Member& member = c->members[kDefault];
+    member.is_deputy = true;
+    member.dead = member.port_down = true;
+  }
+  if (memory) c->remembered_gids = memory->gids;
+  // What a port says of itself while it is down means little.
+  if (memory && c->members[kDefault].port_down) c->port_attr = c->port_limits = memory->ports;
   for (int i = kDefault + 1; i < d->member_count; i++) {
-    const auto nic = further_open(*d, i);
+    const auto nic = further_open(d->dev.name, d->real[i]);
     if (nic == nullptr) break;  // a member is known by its place, so none may be skipped
     take_nic(*c, *nic);
   }
   // No other member can be opened, so the application gets the real context, as with stock.
   if (c->member_count == 1) {
     if (first.watch != nullptr) (void)stock->destroy_comp_channel(first.watch);
-    return first.real;
+    if (!is_dead) return first.real;
+    (void)stock->close_device(first.real);
+    errno = first.error;
+    return nullptr;
   }
   if (!c->events.open()) {
     for (int member = 0; member < c->member_count; member++) close_member(*c, member);
@@ -217,6 +203,7 @@ int close_device(ibv_context* context) noexcept {
   Context* c = Context::from(context);
   coordinator().context_forget(c);
   context_is_closed(c);
+  deputy_close(*c);
   // Each NIC's command thread closes the real context after all that uses it. A NIC that is late
   // does so later.
   for (int member = 0; member < c->member_count; member++) {

@@ -2,13 +2,20 @@
 #include "ops/create_qp.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "group/group.h"
+#include "group/park.h"
 #include "group/shared_queue.h"
 #include "ops/builder.h"
 #include "ops/completion_queues.h"
+#include "ops/deputy.h"
 #include "ops/entry.h"
+#include "ops/open_contexts.h"
 #include "ops/tables.h"
 #include "util/config.h"
 #include "util/log.h"
@@ -163,7 +170,90 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const Init& init) {
   return g.release();
 }
 
+// Whether a deputy has given QPs their numbers: these may be numbers of QPs on the NIC itself, when
+// it has come back.
+constinit std::atomic<bool> numbers_mixed{false};
+
+// `make` makes QPs until one has a number that no QP of the application has on the device. Two NICs
+// may give the same one.
+template <typename Make>
+ibv_qp* with_own_number(const Context& context, const Make& make) {
+  constexpr size_t kTries = 64;
+  ibv_qp* made = make();
+  if (!numbers_mixed.load(std::memory_order_relaxed)) return made;
+  std::vector<ibv_qp*> used;
+  while (made != nullptr && context_uses_number(*context.device, made->qp_num)) {
+    used.push_back(std::exchange(made, nullptr));
+    errno = EAGAIN;
+    if (used.size() < kTries) made = make();
+  }
+  const int error = errno;
+  for (ibv_qp* one : used) (void)stock->destroy_qp(one);
+  errno = error;
+  return made;
+}
+
+// ---- QPs that are made while the default NIC is dead
+
+// The init attributes for the deputy's QP, which takes no work: its queues are as large as asked
+// for, so that the provider says what it would have made of that.
+template <typename Init>
+Init on_deputy(const Init& init, const Context::Deputy& at) {
+  Init real = init;
+  real.send_cq = real.recv_cq = at.cq;
+  real.srq = nullptr;
+  if (init.srq != nullptr) real.cap.max_recv_wr = real.cap.max_recv_sge = 0;
+  return real;
+}
+
+// From here on everything that is posted waits in the journal. The group is in no list of control/
+// yet.
+void begin_elsewhere(Group& g) {
+  g.life.unconnected = true;
+  Group* const one = &g;
+  group::park({&one, 1});
+}
+
+// `make` makes the deputy's QP from the init attributes.
+template <typename Init, typename Make>
+Group* make_elsewhere(ibv_pd* pd, Init* init, const Make& make) {
+  Context& context = *Context::from(pd->context);
+  const char* reason = unprotected_because(*init);
+  const Context::Deputy* at = reason == nullptr ? deputy_of(context) : nullptr;
+  if (at == nullptr) {
+    errno = EIO;  // as on the dead NIC
+    return nullptr;
+  }
+  if (!claim_shared(*init, &reason) || reason != nullptr) {
+    errno = EIO;
+    return nullptr;
+  }
+  Init real_init = on_deputy(*init, *at);
+  numbers_mixed = true;
+  ibv_qp* real =
+      with_own_number(context, [&] { return make(*at, &(real_init = on_deputy(*init, *at))); });
+  if (real == nullptr) {
+    unclaim_shared(*init, reason);
+    return nullptr;
+  }
+  if (init->srq == nullptr) {
+    init->cap = real_init.cap;
+  } else {
+    init->cap.max_send_wr = real_init.cap.max_send_wr;
+    init->cap.max_send_sge = real_init.cap.max_send_sge;
+    init->cap.max_inline_data = real_init.cap.max_inline_data;
+  }
+  Group* g = make_group(pd, real, *init);
+  g->is_homeless = true;
+  begin_elsewhere(*g);
+  return g;
+}
+
 }  // namespace
+
+void begin_again_elsewhere(Group& group) {
+  begin_elsewhere(group);
+}
 
 void cq_join(CompletionQueue& cq, Group& group) {
   auto lock = lock_queue(cq);
@@ -173,14 +263,28 @@ void cq_join(CompletionQueue& cq, Group& group) {
   if (cq.let_go) group.let_go = true;
 }
 
+namespace {
+
+ibv_qp* create_elsewhere(ibv_pd* pd, ibv_qp_init_attr* init) {
+  Group* g = make_elsewhere(pd, init, [](const Context::Deputy& at, ibv_qp_init_attr* real) {
+    return stock->create_qp(at.pd, real);
+  });
+  return g != nullptr ? g->handle() : nullptr;
+}
+
+}  // namespace
+
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) noexcept try {
+  Context& context = *Context::from(pd->context);
+  if (needs_deputy(context)) return create_elsewhere(pd, init);
   const char* reason = unprotected_because(*init);
   if (!claim_shared(*init, &reason)) return nullptr;
   ibv_qp_init_attr real_init = on_default(*init);
-  ibv_qp* real = stock->create_qp(virtual_pd(pd)->real[kDefault], &real_init);
+  ibv_qp* real = with_own_number(
+      context, [&] { return stock->create_qp(virtual_pd(pd)->real[kDefault], &real_init); });
   if (real == nullptr) {
     unclaim_shared(*init, reason);
-    return nullptr;
+    return is_default_gone(context, errno) ? create_elsewhere(pd, init) : nullptr;
   }
   init->cap = real_init.cap;
   if (reason != nullptr) {
@@ -194,6 +298,28 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) noexcept try {
 }
 
 namespace {
+
+void add_builder(Group& g, const ibv_qp_init_attr_ex& init) {
+  if (!(init.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) return;
+  g.real_ex = stock->qp_to_qp_ex(g.real[kDefault]);
+  try {
+    if (g.real_ex != nullptr) install_builder(g);
+  } catch (const std::bad_alloc&) {
+    (void)destroy_qp(g.handle());
+    throw;
+  }
+}
+
+ibv_qp* create_extended_elsewhere(ibv_qp_init_attr_ex* init) {
+  Group* g =
+      make_elsewhere(init->pd, init, [](const Context::Deputy& at, ibv_qp_init_attr_ex* real) {
+        real->pd = at.pd;
+        return verbs_get_ctx(at.real)->create_qp_ex(at.real, real);
+      });
+  if (g == nullptr) return nullptr;
+  add_builder(*g, *init);
+  return g->handle();
+}
 
 // `make` makes the QP by other means than the verb; such a QP is not protected.
 ibv_qp* create_extended(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp make,
@@ -216,16 +342,23 @@ ibv_qp* create_extended(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp 
       (init->send_ops_flags & ~kBuilt)) {
     reason = "it asks for requests that are not protected";
   }
+  if (needs_deputy(*Context::from(context))) {
+    if (reason == nullptr) return create_extended_elsewhere(init);
+    errno = EIO;
+    return nullptr;
+  }
   if (!claim_shared(*init, &reason)) return nullptr;
   ibv_context* real_context = Context::from(context)->members[kDefault].real;
   ibv_qp_init_attr_ex real_init = on_default(*init);
   if (has_pd) real_init.pd = virtual_pd(init->pd)->real[kDefault];
-  ibv_qp* real = make != nullptr
-                     ? make(real_context, &real_init, argument)
-                     : verbs_get_ctx(real_context)->create_qp_ex(real_context, &real_init);
+  ibv_qp* real = with_own_number(*Context::from(context), [&] {
+    return make != nullptr ? make(real_context, &real_init, argument)
+                           : verbs_get_ctx(real_context)->create_qp_ex(real_context, &real_init);
+  });
   if (real == nullptr) {
     unclaim_shared(*init, reason);
-    return nullptr;
+    const bool is_gone = is_default_gone(*Context::from(context), errno) && reason == nullptr;
+    return is_gone ? create_extended_elsewhere(init) : nullptr;
   }
   init->cap = real_init.cap;
   if (reason != nullptr) {
@@ -233,15 +366,7 @@ ibv_qp* create_extended(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp 
     return real;
   }
   Group* g = make_group(init->pd, real, *init);
-  if (init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
-    g->real_ex = stock->qp_to_qp_ex(real);
-    try {
-      if (g->real_ex != nullptr) install_builder(*g);
-    } catch (const std::bad_alloc&) {
-      (void)destroy_qp(g->handle());
-      throw;
-    }
-  }
+  add_builder(*g, *init);
   return g->handle();
 }
 

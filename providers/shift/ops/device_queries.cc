@@ -9,7 +9,9 @@
 
 #include "group/port.h"
 #include "ops/capabilities.h"
+#include "ops/deputy.h"
 #include "ops/entry.h"
+#include "ops/open_contexts.h"
 #include "ops/tables.h"
 
 namespace shift::ops {
@@ -18,14 +20,29 @@ namespace {
 using group::Context;
 using group::kDefault;
 
-int real_query_port(ibv_context* real, uint8_t port, ibv_port_attr* attr, size_t size) {
-  return verbs_get_ctx(real)->query_port(real, port, attr, size);
+constexpr uint8_t kLinkUp = 5;  // of ibv_port_attr::phys_state
+
+// A deputy for the default NIC says nothing of it.
+bool is_deputy(const Context& context) {
+  return context.members[kDefault].is_deputy;
+}
+
+int real_query_port(const Context& context, uint8_t port, ibv_port_attr* attr, size_t size) {
+  ibv_context* real = context.members[kDefault].real;
+  return is_deputy(context) ? EIO : verbs_get_ctx(real)->query_port(real, port, attr, size);
 }
 
 bool is_masking(Context& context) {
   std::lock_guard lock(context.mutex);
   return std::any_of(context.groups.begin(), context.groups.end(),
                      [](const group::Group* group) { return group->life.path.off_default.load(); });
+}
+
+// Whether the default's port is shown as it is in health: the traffic flows on another member
+// (C9), or would, as there are no QPs that only this NIC serves (C10).
+bool shows_health(Context& context) {
+  return is_masking(context) ||
+         (group::is_backed(context) && context.stock_qps == 0 && !context_has_unprotected(context));
 }
 
 // The call itself was at fault, so the NIC's answer says nothing of its addresses.
@@ -39,7 +56,8 @@ int vctx_query_device_ex(ibv_context* context, const ibv_query_device_ex_input* 
                          ibv_device_attr_ex* attr, size_t size) {
   Context* c = Context::from(context);
   auto* real = verbs_get_ctx(c->members[kDefault].real);
-  const int error = real->query_device_ex(c->members[kDefault].real, input, attr, size);
+  const int error =
+      is_deputy(*c) ? EIO : real->query_device_ex(c->members[kDefault].real, input, attr, size);
   if (error != 0 && !c->members[kDefault].dead) return error;
   ibv_device_attr_ex ours = c->device_attr;
   const size_t known = std::min(size, sizeof ours);
@@ -73,7 +91,7 @@ int vctx_query_rt_values(ibv_context* context, ibv_values_ex* values) {
 
 int query_device(ibv_context* context, ibv_device_attr* attr) noexcept {
   Context* c = Context::from(context);
-  const int error = stock->query_device(c->members[kDefault].real, attr);
+  const int error = is_deputy(*c) ? EIO : stock->query_device(c->members[kDefault].real, attr);
   if (error != 0 && !c->members[kDefault].dead) return error;
   if (error != 0) *attr = c->device_attr.orig_attr;
   limit_to(*attr, c->common_attr.orig_attr);
@@ -82,45 +100,53 @@ int query_device(ibv_context* context, ibv_device_attr* attr) noexcept {
 
 int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t size) noexcept {
   Context* c = Context::from(context);
-  const int error = real_query_port(c->members[kDefault].real, port, attr, size);
+  const int error = real_query_port(*c, port, attr, size);
   const auto limits = c->port_limits.find(port);
   if (error == 0 && limits != c->port_limits.end()) limit_to(*attr, limits->second);
-  if (!is_masking(*c)) return error;
-  // The traffic flows on another member, so the port is shown as it was (C9).
+  const bool is_up = error == 0 && attr->state == IBV_PORT_ACTIVE;
+  if (is_up || !shows_health(*c)) return error;
   auto it = c->port_attr.find(port);
   if (it == c->port_attr.end()) return error;
-  if (error != 0) {
-    std::memcpy(attr, &it->second, std::min(size, sizeof it->second));
-    limit_to(*attr, limits->second);
-  }
-  attr->state = it->second.state;
-  attr->phys_state = it->second.phys_state;
+  std::memcpy(attr, &it->second, std::min(size, sizeof it->second));
+  limit_to(*attr, limits->second);
+  attr->state = IBV_PORT_ACTIVE;
+  attr->phys_state = kLinkUp;
   return 0;
 }
 
-int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) noexcept {
+int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) noexcept try {
   Context* c = Context::from(context);
-  const int error = stock->query_gid(c->members[kDefault].real, port, index, gid);
-  if (error == 0 && wire::Gid::from_verbs(*gid) != wire::Gid{}) return 0;
+  int error = EIO;
+  if (!is_deputy(*c)) {
+    error = stock->query_gid(c->members[kDefault].real, port, index, gid);
+    if (error == 0 && wire::Gid::from_verbs(*gid) != wire::Gid{}) return 0;
+  }
   // The address is gone; it may come back, and then at another index. A program that uses it sees
   // no change (C9).
-  const auto used = group::gid_in_use(*c, port, static_cast<uint32_t>(index));
-  if (!used) return error;
-  *gid = used->to_verbs();
-  return 0;
+  if (const auto used = group::gid_in_use(*c, port, static_cast<uint32_t>(index))) {
+    *gid = used->to_verbs();
+    return 0;
+  }
+  const auto shown = group::shown_gid(*c, port, static_cast<uint32_t>(index));
+  if (shown) *gid = shown->gid;
+  return shown ? 0 : error;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
 }
 
 int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry,
                  uint32_t flags, size_t size) noexcept try {
   Context* c = Context::from(context);
-  const int error = stock->query_gid_ex(c->members[kDefault].real, port, index, entry, flags, size);
-  if (size < sizeof *entry || is_callers_mistake(error)) return error;
-  if (error == 0 && wire::Gid::from_verbs(entry->gid) != wire::Gid{}) {
-    c->shown_gids.add(*entry);
-    return 0;
+  int error = EIO;
+  if (!is_deputy(*c)) {
+    error = stock->query_gid_ex(c->members[kDefault].real, port, index, entry, flags, size);
+    if (size < sizeof *entry || is_callers_mistake(error)) return error;
+    if (error == 0 && wire::Gid::from_verbs(entry->gid) != wire::Gid{}) {
+      c->shown_gids.add(*entry);
+      return 0;
+    }
   }
-  const auto used = group::gid_in_use(*c, port, index);
-  const auto shown = used ? c->shown_gids.find(port, index, *used) : std::nullopt;
+  const auto shown = size < sizeof *entry ? std::nullopt : group::shown_gid(*c, port, index);
   if (!shown) return error;
   std::memset(entry, 0, size);
   *entry = *shown;
@@ -132,31 +158,39 @@ int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_en
 ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t max, uint32_t flags,
                         size_t size) noexcept try {
   Context* c = Context::from(context);
-  const ssize_t count =
-      stock->query_gid_table(c->members[kDefault].real, entries, max, flags, size);
-  // The entries of a younger program are not known.
-  if (size != sizeof *entries || is_callers_mistake(static_cast<int>(-count))) return count;
+  ssize_t count = -EIO;
+  if (!is_deputy(*c)) {
+    count = stock->query_gid_table(c->members[kDefault].real, entries, max, flags, size);
+    // The entries of a younger program are not known.
+    if (size != sizeof *entries || is_callers_mistake(static_cast<int>(-count))) return count;
+  }
+  if (size != sizeof *entries) return count;
   size_t shown = count < 0 ? 0 : static_cast<size_t>(count);
   for (size_t i = 0; i < shown; i++) c->shown_gids.add(entries[i]);
-  for (const group::GidInUse& used : group::gids_in_use(*c)) {
-    const auto is_it = [&used](const ibv_gid_entry& entry) {
-      return entry.port_num == used.port && entry.gid_index == used.index;
+  const auto show = [&](uint32_t port, uint32_t index) {
+    const auto is_it = [&](const ibv_gid_entry& entry) {
+      return entry.port_num == port && entry.gid_index == index;
     };
-    if (shown == max || std::any_of(entries, entries + shown, is_it)) continue;
-    if (const auto entry = c->shown_gids.find(used.port, used.index, used.gid))
-      entries[shown++] = *entry;
-  }
+    if (shown == max || std::any_of(entries, entries + shown, is_it)) return;
+    if (const auto entry = group::shown_gid(*c, port, index)) entries[shown++] = *entry;
+  };
+  for (const group::GidInUse& used : group::gids_in_use(*c)) show(used.port, used.index);
+  if (group::is_backed(*c))
+    for (const ibv_gid_entry& entry : c->remembered_gids) show(entry.port_num, entry.gid_index);
   return shown == 0 ? count : static_cast<ssize_t>(shown);
 } catch (const std::bad_alloc&) {
   return -ENOMEM;
 }
 
+// RoCE has the same partitions on all NICs.
 int query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) noexcept {
-  return stock->query_pkey(Context::from(context)->members[kDefault].real, port, index, pkey);
+  const Home at = home(*Context::from(context));
+  return at.real != nullptr ? stock->query_pkey(at.real, port, index, pkey) : -1;
 }
 
 int get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) noexcept {
-  return stock->get_pkey_index(Context::from(context)->members[kDefault].real, port, pkey);
+  const Home at = home(*Context::from(context));
+  return at.real != nullptr ? stock->get_pkey_index(at.real, port, pkey) : -1;
 }
 
 void install_queries(verbs_context& v) {

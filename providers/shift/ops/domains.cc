@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "group/twins.h"
+#include "ops/deputy.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
 
@@ -63,7 +64,7 @@ ibv_pd* alloc_pd(ibv_context* context) noexcept {
     errno = ENOMEM;
     return nullptr;
   }
-  ibv_pd* real = stock->alloc_pd(c->members[kDefault].real);
+  ibv_pd* real = make_at_home(*c, [](Home at) { return stock->alloc_pd(at.real); });
   if (real == nullptr) return nullptr;
   publish(*pd, context, real);
   on_twins(*pd, [](ProtectionDomain& made, int member) {
@@ -120,7 +121,13 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* i
     if (init->alloc != nullptr) attr.alloc = allocate;
     if (init->free != nullptr) attr.free = release;
   }
-  ibv_pd* real = verbs->alloc_parent_domain(real_context, &attr);
+  ibv_pd* real = nullptr;
+  if (needs_deputy(*Context::from(context))) {
+    // There are no objects on the default NIC that it would allocate for.
+    real = make_at_home(*Context::from(context), [](Home at) { return stock->alloc_pd(at.real); });
+  } else {
+    real = verbs->alloc_parent_domain(real_context, &attr);
+  }
   if (real == nullptr) return nullptr;
   publish(*pd, context, real);
   pd->base = base->base != nullptr ? base->base : base;

@@ -5,6 +5,7 @@
 
 #include "group/extended.h"
 #include "ops/completion_queues.h"
+#include "ops/deputy.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
 
@@ -110,11 +111,17 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) try {
     attr.parent_domain = cq->domain->real[kDefault];
   }
   attr.cq_context = cq.get();
-  attr.channel = real_channel(*c, init->channel);
   // The layer itself reads the standard fields of each completion that it polls by extended calls.
   attr.wc_flags |= IBV_WC_STANDARD_FLAGS;
-  ibv_context* real = c->members[kDefault].real;
-  poll.real = verbs_get_ctx(real)->create_cq_ex(real, &attr);
+  poll.real = make_at_home(*c, [&](Home at) {
+    attr.channel = real_channel(*c, at, init->channel);
+    if (at.is_deputy) {
+      // The domain is another NIC's, and so are the vectors.
+      attr.comp_mask &= ~uint32_t{IBV_CQ_INIT_ATTR_MASK_PD};
+      attr.comp_vector = 0;
+    }
+    return verbs_get_ctx(at.real)->create_cq_ex(at.real, &attr);
+  });
   if (poll.real == nullptr) return nullptr;
   if (cq->domain != nullptr) cq->domain->users++;
   poll.read_flags = static_cast<uint32_t>(init->wc_flags);

@@ -113,6 +113,14 @@ NicFacts nic_facts(const ibv_device& device) {
   return facts;
 }
 
+// It has the form 0123:4567:89ab:cdef.
+uint64_t nic_guid(const ibv_device& device) {
+  std::string digits = line_of(device.ibdev_path + std::string("/node_guid"));
+  std::erase(digits, ':');
+  constexpr size_t kDigits = 16;
+  return digits.size() == kDigits ? std::strtoull(digits.c_str(), nullptr, 16) : 0;
+}
+
 void port_speeds_read(std::span<ibv_device* const> devices, std::vector<NicFacts>& facts,
                       std::chrono::milliseconds patience) {
   const auto speeds = std::make_shared<Speeds>();

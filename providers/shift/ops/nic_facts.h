@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include <chrono>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,10 @@ namespace shift::ops {
 // All but the speed. Reads a few small files, which the kernel answers from its own memory; what
 // cannot be read stays unknown. The port is the device's first.
 NicFacts nic_facts(const ibv_device& device);
+
+// The NIC's own number, which no other NIC has; 0: the system does not know it. In the byte order
+// of the host.
+uint64_t nic_guid(const ibv_device& device);
 
 // Puts the ports' speeds into the facts of these devices. For this the kernel asks the NICs, one of
 // which may hang: what is not known after `patience` stays unknown.

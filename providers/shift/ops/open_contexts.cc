@@ -64,10 +64,35 @@ bool context_is_masked(Context& context) {
   return std::ranges::any_of(groups, [](Group* g) { return is_masked(*g); });
 }
 
+bool context_has_unprotected(Context& context) {
+  std::lock_guard alive(context.event_mutex);
+  std::vector<Group*> groups;
+  {
+    std::lock_guard list(context.mutex);
+    groups = context.groups;
+  }
+  return std::ranges::any_of(groups, [](Group* g) {
+    {
+      std::lock_guard lock(g->attr_mutex);
+      if (!(g->life.asked.mask & IBV_QP_AV)) return false;
+    }
+    return !is_masked(*g);
+  });
+}
+
 bool device_is_masked(ibv_context* context) noexcept {
   std::lock_guard lock(open_contexts().mutex);
   return std::ranges::any_of(open_contexts().all, [context](Context* other) {
     return other->device == Context::from(context)->device && context_is_masked(*other);
+  });
+}
+
+bool context_uses_number(const group::Device& device, uint32_t qpn) {
+  std::lock_guard lock(open_contexts().mutex);
+  return std::ranges::any_of(open_contexts().all, [&](Context* context) {
+    if (context->device != &device) return false;
+    std::lock_guard list(context->mutex);
+    return std::ranges::any_of(context->groups, [qpn](Group* g) { return g->qpn() == qpn; });
   });
 }
 

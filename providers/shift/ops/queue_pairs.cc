@@ -24,6 +24,8 @@
 #include "group/twins.h"
 #include "ops/builder.h"
 #include "ops/completion_queues.h"
+#include "ops/create_qp.h"
+#include "ops/deputy.h"
 #include "ops/domains.h"
 #include "ops/entry.h"
 #include "ops/query_qp.h"
@@ -44,8 +46,7 @@ using group::SharedQueue;
 std::optional<Ends> ends_of(Group* g, const ibv_qp_attr& to_rtr) {
   const ibv_ah_attr& av = to_rtr.ah_attr;
   if (!av.is_global) return std::nullopt;
-  const auto own = group::gid_at(g->context->members[kDefault].real, g->life.asked.attr.port_num,
-                                 av.grh.sgid_index);
+  const auto own = group::shown_gid(*g->context, g->life.asked.attr.port_num, av.grh.sgid_index);
   if (!own) return std::nullopt;
   return Ends{.local = {wire::Gid::from_verbs(own->gid), g->qpn()},
               .remote = {wire::Gid::from_verbs(av.grh.dgid), to_rtr.dest_qp_num},
@@ -148,6 +149,47 @@ bool join_default(Group* g) {
   return *is_clean && group::receives_join(*g, kDefault) == SharedQueue::Join::kDone;
 }
 
+// Whether the default NIC has lost the address that the application chose.
+bool is_gid_lost(const Group& g, const ibv_qp_attr& attr) {
+  const auto entry = group::gid_at(g.context->members[kDefault].real, group::kPortNumber,
+                                   attr.ah_attr.grh.sgid_index);
+  return !entry || wire::Gid::from_verbs(entry->gid) == wire::Gid{};
+}
+
+// Whether the NIC may have refused to connect the QP because it is broken itself, or cannot reach
+// the peer.
+bool blames_path(const Group& g, int error, const ibv_qp_attr& attr) {
+  switch (error) {
+    case EIO:
+    case ENODEV:
+    case ENXIO:
+    case ENETDOWN:
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case EADDRNOTAVAIL:
+    case ETIMEDOUT:
+      return true;
+    default:
+      // The application's own mistakes are told so, too; and a GID that the NIC has lost.
+      return error == EINVAL &&
+             (!group::member_port_is_up(*g.context, kDefault) || is_gid_lost(g, attr));
+  }
+}
+
+// Whether another member can carry the QP from its first request on, since the default NIC has
+// refused to connect it.
+bool may_begin_elsewhere(const Group& g, int error, const ibv_qp_attr& attr) {
+  return blames_path(g, error, attr) && group::is_backed(*g.context);
+}
+
+// The QP has no connection on the default NIC: nothing may be posted there. The control thread
+// parks the group, or fails it.
+void await_parked(Group* g) {
+  const Uncancellable shield;
+  while (g->life.unconnected && send_route(g) == group::Route::kOnDefault)
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
 void leave_cqs(Group* g) {
   group::purge(*g->send_cq, g);
   if (g->recv_cq != g->send_cq) group::purge(*g->recv_cq, g);
@@ -165,11 +207,14 @@ int reset_group(Group* g) {
   group::receives_settle(*g, kDefault + 1);
   if (const int error = group::member_qp_to_state(*g, kDefault, IBV_QPS_RESET)) {
     // The default NIC is dead. Requests that the application wants to stop may be on their way over
-    // another NIC's QP: group::fail() shuts that QP, and it stays for later posts and queries until
-    // the application destroys its own.
+    // another NIC's QP: group::fail() shuts that QP.
     if (send_route(g) != group::Route::kError) give_up(*g);
-    group::told_keys_forget(*g);
-    return error;
+    const bool is_gone = g->context->members[kDefault].dead || is_default_gone(*g->context, error);
+    if (!is_gone || !group::is_backed(*g->context)) {
+      group::told_keys_forget(*g);
+      return error;
+    }
+    g->is_homeless = true;
   }
   group::twin_qps_destroy(*g);
   group::told_keys_forget(*g);
@@ -189,6 +234,12 @@ int reset_group(Group* g) {
   return 0;
 }
 
+int reset(Group* g) {
+  const int error = reset_group(g);
+  if (error == 0 && g->is_homeless) begin_again_elsewhere(*g);
+  return error;
+}
+
 }  // namespace
 
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
@@ -197,8 +248,9 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   if (to_state && (attr->qp_state == IBV_QPS_ERR || attr->qp_state == IBV_QPS_RESET)) {
     stop_masking(g);
   }
-  if (to_state && attr->qp_state == IBV_QPS_RESET) return reset_group(g);
-  if (to_state && attr->qp_state == IBV_QPS_RTR && !join_default(g)) return EAGAIN;
+  if (to_state && attr->qp_state == IBV_QPS_RESET) return reset(g);
+  const bool joins = to_state && attr->qp_state == IBV_QPS_RTR && !g->is_homeless;
+  if (joins && !join_default(g)) return EAGAIN;
   const bool to_rtr = to_state && attr->qp_state == IBV_QPS_RTR && (mask & IBV_QP_AV);
   const auto ends = to_rtr && !g->let_go ? ends_of(g, *attr) : std::nullopt;
   // The patience of the QP's NIC is set at RTS, while the peer itself may take longer to show up.
@@ -207,11 +259,23 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
       ends && coordinator().peer_present(g->context, ends->local.gid, ends->remote.gid);
   for (;;) {
     const uint32_t departures = g->life.path.departures;
-    const int member = current_member(g);
+    // A QP of a deputy waits for no path before it can send: nobody makes one until then.
+    const bool begins = g->life.unconnected && g->life.path.member == kDefault;
+    const int member = begins ? kDefault : current_member(g);
     const auto error = change_on(g, member, *attr, mask);
     if (error == 0) break;
     if (!error && to_state && attr->qp_state == IBV_QPS_ERR) {
       break_without(g, member);
+      break;
+    }
+    if (peer_present && error && member == kDefault && may_begin_elsewhere(*g, *error, *attr)) {
+      group::application_note(*g, *attr, mask);
+      g->life.unconnected = true;
+      break;
+    }
+    if (to_state && attr->qp_state == IBV_QPS_ERR && is_default_gone(*g->context, *error) &&
+        group::is_backed(*g->context)) {
+      if (send_route(g) != group::Route::kError) give_up(*g);
       break;
     }
     // A QP that the group has left meanwhile is in ERR, and refuses what its successor accepts.
@@ -236,6 +300,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   } else if (attr->qp_state == IBV_QPS_RTS && (mask & IBV_QP_SQ_PSN)) {
     group::count_packets(*g);
     coordinator().group_sends(g);
+    await_parked(g);
   }
   return 0;
 }
@@ -359,6 +424,10 @@ int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr*) noexcept {
 
 // Address handles are the default NIC's own; this call only finds its PD.
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) noexcept {
+  if (needs_deputy(*group::Context::from(pd->context))) {
+    errno = EIO;
+    return nullptr;
+  }
   return stock->create_ah(virtual_pd(pd)->real[kDefault], attr);
 }
 int destroy_ah(ibv_ah*) noexcept {

@@ -3,6 +3,7 @@
 
 #include "group/shared_queue.h"
 #include "group/twins.h"
+#include "ops/deputy.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
 
@@ -14,7 +15,9 @@ using group::SharedQueue;
 
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) noexcept try {
   Context* c = Context::from(pd->context);
-  ibv_srq* real = stock->create_srq(virtual_pd(pd)->real[kDefault], init);
+  ibv_srq* real = make_at_home(*c, [&](Home at) -> ibv_srq* {
+    return stock->create_srq(at.is_deputy ? c->deputy.pd : virtual_pd(pd)->real[kDefault], init);
+  });
   if (real == nullptr) return nullptr;
   ibv_srq_attr attr{};
   if (stock->query_srq(real, &attr) != 0) attr = init->attr;

@@ -35,6 +35,12 @@ Object* make(ibv_context* context, Init* init) noexcept {
     errno = EOPNOTSUPP;
     return nullptr;
   }
+  // Such an object has one NIC only. A deputy would make it on a NIC that is not the one asked
+  // for.
+  if (Context::from(context)->members[kDefault].is_deputy) {
+    errno = EIO;
+    return nullptr;
+  }
   return function(Context::from(context)->members[kDefault].real, init);
 }
 

@@ -42,6 +42,10 @@ int bind_window(Group& g, ibv_mw* mw, ibv_mw_bind* bind) {
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
   ibv_pd* real = virtual_pd(pd)->real[kDefault];
+  if (Context::from(pd->context)->members[kDefault].dead) {
+    errno = EIO;  // a window has one NIC only
+    return nullptr;
+  }
   if (real->context->ops.alloc_mw == nullptr) {
     errno = EOPNOTSUPP;
     return nullptr;

@@ -48,6 +48,11 @@ struct Config {
   // SHIFT_PAIRS: the devices that stand in for each other, the nearest first; empty = neighbours
   // are paired automatically.
   std::vector<std::vector<std::string>> groups;
+  // SHIFT_PEERS: the operator's map of hosts (util/host_map.h); the name is absolute; empty = none
+  std::string peers;
+  // SHIFT_BORN: whether a port that is down when its device is opened is shown as if it was up,
+  // because another NIC carries what is sent there
+  bool born_masked = true;
   uint16_t port = 9473;  // SHIFT_PORT: rendezvous port of every NIC address
   // SHIFT_RC_TIMEOUT_MAX: cap of the RC ack timeout exponent on default paths
   int rc_timeout_max = 11;

@@ -155,6 +155,17 @@ constexpr ConfigKey kKeys[] = {
      "device=device[=device...],... with each device named once, four in a group at most",
      [](std::string_view v, Config& c) { return parse_groups(v, c.groups); },
      show<&Config::groups>},
+    {"SHIFT_PEERS", "an absolute file name, or nothing",
+     [](std::string_view v, Config& c) {
+       return v.empty() ? c.peers.clear(), true : parse_absolute(v, c.peers);
+     },
+     show<&Config::peers>},
+    {"SHIFT_BORN", "mask or stock",
+     [](std::string_view v, Config& c) {
+       bool& masked = c.born_masked;
+       return v == "mask" ? masked = true, true : v == "stock" ? masked = false, true : false;
+     },
+     [](const Config& c) { return std::string(c.born_masked ? "mask" : "stock"); }},
     {"SHIFT_PORT", "1..65535",
      [](std::string_view v, Config& c) { return parse_number(v, 1, 65535, c.port); },
      show<&Config::port>},

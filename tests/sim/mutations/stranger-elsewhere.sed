@@ -2,4 +2,4 @@
 # shows: C11
 # within: 2000
 # file: control/peer_search.cc
-s/if \(const auto ip = group_\.life\.ends\.remote\.gid\.ipv4\(\)\) return channel->is_at\(\*ip\);/if (group_.life.ends.remote.gid.ipv4()) return true;/
+s/if \(net_\.leads_to\(\*channel, remote\)\) return true;/if (net_.leads_to(*channel, remote) || remote.ipv4()) return true;/

@@ -76,12 +76,61 @@ TEST_F(PeerSearchTest, TheLeaderLooksAtOnceAndOnce) {
 TEST_F(PeerSearchTest, TheFollowerWaitsToBeAsked) {
   group_->life.control.is_leader = false;
   search_->begin();
-  search_->look_later(milliseconds(1));
   time_.run_for(milliseconds(config().rendezvous_ms - 1));
   EXPECT_TRUE(network_.requests.empty());
   EXPECT_TRUE(missing_.empty());
   time_.run_for(milliseconds(2));
   EXPECT_EQ(missing_, std::vector<std::string>{"nobody has asked for this QP"});
+}
+
+// The leader may not know where to look for it.
+TEST_F(PeerSearchTest, AFollowerWhoseNicIsDownLooksForItsLeader) {
+  group_->life.control.is_leader = false;
+  nics_.port_down(&world_.context, group::kDefault);
+  search_->begin();
+  time_.run_for(milliseconds(499));
+  EXPECT_TRUE(network_.requests.empty());
+  time_.run_for(milliseconds(2));
+  ASSERT_EQ(network_.requests.size(), 1u);
+  EXPECT_FALSE(network_.requests[0].is_first_usable);
+  network_.answer(&channel_, net::FindError::kNone);
+  EXPECT_EQ(search_->channel(), &channel_);
+  EXPECT_EQ(found_, 1);
+}
+
+// Its requests may be what shows that its NIC is silent.
+TEST_F(PeerSearchTest, SoDoesOneThatHasMetAFault) {
+  group_->life.peer_present = true;
+  group_->life.control.is_leader = false;
+  search_->begin();
+  time_.run_for(milliseconds(3000));
+  EXPECT_TRUE(network_.requests.empty());
+  group_->life.control.state = fsm::State::kSeeking;
+  time_.run_for(milliseconds(501));
+  EXPECT_EQ(network_.requests.size(), 1u);
+}
+
+// A peer without SHIFT is not asked for ever.
+TEST_F(PeerSearchTest, AFollowerDoesNotGoOnWhereNobodyListens) {
+  group_->life.control.is_leader = false;
+  nics_.port_down(&world_.context, group::kDefault);
+  search_->begin();
+  time_.run_for(milliseconds(501));
+  network_.answer(nullptr, net::FindError::kNoShift);
+  time_.run_for(milliseconds(config().rendezvous_ms));
+  EXPECT_EQ(network_.requests.size(), 1u);
+  EXPECT_EQ(missing_.size(), 1u);
+}
+
+// The peer's connection was quicker than this end's search, and has proved more.
+TEST_F(PeerSearchTest, WhatIsFoundLateChangesNothing) {
+  search_->begin();
+  FakeChannel inbound;
+  search_->take_channel(&inbound);
+  search_->set_proven();
+  network_.answer(&channel_, net::FindError::kNone);
+  EXPECT_TRUE(search_->is_proven_on(&inbound));
+  search_->channel_lost();
 }
 
 TEST_F(PeerSearchTest, NobodyIsThere) {

@@ -172,8 +172,9 @@ TEST_F(OpenDevices, ShowWhatAllPortsCanDo) {
   EXPECT_EQ(port().max_msg_sz, 100u);
 }
 
-TEST_F(OpenDevices, TellTheirPortsErrorsWhileNothingIsMasked) {
+TEST_F(OpenDevices, TellTheirPortsErrorsWhileNoOtherNicStandsIn) {
   open();
+  context().members[1].port_down = true;
   refusals["query_port"] = EIO;
   ibv_port_attr attr{};
   EXPECT_EQ(query_port(context_, 1, &attr, sizeof attr), EIO);
@@ -200,6 +201,9 @@ TEST_F(OpenDevices, ShowTheirPortAsItWasWhileAFaultIsMasked) {
   EXPECT_EQ(port().state, IBV_PORT_ACTIVE);
   EXPECT_EQ(port().phys_state, 5);
   context().groups.clear();
+  // Another NIC would carry what is sent to it.
+  EXPECT_EQ(port().state, IBV_PORT_ACTIVE);
+  context().members[1].port_down = true;
   EXPECT_EQ(port().state, IBV_PORT_DOWN);
 }
 

@@ -37,7 +37,7 @@ auto fields_of_member(const Life& life, int m) {
 // All other fields, without the serial number.
 auto fields(const Life& life) {
   const auto& [serial, asked, ends, errors, markers, path, members, control, is_alone, is_self,
-               peer_present, remote_keys, opcode_of_signaled] = life;
+               peer_present, unconnected, remote_keys, opcode_of_signaled] = life;
   const auto& [attr, mask] = asked;
   const auto& [local, remote, gid_type] = ends;
   const auto& [error_members, original, doubt, owed, keeps_refused, flushed, switching] = errors;
@@ -51,7 +51,7 @@ auto fields(const Life& life) {
                          awaited.load(), member.load(), peer_member, off_default.load(),
                          departures.load(), state.load(), epoch, sequence, peer_received,
                          peer_responder, asks_responder, is_leader, is_alone.load(), is_self.load(),
-                         peer_present, opcode_of_signaled);
+                         peer_present, unconnected.load(), opcode_of_signaled);
 }
 
 // Gives each field a value that no fresh life has.
@@ -83,6 +83,7 @@ void wear(Life& life) {
   life.control.asks_responder = false;
   life.control.is_leader = true;
   life.peer_present = true;
+  life.unconnected = true;
   life.opcode_of_signaled[1] = IBV_WC_SEND;
   for (int m = 0; m < group::kMembersMax; m++) {
     life.errors.members[m].accept = Accept::kGuard;
