@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <ctime>
 #include <utility>
 
@@ -19,7 +20,11 @@ class FileMemory final : public net::HostMemory {
  public:
   explicit FileMemory(const std::string& base) : file_(base, geteuid()) {}
 
-  const std::vector<net::SeenHost>& recall() override {
+  const std::vector<net::SeenHost>& recall(bool fresh) override {
+    constexpr std::chrono::milliseconds kPause{250};
+    const auto now = std::chrono::steady_clock::now();
+    if (!fresh && now - read_at_ < kPause) return hosts_;
+    read_at_ = now;
     const auto& lines = file_.read();
     if (std::exchange(changes_, file_.changes()) == file_.changes()) return hosts_;
     hosts_.clear();
@@ -37,6 +42,7 @@ class FileMemory final : public net::HostMemory {
  private:
   state::HostsFile file_;
   uint64_t changes_ = 0;
+  std::chrono::steady_clock::time_point read_at_{};
   std::vector<net::SeenHost> hosts_;
 };
 

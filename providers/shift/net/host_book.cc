@@ -28,7 +28,7 @@ std::vector<uint32_t> HostBook::others(const wire::Gid& gid) {
   for (const uint32_t ip_be : map_.addresses_of(gid.raw)) add(ip_be);
   if (memory_ == nullptr) return found;
   const int64_t now = clock_();
-  for (const SeenHost& host : memory_->recall()) {
+  for (const SeenHost& host : memory_->recall(false)) {
     if (host.gid != gid) continue;
     const bool is_fresh = host.seen_s > now - kBelievedFor_s && host.seen_s < now + kAhead_s;
     if (!is_fresh) continue;
@@ -53,7 +53,7 @@ void HostBook::see(const wire::Gid& gid, const std::vector<uint32_t>& addresses_
   told = {addresses_be, now};
   if (told_.size() > kHostsMax) told_.erase(told_.begin());
 
-  std::vector<SeenHost> hosts = memory_->recall();
+  std::vector<SeenHost> hosts = memory_->recall(true);
   SeenHost seen{gid, {}, now};
   const auto add = [&](uint32_t ip_be) {
     if (ip_be != gid.ipv4() && !has(seen.addresses_be, ip_be) &&

@@ -29,8 +29,8 @@ struct SeenHost {
 class HostMemory {
  public:
   virtual ~HostMemory() = default;
-  // Valid until the next call. Strangers have it called: it must cost little when nothing changed.
-  virtual const std::vector<SeenHost>& recall() = 0;
+  // Valid until the next call. Strangers have it called, so without `fresh` it may be a moment old.
+  virtual const std::vector<SeenHost>& recall(bool fresh) = 0;
   virtual void remember(const std::vector<SeenHost>& hosts) = 0;
 };
 

@@ -23,7 +23,7 @@ struct Shared {
 class Memory final : public HostMemory {
  public:
   explicit Memory(Shared& shared) : shared_(shared) {}
-  const std::vector<SeenHost>& recall() override { return shared_.hosts; }
+  const std::vector<SeenHost>& recall(bool) override { return shared_.hosts; }
   void remember(const std::vector<SeenHost>& hosts) override {
     shared_.hosts = hosts;
     shared_.writes++;
