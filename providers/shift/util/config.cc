@@ -52,8 +52,8 @@ void set(const ConfigKey& key, std::string_view value, Reading& reading, int sou
   const bool is_good = key.parse(value, reading.config);
   if (is_good || key.bad_counts) reading.source(key) = source;
   if (is_good) return;
-  warnings.push_back(where + key.name + "=\"" + std::string(value.substr(0, 200)) +
-                     "\" is ignored: it must be " + key.range);
+  const std::string shown(key.may_hold_secrets ? "..." : value.substr(0, 200));
+  warnings.push_back(where + key.name + "=\"" + shown + "\" is ignored: it must be " + key.range);
 }
 
 std::optional<std::string> file_read(const char* path) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "util/log.h"
+#include "util/rendezvous_setting.h"
 
 namespace shift {
 
@@ -53,7 +54,8 @@ struct Config {
   // SHIFT_BORN: whether a port that is down when its device is opened is shown as if it was up,
   // because another NIC carries what is sent there
   bool born_masked = true;
-  uint16_t port = 9473;  // SHIFT_PORT: rendezvous port of every NIC address
+  uint16_t port = 9473;          // SHIFT_PORT: rendezvous port of every NIC address
+  RendezvousSetting rendezvous;  // SHIFT_RENDEZVOUS: by what peers are found
   // SHIFT_RC_TIMEOUT_MAX: cap of the RC ack timeout exponent on default paths
   int rc_timeout_max = 11;
   int fence_ms = 2000;     // SHIFT_FENCE_MS

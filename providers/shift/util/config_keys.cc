@@ -105,6 +105,9 @@ std::string text_of(Mode value) {
 std::string text_of(DirectVerbs value) {
   return std::string(kDirectVerbs[static_cast<size_t>(value)]);
 }
+std::string text_of(const RendezvousSetting& value) {
+  return rendezvous_show(value);
+}
 std::string text_of(const decltype(Config::groups)& groups) {
   std::string text;
   for (const auto& group : groups) {
@@ -169,6 +172,10 @@ constexpr ConfigKey kKeys[] = {
     {"SHIFT_PORT", "1..65535",
      [](std::string_view v, Config& c) { return parse_number(v, 1, 65535, c.port); },
      show<&Config::port>},
+    {"SHIFT_RENDEZVOUS",
+     "tcp, redis://[[USER]:PASSWORD@]HOST:PORT[,tls][,ca=/FILE][,prefix=NAME], or both",
+     [](std::string_view v, Config& c) { return rendezvous_parse(v, c.rendezvous); },
+     show<&Config::rendezvous>, false, true},
     {"SHIFT_RC_TIMEOUT_MAX", "8..31",
      [](std::string_view v, Config& c) { return parse_number(v, 8, 31, c.rc_timeout_max); },
      show<&Config::rc_timeout_max>},

@@ -17,6 +17,8 @@ struct ConfigKey {
   std::string (*show)(const Config& config);
   // A value that is none has an effect, too.
   bool bad_counts = false;
+  // A value may hold a password, so a bad one is not repeated in the log.
+  bool may_hold_secrets = false;
 };
 
 inline constexpr size_t kConfigKeysMax = 32;
