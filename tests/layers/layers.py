@@ -12,7 +12,8 @@ import sys
 import tempfile
 
 PROVIDER = "providers/shift/"
-PARTS = {name: PROVIDER + name for name in ("util", "state", "fsm", "wire", "net", "group", "control", "ops")}
+PARTS = {name: PROVIDER + name
+         for name in ("util", "state", "fsm", "wire", "tls", "net", "group", "control", "ops")}
 
 
 def parts(*names):
@@ -25,6 +26,7 @@ ALLOWED = {
     PROVIDER + "state": parts("util"),
     PROVIDER + "fsm": [],
     PROVIDER + "wire": [],
+    PROVIDER + "tls": parts("net"),  # the header of its interface
     PROVIDER + "net": parts("util", "wire"),
     PROVIDER + "group": parts("util", "wire", "fsm"),
     PROVIDER + "control": parts("util", "state", "wire", "fsm", "net", "group"),
