@@ -3,10 +3,10 @@
 
 packages_build="g++ cmake ninja-build python3 libibverbs-dev librdmacm-dev ibverbs-providers libgtest-dev
   libcmocka-dev libcli11-dev nlohmann-json3-dev libfmt-dev zlib1g-dev
-  libnl-3-dev libsodium-dev"
+  libnl-3-dev libsodium-dev libhiredis-dev libssl-dev"
 packages_run="ibverbs-utils perftest python3-matplotlib"
 packages_check="clang-format clang-tidy python3-pyverbs rdma-core spin tshark tcpdump iproute2 ucx-utils libgloo-dev
-  mandoc"
+  mandoc redis-server openssl"
 packages_programs="$packages_check openmpi-bin libopenmpi-dev python3-torch"
 packages_vm_smoke="qemu-system-x86 busybox-static iproute2 rdmacm-utils"
 packages_vm="$packages_vm_smoke ibverbs-utils ibverbs-providers perftest
@@ -16,7 +16,8 @@ packages_arm64="g++-aarch64-linux-gnu"
 # Not installed: tools/arm64.sh unpacks these packages of the architecture arm64.
 packages_arm64_root="libc6 libgcc-s1 libstdc++6 libibverbs1 libibverbs-dev ibverbs-providers ibverbs-utils librdmacm1
   librdmacm-dev libnl-3-200 libnl-route-3-200 libnl-3-dev libnl-route-3-dev zlib1g zlib1g-dev libfmt9 libfmt-dev
-  libgtest-dev libcmocka0 libcmocka-dev libcli11-dev nlohmann-json3-dev libsodium-dev"
+  libgtest-dev libcmocka0 libcmocka-dev libcli11-dev nlohmann-json3-dev libsodium-dev libhiredis-dev
+  libssl3 libssl-dev"
 packages_deb="dpkg-dev debhelper fakeroot lintian"
 packages_rpm="rpm rpmlint"
 packages_roots="debootstrap iproute2"

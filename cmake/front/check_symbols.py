@@ -57,7 +57,8 @@ def check_dynamic(text, needed, soname, fail):
     if needed not in libraries:
         fail(f"does not need {needed}")
     for library in libraries:
-        if library == soname or re.match(r"libstdc\+\+|libgcc_s|libmlx5|libfmt|libspdlog|libsodium", library):
+        hidden = r"lib(stdc\+\+|gcc_s|mlx5|fmt|spdlog|sodium|hiredis|ssl|crypto)"
+        if library == soname or re.match(hidden, library):
             fail(f"needs {library}, which a guest must bring along hidden")
     flags = " ".join(re.findall(r"\(FLAGS(?:_1)?\)(.*)", text))
     for flag in ("NOW", "NODELETE"):

@@ -17,6 +17,7 @@ import tempfile
 # The name of the notice for the code of each package, by the beginning of the package's name.
 NOTICES = {
     "libcli11-dev": "cli11",
+    "libhiredis-dev": "hiredis",
     "libsodium-dev": "libsodium",
     "nlohmann-json3-dev": "nlohmann-json",
     "libibverbs-dev": "rdma-core",
@@ -32,6 +33,8 @@ WITHOUT = {
     "libnl-3-dev": "declarations; the library is opened at run time",
     "libibverbs1": "a shared library, which is not copied",
     "ibverbs-providers": "a shared library, which is not copied",
+    "libssl-dev": "declarations; the library is shared",
+    "libssl3": "a shared library, which is not copied",
 }
 
 

@@ -60,7 +60,8 @@ def debian_has_its_own(script, folder):
         print("left out: this is not Debian")
         return
     done, found = notices(script, folder)
-    assert done.returncode == 0 and len(found) == len(WANTED), (done, list(found))
+    found_always = found.keys() - {"libhiredis-dev"}  # a build does without it where it is not installed
+    assert done.returncode == 0 and len(found_always) == len(WANTED), (done, list(found))
     for name, text in found.items():
         assert text == pathlib.Path("/usr/share/doc", name, "copyright").read_text(), name
 

@@ -23,6 +23,8 @@ FOLDERS = {"_bindir": "bin", "_sbindir": "sbin", "_datadir": "share", "_mandir":
 COUNTERPARTS = {
     "cmake": ["cmake"], "debhelper-compat": [], "ibverbs-providers": ["libibverbs"],
     "libcli11-dev": ["cmake(CLI11)"],
+    # They have no static hiredis, so no redis rendezvous either, which is all that OpenSSL is for.
+    "libhiredis-dev": [], "libssl-dev": [],
     "libibverbs-dev": ["rdma-core-devel"], "libnl-3-dev": ["libnl3-devel"],
     "librdmacm-dev": ["librdmacm", "rdma-core-devel"], "libsodium-dev": ["libsodium-devel", "libsodium-static"],
     "ninja-build": ["ninja-build"], "nlohmann-json3-dev": ["cmake(nlohmann_json)"], "python3": ["python3"],
