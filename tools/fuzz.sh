@@ -1,14 +1,14 @@
 #!/bin/bash
 # Fuzzes the code that reads untrusted bytes: fuzz.sh [SECONDS] [TARGET...]. Without targets, all run.
 # Targets of the emulator: commands packets wqes.
-# Targets of the layer: config coordinator first framing local messages udp.
+# Targets of the layer: config coordinator first framing local messages store udp.
 # New findings are left in build/fuzz/findings, and the grown corpus in build/fuzz/corpus.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit
 . tools/packages.sh
 
 emulator=(commands packets wqes)
-layer=(config coordinator first framing local messages udp)
+layer=(config coordinator first framing local messages store udp)
 seconds="${1:-60}"
 [ $# -gt 0 ] && shift
 targets=("$@")

@@ -26,7 +26,7 @@ constexpr const char* kNames[] = {
     "SHIFT_PAIRS",       "SHIFT_DIRECT_VERBS", "SHIFT_EVENTS",     "SHIFT_KEY_FILE",
     "SHIFT_PORT",        "SHIFT_FENCE_MS",     "SHIFT_DRAIN_MS",   "SHIFT_RC_TIMEOUT_MAX",
     "SHIFT_EXCHANGE_MS", "SHIFT_FAILBACK_MS",  "SHIFT_COMMAND_MS", "SHIFT_RENDEZVOUS_MS",
-    "SHIFT_LOG_TARGET",  "SHIFT_STATE_DIR"};
+    "SHIFT_LOG_TARGET",  "SHIFT_STATE_DIR",    "SHIFT_RENDEZVOUS"};
 
 // One file, written anew for each input.
 class File {
@@ -63,6 +63,12 @@ void check_ranges(const Config& c) {
   require(c.log_target[0] == '/' || c.log_target == "stderr" || c.log_target == "syslog" ||
               c.log_target == "journal",
           "there is no such target");
+  const auto& store = c.rendezvous.redis;
+  require(c.rendezvous.tcp || store, "nothing finds a peer");
+  RendezvousSetting again;
+  require(rendezvous_parse(rendezvous_show(c.rendezvous), again), "what is shown is refused");
+  if (store && store->password.empty())
+    require(again == c.rendezvous, "what is shown means something else");
   std::set<std::string> seen;
   for (const auto& group : c.groups) {
     require(group.size() >= 2 && group.size() <= 4, "a group has a wrong size");
@@ -75,10 +81,11 @@ bool is_alike(const Config& a, const Config& b) {
   return a.disable == b.disable && a.privileged == b.privileged && a.log == b.log &&
          a.log_target == b.log_target && a.state_dir == b.state_dir && a.mode == b.mode &&
          a.direct_verbs == b.direct_verbs && a.events == b.events && a.key_file == b.key_file &&
-         a.groups == b.groups && a.port == b.port && a.rc_timeout_max == b.rc_timeout_max &&
-         a.fence_ms == b.fence_ms && a.exchange_ms == b.exchange_ms &&
-         a.failback_ms == b.failback_ms && a.drain_ms == b.drain_ms &&
-         a.command_ms == b.command_ms && a.rendezvous_ms == b.rendezvous_ms;
+         a.groups == b.groups && a.port == b.port && a.rendezvous == b.rendezvous &&
+         a.rc_timeout_max == b.rc_timeout_max && a.fence_ms == b.fence_ms &&
+         a.exchange_ms == b.exchange_ms && a.failback_ms == b.failback_ms &&
+         a.drain_ms == b.drain_ms && a.command_ms == b.command_ms &&
+         a.rendezvous_ms == b.rendezvous_ms;
 }
 
 void check_file(std::string_view text) {

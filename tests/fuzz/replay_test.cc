@@ -23,6 +23,9 @@ TEST(FuzzReplay, First) {
 TEST(FuzzReplay, Local) {
   fuzzing::replay(kCorpus / "local", local, 30);
 }
+TEST(FuzzReplay, Store) {
+  fuzzing::replay(kCorpus / "store", store);
+}
 TEST(FuzzReplay, Udp) {
   fuzzing::replay(kCorpus / "udp", udp, 30);
 }

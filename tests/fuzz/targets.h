@@ -19,6 +19,8 @@ void config(std::span<const uint8_t> input);
 void first(std::span<const uint8_t> input);
 // False sharers of a port, and a false owner of it.
 void local(std::span<const uint8_t> input);
+// What a redis server answers, and the entries that it holds of hosts.
+void store(std::span<const uint8_t> input);
 // Datagrams that ask who has a GID, or answer that question.
 void udp(std::span<const uint8_t> input);
 // Two coordinators in virtual time, and somebody who sends them forged messages.
