@@ -148,6 +148,7 @@ class Trees(unittest.TestCase):
         self.assertGreater(count, 100)
         layer = {path for path in PROJECT.below("providers/shift")
                  if re.fullmatch(r"providers/shift/\w+/[^/]+\.(cc|h)", path)}
+        layer -= {"providers/shift/tls/plugin.cc"}  # a library beside the front; in the tree there is no TLS
         listed = run("git", "ls-tree", "-r", "--name-only", "shift", "providers/shift/", cwd=tree)
         there = listed.stdout.split("\n")
         self.assertEqual(layer - set(there), set(), "sources of the layer that no commit has")

@@ -50,9 +50,14 @@ R guarded(const F& call, R otherwise) {
 
 void keep_error(char* out, size_t size, const char* what) {
   const unsigned long code = ERR_peek_error();
-  const char* const reason = code != 0 ? ERR_reason_error_string(code) : nullptr;
-  std::snprintf(out, size, "%s%s%s", what, reason != nullptr ? ": " : "",
-                reason != nullptr ? reason : "");
+  char long_text[200] = "";
+  ERR_error_string_n(code, long_text, sizeof long_text);
+  // An error of the system, such as a file that is not there, has the long text only.
+  const char* const reason = ERR_reason_error_string(code);
+  std::snprintf(out, size, "%s%s%s", what, code != 0 ? ": " : "",
+                code == 0           ? ""
+                : reason != nullptr ? reason
+                                    : long_text);
   ERR_clear_error();
 }
 
