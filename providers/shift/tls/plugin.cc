@@ -5,7 +5,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
-#include <unistd.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -34,10 +34,8 @@ namespace {
 // then on no call reaches it.
 constinit std::mutex exit_mutex;
 bool is_exiting = false;
-pid_t own_process = 0;
 
-void on_exit() {
-  if (getpid() != own_process) return;  // a fork child has no such thread, maybe a locked mutex
+void stop_calls() {
   std::lock_guard lock(exit_mutex);
   is_exiting = true;
 }
@@ -184,8 +182,11 @@ extern "C" [[gnu::visibility("default")]] const shift_tls_interface* shift_tls_g
   // handler at its exit is left out, so that nothing ends under the layer's thread. When the
   // program was first, the handler below, which is newer, runs before OpenSSL's.
   static const bool is_ready = [] {
-    own_process = getpid();
-    return OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, nullptr) == 1 && std::atexit(on_exit) == 0;
+    // A fork child must not find the mutex locked by a thread that it does not have.
+    const auto lock = [] { exit_mutex.lock(); };
+    const auto unlock = [] { exit_mutex.unlock(); };
+    return OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, nullptr) == 1 &&
+           pthread_atfork(lock, unlock, unlock) == 0 && std::atexit(stop_calls) == 0;
   }();
   return is_ready ? &kInterface : nullptr;
 }
