@@ -369,8 +369,10 @@ TEST_F(RedisTls, AProgramMayEndWhileItIsUsed) {
 #endif
   RealRedis redis(options("server"), true);
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
-  shell("SHIFT_TEST_PORT=" + std::to_string(redis.port()) + " SHIFT_TEST_CA=" + file("good.pem") +
-        " " + program + " --gtest_also_run_disabled_tests --gtest_filter=RedisTlsProgram.*");
+  // What OpenSSL is not called to give back is no leak.
+  shell("ASAN_OPTIONS=detect_leaks=0 SHIFT_TEST_PORT=" + std::to_string(redis.port()) +
+        " SHIFT_TEST_CA=" + file("good.pem") + " " + program +
+        " --gtest_also_run_disabled_tests --gtest_filter=RedisTlsProgram.*");
 }
 
 }  // namespace
