@@ -38,8 +38,7 @@ bool may_be_a_hosts(uint32_t ip_be, bool on_loopback) {
 std::string host_entry_line(std::vector<uint32_t> ips_be, bool on_loopback) {
   std::erase_if(ips_be, [&](uint32_t ip) { return !may_be_a_hosts(ip, on_loopback); });
   std::ranges::sort(ips_be, {}, ntohl);
-  const auto same = std::ranges::unique(ips_be);
-  ips_be.erase(same.begin(), same.end());
+  ips_be.erase(std::unique(ips_be.begin(), ips_be.end()), ips_be.end());
   if (ips_be.empty()) return {};
   if (ips_be.size() > kHostAddressesMax) ips_be.resize(kHostAddressesMax);
   std::string line(kVersion);

@@ -88,7 +88,7 @@ void RedisSession::end(const std::string& why) {
   link_->close();
   // What has run into this is still at work.
   const bool queued =
-      reactor_.call_soon([this, weak = std::weak_ptr(alive_), on_down = events_.on_down, why] {
+      reactor_.call_soon([weak = std::weak_ptr(alive_), on_down = events_.on_down, why] {
         if (!weak.expired()) on_down(why);
       });
   if (!queued) silence_.cancel();

@@ -30,8 +30,7 @@ bool RedisStore::on_loopback() const {
 
 void RedisStore::announce(std::vector<wire::Gid> gids, std::vector<uint32_t> ips_be) {
   std::ranges::sort(gids);
-  const auto same = std::ranges::unique(gids);
-  gids.erase(same.begin(), same.end());
+  gids.erase(std::unique(gids.begin(), gids.end()), gids.end());
   if (gids.size() > kGidsMax) gids.resize(kGidsMax);
   if (gids == gids_ && ips_be == ips_be_) return;
   gids_ = std::move(gids);

@@ -82,7 +82,7 @@ void ServerLookup::start(const std::string& host, uint16_t port, Callback callba
     job_->callback = std::move(callback);
     return;
   }
-  job_ = std::make_shared<Job>(host, port, this, std::move(callback), &reactor_);
+  job_.reset(new Job{host, port, this, std::move(callback), &reactor_});
   if (auto numeric = ask(host, port, AI_NUMERICHOST); !numeric.empty())
     return Job::deliver(job_, std::move(numeric));
   auto argument = std::make_unique<std::shared_ptr<Job>>(job_);
