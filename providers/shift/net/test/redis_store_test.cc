@@ -38,6 +38,15 @@ class Store : public ::testing::Test {
   FakeRedis fake_;
 };
 
+TEST(StoreWithoutHiredis, IsAway) {
+  if (redis_is_built()) GTEST_SKIP() << "this build has hiredis";
+  FakeRedis fake;
+  StoreNode node(local_server(fake.port()));
+  node.announce({gid_of(1)}, kIps);
+  EXPECT_EQ(node.ask(gid_of(1)), kAway);
+  EXPECT_EQ(fake.clients(), 0u);
+}
+
 TEST_F(Store, OneHostFindsWhatAnotherAnnounces) {
   StoreNode one(local_server(fake_.port())), other(local_server(fake_.port()));
   EXPECT_EQ(other.ask(gid_of(1)), kUnknown);
