@@ -18,9 +18,9 @@ void RedisSession::start(const ServerAddress& to, std::unique_ptr<TlsClient> tls
       reactor_, std::move(tls),
       RedisLink::Events{[this] { on_link_up(); },
                         [this](std::span<const char> bytes) { on_bytes(bytes); },
-                        [this](const std::string& why) { down(why); }});
+                        [this](const std::string& why) { end(why); }});
   link_->start(to);
-  silence_.start(patience_, [this] { down("it does not answer"); });
+  silence_.start(patience_, [this] { end("it does not answer"); });
 }
 
 void RedisSession::on_link_up() {
@@ -52,7 +52,7 @@ void RedisSession::watch() {
   if (calls_.empty()) return;
   silence_.start_at(calls_.front().since + patience_, [this] {
     if (!calls_.empty() && reactor_.now() - calls_.front().since >= patience_)
-      return down("it does not answer");
+      return end("it does not answer");
     watch();
   });
 }
@@ -65,7 +65,7 @@ void RedisSession::on_bytes(std::span<const char> bytes) {
       case RedisReplies::Next::kIncomplete:
         return;
       case RedisReplies::Next::kNonsense:
-        return down("it sends nonsense");
+        return end("it sends nonsense");
       case RedisReplies::Next::kReply:
         on_reply(reply);
     }
@@ -92,10 +92,6 @@ void RedisSession::end(const std::string& why) {
         if (!weak.expired()) on_down(why);
       });
   if (!queued) silence_.cancel();
-}
-
-void RedisSession::down(const std::string& why) {
-  end(why);
 }
 
 }  // namespace shift::net

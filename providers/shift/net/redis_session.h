@@ -55,7 +55,6 @@ class RedisSession {
   void on_bytes(std::span<const char> bytes);
   void on_reply(const RedisReply& reply);
   void watch();
-  void down(const std::string& why);
 
   Reactor& reactor_;
   const RedisServer& server_;
