@@ -2,12 +2,14 @@
 """Starts programs on hosts whose NIC is broken: they make their objects, connect, and run as if it was healthy.
 
 The test `e2e_born` calls this program. Before each run a healthy pair of processes meets once, so that each host
-knows the other one's addresses. Then NICs break, of one host or of both, before the programs start or while they
-do, and shift-traffic has to send on, with every byte right. When the NICs heal, the traffic goes home, except
-after `kill`: a process does not use a device again that was dead for it. A seed reproduces the choices of a run.
+knows the other one's addresses, or a redis server knows them instead. Then NICs break, of one host or of both,
+before the programs start or while they do, and shift-traffic has to send on, with every byte right. When the NICs
+heal, the traffic goes home, except after `kill`: a process does not use a device again that was dead for it. A
+seed reproduces the choices of a run.
 """
 
 import dataclasses
+import glob
 import os
 import random
 import shutil
@@ -19,12 +21,14 @@ from harness.checker import ENDS, RIGHT
 from harness.fabric import Fabric
 from harness.faults import FAULTS, healing
 from harness.options import script_parser, seed_add
+from harness.redis_server import RedisServer
 from harness.runs import run_all
 from harness.waiting import wait_until
 
 HOSTS = {"a": "client", "b": "server"}
 START_S, GO_S, HOME_S = 30, 30, 20
 TIMES = ("before", "before", "between", "during")
+REDIS = ("", "", "redis", "tcp and redis")
 
 
 @dataclasses.dataclass
@@ -37,6 +41,7 @@ class Plan:
     client: tuple = ()
     both: tuple = ()
     keyed: bool = False
+    redis: str = ""  # one of REDIS
 
     def __post_init__(self):
         dice = self.dice = random.Random(self.seed)
@@ -54,14 +59,16 @@ class Plan:
         if "--receiver-rtr" in client and "--bidirectional" in client:
             client.remove("--receiver-rtr")
         self.client = tuple(client)
+        self.redis = dice.choice(REDIS)
 
     def text(self):
-        return "%s %s%s, %s" % (self.when, ", ".join("%s: %s" % one for one in self.faults.items()),
-                                ", job key" if self.keyed else "", " ".join(self.client))
+        return "%s %s%s%s, %s" % (self.when, ", ".join("%s: %s" % one for one in self.faults.items()),
+                                  ", job key" if self.keyed else "", self.redis and ", " + self.redis,
+                                  " ".join(self.client))
 
 
 class Run:
-    def __init__(self, fabric, plan):
+    def __init__(self, fabric, plan, server):
         self.fabric, self.plan = fabric, plan
         self.env = {"SHIFT_FAILBACK_MS": "200", "SHIFT_RC_TIMEOUT_MAX": "14"}
         if plan.keyed:
@@ -70,6 +77,9 @@ class Run:
                 file.write("%064x\n" % plan.seed)
             os.chmod(path, 0o600)
             self.env["SHIFT_KEY_FILE"] = path
+        if plan.redis:
+            url = server.url("run%d" % plan.number)
+            self.env["SHIFT_RENDEZVOUS"] = url if plan.redis == "redis" else "tcp " + url
         for host in HOSTS:
             os.mkdir(self.state(host))
 
@@ -93,7 +103,15 @@ class Run:
         client = self.start("a", "client-before", ["--messages", "2000", "--rate", "2000", "--bidirectional",
                                                    "--port", server.port, "127.0.0.1"])
         codes = client.finish(30), server.finish(10)
+        if self.plan.redis:
+            for host in HOSTS:
+                self.forget_hosts(host)
         return "" if codes == (RIGHT, RIGHT) else "the healthy pair ended with %s" % (codes,)
+
+    def forget_hosts(self, host):
+        """What is known of other hosts is known by the server then."""
+        for file in glob.glob(os.path.join(self.state(host), "**", "hosts"), recursive=True):
+            os.unlink(file)
 
     def break_nics(self):
         for host, fault in self.plan.faults.items():
@@ -146,11 +164,11 @@ class Run:
         return self.meet() or self.begin() or self.heal() or self.end()
 
 
-def run_plan(build, plan):
+def run_plan(build, plan, server):
     shutil.rmtree(plan.directory, ignore_errors=True)
     os.makedirs(plan.directory)
     with Fabric(build, plan.directory) as fabric:
-        return Run(fabric, plan).run()
+        return Run(fabric, plan, server).run()
 
 
 def main():
@@ -174,7 +192,11 @@ def main():
         else:
             shutil.rmtree(plan.directory)
 
-    run_all(options.jobs, plans, lambda plan: run_plan(build, plan), tell)
+    with RedisServer() as server:
+        if server.problem:
+            print("runs with redis are left out: %s" % server.problem)
+            plans = [plan for plan in plans if not plan.redis]
+        run_all(options.jobs, plans, lambda plan: run_plan(build, plan, server), tell)
     print("%d runs, %d failed, seeds from %d" % (len(plans), len(problems), options.seed))
     return 1 if problems else 0 if plans else 3
 

@@ -108,6 +108,8 @@ class LoneProcess : public net::RendezvousHost {
   const net::PairKey* pair_key(const wire::Instance&) const override { return nullptr; }
   bool expects(const wire::Hello& hello) override { return hello.want.qpn == 7; }
   bool is_at(const wire::Gid&, uint32_t, uint32_t) override { return true; }
+  bool has_store() const override { return false; }
+  bool look_up(const wire::Gid&, net::StoredCallback) override { return false; }
   bool has_gid(uint32_t, const wire::Gid& gid) override { return gid.raw[0] == 0xfe; }
   void on_inbound(net::Joining) override { taken++; }
   int taken = 0;

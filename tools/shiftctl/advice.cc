@@ -23,11 +23,11 @@ constexpr Advice kAdvice[] = {
     {"nobody has asked for this QP", "not-asked",
      "The peer has to ask for this QP, and has not done so.",
      "Look at the peer: it has no SHIFT, or it cannot reach this host."},
-    {"nobody on the link answers", "no-gid-answer",
-     "The peer's GID holds no IPv4 address, and nobody has answered the broadcast that looks for "
-     "it.",
+    {"nobody says where", "no-gid-answer",
+     "The peer's GID holds no IPv4 address, or is not to be dialed, and neither the broadcast that "
+     "looks for it nor the redis server has named one.",
      "Choose a GID index with an IPv4 address (ibv_devinfo -v), or let UDP to and from the "
-     "rendezvous port pass."},
+     "rendezvous port pass, or see whether the peer reaches the server of SHIFT_RENDEZVOUS."},
     {"of its GID has no IPv4 address", "no-ipv4-address",
      "This end has no IPv4 address from which it could ask for the peer.",
      "Give the NIC's network device an IPv4 address; connections on InfiniBand are not protected."},

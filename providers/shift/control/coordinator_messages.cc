@@ -74,8 +74,8 @@ void Coordinator::on_connection_up(PeerChannel* channel, bool /*first*/) {
     if (session.search.channel() != channel) return;
     session.say_again();
     session.search.note_host();
-    session.offers.connection_up();
-    session.paths.connection_up();
+    session.offers.host_known();
+    session.paths.host_known();
   });
 }
 

@@ -49,6 +49,10 @@ void NicWatch::context_add(Context* context, const group::PerMember<bool>& ports
     Nic& nic = watched.nics[m];
     nic.linkless = !has_carrier(nic);
   }
+  std::vector<wire::Gid> remembered;
+  for (const ibv_gid_entry& entry : context->remembered_gids)
+    remembered.push_back(wire::Gid::from_verbs(entry.gid));
+  if (!remembered.empty()) net_->claim_gids(remembered);
 }
 
 void NicWatch::context_forget(const Context* context) {

@@ -135,7 +135,7 @@ void PathMaker::take(const wire::Accept& message) {
   if (message.status != wire::Accept::kAccepted) return end_broken("the peer cannot use it");
   if (!session_.search.owns(message.address.gid)) {
     foreign_ = message;
-    return;
+    return session_.search.ask_owner(message.address.gid);
   }
   attempt_->stage = Stage::kConnecting;
   silence_.cancel();
@@ -150,7 +150,7 @@ void PathMaker::take(const wire::Accept& message) {
                        });
 }
 
-void PathMaker::connection_up() {
+void PathMaker::host_known() {
   if (const auto accept = std::exchange(foreign_, std::nullopt)) take(*accept);
 }
 

@@ -40,8 +40,8 @@ class PathMaker {
   void say_again();
 
   void take(const wire::Accept& message);
-  // A connection has joined the channel.
-  void connection_up();
+  // A connection has joined the channel, or the store has named addresses.
+  void host_known();
   void take(const wire::Ready& message);
 
   // Whether a path is being tried, and whether the path that is being tried is this one and

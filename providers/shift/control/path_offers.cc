@@ -21,7 +21,7 @@ void PathOffers::take(const wire::Offer& offer) {
   MemberQp& qp = session_.qps[member];
   if (!session_.search.owns(offer.address.gid)) {
     heard_[member].foreign = offer;
-    return;
+    return session_.search.ask_owner(offer.address.gid);
   }
   heard_[member].foreign.reset();
   if (session_.is_self) {
@@ -55,7 +55,7 @@ void PathOffers::take(const wire::Offer& offer) {
                                   });
 }
 
-void PathOffers::connection_up() {
+void PathOffers::host_known() {
   for (int member = 0; member < session_.group.context->member_count; member++) {
     if (const auto offer = std::exchange(heard_[member].foreign, std::nullopt)) take(*offer);
   }

@@ -18,8 +18,8 @@ class PathOffers {
   PathOffers(Session& session, const NicWatch& nics) : session_(session), nics_(nics) {}
 
   void take(const wire::Offer& offer);
-  // A connection has joined the channel.
-  void connection_up();
+  // A connection has joined the channel, or the store has named addresses.
+  void host_known();
   // Takes the leader's word on a connection of this end: the connection is ready, or this end shall
   // try it.
   void take(const wire::Ready& message);

@@ -48,17 +48,24 @@ std::vector<net::Presence::Addresses> PeerPresence::more_find(const group::Conte
   using All = std::vector<net::Presence::Addresses>;
   auto found = std::make_shared<std::promise<All>>();
   auto future = found->get_future();
-  control_.call_soon([this, context, local, remote, found] {
-    std::vector<uint32_t> remotes = net_->others(remote);
-    if (const auto ip = remote.ipv4()) remotes.push_back(*ip);
-    All all;
-    for (const uint32_t own : nics_.addresses_up(context)) {
-      for (const uint32_t peer : remotes)
-        if (own != local.ipv4() || peer != remote.ipv4()) all.push_back({own, peer});
-    }
+  auto tell = [this, context, local, remote, found] {
     constexpr size_t kMost = 16;
-    if (all.size() > kMost) all.resize(kMost);
+    All all;
+    const auto add = [&](uint32_t own, uint32_t peer) {
+      if (all.size() < kMost) all.push_back({own, peer});
+    };
+    const std::vector<uint32_t> locals = nics_.addresses_up(context);
+    // Where no NIC's network leads to the peer's further address, the kernel chooses another.
+    for (const uint32_t peer : net_->others(remote)) add(0, peer);
+    for (const uint32_t peer : net_->others(remote)) {
+      for (const uint32_t own : locals) add(own, peer);
+    }
+    for (const uint32_t own : locals)
+      if (const auto peer = remote.ipv4(); peer && own != local.ipv4()) add(own, *peer);
     found->set_value(std::move(all));
+  };
+  control_.call_soon([this, remote, tell] {
+    if (!net_->look_up(remote, [tell](net::Stored) { tell(); })) tell();
   });
   if (future.wait_for(kAddressPatience) != std::future_status::ready) return {};
   return future.get();

@@ -250,9 +250,14 @@ void PeerSearch::ask_link() {
 
 bool PeerSearch::owns(const wire::Gid& gid) const {
   if (channel_ == nullptr) return false;
-  const auto ip = gid.ipv4();
   return channel_->is_self() || channel_->is_keyed() || gid == group_.life.ends.remote.gid ||
-         (ip && channel_->is_at(*ip));
+         net_.leads_to(*channel_, gid);
+}
+
+void PeerSearch::ask_owner(const wire::Gid& gid) {
+  (void)net_.look_up(gid, [this, alive = std::weak_ptr(alive_)](net::Stored stored) {
+    if (!alive.expired() && stored == net::Stored::kFound) sink_.host_known();
+  });
 }
 
 // Both QPNs are in the names, which the caller has compared.

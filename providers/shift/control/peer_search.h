@@ -32,6 +32,8 @@ class PeerSearchSink {
   virtual void peer_missing(const char* cause) = 0;
   // The peer was proven, and its process or its QP is gone.
   virtual void peer_gone() = 0;
+  // More is known of the peer's host: owns() may answer otherwise now.
+  virtual void host_known() = 0;
 
  protected:
   ~PeerSearchSink() = default;
@@ -83,9 +85,11 @@ class PeerSearch {
   // process may (C11).
   bool may_speak(const net::PeerChannel* channel);
 
-  // Whether the peer may name this GID as one of its NICs': the address in it has been seen on the
-  // channel, or the application's own connection goes there (C11).
+  // Whether the peer may name this GID as one of its NICs': the channel leads to the host that has
+  // it, or the application's own connection goes there (C11).
   bool owns(const wire::Gid& gid) const;
+  // It does not own() this GID, as far as is known. A store may know better.
+  void ask_owner(const wire::Gid& gid);
 
   // Whether a proven peer is gone: there is no channel to it, and the last search found that its
   // process or its QP is gone.

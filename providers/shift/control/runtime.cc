@@ -76,6 +76,8 @@ std::unique_ptr<Threads> start() {
     auto net =
         std::make_unique<net::PeerNet>(made->control, *coordinator, options, std::move(keys));
     net->book_set(host_book_make());
+    if (config().rendezvous.redis)
+      net->store_set(*config().rendezvous.redis, config().rendezvous.tcp);
     coordinator->network_set(std::move(net));
     auto links = std::make_unique<net::LinkWatch>(made->control, coordinator->nics());
     if (const char* problem = links->start()) {

@@ -114,6 +114,11 @@ void Session::read_backs_begin(int member) {
   shared_.read_backs.begin(group.context, member);
 }
 
+void Session::host_known() {
+  offers.host_known();
+  paths.host_known();
+}
+
 void Session::peer_missing(const char* cause) {
   shared_.machine.feed(*this, {.event = fsm::Event::kNoPeer, .cause = cause});
 }

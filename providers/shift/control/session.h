@@ -106,6 +106,7 @@ struct Session final : PeerSearchSink {
  private:
   void channel_found() override { say_again(); }
   void peer_proven() override { spare.start(); }
+  void host_known() override;
   void redial();
   void peer_missing(const char* cause) override;
   void peer_gone() override { gone.over(); }

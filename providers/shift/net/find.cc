@@ -49,7 +49,7 @@ const char* find_error_name(FindError error) noexcept {
     case FindError::kUnsupportedGid:
       return "the port of its GID has no IPv4 address";
     case FindError::kNoAnswer:
-      return "nobody on the link answers for the peer's GID";
+      return "nobody says where the peer's GID is";
     case FindError::kNoShift:
       return "no SHIFT at the peer";
     case FindError::kNoSuchQp:
@@ -102,13 +102,18 @@ void Finder::pairs_choose(Find& find, uint32_t local_ip_be, std::optional<uint32
   const FindRequest& request = find.request;
   std::vector<uint32_t> locals = request.more_local_ip_be;
   if (local_ip_be != 0) locals.insert(locals.begin(), local_ip_be);
-  if (locals.empty()) locals.push_back(0);  // the kernel chooses
-  std::vector<uint32_t> remotes = host_.others(request.remote.gid);
-  if (remote_ip_be) remotes.insert(remotes.begin(), *remote_ip_be);
   find.pairs.clear();
-  for (const uint32_t remote : remotes) {
-    for (const uint32_t local : locals)
-      if (find.pairs.size() < kPairsMax) find.pairs.emplace_back(local, remote);
+  const auto add = [&find](uint32_t local, uint32_t remote) {
+    if (find.pairs.size() < kPairsMax) find.pairs.emplace_back(local, remote);
+  };
+  if (remote_ip_be) {
+    for (const uint32_t local : locals) add(local, *remote_ip_be);
+  }
+  // A further address may be of a network that no NIC is in: there, the kernel chooses.
+  for (const uint32_t remote : host_.others(request.remote.gid)) {
+    if (!host_.looks_by_gid()) add(0, remote);
+    for (const uint32_t local : locals) add(local, remote);
+    if (host_.looks_by_gid()) add(0, remote);
   }
   const bool has_usual = local_ip_be != 0 && remote_ip_be && request.is_first_usable;
   find.spare = has_usual ? 1 : 0;
@@ -124,16 +129,13 @@ void Finder::attempt(const FindPtr& find) {
       request.local_ip_be != 0 ? request.local_ip_be : request.local.gid.ipv4().value_or(0);
   // This process owns both QPs, so there is no process to look for.
   if (host_.owns_qp(request.remote)) return finish(find, host_.self_channel(), FindError::kNone);
-  auto remote = request.remote.gid.ipv4();
-  if (!remote && local != 0) remote = rendezvous_.gid_address(local, request.remote.gid);
-  const bool has_place = local != 0 || !request.more_local_ip_be.empty();
-  if (!has_place && host_.others(request.remote.gid).empty())
-    return finish(find, nullptr, FindError::kUnsupportedGid);
-  pairs_choose(*find, local, remote);
-  if (find->pairs.empty()) {
-    if (local == 0) return finish(find, nullptr, FindError::kUnsupportedGid);
-    return ask_subnet(find, local);
+  std::optional<uint32_t> remote;
+  if (host_.looks_by_gid()) {
+    remote = request.remote.gid.ipv4();
+    if (!remote && local != 0) remote = rendezvous_.gid_address(local, request.remote.gid);
   }
+  pairs_choose(*find, local, remote);
+  if (find->pairs.empty()) return ask_address(find, local);
   const wire::Hello hello = hello_for(*find);
   for (const AddressPair& pair : find->pairs) {
     for (Channel* channel : host_.channels_at(pair.second))
@@ -146,15 +148,32 @@ void Finder::attempt(const FindPtr& find) {
   find->timer = reactor_.timer_start(kAskTimeout, [this, find] { asking_end(find); });
 }
 
-// The peer's GID holds no address, but a host on the link may know the address that belongs to it.
-void Finder::ask_subnet(const FindPtr& find, uint32_t local_ip_be) {
-  rendezvous_.gid_ask(local_ip_be, find->request.remote.gid,
-                      [this, weak = std::weak_ptr(find)](bool answered) {
-                        const FindPtr asker = weak.lock();
-                        if (!asker || !asker->callback) return;
-                        if (answered) return attempt(asker);
-                        attempt_failed(asker, FindError::kNoAnswer);
-                      });
+// No address is known for the peer's GID. A host on the link may know it, and so may the store. The
+// first answer serves; without one, the attempt is over when both have been heard.
+void Finder::ask_address(const FindPtr& find, uint32_t local_ip_be) {
+  const wire::Gid& gid = find->request.remote.gid;
+  struct Questions {
+    size_t open = 0;
+    FindError error = FindError::kNoAnswer;
+  };
+  const auto questions = std::make_shared<Questions>();
+  const auto heard = [this, questions, weak = std::weak_ptr(find)](bool answered) {
+    const FindPtr asker = weak.lock();
+    if (!asker || !asker->callback || questions->open == 0) return;
+    questions->open = answered ? 0 : questions->open - 1;
+    if (answered) return attempt(asker);
+    if (questions->open == 0) attempt_failed(asker, questions->error);
+  };
+  const bool asks_store = host_.look_up(gid, [questions, heard](Stored stored) {
+    if (stored == Stored::kAway) questions->error = FindError::kUnreachable;
+    heard(stored == Stored::kFound);
+  });
+  const bool asks_link = host_.looks_by_gid() && local_ip_be != 0 && !gid.ipv4();
+  questions->open = size_t{asks_store} + size_t{asks_link};
+  if (asks_link) rendezvous_.gid_ask(local_ip_be, gid, heard);
+  if (questions->open != 0) return;
+  if (host_.looks_by_gid()) return finish(find, nullptr, FindError::kUnsupportedGid);
+  attempt_failed(find, questions->error);
 }
 
 void Finder::asking_end(const FindPtr& find) {
@@ -188,11 +207,25 @@ void Finder::on_channel_down(const wire::Instance& peer) {
   for (const FindPtr& find : concerned) asking_end(find);
 }
 
+// The usual address does not answer, or nobody there knows the peer. If the store names others, the
+// search goes on with these, too.
+void Finder::look_further(const FindPtr& find) {
+  (void)host_.look_up(find->request.remote.gid, [this, weak = std::weak_ptr(find)](Stored stored) {
+    const FindPtr asker = weak.lock();
+    if (!asker || !asker->callback || asker->asking || stored != Stored::kFound) return;
+    reactor_.timer_cancel(std::exchange(asker->timer, 0));
+    attempt(asker);
+  });
+}
+
 void Finder::attempt_dial(const FindPtr& find) {
-  const size_t all = find->pairs.size();
-  if (find->spare == 0 || find->spare == all) return dial_up_to(find, all);
+  if (find->spare == 0) {
+    look_further(find);
+    return dial_up_to(find, find->pairs.size());
+  }
   find->timer = reactor_.timer_start(kHeadStart, [this, find] {
     find->timer = 0;
+    look_further(find);
     dial_up_to(find, find->pairs.size());
   });
   dial_up_to(find, find->spare);
@@ -279,12 +312,13 @@ void Finder::attempt_failed(const FindPtr& find, FindError error) {
   const bool is_nobody = error == FindError::kNoShift || error == FindError::kNoAnswer;
   find->nobody = is_nobody ? find->nobody + 1 : 0;
   if (find->nobody >= kNobodyMax) return finish(find, nullptr, error);
-  if (!find->request.remote.gid.ipv4() && error != FindError::kNoAnswer) {
+  if (!find->request.remote.gid.ipv4() && !find->pairs.empty()) {
     // The address may be right, while the process there has not made its QP yet.
     const bool may_come = error == FindError::kNoSuchQp && find->attempts % 4 != 3;
     if (!may_come && find->pairs.front().first != 0)
       rendezvous_.gid_doubt(find->pairs.front().first, find->request.remote.gid);
   }
+  if (error != FindError::kNoSuchQp) look_further(find);
   const auto pause = std::min(kPauseMin * (1 << std::min(find->attempts++, 10)), kPauseMax);
   find->timer = reactor_.timer_start(pause, [this, find] {
     find->timer = 0;

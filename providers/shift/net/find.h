@@ -37,6 +37,10 @@ class Finder {
     virtual Channel* self_channel() = 0;
     // Further addresses of the host that has the GID (HostBook).
     virtual std::vector<uint32_t> others(const wire::Gid& gid) = 0;
+    // Whether a host can be reached at the address in its GID, or at the one that the link names.
+    virtual bool looks_by_gid() const { return true; }
+    // PeerNetwork::look_up().
+    virtual bool look_up(const wire::Gid& gid, StoredCallback then) = 0;
     // Channels whose peer was seen at this address.
     virtual std::vector<Channel*> channels_at(uint32_t ip_be) = 0;
     // Lets a dialed connection join the channel of its peer, and makes the channel when it is
@@ -84,13 +88,14 @@ class Finder {
 
   wire::Hello hello_for(const Find& find) const;
   void attempt(const FindPtr& find);
-  void ask_subnet(const FindPtr& find, uint32_t local_ip_be);
+  void ask_address(const FindPtr& find, uint32_t local_ip_be);
   void asking_end(const FindPtr& find);
   void pairs_choose(Find& find, uint32_t local_ip_be, std::optional<uint32_t> remote_ip_be);
   void attempt_dial(const FindPtr& find);
   void dial_up_to(const FindPtr& find, size_t count);
   void on_dialed(AddressPair pair, const std::weak_ptr<Find>& dialer, DialError error,
                  Joining joining);
+  void look_further(const FindPtr& find);
   void pair_failed(const FindPtr& find, AddressPair pair, FindError error);
   void attempt_failed(const FindPtr& find, FindError error);
   void finish(const FindPtr& find, Channel* channel, FindError error);

@@ -24,6 +24,14 @@ enum class FindError : uint8_t {
 };
 const char* find_error_name(FindError error) noexcept;
 
+// What a store on the network has answered to the question where a host is.
+enum class Stored : uint8_t {
+  kFound,
+  kUnknown,
+  kAway,  // or late
+};
+using StoredCallback = std::function<void(Stored stored)>;
+
 struct FindRequest {
   wire::QpName remote;
   wire::QpName local;

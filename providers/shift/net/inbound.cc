@@ -31,9 +31,13 @@ void hello_deny(int fd, const wire::Hello& hello, const Secrets& secrets) {
 
 // A further connection names no QP. Its asker is a process to which there is a channel.
 bool Inbound::is_welcome(const wire::Hello& hello, uint32_t local_ip_be, uint32_t remote_ip_be) {
-  if (hello.target.is_zero())
-    return host_.expects(hello) && (host_.is_at(hello.from.gid, local_ip_be, remote_ip_be) ||
-                                    SHIFT_PLANT(address_not_asked));
+  if (hello.target.is_zero()) {
+    if (!host_.expects(hello)) return false;
+    if (host_.is_at(hello.from.gid, local_ip_be, remote_ip_be) || SHIFT_PLANT(address_not_asked))
+      return true;
+    (void)host_.look_up(hello.from.gid, [](Stored) {});  // the asker comes again
+    return false;
+  }
   if (hello.target != host_.own_instance()) return false;
   if (host_.secrets().has_keys()) return true;
   const PairKey* key = host_.pair_key(hello.instance);

@@ -72,6 +72,9 @@ class PeerNetwork {
   // Lets peers look for this process's QPs by GIDs of the NIC port that has this address. The GIDs
   // hold no address themselves; they replace those of an earlier call for the same address.
   virtual void name_address(uint32_t /*ip_be*/, std::vector<wire::Gid> /*gids*/) {}
+  // Lets peers that ask the store find this host by these GIDs, too, which a broken NIC had and
+  // will have again.
+  virtual void claim_gids(const std::vector<wire::Gid>& /*gids*/) {}
   // Finds the address at which the holder of a GID can be reached from the local address, and asks
   // the link for it when needed. The callback runs once at most; it gets no address when no host
   // on the link knows one.
@@ -82,6 +85,9 @@ class PeerNetwork {
   }
   // Further addresses of the host that has the GID, as far as they are known.
   virtual std::vector<uint32_t> others(const wire::Gid& /*gid*/) { return {}; }
+  // Asks the store for more of them; others() has them when `then` runs, once and never from inside
+  // this call. False, and nothing is done, where there is no store, or where it has just answered.
+  virtual bool look_up(const wire::Gid& /*gid*/, StoredCallback /*then*/) { return false; }
   // Whether the channel leads to the host that has the GID: to the address in the GID, to another
   // one of the host's, or to a process that has proved to belong to the job.
   virtual bool leads_to(const PeerChannel& channel, const wire::Gid& gid) {

@@ -44,10 +44,42 @@ PeerNet::~PeerNet() {
 
 void PeerNet::add_address(uint32_t ip_be) {
   rendezvous_->serve_address(ip_be);
+  if (served_.insert(ip_be).second) tell_store();
 }
 
 void PeerNet::name_address(uint32_t ip_be, std::vector<wire::Gid> gids) {
-  gids_[ip_be] = std::move(gids);
+  if (std::exchange(gids_[ip_be], std::move(gids)) != gids_[ip_be]) tell_store();
+}
+
+void PeerNet::claim_gids(const std::vector<wire::Gid>& gids) {
+  const size_t before = claimed_.size();
+  claimed_.insert(gids.begin(), gids.end());
+  if (claimed_.size() != before) tell_store();
+}
+
+void PeerNet::store_set(RedisServer server, bool by_gid) {
+  by_gid_ = by_gid;
+  store_ = std::make_unique<StoredHosts>(
+      reactor_, std::move(server), [this](uint32_t ip_be) { rendezvous_->serve_address(ip_be); });
+  tell_store();
+}
+
+void PeerNet::tell_store() {
+  if (store_ == nullptr) return;
+  std::vector<wire::Gid> gids(claimed_.begin(), claimed_.end());
+  for (const uint32_t ip_be : served_) gids.push_back(wire::Gid::from_ipv4(ip_be));
+  for (const auto& [ip_be, names] : gids_) gids.insert(gids.end(), names.begin(), names.end());
+  store_->serve(std::move(gids), {served_.begin(), served_.end()});
+}
+
+bool PeerNet::look_up(const wire::Gid& gid, StoredCallback then) {
+  using Outcome = RedisStore::Outcome;
+  if (store_ == nullptr) return false;
+  return store_->look_up(gid, [then = std::move(then)](Outcome outcome) {
+    then(outcome == Outcome::kFound  ? Stored::kFound
+         : outcome == Outcome::kAway ? Stored::kAway
+                                     : Stored::kUnknown);
+  });
 }
 
 bool PeerNet::has_gid(uint32_t ip_be, const wire::Gid& gid) {
@@ -58,11 +90,15 @@ bool PeerNet::has_gid(uint32_t ip_be, const wire::Gid& gid) {
 void PeerNet::remove_address(uint32_t ip_be) {
   // The address is left later, because this call may come from inside the port that goes away.
   reactor_.call_soon([weak = std::weak_ptr<PeerNet*>(alive_), ip_be] {
-    if (const auto net = weak.lock()) (*net)->rendezvous_->leave_address(ip_be);
+    const auto net = weak.lock();
+    if (!net) return;
+    (*net)->rendezvous_->leave_address(ip_be);
+    if ((*net)->served_.erase(ip_be) != 0) (*net)->tell_store();
   });
 }
 
 void PeerNet::find_address(uint32_t local_ip_be, const wire::Gid& gid, AddressCallback callback) {
+  if (!by_gid_) return callback(std::nullopt);
   auto known = [this, local_ip_be, gid] {
     const auto ip = gid.ipv4();
     return ip ? ip : rendezvous_->gid_address(local_ip_be, gid);
@@ -99,7 +135,11 @@ bool PeerNet::serves_at(uint32_t ip_be) {
 }
 
 std::vector<uint32_t> PeerNet::others(const wire::Gid& gid) {
-  return book_ == nullptr ? std::vector<uint32_t>{} : book_->others(gid);
+  std::vector<uint32_t> all = book_ == nullptr ? std::vector<uint32_t>{} : book_->others(gid);
+  if (store_ == nullptr) return all;
+  for (const uint32_t ip_be : store_->known(gid))
+    if (ip_be != gid.ipv4() && std::ranges::find(all, ip_be) == all.end()) all.push_back(ip_be);
+  return all;
 }
 
 bool PeerNet::leads_to(const PeerChannel& channel, const wire::Gid& gid) {
@@ -114,7 +154,8 @@ void PeerNet::host_seen(const wire::Gid& gid, const std::vector<uint32_t>& addre
 
 bool PeerNet::is_at(const wire::Gid& gid, uint32_t local_ip_be, uint32_t remote_ip_be) {
   const auto ip = gid.ipv4();
-  if (ip == remote_ip_be || (book_ != nullptr && book_->is_of(gid, remote_ip_be))) return true;
+  const std::vector<uint32_t> all = others(gid);
+  if (ip == remote_ip_be || std::ranges::find(all, remote_ip_be) != all.end()) return true;
   if (ip) return secrets_.has_keys();
   const auto known = rendezvous_->gid_address(local_ip_be, gid);
   if (known == remote_ip_be) {
@@ -263,8 +304,10 @@ bool PeerNet::on_question(Channel& channel, const wire::Hello& hello) {
   reply.want = hello.want;
   reply.from = hello.from;
   // If no connection has come from the asker's address yet, the peer opens one there.
-  if (!expects(hello) || !leads_to_asker(channel, hello))
-    reply.status = wire::HelloStatus::kNoSuchQp;
+  const bool is_expected = expects(hello);
+  if (!is_expected || !leads_to_asker(channel, hello)) reply.status = wire::HelloStatus::kNoSuchQp;
+  if (is_expected && reply.status != wire::HelloStatus::kOk)
+    (void)look_up(hello.from.gid, [](Stored) {});  // the asker comes again
   channel.send(reply);
   return true;
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "net/channel.h"
@@ -17,6 +18,7 @@
 #include "net/network.h"
 #include "net/reactor.h"
 #include "net/rendezvous.h"
+#include "net/stored_hosts.h"
 #include "wire/messages.h"
 
 namespace shift::net {
@@ -49,6 +51,7 @@ class PeerNet final : public PeerNetwork,
 
   void add_address(uint32_t ip_be) override;
   void name_address(uint32_t ip_be, std::vector<wire::Gid> gids) override;
+  void claim_gids(const std::vector<wire::Gid>& gids) override;
   void remove_address(uint32_t ip_be);
 
   void find_address(uint32_t local_ip_be, const wire::Gid& gid, AddressCallback callback) override;
@@ -61,7 +64,11 @@ class PeerNet final : public PeerNetwork,
   void retry_connections() override;
   // Without this call, a host is known by the address in its GID alone.
   void book_set(std::unique_ptr<HostBook> book) { book_ = std::move(book); }
+  // Has a store on the network asked for hosts, and told of this one. `by_gid`: peers are looked
+  // for at the addresses in their GIDs, too.
+  void store_set(RedisServer server, bool by_gid);
   std::vector<uint32_t> others(const wire::Gid& gid) override;
+  bool look_up(const wire::Gid& gid, StoredCallback then) override;
   bool leads_to(const PeerChannel& channel, const wire::Gid& gid) override;
   void host_seen(const wire::Gid& gid, const std::vector<uint32_t>& addresses_be) override;
 
@@ -78,6 +85,9 @@ class PeerNet final : public PeerNetwork,
     return delegate_.expects(hello.want, hello.from);
   }
   bool is_at(const wire::Gid& gid, uint32_t local_ip_be, uint32_t remote_ip_be) override;
+  bool looks_by_gid() const override { return by_gid_; }
+  bool has_store() const override { return store_ != nullptr; }
+  void tell_store();
   bool has_gid(uint32_t ip_be, const wire::Gid& gid) override;
   bool serves_at(uint32_t ip_be);
   void on_inbound(Joining joining) override;
@@ -116,6 +126,10 @@ class PeerNet final : public PeerNetwork,
   std::map<wire::Instance, uint64_t> taken_;
   std::map<uint32_t, std::vector<wire::Gid>> gids_;  // by the address they belong to
   std::unique_ptr<HostBook> book_;
+  std::set<uint32_t> served_;    // addresses
+  std::set<wire::Gid> claimed_;  // GIDs that only the store is told of
+  std::unique_ptr<StoredHosts> store_;
+  bool by_gid_ = true;
   Finder finder_;
 };
 

@@ -136,8 +136,10 @@ void PortOwner::find_process(UniqueFd fd, const wire::Hello& hello, uint32_t rem
     return hello_deny(fd.get(), hello, host_.secrets());
   }
   if (host_.expects(hello)) return rooms_.inbound.take(std::move(fd), hello);
-  // No sharer takes a connection from another address than that of the asker's QP.
-  if (hello.from.gid.ipv4() && !host_.is_at(hello.from.gid, ip_be_, remote_ip_be))
+  // No sharer takes a connection from another address than that of the asker's QP. It may have
+  // asked a store, though, whether the asker's host has that address, too.
+  if (hello.from.gid.ipv4() && !host_.has_store() &&
+      !host_.is_at(hello.from.gid, ip_be_, remote_ip_be))
     return hello_deny(fd.get(), hello, host_.secrets());
   ask_sharers(std::move(fd), hello, remote_ip_be);
 }

@@ -1,12 +1,12 @@
-// How this process reaches the process that owns a remote QP. TcpRendezvous needs only the address
-// of the peer's NIC; other ways (a store on a management network) can be added without a change to
-// the callers. All of it runs on the reactor thread only.
+// How this process reaches the process at an address, and is reached there. All of it runs on the
+// reactor thread only.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
 
+#include "net/find_request.h"
 #include "net/secrets.h"
 #include "util/unique_fd.h"
 #include "wire/messages.h"
@@ -47,6 +47,9 @@ class RendezvousHost {
   // that the link names. If that is not known, it is asked for, and the asker has to come again.
   // With job keys, who knows the key may come from anywhere, unless the link names an address.
   virtual bool is_at(const wire::Gid& gid, uint32_t local_ip_be, uint32_t remote_ip_be) = 0;
+  // Whether there is a store that may name further addresses of hosts, and PeerNetwork::look_up().
+  virtual bool has_store() const = 0;
+  virtual bool look_up(const wire::Gid& gid, StoredCallback then) = 0;
   // Whether one NIC port of this process has both the GID and this address.
   virtual bool has_gid(uint32_t ip_be, const wire::Gid& gid) = 0;
   // A peer found this process, and proved itself.

@@ -77,6 +77,10 @@ struct FakeNetwork final : net::PeerNetwork {
   void find_address(uint32_t, const wire::Gid&, AddressCallback callback) override {
     link_asked.push_back(std::move(callback));
   }
+  bool look_up(const wire::Gid&, net::StoredCallback then) override {
+    store_asked.push_back(std::move(then));
+    return true;
+  }
   void retry_connections() override { retries++; }
   void answer(net::PeerChannel* channel, net::FindError error = net::FindError::kNone) {
     const auto callback = std::move(callbacks.back());
@@ -86,6 +90,7 @@ struct FakeNetwork final : net::PeerNetwork {
   std::vector<net::FindRequest> requests;
   std::vector<net::FindCallback> callbacks;
   std::vector<AddressCallback> link_asked;
+  std::vector<net::StoredCallback> store_asked;
   int retries = 0;
 };
 

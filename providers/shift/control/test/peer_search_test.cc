@@ -33,6 +33,7 @@ class PeerSearchTest : public ::testing::Test, public PeerSearchSink {
   void peer_proven() override {}
   void peer_missing(const char* cause) override { missing_.emplace_back(cause); }
   void peer_gone() override { gone_++; }
+  void host_known() override { known_++; }
 
   wire::Bind good_bind() const {
     wire::Bind bind;
@@ -60,7 +61,7 @@ class PeerSearchTest : public ::testing::Test, public PeerSearchSink {
   NicWatch nics_{loop_, no_sink_};
   FakeChannel channel_;  // outlives the search
   std::unique_ptr<PeerSearch> search_;
-  int found_ = 0, gone_ = 0;
+  int found_ = 0, gone_ = 0, known_ = 0;
   std::vector<std::string> missing_;
 };
 
@@ -407,6 +408,19 @@ TEST_F(PeerSearchTest, AGidIsThePeersWhereTheChannelWasSeen) {
   wire::Gid other = group_->life.ends.remote.gid;
   other.raw[15] ^= 1;
   EXPECT_FALSE(search_->owns(other));
+}
+
+TEST_F(PeerSearchTest, WhenTheStoreNamesAddressesTheSessionHearsOfIt) {
+  search_->ask_owner(wire::Gid::from_ipv4(htonl(0x7f020101)));
+  ASSERT_EQ(network_.store_asked.size(), 1u);
+  network_.store_asked.back()(net::Stored::kUnknown);
+  network_.store_asked.back()(net::Stored::kAway);
+  EXPECT_EQ(known_, 0);
+  network_.store_asked.back()(net::Stored::kFound);
+  EXPECT_EQ(known_, 1);
+  search_.reset();
+  network_.store_asked.back()(net::Stored::kFound);
+  EXPECT_EQ(known_, 1) << "the search is gone";
 }
 
 // C11: a false peer must not make this process dial whatever it names.
