@@ -250,14 +250,22 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
   }
   if (to_state && attr->qp_state == IBV_QPS_RESET) return reset(g);
   const bool joins = to_state && attr->qp_state == IBV_QPS_RTR && !g->is_homeless;
-  if (joins && !join_default(g)) return EAGAIN;
+  const bool is_barred = joins && !join_default(g);
   const bool to_rtr = to_state && attr->qp_state == IBV_QPS_RTR && (mask & IBV_QP_AV);
   const auto ends = to_rtr && !g->let_go ? ends_of(g, *attr) : std::nullopt;
   // The patience of the QP's NIC is set at RTS, while the peer itself may take longer to show up.
   // So the layer asks for the peer now, before anything can arrive or fail.
   const bool peer_present =
       ends && coordinator().peer_present(g->context, ends->local.gid, ends->remote.gid);
-  for (;;) {
+  const auto begin_unconnected = [g, attr, mask] {
+    group::application_note(*g, *attr, mask);
+    g->life.unconnected = true;
+  };
+  if (is_barred) {
+    if (!peer_present || !group::is_backed(*g->context)) return EAGAIN;
+    begin_unconnected();
+  }
+  while (!is_barred) {
     const uint32_t departures = g->life.path.departures;
     // A QP of a deputy waits for no path before it can send: nobody makes one until then.
     const bool begins = g->life.unconnected && g->life.path.member == kDefault;
@@ -269,8 +277,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
       break;
     }
     if (peer_present && error && member == kDefault && may_begin_elsewhere(*g, *error, *attr)) {
-      group::application_note(*g, *attr, mask);
-      g->life.unconnected = true;
+      begin_unconnected();
       break;
     }
     if (to_state && attr->qp_state == IBV_QPS_ERR && is_default_gone(*g->context, *error) &&
