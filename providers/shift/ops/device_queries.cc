@@ -45,6 +45,15 @@ bool shows_health(Context& context) {
          (group::is_backed(context) && context.stock_qps == 0 && !context_has_unprotected(context));
 }
 
+// Whether a healthy NIC has an empty place there in its GID table, while a dead one refuses to say.
+// Some programs read the table place by place, and give up at an error.
+bool is_empty_in_health(const Context& context, uint32_t port, uint32_t index) {
+  const auto known = context.port_attr.find(static_cast<uint8_t>(port));
+  return context.members[kDefault].dead && group::is_backed(context) &&
+         known != context.port_attr.end() &&
+         index < static_cast<uint32_t>(known->second.gid_tbl_len);
+}
+
 // The call itself was at fault, so the NIC's answer says nothing of its addresses.
 bool is_callers_mistake(int error) {
   return error == EINVAL || error == EOPNOTSUPP;
@@ -128,8 +137,9 @@ int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) noexc
     return 0;
   }
   const auto shown = group::shown_gid(*c, port, static_cast<uint32_t>(index));
-  if (shown) *gid = shown->gid;
-  return shown ? 0 : error;
+  if (!shown && !is_empty_in_health(*c, port, static_cast<uint32_t>(index))) return error;
+  *gid = shown ? shown->gid : ibv_gid{};
+  return 0;
 } catch (const std::bad_alloc&) {
   return ENOMEM;
 }
@@ -147,7 +157,7 @@ int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_en
     }
   }
   const auto shown = size < sizeof *entry ? std::nullopt : group::shown_gid(*c, port, index);
-  if (!shown) return error;
+  if (!shown) return error != 0 && is_empty_in_health(*c, port, index) ? ENODATA : error;
   std::memset(entry, 0, size);
   *entry = *shown;
   return 0;

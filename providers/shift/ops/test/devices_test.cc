@@ -244,6 +244,27 @@ TEST_F(OpenDevices, ShowTheAddressThatAQpUses) {
   context().groups.clear();
 }
 
+// UCX reads the table place by place, and gives up at an error.
+TEST_F(OpenDevices, HaveEmptyPlacesInTheTableOfADeadNic) {
+  open();
+  context().port_attr[1].gid_tbl_len = 8;
+  table_.query_gid = [](ibv_context*, uint8_t, int, ibv_gid*) { return EIO; };
+  table_.query_gid_ex = [](ibv_context*, uint32_t, uint32_t, ibv_gid_entry*, uint32_t, size_t) {
+    return EIO;
+  };
+  ibv_gid gid;
+  std::memset(&gid, 0xff, sizeof gid);
+  ibv_gid_entry entry{};
+  EXPECT_EQ(query_gid(context_, 1, 7, &gid), EIO) << "it may be healthy in a moment";
+  context().members[kDefault].dead = true;
+  EXPECT_EQ(query_gid(context_, 1, 7, &gid), 0);
+  EXPECT_EQ(wire::Gid::from_verbs(gid), wire::Gid{});
+  EXPECT_EQ(query_gid_ex(context_, 1, 7, &entry, 0, sizeof entry), ENODATA);
+  EXPECT_EQ(query_gid(context_, 1, 8, &gid), EIO) << "there is no such place";
+  EXPECT_EQ(query_gid(context_, 2, 7, &gid), EIO) << "there is no such port";
+  EXPECT_EQ(query_gid_ex(context_, 1, 8, &entry, 0, sizeof entry), EIO);
+}
+
 // C9: so do the entry and the table, once the program has seen them.
 TEST_F(OpenDevices, ShowTheEntryThatAQpUses) {
   static constexpr uint32_t kIp = 0x0100007f, kOther = 0x0200007f;
