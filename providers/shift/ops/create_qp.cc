@@ -91,7 +91,13 @@ void unclaim_shared(const Init& init, const char* reason) {
 }
 
 void tell_unprotected(Context* context, const char* reason) {
-  SHIFT_INFO_FEW("a QP on %s behaves as stock: %s", context->device->dev.name, reason);
+  const char* name = context->device->dev.name;
+  SHIFT_INFO_FEW("a QP on %s behaves as stock: %s", name, reason);
+  if (context->members[kDefault].port_down && group::is_backed(*context))
+    SHIFT_WARN_LIMITED(
+        "%s: its port is down, and a QP is made on it that is not protected (%s): it "
+        "carries nothing (SHIFT_BORN=stock: programs see that the port is down)",
+        name, reason);
   context->stock_qps++;
   coordinator().stock_qps_changed(context);
 }
