@@ -84,7 +84,7 @@ rpm_roots() {
 # environment and error output, since a sanitizer changes these. It also leaves out the model, which has no C++,
 # and unmodified programs, whose own leaks would be reported.
 asan_tests() {
-  local left_out='(mlx5_)?front_symbols|front_programs|shift_run|cxemu_e2e_udp_test|model_.*|programs.*|pyverbs.*|clients|vm'
+  local left_out='(mlx5_)?front_symbols|front_programs|shift_run|cxemu_e2e_udp_test|model_.*|programs.*|pyverbs.*|clients|starts|vm'
   left_out+='|rdma_core_suite(_planted)?'
   left_out="^($left_out)\$"
   echo "left out under sanitizers: $left_out"
@@ -133,7 +133,9 @@ fi
 [ "$programs" = yes ] && step "all programs" /usr/bin/python3 tests/programs/programs.py \
   --build build --all --complete --out build/out/all-programs --json build/out/all-programs.json
 [ "$programs" = yes ] && step "client matrix" /usr/bin/python3 tests/clients/clients.py --build build \
-  --all --complete --jobs 2 --out build/out/all-clients --json build/out/all-clients.json
+  --all --complete --jobs 2 --out build/out/all-clients --json build/out/all-clients.json &&
+  step "starts on broken NICs" /usr/bin/python3 tests/clients/starts.py --build build --complete --jobs 2 \
+    --out build/out/all-starts --json build/out/all-starts.json
 [ "$packages" = yes ] && step "debian packages" tools/package deb &&
   step "package roots" packages_roots
 [ "$packages" = yes ] && step "rpm packages" tools/package rpm && step "rpm roots" rpm_roots

@@ -21,26 +21,26 @@ def built(make, *arguments):
         raise Failure(str(error)) from None
 
 
-def mpi_settings(transport):
+def mpi_settings(transport, devices):
     return {
         "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_plm": "isolated",  # no remote shell: the emulated hosts are one machine
         "OMPI_MCA_pml": "ucx", "OMPI_MCA_osc": "ucx", "OMPI_MCA_btl": "self",
         "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_rmaps_base_oversubscribe": "1",
         # UCX may use only the NIC: the ranks share a machine, so it would find shared memory.
-        "UCX_TLS": "self," + transport, "UCX_NET_DEVICES": "mlx5_0:1",
+        "UCX_TLS": "self," + transport, "UCX_NET_DEVICES": devices,
         "UCX_WARN_UNUSED_ENV_VARS": "n",
     }
 
 
-def mpi_start(session, transport, hosts, rounds, limit, what):
+def mpi_start(session, transport, hosts, rounds, limit, what, devices="mlx5_0:1"):
     program = built(compiled, session.build.path, "mpicc", "mpi_check.c")
     argv = ["mpirun"]
     for number, host in enumerate(hosts):
         argv += [":"] if number else []
         argv += ["-np", "1"] + session.on_host(
             host, [program, str(session.seed), str(rounds), str(limit), what])
-    return session.start_outside("mpirun", argv, mpi_settings(transport))
+    return session.start_outside("mpirun", argv, mpi_settings(transport, devices))
 
 
 def mpi_judge(session, program, ranks):
@@ -48,9 +48,9 @@ def mpi_judge(session, program, ranks):
     expect(text, r"^mpi_check ok: %d ranks, [1-9]\d* checks$" % ranks, "the verdict")
 
 
-def mpi(transport, hosts, rounds=3, limit=1 << 20, what="all", short=False, seconds=90):
+def mpi(transport, hosts, rounds=3, limit=1 << 20, what="all", short=False, seconds=90, devices="mlx5_0:1"):
     def body(session):
-        mpi_judge(session, mpi_start(session, transport, hosts, rounds, limit, what), len(hosts))
+        mpi_judge(session, mpi_start(session, transport, hosts, rounds, limit, what, devices), len(hosts))
     name = "Open MPI %d ranks on %d hosts, %s, %s, up to %d KiB" % (
         len(hosts), len(set(hosts)), transport, what, limit >> 10)
     return Case(name, "mpi", body, ["mpirun", "mpicc", MPI_HEADER], short=short, seconds=seconds,
@@ -60,7 +60,7 @@ def mpi(transport, hosts, rounds=3, limit=1 << 20, what="all", short=False, seco
 def gloo(algorithm, ranks, count, rounds, short=False, meet=False):
     def body(session):
         program = built(gloo_check, session.build.path)
-        store = os.path.join(session.directory, "store")
+        store = os.path.join(session.directory, "store-%d" % free_port())  # a run has one of its own
         os.makedirs(store)
         started = []
         for rank in range(ranks):
