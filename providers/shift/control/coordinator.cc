@@ -91,7 +91,9 @@ void Coordinator::feed_one(Session& session, const Input& input, std::deque<Inpu
 // No other function assigns a state.
 void Coordinator::enter(Session& session, State next, std::span<const Action> actions,
                         const Input& input, std::deque<Input>& inputs) {
+  const bool leaves = !fsm::kLeaving.has(session.control.state) && fsm::kLeaving.has(next);
   session.control.state = next;
+  if (leaves) session.search.path_left();
   Step step{input, inputs};
   for (Action action : actions) {
     run(session, action, step);

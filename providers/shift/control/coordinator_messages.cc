@@ -135,7 +135,6 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
     session->book.peer_members_set(static_cast<int>(members), message.members_up);
   }
   search.set_peer_addresses(message.members);
-  search.note_host();
   search.widen();
   session->book.ready_clean();
   if (before == nullptr || (!was_proven && !session->control.is_leader)) session->say_again();
@@ -144,6 +143,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
     feed(*session, {.event = Event::kBound});
   }
   session->paths.tend();
+  search.note_host();  // it writes a file, for which the peer shall not wait
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::Offer& message) {

@@ -28,6 +28,10 @@ constexpr milliseconds kLookPause(1000);
 // How often a follower that its leader has not found asks itself why.
 constexpr milliseconds kFollowerPause(500);
 
+// A round that has found no path for so long may have lost its channel. A path is found in a few
+// milliseconds where both ends know the spare ones.
+constexpr milliseconds kAsidePause(150);
+
 constexpr unsigned kLoopback = 127;
 
 unsigned first_octet(uint32_t ip_be) {
@@ -52,6 +56,7 @@ PeerSearch::PeerSearch(group::Group& group, PeerSearchSink& sink, net::Loop& loo
       nics_(nics),
       wrong_binds_(loop, kWrongBinds),
       look_again_(loop),
+      aside_(loop),
       bind_again_(loop),
       no_peer_(loop) {}
 
@@ -321,7 +326,29 @@ void PeerSearch::note_host() {
 }
 
 void PeerSearch::widen() {
-  if (!group_.life.control.is_leader || channel_ == nullptr) return;  // only one end dials
+  if (!group_.life.control.is_leader || channel_ == nullptr) return;  // one end's dials suffice
+  connect_all();
+}
+
+void PeerSearch::path_left() {
+  aside_.start(kAsidePause, [this] { try_all(); });
+}
+
+void PeerSearch::try_all() {
+  if (ended_ || !fsm::kLeaving.has(group_.life.control.state)) return;
+  if (channel_ != nullptr && !channel_->is_self()) {
+    const wire::Gid& remote = group_.life.ends.remote.gid;
+    if (!proven_) {  // the peer has not told its addresses
+      (void)net_.look_up(remote, [](net::Stored) {});
+      peer_addresses_ = net_.others(remote);
+      if (const auto ip = remote.ipv4()) peer_addresses_.push_back(*ip);
+    }
+    connect_all();
+  }
+  aside_.start(kLookPause, [this] { try_all(); });
+}
+
+void PeerSearch::connect_all() {
   std::vector<AddressPair> wanted;
   for (const wire::Gid& own : nics_.addresses_of(group_)) {
     const auto ip = own.ipv4();

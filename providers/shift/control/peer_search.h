@@ -117,6 +117,10 @@ class PeerSearch {
   // Leader: keeps one connection for each pair of addresses that the two ends have now, because the
   // channel must not depend on the NICs that may fail.
   void widen();
+  // The session has left its path. The channel may have died with the NIC, before the two ends had
+  // opened more connections: then each end tries all addresses that it knows, until a path is
+  // found.
+  void path_left();
   // Remembers at which of its addresses the peer was seen: one of them may be down the next time.
   // To be called when a connection has joined the channel.
   void note_host();
@@ -139,6 +143,8 @@ class PeerSearch {
   void missing(const char* cause);
   void await_search();
   void look_if_cut_off();
+  void try_all();
+  void connect_all();
   bool is_cut_off() const;
   bool is_patient() const;
   void bind_begin();
@@ -168,6 +174,7 @@ class PeerSearch {
   bool looking_ = false;
   std::shared_ptr<const bool> alive_ = std::make_shared<bool>(true);
   net::Timer look_again_;
+  net::Timer aside_;  // of try_all()
   // Bind is repeated to a peer that was found and has proved nothing: when, after which pause, and
   // until when.
   net::Timer bind_again_;

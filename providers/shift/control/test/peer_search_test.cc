@@ -423,6 +423,51 @@ TEST_F(PeerSearchTest, WhenTheStoreNamesAddressesTheSessionHearsOfIt) {
   EXPECT_EQ(known_, 1) << "the search is gone";
 }
 
+// Its NIC dies after the leader has said its Bind, and takes the only connection along.
+TEST_F(PeerSearchTest, ALeaderThatHasLeftItsPathAndProvedNothingConnectsFromAllItsAddresses) {
+  search_->begin();
+  network_.answer(&channel_);
+  time_.run_for(milliseconds(1000));
+  EXPECT_TRUE(channel_.kept.empty());
+  group_->life.control.state = fsm::State::kFencing;
+  search_->path_left();
+  time_.run_for(milliseconds(100));
+  EXPECT_TRUE(channel_.kept.empty()) << "a path may be found at once";
+  time_.run_for(milliseconds(100));
+  const uint32_t peer = *group_->life.ends.remote.gid.ipv4();
+  ASSERT_EQ(channel_.kept.size(), 2u);
+  EXPECT_EQ(channel_.kept[1], AddressPair(*world_.nic(1).gid.ipv4(), peer));
+  time_.run_for(milliseconds(5000));
+  EXPECT_EQ(channel_.kept.size(), 2u);
+}
+
+// Its answer to the leader's Bind may be lost likewise, and the leader knows nothing of it.
+TEST_F(PeerSearchTest, AFollowerThatHasLeftItsPathConnectsToAllAddressesOfTheLeader) {
+  group_->life.control.is_leader = false;
+  search_->begin();
+  search_->take_channel(&channel_);
+  search_->set_proven();
+  search_->set_peer_addresses(
+      {wire::Gid::from_ipv4(htonl(0x0a000001)), wire::Gid::from_ipv4(htonl(0x0a000002))});
+  search_->widen();
+  EXPECT_TRUE(channel_.kept.empty());
+  group_->life.control.state = fsm::State::kSeeking;
+  search_->path_left();
+  time_.run_for(milliseconds(200));
+  EXPECT_EQ(channel_.kept.size(), 4u);
+}
+
+TEST_F(PeerSearchTest, ARoundThatFindsItsPathOpensNoConnections) {
+  search_->begin();
+  network_.answer(&channel_);
+  group_->life.control.state = fsm::State::kFencing;
+  search_->path_left();
+  time_.run_for(milliseconds(100));
+  group_->life.control.state = fsm::State::kActive;
+  time_.run_for(milliseconds(1000));
+  EXPECT_TRUE(channel_.kept.empty());
+}
+
 // C11: a false peer must not make this process dial whatever it names.
 TEST_F(PeerSearchTest, OnlyAddressesThatNicsMayHaveAreDialed) {
   search_->begin();
