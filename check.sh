@@ -81,11 +81,11 @@ rpm_roots() {
 }
 
 # The sanitizer build leaves out tests that look at the shipped library's symbols, or at a program's whole
-# environment and error output, since a sanitizer changes these. It also leaves out the model, which has no C++,
-# and unmodified programs, whose own leaks would be reported.
+# environment and error output, since a sanitizer changes these. It also leaves out what has no C++ of the layer: the
+# model and its traces, the patch series, Wireshark; and unmodified programs, whose own leaks would be reported.
 asan_tests() {
   local left_out='(mlx5_)?front_symbols|front_programs|shift_run|cxemu_e2e_udp_test|model_.*|programs.*|pyverbs.*|clients|starts|vm'
-  left_out+='|rdma_core_suite(_planted)?'
+  left_out+='|rdma_core_suite(_planted)?|trace_.*|series_.*|wireshark.*'
   left_out="^($left_out)\$"
   echo "left out under sanitizers: $left_out"
   ASAN_OPTIONS=detect_leaks=0 tests build/asan -E "$left_out"

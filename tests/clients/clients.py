@@ -32,7 +32,7 @@ from programs.cases import all_cases
 
 COLUMNS = [Column(fault, side) for fault in FAULTS for side in SIDES]
 HEALTHY = Column("", "a")
-DRAWN = 12  # how many cells an ordinary check runs
+DRAWN = 9  # how many cells an ordinary check runs
 
 
 def parse():
