@@ -59,6 +59,10 @@ KeyState exported_key_locked(Context& context, int member, const ProtectionDomai
   if (region == nullptr) return KeyState::kMissing;
   const KeyState state = twin_of(*region, member);
   if (state == KeyState::kReady) *out = region->members[member].real->rkey;
+  if (state == KeyState::kMissing && SHIFT_PLANT(key_of_dead_told)) {
+    *out = rkey;
+    return KeyState::kReady;
+  }
   return state;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "util/planted.h"
+
 namespace shift::net {
 
 namespace {
@@ -31,7 +33,7 @@ std::vector<uint32_t> HostBook::others(const wire::Gid& gid) {
   for (const SeenHost& host : memory_->recall(false)) {
     if (host.gid != gid) continue;
     const bool is_fresh = host.seen_s > now - kBelievedFor_s && host.seen_s < now + kAhead_s;
-    if (!is_fresh) continue;
+    if (!is_fresh && !SHIFT_PLANT(stale_host_believed)) continue;
     for (const uint32_t ip_be : host.addresses_be) add(ip_be);
   }
   return found;

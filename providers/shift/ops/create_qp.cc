@@ -19,6 +19,7 @@
 #include "ops/tables.h"
 #include "util/config.h"
 #include "util/log.h"
+#include "util/planted.h"
 
 namespace shift::ops {
 namespace {
@@ -188,7 +189,8 @@ ibv_qp* with_own_number(const Context& context, const Make& make) {
   ibv_qp* made = make();
   if (!numbers_mixed.load(std::memory_order_relaxed)) return made;
   std::vector<ibv_qp*> used;
-  while (made != nullptr && context_uses_number(*context.device, made->qp_num)) {
+  while (made != nullptr && context_uses_number(*context.device, made->qp_num) &&
+         !SHIFT_PLANT(number_given_twice)) {
     used.push_back(std::exchange(made, nullptr));
     errno = EAGAIN;
     if (used.size() < kTries) made = make();

@@ -97,6 +97,16 @@ TEST_F(Keys, ThePeerIsToldByRkeyWithinTheDomain) {
   EXPECT_EQ(exported_key(world_.context, kBackup, &other, kRkey, &out), KeyState::kMissing);
 }
 
+// It exists on the other members only, and its key is a number that the layer has made up.
+TEST_F(Keys, OfARegionMadeWhileTheDefaultWasDeadNoKeyIsToldThere) {
+  MemoryRegion* region = world_.make_region(0x30, 0x40);
+  region->members[kDefault].real = nullptr;
+  uint32_t out = 0;
+  EXPECT_EQ(exported_key(world_.context, kDefault, &world_.pd, 0x40, &out), KeyState::kMissing);
+  EXPECT_EQ(exported_key(world_.context, kBackup, &world_.pd, 0x40, &out), KeyState::kReady);
+  EXPECT_EQ(out, 0x2040u);
+}
+
 TEST_F(Keys, AParentDomainIsTheDomainItWasMadeOf) {
   ProtectionDomain parent;
   parent.base = &world_.pd;

@@ -99,6 +99,31 @@ TEST_F(CreatedQps, ReliableOnesAreProtected) {
   EXPECT_EQ(destroy_qp(qp), 0);
 }
 
+// A dead NIC makes no QPs. Another one's give the number, and may have the numbers of older QPs.
+TEST_F(CreatedQps, HaveNumbersOfTheirOwnWhenTheNicIsDead) {
+  static uint32_t taken;
+  static int made;
+  made = 0;
+  ibv_qp* older = create_qp(pd_, &init_);
+  ASSERT_NE(older, nullptr);
+  taken = older->qp_num;
+  context().members[kDefault].dead = true;
+  // The deputy's context and the other member's are one object here.
+  table_.close_device = [](ibv_context* c) {
+    return static_cast<int>(live["context"].erase(c) * 0);
+  };
+  table_.create_qp = [](ibv_pd* pd, ibv_qp_init_attr* init) -> ibv_qp* {
+    ibv_qp* qp = group::fake_stock()->create_qp(pd, init);
+    if (made++ < 2) qp->qp_num = taken;
+    return qp;
+  };
+  ibv_qp* younger = create_qp(pd_, &init_);
+  ASSERT_NE(younger, nullptr);
+  EXPECT_NE(younger->qp_num, taken);
+  EXPECT_EQ(destroy_qp(younger), 0);
+  EXPECT_EQ(destroy_qp(older), 0);
+}
+
 // A fence flushes all requests, also those without a signal, for which the program needs no room.
 class CqRoom : public CreatedQps {
  protected:

@@ -244,6 +244,35 @@ TEST_F(OpenDevices, ShowTheAddressThatAQpUses) {
   context().groups.clear();
 }
 
+// A GID that the dead NIC had is shown where it was, unless another NIC has it by now.
+TEST_F(OpenDevices, ShowWhatADeadNicHadUnlessItIsAnotherNicsByNow) {
+  static constexpr uint32_t kIp = 0x0100007f, kMoved = 0x0200007f;
+  static bool has_moved;
+  has_moved = false;
+  const auto entry = [](uint32_t index, uint32_t ip) {
+    return ibv_gid_entry{wire::Gid::from_ipv4(ip).to_verbs(), index, 1, IBV_GID_TYPE_ROCE_V2, 7};
+  };
+  open();
+  context().remembered_gids = {entry(3, kIp), entry(4, kMoved)};
+  context().members[kDefault].dead = context().members[kDefault].is_deputy = true;
+  table_.query_gid_table = [](ibv_context*, ibv_gid_entry* to, size_t, uint32_t,
+                              size_t) -> ssize_t {
+    *to = {wire::Gid::from_ipv4(kMoved).to_verbs(), 5, 1, IBV_GID_TYPE_ROCE_V2, 9};
+    return has_moved ? 1 : 0;
+  };
+  const auto shown = [&](uint32_t index) {
+    ibv_gid_entry one{};
+    const int error = query_gid_ex(context_, 1, index, &one, 0, sizeof one);
+    return error == 0 ? wire::Gid::from_verbs(one.gid).ipv4() : std::nullopt;
+  };
+  EXPECT_EQ(shown(3), kIp);
+  EXPECT_EQ(shown(4), kMoved);
+  has_moved = true;
+  EXPECT_EQ(shown(3), kIp);
+  EXPECT_EQ(shown(4), std::nullopt);
+  context().members[kDefault].is_deputy = false;
+}
+
 // UCX reads the table place by place, and gives up at an error.
 TEST_F(OpenDevices, HaveEmptyPlacesInTheTableOfADeadNic) {
   open();
