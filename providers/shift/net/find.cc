@@ -172,8 +172,8 @@ void Finder::ask_address(const FindPtr& find, uint32_t local_ip_be) {
   questions->open = size_t{asks_store} + size_t{asks_link};
   if (asks_link) rendezvous_.gid_ask(local_ip_be, gid, heard);
   if (questions->open != 0) return;
-  if (host_.looks_by_gid()) return finish(find, nullptr, FindError::kUnsupportedGid);
-  attempt_failed(find, questions->error);
+  if (!host_.has_store()) return finish(find, nullptr, FindError::kUnsupportedGid);
+  attempt_failed(find, questions->error);  // the store has just answered
 }
 
 void Finder::asking_end(const FindPtr& find) {

@@ -39,7 +39,8 @@ class Finder {
     virtual std::vector<uint32_t> others(const wire::Gid& gid) = 0;
     // Whether a host can be reached at the address in its GID, or at the one that the link names.
     virtual bool looks_by_gid() const { return true; }
-    // PeerNetwork::look_up().
+    // Whether there is a store, and PeerNetwork::look_up().
+    virtual bool has_store() const = 0;
     virtual bool look_up(const wire::Gid& gid, StoredCallback then) = 0;
     // Channels whose peer was seen at this address.
     virtual std::vector<Channel*> channels_at(uint32_t ip_be) = 0;
