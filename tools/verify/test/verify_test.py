@@ -111,9 +111,17 @@ def little_memory(host):
 
 
 def port_taken(host):
-    taken = socket.socket()
-    taken.bind((host.address(), 9473))
-    host.taken = taken  # as long as the host
+    taken = host.taken = socket.socket()  # as long as the host
+
+    def bound():
+        with contextlib.suppress(OSError):
+            taken.bind((host.address(), 9473))
+            return True
+        return False
+
+    # Connections of an earlier host that had this address stay for a minute (TIME_WAIT).
+    if not wait_until(bound, 90, step=0.5):
+        raise RuntimeError("%s:9473 is in use" % host.address())
     return [], {}
 
 
