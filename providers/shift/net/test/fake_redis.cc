@@ -92,7 +92,7 @@ void FakeRedis::run() {
     setsockopt(fresh.fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     std::lock_guard lock(mutex_);
     clients_++;
-    fresh.out = greeting_;
+    fresh.out = greeting_ + flood_;  // at once: no reply may come before it
     fresh.is_flooded = !flood_.empty();
     clients.push_back(std::move(fresh));
   }
