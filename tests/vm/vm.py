@@ -14,7 +14,7 @@ import traceback
 
 from harness.options import script_parser
 
-from vm import failover_case, image, pyverbs_case, table, verify_case
+from vm import failover_case, image, pyverbs_case, start_case, table, verify_case
 from vm.cases import (FAULTS, LASTING, dies_as_on_stock, dies_on_stock, disabled_in_mid_life,
                       gives_up_on_stock_too, healthy, journey, posted_again, survives)
 from vm.clients import (fi_pingpong, fio, gloo, io_demo, perftest, pingpong, rdma_client, rping,
@@ -46,6 +46,8 @@ RPING = rping(600, 32768)
 RIOSTREAM = rsocket_stream("riostream", 600, 16384, {"SHIFT_MODE": "exact"})
 MANAGED = [RPING, rsocket_stream("rstream", 800, 65536), RIOSTREAM, ucmatose(2500, 65536),
            fi_pingpong(1500, 16384), fio("write", 96)]
+# These are started on broken NICs. Connections of rdma_cm are not: it needs the first NIC's link.
+STARTING = [MIXED, VERBS[0], VERBS[2], VERBS[-1], SHARED[0]]
 
 
 # (client, fault, host) -> what the program on that host says; it ends there without the layer, too.
@@ -117,6 +119,7 @@ def short_set():
         Case("a server with the layer, clients with it and without",
              lambda pair, cells: disabled_in_mid_life(pair, RPING)),
         *(Case(name, act) for name, act in verify_case.CASES.items()),
+        *(Case(name, act) for name, act in start_case.cases(STARTING[:1]).items()),
     ]
 
 
@@ -127,6 +130,7 @@ def whole_set():
         for fault in (fault for fault in FAULTS if fault not in client.spared):
             for host in "a" if fault == "drop-acks" and client.one_way else "ab":
                 cases.append(through(client, fault, host))
+    cases += [Case(name, act) for name, act in start_case.cases(STARTING).items()]
     cases.append(Case("pyverbs on the layer as on the bare device", pyverbs_case.same_passes))
     cases.append(Case("failover cases of rdma-core's suite", failover_case.failover_cases))
     known = {case.name for case in short_set()}
