@@ -24,7 +24,7 @@ std::optional<net::Presence::Addresses> PeerPresence::addresses_find(const group
                                                                      const wire::Gid& local,
                                                                      const wire::Gid& remote) {
   using Addresses = std::optional<net::Presence::Addresses>;
-  if (context->members[group::kDefault].port_down) return {};
+  if (context->members[group::kDefault].port_down || !config().rendezvous.tcp) return {};
   if (local.ipv4() && remote.ipv4()) return Addresses({*local.ipv4(), *remote.ipv4()});
   auto found = std::make_shared<std::promise<Addresses>>();
   auto future = found->get_future();

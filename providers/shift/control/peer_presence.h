@@ -21,9 +21,9 @@ class PeerPresence {
   }
 
   // Whether SHIFT runs at `remote`. Waits for one round trip: 100 ms at most, as long again where
-  // the address does not answer and others are known, and a second more for a GID that holds no
-  // address. False, too, if this cannot be found out, because the patience that
-  // the application asked for is always safe. Thread-safe.
+  // the address does not answer and others are known, half a second more where a store is asked
+  // for these, and a second more for a GID that holds no address. False, too, if this cannot be
+  // found out, because the patience that the application asked for is always safe. Thread-safe.
   bool at(const group::Context* context, const wire::Gid& local, const wire::Gid& remote) noexcept;
 
  private:
