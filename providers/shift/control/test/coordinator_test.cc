@@ -102,5 +102,17 @@ TEST_F(CoordinatorTest, APeerWhoseNicsComeAndGoDoesNotSetThePaceOfDials) {
   EXPECT_EQ(network_->retries, 2) << "nothing came back";
 }
 
+// The NIC dies after this end has said its Bind, and the answer is lost with the only connection.
+TEST_F(CoordinatorTest, ARoundThatBeginsBeforeThePeerHasProvedItselfOpensFurtherConnections) {
+  begin();
+  coordinator_.group_sends(group_);
+  time_.run_for(milliseconds(10));
+  EXPECT_TRUE(channel_.kept.empty());
+  coordinator_.nics().port_down(&world_.context, group::kDefault);
+  time_.run_for(milliseconds(300));
+  ASSERT_TRUE(fsm::kLeaving.has(group_->life.control.state));
+  EXPECT_FALSE(channel_.kept.empty());
+}
+
 }  // namespace
 }  // namespace shift::control

@@ -30,6 +30,20 @@ TEST_F(ForeignGid, NoPathLeadsToAnAddressThatWasNotSeen) {
   EXPECT_EQ(b_.group->life.control.state, fsm::State::kSeeking);
 }
 
+// As on a network that carries no TCP: the hosts have met elsewhere, and a store says whose NICs
+// they are.
+TEST_F(ForeignGid, APathLeadsToAnAddressThatTheStoreNames) {
+  for (SimHost* host : {&a_, &b_})
+    for (const wire::Gid& gid : host->coordinator.nics().addresses_of(*host->group))
+      network_.stored.insert(gid);
+  run(milliseconds(200));
+  leader().port(group::kDefault, false);
+  run(milliseconds(50));
+  traffic(5);
+  expect_all_done();
+  EXPECT_NE(a_.group->life.path.member, group::kDefault);
+}
+
 TEST_F(ForeignGid, TheNextPathIsThereAsSoonAsTheAddressIsSeen) {
   run(milliseconds(20));
   leader().port(group::kDefault, false);

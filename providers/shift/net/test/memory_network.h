@@ -34,6 +34,9 @@ class MemoryNetwork {
   // Whether the channel to that host leads to the address; not every host has every address.
   std::function<bool(const Delegate& host, uint32_t ip_be)> has_address =
       [](const Delegate&, uint32_t) { return true; };
+  // A store says of these GIDs that they are the host's to which a channel leads; empty: there is
+  // no store. Nobody knows before it is asked.
+  std::set<wire::Gid> stored;
   size_t delivered = 0;
   bool in_order = false;  // first copies arrive in the order in which they were sent
 
@@ -165,8 +168,22 @@ class MemoryNetwork {
       net.time_.in(net.delay(), [this, request, callback] { net.find(owner, request, callback); });
     }
 
+    bool leads_to(const PeerChannel& channel, const wire::Gid& gid) override {
+      return asked.contains(gid) || PeerNetwork::leads_to(channel, gid);
+    }
+    bool look_up(const wire::Gid& gid, StoredCallback then) override {
+      if (net.stored.empty() || asked.contains(gid)) return false;
+      net.time_.in(net.delay(), [this, gid, then = std::move(then)] {
+        const bool is_there = net.stored.contains(gid);
+        if (is_there) asked.insert(gid);
+        then(is_there ? Stored::kFound : Stored::kUnknown);
+      });
+      return true;
+    }
+
     MemoryNetwork& net;
     Delegate& owner;
+    std::set<wire::Gid> asked;  // and found
   };
 
   static void end(Channel& channel) {
