@@ -23,6 +23,22 @@ const Answered kAway = {{}, Outcome::kAway};
 const Answered kUnknown = {{}, Outcome::kUnknown};
 const Answered kFound = {kIps, Outcome::kFound};
 
+// Ten thousand questions at one time are answered rightly.
+void expect_many_answers(StoreNode& node) {
+  constexpr int kCount = 10000;
+  std::atomic<int> found = 0, all = 0;
+  std::promise<void> over;
+  node.run([&] {
+    for (int i = 0; i < kCount; i++)
+      node.store().ask(gid_of(1), [&](Ips ips, Outcome) {
+        found += ips == kIps;
+        if (++all == kCount) over.set_value();
+      });
+  });
+  over.get_future().wait();
+  EXPECT_EQ(found, kCount);
+}
+
 class RedisServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -174,18 +190,7 @@ TEST_F(RedisServerTest, TenThousandQuestionsAreAnswered) {
   StoreNode node(local_server(redis.port()));
   node.announce({gid_of(1)}, kIps);
   node.expect(gid_of(1), kFound);
-  constexpr int kCount = 10000;
-  std::atomic<int> found = 0, all = 0;
-  std::promise<void> over;
-  node.run([&] {
-    for (int i = 0; i < kCount; i++)
-      node.store().ask(gid_of(1), [&](Ips ips, Outcome) {
-        found += ips == kIps;
-        if (++all == kCount) over.set_value();
-      });
-  });
-  over.get_future().wait();
-  EXPECT_EQ(found, kCount);
+  expect_many_answers(node);
 }
 
 // Certificates of two authorities, made by openssl.
@@ -285,18 +290,7 @@ TEST_F(RedisTls, TenThousandQuestionsAndARestart) {
   StoreNode node(server(redis), times());
   node.announce({gid_of(1)}, kIps);
   node.expect(gid_of(1), kFound);
-  constexpr int kCount = 10000;
-  std::atomic<int> found = 0, all = 0;
-  std::promise<void> over;
-  node.run([&] {
-    for (int i = 0; i < kCount; i++)
-      node.store().ask(gid_of(1), [&](Ips ips, Outcome) {
-        found += ips == kIps;
-        if (++all == kCount) over.set_value();
-      });
-  });
-  over.get_future().wait();
-  EXPECT_EQ(found, kCount);
+  expect_many_answers(node);
   redis.stop();
   node.expect(gid_of(1), kAway);
   redis.start();

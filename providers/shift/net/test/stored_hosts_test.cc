@@ -45,6 +45,14 @@ class StoredHostsTest : public ::testing::Test {
       std::this_thread::sleep_for(1ms);
     }
   }
+  // Both processes use the store, which knows where the peer is.
+  void meet(bool by_gid) {
+    use_store(a_, by_gid);
+    use_store(b_, by_gid);
+    a_.serve(ip(1));
+    b_.serve(ip(2));
+    told(qp_b_.gid, ip(2));
+  }
   size_t asked() const { return redis_.count("ZREVRANGE"); }
 
   const wire::QpName qp_a_ = qp(ip(1), 0x11), qp_b_ = qp(ip(2), 0x22);
@@ -55,21 +63,13 @@ class StoredHostsTest : public ::testing::Test {
 };
 
 TEST_F(StoredHostsTest, OnlyTheStoreIsAsked) {
-  use_store(a_, kByStoreOnly);
-  use_store(b_, kByStoreOnly);
-  a_.serve(ip(1));
-  b_.serve(ip(2));
-  told(qp_b_.gid, ip(2));
+  meet(kByStoreOnly);
   ASSERT_EQ(a_.find(qp_a_, qp_b_).error, FindError::kNone);
   EXPECT_GT(asked(), 0u);
 }
 
 TEST_F(StoredHostsTest, AHealthyAddressIsFoundWithoutTheStore) {
-  use_store(a_, kByGid);
-  use_store(b_, kByGid);
-  a_.serve(ip(1));
-  b_.serve(ip(2));
-  told(qp_b_.gid, ip(2));
+  meet(kByGid);
   ASSERT_EQ(a_.find(qp_a_, qp_b_).error, FindError::kNone);
   EXPECT_EQ(asked(), 0u);
 }
@@ -143,11 +143,7 @@ TEST_F(StoredHostsTest, APeerThatIsUnknownRunsWithoutTheLayer) {
 }
 
 TEST_F(StoredHostsTest, WhatIsWrongCostsATryAndNoPeer) {
-  use_store(a_, kByStoreOnly);
-  use_store(b_, kByStoreOnly);
-  a_.serve(ip(1));
-  b_.serve(ip(2));
-  told(qp_b_.gid, ip(2));
+  meet(kByStoreOnly);
   const std::string key = host_entry_key("shift", qp_b_.gid);
   // Nobody listens there, and the entry is the newest.
   redis_.put(key, "1 " + std::string(IpText(ip(99)).c_str()), 9000000000);
@@ -178,6 +174,28 @@ TEST_F(StoredHostsTest, WhoComesFromElsewhereIsAskedForAndBelievedIfNamed) {
   a_.serve(ip(11));
   told(qp_a_.gid, ip(11));
   EXPECT_EQ(find(), FindError::kNone);
+}
+
+// The peer's host may be reached over a network that no NIC is in.
+TEST_F(StoredHostsTest, WhereNoNicLeadsThereTheKernelChoosesTheAddress) {
+  for (const bool by_gid : {kByGid, kByStoreOnly}) {
+    use_store(a_, by_gid);
+    use_store(b_, by_gid);
+    a_.serve(ip(1));
+    b_.run([&] { b_.net->name_address(ip(12), {qp_b_.gid}); });
+    b_.serve(ip(12));
+    told(qp_a_.gid, ip(1));
+    told(qp_b_.gid, ip(12));
+    FindRequest request{qp_b_, qp_a_, Reactor::Clock::now() + kPatience};
+    request.local_ip_be = htonl(0xc0000201);  // it is no address of this host
+    auto promise = std::make_shared<std::promise<Found>>();
+    a_.run([&] {
+      a_.net->find_peer(request, [promise](PeerChannel* channel, FindError error) {
+        promise->set_value({channel, error});
+      });
+    });
+    EXPECT_EQ(promise->get_future().get().error, FindError::kNone) << by_gid;
+  }
 }
 
 // Only a question for a QP that waits for just that asker is worth asking the store.
