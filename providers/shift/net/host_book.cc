@@ -39,10 +39,6 @@ std::vector<uint32_t> HostBook::others(const wire::Gid& gid) {
   return found;
 }
 
-bool HostBook::is_of(const wire::Gid& gid, uint32_t ip_be) {
-  return has(others(gid), ip_be);
-}
-
 void HostBook::see(const wire::Gid& gid, const std::vector<uint32_t>& addresses_be) {
   if (memory_ == nullptr) return;
   const int64_t now = clock_();

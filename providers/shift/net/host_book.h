@@ -2,9 +2,9 @@
 // address does not answer, because its NIC or link is down, the peer may be reached at another
 // address of its host. This book says at which. It is not asked as long as the first address works.
 //
-// It knows hosts by three sources: a map that the operator gives, what a store on the network says,
-// and what was seen. A host is seen when a process that has proved to own a QP at one address has
-// come from, or answered at, another one, too. Used on the control loop only.
+// It knows hosts by a map that the operator gives, and by what was seen. A host is seen when a
+// process that has proved to own a QP at one address has come from, or answered at, another one,
+// too. Used on the control loop only.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,6 @@ class HostBook {
   // Further addresses of the host that has the GID: those of the operator's map first. Network byte
   // order; kAddressesMax at most, and never the one in the GID.
   std::vector<uint32_t> others(const wire::Gid& gid);
-  // Whether the host that has the GID has that address, too.
-  bool is_of(const wire::Gid& gid, uint32_t ip_be);
 
   // The process that owns a QP of that GID was seen at these addresses. They belong to no other
   // host from here on.

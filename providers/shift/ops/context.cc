@@ -116,10 +116,6 @@ void close_member(Context& c, int member) {
   (void)stock->close_device(c.members[member].real);
 }
 
-}  // namespace
-
-namespace {
-
 // The default NIC cannot be opened. Opens another member's NIC in its place, and describes it as
 // the default was. False: there is none.
 bool deputy_open(const Device& d, const NicMemory& memory, Nic& nic) {
