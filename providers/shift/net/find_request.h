@@ -26,9 +26,9 @@ const char* find_error_name(FindError error) noexcept;
 
 // What a store on the network has answered to the question where a host is.
 enum class Stored : uint8_t {
-  kFound,
-  kUnknown,
-  kAway,  // or late
+  kFound,    // there are addresses
+  kUnknown,  // it has none, or none that can be believed
+  kAway,     // it is away, late, or refuses
 };
 using StoredCallback = std::function<void(Stored stored)>;
 

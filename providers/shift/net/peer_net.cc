@@ -73,13 +73,7 @@ void PeerNet::tell_store() {
 }
 
 bool PeerNet::look_up(const wire::Gid& gid, StoredCallback then) {
-  using Outcome = RedisStore::Outcome;
-  if (store_ == nullptr) return false;
-  return store_->look_up(gid, [then = std::move(then)](Outcome outcome) {
-    then(outcome == Outcome::kFound  ? Stored::kFound
-         : outcome == Outcome::kAway ? Stored::kAway
-                                     : Stored::kUnknown);
-  });
+  return store_ != nullptr && store_->look_up(gid, std::move(then));
 }
 
 bool PeerNet::has_gid(uint32_t ip_be, const wire::Gid& gid) {

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "net/find_request.h"
 #include "net/reactor.h"
 #include "net/redis_session.h"
 #include "net/server_lookup.h"
@@ -46,12 +47,8 @@ class RedisStore {
   static constexpr size_t kGidsMax = 1024;   // that are announced
   static constexpr size_t kAsksMax = 16384;  // that wait for an answer at one time
 
-  enum class Outcome : uint8_t {
-    kFound,    // there are addresses, those of the latest writer first
-    kUnknown,  // the store has none, or none that can be believed
-    kAway,     // the server is away, late, or refuses
-  };
-  // It must not destroy the store.
+  using Outcome = Stored;
+  // The addresses of the latest writer come first. It must not destroy the store.
   using Answer = std::function<void(std::vector<uint32_t> ips_be, Outcome outcome)>;
   // local_address() is another one now.
   using AddressChanged = std::function<void()>;

@@ -5,8 +5,6 @@
 
 namespace shift::net {
 
-using Outcome = RedisStore::Outcome;
-
 StoredHosts::StoredHosts(Reactor& reactor, RedisServer server, std::function<void(uint32_t)> listen)
     : listen_(std::move(listen)),
       store_(reactor, std::move(server), [this] { address_changed(); }) {}
@@ -17,34 +15,34 @@ std::vector<uint32_t> StoredHosts::known(const wire::Gid& gid) const {
   return is_believed ? found->second.addresses_be : std::vector<uint32_t>{};
 }
 
-bool StoredHosts::look_up(const wire::Gid& gid, Then then) {
+bool StoredHosts::look_up(const wire::Gid& gid, StoredCallback then) {
   const auto found = known_.find(gid);
   if (found != known_.end() && Clock::now() < found->second.fresh_until) return false;
   const bool is_first = !asking_.contains(gid);
   asking_.emplace(gid, std::move(then));
   if (is_first)
-    store_.ask(gid, [this, gid](std::vector<uint32_t> addresses_be, Outcome outcome) {
-      answered(gid, std::move(addresses_be), outcome);
+    store_.ask(gid, [this, gid](std::vector<uint32_t> addresses_be, Stored stored) {
+      answered(gid, std::move(addresses_be), stored);
     });
   return true;
 }
 
 // A store that is away does not unsay what it said.
 void StoredHosts::answered(const wire::Gid& gid, std::vector<uint32_t> addresses_be,
-                           Outcome outcome) {
+                           Stored stored) {
   const auto now = Clock::now();
-  if (outcome == Outcome::kFound) {
+  if (stored == Stored::kFound) {
     if (known_.size() >= kKnownMax) known_.clear();
     known_[gid] = {std::move(addresses_be), now + kFreshFor, now + kBelievedFor};
-  } else if (outcome == Outcome::kUnknown) {
+  } else if (stored == Stored::kUnknown) {
     if (known_.size() >= kKnownMax) known_.clear();
     known_[gid] = {{}, now + kUnknownFor, now};
   }
-  std::vector<Then> askers;
+  std::vector<StoredCallback> askers;
   const auto [begin, end] = asking_.equal_range(gid);
   for (auto it = begin; it != end; ++it) askers.push_back(std::move(it->second));
   asking_.erase(begin, end);
-  for (const Then& then : askers) then(outcome);
+  for (const StoredCallback& then : askers) then(stored);
 }
 
 void StoredHosts::serve(std::vector<wire::Gid> gids, std::vector<uint32_t> addresses_be) {

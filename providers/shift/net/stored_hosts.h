@@ -23,8 +23,6 @@ class StoredHosts {
   static constexpr std::chrono::seconds kBelievedFor = RedisOptions().expiry;
   static constexpr size_t kKnownMax = 4096;
 
-  using Then = std::function<void(RedisStore::Outcome outcome)>;
-
   // `listen` is called with the address from which this process reaches the store, once it is
   // known: peers can reach the process there, too.
   StoredHosts(Reactor& reactor, RedisServer server, std::function<void(uint32_t ip_be)> listen);
@@ -33,7 +31,7 @@ class StoredHosts {
   std::vector<uint32_t> known(const wire::Gid& gid) const;
   // Asks the store. `then` runs once, never from inside this call; it does not when this object is
   // gone before. False, and nothing is done, if its last answer is fresh.
-  bool look_up(const wire::Gid& gid, Then then);
+  bool look_up(const wire::Gid& gid, StoredCallback then);
   // This host's GIDs and addresses are these from now on.
   void serve(std::vector<wire::Gid> gids, std::vector<uint32_t> addresses_be);
 
@@ -46,12 +44,11 @@ class StoredHosts {
 
   void announce();
   void address_changed();
-  void answered(const wire::Gid& gid, std::vector<uint32_t> addresses_be,
-                RedisStore::Outcome outcome);
+  void answered(const wire::Gid& gid, std::vector<uint32_t> addresses_be, Stored stored);
 
   const std::function<void(uint32_t)> listen_;
   std::map<wire::Gid, Known> known_;
-  std::multimap<wire::Gid, Then> asking_;
+  std::multimap<wire::Gid, StoredCallback> asking_;
   std::vector<wire::Gid> gids_;
   std::vector<uint32_t> addresses_be_;
   RedisStore store_;  // last: its callbacks use the others
