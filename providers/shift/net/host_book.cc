@@ -29,6 +29,9 @@ std::vector<uint32_t> HostBook::others(const wire::Gid& gid) {
   };
   for (const uint32_t ip_be : map_.addresses_of(gid.raw)) add(ip_be);
   if (memory_ == nullptr) return found;
+  const auto told = told_.find(gid);
+  if (told != told_.end() && is_unwritten(gid))
+    for (const uint32_t ip_be : told->second.addresses_be) add(ip_be);
   const int64_t now = clock_();
   for (const SeenHost& host : memory_->recall(false)) {
     if (host.gid != gid) continue;
@@ -39,39 +42,64 @@ std::vector<uint32_t> HostBook::others(const wire::Gid& gid) {
   return found;
 }
 
-void HostBook::see(const wire::Gid& gid, const std::vector<uint32_t>& addresses_be) {
-  if (memory_ == nullptr) return;
+bool HostBook::is_unwritten(const wire::Gid& gid) const {
+  return std::ranges::find(unwritten_, gid) != unwritten_.end();
+}
+
+bool HostBook::see(const wire::Gid& gid, const std::vector<uint32_t>& addresses_be) {
+  if (memory_ == nullptr) return false;
   const int64_t now = clock_();
   // Each connection comes here, and most say nothing new.
   constexpr int64_t kAnew_s = 3600;
+  if (told_.size() >= kHostsMax && !told_.contains(gid))
+    std::erase_if(told_, [this](const auto& one) { return !is_unwritten(one.first); });
   Told& told = told_[gid];
   const bool is_known = std::ranges::all_of(
       addresses_be, [&](uint32_t ip_be) { return has(told.addresses_be, ip_be); });
-  if (is_known && told.at_s > now - kAnew_s && told.at_s <= now) return;
+  if (is_known && told.at_s > now - kAnew_s && told.at_s <= now) return false;
   told = {addresses_be, now};
-  if (told_.size() > kHostsMax) told_.erase(told_.begin());
+  const bool is_news =
+      std::ranges::any_of(addresses_be, [&](uint32_t ip_be) { return ip_be != gid.ipv4(); });
+  if (is_news) unwritten_.push_back(gid);
+  return is_news;
+}
 
+void HostBook::keep() {
+  if (unwritten_.empty()) return;
   std::vector<SeenHost> hosts = memory_->recall(true);
-  SeenHost seen{gid, {}, now};
-  const auto add = [&](uint32_t ip_be) {
-    if (ip_be != gid.ipv4() && !has(seen.addresses_be, ip_be) &&
-        seen.addresses_be.size() < kAddressesMax)
-      seen.addresses_be.push_back(ip_be);
+  std::map<wire::Gid, size_t> places;
+  for (size_t i = 0; i < hosts.size(); i++) places[hosts[i].gid] = i;
+  struct Seen {
+    wire::Gid gid;
+    const Told* told;
   };
-  for (const uint32_t ip_be : addresses_be) add(ip_be);
-  for (SeenHost& host : hosts) {
+  std::map<uint32_t, Seen> owners;  // who was seen last at an address
+  for (const wire::Gid& gid : std::exchange(unwritten_, {})) {
+    const Told& told = told_.at(gid);
+    const auto [place, is_new] = places.emplace(gid, hosts.size());
+    if (is_new) hosts.push_back({gid, {}, 0});
+    SeenHost& host = hosts[place->second];
     // Addresses that have no connection just now, because a NIC is down, stay the host's.
-    if (host.gid == gid)
-      for (const uint32_t ip_be : host.addresses_be) add(ip_be);
-    // A GID of this very host may have the same addresses.
-    const auto own = host.gid.ipv4();
-    if (host.gid != gid && own && has(addresses_be, *own)) continue;
-    std::erase_if(host.addresses_be, [&](uint32_t ip_be) { return has(addresses_be, ip_be); });
+    std::vector<uint32_t> all = told.addresses_be;
+    all.insert(all.end(), host.addresses_be.begin(), host.addresses_be.end());
+    host.seen_s = told.at_s;
+    host.addresses_be.clear();
+    for (const uint32_t ip_be : all)
+      if (ip_be != gid.ipv4() && !has(host.addresses_be, ip_be) &&
+          host.addresses_be.size() < kAddressesMax)
+        host.addresses_be.push_back(ip_be);
+    for (const uint32_t ip_be : told.addresses_be) owners.insert_or_assign(ip_be, Seen{gid, &told});
   }
-  std::erase_if(hosts,
-                [&](const SeenHost& host) { return host.gid == gid || host.addresses_be.empty(); });
-  if (seen.addresses_be.empty()) return;
-  hosts.push_back(std::move(seen));
+  for (SeenHost& host : hosts) {
+    const auto own = host.gid.ipv4();
+    std::erase_if(host.addresses_be, [&](uint32_t ip_be) {
+      const auto owner = owners.find(ip_be);
+      if (owner == owners.end() || owner->second.gid == host.gid) return false;
+      // A GID of that very host may have the same addresses.
+      return !own || !has(owner->second.told->addresses_be, *own);
+    });
+  }
+  std::erase_if(hosts, [](const SeenHost& host) { return host.addresses_be.empty(); });
   std::ranges::sort(hosts, std::greater{}, &SeenHost::seen_s);
   if (hosts.size() > kHostsMax) hosts.resize(kHostsMax);
   memory_->remember(hosts);

@@ -49,20 +49,27 @@ class HostBook {
   // order; kAddressesMax at most, and never the one in the GID.
   std::vector<uint32_t> others(const wire::Gid& gid);
 
-  // The process that owns a QP of that GID was seen at these addresses. They belong to no other
-  // host from here on.
-  void see(const wire::Gid& gid, const std::vector<uint32_t>& addresses_be);
+  // The process that owns a QP of that GID was seen at these addresses. True: keep() has something
+  // to write.
+  bool see(const wire::Gid& gid, const std::vector<uint32_t>& addresses_be);
+  // Writes what was seen to the memory. The addresses belong to no other host from here on. It
+  // takes some milliseconds when many hosts are remembered.
+  void keep();
 
  private:
+  bool is_unwritten(const wire::Gid& gid) const;
+
   const HostMap map_;
   const std::unique_ptr<HostMemory> memory_;
   const Clock clock_;
-  // What this process has seen, so that the memory is not asked for each connection.
+  // What this process has seen, so that the memory is not asked for each connection; and what of it
+  // is not in the memory yet.
   struct Told {
     std::vector<uint32_t> addresses_be;
     int64_t at_s;
   };
   std::map<wire::Gid, Told> told_;
+  std::vector<wire::Gid> unwritten_;
 };
 
 }  // namespace shift::net

@@ -39,6 +39,7 @@ PeerNet::PeerNet(Reactor& reactor, Delegate& delegate, PeerNetOptions options,
       finder_(reactor, *rendezvous_, *this) {}
 
 PeerNet::~PeerNet() {
+  reactor_.timer_cancel(keep_timer_);
   finder_.stop();
 }
 
@@ -143,7 +144,16 @@ bool PeerNet::leads_to(const PeerChannel& channel, const wire::Gid& gid) {
 }
 
 void PeerNet::host_seen(const wire::Gid& gid, const std::vector<uint32_t>& addresses_be) {
-  if (book_ != nullptr) book_->see(gid, addresses_be);
+  if (book_ == nullptr || !book_->see(gid, addresses_be) || keep_timer_ != 0) return;
+  // The first host is written at once, since the process may be over soon. In a job that begins,
+  // hundreds come in a moment.
+  constexpr std::chrono::milliseconds kPause{250};
+  const auto due = std::max(Reactor::Clock::now(), kept_at_ + kPause);
+  keep_timer_ = reactor_.timer_start(due, [this] {
+    keep_timer_ = 0;
+    kept_at_ = Reactor::Clock::now();
+    book_->keep();
+  });
 }
 
 bool PeerNet::is_at(const wire::Gid& gid, uint32_t local_ip_be, uint32_t remote_ip_be) {

@@ -126,6 +126,8 @@ class PeerNet final : public PeerNetwork,
   std::map<wire::Instance, uint64_t> taken_;
   std::map<uint32_t, std::vector<wire::Gid>> gids_;  // by the address they belong to
   std::unique_ptr<HostBook> book_;
+  Reactor::TimerId keep_timer_ = 0;  // of book_->keep()
+  Reactor::Clock::time_point kept_at_{};
   std::set<uint32_t> served_;    // addresses
   std::set<wire::Gid> claimed_;  // GIDs that only the store is told of
   std::unique_ptr<StoredHosts> store_;

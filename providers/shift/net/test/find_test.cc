@@ -136,5 +136,38 @@ TEST_F(FindTest, APeerThatComesLateIsFoundAtTheOtherAddress) {
   EXPECT_EQ(future.get().error, FindError::kNone);
 }
 
+// A job that begins meets hundreds of hosts in a moment. To write each down would hold up the loop.
+TEST_F(FindTest, ManyHostsThatAreSeenAreWrittenDownTogether) {
+  struct Counting final : HostMemory {
+    explicit Counting(std::atomic<int>& w, std::atomic<size_t>& k) : writes(w), known(k) {}
+    const std::vector<SeenHost>& recall(bool) override { return hosts; }
+    void remember(const std::vector<SeenHost>& now) override {
+      hosts = now;
+      known = now.size();
+      writes++;
+    }
+    std::vector<SeenHost> hosts;
+    std::atomic<int>& writes;
+    std::atomic<size_t>& known;
+  };
+  constexpr unsigned kHosts = 200;
+  std::atomic<int> writes = 0;
+  std::atomic<size_t> known = 0;
+  Node node;
+  node.run([&] {
+    node.net->book_set(std::make_unique<HostBook>(
+        HostMap(), std::make_unique<Counting>(writes, known), [] { return int64_t{1000}; }));
+  });
+  const auto see = [&](unsigned from, unsigned to) {
+    for (unsigned i = from; i < to; i++)
+      node.net->host_seen(wire::Gid::from_ipv4(htonl(2 * i)), {htonl(2 * i), htonl(2 * i + 1)});
+  };
+  node.run([&] { see(1, 2); });
+  while (known != 1) std::this_thread::sleep_for(1ms);
+  node.run([&] { see(2, kHosts + 1); });
+  while (known != kHosts) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(writes, 2);
+}
+
 }  // namespace
 }  // namespace shift::net::test

@@ -44,6 +44,15 @@ class HostBookTest : public ::testing::Test {
     return {std::move(map), std::make_unique<Memory>(shared_), [this] { return now_; }};
   }
 
+  static void note(HostBook& book, const wire::Gid& gid, const Addresses& addresses_be) {
+    if (book.see(gid, addresses_be)) book.keep();
+  }
+  // By a process that has seen nothing before.
+  void note_anew(const wire::Gid& gid, const Addresses& addresses_be) {
+    HostBook book = make();
+    note(book, gid, addresses_be);
+  }
+
   int64_t now_ = 1'000'000'000;
   Shared shared_;
 };
@@ -51,14 +60,14 @@ class HostBookTest : public ::testing::Test {
 TEST_F(HostBookTest, WhatOneProcessHasSeenAnotherOneKnows) {
   HostBook seer = make(), other = make();
   EXPECT_EQ(other.others(host_gid(1)), Addresses{});
-  seer.see(host_gid(1), {host_ip(1), host_ip(2)});
+  note(seer, host_gid(1), {host_ip(1), host_ip(2)});
   EXPECT_EQ(other.others(host_gid(1)), Addresses{host_ip(2)});
   EXPECT_EQ(other.others(host_gid(2)), Addresses{}) << "nobody has seen a QP of that GID";
 }
 
 TEST_F(HostBookTest, TheOperatorsMapComesFirst) {
   HostBook book = make("10.0.0.1 10.0.0.7\nfe80::1 10.0.0.8\n");
-  book.see(host_gid(1), {host_ip(1), host_ip(2)});
+  note(book, host_gid(1), {host_ip(1), host_ip(2)});
   EXPECT_EQ(book.others(host_gid(1)), (Addresses{host_ip(7), host_ip(2)}));
   EXPECT_EQ(book.others(host_gid(7)), Addresses{host_ip(1)});
   wire::Gid link_local;
@@ -69,7 +78,7 @@ TEST_F(HostBookTest, TheOperatorsMapComesFirst) {
 }
 
 TEST_F(HostBookTest, WhatIsOldIsNotBelieved) {
-  make().see(host_gid(1), {host_ip(1), host_ip(2)});
+  note_anew(host_gid(1), {host_ip(1), host_ip(2)});
   now_ += HostBook::kBelievedFor_s - 1;
   EXPECT_EQ(make().others(host_gid(1)), Addresses{host_ip(2)});
   now_ += 1;
@@ -77,15 +86,15 @@ TEST_F(HostBookTest, WhatIsOldIsNotBelieved) {
 }
 
 TEST_F(HostBookTest, WhatComesFromTheFutureIsNotBelieved) {
-  make().see(host_gid(1), {host_ip(1), host_ip(2)});
+  note_anew(host_gid(1), {host_ip(1), host_ip(2)});
   now_ -= 2 * 86400;
   EXPECT_EQ(make().others(host_gid(1)), Addresses{});
 }
 
 TEST_F(HostBookTest, AnAddressThatMovesLeavesItsOldHost) {
   HostBook book = make();
-  book.see(host_gid(1), {host_ip(1), host_ip(2)});
-  book.see(host_gid(5), {host_ip(5), host_ip(2)});
+  note(book, host_gid(1), {host_ip(1), host_ip(2)});
+  note(book, host_gid(5), {host_ip(5), host_ip(2)});
   EXPECT_EQ(book.others(host_gid(1)), Addresses{});
   EXPECT_EQ(book.others(host_gid(5)), Addresses{host_ip(2)});
 }
@@ -93,42 +102,62 @@ TEST_F(HostBookTest, AnAddressThatMovesLeavesItsOldHost) {
 // The GIDs of both NICs of a host have the same addresses.
 TEST_F(HostBookTest, GidsOfOneHostShareTheirAddresses) {
   HostBook book = make();
-  book.see(host_gid(1), {host_ip(1), host_ip(2)});
-  book.see(host_gid(2), {host_ip(1), host_ip(2)});
+  note(book, host_gid(1), {host_ip(1), host_ip(2)});
+  note(book, host_gid(2), {host_ip(1), host_ip(2)});
   EXPECT_EQ(book.others(host_gid(1)), Addresses{host_ip(2)});
   EXPECT_EQ(book.others(host_gid(2)), Addresses{host_ip(1)});
 }
 
 TEST_F(HostBookTest, AnAddressWithoutAConnectionStays) {
   HostBook book = make();
-  book.see(host_gid(1), {host_ip(1), host_ip(2), host_ip(3)});
+  note(book, host_gid(1), {host_ip(1), host_ip(2), host_ip(3)});
   now_ += 7200;
-  book.see(host_gid(1), {host_ip(1), host_ip(3)});
+  note(book, host_gid(1), {host_ip(1), host_ip(3)});
   EXPECT_EQ(book.others(host_gid(1)), (Addresses{host_ip(3), host_ip(2)}));
 }
 
 TEST_F(HostBookTest, NothingNewIsNotWritten) {
   HostBook book = make();
-  for (int i = 0; i < 1000; i++) book.see(host_gid(1), {host_ip(1), host_ip(2)});
+  for (int i = 0; i < 1000; i++) note(book, host_gid(1), {host_ip(1), host_ip(2)});
   EXPECT_EQ(shared_.writes, 1);
-  book.see(host_gid(9), {host_ip(9)});
+  note(book, host_gid(9), {host_ip(9)});
   EXPECT_EQ(shared_.writes, 1) << "one address is in the GID already";
   now_ += 3601;
-  book.see(host_gid(1), {host_ip(1), host_ip(2)});
+  note(book, host_gid(1), {host_ip(1), host_ip(2)});
   EXPECT_EQ(shared_.writes, 2);
+}
+
+// In a job that begins, many hosts are seen at one time.
+TEST_F(HostBookTest, WhatIsSeenAtOneTimeIsWrittenAtOnceAndKnownBefore) {
+  HostBook book = make();
+  note_anew(host_gid(3), {host_ip(3), host_ip(6)});
+  EXPECT_TRUE(book.see(host_gid(1), {host_ip(1), host_ip(2)}));
+  EXPECT_TRUE(book.see(host_gid(5), {host_ip(5), host_ip(6)}));
+  EXPECT_TRUE(book.see(host_gid(7), {host_ip(7), host_ip(2)}));
+  EXPECT_EQ(shared_.writes, 1);
+  EXPECT_EQ(book.others(host_gid(5)), Addresses{host_ip(6)});
+  book.keep();
+  EXPECT_EQ(shared_.writes, 2);
+  book.keep();
+  EXPECT_EQ(shared_.writes, 2);
+  HostBook other = make();
+  EXPECT_EQ(other.others(host_gid(1)), Addresses{}) << "another host was seen there after it";
+  EXPECT_EQ(other.others(host_gid(3)), Addresses{}) << "likewise";
+  EXPECT_EQ(other.others(host_gid(5)), Addresses{host_ip(6)});
+  EXPECT_EQ(other.others(host_gid(7)), Addresses{host_ip(2)});
 }
 
 TEST_F(HostBookTest, ItIsBounded) {
   HostBook book = make();
   for (unsigned i = 0; i < HostBook::kHostsMax + 100; i++) {
     now_++;
-    book.see(host_gid(10 + 2 * i), {host_ip(10 + 2 * i), host_ip(11 + 2 * i)});
+    note(book, host_gid(10 + 2 * i), {host_ip(10 + 2 * i), host_ip(11 + 2 * i)});
   }
   EXPECT_EQ(shared_.hosts.size(), HostBook::kHostsMax);
   EXPECT_EQ(book.others(host_gid(10)), Addresses{}) << "the oldest goes first";
   Addresses many;
   for (unsigned i = 0; i < 100; i++) many.push_back(host_ip(100'000 + i));
-  book.see(host_gid(1), many);
+  note(book, host_gid(1), many);
   EXPECT_EQ(book.others(host_gid(1)).size(), HostBook::kAddressesMax);
 }
 
