@@ -295,6 +295,10 @@ def command_line(options, folder):
     return bad
 
 
+def link_of(device):
+    return subprocess.run(["ip", "-o", "link", "show", device], check=True, capture_output=True, text=True).stdout
+
+
 def network_device_down(options, folder):
     """Root takes a link down without saying how. Only netlink tells the layer of it: the emulated NICs go on."""
     if not options.in_namespace:
@@ -305,6 +309,9 @@ def network_device_down(options, folder):
         bad = objections(report)
         bad += [one["text"] for one in report["checks"] if "(link-state)" not in one["text"]]
         ip("link", "set", "w1p", "down")
+        # The kernel tells of the other end's carrier later, once a second at most.
+        if not wait_until(lambda: " state UP " not in link_of("w1"), PATIENCE_S, step=0.05):
+            bad.append("the kernel does not notice that w1 has no carrier: " + link_of("w1"))
         said = host.run("--only", "link-watch")[1]
         if status != 0 or "w1 is down or has no carrier" not in said:
             bad.append("status %d; %s" % (status, said))
