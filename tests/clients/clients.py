@@ -23,7 +23,7 @@ from harness.build import Build
 from harness.faults import FAULTS, SIDES
 from harness.options import script_parser, seed_add
 from harness.pauses import judge_twice
-from harness.report import write_json, write_text
+from harness.report import conclude, write_json, write_text
 from harness.runs import run_all
 
 from clients.failover import SECONDS, Column, run_cell, verdict
@@ -229,17 +229,12 @@ def main():
     run = Run(build, options)
     run.all(chosen)
     failed = run.judge_pauses() + sum(1 for outcome in run.outcomes if not outcome["good"])
-    skipped = sum(1 for outcome in run.outcomes if outcome.get("skipped"))
     write_json(options.json, [dict(outcome, pause=dataclasses.asdict(outcome["pause"]))
                               if "pause" in outcome else outcome for outcome in run.outcomes])
     if options.markdown:
         command = " ".join(["tests/clients/clients.py"] + sys.argv[1:])
         write_text(options.markdown, markdown(run.outcomes, run.verdicts, command))
-    print("%d runs, %d failed, %d skipped; %.0f s" % (len(run.outcomes), failed, skipped,
-                                                      time.monotonic() - begun))
-    if len(run.outcomes) == skipped:
-        return 3
-    return 1 if failed else 0
+    return conclude(run.outcomes, failed, "runs", time.monotonic() - begun)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from harness.build import Build
 from harness.case import Failure
 from harness.options import script_parser, seed_add
 from harness.redis_server import RedisServer
-from harness.report import write_json, write_text
+from harness.report import conclude, write_json, write_text
 from harness.runs import run_all
 from harness.session import Session, run_case
 
@@ -266,15 +266,10 @@ def main():
         run = Run(build, options, server)
         run_all(options.jobs, list(enumerate(cells)), run.cell, run.tell)
     failed = sum(1 for outcome in run.outcomes if not outcome["good"])
-    skipped = sum(1 for outcome in run.outcomes if outcome.get("skipped"))
     write_json(options.json, run.outcomes)
     if options.markdown:
         write_text(options.markdown, markdown(run.outcomes, " ".join(["tests/clients/starts.py"] + sys.argv[1:])))
-    print("%d cells, %d failed, %d skipped; %.0f s" % (len(run.outcomes), failed, skipped,
-                                                       time.monotonic() - begun))
-    if len(run.outcomes) == skipped:
-        return 3
-    return 1 if failed else 0
+    return conclude(run.outcomes, failed, "cells", time.monotonic() - begun)
 
 
 if __name__ == "__main__":
