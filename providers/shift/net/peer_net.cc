@@ -132,8 +132,9 @@ bool PeerNet::serves_at(uint32_t ip_be) {
 std::vector<uint32_t> PeerNet::others(const wire::Gid& gid) {
   std::vector<uint32_t> all = book_ == nullptr ? std::vector<uint32_t>{} : book_->others(gid);
   if (store_ == nullptr) return all;
+  const auto usual = by_gid_ ? gid.ipv4() : std::nullopt;
   for (const uint32_t ip_be : store_->known(gid))
-    if (ip_be != gid.ipv4() && std::ranges::find(all, ip_be) == all.end()) all.push_back(ip_be);
+    if (ip_be != usual && std::ranges::find(all, ip_be) == all.end()) all.push_back(ip_be);
   return all;
 }
 

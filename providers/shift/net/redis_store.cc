@@ -44,10 +44,6 @@ void RedisStore::write(int64_t now_s) {
   const std::string line = host_entry_line(ips_be_, on_loopback());
   if (!line.empty())
     for (const wire::Gid& gid : gids_) lines[host_entry_key(server_.prefix, gid)] = line;
-  for (const auto& [key, old] : written_) {
-    const auto found = lines.find(key);
-    if (found == lines.end() || found->second != old) call_write({"ZREM", key, old});
-  }
   const std::string now = std::to_string(now_s);
   const std::string oldest = "(" + std::to_string(now_s - options_.expiry.count());
   const std::string expiry = std::to_string(options_.expiry.count());
@@ -56,6 +52,11 @@ void RedisStore::write(int64_t now_s) {
     // The expiry is that of the key, so lines that nobody refreshes have to go by themselves.
     call_write({"ZREMRANGEBYSCORE", key, "-inf", oldest});
     call_write({"EXPIRE", key, expiry});
+  }
+  // The new line is there before the old one goes: whoever asks meanwhile finds the host.
+  for (const auto& [key, old] : written_) {
+    const auto found = lines.find(key);
+    if (found == lines.end() || found->second != old) call_write({"ZREM", key, old});
   }
   written_ = std::move(lines);
 }

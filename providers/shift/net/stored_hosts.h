@@ -17,8 +17,9 @@ namespace shift::net {
 
 class StoredHosts {
  public:
-  // The store is not asked again so soon after it has named addresses, or has had none to name.
-  static constexpr std::chrono::milliseconds kFreshFor{2000}, kUnknownFor{50};
+  // The store is not asked again so soon after it has named addresses, or has had none to name. A
+  // peer that has just started writes its addresses while searches for it go on already.
+  static constexpr std::chrono::milliseconds kFreshFor{250}, kUnknownFor{50};
   // An address may be another host's after the time for which the store itself keeps it.
   static constexpr std::chrono::seconds kBelievedFor = RedisOptions().expiry;
   static constexpr size_t kKnownMax = 4096;

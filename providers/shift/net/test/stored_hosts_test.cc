@@ -2,6 +2,8 @@
 // late or wrong costs a healthy search nothing.
 #include "net/stored_hosts.h"
 
+#include <atomic>
+
 #include "net/host_entry.h"
 #include "net/socket.h"
 #include "net/test/fake_redis.h"
@@ -148,6 +150,31 @@ TEST_F(StoredHostsTest, WhatIsWrongCostsATryAndNoPeer) {
   // Nobody listens there, and the entry is the newest.
   redis_.put(key, "1 " + std::string(IpText(ip(99)).c_str()), 9000000000);
   ASSERT_EQ(a_.find(qp_a_, qp_b_).error, FindError::kNone);
+}
+
+// The address in the GID is not tried by itself, so it is tried because the store names it.
+TEST_F(StoredHostsTest, TheStoreMayNameTheAddressInTheGid) {
+  use_store(a_, kByStoreOnly);
+  a_.serve(ip(1));
+  b_.serve(ip(2));
+  redis_.put(host_entry_key("shift", qp_b_.gid), "1 " + std::string(IpText(ip(2)).c_str()), 1);
+  ASSERT_EQ(a_.find(qp_a_, qp_b_).error, FindError::kNone);
+}
+
+// A peer that has just started may not have written where it is.
+TEST_F(StoredHostsTest, TheStoreIsAskedAgainWhileWhatItNamesDoesNotAnswer) {
+  b_.serve(ip(12));
+  use_store(a_, kByStoreOnly);
+  a_.serve(ip(1));
+  const auto line = [](uint32_t ip_be) { return "1 " + std::string(IpText(ip_be).c_str()); };
+  std::atomic<int> times = 0;
+  redis_.set_script([&](const Words& words) -> std::optional<std::string> {
+    if (words[0] != "ZREVRANGE") return std::nullopt;
+    return list({line(times++ == 0 ? ip(99) : ip(12))});
+  });
+  EXPECT_EQ(a_.find(qp_a_, qp_b_).error, FindError::kNone);
+  EXPECT_GT(times, 1);
+  redis_.set_script({});
 }
 
 // An address counts as its host's only if the store says so.
