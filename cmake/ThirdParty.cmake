@@ -9,10 +9,11 @@ set(SHIFT_COPYRIGHTS "${SHIFT_STOCK_ROOT}/usr/share/doc" CACHE PATH
 set(SHIFT_COMPONENTS shift-rdma shift-rdma-system cxemu)
 foreach(component ${SHIFT_COMPONENTS})
   set(SHIFT_DOCUMENTS_${component} ${CMAKE_INSTALL_DATAROOTDIR}/doc/${component})
+  file(WRITE ${CMAKE_BINARY_DIR}/third-party/${component} "")
 endforeach()
 
 # shift_notice(NAME FOLDER PACKAGE component...): installs FOLDER/PACKAGE/copyright as third-party/NAME with each
-# of the components.
+# of the components, and writes PACKAGE into the build's third-party/COMPONENT, for packages.
 function(shift_notice name folder package)
   set(file ${folder}/${package}/copyright)
   set(is_there FALSE)
@@ -21,6 +22,7 @@ function(shift_notice name folder package)
     get_filename_component(file ${file} REALPATH)
   endif()
   foreach(component ${ARGN})
+    file(APPEND ${CMAKE_BINARY_DIR}/third-party/${component} "${package}\n")
     if(is_there)
       install(FILES ${file} DESTINATION ${SHIFT_DOCUMENTS_${component}}/third-party RENAME ${name}
         COMPONENT ${component})

@@ -7,6 +7,7 @@ It needs root, debootstrap and the network, and takes minutes. `tools/package de
 import argparse
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -67,6 +68,34 @@ def found(root, shift):
 def same(before, root, when):
     changes = list(differences(before, root.tree()))
     require(not changes, "%s, this is left:\n  %s" % (when, "\n  ".join(changes)))
+
+
+# The source package of each notice whose name is another.
+SOURCES = {"nlohmann-json": "nlohmann-json3", "libstdc++": "gcc-"}
+
+
+def contents(_, packages):
+    """Each package says whose code is in it, which is that of its notices, and has what its commands need."""
+    for name, file in packages.files.items():
+        if name.endswith("-dbgsym"):
+            continue
+        listed = subprocess.run(["dpkg-deb", "-c", file], check=True, capture_output=True, text=True).stdout
+        files = [line.split(maxsplit=5)[5] for line in listed.splitlines()]
+        names = [re.search("/third-party/([^/]+?)([.]gz)?$", path) for path in files]
+        notices = {match[1] for match in names if match}
+        said = field(file, "Static-Built-Using")
+        sources = re.findall(r"(\S+) \(= \S+\)", said)
+        for notice in notices:
+            begin = SOURCES.get(notice, notice)
+            require(any(source.startswith(begin) for source in sources), "%s has code of %s, and says it is built "
+                    "with %s" % (name, notice, said))
+        require(len(sources) == len(notices), "%s says it is built with %s, and has notices for %s" % (
+            name, said, sorted(notices)))
+    require("libssl3" in field(packages.files["shift-rdma"], "Depends"), "shift-rdma does without OpenSSL")
+
+
+def field(file, name):
+    return subprocess.run(["dpkg-deb", "-f", file, name], check=True, capture_output=True, text=True).stdout
 
 
 def life(root, packages):
@@ -207,7 +236,8 @@ def release_upgrade(root, packages):
 
 
 CASES = {case.__name__: case for case in (
-    traffic, life, removed_beneath, folder_gone, privileged, built_there, *EXERCISES, *DAEMONS, release_upgrade)}
+    contents, traffic, life, removed_beneath, folder_gone, privileged, built_there, *EXERCISES, *DAEMONS,
+    release_upgrade)}
 
 
 def main():
