@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import time
 
 from inside import Inside
 from root import require
@@ -12,6 +13,7 @@ from root import require
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 BW = ("ib_write_bw", "-d", "mlx5_0", "-x", "3", "-s", "65536", "-F")
 PORT = 18515  # perftest's own
+STORE_PORT = 6380
 MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_plm_rsh_agent": "false",  # there is no remote shell
@@ -112,6 +114,40 @@ def verified(root, packages):
         require("shift-verify" not in inside.run("shiftctl", "status", "--json"), "it leaves processes behind")
 
 
+def store(root, packages):
+    """Two ends that may ask nobody else find each other by a redis server, over TLS, and survive the NIC. They do
+    not with other authorities, or without the plug-in."""
+    root.install(*packages.now, packages.files["cxemu"], "perftest", "redis-server", "openssl")
+    for name in ("store", "other"):
+        root.run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=store", "-addext",
+                 "subjectAltName=IP:127.0.0.1", "-keyout", "/debs/%s.key" % name, "-out", "/debs/%s.pem" % name)
+    # Hosts that have met once need no store, so that comes last.
+    store_try(root, "other", "TLS: ")
+    plugin = next(root.path.glob("usr/lib/*/shift/libshift-tls.so"))
+    hidden = plugin.rename(root.path / "debs/plugin")
+    store_try(root, "store", "TLS needs ")
+    hidden.rename(plugin)
+    store_try(root, "store", None)
+
+
+def store_try(root, authority, problem):
+    setting = "redis://127.0.0.1:%d,tls,ca=/debs/%s.pem" % (STORE_PORT, authority)
+    with Inside(root, SHIFT_RENDEZVOUS=setting, SHIFT_RENDEZVOUS_MS="5000") as inside:
+        inside.start("redis", "redis-server", "--port", "0", "--tls-port", STORE_PORT, "--tls-cert-file",
+                     "/debs/store.pem", "--tls-key-file", "/debs/store.key", "--tls-auth-clients", "no",
+                     "--save", "", "--appendonly", "no")
+        inside.wait("the store listens", 20, lambda: inside.is_listening(STORE_PORT))
+        bw_start(inside, "-n", 400000)
+        if problem:
+            inside.wait("the ends complain", 30, lambda: problem in inside.logs())
+            time.sleep(6)
+            require(not inside.protected(1), "the ends have found each other all the same")
+            return
+        inside.wait("both ends are protected", 30, lambda: inside.protected(2, "mlx5_0"))
+        inside.fault("a/mlx5_0", "link-down")
+        inside.wait("traffic goes on", 60, lambda: inside.packets("mlx5_1") > 10000)
+
+
 def health(inside):
     done = inside.attempt("shiftctl", "health", "--json")
     return done.returncode, json.loads(done.stdout)["health"]
@@ -183,4 +219,4 @@ def connection_manager(root, packages):
                 name, *said))
 
 
-EXERCISES = (jobs, operated, verified, set_user_id, connection_manager)
+EXERCISES = (jobs, operated, verified, store, set_user_id, connection_manager)
