@@ -25,9 +25,10 @@ from roots import FAILOVER, STOCK, found, same
 LIBDIR = "/usr/lib64"
 NAMES = ("shift-rdma", "shift-rdma-system", "cxemu")
 CONF = "etc/ld.so.conf.d/00-shift.conf"
-# What one package of the root stands for; the C++ run-time is among it.
+# What one package of the root stands for; the C++ run-time is among it, and OpenSSL, which packages that are built
+# on Debian need for TLS to a redis server.
 RUNTIME = ("libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libstdc++.so.6",
-           "libgcc_s.so.1")
+           "libgcc_s.so.1", "libssl.so.3", "libcrypto.so.3")
 # What the packages may provide: their own names.
 PROVIDED = re.compile(r"(config\()?(%s)\)?(\((x86-64|aarch-64)\))? = \S+$" % "|".join(NAMES))
 
@@ -139,7 +140,7 @@ class RpmRoot(Root):
     def __init__(self, suite, cache, scratch):
         super().__init__(suite, cache, scratch)
         self.scratch = pathlib.Path(scratch)
-        self.install(*STOCK, "perftest")
+        self.install(*STOCK, "perftest", "libssl3")
         self.stock = self.make_stock(self.scratch / "stock")
         self.remove(*STOCK)
         (self.path / "etc/ld.so.conf.d/lib64.conf").write_text(LIBDIR + "\n")
