@@ -41,6 +41,13 @@ def judge_build_needs(tree):
         yield "debian/control needs %s to build, and tools/packages.sh does not install it" % name
 
 
+def judge_pages(tree):
+    """Packages are the same whether the machine that builds them has pandoc or not."""
+    for path in ("debian/rules", "redhat/shift-rdma.spec"):
+        if not re.search(r"\s-DSHIFT_PANDOC=OFF\s", read(tree, path)):
+            yield "%s lets pandoc make the manual pages" % path
+
+
 def words(text):
     return " ".join(re.sub(r"^ \.$", "", text, flags=re.M).split())
 
@@ -69,7 +76,7 @@ def judge_scripts(tree):
                 yield "%s cannot be executed" % name
 
 
-JUDGES = (judge_version, judge_packages, judge_build_needs, judge_licence, judge_scripts)
+JUDGES = (judge_version, judge_packages, judge_build_needs, judge_pages, judge_licence, judge_scripts)
 
 
 def check(tree):
@@ -83,6 +90,8 @@ PLANTED = [
     ("debian/control", r"Package: cxemu", "Package: cxemo", "debian/control has the packages"),
     ("debian/rules", r"(packages := .*) cxemu", r"\1", "debian/rules has the packages"),
     ("tools/packages.sh", r"libsodium-dev", "", "needs libsodium-dev to build"),
+    ("debian/rules", r"-DSHIFT_PANDOC=OFF", "", "debian/rules lets pandoc"),
+    ("redhat/shift-rdma.spec", r"-DSHIFT_PANDOC=OFF", "", "shift-rdma.spec lets pandoc"),
     ("debian/copyright", r"Copyright: \d", "Copyright: 1", "other holders"),
     ("LICENSE", r"WITHOUT WARRANTY", "WITH WARRANTY", "another text"),
     ("debian/shift-rdma-system.postinst", r"\nesac", "", "is no shell script"),
@@ -93,7 +102,8 @@ def selftest(tree):
     wrong = 0
     for path, pattern, other, said in PLANTED:
         with tempfile.TemporaryDirectory() as copy:
-            for name in ("CMakeLists.txt", "LICENSE", "tools/packages.sh", "cmake/ThirdParty.cmake"):
+            for name in ("CMakeLists.txt", "LICENSE", "tools/packages.sh", "cmake/ThirdParty.cmake",
+                         "redhat/shift-rdma.spec"):
                 os.makedirs(os.path.dirname(os.path.join(copy, name)), exist_ok=True)
                 shutil.copy(os.path.join(tree, name), os.path.join(copy, name))
             shutil.copytree(os.path.join(tree, "debian"), os.path.join(copy, "debian"))
