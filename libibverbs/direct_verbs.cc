@@ -12,6 +12,7 @@
 
 #include "stock.h"
 #include "util/virtual_objects.h"
+#include "util/work_rings.h"
 
 namespace {
 
@@ -66,9 +67,18 @@ void load() noexcept {
     return;
   }
   if (access(path, R_OK) != 0) return;
-  if (dlopen(path, RTLD_NOW | RTLD_LOCAL) == nullptr) {
+  void* const front = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (front == nullptr) {
     const char* why = dlerror();
     ops::warn(why != nullptr ? why : path);
+    return;
+  }
+  const auto work_rings =
+      reinterpret_cast<decltype(&shift_work_rings)>(dlsym(front, "shift_work_rings"));
+  if (work_rings == nullptr) {
+    dlerror();  // it is of an older build; the message is not for the program
+  } else if (work_rings()->size >= sizeof(shift::WorkRingTable)) {
+    shift::front::stock.work_rings = work_rings();
   }
 }
 

@@ -17,7 +17,7 @@ FAMILIES = {
                  "shift_on_peer_gone", "shift_virtual_objects",
                  "ibv_reg_mr_ex@@IBVERBS_1.15", "ibv_query_port_speed@@IBVERBS_1.16",
                  "ibv_reg_buf_mr@@IBVERBS_1.17"}),
-    "mlx5": (r"MLX5_1(\.\d+)+", set()),
+    "mlx5": (r"MLX5_1(\.\d+)+", {"shift_work_rings"}),
 }
 
 

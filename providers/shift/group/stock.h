@@ -3,6 +3,8 @@
 
 #include <infiniband/verbs.h>
 
+#include "util/work_rings.h"
+
 namespace shift {
 
 // Exported functions of the stock library, with the version that each is bound at. Inline verbs
@@ -77,6 +79,8 @@ struct StockVerbs {
 #undef SHIFT_STOCK_MEMBER
   decltype(&::_ibv_query_gid_ex) query_gid_ex = nullptr;        // _ibv_query_gid_ex@IBVERBS_1.11
   decltype(&::_ibv_query_gid_table) query_gid_table = nullptr;  // _ibv_query_gid_table@IBVERBS_1.11
+  // How to read the queues of the NICs that a front of direct verbs knows; null: no front is there.
+  const WorkRingTable* work_rings = nullptr;
 };
 
 // Set by ops::init(). The table must live until the process's last verbs call. The provider defines

@@ -9,7 +9,7 @@
 
 #include "group/packets.h"
 #include "group/test/fake.h"
-#include "group/test/random.h"
+#include "util/test/random.h"
 
 namespace shift::group {
 namespace {

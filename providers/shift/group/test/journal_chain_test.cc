@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "group/journal.h"
-#include "group/test/random.h"
+#include "util/test/random.h"
 
 namespace shift::group {
 namespace {

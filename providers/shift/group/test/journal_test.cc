@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "group/test/random.h"
+#include "util/test/random.h"
 
 namespace shift::group {
 namespace {

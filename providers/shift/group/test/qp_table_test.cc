@@ -6,7 +6,7 @@
 #include <map>
 #include <thread>
 
-#include "group/test/random.h"
+#include "util/test/random.h"
 
 namespace shift::group {
 namespace {

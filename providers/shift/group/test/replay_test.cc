@@ -7,7 +7,7 @@
 #include <string>
 
 #include "group/test/fake.h"
-#include "group/test/random.h"
+#include "util/test/random.h"
 
 namespace shift::group {
 namespace {

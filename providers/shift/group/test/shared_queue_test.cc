@@ -14,7 +14,7 @@
 #include "group/test/asleep.h"
 #include "group/test/fake.h"
 #include "group/test/fake_commands.h"
-#include "group/test/random.h"
+#include "util/test/random.h"
 
 namespace shift::group {
 namespace {

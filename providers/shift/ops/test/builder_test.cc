@@ -13,9 +13,9 @@
 #include <thread>
 
 #include "group/test/fake.h"
-#include "group/test/random.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
+#include "util/test/random.h"
 
 namespace shift::ops {
 namespace {
@@ -27,7 +27,6 @@ using group::kBackup;
 using group::kDefault;
 using group::kLkey;
 using group::kRkey;
-using group::Random;
 using group::World;
 
 // The real QP's builder: it counts calls, and accepts or refuses a batch.

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <random>
 
-namespace shift::group {
+namespace shift {
 
 class Random {
  public:
@@ -31,4 +31,4 @@ class Random {
   ::testing::ScopedTrace trace_;
 };
 
-}  // namespace shift::group
+}  // namespace shift
