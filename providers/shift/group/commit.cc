@@ -1,5 +1,6 @@
 #include "group/commit.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <mutex>
 
@@ -51,6 +52,11 @@ Commit commit(Group& group, int member, int peer_member) {
       return Commit::kKeyMissing;
   }
   group.recv.posted = notifications_received(group);
+  if (group.recv.posted < std::min(group.recv.journal.known_from(), group.recv.journal.head())) {
+    SHIFT_WARN("qp 0x%x: the receives that were posted cannot be read from the NIC's queue",
+               group.qpn());
+    return Commit::kKeyMissing;
+  }
   switch (const int error = pump_receives(group)) {
     case 0:
       break;

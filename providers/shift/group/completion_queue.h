@@ -87,6 +87,7 @@ struct CompletionQueue {
   Bias bias;
   uint32_t last_qpn = UINT32_MAX;
   Counters* last_counters = nullptr;
+  const ibv_wc* shown = nullptr;  // the completion that an extended poll is at
   Counters unprotected;  // shared by all QPs that are not protected; nothing reads these counts
   // Completions of the layer's own requests or of a masked fault were here: until this time, an
   // event of the NIC may stand for them. Zero: not for a while.

@@ -27,8 +27,8 @@ constexpr uint32_t kVendorFlushed = 0xf9;  // the vendor error that ConnectX giv
 // Gives an error to each request before `end`. The caller holds send.mutex and the CQs' mutexes.
 void fail_sends(Group& group, Errors::Owed& owed, uint64_t end) {
   for (; owed.position < end; owed.position++) {
-    put_side(*group.send_cq, error_of(group, group.send.journal.at(owed.position).wr_id,
-                                      owed.status, owed.vendor_error));
+    put_side(*group.send_cq, error_of(group, group.send.journal.wr_id(owed.position), owed.status,
+                                      owed.vendor_error));
     owed.status = IBV_WC_WR_FLUSH_ERR;
     owed.vendor_error = kVendorFlushed;
   }
@@ -116,8 +116,8 @@ void fail_batch(Group& group) {
 
 void flush_send(Group& group, uint64_t position) {
   std::lock_guard lock(group.send_cq->mutex);
-  put_side(*group.send_cq, error_of(group, group.send.journal.at(position).wr_id,
-                                    IBV_WC_WR_FLUSH_ERR, kVendorFlushed));
+  put_side(*group.send_cq, error_of(group, group.send.journal.wr_id(position), IBV_WC_WR_FLUSH_ERR,
+                                    kVendorFlushed));
 }
 
 void flush_recv(Group& group, uint64_t position) {

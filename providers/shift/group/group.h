@@ -67,6 +67,7 @@ struct SendQueue {
   struct {
     bool fast = false;  // it goes to the journal's head and to the NIC's own builder
     uint32_t pending = 0;
+    uint32_t signaled = 0, notifications = 0;  // among the pending ones, if they are noted
     int error = 0;
   } build;
   // Under mutex: park() has barred the hot path, and nobody has found since that no batch is built
@@ -90,13 +91,17 @@ struct SendQueue {
   Executed executed;
   SlowBatch slow_batch;
 
-  // Under `mutex`: makes the calling thread the owner, if the queue may have one.
+  // A request was compared with what the NIC's queue holds of it; and it could not be read.
+  bool is_proven = false, is_unreadable = false;
+
+  // Under `mutex`: makes the calling thread the owner, if the queue may have one. The hot path does
+  // not look whether the notes are proven.
   void adopt() {
-    if (!slow_batch.is_open) bias.adopt(this);
+    if (!slow_batch.is_open && (is_proven || !journal.is_noting())) bias.adopt(this);
   }
   // Makes the queue empty and puts it on the default path. No other thread knows the queue yet, or
   // the caller holds `mutex`.
-  void renew(const ibv_qp_cap& cap, bool all_signaled);
+  void renew(const ibv_qp_cap& cap, bool all_signaled, bool by_notes);
 };
 
 // The receive side. Its parts are owned like those of the send side.
@@ -106,8 +111,12 @@ struct RecvQueue {
   RecvJournal journal;
   FairMutex mutex;
   uint64_t posted = 0;  // like SendQueue::posted
+  bool is_proven = false, is_unreadable = false;
 
-  void renew(const ibv_qp_cap& cap);  // like SendQueue::renew
+  void adopt() {  // like SendQueue::adopt
+    if (is_proven || !journal.is_noting()) bias.adopt(this);
+  }
+  void renew(const ibv_qp_cap& cap, bool by_notes);  // like SendQueue::renew
 };
 
 // All QPs that stand for one application QP.
@@ -120,6 +129,8 @@ struct Group {
   ProtectionDomain* pd = nullptr;
   CompletionQueue* send_cq = nullptr;
   CompletionQueue* recv_cq = nullptr;
+  // How to read the queues of the default's QP. Without a table the journals copy each request.
+  RingReader reader;
   SharedQueue* srq = nullptr;  // the receives come from it; null: the QP has its own receive queue
   ibv_qp_cap cap{};
   bool sq_sig_all = false;

@@ -34,7 +34,8 @@ static_assert(offsetof(SendEntry, rkey) == offsetof(SendEntry, remote_addr) + 8)
 
 }  // namespace
 
-void SendJournal::init(uint32_t depth, uint32_t max_sge, uint32_t max_inline, bool all_signaled) {
+void SendJournal::init(uint32_t depth, uint32_t max_sge, uint32_t max_inline, bool all_signaled,
+                       bool by_notes) {
   head_ = 0;
   signaled_ = notifications_ = 0;
   mtu_ = packets_ = 0;
@@ -42,11 +43,17 @@ void SendJournal::init(uint32_t depth, uint32_t max_sge, uint32_t max_inline, bo
   const uint32_t slots = std::bit_ceil(depth_) * 2;
   mask_ = slots - 1;
   all_signaled_ = all_signaled ? IBV_SEND_SIGNALED : 0;
+  max_sge_ = std::clamp<uint32_t>(max_sge, 1, kMaxSge);
   const size_t sge_bytes = sizeof(ibv_sge) * std::max(max_sge, 1u);
   stride_ = static_cast<uint32_t>(
       (std::max(sge_bytes + sizeof(AtomicOperands), size_t{max_inline}) + 15) & ~size_t{15});
-  ring_ = std::make_unique<SendEntry[]>(slots);
-  extension_ = std::make_unique<uint8_t[]>(size_t{slots} * stride_);
+  // Memory that is never written costs nothing: of a queue that only makes notes, the entries.
+  ring_ = std::make_unique_for_overwrite<SendEntry[]>(slots);
+  extension_ = std::make_unique_for_overwrite<uint8_t[]>(size_t{slots} * stride_);
+  notes_ = by_notes ? std::make_unique_for_overwrite<SendNote[]>(slots) : nullptr;
+  is_noting_ = by_notes;
+  noted_from_ = known_from_ = 0;
+  unflagged_ = 0;
 }
 
 void SendJournal::append_rest(const ibv_send_wr* wr) {
@@ -99,9 +106,12 @@ void SendJournal::append_rare(SendEntry& entry, const ibv_send_wr& wr) {
 }
 
 void SendJournal::keep_atomic(uint32_t pending, uint64_t compare_add, uint64_t swap) {
+  keep_operands(head_.own() + pending, compare_add, swap);
+}
+
+void SendJournal::keep_operands(uint64_t position, uint64_t compare_add, uint64_t swap) {
   const AtomicOperands operands{compare_add, swap};
-  std::memcpy(extension(head_.own() + pending) + stride_ - sizeof operands, &operands,
-              sizeof operands);
+  std::memcpy(extension(position) + stride_ - sizeof operands, &operands, sizeof operands);
 }
 
 void SendJournal::keep_bind(uint32_t pending, ibv_mw* mw, uint32_t rkey,
@@ -143,6 +153,7 @@ void SendJournal::add_chain(const ibv_send_wr* wr) {
 }
 
 void SendJournal::take_back(uint64_t position) {
+  if (is_noted(position)) return notes_take_back(position);
   for (uint64_t i = position; mtu_ != 0 && i < head_; i++) packets_ -= packets_at(i);
   const SendEntry& entry = at(position);
   signaled_ = entry.signaled_total - is_signaled(entry);
@@ -151,6 +162,10 @@ void SendJournal::take_back(uint64_t position) {
 }
 
 void SendJournal::append_from(SendJournal& other, uint32_t pending) {
+  if (is_noting_) {
+    const SendEntry& from = other.slot(pending);
+    return note({from.wr_id, from.opcode, from.send_flags});
+  }
   SendEntry& entry = slot(0);
   entry = other.slot(pending);
   std::memcpy(extension(head_.own()), other.extension(other.head_.own() + pending), stride_);
@@ -160,7 +175,13 @@ void SendJournal::append_from(SendJournal& other, uint32_t pending) {
 
 uint64_t SendJournal::first_incomplete(uint32_t signaled_done, uint64_t end) const {
   const uint64_t oldest = end > mask_ ? end - mask_ : 0;
-  for (uint64_t position = end; position > oldest; position--) {
+  uint64_t position = end;
+  if (is_noting_) {
+    const auto found = first_incomplete_noted(signaled_done, end, oldest);
+    if (found) return *found;
+    position = std::min(end, std::max(noted_from_, oldest));
+  }
+  for (; position > oldest; position--) {
     const SendEntry& entry = at(position - 1);
     if (is_signaled(entry) && static_cast<int32_t>(entry.signaled_total - signaled_done) <= 0) {
       return position;
@@ -207,13 +228,30 @@ void SendJournal::rebuild(uint64_t position, ibv_send_wr* wr, ibv_sge* sges) con
   }
 }
 
-void RecvJournal::init(uint32_t depth, uint32_t max_sge) {
+void RecvJournal::init(uint32_t depth, uint32_t max_sge, bool by_notes) {
   head_ = 0;
   depth_ = std::max(depth, 1u);
   const uint32_t slots = std::bit_ceil(depth_) * 2;
   mask_ = slots - 1;
   stride_words_ = 2 + 2 * std::max(max_sge, 1u);
-  ring_ = std::make_unique<uint64_t[]>(size_t{slots} * stride_words_);
+  ring_ = std::make_unique_for_overwrite<uint64_t[]>(size_t{slots} * stride_words_);
+  notes_ = by_notes ? std::make_unique_for_overwrite<uint64_t[]>(slots) : nullptr;
+  is_noting_ = by_notes;
+  noted_from_ = known_from_ = 0;
+}
+
+void RecvJournal::append(const ibv_recv_wr& wr) {
+  if (is_noting_) {
+    notes_[head_++ & mask_] = wr.wr_id;
+    return;
+  }
+  uint64_t* entry = ring_.get() + (head_ & mask_) * stride_words_;
+  entry[0] = wr.wr_id;
+  entry[1] = static_cast<uint32_t>(wr.num_sge);
+  if (wr.num_sge > 0) {
+    std::memcpy(&entry[2], wr.sg_list, sizeof(ibv_sge) * static_cast<size_t>(wr.num_sge));
+  }
+  ++head_;
 }
 
 void RecvJournal::append_rest(const ibv_recv_wr* wr) {

@@ -6,16 +6,25 @@
 // refuses a WR when its own queue is full, so a slot is overwritten only long after its WR was
 // reaped. How far the queue has completed follows from a count: of signaled completions seen (send)
 // or of receives consumed (receive).
+//
+// Where the layer can read the NIC's own queues (util/work_rings.h), the hot path keeps only a note
+// of each WR: what the NIC's queue does not hold. When the hot path is barred, take_in() makes full
+// entries of the notes; whatever is appended from then on has one at once.
 #pragma once
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 
+#include "util/add_bit.h"
 #include "util/tally.h"
+#include "util/work_rings.h"
 
 namespace shift::group {
 
@@ -59,13 +68,76 @@ struct alignas(64) SendEntry {
 };
 static_assert(sizeof(SendEntry) == 64);
 
+// What is kept of a WR that the NIC's queue holds.
+struct SendNote {
+  uint64_t wr_id;
+  // The fields of ibv_send_wr, in their order. The builder interface leaves out IBV_SEND_INLINE.
+  uint32_t opcode;
+  uint32_t send_flags;
+};
+
+// The NIC's queues of the QP that the hot path posts to, and how to read them.
+struct RingReader {
+  const WorkRingTable* table = nullptr;  // null: they cannot be read
+  WorkRings rings{};
+};
+
 class SendJournal {
  public:
-  // `depth` is max_send_wr. Throws std::bad_alloc.
-  void init(uint32_t depth, uint32_t max_sge, uint32_t max_inline, bool all_signaled);
+  // `depth` is max_send_wr. `by_notes`: the hot path begins with notes. Throws std::bad_alloc.
+  void init(uint32_t depth, uint32_t max_sge, uint32_t max_inline, bool all_signaled,
+            bool by_notes = false);
+
+  // ---- notes
+
+  // Whether appending makes a note now.
+  bool is_noting() const { return is_noting_; }
+  // Whether it makes notes when the hot path begins again.
+  bool may_note() const { return notes_ != nullptr; }
+  // Appends a whole chain that the provider beneath has accepted. It must be noting.
+  [[gnu::always_inline]] void note_chain(const ibv_send_wr* wr) {
+    // Most calls post one WR. Its counts stay in memory, since to load and store them costs more.
+    if (wr == nullptr) [[unlikely]]
+      return;
+    const uint64_t kind = note_into(notes_[head_.own() & mask_], *wr);
+    add_bit(signaled_, kind, kSignaledBit);
+    add_bit(notifications_, kNotificationOpcodes, kind);
+    ++head_;
+    if (wr->next != nullptr) note_rest(wr->next);
+  }
+  // For the builder interface: the note after `pending` uncommitted ones, and the step that takes
+  // these in, among them so many signaled WRs and notifications.
+  SendNote& note_slot(uint32_t pending) { return notes_[(head_.own() + pending) & mask_]; }
+  [[gnu::always_inline]] void take_notes(uint32_t pending, uint32_t signaled,
+                                         uint32_t notifications) {
+    // See taking_: the releases let a thread that sees a new count also see that it is odd.
+    const uint32_t taking = taking_.load(std::memory_order_relaxed);
+    taking_.store(taking + 1, std::memory_order_relaxed);
+    std::atomic_ref(signaled_).store(signaled_ + signaled, std::memory_order_release);
+    notifications_ += notifications;
+    head_.publish(head_.own() + pending);
+    taking_.store(taking + 2, std::memory_order_release);
+  }
+  // Makes full entries of the notes, and of all that is appended from here on, with what the NIC's
+  // queue holds. `signaled_done` as for first_incomplete(). No thread may post meanwhile. Throws
+  // std::bad_alloc.
+  void take_in(const RingReader& reader, uint32_t signaled_done);
+  // The hot path begins again, so appending makes notes if it may.
+  void note_again();
+  // It makes none any more: the NIC's queue is not as it is known. What was noted is lost.
+  void note_no_more();
+  // rebuild() works for positions from here on. Earlier ones are completed, or the NIC's queue
+  // could not be read.
+  uint64_t known_from() const { return known_from_; }
+  uint64_t wr_id(uint64_t position) const {
+    return is_noted(position) ? notes_[position & mask_].wr_id : at(position).wr_id;
+  }
+
+  // ---- entries
 
   // Appends a WR that the provider beneath accepted, or that is parked.
   [[gnu::always_inline]] void append(const ibv_send_wr& wr) {
+    if (is_noting_) return note({wr.wr_id, wr.opcode, wr.send_flags});
     SendEntry& entry = ring_[head_.own() & mask_];
     entry.wr_id = wr.wr_id;
     copy16(&entry, offsetof(SendEntry, num_sge), &wr, offsetof(ibv_send_wr, num_sge));
@@ -156,7 +228,7 @@ class SendJournal {
 
   // Lets the running counts start elsewhere: tests start just before they wrap around.
   void start_counts_at(uint32_t signaled, uint32_t notifications) {
-    signaled_ = signaled;
+    signaled_ = unflagged_ = signaled;
     notifications_ = notifications;
   }
 
@@ -167,6 +239,7 @@ class SendJournal {
   uint32_t depth() const { return depth_; }
   uint32_t extension_size() const { return stride_; }
   uint32_t notifications_posted() const { return notifications_; }
+  // Not for a position that is only noted.
   const SendEntry& at(uint64_t position) const { return ring_[position & mask_]; }
   bool is_signaled(const SendEntry& entry) const {
     return (entry.send_flags | all_signaled_) & IBV_SEND_SIGNALED;
@@ -202,12 +275,58 @@ class SendJournal {
   // Appends the rest of a chain, from its first WR of a less common shape on.
   [[gnu::noinline]] void append_rest(const ibv_send_wr* wr);
   void append_inline(const ibv_send_wr& wr);
+  void keep_operands(uint64_t position, uint64_t compare_add, uint64_t swap);
   void keep_inline(SendEntry& entry, const ibv_send_wr& wr);
   [[gnu::cold, gnu::noinline]] void append_rare(SendEntry& entry, const ibv_send_wr& wr);
 
+  bool is_noted(uint64_t position) const { return is_noting_ && position >= noted_from_; }
+  // Where a note's second word, read as a number, has IBV_SEND_SIGNALED.
+  static constexpr unsigned kSignaledBit = 33;
+  static_assert(std::endian::native == std::endian::little && IBV_SEND_SIGNALED == 2);
+  // Returns the opcode and the flags, as they lie in memory.
+  [[gnu::always_inline]] static uint64_t note_into(SendNote& note, const ibv_send_wr& wr) {
+    uint64_t kind;
+    std::memcpy(&kind, &wr.opcode, sizeof kind);
+    note.wr_id = wr.wr_id;
+    std::memcpy(&note.opcode, &kind, sizeof kind);
+    return kind;
+  }
+  // Apart from note_chain(), so that this one does not keep its counts in registers.
+  [[gnu::noinline]] void note_rest(const ibv_send_wr* wr) {
+    // See append_chain().
+    char* const notes = reinterpret_cast<char*>(notes_.get());
+    const uint64_t mask = uint64_t{mask_} * sizeof(SendNote);
+    uint64_t at = head_.own() * sizeof(SendNote);
+    uint32_t signaled = signaled_, notifications = notifications_;
+    do {
+      auto* const note = reinterpret_cast<SendNote*>(notes + (at & mask));
+      const uint64_t kind = note_into(*note, *wr);
+      add_bit(signaled, kind, kSignaledBit);
+      add_bit(notifications, kNotificationOpcodes, kind);
+      at += sizeof(SendNote);
+      wr = wr->next;
+    } while (wr != nullptr);
+    head_ = at / sizeof(SendNote);
+    signaled_ = signaled;
+    notifications_ = notifications;
+  }
+  bool is_flagged(const SendNote& note) const {
+    return (note.send_flags | all_signaled_) & IBV_SEND_SIGNALED;
+  }
+  void note(const SendNote& note);
+  void notes_take_back(uint64_t position);
+  // first_incomplete() among the notes before `end`; nullopt: it is before them.
+  std::optional<uint64_t> first_incomplete_noted(uint32_t signaled_done, uint64_t end,
+                                                 uint64_t oldest) const;
+  // How many signaled WRs lie before `end`, which all are noted.
+  uint32_t signaled_before(uint64_t end) const;
+  // Makes entries of the notes, without what the NIC's queue holds.
+  void entries_from_notes();
+  bool read_back(const RingReader& reader, uint64_t position, uint32_t* end);
+
   std::unique_ptr<SendEntry[]> ring_;
   Tally head_;
-  uint32_t signaled_ = 0;
+  mutable uint32_t signaled_ = 0;  // mutable for atomic_ref
   uint32_t notifications_ = 0;
   uint32_t mask_ = 0;
   uint32_t all_signaled_ = 0;  // IBV_SEND_SIGNALED if sq_sig_all is set
@@ -216,11 +335,37 @@ class SendJournal {
   uint32_t mtu_ = 0;
   uint32_t packets_ = 0;
   std::unique_ptr<uint8_t[]> extension_;  // further SGEs, inline payload, operands of atomics
+
+  std::unique_ptr<SendNote[]> notes_;  // null: no notes are made
+  bool is_noting_ = false;
+  uint32_t max_sge_ = 0;
+  // With sq_sig_all the notes do not count signaled WRs, since all are: the number of all WRs and
+  // this one are the count.
+  uint32_t unflagged_ = 0;
+  uint64_t noted_from_ = 0;  // the entries before it are full; valid while it is noting
+  uint64_t known_from_ = 0;
+  // Odd while take_notes() works: for a thread that reads the counts meanwhile.
+  std::atomic<uint32_t> taking_{0};
 };
 
 class RecvJournal {
  public:
-  void init(uint32_t depth, uint32_t max_sge);
+  // Like SendJournal::init(); a note is the wr_id.
+  void init(uint32_t depth, uint32_t max_sge, bool by_notes = false);
+
+  // See SendJournal.
+  bool is_noting() const { return is_noting_; }
+  [[gnu::always_inline]] void note_chain(const ibv_recv_wr* wr) {
+    if (wr == nullptr) [[unlikely]]
+      return;
+    notes_[head_++ & mask_] = wr->wr_id;
+    if (wr->next != nullptr) note_rest(wr->next);
+  }
+  // `consumed`: how many receives are over.
+  void take_in(const RingReader& reader, uint64_t consumed);
+  void note_again();
+  void note_no_more();
+  uint64_t known_from() const { return known_from_; }
 
   [[gnu::always_inline]] void append_chain(const ibv_recv_wr* wr) {
     uint64_t* const ring = ring_.get();
@@ -243,31 +388,41 @@ class RecvJournal {
     head_ = head;
   }
 
-  [[gnu::always_inline]] void append(const ibv_recv_wr& wr) {
-    uint64_t* entry = ring_.get() + (head_ & mask_) * stride_words_;
-    entry[0] = wr.wr_id;
-    entry[1] = static_cast<uint32_t>(wr.num_sge);
-    if (wr.num_sge == 1) [[likely]] {
-      std::memcpy(&entry[2], wr.sg_list, sizeof(ibv_sge));
-    } else if (wr.num_sge > 1) {
-      std::memcpy(&entry[2], wr.sg_list, sizeof(ibv_sge) * static_cast<size_t>(wr.num_sge));
-    }
-    ++head_;
-  }
+  void append(const ibv_recv_wr& wr);
 
   uint64_t head() const { return head_; }
   uint32_t depth() const { return depth_; }
-  uint64_t wr_id(uint64_t position) const { return ring_[(position & mask_) * stride_words_]; }
+  uint64_t wr_id(uint64_t position) const {
+    const bool is_noted = is_noting_ && position >= noted_from_;
+    return is_noted ? notes_[position & mask_] : ring_[(position & mask_) * stride_words_];
+  }
+  // Not for a position that is only noted.
   void rebuild(uint64_t position, ibv_recv_wr* wr, ibv_sge* sges) const;
 
  private:
+  [[gnu::noinline]] void note_rest(const ibv_recv_wr* wr) {
+    uint64_t* const notes = notes_.get();
+    const uint64_t mask = mask_;
+    uint64_t head = head_;
+    do {
+      notes[head & mask] = wr->wr_id;
+      ++head;
+      wr = wr->next;
+    } while (wr != nullptr);
+    head_ = head;
+  }
   [[gnu::cold, gnu::noinline]] void append_rest(const ibv_recv_wr* wr);
+  void entries_from_notes();
 
   std::unique_ptr<uint64_t[]> ring_;  // wr_id, num_sge, sges
   uint64_t head_ = 0;
   uint32_t mask_ = 0;
   uint32_t stride_words_ = 0;
   uint32_t depth_ = 0;
+  std::unique_ptr<uint64_t[]> notes_;  // null: no notes are made
+  bool is_noting_ = false;
+  uint64_t noted_from_ = 0;
+  uint64_t known_from_ = 0;
 };
 
 }  // namespace shift::group

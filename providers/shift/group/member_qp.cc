@@ -116,7 +116,11 @@ int member_qp_to_state(Group& group, int member, ibv_qp_state state) {
   if (real == nullptr) return ENODEV;
   ibv_qp_attr attr{};
   attr.qp_state = state;
-  return stock->modify_qp(real, &attr, IBV_QP_STATE);
+  const int error = stock->modify_qp(real, &attr, IBV_QP_STATE);
+  const RingReader& reader = group.reader;
+  if (error == 0 && state == IBV_QPS_RESET && member == kDefault && reader.table != nullptr)
+    reader.table->forget(&reader.rings);
+  return error;
 }
 
 int member_qp_shut(Group& group, int member) {

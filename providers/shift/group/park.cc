@@ -57,6 +57,7 @@ void await_sections(std::span<Group* const> hot, std::vector<const void*>& queue
       // Notes where the hot path stopped, before the queue is opened for posts that park.
       std::lock_guard lock(group->recv.mutex);
       group->recv.posted = group->recv.journal.head();
+      group->recv.journal.take_in(group->reader, notifications_received(*group));
       group->recv.bias.revoke_end();
     }
     (void)batch_is_over(*group);
@@ -70,6 +71,8 @@ void hot_path_open(Group& group) {
   group.send.route = Route::kOnDefault;
   group.recv.route = Route::kOnDefault;
   group.life.path.off_default = false;
+  group.send.journal.note_again();
+  group.recv.journal.note_again();
   if (!std::exchange(group.counted_slow, false)) return;
   group.send_cq->slow_groups--;
   if (group.recv_cq != group.send_cq) group.recv_cq->slow_groups--;
@@ -128,6 +131,7 @@ bool batch_is_over(Group& group) {
   if (!send.is_closing) return true;
   if (is_built_on(&send) && !SHIFT_PLANT(open_batch_ignored)) return false;
   send.posted = send.journal.head();
+  send.journal.take_in(group.reader, static_cast<uint32_t>(group.counters.done[0]));
   fail_batch(group);
   send.is_closing = false;
   send.bias.revoke_end();

@@ -152,6 +152,10 @@ Plan make_plan(const Group& group) {
   plan.first = std::max(journal.first_incomplete(static_cast<uint32_t>(group.counters.done[0])),
                         group.send.drained_to);
   plan.executed.position = plan.first;
+  if (plan.first < std::min(journal.known_from(), plan.end)) {
+    plan.refusal = "what was posted cannot be read from the NIC's queue";
+    return plan;
+  }
   const auto counted =
       executed_by_count(journal, plan, static_cast<uint32_t>(group.life.control.peer_received));
   if (!counted) {

@@ -44,6 +44,11 @@ struct alignas(64) ThreadSlot {
   // in `active`, because a program may poll while it builds a batch.
   std::atomic<const void*> building{nullptr};
   std::atomic<bool> taken{false};
+  // Arguments of the hot call that the thread is in: where to tell which WR was refused, and how
+  // many completions were asked for. They wait here, because only rare paths need them, and to keep
+  // them in registers costs more.
+  void* bad_wr = nullptr;
+  int asked = 0;
   ThreadSlot* next = nullptr;
 };
 

@@ -132,7 +132,8 @@ std::vector<uint32_t> rkeys_recent(Group& group) {
   const SendJournal& journal = group.send.journal;
   std::vector<uint32_t> keys;
   const uint64_t depth = journal.depth();
-  uint64_t position = journal.head() > depth ? journal.head() - depth : 0;
+  uint64_t position =
+      std::max(journal.head() > depth ? journal.head() - depth : 0, journal.known_from());
   for (; position < journal.head() && keys.size() < kEnough; position++) {
     ibv_send_wr wr;
     ibv_sge sges[kMaxSge];

@@ -26,23 +26,33 @@ ibv_qp_ex* real_of(Group& g) {
   return g.real_ex;
 }
 
+// Puts the calls for a hot batch, or for a slow one, into the QP's table. No batch is open, or the
+// caller is its owner.
+void calls_set(Group& g, bool hot);
+
+[[gnu::cold, gnu::noinline]] void start_slowly(Group& g) {
+  start_slow(g);
+  calls_set(g, false);
+}
+
 void start(ibv_qp_ex* qp) {
   Group& g = group_of(qp);
   ThreadSlot* self = group::tls_slot;
   if (g.send.bias.enter_building(self, &g.send)) [[likely]] {
     g.send.build.fast = true;
     g.send.build.pending = 0;
+    g.send.build.signaled = g.send.build.notifications = 0;
     g.send.build.error = 0;
     return real_of(g)->wr_start(real_of(g));
   }
-  start_slow(g);
+  start_slowly(g);
 }
 
 void start_aside(ibv_qp_ex* qp) {
-  start_slow(group_of(qp));
+  start_slowly(group_of(qp));
 }
 
-// Each function below has two instances: `hot` is SendQueue::build.fast, which one() looks at.
+// Each function below has two instances: `hot` is SendQueue::build.fast.
 
 template <bool hot>
 SendJournal& entries_of(Group& g) {
@@ -259,7 +269,13 @@ void set_inline_data_list(ibv_qp_ex* qp, size_t count, const ibv_data_buf* buffe
 // batch whose doorbell failed is. Leaves the hot section.
 [[gnu::cold, gnu::noinline]] int complete_failed(Group& g, int error) {
   const bool taken = takes_over(g, error);
-  if (taken) g.send.journal.append_batch<true>(g.send.build.pending);
+  auto& journal = g.send.journal;
+  if (taken && journal.is_noting()) {
+    const auto& build = g.send.build;
+    journal.take_notes(build.pending, build.signaled, build.notifications);
+  } else if (taken) {
+    journal.append_batch<true>(g.send.build.pending);
+  }
   Bias::leave_building(group::tls_slot);
   const int shown = post_send_failed(g, error);
   return taken ? 0 : shown;
@@ -287,17 +303,97 @@ void abort_batch(ibv_qp_ex* qp) {
   Bias::leave_building(group::tls_slot);
 }
 
-// This function is apart from one(), so that it does not grow the hot one.
-template <auto slow, typename... Args>
-[[gnu::cold, gnu::noinline]] void not_hot(ibv_qp_ex* qp, Args... args) {
-  slow(qp, args...);
+// ---- the hot way with notes: the NIC's queue holds the rest, so calls only pass through
+
+template <auto call, typename... Args>
+void pass(ibv_qp_ex* qp, Args... args) {
+  ibv_qp_ex* const real = real_of(group_of(qp));
+  (real->*call)(real, args...);
 }
 
-template <auto hot, auto slow, typename... Args>
-void one(ibv_qp_ex* qp, Args... args) {
-  if (!group_of(qp).send.build.fast) [[unlikely]]
-    return not_hot<slow>(qp, args...);
-  hot(qp, args...);
+template <auto call, ibv_wr_opcode opcode, typename... Args>
+void note(ibv_qp_ex* qp, Args... args) {
+  Group& g = group_of(qp);
+  auto& build = g.send.build;
+  if (build.pending >= g.send.journal.depth()) [[unlikely]]
+    build.pending--;  // the NIC's own builder fails the batch
+  const uint64_t wr_id = qp->wr_id;
+  const unsigned flags = qp->wr_flags;
+  g.send.journal.note_slot(build.pending) = {wr_id, opcode, flags};
+  build.pending++;
+  add_bit(build.signaled, flags, 1);
+  if constexpr (group::is_notification(opcode)) build.notifications++;
+  ibv_qp_ex* const real = real_of(g);
+  real->wr_id = wr_id;
+  real->wr_flags = flags;
+  (real->*call)(real, args...);
+}
+
+int complete_noted(ibv_qp_ex* qp) {
+  Group& g = group_of(qp);
+  auto& build = g.send.build;
+  if (!build.fast) [[unlikely]]
+    return complete_slow(g);
+  const int error = real_of(g)->wr_complete(real_of(g));
+  if (error != 0) [[unlikely]]
+    return complete_failed(g, error);
+  g.send.journal.take_notes(build.pending, build.signaled, build.notifications);
+  Bias::leave_building(group::tls_slot);
+  return 0;
+}
+
+void calls_noted(Group& g) {
+  ibv_qp_ex& qp = g.qp;
+#define SHIFT_NOTE(call, opcode) \
+  if (real_of(g)->call != nullptr) qp.call = note<&ibv_qp_ex::call, opcode>
+  SHIFT_NOTE(wr_rdma_write, IBV_WR_RDMA_WRITE);
+  SHIFT_NOTE(wr_rdma_write_imm, IBV_WR_RDMA_WRITE_WITH_IMM);
+  SHIFT_NOTE(wr_rdma_read, IBV_WR_RDMA_READ);
+  SHIFT_NOTE(wr_send, IBV_WR_SEND);
+  SHIFT_NOTE(wr_send_imm, IBV_WR_SEND_WITH_IMM);
+  SHIFT_NOTE(wr_send_inv, IBV_WR_SEND_WITH_INV);
+  SHIFT_NOTE(wr_local_inv, IBV_WR_LOCAL_INV);
+  SHIFT_NOTE(wr_bind_mw, IBV_WR_BIND_MW);
+  SHIFT_NOTE(wr_atomic_cmp_swp, IBV_WR_ATOMIC_CMP_AND_SWP);
+  SHIFT_NOTE(wr_atomic_fetch_add, IBV_WR_ATOMIC_FETCH_AND_ADD);
+#undef SHIFT_NOTE
+  qp.wr_complete = complete_noted;
+  qp.wr_set_sge = pass<&ibv_qp_ex::wr_set_sge>;
+  qp.wr_set_sge_list = pass<&ibv_qp_ex::wr_set_sge_list>;
+  qp.wr_set_inline_data = pass<&ibv_qp_ex::wr_set_inline_data>;
+  qp.wr_set_inline_data_list = pass<&ibv_qp_ex::wr_set_inline_data_list>;
+}
+
+template <bool hot>
+void calls_by_entries(Group& g) {
+  ibv_qp_ex& qp = g.qp;
+  const ibv_qp_ex& real = *real_of(g);
+  // The application gets only the calls that the NIC's QP was created for.
+  if (real.wr_rdma_write != nullptr) qp.wr_rdma_write = rdma_write<hot>;
+  if (real.wr_rdma_write_imm != nullptr) qp.wr_rdma_write_imm = rdma_write_imm<hot>;
+  if (real.wr_rdma_read != nullptr) qp.wr_rdma_read = rdma_read<hot>;
+  if (real.wr_send != nullptr) qp.wr_send = send_plain<hot>;
+  if (real.wr_send_imm != nullptr) qp.wr_send_imm = send_imm<hot>;
+  if (real.wr_send_inv != nullptr) qp.wr_send_inv = send_inv<hot>;
+  if (real.wr_local_inv != nullptr) qp.wr_local_inv = local_inv<hot>;
+  if (real.wr_bind_mw != nullptr) qp.wr_bind_mw = bind_mw_in_batch<hot>;
+  if (real.wr_atomic_cmp_swp != nullptr) qp.wr_atomic_cmp_swp = atomic_cmp_swp<hot>;
+  if (real.wr_atomic_fetch_add != nullptr) qp.wr_atomic_fetch_add = atomic_fetch_add<hot>;
+  qp.wr_set_sge = set_sge<hot>;
+  qp.wr_set_sge_list = set_sge_list<hot>;
+  qp.wr_set_inline_data = set_inline_data<hot>;
+  qp.wr_set_inline_data_list = set_inline_data_list<hot>;
+}
+
+void calls_set(Group& g, bool hot) {
+  if (!hot) {
+    calls_by_entries<false>(g);
+  } else if (g.send.journal.may_note()) {
+    calls_noted(g);
+  } else {
+    calls_by_entries<true>(g);
+    g.qp.wr_complete = g.exact ? complete<true> : complete<false>;
+  }
 }
 
 }  // namespace
@@ -305,31 +401,14 @@ void one(ibv_qp_ex* qp, Args... args) {
 void install_builder(Group& g) {
   const uint32_t half = (g.cap.max_send_wr + 1) / 2;  // a journal has twice the slots
   g.send.slow_batch.entries.init(half, g.cap.max_send_sge, g.cap.max_inline_data, g.sq_sig_all);
-  ibv_qp_ex& qp = g.qp;
-  const ibv_qp_ex& real = *real_of(g);
-  qp.comp_mask = 0;
-  qp.wr_start = start;
-  qp.wr_complete = g.exact ? complete<true> : complete<false>;
-  qp.wr_abort = abort_batch;
-  // The application gets only the calls that the NIC's QP was created for.
-  if (real.wr_rdma_write != nullptr) qp.wr_rdma_write = one<rdma_write<true>, rdma_write<false>>;
-  if (real.wr_rdma_write_imm != nullptr)
-    qp.wr_rdma_write_imm = one<rdma_write_imm<true>, rdma_write_imm<false>>;
-  if (real.wr_rdma_read != nullptr) qp.wr_rdma_read = one<rdma_read<true>, rdma_read<false>>;
-  if (real.wr_send != nullptr) qp.wr_send = one<send_plain<true>, send_plain<false>>;
-  if (real.wr_send_imm != nullptr) qp.wr_send_imm = one<send_imm<true>, send_imm<false>>;
-  if (real.wr_send_inv != nullptr) qp.wr_send_inv = one<send_inv<true>, send_inv<false>>;
-  if (real.wr_local_inv != nullptr) qp.wr_local_inv = one<local_inv<true>, local_inv<false>>;
-  if (real.wr_bind_mw != nullptr)
-    qp.wr_bind_mw = one<bind_mw_in_batch<true>, bind_mw_in_batch<false>>;
-  if (real.wr_atomic_cmp_swp != nullptr)
-    qp.wr_atomic_cmp_swp = one<atomic_cmp_swp<true>, atomic_cmp_swp<false>>;
-  if (real.wr_atomic_fetch_add != nullptr)
-    qp.wr_atomic_fetch_add = one<atomic_fetch_add<true>, atomic_fetch_add<false>>;
-  qp.wr_set_sge = one<set_sge<true>, set_sge<false>>;
-  qp.wr_set_sge_list = one<set_sge_list<true>, set_sge_list<false>>;
-  qp.wr_set_inline_data = one<set_inline_data<true>, set_inline_data<false>>;
-  qp.wr_set_inline_data_list = one<set_inline_data_list<true>, set_inline_data_list<false>>;
+  g.qp.comp_mask = 0;
+  g.qp.wr_start = start;
+  g.qp.wr_abort = abort_batch;
+  calls_set(g, true);
+}
+
+void build_anew(Group& g) {
+  calls_set(g, true);
 }
 
 void build_aside(Group& g, bool aside) {

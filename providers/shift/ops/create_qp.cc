@@ -146,6 +146,9 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const Init& init) {
   g->cap = cap;
   g->sq_sig_all = init.sq_sig_all != 0;
   g->exact = config().mode == Mode::kExact;
+  if (const WorkRingTable* rings = work_rings();
+      rings != nullptr && rings->open(real, &g->reader.rings))
+    g->reader.table = rings;
   g->tag = reinterpret_cast<uintptr_t>(g.get());
   g->life_begin();
   {

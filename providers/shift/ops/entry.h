@@ -10,6 +10,7 @@
 #include "group/context.h"
 #include "group/domain.h"
 #include "ops/glue.h"
+#include "util/config.h"
 
 namespace shift::ops {
 
@@ -30,6 +31,12 @@ inline bool asks_for_newer(uint64_t mask, uint64_t known) {
   if ((mask & ~known) == 0) return false;
   errno = EOPNOTSUPP;
   return true;
+}
+
+// How the NIC's own queues are read, if what is posted is kept as notes (group/journal.h); or
+// nullptr. In the mode exact the packets of each request are counted as it is posted.
+inline const WorkRingTable* work_rings() {
+  return config().mode != Mode::kExact && config().journal_by_notes ? stock->work_rings : nullptr;
 }
 
 inline control::Coordinator& coordinator() {

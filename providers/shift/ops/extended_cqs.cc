@@ -19,8 +19,7 @@ using group::kDefault;
 using group::WcExtra;
 
 const ibv_wc& current(ibv_cq_ex* cq) {
-  const ExtendedPoll& poll = *CompletionQueue::from(cq)->extended;
-  return poll.batch[poll.next - 1];
+  return *CompletionQueue::from(cq)->shown;
 }
 const WcExtra& current_extra(ibv_cq_ex* cq) {
   const ExtendedPoll& poll = *CompletionQueue::from(cq)->extended;

@@ -28,16 +28,35 @@ Counters* find_counters(CompletionQueue* q, uint32_t qpn) {
   return q->last_counters;
 }
 
+namespace {
+
+// Apart from poll_cq(), so that polls of nothing, and of one completion, need few registers.
+[[gnu::noinline]] int count_several(CompletionQueue* q, ibv_wc* wc, int got, ThreadSlot* self) {
+  got = count_polled(q, self->asked, wc, nullptr, got);
+  Bias::leave(self);
+  return got;
+}
+
+[[gnu::cold, gnu::noinline]] int poll_slowly(CompletionQueue* q, int count, ibv_wc* wc) {
+  Bias::leave(group::tls_slot);
+  return group::poll_slow(*q, count, wc);
+}
+
+}  // namespace
+
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
   CompletionQueue* q = CompletionQueue::from(cq);
   ThreadSlot* self = group::tls_slot;
-  if (!q->bias.enter(self, q)) [[unlikely]] {
-    Bias::leave(self);
-    return group::poll_slow(*q, count, wc);
-  }
+  if (!q->bias.enter(self, q)) [[unlikely]]
+    return poll_slowly(q, count, wc);
+  self->asked = count;
   ibv_cq* real = q->real[kDefault].set_before();
-  int got = real->context->ops.poll_cq(real, count, wc);
-  got = count_polled(q, count, wc, nullptr, got);
+  const int got = real->context->ops.poll_cq(real, count, wc);
+  if (got > 0) {
+    if (got != 1 || wc->status != IBV_WC_SUCCESS || wc->qp_num != q->last_qpn)
+      return count_several(q, wc, got, self);
+    q->last_counters->done[direction_of(*wc) / IBV_WC_RECV] += 1;
+  }
   Bias::leave(self);
   return got;
 }
@@ -67,6 +86,7 @@ constexpr int kBatch = ExtendedPoll::kBatch;
 
 int show_next(CompletionQueue* q, ExtendedPoll& poll) {
   const ibv_wc& wc = poll.batch[poll.next++];
+  q->shown = &wc;
   q->cq_ex.status = wc.status;
   q->cq_ex.wr_id = wc.wr_id;
   return 0;
@@ -130,16 +150,24 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
   return show_next(q, poll);
 }
 
-int next_poll(ibv_cq_ex* cq) {
-  CompletionQueue* q = CompletionQueue::from(cq);
+namespace {
+
+// Apart from next_poll(), which needs few registers.
+[[gnu::noinline]] int fill_and_show(CompletionQueue* q) {
   ExtendedPoll& poll = *q->extended;
-  if (poll.next < poll.count) [[likely]]
-    return show_next(q, poll);
   ThreadSlot* self = group::tls_slot;
   if (!q->bias.enter<Manner::kExtended>(self, q) || !fill(q, poll)) [[unlikely]]
     return show_next_slow(q, false);
   Bias::leave(self);
   return poll.count != 0 ? show_next(q, poll) : ENOENT;
+}
+
+}  // namespace
+
+int next_poll(ibv_cq_ex* cq) {
+  CompletionQueue* q = CompletionQueue::from(cq);
+  ExtendedPoll& poll = *q->extended;
+  return poll.next < poll.count ? show_next(q, poll) : fill_and_show(q);
 }
 
 void end_poll(ibv_cq_ex* cq) {

@@ -10,7 +10,9 @@
 #include "group/keys.h"
 #include "group/park.h"
 #include "group/replay.h"
+#include "ops/builder.h"
 #include "ops/entry.h"
+#include "ops/prove.h"
 #include "util/log.h"
 
 namespace shift::ops {
@@ -118,6 +120,7 @@ int post_send_slow(Group& group, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     ibv_qp* real = group.real[kDefault];
     const int error = real->context->ops.post_send(real, wr, bad_wr);
     if (error == 0) {
+      prove_sends(group, wr);
       for (; wr != nullptr; wr = wr->next) journal.add(*wr);
       group.send.adopt();
       return 0;
@@ -167,24 +170,30 @@ int give_batch(Group& group) {
       !send_has_room(group, build.pending - 1)) {
     return ENOMEM;
   }
-  const uint64_t from = journal.head();
-  for (uint32_t i = 0; i < build.pending; i++) {
-    journal.append_from(group.send.slow_batch.entries, i);
+  auto& entries = group.send.slow_batch.entries;
+  const auto append_rest = [&](uint32_t from) {
+    for (uint32_t i = from; i < build.pending; i++) journal.append_from(entries, i);
+  };
+  if (group.send.route != Route::kOnDefault) {
+    const uint64_t from = journal.head();
+    append_rest(0);
+    return send_appended(group, from);
   }
-  if (group.send.route != Route::kOnDefault) return send_appended(group, from);
   ibv_qp* real = group.real[kDefault];
-  for (uint64_t position = from; position < journal.head(); position++) {
+  for (uint32_t i = 0; i < build.pending; i++) {
     ibv_send_wr wr, *bad = &wr;
-    ibv_sge sges[64];
-    journal.rebuild(position, &wr, sges);
+    ibv_sge sges[group::kMaxSge];
+    entries.rebuild(entries.head() + i, &wr, sges);
     const int error = real->context->ops.post_send(real, &wr, &bad);
     if (error != 0) {
       // The layer takes over this request, and with it all later requests of the batch.
       const bool taken = bad == nullptr && takes_over(group, error);
-      if (!taken) journal.take_back(position);
+      if (taken) append_rest(i);
       const int shown = post_send_failed(group, error);
       return taken ? 0 : shown;
     }
+    prove_sends(group, &wr);
+    journal.append_from(entries, i);
   }
   return 0;
 }
@@ -195,6 +204,7 @@ int complete_slow(Group& group) {
   std::lock_guard built(group.send.slow_batch.mutex, std::adopt_lock);
   auto lock = lock_queue(group.send, true);
   group.send.slow_batch.is_open = false;
+  build_anew(group);
   const int error = give_batch(group);
   if (group.send.route == Route::kOnDefault) group.send.adopt();  // the next batch may be fast
   return error;
@@ -204,6 +214,7 @@ void abort_slow(Group& group) {
   std::lock_guard built(group.send.slow_batch.mutex, std::adopt_lock);
   std::lock_guard lock(group.send.mutex);
   group.send.slow_batch.is_open = false;
+  build_anew(group);
 }
 
 namespace {
@@ -275,8 +286,9 @@ int post_recv_slow(Group& group, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     ibv_qp* real = group.real[kDefault];
     const int error = real->context->ops.post_recv(real, wr, bad_wr);
     const ibv_recv_wr* end = error == 0 ? nullptr : *bad_wr;
+    if (end == nullptr) prove_receives(group, wr);
     for (; wr != end; wr = wr->next) journal.append(*wr);
-    group.recv.bias.adopt(&group.recv);
+    group.recv.adopt();
     return error;
   }
   for (; wr != nullptr; wr = wr->next) {

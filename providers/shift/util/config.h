@@ -54,6 +54,8 @@ struct Config {
   // SHIFT_BORN: whether a port that is down when its device is opened is shown as if it was up,
   // because another NIC carries what is sent there
   bool born_masked = true;
+  // SHIFT_JOURNAL: whether what was posted is read back from the NIC's queue where that can be read
+  bool journal_by_notes = true;
   uint16_t port = 9473;          // SHIFT_PORT: rendezvous port of every NIC address
   RendezvousSetting rendezvous;  // SHIFT_RENDEZVOUS: by what peers are found
   // SHIFT_RC_TIMEOUT_MAX: cap of the RC ack timeout exponent on default paths

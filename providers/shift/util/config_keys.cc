@@ -169,6 +169,12 @@ constexpr ConfigKey kKeys[] = {
        return v == "mask" ? masked = true, true : v == "stock" ? masked = false, true : false;
      },
      [](const Config& c) { return std::string(c.born_masked ? "mask" : "stock"); }},
+    {"SHIFT_JOURNAL", "notes or copies",
+     [](std::string_view v, Config& c) {
+       bool& notes = c.journal_by_notes;
+       return v == "notes" ? notes = true, true : v == "copies" ? notes = false, true : false;
+     },
+     [](const Config& c) { return std::string(c.journal_by_notes ? "notes" : "copies"); }},
     {"SHIFT_PORT", "1..65535",
      [](std::string_view v, Config& c) { return parse_number(v, 1, 65535, c.port); },
      show<&Config::port>},
