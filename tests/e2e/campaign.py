@@ -15,7 +15,8 @@ import time
 from harness import pauses
 from harness.build import Build
 from harness.checker import ENDS
-from harness.options import key_add, key_again, layer_add, runs_add, script_parser
+from harness.options import (journal_add, journal_again, journal_settings, key_add, key_again, layer_add, runs_add,
+                             script_parser)
 from harness.report import write_json
 from harness.runs import run_all
 
@@ -29,6 +30,7 @@ def parse():
     layer_add(parser)
     runs_add(parser, 200)
     key_add(parser)
+    journal_add(parser)
     parser.add_argument("--kind", action="append", help="run cells of this kind only")
     parser.add_argument("--op", action="append", help="run cells with this operation only")
     parser.add_argument("--fault", action="append", help="run cells with this fault only")
@@ -51,7 +53,8 @@ def reproduce(options, *picked):
     layer = " --layer %s" % options.layer if options.layer else ""
     only = " ".join("--only %d" % cell.index for cell in picked)
     return "%s --build %s%s%s --runs %d --seed %d %s --keep" % (
-        os.path.relpath(__file__), options.build, layer, key_again(options), options.runs, options.seed, only)
+        os.path.relpath(__file__), options.build, layer, key_again(options) + journal_again(options),
+        options.runs, options.seed, only)
 
 
 def tell_failure(options, key, result, directory):
@@ -148,7 +151,8 @@ def main():
     key = JobKey(build, options)
     results, begun = [], time.monotonic()
     place = lambda cell: os.path.join(options.out, "%d-%d" % (options.seed, cell.index))
-    run_one = lambda cell: run_cell(build, cell, place(cell), key.settings(cell.seed, cell.index))
+    settings = lambda *run: key.settings(*run) | journal_settings(options, *run)
+    run_one = lambda cell: run_cell(build, cell, place(cell), settings(cell.seed, cell.index))
 
     def tell(cell, result):
         results.append(result)

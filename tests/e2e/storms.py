@@ -19,7 +19,8 @@ import time
 from harness import checker
 from harness.build import Build
 from harness.fabric import Fabric
-from harness.options import key_add, key_again, layer_add, runs_add, script_parser
+from harness.options import (journal_add, journal_again, journal_settings, key_add, key_again, layer_add, runs_add,
+                             script_parser)
 from harness.report import write_json
 from harness.runs import run_all
 from harness.waiting import wait_until
@@ -166,6 +167,7 @@ def parse():
     layer_add(parser)
     runs_add(parser, 20)  # for each kind of traffic
     key_add(parser)
+    journal_add(parser)
     parser.add_argument("--traffic", choices=TRAFFICS, action="append", help="default: both")
     parser.add_argument("--kind", choices=["sheltered", "wild"], help="run storms of this kind only")
     parser.add_argument("--deaths", action="store_true", help="run storms with a death only")
@@ -193,8 +195,8 @@ def tell(options, key, storm, outcome, directory):
     if outcome.problems:
         write_json(os.path.join(directory, "storm.json"), dataclasses.asdict(storm))
         print("  again: %s --build %s%s --traffic %s --seed %d --only %d --keep" % (
-            os.path.relpath(__file__), options.build, key_again(options), storm.traffic, options.seed,
-            storm.index), flush=True)
+            os.path.relpath(__file__), options.build, key_again(options) + journal_again(options), storm.traffic,
+            options.seed, storm.index), flush=True)
     elif options.keep_records:
         for entry in os.scandir(directory):
             if entry.is_file() and not entry.name.endswith(".events"):
@@ -217,7 +219,8 @@ def main():
         tell(options, key, storm, outcome, place(storm))
 
     picked = list(chosen(options))
-    run_all(options.jobs, picked, lambda s: run_storm(build, s, place(s), key.settings(*draw(s))), note)
+    settings = lambda *run: key.settings(*run) | journal_settings(options, *run)
+    run_all(options.jobs, picked, lambda s: run_storm(build, s, place(s), settings(*draw(s))), note)
     figures = {"storms": len(outcomes), "finished": sum(o.codes == (0, 0) for o in outcomes),
                "with_key": sum(key.has(*draw(storm)) for storm in picked),
                "killed": sum(o.was_killed for o in outcomes),

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import random
 
 
 def script_parser(text, out):
@@ -37,6 +38,23 @@ def key_add(parser):
 def key_again(options):
     """The option that was given, for the command that repeats a run."""
     return {None: "", True: " --key", False: " --no-key"}[options.key]
+
+
+def journal_add(parser):
+    """Adds the option that decides for all runs how what is posted is kept; without it, each run draws that."""
+    parser.add_argument("--journal", choices=["notes", "copies"],
+                        help="SHIFT_JOURNAL of all runs (default: the seed and the index of a run decide)")
+
+
+def journal_again(options):
+    return " --journal %s" % options.journal if options.journal else ""
+
+
+def journal_settings(options, *run):
+    """The run's variable of the environment. `run` is what all of a run follows from."""
+    draw = random.Random("journal " + "/".join(map(str, run))).random()
+    return {"SHIFT_JOURNAL": options.journal or ("copies" if draw < 0.25 else "notes")}
+
 
 
 def layer_add(parser, default=None):
