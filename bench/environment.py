@@ -1,14 +1,23 @@
-"""What the benchmarks share: where the build lies, a fabric of their own, the machine's name."""
+"""What the benchmarks share: where the build lies, a fabric of their own, manners to run a program, the machine's
+name."""
 
 import argparse
 import os
 import pathlib
+import platform
+import statistics
 import subprocess
 import sys
 
 import harness.fabric
 from harness import ROOT
 from harness.build import Build
+
+# How a program runs: on the stock library, or under SHIFT with this SHIFT_JOURNAL.
+STOCK = "stock"
+JOURNALS = ("copies", "notes")
+MANNERS = (STOCK, *JOURNALS)
+TITLES = {STOCK: "stock", **{journal: f"SHIFT, {journal}" for journal in JOURNALS}}
 
 
 class Failure(Exception):
@@ -23,6 +32,38 @@ def parser(description):
     return result
 
 
+def manners_add(result, default):
+    """The option for the manners that are compared. Stock is always among them."""
+    result.add_argument("--manners", nargs="+", choices=JOURNALS, default=list(default), metavar="JOURNAL",
+                        help="SHIFT_JOURNAL of the runs that are compared with stock: copies, notes "
+                             "(default: %(default)s)")
+
+
+def settings(manner):
+    """The environment of a program that runs in this manner."""
+    return {**os.environ, **({} if manner == STOCK else {"SHIFT_JOURNAL": manner})}
+
+
+def middle_of(values):
+    """The median, and half of the range."""
+    return {"middle": statistics.median(values), "spread": (max(values) - min(values)) / 2}
+
+
+def compared(values):
+    """values: {manner: [a figure of each turn]} -> middles, and how far they are beyond stock: the middle of the
+    differences to stock's figure of the same turn, so what a mood of the machine does to a whole turn is in none
+    of them."""
+    stock = values[STOCK]
+    return {"figures": {manner: middle_of(those) for manner, those in values.items()},
+            "beyond": {manner: middle_of([one - other for one, other in zip(those, stock)])
+                       for manner, those in values.items() if manner != STOCK}}
+
+
+def compared_header(manners):
+    """The columns of a table: stock, and each manner with its difference to stock."""
+    return [STOCK, *(word for manner in manners for word in (TITLES[manner], "difference"))]
+
+
 def cpu_model():
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -30,8 +71,17 @@ def cpu_model():
     return "unknown CPU"
 
 
+def processors():
+    return os.cpu_count()
+
+
 def machine():
-    return f"{cpu_model()}, {os.cpu_count()} processors, emulated NICs"
+    return f"{cpu_model()}, {processors()} processors, emulated NICs"
+
+
+def system():
+    """The name of the distribution."""
+    return platform.freedesktop_os_release().get("PRETTY_NAME", "unknown system")
 
 
 class Fabric(harness.fabric.Fabric):
@@ -44,13 +94,12 @@ class Fabric(harness.fabric.Fabric):
         self.fault_at = build.program("bench", "fault-at")
         build.require(build.shift_run, self.verbs_cost, self.fault_at)
 
-    def run(self, host, argv, layered, timeout_s=300):
+    def run(self, host, argv, manner, timeout_s=300):
         """Standard output of a finished command."""
-        done = subprocess.run(self.command(host, argv, layered), stdout=subprocess.PIPE,
-                              timeout=timeout_s, check=False, text=True)
+        done = subprocess.run(self.command(host, argv, manner != STOCK), stdout=subprocess.PIPE,
+                              env=settings(manner), timeout=timeout_s, check=False, text=True)
         if done.returncode != 0:
-            side = "SHIFT" if layered else "stock"
-            raise Failure(f"{argv[0]} ({side}) ended with status {done.returncode}")
+            raise Failure(f"{argv[0]} ({TITLES[manner]}) ended with status {done.returncode}")
         return done.stdout
 
 

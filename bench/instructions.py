@@ -2,7 +2,8 @@
 """Instructions per WR and per WC, stock against SHIFT, counted by callgrind.
 
 Counts do not depend on what else the machine does. They contain the loop around the calls, the
-same on both sides."""
+same on both sides. With --ceilings, a difference above its ceiling is a failure: whoever makes the
+hot path dearer has to say so in that file."""
 
 import json
 import pathlib
@@ -11,9 +12,10 @@ import shutil
 import tempfile
 
 import environment
+from budgets import budget
 from harness.report import write_json
 
-BUDGET = {"WR": 12}
+CEILINGS = pathlib.Path(__file__).with_name("ceilings.json")
 # Counted are the loops of verbs_cost/measured.h and what they call, one file per call.
 LOOPS = ["measured_post_send", "measured_post_recv", "measured_poll_cq", "measured_start_poll",
          "measured_wr_write", "measured_wr_write_inline", "measured_wr_send"]
@@ -33,13 +35,13 @@ def dumps(folder):
     return counts
 
 
-def measure(fabric, shift, options):
+def measure(fabric, manner, options):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         words = [*CALLGRIND, f"--callgrind-out-file={folder}/count",
                  fabric.verbs_cost, "--rounds", options.rounds,
                  "--wrs", options.wrs, "--control", 0, "--settle-ms", options.settle_ms]
-        result = json.loads(fabric.run("a", words, shift, timeout_s=600))
+        result = json.loads(fabric.run("a", words, manner, timeout_s=600))
         counts = dumps(folder)
     found = []
     for ring in result["rings"]:
@@ -56,31 +58,61 @@ def measure(fabric, shift, options):
     return found
 
 
-def compare(stock, shift):
-    return [{"name": a["name"], "unit": a["unit"], "stock": a["instructions"],
-             "shift": b["instructions"], "difference": b["instructions"] - a["instructions"],
-             "protected": b["virtual"]} for a, b in zip(stock, shift)]
+def compare(found):
+    """found: {manner: rings} -> one dictionary per ring."""
+    rows = []
+    for rings in zip(*found.values()):
+        counts = {manner: ring["instructions"] for manner, ring in zip(found, rings)}
+        stock = counts[environment.STOCK]
+        rows.append({"name": rings[0]["name"], "unit": rings[0]["unit"], "figures": counts,
+                     "beyond": {manner: count - stock for manner, count in counts.items()
+                                if manner != environment.STOCK},
+                     "protected": all(ring["virtual"] for ring in rings[1:])})
+    return rows
 
 
-def main():
+def measure_all(fabric, options):
+    return compare({manner: measure(fabric, manner, options)
+                    for manner in (environment.STOCK, *options.manners)})
+
+
+def parse(words=None):
     parser = environment.parser(__doc__.splitlines()[0])
+    environment.manners_add(parser, ["notes"])
     parser.add_argument("--rounds", type=int, default=2, help="rounds per operation")
     parser.add_argument("--wrs", type=int, default=128, help="WRs per round")
     parser.add_argument("--settle-ms", type=int, default=1000,
                         help="time for the layer to set up in the background")
-    options = parser.parse_args()
+    parser.add_argument("--ceilings", action="store_true", help=f"compare with {CEILINGS.name}")
+    return parser.parse_args(words)
+
+
+def print_rings(rows, ceilings, options):
+    lines = []
+    for row in rows:
+        pairs = [(row["figures"][manner], beyond) for manner, beyond in row["beyond"].items()]
+        limits = ([f"{ceilings[row['name']]:+.1f}", f"{budget(row['name'])[0]:+.1f}"]
+                  if row["protected"] else ["unprotected", ""])
+        lines.append([row["name"], row["unit"], f"{row['figures'][environment.STOCK]:.1f}",
+                      *(cell for count, beyond in pairs for cell in (f"{count:.1f}", f"{beyond:+.1f}")), *limits])
+    environment.table("Instructions per WR or WC (callgrind)",
+                      ["", "per", *environment.compared_header(options.manners), "ceiling of notes", "budget"],
+                      lines)
+
+
+def main():
+    options = parse()
     if shutil.which("valgrind") is None:
         raise environment.Failure("valgrind is not installed")
     with environment.Fabric(options.build) as fabric:
-        rows = compare(measure(fabric, False, options), measure(fabric, True, options))
-    environment.table(
-        "Instructions per WR or WC (callgrind)",
-        ["", "per", "stock", "SHIFT", "difference", "budget"],
-        [[row["name"], row["unit"], f"{row['stock']:.1f}", f"{row['shift']:.1f}",
-          f"{row['difference']:+.1f}",
-          (f"{BUDGET[row['unit']]:+d}" if row["unit"] in BUDGET else "")
-          if row["protected"] else "unprotected"] for row in rows])
+        rows = measure_all(fabric, options)
+    ceilings = json.loads(CEILINGS.read_text())
+    print_rings(rows, ceilings, options)
     write_json(options.json, {"machine": environment.machine(), "rings": rows})
+    above = [row["name"] for row in rows if row["beyond"].get("notes", 0) > ceilings[row["name"]]]
+    if options.ceilings and above:
+        print(f"FAILED: above the ceiling of {CEILINGS.name}: {', '.join(above)}")
+        return 1
     return 0
 
 

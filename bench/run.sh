@@ -4,8 +4,7 @@ set -eu
 here=$(dirname "$(readlink -f "$0")")
 build=${1:-$here/../build}
 status=0
-"$here/verbs_cost.py" --build "$build" || status=1
-"$here/instructions.py" --build "$build" || status=1
+"$here/performance.py" --build "$build" || status=1
 "$here/switch_time.py" --build "$build" || status=1
 "$here/detection_time.py" --build "$build" || status=1
 "$here/control_cost.py" --build "$build" || status=1

@@ -10,6 +10,9 @@ import sys
 import tempfile
 import unittest
 
+import performance_page
+import performance_picture
+import perftest_cost
 from harness.devices import namespace_words
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -19,6 +22,16 @@ RINGS = {"post_send", "ibv_wr_*", "post_recv", "poll_cq", "start_poll"}
 CONTROL = {"create_cq", "create_qp", "destroy_cq", "destroy_qp", "modify_qp INIT", "modify_qp RTR",
            "modify_qp RTS", "reg_mr 4 KiB", "reg_mr 1 MiB", "dereg_mr 4 KiB", "dereg_mr 1 MiB"}
 PROTECTED = RINGS - {"start_poll"}
+
+
+# What perftest prints of a latency, of a rate, and where it could not measure.
+PERFTEST = {"8       5000          3.79           24.10        4.62     \t  4.99  2.09   \t  14.00   24.10 ": 4.62,
+            "64         200000           0.00               97.53  \t\t   1.597873": 1.597873,
+            "64         200000           0.00               inf  \t\t   inf": None}
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
 
 
 def output(script, *words):
@@ -36,8 +49,11 @@ class Smoke(unittest.TestCase):
     def check_rings(self, rings, text):
         self.assertEqual({ring["name"].split()[0].rstrip(",") for ring in rings}, RINGS)
         for ring in rings:
-            self.assertGreater(ring["stock"], 0, ring["name"])
-            self.assertGreater(ring["shift"], 0, ring["name"])
+            for manner, figure in ring["figures"].items():
+                self.assertGreater(figure["middle"] if isinstance(figure, dict) else figure, 0,
+                                   f"{ring['name']}, {manner}")
+            self.assertEqual({*ring["beyond"], "stock"}, set(ring["figures"]))
+            self.assertIn("notes", ring["beyond"])
             self.assertIn(ring["name"], text)
             if ring["name"].split()[0].rstrip(",") in PROTECTED:
                 self.assertTrue(ring["protected"], ring["name"] + " ran past our layer")
@@ -50,8 +66,60 @@ class Smoke(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("valgrind"), "valgrind is not installed")
     def test_instructions(self):
-        text, result = output("instructions.py", "--rounds", "1", "--wrs", "16")
+        text, result = output("instructions.py", "--rounds", "1", "--wrs", "16", "--ceilings")
         self.check_rings(result["rings"], text)
+
+    def check_page(self, page, rows):
+        """Each of these rows is in a table, and each table is filled."""
+        header, seen = [], set()
+        for line in page.split("\n"):
+            if not line.startswith("|"):
+                header = []
+                continue
+            header = header or cells(line)
+            self.assertEqual(len(cells(line)), len(header), line)
+            self.assertTrue(all(cells(line)[:2]), line)
+            seen.add(cells(line)[0])
+        self.assertEqual(rows - seen, set())
+        for heading in ("Ring calls", "Instructions", "Where a budget is missed", "Control verbs", "Memory",
+                        "perftest", "What bounds it"):
+            self.assertRegex(page, rf"(?m)^##+ {heading}$\n\n[^#\n]")
+
+    def test_performance(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "docs"
+            _, result = output("performance.py", "--quick", "--markdown", str(path / "page.md"),
+                               "--picture", str(path / "page.svg"))
+            page = (path / "page.md").read_text()
+            rows = {entry["name"] for kind in ("rings", "control") for entry in result["verbs"][kind]}
+            self.check_page(page, rows | {"128 places, idle", "1024 places, used"})
+            self.check_rings(result["verbs"]["rings"], page)
+            if result["instructions"]:
+                self.check_rings(result["instructions"], page)
+            entry = {"figures": dict.fromkeys(("stock", "copies", "notes"), {"middle": 2, "spread": 0.5}),
+                     "beyond": dict.fromkeys(("copies", "notes"), {"middle": 0, "spread": 1})}
+            result["perftest"] = {"version": "6", "repeat": 1, "rows": [
+                {"name": row.name, "unit": row.unit, **entry} for row in perftest_cost.ROWS]}
+            page = performance_page.page(result, "page.svg")
+            self.check_page(page, rows | {f"`{row.name}`" for row in perftest_cost.ROWS})
+            self.check_picture(result, path)
+
+    def check_picture(self, result, folder):
+        """It has a name for each row, and the same figures give the same picture."""
+        if not performance_picture.draw(result, folder / "first.svg"):
+            return  # python3-matplotlib is missing
+        performance_picture.draw(result, folder / "second.svg")
+        text = (folder / "first.svg").read_text()
+        self.assertEqual(text, (folder / "second.svg").read_text())
+        for ring in result["verbs"]["rings"]:
+            self.assertIn(f">{ring['name']}<", text)
+        self.assertNotIn("<dc:date>", text)
+
+    def test_perftest_figures(self):
+        for line, figure in PERFTEST.items():
+            tool = "ib_write_lat" if line.startswith("8 ") else "ib_write_bw"
+            row = perftest_cost.Row(tool, int(line.split()[0]), 5000)
+            self.assertEqual(row.figure(f" #bytes\n {line} \n-----\n"), figure)
 
     def test_control_cost(self):
         text, result = output("control_cost.py", "--repeat", "1", "--handshakes", "2", "--frames", "3",

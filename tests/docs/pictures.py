@@ -2,12 +2,15 @@
 """Checks that the drawings in docs/ can be read: no text lies over a line, over other text, or over a box's edge.
 
 The program knows the parts of these drawings: rect, line, polyline and text, with plain coordinates. The width
-of a text is its textLength if it has one, else the width in a wide font. --selftest shows that each complaint
+of a text is its textLength if it has one, else the width in a wide font. Of what matplotlib draws it knows the
+texts, whose size and anchor are in their style. --selftest shows that each complaint
 arises.
 """
 
 import glob
+import itertools
 import os
+import re
 import sys
 import tempfile
 import xml.etree.ElementTree
@@ -15,17 +18,25 @@ import xml.etree.ElementTree
 WIDE = 0.58  # the average width of a glyph in DejaVu Sans or Verdana, divided by the font's size
 ASCENT, DESCENT = 0.74, 0.2
 BOX_MARGIN = 2
+FONT = re.compile(r"\bfont: ([0-9.]+)px")  # in a style
+ANCHOR = re.compile(r"\btext-anchor: (\w+)")
 
 
 def number(element, name, otherwise=0.0):
     return float(element.get(name, otherwise))
 
 
+def styled(element, name, pattern, otherwise):
+    """An attribute, or what the style says instead."""
+    found = pattern.search(element.get("style", ""))
+    return element.get(name, found[1] if found else otherwise)
+
+
 def plain(root):
     """Each element without its namespace, with the text attributes that it inherits."""
     def walk(element, size, anchor):
-        size = float(element.get("font-size", size))
-        anchor = element.get("text-anchor", anchor)
+        size = float(styled(element, "font-size", FONT, size))
+        anchor = styled(element, "text-anchor", ANCHOR, anchor)
         yield element.tag.split("}")[-1], element, size, anchor
         for child in element:
             if not child.tag.endswith("defs"):
@@ -102,6 +113,10 @@ SELFTEST = """<svg xmlns="http://www.w3.org/2000/svg" font-size="10"><rect width
 <rect x="10" y="10" width="100" height="30"/><text x="20" y="30">%s</text>
 <line x1="120" y1="20" x2="200" y2="20"/><polyline points="120,60 200,60 200,90"/>
 <text x="%d" y="%d" text-anchor="middle">word</text></svg>"""
+# The same drawing in the manner of matplotlib.
+STYLED = SELFTEST.replace(' font-size="10"', "").replace(
+    '<text x="20"', '<text style="font: 10px Sans" x="20"').replace(
+    'text-anchor="middle"', 'style="font: 10px Sans; text-anchor: middle"')
 CASES = [
     (("short", 150, 45), None),
     (("a text that is too long", 150, 45), "'a text that is too long' lies over the edge of a box"),
@@ -115,9 +130,9 @@ CASES = [
 
 def selftest():
     failed = False
-    for values, wanted in CASES:
+    for (values, wanted), drawing in itertools.product(CASES, (SELFTEST, STYLED)):
         with tempfile.NamedTemporaryFile("w", suffix=".svg") as file:
-            file.write(SELFTEST % values)
+            file.write(drawing % values)
             file.flush()
             complaints = [c.split(": ", 1)[1] for c in check(file.name)]
         print("%s: %s" % (values, complaints))
