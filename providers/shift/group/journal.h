@@ -119,8 +119,7 @@ class SendJournal {
     taking_.store(taking + 2, std::memory_order_release);
   }
   // Makes full entries of the notes, and of all that is appended from here on, with what the NIC's
-  // queue holds. `signaled_done` as for first_incomplete(). No thread may post meanwhile. Throws
-  // std::bad_alloc.
+  // queue holds. `signaled_done` as for first_incomplete(). No thread may post meanwhile.
   void take_in(const RingReader& reader, uint32_t signaled_done);
   // The hot path begins again, so appending makes notes if it may.
   void note_again();
