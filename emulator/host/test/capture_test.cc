@@ -6,12 +6,16 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
 
 #include "host/test/emulated_test.h"
 #include "nic/test/icrc_judge.h"
@@ -110,6 +114,24 @@ class CaptureFileTest : public EmulatedTest, public ::testing::WithParamInterfac
     ASSERT_FALSE(client.line_wait("connected").empty()) << client.output();
     client.send_line("run");
     ASSERT_FALSE(client.line_wait("done").empty()) << client.output();
+    quiet_wait();
+  }
+  // Waits until no packet has been seen for a while: on a busy machine a request is repeated, and
+  // its second answer may be under way when the program has its completion. A process that is ended
+  // then would never see it.
+  void quiet_wait() {
+    using namespace std::chrono_literals;
+    const std::string spool = file_ + ".spool";
+    uintmax_t seen = 0;
+    auto since = std::chrono::steady_clock::now();
+    const auto end = since + 20s;
+    while (std::filesystem::exists(spool) && std::chrono::steady_clock::now() < end) {
+      const uintmax_t size = std::filesystem::file_size(spool);
+      const auto now = std::chrono::steady_clock::now();
+      if (size == seen && now - since > 300ms) return;
+      if (std::exchange(seen, size) != size) since = now;
+      std::this_thread::sleep_for(10ms);
+    }
   }
   struct Decoded {
     std::string opcode, aeth, error, icrc, malformed, interface;
