@@ -281,8 +281,10 @@ void set_inline_data_list(ibv_qp_ex* qp, size_t count, const ibv_data_buf* buffe
   return taken ? 0 : shown;
 }
 
-// `exact` means what it means in ops/post.cc.
-template <bool exact>
+// What the journal keeps of the batch, as in ops/post.cc.
+enum class Keep : uint8_t { kEntries, kEntriesAndPackets, kNotes };
+
+template <Keep keep>
 int complete(ibv_qp_ex* qp) {
   Group& g = group_of(qp);
   auto& build = g.send.build;
@@ -291,7 +293,11 @@ int complete(ibv_qp_ex* qp) {
   const int error = real_of(g)->wr_complete(real_of(g));
   if (error != 0) [[unlikely]]
     return complete_failed(g, error);
-  g.send.journal.append_batch<exact>(build.pending);
+  if constexpr (keep == Keep::kNotes) {
+    g.send.journal.take_notes(build.pending, build.signaled, build.notifications);
+  } else {
+    g.send.journal.append_batch<keep == Keep::kEntriesAndPackets>(build.pending);
+  }
   Bias::leave_building(group::tls_slot);
   return 0;
 }
@@ -329,19 +335,6 @@ void note(ibv_qp_ex* qp, Args... args) {
   (real->*call)(real, args...);
 }
 
-int complete_noted(ibv_qp_ex* qp) {
-  Group& g = group_of(qp);
-  auto& build = g.send.build;
-  if (!build.fast) [[unlikely]]
-    return complete_slow(g);
-  const int error = real_of(g)->wr_complete(real_of(g));
-  if (error != 0) [[unlikely]]
-    return complete_failed(g, error);
-  g.send.journal.take_notes(build.pending, build.signaled, build.notifications);
-  Bias::leave_building(group::tls_slot);
-  return 0;
-}
-
 void calls_noted(Group& g) {
   ibv_qp_ex& qp = g.qp;
 #define SHIFT_NOTE(call, opcode) \
@@ -357,7 +350,7 @@ void calls_noted(Group& g) {
   SHIFT_NOTE(wr_atomic_cmp_swp, IBV_WR_ATOMIC_CMP_AND_SWP);
   SHIFT_NOTE(wr_atomic_fetch_add, IBV_WR_ATOMIC_FETCH_AND_ADD);
 #undef SHIFT_NOTE
-  qp.wr_complete = complete_noted;
+  qp.wr_complete = complete<Keep::kNotes>;
   qp.wr_set_sge = pass<&ibv_qp_ex::wr_set_sge>;
   qp.wr_set_sge_list = pass<&ibv_qp_ex::wr_set_sge_list>;
   qp.wr_set_inline_data = pass<&ibv_qp_ex::wr_set_inline_data>;
@@ -392,7 +385,7 @@ void calls_set(Group& g, bool hot) {
     calls_noted(g);
   } else {
     calls_by_entries<true>(g);
-    g.qp.wr_complete = g.exact ? complete<true> : complete<false>;
+    g.qp.wr_complete = g.exact ? complete<Keep::kEntriesAndPackets> : complete<Keep::kEntries>;
   }
 }
 
