@@ -366,9 +366,8 @@ bool send_waits_for_registration(Group& group) {
 
 bool receive_waits_for_registration(Group& group) {
   std::lock_guard lock(group.recv.mutex);
-  // (With a shared receive queue, `posted` is a count of its receives, and the journal is empty.)
   const RecvQueue& recv = group.recv;
-  if (recv.route != Route::kOnPath || recv.posted >= recv.journal.head()) return false;
+  if (recv.route != Route::kOnPath || recv.posted == recv.journal.head()) return false;
   ibv_recv_wr wr;
   ibv_sge sges[kMaxSge];
   recv.journal.rebuild(recv.posted, &wr, sges);

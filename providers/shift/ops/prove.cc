@@ -135,26 +135,28 @@ void tell(const Group& group, const char* queue) {
       group.qpn(), queue);
 }
 
+// `queue` is the group's send or receive queue. False: it makes no notes any more.
+template <typename Queue, typename Wr>
+bool prove(const Group& group, Queue& queue, const Wr* chain, const char* name) {
+  if (queue.is_proven || !queue.journal.is_noting() || chain == nullptr) return true;
+  queue.is_proven = true;
+  if (is_right(group, chain)) return true;
+  queue.is_unreadable = true;
+  tell(group, name);
+  queue.journal.note_no_more();
+  return false;
+}
+
 }  // namespace
 
 void prove_sends(Group& group, const ibv_send_wr* chain) {
-  if (group.send.is_proven || !group.send.journal.is_noting() || chain == nullptr) return;
-  group.send.is_proven = true;
-  if (is_right(group, chain)) return;
-  group.send.is_unreadable = true;
-  tell(group, "send");
-  group.send.journal.note_no_more();
+  if (prove(group, group.send, chain, "send")) return;
   // The end of a batch that another thread builds the slow way does the same.
   if (group.real_ex != nullptr && !group.send.slow_batch.is_open) build_anew(group);
 }
 
 void prove_receives(Group& group, const ibv_recv_wr* chain) {
-  if (group.recv.is_proven || !group.recv.journal.is_noting() || chain == nullptr) return;
-  group.recv.is_proven = true;
-  if (is_right(group, chain)) return;
-  group.recv.is_unreadable = true;
-  tell(group, "receive");
-  group.recv.journal.note_no_more();
+  (void)prove(group, group.recv, chain, "receive");
 }
 
 }  // namespace shift::ops

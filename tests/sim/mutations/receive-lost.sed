@@ -2,4 +2,4 @@
 # shows: livelock
 # within: 500
 # file: group/commit.cc
-s/group.recv.posted = notifications_received\(group\);/group.recv.posted = notifications_received(group) + 1;/
+s/std::min\(notifications_received\(group\), group.recv.journal.head\(\)\)/std::min(notifications_received(group) + 1, group.recv.journal.head())/

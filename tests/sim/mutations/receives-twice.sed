@@ -3,4 +3,4 @@
 # within: 500
 # file: group/commit.cc
 # model: receives-twice
-s/group.recv.posted = notifications_received\(group\);/group.recv.posted = 0;/
+s/std::min\(notifications_received\(group\), group.recv.journal.head\(\)\)/0/

@@ -473,13 +473,6 @@ TEST_F(Replay, ARegistrationUnderWayIsWaitedFor) {
   EXPECT_EQ(finish(), (Ids{1, 2}));
 }
 
-// `posted` counts the receives that came from the shared queue, and the journal has none of them.
-TEST_F(Replay, NoReceiveWaitsBesideASharedQueue) {
-  group_->recv.route = Route::kOnPath;
-  group_->recv.posted = group_->recv.journal.head() + 3;
-  EXPECT_FALSE(waits_for_registration(*group_));
-}
-
 TEST_F(Replay, APathThatRefusesIsBroken) {
   post_send(*group_, 1, IBV_WR_SEND);
   leave_default();

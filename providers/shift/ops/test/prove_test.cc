@@ -5,12 +5,15 @@
 #include <cstring>
 #include <thread>
 
+#include "group/test/readable.h"
 #include "ops/builder.h"
 #include "ops/test/queue_pairs.h"
-#include "ops/test/readable.h"
 
 namespace shift::ops {
 namespace {
+
+using group::ReadableQueues;
+using group::Reading;
 
 class Proofs : public QueuePairs {
  protected:

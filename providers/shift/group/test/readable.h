@@ -7,7 +7,7 @@
 
 #include "group/test/fake.h"
 
-namespace shift::ops {
+namespace shift::group {
 
 // What the table says of the queues.
 enum class Reading : uint8_t { kRight, kWrong, kNothing };
@@ -15,6 +15,7 @@ enum class Reading : uint8_t { kRight, kWrong, kNothing };
 struct ReadableQueues {
   static inline Reading sends = Reading::kRight, receives = Reading::kRight;
   static inline int looks = 0;  // how many requests and receives were read
+  static inline int resets = 0;
 
   static const WorkRingTable& table() {
     static constexpr WorkRingTable kTable = {
@@ -27,26 +28,26 @@ struct ReadableQueues {
         [](const WorkRings* rings) { return static_cast<uint32_t>(of(rings).sends.size()); },
         send_before,
         receive,
-        [](const WorkRings*) {}};
+        [](const WorkRings*) { resets++; }};
     return kTable;
   }
   // The next life of the group's queues begins with notes.
-  static void give_to(group::Group& group) {
+  static void give_to(Group& group) {
     sends = receives = Reading::kRight;
-    looks = 0;
+    looks = resets = 0;
     group.reader.table = &table();
-    table().open(group.real[group::kDefault], &group.reader.rings);
+    table().open(group.real[kDefault], &group.reader.rings);
   }
 
  private:
-  static const group::FakeQp& of(const WorkRings* rings) {
-    return *reinterpret_cast<const group::FakeQp*>(rings->sends);
+  static const FakeQp& of(const WorkRings* rings) {
+    return *reinterpret_cast<const FakeQp*>(rings->sends);
   }
   static uint32_t send_before(const WorkRings* rings, uint32_t end, const SentHint* hint,
                               const SentRequest* to) {
     looks++;
     if (sends == Reading::kNothing || end == 0) return 0;
-    const group::PostedSend& posted = of(rings).sends[end - 1];
+    const PostedSend& posted = of(rings).sends[end - 1];
     EXPECT_EQ(hint->opcode, static_cast<uint32_t>(posted.wr.opcode));
     *to->wr = posted.wr;
     to->wr->sg_list = to->sges;
@@ -55,7 +56,7 @@ struct ReadableQueues {
     if (sends == Reading::kWrong) to->wr->opcode = IBV_WR_TSO;
     for (const ibv_sge& sge : posted.sges) {
       if (sge.length != 0) to->sges[to->wr->num_sge++] = sge;
-      if (group::is_atomic(posted.wr.opcode)) to->sges[0].length = 8;  // as mlx5 does
+      if (is_atomic(posted.wr.opcode)) to->sges[0].length = 8;  // as mlx5 does
     }
     if (!(posted.wr.send_flags & IBV_SEND_INLINE) || to->wr->num_sge == 0) return 1;
     uint32_t length = 0;
@@ -84,4 +85,4 @@ struct ReadableQueues {
   }
 };
 
-}  // namespace shift::ops
+}  // namespace shift::group
