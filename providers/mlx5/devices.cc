@@ -1,5 +1,6 @@
 // Direct verbs on devices and contexts: functions that only ask about them, or make objects that
 // belong to one NIC anyway.
+#include "caller.h"
 #include "direct.h"
 #include "newer.h"
 
@@ -8,12 +9,14 @@ namespace {
 
 struct IsSupported {
   static inline bool (*stock)(ibv_device*) = nullptr;
-  // Programs choose their data path by this answer. Where direct verbs would be refused later, the
-  // answer has to say so.
-  static bool call(ibv_device* device) {
+  // Programs choose their data path by this answer. A module that is linked with what would be
+  // refused later has to be told so now. All others hear the truth: they only ask, and may take a
+  // no for a card of another kind. The symbol is a jump, so the return address is the module's.
+  [[gnu::noinline]] static bool call(ibv_device* device) {
     if (!is_virtual(device)) return stock(device);
     const bool is = stock(real(device));
     if (!is || mode() != DirectVerbs::kRefuse) return is;
+    if (!is_linked_with_queues(__builtin_return_address(0))) return true;
     static std::atomic<bool> told{false};
     if (!told.exchange(true)) {
       virtual_objects()->warn(
@@ -21,6 +24,15 @@ struct IsSupported {
           "plain verbs (SHIFT_DIRECT_VERBS=unprotected: use them, without protection)");
     }
     return false;
+  }
+};
+
+// A region registered with data direct belongs to one NIC and is refused, so there is no such path.
+struct GetDataDirectPath {
+  static inline int (*stock)(ibv_context*, char*, size_t) = nullptr;
+  static int call(ibv_context* context, char* path, size_t size) {
+    if (is_virtual(context) && mode() != DirectVerbs::kUnprotected) return ENODEV;
+    return stock(real(context), path, size);
   }
 };
 
@@ -70,6 +82,7 @@ struct VfioProcessEvents {
 
 SHIFT_LEAD(mlx5dv_is_supported, IsSupported)
 SHIFT_LEAD(mlx5dv_open_device, OpenDevice)
+SHIFT_LEAD(mlx5dv_get_data_direct_sysfs_path, GetDataDirectPath)
 SHIFT_LEAD(mlx5dv_get_vfio_device_list, GetVfioDeviceList)
 SHIFT_LEAD(mlx5dv_vfio_get_events_fd, VfioGetEventsFd)
 SHIFT_LEAD(mlx5dv_vfio_process_events, VfioProcessEvents)
@@ -77,7 +90,6 @@ SHIFT_LEAD(mlx5dv_vfio_process_events, VfioProcessEvents)
 SHIFT_ASKS(mlx5dv_query_device)
 SHIFT_ASKS(_mlx5dv_query_port)
 SHIFT_ASKS(mlx5dv_get_clock_info)
-SHIFT_ASKS(mlx5dv_get_data_direct_sysfs_path)
 SHIFT_ASKS(mlx5dv_set_context_attr)
 
 SHIFT_ASKS(mlx5dv_alloc_dm)

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "linked_caller.h"
 #include "util/virtual_objects.h"
 
 namespace {
@@ -109,29 +110,44 @@ TEST_F(Leads, EachVersionOfInitObjLeadsToItsOwn) {
   init_obj("MLX5_1.2", 2);
 }
 
-TEST_F(Leads, VirtualDevicesHaveNoDirectVerbsUnlessAsked) {
+// This program looks the functions up by name, and is linked with none of them.
+TEST_F(Leads, WhoIsNotLinkedWithQueuesHearsTheTruth) {
   auto* function =
       find("mlx5dv_is_supported", "MLX5_1.8", static_cast<decltype(&mlx5dv_is_supported)>(nullptr));
   EXPECT_TRUE(function(&real_device));
+  for (const auto each : {shift::DirectVerbs::kRefuse, shift::DirectVerbs::kAnswer,
+                          shift::DirectVerbs::kUnprotected}) {
+    mode = each;
+    EXPECT_TRUE(function(&virtual_device));
+    EXPECT_EQ(argument(), &real_device);
+  }
   EXPECT_TRUE(lines.empty());
-  EXPECT_FALSE(function(&virtual_device));
-  EXPECT_FALSE(function(&virtual_device));
+}
+
+TEST_F(Leads, WhoIsLinkedWithQueuesIsToldThatThereAreNone) {
+  EXPECT_TRUE(linked_is_supported(&real_device));
+  EXPECT_TRUE(lines.empty());
+  EXPECT_FALSE(linked_is_supported(&virtual_device));
+  EXPECT_FALSE(linked_is_supported(&virtual_device));
   EXPECT_EQ(lines.size(), 1U);
   for (const auto other : {shift::DirectVerbs::kAnswer, shift::DirectVerbs::kUnprotected}) {
     mode = other;
-    EXPECT_TRUE(function(&virtual_device));
+    EXPECT_TRUE(linked_is_supported(&virtual_device));
     EXPECT_EQ(argument(), &real_device);
   }
 }
 
-TEST_F(Leads, WhatOnlyAsksGetsTheNicsOwn) {
+// A region registered so would belong to one NIC.
+TEST_F(Leads, VirtualDevicesHaveNoDataDirectPath) {
   auto* function = find("mlx5dv_get_data_direct_sysfs_path", "MLX5_1.25",
                         static_cast<int (*)(ibv_context*, char*, size_t)>(nullptr));
-  EXPECT_EQ(function(&virtual_context, nullptr, 0), 0);
-  EXPECT_EQ(argument(), &real_context);
+  EXPECT_EQ(function(&virtual_context, nullptr, 0), ENODEV);
   ibv_context other;
   EXPECT_EQ(function(&other, nullptr, 0), 0);
   EXPECT_EQ(argument(), &other);
+  mode = shift::DirectVerbs::kUnprotected;
+  EXPECT_EQ(function(&virtual_context, nullptr, 0), 0);
+  EXPECT_EQ(argument(), &real_context);
 }
 
 TEST_F(Leads, WhatBypassesIsRefusedAndToldOnce) {

@@ -84,8 +84,9 @@ TEST_F(DirectVerbs, TheNameLeadsToTheFront) {
   EXPECT_EQ(std::string(info.dli_fname).find(MLX5_FRONT_DIR), 0U) << info.dli_fname;
 }
 
-TEST_F(DirectVerbs, SupportIsAsConfigured) {
-  EXPECT_EQ(DIRECT(mlx5dv_is_supported)(device_), mode() != "refuse");
+// ucx_info, which is linked with what is refused, hears otherwise: check_direct.py.
+TEST_F(DirectVerbs, AProgramThatOnlyAsksHearsTheTruth) {
+  EXPECT_TRUE(DIRECT(mlx5dv_is_supported)(device_));
 }
 
 TEST_F(DirectVerbs, OpensAVirtualContextUnlessUnprotected) {
