@@ -14,10 +14,18 @@ constexpr std::string_view kDevicePrefix = "/dev/infiniband/uverbs";
 // The same prefixes hide real RDMA devices of the machine.
 constexpr std::string_view kDeviceDir = "/dev/infiniband";
 constexpr std::string_view kSysfsPrefix = "/sys/class/infiniband";
+constexpr std::string_view kBusPrefix = "/sys/class/pci_bus/";
 
 bool inside_device_dir(std::string_view path) {
   return path.starts_with(kDeviceDir) &&
          (path.size() == kDeviceDir.size() || path[kDeviceDir.size()] == '/');
+}
+
+// The machine's own buses stay as they are.
+bool on_emulated_bus(std::string_view path) {
+  if (!path.starts_with(kBusPrefix)) return false;
+  path.remove_prefix(kBusPrefix.size());
+  return path.starts_with(kPciDomain) && path.substr(strlen(kPciDomain)).starts_with(':');
 }
 
 }  // namespace
@@ -34,7 +42,7 @@ TranslatedPath::TranslatedPath(const char* path) : path_(path) {
   // The tree has the class folders at /class and the device nodes at /dev-infiniband.
   const char* rest;
   const char* at;
-  if (strncmp(path, kSysfsPrefix.data(), kSysfsPrefix.size()) == 0) {
+  if (strncmp(path, kSysfsPrefix.data(), kSysfsPrefix.size()) == 0 || on_emulated_bus(path)) {
     at = "";
     rest = path + strlen("/sys");
   } else if (inside_device_dir(path)) {

@@ -9,6 +9,9 @@ namespace cxemu {
 
 class Guest;
 
+// The PCI domain of all emulated NICs.
+inline constexpr char kPciDomain[] = "ce00";
+
 // N of "/dev/infiniband/uverbsN" if the host has that device, else -1.
 int device_path_index(const Guest&, std::string_view path);
 

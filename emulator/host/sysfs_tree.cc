@@ -13,6 +13,7 @@
 
 #include "fabric/flap.h"
 #include "host/device_number.h"
+#include "host/paths.h"
 #include "host/port_files.h"
 #include "uverbs/limits.h"
 
@@ -48,18 +49,29 @@ std::string device_name(const FabricNic& nic) {
   return "mlx5_" + std::to_string(nic.index);
 }
 
-// Relative to the tree's root. Every NIC is on its own bus.
-fs::path pci_path(const FabricNic& nic) {
-  char text[64];
-  snprintf(text, sizeof text, "devices/pci0000:00/0000:%02x:00.0", 0x10 + nic.index);
+// Every NIC is on a bus of its own, in a PCI domain (kPciDomain) that the machine does not have.
+std::string pci_bus(const FabricNic& nic) {
+  char text[32];
+  snprintf(text, sizeof text, "%s:%02x", kPciDomain, 0x10 + nic.index);
   return text;
+}
+
+// These paths are relative to the tree's root.
+fs::path pci_root() {
+  char text[32];
+  snprintf(text, sizeof text, "devices/pci%s:00", kPciDomain);
+  return text;
+}
+
+fs::path pci_path(const FabricNic& nic) {
+  return pci_root() / (pci_bus(nic) + ":00.0");
 }
 
 fs::path device_path(const FabricNic& nic) {
   return pci_path(nic) / "infiniband" / device_name(nic);
 }
 
-void pci_write(const FabricNic& nic, const fs::path& pci) {
+void pci_write(const fs::path& pci) {
   const long cpus = std::max(1l, sysconf(_SC_NPROCESSORS_ONLN));
   char device[16], modalias[96];
   snprintf(device, sizeof device, "0x%04x", kPciDeviceId);
@@ -84,7 +96,15 @@ void pci_write(const FabricNic& nic, const fs::path& pci) {
   file_write(pci / "max_link_width", "16");
   file_write(pci / "current_link_speed", "16.0 GT/s PCIe");
   file_write(pci / "current_link_width", "16");
-  (void)nic;
+  link_make("../../../bus/pci", pci / "subsystem");
+}
+
+// The bus itself, from which NCCL finds the device: class/pci_bus/BUS/../../DEVICE.
+void bus_write(const FabricNic& nic, const fs::path& root) {
+  const fs::path bus = pci_root() / "pci_bus" / pci_bus(nic);
+  fs::create_directories(root / bus);
+  fs::create_directories(root / "bus/pci");
+  link_make(fs::path("../..") / bus, root / "class/pci_bus" / pci_bus(nic));
 }
 
 void port_write(const FabricNic& nic, const fs::path& port) {
@@ -108,7 +128,8 @@ void nic_write(const FabricNic& nic, const fs::path& root) {
   const std::string name = device_name(nic);
   const fs::path device = root / device_path(nic);
   const std::string uverbs = "uverbs" + std::to_string(nic.index);
-  pci_write(nic, root / pci_path(nic));
+  pci_write(root / pci_path(nic));
+  bus_write(nic, root);
   file_write(device / "node_type", "1: CA");
   file_write(device / "node_guid", guid_text(nic.guid));
   file_write(device / "sys_image_guid", guid_text(nic.guid));

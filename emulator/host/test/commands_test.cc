@@ -135,6 +135,18 @@ TEST_F(CommandsTest, CountersOfThePortFollowTraffic) {
   EXPECT_EQ(port_file("hw_counters/no_such_counter"), "");
 }
 
+// NCCL goes these ways from a device to its place among the machine's other cards.
+TEST_F(CommandsTest, DevicesAreOnAPciBus) {
+  const auto shown = [](const std::vector<std::string>& command) {
+    std::string output;
+    EXPECT_EQ(run(on("a", command), &output), 0) << output;
+    return output;
+  };
+  EXPECT_EQ(shown({"cat", "/sys/class/pci_bus/ce00:11/../../ce00:11:00.0/class"}), "0x020000\n");
+  EXPECT_EQ(shown({"cat", "/sys/class/infiniband/mlx5_1/device/class"}), "0x020000\n");
+  EXPECT_EQ(shown({"ls", "/sys/class/infiniband/mlx5_1/device/subsystem/"}), "");
+}
+
 TEST_F(CommandsTest, StateAndGidsInSysfsFollowFaults) {
   EXPECT_EQ(port_file("state"), "4: ACTIVE");
   fault("a/mlx5_0", "link-down");
