@@ -114,11 +114,15 @@ class Fabric:
     def fault_ns(self, nic):
         """When a NIC last broke or healed (CLOCK_MONOTONIC), by the emulator's own record; None if it never did.
         To start the command that breaks it takes longer than a switch does."""
-        done = subprocess.run([self.build.cxemu, "events", "--fabric", self.name, "--json"],
+        return self.event_ns(nic, "fault")
+
+    def event_ns(self, nic, kind, first=False):
+        """When the last event of a kind, or the first, happened to a NIC (CLOCK_MONOTONIC); None without one."""
+        done = subprocess.run(words([self.build.cxemu, "events", "--fabric", self.name, "--json"]),
                               check=True, capture_output=True, text=True)
         found = [event["time"] for event in map(json.loads, done.stdout.splitlines())
-                 if event["kind"] == "fault" and event["nic"] == nic]
+                 if event["kind"] == kind and event["nic"] == nic]
         if not found:
             return None
-        wall_us = datetime.datetime.fromisoformat(found[-1].replace("Z", "+00:00")) - EPOCH
+        wall_us = datetime.datetime.fromisoformat(found[0 if first else -1].replace("Z", "+00:00")) - EPOCH
         return wall_us // datetime.timedelta(microseconds=1) * 1000 - (time.time_ns() - time.monotonic_ns())
