@@ -175,8 +175,10 @@ def noticed(job):
 def pause(results, fault_s):
     """(the median of all timed steps of all ranks, the longest step that was under way when the fault came or in
     the second after it), in ms. The latter is that of all steps without a fault, and None if the fault hit none.
-    The first steps do not count, since they load the GPU's kernels. None without such steps."""
-    steps = [step for one in results.values() for thing in one["results"] for step in thing["times"][FIRST_STEPS:]]
+    A rank's first steps do not count, since they load the GPU's kernels. None without such steps."""
+    steps = []
+    for one in results.values():
+        steps += [step for thing in one["results"] for step in thing["times"]][FIRST_STEPS:]
     if not steps:
         return None
     hit = [took for end, took in steps if not fault_s or (end >= fault_s and end - took <= fault_s + 1)]
