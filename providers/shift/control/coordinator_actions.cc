@@ -212,8 +212,13 @@ void Coordinator::spread(Session& origin) {
         other.round.active_since() > round.detected()) {
       return;  // not on that path, or only since the fault
     }
-    fault(&other.group, Event::kPathFault, group::kNoMember,
-          {"another QP of the same path failed", group::Detector::kNeighbour});
+    soon(other.serial, [this, path = round.left(), seen = control_.now()](Session& told) {
+      // Meanwhile the peer may have said so, and then this is no word on the path that came next.
+      if (told.book.current() != path) return;
+      feed(told, {.event = Event::kPathFault,
+                  .cause = {"another QP of the same path failed", group::Detector::kNeighbour},
+                  .seen = seen});
+    });
   });
 }
 
