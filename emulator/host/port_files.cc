@@ -1,14 +1,12 @@
 // Produces the contents of a port's files.
 #include "host/port_files.h"
 
-#include <ifaddrs.h>
-#include <netinet/in.h>
-
 #include <cstdio>
 #include <cstdlib>
 
 #include "fabric/flap.h"
 #include "fabric/gid.h"
+#include "fabric/net_device.h"
 
 namespace cxemu {
 namespace {
@@ -103,23 +101,6 @@ int gid_index(std::string_view path, std::string_view folder) {
   return index >= 0 && index < kGidCount ? index : -1;
 }
 
-// The network device that has the address: the loopback device, unless the address was given to
-// another device.
-std::string network_device(uint32_t ipv4_be) {
-  std::string name = "lo";
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return name;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-    if (address->sin_addr.s_addr != ipv4_be) continue;
-    name = entry->ifa_name;
-    break;
-  }
-  freeifaddrs(list);
-  return name;
-}
-
 std::string state_text(const FabricNic& nic, uint64_t now_ns, bool physical) {
   const bool up = (faults_now(nic, now_ns) & (kLinkDown | kDead)) == 0;
   if (physical) return up ? "5: LinkUp" : "3: Disabled";
@@ -179,7 +160,8 @@ bool port_file_text(const FabricNic& nic, std::string_view path, uint64_t now_ns
     return true;
   }
   if (const int index = gid_index(path, "gid_attrs/ndevs/"); index >= 0) {
-    if (!gid_is_empty(nic, index)) *text = network_device(gid_ipv4_be(nic, index)) + "\n";
+    if (!gid_is_empty(nic, index))
+      *text = std::string(net_device_of(gid_ipv4_be(nic, index)).name) + "\n";
     return true;
   }
   const size_t slash = path.find('/');

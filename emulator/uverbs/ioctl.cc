@@ -48,7 +48,7 @@ bool Attributes::usable(uint64_t address, size_t length, bool writable) const {
 namespace {
 
 const Method* method_find(uint16_t object, uint16_t method) {
-  for (const auto table : {context_methods(), create_methods(), memory_methods()})
+  for (const auto table : {context_methods(), create_methods(), gid_methods(), memory_methods()})
     for (const Method& one : table)
       if (one.object == object && one.method == method) return &one;
   return nullptr;

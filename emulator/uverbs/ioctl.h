@@ -72,6 +72,7 @@ struct Method {
 
 std::span<const Method> context_methods();
 std::span<const Method> create_methods();
+std::span<const Method> gid_methods();
 std::span<const Method> memory_methods();
 
 // Runs the call that `header` describes. Returns 0 or an errno.

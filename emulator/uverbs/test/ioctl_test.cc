@@ -2,13 +2,16 @@
 #include "uverbs/ioctl.h"
 
 #include <gtest/gtest.h>
+#include <net/if.h>
 #include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_verbs.h>
 #include <time.h>
 
 #include <algorithm>
 
+#include "fabric/gid.h"
 #include "uverbs/test/device.h"
 
 namespace cxemu {
@@ -120,6 +123,53 @@ TEST_F(IoctlTest, WhatIsUnknownIsRefusedLikeByAnOlderKernel) {
       << "a mandatory attribute";
   EXPECT_EQ(Call(UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE).run(*device_.context), EINVAL)
       << "an attribute is missing";
+}
+
+TEST_F(IoctlTest, TheGidTableIsReadAtOnceOrByEntry) {
+  const auto entry = [this](uint32_t port, uint32_t index, ib_uverbs_gid_entry* found) {
+    return Call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY)
+        .in(UVERBS_ATTR_QUERY_GID_ENTRY_PORT, port)
+        .in(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, index)
+        .in(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, uint32_t{0})
+        .out(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, found)
+        .run(*device_.context);
+  };
+  ib_uverbs_gid_entry found{};
+  ASSERT_EQ(entry(1, 3, &found), 0);
+  uint8_t gid[16];
+  nic_gid(device_.context->fabric_nic(), 3, gid);
+  EXPECT_EQ(memcmp(found.gid, gid, sizeof gid), 0);
+  EXPECT_EQ(found.gid_index, 3u);
+  EXPECT_EQ(found.port_num, 1u);
+  EXPECT_EQ(found.gid_type, uint32_t{IB_UVERBS_GID_TYPE_ROCE_V2});
+  EXPECT_EQ(found.netdev_ifindex, if_nametoindex("lo"));
+  EXPECT_EQ(entry(1, 5, &found), ENODATA) << "it is empty";
+  EXPECT_EQ(entry(1, kGidCount, &found), EINVAL);
+  EXPECT_EQ(entry(2, 3, &found), EINVAL);
+
+  // Entries of a program that was built with newer headers are longer.
+  struct Longer {
+    ib_uverbs_gid_entry entry;
+    uint64_t more;
+  };
+  Longer all[6];
+  memset(all, 0xff, sizeof all);
+  uint64_t count = 0;
+  const auto table = [&](uint64_t entry_size, auto* room) {
+    return Call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE)
+        .in(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, entry_size)
+        .out(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, room)
+        .out(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, &count)
+        .run(*device_.context);
+  };
+  ASSERT_EQ(table(sizeof(Longer), &all), 0);
+  ASSERT_EQ(count, 4u);
+  EXPECT_EQ(memcmp(all[3].entry.gid, gid, sizeof gid), 0);
+  EXPECT_EQ(all[3].more, 0u);
+  EXPECT_EQ(all[4].more, UINT64_MAX) << "nothing is written behind the last one";
+  ib_uverbs_gid_entry few[3];
+  EXPECT_EQ(table(sizeof few[0], &few), EINVAL) << "there is no room for all";
+  EXPECT_EQ(table(0, &all), EINVAL);
 }
 
 TEST_F(IoctlTest, DeviceMemoryIsGivenOnce) {
