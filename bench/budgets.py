@@ -8,9 +8,11 @@ WR = (4, 0.3)
 RICH_WR = (8, 0.6)  # inline, or by the builder interface
 WC = (10, 0.8)
 
-# The steps that connect a queue pair, and the part of stock's time that they may take more.
+# The steps that connect a queue pair, and what they may take more: a part of stock's time, or so many microseconds
+# if that is more.
 CONNECTING = ("modify_qp RTR", "modify_qp RTS")
-CONNECTING_PART = 0.05
+CONNECTING_PART, CONNECTING_US = 0.05, 2
+CONNECTING_TEXT = f"+{100 * CONNECTING_PART:.0f} % or {CONNECTING_US} us"
 
 
 def budget(name):

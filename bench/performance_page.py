@@ -5,7 +5,7 @@ import textwrap
 import environment
 import perftest_cost
 import verbs_cost
-from budgets import CONNECTING, CONNECTING_PART, budget
+from budgets import CONNECTING, CONNECTING_PART, CONNECTING_TEXT, CONNECTING_US, budget
 
 JUDGED = "notes"  # the default is held against the budgets
 JUDGEMENT = ("budget", f"{JUDGED}: its budget")
@@ -46,7 +46,8 @@ CONTROL = """\
 One call at a time, while the emulated NIC works. Under SHIFT most calls are made for the twin as well, by a
 thread of the background; what makes an object does not wait for it, and what destroys one does. The emulator
 answers a command in about a microsecond, and the firmware of a NIC takes far longer, so the difference in us
-says more than its part of stock's time. Only the two steps that connect a queue pair have a budget: 5 %.
+says more than its part of stock's time. Only the two steps that connect a queue pair have a budget: 5 % of
+stock's time or 2 us, whichever is more.
 """
 
 MEMORY = """\
@@ -165,8 +166,9 @@ def control(result):
         limits = ["", ""]
         if entry["name"] in CONNECTING:
             middles = {manner: one["middle"] for manner, one in entry["beyond"].items()}
-            limits = judged(middles, CONNECTING_PART * entry["figures"][environment.STOCK]["middle"])
-            limits[0] = f"+{100 * CONNECTING_PART:.0f} %"
+            stock = entry["figures"][environment.STOCK]["middle"]
+            limits = judged(middles, max(CONNECTING_PART * stock, CONNECTING_US))
+            limits[0] = CONNECTING_TEXT
         rows.append([entry["name"], *verbs_cost.cells(entry), *limits])
     return [*paragraphs(CONTROL), "In us:", "",
             *table(columns("call", more=JUDGEMENT), rows)]

@@ -5,7 +5,7 @@ import json
 import os
 
 import environment
-from budgets import CONNECTING, CONNECTING_PART, budget
+from budgets import CONNECTING, CONNECTING_TEXT, budget
 from harness.report import write_json
 
 
@@ -72,8 +72,8 @@ def print_rings(rings, options):
 
 
 def print_control(control, options):
-    allowed = f"{100 * CONNECTING_PART:+.0f} %"
-    rows = [[entry["name"], *cells(entry), allowed if entry["name"] in CONNECTING else ""] for entry in control]
+    rows = [[entry["name"], *cells(entry), CONNECTING_TEXT if entry["name"] in CONNECTING else ""]
+            for entry in control]
     environment.table("Control verbs, us per call (medians)",
                       ["", *environment.compared_header(options.manners), "budget"], rows)
 
