@@ -10,6 +10,7 @@ from harness.fabric import Fabric
 from harness.faults import healing
 from harness.pauses import Pause
 from harness.report import write_json
+from harness.standstill import STANDSTILL
 from harness.waiting import wait_until
 
 from e2e import beside, cells
@@ -31,7 +32,7 @@ class Result:
     problems: list = dataclasses.field(default_factory=list)
     codes: tuple = (None, None)
     gap_ms: float = 0.0       # the longest time without progress at either end
-    error_s: float = 0.0      # from the fault to the program's first error
+    error_s: float = 0.0      # from the fault to the program's first error, while the machine did not stand still
     switch_us: int = 0        # as the layer measured it
     seconds: float = 0.0
     repeated: int = 0         # how often the run had to be repeated
@@ -188,7 +189,7 @@ def judge(fabric, cell, result, fault_time):
     result.gap_ms = max([r.get("longest_gap_ms", 0.0) for r in reports])
     errors = [r["error_ns"] / 1e9 for r in reports if r.get("error_ns")]
     if errors and fault_time:
-        result.error_s = min(errors) - fault_time
+        result.error_s = min(errors) - fault_time - STANDSTILL.seconds(fault_time, min(errors))
     moves = fabric.records("switched", *checker.ENDS)
     result.switch_us = max([m["us"] for m in moves], default=0)
 
@@ -212,6 +213,7 @@ def judge(fabric, cell, result, fault_time):
 def run_cell(build, cell, directory, env=None):
     """Runs a cell, and repeats it when its QPs broke before they had found their peers. That happens when
     the machine gives a host no processor for 70 ms; the layer cannot mask it."""
+    STANDSTILL.begin()
     for attempt in range(3):
         shutil.rmtree(directory, ignore_errors=True)  # event records are appended to old ones
         result = run_once(build, cell, directory, env)

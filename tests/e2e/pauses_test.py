@@ -11,6 +11,7 @@ import harness  # noqa: F401 finds the package e2e
 from harness import pauses
 from harness.build import Build
 from harness.pauses import Pause, judge, judge_twice, kind_of, longest_ms, switch_ms
+from harness.standstill import Standstill
 
 from clients.rows import ROWS
 from e2e import cells
@@ -20,6 +21,16 @@ MS = 1_000_000
 
 def runs(excesses, kind="polls", switch=3.0, stock=4.0):
     return [Pause(kind, "run", switch + stock + excess, switch, stock) for excess in excesses]
+
+
+class StandingStill(unittest.TestCase):
+    def test_only_long_sleeps_count_and_only_within_the_span(self):
+        still = Standstill()
+        for due, woken in ((1.0, 1.1), (2.0, 7.0), (9.0, 10.0)):
+            still.note(due, woken)
+        self.assertEqual(still.seconds(0, 20), 6)
+        self.assertEqual(still.seconds(3, 9.5), 4.5)
+        self.assertEqual(still.seconds(7, 9), 0)
 
 
 class Longest(unittest.TestCase):

@@ -8,6 +8,7 @@ build    where the programs under test are      fabric   emulated hosts, their N
 program  one running program and its output     checker  the two ends of a traffic program of SHIFT
 events   the layer's event records              faults   which faults there are, and what ends them
 waiting  waits until a condition holds          ports    free TCP ports, and ports with a listener
+standstill  when the whole machine stood still
 runs     a run, or many side by side            options  command lines          report   result files
 case     what an unmodified program must do     session  one run of a case
 devices  network devices of emulated NICs       suite    rdma-core's own tests
