@@ -128,8 +128,7 @@ def cases():
     yield Case("during init, link-down on a", AROUND, (Fault("a/mlx5_0", "link-down", None, 12),), may_die=True)
     yield Case("during init, kill on b", AROUND, (Fault("b/mlx5_0", "kill", None, 12),), may_die=True)
     for fault in ("link-down", "kill"):
-        yield Case("%s on a before init" % fault, AROUND, (Fault("a/mlx5_0", fault),), meets=True,
-                   switches=False)
+        yield Case("%s on a before init" % fault, AROUND, (Fault("a/mlx5_0", fault),), meets=True)
     yield Case("both NICs to NCCL, link-down on a", AROUND, (middle("link-down", "a"),),
                (("NCCL_IB_HCA", "mlx5"),))
     yield Case("both NICs to NCCL, stock, no fault", AROUND, (), (("NCCL_IB_HCA", "mlx5"),), layer=False,

@@ -10,8 +10,8 @@ of its own. README.md beside this file says how to take the bed to a machine wit
   list      shows the cases
   report    writes the table and the picture of a run
 
-The exit status is 0 when all is good, 1 when a case failed, 4 when the build folder lacks something, 77 when this
-machine cannot run it.
+The exit status is 0 when all is good, 1 when a case failed, 4 after a wrong call, 77 when this machine cannot run
+it.
 """
 
 import argparse
@@ -64,8 +64,11 @@ def run(options):
         print("SKIPPED: no PyTorch with a GPU here")
         return CANNOT
     chosen = [case for case in cases() if re.search(options.only, case.name)]
+    if not chosen:
+        print("no case is named like that; see `list`", file=sys.stderr)
+        return NOT_BUILT
     settings = entered(options.bundle)
-    if settings is None or not chosen:
+    if settings is None:
         return CANNOT
     build, references, outcomes = Build(options.bundle), {}, []
     deadline = time.monotonic() + options.seconds

@@ -5,12 +5,14 @@ and nothing of it should be changed. So this process, and what it starts, see an
 machine's own, with a bundle's libraries in place of its verbs libraries.
 """
 
+import atexit
 import ctypes
 import os
 import tempfile
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+MNT_DETACH = 2
 OWN_VERBS = ("libibverbs", "libmlx5", "libmlx4", "librdmacm")
 DRIVERS = "/etc/libibverbs.d"
 
@@ -50,6 +52,12 @@ def _fill(place, own, stock):
     os.symlink("../libmlx5.so.1", os.path.join(place, "libibverbs", "libmlx5-rdmav34.so"))
 
 
+def _leave(libc, own):
+    """The room ends with its processes; the folder in /tmp would stay."""
+    libc.umount2(own.encode(), MNT_DETACH)
+    os.rmdir(own)
+
+
 def enter(bundle, place):
     """Moves this process, which has one thread, into the room. Returns the settings that its programs need.
 
@@ -64,6 +72,7 @@ def enter(bundle, place):
     _mount(libc, "none", "/", None, MS_REC | MS_PRIVATE)
     place = os.path.realpath(place)
     _mount(libc, place, own, None, MS_BIND | MS_REC)
+    atexit.register(_leave, libc, own)
     _mount(libc, "tmpfs", place, "tmpfs", 0)
     _fill(place, own, stock)
     if os.path.isdir(DRIVERS):
