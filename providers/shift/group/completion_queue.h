@@ -130,7 +130,8 @@ struct CompletionQueue {
   std::mutex room_mutex;
   int asked = 0;
   int flushable = 0;
-  bool let_go = false;  // its owner polls the NIC's CQ: no QP on it is protected; under mutex
+  bool takes_others = false;  // not only completions of protected QPs' own queues; room_mutex
+  bool let_go = false;        // its owner polls the NIC's CQ: no QP on it is protected; under mutex
 
   static CompletionQueue* from(ibv_cq* cq) { return reinterpret_cast<CompletionQueue*>(cq); }
   static CompletionQueue* from(ibv_cq_ex* cq) { return reinterpret_cast<CompletionQueue*>(cq); }

@@ -81,6 +81,10 @@ struct Context {
   // Held while a thread works on the group of an event, and to take a group off `groups`; locked
   // before `mutex`. It is a FairMutex because a test must see that a thread waits for it.
   FairMutex event_mutex;
+  // A request keeps its place in a QP's queue until its completion is polled, on each member's NIC:
+  // so no more completions of a queue can wait than it has places. Set before the application gets
+  // the context.
+  bool frees_by_polling = false;
   std::vector<SharedQueue*> srqs;
   // The layer's own QPs, which stand for no QP of the application.
   std::vector<const ibv_qp*> own_qps;

@@ -343,8 +343,12 @@ void ack_cq_events(ibv_cq* cq, unsigned count) noexcept {
   pthread_mutex_unlock(&cq->mutex);
 }
 
-int room_for(const Context& context, int cqe, int flushable) {
+int room_for(const Context& context, const CompletionQueue& cq, int cqe, int flushable) {
   const int max = context.device_attr.orig_attr.max_cqe;
+  if (context.frees_by_polling) {
+    const int others = cq.takes_others && flushable != 0 ? cqe : 0;
+    return std::max(cqe, flushable <= max - others ? others + flushable : max);
+  }
   if (cqe > 0 && flushable > cqe)
     return flushable <= max - cqe ? cqe + flushable : std::max(cqe, max);
   return cqe > 0 && cqe <= max / 2 ? cqe * 2 : cqe;
@@ -367,7 +371,7 @@ CompletionQueue* publish_cq(std::unique_ptr<CompletionQueue> cq, Context& contex
   cq->channel = channel != nullptr ? virtual_channel(channel) : nullptr;
   cq->cq = *cq->real[kDefault];
   cq->cq.context = context.handle();
-  cq->cq.cqe = shown_cqe(cq->asked, room_for(context, cq->asked), cq->real[kDefault]->cqe);
+  cq->cq.cqe = shown_cqe(cq->asked, room_for(context, *cq, cq->asked, 0), cq->real[kDefault]->cqe);
   cq->cq.channel = channel;
   cq->cq.cq_context = cq_context;
   cq->cq.comp_events_completed = 0;
@@ -392,8 +396,8 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
   auto cq = std::make_unique<CompletionQueue>();
   cq->asked = cqe;
   cq->real[kDefault] = make_at_home(*c, [&](Home at) {
-    return stock->create_cq(at.real, room_for(*c, cqe), cq.get(), real_channel(*c, at, channel),
-                            at.is_deputy ? 0 : comp_vector);
+    return stock->create_cq(at.real, room_for(*c, *cq, cqe, 0), cq.get(),
+                            real_channel(*c, at, channel), at.is_deputy ? 0 : comp_vector);
   });
   if (cq->real[kDefault] == nullptr) return nullptr;
   return &publish_cq(std::move(cq), *c, channel, cq_context)->cq;

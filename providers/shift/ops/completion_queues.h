@@ -15,11 +15,15 @@ struct Context;
 
 namespace shift::ops {
 
-// The number of entries to ask the NIC for: twice those that the application asks for, since the
-// unsignaled requests of a QP that is fenced give completions, too. If the protected QPs of the CQ
-// can have more requests than that, `flushable`, there is room for all of these beside the
-// application's own. At most what the NIC can make.
-int room_for(const group::Context& context, int cqe, int flushable = 0);
+// The number of entries to ask the NIC for, when the application asks for `cqe` and the CQ's
+// protected QPs can have `flushable` requests. A QP that is fenced completes all of them, the
+// unsignaled ones, too. Where a request keeps its place in the QP's queue until its completion is
+// polled, no more than these can wait. Elsewhere, or if the CQ takes others' completions, as many
+// as the application asked for may wait already, so there is room for both; elsewhere for twice
+// `cqe` from the start. At most what the NIC can make. The caller holds cq.room_mutex, or nobody
+// else knows the CQ.
+int room_for(const group::Context& context, const group::CompletionQueue& cq, int cqe,
+             int flushable);
 // Would a poll find a completion that no event has announced? The call takes completions that are
 // not for the application out of the queue.
 bool has_news(group::CompletionQueue* q);
@@ -40,6 +44,9 @@ int shown_cqe(int asked, int room, int real);
 // further members the command threads do it later. Returns false when the NIC cannot; then nothing
 // is changed. Takes the CQ's locks, and may sleep in the kernel.
 [[nodiscard]] bool cq_reserve(group::CompletionQueue& cq, uint32_t entries);
+// Makes room for completions beside those of protected QPs' own queues: of a shared receive queue,
+// or of a QP that is not protected. The application bounds their number by what it asked for.
+void cq_take_others(group::CompletionQueue& cq);
 // The QP is gone. The CQ keeps its size.
 void cq_release(group::CompletionQueue& cq, uint32_t entries);
 

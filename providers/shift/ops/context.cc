@@ -106,6 +106,15 @@ void take_nic(Context& c, const Nic& nic) {
   }
 }
 
+// Providers whose queues can be read back are known to do so.
+bool do_all_free_by_polling(const Context& c) {
+  if (stock->work_rings == nullptr) return false;
+  for (int m = 0; m < c.member_count; m++) {
+    if (!stock->work_rings->knows(c.members[m].real->device)) return false;
+  }
+  return true;
+}
+
 // Gives each context another seed: processes that run one after the other and get the same QP
 // numbers should not draw the same PSNs.
 uint64_t psn_seed() {
@@ -186,6 +195,7 @@ ibv_context* open_device(ibv_device* device) noexcept try {
     return nullptr;
   }
   c->psn_draws = psn_seed();
+  c->frees_by_polling = do_all_free_by_polling(*c);
   fill_tables(c.get());
   c->verbs.context.async_fd = c->events.fd();
   context_is_open(c.get());

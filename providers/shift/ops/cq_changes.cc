@@ -76,7 +76,7 @@ int change_default(CompletionQueue& cq, Change change) {
 int resize_cq(ibv_cq* cq, int cqe) noexcept {
   CompletionQueue* q = CompletionQueue::from(cq);
   std::lock_guard resizing(q->room_mutex);
-  const int room = room_for(*q->context, cqe, q->flushable);
+  const int room = room_for(*q->context, *q, cqe, q->flushable);
   const int error = change_default(*q, [&](ibv_cq* real) {
     // A program that asks for less room than its completions need gets the error, although the real
     // CQ has room for them.
@@ -92,12 +92,14 @@ int resize_cq(ibv_cq* cq, int cqe) noexcept {
   return 0;
 }
 
-bool cq_reserve(CompletionQueue& cq, uint32_t entries) {
-  std::lock_guard resizing(cq.room_mutex);
+namespace {
+
+// The caller holds cq.room_mutex.
+bool reserve(CompletionQueue& cq, uint32_t entries) {
   const int64_t flushable = int64_t{cq.flushable} + entries;
   if (flushable > std::numeric_limits<int>::max()) return false;
   ibv_cq* real = cq.real[kDefault];
-  const int room = room_for(*cq.context, cq.asked, static_cast<int>(flushable));
+  const int room = room_for(*cq.context, cq, cq.asked, static_cast<int>(flushable));
   if (room > real->cqe && !SHIFT_PLANT(cq_not_grown)) {
     // A CQ that many QPs share grows in few steps: each is a command of the NIC.
     const int max = cq.context->device_attr.orig_attr.max_cqe;
@@ -111,6 +113,19 @@ bool cq_reserve(CompletionQueue& cq, uint32_t entries) {
   if (real->cqe < flushable && !SHIFT_PLANT(cq_not_grown)) return false;
   cq.flushable = static_cast<int>(flushable);
   return true;
+}
+
+}  // namespace
+
+bool cq_reserve(CompletionQueue& cq, uint32_t entries) {
+  std::lock_guard resizing(cq.room_mutex);
+  return reserve(cq, entries);
+}
+
+void cq_take_others(CompletionQueue& cq) {
+  std::lock_guard resizing(cq.room_mutex);
+  if (SHIFT_PLANT(completions_of_others_forgotten) || std::exchange(cq.takes_others, true)) return;
+  (void)reserve(cq, 0);  // what protected QPs need is there already
 }
 
 void cq_release(CompletionQueue& cq, uint32_t entries) {

@@ -91,7 +91,11 @@ void unclaim_shared(const Init& init, const char* reason) {
   if (init.srq != nullptr && reason == nullptr) shared_queue_of(init.srq)->users--;
 }
 
-void tell_unprotected(Context* context, const char* reason) {
+template <typename Init>
+void leave_unprotected(Context* context, const Init& init, const char* reason) {
+  for (ibv_cq* cq : {init.send_cq, init.recv_cq}) {
+    if (is_virtual_cq(cq)) cq_take_others(*CompletionQueue::from(cq));
+  }
   const char* name = context->device->dev.name;
   SHIFT_INFO_FEW("a QP on %s behaves as stock: %s", name, reason);
   if (context->members[kDefault].port_down && group::is_backed(*context))
@@ -116,6 +120,7 @@ void copy_public(ibv_qp& qp, const ibv_qp& real) {
 // on it. False: a CQ has no room for that.
 bool reserve_room(Group& g) {
   // A shared receive queue gives its QPs one receive at a time.
+  if (g.qp.qp_base.srq != nullptr) cq_take_others(*g.recv_cq);
   const uint32_t receives = g.qp.qp_base.srq != nullptr ? 1 : g.cap.max_recv_wr;
   if (!cq_reserve(*g.send_cq, g.cap.max_send_wr)) return false;
   g.reserved_sends = g.cap.max_send_wr;
@@ -299,7 +304,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) noexcept try {
   }
   init->cap = real_init.cap;
   if (reason != nullptr) {
-    tell_unprotected(Context::from(pd->context), reason);
+    leave_unprotected(Context::from(pd->context), *init, reason);
     return real;
   }
   return make_group(pd, real, *init)->handle();
@@ -373,7 +378,7 @@ ibv_qp* create_extended(ibv_context* context, ibv_qp_init_attr_ex* init, MakeQp 
   }
   init->cap = real_init.cap;
   if (reason != nullptr) {
-    tell_unprotected(Context::from(context), reason);
+    leave_unprotected(Context::from(context), *init, reason);
     return real;
   }
   Group* g = make_group(init->pd, real, *init);

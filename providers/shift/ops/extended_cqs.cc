@@ -103,7 +103,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* init) try {
   ExtendedPoll& poll = *cq->extended;
   poll.needs_device = (init->wc_flags & ~uint64_t{IBV_WC_STANDARD_FLAGS}) != 0;
   ibv_cq_init_attr_ex attr = *init;
-  attr.cqe = static_cast<uint32_t>(room_for(*c, static_cast<int>(init->cqe)));
+  attr.cqe = static_cast<uint32_t>(room_for(*c, *cq, static_cast<int>(init->cqe), 0));
   cq->asked = static_cast<int>(init->cqe);
   if ((init->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) && init->parent_domain != nullptr) {
     cq->domain = virtual_pd(init->parent_domain);

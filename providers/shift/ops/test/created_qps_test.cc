@@ -213,6 +213,77 @@ TEST_F(CqRoom, OfANicThatCannotResizeIsWhatThereIs) {
   EXPECT_EQ(destroy_qp(more), 0);
 }
 
+// The NICs keep a request's place until its completion is polled.
+class CqRoomByPlaces : public CqRoom {
+ protected:
+  CqRoomByPlaces() {
+    static constexpr WorkRingTable kRings{.size = sizeof(WorkRingTable),
+                                          .knows = [](ibv_device*) { return true; },
+                                          .open = [](ibv_qp*, WorkRings*) { return false; }};
+    table_.work_rings = &kRings;
+  }
+  void make_other_kind() {
+    init_.qp_type = IBV_QPT_UD;
+    EXPECT_FALSE(makes_protected());
+    init_.qp_type = IBV_QPT_RC;
+    worker_.run();
+  }
+};
+
+TEST_F(CqRoomByPlaces, IsWhatTheProgramAskedForWhereTheQueuesFit) {
+  refusals["resize_cq"] = EOPNOTSUPP;
+  ibv_qp* one = make(10, 10);
+  ibv_qp* two = make(6, 6);
+  for (const int member : {int{kDefault}, int{kBackup}}) EXPECT_EQ(room(send_cq_, member), 16);
+  EXPECT_EQ(send_cq_->cqe, 16);
+  EXPECT_FALSE(is_let_go(one) || is_let_go(two));
+  EXPECT_EQ(destroy_qp(one), 0);
+  EXPECT_EQ(destroy_qp(two), 0);
+}
+
+TEST_F(CqRoomByPlaces, GrowsToThePlacesOfItsQueues) {
+  ibv_qp* one = make(100, 20);
+  ibv_qp* two = make(100, 4);
+  for (const int member : {int{kDefault}, int{kBackup}}) {
+    EXPECT_EQ(room(send_cq_, member), 200);
+    EXPECT_EQ(room(recv_cq_, member), 32);
+  }
+  EXPECT_EQ(send_cq_->cqe, 16);
+  EXPECT_EQ(resize_cq(send_cq_, 150), 0);
+  EXPECT_EQ(room(send_cq_), 200);
+  EXPECT_EQ(send_cq_->cqe, 150);
+  EXPECT_EQ(destroy_qp(one), 0);
+  EXPECT_EQ(destroy_qp(two), 0);
+}
+
+// As many of their completions as the program asked for may wait beside those of a fence.
+TEST_F(CqRoomByPlaces, IsForOtherKindsToo) {
+  make_other_kind();
+  EXPECT_EQ(room(send_cq_), 16) << "without a protected QP nothing is fenced";
+  ibv_qp* one = make(100, 4);
+  EXPECT_EQ(room(send_cq_), 116);
+  EXPECT_EQ(destroy_qp(one), 0);
+}
+
+TEST_F(CqRoomByPlaces, GrowsWhenAnotherKindComesLater) {
+  ibv_qp* one = make(100, 4);
+  EXPECT_EQ(room(send_cq_), 100);
+  make_other_kind();
+  EXPECT_GE(room(send_cq_), 116);
+  EXPECT_GE(room(send_cq_, kBackup), 116);
+  EXPECT_EQ(destroy_qp(one), 0);
+}
+
+TEST_F(CqRoomByPlaces, IsForASharedQueuesReceivesToo) {
+  ibv_srq* srq = shared_make();
+  init_.srq = srq;
+  ibv_qp* one = make(4, 0);
+  EXPECT_GE(room(recv_cq_), 17);
+  EXPECT_EQ(room(send_cq_), 16);
+  EXPECT_EQ(destroy_qp(one), 0);
+  EXPECT_EQ(destroy_srq(srq), 0);
+}
+
 TEST_F(CreatedQps, OtherKindsAreTheNicsOwn) {
   for (ibv_qp_type type : {IBV_QPT_UD, IBV_QPT_UC, IBV_QPT_RAW_PACKET}) {
     init_.qp_type = extended_.qp_type = type;
