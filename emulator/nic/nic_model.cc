@@ -62,9 +62,7 @@ void users_add(const QpConfig& config, int change) {
 
 // RESET forgets everything; the library zeroes the doorbell records as well.
 void qp_reset(Qp& qp) {
-  const size_t entries = qp.requester.entries.size();
   qp.requester = {};
-  qp.requester.entries.resize(entries);
   if (!CXEMU_PLANT(reset_keeps_responder)) qp.responder = {};
   qp.attr = {};
   qp.remote_ipv4_be = 0;
@@ -252,9 +250,6 @@ int NicModel::qp_create(const QpConfig& config, Qp** out) {
   if (config.rq_wqe_count != 0 && config.srq != nullptr) return EINVAL;
   Qp* qp = core_.qp_add(*this, config);
   if (qp == nullptr) return ENOMEM;
-  // Twice the ring's size is enough: a WQE takes at least one block, and a bad doorbell takes one
-  // more entry.
-  if (qp->reliable()) qp->requester.entries.resize(std::bit_ceil(config.sq_wqe_count + 1));
   users_add(config, 1);
   qps_.push_back(qp);
   *out = qp;

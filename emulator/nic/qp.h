@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "nic/cq.h"
@@ -34,9 +35,10 @@ struct SendEntry {
 // The half that sends requests. Services without acknowledgements have no entries: the WQE that
 // they send is tx_wqe, and it is done when its last packet is sent.
 //
-// Entries are numbered by counters that wrap at 2^32; entry n is entries[n % size].
+// Entries are numbered by counters that wrap at 2^32; entry n is entries[n % size]. There are as
+// many as are needed at a time, a power of two, so that an idle QP takes little memory.
 struct Requester {
-  std::vector<SendEntry> entries;
+  std::vector<SendEntry> entries = std::vector<SendEntry>(4);
   uint32_t entry_first = 0;    // oldest that is not completed
   uint32_t entry_end = 0;      // next to start
   uint32_t entry_tx = 0;       // being sent (entry_end: start the next WQE)
@@ -68,6 +70,15 @@ struct Requester {
   uint16_t flush_end = 0;
 
   SendEntry& entry(uint32_t n) { return entries[n & (entries.size() - 1)]; }
+  void entry_add(const SendEntry& added) {
+    if (entry_end - entry_first == entries.size()) entries_grow();
+    entry(entry_end++) = added;
+  }
+  void entries_grow() {
+    std::vector<SendEntry> more(2 * entries.size());
+    for (uint32_t n = entry_first; n != entry_end; n++) more[n & (more.size() - 1)] = entry(n);
+    entries = std::move(more);
+  }
   bool outstanding() const { return psn_una != psn_sent; }
 };
 

@@ -63,18 +63,17 @@ bool wqe_start(Qp& qp, const Transport& transport) {
   const bool none = error != WqeError::kNone || wqe.is_local();
   const bool one = wqe.is_atomic() || (response && CXEMU_PLANT(read_takes_one_psn));
   const uint32_t packets = none ? 0 : (one ? 1 : packet_count(wqe.length, qp.mtu));
-  r.entry(r.entry_end) = {.first_psn = r.psn_next,
-                          .packets = packets,
-                          .length = static_cast<uint32_t>(wqe.length),
-                          .index = r.ring_next,
-                          .blocks = wqe.blocks,
-                          .opcode = wqe.opcode,
-                          .signaled = wqe.signaled,
-                          .needs_response = response && !none,
-                          .counted = false};
   r.tx_wqe_entry = r.entry_end;
   r.tx_wqe_valid = error == WqeError::kNone;
-  r.entry_end++;
+  r.entry_add({.first_psn = r.psn_next,
+               .packets = packets,
+               .length = static_cast<uint32_t>(wqe.length),
+               .index = r.ring_next,
+               .blocks = wqe.blocks,
+               .opcode = wqe.opcode,
+               .signaled = wqe.signaled,
+               .needs_response = response && !none,
+               .counted = false});
   r.psn_next = psn_add(r.psn_next, packets);
   if (error != WqeError::kNone) {
     // Without a length the rest of the ring cannot be walked, so it fails together with this WQE.
