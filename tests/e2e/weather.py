@@ -135,7 +135,7 @@ def nccl_options(dice):
 def make(seed, index, traffic):
     dice = random.Random("storm %s %d/%d" % (traffic, seed, index))
     kind = dice.choice(["sheltered", "wild"])
-    nics = dice.choice([2, 2, 2, 3])
+    nics = dice.choice([2, 2, 2, 3, 5, 8])
     qps, options = checker_options(dice) if traffic == "checker" else nccl_options(dice)
     script = (sheltered_script(dice, nics, dice.choice([1, 2, 3])) if kind == "sheltered" else
               wild_script(dice, nics, dice.choice([4, 8, 12])))

@@ -28,11 +28,11 @@ Json bits(uint8_t mask) {
 Json device_json(const state::DeviceRecord& device) {
   Json nics = Json::array();
   for (unsigned i = 0; i < device.members; i++)
-    nics.push_back({{"name", text(device.names[i])},
+    nics.push_back({{"name", text_safe(device.name(i))},
                     {"up", (device.up >> i & 1) != 0},
                     {"drained", (device.drained >> i & 1) != 0},
                     {"late", (device.late >> i & 1) != 0}});
-  return {{"name", text(device.names[0])},
+  return {{"name", text_safe(device.name(0))},
           {"protected", device.members > 1 && device.problem[0] == '\0'},
           {"problem", text(device.problem)},
           {"stock_qps", device.stock_qps},

@@ -119,7 +119,7 @@ void places_read(int fd, size_t end, size_t& left, Process& process) {
 
 const state::DeviceRecord* Process::device_of(const state::GroupRecord& group) const {
   for (const state::DeviceRecord& device : devices)
-    if (state::text_of(device.names[0]) == state::text_of(group.device)) return &device;
+    if (device.name(0) == state::text_of(group.device)) return &device;
   return nullptr;
 }
 

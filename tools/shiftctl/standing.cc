@@ -28,7 +28,7 @@ template <typename Take>
 void nics_each(const Process& process, Take take) {
   for (const state::DeviceRecord& device : process.devices)
     for (unsigned i = 0; i < device.members; i++)
-      if (is_device_name(state::text_of(device.names[i]))) take(device, i);
+      if (is_device_name(device.name(i))) take(device, i);
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ const char* refusal_name(uint8_t refusal) {
 
 std::vector<std::string> nics_of(const state::DeviceRecord& device) {
   std::vector<std::string> names;
-  for (unsigned i = 0; i < device.members; i++) names.push_back(text(device.names[i]));
+  for (unsigned i = 0; i < device.members; i++) names.push_back(text_safe(device.name(i)));
   return names;
 }
 
@@ -140,11 +140,11 @@ std::vector<Nic> nics_of(const Host& host) {
     if (!process.is_live) continue;
     std::map<std::string, unsigned> seen;  // 1, and flags: down, drained, late
     nics_each(process, [&](const state::DeviceRecord& device, unsigned i) {
-      unsigned& flags = seen[text(device.names[i])];
+      unsigned& flags = seen[text_safe(device.name(i))];
       flags |= 1u | ((device.up >> i & 1) == 0 ? 2u : 0) |
                ((device.drained >> i & 1) != 0 ? 4u : 0) | ((device.late >> i & 1) != 0 ? 8u : 0);
       if (i == 0) {
-        Nic& nic = nics[text(device.names[0])];
+        Nic& nic = nics[text_safe(device.name(0))];
         nic.stock_qps += device.stock_qps;
       }
     });

@@ -1,5 +1,7 @@
 #include "control/member_qps.h"
 
+#include <utility>
+
 #include "control/jobs.h"
 #include "control/nic_watch.h"
 #include "group/context.h"
@@ -23,24 +25,41 @@ wire::Gid MemberQps::own_gid(int member, PathName path, const wire::Gid& peer) c
 }
 
 void MemberQps::make() {
-  if (session_.group.is_homeless) session_.book.own_lacks(group::kDefault);
-  const int first = session_.group.is_homeless ? group::kDefault + 1 : group::kDefault;
-  for (int member = first; member < session_.group.context->member_count; member++) {
-    jobs_.run(
-        session_, member, [member](Group& g) { return group::member_qp_create(g, member); },
-        [member](Session& session, int error) {
-          if (error != 0) {
-            const Group& group = session.group;
-            SHIFT_WARN_LIMITED("qp 0x%x on %s cannot move to %s: no QP there (errno %d)",
-                               group.qpn(), group.context->device->dev.name,
-                               group.context->name(member), error);
-            session.book.own_lacks(member);
-          } else {
-            session.qps[member].made = true;
-          }
-          session.paths.tend();  // an attempt may have waited for this QP
-        });
+  const int members = session_.group.context->member_count;
+  if (session_.group.is_homeless) {
+    qps_[group::kDefault].is_asked = true;
+    session_.book.own_lacks(group::kDefault);
   }
+  for (int member = 0; member < members; member++) {
+    if (member == group::kDefault || !group::has_twins_on_demand(*session_.group.context))
+      want(member);
+  }
+}
+
+void MemberQps::want(int member) {
+  if (std::exchange(qps_[member].is_asked, true)) return;
+  jobs_.run(
+      session_, member, [member](Group& g) { return group::member_qp_create(g, member); },
+      [member](Session& session, int error) {
+        if (error != 0) {
+          const Group& group = session.group;
+          SHIFT_WARN_LIMITED("qp 0x%x on %s cannot move to %s: no QP there (errno %d)", group.qpn(),
+                             group.context->device->dev.name, group.context->name(member), error);
+          session.book.own_lacks(member);
+          session.qps[member].failed = true;
+        } else {
+          session.qps[member].made = true;
+          // Its CQs may be new, too.
+          if (group::has_twins_on_demand(*session.group.context)) session.watch_errors();
+        }
+        session.offers.qp_made(member);
+        session.paths.tend();  // an attempt may have waited for this QP
+      });
+}
+
+bool MemberQps::lacks(int member) const {
+  const MemberQp& qp = qps_[member];
+  return qp.failed || (member == group::kDefault && session_.group.is_homeless);
 }
 
 bool MemberQps::carries(int member, const Connection& connection) const {

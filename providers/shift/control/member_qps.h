@@ -15,7 +15,9 @@ class Jobs;
 class NicWatch;
 
 struct MemberQp {
+  bool is_asked = false;  // the command thread makes it, has made it, or could not
   bool made = false;
+  bool failed = false;
   bool busy = false;  // a job of the command thread is under way
   bool connected = false;
   Connection connection;    // the connection that the QP has, or had last
@@ -29,9 +31,14 @@ class MemberQps {
 
   MemberQp& operator[](int member) { return qps_[member]; }
 
-  // Has the command threads make all QPs. The session's paths go on with each QP as soon as it is
-  // made.
+  // Has the command threads make the QPs that the group has from the start: all of a small group's,
+  // else none but the default.
   void make();
+  // Has the command thread make the member's QP, if it was not asked before. The session's paths go
+  // on with it as soon as it is made.
+  void want(int member);
+  // Whether the member has no QP and will get none.
+  bool lacks(int member) const;
   // Whether traffic can go on over this connection of the member's QP.
   bool carries(int member, const Connection& connection) const;
 

@@ -70,7 +70,9 @@ std::optional<PathName> PathMaker::choose(Time* again) {
 
 void PathMaker::start(PathName path) {
   MemberQp& qp = session_.qps[path.leader];
-  if (!qp.made || qp.busy) return;  // tend() is called again when the command thread is done
+  // tend() is called again when the command thread is done.
+  if (!qp.made) return session_.qps.want(path.leader);
+  if (qp.busy) return;
   pair_of(path).trying = session_.serial;
   session_.book.ready_drop(path);
   const Connection connection{path, next_generation_++};

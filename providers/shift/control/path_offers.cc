@@ -43,8 +43,13 @@ void PathOffers::take(const wire::Offer& offer) {
   // As far as this end knows, that QP carries the traffic: the leader must be a round ahead.
   const bool carries = group.life.path.member == member;
   if (carries) return answer(offer, wire::Accept::kBusy);
-  if (!qp.made || session_.over || !nics_.is_up(group.context, member)) {
+  const bool lacks = session_.qps.lacks(member);
+  if (lacks || session_.over || !nics_.is_up(group.context, member)) {
     return answer(offer, wire::Accept::kRefused);
+  }
+  if (!qp.made) {
+    heard_[member].later = offer;
+    return session_.qps.want(member);
   }
   qp.busy = true;
   qp.connected = false;
@@ -59,6 +64,11 @@ void PathOffers::host_known() {
   for (int member = 0; member < session_.group.context->member_count; member++) {
     if (const auto offer = std::exchange(heard_[member].foreign, std::nullopt)) take(*offer);
   }
+}
+
+void PathOffers::qp_made(int member) {
+  if (session_.qps[member].busy) return;
+  if (const auto later = std::exchange(heard_[member].later, std::nullopt)) take(*later);
 }
 
 void PathOffers::connected(const wire::Offer& offer, int error) {

@@ -18,6 +18,8 @@ class PathOffers {
   PathOffers(Session& session, const NicWatch& nics) : session_(session), nics_(nics) {}
 
   void take(const wire::Offer& offer);
+  // The member's QP is made, or could not be.
+  void qp_made(int member);
   // A connection has joined the channel, or the store has named addresses.
   void host_known();
   // Takes the leader's word on a connection of this end: the connection is ready, or this end shall
@@ -32,7 +34,7 @@ class PathOffers {
  private:
   // What the leader said of one member's QP.
   struct Heard {
-    // It came while the command thread was busy with an earlier Offer.
+    // It came while the command thread was busy with an earlier Offer, or before the QP was made.
     std::optional<wire::Offer> later;
     // It names an address from which no connection has come yet.
     std::optional<wire::Offer> foreign;

@@ -69,7 +69,7 @@ state::Board& process_board() {
 void tell_alone(const char* device, const char* why) noexcept try {
   state::DeviceRecord record;
   record.members = 1;
-  state::text_set(record.names[0], device);
+  record.name_set(0, device);
   state::text_set(record.problem, why);
   // Odd, as no context's address is.
   process_board().device_set(std::hash<std::string_view>()(device) | 1, record);

@@ -73,7 +73,7 @@ void Reporter::context_changed(const group::Context* context) {
   record.late = nics_.late(context);
   record.stock_qps = context->stock_qps.load(std::memory_order_relaxed);
   for (size_t m = 0; m < record.members; m++)
-    state::text_set(record.names[m], context->name(static_cast<int>(m)));
+    record.name_set(m, context->name(static_cast<int>(m)));
   board_->device_set(owner_of(context), record);
 }
 

@@ -49,7 +49,7 @@ const char* SpareWatch::reason(wire::PathName path) const {
   if ((nics_.up(session_.group.context) >> own & 1) == 0)
     return "its port is down, or has no IPv4 address";
   if (!session_.book.works(path)) return "the peer's port is down, or has no IPv4 address";
-  if (!session_.qps[own].made) return "no queue pair could be made there";
+  if (session_.qps.lacks(own)) return "no queue pair could be made there";
   if (!session_.control.is_leader) return "the peer leads, and has not made it ready";
   const char* why = session_.paths.pair_of(path).why;
   return why != nullptr ? why : "it has not been tried yet";

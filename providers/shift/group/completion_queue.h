@@ -130,6 +130,9 @@ struct CompletionQueue {
   std::mutex room_mutex;
   int asked = 0;
   int flushable = 0;
+  // How many entries the default's CQ has. It changes under `room_mutex`, and command threads of
+  // other NICs, which may not wait for that, read it.
+  std::atomic<int> entries{0};
   bool takes_others = false;  // not only completions of protected QPs' own queues; room_mutex
   bool let_go = false;        // its owner polls the NIC's CQ: no QP on it is protected; under mutex
 

@@ -126,4 +126,11 @@ struct Context {
   }
 };
 
+// Whether CQs and QPs on the further members are made when they are needed: in a large group a QP
+// needs few of them. In a small one all are made at once.
+inline bool has_twins_on_demand(const Context& context) {
+  constexpr int kSmall = 3;
+  return context.member_count > kSmall;
+}
+
 }  // namespace shift::group

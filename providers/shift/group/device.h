@@ -9,7 +9,7 @@ namespace shift::group {
 
 // Members of a device group, by their place in it. The NIC that the application opened comes first.
 inline constexpr int kDefault = 0;
-inline constexpr int kMembersMax = 4;
+inline constexpr int kMembersMax = 8;
 inline constexpr int kNoMember = -1;
 
 // Holds one T for each member.

@@ -13,6 +13,7 @@
 #include "group/port.h"
 #include "group/shared_queue.h"
 #include "group/stock.h"
+#include "group/twins.h"
 #include "util/config.h"
 
 namespace shift::group {
@@ -147,6 +148,9 @@ void bound_patience(ibv_qp_attr& attr) {
 int member_qp_create(Group& group, int member) {
   if (group.real[member] != nullptr) return 0;
   Context& context = *group.context;
+  if (has_twins_on_demand(context)) {
+    for (CompletionQueue* cq : {group.send_cq, group.recv_cq}) twin_cq_ensure(*cq, member);
+  }
   if (group.send_cq->real[member] == nullptr || group.recv_cq->real[member] == nullptr ||
       group.pd->real[member] == nullptr) {
     return ENODEV;

@@ -122,12 +122,15 @@ std::chrono::nanoseconds time_for(size_t bytes) {
 
 }  // namespace
 
+void twin_cq_ensure(CompletionQueue& cq, int member) {
+  if (cq.real[member] == nullptr) twin_cq_create(cq, member, cq.entries);
+}
+
 void twin_cqs_create(CompletionQueue& cq) {
-  // The default's CQ may be gone when a command thread comes to this.
-  const int entries = cq.real[kDefault]->cqe;
+  if (has_twins_on_demand(*cq.context)) return;
   for (int member = kDefault + 1; member < cq.context->member_count; member++) {
     (void)on_nic(*cq.context, member,
-                 [held = Held(&cq), member, entries] { twin_cq_create(*held, member, entries); });
+                 [held = Held(&cq), member] { twin_cq_create(*held, member, held->entries); });
   }
 }
 

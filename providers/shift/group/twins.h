@@ -16,6 +16,9 @@ struct Group;
 struct MemoryRegion;
 struct ProtectionDomain;
 
+// On the NIC's command thread: makes the member's CQ if there is none, as the default's is now.
+void twin_cq_ensure(CompletionQueue& cq, int member);
+
 // Each of these asks the command threads of all further members, and does not wait for them.
 void twin_cqs_create(CompletionQueue& cq);
 void twin_cqs_destroy(CompletionQueue& cq);

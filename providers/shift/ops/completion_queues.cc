@@ -370,6 +370,7 @@ CompletionQueue* publish_cq(std::unique_ptr<CompletionQueue> cq, Context& contex
   cq->context = &context;
   cq->channel = channel != nullptr ? virtual_channel(channel) : nullptr;
   cq->cq = *cq->real[kDefault];
+  cq->entries = cq->cq.cqe;
   cq->cq.context = context.handle();
   cq->cq.cqe = shown_cqe(cq->asked, room_for(context, *cq, cq->asked, 0), cq->real[kDefault]->cqe);
   cq->cq.channel = channel;

@@ -46,7 +46,9 @@ void change_twins(CompletionQueue* q, const char* what, Change change) {
   }
 }
 
+// The default's CQ has been resized already.
 void resize_twins(CompletionQueue& cq, int room) {
+  cq.entries = cq.real[kDefault]->cqe;
   change_twins(&cq, "size", [room](ibv_cq* twin) { return stock->resize_cq(twin, room); });
 }
 

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <type_traits>
 
@@ -32,7 +33,7 @@ inline constexpr size_t kProcessPlaces = 32;  // 8 KiB
 inline constexpr size_t kFaults = 64;
 inline constexpr size_t kDevices = 64;
 inline constexpr size_t kGroups = 65536;
-inline constexpr size_t kMembers = 4;  // NICs in a device group
+inline constexpr size_t kMembers = 8;  // NICs in a device group
 
 inline constexpr size_t kFaultsBegin = kProcessPlaces;
 inline constexpr size_t kDevicesBegin = kFaultsBegin + kFaults;
@@ -115,6 +116,16 @@ struct TotalsRecord {
   Counters counters;
 };
 
+// Copies a text, cut where it does not fit, and fills the rest with zeros.
+inline void text_set(std::span<char> to, std::string_view text) {
+  std::memset(to.data(), 0, to.size());
+  std::memcpy(to.data(), text.data(), text.size() < to.size() ? text.size() : to.size() - 1);
+}
+// The text up to its zero byte, or all of it if a liar has left that byte out.
+inline std::string_view text_of(std::span<const char> text) {
+  return {text.data(), strnlen(text.data(), text.size())};
+}
+
 // A device that the program has opened, with the NICs that stand in for it.
 struct DeviceRecord {
   static constexpr Kind kKind = Kind::kDevice;
@@ -128,8 +139,20 @@ struct DeviceRecord {
   // QPs that the layer does not protect, such as UD, that were ever made there: it does not see
   // their end.
   uint32_t stock_qps = 0;
-  std::array<DeviceName, kMembers> names{};
+  // The NICs' names. With up to four NICs each has a quarter of it, else an eighth.
+  std::array<char, 128> names{};
   std::array<char, 96> problem{};  // why the device is not protected; empty: it is
+
+  // Valid for a NIC below `members`, which must be set before.
+  std::string_view name(size_t nic) const {
+    return text_of(std::span(names).subspan(nic * name_size(), name_size()));
+  }
+  void name_set(size_t nic, std::string_view text) {
+    text_set(std::span(names).subspan(nic * name_size(), name_size()), text);
+  }
+
+ private:
+  size_t name_size() const { return names.size() / (members <= 4 ? 4 : 8); }
 };
 
 // A protected QP, or an RC QP that would be if its peer had the layer.
@@ -184,18 +207,6 @@ constexpr bool kFits =
     sizeof(Record) <= Record::kPlaces* kPlaceSize;
 static_assert(kFits<ProcessRecord> && kFits<TotalsRecord> && kFits<DeviceRecord> &&
               kFits<GroupRecord> && kFits<FaultRecord>);
-
-// Copies a text, cut where it does not fit, and fills the rest with zeros.
-template <size_t N>
-void text_set(std::array<char, N>& to, std::string_view text) {
-  to = {};
-  std::memcpy(to.data(), text.data(), text.size() < N ? text.size() : N - 1);
-}
-// The text up to its zero byte, or all of it if a liar has left that byte out.
-template <size_t N>
-std::string_view text_of(const std::array<char, N>& text) {
-  return {text.data(), strnlen(text.data(), N)};
-}
 
 // FNV-1a over all bytes of the record behind `sum`.
 template <typename Record>

@@ -36,7 +36,7 @@ Fake Fake::with(uint32_t pid, const std::vector<std::string>& nics) {
   state::DeviceRecord device;
   device.members = static_cast<uint8_t>(nics.size());
   device.up = static_cast<uint8_t>((1u << nics.size()) - 1);
-  for (size_t i = 0; i < nics.size(); i++) state::text_set(device.names[i], nics[i]);
+  for (size_t i = 0; i < nics.size(); i++) device.name_set(i, nics[i]);
   fake.devices.push_back(device);
   return fake;
 }
@@ -46,7 +46,7 @@ state::GroupRecord& Fake::add_qp(uint32_t qpn, uint8_t ready_members, fsm::State
   group.qpn = qpn;
   group.peer_qpn = qpn + 0x1000;
   group.since_ns = process.started_ns;
-  group.device = devices.front().names[0];
+  state::text_set(group.device, devices.front().name(0));
   group.state = static_cast<uint8_t>(state);
   group.ready_members = ready_members;
   if (state != fsm::State::kUnbound) group.peer_members = 2, group.peer_up = 3;
@@ -61,8 +61,8 @@ state::FaultRecord& Fake::add_fault(uint32_t qpn, int64_t time_ns, const std::st
   fault.time_ns = time_ns;
   fault.detector = 1;
   fault.pause_us = 4120;
-  fault.from = devices.front().names[0];
-  fault.to = devices.front().names[1];
+  state::text_set(fault.from, devices.front().name(0));
+  state::text_set(fault.to, devices.front().name(1));
   state::text_set(fault.cause, cause);
   faults.push_back(fault);
   process.faults++;

@@ -134,7 +134,7 @@ class Process {
     auto& device = fake_.devices.front();
     device.drained = 0;
     for (unsigned i = 0; i < device.members; i++)
-      if (drained.contains(std::string(shift::state::text_of(device.names[i]))))
+      if (drained.contains(std::string(device.name(i))))
         device.drained = static_cast<uint8_t>(device.drained | 1u << i);
     for (auto& group : fake_.groups) {
       if ((device.drained >> group.member & 1) != 0 && group.ready_members != 0)

@@ -99,10 +99,10 @@ TEST_F(File, numbers_out_of_range_are_damage) {
     return process.damaged;
   };
   EXPECT_EQ(damaged([](auto&) {}), 0u);
-  EXPECT_EQ(damaged([](auto& fake) { fake.devices[0].members = 5; }), 1u);
+  EXPECT_EQ(damaged([](auto& fake) { fake.devices[0].members = 9; }), 1u);
   EXPECT_EQ(damaged([](auto& fake) { fake.devices[0].members = 0; }), 1u);
   EXPECT_EQ(damaged([](auto& fake) { fake.groups[0].state = 11; }), 1u);
-  EXPECT_EQ(damaged([](auto& fake) { fake.groups[0].member = 4; }), 1u);
+  EXPECT_EQ(damaged([](auto& fake) { fake.groups[0].member = 8; }), 1u);
   EXPECT_EQ(damaged([](auto& fake) { fake.groups[0].peer_member = 200; }), 1u);
   EXPECT_EQ(damaged([](auto& fake) { fake.groups[0].peer_members = 9; }), 1u);
   EXPECT_EQ(damaged([](auto& fake) { fake.groups[0].member = state::GroupRecord::kNoPath; }), 0u);
@@ -141,7 +141,7 @@ TEST_F(File, a_liars_records_harm_nobody) {
   std::memset(static_cast<void*>(&fake.process.counters), 0xff, sizeof fake.process.counters);
   fake.process.program.fill('\033');
   fake.process.settings.fill('=');
-  fake.devices[0].names[1].fill('\xff');
+  std::memset(&fake.devices[0].names[32], 0xff, 32);
   for (auto& group : fake.groups) {
     group.problem.fill('\n');
     group.avoided = group.peer_avoided = group.ready_members = 0xff;
