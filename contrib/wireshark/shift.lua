@@ -23,7 +23,7 @@ shift.prefs.port = Pref.uint("Port", 9473, "SHIFT_PORT. Connections at other por
 
 local TYPES = {
   "Hello", "HelloReply", "Confirm", "Bind", "Offer", "Accept", "Ready", "Members", "Drain", "Switch", "Progress",
-  "KeyQuery", "KeyReply", "Refuse", "Close", "GidQuery", "GidAnswer", "KeysGone", "KeysForgotten", "Avoid",
+  "KeyQuery", "KeyReply", "Refuse", "Close", "GidQuery", "GidAnswer", "KeysGone", "KeysForgotten", "Avoid", "Nics",
 }
 local HELLO_STATUS = {[0] = "ok", "no such QP", "refused"}
 local ACCEPT_STATUS = {[0] = "accepted", "refused", "busy"}
@@ -92,6 +92,7 @@ define("bool", "bind.flags.has_sq_psn", "Has reached RTS", 32, nil, 1)
 define("bool", "bind.flags.asks_responder", "Asks how far responders got", 32, nil, 2)
 define("bool", "bind.flags.forgets_keys", "Knows KeysGone", 32, nil, 4)
 define("bool", "bind.flags.heeds_avoid", "Knows Avoid", 32, nil, 8)
+define("bool", "bind.flags.tells_nics", "Knows Nics, has more than two", 32, nil, 16)
 define("none", "item", "Item")
 define("uint32", "count", "Number of items")
 define("ipv6", "member", "GID of a NIC")
@@ -102,6 +103,7 @@ define("uint8", "ready.kind", "Kind", base.DEC, READY_KIND)
 define("uint32", "seq", "Count")
 define("uint8", "members.up", "NICs that work", base.HEX)
 define("uint8", "avoid.members", "NICs to leave", base.HEX)
+define("uint8", "nics.capacity", "What it can carry, compared with the others")
 define("uint32", "epoch", "Epoch")
 define("uint32", "drain.attempt", "Attempt")
 define("uint8", "drain.kind", "Kind", base.DEC, DRAIN_KIND)
@@ -240,7 +242,7 @@ function readers.bind_flags(body, tree, name)
   local range = take(body, 4)
   if not range then return end
   local item = tree:add_le(fields[name], range)
-  for _, one in ipairs({"has_sq_psn", "asks_responder", "forgets_keys", "heeds_avoid"}) do
+  for _, one in ipairs({"has_sq_psn", "asks_responder", "forgets_keys", "heeds_avoid", "tells_nics"}) do
     item:add_le(fields[name .. "." .. one], range)
   end
 end
@@ -317,6 +319,7 @@ local LAYOUTS = {
   KeysGone = after_pair({"u32", "epoch"}, {"u32", "number"}, {"flag", "all"}, {"list", {{"u32", "rkey"}}, 4}),
   KeysForgotten = after_pair({"u32", "number"}),
   Avoid = after_pair({"u32", "seq"}, {"u8", "avoid.members"}),
+  Nics = after_pair({"u8", "bind.members_up"}, {"list", {{"gid", "member"}, {"u8", "nics.capacity"}}, 17}),
 }
 
 local function body_add(body, name)

@@ -65,7 +65,7 @@
 #define SHIFT_WIRE_STRANGER_MAX 4096  /* on a channel that no QP relies on */
 #define SHIFT_WIRE_DATAGRAM_MAX 128   /* a longer one is dropped */
 #define SHIFT_WIRE_ITEMS_MAX 65536    /* of any list */
-#define SHIFT_WIRE_MEMBERS_MAX 4      /* NICs of one end, 1 at least: they are 0 to 3 */
+#define SHIFT_WIRE_MEMBERS_MAX 8      /* NICs of one end, 1 at least: they are 0 to 7 */
 #define SHIFT_WIRE_EPOCHS_AHEAD 65536 /* an epoch that is further ahead counts as stale */
 #define SHIFT_WIRE_STEP_LOG2 40       /* by 2^40 a sequence number may exceed the last one taken */
 
@@ -127,9 +127,10 @@ enum shift_wire_type {
   SHIFT_WIRE_GID_ANSWER = 17, /* UDP only */
   SHIFT_WIRE_KEYS_GONE = 18,  /* to a peer with SHIFT_WIRE_BIND_FORGETS_KEYS */
   SHIFT_WIRE_KEYS_FORGOTTEN = 19,
-  SHIFT_WIRE_AVOID = 20 /* to a peer with SHIFT_WIRE_BIND_HEEDS_AVOID */
+  SHIFT_WIRE_AVOID = 20, /* to a peer with SHIFT_WIRE_BIND_HEEDS_AVOID */
+  SHIFT_WIRE_NICS = 21   /* between peers with SHIFT_WIRE_BIND_TELLS_NICS */
 };
-#define SHIFT_WIRE_TYPE_MAX 20
+#define SHIFT_WIRE_TYPE_MAX 21
 
 /* Parts of messages. */
 
@@ -227,7 +228,8 @@ enum shift_wire_bind_flags {
   SHIFT_WIRE_BIND_HAS_SQ_PSN = 1 << 0,     /* the sender's QP has reached RTS */
   SHIFT_WIRE_BIND_ASKS_RESPONDER = 1 << 1, /* the sender's mode is exact (Progress, items) */
   SHIFT_WIRE_BIND_FORGETS_KEYS = 1 << 2,   /* the sender knows KeysGone */
-  SHIFT_WIRE_BIND_HEEDS_AVOID = 1 << 3     /* the sender knows Avoid */
+  SHIFT_WIRE_BIND_HEEDS_AVOID = 1 << 3,    /* the sender knows Avoid */
+  SHIFT_WIRE_BIND_TELLS_NICS = 1 << 4      /* the sender has more than two NICs and knows Nics */
 };
 
 /* The start PSNs of the default QP, which prove that the process owns it, and the process's NICs.
@@ -243,7 +245,7 @@ struct shift_wire_bind { /* 53 bytes, then items and an end */
   __le32 rq_psn;
   /* 48: bit n: NIC n works */
   __u8 members_up;
-  /* 49: of items, 1 to SHIFT_WIRE_MEMBERS_MAX */
+  /* 49: of items, 1 to 4: older builds take no more */
   __le32 count;
 } __attribute__((packed));
 
@@ -515,6 +517,25 @@ struct shift_wire_avoid { /* 45 bytes */
   __le32 seq;
   /* 44: bit n: NIC n is to be left */
   __u8 members;
+} __attribute__((packed));
+
+/* All NICs of the sender's device group; a Bind names only the first four. */
+struct shift_wire_nics { /* 45 bytes, then items */
+  /* 0: */
+  struct shift_wire_qp from;
+  /* 20: */
+  struct shift_wire_qp to;
+  /* 40: bit n: NIC n works */
+  __u8 members_up;
+  /* 41: of items */
+  __le32 count;
+} __attribute__((packed));
+
+struct shift_wire_nics_item { /* 17 bytes */
+  /* 0: */
+  __u8 gid[SHIFT_WIRE_GID_SIZE];
+  /* 16: what the NIC can carry, compared with the others */
+  __u8 capacity;
 } __attribute__((packed));
 
 /* Datagrams. */

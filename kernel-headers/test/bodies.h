@@ -237,6 +237,21 @@ inline int body(Layout& l, wire::Avoid& m) {
   return SHIFT_WIRE_AVOID;
 }
 
+inline int body(Layout& l, wire::Nics& m) {
+  using T = shift_wire_nics;
+  using Item = shift_wire_nics_item;
+  SHIFT_PAIR(T);
+  SHIFT_FIELD(l, T, members_up, m.members_up);
+  SHIFT_FIXED(l, T, count, kItems);
+  m.nics.resize(kItems);
+  for (wire::NicShare& nic : m.nics) {
+    l.begin(sizeof(Item));
+    SHIFT_FIELD(l, Item, gid, nic.gid);
+    SHIFT_FIELD(l, Item, capacity, nic.capacity);
+  }
+  return SHIFT_WIRE_NICS;
+}
+
 #undef SHIFT_PAIR
 
 }  // namespace shift::header

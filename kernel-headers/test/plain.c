@@ -45,6 +45,8 @@ size_t plain_size(int type) {
       return sizeof(struct shift_wire_keys_forgotten);
     case SHIFT_WIRE_AVOID:
       return sizeof(struct shift_wire_avoid);
+    case SHIFT_WIRE_NICS:
+      return sizeof(struct shift_wire_nics);
   }
   return 0;
 }

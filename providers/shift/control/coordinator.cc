@@ -45,8 +45,9 @@ void Coordinator::network_set(std::unique_ptr<net::PeerNetwork> network) {
   net_ = std::move(network);
   nics_.network_set(net_.get());
   presence_.network_set(net_.get());
-  shared_ = std::make_unique<Shared>(Shared{control_, *net_, *this, sessions_, jobs_, nics_, pairs_,
-                                            turns_, errors_, read_backs_, lines_, reporter_});
+  shared_ =
+      std::make_unique<Shared>(Shared{control_, *net_, *this, sessions_, jobs_, nics_, pairs_,
+                                      turns_, shares_, errors_, read_backs_, lines_, reporter_});
 }
 
 // ---- the machine

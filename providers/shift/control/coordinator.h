@@ -184,6 +184,7 @@ class Coordinator final : private Machine,
   void on(net::PeerChannel* channel, const wire::KeysGone& message);
   void on(net::PeerChannel* channel, const wire::KeysForgotten& message);
   void on(net::PeerChannel* channel, const wire::Avoid& message);
+  void on(net::PeerChannel* channel, const wire::Nics& message);
   // net/ itself handles these messages.
   void on(net::PeerChannel*, const wire::Hello&) {}
   void on(net::PeerChannel*, const wire::HelloReply&) {}
@@ -216,6 +217,7 @@ class Coordinator final : private Machine,
   LateNics late_;
   Jobs jobs_;
   Turns turns_;
+  Shares shares_;
   Fences fences_;
   ErrorWatch errors_;
   ReadBacks read_backs_;

@@ -134,14 +134,18 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
   if (!was_proven) {
     session->book.peer_members_set(static_cast<int>(members), message.members_up);
   }
-  search.set_peer_addresses(message.members);
-  search.widen();
+  const bool tells_nics = (message.flags & wire::Bind::kTellsNics) != 0;
+  if (!was_proven || !tells_nics || !session->spread.tells()) {
+    search.set_peer_addresses(message.members);
+    search.widen();
+  }
   session->book.ready_clean();
   if (before == nullptr || (!was_proven && !session->control.is_leader)) session->say_again();
   if (!was_proven) {
     search.set_proven();
     feed(*session, {.event = Event::kBound});
   }
+  session->spread.peer_bound(tells_nics);
   session->paths.tend();
   search.note_host();  // it writes a file, for which the peer shall not wait
 }
@@ -180,6 +184,11 @@ void Coordinator::on(PeerChannel* channel, const wire::Members& message) {
 void Coordinator::on(PeerChannel* channel, const wire::Avoid& message) {
   Session* session = proven_addressee(channel, message.from, message.to);
   if (session != nullptr) session->avoidance.take(message);
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Nics& message) {
+  Session* session = proven_addressee(channel, message.from, message.to);
+  if (session != nullptr) session->spread.take(message);
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::Drain& message) {

@@ -35,6 +35,7 @@ int PathBook::cost(PathName path) const {
   const int avoided = avoids(path) ? kAvoided : 0;
   if (path.leader != path.follower) return avoided + kCrossRail + path.leader * 8 + path.follower;
   if (path.leader == 0) return avoided;
+  if (ranks_) return avoided + 1 + (*ranks_)[path.leader];
   const int others = std::max(std::min(own_members_, peer_members_) - 1, 1);
   return avoided + 1 +
          static_cast<int>((path.leader - 1u + spread_) % static_cast<unsigned>(others));
@@ -88,19 +89,23 @@ std::vector<PathName> PathBook::candidates() const {
   return all;
 }
 
+size_t PathBook::spares() const {
+  return std::min(own_members_, peer_members_) > 3 ? 2 : 1;
+}
+
 bool PathBook::is_wanted(PathName path) const {
   if (!works(path)) return false;
   const bool is_ready = std::ranges::any_of(ready_, [&](const Ready& r) { return r.path == path; });
   if (is_ready) return false;
   if (!current_) return ready_.empty();  // a group that seeks needs only one ready path
   if (share_member(path, *current_)) return false;
-  // The group wants one spare to go to when the current path fails, and every path that is better
-  // than the current one.
+  // The group wants spares to go to when the current path fails, and every path that is better than
+  // the current one.
   const bool displaces_better = std::ranges::any_of(ready_, [&](const Ready& r) {
     return share_member(r.path, path) && cost(r.path) <= cost(path);
   });
   if (displaces_better) return false;
-  return ready_.empty() || cost(path) < cost(*current_);
+  return ready_.size() < spares() || cost(path) < cost(*current_);
 }
 
 bool PathBook::is_better_blocked(PathName path) const {

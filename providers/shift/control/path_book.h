@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "control/nic_pairs.h"
+#include "control/shares.h"
 #include "net/loop.h"
 #include "wire/messages.h"
 
@@ -26,6 +27,8 @@ class PathBook {
   // `spread` moves groups of one NIC to different members when there are several.
   void init(int own_members, bool own_is_self, uint64_t spread);
   void peer_members_set(int members, uint8_t up);
+  // In which order the straight paths are to be taken; not told: by the number of the session.
+  void ranks_set(const Ranks& ranks) { ranks_ = ranks; }
   void own_up_set(uint8_t up) { own_up_ = up; }
   uint8_t peer_up() const { return peer_up_; }
   int peer_members() const { return peer_members_; }
@@ -80,12 +83,15 @@ class PathBook {
   std::optional<PathName> better_blocked(const PairOf& pair_of) const;
 
  private:
+  // How many paths are kept ready beside the current one: two, where there are many NICs.
+  size_t spares() const;
   bool is_wanted(PathName path) const;
   bool is_better_blocked(PathName path) const;
 
   int own_members_ = 0, peer_members_ = 0;
   bool self_ = false;  // a QP connected to itself has the same member at both ends
   uint64_t spread_ = 0;
+  std::optional<Ranks> ranks_;
   uint8_t own_up_ = 0, peer_up_ = 0, own_lacking_ = 0;
   uint8_t own_avoided_ = 0, peer_avoided_ = 0;
   std::optional<PathName> current_;

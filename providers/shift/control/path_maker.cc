@@ -33,7 +33,7 @@ NicPair& PathMaker::pair_of(PathName path) const {
 void PathMaker::tend() {
   const State state = session_.control.state;
   if (!session_.control.is_leader || session_.over || !session_.search.is_proven() ||
-      session_.search.channel() == nullptr) {
+      session_.search.channel() == nullptr || !session_.spread.is_settled()) {
     return;
   }
   if (state != State::kActive && state != State::kSeeking) return;

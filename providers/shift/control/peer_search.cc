@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "control/spread.h"
 #include "group/context.h"
 #include "group/locked.h"
 #include "net/socket.h"
@@ -222,10 +223,13 @@ void PeerSearch::send_bind() {
   }
   bind.flags |= wire::Bind::kForgetsKeys | wire::Bind::kHeedsAvoid;
   if (group_.exact) bind.flags |= wire::Bind::kAsksResponder;
-  bind.members = nics_.addresses_of(group_);
+  if (has_nics_to_tell(*group_.context)) bind.flags |= wire::Bind::kTellsNics;
+  bind.members = own_addresses();
+  if (bind.members.size() > wire::Bind::kMembersMax) bind.members.resize(wire::Bind::kMembersMax);
   bind.members_up = nics_.up(group_.context);
   bind.epoch = group_.life.control.epoch;
   channel_->send(bind);
+  sink_.bind_sent();
 }
 
 bool PeerSearch::may_speak(const net::PeerChannel* channel) {

@@ -25,6 +25,8 @@ class PeerSearchSink {
   // There is a channel to the process that may own the peer's QP: everything that counts has to be
   // said on the channel.
   virtual void channel_found() = 0;
+  // A Bind was sent.
+  virtual void bind_sent() {}
   // The peer is found, and has proven that it is the peer. Called once.
   virtual void peer_proven() = 0;
   // No process owns the peer's QP, or there is no process to ask. Never called after the peer has
@@ -112,7 +114,9 @@ class PeerSearch {
   net::PeerChannel* take_channel(net::PeerChannel* channel);
   // The first Bind with a proof that fits ends the search.
   void set_proven();
-  // Sets the peer's addresses, which its newest Bind names.
+  // The addresses of this end's NICs, by members.
+  std::vector<wire::Gid> own_addresses() const { return nics_.addresses_of(group_); }
+  // Sets the peer's addresses, which its newest Bind or Nics names.
   void set_peer_addresses(const std::vector<wire::Gid>& members);
   // Leader: keeps one connection for each pair of addresses that the two ends have now, because the
   // channel must not depend on the NICs that may fail.

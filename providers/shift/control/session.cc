@@ -27,6 +27,7 @@ Session::Session(group::Group& g, Shared& s)
       qps(*this, s.jobs, s.nics),
       probe(g, s.loop),
       paths(*this, s.sessions, s.loop, s.machine, s.pairs, s.turns),
+      spread(*this, s.loop, s.shares),
       avoidance(*this, s.next_avoid),
       way_back(*this, s.loop, s.machine),
       offers(*this, s.nics),
@@ -46,6 +47,7 @@ Session::Session(group::Group& g, Shared& s)
 void Session::end() {
   over = true;
   spare.stop();
+  spread.end();
   search.end();
 }
 
@@ -75,8 +77,11 @@ void Session::say_again() {
 
 void Session::send_members() {
   if (search.channel() == nullptr) return;
-  search.send(wire::Members{ends.local, ends.remote, shared_.next_members++,
-                            shared_.nics.up(group.context)});
+  search.send(wire::Members{ends.local, ends.remote, shared_.next_members++, nics_up()});
+}
+
+uint8_t Session::nics_up() const {
+  return shared_.nics.up(group.context);
 }
 
 bool Session::take_members_sequence(uint32_t sequence) {

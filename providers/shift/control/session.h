@@ -21,6 +21,7 @@
 #include "control/peer_search.h"
 #include "control/round.h"
 #include "control/spare_watch.h"
+#include "control/spread.h"
 #include "control/verdict.h"
 #include "control/way_back.h"
 
@@ -39,6 +40,7 @@ struct Shared {
   NicWatch& nics;
   NicPairs& pairs;
   Turns& turns;
+  Shares& shares;
   ErrorWatch& errors;
   ReadBacks& read_backs;
   Lines& lines;
@@ -65,6 +67,7 @@ struct Session final : PeerSearchSink {
   PathProbe probe;
   PathBook book;
   PathMaker paths;
+  Spread spread;
   Avoidance avoidance;
   WayBack way_back;
   PathOffers offers;
@@ -89,6 +92,7 @@ struct Session final : PeerSearchSink {
   // connection that is gone now may be lost. The table has rows for copies.
   void say_again();
   void send_members();
+  uint8_t nics_up() const;  // bit n: this end's member n works
   // Takes the number of a Members from the peer. False if the message is not newer than the last
   // one: an older message must not undo a newer one.
   bool take_members_sequence(uint32_t sequence);
@@ -105,6 +109,7 @@ struct Session final : PeerSearchSink {
 
  private:
   void channel_found() override { say_again(); }
+  void bind_sent() override { spread.bind_sent(); }
   void peer_proven() override { spare.start(); }
   void host_known() override;
   void redial();

@@ -81,6 +81,9 @@ struct Context {
   // Held while a thread works on the group of an event, and to take a group off `groups`; locked
   // before `mutex`. It is a FairMutex because a test must see that a thread waits for it.
   FairMutex event_mutex;
+  // What each member can carry for the others, compared with them: 1 to 200. Set before the
+  // application gets the context.
+  PerMember<uint8_t> capacity;
   // A request keeps its place in a QP's queue until its completion is polled, on each member's NIC:
   // so no more completions of a queue can wait than it has places. Set before the application gets
   // the context.

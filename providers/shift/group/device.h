@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include <cassert>
+#include <cstdint>
 
 namespace shift::group {
 
@@ -40,6 +41,7 @@ struct Device {
   char zeros[512];  // stock providers read beyond the end of an ibv_device (verbs_device)
   // Valid while the real device list is held; an open context has its own.
   PerMember<ibv_device*> real{};
+  PerMember<uint8_t> capacity{};  // what each can carry for the others, compared with them
   int member_count = 0;
 };
 

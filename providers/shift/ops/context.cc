@@ -165,6 +165,7 @@ ibv_context* open_device(ibv_device* device) noexcept try {
   }
   auto c = std::make_unique<Context>();
   c->device = d;
+  c->capacity = d->capacity;
   take_nic(*c, first);
   if (is_dead) {
     SHIFT_WARN_FEW("%s cannot be opened (errno %d): other NICs carry what is sent there",

@@ -68,12 +68,13 @@ std::vector<int> configured_group(std::span<ibv_device* const> real, int index) 
   return members;
 }
 
-// The partners of these devices. A process that asks for the same devices again gets the same
-// partners, whatever their ports do meanwhile. The caller holds devices_mutex.
-const std::vector<int>& partners(std::span<ibv_device* const> real) {
+// What is known of these devices. A process that asks for the same devices again gets the same
+// answer, and so the same groups, whatever their ports do meanwhile. The caller holds
+// devices_mutex.
+const std::vector<NicFacts>& facts_of(std::span<ibv_device* const> real) {
   // These are never destroyed, because programs ask for the device list in exit handlers, too.
   static auto* const known_names = new std::vector<std::string>;
-  static auto* const known = new std::vector<int>;
+  static auto* const known = new std::vector<NicFacts>;
   std::vector<std::string> names;
   for (const ibv_device* device : real) names.emplace_back(device->name);
   if (names != *known_names) {
@@ -81,25 +82,40 @@ const std::vector<int>& partners(std::span<ibv_device* const> real) {
     for (const ibv_device* device : real) nics.push_back(nic_facts(*device));
     if (speeds_matter(nics))
       port_speeds_read(real, nics, std::chrono::milliseconds(config().command_ms));
-    *known = partners_of(nics);
+    *known = std::move(nics);
     *known_names = std::move(names);
   }
   return *known;
 }
 
-// The devices that form a group with the device at `index`, which comes first. A device without a
-// partner is alone in the result. The caller holds devices_mutex.
+// The devices that form a group with the device at `index`, which comes first. A device that no
+// other fits is alone in the result. The caller holds devices_mutex.
 std::vector<int> group_of(std::span<ibv_device* const> real, int index) {
   if (!config().groups.empty()) return configured_group(real, index);
   std::vector<int> members{index};
-  const int partner = partners(real)[static_cast<size_t>(index)];
-  if (partner >= 0) members.push_back(partner);
+  const std::vector<NicFacts>& nics = facts_of(real);
+  if (config().spread == Config::Spread::kOne) {
+    const int partner = partners_of(nics)[static_cast<size_t>(index)];
+    if (partner >= 0) members.push_back(partner);
+    return members;
+  }
+  for (const int backup : all_backups_of(nics, index))
+    if (members.size() < group::kMembersMax) members.push_back(backup);
   return members;
 }
 
+// With two NICs there is nothing to choose. The caller holds devices_mutex.
+std::vector<uint8_t> capacities(std::span<ibv_device* const> real,
+                                const std::vector<int>& members) {
+  if (members.size() <= 2) return std::vector<uint8_t>(members.size(), 1);
+  std::vector<NicFacts> group;
+  for (const int member : members) group.push_back(facts_of(real)[static_cast<size_t>(member)]);
+  return capacities_of(group);
+}
+
 // The caller holds devices_mutex.
-Device* virtual_device(ibv_device** list, const std::vector<int>& members) {
-  ibv_device* real = list[members.front()];
+Device* virtual_device(std::span<ibv_device* const> list, const std::vector<int>& members) {
+  ibv_device* real = list[static_cast<size_t>(members.front())];
   const int count = device_count.load(std::memory_order_relaxed);
   Device* device = nullptr;
   for (int i = 0; i < count; i++) {
@@ -118,8 +134,11 @@ Device* virtual_device(ibv_device** list, const std::vector<int>& members) {
     if (field != value) field = value;
   };
   set(device->member_count, static_cast<int>(members.size()));
-  for (int i = 0; i < device->member_count; i++)
-    set(device->real[i], list[members[static_cast<size_t>(i)]]);
+  const std::vector<uint8_t> capacity = capacities(list, members);
+  for (int i = 0; i < device->member_count; i++) {
+    set(device->real[i], list[static_cast<size_t>(members[static_cast<size_t>(i)])]);
+    set(device->capacity[i], capacity[static_cast<size_t>(i)]);
+  }
   return device;
 }
 
@@ -142,7 +161,7 @@ ibv_device** device_list_wrap(ibv_device** real, int count) noexcept try {
     const auto members = group_of(devices, i);
     log_group(devices, members);
     if (members.size() < 2) control::tell_alone(real[i]->name, "no other NIC of this host fits it");
-    Device* device = members.size() < 2 ? nullptr : virtual_device(real, members);
+    Device* device = members.size() < 2 ? nullptr : virtual_device(devices, members);
     list->shown()[i] = device != nullptr ? &device->dev : real[i];
   }
   return list->shown();

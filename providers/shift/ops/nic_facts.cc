@@ -59,25 +59,39 @@ std::optional<double> speed_of(const std::string& port) {
   return gigabits > 0 ? std::optional(gigabits) : std::nullopt;
 }
 
+// In gigabits per second, from "16.0 GT/s PCIe" and a number of lanes. From the third generation
+// on, 128 of 130 bits are data, and before that 8 of 10.
+std::optional<double> bus_speed_of(const std::string& function) {
+  constexpr double kThirdGeneration = 8;
+  const double transfers = std::atof(line_of(function + "current_link_speed").c_str());
+  const double lanes = std::atof(line_of(function + "current_link_width").c_str());
+  if (transfers <= 0 || lanes <= 0) return std::nullopt;
+  return transfers * lanes * (transfers >= kThirdGeneration ? 128.0 / 130 : 0.8);
+}
+
+struct Speed {
+  std::optional<double> port, bus;
+};
+
 // What the threads of port_speeds_read() have found. They share it, because one may outlive the
 // call.
 struct Speeds {
   std::mutex mutex;
   std::condition_variable answered;
-  std::vector<std::optional<double>> of;  // in the order of the devices
-  size_t open = 0;                        // so many have not answered
+  std::vector<Speed> of;  // in the order of the devices
+  size_t open = 0;        // so many have not answered
 };
 
-// Starts a thread that asks for one port, and takes none of the program's signals. False: the
+// Starts a thread that asks for one device, and takes none of the program's signals. False: the
 // system refuses it.
-bool asks(const std::shared_ptr<Speeds>& speeds, size_t index, const std::string& port) {
+bool asks(const std::shared_ptr<Speeds>& speeds, size_t index, const std::string& device) {
   sigset_t all, old;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
   bool is_started = true;
   try {
-    std::thread([speeds, index, port] {
-      const auto speed = speed_of(port);
+    std::thread([speeds, index, device] {
+      const Speed speed{speed_of(device + "/ports/1/"), bus_speed_of(device + "/device/")};
       std::lock_guard lock(speeds->mutex);
       speeds->of[index] = speed;
       speeds->open--;
@@ -127,14 +141,17 @@ void port_speeds_read(std::span<ibv_device* const> devices, std::vector<NicFacts
   std::unique_lock lock(speeds->mutex);
   speeds->of.resize(devices.size());
   for (size_t i = 0; i < devices.size(); i++)
-    speeds->open += asks(speeds, i, devices[i]->ibdev_path + std::string("/ports/1/"));
+    speeds->open += asks(speeds, i, devices[i]->ibdev_path);
   if (!speeds->answered.wait_for(lock, patience, [&] { return speeds->open == 0; })) {
     SHIFT_WARN_LIMITED(
         "%zu of the NICs %s not say the speed of the port within %lld ms: NICs are paired "
         "without it",
         speeds->open, speeds->open == 1 ? "does" : "do", static_cast<long long>(patience.count()));
   }
-  for (size_t i = 0; i < devices.size(); i++) facts[i].gigabits = speeds->of[i];
+  for (size_t i = 0; i < devices.size(); i++) {
+    facts[i].gigabits = speeds->of[i].port;
+    facts[i].bus_gigabits = speeds->of[i].bus;
+  }
 }
 
 }  // namespace shift::ops

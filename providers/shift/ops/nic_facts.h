@@ -20,8 +20,8 @@ NicFacts nic_facts(const ibv_device& device);
 // of the host.
 uint64_t nic_guid(const ibv_device& device);
 
-// Puts the ports' speeds into the facts of these devices. For this the kernel asks the NICs, one of
-// which may hang: what is not known after `patience` stays unknown.
+// Puts the speeds of ports and buses into the facts of these devices. For this the kernel asks the
+// NICs, one of which may hang: what is not known after `patience` stays unknown.
 void port_speeds_read(std::span<ibv_device* const> devices, std::vector<NicFacts>& facts,
                       std::chrono::milliseconds patience);
 

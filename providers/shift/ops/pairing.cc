@@ -52,6 +52,48 @@ Pair pair_of(const std::vector<NicFacts>& nics, int a, int b) {
 
 }  // namespace
 
+std::vector<int> all_backups_of(const std::vector<NicFacts>& nics, int nic) {
+  std::vector<Pair> pairs;
+  for (int other = 0; other < static_cast<int>(nics.size()); other++) {
+    if (other != nic && may_pair(nics[static_cast<size_t>(nic)], nics[static_cast<size_t>(other)]))
+      pairs.push_back(pair_of(nics, nic, other));
+  }
+  std::ranges::sort(pairs, {}, &Pair::misfit);
+  std::vector<int> backups;
+  for (const Pair& pair : pairs) backups.push_back(pair.b);
+  return backups;
+}
+
+namespace {
+
+// What is left of a NIC's speed for memory that lies near another NIC: users' own measurements of
+// what GPUs reach over NICs near and far.
+double reach(const NicFacts& from, const NicFacts& nic) {
+  constexpr double kNode = 0.6, kFar = 0.3;
+  if (is_one_card(from, nic) || differ(from.numa_node, nic.numa_node)) return kFar;
+  if (from.place.empty() || nic.place.empty()) return 1;
+  return from.place.front() == nic.place.front() ? 1 : kNode;
+}
+
+}  // namespace
+
+std::vector<uint8_t> capacities_of(const std::vector<NicFacts>& group) {
+  constexpr double kMost = 200;
+  const bool are_known =
+      std::ranges::all_of(group, [](const NicFacts& nic) { return nic.gigabits.has_value(); });
+  std::vector<double> gigabits;
+  for (const NicFacts& nic : group) {
+    const double speed = are_known ? *nic.gigabits : 1;
+    const double bus = are_known ? nic.bus_gigabits.value_or(speed) : speed;
+    gigabits.push_back(std::min(speed, bus) * (&nic == &group.front() ? 1 : reach(group[0], nic)));
+  }
+  const double most = gigabits.empty() ? 1 : *std::ranges::max_element(gigabits);
+  std::vector<uint8_t> capacities;
+  for (const double each : gigabits)
+    capacities.push_back(static_cast<uint8_t>(std::clamp(each / most * kMost, 1.0, kMost)));
+  return capacities;
+}
+
 std::vector<int> partners_of(const std::vector<NicFacts>& nics) {
   const int count = static_cast<int>(nics.size());
   std::vector<Pair> pairs;

@@ -49,6 +49,8 @@ struct Config {
   // SHIFT_PAIRS: the devices that stand in for each other, the nearest first; empty = neighbours
   // are paired automatically.
   std::vector<std::vector<std::string>> groups;
+  // SHIFT_SPREAD: whether the layer by itself gives a device one backup, or all that fit it
+  enum class Spread : uint8_t { kOne, kCapacity } spread = Spread::kOne;
   // SHIFT_PEERS: the operator's map of hosts (util/host_map.h); the name is absolute; empty = none
   std::string peers;
   // SHIFT_BORN: whether a port that is down when its device is opened is shown as if it was up,

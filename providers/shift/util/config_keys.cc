@@ -32,6 +32,7 @@ bool parse_number(std::string_view s, int min, int max, T& out) {
 // The names of an enumeration's values, in their order.
 constexpr std::string_view kLevels[] = {"error", "warn", "info", "debug"};
 constexpr std::string_view kModes[] = {"relaxed", "exact"};
+constexpr std::string_view kSpreads[] = {"one", "capacity"};
 constexpr std::string_view kDirectVerbs[] = {"refuse", "answer", "unprotected"};
 
 template <typename T>
@@ -102,6 +103,9 @@ std::string text_of(LogLevel value) {
 std::string text_of(Mode value) {
   return std::string(kModes[static_cast<size_t>(value)]);
 }
+std::string text_of(Config::Spread value) {
+  return std::string(kSpreads[static_cast<size_t>(value)]);
+}
 std::string text_of(DirectVerbs value) {
   return std::string(kDirectVerbs[static_cast<size_t>(value)]);
 }
@@ -158,6 +162,9 @@ constexpr ConfigKey kKeys[] = {
      "device=device[=device...],... with each device named once, four in a group at most",
      [](std::string_view v, Config& c) { return parse_groups(v, c.groups); },
      show<&Config::groups>},
+    {"SHIFT_SPREAD", "one or capacity",
+     [](std::string_view v, Config& c) { return parse_name(v, kSpreads, c.spread); },
+     show<&Config::spread>},
     {"SHIFT_PEERS", "an absolute file name, or nothing",
      [](std::string_view v, Config& c) {
        return v.empty() ? c.peers.clear(), true : parse_absolute(v, c.peers);

@@ -218,6 +218,16 @@ void fields(IO& io, M& m) {
   io.number(m.members);
 }
 
+template <typename IO, Is<Nics> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
+  io.number(m.members_up);
+  io.list(m.nics, kGidSize + 1, [](IO& i, auto& nic) {
+    i.bytes(nic.gid.raw);
+    i.number(nic.capacity);
+  });
+}
+
 template <typename IO, Is<Drain> M>
 void fields(IO& io, M& m) {
   pair(io, m);
@@ -365,10 +375,10 @@ bool body_get(uint8_t type, std::span<const uint8_t> body, Message& out) {
 }  // namespace
 
 const char* message_name(const Message& message) noexcept {
-  constexpr const char* kNames[] = {"Hello",    "HelloReply", "Confirm",  "Bind",          "Offer",
-                                    "Accept",   "Ready",      "Members",  "Drain",         "Switch",
-                                    "Progress", "KeyQuery",   "KeyReply", "Refuse",        "Close",
-                                    "GidQuery", "GidAnswer",  "KeysGone", "KeysForgotten", "Avoid"};
+  constexpr const char* kNames[] = {
+      "Hello",   "HelloReply", "Confirm",   "Bind",     "Offer",         "Accept",   "Ready",
+      "Members", "Drain",      "Switch",    "Progress", "KeyQuery",      "KeyReply", "Refuse",
+      "Close",   "GidQuery",   "GidAnswer", "KeysGone", "KeysForgotten", "Avoid",    "Nics"};
   static_assert(std::size(kNames) == std::variant_size_v<Message>);
   return message.index() < std::size(kNames) ? kNames[message.index()] : "?";
 }

@@ -78,11 +78,14 @@ struct Bind {
   static constexpr uint32_t kAsksResponder = 1u << 1;
   static constexpr uint32_t kForgetsKeys = 1u << 2;  // the sender answers KeysGone
   static constexpr uint32_t kHeedsAvoid = 1u << 3;   // the sender knows Avoid
+  // The sender has more than two NICs and knows Nics, which names those beyond the first four.
+  static constexpr uint32_t kTellsNics = 1u << 4;
+  static constexpr size_t kMembersMax = 4;  // older builds take no more
 
   QpName from, to;
   uint32_t sq_psn = 0, rq_psn = 0;  // the start PSNs of what the sender's QP sends and receives
   uint8_t members_up = 0;           // bit n: member n works
-  std::vector<Gid> members;         // of the sender's device group
+  std::vector<Gid> members;         // the first ones of the sender's device group
   uint32_t flags = 0;
   uint32_t epoch = 0;  // the sender's
 
@@ -309,12 +312,32 @@ struct Avoid {
   bool operator==(const Avoid&) const = default;
 };
 
+// One NIC of the sender's device group.
+struct NicShare {
+  Gid gid;
+  // What it can carry for the group, by its speed and its distance from the default NIC, compared
+  // with the group's others.
+  uint8_t capacity = 0;
+
+  bool operator==(const NicShare&) const = default;
+};
+
+// "These are all my NICs, and what they can carry." Both ends send it, if both Binds say
+// kTellsNics. Until the leader has heard it, it makes no path.
+struct Nics {
+  QpName from, to;
+  uint8_t members_up = 0;  // as in Bind
+  std::vector<NicShare> nics;
+
+  bool operator==(const Nics&) const = default;
+};
+
 // The order gives the type numbers on the wire, counted from 1: new types are appended only. A peer
 // of an older build closes the connection over a type that it does not know, so a new type goes
 // only to a peer whose Bind says, with a flag, that it knows the type.
 using Message = std::variant<Hello, HelloReply, Confirm, Bind, Offer, Accept, Ready, Members, Drain,
                              Switch, Progress, KeyQuery, KeyReply, Refuse, Close, GidQuery,
-                             GidAnswer, KeysGone, KeysForgotten, Avoid>;
+                             GidAnswer, KeysGone, KeysForgotten, Avoid, Nics>;
 
 const char* message_name(const Message& message) noexcept;
 

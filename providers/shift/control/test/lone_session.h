@@ -152,6 +152,7 @@ class SessionTest : public ::testing::Test {
   LateNics late_{loop_, nics_};
   Jobs jobs_{loop_, sessions_, late_};
   Turns turns_{loop_, [](uint64_t) {}};
+  Shares shares_;
   ErrorWatch errors_{loop_, sessions_, jobs_};
   ReadBacks read_backs_;
   Lines lines_{loop_};
@@ -160,8 +161,8 @@ class SessionTest : public ::testing::Test {
   } no_orders_;
   Orders orders_{loop_, sessions_, no_orders_};
   Reporter reporter_{loop_, sessions_, nics_, orders_};
-  Shared shared_{loop_,  network_, machine_, sessions_,   jobs_,  nics_,
-                 pairs_, turns_,   errors_,  read_backs_, lines_, reporter_};
+  Shared shared_{loop_,  network_, machine_, sessions_,   jobs_,  nics_,    pairs_,
+                 turns_, shares_,  errors_,  read_backs_, lines_, reporter_};
   uint32_t serial_ = 0;
 };
 

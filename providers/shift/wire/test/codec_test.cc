@@ -69,6 +69,7 @@ std::vector<Message> samples() {
       KeysGone{b, a, 7, 8, true, {0xffffffff, 2}},
       KeysForgotten{a, b, 0x80000009},
       Avoid{b, a, 0xfffffff8, 0x81},
+      Nics{a, b, 0x81, {{name(9).gid, 200}, {name(10).gid, 1}}},
   };
 }
 
@@ -194,7 +195,7 @@ TEST(Codec, ForeignHeadersAreRefused) {
   const struct {
     size_t at;
     uint8_t value;
-  } cases[] = {{0, 'X'}, {4, 4}, {5, 0}, {5, 21}, {6, 2}, {7, 1}, {11, 1}, {8, 0}};
+  } cases[] = {{0, 'X'}, {4, 4}, {5, 0}, {5, 22}, {6, 2}, {7, 1}, {11, 1}, {8, 0}};
   for (const auto& c : cases) {
     auto bad = good;
     bad[c.at] = c.value;
