@@ -92,7 +92,7 @@ define("bool", "bind.flags.has_sq_psn", "Has reached RTS", 32, nil, 1)
 define("bool", "bind.flags.asks_responder", "Asks how far responders got", 32, nil, 2)
 define("bool", "bind.flags.forgets_keys", "Knows KeysGone", 32, nil, 4)
 define("bool", "bind.flags.heeds_avoid", "Knows Avoid", 32, nil, 8)
-define("bool", "bind.flags.tells_nics", "Knows Nics, has more than two", 32, nil, 16)
+define("bool", "bind.flags.tells_nics", "Knows Nics", 32, nil, 16)
 define("none", "item", "Item")
 define("uint32", "count", "Number of items")
 define("ipv6", "member", "GID of a NIC")
@@ -319,7 +319,7 @@ local LAYOUTS = {
   KeysGone = after_pair({"u32", "epoch"}, {"u32", "number"}, {"flag", "all"}, {"list", {{"u32", "rkey"}}, 4}),
   KeysForgotten = after_pair({"u32", "number"}),
   Avoid = after_pair({"u32", "seq"}, {"u8", "avoid.members"}),
-  Nics = after_pair({"u8", "bind.members_up"}, {"list", {{"gid", "member"}, {"u8", "nics.capacity"}}, 17}),
+  Nics = after_pair({"list", {{"gid", "member"}, {"u8", "nics.capacity"}}, 17}),
 }
 
 local function body_add(body, name)

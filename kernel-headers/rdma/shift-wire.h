@@ -229,7 +229,7 @@ enum shift_wire_bind_flags {
   SHIFT_WIRE_BIND_ASKS_RESPONDER = 1 << 1, /* the sender's mode is exact (Progress, items) */
   SHIFT_WIRE_BIND_FORGETS_KEYS = 1 << 2,   /* the sender knows KeysGone */
   SHIFT_WIRE_BIND_HEEDS_AVOID = 1 << 3,    /* the sender knows Avoid */
-  SHIFT_WIRE_BIND_TELLS_NICS = 1 << 4      /* the sender has more than two NICs and knows Nics */
+  SHIFT_WIRE_BIND_TELLS_NICS = 1 << 4      /* the sender knows Nics */
 };
 
 /* The start PSNs of the default QP, which prove that the process owns it, and the process's NICs.
@@ -520,14 +520,12 @@ struct shift_wire_avoid { /* 45 bytes */
 } __attribute__((packed));
 
 /* All NICs of the sender's device group; a Bind names only the first four. */
-struct shift_wire_nics { /* 45 bytes, then items */
+struct shift_wire_nics { /* 44 bytes, then items */
   /* 0: */
   struct shift_wire_qp from;
   /* 20: */
   struct shift_wire_qp to;
-  /* 40: bit n: NIC n works */
-  __u8 members_up;
-  /* 41: of items */
+  /* 40: of items, 1 to SHIFT_WIRE_MEMBERS_MAX */
   __le32 count;
 } __attribute__((packed));
 

@@ -241,7 +241,6 @@ inline int body(Layout& l, wire::Nics& m) {
   using T = shift_wire_nics;
   using Item = shift_wire_nics_item;
   SHIFT_PAIR(T);
-  SHIFT_FIELD(l, T, members_up, m.members_up);
   SHIFT_FIXED(l, T, count, kItems);
   m.nics.resize(kItems);
   for (wire::NicShare& nic : m.nics) {

@@ -48,7 +48,7 @@ void Forger::samples_make(const wire::QpName& from, const wire::QpName& to) {
       wire::KeysGone{from, to, 0, 1, false, {0x20}},
       wire::KeysForgotten{from, to, 1},
       wire::Avoid{from, to, 1, 1},
-      wire::Nics{from, to, 1, {{from.gid, 100}}}};
+      wire::Nics{from, to, {{from.gid, 100}}}};
   for (const wire::Message& message : all)
     require(wire::encode(message, samples_.emplace_back()), "no memory");
 }

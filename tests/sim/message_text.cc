@@ -25,9 +25,7 @@ struct Words {
   }
   std::string operator()(const wire::Members& m) const { return " up " + to_string(m.up); }
   std::string operator()(const wire::Avoid& m) const { return " leave " + to_string(m.members); }
-  std::string operator()(const wire::Nics& m) const {
-    return " " + to_string(m.nics.size()) + " up " + to_string(m.members_up);
-  }
+  std::string operator()(const wire::Nics& m) const { return " " + to_string(m.nics.size()); }
   std::string operator()(const wire::Drain& m) const {
     static constexpr const char* kKinds[] = {" ask", " done", " cancel"};
     return kKinds[static_cast<size_t>(m.kind) % 3] + (" attempt " + to_string(m.attempt)) +

@@ -115,7 +115,8 @@ void plan_more(Dice& dice, Schedule& s, bool atomics) {
 void plan_traffic(Dice& dice, Schedule& s, bool atomics) {
   const bool way_back = dice.chance(30);
   for (AppPlan& app : s.apps) {
-    app.members = 2 + static_cast<int>(dice.chance(40) ? 1 + dice.below(2) : 0);
+    constexpr int kMany[] = {3, 3, 4, 4, 5, 8};
+    app.members = dice.chance(40) ? kMany[dice.below(6)] : 2;
     app.poll_after =
         microseconds(dice.chance(60) ? 1 : 1 + dice.below(dice.chance(50) ? 200 : 20'000));
     plan_sends(dice, app, atomics, way_back);

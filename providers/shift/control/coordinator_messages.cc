@@ -134,8 +134,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
   if (!was_proven) {
     session->book.peer_members_set(static_cast<int>(members), message.members_up);
   }
-  const bool tells_nics = (message.flags & wire::Bind::kTellsNics) != 0;
-  if (!was_proven || !tells_nics || !session->spread.tells()) {
+  if (!was_proven || !session->spread.tells()) {
     search.set_peer_addresses(message.members);
     search.widen();
   }
@@ -145,7 +144,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
     search.set_proven();
     feed(*session, {.event = Event::kBound});
   }
-  session->spread.peer_bound(tells_nics);
+  session->spread.peer_bound(message);
   session->paths.tend();
   search.note_host();  // it writes a file, for which the peer shall not wait
 }

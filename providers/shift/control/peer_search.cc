@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "control/spread.h"
 #include "group/context.h"
 #include "group/locked.h"
 #include "net/socket.h"
@@ -221,9 +220,8 @@ void PeerSearch::send_bind() {
     bind.sq_psn = psns.sq;
     bind.flags |= wire::Bind::kHasSqPsn;
   }
-  bind.flags |= wire::Bind::kForgetsKeys | wire::Bind::kHeedsAvoid;
+  bind.flags |= wire::Bind::kForgetsKeys | wire::Bind::kHeedsAvoid | wire::Bind::kTellsNics;
   if (group_.exact) bind.flags |= wire::Bind::kAsksResponder;
-  if (has_nics_to_tell(*group_.context)) bind.flags |= wire::Bind::kTellsNics;
   bind.members = own_addresses();
   if (bind.members.size() > wire::Bind::kMembersMax) bind.members.resize(wire::Bind::kMembersMax);
   bind.members_up = nics_.up(group_.context);

@@ -77,11 +77,8 @@ void Session::say_again() {
 
 void Session::send_members() {
   if (search.channel() == nullptr) return;
-  search.send(wire::Members{ends.local, ends.remote, shared_.next_members++, nics_up()});
-}
-
-uint8_t Session::nics_up() const {
-  return shared_.nics.up(group.context);
+  search.send(wire::Members{ends.local, ends.remote, shared_.next_members++,
+                            shared_.nics.up(group.context)});
 }
 
 bool Session::take_members_sequence(uint32_t sequence) {

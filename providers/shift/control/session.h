@@ -92,7 +92,6 @@ struct Session final : PeerSearchSink {
   // connection that is gone now may be lost. The table has rows for copies.
   void say_again();
   void send_members();
-  uint8_t nics_up() const;  // bit n: this end's member n works
   // Takes the number of a Members from the peer. False if the message is not newer than the last
   // one: an older message must not undo a newer one.
   bool take_members_sequence(uint32_t sequence);

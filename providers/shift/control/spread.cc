@@ -14,6 +14,8 @@ namespace {
 
 // The peer says it at once, so it is lost with a connection, or the peer is not what it says.
 constexpr std::chrono::milliseconds kPatience{100};
+// With two NICs there is nothing to choose.
+constexpr size_t kFew = 2;
 
 uint8_t capacity_of(const group::Context& context, int member) {
   return std::max<uint8_t>(context.capacity[member], 1);
@@ -21,31 +23,26 @@ uint8_t capacity_of(const group::Context& context, int member) {
 
 }  // namespace
 
-bool has_nics_to_tell(const group::Context& context) {
-  return context.member_count > 2;
-}
-
-bool Spread::tells() const {
-  return has_nics_to_tell(*session_.group.context) && !session_.is_self;
-}
-
-void Spread::peer_bound(bool peer_tells) {
-  const bool was_told = std::exchange(peer_tells_, tells() && peer_tells);
-  if (!peer_tells_) {
+void Spread::peer_bound(const wire::Bind& bind) {
+  const auto more =
+      std::max(static_cast<size_t>(session_.group.context->member_count), bind.members.size());
+  const bool may_tell = !session_.is_self && (bind.flags & wire::Bind::kTellsNics) != 0;
+  const bool has_told = std::exchange(tells_, may_tell && more > kFew);
+  if (!tells_) {
     if (!is_settled_) settle();
-  } else if (!was_told) {
+  } else if (!has_told) {
     say();
     silence_.start(kPatience, [this] { settle(); });
   }
 }
 
 void Spread::bind_sent() {
-  if (peer_tells_) say();
+  if (tells_) say();
 }
 
 void Spread::say() {
   const group::Context& context = *session_.group.context;
-  wire::Nics message{session_.ends.local, session_.ends.remote, session_.nics_up(), {}};
+  wire::Nics message{session_.ends.local, session_.ends.remote, {}};
   int member = 0;
   for (const wire::Gid& gid : session_.search.own_addresses())
     message.nics.push_back({gid, capacity_of(context, member++)});
@@ -54,7 +51,7 @@ void Spread::say() {
 
 void Spread::take(const wire::Nics& message) {
   const size_t count = message.nics.size();
-  if (count == 0 || count > group::kMembersMax || !tells()) return;
+  if (count == 0 || count > group::kMembersMax || !tells_) return;
   std::vector<wire::Gid> addresses;
   for (size_t m = 0; m < count; m++) {
     addresses.push_back(message.nics[m].gid);
@@ -62,7 +59,7 @@ void Spread::take(const wire::Nics& message) {
   }
   // What this end has said before may have come before the peer had its proof.
   if (!std::exchange(has_heard_, true)) say();
-  session_.book.peer_members_set(static_cast<int>(count), message.members_up);
+  session_.book.peer_members_set(static_cast<int>(count), session_.book.peer_up());
   session_.search.set_peer_addresses(addresses);
   session_.search.widen();
   settle();
@@ -73,7 +70,11 @@ void Spread::settle() {
   is_settled_ = true;
   const group::Context& context = *session_.group.context;
   const int members = std::min(context.member_count, session_.book.peer_members());
-  if (session_.control.is_leader && has_nics_to_tell(context)) {
+  // The peer would not know the addresses of the others.
+  const auto known = static_cast<int>(wire::Bind::kMembersMax);
+  for (int m = known; m < context.member_count && !tells_ && !session_.is_self; m++)
+    session_.book.own_lacks(m);
+  if (session_.control.is_leader && context.member_count > static_cast<int>(kFew)) {
     Capacities capacities{};
     for (int m = 0; m < members; m++) {
       const uint8_t own = capacity_of(context, m), peers = peers_[static_cast<size_t>(m)];

@@ -10,18 +10,16 @@ namespace shift::control {
 
 struct Session;
 
-// Whether an end with that context has NICs to tell of: with two there is nothing to choose.
-bool has_nics_to_tell(const group::Context& context);
-
 class Spread {
  public:
   Spread(Session& session, net::Loop& loop, Shares& shares)
       : session_(session), shares_(shares), silence_(loop) {}
 
-  // Whether this end tells of its NICs, if the peer does.
-  bool tells() const;
-  // A Bind has come from the peer, which has proved itself.
-  void peer_bound(bool peer_tells);
+  // A Bind has come from the peer, which has proved itself. Its list of NICs may be incomplete.
+  void peer_bound(const wire::Bind& bind);
+  // Whether the ends tell each other of all their NICs: one of them has more than two, and both
+  // know Nics.
+  bool tells() const { return tells_; }
   // This end has sent a Bind, because a connection is new or an address has changed.
   void bind_sent();
   void take(const wire::Nics& message);
@@ -37,7 +35,7 @@ class Spread {
   Session& session_;
   Shares& shares_;
   bool is_settled_ = false;
-  bool peer_tells_ = false, has_heard_ = false;
+  bool tells_ = false, has_heard_ = false;
   Capacities peers_{};  // zero: the peer has not told
   net::Timer silence_;  // bounds the wait for the peer's NICs
 };

@@ -221,7 +221,6 @@ void fields(IO& io, M& m) {
 template <typename IO, Is<Nics> M>
 void fields(IO& io, M& m) {
   pair(io, m);
-  io.number(m.members_up);
   io.list(m.nics, kGidSize + 1, [](IO& i, auto& nic) {
     i.bytes(nic.gid.raw);
     i.number(nic.capacity);

@@ -78,9 +78,8 @@ struct Bind {
   static constexpr uint32_t kAsksResponder = 1u << 1;
   static constexpr uint32_t kForgetsKeys = 1u << 2;  // the sender answers KeysGone
   static constexpr uint32_t kHeedsAvoid = 1u << 3;   // the sender knows Avoid
-  // The sender has more than two NICs and knows Nics, which names those beyond the first four.
-  static constexpr uint32_t kTellsNics = 1u << 4;
-  static constexpr size_t kMembersMax = 4;  // older builds take no more
+  static constexpr uint32_t kTellsNics = 1u << 4;    // the sender knows Nics
+  static constexpr size_t kMembersMax = 4;           // older builds take no more
 
   QpName from, to;
   uint32_t sq_psn = 0, rq_psn = 0;  // the start PSNs of what the sender's QP sends and receives
@@ -322,11 +321,10 @@ struct NicShare {
   bool operator==(const NicShare&) const = default;
 };
 
-// "These are all my NICs, and what they can carry." Both ends send it, if both Binds say
-// kTellsNics. Until the leader has heard it, it makes no path.
+// "These are all my NICs, and what they can carry." Both ends send it, if both Binds say kTellsNics
+// and one of them names more than two. Until the leader has heard it, it makes no path.
 struct Nics {
   QpName from, to;
-  uint8_t members_up = 0;  // as in Bind
   std::vector<NicShare> nics;
 
   bool operator==(const Nics&) const = default;

@@ -589,7 +589,8 @@ TEST_F(PeerSearchTest, BindSaysWhatProvesAndWhereTheNicsAre) {
   const auto& bind = std::get<wire::Bind>(channel_.sent[0]);
   EXPECT_EQ(bind.sq_psn, 1000u);
   EXPECT_EQ(bind.rq_psn, 2000u);
-  EXPECT_EQ(bind.flags, wire::Bind::kHasSqPsn | wire::Bind::kForgetsKeys | wire::Bind::kHeedsAvoid);
+  EXPECT_EQ(bind.flags, wire::Bind::kHasSqPsn | wire::Bind::kForgetsKeys | wire::Bind::kHeedsAvoid |
+                            wire::Bind::kTellsNics);
   EXPECT_EQ(bind.members_up, 3);
   ASSERT_EQ(bind.members.size(), 2u);
   EXPECT_EQ(bind.members[0], world_.nic(0).gid);

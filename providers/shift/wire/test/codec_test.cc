@@ -69,7 +69,7 @@ std::vector<Message> samples() {
       KeysGone{b, a, 7, 8, true, {0xffffffff, 2}},
       KeysForgotten{a, b, 0x80000009},
       Avoid{b, a, 0xfffffff8, 0x81},
-      Nics{a, b, 0x81, {{name(9).gid, 200}, {name(10).gid, 1}}},
+      Nics{a, b, {{name(9).gid, 200}, {name(10).gid, 1}}},
   };
 }
 
