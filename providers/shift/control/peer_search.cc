@@ -221,7 +221,7 @@ void PeerSearch::send_bind() {
     bind.flags |= wire::Bind::kHasSqPsn;
   }
   bind.flags |= wire::Bind::kForgetsKeys | wire::Bind::kHeedsAvoid;
-  if (group_.exact) bind.flags |= wire::Bind::kAsksResponder;
+  if (group_.asks_responder()) bind.flags |= wire::Bind::kAsksResponder;
   bind.members = nics_.addresses_of(group_);
   bind.members_up = nics_.up(group_.context);
   bind.epoch = group_.life.control.epoch;

@@ -1,6 +1,6 @@
-// For the mode exact: which packet numbers (PSNs) the WRs of a send queue have on the connection
-// that carries them, and which WRs were executed when the peer's responder expected a certain PSN.
-// Read only after a fence.
+// For modes that ask the responder: which packet numbers (PSNs) the WRs of a send queue have on the
+// connection that carries them, and which WRs were executed when the peer's responder expected a
+// certain PSN. Read only after a fence.
 #pragma once
 
 #include <cstdint>
