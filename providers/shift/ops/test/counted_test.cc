@@ -18,7 +18,7 @@ constexpr uint32_t kMtu = 256;
 
 // What the standard says (IBA 9.7.3.1): an atomic has one packet, as has a message without bytes.
 uint32_t packets_of(const Built& r) {
-  if (is_atomic(r.wr.opcode)) return 1;
+  if (group::is_atomic(r.wr.opcode)) return 1;
   size_t length = r.inline_data.size();
   for (const ibv_sge& sge : r.sges) length += sge.length;
   return static_cast<uint32_t>(std::max<size_t>(1, (length + kMtu - 1) / kMtu));
