@@ -69,10 +69,10 @@ struct SendQueue {
     bool fast = false;  // it goes to the journal's head and to the NIC's own builder
     uint32_t pending = 0;
     uint32_t signaled = 0, notifications = 0;  // among the pending ones, if they are noted
-    uint32_t packets = 0;                      // of all noted ones so far, if they are counted
-    // By so many bits the length of the newest one's data is shifted to count its further packets.
-    uint32_t shift = 0;
     int error = 0;
+    // Of the pending ones, if they are noted and counted; and by so many bits the length of the
+    // newest one's data is shifted to count its further packets.
+    uint32_t packets = 0, shift = 0;
   } build;
   // Under mutex: park() has barred the hot path, and nobody has found since that no batch is built
   // there any more (batch_is_over). Meanwhile other users of the queue wait.
