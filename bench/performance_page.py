@@ -186,7 +186,8 @@ def memory(result):
             more = [cell for manner in environment.JOURNALS
                     for cell in (f"{kib[manner]:.0f}", f"{kib[manner] - stock:+.0f}")]
             rows.append([f"{depth} places, {state}", f"{stock:.0f}", *more])
-    return [*paragraphs(MEMORY), "In KiB:", "", *table(["queue pair", *environment.compared_header(environment.JOURNALS)], rows)]
+    header = ["queue pair", *environment.compared_header(environment.JOURNALS)]
+    return [*paragraphs(MEMORY), "In KiB:", "", *table(header, rows)]
 
 
 def perftest(result):

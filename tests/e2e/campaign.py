@@ -54,9 +54,9 @@ def chosen(options):
 def reproduce(options, *picked):
     layer = " --layer %s" % options.layer if options.layer else ""
     only = " ".join("--only %d" % cell.index for cell in picked)
+    decided = key_again(options) + journal_again(options) + mode_again(options)
     return "%s --build %s%s%s --runs %d --seed %d %s --keep" % (
-        os.path.relpath(__file__), options.build, layer, key_again(options) + journal_again(options) + mode_again(options),
-        options.runs, options.seed, only)
+        os.path.relpath(__file__), options.build, layer, decided, options.runs, options.seed, only)
 
 
 def tell_failure(options, key, result, directory):

@@ -61,6 +61,13 @@ void SentPackets::marker_add(uint64_t position, uint64_t first) {
   markers.push_back(position);
 }
 
+bool numbers_differ(const SendJournal& journal, const SentPackets& sent, uint64_t first,
+                    uint64_t posted) {
+  uint64_t packets = sent.markers.size() + ((sent.psn - sent.begin) & kPsnMask);
+  for (uint64_t i = std::max(first, sent.from); i < posted; i++) packets += journal.packets_at(i);
+  return packets < kWindowMax;
+}
+
 std::optional<Executed> executed_before(const SendJournal& journal, const SentPackets& sent,
                                         uint64_t first, uint64_t posted, uint32_t psn) {
   if (!sent.known || posted < sent.from || journal.mtu() == 0) return std::nullopt;

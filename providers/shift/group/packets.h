@@ -41,6 +41,10 @@ struct SentPackets {
   void marker_add(uint64_t position, uint64_t first);
 };
 
+// Whether so few packets belong to these WRs that no two of their numbers are alike.
+bool numbers_differ(const SendJournal& journal, const SentPackets& sent, uint64_t first,
+                    uint64_t posted);
+
 // How much the peer has executed of the WRs from `first` (the first without a completion) to
 // `posted` (the end of those that were posted) when its responder expects `psn` next. nullopt: this
 // `psn` is impossible.

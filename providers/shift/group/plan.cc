@@ -100,7 +100,9 @@ const char* refine(const Group& group, Plan& plan) {
     plan.executed = std::max(plan.executed, group.send.executed);
   }
   if (plan.first >= posted) return nullptr;  // no request was under way
-  const bool known = group.life.control.peer_responder && group.send.sent.known &&
+  const SentPackets& sent = group.send.sent;
+  const bool known = group.life.control.peer_responder && sent.known &&
+                     numbers_differ(journal, sent, plan.first, posted) &&
                      !(SHIFT_PLANT(auto_hears_nothing) && !group.needs_proof());
   plan.knows_atomics = known || group.needs_proof() || SHIFT_PLANT(auto_repeats_atomics);
   if (!known) {
@@ -108,8 +110,8 @@ const char* refine(const Group& group, Plan& plan) {
     if (!group.needs_proof() && !SHIFT_PLANT(auto_needs_proof)) return nullptr;
     return SHIFT_PLANT(unknown_is_unexecuted) ? nullptr : unproven(journal, plan, posted);
   }
-  const auto executed = executed_before(journal, group.send.sent, plan.first, posted,
-                                        *group.life.control.peer_responder);
+  const auto executed =
+      executed_before(journal, sent, plan.first, posted, *group.life.control.peer_responder);
   const Executed doubtful{plan.first, 0};
   if (!executed && SHIFT_PLANT(auto_bears_doubt) && !group.needs_proof()) return nullptr;
   if (!executed) {

@@ -364,6 +364,14 @@ TEST_P(Exact, APathWithOtherPacketsProvesNothing) {
   EXPECT_EQ(round(0, 1, kThird).refusal == nullptr, GetParam() == Mode::kAuto);
 }
 
+// More packets are under way than numbers can tell apart.
+TEST_P(Exact, ANumberThatMayBeAnotherProvesNothing) {
+  for (uint64_t id = 1; id <= 4; id++) post(id, IBV_WR_RDMA_WRITE, 1u << 31);
+  EXPECT_EQ(round(0, 5).refusal == nullptr, GetParam() == Mode::kAuto);
+  const Ids all = GetParam() == Mode::kAuto ? Ids{1, 2, 3, 4} : Ids{};
+  EXPECT_EQ(posted_ids(on(kBackup), *group_), all);
+}
+
 // ---- the mode auto, when nothing is known
 
 class Auto : public Asking {
