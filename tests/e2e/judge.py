@@ -198,9 +198,10 @@ def witness_begin(fabric, cell, mode, env):
 
 def witness_end(cell, mode, witness):
     """What the witness saw that must not be. Host b receives its WRITEs."""
-    masked = must_pass(cell, mode) or cell.kind in ("atomic", "early_fault") and not (
-        mode == "exact" and deaths(cell))
-    return witness.problems(mode == "auto" and "b" in deaths(cell), masked and witness.is_met, SWITCH_BOUND)
+    is_dead = "b" in deaths(cell)
+    masked = must_pass(cell) or cell.kind in ("atomic", "early_fault")
+    return witness.problems(is_dead and mode == "auto",
+                            masked and witness.is_met and not (is_dead and mode == "exact"), SWITCH_BOUND)
 
 
 def judge(fabric, cell, result, fault_time, mode):
@@ -226,8 +227,8 @@ def judge(fabric, cell, result, fault_time, mode):
 
     kind = cell.kind
     result.spurious = bool(moves) and kind in ("clean", "idle_backup", "peer_stock", "peer_stock_pause")
-    is_deadly = mode == "exact" and deaths(cell)
-    passes = must_pass(cell, mode) or (kind == "early_fault" and result.met and not is_deadly)
+    is_unproven = mode == "exact" and deaths(cell)
+    passes = must_pass(cell, mode) or (kind == "early_fault" and result.met and not is_unproven)
     if passes and codes != (0, 0) and not result.problems:
         say("an error reached the program")
     if kind in MOVING and codes == (0, 0) and not switched(fabric, cell):

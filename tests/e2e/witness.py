@@ -17,7 +17,7 @@ RAN_TWICE = "a WRITE ran twice"
 
 
 class Witness:
-    """It may have to be started again, as any program whose QP breaks before it is protected."""
+    """Both ends of shift-once. `is_met`: its QP was protected before the fault."""
 
     def __init__(self, fabric, env):
         self.fabric = fabric
