@@ -13,11 +13,14 @@ import harness.fabric
 from harness import ROOT
 from harness.build import Build
 
-# How a program runs: on the stock library, or under SHIFT with this SHIFT_JOURNAL.
+# How a program runs: on the stock library, or under SHIFT with this SHIFT_JOURNAL, or with notes and in the mode
+# auto.
 STOCK = "stock"
 JOURNALS = ("copies", "notes")
+AUTO = "auto"
+SHIFTS = (*JOURNALS, AUTO)
 MANNERS = (STOCK, *JOURNALS)
-TITLES = {STOCK: "stock", **{journal: f"SHIFT, {journal}" for journal in JOURNALS}}
+TITLES = {STOCK: "stock", **{journal: f"SHIFT, {journal}" for journal in JOURNALS}, AUTO: "SHIFT, auto"}
 
 
 class Failure(Exception):
@@ -34,14 +37,17 @@ def parser(description):
 
 def manners_add(result, default):
     """The option for the manners that are compared. Stock is always among them."""
-    result.add_argument("--manners", nargs="+", choices=JOURNALS, default=list(default), metavar="JOURNAL",
-                        help="SHIFT_JOURNAL of the runs that are compared with stock: copies, notes "
-                             "(default: %(default)s)")
+    result.add_argument("--manners", nargs="+", choices=SHIFTS, default=list(default), metavar="MANNER",
+                        help="what is compared with stock: SHIFT with copies, with notes, and with notes in the "
+                             "mode auto (default: %(default)s)")
 
 
 def settings(manner):
     """The environment of a program that runs in this manner."""
-    return {**os.environ, **({} if manner == STOCK else {"SHIFT_JOURNAL": manner})}
+    if manner == STOCK:
+        return dict(os.environ)
+    return {**os.environ, "SHIFT_JOURNAL": "notes" if manner == AUTO else manner,
+            "SHIFT_MODE": "auto" if manner == AUTO else "relaxed"}
 
 
 def middle_of(values):

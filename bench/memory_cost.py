@@ -38,7 +38,7 @@ def main():
                          *(f"{kib[manner]:.0f} ({kib[manner] - kib['stock']:+.0f})"
                            for manner in environment.JOURNALS)])
     environment.table("Memory of one QP with its CQ, KiB",
-                      ["", *environment.TITLES.values()], rows,
+                      ["", *(environment.TITLES[manner] for manner in environment.MANNERS)], rows,
                       ["idle: connected, and nothing was posted; used: each place of the queues was used",
                        "both hold the emulator's own memory, also for the twins on the other NIC"])
     write_json(options.json, {"machine": environment.machine(), "pairs": options.pairs, "bytes": found})

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""What SHIFT costs while nothing breaks: stock, SHIFT with SHIFT_JOURNAL=copies and with notes, side by side.
+"""What SHIFT costs while nothing breaks: stock, SHIFT with SHIFT_JOURNAL=copies, with notes, and with notes in the
+mode auto, side by side.
 
 It measures with the other scripts of this folder, whose runs take turns, and writes a page with a picture. Nothing
 here fails by a time."""
@@ -44,7 +45,7 @@ class Parts:
 
     def verbs(self):
         options = self.begin(verbs_cost, "verbs")
-        options.manners = environment.JOURNALS
+        options.manners = environment.SHIFTS
         with environment.Fabric(options.build) as fabric:
             return verbs_cost.measure_all(fabric, options)
 
@@ -52,7 +53,7 @@ class Parts:
         if shutil.which("valgrind") is None:
             return None
         options = self.begin(instructions, "instructions")
-        options.manners = environment.JOURNALS
+        options.manners = environment.SHIFTS
         with environment.Fabric(options.build) as fabric:
             return instructions.measure_all(fabric, options)
 

@@ -14,11 +14,13 @@ LEAST = 0.05  # what is printed as 0.0 is no miss
 COLUMNS = 110
 
 INTRODUCTION = """\
-Three manners take turns, each run of one followed by a run of the next: **stock** is the program on the
+Several manners take turns, each run of one followed by a run of the next: **stock** is the program on the
 distribution's own library; **copies** is the program under SHIFT with `SHIFT_JOURNAL=copies`, where the
 journal copies each request; **notes** is SHIFT as it is by default, where the journal keeps a note of what
-the NIC's own queue does not hold ([decision 32](decisions/0032-salvage.md)). Nothing breaks in any of the
-runs.
+the NIC's own queue does not hold ([decision 32](decisions/0032-salvage.md)); **auto** is notes with
+`SHIFT_MODE=auto`, where the packets of each request are counted as well
+([decision 33](decisions/0033-auto.md)). Memory and perftest are measured without auto. Nothing breaks in any
+of the runs.
 
 A figure is the middle of the runs, and ± is half of their range. A *difference* to stock is the middle of the
 differences between two runs of the same turn, so it may be a little other than that of the two middles. What
@@ -121,8 +123,9 @@ def wrapped(text, indent=""):
     return textwrap.wrap(text, COLUMNS, subsequent_indent=indent, break_on_hyphens=False)
 
 
-def columns(*first, more=()):
-    return [*first, *environment.compared_header(environment.JOURNALS), *more]
+def columns(first, entries, more=()):
+    """The header of a table of these entries, which were all measured in the same manners."""
+    return [*first, *environment.compared_header(entries[0]["beyond"]), *more]
 
 
 def is_missed(difference, limit):
@@ -145,7 +148,7 @@ def rings(result):
         rows.append([ring["name"], *verbs_cost.cells(ring), *limits])
     return [*paragraphs(RINGS), *([] if verbs["engine_paused"] else paragraphs(UNPAUSED)),
             f"In ns, over {verbs['repeat']} turns:", "",
-            *table(columns("call", more=JUDGEMENT), rows)]
+            *table(columns(["call"], verbs["rings"], JUDGEMENT), rows)]
 
 
 def counts(result):
@@ -157,7 +160,7 @@ def counts(result):
         beyond = [cell for manner, more in ring["beyond"].items()
                   for cell in (f"{ring['figures'][manner]:.1f}", f"{more:+.1f}")]
         rows.append([ring["name"], f"{ring['figures'][environment.STOCK]:.1f}", *beyond, *limits])
-    return [*paragraphs(INSTRUCTIONS), *table(columns("call", more=JUDGEMENT), rows)]
+    return [*paragraphs(INSTRUCTIONS), *table(columns(["call"], result["instructions"], JUDGEMENT), rows)]
 
 
 def control(result):
@@ -171,7 +174,7 @@ def control(result):
             limits[0] = CONNECTING_TEXT
         rows.append([entry["name"], *verbs_cost.cells(entry), *limits])
     return [*paragraphs(CONTROL), "In us:", "",
-            *table(columns("call", more=JUDGEMENT), rows)]
+            *table(columns(["call"], result["verbs"]["control"], JUDGEMENT), rows)]
 
 
 def memory(result):
@@ -183,7 +186,8 @@ def memory(result):
             more = [cell for manner in environment.JOURNALS
                     for cell in (f"{kib[manner]:.0f}", f"{kib[manner] - stock:+.0f}")]
             rows.append([f"{depth} places, {state}", f"{stock:.0f}", *more])
-    return [*paragraphs(MEMORY), "In KiB:", "", *table(columns("queue pair"), rows)]
+    header = ["queue pair", *environment.compared_header(environment.JOURNALS)]
+    return [*paragraphs(MEMORY), "In KiB:", "", *table(header, rows)]
 
 
 def perftest(result):
@@ -193,7 +197,7 @@ def perftest(result):
     text = PERFTEST.format(version=found["version"], repeat=found["repeat"], small=perftest_cost.SMALL,
                            processors=result["processors"])
     rows = [[f"`{row['name']}`", row["unit"], *perftest_cost.cells(row)] for row in found["rows"]]
-    return [*wrapped(text), "", *table(columns("program", "unit"), rows)]
+    return [*wrapped(text), "", *table(columns(["program", "unit"], found["rows"]), rows)]
 
 
 def missed(result):

@@ -226,7 +226,7 @@ struct shift_wire_confirm { /* 16 bytes */
 
 enum shift_wire_bind_flags {
   SHIFT_WIRE_BIND_HAS_SQ_PSN = 1 << 0,     /* the sender's QP has reached RTS */
-  SHIFT_WIRE_BIND_ASKS_RESPONDER = 1 << 1, /* the sender's mode is exact (Progress, items) */
+  SHIFT_WIRE_BIND_ASKS_RESPONDER = 1 << 1, /* the sender's mode asks (Progress, items) */
   SHIFT_WIRE_BIND_FORGETS_KEYS = 1 << 2,   /* the sender knows KeysGone */
   SHIFT_WIRE_BIND_HEEDS_AVOID = 1 << 3,    /* the sender knows Avoid */
   SHIFT_WIRE_BIND_TELLS_NICS = 1 << 4      /* the sender knows Nics */

@@ -2,7 +2,8 @@
 """The failover campaign: many short runs, each with a fault at a random moment, and every byte judged.
 
 The test `e2e_campaign` calls this program. The seed and the index of a run decide all of it, also whether it has
-a job key: `--seed S --only I` repeats one run.
+a job key, and in which mode it is: `--seed S --only I` repeats one run. In the modes exact and auto a witness
+watches for WRITEs that run twice (e2e/witness.py).
 """
 
 import collections
@@ -15,12 +16,12 @@ import time
 from harness import pauses
 from harness.build import Build
 from harness.checker import ENDS
-from harness.options import (journal_add, journal_again, journal_settings, key_add, key_again, layer_add, runs_add,
-                             script_parser)
+from harness.options import (journal_add, journal_again, journal_settings, key_add, key_again, layer_add,
+                             mode_add, mode_again, mode_settings, runs_add, script_parser)
 from harness.report import write_json
 from harness.runs import run_all
 
-from e2e import cells
+from e2e import cells, witness
 from e2e.judge import run_cell
 from e2e.key_files import JobKey
 
@@ -31,6 +32,7 @@ def parse():
     runs_add(parser, 200)
     key_add(parser)
     journal_add(parser)
+    mode_add(parser)
     parser.add_argument("--kind", action="append", help="run cells of this kind only")
     parser.add_argument("--op", action="append", help="run cells with this operation only")
     parser.add_argument("--fault", action="append", help="run cells with this fault only")
@@ -52,16 +54,16 @@ def chosen(options):
 def reproduce(options, *picked):
     layer = " --layer %s" % options.layer if options.layer else ""
     only = " ".join("--only %d" % cell.index for cell in picked)
+    decided = key_again(options) + journal_again(options) + mode_again(options)
     return "%s --build %s%s%s --runs %d --seed %d %s --keep" % (
-        os.path.relpath(__file__), options.build, layer, key_again(options) + journal_again(options),
-        options.runs, options.seed, only)
+        os.path.relpath(__file__), options.build, layer, decided, options.runs, options.seed, only)
 
 
 def tell_failure(options, key, result, directory):
     cell = result.cell
     print("\nFAILED run %d (%s%s): %s; exit codes client %s server %s" % (
         cell.index, cell.name(), key.word(cell.seed, cell.index), ", ".join(result.problems), *result.codes))
-    for name in ENDS:
+    for name in (*ENDS, *witness.ENDS):
         path = os.path.join(directory, name + ".log")
         if not os.path.exists(path):
             continue
@@ -129,14 +131,15 @@ def summary(options, key, results, verdicts, seconds):
     if wrong:
         print("FAILED: programs stood still for too long: " + "; ".join(wrong))
     keyed = sum(key.has(r.cell.seed, r.cell.index) for r in results)
-    print("%d runs, %d with a job key, %d failed, %d of 96 cells fault x op x side x api covered, seed %d, "
-          "%.0f s" % (len(results), keyed, len(failed), len(covered), options.seed, seconds))
+    print("%d runs, %d with a job key, %d with a witness, %d failed, %d of 96 cells fault x op x side x api "
+          "covered, seed %d, %.0f s" % (len(results), keyed, sum(r.witnessed for r in results), len(failed),
+                                        len(covered), options.seed, seconds))
     write_json(options.json, {
         "seed": options.seed, "runs": len(results), "failed": len(failed), "seconds": seconds,
         "pauses": [dict(dataclasses.asdict(v), bound_ms=v.bound_ms, failed=v.failed) for v in verdicts],
         "results": [{"index": r.cell.index, "kind": r.cell.kind, "fault": r.cell.fault, "op": r.cell.op,
                      "side": r.cell.side, "api": r.cell.api, "key": key.has(r.cell.seed, r.cell.index),
-                     "problems": r.problems, "codes": r.codes,
+                     "problems": r.problems, "codes": r.codes, "witness": r.witnessed,
                      "gap_ms": r.gap_ms, "pause": r.pause and dataclasses.asdict(r.pause),
                      "error_s": r.error_s, "switch_us": r.switch_us,
                      "seconds": r.seconds} for r in results]})
@@ -146,12 +149,12 @@ def summary(options, key, results, verdicts, seconds):
 def main():
     options = parse()
     build = Build(options.build, options.layer)
-    build.require(build.shift_run, build.traffic)
+    build.require(build.shift_run, build.traffic, build.once)
     picked = chosen(options)
     key = JobKey(build, options)
     results, begun = [], time.monotonic()
     place = lambda cell: os.path.join(options.out, "%d-%d" % (options.seed, cell.index))
-    settings = lambda *run: key.settings(*run) | journal_settings(options, *run)
+    settings = lambda *run: key.settings(*run) | journal_settings(options, *run) | mode_settings(options, *run)
     run_one = lambda cell: run_cell(build, cell, place(cell), settings(cell.seed, cell.index))
 
     def tell(cell, result):

@@ -14,6 +14,7 @@ from harness.standstill import STANDSTILL
 from harness.waiting import wait_until
 
 from e2e import beside, cells
+from e2e.witness import Witness
 
 HEALING = {"heal", "heal_quiet"}
 MOVING = {"masked", "late_packets"} | HEALING
@@ -22,6 +23,8 @@ MUST_PASS = MOVING | {"clean", "idle_backup", "peer_stock", "peer_stock_pause", 
 MUST_FAIL = {"both_nics", "peer_stock_fault", "disabled_fault", "stock_fault"}
 # The QPs of these kinds are not protected.
 ON_STOCK = {"peer_stock_fault", "disabled_fault", "stock_fault"}
+# Other traffic on the NICs would hide what these are about, or there is nothing that a witness could see.
+UNWATCHED = HEALING | {"clean"}
 # All QPs must move within so many seconds (C7).
 SWITCH_BOUND = 10.0
 
@@ -39,15 +42,29 @@ class Result:
     met: bool = False         # all QPs had found their peers before the fault, which must be masked
     pause: Pause = None       # what the program saw of the switch, of cells whose pause is judged
     spurious: bool = False    # QPs moved without a fault: the machine is too busy
+    witnessed: bool = False   # a witness watched for WRITEs that run twice
 
     def ok(self):
         return not self.problems
 
 
-def must_pass(cell):
+def must_pass(cell, mode="relaxed"):
+    # The mode exact gives an error where a dead NIC has received WRITEs, credits among them.
+    if mode == "exact" and deaths(cell):
+        return False
     # While one NIC is left on each side, there is a path across rails.
     return cell.kind in MUST_PASS or (cell.kind == "second_fault" and
                                       cell.second_side != cell.side)
+
+
+def deaths(cell):
+    """The hosts one of whose NICs dies, which carries traffic."""
+    faults = [(cell.fault, cell.side)] if cell.kind != "idle_backup" else []
+    if cell.kind == "second_fault":
+        faults.append((cell.second_fault, cell.second_side))
+    if cell.kind == "both_nics":
+        faults.append((cell.second_fault, cell.side))
+    return {side for fault, side in faults if fault == "kill"}
 
 
 def must_fail(cell):
@@ -172,7 +189,22 @@ def settle(fabric, cell, client):
     return end_ns
 
 
-def judge(fabric, cell, result, fault_time):
+def witness_begin(fabric, cell, mode, env):
+    """The witness of a run whose mode forbids that WRITEs run twice; or None."""
+    is_asking = mode in ("exact", "auto")
+    is_watched = is_asking and cell.kind in ALWAYS_SHIFT - UNWATCHED and not cell.waits
+    return Witness(fabric, env) if is_watched else None
+
+
+def witness_end(cell, mode, witness):
+    """What the witness saw that must not be. Host b receives its WRITEs."""
+    is_dead = "b" in deaths(cell)
+    masked = must_pass(cell) or cell.kind in ("atomic", "early_fault")
+    return witness.problems(is_dead and mode == "auto",
+                            masked and witness.is_met and not (is_dead and mode == "exact"), SWITCH_BOUND)
+
+
+def judge(fabric, cell, result, fault_time, mode):
     """Compares what happened with what is promised for this kind of cell."""
     codes = result.codes
     say = result.problems.append
@@ -195,7 +227,8 @@ def judge(fabric, cell, result, fault_time):
 
     kind = cell.kind
     result.spurious = bool(moves) and kind in ("clean", "idle_backup", "peer_stock", "peer_stock_pause")
-    passes = must_pass(cell) or (kind == "early_fault" and result.met)
+    is_unproven = mode == "exact" and deaths(cell)
+    passes = must_pass(cell, mode) or (kind == "early_fault" and result.met and not is_unproven)
     if passes and codes != (0, 0) and not result.problems:
         say("an error reached the program")
     if kind in MOVING and codes == (0, 0) and not switched(fabric, cell):
@@ -234,7 +267,9 @@ def run_once(build, cell, directory, env):
         env = dict(env or {}, SHIFT_FAILBACK_MS="200")
     result = Result(cell)
     begun = time.monotonic()
+    mode = (env or {}).get("SHIFT_MODE", "relaxed")
     with beside.stock_beside(build, cell, directory) as stock, Fabric(build, directory) as fabric:
+        witness = witness_begin(fabric, cell, mode, env)
         server, client = start_pair(fabric, cell, env)
         fault_time = None
         if client is None:
@@ -245,7 +280,10 @@ def run_once(build, cell, directory, env):
             end_ns = settle(fabric, cell, client)
             client_code = client.finish(45)
             result.codes = (client_code, server.finish(15))
-            judge(fabric, cell, result, fault_time)
+            judge(fabric, cell, result, fault_time, mode)
+        if witness is not None:
+            result.problems += witness_end(cell, mode, witness)
+            result.witnessed = witness.is_met
         if stock is not None:
             stock.end()
             if result.ok() and result.codes == (0, 0):

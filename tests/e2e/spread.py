@@ -41,8 +41,8 @@ def shares(fabric):
 
 
 def spread_problem(found, members, what):
-    """`members`: those that are left. Each end shares out the queue pairs that it leads, so a NIC may get one more or
-    less for each end."""
+    """`members`: those that are left. Each end shares out the queue pairs that it leads, so a NIC may get one more
+    or less for each end."""
     if sum(found.values()) != QPS or set(found) - set(members):
         return "%s: the queue pairs are on %s" % (what, dict(found))
     share = QPS / len(members)
@@ -56,8 +56,8 @@ def run(build, case, directory):
     with Fabric(build, directory, NICS) as fabric:
         server, client = checker_start(
             fabric, build.traffic, ["--timeout-ms", "120000"] + report_option(fabric, "server"),
-            ["--until-stop", "--timeout-ms", "120000", "--qps", str(QPS), "--rate", "2000", "--size", "512", "--op",
-             "mixed", "--stall-ms", "15000"] + report_option(fabric, "client"), env=ENV)
+            ["--until-stop", "--timeout-ms", "120000", "--qps", str(QPS), "--rate", "2000", "--size", "512",
+             "--op", "mixed", "--stall-ms", "15000"] + report_option(fabric, "client"), env=ENV)
         if client is None:
             return "the server did not start"
         if not wait_until(lambda: fabric.all_have("armed", QPS, *ENDS) or client.ended, 60) or client.ended:

@@ -58,7 +58,7 @@ void check_ranges(const Config& c) {
               c.failback_ms >= -1 && within(c.drain_ms, 1, 60000) && c.command_ms > 0 &&
               within(c.rendezvous_ms, 1, 600000),
           "a number is out of its range");
-  require(c.mode == Mode::kRelaxed || c.mode == Mode::kExact, "there is no such mode");
+  require(c.mode <= Mode::kAuto, "there is no such mode");
   require(c.state_dir.empty() || c.state_dir[0] == '/', "a folder's name is relative");
   require(c.log_target[0] == '/' || c.log_target == "stderr" || c.log_target == "syslog" ||
               c.log_target == "journal",

@@ -165,7 +165,7 @@ class Attack final : public sim::Simulation {
     peer_->connect(victim, 2000, 1000, pairs_);
     // One process has one mode, and one way to ask.
     const sim::AppPlan& own = schedule_.apps[plan_.victim];
-    victims()->exact = own.exact;
+    victims()->mode = own.mode;
     victims()->life.asked.attr.timeout = own.timeout;
     fabric_.end_set(0, victim.world, *victims());
     fabric_.end_set(1, peer_->world, *falses());
@@ -191,7 +191,7 @@ class Attack final : public sim::Simulation {
     wr.num_sge = 1;
     wr.send_flags = IBV_SEND_SIGNALED;
     wr.opcode = IBV_WR_SEND;
-    const auto post_send = group.exact ? ops::post_send_exact : ops::post_send;
+    const auto post_send = group.asks_responder() ? ops::post_send_counted : ops::post_send;
     const bool posted = ops::post_recv(group.handle(), &receive, &bad_receive) == 0 &&
                         post_send(group.handle(), &wr, &bad) == 0;
     wr.opcode = IBV_WR_RDMA_WRITE;

@@ -10,14 +10,15 @@ CODES = RIGHT, VIOLATION, ERROR, HANG = range(4)
 START_SECONDS = 15
 
 
-def checker_start(fabric, program, server, client, layered=(True, True), env=None):
-    """Starts both ends with these options. `layered` says whether the client and the server run with the layer.
-    Returns (server, client); the client is None when the server did not start."""
-    passive = fabric.start("b", "server", [program, *server], layered[1], env)
+def checker_start(fabric, program, server, client, layered=(True, True), env=None, names=ENDS):
+    """Starts both ends with these options. `layered` says whether the client and the server run with the layer,
+    and `names` what their logs and records are called. Returns (server, client); the client is None when the
+    server did not start."""
+    passive = fabric.start("b", names[1], [program, *server], layered[1], env)
     if not passive.wait_for(lambda one: one.port, START_SECONDS):
         return passive, None
     argv = [program, *client, "--port", passive.port, "127.0.0.1"]
-    return passive, fabric.start("a", "client", argv, layered[0], env)
+    return passive, fabric.start("a", names[0], argv, layered[0], env)
 
 
 def report_option(fabric, name):

@@ -56,6 +56,21 @@ def journal_settings(options, *run):
     return {"SHIFT_JOURNAL": options.journal or ("copies" if draw < 0.25 else "notes")}
 
 
+def mode_add(parser):
+    """Adds the option that decides for all runs in which mode they are; without it, each run draws that."""
+    parser.add_argument("--mode", choices=["relaxed", "exact", "auto"],
+                        help="SHIFT_MODE of all runs (default: the seed and the index of a run decide)")
+
+
+def mode_again(options):
+    return " --mode %s" % options.mode if options.mode else ""
+
+
+def mode_settings(options, *run):
+    """The run's variable of the environment, as that of journal_settings()."""
+    draw = random.Random("mode " + "/".join(map(str, run))).random()
+    return {"SHIFT_MODE": options.mode or ("relaxed" if draw < 0.5 else "auto" if draw < 0.8 else "exact")}
+
 
 def layer_add(parser, default=None):
     parser.add_argument("--layer", default=default, help="use the bin/shift-run of this prefix")

@@ -15,7 +15,7 @@ from harness.build import Build
 from harness.options import layer_add, script_parser
 from harness.runs import run_all, run_on_fabric
 
-from e2e import cells, commands, drain, flush, regions, short_cq, sleepers
+from e2e import cells, commands, drain, flush, regions, short_cq, sleepers, witness
 from e2e.judge import run_cell
 from life import life
 
@@ -33,7 +33,10 @@ PLANTS = {
     "remote_keys_untranslated": ("masked", "link-down", "write", {"client met a remote access error"}),
     "lose_completion": ("masked", "drop-acks", "send_imm", WRONG),
     "patience_always_bounded": ("peer_stock_pause", "drop-data", "write_imm", ANY),
+    "auto_hears_nothing": ("masked", "drop-acks", "send_imm", {witness.RAN_TWICE}),
 }
+# The modes of those whose mode is another one than relaxed.
+MODES = {"auto_hears_nothing": "auto"}
 # bug: (whose judge, what the judge must say)
 LIFE_PLANTS = {
     "busy_forgotten": ("life", "a channel in use: it went"),
@@ -82,7 +85,7 @@ class Check:
     def run(self, build, attempt, planted):
         directory = os.path.join(self.options.out, "%s-%d-%s" % (
             self.bug, attempt, "planted" if planted else "healthy"))
-        env = {"SHIFT_PLANT": self.bug if planted else "none"}
+        env = {"SHIFT_PLANT": self.bug if planted else "none", "SHIFT_MODE": MODES.get(self.bug, "relaxed")}
         result = run_cell(build, cell_for(self.bug, attempt), directory, env)
         self.lines.append("  %s, attempt %d: %s (exit codes %s and %s)" % (
             "planted" if planted else "healthy", attempt, ", ".join(result.problems) or "right",
@@ -184,7 +187,7 @@ def main():
         PLANTS.keys() | LIFE_PLANTS.keys() | SCENARIO_PLANTS.keys() | PAUSE_PLANTS.keys()))
     options = parser.parse_args()
     build = Build(options.build, options.layer)
-    build.require(build.shift_run, build.traffic, build.nccl, build.life, build.regions)
+    build.require(build.shift_run, build.traffic, build.once, build.nccl, build.life, build.regions)
     # Those of object life take longest.
     checks = [LifeCheck(options, "life, " + bug, bug) for bug in LIFE_PLANTS]
     checks += [Check(options, bug, bug) for bug in PLANTS]

@@ -200,6 +200,7 @@ void Simulation::fault_start(const Fault& fault) {
       break;
     case What::kDeviceDeath:
       dead_[h][member] = true;
+      for (Pair& pair : pairs_) pair.judge.host_silent(fault.host);
       if (member == kDefault) hopeless(fault.host, true);
       nic.port_up = false;
       for (auto& [qpn, qp] : nic.qps) {
@@ -213,6 +214,7 @@ void Simulation::fault_start(const Fault& fault) {
       for (auto& [qpn, qp] : nic.qps) qp->modify_error = EINVAL;
       break;
     case What::kMute:
+      for (Pair& pair : pairs_) pair.judge.host_silent(fault.host);
       for (auto& [qpn, qp] : nic.qps) qp->query_error = EINVAL;
       break;
     case What::kProcessDeath:

@@ -18,7 +18,7 @@ namespace {
 
 // All processes share these counters.
 struct Counters {
-  std::atomic<uint64_t> run{0}, broken{0}, exact{0}, rounds{0}, steps{0};
+  std::atomic<uint64_t> run{0}, broken{0}, asking{0}, rounds{0}, steps{0};
 };
 
 void run_job(const Range& range, unsigned job, Counters& counters) {
@@ -27,7 +27,7 @@ void run_job(const Range& range, unsigned job, Counters& counters) {
     Simulation simulation(schedule, nullptr);
     const std::string& broken = simulation.run();
     counters.run++;
-    counters.exact += schedule.apps[0].exact || schedule.apps[1].exact;
+    counters.asking += schedule.asks();
     counters.rounds += simulation.rounds();
     counters.steps += simulation.steps();
     if (broken.empty()) continue;
@@ -66,7 +66,7 @@ Totals run_all(const Range& range) {
                  static_cast<unsigned long long>(counters.broken.load()));
   }
   close(ends[0]);
-  Totals sum{counters.run, counters.broken, counters.exact, counters.rounds, counters.steps};
+  Totals sum{counters.run, counters.broken, counters.asking, counters.rounds, counters.steps};
   for (int status; wait(&status) > 0;) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
     std::printf("a process died, status 0x%x\n", static_cast<unsigned>(status));

@@ -11,7 +11,7 @@ struct Range {
 };
 
 struct Totals {
-  uint64_t run = 0, broken = 0, exact = 0, rounds = 0, steps = 0;
+  uint64_t run = 0, broken = 0, asking = 0, rounds = 0, steps = 0;
 };
 
 // Prints each broken schedule on stdout, and every ten seconds its progress on stderr.

@@ -72,7 +72,7 @@ void Judge::send(int host, const AppPlan::Send& plan) {
   } else if (plan.opcode != IBV_WR_SEND && plan.opcode != IBV_WR_SEND_WITH_IMM) {
     wr.wr.rdma = {slot_address(plan.slot), group::kRkey};
   }
-  const auto post = app.group->exact ? ops::post_send_exact : ops::post_send;
+  const auto post = app.group->asks_responder() ? ops::post_send_counted : ops::post_send;
   if (post(app.group->handle(), &wr, &bad) != 0) {
     fail("C9: " + name_of(host, number) + " is refused");
   }
@@ -114,7 +114,7 @@ uint64_t Judge::executed(const Packet& packet, const group::PostedRecv* receive)
   };
   if (number == 0 || number > from.sends.size()) return broken("C2: " + who + " was never posted");
   Sent& sent = from.sends[number - 1];
-  // The end of a WRITE may run without its beginning (in the mode exact).
+  // The end of a WRITE may run without its beginning (if the responder was asked).
   const uint64_t skipped = packet.sge.addr - source_of(number);
   const bool fits = sent.opcode == packet.wr.opcode && skipped < sent.length &&
                     skipped + packet.sge.length == sent.length && skipped % kMtu == 0 &&
@@ -131,8 +131,11 @@ uint64_t Judge::executed(const Packet& packet, const group::PostedRecv* receive)
   if ((to.first_error != 0 || to.receives_failed) && !to.gone && !to.unfenced) {
     return broken("C6: " + who + " is executed after the receiver was given an error");
   }
-  if (sent.opcode == IBV_WR_RDMA_WRITE && from.group->exact && block < sent.blocks_run) {
-    return broken("exact: " + who + " is executed twice");
+  if (sent.opcode == IBV_WR_RDMA_WRITE && block < sent.blocks_run) {
+    if (from.group->mode == Mode::kExact) return broken("exact: " + who + " is executed twice");
+    if (from.group->mode == Mode::kAuto && !to.silent) {
+      return broken("auto: " + who + " is executed twice, and no NIC of the receiver is silent");
+    }
   }
   if (block < sent.blocks_run && sent.path_faults == path_faults_) {
     return broken("C5: " + who + " is executed twice without a fault of its path");

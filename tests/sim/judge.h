@@ -28,6 +28,8 @@ class Judge final : public Observer {
   // The process is gone or has destroyed its QP, so nothing is promised to it any more.
   void host_gone(int host) { at(host).gone = true; }
 
+  // A NIC of this host does not tell any more how far its responders got.
+  void host_silent(int host) { at(host).silent = true; }
   // A NIC of this host cannot be fenced, so it may go on placing data.
   void host_unfenced(int host) { at(host).unfenced = true; }
 
@@ -69,7 +71,7 @@ class Judge final : public Observer {
   };
   struct App {
     group::Group* group = nullptr;
-    bool gone = false, unfenced = false;
+    bool gone = false, silent = false, unfenced = false;
     std::vector<Sent> sends;              // request n is at n - 1
     std::vector<uint32_t> notifications;  // the request number of each
     size_t next_done = 0;                 // index of the next signaled request to complete

@@ -130,11 +130,12 @@ int run(const Options& options) {
   const Totals totals = run_all({options.first, options.count, options.jobs, options.most});
   const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - from).count();
   std::printf(
-      "%llu schedules from seed %llu (%llu with the mode exact), %.1f s: %llu broken; on average "
+      "%llu schedules from seed %llu (%llu with the modes exact or auto), %.1f s: %llu broken; on "
+      "average "
       "%.1f "
       "rounds, %.0f steps\n",
       static_cast<unsigned long long>(totals.run), static_cast<unsigned long long>(options.first),
-      static_cast<unsigned long long>(totals.exact), s,
+      static_cast<unsigned long long>(totals.asking), s,
       static_cast<unsigned long long>(totals.broken),
       static_cast<double>(totals.rounds) / static_cast<double>(std::max<uint64_t>(totals.run, 1)),
       static_cast<double>(totals.steps) / static_cast<double>(std::max<uint64_t>(totals.run, 1)));

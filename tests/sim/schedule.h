@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "util/config.h"
+
 namespace shift::sim {
 
 using std::chrono::microseconds;
@@ -42,7 +44,7 @@ struct AppPlan {
   };
   static constexpr uint32_t kSlots = 3, kLengthMax = 2600;
   int members = 2;
-  bool exact = false;          // SHIFT_MODE
+  Mode mode = Mode::kRelaxed;  // SHIFT_MODE
   bool only_receives = false;  // the QP stays in RTR
   uint32_t first_psn = 0;      // the start PSN that the application chose
   // The acknowledgement timeout that the application asks for; how often the NIC repeats is the
@@ -137,6 +139,9 @@ struct Schedule {
   microseconds heal_after{0};  // from the last fault on
   bool default_dies = false;   // then there is no failback to it
   Outcome outcome = Outcome::kComplete;
+
+  // Whether an end asks how far the other's responder got.
+  bool asks() const { return apps[0].mode != Mode::kRelaxed || apps[1].mode != Mode::kRelaxed; }
 };
 
 Schedule schedule_make(uint64_t seed);

@@ -89,7 +89,7 @@ void Simulation::pair_add(size_t number, const std::array<AppPlan, 2>& plans) {
     pair.groups[h] = &group;
     pair.fabric.end_set(static_cast<int>(h), hosts_[h]->world, group);
     pair.judge.group_set(static_cast<int>(h), group);
-    group.exact = plans[h].exact;
+    group.mode = plans[h].mode;
     hosts_[h]->connect(*hosts_[1 - h], plans[h].first_psn, plans[1 - h].first_psn, number);
     group::count_packets(group);
     if (plans[h].only_receives) hosts_[h]->stay_in_rtr(&group);

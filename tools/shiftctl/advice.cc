@@ -103,7 +103,8 @@ constexpr Advice kAdvice[] = {
     {"could not be proven shut", "fence-failed", "The old path was not proven to be shut.",
      "Look at the kernel's log: the old NIC's firmware may hang."},
     {"atomic", "atomic", "Nothing proves whether an atomic or a WRITE was executed.",
-     "SHIFT_MODE=exact at both ends repeats atomics safely, and has a price (docs/trilemma.md)."},
+     "SHIFT_MODE=auto or exact at both ends repeats atomics safely, and has a price "
+     "(docs/trilemma.md)."},
     {"key", "key-missing", "A memory region is not known on the other NIC.",
      "Raise the limit of locked memory: each region counts once for each NIC (ulimit -l)."},
     {"window", "window", "Memory windows belong to one NIC.",

@@ -115,8 +115,8 @@ const std::vector<Check> kFenceChecks = {
 const std::vector<Check> kResponderChecks = {
     {"rq-psn", "responder", Scope::kNic, 30,
      "ibv_query_qp tells in ERR how many packets the QP has executed (rq_psn)",
-     "SHIFT_MODE=exact would repeat what was executed, or leave out what was not. The default mode "
-     "does not need it.",
+     "SHIFT_MODE=exact and auto would repeat what was executed, or leave out what was not. The "
+     "default mode does not need it.",
      "Leave SHIFT_MODE as it is by default; update the driver or firmware.", check_rq_psn, nullptr,
      nullptr},
     {"last-wqe", "responder", Scope::kNic, 30,

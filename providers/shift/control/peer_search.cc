@@ -221,7 +221,7 @@ void PeerSearch::send_bind() {
     bind.flags |= wire::Bind::kHasSqPsn;
   }
   bind.flags |= wire::Bind::kForgetsKeys | wire::Bind::kHeedsAvoid | wire::Bind::kTellsNics;
-  if (group_.exact) bind.flags |= wire::Bind::kAsksResponder;
+  if (group_.asks_responder()) bind.flags |= wire::Bind::kAsksResponder;
   bind.members = own_addresses();
   if (bind.members.size() > wire::Bind::kMembersMax) bind.members.resize(wire::Bind::kMembersMax);
   bind.members_up = nics_.up(group_.context);

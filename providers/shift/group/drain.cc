@@ -57,7 +57,7 @@ bool is_drained(Group& group) {
     group.life.markers.posted = false;  // no room: it is tried again when something has completed
     group.life.markers.under_way--;
     if (bad != nullptr) own_refused(group, member, wr.wr_id);
-  } else if (group.exact) {
+  } else if (group.asks_responder()) {
     const auto done = static_cast<uint32_t>(group.counters.done[0]);
     group.send.sent.marker_add(group.send.posted, group.send.journal.first_incomplete(done));
   }

@@ -31,6 +31,7 @@
 #include "group/quiesce.h"
 #include "group/read_back.h"
 #include "group/shared_queue.h"
+#include "util/config.h"
 #include "util/fair_mutex.h"
 #include "util/published.h"
 
@@ -69,6 +70,9 @@ struct SendQueue {
     uint32_t pending = 0;
     uint32_t signaled = 0, notifications = 0;  // among the pending ones, if they are noted
     int error = 0;
+    // Of the pending ones, if they are noted and counted; and by so many bits the length of the
+    // newest one's data is shifted to count its further packets.
+    uint32_t packets = 0, shift = 0;
   } build;
   // Under mutex: park() has barred the hot path, and nobody has found since that no batch is built
   // there any more (batch_is_over). Meanwhile other users of the queue wait.
@@ -85,8 +89,8 @@ struct SendQueue {
   // The flushes of a path that was shut have shown that it had completed all WRs before this
   // journal position (group/flushed.h).
   uint64_t flushed_from = 0;
-  // For the mode exact: the packets of the connection that the posted WRs were given to, and the
-  // WRs that are proven executed for good, on whichever connection.
+  // For modes that ask the responder: the packets of the connection that the posted WRs were given
+  // to, and the WRs that are proven executed for good, on whichever connection.
   SentPackets sent;
   Executed executed;
   SlowBatch slow_batch;
@@ -134,7 +138,7 @@ struct Group {
   SharedQueue* srq = nullptr;  // the receives come from it; null: the QP has its own receive queue
   ibv_qp_cap cap{};
   bool sq_sig_all = false;
-  bool exact = false;  // whether SHIFT_MODE is exact
+  Mode mode = Mode::kRelaxed;  // SHIFT_MODE
   // The default NIC was dead when the QP was made or reset. Its QP, a deputy's or the dead NIC's,
   // gives the group its number and is used for nothing: the group begins on another path, and never
   // comes to the default. Set on the application's thread while no other thread works on the group.
@@ -183,6 +187,10 @@ struct Group {
   static Group* from(ibv_qp* qp) { return reinterpret_cast<Group*>(qp); }
   ibv_qp* handle() { return &qp.qp_base; }
   uint32_t qpn() const { return qp.qp_base.qp_num; }
+  // Whether this end counts packets and asks how far the peer's responder got.
+  bool asks_responder() const { return mode != Mode::kRelaxed; }
+  // Whether a request must not run again of which nothing proves that it was not executed.
+  bool needs_proof() const { return mode == Mode::kExact; }
 };
 static_assert(offsetof(Group, qp) == 0);
 static_assert(offsetof(ibv_qp_ex, qp_base) == 0);

@@ -38,7 +38,7 @@ void SendJournal::init(uint32_t depth, uint32_t max_sge, uint32_t max_inline, bo
                        bool by_notes) {
   head_ = 0;
   signaled_ = notifications_ = 0;
-  mtu_ = packets_ = 0;
+  mtu_ = mtu_shift_ = packets_ = 0;
   depth_ = std::max(depth, 1u);
   const uint32_t slots = std::bit_ceil(depth_) * 2;
   mask_ = slots - 1;
@@ -127,33 +127,7 @@ void SendJournal::keep_bind(uint32_t pending, ibv_mw* mw, uint32_t rkey,
   entry.sge.length = info.mw_access_flags;
 }
 
-uint32_t SendJournal::packets_at(uint64_t position) const {
-  const SendEntry& entry = at(position);
-  if (is_atomic(entry.opcode)) return 1;
-  if (entry.opcode == IBV_WR_LOCAL_INV || entry.opcode == IBV_WR_BIND_MW) return 0;
-  uint64_t length = 0;
-  if (entry.send_flags & IBV_SEND_INLINE) {
-    length = entry.inline_length;
-  } else if (entry.num_sge == 1) {
-    length = entry.sge.length;
-  } else {
-    const uint8_t* extra = extension_.get() + (position & mask_) * stride_;
-    for (int32_t i = 0; i < entry.num_sge; i++) {
-      ibv_sge sge;
-      std::memcpy(&sge, extra + sizeof sge * static_cast<size_t>(i), sizeof sge);
-      length += sge.length;
-    }
-  }
-  // A READ takes as many numbers as its response has packets (IBA 9.7.3.1).
-  return static_cast<uint32_t>(std::max<uint64_t>(1, (length + mtu_ - 1) / mtu_));
-}
-
-void SendJournal::add_chain(const ibv_send_wr* wr) {
-  for (; wr != nullptr; wr = wr->next) add(*wr);
-}
-
 void SendJournal::take_back(uint64_t position) {
-  if (is_noted(position)) return notes_take_back(position);
   for (uint64_t i = position; mtu_ != 0 && i < head_; i++) packets_ -= packets_at(i);
   const SendEntry& entry = at(position);
   signaled_ = entry.signaled_total - is_signaled(entry);
@@ -162,15 +136,13 @@ void SendJournal::take_back(uint64_t position) {
 }
 
 void SendJournal::append_from(SendJournal& other, uint32_t pending) {
-  if (is_noting_) {
-    const SendEntry& from = other.slot(pending);
-    return note({from.wr_id, from.opcode, from.send_flags});
-  }
+  const SendEntry& from = other.slot(pending);
+  if (mtu_ != 0) packets_ += packets_of(from.opcode, other.length_at(other.head_.own() + pending));
+  if (is_noting_) return note({from.wr_id, from.opcode, from.send_flags});
   SendEntry& entry = slot(0);
-  entry = other.slot(pending);
+  entry = from;
   std::memcpy(extension(head_.own()), other.extension(other.head_.own() + pending), stride_);
   count(entry);
-  add_packets();
 }
 
 uint64_t SendJournal::first_incomplete(uint32_t signaled_done, uint64_t end) const {

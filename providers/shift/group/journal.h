@@ -94,7 +94,9 @@ class SendJournal {
   bool is_noting() const { return is_noting_; }
   // Whether it makes notes when the hot path begins again.
   bool may_note() const { return notes_ != nullptr; }
-  // Appends a whole chain that the provider beneath has accepted. It must be noting.
+  // Appends a whole chain that the provider beneath has accepted. It must be noting. `counted`:
+  // counts packets, whether count_packets() was called or not.
+  template <bool counted = false>
   [[gnu::always_inline]] void note_chain(const ibv_send_wr* wr) {
     // Most calls post one WR. Its counts stay in memory, since to load and store them costs more.
     if (wr == nullptr) [[unlikely]]
@@ -103,7 +105,8 @@ class SendJournal {
     add_bit(signaled_, kind, kSignaledBit);
     add_bit(notifications_, kNotificationOpcodes, kind);
     ++head_;
-    if (wr->next != nullptr) note_rest(wr->next);
+    if constexpr (counted) packets_ += packets_of(*wr);
+    if (wr->next != nullptr) note_rest<counted>(wr->next);
   }
   // For the builder interface: the note after `pending` uncommitted ones, and the step that takes
   // these in, among them so many signaled WRs and notifications.
@@ -186,34 +189,47 @@ class SendJournal {
   SendEntry& slot(uint32_t pending) { return ring_[(head_.own() + pending) & mask_]; }
   uint8_t* extension(uint64_t position) { return extension_.get() + (position & mask_) * stride_; }
   // Takes in the next `pending` entries, which slot() gave out: all of them in one step, for a
-  // thread that reads head_seen(). `exact`: the mode may be exact.
-  template <bool exact>
+  // thread that reads head_seen(). `counted`: packets may be counted.
+  template <bool counted>
   [[gnu::always_inline]] void append_batch(uint32_t pending) {
     const uint64_t head = head_.own(), end = head + pending;
     for (uint64_t position = head; position < end; position++) {
       SendEntry& entry = ring_[position & mask_];
       entry.signaled_total = signaled_ += (entry.send_flags | all_signaled_) >> 1 & 1;
       entry.notification_total = notifications_ += kNotificationOpcodes >> entry.opcode & 1;
-      if (exact && mtu_ != 0) packets_ += packets_at(position);
+      if (counted && mtu_ != 0) packets_ += packets_at(position);
     }
     head_.publish(end);
   }
   // Takes in an entry that another journal for the same queue has given out as slot(pending).
   void append_from(SendJournal& other, uint32_t pending);
 
-  // ---- for the mode exact: how many packets each WR takes on a connection
+  // ---- for modes that ask the responder: how many packets each WR takes on a connection
 
-  // From here on, add() and add_chain() count the packets of what they append. `mtu` is in bytes.
-  void count_packets(uint32_t mtu) { mtu_ = mtu; }
-  uint32_t mtu() const { return mtu_; }  // 0: nothing is counted
+  // From here on, add() and add_chain() count the packets of what they append. `mtu` is in bytes, a
+  // power of two. Nothing was appended yet.
+  void count_packets(uint32_t mtu) {
+    mtu_ = mtu;
+    mtu_shift_ = static_cast<uint32_t>(std::countr_zero(mtu));
+    packets_ = 0;
+  }
+  uint32_t mtu() const { return mtu_; }  // 0: what is counted means nothing
+  uint32_t mtu_shift() const { return mtu_shift_; }
   // All packets that were counted so far, modulo 2^32 (a PSN is the low 24 bits of such a number).
   uint32_t packets() const { return packets_; }
+  // Not for a position that is only noted, nor for one before known_from().
   uint32_t packets_at(uint64_t position) const;
-  // Like append() and append_chain(), but they count packets in the mode exact; for callers that do
-  // not know the mode.
+  // How many packets follow the first one of a message with so many bytes.
+  [[gnu::always_inline]] static uint64_t packets_further(uint64_t length, uint32_t mtu_shift) {
+    return (length - (length != 0)) >> mtu_shift;
+  }
+  // For the builder interface, whose setters know the lengths of what take_notes() takes in.
+  void take_packets(uint32_t packets) { packets_ += packets; }
+  // Like append() and append_chain(), but they count packets if the mode wants it; for callers that
+  // do not know the mode.
   void add(const ibv_send_wr& wr) {
     append(wr);
-    add_packets();
+    if (mtu_ != 0) packets_ += packets_of(wr);
   }
   void add_chain(const ibv_send_wr* wr);
 
@@ -222,13 +238,14 @@ class SendJournal {
   // request completes.
   void keep_bind(uint32_t pending, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info& info);
   // Forgets the entries from `position` on, which must exist: the NIC has not accepted them after
-  // all.
+  // all. Never while it is noting: on the default path the NIC accepts a WR before it is appended.
   void take_back(uint64_t position);
 
   // Lets the running counts start elsewhere: tests start just before they wrap around.
-  void start_counts_at(uint32_t signaled, uint32_t notifications) {
+  void start_counts_at(uint32_t signaled, uint32_t notifications, uint32_t packets = 0) {
     signaled_ = unflagged_ = signaled;
     notifications_ = notifications;
+    packets_ = packets;
   }
 
   // The number of WRs that were ever appended. Any thread may call it.
@@ -267,10 +284,16 @@ class SendJournal {
     entry.notification_total = notifications_ += kNotificationOpcodes >> entry.opcode & 1;
     ++head_;
   }
-  // Called after count().
-  void add_packets() {
-    if (mtu_ != 0) packets_ += packets_at(head_.own() - 1);
+  // The packets of a WR that was accepted.
+  [[gnu::always_inline]] uint32_t packets_of(const ibv_send_wr& wr) const {
+    if (wr.num_sge != 1 || wr.opcode > IBV_WR_RDMA_READ) [[unlikely]]
+      return packets_of_rare(wr);
+    return 1 + static_cast<uint32_t>(packets_further(wr.sg_list->length, mtu_shift_));
   }
+  [[gnu::noinline]] uint32_t packets_of_rare(const ibv_send_wr& wr) const;
+  uint32_t packets_of(uint32_t opcode, uint64_t length) const;
+  // How many bytes the WR moves. For an atomic or a window it means nothing.
+  uint64_t length_at(uint64_t position) const;
   // Appends the rest of a chain, from its first WR of a less common shape on.
   [[gnu::noinline]] void append_rest(const ibv_send_wr* wr);
   void append_inline(const ibv_send_wr& wr);
@@ -291,29 +314,32 @@ class SendJournal {
     return kind;
   }
   // Apart from note_chain(), so that this one does not keep its counts in registers.
+  template <bool counted>
   [[gnu::noinline]] void note_rest(const ibv_send_wr* wr) {
     // See append_chain().
     char* const notes = reinterpret_cast<char*>(notes_.get());
     const uint64_t mask = uint64_t{mask_} * sizeof(SendNote);
     uint64_t at = head_.own() * sizeof(SendNote);
     uint32_t signaled = signaled_, notifications = notifications_;
+    [[maybe_unused]] uint32_t packets = packets_;
     do {
       auto* const note = reinterpret_cast<SendNote*>(notes + (at & mask));
       const uint64_t kind = note_into(*note, *wr);
       add_bit(signaled, kind, kSignaledBit);
       add_bit(notifications, kNotificationOpcodes, kind);
+      if constexpr (counted) packets += packets_of(*wr);
       at += sizeof(SendNote);
       wr = wr->next;
     } while (wr != nullptr);
     head_ = at / sizeof(SendNote);
     signaled_ = signaled;
     notifications_ = notifications;
+    if constexpr (counted) packets_ = packets;
   }
   bool is_flagged(const SendNote& note) const {
     return (note.send_flags | all_signaled_) & IBV_SEND_SIGNALED;
   }
   void note(const SendNote& note);
-  void notes_take_back(uint64_t position);
   // first_incomplete() among the notes before `end`; nullopt: it is before them.
   std::optional<uint64_t> first_incomplete_noted(uint32_t signaled_done, uint64_t end,
                                                  uint64_t oldest) const;
@@ -332,6 +358,7 @@ class SendJournal {
   uint32_t stride_ = 0;        // bytes of extension per entry
   uint32_t depth_ = 0;
   uint32_t mtu_ = 0;
+  uint32_t mtu_shift_ = 0;
   uint32_t packets_ = 0;
   std::unique_ptr<uint8_t[]> extension_;  // further SGEs, inline payload, operands of atomics
 

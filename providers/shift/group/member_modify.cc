@@ -68,7 +68,7 @@ void application_note(Group& group, const ibv_qp_attr& attr, int mask) {
 void count_packets(Group& group) {
   SendQueue& send = group.send;
   std::lock_guard lock(group.attr_mutex);
-  if (!group.exact || send.journal.head() != 0) return;  // too late to count
+  if (!group.asks_responder() || send.journal.head() != 0) return;  // too late to count
   send.journal.count_packets(mtu_bytes(group.life.asked.attr.path_mtu));
   const uint32_t psn = group.life.asked.attr.sq_psn & kPsnMask;
   // The connection is unknown if the group has left its first path before it sent anything; then

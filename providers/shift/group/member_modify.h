@@ -14,8 +14,8 @@ struct Group;
 // Remembers what the default's NIC has refused for a reason of its own: another member is connected
 // with it.
 void application_note(Group& group, const ibv_qp_attr& attr, int mask);
-// For the mode exact: called when the application has connected its QP and can send, before
-// anything is posted.
+// For modes that ask the responder: called when the application has connected its QP and can send,
+// before anything is posted.
 void count_packets(Group& group);
 
 }  // namespace shift::group

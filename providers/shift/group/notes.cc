@@ -21,15 +21,6 @@ void SendJournal::note(const SendNote& note) {
   ++head_;
 }
 
-void SendJournal::notes_take_back(uint64_t position) {
-  for (uint64_t i = position; i < head_; i++) {
-    const SendNote& gone = notes_[i & mask_];
-    if (gone.send_flags & IBV_SEND_SIGNALED) signaled_--;
-    notifications_ -= is_notification(gone.opcode);
-  }
-  head_ = position;
-}
-
 uint32_t SendJournal::signaled_before(uint64_t end) const {
   uint64_t head;
   uint32_t signaled, before;

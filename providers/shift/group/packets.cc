@@ -1,6 +1,7 @@
 #include "group/packets.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "util/planted.h"
@@ -17,9 +18,54 @@ bool continues_in_the_middle(uint32_t opcode) {
 
 }  // namespace
 
+// A READ takes as many numbers as its response has packets (IBA 9.7.3.1).
+uint32_t SendJournal::packets_of(uint32_t opcode, uint64_t length) const {
+  if (is_atomic(opcode)) return 1;
+  if (opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW) return 0;
+  return 1 + static_cast<uint32_t>(packets_further(length, mtu_shift_));
+}
+
+uint32_t SendJournal::packets_of_rare(const ibv_send_wr& wr) const {
+  uint64_t length = 0;
+  for (int i = 0; i < wr.num_sge && wr.opcode != IBV_WR_BIND_MW; i++) {
+    if (SHIFT_PLANT(first_sge_counts) && i > 0) break;
+    length += wr.sg_list[i].length;
+  }
+  return packets_of(wr.opcode, length);
+}
+
+uint64_t SendJournal::length_at(uint64_t position) const {
+  const SendEntry& entry = at(position);
+  if (entry.send_flags & IBV_SEND_INLINE) return entry.inline_length;
+  if (entry.num_sge == 1) return entry.sge.length;
+  const uint8_t* extra = extension_.get() + (position & mask_) * stride_;
+  uint64_t length = 0;
+  for (int32_t i = 0; i < entry.num_sge; i++) {
+    ibv_sge sge;
+    std::memcpy(&sge, extra + sizeof sge * static_cast<size_t>(i), sizeof sge);
+    length += sge.length;
+  }
+  return length;
+}
+
+uint32_t SendJournal::packets_at(uint64_t position) const {
+  return packets_of(at(position).opcode, length_at(position));
+}
+
+void SendJournal::add_chain(const ibv_send_wr* wr) {
+  for (; wr != nullptr; wr = wr->next) add(*wr);
+}
+
 void SentPackets::marker_add(uint64_t position, uint64_t first) {
   psn += static_cast<uint32_t>(std::erase_if(markers, [first](uint64_t m) { return m <= first; }));
   markers.push_back(position);
+}
+
+bool numbers_differ(const SendJournal& journal, const SentPackets& sent, uint64_t first,
+                    uint64_t posted) {
+  uint64_t packets = sent.markers.size() + ((sent.psn - sent.begin) & kPsnMask);
+  for (uint64_t i = std::max(first, sent.from); i < posted; i++) packets += journal.packets_at(i);
+  return packets < kWindowMax;
 }
 
 std::optional<Executed> executed_before(const SendJournal& journal, const SentPackets& sent,

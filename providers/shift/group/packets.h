@@ -1,6 +1,6 @@
-// For the mode exact: which packet numbers (PSNs) the WRs of a send queue have on the connection
-// that carries them, and which WRs were executed when the peer's responder expected a certain PSN.
-// Read only after a fence.
+// For modes that ask the responder: which packet numbers (PSNs) the WRs of a send queue have on the
+// connection that carries them, and which WRs were executed when the peer's responder expected a
+// certain PSN. Read only after a fence.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,10 @@ struct SentPackets {
   // one by one.
   void marker_add(uint64_t position, uint64_t first);
 };
+
+// Whether so few packets belong to these WRs that no two of their numbers are alike.
+bool numbers_differ(const SendJournal& journal, const SentPackets& sent, uint64_t first,
+                    uint64_t posted);
 
 // How much the peer has executed of the WRs from `first` (the first without a completion) to
 // `posted` (the end of those that were posted) when its responder expects `psn` next. nullopt: this

@@ -75,8 +75,23 @@ bool moves_bytes(const SendJournal& journal, uint64_t position) {
   return std::any_of(sges, sges + wr.num_sge, [](const ibv_sge& sge) { return sge.length != 0; });
 }
 
-// For the mode exact: each WR that was posted and is not known to be executed must be known not to
-// be executed. Returns why this cannot be known, or nullptr.
+// For the mode exact, when the responder has said nothing: a WR that is not proven executed must
+// not run again, if it does harm. Returns why the group cannot go on, or nullptr.
+const char* unproven(const SendJournal& journal, const Plan& plan, uint64_t posted) {
+  for (uint64_t position = plan.executed.position; position < posted; position++) {
+    const uint32_t opcode = journal.at(position).opcode;
+    // This includes requests after a notification that was not counted: a NIC that died may have
+    // executed it without saying so.
+    if (is_atomic(opcode)) return "nothing proves whether an atomic was executed";
+    if (opcode == IBV_WR_RDMA_WRITE && moves_bytes(journal, position)) {
+      return "nothing proves whether a WRITE was executed";
+    }
+  }
+  return nullptr;
+}
+
+// For modes that ask the responder: what its packet number says of the WRs that were posted.
+// Returns why the group cannot go on, or nullptr.
 const char* refine(const Group& group, Plan& plan) {
   const SendJournal& journal = group.send.journal;
   const uint64_t posted = std::min(group.send.posted, plan.end);
@@ -85,23 +100,20 @@ const char* refine(const Group& group, Plan& plan) {
     plan.executed = std::max(plan.executed, group.send.executed);
   }
   if (plan.first >= posted) return nullptr;  // no request was under way
-  const bool known = group.life.control.peer_responder && group.send.sent.known;
-  if (!known && !SHIFT_PLANT(unknown_is_unexecuted)) {
-    for (uint64_t position = plan.executed.position; position < posted; position++) {
-      const uint32_t opcode = journal.at(position).opcode;
-      // This includes requests after a notification that was not counted: a NIC that died may have
-      // executed it without saying so.
-      if (is_atomic(opcode)) return "nothing proves whether an atomic was executed";
-      if (opcode == IBV_WR_RDMA_WRITE && moves_bytes(journal, position)) {
-        return "nothing proves whether a WRITE was executed";
-      }
-    }
-    return nullptr;
+  const SentPackets& sent = group.send.sent;
+  const bool known = group.life.control.peer_responder && sent.known &&
+                     numbers_differ(journal, sent, plan.first, posted) &&
+                     !(SHIFT_PLANT(auto_hears_nothing) && !group.needs_proof());
+  plan.knows_atomics = known || group.needs_proof() || SHIFT_PLANT(auto_repeats_atomics);
+  if (!known) {
+    // In the mode auto the plan is that of the mode relaxed, but for what is proven already.
+    if (!group.needs_proof() && !SHIFT_PLANT(auto_needs_proof)) return nullptr;
+    return SHIFT_PLANT(unknown_is_unexecuted) ? nullptr : unproven(journal, plan, posted);
   }
-  if (!known) return nullptr;
-  const auto executed = executed_before(journal, group.send.sent, plan.first, posted,
-                                        *group.life.control.peer_responder);
+  const auto executed =
+      executed_before(journal, sent, plan.first, posted, *group.life.control.peer_responder);
   const Executed doubtful{plan.first, 0};
+  if (!executed && SHIFT_PLANT(auto_bears_doubt) && !group.needs_proof()) return nullptr;
   if (!executed) {
     plan.executed = doubtful;
     return "the peer's packet number contradicts what was posted and acknowledged";
@@ -122,7 +134,7 @@ const char* refusal(const Group& group, const Plan& plan) {
   for (uint64_t position = plan.first; position < plan.end; position++) {
     const uint32_t opcode = journal.at(position).opcode;
     if (is_atomic(opcode) && position >= plan.fenced && position < group.send.posted) {
-      if (!group.exact) return "an atomic is in flight and its outcome unproven";
+      if (!plan.knows_atomics) return "an atomic is in flight and its outcome unproven";
       if (position < plan.executed.position && !SHIFT_PLANT(atomic_result_made_up)) {
         return "an atomic was executed, and its result is lost";
       }
@@ -166,7 +178,7 @@ Plan make_plan(const Group& group) {
   plan.executed.position = *counted;
   const uint64_t over = atomics_over(group, plan);
   plan.executed.position = std::max(*counted, over);
-  if (group.exact) plan.refusal = refine(group, plan);
+  if (group.asks_responder()) plan.refusal = refine(group, plan);
   if (plan.refusal == nullptr && plan.executed.position < over) {
     plan.refusal = "the peer's packet number contradicts what the NIC has completed";
   }

@@ -12,9 +12,11 @@ struct Group;
 struct Plan {
   uint64_t first = 0;  // the first WR without a completion
   uint64_t end = 0;
-  // The peer has executed all WRs before that position, and in the mode exact some packets of the
-  // WRITE there.
+  // The peer has executed all WRs before that position, and, if its responder was asked, some
+  // packets of the WRITE there.
   Executed executed;
+  // Whether it is known of each atomic under way whether it was executed.
+  bool knows_atomics = false;
   // READs and atomics before that position have completed, with their data: a request after them
   // that carries a fence flag was executed.
   uint64_t fenced = 0;
@@ -25,7 +27,7 @@ struct Plan {
 // Whether the request names an object of another NIC than the committed path's.
 bool names_other_nic(const Group& group, uint32_t opcode);
 
-// Makes the plan from group.life.control.peer_received and, in the mode exact, from
+// Makes the plan from group.life.control.peer_received and, if the mode asks the responder, from
 // group.life.control.peer_responder. The caller holds send.mutex.
 Plan make_plan(const Group& group);
 

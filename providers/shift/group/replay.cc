@@ -216,8 +216,8 @@ Completed complete_executed(Group& group, const Plan& plan) {
   return result;
 }
 
-// For the mode exact, before the group fails: a WR that is proven executed was a success (C4).
-// Stops at the first WR whose result is missing.
+// For modes that ask the responder, before the group fails: a WR that is proven executed was a
+// success (C4). Stops at the first WR whose result is missing.
 void complete_proven(Group& group, const Plan& plan) {
   const SendJournal& journal = group.send.journal;
   ibv_send_wr wr;
@@ -285,7 +285,7 @@ ReplayResult replay(Group& group, uint64_t peer_received) {
   const Plan plan = make_plan(group);
   result.refusal = plan.refusal;
   if (result.refusal != nullptr) {
-    if (group.exact) complete_proven(group, plan);
+    if (group.asks_responder()) complete_proven(group, plan);
     return result;
   }
 
@@ -296,7 +296,7 @@ ReplayResult replay(Group& group, uint64_t peer_received) {
   result.path_broken = completed.path_broken;
   const uint64_t given = std::exchange(group.send.posted, plan.executed.position);
   if (result.refusal != nullptr) return result;
-  if (group.exact) begin_packets(group, plan.executed, completed.packets);
+  if (group.asks_responder()) begin_packets(group, plan.executed, completed.packets);
   group.send.given_from = group.send.posted;
   // This path was given everything before `posted`, so later posts may go there, too.
   group.send.route = Route::kOnPath;

@@ -27,8 +27,8 @@ struct ReplayResult {
   uint32_t skipped = 0;           // packets left out at the beginning of the first of these
 };
 // Completes the requests that the peer's word proves executed, and posts the others on the
-// committed path in order. In the mode exact, group.life.control.peer_responder is a part of that
-// word.
+// committed path in order. If the mode asks the responder, group.life.control.peer_responder is a
+// part of that word.
 [[nodiscard]] ReplayResult replay(Group& group, uint64_t peer_received);
 
 // Whether the next request or receive to post names a region that is still being registered with

@@ -8,6 +8,7 @@
 
 #include "group/group.h"
 #include "ops/post_slow.h"
+#include "util/planted.h"
 
 namespace shift::ops {
 namespace {
@@ -35,6 +36,8 @@ void calls_set(Group& g, bool hot);
   calls_set(g, false);
 }
 
+// `counted`, here and below: packets are counted.
+template <bool counted>
 void start(ibv_qp_ex* qp) {
   Group& g = group_of(qp);
   ThreadSlot* self = group::tls_slot;
@@ -42,10 +45,15 @@ void start(ibv_qp_ex* qp) {
     g.send.build.fast = true;
     g.send.build.pending = 0;
     g.send.build.signaled = g.send.build.notifications = 0;
+    if constexpr (counted) g.send.build.packets = 0;
     g.send.build.error = 0;
     return real_of(g)->wr_start(real_of(g));
   }
   start_slowly(g);
+}
+
+auto start_of(const Group& g) {
+  return g.asks_responder() ? start<true> : start<false>;
 }
 
 void start_aside(ibv_qp_ex* qp) {
@@ -272,6 +280,7 @@ void set_inline_data_list(ibv_qp_ex* qp, size_t count, const ibv_data_buf* buffe
   auto& journal = g.send.journal;
   if (taken && journal.is_noting()) {
     const auto& build = g.send.build;
+    journal.take_packets(build.packets);
     journal.take_notes(build.pending, build.signaled, build.notifications);
   } else if (taken) {
     journal.append_batch<true>(g.send.build.pending);
@@ -282,7 +291,7 @@ void set_inline_data_list(ibv_qp_ex* qp, size_t count, const ibv_data_buf* buffe
 }
 
 // What the journal keeps of the batch, as in ops/post.cc.
-enum class Keep : uint8_t { kEntries, kEntriesAndPackets, kNotes };
+enum class Keep : uint8_t { kEntries, kEntriesAndPackets, kNotes, kNotesAndPackets };
 
 template <Keep keep>
 int complete(ibv_qp_ex* qp) {
@@ -293,7 +302,8 @@ int complete(ibv_qp_ex* qp) {
   const int error = real_of(g)->wr_complete(real_of(g));
   if (error != 0) [[unlikely]]
     return complete_failed(g, error);
-  if constexpr (keep == Keep::kNotes) {
+  if constexpr (keep == Keep::kNotesAndPackets) g.send.journal.take_packets(build.packets);
+  if constexpr (keep == Keep::kNotes || keep == Keep::kNotesAndPackets) {
     g.send.journal.take_notes(build.pending, build.signaled, build.notifications);
   } else {
     g.send.journal.append_batch<keep == Keep::kEntriesAndPackets>(build.pending);
@@ -317,7 +327,7 @@ void pass(ibv_qp_ex* qp, Args... args) {
   (real->*call)(real, args...);
 }
 
-template <auto call, ibv_wr_opcode opcode, typename... Args>
+template <bool counted, auto call, ibv_wr_opcode opcode, typename... Args>
 void note(ibv_qp_ex* qp, Args... args) {
   Group& g = group_of(qp);
   auto& build = g.send.build;
@@ -329,16 +339,57 @@ void note(ibv_qp_ex* qp, Args... args) {
   build.pending++;
   add_bit(build.signaled, flags, 1);
   if constexpr (group::is_notification(opcode)) build.notifications++;
+  if constexpr (counted && opcode != IBV_WR_LOCAL_INV && opcode != IBV_WR_BIND_MW) {
+    build.packets++;
+    // The data of an atomic, whatever the program says, adds no packet.
+    build.shift = group::is_atomic(opcode) ? 63 : g.send.journal.mtu_shift();
+  }
   ibv_qp_ex* const real = real_of(g);
   real->wr_id = wr_id;
   real->wr_flags = flags;
   (real->*call)(real, args...);
 }
 
+// Counts the further packets of the newest request, whose data is so long.
+void count_data(Group& g, uint64_t length) {
+  if (SHIFT_PLANT(built_data_uncounted)) return;
+  auto& build = g.send.build;
+  build.packets += static_cast<uint32_t>(SendJournal::packets_further(length, build.shift));
+}
+
+void pass_sge(ibv_qp_ex* qp, uint32_t lkey, uint64_t addr, uint32_t length) {
+  Group& g = group_of(qp);
+  count_data(g, length);
+  real_of(g)->wr_set_sge(real_of(g), lkey, addr, length);
+}
+
+void pass_sge_list(ibv_qp_ex* qp, size_t count, const ibv_sge* list) {
+  Group& g = group_of(qp);
+  uint64_t length = 0;
+  for (size_t i = 0; i < count; i++) length += list[i].length;
+  count_data(g, length);
+  real_of(g)->wr_set_sge_list(real_of(g), count, list);
+}
+
+void pass_inline_data(ibv_qp_ex* qp, void* addr, size_t length) {
+  Group& g = group_of(qp);
+  count_data(g, length);
+  real_of(g)->wr_set_inline_data(real_of(g), addr, length);
+}
+
+void pass_inline_data_list(ibv_qp_ex* qp, size_t count, const ibv_data_buf* buffers) {
+  Group& g = group_of(qp);
+  uint64_t length = 0;
+  for (size_t i = 0; i < count; i++) length += buffers[i].length;
+  count_data(g, length);
+  real_of(g)->wr_set_inline_data_list(real_of(g), count, buffers);
+}
+
+template <bool counted>
 void calls_noted(Group& g) {
   ibv_qp_ex& qp = g.qp;
 #define SHIFT_NOTE(call, opcode) \
-  if (real_of(g)->call != nullptr) qp.call = note<&ibv_qp_ex::call, opcode>
+  if (real_of(g)->call != nullptr) qp.call = note<counted, &ibv_qp_ex::call, opcode>
   SHIFT_NOTE(wr_rdma_write, IBV_WR_RDMA_WRITE);
   SHIFT_NOTE(wr_rdma_write_imm, IBV_WR_RDMA_WRITE_WITH_IMM);
   SHIFT_NOTE(wr_rdma_read, IBV_WR_RDMA_READ);
@@ -350,11 +401,19 @@ void calls_noted(Group& g) {
   SHIFT_NOTE(wr_atomic_cmp_swp, IBV_WR_ATOMIC_CMP_AND_SWP);
   SHIFT_NOTE(wr_atomic_fetch_add, IBV_WR_ATOMIC_FETCH_AND_ADD);
 #undef SHIFT_NOTE
-  qp.wr_complete = complete<Keep::kNotes>;
-  qp.wr_set_sge = pass<&ibv_qp_ex::wr_set_sge>;
-  qp.wr_set_sge_list = pass<&ibv_qp_ex::wr_set_sge_list>;
-  qp.wr_set_inline_data = pass<&ibv_qp_ex::wr_set_inline_data>;
-  qp.wr_set_inline_data_list = pass<&ibv_qp_ex::wr_set_inline_data_list>;
+  if constexpr (counted) {
+    qp.wr_complete = complete<Keep::kNotesAndPackets>;
+    qp.wr_set_sge = pass_sge;
+    qp.wr_set_sge_list = pass_sge_list;
+    qp.wr_set_inline_data = pass_inline_data;
+    qp.wr_set_inline_data_list = pass_inline_data_list;
+  } else {
+    qp.wr_complete = complete<Keep::kNotes>;
+    qp.wr_set_sge = pass<&ibv_qp_ex::wr_set_sge>;
+    qp.wr_set_sge_list = pass<&ibv_qp_ex::wr_set_sge_list>;
+    qp.wr_set_inline_data = pass<&ibv_qp_ex::wr_set_inline_data>;
+    qp.wr_set_inline_data_list = pass<&ibv_qp_ex::wr_set_inline_data_list>;
+  }
 }
 
 template <bool hot>
@@ -382,10 +441,11 @@ void calls_set(Group& g, bool hot) {
   if (!hot) {
     calls_by_entries<false>(g);
   } else if (g.send.journal.may_note()) {
-    calls_noted(g);
+    g.asks_responder() ? calls_noted<true>(g) : calls_noted<false>(g);
   } else {
     calls_by_entries<true>(g);
-    g.qp.wr_complete = g.exact ? complete<Keep::kEntriesAndPackets> : complete<Keep::kEntries>;
+    g.qp.wr_complete =
+        g.asks_responder() ? complete<Keep::kEntriesAndPackets> : complete<Keep::kEntries>;
   }
 }
 
@@ -395,7 +455,7 @@ void install_builder(Group& g) {
   const uint32_t half = (g.cap.max_send_wr + 1) / 2;  // a journal has twice the slots
   g.send.slow_batch.entries.init(half, g.cap.max_send_sge, g.cap.max_inline_data, g.sq_sig_all);
   g.qp.comp_mask = 0;
-  g.qp.wr_start = start;
+  g.qp.wr_start = start_of(g);
   g.qp.wr_abort = abort_batch;
   calls_set(g, true);
 }
@@ -405,7 +465,7 @@ void build_anew(Group& g) {
 }
 
 void build_aside(Group& g, bool aside) {
-  if (g.real_ex != nullptr) g.qp.wr_start = aside ? start_aside : start;
+  if (g.real_ex != nullptr) g.qp.wr_start = aside ? start_aside : start_of(g);
 }
 
 }  // namespace shift::ops

@@ -50,10 +50,14 @@ void fill_tables(Context* c) {
   ops.dealloc_mw = dealloc_mw;
   ops.poll_cq = poll_cq;
   ops.req_notify_cq = req_notify_cq;
-  const bool is_exact = config().mode == Mode::kExact;
+  const bool is_counted = config().mode != Mode::kRelaxed;
   const WorkRingTable* const rings = work_rings();
   const bool is_noted = rings != nullptr && rings->knows(c->members[kDefault].real->device);
-  ops.post_send = is_exact ? post_send_exact : is_noted ? post_send_noted : post_send;
+  if (is_counted) {
+    ops.post_send = is_noted ? post_send_noted_counted : post_send_counted;
+  } else {
+    ops.post_send = is_noted ? post_send_noted : post_send;
+  }
   ops.post_recv = is_noted ? post_recv_noted : post_recv;
   ops.post_srq_recv = post_srq_recv;
 }

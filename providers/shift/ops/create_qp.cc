@@ -150,7 +150,7 @@ Group* make_group(ibv_pd* pd, ibv_qp* real, const Init& init) {
   g->recv_cq = CompletionQueue::from(init.recv_cq);
   g->cap = cap;
   g->sq_sig_all = init.sq_sig_all != 0;
-  g->exact = config().mode == Mode::kExact;
+  g->mode = config().mode;
   if (const WorkRingTable* rings = work_rings();
       rings != nullptr && rings->open(real, &g->reader.rings))
     g->reader.table = rings;

@@ -34,9 +34,9 @@ inline bool asks_for_newer(uint64_t mask, uint64_t known) {
 }
 
 // How the NIC's own queues are read, if what is posted is kept as notes (group/journal.h); or
-// nullptr. In the mode exact the packets of each request are counted as it is posted.
+// nullptr.
 inline const WorkRingTable* work_rings() {
-  return config().mode != Mode::kExact && config().journal_by_notes ? stock->work_rings : nullptr;
+  return config().journal_by_notes ? stock->work_rings : nullptr;
 }
 
 inline control::Coordinator& coordinator() {

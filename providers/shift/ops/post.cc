@@ -36,8 +36,9 @@ namespace {
 // opened, and no manner should pay for another one.
 enum class Keep : uint8_t {
   kEntry,
-  kEntryAndPackets,  // the mode is exact
+  kEntryAndPackets,  // the mode asks the peer's responder
   kNote,             // if the NIC's queue can be read; most can
+  kNoteAndPackets,
 };
 
 // (Not inlined, because a loop that needs many registers has the caller save them.)
@@ -68,9 +69,11 @@ template <Keep keep>
   } else if constexpr (keep == Keep::kEntryAndPackets) {
     g->send.journal.add_chain(wr);
   } else if (g->send.journal.is_noting()) [[likely]] {
-    g->send.journal.note_chain(wr);
-  } else {
+    g->send.journal.note_chain<keep == Keep::kNoteAndPackets>(wr);
+  } else if constexpr (keep == Keep::kNote) {
     append_entries(*g, wr);
+  } else {
+    g->send.journal.add_chain(wr);
   }
   Bias::leave(self);
   return 0;
@@ -82,12 +85,16 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   return post_send_in<Keep::kEntry>(qp, wr, bad_wr);
 }
 
-int post_send_exact(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+int post_send_counted(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   return post_send_in<Keep::kEntryAndPackets>(qp, wr, bad_wr);
 }
 
 int post_send_noted(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   return post_send_in<Keep::kNote>(qp, wr, bad_wr);
+}
+
+int post_send_noted_counted(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  return post_send_in<Keep::kNoteAndPackets>(qp, wr, bad_wr);
 }
 
 namespace {

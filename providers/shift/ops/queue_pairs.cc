@@ -411,15 +411,15 @@ int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) noexcept {
   return 0;
 }
 // What the two NICs agree on beyond the standard holds for the application's own connection, and
-// not for the connections that the layer makes. The mode exact counts packets by the standard's
-// rules.
+// not for the connections that the layer makes. The modes exact and auto count packets by the
+// standard's rules.
 int query_ece(ibv_qp* qp, ibv_ece* ece) noexcept {
   Group* g = Group::from(qp);
-  return g->exact ? EOPNOTSUPP : stock->query_ece(g->real[kDefault], ece);
+  return g->asks_responder() ? EOPNOTSUPP : stock->query_ece(g->real[kDefault], ece);
 }
 int set_ece(ibv_qp* qp, ibv_ece* ece) noexcept {
   Group* g = Group::from(qp);
-  return g->exact ? EOPNOTSUPP : stock->set_ece(g->real[kDefault], ece);
+  return g->asks_responder() ? EOPNOTSUPP : stock->set_ece(g->real[kDefault], ece);
 }
 
 // One NIC keeps a rate, which would be lost on the way to another NIC.

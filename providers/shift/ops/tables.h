@@ -11,9 +11,11 @@ namespace shift::ops {
 
 // Hot functions (post.cc, poll.cc).
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
-int post_send_exact(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);  // in the mode exact
+// In a mode that asks the peer's responder.
+int post_send_counted(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
 // If the layer can read the NIC's own queues.
 int post_send_noted(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
+int post_send_noted_counted(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
 int post_recv_noted(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);

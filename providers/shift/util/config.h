@@ -20,6 +20,7 @@ inline constexpr char kConfigFile[] = "/etc/shift.conf";
 enum class Mode : uint8_t {
   kRelaxed,  // a WRITE that no notification covers may run twice
   kExact,    // nothing runs twice; without a proof of that, the original error is given
+  kAuto,     // nothing runs twice while the receiver's NIC answers; otherwise as kRelaxed
 };
 
 // SHIFT_DIRECT_VERBS: what a program may do with a provider's direct verbs on virtual devices.

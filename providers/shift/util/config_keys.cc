@@ -31,7 +31,7 @@ bool parse_number(std::string_view s, int min, int max, T& out) {
 
 // The names of an enumeration's values, in their order.
 constexpr std::string_view kLevels[] = {"error", "warn", "info", "debug"};
-constexpr std::string_view kModes[] = {"relaxed", "exact"};
+constexpr std::string_view kModes[] = {"relaxed", "exact", "auto"};
 constexpr std::string_view kSpreads[] = {"one", "capacity"};
 constexpr std::string_view kDirectVerbs[] = {"refuse", "answer", "unprotected"};
 
@@ -141,7 +141,7 @@ constexpr ConfigKey kKeys[] = {
     {"SHIFT_LOG_TARGET", "stderr, syslog, journal or an absolute file name",
      [](std::string_view v, Config& c) { return parse_target(v, c.log_target); },
      show<&Config::log_target>},
-    {"SHIFT_MODE", "relaxed or exact, and exact is used",
+    {"SHIFT_MODE", "relaxed, exact or auto, and exact is used",
      [](std::string_view v, Config& c) { return parse_mode(v, c.mode); }, show<&Config::mode>,
      true},
     {"SHIFT_DIRECT_VERBS", "refuse, answer or unprotected",

@@ -74,7 +74,7 @@ struct Confirm {
 // "These are my default QP's start PSNs, and these are my NICs." Both ends send it.
 struct Bind {
   static constexpr uint32_t kHasSqPsn = 1u << 0;  // the sender's QP has reached RTS
-  // The sender's mode is exact: it wants to know how far the receiver's responders got.
+  // The sender's mode is exact or auto: it wants to know how far the receiver's responders got.
   static constexpr uint32_t kAsksResponder = 1u << 1;
   static constexpr uint32_t kForgetsKeys = 1u << 2;  // the sender answers KeysGone
   static constexpr uint32_t kHeedsAvoid = 1u << 3;   // the sender knows Avoid

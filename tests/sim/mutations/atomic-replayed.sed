@@ -3,4 +3,4 @@
 # within: 500
 # file: group/plan.cc
 # model: atomic-replayed
-s/if \(!group.exact\) return .*;//
+s/if \(!plan.knows_atomics\) return .*;//

@@ -1,5 +1,5 @@
 # bug: exact: a WRITE that was executed in part runs as a whole
-# shows: exact
+# shows: auto
 # within: 2000
 # file: group/packets.cc
 # unit: tail_runs_whole

@@ -449,9 +449,9 @@ TEST_F(Rounds, APathOfMembersThatThePeerHasNotIsIgnored) {
   expect_all_done();
 }
 
-// Only an end in the exact mode wants to know how far the other's responder got.
+// Only an end whose mode asks wants to know how far the other's responder got.
 TEST_F(Rounds, APeerIsToldOfTheResponderWhenItAsks) {
-  b_.group->exact = true;
+  b_.group->mode = Mode::kExact;
   network_.cut();
   network_.restore();
   run(milliseconds(50));

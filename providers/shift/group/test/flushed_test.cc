@@ -262,7 +262,7 @@ TEST_F(Flushed, WhatAnEarlierPathToldIsNotForgotten) {
 class FlushedExact : public Flushed {
  protected:
   FlushedExact() {
-    group_->exact = true;
+    group_->mode = Mode::kExact;
     group_->send.journal.count_packets(1024);
     group_->send.sent = {.known = true, .begin = 100, .psn = 100};
     done(1, kAtomic);

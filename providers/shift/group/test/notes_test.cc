@@ -15,7 +15,7 @@
 namespace shift::group {
 namespace {
 
-constexpr uint32_t kDepth = 40, kSges = 3, kInline = 48;
+constexpr uint32_t kDepth = 40, kSges = 3, kInline = 48, kMtu = 256;
 constexpr ibv_wr_opcode kOpcodes[] = {
     IBV_WR_RDMA_WRITE,           IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM,        IBV_WR_RDMA_READ,           IBV_WR_ATOMIC_CMP_AND_SWP,
@@ -37,9 +37,12 @@ void fill(NotedRequest& r, Random& random, uint64_t id) {
   wr.imm_data = static_cast<uint32_t>(random.number());
   wr.sg_list = r.sges.data();
   wr.num_sge = static_cast<int>(is_atomic(wr.opcode) ? 1 : random.below(kSges + 1));
+  const bool may_be_inline = !is_atomic(wr.opcode) && wr.opcode != IBV_WR_RDMA_READ;
+  const bool is_inline = may_be_inline && random.chance(30);
   for (uint8_t& byte : r.payload) byte = static_cast<uint8_t>(random.number());
   for (ibv_sge& sge : r.sges) {
-    const uint32_t length = random.chance(20) ? 0 : 1 + random.below(kInline / kSges);
+    const uint32_t longest = is_inline ? kInline / kSges : 5 * kMtu;
+    const uint32_t length = random.chance(20) ? 0 : 1 + random.below(longest);
     sge = {reinterpret_cast<uintptr_t>(r.payload.data()), is_atomic(wr.opcode) ? 8 : length,
            static_cast<uint32_t>(random.number())};
   }
@@ -49,7 +52,7 @@ void fill(NotedRequest& r, Random& random, uint64_t id) {
     return;
   }
   wr.wr.rdma = {random.number(), static_cast<uint32_t>(random.number())};
-  if (wr.opcode != IBV_WR_RDMA_READ && random.chance(30)) wr.send_flags |= IBV_SEND_INLINE;
+  if (is_inline) wr.send_flags |= IBV_SEND_INLINE;
 }
 
 // One journal with notes, and another that copies, are given the same requests.
@@ -61,7 +64,8 @@ class TwoJournals {
     copied.init(kDepth, kSges, kInline, all_signaled);
     batch_.init(kDepth, kSges, kInline, all_signaled);
     for (SendJournal* journal : {&noted, &copied}) {
-      journal->start_counts_at(kSignaledAtFirst, UINT32_MAX - 20);
+      journal->count_packets(kMtu);
+      journal->start_counts_at(kSignaledAtFirst, UINT32_MAX - 20, UINT32_MAX - 100);
     }
   }
 
@@ -75,14 +79,14 @@ class TwoJournals {
     complete(requests.size());
     for (const NotedRequest& r : requests) {
       rings.post(r.wr);
-      copied.append(r.wr);
+      copied.add(r.wr);
     }
     switch (in_chain && noted.is_noting() ? random_.below(4) : 1) {
       case 0:
-        noted.note_chain(&requests[0].wr);
+        noted.note_chain<true>(&requests[0].wr);
         break;
       case 1:
-        for (const NotedRequest& r : requests) noted.append(r.wr);
+        for (const NotedRequest& r : requests) noted.add(r.wr);
         break;
       case 2:
         build(requests);
@@ -112,6 +116,7 @@ class TwoJournals {
   void expect_same_counts() const {
     ASSERT_EQ(noted.head(), copied.head());
     ASSERT_EQ(noted.notifications_posted(), copied.notifications_posted());
+    ASSERT_EQ(noted.packets(), copied.packets());
     const uint32_t seen = done();
     for (uint64_t end = noted.head(), most = 4; most > 0 && end > completed_; end--, most--) {
       ASSERT_EQ(noted.first_incomplete(seen, end), copied.first_incomplete(seen, end));
@@ -140,6 +145,7 @@ class TwoJournals {
     ASSERT_EQ(a.signaled_total, b.signaled_total);
     ASSERT_EQ(a.notification_total, b.notification_total);
     ASSERT_EQ(noted.is_signaled(a), copied.is_signaled(b));
+    ASSERT_EQ(noted.packets_at(i), copied.packets_at(i));
     ibv_send_wr wr[2];
     ibv_sge sges[2][kMaxSge];
     noted.rebuild(i, &wr[0], sges[0]);
@@ -187,11 +193,12 @@ class TwoJournals {
       signaled += (r.wr.send_flags & IBV_SEND_SIGNALED) != 0;
       notifications += is_notification(r.wr.opcode);
     }
+    for (uint32_t i = 0; i < pending; i++) noted.take_packets(copied.packets_at(noted.head() + i));
     noted.take_notes(pending, signaled, notifications);
   }
   void take_back(uint32_t count) {
     const uint64_t position = noted.head() - count;
-    if (position < completed_) return;
+    if (position < completed_ || noted.is_noting()) return;
     noted.take_back(position);
     copied.take_back(position);
     rings.take_back(count);

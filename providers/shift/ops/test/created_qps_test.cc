@@ -90,7 +90,7 @@ TEST_F(CreatedQps, ReliableOnesAreProtected) {
   EXPECT_EQ(qp->recv_cq, recv_cq_);
   EXPECT_EQ(qp->qp_num, group.real[kDefault]->qp_num);
   EXPECT_TRUE(group.sq_sig_all);
-  EXPECT_FALSE(group.exact);
+  EXPECT_EQ(group.mode, Mode::kRelaxed);
   EXPECT_EQ(FakeQp::of(group.real[kDefault]).recv_cq,
             &group::FakeCq::of(CompletionQueue::from(recv_cq_)->real[kDefault]));
   EXPECT_EQ(destroy_cq(send_cq_), EBUSY);

@@ -149,9 +149,10 @@ TEST_F(ConfigTest, AnUnknownModeIsTheStrictest) {
   for (const char* value : {"exakt", "", "Relaxed", "1"}) {
     EXPECT_EQ(read({{"SHIFT_MODE", value}}, "SHIFT_MODE = relaxed").mode, Mode::kExact) << value;
     ASSERT_EQ(warnings_.size(), 1u);
-    EXPECT_NE(warnings_[0].find("must be relaxed or exact"), std::string::npos);
+    EXPECT_NE(warnings_[0].find("must be relaxed, exact or auto"), std::string::npos);
   }
   EXPECT_EQ(read({{"SHIFT_MODE", "relaxed"}}, "SHIFT_MODE = exact").mode, Mode::kRelaxed);
+  EXPECT_EQ(read({{"SHIFT_MODE", "auto"}}, "SHIFT_MODE = exact").mode, Mode::kAuto);
   EXPECT_TRUE(warnings_.empty());
 }
 
