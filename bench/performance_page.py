@@ -46,7 +46,7 @@ the same in each run, however busy the machine is, so they have no ±.
 
 CONTROL = """\
 One call at a time, while the emulated NIC works. Under SHIFT most calls are made for the twin as well, by a
-thread of the background; what makes an object does not wait for it, and what destroys one does. The emulator
+thread of the background; neither what makes an object nor what destroys one waits for it. The emulator
 answers a command in about a microsecond, and the firmware of a NIC takes far longer, so the difference in us
 says more than its part of stock's time. Only the two steps that connect a queue pair have a budget: 5 % of
 stock's time or 2 us, whichever is more.

@@ -36,7 +36,8 @@ class Case:
 
 def shares(fabric):
     """How many queue pairs lie on each NIC, by the newest record of each at the client."""
-    newest = {record["qp"]: int(record["member"].removeprefix("mlx5_")) for record in fabric.records("switched", "client")}
+    records = fabric.records("switched", "client")
+    newest = {record["qp"]: int(record["member"].removeprefix("mlx5_")) for record in records}
     return collections.Counter(newest.values())
 
 

@@ -5,10 +5,13 @@
 #include "group/context.h"
 #include "group/errors.h"
 #include "group/failing.h"
+#include "group/keys.h"
 #include "group/locked.h"
 #include "group/member_qp.h"
 #include "group/shared_queue.h"
+#include "group/twins.h"
 #include "util/log.h"
+#include "util/planted.h"
 
 namespace shift::control {
 
@@ -34,7 +37,8 @@ Coordinator::Coordinator(net::Loop& control, group::CommandThreads& commands)
       errors_(control, sessions_, jobs_),
       lines_(control),
       orders_(control, sessions_, *this),
-      reporter_(control, sessions_, nics_, orders_) {
+      reporter_(control, sessions_, nics_, orders_),
+      reaper_(control) {
   group::fault_sink = this;
   group::command_threads = &commands;
 }
@@ -53,6 +57,8 @@ void Coordinator::network_set(std::unique_ptr<net::PeerNetwork> network) {
 // ---- the machine
 
 void Coordinator::feed(Session& session, const Input& input) {
+  // A timer of a session whose group ends; nothing follows from it any more.
+  if (session.group.is_ending && input.event != Event::kAppClosed) return;
   std::deque<Input> inputs{input};
   while (!inputs.empty()) {
     const Input next = inputs.front();
@@ -208,7 +214,15 @@ void Coordinator::group_add(Group* group) {
   // first.
   group::errors_hold(*group, group::kDefault);
   group->life.is_alone = false;
-  const bool is_known = control_.call_soon([this, group] { session_begin(*group); });
+  // The task holds the group: the application may destroy the QP at once, and what it leaves may be
+  // reaped before this task has its turn. (A Held would not fit into the task without memory.)
+  group->holders.add();
+  const bool is_known = control_.call_soon([this, group] {
+    const group::Held held(group);
+    group::let_go(group);
+    session_begin(*held);
+  });
+  if (!is_known) group::let_go(group);
   // Without the control loop, nobody would give the application the errors that are held back.
   if (!is_known && !group::errors_pass(*group, group::kDefault)) group::fail(*group);
 }
@@ -216,6 +230,12 @@ void Coordinator::group_add(Group* group) {
 // A session begins here, and a new one after each reset of the QP. From now on only feed() changes
 // its state.
 void Coordinator::session_begin(Group& group) {
+  if (group.is_ending) return;
+  // The NIC may give the number of a QP out again as soon as that QP is destroyed. The peer must
+  // hear that the old one is closed before it hears of the new one.
+  Session* const old = sessions_.find_any(group.life.ends.local);
+  if (old != nullptr && old->group.is_ending && !SHIFT_PLANT(ending_name_kept))
+    session_forget(*old);
   group.life.control.is_leader = group.life.ends.local <= group.life.ends.remote;
   Session& session = sessions_.add(std::make_unique<Session>(group, *shared_));
   read_backs_.add(session);
@@ -258,9 +278,20 @@ void Coordinator::group_sends(Group* group) {
 
 void Coordinator::group_forget(Group* group) {
   control_.call_and_wait([this, group] {
-    if (Session* session = sessions_.find(group->life.serial)) session_forget(*session);
+    if (Session* session = sessions_.find_any(group->life.serial)) session_forget(*session);
   });
   group->life.is_alone = true;
+}
+
+void Coordinator::group_ended(Group* group) {
+  net::Loop::Task task = [this, held = group::Held(group)] {
+    if (Session* session = sessions_.find_any(held->life.serial)) session_forget(*session);
+    group::twin_qps_destroy(*held);
+    // The control thread may have been about to tell the peer a key when the group began to end.
+    if (!SHIFT_PLANT(told_while_ending)) group::told_keys_forget(*held);
+  };
+  // Otherwise nobody lets go of the group any more, since a session may know it.
+  if (!reaper_.add(task)) group->holders.add();
 }
 
 void Coordinator::session_forget(Session& session) {
@@ -272,6 +303,10 @@ void Coordinator::session_forget(Session& session) {
   read_backs_.forget(session);
   reporter_.session_forget(session);
   sessions_.remove(session);
+}
+
+void Coordinator::later(net::Loop::Task task) noexcept {
+  if (SHIFT_PLANT(later_is_now) || !reaper_.add(task)) task();
 }
 
 void Coordinator::context_add(group::Context* context, const group::PerMember<bool>& ports_up) {
@@ -286,11 +321,10 @@ void Coordinator::context_add(group::Context* context, const group::PerMember<bo
 
 void Coordinator::context_forget(group::Context* context) {
   control_.call_and_wait([this, context] {
+    if (!SHIFT_PLANT(closed_before_reaped)) reaper_.run();
     // QPs that the application leaves on the context are its leak, as with the stock library; the
     // layer lets go of them.
-    std::vector<Session*> left;
-    sessions_.for_each_of(context, [&](Session& session) { left.push_back(&session); });
-    for (Session* session : left) session_forget(*session);
+    for (Session* session : sessions_.all_of(context)) session_forget(*session);
     reporter_.context_forget(context);
     orders_.context_forget(context);
     errors_.context_forget(context);
@@ -300,14 +334,8 @@ void Coordinator::context_forget(group::Context* context) {
   });
 }
 
-void Coordinator::cq_forget(group::CompletionQueue* cq) {
-  cq->is_ending = true;
-  control_.call_and_wait([this, cq] { errors_.cq_forget(cq); });
-}
-
 void Coordinator::cq_stays(group::CompletionQueue* cq) {
-  cq->is_ending = false;
-  control_.call_and_wait([this, cq] { errors_.cq_again(cq); });
+  control_.call_soon([this, held = group::Held(cq)] { errors_.cq_again(*held); });
 }
 
 // Whoever makes or destroys a QP keeps the context, and its end waits behind this task.

@@ -24,6 +24,7 @@
 #include "control/orders.h"
 #include "control/peer_presence.h"
 #include "control/read_backs.h"
+#include "control/reaper.h"
 #include "control/reporter.h"
 #include "control/sessions.h"
 #include "control/turns.h"
@@ -55,10 +56,7 @@ class Coordinator final : private Machine,
   // from here on. `ports_up`: as the members' NICs have just said.
   void context_add(group::Context* context, const group::PerMember<bool>& ports_up);
   void context_forget(group::Context* context);
-  // The real CQs are about to be destroyed: the control thread looks at the queue no more, although
-  // events of these CQs may still come.
-  void cq_forget(group::CompletionQueue* cq);
-  // They were not destroyed.
+  // The queue was ending, and its real CQs could not be destroyed.
   void cq_stays(group::CompletionQueue* cq);
   // The QP reached RTR: its peer is known and can be looked for.
   void group_add(group::Group* group);
@@ -74,6 +72,13 @@ class Coordinator final : private Machine,
   // The application moves the QP to ERR or RESET, or destroys it: none of its errors is masked any
   // more. Waits for the control loop.
   void group_forget(group::Group* group);
+  // The group was ending (group/ending.h), and its QP is destroyed. Waits for nothing: the control
+  // loop forgets the group later, and has its QPs on the further members destroyed.
+  void group_ended(group::Group* group);
+  // An object of the application's is gone, and the task destroys what stands for it on the further
+  // members. It runs later, on the control loop, behind what was asked for objects that use this
+  // one.
+  void later(net::Loop::Task task) noexcept;
 
   // The context has another number of QPs that are not protected.
   void stock_qps_changed(group::Context* context);
@@ -224,6 +229,7 @@ class Coordinator final : private Machine,
   Lines lines_;
   Orders orders_;
   Reporter reporter_;
+  Reaper reaper_;
   std::unique_ptr<Shared> shared_;  // network_set() makes it
 };
 

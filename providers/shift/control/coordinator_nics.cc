@@ -3,6 +3,7 @@
 
 #include "control/coordinator.h"
 #include "group/context.h"
+#include "group/device_events.h"
 #include "group/locked.h"
 #include "group/port.h"
 #include "util/config.h"
@@ -137,7 +138,11 @@ bool Coordinator::request_refused(Context* context, const ibv_async_event& event
     refused->verdict.application(kDefault, "the application's request was refused");
     return false;
   }
-  refused->verdict.want(kDefault, [this, context, event] { events_.give(context, event, false); });
+  // By the time of the answer the QP may be gone, and another one may lie where it was.
+  refused->verdict.want(kDefault,
+                        [context, event, group = &refused->group, serial = refused->serial] {
+                          group::event_give_of(*context, *group, serial, event);
+                        });
   return true;
 }
 

@@ -70,25 +70,20 @@ void ErrorWatch::readable(Context* context, int member) {
     if (cq->is_ending) return;
     group::inspect(*cq);
     if (rearm_.contains(cq)) return;
-    rearm_[cq] = loop_.timer_start(loop_.now() + kArmPause, [this, cq] {
-      rearm_.erase(cq);
-      group::errors_arm(*cq);
+    // The event is not acknowledged yet, so the queue is not destroyed before it is held.
+    rearm_[cq] = loop_.timer_start(loop_.now() + kArmPause, [this, held = group::Held(cq)] {
+      rearm_.erase(held.get());
+      if (held->is_ending) return;
+      group::errors_arm(*held);
       // A completion that came between the event and now raises no event, so the CQ is looked at.
-      group::inspect(*cq);
+      group::inspect(*held);
     });
   });
 }
 
-void ErrorWatch::cq_forget(CompletionQueue* cq) {
-  const auto found = rearm_.find(cq);
-  if (found == rearm_.end()) return;
-  loop_.timer_cancel(found->second);
-  rearm_.erase(found);
-}
-
-void ErrorWatch::cq_again(CompletionQueue* cq) {
-  if (cq->channel == nullptr) group::errors_arm(*cq);
-  group::inspect(*cq);
+void ErrorWatch::cq_again(CompletionQueue& cq) {
+  if (cq.channel == nullptr) group::errors_arm(cq);
+  group::inspect(cq);
 }
 
 void ErrorWatch::look_start() {

@@ -38,9 +38,8 @@ class ErrorWatch {
   void context_forget(group::Context* context);
   // Watches the session's CQs from here on. Has to be called again when the session has more CQs.
   void watch(Session& session);
-  // The application destroys the queue (is_ending is set), or could not destroy it.
-  void cq_forget(group::CompletionQueue* cq);
-  void cq_again(group::CompletionQueue* cq);
+  // The application could not destroy the queue, which was ending meanwhile.
+  void cq_again(group::CompletionQueue& cq);
 
  private:
   void readable(group::Context* context, int member);
@@ -51,7 +50,8 @@ class ErrorWatch {
   net::Loop& loop_;
   const Sessions& sessions_;
   Jobs& jobs_;
-  // CQs that raised an event and are armed again a little later, each with the timer for it.
+  // CQs that raised an event and are armed again a little later, each with the timer for it, which
+  // holds the CQ.
   std::unordered_map<group::CompletionQueue*, net::Loop::TimerId> rearm_;
   net::Timer look_again_;  // runs while there are CQs that only the application arms
 };

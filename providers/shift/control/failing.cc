@@ -18,6 +18,7 @@ void Failing::begin() {
   // The peer may refuse before the fence has begun, so the group may not be parked yet.
   Group* const group = &session_.group;
   group::park({&group, 1});
+  if (group->is_ending) return;  // it was not parked, and its QP is the application's thread's
   const int members = group->context->member_count;
   waits_for_ = (1u << members) - 1;
   for (int m = 0; m < members; m++) {

@@ -2,9 +2,13 @@
 // loop uses this; the jobs themselves run on the command threads.
 #pragma once
 
+#include <optional>
+#include <utility>
+
 #include "control/late_nics.h"
 #include "control/sessions.h"
 #include "group/command_threads.h"
+#include "group/ending.h"
 #include "net/loop.h"
 
 namespace shift::control {
@@ -15,16 +19,18 @@ class Jobs {
       : control_(control), sessions_(sessions), late_(late) {}
 
   // Has the command thread of the member's NIC do `job(group)`, and then the control loop
-  // `then(session, result)`, if there is such a session then.
+  // `then(session, result)`, if there is such a session then. A group that ends gets neither.
   template <typename Job, typename Then>
   void run(const Session& session, int member, Job job, Then then) {
     late_.expect();
     ++session.group.jobs;
-    const auto task = [this, serial = session.serial, held = group::Held(&session.group), job,
-                       then] {
-      const auto result = job(*held);
+    const auto task = [this, serial = session.serial, held = group::Held(&session.group), member,
+                       job, then] {
+      std::optional<decltype(job(*held))> result;
+      if (const group::JobTurn turn(*held, member); turn) result = job(*held);
       --held->jobs;
-      control_.call_soon([this, serial, then, result] {
+      if (!result) return;
+      control_.call_soon([this, serial, then, result = *std::move(result)] {
         if (Session* found = sessions_.find(serial)) then(*found, result);
       });
     };

@@ -136,6 +136,7 @@ void collect_member(CompletionQueue& cq, int member) {
   ibv_wc batch[16];
   ibv_cq* real = cq.real[member];
   if (real == nullptr) return;
+  if (member == kDefault && cq.is_ending && !SHIFT_PLANT(ending_queue_polled)) return;
   if (member == kDefault && cq.is_changing) {
     cq.is_passed_over = true;
     return;
@@ -232,12 +233,11 @@ void poll_error_extended(CompletionQueue& cq, const ibv_wc* wc, const WcExtra* e
   for (int i = from; i < got; i++) take_completion(cq, kDefault, completion(i));
 }
 
-void purge(CompletionQueue& cq, Group* group) {
+void purge(CompletionQueue& cq, Group* group, bool is_clean) {
   auto lock = lock_poll(cq);
   cq.last_qpn = UINT32_MAX;
   cq.last_counters = nullptr;
-  // Some NICs (rxe, siw) keep completions of a destroyed QP, the layer's markers among them.
-  collect(cq);
+  if (!is_clean) collect(cq);
   if (cq.extended != nullptr) cq.extended->forget(group->qpn());
   const auto is_its = [&](const ibv_wc& wc) { return wc.qp_num == group->qpn(); };
   const auto announced_end = cq.side.begin() + static_cast<ptrdiff_t>(cq.announced);

@@ -44,8 +44,9 @@ void poll_error_extended(CompletionQueue& cq, const ibv_wc* wc, const WcExtra* e
 [[gnu::cold]] std::unique_lock<FairMutex> lock_poll(CompletionQueue& cq, bool share = false);
 
 // Forgets the completions of a destroyed QP, and what hot paths have cached of it. Must be called
-// before the QP's number is given up.
-void purge(CompletionQueue& cq, Group* group);
+// before the QP's number is given up. `is_clean`: the default's driver has taken them out of its
+// CQ. Some NICs (rxe, siw) keep them, the layer's markers among them, so their CQs are emptied.
+void purge(CompletionQueue& cq, Group* group, bool is_clean = false);
 
 // Looks at a CQ for an application that may not poll: reports the errors that are held back.
 void inspect(CompletionQueue& cq);

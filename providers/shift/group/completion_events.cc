@@ -118,7 +118,10 @@ void owed_events_settle(CompletionQueue& cq) {
 }
 
 void signal_side(CompletionQueue& cq) {
-  if (cq.channel == nullptr || cq.side.size() <= cq.announced || !cq.armed.exchange(false)) return;
+  if (cq.channel == nullptr || cq.is_ending || cq.side.size() <= cq.announced ||
+      !cq.armed.exchange(false)) {
+    return;
+  }
   cq.announced = cq.side.size();
   doubt_events(cq);  // the NIC may be about to raise its own event for them
   std::lock_guard lock(cq.channel->mutex);

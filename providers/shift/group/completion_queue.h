@@ -121,8 +121,8 @@ struct CompletionQueue {
   Held<Context> context_held;
   Held<CompletionChannel> channel_held;
   Held<ProtectionDomain> domain_held;
-  // The application destroys the queue: the control thread, which takes events of its real CQs,
-  // looks at it no more.
+  // The application destroys the queue: no background thread looks at the default's CQ any more,
+  // arms it or raises an event. Set under `mutex`.
   std::atomic<bool> is_ending{false};
   // How many entries the application asked for, and how many a fence of the protected QPs may need:
   // all that they can have posted gives completions then. Both under `room_mutex`, which is also

@@ -42,6 +42,8 @@ struct Context {
     std::atomic<bool> dead{false};       // DEVICE_FATAL has come, or a call has answered EIO
     std::atomic<bool> port_down{false};  // as the control thread last heard
     bool is_soft_roce = false;           // Linux's soft-RoCE, which does not report some things
+    // Its driver takes the completions of a QP that is destroyed or reset out of the CQs.
+    bool cleans_cqs = false;
     // The default only: its NIC could not be opened. `real` is a context of another member's NIC,
     // so that the application's objects have something to stand on. It carries no traffic: the
     // member counts as dead.

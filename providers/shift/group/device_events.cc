@@ -8,6 +8,7 @@
 #include "group/stock.h"
 #include "util/event_names.h"
 #include "util/log.h"
+#include "util/planted.h"
 
 namespace shift::group {
 namespace {
@@ -125,6 +126,17 @@ void event_give(Context& context, const ibv_async_event& event, bool is_unprotec
   // off the lists, and then drops its events.
   std::lock_guard lock(context.mutex);
   if (!is_unprotected && !name_for_application(context, &out)) return;
+  raise(context, out);
+}
+
+void event_give_of(Context& context, const Group& group, uint64_t serial,
+                   const ibv_async_event& event) {
+  ibv_async_event out = event;
+  std::lock_guard lock(context.mutex);  // as in event_give()
+  const auto found = std::ranges::find(context.groups, &group);
+  if (found == context.groups.end()) return;
+  if ((*found)->life.serial != serial && !SHIFT_PLANT(event_of_another)) return;
+  out.element.qp = (*found)->handle();
   raise(context, out);
 }
 

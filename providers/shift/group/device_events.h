@@ -10,6 +10,7 @@
 namespace shift::group {
 
 struct Context;
+struct Group;
 
 // Takes all events that wait at the member's device, and acknowledges them. `is_unprotected`: the
 // event is about an unprotected QP or SRQ, which the application uses directly on the default NIC.
@@ -31,5 +32,9 @@ void shared_queue_low(Context& context, int member, const ibv_async_event& event
 // kinds are not given: events of objects that the application does not know, and events that would
 // show a masked fault (C9).
 void event_give(Context& context, const ibv_async_event& event, bool is_unprotected);
+// Gives an event of the group's QP to the application, unless that QP is gone. The group may be
+// gone, too: `serial` says in which life it was.
+void event_give_of(Context& context, const Group& group, uint64_t serial,
+                   const ibv_async_event& event);
 
 }  // namespace shift::group

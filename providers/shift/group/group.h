@@ -175,6 +175,9 @@ struct Group {
   // How many jobs the command threads have for this group, those of a fence included. The control
   // thread adds jobs until it has forgotten the group.
   std::atomic<int> jobs{0};
+  // Both are ending.h's: the application destroys the QP, and how many jobs work on the default's.
+  std::atomic<bool> is_ending{false};
+  std::atomic<int> at_work{0};
   Holders holders;
   // What the tasks of command threads may still use when the application has destroyed the group.
   Held<CompletionQueue> send_cq_held, recv_cq_held;

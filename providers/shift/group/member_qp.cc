@@ -15,6 +15,7 @@
 #include "group/stock.h"
 #include "group/twins.h"
 #include "util/config.h"
+#include "util/planted.h"
 
 namespace shift::group {
 namespace {
@@ -250,6 +251,12 @@ int member_qp_stop(Group& group, int member) {
 }
 
 void member_qp_probe(Group& group, int member) {
+  // While this thread holds the mutex, the group does not begin to end, and its QP stays.
+  std::lock_guard lock(group.send.mutex);
+  if (group.is_ending && !SHIFT_PLANT(ending_probed)) {
+    group.life.members[member].probe = Probe::kFailed;
+    return;
+  }
   ibv_send_wr wr{}, *bad = &wr;
   wr.wr_id = own_begin(group, member, OwnRequest::Kind::kProbe);
   wr.opcode = IBV_WR_RDMA_WRITE;

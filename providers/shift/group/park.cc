@@ -85,6 +85,7 @@ void park(std::span<Group* const> groups) {
   std::vector<const void*> queues;
   for (Group* group : groups) {
     std::lock_guard send(group->send.mutex);
+    if (group->is_ending && !SHIFT_PLANT(ending_parked)) continue;
     group->life.path.off_default = true;
     group->life.path.departures++;
     std::lock_guard recv(group->recv.mutex);
@@ -102,6 +103,7 @@ bool park_sends(Group& group) {
   std::vector<const void*> queues;
   {
     std::lock_guard send(group.send.mutex);
+    if (group.is_ending) return false;
     if (group.send.route == Route::kOnPath) group.send.route = Route::kParked;
     if (group.send.route != Route::kOnDefault) return true;
     if (is_built_on(&group.send)) return false;

@@ -17,15 +17,15 @@ struct Group;
 // Bars the hot paths of these groups: when it returns, every post is parked in the journal. The
 // exception is a batch that a thread has begun on the hot path (ibv_wr_start): the application may
 // take any time to end it, and may wait for this thread meanwhile, so nothing waits for the batch.
-// The group is parked once batch_is_over().
+// The group is parked once batch_is_over(). Groups that end (ending.h) are left as they are.
 void park(std::span<Group* const> groups);
 // After park(): looks whether the group is parked, and lets other users of the send queue go on.
 // Any thread may call it.
 [[nodiscard]] bool batch_is_over(Group& group);
 
 // Parks the requests of a group that is to be drained, while receives are still posted (a peer that
-// finds no receive could never drain). False: a thread is building a batch on the hot path, so
-// nothing has changed, and the caller tries again later.
+// finds no receive could never drain). False: a thread is building a batch on the hot path, or the
+// group ends, so nothing has changed, and the caller tries again later.
 bool park_sends(Group& group);
 
 // Goes back to the hot path if the group is on its default path and nothing special is under way.

@@ -106,6 +106,11 @@ class Bias {
     ThreadSlot* const owner = owner_.load(std::memory_order_relaxed);
     return owner == tls_slot || owner == tagged(tls_slot, Manner::kExtended);
   }
+  // Under the queue's mutex: if the calling thread is the owner, there is no owner any more. Only
+  // an owner has hot sections, so this thread need not look for those of others.
+  void give_up_own() {
+    if (has_owner() && is_own()) set_nobody();
+  }
 
   // Under the queue's mutex: whether no hot section is running, and none can begin until the mutex
   // is released.
@@ -180,6 +185,7 @@ template <typename Queue>
   for (;;) {
     share ? queue.mutex.lock_behind() : queue.mutex.lock();
     std::unique_lock lock(queue.mutex, std::adopt_lock);
+    queue.bias.give_up_own();
     if (queue.bias.is_quiet()) return lock;
     const bool has_owner = queue.bias.has_owner();
     if (share && has_owner && !queue.bias.is_own()) queue.bias.set_shared();

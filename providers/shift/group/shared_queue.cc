@@ -234,9 +234,9 @@ void receives_leave(Group& group) {
   if (member != kNoMember) group.srq->leave(member);
 }
 
-void receives_settle(Group& group, int first) {
+void receives_settle(Group& group, int first, int end) {
   if (group.srq == nullptr) return;
-  for (int m = first; m < group.context->member_count; m++) {
+  for (int m = first; m < end; m++) {
     // A dead device refuses ERR, but it takes no receives either.
     (void)member_qp_shut(group, m);
   }

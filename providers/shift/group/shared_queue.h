@@ -154,9 +154,9 @@ struct SharedQueue {
 // Called when the QP that the group is committed with can consume nothing any more:
 void receives_leave(Group& group);
 // Called before the group's QPs are destroyed or reset. Most NICs then drop the completions, and
-// nothing would say which receives the QPs have taken. The QPs on members from `first` on take no
-// more receives.
-void receives_settle(Group& group, int first);
+// nothing would say which receives the QPs have taken. The QPs on members from `first` on, before
+// `end`, take no more receives.
+void receives_settle(Group& group, int first, int end);
 // The device says that a QP in the error state has taken its last receive.
 void receives_last_taken(Group& group, int member);
 

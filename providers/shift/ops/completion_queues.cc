@@ -148,13 +148,13 @@ int destroy_comp_channel(ibv_comp_channel* channel) noexcept {
         context, false, [real = c->real[kDefault]] { return stock->destroy_comp_channel(real); });
   }
   // These come after the destruction of the CQs that use them.
-  for (int member = kDefault + 1; member < context.member_count; member++) {
-    ibv_comp_channel* real = c->real[member];
-    if (real == nullptr) continue;
-    (void)group::on_nic(context, member, [real, held = group::Held(&context)] {
-      (void)stock->destroy_comp_channel(real);
-    });
-  }
+  coordinator().later([held = group::Held(c), of = group::Held(&context)] {
+    for (int member = kDefault + 1; member < of->member_count; member++) {
+      ibv_comp_channel* real = held->real[member];
+      if (real == nullptr) continue;
+      (void)group::on_nic(*of, member, [real, of] { (void)stock->destroy_comp_channel(real); });
+    }
+  });
   group::let_go(c);
   return 0;
 }
@@ -432,23 +432,29 @@ void events_again(CompletionQueue* q) {
   pthread_mutex_unlock(&q->cq.mutex);
 }
 
+void ending_set(CompletionQueue* q, bool is_ending) {
+  std::lock_guard lock(q->mutex);
+  q->is_ending = is_ending;
+}
+
 }  // namespace
 
 int destroy_cq(ibv_cq* cq) noexcept {
   CompletionQueue* q = CompletionQueue::from(cq);
   if (q->users != 0) return EBUSY;
   last_event(q);
-  coordinator().cq_forget(q);
+  ending_set(q, true);
   // An event that another thread takes meanwhile delays the call no longer than it takes to drop
   // it.
   const int error = group::default_destroy(*q->context, false,
                                            [held = group::Held(q)] { return destroy_real(*held); });
   if (error != 0) {
+    ending_set(q, false);
     coordinator().cq_stays(q);
     events_again(q);
     return error;
   }
-  group::twin_cqs_destroy(*q);
+  coordinator().later([held = group::Held(q)] { group::twin_cqs_destroy(*held); });
   if (q->domain != nullptr) {
     give_back_released(*q->domain);
     q->domain->users--;

@@ -88,13 +88,14 @@ std::optional<NicMemory> memory_of(const ibv_device& device, const Nic& nic) {
 // Makes the opened NIC the context's next member. Ports are compared by their numbers. The MTU that
 // a port reports while it is down means nothing, so such a port of another member sets no limits.
 void take_nic(Context& c, const Nic& nic) {
-  constexpr uint32_t kSoftRoce = 0xffffff;  // the vendor ID that Soft-RoCE reports
+  constexpr uint32_t kSoftRoce = 0xffffff, kMellanox = 0x2c9;  // the vendor IDs that they report
   const int m = c.member_count++;
   Context::Member& member = c.members[m];
   member.real = nic.real;
   member.watch = nic.watch;
   member.nic = group::command_threads->number_of(c.name(m));
   member.is_soft_roce = nic.attr.orig_attr.vendor_id == kSoftRoce;
+  member.cleans_cqs = nic.attr.orig_attr.vendor_id == kMellanox;
   const auto own = nic.ports.find(group::kPortNumber);
   member.port_down = own == nic.ports.end() || own->second.state != IBV_PORT_ACTIVE;
   if (m == kDefault) {

@@ -80,8 +80,10 @@ int dealloc_pd(ibv_pd* pd) noexcept {
       *p->context, false, [real = p->real[kDefault]] { return stock->dealloc_pd(real); });
   if (error != 0) return error;
   if (p->base == nullptr) {
-    on_twins(*p, [](ProtectionDomain& gone, int member) {
-      if (gone.real[member] != nullptr) (void)stock->dealloc_pd(gone.real[member]);
+    coordinator().later([held = group::Held(p)] {
+      on_twins(*held, [](ProtectionDomain& gone, int member) {
+        if (gone.real[member] != nullptr) (void)stock->dealloc_pd(gone.real[member]);
+      });
     });
   } else {
     p->base->users--;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "group/completion.h"
+#include "group/ending.h"
 #include "group/failing.h"
 #include "group/group.h"
 #include "group/keys.h"
@@ -37,6 +38,7 @@ namespace shift::ops {
 namespace {
 
 using group::CompletionQueue;
+using group::Context;
 using group::Ends;
 using group::Group;
 using group::kDefault;
@@ -190,9 +192,12 @@ void await_parked(Group* g) {
     std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
-void leave_cqs(Group* g) {
-  group::purge(*g->send_cq, g);
-  if (g->recv_cq != g->send_cq) group::purge(*g->recv_cq, g);
+// `is_done`: the default NIC has destroyed or reset the QP. A NIC that is late may do so later.
+void leave_cqs(Group* g, bool is_done) {
+  const Context::Member& nic = g->context->members[kDefault];
+  const bool is_clean = is_done && nic.cleans_cqs && nic.deferred == 0;
+  group::purge(*g->send_cq, g, is_clean);
+  if (g->recv_cq != g->send_cq) group::purge(*g->recv_cq, g, is_clean);
   group::CqLock lock(*g);
   if (!std::exchange(g->counted_slow, false)) return;
   g->send_cq->slow_groups--;
@@ -204,7 +209,7 @@ int reset_group(Group* g) {
   // The default's QP is not brought to ERR first: its device's event about the last receive would
   // be taken for one of the next connection. The shared queue loses the receives that this QP takes
   // until it is in RESET.
-  group::receives_settle(*g, kDefault + 1);
+  group::receives_settle(*g, kDefault + 1, g->context->member_count);
   if (const int error = group::member_qp_to_state(*g, kDefault, IBV_QPS_RESET)) {
     // The default NIC is dead. Requests that the application wants to stop may be on their way over
     // another NIC's QP: group::fail() shuts that QP.
@@ -218,7 +223,7 @@ int reset_group(Group* g) {
   }
   group::twin_qps_destroy(*g);
   group::told_keys_forget(*g);
-  leave_cqs(g);
+  leave_cqs(g, !g->is_homeless);
   group::receives_leave(*g);
   while (!group::batch_is_over(*g)) sched_yield();  // a fence may have waited for one
   auto send = lock_queue(g->send);
@@ -317,26 +322,33 @@ int destroy_qp(ibv_qp* qp) noexcept {
   // The QP's device will raise an event about the last receive, for which the application did not
   // ask.
   if (g->srq != nullptr && !g->context->events.keep_back(qp)) return ENOMEM;
-  coordinator().group_forget(g);
-  group::receives_settle(*g, kDefault);
-  const int error = group::default_destroy(*g->context, g->jobs != 0, [held = group::Held(g)] {
+  const bool is_ending = group::ending_begin(*g);
+  if (!is_ending) coordinator().group_forget(g);
+  // The QPs on further members take no receives before the group leaves its default path.
+  group::receives_settle(*g, kDefault, is_ending ? kDefault + 1 : g->context->member_count);
+  const bool has_tasks = is_ending ? group::is_default_at_work(*g) : g->jobs != 0;
+  const int error = group::default_destroy(*g->context, has_tasks, [held = group::Held(g)] {
     return stock->destroy_qp(held->real[kDefault]);
   });
   if (error != 0 && !g->context->members[kDefault].dead) {
+    if (is_ending) {
+      coordinator().group_forget(g);
+      group::ending_undo(*g);
+    }
     show_truth(g);  // the QP stays, on whichever member it is
     bring_waiting(g);
     group::inspect(*g->recv_cq);
     g->context->events.let_come(qp);
     return error;
   }
-  group::twin_qps_destroy(*g);
+  if (!is_ending) group::twin_qps_destroy(*g);
   group::told_keys_forget(*g);
   {
     std::scoped_lock lock(g->context->event_mutex, g->context->mutex);
     std::erase(g->context->groups, g);
   }
   g->context->events.forget(qp);
-  leave_cqs(g);
+  leave_cqs(g, error == 0);
   {
     std::lock_guard lock(g->context->mutex);
     g->context->members[kDefault].qps.erase(g->qpn(), &g->counters);
@@ -355,6 +367,7 @@ int destroy_qp(ibv_qp* qp) noexcept {
   g->pd->users--;
   // The batch that this thread was building ends with the QP.
   if (group::builds_on(&g->send)) group::Bias::leave_building(group::tls_slot);
+  if (is_ending) coordinator().group_ended(g);
   group::let_go(g);
   return 0;
 }

@@ -79,7 +79,7 @@ int destroy_srq(ibv_srq* srq) noexcept {
     return stock->destroy_srq(held->members[kDefault].real);
   });
   if (error != 0 && !context.members[kDefault].dead) return error;
-  group::twin_srqs_destroy(*queue);
+  coordinator().later([held = group::Held(queue)] { group::twin_srqs_destroy(*held); });
   {
     std::lock_guard lock(context.mutex);
     std::erase(context.srqs, queue);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "control/test/lone_session.h"
+#include "group/ending.h"
 #include "util/config.h"
 
 namespace shift::control {
@@ -112,6 +113,29 @@ TEST_F(CoordinatorTest, ARoundThatBeginsBeforeThePeerHasProvedItselfOpensFurther
   time_.run_for(milliseconds(300));
   ASSERT_TRUE(fsm::kLeaving.has(group_->life.control.state));
   EXPECT_FALSE(channel_.kept.empty());
+}
+
+// The NIC gives the number of a destroyed QP to the next one, which has the same peer. The peer
+// must not take the end of the first one for that of the second one.
+TEST_F(CoordinatorTest, AQpIsClosedBeforeTheNextOneWithItsNumberIsKnown) {
+  begin();
+  peer_binds();
+  group::Group* const first = group_;
+  const group::Life& life = first->life;
+  group_ = world_.make_group(cq_, cq_, {});
+  group_->life.ends = life.ends;
+  ASSERT_TRUE(group::ending_begin(*first));
+  world_.let_go(first);
+  coordinator_.group_ended(first);
+  group::let_go(first);
+  channel_.sent.clear();
+  begin();
+  ASSERT_GE(channel_.sent.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<wire::Close>(channel_.sent[0]));
+  EXPECT_TRUE(std::holds_alternative<wire::Bind>(channel_.sent[1]));
+  time_.run_for(milliseconds(10));
+  EXPECT_EQ(channel_.all<wire::Close>().size(), 1u);
+  EXPECT_TRUE(delegate_.knows_qp(group_->life.ends.local));
 }
 
 }  // namespace

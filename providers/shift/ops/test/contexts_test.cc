@@ -101,6 +101,11 @@ class DeafLoop final : public LazyLoop {
 
 TEST(Channel, IsBusyByACountThatNobodyIsChanging) {
   World world;
+  DeafLoop control, worker;
+  group::FakeCommands commands(worker);
+  control::Coordinator coordinator(control, commands);
+  control::Runtime runtime{control, coordinator};
+  in_use = &runtime;
   auto* channel = new group::CompletionChannel;
   channel->channel = {};
   channel->channel.context = world.context.handle();
@@ -119,18 +124,19 @@ TEST(Channel, IsBusyByACountThatNobodyIsChanging) {
   changing.unlock();
   destroyer.join();
   EXPECT_EQ(error, 0);
+  in_use = nullptr;
 }
 
 // The channel's count of its queues says in the end whether the channel may be destroyed. (The
 // thread sanitizer sees it when the code counts without a lock.)
 TEST(Channel, ManyThreadsMakeAndDestroyQueuesOnIt) {
   World world;
+  group::CompletionChannel channel;
   DeafLoop control, worker;
   group::FakeCommands commands(worker);
   control::Coordinator coordinator(control, commands);
   control::Runtime runtime{control, coordinator};
   in_use = &runtime;
-  group::CompletionChannel channel;
   channel.channel = {};
   channel.channel.context = world.context.handle();
   // The threads make queues in batches, so that the counting is a good part of the work.

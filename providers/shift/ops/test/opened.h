@@ -75,6 +75,11 @@ class Opened : public ::testing::Test {
     context_ = open_device(shown_[0]);
     ASSERT_NE(context_, nullptr);
   }
+  // What was left to be destroyed later is.
+  void reap() {
+    control_.run_timers();
+    worker_.run();
+  }
   void close() { EXPECT_EQ(close_device(std::exchange(context_, nullptr)), 0); }
   group::Context& context() { return *group::Context::from(context_); }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "control/runtime.h"
 #include "group/test/fake_commands.h"
@@ -17,6 +19,7 @@ class LazyLoop : public net::Loop {
     return true;
   }
   bool call_and_wait(const Task& task) noexcept override {
+    waits++;
     run();
     task();
     return true;
@@ -26,19 +29,41 @@ class LazyLoop : public net::Loop {
   void remove_fd(int) noexcept override {}
   Clock::time_point now() const noexcept override { return {}; }
   using Loop::timer_start;
-  TimerId timer_start(Clock::time_point, Task) override { return 1; }
-  void timer_cancel(TimerId) noexcept override {}
+  TimerId timer_start(Clock::time_point, Task task) override {
+    timers_[++last_timer_] = std::move(task);
+    return last_timer_;
+  }
+  void timer_cancel(TimerId id) noexcept override { timers_.erase(id); }
 
-  void run() {
-    while (!tasks_.empty()) {
-      const Task task = std::move(tasks_.front());
-      tasks_.pop_front();
-      task();
+  // Runs what is queued, and then what every timer that runs by then is to run, once.
+  void run_timers() {
+    run();
+    fire();
+    run();
+  }
+  // Runs only what the timers are to run.
+  void fire() {
+    std::vector<TimerId> due;
+    for (const auto& [id, task] : timers_) due.push_back(id);
+    for (const TimerId id : due) {
+      if (auto timer = timers_.extract(id)) timer.mapped()();
     }
   }
+  void run() {
+    while (!tasks_.empty()) run_one();
+  }
+  void run_one() {
+    const Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    task();
+  }
+
+  int waits = 0;  // how often a thread has waited
 
  private:
   std::deque<Task> tasks_;
+  std::map<TimerId, Task> timers_;
+  TimerId last_timer_ = 0;
 };
 
 // A network without peers.
