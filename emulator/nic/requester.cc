@@ -248,6 +248,8 @@ Sent packet_send(Qp& qp, const Transport& transport) {
   uint8_t* out = transport.wire.reserve(packet.dest_qpn,
                                         header_size(packet.opcode, packet.service) + size + pad);
   if (out == nullptr) return {false, 0};
+  // Else the timer would count the wait for the next turn.
+  if (transport.wire.closes() && !CXEMU_PLANT(shape_no_ack_request)) packet.ack_request = true;
   const size_t headers = headers_encode(packet, size, out);
   if (!parts_read(qp, wqe.part, wqe.part_count, offset, size, out + headers)) {
     error_set(qp, kSyndromeLocalProtection);

@@ -133,6 +133,9 @@ Variables host_environment(const ExecOptions& options) {
   if (host < 0)
     throw std::runtime_error("fabric " + options.fabric + " has its " + std::to_string(kMaxHosts) +
                              " hosts already");
+  if (fabric->host_off[host].load() != 0)
+    throw std::runtime_error("host " + options.host + " is switched off; 'cxemu fault " +
+                             options.host + " power-on' ends this");
   if (fabric->wire == kWireUdp) udp_ports_check(fabric, host);
   const std::string sysfs = host_sysfs_dir(fabric_dir(options.fabric), options.host);
   sysfs_tree_make(fabric, host, sysfs);
