@@ -50,6 +50,16 @@ inline constexpr uint32_t kLastingBits = kGidMoved | kShaped;
 // A FabricNic::command_delay_us that does not end.
 inline constexpr uint32_t kCommandsHang = UINT32_MAX;
 
+// Where a NIC sits, as sysfs shows it; see place.h. Text changes only while no process runs on the
+// host.
+struct NicPlace {
+  char pci[16];      // its address; empty: on a bus of its own, see host/sysfs_tree.cc
+  char bridges[96];  // addresses of the bridges above it, from the root on, with "/" between them
+  char cpus[64];     // the processors of its socket; empty: all
+  std::atomic<int32_t> numa;
+  std::atomic<uint32_t> speed, width;  // of its link: tenths of GT/s, lanes; 0: the greatest
+};
+
 // One NIC. The fabric file owns it. `generation` is stored after `faults` at every change.
 struct FabricNic : PortCounters {
   std::atomic<uint32_t> used;
@@ -68,6 +78,7 @@ struct FabricNic : PortCounters {
   FlapSchedule flap;
   std::array<FaultRule, kMaxRules> rules;
   NicShape shape;
+  NicPlace place;
 };
 
 // How packets travel between the processes of a fabric.

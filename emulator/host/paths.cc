@@ -21,11 +21,19 @@ bool inside_device_dir(std::string_view path) {
          (path.size() == kDeviceDir.size() || path[kDeviceDir.size()] == '/');
 }
 
-// The machine's own buses stay as they are.
-bool on_emulated_bus(std::string_view path) {
+// The machine's own buses stay as they are, unless a NIC was put on one.
+bool on_emulated_bus(const Guest& guest, std::string_view path) {
   if (!path.starts_with(kBusPrefix)) return false;
   path.remove_prefix(kBusPrefix.size());
-  return path.starts_with(kPciDomain) && path.substr(strlen(kPciDomain)).starts_with(':');
+  if (path.starts_with(kPciDomain) && path.substr(strlen(kPciDomain)).starts_with(':')) return true;
+  constexpr size_t kBusSize = 7;  // DDDD:BB
+  const std::string_view bus = path.substr(0, path.find('/'));
+  for (int i = 0; i < kMaxNicsPerHost; ++i) {
+    const FabricNic* nic = guest.nic(i);
+    if (nic == nullptr) break;
+    if (bus.size() == kBusSize && strncmp(nic->place.pci, bus.data(), kBusSize) == 0) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -42,7 +50,8 @@ TranslatedPath::TranslatedPath(const char* path) : path_(path) {
   // The tree has the class folders at /class and the device nodes at /dev-infiniband.
   const char* rest;
   const char* at;
-  if (strncmp(path, kSysfsPrefix.data(), kSysfsPrefix.size()) == 0 || on_emulated_bus(path)) {
+  if (strncmp(path, kSysfsPrefix.data(), kSysfsPrefix.size()) == 0 ||
+      on_emulated_bus(*guest, path)) {
     at = "";
     rest = path + strlen("/sys");
   } else if (inside_device_dir(path)) {
