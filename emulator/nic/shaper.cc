@@ -51,6 +51,7 @@ void Booking::want(ShapeBucket& bucket, int service_class, uint64_t until_ns, ui
   if (service_class == 0) return;  // nobody yields to it
   if (wanted_ns_ > std::max(until_ns, now_ns) + kWishNs / 2) return;
   wanted_ns_ = std::max(until_ns, now_ns) + kWishNs;
+  if (CXEMU_PLANT(shape_wish_for_ever)) wanted_ns_ = UINT64_MAX;
   bucket.wanted_until_ns[static_cast<size_t>(service_class)].store(wanted_ns_,
                                                                    std::memory_order_relaxed);
 }
