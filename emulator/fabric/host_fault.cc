@@ -93,21 +93,29 @@ bool target_faults_parse(FabricFile& fabric, const std::string& name,
 void host_fault_apply(FabricFile& fabric, int host, const FaultCommand& fault,
                       const std::string& fabric_path, const std::string& run_dir, uint64_t now_ns) {
   std::atomic<uint32_t>& off = fabric.host_off[host];
-  if (fault.kind == Kind::kPowerOff) off.store(1);
-  if (fault.kind == Kind::kPowerOn) {
-    if (off.exchange(0) == 0) return;
-  }
-  // The NICs die first: nothing that a dying process still does may leave the host.
+  if (fault.kind == Kind::kPowerOn && off.exchange(0) == 0) return;
+  std::vector<FabricNic*> nics;
   for (int i = 0; i < kMaxNicsPerHost; ++i) {
     FabricNic& nic = fabric.nic[host * kMaxNicsPerHost + i];
-    std::string none;
-    if (nic.used.load(std::memory_order_acquire) != 0)
-      fault_apply(fabric, nic, fault, now_ns, &none);
+    if (nic.used.load(std::memory_order_acquire) != 0) nics.push_back(&nic);
   }
-  if (fault.kind != Kind::kPowerOff) return;
-  processes_end(fabric.host_name[host], fabric_path);
-  std::error_code none;
-  std::filesystem::remove_all(run_dir, none);
+  constexpr uint32_t kSilent = kDropData | kDropAcks;
+  std::vector<uint32_t> before;
+  if (fault.kind == Kind::kPowerOff) {
+    off.store(1);
+    // Nothing that is still done may leave the host, and none of its programs may come to know that
+    // the power is gone.
+    for (FabricNic* nic : nics) {
+      before.push_back(nic->faults.fetch_or(kSilent) & kSilent);
+      nic_changed(fabric, *nic);
+    }
+    processes_end(fabric.host_name[host], fabric_path);
+    std::error_code none;
+    std::filesystem::remove_all(run_dir, none);
+  }
+  std::string none;
+  for (FabricNic* nic : nics) fault_apply(fabric, *nic, fault, now_ns, &none);
+  for (size_t i = 0; i < before.size(); ++i) nics[i]->faults.fetch_and(~(kSilent & ~before[i]));
 }
 
 }  // namespace cxemu

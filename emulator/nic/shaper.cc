@@ -78,8 +78,8 @@ bool Gate::ready(uint32_t qpn, int service_class, size_t size, uint64_t now_ns, 
     if (own == waiting.end()) waiting.push_back({qpn, pass});
     return false;
   }
-  if (lane.booking.left() < size && lane.served == qpn && waiting.size() > 1) {
-    // Its turn is over.
+  const bool over = lane.booking.left() < size && lane.served == qpn;
+  if (over && waiting.size() > 1 && !CXEMU_PLANT(shape_turn_ignored)) {
     std::rotate(waiting.begin(), waiting.begin() + 1, waiting.end());
     lane.served = 0;
     return false;
