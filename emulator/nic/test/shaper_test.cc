@@ -172,17 +172,16 @@ TEST_F(Shaped, TwoProcessesShareANic) {
   EXPECT_NEAR(got[0], 0.5, 0.05);
 }
 
-// A turn takes 20 passes, so that passes alone would let the same ones go first again and again.
+// A turn is one packet and takes 20 passes, so that passes alone would let the same queue pair go
+// first each time.
 TEST_F(Shaped, QueuePairsTakeTurns) {
-  rates(a(), kRate, 0);
-  Flow one(rig_, rig_.a, rig_.b), two(rig_, rig_.a, rig_.b), three(rig_, rig_.a, d_),
-      four(rig_, rig_.a, d_);
-  double sum = 0;
-  for (const double share : shares({&one, &two, &three, &four})) {
-    EXPECT_NEAR(share, 0.25, 0.05);
-    sum += share;
-  }
-  EXPECT_NEAR(sum, 1, kNear);
+  constexpr uint32_t kPayload = 4096, kPacket = kPayload + 28;
+  rates(a(), kPacket * 1000, 0);
+  Flow one(rig_, rig_.a, rig_.b, 0, kPayload), two(rig_, rig_.a, rig_.b, 0, kPayload),
+      three(rig_, rig_.a, d_, 0, kPayload), four(rig_, rig_.a, d_, 0, kPayload);
+  constexpr double kAll = 1000. * kPayload / kRate;
+  for (const double share : shares({&one, &two, &three, &four}))
+    EXPECT_NEAR(share / kAll, 0.25, 0.01);
 }
 
 // A slow receiver holds up those who send to it, and nobody else.
