@@ -52,11 +52,10 @@ bool fail(std::string* error, const std::string& word, const std::string& why) {
 }
 
 std::string known_words() {
-  return "known are link-down, link-up, kill, revive, drop-data, drop-acks, loss=PERCENT, "
-         "delay=MS, "
-         "reorder[=PERCENT], duplicate[=PERCENT], corrupt[=PERCENT], flap=DOWN_MS/UP_MS[xTIMES], "
-         "slow-commands=MS, hang-commands, slow=PERCENT, gid-change[=index], gid-restore and heal; "
-         "for a host cut, power-off, power-on and heal";
+  return "a host can have cut, power-off, power-on and heal; for a NIC, known are link-down, "
+         "link-up, kill, revive, drop-data, drop-acks, loss=PERCENT, delay=MS, reorder[=PERCENT], "
+         "duplicate[=PERCENT], corrupt[=PERCENT], flap=DOWN_MS/UP_MS[xTIMES], slow-commands=MS, "
+         "hang-commands, slow=PERCENT, gid-change[=index], gid-restore and heal";
 }
 
 // Parses the value after "=", if there is one.
