@@ -33,8 +33,7 @@ int fault_run(const std::string& fabric, const std::string& target,
 int nic_run(const std::string& fabric, const std::string& target,
             const std::vector<std::string>& words);
 std::vector<PlacedNic> topology_read(const std::string& path);
-// Puts the NICs of a host where the topology says, unless they are there. Throws when processes
-// run.
+// Puts the NICs of a host where the topology says. Throws when processes run.
 void topology_set(const std::string& fabric_name, const Fabric&, int host,
                   const std::vector<PlacedNic>&);
 int calibrate_run(int nics, double seconds, bool json);

@@ -132,6 +132,7 @@ Variables host_environment(const ExecOptions& options) {
   if (!options.topology.empty()) placed = topology_read(options.topology);
   const int wanted = std::max(options.nics, static_cast<int>(placed.size()));
   int host = fabric.host_find(options.host);
+  const bool is_new = host < 0;
   if (host < 0 || wanted > 0)
     host = fabric.host_ensure(options.host, wanted > 0 ? wanted : kNicsDefault);
   if (host < 0)
@@ -140,7 +141,8 @@ Variables host_environment(const ExecOptions& options) {
   if (fabric->host_off[host].load() != 0)
     throw std::runtime_error("host " + options.host + " is switched off; 'cxemu fault " +
                              options.host + " power-on' ends this");
-  if (!placed.empty()) topology_set(options.fabric, fabric, host, placed);
+  if (!placed.empty() && (is_new || !topology_holds(fabric, host, placed)))
+    topology_set(options.fabric, fabric, host, placed);
   if (fabric->wire == kWireUdp) udp_ports_check(fabric, host);
   const std::string sysfs = host_sysfs_dir(fabric_dir(options.fabric), options.host);
   sysfs_tree_make(fabric, host, sysfs);

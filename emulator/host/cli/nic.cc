@@ -62,7 +62,6 @@ std::vector<PlacedNic> topology_read(const std::string& path) {
 
 void topology_set(const std::string& fabric_name, const Fabric& fabric, int host,
                   const std::vector<PlacedNic>& nics) {
-  if (topology_holds(fabric, host, nics)) return;
   idle_check(fabric, host);
   topology_apply(fabric, host, nics);
   sysfs_tree_renew(fabric, host, tree_of(fabric_name, fabric, host));

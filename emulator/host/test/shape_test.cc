@@ -184,6 +184,13 @@ TEST_F(HostTest, NicsSitWhereTheTopologyPutsThem) {
   EXPECT_EQ(shown("d", "cat /sys/class/infiniband/mlx5_2/device/local_cpulist"), "0");
   EXPECT_EQ(fabric_.nic(2, 0)->shape.tx_rate, 125'000'000u);
 
+  // Rates alone make a topology, too, of a new host.
+  std::ofstream(path) << "nic mlx5_0 rate=10Mbit rx=20Mbit\n";
+  cxemu_ok({"exec", "--host", "e", "--topology", path, "--", "true"});
+  EXPECT_EQ(fabric_.nic(3, 0)->shape.tx_rate, 1'250'000u);
+  EXPECT_EQ(fabric_.nic(3, 0)->shape.rx_rate, 2'500'000u);
+  EXPECT_EQ(fabric_.host_nics(3), 1);
+
   // A link gets worse under a running program; a card cannot move.
   {
     Process probe(on("d", {VERBS_PROBE, "mlx5_1"}));
