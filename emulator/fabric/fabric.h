@@ -17,11 +17,12 @@
 #include "fabric/flap.h"
 #include "fabric/qp_directory.h"
 #include "fabric/rule.h"
+#include "fabric/shape.h"
 
 namespace cxemu {
 
 inline constexpr uint32_t kFabricMagic = 0x55584343;  // "CCXU"
-inline constexpr uint32_t kFabricVersion = 4;
+inline constexpr uint32_t kFabricVersion = 5;
 inline constexpr int kMaxHosts = 16;
 inline constexpr int kMaxNicsPerHost = 8;
 inline constexpr int kMaxNics = kMaxHosts * kMaxNicsPerHost;
@@ -39,10 +40,25 @@ enum FaultBits : uint32_t {
   // `gids` was changed. The bit stays set even when the table is as at first again: queue pairs may
   // use an entry that is empty now.
   kGidMoved = 1u << 6,
+  kShaped = 1u << 7,  // no fault: the NIC has a rate, see shape.h
+  kCut = 1u << 8,     // all NICs of the host have lost their links; a source of kLinkDown
 };
+
+// Bits that say how the NIC is, and not what is broken.
+inline constexpr uint32_t kLastingBits = kGidMoved | kShaped;
 
 // A FabricNic::command_delay_us that does not end.
 inline constexpr uint32_t kCommandsHang = UINT32_MAX;
+
+// Where a NIC sits, as sysfs shows it; see place.h. Text changes only while no process runs on the
+// host.
+struct NicPlace {
+  char pci[16];      // its address; empty: on a bus of its own, see host/sysfs_tree.cc
+  char bridges[96];  // addresses of the bridges above it, from the root on, with "/" between them
+  char cpus[64];     // the processors of its socket; empty: all
+  std::atomic<int32_t> numa;
+  std::atomic<uint32_t> speed, width;  // of its link: tenths of GT/s, lanes; 0: the greatest
+};
 
 // One NIC. The fabric file owns it. `generation` is stored after `faults` at every change.
 struct FabricNic : PortCounters {
@@ -54,13 +70,15 @@ struct FabricNic : PortCounters {
   // How much longer commands to its firmware take. This is no bit of `faults`, because packets and
   // completions do not care.
   std::atomic<uint32_t> command_delay_us;
-  std::atomic<uint32_t> faults;      // FaultBits; kLinkDown has a second source, see faults_now
+  std::atomic<uint32_t> faults;      // FaultBits; kLinkDown has more sources, see faults_now
   std::atomic<uint32_t> kills;       // counts kills: a context opened before the last one is dead
   std::atomic<uint32_t> gids;        // where the GIDs are that follow its IPv4 address: see gid.h
   std::atomic<uint32_t> capture;     // the capture_session that captures its packets; 0: none
   std::atomic<uint32_t> generation;  // +1 at every change of the above; engines compare it
   FlapSchedule flap;
   std::array<FaultRule, kMaxRules> rules;
+  NicShape shape;
+  NicPlace place;
 };
 
 // How packets travel between the processes of a fabric.
@@ -98,6 +116,9 @@ struct FabricFile {
   std::atomic<uint32_t> capture_session;
   std::atomic<uint64_t> capture_lost;  // packets that could not be written
   char capture_path[512];
+  std::atomic<uint32_t> shaping;       // some NIC has, or had, a rate
+  std::atomic<uint64_t> machine_rate;  // what one NIC can carry, by `cxemu calibrate`; 0: unknown
+  std::atomic<uint32_t> host_off[kMaxHosts];  // switched off, see host_fault.h
   char host_name[kMaxHosts][32];
   FabricNic nic[kMaxNics];  // host * kMaxNicsPerHost + index
   FabricProcess process[kMaxProcesses + 1];

@@ -28,6 +28,11 @@ struct FaultCommand {
     kFlap,
     kSlowCommands,
     kHangCommands,
+    kSlow,
+    // Of a whole host (host_fault.h).
+    kCut,
+    kPowerOff,
+    kPowerOn,
     // All kinds from here on are rules about packets.
     kLoss,
     kDelay,
@@ -35,7 +40,8 @@ struct FaultCommand {
     kDuplicate,
     kCorrupt,
   } kind = Kind::kHeal;
-  // packets per million; for kDelay and kSlowCommands: microseconds; for kGidChange: a GidChange
+  // packets per million; for kDelay and kSlowCommands: microseconds; for kGidChange: a GidChange;
+  // for kSlow: the millionths of the rate that are left
   uint32_t value = 0;
   struct {
     uint32_t down_us = 0, up_us = 0, times = 0;
@@ -53,7 +59,8 @@ bool faults_parse(FabricFile&, const std::vector<std::string>& words, uint32_t s
 // Parses one fault, its words separated by spaces.
 bool fault_parse(FabricFile&, const std::string& text, FaultCommand* out, std::string* error);
 
-// `now_ns`: CLOCK_MONOTONIC. Returns false and *error if the NIC's rule table is full.
+// `now_ns`: CLOCK_MONOTONIC. Returns false and *error if the NIC's rule table is full, or for a
+// fault that the NIC cannot have now.
 bool fault_apply(FabricFile&, FabricNic&, const FaultCommand&, uint64_t now_ns, std::string* error);
 // Switches the NIC as a rule with FaultEffect::kSwitch demands that has reached its event.
 void fault_switch(FabricFile&, FabricNic&, const RuleSpec&, uint64_t now_ns);

@@ -53,10 +53,15 @@ void flap_start(FabricNic& nic, const FaultCommand& fault, uint64_t now_ns) {
   nic.faults.fetch_or(kFlap);
 }
 
-void heal(FabricNic& nic) {
+bool host_is_off(const FabricFile& fabric, const FabricNic& nic) {
+  return fabric.host_off[nic.host].load() != 0;
+}
+
+void heal(FabricFile& fabric, FabricNic& nic) {
   // Clear the bits first: a rule that is armed meanwhile sets its bit again and may or may not
   // stay.
-  nic.faults.fetch_and(kGidMoved);
+  nic.faults.fetch_and(kLastingBits | (host_is_off(fabric, nic) ? uint32_t{kDead} : 0));
+  shape_slow(fabric, nic, 0);
   rules_end(nic);
   nic.command_delay_us.store(0);
   if (!gids_are_original(nic.gids.load())) gids_change(nic, GidChange::kRestore);
@@ -76,7 +81,7 @@ void switch_apply(FabricFile& fabric, FabricNic& nic, Kind kind, uint32_t value,
       nic.faults.fetch_or(kDead);
       break;
     case Kind::kRevive:
-      nic.faults.fetch_and(~kDead);
+      if (!host_is_off(fabric, nic)) nic.faults.fetch_and(~kDead);
       break;
     case Kind::kDropData:
       nic.faults.fetch_or(kDropData);
@@ -97,7 +102,21 @@ void switch_apply(FabricFile& fabric, FabricNic& nic, Kind kind, uint32_t value,
       gids_change(nic, GidChange::kRestore);
       break;
     case Kind::kHeal:
-      heal(nic);
+      heal(fabric, nic);
+      break;
+    case Kind::kSlow:
+      shape_slow(fabric, nic, value == 1'000'000 ? 0 : value);
+      break;
+    case Kind::kCut:
+      if (((nic.faults.fetch_or(kCut)) & (kCut | kLinkDown)) == 0)
+        nic.link_downed.fetch_add(1, std::memory_order_relaxed);
+      break;
+    case Kind::kPowerOff:
+      nic.kills.fetch_add(1);
+      nic.faults.fetch_or(kDead);
+      break;
+    case Kind::kPowerOn:
+      nic.faults.fetch_and(~kDead);
       break;
     default:
       break;  // not switches
@@ -128,6 +147,12 @@ bool rule_apply(FabricFile& fabric, FabricNic& nic, const FaultCommand& fault, s
 
 bool fault_apply(FabricFile& fabric, FabricNic& nic, const FaultCommand& fault, uint64_t now_ns,
                  std::string* error) {
+  if (fault.kind == Kind::kSlow && !shape_may_slow(fabric, nic)) {
+    *error = fault.text + ": " + nic_name(fabric, nic) +
+             " has no rate in both directions; 'cxemu nic' sets one, or 'cxemu calibrate' measures "
+             "the machine's";
+    return false;
+  }
   if (fault.triggered || fault.selective || fault_is_about_packets(fault.kind)) {
     if (!rule_apply(fabric, nic, fault, error)) return false;
   } else if (fault.kind == Kind::kFlap) {

@@ -54,6 +54,7 @@ std::string head_describe(const RuleSpec& rule, uint8_t* ops) {
   if (kind == Kind::kGidChange && static_cast<GidChange>(rule.value) == GidChange::kIndex)
     text += "=index";
   if (kind == Kind::kSlowCommands) text += "=" + number(rule.value / 1e3);
+  if (kind == Kind::kSlow) text += "=" + number(rule.value / 1e4);
   return text + "@" + kTickWords[static_cast<size_t>(rule.tick)] + "=" + std::to_string(rule.after);
 }
 
@@ -95,7 +96,11 @@ std::string fault_describe(const FabricFile& fabric, const FabricNic& nic, uint6
     if (!text.empty()) text += ",";
     text += word;
   };
-  if ((faults & kDead) != 0) add(word_of(Kind::kKill));
+  if (fabric.host_off[nic.host].load() != 0)
+    add(word_of(Kind::kPowerOff));
+  else if ((faults & kDead) != 0)
+    add(word_of(Kind::kKill));
+  if ((faults & kCut) != 0) add(word_of(Kind::kCut));
   if ((faults & kLinkDown) != 0) add(word_of(Kind::kLinkDown));
   if (flap_next_ns(nic, now_ns) != UINT64_MAX) {
     const uint32_t times = nic.flap.times.load();
@@ -108,6 +113,8 @@ std::string fault_describe(const FabricFile& fabric, const FabricNic& nic, uint6
     add(word_of(Kind::kHangCommands));
   else if (delay_us != 0)
     add(std::string(word_of(Kind::kSlowCommands)) + "=" + number(delay_us / 1e3));
+  if (const uint32_t ppm = nic.shape.slow_ppm.load(); ppm != 0)
+    add(std::string(word_of(Kind::kSlow)) + "=" + number(ppm / 1e4));
   if (!gids_are_original(nic.gids.load(std::memory_order_acquire))) add(word_of(Kind::kGidChange));
   RuleCopy copy;
   for (const FaultRule& rule : nic.rules)

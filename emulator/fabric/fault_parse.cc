@@ -52,10 +52,10 @@ bool fail(std::string* error, const std::string& word, const std::string& why) {
 }
 
 std::string known_words() {
-  return "known are link-down, link-up, kill, revive, drop-data, drop-acks, loss=PERCENT, "
-         "delay=MS, "
-         "reorder[=PERCENT], duplicate[=PERCENT], corrupt[=PERCENT], flap=DOWN_MS/UP_MS[xTIMES], "
-         "slow-commands=MS, hang-commands, gid-change[=index], gid-restore and heal";
+  return "a host can have cut, power-off, power-on and heal; for a NIC, known are link-down, "
+         "link-up, kill, revive, drop-data, drop-acks, loss=PERCENT, delay=MS, reorder[=PERCENT], "
+         "duplicate[=PERCENT], corrupt[=PERCENT], flap=DOWN_MS/UP_MS[xTIMES], slow-commands=MS, "
+         "hang-commands, slow=PERCENT, gid-change[=index], gid-restore and heal";
 }
 
 // Parses the value after "=", if there is one.
@@ -74,6 +74,9 @@ bool value_parse(const std::string& word, bool has_value, const std::string& val
     case Kind::kSlowCommands:
       return scaled_parse(value, kMaxMs, 1e3, &out->value) ||
              fail(error, word, "wants milliseconds, 0 to 60000");
+    case Kind::kSlow:
+      return (scaled_parse(value, 100, 1e4, &out->value) && out->value != 0) ||
+             fail(error, word, "wants the percentage that is left of the rate, up to 100");
     case Kind::kFlap:
       return flap_parse(value, out) ||
              fail(error, word, "wants DOWN_MS/UP_MS[xTIMES], each 1 to 60000");
@@ -91,6 +94,8 @@ bool trigger_parse(const std::string& word, const std::string& text, FaultComman
   const size_t equal = text.find('=');
   for (size_t i = 0; i < std::size(kTickWords) && equal != std::string::npos; ++i) {
     if (text.substr(0, equal) != kTickWords[i]) continue;
+    if (fault_is_of_host(out->kind))
+      return fail(error, word, "is about the whole host, which has no such count");
     if (out->kind == Kind::kFlap || fault_is_about_packets(out->kind))
       return fail(error, word, "cannot be put off; after=N begins at the N-th packet");
     out->rule.tick = static_cast<FaultTick>(i);

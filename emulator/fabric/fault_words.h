@@ -22,6 +22,10 @@ inline constexpr FaultWord kFaultWords[] = {
     {"flap", FaultCommand::Kind::kFlap},
     {"slow-commands", FaultCommand::Kind::kSlowCommands},
     {"hang-commands", FaultCommand::Kind::kHangCommands},
+    {"slow", FaultCommand::Kind::kSlow},
+    {"cut", FaultCommand::Kind::kCut},
+    {"power-off", FaultCommand::Kind::kPowerOff},
+    {"power-on", FaultCommand::Kind::kPowerOn},
     {"loss", FaultCommand::Kind::kLoss},
     {"delay", FaultCommand::Kind::kDelay},
     {"reorder", FaultCommand::Kind::kReorder},
@@ -46,6 +50,11 @@ inline constexpr const char* kTickWords[] = {"packet", "wqe", "cqe"};  // by Fau
 
 inline bool fault_is_about_packets(FaultCommand::Kind kind) {
   return kind >= FaultCommand::Kind::kLoss;
+}
+
+inline bool fault_is_of_host(FaultCommand::Kind kind) {
+  return kind == FaultCommand::Kind::kCut || kind == FaultCommand::Kind::kPowerOff ||
+         kind == FaultCommand::Kind::kPowerOn;
 }
 
 }  // namespace cxemu

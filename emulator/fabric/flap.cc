@@ -52,7 +52,8 @@ uint64_t flap_next_ns(const FabricNic& nic, uint64_t now_ns) {
 }
 
 uint32_t faults_now(const FabricNic& nic, uint64_t now_ns) {
-  const uint32_t faults = nic.faults.load(std::memory_order_acquire);
+  uint32_t faults = nic.faults.load(std::memory_order_acquire);
+  if ((faults & kCut) != 0) faults |= kLinkDown;
   if ((faults & kFlap) == 0) return faults;
   return faults | ((Schedule(nic.flap).edges(now_ns) & 1) != 0 ? uint32_t{kLinkDown} : 0);
 }

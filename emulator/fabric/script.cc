@@ -65,17 +65,17 @@ bool line_parse(FabricFile& fabric, const std::string& line, uint32_t seed, int 
     return false;
   }
   if (!(stream >> target)) {
-    *error = "wants TIME HOST/DEVICE FAULT...";
+    *error = "wants TIME HOST/DEVICE FAULT... or TIME HOST FAULT...";
     return false;
   }
-  ScriptEvent event = {when.first_ns, nic_by_name(fabric, target, error), {}, {}, number};
-  if (event.nic == nullptr) return false;
+  ScriptEvent event = {when.first_ns, {}, target, {}, {}, number};
   std::vector<std::string> words;
   for (std::string word; stream >> word;) {
     event.text += (words.empty() ? "" : " ") + word;
     words.push_back(word);
   }
-  if (!faults_parse(fabric, words, seed, &event.faults, error)) return false;
+  if (!target_faults_parse(fabric, target, words, seed, &event.target, &event.faults, error))
+    return false;
   if (events->size() + when.count > kMaxEvents) {
     *error = "more than " + std::to_string(kMaxEvents) + " events";
     return false;

@@ -1,6 +1,7 @@
 // Scripts of faults: what happens to which NIC, and when. One line is
 //
 //   TIME[+PERIODxCOUNT] HOST/DEVICE FAULT...
+//   TIME[+PERIODxCOUNT] HOST FAULT...
 //
 // with times from the script's start, such as 500ms, 1.5s, 2m (without a unit: seconds). A line
 // with a period happens COUNT times. Empty lines and text after '#' are ignored.
@@ -9,13 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "fabric/fault.h"
+#include "fabric/host_fault.h"
 
 namespace cxemu {
 
 struct ScriptEvent {
   uint64_t time_ns;  // from the start
-  FabricNic* nic;
+  FaultTarget target;
+  std::string name;  // of the target
   std::vector<FaultCommand> faults;
   std::string text;  // the faults as written
   int line;

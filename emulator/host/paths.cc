@@ -15,17 +15,37 @@ constexpr std::string_view kDevicePrefix = "/dev/infiniband/uverbs";
 constexpr std::string_view kDeviceDir = "/dev/infiniband";
 constexpr std::string_view kSysfsPrefix = "/sys/class/infiniband";
 constexpr std::string_view kBusPrefix = "/sys/class/pci_bus/";
+constexpr std::string_view kRootPrefix = "/sys/devices/pci";
 
 bool inside_device_dir(std::string_view path) {
   return path.starts_with(kDeviceDir) &&
          (path.size() == kDeviceDir.size() || path[kDeviceDir.size()] == '/');
 }
 
-// The machine's own buses stay as they are.
-bool on_emulated_bus(std::string_view path) {
-  if (!path.starts_with(kBusPrefix)) return false;
-  path.remove_prefix(kBusPrefix.size());
-  return path.starts_with(kPciDomain) && path.substr(strlen(kPciDomain)).starts_with(':');
+constexpr size_t kBusSize = 7;  // DDDD:BB
+
+// Whether some NIC is on this bus or, with `root`, below this root of buses. The machine's own
+// buses stay as they are, unless a NIC was put there.
+bool bus_is_emulated(const Guest& guest, std::string_view bus, bool root) {
+  if (bus.starts_with(kPciDomain)) return true;
+  for (int i = 0; i < kMaxNicsPerHost && bus.size() == kBusSize; ++i) {
+    const FabricNic* nic = guest.nic(i);
+    if (nic == nullptr) break;
+    const NicPlace& place = nic->place;
+    const char* address = root && place.bridges[0] != '\0' ? place.bridges : place.pci;
+    if (strncmp(address, bus.data(), kBusSize) == 0) return true;
+  }
+  return false;
+}
+
+bool on_emulated_bus(const Guest& guest, std::string_view path) {
+  for (const bool root : {false, true}) {
+    const std::string_view prefix = root ? kRootPrefix : kBusPrefix;
+    if (!path.starts_with(prefix)) continue;
+    const std::string_view rest = path.substr(prefix.size());
+    return bus_is_emulated(guest, rest.substr(0, rest.find('/')), root);
+  }
+  return false;
 }
 
 }  // namespace
@@ -42,7 +62,8 @@ TranslatedPath::TranslatedPath(const char* path) : path_(path) {
   // The tree has the class folders at /class and the device nodes at /dev-infiniband.
   const char* rest;
   const char* at;
-  if (strncmp(path, kSysfsPrefix.data(), kSysfsPrefix.size()) == 0 || on_emulated_bus(path)) {
+  if (strncmp(path, kSysfsPrefix.data(), kSysfsPrefix.size()) == 0 ||
+      on_emulated_bus(*guest, path)) {
     at = "";
     rest = path + strlen("/sys");
   } else if (inside_device_dir(path)) {

@@ -13,4 +13,9 @@ namespace cxemu {
 // std::filesystem::filesystem_error.
 void sysfs_tree_make(const Fabric&, int host, const std::string& root);
 
+// Nodes and links of the NICs have changed.
+void sysfs_tree_refresh(const Fabric&, int host, const std::string& root);
+// Addresses have changed: the tree is made anew. No process may run on the host.
+void sysfs_tree_renew(const Fabric&, int host, const std::string& root);
+
 }  // namespace cxemu

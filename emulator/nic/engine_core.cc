@@ -100,6 +100,7 @@ bool EngineCore::pass() {
     nic->held_writes().release_due(clock_last_ns_);
   }
 
+  wire_.pass_begin(clock_last_ns_);
   const Transport transport = {wire_, tuning_.transport, now_ns_, clock_last_ns_};
   transport_ = &transport;
   const Carrier::Received received = carrier_.receive(*this, tuning_.receive_bytes);
@@ -113,7 +114,7 @@ bool EngineCore::pass() {
   if (count > 0) start_ = (start_ + 1) % count;
   transport_ = nullptr;
   const bool held = wire_.delayed_send(clock_last_ns_);
-  wire_.counters_flush();
+  wire_.pass_end();
   if (clock_last_ns_ - published_ns_ >= kPublishNs) qps_publish();
   capture_.flush();
   congested_ = carrier_.flush() || (held && wire_.delayed_due_ns() <= clock_last_ns_);
@@ -129,7 +130,11 @@ bool EngineCore::pass() {
 
 bool EngineCore::qp_run(Qp& qp, const Transport& transport, bool timers) {
   bool any = false;
-  wire_.source_set(qp.number, qp.attr.ah_attr.grh.sgid_index);
+  wire_.source_set({.nic = qp.nic.fabric(),
+                    .qpn = qp.number,
+                    .gid_index = qp.attr.ah_attr.grh.sgid_index,
+                    .service_class = shape_class(qp.attr.ah_attr.sl),
+                    .dst_ipv4_be = qp.remote_ipv4_be});
   if (!qp.reliable()) {
     if (qp.sends()) any |= unreliable_run(qp, transport, tuning_.qp_send_bytes);
     if (qp.in_error()) any |= qp_flush(qp, transport, tuning_.flush_max);
@@ -168,7 +173,8 @@ void EngineCore::frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const
   Qp* qp = qp_of(packet, dst_ipv4_be);
   if (qp == nullptr) return;
   const Wire::Arrival arrival = {src_ipv4_be, dst_ipv4_be, data, size};
-  if (!wire_.admits(qp->nic.fabric(), packet, arrival, clock_last_ns_)) return;
+  const int service_class = shape_class(qp->attr.ah_attr.sl);
+  if (!wire_.admits(qp->nic.fabric(), packet, arrival, service_class, clock_last_ns_)) return;
   capture_.record(qp->nic.fabric(), CaptureDirection::kReceived, src_ipv4_be, dst_ipv4_be, data,
                   size, false);
   packet_dispatch(*qp, packet, src_ipv4_be);

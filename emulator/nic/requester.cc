@@ -204,6 +204,14 @@ struct Sent {
   uint32_t bytes;
 };
 
+// Whether the packet that was reserved last asks for an ACK. It does before a wait for the next
+// turn, or the timer would count this wait. `due`: it asks in any case.
+bool ack_wanted(uint32_t psn, bool due, const Transport& transport) {
+  if (CXEMU_PLANT(no_ack_request)) return false;
+  const bool closes = transport.wire.closes() && !CXEMU_PLANT(shape_no_ack_request);
+  return due || closes || psn % transport.tuning.ack_request_packets == 0;
+}
+
 // Sends packet number packet_tx of entry_tx.
 Sent packet_send(Qp& qp, const Transport& transport) {
   Requester& r = qp.requester;
@@ -241,13 +249,12 @@ Sent packet_send(Qp& qp, const Transport& transport) {
   packet.srqn = wqe.srqn;
   packet.psn = psn_add(entry.first_psn, r.packet_tx);
   const bool again = psn_diff(packet.psn, r.psn_sent) < 0;
-  packet.ack_request = last || again || packet.psn % transport.tuning.ack_request_packets == 0;
-  if (CXEMU_PLANT(no_ack_request)) packet.ack_request = false;
 
   const size_t pad = pad_size(size);
   uint8_t* out = transport.wire.reserve(packet.dest_qpn,
                                         header_size(packet.opcode, packet.service) + size + pad);
   if (out == nullptr) return {false, 0};
+  packet.ack_request = ack_wanted(packet.psn, last || again, transport);
   const size_t headers = headers_encode(packet, size, out);
   if (!parts_read(qp, wqe.part, wqe.part_count, offset, size, out + headers)) {
     error_set(qp, kSyndromeLocalProtection);

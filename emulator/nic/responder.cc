@@ -311,10 +311,11 @@ bool duplicate_planted(Operation opcode) {
           (opcode == Operation::kFetchAdd || opcode == Operation::kCompareSwap));
 }
 
-// Writes and sends one packet without payload. Returns false if the way is full.
+// Writes and sends one packet without payload, which waits for no turn, since it lets the peer go
+// on. Returns false if the way is full.
 bool plain_send(Qp& qp, const Packet& packet, const Transport& transport) {
   uint8_t* out =
-      transport.wire.reserve(packet.dest_qpn, header_size(packet.opcode, packet.service));
+      transport.wire.reserve(packet.dest_qpn, header_size(packet.opcode, packet.service), true);
   if (out == nullptr) return false;
   const size_t size = headers_encode(packet, 0, out);
   transport.wire.commit(qp.nic.fabric(), qp.remote_ipv4_be, packet.opcode, size, transport.wall_ns);

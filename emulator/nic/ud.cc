@@ -74,6 +74,12 @@ SentPacket ud_packet_send(Qp& qp, const Transport& transport) {
   packet.network = network_of(gid_kind(wqe.datagram.sgid_index));
   packet.imm_be = wqe.imm_be;
   const size_t pad = pad_size(size);
+  const uint32_t to_be = destination_find(qp, wqe.datagram.gid);
+  transport.wire.source_set({.nic = qp.nic.fabric(),
+                             .qpn = qp.number,
+                             .gid_index = static_cast<int>(wqe.datagram.sgid_index),
+                             .service_class = shape_class(wqe.datagram.service_level),
+                             .dst_ipv4_be = to_be});
   uint8_t* out = transport.wire.reserve(packet.dest_qpn,
                                         header_size(packet.opcode, packet.service) + size + pad);
   if (out == nullptr) return {.sent = false, .last = false, .bytes = 0};
@@ -82,9 +88,8 @@ SentPacket ud_packet_send(Qp& qp, const Transport& transport) {
     return failed(kSyndromeLocalProtection);
   }
   std::fill_n(out + headers + size, pad, uint8_t{0});
-  transport.wire.source_set(qp.number, wqe.datagram.sgid_index);
-  transport.wire.commit(qp.nic.fabric(), destination_find(qp, wqe.datagram.gid), packet.opcode,
-                        headers + size + pad, transport.wall_ns);
+  transport.wire.commit(qp.nic.fabric(), to_be, packet.opcode, headers + size + pad,
+                        transport.wall_ns);
   return {.sent = true, .last = true, .bytes = static_cast<uint32_t>(headers) + size};
 }
 

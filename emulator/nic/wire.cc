@@ -94,6 +94,19 @@ void Wire::commit_faulted(FabricNic& nic, uint32_t dst_ipv4_be, Operation opcode
   held_count();
 }
 
+bool Wire::shaped_ready(size_t size, bool urgent) {
+  closes_ = false;
+  return urgent || shaper_.ready(*source_nic_, nic_by_address(fabric_, source_dst_be_), source_qpn_,
+                                 source_class_, size);
+}
+
+void Wire::shaped_spend(size_t size, bool urgent) {
+  FabricNic* to = nic_by_address(fabric_, source_dst_be_);
+  if (urgent) return shaper_.charge(*source_nic_, to, size);
+  shaper_.spend(*source_nic_, to, source_qpn_, source_class_, size);
+  closes_ = shaper_.closes(*source_nic_, to, source_class_, size);
+}
+
 bool Wire::send(const FabricNic& nic, const Held& held) {
   uint8_t* to = carrier_.reserve(held.slot, held.packet.size());
   if (to == nullptr) return false;
@@ -132,7 +145,7 @@ bool Wire::delayed_send(uint64_t now_ns) {
 }
 
 bool Wire::admits_faulted(FabricNic& nic, const Packet& packet, const Arrival& arrival,
-                          uint64_t now_ns) {
+                          int service_class, uint64_t now_ns) {
   Verdict verdict;
   if ((nic.faults.load(std::memory_order_acquire) & kRules) != 0) {
     verdict = rules_.judge(nic,
@@ -155,7 +168,8 @@ bool Wire::admits_faulted(FabricNic& nic, const Packet& packet, const Arrival& a
   Queue& queue = queue_of(arriving_, nic);
   const bool wait = verdict.delay_us != 0 || !queue.packets.empty();
   const bool displace = !wait && verdict.reorder && queue.displaced.empty();
-  if (wait || verdict.duplicate || displace) {
+  const bool paced = !wait && !displace && shaper_.paces(nic);
+  if (wait || verdict.duplicate || displace || paced) {
     Held held = {due_ns(queue.packets, now_ns, verdict.delay_us),
                  0,
                  arrival.src_ipv4_be,
@@ -163,10 +177,14 @@ bool Wire::admits_faulted(FabricNic& nic, const Packet& packet, const Arrival& a
                  false,
                  false,
                  false,
-                 std::vector<uint8_t>(arrival.data, arrival.data + arrival.size)};
+                 std::vector<uint8_t>(arrival.data, arrival.data + arrival.size),
+                 service_class};
     if (displace) {
       held.due_ns = now_ns + kDisplacedNs;
       queue.displaced.push_back(std::move(held));
+    } else if (paced) {
+      if (verdict.duplicate) shaper_.arrived(nic, held);
+      shaper_.arrived(nic, std::move(held));
     } else {
       if (wait && verdict.duplicate) queue.packets.push_back(held);
       queue.packets.push_back(std::move(held));
@@ -177,23 +195,28 @@ bool Wire::admits_faulted(FabricNic& nic, const Packet& packet, const Arrival& a
     for (Held& held : queue.displaced) held.due_ns = now_ns;
   }
   held_count();
-  return !wait && !displace;
+  return !wait && !displace && !paced;
 }
 
 std::vector<Wire::Held> Wire::arrivals_take(uint64_t now_ns) {
   std::vector<Held> due;
   if (held_arrivals_ == 0) return due;
   for (Queue& queue : arriving_) {
+    const auto take = [&](Held&& held) {
+      if (shaper_.paces(*queue.nic)) return shaper_.arrived(*queue.nic, std::move(held));
+      due.push_back(std::move(held));
+    };
     while (!queue.packets.empty() && queue.packets.front().due_ns <= now_ns) {
-      due.push_back(std::move(queue.packets.front()));
+      take(std::move(queue.packets.front()));
       queue.packets.pop_front();
     }
     std::erase_if(queue.displaced, [&](Held& held) {
       if (held.due_ns > now_ns) return false;
-      due.push_back(std::move(held));
+      take(std::move(held));
       return true;
     });
   }
+  shaper_.hand_over(&due);
   held_count();
   return due;
 }
@@ -227,11 +250,11 @@ void Wire::held_count() {
     return static_cast<uint32_t>(sum);
   };
   held_ = count(leaving_);
-  held_arrivals_ = count(arriving_);
+  held_arrivals_ = count(arriving_) + static_cast<uint32_t>(shaper_.waiting_arrivals());
 }
 
 uint64_t Wire::delayed_due_ns() const {
-  uint64_t due_ns = UINT64_MAX;
+  uint64_t due_ns = shaper_.due_ns();
   for (const auto* queues : {&leaving_, &arriving_}) {
     for (const Queue& queue : *queues) {
       if (!queue.packets.empty()) due_ns = std::min(due_ns, queue.packets.front().due_ns);

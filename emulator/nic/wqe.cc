@@ -55,6 +55,7 @@ bool service_decode(const SendRing& ring, uint64_t* at, uint64_t end, SendWqe* w
     wqe->datagram.qkey = be32toh(vector.qkey);
     wqe->datagram.qpn = qpn & 0xffffff;
     wqe->datagram.sgid_index = static_cast<uint8_t>(be32toh(vector.grh_gid_fl) >> 20);
+    wqe->datagram.service_level = vector.stat_rate_sl & 0xf;
     memcpy(wqe->datagram.gid, vector.rgid, sizeof vector.rgid);
     *at += sizeof(AddressVector);
   } else if (ring.service == Service::kXrc) {

@@ -43,6 +43,7 @@ struct WindowUpdate {
 struct DatagramAddress {
   uint32_t qkey, qpn;
   uint8_t sgid_index;
+  uint8_t service_level;
   uint8_t gid[16];
 };
 

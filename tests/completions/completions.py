@@ -106,6 +106,7 @@ def cxemu_options(t):
     t.expect("cxemu exec --nics ", *"12345678")
     t.expect("cxemu capture --out a", "a file", "a folder", options=["filenames"])
     t.expect("cxemu script --json a", "a file", "a folder", options=["filenames"])
+    t.expect("cxemu exec --topology a", "a file", "a folder", options=["filenames"])
     t.expect("cxemu list --fabric %s" % t.fabric[:-1], t.fabric)
     t.expect("cxemu list ")
 
@@ -122,12 +123,25 @@ def cxemu_faults(t):
     t.expect(line + "los", "loss=", options=["nospace"])
     t.expect(line + "loss=1 dir=", "in", "out", options=[])
     t.expect(line + "loss=1 di", "dir=in", "dir=out", options=[])
+    of_host = re.search(r"host can have (.*) and (.*?);", refused)
+    t.expect("cxemu fault --fabric %s a " % t.fabric, *of_host[1].split(", "), of_host[2])
+
+
+def cxemu_words(t):
+    refused = subprocess.run([t.args.cxemu, "nic", "--fabric", t.fabric, "a/mlx5_0", "nonsense"], check=False,
+                             capture_output=True, text=True).stderr
+    known = re.search(r"known are (.*) and (.*)\n", refused)
+    words = [one.split("=")[0] + "=" for one in [*known[1].split(", "), known[2]]]
+    t.expect("cxemu nic --fabric %s a/mlx5_0 " % t.fabric, *words)
+    t.expect("cxemu nic --fabric %s a/mlx5_0 rate=1Mbit nu" % t.fabric, "numa=", options=["nospace"])
 
 
 def cxemu_targets(t):
     ask = {"program": t.args.cxemu}
-    t.expect("cxemu fault --fabric %s " % t.fabric, "a/mlx5_0", "a/mlx5_1", "b/mlx5_0", "b/mlx5_1", **ask)
-    t.expect("cxemu fault --fabric=%s b" % t.fabric, "b/mlx5_0", "b/mlx5_1", **ask)
+    nics = ["a/mlx5_0", "a/mlx5_1", "b/mlx5_0", "b/mlx5_1"]
+    t.expect("cxemu fault --fabric %s " % t.fabric, "a", "b", *nics, **ask)
+    t.expect("cxemu nic --fabric %s " % t.fabric, *nics, **ask)
+    t.expect("cxemu fault --fabric=%s b" % t.fabric, "b", "b/mlx5_0", "b/mlx5_1", **ask)
     t.expect("cxemu capture --fabric %s --nic a" % t.fabric, "a/mlx5_0", "a/mlx5_1", **ask)
     t.expect("cxemu exec --fabric %s --host " % t.fabric, "a", "b", **ask)
     t.expect("cxemu exec --fabric no-such --host ", **ask)
@@ -247,9 +261,9 @@ def main():
         for host in "ab":
             subprocess.run([args.cxemu, "exec", "--fabric", t.fabric, "--host", host, "--", "true"], check=True)
         try:
-            for case in (shift_run_options, shift_run_commands, cxemu_options, cxemu_faults, cxemu_targets,
-                         cxemu_commands, pairs_are_devices, shift_system_options, shiftctl_options, shiftctl_names,
-                         shift_verify_options, a_key_is_pressed):
+            for case in (shift_run_options, shift_run_commands, cxemu_options, cxemu_faults, cxemu_words,
+                         cxemu_targets, cxemu_commands, pairs_are_devices, shift_system_options,
+                         shiftctl_options, shiftctl_names, shift_verify_options, a_key_is_pressed):
                 case(t)
                 print("ok: %s" % case.__name__)
         finally:

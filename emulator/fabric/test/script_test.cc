@@ -26,8 +26,8 @@ class ScriptTest : public ::testing::Test {
     EXPECT_TRUE(script_parse(*fabric_, text, "x", 1, &all, &error)) << error;
     std::vector<std::string> shown;
     for (const ScriptEvent& event : all)
-      shown.push_back(std::to_string(event.time_ns / 1'000'000) + " " +
-                      nic_name(*fabric_, *event.nic) + " " + event.text);
+      shown.push_back(std::to_string(event.time_ns / 1'000'000) + " " + event.name + " " +
+                      event.text);
     return shown;
   }
   std::string refusal(const std::string& text) {

@@ -6,12 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "fabric/place.h"
+
 namespace cxemu {
 
 struct ExecOptions {
   std::string fabric, host;
-  int nics = 0;      // 0: not given
-  std::string wire;  // unix, udp, or empty: not given
+  int nics = 0;          // 0: not given
+  std::string wire;      // unix, udp, or empty: not given
+  std::string topology;  // a file; empty: not given
   std::vector<std::string> command;
 };
 
@@ -27,6 +30,13 @@ int exec_run(const ExecOptions&);  // returns only when it fails
 int env_run(const ExecOptions&);
 int fault_run(const std::string& fabric, const std::string& target,
               const std::vector<std::string>& faults, uint32_t seed);
+int nic_run(const std::string& fabric, const std::string& target,
+            const std::vector<std::string>& words);
+std::vector<PlacedNic> topology_read(const std::string& path);
+// Puts the NICs of a host where the topology says. Throws when processes run.
+void topology_set(const std::string& fabric_name, const Fabric&, int host,
+                  const std::vector<PlacedNic>&);
+int calibrate_run(int nics, double seconds, bool json);
 
 struct CaptureOptions {
   std::string fabric, out;

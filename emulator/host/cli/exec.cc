@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -127,12 +128,21 @@ Variables host_environment(const ExecOptions& options) {
     throw std::runtime_error("fabric " + options.fabric +
                              " exists with another wire; 'cxemu clean " + "--fabric " +
                              options.fabric + "' removes it");
+  std::vector<PlacedNic> placed;
+  if (!options.topology.empty()) placed = topology_read(options.topology);
+  const int wanted = std::max(options.nics, static_cast<int>(placed.size()));
   int host = fabric.host_find(options.host);
-  if (host < 0 || options.nics > 0)
-    host = fabric.host_ensure(options.host, options.nics > 0 ? options.nics : kNicsDefault);
+  const bool is_new = host < 0;
+  if (host < 0 || wanted > 0)
+    host = fabric.host_ensure(options.host, wanted > 0 ? wanted : kNicsDefault);
   if (host < 0)
     throw std::runtime_error("fabric " + options.fabric + " has its " + std::to_string(kMaxHosts) +
                              " hosts already");
+  if (fabric->host_off[host].load() != 0)
+    throw std::runtime_error("host " + options.host + " is switched off; 'cxemu fault " +
+                             options.host + " power-on' ends this");
+  if (!placed.empty() && (is_new || !topology_holds(fabric, host, placed)))
+    topology_set(options.fabric, fabric, host, placed);
   if (fabric->wire == kWireUdp) udp_ports_check(fabric, host);
   const std::string sysfs = host_sysfs_dir(fabric_dir(options.fabric), options.host);
   sysfs_tree_make(fabric, host, sysfs);

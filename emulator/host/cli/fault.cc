@@ -32,14 +32,14 @@ std::vector<std::string> words_split(const std::vector<std::string>& arguments) 
 int fault_run(const std::string& fabric_name, const std::string& target,
               const std::vector<std::string>& arguments, uint32_t seed) {
   const Fabric fabric = fabric_open(fabric_name);
-  FabricNic& nic = target_find(fabric, target);
+  FaultTarget found;
   std::vector<FaultCommand> faults;
   std::string error;
   // If one fault is wrong, none is applied.
-  if (!faults_parse(*fabric, words_split(arguments), seed, &faults, &error))
+  if (!target_faults_parse(*fabric, target, words_split(arguments), seed, &found, &faults, &error))
     throw std::runtime_error(error);
   for (const FaultCommand& fault : faults) {
-    if (!fault_apply(*fabric, nic, fault, monotonic_ns(), &error)) throw std::runtime_error(error);
+    if (!target_fault(fabric, fabric_name, found, fault, &error)) throw std::runtime_error(error);
     if (fault_is_random(fault))
       printf("%s: %s, seed %u\n", target.c_str(), fault.text.c_str(), fault.rule.seed);
   }

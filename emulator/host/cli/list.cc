@@ -82,6 +82,10 @@ json nic_json(FabricFile& fabric, FabricNic& nic) {
           {"port", (faults & kDead) != 0       ? "dead"
                    : (faults & kLinkDown) != 0 ? "down"
                                                : "active"},
+          {"rate", nic.shape.tx_rate.load()},
+          {"rx_rate", nic.shape.rx_rate.load()},
+          {"pci", nic.place.pci},
+          {"numa", nic.place.numa.load()},
           {"kills", nic.kills.load()},
           {"tx_packets", nic.tx_packets.load()},
           {"rx_packets", nic.rx_packets.load()},
@@ -141,6 +145,9 @@ void nic_print(const json& nic) {
          text_of(nic, "port").c_str(), text_of(nic, "state").c_str(), number_of(nic, "tx_packets"),
          number_of(nic, "rx_packets"), number_of(nic, "dropped_packets"),
          number_of(nic, "retransmits"));
+  if ((number_of(nic, "rate") | number_of(nic, "rx_rate")) != 0)
+    printf("    rate  %s rx %s\n", rate_text(number_of(nic, "rate")).c_str(),
+           rate_text(number_of(nic, "rx_rate")).c_str());
   for (const json& rule : nic["rules"])
     printf("    rule  %-40s matched %llu affected %llu seed %llu\n", text_of(rule, "rule").c_str(),
            number_of(rule, "matched"), number_of(rule, "affected"), number_of(rule, "seed"));

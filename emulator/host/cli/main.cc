@@ -33,6 +33,8 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(1, 8));
     command->add_option("--wire", exec_options.wire,
                         "How a new fabric carries packets: unix (default) or udp");
+    command->add_option("--topology", exec_options.topology,
+                        "A file that says where the host's NICs sit, and their rates");
   };
 
   CLI::App* exec = app.add_subcommand("exec", "Run a command on an emulated host");
@@ -45,21 +47,40 @@ int main(int argc, char** argv) {
       app.add_subcommand("env", "Print the environment of an emulated host for a shell");
   host_options(env);
 
-  CLI::App* fault = app.add_subcommand("fault", "Break or heal a NIC");
+  CLI::App* fault = app.add_subcommand("fault", "Break or heal a NIC or a host");
   std::string target;
   std::vector<std::string> faults;
   fabric_option(fault);
-  fault->add_option("nic", target, "HOST/DEVICE, for example a/mlx5_0")->required();
+  fault->add_option("nic", target, "HOST/DEVICE, for example a/mlx5_0, or HOST")->required();
   fault
       ->add_option(
           "fault", faults,
           "link-down, link-up, kill, revive, drop-data, drop-acks, loss=PERCENT, delay=MS, "
           "reorder, duplicate, corrupt, flap=DOWN_MS/UP_MS, slow-commands=MS, hang-commands, "
-          "gid-change, gid-restore, heal; "
+          "slow=PERCENT, gid-change, gid-restore, heal; of a host: cut, power-off, power-on, heal; "
           "cxemu(1) explains the modifiers")
       ->required();
   uint32_t seed = 1;
   fault->add_option("--seed", seed, "Seed of the dice for loss and other percentages (default 1)");
+
+  CLI::App* nic = app.add_subcommand("nic", "Set the rate and the place of a NIC");
+  std::vector<std::string> words;
+  fabric_option(nic);
+  nic->add_option("nic", target, "HOST/DEVICE, for example a/mlx5_0")->required();
+  nic->add_option("word", words,
+                  "rate=RATE (sent), rx=RATE (received), as 200Mbit or off; pci=0000:17:00.0, "
+                  "numa=N, speed=GT, width=LANES")
+      ->required();
+
+  CLI::App* calibrate =
+      app.add_subcommand("calibrate", "Measure what the NICs of this machine carry in all");
+  int busy_nics = 4;
+  double seconds = 1;
+  calibrate
+      ->add_option("--nics", busy_nics, "The greatest number of NICs that are busy (default 4)")
+      ->check(CLI::Range(1, 8));
+  calibrate->add_option("--seconds", seconds, "Length of each measurement (default 1)")
+      ->check(CLI::Range(0.1, 60.0));
 
   CLI::App* capture = app.add_subcommand("capture", "Record the packets of NICs");
   cxemu::CaptureOptions capture_options;
@@ -76,13 +97,14 @@ int main(int argc, char** argv) {
   bool json = false;
   fabric_option(list);
   list->add_flag("--json", json, "Print JSON");
+  calibrate->add_flag("--json", json, "Print JSON");
 
   CLI::App* script = app.add_subcommand("script", "Set faults at given times");
   std::string script_file;
   fabric_option(script);
   script
       ->add_option("file", script_file,
-                   "Lines TIME[+PERIODxCOUNT] HOST/DEVICE FAULT...; - is stdin")
+                   "Lines TIME[+PERIODxCOUNT] HOST/DEVICE FAULT..., or HOST; - is stdin")
       ->required();
   script->add_option("--seed", seed, "Seed of the dice for loss and other percentages (default 1)");
   script->add_flag("--json", json, "Print events as JSON, one per line");
@@ -115,6 +137,8 @@ int main(int argc, char** argv) {
     if (*exec) return cxemu::exec_run(exec_options);
     if (*env) return cxemu::env_run(exec_options);
     if (*fault) return cxemu::fault_run(fabric, target, faults, seed);
+    if (*nic) return cxemu::nic_run(fabric, target, words);
+    if (*calibrate) return cxemu::calibrate_run(busy_nics, seconds, json);
     if (*capture) return cxemu::capture_run(capture_options);
     if (*list) return cxemu::list_run(fabric, json);
     if (*script) return cxemu::script_run(fabric, script_file, seed, json);

@@ -33,18 +33,17 @@ void sleep_until(uint64_t when_ns) {
   }
 }
 
-void event_print(const FabricFile& fabric, const ScriptEvent& event, uint64_t done_ns,
-                 bool as_json) {
-  const std::string nic = nic_name(fabric, *event.nic);
+void event_print(const ScriptEvent& event, uint64_t done_ns, bool as_json) {
   if (as_json) {
     const nlohmann::json shown = {{"time", static_cast<double>(done_ns) / 1e9},
                                   {"planned", static_cast<double>(event.time_ns) / 1e9},
-                                  {"nic", nic},
+                                  {event.target.nic != nullptr ? "nic" : "host", event.name},
                                   {"faults", event.text},
                                   {"line", event.line}};
     printf("%s\n", shown.dump().c_str());
   } else {
-    printf("%10.6f %s %s\n", static_cast<double>(done_ns) / 1e9, nic.c_str(), event.text.c_str());
+    printf("%10.6f %s %s\n", static_cast<double>(done_ns) / 1e9, event.name.c_str(),
+           event.text.c_str());
   }
   fflush(stdout);
 }
@@ -63,9 +62,9 @@ int script_run(const std::string& fabric_name, const std::string& path, uint32_t
   for (const ScriptEvent& event : events) {
     sleep_until(start_ns + event.time_ns);
     for (const FaultCommand& fault : event.faults)
-      if (!fault_apply(*fabric, *event.nic, fault, monotonic_ns(), &error))
+      if (!target_fault(fabric, fabric_name, event.target, fault, &error))
         throw std::runtime_error(name + ":" + std::to_string(event.line) + ": " + error);
-    event_print(*fabric, event, monotonic_ns() - start_ns, as_json);
+    event_print(event, monotonic_ns() - start_ns, as_json);
   }
   return 0;
 }

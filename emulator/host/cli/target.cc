@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "fabric/paths.h"
+#include "host/cli/calibration.h"
 
 namespace cxemu {
 
@@ -21,6 +22,7 @@ Fabric fabric_open(const std::string& name) {
   std::string error;
   Fabric fabric = Fabric::open(fabric_file(name), &error);
   if (!fabric) throw std::runtime_error(error);
+  if (const uint64_t rate = calibration_read(); rate != 0) fabric->machine_rate.store(rate);
   return fabric;
 }
 
@@ -29,6 +31,15 @@ FabricNic& target_find(const Fabric& fabric, const std::string& target) {
   FabricNic* nic = nic_by_name(*fabric, target, &error);
   if (nic == nullptr) throw std::runtime_error(error);
   return *nic;
+}
+
+bool target_fault(const Fabric& fabric, const std::string& fabric_name, const FaultTarget& target,
+                  const FaultCommand& fault, std::string* error) {
+  if (target.nic != nullptr) return fault_apply(*fabric, *target.nic, fault, monotonic_ns(), error);
+  host_fault_apply(*fabric, target.host, fault, fabric_file(fabric_name),
+                   host_sysfs_dir(fabric_dir(fabric_name), fabric->host_name[target.host]),
+                   monotonic_ns());
+  return true;
 }
 
 std::string address_text(uint32_t ipv4_be) {

@@ -4,13 +4,19 @@
 #include <string>
 
 #include "fabric/fabric.h"
+#include "fabric/host_fault.h"
 
 namespace cxemu {
 
-// Opens the fabric of this name, which must exist. Throws std::runtime_error.
+// Opens the fabric of this name, which must exist, and tells it what `cxemu calibrate` has
+// measured. Throws std::runtime_error.
 Fabric fabric_open(const std::string& name);
 // Finds the NIC "HOST/mlx5_N". Throws std::runtime_error.
 FabricNic& target_find(const Fabric&, const std::string& target);
+
+// Applies a fault to a NIC or a host. Returns false and *error as fault_apply does.
+bool target_fault(const Fabric&, const std::string& fabric_name, const FaultTarget&,
+                  const FaultCommand&, std::string* error);
 
 std::string address_text(uint32_t ipv4_be);
 std::string device_name(const FabricNic&);

@@ -476,8 +476,8 @@ void Rig::connect(TestQp& first, TestQp& second) {
     attr.qp_state = IBV_QPS_RTS;
     ASSERT_EQ(own.modify(attr, masks.rts), 0);
   };
-  const auto fabric_of = [&](TestQp& qp) -> const FabricNic& {
-    return &qp.nic == a.nic.get() ? a.fabric_nic : b.fabric_nic;
+  const auto fabric_of = [](TestQp& qp) -> const FabricNic& {
+    return static_cast<NicModel&>(qp.nic).fabric();
   };
   bring_up(first, second, fabric_of(second));
   bring_up(second, first, fabric_of(first));
