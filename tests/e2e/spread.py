@@ -2,8 +2,8 @@
 """Tests that the queue pairs of a broken NIC spread over the other NICs of the host: each gets its share, give or
 take one for each end that leads, and no byte is wrong.
 
-The test `e2e_spread` calls this program. Two hosts have eight NICs each. The default NIC of one fails, and then one
-of those that took its load.
+The test `e2e_spread` calls this program. Two hosts have eight NICs each. The default NIC of one fails, and then
+one of those that took its load.
 """
 
 import collections

@@ -11,7 +11,7 @@ ITEMS = 3
 KEY_ID = 0x0123456789abcdef
 # What the dissector calls fields whose plain name means something else in another message.
 NAMES = {
-    "gid_query.nonce": "gid_nonce", "gid_answer.nonce": "gid_nonce", "bind.gid": "member",
+    "gid_query.nonce": "gid_nonce", "gid_answer.nonce": "gid_nonce", "bind.gid": "member", "nics.gid": "member",
     "key_query.member": "query_member", "key_reply.member": "query_member",
 }
 
