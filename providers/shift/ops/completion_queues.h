@@ -45,7 +45,8 @@ int shown_cqe(int asked, int room, int real);
 // is changed. Takes the CQ's locks, and may sleep in the kernel.
 [[nodiscard]] bool cq_reserve(group::CompletionQueue& cq, uint32_t entries);
 // Makes room for completions beside those of protected QPs' own queues: of a shared receive queue,
-// or of a QP that is not protected. The application bounds their number by what it asked for.
+// or of a QP or work queue that is not protected. The application bounds their number by what it
+// asked for.
 void cq_take_others(group::CompletionQueue& cq);
 // The QP is gone. The CQ keeps its size.
 void cq_release(group::CompletionQueue& cq, uint32_t entries);

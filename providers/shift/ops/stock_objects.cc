@@ -2,6 +2,7 @@
 // its calls on that object go past the layer. Only the call that makes the object comes here,
 // because the objects that it is made of may be virtual.
 #include "group/shared_queue.h"
+#include "ops/completion_queues.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
 #include "util/config.h"
@@ -44,11 +45,17 @@ Object* make(ibv_context* context, Init* init) noexcept {
   return function(Context::from(context)->members[kDefault].real, init);
 }
 
+// The NIC's own CQ, for an object whose completions come there beside those of protected QPs.
+ibv_cq* cq_of_others(ibv_cq* cq) {
+  if (is_virtual_cq(cq)) cq_take_others(*CompletionQueue::from(cq));
+  return real_cq(cq);
+}
+
 ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* init) noexcept {
   if (asks_for_newer(init->comp_mask, IBV_WQ_INIT_ATTR_RESERVED - 1)) return nullptr;
   ibv_wq_init_attr real = *init;
   real.pd = real_pd(init->pd);
-  real.cq = real_cq(init->cq);
+  real.cq = cq_of_others(init->cq);
   ibv_wq* wq = make<&verbs_context::create_wq, ibv_wq>(context, &real);
   init->max_wr = real.max_wr;
   init->max_sge = real.max_sge;
@@ -60,7 +67,7 @@ ibv_srq* create_stock_srq(ibv_context* context, ibv_srq_init_attr_ex* init) noex
   ibv_srq_init_attr_ex real = *init;
   if (init->comp_mask & IBV_SRQ_INIT_ATTR_PD) real.pd = real_pd(init->pd);
   if (init->comp_mask & (IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM)) {
-    real.cq = real_cq(init->cq);
+    real.cq = cq_of_others(init->cq);
   }
   ibv_srq* srq = make<&verbs_context::create_srq_ex, ibv_srq>(context, &real);
   init->attr = real.attr;

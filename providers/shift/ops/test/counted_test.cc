@@ -1,6 +1,8 @@
 // In the modes exact and auto the packets of each request are counted as it is posted, whether the
 // journal copies the request or makes a note of it.
 #include <algorithm>
+#include <deque>
+#include <vector>
 
 #include "group/test/readable.h"
 #include "ops/builder.h"
@@ -46,7 +48,7 @@ class Counted : public QueuePairs, public ::testing::WithParamInterface<bool> {
   }
   // So many requests, in one call. The NIC completes all of them before the next call.
   void post(uint32_t count) {
-    std::vector<Built> requests;
+    std::vector<Built>& requests = posted_.emplace_back();
     for (; count > 0; count--) requests.push_back(random_request(random_, ++id_));
     for (size_t i = 0; i < requests.size(); i++) {
       Built& r = requests[i];
@@ -91,6 +93,7 @@ class Counted : public QueuePairs, public ::testing::WithParamInterface<bool> {
   FakeBuilder real_;
   uint64_t id_ = 0;
   uint32_t counted_ = 0;
+  std::deque<std::vector<Built>> posted_;  // the NIC's queue knows where their inline data lies
 };
 INSTANTIATE_TEST_SUITE_P(, Counted, ::testing::Bool(),
                          [](const auto& is_noted) { return is_noted.param ? "Notes" : "Copies"; });

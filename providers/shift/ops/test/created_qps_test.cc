@@ -274,6 +274,18 @@ TEST_F(CqRoomByPlaces, GrowsWhenAnotherKindComesLater) {
   EXPECT_EQ(destroy_qp(one), 0);
 }
 
+TEST_F(CqRoomByPlaces, IsForWorkQueuesToo) {
+  first_.verbs.create_wq = [](ibv_context*, ibv_wq_init_attr*) -> ibv_wq* { return nullptr; };
+  ibv_qp* one = make(100, 4);
+  ibv_wq_init_attr attr{};
+  attr.pd = pd_;
+  attr.cq = send_cq_;
+  EXPECT_EQ(verbs_get_ctx(context_)->create_wq(context_, &attr), nullptr);
+  worker_.run();
+  EXPECT_GE(room(send_cq_), 116);
+  EXPECT_EQ(destroy_qp(one), 0);
+}
+
 TEST_F(CqRoomByPlaces, IsForASharedQueuesReceivesToo) {
   ibv_srq* srq = shared_make();
   init_.srq = srq;
