@@ -59,7 +59,7 @@ std::string check_pairs(const std::string& list) {
   static const std::regex kList(R"([^=,\s]+(=[^=,\s]+){1,3}(,[^=,\s]+(=[^=,\s]+){1,3})*)");
   return std::regex_match(list, kList)
              ? ""
-             : "expected DEVICE=DEVICE[=DEVICE...][,...], two to four in a group";
+             : "expected DEVICE=DEVICE[=DEVICE...][,...], two to eight in a group";
 }
 
 Options parse(int argc, char** argv) {
@@ -74,7 +74,7 @@ Options parse(int argc, char** argv) {
   app.add_option("--events", options.events, "Append event records to FILE (SHIFT_EVENTS)")
       ->type_name("FILE");
   app.add_option("--pairs", options.pairs,
-                 "Which devices back each other, two to four in a group, the nearest first, as "
+                 "Which devices back each other, two to eight in a group, the nearest first, as "
                  "mlx5_0=mlx5_1,mlx5_2=mlx5_3=mlx5_4 (SHIFT_PAIRS)")
       ->type_name("LIST")
       ->check(CLI::Validator(check_pairs, "", "pairs"));

@@ -79,7 +79,8 @@ bool parse_groups(std::string_view s, decltype(Config::groups)& out) {
       group.emplace_back(name);
       at = end + 1;
     }
-    if (group.size() < 2 || group.size() > 4) return false;
+    constexpr size_t kMost = 8;  // group::kMembersMax
+    if (group.size() < 2 || group.size() > kMost) return false;
   }
   out = std::move(groups);
   return true;
@@ -159,7 +160,7 @@ constexpr ConfigKey kKeys[] = {
     {"SHIFT_KEY_FILE", "a file name",
      [](std::string_view v, Config& c) { return c.key_file = v, true; }, show<&Config::key_file>},
     {"SHIFT_PAIRS",
-     "device=device[=device...],... with each device named once, four in a group at most",
+     "device=device[=device...],... with each device named once, eight in a group at most",
      [](std::string_view v, Config& c) { return parse_groups(v, c.groups); },
      show<&Config::groups>},
     {"SHIFT_SPREAD", "one or capacity",

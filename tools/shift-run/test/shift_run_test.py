@@ -84,7 +84,7 @@ def mistakes_are_named(runner, args):
             (("--log", "loud", "true"), 125, "loud"),
             (("--pairs", "mlx5_0", "true"), 125, "DEVICE=DEVICE"),
             (("--pairs", "a=b,c", "true"), 125, "DEVICE=DEVICE"),
-            (("--pairs", "a=b=c=d=e", "true"), 125, "two to four"),
+            (("--pairs", "a=b=c=d=e=f=g=h=i", "true"), 125, "two to eight"),
             (("--key", "", "true"), 125, "its name is empty"),
             (("--key-id", ""), 125, "its name is empty"),
             (("--make-key", ""), 125, "No such file"),

@@ -107,14 +107,30 @@ TEST_F(ConfigTest, EnvironmentSetsEveryKey) {
 
 TEST_F(ConfigTest, BadValuesAreNamedOnceAndLeaveTheDefault) {
   const std::pair<const char*, const char*> cases[] = {
-      {"SHIFT_DISABLE", "maybe"},     {"SHIFT_LOG", "loud"},         {"SHIFT_PORT", "0"},
-      {"SHIFT_PORT", "65536"},        {"SHIFT_PORT", "12x"},         {"SHIFT_PORT", ""},
-      {"SHIFT_PORT", "99999999999"},  {"SHIFT_RC_TIMEOUT_MAX", "7"}, {"SHIFT_FENCE_MS", "-1"},
-      {"SHIFT_RC_TIMEOUT_MAX", "32"}, {"SHIFT_PAIRS", "mlx5_0"},     {"SHIFT_PAIRS", "a=a"},
-      {"SHIFT_PAIRS", "a=b,b=c"},     {"SHIFT_PAIRS", "a=b=a"},      {"SHIFT_PAIRS", "a=b="},
-      {"SHIFT_PAIRS", "=a"},          {"SHIFT_PAIRS", "a=b=c=d=e"},  {"SHIFT_FAILBACK_MS", "-2"},
-      {"SHIFT_DRAIN_MS", "0"},        {"SHIFT_DRAIN_MS", "60001"},   {"SHIFT_LOG_TARGET", ""},
-      {"SHIFT_LOG_TARGET", "stdout"}, {"SHIFT_LOG_TARGET", "log"},   {"SHIFT_STATE_DIR", "shm"},
+      {"SHIFT_DISABLE", "maybe"},
+      {"SHIFT_LOG", "loud"},
+      {"SHIFT_PORT", "0"},
+      {"SHIFT_PORT", "65536"},
+      {"SHIFT_PORT", "12x"},
+      {"SHIFT_PORT", ""},
+      {"SHIFT_PORT", "99999999999"},
+      {"SHIFT_RC_TIMEOUT_MAX", "7"},
+      {"SHIFT_FENCE_MS", "-1"},
+      {"SHIFT_RC_TIMEOUT_MAX", "32"},
+      {"SHIFT_PAIRS", "mlx5_0"},
+      {"SHIFT_PAIRS", "a=a"},
+      {"SHIFT_PAIRS", "a=b,b=c"},
+      {"SHIFT_PAIRS", "a=b=a"},
+      {"SHIFT_PAIRS", "a=b="},
+      {"SHIFT_PAIRS", "=a"},
+      {"SHIFT_PAIRS", "a=b=c=d=e=f=g=h=i"},
+      {"SHIFT_FAILBACK_MS", "-2"},
+      {"SHIFT_DRAIN_MS", "0"},
+      {"SHIFT_DRAIN_MS", "60001"},
+      {"SHIFT_LOG_TARGET", ""},
+      {"SHIFT_LOG_TARGET", "stdout"},
+      {"SHIFT_LOG_TARGET", "log"},
+      {"SHIFT_STATE_DIR", "shm"},
       {"SHIFT_STATE_DIR", "./shm"},
   };
   for (const auto& [key, value] : cases) {
@@ -167,7 +183,7 @@ TEST_F(ConfigTest, DirectVerbsAreRefusedUnlessAsked) {
 }
 
 TEST_F(ConfigTest, AGroupHasTwoToFourDevices) {
-  EXPECT_EQ(read({{"SHIFT_PAIRS", "a=b=c=d"}}).groups.at(0).size(), 4u);
+  EXPECT_EQ(read({{"SHIFT_PAIRS", "a=b=c=d=e=f=g=h"}}).groups.at(0).size(), 8u);
   EXPECT_EQ(read({{"SHIFT_PAIRS", ",a=b,,"}}).groups.size(), 1u);
   EXPECT_TRUE(warnings_.empty());
 }
