@@ -7,6 +7,7 @@
 #include "net/socket.h"
 #include "util/config.h"
 #include "util/log.h"
+#include "util/planted.h"
 
 namespace shift::control {
 
@@ -223,7 +224,8 @@ void PeerSearch::send_bind() {
   bind.flags |= wire::Bind::kForgetsKeys | wire::Bind::kHeedsAvoid | wire::Bind::kTellsNics;
   if (group_.asks_responder()) bind.flags |= wire::Bind::kAsksResponder;
   bind.members = own_addresses();
-  if (bind.members.size() > wire::Bind::kMembersMax) bind.members.resize(wire::Bind::kMembersMax);
+  if (bind.members.size() > wire::Bind::kMembersMax && !SHIFT_PLANT(bind_names_all))
+    bind.members.resize(wire::Bind::kMembersMax);
   bind.members_up = nics_.up(group_.context);
   bind.epoch = group_.life.control.epoch;
   channel_->send(bind);

@@ -52,7 +52,8 @@ size_t index(int member) {
 Ranks Shares::take(uint64_t serial, const group::Context* context, const wire::Gid& peer,
                    const Capacities& capacities) {
   Taken taken{context, peer, group::kNoMember, group::kNoMember};
-  const Counts &with_peer = of_peers_[{context, peer}], &with_all = of_contexts_[context];
+  const Counts& with_peer = of_peers_[{context, peer}];
+  const Sums& with_all = of_contexts_[context];
   Capacities left = capacities;
   left[group::kDefault] = 0;
   // As builds did that knew no capacities.
@@ -94,15 +95,17 @@ void Shares::give_back(uint64_t serial) {
 }
 
 void Shares::count(const Taken& taken, int change) {
-  const auto change_in = [&](auto& all, const auto& key) {
-    Counts& counts = all[key];
+  const auto change_in = [&](auto& all, const auto& key, const auto& more) {
+    auto& counts = all[key];
     if (taken.first >= 0) counts.first[index(taken.first)] += change;
-    if (taken.second >= 0) counts.second[index(taken.first)][index(taken.second)] += change;
+    more(counts);
     counts.groups += change;
     if (counts.groups == 0) all.erase(key);
   };
-  change_in(of_peers_, Peer{taken.context, taken.peer});
-  change_in(of_contexts_, taken.context);
+  change_in(of_peers_, Peer{taken.context, taken.peer}, [&](Counts& counts) {
+    if (taken.second >= 0) counts.second[index(taken.first)][index(taken.second)] += change;
+  });
+  change_in(of_contexts_, taken.context, [](Sums&) {});
 }
 
 }  // namespace shift::control

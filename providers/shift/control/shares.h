@@ -42,6 +42,11 @@ class Shares {
     Count first{};
     std::array<Count, group::kMembersMax> second{};
   };
+  // With all peers. The second choice does not look at these.
+  struct Sums {
+    int groups = 0;
+    Count first{};
+  };
   struct Taken {
     const group::Context* context;
     wire::Gid peer;
@@ -52,7 +57,7 @@ class Shares {
   void count(const Taken& taken, int change);
 
   std::map<Peer, Counts> of_peers_;
-  std::map<const group::Context*, Counts> of_contexts_;
+  std::map<const group::Context*, Sums> of_contexts_;
   std::unordered_map<uint64_t, Taken> taken_;
 };
 

@@ -8,6 +8,7 @@
 #include "control/nic_watch.h"
 #include "control/session.h"
 #include "group/context.h"
+#include "util/planted.h"
 
 namespace shift::control {
 namespace {
@@ -32,7 +33,8 @@ void Spread::peer_bound(const wire::Bind& bind) {
     if (!is_settled_) settle();
   } else if (!has_told) {
     say();
-    silence_.start(kPatience, [this] { settle(); });
+    if (!SHIFT_PLANT(nics_not_awaited)) return silence_.start(kPatience, [this] { settle(); });
+    settle();
   }
 }
 
@@ -51,7 +53,7 @@ void Spread::say() {
 
 void Spread::take(const wire::Nics& message) {
   const size_t count = message.nics.size();
-  if (count == 0 || count > group::kMembersMax || !tells_) return;
+  if (count == 0 || count > group::kMembersMax || !tells_ || session_.over) return;
   std::vector<wire::Gid> addresses;
   for (size_t m = 0; m < count; m++) {
     addresses.push_back(message.nics[m].gid);
@@ -72,13 +74,14 @@ void Spread::settle() {
   const int members = std::min(context.member_count, session_.book.peer_members());
   // The peer would not know the addresses of the others.
   const auto known = static_cast<int>(wire::Bind::kMembersMax);
-  for (int m = known; m < context.member_count && !tells_ && !session_.is_self; m++)
-    session_.book.own_lacks(m);
+  const bool knows_all = tells_ || session_.is_self || SHIFT_PLANT(unknown_nics_used);
+  for (int m = known; m < context.member_count && !knows_all; m++) session_.book.own_lacks(m);
   if (session_.control.is_leader && context.member_count > static_cast<int>(kFew)) {
     Capacities capacities{};
     for (int m = 0; m < members; m++) {
       const uint8_t own = capacity_of(context, m), peers = peers_[static_cast<size_t>(m)];
-      capacities[static_cast<size_t>(m)] = peers == 0 ? own : std::min(own, peers);
+      const bool is_told = peers != 0 && !SHIFT_PLANT(peers_capacity_ignored);
+      capacities[static_cast<size_t>(m)] = is_told ? std::min(own, peers) : own;
     }
     shares_.give_back(session_.serial);
     session_.book.ranks_set(

@@ -18,10 +18,10 @@ namespace shift::ops {
 // The number of entries to ask the NIC for, when the application asks for `cqe` and the CQ's
 // protected QPs can have `flushable` requests. A QP that is fenced completes all of them, the
 // unsignaled ones, too. Where a request keeps its place in the QP's queue until its completion is
-// polled, no more than these can wait. Elsewhere, or if the CQ takes others' completions, as many
-// as the application asked for may wait already, so there is room for both; elsewhere for twice
-// `cqe` from the start. At most what the NIC can make. The caller holds cq.room_mutex, or nobody
-// else knows the CQ.
+// polled, no more than these can wait, unless the CQ takes others' completions: of those as many
+// as the application asked for may wait beside. On other NICs there is always room for both, and
+// for twice `cqe` from the start. At most what the NIC can make. The caller holds cq.room_mutex, or
+// nobody else knows the CQ.
 int room_for(const group::Context& context, const group::CompletionQueue& cq, int cqe,
              int flushable);
 // Would a poll find a completion that no event has announced? The call takes completions that are

@@ -117,7 +117,7 @@ struct FakeMachine final : Machine {
 // is the leader's, and has a channel to its peer.
 class SessionTest : public ::testing::Test {
  protected:
-  SessionTest() {
+  explicit SessionTest(int members = 2) : world_(1, members) {
     group::fault_sink = &world_.sink;
     group::command_threads = &commands_;
     nics_.network_set(&network_);
@@ -140,7 +140,7 @@ class SessionTest : public ::testing::Test {
   net::VirtualTime time_;
   net::VirtualLoop loop_{time_};
   group::FakeCommands commands_{loop_};
-  group::World world_{1, 2};
+  group::World world_;
   group::CompletionQueue* cq_ = world_.make_cq();
   FakeNetwork network_;
   NoSink no_sink_;

@@ -88,5 +88,44 @@ TEST(Pairing, WhatIsNotKnownTellsNothingApart) {
   EXPECT_EQ(partners_of(nics), (Partners{1, 0, 3, 2}));
 }
 
+TEST(Backups, AreAllThatFitTheBestOnesFirst) {
+  Nics nics{
+      nic("0000:00:01.0", "0000:01:00.0", 100, 0), nic("0000:80:01.0", "0000:81:00.0", 100, 1),
+      nic("0000:00:01.0", "0000:01:00.1", 100, 0), nic("0000:00:02.0", "0000:02:00.0", 100, 0),
+      nic("0000:00:03.0", "0000:03:00.0", 50, 0)};
+  EXPECT_EQ(all_backups_of(nics, 0), (std::vector{3, 1, 2, 4}));
+  nics[3].kind = "1 rxe";
+  EXPECT_EQ(all_backups_of(nics, 0), (std::vector{1, 2, 4}));
+  EXPECT_EQ(all_backups_of(nics, 3), std::vector<int>{});
+}
+
+using Capacity = std::vector<uint8_t>;
+
+TEST(Capacities, FollowSpeedAndDistance) {
+  const Nics nics{nic("0000:00:01.0", "0000:01:00.0", 400, 0),   // the default
+                  nic("0000:00:01.0", "0000:02:00.0", 400, 0),   // below the same switch
+                  nic("0000:00:02.0", "0000:03:00.0", 400, 0),   // at the same node
+                  nic("0000:80:01.0", "0000:81:00.0", 400, 1),   // at another one
+                  nic("0000:00:01.0", "0000:01:00.1", 400, 0),   // on the default's card
+                  nic("0000:00:01.0", "0000:04:00.0", 100, 0)};  // slow
+  EXPECT_EQ(capacities_of(nics), (Capacity{200, 200, 120, 60, 60, 50}));
+}
+
+TEST(Capacities, TheBusCountsWhereItIsSlower) {
+  Nics nics(3, nic("0000:00:01.0", "0000:01:00.0", 400, 0));
+  nics[1].place.back() = "0000:02:00.0";
+  nics[2].place.back() = "0000:03:00.0";
+  nics[1].bus_gigabits = 800;
+  nics[2].bus_gigabits = 100;
+  EXPECT_EQ(capacities_of(nics), (Capacity{200, 200, 50}));
+}
+
+TEST(Capacities, AreAlikeWhereASpeedIsNotKnown) {
+  Nics nics(3, nic("0000:00:01.0", "0000:01:00.0", 400, 0));
+  nics[1] = nics[2] = unknown();
+  EXPECT_EQ(capacities_of(nics), (Capacity{200, 200, 200}));
+  EXPECT_EQ(capacities_of({}), Capacity{});
+}
+
 }  // namespace
 }  // namespace shift::ops

@@ -1,0 +1,128 @@
+// What two ends tell each other of their NICs, and what follows for the order of paths.
+#include "control/spread.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "control/test/lone_session.h"
+
+namespace shift::control {
+namespace {
+
+constexpr int kMany = 6;
+
+class SpreadTest : public SessionTest {
+ protected:
+  SpreadTest() : SessionTest(kMany) {
+    for (int m = 0; m < kMany; m++) world_.context.capacity[m] = 100;
+  }
+  // A session that has just heard its peer's first Bind, which names so many NICs.
+  Session& bound(uint32_t flags, size_t named = wire::Bind::kMembersMax) {
+    Session& session = make();
+    session.search.set_proven();
+    session.control.state = fsm::State::kActive;
+    for (int m = 0; m < kMany; m++) session.qps[m].made = true;
+    session.book.peer_members_set(static_cast<int>(named), 0xff);
+    wire::Bind bind;
+    bind.flags = flags;
+    bind.members.resize(named);
+    session.spread.peer_bound(bind);
+    session.paths.tend();
+    return session;
+  }
+  static wire::Nics nics(const std::vector<uint8_t>& capacities) {
+    wire::Nics message;
+    for (const uint8_t capacity : capacities)
+      message.nics.push_back({wire::Gid::from_ipv4(0x01020304), capacity});
+    return message;
+  }
+  // The members in the order in which the session tries their straight paths.
+  static std::vector<int> order(const Session& session) {
+    std::vector<int> members;
+    for (const PathName path : session.book.candidates()) {
+      if (path.leader == path.follower && path.leader != group::kDefault)
+        members.push_back(path.leader);
+    }
+    return members;
+  }
+};
+
+// Older builds take no more.
+TEST_F(SpreadTest, ABindNamesFourNicsAtMost) {
+  Session& session = make();
+  session.search.send_bind();
+  ASSERT_EQ(channel_.all<wire::Bind>().size(), 1u);
+  EXPECT_EQ(channel_.all<wire::Bind>()[0].members.size(), wire::Bind::kMembersMax);
+}
+
+TEST_F(SpreadTest, BothEndsTellOfAllNics) {
+  world_.context.capacity[5] = 33;
+  (void)bound(wire::Bind::kTellsNics);
+  const auto said = channel_.all<wire::Nics>();
+  ASSERT_EQ(said.size(), 1u);
+  ASSERT_EQ(said[0].nics.size(), size_t{kMany});
+  EXPECT_EQ(said[0].nics[5].capacity, 33);
+  EXPECT_EQ(said[0].nics[5].gid, world_.nic(5).gid);
+}
+
+TEST_F(SpreadTest, NoPathIsMadeBeforeThePeerHasTold) {
+  Session& session = bound(wire::Bind::kTellsNics);
+  run_for(std::chrono::milliseconds(99));
+  EXPECT_FALSE(session.paths.is_trying());
+  session.spread.take(nics({1, 1, 1, 1, 1, 1}));
+  EXPECT_TRUE(session.paths.is_trying());
+  EXPECT_EQ(session.book.peer_members(), kMany);
+}
+
+TEST_F(SpreadTest, APeerThatKeepsSilentIsNotWaitedForLong) {
+  Session& session = bound(wire::Bind::kTellsNics);
+  run_for(std::chrono::milliseconds(101));
+  EXPECT_TRUE(session.paths.is_trying());
+}
+
+// It would not know the addresses of the others.
+TEST_F(SpreadTest, APeerOfAnOlderBuildUsesTheFirstFour) {
+  Session& session = bound(0);
+  EXPECT_TRUE(channel_.all<wire::Nics>().empty());
+  EXPECT_TRUE(session.paths.is_trying());
+  for (uint8_t m = 1; m < kMany; m++) EXPECT_EQ(session.book.works({m, 1}), m < 4) << int{m};
+  session.spread.take(nics({1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(session.book.peer_members(), 4) << "it did not say that it would tell";
+}
+
+TEST_F(SpreadTest, OfBothEndsCapacitiesTheSmallerOneCounts) {
+  world_.context.capacity[1] = 10;
+  Session& session = bound(wire::Bind::kTellsNics);
+  session.spread.take(nics({200, 200, 20, 200, 30, 40}));
+  EXPECT_EQ(order(session), (std::vector{3, 5, 4, 2, 1}));
+}
+
+// A later Bind follows a new connection, or an address that has changed.
+TEST_F(SpreadTest, NicsAreToldAgainWithEachBind) {
+  Session& session = bound(wire::Bind::kTellsNics);
+  session.search.send_bind();
+  EXPECT_EQ(channel_.all<wire::Nics>().size(), 2u);
+}
+
+// A copy that comes late says nothing of what works, and a group that is over counts for nothing.
+TEST_F(SpreadTest, WhatComesLateUndoesNothing) {
+  Session& session = bound(wire::Bind::kTellsNics);
+  session.book.peer_up_set(0x0f);
+  session.spread.take(nics({1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(session.book.peer_up(), 0x0f);
+  session.end();
+  const int members = session.book.peer_members();
+  session.spread.take(nics({1, 1}));
+  EXPECT_EQ(session.book.peer_members(), members);
+}
+
+TEST_F(SpreadTest, BadListsAreIgnored) {
+  Session& session = bound(wire::Bind::kTellsNics);
+  session.spread.take(nics({}));
+  session.spread.take(nics(std::vector<uint8_t>(group::kMembersMax + 1, 1)));
+  EXPECT_FALSE(session.spread.is_settled());
+}
+
+}  // namespace
+}  // namespace shift::control
