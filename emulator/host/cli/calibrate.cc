@@ -20,6 +20,7 @@
 #include "fabric/paths.h"
 #include "host/cli/calibration.h"
 #include "host/cli/commands.h"
+#include "host/cli/cpu_time.h"
 #include "host/cli/target.h"
 
 namespace cxemu {
@@ -98,24 +99,6 @@ bool port_listening(int port) {
     }
   }
   return false;
-}
-
-// Time of all processors since the machine was started, in ticks.
-struct CpuTime {
-  double busy = 0, all = 0;
-};
-
-CpuTime cpu_time() {
-  std::ifstream file("/proc/stat");
-  std::string name;
-  file >> name;
-  CpuTime time;
-  double ticks;
-  for (int i = 0; i < 8 && file >> ticks; ++i) {
-    time.all += ticks;
-    if (i != 3 && i != 4) time.busy += ticks;  // idle, waiting for a disk
-  }
-  return time;
 }
 
 double cpu_percent(const CpuTime& from, const CpuTime& to) {

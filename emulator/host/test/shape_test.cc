@@ -11,6 +11,7 @@
 
 #include "fabric/fault.h"
 #include "fabric/paths.h"
+#include "host/cli/cpu_time.h"
 #include "host/test/emulated_test.h"
 
 namespace cxemu {
@@ -21,23 +22,6 @@ using std::chrono::steady_clock;
 
 constexpr const char* kRate = "50Mbit";
 constexpr double kRateBytes = 50e6 / 8;
-
-// Busy and all time of the processors since the machine was started.
-struct CpuTime {
-  double busy = 0, all = 0;
-};
-CpuTime cpu_time() {
-  std::ifstream file("/proc/stat");
-  std::string name;
-  file >> name;
-  CpuTime time;
-  double ticks;
-  for (int i = 0; i < 8 && file >> ticks; ++i) {
-    time.all += ticks;
-    if (i != 3 && i != 4) time.busy += ticks;
-  }
-  return time;
-}
 
 class HostTest : public EmulatedTest {
  protected:
