@@ -21,6 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPause{50};
+constexpr std::chrono::milliseconds kReturn{1'000}, kReturnPause{5};
 constexpr size_t kMost = 10;  // QPs that are named
 
 void complain(const std::string& text) {
@@ -96,6 +97,33 @@ DrainPlan departures_await(const Place& place, const DrainOptions& options) {
   }
 }
 
+// The names of the live processes that still keep away from the NIC though no order tells them to
+// any more.
+std::vector<std::string> abstainers(const Host& host, const std::string& nic) {
+  std::vector<std::string> names;
+  for (const Process& process : host.processes) {
+    if (!process.is_live || !host.drained_by(process.uid, nic).empty()) continue;
+    if (is_drained(process, nic)) names.push_back(name_of(process));
+  }
+  return names;
+}
+
+// Waits until the processes have taken the end of the order in, so that whoever asks next is told
+// so. A process that is stopped does it when it runs again.
+void return_await(const Place& place, const std::string& nic) {
+  const auto end = Clock::now() + kReturn;
+  for (;;) {
+    const auto names = abstainers(host_read(place), nic);
+    if (names.empty()) return;
+    if (Clock::now() >= end) {
+      for (size_t i = 0; i < names.size() && i < kMost; i++)
+        complain("warning: " + names[i] + " has not taken the end of the order in yet");
+      return;
+    }
+    std::this_thread::sleep_for(kReturnPause);
+  }
+}
+
 int outcome_print(const DrainPlan& plan, const std::string& nic) {
   if (plan.remaining.empty()) {
     printf("%s is idle: no QP that SHIFT moves uses it\n", nic.c_str());
@@ -134,6 +162,7 @@ int undrain_run(const Place& place, const std::string& nic) {
   }
   const Host host = host_read(place);
   processes_tell(place, host);
+  if (was_there) return_await(place, nic);
   printf(was_there ? "%s can be used again\n" : "%s was not drained by this user's order\n",
          nic.c_str());
   if (place.uid != 0 && host.drained.contains(nic)) printf("root's order still drains it\n");

@@ -134,6 +134,14 @@ std::string peer_of(const state::GroupRecord& group) {
   return "QP " + hex(group.peer_qpn) + " of " + gid_text(group.peer_gid);
 }
 
+bool is_drained(const Process& process, const std::string& nic) {
+  bool is = false;
+  nics_each(process, [&](const state::DeviceRecord& device, unsigned i) {
+    is |= (device.drained >> i & 1) != 0 && text_safe(device.name(i)) == nic;
+  });
+  return is;
+}
+
 std::vector<Nic> nics_of(const Host& host) {
   std::map<std::string, Nic> nics;
   for (const Process& process : host.processes) {

@@ -42,6 +42,9 @@ std::string problem_of(const Process& process, const state::GroupRecord& group);
 // The QP at the peer's end: "QP 0x2b of 10.0.0.2".
 std::string peer_of(const state::GroupRecord& group);
 
+// Whether the process keeps away from the NIC by an operator's order.
+bool is_drained(const Process& process, const std::string& nic);
+
 // One NIC of the host, as all live processes see it.
 struct Nic {
   std::string name;

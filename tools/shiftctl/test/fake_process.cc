@@ -2,7 +2,8 @@
 // socket. It obeys them by changing its file, as far as its options let it.
 //
 // The words that it reads from its input, a line each: "fault QPN" (it says when that is written),
-// "end" (in order), "crash".
+// "slow" and "stubborn" (how it carries orders out from now on; it says the word), "end" (in
+// order), "crash".
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -15,6 +16,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <sstream>
+#include <thread>
 
 #include "fake.h"
 #include "state/directory.h"
@@ -76,6 +78,7 @@ class Process {
       std::string word;
       words >> word;
       if (word == "fault") fault_add(words);
+      if (word == "slow" || word == "stubborn") manner_change(word);
     }
   }
 
@@ -97,6 +100,14 @@ class Process {
     if (::pwrite(file_.get(), bytes.data(), bytes.size(), 0) < 0) std::abort();
   }
 
+  void manner_change(const std::string& word) {
+    if (word == "slow")
+      pause_ = std::chrono::milliseconds(200);
+    else
+      options_.is_stubborn = true;
+    std::cout << word << std::endl;
+  }
+
   void fault_add(std::istream& words) {
     uint32_t qpn = 0;
     words >> std::hex >> qpn;
@@ -113,6 +124,7 @@ class Process {
     const std::string order(text, static_cast<size_t>(size));
     std::cout << order << std::endl;
     if (options_.is_stubborn) return;
+    std::this_thread::sleep_for(pause_);
     std::istringstream words(order);
     std::string word;
     uint32_t qpn = 0;
@@ -153,6 +165,7 @@ class Process {
   Options options_;
   uid_t uid_;
   std::string name_;
+  std::chrono::milliseconds pause_{0};  // before it carries an order out
   Fake fake_;
   shift::UniqueFd file_, socket_;
 };

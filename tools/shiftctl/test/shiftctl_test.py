@@ -21,17 +21,29 @@ class Fake:
     """One process (fake_process.cc)."""
 
     def __init__(self, command):
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.said = b""
         self.pid = int(self.line())
 
     def line(self):
-        ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE_S)
-        assert ready, "the process says nothing"
-        return self.process.stdout.readline().strip()
+        while b"\n" not in self.said:
+            ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE_S)
+            assert ready, "the process says nothing"
+            more = os.read(self.process.stdout.fileno(), 4096)
+            assert more, "the process has ended"
+            self.said += more
+        line, self.said = self.said.split(b"\n", 1)
+        return line.decode()
 
     def say(self, word):
-        self.process.stdin.write(word + "\n")
+        self.process.stdin.write(word.encode() + b"\n")
         self.process.stdin.flush()
+
+    def manner(self, word):
+        """Has it carry orders out in another manner ("slow", "stubborn")."""
+        self.say(word)
+        while self.line() != word:
+            pass
 
     def end(self, word="crash"):
         if self.process.poll() is None:
@@ -218,6 +230,19 @@ def drain_waits_until_a_nic_is_idle(host):
     has(host.run(0, "drain", "mlx5_7", err="no process has a NIC mlx5_7"), "is idle")
 
 
+def undrain_waits_until_processes_know(host):
+    fakes = [host.start("--qps", "1"), host.start("--qps", "1")]
+    fakes[0].manner("slow")
+    host.run(0, "drain", "mlx5_0")
+    host.run(0, "undrain", "mlx5_0")
+    host.run(0, "health")
+    host.run(0, "drain", "mlx5_0")
+    fakes[1].manner("stubborn")
+    host.run(0, "undrain", "mlx5_0",
+             err="warning: process %d (trainer) has not taken the end of the order in yet" % fakes[1].pid)
+    has(host.run(1, "health"), "mlx5_0 is drained (1 process)")
+
+
 def drain_refuses_what_does_harm(host):
     host.start("--ready", "0", "--qps", "12", "--problem", "nothing passes")
     host.run(3, "drain", "mlx5_0", err=[
@@ -329,8 +354,8 @@ def many_processes_take_no_time(host):
 
 CASES = (nothing_runs, a_wrong_command_line_changes_nothing, status_shows_processes, status_can_be_watched,
          events_are_followed, explain_says_what_is_missing, config_shows_settings, health_has_three_answers,
-         drain_waits_until_a_nic_is_idle, drain_refuses_what_does_harm, drain_has_an_end,
-         users_give_orders_for_themselves, one_qp_moves, metrics_go_into_a_file,
+         drain_waits_until_a_nic_is_idle, undrain_waits_until_processes_know, drain_refuses_what_does_harm,
+         drain_has_an_end, users_give_orders_for_themselves, one_qp_moves, metrics_go_into_a_file,
          the_folder_comes_from_the_environment, many_processes_take_no_time)
 
 
