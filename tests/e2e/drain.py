@@ -39,6 +39,7 @@ class Load:
 
 
 AFTER_NS = 3_000_000  # a pause that begins so soon after a change of path belongs to it
+CALM_NS = 50_000_000  # so long before a change of path nothing of it has begun
 LOADS = (
     Load("WRITEs", "once", ("--op", "write", "--depth", "16", "--size", "16384", "--rate", "3000"), 1),
     Load("atomics", "once", ("--op", "atomic", "--depth", "8", "--rate", "3000"), 1),
@@ -65,6 +66,7 @@ class Outcome:
     problem: str
     us: list       # how long each change of path took, by the layer's records
     seen_ms: list  # how long the program stood still around each; empty if it does not tell
+    calm_ms: list  # the same for as long a time before each: what the machine does to the program anyway
 
 
 class Run:
@@ -154,17 +156,27 @@ def run_load(build, planned):
         if hasattr(one, "client"):
             problem = problem or one.end()
         moves = fabric.records("switched", *ENDS)
-        return Outcome(done, problem, [move["us"] for move in moves], seen_at(planned.directory, moves))
+        return Outcome(done, problem, [move["us"] for move in moves], *seen_at(planned.directory, moves))
 
 
 def seen_at(directory, moves):
     """The longest pause of either program around each change of path, also one that begins when the change is
-    over: the program has to get going again. Those below 1 ms are not told, and of the others only the longest
-    ones."""
+    over: the program has to get going again. And that in a span as long which ends well before the change, if no
+    other change lies in it. Pauses below 1 ms are not told, and of the others only the longest ones."""
     pauses = [pause for end in ENDS for pause in report_of(directory, end).get("pauses_ns", [])]
     if not pauses:
-        return []
-    return [longest_ms(pauses, move["evidence_ns"], move["end_ns"] + AFTER_NS) for move in moves]
+        return [], []
+    spans = [(move["evidence_ns"], move["end_ns"] + AFTER_NS) for move in moves]
+    before = [(2 * begin - end - CALM_NS, begin - CALM_NS) for begin, end in spans]
+    calm = [one for one in before if not any(begin < one[1] and end > one[0] for begin, end in spans)]
+    return [longest_ms(pauses, *span) for span in spans], [longest_ms(pauses, *span) for span in calm]
+
+
+def spread_of(ms):
+    if not ms:
+        return "an unknown time"
+    return "%.1f at most (%d of %d above 5), %.1f in the middle" % (
+        max(ms), sum(one > 5 for one in ms), len(ms), statistics.median(ms))
 
 
 def main():
@@ -184,8 +196,8 @@ def main():
     def tell(one, outcome):
         outcomes.append(outcome)
         times = sorted(outcome.us) or [0]
-        seen = "; the program stood still for %.1f at most, %.1f in the middle" % (
-            max(outcome.seen_ms), statistics.median(outcome.seen_ms)) if outcome.seen_ms else ""
+        seen = "; the program stood still for %s, and as long before for %s" % (
+            spread_of(outcome.seen_ms), spread_of(outcome.calm_ms)) if outcome.seen_ms else ""
         print("%-6s %-9s %d drains; each change of path took %.1f ms at most, %.1f in the middle%s%s" % (
             "FAILED" if outcome.problem else "right", one.load.name, outcome.drains, times[-1] / 1000,
             statistics.median(times) / 1000, seen, "; " + outcome.problem if outcome.problem else ""), flush=True)

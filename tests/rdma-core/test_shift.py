@@ -182,6 +182,9 @@ class ShiftAtomicTest(ShiftPairTestCase):
     def counter(self):
         return number_at(self.server.mr, self.server.received_at(0, 0))
 
+    def steps(self):
+        return len(self.records.find('state', self.client.qp.qp_num))
+
     def under_way(self, fault):
         """
         Posts atomics that a silent fault catches.
@@ -226,7 +229,10 @@ class ShiftAtomicTest(ShiftPairTestCase):
         self.create_players()
         traffic = Traffic(self, self.client, self.server, 'fetch_add')
         traffic.run(10)
+        before = self.steps()
         self.fault('link-down')
+        # The first step is recorded before it is taken.
+        wait_until(lambda: self.steps() >= before + 2)
         traffic.run(10)
         self.assert_moves(self.players, 'link-down')
         self.assertEqual(20, self.counter())
