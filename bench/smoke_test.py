@@ -142,7 +142,13 @@ class Smoke(unittest.TestCase):
         for row in result["rows"]:
             for figure in ("detection", "fence", "switch_qp", "switch_all"):
                 self.assertGreater(row[figure], 0, figure)
+            self.assertGreater(row["spent_control"], 0)
         self.assertIn("link-down", text)
+        (own,) = result["own"]
+        self.assertEqual(own["qps"], 2)
+        for us in (own["all_us"], own["commands_us"], *own["control_us"]):
+            self.assertGreater(us, 0)
+        self.assertGreaterEqual(own["messages"], 2 * 3, "each QP says Switch, and both ends Progress")
 
     def test_detection_time(self):
         text, result = output("detection_time.py", "--only", "port-event", "link-state", "--repeat",

@@ -3,7 +3,10 @@
 
 Two emulated hosts exchange messages over Q protected QPs (shift-traffic). Then a NIC of host a
 breaks. All times come from the event records of the layer (SHIFT_EVENTS), CLOCK_MONOTONIC. With
---key, runs without and with a job key take turns."""
+--key, runs without and with a job key take turns.
+
+On a small machine both hosts and the emulated NICs share the processors. So switch-model counts what is
+the layer's own: the same code on fake NICs, where each thread has a processor of its own."""
 
 import contextlib
 import json
@@ -15,7 +18,7 @@ import tempfile
 import time
 
 import environment
-from harness.build import words
+from harness.build import Build, words
 from harness.faults import healing
 from harness.report import write_json
 
@@ -90,6 +93,17 @@ def traffic(fabric, folder, qps, options, key=None):
         yield (server, client), records
 
 
+def thread_times(pid):
+    """How long the threads of the process have run, in us: the layer's control thread, its command threads, whose
+    commands the emulator carries out, and all others, which are the emulator's and the program's."""
+    spent = {"control": 0, "commands": 0, "others": 0}
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        name = (task / "comm").read_text().strip()
+        kind = "control" if name == "shift-control" else "commands" if name.startswith("shift-m") else "others"
+        spent[kind] += int((task / "schedstat").read_text().split()[0]) / 1e3
+    return spent
+
+
 def breaks(fabric, fault):
     done = subprocess.run([fabric.fault_at, fabric.name, NIC, fault],
                           stdout=subprocess.PIPE, check=True, text=True)
@@ -120,17 +134,21 @@ def run(fabric, fault, qps, options, key):
             wait_until("arming", lambda: all(len(side.qps("armed")) >= qps for side in records),
                        processes, options.arm_s)
             time.sleep(0.2)  # let the traffic be under way; nothing depends on it
+            before = [thread_times(process.pid) for process in processes]
             broken_ns = breaks(fabric, fault)
             try:
                 wait_until("switching",
                            lambda: all(len(side.qps("switched", "failed")) >= qps
                                        for side in records), processes, options.switch_s)
+                after = [thread_times(process.pid) for process in processes]
             finally:
                 breaks(fabric, healing(fault))
             failed = sum(len(side.qps("failed")) for side in records)
             if failed:
                 raise environment.Failure(f"{fault}, {qps} QPs: {failed} groups failed")
-            return figures(records, broken_ns)
+            spent = {kind: sum(end[kind] for end in after) - sum(end[kind] for end in before)
+                     for kind in before[0]}
+            return {**figures(records, broken_ns), **{f"spent_{kind}": us for kind, us in spent.items()}}
 
 
 def row_of(fault, qps, has_key, runs):
@@ -157,22 +175,55 @@ def key_files(build, is_wanted):
         yield [None, path] if is_wanted else [None]
 
 
+def modelled(build, qps, options):
+    """The medians of some switches in the model, in us."""
+    argv = words([build.program("bench", "switch-model"), "--qps", qps, "--repeat", options.repeat,
+                  "--command-us", options.command_us])
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False, timeout=600)
+    if done.returncode != 0:
+        raise environment.Failure(f"switch-model, {qps} QPs: status {done.returncode}")
+    runs = json.loads(done.stdout)["runs"]
+    middle = {figure: statistics.median(run[figure] for run in runs)
+              for figure in ("all_us", "commands_us", "messages", "tasks")}
+    ends = [statistics.median(run["control_us"][end] for run in runs) for end in (0, 1)]
+    return {"qps": qps, **middle, "control_us": ends, "runs": runs}
+
+
+def model_table(rows, options):
+    environment.table(
+        f"The layer's own code (medians of {options.repeat} runs)",
+        ["QPs", "all QPs, ms", "budget", "control thread, us a QP: broken NIC's end", "other end",
+         "messages a QP"],
+        [[str(row["qps"]), milliseconds(row["all_us"]), SWITCH_BUDGET.get(row["qps"], ""),
+          *(f"{us / row['qps']:.1f}" for us in row["control_us"]), f"{row['messages'] / row['qps']:.1f}"]
+         for row in rows],
+        [f"fake NICs, which take {options.command_us} us for a command; each thread has a processor of its own;",
+         "a message takes 30 us; no event records"])
+
+
 def milliseconds(us):
     return "-" if us is None else f"{us / 1e3:.2f}"
 
 
 def main():
     parser = environment.parser(__doc__.splitlines()[0])
-    parser.add_argument("--qps", type=int, nargs="+", default=[1, 100, 1000])
+    parser.add_argument("--qps", type=int, nargs="+", default=[1, 10, 100, 1000])
     parser.add_argument("--faults", nargs="+", default=["link-down", "kill", "drop-data"],
                         help="as for `cxemu fault`, on %s" % NIC)
     parser.add_argument("--repeat", type=int, default=3, help="runs of each kind")
     parser.add_argument("--key", action="store_true", help="runs with a job key, too, in turns")
+    parser.add_argument("--model-only", action="store_true", help="only the layer's own code, on fake NICs")
+    parser.add_argument("--command-us", type=int, default=1, help="what a fake NIC takes for a command")
     parser.add_argument("--rate", type=int, default=2000, help="messages per second, all QPs")
     parser.add_argument("--arm-s", type=float, default=60, help="how long arming may take")
     parser.add_argument("--switch-s", type=float, default=30, help="how long switching may take")
     options = parser.parse_args()
     rows, problems = [], []
+    own = [modelled(Build(options.build), qps, options) for qps in options.qps]
+    if options.model_only:
+        model_table(own, options)
+        write_json(options.json, {"machine": environment.machine(), "own": own})
+        return 0
     with environment.Fabric(options.build) as fabric, key_files(fabric.build, options.key) as keys:
         for fault in options.faults:
             for qps in options.qps:
@@ -190,7 +241,17 @@ def main():
           milliseconds(row["switch_all"]), SWITCH_BUDGET.get(row["qps"], "")] for row in rows],
         ["device event, detection: from the fault; fence, one QP: from a QP's own detection;",
          "all QPs: from the first detection to the last QP that moved, at either end", *problems])
-    write_json(options.json, {"machine": environment.machine(), "rows": rows, "problems": problems})
+    environment.table(
+        "Processor time until all had moved, ms, of both ends",
+        ["fault", "QPs", "key", "control threads", "us a QP and end", "command threads", "emulator, program"],
+        [[row["fault"], str(row["qps"]), "yes" if row["key"] else "no", milliseconds(row["spent_control"]),
+          f"{row['spent_control'] / row['qps'] / 2:.1f}", milliseconds(row["spent_commands"]),
+          milliseconds(row["spent_others"])] for row in rows],
+        ["event records are among the control threads' time, commands that the emulator carries out among the",
+         "command threads'"])
+    model_table(own, options)
+    write_json(options.json, {"machine": environment.machine(), "rows": rows, "own": own,
+                              "problems": problems})
     return 1 if problems else 0
 
 

@@ -22,6 +22,9 @@ namespace {
 
 // How long changes are collected. An operator does not notice it, and a switch of path takes less.
 constexpr std::chrono::milliseconds kBundle{20};
+// So many sessions are written at once, and the others after a pause: the loop has other work.
+constexpr size_t kWrittenAtOnce = 128;
+constexpr std::chrono::milliseconds kRest{1};
 
 uint64_t owner_of(const group::Context* context) {
   return reinterpret_cast<uintptr_t>(context);
@@ -93,7 +96,13 @@ void Reporter::write_soon() {
 }
 
 void Reporter::write() {
-  for (const uint64_t serial : std::exchange(touched_, {})) {
+  board_->faults_add(std::exchange(faults_, {}));
+  const size_t count = std::min(touched_.size(), kWrittenAtOnce);
+  std::vector<uint64_t> serials(touched_.begin(),
+                                touched_.begin() + static_cast<std::ptrdiff_t>(count));
+  touched_.erase(touched_.begin(), touched_.begin() + static_cast<std::ptrdiff_t>(count));
+  std::vector<state::Board::GroupNotice> notices;
+  for (const uint64_t serial : serials) {
     Session* session = sessions_.find(serial);
     if (session == nullptr) continue;
     session->is_touched = false;
@@ -101,9 +110,17 @@ void Reporter::write() {
     const GroupRecord record = record_of(*session, told);
     if (std::memcmp(&record, &told.record, sizeof record) == 0) continue;
     told.record = record;
-    board_->group_set(serial, record);
+    notices.push_back({serial, record});
   }
+  board_->groups_set(notices);
+  if (!touched_.empty()) return write_.start(kRest, [this] { write(); });
   board_->flush();
+}
+
+void Reporter::fault_add(FaultRecord record) {
+  record.time_ns = wall_ns();
+  faults_.push_back(record);
+  write_soon();
 }
 
 GroupRecord Reporter::record_of(const Session& session, const Told& told) const {
@@ -161,7 +178,7 @@ void Reporter::switched(const Session& session, const Switched& change) {
   record.completed = change.result.completed;
   state::text_set(record.cause, change.cause);
   told_[session.serial].pause_us = change.us;
-  board_->fault_add(record);
+  fault_add(record);
   board_->count([&](Counters& counters) {
     counters.switches[static_cast<size_t>(change.detector)]++;
     counters.pauses[bucket_of(change.us)]++;
@@ -169,7 +186,6 @@ void Reporter::switched(const Session& session, const Switched& change) {
     counters.replayed += change.result.posted;
     counters.completed += change.result.completed;
   });
-  write_soon();
 }
 
 void Reporter::failed(const Session& session, wire::RefuseReason refusal, group::Cause cause) {
@@ -182,11 +198,10 @@ void Reporter::failed(const Session& session, wire::RefuseReason refusal, group:
   record.failed = 1;
   record.refusal = static_cast<uint8_t>(refusal);
   state::text_set(record.cause, cause.text);
-  board_->fault_add(record);
+  fault_add(record);
   board_->count([&](Counters& counters) {
     counters.failed[std::min<size_t>(record.refusal, Counters::kRefusals - 1)]++;
   });
-  write_soon();
 }
 
 void Reporter::peer_found() {

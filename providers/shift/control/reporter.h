@@ -62,6 +62,7 @@ class Reporter {
 
   void write_soon();
   void write();
+  void fault_add(state::FaultRecord record);
   state::GroupRecord record_of(const Session& session, const Told& told) const;
 
   const Sessions& sessions_;
@@ -70,6 +71,7 @@ class Reporter {
   state::Board* board_ = nullptr;
   std::unordered_map<uint64_t, Told> told_;
   std::vector<uint64_t> touched_;
+  std::vector<state::FaultRecord> faults_;  // that the board has not been told yet
   net::Timer write_;
 };
 

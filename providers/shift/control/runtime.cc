@@ -70,6 +70,7 @@ std::unique_ptr<Threads> start() {
   std::unique_ptr<Threads> made(new (std::nothrow) Threads);
   if (made == nullptr || !made->control.start()) return nullptr;
   made->control.call_and_wait([&made, &keys] {
+    events_gather();
     auto coordinator = std::make_unique<Coordinator>(made->control, made->commands);
     net::PeerNetOptions options;
     options.port = config().port;

@@ -163,6 +163,7 @@ bool Reactor::call_and_wait(const Task& task) noexcept {
     auto guard = std::make_shared<WaiterGuard>(waiter);
     const bool queued = call_soon([guard, &task] {
       task();
+      events_flush();  // the caller may look for the records
       guard->waiter->end(true);
     });
     guard.reset();
@@ -264,6 +265,7 @@ int Reactor::run_turn(int timeout_ms) {
   struct epoll_event events[kEventsMax];
   run_tasks();
   timer_arm();
+  events_flush();
   // When tasks have queued further tasks, descriptors and timers get their turn in between.
   const int count =
       epoll_wait(epoll_fd_.get(), events, kEventsMax, tasks_waiting() ? 0 : timeout_ms);

@@ -130,19 +130,43 @@ void Board::group_set(uint64_t serial, const GroupRecord& record) noexcept try {
 } catch (const std::bad_alloc&) {
 }
 
+void Board::groups_set(std::span<const GroupNotice> notices) noexcept try {
+  std::lock_guard lock(mutex_);
+  if (!open()) return;
+  std::map<size_t, const GroupRecord*> at;
+  for (const auto& [serial, record] : notices) {
+    const size_t place = groups_.take(serial);
+    if (place == 0) {
+      process_.lost_groups++;
+    } else {
+      at[place] = &record;
+    }
+  }
+  std::vector<GroupRecord> row;
+  for (auto each = at.begin(); each != at.end();) {
+    const size_t first = each->first;
+    for (row.clear(); each != at.end() && each->first == first + row.size(); ++each)
+      row.push_back(*each->second);
+    written(file_.write_row(first, std::span(row)));
+  }
+} catch (const std::bad_alloc&) {
+}
+
 void Board::group_gone(uint64_t serial) noexcept try {
   std::lock_guard lock(mutex_);
   clear(groups_, serial);
 } catch (const std::bad_alloc&) {
 }
 
-void Board::fault_add(const FaultRecord& record) noexcept try {
+void Board::faults_add(std::span<const FaultRecord> records) noexcept try {
   std::lock_guard lock(mutex_);
   if (!open()) return;
-  FaultRecord copy = record;
-  copy.time_ns = wall_ns();
-  written(file_.write(kFaultsBegin + process_.faults % kFaults, copy));
-  process_.faults++;
+  for (size_t i = 0; i < records.size(); i++) {
+    const size_t place = kFaultsBegin + process_.faults++ % kFaults;
+    if (i + kFaults < records.size()) continue;
+    FaultRecord copy = records[i];
+    written(file_.write(place, copy));
+  }
 } catch (const std::bad_alloc&) {
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -30,8 +31,15 @@ class Board {
   void device_gone(uint64_t owner) noexcept;
   // `serial` is the number of the QP's life (group/life.h).
   void group_set(uint64_t serial, const GroupRecord& record) noexcept;
+  struct GroupNotice {
+    uint64_t serial;
+    GroupRecord record;
+  };
+  // The same for many, with as few system calls as their places allow.
+  void groups_set(std::span<const GroupNotice> notices) noexcept;
   void group_gone(uint64_t serial) noexcept;
-  void fault_add(const FaultRecord& record) noexcept;
+  // In their order. The file has room for the last kFaults of all.
+  void faults_add(std::span<const FaultRecord> records) noexcept;
   // Why nothing in this process is protected.
   void problem_set(const char* problem) noexcept;
   // Changes the counts; flush() writes them.

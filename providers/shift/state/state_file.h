@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "state/layout.h"
 #include "util/unique_fd.h"
@@ -30,6 +32,17 @@ class StateFile {
     char places[Record::kPlaces * kPlaceSize] = {};
     std::memcpy(places, &record, sizeof record);
     return write(place, places, sizeof places);
+  }
+  // Writes records that belong at adjacent places, from this one on, with one call.
+  template <typename Record>
+  int write_row(size_t place, std::span<Record> records) {
+    constexpr size_t kSize = Record::kPlaces * kPlaceSize;
+    std::vector<char> places(records.size() * kSize);
+    for (size_t i = 0; i < records.size(); i++) {
+      seal(records[i]);
+      std::memcpy(&places[i * kSize], &records[i], sizeof records[i]);
+    }
+    return write(place, places.data(), places.size());
   }
   // Marks the place as free.
   int clear(size_t place) noexcept;

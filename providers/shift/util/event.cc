@@ -2,8 +2,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cinttypes>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
 
 #include "util/append_file.h"
 #include "util/guest_write.h"
@@ -34,6 +40,54 @@ void append_string(char* buffer, size_t size, size_t& used, std::string_view tex
     }
   }
   buffer[used++] = '"';
+}
+
+void append_number(char* buffer, size_t size, size_t& used, int64_t number) {
+  const auto done = std::to_chars(buffer + used, buffer + size, number);
+  if (done.ec == std::errc{}) used = static_cast<size_t>(done.ptr - buffer);
+}
+
+// The records of a thread that gathers them. Never freed: the thread may outlive all else.
+struct Gathered {
+  Gathered* older = nullptr;
+  const pid_t pid = getpid();
+  std::mutex mutex;      // the thread that exits takes what is left
+  bool is_over = false;  // the process exits: each record is written at once
+  size_t used = 0;
+  char text[64 * 1024];
+};
+constinit thread_local Gathered* gathered = nullptr;
+constinit std::atomic<Gathered*> newest{nullptr};
+
+// The caller holds the mutex.
+void gathered_write(Gathered& from) {
+  const int fd = detail::event_fd.load(std::memory_order_relaxed);
+  if (fd >= 0 && from.used != 0) detail::guest_write(fd, from.text, from.used);
+  from.used = 0;
+}
+
+// A fork child has no such thread, and the mutex may have been locked at the fork.
+void at_exit() {
+  for (Gathered* from = newest.load(std::memory_order_acquire); from != nullptr;
+       from = from->older) {
+    if (from->pid != getpid()) continue;
+    std::lock_guard lock(from->mutex);
+    from->is_over = true;
+    gathered_write(*from);
+  }
+}
+
+void record_write(int fd, const char* line, size_t size) {
+  if (Gathered* to = gathered) {
+    std::lock_guard lock(to->mutex);
+    if (!to->is_over) {
+      if (sizeof to->text - to->used < size) gathered_write(*to);
+      std::memcpy(to->text + to->used, line, size);
+      to->used += size;
+      return;
+    }
+  }
+  detail::guest_write(fd, line, size);
 }
 
 size_t field_size_max(const EventField& field) {
@@ -81,11 +135,31 @@ void event(const char* name, std::initializer_list<EventField> fields) noexcept 
     if (field.is_text)
       append_string(line, limit, used, field.text);
     else
-      detail::append_format(line, limit, used, "%" PRId64, field.number);
+      append_number(line, limit, used, field.number);
   }
   line[used++] = '}';
   line[used++] = '\n';
-  detail::guest_write(fd, line, used);
+  record_write(fd, line, used);
+  errno = saved;
+}
+
+void events_gather() noexcept {
+  if (!events_enabled() || gathered != nullptr) return;
+  gathered = new (std::nothrow) Gathered;
+  if (gathered == nullptr) return;
+  gathered->older = newest.load(std::memory_order_relaxed);
+  while (!newest.compare_exchange_weak(gathered->older, gathered, std::memory_order_release)) {
+  }
+  static const int watched = std::atexit(at_exit);
+  (void)watched;
+}
+
+void events_flush() noexcept {
+  Gathered* from = gathered;
+  if (from == nullptr || from->used == 0) return;
+  const int saved = errno;
+  std::lock_guard lock(from->mutex);
+  gathered_write(*from);
   errno = saved;
 }
 

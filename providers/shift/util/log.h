@@ -100,6 +100,11 @@ void events_close() noexcept;
 // nanoseconds; t_wall is the wall clock's in seconds.
 [[gnu::cold]] void event(const char* name, std::initializer_list<EventField> fields) noexcept;
 
+// From here on the calling thread's records wait until it calls events_flush(), until they are
+// many, or until the process exits, and leave in one write. The thread calls it once, if at all.
+[[gnu::cold]] void events_gather() noexcept;
+void events_flush() noexcept;
+
 // Used as SHIFT_EVENT("switch", {{"qp", qpn}, {"epoch", epoch}, {"detail", "port error"}}). The
 // fields are not evaluated when events are not recorded.
 #define SHIFT_EVENT(...)                                        \

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <vector>
 
 #include "state/directory.h"
@@ -108,7 +109,7 @@ TEST_F(BoardTest, WhatIsToldIsWholeAndForTheUserAlone) {
   one->group_set(1, group(0x11));
   one->group_set(2, group(0x12));
   one->group_set(1, group(0x13));  // the same QP again
-  one->fault_add(fault(0x11));
+  one->faults_add(std::vector{fault(0x11)});
   one->flush();
   ASSERT_EQ(files().size(), 1u);
   const std::string path = files()[0];
@@ -143,14 +144,37 @@ TEST_F(BoardTest, PlacesAreUsedAgainAndBounded) {
   EXPECT_EQ(read<GroupRecord>(path, kGroupsBegin).qpn, 2u);
   for (uint64_t i = 0; i < kGroups + 5; i++) one->group_set(100 + i, group(9));
   for (uint64_t i = 0; i < kDevices + 1; i++) one->device_set(i, {});
-  for (uint32_t i = 0; i < kFaults + 3; i++) one->fault_add(fault(i));
+  one->faults_add(std::vector{fault(0)});
+  std::vector<FaultRecord> many;
+  for (uint32_t i = 1; i < kFaults + 3; i++) many.push_back(fault(i));
+  one->faults_add(many);
   one->flush();
   const auto process = read<ProcessRecord>(path, 0);
   EXPECT_EQ(process.lost_groups, 6u);
   EXPECT_EQ(process.lost_devices, 1u);
   EXPECT_EQ(process.faults, kFaults + 3);
   EXPECT_EQ(read<FaultRecord>(path, kFaultsBegin + 2).qpn, kFaults + 2);
+  EXPECT_EQ(read<FaultRecord>(path, kFaultsBegin + 3).qpn, 3u);
   EXPECT_LE(fs::file_size(path), kFileMax);
+}
+
+TEST_F(BoardTest, ManyQpsAreToldTogether) {
+  const auto one = board();
+  for (uint64_t serial : {1, 2, 3, 4}) one->group_set(serial, group(9));
+  one->group_gone(2);
+  // They come in any order, with gaps between their places, and some are new.
+  std::vector<Board::GroupNotice> notices;
+  for (uint64_t serial : {4, 1, 7, 8, 3})
+    notices.push_back({serial, group(static_cast<uint32_t>(serial))});
+  one->groups_set(notices);
+  one->groups_set({});
+  const std::string path = one->stem() + kStateEnd;
+  for (const auto& [place, qpn] :
+       std::map<size_t, uint32_t>{{0, 1}, {1, 7}, {2, 3}, {3, 4}, {4, 8}}) {
+    const auto record = read<GroupRecord>(path, kGroupsBegin + place);
+    EXPECT_TRUE(is_whole(record)) << place;
+    EXPECT_EQ(record.qpn, qpn) << place;
+  }
 }
 
 TEST_F(BoardTest, AnOrderlyEndLeavesOnlyItsCounts) {
@@ -235,7 +259,7 @@ TEST_F(BoardTest, AFileOfTheProgramsOwnIsNotWrittenTo) {
         for (int fd = 3; fd < 1024; fd++)
           if (fd != victim) ::dup2(victim, fd);
         one->group_set(1, group(2));
-        one->fault_add(fault(1));
+        one->faults_add(std::vector{fault(1)});
         one->end();
         ::_exit(fs::file_size(own) == 0 ? 7 : 8);
       },

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 namespace shift {
 namespace {
@@ -183,6 +184,72 @@ TEST(Event, JsonLineWithEscapes) {
       std::string::npos)
       << first;
   EXPECT_EQ(second.substr(second.size() - 2), "\"}");
+}
+
+// Reads how many whole records the file has.
+size_t records_in(const std::string& path) {
+  std::ifstream in(path);
+  std::string line;
+  size_t count = 0;
+  while (std::getline(in, line)) count += line.starts_with("{\"t_ns\":") && line.ends_with('}');
+  return count;
+}
+
+class GatheredEvents : public ::testing::Test {
+ protected:
+  GatheredEvents() { EXPECT_EQ(events_open(path_.c_str()), nullptr); }
+  ~GatheredEvents() override {
+    events_close();
+    unlink(path_.c_str());
+  }
+  const std::string path_ = ::testing::TempDir() + "shift_gathered_" + std::to_string(getpid());
+};
+
+TEST_F(GatheredEvents, WaitForTheEndOfTheTurn) {
+  std::thread([this] {
+    events_gather();
+    for (int i = 0; i < 3; i++) SHIFT_EVENT("one", {{"i", i}});
+    EXPECT_EQ(records_in(path_), 0u);
+    std::thread([] { SHIFT_EVENT("other", {}); }).join();
+    EXPECT_EQ(records_in(path_), 1u) << "another thread's records do not wait";
+    errno = EIO;
+    events_flush();
+    EXPECT_EQ(errno, EIO);
+    EXPECT_EQ(records_in(path_), 4u);
+    events_flush();
+    EXPECT_EQ(records_in(path_), 4u) << "each is written once";
+  }).join();
+}
+
+TEST_F(GatheredEvents, ManyDoNotWait) {
+  std::thread([this] {
+    events_gather();
+    for (int i = 0; i < 1000; i++) SHIFT_EVENT("long", {{"detail", std::string(1000, 'x')}});
+    EXPECT_GT(records_in(path_), 900u);
+    events_flush();
+    EXPECT_EQ(records_in(path_), 1000u);
+  }).join();
+}
+
+// A program may end while the thread is in the middle of a turn, and a child that was forked then
+// has none of its records.
+TEST_F(GatheredEvents, AreWrittenWhenTheProcessExits) {
+  for (const bool is_forked : {false, true}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      std::thread thread([] {
+        events_gather();
+        SHIFT_EVENT("last", {});
+      });
+      thread.join();
+      if (is_forked && fork() != 0) _exit(wait(nullptr) > 0 ? 0 : 1);
+      exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    EXPECT_EQ(records_in(path_), 1u) << is_forked;
+  }
 }
 
 TEST(Event, UnopenableFileIsReported) {
