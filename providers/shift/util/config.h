@@ -57,6 +57,9 @@ struct Config {
   // at the same NUMA node, and elsewhere
   using Distance = std::array<double, 3>;
   Distance distance{1, 0.6, 0.3};
+  // SHIFT_REGISTER: on which further members regions are registered: on all; on those that paths
+  // are made to; or on those that paths are made to, but not before a path is left
+  enum class Register : uint8_t { kAll, kSpares, kDemand } register_on = Register::kAll;
   // SHIFT_PEERS: the operator's map of hosts (util/host_map.h); the name is absolute; empty = none
   std::string peers;
   // SHIFT_BORN: whether a port that is down when its device is opened is shown as if it was up,

@@ -33,6 +33,7 @@ bool parse_number(std::string_view s, int min, int max, T& out) {
 constexpr std::string_view kLevels[] = {"error", "warn", "info", "debug"};
 constexpr std::string_view kModes[] = {"relaxed", "exact", "auto"};
 constexpr std::string_view kSpreads[] = {"one", "capacity"};
+constexpr std::string_view kRegisters[] = {"all", "spares", "demand"};
 constexpr std::string_view kDirectVerbs[] = {"refuse", "answer", "unprotected"};
 
 template <typename T>
@@ -134,6 +135,9 @@ std::string text_of(const Config::Distance& factors) {
   }
   return text;
 }
+std::string text_of(Config::Register value) {
+  return std::string(kRegisters[static_cast<size_t>(value)]);
+}
 std::string text_of(DirectVerbs value) {
   return std::string(kDirectVerbs[static_cast<size_t>(value)]);
 }
@@ -196,6 +200,9 @@ constexpr ConfigKey kKeys[] = {
     {"SHIFT_DISTANCE", "three factors from 0.01 to 1 with colons between them, as 1:0.6:0.3",
      [](std::string_view v, Config& c) { return parse_distance(v, c.distance); },
      show<&Config::distance>},
+    {"SHIFT_REGISTER", "all, spares or demand",
+     [](std::string_view v, Config& c) { return parse_name(v, kRegisters, c.register_on); },
+     show<&Config::register_on>},
     {"SHIFT_PEERS", "an absolute file name, or nothing",
      [](std::string_view v, Config& c) {
        return v.empty() ? c.peers.clear(), true : parse_absolute(v, c.peers);

@@ -60,6 +60,7 @@ TEST_F(ConfigTest, DefaultsHoldWithoutAnySetting) {
   EXPECT_EQ(c.key_file, std::nullopt);
   EXPECT_TRUE(c.groups.empty());
   EXPECT_EQ(c.distance, (Config::Distance{1, 0.6, 0.3}));
+  EXPECT_EQ(c.register_on, Config::Register::kAll);
   EXPECT_EQ(c.port, 9473);
   EXPECT_EQ(c.rc_timeout_max, 11);
   EXPECT_EQ(c.fence_ms, 2000);
@@ -81,6 +82,7 @@ TEST_F(ConfigTest, EnvironmentSetsEveryKey) {
                          {"SHIFT_KEY_FILE", "/etc/job.key"},
                          {"SHIFT_PAIRS", "mlx5_0=mlx5_1, mlx5_2 = mlx5_3= mlx5_4"},
                          {"SHIFT_DISTANCE", "0.95:.5:0.01"},
+                         {"SHIFT_REGISTER", "demand"},
                          {"SHIFT_PORT", "65535"},
                          {"SHIFT_RC_TIMEOUT_MAX", "8"},
                          {"SHIFT_FENCE_MS", "7"},
@@ -99,6 +101,7 @@ TEST_F(ConfigTest, EnvironmentSetsEveryKey) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(c.groups, (std::vector<Names>{{"mlx5_0", "mlx5_1"}, {"mlx5_2", "mlx5_3", "mlx5_4"}}));
   EXPECT_EQ(c.distance, (Config::Distance{0.95, 0.5, 0.01}));
+  EXPECT_EQ(c.register_on, Config::Register::kDemand);
   EXPECT_EQ(c.port, 65535);
   EXPECT_EQ(c.rc_timeout_max, 8);
   EXPECT_EQ(c.fence_ms, 7);
@@ -139,6 +142,7 @@ TEST_F(ConfigTest, BadValuesAreNamedOnceAndLeaveTheDefault) {
       {"SHIFT_DISTANCE", "1:0.6:nan"},
       {"SHIFT_DISTANCE", "1:0,6:0,3"},
       {"SHIFT_DISTANCE", "1:6e-1:0.3"},
+      {"SHIFT_REGISTER", "none"},
       {"SHIFT_FAILBACK_MS", "-2"},
       {"SHIFT_DRAIN_MS", "0"},
       {"SHIFT_DRAIN_MS", "60001"},
