@@ -8,4 +8,5 @@ status=0
 "$here/switch_time.py" --build "$build" || status=1
 "$here/detection_time.py" --build "$build" || status=1
 "$here/control_cost.py" --build "$build" || status=1
+"$here/spread.py" --build "$build" || status=1
 exit $status

@@ -150,6 +150,18 @@ class Smoke(unittest.TestCase):
             self.assertGreater(us, 0)
         self.assertGreaterEqual(own["messages"], 2 * 3, "each QP says Switch, and both ends Progress")
 
+    def test_spread(self):
+        text, result = output("spread.py", "--nics", "3", "--qps", "2", "--rate", "8", "--seconds", "2",
+                              "--ceiling", "1e9")
+        self.assertEqual(result["problems"], [])
+        self.assertEqual([row["manner"] for row in result["results"]], ["capacity", "one"])
+        for row, nics in zip(result["results"], (2, 1)):
+            self.assertEqual(sum(row["queue_pairs"].values()), 2, "all moved away from the NIC that failed")
+            self.assertLessEqual(len(row["queue_pairs"]), nics)
+            self.assertEqual(len(row["slowdowns"]), 6)
+            self.assertGreater(row["slowdown"], 0)
+        self.assertIn("capacity", text)
+
     def test_detection_time(self):
         text, result = output("detection_time.py", "--only", "port-event", "link-state", "--repeat",
                               "1")

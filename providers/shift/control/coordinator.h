@@ -48,6 +48,7 @@ class Coordinator final : private Machine,
   // The watch over the NICs of all open contexts and over the network devices of the host.
   NicWatch& nics() { return nics_; }
   Orders& orders() { return orders_; }
+  Shares& shares() { return shares_; }
   Reporter& reporter() { return reporter_; }
 
   // ---- any thread may call these; their objects live until the matching *_forget() returns

@@ -24,6 +24,7 @@ constexpr int kFollowerPatience = 4;
 
 void Drain::watch() {
   own_done_ = peer_done_ = false;
+  session_.qps.want_memory();
   const int patience = session_.control.is_leader ? 1 : kFollowerPatience;
   deadline_ = loop_.now() + milliseconds(config().drain_ms) * patience;
   look_again_.start({}, [this] { look(); });

@@ -7,6 +7,7 @@
 #include "group/keys.h"
 #include "group/locked.h"
 #include "group/replay.h"
+#include "group/twins.h"
 #include "util/config.h"
 #include "util/log.h"
 #include "util/planted.h"
@@ -54,6 +55,7 @@ void KeyExchange::answer(const wire::KeyQuery& message, bool may_wait) {
   Group& group = session_.group;
   wire::KeyReply reply{
       session_.ends.local, session_.ends.remote, message.query_id, message.member, {}};
+  group::twin_regions_want(group, message.member);
   for (uint32_t rkey : message.rkeys) {
     wire::KeyPair pair{rkey, 0, false};
     if (misses_.is_spent()) {

@@ -6,7 +6,10 @@
 #include "control/nic_watch.h"
 #include "group/context.h"
 #include "group/member_qp.h"
+#include "group/twins.h"
+#include "util/config.h"
 #include "util/log.h"
+#include "util/planted.h"
 
 namespace shift::control {
 
@@ -57,6 +60,20 @@ void MemberQps::want(int member) {
       });
 }
 
+void MemberQps::want_memory() {
+  if (SHIFT_PLANT(memory_not_wanted)) return;
+  for (int member = 0; member < session_.group.context->member_count; member++)
+    if (qps_[member].is_asked) group::twin_regions_want(session_.group, member);
+}
+
+// The command thread registers before it connects. So when the path is ready, all is registered
+// that there was by then, and the round that takes the path waits for the rest.
+void MemberQps::path_wants_memory(int member) {
+  const bool is_calm = session_.control.state == fsm::State::kActive;
+  if (is_calm && config().register_on == Config::Register::kDemand) return;
+  group::twin_regions_want(session_.group, member);
+}
+
 bool MemberQps::lacks(int member) const {
   const MemberQp& qp = qps_[member];
   return qp.failed || (member == group::kDefault && session_.group.is_homeless);
@@ -68,6 +85,7 @@ bool MemberQps::carries(int member, const Connection& connection) const {
 }
 
 void MemberQps::choose_address(int member, PathName path, Chosen then) {
+  path_wants_memory(member);
   jobs_.run(
       session_, member,
       [member, gid = own_gid(member, path)](Group& g) {
@@ -88,6 +106,7 @@ void MemberQps::connect(int member, const wire::QpAddress& own, const wire::QpAd
 
 void MemberQps::choose_and_connect(int member, PathName path, const wire::QpAddress& peer,
                                    Chosen then) {
+  path_wants_memory(member);
   jobs_.run(
       session_, member,
       [member, peer, gid = own_gid(member, path, peer.gid)](Group& g) {

@@ -37,6 +37,9 @@ class MemberQps {
   // Has the command thread make the member's QP, if it was not asked before. The session's paths go
   // on with it as soon as it is made.
   void want(int member);
+  // Has the group's memory registered on all members that the group has QPs on, because it may
+  // leave its path for one of them.
+  void want_memory();
   // Whether the member has no QP and will get none.
   bool lacks(int member) const;
   // Whether traffic can go on over this connection of the member's QP.
@@ -58,6 +61,7 @@ class MemberQps {
 
  private:
   // `peer`: the address that the other end uses; all zeros: it has not told yet.
+  void path_wants_memory(int member);
   wire::Gid own_gid(int member, PathName path, const wire::Gid& peer = {}) const;
 
   Session& session_;

@@ -62,6 +62,7 @@ void Round::enter_epoch(std::optional<uint32_t> peer_epoch) {
       peer_epoch && fsm::compare_epoch(*peer_epoch, session_.control.epoch) == fsm::EpochIs::kNext;
   session_.control.epoch = peer_is_ahead ? *peer_epoch : session_.control.epoch + 1;
   session_.keys.forget();
+  session_.qps.want_memory();
   own_progress_.reset();
   answers_.cancel();
   PathBook& book = session_.book;

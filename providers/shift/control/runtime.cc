@@ -1,6 +1,7 @@
 #include "control/runtime.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <mutex>
@@ -16,6 +17,7 @@
 #include "net/reactor.h"
 #include "state/board.h"
 #include "state/directory.h"
+#include "state/shares_table.h"
 #include "util/config.h"
 #include "util/fork.h"
 #include "util/job_keys.h"
@@ -89,6 +91,9 @@ std::unique_ptr<Threads> start() {
     }
     state::Board& board = process_board();
     coordinator->reporter().board_set(&board);
+    if (!config().state_dir.empty())
+      coordinator->shares().table_set(
+          std::make_unique<state::SharesTable>(config().state_dir, ::geteuid()));
     const std::string stem = board.stem();
     if (!config().state_dir.empty())
       coordinator->orders().begin(config().state_dir, stem.empty() ? "" : stem + state::kSocketEnd);

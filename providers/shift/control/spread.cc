@@ -83,9 +83,11 @@ void Spread::settle() {
       const bool is_told = peers != 0 && !SHIFT_PLANT(peers_capacity_ignored);
       capacities[static_cast<size_t>(m)] = is_told ? std::min(own, peers) : own;
     }
+    NicNumbers nics{};
+    for (int m = 0; m < members; m++) nics[static_cast<size_t>(m)] = context.members[m].number;
     shares_.give_back(session_.serial);
     session_.book.ranks_set(
-        shares_.take(session_.serial, &context, session_.ends.remote.gid, capacities));
+        shares_.take(session_.serial, &context, nics, session_.ends.remote.gid, capacities));
   }
   session_.paths.tend();
 }

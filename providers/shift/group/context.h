@@ -37,7 +37,8 @@ struct Context {
   int member_count = 0;
   struct Member {
     ibv_context* real = nullptr;
-    int nic = 0;  // the NIC's number in this process (command_threads.h)
+    int nic = 0;          // the NIC's number in this process (command_threads.h)
+    uint64_t number = 0;  // its own number (node GUID), by which other processes know it; 0: none
     QpTable qps;
     std::atomic<bool> dead{false};       // DEVICE_FATAL has come, or a call has answered EIO
     std::atomic<bool> port_down{false};  // as the control thread last heard

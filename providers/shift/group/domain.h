@@ -30,12 +30,19 @@ struct ProtectionDomain {
     void* memory;
     uint64_t resource_type;
   };
+  // Bit n: the domain's regions are registered on member n. Changed under Context::mutex. This and
+  // the next are not used in a parent domain.
+  std::atomic<uint8_t> registers_on{0xff};
+  // How many regions are still being registered on each member that were made before it was wanted.
+  // Under Context::mutex.
+  PerMember<int> catching_up{};
   std::mutex mutex;
   std::vector<Released> released;  // what the layer's threads have released; under mutex
   Holders holders;
   Held<Context> context;             // null in tests
   Held<ProtectionDomain> base_held;  // null, or `base`
 
+  ProtectionDomain& domain() { return base != nullptr ? *base : *this; }
   const ProtectionDomain& domain() const { return base != nullptr ? *base : *this; }
   static ProtectionDomain* from(ibv_pd* pd) { return reinterpret_cast<ProtectionDomain*>(pd); }
 };

@@ -8,6 +8,7 @@
 #include "group/domain.h"
 #include "group/group.h"
 #include "group/region.h"
+#include "group/twins.h"
 #include "util/planted.h"
 
 namespace shift::group {
@@ -22,28 +23,36 @@ KeyState twin_of(const MemoryRegion& region, int member) {
     case MemoryRegion::Twin::kReady:
       return KeyState::kReady;
     case MemoryRegion::Twin::kFailed:
+    case MemoryRegion::Twin::kAbsent:
       return KeyState::kMissing;
     default:
       return KeyState::kPending;
   }
 }
 
-// The caller holds context.mutex.
-KeyState local_key_locked(Context& context, int member, uint32_t lkey, uint32_t* out) {
+// `absent` becomes the domain of a region that nobody has asked for on the member. The caller holds
+// context.mutex.
+KeyState local_key_locked(Context& context, int member, uint32_t lkey, uint32_t* out,
+                          Held<ProtectionDomain>& absent) {
   const MemoryRegion* region = context.regions.by_lkey(lkey);
   if (region == nullptr) return KeyState::kMissing;
+  if (region->members[member].twin == MemoryRegion::Twin::kAbsent) {
+    absent = Held(ProtectionDomain::from(region->mr.pd));
+    return KeyState::kPending;
+  }
   const KeyState state = twin_of(*region, member);
   if (state == KeyState::kReady) *out = region->members[member].real->lkey;
   return state;
 }
 
 // Translates all keys or none. The caller holds context.mutex.
-KeyState translate_locked(Context& context, int member, ibv_sge* sges, int count) {
+KeyState translate_locked(Context& context, int member, ibv_sge* sges, int count,
+                          Held<ProtectionDomain>& absent) {
   if (member == kDefault || SHIFT_PLANT(local_keys_untranslated)) return KeyState::kReady;
   uint32_t keys[kMaxSge];
   for (int i = 0; i < count; i++) {
     if (sges[i].length == 0) continue;
-    const auto state = local_key_locked(context, member, sges[i].lkey, &keys[i]);
+    const auto state = local_key_locked(context, member, sges[i].lkey, &keys[i], absent);
     if (state != KeyState::kReady) return state;
   }
   for (int i = 0; i < count; i++) {
@@ -81,6 +90,7 @@ bool any_pending_locked(Context& context, const ibv_sge* sges, int count) {
 }  // namespace
 
 bool round_awaits_registration(Group& group, uint64_t receives_end) {
+  if (twin_regions_catch_up(group)) return true;
   std::lock_guard send(group.send.mutex);
   std::lock_guard recv(group.recv.mutex);
   const SendJournal& sends = group.send.journal;
@@ -108,8 +118,16 @@ bool round_awaits_registration(Group& group, uint64_t receives_end) {
 }
 
 KeyState translate_local(Context& context, int member, ibv_sge* sges, int count) {
-  std::lock_guard lock(context.mutex);
-  return translate_locked(context, member, sges, count);
+  Held<ProtectionDomain> absent;
+  KeyState state;
+  {
+    std::lock_guard lock(context.mutex);
+    state = translate_locked(context, member, sges, count, absent);
+  }
+  // A path to the member asks for it when it is made; this is for memory of a domain that no QP has
+  // named so far.
+  if (absent.get() != nullptr) twin_regions_want(*absent, member);
+  return state;
 }
 
 KeyState exported_key(Context& context, int member, const ProtectionDomain* pd, uint32_t rkey,

@@ -17,13 +17,14 @@ enum class KeyState : uint8_t { kReady, kPending, kMissing };
 // the answer is kReady, nothing is replaced. kPending: a registration is still being made.
 [[nodiscard]] KeyState translate_local(Context& context, int member, ibv_sge* sges, int count);
 
-// Whether memory that a round posts itself is still being registered with a further member. A round
-// posts the receives below position `receives_end` that were not consumed, and the READs under way,
-// whose data it may have to read again. Other requests wait on their own (pump()). Sends must be
-// parked.
+// Whether memory that a round posts itself is still being registered with a further member, or
+// memory that was not wanted there before (twin_regions_want()). A round posts the receives below
+// position `receives_end` that were not consumed, and the READs under way, whose data it may have
+// to read again. Other requests wait on their own (pump()). Sends must be parked.
 [[nodiscard]] bool round_awaits_registration(Group& group, uint64_t receives_end = UINT64_MAX);
 
-// Finds the region of this protection domain that has this rkey on the default NIC.
+// Finds the region of this protection domain that has this rkey on the default NIC. A region that
+// nobody has asked for on the member is missing there.
 KeyState exported_key(Context& context, int member, const ProtectionDomain* pd, uint32_t rkey,
                       uint32_t* out);
 // Does the same in answer to the KeyQuery of the group's peer, who will hear when the key is gone.

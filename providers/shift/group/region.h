@@ -19,7 +19,8 @@ namespace shift::group {
 struct MemoryRegion {
   ibv_mr mr;  // what the application is shown, with the default member's lkey and rkey
   // The command threads make the registrations on the further members.
-  enum class Twin : uint8_t { kQueued, kRunning, kReady, kFailed };
+  // kAbsent: nobody has asked for the registration there (twin_regions_want()).
+  enum class Twin : uint8_t { kQueued, kRunning, kReady, kFailed, kAbsent };
   struct Member {
     ibv_mr* real = nullptr;
     Twin twin = Twin::kQueued;  // under Context::mutex

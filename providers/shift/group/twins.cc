@@ -10,8 +10,10 @@
 #include "group/domain.h"
 #include "group/group.h"
 #include "group/region.h"
+#include "group/shared_queue.h"
 #include "group/stock.h"
 #include "util/log.h"
+#include "util/planted.h"
 
 namespace shift::group {
 namespace {
@@ -59,6 +61,12 @@ struct Registration {
   unsigned access;
   uint32_t generation;
 };
+
+// The caller holds Context::mutex, or the region is known to this thread alone.
+Registration registration_of(const MemoryRegion& region, ProtectionDomain& pd) {
+  return {Held(&pd),   region.mr.addr, region.mr.length,
+          region.iova, region.access,  region.generation};
+}
 
 ibv_mr* region_make(const MemoryRegion& region, const Registration& as, ibv_pd* real) {
   switch (region.kind) {
@@ -114,6 +122,10 @@ void twin_region_deregister(Context& context, MemoryRegion& region, int member) 
   if (real != nullptr) (void)stock->dereg_mr(real);
 }
 
+bool is_in(uint8_t members, int member) {
+  return (members >> member & 1) != 0;
+}
+
 // A large region has many pages to pin.
 std::chrono::nanoseconds time_for(size_t bytes) {
   constexpr size_t kMost = size_t{1} << 50;  // the length of a region may mean all memory
@@ -143,21 +155,84 @@ void twin_cqs_destroy(CompletionQueue& cq) {
 
 void twin_regions_register(const std::shared_ptr<MemoryRegion>& region, ProtectionDomain& pd) {
   Context& context = *Context::from(pd.pd.context);
-  Registration as{Held(&pd),    region->mr.addr, region->mr.length,
-                  region->iova, region->access,  region->generation};
+  const Registration as = registration_of(*region, pd);
+  uint8_t wanted;
+  {
+    std::lock_guard lock(context.mutex);
+    wanted = pd.domain().registers_on;
+    for (int member = kDefault + 1; member < context.member_count; member++)
+      if (!is_in(wanted, member)) region->members[member].twin = MemoryRegion::Twin::kAbsent;
+  }
   for (int member = kDefault + 1; member < context.member_count; member++) {
+    if (!is_in(wanted, member)) continue;
     (void)on_nic(
         context, member, [region, as, member] { twin_region_register(*region, as, member); },
         time_for(as.length));
   }
 }
 
+void twin_regions_want(ProtectionDomain& pd, int member) {
+  ProtectionDomain& domain = pd.domain();
+  Context& context = *Context::from(domain.pd.context);
+  if (member <= kDefault || member >= context.member_count) return;
+  if (is_in(domain.registers_on, member)) return;
+  std::lock_guard lock(context.mutex);
+  if (is_in(domain.registers_on, member)) return;
+  // A region that is not absent is about to be registered by whoever makes or changes it.
+  for (const auto& [handle, region] : context.region_handles) {
+    MemoryRegion::Twin& twin = region->members[member].twin;
+    ProtectionDomain& own = *ProtectionDomain::from(region->mr.pd);
+    if (twin != MemoryRegion::Twin::kAbsent || &own.domain() != &domain) continue;
+    const auto task = [region = region, as = registration_of(*region, own), member] {
+      twin_region_register(*region, as, member);
+      std::lock_guard done(Context::from(as.pd->pd.context)->mutex);
+      as.pd->domain().catching_up[member]--;
+    };
+    // The task needs the mutex, too, so it changes both after this does.
+    if (!on_nic(context, member, task, time_for(region->mr.length))) continue;
+    twin = MemoryRegion::Twin::kQueued;
+    domain.catching_up[member]++;
+  }
+  // Whoever sees this need not wait for the mutex: the tasks are in the queue.
+  domain.registers_on |= static_cast<uint8_t>(1u << member);
+}
+
+void twin_regions_want(Group& group, int member) {
+  if (group.pd != nullptr) twin_regions_want(*group.pd, member);
+  if (group.srq != nullptr && group.srq->pd != nullptr) twin_regions_want(*group.srq->pd, member);
+}
+
+bool twin_regions_catch_up(Group& group) {
+  if (SHIFT_PLANT(late_memory_not_awaited)) return false;
+  Context& context = *group.context;
+  std::lock_guard lock(context.mutex);
+  const auto catches_up = [&](ProtectionDomain* pd) {
+    for (int member = kDefault + 1; pd != nullptr && member < context.member_count; member++)
+      if (pd->domain().catching_up[member] != 0 && !is_late(context, member)) return true;
+    return false;
+  };
+  return catches_up(group.pd) || (group.srq != nullptr && catches_up(group.srq->pd));
+}
+
 namespace {
 
-void twin_regions_stop(const std::shared_ptr<MemoryRegion>& region, bool must_wait) {
+// The caller holds Context::mutex. A region that is off the lists, or about to be registered anew,
+// is not asked for meanwhile.
+uint8_t present_on(const MemoryRegion& region) {
+  uint8_t members = 0;
+  for (int member = kDefault + 1; member < kMembersMax; member++) {
+    if (region.members[member].twin != MemoryRegion::Twin::kAbsent)
+      members |= static_cast<uint8_t>(1u << member);
+  }
+  return members;
+}
+
+void twin_regions_stop(const std::shared_ptr<MemoryRegion>& region, uint8_t members,
+                       bool must_wait) {
   const Held pd(ProtectionDomain::from(region->mr.pd));
   Context& context = *Context::from(region->mr.context);
   for (int member = kDefault + 1; member < context.member_count; member++) {
+    if (!is_in(members, member)) continue;
     const auto stop = [region, pd, member] {
       twin_region_deregister(*Context::from(pd->pd.context), *region, member);
     };
@@ -176,20 +251,24 @@ void twin_regions_stop(const std::shared_ptr<MemoryRegion>& region, bool must_wa
 // The memory may be freed when the application's call returns. A NIC that carries nothing, and
 // never did, does not use it.
 void twin_regions_deregister(const std::shared_ptr<MemoryRegion>& region) {
+  uint8_t present;
   {
     std::lock_guard lock(Context::from(region->mr.context)->mutex);
     region->deregistered = true;
+    present = present_on(*region);
   }
-  twin_regions_stop(region, false);
+  twin_regions_stop(region, present, false);
 }
 
 void twin_regions_end(const std::shared_ptr<MemoryRegion>& region) {
+  uint8_t present;
   {
     std::lock_guard lock(Context::from(region->mr.context)->mutex);
+    present = present_on(*region);
     region->twins_set(MemoryRegion::Twin::kQueued);
     region->generation++;
   }
-  twin_regions_stop(region, true);
+  twin_regions_stop(region, present, true);
 }
 
 namespace {

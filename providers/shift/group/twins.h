@@ -22,9 +22,18 @@ void twin_cq_ensure(CompletionQueue& cq, int member);
 // Each of these asks the command threads of all further members, and does not wait for them.
 void twin_cqs_create(CompletionQueue& cq);
 void twin_cqs_destroy(CompletionQueue& cq);
-// Registers the region as it is now. If it is deregistered or changed meanwhile, registrations that
-// have not begun do not begin.
+// Registers the region as it is now, on the members that were wanted for its domain. If it is
+// deregistered or changed meanwhile, registrations that have not begun do not begin.
 void twin_regions_register(const std::shared_ptr<MemoryRegion>& region, ProtectionDomain& pd);
+// From here on, regions of the domain, or of all domains whose memory the group may use, are
+// registered on the member, too: those that there are, and those that are made later. What the
+// command thread is asked to do after this call comes after those that there are. It does no harm
+// to call it again.
+void twin_regions_want(ProtectionDomain& pd, int member);
+void twin_regions_want(Group& group, int member);
+// Whether regions that there were then are still being registered, for the group, with NICs that
+// answer.
+bool twin_regions_catch_up(Group& group);
 // Takes the QPs of all members but the default out of the lists, and has them destroyed;
 // member_qp.h makes them.
 void twin_qps_destroy(Group& group);

@@ -1,4 +1,6 @@
 // Opening and closing a virtual device, its function tables, and its events.
+#include <endian.h>
+
 #include <algorithm>
 #include <ctime>
 #include <map>
@@ -94,6 +96,7 @@ void take_nic(Context& c, const Nic& nic) {
   member.real = nic.real;
   member.watch = nic.watch;
   member.nic = group::command_threads->number_of(c.name(m));
+  member.number = be64toh(nic.attr.orig_attr.node_guid);
   member.is_soft_roce = nic.attr.orig_attr.vendor_id == kSoftRoce;
   member.cleans_cqs = nic.attr.orig_attr.vendor_id == kMellanox;
   const auto own = nic.ports.find(group::kPortNumber);

@@ -110,7 +110,7 @@ std::vector<uint8_t> capacities(std::span<ibv_device* const> real,
   if (members.size() <= 2) return std::vector<uint8_t>(members.size(), 1);
   std::vector<NicFacts> group;
   for (const int member : members) group.push_back(facts_of(real)[static_cast<size_t>(member)]);
-  return capacities_of(group);
+  return capacities_of(group, config().distance);
 }
 
 // The caller holds devices_mutex.

@@ -7,6 +7,7 @@
 #include "ops/deputy.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
+#include "util/config.h"
 
 namespace shift::ops {
 namespace {
@@ -67,6 +68,7 @@ ibv_pd* alloc_pd(ibv_context* context) noexcept {
   ibv_pd* real = make_at_home(*c, [](Home at) { return stock->alloc_pd(at.real); });
   if (real == nullptr) return nullptr;
   publish(*pd, context, real);
+  if (config().register_on != Config::Register::kAll) pd->registers_on = 0;
   on_twins(*pd, [](ProtectionDomain& made, int member) {
     made.real[member] = stock->alloc_pd(made.context->members[member].real);
   });

@@ -96,6 +96,8 @@ ibv_mr* register_on_twins(const std::shared_ptr<MemoryRegion>& region, Protectio
   Context& context = *Context::from(pd.pd.context);
   region->mr.lkey = region->mr.rkey = mint_key(context);
   enlist(context, region);
+  for (int member = kDefault + 1; member < context.member_count; member++)
+    group::twin_regions_want(pd, member);
   group::twin_regions_register(region, pd);
   for (int member = kDefault + 1; member < context.member_count; member++)
     (void)group::on_nic_and_wait(context, member, [] {});
@@ -126,12 +128,19 @@ bool all_can(const Context& context, unsigned access) {
 
 // Logs a likely cause of the ENOMEM that the application gets: its regions are registered on the
 // further members, too.
-void tell_if_memory_is_short(const Context& context, const MemoryRegion& region) {
+void tell_if_memory_is_short(Context& context, ProtectionDomain& pd, const MemoryRegion& region) {
   if (errno != ENOMEM || region.kind != Kind::kMemory) return;
+  int nics = 1;
+  {
+    std::lock_guard lock(context.mutex);
+    for (int member = kDefault + 1; member < context.member_count; member++)
+      nics += pd.domain().registers_on >> member & 1;
+  }
   SHIFT_WARN_LIMITED(
       "%s: a region of %zu bytes is refused for want of memory; each is registered on %d NICs, and "
       "RLIMIT_MEMLOCK (ulimit -l) counts it as often",
-      context.device->dev.name, region.mr.length, context.member_count);
+      context.device->dev.name, region.mr.length, nics);
+  errno = ENOMEM;
 }
 
 // Called after a call has failed. True: the driver seems to have let go of the default NIC,
@@ -164,7 +173,7 @@ ibv_mr* add_region(const std::shared_ptr<MemoryRegion>& region, ibv_pd* pd, Regi
   region->mr.pd = pd;
   if (context.members[kDefault].dead) return register_on_twins(region, p);
   ibv_mr* real = on_default(p.real[kDefault]);
-  if (real == nullptr) tell_if_memory_is_short(context, *region);
+  if (real == nullptr) tell_if_memory_is_short(context, p, *region);
   real = fresh(
       context, real, [&] { return on_default(p.real[kDefault]); }, drop, tries);
   if (real == nullptr) {

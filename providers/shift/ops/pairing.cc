@@ -66,18 +66,19 @@ std::vector<int> all_backups_of(const std::vector<NicFacts>& nics, int nic) {
 
 namespace {
 
-// What is left of a NIC's speed for memory that lies near another NIC: users' own measurements of
-// what GPUs reach over NICs near and far.
-double reach(const NicFacts& from, const NicFacts& nic) {
-  constexpr double kNode = 0.6, kFar = 0.3;
-  if (is_one_card(from, nic) || differ(from.numa_node, nic.numa_node)) return kFar;
-  if (from.place.empty() || nic.place.empty()) return 1;
-  return from.place.front() == nic.place.front() ? 1 : kNode;
+// What is left of a NIC's speed for memory that lies near another NIC. The defaults are users' own
+// measurements of what GPUs reach over NICs near and far.
+double reach(const NicFacts& from, const NicFacts& nic, const Config::Distance& distance) {
+  const auto [below_one_switch, at_one_node, elsewhere] = distance;
+  if (is_one_card(from, nic) || differ(from.numa_node, nic.numa_node)) return elsewhere;
+  if (from.place.empty() || nic.place.empty()) return below_one_switch;
+  return from.place.front() == nic.place.front() ? below_one_switch : at_one_node;
 }
 
 }  // namespace
 
-std::vector<uint8_t> capacities_of(const std::vector<NicFacts>& group) {
+std::vector<uint8_t> capacities_of(const std::vector<NicFacts>& group,
+                                   const Config::Distance& distance) {
   constexpr double kMost = 200;
   const bool are_known =
       std::ranges::all_of(group, [](const NicFacts& nic) { return nic.gigabits.has_value(); });
@@ -85,7 +86,8 @@ std::vector<uint8_t> capacities_of(const std::vector<NicFacts>& group) {
   for (const NicFacts& nic : group) {
     const double speed = are_known ? *nic.gigabits : 1;
     const double bus = are_known ? nic.bus_gigabits.value_or(speed) : speed;
-    gigabits.push_back(std::min(speed, bus) * (&nic == &group.front() ? 1 : reach(group[0], nic)));
+    gigabits.push_back(std::min(speed, bus) *
+                       (&nic == &group.front() ? 1 : reach(group[0], nic, distance)));
   }
   const double most = gigabits.empty() ? 1 : *std::ranges::max_element(gigabits);
   std::vector<uint8_t> capacities;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "util/config.h"
+
 namespace shift::ops {
 
 // What is known of a NIC (ops/nic_facts.h). What is empty is not known, and tells no NICs apart.
@@ -32,9 +34,10 @@ std::vector<int> all_backups_of(const std::vector<NicFacts>& nics, int nic);
 // For each NIC of a group, whose first one is the default: what it can carry for the default,
 // compared with the others, from 1 to 200. It is its port's speed, or that of its bus if that is
 // slower, and less of it if the way from the default's memory is far: from another PCI switch, and
-// still less from another NUMA node, or on the default's own card, whose bus both share. If a speed
-// is not known, all count as alike.
-std::vector<uint8_t> capacities_of(const std::vector<NicFacts>& group);
+// still less from another NUMA node, or on the default's own card, whose bus both share: `distance`
+// says how much is left. If a speed is not known, all count as alike in that.
+std::vector<uint8_t> capacities_of(const std::vector<NicFacts>& group,
+                                   const Config::Distance& distance);
 
 // Whether the NICs' speeds may change that: some NIC may be backed by more than one other.
 bool speeds_matter(const std::vector<NicFacts>& nics);

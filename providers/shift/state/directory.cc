@@ -1,6 +1,7 @@
 #include "state/directory.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -70,6 +71,20 @@ UniqueFd directory_open(const std::string& base, uid_t uid, bool make, std::stri
   return fd;
 }
 
+const char* file_problem(const struct stat& status, const std::set<uid_t>& owners) {
+  if (!S_ISREG(status.st_mode)) return "it is no regular file";
+  if (!owners.contains(status.st_uid)) return "it belongs to another user";
+  if (status.st_nlink > 1) return "it has a second name (a hard link)";
+  if ((status.st_mode & 022) != 0) return "others may write to it";
+  return nullptr;
+}
+
+bool write_is_allowed(size_t end) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+         end <= limit.rlim_cur;
+}
+
 UniqueFd file_open(int directory, const std::string& name, const std::set<uid_t>& owners,
                    std::string& problem) {
   problem.clear();
@@ -80,18 +95,8 @@ UniqueFd file_open(int directory, const std::string& name, const std::set<uid_t>
     return {};
   }
   struct stat status {};
-  const char* why = nullptr;
-  if (::fstat(fd.get(), &status) != 0) {
-    why = std::strerror(errno);
-  } else if (!S_ISREG(status.st_mode)) {
-    why = "it is no regular file";
-  } else if (!owners.contains(status.st_uid)) {
-    why = "it belongs to another user";
-  } else if (status.st_nlink > 1) {
-    why = "it has a second name (a hard link)";
-  } else if ((status.st_mode & 022) != 0) {
-    why = "others may write to it";
-  }
+  const char* why =
+      ::fstat(fd.get(), &status) != 0 ? std::strerror(errno) : file_problem(status, owners);
   if (why == nullptr) return fd;
   problem = name + ": " + why;
   return {};

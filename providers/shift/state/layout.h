@@ -40,7 +40,7 @@ inline constexpr size_t kDevicesBegin = kFaultsBegin + kFaults;
 inline constexpr size_t kGroupsBegin = kDevicesBegin + kDevices;
 inline constexpr size_t kFileMax = (kGroupsBegin + kGroups) * kPlaceSize;
 
-enum class Kind : uint8_t { kFree, kProcess, kFault, kDevice, kGroup, kTotals };
+enum class Kind : uint8_t { kFree, kProcess, kFault, kDevice, kGroup, kTotals, kShares };
 
 // The first bytes of every record. `sum` is made of all other bytes of the record.
 struct Head {

@@ -1,7 +1,6 @@
 #include "state/state_file.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,17 +13,6 @@
 #include "state/totals.h"
 
 namespace shift::state {
-
-namespace {
-
-// The kernel kills a process that writes behind this limit.
-bool is_allowed(size_t end) {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-         end <= limit.rlim_cur;
-}
-
-}  // namespace
 
 bool StateFile::open(const std::string& base, std::string& problem) {
   const uid_t user = ::geteuid();
@@ -67,7 +55,7 @@ int StateFile::write(size_t place, const void* bytes, size_t size) noexcept {
   if (!file_) return 0;
   if (!is_ours()) return EBADF;
   const size_t at = place * kPlaceSize;
-  if (!is_allowed(at + size)) return EFBIG;
+  if (!write_is_allowed(at + size)) return EFBIG;
   const ssize_t n = ::pwrite(file_.get(), bytes, size, static_cast<off_t>(at));
   if (n == static_cast<ssize_t>(size)) return 0;
   return n < 0 ? errno : ENOSPC;

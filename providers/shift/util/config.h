@@ -2,6 +2,7 @@
 // once.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -52,6 +53,13 @@ struct Config {
   std::vector<std::vector<std::string>> groups;
   // SHIFT_SPREAD: whether the layer by itself gives a device one backup, or all that fit it
   enum class Spread : uint8_t { kOne, kCapacity } spread = Spread::kOne;
+  // SHIFT_DISTANCE: what is left of a NIC's capacity for a default NIC below the same PCI switch,
+  // at the same NUMA node, and elsewhere
+  using Distance = std::array<double, 3>;
+  Distance distance{1, 0.6, 0.3};
+  // SHIFT_REGISTER: on which further members regions are registered: on all; on those that paths
+  // are made to; or on those that paths are made to, but not before a path is left
+  enum class Register : uint8_t { kAll, kSpares, kDemand } register_on = Register::kAll;
   // SHIFT_PEERS: the operator's map of hosts (util/host_map.h); the name is absolute; empty = none
   std::string peers;
   // SHIFT_BORN: whether a port that is down when its device is opened is shown as if it was up,

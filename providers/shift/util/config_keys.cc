@@ -33,6 +33,7 @@ bool parse_number(std::string_view s, int min, int max, T& out) {
 constexpr std::string_view kLevels[] = {"error", "warn", "info", "debug"};
 constexpr std::string_view kModes[] = {"relaxed", "exact", "auto"};
 constexpr std::string_view kSpreads[] = {"one", "capacity"};
+constexpr std::string_view kRegisters[] = {"all", "spares", "demand"};
 constexpr std::string_view kDirectVerbs[] = {"refuse", "answer", "unprotected"};
 
 template <typename T>
@@ -86,6 +87,22 @@ bool parse_groups(std::string_view s, decltype(Config::groups)& out) {
   return true;
 }
 
+// The form is "1:0.6:0.3". A factor of zero would mean that there is no such NIC.
+bool parse_distance(std::string_view s, Config::Distance& out) {
+  constexpr double kLeast = 0.01;
+  if (std::ranges::count(s, ':') != 2) return false;
+  Config::Distance factors{};
+  for (double& factor : factors) {
+    const auto item = s.substr(0, s.find(':'));
+    s.remove_prefix(std::min(item.size() + 1, s.size()));
+    const char* const last = item.data() + item.size();
+    const auto [end, error] = std::from_chars(item.data(), last, factor, std::chars_format::fixed);
+    if (error != std::errc() || end != last || !(factor >= kLeast && factor <= 1)) return false;
+  }
+  out = factors;
+  return true;
+}
+
 std::string text_of(bool value) {
   return value ? "1" : "0";
 }
@@ -106,6 +123,20 @@ std::string text_of(Mode value) {
 }
 std::string text_of(Config::Spread value) {
   return std::string(kSpreads[static_cast<size_t>(value)]);
+}
+std::string text_of(const Config::Distance& factors) {
+  std::string text;
+  for (const double factor : factors) {
+    char digits[32];
+    const auto [end, error] =
+        std::to_chars(digits, digits + sizeof digits, factor, std::chars_format::fixed);
+    if (!text.empty()) text += ':';
+    text.append(digits, end);
+  }
+  return text;
+}
+std::string text_of(Config::Register value) {
+  return std::string(kRegisters[static_cast<size_t>(value)]);
 }
 std::string text_of(DirectVerbs value) {
   return std::string(kDirectVerbs[static_cast<size_t>(value)]);
@@ -166,6 +197,12 @@ constexpr ConfigKey kKeys[] = {
     {"SHIFT_SPREAD", "one or capacity",
      [](std::string_view v, Config& c) { return parse_name(v, kSpreads, c.spread); },
      show<&Config::spread>},
+    {"SHIFT_DISTANCE", "three factors from 0.01 to 1 with colons between them, as 1:0.6:0.3",
+     [](std::string_view v, Config& c) { return parse_distance(v, c.distance); },
+     show<&Config::distance>},
+    {"SHIFT_REGISTER", "all, spares or demand",
+     [](std::string_view v, Config& c) { return parse_name(v, kRegisters, c.register_on); },
+     show<&Config::register_on>},
     {"SHIFT_PEERS", "an absolute file name, or nothing",
      [](std::string_view v, Config& c) {
        return v.empty() ? c.peers.clear(), true : parse_absolute(v, c.peers);

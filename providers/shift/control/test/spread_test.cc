@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <optional>
 #include <vector>
 
 #include "control/test/lone_session.h"
+#include "util/config.h"
 
 namespace shift::control {
 namespace {
@@ -115,6 +118,49 @@ TEST_F(SpreadTest, WhatComesLateUndoesNothing) {
   const int members = session.book.peer_members();
   session.spread.take(nics({1, 1}));
   EXPECT_EQ(session.book.peer_members(), members);
+}
+
+// The command thread registers what there is before it connects. On demand nothing is registered
+// before a round leaves the path: then on all members that it may go to.
+TEST_F(SpreadTest, APathAsksForTheMemoryOfItsMember) {
+  world_.pd.registers_on = 0;
+  Session& session = bound(0);
+  ASSERT_TRUE(session.paths.is_trying());
+  const bool is_on_demand = config().register_on == Config::Register::kDemand;
+  EXPECT_EQ(std::popcount(world_.pd.registers_on.load()), is_on_demand ? 0 : 1);
+  session.qps[2].is_asked = session.qps[5].is_asked = true;
+  const uint8_t before = world_.pd.registers_on;
+  session.round.enter_epoch(std::nullopt);
+  EXPECT_EQ(world_.pd.registers_on, before | 1 << 2 | 1 << 5);
+}
+
+TEST_F(SpreadTest, APathThatIsMadeInARoundAsksForMemoryInAnyCase) {
+  world_.pd.registers_on = 0;
+  Session& session = make();
+  session.control.state = fsm::State::kSeeking;
+  session.qps.choose_address(3, {3, 3}, [](Session&, const MemberQps::Address&) {});
+  EXPECT_EQ(world_.pd.registers_on, 1 << 3);
+  session.qps.choose_and_connect(4, {4, 4}, {}, [](Session&, const MemberQps::Address&) {});
+  EXPECT_EQ(world_.pd.registers_on, 1 << 3 | 1 << 4);
+}
+
+// A drain gives up after a while, and the next one finds the memory registered.
+TEST_F(SpreadTest, ADrainAsksForMemoryBeforeItsRound) {
+  world_.pd.registers_on = 0;
+  Session& session = make();
+  session.qps[2].is_asked = true;
+  session.drain.watch();
+  EXPECT_EQ(world_.pd.registers_on, 1 << 2);
+}
+
+// C11: what is told of a key is the same as when all is registered from the start.
+TEST_F(SpreadTest, AQuestionForAKeyAsksForTheMemory) {
+  world_.pd.registers_on = 0;
+  Session& session = make();
+  wire::KeyQuery query;
+  query.member = 4;
+  session.keys.answer(query);
+  EXPECT_EQ(world_.pd.registers_on, 1 << 4);
 }
 
 TEST_F(SpreadTest, BadListsAreIgnored) {

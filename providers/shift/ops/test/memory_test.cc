@@ -15,6 +15,7 @@
 
 #include "group/keys.h"
 #include "group/test/fake.h"
+#include "group/twins.h"
 #include "ops/entry.h"
 #include "ops/fresh_key.h"
 #include "ops/test/runtime.h"
@@ -100,13 +101,16 @@ TEST_F(Memory, ThatIsRefusedForWantOfMemoryNamesTheLimit) {
     errno = error;
     return nullptr;
   };
+  world_.pd.registers_on = 1 << group::kBackup;
   for (const int reason : {EINVAL, ENOMEM}) {
     error = reason;
     testing::internal::CaptureStderr();
     EXPECT_EQ(add(), nullptr);
     EXPECT_EQ(errno, reason);
     const std::string said = testing::internal::GetCapturedStderr();
-    EXPECT_EQ(said.find("RLIMIT_MEMLOCK") != std::string::npos, reason == ENOMEM) << said;
+    EXPECT_EQ(said.find("registered on 2 NICs, and RLIMIT_MEMLOCK") != std::string::npos,
+              reason == ENOMEM)
+        << said;
   }
 }
 
@@ -253,6 +257,127 @@ TEST_F(Memory, ThatIsChangedIsRegisteredAnew) {
   EXPECT_EQ(dereg_mr(mr), 0);
   worker_.run();
   EXPECT_TRUE(live.empty());
+}
+
+// ---- memory that is registered where it is wanted (SHIFT_REGISTER)
+
+class WantedMemory : public Memory {
+ protected:
+  WantedMemory() { world_.pd.registers_on = 0; }
+  ibv_mr* add_registered() {
+    ibv_mr* mr = add();
+    EXPECT_NE(mr, nullptr);
+    worker_.run();
+    return mr;
+  }
+  group::KeyState local_key(const ibv_mr* mr, int member) {
+    ibv_sge sge{reinterpret_cast<uintptr_t>(bytes_), 8, mr->lkey};
+    return group::translate_local(world_.context, member, &sge, 1);
+  }
+  group::KeyState told_key(const ibv_mr* mr, int member) {
+    uint32_t key;
+    return group::exported_key(world_.context, member, &world_.pd, mr->rkey, &key);
+  }
+  void is_gone(const std::vector<ibv_mr*>& regions) {
+    for (ibv_mr* mr : regions) EXPECT_EQ(dereg_mr(mr), 0);
+    worker_.run();
+    EXPECT_TRUE(live.empty());
+    EXPECT_EQ(world_.pd.users, 0);
+  }
+};
+
+TEST_F(WantedMemory, IsRegisteredOnMembersThatAreWanted) {
+  ibv_mr* one = add_registered();
+  EXPECT_EQ(live.size(), 1u);
+  EXPECT_EQ(told_key(one, group::kBackup), group::KeyState::kMissing);
+  group::twin_regions_want(world_.pd, group::kBackup);
+  EXPECT_EQ(told_key(one, group::kBackup), group::KeyState::kPending);
+  worker_.run();
+  EXPECT_EQ(live.size(), 2u);
+  EXPECT_EQ(told_key(one, group::kBackup), group::KeyState::kReady);
+  ibv_mr* other = add_registered();
+  EXPECT_EQ(live.size(), 4u) << "and so are regions that are made later";
+  group::twin_regions_want(world_.pd, group::kBackup);
+  group::twin_regions_want(world_.pd, kDefault);
+  group::twin_regions_want(world_.pd, world_.context.member_count);
+  worker_.run();
+  EXPECT_EQ(live.size(), 4u);
+  is_gone({one, other});
+}
+
+// A QP may name memory of a domain that no path has asked for.
+TEST_F(WantedMemory, IsWantedWhereARequestNamesIt) {
+  ibv_mr* mr = add_registered();
+  EXPECT_EQ(local_key(mr, group::kBackup), group::KeyState::kPending);
+  worker_.run();
+  EXPECT_EQ(local_key(mr, group::kBackup), group::KeyState::kReady);
+  EXPECT_EQ(live.size(), 2u);
+  is_gone({mr});
+}
+
+TEST_F(WantedMemory, OfOtherDomainsIsLeftAlone) {
+  group::ProtectionDomain other;
+  other.pd = world_.pd.pd;
+  other.real = world_.pd.real;
+  other.registers_on = 0;
+  ibv_mr* mr = reg_mr(&other.pd, bytes_, sizeof bytes_, IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(mr, nullptr);
+  group::twin_regions_want(world_.pd, group::kBackup);
+  worker_.run();
+  EXPECT_EQ(live.size(), 1u);
+  is_gone({mr});
+}
+
+// C1: the round posts receives, and tells the peer that they stand.
+TEST_F(WantedMemory, IsAwaitedByTheRound) {
+  group::Group* group = world_.make_group(world_.make_cq());
+  ibv_mr* mr = add_registered();
+  EXPECT_FALSE(group::round_awaits_registration(*group));
+  group::twin_regions_want(*group, group::kBackup);
+  EXPECT_TRUE(group::round_awaits_registration(*group));
+  commands_.late.insert(world_.context.members[group::kBackup].nic);
+  EXPECT_FALSE(group::round_awaits_registration(*group)) << "no path goes over a NIC that is late";
+  commands_.late.clear();
+  worker_.run();
+  EXPECT_FALSE(group::round_awaits_registration(*group));
+  is_gone({mr});
+}
+
+// The registrations that nobody has begun are not begun, and nothing is left to wait for.
+TEST_F(WantedMemory, ThatGoesMeanwhileIsNotRegistered) {
+  group::Group* group = world_.make_group(world_.make_cq());
+  ibv_mr* mr = add_registered();
+  group::twin_regions_want(world_.pd, group::kBackup);
+  EXPECT_EQ(dereg_mr(mr), 0);
+  worker_.run();
+  EXPECT_TRUE(live.empty());
+  EXPECT_EQ(registrations.size(), 1u);
+  EXPECT_FALSE(group::round_awaits_registration(*group));
+}
+
+TEST_F(WantedMemory, ThatIsChangedStaysWhereItIs) {
+  table_.rereg_mr = [](ibv_mr*, int, ibv_pd*, void*, size_t, int) { return 0; };
+  ibv_mr* mr = add_registered();
+  ASSERT_EQ(rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0), 0);
+  worker_.run();
+  EXPECT_EQ(live.size(), 1u);
+  group::twin_regions_want(world_.pd, group::kBackup);
+  ASSERT_EQ(rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0), 0);
+  worker_.run();
+  EXPECT_EQ(live.size(), 2u);
+  EXPECT_EQ(told_key(mr, group::kBackup), group::KeyState::kReady);
+  EXPECT_EQ(told_key(mr, 2), group::KeyState::kMissing);
+  is_gone({mr});
+}
+
+// It has to be somewhere.
+TEST_F(WantedMemory, IsOnAllOthersWhenTheDefaultIsDead) {
+  world_.context.members[kDefault].dead = true;
+  ibv_mr* mr = add_registered();
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(live.size(), 2u);
+  EXPECT_EQ(local_key(mr, group::kBackup), group::KeyState::kReady);
+  is_gone({mr});
 }
 
 // ---- keys that peers were told

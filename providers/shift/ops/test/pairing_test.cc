@@ -100,6 +100,7 @@ TEST(Backups, AreAllThatFitTheBestOnesFirst) {
 }
 
 using Capacity = std::vector<uint8_t>;
+constexpr Config::Distance kUsual{1, 0.6, 0.3};
 
 TEST(Capacities, FollowSpeedAndDistance) {
   const Nics nics{nic("0000:00:01.0", "0000:01:00.0", 400, 0),   // the default
@@ -108,7 +109,18 @@ TEST(Capacities, FollowSpeedAndDistance) {
                   nic("0000:80:01.0", "0000:81:00.0", 400, 1),   // at another one
                   nic("0000:00:01.0", "0000:01:00.1", 400, 0),   // on the default's card
                   nic("0000:00:01.0", "0000:04:00.0", 100, 0)};  // slow
-  EXPECT_EQ(capacities_of(nics), (Capacity{200, 200, 120, 60, 60, 50}));
+  EXPECT_EQ(capacities_of(nics, kUsual), (Capacity{200, 200, 120, 60, 60, 50}));
+}
+
+// Where all NICs are equally good for all memory, or a site has measured its own.
+TEST(Capacities, TheFactorsOfDistanceCanBeSet) {
+  const Nics nics{nic("0000:00:01.0", "0000:01:00.0", 400, 0),   // the default
+                  nic("0000:00:01.0", "0000:02:00.0", 400, 0),   // below the same switch
+                  nic("0000:00:02.0", "0000:03:00.0", 400, 0),   // at the same node
+                  nic("0000:80:01.0", "0000:81:00.0", 400, 1),   // at another one
+                  nic("0000:00:01.0", "0000:01:00.1", 400, 0)};  // on the default's card
+  EXPECT_EQ(capacities_of(nics, {1, 1, 1}), (Capacity{200, 200, 200, 200, 200}));
+  EXPECT_EQ(capacities_of(nics, {0.9, 0.5, 0.01}), (Capacity{200, 180, 100, 2, 2}));
 }
 
 TEST(Capacities, TheBusCountsWhereItIsSlower) {
@@ -117,14 +129,14 @@ TEST(Capacities, TheBusCountsWhereItIsSlower) {
   nics[2].place.back() = "0000:03:00.0";
   nics[1].bus_gigabits = 800;
   nics[2].bus_gigabits = 100;
-  EXPECT_EQ(capacities_of(nics), (Capacity{200, 200, 50}));
+  EXPECT_EQ(capacities_of(nics, kUsual), (Capacity{200, 200, 50}));
 }
 
 TEST(Capacities, AreAlikeWhereASpeedIsNotKnown) {
   Nics nics(3, nic("0000:00:01.0", "0000:01:00.0", 400, 0));
   nics[1] = nics[2] = unknown();
-  EXPECT_EQ(capacities_of(nics), (Capacity{200, 200, 200}));
-  EXPECT_EQ(capacities_of({}), Capacity{});
+  EXPECT_EQ(capacities_of(nics, kUsual), (Capacity{200, 200, 200}));
+  EXPECT_EQ(capacities_of({}, kUsual), Capacity{});
 }
 
 }  // namespace

@@ -59,6 +59,8 @@ TEST_F(ConfigTest, DefaultsHoldWithoutAnySetting) {
   EXPECT_EQ(c.state_dir, "/dev/shm");
   EXPECT_EQ(c.key_file, std::nullopt);
   EXPECT_TRUE(c.groups.empty());
+  EXPECT_EQ(c.distance, (Config::Distance{1, 0.6, 0.3}));
+  EXPECT_EQ(c.register_on, Config::Register::kAll);
   EXPECT_EQ(c.port, 9473);
   EXPECT_EQ(c.rc_timeout_max, 11);
   EXPECT_EQ(c.fence_ms, 2000);
@@ -79,6 +81,8 @@ TEST_F(ConfigTest, EnvironmentSetsEveryKey) {
                          {"SHIFT_EVENTS", "/tmp/e.json"},
                          {"SHIFT_KEY_FILE", "/etc/job.key"},
                          {"SHIFT_PAIRS", "mlx5_0=mlx5_1, mlx5_2 = mlx5_3= mlx5_4"},
+                         {"SHIFT_DISTANCE", "0.95:.5:0.01"},
+                         {"SHIFT_REGISTER", "demand"},
                          {"SHIFT_PORT", "65535"},
                          {"SHIFT_RC_TIMEOUT_MAX", "8"},
                          {"SHIFT_FENCE_MS", "7"},
@@ -96,6 +100,8 @@ TEST_F(ConfigTest, EnvironmentSetsEveryKey) {
   EXPECT_EQ(c.key_file, "/etc/job.key");
   using Names = std::vector<std::string>;
   EXPECT_EQ(c.groups, (std::vector<Names>{{"mlx5_0", "mlx5_1"}, {"mlx5_2", "mlx5_3", "mlx5_4"}}));
+  EXPECT_EQ(c.distance, (Config::Distance{0.95, 0.5, 0.01}));
+  EXPECT_EQ(c.register_on, Config::Register::kDemand);
   EXPECT_EQ(c.port, 65535);
   EXPECT_EQ(c.rc_timeout_max, 8);
   EXPECT_EQ(c.fence_ms, 7);
@@ -124,6 +130,19 @@ TEST_F(ConfigTest, BadValuesAreNamedOnceAndLeaveTheDefault) {
       {"SHIFT_PAIRS", "a=b="},
       {"SHIFT_PAIRS", "=a"},
       {"SHIFT_PAIRS", "a=b=c=d=e=f=g=h=i"},
+      {"SHIFT_DISTANCE", ""},
+      {"SHIFT_DISTANCE", "1"},
+      {"SHIFT_DISTANCE", "1:0.6"},
+      {"SHIFT_DISTANCE", "1:0.6:0.3:0.2"},
+      {"SHIFT_DISTANCE", "1:0.6:0.3:"},
+      {"SHIFT_DISTANCE", "1:0.6:0"},
+      {"SHIFT_DISTANCE", "1.1:0.6:0.3"},
+      {"SHIFT_DISTANCE", "1:-0.6:0.3"},
+      {"SHIFT_DISTANCE", "1: 0.6:0.3"},
+      {"SHIFT_DISTANCE", "1:0.6:nan"},
+      {"SHIFT_DISTANCE", "1:0,6:0,3"},
+      {"SHIFT_DISTANCE", "1:6e-1:0.3"},
+      {"SHIFT_REGISTER", "none"},
       {"SHIFT_FAILBACK_MS", "-2"},
       {"SHIFT_DRAIN_MS", "0"},
       {"SHIFT_DRAIN_MS", "60001"},
@@ -142,6 +161,7 @@ TEST_F(ConfigTest, BadValuesAreNamedOnceAndLeaveTheDefault) {
     EXPECT_EQ(c.port, 9473);
     EXPECT_EQ(c.rc_timeout_max, 11);
     EXPECT_TRUE(c.groups.empty());
+    EXPECT_EQ(c.distance, (Config::Distance{1, 0.6, 0.3}));
     EXPECT_EQ(c.log_target, "stderr");
     EXPECT_EQ(c.state_dir, "/dev/shm");
   }
@@ -319,11 +339,12 @@ TEST_F(ConfigTest, ABadModeIsShownAsWhatItMeans) {
 // A line that was shown sets the same again.
 TEST_F(ConfigTest, AShownValueCanBeSet) {
   const std::map<std::string, std::string> env = {
-      {"SHIFT_DISABLE", "1"},         {"SHIFT_LOG", "debug"},
-      {"SHIFT_MODE", "exact"},        {"SHIFT_DIRECT_VERBS", "answer"},
-      {"SHIFT_EVENTS", "/e"},         {"SHIFT_KEY_FILE", "/etc/job.key"},
-      {"SHIFT_FAILBACK_MS", "-1"},    {"SHIFT_PAIRS", "a=b,c=d=e"},
-      {"SHIFT_LOG_TARGET", "/var/l"}, {"SHIFT_STATE_DIR", "/run/s"}};
+      {"SHIFT_DISABLE", "1"},          {"SHIFT_LOG", "debug"},
+      {"SHIFT_MODE", "exact"},         {"SHIFT_DIRECT_VERBS", "answer"},
+      {"SHIFT_EVENTS", "/e"},          {"SHIFT_KEY_FILE", "/etc/job.key"},
+      {"SHIFT_FAILBACK_MS", "-1"},     {"SHIFT_PAIRS", "a=b,c=d=e"},
+      {"SHIFT_LOG_TARGET", "/var/l"},  {"SHIFT_STATE_DIR", "/run/s"},
+      {"SHIFT_DISTANCE", "1:0.55:0.1"}};
   auto settings = shown(env, "");
   for (const auto& [name, value] : env) EXPECT_EQ(settings.at(name).value, value);
   EXPECT_EQ(shown({{"SHIFT_PAIRS", " c = d , a = b,"}}, "").at("SHIFT_PAIRS").value, "c=d,a=b");
