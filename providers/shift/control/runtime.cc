@@ -89,6 +89,7 @@ std::unique_ptr<Threads> start() {
     state::Board& board = process_board();
     coordinator->reporter().board_set(&board);
     const std::string stem = board.stem();
+    if (config().locate) coordinator->locator().begin();
     if (!config().state_dir.empty())
       coordinator->orders().begin(config().state_dir, stem.empty() ? "" : stem + state::kSocketEnd);
     made->coordinator = std::move(coordinator);
