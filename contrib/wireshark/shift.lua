@@ -24,11 +24,14 @@ shift.prefs.port = Pref.uint("Port", 9473, "SHIFT_PORT. Connections at other por
 local TYPES = {
   "Hello", "HelloReply", "Confirm", "Bind", "Offer", "Accept", "Ready", "Members", "Drain", "Switch", "Progress",
   "KeyQuery", "KeyReply", "Refuse", "Close", "GidQuery", "GidAnswer", "KeysGone", "KeysForgotten", "Avoid", "Nics",
+  "Probe",
 }
 local HELLO_STATUS = {[0] = "ok", "no such QP", "refused"}
 local ACCEPT_STATUS = {[0] = "accepted", "refused", "busy"}
 local READY_KIND = {[0] = "ready", "ask", "broken"}
 local DRAIN_KIND = {[0] = "ask", "done", "cancel"}
+local PROBE_KIND = {[0] = "offer", "accept", "refuse", "told"}
+local PROBE_RESULT = {[0] = "nothing", "passed", "failed"}
 local SWITCH_REASON = {[0] = "fault", "return"}
 local REFUSE_REASON = {
   [0] = "unknown", "gone", "in error", "not protected", "no backup", "fence failed", "key missing",
@@ -93,6 +96,7 @@ define("bool", "bind.flags.asks_responder", "Asks how far responders got", 32, n
 define("bool", "bind.flags.forgets_keys", "Knows KeysGone", 32, nil, 4)
 define("bool", "bind.flags.heeds_avoid", "Knows Avoid", 32, nil, 8)
 define("bool", "bind.flags.tells_nics", "Knows Nics", 32, nil, 16)
+define("bool", "bind.flags.probes", "Knows Probe", 32, nil, 32)
 define("none", "item", "Item")
 define("uint32", "count", "Number of items")
 define("ipv6", "member", "GID of a NIC")
@@ -104,6 +108,10 @@ define("uint32", "seq", "Count")
 define("uint8", "members.up", "NICs that work", base.HEX)
 define("uint8", "avoid.members", "NICs to leave", base.HEX)
 define("uint8", "nics.capacity", "What it can carry, compared with the others")
+define("uint8", "probe.kind", "Kind", base.DEC, PROBE_KIND)
+define("uint8", "probe.own", "NIC of the sender")
+define("uint8", "probe.peer", "NIC of the receiver")
+define("uint8", "probe.result", "What the probe has shown", base.DEC, PROBE_RESULT)
 define("uint32", "epoch", "Epoch")
 define("uint32", "drain.attempt", "Attempt")
 define("uint8", "drain.kind", "Kind", base.DEC, DRAIN_KIND)
@@ -242,7 +250,8 @@ function readers.bind_flags(body, tree, name)
   local range = take(body, 4)
   if not range then return end
   local item = tree:add_le(fields[name], range)
-  for _, one in ipairs({"has_sq_psn", "asks_responder", "forgets_keys", "heeds_avoid", "tells_nics"}) do
+  for _, one in ipairs({"has_sq_psn", "asks_responder", "forgets_keys", "heeds_avoid", "tells_nics",
+    "probes"}) do
     item:add_le(fields[name .. "." .. one], range)
   end
 end
@@ -320,6 +329,8 @@ local LAYOUTS = {
   KeysForgotten = after_pair({"u32", "number"}),
   Avoid = after_pair({"u32", "seq"}, {"u8", "avoid.members"}),
   Nics = after_pair({"list", {{"gid", "member"}, {"u8", "nics.capacity"}}, 17}),
+  Probe = after_pair({"u8", "probe.kind", PROBE_KIND}, {"u8", "probe.own"}, {"u8", "probe.peer"},
+    {"u32", "number"}, {"u8", "probe.result", PROBE_RESULT}, {"address", "address"}),
 }
 
 local function body_add(body, name)

@@ -128,9 +128,10 @@ enum shift_wire_type {
   SHIFT_WIRE_KEYS_GONE = 18,  /* to a peer with SHIFT_WIRE_BIND_FORGETS_KEYS */
   SHIFT_WIRE_KEYS_FORGOTTEN = 19,
   SHIFT_WIRE_AVOID = 20, /* to a peer with SHIFT_WIRE_BIND_HEEDS_AVOID */
-  SHIFT_WIRE_NICS = 21   /* between peers with SHIFT_WIRE_BIND_TELLS_NICS */
+  SHIFT_WIRE_NICS = 21,  /* between peers with SHIFT_WIRE_BIND_TELLS_NICS */
+  SHIFT_WIRE_PROBE = 22  /* to a peer with SHIFT_WIRE_BIND_PROBES */
 };
-#define SHIFT_WIRE_TYPE_MAX 21
+#define SHIFT_WIRE_TYPE_MAX 22
 
 /* Parts of messages. */
 
@@ -229,7 +230,8 @@ enum shift_wire_bind_flags {
   SHIFT_WIRE_BIND_ASKS_RESPONDER = 1 << 1, /* the sender's mode asks (Progress, items) */
   SHIFT_WIRE_BIND_FORGETS_KEYS = 1 << 2,   /* the sender knows KeysGone */
   SHIFT_WIRE_BIND_HEEDS_AVOID = 1 << 3,    /* the sender knows Avoid */
-  SHIFT_WIRE_BIND_TELLS_NICS = 1 << 4      /* the sender knows Nics */
+  SHIFT_WIRE_BIND_TELLS_NICS = 1 << 4,     /* the sender knows Nics */
+  SHIFT_WIRE_BIND_PROBES = 1 << 5          /* the sender knows Probe */
 };
 
 /* The start PSNs of the default QP, which prove that the process owns it, and the process's NICs.
@@ -534,6 +536,43 @@ struct shift_wire_nics_item { /* 17 bytes */
   __u8 gid[SHIFT_WIRE_GID_SIZE];
   /* 16: what the NIC can carry, compared with the others */
   __u8 capacity;
+} __attribute__((packed));
+
+enum shift_wire_probe_kind {
+  SHIFT_WIRE_PROBE_OFFER = 0,
+  SHIFT_WIRE_PROBE_ACCEPT = 1,
+  SHIFT_WIRE_PROBE_REFUSE = 2,
+  SHIFT_WIRE_PROBE_TOLD = 3
+};
+
+enum shift_wire_probe_result {
+  SHIFT_WIRE_PROBE_NOTHING = 0,
+  SHIFT_WIRE_PROBE_PASSED = 1,
+  SHIFT_WIRE_PROBE_FAILED = 2
+};
+
+/*
+ * About the ways between NICs that are probed when a path has failed. An offer asks to connect a QP
+ * of the NIC `peer` to the sender's; it is accepted or refused. TOLD says what a probe between the
+ * NIC `own` and its neighbour in the device group has shown.
+ */
+struct shift_wire_probe { /* 73 bytes */
+  /* 0: */
+  struct shift_wire_qp from;
+  /* 20: */
+  struct shift_wire_qp to;
+  /* 40: enum shift_wire_probe_kind */
+  __u8 kind;
+  /* 41: a NIC of the sender */
+  __u8 own;
+  /* 42: a NIC of the receiver */
+  __u8 peer;
+  /* 43: of the offer; copied into its answer */
+  __le32 number;
+  /* 47: enum shift_wire_probe_result; with TOLD */
+  __u8 result;
+  /* 48: with OFFER and ACCEPT; else zero */
+  struct shift_wire_address address;
 } __attribute__((packed));
 
 /* Datagrams. */

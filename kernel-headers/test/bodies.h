@@ -251,6 +251,18 @@ inline int body(Layout& l, wire::Nics& m) {
   return SHIFT_WIRE_NICS;
 }
 
+inline int body(Layout& l, wire::Probe& m) {
+  using T = shift_wire_probe;
+  SHIFT_PAIR(T);
+  SHIFT_FIELD(l, T, kind, m.kind);
+  SHIFT_FIELD(l, T, own, m.own);
+  SHIFT_FIELD(l, T, peer, m.peer);
+  SHIFT_FIELD(l, T, number, m.number);
+  SHIFT_FIELD(l, T, result, m.result);
+  SHIFT_FIELD(l, T, address, m.address);
+  return SHIFT_WIRE_PROBE;
+}
+
 #undef SHIFT_PAIR
 
 }  // namespace shift::header

@@ -47,6 +47,8 @@ size_t plain_size(int type) {
       return sizeof(struct shift_wire_avoid);
     case SHIFT_WIRE_NICS:
       return sizeof(struct shift_wire_nics);
+    case SHIFT_WIRE_PROBE:
+      return sizeof(struct shift_wire_probe);
   }
   return 0;
 }

@@ -49,6 +49,15 @@ namespace {
   PAIR(wire::Drain::Kind::kAsk, SHIFT_WIRE_DRAIN_ASK)   \
   PAIR(wire::Drain::Kind::kDone, SHIFT_WIRE_DRAIN_DONE) \
   PAIR(wire::Drain::Kind::kCancel, SHIFT_WIRE_DRAIN_CANCEL)
+#define PROBE_KIND(PAIR)                                    \
+  PAIR(wire::Probe::Kind::kOffer, SHIFT_WIRE_PROBE_OFFER)   \
+  PAIR(wire::Probe::Kind::kAccept, SHIFT_WIRE_PROBE_ACCEPT) \
+  PAIR(wire::Probe::Kind::kRefuse, SHIFT_WIRE_PROBE_REFUSE) \
+  PAIR(wire::Probe::Kind::kTold, SHIFT_WIRE_PROBE_TOLD)
+#define PROBE_RESULT(PAIR)                                      \
+  PAIR(wire::Probe::Result::kNothing, SHIFT_WIRE_PROBE_NOTHING) \
+  PAIR(wire::Probe::Result::kPassed, SHIFT_WIRE_PROBE_PASSED)   \
+  PAIR(wire::Probe::Result::kFailed, SHIFT_WIRE_PROBE_FAILED)
 #define REFUSE_REASON(PAIR)                                                \
   PAIR(wire::RefuseReason::kUnknown, SHIFT_WIRE_REFUSE_UNKNOWN)            \
   PAIR(wire::RefuseReason::kGone, SHIFT_WIRE_REFUSE_GONE)                  \
@@ -61,6 +70,8 @@ namespace {
 SHIFT_ENUMERATION(wire::HelloStatus, shift_wire_hello_status, HELLO_STATUS)
 SHIFT_ENUMERATION(wire::Ready::Kind, shift_wire_ready_kind, READY_KIND)
 SHIFT_ENUMERATION(wire::Drain::Kind, shift_wire_drain_kind, DRAIN_KIND)
+SHIFT_ENUMERATION(wire::Probe::Kind, shift_wire_probe_kind, PROBE_KIND)
+SHIFT_ENUMERATION(wire::Probe::Result, shift_wire_probe_result, PROBE_RESULT)
 SHIFT_ENUMERATION(wire::RefuseReason, shift_wire_refuse_reason, REFUSE_REASON)
 
 template <typename Code>
@@ -79,6 +90,8 @@ TEST(HeaderValues, EnumerationsAreTheCodes) {
   EXPECT_EQ(differing<wire::HelloStatus>(), 0);
   EXPECT_EQ(differing<wire::Ready::Kind>(), 0);
   EXPECT_EQ(differing<wire::Drain::Kind>(), 0);
+  EXPECT_EQ(differing<wire::Probe::Kind>(), 0);
+  EXPECT_EQ(differing<wire::Probe::Result>(), 0);
   EXPECT_EQ(differing<wire::RefuseReason>(), 0);
   EXPECT_EQ(SHIFT_WIRE_ACCEPT_ACCEPTED, wire::Accept::kAccepted);
   EXPECT_EQ(SHIFT_WIRE_ACCEPT_REFUSED, wire::Accept::kRefused);
@@ -90,6 +103,7 @@ TEST(HeaderValues, EnumerationsAreTheCodes) {
   EXPECT_EQ(uint32_t{SHIFT_WIRE_BIND_FORGETS_KEYS}, wire::Bind::kForgetsKeys);
   EXPECT_EQ(uint32_t{SHIFT_WIRE_BIND_HEEDS_AVOID}, wire::Bind::kHeedsAvoid);
   EXPECT_EQ(uint32_t{SHIFT_WIRE_BIND_TELLS_NICS}, wire::Bind::kTellsNics);
+  EXPECT_EQ(uint32_t{SHIFT_WIRE_BIND_PROBES}, wire::Bind::kProbes);
 }
 
 TEST(HeaderValues, FrameIsTheCodecs) {

@@ -13,7 +13,7 @@ constexpr size_t kFieldsAt = kFromAt + 2 * kNameSize;
 
 // The messages of coordinators have these numbers, and begin with two names.
 bool is_of_coordinator(uint8_t type) {
-  return (type >= 4 && type <= 15) || type == 18 || type == 19;
+  return (type >= 4 && type <= 15) || type == 18 || type == 19 || type == 22;
 }
 
 void put_name(const wire::QpName& name, uint8_t* at) {
@@ -48,7 +48,16 @@ void Forger::samples_make(const wire::QpName& from, const wire::QpName& to) {
       wire::KeysGone{from, to, 0, 1, false, {0x20}},
       wire::KeysForgotten{from, to, 1},
       wire::Avoid{from, to, 1, 1},
-      wire::Nics{from, to, {{from.gid, 100}}}};
+      wire::Nics{from, to, {{from.gid, 100}}},
+      wire::Probe{from,
+                  to,
+                  wire::Probe::Kind::kOffer,
+                  0,
+                  0,
+                  1,
+                  wire::Probe::Result::kNothing,
+                  {from.gid, 1, 2, 5}},
+      wire::Probe{from, to, wire::Probe::Kind::kTold, 0, 0, 0, wire::Probe::Result::kFailed, {}}};
   for (const wire::Message& message : all)
     require(wire::encode(message, samples_.emplace_back()), "no memory");
 }

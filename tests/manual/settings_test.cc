@@ -50,11 +50,11 @@ bool is_accepted(const std::string& key, const std::string& value) {
 // A new field of Config does not compile here before it is compared, too.
 auto fields(const Config& config) {
   const auto& [disable, privileged, log, log_target, mode, direct_verbs, events, state_dir,
-               key_file, groups, spread, distance, register_on, peers, born_masked,
+               key_file, groups, spread, distance, register_on, peers, locate, born_masked,
                journal_by_notes, port, rendezvous, rc_timeout_max, fence_ms, exchange_ms,
                failback_ms, drain_ms, command_ms, rendezvous_ms] = config;
   return std::tie(disable, privileged, log, log_target, mode, direct_verbs, events, state_dir,
-                  key_file, groups, spread, distance, register_on, peers, born_masked,
+                  key_file, groups, spread, distance, register_on, peers, locate, born_masked,
                   journal_by_notes, port, rendezvous, rc_timeout_max, fence_ms, exchange_ms,
                   failback_ms, drain_ms, command_ms, rendezvous_ms);
 }
@@ -223,8 +223,8 @@ TEST(Sample, mistakes_are_seen) {
 
 // Shows that the comparisons above see each setting.
 TEST(Settings, each_key_has_a_value_that_is_no_default) {
-  const Strings others = {"1",  "exact", "debug",       "answer", "stock",    "a=b",   "9",
-                          "99", "/a",    "redis://h:1", "copies", "capacity", "1:1:1", "spares"};
+  const Strings others = {"1",  "exact",       "debug",  "answer",   "stock", "a=b",    "9",  "99",
+                          "/a", "redis://h:1", "copies", "capacity", "1:1:1", "spares", "off"};
   for (const std::string& key : keys_of_the_layer()) {
     const bool is_seen = std::ranges::any_of(others, [&key](const std::string& value) {
       Strings warnings;

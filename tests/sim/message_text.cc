@@ -26,6 +26,11 @@ struct Words {
   std::string operator()(const wire::Members& m) const { return " up " + to_string(m.up); }
   std::string operator()(const wire::Avoid& m) const { return " leave " + to_string(m.members); }
   std::string operator()(const wire::Nics& m) const { return " " + to_string(m.nics.size()); }
+  std::string operator()(const wire::Probe& m) const {
+    static constexpr const char* kKinds[] = {" offer", " accept", " refuse", " told"};
+    return kKinds[static_cast<size_t>(m.kind) % 4] + (" " + to_string(m.own)) + "-" +
+           to_string(m.peer);
+  }
   std::string operator()(const wire::Drain& m) const {
     static constexpr const char* kKinds[] = {" ask", " done", " cancel"};
     return kKinds[static_cast<size_t>(m.kind) % 3] + (" attempt " + to_string(m.attempt)) +

@@ -69,7 +69,7 @@ def check_experts(frames, see, seed):
     cases = [
         ("magic", b"GET / HTTP/1.1\r\n\r\n", False), ("version", head(close, version=6), False),
         ("flags", head(close, flags=2), False), ("length", head(close, length=longest + 1), False),
-        ("length", head(close, length=19), False), ("type", head(close, kind=22), False),
+        ("length", head(close, length=19), False), ("type", head(close, kind=23), False),
         ("short", head(close[:-1], length=59), False), ("long", head(close + b"x", length=61), False),
         ("items", head(gone[:-4], length=len(gone) - 4), False),
         ("flag", gone[:flag_at] + b"\2" + gone[flag_at + 1:], False),
@@ -203,7 +203,7 @@ PLANTED_HEADER = [
     (r"(/\* 40: that of the Switch \*/\n  __le32) epoch;", r"\1 epochs;"),
     (r"  __le32 attempt;", "  __le16 attempt;"),
     (r"/\* 44: counts the leader's drains", "/* 45: counts the leader's drains"),
-    (r"SHIFT_WIRE_DRAIN = 9,", "SHIFT_WIRE_DRAIN = 22,"),
+    (r"SHIFT_WIRE_DRAIN = 9,", "SHIFT_WIRE_DRAIN = 23,"),
     (r"  /\* 46: enum shift_wire_ready_kind \*/\n", ""),
     (r"struct shift_wire_close \{", "struct shift_wire_closed {"),
 ]

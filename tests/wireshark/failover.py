@@ -165,6 +165,7 @@ def keys_compare(job, types):
 def clear_judge(job, types, _):
     frames = frames_compare(job)
     kinds = {one.get("type") for one in job.seen.messages}
+    kinds -= {types["probe"]}  # ways for probes are made a second later
     expect(kinds == {types[name] for name in SAID}, "it shows the types %s" % sorted(kinds))
     ends_compare(job, types)
     rounds = rounds_compare(job, types)

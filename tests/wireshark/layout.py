@@ -108,8 +108,11 @@ def check_values(frames, see, seed):
     for name in frames.types:
         for leaf in frames.header.leaves(name):
             values = {number: key for key, number in frames.header.enums.get(leaf.enum, {}).items()}
+            others = [other.at for other in frames.header.leaves(name) if other.enum and other.at != leaf.at]
             for value in [*values, len(values)] if values else []:
                 frame = bytearray(frames.make(name, random.Random(seed))[0])
+                for at in others:
+                    frame[HEADER.size + at] = 0
                 frame[HEADER.size + leaf.at] = value
                 wanted = values.get(value, "").partition("_")[2].replace("_", " ").lower()
                 planned.append((name, wanted, capture.stream([bytes(frame)], frames.numbers["PORT"])))

@@ -8,6 +8,7 @@
 #include "drained_file.h"
 #include "problems.h"
 #include "standing.h"
+#include "status.h"
 #include "target.h"
 #include "text.h"
 
@@ -133,6 +134,22 @@ std::string process_text(const Host& host, const Process& process) {
   return text + reasons_text(process);
 }
 
+// The last faults of the NIC of which it was found out, or tried to, where they were.
+std::string incidents_text(const Host& host, const std::string& name) {
+  constexpr size_t kLast = 5;
+  std::vector<const state::FaultRecord*> incidents;
+  for (const Process& process : host.processes)
+    for (const state::FaultRecord& fault : process.faults)
+      if (is_incident(fault) && state::text_of(fault.from) == name) incidents.push_back(&fault);
+  std::stable_sort(incidents.begin(), incidents.end(),
+                   [](const auto* a, const auto* b) { return a->time_ns < b->time_ns; });
+  std::string text = incidents.empty() ? "" : "Its last faults, as this end found them:\n";
+  const size_t skipped = incidents.size() > kLast ? incidents.size() - kLast : 0;
+  for (size_t i = skipped; i < incidents.size(); i++)
+    text += "  " + time_local(incidents[i]->time_ns) + "  " + incident_text(*incidents[i]) + "\n";
+  return text;
+}
+
 std::string nic_text(const Host& host, const std::string& name) {
   std::string text;
   for (const Nic& nic : nics_of(host)) {
@@ -156,6 +173,7 @@ std::string nic_text(const Host& host, const std::string& name) {
               " in time.\nWhat to do: Look at the kernel's log for its driver and firmware.\n";
   }
   if (text.empty()) return "";
+  text += incidents_text(host, name);
   if (host.drained.contains(name))
     text += "It is drained by root's order; shiftctl undrain ends that.\n";
   for (const User& user : host.users)

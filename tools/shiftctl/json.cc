@@ -69,6 +69,16 @@ Json qp_json(const Process& process, const state::GroupRecord& group) {
 }
 
 Json fault_json(const state::FaultRecord& fault) {
+  if (is_incident(fault))
+    return {{"time", time_utc(fault.time_ns)},
+            {"incident", place_name(fault)},
+            {"certain", fault.place != state::FaultRecord::kIncident},
+            {"nic", text(fault.from)},
+            {"peer", text(fault.to)},
+            {"detector", detector_name(fault.detector)},
+            {"evidence", text(fault.cause)},
+            {"qps", fault.epoch},
+            {"us", fault.pause_us}};
   return {{"time", time_utc(fault.time_ns)},
           {"qp", hex(fault.qpn)},
           {"epoch", fault.epoch},

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 
+#include "control/locate.h"
 #include "drained_file.h"
 #include "fsm/fsm.h"
 #include "group/cause.h"
@@ -67,6 +68,16 @@ const char* detector_name(uint8_t detector) {
   return detector <= static_cast<uint8_t>(group::Detector::kOrder)
              ? group::to_string(static_cast<group::Detector>(detector))
              : "other";
+}
+
+bool is_incident(const state::FaultRecord& fault) {
+  return (fault.place & state::FaultRecord::kIncident) != 0;
+}
+
+const char* place_name(const state::FaultRecord& fault) {
+  const auto place =
+      static_cast<control::Place>(fault.place & ~unsigned{state::FaultRecord::kIncident});
+  return control::to_string(place);  // one that is not known is unknown
 }
 
 const char* refusal_name(uint8_t refusal) {

@@ -28,6 +28,10 @@ const char* state_name(const state::GroupRecord& group);  // the name of its fsm
 const char* detector_name(uint8_t detector);              // of a group::Detector
 const char* refusal_name(uint8_t refusal);                // of a wire::RefuseReason
 
+// Whether the record tells at which end a fault was found, and not of a QP's change of path.
+bool is_incident(const state::FaultRecord& fault);
+const char* place_name(const state::FaultRecord& incident);  // of its control::Place
+
 // The local NIC that the QP uses; empty between two paths.
 std::string nic_of(const Process& process, const state::GroupRecord& group);
 // All NICs of the QP's device group, the default first.

@@ -134,6 +134,15 @@ std::string summary(const Host& host) {
 
 }  // namespace
 
+std::string incident_text(const state::FaultRecord& fault) {
+  const std::string peer = text_safe(state::text_of(fault.to));
+  const bool is_certain = fault.place != state::FaultRecord::kIncident;
+  return text_safe(state::text_of(fault.from)) + (peer.empty() ? "" : " to " + peer) +
+         ": the fault is " + place_name(fault) + (is_certain ? " (certain, " : " (not certain, ") +
+         "after " + std::to_string(fault.pause_us / 1000) + " ms; " + count_of(fault.epoch, "QP") +
+         "): " + text_safe(state::text_of(fault.cause));
+}
+
 std::string fault_text(const Process& process, const state::FaultRecord& fault) {
   const auto name = [](const state::DeviceName& device) {
     const std::string text = text_safe(state::text_of(device));
@@ -141,6 +150,8 @@ std::string fault_text(const Process& process, const state::FaultRecord& fault) 
   };
   std::string text = time_local(fault.time_ns) + "  " + name_of(process) + ": QP " + hex(fault.qpn);
   const std::string cause = text_safe(state::text_of(fault.cause));
+  if (is_incident(fault))
+    return time_local(fault.time_ns) + "  " + name_of(process) + ": " + incident_text(fault);
   if (fault.failed != 0)
     return text + " failed on " + name(fault.from) + " (" + detector_name(fault.detector) + ", " +
            refusal_name(fault.refusal) + "): " + (cause.empty() ? "no cause was given" : cause);

@@ -38,6 +38,7 @@ Coordinator::Coordinator(net::Loop& control, group::CommandThreads& commands)
       lines_(control),
       orders_(control, sessions_, *this),
       reporter_(control, sessions_, nics_, orders_),
+      locator_(control, sessions_, nics_, late_, *this, reporter_, orders_),
       reaper_(control) {
   group::fault_sink = this;
   group::command_threads = &commands;
@@ -66,6 +67,7 @@ void Coordinator::feed(Session& session, const Input& input) {
     feed_one(session, next, inputs);
   }
   session.paths.tend();
+  locator_.touch(session);
   reporter_.touch(session);
 }
 
@@ -78,6 +80,7 @@ void Coordinator::feed_one(Session& session, const Input& input, std::deque<Inpu
   if (cell.kind == fsm::Kind::kImpossible) return fail_impossible(session, input, cell, inputs);
   if (cell.kind == fsm::Kind::kIgnore) return;
   const bool leaves = fsm::kCarrying.has(from) && cell.next != from;
+  const auto left = session.book.current();
   Round& round = session.round;
   round.note_cause(input.cause, leaves || cell.next == State::kFailed);
   if (leaves) round.note_evidence(input.cause.detector, input.seen.value_or(control_.now()));
@@ -93,6 +96,8 @@ void Coordinator::feed_one(Session& session, const Input& input, std::deque<Inpu
   if (input.event == Event::kNoPeer) reporter_.peer_missing();
   if (input.event == Event::kDrainTimeout) reporter_.drain_called_off();
   enter(session, cell.next, cell.actions, input, inputs);
+  const bool is_told = input.cause.detector != group::Detector::kPeer || input.is_peer_fault;
+  if (leaves && left && is_told) locator_.evidence(session, *left, input.cause);
 }
 
 // No other function assigns a state.
@@ -325,6 +330,7 @@ void Coordinator::context_forget(group::Context* context) {
     // QPs that the application leaves on the context are its leak, as with the stock library; the
     // layer lets go of them.
     for (Session* session : sessions_.all_of(context)) session_forget(*session);
+    locator_.context_forget(context);
     reporter_.context_forget(context);
     orders_.context_forget(context);
     errors_.context_forget(context);

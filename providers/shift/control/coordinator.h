@@ -19,6 +19,7 @@
 #include "control/jobs.h"
 #include "control/late_nics.h"
 #include "control/line_budget.h"
+#include "control/locator.h"
 #include "control/nic_events.h"
 #include "control/nic_watch.h"
 #include "control/orders.h"
@@ -50,6 +51,7 @@ class Coordinator final : private Machine,
   Orders& orders() { return orders_; }
   Shares& shares() { return shares_; }
   Reporter& reporter() { return reporter_; }
+  Locator& locator() { return locator_; }
 
   // ---- any thread may call these; their objects live until the matching *_forget() returns
 
@@ -191,6 +193,7 @@ class Coordinator final : private Machine,
   void on(net::PeerChannel* channel, const wire::KeysForgotten& message);
   void on(net::PeerChannel* channel, const wire::Avoid& message);
   void on(net::PeerChannel* channel, const wire::Nics& message);
+  void on(net::PeerChannel* channel, const wire::Probe& message);
   // net/ itself handles these messages.
   void on(net::PeerChannel*, const wire::Hello&) {}
   void on(net::PeerChannel*, const wire::HelloReply&) {}
@@ -210,6 +213,7 @@ class Coordinator final : private Machine,
   bool masks_faults(const group::Context* context) override;
   bool request_refused(group::Context* context, const ibv_async_event& event) override;
   void members_up_changed(group::Context* context);
+  void nic_suspected(const std::string& device) override { locator_.suspect(device); }
   void drained_changed(group::Context* context) override { reporter_.context_changed(context); }
 
   net::Loop& control_;
@@ -230,6 +234,7 @@ class Coordinator final : private Machine,
   Lines lines_;
   Orders orders_;
   Reporter reporter_;
+  Locator locator_;
   Reaper reaper_;
   std::unique_ptr<Shared> shared_;  // network_set() makes it
 };

@@ -82,6 +82,7 @@ void Coordinator::on_connection_up(PeerChannel* channel, bool /*first*/) {
 // Connected QPs stay connected: they need no channel until their path has to change.
 void Coordinator::on_channel_down(PeerChannel* channel) {
   reliers_.erase(channel);
+  locator_.channel_forget(channel);
   sessions_.for_each([&](Session& session) {
     session.search.channel_ends(channel);
     if (session.search.channel() != channel) return;
@@ -129,6 +130,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
   session->control.asks_responder = (message.flags & wire::Bind::kAsksResponder) != 0;
   session->gone.peer_forgets_set((message.flags & wire::Bind::kForgetsKeys) != 0);
   session->avoidance.peer_heeds_set((message.flags & wire::Bind::kHeedsAvoid) != 0);
+  session->peer_probes = (message.flags & wire::Bind::kProbes) != 0;
   const bool was_proven = search.is_proven();
   // The first Bind says which members are up. Later ones are followed by a Members, which says it.
   if (!was_proven) {
@@ -146,6 +148,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Bind& message) {
   }
   session->spread.peer_bound(message);
   session->paths.tend();
+  locator_.touch(*session);
   search.note_host();  // it writes a file, for which the peer shall not wait
 }
 
@@ -188,6 +191,11 @@ void Coordinator::on(PeerChannel* channel, const wire::Avoid& message) {
 void Coordinator::on(PeerChannel* channel, const wire::Nics& message) {
   Session* session = proven_addressee(channel, message.from, message.to);
   if (session != nullptr) session->spread.take(message);
+}
+
+void Coordinator::on(PeerChannel* channel, const wire::Probe& message) {
+  Session* session = proven_addressee(channel, message.from, message.to);
+  if (session != nullptr) locator_.take(*session, message);
 }
 
 void Coordinator::on(PeerChannel* channel, const wire::Drain& message) {

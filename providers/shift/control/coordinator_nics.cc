@@ -20,6 +20,7 @@ using group::kDefault;
 
 void Coordinator::nic_lost(Context* context, int member, group::Cause cause) {
   int moving = 0;
+  uint32_t leaving = 0;
   sessions_.for_each_of(context, [&](Session& session) {
     const Group& group = session.group;
     if (!group::is_protected(group)) return;
@@ -30,6 +31,7 @@ void Coordinator::nic_lost(Context* context, int member, group::Cause cause) {
     }
     if (group.life.path.member == member) {
       moving += session.control.state == State::kActive;
+      leaving++;
       feed(session, {.event = Event::kPathFault, .cause = cause});
     } else if (session.control.state == State::kFencingTargeted &&
                session.round.target().path.follower == member) {
@@ -40,6 +42,7 @@ void Coordinator::nic_lost(Context* context, int member, group::Cause cause) {
     SHIFT_WARN_FEW("%s: %s: %d QP%s move%s away", context->name(member), cause.text, moving,
                    moving == 1 ? "" : "s", moving == 1 ? "s" : "");
   }
+  locator_.nic_lost(context, member, cause, leaving);
   members_up_changed(context);
 }
 
@@ -101,6 +104,7 @@ void Coordinator::addresses_changed(Context* context, int member,
     qp.connected = false;
     session.book.ready_drop(qp.connection.path);
   });
+  locator_.addresses_changed(context, member);
   for (const wire::Gid& gid : gone) {
     address_lost(context, member, gid, {"the NIC's address is gone", Detector::kAddress});
   }

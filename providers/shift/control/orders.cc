@@ -6,6 +6,8 @@
 #include "control/sessions.h"
 #include "group/context.h"
 #include "state/directory.h"
+#include "state/order_all.h"
+#include "state/orders.h"
 #include "util/log.h"
 
 namespace shift::control {
@@ -18,6 +20,7 @@ Orders::~Orders() {
 
 void Orders::begin(std::string base, const std::string& socket_path) {
   base_ = std::move(base);
+  socket_path_ = socket_path;
   names_read();
   if (socket_path.empty()) return;
   std::string problem;
@@ -43,10 +46,18 @@ void Orders::take(const Order& order) {
   switch (order.kind) {
     case Order::Kind::kLook:
       return look();
+    case Order::Kind::kSuspect:
+      return sink_.nic_suspected(order.device);
     case Order::Kind::kMove:
     case Order::Kind::kHome:
       return move(order);
   }
+}
+
+void Orders::suspect_tell(const std::string& device) const {
+  if (base_.empty()) return;
+  const std::string order = state::kOrderSuspect + (" " + device);
+  if (order.size() <= state::kOrderMax) (void)state::order_all(base_, socket_path_, order);
 }
 
 void Orders::names_read() {

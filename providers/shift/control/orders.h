@@ -16,9 +16,11 @@ namespace shift::control {
 class Sessions;
 struct Session;
 
-// Hears that the drained NICs of a context have changed.
+// Hears that the drained NICs of a context have changed, and that another process of the user has
+// found a NIC broken.
 class OrderSink {
  public:
+  virtual void nic_suspected(const std::string& device) = 0;
   virtual void drained_changed(group::Context* context) = 0;
 
  protected:
@@ -34,6 +36,9 @@ class Orders {
   // Follows the files in this base folder (state/directory.h), and takes orders at a socket of this
   // path, if it is not empty. Without this call there are no orders but those of drained_set().
   void begin(std::string base, const std::string& socket_path);
+
+  // Tells the user's other processes that the NIC was found broken.
+  void suspect_tell(const std::string& device) const;
 
   // Carries out what was sent to the socket.
   void take(const state::Order& order);
@@ -55,7 +60,7 @@ class Orders {
   net::Loop& loop_;
   const Sessions& sessions_;
   OrderSink& sink_;
-  std::string base_;
+  std::string base_, socket_path_;
   state::OrderSocket socket_;
   std::set<std::string> names_;
   std::map<group::Context*, uint8_t> drained_;

@@ -222,6 +222,7 @@ void PeerSearch::send_bind() {
     bind.flags |= wire::Bind::kHasSqPsn;
   }
   bind.flags |= wire::Bind::kForgetsKeys | wire::Bind::kHeedsAvoid | wire::Bind::kTellsNics;
+  if (config().locate) bind.flags |= wire::Bind::kProbes;
   if (group_.asks_responder()) bind.flags |= wire::Bind::kAsksResponder;
   bind.members = own_addresses();
   if (bind.members.size() > wire::Bind::kMembersMax && !SHIFT_PLANT(bind_names_all))

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "control/locator.h"
 #include "control/nic_watch.h"
 #include "control/orders.h"
 #include "control/sessions.h"
@@ -202,6 +203,20 @@ void Reporter::failed(const Session& session, wire::RefuseReason refusal, group:
   board_->count([&](Counters& counters) {
     counters.failed[std::min<size_t>(record.refusal, Counters::kRefusals - 1)]++;
   });
+}
+
+void Reporter::incident(const Incident& incident) {
+  if (board_ == nullptr) return;
+  FaultRecord record;
+  record.place =
+      static_cast<uint8_t>(FaultRecord::kIncident | static_cast<uint8_t>(incident.place));
+  record.epoch = incident.qps;
+  record.pause_us = incident.us;
+  record.detector = static_cast<uint8_t>(incident.detector);
+  state::text_set(record.from, incident.device);
+  state::text_set(record.to, incident.peer);
+  state::text_set(record.cause, incident.evidence);
+  fault_add(record);
 }
 
 void Reporter::peer_found() {

@@ -22,6 +22,7 @@ namespace shift::control {
 
 class NicWatch;
 class Orders;
+struct Incident;
 class Sessions;
 struct Session;
 
@@ -49,6 +50,7 @@ class Reporter {
   void session_forget(const Session& session);
   void switched(const Session& session, const Switched& change);
   void failed(const Session& session, wire::RefuseReason refusal, group::Cause cause);
+  void incident(const Incident& incident);
   void peer_found();
   void peer_missing();
   void drain_called_off();

@@ -95,6 +95,7 @@ std::unique_ptr<Threads> start() {
       coordinator->shares().table_set(
           std::make_unique<state::SharesTable>(config().state_dir, ::geteuid()));
     const std::string stem = board.stem();
+    if (config().locate) coordinator->locator().begin();
     if (!config().state_dir.empty())
       coordinator->orders().begin(config().state_dir, stem.empty() ? "" : stem + state::kSocketEnd);
     made->coordinator = std::move(coordinator);

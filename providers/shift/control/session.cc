@@ -23,6 +23,7 @@ Session::Session(group::Group& g, Shared& s)
       ends(g.life.ends),
       serial(g.life.serial),
       is_self(ends.local == ends.remote),
+      made(s.loop.now()),
       search(g, *this, s.loop, s.net, s.nics),
       qps(*this, s.jobs, s.nics),
       probe(g, s.loop),

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 #include "control/avoidance.h"
 #include "control/drain.h"
@@ -49,6 +50,15 @@ struct Shared {
   uint32_t next_query = 1, next_members = 1, next_gone = 1, next_avoid = 1;
 };
 
+// What the ways depend on that stand ready to be probed for a session (control/locator.h).
+struct WaysWanted {
+  PathName path;
+  const net::PeerChannel* channel;
+  int peer_members;
+
+  bool operator==(const WaysWanted&) const = default;
+};
+
 struct Session final : PeerSearchSink {
   Session(group::Group& g, Shared& s);
 
@@ -57,9 +67,12 @@ struct Session final : PeerSearchSink {
   const group::Ends& ends;       // the names of its QP and of the peer's
   const uint64_t serial;
   const bool is_self;  // the QP is connected to itself
+  const Time made;
   // The group has failed or ended, or the peer closed: no more paths.
   bool over = false;
   bool is_touched = false;  // the reporter will tell of it
+  std::optional<WaysWanted> ways;
+  bool peer_probes = false;  // the peer knows Probe
   bool lost_early = false;  // the path's NIC was lost while the QP was in RTR and nobody was proven
 
   PeerSearch search;

@@ -182,8 +182,12 @@ struct GroupRecord {
   std::array<char, 112> problem{};
 };
 
-// One change of path, or a QP that failed.
+// One change of path, or a QP that failed; or an incident: what was found out about a fault of a
+// NIC. An incident has no QP: `epoch` counts the QPs that left, `from` is the NIC here, `to` the
+// peer's (empty: all peers), `pause_us` the time from the evidence to the verdict, and `cause` the
+// evidence.
 struct FaultRecord {
+  static constexpr uint8_t kIncident = 0x80;  // in `place`, with the number of a control::Place
   static constexpr Kind kKind = Kind::kFault;
   static constexpr size_t kPlaces = 1;
 
@@ -195,7 +199,7 @@ struct FaultRecord {
   uint8_t detector = 0;  // group::Detector
   uint8_t failed = 0;    // the application got its error
   uint8_t refusal = 0;   // wire::RefuseReason, if it failed
-  uint8_t reserved = 0;
+  uint8_t place = 0;     // 0: no incident
   uint32_t pause_us = 0, fence_us = 0, notice_us = 0;
   uint32_t replayed = 0, completed = 0;
   std::array<char, 96> cause{};

@@ -46,6 +46,11 @@ bool may_order(const msghdr& message) {
 std::optional<Order> order_parse(const char* text, size_t size) {
   const std::string_view order(text, size);
   if (order == kOrderLook) return Order{};
+  constexpr std::string_view kSuspects = kOrderSuspect;
+  if (order.size() > kSuspects.size() + 1 && order.starts_with(kSuspects) &&
+      order[kSuspects.size()] == ' ') {
+    return Order{Order::Kind::kSuspect, 0, std::string(order.substr(kSuspects.size() + 1))};
+  }
   if (auto move = qp_order(order, kOrderMove, Order::Kind::kMove)) return move;
   return qp_order(order, kOrderHome, Order::Kind::kHome);
 }

@@ -11,7 +11,7 @@
 namespace shift::state {
 
 struct Order {
-  enum class Kind : uint8_t { kLook, kMove, kHome };
+  enum class Kind : uint8_t { kLook, kMove, kHome, kSuspect };
   Kind kind = Kind::kLook;
   uint32_t qpn = 0;
   std::string device;

@@ -62,6 +62,8 @@ struct Config {
   enum class Register : uint8_t { kAll, kSpares, kDemand } register_on = Register::kAll;
   // SHIFT_PEERS: the operator's map of hosts (util/host_map.h); the name is absolute; empty = none
   std::string peers;
+  // SHIFT_LOCATE: whether QPs of the layer's own stand ready that find out at which end a fault is
+  bool locate = true;
   // SHIFT_BORN: whether a port that is down when its device is opened is shown as if it was up,
   // because another NIC carries what is sent there
   bool born_masked = true;

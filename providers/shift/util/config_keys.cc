@@ -208,6 +208,9 @@ constexpr ConfigKey kKeys[] = {
        return v.empty() ? c.peers.clear(), true : parse_absolute(v, c.peers);
      },
      show<&Config::peers>},
+    {"SHIFT_LOCATE", "on or off",
+     [](std::string_view v, Config& c) { return parse_bool(v, c.locate); },
+     [](const Config& c) { return std::string(c.locate ? "on" : "off"); }},
     {"SHIFT_BORN", "mask or stock",
      [](std::string_view v, Config& c) {
        bool& masked = c.born_masked;

@@ -227,6 +227,17 @@ void fields(IO& io, M& m) {
   });
 }
 
+template <typename IO, Is<Probe> M>
+void fields(IO& io, M& m) {
+  pair(io, m);
+  enumeration(io, m.kind);
+  io.number(m.own);
+  io.number(m.peer);
+  io.number(m.number);
+  enumeration(io, m.result);
+  fields(io, m.address);
+}
+
 template <typename IO, Is<Drain> M>
 void fields(IO& io, M& m) {
   pair(io, m);
@@ -374,10 +385,11 @@ bool body_get(uint8_t type, std::span<const uint8_t> body, Message& out) {
 }  // namespace
 
 const char* message_name(const Message& message) noexcept {
-  constexpr const char* kNames[] = {
-      "Hello",   "HelloReply", "Confirm",   "Bind",     "Offer",         "Accept",   "Ready",
-      "Members", "Drain",      "Switch",    "Progress", "KeyQuery",      "KeyReply", "Refuse",
-      "Close",   "GidQuery",   "GidAnswer", "KeysGone", "KeysForgotten", "Avoid",    "Nics"};
+  constexpr const char* kNames[] = {"Hello",    "HelloReply", "Confirm",  "Bind",          "Offer",
+                                    "Accept",   "Ready",      "Members",  "Drain",         "Switch",
+                                    "Progress", "KeyQuery",   "KeyReply", "Refuse",        "Close",
+                                    "GidQuery", "GidAnswer",  "KeysGone", "KeysForgotten", "Avoid",
+                                    "Nics",     "Probe"};
   static_assert(std::size(kNames) == std::variant_size_v<Message>);
   return message.index() < std::size(kNames) ? kNames[message.index()] : "?";
 }

@@ -79,6 +79,7 @@ struct Bind {
   static constexpr uint32_t kForgetsKeys = 1u << 2;  // the sender answers KeysGone
   static constexpr uint32_t kHeedsAvoid = 1u << 3;   // the sender knows Avoid
   static constexpr uint32_t kTellsNics = 1u << 4;    // the sender knows Nics
+  static constexpr uint32_t kProbes = 1u << 5;       // the sender knows Probe
   static constexpr size_t kMembersMax = 4;           // older builds take no more
 
   QpName from, to;
@@ -330,12 +331,30 @@ struct Nics {
   bool operator==(const Nics&) const = default;
 };
 
+// About the ways between NICs that are probed when a path has failed, to find where the fault is:
+// "connect a QP of your NIC `peer` to mine of my NIC `own`" (kOffer, and the answers kAccept and
+// kRefuse); and "this is what a probe between my NIC `own` and its neighbour has shown" (kTold),
+// after a fault of the path to the NIC `peer`. It goes only to a peer whose Bind says kProbes.
+struct Probe {
+  enum class Kind : uint8_t { kOffer = 0, kAccept = 1, kRefuse = 2, kTold = 3 };
+  enum class Result : uint8_t { kNothing = 0, kPassed = 1, kFailed = 2 };
+
+  QpName from, to;
+  Kind kind = Kind::kOffer;
+  uint8_t own = 0, peer = 0;  // NICs of the sender and of the receiver, by their places
+  uint32_t number = 0;        // of the offer; the answer repeats it
+  Result result = Result::kNothing;
+  QpAddress address;  // with kOffer and kAccept
+
+  bool operator==(const Probe&) const = default;
+};
+
 // The order gives the type numbers on the wire, counted from 1: new types are appended only. A peer
 // of an older build closes the connection over a type that it does not know, so a new type goes
 // only to a peer whose Bind says, with a flag, that it knows the type.
 using Message = std::variant<Hello, HelloReply, Confirm, Bind, Offer, Accept, Ready, Members, Drain,
                              Switch, Progress, KeyQuery, KeyReply, Refuse, Close, GidQuery,
-                             GidAnswer, KeysGone, KeysForgotten, Avoid, Nics>;
+                             GidAnswer, KeysGone, KeysForgotten, Avoid, Nics, Probe>;
 
 const char* message_name(const Message& message) noexcept;
 

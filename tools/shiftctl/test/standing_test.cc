@@ -4,7 +4,9 @@
 
 #include "../drain_plan.h"
 #include "../problems.h"
+#include "../status.h"
 #include "../target.h"
+#include "control/locate.h"
 #include "fake.h"
 
 namespace shift::ctl {
@@ -47,6 +49,26 @@ TEST(Standing, each_state_has_one) {
   auto& between = fake.add_qp(9, 1);
   between.member = state::GroupRecord::kNoPath;
   EXPECT_EQ(standing_of(between), Standing::kMoving);
+}
+
+TEST(Standing, an_incident_is_told_as_such) {
+  auto fake = test::Fake::with(1, {"mlx5_0", "mlx5_1"});
+  state::FaultRecord& fault = fake.add_fault(0, 1, "A0-A1 fails");
+  EXPECT_FALSE(is_incident(fault));
+  fault.place = state::FaultRecord::kIncident | static_cast<uint8_t>(control::Place::kLocal);
+  fault.epoch = 12;
+  fault.pause_us = 31000;
+  state::text_set(fault.to, "");
+  EXPECT_TRUE(is_incident(fault));
+  EXPECT_EQ(incident_text(fault),
+            "mlx5_0: the fault is local (certain, after 31 ms; 12 QPs): A0-A1 fails");
+  fault.place = state::FaultRecord::kIncident;
+  state::text_set(fault.to, "10.0.0.2");
+  EXPECT_EQ(
+      incident_text(fault),
+      "mlx5_0 to 10.0.0.2: the fault is unknown (not certain, after 31 ms; 12 QPs): A0-A1 fails");
+  fault.place = state::FaultRecord::kIncident | 77;
+  EXPECT_STREQ(place_name(fault), "unknown");
 }
 
 TEST(Standing, a_reason_is_always_given) {

@@ -160,6 +160,7 @@ class SessionTest : public ::testing::Test {
   ReadBacks read_backs_;
   Lines lines_{loop_};
   struct NoOrders final : OrderSink {
+    void nic_suspected(const std::string&) override {}
     void drained_changed(group::Context*) override {}
   } no_orders_;
   Orders orders_{loop_, sessions_, no_orders_};

@@ -590,7 +590,7 @@ TEST_F(PeerSearchTest, BindSaysWhatProvesAndWhereTheNicsAre) {
   EXPECT_EQ(bind.sq_psn, 1000u);
   EXPECT_EQ(bind.rq_psn, 2000u);
   EXPECT_EQ(bind.flags, wire::Bind::kHasSqPsn | wire::Bind::kForgetsKeys | wire::Bind::kHeedsAvoid |
-                            wire::Bind::kTellsNics);
+                            wire::Bind::kTellsNics | wire::Bind::kProbes);
   EXPECT_EQ(bind.members_up, 3);
   ASSERT_EQ(bind.members.size(), 2u);
   EXPECT_EQ(bind.members[0], world_.nic(0).gid);

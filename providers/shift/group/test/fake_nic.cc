@@ -162,6 +162,14 @@ int fake_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr*) {
   return 0;
 }
 
+ibv_pd* fake_alloc_pd(ibv_context* context) {
+  return &FakeNic::of(context).pd;
+}
+
+int fake_dealloc_pd(ibv_pd*) {
+  return 0;
+}
+
 ibv_cq* fake_create_cq(ibv_context* context, int cqe, void* owner, ibv_comp_channel*, int) {
   FakeCq& made = FakeNic::of(context).cq_make(cqe);
   made.cq.cq_context = owner;
@@ -357,6 +365,8 @@ FakeQp& FakeNic::qp_make(ibv_cq* send_cq, ibv_cq* recv_cq, bool all_signaled) {
 const StockVerbs* fake_stock() {
   static const StockVerbs table = [] {
     StockVerbs t;
+    t.alloc_pd = fake_alloc_pd;
+    t.dealloc_pd = fake_dealloc_pd;
     t.modify_qp = fake_modify_qp;
     t.query_qp = fake_query_qp;
     t.create_qp = fake_create_qp;

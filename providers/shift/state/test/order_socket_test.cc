@@ -10,6 +10,10 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+
+#include "state/directory.h"
+#include "state/order_all.h"
 
 namespace shift::state {
 namespace {
@@ -22,9 +26,10 @@ TEST(Orders, AreAFewWords) {
   EXPECT_EQ(parse("look"), Order{});
   EXPECT_EQ(parse("move 0x1f mlx5_0"), (Order{Order::Kind::kMove, 0x1f, "mlx5_0"}));
   EXPECT_EQ(parse("home 0xffffffff a"), (Order{Order::Kind::kHome, 0xffffffff, "a"}));
-  for (const char* text :
-       {"", "look ", "move", "move 0x1f", "move 0x1f ", "move 1f mlx5_0", "moved 0x1 a",
-        "move 0x1ffffffff a", "move 0x a", "home -1 a", "drain mlx5_0"})
+  EXPECT_EQ(parse("suspect mlx5_0"), (Order{Order::Kind::kSuspect, 0, "mlx5_0"}));
+  for (const char* text : {"", "suspect", "suspect ", "suspected a", "look ", "move", "move 0x1f",
+                           "move 0x1f ", "move 1f mlx5_0", "moved 0x1 a", "move 0x1ffffffff a",
+                           "move 0x a", "home -1 a", "drain mlx5_0"})
     EXPECT_FALSE(parse(text)) << text;
 }
 
@@ -70,6 +75,22 @@ TEST_F(OrderSocketTest, TheUserIsHeard) {
   EXPECT_FALSE(is_empty_);
   EXPECT_FALSE(take());
   EXPECT_EQ(take(), (Order{Order::Kind::kMove, 1, "a"}));
+}
+
+TEST_F(OrderSocketTest, OtherProcessesAreToldAndTheSenderIsNot) {
+  std::string problem;
+  ASSERT_TRUE(directory_open(folder_, ::geteuid(), true, problem)) << problem;
+  const std::string base = user_directory(folder_, ::geteuid());
+  OrderSocket own, other, third;
+  ASSERT_TRUE(own.open(base + "/1-a.ctl", problem) && other.open(base + "/2-b.ctl", problem) &&
+              third.open(base + "/3-c", problem))
+      << problem;
+  std::ofstream(base + "/4-d.ctl") << "no socket";
+  EXPECT_EQ(order_all(folder_, base + "/1-a.ctl", "suspect mlx5_0"), 1);
+  EXPECT_EQ(other.take(is_empty_), (Order{Order::Kind::kSuspect, 0, "mlx5_0"}));
+  EXPECT_FALSE(own.take(is_empty_));
+  EXPECT_FALSE(third.take(is_empty_));
+  EXPECT_EQ(order_all(folder_ + "/none", "", "suspect mlx5_0"), 0);
 }
 
 TEST_F(OrderSocketTest, NobodyElseIs) {

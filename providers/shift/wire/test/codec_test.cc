@@ -70,6 +70,14 @@ std::vector<Message> samples() {
       KeysForgotten{a, b, 0x80000009},
       Avoid{b, a, 0xfffffff8, 0x81},
       Nics{a, b, {{name(9).gid, 200}, {name(10).gid, 1}}},
+      Probe{b,
+            a,
+            Probe::Kind::kAccept,
+            7,
+            1,
+            0xfffffff9,
+            Probe::Result::kFailed,
+            {name(35).gid, 0x010204, 0xfffffd, 3}},
   };
 }
 
@@ -195,7 +203,7 @@ TEST(Codec, ForeignHeadersAreRefused) {
   const struct {
     size_t at;
     uint8_t value;
-  } cases[] = {{0, 'X'}, {4, 4}, {5, 0}, {5, 22}, {6, 2}, {7, 1}, {11, 1}, {8, 0}};
+  } cases[] = {{0, 'X'}, {4, 4}, {5, 0}, {5, 23}, {6, 2}, {7, 1}, {11, 1}, {8, 0}};
   for (const auto& c : cases) {
     auto bad = good;
     bad[c.at] = c.value;

@@ -1,0 +1,422 @@
+#include "control/locator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "control/nic_watch.h"
+#include "control/orders.h"
+#include "control/reporter.h"
+#include "control/sessions.h"
+#include "group/context.h"
+#include "group/locked.h"
+#include "net/socket.h"
+#include "util/log.h"
+#include "util/planted.h"
+
+namespace shift::control {
+
+using group::Context;
+using group::Detector;
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+namespace {
+
+// Most rounds are over by then.
+constexpr milliseconds kRound{2};
+// A fault of one NIC is noticed by many QPs, and by the peer, within this time: then they are all
+// in one record.
+constexpr milliseconds kGather{20};
+// How long the peer's word is waited for, from the beginning.
+constexpr milliseconds kWord{120};
+// What is noticed later is another fault.
+constexpr milliseconds kSame{2000};
+constexpr size_t kCasesMax = 64;
+
+int next_to(int member, int members) {
+  return members < 2 ? member : (member + 1) % members;
+}
+
+PeerNics peer_of(const Session& session) {
+  return {session.group.context, session.search.channel(), session.ends.remote.gid};
+}
+
+int own_of(const Session& session, PathName path) {
+  return session.control.is_leader ? path.leader : path.follower;
+}
+int peers_of(const Session& session, PathName path) {
+  return session.control.is_leader ? path.follower : path.leader;
+}
+
+uint32_t us_since(Time begun, Time now) {
+  return static_cast<uint32_t>(duration_cast<microseconds>(now - begun).count());
+}
+
+// Where the peer's NIC is: by the address of its default NIC, and its place if it is another one.
+std::string peer_text(const WayName& name) {
+  const auto ip = name.peer.gid.ipv4();
+  std::string text = ip ? net::IpText(*ip).text : net::GidText(name.peer.gid).text;
+  if (name.to != group::kDefault) text += " NIC " + std::to_string(name.to);
+  return text;
+}
+
+// Since when the session has been on its path.
+Time since(const Session& session) {
+  return std::max(session.made, session.round.active_since());
+}
+
+uint64_t completed_by(const group::Group& group) {
+  return group.counters.done[0] + group.counters.done[1];
+}
+
+// Whether a fault may lie in the NIC, its cable or its port. What NICs say of themselves is taken
+// by nic_lost().
+bool is_doubtful(Detector detector) {
+  switch (detector) {
+    case Detector::kCompletion:
+    case Detector::kPost:
+    case Detector::kPeer:
+    case Detector::kNeighbour:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+// ---- in calm
+
+void Locator::begin() {
+  probes_ = true;
+  sessions_.for_each([this](Session& session) { touch(session); });
+}
+
+void Locator::touch(Session& session) {
+  if (!probes_ || session.is_self || session.control.state != fsm::State::kActive) return;
+  const auto& path = session.book.current();
+  if (!path || !session.search.is_proven()) return;
+  const WaysWanted wanted{*path, session.search.channel(), session.book.peer_members()};
+  if (session.ways == wanted) return;
+  session.ways = wanted;
+  Context* context = session.group.context;
+  const int own = own_of(session, *path), peers = peers_of(session, *path);
+  const int neighbour = next_to(own, context->member_count);
+  prober_.want({{context, nullptr, {}}, own, neighbour});
+  if (!session.peer_probes || session.search.channel() == nullptr) return;
+  const PeerNics peer = peer_of(session);
+  const int peers_neighbour = next_to(peers, session.book.peer_members());
+  prober_.want({peer, own, peers});
+  prober_.want({peer, neighbour, peers});
+  prober_.want({peer, own, peers_neighbour});
+}
+
+// ---- evidence
+
+Locator::Case* Locator::find(const WayName& name) {
+  const auto found =
+      std::ranges::find_if(cases_, [&](const Case& one) { return one.name == name; });
+  return found == cases_.end() ? nullptr : &*found;
+}
+
+// Whether the session is a latecomer: it has been on the path since before the fault was looked at.
+bool Locator::is_known(const Session& session, const WayName& name) {
+  const Time now = loop_.now();
+  const auto is_late = [&](Time begun) {
+    return since(session) <= begun && (now < begun + kSame || SHIFT_PLANT(old_case_kept));
+  };
+  const auto broken = broken_.find(session.group.context->name(name.from));
+  if (broken != broken_.end() && is_late(broken->second)) return true;
+  Case* one = find(name);
+  if (one == nullptr || !is_late(one->begun)) return false;
+  // Where nothing has left, there was no fault.
+  if (one->is_over) return !one->left.empty();
+  one->left.insert(session.serial);
+  return true;
+}
+
+void Locator::evidence(const Session& session, PathName path, group::Cause cause) {
+  if (session.is_self || !session.search.is_proven() || !is_doubtful(cause.detector)) return;
+  const WayName name{peer_of(session), own_of(session, path), peers_of(session, path)};
+  if (is_known(session, name)) return;
+  // A NIC that has said that it is down was told of by nic_lost().
+  const Context* context = session.group.context;
+  if (((nics_.up(context) | nics_.late(context)) >> name.from & 1) == 0) return;
+  if (Case* one = open(session, name, cause)) one->left.insert(session.serial);
+}
+
+void Locator::suspect(const std::string& device) {
+  constexpr std::chrono::seconds kPause{1};
+  Session* const session = sessions_.find_if([&](const Session& one) {
+    const auto& path = one.book.current();
+    return path && !one.is_self && one.control.state == fsm::State::kActive &&
+           one.search.is_proven() && one.group.context->name(own_of(one, *path)) == device;
+  });
+  if (session == nullptr || !probes_) return;
+  const PathName path = *session->book.current();
+  const WayName name{peer_of(*session), own_of(*session, path), peers_of(*session, path)};
+  const Case* const before = find(name);
+  if (before != nullptr && loop_.now() < before->begun + kPause) return;
+  Case* const one =
+      open(*session, name, {"another process found the NIC broken", Detector::kNeighbour});
+  if (one != nullptr) one->is_hearsay = true;
+}
+
+Locator::Case* Locator::open(const Session& session, const WayName& name, group::Cause cause) {
+  std::erase_if(cases_, [&](const Case& one) { return one.name == name; });
+  if (cases_.size() >= kCasesMax) {
+    const auto oldest = std::ranges::find_if(cases_, [](const Case& one) { return one.is_over; });
+    if (oldest == cases_.end()) return nullptr;
+    cases_.erase(oldest);
+  }
+  Case& one = cases_.emplace_back(loop_, name, loop_.now());
+  one.cause = cause;
+  one.own = {name.from, next_to(name.from, session.group.context->member_count)};
+  one.peer = {name.to, next_to(name.to, session.book.peer_members())};
+  one.device = session.group.context->name(name.from);
+  if (const auto word = words_.find(name); word != words_.end()) {
+    one.has_waited = loop_.now() <= word->second.heard + kWord;
+    if (one.has_waited) one.trials[Way::kPeers] = word->second.trial;
+    words_.erase(word);
+  }
+  // The round comes first.
+  one.bound.start(kRound, [this, name] {
+    if (Case* found = find(name)) start(*found);
+  });
+  return &one;
+}
+
+void Locator::start(Case& one) {
+  prober_.pause();
+  const WayName name = one.name;
+  const Time begun = one.begun;
+  const PeerNics own{name.peer.context, nullptr, {}};
+  const std::pair<Way, WayName> ways[] = {
+      {Way::kOwn, {own, one.own.nic, one.own.neighbour}},
+      {Way::kDirect, name},
+      {Way::kInward, {name.peer, one.own.neighbour, one.peer.nic}},
+      {Way::kOutward, {name.peer, one.own.nic, one.peer.neighbour}},
+  };
+  one.bound.start(kGather, [this, name] {
+    if (Case* found = find(name)) conclude_maybe(*found);
+  });
+  if (!probes_) return;
+  sessions_.for_each([&](Session& other) {
+    if (is_on(other, one, Place::kLocal)) one.completed[other.serial] = completed_by(other.group);
+  });
+  one.probing = static_cast<int>(std::size(ways));
+  // A probe may be over at once; the case stays until it is concluded, which waits for kGather.
+  for (const auto& [way, over] : ways) {
+    prober_.probe(over,
+                  [this, name, begun, way = way](Trial trial) { tried(name, begun, way, trial); });
+  }
+}
+
+void Locator::tried(const WayName& name, Time begun, Way way, Trial trial) {
+  Case* const one = find(name);
+  if (one == nullptr || one->begun != begun) return;
+  one->trials[way] = trial;
+  one->probing--;
+  if (way == Way::kOwn) tell_peer(*one, trial);
+  if (!one->is_over) conclude_maybe(*one);
+}
+
+// The peer cannot see how this end's NIC reaches its neighbour.
+void Locator::tell_peer(const Case& one, Trial own) {
+  const Session* speaker = sessions_.find_if([&one](const Session& session) {
+    return peer_of(session) == one.name.peer && session.peer_probes &&
+           session.search.is_proven_on(one.name.peer.channel);
+  });
+  if (speaker == nullptr || one.name.peer.channel == nullptr) return;
+  using Result = wire::Probe::Result;
+  const auto result = own == Trial::kPassed   ? Result::kPassed
+                      : own == Trial::kFailed ? Result::kFailed
+                                              : Result::kNothing;
+  speaker->search.send(wire::Probe{speaker->ends.local,
+                                   speaker->ends.remote,
+                                   wire::Probe::Kind::kTold,
+                                   static_cast<uint8_t>(one.name.from),
+                                   static_cast<uint8_t>(one.name.to),
+                                   0,
+                                   result,
+                                   {}});
+}
+
+void Locator::take(Session& session, const wire::Probe& message) {
+  if (!probes_ || session.is_self) return;
+  if (message.kind != wire::Probe::Kind::kTold) return prober_.take(session, message);
+  const WayName name{peer_of(session), message.peer, message.own};
+  const Trial trial = message.result == wire::Probe::Result::kPassed   ? Trial::kPassed
+                      : message.result == wire::Probe::Result::kFailed ? Trial::kFailed
+                                                                       : Trial::kNone;
+  Case* const one = find(name);
+  if (one == nullptr || one->is_over) {
+    std::erase_if(words_, [now = loop_.now()](const auto& entry) {
+      return now > entry.second.heard + kWord;
+    });
+    if (words_.size() < kCasesMax) words_.try_emplace(name, Word{loop_.now(), trial});
+    return;
+  }
+  if (one->has_waited) return;
+  one->has_waited = true;
+  one->trials[Way::kPeers] = trial;
+  conclude_maybe(*one);
+}
+
+// ---- the verdict
+
+void Locator::conclude_maybe(Case& one) {
+  const Time now = loop_.now();
+  if (one.is_over || now < one.begun + kGather) return;
+  const Session* session =
+      sessions_.find_if([&one](const Session& other) { return peer_of(other) == one.name.peer; });
+  const bool peer_is_up = session == nullptr || (session->book.peer_up() >> one.name.to & 1) != 0;
+  if (!peer_is_up) return conclude(one, Place::kRemote, "the peer says that its NIC is down");
+  if (one.probing > 0) return;
+  if (is_word_wanted(one.trials) && !one.has_waited) {
+    one.has_waited = now >= one.begun + kWord;
+    if (!one.has_waited) {
+      return one.bound.start_at(one.begun + kWord, [this, name = one.name] {
+        if (Case* found = find(name)) conclude_maybe(*found);
+      });
+    }
+  }
+  Place place = place_of(one.trials);
+  std::string evidence = trials_text(one.trials, one.own, one.peer);
+  if (place == Place::kLocal && has_traffic(one) && !SHIFT_PLANT(traffic_ignored)) {
+    place = Place::kUnknown;
+    evidence += ", and requests complete over the NIC";
+  }
+  conclude(one, place, std::move(evidence));
+}
+
+// Whether a group on the NIC here, which has not left it, has completed anything since the case
+// began. Then the NIC is not dead, whatever the probes say.
+bool Locator::has_traffic(const Case& one) const {
+  return std::ranges::any_of(one.completed, [&](const auto& entry) {
+    const Session* session = sessions_.find(entry.first);
+    return session != nullptr && is_on(*session, one, Place::kLocal) &&
+           completed_by(session->group) != entry.second;
+  });
+}
+
+void Locator::conclude(Case& one, Place place, std::string evidence) {
+  one.is_over = true;
+  one.bound.cancel();
+  if (place != Place::kUnknown) move(one, place);
+  Incident incident{.device = one.device,
+                    .peer = peer_text(one.name),
+                    .place = place,
+                    .detector = one.cause.detector,
+                    .qps = static_cast<uint32_t>(one.left.size()),
+                    .us = us_since(one.begun, loop_.now()),
+                    .evidence = std::move(evidence)};
+  if (place == Place::kLocal) {
+    incident.peer.clear();
+    join(one.device, incident);
+    // The groups that leave come first.
+    if (!one.is_hearsay)
+      loop_.call_soon([this, device = one.device] { orders_.suspect_tell(device); });
+  }
+  // What another process has told and this one does not see is no incident here.
+  if (incident.qps > 0) tell(incident);
+}
+
+// The NIC here is broken. Cases with other peers have met the same fault, and latecomers will.
+void Locator::join(const std::string& device, Incident& incident) {
+  const Time now = loop_.now();
+  for (Case& other : cases_) {
+    if (other.is_over || other.device != device) continue;
+    other.is_over = true;
+    other.bound.cancel();
+    incident.qps += static_cast<uint32_t>(other.left.size());
+    incident.us = std::max(incident.us, us_since(other.begun, now));
+  }
+  broken_[device] = now;
+}
+
+// Whether the session is on a path that a fault at this place concerns, and was before the case.
+bool Locator::is_on(const Session& session, const Case& one, Place place) const {
+  const auto& path = session.book.current();
+  if (!path || session.is_self || session.control.state != fsm::State::kActive) return false;
+  if (!group::is_protected(session.group) || since(session) > one.begun) return false;
+  const bool is_own_nic = one.device == session.group.context->name(own_of(session, *path));
+  if (place == Place::kLocal) return is_own_nic;
+  const bool is_peers_nic =
+      peer_of(session) == one.name.peer && peers_of(session, *path) == one.name.to;
+  if (place == Place::kRemote) return is_peers_nic || SHIFT_PLANT(remote_moves_others);
+  return is_own_nic && is_peers_nic;
+}
+
+// Has the groups leave that have not noticed by themselves.
+void Locator::move(Case& one, Place place) {
+  sessions_.for_each([&](Session& session) {
+    if (!is_on(session, one, place)) return;
+    one.left.insert(session.serial);
+    loop_.call_soon([this, serial = session.serial, path = session.book.current()] {
+      Session* const found = sessions_.find(serial);
+      if (found == nullptr || found->book.current() != path) return;
+      machine_.feed(*found, {.event = fsm::Event::kPathFault,
+                             .cause = {"probes found its NIC broken", Detector::kNeighbour}});
+    });
+  });
+}
+
+void Locator::nic_lost(const Context* context, int member, group::Cause cause, uint32_t qps) {
+  const std::string device = context->name(member);
+  auto found = lost_.find(device);
+  if (found == lost_.end()) {
+    found = lost_.try_emplace(device, loop_).first;
+    found->second.incident = {.device = device,
+                              .peer = {},
+                              .place = Place::kLocal,
+                              .detector = cause.detector,
+                              .evidence = cause.text};
+    found->second.gather.start(kGather, [this, device] {
+      const Incident incident = lost_.at(device).incident;
+      lost_.erase(device);
+      if (incident.qps > 0) tell(incident);
+    });
+  }
+  found->second.incident.qps += qps;
+  join(device, found->second.incident);
+}
+
+void Locator::tell(const Incident& incident) const {
+  const char* device = incident.device.c_str();
+  SHIFT_INFO_FEW("%s%s%s: the fault is %s (%s, after %u ms; QPs: %u): %s", device,
+                 incident.peer.empty() ? "" : " to ", incident.peer.c_str(),
+                 to_string(incident.place), incident.is_certain() ? "certain" : "not certain",
+                 incident.us / 1000, incident.qps, incident.evidence.c_str());
+  SHIFT_EVENT("incident", {{"device", device},
+                           {"peer", std::string_view(incident.peer)},
+                           {"place", to_string(incident.place)},
+                           {"certain", incident.is_certain()},
+                           {"detector", to_string(incident.detector)},
+                           {"evidence", std::string_view(incident.evidence)},
+                           {"qps", incident.qps},
+                           {"us", incident.us}});
+  reporter_.incident(incident);
+}
+
+// ---- what goes
+
+void Locator::channel_forget(const net::PeerChannel* channel) {
+  sessions_.for_each([channel](Session& session) {
+    if (session.ways && session.ways->channel == channel) session.ways.reset();
+  });
+  prober_.channel_forget(channel);
+  std::erase_if(cases_, [channel](const Case& one) { return one.name.peer.channel == channel; });
+  std::erase_if(words_,
+                [channel](const auto& entry) { return entry.first.peer.channel == channel; });
+}
+
+void Locator::context_forget(const Context* context) {
+  prober_.context_forget(context);
+  std::erase_if(cases_, [context](const Case& one) { return one.name.peer.context == context; });
+  std::erase_if(words_,
+                [context](const auto& entry) { return entry.first.peer.context == context; });
+}
+
+}  // namespace shift::control
