@@ -155,6 +155,18 @@ function(shift_test name)
   endif()
 endfunction()
 
+# shift_planted_bugs(TARGET AREA): one test for each bug of the list AREA_bugs. TARGET is a test program that must
+# fail with it, and has the sources that hold the bugs.
+function(shift_planted_bugs target area)
+  target_compile_definitions(${target} PRIVATE SHIFT_PLANTED_BUGS=1)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
+  foreach(bug ${${area}_bugs})
+    add_test(NAME ${area}_${bug} COMMAND ${target})
+    set_tests_properties(${area}_${bug} PROPERTIES LABELS unit TIMEOUT 120 WILL_FAIL ON
+      ENVIRONMENT SHIFT_PLANT=${bug})
+  endforeach()
+endfunction()
+
 # shift_fuzzers(PREFIX NAMESPACE LIBRARY target...): one fuzzer, named PREFIX_target, for each target function of
 # the library. They are built with clang only (preset "fuzz", tools/fuzz.sh).
 function(shift_fuzzers prefix namespace library)
