@@ -6,7 +6,7 @@
 #include "control/sessions.h"
 #include "group/context.h"
 #include "state/directory.h"
-#include "state/order_all.h"
+#include "state/order_send.h"
 #include "state/orders.h"
 #include "util/log.h"
 

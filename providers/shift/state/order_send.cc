@@ -1,4 +1,4 @@
-#include "state/order_all.h"
+#include "state/order_send.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <new>
 #include <string_view>
@@ -15,23 +16,21 @@
 #include "util/unique_fd.h"
 
 namespace shift::state {
-namespace {
 
 // By the folder's descriptor, since paths of sockets are short, and the folder is known to be good.
-bool send_to(int folder, const char* name, int fd, const std::string& order) {
+int order_send(int folder, const char* name, uid_t user, int fd, const std::string& order) {
   struct stat status {};
-  if (::fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) != 0) return false;
-  if (!S_ISSOCK(status.st_mode) || status.st_uid != ::geteuid()) return false;
+  if (::fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) != 0) return errno;
+  if (!S_ISSOCK(status.st_mode) || status.st_uid != user) return EPERM;
   const std::string path = "/proc/self/fd/" + std::to_string(folder) + "/" + name;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) return false;
+  if (path.size() >= sizeof address.sun_path) return ENAMETOOLONG;
   std::memcpy(address.sun_path, path.data(), path.size());
-  return ::sendto(fd, order.data(), order.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
-                  reinterpret_cast<const sockaddr*>(&address), sizeof address) >= 0;
+  const ssize_t sent = ::sendto(fd, order.data(), order.size(), MSG_NOSIGNAL | MSG_DONTWAIT,
+                                reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  return sent >= 0 ? 0 : errno;
 }
-
-}  // namespace
 
 int order_all(const std::string& base, const std::string& own, const std::string& order) noexcept
     try {
@@ -48,7 +47,7 @@ int order_all(const std::string& base, const std::string& own, const std::string
     if (++looked_at > kFilesMax) break;
     const std::string_view name = entry->d_name;
     if (name.ends_with(kSocketEnd) && name != own_name)
-      sent += send_to(folder.get(), entry->d_name, fd.get(), order);
+      sent += order_send(folder.get(), entry->d_name, ::geteuid(), fd.get(), order) == 0;
   }
   ::closedir(entries);
   return sent;

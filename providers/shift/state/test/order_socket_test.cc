@@ -13,7 +13,7 @@
 #include <fstream>
 
 #include "state/directory.h"
-#include "state/order_all.h"
+#include "state/order_send.h"
 
 namespace shift::state {
 namespace {
