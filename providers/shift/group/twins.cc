@@ -189,7 +189,11 @@ void twin_regions_want(ProtectionDomain& pd, int member) {
       as.pd->domain().catching_up[member]--;
     };
     // The task needs the mutex, too, so it changes both after this does.
-    if (!on_nic(context, member, task, time_for(region->mr.length))) continue;
+    if (!on_nic(context, member, task, time_for(region->mr.length))) {
+      // Nobody would ask again, and requests would wait for ever.
+      if (!SHIFT_PLANT(unasked_memory_awaited)) twin = MemoryRegion::Twin::kFailed;
+      continue;
+    }
     twin = MemoryRegion::Twin::kQueued;
     domain.catching_up[member]++;
   }

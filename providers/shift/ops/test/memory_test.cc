@@ -343,6 +343,19 @@ TEST_F(WantedMemory, IsAwaitedByTheRound) {
   is_gone({mr});
 }
 
+// C6: the system has refused a thread, so nobody will ever register it there.
+TEST_F(WantedMemory, ThatNobodyCanRegisterIsNotAwaited) {
+  group::Group* group = world_.make_group(world_.make_cq());
+  ibv_mr* mr = add_registered();
+  commands_.has_threads = false;
+  group::twin_regions_want(*group, group::kBackup);
+  commands_.has_threads = true;
+  EXPECT_EQ(local_key(mr, group::kBackup), group::KeyState::kMissing);
+  EXPECT_EQ(told_key(mr, group::kBackup), group::KeyState::kMissing);
+  EXPECT_FALSE(group::round_awaits_registration(*group));
+  is_gone({mr});
+}
+
 // The registrations that nobody has begun are not begun, and nothing is left to wait for.
 TEST_F(WantedMemory, ThatGoesMeanwhileIsNotRegistered) {
   group::Group* group = world_.make_group(world_.make_cq());
