@@ -200,7 +200,8 @@ class Once {
       for (uint32_t i = 0; i < slot_size_; i += 8) {
         uint64_t value;
         std::memcpy(&value, old + i, sizeof value);
-        if (value != 0 && value <= stamp_of(traffic_, number, i / kBlock)) {
+        // Without the mark, the word is about to be filled: its last byte is written last.
+        if ((value & kStamp) != 0 && value <= stamp_of(traffic_, number, i / kBlock)) {
           report_->violation("written-twice", fmt::format("message {} of {} byte {}: stamp {}",
                                                           number, consumed_, i, value));
         }
