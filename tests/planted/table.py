@@ -11,7 +11,8 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 # The folders (from providers/shift) whose unit tests switch bugs on, and what these are about.
-UNIT = [("group", "exact"), ("group", "leaving"), ("group", "keys"), ("group", "notes"), ("group", "ending"),
+UNIT = [("group", "exact"), ("group", "leaving"), ("group", "receives"),
+        ("group", "keys"), ("group", "notes"), ("group", "ending"),
         ("control", "verdict"), ("control", "neighbour"), ("control", "locate"),
         ("control", "spread"), ("net", "book"), ("ops", "begin"),
         ("ops", "channel"), ("ops", "count"), ("ops", "poll"), ("ops", "end"), ("../mlx5/test", "rings")]

@@ -97,6 +97,7 @@ void Fence::begin(Entry& entry) {
     entry.result = Result::kProven;
     return;
   }
+  receives_leave_begin(group);
   entry.to_error = to_error(group, member);
   // A QP that never reached RTS has sent nothing, and providers refuse the marker on it.
   entry.marked_send = group.cap.max_send_wr == 0 || !group.life.members[member].can_send;
@@ -324,7 +325,7 @@ void Fence::end(Entry& entry, Result result) {
     group.life.errors.flushed.clear();
     if (result == Result::kProven) group.life.path.member = kNoMember;
   }
-  if (result != Result::kProven) return;
+  if (result != Result::kProven) return receives_leave_cancel(group);
   receives_leave(group);
   // The receive of a message that broke off is found only when all groups have left the member.
   if (entry.stopped) fault_sink->receives_stuck(group.srq, entry.member);

@@ -15,6 +15,7 @@
 #include "group/shared_queue.h"
 #include "group/stock.h"
 #include "util/log.h"
+#include "util/planted.h"
 
 namespace shift::group {
 namespace {
@@ -114,8 +115,9 @@ void Recall::shut() {
   (void)poll();
 }
 
-Recall::Taken Recall::take(uint32_t count) {
+Recall::Taken Recall::take(uint32_t count, const std::function<bool()>& is_vain) {
   found_empty_ = found_broken_ = false;
+  if (is_vain()) return Taken::kLate;
   if (!connected_ && !connect()) return Taken::kBroken;
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   const uint32_t end = sent_ + count;
@@ -128,7 +130,7 @@ Recall::Taken Recall::take(uint32_t count) {
       if (sender_->context->ops.post_send(sender_, &wr, &bad) != 0) break;
       sent_++;
     }
-    is_good = poll() && std::chrono::steady_clock::now() < deadline;
+    is_good = poll() && std::chrono::steady_clock::now() < deadline && !is_vain();
     if (is_good) sched_yield();
   }
   if (is_good) return Taken::kAll;
@@ -148,26 +150,49 @@ void SharedQueue::recall_some(int dry) {
     for (int m = 0; m < context.member_count; m++) {
       const Member& one = members[m];
       if (one.groups == 0 || m == dry || context.members[m].dead) continue;
+      if (is_being_left(m)) continue;
       const uint32_t have = members[dry].posted;
       if (one.posted <= have || (one.posted - have) / 2 <= count) continue;
       from = m;
       count = (one.posted - have) / 2;
     }
+    if (from == kNoMember) return;
+    // One recall at a time: a NIC that carries nothing takes long for each, and its thread has
+    // other commands.
+    if (std::exchange(members[from].gives, true) && !SHIFT_PLANT(recalls_pile_up)) {
+      members[from].gives_again = true;
+      return;
+    }
   }
-  if (from == kNoMember) return;
-  (void)on_nic(context, from, [held = Held(this), from, count] { held->recall_from(from, count); });
+  const auto task = [held = Held(this), from, count] { held->recall_from(from, count); };
+  if (on_nic(context, from, task)) return;
+  std::lock_guard lock(mutex);
+  members[from].gives = false;
+}
+
+// The caller holds mutex.
+bool SharedQueue::is_being_left(int member) const {
+  return members[member].groups == members[member].leaving && !SHIFT_PLANT(recalled_from_leaving);
 }
 
 void SharedQueue::recall_from(int member, uint32_t count) {
   auto& tool = recall[member];
   if (tool == nullptr) tool = std::make_unique<Recall>(*this, member);
-  const Recall::Taken taken = tool->take(count);
+  const Recall::Taken taken = tool->take(count, [this, member] {
+    std::lock_guard lock(mutex);
+    return is_being_left(member);
+  });
   std::lock_guard lock(mutex);
+  members[member].gives = false;
+  const bool was_asked = std::exchange(members[member].gives_again, false);
   (void)bring_waiting();
   // The groups that can still consume there may be idle, and would notice nothing. When they have
   // left the member, its receives are free to go elsewhere.
-  if (taken == Recall::Taken::kBroken) fault_sink->receives_stuck(this, member);
-  if (taken == Recall::Taken::kLate) ask_if_dry();
+  if (taken == Recall::Taken::kBroken) {
+    fault_sink->receives_stuck(this, member);
+  } else if (taken == Recall::Taken::kLate || was_asked) {
+    ask_if_dry();
+  }
   SHIFT_DEBUG("%s: %u shared receives asked back from member %d", context.device->dev.name, count,
               member);
 }
@@ -185,7 +210,7 @@ bool SharedQueue::cleanse(int member) {
   if (now < cleanse_not_before[member] || !member_port_is_up(context, member)) return false;
   auto& tool = recall[member];
   if (tool == nullptr) tool = std::make_unique<Recall>(*this, member);
-  const bool is_empty = tool->take(count) == Recall::Taken::kEmpty;
+  const bool is_empty = tool->take(count, [] { return false; }) == Recall::Taken::kEmpty;
   std::lock_guard lock(mutex);
   if (!is_empty && members[member].stale != 0) {
     const int doublings = std::min(cleanse_failures[member]++, kCleanseDoublings);

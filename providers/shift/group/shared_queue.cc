@@ -171,8 +171,20 @@ SharedQueue::Join SharedQueue::join(int member) {
   return Join::kDone;
 }
 
-void SharedQueue::leave(int member) {
+void SharedQueue::leave_begin(int member) {
   std::lock_guard lock(mutex);
+  members[member].leaving++;
+}
+
+void SharedQueue::leave_cancel(int member) {
+  std::lock_guard lock(mutex);
+  members[member].leaving--;
+  if (members_used > 1) ask_if_dry();
+}
+
+void SharedQueue::leave(int member, bool has_begun) {
+  std::lock_guard lock(mutex);
+  if (has_begun) members[member].leaving--;
   if (--members[member].groups != 0) return;
   members_used--;
   abandon_unused();
@@ -228,10 +240,21 @@ SharedQueue::Join receives_join(Group& group, int member) {
   return result;
 }
 
+void receives_leave_begin(Group& group) {
+  const int member = group.srq_member;
+  if (group.srq == nullptr || member == kNoMember || group.srq_leaves.exchange(true)) return;
+  group.srq->leave_begin(member);
+}
+
+void receives_leave_cancel(Group& group) {
+  const int member = group.srq_member;
+  if (group.srq != nullptr && group.srq_leaves.exchange(false)) group.srq->leave_cancel(member);
+}
+
 void receives_leave(Group& group) {
   if (group.srq == nullptr) return;
   const int member = group.srq_member.exchange(kNoMember);
-  if (member != kNoMember) group.srq->leave(member);
+  if (member != kNoMember) group.srq->leave(member, group.srq_leaves.exchange(false));
 }
 
 void receives_settle(Group& group, int first, int end) {

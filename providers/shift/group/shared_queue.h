@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -59,6 +60,9 @@ struct SharedQueue {
     ibv_srq* real = nullptr;
     uint32_t posted = 0, stale = 0;  // how many slots
     int groups = 0;                  // how many groups can consume here
+    int leaving = 0;                 // how many of these are about to leave
+    // A recall from here is asked for or under way, and another one was wanted meanwhile.
+    bool gives = false, gives_again = false;
   };
   PerMember<Member> members;
   std::unique_ptr<ReceiveSlot[]> slots;
@@ -110,8 +114,13 @@ struct SharedQueue {
   // refuses a receive, or does not exist; kKeyMissing: a receive's region is not registered there.
   enum class Join : uint8_t { kDone, kUnusable, kKeyMissing };
   [[nodiscard]] Join join(int member);
-  // From here on that group cannot consume on the member any more.
-  void leave(int member);
+  // That group is about to leave the member, or stays after all. Receives are not recalled from
+  // groups that leave: they become free, and a NIC that is being left may carry no recall.
+  void leave_begin(int member);
+  void leave_cancel(int member);
+  // From here on that group cannot consume on the member any more. `has_begun`: leave_begin() was
+  // called for it.
+  void leave(int member, bool has_begun);
 
   // For the member `dry`, on its NIC's command thread: posts the receives that waited for their
   // regions, and has the member that has most give some of its receives to one that has too few.
@@ -140,6 +149,7 @@ struct SharedQueue {
   // Calls post_waiting() and tell(). False: an obstacle is left.
   bool bring_waiting();
   bool names_missing(const ibv_recv_wr& wr) const;
+  bool is_being_left(int member) const;
   void recall_from(int member, uint32_t count);
   void ask(int member);
   void wait_again(ReceiveSlot* slot);
@@ -151,6 +161,9 @@ struct SharedQueue {
 // The group's part in its shared queue, if it has one. Called before the connection of the member's
 // QP is used:
 [[nodiscard]] SharedQueue::Join receives_join(Group& group, int member);
+// Called when the QP that the group is committed with is about to be shut, and if it was not:
+void receives_leave_begin(Group& group);
+void receives_leave_cancel(Group& group);
 // Called when the QP that the group is committed with can consume nothing any more:
 void receives_leave(Group& group);
 // Called before the group's QPs are destroyed or reset. Most NICs then drop the completions, and
@@ -178,8 +191,9 @@ struct Recall {
   // kEmpty: there were fewer receives. kLate: not all could be taken in time. kBroken: this NIC
   // does not even carry messages to itself.
   enum class Taken : uint8_t { kAll, kEmpty, kLate, kBroken };
-  // Takes `count` receives and gives each back to the queue.
-  Taken take(uint32_t count);
+  // Takes `count` receives and gives each back to the queue. `is_vain`: asked again and again; true
+  // ends the attempt (kLate).
+  Taken take(uint32_t count, const std::function<bool()>& is_vain);
 
  private:
   bool make();

@@ -12,73 +12,11 @@
 
 #include "group/member_qp.h"
 #include "group/test/asleep.h"
-#include "group/test/fake.h"
-#include "group/test/fake_commands.h"
+#include "group/test/shared_receives.h"
 #include "util/test/random.h"
 
 namespace shift::group {
 namespace {
-
-using Ids = std::vector<uint64_t>;
-using Join = SharedQueue::Join;
-
-class Shared : public ::testing::Test {
- protected:
-  Shared() { command_threads = &commands_; }
-  // Does what the command threads were asked for, as in receives_wanted().
-  void recall() {
-    const uint32_t asked = srq_->recall_asked;
-    for (int m = 0; m < world_.context.member_count; m++)
-      if ((asked >> m & 1) != 0 || asked == 0) srq_->recall_some(m);
-    tasks_.run();
-  }
-  Group* group_make() {
-    World::Options options;
-    options.srq = srq_;
-    return world_.make_group(cq_, cq_, options);
-  }
-  int post(const Ids& ids, int num_sge = 1, uint32_t lkey = kLkey) {
-    ibv_sge sge[3] = {{0x6000, 8, lkey}, {0x7000, 8, lkey}, {0x8000, 8, lkey}};
-    std::vector<ibv_recv_wr> wrs;
-    for (uint64_t id : ids) wrs.push_back({id, nullptr, sge, num_sge});
-    for (size_t i = 0; i + 1 < wrs.size(); i++) wrs[i].next = &wrs[i + 1];
-    ibv_recv_wr* bad = nullptr;
-    const int error = srq_->post(wrs.data(), &bad);
-    bad_id_ = bad != nullptr ? bad->wr_id : 0;
-    return error;
-  }
-  // The application's numbers of the receives that are on a member's SRQ, in order.
-  Ids on(int member) {
-    Ids ids;
-    ibv_wc wc{};
-    wc.opcode = IBV_WC_RECV;
-    for (const PostedRecv& one : real(member).waiting) {
-      wc.wr_id = one.wr_id;
-      ids.push_back(srq_->find(wc)->wr_id);
-    }
-    return ids;
-  }
-  FakeSrq& real(int member) { return FakeSrq::of(srq_->members[member].real); }
-  // A message to the group's QP on its member takes a receive.
-  void receive(Group* group) {
-    ASSERT_TRUE(World::fake(group, group->life.path.member).complete_recv());
-  }
-  void last_taken(Group* group) { receives_last_taken(*group, group->life.path.member); }
-  bool leave(std::vector<Group*> groups) {
-    for (Group* group : groups) last_taken(group);
-    return std::ranges::all_of(fence(groups), [](bool proven) { return proven; });
-  }
-  Commit go(Group* group, int member) { return commit(*group, member, member); }
-
-  World world_;
-  LazyTasks tasks_;
-  FakeCommands commands_{tasks_};
-  CompletionQueue* cq_ = world_.make_cq();
-  SharedQueue* srq_ = world_.make_srq(8);
-  Group* a_ = group_make();
-  Group* b_ = group_make();
-  uint64_t bad_id_ = 0;
-};
 
 // C10: a queue that serves QPs of other types, which are in no group.
 TEST(SharedStock, ReceivesOfUnprotectedQpsComeBackByTheirNumbers) {
@@ -100,7 +38,7 @@ TEST(SharedStock, ReceivesOfUnprotectedQpsComeBackByTheirNumbers) {
   World::fake(cq, kDefault).waiting.push_back(wc);
   wc.wr_id = 5;  // a completion of a QP that has its own receive queue
   World::fake(cq, kDefault).waiting.push_back(wc);
-  EXPECT_EQ(wr_ids(poll_all(cq)), (Ids{77, 5}));
+  EXPECT_EQ(wr_ids(poll_all(cq)), (std::vector<uint64_t>{77, 5}));
   EXPECT_EQ(srq->live, 0u);
 }
 
@@ -319,77 +257,6 @@ TEST_F(Shared, AReceiveThatWentWrongBehindAFaultServesAgain) {
   EXPECT_EQ(on(kBackup), (Ids{1, 2}));
 }
 
-// C7: the other groups keep the NIC, and half of its receives are recalled by empty messages.
-TEST_F(Shared, WhenSomeLeaveReceivesAreRecalled) {
-  ASSERT_EQ(post({1, 2, 3, 4, 5, 6}), 0);
-  ASSERT_TRUE(leave({a_}));
-  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
-  EXPECT_EQ(world_.sink.receives_wanted_calls, 1);
-  recall();
-  EXPECT_EQ(on(kBackup), (Ids{1, 2, 3}));
-  EXPECT_EQ(on(kDefault), (Ids{4, 5, 6}));
-  EXPECT_EQ(srq_->members[kDefault].stale, 0u);
-  receive(a_);
-  receive(b_);
-  EXPECT_EQ(srq_->live, 6u);
-  auto ids = wr_ids(poll_all(cq_));
-  std::ranges::sort(ids);
-  EXPECT_EQ(ids, (Ids{1, 4}));
-  EXPECT_EQ(b_->counters.done[1], 1u);
-}
-
-// Its messages have all arrived, so the next recall need not connect again.
-TEST_F(Shared, ARecallThatGotAllStaysConnected) {
-  ASSERT_EQ(post({1, 2, 3, 4}), 0);
-  ASSERT_TRUE(leave({a_}));
-  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
-  recall();
-  ASSERT_EQ(on(kBackup), (Ids{1, 2}));
-  ASSERT_EQ(world_.context.own_qps.size(), 2u);
-  for (const ibv_qp* qp : world_.context.own_qps) EXPECT_EQ(qp->state, IBV_QPS_RTS);
-}
-
-// A command thread makes the QPs for this, and must not call a program's allocators.
-TEST_F(Shared, ReceivesAreRecalledPastAParentDomain) {
-  static std::vector<ibv_pd*> seen;
-  seen.clear();
-  ibv_pd parent{};
-  parent.context = world_.nic(kDefault).context();
-  ProtectionDomain domain{};
-  domain.base = &world_.pd;
-  domain.real = world_.pd.real;
-  domain.real[kDefault] = &parent;
-  srq_->pd = &domain;
-  StockVerbs table = *stock;
-  table.create_qp = [](ibv_pd* pd, ibv_qp_init_attr* init) {
-    seen.push_back(pd);
-    return fake_stock()->create_qp(pd, init);
-  };
-  const StockVerbs* const before = std::exchange(stock, &table);
-  ASSERT_EQ(post({1, 2, 3, 4}), 0);
-  ASSERT_TRUE(leave({a_}));
-  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
-  recall();
-  EXPECT_EQ(on(kBackup), (Ids{1, 2}));
-  EXPECT_EQ(seen, (std::vector{world_.pd.real[kDefault], world_.pd.real[kDefault]}));
-  stock = before;
-  srq_->pd = &world_.pd;
-}
-
-// C7: an idle QP does not notice that its NIC is broken. The receives there must not stay with it.
-TEST_F(Shared, WhatCannotBeRecalledIsSaid) {
-  ASSERT_EQ(post({1, 2, 3, 4}), 0);
-  ASSERT_TRUE(leave({a_}));
-  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
-  world_.nic(kDefault).loops = false;
-  recall();
-  EXPECT_EQ(world_.sink.stuck, std::vector<int>{kDefault});
-  EXPECT_TRUE(on(kBackup).empty());
-  ASSERT_TRUE(leave({b_}));
-  ASSERT_EQ(go(b_, kBackup), Commit::kDone);
-  EXPECT_EQ(on(kBackup), (Ids{1, 2, 3, 4}));
-}
-
 TEST_F(Shared, NewReceivesGoWhereThereAreFewest) {
   ASSERT_EQ(post({1, 2}), 0);
   ASSERT_TRUE(leave({a_}));
@@ -397,83 +264,6 @@ TEST_F(Shared, NewReceivesGoWhereThereAreFewest) {
   ASSERT_EQ(post({3, 4, 5, 6}), 0);
   EXPECT_EQ(on(kBackup), (Ids{3, 4, 6}));
   EXPECT_EQ(on(kDefault), (Ids{1, 2, 5}));
-}
-
-TEST_F(Shared, AMemberThatRunsDryAsksAgain) {
-  ASSERT_EQ(post({1, 2, 3, 4, 5, 6, 7, 8}), 0);
-  ASSERT_TRUE(leave({a_}));
-  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
-  // Does all recalls that were asked for meanwhile.
-  for (int calls = 0; calls < world_.sink.receives_wanted_calls; calls++) recall();
-  const int before = world_.sink.receives_wanted_calls;
-  for (int i = 0; i < 4; i++) receive(a_);
-  EXPECT_EQ(poll_all(cq_).size(), 4u);
-  EXPECT_EQ(world_.sink.receives_wanted_calls, before + 1);
-  recall();
-  EXPECT_EQ(on(kBackup).size(), 2u);
-  EXPECT_EQ(on(kDefault).size(), 2u);
-}
-
-// If the last receive moved, the other member would run dry instead.
-TEST_F(Shared, ALastReceiveStaysWhereItIs) {
-  ASSERT_EQ(post({1}), 0);
-  ASSERT_TRUE(leave({a_}));
-  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
-  EXPECT_EQ(world_.sink.receives_wanted_calls, 0);
-  recall();
-  EXPECT_EQ(on(kDefault), (Ids{1}));
-}
-
-TEST_F(Shared, OneOfTwoReceivesMoves) {
-  ASSERT_EQ(post({1, 2}), 0);
-  ASSERT_TRUE(leave({a_}));
-  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
-  EXPECT_EQ(world_.sink.receives_wanted_calls, 1);
-  recall();
-  EXPECT_EQ(on(kBackup), (Ids{1}));
-  EXPECT_EQ(on(kDefault), (Ids{2}));
-}
-
-// C2: a NIC must not write into memory that the application has got back.
-TEST_F(Shared, StaleReceivesAreTakenOutBeforeTheWayBack) {
-  ASSERT_EQ(post({1, 2, 3, 4}), 0);
-  ASSERT_TRUE(leave({a_, b_}));
-  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
-  ASSERT_EQ(go(b_, kBackup), Commit::kDone);
-  receive(a_);
-  ASSERT_EQ(wr_ids(poll_all(cq_)), (Ids{1}));
-  ASSERT_TRUE(leave({a_, b_}));
-  EXPECT_EQ(go(a_, kDefault), Commit::kUnusable);
-  EXPECT_TRUE(srq_->cleanse(kDefault));
-  EXPECT_TRUE(real(kDefault).waiting.empty());
-  World::fake(a_, kDefault).qp.state = IBV_QPS_RTS;  // as if it were connected again
-  ASSERT_EQ(go(a_, kDefault), Commit::kDone);
-  EXPECT_EQ(on(kDefault), (Ids{2, 3, 4}));
-  EXPECT_EQ(srq_->members[kBackup].stale, 3u);
-  receive(a_);
-  EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{2}));
-}
-
-TEST_F(Shared, AMemberThatCannotBeCleansedIsNotConnected) {
-  ASSERT_EQ(post({1, 2}), 0);
-  ASSERT_TRUE(leave({a_, b_}));
-  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
-  world_.nic(kDefault).refuses = true;
-  EXPECT_FALSE(srq_->cleanse(kDefault));
-  EXPECT_EQ(member_qp_connect(*a_, kDefault, {}, {}), EAGAIN);
-  EXPECT_EQ(srq_->members[kDefault].stale, 2u);
-}
-
-// A completion can be lost with the recall's own connection; then there are fewer receives than
-// stale slots.
-TEST_F(Shared, CleansingEndsWhenTheQueueIsFoundEmpty) {
-  ASSERT_EQ(post({1, 2, 3}), 0);
-  ASSERT_TRUE(leave({a_, b_}));
-  ASSERT_EQ(go(a_, kBackup), Commit::kDone);
-  real(kDefault).waiting.pop_back();
-  EXPECT_TRUE(srq_->cleanse(kDefault));
-  EXPECT_EQ(srq_->members[kDefault].stale, 0u);
-  EXPECT_EQ(srq_->free.size() + srq_->live, srq_->slot_count);
 }
 
 TEST_F(Shared, ADeadNicsReceivesMoveAtOnce) {
