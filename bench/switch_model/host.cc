@@ -36,7 +36,10 @@ Host::Host(net::VirtualTime& time, net::MemoryNetwork& network, Commands& comman
       coordinator(thread, commands) {
   coordinator.network_set(network.host_add(inbox));
   coordinator.reporter().board_set(&board);
-  for (int m = 0; m < kNics; m++) world.context.members[m].nic = commands.nic_add();
+  for (int m = 0; m < kNics; m++) {
+    world.context.members[m].nic = commands.nic_add();
+    world.nic(m).remembers = false;
+  }
   group::World::Options wanted;
   wanted.guarded = wanted.twins = false;
   group::CompletionQueue* cq = nullptr;

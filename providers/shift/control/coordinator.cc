@@ -2,6 +2,8 @@
 // the sessions, too.
 #include "control/coordinator.h"
 
+#include <utility>
+
 #include "group/context.h"
 #include "group/errors.h"
 #include "group/failing.h"
@@ -60,18 +62,20 @@ void Coordinator::network_set(std::unique_ptr<net::PeerNetwork> network) {
 void Coordinator::feed(Session& session, const Input& input) {
   // A timer of a session whose group ends; nothing follows from it any more.
   if (session.group.is_ending && input.event != Event::kAppClosed) return;
-  std::deque<Input> inputs{input};
-  while (!inputs.empty()) {
-    const Input next = inputs.front();
-    inputs.pop_front();
+  std::vector<Input> inputs = std::exchange(inputs_, {});
+  inputs.push_back(input);
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const Input next = inputs[i];
     feed_one(session, next, inputs);
   }
+  inputs.clear();
+  inputs_ = std::move(inputs);  // its memory serves again
   session.paths.tend();
   locator_.touch(session);
   reporter_.touch(session);
 }
 
-void Coordinator::feed_one(Session& session, const Input& input, std::deque<Input>& inputs) {
+void Coordinator::feed_one(Session& session, const Input& input, std::vector<Input>& inputs) {
   Group& group = session.group;
   const State from = session.control.state;
   const fsm::Cell& cell = fsm::step(from, input.event);
@@ -102,7 +106,7 @@ void Coordinator::feed_one(Session& session, const Input& input, std::deque<Inpu
 
 // No other function assigns a state.
 void Coordinator::enter(Session& session, State next, std::span<const Action> actions,
-                        const Input& input, std::deque<Input>& inputs) {
+                        const Input& input, std::vector<Input>& inputs) {
   const bool leaves = !fsm::kLeaving.has(session.control.state) && fsm::kLeaving.has(next);
   session.control.state = next;
   if (leaves) session.search.path_left();
@@ -116,7 +120,7 @@ void Coordinator::enter(Session& session, State next, std::span<const Action> ac
 // An input that cannot occur in the session's state is a bug of the layer. The group fails closed,
 // and the program goes on.
 void Coordinator::fail_impossible(Session& session, const Input& input, const fsm::Cell& cell,
-                                  std::deque<Input>& inputs) {
+                                  std::vector<Input>& inputs) {
   Group& group = session.group;
   SHIFT_EVENT("bug", {{"qp", group.qpn()},
                       {"from", fsm::to_string(session.control.state)},

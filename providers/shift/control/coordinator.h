@@ -8,11 +8,11 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "control/fences.h"
 #include "control/input.h"
@@ -109,11 +109,11 @@ class Coordinator final : private Machine,
   // ---- coordinator.cc: the machine
 
   void feed(Session& session, const Input& input) override;
-  void feed_one(Session& session, const Input& input, std::deque<Input>& inputs);
+  void feed_one(Session& session, const Input& input, std::vector<Input>& inputs);
   void enter(Session& session, fsm::State next, std::span<const fsm::Action> actions,
-             const Input& input, std::deque<Input>& inputs);
+             const Input& input, std::vector<Input>& inputs);
   void fail_impossible(Session& session, const Input& input, const fsm::Cell& cell,
-                       std::deque<Input>& inputs);
+                       std::vector<Input>& inputs);
   // Any thread may call this: the control loop runs `then`, unless the group is gone by then.
   void soon(uint64_t serial, std::function<void(Session&)> then);
   void session_begin(group::Group& group);
@@ -124,8 +124,8 @@ class Coordinator final : private Machine,
   // What a handler is given beside the session.
   struct Step {
     const Input& input;
-    std::deque<Input>& inputs;  // inputs that follow from this one are put here
-    bool is_stopped = false;    // the rest of the cell's actions are not run; an input tells why
+    std::vector<Input>& inputs;  // inputs that follow from this one are put here
+    bool is_stopped = false;     // the rest of the cell's actions are not run; an input tells why
 
     void then(fsm::Event event, group::Cause cause = {}) {
       inputs.push_back(input.then(event, cause));
@@ -231,6 +231,7 @@ class Coordinator final : private Machine,
   Fences fences_;
   ErrorWatch errors_;
   ReadBacks read_backs_;
+  std::vector<Input> inputs_;  // feed()'s, while it does not run
   Lines lines_;
   Orders orders_;
   Reporter reporter_;

@@ -22,7 +22,7 @@ constexpr microseconds kPauseFresh{5}, kPause{500};
 }  // namespace
 
 void Fences::start(const Session& session) {
-  due_.insert(session.serial);
+  due_.push_back(session.serial);
   // The batch begins after all tasks that the loop has by now, so that it holds all QPs that go
   // together.
   if (!std::exchange(scheduled_, true)) loop_.call_soon([this] { begin(); });
@@ -31,7 +31,10 @@ void Fences::start(const Session& session) {
 void Fences::begin() {
   scheduled_ = false;
   std::vector<Session*> leaving;
-  for (uint64_t serial : std::exchange(due_, {})) {
+  std::vector<uint64_t> due = std::exchange(due_, {});
+  std::ranges::sort(due);
+  due.erase(std::unique(due.begin(), due.end()), due.end());
+  for (uint64_t serial : due) {
     Session* session = sessions_.find(serial);
     if (session != nullptr && fsm::kFence.has(session->control.state)) leaving.push_back(session);
   }

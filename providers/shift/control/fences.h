@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "control/late_nics.h"
@@ -52,7 +51,7 @@ class Fences {
   const Sessions& sessions_;
   LateNics& late_;
   const Done done_;
-  std::set<uint64_t> due_;  // serials of sessions whose fence has not begun
+  std::vector<uint64_t> due_;  // serials of sessions whose fence has not begun
   bool scheduled_ = false;
   Parking parking_;
   std::vector<std::unique_ptr<Running>> running_;

@@ -1,5 +1,7 @@
 #include "control/parking.h"
 
+#include <algorithm>
+
 #include "control/session.h"
 #include "control/sessions.h"
 #include "group/park.h"
@@ -21,8 +23,10 @@ void Parking::park(const std::vector<Session*>& sessions) {
   std::vector<group::Group*> groups;
   for (Session* session : sessions) {
     groups.push_back(&session->group);
-    waiting_.insert(session->serial);
+    waiting_.push_back(session->serial);
   }
+  std::ranges::sort(waiting_);
+  waiting_.erase(std::unique(waiting_.begin(), waiting_.end()), waiting_.end());
   group::park(groups);
   begun_ = loop_.now();
   look();

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <set>
 #include <vector>
 
 #include "control/input.h"
@@ -34,8 +33,8 @@ class Parking {
   const Sessions& sessions_;
   net::Loop& loop_;
   const Parked parked_;
-  std::set<uint64_t> waiting_;  // serials of sessions that are not known to be parked
-  Time begun_{};                // when the last one came
+  std::vector<uint64_t> waiting_;  // serials of sessions that are not known to be parked, in order
+  Time begun_{};                   // when the last one came
   net::Timer look_again_;
 };
 

@@ -77,18 +77,6 @@ PathBook::Ready* PathBook::better_ready() {
   return best == ready_.end() || cost(best->path) >= cost(*current_) ? nullptr : &*best;
 }
 
-std::vector<PathName> PathBook::candidates() const {
-  std::vector<PathName> all;
-  for (int own = 0; own < own_members_; own++) {
-    for (int peer = 0; peer < peer_members_; peer++) {
-      if (self_ && own != peer) continue;
-      all.push_back({static_cast<uint8_t>(own), static_cast<uint8_t>(peer)});
-    }
-  }
-  std::ranges::sort(all, {}, [this](PathName path) { return cost(path); });
-  return all;
-}
-
 size_t PathBook::spares() const {
   return std::min(own_members_, peer_members_) > 3 ? 2 : 1;
 }

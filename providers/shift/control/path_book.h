@@ -3,6 +3,7 @@
 // members and the current path in it. Only the control loop uses it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -68,7 +69,9 @@ class PathBook {
   Ready* better_ready();
   const std::vector<Ready>& all_ready() const { return ready_; }
   // All paths, the best one first.
-  std::vector<PathName> candidates() const;
+  std::vector<PathName> candidates() const {
+    return ordered([](PathName) { return true; });
+  }
 
   // Returns the path to try next: the best of the wanted paths that have failed least often.
   // `pair_of` gives the NicPair of a path. `again` becomes the earliest time when it is worth
@@ -83,6 +86,9 @@ class PathBook {
   std::optional<PathName> better_blocked(const PairOf& pair_of) const;
 
  private:
+  // The paths for which `is` is true, the best one first. Most of the time there is none.
+  template <typename Is>
+  std::vector<PathName> ordered(const Is& is) const;
   // How many paths are kept ready beside the current one: two, where there are many NICs.
   size_t spares() const;
   bool is_wanted(PathName path) const;
@@ -98,13 +104,26 @@ class PathBook {
   std::vector<Ready> ready_;
 };
 
+template <typename Is>
+std::vector<PathName> PathBook::ordered(const Is& is) const {
+  std::vector<PathName> found;
+  for (int leader = 0; leader < own_members_; leader++) {
+    for (int follower = 0; follower < peer_members_; follower++) {
+      if (self_ && leader != follower) continue;
+      const PathName path{static_cast<uint8_t>(leader), static_cast<uint8_t>(follower)};
+      if (is(path)) found.push_back(path);
+    }
+  }
+  std::ranges::sort(found, {}, [this](PathName path) { return cost(path); });
+  return found;
+}
+
 template <typename PairOf>
 std::optional<PathName> PathBook::next(Time now, uint64_t serial, const PairOf& pair_of,
                                        Time* again) const {
   std::optional<PathName> best;
   int failures = 0;
-  for (const PathName path : candidates()) {
-    if (!is_wanted(path)) continue;
+  for (const PathName path : ordered([this](PathName each) { return is_wanted(each); })) {
     const NicPair& pair = pair_of(path);
     if (pair.not_before > now) {
       if (*again > pair.not_before) *again = pair.not_before;
@@ -122,8 +141,7 @@ std::optional<PathName> PathBook::next(Time now, uint64_t serial, const PairOf& 
 template <typename PairOf>
 std::optional<PathName> PathBook::better_blocked(const PairOf& pair_of) const {
   std::optional<PathName> best;
-  for (const PathName path : candidates()) {
-    if (!is_better_blocked(path)) continue;
+  for (const PathName path : ordered([this](PathName each) { return is_better_blocked(each); })) {
     if (!best || pair_of(path).failures < pair_of(*best).failures) best = path;
   }
   return best;

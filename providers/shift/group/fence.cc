@@ -1,7 +1,9 @@
 #include "group/fence.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <utility>
 
 #include "group/command_threads.h"
 #include "group/completion.h"
@@ -51,12 +53,71 @@ std::shared_ptr<Fence::Command> to_error(Group& group, int member) {
   });
 }
 
+// Brings some QPs of one NIC to ERR with one task.
+class ErrorBatch {
+ public:
+  // More would keep the NIC's thread from other tasks for too long.
+  static constexpr size_t kMost = 16;
+
+  ErrorBatch(const Context* context, int member) : context_(context), member_(member) {}
+
+  bool fits(const Group& group, int member) const {
+    return group.context == context_ && member == member_ && count_ < kMost;
+  }
+  // Called on the control thread, before the batch is given to the NIC's thread. The returned
+  // command lives as long as the batch.
+  Fence::Command* add(Group& group) {
+    ++group.jobs;  // the application's thread does not destroy the QP meanwhile
+    groups_[count_] = Held(&group);
+    return &commands_[count_++];
+  }
+  void run() {
+    for (size_t i = 0; i < count_; i++) {
+      commands_[i].error = member_qp_to_state(*groups_[i], member_, IBV_QPS_ERR);
+      --groups_[i]->jobs;
+      commands_[i].done.store(true, std::memory_order_release);
+      groups_[i] = {};
+    }
+  }
+
+ private:
+  const Context* const context_;
+  const int member_;
+  size_t count_ = 0;
+  std::array<Held<Group>, kMost> groups_;
+  std::array<Fence::Command, kMost> commands_;
+};
+
+void give(const std::shared_ptr<ErrorBatch>& batch, Context& context, int member) {
+  if (!on_nic(context, member, [batch] { batch->run(); })) batch->run();
+}
+
 }  // namespace
 
 Fence::Fence(std::vector<Group*> groups, std::chrono::nanoseconds patience) {
   for (Group* group : groups) {
     entries_.push_back({.group = group, .member = group->life.path.member, .patience = patience});
     begin(entries_.back());
+  }
+  shut();
+}
+
+// The QPs of one NIC go together.
+void Fence::shut() {
+  std::vector<Entry*> left;
+  for (Entry& entry : entries_)
+    if (entry.is_begun) left.push_back(&entry);
+  std::ranges::stable_sort(
+      left, {}, [](const Entry* entry) { return std::pair(entry->group->context, entry->member); });
+  std::shared_ptr<ErrorBatch> batch;
+  for (size_t i = 0; i < left.size(); i++) {
+    Group& group = *left[i]->group;
+    const int member = left[i]->member;
+    if (batch == nullptr) batch = std::make_shared<ErrorBatch>(group.context, member);
+    left[i]->to_error = std::shared_ptr<Command>(batch, batch->add(group));
+    const bool is_last =
+        i + 1 == left.size() || !batch->fits(*left[i + 1]->group, left[i + 1]->member);
+    if (is_last) give(std::exchange(batch, nullptr), *group.context, member);
   }
 }
 
@@ -98,7 +159,7 @@ void Fence::begin(Entry& entry) {
     return;
   }
   receives_leave_begin(group);
-  entry.to_error = to_error(group, member);
+  entry.is_begun = true;
   // A QP that never reached RTS has sent nothing, and providers refuse the marker on it.
   entry.marked_send = group.cap.max_send_wr == 0 || !group.life.members[member].can_send;
   // With a shared receive queue the QP has none of its own, though some providers (rxe) leave the

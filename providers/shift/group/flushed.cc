@@ -1,7 +1,6 @@
 #include "group/flushed.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <vector>
 
 #include "group/group.h"
@@ -18,19 +17,24 @@ namespace {
 // The completions of requests, without those of receives. One CQ may have both, and an error
 // completion tells only its wr_id: the receives that were posted and not consumed are known.
 std::optional<std::vector<uint64_t>> requests_among(const Group& group, uint64_t first) {
-  std::unordered_set<uint64_t> receives;
+  std::vector<uint64_t> receives;
   uint64_t own_receives = 0;
   if (group.send_cq == group.recv_cq) {
     for (uint64_t i = notifications_received(group); i < group.recv.posted; i++) {
-      receives.insert(group.recv.journal.wr_id(i));
+      receives.push_back(group.recv.journal.wr_id(i));
       own_receives++;
     }
   }
+  for (const Errors::Flushed& one : group.life.errors.flushed)
+    if (one.is_shared) receives.push_back(one.wr_id);
+  std::ranges::sort(receives);
+  const auto is_receive = [&](uint64_t wr_id) {
+    return std::ranges::binary_search(receives, wr_id);
+  };
   std::vector<uint64_t> requests;
   for (const Errors::Flushed& one : group.life.errors.flushed) {
-    if (one.is_shared) {
-      receives.insert(one.wr_id);
-    } else if (!receives.contains(one.wr_id)) {
+    if (one.is_shared) continue;
+    if (!is_receive(one.wr_id)) {
       requests.push_back(one.wr_id);
     } else if (own_receives-- == 0) {
       return std::nullopt;
@@ -38,7 +42,7 @@ std::optional<std::vector<uint64_t>> requests_among(const Group& group, uint64_t
   }
   if (own_receives != 0) return std::nullopt;
   for (uint64_t i = first; i < group.send.posted; i++) {
-    if (receives.contains(group.send.journal.at(i).wr_id)) return std::nullopt;
+    if (is_receive(group.send.journal.at(i).wr_id)) return std::nullopt;
   }
   return requests;
 }

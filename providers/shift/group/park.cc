@@ -23,11 +23,20 @@ std::vector<CompletionQueue*> cqs_of(std::span<Group* const> groups) {
 
 namespace {
 
-// The caller holds the CQ's mutex.
-void count_slow(CompletionQueue& cq, std::span<Group* const> groups) {
-  for (Group* group : groups) {
-    if (!group->counted_slow && (group->send_cq == &cq || group->recv_cq == &cq)) cq.slow_groups++;
+// How many of the groups come to each of the CQs that are not counted there yet. The CQs are
+// sorted.
+std::vector<int> uncounted(const std::vector<CompletionQueue*>& cqs,
+                           std::span<Group* const> groups) {
+  std::vector<int> counts(cqs.size());
+  const auto count = [&](const CompletionQueue* cq) {
+    counts[static_cast<size_t>(std::ranges::lower_bound(cqs, cq) - cqs.begin())]++;
+  };
+  for (const Group* group : groups) {
+    if (group->counted_slow) continue;
+    count(group->send_cq);
+    if (group->recv_cq != group->send_cq) count(group->recv_cq);
   }
+  return counts;
 }
 
 // Takes both queues from their owners; no thread becomes the owner again. The caller holds their
@@ -43,11 +52,12 @@ void revoke(Group& group, std::vector<const void*>& queues) {
 // their CQs.
 void await_sections(std::span<Group* const> hot, std::vector<const void*>& queues) {
   const auto cqs = cqs_of(hot);
-  for (CompletionQueue* cq : cqs) {
-    std::lock_guard lock(cq->mutex);
-    count_slow(*cq, hot);
-    cq->bias.revoke_begin();
-    queues.push_back(cq);
+  const auto counts = uncounted(cqs, hot);
+  for (size_t i = 0; i < cqs.size(); i++) {
+    std::lock_guard lock(cqs[i]->mutex);
+    cqs[i]->slow_groups += counts[i];
+    cqs[i]->bias.revoke_begin();
+    queues.push_back(cqs[i]);
   }
   // There is one barrier for the whole batch, so a thousand QPs cost what one QP costs.
   wait_until_left(queues.data(), queues.size());

@@ -1,5 +1,6 @@
 // Encodes and decodes messages: with explicit little-endian fields, and one list of fields per
 // message for both directions, so that the two cannot drift apart.
+#include <algorithm>
 #include <new>
 #include <type_traits>
 #include <utility>
@@ -16,8 +17,8 @@ constexpr size_t kRkeySize = 4;
 constexpr size_t kKeyPairSize = 9;
 constexpr size_t kResponderSize = 10;
 
-// Appends fields to `out`; ok() is false after a list that is too long. One call of encode() owns
-// it.
+// Appends fields to `out`, at the latest when it is ended; ok() is false after a list that is too
+// long. One call of encode() owns it.
 class Writer {
  public:
   explicit Writer(std::vector<uint8_t>& out) : out_(out) {}
@@ -26,25 +27,38 @@ class Writer {
   requires std::is_integral_v<T>
   void number(const T& value) {
     const auto bits = static_cast<std::make_unsigned_t<T>>(value);
-    for (size_t i = 0; i < sizeof(T); i++) out_.push_back(static_cast<uint8_t>(bits >> (8 * i)));
+    std::array<uint8_t, sizeof(T)> raw;
+    for (size_t i = 0; i < sizeof(T); i++) raw[i] = static_cast<uint8_t>(bits >> (8 * i));
+    bytes(raw);
   }
   void flag(const bool& value) { number<uint8_t>(value ? 1 : 0); }
   template <size_t N>
   void bytes(const std::array<uint8_t, N>& raw) {
-    out_.insert(out_.end(), raw.begin(), raw.end());
+    static_assert(N <= kPieces);
+    if (filled_ + N > kPieces) end();
+    std::copy_n(raw.data(), N, pieces_ + filled_);
+    filled_ += N;
   }
   template <typename T, typename Item>
-  void list(const std::vector<T>& items, size_t item_size, Item item) {
+  void list(const std::vector<T>& items, size_t, Item item) {
     if (items.size() > kKeysMax) ok_ = false;
     if (!ok_) return;
-    out_.reserve(out_.size() + 4 + items.size() * item_size);
     number(static_cast<uint32_t>(items.size()));
     for (const T& i : items) item(*this, i);
+  }
+  // Throws std::bad_alloc.
+  void end() {
+    out_.insert(out_.end(), pieces_, pieces_ + filled_);
+    filled_ = 0;
   }
   bool ok() const { return ok_; }
 
  private:
+  static constexpr size_t kPieces = 512;  // most messages fit
+
   std::vector<uint8_t>& out_;
+  uint8_t pieces_[kPieces];
+  size_t filled_ = 0;
   bool ok_ = true;
 };
 
@@ -336,8 +350,7 @@ void fields(IO& io, M& m) {
 constexpr size_t kFlagsAt = 6;
 constexpr size_t kLengthAt = 8;
 
-void header_put(std::vector<uint8_t>& out, uint8_t type, uint64_t sequence) {
-  Writer io(out);
+void header_put(Writer& io, uint8_t type, uint64_t sequence) {
   io.number(kMagic);
   io.number(kVersion);
   io.number(type);
@@ -397,9 +410,10 @@ const char* message_name(const Message& message) noexcept {
 bool encode(const Message& message, std::vector<uint8_t>& out, uint64_t sequence) noexcept {
   const size_t start = out.size();
   try {
-    header_put(out, static_cast<uint8_t>(message.index() + 1), sequence);
     Writer io(out);
+    header_put(io, static_cast<uint8_t>(message.index() + 1), sequence);
     std::visit([&](const auto& m) { fields(io, m); }, message);
+    io.end();
     const size_t size = out.size() - start;
     if (io.ok() && size <= kMessageMax) {
       frame_mark(std::span(out).subspan(start), size, false);

@@ -115,6 +115,7 @@ struct FakeNic {
   // Behaves like Linux's soft-RoCE: a receive of a shared queue is lost with a message that did not
   // end, and completions stay in the CQs when their QP is reset or destroyed.
   bool is_soft_roce = false;
+  bool remembers = true;                            // keeps what was posted in FakeQp::recvs
   std::map<uint32_t, std::unique_ptr<FakeQp>> qps;  // by QP number
   std::deque<FakeCq> cqs;                           // a deque, so that addresses stay
   std::deque<ibv_mr> mrs;
