@@ -82,20 +82,21 @@ rpm_roots() {
 
 # The sanitizer build leaves out tests that look at the shipped library's symbols, or at a program's whole
 # environment and error output, since a sanitizer changes these. It also leaves out what has no C++ of the layer: the
-# model and its traces, the patch series, Wireshark; and unmodified programs, whose own leaks would be reported.
+# model and its traces, the patch series, Wireshark; and unmodified programs, whose own leaks would be reported. All
+# programs of e2e tests run on the emulator anyway, so its own tests with programs are in the release build alone.
 asan_tests() {
-  local left_out='(mlx5_)?front_symbols|front_programs|shift_run|cxemu_e2e_udp_test|model_.*|programs.*|pyverbs.*|clients|starts|vm'
+  local left_out='(mlx5_)?front_symbols|front_programs|shift_run|cxemu_e2e_(udp_)?test|model_.*|programs.*|pyverbs.*|clients|starts|vm'
   left_out+='|rdma_core_suite(_planted)?|trace_.*|series_.*|wireshark.*'
   left_out="^($left_out)\$"
   echo "left out under sanitizers: $left_out"
   ASAN_OPTIONS=detect_leaks=0 tests build/asan -E "$left_out"
 }
 
-# The emulator's own tests are the same in both builds and compute for long, so the sanitizer build has them alone.
-# Without that build the release build has them.
+# The tests of the emulator's NIC are the same in both builds and compute for long, so the sanitizer build has them
+# alone. Without that build the release build has them.
 release_tests() {
   local left_out='^$'
-  [ "$quick" = yes ] || left_out='^(cxemu_nic_test|cxemu_e2e_test)$'
+  [ "$quick" = yes ] || left_out='^cxemu_nic_test$'
   tests build -E "$left_out"
 }
 

@@ -3,11 +3,13 @@
 without the bug.
 
 The layer under test is built with SHIFT_PLANTED_BUGS; SHIFT_PLANT names the bug to switch on. A test in
-tests/planted/CMakeLists.txt calls this program; --only NAME tests one bug.
+tests/planted/CMakeLists.txt calls this program with some of the bugs, which SHIFT_TEST_SEED draws; --only NAME
+tests one bug.
 """
 
 import argparse
 import os
+import random
 import sys
 
 from harness import pauses
@@ -187,6 +189,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=1, help="bugs side by side")
     parser.add_argument("--only", choices=sorted(
         PLANTS.keys() | LIFE_PLANTS.keys() | SCENARIO_PLANTS.keys() | PAUSE_PLANTS.keys()))
+    parser.add_argument("--few", type=int, default=0, help="so many bugs, drawn by SHIFT_TEST_SEED")
     options = parser.parse_args()
     build = Build(options.build, options.layer)
     build.require(build.shift_run, build.traffic, build.once, build.nccl, build.life, build.regions)
@@ -195,6 +198,12 @@ def main():
     checks += [Check(options, bug, bug) for bug in PLANTS]
     checks += [ScenarioCheck(options, bug, bug) for bug in SCENARIO_PLANTS]
     checks += [PauseCheck(options, "pause, " + bug, bug) for bug in PAUSE_PLANTS]
+    checks = [check for check in checks if options.only in (None, check.bug)]
+    if options.few and options.few < len(checks):
+        seed = int(os.environ.get("SHIFT_TEST_SEED") or random.randrange(1 << 30))
+        drawn = set(random.Random(seed).sample(range(len(checks)), options.few))
+        checks = [check for number, check in enumerate(checks) if number in drawn]
+        print("drawn by SHIFT_TEST_SEED=%d" % seed, flush=True)
     missed = []
 
     def tell(check, caught):
@@ -202,8 +211,7 @@ def main():
         if not caught:
             missed.append(check.name)
 
-    run_all(options.jobs, [check for check in checks if options.only in (None, check.bug)],
-            lambda check: check.caught(build), tell)
+    run_all(options.jobs, checks, lambda check: check.caught(build), tell)
     print("NOT caught: " + "; ".join(missed) if missed else "all planted bugs caught")
     return 1 if missed else 0
 

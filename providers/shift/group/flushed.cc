@@ -9,7 +9,10 @@
 namespace shift::group {
 
 void flush_note(const CompletionQueue& cq, Group& group, const ibv_wc& wc, bool is_shared) {
-  if (&cq == group.send_cq) group.life.errors.flushed.push_back({wc.wr_id, is_shared});
+  if (&cq != group.send_cq) return;
+  auto& flushed = group.life.errors.flushed;
+  if (flushed.empty()) flushed.reserve(16);  // many queue pairs break at once
+  flushed.push_back({wc.wr_id, is_shared});
 }
 
 namespace {
@@ -17,22 +20,25 @@ namespace {
 // The completions of requests, without those of receives. One CQ may have both, and an error
 // completion tells only its wr_id: the receives that were posted and not consumed are known.
 std::optional<std::vector<uint64_t>> requests_among(const Group& group, uint64_t first) {
-  std::vector<uint64_t> receives;
+  const auto& flushed = group.life.errors.flushed;
+  std::vector<uint64_t> receives, requests;
+  requests.reserve(flushed.size());
   uint64_t own_receives = 0;
   if (group.send_cq == group.recv_cq) {
-    for (uint64_t i = notifications_received(group); i < group.recv.posted; i++) {
+    const uint64_t from = notifications_received(group);
+    if (from < group.recv.posted) receives.reserve(group.recv.posted - from);
+    for (uint64_t i = from; i < group.recv.posted; i++) {
       receives.push_back(group.recv.journal.wr_id(i));
       own_receives++;
     }
   }
-  for (const Errors::Flushed& one : group.life.errors.flushed)
+  for (const Errors::Flushed& one : flushed)
     if (one.is_shared) receives.push_back(one.wr_id);
   std::ranges::sort(receives);
   const auto is_receive = [&](uint64_t wr_id) {
     return std::ranges::binary_search(receives, wr_id);
   };
-  std::vector<uint64_t> requests;
-  for (const Errors::Flushed& one : group.life.errors.flushed) {
+  for (const Errors::Flushed& one : flushed) {
     if (one.is_shared) continue;
     if (!is_receive(one.wr_id)) {
       requests.push_back(one.wr_id);
