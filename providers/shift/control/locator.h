@@ -97,7 +97,17 @@ class Locator {
     net::Timer gather;
   };
 
+  // A fault of one NIC is noticed by many QPs, and by the peer, within this time: then they are all
+  // in one record.
+  static constexpr std::chrono::milliseconds kGather{20};
+  // How long the peer's word is waited for, from the beginning.
+  static constexpr std::chrono::milliseconds kWord{120};
+
   Case* find(const WayName& name);
+  // Since when the session has been on its path.
+  static Time since(const Session& session);
+  // How many requests and receives of the group are over.
+  static uint64_t completed_by(const group::Group& group);
   bool is_known(const Session& session, const WayName& name);
   Case* open(const Session& session, const WayName& name, group::Cause cause);
   void start(Case& one);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <chrono>
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,7 +13,7 @@
 
 #include "control/locate.h"
 #include "control/nic_pairs.h"
-#include "group/group.h"
+#include "control/ways.h"
 #include "group/probe_qp.h"
 #include "net/network.h"
 #include "net/timer.h"
@@ -27,24 +26,6 @@ class NicWatch;
 class Orders;
 class Sessions;
 struct Session;
-
-// The process and the device group that a peer's NICs belong to, as seen from a context of this
-// end.
-struct PeerNics {
-  group::Context* context = nullptr;
-  const net::PeerChannel* channel = nullptr;
-  wire::Gid gid;  // of the peer's default NIC
-
-  auto operator<=>(const PeerNics&) const = default;
-};
-
-// The way from a NIC of the context to another of it (no channel, no GID), or to one of the peer's.
-struct WayName {
-  PeerNics peer;
-  int from = 0, to = 0;
-
-  auto operator<=>(const WayName&) const = default;
-};
 
 class Prober {
  public:
