@@ -25,6 +25,11 @@ uint8_t capacity_of(const group::Context& context, int member) {
 }  // namespace
 
 void Spread::peer_bound(const wire::Bind& bind) {
+  if (session_.is_self && !SHIFT_PLANT(own_nics_forgotten)) {
+    const std::vector<wire::Gid> own = session_.search.own_addresses();
+    session_.book.peer_members_set(static_cast<int>(own.size()), session_.book.peer_up());
+    session_.search.set_peer_addresses(own);
+  }
   const auto more =
       std::max(static_cast<size_t>(session_.group.context->member_count), bind.members.size());
   const bool may_tell = !session_.is_self && (bind.flags & wire::Bind::kTellsNics) != 0;

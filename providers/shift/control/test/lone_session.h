@@ -128,10 +128,11 @@ class SessionTest : public ::testing::Test {
     group::fault_sink = nullptr;
   }
 
-  Session& make(group::World::Options options = {}) {
+  Session& make(group::World::Options options = {}, bool is_self = false) {
     group::Group* group = world_.make_group(cq_, cq_, options);
     group->life.serial = ++serial_;
     group->life.ends.remote = {wire::Gid::from_ipv4(0x01000002), 0x700 + serial_};
+    if (is_self) group->life.ends.remote = group->life.ends.local;
     group->life.control.is_leader = true;
     Session& session = sessions_.add(std::make_unique<Session>(*group, shared_));
     session.search.take_channel(&channel_);

@@ -94,6 +94,23 @@ TEST_F(SpreadTest, APeerOfAnOlderBuildUsesTheFirstFour) {
   EXPECT_EQ(session.book.peer_members(), 4) << "it did not say that it would tell";
 }
 
+// C7: a QP that is connected to itself may use all NICs, though its own Bind names only four.
+TEST_F(SpreadTest, AnEndKnowsItsOwnNics) {
+  Session& session = make({}, true);
+  session.search.set_proven();
+  session.control.state = fsm::State::kActive;
+  session.book.peer_members_set(wire::Bind::kMembersMax, 0xff);
+  session.book.own_up_set(0xff);
+  wire::Bind bind;
+  bind.flags = wire::Bind::kTellsNics;
+  bind.members.resize(wire::Bind::kMembersMax);
+  session.spread.peer_bound(bind);
+  EXPECT_EQ(session.book.peer_members(), kMany);
+  EXPECT_TRUE(session.book.exists({5, 5}, true));
+  EXPECT_TRUE(session.book.works({5, 5}));
+  EXPECT_TRUE(session.search.owns(world_.nic(5).gid));
+}
+
 TEST_F(SpreadTest, OfBothEndsCapacitiesTheSmallerOneCounts) {
   world_.context.capacity[1] = 10;
   Session& session = bound(wire::Bind::kTellsNics);
