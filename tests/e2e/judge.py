@@ -131,7 +131,7 @@ def check_default_used(fabric, client, result):
 
 def inject(fabric, cell, client, stock, result):
     """Breaks what the cell says. Returns the time of the last fault, or None."""
-    default, backup = "%s/mlx5_0" % cell.side, "%s/mlx5_1" % cell.side
+    default, backups = "%s/mlx5_0" % cell.side, fabric.backups(cell.side)
     if cell.kind == "early_fault":
         time.sleep(cell.delay_ms / 100)
         wait_until(lambda: fabric.counters(default) or client.ended, 10)  # a busy machine is slow
@@ -147,13 +147,13 @@ def inject(fabric, cell, client, stock, result):
             result.problems.append(problem)
         return None
     if cell.kind == "idle_backup":
-        return fabric.fault(backup, cell.fault)
+        return fabric.fault(backups[0], cell.fault)
     when = fabric.fault(default, cell.fault)
     if cell.kind == "peer_stock_pause":
         time.sleep(cells.PAUSE_S)
         return fabric.fault(default, healing(cell.fault))
     if cell.kind == "both_nics":
-        return fabric.fault(backup, cell.second_fault)
+        return [fabric.fault(backup, cell.second_fault) for backup in backups][-1]
     if cell.kind in HEALING:
         wait_until(lambda: switched(fabric, cell) or client.ended, SWITCH_BOUND)
         fabric.fault(default, healing(cell.fault))
@@ -164,7 +164,7 @@ def inject(fabric, cell, client, stock, result):
         if not wait_until(lambda: switched(fabric, cell) or client.ended, SWITCH_BOUND):
             result.problems.append("no switch before the second fault")
             return None
-        return fabric.fault("%s/mlx5_1" % cell.second_side, cell.second_fault)
+        return [fabric.fault(backup, cell.second_fault) for backup in fabric.backups(cell.second_side)][-1]
     return when
 
 

@@ -18,12 +18,13 @@ WRONG_ACCESS = re.compile('"cause":"((?:local protection|remote access|remote op
 
 
 class Fabric:
-    """A new fabric, removed at the end. Logs and event records of its programs go to `directory`."""
+    """A new fabric, removed at the end. Logs and event records of its programs go to `directory`. Each host has so
+    many NICs, by default as many as SHIFT_TEST_NICS says, or two; more than two are one group."""
 
     _count = itertools.count(1)
 
-    def __init__(self, build, directory=None, nics=2):
-        self.build, self.nics = build, nics
+    def __init__(self, build, directory=None, nics=None):
+        self.build, self.nics = build, nics or int(os.environ.get("SHIFT_TEST_NICS", "2"))
         self.directory = directory and os.path.abspath(directory)
         self.name = "test-%d-%d-%04x" % (os.getpid(), next(Fabric._count), random.getrandbits(16))
         self.programs = []
@@ -51,6 +52,8 @@ class Fabric:
         if shift:
             settings["SHIFT_EVENTS"] = self.events_path(name)
             settings.setdefault("SHIFT_LOG", "info")
+            if self.nics > 2:
+                settings.setdefault("SHIFT_SPREAD", "capacity")
         settings.update(env or {})
         return self.start_outside(name, self.command(host, argv, shift), settings, apart)
 
@@ -88,6 +91,10 @@ class Fabric:
         return ""
 
     # ---- NICs.
+
+    def backups(self, host):
+        """All NICs of a host but the default, like a/mlx5_1."""
+        return ["%s/mlx5_%d" % (host, i) for i in range(1, self.nics)]
 
     def hosts(self):
         """{host: {device: what is known of the NIC, with its counters}}"""
