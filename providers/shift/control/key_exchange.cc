@@ -23,12 +23,14 @@ bool KeyExchange::ask() {
   Group& group = session_.group;
   const auto missing = group::rkeys_missing(group);
   auto keys = missing;
-  for (uint32_t recent : group::rkeys_recent(group)) {
-    if (std::ranges::find(missing, recent) == missing.end()) keys.push_back(recent);
+  if (asks_in_advance_) {
+    for (uint32_t recent : group::rkeys_recent(group))
+      if (std::ranges::find(missing, recent) == missing.end()) keys.push_back(recent);
   }
   pending_ = !missing.empty();
   if (!keys.empty() && session_.search.channel() != nullptr) {
     query_id_ = next_query_++;
+    asks_in_advance_ = false;
     asked_member_ = group.life.path.peer_member;
     asked_.clear();
     for (uint32_t rkey : keys) asked_.emplace(rkey, false);
@@ -45,6 +47,7 @@ void KeyExchange::say_again() {
 
 void KeyExchange::forget() {
   pending_ = false;
+  asks_in_advance_ = true;
   query_id_ = next_query_++;  // an answer that is still under way is of no use
   asked_.clear();
   group::remote_keys_forget(session_.group);

@@ -35,8 +35,9 @@ class KeyExchange {
         deadline_(loop),
         go_on_again_(loop) {}
 
-  // Asks for all keys that may be of use, and returns whether the round, or a request that was
-  // posted since, needs any of them before it can go on.
+  // Asks for the keys that are needed, for the first time in a round also for others that may be of
+  // use, and returns whether the round, or a request that was posted since, needs any of them
+  // before it can go on.
   bool ask();
   // Asks again what may have been lost.
   void say_again();
@@ -86,7 +87,10 @@ class KeyExchange {
   // The keys that the last question named, and whether the peer has said since that they are gone.
   // Nothing else is taken from an answer (C11).
   std::unordered_map<uint32_t, bool> asked_;
-  bool pending_ = false;      // requests wait for the answer
+  bool pending_ = false;  // requests wait for the answer
+  // Later questions name no key in advance: a program that registers memory anew all the time names
+  // many that are gone, and the peer would soon answer none.
+  bool asks_in_advance_ = true;
   bool registering_ = false;  // requests wait for a registration
   // Bounds the wait while no round is under way, whose own deadline would bound it.
   net::Timer deadline_;

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <mutex>
 #include <vector>
 
 #include "control/test/lone_session.h"
+#include "group/replay.h"
 #include "util/config.h"
 
 namespace shift::control {
@@ -83,6 +85,34 @@ TEST_F(KeyExchangeTest, ARoundWaitsForTheKeysOfItsReplay) {
   EXPECT_EQ(asked()[0].member, kBackup);
   peer_answers(true, asked()[0].query_id);
   EXPECT_EQ(machine_.events(), std::vector{Event::kKeysReady});
+}
+
+// C7: a program that registers memory anew all the time leaves the keys of many regions behind that
+// are gone, and the peer answers only so many questions for such keys.
+TEST_F(KeyExchangeTest, OnlyTheFirstQuestionOfARoundAsksInAdvance) {
+  write_off_the_default();
+  ASSERT_EQ(asked().size(), 1u);
+  peer_answers(true, asked()[0].query_id);
+  EXPECT_EQ(writes(), 1u);
+  keys_are_gone({kRkey});
+  constexpr uint32_t kNewRkey = 0x7777;
+  {
+    ibv_sge sge{0x5000, 8, group::kLkey};
+    ibv_send_wr wr{};
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.wr.rdma.rkey = kNewRkey;
+    std::lock_guard lock(session_.group.send.mutex);
+    session_.group.send.journal.append(wr);
+    ASSERT_EQ(group::pump(session_.group), 0);
+  }
+  keys_.pump_wanted();
+  ASSERT_EQ(asked().size(), 2u);
+  EXPECT_EQ(asked()[1].rkeys, std::vector{kNewRkey});
+  keys_.forget();
+  EXPECT_TRUE(keys_.ask());
+  EXPECT_EQ(asked().back().rkeys.size(), 2u) << "a new round asks for what was of use";
 }
 
 TEST_F(KeyExchangeTest, NothingIsMissingWhereNothingNeedsAKey) {
