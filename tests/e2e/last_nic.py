@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """Tests that traffic goes on as long as one NIC of each host works, whatever the order in which the others fail.
 
-The test `e2e_last_nic` calls this program. Two hosts have eight NICs each. In each run seven of one host fail one
-after the other, or seven of both hosts together, in an order and by faults that the seed draws; the NIC that
-carries the traffic is among them again and again. After each fault the traffic must go on, and at the end no byte
+The test `e2e_last_nic` calls this program. Two hosts have eight NICs each. In each run seven NICs of one host fail
+one after the other, or seven of each host, in an order and by faults that the seed draws; a NIC that carries the
+traffic is among them again and again. After each fault the traffic must go on, and at the end no byte
 may be wrong, nothing lost and nothing given twice.
 """
 
