@@ -12,23 +12,18 @@ namespace group {
 namespace {
 
 ibv_wc_opcode wc_opcode(ibv_wr_opcode opcode) {
-  switch (opcode) {
-    case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-      return IBV_WC_RDMA_WRITE;
-    case IBV_WR_RDMA_READ:
-      return IBV_WC_RDMA_READ;
-    case IBV_WR_LOCAL_INV:
-      return IBV_WC_LOCAL_INV;
-    case IBV_WR_BIND_MW:
-      return IBV_WC_BIND_MW;
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-      return IBV_WC_COMP_SWAP;
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-      return IBV_WC_FETCH_ADD;
-    default:
-      return IBV_WC_SEND;
-  }
+  static const std::map<ibv_wr_opcode, ibv_wc_opcode> kOpcodes{
+      {IBV_WR_SEND, IBV_WC_SEND},
+      {IBV_WR_SEND_WITH_IMM, IBV_WC_SEND},
+      {IBV_WR_RDMA_WRITE, IBV_WC_RDMA_WRITE},
+      {IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WC_RDMA_WRITE},
+      {IBV_WR_RDMA_READ, IBV_WC_RDMA_READ},
+      {IBV_WR_LOCAL_INV, IBV_WC_LOCAL_INV},
+      {IBV_WR_BIND_MW, IBV_WC_BIND_MW},
+      {IBV_WR_SEND_WITH_INV, IBV_WC_SEND},
+      {IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WC_COMP_SWAP},
+      {IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WC_FETCH_ADD}};
+  return kOpcodes.at(opcode);
 }
 
 int fake_poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
