@@ -169,7 +169,7 @@ struct Group {
   // ---- counts that others keep of this group; the thread that ends a life takes them back
   bool counted_slow = false;               // its CQs' slow_groups count it; under the CQs' mutexes
   std::atomic<int> srq_member{kNoMember};  // where the group can consume receives of its SRQ
-  std::atomic<bool> srq_leaves{false};     // it is about to leave that member
+  bool srq_leaves = false;  // it is about to leave that member; under the SRQ's mutex
   // The room that its CQs keep for it, from its creation until it is destroyed.
   uint32_t reserved_sends = 0, reserved_receives = 0;
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "group/command_threads.h"
 #include "group/completion.h"
@@ -171,20 +172,24 @@ SharedQueue::Join SharedQueue::join(int member) {
   return Join::kDone;
 }
 
-void SharedQueue::leave_begin(int member) {
+void SharedQueue::leave_begin(Group& group) {
   std::lock_guard lock(mutex);
-  members[member].leaving++;
+  if (group.srq_member == kNoMember || std::exchange(group.srq_leaves, true)) return;
+  members[group.srq_member].leaving++;
 }
 
-void SharedQueue::leave_cancel(int member) {
+void SharedQueue::leave_cancel(Group& group) {
   std::lock_guard lock(mutex);
-  members[member].leaving--;
+  if (!std::exchange(group.srq_leaves, false)) return;
+  members[group.srq_member].leaving--;
   if (members_used > 1) ask_if_dry();
 }
 
-void SharedQueue::leave(int member, bool has_begun) {
+void SharedQueue::leave(Group& group) {
   std::lock_guard lock(mutex);
-  if (has_begun) members[member].leaving--;
+  const int member = group.srq_member.exchange(kNoMember);
+  if (member == kNoMember) return;
+  if (std::exchange(group.srq_leaves, false)) members[member].leaving--;
   if (--members[member].groups != 0) return;
   members_used--;
   abandon_unused();
@@ -241,20 +246,15 @@ SharedQueue::Join receives_join(Group& group, int member) {
 }
 
 void receives_leave_begin(Group& group) {
-  const int member = group.srq_member;
-  if (group.srq == nullptr || member == kNoMember || group.srq_leaves.exchange(true)) return;
-  group.srq->leave_begin(member);
+  if (group.srq != nullptr) group.srq->leave_begin(group);
 }
 
 void receives_leave_cancel(Group& group) {
-  const int member = group.srq_member;
-  if (group.srq != nullptr && group.srq_leaves.exchange(false)) group.srq->leave_cancel(member);
+  if (group.srq != nullptr) group.srq->leave_cancel(group);
 }
 
 void receives_leave(Group& group) {
-  if (group.srq == nullptr) return;
-  const int member = group.srq_member.exchange(kNoMember);
-  if (member != kNoMember) group.srq->leave(member, group.srq_leaves.exchange(false));
+  if (group.srq != nullptr) group.srq->leave(group);
 }
 
 void receives_settle(Group& group, int first, int end) {

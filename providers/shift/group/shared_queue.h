@@ -114,13 +114,13 @@ struct SharedQueue {
   // refuses a receive, or does not exist; kKeyMissing: a receive's region is not registered there.
   enum class Join : uint8_t { kDone, kUnusable, kKeyMissing };
   [[nodiscard]] Join join(int member);
-  // That group is about to leave the member, or stays after all. Receives are not recalled from
+  // The group is about to leave its member, or stays after all. Receives are not recalled from
   // groups that leave: they become free, and a NIC that is being left may carry no recall.
-  void leave_begin(int member);
-  void leave_cancel(int member);
-  // From here on that group cannot consume on the member any more. `has_begun`: leave_begin() was
-  // called for it.
-  void leave(int member, bool has_begun);
+  void leave_begin(Group& group);
+  void leave_cancel(Group& group);
+  // From here on the group cannot consume on its member any more. An application's thread that
+  // destroys the QP may call this while the control thread shuts the path.
+  void leave(Group& group);
 
   // For the member `dry`, on its NIC's command thread: posts the receives that waited for their
   // regions, and has the member that has most give some of its receives to one that has too few.

@@ -108,6 +108,21 @@ TEST_F(Shared, NothingIsRecalledFromGroupsThatLeave) {
   EXPECT_EQ(on(kBackup), (Ids{1, 2}));
 }
 
+// An application's thread may end the group while the control thread begins to shut its path. A
+// count that is left over would keep recalls away for good.
+TEST_F(Shared, AGroupThatHasLeftIsNotAboutTo) {
+  receives_leave_begin(*b_);
+  receives_leave_begin(*b_);
+  EXPECT_EQ(srq_->members[kDefault].leaving, 1);
+  receives_leave(*b_);
+  EXPECT_EQ(srq_->members[kDefault].leaving, 0);
+  receives_leave_begin(*b_);
+  receives_leave_cancel(*b_);
+  receives_leave(*b_);
+  EXPECT_EQ(srq_->members[kDefault].leaving, 0);
+  EXPECT_EQ(srq_->members[kDefault].groups, 1);
+}
+
 // A fence that the NIC was in the middle of a recall for need not wait until that is late.
 TEST_F(Shared, ARecallEndsWhenTheGroupsLeave) {
   ASSERT_EQ(post({1, 2, 3, 4}), 0);
