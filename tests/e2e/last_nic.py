@@ -3,8 +3,8 @@
 
 The test `e2e_last_nic` calls this program. Two hosts have eight NICs each. In each run seven NICs of one host fail
 one after the other, or seven of each host, in an order and by faults that the seed draws; a NIC that carries the
-traffic is among them again and again. After each fault the traffic must go on, and at the end no byte
-may be wrong, nothing lost and nothing given twice.
+traffic is among them again and again. After each fault the traffic must go on, and at the end no byte may be
+wrong, nothing lost and nothing given twice. With --plant the layer has a bug, and each run must be refused.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import time
 from harness.build import Build
 from harness.checker import RIGHT, checker_start, report_option
 from harness.fabric import Fabric
-from harness.options import script_parser
+from harness.options import layer_add, script_parser
 from harness.runs import run_all
 from harness.waiting import wait_until
 
@@ -29,7 +29,8 @@ PROGRAMS = {
                 "--signal-every", "3"),
     "nccl": ("--connections", "2", "--qps", "2", "--rate", "200", "--size", "65536", "--bidirectional"),
 }
-BOUND = 20.0  # seconds until the traffic goes on; a silent fault may be met on several ways, one after the other
+# Seconds until the traffic goes on. A silent fault may be met on several ways, one after the other.
+BOUND, BOUND_OF_BUGS = 20.0, 4.0
 
 
 @dataclasses.dataclass
@@ -39,6 +40,11 @@ class Planned:
     hosts: str  # whose NICs fail
     seed: int
     directory: str
+    last: int   # the NIC that stays at each host; None: any
+    plant: str  # the layer's bug, or None
+
+    def bound(self):
+        return BOUND_OF_BUGS if self.plant else BOUND
 
 
 class Run:
@@ -46,17 +52,18 @@ class Run:
         self.fabric, self.planned = fabric, planned
         self.dice = random.Random(planned.seed)
         self.left = {host: list(range(NICS)) for host in ENDS}
+        self.env = {"SHIFT_SPREAD": "capacity", "SHIFT_FAILBACK_MS": "100", "SHIFT_RC_TIMEOUT_MAX": "13"}
+        if planned.plant:
+            self.env["SHIFT_PLANT"] = planned.plant
         self.steps = []
 
     def start(self):
         program = getattr(self.fabric.build, self.planned.program)
-        patience = ["--timeout-ms", "120000"]
-        traffic = [*PROGRAMS[self.planned.program], "--stall-ms", "30000", "--until-stop", "--seed",
-                   str(self.planned.seed)]
+        patience = ["--timeout-ms", "120000", "--stall-ms", "%d" % (1500 * self.planned.bound())]
+        traffic = [*PROGRAMS[self.planned.program], "--until-stop", "--seed", str(self.planned.seed)]
         self.server, self.client = checker_start(
             self.fabric, program, patience + report_option(self.fabric, "server"),
-            patience + traffic + report_option(self.fabric, "client"),
-            env={"SHIFT_SPREAD": "capacity", "SHIFT_FAILBACK_MS": "100", "SHIFT_RC_TIMEOUT_MAX": "13"})
+            patience + traffic + report_option(self.fabric, "client"), env=self.env)
         if self.client is None:
             return "the server did not start"
         if not wait_until(lambda: self.fabric.all_have("armed", 4, *ENDS.values()) or self.client.ended, 30):
@@ -65,7 +72,7 @@ class Run:
 
     def goes_on(self):
         before = self.client.progress
-        if self.client.wait_for(lambda one: one.progress > before + 40, BOUND):
+        if self.client.wait_for(lambda one: one.progress > before + 40, self.planned.bound()):
             return ""
         return "no progress after %s" % (", ".join(self.steps) or "the start")
 
@@ -80,7 +87,8 @@ class Run:
         if len(self.left[host]) == 1:
             return None
         carriers = sorted(self.carriers(host) & set(self.left[host]))
-        others = self.left[host]
+        others = [nic for nic in self.left[host] if nic != self.planned.last]
+        carriers = [nic for nic in carriers if nic != self.planned.last]
         return host, self.dice.choice(carriers if carriers and self.dice.random() < 0.75 else others)
 
     def strike(self):
@@ -114,25 +122,29 @@ def run(build, planned):
 
 def main():
     parser = script_parser(__doc__, "out/last-nic")
+    layer_add(parser)
+    parser.add_argument("--plant", help="a planted bug, which each run must show; with --layer")
+    parser.add_argument("--last", type=int, help="the NIC that stays, at each host whose NICs fail")
     parser.add_argument("--runs", type=int, default=12)
     parser.add_argument("--only", type=int, action="append", help="repeat runs with these indexes")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SHIFT_TEST_SEED", time.time() % 1e6)))
     options = parser.parse_args()
-    build = Build(options.build)
+    build = Build(options.build, options.layer)
     build.require(build.shift_run, build.traffic, build.nccl)
     planned = [Planned(i, list(PROGRAMS)[i % 2], ("a", "b", "ab")[i // 2 % 3], options.seed + i,
-                       os.path.join(options.out, str(i))) for i in range(options.runs)]
+                       os.path.join(options.out, str(i)), options.last, options.plant)
+               for i in range(options.runs) if not options.only or i in options.only]
     failed = []
 
     def tell(one, problem):
-        print("%s: run %d (%s, NICs of %s)%s" % ("FAILED" if problem else "right", one.index, one.program,
+        good = bool(problem) == bool(options.plant)
+        print("%s: run %d (%s, NICs of %s)%s" % ("right" if good else "FAILED", one.index, one.program,
                                                  " and ".join(one.hosts), problem and ": " + problem), flush=True)
-        if problem:
+        if not good:
             failed.append(one.index)
 
-    run_all(options.jobs, [one for one in planned if not options.only or one.index in options.only],
-            lambda one: run(build, one), tell)
+    run_all(options.jobs, planned, lambda one: run(build, one), tell)
     print("%d runs, %d failed, seed %d" % (len(planned), len(failed), options.seed))
     return 1 if failed or not planned else 0
 

@@ -23,7 +23,7 @@ bool KeyExchange::ask() {
   Group& group = session_.group;
   const auto missing = group::rkeys_missing(group);
   auto keys = missing;
-  if (asks_in_advance_) {
+  if (asks_in_advance_ || SHIFT_PLANT(gone_keys_named_again)) {
     for (uint32_t recent : group::rkeys_recent(group))
       if (std::ranges::find(missing, recent) == missing.end()) keys.push_back(recent);
   }

@@ -182,6 +182,23 @@ TEST_F(Fencing, AQpThatNeverSentNeedsNoSendMarker) {
   EXPECT_TRUE(run());
 }
 
+// C2: the QPs of a NIC are shut in batches. None is left out, and none is taken for another NIC's.
+TEST_F(Fencing, ManyQpsOfTwoNicsAreShut) {
+  const auto is_elsewhere = [](size_t i) { return i % 3 == 0; };
+  std::vector<Group*> groups;
+  for (size_t i = 0; i < 56; i++) {
+    groups.push_back(world_.make_group(world_.make_cq()));
+    if (is_elsewhere(i)) leave_for(*groups[i], kBackup, kBackup);
+  }
+  const auto proven = fence(groups, kPatience);
+  for (size_t i = 0; i < groups.size(); i++) {
+    EXPECT_TRUE(proven[i]) << i;
+    EXPECT_EQ(groups[i]->jobs, 0) << i;
+    EXPECT_EQ(World::fake(groups[i], kBackup).in_error(), is_elsewhere(i)) << i;
+    EXPECT_TRUE(World::fake(groups[i], kDefault).in_error()) << i;
+  }
+}
+
 TEST_F(Fencing, OneBadQpDoesNotTakeTheBatchAlong) {
   std::vector<Group*> groups{group_, world_.make_group(send_cq_), world_.make_group(send_cq_)};
   World::fake(groups[1], kDefault).modify_error = EINVAL;
