@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -62,9 +63,15 @@ int main(int argc, char** argv) {
   if (mkdtemp(folder) == nullptr) fail("cannot make a folder in /tmp");
   options.board = folder;
   json runs = json::array();
-  for (int i = 0; i < repeat; i++) runs.push_back(told(switch_run(options)));
+  std::string problem;
+  try {
+    for (int i = 0; i < repeat; i++) runs.push_back(told(switch_run(options)));
+  } catch (const std::exception& failure) {
+    problem = failure.what();
+  }
   std::error_code error;
   std::filesystem::remove_all(folder, error);
+  if (!problem.empty()) fail(problem);
   printf("%s\n", json{{"qps", options.qps}, {"runs", runs}}.dump().c_str());
   return 0;
 }

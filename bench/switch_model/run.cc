@@ -3,6 +3,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "net/test/memory_network.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
 

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 
-#include "net/test/memory_network.h"
 #include "switch_model/host.h"
 
 namespace switch_model {
@@ -12,12 +11,13 @@ namespace switch_model {
 // What a switch took, from the broken port's event until the last QP had moved.
 struct Figures {
   using Duration = std::chrono::steady_clock::duration;
-  Duration all, control[2],
-      commands;  // the control threads are those of the broken NIC's end and of the other
+  Duration all;
+  Duration control[2];  // at the broken NIC's end, and at the other
+  Duration commands;
   uint64_t messages = 0, tasks = 0;
 };
 
-// Throws std::runtime_error if something takes for ever.
+// Throws std::runtime_error if something takes for ever, or a request is refused.
 Figures switch_run(const Options& options);
 
 }  // namespace switch_model

@@ -99,14 +99,14 @@ Fence::Fence(std::vector<Group*> groups, std::chrono::nanoseconds patience) {
     entries_.push_back({.group = group, .member = group->life.path.member, .patience = patience});
     begin(entries_.back());
   }
-  shut();
+  all_to_error();
 }
 
 // The QPs of one NIC go together.
-void Fence::shut() {
+void Fence::all_to_error() {
   std::vector<Entry*> left;
   for (Entry& entry : entries_)
-    if (entry.is_begun) left.push_back(&entry);
+    if (entry.goes_to_error) left.push_back(&entry);
   std::ranges::stable_sort(
       left, {}, [](const Entry* entry) { return std::pair(entry->group->context, entry->member); });
   std::shared_ptr<ErrorBatch> batch;
@@ -159,7 +159,7 @@ void Fence::begin(Entry& entry) {
     return;
   }
   receives_leave_begin(group);
-  entry.is_begun = true;
+  entry.goes_to_error = true;
   // A QP that never reached RTS has sent nothing, and providers refuse the marker on it.
   entry.marked_send = group.cap.max_send_wr == 0 || !group.life.members[member].can_send;
   // With a shared receive queue the QP has none of its own, though some providers (rxe) leave the
@@ -394,7 +394,10 @@ void Fence::end(Entry& entry, Result result) {
 
 void Fence::forget(const Group* group) {
   for (Entry& entry : entries_) {
-    if (entry.group == group) entry.group = nullptr;
+    if (entry.group != group) continue;
+    // A group that fails may stay on its shared queue for long.
+    receives_leave_cancel(*entry.group);
+    entry.group = nullptr;
   }
 }
 

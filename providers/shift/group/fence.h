@@ -43,7 +43,7 @@ class Fence {
     int member;
     std::chrono::nanoseconds patience;  // what is left of it
     Result result = Result::kOpen;
-    bool is_begun = false;  // the QP has to go to ERR
+    bool goes_to_error = false;  // the QP has to
     // The commands under way: to ERR, first and again; to RESET; and the question for the
     // responder's PSN.
     std::shared_ptr<Command> to_error{}, stop{}, question{};
@@ -61,7 +61,7 @@ class Fence {
 
  private:
   void begin(Entry& entry);
-  void shut();
+  void all_to_error();
   void take_answer(Entry& entry);
   void post_send_marker(Entry& entry);
   void post_recv_marker(Entry& entry);

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
+#include "group/fence.h"
 #include "group/member_qp.h"
+#include "group/park.h"
 #include "group/stock.h"
 #include "group/test/shared_receives.h"
 
@@ -121,6 +124,17 @@ TEST_F(Shared, AGroupThatHasLeftIsNotAboutTo) {
   receives_leave(*b_);
   EXPECT_EQ(srq_->members[kDefault].leaving, 0);
   EXPECT_EQ(srq_->members[kDefault].groups, 1);
+}
+
+// It may stay on the queue for long, where a NIC does not report the last receive.
+TEST_F(Shared, AGroupThatFailsInItsFenceIsNotAboutToLeave) {
+  park({{b_}});
+  Fence shut({b_}, std::chrono::milliseconds(10));
+  EXPECT_EQ(srq_->members[kDefault].leaving, 1);
+  shut.forget(b_);
+  EXPECT_EQ(srq_->members[kDefault].leaving, 0);
+  EXPECT_EQ(srq_->members[kDefault].groups, 2);
+  tasks_.run();
 }
 
 // A fence that the NIC was in the middle of a recall for need not wait until that is late.
