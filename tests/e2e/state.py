@@ -80,6 +80,10 @@ def counter(text, name):
                if line.startswith(name) and line[len(name)] in "{ ")
 
 
+def switches_of(process):
+    return [fault for fault in process["faults"] if "incident" not in fault]
+
+
 def what_is_told_is_true(fabric, folders):
     pair = Pair(fabric, folders)
     for host, end in (("a", "client"), ("b", "server")):
@@ -95,11 +99,16 @@ def what_is_told_is_true(fabric, folders):
     # A fault shows, with its cause and what it cost, and what is missing afterwards.
     fabric.fault("a/mlx5_0", "link-down")
     pair.told("a", lambda one: all(qp["standing"] == "one-path" for qp in one["qps"]), "no fault is told of")
+    # A fault's list also names incidents, of NICs and not of QPs, at a time of their own.
+    require(wait_until(lambda: fabric.all_have("switched", 3, "client"), BOUND), "no records of the fault")
+    pair.told("a", lambda one: len(switches_of(one)) == 3, "not three changes of path are told of")
+    pair.told("a", lambda one: any(fault.get("nic") == "mlx5_0" for fault in one["faults"]),
+              "no incident is told of")
     one = pair.process("a")
-    records = fabric.records("switched", "client")
-    for told, real in zip(one["faults"], records):
-        for key, as_in in (("pause_us", "us"), ("replayed", "replayed"), ("cause", "cause")):
-            require(told[key] == real[as_in], "%s is %s, and %s in the records" % (key, told[key], real[as_in]))
+    for told, real in zip(switches_of(one), fabric.records("switched", "client"), strict=True):
+        for key, as_in in (("qp", "qp"), ("pause_us", "us"), ("replayed", "replayed"), ("cause", "cause")):
+            of_record = hex(real["qp"]) if key == "qp" else real[as_in]
+            require(told[key] == of_record, "%s is %s, and %s in the records" % (key, told[key], of_record))
     require(not one["devices"][0]["nics"][0]["up"], "the NIC is up")
     require("port is down" in pair.ctl("a", "health", status=1), "health does not name the port")
     fabric.fault("a/mlx5_0", "heal")
