@@ -84,9 +84,10 @@ rpm_roots() {
 # environment and error output, since a sanitizer changes these. It also leaves out what has no C++ of the layer: the
 # model and its traces, the patch series, Wireshark; and unmodified programs, whose own leaks would be reported. All
 # programs of e2e tests run on the emulator anyway, so its own tests with programs are in the release build alone.
+# So are tests of the whole layer that take long and run the code that the campaigns and unit tests run.
 asan_tests() {
   local left_out='(mlx5_)?front_symbols|front_programs|shift_run|cxemu_e2e_(udp_)?test|model_.*|programs.*|pyverbs.*|clients|starts|vm'
-  left_out+='|rdma_core_suite(_planted)?|trace_.*|series_.*|wireshark.*'
+  left_out+='|rdma_core_suite(_planted)?|trace_.*|series_.*|wireshark.*|e2e_(born|keys|rails|spread)'
   left_out="^($left_out)\$"
   echo "left out under sanitizers: $left_out"
   ASAN_OPTIONS=detect_leaks=0 tests build/asan -E "$left_out"

@@ -98,6 +98,11 @@ function(shift_unit_tests target)
   shift_together(${target})
 endfunction()
 
+# shift_replaced(SOURCE...): tests define what these sources do, so each stays an object of its own in its library.
+function(shift_replaced)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # shift_cold(TARGET SOURCE...): adds sources to TARGET whose speed does not matter, as command lines. Packages have
 # them like any others, since the distribution's flags hold for all that it ships.
 function(shift_cold target)
@@ -155,15 +160,35 @@ function(shift_test name)
   endif()
 endfunction()
 
-# shift_planted_bugs(TARGET AREA): one test for each bug of the list AREA_bugs. TARGET is a test program that must
-# fail with it, and has the sources that hold the bugs.
+# shift_planted_bugs(TARGET AREA FILE...): one test for each bug of the list AREA_bugs, which must fail, and one
+# without a bug. They run the tests that these sources of the test program TARGET hold, with the layer that has the
+# bugs.
 function(shift_planted_bugs target area)
-  target_compile_definitions(${target} PRIVATE SHIFT_PLANTED_BUGS=1)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
-  foreach(bug ${${area}_bugs})
-    add_test(NAME ${area}_${bug} COMMAND ${target})
-    set_tests_properties(${area}_${bug} PROPERTIES LABELS unit TIMEOUT 120 WILL_FAIL ON
-      ENVIRONMENT SHIFT_PLANT=${bug})
+  string(REGEX REPLACE "_test$" "_planted_test" program ${target})
+  if(NOT TARGET ${program})
+    get_target_property(libraries ${target} LINK_LIBRARIES)
+    add_executable(${program} $<TARGET_OBJECTS:${target}>)
+    target_link_libraries(${program} PRIVATE shift_provider_planted ${libraries})
+    set_target_properties(${program} PROPERTIES LINKER_LANGUAGE CXX
+      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
+  endif()
+  set(suites)
+  foreach(file ${ARGN})
+    file(STRINGS ${file} lines REGEX "^TEST(_F|_P)?\\([A-Za-z]+,")
+    foreach(line ${lines})
+      string(REGEX REPLACE "^TEST[_FP]*\\(([A-Za-z]+),.*" "\\1.*:*/\\1.*" suite "${line}")
+      list(APPEND suites ${suite})
+    endforeach()
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  endforeach()
+  list(REMOVE_DUPLICATES suites)
+  list(JOIN suites ":" filter)
+  foreach(bug planted_none ${${area}_bugs})
+    add_test(NAME ${area}_${bug} COMMAND ${program} --gtest_fail_fast --gtest_filter=${filter})
+    set_tests_properties(${area}_${bug} PROPERTIES LABELS unit TIMEOUT 120)
+    if(NOT bug STREQUAL planted_none)
+      set_tests_properties(${area}_${bug} PROPERTIES WILL_FAIL ON ENVIRONMENT SHIFT_PLANT=${bug})
+    endif()
   endforeach()
 endfunction()
 

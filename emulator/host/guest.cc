@@ -17,7 +17,7 @@
 namespace cxemu {
 namespace {
 
-Real<int(int)> g_close("close");
+Real<int(int)> g_guest_close("close");
 
 Guest* g_guest;  // set once by the constructor, never destroyed
 
@@ -105,7 +105,7 @@ int Guest::device_open(int index, int flags) {
     device->context = Context::open(*engine, fabric_, fabric_.nic(host_, index), device.get(),
                                     device->area->base());
   if (!device->context) {
-    g_close(fd);
+    g_guest_close(fd);
     errno = fd < kFdMax ? EIO : EMFILE;
     return -1;
   }

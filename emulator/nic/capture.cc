@@ -20,7 +20,6 @@ namespace {
 
 constexpr size_t kBuffer = 256 << 10;
 constexpr size_t kRecordMax = sizeof(CaptureRecord) + kEncapsulation + kMaxPacket;
-constexpr size_t kBthSize = 12;
 
 // The hardware address of the NIC that has this address of a fabric (nic_mac needs only the
 // address).

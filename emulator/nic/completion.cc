@@ -129,6 +129,12 @@ void qp_fail(Qp& qp, int event, Syndrome syndrome) {
     qp_event(qp, static_cast<ibv_event_type>(event));
 }
 
+void recv_fail(Qp& qp, Syndrome syndrome, const Transport& transport) {
+  qp.responder.recv_taken = false;
+  recv_complete(qp, {.opcode = kCqeResponderError, .syndrome = syndrome}, transport);
+  qp_fail(qp, 0, syndrome);
+}
+
 void qp_fail_send(Qp& qp, Syndrome syndrome, const Transport& transport) {
   Requester& r = qp.requester;
   if (r.entry_first != r.entry_end) {

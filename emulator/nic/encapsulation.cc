@@ -7,12 +7,12 @@
 #include <cstring>
 
 #include "nic/planted.h"
+#include "nic/roce.h"
 
 namespace cxemu {
 
 namespace {
 
-constexpr size_t kBthSize = 12;
 constexpr size_t kBthReserved = 4;  // resv8a, where switches mark congestion
 constexpr size_t kLrhMask = 8;      // stands for the link header that an InfiniBand packet has
 constexpr uint8_t kUdpProtocol = 17;

@@ -328,12 +328,12 @@ Operation read_response_opcode(uint32_t index, uint32_t packets) {
   return index + 1 == packets ? Operation::kReadResponseLast : Operation::kReadResponseMiddle;
 }
 
-struct Sent {
+struct Answer {
   bool done;
   uint32_t bytes;
 };
 
-Sent response_send(Qp& qp, ResponseJob& job, const Transport& transport) {
+Answer response_send(Qp& qp, ResponseJob& job, const Transport& transport) {
   Packet packet = {.opcode = job.atomic ? Operation::kAtomicAcknowledge
                                         : read_response_opcode(job.sent, job.packets),
                    .service = qp.service};
@@ -410,7 +410,7 @@ bool responder_run(Qp& qp, const Transport& transport, uint32_t budget_bytes) {
   bool any = false;
   for (uint32_t bytes = 0; !r.jobs.empty() && bytes < budget_bytes;) {
     ResponseJob& job = r.jobs.front();
-    const Sent sent = response_send(qp, job, transport);
+    const Answer sent = response_send(qp, job, transport);
     if (!sent.done) break;
     bytes += sent.bytes;
     any = true;

@@ -11,7 +11,6 @@ namespace cxemu {
 
 namespace {
 
-constexpr size_t kBthSize = 12;
 constexpr size_t kRethSize = 16;
 constexpr size_t kAethSize = 4;
 constexpr size_t kImmSize = 4;  // also of the extended header that names a key to invalidate

@@ -8,6 +8,8 @@
 
 namespace cxemu {
 
+inline constexpr size_t kBthSize = 12;  // of the base transport header, in bytes
+
 // A BTH opcode consists of a service, in the upper three bits, and an operation.
 enum class Service : uint8_t {
   kRc = 0,   // reliable connection

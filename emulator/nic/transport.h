@@ -66,6 +66,9 @@ void qp_stop(Qp& qp);
 // `syndrome` is that of the completion that reports the error, if there is one; it is for the
 // records.
 void qp_fail(Qp& qp, int event, Syndrome syndrome = kSyndromeNone);
+// The receive that was taken cannot hold the message of an unreliable QP. Unlike a lost packet this
+// is an error of the application.
+void recv_fail(Qp& qp, Syndrome syndrome, const Transport& transport);
 // Completes up to `max` WQEs of a QP in ERR with flush errors, including those posted later. In SQE
 // only the send queue's WQEs are completed. Entries of a shared receive queue do not belong to the
 // QP.

@@ -21,13 +21,6 @@ void message_drop(Responder& r) {
   if (CXEMU_PLANT(uc_loss_spends_receive)) r.recv_taken = false;
 }
 
-// The receive cannot hold the message. Unlike a lost packet this is an error of the application.
-void recv_fail(Qp& qp, Syndrome syndrome, const Transport& transport) {
-  qp.responder.recv_taken = false;
-  recv_complete(qp, {.opcode = kCqeResponderError, .syndrome = syndrome}, transport);
-  qp_fail(qp, 0, syndrome);
-}
-
 void send_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   Responder& r = qp.responder;
   if (!recv_take(qp)) {

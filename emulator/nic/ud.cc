@@ -42,12 +42,6 @@ uint32_t destination_find(Qp& qp, const uint8_t gid[16]) {
   return last.ipv4_be;
 }
 
-void recv_fail(Qp& qp, Syndrome syndrome, const Transport& transport) {
-  qp.responder.recv_taken = false;
-  recv_complete(qp, {.opcode = kCqeResponderError, .syndrome = syndrome}, transport);
-  qp_fail(qp, 0, syndrome);
-}
-
 SentPacket failed(Syndrome syndrome) {
   return {.sent = false, .last = false, .bytes = 0, .error = syndrome};
 }

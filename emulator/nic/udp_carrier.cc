@@ -11,21 +11,17 @@
 
 #include "nic/clock.h"
 #include "nic/planted.h"
+#include "nic/roce.h"
 #include "nic/udp_socket.h"
 
 namespace cxemu {
 
 namespace {
 
-constexpr size_t kBthSize = 12;
 constexpr uint64_t kTakeNs = 2'000'000;  // between attempts to take a port over
 // A receiver that took nothing for so long will take nothing any more, or the packets to it were
 // lost. A receiver that waits for a core looks the same; if it is then sent more, it loses more.
 constexpr uint64_t kPauseMaxNs = 100'000'000;
-
-uint64_t now_ns() {
-  return MonotonicClock().now_ns();
-}
 
 // The process that has the queue pair.
 int packet_slot(const uint8_t* packet) {
@@ -165,7 +161,7 @@ bool UdpCarrier::paused(int slot) {
     pause.since_ns = 0;
     return false;
   }
-  const uint64_t now = now_ns();
+  const uint64_t now = MonotonicClock().now_ns();
   if (pause.since_ns == 0 || pause.taken != taken) {
     pause = {taken, now};
     return true;
@@ -309,7 +305,7 @@ Carrier::Received UdpCarrier::receive(FrameSink& sink, size_t max_bytes) {
   }
   const auto lacks = [](const Port& port) { return port.receive_fd < 0; };
   if (std::any_of(ports_.begin(), ports_.end(), lacks)) {
-    const uint64_t now = now_ns();
+    const uint64_t now = MonotonicClock().now_ns();
     if (now - take_ns_ > kTakeNs) {
       take_ns_ = now;
       for (Port& port : ports_) {

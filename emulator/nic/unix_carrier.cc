@@ -55,10 +55,6 @@ void buffer_size_set(int fd, int option, int force_option) {
   }
 }
 
-uint64_t now_ns() {
-  return MonotonicClock().now_ns();
-}
-
 // The content is checked and not trusted: it comes from another process.
 void datagram_deliver(const uint8_t* data, size_t size, FrameSink& sink) {
   size_t at = 0;
@@ -120,7 +116,7 @@ void UnixCarrier::abandon() {
 }
 
 bool UnixCarrier::connect(int slot, Peer& peer) {
-  const uint64_t now = now_ns();
+  const uint64_t now = MonotonicClock().now_ns();
   if (now < peer.retry_ns) return false;
   peer.retry_ns = now + kReconnectNs;
   const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

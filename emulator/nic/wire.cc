@@ -14,7 +14,6 @@ namespace {
 // A packet out of order changes places with the next one. If none follows, it is sent alone after
 // this time.
 constexpr uint64_t kDisplacedNs = 1'000'000;
-constexpr size_t kBthSize = 12;
 
 uint8_t ops_of(Operation opcode, const uint8_t* packet) {
   if (opcode_is_send(opcode)) return kOpSend;

@@ -150,7 +150,7 @@ int destroy_cq(Context& context, const CommandIo& io) {
   return 0;
 }
 
-constexpr Command kCommands[] = {
+constexpr Command kCqCommands[] = {
     {IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, "create_comp_channel",
      sizeof(ib_uverbs_create_comp_channel), sizeof(ib_uverbs_create_comp_channel_resp), 0, 0,
      create_comp_channel, kKernelAnswers},
@@ -169,7 +169,7 @@ constexpr Command kCommands[] = {
 }  // namespace
 
 std::span<const Command> cq_commands() {
-  return kCommands;
+  return kCqCommands;
 }
 
 }  // namespace cxemu

@@ -125,7 +125,7 @@ int query_port(Context& context, const CommandIo& io) {
   return 0;
 }
 
-constexpr Command kCommands[] = {
+constexpr Command kDeviceCommands[] = {
     {IB_USER_VERBS_CMD_GET_CONTEXT, "get_context", sizeof(ib_uverbs_get_context),
      sizeof(ib_uverbs_get_context_resp), sizeof(mlx5_ib_alloc_ucontext_req),
      offsetof(mlx5_ib_alloc_ucontext_resp, response_length), get_context},
@@ -164,7 +164,7 @@ mlx5_ib_alloc_ucontext_resp context_attributes(bool own_registers) {
 }
 
 std::span<const Command> device_commands() {
-  return kCommands;
+  return kDeviceCommands;
 }
 
 }  // namespace cxemu

@@ -200,7 +200,7 @@ int destroy_ah(Context& context, const CommandIo& io) {
   return object_remove<AhObject>(context, request.ah_handle);
 }
 
-constexpr Command kCommands[] = {
+constexpr Command kMemoryCommands[] = {
     {IB_USER_VERBS_CMD_ALLOC_PD, "alloc_pd", sizeof(ib_uverbs_alloc_pd),
      sizeof(ib_uverbs_alloc_pd_resp), 0, sizeof(mlx5_ib_alloc_pd_resp), alloc_pd},
     {IB_USER_VERBS_CMD_DEALLOC_PD, "dealloc_pd", sizeof(ib_uverbs_dealloc_pd), 0, 0, 0, dealloc_pd,
@@ -224,7 +224,7 @@ constexpr Command kCommands[] = {
 }  // namespace
 
 std::span<const Command> memory_commands() {
-  return kCommands;
+  return kMemoryCommands;
 }
 
 }  // namespace cxemu

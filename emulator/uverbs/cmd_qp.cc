@@ -347,14 +347,14 @@ int destroy_qp(Context& context, const CommandIo& io) {
   return 0;
 }
 
-constexpr size_t kDriverIn = offsetof(mlx5_ib_create_qp, bfreg_index);
+constexpr size_t kQpDriverIn = offsetof(mlx5_ib_create_qp, bfreg_index);
 
-constexpr Command kCommands[] = {
+constexpr Command kQpCommands[] = {
     {IB_USER_VERBS_CMD_CREATE_QP, "create_qp", sizeof(ib_uverbs_create_qp),
-     sizeof(ib_uverbs_create_qp_resp), kDriverIn, sizeof(uint32_t), create_qp},
+     sizeof(ib_uverbs_create_qp_resp), kQpDriverIn, sizeof(uint32_t), create_qp},
     {IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_CREATE_QP, "create_qp_ex",
-     offsetof(ib_uverbs_ex_create_qp, create_flags), sizeof(ib_uverbs_ex_create_qp_resp), kDriverIn,
-     sizeof(uint32_t), create_qp_ex},
+     offsetof(ib_uverbs_ex_create_qp, create_flags), sizeof(ib_uverbs_ex_create_qp_resp),
+     kQpDriverIn, sizeof(uint32_t), create_qp_ex},
     {IB_USER_VERBS_CMD_QUERY_QP, "query_qp", sizeof(ib_uverbs_query_qp),
      sizeof(ib_uverbs_query_qp_resp), 0, 0, query_qp},
     {IB_USER_VERBS_CMD_MODIFY_QP, "modify_qp", sizeof(ib_uverbs_modify_qp), 0, 0, 0, modify_qp},
@@ -367,7 +367,7 @@ constexpr Command kCommands[] = {
 }  // namespace
 
 std::span<const Command> qp_commands() {
-  return kCommands;
+  return kQpCommands;
 }
 
 }  // namespace cxemu

@@ -144,13 +144,13 @@ int destroy_srq(Context& context, const CommandIo& io) {
   return 0;
 }
 
-constexpr size_t kDriverIn = offsetof(mlx5_ib_create_srq, uidx);
+constexpr size_t kSrqDriverIn = offsetof(mlx5_ib_create_srq, uidx);
 
-constexpr Command kCommands[] = {
+constexpr Command kSrqCommands[] = {
     {IB_USER_VERBS_CMD_CREATE_SRQ, "create_srq", sizeof(ib_uverbs_create_srq),
-     sizeof(ib_uverbs_create_srq_resp), kDriverIn, sizeof(uint32_t), create_srq},
+     sizeof(ib_uverbs_create_srq_resp), kSrqDriverIn, sizeof(uint32_t), create_srq},
     {IB_USER_VERBS_CMD_CREATE_XSRQ, "create_xsrq", sizeof(ib_uverbs_create_xsrq),
-     sizeof(ib_uverbs_create_srq_resp), kDriverIn, sizeof(uint32_t), create_xsrq},
+     sizeof(ib_uverbs_create_srq_resp), kSrqDriverIn, sizeof(uint32_t), create_xsrq},
     {IB_USER_VERBS_CMD_MODIFY_SRQ, "modify_srq", sizeof(ib_uverbs_modify_srq), 0, 0, 0, modify_srq},
     {IB_USER_VERBS_CMD_QUERY_SRQ, "query_srq", sizeof(ib_uverbs_query_srq),
      sizeof(ib_uverbs_query_srq_resp), 0, 0, query_srq},
@@ -161,7 +161,7 @@ constexpr Command kCommands[] = {
 }  // namespace
 
 std::span<const Command> srq_commands() {
-  return kCommands;
+  return kSrqCommands;
 }
 
 }  // namespace cxemu

@@ -94,7 +94,7 @@ int close_xrcd(Context& context, const CommandIo& io) {
   return 0;
 }
 
-constexpr Command kCommands[] = {
+constexpr Command kXrcCommands[] = {
     {IB_USER_VERBS_CMD_OPEN_XRCD, "open_xrcd", sizeof(ib_uverbs_open_xrcd),
      sizeof(ib_uverbs_open_xrcd_resp), 0, 0, open_xrcd},
     {IB_USER_VERBS_CMD_CLOSE_XRCD, "close_xrcd", sizeof(ib_uverbs_close_xrcd), 0, 0, 0, close_xrcd,
@@ -104,7 +104,7 @@ constexpr Command kCommands[] = {
 }  // namespace
 
 std::span<const Command> xrc_commands() {
-  return kCommands;
+  return kXrcCommands;
 }
 
 }  // namespace cxemu

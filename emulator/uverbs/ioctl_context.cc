@@ -85,7 +85,7 @@ constexpr uint16_t kUarAlloc[] = {
     MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID};
 constexpr uint16_t kUarDestroy[] = {MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE};
 
-constexpr Method kMethods[] = {
+constexpr Method kContextMethods[] = {
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT, kQueryContext, 0, query_context,
      kKernelAnswers},
     {UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, kAsyncEvent, 1, async_event_alloc,
@@ -100,7 +100,7 @@ constexpr Method kMethods[] = {
 }  // namespace
 
 std::span<const Method> context_methods() {
-  return kMethods;
+  return kContextMethods;
 }
 
 }  // namespace cxemu

@@ -127,7 +127,7 @@ constexpr uint16_t kQpCreate[] = {UVERBS_ATTR_CREATE_QP_HANDLE,
                                   UVERBS_ATTR_UHW_IN,
                                   UVERBS_ATTR_UHW_OUT};
 
-constexpr Method kMethods[] = {
+constexpr Method kCreateMethods[] = {
     {UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE, kCqCreate, 6, cq_create},
     {UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE, kQpCreate, 7, qp_create},
 };
@@ -135,7 +135,7 @@ constexpr Method kMethods[] = {
 }  // namespace
 
 std::span<const Method> create_methods() {
-  return kMethods;
+  return kCreateMethods;
 }
 
 }  // namespace cxemu

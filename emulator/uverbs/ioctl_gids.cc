@@ -91,7 +91,7 @@ constexpr uint16_t kTable[] = {
     UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES,
     UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS};
 
-constexpr Method kMethods[] = {
+constexpr Method kGidMethods[] = {
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE, kTable, 3, gid_table,
      kKernelAnswers | kWorksInChild},
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, kEntry, 3, gid_entry,
@@ -101,7 +101,7 @@ constexpr Method kMethods[] = {
 }  // namespace
 
 std::span<const Method> gid_methods() {
-  return kMethods;
+  return kGidMethods;
 }
 
 }  // namespace cxemu

@@ -164,7 +164,7 @@ constexpr uint16_t kRegister[] = {
 constexpr uint16_t kAdvise[] = {UVERBS_ATTR_ADVISE_MR_PD_HANDLE, UVERBS_ATTR_ADVISE_MR_ADVICE,
                                 UVERBS_ATTR_ADVISE_MR_FLAGS, UVERBS_ATTR_ADVISE_MR_SGE_LIST};
 
-constexpr Method kMethods[] = {
+constexpr Method kMemoryMethods[] = {
     {UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC, kAlloc, 5, dm_alloc, kWorksInChild},
     {UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, kFree, 1, dm_free, kWorksWhenDead | kWorksInChild},
     {UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_QUERY, kQuery, 4, dm_query,
@@ -176,7 +176,7 @@ constexpr Method kMethods[] = {
 }  // namespace
 
 std::span<const Method> memory_methods() {
-  return kMethods;
+  return kMemoryMethods;
 }
 
 }  // namespace cxemu

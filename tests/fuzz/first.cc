@@ -14,7 +14,7 @@ namespace shift::fuzz {
 namespace {
 
 constexpr size_t kCallers = 4;
-constexpr int kDeedsMax = 24;
+constexpr int kFirstDeeds = 24;
 constexpr uint32_t kHonestSeq = 1000;  // from here on, in messages of the honest peer
 
 const wire::Instance kHonest = instance_of(0x11);
@@ -211,7 +211,7 @@ void first(std::span<const uint8_t> input) {
   Input in(input);
   {
     Scene scene(reactor, in.below(2) == 1);
-    for (int i = 0; i < kDeedsMax && !in.ended(); i++) {
+    for (int i = 0; i < kFirstDeeds && !in.ended(); i++) {
       scene.deed(in);
       scene.rest();
     }

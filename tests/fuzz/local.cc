@@ -12,7 +12,7 @@
 namespace shift::fuzz {
 namespace {
 
-constexpr int kDeedsMax = 20;
+constexpr int kLocalDeeds = 20;
 constexpr size_t kSharers = 3;
 
 // A packet decodes to what it was made of, and to nothing else.
@@ -210,7 +210,7 @@ void play(net::Reactor& reactor, Input& in) {
   const size_t before = descriptors();
   {
     Scene scene(reactor, in.below(2) == 1);
-    for (int i = 0; i < kDeedsMax && !in.ended(); i++) {
+    for (int i = 0; i < kLocalDeeds && !in.ended(); i++) {
       scene.deed(in);
       scene.rest();
     }

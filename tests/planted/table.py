@@ -14,7 +14,7 @@ ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
 UNIT = [("group", "exact"), ("group", "leaving"), ("group", "receives"),
         ("group", "keys"), ("group", "notes"), ("group", "ending"),
         ("control", "verdict"), ("control", "asking"), ("control", "neighbour"), ("control", "locate"),
-        ("control", "spread"), ("net", "book"), ("ops", "begin"),
+        ("control", "spread"), ("state", "turns"), ("net", "book"), ("ops", "begin"),
         ("ops", "channel"), ("ops", "count"), ("ops", "poll"), ("ops", "end"), ("../mlx5/test", "rings")]
 BEGIN, END = "<!-- table.py: begin -->\n", "<!-- table.py: end -->\n"
 

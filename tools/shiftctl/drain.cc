@@ -20,18 +20,18 @@ namespace shift::ctl {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kPause{50};
+constexpr std::chrono::milliseconds kDrainPause{50};
 constexpr std::chrono::milliseconds kReturn{1'000}, kReturnPause{5};
-constexpr size_t kMost = 10;  // QPs that are named
+constexpr size_t kNamed = 10;  // QPs that are named
 
 void complain(const std::string& text) {
   fprintf(stderr, "shiftctl: %s\n", text.c_str());
 }
 
 void list_print(const std::vector<std::string>& lines) {
-  for (size_t i = 0; i < lines.size() && i < kMost; i++)
+  for (size_t i = 0; i < lines.size() && i < kNamed; i++)
     fprintf(stderr, "  %s\n", lines[i].c_str());
-  if (lines.size() > kMost) fprintf(stderr, "  and %zu more\n", lines.size() - kMost);
+  if (lines.size() > kNamed) fprintf(stderr, "  and %zu more\n", lines.size() - kNamed);
 }
 
 // A name with a mistake in it would be an order that nobody ever carries out.
@@ -93,7 +93,7 @@ DrainPlan departures_await(const Place& place, const DrainOptions& options) {
       return plan;
     }
     progress.show(options.nic + ": " + count_of(plan.on_it, "QP") + " to go");
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kDrainPause);
   }
 }
 
@@ -116,7 +116,7 @@ void return_await(const Place& place, const std::string& nic) {
     const auto names = abstainers(host_read(place), nic);
     if (names.empty()) return;
     if (Clock::now() >= end) {
-      for (size_t i = 0; i < names.size() && i < kMost; i++)
+      for (size_t i = 0; i < names.size() && i < kNamed; i++)
         complain("warning: " + names[i] + " has not taken the end of the order in yet");
       return;
     }
@@ -127,7 +127,7 @@ void return_await(const Place& place, const std::string& nic) {
 int outcome_print(const DrainPlan& plan, const std::string& nic) {
   if (plan.remaining.empty()) {
     printf("%s is idle: no QP that SHIFT moves uses it\n", nic.c_str());
-    for (size_t i = 0; i < plan.notes.size() && i < kMost; i++) puts(plan.notes[i].c_str());
+    for (size_t i = 0; i < plan.notes.size() && i < kNamed; i++) puts(plan.notes[i].c_str());
     return 0;
   }
   complain(nic + " is not idle; what is still there:");

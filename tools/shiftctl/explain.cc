@@ -16,7 +16,7 @@ namespace shift::ctl {
 
 namespace {
 
-constexpr size_t kMost = 20;  // QPs of one number, and reasons of one process
+constexpr size_t kExplained = 20;  // QPs of one number, and reasons of one process
 
 std::string advice_text(const std::string& why) {
   const Advice& advice = advice_for(why);
@@ -93,7 +93,7 @@ std::string reasons_text(const Process& process) {
   for (const state::GroupRecord& group : process.groups)
     qps[{standing_of(group), problem_of(process, group)}].push_back(hex(group.qpn));
   std::string text;
-  size_t left = kMost;
+  size_t left = kExplained;
   for (const auto& [key, names] : qps) {
     if (left-- == 0) return text + "\nThere are more reasons; shiftctl status --all has them.\n";
     const auto& [standing, why] = key;
@@ -195,10 +195,11 @@ std::string explain_text(const Host& host, const std::string& target) {
   std::string text;
   if (const auto name = qp_name_of(target)) {
     const auto qps = qps_of(host, *name);
-    for (size_t i = 0; i < qps.size() && i < kMost; i++)
+    for (size_t i = 0; i < qps.size() && i < kExplained; i++)
       text += (i == 0 ? "" : "\n") + qp_text(host, *qps[i].process, *qps[i].group);
-    if (qps.size() > kMost)
-      text += "\nThere are " + std::to_string(qps.size() - kMost) + " more; name one as PID:QP.\n";
+    if (qps.size() > kExplained)
+      text +=
+          "\nThere are " + std::to_string(qps.size() - kExplained) + " more; name one as PID:QP.\n";
     return text;
   }
   uint32_t pid = 0;

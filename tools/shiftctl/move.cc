@@ -16,7 +16,7 @@ namespace shift::ctl {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kPause{20};
+constexpr std::chrono::milliseconds kMovePause{20};
 
 int complain(const std::string& text, int status) {
   fprintf(stderr, "shiftctl: %s\n", text.c_str());
@@ -83,7 +83,7 @@ int move_run(const Place& place, const std::string& text, bool is_home,
   if (!problem.empty()) return complain(name + " is not moved: " + problem, kExitProblem);
   const uint8_t from = qp.group->member;
   for (const auto end = Clock::now() + timeout; Clock::now() < end;
-       std::this_thread::sleep_for(kPause)) {
+       std::this_thread::sleep_for(kMovePause)) {
     const Host later = host_read(place);
     const auto now = qps_of(later, {qp.process->pid, qp.group->qpn});
     if (now.empty()) return complain(name + " is gone", kExitProblem);

@@ -14,8 +14,8 @@ namespace shift::ctl {
 
 namespace {
 
-constexpr int kTries = 20;  // 1 s in all: a process that is stopped does not empty its socket
-constexpr std::chrono::milliseconds kPause{50};
+constexpr int kOrderTries = 20;  // 1 s in all: a process that is stopped does not empty its socket
+constexpr std::chrono::milliseconds kOrderPause{50};
 
 }  // namespace
 
@@ -26,7 +26,7 @@ std::string order_send(const Place& place, const Process& process, const std::st
   const std::string name = process.name + state::kSocketEnd;
   const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return std::strerror(errno);
-  for (int i = 0; i < kTries; i++) {
+  for (int i = 0; i < kOrderTries; i++) {
     switch (const int error =
                 state::order_send(folder.get(), name.c_str(), process.uid, fd.get(), order)) {
       case 0:
@@ -35,7 +35,7 @@ std::string order_send(const Place& place, const Process& process, const std::st
         return name + ": it is no socket of its user";
       case EAGAIN:
       case EINTR:
-        std::this_thread::sleep_for(kPause);
+        std::this_thread::sleep_for(kOrderPause);
         break;
       default:
         return name + ": " + std::strerror(error);

@@ -16,8 +16,8 @@ namespace shift::ctl {
 
 namespace {
 
-constexpr int kTries = 4;  // one, and three more where a sum is wrong
-constexpr std::chrono::milliseconds kPause{1};
+constexpr int kReadTries = 4;  // one, and three more where a sum is wrong
+constexpr std::chrono::milliseconds kReadPause{1};
 // Damage costs a reader time, so it costs the user's files as much as so many places.
 constexpr size_t kDamagePlaces = 4096;
 constexpr char kTooMuch[] = "the user's files are too many to look at all of them";
@@ -39,11 +39,11 @@ size_t read_at(int fd, void* to, size_t size, size_t begin) {
 // of another version may be made of other bytes.
 template <typename Record>
 std::string head_read(int fd, Record& record) {
-  for (int i = 0; i < kTries; i++) {
-    if (i > 0) std::this_thread::sleep_for(kPause);
+  for (int i = 0; i < kReadTries; i++) {
+    if (i > 0) std::this_thread::sleep_for(kReadPause);
     record = {};
     if (read_at(fd, &record, sizeof record, 0) < sizeof record) {
-      if (i + 1 == kTries) return "it ends within its first record";
+      if (i + 1 == kReadTries) return "it ends within its first record";
       continue;
     }
     if (record.magic != state::kMagic) return "it is no state file";
@@ -78,11 +78,11 @@ void place_read(int fd, size_t place, const char* bytes, std::vector<Record>& re
   Record record;
   std::memcpy(static_cast<void*>(&record), bytes, sizeof record);
   for (int i = 1; record.head.kind != state::Kind::kFree && !state::is_whole(record); i++) {
-    if (i == kTries) {
+    if (i == kReadTries) {
       damaged++;
       return;
     }
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kReadPause);
     if (read_at(fd, &record, sizeof record, place * state::kPlaceSize) < sizeof record) return;
   }
   if (record.head.kind == state::Kind::kFree) return;

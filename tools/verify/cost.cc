@@ -15,7 +15,7 @@
 namespace shift::verify {
 namespace {
 
-constexpr int kRounds = 60, kPosts = 32, kPolls = 256;
+constexpr int kCostRounds = 60, kPosts = 32, kPolls = 256;
 // The layer itself costs a few nanoseconds; more than this is no noise.
 double much_ns(double stock_ns) {
   return 1.5 * stock_ns + 100;
@@ -57,7 +57,7 @@ int internal_cost(const std::string& nic) {
   End end(device), peer(device);
   connect(end, peer);
   Cost least{1e9, 1e9};
-  for (int round = 0; round < kRounds; round++) {
+  for (int round = 0; round < kCostRounds; round++) {
     ibv_sge piece{memory.address(), 8, memory.lkey()};
     ibv_send_wr wr{}, *bad = nullptr;
     wr.opcode = IBV_WR_RDMA_WRITE;

@@ -11,7 +11,7 @@
 namespace shift::verify {
 namespace {
 
-constexpr int kRounds = 5;
+constexpr int kLives = 5;
 
 struct Timed {
   std::string name;
@@ -98,7 +98,7 @@ Outcome check_reconnect(const Subject& subject) {
   End end(device), peer(device);
   Byte byte{memory};
   Stopwatch watch;
-  for (int round = 0; round < kRounds; round++) {
+  for (int round = 0; round < kLives; round++) {
     const Address to_end = end.address(), to_peer = peer.address();
     watch.time("INIT", [&] { end.init(); });
     watch.time("RTR", [&] { end.to_rtr(to_peer); });
@@ -115,7 +115,7 @@ Outcome check_reconnect(const Subject& subject) {
       return failure("a QP that was reset says that it is in another state");
   }
   Outcome out = watch.judge("each switch");
-  out.text = text("connected %d times; at most ", kRounds) + out.text;
+  out.text = text("connected %d times; at most ", kLives) + out.text;
   return out;
 }
 
@@ -161,7 +161,7 @@ Outcome check_commands(const Subject& subject) {
   watch.time("query_port", [&] {
     succeed(ibv_query_port(device.context, kPort, &device.port), "ibv_query_port");
   });
-  for (int round = 0; round < kRounds; round++) {
+  for (int round = 0; round < kLives; round++) {
     ibv_cq* const cq = watch.time(
         "create_cq", [&] { return ibv_create_cq(device.context, 1024, nullptr, nullptr, 0); });
     require(cq != nullptr, "ibv_create_cq", errno);

@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr microseconds kLookPause{200};
+constexpr microseconds kDrainPause{200};
 // The follower waits for longer, because the leader may begin the round once it has the follower's
 // Drained.
 constexpr int kFollowerPatience = 4;
@@ -42,7 +42,7 @@ void Drain::look() {
   const bool follower_done = !session_.control.is_leader && own_done_ && !was_done;
   if (leader_done) return machine_.feed(session_, {.event = Event::kDrained});
   if (loop_.now() >= deadline_) return machine_.feed(session_, {.event = Event::kDrainTimeout});
-  look_again_.start(kLookPause, [this] { look(); });
+  look_again_.start(kDrainPause, [this] { look(); });
   if (follower_done) machine_.feed(session_, {.event = Event::kDrained});
 }
 

@@ -24,7 +24,7 @@ namespace {
 // Without this pause, programs with solicited traffic would wake this thread for each message.
 constexpr milliseconds kArmPause{5};
 // This is longer than a NIC's patience on most protected paths, so one look is often enough.
-constexpr milliseconds kLookPause{250};
+constexpr milliseconds kWatchPause{250};
 
 }  // namespace
 
@@ -87,7 +87,7 @@ void ErrorWatch::cq_again(CompletionQueue& cq) {
 }
 
 void ErrorWatch::look_start() {
-  look_again_.start(kLookPause, [this] { look(); });
+  look_again_.start(kWatchPause, [this] { look(); });
 }
 
 void ErrorWatch::look() {
@@ -120,7 +120,7 @@ void ErrorWatch::ask(Session& session) {
         if (!health) return;
         if (health->is_broken) group::inspect(*asked.group.send_cq);
         if (unpolled.look_until == Time::max()) {
-          unpolled.look_until = loop_.now() + health->patience + kLookPause;
+          unpolled.look_until = loop_.now() + health->patience + kWatchPause;
         }
       });
 }

@@ -17,7 +17,7 @@ namespace {
 // Most fences take only as long as the NIC needs to flush, so a new fence is polled with short
 // pauses for a while.
 constexpr milliseconds kFresh{2};
-constexpr microseconds kPauseFresh{5}, kPause{500};
+constexpr microseconds kPollFresh{5}, kPoll{500};
 
 }  // namespace
 
@@ -72,7 +72,7 @@ void Fences::step() {
   const Time now = loop_.now();
   const bool fresh = std::ranges::any_of(
       running_, [&](const auto& running) { return now - running->begun < kFresh; });
-  poll_again_.start(fresh ? kPauseFresh : kPause, [this] { step(); });
+  poll_again_.start(fresh ? kPollFresh : kPoll, [this] { step(); });
 }
 
 // Each session goes on as soon as its own path is shut: a session whose NIC is slow must not hold

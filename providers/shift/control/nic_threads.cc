@@ -23,7 +23,7 @@ namespace {
 constinit std::array<std::atomic<const char*>, NicThreads::kNicsMax> names{};
 
 // How often a thread that waits for a task looks whether the NIC is late.
-constexpr std::chrono::milliseconds kLookPause{20};
+constexpr std::chrono::milliseconds kWaitPause{20};
 
 int64_t now_ns() {
   return nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -122,7 +122,7 @@ group::CommandThreads::Waited NicThreads::run_and_wait(int nic, Task task) noexc
   if (!queued) return Waited::kNever;
   const Uncancellable shield;
   std::unique_lock lock(wait->mutex);
-  while (!wait->changed.wait_for(lock, kLookPause, [&] { return wait->is_over; })) {
+  while (!wait->changed.wait_for(lock, kWaitPause, [&] { return wait->is_over; })) {
     if (is_late(nic)) return Waited::kLate;
   }
   return Waited::kDone;

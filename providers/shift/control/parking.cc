@@ -15,7 +15,7 @@ namespace {
 
 // Most batches take a few calls, so a new wait looks often.
 constexpr milliseconds kFresh{2};
-constexpr microseconds kPauseFresh{5}, kPause{500};
+constexpr microseconds kParkedFresh{5}, kParked{500};
 
 }  // namespace
 
@@ -34,7 +34,7 @@ void Parking::park(const std::vector<Session*>& sessions) {
 
 void Parking::look_later() {
   const bool fresh = loop_.now() - begun_ < kFresh;
-  look_again_.start(fresh ? kPauseFresh : kPause, [this] { look(); });
+  look_again_.start(fresh ? kParkedFresh : kParked, [this] { look(); });
 }
 
 void Parking::look() {

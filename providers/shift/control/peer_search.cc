@@ -24,7 +24,7 @@ constexpr char kHowToReach[] =
 // Binds.
 constexpr milliseconds kBindPauseMin(100), kBindPauseMax(1000);
 // A peer that was proven and cannot be found is looked for again after this pause.
-constexpr milliseconds kLookPause(1000);
+constexpr milliseconds kAskAgain(1000);
 
 // How often a follower that its leader has not found asks itself why.
 constexpr milliseconds kFollowerPause(500);
@@ -138,11 +138,11 @@ void PeerSearch::look() {
     const bool is_leader = group_.life.control.is_leader;
     if (channel != nullptr && (is_leader || !proven_)) return found(channel);
     if (!is_leader && !proven_) {  // await_search() has the last word
-      if (error != FindError::kNoShift && !heard_ && no_peer_.is_running()) look_later(kLookPause);
+      if (error != FindError::kNoShift && !heard_ && no_peer_.is_running()) look_later(kAskAgain);
       return;
     }
     if (proven_ || (error == FindError::kUnreachable && is_cut_off())) {
-      return look_later(kLookPause);
+      return look_later(kAskAgain);
     }
     missing(net::find_error_name(error));
   });
@@ -350,7 +350,7 @@ void PeerSearch::try_all() {
     }
     connect_all();
   }
-  aside_.start(kLookPause, [this] { try_all(); });
+  aside_.start(kAskAgain, [this] { try_all(); });
 }
 
 void PeerSearch::connect_all() {

@@ -32,7 +32,7 @@ constexpr milliseconds kLate{15};
 // By then the NIC has given up by any reading of the standard (four times the timeout for each
 // try), if it works at all.
 constexpr milliseconds kNoAnswer{150};
-constexpr milliseconds kPause{1};
+constexpr milliseconds kProbesPause{1};
 
 }  // namespace
 
@@ -177,7 +177,7 @@ void Prober::look() {
     }
     answered(name, way, answer);
   }
-  if (is_waiting) look_.start(kPause, [this] { look(); });
+  if (is_waiting) look_.start(kProbesPause, [this] { look(); });
 }
 
 void Prober::answered(const WayName& name, OwnWay& way, ProbeQp::Answer answer) {

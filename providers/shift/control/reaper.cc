@@ -9,7 +9,7 @@ namespace shift::control {
 
 namespace {
 
-constexpr std::chrono::milliseconds kPause{2};
+constexpr std::chrono::milliseconds kReapPause{2};
 
 }  // namespace
 
@@ -23,7 +23,7 @@ bool Reaper::add(net::Loop::Task& task) noexcept try {
     tasks_.push_back(std::move(task));
     if (tasks_.size() > 1) return true;
   }
-  if (loop_.call_soon([this] { timer_.start(kPause, [this] { run(); }); })) return true;
+  if (loop_.call_soon([this] { timer_.start(kReapPause, [this] { run(); }); })) return true;
   std::lock_guard lock(mutex_);
   task = std::move(tasks_.front());
   tasks_.clear();

@@ -87,11 +87,11 @@ Ranks Shares::take(uint64_t serial, const group::Context* context, const NicNumb
   } else if (const int first = neediest(left, with_peer.first, on_all.first, with_peer.first, turn);
              first >= 0) {
     taken.first = next(first);
-    Count seconds{};
+    Count all_second{};
     for (const Count& each : on_all.second)
-      std::ranges::transform(seconds, each, seconds.begin(), std::plus{});
-    const int second =
-        neediest(left, with_peer.second[index(first)], on_all.second[index(first)], seconds, turn);
+      std::ranges::transform(all_second, each, all_second.begin(), std::plus{});
+    const int second = neediest(left, with_peer.second[index(first)], on_all.second[index(first)],
+                                all_second, turn);
     if (second >= 0) taken.second = next(second);
   }
   if (taken.first >= 0) taken.first_nic = nics[index(taken.first)];

@@ -10,12 +10,12 @@ namespace shift::control {
 
 namespace {
 
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kWithoutSpare{10};
 
 }  // namespace
 
 void SpareWatch::start() {
-  look_.start(kPatience, [this] { look(); });
+  look_.start(kWithoutSpare, [this] { look(); });
 }
 
 void SpareWatch::look() {
@@ -26,7 +26,7 @@ void SpareWatch::look() {
   if (!log_enabled(LogLevel::kWarn) || !lines_.no_spare.allow()) return;
   SHIFT_WARN("qp 0x%x on %s: no second path after %d s, so a fault would not be masked: %s",
              session_.group.qpn(), session_.group.context->device->dev.name,
-             static_cast<int>(kPatience.count()), reasons().c_str());
+             static_cast<int>(kWithoutSpare.count()), reasons().c_str());
 }
 
 std::string SpareWatch::reasons() const {

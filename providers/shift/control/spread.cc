@@ -14,7 +14,7 @@ namespace shift::control {
 namespace {
 
 // The peer says it at once, so it is lost with a connection, or the peer is not what it says.
-constexpr std::chrono::milliseconds kPatience{100};
+constexpr std::chrono::milliseconds kNicsPatience{100};
 // With two NICs there is nothing to choose.
 constexpr size_t kFew = 2;
 
@@ -38,7 +38,7 @@ void Spread::peer_bound(const wire::Bind& bind) {
     if (!is_settled_) settle();
   } else if (!has_told) {
     say();
-    if (!SHIFT_PLANT(nics_not_awaited)) return silence_.start(kPatience, [this] { settle(); });
+    if (!SHIFT_PLANT(nics_not_awaited)) return silence_.start(kNicsPatience, [this] { settle(); });
     settle();
   }
 }

@@ -15,7 +15,7 @@ namespace {
 // The NIC sends each probe seven times, 4.2 ms apart: what is lost so often, over 29 ms, is lost by
 // more than a flap.
 constexpr uint8_t kTimeout = 10, kRetries = 6;
-constexpr int kDepth = 4;
+constexpr int kProbes = 4;
 
 }  // namespace
 
@@ -23,11 +23,11 @@ bool ProbeQp::make(wire::QpAddress& own) {
   destroy();
   ibv_context* real = context_.members[member_].real;
   pd_ = stock->alloc_pd(real);
-  cq_ = stock->create_cq(real, kDepth, nullptr, nullptr, 0);
+  cq_ = stock->create_cq(real, kProbes, nullptr, nullptr, 0);
   if (pd_ == nullptr || cq_ == nullptr) return false;
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = cq_;
-  init.cap.max_send_wr = kDepth;
+  init.cap.max_send_wr = kProbes;
   init.cap.max_send_sge = 1;
   init.qp_type = IBV_QPT_RC;
   init.sq_sig_all = 1;

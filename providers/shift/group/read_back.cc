@@ -29,10 +29,10 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr uint32_t kDepth = 16;
+constexpr uint32_t kReads = 16;
 // A NIC that works answers its own READ within microseconds.
 constexpr microseconds kLookFor{30};
-constexpr milliseconds kPatience{50};
+constexpr milliseconds kReadPatience{50};
 constexpr uint64_t kMembers = 0xffffffff;  // the half of `owed` with the members
 
 uint32_t bit_of(int member) {
@@ -93,13 +93,13 @@ bool make(Group& group, int member) {
   void* page = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return false;
   one.page = page;
-  one.cq = stock->create_cq(real, kDepth, nullptr, nullptr, 0);
+  one.cq = stock->create_cq(real, kReads, nullptr, nullptr, 0);
   one.region = stock->reg_mr_iova2(pd, page, size, reinterpret_cast<uintptr_t>(page),
                                    IBV_ACCESS_LOCAL_WRITE);
   if (one.cq == nullptr || one.region == nullptr) return false;
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = one.cq;
-  init.cap.max_send_wr = kDepth;
+  init.cap.max_send_wr = kReads;
   init.cap.max_send_sge = 1;
   init.qp_type = IBV_QPT_RC;
   init.sq_sig_all = 1;
@@ -159,7 +159,7 @@ void ask(Group& group, int member, const ibv_send_wr& wr) {
   const KeyState key = exported_key(*group.context, member, group.pd, wr.wr.rdma.rkey, &rkey);
   if (key == KeyState::kPending) return;
   if (key == KeyState::kReady) {
-    if (one.unanswered == kDepth || !post(one, wr.wr.rdma.remote_addr, rkey)) {
+    if (one.unanswered == kReads || !post(one, wr.wr.rdma.remote_addr, rkey)) {
       one.state = State::kBroken;
       return;
     }
@@ -174,13 +174,13 @@ enum class Answer : uint8_t { kNone, kRight, kWrong };
 
 Answer answer_of(Group& group, int member) {
   ReadBack::Member& one = group.read_back.members[member];
-  ibv_wc wc[kDepth];
-  const int got = one.cq->context->ops.poll_cq(one.cq, kDepth, wc);
+  ibv_wc wc[kReads];
+  const int got = one.cq->context->ops.poll_cq(one.cq, kReads, wc);
   const bool failed = got < 0 || std::any_of(wc, wc + std::max(got, 0), [](const ibv_wc& one_wc) {
                         return one_wc.status != IBV_WC_SUCCESS;
                       });
   one.unanswered -= static_cast<uint32_t>(std::max(got, 0));
-  const bool is_late = steady_clock::now() - group.read_back.since > kPatience;
+  const bool is_late = steady_clock::now() - group.read_back.since > kReadPatience;
   // READs of one QP end in their order, so the last one is over when all are.
   if (!failed && one.unanswered == 0) return Answer::kRight;
   return failed || is_late || is_gone(*group.context, member) ? Answer::kWrong : Answer::kNone;

@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 
 constexpr uint32_t kWindow = 64;
 // If it takes longer, something is wrong with the NIC; the path is tried again later.
-constexpr milliseconds kPatience{300};
+constexpr milliseconds kRecallPatience{300};
 // The pause after a failure: the command thread does nothing else while it tries.
 constexpr milliseconds kCleansePause{100};
 constexpr int kCleanseDoublings = 5;
@@ -107,7 +107,7 @@ void Recall::shut() {
   connected_ = false;
   own_qp_to_state(sender_, IBV_QPS_ERR);
   own_qp_to_state(receiver_, IBV_QPS_ERR);
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kRecallPatience;
   while (acknowledged_ != sent_ && std::chrono::steady_clock::now() < deadline) {
     (void)poll();
     sched_yield();
@@ -119,7 +119,7 @@ Recall::Taken Recall::take(uint32_t count, const std::function<bool()>& is_vain)
   found_empty_ = found_broken_ = false;
   if (is_vain()) return Taken::kLate;
   if (!connected_ && !connect()) return Taken::kBroken;
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kRecallPatience;
   const uint32_t end = sent_ + count;
   bool is_good = true;
   while (is_good && (sent_ != end || acknowledged_ != sent_ || taken_ != sent_)) {

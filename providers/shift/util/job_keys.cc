@@ -21,7 +21,7 @@
 namespace shift {
 namespace {
 
-constexpr size_t kFileMax = 4096;
+constexpr size_t kKeyFileMax = 4096;
 constexpr size_t kDigits = 2 * kJobKeySize;
 
 constexpr char kNoFile[] =
@@ -61,7 +61,7 @@ std::string open_problem(int error) {
 }
 
 // What the owner and the kind of the open file have against it; empty: nothing.
-std::string file_problem(const struct stat& status) {
+std::string key_file_problem(const struct stat& status) {
   if (!S_ISREG(status.st_mode)) return "it is not a regular file; give the path of one";
   if (status.st_uid != geteuid() && status.st_uid != 0)
     return "it belongs to user " + std::to_string(status.st_uid) +
@@ -72,8 +72,8 @@ std::string file_problem(const struct stat& status) {
     return std::string("others than its owner may use it (its mode is ") + mode +
            "); run chmod 600 on it, and take a new key if others had the time to read it";
   }
-  if (status.st_size > static_cast<off_t>(kFileMax))
-    return "it is larger than " + std::to_string(kFileMax) + " bytes; give a file of keys";
+  if (status.st_size > static_cast<off_t>(kKeyFileMax))
+    return "it is larger than " + std::to_string(kKeyFileMax) + " bytes; give a file of keys";
   return "";
 }
 
@@ -84,7 +84,7 @@ struct JobKeys::Area {
   int count;
   std::array<uint64_t, kJobKeysMax> ids;
   std::array<std::array<uint8_t, kJobKeySize>, kJobKeysMax> secrets;
-  std::array<char, kFileMax + 1> text;  // what was read; wiped once the keys are known
+  std::array<char, kKeyFileMax + 1> text;  // what was read; wiped once the keys are known
 };
 
 bool crypto_ready() noexcept {
@@ -182,7 +182,7 @@ bool JobKeys::load(const std::string& path, std::string& why) {
   if (!fd) return why = open_problem(errno), false;
   struct stat status {};
   if (fstat(fd.get(), &status) != 0) return why = open_problem(errno), false;
-  why = file_problem(status);
+  why = key_file_problem(status);
   if (!why.empty()) return false;
   size_t used = 0;
   while (used < area_->text.size()) {
@@ -192,9 +192,9 @@ bool JobKeys::load(const std::string& path, std::string& why) {
     if (n == 0) break;
     used += static_cast<size_t>(n);
   }
-  if (used > kFileMax) {  // it has grown since the check
+  if (used > kKeyFileMax) {  // it has grown since the check
     status.st_size = static_cast<off_t>(used);
-    return why = file_problem(status), false;
+    return why = key_file_problem(status), false;
   }
   return parse(used, why);
 }
