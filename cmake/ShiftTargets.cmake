@@ -89,7 +89,7 @@ endfunction()
 # shift_together(TARGET): several sources are compiled as one, since the headers cost more than the sources. Names
 # in their anonymous namespaces must differ.
 function(shift_together target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
 endfunction()
 
 # shift_unit_tests(TARGET): for sources full of GoogleTest's macros.

@@ -6,6 +6,7 @@
 #include "fabric/fault.h"
 #include "fabric/fault_words.h"
 #include "fabric/gid.h"
+#include "fabric/parse_error.h"
 
 namespace cxemu {
 namespace {
@@ -44,11 +45,6 @@ bool flap_parse(const std::string& text, FaultCommand* out) {
   return scaled_parse(text.substr(0, slash), kMaxMs, 1e3, &out->flap.down_us) &&
          scaled_parse(up, kMaxMs, 1e3, &out->flap.up_us) && out->flap.down_us >= 1000 &&
          out->flap.up_us >= 1000;
-}
-
-bool fail(std::string* error, const std::string& word, const std::string& why) {
-  *error = word + ": " + why;
-  return false;
 }
 
 std::string known_words() {

@@ -8,6 +8,8 @@
 #include <map>
 #include <sstream>
 
+#include "fabric/parse_error.h"
+
 namespace cxemu {
 namespace {
 
@@ -15,11 +17,6 @@ constexpr uint32_t kSpeeds[] = {25, 50, 80, 160, 320, 640};  // PCIe 1 to 6, ten
 constexpr uint32_t kWidths[] = {1, 2, 4, 8, 12, 16, 32};
 constexpr int kMaxNodes = 64;
 constexpr int kMaxCpus = 4096;
-
-bool fail(std::string* error, const std::string& word, const std::string& why) {
-  *error = word + ": " + why;
-  return false;
-}
 
 bool number_parse(const std::string& text, int max, int* out) {
   if (text.empty() || text.size() > 6 || text.find_first_not_of("0123456789") != std::string::npos)

@@ -21,7 +21,7 @@ void message_drop(Responder& r) {
   if (CXEMU_PLANT(uc_loss_spends_receive)) r.recv_taken = false;
 }
 
-void send_execute(Qp& qp, const Packet& packet, const Transport& transport) {
+void uc_send_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   Responder& r = qp.responder;
   if (!recv_take(qp)) {
     qp.nic.fabric().add(HwCounter::kOutOfBuffer);
@@ -50,7 +50,7 @@ void send_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   message_drop(r);
 }
 
-void write_execute(Qp& qp, const Packet& packet, const Transport& transport) {
+void uc_write_execute(Qp& qp, const Packet& packet, const Transport& transport) {
   Responder& r = qp.responder;
   if (opcode_starts_message(packet.opcode)) {
     r.write_address = packet.remote_address;
@@ -139,9 +139,9 @@ void uc_request(Qp& qp, const Packet& packet, const Transport& transport) {
     return;
   }
   if (opcode_is_send(packet.opcode)) {
-    send_execute(qp, packet, transport);
+    uc_send_execute(qp, packet, transport);
   } else {
-    write_execute(qp, packet, transport);
+    uc_write_execute(qp, packet, transport);
   }
 }
 

@@ -38,7 +38,7 @@ void wqe_fail(Qp& qp, Syndrome syndrome, const Transport& transport) {
 }
 
 // Decodes the next posted WQE. Returns false if there is none, or none that can be sent.
-bool wqe_start(Qp& qp, const Transport& transport) {
+bool unreliable_start(Qp& qp, const Transport& transport) {
   Requester& r = qp.requester;
   if (qp.state != IBV_QPS_RTS) return false;  // in SQD only what was started is finished
   const uint16_t posted = static_cast<uint16_t>(qp.send_producer() - r.ring_next);
@@ -90,7 +90,7 @@ bool unreliable_run(Qp& qp, const Transport& transport, uint32_t budget_bytes) {
   Requester& r = qp.requester;
   bool any = r.flush_left && leftovers_flush(qp, transport);
   for (uint32_t bytes = 0; bytes < budget_bytes;) {
-    if (!r.tx_wqe_valid && !wqe_start(qp, transport)) break;
+    if (!r.tx_wqe_valid && !unreliable_start(qp, transport)) break;
     if (r.tx_wqe.is_local()) {
       wqe_done(qp, kSyndromeNone, transport);
       any = true;

@@ -10,7 +10,7 @@ using std::chrono::seconds;
 
 namespace {
 
-constexpr char kNames[] = "ab";
+constexpr char kFaultNames[] = "ab";
 // If a step of the protocol does not come within this time, the fault comes without it.
 constexpr milliseconds kPatience{20};
 constexpr seconds kDrainPatience{3};
@@ -82,7 +82,7 @@ void Simulation::port_restore(int host, int member) {
   const auto h = static_cast<size_t>(host);
   if (dead_[h][member] || gone_[h] || lost_host_ == host) return;
   if (hosts_[h]->world.nic(member).port_up && !told_down_[h][member]) return;
-  say("%c/%d works again", kNames[h], member);
+  say("%c/%d works again", kFaultNames[h], member);
   hosts_[h]->port(member, true, std::exchange(told_down_[h][member], false));
 }
 
@@ -93,7 +93,7 @@ void Simulation::drained(int host, int member, bool is_drained) {
   group::Context* context = &hosts_[h]->world.context;
   const auto bit = static_cast<uint8_t>(1u << member);
   const uint8_t others = static_cast<uint8_t>(orders.drained(context) & ~bit);
-  say("%c/%d is %s", kNames[h], member, is_drained ? "drained" : "in use again");
+  say("%c/%d is %s", kFaultNames[h], member, is_drained ? "drained" : "in use again");
   orders.drained_set(context, is_drained ? others | bit : others);
 }
 
@@ -136,7 +136,7 @@ void Simulation::fault_start(const Fault& fault) {
   control::Host& host = *hosts_[h];
   const int member = member_of(fault);
   group::FakeNic& nic = host.world.nic(member);
-  say("FAULT %s: %c/%d", to_string(fault).c_str(), kNames[h], member);
+  say("FAULT %s: %c/%d", to_string(fault).c_str(), kFaultNames[h], member);
   const auto until =
       fault.lasts.count() == 0 ? VirtualTime::Clock::time_point::max() : time_.now() + fault.lasts;
   if (breaks_channel(fault.what)) {

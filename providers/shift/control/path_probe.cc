@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 namespace {
 
 // A probe on a path that works is back very soon, so the first looks have short pauses.
-constexpr milliseconds kFresh{1};
+constexpr milliseconds kFreshProbe{1};
 constexpr microseconds kAnswerFresh{20}, kAnswer{1000};
 
 }  // namespace
@@ -38,7 +38,7 @@ void PathProbe::look() {
   const group::Probe probe = group::member_qp_probe_look(group_, member_);
   const auto waited = loop_.now() - begun_;
   if (probe == group::Probe::kPosted && waited < kPatience) {
-    return look_again_.start(waited < kFresh ? kAnswerFresh : kAnswer, [this] { look(); });
+    return look_again_.start(waited < kFreshProbe ? kAnswerFresh : kAnswer, [this] { look(); });
   }
   const Then then = std::exchange(then_, nullptr);
   stop();

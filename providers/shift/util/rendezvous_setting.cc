@@ -98,9 +98,9 @@ std::string encode(std::string_view text) {
   std::string out;
   for (const char c : text) {
     if (c == ',' || c == '%' || c == ' ' || c == '@') {
-      constexpr std::string_view kDigits = "0123456789abcdef";
+      constexpr std::string_view kHex = "0123456789abcdef";
       const auto code = static_cast<unsigned char>(c);
-      (out += '%') += {kDigits[code >> 4], kDigits[code & 15]};
+      (out += '%') += {kHex[code >> 4], kHex[code & 15]};
     } else {
       out += c;
     }

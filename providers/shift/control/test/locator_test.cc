@@ -22,7 +22,7 @@ using group::FakeNic;
 using group::FakeQp;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Kind = wire::Probe::Kind;
+using ProbeKind = wire::Probe::Kind;
 using Result = wire::Probe::Result;
 
 constexpr group::Cause kRetries{"transport retry exceeded", Detector::kCompletion};
@@ -57,10 +57,10 @@ class LocatorTest : public SessionTest {
     return session;
   }
   // The peer answers each offer that came since the last call.
-  void accept(Session& session, FakeChannel& channel, Kind kind = Kind::kAccept) {
+  void accept(Session& session, FakeChannel& channel, ProbeKind kind = ProbeKind::kAccept) {
     const auto all = channel.all<wire::Probe>();
     for (size_t& next = answered_[&channel]; next < all.size(); next++) {
-      if (all[next].kind != Kind::kOffer) continue;
+      if (all[next].kind != ProbeKind::kOffer) continue;
       wire::Probe answer{session.ends.remote, session.ends.local, kind,
                          all[next].peer,      all[next].own,      all[next].number,
                          Result::kNothing,    all[next].address};
@@ -132,7 +132,7 @@ class LocatorTest : public SessionTest {
     locator_.take(
         session,
         wire::Probe{
-            session.ends.remote, session.ends.local, Kind::kTold, own, peer, 0, result, {}});
+            session.ends.remote, session.ends.local, ProbeKind::kTold, own, peer, 0, result, {}});
   }
   std::string place() {
     run_for(milliseconds(200));
@@ -149,7 +149,7 @@ class LocatorTest : public SessionTest {
   }
   size_t offers() {
     size_t count = 0;
-    for (const auto& one : channel_.all<wire::Probe>()) count += one.kind == Kind::kOffer;
+    for (const auto& one : channel_.all<wire::Probe>()) count += one.kind == ProbeKind::kOffer;
     return count;
   }
 
@@ -409,7 +409,7 @@ TEST_F(LocatorTest, ThePeerIsToldWhatTheOwnProbeHasShown) {
   run_for(milliseconds(50));
   const auto said = channel_.all<wire::Probe>();
   ASSERT_EQ(said.size(), 1u);
-  EXPECT_EQ(said[0].kind, Kind::kTold);
+  EXPECT_EQ(said[0].kind, ProbeKind::kTold);
   EXPECT_EQ(said[0].result, Result::kFailed);
   EXPECT_EQ(said[0].own, 0);
   EXPECT_EQ(said[0].peer, 0);
@@ -512,12 +512,12 @@ TEST_F(LocatorTest, AnothersSuspicionHidesNoFault) {
 TEST_F(LocatorTest, OffersAreAnsweredWithinBounds) {
   locator_.begin();
   Session& session = active(channel_);
-  wire::Probe offer{session.ends.remote, session.ends.local,         Kind::kOffer, 0, 1, 7,
+  wire::Probe offer{session.ends.remote, session.ends.local,         ProbeKind::kOffer, 0, 1, 7,
                     Result::kNothing,    {kPeer, 5, 6, IBV_MTU_1024}};
   locator_.take(session, offer);
   run_for(milliseconds(1));
   ASSERT_EQ(channel_.all<wire::Probe>().size(), 1u);
-  EXPECT_EQ(channel_.all<wire::Probe>()[0].kind, Kind::kAccept);
+  EXPECT_EQ(channel_.all<wire::Probe>()[0].kind, ProbeKind::kAccept);
   EXPECT_EQ(channel_.all<wire::Probe>()[0].number, 7u);
   EXPECT_EQ(channel_.all<wire::Probe>()[0].own, 1);
   EXPECT_EQ(world_.context.own_qps.size(), 1u);

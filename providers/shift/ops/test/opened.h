@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "group/shared_queue.h"
+#include "group/test/fake.h"
 #include "group/test/fake_nic.h"
 #include "ops/entry.h"
 #include "ops/tables.h"
@@ -23,8 +24,8 @@
 namespace shift::ops {
 
 using group::FakeNic;
+using group::kBackup;
 using group::kDefault;
-inline constexpr int kBackup = 1;
 
 // A loop whose descriptors are never readable.
 class QuietLoop final : public LazyLoop {
