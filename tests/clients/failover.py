@@ -3,6 +3,9 @@
 The run proves that the fault came in the middle. It comes when every queue pair has found its peer, the program
 is ready, if its row says how it tells, and a share of the packets is sent. Each process must record a switch
 after the fault, and after the switch the backup NICs must have moved a share of the packets, too.
+
+Where the hosts have more than two NICs (SHIFT_TEST_NICS), the others of that side break as well, one after the
+other while the traffic goes on, until one is left.
 """
 
 import dataclasses
@@ -22,6 +25,7 @@ MISSED = "the traffic ended before the fault"
 # Shares of the packets: between these two are sent before the fault, and at least the third after the switch.
 SHARES = (0.05, 0.4)
 SHARE_AFTER = 0.2
+SHARE_BETWEEN = 0.02  # of the packets that the other NICs of a host move between two faults
 ATTEMPTS = 6
 SECONDS = 60
 STOCK_SECONDS = 8  # a program that does not die hangs
@@ -47,6 +51,7 @@ class LayeredSession(Session):
         self.share = random.Random("%s %s %d" % (row.name, column.title(), seed)).uniform(*SHARES)
         self.fault_ns = 0
         self.fault_packets = 0
+        self.broken = []  # NICs of the side, in their order
         self._names = []
         self._over = threading.Event()
         self._injector = threading.Thread(target=self._inject, daemon=True)
@@ -84,14 +89,20 @@ class LayeredSession(Session):
     def events(self, kind):
         return self.fabric.records(kind, *self._names)
 
-    def packets(self, number):
-        """How many packets all NICs of this number have sent."""
+    def sent(self, *sides):
+        """How many packets each NIC has sent, by its name: those of these hosts, or of all."""
         try:
             hosts = self.fabric.hosts()
         except (subprocess.CalledProcessError, ValueError, KeyError):
-            return 0  # the hosts are not there yet
-        return sum(nic["tx_packets"] for nics in hosts.values() for device, nic in nics.items()
-                   if device == "mlx5_%d" % number)
+            return {}  # the hosts are not there yet
+        sums = {}
+        for host, nics in hosts.items():
+            for device, nic in nics.items() if not sides or host in sides else ():
+                sums[device] = sums.get(device, 0) + nic["tx_packets"]
+        return sums
+
+    def default_packets(self):
+        return self.sent().get("mlx5_0", 0)
 
     def _bound(self):
         """Whether every queue pair of at least two processes has found its peer."""
@@ -110,13 +121,32 @@ class LayeredSession(Session):
         while not self._over.wait(0.01):
             if self.column.layer and not self._bound():
                 continue
-            if not self._ready() or self.packets(0) < wanted:
+            if not self._ready() or self.default_packets() < wanted:
                 continue
-            self.fault_packets = self.packets(0)
+            self.fault_packets = self.default_packets()
             begun = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-            self.fabric.fault(self.column.side + "/mlx5_0", self.column.fault)
+            self._break("mlx5_0")
             self.fault_ns = begun
-            return
+            return self._break_others()
+
+    def _break(self, device):
+        self.broken.append(device)
+        self.fabric.fault("%s/%s" % (self.column.side, device), self.column.fault)
+
+    def _break_others(self):
+        """Breaks the other NICs of the side but one, first of all those that carry something."""
+        dice = random.Random(self.seed)
+        left = ["mlx5_%d" % number for number in range(1, self.fabric.nics)]
+        before = self.sent(self.column.side)
+        while len(left) > 1 and not self._over.wait(0.01):
+            now = self.sent(self.column.side)
+            more = {device: now.get(device, 0) - before.get(device, 0) for device in left}
+            if sum(more.values()) < SHARE_BETWEEN * self.case.packets:
+                continue
+            device = dice.choice(left) if dice.random() < 0.25 else max(more, key=more.get)
+            left.remove(device)
+            self._break(device)
+            before = self.sent(self.column.side)
 
     def outlived(self):
         """Whether some process had no queue pair left when the fault came."""
@@ -144,7 +174,7 @@ class LayeredSession(Session):
         moves = self.events("switched")
         if any(move["t_ns"] < self.fault_ns for move in moves):
             raise Failure("a queue pair had switched before the fault")
-        after = self.packets(1)
+        after = sum(count for device, count in self.sent().items() if device != "mlx5_0")
         if len({move["pid"] for move in moves}) < 2 or after < SHARE_AFTER * self.case.packets:
             raise Failure(MISSED)
         counters["switch_us"] = max(move["us"] for move in moves)
@@ -152,6 +182,7 @@ class LayeredSession(Session):
         counters["replayed"] = sum(move["replayed"] for move in moves)
         counters["after"] = after
         counters["before"] = self.fault_packets
+        counters["broken"] = len(self.broken)
         # The emulator keeps its newest events only, so the time at which it was told of the fault may have to do.
         fault_ns = self.fabric.fault_ns(self.column.side + "/mlx5_0") or self.fault_ns
         counters["fault_to_end_ms"] = switch_ms(moves, fault_ns)
@@ -184,7 +215,9 @@ def run_once(build, row, column, directory, seed, scale):
     outcome = attempt.run()
     # A little earlier than the fault was. Before it, looking for its moment keeps the machine busy.
     share = 0.9 * attempt.session.fault_packets / attempt.case.packets
-    seen_ms = attempt.seen_ms(share) if column.fault and column.layer and not outcome["problem"] else None
+    # Several faults are no measure of one.
+    tells = column.fault and column.layer and not outcome["problem"] and attempt.session.fabric.nics == 2
+    seen_ms = attempt.seen_ms(share) if tells else None
     if seen_ms is not None:
         stock = Attempt(build, row, Column("", "a", layer=False), directory + "-stock", seed, scale)
         # A program that did not come to its end stood still for ever.
@@ -222,5 +255,6 @@ def verdict(outcome, column):
         return False, problem
     if not column.fault:
         return True, "complete, as on the stock library"
-    return True, "complete; %d packets, switched in %.1f ms, %d posted again, %d packets" % (
-        counters["before"], counters["switch_us"] / 1000, counters["replayed"], counters["after"])
+    return True, "complete; %d packets, switched in %.1f ms, %d posted again, %d packets%s" % (
+        counters["before"], counters["switch_us"] / 1000, counters["replayed"], counters["after"],
+        "; %d NICs failed" % counters["broken"] if counters["broken"] > 1 else "")
