@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -135,8 +136,13 @@ class Smoke(unittest.TestCase):
                 self.assertGreater(frame[part]["median"], 0, part)
 
     def test_switch_time(self):
-        text, result = output("switch_time.py", "--qps", "2", "--faults", "link-down", "--repeat",
-                              "1", "--key")
+        with tempfile.TemporaryDirectory() as folder:
+            picture = os.path.join(folder, "switch.svg")
+            text, result = output("switch_time.py", "--qps", "2", "--faults", "link-down", "--repeat",
+                                  "1", "--key", "--picture", picture)
+            if "matplotlib is missing" not in text:
+                with open(picture, encoding="utf-8") as file:
+                    self.assertIn("emulated NICs, link-down", file.read())
         self.assertEqual(result["problems"], [])
         self.assertEqual([row["key"] for row in result["rows"]], [False, True])
         for row in result["rows"]:

@@ -18,13 +18,14 @@ import tempfile
 import time
 
 import environment
+import switch_picture
 from harness.build import Build, words
 from harness.faults import healing
 from harness.report import write_json
 
 NIC = "a/mlx5_0"
 DETECTION_BUDGET = {"link-down": "1 ms", "drop-data": "100 ms", "drop-acks": "100 ms"}
-SWITCH_BUDGET = {1: "0.1 ms", 1000: "10 ms"}
+SWITCH_BUDGET_MS = {1: 0.1, 1000: 10}
 
 
 class Records:
@@ -194,15 +195,26 @@ def model_table(rows, options):
         f"The layer's own code (medians of {options.repeat} runs)",
         ["QPs", "all QPs, ms", "budget", "control thread, us a QP: broken NIC's end", "other end",
          "messages a QP"],
-        [[str(row["qps"]), milliseconds(row["all_us"]), SWITCH_BUDGET.get(row["qps"], ""),
+        [[str(row["qps"]), milliseconds(row["all_us"]), budget_of(row["qps"]),
           *(f"{us / row['qps']:.1f}" for us in row["control_us"]), f"{row['messages'] / row['qps']:.1f}"]
          for row in rows],
         [f"fake NICs, which take {options.command_us} us for a command; each thread has a processor of its own;",
          "a message takes 30 us; no event records"])
 
 
+def budget_of(qps):
+    return f"{SWITCH_BUDGET_MS[qps]:g} ms" if qps in SWITCH_BUDGET_MS else ""
+
+
 def milliseconds(us):
     return "-" if us is None else f"{us / 1e3:.2f}"
+
+
+def files_write(result, options):
+    """Writes the files that are wanted."""
+    write_json(options.json, result)
+    if options.picture and not switch_picture.draw(result, SWITCH_BUDGET_MS, options.picture):
+        print("no picture: python3-matplotlib is missing")
 
 
 def main():
@@ -217,12 +229,13 @@ def main():
     parser.add_argument("--rate", type=int, default=2000, help="messages per second, all QPs")
     parser.add_argument("--arm-s", type=float, default=60, help="how long arming may take")
     parser.add_argument("--switch-s", type=float, default=30, help="how long switching may take")
+    parser.add_argument("--picture", help="draw the time by the count of queue pairs into this SVG file")
     options = parser.parse_args()
     rows, problems = [], []
     own = [modelled(Build(options.build), qps, options) for qps in options.qps]
     if options.model_only:
         model_table(own, options)
-        write_json(options.json, {"machine": environment.machine(), "own": own})
+        files_write({"machine": environment.machine(), "own": own}, options)
         return 0
     with environment.Fabric(options.build) as fabric, key_files(fabric.build, options.key) as keys:
         for fault in options.faults:
@@ -238,7 +251,7 @@ def main():
         [[row["fault"], str(row["qps"]), "yes" if row["key"] else "no", milliseconds(row["device_event"]),
           milliseconds(row["detection"]), DETECTION_BUDGET.get(row["fault"], ""),
           milliseconds(row["fence"]), milliseconds(row["switch_qp"]),
-          milliseconds(row["switch_all"]), SWITCH_BUDGET.get(row["qps"], "")] for row in rows],
+          milliseconds(row["switch_all"]), budget_of(row["qps"])] for row in rows],
         ["device event, detection: from the fault; fence, one QP: from a QP's own detection;",
          "all QPs: from the first detection to the last QP that moved, at either end", *problems])
     environment.table(
@@ -250,8 +263,7 @@ def main():
         ["event records are among the control threads' time, commands that the emulator carries out among the",
          "command threads'"])
     model_table(own, options)
-    write_json(options.json, {"machine": environment.machine(), "rows": rows, "own": own,
-                              "problems": problems})
+    files_write({"machine": environment.machine(), "rows": rows, "own": own, "problems": problems}, options)
     return 1 if problems else 0
 
 

@@ -52,13 +52,13 @@ class Fabric:
         if shift:
             settings["SHIFT_EVENTS"] = self.events_path(name)
             settings.setdefault("SHIFT_LOG", "info")
-            if self.nics > 2:
-                settings.setdefault("SHIFT_SPREAD", "capacity")
         settings.update(env or {})
         return self.start_outside(name, self.command(host, argv, shift), settings, apart)
 
     def start_outside(self, name, argv, settings, apart=False):
         """Runs a program on the machine itself, such as a launcher that starts programs on emulated hosts."""
+        if self.nics > 2:
+            settings = {"SHIFT_SPREAD": "capacity", **settings}
         log = os.path.join(self.directory, name + ".log")
         program = Program([str(word) for word in argv], log, settings, apart)
         self.programs.append(program)
