@@ -23,7 +23,11 @@ void CompletionChannel::owe(CompletionQueue& cq, std::chrono::steady_clock::time
     unarmed = unarmed || known->unarmed;
     owed.erase(known);
   }
-  owed.insert(std::ranges::upper_bound(owed, at, {}, &Owed::at), {&cq, at, unarmed});
+  owe_once({&cq, at, event_clock() + kOwedAtMost, unarmed});
+}
+
+void CompletionChannel::owe_once(const Owed& one) {
+  owed.insert(std::ranges::upper_bound(owed, one.at, {}, &Owed::at), one);
 }
 
 bool CompletionChannel::owes(const CompletionQueue& cq) {
@@ -52,6 +56,17 @@ bool is_leaving(const Group& group) {
 }
 
 }  // namespace
+
+bool is_premature(CompletionQueue& cq, const CompletionChannel::Owed& owed) {
+  if (!cq.armed || SHIFT_PLANT(event_before_completion)) return false;
+  std::lock_guard lock(cq.mutex);
+  const bool awaits = std::ranges::any_of(cq.groups, [&cq](const Group* group) {
+    const auto done = static_cast<uint32_t>(group->counters.done[0]);
+    return group->send_cq == &cq && group->send.journal.signaled() != done;
+  });
+  return awaits && (event_clock() < owed.last ||
+                    std::ranges::any_of(cq.groups, [](const Group* g) { return is_leaving(*g); }));
+}
 
 bool is_in_doubt(const CompletionQueue& cq) {
   return event_clock() < cq.doubtful_until.load(std::memory_order_relaxed);

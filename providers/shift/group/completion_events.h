@@ -40,6 +40,11 @@ inline std::chrono::steady_clock::time_point (*event_clock)() = &std::chrono::st
 // the CQ have settled on their paths. What is under way then completes within a round trip and
 // raises an event of its own; a program that has nothing under way stands still for all of it.
 inline constexpr std::chrono::milliseconds kOwedAtMost{250}, kOwedSettled{2};
+// While a signaled request is under way on a queue that is armed, its completion will raise an
+// event. A program that waits for just that one takes an event for its completion (ib_read_lat -e
+// posts the next request then), so what is owed waits for that: until the path stands, and for
+// kOwedAtMost after that.
+[[gnu::cold]] bool is_premature(CompletionQueue& cq, const CompletionChannel::Owed& owed);
 // Owes the application an event of `cq`.
 [[gnu::cold]] void owe_event(CompletionQueue& cq);
 // A group of the CQ goes on on another path. The caller holds cq.mutex.

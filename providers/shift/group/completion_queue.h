@@ -37,10 +37,11 @@ struct CompletionChannel {
   int inject_fd = -1;  // an eventfd: completions that the layer has made wait in a side queue
   std::mutex mutex;
   std::deque<CompletionQueue*> injected;
-  // Queues whose event was kept back: the application gets the event at this time at the latest.
+  // Queues whose event was kept back: the application gets the event at the time `at`, or while a
+  // completion is to be expected at `last`.
   struct Owed {
     CompletionQueue* cq;
-    std::chrono::steady_clock::time_point at;
+    std::chrono::steady_clock::time_point at, last;
     bool unarmed;  // the event is owed even if the queue is not armed
   };
   std::deque<Owed> owed;  // in the order of time
@@ -51,6 +52,8 @@ struct CompletionChannel {
   // `unarmed` or if it was owed so earlier, to one that has not armed the queue, too.
   void owe(CompletionQueue& cq, std::chrono::steady_clock::time_point at, bool unarmed = false);
   bool owes(const CompletionQueue& cq);
+  // The caller holds `mutex`, and no event of this queue is owed.
+  void owe_once(const Owed& one);
 };
 
 // What an extended CQ can say of a completion besides an ibv_wc.

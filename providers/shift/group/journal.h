@@ -261,6 +261,9 @@ class SendJournal {
     return (entry.send_flags | all_signaled_) & IBV_SEND_SIGNALED;
   }
 
+  // How many signaled WRs were appended, modulo 2^32. Any thread may ask.
+  uint32_t signaled() const { return std::atomic_ref(signaled_).load(std::memory_order_acquire); }
+
   // The position of the first WR that is not known to be completed, when `signaled_done` signaled
   // completions were seen. It looks through the whole ring; cold.
   uint64_t first_incomplete(uint32_t signaled_done) const {

@@ -257,13 +257,26 @@ int patience_ms(CompletionChannel* channel) {
 }
 
 CompletionQueue* owed_event(CompletionChannel* channel) {
-  std::lock_guard lock(channel->mutex);
-  while (!channel->owed.empty() && channel->owed.front().at <= group::event_clock()) {
-    const auto [cq, at, unarmed] = channel->owed.front();
+  for (;;) {
+    std::unique_lock lock(channel->mutex);
+    if (channel->owed.empty() || channel->owed.front().at > group::event_clock()) return nullptr;
+    auto one = channel->owed.front();
     channel->owed.pop_front();
-    if ((cq->armed.exchange(false) || unarmed) && count_event(cq)) return cq;
+    if (!count_event(one.cq)) continue;  // what is counted keeps the CQ from being destroyed
+    lock.unlock();
+    if (group::is_premature(*one.cq, one)) {
+      one.at = group::event_clock() + group::kOwedSettled;
+      lock.lock();
+      // Meanwhile the layer may owe it once more, by a better reason.
+      const bool is_known = std::ranges::find(channel->owed, one.cq,
+                                              &CompletionChannel::Owed::cq) != channel->owed.end();
+      if (!is_known) channel->owe_once(one);
+      lock.unlock();
+    } else if (one.cq->armed.exchange(false) || one.unarmed) {
+      return one.cq;
+    }
+    uncount_event(one.cq);
   }
-  return nullptr;
 }
 
 // Fails as a read from the channel of a device that is gone does.

@@ -153,8 +153,8 @@ class ChannelTest : public ::testing::Test {
     return poll_cq(&cq_->cq, 4, wc);
   }
   // The NIC reports by an event that it cannot reach the peer.
-  void fail_a_send() {
-    send(1);
+  void fail_a_send(bool signaled = true) {
+    group::post_send(*group_, 1, IBV_WR_SEND, signaled);
     nic().break_with(IBV_WC_RETRY_EXC_ERR);
     raise();
   }
@@ -233,7 +233,7 @@ TEST_F(ChannelTest, WhoArmsNothingAndSawTheChannelReadableDoesNotWaitForEver) {
 TEST_F(ChannelTest, TheEndOfADeviceIsToldBeforeWhatIsOwedLonger) {
   EXPECT_EQ(poll(), 0);
   arm();
-  fail_a_send();
+  fail_a_send(false);
   EXPECT_FALSE(event());  // the layer owes the event in 250 ms
   close_channel(kDefault);
   EXPECT_FALSE(event());
@@ -531,7 +531,7 @@ TEST_F(ChannelTest, NorWhenItComesLate) {
 
 TEST_F(ChannelTest, WhatIsKeptBackIsToldInTheEnd) {
   arm();
-  fail_a_send();
+  fail_a_send(false);
   EXPECT_FALSE(event());
   ASSERT_EQ(channel_.owed.size(), 1u);
   stopped_now += std::chrono::milliseconds(250);
@@ -544,7 +544,7 @@ TEST_F(ChannelTest, WhatIsKeptBackIsToldInTheEnd) {
 TEST_F(ChannelTest, WhatIsKeptBackIsToldSoonAfterTheSwitch) {
   EXPECT_EQ(poll(), 0);
   arm();
-  fail_a_send();
+  fail_a_send(false);
   EXPECT_FALSE(event());
   stopped_now += std::chrono::milliseconds(100);
   EXPECT_FALSE(event());
@@ -552,6 +552,34 @@ TEST_F(ChannelTest, WhatIsKeptBackIsToldSoonAfterTheSwitch) {
   EXPECT_FALSE(event());
   stopped_now += group::kOwedSettled;
   EXPECT_TRUE(event());
+}
+
+// ib_read_lat -e posts the next request after each event, and has room for no second one.
+TEST_F(ChannelTest, WhatIsKeptBackWaitsForTheCompletionThatComes) {
+  EXPECT_EQ(poll(), 0);
+  arm();
+  send(1);
+  close_channel(kDefault);
+  EXPECT_FALSE(event());
+  stopped_now += std::chrono::milliseconds(20);
+  EXPECT_FALSE(event()) << "the request's own event will come";
+  group::leave_for(*group_, group::kBackup, group::kBackup);
+  stopped_now += 10 * group::kOwedSettled;
+  EXPECT_FALSE(event());
+  stopped_now += group::kOwedAtMost;
+  EXPECT_TRUE(event()) << "the peer may wait for what the application does after the event";
+}
+
+// However long no path is found: it looks to the application like a request that takes long.
+TEST_F(ChannelTest, WhatIsKeptBackWaitsForThePathOfARequest) {
+  EXPECT_EQ(poll(), 0);
+  arm();
+  fail_a_send();
+  EXPECT_FALSE(event());
+  for (int i = 0; i < 20; i++) {
+    stopped_now += group::kOwedAtMost;
+    EXPECT_FALSE(event());
+  }
 }
 
 TEST_F(ChannelTest, WithoutASwitchWhatIsKeptBackIsToldSoon) {
@@ -718,7 +746,7 @@ TEST_F(DyingQueue, GivesNoFurtherEvent) {
   const uint64_t one = 1;
   ASSERT_EQ(write(channel_.inject_fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
   EXPECT_FALSE(event());
-  channel_.owed.push_back({dying_, stopped_now, false});
+  channel_.owed.push_back({dying_, stopped_now, stopped_now, false});
   EXPECT_FALSE(event());
   EXPECT_EQ(dying_->events_delivered, 0u);
 }
