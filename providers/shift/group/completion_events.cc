@@ -62,7 +62,8 @@ bool is_premature(CompletionQueue& cq, const CompletionChannel::Owed& owed) {
   std::lock_guard lock(cq.mutex);
   const bool awaits = std::ranges::any_of(cq.groups, [&cq](const Group* group) {
     const auto done = static_cast<uint32_t>(group->counters.done[0]);
-    return group->send_cq == &cq && group->send.journal.signaled() != done;
+    return group->send_cq == &cq && !group->life.errors.are_given &&
+           group->send.journal.signaled() != done;
   });
   return awaits && (event_clock() < owed.last ||
                     std::ranges::any_of(cq.groups, [](const Group* g) { return is_leaving(*g); }));

@@ -91,6 +91,7 @@ void fail_stopped(Group& group) {
   } else {
     for (auto& one : group.life.errors.members) one.accept = Accept::kDrop;
   }
+  group.life.errors.are_given = true;
   group.life.path.off_default = false;
   group.send.route = Route::kError;
   group.recv.route = Route::kError;

@@ -73,6 +73,8 @@ struct Errors {
     bool operator==(const Owed&) const = default;
   };
   std::optional<Owed> owed;
+  // fail() has given the errors, so no completion is to be expected. Under the CQs' mutexes.
+  bool are_given = false;
   // The layer keeps requests or receives that the path's NIC has refused. No NIC gives their
   // completions.
   CopyableAtomic<bool> keeps_refused{false};

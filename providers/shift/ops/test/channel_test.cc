@@ -582,6 +582,19 @@ TEST_F(ChannelTest, WhatIsKeptBackWaitsForThePathOfARequest) {
   }
 }
 
+// Its errors were events of their own, and nothing more comes.
+TEST_F(ChannelTest, AGroupThatHasFailedKeepsNothingBack) {
+  EXPECT_EQ(poll(), 0);
+  send(1);
+  group::fail(*group_);
+  EXPECT_EQ(poll(), 1);
+  arm();
+  close_channel(group::kBackup);
+  EXPECT_FALSE(event());
+  stopped_now += std::chrono::milliseconds(20);
+  EXPECT_TRUE(event());
+}
+
 TEST_F(ChannelTest, WithoutASwitchWhatIsKeptBackIsToldSoon) {
   EXPECT_EQ(poll(), 0);
   group::doubt_events(*cq_);

@@ -40,18 +40,19 @@ auto fields(const Life& life) {
                peer_present, unconnected, remote_keys, opcode_of_signaled] = life;
   const auto& [attr, mask] = asked;
   const auto& [local, remote, gid_type] = ends;
-  const auto& [error_members, original, doubt, owed, keeps_refused, flushed, switching] = errors;
+  const auto& [error_members, original, doubt, owed, are_given, keeps_refused, flushed, switching] =
+      errors;
   const auto& [drained, passed, under_way, posted, awaited] = markers;
   const auto& [member, peer_member, off_default, departures] = path;
   const auto& [state, epoch, sequence, peer_received, peer_responder, asks_responder, is_leader] =
       control;
   return std::make_tuple(bytes(attr), mask, local, remote, gid_type, bytes(original), doubt, owed,
-                         keeps_refused.load(), flushed, switching.load(), drained[0].load(),
-                         drained[1].load(), passed.load(), under_way.load(), posted.load(),
-                         awaited.load(), member.load(), peer_member, off_default.load(),
-                         departures.load(), state.load(), epoch, sequence, peer_received,
-                         peer_responder, asks_responder, is_leader, is_alone.load(), is_self.load(),
-                         peer_present, unconnected.load(), opcode_of_signaled);
+                         are_given, keeps_refused.load(), flushed, switching.load(),
+                         drained[0].load(), drained[1].load(), passed.load(), under_way.load(),
+                         posted.load(), awaited.load(), member.load(), peer_member,
+                         off_default.load(), departures.load(), state.load(), epoch, sequence,
+                         peer_received, peer_responder, asks_responder, is_leader, is_alone.load(),
+                         is_self.load(), peer_present, unconnected.load(), opcode_of_signaled);
 }
 
 // Gives each field a value that no fresh life has.
@@ -64,6 +65,7 @@ void wear(Life& life) {
   life.errors.original.status = IBV_WC_RETRY_EXC_ERR;
   life.errors.doubt = {1, 2};
   life.errors.owed = {1, IBV_WC_WR_FLUSH_ERR, 2};
+  life.errors.are_given = true;
   life.errors.keeps_refused = true;
   life.errors.flushed.push_back({3, true});
   life.errors.switching = true;
