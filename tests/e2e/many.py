@@ -16,7 +16,7 @@ import sys
 import time
 
 from harness.build import Build
-from harness.checker import RIGHT, report_of, report_option
+from harness.checker import RIGHT, report_option
 from harness.fabric import Fabric
 from harness.faults import healing
 from harness.options import script_parser
@@ -86,11 +86,9 @@ class Crowd:
     def goes_on(self, what):
         clients = [client for _, client in self.pairs]
         before = [client.progress for client in clients]
-        begin = time.monotonic()
         for client, count in zip(clients, before):
             expect(client.wait_for(lambda one, count=count: one.progress > count + 5, self.bound),
                    "%s: a program stands still" % what)
-        return time.monotonic() - begin
 
     def status(self):
         """How long shiftctl needs for a host, and whether it tells of all queue pairs as protected ones."""
@@ -133,8 +131,6 @@ class Crowd:
         for i, (server, client) in enumerate(self.pairs):
             codes = client.finish(self.bound), server.finish(self.bound)
             expect(codes == (RIGHT, RIGHT), "pair %d ended with %s" % (i, codes))
-        wrong = [name for name in self.names if report_of(self.fabric.directory, name).get("violations", 0)]
-        expect(not wrong, "wrong bytes: %s" % wrong)
 
 
 def run(build, options):
