@@ -60,13 +60,13 @@ bool is_leaving(const Group& group) {
 bool is_premature(CompletionQueue& cq, const CompletionChannel::Owed& owed) {
   if (!cq.armed || SHIFT_PLANT(event_before_completion)) return false;
   std::lock_guard lock(cq.mutex);
-  const bool awaits = std::ranges::any_of(cq.groups, [&cq](const Group* group) {
+  const bool is_early = event_clock() < owed.last;
+  return std::ranges::any_of(cq.groups, [&cq, is_early](const Group* group) {
     const auto done = static_cast<uint32_t>(group->counters.done[0]);
-    return group->send_cq == &cq && !group->life.errors.are_given &&
-           group->send.journal.signaled() != done;
+    const bool awaits = group->send_cq == &cq && !group->life.errors.are_given &&
+                        group->send.journal.signaled() != done;
+    return awaits && (is_early || is_leaving(*group));
   });
-  return awaits && (event_clock() < owed.last ||
-                    std::ranges::any_of(cq.groups, [](const Group* g) { return is_leaving(*g); }));
 }
 
 bool is_in_doubt(const CompletionQueue& cq) {

@@ -595,6 +595,20 @@ TEST_F(ChannelTest, AGroupThatHasFailedKeepsNothingBack) {
   EXPECT_TRUE(event());
 }
 
+// A group that has failed has no path for ever; that says nothing of another one's request.
+TEST_F(ChannelTest, AFailedGroupBesideKeepsNothingBack) {
+  group::Group* failed = world_.make_group(cq_);
+  EXPECT_EQ(poll(), 0);
+  group::fail(*failed);
+  failed->life.path.member = group::kNoMember;
+  arm();
+  send(1);
+  close_channel(group::kBackup);
+  EXPECT_FALSE(event());
+  stopped_now += 2 * group::kOwedAtMost;
+  EXPECT_TRUE(event());
+}
+
 TEST_F(ChannelTest, WithoutASwitchWhatIsKeptBackIsToldSoon) {
   EXPECT_EQ(poll(), 0);
   group::doubt_events(*cq_);
