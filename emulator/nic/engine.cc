@@ -28,6 +28,7 @@ namespace {
 constexpr uint64_t kSpinNs = 50'000;          // before the first sleep after some work
 constexpr uint64_t kSleepMinNs = 20'000;      // doorbells are plain memory, which must be read
 constexpr uint64_t kSleepMaxNs = 1'000'000;   // also how late a fault of the fabric is noticed
+                                              // (Neighbours::crowding() lengthens both)
 constexpr uint64_t kSleepOpenNs = 5'000'000;  // NICs are open, but no QP is connected
 constexpr uint64_t kSleepClosedNs = 200'000'000;
 constexpr uint64_t kDrivenNs = 100'000;  // how long the thread trusts a driving application
@@ -262,13 +263,14 @@ uint64_t EngineThread::pass_and_plan() {
   const bool any = pass(now);
   if (any) last_work_ns_ = now;
   if (any && trusted_) application_caught(now);
-  const uint64_t idle_ns = now - last_work_ns_;
-  if (idle_ns < kSpinNs) return 0;
+  const uint64_t idle_ns = now - last_work_ns_, crowding = neighbours_.crowding();
+  if (idle_ns < kSpinNs / crowding) return 0;
   if (!core_.any_watched()) {
     neighbours_.stamp(now, false);
     return core_.any_open() ? kSleepOpenNs : kSleepClosedNs;
   }
-  return core_.quiet_ns(std::clamp(idle_ns / 8, kSleepMinNs, kSleepMaxNs));
+  return core_.quiet_ns(
+      std::clamp(idle_ns / 8 * crowding, kSleepMinNs * crowding, kSleepMaxNs * crowding));
 }
 
 void EngineThread::application_caught(uint64_t now_ns) {

@@ -107,11 +107,12 @@ bool EngineCore::pass() {
   bool any = received.any | held_deliver();
   // An answer that has arrived must be processed before the requester looks for missing answers.
   const size_t count = qps_.size();
-  for (size_t i = 0; i < count; i++) {
-    Qp& qp = *qps_[(start_ + i) % count];
+  if (++start_ >= count) start_ = 0;
+  for (size_t i = 0, at = start_; i < count; i++) {
+    Qp& qp = *qps_[at];
+    if (++at == count) at = 0;
     if (!qp.nic.dead()) any |= qp_run(qp, transport, received.drained);
   }
-  if (count > 0) start_ = (start_ + 1) % count;
   transport_ = nullptr;
   const bool held = wire_.delayed_send(clock_last_ns_);
   wire_.pass_end();

@@ -1,5 +1,8 @@
 #include "nic/neighbours.h"
 
+#include <sched.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -10,6 +13,9 @@ namespace cxemu {
 namespace {
 
 constexpr uint64_t kLookNs = 1'000'000;
+// As long as somebody is starved, all engines ask the kernel about him. That must not be what the
+// processors are busy with.
+constexpr uint64_t kStarvedLookNs = 10'000'000;
 
 // A process that was killed but not yet waited for still has a PID, but never runs again.
 bool can_run(int32_t pid) {
@@ -20,6 +26,16 @@ bool can_run(int32_t pid) {
   // The name, in parentheses, may contain any character.
   const char* name_end = strrchr(line, ')');
   return name_end != nullptr && name_end[1] == ' ' && strchr("ZXx", name_end[2]) == nullptr;
+}
+
+// Those that this process may use.
+uint64_t processors() {
+  static const uint64_t count = [] {
+    cpu_set_t may_use;
+    const bool is_told = sched_getaffinity(0, sizeof may_use, &may_use) == 0;
+    return static_cast<uint64_t>(std::max(is_told ? CPU_COUNT(&may_use) : 1, 1));
+  }();
+  return count;
 }
 
 }  // namespace
@@ -35,12 +51,17 @@ bool Neighbours::is_starved(const FabricProcess& process, uint64_t now_ns) const
 }
 
 bool Neighbours::any_starved(uint64_t now_ns) {
-  if (now_ns - looked_ns_ < kLookNs) return starved_;
+  if (now_ns - looked_ns_ < (starved_ ? kStarvedLookNs : kLookNs) * crowding_) return starved_;
   looked_ns_ = now_ns;
   starved_ = false;
-  for (int slot = 1; slot <= kMaxProcesses && !starved_; slot++) {
-    starved_ = slot != slot_ && is_starved(fabric_.process[slot], now_ns);
+  uint64_t watching = 0;
+  for (int slot = 1; slot <= kMaxProcesses; slot++) {
+    const FabricProcess& process = fabric_.process[slot];
+    const uint64_t passed_ns = process.passed_ns.load(std::memory_order_relaxed);
+    if (passed_ns != 0 && now_ns < passed_ns + kExcusedNs) watching++;
+    if (!starved_) starved_ = slot != slot_ && is_starved(process, now_ns);
   }
+  crowding_ = std::clamp<uint64_t>(watching / (kUncrowded * processors()), 1, kCrowdingMax);
   return starved_;
 }
 

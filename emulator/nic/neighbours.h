@@ -1,6 +1,7 @@
 // Finds out whether the other processes of the fabric get a processor. An engine that cannot run
 // answers nothing, unlike any real NIC; a process that waits for it must not count that time
-// against its retransmission timers.
+// against its retransmission timers. Where engines are many for the processors, each of them looks
+// for work less often, or they would take all processors with nothing to do.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,17 @@ class Neighbours {
   void stamp(uint64_t now_ns, bool watches) {
     fabric_.process[slot_].passed_ns.store(watches ? now_ns : 0, std::memory_order_relaxed);
   }
-  // Whether a live process is kept from running. It checks at most once in a millisecond.
+  // Whether a live process is kept from running. It checks at most once in a millisecond, and less
+  // often in a crowd and while one is.
   bool any_starved(uint64_t now_ns);
+  // By how much an engine sleeps longer than it would alone: 1 as long as each processor has
+  // kUncrowded engines at most that watch something. It is as new as the last any_starved().
+  uint64_t crowding() const { return crowding_; }
+
+  // With more engines than that on each processor, their idle looks alone become its main work.
+  static constexpr uint64_t kUncrowded = 8;
+  // Even then an engine runs several times in kLateNs.
+  static constexpr uint64_t kCrowdingMax = 8;
 
  private:
   bool is_starved(const FabricProcess& process, uint64_t now_ns) const;
@@ -31,6 +41,7 @@ class Neighbours {
   FabricFile& fabric_;
   const int slot_;
   uint64_t looked_ns_ = 0;
+  uint64_t crowding_ = 1;
   bool starved_ = false;
 };
 

@@ -2,6 +2,7 @@
 #include "nic/neighbours.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -82,6 +83,39 @@ TEST_F(NeighboursTest, LooksOnceInAMillisecond) {
   other().passed_ns = kNow - Neighbours::kLateNs;
   EXPECT_FALSE(neighbours.any_starved(kNow + kMs - 1));
   EXPECT_TRUE(neighbours.any_starved(kNow + kMs));
+}
+
+TEST_F(NeighboursTest, OnlyThoseThatWatchAreACrowd) {
+  cpu_set_t may_use;
+  ASSERT_EQ(sched_getaffinity(0, sizeof may_use, &may_use), 0);
+  const auto processors = static_cast<uint64_t>(CPU_COUNT(&may_use));
+  const uint64_t wanted = 3 * Neighbours::kUncrowded * processors;
+  if (wanted > kMaxProcesses) GTEST_SKIP() << "too many processors for a crowd";
+  const auto crowding = [&](uint64_t ago_ns) {
+    for (uint64_t slot = 1; slot <= wanted; slot++) {
+      fabric_->process[slot].passed_ns = kNow - ago_ns;
+    }
+    Neighbours neighbours(*fabric_, kOwn);
+    neighbours.any_starved(kNow);
+    return neighbours.crowding();
+  };
+  EXPECT_EQ(crowding(kMs), 3u);
+  EXPECT_EQ(crowding(Neighbours::kExcusedNs), 1u) << "they have ended without a word";
+  EXPECT_EQ(crowding(kNow), 1u) << "they watch nothing";
+}
+
+TEST_F(NeighboursTest, ACrowdLooksLessOftenWithinABound) {
+  for (int slot = 1; slot <= kMaxProcesses; slot++) {
+    fabric_->process[slot].passed_ns = kNow;
+  }
+  Neighbours neighbours(*fabric_, kOwn);
+  EXPECT_EQ(neighbours.crowding(), 1u) << "nothing is known yet";
+  EXPECT_FALSE(neighbours.any_starved(kNow));
+  const uint64_t crowding = neighbours.crowding();
+  EXPECT_LE(crowding, Neighbours::kCrowdingMax);
+  other().passed_ns = kNow - Neighbours::kLateNs;
+  EXPECT_FALSE(neighbours.any_starved(kNow + crowding * kMs - 1));
+  EXPECT_TRUE(neighbours.any_starved(kNow + crowding * kMs));
 }
 
 }  // namespace
