@@ -15,7 +15,7 @@ struct Pause {
 // Keeps the longest ones, so that a long run needs no more memory than a short one.
 class Pauses {
  public:
-  static constexpr size_t kKeepMax = 64;
+  static constexpr size_t kKeepMax = 1024;
   static constexpr uint64_t kShortestNs = 1'000'000;
 
   void add(Pause pause) {

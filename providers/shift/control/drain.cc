@@ -15,7 +15,9 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr microseconds kDrainPause{200};
+// What is under way mostly completes within a round trip, so a new drain is looked at often.
+constexpr milliseconds kFreshDrain{1};
+constexpr microseconds kLookFresh{50}, kLook{200};
 // The follower waits for longer, because the leader may begin the round once it has the follower's
 // Drained.
 constexpr int kFollowerPatience = 4;
@@ -26,7 +28,8 @@ void Drain::watch() {
   own_done_ = peer_done_ = false;
   session_.qps.want_memory();
   const int patience = session_.control.is_leader ? 1 : kFollowerPatience;
-  deadline_ = loop_.now() + milliseconds(config().drain_ms) * patience;
+  begun_ = loop_.now();
+  deadline_ = begun_ + milliseconds(config().drain_ms) * patience;
   look_again_.start({}, [this] { look(); });
 }
 
@@ -42,7 +45,8 @@ void Drain::look() {
   const bool follower_done = !session_.control.is_leader && own_done_ && !was_done;
   if (leader_done) return machine_.feed(session_, {.event = Event::kDrained});
   if (loop_.now() >= deadline_) return machine_.feed(session_, {.event = Event::kDrainTimeout});
-  look_again_.start(kDrainPause, [this] { look(); });
+  const bool is_fresh = loop_.now() - begun_ < kFreshDrain;
+  look_again_.start(is_fresh ? kLookFresh : kLook, [this] { look(); });
   if (follower_done) machine_.feed(session_, {.event = Event::kDrained});
 }
 
@@ -69,7 +73,8 @@ void Drain::take(const wire::Drain& message) {
   const Group& group = session_.group;
   if (session_.control.is_leader) {
     if (message.kind != wire::Drain::Kind::kDone || message.attempt != attempt_) return;
-    peer_done_ = true;  // look() will see it
+    peer_done_ = true;
+    look_again_.start({}, [this] { look(); });
     return;
   }
   switch (message.kind) {

@@ -42,7 +42,7 @@ class Drain {
   uint32_t cancelled_ = 0;  // follower: the newest drain that was called off
   bool own_done_ = false, peer_done_ = false;
   net::Timer look_again_;
-  Time deadline_{};
+  Time begun_{}, deadline_{};
 };
 
 }  // namespace shift::control
