@@ -120,7 +120,9 @@ void Locator::suspect(const std::string& device) {
   if (before != nullptr && loop_.now() < before->begun + kPause) return;
   Case* const one =
       open(*session, name, {"another process found the NIC broken", Detector::kNeighbour});
-  if (one != nullptr) one->is_hearsay = true;
+  if (one == nullptr) return;
+  one->is_hearsay = true;
+  start(*one);  // no round is under way that would come first
 }
 
 Locator::Case* Locator::open(const Session& session, const WayName& name, group::Cause cause) {
@@ -158,14 +160,16 @@ void Locator::start(Case& one) {
       {Way::kInward, {name.peer, one.own.neighbour, one.peer.nic}},
       {Way::kOutward, {name.peer, one.own.nic, one.peer.neighbour}},
   };
-  one.bound.start(kGather, [this, name] {
-    if (Case* found = find(name)) conclude_maybe(*found);
+  one.bound.start(one.is_hearsay ? kAnswer : kGather, [this, name] {
+    Case* const found = find(name);
+    if (found == nullptr || found->is_over) return;
+    found->is_hearsay ? confirm(*found) : conclude_maybe(*found);
   });
   if (!probes_) return;
   sessions_.for_each([&](Session& other) {
     if (is_on(other, one, Place::kLocal)) one.completed[other.serial] = completed_by(other.group);
   });
-  one.probing = static_cast<int>(std::size(ways));
+  for (const auto& [way, over] : ways) one.probing.insert(way);
   // A probe may be over at once; the case stays until it is concluded, which waits for kGather.
   for (const auto& [way, over] : ways) {
     prober_.probe(over,
@@ -177,7 +181,7 @@ void Locator::tried(const WayName& name, Time begun, Way way, Trial trial) {
   Case* const one = find(name);
   if (one == nullptr || one->begun != begun) return;
   one->trials[way] = trial;
-  one->probing--;
+  one->probing.erase(way);
   if (way == Way::kOwn) tell_peer(*one, trial);
   if (!one->is_over) conclude_maybe(*one);
 }

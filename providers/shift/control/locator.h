@@ -62,7 +62,7 @@ class Locator {
   void addresses_changed(const group::Context* context, int member) {
     prober_.nic_changed(context, member);
   }
-  // Another process of the user has found the NIC broken. This one looks for itself.
+  // Another process of the user has found the NIC broken. This one looks whether it still answers.
   void suspect(const std::string& device);
   // A message of the session's peer, which has proved itself.
   void take(Session& session, const wire::Probe& message);
@@ -80,7 +80,7 @@ class Locator {
     std::string device;  // the NIC here
     Places own, peer;
     Trials trials;
-    int probing = 0;
+    std::set<Way> probing;  // ways whose probes are under way
     bool is_over = false;
     bool is_hearsay = false;  // another process has told of the fault
     bool has_waited = false;  // the peer's word will not come any more
@@ -100,6 +100,9 @@ class Locator {
   // A fault of one NIC is noticed by many QPs, and by the peer, within this time: then they are all
   // in one record.
   static constexpr std::chrono::milliseconds kGather{20};
+  // How long a NIC that another process has found broken has time to answer. One that works needs
+  // microseconds.
+  static constexpr std::chrono::milliseconds kAnswer{5};
   // How long the peer's word is waited for, from the beginning.
   static constexpr std::chrono::milliseconds kWord{120};
 
@@ -113,6 +116,7 @@ class Locator {
   void start(Case& one);
   void tried(const WayName& name, Time begun, Way way, Trial trial);
   void tell_peer(const Case& one, Trial own);
+  void confirm(Case& one);
   void conclude_maybe(Case& one);
   void conclude(Case& one, Place place, std::string evidence);
   bool has_traffic(const Case& one) const;

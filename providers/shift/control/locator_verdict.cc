@@ -35,6 +35,23 @@ std::string peer_text(const WayName& name) {
 
 }  // namespace
 
+// Another process has proof that the NIC here is broken. So what it does not answer at once counts
+// as lost, and the groups need not wait until the NIC has given up. If it answers anything, or has
+// completed a request, only this process's own proof counts.
+void Locator::confirm(Case& one) {
+  Trials likely = one.trials;
+  for (const Way way : one.probing) likely[way] = Trial::kFailed;
+  const bool is_silent = place_of(likely) == Place::kLocal && !has_traffic(one);
+  if (is_silent || SHIFT_PLANT(hearsay_is_proof)) {
+    return conclude(one, Place::kLocal,
+                    "another process found the NIC broken, and it does not answer: " +
+                        trials_text(one.trials, one.own, one.peer));
+  }
+  one.bound.start_at(one.begun + kGather, [this, name = one.name] {
+    if (Case* found = find(name)) conclude_maybe(*found);
+  });
+}
+
 void Locator::conclude_maybe(Case& one) {
   const Time now = loop_.now();
   if (one.is_over || now < one.begun + kGather) return;
@@ -42,7 +59,7 @@ void Locator::conclude_maybe(Case& one) {
       sessions_.find_if([&one](const Session& other) { return peer_of(other) == one.name.peer; });
   const bool peer_is_up = session == nullptr || (session->book.peer_up() >> one.name.to & 1) != 0;
   if (!peer_is_up) return conclude(one, Place::kRemote, "the peer says that its NIC is down");
-  if (one.probing > 0) return;
+  if (!one.probing.empty()) return;
   if (is_word_wanted(one.trials) && !one.has_waited) {
     one.has_waited = now >= one.begun + kWord;
     if (!one.has_waited) {

@@ -482,6 +482,49 @@ TEST_F(LocatorTest, ANicThatAnotherProcessSuspectsIsProbed) {
   EXPECT_EQ(machine_.inputs.size(), 1u);
 }
 
+// The proof is the other process's. It takes a NIC 29 ms to give up a probe.
+TEST_F(LocatorTest, ASuspectedNicThatDoesNotAnswerIsLeftAtOnce) {
+  locator_.begin();
+  Session& session = active(channel_);
+  calm(session, channel_);
+  locator_.suspect("fake_0");
+  end(under_way(1, false), true);
+  run_for(milliseconds(4));
+  EXPECT_TRUE(machine_.inputs.empty());
+  run_for(milliseconds(2));
+  EXPECT_EQ(machine_.inputs.size(), 1u);
+  ASSERT_EQ(incidents_.size(), 1u);
+  EXPECT_EQ(incidents_[0]["place"], "local");
+  EXPECT_EQ(incidents_[0]["evidence"],
+            "another process found the NIC broken, and it does not answer: A1-B0 passes");
+}
+
+TEST_F(LocatorTest, ASuspectedNicIsNotLeftForSilenceThatHasOtherCauses) {
+  locator_.begin();
+  Session& session = active(channel_);
+  calm(session, channel_);
+  locator_.suspect("fake_0");  // nothing answers: it may be this process that does not get on
+  run_for(milliseconds(19));
+  EXPECT_TRUE(machine_.inputs.empty());
+  show(true, true, true, true);
+  run_for(seconds(2));
+  locator_.suspect("fake_0");  // it reaches its neighbour
+  end(under_way(0, true), true);
+  end(under_way(1, false), true);
+  run_for(milliseconds(19));
+  EXPECT_TRUE(machine_.inputs.empty());
+  end(under_way(0, false), false);
+  run_for(seconds(2));
+  EXPECT_TRUE(machine_.inputs.empty());
+  calm(session, channel_);
+  locator_.suspect("fake_0");  // a request completes over it
+  run_for(milliseconds(1));
+  session.group.counters.done[0] += 1;
+  end(under_way(1, false), true);
+  run_for(milliseconds(200));
+  EXPECT_TRUE(machine_.inputs.empty());
+}
+
 TEST_F(LocatorTest, WhatASuspicionMovesIsNoFurtherIncident) {
   locator_.begin();
   Session& session = active(channel_);
