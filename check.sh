@@ -86,7 +86,7 @@ rpm_roots() {
 # programs of e2e tests run on the emulator anyway, so its own tests with programs are in the release build alone.
 # So are tests of the whole layer that take long and run the code that the campaigns and unit tests run.
 asan_tests() {
-  local left_out='(mlx5_)?front_symbols|front_programs|shift_run|cxemu_e2e_(udp_)?test|model_.*|programs.*|pyverbs.*|clients|starts|vm'
+  local left_out='(mlx5_)?front_symbols|front_programs|shift_run|cxemu_e2e_(udp_)?test|model_.*|programs.*|pyverbs.*|clients(_eight)?|starts|vm'
   left_out+='|rdma_core_suite(_planted)?|trace_.*|series_.*|wireshark.*|e2e_(born|keys|many|rails|spread)'
   left_out="^($left_out)\$"
   echo "left out under sanitizers: $left_out"
