@@ -19,6 +19,9 @@ namespace {
 constexpr auto kPauseMin = 2ms;
 // A stranger may hold the port for ever, so an attempt now and then must cost almost nothing.
 constexpr std::chrono::milliseconds kPauseMax = 5s;
+// The owner has a second to take this process in, which a host that is short of processors may not
+// give it once or twice.
+constexpr int kRefusalsToTell = 3;
 }  // namespace
 
 PortShare::~PortShare() {
@@ -43,12 +46,15 @@ void PortShare::seek() {
 void PortShare::on_lost() {
   if (sharer_->is_welcome()) {
     pause_ = 0ms;
+    refusals_ = 0;
     return seek();
   }
-  SHIFT_WARN_LIMITED(
-      "port %u of %s is served by a process that shares it with others only: no "
-      "failover over it",
-      unsigned{port_}, IpText(ip_be_).c_str());
+  if (++refusals_ >= kRefusalsToTell) {
+    SHIFT_WARN_LIMITED(
+        "port %u of %s is served by a process that shares it with others only: no "
+        "failover over it",
+        unsigned{port_}, IpText(ip_be_).c_str());
+  }
   sharer_.reset();
   seek_later();
 }

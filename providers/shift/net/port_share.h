@@ -53,6 +53,7 @@ class PortShare {
   std::unique_ptr<PortOwner> owner_;  // at most one of these two is set
   std::unique_ptr<PortSharer> sharer_;
   std::chrono::milliseconds pause_{0};  // before the next attempt
+  int refusals_ = 0;                    // in a row, by the owner
   Reactor::TimerId retry_ = 0;
 };
 

@@ -114,6 +114,33 @@ TEST(PortShare, OwnerPassesConnectionsToTheProcessThatOwnsTheQp) {
   EXPECT_EQ(owner.notes.messages().size(), 0u);
 }
 
+// An owner that lacks a processor for a second refuses nobody for good.
+TEST(PortShare, ThreeRefusalsInARowAreToldOf) {
+  UniqueFd local = local_listen(local_name(ip(2), test_port()));
+  ASSERT_TRUE(local);
+  const auto comes = [&] {
+    struct pollfd ready = {local.get(), POLLIN, 0};
+    EXPECT_EQ(poll(&ready, 1, 30000), 1) << "no sharer came";
+    return local_accept(local.get());
+  };
+  const auto is_told = [] {
+    const std::string told = testing::internal::GetCapturedStderr();
+    testing::internal::CaptureStderr();
+    return told.find("is served by a process that shares it with others only") != std::string::npos;
+  };
+  testing::internal::CaptureStderr();
+  Node sharer;
+  sharer.serve(ip(2));
+  comes().reset();
+  comes().reset();
+  UniqueFd third = comes();  // it comes when the second refusal is over
+  EXPECT_FALSE(is_told());
+  third.reset();
+  comes().reset();
+  EXPECT_TRUE(is_told());
+  testing::internal::GetCapturedStderr();
+}
+
 TEST(PortShare, FurtherPathsReachTheirProcessThroughTheOwnerToo) {
   const wire::QpName name = qp(ip(2), 200);
   Node owner, sharer, asking;
