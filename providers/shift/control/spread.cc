@@ -90,9 +90,14 @@ void Spread::settle() {
     }
     NicNumbers nics{};
     for (int m = 0; m < members; m++) nics[static_cast<size_t>(m)] = context.members[m].number;
-    shares_.give_back(session_.serial);
-    session_.book.ranks_set(
-        shares_.take(session_.serial, &context, nics, session_.ends.remote.gid, capacities));
+    // The peer repeats what its NICs are whenever a connection joins. Another order would leave the
+    // paths that are ready where they are no longer wanted.
+    if (const Chosen by{capacities, nics}; chosen_ != by) {
+      chosen_ = by;
+      shares_.give_back(session_.serial);
+      session_.book.ranks_set(
+          shares_.take(session_.serial, &context, nics, session_.ends.remote.gid, capacities));
+    }
   }
   session_.paths.tend();
 }

@@ -2,6 +2,8 @@
 // which order the leader tries them. Each session has one, which only the control loop uses.
 #pragma once
 
+#include <optional>
+
 #include "control/shares.h"
 #include "net/timer.h"
 #include "wire/messages.h"
@@ -32,11 +34,19 @@ class Spread {
   void say();
   void settle();
 
+  // What the order of the NICs follows from.
+  struct Chosen {
+    Capacities capacities;
+    NicNumbers nics;
+    bool operator==(const Chosen&) const = default;
+  };
+
   Session& session_;
   Shares& shares_;
   bool is_settled_ = false;
   bool tells_ = false, has_heard_ = false;
   Capacities peers_{};  // zero: the peer has not told
+  std::optional<Chosen> chosen_;
   net::Timer silence_;  // bounds the wait for the peer's NICs
 };
 

@@ -125,6 +125,23 @@ TEST_F(SpreadTest, NicsAreToldAgainWithEachBind) {
   EXPECT_EQ(channel_.all<wire::Nics>().size(), 2u);
 }
 
+// Paths that are ready would lie where they are no longer wanted.
+TEST_F(SpreadTest, TheOrderStaysWhenThePeerSaysTheSameAgain) {
+  Session& session = bound(wire::Bind::kTellsNics);
+  session.spread.take(nics({1, 1, 1, 1, 1, 1}));
+  const std::vector<int> before = order(session);
+  // Meanwhile others go to the same NIC, so that another one would be chosen.
+  for (uint64_t serial = 100; serial < 104; serial++) {
+    Capacities one{};
+    one[static_cast<size_t>(before[0])] = 1;
+    (void)shares_.take(serial, &world_.context, {}, session.ends.remote.gid, one);
+  }
+  session.spread.take(nics({1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(order(session), before);
+  session.spread.take(nics({1, 1, 1, 1, 1, 2}));
+  EXPECT_NE(order(session), before) << "it has said something new";
+}
+
 // A copy that comes late says nothing of what works, and a group that is over counts for nothing.
 TEST_F(SpreadTest, WhatComesLateUndoesNothing) {
   Session& session = bound(wire::Bind::kTellsNics);
