@@ -12,7 +12,6 @@ Then the quiet one has to find the fault by itself, or the test would prove noth
 import os
 import shutil
 import sys
-import time
 
 from harness.build import Build
 from harness.checker import RIGHT, report_option
@@ -23,12 +22,10 @@ from harness.waiting import wait_until
 ENDS = {"a": "client", "b": "server"}
 WAYS = 4      # that each end keeps ready for the NIC in use
 BOUND = 30.0  # seconds
-# Each program's queue pairs, traffic, and the time after which its NIC tries again, seven times: 12 is 16 ms, and
-# 17 is 0.5 s.
-PROGRAMS = {
-    "busy": ("2", "--rate", "2000", "--qp-timeout", "12"),
-    "quiet": ("1", "--rate", "1", "--qp-timeout", "17"),
-}
+TRIES = 5
+# Each program's queue pairs, requests a second, and RC timeout: its NIC tries seven times before it gives up, 8 ms
+# apart with 11, and 0.5 s apart with 17.
+PROGRAMS = {"busy": ("2", "2000", "11"), "quiet": ("1", "1", "17")}
 
 
 class Failure(Exception):
@@ -42,10 +39,11 @@ def expect(condition, problem):
 
 def start(fabric, program, is_known):
     """Starts both ends of a program; `is_known` says whether programs of a host know of each other."""
-    qps, *words = PROGRAMS[program]
+    qps, rate, timeout = PROGRAMS[program]
     common = ["--timeout-ms", "120000", "--stall-ms", "60000"]
     line = {"server": common,
-            "client": [*common, "--until-stop", "--op", "mixed", "--size", "512", "--qps", qps, *words]}
+            "client": [*common, "--until-stop", "--op", "mixed", "--size", "512", "--qps", qps, "--rate", rate,
+                       "--qp-timeout", timeout]}
     started = {}
     for host in "ba":
         end = ENDS[host]
@@ -56,7 +54,7 @@ def start(fabric, program, is_known):
             line[end] += ["--port", started["server"].port, "127.0.0.1"]
         started[end] = fabric.start(
             host, name, [fabric.build.traffic, *report_option(fabric, name), *line[end]],
-            env={"SHIFT_STATE_DIR": state, "SHIFT_FAILBACK_MS": "60000"})
+            env={"SHIFT_STATE_DIR": state, "SHIFT_RC_TIMEOUT_MAX": timeout, "SHIFT_FAILBACK_MS": "60000"})
         if end == "server":
             expect(started[end].wait_for(lambda one: one.port, BOUND), "the server did not start")
     return started
@@ -71,8 +69,9 @@ def is_ready(fabric, names):
 
 
 def run(build, directory, host, is_known):
-    """Returns by which detector the quiet end of that host was told of the fault, and how many ms after the busy
-    one's verdict all its queue pairs went on."""
+    """Returns by which detectors the quiet end of that host was told of the fault, and how many ms after the busy
+    one's verdict it went on. That is None where the busy one did not find the fault at its own end: on a machine
+    that stands still for a moment, its probes tell nothing."""
     shutil.rmtree(directory, ignore_errors=True)
     os.makedirs(directory)
     with Fabric(build, directory) as fabric:
@@ -84,8 +83,6 @@ def run(build, directory, host, is_known):
         expect(wait_until(lambda: all_reach(fabric, "switched", names), BOUND), "not all have left the NIC")
         busy, quiet = ("%s-%s" % (program, ENDS[host]) for program in PROGRAMS)
         verdicts = [one for one in fabric.records("incident", busy) if one["place"] == "local"]
-        expect(verdicts, "the busy program did not find the fault at its own end: %s" % fabric.records(
-            "incident", busy))
         moves = fabric.records("switched", quiet)
         clients = [pair["client"] for pair in pairs.values()]
         before = [client.progress for client in clients]
@@ -96,23 +93,19 @@ def run(build, directory, host, is_known):
         for program, pair in pairs.items():
             codes = [pair[end].finish(BOUND) for end in ("client", "server")]
             expect(codes == [RIGHT, RIGHT], "%s ended with %s" % (program, codes))
-        after = (max(move["end_ns"] for move in moves) - verdicts[0]["t_ns"]) / 1e6
+        after = (max(move["end_ns"] for move in moves) - verdicts[0]["t_ns"]) / 1e6 if verdicts else None
         return {move["detector"] for move in moves}, after
 
 
 def run_told(build, directory, host):
-    """No probe tells anything on a machine that stands still for a moment. Then the run is tried again."""
-    for attempt in range(5):
-        try:
-            detectors, after = run(build, directory, host, True)
-        except Failure as problem:
-            if "at its own end" not in str(problem) or attempt == 4:
-                raise
-            continue
-        if detectors == {"neighbour"}:
+    """Without a verdict there is nothing to tell, and a machine that stands still may also let the quiet program
+    find the fault first. Then the run is tried again."""
+    for _ in range(TRIES):
+        detectors, after = run(build, directory, host, True)
+        if after is not None and detectors == {"neighbour"}:
             return after
-        time.sleep(0.1)
-    raise Failure("the quiet program left by %s" % ", ".join(sorted(detectors)))
+    raise Failure("the quiet program left by %s, in the last of %d runs" % (
+        ", ".join(sorted(detectors)), TRIES))
 
 
 def main():
@@ -128,7 +121,8 @@ def main():
                   flush=True)
         detectors, after = run(build, os.path.join(options.out, "apart"), "a", False)
         expect("neighbour" not in detectors, "a program that nobody told left by another's word")
-        print("right  by itself it went on after %.1f ms" % after)
+        told = "" if after is None else ", and went on %.1f ms after the verdict" % after
+        print("right  by itself it left by %s%s" % (", ".join(sorted(detectors)), told))
     except Failure as problem:
         print("FAILED: %s" % problem)
         return 1
