@@ -92,7 +92,8 @@ void Spread::settle() {
     for (int m = 0; m < members; m++) nics[static_cast<size_t>(m)] = context.members[m].number;
     // The peer repeats what its NICs are whenever a connection joins. Another order would leave the
     // paths that are ready where they are no longer wanted.
-    if (const Chosen by{capacities, nics}; chosen_ != by) {
+    const Chosen by{capacities, nics};
+    if (chosen_ != by || SHIFT_PLANT(order_chosen_again)) {
       chosen_ = by;
       shares_.give_back(session_.serial);
       session_.book.ranks_set(

@@ -59,6 +59,15 @@ TEST_F(DrainTest, TheLeaderWaitsForBothEnds) {
   EXPECT_EQ(machine_.events(), std::vector{Event::kDrained});
 }
 
+TEST_F(DrainTest, ThePeersWordIsLookedAtAtOnce) {
+  drain_.send_ask();
+  watch(true);
+  run_for(milliseconds(5));  // it is looked at seldom by now
+  peer_says(Kind::kDone, 1);
+  run_for(std::chrono::microseconds(1));
+  EXPECT_EQ(machine_.events(), std::vector{Event::kDrained});
+}
+
 TEST_F(DrainTest, TheLeaderWaitsForItsOwnRequests) {
   drain_.send_ask();
   send_one();
