@@ -26,11 +26,12 @@ class Neighbours {
   // Whether a live process is kept from running. It checks at most once in a millisecond, and less
   // often in a crowd and while one is.
   bool any_starved(uint64_t now_ns);
-  // By how much an engine sleeps longer than it would alone: 1 as long as each processor has
-  // kUncrowded engines at most that watch something. It is as new as the last any_starved().
+  // How many times as long an engine sleeps as it would alone: how many times kUncrowded engines
+  // that watch something there are for each processor, rounded down, and 1 at least. It is as new
+  // as the last any_starved().
   uint64_t crowding() const { return crowding_; }
 
-  // With more engines than that on each processor, their idle looks alone become its main work.
+  // A processor carries twice so many engines before they look less often.
   static constexpr uint64_t kUncrowded = 8;
   // Even then an engine runs several times in kLateNs.
   static constexpr uint64_t kCrowdingMax = 8;
