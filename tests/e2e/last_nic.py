@@ -74,7 +74,11 @@ class Run:
         before = self.client.progress
         if self.client.wait_for(lambda one: one.progress > before + 40, self.planned.bound()):
             return ""
-        return "no progress after %s" % (", ".join(self.steps) or "the start")
+        steps = ", ".join(self.steps) or "the start"
+        if self.client.ended or self.server.ended:
+            return "a program ended after %s\nclient: %s\nserver: %s" % (
+                steps, self.client.text(), self.server.text())
+        return "no progress after %s" % steps
 
     def carriers(self, host):
         """The NICs of a host that carry queue pairs, by the newest records."""

@@ -9,6 +9,7 @@ import dataclasses
 import ipaddress
 import os
 import signal
+import socket
 import struct
 import subprocess
 import zlib
@@ -18,7 +19,7 @@ from harness.waiting import wait_until
 PORT = 9473     # SHIFT_PORT
 KEY_PORTS = 1024
 PORTS = range(PORT, PORT + 1 + KEY_PORTS)
-START_SECONDS = 20
+START_SECONDS, END_SECONDS = 20, 60
 # tcpdump's buffer has a place of the first size for each packet: all packets of a case have one, so that none is
 # lost while tcpdump gets no processor.
 SNAP, BUFFER_KIB = "16384", "32768"
@@ -32,6 +33,8 @@ HELLO_KEY_AT = 105  # in a Hello's body: two instances, a public key, two names 
 
 PCAP_HEADER, PCAP_RECORD = 24, struct.Struct("<IIII")
 ETHERNET, TCP, SYN = 14, 6, 2
+# The last packet of a record: a datagram of the test's own, to a port at which nobody listens (discard).
+END, END_PORT = b"the end of the record", 9
 
 
 def key_port(key_id):
@@ -137,6 +140,8 @@ def packets_of(path):
         source, destination = (str(ipaddress.ip_address(packet[n:n + 4])) for n in (12, 16))
         ports = struct.unpack_from(">HH", packet, head)
         way = (source, ports[0], destination, ports[1])
+        if packet[9] != TCP and ports[1] == END_PORT:
+            continue
         if packet[9] != TCP:
             yield Packet(way, None, 0, b"")
             continue
@@ -153,6 +158,7 @@ class Wire:
         for host in "ab":
             subprocess.run(fabric.command(host, ["true"]), check=True)  # makes the host
         net = fabric.counters("a/mlx5_0")["address"].split(".")[1]
+        self.end_address = "127.%s.255.254" % net
         self.path = os.path.join(fabric.directory, "wire.pcap")
         # As another user, which tcpdump would become by default, it could not write here.
         told = os.path.join(fabric.directory, "tcpdump.log")
@@ -162,7 +168,8 @@ class Wire:
                 self.process = subprocess.Popen(
                     ["tcpdump", "-i", "lo", "-p", "-n", "-U", "-s", SNAP, "-B", BUFFER_KIB, "--immediate-mode",
                      "-Z", "root", "-w", self.path,
-                     "net 127.%s.0.0/16 and portrange %d-%d" % (net, PORTS[0], PORTS[-1])],
+                     "net 127.%s.0.0/16 and (portrange %d-%d or udp port %d)" % (
+                         net, PORTS[0], PORTS[-1], END_PORT)],
                     stderr=log, stdout=subprocess.DEVNULL)
             except OSError as error:
                 self.problem = "tcpdump: %s" % error
@@ -180,8 +187,18 @@ class Wire:
     def end(self):
         """Call it when the programs have ended."""
         if not self.problem and self.process.poll() is None:
+            # At the signal tcpdump leaves what it has not read yet: on a busy machine the last words of the programs.
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+                sender.sendto(END, (self.end_address, END_PORT))
+            is_whole = wait_until(self._has_end, END_SECONDS)
             self.process.send_signal(signal.SIGINT)
             self.process.wait()
+            if not is_whole:
+                raise ValueError("tcpdump has not read the last packet within %d s" % END_SECONDS)
+
+    def _has_end(self):
+        with open(self.path, "rb") as file:
+            return END in file.read()
 
     def packets(self):
         return list(packets_of(self.path))
