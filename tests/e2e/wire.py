@@ -187,7 +187,7 @@ class Wire:
     def end(self):
         """Call it when the programs have ended."""
         if not self.problem and self.process.poll() is None:
-            # At the signal tcpdump leaves what it has not read yet: on a busy machine the last words of the programs.
+            # At the signal tcpdump leaves what it has not read yet: on a busy machine the programs' last words.
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
                 sender.sendto(END, (self.end_address, END_PORT))
             is_whole = wait_until(self._has_end, END_SECONDS)

@@ -10,12 +10,6 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
-# The folders (from providers/shift) whose unit tests switch bugs on, and what these are about.
-UNIT = [("group", "exact"), ("group", "leaving"), ("group", "receives"),
-        ("group", "keys"), ("group", "notes"), ("group", "ending"),
-        ("control", "verdict"), ("control", "asking"), ("control", "neighbour"), ("control", "locate"),
-        ("control", "spread"), ("state", "turns"), ("net", "book"), ("ops", "begin"),
-        ("ops", "channel"), ("ops", "count"), ("ops", "poll"), ("ops", "end"), ("../mlx5/test", "rings")]
 BEGIN, END = "<!-- table.py: begin -->\n", "<!-- table.py: end -->\n"
 
 
@@ -35,13 +29,16 @@ def hooks():
     for script in ("tests/planted/planted.py", "tests/e2e/attack.py", "tests/rdma-core/run.py"):
         with open(os.path.join(ROOT, script), encoding="utf-8") as file:
             campaign += re.findall(r'^    "(\w+)": \(', file.read(), re.M)
-    return set(campaign), {bug for area in UNIT for bug in unit_hooks(*area)}
+    return set(campaign), {bug for bugs in unit_hooks().values() for bug in bugs}
 
 
-def unit_hooks(folder, area):
-    """The names that the unit tests of a folder of providers/shift switch on for an area."""
-    with open(os.path.join(ROOT, "providers/shift", folder, "CMakeLists.txt"), encoding="utf-8") as file:
-        return re.search(r"set\(%s_bugs ([^)]*)\)" % area, file.read()).group(1).split()
+def unit_hooks():
+    """What the bugs are about that unit tests switch on, each with the names of these bugs."""
+    found = {}
+    for path in glob.glob(os.path.join(ROOT, "providers", "**", "CMakeLists.txt"), recursive=True):
+        with open(path, encoding="utf-8") as file:
+            found |= {area: names.split() for area, names in re.findall(r"set\((\w+)_bugs ([^)]*)\)", file.read())}
+    return found
 
 
 def table():
@@ -63,7 +60,7 @@ def table():
     rows += [(model[name]["bug"], "", "`%s`" % name, "", "") for name in left["model"]]
     rows += [("%s: %s" % (area, name.replace("_", " ")), "", "", "`%s`" % name if name in campaign else "",
               "`%s`" % name)
-             for folder, area in UNIT for name in unit_hooks(folder, area) if name in left["unit"]]
+             for area, names in unit_hooks().items() for name in names if name in left["unit"]]
     rows += [(name.replace("_", " "), "", "", "`%s`" % name, "") for name in left["campaign"] - left["unit"]]
     lines = ["%d bugs: %d in the simulation, %d in the model, %d with real processes, %d in unit "
              "tests.\n" % (len(rows), len(simulation), len(model), len(campaign), len(unit)), "",

@@ -177,7 +177,7 @@ void Coordinator::on(PeerChannel* channel, const wire::Members& message) {
   if (session == nullptr || !session->take_members_sequence(message.seq)) return;
   const bool came_back = (message.up & ~session->book.peer_up()) != 0;
   session->book.peer_up_set(message.up);
-  if (came_back) session->peer_came_back();
+  if (came_back) session->redial_soon();
   session->book.ready_clean();
   pairs_.retry(session->ends.remote.gid);
   session->paths.tend();

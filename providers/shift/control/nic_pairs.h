@@ -2,11 +2,12 @@
 // way share this. Only the control loop uses it.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "group/group.h"
@@ -31,38 +32,76 @@ struct NicPair {
   int trades = 0;
   Time traded{}, trade_not_before{};
   const char* why = nullptr;  // why the last try failed; null: it did not, or there was none
+  // When something passed last, and when nothing did though both NICs work as far as this end
+  // knows: one of them, or what lies between, is broken without a word.
+  Time passed{}, silent{};
 
+  void failed(Time now, bool nics_work) {
+    failures++;
+    if (nics_work) silent = now;
+  }
   // A round has just left this pair. To try it at once would keep hundreds of QPs busy with a way
   // that does not work, so one group tries it later.
-  void rest(Time now) {
+  void rest(Time now, bool nics_work) {
     constexpr std::chrono::milliseconds kRest{100};
-    if (failures < 1) failures = 1;
-    if (not_before < now + kRest) not_before = now + kRest;
+    failures = std::max(failures, 1);
+    not_before = std::max(not_before, now + kRest);
+    if (nics_work) silent = now;
   }
+};
+
+// The pairs of the NICs here and those of one peer's host.
+using Ways = std::map<PathName, NicPair>;
+
+// How likely it is, by the ways that are silent, that a NIC here or at the peer is broken. Each
+// such way speaks against both of its NICs, unless something has passed at one of them since: then
+// it speaks against the other one, and so much the more.
+class Doubts {
+ public:
+  int of(PathName path) const { return leader_[path.leader] + follower_[path.follower]; }
+
+  explicit Doubts(const Ways& ways) {
+    group::PerMember<Time> leader_passed{}, follower_passed{};
+    for (const auto& [path, pair] : ways) {
+      leader_passed[path.leader] = std::max(leader_passed[path.leader], pair.passed);
+      follower_passed[path.follower] = std::max(follower_passed[path.follower], pair.passed);
+    }
+    for (const auto& [path, pair] : ways) {
+      if (pair.silent <= pair.passed) continue;
+      const bool leader_works = leader_passed[path.leader] > pair.silent;
+      const bool follower_works = follower_passed[path.follower] > pair.silent;
+      if (!leader_works) leader_[path.leader] += follower_works ? kProven : 1;
+      if (!follower_works) follower_[path.follower] += leader_works ? kProven : 1;
+    }
+  }
+
+ private:
+  static constexpr int kProven = 8;  // as if all ways of the NIC were silent
+  group::PerMember<int> leader_{}, follower_{};
 };
 
 class NicPairs {
  public:
-  // The pair of a path between the context's NICs and those of the host whose default NIC has the
-  // GID `peer`. The reference is valid until context_forget().
-  NicPair& of(const group::Context* context, const wire::Gid& peer, PathName path) {
-    return pairs_[{context, peer, path}];
-  }
+  // The pairs of the context's NICs and those of the host whose default NIC has the GID `peer`. The
+  // reference is valid until context_forget().
+  Ways& of(const group::Context* context, const wire::Gid& peer) { return ways_[{context, peer}]; }
   // NICs of the context, or of that peer, changed their state: pairs that failed before deserve
   // another chance at once.
   void retry(const group::Context* context) {
-    for (auto& [key, pair] : pairs_) {
-      if (std::get<0>(key) == context) pair.not_before = {};
+    for (auto& [key, ways] : ways_) {
+      if (key.first == context) retry(ways);
     }
   }
   void retry(const wire::Gid& peer) {
-    for (auto& [key, pair] : pairs_) {
-      if (std::get<1>(key) == peer) pair.not_before = {};
+    for (auto& [key, ways] : ways_) {
+      if (key.second == peer) retry(ways);
     }
   }
   void session_forget(uint64_t serial) {
-    for (auto& [key, pair] : pairs_) {
-      if (pair.trying == serial) pair.trying = 0;
+    for (auto& [key, ways] : ways_) {
+      for (auto& [path, pair] : ways) {
+        if (pair.trying == serial) pair.trying = 0;
+      }
     }
   }
   // Whether the context's groups with that peer have not been called unprotected yet.
@@ -70,13 +109,17 @@ class NicPairs {
     return told_.emplace(context, peer).second;
   }
   void context_forget(const group::Context* context) {
-    std::erase_if(told_, [context](const auto& entry) { return entry.first == context; });
-    std::erase_if(pairs_,
-                  [context](const auto& entry) { return std::get<0>(entry.first) == context; });
+    const auto is_its = [context](const auto& entry) { return entry.first == context; };
+    std::erase_if(told_, is_its);
+    std::erase_if(ways_, [&](const auto& entry) { return is_its(entry.first); });
   }
 
  private:
-  std::map<std::tuple<const group::Context*, wire::Gid, PathName>, NicPair> pairs_;
+  static void retry(Ways& ways) {
+    for (auto& [path, pair] : ways) pair.not_before = {};
+  }
+
+  std::map<std::pair<const group::Context*, wire::Gid>, Ways> ways_;
   std::set<std::pair<const group::Context*, wire::Gid>> told_;
 };
 

@@ -1,6 +1,9 @@
 #include "control/path_book.h"
 
 #include <algorithm>
+#include <tuple>
+
+#include "util/planted.h"
 
 namespace shift::control {
 namespace {
@@ -75,6 +78,38 @@ PathBook::Ready* PathBook::better_ready() {
   const auto best =
       std::ranges::min_element(ready_, {}, [this](const Ready& r) { return cost(r.path); });
   return best == ready_.end() || cost(best->path) >= cost(*current_) ? nullptr : &*best;
+}
+
+std::optional<PathName> PathBook::next(Time now, uint64_t serial, Ways& ways, Time* again) const {
+  std::optional<Doubts> doubts;
+  if (!current_) doubts.emplace(ways);
+  // Two paths whose attempts outlast their rests must not keep the others from being tried, so the
+  // failures of the pair count before all else.
+  using Rank = std::tuple<int, bool, int>;
+  std::optional<PathName> best;
+  Rank best_rank;
+  for (const PathName path : ordered([this](PathName each) { return is_wanted(each); })) {
+    const NicPair& pair = ways[path];
+    if (pair.not_before > now) {
+      *again = std::min(*again, pair.not_before);
+      continue;
+    }
+    if (pair.failures > 0 && pair.trying != 0 && pair.trying != serial) continue;
+    const Rank rank{pair.failures, avoids(path),
+                    doubts && !SHIFT_PLANT(doubts_ignored) ? doubts->of(path) : 0};
+    if (best && rank >= best_rank) continue;
+    best = path;
+    best_rank = rank;
+  }
+  return best;
+}
+
+std::optional<PathName> PathBook::better_blocked(Ways& ways) const {
+  std::optional<PathName> best;
+  for (const PathName path : ordered([this](PathName each) { return is_better_blocked(each); })) {
+    if (!best || ways[path].failures < ways[*best].failures) best = path;
+  }
+  return best;
 }
 
 size_t PathBook::spares() const {

@@ -73,17 +73,16 @@ class PathBook {
     return ordered([](PathName) { return true; });
   }
 
-  // Returns the path to try next: the best of the wanted paths that have failed least often.
-  // `pair_of` gives the NicPair of a path. `again` becomes the earliest time when it is worth
-  // asking again, and stays as it is if there is no such time.
-  template <typename PairOf>
-  std::optional<PathName> next(Time now, uint64_t serial, const PairOf& pair_of, Time* again) const;
+  // Returns the path to try next: the best of the wanted paths that have failed least often. A
+  // group that seeks, whose traffic stands still, first tries those whose NICs are least in doubt,
+  // since a path that swallows what is sent takes its time to be found out. `again` becomes the
+  // earliest time when it is worth asking again, and stays as it is if there is no such time.
+  std::optional<PathName> next(Time now, uint64_t serial, Ways& ways, Time* again) const;
   // Returns a path that beats the current one and has a NIC in common with it: the best of those
   // that have failed least often. It is a straight one, unless the group shall leave the current
   // path. A QP has one connection, so that such a path can be tried
   // only after the current one has been given up.
-  template <typename PairOf>
-  std::optional<PathName> better_blocked(const PairOf& pair_of) const;
+  std::optional<PathName> better_blocked(Ways& ways) const;
 
  private:
   // The paths for which `is` is true, the best one first. Most of the time there is none.
@@ -116,35 +115,6 @@ std::vector<PathName> PathBook::ordered(const Is& is) const {
   }
   std::ranges::sort(found, {}, [this](PathName path) { return cost(path); });
   return found;
-}
-
-template <typename PairOf>
-std::optional<PathName> PathBook::next(Time now, uint64_t serial, const PairOf& pair_of,
-                                       Time* again) const {
-  std::optional<PathName> best;
-  int failures = 0;
-  for (const PathName path : ordered([this](PathName each) { return is_wanted(each); })) {
-    const NicPair& pair = pair_of(path);
-    if (pair.not_before > now) {
-      if (*again > pair.not_before) *again = pair.not_before;
-      continue;
-    }
-    if (pair.failures > 0 && pair.trying != 0 && pair.trying != serial) continue;
-    // Two paths whose attempts outlast their rests must not keep the others from being tried.
-    if (best && pair.failures >= failures) continue;
-    best = path;
-    failures = pair.failures;
-  }
-  return best;
-}
-
-template <typename PairOf>
-std::optional<PathName> PathBook::better_blocked(const PairOf& pair_of) const {
-  std::optional<PathName> best;
-  for (const PathName path : ordered([this](PathName each) { return is_better_blocked(each); })) {
-    if (!best || pair_of(path).failures < pair_of(*best).failures) best = path;
-  }
-  return best;
 }
 
 }  // namespace shift::control

@@ -8,6 +8,7 @@
 #include "control/turns.h"
 #include "util/config.h"
 #include "util/log.h"
+#include "util/planted.h"
 
 namespace shift::control {
 
@@ -23,11 +24,13 @@ constexpr milliseconds kPauseMin{20}, kPauseMax{10'000};
 // The longest pause while the group seeks, and its traffic stands still.
 constexpr milliseconds kPauseSeeking{100};
 constexpr int kDoublings = 10;
+// What a group that seeks grants a pair that has not failed yet.
+constexpr milliseconds kPatienceSeeking{100};
 
 }  // namespace
 
-NicPair& PathMaker::pair_of(PathName path) const {
-  return pairs_.of(session_.group.context, session_.ends.remote.gid, path);
+Ways& PathMaker::ways() const {
+  return pairs_.of(session_.group.context, session_.ends.remote.gid);
 }
 
 void PathMaker::tend() {
@@ -58,9 +61,8 @@ void PathMaker::tend() {
 // Returns the path to try now, or sets `again` to the time when to ask again.
 std::optional<PathName> PathMaker::choose(Time* again) {
   const Time now = loop_.now();
-  const auto pair_of_path = [&](PathName path) -> const NicPair& { return pair_of(path); };
   auto path = session_.control.state == State::kSeeking ? session_.way_back.wanted() : std::nullopt;
-  if (!path) path = session_.book.next(now, session_.serial, pair_of_path, again);
+  if (!path) path = session_.book.next(now, session_.serial, ways(), again);
   if (path && pair_of(*path).not_before > now) {
     *again = pair_of(*path).not_before;  // the peer was busy with the wanted path
     path.reset();
@@ -100,11 +102,22 @@ void PathMaker::address_chosen(const Connection& connection, int error) {
   say_again();
 }
 
+// How long something may take to pass on the path that is being tried. The traffic of a group that
+// seeks stands still, and a NIC repeats what is swallowed for long; what works answers soon, or in
+// a further attempt, which has more patience.
+milliseconds PathMaker::patience() const {
+  if (session_.control.state != State::kSeeking || SHIFT_PLANT(seeks_in_no_hurry))
+    return PathProbe::kPatience;
+  const int failures = std::min(pair_of(attempt_->connection.path).failures, 2);
+  return std::min(PathProbe::kPatience, kPatienceSeeking * (1 << 2 * failures));
+}
+
 // The peer has to answer within a bound. How long the command thread of this end takes says nothing
 // about the path.
 void PathMaker::expect_answer(Outcome if_silent) {
   const bool seeks = session_.control.state == State::kSeeking;
-  silence_.start(seeks ? PathProbe::kPatience : 2 * PathProbe::kPatience, [this, if_silent] {
+  const milliseconds bound = if_silent == Outcome::kBroken ? patience() : PathProbe::kPatience;
+  silence_.start(seeks ? bound : 2 * bound, [this, if_silent] {
     // Meanwhile another path gets its turn.
     NicPair& pair = pair_of(attempt_->connection.path);
     pair.not_before = std::max(pair.not_before, loop_.now() + kPauseSeeking);
@@ -168,7 +181,7 @@ void PathMaker::connected(const Connection& connection, int error) {
   if (!session_.group.life.members[path.leader].can_send)
     return ask_peer();  // this end's application only receives
   attempt_->stage = Stage::kProbing;
-  session_.probe.start(path.leader, [this](bool passed) {
+  session_.probe.start(path.leader, patience(), [this](bool passed) {
     if (passed) return ask_peer();
     end_broken("nothing passes");
   });
@@ -239,7 +252,7 @@ void PathMaker::end(Outcome outcome) {
     const auto most = session_.control.state == State::kSeeking ? kPauseSeeking : kPauseMax;
     pair.not_before = now + std::min<std::chrono::nanoseconds>(
                                 kPauseMin * (1 << std::min(pair.failures, kDoublings)), most);
-    pair.failures++;
+    pair.failed(now, session_.book.works(path));
     SHIFT_DEBUG("qp 0x%x: path %u-%u does not work, %d failures", session_.group.qpn(), path.leader,
                 path.follower, pair.failures);
   }
@@ -252,6 +265,7 @@ void PathMaker::end(Outcome outcome) {
 void PathMaker::end_ready(const Connection& connection, bool was_broken) {
   NicPair& pair = pair_of(connection.path);
   pair.not_before = pair.trade_not_before = {};
+  pair.passed = loop_.now();
   pair.why = nullptr;
   session_.book.ready_add(connection.path, connection.generation,
                           loop_.now() + milliseconds(std::max(config().failback_ms, 0)));

@@ -55,7 +55,9 @@ class PathMaker {
   // The path that is being tried swallows what is sent on it.
   void attempt_broke() { end_broken("nothing passes"); }
 
-  NicPair& pair_of(PathName path) const;
+  // The ways between the NICs of both ends, which all groups with that peer share.
+  Ways& ways() const;
+  NicPair& pair_of(PathName path) const { return ways()[path]; }
 
  private:
   enum class Stage : uint8_t { kOffered, kConnecting, kProbing, kAsked };
@@ -72,6 +74,7 @@ class PathMaker {
   void address_chosen(const Connection& connection, int error);
   void connected(const Connection& connection, int error);
   void ask_peer();
+  std::chrono::milliseconds patience() const;
   void expect_answer(Outcome if_silent);
   void end(Outcome outcome);
   void end_broken(const char* why);

@@ -125,7 +125,7 @@ void PathOffers::take(const wire::Ready& message) {
 
 void PathOffers::try_out(const wire::Ready& ask) {
   asked_ = ask;
-  session_.probe.start(ask.path.follower, [this](bool passed) {
+  session_.probe.start(ask.path.follower, PathProbe::kPatience, [this](bool passed) {
     wire::Ready reply = *std::exchange(asked_, std::nullopt);
     std::swap(reply.from, reply.to);
     reply.kind = passed ? wire::Ready::Kind::kReady : wire::Ready::Kind::kBroken;

@@ -17,8 +17,9 @@ constexpr microseconds kAnswerFresh{20}, kAnswer{1000};
 
 }  // namespace
 
-void PathProbe::start(int member, Then then) {
+void PathProbe::start(int member, milliseconds patience, Then then) {
   stop();
+  patience_ = patience;
   member_ = member;
   then_ = std::move(then);
   begun_ = loop_.now();
@@ -37,7 +38,7 @@ void PathProbe::stop() {
 void PathProbe::look() {
   const group::Probe probe = group::member_qp_probe_look(group_, member_);
   const auto waited = loop_.now() - begun_;
-  if (probe == group::Probe::kPosted && waited < kPatience) {
+  if (probe == group::Probe::kPosted && waited < patience_) {
     return look_again_.start(waited < kFreshProbe ? kAnswerFresh : kAnswer, [this] { look(); });
   }
   const Then then = std::exchange(then_, nullptr);

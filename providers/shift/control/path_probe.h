@@ -18,10 +18,10 @@ class PathProbe {
   // An attempt that takes longer than this has met a path that swallows messages without an error.
   static constexpr std::chrono::milliseconds kPatience{1000};
 
-  // Posts the probe on the member's QP. `then` is told whether the probe came through, before
-  // start() returns or later.
+  // Posts the probe on the member's QP, and waits for its completion for so long. `then` is told
+  // whether the probe came through, before start() returns or later.
   using Then = std::function<void(bool passed)>;
-  void start(int member, Then then);
+  void start(int member, std::chrono::milliseconds patience, Then then);
   // Ends the probe without a result. Does nothing when no probe is under way.
   void stop();
 
@@ -33,6 +33,7 @@ class PathProbe {
   net::Timer look_again_;
   int member_ = group::kNoMember;
   Time begun_{};
+  std::chrono::milliseconds patience_{};
   Then then_;
 };
 

@@ -12,6 +12,7 @@
 #include "group/member_qp.h"
 #include "util/config.h"
 #include "util/log.h"
+#include "util/planted.h"
 
 namespace shift::control {
 
@@ -70,7 +71,7 @@ void Round::enter_epoch(std::optional<uint32_t> peer_epoch) {
   if (session_.control.is_leader && (group.life.path.member != group::kNoMember) &&
       !book.current()) {
     NicPair& pair = session_.paths.pair_of(target_.path);
-    pair.failures++;
+    pair.failed(loop_.now(), session_.book.works(target_.path));
     pair.not_before = loop_.now() + milliseconds(20);
   }
   if (book.current()) left_ = book.current();
@@ -92,16 +93,22 @@ void Round::arm_deadline() {
   detected_ = waiting_since_ = loop_.now();
   give_up_at_ = detected_ + milliseconds(config().exchange_ms);
   waiting_to_ = 0;
+  look_at_ = detected_;
   deadline_look();
 }
 
 // No program has its error earlier than on the stock library: there a request gets an error when
 // the NIC has repeated it for as long as the application asked, and a program with no request under
 // way gets none. If it shows meanwhile that waiting is of no use, the bound counts from the
-// beginning of the round.
+// beginning of the round. A time in which this process did not run at all, since it or its whole
+// machine was stopped, does not count: nothing could be tried in it.
 void Round::deadline_look() {
-  constexpr milliseconds kLookPause{250};
+  constexpr milliseconds kLookPause{250}, kStopped{100}, kLong{400};
   const Time now = loop_.now();
+  if (const auto late = now - look_at_; late > kStopped && !SHIFT_PLANT(stops_count)) {
+    give_up_at_ += late;
+    waiting_since_ += late;
+  }
   const group::Waiting sends = group::sends_waiting(session_.group);
   if (sends.first >= waiting_to_) {  // no request waited, or those that waited are gone
     waiting_to_ = sends.end;
@@ -113,7 +120,9 @@ void Round::deadline_look() {
     return machine_.feed(session_,
                          {.event = Event::kDeadline, .cause = "no path was found in time"});
   }
-  deadline_.start_at(std::min(give_up_at, now + kLookPause), [this] { deadline_look(); });
+  if (now - detected_ >= kLong) session_.redial_soon();
+  look_at_ = std::min(give_up_at, now + kLookPause);
+  deadline_.start_at(look_at_, [this] { deadline_look(); });
 }
 
 // ---- the fence
@@ -296,7 +305,8 @@ std::optional<Input> Round::replay(const Input& input) {
     return input.then(Event::kPathFault, {"a request could not be posted", group::Detector::kPost});
   }
   const Time now = loop_.now();
-  if (is_by_fault_ && left_ && *left_ != target_.path) session_.paths.pair_of(*left_).rest(now);
+  if (is_by_fault_ && left_ && *left_ != target_.path)
+    session_.paths.pair_of(*left_).rest(now, session_.book.works(*left_));
   session_.book.current_set(target_.path);
   active_since_ = now;
   session_.way_back.switched();

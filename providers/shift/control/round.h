@@ -112,7 +112,7 @@ class Round {
   net::Timer deadline_;  // feeds kDeadline
   net::Timer look_again_;
   net::Timer answers_;  // runs until the NIC must have given up, if the path answers nothing
-  Time detected_{}, fenced_{}, give_up_at_{}, active_since_{};
+  Time detected_{}, fenced_{}, give_up_at_{}, look_at_{}, active_since_{};
   // The application's requests before the position `waiting_to_` of the journal wait since
   // `waiting_since_`.
   uint64_t waiting_to_ = 0;

@@ -88,7 +88,7 @@ bool Session::take_members_sequence(uint32_t sequence) {
   return true;
 }
 
-void Session::peer_came_back() {
+void Session::redial_soon() {
   if (redial_pause_.is_running()) {
     redials_ = true;
   } else {

@@ -108,9 +108,10 @@ struct Session final : PeerSearchSink {
   // Takes the number of a Members from the peer. False if the message is not newer than the last
   // one: an older message must not undo a newer one.
   bool take_members_sequence(uint32_t sequence);
-  // A NIC of the peer's is back, and no connection may have reached it yet: lost connections are
-  // dialed again. A peer whose NICs come and go all the time must not set the pace of that (C11).
-  void peer_came_back();
+  // Connections that are missing are dialed now: a NIC of the peer's is back, and none may have
+  // reached it yet; or a round goes on for long, and what is said may go over none that works. A
+  // peer whose NICs come and go all the time must not set the pace of that (C11).
+  void redial_soon();
   // A path beside the current one is ready: a fault will not have to wait for one. Only the first
   // call counts.
   void spare_ready();
@@ -131,8 +132,8 @@ struct Session final : PeerSearchSink {
   Shared& shared_;
   bool has_spare_ = false;  // a second path has been ready
   uint32_t members_heard_ = 0;
-  // Runs for a pause after each time that connections were dialed again for the peer's sake, and
-  // whether a NIC came back since.
+  // Runs for a pause after each time that connections were dialed again, and whether somebody has
+  // asked for that since.
   net::Timer redial_pause_;
   bool redials_ = false;
 };

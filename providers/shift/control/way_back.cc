@@ -55,8 +55,7 @@ void WayBack::check() {
 // Begins a trade if there is a path to give the current one up for, and if it is time.
 void WayBack::check_trade() {
   const Time now = loop_.now();
-  const auto path = session_.book.better_blocked(
-      [&](PathName candidate) -> const NicPair& { return session_.paths.pair_of(candidate); });
+  const auto path = session_.book.better_blocked(session_.paths.ways());
   if (std::exchange(candidate_, path) != path) since_ = now;
   if (!path || !may_go(*path) || session_.paths.is_trying()) return;
   const NicPair& pair = session_.paths.pair_of(*path);

@@ -17,9 +17,11 @@ constexpr std::chrono::milliseconds kRetryMax = 5s;
 constexpr std::chrono::milliseconds kRetryNeverUpMax = 60s;
 // The peer may say again and again that a NIC of its came back.
 constexpr std::chrono::milliseconds kHintPause = 1s;
-// The bound for connections, which the peer may open too, and for pairs of addresses. No channel
-// gains from more.
-constexpr size_t kConnectionsMax = 64;
+// The bound for pairs of addresses: two hosts of eight NICs have no more.
+constexpr size_t kPairsMax = 64;
+// Both ends may dial a pair at the same time. A pair that found no place because another had two
+// would be missed when it is the only one that works.
+constexpr size_t kConnectionsMax = 2 * kPairsMax;
 constexpr size_t kStrangerConnectionsMax = 4;  // while nothing relies on the peer
 }  // namespace
 
@@ -148,10 +150,10 @@ bool Channel::connected_over(const KeptPair& pair) const noexcept {
 Channel::KeptPair* Channel::kept_at(uint32_t local_ip_be, uint32_t remote_ip_be) {
   for (auto& pair : kept_)
     if (pair->local_ip_be == local_ip_be && pair->remote_ip_be == remote_ip_be) return pair.get();
-  if (kept_.size() >= kConnectionsMax) return nullptr;
+  if (kept_.size() >= kPairsMax) return nullptr;
   const auto index = static_cast<uint8_t>(kept_.size() + 1);
   kept_.push_back(std::make_unique<KeptPair>(KeptPair{local_ip_be, remote_ip_be, index}));
-  if (!connected_over(*kept_.back())) pair_dial(*kept_.back());
+  if (!connected_over(*kept_.back())) pair_dial(*kept_.back(), sockets() < 2);
   return kept_.back().get();
 }
 
@@ -178,7 +180,7 @@ void Channel::retry_connections() {
     if (connected_over(*pair) || pair->dial != 0 || pair->hinted_at > now) continue;
     if (pair->was_up) pair->failures = 0;
     pair->hinted_at = std::max(now, pair->hinted_at + kHintPause);
-    pair_dial_at(*pair, pair->hinted_at);
+    pair_dial_at(*pair, pair->hinted_at, true);
   }
 }
 
@@ -187,8 +189,9 @@ size_t Channel::sockets() const noexcept {
   return connections_.size() + static_cast<size_t>(dials);
 }
 
-void Channel::pair_dial(KeptPair& pair) {
-  if (!host_.may_connect(*this, sockets() < 2)) return pair_retry_later(pair);
+// With two connections a channel does not need another one, unless these may not work.
+void Channel::pair_dial(KeptPair& pair, bool is_needed) {
+  if (!host_.may_connect(*this, is_needed)) return pair_retry_later(pair);
   wire::Hello hello;
   hello.instance = host_.own_instance();
   hello.target = peer_;
@@ -213,15 +216,16 @@ std::chrono::milliseconds Channel::retry_pause(int failures, bool was_up) {
 }
 
 void Channel::pair_retry_later(KeptPair& pair) {
-  pair_dial_at(pair, Reactor::Clock::now() + retry_pause(pair.failures++, pair.was_up));
+  const auto pause = retry_pause(pair.failures++, pair.was_up);
+  pair_dial_at(pair, Reactor::Clock::now() + pause, false);
 }
 
-void Channel::pair_dial_at(KeptPair& pair, Reactor::Clock::time_point at) {
+void Channel::pair_dial_at(KeptPair& pair, Reactor::Clock::time_point at, bool is_needed) {
   reactor_.timer_cancel(pair.retry);
-  pair.retry = reactor_.timer_start(at, [this, &pair] {
+  pair.retry = reactor_.timer_start(at, [this, &pair, is_needed] {
     pair.retry = 0;
     // The peer may have opened the connection meanwhile.
-    if (!connected_over(pair)) pair_dial(pair);
+    if (!connected_over(pair)) pair_dial(pair, is_needed || sockets() < 2);
   });
 }
 

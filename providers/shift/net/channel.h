@@ -78,8 +78,9 @@ class Channel final : public PeerChannel {
   // A kept connection that is lost is dialed again, with growing pauses between the attempts.
   bool keep_connection(uint32_t local_ip_be, uint32_t remote_ip_be) override;
   void drop_connection(uint32_t local_ip_be, uint32_t remote_ip_be) override;
-  // To be called when a NIC came back: dials every pair of addresses without a connection, each at
-  // once or, when an earlier call has had it dialed, a second after that.
+  // To be called when a NIC came back, or when those that are there may not work: dials every pair
+  // of addresses without a connection, each at once or, when an earlier call has had it dialed, a
+  // second after that.
   void retry_connections();
   // How long a pair of addresses waits after so many failures in a row.
   static std::chrono::milliseconds retry_pause(int failures, bool was_up);
@@ -111,9 +112,9 @@ class Channel final : public PeerChannel {
   bool on_frame(std::span<const uint8_t> frame);
   bool is_full();
   void look_idle();
-  void pair_dial(KeptPair& pair);
+  void pair_dial(KeptPair& pair, bool is_needed);
   void pair_retry_later(KeptPair& pair);
-  void pair_dial_at(KeptPair& pair, Reactor::Clock::time_point at);
+  void pair_dial_at(KeptPair& pair, Reactor::Clock::time_point at, bool is_needed);
   void on_dialed(KeptPair& pair, DialError error, Joining joining);
   void on_closed(Connection& connection, const char* reason);
 

@@ -23,12 +23,9 @@ class Book : public ::testing::Test {
   }
   std::optional<PathName> next(uint64_t serial = 1) {
     again_ = Time::max();
-    return book_.next(
-        now_, serial, [this](PathName path) -> const NicPair& { return links_[path]; }, &again_);
+    return book_.next(now_, serial, links_, &again_);
   }
-  std::optional<PathName> blocked() {
-    return book_.better_blocked([this](PathName path) -> const NicPair& { return links_[path]; });
-  }
+  std::optional<PathName> blocked() { return book_.better_blocked(links_); }
   // The order of the attempts if each fails at once and is not repeated.
   Paths order() {
     Paths all;
@@ -42,7 +39,7 @@ class Book : public ::testing::Test {
   void ready(PathName path, uint32_t generation = 1) { book_.ready_add(path, generation, now_); }
 
   PathBook book_;
-  std::map<PathName, NicPair> links_;
+  Ways links_;
   Time now_{std::chrono::seconds(1000)};
   Time again_;
 };
@@ -254,6 +251,81 @@ TEST_F(Book, OneGroupTriesALinkThatFailed) {
   EXPECT_EQ(next(77), kOne);
   links_[kOne].failures = 0;
   EXPECT_EQ(next(5), kOne) << "one that works is open to all";
+}
+
+// A group whose traffic stands still tries first what is least in doubt.
+class Doubted : public Book {
+ protected:
+  Doubted() {
+    start(4, 4);
+    book_.current_set(std::nullopt);
+  }
+  void silent(PathName path) {
+    links_[path].failed(now_ += milliseconds(1), true);
+    links_[path].not_before = now_ + std::chrono::hours(1);
+  }
+  void passed(PathName path) {
+    links_[path].passed = now_ += milliseconds(1);
+    links_[path].failures = 0;
+  }
+};
+
+TEST_F(Doubted, NicsThatWereTriedInVainComeLater) {
+  silent(kBest);
+  silent({0, 1});
+  silent(kTwo);
+  EXPECT_EQ(next(), (PathName{3, 3}));
+  silent({3, 3});
+  EXPECT_EQ(next(), kOne) << "only one of its NICs is in doubt";
+}
+
+TEST_F(Doubted, WhereOneNicWorksTheOtherDoesNot) {
+  silent(kBest);
+  silent(kOne);
+  silent(kTwo);
+  silent({3, 3});
+  passed({0, 1});  // so it is NIC 0 of the peer, and NIC 1 here
+  links_[{0, 1}].not_before = Time::max();
+  EXPECT_EQ(next(), (PathName{0, 2}));
+  EXPECT_GT(Doubts(links_).of({1, 2}), Doubts(links_).of({2, 3}));
+  EXPECT_GT(Doubts(links_).of({2, 0}), Doubts(links_).of({2, 3}));
+}
+
+TEST_F(Doubted, WhatPassedBeforeSaysNothing) {
+  passed({0, 1});
+  silent(kBest);
+  EXPECT_EQ(Doubts(links_).of(kBest), 2);
+  EXPECT_EQ(Doubts(links_).of({0, 1}), 1);
+}
+
+TEST_F(Doubted, ANicThatIsKnownToBeDownExplainsTheSilence) {
+  links_[kBest].failed(now_, false);
+  links_[kOne].rest(now_, false);
+  EXPECT_EQ(Doubts(links_).of(kBest) + Doubts(links_).of(kOne), 0);
+}
+
+TEST_F(Doubted, WhatFailedLessOftenComesFirstAllTheSame) {
+  for (uint8_t leader = 0; leader < 4; leader++) {
+    for (uint8_t follower = 0; follower < 4; follower++) {
+      if (leader == follower || leader + follower == 5) continue;
+      links_[{leader, follower}].failures = 1;
+      links_[{leader, follower}].not_before = {};
+    }
+  }
+  silent(kBest), silent(kOne), silent(kTwo), silent({3, 3});
+  EXPECT_EQ(next(), (PathName{2, 3}));
+}
+
+TEST_F(Doubted, AGroupWhoseTrafficFlowsTakesTheStraightPathsInOrder) {
+  book_.current_set(kBest);
+  silent({1, 2});
+  EXPECT_EQ(next(), kOne);
+}
+
+TEST_F(Doubted, ANicThatIsToBeLeftIsInNoHurry) {
+  silent(kBest), silent(kOne), silent(kTwo), silent({3, 3});
+  book_.own_avoided_set(0b1110);
+  EXPECT_EQ(next(), (PathName{0, 1}));
 }
 
 }  // namespace

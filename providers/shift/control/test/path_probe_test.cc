@@ -32,7 +32,7 @@ class PathProbeTest : public ::testing::Test {
 };
 
 TEST_F(PathProbeTest, ComesThrough) {
-  probe_.start(kBackup, keep());
+  probe_.start(kBackup, PathProbe::kPatience, keep());
   ASSERT_EQ(qp(kBackup).sends.size(), 1u);
   EXPECT_EQ(qp(kBackup).sends[0].wr.opcode, IBV_WR_RDMA_WRITE);
   EXPECT_EQ(qp(kBackup).sends[0].wr.num_sge, 0);
@@ -44,7 +44,7 @@ TEST_F(PathProbeTest, ComesThrough) {
 }
 
 TEST_F(PathProbeTest, BreaksThePath) {
-  probe_.start(kBackup, keep());
+  probe_.start(kBackup, PathProbe::kPatience, keep());
   qp(kBackup).break_with(IBV_WC_RETRY_EXC_ERR);
   time_.run_for(milliseconds(2));
   EXPECT_EQ(told_, false);
@@ -52,12 +52,12 @@ TEST_F(PathProbeTest, BreaksThePath) {
 
 TEST_F(PathProbeTest, IsRefusedByTheNic) {
   qp(kBackup).post_error = ENOMEM;
-  probe_.start(kBackup, keep());
+  probe_.start(kBackup, PathProbe::kPatience, keep());
   EXPECT_EQ(told_, false);
 }
 
 TEST_F(PathProbeTest, IsSwallowed) {
-  probe_.start(kBackup, keep());
+  probe_.start(kBackup, PathProbe::kPatience, keep());
   time_.run_for(PathProbe::kPatience - milliseconds(5));
   EXPECT_FALSE(told_.has_value());
   time_.run_for(milliseconds(10));
@@ -65,7 +65,7 @@ TEST_F(PathProbeTest, IsSwallowed) {
 }
 
 TEST_F(PathProbeTest, NobodyIsToldOfOneThatWasStopped) {
-  probe_.start(kBackup, keep());
+  probe_.start(kBackup, PathProbe::kPatience, keep());
   probe_.stop();
   qp(kBackup).complete_send();
   time_.run_for(2 * PathProbe::kPatience);
@@ -73,7 +73,8 @@ TEST_F(PathProbeTest, NobodyIsToldOfOneThatWasStopped) {
 }
 
 TEST_F(PathProbeTest, TheNextOneMayBeStartedWhenOneIsOver) {
-  probe_.start(kBackup, [this](bool) { probe_.start(kDefault, keep()); });
+  probe_.start(kBackup, PathProbe::kPatience,
+               [this](bool) { probe_.start(kDefault, PathProbe::kPatience, keep()); });
   qp(kBackup).break_with(IBV_WC_RETRY_EXC_ERR);
   time_.run_for(milliseconds(5));
   qp(kDefault).complete_send();

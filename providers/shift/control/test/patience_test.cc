@@ -49,6 +49,33 @@ TEST_F(Patience, AnOutageThatTheProgramWouldBearIsBorne) {
   expect_all_done();
 }
 
+// No connection that is there may work any more.
+TEST_F(Patience, MissingConnectionsAreDialedWhileARoundGoesOn) {
+  traffic(5);
+  ports(a_, false);
+  run(milliseconds(300));
+  const size_t before = network_.retries;
+  run(seconds(2));
+  EXPECT_GE(network_.retries - before, 2 * 2u);
+  EXPECT_LE(network_.retries - before, 2 * 3u) << "once a second, by each end";
+}
+
+// A debugger, a snapshot of a virtual machine or a busy host stops both ends.
+TEST_F(Patience, ATimeInWhichNothingRunsDoesNotCount) {
+  traffic(5);
+  receive(b_, 2);
+  send(a_, 2);
+  ports(a_, false);
+  run(exchange_ - seconds(1));
+  time_.stop_for(2 * exchange_);
+  run(milliseconds(300));
+  for (SimHost* host : {&a_, &b_})
+    EXPECT_TRUE(is_waiting(*host)) << fsm::to_string(state_of(*host));
+  ports(a_, true);
+  run(milliseconds(200));
+  expect_all_done();
+}
+
 // C6: an end gives up when its own patience is over, and the other end hears of it.
 TEST_F(Patience, NoLongerThanTheProgramAskedFor) {
   a_.group->life.asked.attr.timeout = 15;

@@ -29,10 +29,10 @@ TEST_F(SessionTest, OnlyANewerWordOnThePeersMembersCounts) {
 // C11: a peer whose NICs come and go all the time sets no pace, and an honest one is not held up.
 TEST_F(SessionTest, ConnectionsAreDialedAgainOnceASecond) {
   Session& session = make();
-  session.peer_came_back();
+  session.redial_soon();
   EXPECT_EQ(network_.retries, 1) << "at once";
   for (int i = 0; i < 50; i++) {
-    session.peer_came_back();
+    session.redial_soon();
     run_for(std::chrono::milliseconds(10));
   }
   EXPECT_EQ(network_.retries, 1);
@@ -40,7 +40,7 @@ TEST_F(SessionTest, ConnectionsAreDialedAgainOnceASecond) {
   EXPECT_EQ(network_.retries, 2) << "none is lost";
   run_for(std::chrono::seconds(5));
   EXPECT_EQ(network_.retries, 2);
-  session.peer_came_back();
+  session.redial_soon();
   EXPECT_EQ(network_.retries, 3);
 }
 
@@ -90,10 +90,10 @@ class NicPairsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const group::Context* context : {&one_, &two_})
-      for (const wire::Gid& peer : {kPeer, kOther}) of(context, peer).rest(Time{} + kPause);
+      for (const wire::Gid& peer : {kPeer, kOther}) of(context, peer).rest(Time{} + kPause, true);
   }
   NicPair& of(const group::Context* context, const wire::Gid& peer) {
-    return pairs_.of(context, peer, {kDefault, kDefault});
+    return pairs_.of(context, peer)[{kDefault, kDefault}];
   }
   bool rests(const group::Context* context, const wire::Gid& peer) {
     return of(context, peer).not_before > Time{};
@@ -127,9 +127,9 @@ TEST_F(NicPairsTest, WhatASessionTriedIsFreeAfterItsEnd) {
 
 TEST_F(NicPairsTest, RestIsNeverShortened) {
   const Time later = of(&one_, kPeer).not_before;
-  of(&one_, kPeer).rest(Time{});
+  of(&one_, kPeer).rest(Time{}, true);
   EXPECT_EQ(of(&one_, kPeer).not_before, later);
-  of(&one_, kPeer).rest(later);
+  of(&one_, kPeer).rest(later, true);
   EXPECT_GT(of(&one_, kPeer).not_before, later);
   EXPECT_EQ(of(&one_, kPeer).failures, 1);
 }

@@ -1,5 +1,5 @@
-// Two hosts of three NICs each, connected by one QP pair or more, with two coordinators: everything
-// but the NICs, the network and the time is the product.
+// Two hosts of three NICs each, or of more, connected by one QP pair or more, with two
+// coordinators: everything but the NICs, the network and the time is the product.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@ namespace shift::control {
 
 struct SimHost : Host {
   SimHost(VirtualTime& time, MemoryNetwork& network, FakeFabric& fabric, SinkOfHosts& sinks,
-          uint8_t net, int pairs)
-      : Host(time, network, sinks, net, 3, pairs) {
+          uint8_t net, int nics, int pairs)
+      : Host(time, network, sinks, net, nics, pairs) {
     fabric.world_add(world);
   }
 
@@ -31,7 +31,7 @@ class TwoHosts : public ::testing::Test {
  protected:
   static constexpr uint64_t kReceiveTag = 1u << 20;
 
-  explicit TwoHosts(int pairs = 1) : pairs_(pairs) {
+  explicit TwoHosts(int pairs = 1, int nics = 3) : pairs_(pairs), nics_(nics) {
     group::fault_sink = &sinks_;
     for (size_t pair = 0; pair < a_.groups.size(); pair++) {
       a_.connect(b_, 1000, 2000, pair);
@@ -130,13 +130,13 @@ class TwoHosts : public ::testing::Test {
     }
   }
 
-  const int pairs_;
+  const int pairs_, nics_;
   VirtualTime time_;
   MemoryNetwork network_{time_};
   FakeFabric fabric_{time_};
   SinkOfHosts sinks_;
-  SimHost a_{time_, network_, fabric_, sinks_, 1, pairs_};
-  SimHost b_{time_, network_, fabric_, sinks_, 2, pairs_};
+  SimHost a_{time_, network_, fabric_, sinks_, 1, nics_, pairs_};
+  SimHost b_{time_, network_, fabric_, sinks_, 2, nics_, pairs_};
   std::map<const ibv_context*, std::vector<uint64_t>> executed_;  // by the sending NIC
 };
 

@@ -38,6 +38,7 @@ class MemoryNetwork {
   // no store. Nobody knows before it is asked.
   std::set<wire::Gid> stored;
   size_t delivered = 0;
+  size_t retries = 0;     // calls of retry_connections()
   bool in_order = false;  // first copies arrive in the order in which they were sent
 
   explicit MemoryNetwork(VirtualTime& time) : time_(time) {}
@@ -163,7 +164,7 @@ class MemoryNetwork {
   struct Host final : PeerNetwork {
     Host(MemoryNetwork& n, Delegate& d) : net(n), owner(d) {}
     void add_address(uint32_t) override {}
-    void retry_connections() override {}
+    void retry_connections() override { net.retries++; }
     void find_peer(const FindRequest& request, FindCallback callback) override {
       net.time_.in(net.delay(), [this, request, callback] { net.find(owner, request, callback); });
     }

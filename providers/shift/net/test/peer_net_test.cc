@@ -5,6 +5,7 @@
 #include <linux/filter.h>
 
 #include <atomic>
+#include <barrier>
 #include <thread>
 
 #include "net/test/net_fixture.h"
@@ -197,6 +198,46 @@ TEST_F(PeerNetTest, APathThatIsDroppedAsOftenAsAddedIsNotReopened) {
   a_.run([&] { found.channel->drop_connection(ip(11), ip(12)); });
   EXPECT_EQ(a_.send(found.channel, numbered(1)), 1u);
   EXPECT_TRUE(b_.notes.wait_message(numbered(1)));
+}
+
+// Both ends dial each of them at the same time, so that many have two connections.
+TEST_F(PeerNetTest, AllPairsOfEightNicsAreConnected) {
+  constexpr unsigned kNics = 8;
+  const Found found = connect();
+  ASSERT_EQ(found.error, FindError::kNone);
+  const auto own = [](unsigned nic) { return nic == 0 ? ip(1) : ip(20 + nic); };
+  const auto other = [](unsigned nic) { return nic == 0 ? ip(2) : ip(40 + nic); };
+  for (unsigned nic = 1; nic < kNics; nic++) a_.serve(own(nic)), b_.serve(other(nic));
+  PeerChannel* back = b_.notes.last_up();
+  const auto keep_all = [&](PeerChannel* channel, const auto& local, const auto& remote) {
+    for (unsigned from = 0; from < kNics; from++)
+      for (unsigned to = 0; to < kNics; to++) channel->keep_connection(local(from), remote(to));
+  };
+  std::barrier together(2);
+  std::thread here([&] {
+    a_.run([&] {
+      together.arrive_and_wait();
+      keep_all(found.channel, own, other);
+    });
+  });
+  b_.run([&] {
+    together.arrive_and_wait();
+    keep_all(back, other, own);
+  });
+  here.join();
+  const auto connected = [&] {
+    unsigned count = 0;
+    for (unsigned from = 0; from < kNics; from++)
+      for (unsigned to = 0; to < kNics; to++)
+        count += !tcp_sockets(own(from), other(to)).empty() ||
+                 !tcp_sockets(other(to), own(from)).empty();
+    return count;
+  };
+  // A dial that is under way, and then turned away, looks like a connection for a moment.
+  int seen = 0;
+  for (int looks = 0; seen < 20 && looks < 500; looks++, std::this_thread::sleep_for(10ms))
+    seen = a_.live(found.channel) >= kNics * kNics && connected() == kNics * kNics ? seen + 1 : 0;
+  EXPECT_EQ(seen, 20) << connected() << " pairs are connected";
 }
 
 TEST_F(PeerNetTest, PathsAreBounded) {

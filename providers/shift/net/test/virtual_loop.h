@@ -51,7 +51,7 @@ class VirtualTime {
     if (due == Clock::time_point::max()) return false;
     const size_t slot = heap_.front().id & kSlotMask;
     pop();
-    now_ = due;
+    now_ = std::max(now_, due);
     const Loop::Task task = std::move(slots_[slot].task);
     release(slot);
     task();
@@ -63,6 +63,8 @@ class VirtualTime {
     while (next() <= end) step();
     now_ = end;
   }
+  // Everything stands still for so long, and is late afterwards.
+  void stop_for(Clock::duration span) { now_ += span; }
   // Lets time pass without running any task; no task may be due before `when`.
   void advance_to(Clock::time_point when) { now_ = std::max(now_, when); }
   void drop_all() {
