@@ -27,6 +27,7 @@ Coordinator::Coordinator(net::Loop& control, group::CommandThreads& commands)
       nics_(control, *this),
       events_(control, nics_, *this),
       presence_(control, nics_),
+      repeats_(control, [this](const net::PeerChannel* channel) { say_again(channel); }),
       late_(control, nics_),
       jobs_(control, sessions_, late_),
       turns_(control,

@@ -26,6 +26,7 @@
 #include "control/peer_presence.h"
 #include "control/read_backs.h"
 #include "control/reaper.h"
+#include "control/repeats.h"
 #include "control/reporter.h"
 #include "control/sessions.h"
 #include "control/turns.h"
@@ -170,7 +171,8 @@ class Coordinator final : private Machine,
   bool expects(const wire::QpName& own, const wire::QpName& peer) override;
   bool relies_on(const net::PeerChannel* channel) override;
   void on_message(net::PeerChannel* channel, const wire::Message& message) override;
-  void on_connection_up(net::PeerChannel* channel, bool first) override;
+  void on_connection_up(net::PeerChannel* channel, bool alone) override;
+  void say_again(const net::PeerChannel* channel);
   void on_channel_down(net::PeerChannel* channel) override;
 
   Session* addressee(net::PeerChannel* channel, const wire::QpName& from, const wire::QpName& to);
@@ -224,6 +226,7 @@ class Coordinator final : private Machine,
   NicPairs pairs_;
   Sessions sessions_;
   std::unordered_map<const net::PeerChannel*, uint64_t> reliers_;  // a session that relies on each
+  Repeats repeats_;
   LateNics late_;
   Jobs jobs_;
   Turns turns_;

@@ -69,7 +69,11 @@ bool Coordinator::relies_on(const PeerChannel* channel) {
   return session != nullptr;
 }
 
-void Coordinator::on_connection_up(PeerChannel* channel, bool /*first*/) {
+void Coordinator::on_connection_up(PeerChannel* channel, bool alone) {
+  repeats_.connection_up(channel, alone);
+}
+
+void Coordinator::say_again(const PeerChannel* channel) {
   sessions_.for_each([channel](Session& session) {
     if (session.search.channel() != channel) return;
     session.say_again();
@@ -82,6 +86,7 @@ void Coordinator::on_connection_up(PeerChannel* channel, bool /*first*/) {
 // Connected QPs stay connected: they need no channel until their path has to change.
 void Coordinator::on_channel_down(PeerChannel* channel) {
   reliers_.erase(channel);
+  repeats_.forget(channel);
   locator_.channel_forget(channel);
   sessions_.for_each([&](Session& session) {
     session.search.channel_ends(channel);

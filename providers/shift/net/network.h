@@ -55,9 +55,9 @@ class Delegate {
   // The message is never one of a handshake. The channel is valid until its on_channel_down
   // returns.
   virtual void on_message(PeerChannel* channel, const wire::Message& message) = 0;
-  // A connection joined the channel (`first`: the channel is new). The delegate repeats all
+  // A connection joined the channel (`alone`: the channel has no other). The delegate repeats all
   // messages that were not answered.
-  virtual void on_connection_up(PeerChannel* channel, bool first) {}
+  virtual void on_connection_up(PeerChannel* channel, bool alone) {}
   // Every connection is lost, and none came back during the grace period. The channel is deleted
   // when this call returns. The loss says nothing about the peer's RDMA traffic.
   virtual void on_channel_down(PeerChannel* channel) = 0;

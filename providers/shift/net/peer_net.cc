@@ -263,7 +263,7 @@ Channel* PeerNet::join(Joining joining) {
     idle_places_.erase(peer);
     return nullptr;
   }
-  delegate_.on_connection_up(channel, first);
+  delegate_.on_connection_up(channel, channel->live_connections() == 1);
   return channel;
 }
 
@@ -275,7 +275,7 @@ bool PeerNet::may_connect(Channel& channel, bool is_needed) {
 bool PeerNet::on_connection_dialed(Channel& channel, Joining joining) {
   const bool may = may_connect(channel, channel.live_connections() < 2);
   if (!may || !channel.join(std::move(joining))) return false;
-  delegate_.on_connection_up(&channel, false);
+  delegate_.on_connection_up(&channel, channel.live_connections() == 1);
   return true;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "control/repeats.h"
 #include "control/test/two_hosts.h"
 #include "group/keys.h"
 
@@ -139,7 +140,7 @@ TEST_F(KeysAgain, WhatIsLostIsSaidAgain) {
   run(milliseconds(5));
   EXPECT_TRUE(told_keys().withholds(kKey));
   network_.restore();
-  run(milliseconds(1));
+  run(Repeats::kTogether + milliseconds(1));
   EXPECT_FALSE(told_keys().withholds(kKey));
 }
 

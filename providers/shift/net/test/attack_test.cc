@@ -32,7 +32,7 @@ class Attack : public ::testing::Test {
     EXPECT_EQ(victim_.send(to_node_, numbered(99)), 1u);
     EXPECT_TRUE(node_.notes.wait_message(numbered(99)));
     EXPECT_EQ(node_.notes.downs(), 0);
-    EXPECT_EQ(node_.notes.firsts(), 1) << "nobody else has a channel";
+    EXPECT_EQ(node_.notes.alones(), 1) << "nobody else has a channel";
   }
 
   const uint32_t here_ = ip(40);

@@ -59,11 +59,11 @@ class MemoryNetwork {
     connected_ = false;
     losses_++;
   }
-  // Both ends learn that a connection joined.
+  // Both ends learn that a connection joined, and every other time that it is one of several.
   void restore() {
     connected_ = true;
     for (auto& channel : channels_) {
-      if (channel->alive) channel->owner.on_connection_up(channel.get(), false);
+      if (channel->alive) channel->owner.on_connection_up(channel.get(), losses_ % 2 == 0);
     }
   }
   bool is_cut() const { return !connected_; }

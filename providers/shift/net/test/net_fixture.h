@@ -109,11 +109,11 @@ class Notes : public Delegate {
   void on_message(PeerChannel* channel, const wire::Message& message) override {
     note([&] { messages_.emplace_back(channel, message); });
   }
-  void on_connection_up(PeerChannel* channel, bool first) override {
+  void on_connection_up(PeerChannel* channel, bool alone) override {
     note([&] {
       last_up_ = channel;
       ups_++;
-      firsts_ += first;
+      alones_ += alone;
     });
   }
   void on_channel_down(PeerChannel*) override {
@@ -138,7 +138,7 @@ class Notes : public Delegate {
   }
 
   int ups() { return read(ups_); }
-  int firsts() { return read(firsts_); }
+  int alones() { return read(alones_); }
   int downs() { return read(downs_); }
   PeerChannel* last_up() { return read(last_up_); }
   // The own and the peer's QP of each question that was answered yes.
@@ -191,7 +191,7 @@ class Notes : public Delegate {
   Asked asked_;
   std::vector<std::pair<PeerChannel*, wire::Message>> messages_;
   PeerChannel* last_up_ = nullptr;
-  int ups_ = 0, firsts_ = 0, downs_ = 0;
+  int ups_ = 0, alones_ = 0, downs_ = 0;
 };
 
 struct Found {

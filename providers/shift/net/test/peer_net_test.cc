@@ -54,8 +54,8 @@ TEST_F(PeerNetTest, FindsTheOwnerAndTalksBothWays) {
   EXPECT_EQ(real(back).peer(), a_.net->instance());
   EXPECT_EQ(b_.send(back, numbered(2)), 1u);
   EXPECT_TRUE(a_.notes.wait_message(numbered(2)));
-  EXPECT_EQ(a_.notes.firsts(), 1);
-  EXPECT_EQ(b_.notes.firsts(), 1);
+  EXPECT_EQ(a_.notes.alones(), 1);
+  EXPECT_EQ(b_.notes.alones(), 1);
 }
 
 TEST_F(PeerNetTest, OwnerSeesWhoAsks) {
@@ -160,7 +160,7 @@ TEST_F(PeerNetTest, MessagesGoOverEveryPath) {
   add_second_path(found.channel);
   EXPECT_EQ(a_.send(found.channel, numbered(1)), 2u);
   EXPECT_TRUE(b_.notes.wait_message(numbered(1)));
-  EXPECT_EQ(b_.notes.firsts(), 1);
+  EXPECT_EQ(b_.notes.alones(), 1);
   // A pair of addresses that has a connection gets no second one, whichever end adds it.
   a_.run([&] { found.channel->keep_connection(ip(11), ip(12)); });
   b_.run([&] { b_.notes.last_up()->keep_connection(ip(12), ip(11)); });
@@ -258,7 +258,7 @@ TEST_F(PeerNetTest, LostConnectionComesBackAndNobodyIsToldItWasDown) {
   ASSERT_EQ(found.error, FindError::kNone);
   for (int fd : tcp_sockets(ip(1), ip(2))) shutdown(fd, SHUT_RDWR);
   ASSERT_TRUE(a_.notes.wait([&] { return a_.notes.ups() == 2; }));
-  EXPECT_EQ(a_.notes.firsts(), 1);
+  EXPECT_EQ(a_.notes.alones(), 2);
   EXPECT_EQ(a_.send(found.channel, numbered(1)), 1u);
   EXPECT_TRUE(b_.notes.wait_message(numbered(1)));
   EXPECT_EQ(a_.notes.downs(), 0);
