@@ -354,11 +354,16 @@ void PeerSearch::try_all() {
 }
 
 void PeerSearch::connect_all() {
-  std::vector<AddressPair> wanted;
+  std::vector<uint32_t> own_addresses;
   for (const wire::Gid& own : nics_.addresses_of(group_)) {
-    const auto ip = own.ipv4();
-    if (!ip) continue;
-    for (const uint32_t peer : peer_addresses_) wanted.emplace_back(*ip, peer);
+    if (const auto ip = own.ipv4()) own_addresses.push_back(*ip);
+  }
+  // First those that have no NIC in common: a process that may not have all of them keeps these.
+  std::vector<AddressPair> wanted;
+  for (size_t step = 0; step < peer_addresses_.size(); step++) {
+    for (size_t own = 0; own < own_addresses.size(); own++)
+      wanted.emplace_back(own_addresses[own],
+                          peer_addresses_[(own + step) % peer_addresses_.size()]);
   }
   const auto holds = [](const std::vector<AddressPair>& pairs, const AddressPair& pair) {
     return std::ranges::find(pairs, pair) != pairs.end();

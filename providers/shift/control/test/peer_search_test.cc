@@ -457,6 +457,20 @@ TEST_F(PeerSearchTest, AFollowerThatHasLeftItsPathConnectsToAllAddressesOfTheLea
   EXPECT_EQ(channel_.kept.size(), 4u);
 }
 
+// A process with many peers has room for few connections to each of them.
+TEST_F(PeerSearchTest, TheFirstConnectionsHaveNoNicInCommon) {
+  channel_.most = 2;
+  search_->begin();
+  search_->take_channel(&channel_);
+  search_->set_proven();
+  search_->set_peer_addresses(
+      {wire::Gid::from_ipv4(htonl(0x0a000001)), wire::Gid::from_ipv4(htonl(0x0a000002))});
+  search_->widen();
+  ASSERT_EQ(channel_.kept.size(), 2u);
+  EXPECT_NE(channel_.kept[0].first, channel_.kept[1].first);
+  EXPECT_NE(channel_.kept[0].second, channel_.kept[1].second);
+}
+
 TEST_F(PeerSearchTest, ARoundThatFindsItsPathOpensNoConnections) {
   search_->begin();
   network_.answer(&channel_);
