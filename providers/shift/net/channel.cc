@@ -177,7 +177,7 @@ void Channel::drop_connection(uint32_t local_ip_be, uint32_t remote_ip_be) {
 void Channel::retry_connections() {
   const auto now = Reactor::Clock::now();
   for (auto& pair : kept_) {
-    if (connected_over(*pair) || pair->dial != 0 || pair->hinted_at > now) continue;
+    if (pair->hinted_at > now || pair->dial != 0 || connected_over(*pair)) continue;
     if (pair->was_up) pair->failures = 0;
     pair->hinted_at = std::max(now, pair->hinted_at + kHintPause);
     pair_dial_at(*pair, pair->hinted_at, true);

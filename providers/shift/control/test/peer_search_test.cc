@@ -43,6 +43,13 @@ class PeerSearchTest : public ::testing::Test, public PeerSearchSink {
     return bind;
   }
 
+  void find_peer_with_two_nics() {
+    search_->take_channel(&channel_);
+    search_->set_proven();
+    search_->set_peer_addresses(
+        {wire::Gid::from_ipv4(htonl(0x0a000001)), wire::Gid::from_ipv4(htonl(0x0a000002))});
+    search_->widen();
+  }
   void stay_in_rtr() { group_->life.asked.mask &= ~IBV_QP_SQ_PSN; }
   void reach_rts() {
     group_->life.asked.mask |= IBV_QP_SQ_PSN;
@@ -445,11 +452,7 @@ TEST_F(PeerSearchTest, ALeaderThatHasLeftItsPathAndProvedNothingConnectsFromAllI
 TEST_F(PeerSearchTest, AFollowerThatHasLeftItsPathConnectsToAllAddressesOfTheLeader) {
   group_->life.control.is_leader = false;
   search_->begin();
-  search_->take_channel(&channel_);
-  search_->set_proven();
-  search_->set_peer_addresses(
-      {wire::Gid::from_ipv4(htonl(0x0a000001)), wire::Gid::from_ipv4(htonl(0x0a000002))});
-  search_->widen();
+  find_peer_with_two_nics();
   EXPECT_TRUE(channel_.kept.empty());
   group_->life.control.state = fsm::State::kSeeking;
   search_->path_left();
@@ -461,11 +464,7 @@ TEST_F(PeerSearchTest, AFollowerThatHasLeftItsPathConnectsToAllAddressesOfTheLea
 TEST_F(PeerSearchTest, TheFirstConnectionsHaveNoNicInCommon) {
   channel_.most = 2;
   search_->begin();
-  search_->take_channel(&channel_);
-  search_->set_proven();
-  search_->set_peer_addresses(
-      {wire::Gid::from_ipv4(htonl(0x0a000001)), wire::Gid::from_ipv4(htonl(0x0a000002))});
-  search_->widen();
+  find_peer_with_two_nics();
   ASSERT_EQ(channel_.kept.size(), 2u);
   EXPECT_NE(channel_.kept[0].first, channel_.kept[1].first);
   EXPECT_NE(channel_.kept[0].second, channel_.kept[1].second);
