@@ -47,6 +47,10 @@ struct CompletionChannel {
   std::deque<Owed> owed;  // in the order of time
   Holders holders;
   std::atomic<bool> default_closed{false};  // its driver has let go of the default NIC
+  // How the program takes events: whether it ever had to wait in a call, and how many calls found
+  // the channel readable.
+  std::atomic<bool> is_waited_on{false};
+  std::atomic<uint64_t> found_at_once{0};
 
   // Owes the application an event of `cq` at that time, or earlier if it was owed earlier, and if
   // `unarmed` or if it was owed so earlier, to one that has not armed the queue, too.

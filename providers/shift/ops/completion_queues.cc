@@ -246,6 +246,14 @@ CompletionQueue* event_for_closed(CompletionChannel* channel, bool now) {
   return nullptr;
 }
 
+// Whether the program looks first whether the channel is readable, and so never has to wait in a
+// call. The layer cannot see it look. `blocking`: the descriptor blocks.
+bool looks_first(const CompletionChannel& channel, bool blocking) {
+  constexpr unsigned kSure = 4;  // calls that found an event at once
+  if (!blocking) return true;
+  return !channel.is_waited_on && channel.found_at_once >= kSure && !SHIFT_PLANT(looks_unnoticed);
+}
+
 // How long to wait for an event: for ever, unless an event was kept back. What is owed may be due
 // earlier by the time that a switch is over; so a long wait has parts.
 int patience_ms(CompletionChannel* channel) {
@@ -303,8 +311,9 @@ int give_event(CompletionChannel* channel, CompletionQueue* source, ibv_cq** cq,
 int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   auto* c = virtual_channel(channel);
   const bool blocking = !(fcntl(channel->fd, F_GETFL) & O_NONBLOCK);
+  const bool looks = looks_first(*c, blocking);
   bool has_waited = false;
-  for (;;) {
+  for (bool is_first = true;; is_first = false) {
     epoll_event ready[1];
     const int count = epoll_wait(channel->fd, ready, 1, 0);
     if (count < 0) return -1;
@@ -318,17 +327,20 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
         errno = EAGAIN;
         return -1;
       }
+      // (After an event that was kept back, a program that looked first waits, too.)
+      if (is_first) c->is_waited_on.store(true, std::memory_order_relaxed);
       pollfd readable{channel->fd, POLLIN, 0};
       if (!wait_readable(&readable, 1, patience_ms(c))) return -1;
       has_waited = true;
       continue;
     }
     const Uncancellable shield;  // an event that was taken must be given
+    if (is_first) c->found_at_once.fetch_add(1, std::memory_order_relaxed);
     if (group::is_closed_channel(ready[0].events)) {
       if (!leave_closed(c, ready[0].data.u64)) return closed();
       // A thread that has waited in this call has not looked whether the channel is readable.
       if (has_waited) continue;
-      CompletionQueue* told_of = event_for_closed(c, !blocking);
+      CompletionQueue* told_of = event_for_closed(c, looks);
       if (told_of != nullptr) return give_event(c, told_of, cq, cq_context);
       continue;
     }
@@ -337,14 +349,15 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
     if (source == nullptr) continue;
     // (The layer judged an injected event when it made it.)
     if (is_injected) return give_event(c, source, cq, cq_context);
-    if (blocking && !take_event(source, has_waited)) {
+    if (!looks && !take_event(source, has_waited)) {
       uncount_event(source);
       continue;
     }
-    // Programs that do not wait look first whether the channel is readable, and some (Gloo) take it
-    // for a failure when they then get no event. All of these programs poll until the queue is
-    // empty, so too many events do them no harm.
-    if (!blocking) source->armed = false;
+    // Programs that do not wait look first whether the channel is readable. Some (Gloo) take it for
+    // a failure when they then get no event, and others, whose descriptor blocks, would stand still
+    // for as long as an outage lasts. All of these programs poll until the queue is empty, so too
+    // many events do them no harm.
+    if (looks) source->armed = false;
     return give_event(c, source, cq, cq_context);
   }
 }

@@ -1,174 +1,21 @@
 // Completion channels: an event for the application means a completion for the application.
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <poll.h>
-#include <sched.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
+#include "ops/test/channel.h"
 
 #include <atomic>
-#include <cerrno>
-#include <chrono>
-#include <csignal>
-#include <ctime>
-#include <thread>
 
 #include "group/commit.h"
 #include "group/completion.h"
-#include "group/completion_events.h"
 #include "group/failing.h"
 #include "group/member_qp.h"
 #include "group/park.h"
 #include "group/replay.h"
-#include "group/stock.h"
-#include "group/test/asleep.h"
-#include "group/test/fake.h"
-#include "ops/entry.h"
-#include "ops/tables.h"
-#include "ops/test/runtime.h"
 
 namespace shift::ops {
 namespace {
 
-using group::CompletionChannel;
-using group::CompletionQueue;
-using group::FakeQp;
 using group::Group;
 using group::kDefault;
 using group::World;
-
-// The tests' clock: it stands still however long a test gets no processor.
-std::chrono::steady_clock::time_point stopped_now;
-
-// The completion queue for which the default NIC raises events, as many as the eventfd counts.
-CompletionQueue* raised = nullptr;
-
-int fake_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** owner) {
-  uint64_t one;
-  if (read(channel->fd, &one, sizeof one) != sizeof one) return -1;
-  *cq = raised->real[kDefault];
-  *owner = raised;
-  return 0;
-}
-
-class ChannelTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    on_tick(0);
-    table_ = *group::fake_stock();
-    table_.get_cq_event = fake_get_cq_event;
-    table_.ack_cq_events = [](ibv_cq*, unsigned) {};
-    before_ = stock;
-    stopped_now = std::chrono::steady_clock::now();
-    group::event_clock = [] { return stopped_now; };
-    stock = &table_;
-    cq_ = raised = world_.make_cq();
-    real_.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
-    channel_.real[kDefault] = &real_;
-    channel_.inject_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    channel_.channel.context = world_.context.handle();
-    channel_.channel.fd = epoll_create1(EPOLL_CLOEXEC);
-    add(real_.fd, kDefault);
-    add(channel_.inject_fd, group::kMembersMax);
-    cq_->channel = &channel_;
-    cq_->cq.channel = &channel_.channel;
-    group_ = world_.make_group(cq_);
-  }
-  void TearDown() override {
-    group::event_clock = &std::chrono::steady_clock::now;
-    stock = before_;
-    for (int fd : {real_.fd, channel_.inject_fd, channel_.channel.fd, closed_fd_}) {
-      if (fd >= 0) close(fd);
-    }
-  }
-  void add(int fd, uint64_t tag) {
-    epoll_event event{.events = EPOLLIN, .data = {.u64 = tag}};
-    ASSERT_EQ(epoll_ctl(channel_.channel.fd, EPOLL_CTL_ADD, fd, &event), 0);
-  }
-  FakeQp& nic() { return World::fake(group_, kDefault); }
-  void raise() {
-    const uint64_t one = 1;
-    ASSERT_EQ(write(real_.fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
-  }
-  // Sets what the test's own signal does during a wait.
-  static void on_tick(
-      int flags, void (*handler)(int) = [](int) {}) {
-    struct sigaction action {};
-    action.sa_handler = handler;
-    action.sa_flags = flags;
-    sigaction(SIGUSR1, &action, nullptr);
-  }
-  void arm() { ASSERT_EQ(req_notify_cq(&cq_->cq, 0), 0); }
-  // Waits for an event. False: no event came, and the test's signal ended the wait.
-  bool event() {
-    ibv_cq* cq = nullptr;
-    void* context = nullptr;
-    itimerspec soon{};
-    soon.it_value.tv_nsec = 50'000'000;
-    soon.it_interval.tv_nsec = 50'000'000;
-    timer_t timer{};
-    sigevent tick{};
-    tick.sigev_notify = SIGEV_SIGNAL;
-    tick.sigev_signo = SIGUSR1;
-    EXPECT_EQ(timer_create(CLOCK_MONOTONIC, &tick, &timer), 0);
-    EXPECT_EQ(timer_settime(timer, 0, &soon, nullptr), 0);
-    const int result = get_cq_event(&channel_.channel, &cq, &context);
-    const int error = errno;
-    timer_delete(timer);
-    if (result != 0) {
-      EXPECT_TRUE(error == (is_blocking() ? EINTR : EAGAIN)) << error;
-      return false;
-    }
-    EXPECT_EQ(cq, &cq_->cq);
-    return true;
-  }
-  // Acts like the member's driver when it lets go of its device.
-  void close_channel(int member) {
-    static ibv_comp_channel closed{};
-    int ends[2];
-    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
-    close(ends[0]);
-    (void)epoll_ctl(channel_.channel.fd, EPOLL_CTL_DEL, real_.fd, nullptr);
-    if (member != kDefault) add(real_.fd, kDefault);
-    closed.fd = closed_fd_ = ends[1];
-    channel_.real[member] = &closed;
-    add(closed.fd, member);
-  }
-  // Takes an event without waiting. Returns 0 or errno.
-  int take() {
-    ibv_cq* cq = nullptr;
-    void* context = nullptr;
-    return get_cq_event(&channel_.channel, &cq, &context) == 0 ? 0 : errno;
-  }
-  bool is_readable() {
-    pollfd one{channel_.channel.fd, POLLIN, 0};
-    return ::poll(&one, 1, 0) == 1;
-  }
-  bool is_blocking() { return !(fcntl(channel_.channel.fd, F_GETFL) & O_NONBLOCK); }
-  void nonblocking() { fcntl(channel_.channel.fd, F_SETFL, O_NONBLOCK); }
-  // Polls once, as the application does; returns the number of completions.
-  int poll() {
-    ibv_wc wc[4];
-    return poll_cq(&cq_->cq, 4, wc);
-  }
-  // The NIC reports by an event that it cannot reach the peer.
-  void fail_a_send(bool signaled = true) {
-    group::post_send(*group_, 1, IBV_WR_SEND, signaled);
-    nic().break_with(IBV_WC_RETRY_EXC_ERR);
-    raise();
-  }
-  void send(uint64_t id) { group::post_send(*group_, id, IBV_WR_SEND); }
-
-  StockVerbs table_;
-  const StockVerbs* before_ = nullptr;
-  World world_;
-  ibv_comp_channel real_{};
-  int closed_fd_ = -1;
-  CompletionChannel channel_{};
-  CompletionQueue* cq_ = nullptr;
-  Group* group_ = nullptr;
-};
 
 TEST_F(ChannelTest, ACompletionIsTold) {
   for (int turn = 0; turn < 3; turn++) {  // the queues are hot from the second turn on
@@ -580,6 +427,40 @@ TEST_F(ChannelTest, WhatIsKeptBackWaitsForThePathOfARequest) {
   EXPECT_FALSE(event());
 }
 
+// A program that polls the descriptor first, with a time limit, has other connections to serve.
+TEST_F(ChannelTest, WhoAlwaysLooksFirstIsToldOfEach) {
+  for (int i = 0; i < 4; i++) complete_one();
+  arm();
+  fail_a_send();
+  EXPECT_TRUE(is_readable());
+  EXPECT_TRUE(event());
+  EXPECT_TRUE(channel_.owed.empty());
+  EXPECT_EQ(poll(), 0);
+  close_channel(kDefault);
+  EXPECT_TRUE(is_readable());
+  EXPECT_TRUE(event());
+  EXPECT_FALSE(is_readable());
+}
+
+// Many completions are there before the program waits for them, which says nothing of the next one.
+TEST_F(ChannelTest, WhoEverHadToWaitDoesNotLookFirst) {
+  EXPECT_FALSE(event());
+  for (int i = 0; i < 4; i++) complete_one();
+  arm();
+  fail_a_send();
+  EXPECT_FALSE(event());
+}
+
+// It finds nothing where it has seen an event, and waits once; it is one that looks nevertheless.
+TEST_F(ChannelTest, AWaitForWhatWasKeptBackSaysNothing) {
+  EXPECT_EQ(poll(), 0);
+  group::doubt_events(*cq_);
+  arm();
+  raise();
+  EXPECT_FALSE(event());
+  EXPECT_FALSE(channel_.is_waited_on);
+}
+
 // Its errors were events, and nothing more comes. It has no path, which says nothing of others.
 TEST_F(ChannelTest, AGroupThatHasFailedKeepsNothingBack) {
   group::Group* failed = world_.make_group(cq_);
@@ -654,117 +535,6 @@ TEST_F(ChannelTest, AHandlerWithSaRestartEndsNoWait) {
   ASSERT_TRUE(nic().complete_send());
   EXPECT_TRUE(event());
   EXPECT_GE(ticks, 3);
-}
-
-// One thread has taken an event of a queue and polls that queue while another thread destroys it.
-class DyingQueue : public ChannelTest {
- protected:
-  void SetUp() override {
-    ChannelTest::SetUp();
-    in_use = &runtime_;
-    is_polled = may_go = is_destroyed = false;
-    acknowledged = 0;
-    world_.nic(kDefault).verbs.context.ops.poll_cq = [](ibv_cq*, int, ibv_wc*) {
-      is_polled = true;
-      while (!may_go) sched_yield();
-      EXPECT_FALSE(is_destroyed);
-      return 0;
-    };
-    table_.destroy_cq = [](ibv_cq*) {
-      is_destroyed = true;
-      return 0;
-    };
-    table_.ack_cq_events = [](ibv_cq*, unsigned count) { acknowledged += count; };
-    dying_ = raised = world_.make_cq();
-    dying_->channel = &channel_;
-    dying_->cq.channel = &channel_.channel;
-    channel_.channel.refcnt = 1;
-  }
-  void TearDown() override {
-    in_use = nullptr;
-    ChannelTest::TearDown();
-  }
-  void get() {
-    getter_ = std::thread([this] {
-      void* context;
-      got_ = get_cq_event(&channel_.channel, &event_, &context) == 0;
-      is_back_ = true;
-    });
-    while (!is_polled) sched_yield();
-  }
-  // Starts destroy_cq(), and returns when it is over or sleeps in a wait.
-  void destroy() {
-    std::atomic<pid_t> thread{0};
-    destroyer_ = std::thread([&] {
-      world_.let_go(dying_);
-      thread = gettid();
-      EXPECT_EQ(destroy_cq(&dying_->cq), 0);
-    });
-    while (thread == 0) sched_yield();
-    while (!is_destroyed && !group::is_asleep(thread)) sched_yield();
-  }
-
-  static inline std::atomic<bool> is_polled, may_go, is_destroyed;
-  static inline std::atomic<unsigned> acknowledged;
-  LazyLoop control_, worker_;
-  group::FakeCommands commands_{worker_};
-  control::Coordinator coordinator_{control_, commands_};
-  control::Runtime runtime_{control_, coordinator_};
-  CompletionQueue* dying_ = nullptr;
-  std::thread getter_, destroyer_;
-  std::atomic<bool> is_back_{false};
-  bool got_ = false;
-  ibv_cq* event_ = nullptr;
-};
-
-TEST_F(DyingQueue, WaitsForWhoPollsIt) {
-  dying_->armed = true;
-  raise();
-  get();
-  destroy();
-  EXPECT_FALSE(is_destroyed);
-  may_go = true;
-  getter_.join();
-  ASSERT_TRUE(got_);
-  EXPECT_FALSE(is_destroyed);  // stock waits for the acknowledgement as well
-  ack_cq_events(event_, 1);
-  destroyer_.join();
-  EXPECT_TRUE(is_destroyed);
-}
-
-TEST_F(DyingQueue, WaitsNoLongerThanThat) {
-  dying_->armed = true;
-  dying_->doubtful_until = stopped_now + std::chrono::seconds(1);
-  raise();
-  get();
-  destroy();
-  EXPECT_FALSE(is_destroyed);
-  may_go = true;
-  destroyer_.join();  // the layer dropped the event
-  EXPECT_TRUE(is_destroyed);
-  EXPECT_TRUE(channel_.owed.empty());
-  while (!is_back_) {
-    pthread_kill(getter_.native_handle(), SIGUSR1);
-    sched_yield();
-  }
-  getter_.join();
-  EXPECT_FALSE(got_);
-}
-
-TEST_F(DyingQueue, GivesNoFurtherEvent) {
-  nonblocking();
-  dying_->armed = true;
-  dying_->gives_events = false;
-  raise();
-  EXPECT_FALSE(event());
-  EXPECT_EQ(acknowledged, 1u);  // else the NIC's own queue could never be destroyed
-  channel_.injected.push_back(dying_);
-  const uint64_t one = 1;
-  ASSERT_EQ(write(channel_.inject_fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
-  EXPECT_FALSE(event());
-  channel_.owed.push_back({dying_, stopped_now, stopped_now, false});
-  EXPECT_FALSE(event());
-  EXPECT_EQ(dying_->events_delivered, 0u);
 }
 
 // After a switch the layer arms two NICs for one arming, and each may raise an event.
