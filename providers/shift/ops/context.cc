@@ -13,6 +13,7 @@
 #include "ops/capabilities.h"
 #include "ops/deputy.h"
 #include "ops/entry.h"
+#include "ops/nic_facts.h"
 #include "ops/nic_memory.h"
 #include "ops/nic_open.h"
 #include "ops/open_contexts.h"
@@ -151,6 +152,20 @@ bool deputy_open(const Device& d, const NicMemory& memory, Nic& nic) {
   return false;
 }
 
+// The NIC has died since it was opened, and says nothing of itself. It is described as it was, or
+// as the next one of its group is, which is of the same kind.
+void describe_dying(const Device& d, const std::optional<NicMemory>& memory, Nic& nic) {
+  if (memory) {
+    nic.attr = memory->attr;
+    return;
+  }
+  const auto other = further_open(d.dev.name, d.real[kDefault + 1]);
+  if (other == nullptr) return;
+  nic.attr = other->attr;
+  nic.attr.orig_attr.node_guid = htobe64(nic_guid(*d.real[kDefault]));
+  nic_close(*other);
+}
+
 }  // namespace
 
 ibv_context* open_device(ibv_device* device) noexcept try {
@@ -171,6 +186,7 @@ ibv_context* open_device(ibv_device* device) noexcept try {
     errno = first.error;
     return nullptr;
   }
+  if (first.error != 0 && !is_dead) describe_dying(*d, memory, first);
   auto c = std::make_unique<Context>();
   c->device = d;
   c->capacity = d->capacity;

@@ -11,13 +11,11 @@ namespace shift::ops {
 
 namespace {
 
-ibv_device_attr_ex attributes_of(ibv_context* real) {
-  ibv_device_attr_ex attr{};
-  if (verbs_get_ctx(real)->query_device_ex(real, nullptr, &attr, sizeof attr) != 0) {
-    attr = {};
-    (void)stock->query_device(real, &attr.orig_attr);
-  }
-  return attr;
+// Returns 0 or an error number.
+int attributes_read(ibv_context* real, ibv_device_attr_ex& attr) {
+  if (verbs_get_ctx(real)->query_device_ex(real, nullptr, &attr, sizeof attr) == 0) return 0;
+  attr = {};
+  return stock->query_device(real, &attr.orig_attr);
 }
 
 }  // namespace
@@ -36,7 +34,7 @@ void nic_open(Nic& nic, ibv_device* device) {
     return;
   }
   nic.watch = stock->create_comp_channel(nic.real);
-  nic.attr = attributes_of(nic.real);
+  nic.error = attributes_read(nic.real, nic.attr);
   for (uint8_t port = 1; port <= nic.attr.orig_attr.phys_port_cnt; port++) {
     ibv_port_attr attr{};
     const int error = verbs_get_ctx(nic.real)->query_port(nic.real, port, &attr, sizeof attr);
@@ -53,7 +51,8 @@ std::shared_ptr<Nic> further_open(const char* group_name, ibv_device* device) {
     }
     nic_open(*nic, device);
     std::lock_guard lock(nic->mutex);
-    if (nic->is_late) nic_close(*nic);
+    // A NIC that dies just now has room for nothing, and so would the group.
+    if (nic->is_late || nic->error != 0) nic_close(*nic);
   };
   const int number = group::command_threads->number_of(device->name);
   using Waited = group::CommandThreads::Waited;

@@ -13,7 +13,7 @@ namespace shift::ops {
 // What is asked of a NIC when it is opened.
 struct Nic {
   ibv_context* real = nullptr;
-  int error = 0;  // why it could not be opened
+  int error = 0;  // why it could not be opened, or says nothing of itself
   ibv_comp_channel* watch = nullptr;
   ibv_device_attr_ex attr{};
   std::map<uint8_t, ibv_port_attr> ports;

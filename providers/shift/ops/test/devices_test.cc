@@ -135,6 +135,36 @@ TEST_F(OpenDevices, WithoutTheirFurtherNicsAreTheNicItself) {
   EXPECT_EQ(count("context"), 0u);
 }
 
+// A NIC that dies while it is opened says nothing of itself.
+TEST_F(OpenDevices, OfADyingNicAreDescribedAsTheNextOne) {
+  refusals["query_device"] = EIO;
+  second_.verbs.query_device_ex = [](ibv_context*, const ibv_query_device_ex_input*,
+                                     ibv_device_attr_ex* attr, size_t) {
+    attr->orig_attr.max_cqe = 700;
+    attr->hca_core_clock = 1000;
+    return 0;
+  };
+  open();
+  EXPECT_EQ(count("context"), 2u);
+  EXPECT_EQ(context().device_attr.orig_attr.max_cqe, 700);
+  EXPECT_EQ(context().device_attr.hca_core_clock, 1000u);
+  EXPECT_EQ(context().common_attr.orig_attr.max_cqe, 700);
+  EXPECT_TRUE(context().members[kDefault].port_down);
+  close();
+  EXPECT_EQ(count("context"), 0u);
+  EXPECT_EQ(count("channel"), 0u);
+}
+
+TEST_F(OpenDevices, AreNotBackedByADyingNic) {
+  second_.verbs.query_device_ex = [](ibv_context*, const ibv_query_device_ex_input*,
+                                     ibv_device_attr_ex*, size_t) { return EIO; };
+  table_.query_device = [](ibv_context*, ibv_device_attr*) { return EIO; };
+  EXPECT_EQ(open_device(shown_[0]), first_.context());
+  EXPECT_EQ(count("channel"), 0u);
+  EXPECT_EQ(count("context"), 1u);
+  live.clear();
+}
+
 TEST_F(OpenDevices, WithoutBackgroundThreadsAreNotOpened) {
   in_use = nullptr;
   EXPECT_EQ(open_device(shown_[0]), nullptr);
