@@ -166,7 +166,8 @@ void Coordinator::do_seek_path(Session& session, Step& step) {
   // A path that is ready now is not the path that the current one was given up for.
   if (session.way_back.wanted()) return session.way_back.seek();
   const PathBook::Ready* ready = session.book.best_ready();
-  if (!session.control.is_leader || ready == nullptr) return;  // tend() looks for a path
+  if (!session.control.is_leader) return;
+  if (ready == nullptr) return session.paths.hurry();  // tend() looks for a path
   Input found = step.input.then(Event::kPathReady);
   found.target = {ready->path, ready->generation};
   step.inputs.push_back(found);

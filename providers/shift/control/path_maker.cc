@@ -142,6 +142,12 @@ void PathMaker::say_again() {
   }
 }
 
+void PathMaker::hurry() {
+  if (!attempt_ || SHIFT_PLANT(seeks_in_no_hurry)) return;
+  if (attempt_->stage == Stage::kProbing) session_.probe.hurry(patience());
+  say_again();
+}
+
 void PathMaker::take(const wire::Accept& message) {
   const Connection accepted{message.path, message.generation};
   if (!attempt_ || attempt_->connection != accepted || attempt_->stage != Stage::kOffered) return;

@@ -38,6 +38,8 @@ class PathMaker {
   // Sends the peer what the attempt's stage asks of it. Once more, too, when the connection of the
   // channel on which it was sent may have been lost: the peer recognises copies.
   void say_again();
+  // The group seeks from now on: an attempt that is under way has no more patience than others.
+  void hurry();
 
   void take(const wire::Accept& message);
   // A connection has joined the channel, or the store has named addresses.

@@ -1,5 +1,6 @@
 #include "control/path_probe.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "group/member_qp.h"
@@ -25,6 +26,10 @@ void PathProbe::start(int member, milliseconds patience, Then then) {
   begun_ = loop_.now();
   group::member_qp_probe(group_, member);
   look();
+}
+
+void PathProbe::hurry(milliseconds patience) {
+  patience_ = std::min<std::chrono::nanoseconds>(patience_, loop_.now() - begun_ + patience);
 }
 
 void PathProbe::stop() {

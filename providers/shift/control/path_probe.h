@@ -22,6 +22,8 @@ class PathProbe {
   // whether the probe came through, before start() returns or later.
   using Then = std::function<void(bool passed)>;
   void start(int member, std::chrono::milliseconds patience, Then then);
+  // From now on it waits for no longer than that.
+  void hurry(std::chrono::milliseconds patience);
   // Ends the probe without a result. Does nothing when no probe is under way.
   void stop();
 
@@ -33,7 +35,7 @@ class PathProbe {
   net::Timer look_again_;
   int member_ = group::kNoMember;
   Time begun_{};
-  std::chrono::milliseconds patience_{};
+  std::chrono::nanoseconds patience_{};
   Then then_;
 };
 
