@@ -59,6 +59,7 @@ bool is_leaving(const Group& group) {
 
 bool is_premature(CompletionQueue& cq, const CompletionChannel::Owed& owed) {
   if (!cq.armed || SHIFT_PLANT(event_before_completion)) return false;
+  if (!cq.channel->is_waited_on && !SHIFT_PLANT(looks_unnoticed)) return false;
   std::lock_guard lock(cq.mutex);
   const bool is_early = event_clock() < owed.last;
   return std::ranges::any_of(cq.groups, [&cq, is_early](const Group* group) {

@@ -43,7 +43,8 @@ inline constexpr std::chrono::milliseconds kOwedAtMost{250}, kOwedSettled{2};
 // While a signaled request is under way on a queue that is armed, its completion will raise an
 // event. A program that waits for just that one takes an event for its completion (ib_read_lat -e
 // posts the next request then), so what is owed waits for that: until the path stands, and for
-// kOwedAtMost after that.
+// kOwedAtMost after that. That is for programs that are known to wait in their calls; another one
+// may have other connections to serve.
 [[gnu::cold]] bool is_premature(CompletionQueue& cq, const CompletionChannel::Owed& owed);
 // Owes the application an event of `cq`.
 [[gnu::cold]] void owe_event(CompletionQueue& cq);

@@ -251,7 +251,8 @@ CompletionQueue* event_for_closed(CompletionChannel* channel, bool now) {
 bool looks_first(const CompletionChannel& channel, bool blocking) {
   constexpr unsigned kSure = 4;  // calls that found an event at once
   if (!blocking) return true;
-  return !channel.is_waited_on && channel.found_at_once >= kSure && !SHIFT_PLANT(looks_unnoticed);
+  if (SHIFT_PLANT(looks_unnoticed) || SHIFT_PLANT(event_kept_long)) return false;
+  return !channel.is_waited_on && channel.found_at_once >= kSure;
 }
 
 // How long to wait for an event: for ever, unless an event was kept back. What is owed may be due

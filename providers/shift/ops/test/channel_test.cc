@@ -404,6 +404,7 @@ TEST_F(ChannelTest, WhatIsKeptBackIsToldSoonAfterTheSwitch) {
 // ib_read_lat -e posts the next request after each event, and has room for no second one.
 TEST_F(ChannelTest, WhatIsKeptBackWaitsForTheCompletionThatComes) {
   EXPECT_EQ(poll(), 0);
+  EXPECT_FALSE(event());
   arm();
   send(1);
   close_channel(kDefault);
@@ -420,6 +421,7 @@ TEST_F(ChannelTest, WhatIsKeptBackWaitsForTheCompletionThatComes) {
 // However long no path is found: it looks to the application like a request that takes long.
 TEST_F(ChannelTest, WhatIsKeptBackWaitsForThePathOfARequest) {
   EXPECT_EQ(poll(), 0);
+  EXPECT_FALSE(event());
   arm();
   fail_a_send();
   EXPECT_FALSE(event());
@@ -461,6 +463,16 @@ TEST_F(ChannelTest, AWaitForWhatWasKeptBackSaysNothing) {
   EXPECT_FALSE(channel_.is_waited_on);
 }
 
+// Nothing says yet that this program waits in its calls, so it may have looked first.
+TEST_F(ChannelTest, WhatIsKeptBackOfANewChannelWaitsForNoPath) {
+  EXPECT_EQ(poll(), 0);
+  arm();
+  fail_a_send();
+  EXPECT_FALSE(event());
+  stopped_now += group::kOwedAtMost;
+  EXPECT_TRUE(event());
+}
+
 // Its errors were events, and nothing more comes. It has no path, which says nothing of others.
 TEST_F(ChannelTest, AGroupThatHasFailedKeepsNothingBack) {
   group::Group* failed = world_.make_group(cq_);
@@ -468,6 +480,7 @@ TEST_F(ChannelTest, AGroupThatHasFailedKeepsNothingBack) {
   group::fail(*failed);
   failed->life.path.member = group::kNoMember;
   EXPECT_EQ(poll(), 1);
+  EXPECT_FALSE(event());
   arm();
   channel_.owe(*cq_, stopped_now);
   EXPECT_TRUE(event());
