@@ -28,6 +28,7 @@ Coordinator::Coordinator(net::Loop& control, group::CommandThreads& commands)
       events_(control, nics_, *this),
       presence_(control, nics_),
       repeats_(control, [this](const net::PeerChannel* channel) { say_again(channel); }),
+      receive_turns_(control),
       late_(control, nics_),
       jobs_(control, sessions_, late_),
       turns_(control,
@@ -194,6 +195,10 @@ void Coordinator::read_back_failed(Group* group, int member) {
 void Coordinator::receives_wanted(group::SharedQueue* queue, int member) {
   (void)group::on_nic(queue->context, member,
                       [held = group::Held(queue), member] { held->recall_some(member); });
+}
+
+void Coordinator::receives_scarce(group::SharedQueue* queue) {
+  control_.call_soon([this, held = group::Held(queue)] { receive_turns_.begin(held); });
 }
 
 void Coordinator::receives_stuck(group::SharedQueue* queue, int member) {

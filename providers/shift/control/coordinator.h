@@ -26,6 +26,7 @@
 #include "control/peer_presence.h"
 #include "control/read_backs.h"
 #include "control/reaper.h"
+#include "control/receive_turns.h"
 #include "control/repeats.h"
 #include "control/reporter.h"
 #include "control/sessions.h"
@@ -97,6 +98,7 @@ class Coordinator final : private Machine,
   void read_back_wanted(group::Group* group) override;
   void read_back_failed(group::Group* group, int member) override;
   void receives_wanted(group::SharedQueue* queue, int member) override;
+  void receives_scarce(group::SharedQueue* queue) override;
   void receives_stuck(group::SharedQueue* queue, int member) override;
   void receives_refused(group::SharedQueue* queue, int member) override;
 
@@ -227,6 +229,7 @@ class Coordinator final : private Machine,
   Sessions sessions_;
   std::unordered_map<const net::PeerChannel*, uint64_t> reliers_;  // a session that relies on each
   Repeats repeats_;
+  ReceiveTurns receive_turns_;
   LateNics late_;
   Jobs jobs_;
   Turns turns_;

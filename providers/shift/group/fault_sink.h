@@ -27,6 +27,8 @@ class FaultSink {
   virtual void read_back_wanted(Group*) {}
   // The member's command thread must call the queue's recall_some().
   virtual void receives_wanted(SharedQueue*, int /*member*/) {}
+  // The queue's take_turn() must be called, and again and again until it returns none.
+  virtual void receives_scarce(SharedQueue*) {}
   // The member does not read back: the groups of the context whose data comes through it must leave
   // it.
   virtual void read_back_failed(Group*, int /*member*/) {}

@@ -170,6 +170,32 @@ void SharedQueue::recall_some(int dry) {
   members[from].gives = false;
 }
 
+std::optional<uint64_t> SharedQueue::take_turn() {
+  int from = kNoMember;
+  uint64_t consumed = 0;
+  {
+    std::lock_guard lock(mutex);
+    const int dry = emptiest();
+    takes_turns = members_used > 1 && dry != kNoMember && members[dry].posted == 0 && live != 0;
+    if (!takes_turns) return std::nullopt;
+    consumed = next_order - live;
+    for (int m = 0; m < context.member_count; m++) {
+      const Member& one = members[m];
+      if (one.groups == 0 || one.posted == 0 || context.members[m].dead || is_being_left(m))
+        continue;
+      if (from == kNoMember || one.claim > members[from].claim) from = m;
+    }
+    if (from == kNoMember || members[from].gives) return consumed;
+    members[from].gives = true;
+    members[from].claim = -++last_claim;
+  }
+  const auto task = [held = Held(this), from] { held->recall_from(from, 1); };
+  if (on_nic(context, from, task)) return consumed;
+  std::lock_guard lock(mutex);
+  members[from].gives = false;
+  return consumed;
+}
+
 // The caller holds mutex.
 bool SharedQueue::is_being_left(int member) const {
   return members[member].groups == members[member].leaving && !SHIFT_PLANT(recalled_from_leaving);

@@ -13,7 +13,7 @@
 namespace shift::group {
 namespace {
 
-using State = ReceiveSlot::State;
+using SlotState = ReceiveSlot::State;
 
 constexpr int kChain = 16;
 
@@ -32,7 +32,10 @@ int SharedQueue::emptiest() const {
   for (int m = 0; m < context.member_count; m++) {
     const Member& one = members[m];
     if (one.groups == 0 || !is_usable(m)) continue;
-    if (found == kNoMember || one.posted < members[found].posted) found = m;
+    const bool is_better =
+        found == kNoMember || one.posted < members[found].posted ||
+        (one.posted == members[found].posted && one.claim > members[found].claim);
+    if (is_better) found = m;
   }
   return found;
 }
@@ -65,7 +68,7 @@ int SharedQueue::post_to(int member, ReceiveSlot* const* list, int count) {
     const int error = to.real->context->ops.post_srq_recv(to.real, wrs, &bad);
     const int taken = error == 0 ? known : static_cast<int>(bad - wrs);
     for (int i = 0; i < taken; i++) {
-      list[i]->state = State::kPosted;
+      list[i]->state = SlotState::kPosted;
       list[i]->member = static_cast<uint8_t>(member);
       to.posted++;
     }
@@ -83,7 +86,7 @@ SharedQueue::Obstacle SharedQueue::post_waiting() {
     const int count = std::min<int>(most, static_cast<int>(waiting.size()));
     std::copy_n(waiting.begin(), count, list);
     const int error = post_to(to, list, count);
-    while (!waiting.empty() && waiting.front()->state == State::kPosted) waiting.pop_front();
+    while (!waiting.empty() && waiting.front()->state == SlotState::kPosted) waiting.pop_front();
     if (error == EAGAIN) ask(to);  // its command thread goes on after the registration
     if (error != 0) return {error, to};
   }
@@ -146,7 +149,7 @@ int SharedQueue::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {
       if (error != 0) break;
       ReceiveSlot* slot = free.back();
       free.pop_back();
-      *slot = {.state = State::kWaiting,
+      *slot = {.state = SlotState::kWaiting,
                .num_sge = wr->num_sge,
                .wr_id = wr->wr_id,
                .order = next_order++};
@@ -157,8 +160,8 @@ int SharedQueue::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {
     }
     if (!off_default && waiting.empty() && emptiest() == kDefault && count > 0) {
       const int refused = post_to(kDefault, list, count);
-      for (int i = count; refused != 0 && i > 0 && list[i - 1]->state == State::kWaiting; i--) {
-        list[i - 1]->state = State::kFree;
+      for (int i = count; refused != 0 && i > 0 && list[i - 1]->state == SlotState::kWaiting; i--) {
+        list[i - 1]->state = SlotState::kFree;
         free.push_back(list[i - 1]);
         live--;
         count--;

@@ -15,11 +15,12 @@
 #include "group/member_qp.h"
 #include "group/stock.h"
 #include "util/log.h"
+#include "util/planted.h"
 
 namespace shift::group {
 namespace {
 
-using State = ReceiveSlot::State;
+using SlotState = ReceiveSlot::State;
 
 // This is apart, so that polling does not grow by it.
 [[gnu::cold, gnu::noinline]] void tell_left_path(const char* device) {
@@ -66,7 +67,7 @@ ReceiveSlot* SharedQueue::find(const ibv_wc& wc) const {
 uint64_t SharedQueue::consume(ReceiveSlot* slot) {
   std::lock_guard lock(mutex);
   Member& at = members[slot->member];
-  const bool is_live = slot->state == State::kPosted;
+  const bool is_live = slot->state == SlotState::kPosted;
   if (is_live) {
     at.posted--;
     live--;
@@ -74,15 +75,18 @@ uint64_t SharedQueue::consume(ReceiveSlot* slot) {
     at.stale--;
     tell_left_path(context.device->dev.name);
   }
-  slot->state = State::kFree;
+  slot->state = SlotState::kFree;
   free.push_back(slot);
-  if (members_used > 1) ask_if_dry();
+  if (members_used > 1) {
+    at.claim = ++last_claim;
+    ask_if_dry();
+  }
   return slot->wr_id;
 }
 
 // The caller holds mutex.
 void SharedQueue::wait_again(ReceiveSlot* slot) {
-  slot->state = State::kWaiting;
+  slot->state = SlotState::kWaiting;
   const auto at = std::ranges::upper_bound(waiting, slot->order, {}, &ReceiveSlot::order);
   waiting.insert(at, slot);
 }
@@ -90,9 +94,9 @@ void SharedQueue::wait_again(ReceiveSlot* slot) {
 void SharedQueue::give_back(ReceiveSlot* slot) {
   std::lock_guard lock(mutex);
   Member& at = members[slot->member];
-  if (slot->state == State::kStale) {
+  if (slot->state == SlotState::kStale) {
     at.stale--;
-    slot->state = State::kFree;
+    slot->state = SlotState::kFree;
     free.push_back(slot);
     return;
   }
@@ -123,7 +127,7 @@ void SharedQueue::abandon(int member) {
   const bool is_dead = context.members[member].dead;
   for (uint32_t i = 0; i < slot_count && from.posted > 0; i++) {
     ReceiveSlot& slot = slots[i];
-    if (slot.state != State::kPosted || slot.member != member) continue;
+    if (slot.state != SlotState::kPosted || slot.member != member) continue;
     ReceiveSlot* moved = &slot;
     if (!is_dead) {
       moved = free.back();
@@ -131,11 +135,11 @@ void SharedQueue::abandon(int member) {
       *moved = slot;
       std::copy_n(&sges[size_t{i} * max_sge], slot.num_sge,
                   &sges[static_cast<size_t>(moved - slots.get()) * max_sge]);
-      slot.state = State::kStale;
+      slot.state = SlotState::kStale;
       from.stale++;
     }
     from.posted--;
-    moved->state = State::kWaiting;
+    moved->state = SlotState::kWaiting;
     waiting.push_back(moved);
   }
   std::ranges::sort(waiting, {}, &ReceiveSlot::order);
@@ -145,12 +149,16 @@ void SharedQueue::abandon(int member) {
 void SharedQueue::ask_if_dry() {
   const int dry = emptiest();
   if (dry == kNoMember || (recall_asked >> dry & 1) != 0) return;
-  bool others_have = !waiting.empty();
+  bool others_have = !waiting.empty(), others_have_one = false;
   for (const Member& one : members) {
     others_have |=
         one.posted / 4 > members[dry].posted || (one.posted > 1 && members[dry].posted == 0);
+    others_have_one |= one.posted == 1 && members[dry].posted == 0;
   }
-  if (others_have) ask(dry);
+  if (others_have) return ask(dry);
+  if (!others_have_one || takes_turns || SHIFT_PLANT(last_receive_stays)) return;
+  takes_turns = true;
+  fault_sink->receives_scarce(this);
 }
 
 SharedQueue::Join SharedQueue::join(int member) {

@@ -63,6 +63,9 @@ struct SharedQueue {
     int leaving = 0;                 // how many of these are about to leave
     // A recall from here is asked for or under way, and another one was wanted meanwhile.
     bool gives = false, gives_again = false;
+    // Where a receive is to go of members that have equally few: the last one that used one up has
+    // the highest number, and the last one that gave its only one away has the lowest.
+    int64_t claim = 0;
   };
   PerMember<Member> members;
   std::unique_ptr<ReceiveSlot[]> slots;
@@ -79,7 +82,9 @@ struct SharedQueue {
   uint32_t limit = 0;
   int members_used = 0;       // how many members have groups
   uint32_t recall_asked = 0;  // for these members, one bit each, recall_some() will be called
-  bool is_stock = false;      // serves QPs that are not protected, and no others (C10)
+  bool takes_turns = false;   // take_turn() will be called
+  int64_t last_claim = 0;
+  bool is_stock = false;  // serves QPs that are not protected, and no others (C10)
 
   // Held while the limit of the default's SRQ is changed, before `mutex`: the program and that
   // NIC's command thread change it. A further member's is changed by its command thread alone.
@@ -125,6 +130,10 @@ struct SharedQueue {
   // For the member `dry`, on its NIC's command thread: posts the receives that waited for their
   // regions, and has the member that has most give some of its receives to one that has too few.
   void recall_some(int dry);
+  // While there are fewer receives than members in use: has a member give its only one to one that
+  // has none, since no verb tells which of them has a message waiting. Returns how many receives
+  // the application has got so far; none: each member has one, so that nothing need take turns.
+  std::optional<uint64_t> take_turn();
   // On the NIC's command thread: takes all stale receives out of a member's SRQ. False: some are
   // left.
   [[nodiscard]] bool cleanse(int member);

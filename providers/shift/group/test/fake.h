@@ -41,7 +41,7 @@ struct FakeSink final : FaultSink {
   std::vector<Fault> faults;
   int pump_wanted_calls = 0;
   int read_back_wanted_calls = 0;
-  int receives_wanted_calls = 0;
+  int receives_wanted_calls = 0, receives_scarce_calls = 0;
   std::vector<int> stuck, refused, unread;  // the members named
   std::vector<std::pair<Group*, int>> doubted;
 
@@ -53,6 +53,7 @@ struct FakeSink final : FaultSink {
   void read_back_wanted(Group*) override { read_back_wanted_calls++; }
   void read_back_failed(Group*, int member) override { unread.push_back(member); }
   void receives_wanted(SharedQueue*, int) override { receives_wanted_calls++; }
+  void receives_scarce(SharedQueue*) override { receives_scarce_calls++; }
   void receives_stuck(SharedQueue*, int member) override { stuck.push_back(member); }
   void receives_refused(SharedQueue*, int member) override { refused.push_back(member); }
 };

@@ -166,14 +166,32 @@ TEST_F(Shared, AMemberThatRunsDryAsksAgain) {
   EXPECT_EQ(on(kDefault).size(), 2u);
 }
 
-// If the last receive moved, the other member would run dry instead.
-TEST_F(Shared, ALastReceiveStaysWhereItIs) {
+// Nobody can tell which group a message waits for.
+TEST_F(Shared, ALastReceiveTakesTurns) {
   ASSERT_EQ(post({1}), 0);
   ASSERT_TRUE(leave({a_}));
   ASSERT_EQ(go(a_, kBackup), Commit::kDone);
   EXPECT_EQ(world_.sink.receives_wanted_calls, 0);
+  EXPECT_EQ(world_.sink.receives_scarce_calls, 1);
   recall();
   EXPECT_EQ(on(kDefault), (Ids{1}));
+  for (const int next : {kBackup, kDefault, kBackup}) {
+    EXPECT_EQ(srq_->take_turn(), 0u);
+    for (int i = 0; i < 2; i++) recall();
+    EXPECT_EQ(on(next), (Ids{1}));
+    EXPECT_EQ(on(kBackup).size() + on(kDefault).size(), 1u);
+  }
+  EXPECT_EQ(world_.sink.receives_scarce_calls, 1);
+  receive(a_);
+  EXPECT_EQ(wr_ids(poll_all(cq_)), (Ids{1}));
+  ASSERT_EQ(post({2}), 0);
+  EXPECT_EQ(on(kBackup), (Ids{2})) << "the next one goes where the last one was used";
+  EXPECT_EQ(srq_->take_turn(), 1u);
+  for (int i = 0; i < 2; i++) recall();
+  EXPECT_EQ(on(kDefault), (Ids{2}));
+  ASSERT_EQ(post({3}), 0);
+  EXPECT_EQ(on(kBackup), (Ids{3}));
+  EXPECT_EQ(srq_->take_turn(), std::nullopt);
 }
 
 TEST_F(Shared, OneOfTwoReceivesMoves) {
