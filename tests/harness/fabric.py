@@ -19,12 +19,15 @@ WRONG_ACCESS = re.compile('"cause":"((?:local protection|remote access|remote op
 
 class Fabric:
     """A new fabric, removed at the end. Logs and event records of its programs go to `directory`. Each host has so
-    many NICs, by default as many as SHIFT_TEST_NICS says, or two; more than two are one group."""
+    many NICs, by default as many as SHIFT_TEST_NICS says, or two; more than two are one group. SHIFT_TEST_NICS may
+    also be a list: the first number is host a's, the second one is host b's."""
 
     _count = itertools.count(1)
 
     def __init__(self, build, directory=None, nics=None):
-        self.build, self.nics = build, nics or int(os.environ.get("SHIFT_TEST_NICS", "2"))
+        told = [int(count) for count in os.environ.get("SHIFT_TEST_NICS", "2").split(",")]
+        self.build, self.nics = build, nics or max(told)
+        self._nics_of = {} if nics or len(told) == 1 else dict(zip("ab", told))
         self.directory = directory and os.path.abspath(directory)
         self.name = "test-%d-%d-%04x" % (os.getpid(), next(Fabric._count), random.getrandbits(16))
         self.programs = []
@@ -39,11 +42,16 @@ class Fabric:
         subprocess.run(words([self.build.cxemu, "clean", "--fabric", self.name]),
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
+    def nics_of(self, host):
+        """How many NICs a host has."""
+        return self._nics_of.get(host, self.nics)
+
     # ---- Programs.
 
     def command(self, host, argv, layered=False):
         """The command line that runs `argv` on a host, with the layer or without it."""
-        line = [self.build.cxemu, "exec", "--fabric", self.name, "--host", host, "--nics", self.nics, "--"]
+        line = [self.build.cxemu, "exec", "--fabric", self.name, "--host", host, "--nics",
+                self.nics_of(host), "--"]
         return words(line) + (words([self.build.shift_run, "--"]) if layered else []) + words(argv)
 
     def start(self, host, name, argv, shift=True, env=None, apart=False):
@@ -94,7 +102,7 @@ class Fabric:
 
     def backups(self, host):
         """All NICs of a host but the default, like a/mlx5_1."""
-        return ["%s/mlx5_%d" % (host, i) for i in range(1, self.nics)]
+        return ["%s/mlx5_%d" % (host, i) for i in range(1, self.nics_of(host))]
 
     def hosts(self):
         """{host: {device: what is known of the NIC, with its counters}}"""

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "control/coordinator.h"
+#include "control/ways.h"
 #include "group/context.h"
 #include "group/drain.h"
 #include "group/errors.h"
@@ -204,13 +205,15 @@ void Coordinator::spread(Session& origin) {
   const Round& round = origin.round;
   if (!round.is_by_fault() || !round.left()) return;
   // One session does this for all sessions that left the path together.
-  NicPair& pair = origin.paths.pair_of(*round.left());
+  const PathName left = own_first(origin, *round.left());
+  NicPair& pair = origin.paths.pair_of(left);
   if (pair.spread >= round.detected()) return;
   pair.spread = control_.now();
   sessions_.for_each_of(origin.group.context, [&](Session& other) {
     if (&other == &origin || other.control.state != State::kActive) return;
     if (other.search.channel() != origin.search.channel() ||
-        other.ends.remote.gid != origin.ends.remote.gid || other.book.current() != round.left() ||
+        other.ends.remote.gid != origin.ends.remote.gid || !other.book.current() ||
+        own_first(other, *other.book.current()) != left ||
         other.round.active_since() > round.detected()) {
       return;  // not on that path, or only since the fault
     }

@@ -68,7 +68,7 @@ class PathBook {
   // The best ready path that beats the current one, if any.
   Ready* better_ready();
   const std::vector<Ready>& all_ready() const { return ready_; }
-  // All paths, the best one first.
+  // All paths, the best one first, with this end's NIC in the leader's place: own_first().
   std::vector<PathName> candidates() const {
     return ordered([](PathName) { return true; });
   }

@@ -5,6 +5,7 @@
 
 #include "control/jobs.h"
 #include "control/reporter.h"
+#include "control/ways.h"
 #include "group/commit.h"
 #include "group/context.h"
 #include "group/keys.h"
@@ -305,8 +306,10 @@ std::optional<Input> Round::replay(const Input& input) {
     return input.then(Event::kPathFault, {"a request could not be posted", group::Detector::kPost});
   }
   const Time now = loop_.now();
-  if (is_by_fault_ && left_ && *left_ != target_.path)
-    session_.paths.pair_of(*left_).rest(now, session_.book.works(*left_));
+  if (is_by_fault_ && left_ && *left_ != target_.path) {
+    const PathName left = own_first(session_, *left_);
+    session_.paths.pair_of(left).rest(now, session_.book.works(left));
+  }
   session_.book.current_set(target_.path);
   active_since_ = now;
   session_.way_back.switched();

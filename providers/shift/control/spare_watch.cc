@@ -3,8 +3,10 @@
 #include "control/line_budget.h"
 #include "control/nic_watch.h"
 #include "control/sessions.h"
+#include "control/ways.h"
 #include "group/context.h"
 #include "util/log.h"
+#include "util/planted.h"
 
 namespace shift::control {
 
@@ -30,22 +32,21 @@ void SpareWatch::look() {
 }
 
 std::string SpareWatch::reasons() const {
-  const bool is_leader = session_.control.is_leader;
   const auto& members = session_.group.context->members;
   std::string text;
-  for (const wire::PathName path : session_.book.candidates()) {
-    const auto& current = session_.book.current();
-    if (!current || path.leader == current->leader || path.follower == current->follower) continue;
-    const int own = is_leader ? path.leader : path.follower;
-    const int peer = is_leader ? path.follower : path.leader;
-    text += (text.empty() ? "" : "; ") + std::string(members[own].real->device->name) +
-            " to the peer's NIC " + std::to_string(peer) + ": " + reason(path);
+  if (!session_.book.current()) return text;
+  const PathName current = own_first(session_, *session_.book.current());
+  for (PathName path : session_.book.candidates()) {
+    if (SHIFT_PLANT(roles_confused)) path = own_first(session_, path);
+    if (path.leader == current.leader || path.follower == current.follower) continue;
+    text += (text.empty() ? "" : "; ") + std::string(members[path.leader].real->device->name) +
+            " to the peer's NIC " + std::to_string(path.follower) + ": " + reason(path);
   }
   return text.empty() ? "the peer has one NIC only" : text;
 }
 
-const char* SpareWatch::reason(wire::PathName path) const {
-  const int own = session_.control.is_leader ? path.leader : path.follower;
+const char* SpareWatch::reason(PathName path) const {
+  const int own = path.leader;
   if ((nics_.up(session_.group.context) >> own & 1) == 0)
     return "its port is down, or has no IPv4 address";
   if (!session_.book.works(path)) return "the peer's port is down, or has no IPv4 address";

@@ -29,7 +29,7 @@ class SpareWatch {
 
  private:
   void look();
-  const char* reason(wire::PathName path) const;
+  const char* reason(wire::PathName own_first) const;
 
   Session& session_;
   NicPairs& pairs_;

@@ -16,4 +16,9 @@ int peers_of(const Session& session, PathName path) {
   return session.control.is_leader ? path.follower : path.leader;
 }
 
+PathName own_first(const Session& session, PathName path) {
+  return {static_cast<uint8_t>(own_of(session, path)),
+          static_cast<uint8_t>(peers_of(session, path))};
+}
+
 }  // namespace shift::control

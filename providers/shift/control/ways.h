@@ -36,5 +36,8 @@ PeerNics peer_of(const Session& session);
 // The member of the path at this end, and the peer's.
 int own_of(const Session& session, PathName path);
 int peers_of(const Session& session, PathName path);
+// The same with this end's NIC in the leader's place, whichever end leads: the name of a NicPair,
+// and of a path in the PathBook.
+PathName own_first(const Session& session, PathName path);
 
 }  // namespace shift::control

@@ -12,7 +12,7 @@ using std::chrono::seconds;
 
 class SpareWatchTest : public TwoHosts {
  protected:
-  SpareWatchTest() : TwoHosts(2) {}
+  explicit SpareWatchTest(int nics = 3, int nics_of_b = 3) : TwoHosts(2, nics, nics_of_b) {}
 
   std::string said_in(seconds time) {
     ::testing::internal::CaptureStderr();
@@ -55,6 +55,42 @@ TEST_F(SpareWatchTest, APathThatSwallowsIsTold) {
   };
   const std::string text = said_in(seconds(11));
   EXPECT_EQ(count(text, ": nothing passes"), 4) << text;
+}
+
+// A host with two NICs and one with five, and either may be the one that leads.
+class Uneven : public SpareWatchTest, public ::testing::WithParamInterface<std::pair<int, int>> {
+ protected:
+  Uneven() : SpareWatchTest(GetParam().first, GetParam().second) {}
+};
+INSTANTIATE_TEST_SUITE_P(Hosts, Uneven, ::testing::Values(std::pair(2, 5), std::pair(5, 2)));
+
+TEST_P(Uneven, EachEndNamesItsOwnNicsFirst) {
+  for (SimHost* host : {&a_, &b_}) host->world.nic(1).refuses = true;
+  const std::string text = said_in(seconds(11));
+  EXPECT_EQ(count(text, "no second path after 10 s"), 2) << text;
+  for (int few = 1, many = 1; many < 5; many++) {
+    const auto way = [](int own, int peer) {
+      return "fake_" + std::to_string(own) + " to the peer's NIC " + std::to_string(peer) + ":";
+    };
+    EXPECT_EQ(count(text, way(few, many)), many == few ? 2 : 1) << text;
+    EXPECT_EQ(count(text, way(many, few)), many == few ? 2 : 1) << text;
+  }
+}
+
+TEST_P(Uneven, ThePathMovesAndComesBack) {
+  run(std::chrono::milliseconds(100));
+  traffic(20);
+  for (SimHost* host : {&a_, &b_}) {
+    host->port(group::kDefault, false);
+    run(std::chrono::milliseconds(50));
+    traffic(20);
+    EXPECT_NE(a_.group->life.path.member, group::kDefault);
+    EXPECT_NE(b_.group->life.path.member, group::kDefault);
+    host->port(group::kDefault, true);
+    run(seconds(3));
+    traffic(20);
+  }
+  expect_all_done();
 }
 
 }  // namespace

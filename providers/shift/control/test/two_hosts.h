@@ -31,7 +31,9 @@ class TwoHosts : public ::testing::Test {
  protected:
   static constexpr uint64_t kReceiveTag = 1u << 20;
 
-  explicit TwoHosts(int pairs = 1, int nics = 3) : pairs_(pairs), nics_(nics) {
+  // `nics_of_b`: 0 for as many as the other host has.
+  explicit TwoHosts(int pairs = 1, int nics = 3, int nics_of_b = 0)
+      : pairs_(pairs), nics_(nics), nics_of_b_(nics_of_b != 0 ? nics_of_b : nics) {
     group::fault_sink = &sinks_;
     for (size_t pair = 0; pair < a_.groups.size(); pair++) {
       a_.connect(b_, 1000, 2000, pair);
@@ -130,13 +132,13 @@ class TwoHosts : public ::testing::Test {
     }
   }
 
-  const int pairs_, nics_;
+  const int pairs_, nics_, nics_of_b_;
   VirtualTime time_;
   MemoryNetwork network_{time_};
   FakeFabric fabric_{time_};
   SinkOfHosts sinks_;
   SimHost a_{time_, network_, fabric_, sinks_, 1, nics_, pairs_};
-  SimHost b_{time_, network_, fabric_, sinks_, 2, nics_, pairs_};
+  SimHost b_{time_, network_, fabric_, sinks_, 2, nics_of_b_, pairs_};
   std::map<const ibv_context*, std::vector<uint64_t>> executed_;  // by the sending NIC
 };
 
