@@ -8,6 +8,8 @@ ENDS = ("client", "server")
 # The exit codes of both.
 CODES = RIGHT, VIOLATION, ERROR, HANG = range(4)
 START_SECONDS = 15
+# What a program hears when its NIC dies: ibv_event_type_str(IBV_EVENT_DEVICE_FATAL).
+DEATH = "local catastrophic error"
 
 
 def checker_start(fabric, program, server, client, layered=(True, True), env=None, names=ENDS):
@@ -33,3 +35,11 @@ def report_of(directory, name):
             return json.load(file)
     except (OSError, ValueError):
         return {}
+
+
+def is_only_silence(reports):
+    """Whether all that these results call a violation is what the stock library does on a dead NIC: the NIC said
+    that it died, and it completes nothing more, not even what the other end has consumed."""
+    told = [(violation["name"], report["async_events"]) for report in reports
+            for violation in report.get("violations", [])]
+    return bool(told) and all(name == "completion-missing" and DEATH in events for name, events in told)

@@ -56,6 +56,8 @@ const char* spoil_name(Spoil spoil) {
                                        "read-length",
                                        "read-flip",
                                        "atomic-twice",
+                                       "completions-stop",
+                                       "credits-stop",
                                        "error-overtakes",
                                        "error-twice",
                                        "error"};
@@ -147,6 +149,7 @@ bool FakeFabric::hit(Spoil spoil) {
 
 void FakeFabric::execute(FakeEnd* from, uint32_t qp, SendRequest request) {
   bool is_swappable = request.opcode == IBV_WR_RDMA_WRITE && request.length != 0;
+  if (from == ends_[1].get() && is_swappable && hit_from_now(Spoil::kCreditsStop)) return;
   bool lost = is_swappable && hit(Spoil::kWriteLost);
   if (!lost && is_swappable && hit(Spoil::kWritesSwapped)) {
     // Executed only after the next WRITE to the same place.
@@ -229,7 +232,7 @@ void FakeFabric::notify(FakeEnd* to, uint32_t qp, const SendRequest& request) {
 
 void FakeFabric::complete(FakeEnd* from, uint32_t qp, const SendRequest& request) {
   bool emit = request.is_signaled || hit(Spoil::kCompletionUnsignaled);
-  if (!emit || hit(Spoil::kCompletionLost)) return;
+  if (!emit || hit(Spoil::kCompletionLost) || hit_from_now(Spoil::kCompletionsStop)) return;
   ibv_wc wc{};
   wc.wr_id = request.wr_id;
   if (hit(Spoil::kCompletionForeign)) wc.wr_id += 1u << 20;

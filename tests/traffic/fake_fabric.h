@@ -39,7 +39,9 @@ enum class Spoil {
   kReadLength,
   kReadFlip,
   kAtomicTwice,
-  kErrorOvertakes,  // an error comes before the completion of an earlier WR
+  kCompletionsStop,  // from here on nothing completes, though all is executed
+  kCreditsStop,      // the receiver's WRITEs are lost from here on, as when its NIC dies
+  kErrorOvertakes,   // an error comes before the completion of an earlier WR
   kErrorTwice,
   kError,  // an error completion, which is an error but no violation
   kCount,
@@ -63,6 +65,8 @@ class FakeFabric {
   friend class FakeEnd;
   // Whether this is the one thing that must be spoiled.
   bool hit(Spoil spoil);
+  // Whether this thing, like all of its kind after the first, must be spoiled.
+  bool hit_from_now(Spoil spoil) { return hit(spoil) || (spoil == spoil_ && was_spoiled_); }
   void execute(FakeEnd* from, uint32_t qp, SendRequest request);
   void deliver(FakeEnd* from, uint32_t qp, const SendRequest& request);
   void notify(FakeEnd* to, uint32_t qp, const SendRequest& request);

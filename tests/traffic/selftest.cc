@@ -95,6 +95,8 @@ const std::vector<Case>& cases() {
       {Spoil::kReadFlip, Op::kRead, {"read-mismatch"}},
       {Spoil::kReadFlip, Op::kMixed, {"read-mismatch"}},
       {Spoil::kAtomicTwice, Op::kAtomic, {"atomic-value"}},
+      {Spoil::kCompletionsStop, Op::kSend, {"completion-missing"}},
+      {Spoil::kCompletionsStop, Op::kWriteImm, {"completion-missing"}},
   };
   return kCases;
 }
@@ -138,6 +140,23 @@ std::vector<Traffic> clean_runs() {
   return runs;
 }
 
+// A sender without credit whose signaled WRs are all complete is owed nothing, whatever the other
+// end has consumed: its run hangs, and the judge says no more than that.
+bool check_starved() {
+  Traffic traffic = base(Op::kSend);
+  traffic.credits = Credits::kVerbs;
+  traffic.signal_every = 3;  // the last WRs that credit allows are unsignaled
+  bool is_right = true;
+  for (uint64_t at = 0; at < 8; ++at) {
+    const Outcome outcome = run_pair(traffic, Spoil::kCreditsStop, at);
+    if (outcome.was_spoiled && outcome.names == std::set<std::string>{"hang"}) continue;
+    printf("FALSE ALARM without credits from %llu on: %s\n", static_cast<unsigned long long>(at),
+           outcome.text().c_str());
+    is_right = false;
+  }
+  return is_right;
+}
+
 // Of more pauses than are kept, the longest ones are.
 bool check_pauses() {
   Pauses pauses;
@@ -157,7 +176,7 @@ bool check_pauses() {
 }  // namespace
 
 int selftest() {
-  int checked = 1, failed = check_pauses() ? 0 : 1;
+  int checked = 2, failed = (check_pauses() ? 0 : 1) + (check_starved() ? 0 : 1);
   for (const Traffic& traffic : clean_runs()) {
     ++checked;
     failed += check_clean(traffic) ? 0 : 1;
@@ -174,7 +193,7 @@ int selftest() {
   }
   ++checked;
   failed += error_judge(run_pair(base(Op::kSend), Spoil::kError, 10)) ? 0 : 1;
-  covered.insert({Spoil::kNothing, Spoil::kError});
+  covered.insert({Spoil::kNothing, Spoil::kError, Spoil::kCreditsStop});
   if (covered.size() != static_cast<size_t>(Spoil::kCount)) {
     printf("some corruption is never planted\n");
     ++failed;

@@ -22,6 +22,12 @@ bool SendQueue::has_signaled_pending() const {
                      [](const PostedSend& work) { return work.is_signaled; });
 }
 
+bool SendQueue::has_signaled_pending(WorkKind kind) const {
+  return std::any_of(pending_.begin(), pending_.end(), [kind](const PostedSend& work) {
+    return work.is_signaled && work.kind == kind;
+  });
+}
+
 void SendQueue::take_back() {
   pending_.pop_back();
   has_failed_ = true;

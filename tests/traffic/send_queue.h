@@ -35,6 +35,7 @@ class SendQueue {
   bool has_failed() const { return has_failed_; }
   bool has_pending(WorkKind kind) const;
   bool has_signaled_pending() const;
+  bool has_signaled_pending(WorkKind kind) const;
   // Removes the last WR, whose post was refused. The QP counts as failed from now on.
   void take_back();
 
