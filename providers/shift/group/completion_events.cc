@@ -23,7 +23,7 @@ void CompletionChannel::owe(CompletionQueue& cq, std::chrono::steady_clock::time
     unarmed = unarmed || known->unarmed;
     owed.erase(known);
   }
-  owe_once({&cq, at, event_clock() + kOwedAtMost, unarmed});
+  owe_once({&cq, at, event_clock() + kOwedToWaiter, unarmed});
 }
 
 void CompletionChannel::owe_once(const Owed& one) {
@@ -68,6 +68,12 @@ bool is_premature(CompletionQueue& cq, const CompletionChannel::Owed& owed) {
                         group->send.journal.signaled() != done;
     return awaits && (is_early || is_leaving(*group));
   });
+}
+
+bool is_announcing(CompletionQueue& cq) {
+  const std::lock_guard lock(cq.mutex);  // whoever disarms the queue and has not raised it holds it
+  const std::lock_guard events(cq.channel->mutex);
+  return std::ranges::find(cq.channel->injected, &cq) != cq.channel->injected.end();
 }
 
 bool is_in_doubt(const CompletionQueue& cq) {

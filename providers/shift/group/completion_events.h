@@ -43,9 +43,13 @@ inline constexpr std::chrono::milliseconds kOwedAtMost{250}, kOwedSettled{2};
 // While a signaled request is under way on a queue that is armed, its completion will raise an
 // event. A program that waits for just that one takes an event for its completion (ib_read_lat -e
 // posts the next request then), so what is owed waits for that: until the path stands, and for
-// kOwedAtMost after that. That is for programs that are known to wait in their calls; another one
-// may have other connections to serve.
+// kOwedToWaiter after that, since packets may be lost on it, too, and a NIC sends them again only
+// after a while, several times. That is for programs that are known to wait in their calls; another
+// one may have other connections to serve.
+inline constexpr std::chrono::milliseconds kOwedToWaiter{5000};
 [[gnu::cold]] bool is_premature(CompletionQueue& cq, const CompletionChannel::Owed& owed);
+// Whether the layer has raised an event of its own that no thread has taken yet.
+[[gnu::cold]] bool is_announcing(CompletionQueue& cq);
 // Owes the application an event of `cq`.
 [[gnu::cold]] void owe_event(CompletionQueue& cq);
 // A group of the CQ goes on on another path. The caller holds cq.mutex.

@@ -281,7 +281,7 @@ CompletionQueue* owed_event(CompletionChannel* channel) {
                                               &CompletionChannel::Owed::cq) != channel->owed.end();
       if (!is_known) channel->owe_once(one);
       lock.unlock();
-    } else if (one.cq->armed.exchange(false) || one.unarmed) {
+    } else if (one.cq->armed.exchange(false) || (one.unarmed && !group::is_announcing(*one.cq))) {
       return one.cq;
     }
     uncount_event(one.cq);
