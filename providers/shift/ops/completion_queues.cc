@@ -294,13 +294,14 @@ int closed() {
   return -1;
 }
 
-// Hands over an event that was counted.
+// Hands over an event that was counted. Whoever had seen the channel readable has got one, then, so
+// nothing is owed any more, whatever queue it was to be of.
 int give_event(CompletionChannel* channel, CompletionQueue* source, ibv_cq** cq,
                void** cq_context) {
   group::event_given(*source);
   {
     std::lock_guard lock(channel->mutex);
-    std::erase_if(channel->owed, [source](const auto& one) { return one.cq == source; });
+    channel->owed.clear();
   }
   *cq = &source->cq;
   *cq_context = source->cq.cq_context;

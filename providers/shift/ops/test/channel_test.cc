@@ -88,6 +88,23 @@ TEST_F(ChannelTest, TheEndOfADeviceIsToldBeforeWhatIsOwedLonger) {
   EXPECT_TRUE(event());
 }
 
+// An event of any queue is enough for who saw the channel readable.
+TEST_F(ChannelTest, OneEventForTheEndOfADeviceWhicheverQueueIsToldOfIt) {
+  CompletionQueue* other = world_.make_cq();
+  other->channel = &channel_;
+  other->cq.channel = &channel_.channel;
+  EXPECT_EQ(poll(), 0);
+  arm();
+  send(1);
+  ASSERT_TRUE(nic().complete_send());
+  close_channel(kDefault);
+  group::inspect(*cq_);  // raises an event of the layer's own: no queue is armed any more
+  EXPECT_TRUE(event());
+  EXPECT_EQ(poll(), 1);
+  stopped_now += std::chrono::milliseconds(20);
+  EXPECT_FALSE(event());
+}
+
 // C9: the application polled the descriptor, and takes it for a failure to find no event then.
 TEST_F(ChannelTest, WhoSawTheEndOfADeviceAndDoesNotBlockFindsOneEvent) {
   CompletionQueue* other = world_.make_cq();
