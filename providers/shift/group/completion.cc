@@ -106,7 +106,7 @@ void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
   if (group == nullptr) {
     // On the default member the QP is one of the application's unprotected QPs, on another member
     // it belongs to a group that is destroyed.
-    if (member != kDefault) return;
+    if (member != kDefault) return doubt_events(cq);
     Completion shown = wc;
     shown.wr_id = consume_unprotected(*cq.context, wc).value_or(wc.wr_id);
     cq.side.push_back(shown);
@@ -125,7 +125,7 @@ void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
   if (accept == Accept::kDrop) {
     // A path that broke has taken the receive: it serves the next message.
     if (slot != nullptr) group->srq->give_back(slot);
-    return;
+    return doubt_events(cq);
   }
   Completion shown = wc;
   if (slot != nullptr) shown.wr_id = group->srq->consume(slot);

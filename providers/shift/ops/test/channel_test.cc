@@ -530,6 +530,23 @@ TEST_F(ChannelTest, AProbeOfThePathInReserveLeavesEventsAlone) {
   EXPECT_TRUE(event());
 }
 
+// However late it comes: it is nobody's, and so is its event.
+TEST_F(ChannelTest, ACompletionOfAPathThatWasLeftIsNoEvent) {
+  EXPECT_EQ(poll(), 0);
+  EXPECT_FALSE(event());
+  group::leave_for(*group_, group::kBackup, group::kBackup);
+  EXPECT_EQ(group::replay(*group_, 0).refusal, nullptr);
+  stopped_now += std::chrono::seconds(1);
+  arm();
+  send(2);
+  ibv_wc late{};
+  late.wr_id = 1;
+  late.qp_num = group_->qpn();
+  World::fake(cq_, kDefault).waiting.push_back(late);
+  raise();
+  EXPECT_FALSE(event());
+}
+
 // It has not seen the channel readable, and goes on waiting.
 TEST_F(ChannelTest, WhoWaitsAlreadyIsOwedNothing) {
   static std::atomic<int> ticks;
