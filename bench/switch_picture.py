@@ -36,6 +36,8 @@ def draw(result, budgets_ms, path):
     axes.set_yscale("log")
     axes.grid(color="#e2e8f0")
     axes.set_axisbelow(True)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")  # 100, not a power of ten
     axes.set_xlabel("queue pairs on the NIC that fails")
     axes.set_ylabel("ms from detection to the last")
     axes.legend(fontsize=9, frameon=False)
