@@ -71,7 +71,7 @@ bool is_premature(CompletionQueue& cq, const CompletionChannel::Owed& owed) {
 }
 
 bool is_announcing(CompletionQueue& cq) {
-  const std::lock_guard lock(cq.mutex);  // whoever disarms the queue and has not raised it holds it
+  const std::lock_guard lock(cq.mutex);  // signal_side() disarms the queue and raises under it
   const std::lock_guard events(cq.channel->mutex);
   return std::ranges::find(cq.channel->injected, &cq) != cq.channel->injected.end();
 }
