@@ -301,7 +301,9 @@ int give_event(CompletionChannel* channel, CompletionQueue* source, ibv_cq** cq,
   group::event_given(*source);
   {
     std::lock_guard lock(channel->mutex);
-    channel->owed.clear();
+    std::erase_if(channel->owed, [source](const auto& one) {
+      return one.cq == source || !SHIFT_PLANT(owed_by_queue);
+    });
   }
   *cq = &source->cq;
   *cq_context = source->cq.cq_context;
