@@ -106,6 +106,17 @@ bool is_event_open(CompletionQueue& cq) {
   return cq.events_open > 0 || (!cq.armed_solicited && seen_on(cq) != cq.seen_at_arming);
 }
 
+namespace {
+
+// A NIC raises an event for the first completion that meets an armed queue. Those behind it wait
+// for the next arming.
+void announce_next(CompletionQueue& cq) {
+  const size_t told = SHIFT_PLANT(event_tells_all) ? cq.side.size() : cq.announced + 1;
+  cq.announced = std::min(cq.side.size(), told);
+}
+
+}  // namespace
+
 bool has_news(CompletionQueue& cq) {
   auto lock = lock_queue(cq);
   if (cq.extended != nullptr) {
@@ -116,9 +127,9 @@ bool has_news(CompletionQueue& cq) {
   return cq.side.size() > cq.announced;
 }
 
-void event_given(CompletionQueue& cq) {
+void event_given(CompletionQueue& cq, bool is_announced) {
   std::lock_guard lock(cq.mutex);
-  cq.announced = cq.side.size();
+  if (!is_announced) announce_next(cq);
   if (!is_in_doubt(cq)) return;
   if (cq.events_open > 0) {
     cq.events_open--;
@@ -145,7 +156,7 @@ void signal_side(CompletionQueue& cq) {
       !cq.armed.exchange(false)) {
     return;
   }
-  cq.announced = cq.side.size();
+  announce_next(cq);
   doubt_events(cq);  // the NIC may be about to raise its own event for them
   std::lock_guard lock(cq.channel->mutex);
   cq.channel->injected.push_back(&cq);
@@ -153,6 +164,11 @@ void signal_side(CompletionQueue& cq) {
   if (write(cq.channel->inject_fd, &one, sizeof one) < 0) {
     SHIFT_WARN_LIMITED("completion channel %d: event not raised", cq.channel->channel.fd);
   }
+}
+
+void signal_left(CompletionQueue& cq) {
+  signal_side(cq);
+  cq.announced = cq.side.size();
 }
 
 }  // namespace shift::group

@@ -11,15 +11,21 @@
 namespace shift::group {
 
 // Raises an event of the layer's own if the application waits for one, and the side queue holds
-// completions that no event has announced. The caller holds cq.mutex.
+// completions that no event has announced; it announces the first of them. The caller holds
+// cq.mutex.
 void signal_side(CompletionQueue& cq);
+// The application has asked for an event, perhaps while the side queue holds completions that no
+// event has announced. A NIC raises an event for such completions at once, which announces all of
+// them, and a program that polls once for each event counts on it. The caller holds cq.mutex.
+[[gnu::cold]] void signal_left(CompletionQueue& cq);
 // Whether a poll would find a completion that no event has announced. Removes what a masked fault
 // has left in the queue. Without this question a program could wait for ever that counts on one
 // event for each completion and waits again without a poll (perftest does, with two queues on a
 // channel).
 [[gnu::cold]] bool has_news(CompletionQueue& cq);
-// The application gets an event, which announces all completions in the side queue.
-[[gnu::cold]] void event_given(CompletionQueue& cq);
+// The application gets an event. It announces the next completion in the side queue, unless
+// `is_announced`: it is the layer's own, which did so when it was raised.
+[[gnu::cold]] void event_given(CompletionQueue& cq, bool is_announced);
 
 // The clock for events that are kept back; tests stop it.
 inline std::chrono::steady_clock::time_point (*event_clock)() = &std::chrono::steady_clock::now;

@@ -113,7 +113,7 @@ void extended_wake(CompletionQueue& cq) {
   auto lock = lock_queue(cq);
   if (!cq.extended->may_poll()) return;
   cq.extended->put_back();
-  signal_side(cq);
+  signal_left(cq);
 }
 
 }  // namespace shift::group

@@ -296,9 +296,10 @@ int closed() {
 
 // Hands over an event that was counted. Whoever had seen the channel readable has got one, then, so
 // nothing is owed any more, whatever queue it was to be of.
-int give_event(CompletionChannel* channel, CompletionQueue* source, ibv_cq** cq,
-               void** cq_context) {
-  group::event_given(*source);
+// `is_injected`: it is one of the layer's own.
+int give_event(CompletionChannel* channel, CompletionQueue* source, ibv_cq** cq, void** cq_context,
+               bool is_injected = false) {
+  group::event_given(*source, is_injected);
   {
     std::lock_guard lock(channel->mutex);
     std::erase_if(channel->owed, [source](const auto& one) {
@@ -352,7 +353,7 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
     CompletionQueue* source = is_injected ? injected_event(c) : real_event(c, ready[0].data.u64);
     if (source == nullptr) continue;
     // (The layer judged an injected event when it made it.)
-    if (is_injected) return give_event(c, source, cq, cq_context);
+    if (is_injected) return give_event(c, source, cq, cq_context, true);
     if (!looks && !take_event(source, has_waited)) {
       uncount_event(source);
       continue;
@@ -526,7 +527,12 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
   // Release: who sees that the queue is armed also sees for what.
   q->armed.store(true, std::memory_order_release);
   std::atomic_signal_fence(std::memory_order_seq_cst);  // before poll_all: see barrier_everywhere()
-  if (q->extended != nullptr) wake_for_leftovers(*q);
+  if (q->extended != nullptr) {
+    wake_for_leftovers(*q);
+  } else if (!q->bias.has_owner() && !SHIFT_PLANT(left_untold)) [[unlikely]] {
+    auto lock = group::lock_queue(*q);  // (while the queue has an owner, its side queue is empty)
+    group::signal_left(*q);
+  }
   ibv_cq* real = q->real[kDefault];
   arm_twins(q, solicited_only);
   return real->context->ops.req_notify_cq(real, solicited_only);

@@ -131,9 +131,16 @@ class ChannelTest : public ::testing::Test {
   bool is_blocking() { return !(fcntl(channel_.channel.fd, F_GETFL) & O_NONBLOCK); }
   void nonblocking() { fcntl(channel_.channel.fd, F_SETFL, O_NONBLOCK); }
   // Polls once, as the application does; returns the number of completions.
-  int poll() {
+  int poll(int most = 4) {
     ibv_wc wc[4];
-    return poll_cq(&cq_->cq, 4, wc);
+    return poll_cq(&cq_->cq, most, wc);
+  }
+  // Messages arrive.
+  void receive(int count) {
+    for (int i = 0; i < count; i++) {
+      group::post_recv(*group_, 7);
+      ASSERT_TRUE(nic().complete_recv());
+    }
   }
   // The NIC reports by an event that it cannot reach the peer.
   void fail_a_send(bool signaled = true) {
