@@ -20,6 +20,7 @@ import time
 from harness import orders
 from harness.build import Build
 from harness.checker import ENDS, RIGHT, report_of, report_option
+from harness.events import EventTail
 from harness.fabric import Fabric
 from harness.options import script_parser
 from harness.pauses import longest_ms
@@ -78,6 +79,7 @@ class Run:
         self.fabric, self.planned = fabric, planned
         self.state = {host: os.path.abspath(os.path.join(planned.directory, "state-" + host)) for host in HOSTS}
         self.seen = dict.fromkeys(ENDS, 0)
+        self.moves = {end: EventTail(fabric.events_path(end), "switched") for end in ENDS}
         self.dice = random.Random(planned.seed)
         for folder in self.state.values():
             os.mkdir(folder)
@@ -106,7 +108,7 @@ class Run:
     def moved(self, member):
         """Whether both ends have moved all queue pairs since the last time, to that NIC."""
         for end in ENDS:
-            records = self.fabric.records("switched", end)
+            records = self.moves[end].look()
             newest = {record["qp"]: record["member"] for record in records}
             if len(records) < self.seen[end] + self.planned.load.qps or set(newest.values()) != {member}:
                 return False
@@ -117,7 +119,7 @@ class Run:
         if not wait_until(lambda: self.moved(member) or self.client.ended, BOUND):
             return "not on %s within %g s" % (member, BOUND)
         for end in ENDS:
-            records = self.fabric.records("switched", end)
+            records = self.moves[end].look()
             again = [record for record in records[self.seen[end]:] if record["replayed"] or record["completed"]]
             if again:
                 return "%s posted again or completed by the peer's word: %s" % (end, again[0])
