@@ -106,7 +106,10 @@ void take_completion(CompletionQueue& cq, int member, const Completion& wc) {
   if (group == nullptr) {
     // On the default member the QP is one of the application's unprotected QPs, on another member
     // it belongs to a group that is destroyed.
-    if (member != kDefault) return doubt_events(cq);
+    if (member != kDefault) {
+      if (!SHIFT_PLANT(gone_unnoticed)) doubt_events(cq);
+      return;
+    }
     Completion shown = wc;
     shown.wr_id = consume_unprotected(*cq.context, wc).value_or(wc.wr_id);
     cq.side.push_back(shown);

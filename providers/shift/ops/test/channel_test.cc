@@ -583,6 +583,20 @@ TEST_F(ChannelTest, ACompletionOfAPathThatWasLeftIsNoEvent) {
   EXPECT_FALSE(event());
 }
 
+TEST_F(ChannelTest, ACompletionOfAQueuePairThatIsGoneIsNoEvent) {
+  EXPECT_EQ(poll(), 0);
+  EXPECT_FALSE(event());
+  group::leave_for(*group_, group::kBackup, group::kBackup);
+  EXPECT_EQ(group::replay(*group_, 0).refusal, nullptr);
+  stopped_now += std::chrono::seconds(1);
+  arm();
+  ibv_wc late{};
+  late.qp_num = 999;
+  World::fake(cq_, group::kBackup).waiting.push_back(late);
+  raise();
+  EXPECT_FALSE(event());
+}
+
 // It has not seen the channel readable, and goes on waiting.
 TEST_F(ChannelTest, WhoWaitsAlreadyIsOwedNothing) {
   static std::atomic<int> ticks;
