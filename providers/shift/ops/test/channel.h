@@ -14,6 +14,7 @@
 #include <ctime>
 
 #include "group/completion_events.h"
+#include "group/replay.h"
 #include "group/stock.h"
 #include "group/test/fake.h"
 #include "ops/entry.h"
@@ -141,6 +142,15 @@ class ChannelTest : public ::testing::Test {
       group::post_recv(*group_, 7);
       ASSERT_TRUE(nic().complete_recv());
     }
+  }
+  // A program that waits in its calls goes on over the other NIC, long enough ago for its events to
+  // be in doubt no more.
+  void go_to_backup() {
+    EXPECT_EQ(poll(), 0);
+    EXPECT_FALSE(event());
+    group::leave_for(*group_, group::kBackup, group::kBackup);
+    EXPECT_EQ(group::replay(*group_, 0).refusal, nullptr);
+    stopped_now += std::chrono::seconds(1);
   }
   // The NIC reports by an event that it cannot reach the peer.
   void fail_a_send(bool signaled = true) {

@@ -568,11 +568,7 @@ TEST_F(ChannelTest, AProbeOfThePathInReserveLeavesEventsAlone) {
 
 // However late it comes: it is nobody's, and so is its event.
 TEST_F(ChannelTest, ACompletionOfAPathThatWasLeftIsNoEvent) {
-  EXPECT_EQ(poll(), 0);
-  EXPECT_FALSE(event());
-  group::leave_for(*group_, group::kBackup, group::kBackup);
-  EXPECT_EQ(group::replay(*group_, 0).refusal, nullptr);
-  stopped_now += std::chrono::seconds(1);
+  go_to_backup();
   arm();
   send(2);
   ibv_wc late{};
@@ -584,11 +580,7 @@ TEST_F(ChannelTest, ACompletionOfAPathThatWasLeftIsNoEvent) {
 }
 
 TEST_F(ChannelTest, ACompletionOfAQueuePairThatIsGoneIsNoEvent) {
-  EXPECT_EQ(poll(), 0);
-  EXPECT_FALSE(event());
-  group::leave_for(*group_, group::kBackup, group::kBackup);
-  EXPECT_EQ(group::replay(*group_, 0).refusal, nullptr);
-  stopped_now += std::chrono::seconds(1);
+  go_to_backup();
   arm();
   ibv_wc late{};
   late.qp_num = 999;
