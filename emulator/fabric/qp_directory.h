@@ -9,7 +9,8 @@ namespace cxemu {
 
 struct FabricFile;
 
-inline constexpr uint32_t kMaxListedQps = 4096;
+// 64 processes on each of two hosts, with 32 of their own, have some 10,000, with the layer's.
+inline constexpr uint32_t kMaxListedQps = 32768;
 
 struct FabricQp {
   std::atomic<int32_t> pid;   // owner; 0: free

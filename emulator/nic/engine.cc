@@ -223,9 +223,10 @@ bool EngineThread::drive() {
   }
   const uint64_t now = clock_now();
   const bool any = pass(now);
+  const uint64_t crowding = neighbours_.crowding();
   lock_.unlock();
   last_drive_ns_.store(now, std::memory_order_relaxed);
-  any ? idle_.found() : idle_.wait(now);
+  any ? idle_.found() : idle_.wait(now, crowding);
   return any;
 }
 

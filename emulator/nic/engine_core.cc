@@ -24,7 +24,23 @@ bool addressed(const Qp& qp, const Packet& packet, uint32_t dst_ipv4_be) {
   return dst_ipv4_be == gid_ipv4_be(nic, qp.attr.ah_attr.grh.sgid_index);
 }
 
+// Whether nothing happens with the QP before a packet, a command or its doorbell. The services
+// without acknowledgements, and errors, are rare, and looked at always.
+bool nothing_goes_on(const Qp& qp) {
+  const Requester& r = qp.requester;
+  if (!qp.reliable() || qp.state == IBV_QPS_ERR || !responder_idle(qp)) return false;
+  return !qp.sends() || (!r.outstanding() && r.rnr_until_ns == 0 && r.error == kSyndromeNone &&
+                         r.entry_first == r.entry_end && !qp.drained_notify);
+}
+
 }  // namespace
+
+void EngineCore::Watched::settle() {
+  doorbell_seen = doorbell != nullptr ? __atomic_load_n(doorbell, __ATOMIC_ACQUIRE) : 0;
+  const bool started =
+      !qp->sends() || static_cast<uint16_t>(be32toh(doorbell_seen)) == qp->requester.ring_next;
+  quiet = started && nothing_goes_on(*qp);
+}
 
 EngineCore::EngineCore(FabricFile& fabric, int slot, Clock& clock, Carrier& carrier,
                        const EngineTuning& tuning)
@@ -74,7 +90,11 @@ Qp* EngineCore::qp_add(NicModel& nic, const QpConfig& config) {
       qp->entry->nic.store(nic_number(fabric_, nic.fabric()), std::memory_order_relaxed);
       qp->entry->type.store(config.type, std::memory_order_relaxed);
     }
-    qps_.push_back(qp);
+    qp->watched_index = watched_.size();
+    watched_.push_back({.qp = qp,
+                        .doorbell = config.sq_wqe_count != 0 ? &config.db[1] : nullptr,
+                        .doorbell_seen = 0,
+                        .quiet = false});
     return qp;
   }
   return nullptr;
@@ -82,7 +102,9 @@ Qp* EngineCore::qp_add(NicModel& nic, const QpConfig& config) {
 
 void EngineCore::qp_remove(Qp* qp) {
   if (!gone_) qp_entry_release(qp->entry);  // a forked child has none
-  std::erase(qps_, qp);
+  watched_[qp->watched_index] = watched_.back();
+  watched_[qp->watched_index].qp->watched_index = qp->watched_index;
+  watched_.pop_back();
   table_[qp->number & 0xffff].reset();
 }
 
@@ -106,13 +128,7 @@ bool EngineCore::pass() {
   const Carrier::Received received = carrier_.receive(*this, tuning_.receive_bytes);
   bool any = received.any | held_deliver();
   // An answer that has arrived must be processed before the requester looks for missing answers.
-  const size_t count = qps_.size();
-  if (++start_ >= count) start_ = 0;
-  for (size_t i = 0, at = start_; i < count; i++) {
-    Qp& qp = *qps_[at];
-    if (++at == count) at = 0;
-    if (!qp.nic.dead()) any |= qp_run(qp, transport, received.drained);
-  }
+  any |= qps_run(transport, received.drained);
   transport_ = nullptr;
   const bool held = wire_.delayed_send(clock_last_ns_);
   wire_.pass_end();
@@ -125,6 +141,20 @@ bool EngineCore::pass() {
     for (const auto& cq : nic->cqs()) {
       if (cq->has_channel()) any |= cq->event_check();
     }
+  }
+  return any;
+}
+
+bool EngineCore::qps_run(const Transport& transport, bool timers) {
+  bool any = false;
+  const size_t count = watched_.size();
+  if (++start_ >= count) start_ = 0;
+  for (size_t i = 0, at = start_; i < count; i++) {
+    Watched& watched = watched_[at];
+    if (++at == count) at = 0;
+    if ((watched.quiet && !watched.rang()) || watched.qp->nic.dead()) continue;
+    any |= qp_run(*watched.qp, transport, timers);
+    watched.settle();
   }
   return any;
 }
@@ -193,6 +223,7 @@ Qp* EngineCore::qp_of(const Packet& packet, uint32_t dst_ipv4_be) {
 
 void EngineCore::packet_dispatch(Qp& qp, const Packet& packet, uint32_t src_ipv4_be) {
   if (qp.nic.dead()) return;
+  if (!CXEMU_PLANT(packet_wakes_nobody)) qp_wake(qp);
   if (qp.service != packet.service && !CXEMU_PLANT(service_unchecked)) return;
   if (qp.service == Service::kUd) {
     ud_datagram(qp, packet, src_ipv4_be, *transport_);
@@ -226,7 +257,7 @@ bool EngineCore::held_deliver() {
 
 void EngineCore::qps_publish() {
   published_ns_ = clock_last_ns_;
-  for (const Qp* qp : qps_) qp_publish(*qp);
+  for (const Watched& watched : watched_) qp_publish(*watched.qp);
 }
 
 uint64_t EngineCore::quiet_ns(uint64_t limit_ns) const {
@@ -234,8 +265,9 @@ uint64_t EngineCore::quiet_ns(uint64_t limit_ns) const {
   constexpr uint64_t kCongestedNs = 20'000;
   if (congested_) limit_ns = std::min(limit_ns, kCongestedNs);
   uint64_t until = UINT64_MAX;
-  for (const Qp* qp : qps_) {
-    until = std::min(until, requester_deadline_ns(*qp, tuning_.transport));
+  for (const Watched& watched : watched_) {
+    if (watched.quiet) continue;
+    until = std::min(until, requester_deadline_ns(*watched.qp, tuning_.transport));
   }
   uint64_t quiet = until == UINT64_MAX ? limit_ns : (until > now_ns_ ? until - now_ns_ : 0);
   uint64_t due = wire_.delayed_due_ns();
@@ -245,18 +277,19 @@ uint64_t EngineCore::quiet_ns(uint64_t limit_ns) const {
 }
 
 bool EngineCore::settled() const {
-  const auto idle = [](const Qp* qp) {
-    if (qp->nic.dead()) return true;
-    if (!responder_idle(*qp)) return false;
-    return !qp->sends() ||
-           (!qp->requester.outstanding() && qp->send_producer() == qp->requester.ring_next);
+  const auto idle = [](const Watched& watched) {
+    const Qp& qp = *watched.qp;
+    if (qp.nic.dead()) return true;
+    if (!responder_idle(qp)) return false;
+    return !qp.sends() ||
+           (!qp.requester.outstanding() && qp.send_producer() == qp.requester.ring_next);
   };
-  return !congested_ && std::all_of(qps_.begin(), qps_.end(), idle);
+  return !congested_ && std::all_of(watched_.begin(), watched_.end(), idle);
 }
 
 bool EngineCore::any_watched() const {
-  return std::any_of(qps_.begin(), qps_.end(), [](const Qp* qp) {
-    return qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_INIT;
+  return std::any_of(watched_.begin(), watched_.end(), [](const Watched& watched) {
+    return watched.qp->state != IBV_QPS_RESET && watched.qp->state != IBV_QPS_INIT;
   });
 }
 

@@ -62,6 +62,8 @@ class EngineCore final : private FrameSink {
   // Gives the QP a number of this process; returns nullptr when all are taken.
   Qp* qp_add(NicModel& nic, const QpConfig& config);
   void qp_remove(Qp* qp);
+  // A packet or a command has changed the QP.
+  void qp_wake(const Qp& qp) { watched_[qp.watched_index].quiet = false; }
 
  private:
   void frame_arrived(uint32_t src_ipv4_be, uint32_t dst_ipv4_be, const uint8_t* packet, size_t size,
@@ -75,7 +77,23 @@ class EngineCore final : private FrameSink {
   bool held_deliver();
   void qps_publish();
   void time_advance();
+  bool qps_run(const Transport& transport, bool timers);
   bool qp_run(Qp& qp, const Transport& transport, bool timers);
+
+  // A QP as the passes see it. There may be thousands, most of them idle, and a pass that read all
+  // that is known of each would do little else. So it passes over those with which nothing goes on,
+  // and whose doorbell has not changed.
+  struct Watched {
+    Qp* qp;
+    const volatile uint32_t* doorbell;  // of its send queue; nullptr: it has none
+    uint32_t doorbell_seen;             // as it is in the memory
+    bool quiet;
+
+    bool rang() const {
+      return doorbell != nullptr && __atomic_load_n(doorbell, __ATOMIC_ACQUIRE) != doorbell_seen;
+    }
+    void settle();
+  };
 
   FabricFile& fabric_;
   const int slot_;
@@ -86,7 +104,7 @@ class EngineCore final : private FrameSink {
   Wire wire_;
   std::vector<NicModel*> nics_;
   std::vector<std::unique_ptr<Qp>> table_;  // by the low 16 bits of the number
-  std::vector<Qp*> qps_;                    // those that exist, in no order
+  std::vector<Watched> watched_;            // those that exist, in no order
   uint32_t next_index_ = 1;
   size_t start_ = 0;  // which QP comes first in the next pass
   uint64_t clock_last_ns_;

@@ -9,16 +9,16 @@
 
 namespace cxemu {
 
-uint64_t IdlePoller::plan(uint64_t now_ns) {
+uint64_t IdlePoller::plan(uint64_t now_ns, uint64_t crowding) {
   if (since_ns_ == 0 || now_ns - looked_ns_ > kAwayNs) since_ns_ = now_ns;
   looked_ns_ = now_ns;
   const uint64_t waited_ns = now_ns - since_ns_;
-  if (waited_ns <= kNapAfterNs || now_ns - napped_ns_ < kLookNs) return 0;
-  return std::min(waited_ns / 8, kNapMaxNs);
+  if (waited_ns <= kNapAfterNs / crowding || now_ns - napped_ns_ < kLookNs) return 0;
+  return std::min(waited_ns / 8, kNapMaxNs) * crowding;
 }
 
-void IdlePoller::wait(uint64_t now_ns) {
-  const uint64_t nap_ns = plan(now_ns);
+void IdlePoller::wait(uint64_t now_ns, uint64_t crowding) {
+  const uint64_t nap_ns = plan(now_ns, crowding);
   if (nap_ns == 0) {
     sched_yield();
     return;

@@ -14,10 +14,11 @@ class IdlePoller {
  public:
   // There was work.
   void found() { since_ns_ = 0; }
-  // There was no work at `now_ns` (CLOCK_MONOTONIC). Returns when it is time to look again.
-  void wait(uint64_t now_ns);
+  // There was no work at `now_ns` (CLOCK_MONOTONIC). Returns when it is time to look again. In a
+  // crowd (Neighbours::crowding()) naps begin earlier, and last longer.
+  void wait(uint64_t now_ns, uint64_t crowding);
   // For how long wait() naps, in ns; 0: it yields.
-  uint64_t plan(uint64_t now_ns);
+  uint64_t plan(uint64_t now_ns, uint64_t crowding = 1);
   // A nap ended.
   void woke(uint64_t now_ns) { napped_ns_ = looked_ns_ = now_ns; }
 

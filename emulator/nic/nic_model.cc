@@ -270,6 +270,7 @@ int NicModel::qp_modify(Qp* qp, const ibv_qp_attr& attr, int attr_mask) {
   const int error = qp_modify_check(*qp, attr, attr_mask, &next);
   if (error != 0) return error;
 
+  if (!CXEMU_PLANT(command_wakes_nobody)) core_.qp_wake(*qp);
   const ibv_qp_state previous = qp->state;
   attributes_take(qp->attr, attr, attr_mask);
   if ((attr_mask & IBV_QP_AV) != 0) {

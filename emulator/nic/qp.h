@@ -168,6 +168,7 @@ struct Qp {
   uint32_t mtu = 0;  // bytes
   uint32_t async_events = 0;
   FabricQp* entry = nullptr;    // in the fabric's table; nullptr: the table is full
+  size_t watched_index = 0;     // among those of the engine
   bool drained_notify = false;  // SQ_DRAINED was requested and is not raised yet
   bool last_wqe_told = false;   // LAST_WQE_REACHED was raised
   Destination destination;

@@ -17,6 +17,7 @@ import time
 
 from harness.build import Build
 from harness.checker import RIGHT, report_option
+from harness.events import EventTail
 from harness.fabric import Fabric
 from harness.faults import healing
 from harness.options import script_parser
@@ -25,6 +26,7 @@ from harness.waiting import wait_until
 TRAFFIC = ("--until-stop", "--op", "mixed", "--size", "512", "--events")  # most of them sleep
 FAULTS = ("link-down", "drop-data", "kill")  # a NIC that has died is not used again
 HOSTS = {"a": "client", "b": "server"}
+LOOK_S = 0.05  # to look at all programs is work, too
 
 
 class Failure(Exception):
@@ -43,6 +45,8 @@ class Crowd:
         self.fabric, self.options, self.bound = fabric, options, options.bound
         self.pairs = []  # (server, client)
         self.names = [HOSTS[host] + str(i) for i in range(options.processes) for host in HOSTS]
+        self.tails = {(name, kind): EventTail(fabric.events_path(name), kind)
+                      for name in self.names for kind in ("armed", "switched")}
         self.env = {"SHIFT_FAILBACK_MS": "500", "SHIFT_RC_TIMEOUT_MAX": "%d" % options.rc_timeout}
         for host in HOSTS:
             os.makedirs(self.state(host))
@@ -66,7 +70,7 @@ class Crowd:
         return self.fabric.start(host, name, line, env=self.env | {"SHIFT_STATE_DIR": self.state(host)})
 
     def counted(self, kind, name):
-        return len(self.fabric.events(name, kind))
+        return len(self.tails[name, kind].look())
 
     def all_reach(self, kind, rounds, what):
         """Waits until each queue pair has `rounds` records of this kind; returns how long that took."""
@@ -76,7 +80,7 @@ class Crowd:
             waiting[:] = [name for name in waiting if self.counted(kind, name) < rounds * self.options.qps]
             return not waiting or self.ended()
 
-        expect(wait_until(reached, self.bound) and not waiting,
+        expect(wait_until(reached, self.bound, LOOK_S) and not waiting,
                "%s: %d of %d processes have not, within %g s" % (what, len(waiting), len(self.names), self.bound))
         return time.monotonic() - begin
 

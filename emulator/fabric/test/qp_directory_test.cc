@@ -33,13 +33,27 @@ TEST(QpDirectoryTest, EntriesAreUniqueAndComeBack) {
   qp_entry_release(nullptr);
 }
 
-TEST(QpDirectoryTest, DeadProcessesMakeRoom) {
-  const auto fabric = std::make_unique<FabricFile>();
+pid_t dead_process() {
   const pid_t child = fork();
   if (child == 0) _exit(0);
   waitpid(child, nullptr, 0);
-  for (FabricQp& entry : fabric->qp) entry.pid = child;
+  return child;
+}
+
+TEST(QpDirectoryTest, DeadProcessesMakeRoom) {
+  const auto fabric = std::make_unique<FabricFile>();
+  const pid_t dead = dead_process();
+  for (FabricQp& entry : fabric->qp) entry.pid = dead;
   EXPECT_NE(qp_entry_take(*fabric, 1 << 16), nullptr);
+}
+
+TEST(QpDirectoryTest, TheDeadAreFoundAmongTheLiving) {
+  const auto fabric = std::make_unique<FabricFile>();
+  for (FabricQp& entry : fabric->qp) entry.pid = getpid();
+  FabricQp& left = fabric->qp[kMaxListedQps / 3];
+  left.pid = dead_process();
+  EXPECT_EQ(qp_entry_take(*fabric, 1 << 16), &left);
+  EXPECT_EQ(qp_entry_take(*fabric, 1 << 16), nullptr);
 }
 
 }  // namespace

@@ -32,6 +32,12 @@ TEST_F(IdlePollerTest, NapsForAPartOfWhatItHasWaited) {
   EXPECT_EQ(look_until(10'000), 200 * kUs) << "and not longer";
 }
 
+TEST_F(IdlePollerTest, NapsEarlierAndLongerInACrowd) {
+  EXPECT_EQ(poller_.plan(kStart, 4), 0u);
+  EXPECT_EQ(poller_.plan(kStart + 100 * kUs, 4), 0u);
+  EXPECT_EQ(poller_.plan(kStart + 104 * kUs, 4), 104 * kUs / 8 * 4);
+}
+
 TEST_F(IdlePollerTest, LooksIntoAllItsQueuesBetweenTwoNaps) {
   look_until(800);
   poller_.woke(kStart + 900 * kUs);
