@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """How much longer a job takes on a host whose NIC has failed, when its queue pairs spread over the others.
 
-Each NIC of host a carries q queue pairs, each of a process of its own, as fast as the NIC's rate lets them. Then
-one NIC fails (kill). The job takes as long as its slowest process. With equal queue pairs over h healthy NICs the
-best is 1 + ceil(q/h)/q of the time before, and with one backup 2. The rates are so small that the machine can
-carry them; what was measured while its processors were busy for more than half of the time is shown as invalid."""
+Each NIC of host a carries q queue pairs of one process, as fast as the NIC's rate lets them. Then one NIC fails
+(kill), and the others share what they carry among all their queue pairs, as NICs do. The job takes as long as
+its slowest process. With equal queue pairs over h healthy NICs the best is 1 + ceil(q/h)/q of the time before,
+and with one backup 2. The NIC with the most queue pairs is the slowest for its own process, which so tells of
+each queue pair there. The rates are so small that the machine can carry them; what was measured while its
+processors were busy for more than half of the time is shown as invalid."""
 
 import bisect
 import json
@@ -22,6 +24,7 @@ from harness.waiting import wait_until
 
 BUSY_MOST = 50  # percent
 WANTED = 1.03   # times the best
+MOVING = "client-0"  # the process on the NIC that fails
 SETTLE_S = 1.0  # from a fault on, and from the first traffic on, until a window begins
 
 
@@ -73,17 +76,15 @@ def rates_set(fabric, options):
                                   "rate=" + rate, "rx=" + rate]), check=True, stdout=subprocess.DEVNULL)
 
 
-def start(fabric, nic, number, options, env):
+def start(fabric, nic, options, env):
     """A server and a client on this NIC. Returns them and the file of the client's timeline. Those of NICs that
     work are without SHIFT, which takes less of the processors: each process with SHIFT runs all NICs."""
-    name = "%d-%d" % (nic, number)
-    timeline = os.path.join(fabric.directory, "timeline-%s.csv" % name)
+    timeline = os.path.join(fabric.directory, "timeline-%d.csv" % nic)
     common = ["--device", "mlx5_%d" % nic, "--timeout-ms", "600000", "--stall-ms", "60000"]
-    # The emulated NIC gives each process its turn, and among these each queue pair: so each has a process.
-    job = ["--until-stop", "--events", "--op", "write_imm", "--qps", "1", "--depth", "8", "--size",
+    job = ["--until-stop", "--events", "--op", "write_imm", "--qps", str(options.qps), "--depth", "8", "--size",
            str(options.size), "--timeline", timeline]
     server, client = checker_start(fabric, fabric.build.traffic, common, common + job, env=env,
-                                   names=("client-" + name, "server-" + name), layered=(nic == 0, nic == 0))
+                                   names=("client-%d" % nic, "server-%d" % nic), layered=(nic == 0, nic == 0))
     if client is None:
         raise environment.Failure("a server did not start")
     return server, client, timeline
@@ -97,30 +98,33 @@ def finished(processes):
             raise environment.Failure("the programs ended with %s (of %s)" % (codes, CODES))
 
 
+def members(fabric):
+    """{queue pair: NIC} of those that have moved. On a busy machine one may move twice."""
+    return {one["qp"]: one["member"] for one in fabric.records("switched", MOVING)}
+
+
 def measure(fabric, directory, manner, options):
     """How long each process takes after the fault, as a multiple of the time before it."""
     fabric.directory = directory
-    moving = ["client-0-%d" % number for number in range(options.qps)]
     # With less patience a NIC that has twice its load looks like a silent fault.
     env = {"SHIFT_SPREAD": manner, "SHIFT_FAILBACK_MS": "100", "SHIFT_RC_TIMEOUT_MAX": "15",
            "SHIFT_STATE_DIR": directory}
     rates_set(fabric, options)
-    processes = [start(fabric, nic, number, options, env)
-                 for nic in range(options.nics) for number in range(options.qps)]
+    processes = [start(fabric, nic, options, env) for nic in range(options.nics)]
     alive = (lambda: not any(client.ended for _, client, _ in processes))
-    running = (lambda: fabric.all_have("armed", 1, *moving) and all(client.progress for _, client, _ in processes))
+    running = (lambda: fabric.all_have("armed", options.qps, MOVING) and all(
+        client.progress for _, client, _ in processes))
     if not wait_until(lambda: running() or not alive(), 120) or not alive():
         raise environment.Failure("not armed")
     time.sleep(SETTLE_S)  # what the queues took before the rates held
     before = Window(options.seconds)
     fabric.fault("a/mlx5_0", "kill")
-    have_moved = (lambda: fabric.all_have("switched", 1, *moving))
+    have_moved = (lambda: len(members(fabric)) == options.qps)
     if not wait_until(lambda: have_moved() or not alive(), 60) or not alive():
         raise environment.Failure("the queue pairs of the NIC that failed did not move")
     time.sleep(SETTLE_S)
     after = Window(options.seconds)
-    # On a busy machine a queue pair may move twice.
-    moved = [fabric.records("switched", name)[-1]["member"] for name in moving]
+    moved = list(members(fabric).values())
     finished(processes)
     timelines = [read_timeline(path) for _, _, path in processes]
     rates = [(before.rate(timeline), after.rate(timeline)) for timeline in timelines]
@@ -143,10 +147,10 @@ def judged(result, options, is_within):
 def main():
     parser = environment.parser(__doc__.splitlines()[0])
     parser.add_argument("--nics", type=int, default=8, help="NICs of each host (default: %(default)s)")
-    parser.add_argument("--qps", type=int, default=7, help="queue pairs on each NIC (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=4, help="Mbit/s of each NIC (default: %(default)s)")
+    parser.add_argument("--qps", type=int, default=14, help="queue pairs on each NIC (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=1, help="Mbit/s of each NIC (default: %(default)s)")
     parser.add_argument("--size", type=int, default=4096, help="bytes of a message (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=8, help="of each window (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=10, help="of each window (default: %(default)s)")
     parser.add_argument("--ceiling", type=float, help="bytes/s that the machine carries, if it is known")
     options = parser.parse_args()
     results, problems = [], []

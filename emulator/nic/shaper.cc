@@ -78,13 +78,17 @@ bool Gate::ready(uint32_t qpn, int service_class, size_t size, uint64_t now_ns, 
     if (own == waiting.end()) waiting.push_back({qpn, pass});
     return false;
   }
-  const bool over = lane.booking.left() < size && lane.served == qpn;
+  const uint64_t turn = std::max<uint64_t>(turn_bytes(bucket_), size);
+  const bool over = lane.served == qpn && lane.turn_over(size, turn);
   if (over && waiting.size() > 1 && !CXEMU_PLANT(shape_turn_ignored)) {
     std::rotate(waiting.begin(), waiting.begin() + 1, waiting.end());
     lane.served = 0;
+    lane.moved_up = pass;
     return false;
   }
-  if (lane.booking.ready(bucket_, service_class, size, turn_bytes(bucket_), now_ns)) return true;
+  const uint64_t turns =
+      CXEMU_PLANT(shape_turn_of_process) ? 1 : std::max<uint64_t>(waiting.size(), 1);
+  if (lane.booking.ready(bucket_, service_class, size, turns * turn, now_ns)) return true;
   if (waiting.empty()) waiting.push_back({qpn, pass});
   return false;
 }
@@ -92,27 +96,36 @@ bool Gate::ready(uint32_t qpn, int service_class, size_t size, uint64_t now_ns, 
 void Gate::spend(uint32_t qpn, int service_class, size_t size) {
   Lane& lane = lanes_[static_cast<size_t>(service_class)];
   lane.booking.spend(size);
+  lane.turn_spent = (lane.served == qpn ? lane.turn_spent : 0) + size;
   lane.served = qpn;
 }
 
 bool Gate::closes(int service_class, size_t size) const {
-  return lanes_[static_cast<size_t>(service_class)].booking.left() < size;
+  const uint64_t turn = std::max<uint64_t>(turn_bytes(bucket_), size);
+  return lanes_[static_cast<size_t>(service_class)].turn_over(size, turn);
 }
 
 void Gate::pass_end(uint64_t pass) {
   for (int i = 0; i < kShapeClasses; ++i) {
     Lane& lane = lanes_[static_cast<size_t>(i)];
+    const uint32_t first = lane.waiting.empty() ? 0 : lane.waiting.front().qpn;
     std::erase_if(lane.waiting, [=](const Waiter& waiter) {
       return waiter.pass != pass && !CXEMU_PLANT(shape_turn_kept);
     });
+    if (!lane.waiting.empty() && lane.waiting.front().qpn != first) lane.moved_up = pass;
+    lane.ended = pass;
     if (lane.waiting.empty()) lane.booking.release(bucket_, i);
   }
 }
 
-uint64_t Gate::due_ns() const {
+uint64_t Gate::due_ns(uint64_t now_ns) const {
   uint64_t due_ns = UINT64_MAX;
-  for (const Lane& lane : lanes_)
-    if (!lane.waiting.empty()) due_ns = std::min(due_ns, lane.booking.due_ns());
+  for (const Lane& lane : lanes_) {
+    if (lane.waiting.empty()) continue;
+    if (lane.moved_up == lane.ended) return now_ns;
+    if (lane.booking.due_ns() > now_ns || CXEMU_PLANT(shape_waits_awake))
+      due_ns = std::min(due_ns, lane.booking.due_ns());
+  }
   return due_ns;
 }
 
@@ -220,7 +233,7 @@ void Shaper::pass_end() {
 
 uint64_t Shaper::due_ns() const {
   uint64_t due_ns = UINT64_MAX;
-  for (const auto& gate : gates_) due_ns = std::min(due_ns, gate->due_ns());
+  for (const auto& gate : gates_) due_ns = std::min(due_ns, gate->due_ns(now_ns_));
   for (const auto& arrivals : arrivals_)
     for (const ArrivalLane& lane : arrivals->lanes)
       if (!lane.packets.empty()) due_ns = std::min(due_ns, lane.booking.due_ns());

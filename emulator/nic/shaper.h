@@ -2,10 +2,10 @@
 // whose turn it is, and keeps arrived packets until they may be handed over. It is only used where
 // some NIC of the fabric has a rate.
 //
-// Within a class the queue pairs of a process take turns, first come, first served, and a turn is
-// as long as one booking, about a millisecond. So do the processes, because bookings are served in
-// their order and each process has one at a time. A higher class goes first, except that a booking
-// that was made before it came is served.
+// Within a class the queue pairs take turns of about a millisecond, first come, first served.
+// Bookings are served in their order, and each process has one at a time, with a turn for each of
+// its queue pairs that waits: so all queue pairs of a host get the same, whatever their processes.
+// A higher class goes first, except that a booking that was made before it came is served.
 #pragma once
 
 #include <array>
@@ -53,7 +53,9 @@ class Gate {
   bool closes(int service_class, size_t size) const;
   // Forgets queue pairs that did not ask in this pass.
   void pass_end(uint64_t pass);
-  uint64_t due_ns() const;
+  // When to ask again: when a booking begins, or at once when another queue pair has come first.
+  // What may go already waits for something else.
+  uint64_t due_ns(uint64_t now_ns) const;
 
  private:
   struct Waiter {
@@ -63,7 +65,14 @@ class Gate {
   struct Lane {
     Booking booking;
     std::deque<Waiter> waiting;
-    uint32_t served = 0;  // the queue pair that used the booking
+    uint32_t served = 0;      // the queue pair whose turn it is, when it has begun
+    uint64_t turn_spent = 0;  // bytes of this turn
+    uint64_t moved_up = 0;    // the pass in which another queue pair last came first
+    uint64_t ended = 0;       // the last pass
+
+    bool turn_over(size_t size, uint64_t turn) const {
+      return booking.left() < size || (waiting.size() > 1 && turn_spent + size > turn);
+    }
   };
 
   ShapeBucket& bucket_;

@@ -172,6 +172,29 @@ TEST_F(Shaped, TwoProcessesShareANic) {
   EXPECT_NEAR(got[0], 0.5, 0.05);
 }
 
+// One process has three of the four queue pairs.
+TEST_F(Shaped, QueuePairsGetTheSameWhateverTheirProcesses) {
+  rates(a(), kRate, 0);
+  Flow alone(rig_, c_, rig_.b), one(rig_, rig_.a, rig_.b), two(rig_, rig_.a, rig_.b),
+      three(rig_, rig_.a, d_);
+  for (const double share : shares({&alone, &one, &two, &three})) EXPECT_NEAR(share, 0.25, 0.03);
+}
+
+// The receiver's turn has come, the sender's has not.
+TEST_F(Shaped, WhoWaitsForItsTurnSleeps) {
+  rates(a(), kRate, 0);
+  rates(b(), 0, 2 * kRate);
+  Flow one(rig_, rig_.a, rig_.b), two(rig_, rig_.a, rig_.b), other(rig_, c_, rig_.b);
+  int awake = 0;
+  constexpr int kPasses = 2'000;
+  for (int i = 0; i < kPasses; i++) {
+    for (Flow* flow : {&one, &two, &other}) flow->run();
+    step();
+    awake += rig_.a.core.quiet_ns(kSecond) == 0 ? 1 : 0;
+  }
+  EXPECT_LT(awake, kPasses / 5);
+}
+
 // A turn is one packet and takes 20 passes, so that passes alone would let the same queue pair go
 // first each time.
 TEST_F(Shaped, QueuePairsTakeTurns) {
