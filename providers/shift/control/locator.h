@@ -102,7 +102,7 @@ class Locator {
   static constexpr std::chrono::milliseconds kGather{20};
   // How long a NIC that another process has found broken has time to answer. One that works needs
   // microseconds.
-  static constexpr std::chrono::milliseconds kAnswer{5};
+  static constexpr std::chrono::milliseconds kAnswer{3};
   // How long the peer's word is waited for, from the beginning.
   static constexpr std::chrono::milliseconds kWord{120};
 

@@ -469,13 +469,13 @@ TEST_F(LocatorTest, ANicThatAnotherProcessSuspectsIsProbed) {
   calm(session, channel_);
   locator_.suspect("fake_1");  // nothing is on it
   locator_.suspect("fake_0");
-  run_for(milliseconds(3));
+  run_for(milliseconds(2));
   show(true, true, true, true);
   run_for(seconds(2));
   EXPECT_TRUE(machine_.inputs.empty());
   EXPECT_TRUE(incidents_.empty());
   locator_.suspect("fake_0");
-  run_for(milliseconds(3));
+  run_for(milliseconds(2));
   show(false, false, true, false);
   EXPECT_EQ(place(), "local");
   EXPECT_EQ(incidents_[0]["qps"], "1");
@@ -489,7 +489,7 @@ TEST_F(LocatorTest, ASuspectedNicThatDoesNotAnswerIsLeftAtOnce) {
   calm(session, channel_);
   locator_.suspect("fake_0");
   end(under_way(1, false), true);
-  run_for(milliseconds(4));
+  run_for(milliseconds(2));
   EXPECT_TRUE(machine_.inputs.empty());
   run_for(milliseconds(2));
   EXPECT_EQ(machine_.inputs.size(), 1u);
