@@ -164,7 +164,7 @@ class Smoke(unittest.TestCase):
         for row, nics in zip(result["results"], (2, 1)):
             self.assertEqual(sum(row["queue_pairs"].values()), 2, "all moved away from the NIC that failed")
             self.assertLessEqual(len(row["queue_pairs"]), nics)
-            self.assertEqual(len(row["slowdowns"]), 6)
+            self.assertEqual(len(row["slowdowns"]), 3, "one for each process")
             self.assertGreater(row["slowdown"], 0)
         self.assertIn("capacity", text)
 
