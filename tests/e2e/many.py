@@ -2,9 +2,10 @@
 """Tests hosts with many processes, each with several queue pairs: all of them are bound, and when their NIC breaks
 all of them change to the other one and come back when it is well, with every byte right. When it dies, they stay.
 
-The test `e2e_many` calls this program with a few processes; `--processes 64` is a host with a process for each of
-64 cores. It also asks shiftctl for the status of all of them, and says how long each step took. Where two
-processors carry all of them and their emulated NICs, these times are mostly the emulator's.
+The test `e2e_many` calls this program with a few processes; `--processes 64` is a host with a process for each
+of 64 cores, and `--rate 4` lets two processors carry that. It also asks shiftctl for the status of all of them,
+and says how long each step took. Where two processors carry all of them and their emulated NICs, these times are
+mostly the emulator's.
 """
 
 import json
