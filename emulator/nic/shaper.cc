@@ -68,6 +68,10 @@ void Booking::release(ShapeBucket& bucket, int service_class) {
   wanted_ns_ = 0;
 }
 
+uint64_t Gate::turn(size_t size) const {
+  return std::max<uint64_t>(turn_bytes(bucket_), size);
+}
+
 bool Gate::ready(uint32_t qpn, int service_class, size_t size, uint64_t now_ns, uint64_t pass) {
   Lane& lane = lanes_[static_cast<size_t>(service_class)];
   auto& waiting = lane.waiting;
@@ -78,8 +82,7 @@ bool Gate::ready(uint32_t qpn, int service_class, size_t size, uint64_t now_ns, 
     if (own == waiting.end()) waiting.push_back({qpn, pass});
     return false;
   }
-  const uint64_t turn = std::max<uint64_t>(turn_bytes(bucket_), size);
-  const bool over = lane.served == qpn && lane.turn_over(size, turn);
+  const bool over = lane.served == qpn && lane.turn_over(size, turn(size));
   if (over && waiting.size() > 1 && !CXEMU_PLANT(shape_turn_ignored)) {
     std::rotate(waiting.begin(), waiting.begin() + 1, waiting.end());
     lane.served = 0;
@@ -88,7 +91,7 @@ bool Gate::ready(uint32_t qpn, int service_class, size_t size, uint64_t now_ns, 
   }
   const uint64_t turns =
       CXEMU_PLANT(shape_turn_of_process) ? 1 : std::max<uint64_t>(waiting.size(), 1);
-  if (lane.booking.ready(bucket_, service_class, size, turns * turn, now_ns)) return true;
+  if (lane.booking.ready(bucket_, service_class, size, turns * turn(size), now_ns)) return true;
   if (waiting.empty()) waiting.push_back({qpn, pass});
   return false;
 }
@@ -101,8 +104,7 @@ void Gate::spend(uint32_t qpn, int service_class, size_t size) {
 }
 
 bool Gate::closes(int service_class, size_t size) const {
-  const uint64_t turn = std::max<uint64_t>(turn_bytes(bucket_), size);
-  return lanes_[static_cast<size_t>(service_class)].turn_over(size, turn);
+  return lanes_[static_cast<size_t>(service_class)].turn_over(size, turn(size));
 }
 
 void Gate::pass_end(uint64_t pass) {

@@ -70,10 +70,13 @@ class Gate {
     uint64_t moved_up = 0;    // the pass in which another queue pair last came first
     uint64_t ended = 0;       // the last pass
 
-    bool turn_over(size_t size, uint64_t turn) const {
-      return booking.left() < size || (waiting.size() > 1 && turn_spent + size > turn);
+    bool turn_over(size_t size, uint64_t most) const {
+      return booking.left() < size || (waiting.size() > 1 && turn_spent + size > most);
     }
   };
+
+  // How many bytes a queue pair may send in its turn, of which the next packet has `size`.
+  uint64_t turn(size_t size) const;
 
   ShapeBucket& bucket_;
   std::array<Lane, kShapeClasses> lanes_;
