@@ -95,8 +95,9 @@ define("bool", "bind.flags.has_sq_psn", "Has reached RTS", 32, nil, 1)
 define("bool", "bind.flags.asks_responder", "Asks how far responders got", 32, nil, 2)
 define("bool", "bind.flags.forgets_keys", "Knows KeysGone", 32, nil, 4)
 define("bool", "bind.flags.heeds_avoid", "Knows Avoid", 32, nil, 8)
-define("bool", "bind.flags.tells_nics", "Knows Nics", 32, nil, 16)
 define("bool", "bind.flags.probes", "Knows Probe", 32, nil, 32)
+define("bool", "bind.flags.tells_nics", "Knows Nics", 32, nil, 64)
+define("bool", "bind.flags.has_more", "Has more NICs than it names", 32, nil, 128)
 define("none", "item", "Item")
 define("uint32", "count", "Number of items")
 define("ipv6", "member", "GID of a NIC")
@@ -250,8 +251,8 @@ function readers.bind_flags(body, tree, name)
   local range = take(body, 4)
   if not range then return end
   local item = tree:add_le(fields[name], range)
-  for _, one in ipairs({"has_sq_psn", "asks_responder", "forgets_keys", "heeds_avoid", "tells_nics",
-    "probes"}) do
+  for _, one in ipairs({"has_sq_psn", "asks_responder", "forgets_keys", "heeds_avoid", "probes",
+    "tells_nics", "has_more"}) do
     item:add_le(fields[name .. "." .. one], range)
   end
 end

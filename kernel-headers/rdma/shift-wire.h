@@ -230,8 +230,10 @@ enum shift_wire_bind_flags {
   SHIFT_WIRE_BIND_ASKS_RESPONDER = 1 << 1, /* the sender's mode asks (Progress, items) */
   SHIFT_WIRE_BIND_FORGETS_KEYS = 1 << 2,   /* the sender knows KeysGone */
   SHIFT_WIRE_BIND_HEEDS_AVOID = 1 << 3,    /* the sender knows Avoid */
-  SHIFT_WIRE_BIND_TELLS_NICS = 1 << 4,     /* the sender knows Nics */
-  SHIFT_WIRE_BIND_PROBES = 1 << 5          /* the sender knows Probe */
+  /* 1 << 4 was: the sender knows Nics, and names four NICs here. */
+  SHIFT_WIRE_BIND_PROBES = 1 << 5,     /* the sender knows Probe */
+  SHIFT_WIRE_BIND_TELLS_NICS = 1 << 6, /* the sender knows Nics */
+  SHIFT_WIRE_BIND_HAS_MORE = 1 << 7    /* the sender has more NICs than it names here */
 };
 
 /* The start PSNs of the default QP, which prove that the process owns it, and the process's NICs.
@@ -521,7 +523,7 @@ struct shift_wire_avoid { /* 45 bytes */
   __u8 members;
 } __attribute__((packed));
 
-/* All NICs of the sender's device group; a Bind names only the first four. */
+/* All NICs of the sender's device group; a Bind names only the first two. */
 struct shift_wire_nics { /* 44 bytes, then items */
   /* 0: */
   struct shift_wire_qp from;

@@ -102,8 +102,9 @@ TEST(HeaderValues, EnumerationsAreTheCodes) {
   EXPECT_EQ(uint32_t{SHIFT_WIRE_BIND_ASKS_RESPONDER}, wire::Bind::kAsksResponder);
   EXPECT_EQ(uint32_t{SHIFT_WIRE_BIND_FORGETS_KEYS}, wire::Bind::kForgetsKeys);
   EXPECT_EQ(uint32_t{SHIFT_WIRE_BIND_HEEDS_AVOID}, wire::Bind::kHeedsAvoid);
-  EXPECT_EQ(uint32_t{SHIFT_WIRE_BIND_TELLS_NICS}, wire::Bind::kTellsNics);
   EXPECT_EQ(uint32_t{SHIFT_WIRE_BIND_PROBES}, wire::Bind::kProbes);
+  EXPECT_EQ(uint32_t{SHIFT_WIRE_BIND_TELLS_NICS}, wire::Bind::kTellsNics);
+  EXPECT_EQ(uint32_t{SHIFT_WIRE_BIND_HAS_MORE}, wire::Bind::kHasMore);
 }
 
 TEST(HeaderValues, FrameIsTheCodecs) {

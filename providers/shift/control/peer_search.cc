@@ -225,8 +225,10 @@ void PeerSearch::send_bind() {
   if (config().locate) bind.flags |= wire::Bind::kProbes;
   if (group_.asks_responder()) bind.flags |= wire::Bind::kAsksResponder;
   bind.members = own_addresses();
-  if (bind.members.size() > wire::Bind::kMembersMax && !SHIFT_PLANT(bind_names_all))
+  if (bind.members.size() > wire::Bind::kMembersMax && !SHIFT_PLANT(bind_names_all)) {
+    bind.flags |= wire::Bind::kHasMore;
     bind.members.resize(wire::Bind::kMembersMax);
+  }
   bind.members_up = nics_.up(group_.context);
   bind.epoch = group_.life.control.epoch;
   channel_->send(bind);

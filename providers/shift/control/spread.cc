@@ -16,7 +16,8 @@ namespace {
 // The peer says it at once, so it is lost with a connection, or the peer is not what it says.
 constexpr std::chrono::milliseconds kNicsPatience{100};
 // With two NICs there is nothing to choose.
-constexpr size_t kFew = 2;
+constexpr int kFew = 2;
+static_assert(kFew == wire::Bind::kMembersMax, "kHasMore says that there are more than a few");
 
 uint8_t capacity_of(const group::Context& context, int member) {
   return std::max<uint8_t>(context.capacity[member], 1);
@@ -30,10 +31,10 @@ void Spread::peer_bound(const wire::Bind& bind) {
     session_.book.peer_members_set(static_cast<int>(own.size()), session_.book.peer_up());
     session_.search.set_peer_addresses(own);
   }
-  const auto more =
-      std::max(static_cast<size_t>(session_.group.context->member_count), bind.members.size());
+  const bool peer_has_more = (bind.flags & wire::Bind::kHasMore) != 0 && !SHIFT_PLANT(more_unheard);
+  const bool one_has_more = session_.group.context->member_count > kFew || peer_has_more;
   const bool may_tell = !session_.is_self && (bind.flags & wire::Bind::kTellsNics) != 0;
-  const bool has_told = std::exchange(tells_, may_tell && more > kFew);
+  const bool has_told = std::exchange(tells_, may_tell && one_has_more);
   if (!tells_) {
     if (!is_settled_) settle();
   } else if (!has_told) {
@@ -81,7 +82,7 @@ void Spread::settle() {
   const auto known = static_cast<int>(wire::Bind::kMembersMax);
   const bool knows_all = tells_ || session_.is_self || SHIFT_PLANT(unknown_nics_used);
   for (int m = known; m < context.member_count && !knows_all; m++) session_.book.own_lacks(m);
-  if (session_.control.is_leader && context.member_count > static_cast<int>(kFew)) {
+  if (session_.control.is_leader && context.member_count > kFew) {
     Capacities capacities{};
     for (int m = 0; m < members; m++) {
       const uint8_t own = capacity_of(context, m), peers = peers_[static_cast<size_t>(m)];

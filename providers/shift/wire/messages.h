@@ -78,9 +78,13 @@ struct Bind {
   static constexpr uint32_t kAsksResponder = 1u << 1;
   static constexpr uint32_t kForgetsKeys = 1u << 2;  // the sender answers KeysGone
   static constexpr uint32_t kHeedsAvoid = 1u << 3;   // the sender knows Avoid
-  static constexpr uint32_t kTellsNics = 1u << 4;    // the sender knows Nics
-  static constexpr uint32_t kProbes = 1u << 5;       // the sender knows Probe
-  static constexpr size_t kMembersMax = 4;           // older builds take no more
+  // 1u << 4 was: the sender knows Nics, and names four NICs here.
+  static constexpr uint32_t kProbes = 1u << 5;     // the sender knows Probe
+  static constexpr uint32_t kTellsNics = 1u << 6;  // the sender knows Nics
+  static constexpr uint32_t kHasMore = 1u << 7;    // the sender has more NICs than it names here
+  // Builds before Nics end with a fault when they follow and have fewer NICs than they are told of,
+  // and have two.
+  static constexpr size_t kMembersMax = 2;
 
   QpName from, to;
   uint32_t sq_psn = 0, rq_psn = 0;  // the start PSNs of what the sender's QP sends and receives
@@ -323,7 +327,7 @@ struct NicShare {
 };
 
 // "These are all my NICs, and what they can carry." Both ends send it, if both Binds say kTellsNics
-// and one of them names more than two. Until the leader has heard it, it makes no path.
+// and one of them kHasMore. Until the leader has heard it, it makes no path.
 struct Nics {
   QpName from, to;
   std::vector<NicShare> nics;

@@ -51,12 +51,26 @@ class SpreadTest : public SessionTest {
   }
 };
 
-// Older builds take no more.
-TEST_F(SpreadTest, ABindNamesFourNicsAtMost) {
+// An older build that has two and is told of more dies.
+TEST_F(SpreadTest, ABindNamesTwoNicsAndSaysThatThereAreMore) {
   Session& session = make();
   session.search.send_bind();
   ASSERT_EQ(channel_.all<wire::Bind>().size(), 1u);
-  EXPECT_EQ(channel_.all<wire::Bind>()[0].members.size(), wire::Bind::kMembersMax);
+  const wire::Bind bind = channel_.all<wire::Bind>()[0];
+  EXPECT_EQ(bind.members.size(), 2u);
+  EXPECT_NE(bind.flags & wire::Bind::kHasMore, 0u);
+}
+
+// The peer may be the one that has more than two NICs.
+TEST_F(SpreadTest, AnEndWithTwoNicsTellsOfThemToOneWithMore) {
+  world_.context.member_count = 2;
+  (void)bound(wire::Bind::kTellsNics);
+  EXPECT_TRUE(channel_.all<wire::Nics>().empty());
+  Session& session = bound(wire::Bind::kTellsNics | wire::Bind::kHasMore);
+  ASSERT_EQ(channel_.all<wire::Nics>().size(), 1u);
+  EXPECT_EQ(channel_.all<wire::Nics>()[0].nics.size(), 2u);
+  session.spread.take(nics({1, 1, 1, 1}));
+  EXPECT_EQ(session.book.peer_members(), 4);
 }
 
 TEST_F(SpreadTest, BothEndsTellOfAllNics) {
@@ -85,16 +99,16 @@ TEST_F(SpreadTest, APeerThatKeepsSilentIsNotWaitedForLong) {
 }
 
 // It would not know the addresses of the others.
-TEST_F(SpreadTest, APeerOfAnOlderBuildUsesTheFirstFour) {
+TEST_F(SpreadTest, APeerOfAnOlderBuildUsesTheFirstTwo) {
   Session& session = bound(0);
   EXPECT_TRUE(channel_.all<wire::Nics>().empty());
   EXPECT_TRUE(session.paths.is_trying());
-  for (uint8_t m = 1; m < kMany; m++) EXPECT_EQ(session.book.works({m, 1}), m < 4) << int{m};
+  for (uint8_t m = 1; m < kMany; m++) EXPECT_EQ(session.book.works({m, 1}), m < 2) << int{m};
   session.spread.take(nics({1, 1, 1, 1, 1, 1}));
-  EXPECT_EQ(session.book.peer_members(), 4) << "it did not say that it would tell";
+  EXPECT_EQ(session.book.peer_members(), 2) << "it did not say that it would tell";
 }
 
-// C7: a QP that is connected to itself may use all NICs, though its own Bind names only four.
+// C7: a QP that is connected to itself may use all NICs, though its own Bind names only two.
 TEST_F(SpreadTest, AnEndKnowsItsOwnNics) {
   Session& session = make({}, true);
   session.search.set_proven();
