@@ -1,13 +1,14 @@
 #!/bin/bash
 # Installs missing packages, builds, and runs all tests. Options: --tidy also runs clang-tidy, --quick leaves
 # out the sanitizer build, --programs also runs all unmodified programs and not only a few (MPI, PyTorch and
-# others, which are large to install), --arm64 also builds for aarch64 and runs what it can under QEMU, and
-# --packages builds Debian and RPM packages and installs them into fresh roots.
+# others, which are large to install), --arm64 also builds for aarch64 and runs what it can under QEMU,
+# --packages builds Debian and RPM packages and installs them into fresh roots, and --asan-nic also runs the tests
+# of the emulated NIC with sanitizers.
 set -u -o pipefail
 cd "$(dirname "$0")" || exit
 . tools/packages.sh
 
-tidy=no quick=no programs=no arm64=no packages=no
+tidy=no quick=no programs=no arm64=no packages=no asan_nic=OFF
 for argument in "$@"; do
   case "$argument" in
     --tidy) tidy=yes ;;
@@ -15,7 +16,8 @@ for argument in "$@"; do
     --programs) programs=yes ;;
     --arm64) arm64=yes ;;
     --packages) packages=yes ;;
-    *) echo "usage: $0 [--tidy] [--quick] [--programs] [--arm64] [--packages]" >&2; exit 4 ;;
+    --asan-nic) asan_nic=ON ;;
+    *) echo "usage: $0 [--tidy] [--quick] [--programs] [--arm64] [--packages] [--asan-nic]" >&2; exit 4 ;;
   esac
 done
 
@@ -83,33 +85,27 @@ rpm_roots() {
 # The sanitizer build leaves out tests that look at the shipped library's symbols, or at a program's whole
 # environment and error output, since a sanitizer changes these. It also leaves out what has no C++ of the layer: the
 # model and its traces, the patch series, Wireshark; and unmodified programs, whose own leaks would be reported. All
-# programs of e2e tests run on the emulator anyway, so its own tests with programs are in the release build alone.
-# So are tests of the whole layer that take long and run the code that the campaigns and unit tests run.
+# programs of e2e tests run on the emulator anyway, so the tests of its NIC, and those with programs, are in the
+# release build alone. So are tests of the whole layer that take long and run the code that the campaigns and unit
+# tests run.
 asan_tests() {
   local left_out='(mlx5_)?front_symbols|front_programs|shift_run|cxemu_e2e_(udp_)?test|model_.*|programs.*|pyverbs.*|clients(_eight)?|starts|vm'
-  left_out+='|rdma_core_suite(_planted)?|trace_.*|series_.*|wireshark.*|e2e_(born|keys|many|rails|spread)'
+  left_out+='|rdma_core_suite(_planted)?|trace_.*|series_.*|wireshark.*|e2e_(born|flush|keys|last_nic|many|outage|rails|spread)'
   left_out="^($left_out)\$"
   echo "left out under sanitizers: $left_out"
   ASAN_OPTIONS=detect_leaks=0 tests build/asan -E "$left_out"
-}
-
-# The tests of the emulator's NIC are the same in both builds and compute for long, so the sanitizer build has them
-# alone. Without that build the release build has them.
-release_tests() {
-  local left_out='^$'
-  [ "$quick" = yes ] || left_out='^cxemu_nic_test$'
-  tests build -E "$left_out"
 }
 
 # The sanitizer build runs beside the release tests, which wait now and then. It has the idle scheduling class
 # and a session of its own with the lowest priority.
 asan_behind() {
   { echo 19 >/proc/self/autogroup; chrt --idle --pid 0 $$ || renice -n 19 $$; } &>/dev/null
-  build_preset asan build/asan
+  build_options="-DSHIFT_NIC_TESTS=$asan_nic" build_preset asan build/asan
 }
 asan_start() {
   mkdir -p build/asan
   export -f asan_behind build_preset
+  export asan_nic
   setsid bash -c asan_behind >build/asan/behind.log 2>&1 &
   behind=$!
   trap 'kill -- -$behind 2>/dev/null' EXIT
@@ -128,7 +124,7 @@ fi
 step format format
 if step "release build" build_preset release build; then
   [ "$quick" = yes ] || asan_start
-  step "release tests" release_tests
+  step "release tests" tests build
   step "vm smoke" vm_smoke
   [ "$quick" = yes ] || { step "asan build" asan_end && step "asan tests" asan_tests; }
 fi

@@ -71,12 +71,14 @@ packages_install() {
   rm -f "$log"
 }
 
-# build_preset NAME DIRECTORY [TARGET...]: configures and builds; without TARGET it builds all.
+# build_preset NAME DIRECTORY [TARGET...]: configures, with what `build_options` adds, and builds; without TARGET it
+# builds all.
 build_preset() {
   local preset="$1" directory="$2" log="$2/build.log"
   shift 2
   mkdir -p "$directory"
-  if ! cmake --preset "$preset" >"$log" 2>&1; then
+  # shellcheck disable=SC2086
+  if ! cmake --preset "$preset" ${build_options:-} >"$log" 2>&1; then
     cat "$log" >&2
     return 1
   fi
