@@ -1,6 +1,7 @@
 #!/bin/bash
 # Checks the protocol's model in several bounded configurations, each of them exhaustively.
-# Usage: check.sh [--large] [NAME...]
+# Usage: check.sh [--large | --unless-checked | --record] [NAME...]
+# --unless-checked runs a few only if all have passed with the same model (run.sh); --record notes that they have.
 set -u -o pipefail
 model="$(cd "$(dirname "$0")" && pwd)"
 # shellcheck source-path=SCRIPTDIR
@@ -48,17 +49,25 @@ large-atomic    -DSCARES=1 -DCUTS=1 -DHEALS=1 -DN_A=3 -DNOTIFY_A=4 -DATOMIC_A=2
 EOF
 }
 
-large=no names=()
+large=no record=no unless_checked=no names=()
 for argument in "$@"; do
   case "$argument" in
     --large) large=yes ;;
-    -*) echo "usage: $0 [--large] [NAME...]" >&2; exit 4 ;;
+    --record) record=yes ;;
+    --unless-checked) unless_checked=yes ;;
+    -*) echo "usage: $0 [--large | --unless-checked | --record] [NAME...]" >&2; exit 4 ;;
     *) names+=("$argument") large=yes ;;
   esac
 done
 if spin_missing; then exit 77; fi
+[ ${#names[@]} -eq 0 ] || record=no
 export SPIN_FLAGS=-Og
 [ "$large" = yes ] && export SPIN_HASH=24 SPIN_FLAGS="-O1 -DCOLLAPSE"
+if [ "$unless_checked" = yes ] && model_is_checked "$model" check; then
+  SPIN_FLAGS=-O0 # they are small
+  names=(cut-and-scare channel way-back-late refusals no-peer cross-rail ends-way-back)
+  echo "all configurations have passed with this model, so only a few run: ${names[*]}"
+fi
 
 work="$(mktemp -d)"
 trap 'rm -rf --one-file-system "$work"' EXIT
@@ -79,4 +88,5 @@ while read -r name defines; do
   rm -rf --one-file-system "${work:?}/$name"
 done < <(configurations)
 echo "model: $((SECONDS - begin)) s, $([ $failed = 0 ] && echo passed || echo FAILED)"
+[ "$record$failed" != yes0 ] || model_record "$model" check
 exit $failed

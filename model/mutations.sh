@@ -1,11 +1,27 @@
 #!/bin/bash
 # Plants each bug of mutations/ into a copy of the model and demands that the checker finds it. A
-# checker that misses one proves nothing about the rule it breaks. Usage: mutations.sh [NAME...]
+# checker that misses one proves nothing about the rule it breaks.
+# Usage: mutations.sh [--unless-checked | --record | NAME...]
+# --unless-checked runs one for each rule only if all were found in the same model (run.sh); --record notes that they
+# were.
 set -u -o pipefail
 model="$(cd "$(dirname "$0")" && pwd)"
 # shellcheck source-path=SCRIPTDIR
 . "$model/run.sh"
 if spin_missing; then exit 77; fi
+
+record=no only_rules=no
+case "${1:-}" in
+  --record) record=yes; shift ;;
+  --unless-checked)
+    shift
+    if model_is_checked "$model" mutations; then
+      only_rules=yes
+      echo "all bugs were found in this model, so only one for each rule is planted"
+    fi ;;
+  -*) echo "usage: $0 [--unless-checked | --record | NAME...]" >&2; exit 4 ;;
+esac
+[ $# -eq 0 ] || record=no
 
 work="$(mktemp -d)"
 trap 'rm -rf --one-file-system "$work"' EXIT
@@ -26,12 +42,16 @@ plant() {
   done
 }
 
-failed=0
+failed=0 rules=
 printf '%-28s %-18s %9s  %s\n' bug found states result
 for mutation in "$model"/mutations/*.sed; do
   name="$(basename "$mutation" .sed)"
   [ $# -eq 0 ] || [[ " $* " == *" $name "* ]] || continue
   caught="$(field "$mutation" caught)" states=0
+  if [ $only_rules = yes ]; then
+    [[ "$rules" != *"<$caught>"* ]] || continue
+    rules+="<$caught>"
+  fi
   if found="$(plant "$mutation")"; then
     spin_run "$work/model" "$work/run" "$(field "$mutation" with)" "$(field "$mutation" how)"
     found="$(spin_verdict "$work/run")"
@@ -43,4 +63,5 @@ for mutation in "$model"/mutations/*.sed; do
   [ -z "${SHOW_TRAIL:-}" ] || "$work/model/trail.sh" "$work/run" $(field "$mutation" with)
   rm -rf --one-file-system "$work/run"
 done
+[ "$record$failed" != yes0 ] || model_record "$model" mutations
 exit $failed

@@ -1,4 +1,21 @@
-# Runs the checker once; check.sh and mutations.sh source this file.
+# Runs the checker once, and knows what has been checked; check.sh and mutations.sh source this file.
+
+# The searches are exhaustive and the same each time, so those of a model that has not changed need not be repeated.
+# The file `checked` has a line for each script: its name, and the sum of all files that its result follows from.
+
+# model_sum MODEL-DIRECTORY: prints the sum of the model, its planted bugs and the scripts.
+model_sum() {
+  (cd "$1" && sha256sum -- *.pml ./*.sh mutations/*.sed | LC_ALL=C sort -k 2 | sha256sum | cut -d ' ' -f 1)
+}
+
+# model_is_checked MODEL-DIRECTORY SCRIPT: whether all that the script runs has passed with just these files.
+model_is_checked() { grep -qxF "$2 $(model_sum "$1")" "$1/checked" 2>/dev/null; }
+
+# model_record MODEL-DIRECTORY SCRIPT: notes that it has.
+model_record() {
+  { grep -v "^$2 " "$1/checked" 2>/dev/null; echo "$2 $(model_sum "$1")"; } | LC_ALL=C sort >"$1/checked.new" &&
+    mv "$1/checked.new" "$1/checked"
+}
 
 # spin_missing: whether Spin or the compiler is missing; prints which.
 spin_missing() {
