@@ -70,8 +70,8 @@ def is_ready(fabric, names):
 
 def run(build, directory, host, is_known):
     """Returns by which detectors the quiet end of that host was told of the fault, and how many ms after the busy
-    one's verdict it went on. That is None where the busy one did not find the fault at its own end: on a machine
-    that stands still for a moment, its probes tell nothing."""
+    one's verdict it left the NIC and went on. These are None where the busy one did not find the fault at its own
+    end: on a machine that stands still for a moment, its probes tell nothing."""
     shutil.rmtree(directory, ignore_errors=True)
     os.makedirs(directory)
     with Fabric(build, directory) as fabric:
@@ -93,8 +93,12 @@ def run(build, directory, host, is_known):
         for program, pair in pairs.items():
             codes = [pair[end].finish(BOUND) for end in ("client", "server")]
             expect(codes == [RIGHT, RIGHT], "%s ended with %s" % (program, codes))
-        after = (max(move["end_ns"] for move in moves) - verdicts[0]["t_ns"]) / 1e6 if verdicts else None
-        return {move["detector"] for move in moves}, after
+        detectors = {move["detector"] for move in moves}
+        if not verdicts:
+            return detectors, None
+        left = max(move["evidence_ns"] + 1000 * move["notice_us"] for move in moves)
+        went_on = max(move["end_ns"] for move in moves)
+        return detectors, tuple((at - verdicts[0]["t_ns"]) / 1e6 for at in (left, went_on))
 
 
 def run_told(build, directory, host):
@@ -117,11 +121,11 @@ def main():
     try:
         for host in "ab" * options.runs:
             after = run_told(build, os.path.join(options.out, "told-" + host), host)
-            print("right  %s: the quiet program went on %.1f ms after the busy one's verdict" % (host, after),
-                  flush=True)
+            print("right  %s: the quiet one left %.1f ms after the busy one's verdict, and went on after %.1f" %
+                  (host, *after), flush=True)
         detectors, after = run(build, os.path.join(options.out, "apart"), "a", False)
         expect("neighbour" not in detectors, "a program that nobody told left by another's word")
-        told = "" if after is None else ", and went on %.1f ms after the verdict" % after
+        told = "" if after is None else " %.1f ms after the verdict, and went on after %.1f" % after
         print("right  by itself it left by %s%s" % (", ".join(sorted(detectors)), told))
     except Failure as problem:
         print("FAILED: %s" % problem)
