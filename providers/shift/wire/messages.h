@@ -82,8 +82,7 @@ struct Bind {
   static constexpr uint32_t kProbes = 1u << 5;     // the sender knows Probe
   static constexpr uint32_t kTellsNics = 1u << 6;  // the sender knows Nics
   static constexpr uint32_t kHasMore = 1u << 7;    // the sender has more NICs than it names here
-  // Builds before Nics end with a fault when they follow and have fewer NICs than they are told of,
-  // and have two.
+  // A follower of a build before Nics dies when it is told of more NICs than it has, which are two.
   static constexpr size_t kMembersMax = 2;
 
   QpName from, to;
