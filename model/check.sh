@@ -71,11 +71,11 @@ fi
 
 work="$(mktemp -d)"
 trap 'rm -rf --one-file-system "$work"' EXIT
-failed=0 begin=$SECONDS
+failed=0 found=0 begin=$SECONDS
 printf '%-16s %10s %6s %5s  %s\n' configuration states MiB s result
 while read -r name defines; do
   [ ${#names[@]} -eq 0 ] || [[ " ${names[*]} " == *" $name "* ]] || continue
-  from=$SECONDS how=safety
+  from=$SECONDS how=safety found=$((found + 1))
   case "$defines" in cycles*) how=cycles defines="${defines#cycles}" ;; esac
   spin_run "$model" "$work/$name" "$defines" "$how"
   verdict="$(spin_verdict "$work/$name")"
@@ -87,6 +87,10 @@ while read -r name defines; do
   fi
   rm -rf --one-file-system "${work:?}/$name"
 done < <(configurations)
+if [ ${#names[@]} -ne 0 ] && [ $found -ne ${#names[@]} ]; then
+  echo "of ${names[*]}, only $found are configurations"
+  failed=1
+fi
 echo "model: $((SECONDS - begin)) s, $([ $failed = 0 ] && echo passed || echo FAILED)"
 [ "$record$failed" != yes0 ] || model_record "$model" check
 exit $failed
