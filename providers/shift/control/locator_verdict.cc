@@ -55,8 +55,11 @@ void Locator::confirm(Case& one) {
 void Locator::conclude_maybe(Case& one) {
   const Time now = loop_.now();
   if (one.is_over || now < one.begun + kGather) return;
-  const Session* session =
-      sessions_.find_if([&one](const Session& other) { return peer_of(other) == one.name.peer; });
+  // Which of its NICs are down the peer has told those groups only that have met it.
+  const Session* session = sessions_.find_if([&one](const Session& other) {
+    return peer_of(other) == one.name.peer &&
+           (other.search.is_proven() || SHIFT_PLANT(unmet_group_asked));
+  });
   const bool peer_is_up = session == nullptr || (session->book.peer_up() >> one.name.to & 1) != 0;
   if (!peer_is_up) return conclude(one, Place::kRemote, "the peer says that its NIC is down");
   if (!one.probing.empty()) return;

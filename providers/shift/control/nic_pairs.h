@@ -22,10 +22,15 @@ using Time = Loop::Clock::time_point;
 // The way between one NIC here and one NIC of a peer's host. While it is known to fail, one group
 // tries it at a time, and the other groups follow when that group has got through.
 struct NicPair {
+  // No group that seeks, whose traffic stands still, pauses for longer after a failure.
+  static constexpr std::chrono::milliseconds kPauseSeeking{100};
+
   int failures = 0;
-  Time not_before{};    // no group tries the pair until then
-  uint64_t trying = 0;  // serial of the session that tries the pair; 0 if none does
-  Time spread{};        // when all groups on the pair were told last that it is broken
+  // No group tries the pair until then; one that seeks does so from `seek_not_before`.
+  Time not_before{}, seek_not_before{};
+  uint64_t trying = 0;        // serial of the session that tries the pair; 0 if none does
+  bool seeker_tries = false;  // that session seeks
+  Time spread{};              // when all groups on the pair were told last that it is broken
   // Trades for this pair while nobody knew that it works: how many there were, when the last one
   // was, and when the next one may be.
   int trades = 0;
@@ -35,8 +40,19 @@ struct NicPair {
   // knows: one of them, or what lies between, is broken without a word.
   Time passed{}, silent{};
 
+  Time earliest(bool seeks) const;
+  // Whether another session tries the pair for this one, too. One that seeks relies on no session
+  // that has time.
+  bool is_tried_for(uint64_t serial, bool seeks) const;
+  void pause(Time now, std::chrono::nanoseconds span);
+  void pauses_end() { not_before = seek_not_before = {}; }
+
   void failed(Time now, bool nics_work) {
     failures++;
+    doubt(now, nics_work);
+  }
+  // Traffic has stopped on this pair: a group that seeks does better to try others first.
+  void doubt(Time now, bool nics_work) {
     if (nics_work) silent = now;
   }
   // A round has just left this pair. To try it at once would keep hundreds of QPs busy with a way
@@ -44,8 +60,8 @@ struct NicPair {
   void rest(Time now, bool nics_work) {
     constexpr std::chrono::milliseconds kRest{100};
     failures = std::max(failures, 1);
-    not_before = std::max(not_before, now + kRest);
-    if (nics_work) silent = now;
+    pause(now, kRest);
+    doubt(now, nics_work);
   }
 };
 
@@ -115,7 +131,7 @@ class NicPairs {
 
  private:
   static void retry(Ways& ways) {
-    for (auto& [path, pair] : ways) pair.not_before = {};
+    for (auto& [path, pair] : ways) pair.pauses_end();
   }
 
   std::map<std::pair<const group::Context*, wire::Gid>, Ways> ways_;

@@ -51,6 +51,7 @@ bool PathBook::works(PathName path) const {
 
 void PathBook::current_set(std::optional<PathName> path) {
   current_ = path;
+  unanswered_.clear();
   if (path) std::erase_if(ready_, [&](const Ready& r) { return share_member(r.path, *path); });
 }
 
@@ -81,21 +82,24 @@ PathBook::Ready* PathBook::better_ready() {
 }
 
 std::optional<PathName> PathBook::next(Time now, uint64_t serial, Ways& ways, Time* again) const {
+  const bool seeks = !current_;
   std::optional<Doubts> doubts;
-  if (!current_) doubts.emplace(ways);
-  // Two paths whose attempts outlast their rests must not keep the others from being tried, so the
-  // failures of the pair count before all else.
+  if (seeks) doubts.emplace(ways);
+  // Two paths whose attempts outlast their rests must not keep the others from being tried, so what
+  // was tried in vain counts before all else.
   using Rank = std::tuple<int, bool, int>;
   std::optional<PathName> best;
   Rank best_rank;
   for (const PathName path : ordered([this](PathName each) { return is_wanted(each); })) {
     const NicPair& pair = ways[path];
-    if (pair.not_before > now) {
-      *again = std::min(*again, pair.not_before);
+    if (const Time earliest = pair.earliest(seeks); earliest > now) {
+      *again = std::min(*again, earliest);
       continue;
     }
-    if (pair.failures > 0 && pair.trying != 0 && pair.trying != serial) continue;
-    const Rank rank{pair.failures, avoids(path),
+    if (pair.is_tried_for(serial, seeks)) continue;
+    const int in_vain =
+        pair.failures + (SHIFT_PLANT(unanswered_forgotten) ? 0 : times_unanswered(path));
+    const Rank rank{in_vain, avoids(path),
                     doubts && !SHIFT_PLANT(doubts_ignored) ? doubts->of(path) : 0};
     if (best && rank >= best_rank) continue;
     best = path;

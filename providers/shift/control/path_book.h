@@ -56,6 +56,15 @@ class PathBook {
   // Whether both ends have the members of the path, whatever state they are in.
   bool exists(PathName path, bool is_leader) const;
 
+  // The peer has not answered an offer of the path in time, or has, though late. That says nothing
+  // about the NICs, so no other group need know; but paths that the peer answers for come first.
+  void unanswered(PathName path) { unanswered_[path]++; }
+  void answered(PathName path) { unanswered_.erase(path); }
+  int times_unanswered(PathName path) const {
+    const auto found = unanswered_.find(path);
+    return found == unanswered_.end() ? 0 : found->second;
+  }
+
   // The path that carries the group; nullopt while the group is between two paths.
   void current_set(std::optional<PathName> path);
   const std::optional<PathName>& current() const { return current_; }
@@ -101,6 +110,7 @@ class PathBook {
   uint8_t own_avoided_ = 0, peer_avoided_ = 0;
   std::optional<PathName> current_;
   std::vector<Ready> ready_;
+  std::map<PathName, int> unanswered_;  // since the group has left, or taken, its current path
 };
 
 template <typename Is>

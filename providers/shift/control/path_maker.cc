@@ -21,16 +21,19 @@ namespace {
 
 // The pauses between attempts on a pair that fails.
 constexpr milliseconds kPauseMin{20}, kPauseMax{10'000};
-// The longest pause while the group seeks, and its traffic stands still.
-constexpr milliseconds kPauseSeeking{100};
 constexpr int kDoublings = 10;
-// What a group that seeks grants a pair that has not failed yet.
-constexpr milliseconds kPatienceSeeking{100};
+// What a group that seeks grants a pair that has not failed yet, and a peer that has answered so
+// far.
+constexpr milliseconds kPatienceSeeking{100}, kAnswerSeeking{400};
 
 }  // namespace
 
 Ways& PathMaker::ways() const {
   return pairs_.of(session_.group.context, session_.ends.remote.gid);
+}
+
+bool PathMaker::seeks() const {
+  return session_.control.state == State::kSeeking;
 }
 
 void PathMaker::tend() {
@@ -52,7 +55,7 @@ void PathMaker::tend() {
   }
   Time again = Time::max();
   if (const auto path = choose(&again)) {
-    if (turns_.ask(session_.serial, state == State::kSeeking)) start(*path);
+    if (turns_.ask(session_.serial, seeks())) start(*path);
   } else if (again != Time::max()) {
     tend_again_.start_at(again, [this] { tend(); });
   }
@@ -61,10 +64,11 @@ void PathMaker::tend() {
 // Returns the path to try now, or sets `again` to the time when to ask again.
 std::optional<PathName> PathMaker::choose(Time* again) {
   const Time now = loop_.now();
-  auto path = session_.control.state == State::kSeeking ? session_.way_back.wanted() : std::nullopt;
+  auto path = seeks() ? session_.way_back.wanted() : std::nullopt;
   if (!path) path = session_.book.next(now, session_.serial, ways(), again);
-  if (path && pair_of(*path).not_before > now) {
-    *again = pair_of(*path).not_before;  // the peer was busy with the wanted path
+  if (!path) return path;
+  if (const Time earliest = pair_of(*path).earliest(seeks()); earliest > now) {
+    *again = earliest;  // the peer was busy with the wanted path
     path.reset();
   }
   return path;
@@ -75,10 +79,12 @@ void PathMaker::start(PathName path) {
   // tend() is called again when the command thread is done.
   if (!qp.made) return session_.qps.want(path.leader);
   if (qp.busy) return;
-  pair_of(path).trying = session_.serial;
+  NicPair& pair = pair_of(path);
+  pair.trying = session_.serial;
+  pair.seeker_tries = seeks();
   session_.book.ready_drop(path);
   const Connection connection{path, next_generation_++};
-  attempt_ = {connection};
+  attempt_ = {connection, loop_.now()};
   turns_.begin();
   qp.connected = false;
   qp.busy = true;
@@ -104,24 +110,31 @@ void PathMaker::address_chosen(const Connection& connection, int error) {
 
 // How long something may take to pass on the path that is being tried. The traffic of a group that
 // seeks stands still, and a NIC repeats what is swallowed for long; what works answers soon, or in
-// a further attempt, which has more patience.
+// a further attempt, which has more patience. Where all is slow, as between busy hosts, each pair
+// would fail once before one got that: so what was slow so far may go on for twice as long.
 milliseconds PathMaker::patience() const {
-  if (session_.control.state != State::kSeeking || SHIFT_PLANT(seeks_in_no_hurry))
-    return PathProbe::kPatience;
+  if (!seeks() || SHIFT_PLANT(seeks_in_no_hurry)) return PathProbe::kPatience;
   const int failures = std::min(pair_of(attempt_->connection.path).failures, 2);
-  return std::min(PathProbe::kPatience, kPatienceSeeking * (1 << 2 * failures));
+  milliseconds patience = kPatienceSeeking * (1 << 2 * failures);
+  if (!SHIFT_PLANT(pace_ignored))
+    patience = std::max(patience, std::chrono::duration_cast<milliseconds>(2 * attempt_->set_up));
+  return std::min(PathProbe::kPatience, patience);
 }
 
 // The peer has to answer within a bound. How long the command thread of this end takes says nothing
 // about the path.
 void PathMaker::expect_answer(Outcome if_silent) {
-  const bool seeks = session_.control.state == State::kSeeking;
-  const milliseconds bound = if_silent == Outcome::kBroken ? patience() : PathProbe::kPatience;
-  silence_.start(seeks ? bound : 2 * bound, [this, if_silent] {
+  const PathName path = attempt_->connection.path;
+  milliseconds bound = PathProbe::kPatience;
+  if (if_silent == Outcome::kBroken)
+    bound = patience();
+  else if (session_.book.times_unanswered(path) == 0)
+    bound = kAnswerSeeking;
+  silence_.start(seeks() ? bound : 2 * PathProbe::kPatience, [this, path, if_silent] {
     // Meanwhile another path gets its turn.
-    NicPair& pair = pair_of(attempt_->connection.path);
-    pair.not_before = std::max(pair.not_before, loop_.now() + kPauseSeeking);
-    pair.why = "the peer does not answer";
+    if (if_silent == Outcome::kUndecided) session_.book.unanswered(path);
+    pair_of(path).pause(loop_.now(), NicPair::kPauseSeeking);
+    pair_of(path).why = "the peer does not answer";
     end(if_silent);
   });
 }
@@ -144,11 +157,13 @@ void PathMaker::say_again() {
 
 void PathMaker::hurry() {
   if (!attempt_ || SHIFT_PLANT(seeks_in_no_hurry)) return;
+  pair_of(attempt_->connection.path).seeker_tries = true;
   if (attempt_->stage == Stage::kProbing) session_.probe.hurry(patience());
   say_again();
 }
 
 void PathMaker::take(const wire::Accept& message) {
+  session_.book.answered(message.path);  // though it may be too late for that attempt
   const Connection accepted{message.path, message.generation};
   if (!attempt_ || attempt_->connection != accepted || attempt_->stage != Stage::kOffered) return;
   // The follower has not left the path yet that its QP carried: nothing is wrong with the NIC pair.
@@ -187,6 +202,7 @@ void PathMaker::connected(const Connection& connection, int error) {
   if (!session_.group.life.members[path.leader].can_send)
     return ask_peer();  // this end's application only receives
   attempt_->stage = Stage::kProbing;
+  attempt_->set_up = loop_.now() - attempt_->begun;
   session_.probe.start(path.leader, patience(), [this](bool passed) {
     if (passed) return ask_peer();
     end_broken("nothing passes");
@@ -198,6 +214,7 @@ void PathMaker::ask_peer() {
   // A QP that is connected to itself plays both parts, and it has just tried the path.
   if (session_.is_self) return end(Outcome::kReady);
   attempt_->stage = Stage::kAsked;
+  attempt_->set_up = loop_.now() - attempt_->begun;
   if (session_.search.channel() == nullptr) return end_broken("the peer cannot be asked");
   say_again();
 }
@@ -253,11 +270,10 @@ void PathMaker::end(Outcome outcome) {
   const Time now = loop_.now();
   const bool was_wanted = path == session_.way_back.wanted();
   if (outcome == Outcome::kUndecided) {
-    pair.not_before = std::max(pair.not_before, now + milliseconds(1));
+    pair.pause(now, milliseconds(1));
   } else {
-    const auto most = session_.control.state == State::kSeeking ? kPauseSeeking : kPauseMax;
-    pair.not_before = now + std::min<std::chrono::nanoseconds>(
-                                kPauseMin * (1 << std::min(pair.failures, kDoublings)), most);
+    const milliseconds most = seeks() ? NicPair::kPauseSeeking : kPauseMax;
+    pair.pause(now, std::min(kPauseMin * (1 << std::min(pair.failures, kDoublings)), most));
     pair.failed(now, session_.book.works(path));
     SHIFT_DEBUG("qp 0x%x: path %u-%u does not work, %d failures", session_.group.qpn(), path.leader,
                 path.follower, pair.failures);
@@ -270,7 +286,8 @@ void PathMaker::end(Outcome outcome) {
 
 void PathMaker::end_ready(const Connection& connection, bool was_broken) {
   NicPair& pair = pair_of(connection.path);
-  pair.not_before = pair.trade_not_before = {};
+  pair.pauses_end();
+  pair.trade_not_before = {};
   pair.passed = loop_.now();
   pair.why = nullptr;
   session_.book.ready_add(connection.path, connection.generation,

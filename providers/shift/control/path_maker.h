@@ -68,11 +68,15 @@ class PathMaker {
   enum class Outcome : uint8_t { kReady, kBroken, kUndecided };
   struct Attempt {
     Connection connection;
+    Time begun;
     Stage stage = Stage::kOffered;
+    // How long it took until now that something has to pass.
+    std::chrono::nanoseconds set_up{};
   };
 
   std::optional<PathName> choose(Time* again);
   void start(PathName path);
+  bool seeks() const;
   void address_chosen(const Connection& connection, int error);
   void connected(const Connection& connection, int error);
   void ask_peer();

@@ -73,9 +73,14 @@ void Round::enter_epoch(std::optional<uint32_t> peer_epoch) {
       !book.current()) {
     NicPair& pair = session_.paths.pair_of(target_.path);
     pair.failed(loop_.now(), session_.book.works(target_.path));
-    pair.not_before = loop_.now() + milliseconds(20);
+    pair.pause(loop_.now(), milliseconds(20));
   }
-  if (book.current()) left_ = book.current();
+  if (book.current()) {
+    left_ = book.current();
+    const PathName left = own_first(session_, *left_);
+    if (is_by_fault_ && !SHIFT_PLANT(left_undoubted))
+      session_.paths.pair_of(left).doubt(loop_.now(), book.works(left));
+  }
   book.current_set(std::nullopt);
   session_.way_back.forget_candidate();
   // Any path is better now than the broken one.

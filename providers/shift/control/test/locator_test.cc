@@ -432,6 +432,15 @@ TEST_F(LocatorTest, ThePeersWordOnItsNicIsEnoughForThePeersNic) {
   EXPECT_EQ(place(), "remote");
 }
 
+// A group that has not met its peer yet knows of no NIC there that is up.
+TEST_F(LocatorTest, AGroupThatThePeerHasToldNothingSaysNothing) {
+  make();
+  Session& session = active(channel_);
+  make();
+  fault(session);
+  EXPECT_EQ(place(), "unknown");
+}
+
 // An operator wants no traffic there.
 TEST_F(LocatorTest, ADrainedNicCarriesNoProbes) {
   locator_.begin();

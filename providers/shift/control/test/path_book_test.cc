@@ -26,12 +26,16 @@ class Book : public ::testing::Test {
     return book_.next(now_, serial, links_, &again_);
   }
   std::optional<PathName> blocked() { return book_.better_blocked(links_); }
+  // Nobody is to try that pair any more.
+  void never(PathName path) {
+    links_[path].not_before = links_[path].seek_not_before = Time::max();
+  }
   // The order of the attempts if each fails at once and is not repeated.
   Paths order() {
     Paths all;
     while (const auto path = next()) {
       all.push_back(*path);
-      links_[*path].not_before = Time::max();
+      never(*path);
     }
     links_.clear();
     return all;
@@ -221,7 +225,8 @@ TEST_F(Book, TheBestOfTheReadyIsTaken) {
 
 TEST_F(Book, ALinkThatFailedRestsAndSaysForHowLong) {
   start(2, 2);
-  links_[kOne] = {1, now_ + milliseconds(20), 0};
+  links_[kOne].failures = 1;
+  links_[kOne].pause(now_, milliseconds(20));
   EXPECT_EQ(next(), std::nullopt);
   EXPECT_EQ(again_, now_ + milliseconds(20));
   now_ += milliseconds(20);
@@ -246,11 +251,39 @@ TEST_F(Book, WhatFailedLessOftenComesFirst) {
 // Thousands of groups must not all try a link that is known to fail.
 TEST_F(Book, OneGroupTriesALinkThatFailed) {
   start(2, 2);
-  links_[kOne] = {1, {}, 77};
+  links_[kOne].failures = 1;
+  links_[kOne].trying = 77;
   EXPECT_EQ(next(5), std::nullopt);
   EXPECT_EQ(next(77), kOne);
   links_[kOne].failures = 0;
   EXPECT_EQ(next(5), kOne) << "one that works is open to all";
+}
+
+// One whose traffic stands still relies on none that has time.
+TEST_F(Book, AGroupThatSeeksTriesALinkBesideOneThatDoesNot) {
+  start(2, 2);
+  book_.current_set(std::nullopt);
+  never(kBest), never({0, 1}), never({1, 0});
+  links_[kOne].failures = 1;
+  links_[kOne].trying = 77;
+  EXPECT_EQ(next(5), kOne);
+  links_[kOne].seeker_tries = true;
+  EXPECT_EQ(next(5), std::nullopt);
+}
+
+TEST_F(Book, AGroupThatSeeksPausesForAShortTimeWhoeverFailed) {
+  start(2, 2);
+  never(kBest), never({0, 1}), never({1, 0});
+  links_[kOne].failures = 9;
+  links_[kOne].pause(now_, std::chrono::seconds(10));
+  const Time calm = now_ + std::chrono::seconds(10);
+  EXPECT_EQ(next(), std::nullopt);
+  EXPECT_EQ(again_, calm);
+  book_.current_set(std::nullopt);
+  EXPECT_EQ(next(), std::nullopt);
+  EXPECT_EQ(again_, now_ + NicPair::kPauseSeeking);
+  now_ = again_;
+  EXPECT_EQ(next(), kOne);
 }
 
 // A group whose traffic stands still tries first what is least in doubt.
@@ -262,7 +295,7 @@ class Doubted : public Book {
   }
   void silent(PathName path) {
     links_[path].failed(now_ += milliseconds(1), true);
-    links_[path].not_before = now_ + std::chrono::hours(1);
+    never(path);
   }
   void passed(PathName path) {
     links_[path].passed = now_ += milliseconds(1);
@@ -279,13 +312,32 @@ TEST_F(Doubted, NicsThatWereTriedInVainComeLater) {
   EXPECT_EQ(next(), kOne) << "only one of its NICs is in doubt";
 }
 
+TEST_F(Doubted, ThePathThatWasLeftComesLast) {
+  links_[kBest].doubt(now_, true);
+  EXPECT_EQ(next(), kOne);
+  never(kOne), never(kTwo), never({3, 3});
+  EXPECT_EQ(next(), (PathName{1, 2}));
+}
+
+TEST_F(Doubted, WhatThePeerDoesNotAnswerComesLater) {
+  book_.unanswered(kBest);
+  book_.unanswered(kOne);
+  EXPECT_EQ(next(), kTwo);
+  book_.answered(kOne);
+  EXPECT_EQ(next(), kOne) << "the answer was only late";
+  book_.unanswered(kOne);
+  book_.current_set(kTwo);
+  book_.current_set(std::nullopt);
+  EXPECT_EQ(next(), kBest) << "another search";
+}
+
 TEST_F(Doubted, WhereOneNicWorksTheOtherDoesNot) {
   silent(kBest);
   silent(kOne);
   silent(kTwo);
   silent({3, 3});
   passed({0, 1});  // so it is NIC 0 of the peer, and NIC 1 here
-  links_[{0, 1}].not_before = Time::max();
+  never({0, 1});
   EXPECT_EQ(next(), (PathName{0, 2}));
   EXPECT_GT(Doubts(links_).of({1, 2}), Doubts(links_).of({2, 3}));
   EXPECT_GT(Doubts(links_).of({2, 0}), Doubts(links_).of({2, 3}));
@@ -309,7 +361,7 @@ TEST_F(Doubted, WhatFailedLessOftenComesFirstAllTheSame) {
     for (uint8_t follower = 0; follower < 4; follower++) {
       if (leader == follower || leader + follower == 5) continue;
       links_[{leader, follower}].failures = 1;
-      links_[{leader, follower}].not_before = {};
+      links_[{leader, follower}].pauses_end();
     }
   }
   silent(kBest), silent(kOne), silent(kTwo), silent({3, 3});

@@ -68,5 +68,53 @@ TEST_F(Search, AnAttemptThatBeganInCalmIsGivenUpSoonAsWell) {
   EXPECT_LT(until_written().count(), 900);
 }
 
+// The leader makes no path before the peer has told of its NICs, so the group has no spare when its
+// path breaks.
+class SearchWithoutSpare : public Search {
+ protected:
+  SearchWithoutSpare() {
+    network_.copies = [](const wire::Message& message) {
+      return std::holds_alternative<wire::Nics>(message) ? 0 : 1;
+    };
+    run(milliseconds(5));
+    fabric_.patience = milliseconds(10);
+    silent_.insert(&b_.world.nic(group::kDefault));
+    write(leader());
+    run(milliseconds(20));
+    EXPECT_EQ(leader().group->life.control.state, fsm::State::kSeeking);
+    fabric_.patience = milliseconds(900);
+  }
+};
+
+TEST_F(SearchWithoutSpare, ThePathThatBrokeIsNotTheFirstToBeTried) {
+  EXPECT_LT(until_written().count(), 100);
+}
+
+// A busy host takes its time for everything.
+TEST_F(Search, PathsThatAreSlowToBeMadeAreNotGivenUpOneAfterTheOther) {
+  for (SimHost* host : {&a_, &b_})
+    for (int m = 1; m < group::kMembersMax; m++) host->port(m, false);
+  run(milliseconds(100));
+  network_.delay = [] { return milliseconds(80); };
+  for (SimHost* host : {&a_, &b_}) {
+    for (int m = 1; m < group::kMembersMax; m++) host->port(m, true);
+    host->port(group::kDefault, false);
+  }
+  EXPECT_LT(until_written().count(), 1200);
+}
+
+// The peer answers nothing on two NICs, perhaps because it does not know that they are this end's.
+TEST_F(Search, PathsThatThePeerDoesNotAnswerForDoNotTakeTurns) {
+  std::set<uint8_t> lost;
+  network_.copies = [&lost](const wire::Message& message) {
+    const auto* offer = std::get_if<wire::Offer>(&message);
+    if (offer != nullptr && lost.size() < 2) lost.insert(offer->path.leader);
+    return offer != nullptr && lost.contains(offer->path.leader) ? 0 : 1;
+  };
+  run(milliseconds(1));
+  a_.port(group::kDefault, false);
+  EXPECT_LT(until_written().count(), 1200);
+}
+
 }  // namespace
 }  // namespace shift::control
