@@ -34,13 +34,14 @@ if(NOT SHIFT_SANITIZE AND NOT SHIFT_FUZZ)
 endif()
 set(SHIFT_SANITIZER_RUNTIME "")
 if(SHIFT_SANITIZE)
+  set(sanitized $<NOT:$<BOOL:$<TARGET_PROPERTY:SHIFT_STRANGER>>>)
   target_compile_options(shift_options INTERFACE
-    -fsanitize=${SHIFT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined
+    $<${sanitized}:-fsanitize=${SHIFT_SANITIZE}> -fno-omit-frame-pointer -fno-sanitize-recover=undefined
     $<$<BOOL:$<TARGET_PROPERTY:SHIFT_ONLY_TESTS>>:-fno-sanitize=undefined>
     # With a sanitizer, g++ 12 gives false warnings about the standard library's <regex>. It also warns that the
     # thread sanitizer ignores fences; what our fences order is atomic itself.
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-tsan>)
-  target_link_options(shift_options INTERFACE -fsanitize=${SHIFT_SANITIZE})
+  target_link_options(shift_options INTERFACE $<${sanitized}:-fsanitize=${SHIFT_SANITIZE}>)
   # Unmodified programs must load the run-time first, so the launchers put it into LD_PRELOAD.
   if(SHIFT_SANITIZE MATCHES address)
     set(runtime libasan.so)
@@ -76,6 +77,18 @@ endfunction()
 function(shift_only_tests target)
   set_target_properties(${target} PROPERTIES SHIFT_ONLY_TESTS ON POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC)
+endfunction()
+
+# shift_strangers(TARGET...): programs of tests that know nothing of the layer, and what they share. They stand for
+# other people's programs, so the address sanitizer is not compiled into them, and the launchers load its run-time
+# for them. The thread sanitizer has to see how a program's own threads agree.
+function(shift_strangers)
+  foreach(target ${ARGN})
+    shift_only_tests(${target})
+    if(SHIFT_SANITIZE MATCHES address)
+      set_target_properties(${target} PROPERTIES SHIFT_STRANGER ON)
+    endif()
+  endforeach()
 endfunction()
 
 # shift_unoptimised(TARGET): like shift_only_tests, for sources whose speed does not matter. Most of their

@@ -2,6 +2,7 @@
 // the sessions, too.
 #include "control/coordinator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "group/context.h"
@@ -22,6 +23,16 @@ using fsm::Event;
 using fsm::State;
 using group::Group;
 
+namespace {
+
+// So many sessions try a path at the same time: more would only wait for each other, in the command
+// threads of both ends.
+constexpr int kTries = 32;
+// In so many steps all sessions go to better paths, with one in each step if there are fewer.
+constexpr int kMoves = 64;
+
+}  // namespace
+
 Coordinator::Coordinator(net::Loop& control, group::CommandThreads& commands)
     : control_(control),
       nics_(control, *this),
@@ -31,10 +42,11 @@ Coordinator::Coordinator(net::Loop& control, group::CommandThreads& commands)
       receive_turns_(control),
       late_(control, nics_),
       jobs_(control, sessions_, late_),
-      turns_(control,
-             [this](uint64_t serial) {
-               if (Session* session = sessions_.find(serial)) session->paths.tend();
-             }),
+      turns_(
+          control, [this](uint64_t serial) { tend(serial); }, [] { return kTries; }),
+      moves_(
+          control, [this](uint64_t serial) { tend(serial); },
+          [this] { return std::max(1, static_cast<int>(sessions_.count()) / kMoves); }),
       fences_(
           control, sessions_, late_,
           [](Session& session, const group::Fence::Entry& entry) { session.round.fenced(entry); }),
@@ -54,9 +66,13 @@ void Coordinator::network_set(std::unique_ptr<net::PeerNetwork> network) {
   net_ = std::move(network);
   nics_.network_set(net_.get());
   presence_.network_set(net_.get());
-  shared_ =
-      std::make_unique<Shared>(Shared{control_, *net_, *this, sessions_, jobs_, nics_, pairs_,
-                                      turns_, shares_, errors_, read_backs_, lines_, reporter_});
+  shared_ = std::make_unique<Shared>(Shared{control_, *net_, *this, sessions_, jobs_, nics_, pairs_,
+                                            turns_, moves_, shares_, errors_, read_backs_, lines_,
+                                            reporter_});
+}
+
+void Coordinator::tend(uint64_t serial) {
+  if (Session* session = sessions_.find(serial)) session->paths.tend();
 }
 
 // ---- the machine

@@ -112,6 +112,7 @@ class Coordinator final : private Machine,
   // ---- coordinator.cc: the machine
 
   void feed(Session& session, const Input& input) override;
+  void tend(uint64_t serial);
   void feed_one(Session& session, const Input& input, std::vector<Input>& inputs);
   void enter(Session& session, fsm::State next, std::span<const fsm::Action> actions,
              const Input& input, std::vector<Input>& inputs);
@@ -232,7 +233,7 @@ class Coordinator final : private Machine,
   ReceiveTurns receive_turns_;
   LateNics late_;
   Jobs jobs_;
-  Turns turns_;
+  Turns turns_, moves_;
   Shares shares_;
   Fences fences_;
   ErrorWatch errors_;

@@ -30,7 +30,7 @@ Session::Session(group::Group& g, Shared& s)
       paths(*this, s.sessions, s.loop, s.machine, s.pairs, s.turns),
       spread(*this, s.loop, s.shares),
       avoidance(*this, s.next_avoid),
-      way_back(*this, s.loop, s.machine),
+      way_back(*this, s.loop, s.machine, s.moves),
       offers(*this, s.nics),
       drain(*this, s.loop, s.machine),
       round(*this, s.loop, s.machine, s.jobs, s.nics, s.lines),

@@ -40,7 +40,8 @@ struct Shared {
   Jobs& jobs;
   NicWatch& nics;
   NicPairs& pairs;
-  Turns& turns;
+  Turns& turns;  // to try a path
+  Turns& moves;  // to go to a better path
   Shares& shares;
   ErrorWatch& errors;
   ReadBacks& read_backs;

@@ -37,6 +37,8 @@ class Sessions {
     }
     return all;
   }
+  // Those included whose groups end.
+  size_t count() const { return by_serial_.size(); }
   Session& add(std::unique_ptr<Session> made) {
     Session& session = *made;
     by_name_[session.ends.local] = made.get();

@@ -3,7 +3,7 @@
 namespace shift::control {
 
 bool Turns::ask(uint64_t serial, bool is_urgent) {
-  if (running_ < kMax) return true;
+  if (running_ < most_()) return true;
   const bool is_new = waits_.insert(serial).second;
   if (is_urgent) {
     if (!is_new) std::erase(waiting_, serial);
@@ -24,7 +24,7 @@ void Turns::end() {
 void Turns::give() {
   // Each session gets one turn here at most: a session that cannot use its turn, and wants another
   // one, comes after the others.
-  for (size_t left = waiting_.size(); left > 0 && running_ < kMax; left--) {
+  for (size_t left = waiting_.size(); left > 0 && running_ < most_(); left--) {
     const uint64_t serial = waiting_.front();
     waiting_.pop_front();
     waits_.erase(serial);

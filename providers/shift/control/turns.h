@@ -1,5 +1,5 @@
-// Decides whose turn it is to try a path: only so many sessions of the process do so at a time.
-// Only the control loop uses this.
+// Decides whose turn it is to do something that only so many sessions of the process do at a time:
+// to try a path, or to go to a better one. Only the control loop uses this.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ class Turns {
  public:
   // Called with the serial of a session whose turn it is.
   using Next = std::function<void(uint64_t serial)>;
-  Turns(net::Loop& loop, Next next) : loop_(loop), next_(std::move(next)) {}
+  // How many sessions may have their turn at the same time, at least one.
+  using Most = std::function<int()>;
+  Turns(net::Loop& loop, Next next, Most most)
+      : loop_(loop), next_(std::move(next)), most_(std::move(most)) {}
 
-  // More attempts would only wait for each other, in the command threads of both ends.
-  static constexpr int kMax = 32;
-
-  // Whether the session may begin an attempt now. If not, it gets its turn later: an urgent session
-  // before those that can wait, even if it has waited as one of those.
+  // Whether the session may begin now. If not, it gets its turn later: an urgent session before
+  // those that can wait, even if it has waited as one of those.
   bool ask(uint64_t serial, bool is_urgent);
   void begin() { running_++; }
-  // An attempt is over.
+  // What a session began is over.
   void end();
 
  private:
@@ -32,6 +32,7 @@ class Turns {
 
   net::Loop& loop_;
   const Next next_;
+  const Most most_;
   int running_ = 0;
   std::deque<uint64_t> waiting_;
   std::unordered_set<uint64_t> waits_;  // the serials in waiting_

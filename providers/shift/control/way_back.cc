@@ -5,6 +5,7 @@
 
 #include "control/session.h"
 #include "util/config.h"
+#include "util/planted.h"
 
 namespace shift::control {
 
@@ -21,6 +22,8 @@ constexpr int kDoublings = 6;
 // The first pause after a drain that was called off, and how often it is doubled.
 constexpr milliseconds kDrainPause{100};
 constexpr int kDrainDoublings = 8;
+// A session that takes longer on its way does not keep the others waiting.
+constexpr milliseconds kTurnMax{20};
 
 Loop::Clock::duration pause_after(int trades) {
   const auto first = std::max(kTradePause, milliseconds(config().failback_ms));
@@ -40,16 +43,34 @@ bool WayBack::may_go(PathName path) const {
 }
 
 void WayBack::check() {
+  turn_over();  // the session is on its path, or was called off
   PathBook::Ready* better = session_.book.better_ready();
   if (better == nullptr) return check_trade();
   if (!may_go(better->path)) return;
   const bool by_order = session_.book.is_wanted_away(better->path);
   const Time due = by_order ? not_before_ : better->since;
   if (due > loop_.now()) return look_at(due);
-  const group::Cause cause = by_order
-                                 ? group::Cause{"a NIC is drained", group::Detector::kOrder}
-                                 : group::Cause{"a better path is back", group::Detector::kProbe};
+  if (!is_its_turn()) return;
+  go(by_order ? group::Cause{"a NIC is drained", group::Detector::kOrder}
+              : group::Cause{"a better path is back", group::Detector::kProbe});
+}
+
+// If not, the session's paths are tended to when it is.
+bool WayBack::is_its_turn() {
+  return SHIFT_PLANT(all_go_at_once) || turns_.ask(session_.serial, false);
+}
+
+void WayBack::go(group::Cause cause) {
+  turns_.begin();
+  const milliseconds most = SHIFT_PLANT(turn_kept) ? milliseconds(config().drain_ms) : kTurnMax;
+  turn_end_.start(most, [this] { turns_.end(); });
   machine_.feed(session_, {.event = Event::kBetterPath, .cause = cause});
+}
+
+void WayBack::turn_over() {
+  if (!turn_end_.is_running()) return;
+  turn_end_.cancel();
+  turns_.end();
 }
 
 // Begins a trade if there is a path to give the current one up for, and if it is time.
@@ -66,7 +87,7 @@ void WayBack::check_trade() {
   // group has got through.
   if (pair.failures > 0) due = std::max(due, pair.trade_not_before);
   if (due > now) return look_at(due);
-  begin_trade(*path);
+  if (is_its_turn()) begin_trade(*path);
 }
 
 void WayBack::begin_trade(PathName path) {
@@ -80,8 +101,7 @@ void WayBack::begin_trade(PathName path) {
     pair.trade_not_before = now + pause_after(pair.trades++);
   }
   wanted_ = path;
-  machine_.feed(session_, {.event = Event::kBetterPath,
-                           .cause = {"a better path may be back", group::Detector::kProbe}});
+  go({"a better path may be back", group::Detector::kProbe});
 }
 
 void WayBack::seek() {

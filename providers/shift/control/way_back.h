@@ -1,21 +1,30 @@
 // Goes to better paths: home to one that is ready again, or away from a NIC that the group shall
 // leave (avoidance.h); or, from a path across rails, by giving the
 // current path up for one that cannot be tried beside it
-// (docs/decisions/0012-way-back-across-rails.md). This is the leader's part. Each session has one,
-// which only the control loop uses.
+// (docs/decisions/0012-way-back-across-rails.md). Sessions do so in turns, so that a program hardly
+// stands still (docs/decisions/0039-moving-in-turns.md). This is the leader's part. Each session
+// has one, which only the control loop uses.
 #pragma once
 
 #include <optional>
 
 #include "control/input.h"
+#include "control/turns.h"
 #include "net/timer.h"
 
 namespace shift::control {
 
 class WayBack {
  public:
-  WayBack(Session& session, net::Loop& loop, Machine& machine)
-      : session_(session), loop_(loop), machine_(machine), look_again_(loop), trade_end_(loop) {}
+  WayBack(Session& session, net::Loop& loop, Machine& machine, Turns& turns)
+      : session_(session),
+        loop_(loop),
+        machine_(machine),
+        turns_(turns),
+        look_again_(loop),
+        turn_end_(loop),
+        trade_end_(loop) {}
+  ~WayBack() { turn_over(); }
 
   // Begins the way to a better path (kBetterPath) if it is time, or looks again when it will be
   // time.
@@ -39,11 +48,16 @@ class WayBack {
   void check_trade();
   void begin_trade(PathName path);
   void look_at(Time when);
+  bool is_its_turn();
+  void go(group::Cause cause);
+  void turn_over();
 
   Session& session_;
   net::Loop& loop_;
   Machine& machine_;
+  Turns& turns_;
   net::Timer look_again_;
+  net::Timer turn_end_;  // runs while the session has its turn
   int drain_failures_ = 0;
   // A trade gives up the current path for a better one that cannot be tried beside it.
   std::optional<PathName> candidate_;  // the path that a trade would be for

@@ -136,6 +136,57 @@ TEST_F(Drained, OneQpIsMovedAndGoesHome) {
   expect_once();
 }
 
+// The groups of one program.
+class DrainedTogether : public Rounds {
+ protected:
+  static constexpr int kPairs = 6;
+  DrainedTogether() : Rounds(kPairs) {}
+
+  static bool is_moving(const group::Group& one) {
+    return one.life.control.is_leader && one.life.control.state != fsm::State::kActive;
+  }
+  // Runs, and returns how many of a host's groups were on their way at the same time, at most.
+  int run_and_count(milliseconds span) {
+    int most = 0;
+    for (constexpr microseconds kStep{50}; span > milliseconds(0); span -= milliseconds(1)) {
+      for (int step = 0; step < milliseconds(1) / kStep; step++) {
+        run(kStep);
+        for (SimHost* host : {&a_, &b_}) {
+          const auto moving = std::ranges::count_if(
+              host->groups, [](const group::Group* one) { return is_moving(*one); });
+          most = std::max(most, static_cast<int>(moving));
+        }
+      }
+    }
+    return most;
+  }
+  int count_on_default() {
+    return static_cast<int>(std::ranges::count_if(
+        a_.groups, [](const group::Group* one) { return one->life.path.member == kDefault; }));
+  }
+};
+
+TEST_F(DrainedTogether, GroupsGoOneAfterTheOther) {
+  EXPECT_EQ(count_on_default(), kPairs);
+  a_.coordinator.orders().drained_set(&a_.world.context, 1);
+  EXPECT_EQ(run_and_count(milliseconds(50)), 1);
+  EXPECT_EQ(count_on_default(), 0);
+  a_.coordinator.orders().drained_set(&a_.world.context, 0);
+  EXPECT_EQ(run_and_count(milliseconds(1100)), 1);
+  EXPECT_EQ(count_on_default(), kPairs);
+}
+
+TEST_F(DrainedTogether, OneThatTakesItsTimeIsNotWaitedFor) {
+  SimHost& host = leader();
+  for (group::Group* each : host.groups) {
+    host.group = each;
+    send(host);  // the peer has no receive for it
+  }
+  run(milliseconds(1));
+  a_.coordinator.orders().drained_set(&a_.world.context, 1);
+  EXPECT_EQ(run_and_count(milliseconds(150)), kPairs);
+}
+
 class AvoidanceTest : public SessionTest {
  protected:
   Session& session_ = make();

@@ -155,7 +155,7 @@ class SessionTest : public ::testing::Test {
   Sessions sessions_;
   LateNics late_{loop_, nics_};
   Jobs jobs_{loop_, sessions_, late_};
-  Turns turns_{loop_, [](uint64_t) {}};
+  Turns turns_{loop_, [](uint64_t) {}, [] { return 32; }};
   Shares shares_;
   ErrorWatch errors_{loop_, sessions_, jobs_};
   ReadBacks read_backs_;
@@ -166,8 +166,8 @@ class SessionTest : public ::testing::Test {
   } no_orders_;
   Orders orders_{loop_, sessions_, no_orders_};
   Reporter reporter_{loop_, sessions_, nics_, orders_};
-  Shared shared_{loop_,  network_, machine_, sessions_,   jobs_,  nics_,    pairs_,
-                 turns_, shares_,  errors_,  read_backs_, lines_, reporter_};
+  Shared shared_{loop_,  network_, machine_, sessions_, jobs_,       nics_,  pairs_,
+                 turns_, turns_,   shares_,  errors_,   read_backs_, lines_, reporter_};
   uint32_t serial_ = 0;
 };
 

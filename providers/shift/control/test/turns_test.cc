@@ -11,9 +11,10 @@ namespace {
 
 class TurnsTest : public ::testing::Test {
  protected:
+  static constexpr int kMost = 3;
   // All turns are taken by sessions that do not matter here.
   void fill() {
-    for (int i = 0; i < Turns::kMax; i++) {
+    for (int i = 0; i < kMost; i++) {
       ASSERT_TRUE(turns_.ask(1000 + static_cast<uint64_t>(i), false));
       turns_.begin();
     }
@@ -30,14 +31,16 @@ class TurnsTest : public ::testing::Test {
   std::vector<uint64_t> given_;
   // Each session that is given a turn takes it, unless it asks for another one.
   bool takes_ = true;
-  Turns turns_{loop_, [this](uint64_t serial) {
+  Turns turns_{loop_,
+               [this](uint64_t serial) {
                  given_.push_back(serial);
                  if (takes_) {
                    turns_.begin();
                  } else {
                    EXPECT_TRUE(turns_.ask(serial, false));
                  }
-               }};
+               },
+               [] { return kMost; }};
 };
 
 TEST_F(TurnsTest, SoManyAtATime) {
