@@ -2,13 +2,13 @@
 # Installs missing packages, builds, and runs all tests. Options: --tidy also runs clang-tidy, --quick leaves
 # out the sanitizer build, --programs also runs all unmodified programs and not only a few (MPI, PyTorch and
 # others, which are large to install), --arm64 also builds for aarch64 and runs what it can under QEMU,
-# --packages builds Debian and RPM packages and installs them into fresh roots, and --asan-nic also runs the tests
-# of the emulated NIC with sanitizers.
+# --packages builds Debian and RPM packages and installs them into fresh roots, and --asan-large also runs
+# large unit tests with sanitizers.
 set -u -o pipefail
 cd "$(dirname "$0")" || exit
 . tools/packages.sh
 
-tidy=no quick=no programs=no arm64=no packages=no asan_nic=OFF
+tidy=no quick=no programs=no arm64=no packages=no asan_large=OFF
 for argument in "$@"; do
   case "$argument" in
     --tidy) tidy=yes ;;
@@ -16,8 +16,8 @@ for argument in "$@"; do
     --programs) programs=yes ;;
     --arm64) arm64=yes ;;
     --packages) packages=yes ;;
-    --asan-nic) asan_nic=ON ;;
-    *) echo "usage: $0 [--tidy] [--quick] [--programs] [--arm64] [--packages] [--asan-nic]" >&2; exit 4 ;;
+    --asan-large) asan_large=ON ;;
+    *) echo "usage: $0 [--tidy] [--quick] [--programs] [--arm64] [--packages] [--asan-large]" >&2; exit 4 ;;
   esac
 done
 
@@ -86,8 +86,8 @@ rpm_roots() {
 # environment and error output, since a sanitizer changes these. It also leaves out what has no C++ of the layer: the
 # model and its traces, the patch series, Wireshark; and unmodified programs, whose own leaks would be reported. All
 # programs of e2e tests run on the emulator anyway, so the tests of its NIC, and those with programs, are in the
-# release build alone. So are tests of the whole layer that take long and run the code that the campaigns and unit
-# tests run.
+# release build alone. So are the scenarios, which run what the simulation runs, and tests of the whole layer that
+# take long and run the code that the campaigns and unit tests run.
 asan_tests() {
   local left_out='(mlx5_)?front_symbols|front_programs|shift_run|cxemu_e2e_(udp_)?test|model_.*|programs.*|pyverbs.*|clients(_eight)?|starts|vm'
   left_out+='|rdma_core_suite(_planted)?|trace_.*|series_.*|wireshark.*|e2e_(born|flush|keys|last_nic|many|outage|rails|spread)'
@@ -100,12 +100,12 @@ asan_tests() {
 # and a session of its own with the lowest priority.
 asan_behind() {
   { echo 19 >/proc/self/autogroup; chrt --idle --pid 0 $$ || renice -n 19 $$; } &>/dev/null
-  build_options="-DSHIFT_NIC_TESTS=$asan_nic" build_preset asan build/asan
+  build_options="-DSHIFT_LARGE_TESTS=$asan_large" build_preset asan build/asan
 }
 asan_start() {
   mkdir -p build/asan
   export -f asan_behind build_preset
-  export asan_nic
+  export asan_large
   setsid bash -c asan_behind >build/asan/behind.log 2>&1 &
   behind=$!
   trap 'kill -- -$behind 2>/dev/null' EXIT
