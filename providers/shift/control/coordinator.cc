@@ -38,15 +38,15 @@ Coordinator::Coordinator(net::Loop& control, group::CommandThreads& commands)
       nics_(control, *this),
       events_(control, nics_, *this),
       presence_(control, nics_),
-      repeats_(control, [this](const net::PeerChannel* channel) { say_again(channel); }),
-      receive_turns_(control),
-      late_(control, nics_),
-      jobs_(control, sessions_, late_),
       turns_(
           control, [this](uint64_t serial) { tend(serial); }, [] { return kTries; }),
       moves_(
           control, [this](uint64_t serial) { tend(serial); },
           [this] { return std::max(1, static_cast<int>(sessions_.count()) / kMoves); }),
+      repeats_(control, [this](const net::PeerChannel* channel) { say_again(channel); }),
+      receive_turns_(control),
+      late_(control, nics_),
+      jobs_(control, sessions_, late_),
       fences_(
           control, sessions_, late_,
           [](Session& session, const group::Fence::Entry& entry) { session.round.fenced(entry); }),

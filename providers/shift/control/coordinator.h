@@ -227,13 +227,13 @@ class Coordinator final : private Machine,
   NicEvents events_;
   PeerPresence presence_;
   NicPairs pairs_;
+  Turns turns_, moves_;  // to try a path, and to go to a better one; sessions give theirs back
   Sessions sessions_;
   std::unordered_map<const net::PeerChannel*, uint64_t> reliers_;  // a session that relies on each
   Repeats repeats_;
   ReceiveTurns receive_turns_;
   LateNics late_;
   Jobs jobs_;
-  Turns turns_, moves_;
   Shares shares_;
   Fences fences_;
   ErrorWatch errors_;
