@@ -187,6 +187,23 @@ TEST_F(DrainedTogether, OneThatTakesItsTimeIsNotWaitedFor) {
   EXPECT_EQ(run_and_count(milliseconds(150)), kPairs);
 }
 
+// Otherwise the other groups would wait for ever.
+TEST_F(DrainedTogether, OneThatEndsOnItsWayGivesItsTurnBack) {
+  SimHost& host = leader();
+  a_.coordinator.orders().drained_set(&a_.world.context, 1);
+  auto moving = host.groups.end();
+  for (int step = 0; moving == host.groups.end() && step < 100; step++) {
+    run(microseconds(50));
+    moving =
+        std::ranges::find_if(host.groups, [](const group::Group* one) { return is_moving(*one); });
+  }
+  ASSERT_NE(moving, host.groups.end());
+  host.coordinator.group_forget(*moving);
+  host.groups.erase(moving);
+  run(milliseconds(50));
+  for (const group::Group* one : host.groups) EXPECT_NE(one->life.path.member, kDefault);
+}
+
 class AvoidanceTest : public SessionTest {
  protected:
   Session& session_ = make();
