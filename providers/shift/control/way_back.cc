@@ -32,6 +32,10 @@ Loop::Clock::duration pause_after(int trades) {
 
 }  // namespace
 
+WayBack::~WayBack() {
+  if (!SHIFT_PLANT(turn_lost)) turn_over();
+}
+
 void WayBack::look_at(Time when) {
   look_again_.start_at(when, [this] { session_.paths.tend(); });
 }

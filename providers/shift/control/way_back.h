@@ -24,7 +24,7 @@ class WayBack {
         look_again_(loop),
         turn_end_(loop),
         trade_end_(loop) {}
-  ~WayBack() { turn_over(); }
+  ~WayBack();
 
   // Begins the way to a better path (kBetterPath) if it is time, or looks again when it will be
   // time.
