@@ -20,20 +20,24 @@ class Turns {
   Turns(net::Loop& loop, Next next, Most most)
       : loop_(loop), next_(std::move(next)), most_(std::move(most)) {}
 
-  // Whether the session may begin now. If not, it gets its turn later: an urgent session before
-  // those that can wait, even if it has waited as one of those.
+  // Whether the session, whose serial is not 0, may begin now. If not, it gets its turn later:
+  // after those that wait already, but an urgent session before those that can wait, even if it has
+  // waited as one of those.
   bool ask(uint64_t serial, bool is_urgent);
   void begin() { running_++; }
   // What a session began is over.
   void end();
 
  private:
+  void give_soon();
   void give();
 
   net::Loop& loop_;
   const Next next_;
   const Most most_;
   int running_ = 0;
+  bool gives_soon_ = false;
+  uint64_t asked_ = 0;  // whose turn it is, while that session is called
   std::deque<uint64_t> waiting_;
   std::unordered_set<uint64_t> waits_;  // the serials in waiting_
 };

@@ -31,6 +31,7 @@ class TurnsTest : public ::testing::Test {
   std::vector<uint64_t> given_;
   // Each session that is given a turn takes it, unless it asks for another one.
   bool takes_ = true;
+  int most_ = kMost;
   Turns turns_{loop_,
                [this](uint64_t serial) {
                  given_.push_back(serial);
@@ -40,7 +41,7 @@ class TurnsTest : public ::testing::Test {
                    EXPECT_TRUE(turns_.ask(serial, false));
                  }
                },
-               [] { return kMost; }};
+               [this] { return most_; }};
 };
 
 TEST_F(TurnsTest, SoManyAtATime) {
@@ -80,6 +81,34 @@ TEST_F(TurnsTest, WhoeverCannotUseItsTurnLeavesItToTheNext) {
   for (uint64_t serial : {1, 2}) EXPECT_FALSE(turns_.ask(serial, false));
   takes_ = false;
   EXPECT_EQ(end_one(), (std::vector<uint64_t>{1, 2}));
+}
+
+// Otherwise a session that always wants a turn would keep those that wait from theirs.
+TEST_F(TurnsTest, WhoeverAsksAgainComesAfterThoseThatWait) {
+  fill();
+  for (uint64_t serial : {1, 2}) EXPECT_FALSE(turns_.ask(serial, false));
+  turns_.end();
+  EXPECT_FALSE(turns_.ask(1000, false)) << "the turn is session 1's";
+  time_.run_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(given_, (std::vector<uint64_t>{1}));
+  EXPECT_EQ(end_one(), (std::vector<uint64_t>{2}));
+  EXPECT_EQ(end_one(), (std::vector<uint64_t>{1000}));
+}
+
+TEST_F(TurnsTest, AnUrgentOneNeedNotWaitWhereATurnIsFree) {
+  fill();
+  EXPECT_FALSE(turns_.ask(1, false));
+  turns_.end();
+  EXPECT_TRUE(turns_.ask(2, true));
+}
+
+TEST_F(TurnsTest, MoreTurnsAreGivenWhenThereAreMore) {
+  fill();
+  for (uint64_t serial : {1, 2}) EXPECT_FALSE(turns_.ask(serial, false));
+  most_ = kMost + 3;
+  EXPECT_FALSE(turns_.ask(3, false));
+  time_.run_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(given_, (std::vector<uint64_t>{1, 2, 3}));
 }
 
 // The session whose attempt ends may be about to be forgotten.
