@@ -42,6 +42,7 @@ class Commands final : public shift::group::CommandThreads {
   }
   Waited run_and_wait(int, Task task) noexcept override { return task(), Waited::kDone; }
   bool is_late(int) const noexcept override { return false; }
+  bool is_slow(int) const noexcept override { return false; }
   bool in_thread() const noexcept override { return false; }
   bool is_busy(int) const noexcept override { return false; }
 

@@ -1,5 +1,6 @@
 #include "control/nic_threads.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -24,6 +25,8 @@ constinit std::array<std::atomic<const char*>, NicThreads::kNicsMax> names{};
 
 // How often a thread that waits for a task looks whether the NIC is late.
 constexpr std::chrono::milliseconds kWaitPause{20};
+// A NIC that works takes far less for a task, unless it registers much memory.
+constexpr std::chrono::milliseconds kSlow{100};
 
 int64_t now_ns() {
   return nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -38,12 +41,15 @@ struct NicThreads::Nic {
   }
   std::array<char, 16> name{};  // the kernel's limit
   net::Reactor loop{name.data()};
-  std::atomic<int> tasks{0};        // queued or running
-  std::atomic<int64_t> late_at{0};  // when the running task will have taken too long; 0: none runs
+  std::atomic<int> tasks{0};  // queued or running
+  // When the running task was begun, and when it will have taken too long; 0: none runs.
+  std::atomic<int64_t> begun_at{0}, late_at{0};
 };
 
 NicThreads::NicThreads(int command_ms)
-    : generation_(fork_generation()), allowed_(std::chrono::milliseconds(command_ms)) {}
+    : generation_(fork_generation()),
+      allowed_(std::chrono::milliseconds(command_ms)),
+      slow_(std::min<nanoseconds>(kSlow, allowed_)) {}
 
 NicThreads::~NicThreads() {
   for (auto& nic : nics_) delete nic.load();
@@ -92,9 +98,12 @@ bool NicThreads::run(int nic, Task task, nanoseconds extra) noexcept try {
   const auto allowed = allowed_ + extra;
   one->tasks.fetch_add(1, std::memory_order_relaxed);
   const bool queued = one->loop.call_soon([one, allowed, task = std::move(task)] {
-    one->late_at.store(now_ns() + allowed.count(), std::memory_order_relaxed);
+    const int64_t now = now_ns();
+    one->begun_at.store(now, std::memory_order_relaxed);
+    one->late_at.store(now + allowed.count(), std::memory_order_relaxed);
     task();
     one->late_at.store(0, std::memory_order_relaxed);
+    one->begun_at.store(0, std::memory_order_relaxed);
     one->tasks.fetch_sub(1, std::memory_order_relaxed);
   });
   if (!queued) one->tasks.fetch_sub(1, std::memory_order_relaxed);
@@ -135,6 +144,13 @@ bool NicThreads::is_late(int nic) const noexcept {
   if (one == nullptr) return false;
   const int64_t late_at = one->late_at.load(std::memory_order_relaxed);
   return late_at != 0 && now_ns() > late_at;
+}
+
+bool NicThreads::is_slow(int nic) const noexcept {
+  const Nic* one = find(nic);
+  if (one == nullptr) return false;
+  const int64_t begun_at = one->begun_at.load(std::memory_order_relaxed);
+  return begun_at != 0 && now_ns() - begun_at > slow_.count();
 }
 
 bool NicThreads::in_thread() const noexcept {

@@ -25,6 +25,7 @@ class NicThreads final : public group::CommandThreads {
   bool run(int nic, Task task, std::chrono::nanoseconds extra = {}) noexcept override;
   Waited run_and_wait(int nic, Task task) noexcept override;
   bool is_late(int nic) const noexcept override;
+  bool is_slow(int nic) const noexcept override;
   bool in_thread() const noexcept override;
   bool is_busy(int nic) const noexcept override;
 
@@ -34,7 +35,7 @@ class NicThreads final : public group::CommandThreads {
   Nic* make(int nic) noexcept;
 
   const uint64_t generation_;
-  const std::chrono::nanoseconds allowed_;
+  const std::chrono::nanoseconds allowed_, slow_;
   std::mutex making_;
   std::array<std::atomic<Nic*>, kNicsMax> nics_{};
 };

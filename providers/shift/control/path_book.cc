@@ -81,7 +81,8 @@ PathBook::Ready* PathBook::better_ready() {
   return best == ready_.end() || cost(best->path) >= cost(*current_) ? nullptr : &*best;
 }
 
-std::optional<PathName> PathBook::next(Time now, uint64_t serial, Ways& ways, Time* again) const {
+std::optional<PathName> PathBook::next(Time now, uint64_t serial, Ways& ways, Time* again,
+                                       uint8_t slow) const {
   const bool seeks = !current_;
   std::optional<Doubts> doubts;
   if (seeks) doubts.emplace(ways);
@@ -91,6 +92,7 @@ std::optional<PathName> PathBook::next(Time now, uint64_t serial, Ways& ways, Ti
   std::optional<PathName> best;
   Rank best_rank;
   for (const PathName path : ordered([this](PathName each) { return is_wanted(each); })) {
+    if ((slow >> path.leader & 1) != 0) continue;
     const NicPair& pair = ways[path];
     if (const Time earliest = pair.earliest(seeks); earliest > now) {
       *again = std::min(*again, earliest);

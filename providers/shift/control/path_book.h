@@ -86,7 +86,9 @@ class PathBook {
   // group that seeks, whose traffic stands still, first tries those whose NICs are least in doubt,
   // since a path that swallows what is sent takes its time to be found out. `again` becomes the
   // earliest time when it is worth asking again, and stays as it is if there is no such time.
-  std::optional<PathName> next(Time now, uint64_t serial, Ways& ways, Time* again) const;
+  // `slow`: NICs at this end that a path had better not wait for.
+  std::optional<PathName> next(Time now, uint64_t serial, Ways& ways, Time* again,
+                               uint8_t slow = 0) const;
   // Returns a path that beats the current one and has a NIC in common with it: the best of those
   // that have failed least often. It is a straight one, unless the group shall leave the current
   // path. A QP has one connection, so that such a path can be tried

@@ -6,6 +6,7 @@
 #include "control/reporter.h"
 #include "control/sessions.h"
 #include "control/turns.h"
+#include "group/command_threads.h"
 #include "util/config.h"
 #include "util/log.h"
 #include "util/planted.h"
@@ -25,6 +26,8 @@ constexpr int kDoublings = 10;
 // What a group that seeks grants a pair that has not failed yet, and a peer that has answered so
 // far.
 constexpr milliseconds kPatienceSeeking{100}, kAnswerSeeking{400};
+// How often a group that seeks looks whether a NIC of its own keeps it waiting.
+constexpr milliseconds kNicLook{50};
 
 }  // namespace
 
@@ -45,6 +48,7 @@ void PathMaker::tend() {
   if (state != State::kActive && state != State::kSeeking) return;
   WayBack& way_back = session_.way_back;
   if (way_back.wanted() && !session_.book.works(*way_back.wanted())) way_back.end_trade();
+  if (state == State::kSeeking && !nic_look_.is_running()) watch_nics();
   if (state == State::kActive) way_back.check();
   if (attempt_ || session_.control.state != state) return;
   if (state == State::kSeeking && !way_back.wanted()) {
@@ -65,6 +69,7 @@ void PathMaker::tend() {
 std::optional<PathName> PathMaker::choose(Time* again) {
   const Time now = loop_.now();
   auto path = seeks() ? session_.way_back.wanted() : std::nullopt;
+  if (!path && seeks()) path = next_but_slow(again);
   if (!path) path = session_.book.next(now, session_.serial, ways(), again);
   if (!path) return path;
   if (const Time earliest = pair_of(*path).earliest(seeks()); earliest > now) {
@@ -72,6 +77,32 @@ std::optional<PathName> PathMaker::choose(Time* again) {
     path.reset();
   }
   return path;
+}
+
+bool PathMaker::is_slow(int member) const {
+  return seeks() && group::is_slow(*session_.group.context, member) && !SHIFT_PLANT(slow_awaited);
+}
+
+// The best path whose NIC at this end is not slow.
+std::optional<PathName> PathMaker::next_but_slow(Time* again) const {
+  uint8_t slow = 0;
+  for (int m = 0; m < session_.group.context->member_count; m++)
+    slow |= static_cast<uint8_t>(is_slow(m) << m);
+  return session_.book.next(loop_.now(), session_.serial, ways(), again, slow);
+}
+
+// The command that a NIC hangs in takes SHIFT_COMMAND_MS until the NIC is late, which is most of
+// the time that a group has. So the group does not wait for it if there is another path.
+void PathMaker::watch_nics() {
+  nic_look_.start(kNicLook, [this] {
+    if (!seeks()) return;
+    watch_nics();
+    if (!attempt_) return tend();
+    const int member = attempt_->connection.path.leader;
+    if (!session_.qps[member].busy || !is_slow(member)) return;
+    Time again = Time::max();
+    if (next_but_slow(&again)) end_broken("the NIC is slow to answer commands");
+  });
 }
 
 void PathMaker::start(PathName path) {

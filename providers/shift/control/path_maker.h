@@ -27,6 +27,7 @@ class PathMaker {
         pairs_(pairs),
         turns_(turns),
         silence_(loop),
+        nic_look_(loop),
         tend_again_(loop) {}
 
   // Goes on with whatever the session's paths need now. It does no harm at any time, and nothing on
@@ -75,6 +76,9 @@ class PathMaker {
   };
 
   std::optional<PathName> choose(Time* again);
+  bool is_slow(int member) const;
+  std::optional<PathName> next_but_slow(Time* again) const;
+  void watch_nics();
   void start(PathName path);
   bool seeks() const;
   void address_chosen(const Connection& connection, int error);
@@ -98,7 +102,8 @@ class PathMaker {
   Turns& turns_;
   std::optional<wire::Accept> foreign_;  // names an address that has not been reached yet
   std::optional<Attempt> attempt_;
-  net::Timer silence_;  // bounds the attempt's wait for the peer
+  net::Timer silence_;   // bounds the attempt's wait for the peer
+  net::Timer nic_look_;  // runs while the group seeks
   uint32_t next_generation_ = 1;
   net::Timer tend_again_;
 };

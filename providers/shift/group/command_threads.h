@@ -29,6 +29,9 @@ class CommandThreads {
   virtual Waited run_and_wait(int nic, Task task) noexcept = 0;
   // Whether a task has been running for longer than it may.
   virtual bool is_late(int nic) const noexcept = 0;
+  // Whether a task has been running for so long that it may become late: whoever can use another
+  // NIC had better not wait for this one.
+  virtual bool is_slow(int nic) const noexcept = 0;
   // Whether the caller is one of the threads.
   virtual bool in_thread() const noexcept = 0;
   // Whether any task is queued or running.
@@ -57,6 +60,9 @@ inline bool is_busy(const Context& context, int member) {
 }
 inline bool is_late(const Context& context, int member) {
   return command_threads != nullptr && command_threads->is_late(context.members[member].nic);
+}
+inline bool is_slow(const Context& context, int member) {
+  return command_threads != nullptr && command_threads->is_slow(context.members[member].nic);
 }
 
 }  // namespace shift::group

@@ -50,6 +50,16 @@ TEST_F(NicThreadsTest, NicsAreKnownByName) {
   EXPECT_EQ(strict_.number_of("nic_two"), two) << "of the process";
 }
 
+TEST_F(NicThreadsTest, ANicIsSlowWhileATaskTakesLong) {
+  EXPECT_FALSE(threads_.is_slow(1)) << "it has no thread yet";
+  Hang hang(threads_, 1);
+  while (!threads_.is_slow(1)) sched_yield();
+  EXPECT_FALSE(threads_.is_late(1));
+  EXPECT_FALSE(threads_.is_slow(2));
+  hang.end();
+  while (threads_.is_slow(1)) sched_yield();
+}
+
 TEST_F(NicThreadsTest, TasksOfANicRunInOrder) {
   std::vector<int> ran;
   for (int i = 0; i < 100; i++) threads_.run(0, [&ran, i] { ran.push_back(i); });

@@ -24,12 +24,17 @@ class Search : public TwoHosts {
     silent_.insert(&host.world.nic(host.group->life.path.member));
     return until_written();
   }
+  static constexpr milliseconds kEver{10'000};
   milliseconds until_written() {
     const auto begun = time_.now();
     write(leader());
     const uint64_t wanted = leader().sent;
-    while (leader().sends_done.size() < wanted && leader().errors.empty()) run(milliseconds(1));
-    return std::chrono::duration_cast<milliseconds>(time_.now() - begun);
+    const auto passed = [&] {
+      return std::chrono::duration_cast<milliseconds>(time_.now() - begun);
+    };
+    while (leader().sends_done.size() < wanted && leader().errors.empty() && passed() < kEver)
+      run(milliseconds(1));
+    return passed();
   }
 
   std::set<const FakeNic*> silent_;
@@ -88,6 +93,59 @@ class SearchWithoutSpare : public Search {
 
 TEST_F(SearchWithoutSpare, ThePathThatBrokeIsNotTheFirstToBeTried) {
   EXPECT_LT(until_written().count(), 100);
+}
+
+// NICs of the leader take long over commands, and none of them is late yet. The group has no spare.
+class SlowNics : public Search {
+ protected:
+  static constexpr int kSlow = group::kMembersMax - 2;  // all but the broken one and the last one
+  SlowNics() {
+    others(false);
+    run(milliseconds(100));
+  }
+  milliseconds fail() {
+    others(true);
+    leader().port(group::kDefault, false);
+    return until_written();
+  }
+  void slow_down(int member) {
+    leader().world.context.members[member].nic = member;
+    commands().slow.insert(member);
+  }
+  // Those of all hosts of this process.
+  group::FakeCommands& commands() { return b_.commands; }
+  void others(bool up) {
+    for (SimHost* host : {&a_, &b_})
+      for (int m = 1; m < group::kMembersMax; m++) host->port(m, up);
+  }
+};
+
+TEST_F(SlowNics, AreNotWaitedFor) {
+  for (int m = 1; m <= kSlow; m++) slow_down(m);
+  EXPECT_LT(fail().count(), 100);
+  EXPECT_EQ(leader().group->life.path.member, kSlow + 1);
+}
+
+TEST_F(SlowNics, AreGivenUpAlsoWhenAnAttemptHasBegun) {
+  network_.before = [this](const net::Delegate&, const wire::Message& message) {
+    const auto* accept = std::get_if<wire::Accept>(&message);
+    if (accept != nullptr && commands().slow.size() < kSlow) slow_down(accept->path.leader);
+  };
+  EXPECT_LT(fail().count(), 100 * kSlow);
+  EXPECT_EQ(commands().slow.size(), static_cast<size_t>(kSlow));
+  network_.before = nullptr;
+}
+
+// Each of them registers memory, perhaps.
+TEST_F(SlowNics, AreWaitedForWhereThereIsNoOther) {
+  for (int m = 1; m <= kSlow + 1; m++) slow_down(m);
+  others(true);
+  leader().port(group::kDefault, false);
+  write(leader());
+  run(milliseconds(1000));
+  for (int m = 1; m <= kSlow + 1; m++) commands().answer(m);
+  run(milliseconds(1));
+  EXPECT_EQ(leader().sends_done.size(), 1u);
 }
 
 // A busy host takes its time for everything.

@@ -35,7 +35,7 @@ class LazyTasks {
 };
 
 // All NICs' commands run on one loop (net::Loop, or one with the same two functions), and a NIC is
-// late when the test says so.
+// slow or late when the test says so.
 class FakeCommands final : public CommandThreads {
  public:
   template <typename Loop>
@@ -49,7 +49,8 @@ class FakeCommands final : public CommandThreads {
   int number_of(const char*) override { return 0; }
   bool run(int nic, Task task, std::chrono::nanoseconds) noexcept override {
     if (!has_threads) return false;
-    if (late.contains(nic)) return held.emplace_back(nic, std::move(task)), true;
+    if (late.contains(nic) || slow.contains(nic))
+      return held.emplace_back(nic, std::move(task)), true;
     return soon_(std::move(task));
   }
   Waited run_and_wait(int nic, Task task) noexcept override {
@@ -58,12 +59,14 @@ class FakeCommands final : public CommandThreads {
     return wait_(task) ? Waited::kDone : Waited::kNever;
   }
   bool is_late(int nic) const noexcept override { return late.contains(nic); }
+  bool is_slow(int nic) const noexcept override { return late.contains(nic) || slow.contains(nic); }
   bool in_thread() const noexcept override { return is_own_thread; }
   bool is_busy(int) const noexcept override { return !held.empty(); }
 
   // The NIC answers again.
   void answer(int nic) {
     late.erase(nic);
+    slow.erase(nic);
     const auto waiting = std::exchange(held, {});
     for (const auto& [number, task] : waiting) {
       if (number == nic) {
@@ -74,7 +77,7 @@ class FakeCommands final : public CommandThreads {
     }
   }
 
-  std::set<int> late;
+  std::set<int> late, slow;
   std::set<int> hangs;                    // becomes late with the next task that is waited for
   std::deque<std::pair<int, Task>> held;  // tasks of NICs that are late
   bool is_own_thread = false;
