@@ -83,11 +83,11 @@ rpm_roots() {
 }
 
 # The sanitizer build leaves out tests that look at the shipped library's symbols, or at a program's whole
-# environment and error output, since a sanitizer changes these. It also leaves out what has no C++ of the layer: the
-# model and its traces, the patch series, Wireshark; and unmodified programs, whose own leaks would be reported. All
-# programs of e2e tests run on the emulator anyway, so the tests of its NIC, and those with programs, are in the
-# release build alone. So are the scenarios, most of whose code the simulation runs as well, and tests of the whole
-# layer that take long and run the code that the campaigns and unit tests run.
+# environment and error output, since a sanitizer changes these. It also leaves out what has no C++ of the layer:
+# the model and its traces, the patch series, Wireshark; and unmodified programs, whose own leaks would be
+# reported. The emulator stands for the hardware there: it is compiled without sanitizers, and its tests are in
+# the release build alone. So are the scenarios, most of whose code the simulation runs as well, and tests of the
+# whole layer that take long and run the code that the campaigns and unit tests run.
 asan_tests() {
   local left_out='(mlx5_)?front_symbols|front_programs|shift_run|cxemu_e2e_(udp_)?test|model_.*|programs.*|pyverbs.*|clients(_eight)?|starts|vm'
   left_out+='|rdma_core_suite(_planted)?|trace_.*|series_.*|wireshark.*|e2e_(born|flush|keys|last_nic|many|outage|rails|spread)'

@@ -23,7 +23,7 @@ Two hosts in virtual time: the failure logic of the layer itself on modelled NIC
 network, with faults at any step. Each schedule follows from its seed. The judges check in each the
 clauses C1 to C9 and C11 of docs/protocol.md; the exit status is 0 when all hold. Progress goes to stderr.
 
-  --count N   schedules to run (default: SHIFT_SIM_SCHEDULES, else 100000,
+  --count N   schedules to run (default: SHIFT_SIM_SCHEDULES, else 60000,
               or 2000 under a sanitizer)
   --first N   seed of the first schedule (default 1); the others count on
   --jobs N    processes to spread them over (default 1)
@@ -37,7 +37,7 @@ clauses C1 to C9 and C11 of docs/protocol.md; the exit status is 0 when all hold
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr uint64_t kDefaultCount = 2'000;
 #else
-constexpr uint64_t kDefaultCount = 100'000;
+constexpr uint64_t kDefaultCount = 60'000;
 #endif
 
 struct Options {
