@@ -154,9 +154,11 @@ def health(inside):
 
 
 # The emulator's way into programs that gain privileges: the linker keeps LD_PRELOAD from them, and libibverbs
-# SYSFS_PATH. The mounts are of one program alone.
+# SYSFS_PATH. The mounts are of one program alone. Where /sys has a PCI bus, as the emulator's has, it must list
+# its devices, or libpci ends the program; without the mount, programs see the list of the machine.
 PRIVILEGED = """
 set -e
+mkdir -p "$0/$SYSFS_PATH/bus/pci/devices"
 mount --bind "$0/$SYSFS_PATH" "$0/sys"
 mount --bind "$0/debs/preload" "$0/etc/ld.so.preload"
 exec "$@"
