@@ -1,7 +1,5 @@
 #include "group/completion.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -13,6 +11,7 @@
 #include "group/flushed.h"
 #include "group/group.h"
 #include "group/shared_queue.h"
+#include "util/backoff.h"
 #include "util/log.h"
 #include "util/planted.h"
 
@@ -196,11 +195,11 @@ void put_first(CompletionQueue& cq, const ibv_wc& wc) {
 }
 
 std::unique_lock<FairMutex> lock_poll(CompletionQueue& cq, bool share) {
-  for (;;) {
+  for (Backoff backoff;;) {
     auto lock = lock_queue(cq, share);
     if (cq.extended == nullptr || cq.extended->may_poll()) return lock;
     lock.unlock();
-    sched_yield();
+    backoff.wait();
   }
 }
 

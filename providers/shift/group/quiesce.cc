@@ -2,7 +2,6 @@
 
 #include <linux/membarrier.h>
 #include <pthread.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "util/backoff.h"
 #include "util/log.h"
 
 namespace shift::group {
@@ -151,14 +151,14 @@ BarrierCalls barrier_calls_set(const BarrierCalls& other) {
 void wait_until_left(const void* const* queues, size_t count) {
   barrier_everywhere();
   for (size_t i = 0; i < count; i++) {
-    while (is_named(&ThreadSlot::active, queues[i])) sched_yield();
+    for (Backoff backoff; is_named(&ThreadSlot::active, queues[i]);) backoff.wait();
   }
 }
 
 void Bias::revoke(const void* queue) {
   revoke_begin();
   barrier_everywhere();
-  while (is_worked_on(queue)) sched_yield();
+  for (Backoff backoff; is_worked_on(queue);) backoff.wait();
   revoke_end();
 }
 

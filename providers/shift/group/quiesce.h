@@ -25,13 +25,12 @@
 //   sees all that was done to the queue before.
 #pragma once
 
-#include <sched.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
 
+#include "util/backoff.h"
 #include "util/fair_mutex.h"
 
 namespace shift::group {
@@ -182,7 +181,7 @@ BarrierCalls barrier_calls_set(const BarrierCalls& other);
 // revocation does not: the queue keeps its owner.)
 template <typename Queue>
 [[gnu::cold]] std::unique_lock<FairMutex> lock_queue(Queue& queue, bool share = false) {
-  for (;;) {
+  for (Backoff backoff;;) {
     share ? queue.mutex.lock_behind() : queue.mutex.lock();
     std::unique_lock lock(queue.mutex, std::adopt_lock);
     queue.bias.give_up_own();
@@ -193,7 +192,7 @@ template <typename Queue>
     if (has_owner) {
       queue.bias.revoke(&queue);
     } else {
-      sched_yield();  // another thread revokes, and waits for the section
+      backoff.wait();  // another thread revokes, and waits for the section
     }
   }
 }

@@ -1,6 +1,5 @@
 // Takes receives out of a member's SRQ, although verbs have no call for it. The layer has two QPs
 // of its own on that NIC: the second is on the SRQ, and the first sends it empty messages.
-#include <sched.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,6 +13,7 @@
 #include "group/port.h"
 #include "group/shared_queue.h"
 #include "group/stock.h"
+#include "util/backoff.h"
 #include "util/log.h"
 #include "util/planted.h"
 
@@ -108,9 +108,9 @@ void Recall::shut() {
   own_qp_to_state(sender_, IBV_QPS_ERR);
   own_qp_to_state(receiver_, IBV_QPS_ERR);
   const auto deadline = std::chrono::steady_clock::now() + kRecallPatience;
-  while (acknowledged_ != sent_ && std::chrono::steady_clock::now() < deadline) {
+  for (Backoff backoff; acknowledged_ != sent_ && std::chrono::steady_clock::now() < deadline;) {
     (void)poll();
-    sched_yield();
+    backoff.wait();
   }
   (void)poll();
 }
@@ -122,6 +122,7 @@ Recall::Taken Recall::take(uint32_t count, const std::function<bool()>& is_vain)
   const auto deadline = std::chrono::steady_clock::now() + kRecallPatience;
   const uint32_t end = sent_ + count;
   bool is_good = true;
+  Backoff backoff;
   while (is_good && (sent_ != end || acknowledged_ != sent_ || taken_ != sent_)) {
     while (sent_ != end && sent_ - acknowledged_ < kWindow && sent_ - taken_ < kWindow) {
       ibv_send_wr wr{}, *bad;
@@ -130,8 +131,13 @@ Recall::Taken Recall::take(uint32_t count, const std::function<bool()>& is_vain)
       if (sender_->context->ops.post_send(sender_, &wr, &bad) != 0) break;
       sent_++;
     }
+    const uint32_t before = acknowledged_ + taken_;
     is_good = poll() && std::chrono::steady_clock::now() < deadline && !is_vain();
-    if (is_good) sched_yield();
+    if (acknowledged_ + taken_ != before) {
+      backoff = Backoff();
+    } else if (is_good) {
+      backoff.wait();
+    }
   }
   if (is_good) return Taken::kAll;
   shut();

@@ -1,7 +1,5 @@
 // Connects, changes and destroys QPs.
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <new>
@@ -31,6 +29,7 @@
 #include "ops/entry.h"
 #include "ops/query_qp.h"
 #include "ops/tables.h"
+#include "util/backoff.h"
 #include "util/log.h"
 #include "util/uncancellable.h"
 
@@ -71,7 +70,7 @@ bool is_parked(Group* g) {
 // that another thread of the program builds, as any use of the queue does.
 void give_up(Group& g) {
   group::fail(g);
-  while (!group::batch_is_over(g)) sched_yield();
+  for (Backoff backoff; !group::batch_is_over(g);) backoff.wait();
 }
 
 // Waits for the command threads' jobs for the group, but not for those of a NIC that is late.
@@ -225,7 +224,8 @@ int reset_group(Group* g) {
   group::told_keys_forget(*g);
   leave_cqs(g, !g->is_homeless);
   group::receives_leave(*g);
-  while (!group::batch_is_over(*g)) sched_yield();  // a fence may have waited for one
+  for (Backoff backoff; !group::batch_is_over(*g);)
+    backoff.wait();  // a fence may have waited for one
   auto send = lock_queue(g->send);
   auto recv = lock_queue(g->recv);
   group::CqLock lock(*g);
