@@ -49,8 +49,10 @@ sources() {
 
 format() { sources | xargs clang-format --dry-run --Werror; }
 tidy() {
+  # It wants the command of each source.
+  cmake --preset release -B build/tidy -DCMAKE_UNITY_BUILD=OFF >/dev/null || return
   sources | grep '\.cc$' | grep -vE '/test/|^tests/' |
-    xargs -n 4 -P 2 clang-tidy --quiet -p build 2>/dev/null
+    xargs -n 4 -P 2 clang-tidy --quiet -p build/tidy 2>/dev/null
 }
 # tests DIRECTORY ARGUMENTS...: runs the tests and prints each when it ends. Four run side by side, since most of
 # them wait; cmake/ShiftTargets.cmake says which ones need quiet, and which ones give way.

@@ -61,6 +61,27 @@ function(shift_library name)
   add_library(${name} STATIC ${ARGN})
   target_link_libraries(${name} PUBLIC shift_options)
   target_include_directories(${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
+  shift_hooks_apart(${name} ${ARGN})
+endfunction()
+
+# shift_hooks_apart(TARGET sources...): sources that hold hooks for planted bugs are not compiled together with
+# others, so that no object of the library is needed beside those with planted bugs.
+function(shift_hooks_apart target)
+  set(hooked 0)
+  set(plain 0)
+  foreach(source ${ARGN})
+    if(source MATCHES "[.]cc$")
+      file(STRINGS ${source} hooks REGEX "(SHIFT|CXEMU)_PLANT\\([a-z_]+\\)" LIMIT_COUNT 1)
+      set(kind plain)
+      if(hooks)
+        set(kind hooked)
+      endif()
+      math(EXPR batch "${${kind}} / ${CMAKE_UNITY_BUILD_BATCH_SIZE}")
+      math(EXPR ${kind} "${${kind}} + 1")
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${kind}_${batch})
+    endif()
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
 endfunction()
 
 # shift_guest(TARGET): a shared library that lives in other programs' processes. It contains its C++
@@ -97,18 +118,6 @@ endfunction()
 function(shift_unoptimised target)
   shift_only_tests(${target})
   set_target_properties(${target} PROPERTIES SHIFT_UNOPTIMISED ON)
-endfunction()
-
-# shift_together(TARGET): several sources are compiled as one, since the headers cost more than the sources. Names
-# in their anonymous namespaces must differ.
-function(shift_together target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
-endfunction()
-
-# shift_unit_tests(TARGET): for sources full of GoogleTest's macros.
-function(shift_unit_tests target)
-  shift_unoptimised(${target})
-  shift_together(${target})
 endfunction()
 
 # shift_replaced(SOURCE...): tests define what these sources do, so each stays an object of its own in its library.
@@ -156,7 +165,6 @@ function(shift_test name)
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_link_libraries(${name} PRIVATE shift_options ${arg_LIBS} GTest::gtest GTest::gtest_main)
   shift_only_tests(${name})
-  shift_together(${name})
   if(NOT arg_OPTIMISED)
     shift_unoptimised(${name})
   endif()

@@ -187,8 +187,8 @@ def copy_tree(tree):
 def configure(tree, build):
     flags = "-std=gnu++20 -O1 -w -Wno-error -include " + os.path.join(HERE, "mutant.h")
     subprocess.run(["cmake", "-G", "Ninja", "-S", tree, "-B", build, "-DCMAKE_BUILD_TYPE=",
-                    "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON", "-DCMAKE_CXX_FLAGS=" + flags],
-                   check=True, stdout=subprocess.DEVNULL)
+                    "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON", "-DCMAKE_UNITY_BUILD=OFF",
+                    "-DCMAKE_CXX_FLAGS=" + flags], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_programs(build):

@@ -17,8 +17,8 @@ namespace {
 constexpr std::chrono::milliseconds kAskTimeout = 500ms;
 // So long the usual address is dialed alone. A healthy one answers much sooner.
 constexpr std::chrono::milliseconds kHeadStart = 50ms;
-constexpr std::chrono::milliseconds kPauseMin = 10ms;
-constexpr std::chrono::milliseconds kPauseMax = 640ms;
+constexpr std::chrono::milliseconds kLookPauseMin = 10ms;
+constexpr std::chrono::milliseconds kLookPauseMax = 640ms;
 // A port gets a new owner within milliseconds, and the control threads of both ends start at about
 // the same time. So a second of refusals (10 + 20 + ... + 640 ms) means that no process is going to
 // listen.
@@ -319,7 +319,7 @@ void Finder::attempt_failed(const FindPtr& find, FindError error) {
       rendezvous_.gid_doubt(find->pairs.front().first, find->request.remote.gid);
   }
   if (error != FindError::kNoSuchQp) look_further(find);
-  const auto pause = std::min(kPauseMin * (1 << std::min(find->attempts++, 10)), kPauseMax);
+  const auto pause = std::min(kLookPauseMin * (1 << std::min(find->attempts++, 10)), kLookPauseMax);
   find->timer = reactor_.timer_start(pause, [this, find] {
     find->timer = 0;
     attempt(find);
