@@ -87,6 +87,7 @@ class PeerNetwork {
   virtual std::vector<uint32_t> others(const wire::Gid& /*gid*/) { return {}; }
   // Asks the store for more of them; others() has them when `then` runs, once and never from inside
   // this call. False, and nothing is done, where there is no store, or where it has just answered.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): those who have a store keep it
   virtual bool look_up(const wire::Gid& /*gid*/, StoredCallback /*then*/) { return false; }
   // Whether the channel leads to the host that has the GID: to the address in the GID, to another
   // one of the host's, or to a process that has proved to belong to the job.
