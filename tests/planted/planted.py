@@ -144,7 +144,7 @@ class ScenarioCheck(Check):
     def caught(self, build):
         """True when the test refuses the bug, and not its healthy twin. Some judge time, and a machine that has
         too much to do can make the twin fail once."""
-        for attempt in range(3):
+        for attempt in range(ATTEMPTS):
             if SCENARIO_PLANTS[self.bug][1] in self.run(build, attempt, True):
                 return any(not self.run(build, again, False) for again in range(2))
         return False
@@ -175,12 +175,12 @@ class PauseCheck(Check):
         """True when the judge refuses the bug, and not its healthy twin. A late machine can make the twin fail
         once."""
         wanted, unjudged = PAUSE_PLANTS[self.bug][1], 0
-        for attempt in range(3):
+        for attempt in range(ATTEMPTS):
             planted = self.run(build, attempt, True)
             if wanted in planted:
                 return any(wanted not in self.run(build, again, False) for again in range(2))
             unjudged += "not judged" in planted
-        return unjudged == 3
+        return unjudged == ATTEMPTS
 
 
 def main():

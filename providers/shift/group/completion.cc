@@ -207,7 +207,7 @@ int poll_slow(CompletionQueue& cq, int count, ibv_wc* wc) {
   auto lock = lock_poll(cq, true);
   if (cq.extended != nullptr) cq.extended->put_back();
   if (cq.side.size() < static_cast<size_t>(count)) collect(cq);
-  if (SHIFT_PLANT(completions_late) && is_in_doubt(cq)) return 0;
+  if (SHIFT_PLANT(completions_late) && event_clock() < cq.doubtful_until.load()) return 0;
   const int got = take_side(cq, count, wc);
   if (may_be_hot(cq)) cq.bias.adopt(&cq);
   return got;

@@ -1,5 +1,6 @@
 #include "group/completion_events.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -77,7 +78,9 @@ bool is_announcing(CompletionQueue& cq) {
 }
 
 bool is_in_doubt(const CompletionQueue& cq) {
-  return event_clock() < cq.doubtful_until.load(std::memory_order_relaxed);
+  constexpr std::chrono::steady_clock::time_point kNever{};
+  const auto until = cq.doubtful_until.load(std::memory_order_relaxed);
+  return SHIFT_PLANT(doubt_just_ends) ? event_clock() < until : until != kNever;
 }
 
 void doubt_events(CompletionQueue& cq) {
@@ -91,9 +94,26 @@ void doubt_events(CompletionQueue& cq) {
   cq.doubtful_until.store(event_clock() + kDoubt, std::memory_order_relaxed);
 }
 
+void surplus_noticed(CompletionQueue& cq) {
+  std::lock_guard lock(cq.mutex);
+  if (SHIFT_PLANT(surplus_unnoticed) || SHIFT_PLANT(event_kept_long)) return;
+  doubt_events(cq);
+}
+
+namespace {
+
+// The time is over, and no event is left that one of another NIC has stood for.
+bool is_doubt_over(const CompletionQueue& cq) {
+  if (event_clock() < cq.doubtful_until.load(std::memory_order_relaxed)) return false;
+  pollfd readable{cq.channel->channel.fd, POLLIN, 0};
+  return poll(&readable, 1, 0) == 0 || SHIFT_PLANT(doubt_just_ends);
+}
+
+}  // namespace
+
 void note_arming(CompletionQueue& cq) {
   std::lock_guard lock(cq.mutex);
-  if (!is_in_doubt(cq)) return cq.doubtful_until.store({}, std::memory_order_relaxed);
+  if (is_doubt_over(cq)) return cq.doubtful_until.store({}, std::memory_order_relaxed);
   // What has come since the last arming has raised an event.
   const uint64_t seen = seen_on(cq);
   if (std::exchange(cq.seen_at_arming, seen) != seen && !cq.armed_solicited) cq.events_open++;

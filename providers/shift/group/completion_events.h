@@ -30,9 +30,14 @@ void signal_side(CompletionQueue& cq);
 // The clock for events that are kept back; tests stop it.
 inline std::chrono::steady_clock::time_point (*event_clock)() = &std::chrono::steady_clock::now;
 // Notes that the NIC may have raised events for completions that are not the application's, or that
-// another event has announced.
+// another event has announced. The doubt ends at an arming, a while later, that finds no event left
+// on the channel. It does not just end: when the event of another NIC stood for a completion, the
+// completion's own event waits on the channel, and the next one behind it, for as long as the
+// program is slower than the NIC. Later it would be told of nothing. The caller holds cq.mutex.
 [[gnu::cold]] void doubt_events(CompletionQueue& cq);
 [[gnu::cold]] bool is_in_doubt(const CompletionQueue& cq);
+// An event has come in doubt with which nothing came. Others may be behind it, and the doubt lasts.
+[[gnu::cold]] void surplus_noticed(CompletionQueue& cq);
 // The application asks for an event while events are in doubt. Called before cq.armed_solicited
 // says what kind it asks for now. Any thread may call this.
 [[gnu::cold]] void note_arming(CompletionQueue& cq);

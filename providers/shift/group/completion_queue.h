@@ -96,8 +96,8 @@ struct CompletionQueue {
   Counters* last_counters = nullptr;
   const ibv_wc* shown = nullptr;  // the completion that an extended poll is at
   Counters unprotected;  // shared by all QPs that are not protected; nothing reads these counts
-  // Completions of the layer's own requests or of a masked fault were here: until this time, an
-  // event of the NIC may stand for them. Zero: not for a while.
+  // Completions of the layer's own requests or of a masked fault were here: until this time at
+  // least, an event of the NIC may stand for them. Zero: no event is in doubt.
   std::atomic<std::chrono::steady_clock::time_point> doubtful_until{};
 
   FairMutex mutex;

@@ -168,9 +168,7 @@ bool is_due(CompletionQueue* cq) {
   // a moment ago (has_news() may just have found those): then this event stands for them, or it is
   // the second event, after one of the layer or of another NIC, for completions that the
   // application was given an event for.
-  return has_news(cq) ||
-         group::event_clock() >= cq->doubtful_until.load(std::memory_order_relaxed) ||
-         group::is_event_open(*cq);
+  return has_news(cq) || !group::is_in_doubt(*cq) || group::is_event_open(*cq);
 }
 
 // Arms the further members' CQs once there has been traffic on those members.
@@ -199,6 +197,7 @@ bool take_event(CompletionQueue* cq, bool has_waited) {
     return false;
   }
   if (!is_due(cq)) {
+    group::surplus_noticed(*cq);
     ibv_cq* real = cq->real[kDefault];
     arm_twins(cq, cq->armed_solicited);
     (void)real->context->ops.req_notify_cq(real, cq->armed_solicited);
