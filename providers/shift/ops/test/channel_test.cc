@@ -447,6 +447,19 @@ TEST_F(ChannelTest, WhoAskedForSolicitedEventsGetsNoneForWhatWasPolled) {
   EXPECT_FALSE(event());
 }
 
+// It has polled the completion, takes its event, and arms again then.
+TEST_F(ChannelTest, WhoAskedForSolicitedEventsLongAgoIsToldOfWhatItHasPolled) {
+  EXPECT_EQ(poll(), 0);
+  group::doubt_events(*cq_);
+  ASSERT_EQ(req_notify_cq(&cq_->cq, 1), 0);
+  stopped_now += std::chrono::seconds(1);
+  send(1);
+  ASSERT_TRUE(nic().complete_send());
+  EXPECT_EQ(poll(), 1);
+  raise();
+  EXPECT_TRUE(event());
+}
+
 TEST_F(ChannelTest, TheNicsOwnEventBehindOursIsNoNews) {
   EXPECT_EQ(poll(), 0);
   arm();
