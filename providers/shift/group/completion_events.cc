@@ -79,8 +79,7 @@ bool is_announcing(CompletionQueue& cq) {
 
 bool is_in_doubt(const CompletionQueue& cq) {
   constexpr std::chrono::steady_clock::time_point kNever{};
-  const auto until = cq.doubtful_until.load(std::memory_order_relaxed);
-  return SHIFT_PLANT(doubt_just_ends) ? event_clock() < until : until != kNever;
+  return cq.doubtful_until.load(std::memory_order_relaxed) != kNever;
 }
 
 void doubt_events(CompletionQueue& cq) {
@@ -96,6 +95,7 @@ void doubt_events(CompletionQueue& cq) {
 
 void surplus_noticed(CompletionQueue& cq) {
   std::lock_guard lock(cq.mutex);
+  // (What event_kept_long keeps back is no surplus, and the doubt would never end.)
   if (SHIFT_PLANT(surplus_unnoticed) || SHIFT_PLANT(event_kept_long)) return;
   doubt_events(cq);
 }
